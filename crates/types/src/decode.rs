@@ -1,0 +1,411 @@
+//! JSON and text rows to Arrow batches: good rows go on, each bad row comes back with its reason.
+
+use std::borrow::Cow;
+use std::fmt;
+use std::sync::Arc;
+
+use arrow_array::builder::{
+    BooleanBuilder, Float32Builder, Float64Builder, Int32Builder, Int64Builder, StringBuilder, TimestampMicrosecondBuilder,
+};
+use arrow_array::{ArrayRef, RecordBatch};
+use arrow_schema::SchemaRef;
+use serde::de::{DeserializeSeed, Deserializer, MapAccess, Visitor};
+use serde_json::value::RawValue;
+
+use crate::{Duration, Error, FieldType, Result, StreamSchema, Timestamp};
+
+/// Builds event batches of one stream, row by row.
+///
+/// A row is checked whole before any of it is kept: a bad row leaves no trace in the batch.
+pub struct BatchBuilder {
+    schema: Arc<StreamSchema>,
+    arrow: SchemaRef,
+    columns: Vec<Column>,
+    time: TimestampMicrosecondBuilder,
+    extra: StringBuilder,
+    rows: usize,
+    slots: Vec<Slot>,
+    text: String,
+    extra_text: String,
+}
+
+/// A checked value on its way into a column; text lies in the builder's scratch buffer.
+#[derive(Clone, Copy)]
+enum Slot {
+    Missing,
+    Bool(bool),
+    Int(i64),
+    Float(f64),
+    Text(usize, usize),
+}
+
+enum Column {
+    Bool(BooleanBuilder),
+    Int(Int32Builder),
+    Long(Int64Builder),
+    Float(Float32Builder),
+    Double(Float64Builder),
+    Text(StringBuilder),
+    Time(TimestampMicrosecondBuilder),
+}
+
+impl BatchBuilder {
+    /// An empty builder for `schema`.
+    pub fn new(schema: Arc<StreamSchema>) -> Self {
+        let columns = schema.fields.iter().map(|f| Column::new(f.ty)).collect();
+        let slots = vec![Slot::Missing; schema.fields.len()];
+        Self {
+            arrow: schema.batch_schema(),
+            columns,
+            time: TimestampMicrosecondBuilder::new().with_timezone("UTC"),
+            extra: StringBuilder::new(),
+            rows: 0,
+            slots,
+            text: String::new(),
+            extra_text: String::new(),
+            schema,
+        }
+    }
+
+    /// Rows pushed since the last [`Self::finish`].
+    pub fn len(&self) -> usize {
+        self.rows
+    }
+
+    /// Whether there are no rows.
+    pub fn is_empty(&self) -> bool {
+        self.rows == 0
+    }
+
+    /// Adds one JSON object. `now` becomes the event time when the row carries none.
+    ///
+    /// Errors: `Invalid` with the field, the type expected and the value found; the row is not kept.
+    pub fn push_json(&mut self, row: &[u8], now: Timestamp) -> Result<()> {
+        self.begin();
+        let mut de = serde_json::Deserializer::from_slice(row);
+        let seed = RowSeed { builder: self };
+        seed.deserialize(&mut de).and_then(|()| de.end()).map_err(|e| Error::invalid(strip_position(e.to_string())))?;
+        self.commit(now);
+        Ok(())
+    }
+
+    /// Adds one row of text cells, as from CSV: `cells[i]` belongs to declared field `fields[i]`, or to an extra
+    /// column when that is `Err(name)`. Empty cells are missing.
+    ///
+    /// Errors: as [`Self::push_json`].
+    pub fn push_text<'c>(
+        &mut self,
+        cells: impl IntoIterator<Item = (&'c Result<usize, String>, &'c str)>,
+        now: Timestamp,
+    ) -> Result<()> {
+        self.begin();
+        for (target, cell) in cells {
+            if cell.is_empty() {
+                continue;
+            }
+            match target {
+                Ok(index) => {
+                    let ty = self.schema.fields[*index].ty;
+                    self.slots[*index] = self.text_slot(ty, cell).map_err(|expected| {
+                        self.mismatch(*index, expected, &format!("text {cell:?}"))
+                    })?;
+                }
+                Err(name) => self.push_extra(name, &serde_json::Value::from(cell).to_string()),
+            }
+        }
+        self.commit(now);
+        Ok(())
+    }
+
+    /// Takes the rows pushed so far as a batch of [`StreamSchema::batch_schema`].
+    pub fn finish(&mut self) -> RecordBatch {
+        let mut arrays: Vec<ArrayRef> = self.columns.iter_mut().map(Column::finish).collect();
+        arrays.push(Arc::new(self.time.finish()));
+        arrays.push(Arc::new(self.extra.finish()));
+        self.rows = 0;
+        RecordBatch::try_new(self.arrow.clone(), arrays).expect("columns are built from the same schema and rows")
+    }
+
+    fn begin(&mut self) {
+        self.slots.fill(Slot::Missing);
+        self.text.clear();
+        self.extra_text.clear();
+    }
+
+    fn commit(&mut self, now: Timestamp) {
+        for (column, slot) in self.columns.iter_mut().zip(&self.slots) {
+            column.push(*slot, &self.text);
+        }
+        let time = match self.schema.time.map(|i| self.slots[i]) {
+            Some(Slot::Int(micros)) => micros,
+            _ => now.0,
+        };
+        self.time.append_value(time);
+        if self.extra_text.is_empty() {
+            self.extra.append_null();
+        } else {
+            self.extra_text.push('}');
+            self.extra.append_value(&self.extra_text);
+        }
+        self.rows += 1;
+    }
+
+    fn push_extra(&mut self, name: &str, json: &str) {
+        self.extra_text.push(if self.extra_text.is_empty() { '{' } else { ',' });
+        self.extra_text.push_str(&serde_json::Value::from(name).to_string());
+        self.extra_text.push(':');
+        self.extra_text.push_str(json);
+    }
+
+    fn keep_text(&mut self, text: &str) -> Slot {
+        let start = self.text.len();
+        self.text.push_str(text);
+        Slot::Text(start, self.text.len())
+    }
+
+    /// Reads a text cell as `ty`; the error is what was expected.
+    fn text_slot(&mut self, ty: FieldType, cell: &str) -> Result<Slot, String> {
+        let slot = match ty {
+            FieldType::Bool => cell.parse().ok().map(Slot::Bool),
+            FieldType::Int => cell.parse::<i32>().ok().map(|n| Slot::Int(n.into())),
+            FieldType::Long => cell.parse().ok().map(Slot::Int),
+            FieldType::Float | FieldType::Double => cell.parse().ok().map(Slot::Float),
+            FieldType::Time => Timestamp::parse(cell).ok().map(|t| Slot::Int(t.0)),
+            FieldType::String => Some(self.keep_text(cell)),
+            FieldType::Object => Some(self.keep_text(&serde_json::Value::from(cell).to_string())),
+        };
+        slot.ok_or_else(|| expected(ty).to_owned())
+    }
+
+    fn mismatch(&self, index: usize, expected: impl fmt::Display, found: &str) -> Error {
+        Error::invalid(format!("field `{}`: expected {expected}, found {found}", self.schema.fields[index].name))
+    }
+
+    /// Checks a JSON value against the declared type of field `index`.
+    fn json_slot(&mut self, index: usize, raw: &str) -> Result<Slot> {
+        let ty = self.schema.fields[index].ty;
+        let first = raw.as_bytes().first().copied().unwrap_or(b'n');
+        if first == b'n' {
+            return Ok(Slot::Missing);
+        }
+        let slot = match (ty, first) {
+            (FieldType::Object, _) => Some(self.keep_text(raw)),
+            (FieldType::String, b'"') => json_text(raw).map(|t| self.keep_text(&t)),
+            (FieldType::Bool, b't') => Some(Slot::Bool(true)),
+            (FieldType::Bool, b'f') => Some(Slot::Bool(false)),
+            (FieldType::Int, b'-' | b'0'..=b'9') => {
+                whole(raw).filter(|n| i32::try_from(*n).is_ok()).map(Slot::Int)
+            }
+            (FieldType::Long, b'-' | b'0'..=b'9') => whole(raw).map(Slot::Int),
+            (FieldType::Float | FieldType::Double, b'-' | b'0'..=b'9') => raw.parse().ok().map(Slot::Float),
+            (FieldType::Time, b'"') => json_text(raw).and_then(|t| Timestamp::parse(&t).ok()).map(|t| Slot::Int(t.0)),
+            (FieldType::Time, b'-' | b'0'..=b'9') => {
+                whole(raw).and_then(|ms| ms.checked_mul(1000)).map(Slot::Int)
+            }
+            _ => None,
+        };
+        slot.ok_or_else(|| self.mismatch(index, expected(ty), &shorten(raw)))
+    }
+}
+
+fn expected(ty: FieldType) -> &'static str {
+    match ty {
+        FieldType::Bool => "bool (true or false)",
+        FieldType::Int => "int (a whole number of 32 bits)",
+        FieldType::Long => "long (a whole number of 64 bits)",
+        FieldType::Float => "float (a number)",
+        FieldType::Double => "double (a number)",
+        FieldType::String => "string (text in quotes)",
+        FieldType::Time => "time (RFC 3339 such as \"2013-01-01T10:17:00Z\", or milliseconds since 1970)",
+        FieldType::Object => "object (any JSON)",
+    }
+}
+
+/// A JSON number without a fraction; `5.0` and `5e2` count.
+fn whole(raw: &str) -> Option<i64> {
+    raw.parse::<i64>().ok().or_else(|| {
+        let x = raw.parse::<f64>().ok()?;
+        (x.fract() == 0.0 && x.abs() <= 9_007_199_254_740_992.0).then_some(x as i64)
+    })
+}
+
+fn json_text(raw: &str) -> Option<Cow<'_, str>> {
+    let inner = raw.get(1..raw.len().checked_sub(1)?)?;
+    if inner.contains('\\') { serde_json::from_str(raw).ok().map(Cow::Owned) } else { Some(Cow::Borrowed(inner)) }
+}
+
+fn shorten(raw: &str) -> String {
+    if raw.chars().count() <= 60 {
+        return raw.to_owned();
+    }
+    format!("{}…", raw.chars().take(60).collect::<String>())
+}
+
+/// serde_json adds ` at line 1 column 9` also to errors that name the field; the place is then noise.
+fn strip_position(message: String) -> String {
+    match message.rfind(" at line 1 column ") {
+        Some(at) if message.starts_with("field `") => message[..at].to_owned(),
+        Some(at) => format!("{} at byte {}", &message[..at], &message[at + " at line 1 column ".len()..]),
+        None => message,
+    }
+}
+
+struct RowSeed<'b> {
+    builder: &'b mut BatchBuilder,
+}
+
+impl<'de> DeserializeSeed<'de> for RowSeed<'_> {
+    type Value = ();
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
+        deserializer.deserialize_map(self)
+    }
+}
+
+impl<'de> Visitor<'de> for RowSeed<'_> {
+    type Value = ();
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "a JSON object with the fields of {}", self.builder.schema.name)
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<(), A::Error> {
+        let builder = self.builder;
+        // senders keep the order of the declaration more often than not: look there first
+        let mut hint = 0;
+        while let Some(key) = map.next_key::<Key<'de>>()? {
+            let raw = map.next_value::<&'de RawValue>()?.get();
+            let name = key.0.as_ref();
+            let at_hint = builder.schema.fields.get(hint).is_some_and(|f| f.name == name);
+            let index = if at_hint { Some(hint) } else { builder.schema.field_index(name) };
+            match index {
+                Some(index) => {
+                    hint = index + 1;
+                    builder.slots[index] = builder.json_slot(index, raw).map_err(serde::de::Error::custom)?;
+                }
+                None => builder.push_extra(name, raw),
+            }
+        }
+        Ok(())
+    }
+}
+
+/// An object key, borrowed unless it has escapes.
+struct Key<'a>(Cow<'a, str>);
+
+impl<'de> serde::Deserialize<'de> for Key<'de> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct KeyVisitor;
+        impl<'de> Visitor<'de> for KeyVisitor {
+            type Value = Key<'de>;
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a field name")
+            }
+            fn visit_borrowed_str<E>(self, v: &'de str) -> Result<Key<'de>, E> {
+                Ok(Key(Cow::Borrowed(v)))
+            }
+            fn visit_str<E>(self, v: &str) -> Result<Key<'de>, E> {
+                Ok(Key(Cow::Owned(v.to_owned())))
+            }
+        }
+        deserializer.deserialize_str(KeyVisitor)
+    }
+}
+
+impl Column {
+    fn new(ty: FieldType) -> Self {
+        match ty {
+            FieldType::Bool => Self::Bool(BooleanBuilder::new()),
+            FieldType::Int => Self::Int(Int32Builder::new()),
+            FieldType::Long => Self::Long(Int64Builder::new()),
+            FieldType::Float => Self::Float(Float32Builder::new()),
+            FieldType::Double => Self::Double(Float64Builder::new()),
+            FieldType::String | FieldType::Object => Self::Text(StringBuilder::new()),
+            FieldType::Time => Self::Time(TimestampMicrosecondBuilder::new().with_timezone("UTC")),
+        }
+    }
+
+    /// A slot of another type cannot get here: slots are checked against the declared type first.
+    fn push(&mut self, slot: Slot, text: &str) {
+        match (self, slot) {
+            (Self::Bool(b), Slot::Bool(v)) => b.append_value(v),
+            (Self::Bool(b), _) => b.append_null(),
+            (Self::Int(b), Slot::Int(v)) => b.append_option(i32::try_from(v).ok()),
+            (Self::Int(b), _) => b.append_null(),
+            (Self::Long(b), Slot::Int(v)) => b.append_value(v),
+            (Self::Long(b), _) => b.append_null(),
+            (Self::Float(b), Slot::Float(v)) => b.append_value(v as f32),
+            (Self::Float(b), _) => b.append_null(),
+            (Self::Double(b), Slot::Float(v)) => b.append_value(v),
+            (Self::Double(b), _) => b.append_null(),
+            (Self::Text(b), Slot::Text(start, end)) => b.append_value(&text[start..end]),
+            (Self::Text(b), _) => b.append_null(),
+            (Self::Time(b), Slot::Int(v)) => b.append_value(v),
+            (Self::Time(b), _) => b.append_null(),
+        }
+    }
+
+    fn finish(&mut self) -> ArrayRef {
+        match self {
+            Self::Bool(b) => Arc::new(b.finish()),
+            Self::Int(b) => Arc::new(b.finish()),
+            Self::Long(b) => Arc::new(b.finish()),
+            Self::Float(b) => Arc::new(b.finish()),
+            Self::Double(b) => Arc::new(b.finish()),
+            Self::Text(b) => Arc::new(b.finish()),
+            Self::Time(b) => Arc::new(b.finish()),
+        }
+    }
+}
+
+/// A row value computed by a rule or given in process, before it becomes a column. Times and spans keep their unit.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Cell {
+    /// No value.
+    Missing,
+    /// True or false.
+    Bool(bool),
+    /// An integer.
+    Int(i64),
+    /// A float.
+    Float(f64),
+    /// Text, or the JSON text of an object.
+    Text(String),
+    /// An instant.
+    Time(Timestamp),
+    /// A span; stored as its milliseconds in integer fields.
+    Span(Duration),
+}
+
+impl BatchBuilder {
+    /// Adds one row of typed cells, one for each declared field in order. `time` is the event time unless the
+    /// stream's time field is among the cells.
+    ///
+    /// Errors: `Invalid` when a cell does not fit its field.
+    pub fn push_cells(&mut self, cells: &[Cell], time: Timestamp) -> Result<()> {
+        self.begin();
+        for (index, cell) in cells.iter().enumerate() {
+            let ty = self.schema.fields[index].ty;
+            let slot = match (ty, cell) {
+                (_, Cell::Missing) => Slot::Missing,
+                (FieldType::Bool, Cell::Bool(b)) => Slot::Bool(*b),
+                (FieldType::Int, Cell::Int(n)) if i32::try_from(*n).is_ok() => Slot::Int(*n),
+                (FieldType::Long, Cell::Int(n)) => Slot::Int(*n),
+                (FieldType::Long | FieldType::Int, Cell::Span(d)) => Slot::Int(d.0 / 1000),
+                (FieldType::Long, Cell::Time(t)) => Slot::Int(t.0 / 1000),
+                (FieldType::Int | FieldType::Long, Cell::Float(x)) if x.fract() == 0.0 && x.abs() < 2e9 => Slot::Int(*x as i64),
+                (FieldType::Float | FieldType::Double, Cell::Float(x)) => Slot::Float(*x),
+                (FieldType::Float | FieldType::Double, Cell::Int(n)) => Slot::Float(*n as f64),
+                (FieldType::Time, Cell::Time(t)) => Slot::Int(t.0),
+                (FieldType::String | FieldType::Object, Cell::Text(s)) => self.keep_text(s),
+                (ty, cell) => return Err(self.mismatch(index, expected(ty), &format!("{cell:?}"))),
+            };
+            self.slots[index] = slot;
+        }
+        self.commit(time);
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,18 @@
+//! The words every other crate uses: events, streams, values, keys, offsets, time and errors.
+//!
+//! Nothing in here does I/O or reads a clock.
+
+pub mod decode;
+mod error;
+mod ids;
+mod schema;
+mod suggest;
+mod time;
+mod value;
+
+pub use error::{Error, ErrorKind, Result};
+pub use ids::{EventId, Offset, PartitionId, murmur2, partition_of_key};
+pub use schema::{Field, FieldType, StreamSchema, column, table_columns};
+pub use suggest::{did_you_mean, nearest};
+pub use time::{Duration, Timestamp};
+pub use value::{Value, row_value};

@@ -1,0 +1,160 @@
+//! Instants and spans, in microseconds.
+//!
+//! One unit everywhere: microseconds since the Unix epoch, UTC. It is what Delta Lake, Parquet readers and
+//! Postgres store; a finer unit would be cut on the way to the table, after the event was acknowledged.
+
+use std::fmt;
+
+use jiff::tz::TimeZone;
+use serde::{Deserialize, Serialize};
+
+use crate::{Error, Result};
+
+/// An instant: microseconds since the Unix epoch, UTC.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Timestamp(pub i64);
+
+/// A span of time in microseconds; may be negative.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Duration(pub i64);
+
+impl Timestamp {
+    /// Microseconds since the Unix epoch.
+    pub fn micros(self) -> i64 {
+        self.0
+    }
+
+    /// Reads RFC 3339 (`2013-01-01T10:17:00Z`, with offset, with fraction), or `2013-01-01 10:17:00` and
+    /// `2013-01-01`, both taken as UTC. Digits below a microsecond are cut.
+    ///
+    /// Errors: [`crate::ErrorKind::Invalid`] with the text and the expected form.
+    pub fn parse(text: &str) -> Result<Self> {
+        if let Some(ts) = parse_fast(text.as_bytes()) {
+            return Ok(ts);
+        }
+        if let Ok(ts) = text.parse::<jiff::Timestamp>() {
+            return Ok(Self(ts.as_microsecond()));
+        }
+        let civil = text
+            .parse::<jiff::civil::DateTime>()
+            .ok()
+            .and_then(|dt| dt.to_zoned(TimeZone::UTC).ok())
+            .map(|z| z.timestamp().as_microsecond());
+        civil.map(Self).ok_or_else(|| {
+            Error::invalid(format!("`{text}` is not a time: expected RFC 3339, for example 2013-01-01T10:17:00Z"))
+        })
+    }
+}
+
+/// `YYYY-MM-DDTHH:MM:SSZ` exactly, the common case, without a general parser.
+fn parse_fast(b: &[u8]) -> Option<Timestamp> {
+    if b.len() != 20 || b[4] != b'-' || b[7] != b'-' || b[10] != b'T' || b[13] != b':' || b[16] != b':' || b[19] != b'Z' {
+        return None;
+    }
+    let num = |range: std::ops::Range<usize>| -> Option<i64> {
+        b[range].iter().try_fold(0_i64, |n, c| c.is_ascii_digit().then(|| n * 10 + i64::from(c - b'0')))
+    };
+    let (y, m, d) = (num(0..4)?, num(5..7)?, num(8..10)?);
+    let (h, min, s) = (num(11..13)?, num(14..16)?, num(17..19)?);
+    let leap = y % 4 == 0 && (y % 100 != 0 || y % 400 == 0);
+    let days_in_month = match m {
+        1 | 3 | 5 | 7 | 8 | 10 | 12 => 31,
+        4 | 6 | 9 | 11 => 30,
+        2 if leap => 29,
+        2 => 28,
+        _ => return None,
+    };
+    if d < 1 || d > days_in_month || h > 23 || min > 59 || s > 59 {
+        return None;
+    }
+    // days from civil (proleptic Gregorian), counted in years that start in March
+    let (yy, mm) = if m <= 2 { (y - 1, m + 9) } else { (y, m - 3) };
+    let era = yy.div_euclid(400);
+    let yoe = yy.rem_euclid(400);
+    let doe = yoe * 365 + yoe / 4 - yoe / 100 + (153 * mm + 2) / 5 + d - 1;
+    let days = era * 146_097 + doe - 719_468;
+    Some(Timestamp((((days * 24 + h) * 60 + min) * 60 + s) * 1_000_000))
+}
+
+impl fmt::Display for Timestamp {
+    /// RFC 3339 in UTC, with a fraction only where there is one.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match jiff::Timestamp::from_microsecond(self.0) {
+            Ok(ts) => ts.fmt(f),
+            Err(_) => write!(f, "{}us", self.0),
+        }
+    }
+}
+
+impl Duration {
+    /// `n` seconds.
+    pub const fn seconds(n: i64) -> Self {
+        Self(n * 1_000_000)
+    }
+
+    /// Microseconds in one `unit` (`us`, `ms`, `sec`, `min`, `hour`, `day`, `week` and their usual longer and
+    /// plural forms), or `None` when the word is no unit of time.
+    pub fn unit_micros(unit: &str) -> Option<i64> {
+        Some(match unit {
+            "us" | "micro" | "micros" | "microsecond" | "microseconds" => 1,
+            "ms" | "milli" | "millis" | "millisecond" | "milliseconds" => 1_000,
+            "s" | "sec" | "secs" | "second" | "seconds" => 1_000_000,
+            "m" | "min" | "mins" | "minute" | "minutes" => 60_000_000,
+            "h" | "hour" | "hours" => 3_600_000_000,
+            "d" | "day" | "days" => 86_400_000_000,
+            "w" | "week" | "weeks" => 604_800_000_000,
+            _ => return None,
+        })
+    }
+
+    /// Reads `250ms`, `5s`, `1 min`: a whole number and a unit.
+    pub fn parse(text: &str) -> Result<Self> {
+        let t = text.trim();
+        let split = t.find(|c: char| !c.is_ascii_digit()).unwrap_or(t.len());
+        let number = t[..split].parse::<i64>().ok();
+        let unit = Self::unit_micros(t[split..].trim());
+        number.zip(unit).and_then(|(n, u)| n.checked_mul(u)).map(Self).ok_or_else(|| {
+            Error::invalid(format!("`{text}` is not a duration: expected a number and a unit, for example 250ms, 5s, 1min"))
+        })
+    }
+}
+
+impl fmt::Display for Duration {
+    /// The largest units that divide it: `20m`, `1.5s`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let n = self.0;
+        for (unit, micros) in [("d", 86_400_000_000), ("h", 3_600_000_000), ("m", 60_000_000), ("s", 1_000_000), ("ms", 1_000)] {
+            if n != 0 && n % micros == 0 {
+                return write!(f, "{}{unit}", n / micros);
+            }
+        }
+        write!(f, "{n}us")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn fast_and_general_parser_agree() {
+        for text in ["1970-01-01T00:00:00Z", "2013-01-01T10:17:00Z", "2024-02-29T23:59:59Z", "1969-12-31T23:59:59Z", "0001-03-01T00:00:00Z", "2000-02-29T12:00:00Z"] {
+            let general = text.parse::<jiff::Timestamp>().unwrap().as_microsecond();
+            assert_eq!(parse_fast(text.as_bytes()), Some(Timestamp(general)), "{text}");
+            assert_eq!(Timestamp(general).to_string(), text);
+        }
+        for text in ["2013-02-29T00:00:00Z", "2013-13-01T00:00:00Z", "2013-01-01T24:00:00Z", "yesterday"] {
+            assert!(Timestamp::parse(text).is_err(), "{text}");
+        }
+        assert_eq!(Timestamp::parse("2013-01-01").unwrap(), Timestamp::parse("2013-01-01T01:00:00+01:00").unwrap());
+    }
+
+    #[test]
+    fn durations() {
+        assert_eq!(Duration::parse("20 min").unwrap(), Duration(1_200_000_000));
+        assert_eq!(Duration::parse("20 min").unwrap().to_string(), "20m");
+        assert!(Duration::parse("soon").is_err());
+    }
+}
