@@ -27,6 +27,7 @@ pub struct BatchBuilder {
     slots: Vec<Slot>,
     text: String,
     extra_text: String,
+    envelope: Option<String>,
 }
 
 /// A checked value on its way into a column; text lies in the builder's scratch buffer.
@@ -63,8 +64,16 @@ impl BatchBuilder {
             slots,
             text: String::new(),
             extra_text: String::new(),
+            envelope: None,
             schema,
         }
+    }
+
+    /// Leaves out the undeclared field `name`: it belongs to the envelope (such as the stream's name on each line of
+    /// a mixed file), not to the event.
+    pub fn without_envelope(mut self, name: &str) -> Self {
+        self.envelope = Some(name.to_owned());
+        self
     }
 
     /// Rows pushed since the last [`Self::finish`].
@@ -283,6 +292,7 @@ impl<'de> Visitor<'de> for RowSeed<'_> {
                     hint = index + 1;
                     builder.slots[index] = builder.json_slot(index, raw).map_err(serde::de::Error::custom)?;
                 }
+                None if builder.envelope.as_deref() == Some(name) => {}
                 None => builder.push_extra(name, raw),
             }
         }

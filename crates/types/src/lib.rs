@@ -5,6 +5,7 @@
 pub mod decode;
 mod error;
 mod ids;
+mod json;
 mod schema;
 mod suggest;
 mod time;
@@ -12,6 +13,7 @@ mod value;
 
 pub use error::{Error, ErrorKind, Result};
 pub use ids::{EventId, Offset, PartitionId, murmur2, partition_of_key};
+pub use json::{event_json, value_json};
 pub use schema::{Field, FieldType, StreamSchema, column, table_columns};
 pub use suggest::{did_you_mean, nearest};
 pub use time::{Duration, Timestamp};

@@ -1,0 +1,351 @@
+//! What a log record holds, as bytes and back.
+//!
+//! Format (all integers little-endian): one byte for the kind, then its fields; text and blobs are a `u32` length
+//! and the bytes. Batches are Arrow IPC record batch messages without their schema: the deployed app has it.
+//! Described in `docs/formats/entries.md`.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use arrow_array::RecordBatch;
+use arrow_buffer::Buffer;
+use arrow_ipc::MetadataVersion;
+use arrow_ipc::reader::read_record_batch;
+use arrow_ipc::writer::{DictionaryTracker, IpcDataGenerator, IpcWriteContext, IpcWriteOptions};
+use arrow_schema::SchemaRef;
+use bytes::Bytes;
+use tidemill_types::{Error, Offset, PartitionId, Result, StreamSchema};
+
+const EVENTS: u8 = 1;
+const REJECTED: u8 = 2;
+const DOCUMENTS: u8 = 3;
+
+/// One log record, decoded.
+#[derive(Debug, Clone)]
+pub enum Entry {
+    /// Events to apply.
+    Events(Events),
+    /// Rows refused at the door.
+    Rejected(Vec<RejectedRow>),
+    /// A document command on one collection, encoded by `docs::Command`.
+    Documents {
+        /// The collection.
+        collection: String,
+        /// `docs::Command` bytes.
+        command: Bytes,
+    },
+}
+
+/// Events of one or several streams, in order of arrival.
+#[derive(Debug, Clone, Default)]
+pub struct Events {
+    /// The source that read them and where it goes on after them.
+    pub source: Option<(String, u64)>,
+    /// For events emitted in another partition: that partition and the offset of the record that caused them.
+    pub provenance: Option<(PartitionId, Offset)>,
+    /// Stream name and its rows.
+    pub parts: Vec<(Arc<StreamSchema>, RecordBatch)>,
+    /// For each event in order of arrival the part it is in; `None` when the parts follow one another.
+    pub order: Option<Vec<u16>>,
+}
+
+impl Events {
+    /// Rows over all parts.
+    pub fn rows(&self) -> usize {
+        self.parts.iter().map(|(_, batch)| batch.num_rows()).sum()
+    }
+}
+
+/// A row that was refused, with everything needed to send it again.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RejectedRow {
+    /// The stream it was sent to.
+    pub stream: String,
+    /// Why, in one word: `malformed`, `duplicate`.
+    pub kind: String,
+    /// Why, for people.
+    pub reason: String,
+    /// The row as it came (cut at 64 KiB).
+    pub raw: String,
+    /// Where it came from: `http`, or the source's name and place.
+    pub origin: String,
+}
+
+/// Encodes entries; keeps scratch space between calls.
+#[derive(Default)]
+pub struct Encoder {
+    ipc: IpcWriteContext,
+}
+
+impl Encoder {
+    /// The entry's bytes.
+    pub fn encode(&mut self, entry: &Entry) -> Result<Vec<u8>> {
+        let mut out = Vec::with_capacity(256);
+        match entry {
+            Entry::Events(events) => self.events(events, &mut out)?,
+            Entry::Rejected(rows) => {
+                out.push(REJECTED);
+                put_u32(&mut out, rows.len());
+                for row in rows {
+                    for text in [&row.stream, &row.kind, &row.reason, &row.raw, &row.origin] {
+                        put_bytes(&mut out, text.as_bytes());
+                    }
+                }
+            }
+            Entry::Documents { collection, command } => {
+                out.push(DOCUMENTS);
+                put_bytes(&mut out, collection.as_bytes());
+                put_bytes(&mut out, command);
+            }
+        }
+        Ok(out)
+    }
+
+    fn events(&mut self, events: &Events, out: &mut Vec<u8>) -> Result<()> {
+        out.push(EVENTS);
+        match &events.source {
+            Some((name, position)) => {
+                out.push(1);
+                put_bytes(out, name.as_bytes());
+                out.extend(position.to_le_bytes());
+            }
+            None => out.push(0),
+        }
+        match events.provenance {
+            Some((partition, offset)) => {
+                out.push(1);
+                out.extend(partition.0.to_le_bytes());
+                out.extend(offset.0.to_le_bytes());
+            }
+            None => out.push(0),
+        }
+        put_u32(out, events.parts.len());
+        for (stream, batch) in &events.parts {
+            put_bytes(out, stream.name.as_bytes());
+            self.batch(batch, out)?;
+        }
+        match &events.order {
+            Some(order) => {
+                put_u32(out, order.len());
+                out.extend(order.iter().flat_map(|part| part.to_le_bytes()));
+            }
+            None => put_u32(out, 0),
+        }
+        Ok(())
+    }
+
+    fn batch(&mut self, batch: &RecordBatch, out: &mut Vec<u8>) -> Result<()> {
+        let options = IpcWriteOptions::try_new(8, false, MetadataVersion::V5).map_err(encode_failed)?;
+        let mut dictionaries = DictionaryTracker::new(false);
+        let (_, data) = IpcDataGenerator::default()
+            .encode(batch, &mut dictionaries, &options, &mut self.ipc)
+            .map_err(encode_failed)?;
+        put_bytes(out, &data.ipc_message);
+        put_bytes(out, &data.arrow_data);
+        Ok(())
+    }
+}
+
+fn encode_failed(e: arrow_schema::ArrowError) -> Error {
+    Error::internal("a batch could not be encoded for the log").with_source(e)
+}
+
+/// Reads an entry. `streams` are the streams of the deployed app.
+///
+/// Errors: `Corrupt` when the bytes are no entry, `Invalid` when a stream is not declared.
+pub fn decode(payload: &Bytes, streams: &HashMap<String, (Arc<StreamSchema>, SchemaRef)>) -> Result<Entry> {
+    let mut input = Input { bytes: payload, at: 0 };
+    let entry = match input.u8()? {
+        EVENTS => Entry::Events(input.events(streams)?),
+        REJECTED => {
+            let n = input.count()?;
+            let rows = (0..n).map(|_| input.rejected()).collect::<Result<_>>()?;
+            Entry::Rejected(rows)
+        }
+        DOCUMENTS => Entry::Documents { collection: input.text()?, command: input.blob()? },
+        kind => return Err(Error::corrupt(format!("log entry of unknown kind {kind}"))),
+    };
+    if input.at != payload.len() {
+        return Err(Error::corrupt(format!("log entry has {} bytes too many", payload.len() - input.at)));
+    }
+    Ok(entry)
+}
+
+fn put_u32(out: &mut Vec<u8>, n: usize) {
+    out.extend(u32::try_from(n).unwrap_or(u32::MAX).to_le_bytes());
+}
+
+fn put_bytes(out: &mut Vec<u8>, bytes: &[u8]) {
+    put_u32(out, bytes.len());
+    out.extend(bytes);
+}
+
+struct Input<'a> {
+    bytes: &'a Bytes,
+    at: usize,
+}
+
+impl Input<'_> {
+    fn take(&mut self, n: usize) -> Result<std::ops::Range<usize>> {
+        let end = self.at.checked_add(n).filter(|end| *end <= self.bytes.len());
+        let Some(end) = end else {
+            return Err(Error::corrupt(format!("log entry ends at byte {} in the middle of a field", self.bytes.len())));
+        };
+        let range = self.at..end;
+        self.at = end;
+        Ok(range)
+    }
+
+    fn array<const N: usize>(&mut self) -> Result<[u8; N]> {
+        let range = self.take(N)?;
+        let mut array = [0; N];
+        array.copy_from_slice(&self.bytes[range]);
+        Ok(array)
+    }
+
+    fn u8(&mut self) -> Result<u8> {
+        Ok(self.array::<1>()?[0])
+    }
+
+    fn u32(&mut self) -> Result<u32> {
+        Ok(u32::from_le_bytes(self.array()?))
+    }
+
+    fn u64(&mut self) -> Result<u64> {
+        Ok(u64::from_le_bytes(self.array()?))
+    }
+
+    /// A count of things that take at least a byte each, so that a damaged one cannot ask for much memory.
+    fn count(&mut self) -> Result<usize> {
+        let n = self.u32()? as usize;
+        if n > self.bytes.len() {
+            return Err(Error::corrupt(format!("log entry counts {n} parts in {} bytes", self.bytes.len())));
+        }
+        Ok(n)
+    }
+
+    fn blob(&mut self) -> Result<Bytes> {
+        let n = self.u32()? as usize;
+        let range = self.take(n)?;
+        Ok(self.bytes.slice(range))
+    }
+
+    fn text(&mut self) -> Result<String> {
+        String::from_utf8(self.blob()?.to_vec()).map_err(|e| Error::corrupt("log entry text is not UTF-8").with_source(e))
+    }
+
+    fn rejected(&mut self) -> Result<RejectedRow> {
+        Ok(RejectedRow {
+            stream: self.text()?,
+            kind: self.text()?,
+            reason: self.text()?,
+            raw: self.text()?,
+            origin: self.text()?,
+        })
+    }
+
+    fn events(&mut self, streams: &HashMap<String, (Arc<StreamSchema>, SchemaRef)>) -> Result<Events> {
+        let source = if self.u8()? == 1 { Some((self.text()?, self.u64()?)) } else { None };
+        let provenance =
+            if self.u8()? == 1 { Some((PartitionId(self.u32()?), Offset(self.u64()?))) } else { None };
+        let n = self.count()?;
+        let mut parts = Vec::with_capacity(n);
+        for _ in 0..n {
+            let name = self.text()?;
+            let (schema, arrow) = streams
+                .get(&name)
+                .ok_or_else(|| Error::invalid(format!("the log holds events of stream `{name}`, which the app does not declare")))?;
+            parts.push((schema.clone(), self.batch(arrow.clone())?));
+        }
+        let n = self.count()?;
+        let order = if n == 0 { None } else { Some((0..n).map(|_| self.array().map(u16::from_le_bytes)).collect::<Result<_>>()?) };
+        let events = Events { source, provenance, parts, order };
+        events.check_order()?;
+        Ok(events)
+    }
+
+    fn batch(&mut self, schema: SchemaRef) -> Result<RecordBatch> {
+        let message = self.blob()?;
+        let data = self.blob()?;
+        let damaged = |e: String| Error::corrupt(format!("log entry holds a damaged batch: {e}"));
+        let message = arrow_ipc::root_as_message(&message).map_err(|e| damaged(e.to_string()))?;
+        let header = message.header_as_record_batch().ok_or_else(|| damaged("not a record batch".into()))?;
+        read_record_batch(&Buffer::from(data), header, schema, &HashMap::new(), None, &message.version())
+            .map_err(|e| damaged(e.to_string()))
+    }
+}
+
+impl Events {
+    /// Every part must be mentioned exactly as often as it has rows.
+    fn check_order(&self) -> Result<()> {
+        let Some(order) = &self.order else { return Ok(()) };
+        let mut left: Vec<usize> = self.parts.iter().map(|(_, b)| b.num_rows()).collect();
+        for part in order {
+            match left.get_mut(usize::from(*part)) {
+                Some(n) if *n > 0 => *n -= 1,
+                _ => return Err(Error::corrupt(format!("log entry orders a row that part {part} does not have"))),
+            }
+        }
+        if left.iter().any(|n| *n > 0) {
+            return Err(Error::corrupt("log entry has rows without a place in its order"));
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tidemill_types::decode::BatchBuilder;
+    use tidemill_types::{Field, FieldType, Timestamp};
+
+    fn stream() -> Arc<StreamSchema> {
+        let field = |name: &str, ty| Field { name: name.into(), ty };
+        Arc::new(StreamSchema {
+            name: "S".into(),
+            fields: vec![field("id", FieldType::String), field("n", FieldType::Long)],
+            key: Some(0),
+            id: vec![],
+            time: None,
+        })
+    }
+
+    fn events() -> Entry {
+        let mut builder = BatchBuilder::new(stream());
+        for i in 0..3 {
+            builder.push_json(format!(r#"{{"id":"k{i}","n":{i},"x":true}}"#).as_bytes(), Timestamp(7)).unwrap();
+        }
+        Entry::Events(Events {
+            source: Some(("file".into(), 3)),
+            provenance: Some((PartitionId(1), Offset(9))),
+            parts: vec![(stream(), builder.finish())],
+            order: Some(vec![0, 0, 0]),
+        })
+    }
+
+    fn streams() -> HashMap<String, (Arc<StreamSchema>, SchemaRef)> {
+        HashMap::from([("S".to_owned(), (stream(), stream().batch_schema()))])
+    }
+
+    #[test]
+    fn entries_round_trip() {
+        let bytes = Bytes::from(Encoder::default().encode(&events()).unwrap());
+        let (Entry::Events(a), Entry::Events(b)) = (events(), decode(&bytes, &streams()).unwrap()) else { panic!() };
+        assert_eq!((a.source, a.provenance, a.order), (b.source, b.provenance, b.order));
+        assert_eq!(a.parts[0].1, b.parts[0].1);
+    }
+
+    #[test]
+    fn no_prefix_and_no_flipped_byte_panics() {
+        let bytes = Encoder::default().encode(&events()).unwrap();
+        for end in 0..bytes.len() {
+            assert!(decode(&Bytes::copy_from_slice(&bytes[..end]), &streams()).is_err());
+        }
+        for i in 0..bytes.len() {
+            let mut damaged = bytes.clone();
+            damaged[i] ^= 0x55;
+            // may still decode where only a value changed; the log's checksum is what refuses damage
+            let _ = decode(&Bytes::from(damaged), &streams());
+        }
+    }
+}
