@@ -1,1 +1,78 @@
-fn main() {}
+//! Chores of the project: `cargo xtask layers`.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::process::ExitCode;
+
+use anyhow::{Context, Result};
+
+/// Which of our crates a crate may use: the arrows of docs/ARCHITECTURE.md. An arrow that wants to point up usually
+/// means that a type belongs one layer lower.
+const LAYERS: &[(&str, &[&str])] = &[
+    ("types", &[]),
+    ("log", &["types"]),
+    ("lang", &["types"]),
+    ("docs", &["types"]),
+    ("zones", &["types"]),
+    ("rules", &["types", "lang", "docs"]),
+    ("sql", &["types", "docs", "zones"]),
+    ("engine", &["types", "log", "lang", "docs", "rules", "zones"]),
+    ("server", &["types", "docs", "rules", "engine"]),
+    ("tidemill", &["types", "lang", "docs", "rules", "zones", "sql", "engine", "server"]),
+];
+
+/// Crates that must build without these heavy dependencies, so that they build and test in seconds.
+const LIGHT: &[&str] = &["types", "log", "lang", "docs", "rules"];
+const HEAVY: &[&str] = &["datafusion", "deltalake-core", "parquet", "axum"];
+
+fn main() -> ExitCode {
+    let result = match std::env::args().nth(1).as_deref() {
+        Some("layers") => layers(Path::new("crates")),
+        _ => {
+            eprintln!("usage: cargo xtask layers");
+            return ExitCode::from(2);
+        }
+    };
+    match result {
+        Ok(problems) if problems.is_empty() => ExitCode::SUCCESS,
+        Ok(problems) => {
+            for problem in problems {
+                eprintln!("{problem}");
+            }
+            ExitCode::FAILURE
+        }
+        Err(e) => {
+            eprintln!("error: {e:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// What in the crates' manifests points up, sideways or at something heavy.
+fn layers(crates: &Path) -> Result<Vec<String>> {
+    let mut problems = Vec::new();
+    let allowed: BTreeMap<&str, &[&str]> = LAYERS.iter().copied().collect();
+    for entry in std::fs::read_dir(crates).with_context(|| crates.display().to_string())? {
+        let path = entry?.path();
+        let name = path.file_name().and_then(|n| n.to_str()).unwrap_or_default().to_owned();
+        let manifest = path.join("Cargo.toml");
+        let text = std::fs::read_to_string(&manifest).with_context(|| manifest.display().to_string())?;
+        let Some(may_use) = allowed.get(name.as_str()) else {
+            problems.push(format!("{}: give the crate its place in xtask's LAYERS", manifest.display()));
+            continue;
+        };
+        let manifest_toml: toml::Table = text.parse().with_context(|| manifest.display().to_string())?;
+        let dependencies = manifest_toml.get("dependencies").and_then(|d| d.as_table());
+        for dependency in dependencies.into_iter().flat_map(|d| d.keys()) {
+            if let Some(ours) = dependency.strip_prefix("tidemill-")
+                && !may_use.contains(&ours)
+            {
+                problems.push(format!("{}: `{name}` must not use `{ours}`; it may use {may_use:?}", manifest.display()));
+            }
+            if LIGHT.contains(&name.as_str()) && HEAVY.contains(&dependency.as_str()) {
+                problems.push(format!("{}: `{name}` builds in seconds and must not use `{dependency}`", manifest.display()));
+            }
+        }
+    }
+    Ok(problems)
+}

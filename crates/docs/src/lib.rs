@@ -1,1 +1,49 @@
-//! placeholder
+//! The document store of one partition: collections of BSON documents in memory, with MongoDB's operators.
+//!
+//! Documents are BSON bytes from the door to the reply: stored as they arrived, read back without conversion,
+//! updated by copying what an update does not name. Everything is a function of state, command and time: no clock,
+//! no disk, no async. The owner of the partition writes commands to its log and applies them with [`Store::apply`];
+//! a rule that runs under the owner uses a [`Collection`] directly.
+
+mod checkpoint;
+mod collection;
+mod command;
+mod decimal;
+mod error;
+mod filter;
+mod find;
+mod index;
+mod key;
+mod limits;
+mod order;
+mod path;
+mod plan;
+mod projection;
+mod raw;
+mod show;
+mod sort;
+mod spec;
+mod store;
+mod update;
+mod validate;
+mod walk;
+
+pub use checkpoint::StoreSnapshot;
+pub use collection::Collection;
+pub use command::{Command, DocumentError, Outcome};
+pub use error::{DocsError, ErrorCode, Result};
+pub use filter::Filter;
+pub use find::FindOptions;
+pub use key::Key;
+pub use limits::Limits;
+pub use path::{Path, get_path};
+pub use plan::Plan;
+pub use projection::Projection;
+pub use sort::SortOrder;
+pub use spec::{CollectionSpec, Direction, IndexSpec};
+pub use store::Store;
+pub use update::{Update, UpdateOutcome};
+pub use validate::validate;
+
+/// One whole BSON document, as it arrived.
+pub type DocBytes = bytes::Bytes;

@@ -5,7 +5,7 @@ use std::str::FromStr;
 use std::sync::Arc;
 
 use arrow_array::RecordBatch;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use tidemill_log::Durability;
 use tidemill_types::{Error, EventId, FieldType, Result, StreamSchema};
 
@@ -73,7 +73,7 @@ pub struct EmittedEvent {
 }
 
 /// Rows in and rows out. `received = stored + duplicate + rejected` when it balances.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LedgerCounts {
     /// Rows that arrived: sent, read from sources, or emitted by rules.
     pub received: u64,

@@ -17,22 +17,30 @@ use bytes::Bytes;
 use tidemill_types::{Error, Offset, PartitionId, Result, StreamSchema};
 
 const EVENTS: u8 = 1;
-const REJECTED: u8 = 2;
-const DOCUMENTS: u8 = 3;
+const COMMAND: u8 = 2;
+const PUT: u8 = 3;
+
+/// A source's name and the place in it from which it goes on.
+pub type SourcePosition = (String, u64);
+
+/// The streams of an app by name, each with the Arrow schema of its batches.
+pub type Streams = HashMap<String, (Arc<StreamSchema>, SchemaRef)>;
 
 /// One log record, decoded.
 #[derive(Debug, Clone)]
 pub enum Entry {
     /// Events to apply.
     Events(Events),
-    /// Rows refused at the door.
-    Rejected(Vec<RejectedRow>),
-    /// A document command on one collection, encoded by `docs::Command`.
-    Documents {
+    /// A document command, encoded by `docs::Command`.
+    Command(Bytes),
+    /// Documents that each replace the one with its `_id`, or are new.
+    Put {
+        /// The source that read the documents and where it goes on after them.
+        source: Option<SourcePosition>,
         /// The collection.
         collection: String,
-        /// `docs::Command` bytes.
-        command: Bytes,
+        /// BSON documents one after the other; each begins with its length.
+        documents: Bytes,
     },
 }
 
@@ -40,13 +48,15 @@ pub enum Entry {
 #[derive(Debug, Clone, Default)]
 pub struct Events {
     /// The source that read them and where it goes on after them.
-    pub source: Option<(String, u64)>,
+    pub source: Option<SourcePosition>,
     /// For events emitted in another partition: that partition and the offset of the record that caused them.
     pub provenance: Option<(PartitionId, Offset)>,
     /// Stream name and its rows.
     pub parts: Vec<(Arc<StreamSchema>, RecordBatch)>,
     /// For each event in order of arrival the part it is in; `None` when the parts follow one another.
     pub order: Option<Vec<u16>>,
+    /// Rows refused at the door.
+    pub rejected: Vec<RejectedRow>,
 }
 
 impl Events {
@@ -83,19 +93,15 @@ impl Encoder {
         let mut out = Vec::with_capacity(256);
         match entry {
             Entry::Events(events) => self.events(events, &mut out)?,
-            Entry::Rejected(rows) => {
-                out.push(REJECTED);
-                put_u32(&mut out, rows.len());
-                for row in rows {
-                    for text in [&row.stream, &row.kind, &row.reason, &row.raw, &row.origin] {
-                        put_bytes(&mut out, text.as_bytes());
-                    }
-                }
-            }
-            Entry::Documents { collection, command } => {
-                out.push(DOCUMENTS);
-                put_bytes(&mut out, collection.as_bytes());
+            Entry::Command(command) => {
+                out.push(COMMAND);
                 put_bytes(&mut out, command);
+            }
+            Entry::Put { source, collection, documents } => {
+                out.push(PUT);
+                put_source(&mut out, source.as_ref());
+                put_bytes(&mut out, collection.as_bytes());
+                put_bytes(&mut out, documents);
             }
         }
         Ok(out)
@@ -103,14 +109,7 @@ impl Encoder {
 
     fn events(&mut self, events: &Events, out: &mut Vec<u8>) -> Result<()> {
         out.push(EVENTS);
-        match &events.source {
-            Some((name, position)) => {
-                out.push(1);
-                put_bytes(out, name.as_bytes());
-                out.extend(position.to_le_bytes());
-            }
-            None => out.push(0),
-        }
+        put_source(out, events.source.as_ref());
         match events.provenance {
             Some((partition, offset)) => {
                 out.push(1);
@@ -130,6 +129,12 @@ impl Encoder {
                 out.extend(order.iter().flat_map(|part| part.to_le_bytes()));
             }
             None => put_u32(out, 0),
+        }
+        put_u32(out, events.rejected.len());
+        for row in &events.rejected {
+            for text in [&row.stream, &row.kind, &row.reason, &row.raw, &row.origin] {
+                put_bytes(out, text.as_bytes());
+            }
         }
         Ok(())
     }
@@ -153,22 +158,29 @@ fn encode_failed(e: arrow_schema::ArrowError) -> Error {
 /// Reads an entry. `streams` are the streams of the deployed app.
 ///
 /// Errors: `Corrupt` when the bytes are no entry, `Invalid` when a stream is not declared.
-pub fn decode(payload: &Bytes, streams: &HashMap<String, (Arc<StreamSchema>, SchemaRef)>) -> Result<Entry> {
+pub fn decode(payload: &Bytes, streams: &Streams) -> Result<Entry> {
     let mut input = Input { bytes: payload, at: 0 };
     let entry = match input.u8()? {
         EVENTS => Entry::Events(input.events(streams)?),
-        REJECTED => {
-            let n = input.count()?;
-            let rows = (0..n).map(|_| input.rejected()).collect::<Result<_>>()?;
-            Entry::Rejected(rows)
-        }
-        DOCUMENTS => Entry::Documents { collection: input.text()?, command: input.blob()? },
+        COMMAND => Entry::Command(input.blob()?),
+        PUT => Entry::Put { source: input.source()?, collection: input.text()?, documents: input.blob()? },
         kind => return Err(Error::corrupt(format!("log entry of unknown kind {kind}"))),
     };
     if input.at != payload.len() {
         return Err(Error::corrupt(format!("log entry has {} bytes too many", payload.len() - input.at)));
     }
     Ok(entry)
+}
+
+fn put_source(out: &mut Vec<u8>, source: Option<&SourcePosition>) {
+    match source {
+        Some((name, position)) => {
+            out.push(1);
+            put_bytes(out, name.as_bytes());
+            out.extend(position.to_le_bytes());
+        }
+        None => out.push(0),
+    }
 }
 
 fn put_u32(out: &mut Vec<u8>, n: usize) {
@@ -244,8 +256,12 @@ impl Input<'_> {
         })
     }
 
-    fn events(&mut self, streams: &HashMap<String, (Arc<StreamSchema>, SchemaRef)>) -> Result<Events> {
-        let source = if self.u8()? == 1 { Some((self.text()?, self.u64()?)) } else { None };
+    fn source(&mut self) -> Result<Option<SourcePosition>> {
+        Ok(if self.u8()? == 1 { Some((self.text()?, self.u64()?)) } else { None })
+    }
+
+    fn events(&mut self, streams: &Streams) -> Result<Events> {
+        let source = self.source()?;
         let provenance =
             if self.u8()? == 1 { Some((PartitionId(self.u32()?), Offset(self.u64()?))) } else { None };
         let n = self.count()?;
@@ -259,7 +275,9 @@ impl Input<'_> {
         }
         let n = self.count()?;
         let order = if n == 0 { None } else { Some((0..n).map(|_| self.array().map(u16::from_le_bytes)).collect::<Result<_>>()?) };
-        let events = Events { source, provenance, parts, order };
+        let n = self.count()?;
+        let rejected = (0..n).map(|_| self.rejected()).collect::<Result<_>>()?;
+        let events = Events { source, provenance, parts, order, rejected };
         events.check_order()?;
         Ok(events)
     }
@@ -270,8 +288,14 @@ impl Input<'_> {
         let damaged = |e: String| Error::corrupt(format!("log entry holds a damaged batch: {e}"));
         let message = arrow_ipc::root_as_message(&message).map_err(|e| damaged(e.to_string()))?;
         let header = message.header_as_record_batch().ok_or_else(|| damaged("not a record batch".into()))?;
-        read_record_batch(&Buffer::from(data), header, schema, &HashMap::new(), None, &message.version())
-            .map_err(|e| damaged(e.to_string()))
+        let buffer = Buffer::from(data);
+        let version = message.version();
+        let read = || read_record_batch(&buffer, header, schema, &HashMap::new(), None, &version);
+        // arrow-ipc panics on some wrong lengths and places of buffers; nothing is shared with it but what it reads
+        match std::panic::catch_unwind(std::panic::AssertUnwindSafe(read)) {
+            Ok(batch) => batch.map_err(|e| damaged(e.to_string())),
+            Err(_) => Err(damaged("its buffers do not fit it".into())),
+        }
     }
 }
 
@@ -320,10 +344,17 @@ mod tests {
             provenance: Some((PartitionId(1), Offset(9))),
             parts: vec![(stream(), builder.finish())],
             order: Some(vec![0, 0, 0]),
+            rejected: vec![RejectedRow {
+                stream: "S".into(),
+                kind: "malformed".into(),
+                reason: "r".into(),
+                raw: "{".into(),
+                origin: "http".into(),
+            }],
         })
     }
 
-    fn streams() -> HashMap<String, (Arc<StreamSchema>, SchemaRef)> {
+    fn streams() -> Streams {
         HashMap::from([("S".to_owned(), (stream(), stream().batch_schema()))])
     }
 
@@ -331,7 +362,7 @@ mod tests {
     fn entries_round_trip() {
         let bytes = Bytes::from(Encoder::default().encode(&events()).unwrap());
         let (Entry::Events(a), Entry::Events(b)) = (events(), decode(&bytes, &streams()).unwrap()) else { panic!() };
-        assert_eq!((a.source, a.provenance, a.order), (b.source, b.provenance, b.order));
+        assert_eq!((a.source, a.provenance, a.order, a.rejected), (b.source, b.provenance, b.order, b.rejected));
         assert_eq!(a.parts[0].1, b.parts[0].1);
     }
 

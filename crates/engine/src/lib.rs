@@ -4,13 +4,35 @@
 //! travels and why nothing is lost or doubled: `docs/rfcs/0001-spine.md`.
 
 mod api;
+mod app;
+mod clock;
+mod core;
+mod datadir;
 pub mod dedupe;
+mod documents;
+mod engine;
 pub mod entry;
+mod inbox;
+mod ingest;
+mod insight;
+mod maintain;
+mod partition;
+mod recover;
 mod settings;
+mod source;
+mod state;
+mod subscribe;
+mod turn;
+mod views;
 
 pub use api::{
     Analytics, BodyFormat, CollectionInfo, EmittedEvent, EventSelector, Health, LedgerCounts, Metric, MetricKind,
     RowError, RuleInfo, SendOptions, SendReply, StreamInfo,
 };
+pub use app::{App, AppFile, DocumentsConfig, SourceConfig, SourceFormat, SourceKind, SummaryConfig};
+pub use clock::{Clock, ManualClock, SystemClock};
+pub use engine::Engine;
+pub use recover::{Report, compile};
 pub use settings::{Settings, parse_bytes};
 pub use tidemill_log::Durability;
+pub use views::SYSTEM_TABLES;

@@ -19,6 +19,9 @@ pub struct Settings {
     /// A table's tail is flushed early when it holds this many bytes.
     #[serde(deserialize_with = "bytes")]
     pub flush_bytes: u64,
+    /// Applying waits while a table holds this many bytes that are in no tablet yet (the object store is away or slow).
+    #[serde(deserialize_with = "bytes")]
+    pub tail_bytes: u64,
     /// How often document and rule state is checkpointed, which bounds what a restart replays.
     #[serde(deserialize_with = "duration")]
     pub checkpoint_interval: Duration,
@@ -49,6 +52,7 @@ impl Default for Settings {
             durability: Durability::Fsync,
             flush_interval: Duration::seconds(5),
             flush_bytes: 64 << 20,
+            tail_bytes: 512 << 20,
             checkpoint_interval: Duration::seconds(30),
             inbox_bytes: 64 << 20,
             send_timeout: Duration::seconds(10),

@@ -1,1 +1,42 @@
-//! placeholder
+//! The durable log: what is acknowledged is in here, everything else is derived from it.
+//!
+//! A log has partitions; a partition is a row of records with offsets that have no holes. Records are opaque
+//! bytes with the time at which they were appended. [`LocalLog`] keeps them in segment files of one directory,
+//! [`MemoryLog`] in memory for tests. [`queue`] puts named transactional queues on one partition.
+//!
+//! ```
+//! use tidemill_log::{Durability, LocalLog, Log, LogOptions};
+//! use tidemill_types::{Offset, PartitionId, Timestamp};
+//!
+//! # let dir = tempfile::tempdir().unwrap();
+//! let (log, _) = LocalLog::open(dir.path(), LogOptions::new(1))?;
+//! let p = PartitionId(0);
+//! let done = log.append(p, Timestamp(0), &[b"one", b"two"], Durability::Fsync)?;
+//! assert_eq!((done.first, done.last), (Offset(0), Offset(1)));
+//! assert_eq!(&log.read(p, Offset(1), 1 << 20)?[0].payload[..], b"two");
+//! # Ok::<(), tidemill_types::Error>(())
+//! ```
+//!
+//! The bytes on disk are described in `docs/formats/log.md`.
+
+mod contract;
+pub mod disk;
+mod failure;
+mod flusher;
+pub mod format;
+mod local;
+mod memory;
+mod options;
+mod partition;
+pub mod queue;
+mod recover;
+pub mod scan;
+mod segment;
+mod tail;
+mod writer;
+
+pub use contract::{Appended, Durability, Log, Record};
+pub use local::LocalLog;
+pub use memory::MemoryLog;
+pub use options::LogOptions;
+pub use recover::{Cut, CutReason, RecoveryReport};

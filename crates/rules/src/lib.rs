@@ -1,1 +1,30 @@
-//! placeholder
+//! Rules: programs in the rule language, checked, compiled and run over batches of events.
+//!
+//! Everything here is a function of state, batch and time: no clock, no disk, no threads. The same code runs live,
+//! in a backtest, in a test and in a simulation.
+//!
+//! - [`Program::compile`] reads the `*.rules` files of an app and says what is wrong with them.
+//! - [`Executor::apply`] runs the rules of a stream over a batch, against a [`Host`].
+//! - [`why`] explains what rules did with an event, and what they did not do.
+//! - [`Aggregate`] is a rule over all partitions, as SQL.
+//! - [`testing`] runs the tests of an app.
+
+mod aggregate;
+pub mod catalog;
+mod exec;
+pub mod expr;
+pub mod index;
+pub mod plan;
+mod program;
+mod resolve;
+mod sql;
+pub mod testing;
+pub mod why;
+
+pub use aggregate::{Aggregate, AggregateInsert};
+pub use exec::{
+    Counters, DEPTH_MAX, EMITTED_MAX, ERRORS_MAX, Effects, Emitted, Executor, Host, MATCHES_MAX, Outbound,
+    Part, Route, RuleCounters, RuleError, key_text,
+};
+pub use program::{CompileError, Program, RuleInfo};
+pub use why::{Explanation, Trace, TraceLimits};

@@ -1,1 +1,26 @@
-//! placeholder
+//! HTTP/JSON: events in, documents in and out, SQL, rules, health and metrics.
+//!
+//! [`serve`] starts a [`Server`] on an engine. Every route is declared once, with its description
+//! (`/api/v1/openapi.json`); what callers may rely on is in `docs/http.md`. A request passes, from the outside in:
+//! counting, the host check, the token, the limit of requests that are worked on, and then its handler, which
+//! asks the engine on a thread that may block.
+
+mod app;
+mod body;
+mod error;
+mod extjson;
+mod extract;
+mod guard;
+mod metrics;
+mod model;
+mod negotiate;
+mod options;
+mod router;
+mod routes;
+mod serve;
+mod sql;
+
+pub use options::{ServerOptions, Token};
+pub use serve::{Server, serve};
+pub use sql::{Format, Sql, SqlReply};
+use tidemill_engine::Engine;

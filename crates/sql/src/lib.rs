@@ -1,1 +1,31 @@
-//! placeholder
+//! SQL over everything Tidemill holds: `events.<stream>`, `docs.<collection>` and `system.*`.
+//!
+//! [DataFusion](https://datafusion.apache.org) plans and runs the queries; this crate brings the catalog, the scans,
+//! the functions people expect by name, the limits, and errors that say what to type. It does not know the engine:
+//! whoever holds the data implements [`Tables`].
+//!
+//! ```text
+//! text → parse (only queries pass) → names (every table resolved to one snapshot) → plan → run on own threads
+//!      events.X   Parquet scan of the snapshot's tablets ∪ in-memory scan of its tail
+//!      docs.X     BSON walked once for the columns, then only the projected ones decoded
+//!      system.X   a batch of rows, or a kept table
+//! ```
+
+mod catalog;
+mod docs;
+mod error;
+mod events;
+mod functions;
+mod memory;
+mod names;
+mod options;
+pub mod output;
+mod parse;
+mod query;
+mod session;
+mod tables;
+
+pub use options::{MissingFields, SqlOptions};
+pub use query::{QueryResult, QueryRows};
+pub use session::Sql;
+pub use tables::{SystemTable, Tables};

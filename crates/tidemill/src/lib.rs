@@ -1,1 +1,147 @@
-//! placeholder
+//! Tidemill in process: events in, rules and documents next to them, SQL over everything.
+//!
+//! ```no_run
+//! # fn main() -> tidemill::Result<()> {
+//! use tidemill::{App, Tidemill};
+//!
+//! let app = App::from_rules("shop", "event Sale { item: string, price: double } key item;");
+//! let tidemill = Tidemill::open_with("data", app)?;
+//! tidemill.send("Sale", &serde_json::json!({"item": "tea", "price": 3.5}))?;
+//! let rows = tidemill.sql("SELECT item, sum(price) FROM events.Sale GROUP BY item")?;
+//! assert_eq!(rows.num_rows(), 1);
+//! # Ok(())
+//! # }
+//! ```
+
+mod collection;
+mod http;
+mod tables;
+
+use std::path::Path;
+use std::sync::Arc;
+
+use arrow_array::RecordBatch;
+use crossbeam_channel::Receiver;
+use serde::Serialize;
+use tidemill_engine::{Analytics, BodyFormat, SendOptions, SendReply};
+use tidemill_sql::{QueryResult, QueryRows, Sql, SqlOptions};
+
+pub use collection::Collection;
+pub use http::SqlOverEngine;
+pub use tidemill_engine::{App, Durability, Engine, EventSelector, Settings};
+pub use tidemill_rules::Explanation;
+pub use tidemill_server as server;
+pub use tidemill_sql::output;
+pub use tidemill_types::{Error, ErrorKind, Result};
+
+use tables::EngineTables;
+
+/// A running Tidemill on one data directory. Dropping it stops it in order.
+pub struct Tidemill {
+    engine: Arc<Engine>,
+    sql: Arc<Sql>,
+}
+
+impl Tidemill {
+    /// Opens a data directory with the app that is deployed in it.
+    ///
+    /// Errors: `NotFound` when there is none, `Conflict` while another process has the directory open, `Corrupt`
+    /// naming what is damaged.
+    pub fn open(dir: impl AsRef<Path>) -> Result<Self> {
+        Self::start(dir.as_ref(), None)
+    }
+
+    /// Opens a data directory, new or not, and deploys `app` in it.
+    ///
+    /// Errors: as [`Self::open`], and `Invalid` with all diagnostics when the app does not compile.
+    pub fn open_with(dir: impl AsRef<Path>, app: App) -> Result<Self> {
+        Self::start(dir.as_ref(), Some(app))
+    }
+
+    fn start(dir: &Path, app: Option<App>) -> Result<Self> {
+        let engine = Arc::new(Engine::open(dir, app)?);
+        let options = SqlOptions { spill_dir: Some(dir.join("spill")), ..SqlOptions::default() };
+        let sql = Arc::new(Sql::new(Arc::new(EngineTables::new(&engine)), options)?);
+        engine.set_analytics(Arc::new(EngineSql { engine: Arc::downgrade(&engine), sql: Arc::downgrade(&sql) }));
+        Ok(Self { engine, sql })
+    }
+
+    /// Sends one event and waits until it is applied; the reply has the events that rules emitted because of it.
+    ///
+    /// Errors: `NotFound` for an unknown stream, `Invalid` for an event that does not fit it.
+    pub fn send(&self, stream: &str, event: &impl Serialize) -> Result<SendReply> {
+        let body = serde_json::to_vec(event).map_err(|e| Error::invalid("the event is not JSON").with_source(e))?;
+        let options = SendOptions { wait: true, origin: "in process".into(), ..SendOptions::default() };
+        let reply = self.engine.send_json(stream, &body, BodyFormat::Json, &options)?;
+        match reply.rejected.first() {
+            Some(bad) if reply.accepted == 0 => Err(Error::invalid(bad.reason.clone())),
+            _ => Ok(reply),
+        }
+    }
+
+    /// Sends a batch of events and returns when it is durable.
+    ///
+    /// Shape: the columns of `StreamSchema::batch_schema`.
+    pub fn send_batch(&self, stream: &str, batch: RecordBatch, options: &SendOptions) -> Result<SendReply> {
+        self.engine.send_batch(stream, batch, options)
+    }
+
+    /// The collection called `name`; it need not exist yet.
+    pub fn collection(&self, name: &str) -> Collection<'_> {
+        Collection::new(&self.engine, name)
+    }
+
+    /// Runs a query to its end. Everything acknowledged before is in the result.
+    ///
+    /// Errors: `Invalid` with the place in the text, `LimitReached` for a result too large to gather: see [`Self::query`].
+    pub fn sql(&self, query: &str) -> Result<QueryRows> {
+        self.engine.catch_up()?;
+        self.sql.query_blocking(query)
+    }
+
+    /// Starts a query and reads its rows as they come.
+    pub async fn query(&self, query: &str) -> Result<QueryResult> {
+        let engine = self.engine.clone();
+        tokio::task::spawn_blocking(move || engine.catch_up())
+            .await
+            .map_err(|e| Error::internal("waiting for the log was cut short").with_source(e))??;
+        self.sql.query(query).await
+    }
+
+    /// Batches of a stream as they are applied from now on, with the columns of its table.
+    pub fn subscribe(&self, stream: &str) -> Result<Receiver<RecordBatch>> {
+        self.engine.subscribe(stream)
+    }
+
+    /// The engine below.
+    pub fn engine(&self) -> &Arc<Engine> {
+        &self.engine
+    }
+
+    /// What the HTTP server needs to answer SQL.
+    pub fn sql_service(&self) -> SqlOverEngine {
+        SqlOverEngine::new(self.engine.clone(), self.sql.clone())
+    }
+
+    /// Stops in order: what was acknowledged is applied, tails are flushed, a checkpoint is taken.
+    ///
+    /// Errors: when the last flush failed. Nothing is lost then: the next start replays the log.
+    pub fn close(self) -> Result<()> {
+        self.engine.stop()
+    }
+}
+
+/// SQL for aggregate rules. Weak, as the engine holds it and it would hold the engine.
+struct EngineSql {
+    engine: std::sync::Weak<Engine>,
+    sql: std::sync::Weak<Sql>,
+}
+
+impl Analytics for EngineSql {
+    fn query(&self, query: &str) -> Result<Vec<RecordBatch>> {
+        let stopping = || Error::unavailable("the engine is stopping");
+        let (engine, sql) = (self.engine.upgrade().ok_or_else(stopping)?, self.sql.upgrade().ok_or_else(stopping)?);
+        engine.catch_up()?;
+        Ok(sql.query_blocking(query)?.batches)
+    }
+}

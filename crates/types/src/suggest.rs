@@ -2,7 +2,8 @@
 
 /// The candidate closest to `name` by edit distance, if it is close enough to be a likely typing slip.
 pub fn nearest<'a>(name: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
-    let limit = (name.chars().count() / 3).max(1);
+    // one slip in every three characters; nothing is near a name of one or two
+    let limit = name.chars().count() / 3;
     let lower = name.to_lowercase();
     candidates
         .into_iter()

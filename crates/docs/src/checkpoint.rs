@@ -1,0 +1,301 @@
+//! Checkpoints: the documents of a store as a stream of checked blocks.
+//!
+//! The form is described in `docs/formats/checkpoint-docs.md`. In short: eight bytes of magic, then blocks of kind,
+//! length, CRC32C and contents: a collection, its documents, the next collection, and an end that counts them.
+
+use std::io::{ErrorKind as IoKind, Read, Write};
+
+use crate::DocBytes;
+use crate::error::{DocsError, ErrorCode, Result};
+use crate::limits::Limits;
+use crate::raw::{elements, le_i32, tag};
+use crate::spec::CollectionSpec;
+use crate::store::Store;
+
+const MAGIC: &[u8; 8] = b"TMDOCS\0\x01";
+const COLLECTION: u8 = 1;
+const DOCUMENTS: u8 = 2;
+const END: u8 = 3;
+/// Kind, length, checksum.
+const HEAD_BYTES: usize = 9;
+/// A block of documents is written when it is this large; one larger document is a block of its own.
+const BLOCK_BYTES: usize = 64 << 10;
+
+/// The documents of a store at one moment. Taking it copies handles, not contents; the store may go on.
+#[derive(Debug, Clone)]
+pub struct StoreSnapshot {
+    collections: Vec<(CollectionSpec, Vec<DocBytes>)>,
+}
+
+impl Store {
+    /// The store as it is now.
+    pub fn snapshot(&self) -> StoreSnapshot {
+        let collections = self
+            .collections
+            .values()
+            .map(|c| (c.spec().clone(), c.snapshot()))
+            .collect();
+        StoreSnapshot { collections }
+    }
+
+    /// Reads what [`StoreSnapshot::write_to`] wrote, and nothing behind it.
+    ///
+    /// Bounds: the store being filled and one block, which is 64 KiB or one document. Errors: `Corrupt` with the byte
+    /// for anything that was not written so, `Unavailable` when reading fails, `LimitReached` when the documents do
+    /// not fit the limits.
+    pub fn read_from(input: &mut impl Read, limits: Limits) -> Result<Self> {
+        let mut reader = BlockReader {
+            input,
+            at: 0,
+            block: Vec::new(),
+            block_at: 0,
+            max: limits.document_bytes_max.max(BLOCK_BYTES),
+        };
+        reader.magic()?;
+        let mut store = Self::new(limits);
+        let mut current: Option<String> = None;
+        let mut counted = Counts::default();
+        loop {
+            match reader.next()? {
+                COLLECTION => {
+                    let spec: CollectionSpec = bson::deserialize_from_slice(&reader.block).map_err(|e| {
+                        reader.damage(format!("expected the definition of a collection: {e}"))
+                    })?;
+                    if store.collection(&spec.name).is_some() {
+                        return Err(reader.damage(format!("collection `{}` is there twice", spec.name)));
+                    }
+                    store.create_collection(&spec)?;
+                    current = Some(spec.name);
+                    counted.collections += 1;
+                }
+                DOCUMENTS => {
+                    let Some(name) = &current else {
+                        return Err(reader.damage("expected a collection before its documents".into()));
+                    };
+                    counted.documents += reader.documents(&mut store, name)?;
+                }
+                END => {
+                    reader.check_counts(&counted)?;
+                    return Ok(store);
+                }
+                other => return Err(reader.damage(format!("unknown kind of block {other}"))),
+            }
+        }
+    }
+}
+
+#[derive(Default, PartialEq)]
+struct Counts {
+    collections: u64,
+    documents: u64,
+}
+
+impl StoreSnapshot {
+    /// Documents in it.
+    pub fn len(&self) -> usize {
+        self.collections.iter().map(|(_, docs)| docs.len()).sum()
+    }
+
+    /// Whether there are no documents in it.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Writes all of it. Errors: `Unavailable` when writing fails.
+    pub fn write_to(&self, output: &mut impl Write) -> Result<()> {
+        output.write_all(MAGIC).map_err(write_error)?;
+        let mut block = Vec::with_capacity(BLOCK_BYTES);
+        for (spec, docs) in &self.collections {
+            let spec = bson::serialize_to_vec(spec)
+                .map_err(|e| DocsError::bad_value(format!("collection `{}`: {e}", spec.name)))?;
+            write_block(output, COLLECTION, &spec)?;
+            for doc in docs {
+                if !block.is_empty() && block.len() + doc.len() > BLOCK_BYTES {
+                    write_block(output, DOCUMENTS, &block)?;
+                    block.clear();
+                }
+                block.extend_from_slice(doc);
+            }
+            if !block.is_empty() {
+                write_block(output, DOCUMENTS, &block)?;
+                block.clear();
+            }
+            block.shrink_to(BLOCK_BYTES);
+        }
+        let end =
+            bson::rawdoc! { "collections": self.collections.len() as i64, "documents": self.len() as i64 };
+        write_block(output, END, end.as_bytes())
+    }
+}
+
+fn write_error(e: std::io::Error) -> DocsError {
+    DocsError::new(ErrorCode::Io, format!("writing the documents checkpoint: {e}"))
+}
+
+fn write_block(output: &mut impl Write, kind: u8, contents: &[u8]) -> Result<()> {
+    // a block is at most a document and BLOCK_BYTES, far below 4 GiB
+    let len = u32::try_from(contents.len())
+        .map_err(|_| crate::validate::too_large(contents.len(), u32::MAX as usize))?;
+    output.write_all(&[kind]).map_err(write_error)?;
+    output.write_all(&len.to_le_bytes()).map_err(write_error)?;
+    output
+        .write_all(&checksum(kind, len, contents).to_le_bytes())
+        .map_err(write_error)?;
+    output.write_all(contents).map_err(write_error)
+}
+
+/// CRC32C over kind, length and contents.
+fn checksum(kind: u8, len: u32, contents: &[u8]) -> u32 {
+    let head = crc32c::crc32c_append(crc32c::crc32c(&[kind]), &len.to_le_bytes());
+    crc32c::crc32c_append(head, contents)
+}
+
+struct BlockReader<'i, R> {
+    input: &'i mut R,
+    /// Bytes read so far.
+    at: u64,
+    block: Vec<u8>,
+    /// Where the block in `block` starts.
+    block_at: u64,
+    max: usize,
+}
+
+impl<R: Read> BlockReader<'_, R> {
+    fn damage(&self, why: String) -> DocsError {
+        corrupt(self.block_at, &why)
+    }
+
+    fn fill<const N: usize>(&mut self) -> Result<[u8; N]> {
+        let mut bytes = [0; N];
+        self.input
+            .read_exact(&mut bytes)
+            .map_err(|e| self.read_error(e))?;
+        self.at += N as u64;
+        Ok(bytes)
+    }
+
+    fn read_error(&self, e: std::io::Error) -> DocsError {
+        match e.kind() {
+            IoKind::UnexpectedEof => corrupt(self.at, "expected more bytes, found the end"),
+            _ => DocsError::new(
+                ErrorCode::Io,
+                format!("reading the documents checkpoint at byte {}: {e}", self.at),
+            ),
+        }
+    }
+
+    fn magic(&mut self) -> Result<()> {
+        let found: [u8; 8] = self.fill()?;
+        if found == *MAGIC {
+            return Ok(());
+        }
+        if found.starts_with(b"TMDOCS\0") {
+            return Err(corrupt(
+                7,
+                &format!(
+                    "format version {}, expected {}: use the version of Tidemill that wrote it",
+                    found[7], MAGIC[7]
+                ),
+            ));
+        }
+        Err(corrupt(
+            0,
+            &format!(
+                "expected {:?}, found {:?}",
+                MAGIC.escape_ascii().to_string(),
+                found.escape_ascii().to_string()
+            ),
+        ))
+    }
+
+    /// Reads a block into `self.block` and gives its kind.
+    fn next(&mut self) -> Result<u8> {
+        self.block_at = self.at;
+        let head: [u8; HEAD_BYTES] = self.fill()?;
+        let [kind, l0, l1, l2, l3, c0, c1, c2, c3] = head;
+        let len = u32::from_le_bytes([l0, l1, l2, l3]);
+        if len as usize > self.max {
+            return Err(self.damage(format!("block of {len} bytes, at most {} are expected", self.max)));
+        }
+        self.block.clear();
+        self.block.shrink_to(BLOCK_BYTES);
+        // grows as bytes come in: a wrong length does not reserve memory
+        let got = self
+            .input
+            .by_ref()
+            .take(len.into())
+            .read_to_end(&mut self.block)
+            .map_err(|e| self.read_error(e))?;
+        self.at += got as u64;
+        if got < len as usize {
+            return Err(corrupt(
+                self.at,
+                &format!(
+                    "expected {} more bytes of the block, found the end",
+                    len as usize - got
+                ),
+            ));
+        }
+        let (expected, found) = (
+            u32::from_le_bytes([c0, c1, c2, c3]),
+            checksum(kind, len, &self.block),
+        );
+        if expected != found {
+            return Err(self.damage(format!(
+                "block of {len} bytes has checksum {found:08x}, expected {expected:08x}"
+            )));
+        }
+        Ok(kind)
+    }
+
+    /// Puts the documents of the block into the collection and counts them.
+    fn documents(&self, store: &mut Store, name: &str) -> Result<u64> {
+        let collection = store.require(name)?;
+        let mut rest = self.block.as_slice();
+        let mut count = 0;
+        while !rest.is_empty() {
+            let at = self.block_at + (HEAD_BYTES + self.block.len() - rest.len()) as u64;
+            let len = le_i32(rest)
+                .and_then(|n| usize::try_from(n).ok())
+                .filter(|n| (5..=rest.len()).contains(n));
+            let Some(len) = len else {
+                return Err(corrupt(at, "expected a document"));
+            };
+            let (doc, behind) = rest.split_at(len);
+            collection.load(doc).map_err(|e| match e.error_code() {
+                ErrorCode::StoreFull | ErrorCode::DocumentTooLarge => e,
+                _ => corrupt(at, &e.to_string()),
+            })?;
+            count += 1;
+            rest = behind;
+        }
+        Ok(count)
+    }
+
+    fn check_counts(&self, counted: &Counts) -> Result<()> {
+        let mut told = Counts::default();
+        crate::validate::check(&self.block, &Limits::default()).map_err(|e| self.damage(e.to_string()))?;
+        for e in elements(&self.block).filter(|e| e.value.tag == tag::INT64) {
+            let count = u64::try_from(e.value.i64()).unwrap_or(u64::MAX);
+            match e.name {
+                b"collections" => told.collections = count,
+                b"documents" => told.documents = count,
+                _ => {}
+            }
+        }
+        if told == *counted {
+            return Ok(());
+        }
+        Err(self.damage(format!(
+            "expected {} collections with {} documents, found {} with {}",
+            told.collections, told.documents, counted.collections, counted.documents
+        )))
+    }
+}
+
+fn corrupt(at: u64, why: &str) -> DocsError {
+    DocsError::new(
+        ErrorCode::DataCorruption,
+        format!("documents checkpoint, byte {at}: {why}; take another checkpoint"),
+    )
+}

@@ -1,0 +1,219 @@
+//! Changes to documents that are there: replace, update, upsert.
+
+use bytes::Bytes;
+use tidemill_types::{Timestamp, Value};
+
+use crate::DocBytes;
+use crate::error::{DocsError, ErrorCode, Result};
+use crate::index::{Index, Keys, Slot};
+use crate::key::Key;
+use crate::order::equal;
+use crate::raw::{OwnedRaw, Raw, close_document, elements, field, put_element};
+use crate::update::{Context, Update, UpdateOutcome};
+use crate::validate::{check, too_large};
+
+use super::{Collection, id_of};
+
+impl Collection {
+    /// Exchanges the document with the same `_id`. Errors: as [`Self::insert`]; none with that `_id` gives `before: None`
+    /// and changes nothing.
+    pub fn replace(&mut self, doc: DocBytes) -> Result<UpdateOutcome> {
+        check(&doc, &self.limits)?;
+        let key = Key::of_raw(id_of(&doc)?);
+        match self.slot(&key) {
+            Some(slot) => self.put(slot, &doc, |_| true),
+            None => Ok(UpdateOutcome::default()),
+        }
+    }
+
+    /// Puts `doc` in the place of the document in that row; the `_id` must be the same.
+    pub(crate) fn replace_slot(&mut self, slot: Slot, doc: &[u8]) -> Result<UpdateOutcome> {
+        check(doc, &self.limits)?;
+        self.put(slot, doc, |_| true)
+    }
+
+    /// Applies `update` to the document with that `_id`; without one, nothing happens and both sides are `None`.
+    ///
+    /// Errors: those of the operators, a changed `_id` or shard key, unique indexes, limits. Nothing is changed then.
+    pub fn update_one_by_id(
+        &mut self,
+        id: &Value<'_>,
+        update: &Update,
+        now: Timestamp,
+    ) -> Result<UpdateOutcome> {
+        match self.slot(&Key::of(id)) {
+            Some(slot) => self.update_slot(slot, update, now),
+            None => Ok(UpdateOutcome::default()),
+        }
+    }
+
+    /// As [`Self::update_one_by_id`], and inserts `{_id: id}` with the update applied when there is no such document.
+    pub fn upsert_by_id(&mut self, id: &Value<'_>, update: &Update, now: Timestamp) -> Result<UpdateOutcome> {
+        if let Some(slot) = self.slot(&Key::of(id)) {
+            return self.update_slot(slot, update, now);
+        }
+        let base = OwnedRaw::from_value(id).as_raw().in_document("_id");
+        let key = self.insert_updated(&base, update, now)?;
+        Ok(UpdateOutcome {
+            before: None,
+            after: self.get_key(&key).cloned(),
+        })
+    }
+
+    /// Inserts `base` with `update` applied, as an upsert does.
+    pub(crate) fn insert_updated(&mut self, base: &[u8], update: &Update, now: Timestamp) -> Result<Key> {
+        let mut out = std::mem::take(&mut self.scratch);
+        out.clear();
+        let result = update
+            .apply_bytes(base, Context::insert(now), &mut out)
+            .and_then(|()| {
+                check(&out, &self.limits)?;
+                let (before, after) = (field(base, b"_id"), field(&out, b"_id"));
+                if let (Some(before), after) = (before, after)
+                    && after.is_none_or(|a| !equal(a.value, before.value))
+                {
+                    return Err(immutable("_id"));
+                }
+                // an `_id` that the update made lies where its name put it
+                match after {
+                    Some(id) if id.start > 4 => self.insert_checked(&with_id_first(&out, id.value)),
+                    _ => self.insert_checked(&out),
+                }
+            });
+        self.scratch = out;
+        result
+    }
+
+    pub(crate) fn update_slot(
+        &mut self,
+        slot: Slot,
+        update: &Update,
+        now: Timestamp,
+    ) -> Result<UpdateOutcome> {
+        let Some(row) = self.rows[slot as usize].as_ref() else {
+            return Ok(UpdateOutcome::default());
+        };
+        let mut out = std::mem::take(&mut self.scratch);
+        out.clear();
+        let result = update.apply_bytes(&row.doc, Context::update(now), &mut out);
+        let result = result.and_then(|()| {
+            if update.may_exceed(self.limits.depth_max) {
+                check(&out, &self.limits)?;
+            }
+            self.put(slot, &out, |top| update.touches(top))
+        });
+        self.scratch = out;
+        result
+    }
+
+    /// Puts `doc` in the place of another one. `touches` says which top-level fields may differ.
+    fn put(&mut self, slot: Slot, doc: &[u8], touches: impl Fn(&[u8]) -> bool) -> Result<UpdateOutcome> {
+        let Some(row) = self.rows[slot as usize].as_ref() else {
+            return Ok(UpdateOutcome::default());
+        };
+        let before = row.doc.clone();
+        if before == doc {
+            return Ok(UpdateOutcome {
+                after: Some(before.clone()),
+                before: Some(before),
+            });
+        }
+        if doc.len() > self.limits.document_bytes_max {
+            return Err(too_large(doc.len(), self.limits.document_bytes_max));
+        }
+        self.check_immutable(&before, doc, &touches)?;
+        let changed = self.changed_keys(slot, &before, doc, &touches)?;
+        let added: u64 = changed.iter().map(|(_, _, new)| Index::cost(new)).sum::<u64>() + doc.len() as u64;
+        let freed: u64 =
+            changed.iter().map(|(_, old, _)| Index::cost(old)).sum::<u64>() + before.len() as u64;
+        match added.checked_sub(freed) {
+            Some(more) => self.reserve(more)?,
+            None => self.release(freed - added),
+        }
+        for (i, old, new) in changed {
+            self.indexes[i].remove(old, slot);
+            self.indexes[i].add(new, slot);
+        }
+        let after = Bytes::copy_from_slice(doc);
+        self.bytes = self.bytes - before.len() as u64 + after.len() as u64;
+        if let Some(row) = self.rows[slot as usize].as_mut() {
+            row.doc = after.clone();
+        }
+        Ok(UpdateOutcome {
+            before: Some(before),
+            after: Some(after),
+        })
+    }
+
+    fn check_immutable(&self, before: &[u8], after: &[u8], touches: &impl Fn(&[u8]) -> bool) -> Result<()> {
+        if touches(b"_id") {
+            let (old, new) = (field(before, b"_id"), field(after, b"_id"));
+            if let Some(old) = old
+                && new.is_none_or(|n| !equal(n.value, old.value))
+            {
+                return Err(immutable("_id"));
+            }
+        }
+        let Some(shard_key) = self
+            .shard_key
+            .as_ref()
+            .filter(|k| !self.spec.replicated && touches(k.top()))
+        else {
+            return Ok(());
+        };
+        match (shard_key.lookup(before), shard_key.lookup(after)) {
+            (Some(old), Some(new)) if equal(old, new) => Ok(()),
+            (None, None) => Ok(()),
+            _ => Err(DocsError::new(
+                ErrorCode::ImmutableField,
+                format!(
+                    "Performing an update on the path '{shard_key}' would modify the shard key of `{}`: delete the document and insert it with the new value",
+                    self.spec.name
+                ),
+            )),
+        }
+    }
+
+    /// Indexes whose keys differ between two versions: place, old keys, new keys.
+    fn changed_keys(
+        &self,
+        slot: Slot,
+        before: &[u8],
+        after: &[u8],
+        touches: &impl Fn(&[u8]) -> bool,
+    ) -> Result<Vec<(usize, Keys, Keys)>> {
+        let mut changed = Vec::new();
+        for (i, index) in self.indexes.iter().enumerate() {
+            if !index.fields.iter().any(|(path, _)| touches(path.top())) {
+                continue;
+            }
+            let (old, new) = (index.keys(before)?, index.keys(after)?);
+            if old == new {
+                continue;
+            }
+            if let Some(key) = index.conflict(&new, Some(slot)) {
+                return Err(index.duplicate(&self.spec.name, after, key));
+            }
+            changed.push((i, old, new));
+        }
+        Ok(changed)
+    }
+}
+
+fn immutable(path: &str) -> DocsError {
+    DocsError::new(
+        ErrorCode::ImmutableField,
+        format!("Performing an update on the path '{path}' would modify the immutable field '{path}'"),
+    )
+}
+
+/// The document with this `_id` before its other fields.
+pub(crate) fn with_id_first(doc: &[u8], id: Raw<'_>) -> Vec<u8> {
+    let mut out = vec![0; 4];
+    put_element(&mut out, b"_id", id);
+    for e in elements(doc).filter(|e| e.name != b"_id") {
+        out.extend_from_slice(&doc[e.start..e.end]);
+    }
+    close_document(&mut out, 0);
+    out
+}

@@ -1,0 +1,334 @@
+//! One collection of one partition: documents by `_id`, in order of insertion, and their indexes.
+//!
+//! Documents lie in rows that only grow at the end, so a scan sees them in the order in which they were inserted,
+//! and sees the same order after a checkpoint was loaded. A table of hashes leads from an `_id` to its row. Rows of
+//! deleted documents stay empty until they are the larger half; then the rows move together, order kept.
+
+mod change;
+mod indexes;
+
+use std::hash::{BuildHasher, Hasher};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use bytes::Bytes;
+use hashbrown::{DefaultHashBuilder, HashTable};
+use tidemill_types::Value;
+
+use crate::DocBytes;
+use crate::error::{DocsError, ErrorCode, Result};
+use crate::index::{Index, Keys, Slot, duplicate_key};
+use crate::key::Key;
+use crate::limits::Limits;
+use crate::path::Path;
+use crate::raw::{Raw, field, tag};
+use crate::show::show;
+use crate::spec::CollectionSpec;
+use crate::validate::check;
+pub(crate) use change::with_id_first;
+
+/// Bytes that a document is counted with besides its own: its row and its place in the table.
+pub(crate) const ROW_BYTES: u64 = 80;
+/// Empty rows below this number are not worth moving the others.
+const HOLES_MIN: usize = 1024;
+
+/// What all collections of a store take together.
+#[derive(Debug)]
+pub(crate) struct Usage {
+    pub bytes: AtomicU64,
+}
+
+/// The documents of one collection in one partition.
+#[derive(Debug)]
+pub struct Collection {
+    pub(crate) spec: CollectionSpec,
+    shard_key: Option<Path>,
+    pub(crate) rows: Vec<Option<Row>>,
+    by_id: HashTable<Slot>,
+    hasher: DefaultHashBuilder,
+    pub(crate) indexes: Vec<Index>,
+    /// Bytes of the documents alone.
+    bytes: u64,
+    pub(crate) limits: Arc<Limits>,
+    usage: Arc<Usage>,
+    scratch: Vec<u8>,
+}
+
+#[derive(Debug)]
+pub(crate) struct Row {
+    pub key: Key,
+    pub doc: DocBytes,
+}
+
+impl Collection {
+    pub(crate) fn new(spec: CollectionSpec, limits: Arc<Limits>, usage: Arc<Usage>) -> Self {
+        let indexes = spec.indexes.iter().cloned().map(Index::new).collect();
+        let shard_key = spec.shard_key.as_deref().filter(|k| *k != "_id").map(Path::new);
+        Self {
+            spec,
+            shard_key,
+            rows: Vec::new(),
+            by_id: HashTable::new(),
+            hasher: DefaultHashBuilder::default(),
+            indexes,
+            bytes: 0,
+            limits,
+            usage,
+            scratch: Vec::new(),
+        }
+    }
+
+    /// Its definition, indexes included.
+    pub fn spec(&self) -> &CollectionSpec {
+        &self.spec
+    }
+
+    /// Documents.
+    pub fn len(&self) -> usize {
+        self.by_id.len()
+    }
+
+    /// Whether there are no documents.
+    pub fn is_empty(&self) -> bool {
+        self.by_id.is_empty()
+    }
+
+    /// Bytes of the documents, without rows and indexes.
+    pub fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// The document with that `_id`. Ids that fit a key inline are looked up without an allocation.
+    #[inline]
+    pub fn get(&self, id: &Value<'_>) -> Option<&DocBytes> {
+        self.get_key(&Key::of(id))
+    }
+
+    /// The document with that key of its `_id`.
+    #[inline]
+    pub fn get_key(&self, key: &Key) -> Option<&DocBytes> {
+        let slot = self.slot(key)?;
+        self.rows[slot as usize].as_ref().map(|row| &row.doc)
+    }
+
+    /// The documents in order of insertion.
+    pub fn iter(&self) -> impl Iterator<Item = &DocBytes> {
+        self.rows.iter().flatten().map(|row| &row.doc)
+    }
+
+    /// Handles of all documents in order of insertion; contents are shared, not copied.
+    pub fn snapshot(&self) -> Vec<DocBytes> {
+        self.iter().cloned().collect()
+    }
+
+    /// Adds a document. It is copied once, so that it does not hold on to the request it came in.
+    ///
+    /// Errors: bytes that are not BSON, a missing `_id` or one that is an array, undefined or a regular expression;
+    /// `Conflict` when its `_id` or unique values are there already; limits. Nothing is changed then.
+    pub fn insert(&mut self, doc: DocBytes) -> Result<Key> {
+        self.load(&doc)
+    }
+
+    /// As [`Self::insert`], for a document that lies in a larger buffer.
+    pub(crate) fn load(&mut self, doc: &[u8]) -> Result<Key> {
+        check(doc, &self.limits)?;
+        self.insert_checked(doc)
+    }
+
+    fn insert_checked(&mut self, doc: &[u8]) -> Result<Key> {
+        let id = id_of(doc)?;
+        let key = Key::of_raw(id);
+        let hash = hash(&self.hasher, &key);
+        if find(&self.by_id, &self.rows, hash, &key).is_some() {
+            return Err(self.duplicate_id(id));
+        }
+        let slot = Slot::try_from(self.rows.len()).ok().filter(|s| *s < Slot::MAX);
+        let Some(slot) = slot else {
+            return Err(self.full("more than 4294967294 rows in one partition".into()));
+        };
+        let keys = self.new_keys(doc, None)?;
+        let added = doc.len() as u64 + ROW_BYTES + keys.iter().map(Index::cost).sum::<u64>();
+        self.reserve(added)?;
+        for (index, keys) in self.indexes.iter_mut().zip(keys) {
+            index.add(keys, slot);
+        }
+        self.rows.push(Some(Row {
+            key: key.clone(),
+            doc: Bytes::copy_from_slice(doc),
+        }));
+        let (rows, hasher) = (&self.rows, &self.hasher);
+        self.by_id
+            .insert_unique(hash, slot, |s| row_hash(hasher, rows, *s));
+        self.bytes += doc.len() as u64;
+        Ok(key)
+    }
+
+    /// Removes the document with that `_id` and gives it back.
+    pub fn delete_by_id(&mut self, id: &Value<'_>) -> Result<Option<DocBytes>> {
+        match self.slot(&Key::of(id)) {
+            Some(slot) => self.delete_slot(slot),
+            None => Ok(None),
+        }
+    }
+
+    /// Removes every document and counts them.
+    pub(crate) fn clear(&mut self) -> u64 {
+        let gone = self.len() as u64;
+        self.release(self.charged());
+        self.rows = Vec::new();
+        self.by_id = HashTable::new();
+        self.bytes = 0;
+        for index in &mut self.indexes {
+            *index = Index::new(index.spec.clone());
+        }
+        gone
+    }
+
+    /// Removes the documents in those rows and counts them.
+    pub(crate) fn delete_slots(&mut self, slots: &[Slot]) -> Result<u64> {
+        let mut gone = 0;
+        for slot in slots {
+            gone += u64::from(self.take_slot(*slot)?.is_some());
+        }
+        self.close_holes();
+        Ok(gone)
+    }
+
+    fn delete_slot(&mut self, slot: Slot) -> Result<Option<DocBytes>> {
+        let doc = self.take_slot(slot)?;
+        self.close_holes();
+        Ok(doc)
+    }
+
+    /// Empties a row; the others stay where they are.
+    fn take_slot(&mut self, slot: Slot) -> Result<Option<DocBytes>> {
+        let Some(row) = self.rows[slot as usize].as_ref() else {
+            return Ok(None);
+        };
+        let keys: Vec<Keys> = self
+            .indexes
+            .iter()
+            .map(|i| i.keys(&row.doc))
+            .collect::<Result<_>>()?;
+        let freed = row.doc.len() as u64 + ROW_BYTES + keys.iter().map(Index::cost).sum::<u64>();
+        for (index, keys) in self.indexes.iter_mut().zip(keys) {
+            index.remove(keys, slot);
+        }
+        let hash = hash(&self.hasher, &row.key);
+        if let Ok(entry) = self.by_id.find_entry(hash, |s| *s == slot) {
+            entry.remove();
+        }
+        let doc = self.rows[slot as usize].take().map(|row| row.doc);
+        self.bytes -= doc.as_ref().map_or(0, |d| d.len() as u64);
+        self.release(freed);
+        Ok(doc)
+    }
+
+    /// Moves the rows together when most of them are empty. What follows a delete costs no more than the deletes did.
+    fn close_holes(&mut self) {
+        let holes = self.rows.len() - self.by_id.len();
+        if holes < HOLES_MIN || holes * 2 < self.rows.len() {
+            return;
+        }
+        let mut new = vec![Slot::MAX; self.rows.len()];
+        let mut next = 0;
+        for (old, row) in self.rows.iter().enumerate() {
+            if row.is_some() {
+                new[old] = next;
+                next += 1;
+            }
+        }
+        self.rows.retain(Option::is_some);
+        self.rows.shrink_to_fit();
+        self.by_id.iter_mut().for_each(|slot| *slot = new[*slot as usize]);
+        self.indexes.iter_mut().for_each(|index| index.renumber(&new));
+    }
+
+    #[inline]
+    pub(crate) fn slot(&self, key: &Key) -> Option<Slot> {
+        find(&self.by_id, &self.rows, hash(&self.hasher, key), key)
+    }
+
+    pub(crate) fn doc_at(&self, slot: Slot) -> Option<&DocBytes> {
+        self.rows[slot as usize].as_ref().map(|row| &row.doc)
+    }
+
+    /// Bytes that the store is charged for this collection.
+    pub(crate) fn charged(&self) -> u64 {
+        self.bytes + ROW_BYTES * self.len() as u64 + self.indexes.iter().map(|i| i.bytes).sum::<u64>()
+    }
+
+    fn reserve(&self, bytes: u64) -> Result<()> {
+        let used = self.usage.bytes.load(Ordering::Relaxed);
+        if used + bytes > self.limits.store_bytes_max {
+            return Err(self.full(format!(
+                "{used} of {} bytes (store_bytes_max) are used and {bytes} more are needed",
+                self.limits.store_bytes_max
+            )));
+        }
+        // one writer: nobody else adds between the two
+        self.usage.bytes.store(used + bytes, Ordering::Relaxed);
+        Ok(())
+    }
+
+    fn release(&self, bytes: u64) {
+        self.usage.bytes.fetch_sub(bytes, Ordering::Relaxed);
+    }
+
+    fn full(&self, why: String) -> DocsError {
+        DocsError::new(
+            ErrorCode::StoreFull,
+            format!(
+                "`{}`: the document store is full: {why}; delete documents or raise the limit",
+                self.spec.name
+            ),
+        )
+    }
+
+    fn duplicate_id(&self, id: Raw<'_>) -> DocsError {
+        duplicate_key(
+            &self.spec.name,
+            "_id_",
+            "{ _id: 1 }",
+            &format!("{{ _id: {} }}", show(id)),
+        )
+    }
+}
+
+/// The `_id` of a document. Errors: there is none, or one that MongoDB does not take.
+fn id_of(doc: &[u8]) -> Result<Raw<'_>> {
+    let Some(id) = field(doc, b"_id") else {
+        return Err(DocsError::bad_value(
+            "the document has no _id: give it one, for example a new ObjectId",
+        ));
+    };
+    match id.value.tag {
+        tag::ARRAY | tag::REGEX | tag::UNDEFINED => Err(DocsError::bad_value(format!(
+            "The '_id' value cannot be of type {}",
+            id.value.type_name()
+        ))),
+        _ => Ok(id.value),
+    }
+}
+
+#[inline]
+fn hash(hasher: &DefaultHashBuilder, key: &Key) -> u64 {
+    let mut state = hasher.build_hasher();
+    state.write(key.as_bytes());
+    state.finish()
+}
+
+fn row_hash(hasher: &DefaultHashBuilder, rows: &[Option<Row>], slot: Slot) -> u64 {
+    rows[slot as usize]
+        .as_ref()
+        .map_or(0, |row| hash(hasher, &row.key))
+}
+
+#[inline]
+fn find(by_id: &HashTable<Slot>, rows: &[Option<Row>], hash: u64, key: &Key) -> Option<Slot> {
+    by_id
+        .find(hash, |s| {
+            rows[*s as usize].as_ref().is_some_and(|row| row.key == *key)
+        })
+        .copied()
+}

@@ -1,0 +1,314 @@
+//! Commands as BSON documents, the form in which the log keeps them.
+//!
+//! `{ op: "update", c: COLLECTION, filter: {…}, update: {…}, multi: true, upsert: false }` and so on. Documents lie
+//! in it as they came, and are taken out without a copy.
+
+use bson::oid::ObjectId;
+use bytes::Bytes;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use crate::DocBytes;
+use crate::error::{DocsError, ErrorCode, Result};
+use crate::limits::Limits;
+use crate::raw::{OwnedRaw, Raw, close_document, elements, le_i32, put_element, tag};
+
+use super::Command;
+
+/// Bytes of one command: room for a request of many documents.
+pub(crate) const COMMAND_BYTES_MAX: usize = 512 << 20;
+
+impl Command {
+    /// The bytes for the log.
+    ///
+    /// Errors: a command of more than 512 MiB; a filter, update or document whose bytes are no document.
+    pub fn to_bytes(&self) -> Result<Bytes> {
+        let mut out = Writer(vec![0; 4]);
+        match self {
+            Self::Insert {
+                collection,
+                docs,
+                ordered,
+            } => {
+                out.head("insert", collection);
+                out.flag("ordered", *ordered);
+                out.docs(docs)?;
+            }
+            Self::Update {
+                collection,
+                filter,
+                update,
+                multi,
+                upsert,
+                upsert_id,
+            } => {
+                out.head("update", collection);
+                out.doc("filter", filter)?;
+                out.doc("update", update)?;
+                out.flag("multi", *multi);
+                out.upsert(*upsert, *upsert_id);
+            }
+            Self::Replace {
+                collection,
+                filter,
+                doc,
+                upsert,
+                upsert_id,
+            } => {
+                out.head("replace", collection);
+                out.doc("filter", filter)?;
+                out.doc("doc", doc)?;
+                out.upsert(*upsert, *upsert_id);
+            }
+            Self::Delete {
+                collection,
+                filter,
+                multi,
+            } => {
+                out.head("delete", collection);
+                out.doc("filter", filter)?;
+                out.flag("multi", *multi);
+            }
+            Self::CreateIndex { collection, index } => {
+                out.head("create_index", collection);
+                out.plain("index", index)?;
+            }
+            Self::DropIndex { collection, name } => {
+                out.head("drop_index", collection);
+                out.text("name", name);
+            }
+            Self::CreateCollection(spec) => {
+                out.head("create", &spec.name);
+                out.plain("spec", spec)?;
+            }
+            Self::Drop { collection } => out.head("drop", collection),
+        }
+        let mut bytes = out.0;
+        if bytes.len() >= COMMAND_BYTES_MAX {
+            return Err(DocsError::new(
+                ErrorCode::DocumentTooLarge,
+                format!(
+                    "command of {} bytes: at most {COMMAND_BYTES_MAX}; send fewer documents at once",
+                    bytes.len()
+                ),
+            ));
+        }
+        close_document(&mut bytes, 0);
+        Ok(bytes.into())
+    }
+
+    /// Reads what [`Self::to_bytes`] wrote; documents share `bytes`.
+    ///
+    /// Errors: not BSON, an unknown operation, a field that is missing or unknown.
+    pub fn from_bytes(bytes: &Bytes) -> Result<Self> {
+        let limits = Limits {
+            document_bytes_max: COMMAND_BYTES_MAX + 1,
+            ..Limits::default()
+        };
+        // a document in a command may be as deep as a document may be
+        let limits = Limits {
+            depth_max: limits.depth_max + 2,
+            ..limits
+        };
+        crate::validate::check(bytes, &limits)
+            .map_err(|e| DocsError::new(e.error_code(), format!("document command: {e}")))?;
+        let mut fields = Fields {
+            bytes,
+            found: elements(bytes).map(|e| (e.name, e.value)).collect(),
+        };
+        let op = fields.text("op")?;
+        let collection = fields.text("c")?;
+        let command = match op.as_str() {
+            "insert" => Self::Insert {
+                collection,
+                ordered: fields.flag("ordered")?,
+                docs: fields.docs()?,
+            },
+            "update" => Self::Update {
+                collection,
+                filter: fields.doc("filter")?,
+                update: fields.doc("update")?,
+                multi: fields.flag("multi")?,
+                upsert: fields.flag("upsert")?,
+                upsert_id: fields.upsert_id()?,
+            },
+            "replace" => Self::Replace {
+                collection,
+                filter: fields.doc("filter")?,
+                doc: fields.doc("doc")?,
+                upsert: fields.flag("upsert")?,
+                upsert_id: fields.upsert_id()?,
+            },
+            "delete" => Self::Delete {
+                collection,
+                filter: fields.doc("filter")?,
+                multi: fields.flag("multi")?,
+            },
+            "create_index" => Self::CreateIndex {
+                collection,
+                index: fields.plain("index")?,
+            },
+            "drop_index" => Self::DropIndex {
+                collection,
+                name: fields.text("name")?,
+            },
+            "create" => Self::CreateCollection(fields.plain("spec")?),
+            "drop" => Self::Drop { collection },
+            other => {
+                return Err(DocsError::parse(format!(
+                    "document command: unknown operation {other:?}: was it written by a newer version?"
+                )));
+            }
+        };
+        match fields.found.first() {
+            None => Ok(command),
+            Some((name, _)) => Err(DocsError::parse(format!(
+                "document command {op}: unknown field {:?}: was it written by a newer version?",
+                String::from_utf8_lossy(name)
+            ))),
+        }
+    }
+}
+
+struct Writer(Vec<u8>);
+
+impl Writer {
+    fn head(&mut self, op: &str, collection: &str) {
+        self.text("op", op);
+        self.text("c", collection);
+    }
+
+    fn text(&mut self, name: &str, text: &str) {
+        put_element(&mut self.0, name.as_bytes(), OwnedRaw::string(text).as_raw());
+    }
+
+    fn flag(&mut self, name: &str, value: bool) {
+        put_element(
+            &mut self.0,
+            name.as_bytes(),
+            Raw {
+                tag: tag::BOOL,
+                bytes: &[u8::from(value)],
+            },
+        );
+    }
+
+    fn upsert(&mut self, upsert: bool, id: Option<ObjectId>) {
+        self.flag("upsert", upsert);
+        if let Some(id) = id {
+            put_element(
+                &mut self.0,
+                b"upsert_id",
+                Raw {
+                    tag: tag::OBJECT_ID,
+                    bytes: &id.bytes(),
+                },
+            );
+        }
+    }
+
+    fn doc(&mut self, name: &str, doc: &DocBytes) -> Result<()> {
+        // the contents were checked at the door; a wrong length would tear the command apart
+        if le_i32(doc).and_then(|n| usize::try_from(n).ok()) != Some(doc.len()) || doc.last() != Some(&0) {
+            return Err(DocsError::new(
+                ErrorCode::InvalidBson,
+                format!("{name}: {} bytes that are no document", doc.len()),
+            ));
+        }
+        put_element(
+            &mut self.0,
+            name.as_bytes(),
+            Raw {
+                tag: tag::DOCUMENT,
+                bytes: doc,
+            },
+        );
+        Ok(())
+    }
+
+    fn docs(&mut self, docs: &[DocBytes]) -> Result<()> {
+        self.0.push(tag::ARRAY);
+        self.0.extend_from_slice(b"docs\0");
+        let start = self.0.len();
+        self.0.extend_from_slice(&[0; 4]);
+        for (i, doc) in docs.iter().enumerate() {
+            self.doc(&i.to_string(), doc)?;
+        }
+        close_document(&mut self.0, start);
+        Ok(())
+    }
+
+    fn plain(&mut self, name: &str, value: &impl Serialize) -> Result<()> {
+        let doc = bson::serialize_to_vec(value).map_err(|e| DocsError::bad_value(format!("{name}: {e}")))?;
+        self.doc(name, &doc.into())
+    }
+}
+
+struct Fields<'b> {
+    bytes: &'b Bytes,
+    found: Vec<(&'b [u8], Raw<'b>)>,
+}
+
+impl<'b> Fields<'b> {
+    fn take(&mut self, name: &str, kind: u8) -> Result<Option<Raw<'b>>> {
+        let Some(at) = self.found.iter().position(|(n, _)| *n == name.as_bytes()) else {
+            return Ok(None);
+        };
+        let (_, value) = self.found.swap_remove(at);
+        if value.tag != kind {
+            return Err(DocsError::parse(format!(
+                "document command: field `{name}`: expected {}, found {}",
+                crate::raw::type_name(kind),
+                value.type_name()
+            )));
+        }
+        Ok(Some(value))
+    }
+
+    fn need(&mut self, name: &str, kind: u8) -> Result<Raw<'b>> {
+        self.take(name, kind)?
+            .ok_or_else(|| DocsError::parse(format!("document command: no field `{name}`")))
+    }
+
+    fn text(&mut self, name: &str) -> Result<String> {
+        Ok(self
+            .need(name, tag::STRING)?
+            .text()
+            .unwrap_or_default()
+            .to_owned())
+    }
+
+    fn flag(&mut self, name: &str) -> Result<bool> {
+        Ok(self.need(name, tag::BOOL)?.bytes == [1])
+    }
+
+    fn doc(&mut self, name: &str) -> Result<DocBytes> {
+        let value = self.need(name, tag::DOCUMENT)?;
+        Ok(self.bytes.slice_ref(value.bytes))
+    }
+
+    fn docs(&mut self) -> Result<Vec<DocBytes>> {
+        elements(self.need("docs", tag::ARRAY)?.bytes)
+            .map(|e| match e.value.tag {
+                tag::DOCUMENT => Ok(self.bytes.slice_ref(e.value.bytes)),
+                _ => Err(DocsError::parse(format!(
+                    "document command: expected documents, found {}",
+                    e.value.type_name()
+                ))),
+            })
+            .collect()
+    }
+
+    fn upsert_id(&mut self) -> Result<Option<ObjectId>> {
+        let id = self.take("upsert_id", tag::OBJECT_ID)?;
+        Ok(id
+            .and_then(|v| v.bytes.first_chunk())
+            .map(|b| ObjectId::from_bytes(*b)))
+    }
+
+    fn plain<T: DeserializeOwned>(&mut self, name: &str) -> Result<T> {
+        let value = self.need(name, tag::DOCUMENT)?;
+        bson::deserialize_from_slice(value.bytes)
+            .map_err(|e| DocsError::parse(format!("document command: field `{name}`: {e}")))
+    }
+}

@@ -1,0 +1,334 @@
+//! Commands: what the log keeps and the owner of a partition applies.
+
+mod codec;
+
+use bson::oid::ObjectId;
+use bson::raw::RawDocument;
+use tidemill_types::Timestamp;
+
+use crate::DocBytes;
+use crate::collection::{Collection, with_id_first};
+use crate::error::{DocsError, ErrorCode, Result};
+use crate::filter::Filter;
+use crate::index::Slot;
+use crate::raw::{OwnedRaw, close_document, elements, field, put_element};
+use crate::spec::{CollectionSpec, IndexSpec};
+use crate::store::Store;
+use crate::update::Update;
+
+/// A change to one store. Filters and updates are kept as the BSON they came as, and read when they are applied.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Command {
+    /// Adds documents; each carries its `_id`.
+    Insert {
+        /// Where to.
+        collection: String,
+        /// The documents.
+        docs: Vec<DocBytes>,
+        /// Whether the first bad document ends the command; otherwise the good ones go in.
+        ordered: bool,
+    },
+    /// Changes documents by operators.
+    Update {
+        /// Where.
+        collection: String,
+        /// Which ones.
+        filter: DocBytes,
+        /// What to do.
+        update: DocBytes,
+        /// Whether to change all that match, or the first.
+        multi: bool,
+        /// Whether to insert one when none matches.
+        upsert: bool,
+        /// `_id` of an inserted document when neither filter nor update gives one.
+        upsert_id: Option<ObjectId>,
+    },
+    /// Exchanges the first document that matches; its `_id` stays.
+    Replace {
+        /// Where.
+        collection: String,
+        /// Which one.
+        filter: DocBytes,
+        /// The new document; without `_id` it takes the old one's.
+        doc: DocBytes,
+        /// Whether to insert it when none matches.
+        upsert: bool,
+        /// `_id` of an inserted document when neither filter nor document gives one.
+        upsert_id: Option<ObjectId>,
+    },
+    /// Removes documents.
+    Delete {
+        /// Where.
+        collection: String,
+        /// Which ones.
+        filter: DocBytes,
+        /// Whether to remove all that match, or the first.
+        multi: bool,
+    },
+    /// Makes an index over what is there.
+    CreateIndex {
+        /// Where.
+        collection: String,
+        /// What.
+        index: IndexSpec,
+    },
+    /// Removes an index.
+    DropIndex {
+        /// Where.
+        collection: String,
+        /// Which.
+        name: String,
+    },
+    /// Makes a collection.
+    CreateCollection(CollectionSpec),
+    /// Removes a collection with its documents.
+    Drop {
+        /// Which.
+        collection: String,
+    },
+}
+
+/// What a command did.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Outcome {
+    /// Documents inserted by an insert.
+    pub inserted: u64,
+    /// Documents that the filter found.
+    pub matched: u64,
+    /// Documents that became different.
+    pub modified: u64,
+    /// Documents removed.
+    pub deleted: u64,
+    /// `_id` of the document that an upsert inserted.
+    pub upserted_id: Option<bson::Bson>,
+    /// Documents that were refused; the others are as counted.
+    pub errors: Vec<DocumentError>,
+}
+
+/// Why one document of a command was refused.
+#[derive(Debug, Clone, PartialEq)]
+pub struct DocumentError {
+    /// Its place in the command; 0 for commands on one document.
+    pub index: usize,
+    /// MongoDB's number and the message.
+    pub error: DocsError,
+}
+
+impl Store {
+    /// Applies a command. `now` is the time of its record.
+    ///
+    /// Commands on several documents keep what went well before an error and name the rest in `Outcome::errors`.
+    /// Errors: the command itself is wrong (collection, filter, operators); nothing is changed then.
+    pub fn apply(&mut self, command: &Command, now: Timestamp) -> Result<Outcome> {
+        let mut outcome = Outcome::default();
+        match command {
+            Command::Insert {
+                collection,
+                docs,
+                ordered,
+            } => {
+                let collection = self.require(collection)?;
+                for (index, doc) in docs.iter().enumerate() {
+                    match collection.load(doc) {
+                        Ok(_) => outcome.inserted += 1,
+                        Err(error) => outcome.errors.push(DocumentError { index, error }),
+                    }
+                    if *ordered && !outcome.errors.is_empty() {
+                        break;
+                    }
+                }
+            }
+            Command::Update {
+                collection,
+                filter,
+                update,
+                multi,
+                upsert,
+                upsert_id,
+            } => {
+                let collection = self.require(collection)?;
+                let filter = Filter::parse(document("filter", filter)?)?;
+                let update = Update::parse(document("update", update)?)?;
+                let slots = collection.matching(&filter, if *multi { usize::MAX } else { 1 })?;
+                if slots.is_empty() && *upsert {
+                    upsert_updated(collection, &filter, &update, *upsert_id, now, &mut outcome);
+                } else {
+                    update_slots(collection, &slots, &update, now, &mut outcome);
+                }
+            }
+            Command::Replace {
+                collection,
+                filter,
+                doc,
+                upsert,
+                upsert_id,
+            } => {
+                let collection = self.require(collection)?;
+                let filter = Filter::parse(document("filter", filter)?)?;
+                document("replacement", doc)?;
+                replace(collection, &filter, doc, *upsert, *upsert_id, &mut outcome)?;
+            }
+            Command::Delete {
+                collection,
+                filter,
+                multi,
+            } => {
+                let collection = self.require(collection)?;
+                let filter = Filter::parse(document("filter", filter)?)?;
+                outcome.deleted = delete(collection, &filter, *multi)?;
+                outcome.matched = outcome.deleted;
+            }
+            Command::CreateIndex { collection, index } => {
+                self.require(collection)?.create_index(index.clone())?
+            }
+            Command::DropIndex { collection, name } => self.require(collection)?.drop_index(name)?,
+            Command::CreateCollection(spec) => self.create_collection(spec)?,
+            Command::Drop { collection } => {
+                self.require(collection)?;
+                self.drop_collection(collection);
+            }
+        }
+        Ok(outcome)
+    }
+}
+
+/// Bytes as a document. Errors: not BSON; `what` names it.
+fn document<'a>(what: &str, bytes: &'a DocBytes) -> Result<&'a RawDocument> {
+    crate::validate::check(bytes, &crate::Limits::default())
+        .map_err(|e| DocsError::new(e.error_code(), format!("{what}: {e}")))?;
+    RawDocument::from_bytes(bytes).map_err(|e| DocsError::new(ErrorCode::InvalidBson, format!("{what}: {e}")))
+}
+
+fn update_slots(
+    collection: &mut Collection,
+    slots: &[Slot],
+    update: &Update,
+    now: Timestamp,
+    outcome: &mut Outcome,
+) {
+    for slot in slots {
+        outcome.matched += 1;
+        match collection.update_slot(*slot, update, now) {
+            Ok(changed) => outcome.modified += u64::from(changed.is_modified()),
+            Err(error) => {
+                // as MongoDB: the first error ends a multi-update, what was done stays
+                outcome.errors.push(DocumentError { index: 0, error });
+                return;
+            }
+        }
+    }
+}
+
+/// The document that an upsert starts from: the values that the filter asks for, `_id` first.
+fn upsert_base(filter: &Filter) -> Result<Vec<u8>> {
+    let mut base = Update::new();
+    let mut id = None;
+    for (path, value) in filter.equalities() {
+        if path.as_str() == "_id" {
+            id = Some(OwnedRaw::of(value));
+        } else {
+            base = base.set_raw(path.as_str(), value);
+        }
+    }
+    let mut doc = vec![0; 4];
+    if let Some(id) = &id {
+        put_element(&mut doc, b"_id", id.as_raw());
+    }
+    close_document(&mut doc, 0);
+    let mut out = Vec::new();
+    base.apply_bytes(&doc, crate::update::Context::update(Timestamp(0)), &mut out)?;
+    Ok(out)
+}
+
+fn upsert_updated(
+    collection: &mut Collection,
+    filter: &Filter,
+    update: &Update,
+    id: Option<ObjectId>,
+    now: Timestamp,
+    outcome: &mut Outcome,
+) {
+    let result = upsert_base(filter).and_then(|mut base| {
+        if field(&base, b"_id").is_none() && !update.touches(b"_id") {
+            base = with_id_first(&base, new_id(id)?.as_raw());
+        }
+        let key = collection.insert_updated(&base, update, now)?;
+        Ok(id_in(collection.get_key(&key)))
+    });
+    finish_upsert(result, outcome);
+}
+
+fn finish_upsert(result: Result<Option<bson::Bson>>, outcome: &mut Outcome) {
+    match result {
+        Ok(id) => outcome.upserted_id = id,
+        Err(error) => outcome.errors.push(DocumentError { index: 0, error }),
+    }
+}
+
+fn id_in(doc: Option<&DocBytes>) -> Option<bson::Bson> {
+    doc.and_then(|d| field(d, b"_id")).map(|e| e.value.to_bson())
+}
+
+fn new_id(id: Option<ObjectId>) -> Result<OwnedRaw> {
+    let id = id.ok_or_else(|| {
+        DocsError::bad_value("the upsert needs an _id: put one into the filter or the update, or give the command an upsert_id")
+    })?;
+    OwnedRaw::from_bson(&id.into()).map_err(DocsError::bad_value)
+}
+
+fn replace(
+    collection: &mut Collection,
+    filter: &Filter,
+    doc: &DocBytes,
+    upsert: bool,
+    upsert_id: Option<ObjectId>,
+    outcome: &mut Outcome,
+) -> Result<()> {
+    if elements(doc).next().is_some_and(|e| e.name.starts_with(b"$")) {
+        return Err(DocsError::parse(
+            "the replacement starts with an operator: use update to apply operators",
+        ));
+    }
+    let own_id = field(doc, b"_id");
+    if let Some(slot) = collection.matching(filter, 1)?.first() {
+        outcome.matched = 1;
+        let old_id = collection
+            .doc_at(*slot)
+            .and_then(|d| field(d, b"_id"))
+            .map(|e| OwnedRaw::of(e.value));
+        let new = match (&own_id, old_id) {
+            (None, Some(id)) => with_id_first(doc, id.as_raw()).into(),
+            _ => doc.clone(),
+        };
+        match collection.replace_slot(*slot, &new) {
+            Ok(changed) => outcome.modified = u64::from(changed.is_modified()),
+            Err(error) => outcome.errors.push(DocumentError { index: 0, error }),
+        }
+    } else if upsert {
+        let result = (|| {
+            let new = if own_id.is_some() {
+                doc.clone()
+            } else {
+                let asked = filter
+                    .equalities()
+                    .into_iter()
+                    .find(|(p, _)| p.as_str() == "_id")
+                    .map(|(_, v)| OwnedRaw::of(v));
+                with_id_first(doc, asked.map_or_else(|| new_id(upsert_id), Ok)?.as_raw()).into()
+            };
+            let key = collection.insert(new)?;
+            Ok(id_in(collection.get_key(&key)))
+        })();
+        finish_upsert(result, outcome);
+    }
+    Ok(())
+}
+
+/// Removes what matches and counts it.
+fn delete(collection: &mut Collection, filter: &Filter, multi: bool) -> Result<u64> {
+    if multi && filter.is_all() {
+        return Ok(collection.clear());
+    }
+    let slots = collection.matching(filter, if multi { usize::MAX } else { 1 })?;
+    collection.delete_slots(&slots)
+}

@@ -1,0 +1,275 @@
+//! Filters: MongoDB's query operators as a pure function of a document.
+//!
+//! ```
+//! use tidemill_docs::Filter;
+//! let filter = Filter::parse(&bson::rawdoc! { "gate": { "$in": ["A1", "B4"] }, "legs.delay_min": { "$gt": 15 } }).unwrap();
+//! assert!(filter.matches(&bson::rawdoc! { "gate": "B4", "legs": [{ "delay_min": 2 }, { "delay_min": 20 }] }));
+//! ```
+
+mod parse;
+
+use bson::Bson;
+use bson::raw::RawDocument;
+use regex::Regex;
+use tidemill_types::Value;
+
+use crate::error::{DocsError, Result};
+use crate::key::rank;
+use crate::order::{compare, equal};
+use crate::path::Path;
+use crate::raw::{OwnedRaw, Raw, elements, tag};
+use crate::walk::{Leaf, any};
+pub(crate) use parse::{conditions_on_value, is_operators};
+
+/// A parsed filter.
+#[derive(Debug, Clone)]
+pub struct Filter {
+    pub(crate) node: Node,
+}
+
+#[derive(Debug, Clone)]
+pub(crate) enum Node {
+    All(Vec<Node>),
+    Any(Vec<Node>),
+    Not(Box<Node>),
+    Field(Path, Test),
+}
+
+/// A question to the values that a path reaches; one `yes` is enough.
+#[derive(Debug, Clone)]
+pub(crate) enum Test {
+    Compare(Comparison, OwnedRaw),
+    In(Vec<OwnedRaw>, Vec<Pattern>),
+    Exists,
+    Type(Vec<u8>),
+    Pattern(Pattern),
+    Size(i64),
+    Mod {
+        divisor: i64,
+        remainder: i64,
+    },
+    /// An array with a document that matches.
+    ElemMatchDocument(Box<Node>),
+    /// An array with an element for which the pseudo field `""` matches.
+    ElemMatchValue(Box<Node>),
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Comparison {
+    Eq,
+    Gt,
+    Gte,
+    Lt,
+    Lte,
+}
+
+/// A regular expression with what it was made from.
+#[derive(Debug, Clone)]
+pub(crate) struct Pattern {
+    pub regex: Regex,
+    /// As a BSON value, which equal regular expressions stored in documents match.
+    pub source: OwnedRaw,
+}
+
+impl Filter {
+    /// The filter that every document matches.
+    pub fn all() -> Self {
+        Self {
+            node: Node::All(Vec::new()),
+        }
+    }
+
+    /// Reads MongoDB's form.
+    ///
+    /// Errors: `BadValue` and `FailedToParse` with the operator, what it expects and what was found.
+    pub fn parse(filter: &RawDocument) -> Result<Self> {
+        Ok(Self {
+            node: parse::document(filter.as_bytes())?,
+        })
+    }
+
+    /// The filter for one field with one value. Errors: a value that BSON cannot hold.
+    pub fn eq(path: &str, value: impl Into<Bson>) -> Result<Self> {
+        let value = OwnedRaw::from_bson(&value.into()).map_err(DocsError::bad_value)?;
+        Ok(Self {
+            node: Node::Field(Path::new(path), Test::Compare(Comparison::Eq, value)),
+        })
+    }
+
+    /// The filter for one field with one value; a missing value finds what null finds.
+    pub fn eq_value(path: &str, value: &Value<'_>) -> Self {
+        Self {
+            node: Node::Field(
+                Path::new(path),
+                Test::Compare(Comparison::Eq, OwnedRaw::from_value(value)),
+            ),
+        }
+    }
+
+    /// Whether the document matches.
+    pub fn matches(&self, doc: &RawDocument) -> bool {
+        self.matches_bytes(doc.as_bytes())
+    }
+
+    pub(crate) fn matches_bytes(&self, doc: &[u8]) -> bool {
+        self.node.matches(doc)
+    }
+
+    /// Whether every document matches.
+    pub fn is_all(&self) -> bool {
+        matches!(&self.node, Node::All(nodes) if nodes.is_empty())
+    }
+
+    /// The paths that must equal one value, found through `$and` but not through `$or`.
+    pub(crate) fn equalities(&self) -> Vec<(&Path, Raw<'_>)> {
+        let mut found = Vec::new();
+        self.node.collect_equalities(&mut found);
+        found
+    }
+}
+
+impl Node {
+    pub fn matches(&self, doc: &[u8]) -> bool {
+        match self {
+            Self::All(nodes) => nodes.iter().all(|n| n.matches(doc)),
+            Self::Any(nodes) => nodes.iter().any(|n| n.matches(doc)),
+            Self::Not(node) => !node.matches(doc),
+            Self::Field(path, test) => any(doc, path, test.leaf(), &mut |v| test.holds(v)),
+        }
+    }
+
+    fn collect_equalities<'n>(&'n self, found: &mut Vec<(&'n Path, Raw<'n>)>) {
+        match self {
+            Self::All(nodes) => nodes.iter().for_each(|n| n.collect_equalities(found)),
+            Self::Field(path, Test::Compare(Comparison::Eq, v)) => found.push((path, v.as_raw())),
+            Self::Field(path, Test::In(values, patterns)) if patterns.is_empty() => {
+                if let [one] = values.as_slice() {
+                    found.push((path, one.as_raw()));
+                }
+            }
+            _ => {}
+        }
+    }
+}
+
+impl Test {
+    fn leaf(&self) -> Leaf {
+        match self {
+            Self::Size(_) | Self::ElemMatchDocument(_) | Self::ElemMatchValue(_) | Self::Exists => {
+                Leaf::Whole
+            }
+            _ => Leaf::Expand,
+        }
+    }
+
+    fn holds(&self, value: Option<Raw<'_>>) -> bool {
+        let Some(value) = value else {
+            return self.holds_for_missing();
+        };
+        match self {
+            Self::Compare(op, operand) => op.holds(value, operand.as_raw()),
+            Self::In(values, patterns) => {
+                values.iter().any(|v| Comparison::Eq.holds(value, v.as_raw()))
+                    || patterns.iter().any(|p| p.holds(value))
+            }
+            Self::Exists => true,
+            Self::Type(tags) => tags.contains(&value.tag),
+            Self::Pattern(pattern) => pattern.holds(value),
+            Self::Size(n) => {
+                value.tag == tag::ARRAY && i64::try_from(elements(value.bytes).count()) == Ok(*n)
+            }
+            Self::Mod { divisor, remainder } => {
+                truncated(value).is_some_and(|n| n.wrapping_rem(*divisor) == *remainder)
+            }
+            Self::ElemMatchDocument(node) => {
+                value.tag == tag::ARRAY
+                    && elements(value.bytes).any(|e| {
+                        matches!(e.value.tag, tag::DOCUMENT | tag::ARRAY) && node.matches(e.value.bytes)
+                    })
+            }
+            Self::ElemMatchValue(node) => {
+                value.tag == tag::ARRAY
+                    && elements(value.bytes).any(|e| node.matches(&e.value.in_document("")))
+            }
+        }
+    }
+
+    /// Null finds what is missing.
+    fn holds_for_missing(&self) -> bool {
+        match self {
+            Self::Compare(op, operand) => operand.tag == tag::NULL && op.includes_equal(),
+            Self::In(values, _) => values.iter().any(|v| v.tag == tag::NULL),
+            _ => false,
+        }
+    }
+}
+
+/// A number cut to a whole one, as `$mod` takes it.
+fn truncated(value: Raw<'_>) -> Option<i64> {
+    match value.tag {
+        tag::DOUBLE => {
+            let x = value.f64().trunc();
+            (x.abs() < 9.2e18).then_some(x as i64)
+        }
+        _ => value.whole(),
+    }
+}
+
+impl Comparison {
+    fn includes_equal(self) -> bool {
+        matches!(self, Self::Eq | Self::Gte | Self::Lte)
+    }
+
+    /// As [`Self::holds`]; null finds what is missing.
+    pub fn finds(self, value: Option<Raw<'_>>, operand: Raw<'_>) -> bool {
+        value.map_or(operand.tag == tag::NULL && self.includes_equal(), |v| {
+            self.holds(v, operand)
+        })
+    }
+
+    /// Values of different types do not compare, but for null with undefined and for MinKey and MaxKey.
+    fn holds(self, value: Raw<'_>, operand: Raw<'_>) -> bool {
+        if rank(value.tag) != rank(operand.tag) {
+            return match operand.tag {
+                tag::NULL => value.tag == tag::UNDEFINED && self.includes_equal(),
+                tag::UNDEFINED => value.tag == tag::NULL && self.includes_equal(),
+                tag::MIN_KEY => matches!(self, Self::Gt | Self::Gte),
+                tag::MAX_KEY => matches!(self, Self::Lt | Self::Lte),
+                _ => false,
+            };
+        }
+        if self == Self::Eq {
+            return equal(value, operand);
+        }
+        if is_nan(value) || is_nan(operand) {
+            return self.includes_equal() && is_nan(value) && is_nan(operand);
+        }
+        let order = compare(value, operand);
+        match self {
+            Self::Eq => order.is_eq(),
+            Self::Gt => order.is_gt(),
+            Self::Gte => order.is_ge(),
+            Self::Lt => order.is_lt(),
+            Self::Lte => order.is_le(),
+        }
+    }
+}
+
+fn is_nan(value: Raw<'_>) -> bool {
+    match value.tag {
+        tag::DOUBLE => value.f64().is_nan(),
+        // the fifth to first bits of the top byte
+        tag::DECIMAL => value.bytes.last().is_some_and(|b| b & 0x7C == 0x7C),
+        _ => false,
+    }
+}
+
+impl Pattern {
+    fn holds(&self, value: Raw<'_>) -> bool {
+        match value.tag {
+            tag::STRING | tag::SYMBOL => value.text().is_some_and(|t| self.regex.is_match(t)),
+            tag::REGEX => equal(value, self.source.as_raw()),
+            _ => false,
+        }
+    }
+}

@@ -1,0 +1,480 @@
+//! MongoDB's filter documents.
+
+use regex::RegexBuilder;
+use tidemill_types::did_you_mean;
+
+use crate::error::{DocsError, Result};
+use crate::limits::{CLAUSES_MAX, REGEX_BYTES_MAX};
+use crate::path::Path;
+use crate::raw::{Elem, OwnedRaw, Raw, elements, field, tag};
+use crate::show::show;
+
+use super::{Comparison, Node, Pattern, Test};
+
+const FIELD_OPERATORS: [&str; 17] = [
+    "$eq",
+    "$ne",
+    "$gt",
+    "$gte",
+    "$lt",
+    "$lte",
+    "$in",
+    "$nin",
+    "$not",
+    "$exists",
+    "$type",
+    "$regex",
+    "$options",
+    "$size",
+    "$all",
+    "$elemMatch",
+    "$mod",
+];
+const TOP_OPERATORS: [&str; 4] = ["$and", "$or", "$nor", "$comment"];
+/// `$not`, `$and` and `$elemMatch` inside one another. Documents from the door are not deeper than this anyway.
+const DEPTH_MAX: usize = 200;
+
+/// Operators seen so far, and how deep they lie.
+struct Parser {
+    clauses: usize,
+    depth: usize,
+}
+
+pub(super) fn document(filter: &[u8]) -> Result<Node> {
+    Parser { clauses: 0, depth: 0 }.document(filter)
+}
+
+/// The conditions of `{ $gt: 1, $lt: 5 }` on the pseudo field `""`, for `$pull`.
+pub(crate) fn conditions_on_value(operators: &[u8]) -> Result<Node> {
+    Parser { clauses: 0, depth: 0 }.operators(&Path::new(""), operators)
+}
+
+/// Whether a document is `{ $op: … }`.
+pub(crate) fn is_operators(doc: &[u8]) -> bool {
+    elements(doc)
+        .next()
+        .is_some_and(|e| e.name.first() == Some(&b'$') && !matches!(e.name, b"$ref" | b"$id" | b"$db"))
+}
+
+fn text<'a>(e: &Elem<'a>) -> &'a str {
+    std::str::from_utf8(e.name).unwrap_or_default()
+}
+
+fn expected(op: &str, expected: &str, found: Raw<'_>) -> DocsError {
+    DocsError::bad_value(format!("{op} needs {expected}, found {}", show(found)))
+}
+
+impl Parser {
+    fn enter(&mut self) -> Result<()> {
+        self.depth += 1;
+        if self.depth > DEPTH_MAX {
+            return Err(DocsError::parse(format!(
+                "filter nested deeper than {DEPTH_MAX} operators"
+            )));
+        }
+        Ok(())
+    }
+
+    fn count(&mut self, n: usize) -> Result<()> {
+        self.clauses += n;
+        if self.clauses > CLAUSES_MAX {
+            return Err(DocsError::parse(format!(
+                "filter with more than {CLAUSES_MAX} conditions and values"
+            )));
+        }
+        Ok(())
+    }
+
+    fn document(&mut self, filter: &[u8]) -> Result<Node> {
+        self.enter()?;
+        let mut all = Vec::new();
+        for e in elements(filter) {
+            self.count(1)?;
+            match text(&e) {
+                "$and" => all.push(Node::All(self.branches("$and", e.value)?)),
+                "$or" => all.push(Node::Any(self.branches("$or", e.value)?)),
+                "$nor" => all.push(Node::Not(Box::new(Node::Any(self.branches("$nor", e.value)?)))),
+                "$comment" => {}
+                name if name.starts_with('$') => return Err(unknown_top(name)),
+                name => all.push(self.field(&Path::new(name), e.value)?),
+            }
+        }
+        self.depth -= 1;
+        Ok(if all.len() == 1 {
+            all.remove(0)
+        } else {
+            Node::All(all)
+        })
+    }
+
+    fn branches(&mut self, op: &str, value: Raw<'_>) -> Result<Vec<Node>> {
+        if value.tag != tag::ARRAY || elements(value.bytes).next().is_none() {
+            return Err(expected(op, "a nonempty array of filters", value));
+        }
+        elements(value.bytes)
+            .map(|e| match e.value.tag {
+                tag::DOCUMENT => self.document(e.value.bytes),
+                _ => Err(expected(op, "filters as its elements", e.value)),
+            })
+            .collect()
+    }
+
+    /// `field: value` or `field: { $op: operand }`.
+    fn field(&mut self, path: &Path, value: Raw<'_>) -> Result<Node> {
+        match value.tag {
+            tag::DOCUMENT if is_operators(value.bytes) => self.operators(path, value.bytes),
+            tag::REGEX => Ok(Node::Field(path.clone(), Test::Pattern(regex_value(value)?))),
+            _ => Ok(equals(path, value)),
+        }
+    }
+
+    fn operators(&mut self, path: &Path, operators: &[u8]) -> Result<Node> {
+        self.enter()?;
+        let mut all = Vec::new();
+        for e in elements(operators) {
+            self.count(1)?;
+            let op = text(&e);
+            if !op.starts_with('$') {
+                return Err(DocsError::bad_value(format!(
+                    "unknown operator: {op} in the conditions of '{path}': expected only operators such as $gt beside others"
+                )));
+            }
+            if let Some(node) = self.operator(path, op, e.value, operators)? {
+                all.push(node);
+            }
+        }
+        self.depth -= 1;
+        Ok(if all.len() == 1 {
+            all.remove(0)
+        } else {
+            Node::All(all)
+        })
+    }
+
+    fn operator(&mut self, path: &Path, op: &str, v: Raw<'_>, beside: &[u8]) -> Result<Option<Node>> {
+        let compare = |c| Node::Field(path.clone(), Test::Compare(c, OwnedRaw::of(v)));
+        Ok(Some(match op {
+            "$eq" => equals(path, v),
+            "$ne" if v.tag == tag::REGEX => {
+                return Err(expected("$ne", "a value ($not takes a regular expression)", v));
+            }
+            "$ne" => not(equals(path, v)),
+            "$gt" | "$gte" | "$lt" | "$lte" if v.tag == tag::REGEX => {
+                return Err(expected(op, "a value other than a regular expression", v));
+            }
+            "$gt" => compare(Comparison::Gt),
+            "$gte" => compare(Comparison::Gte),
+            "$lt" => compare(Comparison::Lt),
+            "$lte" => compare(Comparison::Lte),
+            "$in" => self.one_of(path, op, v)?,
+            "$nin" => not(self.one_of(path, op, v)?),
+            "$not" => match v.tag {
+                tag::REGEX => not(Node::Field(path.clone(), Test::Pattern(regex_value(v)?))),
+                tag::DOCUMENT if is_operators(v.bytes) => not(self.operators(path, v.bytes)?),
+                _ => {
+                    return Err(expected(
+                        "$not",
+                        "a regular expression or a document of operators",
+                        v,
+                    ));
+                }
+            },
+            "$exists" => {
+                let exists = Node::Field(path.clone(), Test::Exists);
+                if truthy(v) { exists } else { not(exists) }
+            }
+            "$type" => Node::Field(path.clone(), Test::Type(types(v)?)),
+            "$regex" => Node::Field(path.clone(), Test::Pattern(regex_operator(v, beside)?)),
+            "$options" if field(beside, b"$regex").is_some() => return Ok(None),
+            "$options" => return Err(DocsError::bad_value("$options needs a $regex")),
+            "$size" => match v.whole() {
+                Some(n) if n >= 0 => Node::Field(path.clone(), Test::Size(n)),
+                _ => return Err(expected("$size", "a whole number from 0", v)),
+            },
+            "$mod" => Node::Field(path.clone(), modulo(v)?),
+            "$all" => self.all_of(path, v)?,
+            "$elemMatch" => self.elem_match(path, v)?,
+            _ => return Err(unknown_field_operator(op)),
+        }))
+    }
+
+    fn one_of(&mut self, path: &Path, op: &str, v: Raw<'_>) -> Result<Node> {
+        if v.tag != tag::ARRAY {
+            return Err(expected(op, "an array", v));
+        }
+        let (mut values, mut patterns) = (Vec::new(), Vec::new());
+        for e in elements(v.bytes) {
+            self.count(1)?;
+            match e.value.tag {
+                tag::REGEX => patterns.push(regex_value(e.value)?),
+                tag::DOCUMENT if is_operators(e.value.bytes) => {
+                    return Err(DocsError::bad_value(format!(
+                        "cannot nest $ under {op}: found {}",
+                        show(e.value)
+                    )));
+                }
+                _ => values.push(OwnedRaw::of(e.value)),
+            }
+        }
+        Ok(Node::Field(path.clone(), Test::In(values, patterns)))
+    }
+
+    fn all_of(&mut self, path: &Path, v: Raw<'_>) -> Result<Node> {
+        if v.tag != tag::ARRAY {
+            return Err(expected("$all", "an array", v));
+        }
+        let mut all = Vec::new();
+        for e in elements(v.bytes) {
+            self.count(1)?;
+            let first = if e.value.tag == tag::DOCUMENT {
+                elements(e.value.bytes).next()
+            } else {
+                None
+            };
+            match first {
+                Some(op) if op.name == b"$elemMatch" => all.push(self.elem_match(path, op.value)?),
+                Some(op) if op.name.starts_with(b"$") => {
+                    return Err(expected(
+                        "$all",
+                        "values or only $elemMatch as its elements",
+                        e.value,
+                    ));
+                }
+                _ if e.value.tag == tag::REGEX => {
+                    all.push(Node::Field(path.clone(), Test::Pattern(regex_value(e.value)?)))
+                }
+                _ => all.push(equals(path, e.value)),
+            }
+        }
+        // an empty $all finds nothing
+        Ok(if all.is_empty() {
+            Node::Any(all)
+        } else {
+            Node::All(all)
+        })
+    }
+
+    fn elem_match(&mut self, path: &Path, v: Raw<'_>) -> Result<Node> {
+        if v.tag != tag::DOCUMENT {
+            return Err(expected("$elemMatch", "a document", v));
+        }
+        let first = elements(v.bytes).next();
+        let on_values = first.is_some_and(|e| e.name.starts_with(b"$") && !TOP_OPERATORS.contains(&text(&e)));
+        let test = if on_values {
+            Test::ElemMatchValue(Box::new(self.operators(&Path::new(""), v.bytes)?))
+        } else {
+            Test::ElemMatchDocument(Box::new(self.document(v.bytes)?))
+        };
+        Ok(Node::Field(path.clone(), test))
+    }
+}
+
+fn equals(path: &Path, v: Raw<'_>) -> Node {
+    Node::Field(path.clone(), Test::Compare(Comparison::Eq, OwnedRaw::of(v)))
+}
+
+fn not(node: Node) -> Node {
+    Node::Not(Box::new(node))
+}
+
+fn truthy(v: Raw<'_>) -> bool {
+    match v.tag {
+        tag::BOOL => v.bytes.first() == Some(&1),
+        tag::NULL | tag::UNDEFINED => false,
+        tag::DOUBLE => v.f64() != 0.0,
+        _ => v.whole() != Some(0),
+    }
+}
+
+fn unknown_top(name: &str) -> DocsError {
+    let why = match name {
+        "$expr" | "$where" | "$function" | "$jsonSchema" | "$text" | "$alwaysTrue" | "$alwaysFalse"
+        | "$sampleRate" => {
+            format!(
+                "{name} is not supported. Top-level operators: {}",
+                TOP_OPERATORS.join(", ")
+            )
+        }
+        _ if FIELD_OPERATORS.contains(&name) => {
+            format!("{name} belongs under a field: {{ field: {{ {name}: … }} }}")
+        }
+        _ => format!(
+            "unknown top level operator: {name}{}",
+            did_you_mean(name, TOP_OPERATORS)
+        ),
+    };
+    DocsError::bad_value(why)
+}
+
+fn unknown_field_operator(op: &str) -> DocsError {
+    let why = match op {
+        "$near" | "$nearSphere" | "$geoWithin" | "$geoIntersects" | "$bitsAllSet" | "$bitsAnySet"
+        | "$bitsAllClear" | "$bitsAnyClear" | "$expr" | "$where" | "$text" => {
+            format!("{op} is not supported. Operators: {}", FIELD_OPERATORS.join(", "))
+        }
+        _ if TOP_OPERATORS.contains(&op) => {
+            format!("{op} belongs at the top: {{ {op}: [ … ] }}, not under a field")
+        }
+        _ => format!("unknown operator: {op}{}", did_you_mean(op, FIELD_OPERATORS)),
+    };
+    DocsError::bad_value(why)
+}
+
+fn modulo(v: Raw<'_>) -> Result<Test> {
+    let parts: Vec<Raw<'_>> = if v.tag == tag::ARRAY {
+        elements(v.bytes).map(|e| e.value).collect()
+    } else {
+        Vec::new()
+    };
+    let [divisor, remainder] = parts.as_slice() else {
+        return Err(expected("$mod", "an array of divisor and remainder", v));
+    };
+    match (super::truncated(*divisor), super::truncated(*remainder)) {
+        (Some(0), _) => Err(DocsError::bad_value("divisor cannot be 0 in $mod")),
+        (Some(divisor), Some(remainder)) => Ok(Test::Mod { divisor, remainder }),
+        _ => Err(expected("$mod", "two numbers", v)),
+    }
+}
+
+/// `"string"`, `2`, `"number"` or an array of them.
+fn types(v: Raw<'_>) -> Result<Vec<u8>> {
+    if v.tag != tag::ARRAY {
+        return type_tags(v);
+    }
+    let mut all = Vec::new();
+    for e in elements(v.bytes) {
+        all.extend(type_tags(e.value)?);
+    }
+    if all.is_empty() {
+        return Err(expected("$type", "at least one type", v));
+    }
+    Ok(all)
+}
+
+fn type_tags(v: Raw<'_>) -> Result<Vec<u8>> {
+    const ALL: [u8; 21] = [
+        tag::DOUBLE,
+        tag::STRING,
+        tag::DOCUMENT,
+        tag::ARRAY,
+        tag::BINARY,
+        tag::UNDEFINED,
+        tag::OBJECT_ID,
+        tag::BOOL,
+        tag::DATE,
+        tag::NULL,
+        tag::REGEX,
+        tag::DB_POINTER,
+        tag::CODE,
+        tag::SYMBOL,
+        tag::CODE_WITH_SCOPE,
+        tag::INT32,
+        tag::TIMESTAMP,
+        tag::INT64,
+        tag::DECIMAL,
+        tag::MIN_KEY,
+        tag::MAX_KEY,
+    ];
+    if v.tag == tag::STRING {
+        let name = v.text().unwrap_or_default();
+        if name == "number" {
+            return Ok(vec![tag::DOUBLE, tag::INT32, tag::INT64, tag::DECIMAL]);
+        }
+        let found = ALL.into_iter().find(|t| crate::raw::type_name(*t) == name);
+        let names = ALL.map(crate::raw::type_name);
+        return found.map(|t| vec![t]).ok_or_else(|| {
+            DocsError::bad_value(format!(
+                "Unknown type name alias: {name}{}",
+                did_you_mean(name, names)
+            ))
+        });
+    }
+    let code = v.whole().and_then(|n| {
+        if n == -1 {
+            Some(tag::MIN_KEY)
+        } else {
+            u8::try_from(n).ok()
+        }
+    });
+    code.filter(|c| ALL.contains(c) && v.whole() != Some(255))
+        .map(|c| vec![c])
+        .ok_or_else(|| expected("$type", "a type name such as \"string\" or its number", v))
+}
+
+/// A regular expression written as a BSON value.
+fn regex_value(v: Raw<'_>) -> Result<Pattern> {
+    let mut parts = v
+        .bytes
+        .split(|b| *b == 0)
+        .map(|p| std::str::from_utf8(p).unwrap_or_default());
+    let (pattern, options) = (parts.next().unwrap_or_default(), parts.next().unwrap_or_default());
+    build_regex(pattern, options)
+}
+
+/// `$regex` with or without `$options`.
+fn regex_operator(v: Raw<'_>, beside: &[u8]) -> Result<Pattern> {
+    let options = match field(beside, b"$options").map(|e| e.value) {
+        None => None,
+        Some(o) if o.tag == tag::STRING => o.text(),
+        Some(o) => return Err(expected("$options", "a string", o)),
+    };
+    match v.tag {
+        tag::STRING => build_regex(v.text().unwrap_or_default(), options.unwrap_or_default()),
+        tag::REGEX => {
+            let mut parts = v
+                .bytes
+                .split(|b| *b == 0)
+                .map(|p| std::str::from_utf8(p).unwrap_or_default());
+            let (pattern, own) = (parts.next().unwrap_or_default(), parts.next().unwrap_or_default());
+            if options.is_some() && !own.is_empty() {
+                return Err(DocsError::bad_value("options set in both $regex and $options"));
+            }
+            build_regex(pattern, options.unwrap_or(own))
+        }
+        _ => Err(expected("$regex", "a string or a regular expression", v)),
+    }
+}
+
+fn build_regex(pattern: &str, options: &str) -> Result<Pattern> {
+    let mut builder = RegexBuilder::new(pattern);
+    builder
+        .size_limit(REGEX_BYTES_MAX)
+        .dfa_size_limit(REGEX_BYTES_MAX);
+    for option in options.chars() {
+        match option {
+            'i' => builder.case_insensitive(true),
+            'm' => builder.multi_line(true),
+            's' => builder.dot_matches_new_line(true),
+            'x' => builder.ignore_whitespace(true),
+            // text is Unicode anyway
+            'u' => &mut builder,
+            other => {
+                return Err(DocsError::bad_value(format!(
+                    "invalid flag in regex options: {other}: expected i, m, s, u or x"
+                )));
+            }
+        };
+    }
+    let regex = builder.build().map_err(|e| {
+        let why = e.to_string();
+        let last = why
+            .lines()
+            .last()
+            .unwrap_or_default()
+            .trim_start_matches("error: ")
+            .to_owned();
+        DocsError::bad_value(format!("Regular expression is invalid: {pattern:?}: {last}"))
+    })?;
+    let mut source = Vec::with_capacity(pattern.len() + options.len() + 2);
+    source.extend_from_slice(pattern.as_bytes());
+    source.push(0);
+    source.extend_from_slice(options.as_bytes());
+    source.push(0);
+    Ok(Pattern {
+        regex,
+        source: OwnedRaw::of(Raw {
+            tag: tag::REGEX,
+            bytes: &source,
+        }),
+    })
+}

@@ -1,0 +1,242 @@
+//! Reading: filter, sort, skip, limit, projection.
+
+use std::collections::btree_set::Range;
+use std::ops::ControlFlow;
+
+use hashbrown::HashSet;
+use tidemill_types::Value;
+
+use crate::DocBytes;
+use crate::collection::{Collection, Row};
+use crate::error::{DocsError, ErrorCode, Result};
+use crate::filter::{Comparison, Filter};
+use crate::index::Slot;
+use crate::key::Key;
+use crate::path::Path;
+use crate::plan::{Access, KeyRange, Plan, finds_equal, plan};
+use crate::projection::Projection;
+use crate::raw::OwnedRaw;
+use crate::sort::SortOrder;
+use crate::walk::{Leaf, any};
+
+/// What to do with the documents that a filter finds.
+#[derive(Debug, Clone, Default)]
+pub struct FindOptions {
+    /// Their order; when empty that of the plan, which without an index is that of insertion.
+    pub sort: SortOrder,
+    /// Which fields to give.
+    pub projection: Option<Projection>,
+    /// How many of the first ones to leave out.
+    pub skip: u64,
+    /// How many to give at most.
+    pub limit: Option<u64>,
+}
+
+/// Bytes that a document being sorted is counted with besides its key.
+const SORT_ENTRY_BYTES: usize = 48;
+
+impl Collection {
+    /// The documents that match. Without a projection they are shared, not copied.
+    ///
+    /// Bounds: a sort that no index gives holds keys of up to `sort_bytes_max`; with a limit, of about twice
+    /// `skip + limit` documents. Errors: `LimitReached` when that is not enough.
+    pub fn find(&self, filter: &Filter, options: &FindOptions) -> Result<Vec<DocBytes>> {
+        let slots = self.find_slots(filter, options)?;
+        let docs = slots.into_iter().filter_map(|slot| self.doc_at(slot));
+        Ok(match &options.projection {
+            None => docs.cloned().collect(),
+            Some(projection) => docs.map(|doc| projection.apply_bytes(doc)).collect(),
+        })
+    }
+
+    /// How many documents match.
+    pub fn count(&self, filter: &Filter) -> u64 {
+        if filter.is_all() {
+            return self.len() as u64;
+        }
+        let mut count = 0;
+        self.visit(&plan(self, filter, &SortOrder::default()), filter, |_, _| {
+            count += 1;
+            ControlFlow::Continue(())
+        });
+        count
+    }
+
+    /// How [`Self::find`] would look for the documents.
+    pub fn explain(&self, filter: &Filter, sort: &SortOrder) -> Plan {
+        plan(self, filter, sort)
+    }
+
+    /// The rows of the documents that match, in the order of the plan, at most `max`.
+    pub(crate) fn matching(&self, filter: &Filter, max: usize) -> Result<Vec<Slot>> {
+        let options = FindOptions {
+            limit: u64::try_from(max).ok(),
+            ..FindOptions::default()
+        };
+        self.find_slots(filter, &options)
+    }
+
+    fn find_slots(&self, filter: &Filter, options: &FindOptions) -> Result<Vec<Slot>> {
+        let plan = plan(self, filter, &options.sort);
+        let skip = usize::try_from(options.skip).unwrap_or(usize::MAX);
+        let limit = options
+            .limit
+            .map_or(usize::MAX, |l| usize::try_from(l).unwrap_or(usize::MAX));
+        if limit == 0 {
+            return Ok(Vec::new());
+        }
+        if !plan.sorted {
+            return self.find_sorted(&plan, filter, &options.sort, skip, limit);
+        }
+        let (mut passed, mut slots) = (0, Vec::new());
+        self.visit(&plan, filter, |slot, _| {
+            passed += 1;
+            if passed > skip {
+                slots.push(slot);
+            }
+            if slots.len() >= limit {
+                ControlFlow::Break(())
+            } else {
+                ControlFlow::Continue(())
+            }
+        });
+        Ok(slots)
+    }
+
+    /// Sorts in memory; with a limit, what cannot be among the first any more is thrown away on the way.
+    fn find_sorted(
+        &self,
+        plan: &Plan,
+        filter: &Filter,
+        sort: &SortOrder,
+        skip: usize,
+        limit: usize,
+    ) -> Result<Vec<Slot>> {
+        let wanted = skip.saturating_add(limit);
+        let trim_at = wanted.saturating_mul(2).max(64);
+        let mut found: Vec<(Key, Slot)> = Vec::new();
+        let mut bytes = 0;
+        let mut error = None;
+        self.visit(plan, filter, |slot, doc| {
+            let key = sort.key(doc);
+            bytes += SORT_ENTRY_BYTES + key.heap_bytes();
+            found.push((key, slot));
+            if found.len() >= trim_at {
+                found.select_nth_unstable(wanted);
+                found.truncate(wanted);
+                bytes = found.iter().map(|(k, _)| SORT_ENTRY_BYTES + k.heap_bytes()).sum();
+            }
+            if bytes > self.limits.sort_bytes_max {
+                error = Some(DocsError::new(
+                    ErrorCode::SortMemoryExceeded,
+                    format!(
+                        "Sort exceeded memory limit of {} bytes (sort_bytes_max) after {} documents: add an index with this order, a limit, or a narrower filter",
+                        self.limits.sort_bytes_max,
+                        found.len()
+                    ),
+                ));
+                return ControlFlow::Break(());
+            }
+            ControlFlow::Continue(())
+        });
+        if let Some(error) = error {
+            return Err(error);
+        }
+        // equal keys stay in the order of insertion
+        found.sort_unstable();
+        Ok(found
+            .into_iter()
+            .map(|(_, slot)| slot)
+            .skip(skip)
+            .take(limit)
+            .collect())
+    }
+
+    /// Calls `each` with every document that matches, once, until it breaks.
+    fn visit(&self, plan: &Plan, filter: &Filter, mut each: impl FnMut(Slot, &DocBytes) -> ControlFlow<()>) {
+        let mut check = |slot: Slot| match self.doc_at(slot) {
+            Some(doc) if filter.matches_bytes(doc) => each(slot, doc),
+            _ => ControlFlow::Continue(()),
+        };
+        let _ = match &plan.access {
+            Access::Scan => (0..)
+                .zip(&self.rows)
+                .filter(|(_, r)| r.is_some())
+                .try_for_each(|(slot, _)| check(slot)),
+            Access::Ids(keys) => keys.iter().filter_map(|key| self.slot(key)).try_for_each(check),
+            Access::Index {
+                index,
+                ranges,
+                reverse,
+            } => {
+                let index = &self.indexes[*index];
+                let mut seen = HashSet::new();
+                let mut once = |(_, slot): &(Key, Slot)| {
+                    if index.multikey() && !seen.insert(*slot) {
+                        ControlFlow::Continue(())
+                    } else {
+                        check(*slot)
+                    }
+                };
+                if *reverse {
+                    ranges
+                        .iter()
+                        .rev()
+                        .try_for_each(|r| r.entries(index).rev().try_for_each(&mut once))
+                } else {
+                    ranges
+                        .iter()
+                        .try_for_each(|r| r.entries(index).try_for_each(&mut once))
+                }
+            }
+        };
+    }
+
+    /// The documents whose value at `path` equals `value`, as a filter finds them: an array has the value when one of
+    /// its elements has it, null finds what is missing. By `_id`, by an index that starts with the path, or by a scan.
+    pub fn find_by<'a>(
+        &'a self,
+        path: &str,
+        value: &Value<'_>,
+    ) -> impl Iterator<Item = &'a DocBytes> + use<'a> {
+        let value = OwnedRaw::from_value(value);
+        let rows = if !finds_equal(&value) {
+            Rows::All(self.rows.iter())
+        } else if path == "_id" {
+            Rows::One(self.slot(&Key::of_raw(value.as_raw())))
+        } else {
+            // on a compound multikey index a document may come twice
+            let index = self
+                .indexes
+                .iter()
+                .find(|i| i.spec.fields[0].0 == path && (i.spec.fields.len() == 1 || !i.multikey()));
+            match index {
+                Some(index) => Rows::Index(KeyRange::equal(value.as_raw(), index.fields[0].1).entries(index)),
+                None => Rows::All(self.rows.iter()),
+            }
+        };
+        let path = Path::new(path);
+        rows.docs(self).filter(move |doc| {
+            any(doc, &path, Leaf::Expand, &mut |found| {
+                Comparison::Eq.finds(found, value.as_raw())
+            })
+        })
+    }
+}
+
+/// The rows that [`Collection::find_by`] looks at.
+enum Rows<'a> {
+    One(Option<Slot>),
+    Index(Range<'a, (Key, Slot)>),
+    All(std::slice::Iter<'a, Option<Row>>),
+}
+
+impl<'a> Rows<'a> {
+    fn docs(mut self, collection: &'a Collection) -> impl Iterator<Item = &'a DocBytes> {
+        std::iter::from_fn(move || match &mut self {
+            Self::One(slot) => slot.take().and_then(|s| collection.doc_at(s)),
+            Self::Index(range) => range.next().and_then(|(_, s)| collection.doc_at(*s)),
+            Self::All(rows) => rows.find_map(Option::as_ref).map(|row| &row.doc),
+        })
+    }
+}

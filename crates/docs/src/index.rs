@@ -1,0 +1,196 @@
+//! Ordered secondary indexes.
+
+use std::collections::BTreeSet;
+use std::ops::Bound;
+
+use smallvec::SmallVec;
+
+use crate::error::{DocsError, ErrorCode, Result};
+use crate::key::{Key, KeyBuf, put, put_descending};
+use crate::limits::INDEX_KEYS_PER_DOCUMENT_MAX;
+use crate::path::Path;
+use crate::raw::Raw;
+use crate::show::show;
+use crate::spec::{Direction, IndexSpec};
+use crate::walk::key_values;
+
+/// A place of a document in its collection; see [`crate::Collection`].
+pub(crate) type Slot = u32;
+
+/// The keys of one document in one index.
+pub(crate) type Keys = SmallVec<[Key; 1]>;
+
+/// An ordered index: entries of key and slot, so that equal keys are in the order of insertion.
+#[derive(Debug)]
+pub(crate) struct Index {
+    pub spec: IndexSpec,
+    pub fields: Vec<(Path, Direction)>,
+    pub entries: BTreeSet<(Key, Slot)>,
+    /// Documents with several keys.
+    multikey_docs: usize,
+    /// Bytes of the entries.
+    pub bytes: u64,
+}
+
+/// Bytes that an entry is counted with, besides a key that does not lie inline.
+const ENTRY_BYTES: u64 = 48;
+
+impl Index {
+    pub fn new(spec: IndexSpec) -> Self {
+        let fields = spec.fields.iter().map(|(p, d)| (Path::new(p), *d)).collect();
+        Self {
+            spec,
+            fields,
+            entries: BTreeSet::new(),
+            multikey_docs: 0,
+            bytes: 0,
+        }
+    }
+
+    /// Whether some document has several keys: then it may be found twice. It depends on the documents alone, not on
+    /// those that were there before, so a store loaded from a checkpoint plans as the one that was saved.
+    pub fn multikey(&self) -> bool {
+        self.multikey_docs > 0
+    }
+
+    /// The keys of a document: one, or one for each element where a field is an array.
+    ///
+    /// Errors: two fields with several values, too many keys.
+    pub fn keys(&self, doc: &[u8]) -> Result<Keys> {
+        let mut keys: Keys = SmallVec::from_elem(Key::default(), 1);
+        let mut array: Option<&Path> = None;
+        for (path, direction) in &self.fields {
+            let values = key_values(doc, path);
+            if values.len() > 1 {
+                // below one array the combinations of its elements are more than what any element has, which a filter
+                // sorts out; a unique index would refuse what nobody wrote
+                if let Some(first) = array.filter(|first| self.spec.unique || first.top() != path.top()) {
+                    return Err(DocsError::new(
+                        ErrorCode::CannotIndexParallelArrays,
+                        format!(
+                            "index `{}`: cannot index parallel arrays [{first}] [{path}]",
+                            self.spec.name
+                        ),
+                    ));
+                }
+                let count = values.len().saturating_mul(keys.len());
+                if count > INDEX_KEYS_PER_DOCUMENT_MAX {
+                    return Err(DocsError::new(
+                        ErrorCode::StoreFull,
+                        format!(
+                            "index `{}`: {count} entries for one document at '{path}', at most {INDEX_KEYS_PER_DOCUMENT_MAX}",
+                            self.spec.name
+                        ),
+                    ));
+                }
+                array = Some(path);
+                keys = keys
+                    .iter()
+                    .flat_map(|key| values.iter().map(move |_| key.clone()))
+                    .collect();
+            }
+            for (i, key) in keys.iter_mut().enumerate() {
+                // each key meets each value; one value goes to all
+                put_field(&mut key.0, values[i % values.len()], *direction);
+            }
+        }
+        if array.is_some() {
+            keys.sort_unstable();
+            keys.dedup();
+        }
+        Ok(keys)
+    }
+
+    /// The one of `keys` under which another document lies, if the index is unique.
+    pub fn conflict<'k>(&self, keys: &'k Keys, own: Option<Slot>) -> Option<&'k Key> {
+        if !self.spec.unique {
+            return None;
+        }
+        keys.iter()
+            .find(|key| self.equal(key).any(|slot| Some(slot) != own))
+    }
+
+    fn equal(&self, key: &Key) -> impl Iterator<Item = Slot> {
+        let range = (
+            Bound::Included((key.clone(), 0)),
+            Bound::Included((key.clone(), Slot::MAX)),
+        );
+        self.entries.range(range).map(|(_, slot)| *slot)
+    }
+
+    pub fn add(&mut self, keys: Keys, slot: Slot) {
+        self.multikey_docs += usize::from(keys.len() > 1);
+        for key in keys {
+            self.bytes += entry_bytes(&key);
+            self.entries.insert((key, slot));
+        }
+    }
+
+    pub fn remove(&mut self, keys: Keys, slot: Slot) {
+        self.multikey_docs -= usize::from(keys.len() > 1);
+        for key in keys {
+            let bytes = entry_bytes(&key);
+            if self.entries.remove(&(key, slot)) {
+                self.bytes -= bytes;
+            }
+        }
+    }
+
+    /// Bytes that `keys` would add.
+    pub fn cost(keys: &Keys) -> u64 {
+        keys.iter().map(entry_bytes).sum()
+    }
+
+    /// What is wrong with `doc`: another document lies under its key `key`.
+    pub fn duplicate(&self, collection: &str, doc: &[u8], key: &Key) -> DocsError {
+        let mut rest = key.as_bytes();
+        let mut values = Vec::new();
+        for (path, direction) in &self.fields {
+            // of several elements, the one that this key was made of
+            for value in key_values(doc, path) {
+                let mut part = KeyBuf::new();
+                put_field(&mut part, value, *direction);
+                if let Some(behind) = rest.strip_prefix(part.as_slice()) {
+                    rest = behind;
+                    values.push(format!("{path}: {}", show(value)));
+                    break;
+                }
+            }
+        }
+        duplicate_key(
+            collection,
+            &self.spec.name,
+            &self.spec.pattern(),
+            &format!("{{ {} }}", values.join(", ")),
+        )
+    }
+
+    /// Renumbers the slots; the order of the new ones is that of the old ones.
+    pub fn renumber(&mut self, new: &[Slot]) {
+        let old = std::mem::take(&mut self.entries);
+        self.entries = old
+            .into_iter()
+            .map(|(key, slot)| (key, new[slot as usize]))
+            .collect();
+    }
+}
+
+fn entry_bytes(key: &Key) -> u64 {
+    ENTRY_BYTES + key.heap_bytes() as u64
+}
+
+pub(crate) fn put_field(buf: &mut KeyBuf, value: Raw<'_>, direction: Direction) {
+    match direction {
+        Direction::Ascending => put(buf, value),
+        Direction::Descending => put_descending(buf, value),
+    }
+}
+
+pub(crate) fn duplicate_key(collection: &str, index: &str, pattern: &str, value: &str) -> DocsError {
+    DocsError::new(
+        ErrorCode::DuplicateKey,
+        format!(
+            "E11000 duplicate key error collection: {collection} index: {index} key pattern: {pattern} dup key: {value}"
+        ),
+    )
+}

@@ -1,0 +1,42 @@
+//! The sizes that a store does not grow past.
+
+/// Limits of one store. Every field has MongoDB's value as its default where MongoDB has one.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Limits {
+    /// Bytes of one document; also the largest operand of an update.
+    pub document_bytes_max: usize,
+    /// Documents and arrays inside one another, the outermost counted as 1.
+    pub depth_max: usize,
+    /// Bytes of all documents of the store with their rows and index entries.
+    pub store_bytes_max: u64,
+    /// Collections of the store.
+    pub collections_max: usize,
+    /// Indexes of one collection besides `_id`.
+    pub indexes_max: usize,
+    /// Bytes of keys and handles that one sort may hold.
+    pub sort_bytes_max: usize,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            document_bytes_max: 16 << 20,
+            depth_max: 100,
+            store_bytes_max: 4 << 30,
+            collections_max: 10_000,
+            indexes_max: 64,
+            sort_bytes_max: 100 << 20,
+        }
+    }
+}
+
+/// Operators, branches and values of one filter, update, sort or projection.
+pub(crate) const CLAUSES_MAX: usize = 100_000;
+/// Bytes of one compiled regular expression.
+pub(crate) const REGEX_BYTES_MAX: usize = 1 << 20;
+/// Nulls that an update may put before an array element that it creates.
+pub(crate) const ARRAY_PAD_MAX: usize = 1_500_000;
+/// Fields of one compound index.
+pub(crate) const INDEX_FIELDS_MAX: usize = 32;
+/// Entries of one document in one multikey index.
+pub(crate) const INDEX_KEYS_PER_DOCUMENT_MAX: usize = 100_000;

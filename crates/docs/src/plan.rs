@@ -1,0 +1,423 @@
+//! Which way to the documents of a filter: by `_id`, by an index, or through all of them.
+//!
+//! A plan may lead to more documents than match; each one is checked against the whole filter. It never leads to
+//! fewer. Conditions are used when they stand at the top of a filter or under its `$and`, and only with operands that
+//! an index finds all matches of: not null (which also finds what is missing), not arrays, MinKey or MaxKey.
+
+use std::collections::btree_set::Range;
+use std::fmt;
+use std::ops::Bound;
+
+use crate::collection::Collection;
+use crate::filter::{Comparison, Filter, Node, Test};
+use crate::index::{Index, Slot, put_field};
+use crate::key::{Key, KeyBuf, rank};
+use crate::order::compare;
+use crate::path::Path;
+use crate::raw::{OwnedRaw, Raw, tag};
+use crate::show::show;
+use crate::sort::SortOrder;
+use crate::spec::Direction;
+
+/// Combinations of `$in` values that one plan looks up; a filter with more uses fewer fields of the index.
+const POINTS_MAX: usize = 1000;
+
+/// The way that a filter is answered.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Plan {
+    pub(crate) access: Access,
+    /// Whether documents come in the order that was asked for.
+    pub(crate) sorted: bool,
+    text: String,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Access {
+    Scan,
+    Ids(Vec<Key>),
+    Index {
+        index: usize,
+        ranges: Vec<KeyRange>,
+        reverse: bool,
+    },
+}
+
+/// Keys from `low` on, before `high`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct KeyRange {
+    low: KeyBuf,
+    /// Without one, to the end.
+    high: Option<KeyBuf>,
+}
+
+impl fmt::Display for Plan {
+    /// For people: the index and what of the filter it answers, or the number of documents that are looked at.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text)
+    }
+}
+
+impl Plan {
+    /// The name of the index that is used: `_id_`, one of the collection's, or `None` for a scan.
+    pub fn index<'c>(&self, collection: &'c Collection) -> Option<&'c str> {
+        match &self.access {
+            Access::Scan => None,
+            Access::Ids(_) => Some("_id_"),
+            Access::Index { index, .. } => collection.indexes.get(*index).map(|i| i.spec.name.as_str()),
+        }
+    }
+}
+
+/// A condition that an index can answer.
+struct Condition<'f> {
+    path: &'f Path,
+    what: What<'f>,
+}
+
+enum What<'f> {
+    /// One of these values; for equality there is one.
+    OneOf(Vec<&'f OwnedRaw>),
+    Range(Comparison, &'f OwnedRaw),
+}
+
+pub(crate) fn plan(collection: &Collection, filter: &Filter, sort: &SortOrder) -> Plan {
+    let mut conditions = Vec::new();
+    collect(&filter.node, &mut conditions);
+    if let Some(plan) = by_id(&conditions, sort) {
+        return plan;
+    }
+    let candidates = collection
+        .indexes
+        .iter()
+        .enumerate()
+        .filter_map(|(i, index)| candidate(i, index, &conditions, sort));
+    // the first of the best, so that the choice does not depend on anything but the definitions
+    let best = candidates.fold(None, |best: Option<(usize, Plan)>, c| match best {
+        Some(b) if b.0 >= c.0 => Some(b),
+        _ => Some(c),
+    });
+    best.map(|(_, plan)| plan).unwrap_or_else(|| Plan {
+        access: Access::Scan,
+        sorted: sort.is_empty(),
+        text: format!(
+            "scan of {} documents{}",
+            collection.len(),
+            sort_note(sort.is_empty(), sort)
+        ),
+    })
+}
+
+fn sort_note(sorted: bool, sort: &SortOrder) -> &'static str {
+    match (sort.is_empty(), sorted) {
+        (true, _) => "",
+        (_, true) => ", in the order of the index",
+        _ => ", then sorted in memory",
+    }
+}
+
+fn collect<'f>(node: &'f Node, found: &mut Vec<Condition<'f>>) {
+    match node {
+        Node::All(nodes) => nodes.iter().for_each(|n| collect(n, found)),
+        Node::Field(path, Test::Compare(op, v)) if usable(v) => {
+            let what = if *op == Comparison::Eq {
+                What::OneOf(vec![v])
+            } else {
+                What::Range(*op, v)
+            };
+            found.push(Condition { path, what });
+        }
+        Node::Field(path, Test::In(values, patterns)) if patterns.is_empty() && values.iter().all(usable) => {
+            found.push(Condition {
+                path,
+                what: What::OneOf(values.iter().collect()),
+            });
+        }
+        _ => {}
+    }
+}
+
+fn usable(v: &OwnedRaw) -> bool {
+    !matches!(
+        v.tag,
+        tag::NULL | tag::UNDEFINED | tag::ARRAY | tag::MIN_KEY | tag::MAX_KEY | tag::REGEX
+    )
+}
+
+fn by_id(conditions: &[Condition<'_>], sort: &SortOrder) -> Option<Plan> {
+    let values = conditions.iter().find_map(|c| match &c.what {
+        What::OneOf(values) if c.path.as_str() == "_id" => Some(values),
+        _ => None,
+    })?;
+    let mut keys: Vec<Key> = values.iter().map(|v| Key::of_raw(v.as_raw())).collect();
+    keys.sort_unstable();
+    keys.dedup();
+    let sorted = sort.is_empty() || keys.len() <= 1;
+    let text = format!(
+        "lookup of {} by _id{}",
+        plural(keys.len(), "document"),
+        sort_note(sorted, sort)
+    );
+    Some(Plan {
+        access: Access::Ids(keys),
+        sorted,
+        text,
+    })
+}
+
+fn plural(n: usize, what: &str) -> String {
+    if n == 1 {
+        format!("1 {what}")
+    } else {
+        format!("{n} {what}s")
+    }
+}
+
+/// The plan over one index with its worth, or `None` when it helps neither the filter nor the order.
+fn candidate(
+    at: usize,
+    index: &Index,
+    conditions: &[Condition<'_>],
+    sort: &SortOrder,
+) -> Option<(usize, Plan)> {
+    let mut prefixes = vec![KeyBuf::new()];
+    let mut notes: Vec<String> = Vec::new();
+    let mut equal = 0;
+    for (path, direction) in &index.fields {
+        // an empty `$in` finds nothing, whatever the other fields are
+        if prefixes.is_empty() {
+            break;
+        }
+        let Some(values) = one_of(conditions, path, POINTS_MAX / prefixes.len()) else {
+            break;
+        };
+        prefixes = prefixes
+            .iter()
+            .flat_map(|prefix| {
+                values.iter().map(|v| {
+                    let mut key = prefix.clone();
+                    put_field(&mut key, v.as_raw(), *direction);
+                    key
+                })
+            })
+            .collect();
+        notes.push(note(path, "=", values));
+        equal += 1;
+    }
+    let range = index.fields.get(equal).and_then(|(path, direction)| {
+        let bounds = Bounds::find(conditions, path, index.multikey())?;
+        notes.push(bounds.note(path));
+        Some((bounds, *direction))
+    });
+    let reverse = if prefixes.len() == 1 {
+        sort_direction(index, equal, sort)
+    } else {
+        None
+    };
+    if equal == 0 && range.is_none() && (reverse.is_none() || sort.is_empty()) {
+        return None;
+    }
+    let sorted = sort.is_empty() || reverse.is_some();
+    let mut ranges: Vec<KeyRange> = prefixes
+        .into_iter()
+        .map(|prefix| match &range {
+            Some((bounds, direction)) => bounds.range(prefix, *direction),
+            None => KeyRange {
+                high: successor(&prefix),
+                low: prefix,
+            },
+        })
+        .collect();
+    ranges.sort_unstable_by(|a, b| a.low.cmp(&b.low));
+    ranges.dedup();
+    let worth = equal * 4 + usize::from(range.is_some()) * 2 + usize::from(sorted);
+    let what = if notes.is_empty() {
+        "all of it".to_owned()
+    } else {
+        notes.join(", ")
+    };
+    let text = format!("index {}: {what}{}", index.spec.name, sort_note(sorted, sort));
+    let reverse = reverse == Some(true);
+    Some((
+        worth,
+        Plan {
+            access: Access::Index {
+                index: at,
+                ranges,
+                reverse,
+            },
+            sorted,
+            text,
+        },
+    ))
+}
+
+/// Values that the path must equal one of, when there are at most `max`.
+fn one_of<'c, 'f>(conditions: &'c [Condition<'f>], path: &Path, max: usize) -> Option<&'c Vec<&'f OwnedRaw>> {
+    conditions
+        .iter()
+        .filter(|c| c.path == path)
+        .find_map(|c| match &c.what {
+            What::OneOf(values) if values.len() <= max => Some(values),
+            _ => None,
+        })
+}
+
+fn note(path: &Path, op: &str, values: &[&OwnedRaw]) -> String {
+    match values {
+        [one] => format!("{path} {op} {}", show(one.as_raw())),
+        many => format!("{path} in {}", plural(many.len(), "value")),
+    }
+}
+
+/// Whether the index gives the order when it is read backwards, or `None` when it does not give it.
+fn sort_direction(index: &Index, equal: usize, sort: &SortOrder) -> Option<bool> {
+    if index.multikey() {
+        // a document has several places in the index, but one in the order
+        return None;
+    }
+    let fixed = &index.fields[..equal];
+    let mut rest = index.fields[equal..].iter();
+    let mut reverse = None;
+    for (path, direction) in &sort.fields {
+        if fixed.iter().any(|(p, _)| p == path) {
+            continue;
+        }
+        let (next, stored) = rest.next()?;
+        if next != path || *reverse.get_or_insert(stored != direction) != (stored != direction) {
+            return None;
+        }
+    }
+    Some(reverse.unwrap_or(false))
+}
+
+/// Limits on one field.
+struct Bounds<'f> {
+    low: Option<(Raw<'f>, bool)>,
+    high: Option<(Raw<'f>, bool)>,
+}
+
+impl<'f> Bounds<'f> {
+    /// The tightest limits of one type. On a multikey index two limits may be met by two elements: one is used.
+    fn find(conditions: &[Condition<'f>], path: &Path, multikey: bool) -> Option<Self> {
+        let mut bounds = Self {
+            low: None,
+            high: None,
+        };
+        for c in conditions.iter().filter(|c| c.path == path) {
+            let What::Range(op, v) = c.what else { continue };
+            let v = v.as_raw();
+            if bounds
+                .any()
+                .is_some_and(|other| multikey || rank(other.tag) != rank(v.tag))
+            {
+                continue;
+            }
+            match op {
+                Comparison::Gt | Comparison::Gte => {
+                    if bounds.low.is_none_or(|(old, _)| compare(v, old).is_gt()) {
+                        bounds.low = Some((v, op == Comparison::Gte));
+                    }
+                }
+                _ => {
+                    if bounds.high.is_none_or(|(old, _)| compare(v, old).is_lt()) {
+                        bounds.high = Some((v, op == Comparison::Lte));
+                    }
+                }
+            }
+        }
+        bounds.any().is_some().then_some(bounds)
+    }
+
+    fn any(&self) -> Option<Raw<'f>> {
+        self.low.or(self.high).map(|(v, _)| v)
+    }
+
+    fn note(&self, path: &Path) -> String {
+        let low = self
+            .low
+            .map(|(v, inclusive)| format!("{path} {} {}", if inclusive { ">=" } else { ">" }, show(v)));
+        let high = self
+            .high
+            .map(|(v, inclusive)| format!("{path} {} {}", if inclusive { "<=" } else { "<" }, show(v)));
+        low.into_iter().chain(high).collect::<Vec<_>>().join(", ")
+    }
+
+    /// The keys behind `prefix` within the limits, and within the type where a side has none.
+    fn range(&self, prefix: KeyBuf, direction: Direction) -> KeyRange {
+        let key = |v: Raw<'_>| {
+            let mut key = prefix.clone();
+            put_field(&mut key, v, direction);
+            key
+        };
+        let mut bracket = prefix.clone();
+        let rank = self.any().map_or(0, |v| rank(v.tag));
+        bracket.push(if direction == Direction::Descending {
+            !rank
+        } else {
+            rank
+        });
+        let (first, last) = match direction {
+            Direction::Ascending => (self.low, self.high),
+            Direction::Descending => (self.high, self.low),
+        };
+        let low = match first {
+            None => Some(bracket.clone()),
+            Some((v, true)) => Some(key(v)),
+            Some((v, false)) => successor(&key(v)),
+        };
+        let high = match last {
+            None => successor(&bracket),
+            Some((v, true)) => successor(&key(v)),
+            Some((v, false)) => Some(key(v)),
+        };
+        // a value has no successor only when all its bytes are 0xFF, which no type begins with
+        KeyRange {
+            low: low.unwrap_or(bracket),
+            high,
+        }
+    }
+}
+
+/// The first bytes behind everything that starts with `prefix`; `None` when there are none.
+fn successor(prefix: &KeyBuf) -> Option<KeyBuf> {
+    let end = prefix.iter().rposition(|b| *b != 0xFF)?;
+    let mut next = KeyBuf::from_slice(&prefix[..=end]);
+    next[end] += 1;
+    Some(next)
+}
+
+impl KeyRange {
+    /// All keys of an index that start with the key of `value`.
+    pub fn equal(value: Raw<'_>, direction: Direction) -> Self {
+        let mut low = KeyBuf::new();
+        put_field(&mut low, value, direction);
+        Self {
+            high: successor(&low),
+            low,
+        }
+    }
+
+    pub fn entries<'i>(&self, index: &'i Index) -> Range<'i, (Key, Slot)> {
+        let low = Bound::Included((Key(self.low.clone()), 0));
+        match &self.high {
+            // limits that exclude each other; the map does not take them
+            Some(high) if *high < self.low => index.entries.range((low.clone(), excluded(low))),
+            Some(high) => index
+                .entries
+                .range((low, Bound::Excluded((Key(high.clone()), 0)))),
+            None => index.entries.range((low, Bound::Unbounded)),
+        }
+    }
+}
+
+fn excluded<T>(bound: Bound<T>) -> Bound<T> {
+    match bound {
+        Bound::Included(v) => Bound::Excluded(v),
+        other => other,
+    }
+}
+
+/// Whether an index can answer equality with this value.
+pub(crate) fn finds_equal(value: &OwnedRaw) -> bool {
+    usable(value)
+}

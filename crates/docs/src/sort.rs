@@ -1,0 +1,94 @@
+//! Sorting: keys of one or more paths in MongoDB's order.
+
+use bson::raw::RawDocument;
+
+use crate::error::{DocsError, ErrorCode, Result};
+use crate::key::{Key, KeyBuf, put, put_descending};
+use crate::limits::INDEX_FIELDS_MAX;
+use crate::order::compare;
+use crate::path::Path;
+use crate::raw::{Raw, elements};
+use crate::show::show;
+use crate::spec::Direction;
+use crate::walk::key_values;
+
+/// The order of a result: paths with their directions, the first one decides first.
+///
+/// An array sorts by its smallest element ascending and by its largest descending; a missing field sorts as null.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct SortOrder {
+    pub(crate) fields: Vec<(Path, Direction)>,
+}
+
+impl SortOrder {
+    /// Reads MongoDB's form, `{ a: 1, b: -1 }`.
+    ///
+    /// Errors: `BadValue` for directions other than 1 and -1, `$meta`, empty names, more than 32 fields.
+    pub fn parse(sort: &RawDocument) -> Result<Self> {
+        let mut fields = Vec::new();
+        for e in elements(sort.as_bytes()) {
+            let name = std::str::from_utf8(e.name).unwrap_or_default();
+            fields.push((check_name(name)?, direction(name, e.value)?));
+        }
+        if fields.len() > INDEX_FIELDS_MAX {
+            return Err(DocsError::bad_value(format!(
+                "sort: {} fields, at most {INDEX_FIELDS_MAX}",
+                fields.len()
+            )));
+        }
+        Ok(Self { fields })
+    }
+
+    /// The same order with one more path behind the others.
+    pub fn then(mut self, path: &str, direction: Direction) -> Self {
+        self.fields.push((Path::new(path), direction));
+        self
+    }
+
+    /// Whether nothing is said about the order.
+    pub fn is_empty(&self) -> bool {
+        self.fields.is_empty()
+    }
+
+    /// The bytes by which `doc` sorts.
+    pub fn key(&self, doc: &[u8]) -> Key {
+        let mut buf = KeyBuf::new();
+        for (path, direction) in &self.fields {
+            let values = key_values(doc, path);
+            let pick = |less: bool| {
+                values
+                    .iter()
+                    .copied()
+                    .reduce(|a, b| if compare(b, a).is_lt() == less { b } else { a })
+                    .unwrap_or(Raw::NULL)
+            };
+            match direction {
+                Direction::Ascending => put(&mut buf, pick(true)),
+                Direction::Descending => put_descending(&mut buf, pick(false)),
+            }
+        }
+        Key(buf)
+    }
+}
+
+fn check_name(name: &str) -> Result<Path> {
+    if name.split('.').any(|p| p.is_empty() || p.starts_with('$')) {
+        return Err(DocsError::new(
+            ErrorCode::BadValue,
+            format!("sort by {name:?}: expected a field path such as `a` or `a.b`"),
+        ));
+    }
+    Ok(Path::new(name))
+}
+
+/// 1 or -1.
+pub(crate) fn direction(name: &str, value: Raw<'_>) -> Result<Direction> {
+    match value.whole() {
+        Some(1) => Ok(Direction::Ascending),
+        Some(-1) => Ok(Direction::Descending),
+        _ => Err(DocsError::bad_value(format!(
+            "sort direction of '{name}': expected 1 (ascending) or -1 (descending), found {}",
+            show(value)
+        ))),
+    }
+}

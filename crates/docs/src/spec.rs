@@ -1,0 +1,158 @@
+//! What a collection is: its name, where its documents live, its indexes.
+
+use serde::{Deserialize, Serialize};
+
+use crate::error::{DocsError, ErrorCode, Result};
+use crate::limits::INDEX_FIELDS_MAX;
+
+/// Definition of a collection.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct CollectionSpec {
+    /// Its name.
+    pub name: String,
+    /// Path whose value decides the partition; `_id` when absent.
+    #[serde(default)]
+    pub shard_key: Option<String>,
+    /// Whether every partition holds all of it.
+    #[serde(default)]
+    pub replicated: bool,
+    /// Indexes besides the one on `_id`.
+    #[serde(default)]
+    pub indexes: Vec<IndexSpec>,
+}
+
+/// Definition of an index.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct IndexSpec {
+    /// Its name, unique in the collection.
+    pub name: String,
+    /// Paths in the order of comparison.
+    pub fields: Vec<(String, Direction)>,
+    /// Whether two documents may not have the same values.
+    #[serde(default)]
+    pub unique: bool,
+}
+
+/// Order of one field of an index or a sort.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Direction {
+    /// Small values first.
+    Ascending,
+    /// Large values first.
+    Descending,
+}
+
+impl Direction {
+    /// `1` or `-1`, as MongoDB writes it.
+    pub fn sign(self) -> i32 {
+        match self {
+            Self::Ascending => 1,
+            Self::Descending => -1,
+        }
+    }
+
+    /// The other one.
+    pub fn reverse(self) -> Self {
+        match self {
+            Self::Ascending => Self::Descending,
+            Self::Descending => Self::Ascending,
+        }
+    }
+}
+
+impl CollectionSpec {
+    /// A collection sharded by `_id`, without indexes.
+    pub fn new(name: impl Into<String>) -> Self {
+        Self {
+            name: name.into(),
+            shard_key: None,
+            replicated: false,
+            indexes: Vec::new(),
+        }
+    }
+
+    /// Checks the name and the indexes. Errors: what is wrong and what is allowed.
+    pub(crate) fn check(&self) -> Result<()> {
+        let bad = self.name.is_empty()
+            || self.name.len() > 200
+            || self.name.starts_with("system.")
+            || self.name.contains(['\0', '$']);
+        if bad {
+            return Err(DocsError::bad_value(format!(
+                "collection name {:?}: expected 1 to 200 bytes without `$` and NUL, not starting with `system.`",
+                self.name
+            )));
+        }
+        if let Some(key) = &self.shard_key {
+            check_path(key).map_err(|why| {
+                DocsError::bad_value(format!("shard key {key:?} of `{}`: {why}", self.name))
+            })?;
+        }
+        self.indexes.iter().try_for_each(IndexSpec::check)
+    }
+}
+
+impl IndexSpec {
+    /// An index over one field, named as MongoDB names it (`field_1`).
+    pub fn ascending(path: &str) -> Self {
+        Self {
+            name: format!("{path}_1"),
+            fields: vec![(path.to_owned(), Direction::Ascending)],
+            unique: false,
+        }
+    }
+
+    /// The key pattern as MongoDB writes it: `{ a: 1, b: -1 }`.
+    pub fn pattern(&self) -> String {
+        let fields: Vec<String> = self
+            .fields
+            .iter()
+            .map(|(p, d)| format!("{p}: {}", d.sign()))
+            .collect();
+        format!("{{ {} }}", fields.join(", "))
+    }
+
+    pub(crate) fn check(&self) -> Result<()> {
+        let wrong = |why: String| {
+            DocsError::new(
+                ErrorCode::CannotCreateIndex,
+                format!("index `{}`: {why}", self.name),
+            )
+        };
+        if self.name.is_empty() || self.name == "_id_" || self.name.contains('\0') {
+            return Err(wrong(
+                "expected a name other than `_id_` that is not empty".into(),
+            ));
+        }
+        if self.fields.is_empty() || self.fields.len() > INDEX_FIELDS_MAX {
+            return Err(wrong(format!(
+                "expected 1 to {INDEX_FIELDS_MAX} fields, found {}",
+                self.fields.len()
+            )));
+        }
+        for (i, (path, _)) in self.fields.iter().enumerate() {
+            check_path(path).map_err(|why| wrong(format!("field {path:?}: {why}")))?;
+            if self.fields[..i].iter().any(|(other, _)| other == path) {
+                return Err(wrong(format!("field `{path}` is there twice")));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Whether an index or shard key may use the path.
+fn check_path(path: &str) -> Result<(), &'static str> {
+    if path.split('.').any(str::is_empty) {
+        return Err("expected field names between the dots");
+    }
+    if path.split('.').any(|p| p.starts_with('$')) {
+        return Err("expected field names without a leading `$`");
+    }
+    if path.contains('\0') {
+        return Err("expected no NUL");
+    }
+    Ok(())
+}

@@ -1,0 +1,117 @@
+//! All collections of one partition.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use tidemill_types::did_you_mean;
+
+use crate::collection::{Collection, Usage};
+use crate::error::{DocsError, ErrorCode, Result};
+use crate::limits::Limits;
+use crate::spec::CollectionSpec;
+
+/// The documents of one partition. It has one writer and does no I/O; its owner wraps it in whatever lock it needs.
+#[derive(Debug)]
+pub struct Store {
+    pub(crate) collections: BTreeMap<String, Collection>,
+    pub(crate) limits: Arc<Limits>,
+    pub(crate) usage: Arc<Usage>,
+}
+
+impl Store {
+    /// An empty store.
+    pub fn new(limits: Limits) -> Self {
+        Self {
+            collections: BTreeMap::new(),
+            limits: Arc::new(limits),
+            usage: Arc::new(Usage {
+                bytes: AtomicU64::new(0),
+            }),
+        }
+    }
+
+    /// Makes a collection. The same definition again changes nothing.
+    ///
+    /// Errors: `NamespaceExists` when it is there with another definition, a bad name or index, limits.
+    pub fn create_collection(&mut self, spec: &CollectionSpec) -> Result<()> {
+        spec.check()?;
+        if let Some(old) = self.collections.get(&spec.name) {
+            if old.spec == *spec {
+                return Ok(());
+            }
+            return Err(DocsError::new(
+                ErrorCode::NamespaceExists,
+                format!(
+                    "collection `{}` exists with other options: drop it first or choose another name",
+                    spec.name
+                ),
+            ));
+        }
+        if self.collections.len() >= self.limits.collections_max {
+            return Err(DocsError::new(
+                ErrorCode::StoreFull,
+                format!(
+                    "{} collections, as many as allowed (collections_max)",
+                    self.collections.len()
+                ),
+            ));
+        }
+        let bare = CollectionSpec {
+            indexes: Vec::new(),
+            ..spec.clone()
+        };
+        let mut collection = Collection::new(bare, self.limits.clone(), self.usage.clone());
+        for index in &spec.indexes {
+            collection.create_index(index.clone())?;
+        }
+        self.collections.insert(spec.name.clone(), collection);
+        Ok(())
+    }
+
+    /// Removes a collection with its documents. Says whether there was one.
+    pub fn drop_collection(&mut self, name: &str) -> bool {
+        let Some(gone) = self.collections.remove(name) else {
+            return false;
+        };
+        self.usage.bytes.fetch_sub(gone.charged(), Ordering::Relaxed);
+        true
+    }
+
+    /// The collection of that name.
+    pub fn collection(&self, name: &str) -> Option<&Collection> {
+        self.collections.get(name)
+    }
+
+    /// The collection of that name, to change it.
+    pub fn collection_mut(&mut self, name: &str) -> Option<&mut Collection> {
+        self.collections.get_mut(name)
+    }
+
+    /// The collection of that name. Errors: `NamespaceNotFound`, with the name that may have been meant.
+    pub fn require(&mut self, name: &str) -> Result<&mut Collection> {
+        if !self.collections.contains_key(name) {
+            let hint = did_you_mean(name, self.collection_names());
+            return Err(DocsError::new(
+                ErrorCode::NamespaceNotFound,
+                format!("no collection `{name}`{hint}"),
+            ));
+        }
+        Ok(self.collections.get_mut(name).expect("looked up just before"))
+    }
+
+    /// Names in order.
+    pub fn collection_names(&self) -> impl Iterator<Item = &str> + Clone {
+        self.collections.keys().map(String::as_str)
+    }
+
+    /// Bytes that count against `store_bytes_max`: documents, their rows and index entries.
+    pub fn bytes(&self) -> u64 {
+        self.usage.bytes.load(Ordering::Relaxed)
+    }
+
+    /// The limits it was made with.
+    pub fn limits(&self) -> &Limits {
+        &self.limits
+    }
+}

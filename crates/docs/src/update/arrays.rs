@@ -1,0 +1,219 @@
+//! `$push`, `$addToSet`, `$pull`, `$pullAll`, `$pop`.
+
+use std::cmp::Ordering;
+
+use crate::error::{DocsError, ErrorCode, Result};
+use crate::key::Key;
+use crate::order::{compare, equal};
+use crate::raw::{OwnedRaw, Raw, close_document, elements, put_element, tag};
+use crate::spec::Direction;
+
+use super::apply::Outcome;
+use super::{Context, Pull, Push, PushSort};
+
+/// Appends an array of `values`.
+fn write_array<'v>(values: impl Iterator<Item = Raw<'v>>, out: &mut Vec<u8>) -> Outcome {
+    let start = out.len();
+    out.extend_from_slice(&[0; 4]);
+    let mut name = itoa::Counter::default();
+    for value in values {
+        put_element(out, name.next(), value);
+    }
+    close_document(out, start);
+    Outcome::Written(tag::ARRAY)
+}
+
+/// Names of array elements, `0`, `1`, `2`…, without an allocation each.
+mod itoa {
+    pub(super) struct Counter {
+        digits: [u8; 20],
+        from: usize,
+        started: bool,
+    }
+
+    impl Default for Counter {
+        fn default() -> Self {
+            Self {
+                digits: [b'0'; 20],
+                from: 19,
+                started: false,
+            }
+        }
+    }
+
+    impl Counter {
+        pub fn next(&mut self) -> &[u8] {
+            if std::mem::replace(&mut self.started, true) {
+                let mut at = 19;
+                while self.digits[at] == b'9' {
+                    self.digits[at] = b'0';
+                    at -= 1;
+                }
+                self.digits[at] += 1;
+                self.from = self.from.min(at);
+            }
+            &self.digits[self.from..]
+        }
+    }
+}
+
+pub(crate) fn push(
+    push: &Push,
+    old: Option<Raw<'_>>,
+    out: &mut Vec<u8>,
+    path: &dyn Fn() -> String,
+    context: &Context<'_>,
+) -> Result<Outcome> {
+    let array = match old {
+        None => crate::raw::EMPTY,
+        Some(v) if v.tag == tag::ARRAY => v.bytes,
+        Some(v) => {
+            return Err(DocsError::bad_value(format!(
+                "The field '{}' must be an array but is of type {} in document {{{}}}",
+                path(),
+                v.type_name(),
+                context.id()
+            )));
+        }
+    };
+    let mut all: Vec<Raw<'_>> = elements(array).map(|e| e.value).collect();
+    let at = match push.position {
+        None => all.len(),
+        Some(p) if p < 0 => all
+            .len()
+            .saturating_sub(usize::try_from(p.unsigned_abs()).unwrap_or(usize::MAX)),
+        Some(p) => usize::try_from(p).unwrap_or(usize::MAX).min(all.len()),
+    };
+    all.splice(at..at, push.values.iter().map(OwnedRaw::as_raw));
+    match &push.sort {
+        None => {}
+        Some(PushSort::Whole(Direction::Ascending)) => all.sort_by(|a, b| compare(*a, *b)),
+        Some(PushSort::Whole(Direction::Descending)) => all.sort_by(|a, b| compare(*b, *a)),
+        // what is no document has none of the fields
+        Some(PushSort::Fields(order)) => all.sort_by_cached_key(|v| {
+            order.key(if v.tag == tag::DOCUMENT {
+                v.bytes
+            } else {
+                crate::raw::EMPTY
+            })
+        }),
+    }
+    if let Some(slice) = push.slice {
+        let keep = usize::try_from(slice.unsigned_abs())
+            .unwrap_or(usize::MAX)
+            .min(all.len());
+        if slice < 0 {
+            all.drain(..all.len() - keep);
+        } else {
+            all.truncate(keep);
+        }
+    }
+    Ok(write_array(all.into_iter(), out))
+}
+
+pub(crate) fn add_to_set(
+    values: &[OwnedRaw],
+    old: Option<Raw<'_>>,
+    out: &mut Vec<u8>,
+    path: &dyn Fn() -> String,
+    context: &Context<'_>,
+) -> Result<Outcome> {
+    let array = match old {
+        None => crate::raw::EMPTY,
+        Some(v) if v.tag == tag::ARRAY => v.bytes,
+        Some(v) => {
+            return Err(DocsError::bad_value(format!(
+                "Cannot apply $addToSet to non-array field. Field named '{}' has non-array type {} in document {{{}}}",
+                path(),
+                v.type_name(),
+                context.id()
+            )));
+        }
+    };
+    let mut all: Vec<Raw<'_>> = elements(array).map(|e| e.value).collect();
+    let before = all.len();
+    if values.len() > 8 {
+        // many values: look them up instead of comparing each with each
+        let mut known: hashbrown::HashSet<Key> = all.iter().map(|v| Key::of_raw(*v)).collect();
+        all.extend(
+            values
+                .iter()
+                .map(OwnedRaw::as_raw)
+                .filter(|v| known.insert(Key::of_raw(*v))),
+        );
+    } else {
+        for value in values {
+            if !all.iter().any(|v| equal(*v, value.as_raw())) {
+                all.push(value.as_raw());
+            }
+        }
+    }
+    if all.len() == before && old.is_some() {
+        return Ok(Outcome::Keep);
+    }
+    Ok(write_array(all.into_iter(), out))
+}
+
+/// Keeps the elements of an array that `goes` does not name; what is no array is refused.
+fn retain(
+    op: &str,
+    old: Option<Raw<'_>>,
+    out: &mut Vec<u8>,
+    goes: impl Fn(Raw<'_>) -> bool,
+) -> Result<Outcome> {
+    let Some(v) = old else { return Ok(Outcome::Keep) };
+    if v.tag != tag::ARRAY {
+        return Err(DocsError::bad_value(format!(
+            "Cannot apply {op} to a non-array value"
+        )));
+    }
+    if !elements(v.bytes).any(|e| goes(e.value)) {
+        return Ok(Outcome::Keep);
+    }
+    Ok(write_array(
+        elements(v.bytes).map(|e| e.value).filter(|v| !goes(*v)),
+        out,
+    ))
+}
+
+pub(crate) fn pull_all(values: &[OwnedRaw], old: Option<Raw<'_>>, out: &mut Vec<u8>) -> Result<Outcome> {
+    retain("$pullAll", old, out, |v| {
+        values.iter().any(|gone| equal(v, gone.as_raw()))
+    })
+}
+
+pub(crate) fn pull(pull: &Pull, old: Option<Raw<'_>>, out: &mut Vec<u8>) -> Result<Outcome> {
+    retain("$pull", old, out, |v| match pull {
+        Pull::Documents(filter) => v.tag == tag::DOCUMENT && filter.matches_bytes(v.bytes),
+        Pull::Values(filter) => filter.matches_bytes(&v.in_document("")),
+        Pull::Equal(gone) => equal(v, gone.as_raw()),
+    })
+}
+
+pub(crate) fn pop(
+    first: bool,
+    old: Option<Raw<'_>>,
+    out: &mut Vec<u8>,
+    path: &dyn Fn() -> String,
+) -> Result<Outcome> {
+    let Some(v) = old else { return Ok(Outcome::Keep) };
+    if v.tag != tag::ARRAY {
+        return Err(DocsError::new(
+            ErrorCode::TypeMismatch,
+            format!(
+                "Path '{}' contains an element of non-array type '{}'",
+                path(),
+                v.type_name()
+            ),
+        ));
+    }
+    let len = elements(v.bytes).count();
+    if len == 0 {
+        return Ok(Outcome::Keep);
+    }
+    let gone = if first { 0 } else { len - 1 };
+    let rest = elements(v.bytes)
+        .enumerate()
+        .filter(|(i, _)| i.cmp(&gone) != Ordering::Equal);
+    Ok(write_array(rest.map(|(_, e)| e.value), out))
+}

@@ -1,0 +1,265 @@
+//! MongoDB's update documents.
+
+use bson::raw::RawDocument;
+use tidemill_types::did_you_mean;
+
+use crate::error::{DocsError, ErrorCode, Result};
+use crate::filter::{Filter, conditions_on_value, is_operators};
+use crate::path::Path;
+use crate::raw::{OwnedRaw, Raw, elements, field, tag};
+use crate::show::show;
+use crate::sort::{SortOrder, direction};
+
+use super::{Change, Pull, Push, PushSort, Update, arith};
+
+const OPERATORS: [&str; 15] = [
+    "$set",
+    "$unset",
+    "$inc",
+    "$mul",
+    "$min",
+    "$max",
+    "$push",
+    "$pull",
+    "$pullAll",
+    "$addToSet",
+    "$pop",
+    "$rename",
+    "$currentDate",
+    "$setOnInsert",
+    "$bit",
+];
+
+pub(super) fn parse(update: &RawDocument) -> Result<Update> {
+    let mut parsed = Update::new();
+    for e in elements(update.as_bytes()) {
+        let op = std::str::from_utf8(e.name).unwrap_or_default();
+        check_operator(op)?;
+        if e.value.tag != tag::DOCUMENT {
+            return Err(DocsError::parse(format!(
+                "Modifiers operate on fields but we found type {} instead. For example: {{$mod: {{<field>: ...}}}} not {{{op}: {}}}",
+                e.value.type_name(),
+                show(e.value)
+            )));
+        }
+        for operand in elements(e.value.bytes) {
+            let path = std::str::from_utf8(operand.name).unwrap_or_default();
+            if op == "$rename" {
+                let target = rename_target(path, operand.value)?;
+                parsed.add(path, Change::RenameFrom)?;
+                parsed.add(target, Change::RenameTo(Path::new(path)))?;
+            } else {
+                parsed.add(path, change(op, path, operand.value)?)?;
+            }
+        }
+    }
+    Ok(parsed)
+}
+
+fn check_operator(op: &str) -> Result<()> {
+    if !op.starts_with('$') {
+        return Err(DocsError::parse(format!(
+            "expected update operators such as $set, found the field '{op}': to change fields write {{$set: {{{op}: …}}}}; to exchange the whole document use replace"
+        )));
+    }
+    match op {
+        "$bit" => Err(DocsError::parse("the update operator $bit is not supported")),
+        "$addFields" | "$project" | "$replaceRoot" | "$replaceWith" => Err(DocsError::parse(format!(
+            "{op}: updates by aggregation pipeline are not supported; use operators such as $set"
+        ))),
+        _ if OPERATORS.contains(&op) => Ok(()),
+        _ => Err(DocsError::parse(format!(
+            "Unknown modifier: {op}{}",
+            did_you_mean(op, OPERATORS)
+        ))),
+    }
+}
+
+fn change(op: &str, path: &str, v: Raw<'_>) -> Result<Change> {
+    let owned = || OwnedRaw::of(v);
+    Ok(match op {
+        "$set" => Change::Set(owned()),
+        "$setOnInsert" => Change::SetOnInsert(owned()),
+        "$unset" => Change::Unset,
+        "$inc" => Change::Inc(arith::operand(op, path, owned())?),
+        "$mul" => Change::Mul(arith::operand(op, path, owned())?),
+        "$min" => Change::Min(owned()),
+        "$max" => Change::Max(owned()),
+        "$currentDate" => Change::CurrentDate {
+            timestamp: current_date(path, v)?,
+        },
+        "$push" => Change::Push(Box::new(push(v)?)),
+        "$addToSet" => Change::AddToSet(add_to_set(v)?),
+        "$pullAll" if v.tag == tag::ARRAY => Change::PullAll(values(v)),
+        "$pullAll" => {
+            return Err(DocsError::bad_value(format!(
+                "$pullAll requires an array argument but was given a {}",
+                v.type_name()
+            )));
+        }
+        "$pull" => Change::Pull(Box::new(pull(v)?)),
+        _ => Change::Pop { first: pop(path, v)? },
+    })
+}
+
+fn values(array: Raw<'_>) -> Vec<OwnedRaw> {
+    elements(array.bytes).map(|e| OwnedRaw::of(e.value)).collect()
+}
+
+fn rename_target<'v>(path: &str, v: Raw<'v>) -> Result<&'v str> {
+    let target = (v.tag == tag::STRING).then(|| v.text()).flatten();
+    let Some(target) = target else {
+        return Err(DocsError::bad_value(format!(
+            "The 'to' field for $rename must be a string: {path}: {}",
+            show(v)
+        )));
+    };
+    if target == path {
+        return Err(DocsError::bad_value(format!(
+            "The source and target field for $rename must differ: {path}: {target:?}"
+        )));
+    }
+    Ok(target)
+}
+
+/// Whether it writes a timestamp rather than a date.
+fn current_date(path: &str, v: Raw<'_>) -> Result<bool> {
+    let wrong = || {
+        DocsError::bad_value(format!(
+            "$currentDate of '{path}': expected true, {{$type: \"date\"}} or {{$type: \"timestamp\"}}, found {}",
+            show(v)
+        ))
+    };
+    match v.tag {
+        tag::BOOL => Ok(false),
+        tag::DOCUMENT => match field(v.bytes, b"$type").and_then(|e| e.value.text()) {
+            Some("date") => Ok(false),
+            Some("timestamp") => Ok(true),
+            _ => Err(wrong()),
+        },
+        _ => Err(wrong()),
+    }
+}
+
+fn pop(path: &str, v: Raw<'_>) -> Result<bool> {
+    match v.whole() {
+        Some(1) => Ok(false),
+        Some(-1) => Ok(true),
+        _ => Err(DocsError::parse(format!(
+            "$pop expects 1 or -1, found: {path}: {}",
+            show(v)
+        ))),
+    }
+}
+
+fn push(v: Raw<'_>) -> Result<Push> {
+    let each = if v.tag == tag::DOCUMENT {
+        field(v.bytes, b"$each")
+    } else {
+        None
+    };
+    let Some(each) = each else {
+        return Ok(Push {
+            values: vec![OwnedRaw::of(v)],
+            position: None,
+            slice: None,
+            sort: None,
+        });
+    };
+    if each.value.tag != tag::ARRAY {
+        return Err(DocsError::bad_value(format!(
+            "The argument to $each in $push must be an array but it was of type: {}",
+            each.value.type_name()
+        )));
+    }
+    let mut parsed = Push {
+        values: values(each.value),
+        position: None,
+        slice: None,
+        sort: None,
+    };
+    for e in elements(v.bytes) {
+        let whole = |name: &str| {
+            e.value.whole().ok_or_else(|| {
+                DocsError::bad_value(format!(
+                    "The value for {name} must be an integer value, found {}",
+                    show(e.value)
+                ))
+            })
+        };
+        match e.name {
+            b"$each" => {}
+            b"$position" => parsed.position = Some(whole("$position")?),
+            b"$slice" => parsed.slice = Some(whole("$slice")?),
+            b"$sort" => parsed.sort = Some(push_sort(e.value)?),
+            other => {
+                return Err(DocsError::bad_value(format!(
+                    "Unrecognized clause in $push: {}: expected $each, $position, $slice or $sort",
+                    String::from_utf8_lossy(other)
+                )));
+            }
+        }
+    }
+    Ok(parsed)
+}
+
+fn push_sort(v: Raw<'_>) -> Result<PushSort> {
+    if v.tag != tag::DOCUMENT {
+        return direction("$sort", v).map(PushSort::Whole);
+    }
+    let doc = RawDocument::from_bytes(v.bytes)
+        .map_err(|e| DocsError::new(ErrorCode::InvalidBson, format!("$sort in $push: {e}")))?;
+    let order = SortOrder::parse(doc)?;
+    if order.is_empty() {
+        return Err(DocsError::bad_value(
+            "The $sort pattern in $push is empty: expected fields such as {a: 1}, or 1 or -1",
+        ));
+    }
+    Ok(PushSort::Fields(order))
+}
+
+fn add_to_set(v: Raw<'_>) -> Result<Vec<OwnedRaw>> {
+    let first = if v.tag == tag::DOCUMENT {
+        elements(v.bytes).next()
+    } else {
+        None
+    };
+    match first {
+        Some(each) if each.name == b"$each" => {
+            if each.value.tag != tag::ARRAY {
+                return Err(DocsError::type_mismatch(format!(
+                    "The argument to $each in $addToSet must be an array but it was of type {}",
+                    each.value.type_name()
+                )));
+            }
+            if elements(v.bytes).count() > 1 {
+                return Err(DocsError::bad_value(format!(
+                    "Found unexpected fields after $each in $addToSet: {}",
+                    show(v)
+                )));
+            }
+            Ok(values(each.value))
+        }
+        _ => Ok(vec![OwnedRaw::of(v)]),
+    }
+}
+
+fn pull(v: Raw<'_>) -> Result<Pull> {
+    match v.tag {
+        tag::DOCUMENT if is_operators(v.bytes) => Ok(Pull::Values(Filter {
+            node: conditions_on_value(v.bytes)?,
+        })),
+        tag::DOCUMENT => {
+            let doc = RawDocument::from_bytes(v.bytes)
+                .map_err(|e| DocsError::new(ErrorCode::InvalidBson, format!("$pull: {e}")))?;
+            Filter::parse(doc).map(Pull::Documents)
+        }
+        tag::REGEX => {
+            let doc = v.in_document("");
+            let doc = RawDocument::from_bytes(&doc)
+                .map_err(|e| DocsError::new(ErrorCode::InvalidBson, format!("$pull: {e}")))?;
+            Filter::parse(doc).map(Pull::Values)
+        }
+        _ => Ok(Pull::Equal(OwnedRaw::of(v))),
+    }
+}

@@ -1,0 +1,107 @@
+//! The values that a path reaches when arrays on the way mean "any of their elements".
+
+use smallvec::SmallVec;
+
+use crate::path::{Part, Path};
+use crate::raw::{Raw, elements, field, tag};
+
+/// What to do with an array at the end of the path.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Leaf {
+    /// Its elements, then the array itself.
+    Expand,
+    /// The array itself.
+    Whole,
+}
+
+/// Calls `test` with each value that the path reaches in `doc`, `None` for a missing one, until it says `true`.
+///
+/// As MongoDB walks: an array on the way stands for each of its documents, and a number also for its element; an
+/// array without documents on the way reaches nothing, not even "missing".
+pub(crate) fn any<'a>(
+    doc: &'a [u8],
+    path: &Path,
+    leaf: Leaf,
+    test: &mut dyn FnMut(Option<Raw<'a>>) -> bool,
+) -> bool {
+    in_document(doc, &path.parts, leaf, test)
+}
+
+type Test<'a, 't> = &'t mut dyn FnMut(Option<Raw<'a>>) -> bool;
+
+fn in_document<'a>(doc: &'a [u8], parts: &[Part], leaf: Leaf, test: Test<'a, '_>) -> bool {
+    let Some((part, rest)) = parts.split_first() else {
+        return false;
+    };
+    let Some(elem) = field(doc, &part.name) else {
+        return test(None);
+    };
+    at_value(elem.value, rest, leaf, test)
+}
+
+/// `value` was reached; `rest` is what is left of the path.
+fn at_value<'a>(value: Raw<'a>, rest: &[Part], leaf: Leaf, test: Test<'a, '_>) -> bool {
+    match (value.tag, rest.is_empty()) {
+        (tag::ARRAY, true) if leaf == Leaf::Expand => {
+            elements(value.bytes).any(|e| test(Some(e.value))) || test(Some(value))
+        }
+        (_, true) => test(Some(value)),
+        (tag::DOCUMENT, false) => in_document(value.bytes, rest, leaf, test),
+        (tag::ARRAY, false) => in_array(value.bytes, rest, leaf, test),
+        (_, false) => test(None),
+    }
+}
+
+fn in_array<'a>(array: &'a [u8], parts: &[Part], leaf: Leaf, test: Test<'a, '_>) -> bool {
+    let Some((part, rest)) = parts.split_first() else {
+        return false;
+    };
+    for (i, e) in (0_u32..).zip(elements(array)) {
+        if e.value.tag == tag::DOCUMENT && in_document(e.value.bytes, parts, leaf, test) {
+            return true;
+        }
+        if part.index == Some(i) {
+            let found = match (e.value.tag, rest.is_empty()) {
+                // `a.0` names the element itself: its own elements are not looked at
+                (_, true) => test(Some(e.value)),
+                (tag::DOCUMENT, false) => in_document(e.value.bytes, rest, leaf, test),
+                (tag::ARRAY, false) => in_array(e.value.bytes, rest, leaf, test),
+                _ => false,
+            };
+            if found {
+                return true;
+            }
+        }
+    }
+    false
+}
+
+/// The values under which a document is found and sorted: the elements of arrays, undefined for an empty array,
+/// null where there is nothing.
+///
+/// Every value but an array itself that [`any`] reaches is among them, so an index holds each document under every
+/// value that can match it; filters for whole arrays and for null do not use indexes.
+pub(crate) fn key_values<'a>(doc: &'a [u8], path: &Path) -> SmallVec<[Raw<'a>; 1]> {
+    let mut values: SmallVec<[Raw<'a>; 1]> = SmallVec::new();
+    any(doc, path, Leaf::Whole, &mut |value| {
+        match value {
+            None => values.push(Raw::NULL),
+            Some(array) if array.tag == tag::ARRAY => {
+                let before = values.len();
+                values.extend(elements(array.bytes).map(|e| e.value));
+                if values.len() == before {
+                    values.push(Raw {
+                        tag: tag::UNDEFINED,
+                        bytes: &[],
+                    });
+                }
+            }
+            Some(value) => values.push(value),
+        }
+        false
+    });
+    if values.is_empty() {
+        values.push(Raw::NULL);
+    }
+    values
+}

@@ -1,0 +1,172 @@
+//! Checkpoints: what is read is what was written, and every damage is told.
+
+use std::io::{self, Read, Write};
+
+use bson::{doc, rawdoc};
+use tidemill_docs::{CollectionSpec, DocBytes, Filter, FindOptions, IndexSpec, Limits, Store};
+use tidemill_types::{ErrorKind, Value};
+
+fn bytes(doc: bson::Document) -> DocBytes {
+    bson::serialize_to_vec(&doc).unwrap().into()
+}
+
+fn sample() -> Store {
+    let mut store = Store::new(Limits::default());
+    let mut spec = CollectionSpec::new("flights");
+    spec.shard_key = Some("gate".into());
+    spec.indexes.push(IndexSpec::ascending("tags"));
+    store.create_collection(&spec).unwrap();
+    store.create_collection(&CollectionSpec::new("empty")).unwrap();
+    let flights = store.collection_mut("flights").unwrap();
+    for n in 0..3000 {
+        flights.insert(bytes(doc! { "_id": n, "gate": format!("A{}", n % 7), "tags": [n % 3, n % 5], "text": "x".repeat(n as usize % 90) })).unwrap();
+    }
+    flights
+        .insert(bytes(doc! { "_id": "large", "text": "y".repeat(300_000) }))
+        .unwrap();
+    for n in (0..3000).filter(|n| n % 4 != 0) {
+        flights.delete_by_id(&Value::Int(n)).unwrap();
+    }
+    store
+}
+
+fn written(store: &Store) -> Vec<u8> {
+    let mut out = Vec::new();
+    store.snapshot().write_to(&mut out).unwrap();
+    out
+}
+
+#[test]
+fn a_loaded_store_is_the_saved_one() {
+    let store = sample();
+    let saved = written(&store);
+    let loaded = Store::read_from(&mut saved.as_slice(), Limits::default()).unwrap();
+    assert_eq!(
+        loaded.collection_names().collect::<Vec<_>>(),
+        ["empty", "flights"]
+    );
+    assert_eq!(loaded.bytes(), store.bytes());
+    let (old, new) = (
+        store.collection("flights").unwrap(),
+        loaded.collection("flights").unwrap(),
+    );
+    assert_eq!(old.spec(), new.spec());
+    assert_eq!(old.snapshot(), new.snapshot());
+    let filter = Filter::parse(&rawdoc! { "tags": 2 }).unwrap();
+    assert_eq!(
+        old.find(&filter, &FindOptions::default()).unwrap(),
+        new.find(&filter, &FindOptions::default()).unwrap()
+    );
+    assert_eq!(written(&loaded), saved);
+}
+
+#[test]
+fn a_snapshot_is_of_its_moment_and_what_follows_is_left_alone() {
+    let mut store = sample();
+    let snapshot = store.snapshot();
+    store
+        .collection_mut("flights")
+        .unwrap()
+        .delete_by_id(&Value::Int(0))
+        .unwrap();
+    let mut out = Vec::new();
+    snapshot.write_to(&mut out).unwrap();
+    out.extend_from_slice(b"rest");
+    let mut input = out.as_slice();
+    let loaded = Store::read_from(&mut input, Limits::default()).unwrap();
+    assert_eq!(input, b"rest");
+    assert!(
+        loaded
+            .collection("flights")
+            .unwrap()
+            .get(&Value::Int(0))
+            .is_some()
+    );
+}
+
+#[test]
+fn damage_is_found_with_its_place() {
+    let mut store = Store::new(Limits::default());
+    store.create_collection(&CollectionSpec::new("c")).unwrap();
+    store
+        .collection_mut("c")
+        .unwrap()
+        .insert(bytes(doc! { "_id": 1, "a": "text" }))
+        .unwrap();
+    let saved = written(&store);
+    for at in 0..saved.len() {
+        for bit in 0..8 {
+            let mut damaged = saved.clone();
+            damaged[at] ^= 1 << bit;
+            let e = Store::read_from(&mut damaged.as_slice(), Limits::default()).unwrap_err();
+            assert_eq!(e.kind(), ErrorKind::Corrupt, "byte {at} bit {bit}: {e}");
+            assert!(e.message().contains("byte "), "{e}");
+        }
+        let e = Store::read_from(&mut &saved[..at], Limits::default()).unwrap_err();
+        assert_eq!(e.kind(), ErrorKind::Corrupt, "cut at {at}: {e}");
+    }
+    let e = Store::read_from(&mut b"TMDOCS\0\x07".as_slice(), Limits::default()).unwrap_err();
+    assert!(e.message().contains("format version 7, expected 1"), "{e}");
+}
+
+#[test]
+fn limits_hold_while_loading() {
+    let saved = written(&sample());
+    let limits = Limits {
+        store_bytes_max: 10_000,
+        ..Limits::default()
+    };
+    let e = Store::read_from(&mut saved.as_slice(), limits).unwrap_err();
+    assert_eq!(e.kind(), ErrorKind::LimitReached, "{e}");
+}
+
+/// Gives bytes for a while, then fails.
+struct Failing(usize);
+
+impl Read for Failing {
+    fn read(&mut self, _: &mut [u8]) -> io::Result<usize> {
+        Err(io::Error::other("the disk is gone"))
+    }
+}
+
+impl Write for Failing {
+    fn write(&mut self, buf: &[u8]) -> io::Result<usize> {
+        if self.0 == 0 {
+            return Err(io::Error::other("the disk is full"));
+        }
+        let n = buf.len().min(self.0);
+        self.0 -= n;
+        Ok(n)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+#[test]
+fn failing_disks_are_told() {
+    let e = Store::read_from(&mut Failing(0), Limits::default()).unwrap_err();
+    assert_eq!(e.kind(), ErrorKind::Unavailable, "{e}");
+    for room in [0, 5, 8, 12, 100, 70_000] {
+        let e = sample().snapshot().write_to(&mut Failing(room)).unwrap_err();
+        assert_eq!(e.kind(), ErrorKind::Unavailable, "{e}");
+        assert!(e.message().contains("the disk is full"), "{e}");
+    }
+}
+
+#[test]
+fn the_first_version_can_be_read() {
+    // written by format version 1: collection `c` with an index, documents {_id: 1, a: "x"} and {_id: 2}
+    let file = include_bytes!("../fixtures/checkpoint-1.bin");
+    let store = Store::read_from(&mut file.as_slice(), Limits::default()).unwrap();
+    let c = store.collection("c").unwrap();
+    assert_eq!(c.spec().indexes[0].name, "a_1");
+    assert_eq!(
+        c.snapshot(),
+        [bytes(doc! { "_id": 1, "a": "x" }), bytes(doc! { "_id": 2 })]
+    );
+    if std::env::var_os("UPDATE_CASES").is_none() {
+        assert_eq!(written(&store), file);
+    }
+}

@@ -1,0 +1,7 @@
+//! Integration tests.
+
+mod cases;
+mod checkpoint;
+mod commands;
+mod limits;
+mod properties;

@@ -1,0 +1,280 @@
+//! An app: a directory of `*.rules`, `app.toml` and tests.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+use tidemill_types::{Error, Result};
+
+use crate::Settings;
+
+/// Most bytes of rules or settings that one file of an app may have.
+const FILE_BYTES_MAX: u64 = 4 << 20;
+
+/// An app as it was read from its directory.
+#[derive(Debug, Clone, Default)]
+pub struct App {
+    /// Its name.
+    pub name: String,
+    /// The directory, for relative paths of sources. Empty for an app that was given as text.
+    pub dir: PathBuf,
+    /// Rule files in order of their names: name and text.
+    pub rules: Vec<AppFile>,
+    /// Rule tests (`*.test`), anywhere below the directory.
+    pub tests: Vec<AppFile>,
+    /// Engine settings.
+    pub settings: Settings,
+    /// Documents to load before the sources start.
+    pub documents: Vec<DocumentsConfig>,
+    /// Where events come from besides the network.
+    pub sources: Vec<SourceConfig>,
+    /// Queries whose rows are shown when the sources have ended.
+    pub summary: Vec<SummaryConfig>,
+    /// Commands to offer then; `${data_dir}` stands for the data directory.
+    pub try_next: Vec<String>,
+    source: AppSource,
+}
+
+/// What an app was made from: enough to make it again without its directory.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AppSource {
+    dir: PathBuf,
+    fallback_name: String,
+    rules: Vec<AppFile>,
+    toml: Option<String>,
+    set: Vec<(String, String)>,
+}
+
+/// A text file of an app.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AppFile {
+    /// Its path, relative to the app's directory.
+    pub name: String,
+    /// Its text.
+    pub text: String,
+}
+
+/// Documents that are loaded into a collection at start; each replaces the one with its `_id`.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct DocumentsConfig {
+    /// The collection.
+    pub collection: String,
+    /// NDJSON file, `.gz` or not, relative to the app's directory.
+    pub path: PathBuf,
+}
+
+/// A query that is part of an app's summary.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SummaryConfig {
+    /// What it shows.
+    pub title: String,
+    /// The query.
+    pub sql: String,
+}
+
+/// A source of events.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SourceConfig {
+    /// Its name: its position is kept under it.
+    pub name: String,
+    /// What it is.
+    #[serde(rename = "type")]
+    pub kind: SourceKind,
+    /// The file, `.gz` or not, relative to the app's directory.
+    pub path: PathBuf,
+    /// How the file is written.
+    pub format: SourceFormat,
+    /// The stream all rows belong to.
+    pub stream: Option<String>,
+    /// The field of each row that names its stream.
+    pub stream_field: Option<String>,
+}
+
+/// The kinds of source there are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum SourceKind {
+    /// A file, read once from start to end.
+    File,
+}
+
+/// How a file of events is written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum SourceFormat {
+    /// One JSON object a line.
+    Ndjson,
+    /// A header line with field names, then a row a line.
+    Csv,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+struct AppToml {
+    name: Option<String>,
+    vars: BTreeMap<String, String>,
+    settings: Settings,
+    documents: Vec<DocumentsConfig>,
+    source: Vec<SourceConfig>,
+    summary: Vec<SummaryConfig>,
+    try_next: Vec<String>,
+}
+
+impl App {
+    /// Reads the app in `dir`. `set` replaces values of its `[vars]`, which `${name}` in paths stands for.
+    ///
+    /// Errors: `NotFound` when there is no such directory, `Invalid` naming file and line.
+    pub fn read(dir: &Path, set: &[(String, String)]) -> Result<Self> {
+        if !dir.is_dir() {
+            return Err(Error::not_found(format!(
+                "{}: no such directory; an app is a directory with *.rules files and app.toml",
+                dir.display()
+            )));
+        }
+        // absolute, so that the deployed app finds its files whatever directory it is started from
+        let dir = std::path::absolute(dir)
+            .map_err(|e| Error::unavailable(format!("{}: no absolute path", dir.display())).with_source(e))?;
+        let (mut rules, mut tests) = (Vec::new(), Vec::new());
+        collect(&dir, &dir, &mut rules, &mut tests)?;
+        if rules.is_empty() {
+            return Err(Error::invalid(format!("{}: no *.rules file in it; an app needs at least one", dir.display())));
+        }
+        let toml = dir.join("app.toml");
+        let toml = if toml.exists() { Some(read_text(&toml)?) } else { None };
+        let name = dir.file_name().map_or_else(|| "app".into(), |n| n.to_string_lossy().into_owned());
+        let source = AppSource { dir, fallback_name: name, rules, toml, set: set.to_vec() };
+        Ok(Self { tests, ..Self::from_source(source)? })
+    }
+
+    /// The app that `source` describes, without its tests.
+    pub fn from_source(source: AppSource) -> Result<Self> {
+        let mut app = Self {
+            name: source.fallback_name.clone(),
+            dir: source.dir.clone(),
+            rules: source.rules.clone(),
+            ..Self::default()
+        };
+        match &source.toml {
+            Some(toml) => {
+                app.configure(toml, &source.set).map_err(|e| e.context(app.dir.join("app.toml").display()))?;
+            }
+            None => {
+                if let Some((name, _)) = source.set.first() {
+                    return Err(Error::invalid(format!("--set {name}=…: {} has no app.toml with [vars]", app.dir.display())));
+                }
+            }
+        }
+        app.source = source;
+        Ok(app)
+    }
+
+    /// What it was made from.
+    pub fn source(&self) -> &AppSource {
+        &self.source
+    }
+
+    /// An app without a directory: rules only.
+    pub fn from_rules(name: &str, rules: &str) -> Self {
+        let rules = vec![AppFile { name: format!("{name}.rules"), text: rules.to_owned() }];
+        let source = AppSource { fallback_name: name.to_owned(), rules: rules.clone(), ..AppSource::default() };
+        Self { name: name.to_owned(), rules, source, ..Self::default() }
+    }
+
+    fn configure(&mut self, text: &str, set: &[(String, String)]) -> Result<()> {
+        let toml: AppToml = toml::from_str(text).map_err(|e| Error::invalid(e.to_string()))?;
+        let mut vars = toml.vars;
+        for (name, value) in set {
+            match vars.get_mut(name) {
+                Some(old) => old.clone_from(value),
+                None => {
+                    let hint = tidemill_types::did_you_mean(name, vars.keys().map(String::as_str));
+                    return Err(Error::invalid(format!("--set {name}=…: [vars] has no `{name}`{hint}")));
+                }
+            }
+        }
+        if let Some(name) = toml.name {
+            self.name = name;
+        }
+        self.settings = toml.settings;
+        self.settings.check()?;
+        self.documents = toml.documents;
+        self.sources = toml.source;
+        self.summary = toml.summary;
+        self.try_next = toml.try_next;
+        for documents in &mut self.documents {
+            documents.path = self.dir.join(substitute(&documents.path, &vars)?);
+        }
+        for source in &mut self.sources {
+            source.path = self.dir.join(substitute(&source.path, &vars)?);
+            if source.stream.is_some() == source.stream_field.is_some() {
+                return Err(Error::invalid(format!(
+                    "source `{}`: expected either stream = \"NAME\" or stream_field = \"FIELD\"",
+                    source.name
+                )));
+            }
+            if source.format == SourceFormat::Csv && source.stream.is_none() {
+                return Err(Error::invalid(format!("source `{}`: a CSV file needs stream = \"NAME\"", source.name)));
+            }
+        }
+        let mut names: Vec<&str> = self.sources.iter().map(|s| s.name.as_str()).collect();
+        names.sort_unstable();
+        if let Some(twice) = names.windows(2).find(|w| w[0] == w[1]) {
+            return Err(Error::invalid(format!("two sources are called `{}`: give each its own name", twice[0])));
+        }
+        Ok(())
+    }
+}
+
+/// Replaces each `${name}` by the variable's value.
+fn substitute(path: &Path, vars: &BTreeMap<String, String>) -> Result<PathBuf> {
+    let mut text = path.to_string_lossy().into_owned();
+    while let Some(start) = text.find("${") {
+        let Some(len) = text[start..].find('}') else {
+            return Err(Error::invalid(format!("path `{text}`: `${{` without `}}`")));
+        };
+        let name = &text[start + 2..start + len];
+        let Some(value) = vars.get(name) else {
+            let hint = tidemill_types::did_you_mean(name, vars.keys().map(String::as_str));
+            return Err(Error::invalid(format!("path `{text}`: [vars] has no `{name}`{hint}")));
+        };
+        text.replace_range(start..=start + len, value);
+    }
+    Ok(PathBuf::from(text))
+}
+
+/// Finds `*.rules` and `*.test` files below `dir`, in order of their paths.
+fn collect(root: &Path, dir: &Path, rules: &mut Vec<AppFile>, tests: &mut Vec<AppFile>) -> Result<()> {
+    let failed = |e: std::io::Error| Error::unavailable(format!("{}: cannot be listed", dir.display())).with_source(e);
+    let mut entries = std::fs::read_dir(dir).map_err(failed)?.collect::<Result<Vec<_>, _>>().map_err(failed)?;
+    entries.sort_by_key(std::fs::DirEntry::file_name);
+    for entry in entries {
+        let path = entry.path();
+        if path.is_dir() {
+            collect(root, &path, rules, tests)?;
+            continue;
+        }
+        let list = match path.extension().and_then(|e| e.to_str()) {
+            Some("rules") => &mut *rules,
+            Some("test") => &mut *tests,
+            _ => continue,
+        };
+        let name = path.strip_prefix(root).unwrap_or(&path).to_string_lossy().into_owned();
+        list.push(AppFile { name, text: read_text(&path)? });
+    }
+    Ok(())
+}
+
+fn read_text(path: &Path) -> Result<String> {
+    let failed = |e: std::io::Error| Error::unavailable(format!("{}: cannot be read", path.display())).with_source(e);
+    let size = std::fs::metadata(path).map_err(failed)?.len();
+    if size > FILE_BYTES_MAX {
+        return Err(Error::invalid(format!("{}: {size} bytes; expected at most {FILE_BYTES_MAX}", path.display())));
+    }
+    let bytes = std::fs::read(path).map_err(failed)?;
+    String::from_utf8(bytes).map_err(|e| {
+        Error::invalid(format!("{}: byte {} is not UTF-8", path.display(), e.utf8_error().valid_up_to()))
+    })
+}

@@ -1,0 +1,290 @@
+//! What all parts of a running engine share.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
+
+use parking_lot::{Condvar, Mutex};
+use tidemill_log::{Durability, Log};
+use tidemill_rules::Program;
+use tidemill_types::{Error, Offset, PartitionId, Result, StreamSchema};
+use tidemill_zones::{Table, Zones};
+
+use crate::clock::Clock;
+use crate::entry::Streams;
+use crate::inbox::InFlight;
+use crate::partition::Partition;
+use crate::subscribe::Subscribers;
+use crate::{Analytics, App, LedgerCounts, Settings};
+
+/// The shared parts of a running engine.
+pub struct Core {
+    /// The data directory.
+    pub dir: PathBuf,
+    /// The deployed app.
+    pub app: App,
+    /// Settings in force.
+    pub settings: Settings,
+    /// Where time comes from.
+    pub clock: Arc<dyn Clock>,
+    /// The log.
+    pub log: Arc<dyn Log>,
+    /// The compiled rules.
+    pub program: Arc<Program>,
+    /// Streams by name, for decoding.
+    pub streams: Streams,
+    /// Tables by position of their stream in the program.
+    pub tables: Vec<Arc<Table>>,
+    /// The table of refused rows.
+    pub rejected: Arc<Table>,
+    /// Its declaration.
+    pub rejected_schema: Arc<StreamSchema>,
+    /// All tables.
+    pub zones: Zones,
+    /// Runs what talks to the object store.
+    pub runtime: tokio::runtime::Runtime,
+    /// Records written but not applied.
+    pub in_flight: InFlight,
+    /// In-process readers.
+    pub subscribers: Subscribers,
+    /// SQL, once there is one.
+    pub analytics: OnceLock<Arc<dyn Analytics>>,
+    /// Runs and failures of aggregate rules.
+    pub aggregates: Mutex<BTreeMap<String, AggregateCounts>>,
+    /// Counters for metrics.
+    pub counts: Counts,
+    /// Signals maintenance that there is work, or that it is time to stop.
+    pub wake: Wake,
+    partitions: OnceLock<Vec<Partition>>,
+    problems: Mutex<BTreeMap<&'static str, String>>,
+    source_problems: Mutex<BTreeMap<String, String>>,
+    sources_stopping: AtomicBool,
+    stopping: AtomicBool,
+    spoilt: AtomicBool,
+}
+
+/// What an aggregate rule did.
+#[derive(Debug, Clone, Default)]
+pub struct AggregateCounts {
+    /// Runs that ended well.
+    pub runs: u64,
+    /// Runs that failed.
+    pub errors: u64,
+    /// The latest failure.
+    pub last_error: Option<String>,
+}
+
+/// Counters that are only ever added to.
+#[derive(Default)]
+pub struct Counts {
+    /// Rows accepted from senders and sources.
+    pub accepted: AtomicU64,
+    /// Records applied.
+    pub records: AtomicU64,
+    /// Events applied, emitted ones included.
+    pub applied: AtomicU64,
+    /// Tablets committed.
+    pub tablets: AtomicU64,
+    /// Checkpoints published.
+    pub checkpoints: AtomicU64,
+    /// Microseconds spent in flushes.
+    pub flush_us: AtomicU64,
+}
+
+/// A condition that maintenance sleeps on.
+#[derive(Default)]
+pub struct Wake {
+    signals: Mutex<u64>,
+    changed: Condvar,
+}
+
+impl Wake {
+    /// Wakes all that wait.
+    pub fn wake(&self) {
+        *self.signals.lock() += 1;
+        self.changed.notify_all();
+    }
+
+    /// Waits for a signal or until `timeout` is over.
+    pub fn wait(&self, timeout: std::time::Duration) {
+        let mut signals = self.signals.lock();
+        let before = *signals;
+        if *signals == before {
+            self.changed.wait_for(&mut signals, timeout);
+        }
+    }
+}
+
+/// The parts that [`Core::new`] puts together.
+pub struct Parts {
+    pub dir: PathBuf,
+    pub app: App,
+    pub clock: Arc<dyn Clock>,
+    pub log: Arc<dyn Log>,
+    pub program: Arc<Program>,
+    pub tables: Vec<Arc<Table>>,
+    pub rejected: Arc<Table>,
+    pub rejected_schema: Arc<StreamSchema>,
+    pub zones: Zones,
+    pub runtime: tokio::runtime::Runtime,
+}
+
+impl Core {
+    /// A core without partitions; [`Self::set_partitions`] follows.
+    pub fn new(parts: Parts) -> Self {
+        let streams =
+            parts.program.streams().iter().map(|s| (s.name.clone(), (s.clone(), s.batch_schema()))).collect();
+        Self {
+            settings: parts.app.settings.clone(),
+            dir: parts.dir,
+            app: parts.app,
+            clock: parts.clock,
+            log: parts.log,
+            program: parts.program,
+            streams,
+            tables: parts.tables,
+            rejected: parts.rejected,
+            rejected_schema: parts.rejected_schema,
+            zones: parts.zones,
+            runtime: parts.runtime,
+            in_flight: InFlight::default(),
+            subscribers: Subscribers::default(),
+            analytics: OnceLock::new(),
+            aggregates: Mutex::default(),
+            counts: Counts::default(),
+            wake: Wake::default(),
+            partitions: OnceLock::new(),
+            problems: Mutex::default(),
+            source_problems: Mutex::default(),
+            sources_stopping: AtomicBool::new(false),
+            stopping: AtomicBool::new(false),
+            spoilt: AtomicBool::new(false),
+        }
+    }
+
+    /// Gives the core its recovered partitions, once.
+    pub fn set_partitions(&self, partitions: Vec<Partition>) {
+        let first_time = self.partitions.set(partitions).is_ok();
+        debug_assert!(first_time, "partitions are recovered once");
+    }
+
+    /// All partitions by number.
+    pub fn partitions(&self) -> &[Partition] {
+        self.partitions.get().map_or(&[], Vec::as_slice)
+    }
+
+    /// Tables with the stream each belongs to, the refused rows' last.
+    pub fn all_tables(&self) -> impl Iterator<Item = (&Arc<StreamSchema>, &Arc<Table>)> {
+        self.program
+            .streams()
+            .iter()
+            .zip(&self.tables)
+            .chain(std::iter::once((&self.rejected_schema, &self.rejected)))
+    }
+
+    /// Remembers a problem of `area` for health and logs it when it is new.
+    pub fn report(&self, area: &'static str, problem: String) {
+        let mut problems = self.problems.lock();
+        if problems.get(area) != Some(&problem) {
+            tracing::error!(area, "{problem}");
+            problems.insert(area, problem);
+        }
+    }
+
+    /// Forgets the problem of `area`.
+    pub fn solve(&self, area: &'static str) {
+        if self.problems.lock().remove(area).is_some() {
+            tracing::info!(area, "the problem is over");
+        }
+    }
+
+    /// Remembers that a source could not be read to its end, or not whole.
+    pub fn report_source(&self, source: &str, error: &Error) {
+        tracing::error!(source, error = %error, "a source has a problem");
+        self.source_problems.lock().insert(source.to_owned(), error.to_string());
+    }
+
+    /// Present problems.
+    pub fn problems(&self) -> Vec<String> {
+        let sources = self.source_problems();
+        self.problems.lock().iter().map(|(area, problem)| format!("{area}: {problem}")).chain(sources).collect()
+    }
+
+    /// Problems of sources.
+    pub fn source_problems(&self) -> Vec<String> {
+        self.source_problems.lock().iter().map(|(source, problem)| format!("source {source}: {problem}")).collect()
+    }
+
+    /// Lets sources end after the chunk they are at.
+    pub fn set_sources_stopping(&self) {
+        self.sources_stopping.store(true, Ordering::Release);
+    }
+
+    /// Whether sources are to end.
+    pub fn sources_stopping(&self) -> bool {
+        self.sources_stopping.load(Ordering::Acquire)
+    }
+
+    /// The ledger of `stream` over all partitions.
+    pub fn ledger(&self, stream: &str) -> LedgerCounts {
+        let mut total = LedgerCounts::default();
+        for partition in self.partitions() {
+            if let Some(counts) = partition.state.read().ledger.get(stream) {
+                total.add(counts);
+            }
+        }
+        total
+    }
+
+    /// Flushes when a tail is full; for replay, which has no maintenance beside it.
+    pub fn flush_full_tails(&self) -> Result<()> {
+        if self.tails_full() { crate::maintain::flush(self) } else { Ok(()) }
+    }
+
+    /// Whether the engine is being stopped.
+    pub fn is_stopping(&self) -> bool {
+        self.stopping.load(Ordering::Acquire)
+    }
+
+    /// Lets loops and retries end.
+    pub fn set_stopping(&self) {
+        self.stopping.store(true, Ordering::Release);
+        self.wake.wake();
+    }
+
+    /// No checkpoint may be published any more: something that was applied did not reach another partition's log.
+    pub fn spoil_checkpoints(&self) {
+        self.spoilt.store(true, Ordering::Release);
+    }
+
+    /// Whether checkpoints may be published.
+    pub fn checkpoints_allowed(&self) -> bool {
+        !self.spoilt.load(Ordering::Acquire)
+    }
+
+    fn tails_full(&self) -> bool {
+        self.all_tables().any(|(_, t)| t.pending_bytes() >= self.settings.tail_bytes)
+    }
+
+    /// Waits while a table's tail is full, so that memory stays bounded while the object store is away.
+    pub fn wait_for_tails(&self) {
+        while !self.is_stopping() && self.tails_full() {
+            self.report("tables", "a table's tail is full and waits to be flushed".into());
+            self.wake.wake();
+            std::thread::sleep(std::time::Duration::from_millis(5));
+        }
+    }
+
+    /// Makes the log durable up to what is applied and returns that, per partition: what may be flushed.
+    pub fn durable_cut(&self) -> Result<Vec<(PartitionId, Offset)>> {
+        let mut cut = Vec::new();
+        for partition in self.partitions() {
+            if let Some(last) = partition.applied().0.checked_sub(1) {
+                self.log.sync(partition.id, Offset(last), Durability::Fsync)?;
+                cut.push((partition.id, Offset(last)));
+            }
+        }
+        Ok(cut)
+    }
+}

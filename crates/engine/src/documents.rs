@@ -1,0 +1,323 @@
+//! Documents as callers write and read them: ids, partitions, one reply for many partitions.
+
+use bson::raw::{RawDocument, RawDocumentBuf};
+use bson::{Bson, RawBsonRef};
+use bytes::Bytes;
+use tidemill_docs::{CollectionSpec, Command, DocBytes, Filter, FindOptions, Outcome, get_path};
+use tidemill_log::Durability;
+use tidemill_types::{Error, PartitionId, Result, Value, did_you_mean, partition_of_key};
+
+use crate::core::Core;
+use crate::engine::Engine;
+use crate::entry::Entry;
+use crate::ingest::key_text;
+use crate::{CollectionInfo, turn::TurnReply};
+
+impl Engine {
+    /// Collections over all partitions, by name.
+    pub fn collections(&self) -> Vec<CollectionInfo> {
+        let core = &self.core;
+        let mut all: std::collections::BTreeMap<String, CollectionInfo> = std::collections::BTreeMap::new();
+        for partition in core.partitions() {
+            let state = partition.state.read();
+            for name in state.store.collection_names() {
+                let Some(collection) = state.store.collection(name) else { continue };
+                let info = all.entry(name.to_owned()).or_insert_with(|| CollectionInfo {
+                    name: name.to_owned(),
+                    documents: 0,
+                    bytes: 0,
+                    replicated: collection.spec().replicated,
+                    key: core.program.entity_key(name).map(str::to_owned),
+                });
+                if info.replicated {
+                    info.documents = info.documents.max(collection.len() as u64);
+                    info.bytes = info.bytes.max(collection.bytes());
+                } else {
+                    info.documents += collection.len() as u64;
+                    info.bytes += collection.bytes();
+                }
+            }
+        }
+        all.into_values().collect()
+    }
+
+    /// All documents of a collection, or `None` when there is no such collection. Handles only; nothing is copied.
+    pub fn collection_documents(&self, name: &str) -> Option<Vec<DocBytes>> {
+        let mut all: Option<Vec<DocBytes>> = None;
+        for partition in self.core.partitions() {
+            let state = partition.state.read();
+            let Some(collection) = state.store.collection(name) else { continue };
+            let documents = collection.snapshot();
+            if collection.spec().replicated {
+                return Some(documents);
+            }
+            all.get_or_insert_default().extend(documents);
+        }
+        all
+    }
+
+    /// The document with that `_id`.
+    ///
+    /// Errors: `NotFound` for an unknown collection.
+    pub fn get_document(&self, collection: &str, id: &Bson) -> Result<Option<DocBytes>> {
+        self.core.collection_spec(collection)?;
+        let wrapped = bson::rawdoc! { "_id": bson::RawBson::try_from(id.clone()).map_err(bad_bson)? };
+        let id = get_path(&wrapped, "_id");
+        let found = self.core.partitions().iter().find_map(|partition| {
+            let state = partition.state.read();
+            state.store.collection(collection).and_then(|c| c.get(&id).cloned())
+        });
+        Ok(found)
+    }
+
+    /// Documents that match `filter`, over all partitions.
+    ///
+    /// Errors: `NotFound` for an unknown collection, `Invalid` for a wrong filter, sort or projection.
+    pub fn find_documents(&self, collection: &str, filter: &RawDocument, options: &FindOptions) -> Result<Vec<DocBytes>> {
+        let spec = self.core.collection_spec(collection)?;
+        let filter = Filter::parse(filter)?;
+        let take = if spec.replicated { 1 } else { self.core.partitions().len() };
+        if take == 1 {
+            let state = self.core.partitions()[0].state.read();
+            return Ok(state.store.collection(collection).map_or(Ok(Vec::new()), |c| c.find(&filter, options))?);
+        }
+        // every partition gives its first skip + limit; what they have together is sorted and cut once more
+        let wide = FindOptions {
+            sort: options.sort.clone(),
+            projection: None,
+            skip: 0,
+            limit: options.limit.map(|l| l.saturating_add(options.skip)),
+        };
+        let mut documents = Vec::new();
+        for partition in self.core.partitions() {
+            let state = partition.state.read();
+            if let Some(collection) = state.store.collection(collection) {
+                documents.extend(collection.find(&filter, &wide)?);
+            }
+        }
+        merge(documents, options)
+    }
+
+    /// Runs a document command and waits for what it did.
+    ///
+    /// A command that names no partition goes to all of them (`multi`), or to the first that has a match. An update of
+    /// many partitions is atomic in each, not over all.
+    /// Errors: `NotFound` for an unknown collection, `Invalid`, `Conflict` as the command says.
+    pub fn write_documents(&self, command: Command, durability: Option<Durability>) -> Result<Outcome> {
+        let core = &self.core;
+        if let Command::Insert { collection, .. } = &command
+            && core.collection_spec(collection).is_err()
+        {
+            let spec = CollectionSpec::new(collection.clone());
+            self.run_commands(all_partitions(core, &Command::CreateCollection(spec)), false, durability)?;
+        }
+        let replicated = core.collection_spec_of(&command)?.is_some_and(|s| s.replicated);
+        let commands = route(core, command)?;
+        self.run_commands(commands, replicated, durability)
+    }
+
+    fn run_commands(&self, commands: Vec<(PartitionId, Command)>, replicated: bool, durability: Option<Durability>) -> Result<Outcome> {
+        let entries: Vec<_> =
+            commands.iter().map(|(p, command)| Ok((*p, Entry::Command(command.to_bytes()?)))).collect::<Result<_>>()?;
+        let outcomes = self.core.write_and_wait(entries, durability)?;
+        let mut total = Outcome::default();
+        for (i, outcome) in outcomes.into_iter().filter_map(|reply| reply.outcome).enumerate() {
+            if !replicated || i == 0 {
+                total.inserted += outcome.inserted;
+                total.matched += outcome.matched;
+                total.modified += outcome.modified;
+                total.deleted += outcome.deleted;
+                total.upserted_id = total.upserted_id.or(outcome.upserted_id);
+                total.errors.extend(outcome.errors);
+            }
+        }
+        Ok(total)
+    }
+}
+
+/// Sorts, cuts and projects what several partitions found.
+fn merge(mut documents: Vec<DocBytes>, options: &FindOptions) -> Result<Vec<DocBytes>> {
+    if !options.sort.is_empty() {
+        documents.sort_by_cached_key(|doc| options.sort.key(doc));
+    }
+    let skip = usize::try_from(options.skip).unwrap_or(usize::MAX);
+    let limit = options.limit.and_then(|l| usize::try_from(l).ok()).unwrap_or(usize::MAX);
+    let page = documents.into_iter().skip(skip).take(limit);
+    match &options.projection {
+        None => Ok(page.collect()),
+        Some(projection) => page
+            .map(|doc| {
+                let raw = RawDocument::from_bytes(&doc).map_err(bad_bson)?;
+                Ok(projection.apply(raw)?.into_bytes().into())
+            })
+            .collect(),
+    }
+}
+
+impl Core {
+    /// Writes entries, waits until they are durable and applied.
+    pub fn write_and_wait(&self, entries: Vec<(PartitionId, Entry)>, durability: Option<Durability>) -> Result<Vec<TurnReply>> {
+        let durability = durability.unwrap_or(self.settings.durability);
+        let mut receivers = Vec::new();
+        for (p, entry) in entries {
+            let (sender, receiver) = crossbeam_channel::bounded(1);
+            self.partitions()[p.0 as usize].write(self, entry, durability, Some(sender))?;
+            receivers.push(receiver);
+        }
+        receivers
+            .into_iter()
+            .map(|r| r.recv().unwrap_or_else(|_| Err(Error::unavailable("the engine stopped before it answered"))))
+            .collect()
+    }
+
+    /// The definition of a collection.
+    pub fn collection_spec(&self, name: &str) -> Result<CollectionSpec> {
+        let state = self.partitions()[0].state.read();
+        state.store.collection(name).map(|c| c.spec().clone()).ok_or_else(|| {
+            Error::not_found(format!("no collection `{name}`{}", did_you_mean(name, state.store.collection_names())))
+        })
+    }
+
+    fn collection_spec_of(&self, command: &Command) -> Result<Option<CollectionSpec>> {
+        match command {
+            Command::CreateCollection(_) => Ok(None),
+            other => self.collection_spec(collection_of(other)).map(Some),
+        }
+    }
+
+    /// The partition of a document, `None` when every partition has it.
+    pub fn home(&self, spec: &CollectionSpec, doc: &RawDocument) -> Option<PartitionId> {
+        if spec.replicated {
+            return None;
+        }
+        let value = get_path(doc, spec.shard_key.as_deref().unwrap_or("_id"));
+        Some(self.home_of(&value))
+    }
+
+    fn home_of(&self, value: &Value<'_>) -> PartitionId {
+        partition_of_key(key_text(value).as_bytes(), self.partitions().len() as u32)
+    }
+
+    /// The document with an `_id`: its own, the entity's key, or a new ObjectId.
+    pub fn with_id(&self, collection: &str, doc: &RawDocument) -> Result<RawDocumentBuf> {
+        if !matches!(get_path(doc, "_id"), Value::Missing) {
+            return Ok(doc.to_owned());
+        }
+        let key = self.program.entity_key(collection).and_then(|key| doc.get(key).ok().flatten());
+        let mut with_id = RawDocumentBuf::new();
+        match key {
+            Some(value) => with_id.append(bson::cstr!("_id"), value),
+            None => with_id.append(bson::cstr!("_id"), bson::oid::ObjectId::new()),
+        }
+        for element in doc {
+            let (name, value) = element.map_err(bad_bson)?;
+            with_id.append(name, value);
+        }
+        Ok(with_id)
+    }
+}
+
+/// The collection that a command is about.
+fn collection_of(command: &Command) -> &str {
+    match command {
+        Command::Insert { collection, .. }
+        | Command::Update { collection, .. }
+        | Command::Replace { collection, .. }
+        | Command::Delete { collection, .. }
+        | Command::CreateIndex { collection, .. }
+        | Command::DropIndex { collection, .. }
+        | Command::Drop { collection } => collection,
+        Command::CreateCollection(spec) => &spec.name,
+    }
+}
+
+fn bad_bson(e: impl std::error::Error + Send + Sync + 'static) -> Error {
+    Error::invalid("not a BSON document").with_source(e)
+}
+
+fn all_partitions(core: &Core, command: &Command) -> Vec<(PartitionId, Command)> {
+    core.partitions().iter().map(|p| (p.id, command.clone())).collect()
+}
+
+/// Which partitions a command goes to.
+fn route(core: &Core, command: Command) -> Result<Vec<(PartitionId, Command)>> {
+    let Some(spec) = core.collection_spec_of(&command)? else { return Ok(all_partitions(core, &command)) };
+    match command {
+        Command::Insert { collection, docs, ordered } => insert(core, &spec, &collection, &docs, ordered),
+        Command::Replace { collection, filter, doc, upsert, upsert_id } => {
+            let doc = if upsert { core.with_id_of_filter(&collection, &filter, &doc)? } else { doc };
+            let home = RawDocument::from_bytes(&doc).ok().and_then(|d| core.home(&spec, d));
+            let command = Command::Replace { collection, filter, doc, upsert, upsert_id };
+            one(core, &spec, command, home)
+        }
+        Command::Update { multi: false, .. } | Command::Delete { multi: false, .. } => one(core, &spec, command, None),
+        other => Ok(all_partitions(core, &other)),
+    }
+}
+
+fn insert(core: &Core, spec: &CollectionSpec, collection: &str, docs: &[DocBytes], ordered: bool) -> Result<Vec<(PartitionId, Command)>> {
+    let mut by_partition: Vec<Vec<DocBytes>> = vec![Vec::new(); core.partitions().len()];
+    for doc in docs {
+        let raw = RawDocument::from_bytes(doc).map_err(bad_bson)?;
+        let doc: Bytes = core.with_id(collection, raw)?.into_bytes().into();
+        let raw = RawDocument::from_bytes(&doc).map_err(bad_bson)?;
+        match core.home(spec, raw) {
+            Some(p) => by_partition[p.0 as usize].push(doc),
+            None => by_partition.iter_mut().for_each(|docs| docs.push(doc.clone())),
+        }
+    }
+    Ok(by_partition
+        .into_iter()
+        .enumerate()
+        .filter(|(_, docs)| !docs.is_empty())
+        .map(|(p, docs)| (PartitionId(p as u32), Command::Insert { collection: collection.to_owned(), docs, ordered }))
+        .collect())
+}
+
+/// A command on one document: every partition of a replicated collection, else the partition that the filter names,
+/// else the first that has a match, else `home`, else the first.
+fn one(core: &Core, spec: &CollectionSpec, command: Command, home: Option<PartitionId>) -> Result<Vec<(PartitionId, Command)>> {
+    if spec.replicated {
+        return Ok(all_partitions(core, &command));
+    }
+    let (Command::Update { filter, .. } | Command::Replace { filter, .. } | Command::Delete { filter, .. }) = &command else {
+        return Ok(all_partitions(core, &command));
+    };
+    let raw = RawDocument::from_bytes(filter).map_err(bad_bson)?;
+    let shard_value = raw.get(spec.shard_key.as_deref().unwrap_or("_id")).ok().flatten();
+    if let Some(value) = shard_value.filter(|v| !matches!(v, RawBsonRef::Document(_) | RawBsonRef::RegularExpression(_))) {
+        return Ok(vec![(core.home_of(&Value::from_bson(value)), command)]);
+    }
+    let parsed = Filter::parse(raw)?;
+    let options = FindOptions { limit: Some(1), ..FindOptions::default() };
+    for partition in core.partitions() {
+        let state = partition.state.read();
+        let Some(collection) = state.store.collection(&spec.name) else { continue };
+        if !collection.find(&parsed, &options)?.is_empty() {
+            return Ok(vec![(partition.id, command)]);
+        }
+    }
+    Ok(vec![(home.unwrap_or(PartitionId(0)), command)])
+}
+
+impl Core {
+    /// The replacement with the `_id` that the filter asks for, if neither has one then as [`Self::with_id`].
+    fn with_id_of_filter(&self, collection: &str, filter: &DocBytes, doc: &DocBytes) -> Result<DocBytes> {
+        let filter = RawDocument::from_bytes(filter).map_err(bad_bson)?;
+        let doc = RawDocument::from_bytes(doc).map_err(bad_bson)?;
+        let id = filter.get("_id").ok().flatten().filter(|v| !matches!(v, RawBsonRef::Document(_)));
+        match (get_path(doc, "_id"), id) {
+            (Value::Missing, Some(id)) => {
+                let mut with_id = RawDocumentBuf::new();
+                with_id.append(bson::cstr!("_id"), id);
+                for element in doc {
+                    let (name, value) = element.map_err(bad_bson)?;
+                    with_id.append(name, value);
+                }
+                Ok(with_id.into_bytes().into())
+            }
+            _ => Ok(self.with_id(collection, doc)?.into_bytes().into()),
+        }
+    }
+}
+

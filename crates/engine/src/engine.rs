@@ -1,0 +1,362 @@
+//! The engine as its callers see it.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use arrow_array::RecordBatch;
+use crossbeam_channel::Receiver;
+use parking_lot::Mutex;
+use tidemill_types::{Error, Result, StreamSchema, did_you_mean};
+
+use crate::core::Core;
+use crate::datadir::DataDir;
+use crate::entry::{Entry, Events, RejectedRow};
+use crate::ingest::{self, BadRow, Decoded, Rows};
+use crate::turn::TurnReply;
+use crate::{
+    Analytics, App, BodyFormat, Health, RowError, SendOptions, SendReply, SystemClock, clock::Clock, insight, maintain,
+    partition, recover, source,
+};
+
+/// Most bytes of one log record; larger requests are cut into several.
+const ROWS_PER_RECORD_MAX: usize = 16_384;
+
+/// How long a stop waits for records that are written to be applied.
+const STOP_WAIT: Duration = Duration::from_secs(30);
+
+/// A running engine on one data directory.
+pub struct Engine {
+    pub(crate) core: Arc<Core>,
+    threads: Mutex<Vec<JoinHandle<()>>>,
+    owners: Mutex<Vec<JoinHandle<()>>>,
+    sources: Mutex<Vec<JoinHandle<()>>>,
+    data: Mutex<Option<DataDir>>,
+    /// What recovery did.
+    pub recovery: recover::Report,
+}
+
+impl Engine {
+    /// Opens `dir`, recovers it, deploys `app` (or goes on with the app deployed there) and starts applying.
+    /// Sources start with [`Self::start_sources`].
+    ///
+    /// Errors: `Conflict` when another process holds the directory, `Invalid` when the app does not compile,
+    /// `Corrupt` with file and place when stored data is damaged, `NotFound` when there is no app.
+    pub fn open(dir: &Path, app: Option<App>) -> Result<Self> {
+        Self::open_with(dir, app, Arc::new(SystemClock))
+    }
+
+    /// [`Self::open`] with another clock.
+    pub fn open_with(dir: &Path, app: Option<App>, clock: Arc<dyn Clock>) -> Result<Self> {
+        let data = DataDir::open(dir, app.as_ref().map_or_else(Default::default, |a| a.settings.clone()).partitions)?;
+        let deployed = data.app()?;
+        let (core, recovery) = match (deployed, app) {
+            (None, None) => {
+                return Err(Error::not_found(format!(
+                    "{}: no app is deployed in it; start with `tidemill run APP --data {}`",
+                    dir.display(),
+                    dir.display()
+                )));
+            }
+            (Some(old), None) => recover::open(&data, old, clock)?,
+            (Some(old), Some(new)) if old.rules == new.rules => {
+                data.deploy(&new)?;
+                recover::open(&data, new, clock)?
+            }
+            (Some(old), Some(new)) => {
+                // compile first: a wrong app must not cost the right one its state
+                recover::compile(&new)?;
+                let (core, report) = recover::open(&data, old, clock.clone())?;
+                Self::run(core, None, report)?.stop()?;
+                data.deploy(&new)?;
+                recover::open(&data, new, clock)?
+            }
+            (None, Some(new)) => {
+                recover::compile(&new)?;
+                data.deploy(&new)?;
+                recover::open(&data, new, clock)?
+            }
+        };
+        Self::run(core, Some(data), recovery)
+    }
+
+    fn run(core: Arc<Core>, data: Option<DataDir>, recovery: recover::Report) -> Result<Self> {
+        let owners = partition::start(&core)?;
+        let mut threads = Vec::new();
+        for (name, body) in [("maintain", maintain::run as fn(&Core)), ("insights", insight::run)] {
+            let core = core.clone();
+            let thread = std::thread::Builder::new().name(name.into()).spawn(move || body(&core));
+            threads.push(thread.map_err(|e| Error::unavailable("cannot start a thread").with_source(e))?);
+        }
+        Ok(Self {
+            core,
+            threads: Mutex::new(threads),
+            owners: Mutex::new(owners),
+            sources: Mutex::default(),
+            data: Mutex::new(data),
+            recovery,
+        })
+    }
+
+    /// Gives the engine SQL, which aggregate rules run through.
+    pub fn set_analytics(&self, analytics: Arc<dyn Analytics>) {
+        if self.core.analytics.set(analytics).is_err() {
+            tracing::warn!("the engine has SQL already; the second one is not used");
+        }
+    }
+
+    /// Starts reading the app's documents and sources, each from where it stopped.
+    pub fn start_sources(&self) -> Result<()> {
+        let mut sources = self.sources.lock();
+        if sources.is_empty() {
+            *sources = source::start(&self.core)?;
+        }
+        Ok(())
+    }
+
+    /// Waits until all sources have ended and everything they brought is applied.
+    pub fn wait_idle(&self) {
+        for thread in self.sources.lock().drain(..) {
+            // a source that panicked has been reported by the panic itself; what it brought is applied all the same
+            let _ = thread.join();
+        }
+        self.core.in_flight.wait_zero();
+    }
+
+    /// Whether sources are still being read.
+    pub fn sources_running(&self) -> bool {
+        self.sources.lock().iter().any(|t| !t.is_finished())
+    }
+
+    /// The deployed app.
+    pub fn app(&self) -> &App {
+        &self.core.app
+    }
+
+    /// The data directory.
+    pub fn data_dir(&self) -> &Path {
+        &self.core.dir
+    }
+
+    /// The stream called `name`.
+    ///
+    /// Errors: `NotFound` with the names there are.
+    pub fn stream_schema(&self, name: &str) -> Result<&Arc<StreamSchema>> {
+        self.core.streams.get(name).map(|(schema, _)| schema).ok_or_else(|| {
+            let known = self.core.streams.keys().map(String::as_str);
+            Error::not_found(format!("no stream `{name}`{}", did_you_mean(name, known)))
+        })
+    }
+
+    /// Sends a request body with events of `stream`: good rows go on, bad ones come back with their reasons and are
+    /// kept in `system.rejected`.
+    pub fn send_json(&self, stream: &str, body: &[u8], format: BodyFormat, options: &SendOptions) -> Result<SendReply> {
+        let schema = self.stream_schema(stream)?;
+        let decoded = match ingest::body(schema, body, format, self.core.clock.now()) {
+            Ok(decoded) => decoded,
+            Err(e) => {
+                let bad = BadRow::whole(stream, e.to_string(), body);
+                self.send(Decoded { bad: vec![bad], ..Decoded::default() }, stream, options)?;
+                return Err(e);
+            }
+        };
+        self.send(decoded, stream, options)
+    }
+
+    /// Sends a batch of `stream` ([`StreamSchema::batch_schema`]).
+    pub fn send_batch(&self, stream: &str, batch: RecordBatch, options: &SendOptions) -> Result<SendReply> {
+        let schema = self.stream_schema(stream)?;
+        if batch.schema_ref().fields() != schema.batch_schema().fields() {
+            return Err(Error::invalid(format!(
+                "batch for stream `{stream}`: expected the columns {:?}, found {:?}",
+                schema.batch_schema().fields(),
+                batch.schema_ref().fields()
+            )));
+        }
+        let places = (0..batch.num_rows() as u64).collect();
+        let rows = Rows { parts: vec![(schema.clone(), batch)], order: None };
+        self.send(Decoded { rows, bad: Vec::new(), places }, stream, options)
+    }
+
+    fn send(&self, decoded: Decoded, stream: &str, options: &SendOptions) -> Result<SendReply> {
+        let core = &self.core;
+        let durability = options.durability.unwrap_or(core.settings.durability);
+        let accepted = decoded.rows.len() as u64;
+        let rejected: Vec<RowError> =
+            decoded.bad.iter().map(|b| RowError { row: b.place, reason: b.reason.clone() }).collect();
+        let records = self.records(decoded, stream, &options.origin)?;
+        let (sender, receiver) = crossbeam_channel::unbounded();
+        let timeout = Duration::from_micros(core.settings.send_timeout.0.unsigned_abs());
+        for (p, _) in &records {
+            core.partitions()[*p].inbox.wait_for_room(timeout)?;
+        }
+        let mut written = Vec::new();
+        for (p, events) in records {
+            let reply = options.wait.then(|| sender.clone());
+            written.push((p, core.partitions()[p].write(core, Entry::Events(events), durability, reply)?));
+        }
+        drop(sender);
+        for (p, offset) in &written {
+            core.log.sync(core.partitions()[*p].id, *offset, durability)?;
+        }
+        core.counts.accepted.fetch_add(accepted, Ordering::Relaxed);
+        let mut reply = SendReply {
+            accepted,
+            rejected,
+            durability: durability.name().to_owned(),
+            duplicates: None,
+            events: None,
+            emitted: None,
+            rule_errors: Vec::new(),
+        };
+        if options.wait {
+            collect_replies(&receiver, written.len(), &mut reply)?;
+        }
+        Ok(reply)
+    }
+
+    /// Splits rows by partition and size; the bad rows go along with the first record of their stream's partition.
+    fn records(&self, decoded: Decoded, stream: &str, origin: &str) -> Result<Vec<(usize, Events)>> {
+        let partitions = self.core.partitions().len() as u32;
+        let mut records = Vec::new();
+        for rows in decoded.rows.chunks(ROWS_PER_RECORD_MAX) {
+            for (p, rows) in rows.split(partitions)?.into_iter().enumerate() {
+                if let Some(rows) = rows {
+                    records.push((p, Events { parts: rows.parts, order: rows.order, ..Events::default() }));
+                }
+            }
+        }
+        if !decoded.bad.is_empty() {
+            let rejected = decoded.bad.into_iter().map(|b| b.into_rejected(stream, origin)).collect();
+            let home = tidemill_types::partition_of_key(stream.as_bytes(), partitions).0 as usize;
+            match records.iter_mut().find(|(p, _)| *p == home) {
+                Some((_, events)) => events.rejected = rejected,
+                None => records.push((home, Events { rejected, ..Events::default() })),
+            }
+        }
+        Ok(records)
+    }
+
+    /// Batches of `stream` as they are applied from now on.
+    ///
+    /// Errors: `NotFound` for an unknown stream.
+    pub fn subscribe(&self, stream: &str) -> Result<Receiver<RecordBatch>> {
+        self.stream_schema(stream)?;
+        Ok(self.core.subscribers.subscribe(stream))
+    }
+
+    /// Flushes tails into tablets now.
+    pub fn flush(&self) -> Result<()> {
+        maintain::flush(&self.core)
+    }
+
+    /// Takes a checkpoint now.
+    pub fn checkpoint(&self) -> Result<()> {
+        maintain::checkpoint(&self.core)
+    }
+
+    /// Problems of the app's sources: a file that is missing or broken off, documents that were refused.
+    pub fn source_problems(&self) -> Vec<String> {
+        self.core.source_problems()
+    }
+
+    /// Events applied since the start, emitted ones included.
+    pub fn events_applied(&self) -> u64 {
+        self.core.counts.applied.load(Ordering::Relaxed)
+    }
+
+    /// Whether all is well.
+    pub fn health(&self) -> Health {
+        let mut problems = self.recovery.warnings.clone();
+        problems.extend(self.core.problems());
+        Health { ready: !self.core.is_stopping(), problems }
+    }
+
+    /// Stops in order: sources, senders, owners, then a last flush and checkpoint. A second call does nothing.
+    ///
+    /// Errors: when the last flush or checkpoint failed; nothing acknowledged is lost, the next start replays it.
+    pub fn stop(&self) -> Result<()> {
+        if !self.stop_threads() {
+            return Ok(());
+        }
+        let result = maintain::checkpoint(&self.core).and_then(|()| self.core.log.close());
+        self.data.lock().take();
+        result
+    }
+
+    /// Stops without the last flush and checkpoint: the next start replays the log, as after a crash.
+    pub fn abandon(&self) {
+        if self.stop_threads() {
+            self.core.spoil_checkpoints();
+            // the log's own writers may still bring records to the disk; it makes no difference to what was promised
+            let _ = self.core.log.close();
+            self.data.lock().take();
+        }
+    }
+
+    /// False when they are stopped already.
+    fn stop_threads(&self) -> bool {
+        if self.owners.lock().is_empty() {
+            return false;
+        }
+        self.core.set_sources_stopping();
+        for thread in self.sources.lock().drain(..) {
+            let _ = thread.join();
+        }
+        for partition in self.core.partitions() {
+            partition.inbox.refuse();
+        }
+        // what rules still emit for other partitions is applied as well; what a failing disk holds up stays in the log
+        self.core.in_flight.wait_zero_for(STOP_WAIT);
+        self.core.set_stopping();
+        for partition in self.core.partitions() {
+            partition.inbox.close();
+        }
+        for thread in self.owners.lock().drain(..) {
+            let _ = thread.join();
+        }
+        for thread in self.threads.lock().drain(..) {
+            let _ = thread.join();
+        }
+        true
+    }
+}
+
+impl Drop for Engine {
+    fn drop(&mut self) {
+        if let Err(e) = self.stop() {
+            tracing::error!(error = %e, "the last checkpoint failed; the next start replays the log");
+        }
+    }
+}
+
+fn collect_replies(receiver: &Receiver<Result<TurnReply>>, records: usize, reply: &mut SendReply) -> Result<()> {
+    let (mut events, mut emitted, mut duplicates) = (Vec::new(), Vec::new(), 0);
+    for _ in 0..records {
+        let turn = receiver.recv().map_err(|_| Error::unavailable("the events are in the log, but their partition stopped before they were applied"))??;
+        events.extend(turn.stored.iter().map(ToString::to_string));
+        emitted.extend(turn.emitted);
+        duplicates += turn.duplicates;
+        reply.rule_errors.extend(turn.rule_errors);
+    }
+    reply.events = Some(events);
+    reply.emitted = Some(emitted);
+    reply.duplicates = Some(duplicates);
+    Ok(())
+}
+
+impl BadRow {
+    /// For `system.rejected`.
+    pub fn into_rejected(self, stream: &str, origin: &str) -> RejectedRow {
+        RejectedRow {
+            stream: self.stream.unwrap_or_else(|| stream.to_owned()),
+            kind: "malformed".into(),
+            reason: self.reason,
+            raw: self.raw,
+            origin: format!("{origin}:{}", self.place),
+        }
+    }
+}
+

@@ -1,0 +1,222 @@
+//! A partition: its door (append order), its inbox, its state, and the thread that owns it.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+use crossbeam_channel::Sender;
+use parking_lot::{Condvar, Mutex, RwLock};
+use tidemill_log::Durability;
+use tidemill_types::{Error, Offset, PartitionId, Result, Timestamp};
+
+use crate::core::Core;
+use crate::entry::{Encoder, Entry};
+use crate::inbox::{Inbox, Item};
+use crate::state::State;
+use crate::turn::{self, TurnReply};
+
+/// Records that the owner applies between two looks at the world.
+const ITEMS_PER_ROUND: usize = 64;
+/// How long the owner waits before it asks a failing disk again.
+const RETRY: Duration = Duration::from_millis(100);
+
+/// A partition and everything it owns.
+pub struct Partition {
+    /// Its number.
+    pub id: PartitionId,
+    /// Held while a record is appended and put into the inbox, so that both have one order.
+    door: Mutex<Door>,
+    /// Records written but not applied.
+    pub inbox: Inbox,
+    /// Held by the owner through a round, until what it emitted for other partitions is in their logs: a checkpoint
+    /// takes its image between rounds only.
+    pub round: Mutex<()>,
+    /// Documents, ledger and the rest. Written by the owner only.
+    pub state: RwLock<State>,
+    /// The offset after the last applied record.
+    applied: AtomicU64,
+    applied_changed: (Mutex<()>, Condvar),
+    /// Set when a record could not be applied: nothing after it may be.
+    failed: AtomicBool,
+}
+
+#[derive(Default)]
+struct Door {
+    encoder: Encoder,
+    last_time: Timestamp,
+}
+
+impl Partition {
+    /// A partition in `state`.
+    pub fn new(id: PartitionId, state: State, inbox_bytes: usize) -> Self {
+        let applied = AtomicU64::new(state.next.0);
+        Self {
+            id,
+            door: Mutex::default(),
+            inbox: Inbox::new(inbox_bytes),
+            round: Mutex::new(()),
+            state: RwLock::new(state),
+            applied,
+            applied_changed: (Mutex::new(()), Condvar::new()),
+            failed: AtomicBool::new(false),
+        }
+    }
+
+    /// The offset after the last applied record.
+    pub fn applied(&self) -> Offset {
+        Offset(self.applied.load(Ordering::Acquire))
+    }
+
+    fn set_applied(&self, next: Offset) {
+        let _guard = self.applied_changed.0.lock();
+        self.applied.store(next.0, Ordering::Release);
+        self.applied_changed.1.notify_all();
+    }
+
+    /// Waits until all records below `end` are applied.
+    ///
+    /// Errors: `Unavailable` when the partition stands still or the engine stops.
+    pub fn wait_applied(&self, end: Offset, core: &Core) -> Result<()> {
+        let mut guard = self.applied_changed.0.lock();
+        while self.applied() < end {
+            if self.failed.load(Ordering::Acquire) || core.is_stopping() {
+                return Err(Error::unavailable(format!(
+                    "partition {} has applied its log up to offset {} only, not to {end}",
+                    self.id,
+                    self.applied()
+                )));
+            }
+            self.applied_changed.1.wait_for(&mut guard, RETRY);
+        }
+        Ok(())
+    }
+
+    /// Appends `entry` to the log and hands it to the owner. Returns before it is durable.
+    ///
+    /// Errors: those of [`tidemill_log::Log::write`]; the entry is then nowhere.
+    pub fn write(
+        &self,
+        core: &Core,
+        entry: Entry,
+        durability: Durability,
+        reply: Option<Sender<Result<TurnReply>>>,
+    ) -> Result<Offset> {
+        let mut door = self.door.lock();
+        let bytes = door.encoder.encode(&entry)?;
+        // times in one partition never go back, whatever the machine's clock does
+        let time = core.clock.now().max(door.last_time);
+        let appended = core.log.write(self.id, time, &[&bytes])?;
+        door.last_time = time;
+        core.in_flight.add();
+        self.inbox.push(Item { offset: appended.last, time, durability, entry, bytes: bytes.len(), reply });
+        Ok(appended.last)
+    }
+
+    /// Applies one decoded record during recovery.
+    pub fn replay(&self, core: &Core, offset: Offset, time: Timestamp, entry: Entry) -> Result<()> {
+        let item = Item { offset, time, durability: Durability::Memory, entry, bytes: 0, reply: None };
+        let round = turn::apply(core, self.id, &mut self.state.write(), vec![item])?;
+        self.set_applied(offset.next());
+        self.send_elsewhere(core, round.elsewhere);
+        Ok(())
+    }
+
+    /// The owner's life: take records, wait until they are durable, apply them, answer.
+    pub fn own(&self, core: &Core) {
+        while let Some(items) = self.inbox.take(ITEMS_PER_ROUND) {
+            let bytes: usize = items.iter().map(|i| i.bytes).sum();
+            let n = items.len();
+            if self.wait_durable(core, &items) {
+                core.wait_for_tails();
+                self.round(core, items);
+            }
+            self.inbox.release(bytes);
+            core.in_flight.done(n);
+        }
+    }
+
+    /// Durability goes by prefix: waiting for the last record that asked for the most covers all.
+    ///
+    /// False when the engine stops before the disk works again: the records stay in the log unapplied.
+    fn wait_durable(&self, core: &Core, items: &[Item]) -> bool {
+        let most = items.iter().map(|i| i.durability).max().unwrap_or(Durability::Memory);
+        if most == Durability::Memory {
+            return true;
+        }
+        let upto = items.iter().filter(|i| i.durability == most).map(|i| i.offset).max().unwrap_or_default();
+        loop {
+            match core.log.sync(self.id, upto, most) {
+                Ok(()) => {
+                    core.solve("log");
+                    return true;
+                }
+                Err(e) if core.is_stopping() => {
+                    tracing::error!(partition = self.id.0, error = %e, "stopped before records were durable; they stay unapplied in the log");
+                    return false;
+                }
+                Err(e) => {
+                    core.report("log", format!("partition {}: {e}", self.id));
+                    std::thread::sleep(RETRY);
+                }
+            }
+        }
+    }
+
+    fn round(&self, core: &Core, items: Vec<Item>) {
+        let _round = self.round.lock();
+        if self.failed.load(Ordering::Acquire) {
+            // dropping the items drops their reply channels: who waits learns that there is no answer
+            return;
+        }
+        let next = items.last().map_or(Offset(0), |i| i.offset.next());
+        let result = turn::apply(core, self.id, &mut self.state.write(), items);
+        match result {
+            Ok(round) => {
+                self.set_applied(next);
+                self.send_elsewhere(core, round.elsewhere);
+                for (stream, batch) in round.published {
+                    core.subscribers.publish(&stream, &batch);
+                }
+                for (reply, outcome) in round.replies {
+                    // a caller that no longer waits is no error
+                    let _ = reply.send(outcome);
+                }
+            }
+            Err(e) => {
+                self.failed.store(true, Ordering::Release);
+                core.spoil_checkpoints();
+                core.report("apply", format!("partition {} stopped applying its log before offset {next}: {e}; nothing is lost, a restart replays it", self.id));
+            }
+        }
+    }
+
+    /// Appends emitted events to the logs of the partitions they belong to; insists while the disk is full.
+    fn send_elsewhere(&self, core: &Core, elsewhere: Vec<(PartitionId, crate::entry::Events)>) {
+        for (target, events) in elsewhere {
+            let target = &core.partitions()[target.0 as usize];
+            let entry = Entry::Events(events);
+            while let Err(e) = target.write(core, entry.clone(), Durability::Os, None) {
+                core.report("log", format!("partition {}: {e}", target.id));
+                if core.is_stopping() {
+                    // no checkpoint is taken after this: recovery emits them again
+                    core.spoil_checkpoints();
+                    return;
+                }
+                std::thread::sleep(RETRY);
+            }
+        }
+    }
+}
+
+/// Starts the owner thread of every partition.
+pub fn start(core: &Arc<Core>) -> Result<Vec<std::thread::JoinHandle<()>>> {
+    (0..core.partitions().len())
+        .map(|p| {
+            let core = core.clone();
+            std::thread::Builder::new()
+                .name(format!("partition-{p}"))
+                .spawn(move || core.partitions()[p].own(&core))
+                .map_err(|e| Error::unavailable("cannot start a thread for a partition").with_source(e))
+        })
+        .collect()
+}

@@ -1,0 +1,205 @@
+//! From a data directory to a running state: checkpoint, replay, checks.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use tidemill_log::{LocalLog, Log, LogOptions};
+use tidemill_rules::Program;
+use tidemill_types::{Error, Field, FieldType, Offset, PartitionId, Result, StreamSchema};
+use tidemill_zones::{Zones, ZonesOptions};
+
+use crate::{App, Settings};
+use crate::clock::Clock;
+use crate::core::{Core, Parts};
+use crate::datadir::DataDir;
+use crate::entry;
+use crate::partition::Partition;
+use crate::state::{self, State};
+
+/// Log bytes read at once during replay.
+const READ_BYTES: usize = 8 << 20;
+
+/// What recovery found and did.
+#[derive(Debug, Clone, Default)]
+pub struct Report {
+    /// Records replayed over all partitions.
+    pub records: u64,
+    /// Wall time, milliseconds.
+    pub millis: u64,
+    /// What was not as it should be but did not stop the start: a torn tail that was cut, a damaged checkpoint that
+    /// was passed over, a ledger that does not balance.
+    pub warnings: Vec<String>,
+}
+
+/// Compiles the app's rules.
+///
+/// Errors: `Invalid` with all diagnostics, each with its place and what to type.
+pub fn compile(app: &App) -> Result<Program> {
+    let files = app.rules.iter().map(|f| (f.name.clone(), f.text.clone()));
+    Ok(Program::from_texts(files)?)
+}
+
+/// Opens everything below the data directory and brings it to the end of the log.
+pub fn open(data: &DataDir, app: App, clock: Arc<dyn Clock>) -> Result<(Arc<Core>, Report)> {
+    let start = Instant::now();
+    let mut report = Report::default();
+    let program = Arc::new(compile(&app)?);
+    let options = LogOptions { segment_bytes: app.settings.segment_bytes, ..LogOptions::new(data.partitions()) };
+    let (log, cut) = LocalLog::open(&data.path().join("log"), options)?;
+    report.warnings.extend(cut.iter().filter(|r| r.cut.is_some()).map(ToString::to_string));
+    let core = Arc::new(Core::new(parts(data, app, clock, Arc::new(log), program)?));
+    let ends: Vec<Offset> =
+        (0..data.partitions()).map(|p| core.log.end(PartitionId(p))).collect();
+    let mut partitions = Vec::new();
+    for p in 0..data.partitions() {
+        let state = load_state(&core, PartitionId(p), &mut report)?;
+        partitions.push(Partition::new(PartitionId(p), state, core.settings.inbox_bytes as usize));
+    }
+    core.set_partitions(partitions);
+    report.records = replay_all(&core, &ends)?;
+    report.warnings.extend(check_ledger(&core));
+    report.millis = start.elapsed().as_millis() as u64;
+    for warning in &report.warnings {
+        tracing::warn!("{warning}");
+    }
+    tracing::info!(records = report.records, millis = report.millis, "recovered");
+    Ok((core, report))
+}
+
+fn parts(data: &DataDir, app: App, clock: Arc<dyn Clock>, log: Arc<dyn Log>, program: Arc<Program>) -> Result<Parts> {
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(1)
+        .thread_name("object-store")
+        .enable_all()
+        .build()
+        .map_err(|e| Error::unavailable("cannot start the object store's threads").with_source(e))?;
+    let location = app.settings.tables.clone();
+    let location = location.unwrap_or_else(|| data.path().join("tables").to_string_lossy().into_owned());
+    let zones = runtime.block_on(Zones::open(&location, data.epoch(), zones_options(&app.settings), &[]))?;
+    let tables = program
+        .streams()
+        .iter()
+        .map(|stream| runtime.block_on(zones.table(stream, data.partitions())))
+        .collect::<Result<Vec<_>>>()?;
+    let rejected_schema = Arc::new(rejected_schema());
+    let rejected = runtime.block_on(zones.table(&rejected_schema, data.partitions()))?;
+    Ok(Parts {
+        dir: data.path().to_owned(),
+        app,
+        clock,
+        log,
+        program,
+        tables,
+        rejected,
+        rejected_schema,
+        zones,
+        runtime,
+    })
+}
+
+/// The tail's own bound lies above the one at which applying waits, so that a record is never half applied.
+fn zones_options(settings: &Settings) -> ZonesOptions {
+    ZonesOptions { tail_bytes_max: settings.tail_bytes.saturating_mul(4), ..ZonesOptions::default() }
+}
+
+/// The table of rows that were refused, with what is needed to correct and send them again.
+fn rejected_schema() -> StreamSchema {
+    let field = |name: &str| Field { name: name.to_owned(), ty: FieldType::String };
+    StreamSchema {
+        name: "system.rejected".into(),
+        fields: ["stream", "kind", "reason", "raw", "origin"].map(field).to_vec(),
+        key: None,
+        id: Vec::new(),
+        time: None,
+    }
+}
+
+/// The newest readable checkpoint; a damaged one is passed over only when the log still reaches back to the one before.
+fn load_state(core: &Core, id: PartitionId, report: &mut Report) -> Result<State> {
+    let dir = state::dir_of(&core.dir, id);
+    let files = state::list(&dir)?;
+    let log_start = core.log.start(id);
+    let mut damage = None;
+    for (_, path) in files.iter().rev() {
+        match state::load(path, &core.program, &core.settings) {
+            Ok(state) => {
+                if let Some(damage) = damage {
+                    report.warnings.push(format!("{damage}; went back to {}", path.display()));
+                }
+                return Ok(state);
+            }
+            Err(e) if e.kind() == tidemill_types::ErrorKind::Corrupt => damage = Some(e),
+            Err(e) => return Err(e),
+        }
+    }
+    if log_start > Offset(0) {
+        let reason = damage.map_or_else(|| "there is none".to_owned(), |e| e.to_string());
+        return Err(Error::corrupt(format!(
+            "partition {id}: no readable checkpoint ({reason}), and the log starts at offset {log_start}; restore {} from a backup",
+            dir.display()
+        )));
+    }
+    if let Some(damage) = damage {
+        report.warnings.push(format!("{damage}; started over from the whole log"));
+    }
+    State::new(&core.program, &core.settings)
+}
+
+/// Replays every partition on its own thread up to where its log ended at the start.
+fn replay_all(core: &Arc<Core>, ends: &[Offset]) -> Result<u64> {
+    let results: Vec<Result<u64>> = std::thread::scope(|scope| {
+        let threads: Vec<_> = core
+            .partitions()
+            .iter()
+            .zip(ends)
+            .map(|(partition, end)| scope.spawn(move || replay(core, partition, *end)))
+            .collect();
+        threads
+            .into_iter()
+            .map(|t| t.join().unwrap_or_else(|_| Err(Error::internal("a replay thread panicked"))))
+            .collect()
+    });
+    results.into_iter().sum()
+}
+
+fn replay(core: &Core, partition: &Partition, end: Offset) -> Result<u64> {
+    let mut from = partition.applied();
+    let mut records = 0;
+    if from > end {
+        return Err(Error::corrupt(format!(
+            "partition {}: the checkpoint is at offset {from}, but the log ends at {end}; restore the log from a backup",
+            partition.id
+        )));
+    }
+    while from < end {
+        core.flush_full_tails()?;
+        let batch = core.log.read(partition.id, from, READ_BYTES)?;
+        for record in batch {
+            if record.offset >= end {
+                break;
+            }
+            let entry = entry::decode(&record.payload, &core.streams)
+                .map_err(|e| e.context(format!("partition {}, offset {}", partition.id, record.offset)))?;
+            partition.replay(core, record.offset, record.time, entry)?;
+            from = record.offset.next();
+            records += 1;
+        }
+    }
+    Ok(records)
+}
+
+/// What the ledgers say is stored must be in the tables.
+fn check_ledger(core: &Core) -> Vec<String> {
+    let mut warnings = Vec::new();
+    for (stream, table) in core.program.streams().iter().zip(&core.tables) {
+        let ledger = core.ledger(&stream.name);
+        let in_table = table.tablet_rows() + table.pending_rows();
+        if ledger.stored != in_table || !ledger.balances() {
+            warnings.push(format!(
+                "ledger of {}: received {} = stored {} + duplicate {} + rejected {} must hold, and the table must have as many rows as are stored; it has {in_table}",
+                stream.name, ledger.received, ledger.stored, ledger.duplicate, ledger.rejected
+            ));
+        }
+    }
+    warnings
+}

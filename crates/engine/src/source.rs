@@ -1,0 +1,325 @@
+//! Files as sources: read once, from where they were left, in order, nothing twice.
+
+use std::collections::HashMap;
+use std::fs::File;
+use std::io::{BufRead, BufReader, Read};
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use bson::raw::RawDocument;
+use bytes::Bytes;
+use flate2::read::MultiGzDecoder;
+use tidemill_types::{Error, PartitionId, Result, StreamSchema, partition_of_key};
+
+use crate::app::{DocumentsConfig, SourceConfig, SourceFormat};
+use crate::core::Core;
+use crate::entry::{Entry, Events, RejectedRow};
+use crate::ingest::{self, Decoded, Decoder};
+
+/// Rows read before they are sent on together.
+const CHUNK_ROWS: usize = 8192;
+/// Bytes of documents in one record.
+const CHUNK_BYTES: usize = 1 << 20;
+/// Longest line of a file.
+const LINE_BYTES_MAX: usize = 16 << 20;
+
+
+/// Starts a thread that loads the app's documents and then reads all its sources, each on a thread of its own.
+pub fn start(core: &Arc<Core>) -> Result<Vec<JoinHandle<()>>> {
+    let shared = core.clone();
+    let thread = std::thread::Builder::new().name("sources".into()).spawn(move || run(&shared));
+    Ok(vec![thread.map_err(|e| Error::unavailable("cannot start the sources' thread").with_source(e))?])
+}
+
+fn run(core: &Arc<Core>) {
+    for config in &core.app.documents {
+        if let Err(e) = documents(core, config) {
+            core.report_source(&config.collection, &e);
+        }
+    }
+    // rules must find the documents: let them be applied before the first event comes
+    core.in_flight.wait_zero();
+    std::thread::scope(|scope| {
+        for config in &core.app.sources {
+            scope.spawn(move || {
+                if let Err(e) = events(core, config) {
+                    core.report_source(&config.name, &e);
+                }
+            });
+        }
+    });
+}
+
+fn open(path: &Path) -> Result<Box<dyn Read>> {
+    let file = File::open(path).map_err(|e| unreadable(path, e))?;
+    let gz = path.extension().is_some_and(|e| e == "gz");
+    Ok(if gz { Box::new(MultiGzDecoder::new(BufReader::with_capacity(1 << 18, file))) } else { Box::new(file) })
+}
+
+fn unreadable(path: &Path, e: std::io::Error) -> Error {
+    let kind = if e.kind() == std::io::ErrorKind::NotFound { tidemill_types::ErrorKind::NotFound } else { tidemill_types::ErrorKind::Unavailable };
+    Error::new(kind, format!("{}: cannot be read", path.display())).with_source(e)
+}
+
+/// Lines of a file, without their ends; `next` says which line it is, from 0.
+struct Lines {
+    input: BufReader<Box<dyn Read>>,
+    line: Vec<u8>,
+    next: u64,
+}
+
+impl Lines {
+    fn open(path: &Path) -> Result<Self> {
+        Ok(Self { input: BufReader::with_capacity(1 << 20, open(path)?), line: Vec::new(), next: 0 })
+    }
+
+    /// The next line and its number.
+    fn read(&mut self, path: &Path) -> Result<Option<(u64, &[u8])>> {
+        self.line.clear();
+        let n = (&mut self.input)
+            .take(LINE_BYTES_MAX as u64 + 1)
+            .read_until(b'\n', &mut self.line)
+            .map_err(|e| unreadable(path, e).context(format!("line {}", self.next + 1)))?;
+        if n == 0 {
+            return Ok(None);
+        }
+        if n > LINE_BYTES_MAX {
+            return Err(Error::invalid(format!(
+                "{}: line {} is longer than {LINE_BYTES_MAX} bytes",
+                path.display(),
+                self.next + 1
+            )));
+        }
+        let number = self.next;
+        self.next += 1;
+        Ok(Some((number, self.line.trim_ascii())))
+    }
+}
+
+/// How far a source has come in every partition: it goes on from the least of them, and each partition skips what it
+/// has.
+struct Positions {
+    name: String,
+    of: Vec<u64>,
+}
+
+impl Positions {
+    fn read(core: &Core, name: &str) -> Self {
+        let of = core
+            .partitions()
+            .iter()
+            .map(|p| p.state.read().sources.get(name).copied().unwrap_or(0))
+            .collect();
+        Self { name: name.to_owned(), of }
+    }
+
+    fn start(&self) -> u64 {
+        self.of.iter().copied().min().unwrap_or(0)
+    }
+}
+
+/// Loads a file of documents. A file with other content is another source: it is loaded again.
+fn documents(core: &Arc<Core>, config: &DocumentsConfig) -> Result<()> {
+    let hash = file_hash(&config.path)?;
+    let positions = Positions::read(core, &format!("documents:{}:{hash:016x}", config.collection));
+    let spec = core.collection_spec(&config.collection)?;
+    let mut lines = Lines::open(&config.path)?;
+    let mut chunks: Vec<Vec<u8>> = vec![Vec::new(); core.partitions().len()];
+    while let Some((number, line)) = lines.read(&config.path)? {
+        if core.sources_stopping() {
+            return Ok(());
+        }
+        if number < positions.start() || line.is_empty() {
+            continue;
+        }
+        let doc = match document(core, &config.collection, line) {
+            Ok(doc) => doc,
+            Err(e) => {
+                core.report_source(&config.collection, &e.context(format!("{}: line {}", config.path.display(), number + 1)));
+                continue;
+            }
+        };
+        let raw = RawDocument::from_bytes(&doc).map_err(|e| Error::internal("a document that was just made").with_source(e))?;
+        let homes = match core.home(&spec, raw) {
+            Some(p) => p.0 as usize..p.0 as usize + 1,
+            None => 0..chunks.len(),
+        };
+        for p in homes {
+            if number >= positions.of[p] {
+                chunks[p].extend_from_slice(&doc);
+                if chunks[p].len() >= CHUNK_BYTES {
+                    let documents = std::mem::take(&mut chunks[p]).into();
+                    put(core, p, &config.collection, &positions.name, number + 1, documents)?;
+                }
+            }
+        }
+    }
+    let end = lines.next;
+    for (p, chunk) in chunks.into_iter().enumerate() {
+        if positions.of[p] < end {
+            put(core, p, &config.collection, &positions.name, end, chunk.into())?;
+        }
+    }
+    Ok(())
+}
+
+fn put(core: &Arc<Core>, p: usize, collection: &str, source: &str, position: u64, documents: Bytes) -> Result<()> {
+    let source = Some((source.to_owned(), position));
+    insist(core, p, || Entry::Put { source: source.clone(), collection: collection.to_owned(), documents: documents.clone() })
+}
+
+fn document(core: &Core, collection: &str, line: &[u8]) -> Result<Bytes> {
+    let json: serde_json::Map<String, serde_json::Value> =
+        serde_json::from_slice(line).map_err(|e| Error::invalid(format!("not a JSON object: {e}")))?;
+    let doc = bson::Document::try_from(json).map_err(|e| Error::invalid(format!("not extended JSON: {e}")))?;
+    let raw = bson::RawDocumentBuf::try_from(&doc).map_err(|e| Error::invalid(format!("not a document: {e}")))?;
+    Ok(core.with_id(collection, &raw)?.into_bytes().into())
+}
+
+fn file_hash(path: &Path) -> Result<u64> {
+    let mut file = File::open(path).map_err(|e| unreadable(path, e))?;
+    let mut hash = xxhash_rust::xxh3::Xxh3::new();
+    let mut buffer = vec![0; 1 << 16];
+    loop {
+        match file.read(&mut buffer).map_err(|e| unreadable(path, e))? {
+            0 => return Ok(hash.digest()),
+            n => hash.update(&buffer[..n]),
+        }
+    }
+}
+
+/// Reads a file of events.
+fn events(core: &Arc<Core>, config: &SourceConfig) -> Result<()> {
+    let positions = Positions::read(core, &config.name);
+    let streams: Vec<Arc<StreamSchema>> = match &config.stream {
+        Some(name) => {
+            let (stream, _) = core.streams.get(name).ok_or_else(|| {
+                let known = core.streams.keys().map(String::as_str);
+                Error::invalid(format!("source `{}`: no stream `{name}`{}", config.name, tidemill_types::did_you_mean(name, known)))
+            })?;
+            vec![stream.clone()]
+        }
+        None => core.program.streams().to_vec(),
+    };
+    match config.format {
+        SourceFormat::Ndjson => ndjson(core, config, &positions, &streams),
+        SourceFormat::Csv => csv(core, config, &positions, &streams[0]),
+    }
+}
+
+fn ndjson(core: &Arc<Core>, config: &SourceConfig, positions: &Positions, streams: &[Arc<StreamSchema>]) -> Result<()> {
+    let mut decoder = Decoder::new(streams, config.stream_field.as_deref());
+    let mut lines = Lines::open(&config.path)?;
+    let start = positions.start();
+    while let Some((number, line)) = lines.read(&config.path)? {
+        if number < start || line.is_empty() {
+            continue;
+        }
+        match &config.stream_field {
+            Some(field) => decoder.json_with_stream(field, number, line, core.clock.now()),
+            None => decoder.json(0, number, line, core.clock.now()),
+        }
+        if decoder.seen() >= CHUNK_ROWS {
+            send(core, config, positions, decoder.finish(), number + 1, false)?;
+            if core.sources_stopping() {
+                return Ok(());
+            }
+        }
+    }
+    send(core, config, positions, decoder.finish(), lines.next, true)
+}
+
+fn csv(core: &Arc<Core>, config: &SourceConfig, positions: &Positions, stream: &Arc<StreamSchema>) -> Result<()> {
+    let mut decoder = Decoder::new(std::slice::from_ref(stream), None);
+    let mut reader = ingest::csv_reader(open(&config.path)?);
+    let columns = ingest::csv_columns(stream, &mut reader).map_err(|e| e.context(config.path.display()))?;
+    let start = positions.start();
+    let mut number = 0;
+    for record in reader.records() {
+        if number >= start {
+            match record {
+                Ok(record) => decoder.cells(0, number, &columns, &record, core.clock.now()),
+                Err(e) if e.is_io_error() => {
+                    return Err(Error::unavailable(format!("{}: cannot be read", config.path.display())).with_source(e));
+                }
+                Err(e) => decoder.refuse(0, number, e.to_string()),
+            }
+        }
+        number += 1;
+        if decoder.seen() >= CHUNK_ROWS {
+            send(core, config, positions, decoder.finish(), number, false)?;
+            if core.sources_stopping() {
+                return Ok(());
+            }
+        }
+    }
+    send(core, config, positions, decoder.finish(), number, true)
+}
+
+/// Sends a chunk that ends at `position`. The source's name and position are in each record: a partition never takes a
+/// row twice, and after a crash none is skipped. At the `end` every partition learns the position.
+fn send(core: &Arc<Core>, config: &SourceConfig, positions: &Positions, decoded: Decoded, position: u64, end: bool) -> Result<()> {
+    let partitions = core.partitions().len() as u32;
+    let mut rejected = rejected_rows(config, &decoded, positions, partitions);
+    let mut split = decoded.rows.split_from(&decoded.places, &positions.of, partitions)?;
+    for (p, rows) in split.drain(..).enumerate() {
+        let rejected = rejected.remove(&p).unwrap_or_default();
+        if rows.is_none() && rejected.is_empty() && !(end && positions.of[p] < position) {
+            continue;
+        }
+        let rows = rows.unwrap_or_default();
+        core.counts.accepted.fetch_add(rows.len() as u64, Ordering::Relaxed);
+        insist(core, p, || {
+            Entry::Events(Events {
+                source: Some((positions.name.clone(), position)),
+                parts: rows.parts.clone(),
+                order: rows.order.clone(),
+                rejected: rejected.clone(),
+                ..Events::default()
+            })
+        })?;
+    }
+    Ok(())
+}
+
+/// Bad rows by the partition whose ledger they are in.
+fn rejected_rows(config: &SourceConfig, decoded: &Decoded, positions: &Positions, partitions: u32) -> HashMap<usize, Vec<RejectedRow>> {
+    let mut rejected: HashMap<usize, Vec<RejectedRow>> = HashMap::new();
+    for bad in &decoded.bad {
+        let stream = bad.stream.clone().or_else(|| config.stream.clone()).unwrap_or_default();
+        let p = partition_of_key(stream.as_bytes(), partitions).0 as usize;
+        if bad.place >= positions.of[p] {
+            rejected.entry(p).or_default().push(RejectedRow {
+                stream,
+                kind: "malformed".into(),
+                reason: bad.reason.clone(),
+                raw: bad.raw.clone(),
+                origin: format!("{}:{}", config.name, bad.place + 1),
+            });
+        }
+    }
+    rejected
+}
+
+/// Writes until the log takes it: a file can wait for a full disk or a busy partition.
+fn insist(core: &Arc<Core>, p: usize, entry: impl Fn() -> Entry) -> Result<()> {
+    let partition = &core.partitions()[p];
+    debug_assert_eq!(partition.id, PartitionId(p as u32));
+    loop {
+        let result = partition
+            .inbox
+            .wait_for_room(Duration::from_secs(1))
+            .and_then(|()| partition.write(core, entry(), core.settings.durability, None));
+        match result {
+            Ok(_) => return Ok(()),
+            Err(e) if !e.kind().is_retryable() || core.sources_stopping() => return Err(e),
+            Err(e) => {
+                tracing::debug!(partition = p, error = %e, "a source waits");
+                std::thread::sleep(Duration::from_millis(20));
+            }
+        }
+    }
+}

@@ -1,0 +1,256 @@
+//! What one partition knows, and its checkpoint file.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::{BufReader, BufWriter, Read, Write};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+use tidemill_docs::{Limits, Store, StoreSnapshot};
+use tidemill_rules::{Counters, Executor, Program, Trace, TraceLimits};
+use tidemill_types::{Error, Offset, PartitionId, Result};
+
+use crate::dedupe::Dedupe;
+use crate::{LedgerCounts, Settings};
+
+const MAGIC: &[u8; 8] = b"TMCKPT01";
+
+/// The state of a partition: everything that its log records have made so far.
+pub struct State {
+    /// Documents.
+    pub store: Store,
+    /// Ids seen, by stream; only streams with an `id`.
+    pub dedupe: BTreeMap<String, Dedupe>,
+    /// How far each source has been applied.
+    pub sources: BTreeMap<String, u64>,
+    /// For each other partition the last of its records whose emitted events were applied here.
+    pub provenance: BTreeMap<u32, Offset>,
+    /// Rows in and out, by stream.
+    pub ledger: BTreeMap<String, LedgerCounts>,
+    /// Rules: scratch and counters.
+    pub executor: Executor,
+    /// What `why` can explain.
+    pub trace: Trace,
+    /// The next record to apply.
+    pub next: Offset,
+}
+
+/// A frozen copy of a [`State`], cheap to make: documents are shared, not copied.
+pub struct StateImage {
+    meta: Meta,
+    ids: Vec<(String, Vec<u128>)>,
+    store: StoreSnapshot,
+}
+
+#[derive(Serialize, Deserialize)]
+struct Meta {
+    next: Offset,
+    sources: BTreeMap<String, u64>,
+    provenance: BTreeMap<u32, Offset>,
+    ledger: BTreeMap<String, LedgerCounts>,
+    rules: Counters,
+    /// Streams with ids in the next section, and how many.
+    ids: Vec<(String, u64)>,
+}
+
+impl State {
+    /// The state before the first record.
+    pub fn new(program: &Arc<Program>, settings: &Settings) -> Result<Self> {
+        Self {
+            store: Store::new(limits(settings)),
+            dedupe: BTreeMap::new(),
+            sources: BTreeMap::new(),
+            provenance: BTreeMap::new(),
+            ledger: BTreeMap::new(),
+            executor: Executor::new(program),
+            trace: trace(settings),
+            next: Offset(0),
+        }
+        .deployed(program, settings)
+    }
+
+    /// Makes room for what the app declares: collections, indexes, dedupe sets.
+    fn deployed(mut self, program: &Program, settings: &Settings) -> Result<Self> {
+        for spec in program.collections() {
+            self.store.create_collection(spec)?;
+        }
+        for stream in program.streams().iter().filter(|s| !s.id.is_empty()) {
+            self.dedupe.entry(stream.name.clone()).or_insert_with(|| Dedupe::new(settings.dedupe_ids));
+        }
+        Ok(self)
+    }
+
+    /// The ledger line of `stream`.
+    pub fn ledger_of(&mut self, stream: &str) -> &mut LedgerCounts {
+        // entry() would allocate a key for each batch
+        if !self.ledger.contains_key(stream) {
+            self.ledger.insert(stream.to_owned(), LedgerCounts::default());
+        }
+        self.ledger.get_mut(stream).expect("inserted above")
+    }
+
+    /// A frozen copy.
+    pub fn image(&self) -> StateImage {
+        let ids: Vec<(String, Vec<u128>)> =
+            self.dedupe.iter().map(|(stream, d)| (stream.clone(), d.ids().collect())).collect();
+        StateImage {
+            meta: Meta {
+                next: self.next,
+                sources: self.sources.clone(),
+                provenance: self.provenance.clone(),
+                ledger: self.ledger.clone(),
+                rules: self.executor.counters().clone(),
+                ids: ids.iter().map(|(stream, ids)| (stream.clone(), ids.len() as u64)).collect(),
+            },
+            ids,
+            store: self.store.snapshot(),
+        }
+    }
+}
+
+fn trace(settings: &Settings) -> Trace {
+    Trace::new(TraceLimits { events_max: settings.why_events, ..TraceLimits::default() })
+}
+
+fn limits(settings: &Settings) -> Limits {
+    Limits { store_bytes_max: settings.documents_bytes, ..Limits::default() }
+}
+
+impl StateImage {
+    /// The offset up to which records are in it.
+    pub fn next(&self) -> Offset {
+        self.meta.next
+    }
+
+    /// Writes it to `dir`, named by its offset, so that after a crash it is there whole or not at all.
+    ///
+    /// Format: magic, `u32` length and CRC32C of a JSON section, that section, `u32` CRC32C of the ids, the ids
+    /// (16 bytes each, little-endian), then the documents as in `docs/formats/checkpoint-docs.md`.
+    pub fn save(&self, dir: &Path) -> Result<PathBuf> {
+        let path = dir.join(file_name(self.meta.next));
+        let failed = |e: std::io::Error| Error::unavailable(format!("{}: cannot be written", path.display())).with_source(e);
+        std::fs::create_dir_all(dir).map_err(failed)?;
+        let temporary = path.with_extension("tmp");
+        let file = File::create(&temporary).map_err(failed)?;
+        let mut out = BufWriter::with_capacity(1 << 20, file);
+        self.write(&mut out).map_err(failed)?;
+        let file = out.into_inner().map_err(|e| failed(e.into_error()))?;
+        file.sync_all().map_err(failed)?;
+        std::fs::rename(&temporary, &path).map_err(failed)?;
+        sync_dir(dir).map_err(failed)?;
+        Ok(path)
+    }
+
+    fn write(&self, out: &mut impl Write) -> std::io::Result<()> {
+        let meta = serde_json::to_vec(&self.meta)?;
+        out.write_all(MAGIC)?;
+        out.write_all(&(meta.len() as u32).to_le_bytes())?;
+        out.write_all(&crc32c::crc32c(&meta).to_le_bytes())?;
+        out.write_all(&meta)?;
+        let ids: Vec<u8> = self.ids.iter().flat_map(|(_, ids)| ids).flat_map(|id| id.to_le_bytes()).collect();
+        out.write_all(&crc32c::crc32c(&ids).to_le_bytes())?;
+        out.write_all(&ids)?;
+        self.store.write_to(out).map_err(std::io::Error::other)
+    }
+}
+
+/// Checkpoint files in `dir`, oldest first.
+pub fn list(dir: &Path) -> Result<Vec<(Offset, PathBuf)>> {
+    let Ok(entries) = std::fs::read_dir(dir) else { return Ok(Vec::new()) };
+    let mut found = Vec::new();
+    for entry in entries {
+        let path = entry
+            .map_err(|e| Error::unavailable(format!("{}: cannot be listed", dir.display())).with_source(e))?
+            .path();
+        let offset = path
+            .file_name()
+            .and_then(|n| n.to_str())
+            .and_then(|n| n.strip_suffix(".ckpt"))
+            .and_then(|n| n.parse().ok());
+        if let Some(offset) = offset {
+            found.push((Offset(offset), path));
+        }
+    }
+    found.sort();
+    Ok(found)
+}
+
+fn file_name(next: Offset) -> String {
+    format!("{:020}.ckpt", next.0)
+}
+
+fn sync_dir(dir: &Path) -> std::io::Result<()> {
+    File::open(dir)?.sync_all()
+}
+
+/// Reads a checkpoint file.
+///
+/// Errors: `Corrupt` with the file and what is wrong in it.
+pub fn load(path: &Path, program: &Arc<Program>, settings: &Settings) -> Result<State> {
+    let file = File::open(path).map_err(|e| Error::unavailable(format!("{}: cannot be opened", path.display())).with_source(e))?;
+    let mut input = BufReader::with_capacity(1 << 20, file);
+    read(&mut input, program, settings).map_err(|e| e.context(path.display()))
+}
+
+fn read(input: &mut impl Read, program: &Arc<Program>, settings: &Settings) -> Result<State> {
+    let mut magic = [0; 8];
+    fill(input, &mut magic, "its header")?;
+    if &magic != MAGIC {
+        return Err(Error::corrupt("byte 0: not a checkpoint of this format"));
+    }
+    let (len, crc) = (u32_of(input)? as usize, u32_of(input)?);
+    if len > 64 << 20 {
+        return Err(Error::corrupt(format!("byte 8: a section of {len} bytes; expected at most 64 MiB")));
+    }
+    let mut json = vec![0; len];
+    fill(input, &mut json, "its first section")?;
+    if crc32c::crc32c(&json) != crc {
+        return Err(Error::corrupt("byte 16: the first section does not match its checksum"));
+    }
+    let meta: Meta =
+        serde_json::from_slice(&json).map_err(|e| Error::corrupt("byte 16: the first section cannot be read").with_source(e))?;
+    let crc = u32_of(input)?;
+    let mut actual = 0;
+    let mut dedupe = BTreeMap::new();
+    for (stream, n) in &meta.ids {
+        let mut set = Dedupe::new(settings.dedupe_ids);
+        let mut id = [0; 16];
+        for _ in 0..*n {
+            fill(input, &mut id, "its ids")?;
+            actual = crc32c::crc32c_append(actual, &id);
+            set.admit(u128::from_le_bytes(id));
+        }
+        dedupe.insert(stream.clone(), set);
+    }
+    if actual != crc {
+        return Err(Error::corrupt("the ids do not match their checksum"));
+    }
+    let store = Store::read_from(input, limits(settings))?;
+    State {
+        store,
+        dedupe,
+        sources: meta.sources,
+        provenance: meta.provenance,
+        ledger: meta.ledger,
+        executor: Executor::with_counters(program, &meta.rules),
+        trace: trace(settings),
+        next: meta.next,
+    }
+    .deployed(program, settings)
+}
+
+fn fill(input: &mut impl Read, buffer: &mut [u8], what: &str) -> Result<()> {
+    input.read_exact(buffer).map_err(|e| Error::corrupt(format!("the file ends in {what}")).with_source(e))
+}
+
+fn u32_of(input: &mut impl Read) -> Result<u32> {
+    let mut bytes = [0; 4];
+    fill(input, &mut bytes, "a length or checksum")?;
+    Ok(u32::from_le_bytes(bytes))
+}
+
+/// Where the checkpoints of `partition` are.
+pub fn dir_of(data: &Path, partition: PartitionId) -> PathBuf {
+    data.join("checkpoints").join(format!("p{:05}", partition.0))
+}

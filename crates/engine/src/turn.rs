@@ -1,0 +1,428 @@
+//! One record applied to one partition: duplicates dropped, rules run, documents changed, rows joined to tails.
+//!
+//! Everything in here follows from the record, its time and the partition's state, so replay repeats it exactly.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use arrow_array::{BooleanArray, Int32Array, Int64Array, RecordBatch, TimestampMicrosecondArray};
+use arrow_buffer::BooleanBuffer;
+use arrow_schema::SchemaRef;
+use arrow_select::filter::filter_record_batch;
+use bytes::Bytes;
+use crossbeam_channel::Sender;
+use tidemill_docs::{Command, Outcome, Store};
+use tidemill_rules::{Effects, Host, Part, Program, Route};
+use tidemill_types::decode::{BatchBuilder, Cell};
+use tidemill_types::{
+    Error, EventId, Offset, PartitionId, Result, StreamSchema, Timestamp, event_json, partition_of_key,
+};
+use tidemill_zones::Table;
+
+use crate::core::Core;
+use crate::dedupe::{Dedupe, cells_id, row_id};
+use crate::entry::{Entry, Events, RejectedRow};
+use crate::inbox::Item;
+use crate::state::State;
+use crate::EmittedEvent;
+
+/// What became of one record, for whoever waits.
+#[derive(Debug, Default)]
+pub struct TurnReply {
+    /// Events stored, in order of arrival.
+    pub stored: Vec<EventId>,
+    /// Events dropped as duplicates.
+    pub duplicates: u64,
+    /// Events that rules emitted.
+    pub emitted: Vec<EmittedEvent>,
+    /// Firings that failed.
+    pub rule_errors: Vec<String>,
+    /// For document writes: what they did.
+    pub outcome: Option<Outcome>,
+}
+
+/// What a round of records leaves to do once the state is released.
+#[derive(Default)]
+pub struct Round {
+    /// Emitted events that belong to other partitions.
+    pub elsewhere: Vec<(PartitionId, Events)>,
+    /// Stored batches that subscribers want.
+    pub published: Vec<(String, RecordBatch)>,
+    /// Answers.
+    pub replies: Vec<(Sender<Result<TurnReply>>, Result<TurnReply>)>,
+}
+
+/// Applies records in order.
+///
+/// Errors: a table or the store broke a promise; the partition must stop where it is.
+pub fn apply(core: &Core, id: PartitionId, state: &mut State, items: Vec<Item>) -> Result<Round> {
+    let mut round = Round::default();
+    for item in items {
+        let mut turn = Turn { core, id, offset: item.offset, time: item.time, round: &mut round };
+        let reply = match item.entry {
+            Entry::Events(events) => turn.events(state, events, item.reply.is_some()).map(Ok)?,
+            Entry::Command(command) => turn.command(state, &command),
+            Entry::Put { source, collection, documents } => {
+                if let Some((name, position)) = source {
+                    advance(state, name, position);
+                }
+                turn.put(state, &collection, &documents)
+            }
+        };
+        state.next = item.offset.next();
+        core.counts.records.fetch_add(1, Ordering::Relaxed);
+        if let Some(sender) = item.reply {
+            round.replies.push((sender, reply));
+        }
+    }
+    Ok(round)
+}
+
+fn advance(state: &mut State, source: String, position: u64) {
+    let at = state.sources.entry(source).or_default();
+    *at = position.max(*at);
+}
+
+struct Turn<'c> {
+    core: &'c Core,
+    id: PartitionId,
+    offset: Offset,
+    time: Timestamp,
+    round: &'c mut Round,
+}
+
+impl Turn<'_> {
+    fn command(&mut self, state: &mut State, command: &Bytes) -> Result<TurnReply> {
+        let command = Command::from_bytes(command)?;
+        let outcome = state.store.apply(&command, self.time)?;
+        Ok(TurnReply { outcome: Some(outcome), ..TurnReply::default() })
+    }
+
+    /// Documents that replace the one with their `_id`, or are new.
+    fn put(&mut self, state: &mut State, collection: &str, documents: &Bytes) -> Result<TurnReply> {
+        let mut outcome = Outcome::default();
+        let target = state.store.require(collection)?;
+        let mut at = 0;
+        let mut index = 0;
+        while at < documents.len() {
+            let doc = document_at(documents, at)?;
+            at += doc.len();
+            // shared memory would keep the whole record alive for as long as one of its documents lives
+            let doc = Bytes::copy_from_slice(&doc);
+            match target.replace(doc.clone()).and_then(|done| match done.before {
+                Some(_) => Ok(false),
+                None => target.insert(doc).map(|_| true),
+            }) {
+                Ok(true) => outcome.inserted += 1,
+                Ok(false) => outcome.modified += 1,
+                Err(error) => outcome.errors.push(tidemill_docs::DocumentError { index, error }),
+            }
+            index += 1;
+        }
+        if let Some(first) = outcome.errors.first() {
+            self.core.report_source(collection, &Error::invalid(format!("document {}: {}", first.index, first.error)));
+        }
+        Ok(TurnReply { outcome: Some(outcome), ..TurnReply::default() })
+    }
+
+    fn events(&mut self, state: &mut State, events: Events, reply: bool) -> Result<TurnReply> {
+        if let Some((partition, offset)) = events.provenance {
+            // a replaying partition emits again what is here already
+            if state.provenance.get(&partition.0).is_some_and(|last| *last >= offset) {
+                return Ok(TurnReply::default());
+            }
+            state.provenance.insert(partition.0, offset);
+        }
+        if let Some((name, position)) = events.source.clone() {
+            advance(state, name, position);
+        }
+        let mut refused = Refused::default();
+        for row in &events.rejected {
+            let ledger = state.ledger_of(&row.stream);
+            ledger.received += 1;
+            ledger.rejected += 1;
+            refused.rows.push(row.clone());
+        }
+        let arrivals = arrivals(&events);
+        let keep = self.keep(state, &events, &arrivals, &mut refused);
+        let effects = self.rules(state, &events, &keep)?;
+        let mut answer = TurnReply { duplicates: refused.duplicates, ..TurnReply::default() };
+        for (part, (stream, batch)) in events.parts.iter().enumerate() {
+            let rows = batch.num_rows() as u64;
+            let stored = keep[part].as_ref().map_or(rows, |k| k.count_set_bits() as u64);
+            let ledger = state.ledger_of(&stream.name);
+            ledger.received += rows;
+            ledger.stored += stored;
+            ledger.duplicate += rows - stored;
+            self.store(stream, batch, keep[part].as_ref(), &arrivals[part])?;
+            self.core.counts.applied.fetch_add(rows, Ordering::Relaxed);
+            if reply {
+                let kept = (0..batch.num_rows()).filter(|r| keep[part].as_ref().is_none_or(|k| k.value(*r)));
+                answer.stored.extend(kept.map(|r| self.event_id(arrivals[part][r])));
+            }
+        }
+        answer.stored.sort_unstable_by_key(|id| id.row);
+        self.effects(state, effects, reply, &mut answer)?;
+        self.refuse(refused)?;
+        Ok(answer)
+    }
+
+    fn event_id(&self, row: i32) -> EventId {
+        EventId { partition: self.id, offset: self.offset, row: row.unsigned_abs() }
+    }
+
+    /// Which rows are no duplicates, by part; `None` when all are kept. In order of arrival, over all parts.
+    fn keep(&self, state: &mut State, events: &Events, arrivals: &[Vec<i32>], refused: &mut Refused) -> Vec<Option<BooleanBuffer>> {
+        let mut keep = Vec::with_capacity(events.parts.len());
+        for (part, (stream, batch)) in events.parts.iter().enumerate() {
+            let Some(seen) = state.dedupe.get_mut(&stream.name) else {
+                keep.push(None);
+                continue;
+            };
+            let kept: Vec<bool> =
+                (0..batch.num_rows()).map(|row| row_id(stream, batch, row).is_none_or(|id| seen.admit(id))).collect();
+            if kept.iter().all(|k| *k) {
+                keep.push(None);
+                continue;
+            }
+            for row in (0..batch.num_rows()).filter(|r| !kept[*r]) {
+                let arrival = arrivals[part][row];
+                refused.duplicate(stream, batch, row, events.source.as_ref().map(|s| s.0.as_str()), arrival);
+            }
+            keep.push(Some(BooleanBuffer::from(kept)));
+        }
+        keep
+    }
+
+    fn rules(&self, state: &mut State, events: &Events, keep: &[Option<BooleanBuffer>]) -> Result<Effects> {
+        let core = self.core;
+        let parts: Vec<Part<'_>> = events
+            .parts
+            .iter()
+            .zip(keep)
+            .filter_map(|((stream, batch), keep)| {
+                let stream = core.program.stream_index(&stream.name)?;
+                Some(Part { stream, batch, keep: keep.as_ref() })
+            })
+            .collect();
+        let State { store, dedupe, executor, trace, .. } = state;
+        let mut host = PartitionHost {
+            store,
+            dedupe,
+            program: &core.program,
+            here: self.id,
+            partitions: core.partitions().len() as u32,
+        };
+        let base = (self.id, self.offset);
+        executor.apply(&core.program, &mut host, &parts, events.order.as_deref(), base, trace)
+    }
+
+    /// Rows of a stream join its tail.
+    fn store(&mut self, stream: &Arc<StreamSchema>, batch: &RecordBatch, keep: Option<&BooleanBuffer>, rows: &[i32]) -> Result<()> {
+        let Some(table) = self.core.program.stream_index(&stream.name).map(|i| &self.core.tables[i]) else {
+            return Err(Error::internal(format!("stream `{}` has no table", stream.name)));
+        };
+        let full = self.table_batch(table.schema(), batch, rows)?;
+        let kept = match keep {
+            Some(keep) => filter_record_batch(&full, &BooleanArray::new(keep.clone(), None)).map_err(arrow_failed)?,
+            None => full,
+        };
+        self.push(table, &stream.name, kept)
+    }
+
+    fn push(&mut self, table: &Table, stream: &str, batch: RecordBatch) -> Result<()> {
+        if self.core.subscribers.wants(stream) && batch.num_rows() > 0 {
+            self.round.published.push((stream.to_owned(), batch.clone()));
+        }
+        table.push(self.id, self.offset, batch).map(|_| ())
+    }
+
+    /// The batch with `_received`, `_partition`, `_offset`, `_row`.
+    fn table_batch(&self, schema: &SchemaRef, batch: &RecordBatch, rows: &[i32]) -> Result<RecordBatch> {
+        let n = batch.num_rows();
+        let mut columns = batch.columns().to_vec();
+        columns.push(Arc::new(TimestampMicrosecondArray::from_value(self.time.0, n).with_timezone("UTC")));
+        columns.push(Arc::new(Int32Array::from_value(self.id.0 as i32, n)));
+        columns.push(Arc::new(Int64Array::from_value(self.offset.0 as i64, n)));
+        columns.push(Arc::new(Int32Array::from(rows.to_vec())));
+        RecordBatch::try_new(schema.clone(), columns).map_err(arrow_failed)
+    }
+
+    /// Emitted events join their tails here or go on to other partitions.
+    fn effects(&mut self, state: &mut State, effects: Effects, reply: bool, answer: &mut TurnReply) -> Result<()> {
+        for emitted in &effects.emitted {
+            let stream = &self.core.program.streams()[emitted.stream];
+            let rows: Vec<i32> = emitted.rows.iter().map(|r| *r as i32).collect();
+            let ledger = state.ledger_of(&stream.name);
+            ledger.received += rows.len() as u64;
+            ledger.stored += rows.len() as u64;
+            self.store(stream, &emitted.batch, None, &rows)?;
+            self.core.counts.applied.fetch_add(rows.len() as u64, Ordering::Relaxed);
+            if reply {
+                answer.emitted.extend((0..emitted.batch.num_rows()).map(|row| EmittedEvent {
+                    stream: stream.name.clone(),
+                    event: event_json(stream, &emitted.batch, row).into(),
+                }));
+            }
+        }
+        for (stream, count) in &effects.duplicates {
+            let ledger = state.ledger_of(&self.core.program.streams()[*stream].name);
+            ledger.received += count;
+            ledger.duplicate += count;
+        }
+        if !effects.elsewhere.is_empty() {
+            self.elsewhere(&effects, reply, answer)?;
+        }
+        if reply {
+            answer.rule_errors = effects.errors.iter().map(ToString::to_string).collect();
+        }
+        Ok(())
+    }
+
+    /// One record per partition, its events in the order in which they were emitted.
+    fn elsewhere(&mut self, effects: &Effects, reply: bool, answer: &mut TurnReply) -> Result<()> {
+        let mut targets: Vec<PartitionId> = effects.elsewhere.iter().map(|e| e.partition).collect();
+        targets.sort_unstable();
+        targets.dedup();
+        for target in targets {
+            let mut builders: Vec<(usize, BatchBuilder)> = Vec::new();
+            let mut order = Vec::new();
+            for event in effects.elsewhere.iter().filter(|e| e.partition == target) {
+                let part = match builders.iter().position(|(stream, _)| *stream == event.stream) {
+                    Some(part) => part,
+                    None => {
+                        let schema = self.core.program.streams()[event.stream].clone();
+                        builders.push((event.stream, BatchBuilder::new(schema)));
+                        builders.len() - 1
+                    }
+                };
+                builders[part].1.push_cells(&event.cells, event.time)?;
+                order.push(part as u16);
+            }
+            let parts: Vec<_> = builders
+                .into_iter()
+                .map(|(stream, mut builder)| (self.core.program.streams()[stream].clone(), builder.finish()))
+                .collect();
+            if reply {
+                answer.emitted.extend(parts.iter().flat_map(|(stream, batch)| {
+                    (0..batch.num_rows()).map(|row| EmittedEvent {
+                        stream: stream.name.clone(),
+                        event: event_json(stream, batch, row).into(),
+                    })
+                }));
+            }
+            let order = (parts.len() > 1).then_some(order);
+            let events = Events { provenance: Some((self.id, self.offset)), parts, order, ..Events::default() };
+            self.round.elsewhere.push((target, events));
+        }
+        Ok(())
+    }
+
+    /// Refused rows join `system.rejected`.
+    fn refuse(&mut self, refused: Refused) -> Result<()> {
+        if refused.rows.is_empty() {
+            return Ok(());
+        }
+        let mut builder = BatchBuilder::new(self.core.rejected_schema.clone());
+        for row in refused.rows {
+            let cells = [row.stream, row.kind, row.reason, row.raw, row.origin].map(Cell::Text);
+            builder.push_cells(&cells, self.time)?;
+        }
+        let batch = builder.finish();
+        let rows: Vec<i32> = (0..batch.num_rows() as i32).collect();
+        let table = &self.core.rejected;
+        let full = self.table_batch(table.schema(), &batch, &rows)?;
+        let name = self.core.rejected_schema.name.clone();
+        self.push(table, &name, full)
+    }
+}
+
+fn arrow_failed(e: arrow_schema::ArrowError) -> Error {
+    Error::internal("a batch could not be made ready for its table").with_source(e)
+}
+
+fn document_at(documents: &Bytes, at: usize) -> Result<Bytes> {
+    let damaged = || Error::corrupt(format!("documents of a record are cut at byte {at}"));
+    let head: [u8; 4] = documents.get(at..at + 4).and_then(|b| b.try_into().ok()).ok_or_else(damaged)?;
+    let len = u32::from_le_bytes(head) as usize;
+    if len < 5 || at + len > documents.len() {
+        return Err(damaged());
+    }
+    Ok(documents.slice(at..at + len))
+}
+
+/// For each part, the place of each of its rows in the order of arrival.
+fn arrivals(events: &Events) -> Vec<Vec<i32>> {
+    let mut arrivals: Vec<Vec<i32>> = events.parts.iter().map(|(_, b)| Vec::with_capacity(b.num_rows())).collect();
+    match &events.order {
+        Some(order) => {
+            for (arrival, part) in order.iter().enumerate() {
+                arrivals[usize::from(*part)].push(arrival as i32);
+            }
+        }
+        None => {
+            let mut next = 0;
+            for (part, (_, batch)) in arrivals.iter_mut().zip(&events.parts) {
+                let end = next + batch.num_rows() as i32;
+                part.extend(next..end);
+                next = end;
+            }
+        }
+    }
+    arrivals
+}
+
+/// Rows on their way to `system.rejected`.
+#[derive(Default)]
+struct Refused {
+    rows: Vec<RejectedRow>,
+    duplicates: u64,
+}
+
+impl Refused {
+    fn duplicate(&mut self, stream: &StreamSchema, batch: &RecordBatch, row: usize, source: Option<&str>, arrival: i32) {
+        let fields: Vec<&str> = stream.id.iter().map(|i| stream.fields[*i].name.as_str()).collect();
+        self.duplicates += 1;
+        self.rows.push(RejectedRow {
+            stream: stream.name.clone(),
+            kind: "duplicate".into(),
+            reason: format!("an event with the same {} is stored already", fields.join(", ")),
+            raw: serde_json::Value::from(event_json(stream, batch, row)).to_string(),
+            origin: source.map_or_else(|| format!("row {arrival}"), |s| format!("{s}: row {arrival} of its record")),
+        });
+    }
+}
+
+/// What rules may touch in a turn.
+struct PartitionHost<'s> {
+    store: &'s mut Store,
+    dedupe: &'s mut std::collections::BTreeMap<String, Dedupe>,
+    program: &'s Program,
+    here: PartitionId,
+    partitions: u32,
+}
+
+impl Host for PartitionHost<'_> {
+    fn store(&mut self) -> &mut Store {
+        self.store
+    }
+
+    fn store_ref(&self) -> &Store {
+        self.store
+    }
+
+    fn route(&self, _stream: usize, key: Option<&str>) -> Route {
+        match key.map(|key| partition_of_key(key.as_bytes(), self.partitions)) {
+            Some(p) if p != self.here => Route::Elsewhere(p),
+            _ => Route::Here,
+        }
+    }
+
+    fn admit(&mut self, stream: usize, id: &[Cell]) -> bool {
+        let name = &self.program.streams()[stream].name;
+        match (self.dedupe.get_mut(name), cells_id(id)) {
+            (Some(seen), Some(id)) => seen.admit(id),
+            _ => true,
+        }
+    }
+}

@@ -1,0 +1,64 @@
+use bson::{doc, rawdoc};
+use tidemill_docs::{Command, FindOptions, SortOrder, Direction};
+use tidemill_engine::Engine;
+
+use crate::open;
+
+fn bytes(doc: bson::Document) -> bytes::Bytes {
+    bson::RawDocumentBuf::try_from(&doc).unwrap().into_bytes().into()
+}
+
+fn insert(engine: &Engine, docs: Vec<bson::Document>) -> tidemill_docs::Outcome {
+    let docs = docs.into_iter().map(bytes).collect();
+    engine.write_documents(Command::Insert { collection: "Customer".into(), docs, ordered: false }, None).unwrap()
+}
+
+#[test]
+fn writes_find_their_partition_and_survive() {
+    let dir = tempfile::tempdir().unwrap();
+    let engine = open(dir.path());
+    let outcome = insert(&engine, (0..20).map(|i| doc! {"id": format!("c{i}"), "n": i}).collect());
+    assert_eq!((outcome.inserted, outcome.errors.len()), (20, 0));
+    let again = insert(&engine, vec![doc! {"id": "c3"}]);
+    assert_eq!((again.inserted, again.errors.len()), (0, 1));
+    let update = Command::Update {
+        collection: "Customer".into(),
+        filter: bytes(doc! {"n": {"$gte": 10}}),
+        update: bytes(doc! {"$inc": {"n": 100}}),
+        multi: true,
+        upsert: false,
+        upsert_id: None,
+    };
+    assert_eq!(engine.write_documents(update, None).unwrap().modified, 10);
+    let delete = Command::Delete { collection: "Customer".into(), filter: bytes(doc! {"n": 5}), multi: false };
+    assert_eq!(engine.write_documents(delete, None).unwrap().deleted, 1);
+    engine.abandon();
+    drop(engine);
+    let engine = open(dir.path());
+    let options = FindOptions {
+        sort: SortOrder::default().then("n", Direction::Descending),
+        skip: 1,
+        limit: Some(3),
+        ..FindOptions::default()
+    };
+    let found: Vec<i64> = engine
+        .find_documents("Customer", &rawdoc! {}, &options)
+        .unwrap()
+        .iter()
+        .map(|d| bson::RawDocument::from_bytes(d).unwrap().get("n").unwrap().unwrap().as_i32().unwrap().into())
+        .collect();
+    assert_eq!(found, [118, 117, 116]);
+    assert_eq!(engine.collections().iter().find(|c| c.name == "Customer").unwrap().documents, 19);
+    assert!(engine.find_documents("Custommer", &rawdoc! {}, &options).unwrap_err().to_string().contains("Did you mean `Customer`?"));
+}
+
+#[test]
+fn a_collection_is_made_by_its_first_document() {
+    let dir = tempfile::tempdir().unwrap();
+    let engine = open(dir.path());
+    let docs = vec![bytes(doc! {"a": 1}), bytes(doc! {"a": 2})];
+    engine.write_documents(Command::Insert { collection: "notes".into(), docs, ordered: true }, None).unwrap();
+    let found = engine.find_documents("notes", &rawdoc! {"a": 2}, &FindOptions::default()).unwrap();
+    assert_eq!(found.len(), 1);
+    assert!(bson::RawDocument::from_bytes(&found[0]).unwrap().get_object_id("_id").is_ok());
+}

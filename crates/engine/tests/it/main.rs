@@ -1,0 +1,82 @@
+//! The engine on a real data directory.
+
+mod documents;
+mod recovery;
+mod sending;
+
+use std::path::Path;
+
+use tidemill_engine::{App, BodyFormat, Engine, SendOptions, SendReply};
+
+/// Rules that update a document, emit in the same partition and into another one.
+const RULES: &str = "
+    event Order { id: string, customer: string, amount: double } key customer id id;
+    event Big { order: string, customer: string, amount: double } key customer;
+    event Audit { amount_class: string, order: string } key amount_class;
+    entity Customer key id;
+    entity Total key id;
+    relation Order.who(): Customer by customer;
+    relation Audit.total(): Total by amount_class;
+
+    rule Count {
+      when { o: Order(); c: o.who(); }
+      then { update c.orders += 1; update c.spent += o.amount; }
+    }
+    rule BigOne {
+      when { o: Order(amount >= 100); }
+      then { emit Big { order: o.id, customer: o.customer, amount: o.amount }; emit Audit { amount_class: \"big\", order: o.id }; }
+    }
+    rule SmallOne {
+      when { o: Order(amount < 100); }
+      then { emit Audit { amount_class: \"small\", order: o.id }; }
+    }
+    rule Audited priority 1 { when { a: Audit(); t: a.total(); } then { update t.n += 1; } }
+    rule FirstAudit { when { a: Audit(); not a.total(); } then { insert Total { id: a.amount_class, n: 1 }; } }
+";
+
+fn app() -> App {
+    let mut app = App::from_rules("shop", RULES);
+    // nothing by itself: tests say when
+    app.settings.flush_interval = tidemill_types::Duration::seconds(3600);
+    app.settings.checkpoint_interval = tidemill_types::Duration::seconds(3600);
+    app
+}
+
+fn open(dir: &Path) -> Engine {
+    Engine::open(dir, Some(app())).unwrap()
+}
+
+fn send(engine: &Engine, stream: &str, rows: &str) -> SendReply {
+    let options = SendOptions { wait: true, origin: "test".into(), ..SendOptions::default() };
+    engine.send_json(stream, rows.as_bytes(), BodyFormat::Ndjson, &options).unwrap()
+}
+
+/// `stream received=stored+duplicate+rejected`, one line each, streams without events left out.
+fn ledger(engine: &Engine) -> String {
+    let mut lines = String::new();
+    for stream in engine.streams() {
+        let l = stream.ledger;
+        if l.received > 0 {
+            lines += &format!("{} {}={}+{}+{}\n", stream.schema.name, l.received, l.stored, l.duplicate, l.rejected);
+        }
+    }
+    lines
+}
+
+/// A document as relaxed extended JSON, or `none`.
+fn document(engine: &Engine, collection: &str, id: &str) -> String {
+    match engine.get_document(collection, &id.into()).unwrap() {
+        Some(bytes) => {
+            let doc = bson::Document::from_reader(bytes.as_ref()).unwrap();
+            bson::Bson::from(doc).into_relaxed_extjson().to_string()
+        }
+        None => "none".into(),
+    }
+}
+
+/// Rows of a stream's table: tablets and tail.
+fn rows(engine: &Engine, stream: &str) -> u64 {
+    let snapshot = engine.table_snapshot(stream).unwrap();
+    let tail: usize = snapshot.tail.iter().map(|b| b.num_rows()).sum();
+    snapshot.tablets.iter().map(|t| t.rows).sum::<u64>() + tail as u64
+}

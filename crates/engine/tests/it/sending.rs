@@ -1,0 +1,68 @@
+use tidemill_engine::{BodyFormat, EventSelector, SendOptions};
+use tidemill_types::ErrorKind;
+
+use crate::{document, ledger, open, rows, send};
+
+#[test]
+fn an_event_is_acted_on_before_the_reply() {
+    let dir = tempfile::tempdir().unwrap();
+    let engine = open(dir.path());
+    engine
+        .write_documents(
+            tidemill_docs::Command::Insert {
+                collection: "Customer".into(),
+                docs: vec![bson::rawdoc! {"id": "c1", "orders": 0, "spent": 0.0}.into_bytes().into()],
+                ordered: true,
+            },
+            None,
+        )
+        .unwrap();
+    let reply = send(&engine, "Order", r#"{"id":"o1","customer":"c1","amount":250.5,"note":"gift"}"#);
+    assert_eq!((reply.accepted, reply.duplicates, reply.durability.as_str()), (1, Some(0), "fsync"));
+    let mut emitted: Vec<String> = reply.emitted.unwrap().iter().map(|e| format!("{} {}", e.stream, e.event)).collect();
+    emitted.sort();
+    assert_eq!(
+        emitted,
+        [
+            r#"Audit {"amount_class":"big","order":"o1"}"#,
+            r#"Big {"amount":250.5,"customer":"c1","order":"o1"}"#
+        ]
+    );
+    assert_eq!(document(&engine, "Customer", "c1"), r#"{"_id":"c1","id":"c1","orders":1,"spent":250.5}"#);
+    engine.catch_up().unwrap();
+    assert_eq!(rows(&engine, "Order"), 1);
+    let id = &reply.events.unwrap()[0];
+    let why = engine.why(Some("SmallOne"), &EventSelector::Id(id.parse().unwrap())).unwrap();
+    let text = why[0].to_string();
+    assert!(text.contains("amount < 100") && text.contains("250.5"), "{text}");
+}
+
+#[test]
+fn bad_rows_are_kept_with_their_reason_and_good_ones_go_on() {
+    let dir = tempfile::tempdir().unwrap();
+    let engine = open(dir.path());
+    let reply = send(&engine, "Order", "{\"id\":\"o1\",\"customer\":\"c\",\"amount\":1}\n{\"id\":7}\nnot json\n{\"id\":\"o1\",\"amount\":2,\"customer\":\"c\"}");
+    assert_eq!((reply.accepted, reply.duplicates), (2, Some(1)));
+    assert_eq!(reply.rejected[0].reason, "field `id`: expected string (text in quotes), found 7");
+    assert_eq!(reply.rejected.iter().map(|r| r.row).collect::<Vec<_>>(), [1, 2]);
+    engine.catch_up().unwrap();
+    assert!(ledger(&engine).contains("Order 4=1+1+2\n"), "{}", ledger(&engine));
+    let refused = engine.rejected_snapshot();
+    assert_eq!(refused.tail.iter().map(|b| b.num_rows()).sum::<usize>(), 3);
+    let error = engine.send_json("Orders", b"{}", BodyFormat::Json, &SendOptions::default()).unwrap_err();
+    assert_eq!((error.kind(), error.to_string()), (ErrorKind::NotFound, "no stream `Orders`. Did you mean `Order`?".into()));
+    let error = engine.send_json("Order", b"[{", BodyFormat::Json, &SendOptions::default()).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Invalid);
+    engine.catch_up().unwrap();
+    assert!(ledger(&engine).contains("Order 5=1+1+3\n"), "a body that cannot be read is in the ledger too");
+}
+
+#[test]
+fn subscribers_see_what_is_stored() {
+    let dir = tempfile::tempdir().unwrap();
+    let engine = open(dir.path());
+    let big = engine.subscribe("Big").unwrap();
+    send(&engine, "Order", "{\"id\":\"o1\",\"customer\":\"c\",\"amount\":100}\n{\"id\":\"o2\",\"customer\":\"c\",\"amount\":5}");
+    assert_eq!(big.recv().unwrap().num_rows(), 1);
+    assert!(engine.subscribe("Bigg").is_err());
+}

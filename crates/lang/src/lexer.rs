@@ -1,0 +1,352 @@
+//! Text to tokens and comments, for both languages.
+//!
+//! What differs between the languages is data: a [`Dialect`]. The lexer always reaches the end of the text; what it
+//! cannot read becomes a diagnostic and, where that helps the parser, a token that stands in for it.
+
+mod number;
+pub mod text;
+pub mod units;
+
+use crate::diagnostic::{Diagnostic, Sink};
+use crate::source::{FILE_BYTES_MAX, FileId, SourceFile, Span};
+
+/// Codes of the diagnostics made here.
+pub mod code {
+    /// The file is too large.
+    pub const TOO_LARGE: &str = "L0001";
+    /// A character that means nothing.
+    pub const CHARACTER: &str = "L0101";
+    /// A string without its end.
+    pub const OPEN_STRING: &str = "L0102";
+    /// A comment without its end.
+    pub const OPEN_COMMENT: &str = "L0103";
+    /// A name in backticks without its end.
+    pub const OPEN_NAME: &str = "L0104";
+    /// A name in backticks without a character.
+    pub const EMPTY_NAME: &str = "L0107";
+    /// An escape in a string that means nothing.
+    pub const ESCAPE: &str = "L0105";
+    /// A number that cannot be represented.
+    pub const NUMBER: &str = "L0106";
+}
+
+/// What the lexer must know about a language.
+#[derive(Debug)]
+pub struct Dialect {
+    /// What begins a comment that runs to the end of the line.
+    pub line_comment: &'static str,
+    /// Everything that is neither word nor value, longest first.
+    pub punctuation: &'static [&'static str],
+}
+
+impl Dialect {
+    /// The rule language. Some of the punctuation is there only to be explained when it is met.
+    pub const RULES: Self = Self {
+        line_comment: "//",
+        punctuation: &[
+            "===", "!==", "==", "!=", "<>", "<=", ">=", "+=", "-=", "*=", "/=", "%=", "++", "--", "&&", "||",
+            "->", "=>", "::", ":=", "**", "(", ")", "{", "}", "[", "]", ",", ";", ":", ".", "=", "<", ">",
+            "+", "-", "*", "/", "%", "!", "?", "&", "|", "^", "~", "@", "#",
+        ],
+    };
+}
+
+/// What a token is.
+#[derive(Debug, Clone, PartialEq)]
+pub enum TokenKind {
+    /// A word.
+    Word,
+    /// A name in backticks, without them.
+    Quoted(String),
+    /// A whole number.
+    Int(u64),
+    /// A number with a fraction or an exponent; finite.
+    Float(f64),
+    /// Text, escapes resolved.
+    Str(String),
+    /// One of [`Dialect::punctuation`].
+    Punct(&'static str),
+    /// The end of the text.
+    End,
+}
+
+/// A token and its place.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Token {
+    /// What it is.
+    pub kind: TokenKind,
+    /// Where it stands.
+    pub span: Span,
+    /// Whether it is the first of its line.
+    pub first_on_line: bool,
+}
+
+/// A comment: `// …` without the line's end, or `/* … */`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Comment {
+    /// Where it stands, its marks included.
+    pub span: Span,
+    /// Whether it runs to the end of the line.
+    pub line: bool,
+}
+
+/// All tokens of a file, the last being [`TokenKind::End`], and its comments.
+#[derive(Debug, Default)]
+pub struct Tokens {
+    /// Tokens in order, never empty.
+    pub tokens: Vec<Token>,
+    /// Comments in order.
+    pub comments: Vec<Comment>,
+}
+
+/// Reads all of `file`.
+///
+/// Bounds: a file above [`FILE_BYTES_MAX`] is a diagnostic and gives no tokens but the end.
+pub fn lex(file: &SourceFile, dialect: &Dialect, sink: &mut Sink) -> Tokens {
+    let mut lexer = Lexer {
+        file: file.id(),
+        text: file.text(),
+        dialect,
+        sink,
+        at: 0,
+        fresh: true,
+        out: Tokens::default(),
+    };
+    if file.text().len() > FILE_BYTES_MAX {
+        let start = lexer.span(0, 0);
+        let message = format!(
+            "the file has {} bytes; at most {FILE_BYTES_MAX} are read",
+            file.text().len()
+        );
+        lexer
+            .sink
+            .push(Diagnostic::error(code::TOO_LARGE, start, message).help("divide it into several files"));
+        lexer.push(TokenKind::End, 0);
+        return lexer.out;
+    }
+    lexer.run();
+    lexer.out
+}
+
+struct Lexer<'a> {
+    file: FileId,
+    text: &'a str,
+    dialect: &'a Dialect,
+    sink: &'a mut Sink,
+    /// The next byte, always on a character boundary.
+    at: usize,
+    /// No token yet on this line.
+    fresh: bool,
+    out: Tokens,
+}
+
+impl<'a> Lexer<'a> {
+    fn run(&mut self) {
+        if self.text.starts_with('\u{feff}') {
+            self.at = '\u{feff}'.len_utf8();
+        }
+        while let Some(c) = self.peek() {
+            if self.sink.is_full() {
+                break;
+            }
+            self.step(c);
+        }
+        let end = self.text.len();
+        self.at = end;
+        self.push(TokenKind::End, end);
+    }
+
+    /// Reads the token, comment or space that begins with `c`.
+    fn step(&mut self, c: char) {
+        let rest = self.rest();
+        if c == '\n' {
+            self.at += 1;
+            self.fresh = true;
+        } else if c.is_whitespace() {
+            self.at += c.len_utf8();
+        } else if rest.starts_with(self.dialect.line_comment) {
+            self.line_comment();
+        } else if rest.starts_with("/*") {
+            self.block_comment();
+        } else if is_word_start(c) {
+            self.word();
+        } else if c.is_ascii_digit() {
+            self.number();
+        } else if c == '"' || c == '\'' {
+            self.string(c);
+        } else if c == '`' {
+            self.quoted_name();
+        } else if let Some(p) = self.dialect.punctuation.iter().find(|p| rest.starts_with(**p)) {
+            let start = self.at;
+            self.at += p.len();
+            self.push(TokenKind::Punct(p), start);
+        } else {
+            self.unknown(c);
+        }
+    }
+
+    fn rest(&self) -> &'a str {
+        &self.text[self.at..]
+    }
+
+    fn peek(&self) -> Option<char> {
+        self.rest().chars().next()
+    }
+
+    /// Moves past the characters for which `keep` holds.
+    fn skip_while(&mut self, keep: impl Fn(char) -> bool) {
+        let rest = self.rest();
+        self.at += rest.find(|c| !keep(c)).unwrap_or(rest.len());
+    }
+
+    fn span(&self, start: usize, end: usize) -> Span {
+        // offsets are below FILE_BYTES_MAX, which fits in 32 bits
+        Span::new(self.file, start as u32, end as u32)
+    }
+
+    fn push(&mut self, kind: TokenKind, start: usize) {
+        let span = self.span(start, self.at);
+        self.out.tokens.push(Token {
+            kind,
+            span,
+            first_on_line: self.fresh,
+        });
+        self.fresh = false;
+    }
+
+    fn line_comment(&mut self) {
+        let start = self.at;
+        self.skip_while(|c| c != '\n');
+        // the carriage return belongs to the line's end
+        let end = start + self.text[start..self.at].trim_end().len();
+        self.out.comments.push(Comment {
+            span: self.span(start, end),
+            line: true,
+        });
+    }
+
+    fn block_comment(&mut self) {
+        let start = self.at;
+        let Some(length) = self.text[start + 2..].find("*/") else {
+            let open = self.span(start, start + 2);
+            self.sink.push(
+                Diagnostic::error(code::OPEN_COMMENT, open, "this comment is never closed")
+                    .expected(["`*/`"])
+                    .help("put `*/` where the comment ends"),
+            );
+            self.at = self.text.len();
+            return;
+        };
+        self.at = start + 2 + length + 2;
+        self.out.comments.push(Comment {
+            span: self.span(start, self.at),
+            line: false,
+        });
+        self.fresh |= self.text[start..self.at].contains('\n');
+    }
+
+    fn word(&mut self) {
+        let start = self.at;
+        self.skip_while(is_word_part);
+        if self.peek().is_some_and(char::is_alphabetic) {
+            return self.foreign_word(start);
+        }
+        self.push(TokenKind::Word, start);
+    }
+
+    /// A word with letters beyond ASCII: reported, and taken as the name it would be in backticks.
+    fn foreign_word(&mut self, start: usize) {
+        self.skip_while(|c| c.is_alphanumeric() || c == '_');
+        let name = &self.text[start..self.at];
+        let span = self.span(start, self.at);
+        let shown: String = name.chars().take(40).collect();
+        let message = format!("`{shown}` has letters beyond a-z, A-Z, 0-9 and _");
+        self.sink.push(
+            Diagnostic::error(code::CHARACTER, span, message)
+                .help(format!("write it in backticks: `` `{shown}` ``")),
+        );
+        self.push(TokenKind::Quoted(name.to_owned()), start);
+    }
+
+    fn unknown(&mut self, first: char) {
+        let start = self.at;
+        if first.is_alphabetic() {
+            return self.foreign_word(start);
+        }
+        self.at += first.len_utf8();
+        let plain = lookalike(first);
+        let kind = plain.and_then(|plain| match plain {
+            "\"" | "'" => Some(self.typographic_string()),
+            _ => self
+                .dialect
+                .punctuation
+                .iter()
+                .find(|p| **p == plain)
+                .map(|p| TokenKind::Punct(p)),
+        });
+        let span = self.span(start, start + first.len_utf8());
+        let message = format!("`{}` has no meaning here", first.escape_debug());
+        let mut diagnostic = Diagnostic::error(code::CHARACTER, span, message);
+        diagnostic.help = plain.map(|plain| match plain {
+            "&&" => "write `and`".to_owned(),
+            "||" => "write `or`".to_owned(),
+            "!" => "write `not`".to_owned(),
+            _ => format!("write `{plain}`"),
+        });
+        self.sink.push(diagnostic);
+        if let Some(kind) = kind {
+            self.push(kind, start);
+        }
+    }
+
+    /// The rest of a text between typographic quotes, if it ends on this line.
+    fn typographic_string(&mut self) -> TokenKind {
+        let line = self.rest().split('\n').next().unwrap_or("");
+        let is_quote = |c: char| c == '"' || c == '\'' || matches!(lookalike(c), Some("\"" | "'"));
+        let Some((end, quote)) = line.char_indices().find(|(_, c)| is_quote(*c)) else {
+            return TokenKind::Str(String::new());
+        };
+        let value = line[..end].to_owned();
+        self.at += end + quote.len_utf8();
+        TokenKind::Str(value)
+    }
+}
+
+fn is_word_start(c: char) -> bool {
+    c.is_ascii_alphabetic() || c == '_'
+}
+
+fn is_word_part(c: char) -> bool {
+    c.is_ascii_alphanumeric() || c == '_'
+}
+
+/// Whether `text` can be written as a name without backticks, keywords aside.
+pub fn is_word(text: &str) -> bool {
+    text.starts_with(is_word_start) && text.chars().all(is_word_part)
+}
+
+/// What was probably meant by a character that word processors and other notations put in.
+fn lookalike(c: char) -> Option<&'static str> {
+    Some(match c {
+        '“' | '”' | '„' | '«' | '»' => "\"",
+        '‘' | '’' | '‚' | '´' => "'",
+        '–' | '—' | '−' => "-",
+        '≠' => "!=",
+        '≤' => "<=",
+        '≥' => ">=",
+        '×' | '·' => "*",
+        '÷' => "/",
+        '；' => ";",
+        '：' => ":",
+        '，' => ",",
+        '（' => "(",
+        '）' => ")",
+        '∧' => "&&",
+        '∨' => "||",
+        '¬' => "!",
+        _ => return None,
+    })
+}
+
+#[cfg(test)]
+mod tests;

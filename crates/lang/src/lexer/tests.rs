@@ -1,0 +1,75 @@
+use super::*;
+use crate::source::Sources;
+
+fn kinds(text: &str) -> Vec<TokenKind> {
+    let mut sources = Sources::default();
+    let id = sources.add("t", text);
+    let mut sink = Sink::default();
+    let out = lex(sources.get(id).expect("just added"), &Dialect::RULES, &mut sink);
+    assert_eq!(sink.finish(), []);
+    out.tokens.into_iter().map(|t| t.kind).collect()
+}
+
+#[test]
+fn numbers() {
+    assert_eq!(
+        kinds("1 1_000 1.5 1e3 1.5E-3 7.x 18446744073709551615"),
+        [
+            TokenKind::Int(1),
+            TokenKind::Int(1000),
+            TokenKind::Float(1.5),
+            TokenKind::Float(1000.0),
+            TokenKind::Float(0.0015),
+            TokenKind::Int(7),
+            TokenKind::Punct("."),
+            TokenKind::Word,
+            TokenKind::Int(u64::MAX),
+            TokenKind::End,
+        ]
+    );
+}
+
+#[test]
+fn strings_and_names() {
+    assert_eq!(
+        kinds(r#"'a"\'\n' "\u{e4}" `a b`"#),
+        [
+            TokenKind::Str("a\"'\n".to_owned()),
+            TokenKind::Str("ä".to_owned()),
+            TokenKind::Quoted("a b".to_owned()),
+            TokenKind::End,
+        ]
+    );
+}
+
+#[test]
+fn a_quoted_string_reads_back_as_itself() {
+    let text = "a\"b\\c\n\r\t\u{0}\u{7f}ä€😀'`";
+    assert_eq!(
+        kinds(&text::quote(text)),
+        [TokenKind::Str(text.to_owned()), TokenKind::End]
+    );
+}
+
+#[test]
+fn longer_punctuation_comes_first() {
+    let all = Dialect::RULES.punctuation;
+    for (i, p) in all.iter().enumerate() {
+        assert!(
+            all[..i].iter().all(|q| !p.starts_with(q)),
+            "{p} can never be read"
+        );
+        assert_eq!(kinds(p)[0], TokenKind::Punct(p), "{p}");
+    }
+}
+
+#[test]
+fn first_on_line_ignores_comments() {
+    let mut sink = Sink::default();
+    let file = SourceFile::new(FileId(0), "t", "a b\r\n /* x */ c /*\n*/ d // e\r\nf");
+    let out = lex(&file, &Dialect::RULES, &mut sink);
+    let first: Vec<bool> = out.tokens.iter().map(|t| t.first_on_line).collect();
+    assert_eq!(first, [true, false, true, true, true, false]);
+    let comments: Vec<&str> = out.comments.iter().map(|c| file.slice(c.span)).collect();
+    assert_eq!(comments, ["/* x */", "/*\n*/", "// e"]);
+}

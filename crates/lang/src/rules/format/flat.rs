@@ -1,0 +1,316 @@
+//! Things on one line.
+
+use std::fmt::{self, Write};
+
+use super::super::ast::{
+    Assign, BinaryOp, Expr, ExprKind, FieldDecl, GroupItem, Literal, ObjectField, Path, UnaryOp,
+};
+use super::super::parser::Rank;
+use super::{Printer, declared, member, reference};
+use crate::lexer::text::quote;
+use crate::lexer::{Token, TokenKind, is_word};
+use crate::source::SourceFile;
+
+/// Writes `expr` on one line, numbers in their shortest form.
+pub(in super::super) fn write_expr(expr: &Expr, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    let mut flat = Flat {
+        source: None,
+        out: String::new(),
+        room: usize::MAX,
+    };
+    flat.expr(expr, Rank::Or)?;
+    f.write_str(&flat.out)
+}
+
+/// Text on one line that gives up when there is no room left.
+pub(super) struct Flat<'a> {
+    /// Where numbers are looked up, to be written as they were.
+    source: Option<(&'a SourceFile, &'a [Token])>,
+    pub(super) out: String,
+    /// Characters left.
+    room: usize,
+}
+
+impl Write for Flat<'_> {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        self.room = self.room.checked_sub(text.chars().count()).ok_or(fmt::Error)?;
+        self.out.push_str(text);
+        Ok(())
+    }
+}
+
+/// What stands in a list.
+pub(super) trait Element {
+    /// Its first and one past its last byte.
+    fn range(&self) -> (u32, u32);
+    /// Writes it on one line.
+    fn flat(&self, out: &mut Flat<'_>) -> fmt::Result;
+    /// Writes it on as many lines as it needs.
+    fn print(&self, printer: &mut Printer<'_>);
+}
+
+impl<'a> Printer<'a> {
+    /// What `write` writes, if that fits into `room` characters.
+    pub(super) fn flat(
+        &self,
+        room: usize,
+        write: impl FnOnce(&mut Flat<'a>) -> fmt::Result,
+    ) -> Option<String> {
+        let mut flat = Flat {
+            source: Some((self.file, self.tokens)),
+            out: String::new(),
+            room,
+        };
+        write(&mut flat).ok().map(|()| flat.out)
+    }
+}
+
+impl Flat<'_> {
+    /// `expr`, in parentheses when it binds less tightly than `min`.
+    pub(super) fn expr(&mut self, expr: &Expr, min: Rank) -> fmt::Result {
+        if rank(expr) < min {
+            self.write_str("(")?;
+            self.bare(expr)?;
+            return self.write_str(")");
+        }
+        self.bare(expr)
+    }
+
+    fn bare(&mut self, expr: &Expr) -> fmt::Result {
+        match &expr.kind {
+            ExprKind::Literal(literal) => self.literal(literal, expr.span.start),
+            ExprKind::Span(span) => self.write_str(&span.text),
+            ExprKind::Now => self.write_str("now"),
+            ExprKind::Name(name) => self.write_str(&reference(&name.name)),
+            ExprKind::Field { base, field } => {
+                self.expr(base, Rank::Primary)?;
+                write!(self, ".{}", member(&field.name))
+            }
+            ExprKind::MethodCall { base, method } => {
+                self.expr(base, Rank::Primary)?;
+                write!(self, ".{}()", member(&method.name))
+            }
+            ExprKind::Call { function, args } => {
+                self.write_str(&reference(&function.name))?;
+                self.list("(", ")", args)
+            }
+            ExprKind::Unary { op, operand } => self.unary(*op, operand),
+            ExprKind::Binary { op, left, right } => {
+                self.expr(left, left_min(*op))?;
+                write!(self, " {} ", op.text())?;
+                self.expr(right, Rank::of(*op).tighter())
+            }
+            ExprKind::In { value, list } => self.membership(value, " in ", list),
+            ExprKind::Object(fields) => self.list("{", "}", fields),
+            ExprKind::Array(elements) => self.list("[", "]", elements),
+        }
+    }
+
+    fn unary(&mut self, op: UnaryOp, operand: &Expr) -> fmt::Result {
+        match (op, &operand.kind) {
+            (UnaryOp::Not, ExprKind::In { value, list }) => self.membership(value, " not in ", list),
+            _ => {
+                self.write_str(unary_text(op))?;
+                self.expr(operand, operand_min(op))
+            }
+        }
+    }
+
+    fn membership(&mut self, value: &Expr, operator: &str, list: &Expr) -> fmt::Result {
+        self.expr(value, Rank::Sum)?;
+        self.write_str(operator)?;
+        self.expr(list, Rank::Sum)
+    }
+
+    fn literal(&mut self, literal: &Literal, at: u32) -> fmt::Result {
+        match literal {
+            Literal::Null => self.write_str("null"),
+            Literal::Bool(value) => write!(self, "{value}"),
+            Literal::Str(text) => self.write_str(&quote(text)),
+            Literal::Int(value) => match self.number_as_written(at, literal) {
+                Some(text) => self.write_str(&text),
+                None => write!(self, "{value}"),
+            },
+            Literal::Float(value) => match self.number_as_written(at, literal) {
+                Some(text) => self.write_str(&text),
+                None => write!(self, "{value:?}"),
+            },
+        }
+    }
+
+    /// The text of the number at or after the byte `at`, if it has the value of `literal`.
+    fn number_as_written(&self, at: u32, literal: &Literal) -> Option<String> {
+        let (file, tokens) = self.source?;
+        let tokens = &tokens[tokens.partition_point(|t| t.span.start < at)..];
+        let number = tokens
+            .iter()
+            .find(|t| matches!(t.kind, TokenKind::Int(_) | TokenKind::Float(_)))?;
+        let same = match (&number.kind, literal) {
+            (TokenKind::Int(n), Literal::Int(value)) => i64::try_from(*n) == Ok(*value),
+            (TokenKind::Float(x), Literal::Float(value)) => x == value,
+            _ => false,
+        };
+        same.then(|| file.slice(number.span).to_owned())
+    }
+
+    /// Elements between brackets; braces have spaces inside.
+    pub(super) fn list<T: Element>(&mut self, opener: &str, closer: &str, elements: &[T]) -> fmt::Result {
+        let space = if opener == "{" && !elements.is_empty() {
+            " "
+        } else {
+            ""
+        };
+        write!(self, "{opener}{space}")?;
+        for (i, element) in elements.iter().enumerate() {
+            if i > 0 {
+                self.write_str(", ")?;
+            }
+            element.flat(self)?;
+        }
+        write!(self, "{space}{closer}")
+    }
+
+    fn path(&mut self, path: &Path) -> fmt::Result {
+        for (i, segment) in path.segments.iter().enumerate() {
+            write!(self, "{}{}", if i > 0 { "." } else { "" }, member(&segment.name))?;
+        }
+        Ok(())
+    }
+}
+
+/// How tightly `expr` binds as it is written.
+pub(super) fn rank(expr: &Expr) -> Rank {
+    match &expr.kind {
+        ExprKind::Binary { op, .. } => Rank::of(*op),
+        ExprKind::In { .. } => Rank::Compare,
+        ExprKind::Unary {
+            op: UnaryOp::Not,
+            operand,
+        } if matches!(operand.kind, ExprKind::In { .. }) => Rank::Compare,
+        ExprKind::Unary { op: UnaryOp::Not, .. } => Rank::Not,
+        ExprKind::Unary { op: UnaryOp::Neg, .. } => Rank::Sign,
+        ExprKind::Literal(Literal::Int(n)) if *n < 0 => Rank::Sign,
+        ExprKind::Literal(Literal::Float(x)) if x.is_sign_negative() => Rank::Sign,
+        _ => Rank::Primary,
+    }
+}
+
+/// How tightly the left operand of `op` must bind: comparisons do not chain.
+pub(super) fn left_min(op: BinaryOp) -> Rank {
+    match Rank::of(op) {
+        Rank::Compare => Rank::Sum,
+        rank => rank,
+    }
+}
+
+/// How tightly the operand of `op` must bind. A second sign is put in parentheses: `--` is another token.
+pub(super) fn operand_min(op: UnaryOp) -> Rank {
+    match op {
+        UnaryOp::Not => Rank::Not,
+        UnaryOp::Neg => Rank::Primary,
+    }
+}
+
+/// `op` as it stands before its operand.
+pub(super) fn unary_text(op: UnaryOp) -> &'static str {
+    match op {
+        UnaryOp::Not => "not ",
+        UnaryOp::Neg => "-",
+    }
+}
+
+/// `name` as a key in braces.
+pub(super) fn key(name: &str) -> String {
+    if is_word(name) {
+        name.to_owned()
+    } else {
+        quote(name)
+    }
+}
+
+impl Element for Expr {
+    fn range(&self) -> (u32, u32) {
+        (self.span.start, self.span.end)
+    }
+
+    fn flat(&self, out: &mut Flat<'_>) -> fmt::Result {
+        out.expr(self, Rank::Or)
+    }
+
+    fn print(&self, printer: &mut Printer<'_>) {
+        printer.expr(self, Rank::Or);
+    }
+}
+
+impl Element for ObjectField {
+    fn range(&self) -> (u32, u32) {
+        (self.span.start, self.span.end)
+    }
+
+    fn flat(&self, out: &mut Flat<'_>) -> fmt::Result {
+        write!(out, "{}: ", key(&self.name.name))?;
+        out.expr(&self.value, Rank::Or)
+    }
+
+    fn print(&self, printer: &mut Printer<'_>) {
+        printer.write(&format!("{}: ", key(&self.name.name)));
+        printer.expr(&self.value, Rank::Or);
+    }
+}
+
+impl Element for Assign {
+    fn range(&self) -> (u32, u32) {
+        (self.span.start, self.span.end)
+    }
+
+    fn flat(&self, out: &mut Flat<'_>) -> fmt::Result {
+        out.path(&self.path)?;
+        write!(out, " {} ", self.op.text())?;
+        out.expr(&self.value, Rank::Or)
+    }
+
+    fn print(&self, printer: &mut Printer<'_>) {
+        printer.write(&format!("{} {} ", path_text(&self.path), self.op.text()));
+        printer.expr(&self.value, Rank::Or);
+    }
+}
+
+impl Element for GroupItem {
+    fn range(&self) -> (u32, u32) {
+        (self.span.start, self.span.end)
+    }
+
+    fn flat(&self, out: &mut Flat<'_>) -> fmt::Result {
+        if let Some(name) = &self.name {
+            write!(out, "{}: ", declared(&name.name))?;
+        }
+        out.expr(&self.expr, Rank::Or)
+    }
+
+    fn print(&self, printer: &mut Printer<'_>) {
+        if let Some(name) = &self.name {
+            printer.write(&format!("{}: ", declared(&name.name)));
+        }
+        printer.expr(&self.expr, Rank::Or);
+    }
+}
+
+impl Element for FieldDecl {
+    fn range(&self) -> (u32, u32) {
+        (self.span.start, self.span.end)
+    }
+
+    fn flat(&self, out: &mut Flat<'_>) -> fmt::Result {
+        write!(out, "{}: {}", reference(&self.name.name), self.ty.ty)
+    }
+
+    fn print(&self, printer: &mut Printer<'_>) {
+        printer.write(&format!("{}: {}", reference(&self.name.name), self.ty.ty));
+    }
+}
+
+/// `a.b.c`
+pub(super) fn path_text(path: &Path) -> String {
+    let names: Vec<String> = path.segments.iter().map(|s| member(&s.name)).collect();
+    names.join(".")
+}

@@ -1,0 +1,28 @@
+//! The rule language (`*.rules`): syntax tree, parser, formatter. The language itself is in `docs/rules.md`.
+
+pub mod ast;
+pub mod code;
+mod format;
+mod keywords;
+mod parser;
+mod summary;
+
+use std::fmt;
+
+pub use format::{LINE_CHARS_MAX, format};
+pub use keywords::{KEYWORDS, RESERVED};
+pub use parser::{Parsed, parse};
+pub use summary::summary;
+
+/// Deepest expression tree. A chain of operators of one rank (`a or b or c`) counts one level per operator.
+pub const EXPR_DEPTH_MAX: usize = 256;
+
+/// Deepest nesting of brackets and operands that the parser follows.
+pub const NESTING_MAX: usize = 128;
+
+/// As the formatter writes it, on one line.
+impl fmt::Display for ast::Expr {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        format::write_expr(self, f)
+    }
+}

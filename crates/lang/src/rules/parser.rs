@@ -1,0 +1,350 @@
+//! Tokens to tree, by recursive descent.
+//!
+//! A rule of grammar that fails has reported why and returns [`Bail`]; the nearest list of statements or items
+//! skips to where it can go on. So one run reports several mistakes, and the tree holds all that could be read.
+
+mod action;
+mod condition;
+mod declaration;
+mod expr;
+mod foreign;
+mod list;
+mod operator;
+mod recovery;
+mod rule;
+mod span;
+
+pub(super) use operator::Rank;
+
+use super::ast::{Ident, Item, Module};
+use super::keywords::{is_keyword, is_reserved};
+use super::{NESTING_MAX, code};
+use crate::diagnostic::{Diagnostic, Severity, Sink};
+use crate::lexer::{Dialect, Token, TokenKind, Tokens, code as lexical, lex};
+use crate::source::{SourceFile, Span};
+
+/// What became of a file.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Parsed {
+    /// Everything that could be read. Without errors it is the whole file.
+    pub module: Module,
+    /// What is wrong, in the order of the text.
+    pub diagnostics: Vec<Diagnostic>,
+}
+
+impl Parsed {
+    /// Whether something is wrong enough for the tree not to be used.
+    pub fn has_errors(&self) -> bool {
+        self.diagnostics.iter().any(|d| d.severity == Severity::Error)
+    }
+}
+
+/// Reads a `*.rules` file.
+///
+/// Bounds: [`crate::source::FILE_BYTES_MAX`], [`NESTING_MAX`], [`super::EXPR_DEPTH_MAX`] and
+/// [`crate::diagnostic::DIAGNOSTICS_MAX`]; each is reported as a diagnostic when it is reached.
+pub fn parse(file: &SourceFile) -> Parsed {
+    let (parsed, _) = parse_with_tokens(file);
+    parsed
+}
+
+/// The same with the tokens, for the formatter.
+pub(super) fn parse_with_tokens(file: &SourceFile) -> (Parsed, Tokens) {
+    let mut sink = Sink::default();
+    let tokens = lex(file, &Dialect::RULES, &mut sink);
+    let mut parser = Parser {
+        file,
+        tokens: &tokens.tokens,
+        at: 0,
+        sink: &mut sink,
+        nesting: 0,
+    };
+    let items = parser.items();
+    let mut diagnostics = sink.finish();
+    drop_consequences(&mut diagnostics, file);
+    (
+        Parsed {
+            module: Module { items },
+            diagnostics,
+        },
+        tokens,
+    )
+}
+
+/// Drops what was reported only because a text, name or comment without an end swallowed what follows it: brackets
+/// without an end, and whatever is wrong behind it on the line and at the start of the next.
+fn drop_consequences(diagnostics: &mut Vec<Diagnostic>, file: &SourceFile) {
+    const OPEN: [&str; 3] = [lexical::OPEN_STRING, lexical::OPEN_NAME, lexical::OPEN_COMMENT];
+    let is_open = |d: &Diagnostic| OPEN.contains(&d.code);
+    let open: Vec<Span> = diagnostics
+        .iter()
+        .filter(|d| is_open(d))
+        .map(|d| d.span)
+        .collect();
+    let Some(first) = open.first() else { return };
+    let end = file.text().trim_end().len();
+    let swallowed = |span: Span| {
+        let behind = |o: &&Span| o.start < span.start;
+        let Some(last) = open.iter().rfind(behind) else {
+            return false;
+        };
+        // what lies between: the rest of the line, and the space before the next token
+        let between = file
+            .text()
+            .get(last.start as usize..span.start as usize)
+            .unwrap_or("");
+        span.start as usize >= end || !between.trim_end().contains('\n')
+    };
+    diagnostics.retain(|d| {
+        let bracket = d.code == code::UNCLOSED && d.span.start < first.start;
+        is_open(d) || d.code.starts_with('L') || !(bracket || swallowed(d.span))
+    });
+}
+
+/// A rule of grammar failed; its diagnostic is in the sink.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Bail {
+    /// The statement is lost; the block it stands in goes on.
+    Statement,
+    /// The item is lost: a block has no end.
+    Item,
+}
+
+type Parse<T> = Result<T, Bail>;
+
+struct Parser<'a> {
+    file: &'a SourceFile,
+    /// Never empty; the last is the end.
+    tokens: &'a [Token],
+    at: usize,
+    sink: &'a mut Sink,
+    nesting: usize,
+}
+
+impl<'a> Parser<'a> {
+    fn items(&mut self) -> Vec<Item> {
+        let mut items = Vec::new();
+        while !self.at_end() {
+            let before = self.at;
+            if self.eat(";").is_some() {
+                continue;
+            }
+            match self.item() {
+                Ok(item) => items.push(item),
+                Err(_) => self.skip_item(before),
+            }
+        }
+        items
+    }
+
+    fn item(&mut self) -> Parse<Item> {
+        match self.word() {
+            Some("event") => self.event().map(Item::Event),
+            Some("entity") => self.entity().map(Item::Entity),
+            Some("relation") => self.relation().map(Item::Relation),
+            Some("rule") => self.rule(),
+            _ => Err(self.not_an_item()),
+        }
+    }
+
+    // ---- tokens
+
+    fn token(&self) -> &'a Token {
+        // `at` never passes the last token
+        &self.tokens[self.at.min(self.tokens.len() - 1)]
+    }
+
+    /// The token `n` further on, or the end.
+    fn nth(&self, n: usize) -> &'a Token {
+        &self.tokens[(self.at + n).min(self.tokens.len() - 1)]
+    }
+
+    fn span(&self) -> Span {
+        self.token().span
+    }
+
+    fn at_end(&self) -> bool {
+        self.token().kind == TokenKind::End
+    }
+
+    /// Moves past the token and gives its place.
+    fn bump(&mut self) -> Span {
+        let span = self.span();
+        self.at = (self.at + 1).min(self.tokens.len() - 1);
+        span
+    }
+
+    /// The place of the token before.
+    fn previous(&self) -> Span {
+        self.tokens[self.at.saturating_sub(1)].span
+    }
+
+    /// From `start` to the token before.
+    fn since(&self, start: Span) -> Span {
+        start.to(self.previous())
+    }
+
+    fn text(&self, token: &Token) -> &'a str {
+        self.file.slice(token.span)
+    }
+
+    /// The word that the token is.
+    fn word(&self) -> Option<&'a str> {
+        self.word_at(0)
+    }
+
+    fn word_at(&self, n: usize) -> Option<&'a str> {
+        let token = self.nth(n);
+        (token.kind == TokenKind::Word).then(|| self.text(token))
+    }
+
+    fn is_at(&self, punct: &str) -> bool {
+        self.is_nth(0, punct)
+    }
+
+    fn is_nth(&self, n: usize, punct: &str) -> bool {
+        matches!(self.nth(n).kind, TokenKind::Punct(p) if p == punct)
+    }
+
+    /// Whether the token `n` further on can be a name as it stands.
+    fn is_name(&self, n: usize) -> bool {
+        match self.nth(n).kind {
+            TokenKind::Word => self.word_at(n).is_some_and(|w| !is_reserved(w)),
+            TokenKind::Quoted(_) => true,
+            _ => false,
+        }
+    }
+
+    fn eat(&mut self, punct: &str) -> Option<Span> {
+        self.is_at(punct).then(|| self.bump())
+    }
+
+    fn eat_word(&mut self, word: &str) -> Option<Span> {
+        (self.word() == Some(word)).then(|| self.bump())
+    }
+
+    /// Moves past `punct`, or reports `context` (as in "after the rule's name").
+    fn expect(&mut self, punct: &str, context: &str) -> Parse<Span> {
+        match self.eat(punct) {
+            Some(span) => Ok(span),
+            None => Err(self.unexpected(&[&format!("`{punct}`")], context)),
+        }
+    }
+
+    // ---- names
+
+    /// A name that refers to something.
+    fn name(&mut self, what: &str) -> Parse<Ident> {
+        self.name_unless(is_reserved, what)
+    }
+
+    /// A name that is declared or bound here.
+    fn new_name(&mut self, what: &str) -> Parse<Ident> {
+        self.name_unless(is_keyword, what)
+    }
+
+    fn name_unless(&mut self, refuse: fn(&str) -> bool, what: &str) -> Parse<Ident> {
+        match self.word() {
+            Some(word) if refuse(word) => {
+                let message = format!("`{word}` is a keyword and cannot be {what}");
+                let help = format!("choose another name, or write it in backticks: `` `{word}` ``");
+                let expected = what.split_once(' ').map_or(what, |(_, noun)| noun);
+                self.report(
+                    Diagnostic::error(code::KEYWORD_AS_NAME, self.span(), message)
+                        .expected([expected])
+                        .help(help),
+                );
+                Err(Bail::Statement)
+            }
+            _ => self.any_name(what),
+        }
+    }
+
+    /// A name after a dot or before a colon, where keywords are names too.
+    fn any_name(&mut self, what: &str) -> Parse<Ident> {
+        let name = match &self.token().kind {
+            TokenKind::Word => self.text(self.token()).to_owned(),
+            TokenKind::Quoted(name) => name.clone(),
+            _ => return Err(self.unexpected(&[what], "")),
+        };
+        Ok(Ident {
+            name,
+            span: self.bump(),
+        })
+    }
+
+    // ---- diagnostics
+
+    fn report(&mut self, diagnostic: Diagnostic) {
+        self.sink.push(diagnostic);
+        if self.sink.is_full() {
+            // nothing more can be said, so nothing more is read
+            self.at = self.tokens.len() - 1;
+        }
+    }
+
+    /// Reports that one of `expected` should stand here.
+    fn unexpected(&mut self, expected: &[&str], context: &str) -> Bail {
+        self.unexpected_with(expected, context, None)
+    }
+
+    fn unexpected_with(&mut self, expected: &[&str], context: &str, help: Option<String>) -> Bail {
+        let space = if context.is_empty() { "" } else { " " };
+        let message = format!(
+            "expected {}{space}{context}, found {}",
+            one_of(expected),
+            self.found()
+        );
+        let place = if self.at_end() {
+            self.previous().at_end()
+        } else {
+            self.span()
+        };
+        let mut diagnostic = Diagnostic::error(code::UNEXPECTED, place, message).expected(expected.to_vec());
+        diagnostic.help = help;
+        self.report(diagnostic);
+        Bail::Statement
+    }
+
+    /// The token in words.
+    fn found(&self) -> String {
+        let token = self.token();
+        let text: String = self.text(token).chars().take(40).collect();
+        match token.kind {
+            TokenKind::End => "the end of the file".to_owned(),
+            TokenKind::Word if is_reserved(&text) => format!("the keyword `{text}`"),
+            TokenKind::Str(_) => format!("the text {text}"),
+            TokenKind::Quoted(_) => format!("the name `{text}`"),
+            _ => format!("`{text}`"),
+        }
+    }
+
+    /// Runs `inner` one level deeper; reports when that is too deep.
+    fn nested<T>(&mut self, inner: impl FnOnce(&mut Self) -> Parse<T>) -> Parse<T> {
+        if self.nesting >= NESTING_MAX {
+            return Err(self.too_deep(self.span()));
+        }
+        self.nesting += 1;
+        let result = inner(self);
+        self.nesting -= 1;
+        result
+    }
+
+    fn too_deep(&mut self, span: Span) -> Bail {
+        let message = "the expression is too deeply nested";
+        self.report(
+            Diagnostic::error(code::TOO_DEEP, span, message)
+                .help("name a part of it with `let`, or divide the condition into several"),
+        );
+        Bail::Statement
+    }
+}
+
+/// `a`, `a or b`, `a, b or c`
+fn one_of(expected: &[&str]) -> String {
+    match expected {
+        [] => "something else".to_owned(),
+        [one] => (*one).to_owned(),
+        [first @ .., last] => format!("{} or {last}", first.join(", ")),
+    }
+}

@@ -1,0 +1,219 @@
+//! Conditions.
+
+use super::super::ast::{
+    Condition, EntityCondition, EventCondition, Expr, ExprKind, Ident, LetCondition, RelationCondition,
+    UnaryOp,
+};
+use super::super::code;
+use super::{Bail, Parse, Parser};
+use crate::diagnostic::Diagnostic;
+use crate::lexer::TokenKind;
+use crate::source::Span;
+
+impl Parser<'_> {
+    /// `{ condition; … }` after its keyword at `keyword`. Sees to it that the first is an event.
+    pub(super) fn conditions(&mut self, keyword: Span) -> Parse<Vec<Condition>> {
+        let context = format!("after `{}`", self.file.slice(keyword));
+        let open = self.expect("{", &context)?;
+        let (conditions, good) = self.block(open, |p, number| {
+            let condition = p.condition(number == 0)?;
+            p.semicolon("condition")?;
+            Ok(condition)
+        })?;
+        if good && !matches!(conditions.first(), Some(Condition::Event(_))) {
+            self.event_first(conditions.first(), keyword);
+        }
+        Ok(conditions)
+    }
+
+    fn event_first(&mut self, first: Option<&Condition>, keyword: Span) {
+        let help = match first {
+            Some(Condition::Expr(Expr {
+                kind: ExprKind::Call { function, .. },
+                ..
+            })) => {
+                format!("give it a name: `x: {}(…)`", function.name)
+            }
+            _ => "begin with an event: `x: Stream(…);`".to_owned(),
+        };
+        let span = first.map_or(keyword, Condition::span);
+        self.report(
+            Diagnostic::error(code::EVENT_FIRST, span, "the first condition must be an event")
+                .expected(["`x: Stream(…)`"])
+                .help(help),
+        );
+    }
+
+    fn condition(&mut self, first: bool) -> Parse<Condition> {
+        if self.word() == Some("let") {
+            return self.let_condition();
+        }
+        let word = matches!(self.token().kind, TokenKind::Word | TokenKind::Quoted(_));
+        if word && self.is_nth(1, ":") {
+            return self.bound_condition(first);
+        }
+        let expr = self.expr()?;
+        if self.is_at(":") && matches!(&expr.kind, ExprKind::Unary { op: UnaryOp::Not, .. }) {
+            return Err(self.negated_binding(expr.span));
+        }
+        self.negated_condition(expr)
+    }
+
+    fn let_condition(&mut self) -> Parse<Condition> {
+        let start = self.bump();
+        let name = self.new_name("a value's name")?;
+        if !self.is_at("=") {
+            let help = format!("write `let {} = …`", name.name);
+            return Err(self.unexpected_with(&["`=`"], "after the value's name", Some(help)));
+        }
+        self.bump();
+        let expr = self.expr()?;
+        Ok(Condition::Let(LetCondition {
+            name,
+            expr,
+            span: self.since(start),
+        }))
+    }
+
+    /// `x: Name(…)` or `x: y.rel()(…)`
+    fn bound_condition(&mut self, first: bool) -> Parse<Condition> {
+        let binding = self.new_name("a binding's name")?;
+        let start = binding.span;
+        self.expect(":", "after the binding")?;
+        if self.word() == Some("not") {
+            return Err(self.negated_binding(start.to(self.span())));
+        }
+        let source = self.name("a stream, an entity or a relation")?;
+        if self.is_at(".") {
+            return self.relation_condition(binding, source);
+        }
+        let after = format!("after `{}`", source.name);
+        let help = (!self.is_at("(")).then(|| format!("write `{}: {}()`", binding.name, source.name));
+        if help.is_some() {
+            return Err(self.unexpected_with(&["`(`", "`.`"], &after, help));
+        }
+        let filters = self.filters()?;
+        let span = self.since(start);
+        Ok(if first {
+            Condition::Event(EventCondition {
+                binding,
+                stream: source,
+                filters,
+                span,
+            })
+        } else {
+            Condition::Entity(EntityCondition {
+                binding: Some(binding),
+                negated: false,
+                entity: source,
+                filters,
+                span,
+            })
+        })
+    }
+
+    fn relation_condition(&mut self, binding: Ident, base: Ident) -> Parse<Condition> {
+        let start = binding.span;
+        self.bump();
+        let relation = self.any_name("a relation's name")?;
+        let call = format!("{}: {}.{}()", binding.name, base.name, relation.name);
+        if self.is_at(".") {
+            let help = format!("bind each step: `{call}`, then the next from `{}`", binding.name);
+            return Err(self.unexpected_with(&["`(`"], "after a relation", Some(help)));
+        }
+        if !self.is_at("(") {
+            let help = format!("write `{call}`, or for a value `let {} = …`", binding.name);
+            return Err(self.unexpected_with(&["`(`"], "after a relation", Some(help)));
+        }
+        self.bump();
+        if !self.is_at(")") {
+            let help = format!("conditions on the documents stand in a second pair: `{call}(…)`");
+            return Err(self.unexpected_with(&["`)`"], "after a relation's `(`", Some(help)));
+        }
+        self.bump();
+        let filters = if self.is_at("(") {
+            Some(self.filters()?)
+        } else {
+            None
+        };
+        let span = self.since(start);
+        Ok(Condition::Relation(RelationCondition {
+            binding: Some(binding),
+            negated: false,
+            base,
+            relation,
+            filters,
+            span,
+        }))
+    }
+
+    /// `(expr, …)`
+    pub(super) fn filters(&mut self) -> Parse<Vec<Expr>> {
+        self.list("(", ")", "", Self::expr)
+    }
+
+    /// A condition without a name: `not x.rel()(…)` and `not Name(…)` ask that there is no document.
+    fn negated_condition(&mut self, expr: Expr) -> Parse<Condition> {
+        let span = expr.span;
+        let ExprKind::Unary {
+            op: UnaryOp::Not,
+            operand,
+        } = &expr.kind
+        else {
+            return self.plain_condition(expr);
+        };
+        match &operand.kind {
+            ExprKind::Call { function, args } => Ok(Condition::Entity(EntityCondition {
+                binding: None,
+                negated: true,
+                entity: function.clone(),
+                filters: args.clone(),
+                span,
+            })),
+            ExprKind::MethodCall { base, method } => match &base.kind {
+                ExprKind::Name(base) => self.negated_relation(base.clone(), method.clone(), span),
+                _ => self.plain_condition(expr),
+            },
+            _ => self.plain_condition(expr),
+        }
+    }
+
+    /// `not base.relation()`, which stands at `span`, and perhaps `(expr, …)` after it.
+    fn negated_relation(&mut self, base: Ident, relation: Ident, span: Span) -> Parse<Condition> {
+        let filters = if self.is_at("(") {
+            Some(self.filters()?)
+        } else {
+            None
+        };
+        let span = span.to(self.previous());
+        Ok(Condition::Relation(RelationCondition {
+            binding: None,
+            negated: true,
+            base,
+            relation,
+            filters,
+            span,
+        }))
+    }
+
+    fn plain_condition(&mut self, expr: Expr) -> Parse<Condition> {
+        if self.is_at("(") && matches!(expr.kind, ExprKind::MethodCall { .. }) {
+            let call = self.file.slice(expr.span);
+            let help = format!("give the document a name: `d: {call}(…)`");
+            return Err(self.unexpected_with(&["an operator", "`;`"], "", Some(help)));
+        }
+        Ok(Condition::Expr(expr))
+    }
+
+    fn negated_binding(&mut self, span: Span) -> Bail {
+        self.report(
+            Diagnostic::error(
+                code::NEGATED_BINDING,
+                span,
+                "a condition with `not` finds nothing that could have a name",
+            )
+            .help("write it without the name: `not x.rel()` or `not Entity(…)`"),
+        );
+        Bail::Statement
+    }
+}

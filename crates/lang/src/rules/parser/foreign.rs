@@ -1,0 +1,81 @@
+//! What people bring along from other languages.
+
+use tidemill_types::nearest;
+
+use super::super::code;
+use super::super::keywords::ITEMS;
+use super::{Bail, Parser};
+use crate::diagnostic::Diagnostic;
+use crate::lexer::TokenKind;
+
+impl Parser<'_> {
+    /// Reports a word or sign that goes on with an expression in another language but not in this one.
+    pub(super) fn foreign_continuation(&mut self) -> Option<Bail> {
+        let written = self.text(self.token());
+        let help = match &self.token().kind {
+            TokenKind::Word => word_help(&written.to_ascii_lowercase())?,
+            TokenKind::Punct(p) => punct_help(p)?,
+            _ => return None,
+        };
+        let message = format!("`{written}` is not an operator of this language");
+        self.report(Diagnostic::error(code::FOREIGN, self.span(), message).help(help));
+        Some(Bail::Statement)
+    }
+
+    /// Reports what stands where an item should begin.
+    pub(super) fn not_an_item(&mut self) -> Bail {
+        const EXPECTED: [&str; 4] = ["`event`", "`entity`", "`relation`", "`rule`"];
+        if let Some(closer) = [")", "]", "}"].iter().find(|c| self.is_at(c)) {
+            let message = format!("this `{closer}` closes nothing");
+            let help = "remove it, or look above for a bracket that is closed too early";
+            self.report(Diagnostic::error(code::STRAY_CLOSE, self.span(), message).help(help));
+            return Bail::Item;
+        }
+        let help = self.word().and_then(|w| item_help(&w.to_ascii_lowercase()));
+        self.unexpected_with(&EXPECTED, "", help);
+        Bail::Item
+    }
+}
+
+fn word_help(lower: &str) -> Option<String> {
+    Some(match lower {
+        "is" => "write `x == null` or `x != null`, or `exists(x)`".to_owned(),
+        "like" => {
+            "write `contains(text, part)`, `starts_with(…)`, `ends_with(…)` or `matches(text, pattern)`"
+                .to_owned()
+        }
+        "between" => "write `x >= a and x <= b`".to_owned(),
+        "equals" | "eq" => "write `==`".to_owned(),
+        "mod" => "write `%` or `mod(a, b)`".to_owned(),
+        "xor" => "write `a != b`".to_owned(),
+        "as" => "the name comes first: `x: Stream(…)` or `let x = …`".to_owned(),
+        _ => return None,
+    })
+}
+
+fn punct_help(punct: &str) -> Option<String> {
+    Some(match punct {
+        "?" => "write `if(condition, a, b)` or `coalesce(a, b)`".to_owned(),
+        "**" | "^" => "write `pow(a, b)`".to_owned(),
+        "++" | "--" => "write `+= 1` or `-= 1` in an `update`; put a space between two signs".to_owned(),
+        "+=" | "-=" | "*=" | "/=" | "%=" | ":=" => "values are changed by `update` in `then`".to_owned(),
+        "->" | "::" => "fields are reached by a dot: `x.field`".to_owned(),
+        _ => return None,
+    })
+}
+
+fn item_help(lower: &str) -> Option<String> {
+    Some(match lower {
+        "define" | "from" | "partition" => {
+            "this looks like SiddhiQL, which belongs in a file `*.siddhi`".to_owned()
+        }
+        "stream" => "streams are declared by `event`".to_owned(),
+        "table" | "collection" | "document" => "collections of documents are declared by `entity`".to_owned(),
+        "when" | "aggregate" => {
+            "conditions stand in a rule: `rule Name { when { … } then { … } }`".to_owned()
+        }
+        "then" | "do" => "actions stand in a rule: `rule Name { when { … } then { … } }`".to_owned(),
+        "test" | "given" => "tests belong in a file `*.test`".to_owned(),
+        _ => format!("write `{}`", nearest(lower, ITEMS)?),
+    })
+}

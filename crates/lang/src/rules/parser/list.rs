@@ -1,0 +1,122 @@
+//! Lists in brackets.
+
+use super::super::ast::{Ident, ObjectField};
+use super::super::code;
+use super::{Bail, Parse, Parser};
+use crate::diagnostic::Diagnostic;
+use crate::lexer::TokenKind;
+use crate::lexer::text::quote;
+use crate::source::Span;
+
+impl Parser<'_> {
+    /// What stands between the bracket `opener` here and `closer`, with commas between; one at the end is allowed.
+    pub(super) fn list<T>(
+        &mut self,
+        opener: &str,
+        closer: &str,
+        context: &str,
+        mut read: impl FnMut(&mut Self) -> Parse<T>,
+    ) -> Parse<Vec<T>> {
+        let open = self.expect(opener, context)?;
+        let mut elements = Vec::new();
+        loop {
+            if self.eat(closer).is_some() {
+                return Ok(elements);
+            }
+            if self.is_list_broken() {
+                return Err(self.unclosed(open));
+            }
+            elements.push(read(self)?);
+            if self.eat(",").is_none() && !self.is_at(closer) {
+                return Err(self.list_goes_wrong(open, closer));
+            }
+        }
+    }
+
+    /// Whether something begins here that no list contains.
+    fn is_list_broken(&self) -> bool {
+        self.at_end() || self.is_at(";") || self.at_item()
+    }
+
+    /// Reports why the list begun at `open` neither goes on nor ends here.
+    fn list_goes_wrong(&mut self, open: Span, closer: &str) -> Bail {
+        let closes_another = [")", "]", "}"].iter().any(|c| *c != closer && self.is_at(c));
+        if self.is_list_broken() || closes_another {
+            return self.unclosed(open);
+        }
+        if let Some(bail) = self.foreign_continuation() {
+            return bail;
+        }
+        let begins = matches!(
+            self.token().kind,
+            TokenKind::Word
+                | TokenKind::Quoted(_)
+                | TokenKind::Int(_)
+                | TokenKind::Float(_)
+                | TokenKind::Str(_)
+        );
+        let doubled =
+            matches!(self.token().kind, TokenKind::Str(_)) && self.previous().end == self.span().start;
+        let help = if doubled {
+            Some(r#"a quote inside a text is written `\'` or `\"`"#.to_owned())
+        } else {
+            begins.then(|| "put `,` between two elements".to_owned())
+        };
+        self.unexpected_with(&["`,`", &format!("`{closer}`")], "", help)
+    }
+
+    /// `{ name: value, … }`
+    pub(super) fn object(&mut self, context: &str) -> Parse<Vec<ObjectField>> {
+        let mut fields = self.list("{", "}", context, Self::object_field)?;
+        let mut seen = std::collections::HashMap::new();
+        fields.retain(|field| match seen.get(&field.name.name) {
+            None => {
+                seen.insert(field.name.name.clone(), field.name.span);
+                true
+            }
+            Some(first) => {
+                self.twice(&field.name, *first);
+                false
+            }
+        });
+        Ok(fields)
+    }
+
+    fn object_field(&mut self) -> Parse<ObjectField> {
+        let start = self.span();
+        let name = match &self.token().kind {
+            TokenKind::Str(text) => Ident {
+                name: text.clone(),
+                span: self.bump(),
+            },
+            TokenKind::Int(number) => {
+                let help = format!("write it as text: `{}`", quote(&number.to_string()));
+                return Err(self.unexpected_with(&["a field's name"], "", Some(help)));
+            }
+            _ => self.any_name("a field's name")?,
+        };
+        if !self.is_at(":") {
+            let help = format!("write `{}: …`", name.name);
+            let known = self.is_at("=") || self.is_at("=>") || self.is_at(",") || self.is_at("}");
+            let help = (known && crate::lexer::is_word(&name.name)).then_some(help);
+            return Err(self.unexpected_with(&["`:`"], "after the field's name", help));
+        }
+        self.bump();
+        let value = self.expr()?;
+        Ok(ObjectField {
+            name,
+            value,
+            span: self.since(start),
+        })
+    }
+
+    /// Reports that `second` was named before, at `first`.
+    pub(super) fn twice(&mut self, second: &Ident, first: Span) {
+        let message = format!("`{}` is named twice", second.name);
+        self.report(
+            Diagnostic::error(code::TWICE, second.span, message)
+                .help("remove one of them")
+                .note_at(first, "first named here"),
+        );
+    }
+}

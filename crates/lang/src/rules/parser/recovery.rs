@@ -1,0 +1,179 @@
+//! Where to go on after a mistake.
+
+use super::super::code;
+use super::super::keywords::{ACTIONS, ITEMS};
+use super::{Bail, Parse, Parser};
+use crate::diagnostic::Diagnostic;
+use crate::lexer::TokenKind;
+use crate::source::Span;
+
+impl Parser<'_> {
+    /// Whether an item begins here: its keyword first on the line, and a name.
+    pub(super) fn at_item(&self) -> bool {
+        self.token().first_on_line && self.word().is_some_and(|w| ITEMS.contains(&w)) && self.is_name(1)
+    }
+
+    /// Whether a statement seems to begin here: first on the line, `x:`, `let x` or an action.
+    fn at_statement(&self) -> bool {
+        self.token().first_on_line
+            && match self.word() {
+                Some("let") => self.is_name(1),
+                Some(w) if ACTIONS.contains(&w) && self.is_name(1) => true,
+                _ => self.is_name(0) && self.is_nth(1, ":"),
+            }
+    }
+
+    /// Skips to the next item after one that began at the token `start` and failed: to its keyword, or to a new line
+    /// after a `;` or `}` outside all braces.
+    pub(super) fn skip_item(&mut self, start: usize) {
+        let mut open = self.braces_open_since(start);
+        let mut moved = self.at > start;
+        while !(self.at_end() || moved && self.at_item()) {
+            let ends = match self.token().kind {
+                TokenKind::Punct("{") => {
+                    open += 1;
+                    false
+                }
+                TokenKind::Punct("}") => {
+                    open = open.saturating_sub(1);
+                    open == 0
+                }
+                TokenKind::Punct(";") => open == 0,
+                _ => false,
+            };
+            self.bump();
+            moved = true;
+            if ends && self.token().first_on_line {
+                return;
+            }
+        }
+    }
+
+    /// Skips the rest of a statement that began at the token `start` and failed: past its `;`, or to the `}` of
+    /// its block, or to what looks like the next statement or item.
+    pub(super) fn skip_statement(&mut self, start: usize) {
+        // braces of the statement itself, and those skipped over: `;` ends it inside the first, not the second
+        let mut open = self.braces_open_since(start);
+        let mut skipped = 0_usize;
+        let first = self.at;
+        while !self.at_end() && !self.at_item() {
+            if self.at > first.max(start) && open + skipped == 0 && self.at_statement() {
+                return;
+            }
+            if self.is_at("}") {
+                if skipped > 0 {
+                    skipped -= 1;
+                } else if open > 0 {
+                    open -= 1;
+                } else {
+                    return;
+                }
+            }
+            skipped += usize::from(self.is_at("{"));
+            let ends = self.is_at(";") && skipped == 0;
+            self.bump();
+            if ends {
+                return;
+            }
+        }
+    }
+
+    /// Braces opened and not closed between the token `start` and here.
+    fn braces_open_since(&self, start: usize) -> usize {
+        self.tokens[start..self.at]
+            .iter()
+            .fold(0, |open: usize, token| match token.kind {
+                TokenKind::Punct("{") => open + 1,
+                TokenKind::Punct("}") => open.saturating_sub(1),
+                _ => open,
+            })
+    }
+
+    /// `{ statement … }` after its brace at `open`: reads statements up to the closing brace, skipping over bad
+    /// ones. `read` gets the statement's number. The second value is false when one was bad.
+    pub(super) fn block<T>(
+        &mut self,
+        open: Span,
+        mut read: impl FnMut(&mut Self, usize) -> Parse<T>,
+    ) -> Parse<(Vec<T>, bool)> {
+        let mut statements = Vec::new();
+        let mut number = 0;
+        let mut good = true;
+        loop {
+            if self.eat("}").is_some() {
+                return Ok((statements, good));
+            }
+            if self.at_end() || self.at_item() {
+                self.unclosed(open);
+                return Err(Bail::Item);
+            }
+            if self.at_next_block() {
+                self.unclosed(open);
+                return Ok((statements, false));
+            }
+            if self.eat(";").is_some() {
+                continue;
+            }
+            let start = self.at;
+            match read(self, number) {
+                Ok(statement) => statements.push(statement),
+                Err(Bail::Item) => return Err(Bail::Item),
+                Err(Bail::Statement) => {
+                    good = false;
+                    self.skip_statement(start);
+                }
+            }
+            number += 1;
+        }
+    }
+
+    /// Whether the rule's next block begins here, so that the one before is over.
+    fn at_next_block(&self) -> bool {
+        matches!(self.word(), Some("then" | "do" | "groupby")) && self.is_nth(1, "{")
+    }
+
+    /// Reports that the bracket at `open` has no end before this place.
+    pub(super) fn unclosed(&mut self, open: Span) -> Bail {
+        let bracket = self.file.slice(open);
+        let closer = match bracket {
+            "(" => ")",
+            "[" => "]",
+            _ => "}",
+        };
+        let message = format!("this `{bracket}` is never closed");
+        let found = format!("here a `{closer}` was still missing");
+        let here = if self.at_end() {
+            self.previous().at_end()
+        } else {
+            self.span()
+        };
+        self.report(
+            Diagnostic::error(code::UNCLOSED, open, message)
+                .expected([format!("`{closer}`")])
+                .help(format!("put `{closer}` where it ends"))
+                .note_at(here, found),
+        );
+        Bail::Statement
+    }
+
+    /// Moves past the `;` after a `what`. One that is merely missing is reported and taken as read.
+    pub(super) fn semicolon(&mut self, what: &str) -> Parse<()> {
+        if self.eat(";").is_some() {
+            return Ok(());
+        }
+        if let Some(bail) = self.foreign_continuation() {
+            return Err(bail);
+        }
+        if self.is_at("}") || self.at_end() || self.token().first_on_line {
+            let message = format!("expected `;` after the {what}");
+            let place = self.previous().at_end();
+            self.report(
+                Diagnostic::error(code::SEMICOLON, place, message)
+                    .expected(["`;`"])
+                    .help("put `;` here"),
+            );
+            return Ok(());
+        }
+        Err(self.unexpected(&["`;`"], &format!("after the {what}")))
+    }
+}

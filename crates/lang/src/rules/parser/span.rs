@@ -1,0 +1,105 @@
+//! Numbers with a unit of time.
+
+use super::super::ast::SpanLiteral;
+use super::super::code;
+use super::super::keywords::is_reserved;
+use super::{Parse, Parser};
+use crate::diagnostic::Diagnostic;
+use crate::lexer::{TokenKind, units};
+use crate::source::Span;
+
+impl Parser<'_> {
+    /// Whether a number stands here with a word on the same line after it, which can only be a unit.
+    pub(super) fn at_span(&self) -> bool {
+        let number = matches!(self.token().kind, TokenKind::Int(_) | TokenKind::Float(_));
+        let Some(unit) = self.word_at(1).filter(|_| number && !self.nth(1).first_on_line) else {
+            return false;
+        };
+        if units::micros(unit).is_some() {
+            return true;
+        }
+        // a word with which something else goes on is no mistyped unit: what is missing is a comma
+        const GOES_ON: [&str; 12] = [".", ":", "=", "==", "!=", "<", "<=", ">", ">=", "(", "{", "+="];
+        let other = units::nearest_unit(unit).is_none() && GOES_ON.iter().any(|p| self.is_nth(2, p));
+        !other && !is_reserved(unit) && !is_sql_operator(unit)
+    }
+
+    /// `20 min`, `1 hour 30 min`. A sum that does not fit is reported and taken as zero.
+    pub(super) fn span_literal(&mut self) -> Parse<SpanLiteral> {
+        let start = self.span();
+        let mut micros = Some(0_i64);
+        let mut text = String::new();
+        loop {
+            let part = self.span_part(&mut text)?;
+            micros = micros.and_then(|sum| sum.checked_add(part?));
+            // a further number belongs to it only with a unit that exists
+            if !self.at_span()
+                || self.token().first_on_line
+                || self.word_at(1).and_then(units::micros).is_none()
+            {
+                break;
+            }
+            text.push(' ');
+        }
+        let span = self.since(start);
+        if micros.is_none() {
+            let message = "the span of time is longer than 292,000 years";
+            self.report(Diagnostic::error(code::RANGE, span, message).help("write a shorter one"));
+        }
+        Ok(SpanLiteral {
+            micros: micros.unwrap_or(0),
+            text,
+            span,
+        })
+    }
+
+    /// A number and its unit; `None` inside when it does not fit.
+    fn span_part(&mut self, text: &mut String) -> Parse<Option<i64>> {
+        let number = self.token();
+        self.bump();
+        let unit = self.text(self.token());
+        let Some(unit_micros) = units::micros(unit) else {
+            let message = format!("`{unit}` is not a unit of time");
+            self.report(
+                Diagnostic::error(code::UNKNOWN_UNIT, self.span(), message)
+                    .expected(["a unit of time"])
+                    .help(units::advice(unit)),
+            );
+            self.bump();
+            return Ok(Some(0));
+        };
+        self.bump();
+        text.push_str(self.text(number));
+        text.push(' ');
+        text.push_str(unit);
+        Ok(match number.kind {
+            TokenKind::Int(n) => units::whole_span(n, unit_micros),
+            TokenKind::Float(x) => units::fractional_span(x, unit_micros),
+            _ => None,
+        })
+    }
+
+    /// The span of a clause such as `every 1 min`, which must be longer than nothing.
+    pub(super) fn span_clause(&mut self, keyword: &str, keyword_span: Span) -> Parse<SpanLiteral> {
+        if !self.at_span() {
+            let help = format!("write a number and a unit: `{keyword} 10 min`");
+            return Err(self.unexpected_with(&["a span of time"], &format!("after `{keyword}`"), Some(help)));
+        }
+        let literal = self.span_literal()?;
+        if literal.micros == 0 {
+            let message = format!("`{keyword}` needs a span of time longer than zero");
+            self.report(
+                Diagnostic::error(code::RANGE, keyword_span.to(literal.span), message)
+                    .help(format!("write a number and a unit: `{keyword} 10 min`")),
+            );
+        }
+        Ok(literal)
+    }
+}
+
+/// `AND`, `is`, …: after a number these are mistakes of their own, not units.
+fn is_sql_operator(word: &str) -> bool {
+    ["and", "or", "in", "is", "not", "like", "between"]
+        .iter()
+        .any(|w| w.eq_ignore_ascii_case(word))
+}

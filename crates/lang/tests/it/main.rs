@@ -1,0 +1,6 @@
+//! Integration tests of the front end.
+
+mod bounds;
+mod cases;
+mod reference;
+mod roundtrip;

@@ -1,0 +1,17 @@
+//! The example of the language reference is a text of the language.
+
+use tidemill_lang::rules::{format, parse};
+use tidemill_lang::source::{FileId, SourceFile};
+
+#[test]
+fn the_reference_shows_what_can_be_parsed() {
+    let reference = include_str!("../../../../docs/rules.md");
+    let blocks = reference.split("```").skip(1).step_by(2);
+    let rules: Vec<&str> = blocks.filter(|b| b.trim_start().starts_with("event ")).collect();
+    assert!(!rules.is_empty(), "the reference begins with an example");
+    for text in rules {
+        let file = SourceFile::new(FileId(0), "rules.md", text);
+        assert_eq!(parse(&file).diagnostics, []);
+        assert!(format(&file).is_ok());
+    }
+}

@@ -1,0 +1,181 @@
+//! The disk as a value, so that tests can put a failing one in its place.
+//!
+//! Only what the log needs: whole files by path, positional reads, vectored writes, and the three ways to make
+//! something durable (file data, directory entries, and a cut).
+
+use std::any::Any;
+use std::fs::{self, File, OpenOptions, TryLockError};
+use std::io::{self, IoSlice, Seek, SeekFrom, Write};
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::sync::Arc;
+
+/// A file that is open for reading and writing.
+///
+/// One writer at a time; readers may run beside it.
+pub trait DiskFile: Send + Sync {
+    /// Its length in bytes.
+    fn len(&self) -> io::Result<u64>;
+
+    /// Whether it holds no byte.
+    fn is_empty(&self) -> io::Result<bool> {
+        Ok(self.len()? == 0)
+    }
+
+    /// Reads at `pos`; fewer bytes than `buf` holds are possible, 0 only at the end.
+    fn read_at(&self, pos: u64, buf: &mut [u8]) -> io::Result<usize>;
+
+    /// Writes the slices one after the other from `pos` on; fewer bytes than given are possible.
+    fn write_at(&self, pos: u64, bufs: &[IoSlice<'_>]) -> io::Result<usize>;
+
+    /// Cuts the file to `len` bytes.
+    fn set_len(&self, len: u64) -> io::Result<()>;
+
+    /// Returns when the bytes and the length are on the disk. After an error the written bytes are in doubt even
+    /// if a second call succeeds.
+    fn sync(&self) -> io::Result<()>;
+}
+
+/// The files below the log's directory.
+pub trait Disk: Send + Sync + 'static {
+    /// Opens an existing file.
+    fn open(&self, path: &Path) -> io::Result<Arc<dyn DiskFile>>;
+
+    /// Makes an empty file, in place of one that may be there.
+    fn create(&self, path: &Path) -> io::Result<Arc<dyn DiskFile>>;
+
+    /// Removes a file.
+    fn remove(&self, path: &Path) -> io::Result<()>;
+
+    /// Gives a file another name; one that has that name already is replaced.
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()>;
+
+    /// Makes a directory and those above it; one that exists is fine.
+    fn create_dir(&self, path: &Path) -> io::Result<()>;
+
+    /// The names in a directory.
+    fn list(&self, dir: &Path) -> io::Result<Vec<String>>;
+
+    /// Returns when the entries of a directory are on the disk.
+    fn sync_dir(&self, dir: &Path) -> io::Result<()>;
+
+    /// Locks the file `path` for this one holder, until the returned value is dropped.
+    ///
+    /// Errors: `WouldBlock` when another holder has it.
+    fn lock(&self, path: &Path) -> io::Result<Box<dyn Any + Send + Sync>>;
+}
+
+/// The disk of the machine.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct OsDisk;
+
+struct OsFile(File);
+
+impl DiskFile for OsFile {
+    fn len(&self) -> io::Result<u64> {
+        Ok(self.0.metadata()?.len())
+    }
+
+    fn read_at(&self, pos: u64, buf: &mut [u8]) -> io::Result<usize> {
+        self.0.read_at(buf, pos)
+    }
+
+    fn write_at(&self, pos: u64, bufs: &[IoSlice<'_>]) -> io::Result<usize> {
+        // Only the one writer moves the cursor; reads are positional.
+        let mut file = &self.0;
+        file.seek(SeekFrom::Start(pos))?;
+        file.write_vectored(bufs)
+    }
+
+    fn set_len(&self, len: u64) -> io::Result<()> {
+        self.0.set_len(len)
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        self.0.sync_data()
+    }
+}
+
+impl Disk for OsDisk {
+    fn open(&self, path: &Path) -> io::Result<Arc<dyn DiskFile>> {
+        Ok(Arc::new(OsFile(
+            OpenOptions::new().read(true).write(true).open(path)?,
+        )))
+    }
+
+    fn create(&self, path: &Path) -> io::Result<Arc<dyn DiskFile>> {
+        let file = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .create(true)
+            .truncate(true)
+            .open(path)?;
+        Ok(Arc::new(OsFile(file)))
+    }
+
+    fn remove(&self, path: &Path) -> io::Result<()> {
+        fs::remove_file(path)
+    }
+
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
+        fs::rename(from, to)
+    }
+
+    fn create_dir(&self, path: &Path) -> io::Result<()> {
+        fs::create_dir_all(path)
+    }
+
+    fn list(&self, dir: &Path) -> io::Result<Vec<String>> {
+        fs::read_dir(dir)?
+            .map(|entry| Ok(entry?.file_name().to_string_lossy().into_owned()))
+            .collect()
+    }
+
+    fn sync_dir(&self, dir: &Path) -> io::Result<()> {
+        File::open(dir)?.sync_all()
+    }
+
+    fn lock(&self, path: &Path) -> io::Result<Box<dyn Any + Send + Sync>> {
+        let file = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .open(path)?;
+        match file.try_lock() {
+            Ok(()) => Ok(Box::new(file)),
+            Err(TryLockError::WouldBlock) => Err(io::ErrorKind::WouldBlock.into()),
+            Err(TryLockError::Error(e)) => Err(e),
+        }
+    }
+}
+
+/// Writes all slices from `pos` on, however short the single writes are.
+pub(crate) fn write_all(file: &dyn DiskFile, mut pos: u64, mut bufs: &mut [IoSlice<'_>]) -> io::Result<()> {
+    while !bufs.is_empty() {
+        match file.write_at(pos, bufs) {
+            Ok(0) => return Err(io::Error::new(io::ErrorKind::WriteZero, "the disk took no byte")),
+            Ok(n) => {
+                pos += n as u64;
+                IoSlice::advance_slices(&mut bufs, n);
+            }
+            Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+            Err(e) => return Err(e),
+        }
+    }
+    Ok(())
+}
+
+/// Fills `buf` from `pos` on as far as the file goes; returns how far that was.
+pub(crate) fn read_full(file: &dyn DiskFile, pos: u64, buf: &mut [u8]) -> io::Result<usize> {
+    let mut filled = 0;
+    while filled < buf.len() {
+        match file.read_at(pos + filled as u64, &mut buf[filled..]) {
+            Ok(0) => break,
+            Ok(n) => filled += n,
+            Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+            Err(e) => return Err(e),
+        }
+    }
+    Ok(filled)
+}

@@ -1,0 +1,47 @@
+//! From a failed disk operation to an error for people.
+
+use std::io;
+use std::path::Path;
+
+use tidemill_types::{Error, ErrorKind};
+
+/// A failed disk operation, kept so that all who waited for it get the same answer.
+#[derive(Debug, Clone)]
+pub(crate) struct Failure {
+    kind: ErrorKind,
+    message: String,
+}
+
+impl Failure {
+    /// `doing` says what was tried, as in `write` or `fsync of`.
+    pub(crate) fn new(doing: &str, path: &Path, e: &io::Error) -> Self {
+        let (kind, why) = match e.kind() {
+            io::ErrorKind::StorageFull => (ErrorKind::Unavailable, "disk full: "),
+            io::ErrorKind::QuotaExceeded => (ErrorKind::Unavailable, "disk quota used up: "),
+            io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => {
+                (ErrorKind::Invalid, "not allowed: ")
+            }
+            _ => (ErrorKind::Unavailable, ""),
+        };
+        Self {
+            kind,
+            message: format!("{why}{doing} {} failed: {e}", path.display()),
+        }
+    }
+
+    pub(crate) fn error(&self) -> Error {
+        Error::new(self.kind, self.message.clone())
+    }
+}
+
+/// Gives an I/O result its place and the crate-border error.
+pub(crate) trait Doing<T> {
+    /// `doing` and `path` as in [`Failure::new`].
+    fn doing(self, doing: &str, path: &Path) -> Result<T, Error>;
+}
+
+impl<T> Doing<T> for io::Result<T> {
+    fn doing(self, doing: &str, path: &Path) -> Result<T, Error> {
+        self.map_err(|e| Failure::new(doing, path, &e).error().with_source(e))
+    }
+}

@@ -1,0 +1,105 @@
+//! The thread that brings to the disk what nobody waits for.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use parking_lot::{Condvar, Mutex};
+use tidemill_types::{Error, Result};
+
+use crate::partition::Partition;
+
+pub(crate) struct Flusher {
+    shared: Arc<Shared>,
+    thread: Mutex<Option<JoinHandle<()>>>,
+}
+
+#[derive(Default)]
+struct Shared {
+    asked: Mutex<Asked>,
+    wake: Condvar,
+    /// There is work that the thread knows of; spares writers the lock.
+    told: AtomicBool,
+}
+
+#[derive(Default)]
+struct Asked {
+    work: bool,
+    urgent: bool,
+    stop: bool,
+}
+
+impl Flusher {
+    /// `interval_ms` of 0 starts no thread.
+    pub(crate) fn start(partitions: Arc<[Partition]>, interval_ms: u64) -> Result<Self> {
+        let shared = Arc::new(Shared::default());
+        let thread = (interval_ms > 0).then(|| {
+            let shared = Arc::clone(&shared);
+            std::thread::Builder::new()
+                .name("log-flusher".into())
+                .spawn(move || shared.run(&partitions, Duration::from_millis(interval_ms)))
+        });
+        let thread = thread
+            .transpose()
+            .map_err(|e| Error::unavailable("the log's background thread did not start").with_source(e))?;
+        Ok(Self {
+            shared,
+            thread: Mutex::new(thread),
+        })
+    }
+
+    /// Something was written; `urgent` when much of it waits already.
+    pub(crate) fn tell(&self, urgent: bool) {
+        if urgent || !self.shared.told.load(Ordering::Relaxed) {
+            let mut asked = self.shared.asked.lock();
+            self.shared.told.store(true, Ordering::Relaxed);
+            asked.work = true;
+            asked.urgent |= urgent;
+            self.shared.wake.notify_one();
+        }
+    }
+
+    /// Ends the thread and waits for it.
+    pub(crate) fn stop(&self) {
+        self.shared.asked.lock().stop = true;
+        self.shared.wake.notify_one();
+        if let Some(thread) = self.thread.lock().take() {
+            // It does not panic; if it did, nothing of what it did is in doubt, see `Partition::lead`.
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Shared {
+    fn run(&self, partitions: &[Partition], interval: Duration) {
+        while self.wait_for_work(interval) {
+            let mut left = false;
+            for partition in partitions {
+                left |= partition.sync_in_background();
+            }
+            if left {
+                let mut asked = self.asked.lock();
+                self.told.store(true, Ordering::Relaxed);
+                asked.work = true;
+            }
+        }
+    }
+
+    /// Waits until something was written, then `interval` for more of it; false when the thread is to end.
+    fn wait_for_work(&self, interval: Duration) -> bool {
+        let mut asked = self.asked.lock();
+        while !asked.work && !asked.stop {
+            self.wake.wait(&mut asked);
+        }
+        let deadline = std::time::Instant::now() + interval;
+        while !asked.urgent && !asked.stop {
+            if self.wake.wait_until(&mut asked, deadline).timed_out() {
+                break;
+            }
+        }
+        (asked.work, asked.urgent) = (false, false);
+        self.told.store(false, Ordering::Relaxed);
+        !asked.stop
+    }
+}

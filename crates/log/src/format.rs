@@ -1,0 +1,282 @@
+//! The bytes of a segment, as `docs/formats/log.md` describes them. Pure.
+//!
+//! A segment is a header and then records, one after the other; all numbers are little-endian.
+//!
+//! ```text
+//! header, 40 bytes                          record, 32 bytes + payload
+//!  0  magic      8  "TIDELOG\n"              0  length    4  bytes after the crc field
+//!  8  format     4  1                        4  crc       4  CRC32C of salt, length, all after crc
+//! 12  partition  4                           8  offset    8
+//! 16  base       8  first offset            16  time      8  µs since 1970, UTC
+//! 24  salt       8                          24  unsynced  4  records before it not yet on the disk
+//! 32  reserved   4  0                       28  flags     4  bit 0: last of its group
+//! 36  crc        4  CRC32C of bytes 0..36   32  payload
+//! ```
+//!
+//! The salt is random. It keeps bytes that somebody sends as a payload, or that an earlier file left on the
+//! disk, from passing as records when a damaged place is searched for what follows it.
+
+use thiserror::Error;
+
+/// First bytes of every segment.
+pub const MAGIC: [u8; 8] = *b"TIDELOG\n";
+/// The format that is written, and the only one that is read.
+pub const FORMAT: u32 = 1;
+/// Bytes of a segment header.
+pub const SEGMENT_HEADER_BYTES: usize = 40;
+/// Bytes of a record before its payload.
+pub const RECORD_HEADER_BYTES: usize = 32;
+/// The longest payload that a record can have.
+pub const PAYLOAD_BYTES_MAX: usize = 1 << 30;
+
+/// Bytes before those that the length counts: length and crc.
+const PREFIX_BYTES: usize = 8;
+const GROUP_END: u32 = 1;
+
+/// What a segment says of itself.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SegmentHeader {
+    /// The partition that it belongs to.
+    pub partition: u32,
+    /// Offset of its first record.
+    pub base: u64,
+    /// Goes into the checksum of its records.
+    pub salt: u64,
+}
+
+/// Why a segment header cannot be used.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
+pub enum HeaderFault {
+    /// Fewer bytes than a header has.
+    #[error("the file has {0} bytes, a segment header has {SEGMENT_HEADER_BYTES}")]
+    Short(u64),
+    /// Not a segment, or its first bytes are damaged.
+    #[error("the file does not begin with a log segment's mark")]
+    Magic,
+    /// Checksum failure.
+    #[error("the header's checksum is {stored:08x}, its bytes give {computed:08x}")]
+    Crc {
+        /// The checksum in the file.
+        stored: u32,
+        /// The checksum of the bytes in the file.
+        computed: u32,
+    },
+    /// Written by another release.
+    #[error(
+        "the segment has format {0}, this release reads format {FORMAT}: open it with the release that wrote it"
+    )]
+    Format(u32),
+}
+
+impl SegmentHeader {
+    /// The header's bytes.
+    pub fn encode(&self) -> [u8; SEGMENT_HEADER_BYTES] {
+        let mut out = [0; SEGMENT_HEADER_BYTES];
+        out[0..8].copy_from_slice(&MAGIC);
+        out[8..12].copy_from_slice(&FORMAT.to_le_bytes());
+        out[12..16].copy_from_slice(&self.partition.to_le_bytes());
+        out[16..24].copy_from_slice(&self.base.to_le_bytes());
+        out[24..32].copy_from_slice(&self.salt.to_le_bytes());
+        let crc = crc32c::crc32c(&out[..36]);
+        out[36..40].copy_from_slice(&crc.to_le_bytes());
+        out
+    }
+
+    /// Reads the header at the start of `bytes`.
+    pub fn decode(bytes: &[u8]) -> Result<Self, HeaderFault> {
+        let Some(b) = bytes.first_chunk::<SEGMENT_HEADER_BYTES>() else {
+            return Err(HeaderFault::Short(bytes.len() as u64));
+        };
+        if b[..8] != MAGIC {
+            return Err(HeaderFault::Magic);
+        }
+        let (stored, computed) = (u32_at(b, 36), crc32c::crc32c(&b[..36]));
+        if stored != computed {
+            return Err(HeaderFault::Crc { stored, computed });
+        }
+        match u32_at(b, 8) {
+            FORMAT => Ok(Self {
+                partition: u32_at(b, 12),
+                base: u64_at(b, 16),
+                salt: u64_at(b, 24),
+            }),
+            other => Err(HeaderFault::Format(other)),
+        }
+    }
+}
+
+/// A record without its payload.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RecordHead {
+    /// Bytes of payload.
+    pub payload_bytes: u32,
+    /// The stored checksum.
+    pub crc: u32,
+    /// The record's offset.
+    pub offset: u64,
+    /// Microseconds since 1970, UTC.
+    pub time: i64,
+    /// How many records before this one were not known to be on the disk when it was written.
+    pub unsynced: u32,
+    /// Whether it is the last of its group.
+    pub group_end: bool,
+}
+
+/// Why the bytes at some place are not the record that belongs there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
+pub enum BadRecord {
+    /// Fewer bytes left than a record header has.
+    #[error("only {0} bytes are left, a record header has {RECORD_HEADER_BYTES}")]
+    Short(u64),
+    /// A length that no record has.
+    #[error("{0} is no record length")]
+    Length(u32),
+    /// The record goes on after the end of the file.
+    #[error("the record has {needed} bytes, the file only {left} more")]
+    PastEnd {
+        /// Bytes of the record.
+        needed: u64,
+        /// Bytes left.
+        left: u64,
+    },
+    /// Flags that this format does not know.
+    #[error("unknown record flags {0:#010x}")]
+    Flags(u32),
+    /// Another offset than the one that comes next.
+    #[error("the record has offset {found}, expected {expected}")]
+    Offset {
+        /// The offset in the file.
+        found: u64,
+        /// The offset that comes next.
+        expected: u64,
+    },
+    /// Checksum failure.
+    #[error("the record's checksum is {stored:08x}, its bytes give {computed:08x}")]
+    Crc {
+        /// The checksum in the file.
+        stored: u32,
+        /// The checksum of the bytes in the file.
+        computed: u32,
+    },
+}
+
+impl RecordHead {
+    /// Reads the head at the start of `bytes`; checks what can be checked without the payload.
+    pub fn decode(bytes: &[u8]) -> Result<Self, BadRecord> {
+        let Some(b) = bytes.first_chunk::<RECORD_HEADER_BYTES>() else {
+            return Err(BadRecord::Short(bytes.len() as u64));
+        };
+        let length = u32_at(b, 0);
+        let payload_bytes = length
+            .checked_sub((RECORD_HEADER_BYTES - PREFIX_BYTES) as u32)
+            .filter(|n| *n as usize <= PAYLOAD_BYTES_MAX)
+            .ok_or(BadRecord::Length(length))?;
+        let flags = u32_at(b, 28);
+        if flags & !GROUP_END != 0 {
+            return Err(BadRecord::Flags(flags));
+        }
+        Ok(Self {
+            payload_bytes,
+            crc: u32_at(b, 4),
+            offset: u64_at(b, 8),
+            time: i64::from_le_bytes(u64_at(b, 16).to_le_bytes()),
+            unsynced: u32_at(b, 24),
+            group_end: flags & GROUP_END != 0,
+        })
+    }
+
+    /// Bytes of the whole record.
+    pub fn record_bytes(&self) -> usize {
+        RECORD_HEADER_BYTES + self.payload_bytes as usize
+    }
+}
+
+/// The checksum of records of segments with one salt.
+#[derive(Debug, Clone, Copy)]
+pub struct Checksum {
+    seed: u32,
+}
+
+impl Checksum {
+    /// For segments with `salt`.
+    pub fn new(salt: u64) -> Self {
+        Self {
+            seed: crc32c::crc32c(&salt.to_le_bytes()),
+        }
+    }
+
+    /// The checksum so far over a record's first [`RECORD_HEADER_BYTES`]; go on with [`Checksum::more`].
+    pub fn of_head(self, head: &[u8]) -> u32 {
+        let crc = crc32c::crc32c_append(self.seed, &head[..4]);
+        crc32c::crc32c_append(crc, &head[PREFIX_BYTES..RECORD_HEADER_BYTES])
+    }
+
+    /// Goes on with bytes of the payload.
+    pub fn more(crc: u32, payload: &[u8]) -> u32 {
+        crc32c::crc32c_append(crc, payload)
+    }
+}
+
+/// Appends one record to `out`.
+///
+/// `payload` has at most [`PAYLOAD_BYTES_MAX`] bytes. `head.crc` and `head.payload_bytes` are not looked at.
+pub fn encode_record(out: &mut Vec<u8>, checksum: Checksum, head: &RecordHead, payload: &[u8]) {
+    out.extend_from_slice(&encode_head(checksum, head, payload));
+    out.extend_from_slice(payload);
+}
+
+/// The bytes before the payload of a record, with the same conditions.
+pub fn encode_head(checksum: Checksum, head: &RecordHead, payload: &[u8]) -> [u8; RECORD_HEADER_BYTES] {
+    assert!(
+        payload.len() <= PAYLOAD_BYTES_MAX,
+        "a payload of {} bytes reached the encoder",
+        payload.len()
+    );
+    let length = (RECORD_HEADER_BYTES - PREFIX_BYTES + payload.len()) as u32;
+    let mut b = [0; RECORD_HEADER_BYTES];
+    b[0..4].copy_from_slice(&length.to_le_bytes());
+    b[8..16].copy_from_slice(&head.offset.to_le_bytes());
+    b[16..24].copy_from_slice(&head.time.to_le_bytes());
+    b[24..28].copy_from_slice(&head.unsynced.to_le_bytes());
+    b[28..32].copy_from_slice(&if head.group_end { GROUP_END } else { 0 }.to_le_bytes());
+    let crc = Checksum::more(checksum.of_head(&b), payload);
+    b[4..8].copy_from_slice(&crc.to_le_bytes());
+    b
+}
+
+/// Reads and checks the whole record at the start of `bytes`, which must have offset `expected`.
+///
+/// The payload is `bytes[RECORD_HEADER_BYTES..head.record_bytes()]`.
+pub fn decode_record(bytes: &[u8], checksum: Checksum, expected: u64) -> Result<RecordHead, BadRecord> {
+    let head = RecordHead::decode(bytes)?;
+    let Some(record) = bytes.get(..head.record_bytes()) else {
+        return Err(BadRecord::PastEnd {
+            needed: head.record_bytes() as u64,
+            left: bytes.len() as u64,
+        });
+    };
+    if head.offset != expected {
+        return Err(BadRecord::Offset {
+            found: head.offset,
+            expected,
+        });
+    }
+    let computed = Checksum::more(checksum.of_head(record), &record[RECORD_HEADER_BYTES..]);
+    if computed != head.crc {
+        return Err(BadRecord::Crc {
+            stored: head.crc,
+            computed,
+        });
+    }
+    Ok(head)
+}
+
+/// `at + 4 <= b.len()` is the caller's to know.
+fn u32_at<const N: usize>(b: &[u8; N], at: usize) -> u32 {
+    u32::from_le_bytes([b[at], b[at + 1], b[at + 2], b[at + 3]])
+}
+
+/// `at + 8 <= b.len()` is the caller's to know.
+fn u64_at<const N: usize>(b: &[u8; N], at: usize) -> u64 {
+    u64::from(u32_at(b, at)) | u64::from(u32_at(b, at + 4)) << 32
+}

@@ -1,0 +1,228 @@
+//! The log in a directory of this machine.
+
+use std::any::Any;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use bytes::Bytes;
+use tidemill_types::{Error, Offset, PartitionId, Result, Timestamp};
+
+use crate::contract::{Appended, Durability, Log, Record};
+use crate::disk::{Disk, OsDisk, read_full, write_all};
+use crate::failure::Doing;
+use crate::flusher::Flusher;
+use crate::options::LogOptions;
+use crate::partition::Partition;
+use crate::recover::{RecoveryReport, recover};
+
+const LOCK_FILE: &str = "log.lock";
+const META_FILE: &str = "log.meta";
+const META_FIRST_LINE: &str = "tidemill-log 1";
+/// Nobody writes a longer one.
+const META_BYTES_MAX: usize = 4096;
+
+/// A log of segment files in one directory, for one process at a time.
+///
+/// Shape: a directory `p00000`, `p00001`, … per partition, in it segments named by their first offset.
+/// Bounds: see [`LogOptions`]; opening needs no more memory than running.
+/// Dropping it closes it; use [`Log::close`] to learn whether that worked.
+pub struct LocalLog {
+    partitions: Arc<[Partition]>,
+    flusher: Flusher,
+    /// The lock on the directory, until this is dropped.
+    _lock: Box<dyn Any + Send + Sync>,
+}
+
+impl LocalLog {
+    /// Opens the log in `dir`, or makes one there. The reports, one per partition, say what recovery found.
+    ///
+    /// Errors: `Conflict` while another process has it open, `Corrupt` for a damaged place (see
+    /// [`LogOptions::repair`]), `Invalid` for another number of partitions than it was made with, `Unavailable`
+    /// when the disk fails.
+    pub fn open(dir: impl AsRef<Path>, options: LogOptions) -> Result<(Self, Vec<RecoveryReport>)> {
+        Self::open_on(Arc::new(OsDisk), dir, options)
+    }
+
+    /// The same on any disk.
+    pub fn open_on(
+        disk: Arc<dyn Disk>,
+        dir: impl AsRef<Path>,
+        options: LogOptions,
+    ) -> Result<(Self, Vec<RecoveryReport>)> {
+        let dir = dir.as_ref();
+        options.check()?;
+        disk.create_dir(dir).doing("create", dir)?;
+        let lock = lock(&*disk, dir)?;
+        check_meta(&*disk, dir, options.partitions)?;
+        let mut partitions = Vec::new();
+        let mut reports = Vec::new();
+        for p in 0..options.partitions {
+            let (writer, report) = recover(&disk, partition_dir(dir, p), p, &options)?;
+            partitions.push(Partition::new(writer, &options));
+            reports.push(report);
+        }
+        let partitions: Arc<[Partition]> = partitions.into();
+        let flusher = Flusher::start(Arc::clone(&partitions), options.background_sync_ms)?;
+        Ok((
+            Self {
+                partitions,
+                flusher,
+                _lock: lock,
+            },
+            reports,
+        ))
+    }
+
+    fn partition(&self, id: PartitionId) -> Result<&Partition> {
+        self.partitions
+            .get(id.0 as usize)
+            .ok_or_else(|| no_partition(id, self.partitions()))
+    }
+}
+
+pub(crate) fn no_partition(id: PartitionId, partitions: u32) -> Error {
+    Error::invalid(format!(
+        "there is no log partition {id}: expected 0 to {}",
+        partitions.saturating_sub(1)
+    ))
+}
+
+fn partition_dir(dir: &Path, partition: u32) -> PathBuf {
+    dir.join(format!("p{partition:05}"))
+}
+
+fn lock(disk: &dyn Disk, dir: &Path) -> Result<Box<dyn Any + Send + Sync>> {
+    let path = dir.join(LOCK_FILE);
+    disk.lock(&path).map_err(|e| match e.kind() {
+        std::io::ErrorKind::WouldBlock => Error::conflict(format!(
+            "the log in {} is open in another process (it holds {LOCK_FILE}): stop that process or use another directory",
+            dir.display()
+        )),
+        _ => crate::failure::Failure::new("lock", &path, &e).error().with_source(e),
+    })
+}
+
+/// The number of partitions is decided when the log is made and written down before the first of them exists.
+fn check_meta(disk: &dyn Disk, dir: &Path, partitions: u32) -> Result<()> {
+    let names = disk.list(dir).doing("list", dir)?;
+    let path = dir.join(META_FILE);
+    if names.iter().any(|n| n == META_FILE) {
+        let found = read_meta(disk, &path)?;
+        if found != partitions {
+            return Err(Error::invalid(format!(
+                "the log in {} has {found} partitions, {partitions} are asked for: open it with {found}",
+                dir.display()
+            )));
+        }
+    } else {
+        if names.iter().any(|n| n == "p00000") {
+            return Err(Error::corrupt(format!(
+                "{} is missing beside the partitions: restore it from a backup, or write it again as the two lines \
+                 `{META_FIRST_LINE}` and `partitions N`",
+                path.display()
+            )));
+        }
+        write_meta(disk, dir, partitions)?;
+    }
+    for p in 0..partitions {
+        let path = partition_dir(dir, p);
+        disk.create_dir(&path).doing("create", &path)?;
+    }
+    disk.sync_dir(dir).doing("fsync of", dir)
+}
+
+fn read_meta(disk: &dyn Disk, path: &Path) -> Result<u32> {
+    let mut buf = vec![0; META_BYTES_MAX];
+    let file = disk.open(path).doing("open", path)?;
+    let n = read_full(&*file, 0, &mut buf).doing("read", path)?;
+    let text = String::from_utf8_lossy(&buf[..n]);
+    let mut lines = text.lines();
+    let first = lines.next() == Some(META_FIRST_LINE);
+    let count = lines
+        .next()
+        .and_then(|l| l.strip_prefix("partitions ")?.trim().parse().ok());
+    count.filter(|_| first).ok_or_else(|| {
+        Error::corrupt(format!(
+            "{} is not what this release writes: expected the lines `{META_FIRST_LINE}` and `partitions N`",
+            path.display()
+        ))
+    })
+}
+
+fn write_meta(disk: &dyn Disk, dir: &Path, partitions: u32) -> Result<()> {
+    let (path, unfinished) = (dir.join(META_FILE), dir.join("log.meta.tmp"));
+    let text = format!("{META_FIRST_LINE}\npartitions {partitions}\n");
+    disk.create(&unfinished)
+        .and_then(|file| {
+            write_all(&*file, 0, &mut [std::io::IoSlice::new(text.as_bytes())])?;
+            file.sync()
+        })
+        .and_then(|()| disk.rename(&unfinished, &path))
+        .and_then(|()| disk.sync_dir(dir))
+        .and_then(|()| match dir.parent() {
+            // The directory itself may be new.
+            Some(parent) if !parent.as_os_str().is_empty() => disk.sync_dir(parent),
+            _ => Ok(()),
+        })
+        .doing("write", &path)
+}
+
+impl Log for LocalLog {
+    fn partitions(&self) -> u32 {
+        self.partitions.len() as u32
+    }
+
+    fn write(&self, partition: PartitionId, time: Timestamp, payloads: &[&[u8]]) -> Result<Appended> {
+        let (appended, much) = self.partition(partition)?.write(time, payloads)?;
+        self.flusher.tell(much);
+        Ok(appended)
+    }
+
+    fn write_owned(&self, partition: PartitionId, time: Timestamp, payloads: Vec<Bytes>) -> Result<Appended> {
+        let (appended, much) = self.partition(partition)?.write_owned(time, payloads)?;
+        self.flusher.tell(much);
+        Ok(appended)
+    }
+
+    fn sync(&self, partition: PartitionId, upto: Offset, durability: Durability) -> Result<()> {
+        self.partition(partition)?.sync(upto.0, durability)
+    }
+
+    fn read(&self, partition: PartitionId, from: Offset, max_bytes: usize) -> Result<Vec<Record>> {
+        self.partition(partition)?.read(from.0, max_bytes)
+    }
+
+    fn start(&self, partition: PartitionId) -> Offset {
+        Offset(self.partition(partition).map_or(0, Partition::start))
+    }
+
+    fn end(&self, partition: PartitionId) -> Offset {
+        Offset(self.partition(partition).map_or(0, Partition::end))
+    }
+
+    fn durable(&self, partition: PartitionId) -> Offset {
+        Offset(self.partition(partition).map_or(0, Partition::durable))
+    }
+
+    fn truncate(&self, partition: PartitionId, upto: Offset) -> Result<()> {
+        self.partition(partition)?.truncate(upto.0)
+    }
+
+    fn flush(&self) -> Result<()> {
+        self.partitions.iter().try_for_each(Partition::flush)
+    }
+
+    fn close(&self) -> Result<()> {
+        self.flusher.stop();
+        // Every partition gets its chance, then the first failure is told.
+        let closed: Vec<Result<()>> = self.partitions.iter().map(Partition::close).collect();
+        closed.into_iter().collect()
+    }
+}
+
+impl Drop for LocalLog {
+    fn drop(&mut self) {
+        // Who wants to know calls `close`.
+        let _ = self.close();
+    }
+}

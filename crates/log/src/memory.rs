@@ -1,0 +1,158 @@
+//! A log in memory, for tests.
+
+use parking_lot::Mutex;
+use tidemill_types::{Error, Offset, PartitionId, Result, Timestamp};
+
+use crate::contract::{Appended, Durability, Log, Record};
+use crate::local::no_partition;
+
+/// A log in memory, for tests and for trying things out: nothing of it outlives the value.
+///
+/// It answers every wished durability with success, so that code under test takes the same way as with a disk.
+/// Bounds: `bytes_max` of payloads over all partitions, then `LimitReached`.
+pub struct MemoryLog {
+    partitions: Vec<Mutex<Part>>,
+    bytes_max: usize,
+}
+
+#[derive(Default)]
+struct Part {
+    start: u64,
+    records: Vec<Record>,
+    bytes: usize,
+    closed: bool,
+}
+
+impl Part {
+    fn end(&self) -> u64 {
+        self.start + self.records.len() as u64
+    }
+}
+
+impl MemoryLog {
+    /// An empty log that takes up to 1 GiB.
+    pub fn new(partitions: u32) -> Self {
+        Self::with_limit(partitions, 1 << 30)
+    }
+
+    /// An empty log that takes up to `bytes_max` of payloads, shared evenly by its partitions.
+    pub fn with_limit(partitions: u32, bytes_max: usize) -> Self {
+        let partitions: Vec<_> = (0..partitions).map(|_| Mutex::default()).collect();
+        Self {
+            bytes_max: bytes_max / partitions.len().max(1),
+            partitions,
+        }
+    }
+
+    fn part(&self, id: PartitionId) -> Result<&Mutex<Part>> {
+        self.partitions
+            .get(id.0 as usize)
+            .ok_or_else(|| no_partition(id, self.partitions()))
+    }
+}
+
+impl Log for MemoryLog {
+    fn partitions(&self) -> u32 {
+        self.partitions.len() as u32
+    }
+
+    fn write(&self, partition: PartitionId, time: Timestamp, payloads: &[&[u8]]) -> Result<Appended> {
+        let mut part = self.part(partition)?.lock();
+        if payloads.is_empty() {
+            return Err(Error::invalid(
+                "a group of no records cannot be appended: give at least one payload",
+            ));
+        }
+        if part.closed {
+            return Err(Error::unavailable("the log is closed: open it again to write"));
+        }
+        let bytes: usize = payloads.iter().map(|p| p.len()).sum();
+        if part.bytes + bytes > self.bytes_max {
+            return Err(Error::limit(format!(
+                "partition {partition} of the log in memory holds {} bytes and cannot take {bytes} more, the limit is {}",
+                part.bytes, self.bytes_max
+            )));
+        }
+        part.bytes += bytes;
+        let first = part.end();
+        for (i, payload) in payloads.iter().enumerate() {
+            let payload = bytes::Bytes::copy_from_slice(payload);
+            part.records.push(Record {
+                offset: Offset(first + i as u64),
+                time,
+                payload,
+            });
+        }
+        let last = Offset(part.end() - 1);
+        Ok(Appended {
+            first: Offset(first),
+            last,
+            durability: Durability::Memory,
+        })
+    }
+
+    fn sync(&self, partition: PartitionId, upto: Offset, _: Durability) -> Result<()> {
+        let end = self.part(partition)?.lock().end();
+        if upto.0 >= end {
+            return Err(Error::invalid(format!(
+                "offset {upto} cannot be synced: the log ends at {end}"
+            )));
+        }
+        Ok(())
+    }
+
+    fn read(&self, partition: PartitionId, from: Offset, max_bytes: usize) -> Result<Vec<Record>> {
+        let part = self.part(partition)?.lock();
+        if from.0 < part.start {
+            let start = part.start;
+            return Err(Error::not_found(format!(
+                "offset {from} was truncated away: the log starts at {start}"
+            )));
+        }
+        if from.0 > part.end() {
+            return Err(Error::invalid(format!(
+                "offset {from} is behind the end of the log, {}",
+                part.end()
+            )));
+        }
+        let mut taken = 0;
+        let from = (from.0 - part.start) as usize;
+        let fit = part.records[from..].iter().take_while(|r| {
+            let is_first = taken == 0;
+            taken += r.payload.len() + crate::format::RECORD_HEADER_BYTES;
+            is_first || taken <= max_bytes
+        });
+        Ok(fit.cloned().collect())
+    }
+
+    fn start(&self, partition: PartitionId) -> Offset {
+        Offset(self.part(partition).map_or(0, |p| p.lock().start))
+    }
+
+    fn end(&self, partition: PartitionId) -> Offset {
+        Offset(self.part(partition).map_or(0, |p| p.lock().end()))
+    }
+
+    fn durable(&self, partition: PartitionId) -> Offset {
+        self.end(partition)
+    }
+
+    /// Drops exactly the records below `upto`: there are no segments.
+    fn truncate(&self, partition: PartitionId, upto: Offset) -> Result<()> {
+        let mut part = self.part(partition)?.lock();
+        let n = upto.0.clamp(part.start, part.end()) - part.start;
+        let gone: usize = part.records.drain(..n as usize).map(|r| r.payload.len()).sum();
+        part.bytes -= gone;
+        part.start += n;
+        Ok(())
+    }
+
+    fn flush(&self) -> Result<()> {
+        Ok(())
+    }
+
+    fn close(&self) -> Result<()> {
+        self.partitions.iter().for_each(|p| p.lock().closed = true);
+        Ok(())
+    }
+}

@@ -1,0 +1,468 @@
+//! Opening a partition: finds its segments, checks every record, cuts a torn tail, refuses damage.
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::io::{self, IoSlice};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use tidemill_types::{Error, Offset, PartitionId, Result};
+
+use crate::disk::{Disk, DiskFile, read_full, write_all};
+use crate::failure::{Doing, Failure};
+use crate::format::{Checksum, HeaderFault, SEGMENT_HEADER_BYTES, SegmentHeader};
+use crate::options::LogOptions;
+use crate::scan::{Fault, Meaning, Scan, ScanError, Source, scan};
+use crate::segment::{Index, Segment, base_of_name, file_name};
+use crate::writer::{Writer, create_segment};
+
+/// How much is copied at a time.
+const COPY_BYTES: usize = 1 << 20;
+
+/// What recovery found in one partition.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RecoveryReport {
+    /// The partition.
+    pub partition: PartitionId,
+    /// Its first offset.
+    pub start: Offset,
+    /// The offset that its next record gets.
+    pub end: Offset,
+    /// How many segment files it has.
+    pub segments: usize,
+    /// What was cut, if something was.
+    pub cut: Option<Cut>,
+}
+
+/// A cut at the end of a partition.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Cut {
+    /// The file that was cut or taken away.
+    pub file: PathBuf,
+    /// The first byte that went.
+    pub pos: u64,
+    /// How many bytes went, in all files.
+    pub bytes: u64,
+    /// How many whole records were among them, as far as they could be found.
+    pub records: u64,
+    /// Why.
+    pub reason: CutReason,
+    /// Files with what was cut; only a repair keeps it.
+    pub kept_as: Vec<PathBuf>,
+}
+
+/// Why something was cut.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum CutReason {
+    /// The last write did not get to the disk as a whole. It was never acknowledged as `fsync`.
+    Torn,
+    /// The file ended in room that was never written.
+    Zeros,
+    /// Damage, cut because [`LogOptions::repair`] asked for it. Acknowledged records may be among what is lost.
+    Damaged,
+}
+
+impl fmt::Display for RecoveryReport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "log partition {}: offsets {} to {} in {} segments",
+            self.partition, self.start, self.end, self.segments
+        )?;
+        let Some(cut) = &self.cut else { return Ok(()) };
+        let why = match cut.reason {
+            CutReason::Torn => "the last write was not finished",
+            CutReason::Zeros => "the file ended in zeros",
+            CutReason::Damaged => "it was damaged there",
+        };
+        write!(
+            f,
+            "; {} was cut at byte {} because {why}: {} bytes with {} whole records went",
+            cut.file.display(),
+            cut.pos,
+            cut.bytes,
+            cut.records
+        )?;
+        for file in &cut.kept_as {
+            write!(f, ", kept as {}", file.display())?;
+        }
+        Ok(())
+    }
+}
+
+impl Source for dyn DiskFile {
+    fn len(&self) -> io::Result<u64> {
+        DiskFile::len(self)
+    }
+
+    fn read_at(&self, pos: u64, buf: &mut [u8]) -> io::Result<usize> {
+        read_full(self, pos, buf)
+    }
+}
+
+/// Opens the partition in `dir` and brings it into a state in which all its records are on the disk.
+pub(crate) fn recover(
+    disk: &Arc<dyn Disk>,
+    dir: PathBuf,
+    partition: u32,
+    options: &LogOptions,
+) -> Result<(Writer, RecoveryReport)> {
+    let names = disk.list(&dir).doing("list", &dir)?;
+    let mut bases: Vec<u64> = names.iter().filter_map(|n| base_of_name(n)).collect();
+    bases.sort_unstable();
+    let mut recovery = Recovery {
+        disk: &**disk,
+        dir: &dir,
+        partition,
+        repair: options.repair,
+        cut: None,
+    };
+    let mut segments = VecDeque::new();
+    let mut newest = None;
+    for (i, base) in bases.iter().enumerate() {
+        let expected = segments.back().map(|s: &Segment| s.next);
+        match recovery.segment(*base, expected, &bases[i + 1..])? {
+            Found::Good(opened) => {
+                segments.push_back(opened.segment.clone());
+                newest = Some(opened);
+            }
+            Found::End(opened) => {
+                segments.extend(opened.as_ref().map(|o| o.segment.clone()));
+                newest = opened.or(newest);
+                break;
+            }
+        }
+    }
+    let opened = match newest {
+        Some(opened) => opened,
+        None => {
+            let opened = recovery.create(bases.first().copied().unwrap_or(0), options.salt)?;
+            segments.push_back(opened.segment.clone());
+            opened
+        }
+    };
+    let report = RecoveryReport {
+        partition: PartitionId(partition),
+        start: Offset(segments.front().map_or(0, |s| s.base)),
+        end: Offset(opened.segment.next),
+        segments: segments.len(),
+        cut: recovery.cut,
+    };
+    recovery_sync(&opened)?;
+    let writer = Writer {
+        disk: Arc::clone(disk),
+        dir,
+        partition,
+        salt: opened.salt,
+        segment_bytes: options.segment_bytes,
+        segments: Arc::new(Mutex::new(segments)),
+        file: opened.file,
+        path: opened.path,
+        pos: opened.segment.end_pos,
+        durable_pos: opened.segment.end_pos,
+        whole_pos: opened.segment.end_pos,
+        must_cut: false,
+        dirty: false,
+    };
+    Ok((writer, report))
+}
+
+/// A segment that is open.
+struct Opened {
+    segment: Segment,
+    salt: u64,
+    /// From this byte on nothing says that the bytes are on the disk.
+    unproven_pos: u64,
+    file: Arc<dyn DiskFile>,
+    path: PathBuf,
+}
+
+enum Found {
+    /// There may be more behind it.
+    Good(Opened),
+    /// The log ends here; with the last segment, if this one could be kept.
+    End(Option<Opened>),
+}
+
+struct Recovery<'a> {
+    disk: &'a dyn Disk,
+    dir: &'a Path,
+    partition: u32,
+    repair: bool,
+    cut: Option<Cut>,
+}
+
+impl Recovery<'_> {
+    /// `expected` is the offset after the segment before, `later` the bases of those behind.
+    fn segment(&mut self, base: u64, expected: Option<u64>, later: &[u64]) -> Result<Found> {
+        let path = self.dir.join(file_name(base));
+        let file = self.disk.open(&path).doing("open", &path)?;
+        let is_last = later.is_empty();
+        let mut index = Index::default();
+        let scan = match scan(&*file, |head, pos| index.note(head.offset, pos)) {
+            Ok(scan) => scan,
+            Err(ScanError::Io(e)) => return Err(e).doing("read", &path),
+            Err(ScanError::Header(fault)) => {
+                let bytes = file.len().doing("read", &path)?;
+                return self.bad_header(&path, bytes, fault, base, later);
+            }
+        };
+        if let Some(why) = self.misplaced(&scan.header, base, expected) {
+            let lost = Lost {
+                expected: expected.unwrap_or(base),
+                pos: 0,
+                bytes: scan.file_bytes,
+                records: scan.next - scan.header.base,
+            };
+            self.damaged(&path, &why, lost, None, later)?;
+            return Ok(Found::End(None));
+        }
+        let Some(fault) = &scan.fault else {
+            return Ok(Found::Good(opened(file, path, &scan, index)));
+        };
+        let bytes = scan.file_bytes - scan.end_pos;
+        let reason = match fault.meaning {
+            Meaning::Zeros => Some(CutReason::Zeros),
+            Meaning::Torn | Meaning::Unfinished => Some(CutReason::Torn),
+            Meaning::Damaged { .. } => None,
+        };
+        match reason.filter(|_| is_last) {
+            Some(reason) => {
+                let records = fault.records_behind;
+                self.cut = Some(Cut {
+                    file: path.clone(),
+                    pos: scan.end_pos,
+                    bytes,
+                    records,
+                    reason,
+                    kept_as: vec![],
+                });
+            }
+            None => {
+                let lost = Lost {
+                    expected: scan.next,
+                    pos: fault.pos,
+                    bytes,
+                    records: fault.records_behind,
+                };
+                self.damaged(
+                    &path,
+                    &explain(fault, is_last),
+                    lost,
+                    Some((&*file, scan.end_pos)),
+                    later,
+                )?;
+            }
+        }
+        file.set_len(scan.end_pos).doing("cut", &path)?;
+        index.cut(scan.end_pos);
+        Ok(Found::End(Some(opened(file, path, &scan, index))))
+    }
+
+    /// The header is on the disk before a record is: without records the file was just being made.
+    fn bad_header(
+        &mut self,
+        path: &Path,
+        bytes: u64,
+        fault: HeaderFault,
+        base: u64,
+        later: &[u64],
+    ) -> Result<Found> {
+        if let HeaderFault::Format(_) = fault {
+            return Err(Error::invalid(format!("{}: {fault}", path.display())));
+        }
+        if later.is_empty() && bytes <= SEGMENT_HEADER_BYTES as u64 {
+            self.disk.remove(path).doing("remove", path)?;
+            self.disk.sync_dir(self.dir).doing("fsync of", self.dir)?;
+            let (file, reason) = (path.to_path_buf(), CutReason::Torn);
+            self.cut = Some(Cut {
+                file,
+                pos: 0,
+                bytes,
+                records: 0,
+                reason,
+                kept_as: vec![],
+            });
+        } else {
+            let lost = Lost {
+                expected: base,
+                pos: 0,
+                bytes,
+                records: 0,
+            };
+            self.damaged(path, &fault.to_string(), lost, None, later)?;
+        }
+        Ok(Found::End(None))
+    }
+
+    fn misplaced(&self, header: &SegmentHeader, base: u64, expected: Option<u64>) -> Option<String> {
+        if header.partition != self.partition || header.base != base {
+            return Some(format!(
+                "its header says partition {} and first offset {}: another segment's file was put here",
+                header.partition, header.base
+            ));
+        }
+        let expected = expected.filter(|e| *e != base)?;
+        Some(format!(
+            "it begins with offset {base}, the segment before ends before offset {expected}"
+        ))
+    }
+
+    /// Refuses to open; or, when a repair is asked for, sets aside what is lost and notes it.
+    ///
+    /// `part` is the file and the byte from which on it is lost; `None` when all of it is.
+    fn damaged(
+        &mut self,
+        path: &Path,
+        why: &str,
+        lost: Lost,
+        part: Option<(&dyn DiskFile, u64)>,
+        later: &[u64],
+    ) -> Result<()> {
+        if !self.repair {
+            return Err(Error::corrupt(format!(
+                "{} is damaged at byte {}, where offset {} is expected: {why}. Restore the log from a backup, or open \
+                 it once with the repair option, which keeps the records below offset {} and sets the rest aside in \
+                 *.lost files",
+                path.display(),
+                lost.pos,
+                lost.expected,
+                lost.expected
+            )));
+        }
+        let mut bytes = lost.bytes;
+        let mut kept_as = Vec::new();
+        match part {
+            Some((file, from)) => kept_as.push(self.keep_part(file, path, from, lost.bytes)?),
+            None => kept_as.push(self.set_aside(path)?),
+        }
+        // Newest first: after a crash in between, those that are left still have the damage in their middle.
+        for base in later.iter().rev() {
+            let path = self.dir.join(file_name(*base));
+            bytes += self.disk.open(&path).and_then(|f| f.len()).doing("open", &path)?;
+            kept_as.push(self.set_aside(&path)?);
+        }
+        self.disk.sync_dir(self.dir).doing("fsync of", self.dir)?;
+        let pos = part.map_or(0, |(_, from)| from);
+        let (file, records, reason) = (path.to_path_buf(), lost.records, CutReason::Damaged);
+        self.cut = Some(Cut {
+            file,
+            pos,
+            bytes,
+            records,
+            reason,
+            kept_as,
+        });
+        Ok(())
+    }
+
+    fn set_aside(&self, path: &Path) -> Result<PathBuf> {
+        let aside = path.with_extension("seg.lost");
+        self.disk.rename(path, &aside).doing("rename", path)?;
+        Ok(aside)
+    }
+
+    fn keep_part(&self, file: &dyn DiskFile, path: &Path, from: u64, bytes: u64) -> Result<PathBuf> {
+        let aside = path.with_extension(format!("seg.{from}.lost"));
+        let copy = self.disk.create(&aside).doing("create", &aside)?;
+        copy_bytes(file, &*copy, from, 0, bytes)
+            .and_then(|()| copy.sync())
+            .doing("write", &aside)?;
+        Ok(aside)
+    }
+
+    fn create(&self, base: u64, salt: u64) -> Result<Opened> {
+        let made = create_segment(self.disk, self.dir, self.partition, base, salt);
+        let (file, path) = made.map_err(|failure: Failure| failure.error())?;
+        let pos = SEGMENT_HEADER_BYTES as u64;
+        let segment = Segment {
+            base,
+            next: base,
+            end_pos: pos,
+            checksum: Checksum::new(salt),
+            index: Index::default(),
+        };
+        Ok(Opened {
+            segment,
+            salt,
+            unproven_pos: pos,
+            file,
+            path,
+        })
+    }
+}
+
+struct Lost {
+    expected: u64,
+    pos: u64,
+    bytes: u64,
+    records: u64,
+}
+
+fn opened(file: Arc<dyn DiskFile>, path: PathBuf, scan: &Scan, index: Index) -> Opened {
+    let start = SEGMENT_HEADER_BYTES as u64;
+    Opened {
+        unproven_pos: index
+            .floor(scan.proven)
+            .map_or(start, |(_, pos)| pos)
+            .min(scan.end_pos),
+        segment: Segment {
+            base: scan.header.base,
+            next: scan.next,
+            end_pos: scan.end_pos,
+            checksum: Checksum::new(scan.header.salt),
+            index,
+        },
+        salt: scan.header.salt,
+        file,
+        path,
+    }
+}
+
+fn explain(fault: &Fault, is_last: bool) -> String {
+    let what = fault
+        .what
+        .as_ref()
+        .map_or("its last group has no end".to_owned(), ToString::to_string);
+    match fault.meaning {
+        Meaning::Damaged {
+            next_valid: Some((pos, offset)),
+        } => {
+            format!(
+                "{what}, and the valid record at byte {pos} (offset {offset}) shows that this is not the end"
+            )
+        }
+        Meaning::Damaged { next_valid: None } => {
+            format!("{what}, and there is too much behind it that looks like records to search it all")
+        }
+        _ if !is_last => format!("{what}, and later segments exist, so this is not the end"),
+        _ => what,
+    }
+}
+
+/// Makes sure that what was found is on the disk.
+///
+/// The bytes may have been read from memory of the operating system that it failed to bring to the disk before;
+/// such memory counts as clean, and `fsync` alone would do nothing. So what nothing proves is written again.
+fn recovery_sync(opened: &Opened) -> Result<()> {
+    let (from, to) = (opened.unproven_pos, opened.segment.end_pos);
+    copy_bytes(&*opened.file, &*opened.file, from, from, to - from)
+        .and_then(|()| opened.file.sync())
+        .doing("write to", &opened.path)
+}
+
+fn copy_bytes(from: &dyn DiskFile, to: &dyn DiskFile, pos: u64, to_pos: u64, bytes: u64) -> io::Result<()> {
+    let mut buf = vec![0; (bytes as usize).min(COPY_BYTES)];
+    let mut done = 0;
+    while done < bytes {
+        let n = ((bytes - done) as usize).min(COPY_BYTES);
+        let got = read_full(from, pos + done, &mut buf[..n])?;
+        if got == 0 {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        write_all(to, to_pos + done, &mut [IoSlice::new(&buf[..got])])?;
+        done += got as u64;
+    }
+    Ok(())
+}

@@ -1,0 +1,9 @@
+//! The log against disks that fail, crash and fill up.
+
+mod basics;
+mod crash;
+mod damage;
+mod faults;
+mod format;
+mod queues;
+mod sim_disk;

@@ -1,0 +1,177 @@
+//! Rules over all partitions: SQL, and documents made of its rows.
+
+use std::sync::Arc;
+
+use arrow_array::cast::AsArray;
+use arrow_array::types::{Float32Type, Float64Type, Int8Type, Int16Type, Int32Type, Int64Type};
+use arrow_array::types::{TimestampMicrosecondType, TimestampMillisecondType, TimestampNanosecondType};
+use arrow_array::types::{TimestampSecondType, UInt8Type, UInt16Type, UInt32Type, UInt64Type};
+use arrow_array::{Array, RecordBatch};
+use arrow_schema::{DataType, TimeUnit};
+use bson::raw::{RawArrayBuf, RawBson, RawDocumentBuf};
+use tidemill_lang::Span;
+use tidemill_types::{Duration, Error, Result, Timestamp};
+
+use crate::expr::eval::append;
+use crate::expr::{Ty, Val};
+
+/// A rule that reads streams or entities as a whole and writes what it finds as documents.
+#[derive(Debug, Clone)]
+pub struct Aggregate {
+    /// Its name.
+    pub name: String,
+    /// How often it runs; only on demand when `None`.
+    pub every: Option<Duration>,
+    /// How far back its stream is read; the whole history when `None`.
+    pub over: Option<Duration>,
+    /// The stream or entity that it begins with.
+    pub source: String,
+    /// All streams that it reads.
+    pub streams: Vec<String>,
+    /// All entities that it reads.
+    pub collections: Vec<String>,
+    /// The documents that it makes, at least one kind.
+    pub inserts: Vec<AggregateInsert>,
+    /// The whole rule in its source.
+    pub span: Span,
+}
+
+/// The documents of one entity that an aggregate makes: each row of a query becomes one.
+#[derive(Debug, Clone)]
+pub struct AggregateInsert {
+    /// The entity.
+    pub entity: String,
+    /// The field whose value is the document's `_id`.
+    pub key: String,
+    /// The query.
+    pub(crate) sql: String,
+    /// Where in `sql` the earliest event time belongs, and how long before now that is.
+    pub(crate) since: Option<(usize, Duration)>,
+    pub(crate) fields: Vec<(Arc<str>, Shape)>,
+}
+
+/// How a field is made of the columns of a row.
+#[derive(Debug, Clone)]
+pub(crate) enum Shape {
+    /// The value of a column.
+    Column(usize, Ty),
+    /// A document of its own.
+    Object(Vec<(Arc<str>, Shape)>),
+    /// An array.
+    Array(Vec<Shape>),
+}
+
+impl AggregateInsert {
+    /// The query as it is run at `now`: one column for each value, of the types that [`Self::document`] reads.
+    pub fn sql_at(&self, now: Timestamp) -> String {
+        let mut sql = self.sql.clone();
+        if let Some((at, over)) = self.since {
+            sql.insert_str(at, &now.0.saturating_sub(over.0).to_string());
+        }
+        sql
+    }
+
+    /// The document that a row of the result becomes, its `_id` included. `None`: its key is missing.
+    ///
+    /// Times become dates, spans their milliseconds; what is null is left out. Errors: `Internal` for a column that is
+    /// not of the type that the query gives.
+    pub fn document(&self, batch: &RecordBatch, row: usize) -> Result<Option<RawDocumentBuf>> {
+        let mut doc = RawDocumentBuf::new();
+        let Some((_, key)) = self.fields.iter().find(|(name, _)| name.as_ref() == self.key) else {
+            return Ok(None);
+        };
+        match value(key, batch, row)? {
+            Some(RawBson::Null) | None => return Ok(None),
+            Some(id) => append(&mut doc, "_id", id),
+        }
+        for (name, shape) in self.fields.iter().filter(|(name, _)| name.as_ref() != "_id") {
+            if let Some(value) = value(shape, batch, row)? {
+                append(&mut doc, name, value);
+            }
+        }
+        Ok(Some(doc))
+    }
+}
+
+fn value(shape: &Shape, batch: &RecordBatch, row: usize) -> Result<Option<RawBson>> {
+    Ok(match shape {
+        Shape::Column(column, ty) => {
+            if *column >= batch.num_columns() {
+                return Err(Error::internal(format!("column {column} of {}", batch.num_columns())));
+            }
+            scalar(batch.column(*column).as_ref(), row, *ty)?.to_raw_bson()
+        }
+        Shape::Object(fields) => {
+            let mut doc = RawDocumentBuf::new();
+            for (name, shape) in fields {
+                if let Some(value) = value(shape, batch, row)? {
+                    append(&mut doc, name, value);
+                }
+            }
+            Some(RawBson::Document(doc))
+        }
+        Shape::Array(items) => {
+            let mut array = RawArrayBuf::new();
+            for item in items {
+                if let Some(value) = value(item, batch, row)? {
+                    array.push(value);
+                }
+            }
+            Some(RawBson::Array(array))
+        }
+    })
+}
+
+/// The value in `row`, read as `ty`.
+fn scalar(array: &dyn Array, row: usize, ty: Ty) -> Result<Val<'_>> {
+    if array.is_null(row) {
+        return Ok(Val::Missing);
+    }
+    let wrong = || Error::internal(format!("a column of type {} where the rule has {ty}", array.data_type()));
+    let whole = whole(array, row);
+    Ok(match (ty, array.data_type()) {
+        (Ty::Time, _) => Val::Time(whole.ok_or_else(wrong)?),
+        (Ty::Span, _) => Val::Span(whole.ok_or_else(wrong)?),
+        (_, DataType::Boolean) => Val::Bool(array.as_boolean().value(row)),
+        (_, DataType::Utf8) => Val::str(array.as_string::<i32>().value(row)),
+        (_, DataType::LargeUtf8) => Val::str(array.as_string::<i64>().value(row)),
+        (_, DataType::Utf8View) => Val::str(array.as_string_view().value(row)),
+        (_, DataType::Float32) => Val::Float(array.as_primitive::<Float32Type>().value(row).into()),
+        (_, DataType::Float64) => Val::Float(array.as_primitive::<Float64Type>().value(row)),
+        (_, DataType::Timestamp(..)) => Val::Time(micros(array, row).ok_or_else(wrong)?),
+        _ => Val::Int(whole.ok_or_else(wrong)?),
+    })
+}
+
+fn whole(array: &dyn Array, row: usize) -> Option<i64> {
+    Some(match array.data_type() {
+        DataType::Int8 => array.as_primitive::<Int8Type>().value(row).into(),
+        DataType::Int16 => array.as_primitive::<Int16Type>().value(row).into(),
+        DataType::Int32 => array.as_primitive::<Int32Type>().value(row).into(),
+        DataType::Int64 => array.as_primitive::<Int64Type>().value(row),
+        DataType::UInt8 => array.as_primitive::<UInt8Type>().value(row).into(),
+        DataType::UInt16 => array.as_primitive::<UInt16Type>().value(row).into(),
+        DataType::UInt32 => array.as_primitive::<UInt32Type>().value(row).into(),
+        DataType::UInt64 => i64::try_from(array.as_primitive::<UInt64Type>().value(row)).ok()?,
+        DataType::Timestamp(..) => micros(array, row)?,
+        _ => return None,
+    })
+}
+
+fn micros(array: &dyn Array, row: usize) -> Option<i64> {
+    match array.data_type() {
+        DataType::Timestamp(TimeUnit::Second, _) => {
+            array.as_primitive::<TimestampSecondType>().value(row).checked_mul(1_000_000)
+        }
+        DataType::Timestamp(TimeUnit::Millisecond, _) => {
+            array.as_primitive::<TimestampMillisecondType>().value(row).checked_mul(1000)
+        }
+        DataType::Timestamp(TimeUnit::Microsecond, _) => {
+            Some(array.as_primitive::<TimestampMicrosecondType>().value(row))
+        }
+        DataType::Timestamp(TimeUnit::Nanosecond, _) => {
+            Some(array.as_primitive::<TimestampNanosecondType>().value(row).div_euclid(1000))
+        }
+        _ => None,
+    }
+}

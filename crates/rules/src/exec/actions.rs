@@ -1,0 +1,350 @@
+//! Doing what a rule says: first everything is computed, then documents change, all of them or none.
+
+use std::sync::Arc;
+
+use bson::raw::{RawBson, RawDocumentBuf};
+use bson::{Bson, RawBsonRef};
+use tidemill_docs::{DocBytes, ErrorCode, Store, Update, get_path};
+use tidemill_types::decode::Cell;
+use tidemill_types::{FieldType, StreamSchema, Timestamp, Value};
+
+use super::host::Host;
+use crate::catalog::{Catalog, Entity};
+use crate::expr::eval::{append, eval};
+use crate::expr::ops::{self, Arith};
+use crate::expr::{Expr, Frame, Val};
+use crate::plan::{Action, Change, ChangeOp, RulePlan};
+
+/// A change of a document that is ready to be made.
+pub(crate) enum DocChange {
+    Update {
+        entity: usize,
+        id: Val<'static>,
+        update: Arc<Update>,
+    },
+    Insert {
+        entity: usize,
+        id: Val<'static>,
+        doc: DocBytes,
+    },
+    /// Sets the fields where there is a document, else inserts `doc`.
+    Upsert {
+        entity: usize,
+        id: Val<'static>,
+        update: Arc<Update>,
+        doc: DocBytes,
+    },
+    Delete {
+        entity: usize,
+        id: Val<'static>,
+    },
+}
+
+/// An event that is ready to be emitted.
+pub(crate) struct NewEvent {
+    pub stream: usize,
+    pub cells: Vec<Cell>,
+    pub time: i64,
+}
+
+/// What one firing is about to do.
+#[derive(Default)]
+pub(crate) struct Prepared {
+    pub changes: Vec<DocChange>,
+    pub events: Vec<NewEvent>,
+}
+
+impl Prepared {
+    /// Computes everything that `rule` does for the documents in `frame`. Errors: what cannot be done, for people.
+    pub(crate) fn compute(
+        &mut self,
+        rule: &RulePlan,
+        catalog: &Catalog,
+        frame: &Frame<'_>,
+    ) -> Result<(), String> {
+        self.changes.clear();
+        self.events.clear();
+        for action in &rule.actions {
+            match action {
+                Action::Update { slot, changes, fixed } => {
+                    let update = match fixed {
+                        Some(fixed) => fixed.clone(),
+                        None => Arc::new(update(changes, frame)?),
+                    };
+                    if !update.is_empty() {
+                        let entity = rule.slots[*slot].entity;
+                        self.changes.push(DocChange::Update { entity, id: doc_id(frame, *slot)?, update });
+                    }
+                }
+                Action::Delete { slot, .. } => {
+                    let entity = rule.slots[*slot].entity;
+                    self.changes.push(DocChange::Delete { entity, id: doc_id(frame, *slot)? });
+                }
+                Action::Insert { entity, key, fields, upsert, .. } => {
+                    let change = insert(*entity, &catalog.entities[*entity], key, fields, *upsert, frame)?;
+                    self.changes.push(change);
+                }
+                Action::Emit { stream, cells, .. } => {
+                    let schema = &catalog.streams[*stream];
+                    let cells = emit(schema, cells, frame)?;
+                    let time = match schema.time.map(|t| &cells[t]) {
+                        Some(Cell::Time(t)) => t.0,
+                        _ => frame.row.now(),
+                    };
+                    self.events.push(NewEvent { stream: *stream, cells, time });
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Changes the documents: all of them, or none and the reason. Gives the number of documents changed.
+    pub(crate) fn change<H: Host>(
+        &mut self,
+        host: &mut H,
+        catalog: &Catalog,
+        now: i64,
+    ) -> Result<u64, String> {
+        if self.changes.is_empty() {
+            return Ok(0);
+        }
+        let store = host.store();
+        let mut undo: Vec<Undo> = Vec::new();
+        let mut changed = 0;
+        for change in &self.changes {
+            match make(store, catalog, change, Timestamp(now)) {
+                Ok(Some(back)) => {
+                    changed += 1;
+                    undo.push(back);
+                }
+                Ok(None) => {}
+                Err(message) => {
+                    for back in undo.into_iter().rev() {
+                        back.run(store, catalog)
+                            .map_err(|e| format!("{message}; taking it back failed: {e}"))?;
+                    }
+                    return Err(message);
+                }
+            }
+        }
+        Ok(changed)
+    }
+}
+
+/// How a change is taken back.
+enum Undo {
+    Remove(usize, Val<'static>),
+    Restore(usize, DocBytes),
+    InsertAgain(usize, DocBytes),
+}
+
+impl Undo {
+    fn run(self, store: &mut Store, catalog: &Catalog) -> Result<(), String> {
+        let entity = match &self {
+            Self::Remove(e, _) | Self::Restore(e, _) | Self::InsertAgain(e, _) => *e,
+        };
+        let collection = store.require(&catalog.entities[entity].name).map_err(|e| e.to_string())?;
+        match self {
+            Self::Remove(_, id) => collection.delete_by_id(&id.to_value()).map(drop),
+            Self::Restore(_, doc) => collection.replace(doc).map(drop),
+            Self::InsertAgain(_, doc) => collection.insert(doc).map(drop),
+        }
+        .map_err(|e| e.to_string())
+    }
+}
+
+/// Makes one change. `None`: it changed nothing.
+fn make(
+    store: &mut Store,
+    catalog: &Catalog,
+    change: &DocChange,
+    now: Timestamp,
+) -> Result<Option<Undo>, String> {
+    let (DocChange::Update { entity, .. }
+    | DocChange::Insert { entity, .. }
+    | DocChange::Upsert { entity, .. }
+    | DocChange::Delete { entity, .. }) = change;
+    let target = &catalog.entities[*entity];
+    let collection = store.require(&target.name).map_err(|e| e.to_string())?;
+    match change {
+        DocChange::Update { id, update, .. } | DocChange::Upsert { id, update, .. }
+            if matches!(change, DocChange::Update { .. }) || collection.get(&id.to_value()).is_some() =>
+        {
+            let outcome = collection
+                .update_one_by_id(&id.to_value(), update, now)
+                .map_err(|e| format!("update of {} {id}: {e}", target.name))?;
+            match outcome.before {
+                None => Err(format!(
+                    "update of {} {id}: it was deleted since the conditions matched it",
+                    target.name
+                )),
+                Some(before) if outcome.after.as_ref() != Some(&before) => {
+                    Ok(Some(Undo::Restore(*entity, before)))
+                }
+                Some(_) => Ok(None),
+            }
+        }
+        DocChange::Insert { id, doc, .. } | DocChange::Upsert { id, doc, .. } => {
+            match collection.insert(doc.clone()) {
+                Ok(_) => Ok(Some(Undo::Remove(*entity, id.clone()))),
+                Err(e)
+                    if e.error_code() == ErrorCode::DuplicateKey
+                        && collection.get(&id.to_value()).is_some() =>
+                {
+                    Err(format!(
+                        "insert of {}: there is one with `{}` {id} already; `upsert` would set its fields",
+                        target.name, target.key
+                    ))
+                }
+                Err(e) => Err(format!("insert of {} {id}: {e}", target.name)),
+            }
+        }
+        DocChange::Delete { id, .. } => {
+            let gone = collection.delete_by_id(&id.to_value()).map_err(|e| e.to_string())?;
+            Ok(gone.map(|doc| Undo::InsertAgain(*entity, doc)))
+        }
+        // every `Update` took the first arm
+        DocChange::Update { .. } => Ok(None),
+    }
+}
+
+/// The `_id` of a bound document.
+fn doc_id(frame: &Frame<'_>, slot: usize) -> Result<Val<'static>, String> {
+    let id = frame.doc(slot).map(|doc| Val::from_value(get_path(doc, "_id")));
+    id.map(Val::into_owned).ok_or_else(|| "a document that was matched cannot be read".to_owned())
+}
+
+/// The changes of one document as one update. A missing value leaves its field as it is.
+fn update(changes: &[Change], frame: &Frame<'_>) -> Result<Update, String> {
+    let mut update = Update::new();
+    for change in changes {
+        let path = change.path.as_str();
+        let value = match &change.value {
+            Some(value) => eval(value, frame),
+            None => {
+                update = update.unset(path);
+                continue;
+            }
+        };
+        if matches!(value, Val::Missing) {
+            continue;
+        }
+        update = match change.op {
+            ChangeOp::Set | ChangeOp::Unset => update.set_value(path, &value.to_value()),
+            ChangeOp::Push => update.push(path, to_bson(&value)),
+            ChangeOp::Mul => update.mul(path, number(&value, path, "*=")?),
+            ChangeOp::Add | ChangeOp::Sub => {
+                let value = if change.op == ChangeOp::Sub { ops::negate(&value) } else { value };
+                // a span moves a time, and adds its milliseconds to a number
+                match (&value, eval(&change.before, frame)) {
+                    (Val::Span(_), before @ Val::Time(_)) => {
+                        update.set_value(path, &ops::arith(Arith::Add, before, value).to_value())
+                    }
+                    _ => update.inc(path, number(&value, path, "+=")?),
+                }
+            }
+        };
+    }
+    Ok(update)
+}
+
+fn number(value: &Val<'_>, path: &str, op: &str) -> Result<Bson, String> {
+    match value {
+        Val::Int(_) | Val::Float(_) | Val::Span(_) => Ok(to_bson(value)),
+        other => Err(format!("`{path} {op}` needs a number, found {other}")),
+    }
+}
+
+fn to_bson(value: &Val<'_>) -> Bson {
+    value.to_raw_bson().and_then(|raw| Bson::try_from(raw).ok()).unwrap_or(Bson::Null)
+}
+
+fn insert(
+    entity: usize,
+    target: &Entity,
+    key: &Expr,
+    fields: &[(Arc<str>, Expr)],
+    upsert: bool,
+    frame: &Frame<'_>,
+) -> Result<DocChange, String> {
+    let id = eval(key, frame).into_owned();
+    let Some(raw_id) = id.to_raw_bson().filter(|_| !id.is_absent()) else {
+        return Err(format!("a new {} needs its key `{}`, which is missing", target.name, target.key));
+    };
+    if matches!(raw_id, RawBson::Array(_)) {
+        return Err(format!("the key `{}` of a new {} cannot be an array", target.key, target.name));
+    }
+    let mut doc = RawDocumentBuf::new();
+    append(&mut doc, "_id", raw_id);
+    let mut update = Update::new();
+    for (name, expr) in fields {
+        let value = eval(expr, frame);
+        if matches!(value, Val::Missing) {
+            continue;
+        }
+        if upsert && name.as_ref() != target.key {
+            update = update.set_value(name, &value.to_value());
+        }
+        if let (false, Some(value)) = (name.as_ref() == "_id", value.to_raw_bson()) {
+            append(&mut doc, name, value);
+        }
+    }
+    let doc = DocBytes::from(doc.into_bytes());
+    Ok(if upsert {
+        DocChange::Upsert { entity, id, update: Arc::new(update), doc }
+    } else {
+        DocChange::Insert { entity, id, doc }
+    })
+}
+
+fn emit(schema: &StreamSchema, exprs: &[Option<Expr>], frame: &Frame<'_>) -> Result<Vec<Cell>, String> {
+    let mut cells = Vec::with_capacity(exprs.len());
+    for (field, expr) in schema.fields.iter().zip(exprs) {
+        let value = expr.as_ref().map_or(Val::Missing, |e| eval(e, frame));
+        let cell = cell(field.ty, &value).ok_or_else(|| {
+            format!(
+                "emit {}: field `{}` is {}, found {} {value}",
+                schema.name,
+                field.name,
+                field.ty,
+                value.type_name()
+            )
+        })?;
+        cells.push(cell);
+    }
+    Ok(cells)
+}
+
+/// The value as the field takes it; `None` when it does not fit.
+fn cell(ty: FieldType, value: &Val<'_>) -> Option<Cell> {
+    Some(match (ty, value) {
+        (_, Val::Missing | Val::Null) => Cell::Missing,
+        (FieldType::Bool, Val::Bool(b)) => Cell::Bool(*b),
+        (FieldType::Int, Val::Int(n)) => Cell::Int(i32::try_from(*n).ok()?.into()),
+        (FieldType::Int, Val::Float(x)) => Cell::Int(i32::try_from(exact(*x)?).ok()?.into()),
+        (FieldType::Long, Val::Int(n)) => Cell::Int(*n),
+        (FieldType::Long, Val::Float(x)) => Cell::Int(exact(*x)?),
+        (FieldType::Long, Val::Span(d)) => Cell::Int(d / 1000),
+        (FieldType::Float | FieldType::Double, Val::Int(n)) => Cell::Float(*n as f64),
+        (FieldType::Float | FieldType::Double, Val::Float(x)) => Cell::Float(*x),
+        (FieldType::String, Val::Str(s)) => Cell::Text(s.as_ref().to_owned()),
+        (FieldType::Time, Val::Time(t)) => Cell::Time(Timestamp(*t)),
+        (FieldType::Object, value) => Cell::Text(value.to_json().to_string()),
+        _ => return None,
+    })
+}
+
+fn exact(x: f64) -> Option<i64> {
+    (x.fract() == 0.0).then(|| ops::whole(x)).flatten()
+}
+
+/// The `_id` of a stored document, for messages.
+pub(crate) fn id_of(doc: &DocBytes) -> Val<'_> {
+    match bson::RawDocument::from_bytes(doc.as_ref()) {
+        Ok(raw) => match get_path(raw, "_id") {
+            Value::Bson(RawBsonRef::ObjectId(id)) => Val::text(id.to_hex()),
+            other => Val::from_value(other),
+        },
+        Err(_) => Val::Missing,
+    }
+}

@@ -1,0 +1,42 @@
+//! What a turn may touch besides its own memory.
+
+use tidemill_docs::Store;
+use tidemill_types::PartitionId;
+use tidemill_types::decode::Cell;
+
+use crate::expr::Val;
+use crate::expr::row::cell_value;
+
+/// The partition in which rules run, as they see it.
+pub trait Host {
+    /// The documents of the partition, to change them.
+    fn store(&mut self) -> &mut Store;
+
+    /// The documents of the partition.
+    fn store_ref(&self) -> &Store;
+
+    /// Where an emitted event belongs. `key`: its key as text, see [`key_text`]; `None` when the stream has no key.
+    fn route(&self, stream: usize, key: Option<&str>) -> Route;
+
+    /// Whether an emitted event that belongs here is the first with these `id` values. `id` is never empty.
+    fn admit(&mut self, stream: usize, id: &[Cell]) -> bool;
+}
+
+/// Where an event belongs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Route {
+    /// In this partition: it is applied in the same turn.
+    Here,
+    /// In another one: it goes there through the log.
+    Elsewhere(PartitionId),
+}
+
+/// The text of a key, which is what is hashed: text as it is, numbers in decimal, times as RFC 3339, and nothing
+/// for a missing key.
+pub fn key_text(cell: &Cell) -> String {
+    match cell_value(cell) {
+        Val::Missing | Val::Null => String::new(),
+        Val::Str(s) => s.into_owned(),
+        other => other.to_string(),
+    }
+}

@@ -1,0 +1,467 @@
+//! Running the rules of a stream over a batch of events.
+
+mod actions;
+mod effects;
+mod host;
+pub(crate) mod matching;
+
+use std::collections::{BTreeMap, VecDeque};
+
+use arrow_array::RecordBatch;
+use arrow_buffer::BooleanBuffer;
+use tidemill_types::decode::{BatchBuilder, Cell};
+use tidemill_types::{Error, Offset, PartitionId, Result, Timestamp};
+
+pub(crate) use actions::id_of;
+use actions::{NewEvent, Prepared};
+pub use effects::{Counters, ERRORS_MAX, Effects, Emitted, Outbound, RuleCounters, RuleError};
+pub use host::{Host, Route, key_text};
+pub use matching::MATCHES_MAX;
+use matching::{Matches, Progress, Search};
+
+use crate::expr::block::{Block, ROWS, word};
+use crate::expr::{Columns, Frame, Row};
+use crate::index::Selection;
+use crate::program::Program;
+use crate::why::Trace;
+
+/// How deep emitted events may lead to further ones.
+pub const DEPTH_MAX: u32 = 16;
+/// Most events that the rules may emit in one turn.
+pub const EMITTED_MAX: u32 = 1_000_000;
+
+/// Events of one stream in a record.
+#[derive(Debug, Clone, Copy)]
+pub struct Part<'b> {
+    /// The stream.
+    pub stream: usize,
+    /// The events, of the stream's batch schema.
+    pub batch: &'b RecordBatch,
+    /// The rows to look at, all when `None`; rows dropped as duplicates are not.
+    pub keep: Option<&'b BooleanBuffer>,
+}
+
+/// Runs rules over the records of one partition. It keeps counters and working space, nothing that decides what a
+/// rule does: two executors over the same store do the same.
+#[derive(Debug)]
+pub struct Executor {
+    counters: Counters,
+    selection: Selection,
+    hits: Vec<u64>,
+    emitted_selection: Selection,
+    matches: Matches,
+    progress: Progress,
+}
+
+/// What is going on in one turn.
+struct Turn<'t, H> {
+    program: &'t Program,
+    host: &'t mut H,
+    trace: &'t mut Trace,
+    effects: Effects,
+    /// Rows of the record.
+    rows: u32,
+    /// Emitted events by stream.
+    emitted: Vec<Vec<EmittedEvent>>,
+    /// Emitted events whose rules have not run yet: stream, position in `emitted`.
+    queue: VecDeque<(usize, usize)>,
+    duplicates: BTreeMap<usize, u64>,
+    numbers: u32,
+    prepared: Prepared,
+}
+
+struct EmittedEvent {
+    cells: Vec<Cell>,
+    time: i64,
+    source_row: u32,
+    number: u32,
+    depth: u32,
+}
+
+/// The event that a rule is run on.
+#[derive(Clone, Copy)]
+struct Source<'r> {
+    row: Row<'r>,
+    /// Its row in the record, or that of the event it goes back to.
+    source_row: u32,
+    /// Its own row: those of emitted events follow the record's.
+    own_row: u32,
+    depth: u32,
+}
+
+impl Executor {
+    /// An executor for the rules of `program` with all counters at 0.
+    pub fn new(program: &Program) -> Self {
+        Self::with_counters(program, &Counters::default())
+    }
+
+    /// The same, going on with what was counted before a restart or under another program. Rules that are gone are
+    /// dropped.
+    pub fn with_counters(program: &Program, counters: &Counters) -> Self {
+        Self {
+            counters: Counters::new(program.plans().iter().map(|r| r.name.as_ref()), counters),
+            selection: Selection::default(),
+            hits: Vec::new(),
+            emitted_selection: Selection::default(),
+            matches: Matches::default(),
+            progress: Progress::default(),
+        }
+    }
+
+    /// What the rules did.
+    pub fn counters(&self) -> &Counters {
+        &self.counters
+    }
+
+    /// Runs the rules over the events of one record in order of arrival, and over every event they emit here.
+    ///
+    /// `parts`: the record's events by stream. `order`: for each event in order of arrival the part it is in; `None`
+    /// when the parts follow one another. `at`: where the record lies, for explanations. An event's row is its place
+    /// in the order of arrival; emitted events go on after that.
+    ///
+    /// What a rule does wrong is in [`Effects::errors`] and stops nothing else. Errors: `Internal` when a batch is not
+    /// of its stream's schema, or order or selection do not fit the batches; nothing was done then.
+    pub fn apply<H: Host>(
+        &mut self,
+        program: &Program,
+        host: &mut H,
+        parts: &[Part<'_>],
+        order: Option<&[u16]>,
+        at: (PartitionId, Offset),
+        trace: &mut Trace,
+    ) -> Result<Effects> {
+        let columns = parts.iter().map(|p| check_part(program, p)).collect::<Result<Vec<_>>>()?;
+        let rows: usize = columns.iter().map(|c| c.rows).sum();
+        let arrivals = match order {
+            Some(order) if parts.len() > 1 || order.len() != rows => Some(arrivals(&columns, order)?),
+            _ => None,
+        };
+        trace.begin(at, parts, arrivals.as_deref());
+        let mut turn = Turn {
+            program,
+            host,
+            trace,
+            effects: Effects::default(),
+            rows: u32::try_from(rows).unwrap_or(u32::MAX),
+            emitted: (0..program.catalog().streams.len()).map(|_| Vec::new()).collect(),
+            queue: VecDeque::new(),
+            duplicates: BTreeMap::new(),
+            numbers: 0,
+            prepared: Prepared::default(),
+        };
+        match (order, &arrivals) {
+            (Some(order), Some(arrivals)) => self.interleaved(&mut turn, parts, &columns, order, arrivals),
+            _ => {
+                let mut first = 0;
+                for (part, columns) in parts.iter().zip(&columns) {
+                    self.part(&mut turn, part, columns, first);
+                    first += columns.rows as u32;
+                }
+            }
+        }
+        turn.finish()
+    }
+
+    /// The events of one part, one after another. `first`: the row of the first.
+    fn part<H: Host>(&mut self, turn: &mut Turn<'_, H>, part: &Part<'_>, columns: &Columns<'_>, first: u32) {
+        let index = turn.program.stream_rules(part.stream);
+        if index.rules.is_empty() {
+            return;
+        }
+        for start in (0..columns.rows).step_by(ROWS) {
+            let len = (columns.rows - start).min(ROWS);
+            let kept = part.keep.map_or(u64::MAX, |k| word(k, start, len));
+            index.select(&Block { columns, start, len }, kept, &mut self.selection);
+            let hits = std::mem::replace(&mut self.selection.hits, std::mem::take(&mut self.hits));
+            let mut rest = hits.as_slice();
+            while let Some(hit) = rest.first() {
+                let row = start + (hit >> 32) as usize;
+                let same = rest.iter().position(|h| h >> 32 != hit >> 32).unwrap_or(rest.len());
+                self.event(turn, part.stream, columns, row, first + row as u32, &rest[..same]);
+                rest = &rest[same..];
+            }
+            self.hits = hits;
+        }
+    }
+
+    /// Events of several streams in the order in which they came. Blocks are selected when their first row comes.
+    fn interleaved<H: Host>(
+        &mut self,
+        turn: &mut Turn<'_, H>,
+        parts: &[Part<'_>],
+        columns: &[Columns<'_>],
+        order: &[u16],
+        arrivals: &[Vec<u32>],
+    ) {
+        let mut cursors: Vec<Cursor> = parts.iter().map(|_| Cursor::default()).collect();
+        for part in order {
+            let part = usize::from(*part);
+            let (cursor, columns) = (&mut cursors[part], &columns[part]);
+            let row = cursor.row;
+            cursor.row += 1;
+            let index = turn.program.stream_rules(parts[part].stream);
+            if index.rules.is_empty() {
+                continue;
+            }
+            if row.is_multiple_of(ROWS) {
+                let len = (columns.rows - row).min(ROWS);
+                let kept = parts[part].keep.map_or(u64::MAX, |k| word(k, row, len));
+                index.select(&Block { columns, start: row, len }, kept, &mut cursor.selection);
+                cursor.next = 0;
+            }
+            let first = cursor.next;
+            let hits = &cursor.selection.hits;
+            while hits.get(cursor.next).is_some_and(|h| (h >> 32) as usize == row % ROWS) {
+                cursor.next += 1;
+            }
+            if first < cursor.next {
+                let hits = &hits[first..cursor.next];
+                self.event(turn, parts[part].stream, columns, row, arrivals[part][row], hits);
+            }
+        }
+    }
+
+    /// The rules that one event concerns, and those of what they emit.
+    fn event<H: Host>(
+        &mut self,
+        turn: &mut Turn<'_, H>,
+        stream: usize,
+        columns: &Columns<'_>,
+        row: usize,
+        own_row: u32,
+        hits: &[u64],
+    ) {
+        let source = Source { row: Row::Batch(columns, row), source_row: own_row, own_row, depth: 0 };
+        for hit in hits {
+            self.run(turn, turn.program.stream_rules(stream).rules[*hit as u32 as usize], source);
+        }
+        if !turn.queue.is_empty() {
+            self.drain(turn);
+        }
+    }
+
+    /// Runs the rules of emitted events, breadth first.
+    fn drain<H: Host>(&mut self, turn: &mut Turn<'_, H>) {
+        while let Some((stream, position)) = turn.queue.pop_front() {
+            let event = &mut turn.emitted[stream][position];
+            let cells = std::mem::take(&mut event.cells);
+            let source = Source {
+                row: Row::Cells(&cells, event.time),
+                source_row: event.source_row,
+                own_row: turn.rows.saturating_add(event.number),
+                depth: event.depth,
+            };
+            let mut selection = std::mem::take(&mut self.emitted_selection);
+            selection.hits.clear();
+            let index = turn.program.stream_rules(stream);
+            index.select_row(source.row, 0, &mut selection);
+            for hit in &selection.hits {
+                self.run(turn, index.rules[*hit as u32 as usize], source);
+            }
+            self.emitted_selection = selection;
+            turn.emitted[stream][position].cells = cells;
+        }
+    }
+
+    /// Runs one rule on one event for which everything holds that it asks of the event alone.
+    fn run<H: Host>(&mut self, turn: &mut Turn<'_, H>, id: usize, source: Source<'_>) {
+        let program = turn.program;
+        let rule = &program.plans()[id];
+        self.counters.at(id).reached += 1;
+        self.matches.clear(rule.slots.len());
+        self.progress.wanted = turn.trace.is_on() && !rule.steps.is_empty();
+        self.progress.deepest = None;
+        let frame = Frame::new(source.row);
+        let mut search = Search {
+            rule,
+            catalog: program.catalog(),
+            store: turn.host.store_ref(),
+            matches: &mut self.matches,
+            progress: &mut self.progress,
+        };
+        if search.run(0, &frame).is_err() {
+            let message = format!("more than {MATCHES_MAX} combinations of documents match; ask for fewer");
+            turn.trace.error(source.own_row, id, &message, &[]);
+            self.error(turn, id, source, message);
+            return;
+        }
+        if self.matches.len() == 0 {
+            self.counters.at(id).missed += 1;
+            if let Some((step, filter)) = self.progress.deepest {
+                turn.trace.missed(source.own_row, id, step, filter, &self.progress.docs);
+            }
+            return;
+        }
+        let matches = std::mem::take(&mut self.matches);
+        for i in 0..matches.len() {
+            let docs = matches.get(i);
+            let frame = Frame::bound(source.row, docs);
+            let first = turn.numbers;
+            match turn.fire(rule, &frame, source) {
+                Ok(()) => {
+                    self.counters.at(id).fired += 1;
+                    turn.effects.fired += 1;
+                    turn.trace.fired(
+                        source.own_row,
+                        id,
+                        docs,
+                        turn.rows.saturating_add(first)..turn.rows.saturating_add(turn.numbers),
+                    );
+                }
+                Err(message) => {
+                    turn.trace.error(source.own_row, id, &message, docs);
+                    self.error(turn, id, source, message);
+                }
+            }
+        }
+        self.matches = matches;
+    }
+
+    fn error<H: Host>(&mut self, turn: &mut Turn<'_, H>, id: usize, source: Source<'_>, message: String) {
+        let counters = self.counters.at(id);
+        counters.errors += 1;
+        if turn.effects.errors.len() == ERRORS_MAX {
+            turn.effects.errors_more += 1;
+            return;
+        }
+        counters.last_error = Some(message.clone());
+        let rule = turn.program.plans()[id].name.to_string();
+        turn.effects.errors.push(RuleError { rule, row: source.source_row, message });
+    }
+}
+
+/// How far the events of a part have come.
+#[derive(Default)]
+struct Cursor {
+    row: usize,
+    selection: Selection,
+    /// The next of its hits.
+    next: usize,
+}
+
+/// The columns of a part. Errors: it does not fit its stream, or its selection does not fit it.
+fn check_part<'b>(program: &Program, part: &Part<'b>) -> Result<Columns<'b>> {
+    let Some(schema) = program.catalog().streams.get(part.stream) else {
+        return Err(Error::internal(format!(
+            "stream {} of {}",
+            part.stream,
+            program.catalog().streams.len()
+        )));
+    };
+    let columns = Columns::new(schema, part.batch)?;
+    match part.keep {
+        Some(keep) if keep.len() != columns.rows => Err(Error::internal(format!(
+            "{} rows are selected from {} of {}",
+            keep.len(),
+            columns.rows,
+            schema.name
+        ))),
+        _ => Ok(columns),
+    }
+}
+
+/// For each part the place of its rows in the order of arrival. Errors: the order does not name each row once.
+fn arrivals(columns: &[Columns<'_>], order: &[u16]) -> Result<Vec<Vec<u32>>> {
+    let mut arrivals: Vec<Vec<u32>> = columns.iter().map(|c| Vec::with_capacity(c.rows)).collect();
+    for (place, part) in (0..).zip(order) {
+        match arrivals.get_mut(usize::from(*part)) {
+            Some(rows) => rows.push(place),
+            None => return Err(Error::internal(format!("the order names part {part} of {}", columns.len()))),
+        }
+    }
+    for (rows, columns) in arrivals.iter().zip(columns) {
+        if rows.len() != columns.rows {
+            return Err(Error::internal(format!(
+                "the order names {} rows of a part of {}",
+                rows.len(),
+                columns.rows
+            )));
+        }
+    }
+    Ok(arrivals)
+}
+
+impl<H: Host> Turn<'_, H> {
+    /// One firing: everything it does, or nothing and the reason.
+    fn fire(
+        &mut self,
+        rule: &crate::plan::RulePlan,
+        frame: &Frame<'_>,
+        source: Source<'_>,
+    ) -> Result<(), String> {
+        let catalog = self.program.catalog();
+        let mut prepared = std::mem::take(&mut self.prepared);
+        let done = prepared.compute(rule, catalog, frame).and_then(|()| {
+            if !prepared.events.is_empty() && source.depth == DEPTH_MAX {
+                return Err(format!(
+                    "events emitted for emitted events are at most {DEPTH_MAX} deep: is there a loop?"
+                ));
+            }
+            if self.numbers.saturating_add(prepared.events.len() as u32) > EMITTED_MAX {
+                return Err(format!("the rules emit more than {EMITTED_MAX} events for one batch"));
+            }
+            prepared.change(self.host, catalog, source.row.now())
+        });
+        let result = done.map(|changed| {
+            self.effects.changed_documents += changed;
+            for event in prepared.events.drain(..) {
+                self.emit(event, source);
+            }
+        });
+        self.prepared = prepared;
+        result
+    }
+
+    fn emit(&mut self, event: NewEvent, source: Source<'_>) {
+        let NewEvent { stream, cells, time } = event;
+        let schema = &self.program.catalog().streams[stream];
+        let number = self.numbers;
+        self.numbers += 1;
+        let key = schema.key.map(|k| key_text(&cells[k]));
+        if let Route::Elsewhere(partition) = self.host.route(stream, key.as_deref()) {
+            let source_row = source.source_row;
+            self.effects.elsewhere.push(Outbound {
+                partition,
+                stream,
+                cells,
+                time: Timestamp(time),
+                number,
+                source_row,
+            });
+            return;
+        }
+        if !schema.id.is_empty() {
+            let id: Vec<Cell> = schema.id.iter().map(|i| cells[*i].clone()).collect();
+            if !self.host.admit(stream, &id) {
+                *self.duplicates.entry(stream).or_default() += 1;
+                return;
+            }
+        }
+        if !self.program.stream_rules(stream).rules.is_empty() {
+            self.queue.push_back((stream, self.emitted[stream].len()));
+        }
+        let depth = source.depth + 1;
+        self.emitted[stream].push(EmittedEvent { cells, time, source_row: source.source_row, number, depth });
+    }
+
+    /// Puts the emitted events into batches.
+    fn finish(mut self) -> Result<Effects> {
+        for (stream, events) in self.emitted.into_iter().enumerate() {
+            if events.is_empty() {
+                continue;
+            }
+            let mut builder = BatchBuilder::new(self.program.catalog().streams[stream].clone());
+            for event in &events {
+                builder.push_cells(&event.cells, Timestamp(event.time))?;
+            }
+            let batch = builder.finish();
+            let rows: Vec<u32> = events.iter().map(|e| self.rows.saturating_add(e.number)).collect();
+            self.trace.emitted(stream, &batch, &rows);
+            let source_rows = events.iter().map(|e| e.source_row).collect();
+            self.effects.emitted.push(Emitted { stream, batch, rows, source_rows });
+        }
+        self.trace.end();
+        self.effects.duplicates = self.duplicates.into_iter().collect();
+        Ok(self.effects)
+    }
+}

@@ -1,0 +1,182 @@
+//! One expression, one row.
+
+use std::sync::Arc;
+
+use bson::RawBsonRef;
+use bson::raw::{RawArrayBuf, RawBson, RawDocumentBuf};
+
+use super::row::Frame;
+use super::value::Val;
+use super::{Expr, Kind, Path, funcs, ops};
+
+/// The value of `expr` for the event and documents of `frame`. Never fails: what cannot be computed is missing.
+pub fn eval<'a>(expr: &'a Expr, frame: &Frame<'a>) -> Val<'a> {
+    match &expr.kind {
+        Kind::Const(c) => c.value(),
+        Kind::Event { column, json: false, .. } => frame.row.value(*column),
+        Kind::Event { column, path, .. } => json_field(&frame.row.value(*column), path),
+        Kind::Doc { slot, path } => match frame.doc(*slot) {
+            Some(doc) => match path {
+                Some(path) => Val::from_value(path.get(doc)),
+                None => Val::Bson(RawBsonRef::Document(doc)),
+            },
+            None => Val::Missing,
+        },
+        Kind::Neg(x) => ops::negate(&eval(x, frame)),
+        Kind::Arith(op, a, b) => ops::arith(*op, eval(a, frame), eval(b, frame)),
+        Kind::Call(func, args) => call(*func, args, frame),
+        Kind::If(parts) => match truth(&parts.0, frame) {
+            Some(true) => eval(&parts.1, frame),
+            Some(false) => eval(&parts.2, frame),
+            None => Val::Missing,
+        },
+        Kind::Coalesce(args) => {
+            args.iter().map(|x| eval(x, frame)).find(|v| !v.is_absent()).unwrap_or(Val::Missing)
+        }
+        Kind::Object(fields) => Val::Owned(Box::new(RawBson::Document(object(fields, frame)))),
+        Kind::Array(items) => Val::Owned(Box::new(RawBson::Array(array(items, frame)))),
+        // aggregates run as SQL; the resolver lets them stand nowhere else
+        Kind::Aggregate(..) => Val::Missing,
+        Kind::Not(_)
+        | Kind::And(_)
+        | Kind::Or(_)
+        | Kind::Compare(..)
+        | Kind::IsNull(..)
+        | Kind::In(..)
+        | Kind::InArray(..)
+        | Kind::Matches(..)
+        | Kind::Exists(_) => truth(expr, frame).map_or(Val::Missing, Val::Bool),
+    }
+}
+
+/// The truth of `expr`; `None` is missing.
+pub fn truth(expr: &Expr, frame: &Frame<'_>) -> Option<bool> {
+    match &expr.kind {
+        Kind::Not(x) => truth(x, frame).map(|b| !b),
+        Kind::And(parts) => {
+            let mut all = Some(true);
+            for part in parts {
+                match truth(part, frame) {
+                    Some(false) => return Some(false),
+                    None => all = None,
+                    Some(true) => {}
+                }
+            }
+            all
+        }
+        Kind::Or(parts) => {
+            let mut any = Some(false);
+            for part in parts {
+                match truth(part, frame) {
+                    Some(true) => return Some(true),
+                    None => any = None,
+                    Some(false) => {}
+                }
+            }
+            any
+        }
+        Kind::Compare(op, a, b) => ops::compare(*op, &eval(a, frame), &eval(b, frame)),
+        Kind::IsNull(x, negated) => Some(eval(x, frame).is_absent() != *negated),
+        Kind::Exists(x) => Some(!eval(x, frame).is_absent()),
+        Kind::In(x, list) => {
+            let value = eval(x, frame);
+            is_in(&value, list.iter().map(|item| eval(item, frame)))
+        }
+        Kind::InArray(x, array) => {
+            let value = eval(x, frame);
+            match eval(array, frame).as_bson() {
+                Some(RawBsonRef::Array(items)) => {
+                    is_in(&value, items.into_iter().flatten().map(Val::from_bson))
+                }
+                _ => None,
+            }
+        }
+        Kind::Matches(x, pattern) => match eval(x, frame) {
+            Val::Str(text) => Some(pattern.0.is_match(&text)),
+            _ => None,
+        },
+        _ => eval(expr, frame).truth(),
+    }
+}
+
+/// Whether `value` is one of `items`; missing when it is not and one of them could not be compared.
+fn is_in<'v>(value: &Val<'_>, items: impl Iterator<Item = Val<'v>>) -> Option<bool> {
+    if value.is_absent() {
+        return None;
+    }
+    let mut answer = Some(false);
+    for item in items {
+        match ops::compare(ops::Cmp::Eq, value, &item) {
+            Some(true) => return Some(true),
+            Some(false) => {}
+            // another type is simply not equal; a missing item might have been the one
+            None if item.is_absent() => answer = None,
+            None => {}
+        }
+    }
+    answer
+}
+
+fn call<'a>(func: funcs::Func, args: &'a [Expr], frame: &Frame<'a>) -> Val<'a> {
+    match args {
+        [x] => funcs::call(func, &mut [eval(x, frame)]),
+        [a, b] => funcs::call(func, &mut [eval(a, frame), eval(b, frame)]),
+        _ => {
+            let mut values: smallvec::SmallVec<[Val<'a>; 4]> = args.iter().map(|x| eval(x, frame)).collect();
+            funcs::call(func, &mut values)
+        }
+    }
+}
+
+/// A field inside the JSON text of a column.
+fn json_field<'a>(text: &Val<'_>, path: &Path) -> Val<'a> {
+    let Val::Str(text) = text else { return Val::Missing };
+    let Ok(mut json) = serde_json::from_str::<serde_json::Value>(text) else { return Val::Missing };
+    for name in path.iter() {
+        let inner = match &mut json {
+            serde_json::Value::Object(map) => map.get_mut(name.as_ref()),
+            serde_json::Value::Array(items) => name.parse().ok().and_then(|i: usize| items.get_mut(i)),
+            _ => None,
+        };
+        match inner {
+            Some(v) => json = v.take(),
+            None => return Val::Missing,
+        }
+    }
+    match json_bson(json) {
+        Some(value) => Val::from_raw(value),
+        None => Val::Missing,
+    }
+}
+
+/// JSON as BSON; names that start with `$` mean Extended JSON.
+fn json_bson(json: serde_json::Value) -> Option<RawBson> {
+    let bson = bson::Bson::try_from(json).ok()?;
+    RawBson::try_from(bson).ok()
+}
+
+/// A document of the fields that are there.
+pub fn object(fields: &[(Arc<str>, Expr)], frame: &Frame<'_>) -> RawDocumentBuf {
+    let mut doc = RawDocumentBuf::new();
+    for (name, expr) in fields {
+        if let Some(value) = eval(expr, frame).to_raw_bson() {
+            append(&mut doc, name, value);
+        }
+    }
+    doc
+}
+
+/// Adds a field. A name with a NUL, which no document can have, is refused when the rule is compiled.
+pub fn append(doc: &mut RawDocumentBuf, name: &str, value: RawBson) {
+    if let Ok(name) = bson::raw::CString::try_from(name.to_owned()) {
+        doc.append(name, value);
+    }
+}
+
+fn array(items: &[Expr], frame: &Frame<'_>) -> RawArrayBuf {
+    let mut out = RawArrayBuf::new();
+    for value in items.iter().filter_map(|x| eval(x, frame).to_raw_bson()) {
+        out.push(value);
+    }
+    out
+}

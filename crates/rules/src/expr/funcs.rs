@@ -1,0 +1,476 @@
+//! The functions of the language: names, what they take, what they give.
+
+use jiff::tz::TimeZone;
+use tidemill_types::{Duration, Timestamp};
+
+use super::ops::{self, Cmp};
+use super::ty::Ty;
+use super::value::Val;
+
+/// Longest text that a function makes, in bytes; past it the result is missing.
+pub const TEXT_BYTES_MAX: usize = 16 << 20;
+
+const DAY: i64 = 86_400_000_000;
+const HOUR: i64 = 3_600_000_000;
+const MINUTE: i64 = 60_000_000;
+
+/// A function. `if`, `coalesce`, `exists` and `matches` are expressions of their own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[allow(missing_docs, reason = "each is the function of its name")]
+pub enum Func {
+    Abs,
+    Round,
+    Floor,
+    Ceil,
+    Sqrt,
+    Pow,
+    Min,
+    Max,
+    Div,
+    Mod,
+    Lower,
+    Upper,
+    Trim,
+    Length,
+    Contains,
+    StartsWith,
+    EndsWith,
+    Substring,
+    Replace,
+    Concat,
+    Text,
+    Number,
+    Time,
+    Truncate,
+    Year,
+    Month,
+    Day,
+    Hour,
+    Minute,
+    Weekday,
+    Format,
+}
+
+/// Every function with its name, in the order they are listed to people.
+const TABLE: [(&str, Func); 31] = [
+    ("abs", Func::Abs),
+    ("round", Func::Round),
+    ("floor", Func::Floor),
+    ("ceil", Func::Ceil),
+    ("sqrt", Func::Sqrt),
+    ("pow", Func::Pow),
+    ("min", Func::Min),
+    ("max", Func::Max),
+    ("div", Func::Div),
+    ("mod", Func::Mod),
+    ("lower", Func::Lower),
+    ("upper", Func::Upper),
+    ("trim", Func::Trim),
+    ("length", Func::Length),
+    ("contains", Func::Contains),
+    ("starts_with", Func::StartsWith),
+    ("ends_with", Func::EndsWith),
+    ("substring", Func::Substring),
+    ("replace", Func::Replace),
+    ("concat", Func::Concat),
+    ("text", Func::Text),
+    ("number", Func::Number),
+    ("time", Func::Time),
+    ("truncate", Func::Truncate),
+    ("year", Func::Year),
+    ("month", Func::Month),
+    ("day", Func::Day),
+    ("hour", Func::Hour),
+    ("minute", Func::Minute),
+    ("weekday", Func::Weekday),
+    ("format", Func::Format),
+];
+
+/// Names of the functions that are expressions of their own.
+const SPECIAL: [&str; 4] = ["if", "coalesce", "exists", "matches"];
+
+/// A call that does not fit the function.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Misuse {
+    /// The argument that is wrong; `None`: their number is.
+    pub argument: Option<usize>,
+    /// What was expected.
+    pub expected: String,
+}
+
+impl Func {
+    /// The function called `name`.
+    pub fn parse(name: &str) -> Option<Self> {
+        TABLE.iter().find(|(n, _)| *n == name).map(|(_, f)| *f)
+    }
+
+    /// How it is written.
+    pub fn name(self) -> &'static str {
+        TABLE.iter().find(|(_, f)| *f == self).map_or("", |(n, _)| n)
+    }
+
+    /// All names that may be called in an expression.
+    pub fn names() -> impl Iterator<Item = &'static str> + Clone {
+        TABLE.iter().map(|(n, _)| *n).chain(SPECIAL)
+    }
+
+    /// How a call looks, for messages.
+    pub fn usage(self) -> &'static str {
+        match self {
+            Self::Abs => "abs(x)",
+            Self::Round => "round(x) or round(x, digits)",
+            Self::Floor => "floor(x)",
+            Self::Ceil => "ceil(x)",
+            Self::Sqrt => "sqrt(x)",
+            Self::Pow => "pow(x, y)",
+            Self::Min => "min(a, b, …)",
+            Self::Max => "max(a, b, …)",
+            Self::Div => "div(a, b)",
+            Self::Mod => "mod(a, b)",
+            Self::Lower => "lower(text)",
+            Self::Upper => "upper(text)",
+            Self::Trim => "trim(text)",
+            Self::Length => "length(text)",
+            Self::Contains => "contains(text, part)",
+            Self::StartsWith => "starts_with(text, part)",
+            Self::EndsWith => "ends_with(text, part)",
+            Self::Substring => "substring(text, from) or substring(text, from, characters)",
+            Self::Replace => "replace(text, part, by)",
+            Self::Concat => "concat(a, b, …)",
+            Self::Text => "text(x)",
+            Self::Number => "number(text)",
+            Self::Time => "time(\"2013-01-01T00:00:00Z\")",
+            Self::Truncate => "truncate(t, 1 hour)",
+            Self::Year => "year(t)",
+            Self::Month => "month(t)",
+            Self::Day => "day(t)",
+            Self::Hour => "hour(t)",
+            Self::Minute => "minute(t)",
+            Self::Weekday => "weekday(t)",
+            Self::Format => "format(t, \"%Y-%m-%d\")",
+        }
+    }
+
+    /// The type of a call with arguments of these types.
+    pub fn check(self, args: &[Ty]) -> Result<Ty, Misuse> {
+        let (least, most) = self.arity();
+        if args.len() < least || args.len() > most {
+            return Err(Misuse { argument: None, expected: format!("`{}`", self.usage()) });
+        }
+        let want = |position: usize, wanted: Ty| match args.get(position) {
+            Some(ty) if !ty.may_be(wanted) => {
+                let example = if wanted == Ty::Span { ", for example `1 hour`" } else { "" };
+                Err(Misuse { argument: Some(position), expected: format!("{wanted}{example}") })
+            }
+            _ => Ok(()),
+        };
+        match self {
+            Self::Abs => match args[0] {
+                Ty::Span => Ok(Ty::Span),
+                ty => want(0, Ty::Float).map(|()| ty),
+            },
+            Self::Round | Self::Floor | Self::Ceil => {
+                want(0, Ty::Float)?;
+                want(1, Ty::Int)?;
+                Ok(args[0])
+            }
+            Self::Sqrt => want(0, Ty::Float).map(|()| Ty::Float),
+            Self::Pow => want(0, Ty::Float).and_then(|()| want(1, Ty::Float)).map(|()| Ty::Float),
+            Self::Min | Self::Max => least_greatest_type(args),
+            Self::Div | Self::Mod => {
+                let span = args.contains(&Ty::Span);
+                let wanted = if span { Ty::Span } else { Ty::Float };
+                want(0, wanted)?;
+                want(1, wanted)?;
+                Ok(match (self, span) {
+                    (Self::Div, _) => Ty::Int,
+                    (_, true) => Ty::Span,
+                    _ if args == [Ty::Int, Ty::Int] => Ty::Int,
+                    _ if args.contains(&Ty::Any) => Ty::Any,
+                    _ => Ty::Float,
+                })
+            }
+            Self::Lower | Self::Upper | Self::Trim => want(0, Ty::Str).map(|()| Ty::Str),
+            Self::Length => match args[0] {
+                Ty::Array => Ok(Ty::Int),
+                _ => want(0, Ty::Str).map(|()| Ty::Int),
+            },
+            Self::Contains | Self::StartsWith | Self::EndsWith => {
+                want(0, Ty::Str).and_then(|()| want(1, Ty::Str)).map(|()| Ty::Bool)
+            }
+            Self::Substring => {
+                want(0, Ty::Str)?;
+                want(1, Ty::Int)?;
+                want(2, Ty::Int)?;
+                Ok(Ty::Str)
+            }
+            Self::Replace => (0..3).try_for_each(|i| want(i, Ty::Str)).map(|()| Ty::Str),
+            Self::Concat | Self::Text => {
+                match args.iter().position(|t| matches!(t, Ty::Object | Ty::Array)) {
+                    Some(i) => Err(Misuse {
+                        argument: Some(i),
+                        expected: "text, a number, a time or a boolean".into(),
+                    }),
+                    None => Ok(Ty::Str),
+                }
+            }
+            Self::Number => match args[0] {
+                Ty::Int | Ty::Float => Ok(args[0]),
+                _ => want(0, Ty::Str).map(|()| Ty::Float),
+            },
+            Self::Time => match args[0] {
+                Ty::Time => Ok(Ty::Time),
+                _ => want(0, Ty::Str).map(|()| Ty::Time),
+            },
+            Self::Truncate => want(0, Ty::Time).and_then(|()| want(1, Ty::Span)).map(|()| Ty::Time),
+            Self::Year | Self::Month | Self::Day | Self::Hour | Self::Minute | Self::Weekday => {
+                want(0, Ty::Time).map(|()| Ty::Int)
+            }
+            Self::Format => want(0, Ty::Time).and_then(|()| want(1, Ty::Str)).map(|()| Ty::Str),
+        }
+    }
+
+    fn arity(self) -> (usize, usize) {
+        match self {
+            Self::Round => (1, 2),
+            Self::Min | Self::Max => (2, 64),
+            Self::Concat => (1, 64),
+            Self::Pow | Self::Div | Self::Mod | Self::Contains | Self::StartsWith | Self::EndsWith => (2, 2),
+            Self::Truncate | Self::Format => (2, 2),
+            Self::Substring => (2, 3),
+            Self::Replace => (3, 3),
+            _ => (1, 1),
+        }
+    }
+}
+
+fn least_greatest_type(args: &[Ty]) -> Result<Ty, Misuse> {
+    let mut all = args[0];
+    for (position, ty) in args.iter().enumerate() {
+        let ordered = ty.is_number() || matches!(ty, Ty::Str | Ty::Time | Ty::Span | Ty::Any);
+        match all.join(*ty) {
+            Some(joined) if ordered => all = joined,
+            _ => {
+                let expected = if position == 0 {
+                    "a number, text, a time or a span of time".to_owned()
+                } else {
+                    format!("{all}, as before")
+                };
+                return Err(Misuse { argument: Some(position), expected });
+            }
+        }
+    }
+    Ok(all)
+}
+
+/// Calls `func`; an absent argument makes the result missing. The arguments are used up.
+pub fn call<'a>(func: Func, args: &mut [Val<'a>]) -> Val<'a> {
+    if args.iter().any(Val::is_absent) {
+        return Val::Missing;
+    }
+    compute(func, args).unwrap_or(Val::Missing)
+}
+
+fn compute<'a>(func: Func, args: &mut [Val<'a>]) -> Option<Val<'a>> {
+    match func {
+        Func::Min | Func::Max => least_greatest(func == Func::Min, args),
+        Func::Abs
+        | Func::Round
+        | Func::Floor
+        | Func::Ceil
+        | Func::Sqrt
+        | Func::Pow
+        | Func::Div
+        | Func::Mod
+        | Func::Number => number(func, args),
+        Func::Time
+        | Func::Truncate
+        | Func::Year
+        | Func::Month
+        | Func::Day
+        | Func::Hour
+        | Func::Minute
+        | Func::Weekday
+        | Func::Format => time(func, args),
+        _ => text(func, args),
+    }
+}
+
+fn least_greatest<'a>(least: bool, args: &mut [Val<'a>]) -> Option<Val<'a>> {
+    let op = if least { Cmp::Lt } else { Cmp::Gt };
+    let mut best = 0;
+    for i in 1..args.len() {
+        if ops::compare(op, &args[i], &args[best])? {
+            best = i;
+        }
+    }
+    Some(std::mem::replace(&mut args[best], Val::Missing))
+}
+
+fn number(func: Func, args: &[Val<'_>]) -> Option<Val<'static>> {
+    Some(match (func, args) {
+        (Func::Abs, [Val::Int(n)]) => Val::Int(n.checked_abs()?),
+        (Func::Abs, [Val::Span(d)]) => Val::Span(d.checked_abs()?),
+        (Func::Abs, [Val::Float(x)]) => Val::Float(x.abs()),
+        (Func::Round, [Val::Float(x), Val::Int(digits)]) => Val::Float(round_digits(*x, *digits)?),
+        (Func::Round | Func::Floor | Func::Ceil, [Val::Int(n), ..]) => Val::Int(*n),
+        (Func::Round, [Val::Float(x)]) => Val::Float(x.round()),
+        (Func::Floor, [Val::Float(x)]) => Val::Float(x.floor()),
+        (Func::Ceil, [Val::Float(x)]) => Val::Float(x.ceil()),
+        (Func::Sqrt, [x]) => {
+            let x = x.as_float()?;
+            Val::Float((x >= 0.0).then(|| x.sqrt())?)
+        }
+        (Func::Pow, [x, y]) => {
+            let power = x.as_float()?.powf(y.as_float()?);
+            Val::Float((!power.is_nan()).then_some(power)?)
+        }
+        (Func::Div, [Val::Int(a), Val::Int(b)]) => Val::Int(a.checked_div(*b)?),
+        (Func::Div, [a @ Val::Span(_), b] | [a, b @ Val::Span(_)]) => {
+            Val::Int(a.as_span()?.checked_div(b.as_span()?)?)
+        }
+        (Func::Div, [a, b]) => {
+            let quotient = ops::quotient(a.as_float()?, b.as_float()?)?;
+            Val::Int(ops::whole(quotient.trunc())?)
+        }
+        (Func::Mod, [a, b]) => ops::arith(ops::Arith::Rem, a.clone().into_owned(), b.clone().into_owned()),
+        (Func::Number, [Val::Int(n)]) => Val::Int(*n),
+        (Func::Number, [Val::Float(x)]) => Val::Float(*x),
+        (Func::Number, [Val::Str(s)]) => Val::Float(s.trim().parse().ok().filter(|x: &f64| x.is_finite())?),
+        _ => return None,
+    })
+}
+
+fn round_digits(x: f64, digits: i64) -> Option<f64> {
+    let scale = 10_f64.powi(i32::try_from(digits).ok().filter(|d| d.abs() <= 18)?);
+    let rounded = (x * scale).round() / scale;
+    Some(if rounded.is_finite() { rounded } else { x })
+}
+
+fn time<'a>(func: Func, args: &[Val<'a>]) -> Option<Val<'a>> {
+    if func == Func::Time {
+        return match &args[0] {
+            Val::Time(t) => Some(Val::Time(*t)),
+            Val::Str(s) => Timestamp::parse(s).ok().map(|t| Val::Time(t.0)),
+            _ => None,
+        };
+    }
+    let Val::Time(t) = args[0] else { return None };
+    Some(match func {
+        Func::Truncate => Val::Time(truncate(t, args[1].as_span()?)?),
+        Func::Hour => Val::Int(t.rem_euclid(DAY) / HOUR),
+        Func::Minute => Val::Int(t.rem_euclid(HOUR) / MINUTE),
+        // 1970-01-01 was a Thursday
+        Func::Weekday => Val::Int((t.div_euclid(DAY) + 3).rem_euclid(7) + 1),
+        _ => {
+            let civil = jiff::Timestamp::from_microsecond(t).ok()?.to_zoned(TimeZone::UTC);
+            match func {
+                Func::Year => Val::Int(civil.year().into()),
+                Func::Month => Val::Int(civil.month().into()),
+                Func::Day => Val::Int(civil.day().into()),
+                Func::Format => match &args[1] {
+                    Val::Str(format) => {
+                        Val::text(jiff::fmt::strtime::format(format.as_bytes(), &civil).ok()?)
+                    }
+                    _ => return None,
+                },
+                _ => return None,
+            }
+        }
+    })
+}
+
+/// The start of the stretch of length `span` that `t` lies in, counted from 1970.
+pub fn truncate(t: i64, span: i64) -> Option<i64> {
+    if span <= 0 {
+        return None;
+    }
+    t.checked_sub(t.rem_euclid(span))
+}
+
+fn text<'a>(func: Func, args: &mut [Val<'a>]) -> Option<Val<'a>> {
+    match func {
+        Func::Text => return text_of(std::mem::replace(&mut args[0], Val::Missing)),
+        Func::Concat => {
+            let mut out = String::new();
+            for arg in args {
+                let Some(Val::Str(part)) = text_of(std::mem::replace(arg, Val::Missing)) else { return None };
+                out.push_str(&part);
+            }
+            return Some(Val::text(out));
+        }
+        Func::Length if args[0].as_bson().is_some() => {
+            return args[0].as_bson()?.as_array().map(|a| Val::Int(a.into_iter().count() as i64));
+        }
+        _ => {}
+    }
+    let (Val::Str(s), rest) =
+        args.split_first_mut().map(|(first, rest)| (std::mem::replace(first, Val::Missing), rest))?
+    else {
+        return None;
+    };
+    let part = match rest.first() {
+        Some(Val::Str(p)) => p.as_ref(),
+        _ => "",
+    };
+    let needs_text = matches!(func, Func::Contains | Func::StartsWith | Func::EndsWith | Func::Replace);
+    if needs_text && rest.iter().any(|v| !matches!(v, Val::Str(_))) {
+        return None;
+    }
+    Some(match func {
+        Func::Lower => Val::text(s.to_lowercase()),
+        Func::Upper => Val::text(s.to_uppercase()),
+        Func::Trim => Val::text(s.trim().to_owned()),
+        Func::Length => Val::Int(s.chars().count() as i64),
+        Func::Contains => Val::Bool(s.contains(part)),
+        Func::StartsWith => Val::Bool(s.starts_with(part)),
+        Func::EndsWith => Val::Bool(s.ends_with(part)),
+        Func::Substring => Val::text(substring(&s, rest)?),
+        Func::Replace => match &rest[1] {
+            Val::Str(by) => Val::text(replace(&s, part, by)?),
+            _ => return None,
+        },
+        _ => return None,
+    })
+}
+
+fn replace(text: &str, part: &str, by: &str) -> Option<String> {
+    if part.is_empty() {
+        return Some(text.to_owned());
+    }
+    let grown = text.len().checked_add(text.matches(part).count().checked_mul(by.len())?)?;
+    (grown <= TEXT_BYTES_MAX + text.len()).then(|| text.replace(part, by))
+}
+
+/// Characters from `from` (the first is 0); a negative start is the beginning.
+fn substring(text: &str, rest: &[Val<'_>]) -> Option<String> {
+    let whole = |v: &Val<'_>| match v {
+        Val::Int(n) => Some(usize::try_from(*n).unwrap_or(0)),
+        _ => None,
+    };
+    let from = whole(&rest[0])?;
+    let count = match rest.get(1) {
+        Some(v) => whole(v)?,
+        None => usize::MAX,
+    };
+    Some(text.chars().skip(from).take(count).collect())
+}
+
+/// Text of any scalar.
+fn text_of(value: Val<'_>) -> Option<Val<'_>> {
+    Some(match value {
+        Val::Str(_) => value,
+        Val::Int(n) => Val::text(n.to_string()),
+        Val::Float(x) => Val::text(x.to_string()),
+        Val::Bool(b) => Val::text(b.to_string()),
+        Val::Time(t) => Val::text(Timestamp(t).to_string()),
+        Val::Span(d) => Val::text(Duration(d).to_string()),
+        _ => return None,
+    })
+}
+
+/// Whether `format` is a pattern that `format` understands; the error is its complaint.
+pub fn check_format(format: &str) -> Result<(), String> {
+    let probe = jiff::Timestamp::UNIX_EPOCH.to_zoned(TimeZone::UTC);
+    jiff::fmt::strtime::format(format.as_bytes(), &probe).map(drop).map_err(|e| e.to_string())
+}

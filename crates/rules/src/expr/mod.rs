@@ -1,0 +1,316 @@
+//! Typed expressions: what the resolver makes of the text, and the two ways to compute them.
+//!
+//! [`eval`] computes one row at a time and knows every expression. [`block`] computes 64 events at once and knows
+//! expressions over the event's own columns. Both give the same answers; a property test holds them together.
+
+pub mod block;
+pub mod eval;
+pub mod funcs;
+pub mod ops;
+pub mod row;
+pub mod ty;
+pub mod value;
+
+use std::fmt;
+use std::sync::Arc;
+
+use regex::Regex;
+use tidemill_lang::Span;
+
+pub use funcs::Func;
+pub use ops::{Arith, Cmp};
+pub use row::{Columns, Frame, Row};
+pub use ty::Ty;
+pub use value::Val;
+
+/// A resolved expression: names are columns and slots, types are checked.
+///
+/// Two expressions are equal when they compute the same from the same names; where they stand does not count.
+#[derive(Clone)]
+pub struct Expr {
+    /// What it is.
+    pub kind: Kind,
+    /// The type that is known before running; [`Ty::Any`] for what lies in documents.
+    pub ty: Ty,
+    /// Where it stands in the source.
+    pub span: Span,
+}
+
+/// The kinds of resolved expressions.
+#[derive(Clone)]
+pub enum Kind {
+    /// A constant.
+    Const(Const),
+    /// A column of the event. `json`: the column holds JSON text, `path` leads into it.
+    Event {
+        /// Position in the batch schema; `_time` and `_extra` follow the declared fields.
+        column: usize,
+        /// Field of type `object`.
+        json: bool,
+        /// Names inside the JSON value; empty for the whole.
+        path: Path,
+    },
+    /// A field of a bound document.
+    Doc {
+        /// The binding, counted from 0 among the documents of the rule.
+        slot: usize,
+        /// The field; `None` is the document.
+        path: Option<DocPath>,
+    },
+    /// `not x`
+    Not(Box<Expr>),
+    /// `-x`
+    Neg(Box<Expr>),
+    /// `a and b …`, at least two.
+    And(Vec<Expr>),
+    /// `a or b …`, at least two.
+    Or(Vec<Expr>),
+    /// `a < b` and its like.
+    Compare(Cmp, Box<Expr>, Box<Expr>),
+    /// `x == null`; with `true`: `x != null`.
+    IsNull(Box<Expr>, bool),
+    /// `a + b` and its like.
+    Arith(Arith, Box<Expr>, Box<Expr>),
+    /// `x in [a, b]`
+    In(Box<Expr>, Vec<Expr>),
+    /// `x in array`
+    InArray(Box<Expr>, Box<Expr>),
+    /// A function.
+    Call(Func, Vec<Expr>),
+    /// `matches(x, "…")`
+    Matches(Box<Expr>, Pattern),
+    /// `if(c, a, b)`
+    If(Box<(Expr, Expr, Expr)>),
+    /// `coalesce(a, …)`: the first that is neither missing nor null.
+    Coalesce(Vec<Expr>),
+    /// `exists(x)`: neither missing nor null.
+    Exists(Box<Expr>),
+    /// `{a: x}`
+    Object(Vec<(Arc<str>, Expr)>),
+    /// `[a, b]`
+    Array(Vec<Expr>),
+    /// An aggregate over the rows of a group; only in aggregate rules, only as SQL.
+    Aggregate(AggFunc, Vec<Expr>),
+}
+
+/// A dotted path into a document.
+pub type DocPath = tidemill_docs::Path;
+
+/// Names inside a JSON value, from the outside in.
+pub type Path = Arc<[Arc<str>]>;
+
+/// A constant value.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Const {
+    /// `null`
+    Null,
+    /// `true`, `false`
+    Bool(bool),
+    /// A whole number.
+    Int(i64),
+    /// Another number.
+    Float(f64),
+    /// Text.
+    Str(Arc<str>),
+    /// An instant, microseconds since the Unix epoch.
+    Time(i64),
+    /// A span of time in microseconds.
+    Span(i64),
+}
+
+impl Const {
+    /// Its type.
+    pub fn ty(&self) -> Ty {
+        match self {
+            Self::Null => Ty::Null,
+            Self::Bool(_) => Ty::Bool,
+            Self::Int(_) => Ty::Int,
+            Self::Float(_) => Ty::Float,
+            Self::Str(_) => Ty::Str,
+            Self::Time(_) => Ty::Time,
+            Self::Span(_) => Ty::Span,
+        }
+    }
+
+    /// The value it stands for.
+    pub fn value(&self) -> Val<'_> {
+        match self {
+            Self::Null => Val::Null,
+            Self::Bool(b) => Val::Bool(*b),
+            Self::Int(n) => Val::Int(*n),
+            Self::Float(x) => Val::Float(*x),
+            Self::Str(s) => Val::str(s),
+            Self::Time(t) => Val::Time(*t),
+            Self::Span(d) => Val::Span(*d),
+        }
+    }
+
+    /// The constant of a value, unless that is missing, a document or an array.
+    pub fn of(value: &Val<'_>) -> Option<Self> {
+        Some(match value {
+            Val::Null => Self::Null,
+            Val::Bool(b) => Self::Bool(*b),
+            Val::Int(n) => Self::Int(*n),
+            Val::Float(x) => Self::Float(*x),
+            Val::Str(s) => Self::Str(Arc::from(s.as_ref())),
+            Val::Time(t) => Self::Time(*t),
+            Val::Span(d) => Self::Span(*d),
+            Val::Missing | Val::Bson(_) | Val::Owned(_) => return None,
+        })
+    }
+}
+
+/// A compiled regular expression; equal when the text is.
+#[derive(Clone)]
+pub struct Pattern(pub Regex);
+
+impl fmt::Debug for Pattern {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?}", self.0.as_str())
+    }
+}
+
+/// Functions over the rows of a group.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum AggFunc {
+    /// `count()`, `count(x)`
+    Count,
+    /// `count_distinct(x)`
+    CountDistinct,
+    /// `sum(x)`
+    Sum,
+    /// `avg(x)`
+    Avg,
+    /// `min(x)`
+    Min,
+    /// `max(x)`
+    Max,
+    /// `stddev(x)`
+    Stddev,
+    /// `median(x)`
+    Median,
+    /// `percentile(x, p)`, `p` from 0 to 1.
+    Percentile,
+}
+
+impl AggFunc {
+    /// Names, in the order they are listed to people.
+    pub const NAMES: [&'static str; 9] =
+        ["count", "count_distinct", "sum", "avg", "min", "max", "stddev", "median", "percentile"];
+
+    /// The aggregate called `name`.
+    pub fn parse(name: &str) -> Option<Self> {
+        Some(match name {
+            "count" => Self::Count,
+            "count_distinct" => Self::CountDistinct,
+            "sum" => Self::Sum,
+            "avg" => Self::Avg,
+            "min" => Self::Min,
+            "max" => Self::Max,
+            "stddev" => Self::Stddev,
+            "median" => Self::Median,
+            "percentile" => Self::Percentile,
+            _ => return None,
+        })
+    }
+}
+
+impl Expr {
+    /// A constant.
+    pub fn constant(value: Const, span: Span) -> Self {
+        Self { ty: value.ty(), kind: Kind::Const(value), span }
+    }
+
+    /// The constant it is, if it is one.
+    pub fn as_const(&self) -> Option<&Const> {
+        match &self.kind {
+            Kind::Const(c) => Some(c),
+            _ => None,
+        }
+    }
+
+    /// The expressions it is made of.
+    pub fn children(&self) -> Vec<&Expr> {
+        match &self.kind {
+            Kind::Const(_) | Kind::Event { .. } | Kind::Doc { .. } => vec![],
+            Kind::Not(x) | Kind::Neg(x) | Kind::IsNull(x, _) | Kind::Exists(x) | Kind::Matches(x, _) => {
+                vec![x]
+            }
+            Kind::Compare(_, a, b) | Kind::Arith(_, a, b) | Kind::InArray(a, b) => vec![a, b],
+            Kind::And(xs) | Kind::Or(xs) | Kind::Coalesce(xs) | Kind::Array(xs) => xs.iter().collect(),
+            Kind::Call(_, xs) | Kind::Aggregate(_, xs) => xs.iter().collect(),
+            Kind::In(x, list) => std::iter::once(x.as_ref()).chain(list).collect(),
+            Kind::If(parts) => vec![&parts.0, &parts.1, &parts.2],
+            Kind::Object(fields) => fields.iter().map(|(_, x)| x).collect(),
+        }
+    }
+
+    /// Calls `visit` on it and everything inside.
+    pub fn walk<'e>(&'e self, visit: &mut impl FnMut(&'e Expr)) {
+        visit(self);
+        for child in self.children() {
+            child.walk(visit);
+        }
+    }
+
+    /// Nodes and levels of the tree.
+    pub fn size(&self) -> (usize, usize) {
+        self.children().into_iter().map(Expr::size).fold((1, 1), |(n, d), (cn, cd)| (n + cn, d.max(cd + 1)))
+    }
+
+    /// Whether it needs no document: it can be computed from the event alone.
+    pub fn is_event_only(&self) -> bool {
+        let mut only = true;
+        self.walk(&mut |e| only &= !matches!(e.kind, Kind::Doc { .. } | Kind::Aggregate(..)));
+        only
+    }
+
+    /// Whether it reads the document in `slot`.
+    pub fn reads_slot(&self, slot: usize) -> bool {
+        let mut reads = false;
+        self.walk(&mut |e| reads |= matches!(e.kind, Kind::Doc { slot: s, .. } if s == slot));
+        reads
+    }
+
+    /// The conjuncts of nested `and`s, in order.
+    pub fn into_conjuncts(self, out: &mut Vec<Expr>) {
+        match self.kind {
+            Kind::And(parts) => parts.into_iter().for_each(|p| p.into_conjuncts(out)),
+            kind => out.push(Expr { kind, ..self }),
+        }
+    }
+}
+
+impl PartialEq for Expr {
+    fn eq(&self, other: &Self) -> bool {
+        self.ty == other.ty && format!("{self:?}") == format!("{other:?}")
+    }
+}
+
+impl fmt::Debug for Expr {
+    /// The tree without places: a key under which equal expressions meet.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.kind {
+            Kind::Const(c) => write!(f, "{c:?}"),
+            Kind::Event { column, path, .. } => write!(f, "e{column}{path:?}"),
+            Kind::Doc { slot, path } => write!(f, "d{slot}[{}]", path.as_ref().map_or("", |p| p.as_str())),
+            Kind::Not(x) => write!(f, "not({x:?})"),
+            Kind::Neg(x) => write!(f, "neg({x:?})"),
+            Kind::And(xs) => write!(f, "and{xs:?}"),
+            Kind::Or(xs) => write!(f, "or{xs:?}"),
+            Kind::Compare(op, a, b) => write!(f, "{op:?}({a:?},{b:?})"),
+            Kind::IsNull(x, negated) => write!(f, "null({x:?},{negated})"),
+            Kind::Arith(op, a, b) => write!(f, "{op:?}({a:?},{b:?})"),
+            Kind::In(x, list) => write!(f, "in({x:?},{list:?})"),
+            Kind::InArray(x, array) => write!(f, "inarray({x:?},{array:?})"),
+            Kind::Call(func, args) => write!(f, "{func:?}{args:?}"),
+            Kind::Matches(x, pattern) => write!(f, "matches({x:?},{pattern:?})"),
+            Kind::If(p) => write!(f, "if({:?},{:?},{:?})", p.0, p.1, p.2),
+            Kind::Coalesce(xs) => write!(f, "coalesce{xs:?}"),
+            Kind::Exists(x) => write!(f, "exists({x:?})"),
+            Kind::Object(fields) => write!(f, "object{fields:?}"),
+            Kind::Array(xs) => write!(f, "array{xs:?}"),
+            Kind::Aggregate(func, args) => write!(f, "{func:?}{args:?}"),
+        }
+    }
+}

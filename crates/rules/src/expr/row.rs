@@ -1,0 +1,244 @@
+//! Where expressions read from: a row of a batch or an emitted event, and the documents bound to it.
+
+use arrow_array::cast::AsArray;
+use arrow_array::types::{Float32Type, Float64Type, Int32Type, Int64Type, TimestampMicrosecondType};
+use arrow_array::{Array, BooleanArray, RecordBatch, StringArray};
+use arrow_buffer::NullBuffer;
+use arrow_schema::{DataType, TimeUnit};
+use bson::raw::RawDocument;
+use tidemill_docs::DocBytes;
+use tidemill_types::decode::Cell;
+use tidemill_types::{Error, FieldType, Result, StreamSchema};
+
+use super::value::Val;
+
+/// The columns of a batch by type, so that reading a value is a match and an index.
+#[derive(Debug)]
+pub struct Columns<'a> {
+    /// Declared fields, then `_time`, then `_extra`.
+    pub columns: Vec<Column<'a>>,
+    /// Rows of the batch.
+    pub rows: usize,
+    time: usize,
+}
+
+/// One column.
+#[derive(Debug)]
+pub struct Column<'a> {
+    /// The values; what lies under a null counts for nothing.
+    pub data: Data<'a>,
+    /// Which rows have a value; all when `None`.
+    pub nulls: Option<&'a NullBuffer>,
+}
+
+/// The values of a column.
+#[derive(Debug, Clone, Copy)]
+pub enum Data<'a> {
+    /// `bool`
+    Bool(&'a BooleanArray),
+    /// `int`
+    I32(&'a [i32]),
+    /// `long`
+    I64(&'a [i64]),
+    /// `float`
+    F32(&'a [f32]),
+    /// `double`
+    F64(&'a [f64]),
+    /// `string`, and the JSON text of `object`.
+    Str(&'a StringArray),
+    /// `time`
+    Time(&'a [i64]),
+}
+
+impl<'a> Columns<'a> {
+    /// The columns of `batch`.
+    ///
+    /// Errors: `Internal` when the batch is not of `StreamSchema::batch_schema`.
+    pub fn new(schema: &StreamSchema, batch: &'a RecordBatch) -> Result<Self> {
+        let wrong = |what: String| {
+            Err(Error::internal(format!(
+                "a batch of stream `{}` has {what} instead of its declared columns",
+                schema.name
+            )))
+        };
+        if batch.num_columns() != schema.fields.len() + 2 {
+            return wrong(format!("{} columns", batch.num_columns()));
+        }
+        let mut columns = Vec::with_capacity(batch.num_columns());
+        for (position, array) in batch.columns().iter().enumerate() {
+            let declared = schema.fields.get(position).map(|f| f.ty);
+            let is_time = position == schema.fields.len();
+            let fits = |data: &Data<'_>| match declared {
+                Some(ty) => data.is_of(ty),
+                None if is_time => data.is_of(FieldType::Time) && array.null_count() == 0,
+                None => data.is_of(FieldType::String),
+            };
+            match Data::of(array.as_ref()).filter(fits) {
+                Some(data) => columns.push(Column { data, nulls: array.nulls() }),
+                None => return wrong(format!("column {position} of type {}", array.data_type())),
+            }
+        }
+        Ok(Self { columns, rows: batch.num_rows(), time: schema.fields.len() })
+    }
+
+    /// The event time of `row`, microseconds.
+    pub fn time(&self, row: usize) -> i64 {
+        match self.columns[self.time].data {
+            Data::Time(values) => values[row],
+            // checked in `new`
+            _ => 0,
+        }
+    }
+
+    /// The value in `column` of `row`; an Arrow null is missing.
+    #[inline]
+    pub fn value(&self, column: usize, row: usize) -> Val<'a> {
+        let Column { data, nulls } = &self.columns[column];
+        if nulls.is_some_and(|n| n.is_null(row)) {
+            return Val::Missing;
+        }
+        match data {
+            Data::Bool(a) => Val::Bool(a.value(row)),
+            Data::I32(v) => Val::Int(v[row].into()),
+            Data::I64(v) => Val::Int(v[row]),
+            Data::F32(v) => Val::Float(v[row].into()),
+            Data::F64(v) => Val::Float(v[row]),
+            Data::Str(a) => Val::str(a.value(row)),
+            Data::Time(v) => Val::Time(v[row]),
+        }
+    }
+}
+
+impl<'a> Data<'a> {
+    /// Whether fields of type `ty` lie in columns of this kind.
+    fn is_of(&self, ty: FieldType) -> bool {
+        match self {
+            Self::Bool(_) => ty == FieldType::Bool,
+            Self::I32(_) => ty == FieldType::Int,
+            Self::I64(_) => ty == FieldType::Long,
+            Self::F32(_) => ty == FieldType::Float,
+            Self::F64(_) => ty == FieldType::Double,
+            Self::Str(_) => matches!(ty, FieldType::String | FieldType::Object),
+            Self::Time(_) => ty == FieldType::Time,
+        }
+    }
+
+    fn of(array: &'a dyn Array) -> Option<Self> {
+        Some(match array.data_type() {
+            DataType::Boolean => Self::Bool(array.as_boolean()),
+            DataType::Int32 => Self::I32(array.as_primitive::<Int32Type>().values()),
+            DataType::Int64 => Self::I64(array.as_primitive::<Int64Type>().values()),
+            DataType::Float32 => Self::F32(array.as_primitive::<Float32Type>().values()),
+            DataType::Float64 => Self::F64(array.as_primitive::<Float64Type>().values()),
+            DataType::Utf8 => Self::Str(array.as_string::<i32>()),
+            DataType::Timestamp(TimeUnit::Microsecond, _) => {
+                Self::Time(array.as_primitive::<TimestampMicrosecondType>().values())
+            }
+            _ => return None,
+        })
+    }
+}
+
+/// One event.
+#[derive(Debug, Clone, Copy)]
+pub enum Row<'a> {
+    /// In a batch.
+    Batch(&'a Columns<'a>, usize),
+    /// Emitted in this turn: its declared fields in order, and its time.
+    Cells(&'a [Cell], i64),
+}
+
+impl<'a> Row<'a> {
+    /// The value in `column`.
+    #[inline]
+    pub fn value(&self, column: usize) -> Val<'a> {
+        match self {
+            Self::Batch(columns, row) => columns.value(column, *row),
+            Self::Cells(cells, time) => match cells.get(column) {
+                Some(cell) => cell_value(cell),
+                None if column == cells.len() => Val::Time(*time),
+                None => Val::Missing,
+            },
+        }
+    }
+
+    /// The event's time, which is what `now` means.
+    #[inline]
+    pub fn now(&self) -> i64 {
+        match self {
+            Self::Batch(columns, row) => columns.time(*row),
+            Self::Cells(_, time) => *time,
+        }
+    }
+}
+
+/// The value of a cell.
+pub fn cell_value(cell: &Cell) -> Val<'_> {
+    match cell {
+        Cell::Missing => Val::Missing,
+        Cell::Bool(b) => Val::Bool(*b),
+        Cell::Int(n) => Val::Int(*n),
+        Cell::Float(x) => Val::Float(*x),
+        Cell::Text(s) => Val::str(s),
+        Cell::Time(t) => Val::Time(t.0),
+        Cell::Span(d) => Val::Span(d.0),
+    }
+}
+
+/// The cell of a value of an event's column; documents and arrays become their JSON.
+pub fn value_cell(value: &Val<'_>) -> Cell {
+    match value {
+        Val::Missing | Val::Null => Cell::Missing,
+        Val::Bool(b) => Cell::Bool(*b),
+        Val::Int(n) => Cell::Int(*n),
+        Val::Float(x) => Cell::Float(*x),
+        Val::Str(s) => Cell::Text(s.as_ref().to_owned()),
+        Val::Time(t) => Cell::Time(tidemill_types::Timestamp(*t)),
+        Val::Span(d) => Cell::Span(tidemill_types::Duration(*d)),
+        Val::Bson(_) | Val::Owned(_) => Cell::Text(value.to_json().to_string()),
+    }
+}
+
+/// Most documents that one rule may look for.
+pub const SLOTS_MAX: usize = 12;
+
+/// An event and the documents bound so far; a slot without one is `None`.
+#[derive(Debug, Clone, Copy)]
+pub struct Frame<'a> {
+    /// The event.
+    pub row: Row<'a>,
+    /// The documents by slot.
+    pub docs: [Option<&'a DocBytes>; SLOTS_MAX],
+}
+
+impl<'a> Frame<'a> {
+    /// An event with no document bound yet.
+    pub fn new(row: Row<'a>) -> Self {
+        Self { row, docs: [None; SLOTS_MAX] }
+    }
+
+    /// An event with documents by slot, at most [`SLOTS_MAX`].
+    pub fn bound(row: Row<'a>, docs: &'a [Option<DocBytes>]) -> Self {
+        let mut frame = Self::new(row);
+        frame.docs.iter_mut().zip(docs).for_each(|(slot, doc)| *slot = doc.as_ref());
+        frame
+    }
+
+    /// The document in `slot`.
+    #[inline]
+    pub fn doc(&self, slot: usize) -> Option<&'a RawDocument> {
+        // a document is checked when it enters the store
+        self.docs[slot].and_then(|bytes| RawDocument::from_bytes(bytes.as_ref()).ok())
+    }
+
+    /// The same with `doc` in `slot`.
+    #[inline]
+    pub fn with<'b>(&self, slot: usize, doc: &'b DocBytes) -> Frame<'b>
+    where
+        'a: 'b,
+    {
+        let mut bound: Frame<'b> = *self;
+        bound.docs[slot] = Some(doc);
+        bound
+    }
+}

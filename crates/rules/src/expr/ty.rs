@@ -1,0 +1,84 @@
+//! Types as far as they are known before running.
+
+use std::fmt;
+
+use tidemill_types::FieldType;
+
+/// The type of an expression. Fields of events have the declared type, fields of documents have [`Ty::Any`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Ty {
+    /// Known only when it runs.
+    Any,
+    /// The constant `null`.
+    Null,
+    /// True or false.
+    Bool,
+    /// A whole number.
+    Int,
+    /// Another number.
+    Float,
+    /// Text.
+    Str,
+    /// An instant.
+    Time,
+    /// A span of time.
+    Span,
+    /// A document.
+    Object,
+    /// An array.
+    Array,
+}
+
+impl Ty {
+    /// The type of an event's field. A field of type `object` may hold any JSON.
+    pub fn of_field(ty: FieldType) -> Self {
+        match ty {
+            FieldType::Bool => Self::Bool,
+            FieldType::Int | FieldType::Long => Self::Int,
+            FieldType::Float | FieldType::Double => Self::Float,
+            FieldType::String => Self::Str,
+            FieldType::Time => Self::Time,
+            FieldType::Object => Self::Any,
+        }
+    }
+
+    /// A whole number or another.
+    pub fn is_number(self) -> bool {
+        matches!(self, Self::Int | Self::Float)
+    }
+
+    /// Whether a value of this type may turn out to be `other` when it runs.
+    pub fn may_be(self, other: Ty) -> bool {
+        self == other || self == Self::Any || other == Self::Any || (self.is_number() && other.is_number())
+    }
+
+    /// The type that holds values of both, or `None` where that would mix what does not compare.
+    pub fn join(self, other: Ty) -> Option<Ty> {
+        match (self, other) {
+            (a, b) if a == b => Some(a),
+            (Self::Null, b) => Some(b),
+            (a, Self::Null) => Some(a),
+            (a, b) if a.is_number() && b.is_number() => Some(Self::Float),
+            (Self::Any, _) | (_, Self::Any) => Some(Self::Any),
+            _ => None,
+        }
+    }
+}
+
+impl fmt::Display for Ty {
+    /// With its article, as messages need it.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Any => "any value",
+            Self::Null => "null",
+            Self::Bool => "true or false",
+            Self::Int => "a whole number",
+            Self::Float => "a number",
+            Self::Str => "text",
+            Self::Time => "a time",
+            Self::Span => "a span of time",
+            Self::Object => "an object",
+            Self::Array => "an array",
+        })
+    }
+}

@@ -1,0 +1,274 @@
+//! Values while a rule computes: those of documents and events, and spans of time.
+
+use std::borrow::Cow;
+use std::cmp::Ordering;
+use std::fmt;
+
+use bson::raw::{RawBson, RawDocument};
+use bson::{Bson, RawBsonRef};
+use tidemill_types::{Duration, Timestamp, Value};
+
+/// A value. Text and documents are borrowed where they lie, unless a function made them.
+#[derive(Debug, Clone)]
+pub enum Val<'a> {
+    /// There is no such field, or it could not be computed.
+    Missing,
+    /// The field is there and holds null.
+    Null,
+    /// True or false.
+    Bool(bool),
+    /// Any integer.
+    Int(i64),
+    /// Any float.
+    Float(f64),
+    /// Text.
+    Str(Cow<'a, str>),
+    /// Microseconds since the Unix epoch, UTC.
+    Time(i64),
+    /// Microseconds.
+    Span(i64),
+    /// A document, an array, or a BSON type that has no variant of its own.
+    Bson(RawBsonRef<'a>),
+    /// A document or an array that was made here.
+    Owned(Box<RawBson>),
+}
+
+impl<'a> Val<'a> {
+    /// Borrowed text.
+    pub fn str(text: &'a str) -> Self {
+        Self::Str(Cow::Borrowed(text))
+    }
+
+    /// Text that was made here.
+    pub fn text(text: String) -> Self {
+        Self::Str(Cow::Owned(text))
+    }
+
+    /// The view of a BSON value.
+    pub fn from_bson(value: RawBsonRef<'a>) -> Self {
+        match value {
+            RawBsonRef::Null | RawBsonRef::Undefined => Self::Null,
+            RawBsonRef::Boolean(b) => Self::Bool(b),
+            RawBsonRef::Int32(n) => Self::Int(n.into()),
+            RawBsonRef::Int64(n) => Self::Int(n),
+            RawBsonRef::Double(x) => Self::Float(x),
+            RawBsonRef::String(s) => Self::str(s),
+            RawBsonRef::DateTime(t) => Self::Time(t.timestamp_millis().saturating_mul(1000)),
+            other => Self::Bson(other),
+        }
+    }
+
+    /// The view that the document store gives.
+    #[inline]
+    pub fn from_value(value: Value<'a>) -> Self {
+        match value {
+            Value::Missing => Self::Missing,
+            Value::Null => Self::Null,
+            Value::Bool(b) => Self::Bool(b),
+            Value::Int(n) => Self::Int(n),
+            Value::Float(x) => Self::Float(x),
+            Value::Str(s) => Self::Str(s),
+            Value::Time(t) => Self::Time(t.0),
+            Value::Bson(v) => Self::Bson(v),
+        }
+    }
+
+    /// The view of a BSON value that nobody else holds.
+    pub fn from_raw(value: RawBson) -> Val<'static> {
+        let scalar = match Val::from_bson(value.as_raw_bson_ref()) {
+            Val::Bson(_) => None,
+            other => Some(other.into_owned()),
+        };
+        scalar.unwrap_or_else(|| Val::Owned(Box::new(value)))
+    }
+
+    /// The view that the document store takes. A span becomes its milliseconds.
+    pub fn to_value(&self) -> Value<'_> {
+        match self {
+            Self::Missing => Value::Missing,
+            Self::Null => Value::Null,
+            Self::Bool(b) => Value::Bool(*b),
+            Self::Int(n) => Value::Int(*n),
+            Self::Float(x) => Value::Float(*x),
+            Self::Str(s) => Value::str(s),
+            Self::Time(t) => Value::Time(Timestamp(*t)),
+            Self::Span(d) => match span_millis(*d) {
+                Ok(ms) => Value::Int(ms),
+                Err(ms) => Value::Float(ms),
+            },
+            Self::Bson(v) => Value::Bson(*v),
+            Self::Owned(v) => Value::Bson(v.as_raw_bson_ref()),
+        }
+    }
+
+    /// Whether there is nothing to compute with.
+    pub fn is_absent(&self) -> bool {
+        matches!(self, Self::Missing | Self::Null)
+    }
+
+    /// Its truth as a condition sees it; `None` is missing. A value that is not a boolean is no truth.
+    pub fn truth(&self) -> Option<bool> {
+        match self {
+            Self::Bool(b) => Some(*b),
+            _ => None,
+        }
+    }
+
+    /// A document or array, wherever it lies.
+    pub fn as_bson(&self) -> Option<RawBsonRef<'_>> {
+        match self {
+            Self::Bson(v) => Some(*v),
+            Self::Owned(v) => Some(v.as_raw_bson_ref()),
+            _ => None,
+        }
+    }
+
+    /// The name of its type, for messages.
+    pub fn type_name(&self) -> &'static str {
+        match self {
+            Self::Span(_) => "a span of time",
+            Self::Missing => "missing",
+            Self::Null => "null",
+            Self::Bool(_) => "a boolean",
+            Self::Int(_) => "a whole number",
+            Self::Float(_) => "a number",
+            Self::Str(_) => "text",
+            Self::Time(_) => "a time",
+            Self::Bson(_) | Self::Owned(_) => match self.as_bson() {
+                Some(RawBsonRef::Document(_)) => "an object",
+                Some(RawBsonRef::Array(_)) => "an array",
+                _ => "a BSON value of another type",
+            },
+        }
+    }
+
+    /// Order of two values of comparable types; `None` when they do not compare.
+    ///
+    /// A number next to a span is a document's, which keeps spans as milliseconds: it is read as such.
+    pub fn compare(&self, other: &Val<'_>) -> Option<Ordering> {
+        match (self, other) {
+            (Self::Span(a), Val::Span(b)) => Some(a.cmp(b)),
+            (Self::Span(a), Val::Int(_) | Val::Float(_)) => Some(a.cmp(&other.as_span()?)),
+            (Self::Int(_) | Self::Float(_), Val::Span(b)) => Some(self.as_span()?.cmp(b)),
+            (Self::Span(_), _) | (_, Val::Span(_)) => None,
+            (Self::Int(a), Val::Int(b)) => Some(a.cmp(b)),
+            (Self::Time(a), Val::Time(b)) => Some(a.cmp(b)),
+            (Self::Str(a), Val::Str(b)) => Some(a.as_ref().cmp(b.as_ref())),
+            _ => self.to_value().compare(&other.to_value()),
+        }
+    }
+
+    /// Microseconds of a span, or of a number of milliseconds.
+    pub fn as_span(&self) -> Option<i64> {
+        match self {
+            Self::Span(d) => Some(*d),
+            Self::Int(ms) => ms.checked_mul(1000),
+            Self::Float(ms) => {
+                let micros = (ms * 1000.0).round();
+                (micros.abs() < 9.2e18).then_some(micros as i64)
+            }
+            _ => None,
+        }
+    }
+
+    /// A number as a float.
+    pub fn as_float(&self) -> Option<f64> {
+        match self {
+            Self::Int(n) => Some(*n as f64),
+            Self::Float(x) => Some(*x),
+            _ => None,
+        }
+    }
+
+    /// A copy that borrows nothing.
+    pub fn into_owned(self) -> Val<'static> {
+        match self {
+            Self::Missing => Val::Missing,
+            Self::Null => Val::Null,
+            Self::Bool(b) => Val::Bool(b),
+            Self::Int(n) => Val::Int(n),
+            Self::Float(x) => Val::Float(x),
+            Self::Str(s) => Val::text(s.into_owned()),
+            Self::Time(t) => Val::Time(t),
+            Self::Span(d) => Val::Span(d),
+            Self::Bson(v) => Val::Owned(Box::new(v.into())),
+            Self::Owned(v) => Val::Owned(v),
+        }
+    }
+
+    /// The BSON value that a document gets: spans become milliseconds, times lose what is below a millisecond.
+    /// `None` when it is missing.
+    pub fn to_raw_bson(&self) -> Option<RawBson> {
+        Some(match self {
+            Self::Missing => return None,
+            Self::Null => RawBson::Null,
+            Self::Bool(b) => RawBson::Boolean(*b),
+            Self::Int(n) => int_bson(*n),
+            Self::Float(x) => RawBson::Double(*x),
+            Self::Str(s) => RawBson::String(s.clone().into_owned()),
+            Self::Time(t) => RawBson::DateTime(bson::DateTime::from_millis(t.div_euclid(1000))),
+            Self::Span(d) => match span_millis(*d) {
+                Ok(ms) => int_bson(ms),
+                Err(ms) => RawBson::Double(ms),
+            },
+            Self::Bson(v) => RawBson::from(*v),
+            Self::Owned(v) => v.as_ref().clone(),
+        })
+    }
+
+    /// JSON for people and for fields of type `object`: times as RFC 3339, spans as milliseconds.
+    pub fn to_json(&self) -> serde_json::Value {
+        match self {
+            Self::Missing | Self::Null => serde_json::Value::Null,
+            Self::Bool(b) => (*b).into(),
+            Self::Int(n) => (*n).into(),
+            Self::Float(x) => (*x).into(),
+            Self::Str(s) => s.as_ref().into(),
+            Self::Time(t) => Timestamp(*t).to_string().into(),
+            Self::Span(d) => match span_millis(*d) {
+                Ok(ms) => ms.into(),
+                Err(ms) => ms.into(),
+            },
+            Self::Bson(v) => bson_json(*v),
+            Self::Owned(v) => bson_json(v.as_raw_bson_ref()),
+        }
+    }
+}
+
+/// The integer type that MongoDB's own tools would choose.
+fn int_bson(n: i64) -> RawBson {
+    i32::try_from(n).map_or(RawBson::Int64(n), RawBson::Int32)
+}
+
+/// Milliseconds of a span of microseconds: whole, or with a fraction.
+fn span_millis(micros: i64) -> Result<i64, f64> {
+    if micros % 1000 == 0 { Ok(micros / 1000) } else { Err(micros as f64 / 1000.0) }
+}
+
+/// BSON as plain JSON: dates as RFC 3339 text, object ids as their hex, what JSON has no form for as Extended JSON.
+pub fn bson_json(value: RawBsonRef<'_>) -> serde_json::Value {
+    match value {
+        RawBsonRef::Document(d) => document_json(d),
+        RawBsonRef::Array(a) => a.into_iter().flatten().map(bson_json).collect(),
+        RawBsonRef::DateTime(t) => Timestamp(t.timestamp_millis().saturating_mul(1000)).to_string().into(),
+        RawBsonRef::ObjectId(id) => id.to_hex().into(),
+        other => Bson::try_from(other).map_or(serde_json::Value::Null, Bson::into_relaxed_extjson),
+    }
+}
+
+/// A document as plain JSON, see [`bson_json`].
+pub fn document_json(doc: &RawDocument) -> serde_json::Value {
+    let fields = doc.iter().flatten().map(|(name, value)| (name.as_str().to_owned(), bson_json(value)));
+    serde_json::Value::Object(fields.collect())
+}
+
+impl fmt::Display for Val<'_> {
+    /// As people read it in explanations: text in quotes, times as RFC 3339, spans with their unit.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Span(d) => Duration(*d).fmt(f),
+            Self::Bson(_) | Self::Owned(_) => self.to_json().fmt(f),
+            other => other.to_value().fmt(f),
+        }
+    }
+}

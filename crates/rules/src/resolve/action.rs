@@ -1,0 +1,429 @@
+//! Actions: what a rule does, checked and combined.
+
+use std::sync::Arc;
+
+use tidemill_docs::Update;
+use tidemill_lang::diagnostic::Sink;
+use tidemill_lang::rules::ast::{self, AssignOp, EmitArgs, Ident, InsertAction, ObjectField};
+use tidemill_lang::{Diagnostic, Span};
+use tidemill_types::{FieldType, did_you_mean};
+
+use super::names::{Bound, dotted};
+use super::rule::{Conditions, doc_path, unknown_entity};
+use super::{codes, expr, local};
+use crate::catalog::{Catalog, Entity};
+use crate::expr::{Const, Expr, Kind, Ty};
+use crate::plan::{Action, Change, ChangeOp};
+
+/// Resolves the actions of a rule. `None`: something was wrong, and has been reported.
+pub(crate) fn actions(
+    decls: &[ast::Action],
+    conditions: &Conditions<'_>,
+    sink: &mut Sink,
+) -> Option<Vec<Action>> {
+    let mut resolver = Actions { conditions, done: Vec::new(), deleted: Vec::new() };
+    let mut whole = true;
+    for decl in decls {
+        let ok = match decl {
+            ast::Action::Update(a) => resolver.update(a, sink),
+            ast::Action::Unset(a) => resolver.unset(a, sink),
+            ast::Action::Insert(a) => resolver.insert(a, sink),
+            ast::Action::Delete(a) => resolver.delete(a, sink),
+            ast::Action::Emit(a) => resolver.emit(a, sink),
+        };
+        whole &= ok.is_some();
+    }
+    let mut done = resolver.done;
+    done.iter_mut().for_each(fix);
+    whole.then_some(done)
+}
+
+/// Builds an update once that sets constants only.
+fn fix(action: &mut Action) {
+    let Action::Update { changes, fixed, .. } = action else { return };
+    let mut update = Update::new();
+    for change in changes {
+        let constant = change.value.as_ref().map(Expr::as_const);
+        update = match (change.op, constant) {
+            (ChangeOp::Unset, _) => update.unset(&change.path),
+            (ChangeOp::Set, Some(Some(value))) => update.set_value(&change.path, &value.value().to_value()),
+            _ => return,
+        };
+    }
+    *fixed = Some(Arc::new(update));
+}
+
+struct Actions<'r, 'c> {
+    conditions: &'r Conditions<'c>,
+    done: Vec<Action>,
+    /// Documents deleted so far, and where.
+    deleted: Vec<(usize, Span)>,
+}
+
+impl Actions<'_, '_> {
+    fn catalog(&self) -> &Catalog {
+        self.conditions.names.catalog
+    }
+
+    /// The document that an action changes.
+    fn target(&self, name: &Ident, verb: &str, sink: &mut Sink) -> Option<(usize, usize)> {
+        let not_a_document = |message: String, help: &str| {
+            Diagnostic::error(codes::NOT_A_DOCUMENT, name.span, message).help(help)
+        };
+        let (slot, entity) = match self.conditions.names.get(&name.name) {
+            Some(Bound::Doc { slot, entity }) => (*slot, *entity),
+            Some(Bound::Unknown) => return None,
+            Some(Bound::Event(stream)) => {
+                let message = format!("`{}` is an event: events do not change", name.name);
+                let help =
+                    format!("to tell something new, `emit {}(…)`", self.catalog().streams[*stream].name);
+                sink.push(not_a_document(message, &help));
+                return None;
+            }
+            Some(Bound::Value(_)) => {
+                let message = format!("`{}` is a value: only documents can be {verb}", name.name);
+                sink.push(not_a_document(message, "use the name of a document bound in `when`"));
+                return None;
+            }
+            None => {
+                let documents: Vec<&str> = self
+                    .conditions
+                    .names
+                    .bindings
+                    .iter()
+                    .filter(|(_, b)| matches!(b, Bound::Doc { .. }))
+                    .map(|(n, _)| n.name.as_str())
+                    .collect();
+                let message =
+                    format!("`{}` is not bound in `when`{}", name.name, did_you_mean(&name.name, documents));
+                sink.push(Diagnostic::error(codes::UNKNOWN_NAME, name.span, message));
+                return None;
+            }
+        };
+        if let Some((_, at)) = self.deleted.iter().find(|(s, _)| *s == slot) {
+            let message = format!("`{}` was deleted by an action before this one", name.name);
+            sink.push(
+                Diagnostic::error(codes::DELETED, name.span, message).note_at(*at, "it is deleted here"),
+            );
+            return None;
+        }
+        self.writable(entity, name.span, sink)?;
+        Some((slot, entity))
+    }
+
+    /// Replicated documents change the same way everywhere, so a rule of one partition must not touch them.
+    fn writable(&self, entity: usize, span: Span, sink: &mut Sink) -> Option<()> {
+        let entity = &self.catalog().entities[entity];
+        if !entity.replicated {
+            return Some(());
+        }
+        let message = format!("{} is replicated: a rule on events cannot change it", entity.name);
+        sink.push(
+            Diagnostic::error(codes::REPLICATED, span, message)
+                .help("replicated documents come from aggregates, document sources and the API; for others remove `replicated`")
+                .note_at(entity.span, format!("entity {} is declared here", entity.name)),
+        );
+        None
+    }
+
+    fn value(&self, e: &ast::Expr, sink: &mut Sink) -> Option<Expr> {
+        expr::value(e, &self.conditions.names, sink)
+    }
+
+    fn update(&mut self, a: &ast::UpdateAction, sink: &mut Sink) -> Option<()> {
+        let target = self.target(&a.target, "updated", sink);
+        let mut whole = target.is_some();
+        for assign in &a.assignments {
+            let value = self.value(&assign.value, sink);
+            let (Some((slot, entity)), Some(value)) = (target, value) else {
+                whole = false;
+                continue;
+            };
+            let op = match assign.op {
+                AssignOp::Set => ChangeOp::Set,
+                AssignOp::Add => ChangeOp::Add,
+                AssignOp::Sub => ChangeOp::Sub,
+                AssignOp::Mul => ChangeOp::Mul,
+                AssignOp::Push => ChangeOp::Push,
+            };
+            whole &= self.change(slot, entity, &assign.path, op, Some(value), sink).is_some();
+        }
+        whole.then_some(())
+    }
+
+    fn unset(&mut self, a: &ast::UnsetAction, sink: &mut Sink) -> Option<()> {
+        let (slot, entity) = self.target(&a.target, "changed", sink)?;
+        self.change(slot, entity, &a.path, ChangeOp::Unset, None, sink)
+    }
+
+    fn change(
+        &mut self,
+        slot: usize,
+        entity: usize,
+        path: &ast::Path,
+        op: ChangeOp,
+        value: Option<Expr>,
+        sink: &mut Sink,
+    ) -> Option<()> {
+        let names: Vec<&Ident> = path.segments.iter().collect();
+        let text = dotted(&names, sink)?;
+        let first = names.first().map_or("", |n| n.name.as_str());
+        fixed_field(&self.catalog().entities[entity], first, path.span, sink)?;
+        if let Some(value) = &value {
+            operand(op, value, sink)?;
+        }
+        let change = Change { before: doc_path(slot, &text, path.span), path: text, op, value };
+        // one update per document, unless one change would lie inside another
+        let open = self.done.iter_mut().rev().find_map(|action| match action {
+            Action::Update { slot: s, changes, .. } if *s == slot => Some(changes),
+            _ => None,
+        });
+        match open {
+            Some(changes) if !changes.iter().any(|c| overlap(&c.path, &change.path)) => changes.push(change),
+            _ => self.done.push(Action::Update { slot, changes: vec![change], fixed: None }),
+        }
+        Some(())
+    }
+
+    fn insert(&mut self, a: &InsertAction, sink: &mut Sink) -> Option<()> {
+        let catalog = self.conditions.names.catalog;
+        let Some(entity) = catalog.entity(&a.entity.name) else {
+            unknown_entity(&a.entity, catalog, sink);
+            return None;
+        };
+        let fields = expr::object(&a.fields, &self.conditions.names, sink);
+        self.writable(entity, a.entity.span, sink)?;
+        let key = key_value(&a.fields, &catalog.entities[entity], a.span, sink);
+        let fields = fields?;
+        let key = fields.get(key?).map(|(_, x)| x.clone())?;
+        self.check_home(entity, a, &fields, sink)?;
+        self.done.push(Action::Insert { entity, key, fields, upsert: a.upsert });
+        Some(())
+    }
+
+    /// A new document must belong to the partition in which the rule runs.
+    fn check_home(
+        &self,
+        entity: usize,
+        a: &InsertAction,
+        fields: &[(Arc<str>, Expr)],
+        sink: &mut Sink,
+    ) -> Option<()> {
+        let catalog = self.catalog();
+        let target = &catalog.entities[entity];
+        let stream = self.conditions.stream?;
+        let Some((_, value)) = fields.iter().find(|(n, _)| n.as_ref() == target.shard) else {
+            let message =
+                format!("a new {} needs `{}`, which picks its partition", target.name, target.shard);
+            let key = catalog.key_name(stream).unwrap_or(&target.shard);
+            sink.push(Diagnostic::error(codes::KEY_NEEDED, a.span, message).help(format!(
+                "add `{}: {}.{key}`",
+                target.shard,
+                self.event_name()
+            )));
+            return None;
+        };
+        let is_home = match &value.kind {
+            Kind::Event { column, path, .. } => {
+                Some(*column) == catalog.streams[stream].key && path.is_empty()
+            }
+            Kind::Doc { slot, path: Some(path) } => {
+                let owner = &catalog.entities[self.conditions.slots[*slot].entity];
+                !owner.replicated && owner.shard == path.as_str()
+            }
+            _ => false,
+        };
+        if is_home {
+            return Some(());
+        }
+        let place = a.fields.iter().find(|f| f.name.name == target.shard).map_or(a.span, |f| f.span);
+        let name = &target.name;
+        let shard = &target.shard;
+        let Some(key) = catalog.key_name(stream) else {
+            sink.push(local::condition(entity, stream, catalog).diagnostic(place, catalog));
+            return None;
+        };
+        let message = if shard == key {
+            format!(
+                "a rule makes {name} documents of its own partition: their `{shard}` must be the event's `{key}`"
+            )
+        } else {
+            format!(
+                "this {name} would be kept in the partition of the event's `{key}`, but {name} documents belong in that of their `{shard}`"
+            )
+        };
+        let help = if shard == key {
+            format!("write `{shard}: {}.{key}`", self.event_name())
+        } else {
+            format!("add `shard {key}` to entity {name} and set `{key}: {}.{key}`", self.event_name())
+        };
+        sink.push(
+            Diagnostic::error(codes::NOT_LOCAL, place, message)
+                .help(help)
+                .note_at(target.span, format!("entity {name} is declared here")),
+        );
+        None
+    }
+
+    fn event_name(&self) -> &str {
+        let event = self.conditions.names.bindings.iter().find(|(_, b)| matches!(b, Bound::Event(_)));
+        event.map_or("e", |(n, _)| n.name.as_str())
+    }
+
+    fn delete(&mut self, a: &ast::DeleteAction, sink: &mut Sink) -> Option<()> {
+        let (slot, _) = self.target(&a.target, "deleted", sink)?;
+        self.deleted.push((slot, a.span));
+        self.done.push(Action::Delete { slot });
+        Some(())
+    }
+
+    fn emit(&mut self, a: &ast::EmitAction, sink: &mut Sink) -> Option<()> {
+        let catalog = self.conditions.names.catalog;
+        let Some(stream) = catalog.stream(&a.stream.name) else {
+            let hint = did_you_mean(&a.stream.name, catalog.stream_names());
+            let message = format!("there is no event `{}`{hint}", a.stream.name);
+            sink.push(Diagnostic::error(codes::UNKNOWN_STREAM, a.stream.span, message));
+            return None;
+        };
+        let schema = &catalog.streams[stream];
+        let mut cells: Vec<Option<Expr>> = vec![None; schema.fields.len()];
+        let mut whole = true;
+        match &a.args {
+            EmitArgs::Positional(values) => {
+                if values.len() != schema.fields.len() {
+                    let declared: Vec<String> =
+                        schema.fields.iter().map(|f| format!("{}: {}", f.name, f.ty)).collect();
+                    let values = if values.len() == 1 {
+                        "1 value".to_owned()
+                    } else {
+                        format!("{} values", values.len())
+                    };
+                    let message =
+                        format!("{} has {} fields, found {values}", schema.name, schema.fields.len());
+                    sink.push(
+                        Diagnostic::error(codes::EMIT, a.span, message).expected(declared.clone()).help(
+                            format!(
+                                "its fields are {}; to name some of them write `emit {} {{ field: … }}`",
+                                declared.join(", "),
+                                schema.name
+                            ),
+                        ),
+                    );
+                    whole = false;
+                }
+                for (position, value) in values.iter().enumerate() {
+                    let resolved = self.value(value, sink);
+                    whole &= resolved.is_some();
+                    if position < cells.len() {
+                        cells[position] = resolved;
+                    }
+                }
+            }
+            EmitArgs::Named(fields) => {
+                for field in fields {
+                    let resolved = self.value(&field.value, sink);
+                    whole &= resolved.is_some();
+                    match schema.field_index(&field.name.name) {
+                        Some(position) => cells[position] = resolved,
+                        None => {
+                            let known: Vec<&str> = schema.fields.iter().map(|f| f.name.as_str()).collect();
+                            let hint = did_you_mean(&field.name.name, known);
+                            let message = format!("{} has no field `{}`{hint}", schema.name, field.name.name);
+                            sink.push(Diagnostic::error(codes::UNKNOWN_FIELD, field.name.span, message));
+                            whole = false;
+                        }
+                    }
+                }
+            }
+        }
+        for (field, cell) in schema.fields.iter().zip(&cells) {
+            if let Some(cell) = cell
+                && !fits_field(field.ty, cell)
+            {
+                let mut expected =
+                    format!("{} for the field `{}` of {}", Ty::of_field(field.ty), field.name, schema.name);
+                if cell.ty == Ty::Span {
+                    expected.push_str("; divide by a unit, for example `/ 1 min`");
+                }
+                expr::mismatch(cell, &expected, sink);
+                whole = false;
+            }
+        }
+        whole.then(|| self.done.push(Action::Emit { stream, cells }))
+    }
+}
+
+/// Whether a value of this type may be put into the field.
+fn fits_field(field: FieldType, value: &Expr) -> bool {
+    match (field, value.ty) {
+        (FieldType::Object, _) | (_, Ty::Any | Ty::Null) => true,
+        (FieldType::Long, Ty::Span) => true,
+        (FieldType::Int | FieldType::Long, Ty::Float) => {
+            // a constant can be judged now; others may turn out whole
+            !matches!(value.as_const(), Some(Const::Float(x)) if x.fract() != 0.0)
+        }
+        (field, ty) => Ty::of_field(field).may_be(ty),
+    }
+}
+
+/// Whether one path is the other or lies inside it.
+fn overlap(a: &str, b: &str) -> bool {
+    let inside = |long: &str, short: &str| {
+        long.strip_prefix(short).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
+    };
+    inside(a, b) || inside(b, a)
+}
+
+/// Key and shard field say which document it is and where it lies; they do not change.
+fn fixed_field(entity: &Entity, field: &str, span: Span, sink: &mut Sink) -> Option<()> {
+    let why = if field == entity.key || field == "_id" {
+        format!("`{field}` is the key of {}: it does not change", entity.name)
+    } else if field == entity.shard {
+        format!("`{field}` picks the partition of {}: it does not change", entity.name)
+    } else {
+        return Some(());
+    };
+    sink.push(
+        Diagnostic::error(codes::KEY_FIXED, span, why)
+            .help("delete the document and insert another one in its place"),
+    );
+    None
+}
+
+/// What `+=` and its like take.
+fn operand(op: ChangeOp, value: &Expr, sink: &mut Sink) -> Option<()> {
+    let ok = match op {
+        ChangeOp::Add | ChangeOp::Sub => value.ty.is_number() || matches!(value.ty, Ty::Any | Ty::Span),
+        ChangeOp::Mul => value.ty.is_number() || value.ty == Ty::Any,
+        _ => true,
+    };
+    if ok {
+        return Some(());
+    }
+    let expected = if op == ChangeOp::Mul { "a number" } else { "a number or a span of time" };
+    expr::mismatch(value, expected, sink);
+    None
+}
+
+/// The position of the key among the fields of a new document.
+pub(crate) fn key_value(
+    fields: &[ObjectField],
+    entity: &Entity,
+    span: Span,
+    sink: &mut Sink,
+) -> Option<usize> {
+    let position = fields.iter().position(|f| f.name.name == entity.key);
+    let Some(position) = position else {
+        let message = format!("a new {} needs its key `{}`", entity.name, entity.key);
+        sink.push(
+            Diagnostic::error(codes::KEY_NEEDED, span, message).help(format!("add `{}: …`", entity.key)),
+        );
+        return None;
+    };
+    if let Some(id) = fields.iter().find(|f| f.name.name == "_id" && entity.key != "_id") {
+        let message = format!("`_id` is the value of the key `{}`; it cannot be given", entity.key);
+        sink.push(Diagnostic::error(codes::KEY_FIXED, id.name.span, message).help("remove it"));
+        return None;
+    }
+    Some(position)
+}

@@ -1,0 +1,318 @@
+//! Aggregates: checked here, written as SQL in [`crate::sql`].
+
+use std::sync::Arc;
+
+use tidemill_lang::diagnostic::Sink;
+use tidemill_lang::rules::ast::{self, AggregateDecl, Condition, Ident};
+use tidemill_lang::{Diagnostic, Span};
+use tidemill_types::{Duration, did_you_mean};
+
+use super::expr::{mismatch, wrong_number};
+use super::names::{Bound, Names};
+use super::rule::{Conditions, unknown_entity};
+use super::{action, codes, expr};
+use crate::aggregate::Aggregate;
+use crate::catalog::Catalog;
+use crate::expr::{AggFunc, Const, Expr, Kind, Ty};
+use crate::plan::{Check, Slot, Step};
+use crate::sql::{self, Query, Root};
+
+/// Compiles an aggregate. `None`: something was wrong, and has been reported.
+pub(crate) fn aggregate(decl: &AggregateDecl, catalog: &Catalog, sink: &mut Sink) -> Option<Aggregate> {
+    let (mut conditions, root) = source(decl, catalog, sink)?;
+    let mut whole = true;
+    if let Some(Condition::Event(first)) = decl.conditions.first() {
+        let bound = match root {
+            Root::Stream(stream) => Bound::Event(stream),
+            Root::Entity(entity) => Bound::Doc { slot: 0, entity },
+        };
+        whole &= conditions.event_filters(&first.filters, bound, sink);
+    }
+    for (i, condition) in decl.conditions.iter().enumerate().skip(1) {
+        whole &= conditions.condition(condition, i, sink).is_some();
+    }
+    if let (Root::Entity(_), Some(over)) = (root, &decl.over) {
+        let message = "`over` is how far back a stream is read; documents have no time";
+        sink.push(Diagnostic::error(codes::AGGREGATE, over.span, message).help("remove `over`"));
+        whole = false;
+    }
+    let groups = groups(decl, &mut conditions.names, sink);
+    conditions.names.aggregates = true;
+    let mut inserts = Vec::new();
+    for insert in &decl.inserts {
+        let Some(groups) = &groups else {
+            whole = false;
+            continue;
+        };
+        match new_documents(insert, &conditions, groups, sink) {
+            Some(made) => inserts.push(made),
+            None => whole = false,
+        }
+    }
+    whole &= no_json(&conditions, groups.as_deref().unwrap_or(&[]), &inserts, sink);
+    if !whole {
+        return None;
+    }
+    let query = Query {
+        catalog,
+        root,
+        event: decl.conditions.first().and_then(Condition::binding).map_or("e", |n| n.name.as_str()),
+        checks: &conditions.checks,
+        steps: &conditions.steps,
+        slots: &conditions.slots,
+        groups: groups.as_deref().unwrap_or(&[]),
+        over: decl.over.as_ref().map(|s| Duration(s.micros)),
+    };
+    let mut streams = Vec::new();
+    let mut collections: Vec<String> = Vec::new();
+    let source = match root {
+        Root::Stream(stream) => {
+            streams.push(catalog.streams[stream].name.clone());
+            streams[0].clone()
+        }
+        Root::Entity(entity) => catalog.entities[entity].name.clone(),
+    };
+    for slot in &conditions.slots {
+        let name = &catalog.entities[slot.entity].name;
+        if !collections.contains(name) {
+            collections.push(name.clone());
+        }
+    }
+    Some(Aggregate {
+        name: decl.name.name.clone(),
+        every: decl.every.as_ref().map(|s| Duration(s.micros)),
+        over: query.over,
+        source,
+        streams,
+        collections,
+        inserts: inserts
+            .iter()
+            .map(|(entity, fields)| sql::insert(&query, &catalog.entities[*entity], fields))
+            .collect(),
+        span: decl.span,
+    })
+}
+
+/// What the aggregate reads.
+fn source<'c>(decl: &AggregateDecl, catalog: &'c Catalog, sink: &mut Sink) -> Option<(Conditions<'c>, Root)> {
+    let Some(Condition::Event(first)) = decl.conditions.first() else {
+        let span = decl.conditions.first().map_or(decl.name.span, Condition::span);
+        sink.push(
+            Diagnostic::error(
+                codes::FIRST_CONDITION,
+                span,
+                "the first condition must be an event or an entity",
+            )
+            .help("begin with `e: SomeEvent();`"),
+        );
+        return None;
+    };
+    let mut conditions = Conditions {
+        names: Names::new(catalog),
+        stream: None,
+        checks: Vec::new(),
+        steps: Vec::new(),
+        slots: Vec::new(),
+        local: false,
+    };
+    let name = &first.stream.name;
+    let root = match (catalog.stream(name), catalog.entity(name)) {
+        (Some(stream), _) => {
+            conditions.names.bind(&first.binding, Bound::Event(stream), sink);
+            Root::Stream(stream)
+        }
+        (None, Some(entity)) => {
+            conditions.slots.push(Slot { name: Some(Arc::from(first.binding.name.as_str())), entity });
+            conditions.names.bind(&first.binding, Bound::Doc { slot: 0, entity }, sink);
+            Root::Entity(entity)
+        }
+        (None, None) => {
+            let mut known = catalog.stream_names();
+            known.extend(catalog.entity_names());
+            let message = format!("there is no event or entity `{name}`{}", did_you_mean(name, known));
+            sink.push(Diagnostic::error(codes::UNKNOWN_STREAM, first.stream.span, message));
+            return None;
+        }
+    };
+    Some((conditions, root))
+}
+
+fn groups(decl: &AggregateDecl, names: &mut Names<'_>, sink: &mut Sink) -> Option<Vec<Expr>> {
+    let mut groups = Vec::new();
+    let mut named = Vec::new();
+    let mut whole = true;
+    for item in &decl.group_by {
+        match expr::value(&item.expr, names, sink) {
+            Some(x) if matches!(x.ty, Ty::Object | Ty::Array) => {
+                mismatch(&x, "a single value to group by", sink);
+                whole = false;
+            }
+            Some(x) => {
+                if let Some(name) = &item.name {
+                    named.push((name, x.clone()));
+                }
+                groups.push(x);
+            }
+            None => whole = false,
+        }
+    }
+    for (name, x) in named {
+        names.bind(name, Bound::Value(x), sink);
+    }
+    whole.then_some(groups)
+}
+
+/// A kind of documents that the aggregate makes: the entity and the fields.
+type NewDocuments = (usize, Vec<(Arc<str>, Expr)>);
+
+fn new_documents(
+    insert: &ast::InsertAction,
+    conditions: &Conditions<'_>,
+    groups: &[Expr],
+    sink: &mut Sink,
+) -> Option<NewDocuments> {
+    let catalog = conditions.names.catalog;
+    let Some(entity) = catalog.entity(&insert.entity.name) else {
+        unknown_entity(&insert.entity, catalog, sink);
+        return None;
+    };
+    let target = &catalog.entities[entity];
+    let fields = expr::object(&insert.fields, &conditions.names, sink);
+    let key = action::key_value(&insert.fields, target, insert.span, sink);
+    if !target.replicated && !insert.fields.iter().any(|f| f.name.name == target.shard) {
+        let message = format!(
+            "an aggregate runs over all partitions, so a new {} needs `{}`, which picks its partition",
+            target.name, target.shard
+        );
+        sink.push(Diagnostic::error(codes::NOT_LOCAL, insert.span, message).help(format!(
+            "add `{}: …`, or `replicated` to entity {} if rules of every partition read it",
+            target.shard, target.name
+        )));
+        return None;
+    }
+    let fields = fields?;
+    key?;
+    let mut whole = true;
+    for (_, value) in &fields {
+        whole &= grouped(value, groups, sink);
+    }
+    whole.then_some((entity, fields))
+}
+
+/// Whether a value is the same for all rows of a group.
+fn grouped(value: &Expr, groups: &[Expr], sink: &mut Sink) -> bool {
+    if groups.contains(value) || matches!(value.kind, Kind::Const(_) | Kind::Aggregate(..)) {
+        return true;
+    }
+    let children = value.children();
+    if children.is_empty() && !matches!(value.kind, Kind::Object(_) | Kind::Array(_)) {
+        let message = "this differs within a group: it is neither grouped by nor aggregated";
+        sink.push(
+            Diagnostic::error(codes::NOT_GROUPED, value.span, message)
+                .help("add it to `groupby`, or write for example `min(…)` or `max(…)`"),
+        );
+        return false;
+    }
+    // all of them are looked at, so that each is reported
+    children.into_iter().filter(|child| !grouped(child, groups, sink)).count() == 0
+}
+
+/// Text that holds JSON cannot be looked into from SQL.
+fn no_json(conditions: &Conditions<'_>, groups: &[Expr], inserts: &[NewDocuments], sink: &mut Sink) -> bool {
+    let in_steps = conditions.steps.iter().flat_map(|step| match step {
+        Step::Filter(check) => vec![&check.expr],
+        Step::Lookup(lookup) => {
+            lookup.source.values().into_iter().chain(lookup.filters.iter().map(|c: &Check| &c.expr)).collect()
+        }
+    });
+    let all = conditions.checks.iter().map(|c| &c.expr).chain(in_steps).chain(groups);
+    let all = all.chain(inserts.iter().flat_map(|(_, fields)| fields.iter().map(|(_, x)| x)));
+    let mut whole = true;
+    for expr in all {
+        expr.walk(&mut |e| {
+            if matches!(e.kind, Kind::Event { json: true, .. }) {
+                let message = "fields of type `object` cannot be used in an aggregate";
+                sink.push(
+                    Diagnostic::error(codes::AGGREGATE, e.span, message)
+                        .help("declare what is needed as fields of the event"),
+                );
+                whole = false;
+            }
+        });
+    }
+    whole
+}
+
+/// A call of an aggregate function.
+pub(crate) fn call(
+    func: AggFunc,
+    function: &Ident,
+    args: &[ast::Expr],
+    span: Span,
+    names: &Names<'_>,
+    sink: &mut Sink,
+) -> Option<Expr> {
+    if !names.aggregates {
+        let message =
+            format!("`{}` works on the rows of a group: only the values of `do` may use it", function.name);
+        sink.push(Diagnostic::error(codes::AGGREGATE, function.span, message));
+        return None;
+    }
+    let inner = Names { aggregates: false, ..names.clone() };
+    let args: Option<Vec<Expr>> = args.iter().map(|a| expr::value(a, &inner, sink)).collect();
+    let args = args?;
+    let usage = match func {
+        AggFunc::Count => "count() or count(x)",
+        AggFunc::Percentile => "percentile(x, 0.95)",
+        _ => "",
+    };
+    let fits = match func {
+        AggFunc::Count => args.len() <= 1,
+        AggFunc::Percentile => args.len() == 2,
+        _ => args.len() == 1,
+    };
+    if !fits {
+        let one = format!("{}(x)", function.name);
+        wrong_number(if usage.is_empty() { &one } else { usage }, args.len(), span, sink);
+        return None;
+    }
+    let ty = match args.first() {
+        Some(x) => result_type(func, x, sink)?,
+        None => Ty::Int,
+    };
+    if let (AggFunc::Percentile, Some(p)) = (func, args.get(1)) {
+        let share = match p.as_const() {
+            Some(Const::Float(p)) => Some(*p),
+            Some(Const::Int(n)) => Some(*n as f64),
+            _ => None,
+        };
+        if share.is_none_or(|p| !(0.0..=1.0).contains(&p)) {
+            let message = "expected a number from 0 to 1, for example 0.95";
+            sink.push(Diagnostic::error(codes::CONSTANT, p.span, message));
+            return None;
+        }
+    }
+    Some(Expr { kind: Kind::Aggregate(func, args), ty, span })
+}
+
+fn result_type(func: AggFunc, x: &Expr, sink: &mut Sink) -> Option<Ty> {
+    let measure = x.ty.is_number() || matches!(x.ty, Ty::Span | Ty::Any);
+    let ty = match func {
+        AggFunc::Count | AggFunc::CountDistinct => Some(Ty::Int),
+        AggFunc::Sum => measure.then_some(if x.ty == Ty::Any { Ty::Float } else { x.ty }),
+        AggFunc::Avg | AggFunc::Median | AggFunc::Percentile => match x.ty {
+            Ty::Time => Some(Ty::Time),
+            Ty::Span => Some(Ty::Span),
+            _ => measure.then_some(Ty::Float),
+        },
+        AggFunc::Stddev => match x.ty {
+            Ty::Span => Some(Ty::Span),
+            _ => measure.then_some(Ty::Float),
+        },
+        AggFunc::Min | AggFunc::Max => (!matches!(x.ty, Ty::Object | Ty::Array | Ty::Null)).then_some(x.ty),
+    };
+    if ty.is_none() {
+        mismatch(x, "a number or a span of time", sink);
+    }
+    ty
+}

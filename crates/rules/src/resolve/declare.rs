@@ -1,0 +1,286 @@
+//! Declarations: events, entities, relations.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use tidemill_lang::diagnostic::Sink;
+use tidemill_lang::rules::ast::{EntityDecl, EventDecl, Ident, Item, Module, RelationDecl};
+use tidemill_lang::{Diagnostic, Span};
+use tidemill_types::{Field, FieldType, StreamSchema, did_you_mean};
+
+use super::codes;
+use super::local;
+use crate::catalog::{Catalog, Entity, Index, Owner, Relation};
+
+/// The declarations of all files. What is wrong is reported and left out.
+pub(crate) fn declare(modules: &[Module], sink: &mut Sink) -> Catalog {
+    let mut catalog = Catalog::default();
+    unique_names(modules, sink);
+    let items = || modules.iter().flat_map(|m| &m.items);
+    for item in items() {
+        match item {
+            Item::Event(decl) if catalog.stream(&decl.name.name).is_none() => event(decl, &mut catalog, sink),
+            Item::Entity(decl) if catalog.entity(&decl.name.name).is_none() => {
+                entity(decl, &mut catalog, sink)
+            }
+            _ => {}
+        }
+    }
+    for item in items() {
+        match item {
+            Item::Event(decl) => {
+                let Some(stream) = catalog.stream(&decl.name.name) else { continue };
+                for inner in &decl.relations {
+                    relation(inner, Some(Owner::Stream(stream)), &mut catalog, sink);
+                }
+            }
+            Item::Relation(decl) => relation(decl, None, &mut catalog, sink),
+            _ => {}
+        }
+    }
+    catalog
+}
+
+/// Streams and entities share the names of tables; rules have names of their own.
+fn unique_names(modules: &[Module], sink: &mut Sink) {
+    let mut seen: HashMap<(bool, &str), Span> = HashMap::new();
+    for item in modules.iter().flat_map(|m| &m.items) {
+        let is_rule = match item {
+            Item::Event(_) | Item::Entity(_) => false,
+            Item::Rule(_) | Item::Aggregate(_) => true,
+            Item::Relation(_) => continue,
+        };
+        let name = item.name();
+        if let Some(first) = seen.get(&(is_rule, name.name.as_str())) {
+            let what = if is_rule { "rule" } else { "event or entity" };
+            sink.push(
+                Diagnostic::error(
+                    codes::DUPLICATE,
+                    name.span,
+                    format!("there is another {what} named `{}`", name.name),
+                )
+                .help("choose another name")
+                .note_at(*first, "the first one is here"),
+            );
+        } else {
+            seen.insert((is_rule, &name.name), name.span);
+        }
+        if !is_rule && name.name.starts_with("system.") {
+            let message = format!("names that begin with `system.` belong to the system: `{}`", name.name);
+            sink.push(Diagnostic::error(codes::RESERVED, name.span, message).help("choose another name"));
+        }
+    }
+}
+
+fn event(decl: &EventDecl, catalog: &mut Catalog, sink: &mut Sink) {
+    let mut fields: Vec<Field> = Vec::with_capacity(decl.fields.len());
+    for field in &decl.fields {
+        if field.name.name.starts_with('_') {
+            let message =
+                format!("field names that begin with `_` belong to the system: `{}`", field.name.name);
+            sink.push(
+                Diagnostic::error(codes::RESERVED, field.name.span, message).help("choose another name"),
+            );
+        }
+        if !fields.iter().any(|f| f.name == field.name.name) {
+            fields.push(Field { name: field.name.name.clone(), ty: field.ty.ty });
+        }
+    }
+    let find = |name: &Ident, clause: &str, sink: &mut Sink| {
+        let found = fields.iter().position(|f| f.name == name.name);
+        if found.is_none() {
+            let known: Vec<&str> = fields.iter().map(|f| f.name.as_str()).collect();
+            let hint = did_you_mean(&name.name, known);
+            let message = format!(
+                "`{clause}` names the field `{}`, which {} does not declare{hint}",
+                name.name, decl.name.name
+            );
+            sink.push(Diagnostic::error(codes::UNKNOWN_FIELD, name.span, message));
+        }
+        found
+    };
+    let key = decl.key.as_ref().and_then(|k| find(k, "key", sink));
+    let time = decl.time.as_ref().and_then(|t| find(t, "time", sink));
+    let mut id = Vec::new();
+    for name in &decl.id {
+        match find(name, "id", sink) {
+            Some(position) if id.contains(&position) => {
+                let message = format!("`id` names the field `{}` twice", name.name);
+                sink.push(Diagnostic::error(codes::DUPLICATE, name.span, message));
+            }
+            Some(position) => id.push(position),
+            None => {}
+        }
+    }
+    if let (Some(position), Some(name)) = (time, &decl.time)
+        && fields[position].ty != FieldType::Time
+    {
+        let message =
+            format!("`time` needs a field of type `time`; `{}` is `{}`", name.name, fields[position].ty);
+        sink.push(
+            Diagnostic::error(codes::TYPE, name.span, message).help(format!("declare `{}: time`", name.name)),
+        );
+    }
+    if let (Some(position), Some(name)) = (key, &decl.key)
+        && fields[position].ty == FieldType::Object
+    {
+        let message = format!("a key must be a single value; `{}` is `object`", name.name);
+        sink.push(Diagnostic::error(codes::TYPE, name.span, message));
+    }
+    let schema = StreamSchema { name: decl.name.name.clone(), fields, key, id, time };
+    catalog.streams.push(Arc::new(schema));
+    catalog.stream_spans.push(decl.name.span);
+}
+
+fn entity(decl: &EntityDecl, catalog: &mut Catalog, sink: &mut Sink) {
+    let mut indexes: Vec<Index> = Vec::new();
+    for index in &decl.indexes {
+        let index_decl =
+            Index { fields: index.fields.iter().map(|p| p.dotted()).collect(), unique: index.unique };
+        if indexes.iter().any(|i| i.fields == index_decl.fields) {
+            let message = format!("there is an index on ({}) already", index_decl.fields.join(", "));
+            sink.push(Diagnostic::error(codes::DUPLICATE, index.span, message));
+        } else {
+            indexes.push(index_decl);
+        }
+    }
+    for name in [Some(&decl.key), decl.shard.as_ref()].into_iter().flatten() {
+        if name.name.contains(['.', '\0']) || name.name.starts_with('$') {
+            let message = format!(
+                "`{}` cannot be the name of a key: expected a field without `.`, `$` and NUL",
+                name.name
+            );
+            sink.push(Diagnostic::error(codes::RESERVED, name.span, message));
+        }
+    }
+    if let (Some(shard), Some(_)) = (&decl.shard, decl.replicated) {
+        let message = format!(
+            "`{}` is replicated: every partition holds all of it, so it has no `shard`",
+            decl.name.name
+        );
+        sink.push(
+            Diagnostic::error(codes::REPLICATED, shard.span, message).help("remove `shard` or `replicated`"),
+        );
+    }
+    catalog.entities.push(Entity {
+        name: decl.name.name.clone(),
+        key: decl.key.name.clone(),
+        shard: decl.shard.as_ref().unwrap_or(&decl.key).name.clone(),
+        replicated: decl.replicated.is_some(),
+        indexes,
+        span: decl.name.span,
+    });
+}
+
+fn relation(decl: &RelationDecl, body: Option<Owner>, catalog: &mut Catalog, sink: &mut Sink) {
+    let Some(target) = catalog.entity(&decl.target.name) else {
+        let hint = did_you_mean(&decl.target.name, catalog.entity_names());
+        let message = format!(
+            "relation `{}` leads to `{}`, which is no entity{hint}",
+            decl.name.name, decl.target.name
+        );
+        sink.push(Diagnostic::error(codes::UNKNOWN_ENTITY, decl.target.span, message));
+        return;
+    };
+    let on = decl.on.as_ref().map_or_else(|| catalog.entities[target].key.clone(), |f| f.name.clone());
+    let explicit = decl.owner.is_some() || body.is_some();
+    let mut elsewhere = Vec::new();
+    let mut declared = 0;
+    for owner in owners(decl, body, catalog, sink) {
+        if let Some(first) = catalog.relation(owner, &decl.name.name) {
+            let message =
+                format!("there is another relation `{}` of `{}`", decl.name.name, owner_name(catalog, owner));
+            let first = first.span;
+            sink.push(
+                Diagnostic::error(codes::DUPLICATE, decl.name.span, message)
+                    .note_at(first, "the first one is here"),
+            );
+            continue;
+        }
+        let relation = Relation {
+            owner,
+            name: decl.name.name.clone(),
+            target,
+            by: decl.by.name.clone(),
+            on: on.clone(),
+            explicit,
+            span: decl.name.span,
+        };
+        if let Owner::Stream(stream) = owner
+            && let Err(why) = local::relation(catalog, &relation, stream)
+        {
+            elsewhere.push(why);
+        }
+        catalog.relations.push(relation);
+        declared += 1;
+    }
+    // without an owner it is enough that it is local for one of the events; using it for another is an error there
+    if elsewhere.len() == declared
+        && let Some(why) = elsewhere.first()
+    {
+        sink.push(why.diagnostic(decl.span, catalog));
+    }
+    let entity = &catalog.entities[target];
+    if on != entity.key && entity.index_on(&on).is_none() {
+        sink.push(local::no_index(decl.span, entity, &on));
+    }
+}
+
+pub(crate) fn owner_name(catalog: &Catalog, owner: Owner) -> &str {
+    match owner {
+        Owner::Stream(s) => &catalog.streams[s].name,
+        Owner::Entity(e) => &catalog.entities[e].name,
+    }
+}
+
+/// The events or the entity that a relation belongs to. None, and a report, when there is none that could have it.
+fn owners(decl: &RelationDecl, body: Option<Owner>, catalog: &Catalog, sink: &mut Sink) -> Vec<Owner> {
+    let by = decl.by.name.as_str();
+    let explicit = match (&decl.owner, body) {
+        (_, Some(owner)) => Some(owner),
+        (Some(name), None) => {
+            let found = catalog.stream(&name.name).map(Owner::Stream);
+            let found = found.or_else(|| catalog.entity(&name.name).map(Owner::Entity));
+            if found.is_none() {
+                let mut known = catalog.stream_names();
+                known.extend(catalog.entity_names());
+                let message = format!(
+                    "`{}` is neither an event nor an entity{}",
+                    name.name,
+                    did_you_mean(&name.name, known)
+                );
+                sink.push(Diagnostic::error(codes::UNKNOWN_NAME, name.span, message));
+                return vec![];
+            }
+            found
+        }
+        (None, None) => None,
+    };
+    match explicit {
+        Some(Owner::Stream(stream)) => match catalog.streams[stream].require_field(by) {
+            Ok(_) => vec![Owner::Stream(stream)],
+            Err(error) => {
+                sink.push(Diagnostic::error(codes::UNKNOWN_FIELD, decl.by.span, error.message().to_owned()));
+                vec![]
+            }
+        },
+        Some(owner) => vec![owner],
+        None => {
+            let having: Vec<Owner> = (0..catalog.streams.len())
+                .filter(|s| catalog.streams[*s].field_index(by).is_some())
+                .map(Owner::Stream)
+                .collect();
+            if having.is_empty() {
+                let mut known: Vec<&str> =
+                    catalog.streams.iter().flat_map(|s| &s.fields).map(|f| f.name.as_str()).collect();
+                known.sort_unstable();
+                known.dedup();
+                let message = format!("no event has the field `{by}`{}", did_you_mean(by, known));
+                sink.push(Diagnostic::error(codes::UNKNOWN_FIELD, decl.by.span, message).help(
+                    "for a relation of an entity, write its name before the relation: `relation Flight.plane(): …`",
+                ));
+            }
+            having
+        }
+    }
+}

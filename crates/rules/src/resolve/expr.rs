@@ -1,0 +1,457 @@
+//! Expressions: from names to columns and slots, with types checked.
+
+use std::sync::Arc;
+
+use regex::RegexBuilder;
+use tidemill_lang::diagnostic::Sink;
+use tidemill_lang::rules::ast::{self, BinaryOp, ExprKind, Ident, Literal, UnaryOp};
+use tidemill_lang::{Diagnostic, Span};
+use tidemill_types::Timestamp;
+
+use super::codes;
+use super::names::{Bound, Names, chain, is_field_name};
+use crate::expr::ops::{self, Mismatch};
+use crate::expr::{AggFunc, Arith, Cmp, Const, Expr, Frame, Func, Kind, Path, Pattern, Row, Ty, eval, funcs};
+
+/// Most nodes of an expression after its `let`s were put in.
+pub(crate) const NODES_MAX: usize = 10_000;
+/// Deepest expression after its `let`s were put in.
+pub(crate) const DEPTH_MAX: usize = 512;
+/// Bytes of a compiled regular expression.
+const PATTERN_BYTES_MAX: usize = 1 << 20;
+
+/// Resolves `expr`. `None`: something was wrong, and has been reported.
+pub(crate) fn value(expr: &ast::Expr, names: &Names<'_>, sink: &mut Sink) -> Option<Expr> {
+    let resolved = resolve(expr, names, sink)?;
+    let (nodes, depth) = resolved.size();
+    if nodes > NODES_MAX || depth > DEPTH_MAX {
+        let message =
+            format!("this expression has {nodes} parts in {depth} levels once its `let`s are put in");
+        let help = format!("keep it below {NODES_MAX} parts and {DEPTH_MAX} levels");
+        sink.push(Diagnostic::error(codes::TOO_LARGE, expr.span, message).help(help));
+        return None;
+    }
+    Some(resolved)
+}
+
+/// Resolves an expression that must hold.
+pub(crate) fn condition(expr: &ast::Expr, names: &Names<'_>, sink: &mut Sink) -> Option<Expr> {
+    let resolved = value(expr, names, sink)?;
+    want(&resolved, Ty::Bool, "a condition (true or false)", sink)?;
+    Some(resolved)
+}
+
+fn want(expr: &Expr, ty: Ty, expected: &str, sink: &mut Sink) -> Option<()> {
+    if expr.ty.may_be(ty) {
+        return Some(());
+    }
+    mismatch(expr, expected, sink);
+    None
+}
+
+/// Reports that `expr` is not what was expected.
+pub(crate) fn mismatch(expr: &Expr, expected: &str, sink: &mut Sink) {
+    let mut diagnostic =
+        Diagnostic::error(codes::TYPE, expr.span, format!("expected {expected}, found {}", expr.ty))
+            .expected([expected]);
+    if let (Some(Const::Str(text)), true) = (expr.as_const(), expected.starts_with("a time"))
+        && Timestamp::parse(text).is_ok()
+    {
+        diagnostic = diagnostic.help(format!("write `time({text:?})`"));
+    }
+    sink.push(diagnostic);
+}
+
+fn resolve(expr: &ast::Expr, names: &Names<'_>, sink: &mut Sink) -> Option<Expr> {
+    let span = expr.span;
+    let (kind, ty) = match &expr.kind {
+        ExprKind::Literal(literal) => return Some(Expr::constant(constant(literal), span)),
+        ExprKind::Span(s) => return Some(Expr::constant(Const::Span(s.micros), span)),
+        ExprKind::Now => return now(span, names, sink),
+        ExprKind::Name(_) | ExprKind::Field { .. } | ExprKind::MethodCall { .. } => {
+            return match chain(expr) {
+                Some((root, fields)) => names.path(root, &fields, span, sink),
+                None => {
+                    let message = "only events, documents and their fields have fields";
+                    sink.push(
+                        Diagnostic::error(codes::NOT_A_VALUE, span, message)
+                            .help("name the value first: `let v = …;`"),
+                    );
+                    None
+                }
+            };
+        }
+        ExprKind::Call { function, args } => return call(function, args, span, names, sink),
+        ExprKind::Unary { op: UnaryOp::Not, operand } => {
+            let x = resolve(operand, names, sink)?;
+            want(&x, Ty::Bool, "a condition (true or false)", sink)?;
+            (Kind::Not(Box::new(x)), Ty::Bool)
+        }
+        ExprKind::Unary { op: UnaryOp::Neg, operand } => {
+            let x = resolve(operand, names, sink)?;
+            if !x.ty.is_number() && !matches!(x.ty, Ty::Span | Ty::Any) {
+                mismatch(&x, "a number or a span of time", sink);
+                return None;
+            }
+            let ty = x.ty;
+            (Kind::Neg(Box::new(x)), ty)
+        }
+        ExprKind::Binary { op, left, right } => return binary(*op, left, right, span, names, sink),
+        ExprKind::In { value, list } => return is_in(value, list, span, names, sink),
+        ExprKind::Object(fields) => (Kind::Object(object(fields, names, sink)?), Ty::Object),
+        ExprKind::Array(items) => {
+            let items = all(items, names, sink)?;
+            (Kind::Array(items), Ty::Array)
+        }
+    };
+    Some(fold(Expr { kind, ty, span }))
+}
+
+fn constant(literal: &Literal) -> Const {
+    match literal {
+        Literal::Null => Const::Null,
+        Literal::Bool(b) => Const::Bool(*b),
+        Literal::Int(n) => Const::Int(*n),
+        Literal::Float(x) => Const::Float(*x),
+        Literal::Str(s) => Const::Str(Arc::from(s.as_str())),
+    }
+}
+
+/// `now` is the event's time: the column that follows the declared ones.
+fn now(span: Span, names: &Names<'_>, sink: &mut Sink) -> Option<Expr> {
+    let stream = names.bindings.iter().find_map(|(_, b)| match b {
+        Bound::Event(s) => Some(*s),
+        _ => None,
+    });
+    let stream = stream.or(match names.filtered {
+        Some(Bound::Event(s)) => Some(s),
+        _ => None,
+    });
+    let Some(stream) = stream else {
+        let message = "`now` is the time of an event, and there is none here";
+        sink.push(Diagnostic::error(codes::NOT_A_VALUE, span, message));
+        return None;
+    };
+    let column = names.catalog.streams[stream].fields.len();
+    Some(Expr { kind: Kind::Event { column, json: false, path: Path::from([]) }, ty: Ty::Time, span })
+}
+
+/// All of them, so that each mistake is reported.
+fn all(exprs: &[ast::Expr], names: &Names<'_>, sink: &mut Sink) -> Option<Vec<Expr>> {
+    let resolved: Vec<Option<Expr>> = exprs.iter().map(|x| resolve(x, names, sink)).collect();
+    resolved.into_iter().collect()
+}
+
+/// The fields of an object.
+pub(crate) fn object(
+    fields: &[ast::ObjectField],
+    names: &Names<'_>,
+    sink: &mut Sink,
+) -> Option<Vec<(Arc<str>, Expr)>> {
+    let mut out = Vec::with_capacity(fields.len());
+    let mut whole = true;
+    for field in fields {
+        if !is_field_name(&field.name.name) {
+            let message = format!(
+                "{:?} cannot be the name of a field: expected no `.`, NUL or leading `$`",
+                field.name.name
+            );
+            sink.push(Diagnostic::error(codes::RESERVED, field.name.span, message));
+            whole = false;
+        }
+        match resolve(&field.value, names, sink) {
+            Some(x) => out.push((Arc::from(field.name.name.as_str()), x)),
+            None => whole = false,
+        }
+    }
+    whole.then_some(out)
+}
+
+fn binary(
+    op: BinaryOp,
+    left: &ast::Expr,
+    right: &ast::Expr,
+    span: Span,
+    names: &Names<'_>,
+    sink: &mut Sink,
+) -> Option<Expr> {
+    // both sides are looked at before giving up, so that mistakes in both are told
+    let (a, b) = (resolve(left, names, sink), resolve(right, names, sink));
+    let (a, b) = (a?, b?);
+    let (kind, ty) = match op {
+        BinaryOp::And | BinaryOp::Or => {
+            want(&a, Ty::Bool, "a condition (true or false)", sink)?;
+            want(&b, Ty::Bool, "a condition (true or false)", sink)?;
+            let mut parts = Vec::new();
+            for side in [a, b] {
+                match side.kind {
+                    Kind::And(inner) if op == BinaryOp::And => parts.extend(inner),
+                    Kind::Or(inner) if op == BinaryOp::Or => parts.extend(inner),
+                    _ => parts.push(side),
+                }
+            }
+            (if op == BinaryOp::And { Kind::And(parts) } else { Kind::Or(parts) }, Ty::Bool)
+        }
+        BinaryOp::Add | BinaryOp::Sub | BinaryOp::Mul | BinaryOp::Div | BinaryOp::Rem => {
+            let op = match op {
+                BinaryOp::Add => Arith::Add,
+                BinaryOp::Sub => Arith::Sub,
+                BinaryOp::Mul => Arith::Mul,
+                BinaryOp::Div => Arith::Div,
+                _ => Arith::Rem,
+            };
+            match ops::arith_type(op, a.ty, b.ty) {
+                Ok(ty) => (Kind::Arith(op, Box::new(a), Box::new(b)), ty),
+                Err(Mismatch { expected, right }) => {
+                    mismatch(if right { &b } else { &a }, &expected, sink);
+                    return None;
+                }
+            }
+        }
+        _ => {
+            let op = match op {
+                BinaryOp::Eq => Cmp::Eq,
+                BinaryOp::Ne => Cmp::Ne,
+                BinaryOp::Lt => Cmp::Lt,
+                BinaryOp::Le => Cmp::Le,
+                BinaryOp::Gt => Cmp::Gt,
+                _ => Cmp::Ge,
+            };
+            (comparison(op, a, b, sink)?, Ty::Bool)
+        }
+    };
+    Some(fold(Expr { kind, ty, span }))
+}
+
+fn comparison(op: Cmp, a: Expr, b: Expr, sink: &mut Sink) -> Option<Kind> {
+    if let Cmp::Eq | Cmp::Ne = op {
+        match (a.ty, b.ty) {
+            (_, Ty::Null) => return Some(Kind::IsNull(Box::new(a), op == Cmp::Ne)),
+            (Ty::Null, _) => return Some(Kind::IsNull(Box::new(b), op == Cmp::Ne)),
+            _ => {}
+        }
+    }
+    // a constant is what people mistype: it is the one that should fit the other side
+    let swap = a.as_const().is_some() && b.as_const().is_none();
+    let checked =
+        if swap { ops::compare_type(op.flip(), b.ty, a.ty) } else { ops::compare_type(op, a.ty, b.ty) };
+    if let Err(Mismatch { expected, right }) = checked {
+        let expected = if swap { expected.replace("the left side", "the other side") } else { expected };
+        mismatch(if right != swap { &b } else { &a }, &expected, sink);
+        return None;
+    }
+    Some(Kind::Compare(op, Box::new(a), Box::new(b)))
+}
+
+fn is_in(
+    value: &ast::Expr,
+    list: &ast::Expr,
+    span: Span,
+    names: &Names<'_>,
+    sink: &mut Sink,
+) -> Option<Expr> {
+    let x = resolve(value, names, sink)?;
+    let kind = match &list.kind {
+        ExprKind::Array(items) => {
+            let items = all(items, names, sink)?;
+            for item in &items {
+                if ops::compare_type(Cmp::Eq, x.ty, item.ty).is_err() || item.ty == Ty::Null {
+                    mismatch(item, &format!("{}, as what is looked for", x.ty), sink);
+                    return None;
+                }
+            }
+            Kind::In(Box::new(x), items)
+        }
+        _ => {
+            let array = resolve(list, names, sink)?;
+            want(&array, Ty::Array, "an array, for example `[1, 2]`", sink)?;
+            Kind::InArray(Box::new(x), Box::new(array))
+        }
+    };
+    Some(fold(Expr { kind, ty: Ty::Bool, span }))
+}
+
+fn call(
+    function: &Ident,
+    args: &[ast::Expr],
+    span: Span,
+    names: &Names<'_>,
+    sink: &mut Sink,
+) -> Option<Expr> {
+    let name = function.name.as_str();
+    let aggregate = AggFunc::parse(name).filter(|f| {
+        // with several arguments, min and max are the functions
+        !matches!(f, AggFunc::Min | AggFunc::Max) || args.len() == 1
+    });
+    if let Some(func) = aggregate
+        && (names.aggregates || Func::parse(name).is_none())
+    {
+        return super::aggregate::call(func, function, args, span, names, sink);
+    }
+    let special = matches!(name, "if" | "coalesce" | "exists" | "matches");
+    let func = Func::parse(name);
+    if !special && func.is_none() {
+        unknown_function(function, names, sink);
+        return None;
+    }
+    let args = all(args, names, sink)?;
+    let Some(func) = func else { return special_call(name, args, span, sink).map(fold) };
+    let types: Vec<Ty> = args.iter().map(|a| a.ty).collect();
+    match func.check(&types) {
+        Ok(ty) => {
+            check_constants(func, &args, sink)?;
+            Some(fold(Expr { kind: Kind::Call(func, args), ty, span }))
+        }
+        Err(misuse) => {
+            match misuse.argument {
+                Some(i) => mismatch(&args[i], &format!("{} in `{}`", misuse.expected, func.usage()), sink),
+                None => wrong_number(func.usage(), args.len(), span, sink),
+            }
+            None
+        }
+    }
+}
+
+fn unknown_function(function: &Ident, names: &Names<'_>, sink: &mut Sink) {
+    let mut known: Vec<&str> = Func::names().collect();
+    if names.aggregates {
+        known.extend(AggFunc::NAMES);
+    }
+    let hint = match tidemill_types::nearest(&function.name, known.iter().copied()) {
+        Some(best) => format!(". Did you mean `{best}`?"),
+        None => String::new(),
+    };
+    let mut diagnostic = Diagnostic::error(
+        codes::UNKNOWN_FUNCTION,
+        function.span,
+        format!("there is no function `{}`{hint}", function.name),
+    );
+    if hint.is_empty() {
+        diagnostic = diagnostic.note(format!("functions are {}", known.join(", ")));
+    }
+    if names.catalog.entity(&function.name).is_some() {
+        diagnostic = diagnostic.help(format!("to look for a document, bind it: `d: {}(…);`", function.name));
+    }
+    sink.push(diagnostic);
+}
+
+pub(crate) fn wrong_number(usage: &str, found: usize, span: Span, sink: &mut Sink) {
+    let arguments = if found == 1 { "1 argument".to_owned() } else { format!("{found} arguments") };
+    sink.push(
+        Diagnostic::error(codes::ARGUMENTS, span, format!("expected `{usage}`, found {arguments}"))
+            .expected([usage]),
+    );
+}
+
+/// `if`, `coalesce`, `exists`, `matches`.
+fn special_call(name: &str, args: Vec<Expr>, span: Span, sink: &mut Sink) -> Option<Expr> {
+    let count = args.len();
+    let (kind, ty) = match name {
+        "if" => {
+            let Ok([c, a, b]) = <[Expr; 3]>::try_from(args) else {
+                wrong_number("if(condition, a, b)", count, span, sink);
+                return None;
+            };
+            want(&c, Ty::Bool, "a condition (true or false)", sink)?;
+            let ty = joined(&a, &b, sink)?;
+            (Kind::If(Box::new((c, a, b))), ty)
+        }
+        "coalesce" => {
+            let Some(first) = args.first() else {
+                wrong_number("coalesce(a, …)", count, span, sink);
+                return None;
+            };
+            let mut ty = first.ty;
+            for other in &args[1..] {
+                let Some(both) = ty.join(other.ty) else {
+                    mismatch(other, &format!("{ty}, as before"), sink);
+                    return None;
+                };
+                ty = both;
+            }
+            (Kind::Coalesce(args), ty)
+        }
+        "exists" => {
+            let Ok([x]) = <[Expr; 1]>::try_from(args) else {
+                wrong_number("exists(x)", count, span, sink);
+                return None;
+            };
+            (Kind::Exists(Box::new(x)), Ty::Bool)
+        }
+        _ => {
+            let Ok([x, pattern]) = <[Expr; 2]>::try_from(args) else {
+                wrong_number("matches(text, \"pattern\")", count, span, sink);
+                return None;
+            };
+            want(&x, Ty::Str, "text", sink)?;
+            let Some(Const::Str(text)) = pattern.as_const() else {
+                let message = "expected the pattern as text in quotes";
+                sink.push(Diagnostic::error(codes::CONSTANT, pattern.span, message));
+                return None;
+            };
+            match RegexBuilder::new(text).size_limit(PATTERN_BYTES_MAX).build() {
+                Ok(regex) => (Kind::Matches(Box::new(x), Pattern(regex)), Ty::Bool),
+                Err(error) => {
+                    let last = error.to_string().lines().last().unwrap_or_default().trim().to_owned();
+                    let message =
+                        format!("this is no regular expression: {}", last.trim_start_matches("error: "));
+                    sink.push(Diagnostic::error(codes::CONSTANT, pattern.span, message));
+                    return None;
+                }
+            }
+        }
+    };
+    Some(Expr { kind, ty, span })
+}
+
+fn joined(a: &Expr, b: &Expr, sink: &mut Sink) -> Option<Ty> {
+    let ty = a.ty.join(b.ty);
+    if ty.is_none() {
+        mismatch(b, &format!("{}, as in the other branch", a.ty), sink);
+    }
+    ty
+}
+
+/// Constants that a function would not understand when it runs.
+fn check_constants(func: Func, args: &[Expr], sink: &mut Sink) -> Option<()> {
+    let wrong = match (func, args) {
+        (Func::Time, [x]) => match x.as_const() {
+            Some(Const::Str(text)) => Timestamp::parse(text).err().map(|e| (x.span, e.message().to_owned())),
+            _ => None,
+        },
+        (Func::Format, [_, f]) => match f.as_const() {
+            Some(Const::Str(text)) => funcs::check_format(text).err().map(|e| (f.span, e)),
+            _ => None,
+        },
+        (Func::Truncate, [_, s]) => match s.as_const() {
+            Some(Const::Span(d)) if *d <= 0 => {
+                Some((s.span, "expected a span of time longer than nothing".to_owned()))
+            }
+            _ => None,
+        },
+        _ => None,
+    };
+    match wrong {
+        Some((span, message)) => {
+            sink.push(Diagnostic::error(codes::CONSTANT, span, message));
+            None
+        }
+        None => Some(()),
+    }
+}
+
+/// What does not depend on anything is computed now.
+fn fold(expr: Expr) -> Expr {
+    let children = expr.children();
+    if children.is_empty() || !children.iter().all(|c| matches!(c.kind, Kind::Const(_))) {
+        return expr;
+    }
+    let folded = match expr.kind {
+        Kind::Object(_) | Kind::Array(_) | Kind::Aggregate(..) => None,
+        _ => Const::of(&eval::eval(&expr, &Frame::new(Row::Cells(&[], 0)))),
+    };
+    match folded {
+        Some(value) => Expr { kind: Kind::Const(value), ..expr },
+        None => expr,
+    }
+}

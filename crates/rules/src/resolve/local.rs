@@ -1,0 +1,86 @@
+//! Whether the documents that a rule asks for are in the partition in which it runs.
+//!
+//! A rule runs in the partition that its event's key picks and sees documents of that partition, and replicated
+//! ones. A relation of an event is therefore local when
+//!
+//! - its entity is `replicated`; or
+//! - it goes from the event's key to the entity's shard field (`by` the one, `on` the other); or
+//! - the event's key and the entity's shard field have the same name. That is the app's promise that an event and
+//!   the documents it is related to agree in that field.
+//!
+//! For a relation of a document, its entity's shard field takes the place of the event's key. Documents that a
+//! condition looks for by their fields are local when it says that the shard field equals the event's key, too.
+
+use tidemill_lang::{Diagnostic, Span};
+
+use super::codes;
+use crate::catalog::{Catalog, Entity, Owner, Relation};
+
+/// Why something is not local.
+pub(crate) struct NotLocal {
+    /// What the rule would need, for the first sentence.
+    what: String,
+    entity: usize,
+    stream: usize,
+}
+
+/// Whether `relation` is local in rules on events of `stream`.
+pub(crate) fn relation(catalog: &Catalog, relation: &Relation, stream: usize) -> Result<(), NotLocal> {
+    let target = &catalog.entities[relation.target];
+    if target.replicated || key_is_shard(catalog, stream, target) {
+        return Ok(());
+    }
+    let key = match relation.owner {
+        Owner::Stream(s) => catalog.key_name(s),
+        Owner::Entity(e) if catalog.entities[e].replicated => None,
+        Owner::Entity(e) => Some(catalog.entities[e].shard.as_str()),
+    };
+    let direct = key.is_some_and(|k| (k == relation.by && relation.on == target.shard) || k == target.shard);
+    if direct {
+        return Ok(());
+    }
+    Err(NotLocal { what: format!("relation `{}`", relation.name), entity: relation.target, stream })
+}
+
+/// Whether the promise of equal names holds between the events of `stream` and `entity`.
+pub(crate) fn key_is_shard(catalog: &Catalog, stream: usize, entity: &Entity) -> bool {
+    catalog.key_name(stream) == Some(entity.shard.as_str())
+}
+
+/// That a condition asks for documents of `entity` which may be anywhere.
+pub(crate) fn condition(entity: usize, stream: usize, catalog: &Catalog) -> NotLocal {
+    NotLocal { what: format!("a condition on `{}`", catalog.entities[entity].name), entity, stream }
+}
+
+impl NotLocal {
+    /// The report, with what to declare instead.
+    pub(crate) fn diagnostic(&self, span: Span, catalog: &Catalog) -> Diagnostic {
+        let entity = &catalog.entities[self.entity];
+        let stream = &catalog.streams[self.stream];
+        let (name, shard) = (&entity.name, &entity.shard);
+        let Some(key) = catalog.key_name(self.stream) else {
+            let message = format!(
+                "{} cannot be local: {} has no key, so its events may lie in another partition than the {name} documents",
+                self.what, stream.name
+            );
+            let help = format!("add `key FIELD` to event {}, or `replicated` to entity {name}", stream.name);
+            return Diagnostic::error(codes::NOT_LOCAL, span, message).help(help);
+        };
+        let message = format!(
+            "{} cannot be local: {} events lie in the partition of their `{key}`, {name} documents in that of their `{shard}`",
+            self.what, stream.name
+        );
+        Diagnostic::error(codes::NOT_LOCAL, span, message)
+            .help(format!(
+                "add `shard {key}` to entity {name} if its documents have that field, or `replicated` if they are needed everywhere"
+            ))
+            .note_at(entity.span, format!("entity {name} is declared here"))
+    }
+}
+
+/// A warning that documents are looked for one by one.
+pub(crate) fn no_index(span: Span, entity: &Entity, field: &str) -> Diagnostic {
+    let message = format!("every {} document will be looked at: there is no index on `{field}`", entity.name);
+    Diagnostic::warning(codes::NO_INDEX, span, message)
+        .help(format!("add `index {field}` to entity {}", entity.name))
+}

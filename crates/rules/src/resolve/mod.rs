@@ -1,0 +1,48 @@
+//! From syntax trees to a program: names resolved, types checked, locality decided.
+
+mod action;
+pub(crate) mod aggregate;
+mod codes;
+mod declare;
+mod expr;
+mod local;
+mod names;
+mod rule;
+
+use std::collections::HashSet;
+
+use tidemill_lang::diagnostic::Sink;
+use tidemill_lang::rules::ast::{Item, Module};
+
+use crate::aggregate::Aggregate;
+use crate::catalog::Catalog;
+use crate::plan::RulePlan;
+
+/// What the files of an app say. It means something only when nothing was wrong.
+pub(crate) struct Resolved {
+    pub catalog: Catalog,
+    pub rules: Vec<RulePlan>,
+    pub aggregates: Vec<Aggregate>,
+}
+
+/// Resolves all files of an app together.
+pub(crate) fn resolve(modules: &[Module], sink: &mut Sink) -> Resolved {
+    let catalog = declare::declare(modules, sink);
+    let mut resolved = Resolved { catalog, rules: Vec::new(), aggregates: Vec::new() };
+    let mut names = HashSet::new();
+    for item in modules.iter().flat_map(|m| &m.items) {
+        let known = &resolved.catalog;
+        match item {
+            Item::Rule(decl) if names.insert(&decl.name.name) => {
+                let rule = rule::rule(decl, known, sink);
+                resolved.rules.extend(rule);
+            }
+            Item::Aggregate(decl) if names.insert(&decl.name.name) => {
+                let aggregate = aggregate::aggregate(decl, known, sink);
+                resolved.aggregates.extend(aggregate);
+            }
+            _ => {}
+        }
+    }
+    resolved
+}

@@ -1,0 +1,372 @@
+//! Answers to *why* and *why not*.
+
+use serde::{Deserialize, Serialize};
+use tidemill_docs::DocBytes;
+use tidemill_types::{Error, EventId, Result, did_you_mean, event_json};
+
+use super::show::{self, Shown};
+use super::trace::{Record, Trace, TracedPart, TracedTurn, What};
+use crate::expr::eval::truth;
+use crate::expr::value::document_json;
+use crate::expr::{Columns, Frame, Row};
+use crate::plan::{Check, RulePlan, Step};
+use crate::program::Program;
+
+/// Which event is asked about.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Selector {
+    /// The event with this id.
+    Id(EventId),
+    /// The latest event with these values in these fields.
+    Fields {
+        /// The stream, where it matters.
+        stream: Option<String>,
+        /// Field and value; text is also compared with what a number or a time looks like.
+        fields: Vec<(String, serde_json::Value)>,
+    },
+}
+
+/// What the rules did with an event, and why.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Explanation {
+    /// The stream.
+    pub stream: String,
+    /// The event's id.
+    pub id: String,
+    /// Its fields.
+    pub event: serde_json::Value,
+    /// The rules that were asked about, in the order in which they run.
+    pub rules: Vec<RuleOutcome>,
+}
+
+/// What one rule did.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct RuleOutcome {
+    /// The rule.
+    pub rule: String,
+    /// What it did.
+    #[serde(flatten)]
+    pub outcome: Outcome,
+}
+
+/// What a rule did with an event.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "outcome", rename_all = "snake_case")]
+pub enum Outcome {
+    /// It fired, once for each of these.
+    Fired {
+        /// The first firings.
+        firings: Vec<FiredFor>,
+        /// Further ones that were not kept.
+        more: u32,
+    },
+    /// It did not fire.
+    NotFired {
+        /// The condition that failed, counted from 1.
+        condition: usize,
+        /// What failed, as it is written.
+        text: String,
+        /// Its line.
+        line: u32,
+        /// The values in it.
+        values: Vec<Shown>,
+        /// Why it failed.
+        reason: String,
+        /// The documents that the conditions before it found.
+        bindings: Vec<FiredBinding>,
+    },
+    /// It was about to fire, and that went wrong.
+    Failed {
+        /// What went wrong.
+        message: String,
+        /// The documents it was about to act on.
+        bindings: Vec<FiredBinding>,
+    },
+    /// The event was a duplicate, so no rule saw it.
+    Duplicate,
+    /// There was no room to keep what would be needed to answer.
+    Unknown,
+}
+
+/// One firing.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct FiredFor {
+    /// The documents that its conditions found, as they were before.
+    pub bindings: Vec<FiredBinding>,
+    /// What it did, as it is written.
+    pub actions: Vec<String>,
+    /// Ids of the events that it emitted and that stayed in this partition.
+    pub emitted: Vec<String>,
+}
+
+/// A document by its name in the rule.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct FiredBinding {
+    /// The name.
+    pub name: String,
+    /// The entity.
+    pub entity: String,
+    /// The document.
+    pub document: serde_json::Value,
+}
+
+/// An event in the trace.
+struct Found<'t> {
+    turn: &'t TracedTurn,
+    part: &'t TracedPart,
+    row: usize,
+    own_row: u32,
+}
+
+impl Trace {
+    /// Explains what the rules did with an event: all rules of its stream, or the one named `rule`.
+    ///
+    /// `program` must be the one that ran. Errors: `NotFound` for an event that is not kept and for an unknown rule,
+    /// `Invalid` for a rule of another stream.
+    pub fn explain(&self, program: &Program, selector: &Selector, rule: Option<&str>) -> Result<Explanation> {
+        let only = rule.map(|name| rule_named(program, name)).transpose()?;
+        let found = self.find(program, selector, only)?;
+        let schema = &program.catalog().streams[found.part.stream];
+        if let Some(rule) = only.filter(|r| r.stream != found.part.stream) {
+            let wanted = &program.catalog().streams[rule.stream].name;
+            return Err(Error::invalid(format!(
+                "rule {} runs on {wanted} events; this is a {} event",
+                rule.name, schema.name
+            )));
+        }
+        let columns = Columns::new(schema, &found.part.batch)?;
+        let row = Row::Batch(&columns, found.row);
+        let asked = program
+            .stream_rules(found.part.stream)
+            .rules
+            .iter()
+            .filter(|i| only.is_none_or(|rule| rule.name == program.plans()[**i].name));
+        let rules = asked.map(|i| RuleOutcome {
+            rule: program.plans()[*i].name.to_string(),
+            outcome: outcome(program, *i, row, &found),
+        });
+        let id = EventId { partition: found.turn.partition, offset: found.turn.offset, row: found.own_row };
+        Ok(Explanation {
+            stream: schema.name.clone(),
+            id: id.to_string(),
+            event: event_json(schema, &found.part.batch, found.row).into(),
+            rules: rules.collect(),
+        })
+    }
+
+    fn find(&self, program: &Program, selector: &Selector, only: Option<&RulePlan>) -> Result<Found<'_>> {
+        match selector {
+            Selector::Id(id) => {
+                let found = self.turns().find_map(|turn| {
+                    let (part, row) = turn.find(id)?;
+                    Some(Found { turn, part, row, own_row: id.row })
+                });
+                found.ok_or_else(|| {
+                    Error::not_found(format!(
+                        "event {id} is not among the last {} that are kept for explanations",
+                        self.events()
+                    ))
+                })
+            }
+            Selector::Fields { stream, fields } => {
+                let streams = self.streams(program, stream.as_deref(), fields, only)?;
+                let found = self.turns().find_map(|turn| {
+                    streams.iter().filter_map(|s| latest(program, turn, *s, fields)).max_by_key(|f| f.own_row)
+                });
+                found.ok_or_else(|| {
+                    let wanted: Vec<String> = fields.iter().map(|(n, v)| format!("{n} = {v}")).collect();
+                    Error::not_found(format!(
+                        "no event with {} is among the last {} that are kept for explanations",
+                        wanted.join(" and "),
+                        self.events()
+                    ))
+                })
+            }
+        }
+    }
+
+    /// The streams that may have such an event.
+    fn streams(
+        &self,
+        program: &Program,
+        name: Option<&str>,
+        fields: &[(String, serde_json::Value)],
+        only: Option<&RulePlan>,
+    ) -> Result<Vec<usize>> {
+        let catalog = program.catalog();
+        let candidates: Vec<usize> = match (name, only) {
+            (Some(name), _) => {
+                let stream = catalog.stream(name).ok_or_else(|| {
+                    let hint = did_you_mean(name, catalog.stream_names());
+                    Error::not_found(format!("there is no stream `{name}`{hint}"))
+                })?;
+                fields.iter().try_for_each(|(f, _)| catalog.streams[stream].require_field(f).map(drop))?;
+                vec![stream]
+            }
+            (None, Some(rule)) => vec![rule.stream],
+            (None, None) => (0..catalog.streams.len()).collect(),
+        };
+        let has_all = |s: &usize| fields.iter().all(|(f, _)| catalog.streams[*s].field_index(f).is_some());
+        let having: Vec<usize> = candidates.iter().copied().filter(has_all).collect();
+        match (having.is_empty(), candidates.first(), fields.first()) {
+            (true, Some(stream), Some((field, _))) => {
+                Err(catalog.streams[*stream].require_field(field).err().unwrap_or_else(|| {
+                    Error::invalid(format!("no stream has all of these fields, `{field}` among them"))
+                }))
+            }
+            _ => Ok(having),
+        }
+    }
+}
+
+fn rule_named<'p>(program: &'p Program, name: &str) -> Result<&'p RulePlan> {
+    program.plans().iter().find(|r| r.name.as_ref() == name).ok_or_else(|| {
+        if program.aggregates().iter().any(|a| a.name == name) {
+            return Error::invalid(format!(
+                "rule `{name}` is an aggregate: it runs over all events, not on one"
+            ));
+        }
+        let known: Vec<&str> = program.plans().iter().map(|r| r.name.as_ref()).collect();
+        Error::not_found(format!("there is no rule `{name}`{}", did_you_mean(name, known)))
+    })
+}
+
+fn latest<'t>(
+    program: &Program,
+    turn: &'t TracedTurn,
+    stream: usize,
+    fields: &[(String, serde_json::Value)],
+) -> Option<Found<'t>> {
+    let schema = &program.catalog().streams[stream];
+    let wanted: Vec<(usize, &serde_json::Value)> =
+        fields.iter().map(|(name, value)| Some((schema.field_index(name)?, value))).collect::<Option<_>>()?;
+    let matches = turn.events_of(stream).filter(|(part, row, _)| {
+        let Ok(columns) = Columns::new(schema, &part.batch) else { return false };
+        wanted.iter().all(|(column, value)| show::equals(&columns.value(*column, *row), value))
+    });
+    matches.map(|(part, row, own_row)| Found { turn, part, row, own_row }).max_by_key(|f| f.own_row)
+}
+
+fn outcome(program: &Program, id: usize, row: Row<'_>, found: &Found<'_>) -> Outcome {
+    if !found.part.was_kept(found.row) {
+        return Outcome::Duplicate;
+    }
+    let rule = &program.plans()[id];
+    let records: Vec<&Record> =
+        found.turn.records.iter().filter(|r| r.row == found.own_row && r.rule as usize == id).collect();
+    if records.iter().any(|r| matches!(r.what, What::Fired(_))) {
+        return fired(program, rule, &records, found);
+    }
+    for record in &records {
+        let docs = found.turn.docs(record);
+        match record.what {
+            What::Error(place) => {
+                return Outcome::Failed {
+                    message: found.turn.message(place).to_owned(),
+                    bindings: bindings(program, rule, docs),
+                };
+            }
+            What::Missed(step, filter) => return missed(program, rule, row, docs, step as usize, filter),
+            What::Fired(_) | What::FiredMore(_) => {}
+        }
+    }
+    let frame = Frame::new(row);
+    match rule.checks.iter().find(|c| truth(&c.expr, &frame) != Some(true)) {
+        Some(check) => not_fired(program, rule, check, &frame, &[]),
+        None => Outcome::Unknown,
+    }
+}
+
+fn fired(program: &Program, rule: &RulePlan, records: &[&Record], found: &Found<'_>) -> Outcome {
+    let actions: Vec<String> =
+        rule.action_spans.iter().map(|span| show::one_line(program.text(*span))).collect();
+    let mut firings = Vec::new();
+    let mut more = 0;
+    for record in records {
+        match &record.what {
+            What::Fired(rows) => {
+                let ids = rows.clone().map(|row| EventId {
+                    partition: found.turn.partition,
+                    offset: found.turn.offset,
+                    row,
+                });
+                // events for other partitions have numbers, too, but are not here
+                let emitted =
+                    ids.filter(|id| found.turn.find(id).is_some()).map(|id| id.to_string()).collect();
+                let bindings = bindings(program, rule, found.turn.docs(record));
+                firings.push(FiredFor { bindings, actions: actions.clone(), emitted });
+            }
+            What::FiredMore(n) => more += n,
+            What::Missed(..) | What::Error(_) => {}
+        }
+    }
+    Outcome::Fired { firings, more }
+}
+
+fn bindings(program: &Program, rule: &RulePlan, docs: &[Option<DocBytes>]) -> Vec<FiredBinding> {
+    let named = rule
+        .slots
+        .iter()
+        .zip(docs)
+        .filter_map(|(slot, doc)| Some((slot.name.as_ref()?, slot, doc.as_ref()?)));
+    named
+        .map(|(name, slot, doc)| FiredBinding {
+            name: name.to_string(),
+            entity: program.catalog().entities[slot.entity].name.clone(),
+            document: bson::RawDocument::from_bytes(doc.as_ref())
+                .map_or(serde_json::Value::Null, document_json),
+        })
+        .collect()
+}
+
+/// A condition on documents failed.
+fn missed(
+    program: &Program,
+    rule: &RulePlan,
+    row: Row<'_>,
+    docs: &[Option<DocBytes>],
+    step: usize,
+    filter: Option<u32>,
+) -> Outcome {
+    let frame = Frame::bound(row, docs);
+    match rule.steps.get(step) {
+        Some(Step::Filter(check)) => not_fired(program, rule, check, &frame, docs),
+        Some(Step::Lookup(lookup)) => {
+            let failed = filter.filter(|_| !lookup.negated).and_then(|f| lookup.filters.get(f as usize));
+            match failed {
+                Some(check) => not_fired(program, rule, check, &frame, docs),
+                None => {
+                    let values =
+                        lookup.source.values().into_iter().map(|x| show::shown(program, rule, x, &frame));
+                    let (values, reason) = (values.collect(), show::not_found(program, rule, lookup, &frame));
+                    Outcome::NotFired {
+                        condition: lookup.condition + 1,
+                        text: show::one_line(program.text(lookup.span)),
+                        line: program.line(lookup.span),
+                        values,
+                        reason,
+                        bindings: bindings(program, rule, docs),
+                    }
+                }
+            }
+        }
+        None => Outcome::Unknown,
+    }
+}
+
+fn not_fired(
+    program: &Program,
+    rule: &RulePlan,
+    check: &Check,
+    frame: &Frame<'_>,
+    docs: &[Option<DocBytes>],
+) -> Outcome {
+    Outcome::NotFired {
+        condition: check.condition + 1,
+        text: show::one_line(program.text(check.expr.span)),
+        line: program.line(check.expr.span),
+        values: show::values(program, rule, &check.expr, frame),
+        reason: show::reason(program, rule, &check.expr, frame),
+        bindings: bindings(program, rule, docs),
+    }
+}

@@ -1,0 +1,12 @@
+//! Why a rule fired for an event, or why not.
+//!
+//! While rules run, a [`Trace`] keeps the batches and of the documents only what cannot be found again: those a
+//! rule's conditions were looking at. Everything else is computed when somebody asks.
+
+mod explain;
+mod show;
+mod trace;
+
+pub use explain::{Explanation, FiredBinding, FiredFor, Outcome, RuleOutcome, Selector};
+pub use show::Shown;
+pub use trace::{Trace, TraceLimits};

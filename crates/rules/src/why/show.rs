@@ -1,0 +1,241 @@
+//! Explanations in words.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+use super::explain::{Explanation, FiredBinding, Outcome};
+use crate::exec::id_of;
+use crate::expr::eval::{eval, truth};
+use crate::expr::{Expr, Frame, Kind, Val};
+use crate::plan::{Lookup, RulePlan, Source};
+use crate::program::Program;
+
+/// Longest value that is shown, in characters.
+const VALUE_CHARS_MAX: usize = 200;
+
+/// A part of a condition and its value.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Shown {
+    /// As it is written.
+    pub text: String,
+    /// Its value, as people read it; `missing` when there is none.
+    pub value: String,
+}
+
+/// Source text without line breaks.
+pub(super) fn one_line(text: &str) -> String {
+    text.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+fn display(value: &Val<'_>) -> String {
+    let text = value.to_string();
+    if text.chars().count() <= VALUE_CHARS_MAX {
+        return text;
+    }
+    format!("{}…", text.chars().take(VALUE_CHARS_MAX).collect::<String>())
+}
+
+/// How an expression is written; a field that a relation goes by is not written, so it gets its owner's name.
+fn name(program: &Program, rule: &RulePlan, expr: &Expr) -> String {
+    let written = one_line(program.text(expr.span));
+    match &expr.kind {
+        Kind::Event { column, .. } if !ends_with_field(&written, &column_name(program, rule, *column)) => {
+            if written == "now" {
+                written
+            } else {
+                format!("{}.{}", rule.event, column_name(program, rule, *column))
+            }
+        }
+        Kind::Doc { slot, path: Some(path) }
+            if written == path.as_str() || !ends_with_field(&written, path.as_str()) =>
+        {
+            match rule.slots[*slot].name.as_deref() {
+                Some(name) => format!("{name}.{path}"),
+                None => path.to_string(),
+            }
+        }
+        _ => written,
+    }
+}
+
+/// Whether `written` is a use of the field: `x`, `toe.x`, `toe.x()`.
+fn ends_with_field(written: &str, field: &str) -> bool {
+    let last = field.rsplit('.').next().unwrap_or(field);
+    let written = written.trim_end_matches([' ', '(', ')']);
+    !written.contains(char::is_whitespace)
+        && written.trim_matches('`').ends_with(last)
+        && !written.contains('(')
+}
+
+fn column_name(program: &Program, rule: &RulePlan, column: usize) -> String {
+    let fields = &program.catalog().streams[rule.stream].fields;
+    fields.get(column).map_or_else(|| "_time".to_owned(), |f| f.name.clone())
+}
+
+/// An expression with its value.
+pub(super) fn shown(program: &Program, rule: &RulePlan, expr: &Expr, frame: &Frame<'_>) -> Shown {
+    Shown { text: name(program, rule, expr), value: display(&eval(expr, frame)) }
+}
+
+/// The values that a condition depends on: the sides of a comparison, then the fields in it.
+pub(super) fn values(program: &Program, rule: &RulePlan, expr: &Expr, frame: &Frame<'_>) -> Vec<Shown> {
+    let mut all: Vec<Shown> = Vec::new();
+    let mut add = |x: &Expr| {
+        let shown = shown(program, rule, x, frame);
+        if !all.iter().any(|s| s.text == shown.text) {
+            all.push(shown);
+        }
+    };
+    if let Kind::Compare(_, a, b) = &expr.kind {
+        [a, b].into_iter().filter(|x| x.as_const().is_none()).for_each(|x| add(x));
+    }
+    expr.walk(&mut |x| {
+        if matches!(x.kind, Kind::Event { .. } | Kind::Doc { .. }) {
+            add(x);
+        }
+    });
+    all
+}
+
+/// Why a condition does not hold.
+pub(super) fn reason(program: &Program, rule: &RulePlan, expr: &Expr, frame: &Frame<'_>) -> String {
+    let text = one_line(program.text(expr.span));
+    if truth(expr, frame) == Some(false) {
+        let values: Vec<String> = values(program, rule, expr, frame)
+            .iter()
+            .filter(|s| s.text != text)
+            .map(|s| format!("{} = {}", s.text, s.value))
+            .collect();
+        if values.is_empty() {
+            return format!("{text} is false");
+        }
+        return format!("{text} is false: {}", values.join(", "));
+    }
+    if let Some(missing) = first_missing(expr, frame) {
+        return format!("{} is missing", name(program, rule, missing));
+    }
+    if let Kind::Compare(_, a, b) = &expr.kind {
+        let (left, right) = (eval(a, frame), eval(b, frame));
+        if !left.is_absent() && !right.is_absent() {
+            return format!("{text} compares {} with {}", left.type_name(), right.type_name());
+        }
+    }
+    format!("{text} cannot be computed from these values")
+}
+
+/// The first field in `expr` that is not there, unless something asks whether it is.
+fn first_missing<'e>(expr: &'e Expr, frame: &Frame<'_>) -> Option<&'e Expr> {
+    match &expr.kind {
+        Kind::Event { .. } | Kind::Doc { .. } => {
+            let missing = is_absent(expr, frame);
+            missing.then_some(expr)
+        }
+        Kind::IsNull(..) | Kind::Exists(_) | Kind::Coalesce(_) => None,
+        _ => expr.children().into_iter().find_map(|child| first_missing(child, frame)),
+    }
+}
+
+fn is_absent(expr: &Expr, frame: &Frame<'_>) -> bool {
+    eval(expr, frame).is_absent()
+}
+
+/// Why a lookup found nothing, or found what must not be there.
+pub(super) fn not_found(program: &Program, rule: &RulePlan, lookup: &Lookup, frame: &Frame<'_>) -> String {
+    let entity = &program.catalog().entities[rule.slots[lookup.slot].entity];
+    if lookup.negated {
+        let which =
+            frame.docs[lookup.slot].map(|doc| format!(" with {} {}", entity.key, display(&id_of(doc))));
+        return format!(
+            "{}{} is there, and the condition wants none",
+            entity.name,
+            which.unwrap_or_default()
+        );
+    }
+    if let Some(missing) = lookup.source.values().into_iter().find(|x| is_absent(x, frame)) {
+        return format!(
+            "{} is missing, so there is no {} to look for",
+            name(program, rule, missing),
+            entity.name
+        );
+    }
+    let with = |path: &str, value: &Expr| format!("{path} {}", display(&eval(value, frame)));
+    let wanted = match &lookup.source {
+        Source::Key(value) => vec![with(&entity.key, value)],
+        Source::Field(path, value) => vec![with(path, value)],
+        Source::Fields(fields) => fields.iter().map(|(path, value)| with(path, value)).collect(),
+        Source::Scan => return format!("there is no {} document", entity.name),
+    };
+    format!("{} with {} not found", entity.name, wanted.join(" and "))
+}
+
+/// Whether a field has the value that somebody typed.
+pub(super) fn equals(value: &Val<'_>, wanted: &serde_json::Value) -> bool {
+    let typed = match wanted {
+        serde_json::Value::Null => return value.is_absent(),
+        serde_json::Value::Bool(b) => Val::Bool(*b),
+        serde_json::Value::Number(n) => match n.as_i64() {
+            Some(n) => Val::Int(n),
+            None => Val::Float(n.as_f64().unwrap_or(f64::NAN)),
+        },
+        serde_json::Value::String(s) => {
+            return match value {
+                Val::Str(text) => text == s,
+                Val::Time(t) => tidemill_types::Timestamp::parse(s).is_ok_and(|wanted| wanted.0 == *t),
+                other => other.to_string() == *s,
+            };
+        }
+        _ => return false,
+    };
+    crate::expr::ops::compare(crate::expr::Cmp::Eq, value, &typed) == Some(true)
+        || matches!(value, Val::Str(text) if text.as_ref() == typed.to_string())
+}
+
+impl fmt::Display for Explanation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "{} {}: {}", self.stream, self.id, self.event)?;
+        if self.rules.is_empty() {
+            writeln!(f, "no rule runs on {} events", self.stream)?;
+        }
+        for rule in &self.rules {
+            outcome(f, &rule.rule, &rule.outcome)?;
+        }
+        Ok(())
+    }
+}
+
+fn outcome(f: &mut fmt::Formatter<'_>, rule: &str, outcome: &Outcome) -> fmt::Result {
+    match outcome {
+        Outcome::Fired { firings, more } => {
+            let times = firings.len() + *more as usize;
+            let times = if times == 1 { String::new() } else { format!(" {times} times") };
+            writeln!(f, "{rule} fired{times}")?;
+            for firing in firings {
+                documents(f, &firing.bindings)?;
+                firing.actions.iter().try_for_each(|a| writeln!(f, "  did {a}"))?;
+                firing.emitted.iter().try_for_each(|e| writeln!(f, "  emitted {e}"))?;
+            }
+            if *more > 0 {
+                writeln!(f, "  and {more} more")?;
+            }
+        }
+        Outcome::NotFired { condition, text, line, values, reason, bindings } => {
+            writeln!(f, "{rule} did not fire")?;
+            writeln!(f, "  condition {condition}, line {line}: {text}")?;
+            writeln!(f, "  {reason}")?;
+            values.iter().try_for_each(|s| writeln!(f, "    {} = {}", s.text, s.value))?;
+            documents(f, bindings)?;
+        }
+        Outcome::Failed { message, bindings } => {
+            writeln!(f, "{rule} failed: {message}")?;
+            documents(f, bindings)?;
+        }
+        Outcome::Duplicate => writeln!(f, "{rule} did not see the event: it is a duplicate")?,
+        Outcome::Unknown => writeln!(f, "{rule}: what it did with this event was not kept")?,
+    }
+    Ok(())
+}
+
+fn documents(f: &mut fmt::Formatter<'_>, bindings: &[FiredBinding]) -> fmt::Result {
+    bindings.iter().try_for_each(|b| writeln!(f, "  {} = {} {}", b.name, b.entity, b.document))
+}

@@ -1,0 +1,9 @@
+//! Tests of rules from the outside: programs, events and documents in, events, documents, messages and explanations
+//! out.
+
+mod aggregate;
+mod cases;
+mod limits;
+mod property;
+mod testing;
+mod world;

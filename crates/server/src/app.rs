@@ -1,0 +1,121 @@
+//! What all handlers share, and how they ask the engine.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use axum::extract::FromRequestParts;
+use axum::http::request::Parts;
+use tidemill_types::{Error, Result};
+use tokio::sync::Semaphore;
+
+use crate::Engine;
+use crate::error::ApiError;
+use crate::guard::load::Slot;
+use crate::metrics::HttpMetrics;
+use crate::options::ServerOptions;
+use crate::router::Description;
+use crate::sql::Sql;
+
+/// The server's state.
+pub(crate) struct App {
+    pub engine: Arc<Engine>,
+    pub sql: Arc<dyn Sql>,
+    pub options: ServerOptions,
+    pub metrics: HttpMetrics,
+    pub description: Description,
+    /// Places for requests that are worked on: `concurrency_max`.
+    pub slots: Arc<Semaphore>,
+    /// KiB of request bodies that may be in memory: `bodies_bytes_max`.
+    pub body_room: Arc<Semaphore>,
+    /// Whether only this machine can call.
+    pub loopback: bool,
+    stopping: AtomicBool,
+}
+
+impl App {
+    pub fn new(engine: Arc<Engine>, sql: Arc<dyn Sql>, options: ServerOptions, loopback: bool) -> Self {
+        let permits = |n: usize| Arc::new(Semaphore::new(n.min(Semaphore::MAX_PERMITS)));
+        Self {
+            slots: permits(options.concurrency_max),
+            body_room: permits(options.bodies_bytes_max.div_ceil(1024)),
+            metrics: HttpMetrics::new(),
+            description: Description::new(),
+            stopping: AtomicBool::new(false),
+            engine,
+            sql,
+            options,
+            loopback,
+        }
+    }
+
+    /// From now on requests are refused and the server is not ready.
+    pub fn stop(&self) {
+        self.stopping.store(true, Ordering::Release);
+    }
+
+    pub fn is_stopping(&self) -> bool {
+        self.stopping.load(Ordering::Acquire)
+    }
+
+    /// Runs blocking work beside the async threads and waits at most `timeout` for it.
+    ///
+    /// Work that takes longer goes on to its end, holding its slot, and its result is lost.
+    /// Errors: those of `work`; `Unavailable` after the timeout; `Internal` when it panics, which is counted.
+    pub async fn blocking<T: Send + 'static, E: Into<ApiError> + Send + 'static>(
+        self: &Arc<Self>,
+        slot: Option<Slot>,
+        timeout: Duration,
+        work: impl FnOnce(&App) -> Result<T, E> + Send + 'static,
+    ) -> Result<T, ApiError> {
+        let app = self.clone();
+        let task = tokio::task::spawn_blocking(move || {
+            let _slot = slot;
+            work(&app)
+        });
+        match tokio::time::timeout(timeout, task).await {
+            Ok(Ok(result)) => result.map_err(Into::into),
+            Ok(Err(join)) => Err(match join.try_into_panic() {
+                Ok(payload) => crate::guard::load::panicked(self, payload),
+                Err(_) => Error::unavailable("the server is shutting down").into(),
+            }),
+            Err(_) => Err(Error::unavailable(format!(
+                "no answer within {timeout:?}; what was asked may still be done: look before you send it again"
+            ))
+            .into()),
+        }
+    }
+}
+
+/// One request: the shared state and its place among the requests that are worked on.
+pub(crate) struct Call {
+    pub app: Arc<App>,
+    pub slot: Option<Slot>,
+}
+
+impl Call {
+    /// Asks the engine, within the request timeout.
+    pub async fn engine<T: Send + 'static>(
+        &self,
+        ask: impl FnOnce(&Engine) -> Result<T> + Send + 'static,
+    ) -> Result<T, ApiError> {
+        self.engine_within(self.app.options.request_timeout, ask).await
+    }
+
+    /// Asks the engine, within `timeout`.
+    pub async fn engine_within<T: Send + 'static>(
+        &self,
+        timeout: Duration,
+        ask: impl FnOnce(&Engine) -> Result<T> + Send + 'static,
+    ) -> Result<T, ApiError> {
+        self.app.blocking(self.slot.clone(), timeout, move |app| ask(&app.engine)).await
+    }
+}
+
+impl FromRequestParts<Arc<App>> for Call {
+    type Rejection = std::convert::Infallible;
+
+    async fn from_request_parts(parts: &mut Parts, app: &Arc<App>) -> Result<Self, Self::Rejection> {
+        Ok(Self { app: app.clone(), slot: parts.extensions.get::<Slot>().cloned() })
+    }
+}

@@ -1,0 +1,309 @@
+//! Request bodies: read within a time, decompressed within a size, never more in memory than there is room for.
+
+use std::io::Read;
+use std::sync::Arc;
+
+use axum::body::HttpBody;
+use axum::extract::{FromRequest, Request};
+use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
+use bytes::{Bytes, BytesMut};
+use http_body_util::BodyExt;
+use serde::de::DeserializeOwned;
+use tidemill_types::{Error, ErrorKind};
+use tokio::sync::OwnedSemaphorePermit;
+
+use crate::app::{App, Call};
+use crate::error::ApiError;
+
+/// Largest zstd window, as RFC 9659 sets it for HTTP: 2^23 bytes.
+const ZSTD_WINDOW_LOG_MAX: u32 = 23;
+/// JSON up to this size is read at once; more would hold up other requests of the same thread.
+const PARSE_INLINE_BYTES_MAX: usize = 64 << 10;
+/// What is allocated at most because a client says that more is to come.
+const GUESS_BYTES_MAX: usize = 1 << 20;
+/// First allocation for a decompressed body; it grows with what is really there.
+const DECODED_BYTES_START: usize = 64 << 10;
+
+/// A whole request body, decompressed.
+pub(crate) struct Content {
+    /// Its bytes, at most `body_bytes_max`.
+    pub bytes: Bytes,
+    /// The content type in lower case without parameters, if one was sent.
+    pub media: Option<String>,
+    room: Room,
+}
+
+impl FromRequest<Arc<App>> for Content {
+    type Rejection = ApiError;
+
+    async fn from_request(request: Request, app: &Arc<App>) -> Result<Self, ApiError> {
+        let (mut parts, body) = request.into_parts();
+        let media = media_type(&parts.headers)?;
+        let encoding = Encoding::of(&parts.headers)?;
+        let limit = app.options.body_bytes_max;
+        let declared = body.size_hint().exact();
+        if declared.is_some_and(|n| n > limit as u64) {
+            return Err(too_large(limit, ""));
+        }
+        let mut room = Room::new(app.clone());
+        let read = read(body, limit, &mut room);
+        let Ok(bytes) = tokio::time::timeout(app.options.request_timeout, read).await else {
+            return Err(ApiError::with_status(
+                StatusCode::REQUEST_TIMEOUT,
+                ErrorKind::Unavailable,
+                format!("the body did not arrive within {:?} (request_timeout)", app.options.request_timeout),
+            )
+            .with_header(header::CONNECTION, HeaderValue::from_static("close")));
+        };
+        let bytes = bytes?;
+        if encoding == Encoding::Identity {
+            return Ok(Self { bytes, media, room });
+        }
+        let call = Call { slot: parts.extensions.remove(), app: app.clone() };
+        let decoded = app.blocking(call.slot, app.options.request_timeout, move |_| {
+            decode(&bytes, encoding, limit, &mut room).map(|bytes| (bytes, room))
+        });
+        let (bytes, room) = decoded.await?;
+        Ok(Self { bytes, media, room })
+    }
+}
+
+impl Content {
+    /// Refuses a content type that is none of `accepted`. A missing one counts as JSON.
+    pub fn expect_media(&self, accepted: &[&str]) -> Result<&str, ApiError> {
+        let media = self.media.as_deref().unwrap_or("application/json");
+        if accepted.contains(&media) {
+            return Ok(media);
+        }
+        Err(ApiError::with_status(
+            StatusCode::UNSUPPORTED_MEDIA_TYPE,
+            ErrorKind::Invalid,
+            format!(
+                "content type `{media}`: expected {}; for example send the header `Content-Type: {}`",
+                accepted.join(", "),
+                accepted[0]
+            ),
+        ))
+    }
+
+    /// Reads a JSON body; a large one beside the async threads.
+    pub async fn json<T: DeserializeOwned + Send + 'static>(self, call: &Call) -> Result<T, ApiError> {
+        self.expect_media(&["application/json"])?;
+        if self.bytes.trim_ascii().is_empty() {
+            return Err(ApiError::invalid("the request has no body: expected JSON"));
+        }
+        if self.bytes.len() <= PARSE_INLINE_BYTES_MAX {
+            return parse(&self.bytes);
+        }
+        call.app
+            .blocking(call.slot.clone(), call.app.options.request_timeout, move |_| parse(&self.bytes))
+            .await
+    }
+
+    /// Takes the bytes with the room that they hold.
+    pub fn into_bytes(self) -> HeldBytes {
+        HeldBytes { bytes: self.bytes, _room: self.room }
+    }
+}
+
+fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, ApiError> {
+    serde_json::from_slice(bytes).map_err(|e| ApiError::invalid(format!("the body is not as expected: {e}")))
+}
+
+/// Body bytes that count as being in memory until they are dropped.
+pub(crate) struct HeldBytes {
+    bytes: Bytes,
+    _room: Room,
+}
+
+impl std::ops::Deref for HeldBytes {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        &self.bytes
+    }
+}
+
+/// The part of `bodies_bytes_max` that one body takes, in whole KiB.
+struct Room {
+    app: Arc<App>,
+    held: Option<OwnedSemaphorePermit>,
+}
+
+impl Room {
+    fn new(app: Arc<App>) -> Self {
+        Self { app, held: None }
+    }
+
+    fn kib(&self) -> usize {
+        self.held.as_ref().map_or(0, OwnedSemaphorePermit::num_permits)
+    }
+
+    /// Makes room for `bytes` in all. Errors: 429 when other bodies hold it.
+    fn grow(&mut self, bytes: usize) -> Result<(), ApiError> {
+        let more = bytes.div_ceil(1024).saturating_sub(self.kib());
+        if more == 0 {
+            return Ok(());
+        }
+        let full = || {
+            Error::limit(format!(
+                "request bodies take {} bytes of memory, which is the limit (bodies_bytes_max): try again",
+                self.app.options.bodies_bytes_max
+            ))
+        };
+        let count = u32::try_from(more).map_err(|_| full())?;
+        let permit = self.app.body_room.clone().try_acquire_many_owned(count).map_err(|_| full())?;
+        self.app.metrics.body_bytes.inc_by(more as u64 * 1024);
+        match &mut self.held {
+            Some(held) => held.merge(permit),
+            None => self.held = Some(permit),
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Room {
+    fn drop(&mut self) {
+        self.app.metrics.body_bytes.dec_by(self.kib() as u64 * 1024);
+    }
+}
+
+async fn read(mut body: axum::body::Body, limit: usize, room: &mut Room) -> Result<Bytes, ApiError> {
+    let mut first = Bytes::new();
+    let mut whole = BytesMut::new();
+    while let Some(frame) = body.frame().await {
+        let frame = frame.map_err(|e| {
+            ApiError::invalid(format!("the body ended early: {e}"))
+                .with_header(header::CONNECTION, HeaderValue::from_static("close"))
+        })?;
+        let Ok(data) = frame.into_data() else { continue };
+        let len = first.len() + whole.len() + data.len();
+        if len > limit {
+            return Err(too_large(limit, ""));
+        }
+        room.grow(len)?;
+        if len == data.len() {
+            // most bodies are one frame and stay where they are
+            first = data;
+            continue;
+        }
+        if whole.is_empty() {
+            let declared = usize::try_from(body.size_hint().lower()).unwrap_or(usize::MAX);
+            whole.reserve(len + declared.min(GUESS_BYTES_MAX));
+            whole.extend_from_slice(&std::mem::take(&mut first));
+        }
+        whole.extend_from_slice(&data);
+    }
+    Ok(if whole.is_empty() { first } else { whole.freeze() })
+}
+
+fn too_large(limit: usize, what: &str) -> ApiError {
+    // the rest of the body is not read: the connection cannot be used again
+    ApiError::with_status(
+        StatusCode::PAYLOAD_TOO_LARGE,
+        ErrorKind::LimitReached,
+        format!("the {what}body is larger than {limit} bytes (body_bytes_max): send it in parts"),
+    )
+    .with_header(header::CONNECTION, HeaderValue::from_static("close"))
+}
+
+/// How a body is compressed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Encoding {
+    Identity,
+    Gzip,
+    Zstd,
+}
+
+impl Encoding {
+    fn of(headers: &HeaderMap) -> Result<Self, ApiError> {
+        let Some(value) = headers.get(header::CONTENT_ENCODING) else {
+            return Ok(Self::Identity);
+        };
+        match value.as_bytes().trim_ascii().to_ascii_lowercase().as_slice() {
+            b"" | b"identity" => Ok(Self::Identity),
+            b"gzip" | b"x-gzip" => Ok(Self::Gzip),
+            b"zstd" => Ok(Self::Zstd),
+            other => Err(ApiError::with_status(
+                StatusCode::UNSUPPORTED_MEDIA_TYPE,
+                ErrorKind::Invalid,
+                format!(
+                    "content encoding `{}`: expected gzip, zstd or identity",
+                    String::from_utf8_lossy(other)
+                ),
+            )
+            .with_header(header::ACCEPT_ENCODING, HeaderValue::from_static("gzip, zstd"))),
+        }
+    }
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::Identity => "identity",
+            Self::Gzip => "gzip",
+            Self::Zstd => "zstd",
+        }
+    }
+}
+
+/// Decompresses `bytes` to at most `limit` bytes.
+fn decode(bytes: &[u8], encoding: Encoding, limit: usize, room: &mut Room) -> Result<Bytes, ApiError> {
+    let damaged =
+        |e: std::io::Error| ApiError::invalid(format!("the body is not whole {} data: {e}", encoding.name()));
+    match encoding {
+        Encoding::Identity => Ok(Bytes::copy_from_slice(bytes)),
+        Encoding::Gzip => take(flate2::read::MultiGzDecoder::new(bytes), limit, room, damaged),
+        Encoding::Zstd => {
+            let mut decoder = zstd::Decoder::with_buffer(bytes).map_err(damaged)?;
+            decoder.window_log_max(ZSTD_WINDOW_LOG_MAX).map_err(damaged)?;
+            take(decoder, limit, room, damaged)
+        }
+    }
+}
+
+fn take(
+    mut from: impl Read,
+    limit: usize,
+    room: &mut Room,
+    damaged: impl Fn(std::io::Error) -> ApiError,
+) -> Result<Bytes, ApiError> {
+    let mut out = Vec::new();
+    let mut step = DECODED_BYTES_START;
+    let held = room.kib() * 1024;
+    loop {
+        // one byte above the limit is enough to know
+        let more = step.min(limit + 1 - out.len());
+        let read = from.by_ref().take(more as u64).read_to_end(&mut out).map_err(&damaged)?;
+        if out.len() > limit {
+            return Err(too_large(limit, "decompressed "));
+        }
+        room.grow(held + out.len())?;
+        if read < more {
+            return Ok(out.into());
+        }
+        step = step.saturating_mul(2);
+    }
+}
+
+/// The content type without parameters. Only UTF-8 is read.
+fn media_type(headers: &HeaderMap) -> Result<Option<String>, ApiError> {
+    let Some(value) = headers.get(header::CONTENT_TYPE) else {
+        return Ok(None);
+    };
+    let unsupported =
+        |why: String| ApiError::with_status(StatusCode::UNSUPPORTED_MEDIA_TYPE, ErrorKind::Invalid, why);
+    let text = value.to_str().map_err(|_| unsupported("the content type is not text".to_owned()))?;
+    let mut parts = text.split(';');
+    let media = parts.next().unwrap_or_default().trim().to_ascii_lowercase();
+    for parameter in parts {
+        let Some((name, value)) = parameter.split_once('=') else {
+            continue;
+        };
+        let value = value.trim().trim_matches('"');
+        if name.trim().eq_ignore_ascii_case("charset")
+            && !["utf-8", "utf8", "us-ascii"].iter().any(|known| value.eq_ignore_ascii_case(known))
+        {
+            return Err(unsupported(format!("charset `{value}`: expected utf-8")));
+        }
+    }
+    Ok(Some(media))
+}

@@ -1,0 +1,124 @@
+//! The one shape of every refusal: `{"error": {"kind", "message", "retryable"}}`.
+
+use axum::Json;
+use axum::http::{HeaderName, HeaderValue, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use serde::{Deserialize, Serialize};
+use tidemill_types::{Error, ErrorKind};
+use utoipa::ToSchema;
+
+/// Seconds after which a client that was told to slow down may try again.
+pub(crate) const RETRY_AFTER_S: &str = "1";
+
+/// The body of every reply that is not a success.
+#[derive(Debug, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct ErrorBody {
+    pub error: ErrorDetail,
+}
+
+/// What went wrong and what can be done.
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
+pub(crate) struct ErrorDetail {
+    /// `invalid`, `not_found`, `conflict`, `limit_reached`, `unavailable`, `corrupt`, `internal`, `unauthorized`.
+    #[schema(example = "invalid")]
+    pub kind: String,
+    /// For people: the place, what was expected, what to do.
+    pub message: String,
+    /// Whether the same request may succeed when it is sent again.
+    pub retryable: bool,
+}
+
+/// A refusal on its way to the client.
+///
+/// Made from [`Error`] (status by its kind) or with one of the constructors for what HTTP alone can get wrong.
+#[derive(Debug)]
+pub(crate) struct ApiError(Box<Refusal>);
+
+#[derive(Debug)]
+struct Refusal {
+    status: StatusCode,
+    detail: ErrorDetail,
+    header: Option<(HeaderName, HeaderValue)>,
+}
+
+impl ApiError {
+    fn new(status: StatusCode, detail: ErrorDetail) -> Self {
+        Self(Box::new(Refusal { status, detail, header: None }))
+    }
+
+    /// A refusal with a status that is not its kind's usual one. Not retryable unless the kind is `unavailable`.
+    pub fn with_status(status: StatusCode, kind: ErrorKind, message: impl Into<String>) -> Self {
+        let retryable = kind == ErrorKind::Unavailable;
+        Self::new(status, ErrorDetail { kind: kind.name().to_owned(), message: message.into(), retryable })
+    }
+
+    /// 400: the request is wrong.
+    pub fn invalid(message: impl Into<String>) -> Self {
+        Self::with_status(StatusCode::BAD_REQUEST, ErrorKind::Invalid, message)
+    }
+
+    /// 401: no token, or not the right one. `reason` names which.
+    pub fn unauthorized(reason: &str) -> Self {
+        let message = format!(
+            "{reason}: send the header `Authorization: Bearer TOKEN`. \
+             The token is in the file `token` of the data directory (DATA/token)"
+        );
+        let challenge = HeaderValue::from_static("Bearer realm=\"tidemill\"");
+        let detail = ErrorDetail { kind: "unauthorized".to_owned(), message, retryable: false };
+        Self::new(StatusCode::UNAUTHORIZED, detail).with_header(header::WWW_AUTHENTICATE, challenge)
+    }
+
+    /// The same refusal with one more header.
+    pub fn with_header(mut self, name: HeaderName, value: HeaderValue) -> Self {
+        self.0.header = Some((name, value));
+        self
+    }
+
+    /// What it says.
+    pub fn detail(&self) -> &ErrorDetail {
+        &self.0.detail
+    }
+}
+
+impl From<Error> for ApiError {
+    fn from(error: Error) -> Self {
+        let kind = error.kind();
+        if matches!(kind, ErrorKind::Internal | ErrorKind::Corrupt) {
+            tracing::error!(kind = kind.name(), %error, "a request failed");
+        }
+        let status = StatusCode::from_u16(kind.http_status()).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+        let (kind, retryable) = (kind.name().to_owned(), kind.is_retryable());
+        Self::new(status, ErrorDetail { kind, message: error.to_string(), retryable })
+    }
+}
+
+impl IntoResponse for ApiError {
+    fn into_response(self) -> Response {
+        let Refusal { status, detail, header } = *self.0;
+        let retryable = detail.retryable;
+        let mut response = (status, Json(ErrorBody { error: detail })).into_response();
+        if retryable {
+            response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from_static(RETRY_AFTER_S));
+        }
+        if let Some((name, value)) = header {
+            response.headers_mut().insert(name, value);
+        }
+        response
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn status_and_retry_come_from_the_kind() {
+        let response = ApiError::from(Error::limit("full")).into_response();
+        assert_eq!(response.status(), 429);
+        assert_eq!(response.headers()[header::RETRY_AFTER], "1");
+        let response = ApiError::from(Error::conflict("taken")).into_response();
+        assert_eq!(response.status(), 409);
+        assert!(!response.headers().contains_key(header::RETRY_AFTER));
+    }
+}

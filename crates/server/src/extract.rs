@@ -1,0 +1,42 @@
+//! Path and query parameters, with our error shape instead of axum's.
+
+use axum::extract::{FromRequestParts, Path, Query};
+use axum::http::request::Parts;
+use serde::de::DeserializeOwned;
+
+use crate::error::ApiError;
+
+/// Path parameters, percent-decoded.
+pub(crate) struct Segments<T>(pub T);
+
+impl<S: Send + Sync, T: DeserializeOwned + Send> FromRequestParts<S> for Segments<T> {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, ApiError> {
+        match Path::<T>::from_request_parts(parts, state).await {
+            Ok(Path(segments)) => Ok(Self(segments)),
+            Err(e) => Err(ApiError::invalid(format!("path {}: {}", parts.uri.path(), e.body_text()))),
+        }
+    }
+}
+
+/// Query parameters. Their types refuse unknown names, so that a typing slip is told instead of ignored.
+pub(crate) struct Params<T>(pub T);
+
+impl<S: Send + Sync, T: DeserializeOwned + Send> FromRequestParts<S> for Params<T> {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, ApiError> {
+        match Query::<T>::from_request_parts(parts, state).await {
+            Ok(Query(params)) => Ok(Self(params)),
+            Err(e) => {
+                let text = e.body_text();
+                let reason = text.strip_prefix("Failed to deserialize query string: ").unwrap_or(&text);
+                Err(ApiError::invalid(format!(
+                    "query `?{}`: {reason}",
+                    parts.uri.query().unwrap_or_default()
+                )))
+            }
+        }
+    }
+}

@@ -1,0 +1,52 @@
+//! Who may call: those who show the token.
+
+use std::sync::Arc;
+
+use axum::extract::{Request, State};
+use axum::http::header;
+use axum::middleware::Next;
+use axum::response::Response;
+
+use crate::app::App;
+use crate::error::ApiError;
+
+/// Paths that anybody may ask: nothing in them depends on data. Everything else needs the token.
+const OPEN: [&str; 3] = ["/", "/livez", "/readyz"];
+
+pub(crate) async fn check(
+    State(app): State<Arc<App>>,
+    request: Request,
+    next: Next,
+) -> Result<Response, ApiError> {
+    if let Some(token) = &app.options.token
+        && !OPEN.contains(&request.uri().path())
+    {
+        let shown =
+            request.headers().get(header::AUTHORIZATION).ok_or_else(|| ApiError::unauthorized("no token"))?;
+        let shown = bearer(shown.as_bytes())
+            .ok_or_else(|| ApiError::unauthorized("the Authorization header is not a bearer token"))?;
+        if !token.matches(shown) {
+            return Err(ApiError::unauthorized("wrong token"));
+        }
+    }
+    Ok(next.run(request).await)
+}
+
+/// The text after `Bearer `, whose case does not matter.
+fn bearer(value: &[u8]) -> Option<&[u8]> {
+    let (scheme, rest) = value.split_at_checked(7)?;
+    scheme.eq_ignore_ascii_case(b"bearer ").then(|| rest.trim_ascii())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_bearer_is_read() {
+        assert_eq!(bearer(b"Bearer abc"), Some(&b"abc"[..]));
+        assert_eq!(bearer(b"bearer  abc "), Some(&b"abc"[..]));
+        assert_eq!(bearer(b"Basic YWJj"), None);
+        assert_eq!(bearer(b"Bearer"), None);
+    }
+}

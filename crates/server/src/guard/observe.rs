@@ -1,0 +1,37 @@
+//! Every reply is counted, measured and logged: method, route template, status and time, nothing of what was sent.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Instant;
+
+use axum::extract::{ConnectInfo, MatchedPath, Request, State};
+use axum::http::{HeaderValue, header};
+use axum::middleware::Next;
+use axum::response::Response;
+
+use crate::app::App;
+use crate::metrics::MethodLabel;
+
+/// The route label of requests that match none.
+const UNMATCHED: &str = "unmatched";
+
+pub(crate) async fn observe(State(app): State<Arc<App>>, request: Request, next: Next) -> Response {
+    let started = Instant::now();
+    let method = MethodLabel::from(request.method());
+    let route = request.extensions().get::<MatchedPath>().cloned();
+    let peer = request.extensions().get::<ConnectInfo<SocketAddr>>().map(|c| c.0);
+    let route = route.as_ref().map_or(UNMATCHED, MatchedPath::as_str);
+    let mut response = next.run(request).await;
+    // text that came in as data must not run in a browser as a page
+    response.headers_mut().insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+    let (status, took) = (response.status(), started.elapsed());
+    app.metrics.answered(method, route, status.as_u16(), took);
+    let duration_ms = took.as_secs_f64() * 1000.0;
+    let (status, method) = (status.as_u16(), method.name());
+    match status {
+        500.. => tracing::warn!(method, route, status, duration_ms, ?peer, "a request failed"),
+        400..500 => tracing::info!(method, route, status, duration_ms, ?peer, "a request was refused"),
+        _ => tracing::debug!(method, route, status, duration_ms, ?peer, "a request was answered"),
+    }
+    response
+}

@@ -1,0 +1,160 @@
+//! What the operator decides: who may call, and how much at once.
+
+use std::fmt;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use subtle::ConstantTimeEq;
+use tidemill_types::{Error, Result};
+
+/// How a server behaves. [`ServerOptions::default`] has every limit at its default and no token.
+#[derive(Debug, Clone)]
+pub struct ServerOptions {
+    /// Callers must show this. Without one, only a loopback address may be served.
+    pub token: Option<Token>,
+    /// Names besides `localhost` and the loopback addresses that a request to a loopback address may have in its
+    /// `Host` header, without port: those of a proxy in front.
+    pub hosts: Vec<String>,
+    /// Bytes of one request body, after decompression.
+    pub body_bytes_max: usize,
+    /// Bytes of all request bodies that are in memory at one time.
+    pub bodies_bytes_max: usize,
+    /// Bytes of documents in the reply of one `find`.
+    pub reply_bytes_max: usize,
+    /// Time for a request's body to arrive, and again for the engine to answer.
+    pub request_timeout: Duration,
+    /// Time for a SQL query or an aggregate run, from start to last row.
+    pub query_timeout: Duration,
+    /// Time that a reply waits for a client that takes none of it.
+    pub stall_timeout: Duration,
+    /// Requests to `/api` that are worked on at one time. More are told to try again.
+    pub concurrency_max: usize,
+    /// Open connections. More wait to be accepted.
+    pub connections_max: usize,
+}
+
+impl Default for ServerOptions {
+    fn default() -> Self {
+        Self {
+            token: None,
+            hosts: Vec::new(),
+            body_bytes_max: 64 << 20,
+            bodies_bytes_max: 512 << 20,
+            reply_bytes_max: 64 << 20,
+            request_timeout: Duration::from_secs(30),
+            query_timeout: Duration::from_secs(300),
+            stall_timeout: Duration::from_secs(30),
+            concurrency_max: 256,
+            connections_max: 1024,
+        }
+    }
+}
+
+impl ServerOptions {
+    /// Refuses what cannot work or is not safe at `address`.
+    ///
+    /// Errors: `Invalid` naming the option and its bounds.
+    pub fn check(&self, address: SocketAddr) -> Result<()> {
+        if self.token.is_none() && !address.ip().is_loopback() {
+            return Err(Error::invalid(format!(
+                "address {address} can be reached from other machines, but there is no token: \
+                 set one, or listen on 127.0.0.1"
+            )));
+        }
+        for (name, value) in [
+            ("body_bytes_max", self.body_bytes_max),
+            ("reply_bytes_max", self.reply_bytes_max),
+            ("concurrency_max", self.concurrency_max),
+            ("connections_max", self.connections_max),
+        ] {
+            if value == 0 {
+                return Err(Error::invalid(format!("server option {name} = 0: expected at least 1")));
+            }
+        }
+        if self.bodies_bytes_max < self.body_bytes_max {
+            return Err(Error::invalid(format!(
+                "server option bodies_bytes_max = {}: expected at least body_bytes_max = {}",
+                self.bodies_bytes_max, self.body_bytes_max
+            )));
+        }
+        for (name, value) in [
+            ("request_timeout", self.request_timeout),
+            ("query_timeout", self.query_timeout),
+            ("stall_timeout", self.stall_timeout),
+        ] {
+            if value.is_zero() {
+                return Err(Error::invalid(format!("server option {name} = 0: expected a positive time")));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The secret that callers show. Its text never appears in `Debug` output.
+#[derive(Clone)]
+pub struct Token(String);
+
+impl Token {
+    /// Shortest text that is accepted, in bytes.
+    pub const BYTES_MIN: usize = 16;
+    /// Longest text that is accepted, in bytes.
+    pub const BYTES_MAX: usize = 4096;
+
+    /// Takes the text as a token.
+    ///
+    /// Errors: `Invalid` unless it is 16 to 4096 visible ASCII characters (what a header can carry).
+    pub fn new(text: impl Into<String>) -> Result<Self> {
+        let text = text.into();
+        let sized = (Self::BYTES_MIN..=Self::BYTES_MAX).contains(&text.len());
+        if !sized || !text.bytes().all(|b| b.is_ascii_graphic()) {
+            return Err(Error::invalid(format!(
+                "token of {} bytes: expected {} to {} visible ASCII characters without spaces",
+                text.len(),
+                Self::BYTES_MIN,
+                Self::BYTES_MAX
+            )));
+        }
+        Ok(Self(text))
+    }
+
+    /// Whether `shown` is this token, in time that depends on the lengths only.
+    pub(crate) fn matches(&self, shown: &[u8]) -> bool {
+        self.0.as_bytes().ct_eq(shown).into()
+    }
+}
+
+impl fmt::Debug for Token {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Token(…)")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_open_address_needs_a_token() {
+        let open: SocketAddr = "0.0.0.0:4700".parse().unwrap();
+        let mut options = ServerOptions::default();
+        let message = options.check(open).unwrap_err().to_string();
+        assert!(message.contains("token") && message.contains("0.0.0.0:4700"), "{message}");
+        options.check("[::1]:4700".parse().unwrap()).unwrap();
+        options.token = Some(Token::new("0123456789abcdef").unwrap());
+        options.check(open).unwrap();
+        options.bodies_bytes_max = 1;
+        assert!(options.check(open).unwrap_err().to_string().contains("bodies_bytes_max"));
+    }
+
+    #[test]
+    fn tokens_are_compared_whole_and_not_shown() {
+        let token = Token::new("0123456789abcdef").unwrap();
+        assert!(token.matches(b"0123456789abcdef"));
+        assert!(!token.matches(b"0123456789abcdeF"));
+        assert!(!token.matches(b"0123456789abcdef0"));
+        assert!(!token.matches(b""));
+        assert_eq!(format!("{token:?}"), "Token(…)");
+        assert!(Token::new("short").is_err());
+        assert!(Token::new("with a space in it").is_err());
+    }
+}

@@ -1,0 +1,177 @@
+//! All routes with their description, and what answers where there is none.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use axum::Router;
+use axum::extract::{MatchedPath, Request, State};
+use axum::http::{HeaderValue, Method, StatusCode, header};
+use axum::middleware::from_fn_with_state;
+use axum::response::{IntoResponse, Response};
+use bytes::Bytes;
+use tidemill_types::{Error, ErrorKind, nearest};
+use tower_http::catch_panic::CatchPanicLayer;
+use utoipa::Modify;
+use utoipa::OpenApi;
+use utoipa::openapi::path::PathItem;
+use utoipa::openapi::security::{HttpAuthScheme, HttpBuilder, SecurityScheme};
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
+
+use crate::app::App;
+use crate::error::ApiError;
+use crate::guard::{auth, host, load, observe};
+use crate::routes::{documents, events, find, rules, sql, system};
+
+/// Longest path that a better one is sought for, in bytes.
+const SUGGEST_PATH_BYTES_MAX: usize = 200;
+
+#[derive(OpenApi)]
+#[openapi(
+    info(
+        title = "Tidemill",
+        description = "Events in, every one of them queryable, rules that act on them.\n\n\
+            Every reply that is not a success has the body `{\"error\": {\"kind\", \"message\", \"retryable\"}}`; \
+            replies with `Retry-After` may be sent again.",
+        license(name = "Apache-2.0", identifier = "Apache-2.0"),
+    ),
+    tags(
+        (name = "events", description = "Streams and the events sent to them"),
+        (name = "documents", description = "Collections of JSON documents, in MongoDB's relaxed Extended JSON"),
+        (name = "sql", description = "Queries over everything"),
+        (name = "rules", description = "What rules did, and why"),
+        (name = "system", description = "Health, metrics and this description"),
+    ),
+    components(schemas(events::DurabilityName)),
+    security(("token" = [])),
+    modifiers(&TokenScheme),
+)]
+struct Api;
+
+struct TokenScheme;
+
+impl Modify for TokenScheme {
+    fn modify(&self, api: &mut utoipa::openapi::OpenApi) {
+        let scheme = HttpBuilder::new()
+            .scheme(HttpAuthScheme::Bearer)
+            .description(Some("The token in the file `token` of the data directory"))
+            .build();
+        api.components.get_or_insert_default().add_security_scheme("token", SecurityScheme::Http(scheme));
+    }
+}
+
+/// What the API says about itself.
+pub(crate) struct Description {
+    /// `openapi.json`.
+    pub json: Bytes,
+    /// Route templates with their methods.
+    routes: BTreeMap<String, Vec<Method>>,
+}
+
+fn declared() -> OpenApiRouter<Arc<App>> {
+    OpenApiRouter::with_openapi(Api::openapi())
+        .routes(routes!(system::index))
+        .routes(routes!(system::livez))
+        .routes(routes!(system::readyz))
+        .routes(routes!(system::metrics))
+        .routes(routes!(system::openapi))
+        .routes(routes!(events::list))
+        .routes(routes!(events::get, events::send))
+        .routes(routes!(documents::collections))
+        .routes(routes!(documents::insert))
+        .routes(routes!(documents::get, documents::replace, documents::update, documents::delete))
+        .routes(routes!(find::find))
+        .routes(routes!(find::update))
+        .routes(routes!(find::delete))
+        .routes(routes!(sql::query))
+        .routes(routes!(rules::list))
+        .routes(routes!(rules::why_rule))
+        .routes(routes!(rules::run))
+        .routes(routes!(rules::why))
+}
+
+/// The description of all routes.
+pub(crate) fn openapi() -> utoipa::openapi::OpenApi {
+    declared().into_openapi()
+}
+
+impl Description {
+    pub fn new() -> Self {
+        let api = openapi();
+        let json = api.to_json().expect("the description is plain data");
+        let routes = api.paths.paths.iter().map(|(path, item)| (path.clone(), methods(item))).collect();
+        Self { json: json.into(), routes }
+    }
+
+    /// The existing path that `path` may have been meant to be.
+    fn suggestion(&self, path: &str) -> Option<String> {
+        if path.len() > SUGGEST_PATH_BYTES_MAX {
+            return None;
+        }
+        let filled: Vec<String> = self.routes.keys().map(|template| fill(template, path)).collect();
+        nearest(path, filled.iter().map(String::as_str)).map(str::to_owned)
+    }
+}
+
+fn methods(item: &PathItem) -> Vec<Method> {
+    let declared = [
+        (Method::GET, item.get.is_some()),
+        (Method::HEAD, item.get.is_some()),
+        (Method::POST, item.post.is_some()),
+        (Method::PUT, item.put.is_some()),
+        (Method::PATCH, item.patch.is_some()),
+        (Method::DELETE, item.delete.is_some()),
+    ];
+    declared.into_iter().filter(|(_, there)| *there).map(|(method, _)| method).collect()
+}
+
+/// The template with its parameters taken from the same places of `path`.
+fn fill(template: &str, path: &str) -> String {
+    let mut given = path.split('/');
+    let segments = template.split('/').map(|segment| {
+        let found = given.next();
+        if segment.starts_with('{') { found.filter(|s| !s.is_empty()).unwrap_or(segment) } else { segment }
+    });
+    segments.collect::<Vec<_>>().join("/")
+}
+
+/// The routes with everything around them.
+pub(crate) fn router(app: Arc<App>) -> Router {
+    let (router, _) = declared().split_for_parts();
+    let panicking = app.clone();
+    router
+        .fallback(no_route)
+        .method_not_allowed_fallback(no_method)
+        .layer(from_fn_with_state(app.clone(), load::limit))
+        .layer(from_fn_with_state(app.clone(), auth::check))
+        .layer(from_fn_with_state(app.clone(), host::check))
+        .layer(CatchPanicLayer::custom(move |payload| load::panicked(&panicking, payload).into_response()))
+        .layer(from_fn_with_state(app.clone(), observe::observe))
+        .with_state(app)
+}
+
+async fn no_route(State(app): State<Arc<App>>, request: Request) -> ApiError {
+    let path = request.uri().path();
+    let shown: String = path.chars().take(SUGGEST_PATH_BYTES_MAX).collect();
+    let hint = match app.description.suggestion(path) {
+        Some(near) => format!(". Did you mean `{near}`?"),
+        None => ". All routes: /api/v1/openapi.json".to_owned(),
+    };
+    Error::not_found(format!("no route `{shown}`{hint}")).into()
+}
+
+async fn no_method(State(app): State<Arc<App>>, request: Request) -> Response {
+    let route = request.extensions().get::<MatchedPath>().map(|m| m.as_str().to_owned()).unwrap_or_default();
+    let allowed: Vec<&str> =
+        app.description.routes.get(&route).into_iter().flatten().map(Method::as_str).collect();
+    let allowed = allowed.join(", ");
+    let mut error = ApiError::with_status(
+        StatusCode::METHOD_NOT_ALLOWED,
+        ErrorKind::Invalid,
+        format!("method {} on `{route}`: expected {allowed}", request.method()),
+    );
+    if let Ok(value) = HeaderValue::from_str(&allowed) {
+        error = error.with_header(header::ALLOW, value);
+    }
+    error.into_response()
+}

@@ -1,0 +1,136 @@
+//! Sending events, and the streams they go to.
+
+use std::str::FromStr;
+
+use axum::Json;
+use axum::http::StatusCode;
+use serde::{Deserialize, Deserializer, de};
+use tidemill_engine::{BodyFormat, Durability, SendOptions};
+use utoipa::{IntoParams, ToSchema};
+
+use crate::app::Call;
+use crate::body::Content;
+use crate::error::{ApiError, ErrorBody, ErrorDetail};
+use crate::extract::{Params, Segments};
+use crate::model::{OneOrMany, SendRefusal, SendReply, Stream};
+
+/// Content types of events, and what they mean.
+const MEDIA: [(&str, BodyFormat); 6] = [
+    ("application/json", BodyFormat::Json),
+    ("application/x-ndjson", BodyFormat::Ndjson),
+    ("application/ndjson", BodyFormat::Ndjson),
+    ("application/jsonl", BodyFormat::Ndjson),
+    ("application/x-jsonlines", BodyFormat::Ndjson),
+    ("text/csv", BodyFormat::Csv),
+];
+
+#[derive(Debug, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub(crate) struct SendParams {
+    /// Reply only when the events are applied, with what rules did because of them.
+    #[serde(default)]
+    #[param(default = false)]
+    wait: bool,
+    /// How durable the events must be before the reply: `memory`, `os` or `fsync`. Default: the engine's setting.
+    #[serde(default, deserialize_with = "durability")]
+    #[param(value_type = Option<DurabilityName>)]
+    durability: Option<Durability>,
+}
+
+/// How safe what was written is: in the process, with the operating system, on the disk.
+#[derive(Debug, ToSchema)]
+#[schema(rename_all = "lowercase")]
+#[expect(dead_code, reason = "names the values for the API description")]
+pub(crate) enum DurabilityName {
+    Memory,
+    Os,
+    Fsync,
+}
+
+/// Reads a durability in a query string.
+pub(crate) fn durability<'de, D: Deserializer<'de>>(d: D) -> Result<Option<Durability>, D::Error> {
+    let text = String::deserialize(d)?;
+    Durability::from_str(&text).map(Some).map_err(|e| de::Error::custom(e.message()))
+}
+
+/// Send events.
+///
+/// The body is one JSON object, an array of them, one object a line (NDJSON), or CSV with a header line. Good rows are
+/// accepted even when others are not: 200 when all were, 207 when some were rejected, 400 when all were.
+#[utoipa::path(
+    post, path = "/api/v1/streams/{stream}", tag = "events", operation_id = "sendEvents",
+    params(("stream" = String, Path, description = "Name of the stream"), SendParams),
+    request_body(description = "Events; gzip and zstd content encodings are accepted", content(
+        (OneOrMany = "application/json"), (String = "application/x-ndjson"), (String = "text/csv"),
+    )),
+    responses(
+        (status = 200, description = "All rows were accepted", body = SendReply),
+        (status = 207, description = "Some rows were rejected", body = SendReply),
+        (status = 400, description = "All rows were rejected, or the body could not be read as rows", body = SendRefusal),
+        (status = 404, description = "No such stream", body = ErrorBody),
+        (status = 413, description = "The body is too large", body = ErrorBody),
+        (status = 415, description = "Not a content type for events", body = ErrorBody),
+        (status = 429, description = "Slow down", body = ErrorBody),
+    ),
+)]
+pub(crate) async fn send(
+    call: Call,
+    Segments(stream): Segments<String>,
+    Params(params): Params<SendParams>,
+    content: Content,
+) -> Result<(StatusCode, Json<SendReply>), ApiError> {
+    let accepted = MEDIA.map(|(media, _)| media);
+    let media = content.expect_media(&accepted)?;
+    let format = MEDIA.iter().find(|(m, _)| *m == media).map_or(BodyFormat::Json, |(_, format)| *format);
+    let body = content.into_bytes();
+    let options = SendOptions { durability: params.durability, wait: params.wait, origin: "http".to_owned() };
+    let reply = call.engine(move |engine| engine.send_json(&stream, &body, format, &options)).await?;
+    Ok(judged(reply.into()))
+}
+
+/// The status that tells how much was accepted.
+fn judged(mut reply: SendReply) -> (StatusCode, Json<SendReply>) {
+    let status = match (reply.accepted, reply.rejected.first()) {
+        (_, None) => StatusCode::OK,
+        (0, Some(first)) => {
+            reply.error = Some(ErrorDetail {
+                kind: "invalid".to_owned(),
+                message: match reply.rejected.len() {
+                    1 => format!("row {} was rejected: {}", first.row, first.reason),
+                    n => {
+                        format!("all {n} rows were rejected, the first, row {}: {}", first.row, first.reason)
+                    }
+                },
+                retryable: false,
+            });
+            StatusCode::BAD_REQUEST
+        }
+        (_, Some(_)) => StatusCode::MULTI_STATUS,
+    };
+    (status, Json(reply))
+}
+
+/// List the streams.
+#[utoipa::path(
+    get, path = "/api/v1/streams", tag = "events", operation_id = "listStreams",
+    responses((status = 200, description = "All streams of the app", body = Vec<Stream>)),
+)]
+pub(crate) async fn list(call: Call) -> Result<Json<Vec<Stream>>, ApiError> {
+    let streams = call.engine(|engine| Ok(engine.streams())).await?;
+    Ok(Json(streams.into_iter().map(Stream::from).collect()))
+}
+
+/// One stream.
+#[utoipa::path(
+    get, path = "/api/v1/streams/{stream}", tag = "events", operation_id = "getStream",
+    params(("stream" = String, Path, description = "Name of the stream")),
+    responses(
+        (status = 200, description = "Its fields, ledger and storage", body = Stream),
+        (status = 404, description = "No such stream", body = ErrorBody),
+    ),
+)]
+pub(crate) async fn get(call: Call, Segments(name): Segments<String>) -> Result<Json<Stream>, ApiError> {
+    let info = call.engine(move |engine| engine.stream(&name)).await?;
+    Ok(Json(info.into()))
+}

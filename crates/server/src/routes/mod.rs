@@ -1,0 +1,10 @@
+//! The routes, one file per subject. What they are and how they are documented is one declaration each.
+
+pub(crate) mod documents;
+pub(crate) mod events;
+pub(crate) mod find;
+pub(crate) mod id;
+pub(crate) mod rules;
+pub(crate) mod sql;
+pub(crate) mod system;
+pub(crate) mod written;

@@ -1,0 +1,191 @@
+//! SQL over HTTP: rows are sent while the query runs.
+//!
+//! The status is decided by the first piece of the reply. When the query fails later, the text ends with a line that
+//! says so and the connection is closed before the body's end, so that neither a person nor a program takes a part
+//! for the whole.
+
+use std::io;
+
+use axum::body::Body;
+use axum::http::{HeaderMap, HeaderValue, header};
+use axum::response::Response;
+use bytes::Bytes;
+use futures::stream::{self, BoxStream, StreamExt};
+use serde::Deserialize;
+use tidemill_types::{Error, Result};
+use tokio::sync::mpsc::{self, Receiver, Sender};
+use tokio::time::{Instant, timeout, timeout_at};
+use utoipa::{IntoParams, ToSchema};
+
+use crate::app::Call;
+use crate::body::Content;
+use crate::error::{ApiError, ErrorBody, ErrorDetail};
+use crate::extract::Params;
+use crate::negotiate;
+use crate::sql::{Format, SqlReply};
+
+/// Pieces of a reply that wait for the client.
+const PIECES_WAITING_MAX: usize = 4;
+
+#[derive(Debug, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub(crate) struct SqlParams {
+    /// `json`, `ndjson`, `csv` or `table`. Goes before the `Accept` header.
+    #[serde(default)]
+    format: Option<String>,
+}
+
+/// A query.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct SqlRequest {
+    /// The text of one SQL query.
+    #[schema(example = "SELECT origin, count(*) FROM events.TakeOffEvent GROUP BY origin")]
+    query: String,
+}
+
+/// Ask in SQL.
+///
+/// The rows come in the form of `?format=` or `Accept`: a JSON array, NDJSON, CSV with a header line, or a table for
+/// people. When the query fails after the first rows, the body ends with a line `{"error": …}` (JSON, NDJSON) or
+/// `error: …` (CSV, table) and the connection is closed before the end of the body.
+#[utoipa::path(
+    post, path = "/api/v1/sql", tag = "sql", operation_id = "sql",
+    params(SqlParams),
+    request_body(description = "The query", content((SqlRequest = "application/json"), (String = "text/plain"))),
+    responses(
+        (status = 200, description = "The rows", content(
+            (Vec<Object> = "application/json"), (String = "application/x-ndjson"), (String = "text/csv"),
+            (String = "text/plain"),
+        )),
+        (status = 400, description = "The query is wrong", body = ErrorBody),
+        (status = 404, description = "It names a table or function that does not exist", body = ErrorBody),
+        (status = 406, description = "None of the accepted content types", body = ErrorBody),
+        (status = 429, description = "The query needs more memory than it may have", body = ErrorBody),
+    ),
+)]
+pub(crate) async fn query(
+    call: Call,
+    Params(params): Params<SqlParams>,
+    headers: HeaderMap,
+    content: Content,
+) -> Result<Response, ApiError> {
+    let format = negotiate::format(params.format.as_deref(), &headers)?;
+    let sql = text(&call, content).await?;
+    let deadline = Instant::now() + call.app.options.query_timeout;
+    let timed_out = |_| Error::unavailable(too_long(&call));
+    let reply = timeout_at(deadline, call.app.sql.query(&sql, format)).await.map_err(timed_out)??;
+    let SqlReply { content_type, mut body } = reply;
+    let first = match timeout_at(deadline, body.next()).await.map_err(timed_out)? {
+        Some(first) => first?,
+        None => Bytes::new(),
+    };
+    let (sender, receiver) = mpsc::channel(PIECES_WAITING_MAX);
+    tokio::spawn(pump(call, first, body, sender, deadline));
+    let mut response = Response::new(Body::from_stream(pieces(receiver, format)));
+    response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static(content_type));
+    Ok(response)
+}
+
+fn too_long(call: &Call) -> String {
+    format!("the query took longer than {:?} (query_timeout)", call.app.options.query_timeout)
+}
+
+async fn text(call: &Call, content: Content) -> Result<String, ApiError> {
+    let sql = match content.expect_media(&["application/json", "text/plain", "application/sql"])? {
+        "application/json" => content.json::<SqlRequest>(call).await?.query,
+        _ => std::str::from_utf8(&content.bytes)
+            .map_err(|e| ApiError::invalid(format!("the query is not UTF-8: {e}")))?
+            .to_owned(),
+    };
+    if sql.trim().is_empty() {
+        return Err(ApiError::invalid("the query is empty: expected SQL, for example `SELECT 1`"));
+    }
+    Ok(sql)
+}
+
+/// What travels from the query to the reply. A channel that closes without [`Piece::End`] means a defect.
+enum Piece {
+    Rows(Bytes),
+    Failed(ErrorDetail),
+    End,
+}
+
+/// Moves pieces from the query to the reply, as fast as the client takes them; holds the request's slot until the end.
+async fn pump(
+    call: Call,
+    first: Bytes,
+    mut body: BoxStream<'static, Result<Bytes>>,
+    sender: Sender<Piece>,
+    deadline: Instant,
+) {
+    let stall = call.app.options.stall_timeout;
+    let mut next = Piece::Rows(first);
+    loop {
+        let last = !matches!(next, Piece::Rows(_));
+        match timeout(stall, sender.send(next)).await {
+            Ok(Ok(())) => {}
+            Ok(Err(_)) => {
+                tracing::debug!("a client went away before its query was done");
+                return;
+            }
+            Err(_) => {
+                tracing::warn!(
+                    stall_ms = stall.as_millis() as u64,
+                    "a client takes no rows: its query was ended"
+                );
+                return;
+            }
+        }
+        if last {
+            return;
+        }
+        next = match timeout_at(deadline, body.next()).await {
+            Ok(Some(Ok(rows))) => Piece::Rows(rows),
+            Ok(Some(Err(e))) => Piece::Failed(ApiError::from(e).detail().clone()),
+            Ok(None) => Piece::End,
+            Err(_) => Piece::Failed(ApiError::from(Error::unavailable(too_long(&call))).detail().clone()),
+        };
+    }
+}
+
+/// Where a reply is.
+enum Stage {
+    Rows(Receiver<Piece>),
+    /// The line that tells of the failure was given.
+    Told,
+    Over,
+}
+
+fn pieces(receiver: Receiver<Piece>, format: Format) -> impl futures::Stream<Item = io::Result<Bytes>> {
+    stream::unfold(Stage::Rows(receiver), move |stage| async move {
+        match stage {
+            Stage::Rows(mut receiver) => match receiver.recv().await {
+                Some(Piece::Rows(rows)) => Some((Ok(rows), Stage::Rows(receiver))),
+                Some(Piece::End) => None,
+                Some(Piece::Failed(error)) => Some((Ok(last_line(error, format)), Stage::Told)),
+                None => {
+                    let error = Error::internal("the query ended without telling its result");
+                    Some((Ok(last_line(ApiError::from(error).detail().clone(), format)), Stage::Told))
+                }
+            },
+            Stage::Told => {
+                // gives the connection a turn to send the line before it is closed
+                tokio::task::yield_now().await;
+                Some((Err(io::Error::other("the query failed, the reply is not whole")), Stage::Over))
+            }
+            Stage::Over => None,
+        }
+    })
+}
+
+fn last_line(error: ErrorDetail, format: Format) -> Bytes {
+    let text = match format {
+        Format::Json | Format::Ndjson => {
+            serde_json::to_string(&ErrorBody { error }).unwrap_or_else(|_| "{\"error\":{}}".to_owned())
+        }
+        Format::Csv | Format::Table => format!("error: {}", error.message.replace('\n', " ")),
+    };
+    Bytes::from(format!("\n{text}\n"))
+}

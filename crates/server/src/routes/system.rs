@@ -1,0 +1,124 @@
+//! Health, metrics, the API's description and the front page.
+
+use axum::Json;
+use axum::http::{HeaderMap, StatusCode, header};
+use axum::response::{Html, IntoResponse, Response};
+use serde::Serialize;
+use tidemill_types::Error;
+use utoipa::ToSchema;
+
+use crate::app::Call;
+use crate::error::{ApiError, ErrorBody};
+use crate::metrics;
+use crate::model::Readiness;
+use crate::negotiate::wants_html;
+
+/// That the process answers.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct Liveness {
+    /// Always true.
+    alive: bool,
+}
+
+/// Whether the process answers.
+#[utoipa::path(
+    get, path = "/livez", tag = "system", operation_id = "livez", security(()),
+    responses((status = 200, description = "It does", body = Liveness)),
+)]
+pub(crate) async fn livez() -> Json<Liveness> {
+    Json(Liveness { alive: true })
+}
+
+/// Whether requests can be served.
+#[utoipa::path(
+    get, path = "/readyz", tag = "system", operation_id = "readyz", security(()),
+    responses(
+        (status = 200, description = "They can; problems may be there all the same", body = Readiness),
+        (status = 503, description = "Not now", body = Readiness),
+    ),
+)]
+pub(crate) async fn readyz(call: Call) -> Result<(StatusCode, Json<Readiness>), ApiError> {
+    let mut readiness: Readiness = call.engine(|engine| Ok(engine.health())).await?.into();
+    if call.app.is_stopping() {
+        readiness.ready = false;
+        readiness.problems.push("the server is shutting down".to_owned());
+    }
+    let status = if readiness.ready { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
+    Ok((status, Json(readiness)))
+}
+
+/// All metrics, in the OpenMetrics text form that Prometheus reads.
+#[utoipa::path(
+    get, path = "/metrics", tag = "system", operation_id = "metrics",
+    responses(
+        (status = 200, description = "The metrics", body = String, content_type = "application/openmetrics-text"),
+        (status = 401, description = "No token, or a wrong one", body = ErrorBody),
+    ),
+)]
+pub(crate) async fn metrics(call: Call) -> Result<Response, ApiError> {
+    let engine = call.engine(|engine| Ok(engine.metrics())).await?;
+    let text = call
+        .app
+        .metrics
+        .exposition(engine)
+        .map_err(|e| Error::internal("the metrics could not be written").with_source(e))?;
+    Ok(([(header::CONTENT_TYPE, metrics::CONTENT_TYPE)], text).into_response())
+}
+
+/// This description.
+#[utoipa::path(
+    get, path = "/api/v1/openapi.json", tag = "system", operation_id = "openapi",
+    responses((status = 200, description = "OpenAPI 3.1", body = Object)),
+)]
+pub(crate) async fn openapi(call: Call) -> Response {
+    ([(header::CONTENT_TYPE, "application/json")], call.app.description.json.clone()).into_response()
+}
+
+/// The front page.
+#[utoipa::path(
+    get, path = "/", tag = "system", operation_id = "index", security(()),
+    responses((status = 200, description = "Where to go from here", content(
+        (String = "text/plain"), (String = "text/html"),
+    ))),
+)]
+pub(crate) async fn index(headers: HeaderMap) -> Response {
+    if wants_html(&headers) {
+        return Html(INDEX_HTML).into_response();
+    }
+    ([(header::CONTENT_TYPE, "text/plain; charset=utf-8")], INDEX_TEXT).into_response()
+}
+
+const INDEX_TEXT: &str = "\
+Tidemill keeps events queryable and acts on them.
+
+  POST /api/v1/streams/STREAM    send events
+  POST /api/v1/sql               ask in SQL
+  GET  /api/v1/rules             rules and what they did
+  GET  /api/v1/openapi.json      all routes
+  GET  /readyz                   health
+  GET  /metrics                  metrics for Prometheus
+
+Requests to /api and /metrics need the header `Authorization: Bearer TOKEN`.
+The token is in the file `token` of the data directory.
+";
+
+const INDEX_HTML: &str = "<!doctype html>
+<html lang=\"en\">
+<meta charset=\"utf-8\">
+<title>Tidemill</title>
+<body style=\"font: 16px/1.5 system-ui, sans-serif; max-width: 40em; margin: 3em auto; padding: 0 1em\">
+<h1>Tidemill</h1>
+<p>Keeps events queryable and acts on them.</p>
+<ul>
+<li><code>POST /api/v1/streams/STREAM</code>: send events
+<li><code>POST /api/v1/sql</code>: ask in SQL
+<li><a href=\"/api/v1/rules\">/api/v1/rules</a>: rules and what they did
+<li><a href=\"/api/v1/openapi.json\">/api/v1/openapi.json</a>: all routes
+<li><a href=\"/readyz\">/readyz</a>: health
+<li><a href=\"/metrics\">/metrics</a>: metrics for Prometheus
+</ul>
+<p>Requests to <code>/api</code> and <code>/metrics</code> need the header
+<code>Authorization: Bearer TOKEN</code>; the token is in the file <code>token</code> of the data directory.</p>
+</body>
+</html>
+";

@@ -1,0 +1,172 @@
+//! Listening, connections, and stopping in order.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Router;
+use axum::body::Body;
+use axum::extract::ConnectInfo;
+use hyper::body::Incoming;
+use hyper::server::conn::http1;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::server::graceful::{GracefulShutdown, Watcher};
+use tidemill_types::{Error, Result};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
+use tokio::task::{JoinHandle, JoinSet};
+use tower::ServiceExt;
+
+use crate::Engine;
+use crate::app::App;
+use crate::options::ServerOptions;
+use crate::router::router;
+use crate::sql::Sql;
+
+/// Time for a request's head to arrive; also how long an idle connection stays open.
+const HEAD_TIMEOUT: Duration = Duration::from_secs(30);
+/// Bytes of a request's head.
+const HEAD_BYTES_MAX: usize = 64 << 10;
+/// Pause after the system refused a connection (no file handles left), so as not to spin.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
+/// A running server. Dropping it without [`Server::shutdown`] closes all connections at once.
+#[derive(Debug)]
+pub struct Server {
+    address: SocketAddr,
+    stop: oneshot::Sender<Duration>,
+    task: JoinHandle<usize>,
+}
+
+/// Starts serving `engine` and `sql` at `address`; port 0 takes a free one ([`Server::addr`]).
+///
+/// Must be called inside a tokio runtime with time and I/O enabled.
+/// Errors: `Invalid` for options that cannot work, or an address that is open to others without a token;
+/// `Conflict` when the port is taken, `Unavailable` when the address cannot be bound otherwise.
+pub async fn serve(
+    address: SocketAddr,
+    engine: Arc<Engine>,
+    sql: Arc<dyn Sql>,
+    options: ServerOptions,
+) -> Result<Server> {
+    options.check(address)?;
+    let listener = TcpListener::bind(address).await.map_err(|e| cannot_bind(address, e))?;
+    let address = listener.local_addr().map_err(|e| cannot_bind(address, e))?;
+    let app = Arc::new(App::new(engine, sql, options, address.ip().to_canonical().is_loopback()));
+    let (stop, stopped) = oneshot::channel();
+    let task = tokio::spawn(run(listener, app, stopped));
+    tracing::info!(%address, "the server is listening");
+    Ok(Server { address, stop, task })
+}
+
+fn cannot_bind(address: SocketAddr, e: std::io::Error) -> Error {
+    if e.kind() == std::io::ErrorKind::AddrInUse {
+        return Error::conflict(format!(
+            "port {} of {} is taken by another process: choose another port, or 0 for a free one",
+            address.port(),
+            address.ip()
+        ));
+    }
+    Error::unavailable(format!("cannot listen on {address}")).with_source(e)
+}
+
+impl Server {
+    /// Where it listens.
+    pub fn addr(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Stops in order: no new connections, no new requests, then waits at most `grace` for requests that are worked
+    /// on, then closes what is left. Returns how many connections were cut off.
+    pub async fn shutdown(self, grace: Duration) -> usize {
+        // the receiver is gone only when the task is, and then there is nothing left to stop
+        let _ = self.stop.send(grace);
+        self.task.await.unwrap_or(0)
+    }
+}
+
+async fn run(listener: TcpListener, app: Arc<App>, stopped: oneshot::Receiver<Duration>) -> usize {
+    let graceful = GracefulShutdown::new();
+    let mut connections = JoinSet::new();
+    let grace = accept(&listener, &app, &graceful, &mut connections, stopped).await;
+    app.stop();
+    drop(listener);
+    tracing::info!(grace_ms = grace.as_millis() as u64, "the server takes no more requests");
+    let finished = tokio::time::timeout(grace, graceful.shutdown()).await;
+    while connections.try_join_next().is_some() {}
+    let cut = if finished.is_ok() { 0 } else { connections.len() };
+    connections.shutdown().await;
+    if cut > 0 {
+        tracing::warn!(connections = cut, "connections were cut off after the grace period");
+    }
+    tracing::info!("the server has stopped");
+    cut
+}
+
+/// Takes connections until told to stop. Returns the grace period.
+async fn accept(
+    listener: &TcpListener,
+    app: &Arc<App>,
+    graceful: &GracefulShutdown,
+    connections: &mut JoinSet<()>,
+    mut stopped: oneshot::Receiver<Duration>,
+) -> Duration {
+    let places = Arc::new(Semaphore::new(app.options.connections_max.min(Semaphore::MAX_PERMITS)));
+    let router = router(app.clone());
+    loop {
+        let next = async {
+            let place = places.clone().acquire_owned().await.expect("the semaphore is never closed");
+            (place, listener.accept().await)
+        };
+        let (place, accepted) = tokio::select! {
+            grace = &mut stopped => return grace.unwrap_or_default(),
+            Some(_) = connections.join_next() => continue,
+            next = next => next,
+        };
+        match accepted {
+            Ok((stream, peer)) => {
+                app.metrics.connections.inc();
+                let connection = Connection { app: app.clone(), router: router.clone(), peer, _place: place };
+                connections.spawn(connection.serve(stream, graceful.watcher()));
+            }
+            Err(error) => {
+                tracing::warn!(%error, "a connection could not be accepted");
+                tokio::time::sleep(ACCEPT_PAUSE).await;
+            }
+        }
+    }
+}
+
+struct Connection {
+    app: Arc<App>,
+    router: Router,
+    peer: SocketAddr,
+    _place: OwnedSemaphorePermit,
+}
+
+impl Connection {
+    async fn serve(self, stream: TcpStream, watcher: Watcher) {
+        // a reply is one write: waiting for more to fill a packet only adds latency
+        let _ = stream.set_nodelay(true);
+        let (router, peer) = (self.router.clone(), self.peer);
+        let service = hyper::service::service_fn(move |request: hyper::Request<Incoming>| {
+            let mut request = request.map(Body::new);
+            request.extensions_mut().insert(ConnectInfo(peer));
+            router.clone().oneshot(request)
+        });
+        let connection = http1::Builder::new()
+            .timer(TokioTimer::new())
+            .header_read_timeout(HEAD_TIMEOUT)
+            .max_buf_size(HEAD_BYTES_MAX)
+            .serve_connection(TokioIo::new(stream), service);
+        if let Err(error) = watcher.watch(connection).await {
+            tracing::debug!(peer = %self.peer, %error, "a connection ended with an error");
+        }
+    }
+}
+
+impl Drop for Connection {
+    fn drop(&mut self) {
+        self.app.metrics.connections.dec();
+    }
+}

@@ -1,0 +1,132 @@
+//! Case files: requests with the replies they must get. Filled in again with `UPDATE_CASES=1`.
+//!
+//! A case is `=== name`, the request (request line without version, headers, empty line, body), and after a line
+//! `--- status` the reply: headers that matter, an empty line, the body. `Host`, the token, `Content-Length` and
+//! `Connection: close` are added to a request unless it has them; a header with the value `none` is left out. `\xHH`
+//! stands for a byte. What differs from run to run is replaced: `<oid>`, `<port>`. The cases of a file run in order on
+//! one server.
+
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+
+use crate::harness::{Mill, Reply, TOKEN};
+
+/// Reply headers that are part of a case.
+const HEADERS: [&str; 6] =
+    ["content-type", "allow", "www-authenticate", "retry-after", "accept-encoding", "connection"];
+
+struct Case {
+    name: String,
+    request: String,
+    reply: String,
+}
+
+#[test]
+fn replies_are_as_in_the_case_files() {
+    let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/cases");
+    let mut files: Vec<PathBuf> = std::fs::read_dir(dir).unwrap().map(|f| f.unwrap().path()).collect();
+    files.sort();
+    let (mut count, mut wrong) = (0, String::new());
+    for file in files {
+        let text = std::fs::read_to_string(&file).unwrap();
+        let (intro, cases) = parse(&text);
+        let mill = Mill::start();
+        let mut filled = intro;
+        for case in cases {
+            count += 1;
+            let reply = render(&mill, &run(&mill, &case.request));
+            if reply.trim_end() != case.reply.trim_end() {
+                let name = file.file_name().unwrap().to_string_lossy();
+                write!(wrong, "\n{name}: {}\nexpected:\n{}\nfound:\n{reply}\n", case.name, case.reply)
+                    .unwrap();
+            }
+            write!(filled, "=== {}\n{}\n--- {}\n\n", case.name, case.request, reply.trim_end()).unwrap();
+        }
+        if std::env::var_os("UPDATE_CASES").is_some() {
+            std::fs::write(&file, filled.trim_end().to_owned() + "\n").unwrap();
+        }
+    }
+    assert!(count >= 40, "only {count} cases were found");
+    if std::env::var_os("UPDATE_CASES").is_none() {
+        assert!(wrong.is_empty(), "{wrong}");
+    }
+}
+
+fn parse(text: &str) -> (String, Vec<Case>) {
+    let mut parts = text.split("=== ");
+    let intro = parts.next().unwrap().to_owned();
+    let cases = parts.map(|part| {
+        let (name, rest) = part.split_once('\n').unwrap();
+        let (request, reply) = rest.split_once("\n--- ").unwrap_or((rest.trim_end(), ""));
+        Case { name: name.to_owned(), request: request.to_owned(), reply: reply.to_owned() }
+    });
+    (intro, cases.collect())
+}
+
+fn run(mill: &Mill, request: &str) -> Reply {
+    let (head, body) = request.split_once("\n\n").unwrap_or((request, ""));
+    let body = unescape(body);
+    let mut lines = head.lines();
+    let mut text = format!("{} HTTP/1.1\r\n", lines.next().unwrap());
+    let mut given = Vec::new();
+    for line in lines {
+        let (name, value) = line.split_once(':').unwrap();
+        given.push(name.to_lowercase());
+        if value.trim() != "none" {
+            text += &format!("{name}: {}\r\n", value.trim());
+        }
+    }
+    for (name, value) in [
+        ("host", mill.address.to_string()),
+        ("authorization", format!("Bearer {TOKEN}")),
+        ("content-length", body.len().to_string()),
+        ("connection", "close".to_owned()),
+    ] {
+        if !given.iter().any(|g| g == name) {
+            text += &format!("{name}: {value}\r\n");
+        }
+    }
+    let mut bytes = unescape(&(text + "\r\n"));
+    bytes.extend(body);
+    mill.connect(&bytes).read_all()
+}
+
+/// `\xHH` as the byte.
+fn unescape(text: &str) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    let mut rest = text;
+    while let Some(at) = rest.find("\\x") {
+        bytes.extend(&rest.as_bytes()[..at]);
+        bytes.push(u8::from_str_radix(&rest[at + 2..at + 4], 16).unwrap());
+        rest = &rest[at + 4..];
+    }
+    bytes.extend(rest.as_bytes());
+    bytes
+}
+
+fn render(mill: &Mill, reply: &Reply) -> String {
+    let mut text = format!("{}\n", reply.status);
+    for name in HEADERS {
+        // what nearly every reply has is left out
+        let usual = matches!(
+            (name, reply.header(name)),
+            ("content-type", Some("application/json")) | ("connection", Some("close"))
+        );
+        if let Some(value) = reply.header(name).filter(|_| !usual) {
+            text += &format!("{name}: {value}\n");
+        }
+    }
+    let body = reply.text().replace(&mill.address.port().to_string(), "<port>");
+    text + "\n" + &without_object_ids(&body)
+}
+
+/// Runs of 24 hexadecimal digits after `"$oid":"` differ from run to run.
+fn without_object_ids(text: &str) -> String {
+    let mut parts = text.split("\"$oid\":\"");
+    let mut out = parts.next().unwrap().to_owned();
+    for part in parts {
+        out += "\"$oid\":\"<oid>";
+        out += &part[24..];
+    }
+    out
+}

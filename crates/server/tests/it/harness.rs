@@ -1,0 +1,289 @@
+//! A server on a free port with an engine of its own, and clients for it.
+
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::sync::Arc;
+use std::time::Duration;
+
+use arrow_array::RecordBatch;
+use bytes::Bytes;
+use futures::future::BoxFuture;
+use futures::stream::{self, StreamExt};
+use serde_json::Value as Json;
+use tempfile::TempDir;
+use tidemill_engine::{Analytics, App, Engine};
+use tidemill_server::{Format, Server, ServerOptions, Sql, SqlReply, Token, serve};
+use tidemill_types::{Error, Result};
+use tokio::runtime::Runtime;
+
+pub const TOKEN: &str = "test-token-0123456789";
+
+const RULES: &str = r#"
+event Flight { id: string, origin: string, delay: double, at: time } id id time at;
+event Late { id: string, delay: double } key id;
+
+entity Gate key name index (terminal);
+
+rule MarkLate {
+  when {
+    f: Flight(delay > 15);
+  } then {
+    emit new Late(f.id, f.delay);
+  }
+}
+
+entity OriginInsight key id;
+
+rule Origins every 1 day {
+  aggregate { f: Flight(); }
+  groupby { f.origin }
+  do { insert OriginInsight { id: f.origin, flights: count() }; }
+}
+"#;
+
+/// A running server. Everything goes when it is dropped.
+pub struct Mill {
+    pub engine: Arc<Engine>,
+    pub address: SocketAddr,
+    server: Option<Server>,
+    runtime: Runtime,
+    _dir: TempDir,
+}
+
+/// Options that tests start from: a token, and limits that are easy to reach.
+pub fn options() -> ServerOptions {
+    ServerOptions {
+        token: Some(Token::new(TOKEN).unwrap()),
+        body_bytes_max: 64 << 10,
+        bodies_bytes_max: 256 << 10,
+        ..ServerOptions::default()
+    }
+}
+
+impl Mill {
+    pub fn start() -> Self {
+        Self::with(options())
+    }
+
+    pub fn with(options: ServerOptions) -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let engine = Arc::new(Engine::open(dir.path(), Some(App::from_rules("test", RULES))).unwrap());
+        engine.set_analytics(Arc::new(NoRows));
+        let runtime =
+            tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+        let local: SocketAddr = "127.0.0.1:0".parse().unwrap();
+        let server = runtime.block_on(serve(local, engine.clone(), Arc::new(ScriptedSql), options)).unwrap();
+        Self { engine, address: server.addr(), server: Some(server), runtime, _dir: dir }
+    }
+
+    /// Sends a request with the token and waits for the whole reply.
+    pub fn send(&self, method: &str, path: &str, headers: &[(&str, &str)], body: &[u8]) -> Reply {
+        let agent: ureq::Agent = ureq::Agent::config_builder()
+            .http_status_as_error(false)
+            .allow_non_standard_methods(true)
+            .timeout_global(Some(Duration::from_secs(60)))
+            .build()
+            .into();
+        let mut request =
+            ureq::http::Request::builder().method(method).uri(format!("http://{}{path}", self.address));
+        if !headers.iter().any(|(name, _)| name.eq_ignore_ascii_case("authorization")) {
+            request = request.header("Authorization", format!("Bearer {TOKEN}"));
+        }
+        for (name, value) in headers {
+            request = request.header(*name, *value);
+        }
+        let response = agent.run(request.body(body).unwrap()).unwrap();
+        let (parts, mut body) = response.into_parts();
+        let headers = parts
+            .headers
+            .iter()
+            .map(|(name, value)| (name.to_string(), value.to_str().unwrap().to_owned()))
+            .collect();
+        Reply { status: parts.status.as_u16(), headers, body: body.read_to_vec().unwrap() }
+    }
+
+    pub fn get(&self, path: &str) -> Reply {
+        self.send("GET", path, &[], b"")
+    }
+
+    pub fn post_json(&self, path: &str, body: &str) -> Reply {
+        self.send("POST", path, &[("Content-Type", "application/json")], body.as_bytes())
+    }
+
+    /// Opens a connection and writes `text` on it.
+    pub fn connect(&self, text: &[u8]) -> Connection {
+        let mut stream = TcpStream::connect(self.address).unwrap();
+        stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+        stream.write_all(text).unwrap();
+        Connection(stream)
+    }
+
+    /// The value of a metric without labels, 0 when it is not there.
+    pub fn metric(&self, name: &str) -> f64 {
+        let text = self.get("/metrics").text();
+        let line = text.lines().find_map(|l| l.strip_prefix(name)).unwrap_or(" 0");
+        line.trim().parse().unwrap()
+    }
+
+    /// Asks for the metric until it has the value.
+    pub fn wait_for_metric(&self, name: &str, value: f64) {
+        for _ in 0..2000 {
+            if self.metric(name) == value {
+                return;
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        panic!("{name} is {}, expected {value}", self.metric(name));
+    }
+
+    /// Begins to shut down in the background; the handle gives the number of connections that were cut.
+    pub fn begin_shutdown(&mut self, grace: Duration) -> tokio::task::JoinHandle<usize> {
+        let server = self.server.take().unwrap();
+        self.runtime.spawn(server.shutdown(grace))
+    }
+
+    pub fn block_on<T>(&self, future: impl Future<Output = T>) -> T {
+        self.runtime.block_on(future)
+    }
+}
+
+impl Drop for Mill {
+    fn drop(&mut self) {
+        if let Some(server) = self.server.take() {
+            self.runtime.block_on(server.shutdown(Duration::ZERO));
+        }
+        let stopped = self.engine.stop();
+        if !std::thread::panicking() {
+            stopped.unwrap();
+        }
+    }
+}
+
+/// A connection on which requests are written by hand.
+pub struct Connection(TcpStream);
+
+impl Connection {
+    pub fn write(&mut self, bytes: &[u8]) {
+        self.0.write_all(bytes).unwrap();
+    }
+
+    /// Everything until the server closes.
+    pub fn read_all(mut self) -> Reply {
+        let mut bytes = Vec::new();
+        self.0.read_to_end(&mut bytes).unwrap();
+        Reply::parse(&bytes)
+    }
+
+    /// Everything until the server closes, as text.
+    pub fn read_text(mut self) -> String {
+        let mut bytes = Vec::new();
+        self.0.read_to_end(&mut bytes).unwrap();
+        String::from_utf8_lossy(&bytes).into_owned()
+    }
+}
+
+#[derive(Debug)]
+pub struct Reply {
+    pub status: u16,
+    pub headers: Vec<(String, String)>,
+    pub body: Vec<u8>,
+}
+
+impl Reply {
+    /// Reads a reply whose body ends with the connection.
+    fn parse(bytes: &[u8]) -> Self {
+        let text = String::from_utf8_lossy(bytes);
+        let (head, body) = text.split_once("\r\n\r\n").unwrap_or_else(|| panic!("no HTTP reply: {text:?}"));
+        let mut lines = head.split("\r\n");
+        let status = lines.next().unwrap().split(' ').nth(1).unwrap().parse().unwrap();
+        let headers = lines
+            .map(|l| l.split_once(": ").unwrap())
+            .map(|(name, value)| (name.to_lowercase(), value.to_owned()))
+            .collect();
+        let reply = Self { status, headers, body: body.as_bytes().to_vec() };
+        if reply.header("transfer-encoding") == Some("chunked") {
+            return Self { body: chunks(body).into_bytes(), ..reply };
+        }
+        reply
+    }
+
+    pub fn header(&self, name: &str) -> Option<&str> {
+        self.headers.iter().find(|(n, _)| n == name).map(|(_, value)| value.as_str())
+    }
+
+    pub fn text(&self) -> String {
+        String::from_utf8(self.body.clone()).unwrap()
+    }
+
+    #[track_caller]
+    pub fn json(&self) -> Json {
+        serde_json::from_slice(&self.body).unwrap_or_else(|e| panic!("{e}: {:?}", self.text()))
+    }
+
+    /// The message of a refusal; its kind and status must be as given.
+    #[track_caller]
+    pub fn refusal(&self, status: u16, kind: &str) -> String {
+        assert_eq!(self.status, status, "{}", self.text());
+        assert_eq!(self.header("content-type"), Some("application/json"));
+        let json = self.json();
+        assert_eq!(json["error"]["kind"], kind, "{json}");
+        json["error"]["message"].as_str().unwrap().to_owned()
+    }
+}
+
+/// The text of a body that was sent in chunks.
+fn chunks(mut body: &str) -> String {
+    let mut whole = String::new();
+    loop {
+        let (len, rest) = body.split_once("\r\n").unwrap();
+        let len = usize::from_str_radix(len, 16).unwrap();
+        if len == 0 {
+            return whole;
+        }
+        whole += &rest[..len];
+        body = &rest[len + 2..];
+    }
+}
+
+/// SQL in place of a SQL engine: `rows N` gives N rows in pieces of one, `fail N` fails after N rows, `panic` panics,
+/// `wait` never answers; anything else is an error in the text.
+pub struct ScriptedSql;
+
+impl Sql for ScriptedSql {
+    fn query(&self, sql: &str, format: Format) -> BoxFuture<'static, Result<SqlReply>> {
+        let sql = sql.to_owned();
+        Box::pin(async move {
+            let (word, n) = sql.split_once(' ').unwrap_or((&sql, "0"));
+            let n: u64 = n.parse().unwrap_or(0);
+            let rows = stream::iter(0..n).map(move |i| Ok(row(i, format)));
+            let body = match word {
+                "rows" => rows.boxed(),
+                "fail" => {
+                    rows.chain(stream::iter([Err(Error::limit("the query needs more memory"))])).boxed()
+                }
+                "wait" => stream::pending().boxed(),
+                "panic" => panic!("as the test asked"),
+                _ => return Err(Error::invalid(format!("expected a query, found `{sql}`"))),
+            };
+            Ok(SqlReply { content_type: format.content_type(), body })
+        })
+    }
+}
+
+/// Analytics for aggregate rules that finds nothing.
+struct NoRows;
+
+impl Analytics for NoRows {
+    fn query(&self, _sql: &str) -> Result<Vec<RecordBatch>> {
+        Ok(Vec::new())
+    }
+}
+
+fn row(i: u64, format: Format) -> Bytes {
+    match format {
+        Format::Ndjson => format!("{{\"n\":{i}}}\n"),
+        Format::Json => format!("{}{{\"n\":{i}}}", if i == 0 { "[" } else { "," }),
+        Format::Csv | Format::Table => format!("{i}\n"),
+    }
+    .into()
+}

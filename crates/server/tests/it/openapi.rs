@@ -1,0 +1,107 @@
+//! The description and the routes are the same thing.
+
+use std::collections::HashSet;
+
+use serde_json::Value as Json;
+
+use crate::harness::Mill;
+
+const METHODS: [&str; 5] = ["get", "post", "put", "patch", "delete"];
+
+fn operations(api: &Json) -> Vec<(String, &'static str, &Json)> {
+    let paths = api["paths"].as_object().unwrap();
+    paths
+        .iter()
+        .flat_map(|(path, item)| {
+            METHODS.into_iter().filter_map(move |m| Some((path.clone(), m, item.get(m)?)))
+        })
+        .collect()
+}
+
+#[test]
+fn every_route_is_described_and_every_description_is_a_route() {
+    let mill = Mill::start();
+    let api = mill.get("/api/v1/openapi.json").json();
+    let described = operations(&api);
+    assert_eq!(described.len(), 22);
+    for (path, method, _) in &described {
+        let filled = path
+            .replace("{stream}", "S")
+            .replace("{collection}", "c")
+            .replace("{id}", "1")
+            .replace("{rule}", "r");
+        let reply = mill.send(&method.to_uppercase(), &filled, &[], b"");
+        let text = reply.text();
+        assert!(
+            !text.contains("no route") && reply.status != 405,
+            "{method} {path}: {} {text}",
+            reply.status
+        );
+        // the router has no method on this path that is not described
+        let methods: HashSet<String> = mill
+            .send("PROPFIND", &filled, &[], b"")
+            .header("allow")
+            .unwrap()
+            .split(", ")
+            .map(str::to_lowercase)
+            .collect();
+        let mut expected: HashSet<String> =
+            described.iter().filter(|(p, ..)| p == path).map(|(_, m, _)| (*m).to_owned()).collect();
+        if expected.contains("get") {
+            expected.insert("head".to_owned());
+        }
+        assert_eq!(methods, expected, "{path}");
+    }
+}
+
+/// The published description; clients are generated from it. Written again with `UPDATE_CASES=1`.
+#[test]
+fn the_description_is_the_published_one() {
+    let file = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("openapi.json");
+    let found = Mill::start().get("/api/v1/openapi.json").json();
+    if std::env::var_os("UPDATE_CASES").is_some() {
+        std::fs::write(&file, serde_json::to_string_pretty(&found).unwrap() + "\n").unwrap();
+    }
+    let published: Json = serde_json::from_str(&std::fs::read_to_string(&file).unwrap()).unwrap();
+    assert!(
+        found == published,
+        "the API differs from {}: run with UPDATE_CASES=1 and look at the change",
+        file.display()
+    );
+}
+
+#[test]
+fn the_description_is_whole() {
+    let api = Mill::start().get("/api/v1/openapi.json").json();
+    assert!(api["openapi"].as_str().unwrap().starts_with("3.1"));
+    assert_eq!(api["components"]["securitySchemes"]["token"]["scheme"], "bearer");
+    let mut ids = HashSet::new();
+    for (path, method, operation) in operations(&api) {
+        let id = operation["operationId"].as_str().unwrap();
+        assert!(ids.insert(id), "operation id {id} is there twice");
+        assert!(operation["summary"].is_string(), "{method} {path} has no summary");
+        assert!(!operation["responses"].as_object().unwrap().is_empty());
+        let parameters = operation["parameters"].as_array().cloned().unwrap_or_default();
+        let in_path: Vec<&str> =
+            parameters.iter().filter(|p| p["in"] == "path").map(|p| p["name"].as_str().unwrap()).collect();
+        let in_template: Vec<&str> =
+            path.split('/').filter_map(|s| s.strip_prefix('{')?.strip_suffix('}')).collect();
+        assert_eq!(in_path, in_template, "{method} {path}");
+    }
+    check_references(&api, &api);
+}
+
+/// Every `$ref` leads to something.
+fn check_references(api: &Json, part: &Json) {
+    match part {
+        Json::Object(fields) => {
+            if let Some(target) = fields.get("$ref").and_then(Json::as_str) {
+                let pointer = target.strip_prefix('#').unwrap();
+                assert!(api.pointer(pointer).is_some(), "{target} leads nowhere");
+            }
+            fields.values().for_each(|f| check_references(api, f));
+        }
+        Json::Array(values) => values.iter().for_each(|v| check_references(api, v)),
+        _ => {}
+    }
+}

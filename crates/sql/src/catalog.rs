@@ -1,0 +1,282 @@
+//! The catalog of one query: every table is resolved to one snapshot, once.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use datafusion::catalog::{CatalogProvider, CatalogProviderList, SchemaProvider, TableProvider};
+use datafusion::datasource::{MemTable, TableType};
+use datafusion::error::{DataFusionError, Result as PlanResult};
+use parking_lot::Mutex;
+use tidemill_types::{Error, Result, did_you_mean};
+
+use crate::MissingFields;
+use crate::docs::{DocsTable, WHOLE};
+use crate::events::{EventsTable, OpenFiles};
+use crate::names::unknown_column;
+use crate::tables::{SystemTable, Tables};
+
+/// The name of the only catalog.
+pub(crate) const CATALOG: &str = "tidemill";
+/// The schema of names written without one: it looks through the others and holds nothing itself.
+pub(crate) const BARE: &str = "public";
+/// DataFusion answers this schema itself.
+pub(crate) const INFORMATION: &str = "information_schema";
+
+/// The schemas that hold tables.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) enum Schema {
+    Events,
+    Docs,
+    System,
+}
+
+impl Schema {
+    pub const ALL: [Self; 3] = [Self::Events, Self::Docs, Self::System];
+
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Events => "events",
+            Self::Docs => "docs",
+            Self::System => "system",
+        }
+    }
+
+    pub fn parse(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|s| s.name().eq_ignore_ascii_case(name))
+    }
+
+    fn noun(self) -> &'static str {
+        match self {
+            Self::Events => "stream",
+            Self::Docs => "collection",
+            Self::System => "system table",
+        }
+    }
+}
+
+/// The tables that one query has named so far, each with the snapshot taken when it was named first.
+pub(crate) struct Snapshots {
+    tables: Arc<dyn Tables>,
+    files: Arc<OpenFiles>,
+    missing: MissingFields,
+    taken: Mutex<HashMap<(Schema, String), Taken>>,
+    /// Fields that the query names and no document has.
+    absent: Mutex<Vec<String>>,
+}
+
+/// A table's snapshot.
+#[derive(Clone)]
+enum Taken {
+    Documents(Arc<DocsTable>),
+    Other(Arc<dyn TableProvider>),
+}
+
+impl Snapshots {
+    pub fn new(tables: Arc<dyn Tables>, files: Arc<OpenFiles>, missing: MissingFields) -> Arc<Self> {
+        Arc::new(Self { tables, files, missing, taken: Mutex::default(), absent: Mutex::default() })
+    }
+
+    /// If planning failed on a field that no document has and such fields are null, adds it to the collections.
+    ///
+    /// Returns whether it did, so that planning is worth another try. An alias does not tell its collection, so all
+    /// collections of the query get the field.
+    pub fn add_missing(&self, error: &DataFusionError) -> bool {
+        let Some((wanted, known)) = unknown_column(error).filter(|_| self.missing == MissingFields::Null)
+        else {
+            return false;
+        };
+        let of_documents = known
+            .iter()
+            .any(|c| c.name == WHOLE && (wanted.relation.is_none() || c.relation == wanted.relation));
+        let mut absent = self.absent.lock();
+        if !of_documents || absent.contains(&wanted.name) {
+            return false;
+        }
+        absent.push(wanted.name.clone());
+        true
+    }
+
+    fn names(&self, schema: Schema) -> Vec<String> {
+        let mut names = match schema {
+            Schema::Events => self.tables.streams(),
+            Schema::Docs => self.tables.collections(),
+            Schema::System => self.tables.system_tables(),
+        };
+        names.sort_unstable();
+        names
+    }
+
+    /// The name as the table has it: the same spelling, or the only one that differs in case.
+    fn spelling(&self, schema: Schema, name: &str) -> Option<String> {
+        let names = self.names(schema);
+        if names.iter().any(|n| n == name) {
+            return Some(name.to_owned());
+        }
+        let mut alike = names.into_iter().filter(|n| n.to_lowercase() == name.to_lowercase());
+        alike.next().filter(|_| alike.next().is_none())
+    }
+
+    /// Where the table `name` of `schema` (or of any schema, for [`BARE`]) is.
+    ///
+    /// Errors: `NotFound` with the nearest name or what there is; `Invalid` for a bare name that two schemas have.
+    pub fn locate(&self, schema: &str, name: &str) -> Result<(Schema, String)> {
+        if schema == BARE {
+            return self.locate_bare(name);
+        }
+        let Some(schema) = Schema::parse(schema) else {
+            let known = Schema::ALL.map(Schema::name);
+            let known = known.into_iter().chain([INFORMATION]);
+            return Err(Error::not_found(format!(
+                "there is no schema `{schema}`{}",
+                did_you_mean(schema, known)
+            )));
+        };
+        let found = self.spelling(schema, name);
+        let absent = schema == Schema::Docs && self.missing == MissingFields::Null;
+        let found = found.or_else(|| absent.then(|| name.to_owned()));
+        found.map(|n| (schema, n)).ok_or_else(|| {
+            let names = self.names(schema);
+            let hint = match names.is_empty() {
+                true => format!(". There are no tables in `{}` yet", schema.name()),
+                false => did_you_mean(name, names.iter().map(String::as_str)),
+            };
+            Error::not_found(format!("there is no {} `{name}`{hint}", schema.noun()))
+        })
+    }
+
+    fn locate_bare(&self, name: &str) -> Result<(Schema, String)> {
+        let found = Schema::ALL.into_iter().filter_map(|s| Some((s, self.spelling(s, name)?)));
+        let found: Vec<(Schema, String)> = found.collect();
+        match found.as_slice() {
+            [one] => Ok(one.clone()),
+            [] => {
+                let known = Schema::ALL
+                    .into_iter()
+                    .flat_map(|s| self.names(s).into_iter().map(move |n| (format!("{}.{n}", s.name()), n)));
+                let known: Vec<(String, String)> = known.collect();
+                let near = tidemill_types::nearest(name, known.iter().map(|(_, bare)| bare.as_str()));
+                let full = known.iter().find(|(_, bare)| Some(bare.as_str()) == near).map(|(full, _)| full);
+                let hint = match full {
+                    Some(full) => format!(". Did you mean `{full}`?"),
+                    None => did_you_mean(name, known.iter().map(|(full, _)| full.as_str())),
+                };
+                Err(Error::not_found(format!("there is no table `{name}`{hint}")))
+            }
+            several => {
+                let places: Vec<String> = several.iter().map(|(s, n)| format!("{}.{n}", s.name())).collect();
+                Err(Error::invalid(format!("`{name}` could be {}: write which", places.join(" or "))))
+            }
+        }
+    }
+
+    /// The snapshot of the table; the same one each time within a query.
+    async fn provider(&self, schema: Schema, name: &str) -> Result<Arc<dyn TableProvider>> {
+        let key = (schema, name.to_owned());
+        let known = self.taken.lock().get(&key).cloned();
+        let taken = match known {
+            Some(taken) => taken,
+            None => {
+                let made = self.take(schema, name).await?;
+                // whoever came first wins, so that a query sees one snapshot even if two tasks planned at once
+                self.taken.lock().entry(key).or_insert(made).clone()
+            }
+        };
+        Ok(match taken {
+            Taken::Other(table) => table,
+            Taken::Documents(table) => Arc::new(table.with_absent(&self.absent.lock())),
+        })
+    }
+
+    async fn take(&self, schema: Schema, name: &str) -> Result<Taken> {
+        let gone = || Error::not_found(format!("{} `{name}` was removed just now", schema.noun()));
+        let events = |snapshot| -> Result<Taken> {
+            let table = EventsTable::new(snapshot, self.tables.object_store().0, self.files.clone())?;
+            Ok(Taken::Other(Arc::new(table)))
+        };
+        match schema {
+            Schema::Events => events(self.tables.stream(name).ok_or_else(gone)?),
+            Schema::Docs => {
+                let documents = match (self.tables.collection(name), self.missing) {
+                    (Some(documents), _) => documents,
+                    (None, MissingFields::Null) => vec![],
+                    (None, MissingFields::Refused) => return Err(gone()),
+                };
+                Ok(Taken::Documents(Arc::new(DocsTable::infer(name, documents).await?)))
+            }
+            Schema::System => match self.tables.system(name).ok_or_else(gone)? {
+                SystemTable::Events(snapshot) => events(snapshot),
+                SystemTable::Rows(batch) => {
+                    let table = MemTable::try_new(batch.schema(), vec![vec![batch]]);
+                    let table = table.map_err(|e| Error::internal(format!("system.{name}: {e}")))?;
+                    Ok(Taken::Other(Arc::new(table)))
+                }
+            },
+        }
+    }
+}
+
+impl fmt::Debug for Snapshots {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Snapshots").finish_non_exhaustive()
+    }
+}
+
+/// DataFusion's view of [`Snapshots`]: a list of one catalog, which is itself.
+#[derive(Debug)]
+pub(crate) struct QueryCatalog(pub Arc<Snapshots>);
+
+impl CatalogProviderList for QueryCatalog {
+    fn register_catalog(&self, _: String, _: Arc<dyn CatalogProvider>) -> Option<Arc<dyn CatalogProvider>> {
+        None
+    }
+
+    fn catalog_names(&self) -> Vec<String> {
+        vec![CATALOG.to_owned()]
+    }
+
+    fn catalog(&self, name: &str) -> Option<Arc<dyn CatalogProvider>> {
+        (name == CATALOG).then(|| Arc::new(Self(self.0.clone())) as _)
+    }
+}
+
+impl CatalogProvider for QueryCatalog {
+    fn schema_names(&self) -> Vec<String> {
+        Schema::ALL.map(|s| s.name().to_owned()).to_vec()
+    }
+
+    fn schema(&self, name: &str) -> Option<Arc<dyn SchemaProvider>> {
+        let known = name == BARE || Schema::parse(name).is_some();
+        known.then(|| Arc::new(QuerySchema { name: name.to_owned(), snapshots: self.0.clone() }) as _)
+    }
+}
+
+#[derive(Debug)]
+struct QuerySchema {
+    name: String,
+    snapshots: Arc<Snapshots>,
+}
+
+#[async_trait]
+impl SchemaProvider for QuerySchema {
+    fn table_names(&self) -> Vec<String> {
+        Schema::parse(&self.name).map_or_else(Vec::new, |s| self.snapshots.names(s))
+    }
+
+    async fn table(&self, name: &str) -> PlanResult<Option<Arc<dyn TableProvider>>> {
+        // names were checked before planning; what is not found here is a table function
+        let Ok((schema, name)) = self.snapshots.locate(&self.name, name) else { return Ok(None) };
+        let taken = self.snapshots.provider(schema, &name).await;
+        taken.map(Some).map_err(|e| DataFusionError::External(Box::new(e)))
+    }
+
+    /// Without taking a snapshot, so that listing the tables is cheap.
+    async fn table_type(&self, name: &str) -> PlanResult<Option<TableType>> {
+        Ok(self.table_exist(name).then_some(TableType::Base))
+    }
+
+    fn table_exist(&self, name: &str) -> bool {
+        self.snapshots.locate(&self.name, name).is_ok()
+    }
+}

@@ -1,0 +1,197 @@
+//! From DataFusion's errors to the kinds a caller can act on.
+
+mod wording;
+
+use arrow::error::ArrowError;
+use datafusion::common::{SchemaError, Span};
+use datafusion::error::DataFusionError;
+use datafusion::parquet::errors::ParquetError;
+use object_store::Error as StoreError;
+use tidemill_types::{Error, did_you_mean};
+
+/// The error for the caller. `text` is the query, to show the place; without it the place is left out.
+pub(crate) fn from_datafusion(error: &DataFusionError, text: Option<&str>) -> Error {
+    let mapped = map(error);
+    let Some((text, span)) = text.zip(span_of(error)) else { return mapped };
+    let mapped = match quoted(text, &span) {
+        Some(name) if mapped.message().starts_with(NO_COLUMN) => Error::new(
+            mapped.kind(),
+            format!(
+                "{}. If it is text, write it in single quotes: '{name}'",
+                mapped.message().trim_end_matches('.')
+            ),
+        ),
+        _ => mapped,
+    };
+    mapped.context(place(text, span.start.line, span.start.column))
+}
+
+const NO_COLUMN: &str = "there is no column";
+
+/// The name at `span` if it is in double quotes.
+fn quoted<'t>(text: &'t str, span: &Span) -> Option<&'t str> {
+    let line = text.lines().nth(usize::try_from(span.start.line.checked_sub(1)?).ok()?)?;
+    let skip = usize::try_from(span.start.column.checked_sub(1)?).ok()?;
+    let (start, _) = line.char_indices().nth(skip)?;
+    let rest = line[start..].strip_prefix('"')?;
+    rest.split_once('"').map(|(name, _)| name)
+}
+
+/// `line 1, column 8`, then the line itself with a mark under the column when it is short enough to show.
+///
+/// Lines and columns count from 1, columns in characters.
+pub(crate) fn place(text: &str, line: u64, column: u64) -> String {
+    const SHOWN_MAX: usize = 160;
+    let head = format!("line {line}, column {column}");
+    let index = usize::try_from(line.saturating_sub(1)).unwrap_or(usize::MAX);
+    match text.lines().nth(index) {
+        Some(source) if source.chars().count() <= SHOWN_MAX && text.lines().count() > 1 => {
+            format!("{head} (`{}`)", source.trim())
+        }
+        _ => head,
+    }
+}
+
+/// The span nearest to the root that any layer of the error carries.
+pub(crate) fn span_of(error: &DataFusionError) -> Option<Span> {
+    match error {
+        DataFusionError::Diagnostic(diagnostic, inner) => diagnostic.span.or_else(|| span_of(inner)),
+        DataFusionError::Context(_, inner) => span_of(inner),
+        DataFusionError::Shared(inner) => span_of(inner),
+        DataFusionError::Collection(all) => all.iter().find_map(span_of),
+        DataFusionError::SchemaError(inner, _) => match inner.as_ref() {
+            SchemaError::FieldNotFound { field, .. } | SchemaError::AmbiguousReference { field } => {
+                field.spans.first()
+            }
+            _ => None,
+        },
+        _ => None,
+    }
+}
+
+fn map(error: &DataFusionError) -> Error {
+    match error {
+        DataFusionError::Diagnostic(_, inner) | DataFusionError::Context(_, inner) => map(inner),
+        DataFusionError::Shared(inner) => map(inner),
+        DataFusionError::Collection(all) => all.first().map_or_else(|| Error::internal("empty error"), map),
+        DataFusionError::External(inner) => external(inner.as_ref()),
+        DataFusionError::SchemaError(inner, _) => schema(inner),
+        DataFusionError::SQL(inner, _) => Error::invalid(inner.to_string()),
+        DataFusionError::Plan(message) | DataFusionError::Execution(message) => {
+            Error::invalid(wording::plain(message).unwrap_or_else(|| tidy(message)))
+        }
+        DataFusionError::Configuration(message) => Error::invalid(tidy(message)),
+        DataFusionError::NotImplemented(message) => {
+            Error::invalid(format!("not supported: {}", tidy(message)))
+        }
+        DataFusionError::ResourcesExhausted(message) => exhausted(message),
+        DataFusionError::ArrowError(inner, _) => arrow(inner),
+        DataFusionError::ParquetError(inner) => parquet(inner),
+        DataFusionError::ObjectStore(inner) => store(inner),
+        DataFusionError::IoError(inner) => Error::unavailable(format!("disk: {inner}")),
+        DataFusionError::ExecutionJoin(inner) => Error::internal(format!("a query thread failed: {inner}")),
+        DataFusionError::Internal(message)
+        | DataFusionError::Substrait(message)
+        | DataFusionError::Ffi(message) => Error::internal(tidy(message)),
+    }
+}
+
+/// An error that passed through DataFusion: one of ours keeps its kind.
+fn external(inner: &(dyn std::error::Error + Send + Sync + 'static)) -> Error {
+    if let Some(ours) = inner.downcast_ref::<Error>() {
+        return Error::new(ours.kind(), ours.to_string());
+    }
+    if let Some(nested) = inner.downcast_ref::<DataFusionError>() {
+        return map(nested);
+    }
+    if let Some(nested) = inner.downcast_ref::<ArrowError>() {
+        return arrow(nested);
+    }
+    if let Some(nested) = inner.downcast_ref::<ParquetError>() {
+        return parquet(nested);
+    }
+    if let Some(nested) = inner.downcast_ref::<StoreError>() {
+        return store(nested);
+    }
+    Error::internal(inner.to_string())
+}
+
+fn schema(error: &SchemaError) -> Error {
+    match error {
+        SchemaError::FieldNotFound { field, valid_fields } => {
+            let wanted = field.flat_name();
+            let known: Vec<String> = if field.relation.is_some() {
+                valid_fields.iter().map(|c| c.flat_name()).collect()
+            } else {
+                valid_fields.iter().map(|c| c.name.clone()).collect()
+            };
+            let known = known.iter().map(String::as_str);
+            Error::invalid(format!("{NO_COLUMN} `{wanted}`{}", did_you_mean(&wanted, known)))
+        }
+        SchemaError::AmbiguousReference { field } => Error::invalid(format!(
+            "column `{0}` is in more than one of the tables: write which, for example `t.{0}`",
+            field.name
+        )),
+        SchemaError::DuplicateQualifiedField { name, .. }
+        | SchemaError::DuplicateUnqualifiedField { name } => {
+            Error::invalid(format!("two columns are called `{name}`: rename one with AS"))
+        }
+    }
+}
+
+fn arrow(error: &ArrowError) -> Error {
+    match error {
+        ArrowError::ExternalError(inner) => external(inner.as_ref()),
+        ArrowError::DivideByZero => Error::invalid("division by zero"),
+        ArrowError::CastError(m)
+        | ArrowError::ParseError(m)
+        | ArrowError::ComputeError(m)
+        | ArrowError::ArithmeticOverflow(m)
+        | ArrowError::InvalidArgumentError(m) => Error::invalid(tidy(m)),
+        ArrowError::MemoryError(m) => Error::limit(tidy(m)),
+        ArrowError::ParquetError(m) => Error::corrupt(tidy(m)),
+        ArrowError::IoError(m, _) => Error::unavailable(tidy(m)),
+        other => Error::internal(other.to_string()),
+    }
+}
+
+fn parquet(error: &ParquetError) -> Error {
+    match error {
+        ParquetError::External(inner) => external(inner.as_ref()),
+        other => Error::corrupt(other.to_string()),
+    }
+}
+
+fn store(error: &StoreError) -> Error {
+    match error {
+        StoreError::NotFound { path, .. } => {
+            Error::corrupt(format!("{path}: the table names this file, but the store does not have it"))
+        }
+        other => Error::unavailable(other.to_string()),
+    }
+}
+
+fn exhausted(message: &str) -> Error {
+    let what = match message.contains("disk space") {
+        true => "spill space (`sql.spill_bytes`)",
+        false => "memory (`sql.memory_bytes`)",
+    };
+    Error::limit(format!(
+        "the query needs more {what} than there is: select less, or raise the limit. {}",
+        first_sentence(&tidy(message))
+    ))
+}
+
+/// Without the words that DataFusion adds for its own developers.
+fn tidy(message: &str) -> String {
+    let cut = message.find("\n\nbacktrace:").unwrap_or(message.len());
+    let message = &message[..cut];
+    let cut = message.find(".\nThis issue was likely caused by a bug").unwrap_or(message.len());
+    message[..cut].trim().replace('\n', " ")
+}
+
+/// The message up to the end of its first sentence.
+fn first_sentence(message: &str) -> &str {
+    let end = [". ", " with top memory consumers"].iter().filter_map(|e| message.find(e)).min();
+    &message[..end.unwrap_or(message.len())]
+}

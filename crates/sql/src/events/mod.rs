@@ -1,0 +1,182 @@
+//! `events.<stream>`: the tablets of a snapshot, read from the store, and its tail, read where it lies.
+//!
+//! Tablets that the filter cannot match are left out while planning, by the bounds in the table's log; row groups
+//! and pages while reading, by the bounds, page index and Bloom filters in the files. Filters go down into the
+//! Parquet scan. Without a filter `count(*)` comes from the log alone.
+
+mod bounds;
+mod reader;
+mod tail;
+
+use std::sync::Arc;
+
+use arrow::array::RecordBatch;
+use arrow::datatypes::SchemaRef;
+use async_trait::async_trait;
+use datafusion::catalog::{Session, TableProvider};
+use datafusion::common::{DFSchema, Result, Statistics};
+use datafusion::datasource::TableType;
+use datafusion::datasource::listing::PartitionedFile;
+use datafusion::datasource::memory::MemorySourceConfig;
+use datafusion::datasource::physical_plan::{FileGroup, FileScanConfigBuilder, ParquetSource};
+use datafusion::datasource::source::DataSourceExec;
+use datafusion::execution::object_store::ObjectStoreUrl;
+use datafusion::logical_expr::utils::conjunction;
+use datafusion::logical_expr::{Expr, TableProviderFilterPushDown};
+use datafusion::physical_optimizer::pruning::PruningPredicateBuilder;
+use datafusion::physical_plan::ExecutionPlan;
+use datafusion::physical_plan::empty::EmptyExec;
+use datafusion::physical_plan::union::UnionExec;
+use tidemill_types::Error;
+use tidemill_zones::{TableSnapshot, Tablet};
+use url::Url;
+
+pub(crate) use reader::OpenFiles;
+
+/// One snapshot of a kept table.
+#[derive(Debug)]
+pub(crate) struct EventsTable {
+    schema: SchemaRef,
+    tablets: Arc<[Arc<Tablet>]>,
+    tail: Vec<RecordBatch>,
+    store: Url,
+    files: Arc<OpenFiles>,
+}
+
+impl EventsTable {
+    /// The table at `snapshot`. `store` is the address the tablets' store is registered under.
+    ///
+    /// Errors: `Internal` when a batch of the tail does not fit the table's schema.
+    pub fn new(snapshot: TableSnapshot, store: Url, files: Arc<OpenFiles>) -> tidemill_types::Result<Self> {
+        let tail = tail::conform(snapshot.tail, &snapshot.schema)
+            .map_err(|e| Error::internal("the tail does not fit its table").with_source(e))?;
+        Ok(Self { schema: snapshot.schema, tablets: snapshot.tablets, tail, store, files })
+    }
+
+    /// The tablets that may hold rows for which all `filters` are true.
+    fn kept(&self, state: &dyn Session, filters: &[Expr]) -> Result<Vec<&Tablet>> {
+        let Some(filter) = conjunction(filters.iter().cloned()).filter(|_| !self.tablets.is_empty()) else {
+            return Ok(self.tablets.iter().map(Arc::as_ref).collect());
+        };
+        let schema = DFSchema::try_from(self.schema.clone())?;
+        let filter = state.create_physical_expr(filter, &schema)?;
+        let predicate =
+            PruningPredicateBuilder::new().with_file_schema(self.schema.clone()).try_build(filter)?;
+        if predicate.always_true() {
+            return Ok(self.tablets.iter().map(Arc::as_ref).collect());
+        }
+        let may_match = predicate.prune(&bounds::Bounds { schema: &self.schema, tablets: &self.tablets })?;
+        Ok(self
+            .tablets
+            .iter()
+            .zip(may_match)
+            .filter_map(|(tablet, may)| may.then_some(tablet.as_ref()))
+            .collect())
+    }
+
+    fn scan_tablets(
+        &self,
+        state: &dyn Session,
+        tablets: &[&Tablet],
+        projection: Option<&Vec<usize>>,
+        limit: Option<usize>,
+    ) -> Result<Arc<dyn ExecutionPlan>> {
+        let environment = state.runtime_env();
+        let store_url = ObjectStoreUrl::parse(&self.store[..url::Position::BeforePath])?;
+        let store = environment.object_store(&store_url)?;
+        let cache = environment.cache_manager.get_file_metadata_cache();
+        let options = state.default_table_options().parquet;
+        let source = ParquetSource::new(self.schema.clone())
+            .with_table_parquet_options(options)
+            .with_parquet_file_reader_factory(Arc::new(reader::NamedReaders::new(
+                store,
+                cache,
+                self.files.clone(),
+            )))
+            .with_enable_page_index(true)
+            .with_bloom_filter_on_read(true);
+        let statistics: Vec<Statistics> =
+            tablets.iter().map(|t| bounds::statistics(t, &self.schema)).collect();
+        let total = bounds::total(&statistics, &self.schema)?;
+        let files = tablets.iter().zip(statistics).map(|(tablet, statistics)| {
+            let mut file = PartitionedFile::new("", tablet.size);
+            // set, not passed: a path made from text would be escaped a second time
+            file.object_meta.location = tablet.path.clone();
+            file.with_statistics(Arc::new(statistics))
+        });
+        let groups = grouped(files.collect(), state.config().target_partitions());
+        let config = FileScanConfigBuilder::new(store_url, Arc::new(source))
+            .with_file_groups(groups)
+            .with_statistics(total)
+            .with_limit(limit)
+            .with_projection_indices(projection.cloned())?
+            .build();
+        Ok(DataSourceExec::from_data_source(config))
+    }
+
+    fn scan_tail(
+        &self,
+        state: &dyn Session,
+        projection: Option<&Vec<usize>>,
+    ) -> Result<Arc<dyn ExecutionPlan>> {
+        let groups = tail::grouped(&self.tail, state.config().target_partitions());
+        let source = MemorySourceConfig::try_new(&groups, self.schema.clone(), projection.cloned())?;
+        Ok(DataSourceExec::from_data_source(source.with_show_sizes(false)))
+    }
+}
+
+/// The files in at most `groups` groups of about the same number of bytes.
+fn grouped(mut files: Vec<PartitionedFile>, groups: usize) -> Vec<FileGroup> {
+    files.sort_by_key(|f| std::cmp::Reverse(f.object_meta.size));
+    let mut filled: Vec<(u64, FileGroup)> = Vec::new();
+    for file in files {
+        if filled.len() < groups.max(1) {
+            filled.push((file.object_meta.size, FileGroup::new(vec![file])));
+        } else if let Some((bytes, group)) = filled.iter_mut().min_by_key(|(bytes, _)| *bytes) {
+            *bytes += file.object_meta.size;
+            group.push(file);
+        }
+    }
+    filled.into_iter().map(|(_, group)| group).collect()
+}
+
+#[async_trait]
+impl TableProvider for EventsTable {
+    fn schema(&self) -> SchemaRef {
+        self.schema.clone()
+    }
+
+    fn table_type(&self) -> TableType {
+        TableType::Base
+    }
+
+    /// The tail is not filtered by the scan, so DataFusion keeps the filter above it.
+    fn supports_filters_pushdown(&self, filters: &[&Expr]) -> Result<Vec<TableProviderFilterPushDown>> {
+        Ok(vec![TableProviderFilterPushDown::Inexact; filters.len()])
+    }
+
+    async fn scan(
+        &self,
+        state: &dyn Session,
+        projection: Option<&Vec<usize>>,
+        filters: &[Expr],
+        limit: Option<usize>,
+    ) -> Result<Arc<dyn ExecutionPlan>> {
+        let tablets = self.kept(state, filters)?;
+        let mut parts = Vec::with_capacity(2);
+        if !tablets.is_empty() {
+            parts.push(self.scan_tablets(state, &tablets, projection, limit)?);
+        }
+        if !self.tail.is_empty() {
+            parts.push(self.scan_tail(state, projection)?);
+        }
+        match parts.len() {
+            0 => Ok(Arc::new(EmptyExec::new(datafusion::physical_plan::project_schema(
+                &self.schema,
+                projection,
+            )?))),
+            1 => Ok(parts.remove(0)),
+            _ => UnionExec::try_new(parts),
+        }
+    }
+}

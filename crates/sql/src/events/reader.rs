@@ -1,0 +1,141 @@
+//! Parquet readers that say which file they read when something is wrong with it.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::sync::Arc;
+use std::time::Duration;
+
+use arrow::array::RecordBatch;
+use bytes::Bytes;
+use datafusion::common::Result;
+use datafusion::datasource::listing::PartitionedFile;
+use datafusion::datasource::physical_plan::ParquetFileReaderFactory;
+use datafusion::datasource::physical_plan::parquet::{
+    CachedParquetFileReaderFactory, DefaultParquetFileReaderFactory,
+};
+use datafusion::execution::cache::cache_manager::FileMetadataCache;
+use datafusion::physical_plan::metrics::ExecutionPlanMetricsSet;
+use futures::future::BoxFuture;
+use futures::{FutureExt, TryStreamExt};
+use object_store::ObjectStore;
+use object_store::path::Path;
+use parking_lot::Mutex;
+use parquet::arrow::ParquetRecordBatchStreamBuilder;
+use parquet::arrow::arrow_reader::ArrowReaderOptions;
+use parquet::arrow::async_reader::AsyncFileReader;
+use parquet::errors::ParquetError;
+use parquet::file::metadata::ParquetMetaData;
+use tidemill_types::{Error, ErrorKind};
+
+/// How long the search for a damaged file may take.
+const SEARCH: Duration = Duration::from_secs(10);
+
+/// The files a query has opened: when decoding fails, one of them is damaged.
+#[derive(Debug, Default)]
+pub(crate) struct OpenFiles(Mutex<BTreeMap<Path, (Arc<dyn ObjectStore>, u64)>>);
+
+impl OpenFiles {
+    /// Puts the name of the damaged file before a `Corrupt` error that does not name it yet.
+    ///
+    /// Decoders do not know what they decode, so the files are read again, one by one, until one fails.
+    pub async fn name_damaged(&self, error: Error) -> Error {
+        if error.kind() != ErrorKind::Corrupt {
+            return error;
+        }
+        let files = self.0.lock().clone();
+        if files.keys().any(|path| error.message().contains(path.as_ref())) {
+            return error;
+        }
+        match tokio::time::timeout(SEARCH, first_damaged(&files)).await {
+            Ok(Some(path)) => error.context(path),
+            _ => error.context(format!("one of {} files", files.len())),
+        }
+    }
+}
+
+async fn first_damaged(files: &BTreeMap<Path, (Arc<dyn ObjectStore>, u64)>) -> Option<&Path> {
+    for (path, (store, size)) in files {
+        let mut file = PartitionedFile::new("", *size);
+        file.object_meta.location = path.clone();
+        let readers = DefaultParquetFileReaderFactory::new(store.clone());
+        let metrics = ExecutionPlanMetricsSet::new();
+        let read = async {
+            let failed = |e| ParquetError::External(Box::new(e));
+            let reader: Box<dyn AsyncFileReader> =
+                readers.create_reader(0, file, None, &metrics).map_err(failed)?;
+            let mut batches = ParquetRecordBatchStreamBuilder::new(reader).await?.build()?;
+            while let Some(RecordBatch { .. }) = batches.try_next().await? {}
+            Ok::<(), ParquetError>(())
+        };
+        if read.await.is_err() {
+            return Some(path);
+        }
+    }
+    None
+}
+
+/// Makes readers with cached metadata whose errors carry the file's path.
+#[derive(Debug)]
+pub(super) struct NamedReaders {
+    inner: CachedParquetFileReaderFactory,
+    store: Arc<dyn ObjectStore>,
+    files: Arc<OpenFiles>,
+}
+
+impl NamedReaders {
+    pub fn new(store: Arc<dyn ObjectStore>, cache: Arc<FileMetadataCache>, files: Arc<OpenFiles>) -> Self {
+        Self { inner: CachedParquetFileReaderFactory::new(store.clone(), cache), store, files }
+    }
+}
+
+impl ParquetFileReaderFactory for NamedReaders {
+    fn create_reader(
+        &self,
+        partition_index: usize,
+        file: PartitionedFile,
+        metadata_size_hint: Option<usize>,
+        metrics: &ExecutionPlanMetricsSet,
+    ) -> Result<Box<dyn AsyncFileReader + Send>> {
+        let path = file.object_meta.location.clone();
+        let size = file.object_meta.size;
+        let inner = self.inner.create_reader(partition_index, file, metadata_size_hint, metrics)?;
+        self.files.0.lock().entry(path.clone()).or_insert_with(|| (self.store.clone(), size));
+        Ok(Box::new(NamedReader { inner, path }))
+    }
+}
+
+struct NamedReader {
+    inner: Box<dyn AsyncFileReader + Send>,
+    path: Path,
+}
+
+/// Errors of the store name the file themselves; the others get its path.
+fn named(path: &Path, error: ParquetError) -> ParquetError {
+    match error {
+        ParquetError::External(_) => error,
+        other => ParquetError::External(Box::new(Error::corrupt(format!("{path}: {other}")))),
+    }
+}
+
+impl AsyncFileReader for NamedReader {
+    fn get_bytes(&mut self, range: Range<u64>) -> BoxFuture<'_, parquet::errors::Result<Bytes>> {
+        let path = &self.path;
+        self.inner.get_bytes(range).map(move |r| r.map_err(|e| named(path, e))).boxed()
+    }
+
+    fn get_byte_ranges(
+        &mut self,
+        ranges: Vec<Range<u64>>,
+    ) -> BoxFuture<'_, parquet::errors::Result<Vec<Bytes>>> {
+        let path = &self.path;
+        self.inner.get_byte_ranges(ranges).map(move |r| r.map_err(|e| named(path, e))).boxed()
+    }
+
+    fn get_metadata<'a>(
+        &'a mut self,
+        options: Option<&'a ArrowReaderOptions>,
+    ) -> BoxFuture<'a, parquet::errors::Result<Arc<ParquetMetaData>>> {
+        let path = &self.path;
+        self.inner.get_metadata(options).map(move |r| r.map_err(|e| named(path, e))).boxed()
+    }
+}

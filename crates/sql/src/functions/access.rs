@@ -1,0 +1,30 @@
+//! `column['name']` and `column[0]` on JSON text, as on a struct and a list.
+
+use arrow::datatypes::DataType;
+use datafusion::common::{DFSchema, Result};
+use datafusion::logical_expr::planner::{ExprPlanner, PlannerResult, RawFieldAccessExpr};
+use datafusion::logical_expr::{Expr, ExprSchemable, GetFieldAccess, lit};
+use datafusion_functions_json::udfs::json_as_text_udf;
+
+/// Reads a member of JSON text as text, as `->>` does; positions count from 0. Other types are left to DataFusion.
+#[derive(Debug)]
+pub(super) struct JsonAccess;
+
+impl ExprPlanner for JsonAccess {
+    fn plan_field_access(
+        &self,
+        access: RawFieldAccessExpr,
+        schema: &DFSchema,
+    ) -> Result<PlannerResult<RawFieldAccessExpr>> {
+        let text = [DataType::Utf8, DataType::LargeUtf8, DataType::Utf8View];
+        if !access.expr.get_type(schema).is_ok_and(|ty| text.contains(&ty)) {
+            return Ok(PlannerResult::Original(access));
+        }
+        let key: Expr = match &access.field_access {
+            GetFieldAccess::NamedStructField { name } => lit(name.clone()),
+            GetFieldAccess::ListIndex { key } => key.as_ref().clone(),
+            GetFieldAccess::ListRange { .. } => return Ok(PlannerResult::Original(access)),
+        };
+        Ok(PlannerResult::Planned(json_as_text_udf().call(vec![access.expr, key])))
+    }
+}

@@ -1,0 +1,70 @@
+//! `first(x, time)` and `last(x, time)`: `first_value(x ORDER BY time)` and its mirror, shorter to type.
+
+use arrow::datatypes::{DataType, FieldRef};
+use datafusion::common::{Result, exec_err, internal_err};
+use datafusion::functions_aggregate::first_last::{first_value_udaf, last_value_udaf};
+use datafusion::logical_expr::expr::{AggregateFunction, Sort};
+use datafusion::logical_expr::function::{AccumulatorArgs, AggregateFunctionSimplification};
+use datafusion::logical_expr::{Accumulator, AggregateUDF, AggregateUDFImpl, Expr, Signature, Volatility};
+
+/// The value at the smallest time.
+pub(super) fn first() -> AggregateUDF {
+    Edge::new("first").into()
+}
+
+/// The value at the largest time.
+pub(super) fn last() -> AggregateUDF {
+    Edge::new("last").into()
+}
+
+/// A function that planning replaces; it never runs itself.
+#[derive(Debug, PartialEq, Eq, Hash)]
+struct Edge {
+    name: &'static str,
+    signature: Signature,
+}
+
+impl Edge {
+    fn new(name: &'static str) -> Self {
+        Self { name, signature: Signature::any(2, Volatility::Immutable) }
+    }
+}
+
+impl AggregateUDFImpl for Edge {
+    fn name(&self) -> &str {
+        self.name
+    }
+
+    fn signature(&self) -> &Signature {
+        &self.signature
+    }
+
+    fn return_type(&self, args: &[DataType]) -> Result<DataType> {
+        match args {
+            [value, _] => Ok(value.clone()),
+            _ => exec_err!("{0} takes two arguments: {0}(value, time)", self.name),
+        }
+    }
+
+    fn return_field(&self, args: &[FieldRef]) -> Result<FieldRef> {
+        match args {
+            [value, _] => Ok(value.as_ref().clone().with_name(self.name).with_nullable(true).into()),
+            _ => exec_err!("{0} takes two arguments: {0}(value, time)", self.name),
+        }
+    }
+
+    fn accumulator(&self, _: AccumulatorArgs<'_>) -> Result<Box<dyn Accumulator>> {
+        internal_err!("{} was not replaced while planning", self.name)
+    }
+
+    fn simplify(&self) -> Option<AggregateFunctionSimplification> {
+        let func = if self.name == "first" { first_value_udaf() } else { last_value_udaf() };
+        Some(Box::new(move |call: AggregateFunction, _| {
+            let mut params = call.params;
+            // the signature lets exactly two arguments through
+            let time = params.args.pop();
+            params.order_by = time.map(|t| Sort::new(t, true, true)).into_iter().collect();
+            Ok(Expr::AggregateFunction(AggregateFunction { func: func.clone(), params }))
+        }))
+    }
+}

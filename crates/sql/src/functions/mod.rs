@@ -1,0 +1,53 @@
+//! Functions under the names people know, beside DataFusion's own.
+
+mod access;
+mod first_last;
+
+use std::sync::Arc;
+
+use arrow::datatypes::DataType;
+use datafusion::common::{Column, Result};
+use datafusion::execution::{FunctionRegistry, SessionState, SessionStateDefaults};
+use datafusion::functions::datetime::date_bin;
+use datafusion::functions_aggregate::percentile_cont::percentile_cont_udaf;
+use datafusion::logical_expr::planner::ExprPlanner;
+use datafusion::logical_expr::{Expr, LogicalPlan, LogicalPlanBuilder};
+use datafusion_functions_json::{register_all, udfs};
+
+/// What turns operators into functions: ours before DataFusion's, which would take text for a struct.
+pub(crate) fn planners() -> Vec<Arc<dyn ExprPlanner>> {
+    let mut planners: Vec<Arc<dyn ExprPlanner>> = vec![Arc::new(access::JsonAccess)];
+    planners.extend(SessionStateDefaults::default_expr_planners());
+    planners
+}
+
+/// Adds the functions to a session:
+///
+/// - `time_bucket(interval, time [, origin])`: `date_bin` under TimescaleDB's name
+/// - `percentile(x, p)`: `percentile_cont`, exact
+/// - `first(x, time)`, `last(x, time)`: the value at the smallest, the largest time
+/// - `json_get(text, path…)` and its typed forms, `->`, `->>`, `text['name']`
+pub(crate) fn register(state: &mut SessionState) -> Result<()> {
+    state.register_udf(Arc::new(date_bin().as_ref().clone().with_aliases(["time_bucket"])))?;
+    state.register_udaf(Arc::new(percentile_cont_udaf().as_ref().clone().with_aliases(["percentile"])))?;
+    state.register_udaf(Arc::new(first_last::first()))?;
+    state.register_udaf(Arc::new(first_last::last()))?;
+    register_all(state)
+}
+
+/// Makes text of result columns that hold JSON of any type (`json_get` without a type): clients have no union type.
+pub(crate) fn unions_to_text(plan: LogicalPlan) -> Result<LogicalPlan> {
+    let is_union = |ty: &DataType| matches!(ty, DataType::Union(..));
+    if !plan.schema().fields().iter().any(|f| is_union(f.data_type())) {
+        return Ok(plan);
+    }
+    let columns = plan.schema().iter().map(|(qualifier, field)| {
+        let column = Expr::Column(Column::new(qualifier.cloned(), field.name()));
+        match is_union(field.data_type()) {
+            true => udfs::json_union_to_text_udf().call(vec![column]).alias(field.name()),
+            false => column,
+        }
+    });
+    let columns: Vec<Expr> = columns.collect();
+    LogicalPlanBuilder::from(plan).project(columns)?.build()
+}

@@ -1,0 +1,221 @@
+//! Names as people type them: unknown tables with their place, columns in another case.
+//!
+//! Names are case-sensitive, so that `TakeOffEvent` works without quotes. A name without quotes that exists in
+//! exactly one other case is taken for that one. Columns without a name get the text of their expression.
+
+use std::collections::HashSet;
+use std::ops::ControlFlow;
+
+use datafusion::common::{Column, SchemaError, Span, TableReference};
+use datafusion::error::DataFusionError;
+use datafusion::execution::SessionState;
+use datafusion::logical_expr::sqlparser::ast::{
+    Expr, Ident, ObjectName, SelectItem, SetExpr, Statement as Ast, VisitMut, VisitorMut, visit_relations,
+};
+use datafusion::logical_expr::sqlparser::tokenizer::Location;
+use datafusion::sql::parser::Statement;
+use tidemill_types::{Error, Result};
+
+use crate::catalog::{BARE, CATALOG, INFORMATION, Snapshots};
+use crate::error::{from_datafusion, place, span_of};
+
+/// Checks that every table of the statement exists.
+///
+/// Errors: as [`Snapshots::locate`], with line and column.
+pub(crate) fn check_tables(
+    state: &SessionState,
+    snapshots: &Snapshots,
+    statement: &Statement,
+    text: &str,
+) -> Result<()> {
+    let references =
+        state.resolve_table_references(statement).map_err(|e| from_datafusion(&e, Some(text)))?;
+    for reference in references {
+        // the arguments of a table function make it no table, but they are not in the reference
+        if reference.schema().is_none()
+            && state.table_functions().contains_key(&reference.table().to_lowercase())
+        {
+            continue;
+        }
+        if let Err(error) = check_table(snapshots, &reference) {
+            return Err(match location(statement, &reference) {
+                Some(at) => error.context(place(text, at.line, at.column)),
+                None => error,
+            });
+        }
+    }
+    Ok(())
+}
+
+fn check_table(snapshots: &Snapshots, reference: &TableReference) -> Result<()> {
+    if let Some(catalog) = reference.catalog().filter(|c| *c != CATALOG) {
+        return Err(Error::not_found(format!(
+            "there is no catalog `{catalog}`: write schema and table, for example events.{}",
+            reference.table()
+        )));
+    }
+    let schema = reference.schema().unwrap_or(BARE);
+    if schema == INFORMATION {
+        return Ok(());
+    }
+    snapshots.locate(schema, reference.table()).map(|_| ())
+}
+
+/// Where the statement names `reference` first.
+fn location(statement: &Statement, reference: &TableReference) -> Option<Location> {
+    let wanted: Vec<&str> =
+        [reference.catalog(), reference.schema(), Some(reference.table())].into_iter().flatten().collect();
+    let mut found = None;
+    let mut look = |name: &ObjectName| {
+        let parts: Vec<&Ident> = name.0.iter().filter_map(|p| p.as_ident()).collect();
+        if parts.iter().map(|i| i.value.as_str()).eq(wanted.iter().copied()) {
+            found = parts.first().map(|i| i.span.start);
+            return ControlFlow::Break(());
+        }
+        ControlFlow::Continue(())
+    };
+    match statement {
+        Statement::Statement(ast) => {
+            let _ = visit_relations(ast.as_ref(), &mut look);
+        }
+        Statement::Explain(explain) => return location(&explain.statement, reference),
+        _ => return None,
+    }
+    found.filter(|at| at.line > 0)
+}
+
+/// If planning failed on a column that exists in exactly one other case, corrects the statement there.
+///
+/// Returns whether it did, so that planning is worth another try.
+pub(crate) fn correct_case(statement: &mut Statement, error: &DataFusionError) -> bool {
+    let Some((wanted, known)) = unknown_column(error) else { return false };
+    let Some(span) = span_of(error) else { return false };
+    let mut alike = known.iter().filter(|c| same_but_case(wanted, c));
+    let Some(first) = alike.next() else { return false };
+    // the same column through several tables is ambiguous in any case: leave that to the next error
+    if alike.any(|c| c.name != first.name) {
+        return false;
+    }
+    let mut correction = Correction { span, column: first, done: false };
+    correct(statement, &mut correction);
+    correction.done
+}
+
+fn correct(statement: &mut Statement, correction: &mut Correction<'_>) {
+    match statement {
+        Statement::Statement(ast) => {
+            let _ = VisitMut::visit(ast.as_mut(), correction);
+        }
+        Statement::Explain(explain) => correct(&mut explain.statement, correction),
+        _ => {}
+    }
+}
+
+/// The column that planning did not find, and those there are.
+pub(crate) fn unknown_column(error: &DataFusionError) -> Option<(&Column, &[Column])> {
+    match error {
+        DataFusionError::Diagnostic(_, inner) | DataFusionError::Context(_, inner) => unknown_column(inner),
+        DataFusionError::Shared(inner) => unknown_column(inner),
+        DataFusionError::Collection(all) => all.first().and_then(unknown_column),
+        DataFusionError::SchemaError(inner, _) => match inner.as_ref() {
+            SchemaError::FieldNotFound { field, valid_fields } => Some((field, valid_fields)),
+            _ => None,
+        },
+        _ => None,
+    }
+}
+
+fn same_but_case(wanted: &Column, known: &Column) -> bool {
+    let same = |a: &str, b: &str| a.to_lowercase() == b.to_lowercase();
+    let table = match (&wanted.relation, &known.relation) {
+        (None, _) => true,
+        (Some(w), Some(k)) => same(w.table(), k.table()),
+        (Some(_), None) => false,
+    };
+    table && same(&wanted.name, &known.name) && wanted != known
+}
+
+/// Puts the column's own spelling at one place of the statement.
+struct Correction<'a> {
+    span: Span,
+    column: &'a Column,
+    done: bool,
+}
+
+impl Correction<'_> {
+    fn is_here(&self, ident: &Ident) -> bool {
+        ident.span.start.line == self.span.start.line && ident.span.start.column == self.span.start.column
+    }
+
+    /// A name in quotes means what it says.
+    fn put(&mut self, ident: &mut Ident, spelling: &str) {
+        if ident.quote_style.is_none() && ident.value != spelling {
+            ident.value = spelling.to_owned();
+            self.done = true;
+        }
+    }
+}
+
+impl VisitorMut for Correction<'_> {
+    type Break = ();
+
+    fn pre_visit_expr(&mut self, expr: &mut Expr) -> ControlFlow<()> {
+        match expr {
+            Expr::Identifier(ident) if self.is_here(ident) => {
+                let name = self.column.name.clone();
+                self.put(ident, &name);
+            }
+            Expr::CompoundIdentifier(parts) if parts.first().is_some_and(|i| self.is_here(i)) => {
+                let column = self.column.clone();
+                if let [.., table, name] = parts.as_mut_slice() {
+                    self.put(name, &column.name);
+                    if let Some(relation) = &column.relation {
+                        self.put(table, relation.table());
+                    }
+                }
+            }
+            _ => {}
+        }
+        match self.done {
+            true => ControlFlow::Break(()),
+            false => ControlFlow::Continue(()),
+        }
+    }
+}
+
+/// Characters of a name that is made from an expression.
+const NAME_CHARS_MAX: usize = 64;
+
+/// Names the result's columns that are expressions after their text: `count(*)`, `distance / 2`. DataFusion would
+/// call them `count(Int64(1))` and refuse two that are alike.
+pub(crate) fn name_columns(statement: &mut Statement) {
+    let Statement::Statement(ast) = statement else { return };
+    let Ast::Query(query) = ast.as_mut() else { return };
+    let mut body = query.body.as_mut();
+    let select = loop {
+        body = match body {
+            SetExpr::Select(select) => break select,
+            SetExpr::SetOperation { left, .. } => left,
+            SetExpr::Query(inner) => inner.body.as_mut(),
+            _ => return,
+        };
+    };
+    let mut taken = HashSet::new();
+    for item in &mut select.projection {
+        let SelectItem::UnnamedExpr(expr) = item else { continue };
+        if matches!(expr, Expr::Identifier(_) | Expr::CompoundIdentifier(_)) || makes_columns(expr) {
+            continue;
+        }
+        let text: String = expr.to_string().chars().take(NAME_CHARS_MAX).collect();
+        let numbered = (2_usize..).map(|n| format!("{text}_{n}"));
+        let free = std::iter::once(text.clone()).chain(numbered).find(|name| !taken.contains(name));
+        let name = free.unwrap_or(text);
+        taken.insert(name.clone());
+        *item = SelectItem::ExprWithAlias { expr: expr.clone(), alias: Ident::with_quote('"', name) };
+    }
+}
+
+/// Whether the expression stands for several columns, which one name does not fit.
+fn makes_columns(expr: &Expr) -> bool {
+    matches!(expr, Expr::Function(f) if f.name.to_string().eq_ignore_ascii_case("unnest"))
+}

@@ -1,0 +1,62 @@
+//! Columns made ready to be written.
+
+use std::sync::Arc;
+
+use arrow::array::builder::StringBuilder;
+use arrow::array::{Array, ArrayRef, RecordBatch, RecordBatchOptions};
+use arrow::compute::cast;
+use arrow::datatypes::{DataType, Field, FieldRef, Schema, SchemaRef};
+use arrow::error::ArrowError;
+use arrow::json::writer::{EncoderOptions, make_encoder};
+use tidemill_types::{Error, Result};
+
+/// The batch under the names of `names`, its times without a zone in UTC.
+pub(super) fn zoned(batch: &RecordBatch, names: &SchemaRef) -> Result<RecordBatch> {
+    rebuilt(batch, names, |column| match column.data_type() {
+        DataType::Timestamp(unit, None) => cast(column, &DataType::Timestamp(*unit, Some("UTC".into()))),
+        _ => Ok(column.clone()),
+    })
+}
+
+/// The batch with lists, structs and maps as JSON text.
+pub(super) fn flat(batch: &RecordBatch) -> Result<RecordBatch> {
+    if !batch.columns().iter().any(|c| c.data_type().is_nested()) {
+        return Ok(batch.clone());
+    }
+    rebuilt(batch, batch.schema_ref(), |column| match column.data_type().is_nested() {
+        true => json_text(column),
+        false => Ok(column.clone()),
+    })
+}
+
+fn rebuilt(
+    batch: &RecordBatch,
+    names: &SchemaRef,
+    convert: impl Fn(&ArrayRef) -> std::result::Result<ArrayRef, ArrowError>,
+) -> Result<RecordBatch> {
+    let failed = |e: ArrowError| Error::internal("a result cannot be written as text").with_source(e);
+    let columns =
+        batch.columns().iter().map(convert).collect::<std::result::Result<Vec<_>, _>>().map_err(failed)?;
+    let fields = names.fields().iter().zip(&columns);
+    let fields: Vec<Field> = fields.map(|(f, c)| Field::new(f.name(), c.data_type().clone(), true)).collect();
+    let options = RecordBatchOptions::new().with_row_count(Some(batch.num_rows()));
+    RecordBatch::try_new_with_options(Arc::new(Schema::new(fields)), columns, &options).map_err(failed)
+}
+
+fn json_text(column: &ArrayRef) -> std::result::Result<ArrayRef, ArrowError> {
+    let field: FieldRef = Arc::new(Field::new("value", column.data_type().clone(), true));
+    let options = EncoderOptions::default().with_explicit_nulls(true);
+    let mut encoder = make_encoder(&field, column.as_ref(), &options)?;
+    let mut text = Vec::new();
+    let mut out = StringBuilder::with_capacity(column.len(), 0);
+    for row in 0..column.len() {
+        if encoder.is_null(row) {
+            out.append_null();
+            continue;
+        }
+        text.clear();
+        encoder.encode(row, &mut text);
+        out.append_value(String::from_utf8_lossy(&text));
+    }
+    Ok(Arc::new(out.finish()))
+}

@@ -1,0 +1,153 @@
+//! Text to one statement that only reads.
+
+use std::ops::ControlFlow;
+
+use datafusion::config::Dialect;
+use datafusion::error::DataFusionError;
+use datafusion::execution::SessionState;
+use datafusion::logical_expr::sqlparser::ast::{SetExpr, Statement as Ast, Visit, Visitor};
+use datafusion::logical_expr::sqlparser::parser::ParserError;
+use datafusion::sql::parser::Statement;
+use tidemill_types::{Error, Result};
+
+use crate::error::{from_datafusion, place};
+
+/// Parses `text` into one statement that only reads.
+///
+/// Errors: `Invalid` with line and column for text that is no SQL; `Invalid` with what to do instead for statements
+/// that write, and for more than one statement.
+pub(crate) fn parse(state: &SessionState, text: &str, bytes_max: usize) -> Result<Statement> {
+    if text.len() > bytes_max {
+        return Err(Error::limit(format!(
+            "the query is {} bytes long, the limit is {bytes_max} (`sql.text_bytes_max`)",
+            text.len()
+        )));
+    }
+    let statement = state.sql_to_statement(text, &Dialect::Generic).map_err(|e| syntax(&e, text))?;
+    only_reads(&statement)?;
+    Ok(statement)
+}
+
+fn syntax(error: &DataFusionError, text: &str) -> Error {
+    match error {
+        DataFusionError::Diagnostic(_, inner) => syntax(inner, text),
+        DataFusionError::SQL(inner, _) => match inner.as_ref() {
+            ParserError::ParserError(message) | ParserError::TokenizerError(message) => {
+                located(message, text)
+            }
+            ParserError::RecursionLimitExceeded => {
+                Error::limit("the query is nested too deeply: the limit is 50 levels")
+            }
+        },
+        DataFusionError::Plan(message) if message.starts_with("No SQL statements") => {
+            Error::invalid("the query is empty: type, for example, SELECT 1 or SHOW TABLES")
+        }
+        DataFusionError::NotImplemented(message) if message.contains("single SQL statement") => {
+            Error::invalid("more than one statement: send them one at a time")
+        }
+        other => from_datafusion(other, Some(text)),
+    }
+}
+
+/// Moves the parser's ` at Line: 1, Column: 8` to the front, in our words.
+fn located(message: &str, text: &str) -> Error {
+    let in_our_words =
+        |what: &str| what.replacen("Expected: ", "expected ", 1).replace(", found: ", ", found ");
+    if let Some(what) = message.strip_suffix(", found: EOF") {
+        let line = text.lines().count().max(1);
+        let column = text.lines().last().map_or(0, |l| l.chars().count()) + 1;
+        let at = place(text, line as u64, column as u64);
+        return Error::invalid(format!("{at}: {}, found the end of the query", in_our_words(what)));
+    }
+    let Some((what, at)) = message.rsplit_once(" at Line: ") else {
+        return Error::invalid(in_our_words(message));
+    };
+    let mut numbers = at.split(", Column: ").map(|n| n.trim().parse::<u64>());
+    match (numbers.next(), numbers.next()) {
+        (Some(Ok(line)), Some(Ok(column))) => {
+            Error::invalid(format!("{}: {}", place(text, line, column), in_our_words(what)))
+        }
+        _ => Error::invalid(in_our_words(message)),
+    }
+}
+
+fn only_reads(statement: &Statement) -> Result<()> {
+    match statement {
+        Statement::Statement(ast) => only_reads_ast(ast),
+        Statement::Explain(explain) => only_reads(&explain.statement),
+        Statement::CopyTo(_) => Err(refused("COPY", EXPORT)),
+        Statement::CreateExternalTable(_) => Err(refused("CREATE", DECLARE)),
+        Statement::Reset(_) => Err(refused("RESET", SETTINGS)),
+    }
+}
+
+const SEND: &str =
+    "send events to a stream (POST /api/v1/streams/NAME), change documents through their collection";
+const DECLARE: &str = "streams are declared in the app's rules, collections appear with their first document";
+const EXPORT: &str = "run the query with the output format csv, json or ndjson and keep what it prints";
+const SETTINGS: &str = "limits of queries are settings of the server, section [sql]";
+const SNAPSHOT: &str = "every query reads one snapshot by itself";
+const DIRECT: &str = "send the query itself";
+
+fn refused(verb: &str, instead: &str) -> Error {
+    Error::invalid(format!("{verb}: SQL only reads here. Instead: {instead}"))
+}
+
+fn only_reads_ast(ast: &Ast) -> Result<()> {
+    let instead = match ast {
+        Ast::Query(_)
+        | Ast::ShowTables { .. }
+        | Ast::ShowColumns { .. }
+        | Ast::ShowVariable { .. }
+        | Ast::ShowVariables { .. }
+        | Ast::ShowFunctions { .. }
+        | Ast::ExplainTable { .. } => {
+            let mut visitor = Writes(None);
+            let _ = ast.visit(&mut visitor);
+            return visitor.0.map_or(Ok(()), Err);
+        }
+        Ast::Explain { statement, .. } => return only_reads_ast(statement),
+        Ast::Insert(_) | Ast::Update { .. } | Ast::Delete(_) | Ast::Merge { .. } | Ast::Truncate { .. } => {
+            SEND
+        }
+        Ast::Copy { .. } | Ast::CopyIntoSnowflake { .. } | Ast::Unload { .. } => EXPORT,
+        Ast::Set(_) => SETTINGS,
+        Ast::StartTransaction { .. } | Ast::Commit { .. } | Ast::Rollback { .. } | Ast::Savepoint { .. } => {
+            SNAPSHOT
+        }
+        Ast::Prepare { .. } | Ast::Execute { .. } | Ast::Deallocate { .. } => DIRECT,
+        Ast::CreateFunction { .. } => "use the built-in functions: SHOW FUNCTIONS lists them",
+        Ast::CreateView { .. } => "put the inner query into WITH name AS (…)",
+        _ => DECLARE,
+    };
+    let text = ast.to_string();
+    Err(refused(text.split_whitespace().next().unwrap_or("the statement"), instead))
+}
+
+/// Finds a write inside a query, such as `WITH x AS (INSERT …)` or `SELECT … INTO t`.
+struct Writes(Option<Error>);
+
+impl Visitor for Writes {
+    type Break = ();
+
+    fn pre_visit_query(
+        &mut self,
+        query: &datafusion::logical_expr::sqlparser::ast::Query,
+    ) -> ControlFlow<Self::Break> {
+        let found = match query.body.as_ref() {
+            SetExpr::Insert(_) => Some(refused("INSERT", SEND)),
+            SetExpr::Update(_) => Some(refused("UPDATE", SEND)),
+            SetExpr::Delete(_) => Some(refused("DELETE", SEND)),
+            SetExpr::Merge(_) => Some(refused("MERGE", SEND)),
+            SetExpr::Select(select) if select.into.is_some() => Some(refused("SELECT INTO", EXPORT)),
+            _ => None,
+        };
+        match found {
+            Some(error) => {
+                self.0 = Some(error);
+                ControlFlow::Break(())
+            }
+            None => ControlFlow::Continue(()),
+        }
+    }
+}

@@ -1,0 +1,147 @@
+//! The result of a query, batch by batch.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Context, Poll};
+
+use arrow::array::RecordBatch;
+use arrow::datatypes::SchemaRef;
+use futures::{Stream, StreamExt};
+use tidemill_types::{Error, Result};
+use tokio::sync::mpsc;
+use tokio::task::AbortHandle;
+
+/// What a query's task sends. Without `End` the result is not whole.
+pub(crate) enum Message {
+    Batch(RecordBatch),
+    Failed(Error),
+    End,
+}
+
+/// The running result of a query: a stream of batches. Dropping it stops the query.
+///
+/// Works on any executor, as the query runs on the session's own threads.
+#[derive(Debug)]
+pub struct QueryResult {
+    schema: SchemaRef,
+    messages: mpsc::Receiver<Message>,
+    ended: bool,
+    collect_bytes_max: usize,
+    closing: Closing,
+    _task: AbortOnDrop,
+}
+
+/// Whether the session is being closed: then a query that ends early has no defect.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Closing(Arc<AtomicBool>);
+
+impl Closing {
+    pub fn begin(&self) {
+        self.0.store(true, Ordering::Release);
+    }
+
+    /// The error of a query: when the session is being closed, that is why.
+    pub fn explain(&self, error: Error) -> Error {
+        if self.0.load(Ordering::Acquire) { self.ended_early() } else { error }
+    }
+
+    /// The error for a query whose task ended without saying so.
+    pub fn ended_early(&self) -> Error {
+        match self.0.load(Ordering::Acquire) {
+            true => Error::unavailable("the query was stopped: the SQL session is being closed"),
+            false => Error::internal("the query ended before its result was whole: a query thread panicked"),
+        }
+    }
+}
+
+/// All rows of a query.
+#[derive(Debug, Clone)]
+pub struct QueryRows {
+    /// The columns.
+    pub schema: SchemaRef,
+    /// The rows.
+    pub batches: Vec<RecordBatch>,
+}
+
+impl QueryRows {
+    /// Rows in all batches.
+    pub fn num_rows(&self) -> usize {
+        self.batches.iter().map(RecordBatch::num_rows).sum()
+    }
+}
+
+/// Stops a task when it is dropped.
+#[derive(Debug)]
+pub(crate) struct AbortOnDrop(pub AbortHandle);
+
+impl Drop for AbortOnDrop {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+impl QueryResult {
+    pub(crate) fn new(
+        schema: SchemaRef,
+        messages: mpsc::Receiver<Message>,
+        collect_bytes_max: usize,
+        closing: Closing,
+        task: AbortOnDrop,
+    ) -> Self {
+        Self { schema, messages, ended: false, collect_bytes_max, closing, _task: task }
+    }
+
+    /// The columns of every batch.
+    pub fn schema(&self) -> SchemaRef {
+        self.schema.clone()
+    }
+
+    /// Gathers all rows.
+    ///
+    /// Errors: those of the query; `LimitReached` when the rows take more than `collect_bytes_max` bytes.
+    pub async fn collect(mut self) -> Result<QueryRows> {
+        let mut bytes = 0_usize;
+        let mut batches = Vec::new();
+        while let Some(batch) = self.next().await {
+            let batch = batch?;
+            bytes = bytes.saturating_add(batch.get_array_memory_size());
+            if bytes > self.collect_bytes_max {
+                return Err(Error::limit(format!(
+                    "the result is larger than {} bytes (`sql.collect_bytes_max`): select less, add LIMIT, or read it \
+                     as a stream",
+                    self.collect_bytes_max
+                )));
+            }
+            batches.push(batch);
+        }
+        Ok(QueryRows { schema: self.schema, batches })
+    }
+
+    /// The next batch, for callers without an executor. Must not be called from async code.
+    pub fn next_blocking(&mut self) -> Option<Result<RecordBatch>> {
+        futures::executor::block_on(self.next())
+    }
+}
+
+impl Stream for QueryResult {
+    type Item = Result<RecordBatch>;
+
+    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        if self.ended {
+            return Poll::Ready(None);
+        }
+        let message = match self.messages.poll_recv(cx) {
+            Poll::Pending => return Poll::Pending,
+            Poll::Ready(message) => message,
+        };
+        let item = match message {
+            Some(Message::Batch(batch)) => return Poll::Ready(Some(Ok(batch))),
+            Some(Message::End) => None,
+            Some(Message::Failed(error)) => Some(Err(error)),
+            None => Some(Err(self.closing.ended_early())),
+        };
+        self.ended = true;
+        Poll::Ready(item)
+    }
+}

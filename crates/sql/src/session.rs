@@ -1,0 +1,303 @@
+//! The session: plans a query against one snapshot and runs it on its own threads, within its limits.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use arrow::array::RecordBatch;
+use arrow::datatypes::SchemaRef;
+use datafusion::execution::SessionState;
+use datafusion::execution::disk_manager::{DiskManagerBuilder, DiskManagerMode};
+use datafusion::execution::runtime_env::{RuntimeEnv, RuntimeEnvBuilder};
+use datafusion::execution::session_state::SessionStateBuilder;
+use datafusion::logical_expr::LogicalPlan;
+use datafusion::physical_plan::{SendableRecordBatchStream, execute_stream};
+use datafusion::prelude::{SQLOptions, SessionConfig};
+use futures::StreamExt;
+use tidemill_types::{Error, Result};
+use tokio::runtime::Runtime;
+use tokio::sync::{Semaphore, mpsc, oneshot};
+
+use crate::catalog::{BARE, CATALOG, QueryCatalog, Snapshots};
+use crate::error::from_datafusion;
+use crate::events::OpenFiles;
+use crate::memory::QueryMemory;
+use crate::query::{AbortOnDrop, Closing, Message, QueryResult, QueryRows};
+use crate::{MissingFields, SqlOptions, Tables, functions, names, parse};
+
+/// Finished batches that wait for a slow reader, per query.
+const BATCHES_READY: usize = 2;
+
+/// Names in one query that may be corrected to another case, or taken for missing fields.
+const CORRECTIONS_MAX: usize = 64;
+
+/// A SQL session over [`Tables`]. Queries run on its own threads; dropping it stops them.
+pub struct Sql {
+    shared: Arc<Shared>,
+    runtime: Option<Runtime>,
+}
+
+struct Shared {
+    tables: Arc<dyn Tables>,
+    options: SqlOptions,
+    state: SessionState,
+    running: Semaphore,
+    closing: Closing,
+}
+
+impl Sql {
+    /// Opens a session.
+    ///
+    /// Errors: `Unavailable` when threads or the spill directory cannot be made.
+    pub fn new(tables: Arc<dyn Tables>, options: SqlOptions) -> Result<Self> {
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(options.target_partitions.max(1))
+            .thread_name("sql")
+            .enable_all()
+            .build()
+            .map_err(|e| Error::unavailable("the threads for queries cannot be started").with_source(e))?;
+        let state = session_state(&options, environment(tables.as_ref(), &options)?)?;
+        let running = Semaphore::new(options.queries_max.max(1));
+        let shared = Arc::new(Shared { tables, options, state, running, closing: Closing::default() });
+        Ok(Self { shared, runtime: Some(runtime) })
+    }
+
+    /// Plans and starts a query; its rows come as a stream.
+    ///
+    /// Errors: `Invalid` for wrong SQL, with its place; `NotFound` for unknown tables; `LimitReached` past a limit
+    /// of [`SqlOptions`]. Errors while it runs come in the stream.
+    pub async fn query(&self, sql: &str) -> Result<QueryResult> {
+        self.query_with(sql, MissingFields::Refused).await
+    }
+
+    /// As [`Self::query`], saying what to do about fields and collections that do not exist.
+    pub async fn query_with(&self, sql: &str, missing: MissingFields) -> Result<QueryResult> {
+        let closing = &self.shared.closing;
+        let runtime = self.runtime.as_ref().ok_or_else(|| closing.ended_early())?;
+        let (head_in, head) = oneshot::channel();
+        let (messages_in, messages) = mpsc::channel(BATCHES_READY);
+        let shared = self.shared.clone();
+        let text = sql.to_owned();
+        let task = runtime.spawn(async move { shared.run(text, missing, head_in, messages_in).await });
+        let task = AbortOnDrop(task.abort_handle());
+        let schema = head.await.map_err(|_| closing.ended_early())??;
+        Ok(QueryResult::new(schema, messages, self.shared.options.collect_bytes_max, closing.clone(), task))
+    }
+
+    /// Plans a query without running it and gives its columns.
+    ///
+    /// Errors: as [`Self::query`].
+    pub async fn describe(&self, sql: &str) -> Result<SchemaRef> {
+        let runtime = self.runtime.as_ref().ok_or_else(|| self.shared.closing.ended_early())?;
+        let (shared, text) = (self.shared.clone(), sql.to_owned());
+        let task = runtime.spawn(async move {
+            let limit = shared.options.query_timeout;
+            let planned = tokio::time::timeout(limit, shared.plan_alone(&text, MissingFields::Refused)).await;
+            planned.unwrap_or_else(|_| Err(too_long(limit))).map(|(_, plan, _)| plan.schema().inner().clone())
+        });
+        let guard = AbortOnDrop(task.abort_handle());
+        let schema = task.await.map_err(|_| self.shared.closing.ended_early())?;
+        drop(guard);
+        schema
+    }
+
+    /// Runs a query and gathers its rows, for callers without an executor. Must not be called from async code.
+    ///
+    /// Errors: as [`Self::query`] and [`QueryResult::collect`].
+    pub fn query_blocking(&self, sql: &str) -> Result<QueryRows> {
+        self.query_blocking_with(sql, MissingFields::Refused)
+    }
+
+    /// As [`Self::query_blocking`], saying what to do about fields and collections that do not exist.
+    pub fn query_blocking_with(&self, sql: &str, missing: MissingFields) -> Result<QueryRows> {
+        futures::executor::block_on(async { self.query_with(sql, missing).await?.collect().await })
+    }
+
+    /// The limits in force.
+    pub fn options(&self) -> &SqlOptions {
+        &self.shared.options
+    }
+}
+
+impl Drop for Sql {
+    fn drop(&mut self) {
+        // a plain drop would wait for running queries, and would panic inside async code
+        self.shared.closing.begin();
+        if let Some(runtime) = self.runtime.take() {
+            runtime.shutdown_background();
+        }
+    }
+}
+
+impl Shared {
+    /// The query's task: sends the columns, then batches, then the end.
+    async fn run(
+        self: Arc<Self>,
+        text: String,
+        missing: MissingFields,
+        head: oneshot::Sender<Result<SchemaRef>>,
+        messages: mpsc::Sender<Message>,
+    ) {
+        let deadline = tokio::time::Instant::now() + self.options.query_timeout;
+        let timeout = self.options.query_timeout;
+        let started = tokio::time::timeout_at(deadline, self.start(&text, missing)).await;
+        let mut running = match started.unwrap_or_else(|_| Err(too_long(timeout))) {
+            Ok(running) => {
+                if head.send(Ok(running.stream.schema())).is_err() {
+                    return;
+                }
+                running
+            }
+            Err(error) => {
+                // the reader is gone if this fails; nobody is left to tell
+                let _ = head.send(Err(error));
+                return;
+            }
+        };
+        let done = tokio::time::timeout_at(deadline, running.forward(&self.options, &messages)).await;
+        let last = match done.unwrap_or_else(|_| Err(too_long(timeout))) {
+            Ok(()) => Message::End,
+            Err(error) => Message::Failed(self.closing.explain(error)),
+        };
+        let _ = messages.send(last).await;
+    }
+
+    async fn start(&self, text: &str, missing: MissingFields) -> Result<Running<'_>> {
+        let permit = self.running.acquire().await.map_err(|_| self.closing.ended_early())?;
+        let (state, plan, files) = self.plan_alone(text, missing).await?;
+        let stream = async {
+            let physical = state.create_physical_plan(&plan).await?;
+            execute_stream(physical, state.task_ctx())
+        };
+        let stream = stream.await.map_err(|e| from_datafusion(&e, Some(text)))?;
+        Ok(Running { stream, files, _permit: permit })
+    }
+
+    /// Plans `text` against snapshots of its own.
+    async fn plan_alone(
+        &self,
+        text: &str,
+        missing: MissingFields,
+    ) -> Result<(SessionState, LogicalPlan, Arc<OpenFiles>)> {
+        let files = Arc::new(OpenFiles::default());
+        let snapshots = Snapshots::new(self.tables.clone(), files.clone(), missing);
+        let mut state = self.state.clone();
+        state.register_catalog_list(Arc::new(QueryCatalog(snapshots.clone())));
+        state.mark_start_execution();
+        let plan = self.plan(&state, &snapshots, text).await?;
+        Ok((state, plan, files))
+    }
+
+    async fn plan(&self, state: &SessionState, snapshots: &Snapshots, text: &str) -> Result<LogicalPlan> {
+        let mut statement = parse::parse(state, text, self.options.text_bytes_max)?;
+        names::check_tables(state, snapshots, &statement, text)?;
+        names::name_columns(&mut statement);
+        let mut corrections = 0;
+        let plan = loop {
+            let error = match state.statement_to_plan(statement.clone()).await {
+                Ok(plan) => break plan,
+                Err(error) => error,
+            };
+            corrections += 1;
+            let corrected = names::correct_case(&mut statement, &error) || snapshots.add_missing(&error);
+            if corrections > CORRECTIONS_MAX || !corrected {
+                return Err(from_datafusion(&error, Some(text)));
+            }
+        };
+        // the parser let only queries through; this holds even if a planner rule turns one into something else
+        SQLOptions::new()
+            .with_allow_ddl(false)
+            .with_allow_dml(false)
+            .with_allow_statements(false)
+            .verify_plan(&plan)
+            .and_then(|()| functions::unions_to_text(plan))
+            .map_err(|e| from_datafusion(&e, Some(text)))
+    }
+}
+
+/// A query that has begun to produce batches.
+struct Running<'s> {
+    stream: SendableRecordBatchStream,
+    files: Arc<OpenFiles>,
+    _permit: tokio::sync::SemaphorePermit<'s>,
+}
+
+impl Running<'_> {
+    /// Sends the batches on. Ends quietly when the reader is gone.
+    async fn forward(&mut self, options: &SqlOptions, messages: &mpsc::Sender<Message>) -> Result<()> {
+        let mut rows = 0_usize;
+        while let Some(batch) = self.stream.next().await {
+            let batch: RecordBatch = match batch {
+                Ok(batch) => batch,
+                Err(error) => return Err(self.files.name_damaged(from_datafusion(&error, None)).await),
+            };
+            rows += batch.num_rows();
+            if let Some(most) = options.rows_max.filter(|most| rows > *most) {
+                return Err(Error::limit(format!(
+                    "the query returns more than {most} rows (`sql.rows_max`): add LIMIT or aggregate"
+                )));
+            }
+            if batch.num_rows() > 0 && messages.send(Message::Batch(batch)).await.is_err() {
+                return Ok(());
+            }
+        }
+        Ok(())
+    }
+}
+
+fn too_long(limit: Duration) -> Error {
+    Error::limit(format!(
+        "the query took longer than {limit:?} (`sql.query_timeout`): select a shorter time range, or raise the limit"
+    ))
+}
+
+/// Memory, spill space and the object store, shared by all queries.
+fn environment(tables: &dyn Tables, options: &SqlOptions) -> Result<Arc<RuntimeEnv>> {
+    let mode = match &options.spill_dir {
+        Some(dir) => {
+            std::fs::create_dir_all(dir).map_err(|e| {
+                Error::unavailable(format!("the spill directory {} cannot be made", dir.display()))
+                    .with_source(e)
+            })?;
+            DiskManagerMode::Directories(vec![dir.clone()])
+        }
+        None => DiskManagerMode::Disabled,
+    };
+    let disk =
+        DiskManagerBuilder::default().with_mode(mode).with_max_temp_directory_size(options.spill_bytes);
+    let environment = RuntimeEnvBuilder::new()
+        .with_memory_pool(Arc::new(QueryMemory::new(options.memory_bytes)))
+        .with_disk_manager_builder(disk)
+        .build_arc()
+        .map_err(|e| from_datafusion(&e, None))?;
+    let (url, store) = tables.object_store();
+    environment.register_object_store(&url, store);
+    Ok(environment)
+}
+
+fn session_state(options: &SqlOptions, environment: Arc<RuntimeEnv>) -> Result<SessionState> {
+    let mut config = SessionConfig::new()
+        .with_target_partitions(options.target_partitions.max(1))
+        .with_default_catalog_and_schema(CATALOG, BARE)
+        .with_create_default_catalog_and_schema(false)
+        .with_information_schema(true);
+    let settings = config.options_mut();
+    // names keep their case, so that events.TakeOffEvent needs no quotes; `names` helps with the rest
+    settings.sql_parser.enable_ident_normalization = false;
+    settings.sql_parser.collect_spans = true;
+    settings.execution.time_zone = Some("UTC".to_owned());
+    // rows that a filter drops are not decoded in the other columns
+    settings.execution.parquet.pushdown_filters = true;
+    settings.explain.show_sizes = false;
+    // a small session must not spend all its memory on reserves for merging what it spilled
+    let reserve = options.memory_bytes / (8 * options.target_partitions.max(1));
+    settings.execution.sort_spill_reservation_bytes =
+        reserve.min(settings.execution.sort_spill_reservation_bytes);
+    let mut state = SessionStateBuilder::new()
+        .with_config(config)
+        .with_runtime_env(environment)
+        .with_default_features()
+        .with_expr_planners(functions::planners())
+        .build();
+    functions::register(&mut state).map_err(|e| from_datafusion(&e, None))?;
+    Ok(state)
+}

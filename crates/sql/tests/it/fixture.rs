@@ -1,0 +1,248 @@
+//! Tables to query: a stream with real files and a real tail, documents of every type, system tables.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use arrow::array::{Int32Array, Int64Array, RecordBatch, StringArray, TimestampMicrosecondArray};
+use arrow::datatypes::{DataType, Field as ArrowField, Schema};
+use bson::{Bson, doc};
+use bytes::Bytes;
+use object_store::ObjectStore;
+use tidemill_sql::{Sql, SqlOptions, SystemTable, Tables};
+use tidemill_types::decode::BatchBuilder;
+use tidemill_types::{Field, FieldType, Offset, PartitionId, StreamSchema, Timestamp};
+use tidemill_zones::{Table, TableSnapshot, Zones, ZonesOptions};
+use url::Url;
+
+/// Where the rows of the streams lie.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum State {
+    Tail,
+    Tablets,
+    Both,
+}
+
+impl State {
+    pub const ALL: [Self; 3] = [Self::Tail, Self::Tablets, Self::Both];
+}
+
+pub struct Fixture {
+    pub zones: Zones,
+    pub streams: BTreeMap<String, Arc<Table>>,
+    pub collections: BTreeMap<String, Vec<Bytes>>,
+    rejected: Arc<Table>,
+    /// Removed with the fixture.
+    _dir: tempfile::TempDir,
+}
+
+impl Tables for Fixture {
+    fn streams(&self) -> Vec<String> {
+        self.streams.keys().cloned().collect()
+    }
+
+    fn stream(&self, name: &str) -> Option<TableSnapshot> {
+        self.streams.get(name).map(|t| t.snapshot())
+    }
+
+    fn collections(&self) -> Vec<String> {
+        self.collections.keys().cloned().collect()
+    }
+
+    fn collection(&self, name: &str) -> Option<Vec<Bytes>> {
+        self.collections.get(name).cloned()
+    }
+
+    fn system_tables(&self) -> Vec<String> {
+        vec!["ledger".into(), "rejected".into()]
+    }
+
+    fn system(&self, name: &str) -> Option<SystemTable> {
+        match name {
+            "ledger" => Some(SystemTable::Rows(ledger())),
+            "rejected" => Some(SystemTable::Events(self.rejected.snapshot())),
+            _ => None,
+        }
+    }
+
+    fn object_store(&self) -> (Url, Arc<dyn ObjectStore>) {
+        (self.zones.root_url().clone(), self.zones.object_store())
+    }
+}
+
+fn ledger() -> RecordBatch {
+    let schema = Schema::new(vec![
+        ArrowField::new("stream", DataType::Utf8, false),
+        ArrowField::new("received", DataType::Int64, false),
+    ]);
+    let columns: Vec<arrow::array::ArrayRef> = vec![
+        Arc::new(StringArray::from(vec!["TakeOffEvent", "Landing"])),
+        Arc::new(Int64Array::from(vec![12, 0])),
+    ];
+    RecordBatch::try_new(Arc::new(schema), columns).unwrap()
+}
+
+/// Fixture and session in one, with the small streams `TakeOffEvent` and `Landing`.
+pub async fn sql(state: State, options: SqlOptions) -> (Arc<Fixture>, Sql) {
+    let fixture = Arc::new(Fixture::open(state).await);
+    let sql = Sql::new(fixture.clone(), options).unwrap();
+    (fixture, sql)
+}
+
+pub fn options() -> SqlOptions {
+    SqlOptions { target_partitions: 2, ..SqlOptions::default() }
+}
+
+impl Fixture {
+    pub async fn open(state: State) -> Self {
+        let mut fixture = Self::empty().await;
+        fixture.take_offs(state).await;
+        let landing = stream("Landing", &[("flight", FieldType::Int), ("Gate", FieldType::String)], None);
+        fixture.declare(&landing).await;
+        let push = |n, json| push(&fixture.rejected, 0, n, json);
+        push(
+            0,
+            &[
+                r#"{"stream":"TakeOffEvent","reason":"field `flight`: expected int","raw":"{\"flight\":\"x\"}"}"#,
+            ],
+        );
+        fixture.collections = collections();
+        fixture
+    }
+
+    pub async fn empty() -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        // a name that must be escaped in URLs
+        let place = dir.path().join("my tables");
+        let zones = Zones::open(place.to_str().unwrap(), 1, ZonesOptions::default(), &[]).await.unwrap();
+        let texts =
+            [("stream", FieldType::String), ("reason", FieldType::String), ("raw", FieldType::String)];
+        let rejected = zones.table(&stream("rejected", &texts, None), 1).await.unwrap();
+        Self { zones, streams: BTreeMap::new(), collections: BTreeMap::new(), rejected, _dir: dir }
+    }
+
+    /// Opens the table of a stream with two partitions.
+    pub async fn declare(&mut self, schema: &Arc<StreamSchema>) -> Arc<Table> {
+        let table = self.zones.table(schema, 2).await.unwrap();
+        self.streams.insert(schema.name.clone(), table.clone());
+        table
+    }
+
+    /// Twelve rows; where some are in files, the first of these were written before the stream had `gate`.
+    async fn take_offs(&mut self, state: State) {
+        let fields = [
+            ("carrier", FieldType::String),
+            ("flight", FieldType::Int),
+            ("origin", FieldType::String),
+            ("sched", FieldType::Time),
+            ("actual", FieldType::Time),
+            ("distance", FieldType::Double),
+            ("on_time", FieldType::Bool),
+            ("meta", FieldType::Object),
+            ("gate", FieldType::String),
+        ];
+        let rows = take_off_rows();
+        let rows: Vec<&str> = rows.iter().map(String::as_str).collect();
+        if state != State::Tail {
+            let old = self.declare(&stream("TakeOffEvent", &fields[..8], Some(4))).await;
+            push(&old, 0, 0, &rows[..4]);
+            flush(&old).await;
+        }
+        let table = self.declare(&stream("TakeOffEvent", &fields, Some(4))).await;
+        if state == State::Tail {
+            push(&table, 0, 0, &rows[..4]);
+        }
+        push(&table, 1, 0, &rows[4..8]);
+        if state != State::Tail {
+            flush(&table).await;
+        }
+        push(&table, 0, 1, &rows[8..10]);
+        push(&table, 1, 1, &rows[10..]);
+        if state == State::Tablets {
+            flush(&table).await;
+        }
+    }
+}
+
+/// Row `n` left an hour after row `n - 1`; the first four have no gate.
+fn take_off_rows() -> Vec<String> {
+    let rows = (0..12).map(|n| {
+        let carrier = ["UA", "AA", "B6", "DL"][n % 4];
+        let flight = 100 + n * 7 % 11;
+        let origin = ["EWR", "JFK", "LGA"][n % 3];
+        let late = [0, 45, 3, 130, 7][n % 5];
+        let hour = 5 + n;
+        let actual = format!("2013-01-01T{:02}:{:02}:00Z", hour + late / 60, late % 60);
+        let mut row = format!(
+            r#"{{"carrier":"{carrier}","flight":{flight},"origin":"{origin}","sched":"2013-01-01T{hour:02}:00:00Z","actual":"{actual}","on_time":{},"meta":{{"n":{n},"tags":["t{}"],"name":"flight {n}"}}"#,
+            late < 15,
+            n % 2,
+        );
+        if n != 5 {
+            row += &format!(r#","distance":{}.5"#, 100 * n);
+        }
+        if n > 3 {
+            row += &format!(r#","gate":"G{n}""#);
+        }
+        if n == 8 {
+            row += r#","tail":"N8","age":3"#;
+        }
+        row + "}"
+    });
+    rows.collect()
+}
+
+pub fn stream(name: &str, fields: &[(&str, FieldType)], time: Option<usize>) -> Arc<StreamSchema> {
+    let fields = fields.iter().map(|(name, ty)| Field { name: (*name).into(), ty: *ty }).collect();
+    Arc::new(StreamSchema { name: name.into(), fields, key: Some(0), id: vec![], time })
+}
+
+/// The time at which every row arrived.
+pub const NOW: Timestamp = Timestamp(1_357_100_000_000_000);
+
+pub fn push(table: &Table, partition: u32, offset: u64, rows: &[&str]) {
+    let mut builder = BatchBuilder::new(table.stream().clone());
+    for row in rows {
+        builder.push_json(row.as_bytes(), NOW).unwrap();
+    }
+    push_batch(table, partition, offset, &builder.finish());
+}
+
+pub fn push_batch(table: &Table, partition: u32, offset: u64, batch: &RecordBatch) {
+    let rows = batch.num_rows();
+    let mut columns = batch.columns().to_vec();
+    columns.push(Arc::new(TimestampMicrosecondArray::from(vec![NOW.0; rows]).with_timezone("UTC")));
+    columns.push(Arc::new(Int32Array::from(vec![partition as i32; rows])));
+    columns.push(Arc::new(Int64Array::from(vec![offset as i64; rows])));
+    columns.push(Arc::new(Int32Array::from_iter_values(0..rows as i32)));
+    let batch = RecordBatch::try_new(table.schema().clone(), columns).unwrap();
+    assert_eq!(table.push(PartitionId(partition), Offset(offset), batch).unwrap(), rows);
+}
+
+pub async fn flush(table: &Table) {
+    let all = [(PartitionId(0), Offset(u32::MAX.into())), (PartitionId(1), Offset(u32::MAX.into()))];
+    table.flush(&all).await.unwrap();
+}
+
+pub fn bytes(document: &bson::Document) -> Bytes {
+    bson::serialize_to_vec(document).unwrap().into()
+}
+
+fn collections() -> BTreeMap<String, Vec<Bytes>> {
+    let date = bson::DateTime::from_millis;
+    let flights = [
+        doc! { "_id": "UA100", "carrier": "UA", "late": 3_i32, "avg": 1_i32, "at": date(1_357_020_000_000),
+        "departed": true, "gate": { "name": "A1", "since": date(0) }, "tags": ["x", 1_i32], "mixed": 1_i32 },
+        doc! { "_id": "AA107", "carrier": "AA", "late": 4_000_000_000_i64, "avg": 2.5, "at": date(1_357_020_000_500),
+        "departed": false, "mixed": "one", "ref": bson::oid::ObjectId::from_bytes([0xab; 12]) },
+        doc! { "_id": "B6103", "carrier": Bson::Null, "mixed": { "deep": [true] }, "nothing": Bson::Null,
+        "price": "12.50".parse::<bson::Decimal128>().unwrap(), "text": "a \"quote\", and\na line" },
+    ];
+    let ids =
+        [doc! { "_id": bson::oid::ObjectId::from_bytes([1; 12]), "n": 1 }, doc! { "_id": "two", "n": 2 }];
+    BTreeMap::from([
+        ("flights".into(), flights.iter().map(bytes).collect()),
+        ("ids".into(), ids.iter().map(bytes).collect()),
+        ("Landing".into(), vec![]),
+        ("empty".into(), vec![]),
+    ])
+}

@@ -1,0 +1,148 @@
+//! Limits, damage and the end of queries.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::StreamExt;
+use tidemill_sql::{Sql, SqlOptions};
+use tidemill_types::{Error, ErrorKind};
+
+use crate::fixture::{self, Fixture, State, options};
+
+/// A million groups or rows to sort, without a table.
+const WIDE: &str =
+    "select value, md5(cast(value as varchar)) as m from generate_series(1, 400000) order by m";
+/// Longer than anybody waits.
+const ENDLESS: &str = "select count(*) from generate_series(1, 2000000) a join generate_series(1, 2000000) b \
+                       on a.value % 2 = b.value % 2";
+
+async fn session(options: SqlOptions) -> Sql {
+    fixture::sql(State::Both, options).await.1
+}
+
+async fn fails(sql: &Sql, query: &str) -> Error {
+    match sql.query(query).await {
+        Ok(result) => result.collect().await.unwrap_err(),
+        Err(error) => error,
+    }
+}
+
+#[tokio::test]
+async fn too_much_memory_is_refused_and_spilled_where_there_is_a_place() {
+    let tight = SqlOptions { memory_bytes: 16 << 20, ..options() };
+    let error = fails(&session(tight.clone()).await, WIDE).await;
+    assert_eq!(error.kind(), ErrorKind::LimitReached, "{error}");
+    assert!(error.to_string().contains("sql.memory_bytes"), "{error}");
+
+    let dir = tempfile::tempdir().unwrap();
+    let place = dir.path().join("spill");
+    let sql = session(SqlOptions { spill_dir: Some(place.clone()), ..tight.clone() }).await;
+    let rows = sql.query(WIDE).await.unwrap().collect().await.unwrap();
+    assert_eq!(rows.num_rows(), 400_000);
+    assert!(std::fs::read_dir(&place).unwrap().count() > 0, "nothing was spilled");
+
+    let sql = session(SqlOptions { spill_dir: Some(place), spill_bytes: 1 << 20, ..tight }).await;
+    let error = fails(&sql, WIDE).await;
+    assert_eq!(error.kind(), ErrorKind::LimitReached, "{error}");
+    assert!(error.to_string().contains("sql.spill_bytes"), "{error}");
+}
+
+#[tokio::test]
+async fn a_query_ends_at_its_timeout_and_when_nobody_reads_it() {
+    let sql =
+        session(SqlOptions { query_timeout: Duration::from_millis(300), queries_max: 1, ..options() }).await;
+    let error = fails(&sql, ENDLESS).await;
+    assert_eq!(error.kind(), ErrorKind::LimitReached, "{error}");
+    assert!(error.to_string().contains("300ms (`sql.query_timeout`)"), "{error}");
+
+    // with room for one query, the next only runs when the dropped one has ended
+    let sql = session(SqlOptions { queries_max: 1, ..options() }).await;
+    for _ in 0..3 {
+        drop(sql.query(ENDLESS).await.unwrap());
+    }
+    assert_eq!(sql.query("select 1").await.unwrap().collect().await.unwrap().num_rows(), 1);
+}
+
+#[tokio::test]
+async fn results_and_texts_have_a_size() {
+    let sql = session(SqlOptions { rows_max: Some(100), ..options() }).await;
+    let error = fails(&sql, "select * from generate_series(1, 101)").await;
+    assert!(error.to_string().contains("more than 100 rows (`sql.rows_max`)"), "{error}");
+    assert_eq!(
+        sql.query("select * from generate_series(1, 100)").await.unwrap().collect().await.unwrap().num_rows(),
+        100
+    );
+
+    let sql = session(SqlOptions { collect_bytes_max: 10_000, ..options() }).await;
+    let error = fails(&sql, "select * from generate_series(1, 100000)").await;
+    assert!(error.to_string().contains("sql.collect_bytes_max"), "{error}");
+
+    let sql = session(SqlOptions { text_bytes_max: 20, ..options() }).await;
+    let error = fails(&sql, "select 1, 2, 3, 4, 5, 6, 7").await;
+    assert!(error.to_string().contains("26 bytes long, the limit is 20"), "{error}");
+
+    let deep = format!("select {}1{}", "(".repeat(2_000), ")".repeat(2_000));
+    let error = fails(&session(options()).await, &deep).await;
+    assert!(matches!(error.kind(), ErrorKind::LimitReached | ErrorKind::Invalid), "{error}");
+}
+
+#[test]
+fn callers_without_a_runtime_block() {
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let (_fixture, sql) = runtime.block_on(fixture::sql(State::Both, options()));
+    assert_eq!(sql.query_blocking("select * from events.TakeOffEvent").unwrap().num_rows(), 12);
+    assert_eq!(sql.query_blocking("select nonsense").unwrap_err().kind(), ErrorKind::Invalid);
+    let mut result =
+        futures::executor::block_on(sql.query("select * from generate_series(1, 20000)")).unwrap();
+    let mut rows = 0;
+    while let Some(batch) = result.next_blocking() {
+        rows += batch.unwrap().num_rows();
+    }
+    assert_eq!(rows, 20_000);
+}
+
+#[tokio::test]
+async fn closing_the_session_ends_running_results_with_an_error() {
+    let sql = session(options()).await;
+    let mut result = sql
+        .query("select a.value from generate_series(1, 1000000) a, generate_series(1, 1000) b")
+        .await
+        .unwrap();
+    assert!(result.next().await.unwrap().is_ok());
+    drop(sql);
+    let last = result.collect().await.unwrap_err();
+    assert_eq!(last.kind(), ErrorKind::Unavailable, "{last}");
+}
+
+#[tokio::test]
+async fn damaged_and_missing_files_are_named() {
+    let fixture = Arc::new(Fixture::open(State::Tablets).await);
+    let sql = Sql::new(fixture.clone(), options()).unwrap();
+    let snapshot = fixture.streams["TakeOffEvent"].snapshot();
+    let victim = snapshot.tablets.iter().max_by_key(|t| t.rows).unwrap();
+    let path = std::path::Path::new("/").join(victim.path.as_ref());
+    let whole = std::fs::read(&path).unwrap();
+    let query =
+        "select max(gate), max(distance), max(carrier), max(meta), max(actual) from events.TakeOffEvent";
+
+    let mut torn = whole.clone();
+    for byte in torn.iter_mut().take(whole.len() / 2).skip(4) {
+        *byte ^= 0x5a;
+    }
+    std::fs::write(&path, &torn).unwrap();
+    let error = fails(&sql, query).await;
+    assert_eq!(error.kind(), ErrorKind::Corrupt, "{error}");
+    assert!(error.to_string().contains(victim.path.filename().unwrap()), "{error}");
+
+    std::fs::remove_file(&path).unwrap();
+    let error = fails(&sql, query).await;
+    assert_eq!(error.kind(), ErrorKind::Corrupt, "{error}");
+    assert!(error.to_string().contains(victim.path.filename().unwrap()), "{error}");
+
+    // the tablets that a filter leaves out are not opened
+    let other =
+        "select count(*) from events.TakeOffEvent where gate is null and _time < '2013-01-01T08:30:00Z'";
+    assert_eq!(sql.query(other).await.unwrap().collect().await.unwrap().num_rows(), 1);
+    std::fs::write(&path, whole).unwrap();
+    assert_eq!(sql.query(query).await.unwrap().collect().await.unwrap().num_rows(), 1);
+}

@@ -1,0 +1,9 @@
+//! Integration tests: cases as text, and the properties that cases cannot show.
+
+mod cases;
+mod documents;
+mod exact;
+mod fixture;
+mod limits;
+mod output;
+mod pruning;

@@ -1,0 +1,35 @@
+//! `tidemill check`: does the app compile, and what is in it.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use tidemill::App;
+
+/// Checks an app's rules and settings without running it.
+#[derive(clap::Args)]
+#[command(after_help = "Example:\n  tidemill check examples/flights")]
+pub struct CheckArgs {
+    /// App directory.
+    app: PathBuf,
+}
+
+pub fn check(args: CheckArgs) -> anyhow::Result<ExitCode> {
+    let app = App::read(&args.app, &[])?;
+    match tidemill_engine::compile(&app) {
+        Ok(program) => {
+            println!(
+                "{}: {} streams, {} entities, {} rules, {} aggregates: good",
+                app.name,
+                program.streams().len(),
+                program.collections().len(),
+                program.rules().len(),
+                program.aggregates().len()
+            );
+            Ok(ExitCode::SUCCESS)
+        }
+        Err(e) => {
+            eprintln!("{e}");
+            Ok(ExitCode::FAILURE)
+        }
+    }
+}

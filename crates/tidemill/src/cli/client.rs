@@ -1,0 +1,93 @@
+//! How a command reaches the server that runs on a data directory.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::{Context, bail};
+use serde::{Deserialize, Serialize};
+
+/// What a server leaves in its data directory for commands to find it.
+#[derive(Serialize, Deserialize)]
+pub struct ServerFile {
+    /// `127.0.0.1:4700`.
+    pub address: String,
+    /// Its process.
+    pub pid: u32,
+}
+
+/// A server that answers.
+pub struct Client {
+    base: String,
+    token: String,
+    agent: ureq::Agent,
+}
+
+/// Where a server's address is kept.
+pub fn server_file(data: &Path) -> PathBuf {
+    data.join("server.json")
+}
+
+/// Where the token is kept.
+pub fn token_file(data: &Path) -> PathBuf {
+    data.join("token")
+}
+
+impl Client {
+    /// The server on `data`, or `None` when none answers.
+    pub fn find(data: &Path) -> anyhow::Result<Option<Self>> {
+        let Ok(file) = std::fs::read(server_file(data)) else { return Ok(None) };
+        let server: ServerFile =
+            serde_json::from_slice(&file).with_context(|| format!("{}", server_file(data).display()))?;
+        let agent = ureq::Agent::new_with_config(
+            ureq::Agent::config_builder()
+                .http_status_as_error(false)
+                .timeout_connect(Some(Duration::from_secs(2)))
+                .build(),
+        );
+        let base = format!("http://{}", server.address);
+        if agent.get(format!("{base}/livez")).call().is_err() {
+            return Ok(None);
+        }
+        let token = std::fs::read_to_string(token_file(data))
+            .with_context(|| format!("the server's token, {}", token_file(data).display()))?;
+        Ok(Some(Self { base, token: token.trim().to_owned(), agent }))
+    }
+
+    /// Sends SQL and copies the rows to `out`.
+    pub fn sql(&self, query: &str, format: &str, out: &mut dyn std::io::Write) -> anyhow::Result<()> {
+        let mut response = self
+            .agent
+            .post(format!("{}/api/v1/sql?format={format}", self.base))
+            .header("authorization", format!("Bearer {}", self.token))
+            .header("content-type", "text/plain")
+            .send(query)
+            .context("the server did not answer")?;
+        if response.status() != 200 {
+            bail!("{}", message(response.body_mut()));
+        }
+        std::io::copy(&mut response.body_mut().as_reader(), out).context("the rows broke off")?;
+        Ok(())
+    }
+
+    /// Asks for a path and returns its JSON.
+    pub fn get(&self, path: &str, query: &[(&str, &str)]) -> anyhow::Result<serde_json::Value> {
+        let mut response = self
+            .agent
+            .get(format!("{}{path}", self.base))
+            .query_pairs(query.iter().copied())
+            .header("authorization", format!("Bearer {}", self.token))
+            .call()
+            .context("the server did not answer")?;
+        if response.status() != 200 {
+            bail!("{}", message(response.body_mut()));
+        }
+        response.body_mut().read_json().context("the server's reply is not JSON")
+    }
+}
+
+/// The message of an error reply.
+fn message(body: &mut ureq::Body) -> String {
+    let text = body.read_to_string().unwrap_or_default();
+    let json: Option<serde_json::Value> = serde_json::from_str(&text).ok();
+    json.and_then(|v| v.pointer("/error/message").and_then(|m| m.as_str()).map(str::to_owned)).unwrap_or(text)
+}

@@ -1,0 +1,79 @@
+//! What a run shows while it works and when it is done.
+
+use std::io::{IsTerminal, Write};
+use std::time::{Duration, Instant};
+
+use tidemill::{Tidemill, output};
+
+/// Counts events while sources are read.
+pub struct Progress {
+    start: Instant,
+    shown: Option<Instant>,
+    terminal: bool,
+    events_before: u64,
+}
+
+impl Progress {
+    /// Starts counting.
+    pub fn new(tidemill: &Tidemill) -> Self {
+        let terminal = std::io::stderr().is_terminal();
+        Self { start: Instant::now(), shown: None, terminal, events_before: applied(tidemill) }
+    }
+
+    /// Shows how far it is, at most twice a second on a terminal and every five seconds elsewhere.
+    pub fn tick(&mut self, tidemill: &Tidemill) {
+        let pause = if self.terminal { Duration::from_millis(500) } else { Duration::from_secs(5) };
+        if self.shown.unwrap_or(self.start).elapsed() < pause {
+            return;
+        }
+        self.shown = Some(Instant::now());
+        let (events, seconds) = (applied(tidemill) - self.events_before, self.start.elapsed().as_secs_f64());
+        let line = format!("{events} events in {seconds:.1} s, {:.0}/s", events as f64 / seconds);
+        if self.terminal {
+            eprint!("\r\x1b[K{line}");
+            let _ = std::io::stderr().flush();
+        } else {
+            eprintln!("{line}");
+        }
+    }
+
+    /// Prints what happened: events, rules, the app's own queries, the ledger, and what to do next.
+    pub fn summary(&self, tidemill: &Tidemill) -> anyhow::Result<()> {
+        if self.terminal {
+            eprint!("\r\x1b[K");
+        }
+        let engine = tidemill.engine();
+        let (events, seconds) = (applied(tidemill) - self.events_before, self.start.elapsed().as_secs_f64());
+        println!("{events} events applied in {seconds:.1} s: {:.0} events/s", events as f64 / seconds.max(1e-9));
+        if engine.recovery.records > 0 {
+            println!("recovered {} log records in {} ms", engine.recovery.records, engine.recovery.millis);
+        }
+        table(tidemill, "Rules fired", "SELECT rule, kind, fired, errors FROM system.rules ORDER BY kind DESC, fired DESC")?;
+        for part in &engine.app().summary {
+            table(tidemill, &part.title, &part.sql)?;
+        }
+        table(
+            tidemill,
+            "Ledger: received = stored + duplicate + rejected",
+            "SELECT stream, received, stored, duplicate, rejected, balanced FROM system.ledger",
+        )?;
+        if !engine.app().try_next.is_empty() {
+            println!("\nTry next:");
+            for command in &engine.app().try_next {
+                println!("  {}", command.replace("${data_dir}", &engine.data_dir().display().to_string()));
+            }
+        }
+        Ok(())
+    }
+}
+
+fn applied(tidemill: &Tidemill) -> u64 {
+    tidemill.engine().events_applied()
+}
+
+fn table(tidemill: &Tidemill, title: &str, query: &str) -> anyhow::Result<()> {
+    println!("\n{title}");
+    let rows = tidemill.sql(query)?;
+    super::sql::write_rows(output::Format::Table, &rows, std::io::stdout().lock())?;
+    Ok(())
+}

@@ -1,0 +1,169 @@
+//! `tidemill run` and `tidemill serve`.
+
+use std::io::Write;
+use std::net::SocketAddr;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Context;
+use tidemill::server::{ServerOptions, Token};
+use tidemill::{App, Tidemill};
+use tokio::signal::unix::{SignalKind, signal};
+
+use super::DataArgs;
+use super::client::{ServerFile, server_file, token_file};
+use super::progress::Progress;
+
+/// How long a stop waits for requests that are worked on.
+const GRACE: Duration = Duration::from_secs(10);
+
+/// Runs an app: loads its documents, reads its sources, applies its rules and serves HTTP.
+#[derive(clap::Args)]
+#[command(after_help = "Example:\n  tidemill run examples/flights --data data\n  tidemill run examples/flights --data data --until-idle")]
+pub struct RunArgs {
+    /// App directory.
+    app: PathBuf,
+    #[command(flatten)]
+    data: DataArgs,
+    /// Stop with exit code 0 when all file sources have ended and everything is applied.
+    #[arg(long)]
+    until_idle: bool,
+    /// Replace a value of the app's [vars].
+    #[arg(long, value_name = "NAME=VALUE", value_parser = pair)]
+    set: Vec<(String, String)>,
+    /// Address of the HTTP server. With --until-idle there is one only when this is given.
+    #[arg(long, value_name = "ADDRESS")]
+    listen: Option<SocketAddr>,
+}
+
+/// Serves a data directory with the app that was deployed in it.
+#[derive(clap::Args)]
+#[command(after_help = "Example:\n  tidemill serve --data data")]
+pub struct ServeArgs {
+    #[command(flatten)]
+    data: DataArgs,
+    /// Address of the HTTP server.
+    #[arg(long, value_name = "ADDRESS")]
+    listen: Option<SocketAddr>,
+}
+
+fn pair(text: &str) -> Result<(String, String), String> {
+    match text.split_once('=') {
+        Some((name, value)) if !name.is_empty() => Ok((name.to_owned(), value.to_owned())),
+        _ => Err("expected NAME=VALUE, for example data=/path/to/files".into()),
+    }
+}
+
+fn default_address() -> SocketAddr {
+    SocketAddr::from(([127, 0, 0, 1], 4700))
+}
+
+pub fn run(args: RunArgs) -> anyhow::Result<ExitCode> {
+    let app = App::read(&args.app, &args.set)?;
+    let tidemill = Tidemill::open_with(&args.data.data, app)?;
+    live(tidemill, &args.data.data, args.listen, args.until_idle)
+}
+
+pub fn serve(args: ServeArgs) -> anyhow::Result<ExitCode> {
+    let tidemill = Tidemill::open(&args.data.data)?;
+    live(tidemill, &args.data.data, args.listen, false)
+}
+
+fn live(tidemill: Tidemill, data: &Path, listen: Option<SocketAddr>, until_idle: bool) -> anyhow::Result<ExitCode> {
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    let code = runtime.block_on(live_async(&tidemill, data, listen, until_idle))?;
+    tidemill.close()?;
+    Ok(code)
+}
+
+async fn live_async(
+    tidemill: &Tidemill,
+    data: &Path,
+    listen: Option<SocketAddr>,
+    until_idle: bool,
+) -> anyhow::Result<ExitCode> {
+    let mut interrupt = signal(SignalKind::interrupt())?;
+    let mut terminate = signal(SignalKind::terminate())?;
+    for warning in &tidemill.engine().recovery.warnings {
+        eprintln!("warning: {warning}");
+    }
+    let server = match listen.or_else(|| (!until_idle).then(default_address)) {
+        Some(address) => Some(start_server(tidemill, data, address).await?),
+        None => None,
+    };
+    let mut progress = Progress::new(tidemill);
+    tidemill.engine().start_sources()?;
+    let stopped = loop {
+        if !tidemill.engine().sources_running() {
+            break false;
+        }
+        tokio::select! {
+            _ = interrupt.recv() => break true,
+            _ = terminate.recv() => break true,
+            () = tokio::time::sleep(Duration::from_millis(20)) => progress.tick(tidemill),
+        }
+    };
+    let mut code = ExitCode::SUCCESS;
+    if !stopped {
+        let engine = tidemill.engine().clone();
+        tokio::task::spawn_blocking(move || {
+            engine.wait_idle();
+            engine.run_all_aggregates().map(|_| ())
+        })
+        .await??;
+        tokio::task::block_in_place(|| progress.summary(tidemill))?;
+        for problem in tidemill.engine().source_problems() {
+            eprintln!("error: {problem}");
+            code = ExitCode::FAILURE;
+        }
+        if let Some(server) = server.as_ref().filter(|_| !until_idle) {
+            println!("\nServing http://{} (token in {}); Ctrl-C stops.", server.addr(), token_file(data).display());
+            std::io::stdout().flush()?;
+            tokio::select! {
+                _ = interrupt.recv() => {}
+                _ = terminate.recv() => {}
+            }
+            code = ExitCode::SUCCESS;
+        }
+    }
+    if let Some(server) = server {
+        let _ = std::fs::remove_file(server_file(data));
+        server.shutdown(GRACE).await;
+    }
+    Ok(code)
+}
+
+async fn start_server(tidemill: &Tidemill, data: &Path, address: SocketAddr) -> anyhow::Result<tidemill::server::Server> {
+    let options = ServerOptions { token: Some(Token::new(token(data)?)?), ..ServerOptions::default() };
+    let sql = Arc::new(tidemill.sql_service());
+    let server = tidemill::server::serve(address, tidemill.engine().clone(), sql, options)
+        .await
+        .map_err(|e| e.context("HTTP (another address: --listen 127.0.0.1:PORT)"))?;
+    let file = ServerFile { address: server.addr().to_string(), pid: std::process::id() };
+    std::fs::write(server_file(data), serde_json::to_vec(&file)?)
+        .with_context(|| server_file(data).display().to_string())?;
+    println!("Listening on http://{}", server.addr());
+    Ok(server)
+}
+
+/// The data directory's token, made at the first start and readable by its owner only.
+fn token(data: &Path) -> anyhow::Result<String> {
+    let path = token_file(data);
+    match std::fs::read_to_string(&path) {
+        Ok(token) => return Ok(token.trim().to_owned()),
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => {}
+        Err(e) => return Err(e).with_context(|| path.display().to_string()),
+    }
+    let token = format!("{}{}", uuid::Uuid::new_v4().simple(), uuid::Uuid::new_v4().simple());
+    let mut file = std::fs::OpenOptions::new()
+        .write(true)
+        .create_new(true)
+        .mode(0o600)
+        .open(&path)
+        .with_context(|| path.display().to_string())?;
+    writeln!(file, "{token}").with_context(|| path.display().to_string())?;
+    Ok(token)
+}

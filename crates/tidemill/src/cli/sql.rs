@@ -1,0 +1,100 @@
+//! `tidemill sql`: queries on a data directory, with a server running on it or not.
+
+use std::io::{IsTerminal, Read, Write};
+use std::process::ExitCode;
+
+use anyhow::Context;
+use tidemill::{Tidemill, output};
+
+use super::client::Client;
+use super::{DataArgs, OutputFormat, repl};
+
+/// Runs SQL over events, documents and system tables.
+#[derive(clap::Args)]
+#[command(
+    after_help = "Examples:\n  tidemill sql --data data -c 'SELECT * FROM system.streams'\n  tidemill sql --data data -o csv -c 'SELECT * FROM events.\"TakeOffEvent\" LIMIT 10'\n  tidemill sql --data data        (interactive)"
+)]
+pub struct SqlArgs {
+    #[command(flatten)]
+    data: DataArgs,
+    /// The query; several are run in turn. Without one: interactive, or from standard input.
+    #[arg(short = 'c', long = "command", value_name = "QUERY")]
+    commands: Vec<String>,
+    /// How rows are printed.
+    #[arg(short, long, value_enum, default_value = "table")]
+    output: OutputFormat,
+}
+
+/// Where queries go.
+pub enum Session {
+    /// To the server on the data directory.
+    Remote(Client),
+    /// To the data directory itself.
+    Local(Box<Tidemill>),
+}
+
+impl Session {
+    /// The server if one answers, else the directory.
+    pub fn open(data: &DataArgs) -> anyhow::Result<Self> {
+        if let Some(client) = Client::find(&data.data)? {
+            return Ok(Self::Remote(client));
+        }
+        if !data.data.is_dir() {
+            anyhow::bail!(
+                "{}: no such directory; make one with `tidemill run APP --data {}`",
+                data.data.display(),
+                data.data.display()
+            );
+        }
+        Ok(Self::Local(Box::new(Tidemill::open(&data.data)?)))
+    }
+
+    /// Runs a query and prints its rows.
+    pub fn run(&self, query: &str, format: OutputFormat, out: &mut dyn Write) -> anyhow::Result<()> {
+        match self {
+            Self::Remote(client) => client.sql(query, format.name(), out),
+            Self::Local(tidemill) => {
+                let rows = tidemill.sql(query)?;
+                write_rows(format.format(), &rows, out)?;
+                Ok(())
+            }
+        }
+    }
+}
+
+/// Writes all rows of a query.
+pub fn write_rows(format: output::Format, rows: &tidemill_sql::QueryRows, out: impl Write) -> tidemill::Result<()> {
+    let mut writer = output::Writer::new(format, &rows.schema, out);
+    for batch in &rows.batches {
+        writer.write(batch)?;
+    }
+    writer.finish().map(|_| ())
+}
+
+pub fn sql(args: SqlArgs) -> anyhow::Result<ExitCode> {
+    let mut commands = args.commands;
+    if commands.is_empty() && !std::io::stdin().is_terminal() {
+        let mut text = String::new();
+        std::io::stdin().read_to_string(&mut text).context("standard input")?;
+        commands.push(text);
+    }
+    let session = Session::open(&args.data)?;
+    if commands.is_empty() {
+        return repl::repl(&session, &args.data, args.output);
+    }
+    let mut out = std::io::stdout().lock();
+    for command in &commands {
+        if let Err(e) = session.run(command, args.output, &mut out) {
+            // a reader that has seen enough (`| head`) is no failure
+            if is_broken_pipe(&e) {
+                return Ok(ExitCode::SUCCESS);
+            }
+            return Err(e);
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn is_broken_pipe(e: &anyhow::Error) -> bool {
+    e.chain().any(|c| c.downcast_ref::<std::io::Error>().is_some_and(|e| e.kind() == std::io::ErrorKind::BrokenPipe))
+}

@@ -1,0 +1,104 @@
+//! SQL for the HTTP server: rows written as text, piece by piece.
+
+use std::io::Write;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use futures::future::BoxFuture;
+use futures::{FutureExt, StreamExt, stream};
+use parking_lot::Mutex;
+use tidemill_engine::Engine;
+use tidemill_server::{Format, SqlReply};
+use tidemill_sql::output::{self, Writer};
+use tidemill_sql::{QueryResult, Sql};
+use tidemill_types::{Error, Result};
+
+/// SQL that sees every event acknowledged before the query came.
+pub struct SqlOverEngine {
+    engine: Arc<Engine>,
+    sql: Arc<Sql>,
+}
+
+impl SqlOverEngine {
+    pub(crate) fn new(engine: Arc<Engine>, sql: Arc<Sql>) -> Self {
+        Self { engine, sql }
+    }
+}
+
+impl tidemill_server::Sql for SqlOverEngine {
+    fn query(&self, query: &str, format: Format) -> BoxFuture<'static, Result<SqlReply>> {
+        let (engine, sql, query) = (self.engine.clone(), self.sql.clone(), query.to_owned());
+        async move {
+            tokio::task::spawn_blocking(move || engine.catch_up())
+                .await
+                .map_err(|e| Error::internal("waiting for the log was cut short").with_source(e))??;
+            let result = sql.query(&query).await?;
+            let format = match format {
+                Format::Json => output::Format::Json,
+                Format::Ndjson => output::Format::Ndjson,
+                Format::Csv => output::Format::Csv,
+                Format::Table => output::Format::Table,
+            };
+            let content_type = format.content_type();
+            let body = stream::unfold(Some(Rows::new(result, format)), |rows| async move {
+                let mut rows = rows?;
+                let piece = rows.next().await;
+                let go_on = matches!(&piece, Some(Ok(_)));
+                piece.map(|p| (p, go_on.then_some(rows)))
+            });
+            Ok(SqlReply { content_type, body: body.boxed() })
+        }
+        .boxed()
+    }
+}
+
+/// Rows on their way from a query to text.
+struct Rows {
+    result: QueryResult,
+    writer: Option<Writer<Pieces>>,
+    written: Pieces,
+}
+
+impl Rows {
+    fn new(result: QueryResult, format: output::Format) -> Self {
+        let written = Pieces::default();
+        let writer = Some(Writer::new(format, &result.schema(), written.clone()));
+        Self { result, writer, written }
+    }
+
+    /// The next piece of text; `None` at the end.
+    async fn next(&mut self) -> Option<Result<Bytes>> {
+        loop {
+            let writer = self.writer.as_mut()?;
+            let step = match self.result.next().await {
+                Some(Ok(batch)) => writer.write(&batch),
+                Some(Err(e)) => Err(e),
+                // taking the writer marks the end
+                None => self.writer.take()?.finish().map(|_| ()),
+            };
+            if let Err(e) = step {
+                self.writer = None;
+                return Some(Err(e));
+            }
+            let text = std::mem::take(&mut *self.written.0.lock());
+            if !text.is_empty() {
+                return Some(Ok(text.into()));
+            }
+        }
+    }
+}
+
+/// Text that was written and not yet sent.
+#[derive(Clone, Default)]
+struct Pieces(Arc<Mutex<Vec<u8>>>);
+
+impl Write for Pieces {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.0.lock().extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}

@@ -1,0 +1,59 @@
+//! The engine's data as SQL's tables.
+
+use std::sync::{Arc, Weak};
+
+use bytes::Bytes;
+use object_store::ObjectStore;
+use tidemill_engine::{Engine, SYSTEM_TABLES};
+use tidemill_sql::{SystemTable, Tables};
+use tidemill_zones::TableSnapshot;
+use url::Url;
+
+/// `events.*`, `docs.*` and `system.*` of an engine.
+pub struct EngineTables {
+    engine: Weak<Engine>,
+    store: (Url, Arc<dyn ObjectStore>),
+}
+
+impl EngineTables {
+    /// Tables of `engine`; they are empty once it is gone.
+    pub fn new(engine: &Arc<Engine>) -> Self {
+        let zones = engine.zones();
+        Self { engine: Arc::downgrade(engine), store: (zones.root_url().clone(), zones.object_store()) }
+    }
+}
+
+impl Tables for EngineTables {
+    fn streams(&self) -> Vec<String> {
+        self.engine.upgrade().map_or_else(Vec::new, |e| e.stream_names())
+    }
+
+    fn stream(&self, name: &str) -> Option<TableSnapshot> {
+        self.engine.upgrade()?.table_snapshot(name)
+    }
+
+    fn collections(&self) -> Vec<String> {
+        let engine = self.engine.upgrade();
+        engine.map_or_else(Vec::new, |e| e.collections().into_iter().map(|c| c.name).collect())
+    }
+
+    fn collection(&self, name: &str) -> Option<Vec<Bytes>> {
+        self.engine.upgrade()?.collection_documents(name)
+    }
+
+    fn system_tables(&self) -> Vec<String> {
+        SYSTEM_TABLES.iter().copied().chain(["rejected"]).map(str::to_owned).collect()
+    }
+
+    fn system(&self, name: &str) -> Option<SystemTable> {
+        let engine = self.engine.upgrade()?;
+        match name {
+            "rejected" => Some(SystemTable::Events(engine.rejected_snapshot())),
+            other => engine.system_table(other).map(SystemTable::Rows),
+        }
+    }
+
+    fn object_store(&self) -> (Url, Arc<dyn ObjectStore>) {
+        self.store.clone()
+    }
+}

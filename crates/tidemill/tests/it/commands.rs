@@ -1,0 +1,56 @@
+//! Exit codes and what is said with them.
+
+use crate::{run, tidemill};
+
+#[test]
+fn good_apps_check_and_test() {
+    let (out, _) = run(&["check", "examples/flights"], 0);
+    assert!(out.contains("good"), "{out}");
+    let (out, _) = run(&["test", "examples/flights"], 0);
+    assert!(out.contains(" passed, 0 failed"), "{out}");
+}
+
+#[test]
+fn wrong_ones_say_where() {
+    let dir = tempfile::tempdir().unwrap();
+    let app = dir.path().to_str().unwrap();
+    let (_, err) = run(&["check", app], 1);
+    assert!(err.contains("no *.rules file in it"), "{err}");
+    std::fs::write(dir.path().join("a.rules"), "event E { n: int }\nrule R { when { e: E(m > 1); } then { emit E(1); } }\n").unwrap();
+    let (_, err) = run(&["check", app], 1);
+    assert!(err.contains("a.rules") && err.contains("`m`"), "{err}");
+    let data = dir.path().join("data");
+    let (_, err) = run(&["run", app, "--data", data.to_str().unwrap(), "--until-idle"], 1);
+    assert!(err.contains("`m`"), "{err}");
+    std::fs::write(dir.path().join("app.toml"), "nme = \"x\"\n").unwrap();
+    let (_, err) = run(&["check", app], 1);
+    assert!(err.contains("app.toml") && err.contains("nme"), "{err}");
+}
+
+#[test]
+fn usage_is_another_exit_code() {
+    run(&["sql"], 2);
+    run(&["frobnicate"], 2);
+    run(&["why", "R", "--data", "x", "--event", "what"], 2);
+    for command in ["run", "serve", "sql", "check", "test", "why"] {
+        let (out, _) = run(&[command, "--help"], 0);
+        assert!(out.contains("Example"), "{command}: {out}");
+    }
+}
+
+#[test]
+fn queries_that_cannot_be_answered_fail() {
+    let dir = tempfile::tempdir().unwrap();
+    let nowhere = dir.path().join("nowhere");
+    let (_, err) = run(&["sql", "--data", nowhere.to_str().unwrap(), "-c", "SELECT 1"], 1);
+    assert!(err.contains("tidemill run APP"), "{err}");
+    let (_, err) = run(&["sql", "--data", dir.path().to_str().unwrap(), "-c", "SELECT 1"], 1);
+    assert!(err.contains("no app is deployed"), "{err}");
+    std::fs::write(dir.path().join("a.rules"), "event E { n: int }\n").unwrap();
+    let data = dir.path().join("data");
+    let data = data.to_str().unwrap();
+    run(&["run", dir.path().to_str().unwrap(), "--data", data, "--until-idle"], 0);
+    let (_, err) = run(&["sql", "--data", data, "-c", "SELECT * FROM events.F"], 1);
+    assert!(err.contains('E'), "{err}");
+    assert!(tidemill(&["sql", "--data", data, "-c", "SELECT count(*) FROM events.E"]).status().unwrap().success());
+}

@@ -1,0 +1,125 @@
+//! January 2013, whole and interrupted.
+
+use std::io::{BufRead, BufReader};
+use std::process::{Child, Stdio};
+use std::time::{Duration, Instant};
+
+use rand::rngs::StdRng;
+use rand::{Rng, SeedableRng};
+use serde_json::{Value, json};
+
+use crate::{root, run, sql, tidemill};
+
+/// What the script that built the data counted in the CSV itself.
+fn expected() -> Value {
+    let text = std::fs::read_to_string(root().join("examples/flights/data/expected.json")).unwrap();
+    serde_json::from_str(&text).unwrap()
+}
+
+/// Counts that must be the same however often the run was cut short.
+fn check(data: &str) {
+    let expected = expected();
+    let count = |stream: &str| sql(data, &format!("SELECT count(*) AS n FROM events.\"{stream}\""))[0]["n"].clone();
+    assert_eq!(count("TakeOffEvent"), expected["events"]["TakeOffEvent"]);
+    assert_eq!(count("LandingEvent"), expected["events"]["LandingEvent"]);
+    assert_eq!(count("CancelEvent"), expected["events"]["CancelEvent"]);
+    assert_eq!(count("FlightDelayEvent"), json!(4269));
+    let late = "SELECT count(*) AS n FROM docs.\"Flight\" WHERE on_time = false";
+    assert_eq!(sql(data, late)[0]["n"], json!(4269));
+    let insight = sql(data, "SELECT sum(late) AS late, sum(flights) AS flights FROM docs.\"FlightInsight\"");
+    assert_eq!(insight[0]["late"].as_f64(), Some(4269.0));
+    assert_eq!(insight[0]["flights"].as_f64(), Some(26483.0));
+    let records = sql(data, "SELECT sum(late) AS late FROM docs.\"DelayRecord\"");
+    assert_eq!(records[0]["late"].as_f64(), Some(4269.0), "counted across partitions, one by one");
+    let fired = sql(data, "SELECT fired FROM system.rules WHERE rule = 'LateTakeOff'");
+    assert_eq!(fired[0]["fired"], json!(4269));
+    for line in sql(data, "SELECT * FROM system.ledger") {
+        assert_eq!((&line["balanced"], &line["duplicate"]), (&json!(true), &json!(0)), "{line}");
+    }
+}
+
+#[test]
+fn january_comes_out_as_counted() {
+    let dir = tempfile::tempdir().unwrap();
+    let data = dir.path().to_str().unwrap();
+    let (out, err) = run(&["run", "examples/flights", "--data", data, "--until-idle"], 0);
+    assert!(out.contains("events/s") && out.contains("LateTakeOff") && out.contains("Ledger"), "{out}\n{err}");
+    check(data);
+    let (out, _) = run(&["run", "examples/flights", "--data", data, "--until-idle"], 0);
+    assert!(out.starts_with("0 events applied"), "nothing is read twice: {out}");
+    check(data);
+}
+
+#[test]
+fn killed_at_random_moments_it_comes_out_the_same() {
+    let seed: u64 = std::env::var("TIDEMILL_SEED").ok().and_then(|s| s.parse().ok()).unwrap_or(20130101);
+    println!("TIDEMILL_SEED={seed}");
+    let mut random = StdRng::seed_from_u64(seed);
+    let dir = tempfile::tempdir().unwrap();
+    let data = dir.path().to_str().unwrap();
+    for _ in 0..4 {
+        let mut child = tidemill(&["run", "examples/flights", "--data", data, "--until-idle"])
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        let moment = Duration::from_millis(random.random_range(50..6000));
+        let start = Instant::now();
+        while start.elapsed() < moment && child.try_wait().unwrap().is_none() {
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        child.kill().unwrap();
+        child.wait().unwrap();
+    }
+    run(&["run", "examples/flights", "--data", data, "--until-idle"], 0);
+    check(data);
+}
+
+/// Ends the server however the test ends.
+struct Serving(Child);
+
+impl Drop for Serving {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+#[test]
+fn a_live_system_answers() {
+    let dir = tempfile::tempdir().unwrap();
+    let data = dir.path().to_str().unwrap();
+    let mut child = tidemill(&["run", "examples/flights", "--data", data, "--listen", "127.0.0.1:0"])
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    let _serving = Serving(child);
+    let mut base = None;
+    for line in lines.map_while(Result::ok) {
+        if let Some(address) = line.strip_prefix("Listening on ") {
+            base = Some(address.to_owned());
+        }
+        if line.starts_with("Serving ") {
+            break;
+        }
+    }
+    check(data);
+    let token = std::fs::read_to_string(dir.path().join("token")).unwrap();
+    let event = json!({"flight_id": "2013-01-09/HA51/JFK", "tailnum": "N384HA", "fl_no": "HA51",
+        "sched": "2013-02-09T14:00:00Z", "actual": "2013-02-09T15:00:00Z"});
+    let reply: Value = ureq::post(format!("{}/api/v1/streams/LandingEvent?wait=true", base.unwrap()))
+        .header("authorization", format!("Bearer {}", token.trim()))
+        .send_json(&event)
+        .unwrap()
+        .body_mut()
+        .read_json()
+        .unwrap();
+    assert_eq!(reply["duplicates"], json!(1), "this flight has landed already: {reply}");
+    let rejected = sql(data, "SELECT kind, reason FROM system.rejected");
+    assert_eq!(rejected[0]["kind"], json!("duplicate"));
+    let (why, _) = run(&["why", "LateTakeOff", "--data", data, "--event", "flight_id=2013-01-31/UA695/LGA"], 0);
+    assert!(why.contains("LateTakeOff") && why.contains("fired"), "{why}");
+    let (why, _) = run(&["why", "NormalTakeOff", "--data", data, "--event", "flight_id=2013-01-31/UA695/LGA"], 0);
+    assert!(why.contains("sched + 20 min >= now"), "{why}");
+}

@@ -1,0 +1,312 @@
+//! Our commit: put the next log entry if it is absent, and be sure of what happened.
+//!
+//! An entry carries the files, the offsets they bring the table to (`log/<p>`) and the epoch of the owner who
+//! commits (`owner/<p>`). It is put under the next version. When that version is taken, the entry that took
+//! it is read: it may be our own, whose answer was lost (its `txnId` says so); otherwise it is applied, ours
+//! is judged again against the state it left, and put under the version after it. The same entry is put again
+//! after a failure, under the first free version, so it lands once however often it was sent.
+//!
+//! State: O(partitions) for the judgement, plus the list of live files that readers of the table want.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+
+use arrow_schema::SchemaRef;
+use bytes::Bytes;
+use object_store::path::Path;
+use object_store::{Error as StoreError, ObjectStoreExt, PutMode, PutPayload};
+use tidemill_types::{Error, Offset, PartitionId, Result};
+
+use super::action::{Entry, Metadata};
+use super::entry_path;
+use super::replay::{data_path, read_entry};
+use crate::error::{is_transient, store_error};
+use crate::location::Location;
+use crate::retry::Retry;
+use crate::tablet::Tablet;
+
+/// Commits of others that may come before ours in one attempt, before we leave it to a later one.
+const CONFLICTS_MAX: u32 = 1_000;
+
+/// The application id of a partition's last committed offset.
+pub(crate) fn log_id(partition: PartitionId) -> String {
+    format!("log/{partition}")
+}
+
+/// The application id of the epoch of a partition's owner.
+pub(crate) fn owner_id(partition: PartitionId) -> String {
+    format!("owner/{partition}")
+}
+
+/// What a commit does to a partition: its offset goes from `before` to `upto`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Mark {
+    pub partition: PartitionId,
+    pub before: Option<Offset>,
+    pub upto: Offset,
+}
+
+/// A commit that is ready to be written, as often as it takes.
+#[derive(Debug)]
+pub(crate) struct Prepared {
+    /// The `txnId` in its commitInfo.
+    pub id: String,
+    /// The entry's text.
+    pub body: Bytes,
+    /// The files that it adds. They stay in memory until the commit is known to have happened, so that a file
+    /// which was taken for an orphan meanwhile can be put again.
+    pub files: Vec<(Path, Bytes)>,
+    pub marks: Vec<Mark>,
+    pub rows: u64,
+}
+
+/// The side of a table that writes to its Delta log. One task at a time holds it.
+#[derive(Debug)]
+pub(crate) struct Writer {
+    pub table: String,
+    pub place: Location,
+    pub schema: SchemaRef,
+    pub epoch: u64,
+    pub retry: Retry,
+    /// The version whose state this is.
+    pub version: u64,
+    pub txns: HashMap<String, i64>,
+    pub live: BTreeMap<String, Arc<Tablet>>,
+    pub metadata: Metadata,
+    /// The commit whose outcome is not known yet, or that could not be written.
+    pub prepared: Option<Arc<Prepared>>,
+    /// Why this writer must not commit any more.
+    pub stale: Option<String>,
+}
+
+/// What the log had at the next version.
+enum Next {
+    Nothing,
+    Ours,
+    Theirs,
+}
+
+/// Whether a commit with `marks` by the owner of `epoch` may follow the state `txns`.
+///
+/// Errors: `Conflict` when a later owner took over or another writer moved the partition; `Internal` when the
+/// commit would take the partition backwards.
+pub(crate) fn judge(table: &str, epoch: u64, txns: &HashMap<String, i64>, marks: &[Mark]) -> Result<()> {
+    for mark in marks {
+        let p = mark.partition;
+        let owner = txns.get(&owner_id(p)).copied();
+        if owner.is_some_and(|o| i128::from(o) > i128::from(epoch)) {
+            return Err(Error::conflict(format!(
+                "table `{table}`: owner epoch {} took over partition {p}; this node's epoch is {epoch}: it must stop \
+                 the partition",
+                owner.unwrap_or_default()
+            )));
+        }
+        let stored = committed(txns, p);
+        if stored != mark.before {
+            let shown = |o: Option<Offset>| o.map_or("nothing".to_owned(), |o| format!("offset {o}"));
+            return Err(Error::conflict(format!(
+                "table `{table}`: another writer committed {} of partition {p} where {} was expected: it must be stopped, \
+                 or this node must open the table again",
+                shown(stored),
+                shown(mark.before)
+            )));
+        }
+        if mark.before.is_some_and(|before| mark.upto <= before) {
+            return Err(Error::internal(format!(
+                "table `{table}`: a commit would take partition {p} back to offset {}",
+                mark.upto
+            )));
+        }
+    }
+    Ok(())
+}
+
+/// The last offset of partition `p` in the table.
+pub(crate) fn committed(txns: &HashMap<String, i64>, p: PartitionId) -> Option<Offset> {
+    txns.get(&log_id(p)).and_then(|v| u64::try_from(*v).ok()).map(Offset)
+}
+
+impl Writer {
+    /// The log directory.
+    pub fn log(&self) -> Path {
+        self.place.path("_delta_log")
+    }
+
+    /// Writes the prepared commit, uploading its files first, and returns its version and rows; `None` when
+    /// there is nothing prepared.
+    ///
+    /// Errors: `Conflict` when the commit is refused: it is given up, its files are removed. `Unavailable`
+    /// when the store does not answer: it stays prepared. Either way, commits of others that were met are
+    /// applied.
+    pub async fn finish(&mut self, resumed: bool) -> Result<Option<(u64, Arc<Prepared>)>> {
+        let Some(prepared) = self.prepared.clone() else { return Ok(None) };
+        self.upload(&prepared, resumed).await?;
+        let (mut failures, mut conflicts) = (0, 0);
+        loop {
+            if let Err(e) = self.admit(&prepared) {
+                self.give_up(&prepared).await;
+                return Err(e);
+            }
+            let path = entry_path(&self.log(), self.version + 1);
+            let payload = PutPayload::from(prepared.body.clone());
+            let failed = match self.place.store.put_opts(&path, payload, PutMode::Create.into()).await {
+                Ok(_) => {
+                    let entry = Entry::parse(&prepared.body).map_err(Error::internal)?;
+                    self.apply(entry)?;
+                    self.prepared = None;
+                    return Ok(Some((self.version, prepared)));
+                }
+                Err(StoreError::AlreadyExists { .. } | StoreError::Precondition { .. }) => None,
+                Err(e) if is_transient(&e) => Some(e),
+                Err(e) => return Err(self.not_written(e)),
+            };
+            // whoever wrote the entry, and whatever the answer was: the log knows
+            match self.advance().await? {
+                Next::Ours => return Ok(Some((self.version, prepared))),
+                Next::Theirs => {
+                    conflicts += 1;
+                    if conflicts > CONFLICTS_MAX {
+                        return Err(Error::unavailable(format!(
+                            "table `{}`: {CONFLICTS_MAX} commits of other writers came first; trying again later",
+                            self.table
+                        )));
+                    }
+                }
+                Next::Nothing => {
+                    failures += 1;
+                    if !self.retry.pause(failures).await {
+                        let contradiction = StoreError::Generic {
+                            store: "Delta log",
+                            source: format!("{path} is said to exist and cannot be read").into(),
+                        };
+                        return Err(self.not_written(failed.unwrap_or(contradiction)));
+                    }
+                }
+            }
+        }
+    }
+
+    /// Reads and applies every entry that others have written since.
+    pub async fn refresh(&mut self) -> Result<()> {
+        while !matches!(self.advance().await?, Next::Nothing) {}
+        Ok(())
+    }
+
+    fn not_written(&self, error: StoreError) -> Error {
+        store_error(
+            format!("table `{}`: Delta version {} cannot be written", self.table, self.version + 1),
+            error,
+        )
+    }
+
+    /// Files of a resumed commit are looked up first: most of them are there.
+    async fn upload(&self, prepared: &Prepared, resumed: bool) -> Result<()> {
+        let store = &self.place.store;
+        for (path, bytes) in &prepared.files {
+            if resumed
+                && let Ok(meta) = store.head(path).await
+                && meta.size == bytes.len() as u64
+            {
+                continue;
+            }
+            self.retry
+                .run(|| store.put(path, PutPayload::from(bytes.clone())))
+                .await
+                .map_err(|e| store_error(format!("table `{}`: {path} cannot be written", self.table), e))?;
+        }
+        Ok(())
+    }
+
+    fn admit(&self, prepared: &Prepared) -> Result<()> {
+        if let Some(reason) = &self.stale {
+            return Err(Error::conflict(reason.clone()));
+        }
+        judge(&self.table, self.epoch, &self.txns, &prepared.marks)
+    }
+
+    /// The commit was refused at the first free version and never put there, so nobody can refer to its
+    /// files.
+    async fn give_up(&mut self, prepared: &Prepared) {
+        self.prepared = None;
+        for (path, _) in &prepared.files {
+            if let Err(error) = self.place.store.delete(path).await {
+                tracing::warn!(table = self.table, %path, %error, "a file of a refused commit stays until it is vacuumed");
+            }
+        }
+    }
+
+    /// Reads the entry after the current version and applies it.
+    async fn advance(&mut self) -> Result<Next> {
+        let store = self.place.store.clone();
+        let next = read_entry(store.as_ref(), &self.log(), &self.table, self.version + 1, self.retry).await?;
+        let Some(entry) = next else { return Ok(Next::Nothing) };
+        let ours = self.prepared.as_ref().is_some_and(|p| entry.id.as_ref() == Some(&p.id));
+        self.apply(entry)?;
+        if ours {
+            self.prepared = None;
+            return Ok(Next::Ours);
+        }
+        Ok(Next::Theirs)
+    }
+
+    /// Takes the state from `version` to `version + 1`. All or nothing.
+    fn apply(&mut self, entry: Entry) -> Result<()> {
+        let mut adds = Vec::new();
+        for add in &entry.adds {
+            let name = data_path(&add.path, &self.table)?;
+            let path = self.place.path(&name);
+            adds.push(Tablet::from_add(add, name, path, &self.schema, &self.table)?);
+        }
+        let removes: Vec<String> =
+            entry.removes.iter().map(|r| data_path(&r.path, &self.table)).collect::<Result<_>>()?;
+        for name in removes {
+            self.live.remove(&name);
+        }
+        self.live.extend(adds.into_iter().map(|t| (t.name.clone(), Arc::new(t))));
+        self.txns.extend(entry.txns.into_iter().map(|t| (t.app_id, t.version)));
+        self.version += 1;
+        let ours = self.prepared.as_ref().is_some_and(|p| entry.id.as_ref() == Some(&p.id));
+        if let Some(metadata) = entry.metadata {
+            if !ours && metadata.schema_string != self.metadata.schema_string {
+                self.stale = Some(self.changed("schema"));
+            }
+            self.metadata = metadata;
+        }
+        if entry.protocol.is_some() && !ours {
+            self.stale = Some(self.changed("protocol"));
+        }
+        Ok(())
+    }
+
+    fn changed(&self, what: &str) -> String {
+        format!(
+            "table `{}`: another writer changed its {what} in version {}: open the table again",
+            self.table, self.version
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tidemill_types::ErrorKind;
+
+    #[test]
+    fn judgement() {
+        let p = PartitionId(3);
+        let mark = |before, upto| [Mark { partition: p, before, upto: Offset(upto) }];
+        let txns = |log: Option<i64>, owner: Option<i64>| -> HashMap<String, i64> {
+            let log = log.map(|v| (log_id(p), v));
+            log.into_iter().chain(owner.map(|v| (owner_id(p), v))).collect()
+        };
+        let verdict = |t: &HashMap<String, i64>, m: [Mark; 1]| judge("T", 5, t, &m).map_err(|e| e.kind());
+        assert_eq!(verdict(&txns(None, None), mark(None, 0)), Ok(()));
+        assert_eq!(verdict(&txns(Some(7), Some(5)), mark(Some(Offset(7)), 8)), Ok(()));
+        assert_eq!(verdict(&txns(Some(7), Some(6)), mark(Some(Offset(7)), 8)), Err(ErrorKind::Conflict));
+        assert_eq!(verdict(&txns(Some(8), Some(5)), mark(Some(Offset(7)), 9)), Err(ErrorKind::Conflict));
+        assert_eq!(verdict(&txns(Some(7), None), mark(None, 9)), Err(ErrorKind::Conflict));
+        assert_eq!(verdict(&txns(Some(7), Some(5)), mark(Some(Offset(7)), 7)), Err(ErrorKind::Internal));
+        let error = judge("T", 5, &txns(None, Some(6)), &mark(None, 0)).unwrap_err();
+        assert!(error.to_string().contains("owner epoch 6 took over partition 3"), "{error}");
+    }
+}

@@ -1,0 +1,97 @@
+//! What deltalake does for us: create a table, write a Delta checkpoint, clean the log, vacuum.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use deltalake_core::kernel::StructType;
+use deltalake_core::logstore::{LogStoreRef, StorageConfig, default_logstore};
+use deltalake_core::operations::create::CreateBuilder;
+use deltalake_core::operations::vacuum::VacuumMode;
+use deltalake_core::protocol::{SaveMode, checkpoints};
+use deltalake_core::{DeltaTable, DeltaTableError};
+use object_store::prefix::PrefixStore;
+use tidemill_types::{Error, Result, StreamSchema};
+
+use super::schema::DeltaSchema;
+use crate::ZonesOptions;
+use crate::error::{internal, store_error};
+use crate::location::Location;
+
+fn log_store(place: &Location) -> LogStoreRef {
+    let prefixed = PrefixStore::new(place.store.clone(), place.prefix.clone());
+    default_logstore(Arc::new(prefixed), place.store.clone(), &place.url, &StorageConfig::default())
+}
+
+fn delta_error(what: String, error: DeltaTableError) -> Error {
+    match error {
+        DeltaTableError::ObjectStore { source } => store_error(what, source),
+        other => Error::unavailable(what).with_source(other),
+    }
+}
+
+/// Creates the table of `stream` at `place`; nothing happens when there is one.
+pub(crate) async fn create(place: &Location, stream: &StreamSchema, options: &ZonesOptions) -> Result<()> {
+    // through its text, so that creation and evolution write the same schema
+    let text = DeltaSchema::of(stream)?.text()?;
+    let schema: StructType =
+        serde_json::from_str(&text).map_err(|e| internal("deltalake does not take our schema", e))?;
+    let configuration = [
+        ("delta.checkpointInterval", options.delta_checkpoint_commits.to_string()),
+        ("delta.logRetentionDuration", format!("interval {} seconds", options.delta_log_retention_s)),
+        // writers decide when to clean, and then do it as a step of its own
+        ("delta.enableExpiredLogCleanup", "false".to_owned()),
+        // statistics of every column are read, not of the first 32
+        ("delta.dataSkippingNumIndexedCols", "-1".to_owned()),
+    ];
+    CreateBuilder::new()
+        .with_log_store(log_store(place))
+        .with_table_name(&stream.name)
+        .with_columns(schema.fields().cloned())
+        .with_configuration(configuration.map(|(key, value)| (key, Some(value))))
+        .with_save_mode(SaveMode::Ignore)
+        .await
+        .map_err(|e| delta_error(format!("table `{}` cannot be created", stream.name), e))?;
+    Ok(())
+}
+
+async fn load(place: &Location, table: &str) -> Result<DeltaTable> {
+    let mut loaded = DeltaTable::new(log_store(place));
+    loaded.load().await.map_err(|e| delta_error(format!("table `{table}` cannot be read"), e))?;
+    Ok(loaded)
+}
+
+/// Writes a Delta checkpoint of the newest version, then removes log entries that it made superfluous and
+/// that are older than the table's `delta.logRetentionDuration`. Returns the version.
+pub(crate) async fn checkpoint(place: &Location, table: &str) -> Result<u64> {
+    let loaded = load(place, table).await?;
+    let failed = |e| delta_error(format!("the Delta checkpoint of table `{table}` cannot be written"), e);
+    checkpoints::create_checkpoint(&loaded, None).await.map_err(failed)?;
+    let cleaned = checkpoints::cleanup_metadata(&loaded, None)
+        .await
+        .map_err(|e| delta_error(format!("the Delta log of table `{table}` cannot be cleaned"), e))?;
+    let version = loaded.version().unwrap_or_default();
+    tracing::debug!(table, version, cleaned, "wrote a Delta checkpoint");
+    Ok(version)
+}
+
+/// Removes files that no version younger than `retention` refers to, and returns their paths. It also removes
+/// files that no version ever referred to, once they are that old.
+pub(crate) async fn vacuum(
+    place: &Location,
+    table: &str,
+    retention: Duration,
+    dry_run: bool,
+) -> Result<Vec<String>> {
+    let loaded = load(place, table).await?;
+    let retention = chrono::TimeDelta::from_std(retention)
+        .map_err(|e| Error::invalid(format!("a retention of {retention:?} is too long")).with_source(e))?;
+    let (_, metrics) = loaded
+        .vacuum()
+        .with_retention_period(retention)
+        .with_enforce_retention_duration(false)
+        .with_mode(VacuumMode::Full)
+        .with_dry_run(dry_run)
+        .await
+        .map_err(|e| delta_error(format!("table `{table}` cannot be vacuumed"), e))?;
+    Ok(metrics.files_deleted)
+}

@@ -1,0 +1,328 @@
+//! A table's state from its Delta log: the newest readable Delta checkpoint and every entry after it.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+
+use arrow::json::LineDelimitedWriter;
+use bytes::Bytes;
+use futures::{StreamExt, TryStreamExt};
+use object_store::path::Path;
+use object_store::{Error as StoreError, ObjectStore, ObjectStoreExt};
+use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
+use serde::Deserialize;
+use tidemill_types::{Error, Result};
+
+use super::action::{Add, Entry, Metadata, Protocol};
+use super::entry_path;
+use crate::error::store_error;
+use crate::location::Location;
+use crate::retry::Retry;
+
+/// Entries fetched at the same time.
+const FETCHES: usize = 16;
+
+/// The state of a table at `version`.
+#[derive(Debug)]
+pub(crate) struct Replay {
+    pub version: u64,
+    /// The version of the Delta checkpoint it started from.
+    pub checkpoint: Option<u64>,
+    pub protocol: Protocol,
+    pub metadata: Metadata,
+    /// Application ids and their versions.
+    pub txns: HashMap<String, i64>,
+    /// Live files by their path below the table.
+    pub live: BTreeMap<String, Add>,
+    /// Files that the log still remembers as removed: readers of older versions may be at work on them.
+    pub removed: HashSet<String>,
+}
+
+/// The log directory's files that matter.
+#[derive(Debug, Default)]
+struct Listing {
+    entries: BTreeSet<u64>,
+    /// Delta checkpoints and their parts; only complete ones.
+    checkpoints: BTreeMap<u64, Vec<Path>>,
+}
+
+/// Where the newest Delta checkpoint is said to be.
+#[derive(Deserialize)]
+struct LastCheckpoint {
+    version: u64,
+}
+
+/// Replays the log of the table at `place`, or `None` when there is no Delta table.
+///
+/// Errors: `Corrupt` naming the version and file that is missing or damaged; `Unavailable` when the store is
+/// away.
+pub(crate) async fn replay(place: &Location, table: &str, retry: Retry) -> Result<Option<Replay>> {
+    let reader = Reader { store: place.store.as_ref(), log: place.path("_delta_log"), table, retry };
+    // the hint saves listing entries that the Delta checkpoint made superfluous; it may be stale or wrong
+    if let Some(hint) = reader.last_checkpoint().await? {
+        let listing = reader.list(Some(hint)).await?;
+        if let Some(parts) = listing.checkpoints.get(&hint)
+            && let Ok(start) = reader.checkpoint(hint, parts).await
+        {
+            return reader.finish(Some((hint, start)), &listing).await.map(Some);
+        }
+    }
+    let listing = reader.list(None).await?;
+    if listing.entries.is_empty() && listing.checkpoints.is_empty() {
+        return Ok(None);
+    }
+    let mut damage = None;
+    for (version, parts) in listing.checkpoints.iter().rev() {
+        match reader.checkpoint(*version, parts).await {
+            Ok(start) => return reader.finish(Some((*version, start)), &listing).await.map(Some),
+            Err(e) => {
+                tracing::warn!(table, version, error = %e, "a Delta checkpoint cannot be read; trying an older one");
+                damage.get_or_insert(e);
+            }
+        }
+    }
+    match damage {
+        Some(e) if !listing.entries.contains(&0) => Err(e),
+        _ => reader.finish(None, &listing).await.map(Some),
+    }
+}
+
+struct Reader<'a> {
+    store: &'a dyn ObjectStore,
+    log: Path,
+    table: &'a str,
+    retry: Retry,
+}
+
+impl Reader<'_> {
+    async fn last_checkpoint(&self) -> Result<Option<u64>> {
+        let path = self.log.clone().join("_last_checkpoint");
+        match self.fetch(&path).await {
+            Ok(bytes) => Ok(serde_json::from_slice::<LastCheckpoint>(&bytes).ok().map(|c| c.version)),
+            Err(StoreError::NotFound { .. }) => Ok(None),
+            Err(e) => Err(store_error(format!("table `{}`: {path} cannot be read", self.table), e)),
+        }
+    }
+
+    async fn fetch(&self, path: &Path) -> object_store::Result<Bytes> {
+        self.retry.run(|| async { self.store.get(path).await?.bytes().await }).await
+    }
+
+    /// The files of the log directory, from version `from` on.
+    async fn list(&self, from: Option<u64>) -> Result<Listing> {
+        let offset = from.map(|v| self.log.clone().join(format!("{v:020}")));
+        let list = || match &offset {
+            Some(offset) => self.store.list_with_offset(Some(&self.log), offset),
+            None => self.store.list(Some(&self.log)),
+        };
+        let files: Vec<_> =
+            self.retry.run(|| async { list().try_collect().await }).await.map_err(|e| {
+                store_error(format!("table `{}`: {} cannot be listed", self.table, self.log), e)
+            })?;
+        let mut listing = Listing::default();
+        let mut parts: BTreeMap<(u64, usize), Vec<Path>> = BTreeMap::new();
+        for file in files {
+            match LogFile::parse(file.location.filename().unwrap_or_default()) {
+                Some(LogFile::Entry(version)) => {
+                    listing.entries.insert(version);
+                }
+                Some(LogFile::Checkpoint { version, parts: of }) => {
+                    parts.entry((version, of)).or_default().push(file.location);
+                }
+                None => {}
+            }
+        }
+        let complete = parts.into_iter().filter(|((_, of), paths)| paths.len() == *of);
+        listing.checkpoints = complete.map(|((version, _), paths)| (version, paths)).collect();
+        Ok(listing)
+    }
+
+    async fn checkpoint(&self, version: u64, parts: &[Path]) -> Result<Vec<Entry>> {
+        let mut entries = Vec::new();
+        for path in parts {
+            let bytes = self
+                .fetch(path)
+                .await
+                .map_err(|e| store_error(format!("table `{}`: {path} cannot be read", self.table), e))?;
+            entries.push(checkpoint_entry(bytes).map_err(|e| {
+                Error::corrupt(format!(
+                    "table `{}`: the Delta checkpoint of version {version} ({path}) is damaged: {e}; restore it, or the \
+                     log entries before it, from a copy",
+                    self.table
+                ))
+            })?);
+        }
+        Ok(entries)
+    }
+
+    /// Applies `start`, then every entry after it, which must be there without a gap.
+    async fn finish(&self, start: Option<(u64, Vec<Entry>)>, listing: &Listing) -> Result<Replay> {
+        let checkpoint = start.as_ref().map(|(version, _)| *version);
+        let first = checkpoint.map_or(0, |v| v + 1);
+        let last = listing.entries.last().copied().unwrap_or(0).max(checkpoint.unwrap_or(0));
+        if let Some(gap) = (first..=last).find(|v| !listing.entries.contains(v)) {
+            return Err(self.gap(gap, last));
+        }
+        let mut state = State::default();
+        for entry in start.into_iter().flat_map(|(_, entries)| entries) {
+            state.apply(entry, self.table)?;
+        }
+        let mut entries = futures::stream::iter(first..=last).map(|v| self.entry(v)).buffered(FETCHES);
+        while let Some(entry) = entries.try_next().await? {
+            state.apply(entry, self.table)?;
+        }
+        let (Some(protocol), Some(metadata)) = (state.protocol, state.metadata) else {
+            return Err(Error::corrupt(format!(
+                "table `{}`: its Delta log up to version {last} has no protocol and metadata; restore {} from a copy",
+                self.table, self.log
+            )));
+        };
+        Ok(Replay {
+            version: last,
+            checkpoint,
+            protocol,
+            metadata,
+            txns: state.txns,
+            live: state.live,
+            removed: state.removed,
+        })
+    }
+
+    fn gap(&self, gap: u64, last: u64) -> Error {
+        Error::corrupt(format!(
+            "table `{}`: Delta log entry of version {gap} ({}) is missing, though the log goes on to version {last}; \
+             restore the file from a copy",
+            self.table,
+            entry_path(&self.log, gap)
+        ))
+    }
+
+    async fn entry(&self, version: u64) -> Result<Entry> {
+        read_entry(self.store, &self.log, self.table, version, self.retry)
+            .await?
+            .ok_or_else(|| self.gap(version, version))
+    }
+}
+
+/// The log entry `version`, or `None` when there is none.
+///
+/// Errors: `Corrupt` naming the version and the line; `Unavailable`.
+pub(crate) async fn read_entry(
+    store: &dyn ObjectStore,
+    log: &Path,
+    table: &str,
+    version: u64,
+    retry: Retry,
+) -> Result<Option<Entry>> {
+    let path = entry_path(log, version);
+    let bytes = match retry.run(|| async { store.get(&path).await?.bytes().await }).await {
+        Ok(bytes) => bytes,
+        Err(StoreError::NotFound { .. }) => return Ok(None),
+        Err(e) => return Err(store_error(format!("table `{table}`: {path} cannot be read"), e)),
+    };
+    let entry = Entry::parse(&bytes).map_err(|e| {
+        Error::corrupt(format!(
+            "table `{table}`: Delta log entry of version {version} ({path}) is damaged: {e}; restore the file from a copy"
+        ))
+    })?;
+    Ok(Some(entry))
+}
+
+/// A Delta checkpoint is a Parquet file with a column per action: as JSON lines it reads like an entry.
+fn checkpoint_entry(bytes: Bytes) -> Result<Entry, String> {
+    let reader =
+        ParquetRecordBatchReaderBuilder::try_new(bytes).and_then(|b| b.build()).map_err(|e| e.to_string())?;
+    let mut lines = LineDelimitedWriter::new(Vec::new());
+    for batch in reader {
+        lines.write(&batch.map_err(|e| e.to_string())?).map_err(|e| e.to_string())?;
+    }
+    lines.finish().map_err(|e| e.to_string())?;
+    Entry::parse(&lines.into_inner())
+}
+
+#[derive(Default)]
+struct State {
+    protocol: Option<Protocol>,
+    metadata: Option<Metadata>,
+    txns: HashMap<String, i64>,
+    live: BTreeMap<String, Add>,
+    removed: HashSet<String>,
+}
+
+impl State {
+    fn apply(&mut self, entry: Entry, table: &str) -> Result<()> {
+        self.protocol = entry.protocol.or(self.protocol.take());
+        self.metadata = entry.metadata.or(self.metadata.take());
+        self.txns.extend(entry.txns.into_iter().map(|t| (t.app_id, t.version)));
+        for remove in entry.removes {
+            let path = data_path(&remove.path, table)?;
+            self.live.remove(&path);
+            self.removed.insert(path);
+        }
+        for add in entry.adds {
+            let path = data_path(&add.path, table)?;
+            self.removed.remove(&path);
+            self.live.insert(path, add);
+        }
+        Ok(())
+    }
+}
+
+/// The path below the table of a data file, decoded.
+pub(crate) fn data_path(encoded: &str, table: &str) -> Result<String> {
+    let path = if encoded.contains("://") { None } else { Path::from_url_path(encoded).ok() };
+    path.map(|p| p.to_string()).ok_or_else(|| {
+        Error::invalid(format!(
+            "table `{table}`: its Delta log names the file `{encoded}`, which does not lie below the table; Tidemill reads \
+             tables only as a whole"
+        ))
+    })
+}
+
+#[derive(Debug, PartialEq)]
+enum LogFile {
+    Entry(u64),
+    Checkpoint { version: u64, parts: usize },
+}
+
+impl LogFile {
+    /// `<20 digits>.json`, `<20 digits>.checkpoint.parquet`, `<20 digits>.checkpoint.<part>.<of>.parquet`.
+    fn parse(name: &str) -> Option<Self> {
+        let (digits, rest) = name.split_once('.')?;
+        let version = digits.parse().ok().filter(|_| digits.len() == 20)?;
+        let parts: Vec<&str> = rest.split('.').collect();
+        match parts.as_slice() {
+            ["json"] => Some(Self::Entry(version)),
+            ["checkpoint", "parquet"] => Some(Self::Checkpoint { version, parts: 1 }),
+            ["checkpoint", _, of, "parquet"] => Some(Self::Checkpoint { version, parts: of.parse().ok()? }),
+            _ => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_of_log_files() {
+        let parse = LogFile::parse;
+        assert_eq!(parse("00000000000000000012.json"), Some(LogFile::Entry(12)));
+        assert_eq!(
+            parse("00000000000000000012.checkpoint.parquet"),
+            Some(LogFile::Checkpoint { version: 12, parts: 1 })
+        );
+        assert_eq!(
+            parse("00000000000000000012.checkpoint.0000000001.0000000003.parquet"),
+            Some(LogFile::Checkpoint { version: 12, parts: 3 })
+        );
+        for other in ["_last_checkpoint", "00000000000000000012.crc", "12.json", "_commit_x.json.tmp"] {
+            assert_eq!(parse(other), None, "{other}");
+        }
+    }
+
+    #[test]
+    fn paths_are_decoded_and_must_be_below_the_table() {
+        assert_eq!(data_path("tablets/0/a%20b.parquet", "T").unwrap(), "tablets/0/a b.parquet");
+        assert!(data_path("s3://other/x.parquet", "T").is_err());
+        assert!(data_path("../x.parquet", "T").is_err());
+    }
+}

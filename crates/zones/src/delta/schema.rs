@@ -1,0 +1,235 @@
+//! A stream's table schema as Delta's, and what may change between two of them.
+
+use std::collections::BTreeMap;
+
+use arrow_schema::DataType;
+use serde::{Deserialize, Serialize};
+use serde_json::Value as Json;
+use tidemill_types::{Error, FieldType, Result, StreamSchema};
+
+use super::action::{Metadata, Protocol};
+use crate::error::internal;
+
+/// Field metadata: the declared type where Delta's type does not tell it (`object` is stored as a string).
+const TYPE_KEY: &str = "tidemill.type";
+
+/// Delta's schema: always a struct.
+#[derive(Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct DeltaSchema {
+    #[serde(rename = "type")]
+    kind: String,
+    fields: Vec<DeltaField>,
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+struct DeltaField {
+    name: String,
+    /// A name for primitive types, an object for nested ones.
+    #[serde(rename = "type")]
+    ty: Json,
+    nullable: bool,
+    #[serde(default)]
+    metadata: BTreeMap<String, Json>,
+}
+
+/// What opening a table with a declaration asks for.
+#[derive(Debug, PartialEq)]
+pub(crate) enum Evolution {
+    /// The stored schema serves.
+    None,
+    /// Fields joined the declaration: commit this schema.
+    Append(String),
+}
+
+impl DeltaSchema {
+    /// The schema of the table of `stream`, in the order of [`StreamSchema::table_schema`].
+    ///
+    /// Errors: `Invalid` for field names that Delta or its readers do not take.
+    pub fn of(stream: &StreamSchema) -> Result<Self> {
+        check_names(stream)?;
+        let table = stream.table_schema();
+        let fields = table.fields().iter().map(|f| {
+            let object = stream.fields.iter().any(|d| d.name == *f.name() && d.ty == FieldType::Object);
+            let metadata = if object {
+                BTreeMap::from([(TYPE_KEY.to_owned(), Json::from(FieldType::Object.name()))])
+            } else {
+                BTreeMap::new()
+            };
+            Ok(DeltaField {
+                name: f.name().clone(),
+                ty: Json::from(type_name(f.data_type())?),
+                nullable: f.is_nullable(),
+                metadata,
+            })
+        });
+        Ok(Self { kind: "struct".to_owned(), fields: fields.collect::<Result<_>>()? })
+    }
+
+    /// The text that Delta keeps.
+    pub fn text(&self) -> Result<String> {
+        serde_json::to_string(self).map_err(|e| internal("a Delta schema cannot be written as JSON", e))
+    }
+}
+
+fn type_name(ty: &DataType) -> Result<&'static str> {
+    Ok(match ty {
+        DataType::Boolean => "boolean",
+        DataType::Int32 => "integer",
+        DataType::Int64 => "long",
+        DataType::Float32 => "float",
+        DataType::Float64 => "double",
+        DataType::Utf8 => "string",
+        DataType::Timestamp(_, _) => "timestamp",
+        other => return Err(Error::internal(format!("no Delta type for the Arrow type {other}"))),
+    })
+}
+
+/// Characters that Parquet readers of Delta tables refuse in a column name without column mapping.
+const FORBIDDEN: [char; 11] = [' ', ',', ';', '{', '}', '(', ')', '\n', '\t', '=', '.'];
+
+fn check_names(stream: &StreamSchema) -> Result<()> {
+    let mut seen = BTreeMap::new();
+    for field in &stream.fields {
+        if field.name.is_empty() || field.name.starts_with('_') || field.name.contains(FORBIDDEN) {
+            return Err(Error::invalid(format!(
+                "stream `{}`: field `{}` cannot be a table column: expected a name without a leading `_` and without \
+                 spaces or any of , ; {{ }} ( ) = .",
+                stream.name, field.name
+            )));
+        }
+        if let Some(other) = seen.insert(field.name.to_lowercase(), &field.name) {
+            return Err(Error::invalid(format!(
+                "stream `{}`: fields `{other}` and `{}` differ in case only, which readers of the table do not \
+                 distinguish: rename one of them",
+                stream.name, field.name
+            )));
+        }
+    }
+    Ok(())
+}
+
+/// Refuses tables that ask a writer for more than we do.
+///
+/// Errors: `Invalid` with what the table asks for.
+pub(crate) fn check_protocol(table: &str, protocol: &Protocol, metadata: &Metadata) -> Result<()> {
+    let readers = protocol.reader_features.iter().flatten();
+    let writers = protocol.writer_features.iter().flatten();
+    let unknown: Vec<&str> = readers
+        .chain(writers)
+        .map(String::as_str)
+        .filter(|f| !matches!(*f, "appendOnly" | "invariants"))
+        .collect();
+    let versions =
+        matches!(protocol.min_reader_version, 1 | 3) && matches!(protocol.min_writer_version, 1 | 2 | 7);
+    let mut reasons = Vec::new();
+    if !versions {
+        reasons.push(format!("protocol {}/{}", protocol.min_reader_version, protocol.min_writer_version));
+    }
+    if !unknown.is_empty() {
+        reasons.push(format!("the features {}", unknown.join(", ")));
+    }
+    if !metadata.partition_columns.is_empty() {
+        reasons.push(format!("the partition columns {}", metadata.partition_columns.join(", ")));
+    }
+    if reasons.is_empty() {
+        return Ok(());
+    }
+    Err(Error::invalid(format!(
+        "table `{table}` uses {}, which Tidemill does not write: another program has created or upgraded it; restore \
+         its Delta log from before, or give the stream another name",
+        reasons.join(" and ")
+    )))
+}
+
+/// Compares the stored schema with the declaration of `stream`.
+///
+/// New fields may come; none may go, and none may change its type: what is stored could not be read as
+/// declared. The order of the fields is free, columns are matched by name.
+///
+/// Errors: `Invalid` naming every field in the way and what to do; `Corrupt` when the stored schema cannot be
+/// read.
+pub(crate) fn evolve(stream: &StreamSchema, stored: &str) -> Result<Evolution> {
+    let stored: DeltaSchema = serde_json::from_str(stored).map_err(|e| {
+        Error::corrupt(format!("table `{}`: its Delta schema cannot be read", stream.name)).with_source(e)
+    })?;
+    let wanted = DeltaSchema::of(stream)?;
+    let mut faults = Vec::new();
+    for old in &stored.fields {
+        match wanted.fields.iter().find(|f| f.name == old.name) {
+            None => faults.push(format!("field `{}` ({}) is stored but not declared", old.name, old.shown())),
+            Some(new) if new.shown() != old.shown() => {
+                faults.push(format!(
+                    "field `{}` is stored as {} but declared as {}",
+                    old.name,
+                    old.shown(),
+                    new.shown()
+                ));
+            }
+            Some(_) => {}
+        }
+    }
+    let added: Vec<&DeltaField> =
+        wanted.fields.iter().filter(|new| !stored.fields.iter().any(|old| old.name == new.name)).collect();
+    faults.extend(
+        added.iter().filter(|f| !f.nullable).map(|f| format!("column `{}` is not in the table", f.name)),
+    );
+    if !faults.is_empty() {
+        return Err(Error::invalid(format!(
+            "stream `{}` does not fit its table: {}. Declare the stored fields as they were (new ones may be added), or \
+             give the changed stream another name",
+            stream.name,
+            faults.join("; ")
+        )));
+    }
+    if added.is_empty() { Ok(Evolution::None) } else { Ok(Evolution::Append(wanted.text()?)) }
+}
+
+impl DeltaField {
+    /// Its type as people read it.
+    fn shown(&self) -> String {
+        match self.metadata.get(TYPE_KEY).unwrap_or(&self.ty) {
+            Json::String(name) => name.clone(),
+            nested => nested.to_string(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tidemill_types::Field;
+
+    fn stream(fields: &[(&str, FieldType)]) -> StreamSchema {
+        let fields = fields.iter().map(|(n, ty)| Field { name: (*n).to_owned(), ty: *ty }).collect();
+        StreamSchema { name: "S".to_owned(), fields, key: None, id: vec![], time: None }
+    }
+
+    #[test]
+    fn new_fields_come_and_nothing_else_changes() {
+        let old = stream(&[("a", FieldType::Int), ("o", FieldType::Object)]);
+        let text = DeltaSchema::of(&old).unwrap().text().unwrap();
+        assert_eq!(evolve(&old, &text).unwrap(), Evolution::None);
+        let reordered = stream(&[("o", FieldType::Object), ("a", FieldType::Int)]);
+        assert_eq!(evolve(&reordered, &text).unwrap(), Evolution::None);
+        let wider = stream(&[("a", FieldType::Int), ("o", FieldType::Object), ("b", FieldType::Time)]);
+        let Evolution::Append(new) = evolve(&wider, &text).unwrap() else { panic!("expected a new schema") };
+        assert_eq!(evolve(&wider, &new).unwrap(), Evolution::None);
+
+        let refused = evolve(&stream(&[("a", FieldType::Long), ("o", FieldType::String)]), &text)
+            .unwrap_err()
+            .to_string();
+        assert!(refused.contains("`a` is stored as integer but declared as long"), "{refused}");
+        assert!(refused.contains("`o` is stored as object but declared as string"), "{refused}");
+        let refused = evolve(&stream(&[("a", FieldType::Int)]), &text).unwrap_err().to_string();
+        assert!(refused.contains("`o` (object) is stored but not declared"), "{refused}");
+    }
+
+    #[test]
+    fn names_that_readers_refuse() {
+        for name in ["", "_x", "a b", "a.b"] {
+            assert!(DeltaSchema::of(&stream(&[(name, FieldType::Int)])).is_err(), "{name:?}");
+        }
+        let twins = DeltaSchema::of(&stream(&[("id", FieldType::Int), ("ID", FieldType::Int)])).unwrap_err();
+        assert!(twins.to_string().contains("differ in case only"));
+    }
+}

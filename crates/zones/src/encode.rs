@@ -1,0 +1,257 @@
+//! Rows of a tail to sorted Parquet.
+
+use arrow_array::cast::AsArray;
+use arrow_array::types::{Float32Type, Float64Type};
+use arrow_array::{ArrayRef, RecordBatch};
+use arrow_row::{RowConverter, Rows, SortField};
+use arrow_schema::{DataType, SchemaRef};
+use arrow_select::interleave::interleave_record_batch;
+use bytes::Bytes;
+use parquet::arrow::ArrowWriter;
+use parquet::basic::{Compression as ParquetCompression, Encoding, ZstdLevel};
+use parquet::file::metadata::{ParquetMetaData, SortingColumn};
+use parquet::file::properties::{EnabledStatistics, WriterProperties};
+use parquet::file::statistics::Statistics;
+use parquet::schema::types::ColumnPath;
+use tidemill_types::{Error, FieldType, Result, StreamSchema, Timestamp, Value, column};
+
+use crate::error::internal;
+use crate::tablet::{ColumnStats, ceil_ms, floor_ms};
+use crate::{Compression, ZonesOptions};
+
+/// Columns whose values climb in small steps or repeat: differences take a fraction of a dictionary's bytes
+/// and time.
+const DELTA_ENCODED: [&str; 4] = [column::TIME, column::RECEIVED, column::OFFSET, column::ROW];
+
+/// Writes tablets of one table.
+#[derive(Debug)]
+pub(crate) struct Encoder {
+    schema: SchemaRef,
+    /// Columns that order the rows: the key if there is one, then the time.
+    order: Vec<usize>,
+    /// Columns whose smallest and largest value are kept.
+    bounded: Vec<bool>,
+    properties: WriterProperties,
+    tablet_rows_max: usize,
+    row_group_rows: usize,
+}
+
+/// A tablet's bytes and what its Delta entry says about them.
+pub(crate) struct Encoded {
+    pub bytes: Bytes,
+    pub rows: u64,
+    pub columns: Box<[ColumnStats]>,
+}
+
+impl Encoder {
+    /// An encoder for the table of `stream`.
+    pub fn new(stream: &StreamSchema, options: &ZonesOptions) -> Result<Self> {
+        let schema = stream.table_schema();
+        let index = |name: &str| schema.index_of(name).map_err(|e| internal("a table column is missing", e));
+        let mut order: Vec<usize> = stream.key.into_iter().collect();
+        order.push(index(column::TIME)?);
+        let mut sorting = order.clone();
+        for name in [column::PARTITION, column::OFFSET, column::ROW] {
+            sorting.push(index(name)?);
+        }
+        let sorting = sorting.into_iter().map(|i| SortingColumn {
+            column_idx: i as i32,
+            descending: false,
+            nulls_first: true,
+        });
+        let compression = match options.compression {
+            Compression::Snappy => ParquetCompression::SNAPPY,
+            Compression::Zstd => ParquetCompression::ZSTD(
+                ZstdLevel::try_new(1).map_err(|e| internal("zstd has no level 1", e))?,
+            ),
+        };
+        let mut properties = WriterProperties::builder()
+            .set_created_by(concat!("tidemill version ", env!("CARGO_PKG_VERSION")).to_owned())
+            .set_compression(compression)
+            .set_statistics_enabled(EnabledStatistics::Page)
+            .set_max_row_group_row_count(Some(options.row_group_rows))
+            .set_data_page_row_count_limit(options.page_rows)
+            .set_write_batch_size(options.page_rows.min(1024))
+            .set_sorting_columns(Some(sorting.collect()));
+        for name in DELTA_ENCODED {
+            properties = properties
+                .set_column_dictionary_enabled(ColumnPath::from(name), false)
+                .set_column_encoding(ColumnPath::from(name), Encoding::DELTA_BINARY_PACKED);
+        }
+        for index in stream.key.iter().chain(&stream.id) {
+            let name = schema.field(*index).name().as_str();
+            properties = properties.set_column_bloom_filter_enabled(ColumnPath::from(name), true);
+        }
+        let bounded = schema.fields().iter().map(|f| has_bounds(stream, f.name(), f.data_type())).collect();
+        Ok(Self {
+            order,
+            bounded,
+            properties: properties.build(),
+            tablet_rows_max: options.tablet_rows_max,
+            row_group_rows: options.row_group_rows,
+            schema,
+        })
+    }
+
+    /// Sorts the rows of `batches` by (key, `_time`, `_partition`, `_offset`, `_row`) and writes them as
+    /// tablets of nearly equal size, none above the limit.
+    ///
+    /// Shape: the batches come ordered by (`_partition`, `_offset`, `_row`), so that rows with equal key and
+    /// time only have to keep their order.
+    /// Bounds: besides its input and output, memory for the sort keys and one row group.
+    pub fn encode(&self, batches: &[RecordBatch]) -> Result<Vec<Encoded>> {
+        let starts = starts(batches);
+        let order = self.sorted(batches)?;
+        let tablets = order.len().div_ceil(self.tablet_rows_max).max(1);
+        let rows = order.len().div_ceil(tablets).max(1);
+        order.chunks(rows).map(|part| self.tablet(batches, &starts, part)).collect()
+    }
+
+    /// The rows in order, numbered through all batches.
+    fn sorted(&self, batches: &[RecordBatch]) -> Result<Vec<u32>> {
+        let fields = self.order.iter().map(|i| SortField::new(self.schema.field(*i).data_type().clone()));
+        let failed = |e| internal("rows cannot be ordered", e);
+        let converter = RowConverter::new(fields.collect()).map_err(failed)?;
+        let count = batches.iter().map(RecordBatch::num_rows).sum();
+        let mut keys = converter.empty_rows(count, count * 24);
+        for batch in batches {
+            let columns: Vec<ArrayRef> = self.order.iter().map(|i| batch.column(*i).clone()).collect();
+            converter.append(&mut keys, &columns).map_err(failed)?;
+        }
+        let mut heads: Vec<(u128, u32)> = Vec::with_capacity(count);
+        for row in 0..count {
+            let number = u32::try_from(row).map_err(|_| {
+                Error::limit(format!("a flush of {count} rows: expected at most {}", u32::MAX))
+            })?;
+            heads.push((head(&keys, row), number));
+        }
+        // most pairs differ in the first 16 bytes of their keys; only the others need to be looked up
+        heads.sort_unstable_by(|a, b| {
+            let by_key = || keys.row(a.1 as usize).cmp(&keys.row(b.1 as usize));
+            a.0.cmp(&b.0).then_with(by_key).then(a.1.cmp(&b.1))
+        });
+        Ok(heads.into_iter().map(|(_, row)| row).collect())
+    }
+
+    fn tablet(&self, batches: &[RecordBatch], starts: &[usize], order: &[u32]) -> Result<Encoded> {
+        let failed = |e| internal("a tablet cannot be written", e);
+        let mut bytes = Vec::new();
+        let mut writer = ArrowWriter::try_new(&mut bytes, self.schema.clone(), Some(self.properties.clone()))
+            .map_err(failed)?;
+        let sources: Vec<&RecordBatch> = batches.iter().collect();
+        let mut nan = vec![false; self.schema.fields().len()];
+        for rows in order.chunks(self.row_group_rows) {
+            let places: Vec<(usize, usize)> = rows.iter().map(|row| place(starts, *row)).collect();
+            let group = interleave_record_batch(&sources, &places)
+                .map_err(|e| internal("rows cannot be gathered", e))?;
+            for (nan, column) in nan.iter_mut().zip(group.columns()) {
+                *nan = *nan || has_nan(column);
+            }
+            writer.write(&group).map_err(failed)?;
+        }
+        let metadata = writer.close().map_err(failed)?;
+        let columns = (0..nan.len()).map(|i| self.column_stats(&metadata, i, nan[i])).collect();
+        Ok(Encoded { bytes: Bytes::from(bytes), rows: order.len() as u64, columns })
+    }
+
+    /// The statistics that the Parquet writer gathered, over all row groups.
+    ///
+    /// A column that holds NaN has no bounds: NaN compares differently in every engine, and JSON cannot say
+    /// it.
+    fn column_stats(&self, metadata: &ParquetMetaData, column: usize, nan: bool) -> ColumnStats {
+        let field = self.schema.field(column);
+        let mut total = ColumnStats { null_count: Some(0), ..ColumnStats::default() };
+        let mut bounded = !nan && self.bounded[column];
+        for group in metadata.row_groups() {
+            let Some(stats) = group.column(column).statistics() else { return ColumnStats::default() };
+            total.null_count = total.null_count.zip(stats.null_count_opt()).map(|(a, b)| a + b);
+            if stats.null_count_opt() == Some(group.num_rows() as u64) {
+                continue;
+            }
+            match bounds(field.data_type(), stats) {
+                Some((min, max)) => {
+                    total.min = Some(pick(total.min.take(), min, std::cmp::Ordering::Less));
+                    total.max = Some(pick(total.max.take(), max, std::cmp::Ordering::Greater));
+                }
+                None => bounded = false,
+            }
+        }
+        if !bounded {
+            (total.min, total.max) = (None, None);
+        }
+        total
+    }
+}
+
+/// The number of the first row of each batch.
+fn starts(batches: &[RecordBatch]) -> Vec<usize> {
+    let next =
+        |start: &mut usize, batch: &RecordBatch| Some(std::mem::replace(start, *start + batch.num_rows()));
+    batches.iter().scan(0, next).collect()
+}
+
+/// The batch that holds the row with this number, and the row in it. Empty batches hold none.
+fn place(starts: &[usize], row: u32) -> (usize, usize) {
+    let batch = starts.partition_point(|start| *start <= row as usize) - 1;
+    (batch, row as usize - starts[batch])
+}
+
+/// The first 16 bytes of a key, as a number that orders as the keys do. Shorter keys are filled with zeros,
+/// which may make different keys equal but never turns their order around.
+fn head(keys: &Rows, row: usize) -> u128 {
+    let key = keys.row(row);
+    let bytes = key.data();
+    let mut head = [0; 16];
+    let length = bytes.len().min(16);
+    head[..length].copy_from_slice(&bytes[..length]);
+    u128::from_be_bytes(head)
+}
+
+fn has_nan(column: &ArrayRef) -> bool {
+    match column.data_type() {
+        DataType::Float32 => column.as_primitive::<Float32Type>().iter().flatten().any(f32::is_nan),
+        DataType::Float64 => column.as_primitive::<Float64Type>().iter().flatten().any(f64::is_nan),
+        _ => false,
+    }
+}
+
+/// Delta keeps no bounds of booleans, and those of JSON text help nobody.
+fn has_bounds(stream: &StreamSchema, name: &str, ty: &DataType) -> bool {
+    let json =
+        name == column::EXTRA || stream.fields.iter().any(|f| f.name == name && f.ty == FieldType::Object);
+    !json && *ty != DataType::Boolean
+}
+
+fn pick(old: Option<Value<'static>>, new: Value<'static>, wanted: std::cmp::Ordering) -> Value<'static> {
+    match old {
+        Some(old) if new.compare(&old) != Some(wanted) => old,
+        _ => new,
+    }
+}
+
+/// The bounds of a row group as this crate keeps them, rounded outwards; `None` when either is unknown.
+fn bounds(ty: &DataType, stats: &Statistics) -> Option<(Value<'static>, Value<'static>)> {
+    let text = |bytes: &[u8]| std::str::from_utf8(bytes).ok().map(|s| Value::Str(s.to_owned().into()));
+    // zeros of either sign are equal to readers that compare as IEEE does
+    let float = |min: f64, max: f64| {
+        let (min, max) = (if min == 0.0 { -0.0 } else { min }, if max == 0.0 { 0.0 } else { max });
+        (Value::Float(min), Value::Float(max))
+    };
+    Some(match (ty, stats) {
+        (DataType::Timestamp(_, _), Statistics::Int64(s)) => {
+            let (min, max) = (floor_ms(*s.min_opt()?), ceil_ms(*s.max_opt()?)?);
+            (Value::Time(Timestamp(min)), Value::Time(Timestamp(max)))
+        }
+        (_, Statistics::Int64(s)) => (Value::Int(*s.min_opt()?), Value::Int(*s.max_opt()?)),
+        (_, Statistics::Int32(s)) => (Value::Int((*s.min_opt()?).into()), Value::Int((*s.max_opt()?).into())),
+        (_, Statistics::Float(s)) => float((*s.min_opt()?).into(), (*s.max_opt()?).into()),
+        (_, Statistics::Double(s)) => float(*s.min_opt()?, *s.max_opt()?),
+        (DataType::Utf8, Statistics::ByteArray(s)) => {
+            (text(s.min_opt()?.data())?, text(s.max_opt()?.data())?)
+        }
+        _ => return None,
+    })
+}
+
+#[cfg(test)]
+mod tests;

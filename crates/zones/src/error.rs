@@ -1,0 +1,39 @@
+//! Errors of the layers below, as errors of this crate.
+
+use std::fmt;
+
+use object_store::Error as StoreError;
+use tidemill_types::{Error, ErrorKind};
+
+/// Whether the same request may succeed when it is sent again: the store did not answer, or answered with a
+/// fault of its own. What it refused with a reason stays refused.
+pub(crate) fn is_transient(error: &StoreError) -> bool {
+    matches!(error, StoreError::Generic { .. } | StoreError::JoinError { .. })
+}
+
+/// `error`, met while doing `what`.
+pub(crate) fn store_error(what: impl fmt::Display, error: StoreError) -> Error {
+    let (kind, hint) = match &error {
+        StoreError::NotFound { .. } => (ErrorKind::NotFound, ""),
+        StoreError::AlreadyExists { .. } | StoreError::Precondition { .. } => (ErrorKind::Conflict, ""),
+        StoreError::PermissionDenied { .. } | StoreError::Unauthenticated { .. } => {
+            (ErrorKind::Unavailable, " (check the credentials and the rights of this node on the store)")
+        }
+        StoreError::NotImplemented { .. } | StoreError::NotSupported { .. } => {
+            (ErrorKind::Invalid, " (the store must support conditional PUT; choose another store)")
+        }
+        StoreError::InvalidPath { .. } | StoreError::UnknownConfigurationKey { .. } => {
+            (ErrorKind::Invalid, "")
+        }
+        _ => (ErrorKind::Unavailable, ""),
+    };
+    Error::new(kind, format!("{what}{hint}")).with_source(error)
+}
+
+/// A failure of Arrow or Parquet on data that this crate checked before: a defect of ours.
+pub(crate) fn internal(
+    what: impl fmt::Display,
+    error: impl std::error::Error + Send + Sync + 'static,
+) -> Error {
+    Error::internal(what.to_string()).with_source(error)
+}

@@ -1,0 +1,202 @@
+//! From the tail to files: one flush is one Delta commit.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use arrow_array::RecordBatch;
+use bytes::Bytes;
+use tidemill_types::{Error, Offset, PartitionId, Result};
+use uuid::Uuid;
+
+use crate::delta::action::{Add, CommitInfo, Line, Txn, to_lines};
+use crate::delta::commit::{Mark, Prepared, Writer, committed, log_id, owner_id};
+use crate::delta::maintenance;
+use crate::encode::Encoded;
+use crate::error::internal;
+use crate::table::Table;
+use crate::tablet::{LEVEL_FLUSHED, Tablet, tablet_name};
+
+/// What a flush has committed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Flushed {
+    /// The Delta version of its (last) commit.
+    pub version: i64,
+    /// Rows that went from the tail to files.
+    pub rows: u64,
+    /// Bytes of these files.
+    pub bytes: u64,
+    /// How many files.
+    pub files: usize,
+    /// The offset that each partition has reached.
+    pub offsets: Vec<(PartitionId, Offset)>,
+}
+
+/// Rows taken for a flush; they stay in the tail until the commit.
+#[derive(Default)]
+struct Taken {
+    marks: Vec<Mark>,
+    batches: Vec<RecordBatch>,
+}
+
+impl Table {
+    /// Moves every row at or below the given offset of each partition from the tail to sorted Parquet, in one
+    /// Delta commit; `None` when there is none. Pushes and snapshots go on meanwhile; flushes of one table
+    /// wait for each other.
+    ///
+    /// The caller promises two things about every offset it gives: the log is durable up to it, and all rows
+    /// of the records up to it were pushed. Rows of such a record pushed afterwards would count as replayed.
+    ///
+    /// Errors: `Unavailable` when the store does not answer: the rows stay in the tail, and the next flush
+    /// first brings the unfinished commit to its end, so that nothing is lost or doubled whatever the store
+    /// did. `Conflict` when a later owner took over a partition (the engine must stop it) or another writer
+    /// moved it; the other partitions of this call are not flushed either and may be flushed again.
+    pub async fn flush(&self, upto: &[(PartitionId, Offset)]) -> Result<Option<Flushed>> {
+        self.check_open()?;
+        let mut writer = self.writer.lock().await;
+        let mut done = None;
+        if writer.prepared.is_some() {
+            self.finish(&mut writer, true, &mut done).await?;
+        }
+        let taken = self.take(&writer, upto)?;
+        if !taken.marks.is_empty() {
+            writer.prepared = Some(Arc::new(self.prepare(taken).await?));
+            self.finish(&mut writer, false, &mut done).await?;
+        }
+        if done.is_some() {
+            self.maintain(&writer).await;
+        }
+        Ok(done)
+    }
+
+    /// Rows at or below `upto`, ordered by partition and offset.
+    fn take(&self, writer: &Writer, upto: &[(PartitionId, Offset)]) -> Result<Taken> {
+        let mut highest = BTreeMap::new();
+        for (p, offset) in upto {
+            let entry = highest.entry(*p).or_insert(*offset);
+            *entry = (*entry).max(*offset);
+        }
+        let mut taken = Taken::default();
+        for (partition, upto) in highest {
+            if let Some((last, batches)) = self.tail(partition)?.lock().upto(upto) {
+                let before = committed(&writer.txns, partition);
+                taken.marks.push(Mark { partition, before, upto: last });
+                taken.batches.extend(batches);
+            }
+        }
+        Ok(taken)
+    }
+
+    /// Sorts and encodes the rows and writes the log entry's text.
+    async fn prepare(&self, taken: Taken) -> Result<Prepared> {
+        let encoder = self.encoder.clone();
+        let Taken { marks, batches } = taken;
+        let encoded = tokio::task::spawn_blocking(move || encoder.encode(&batches))
+            .await
+            .map_err(|e| internal("the task that writes tablets ended early", e))??;
+        let id = Uuid::new_v4().to_string();
+        let now_ms = (self.clock)().micros().div_euclid(1_000);
+        let mut lines =
+            vec![Line { commit_info: Some(commit_info(&id, now_ms, "WRITE")), ..Line::default() }];
+        lines.extend(self.txns(&marks, now_ms)?);
+        let mut files = Vec::new();
+        let mut rows = 0;
+        for tablet in encoded {
+            rows += tablet.rows;
+            let (add, path, bytes) = self.add(tablet, now_ms)?;
+            lines.push(Line { add: Some(add), ..Line::default() });
+            files.push((path, bytes));
+        }
+        let body =
+            to_lines(&lines).map_err(|e| internal("a Delta log entry cannot be written as JSON", e))?;
+        Ok(Prepared { id, body: Bytes::from(body), files, marks, rows })
+    }
+
+    fn txns(&self, marks: &[Mark], now_ms: i64) -> Result<Vec<Line>> {
+        let line = |app_id: String, version: u64| {
+            let version = i64::try_from(version).map_err(|_| {
+                Error::invalid(format!("{app_id} is {version}: Delta counts up to {}", i64::MAX))
+            })?;
+            let txn = Txn { app_id, version, last_updated: Some(now_ms) };
+            Ok(Line { txn: Some(txn), ..Line::default() })
+        };
+        let pairs = marks.iter().map(|m| {
+            let log = line(log_id(m.partition), m.upto.0)?;
+            Ok([log, line(owner_id(m.partition), self.epoch)?])
+        });
+        Ok(pairs.collect::<Result<Vec<_>>>()?.into_iter().flatten().collect())
+    }
+
+    fn add(&self, encoded: Encoded, now_ms: i64) -> Result<(Add, object_store::path::Path, Bytes)> {
+        let name = tablet_name(LEVEL_FLUSHED, new_id(now_ms));
+        let path = self.place.path(&name);
+        let size = encoded.bytes.len() as u64;
+        let (rows, columns) = (encoded.rows, encoded.columns);
+        let tablet =
+            Tablet { path: path.clone(), name: name.clone(), size, rows, level: LEVEL_FLUSHED, columns };
+        let add = Add {
+            path: name,
+            partition_values: BTreeMap::new(),
+            size: size as i64,
+            modification_time: now_ms,
+            data_change: true,
+            stats: Some(tablet.stats_json(&self.schema)),
+            deletion_vector: None,
+        };
+        Ok((add, path, encoded.bytes))
+    }
+
+    /// Brings the prepared commit to its end and publishes what the log says then.
+    async fn finish(&self, writer: &mut Writer, resumed: bool, done: &mut Option<Flushed>) -> Result<()> {
+        let outcome = writer.finish(resumed).await;
+        // also after a failure: commits of others may have been met on the way
+        self.publish(writer)?;
+        let Some((version, prepared)) = outcome? else { return Ok(()) };
+        let flushed =
+            done.get_or_insert(Flushed { version: 0, rows: 0, bytes: 0, files: 0, offsets: Vec::new() });
+        flushed.version = version as i64;
+        flushed.rows += prepared.rows;
+        flushed.bytes += prepared.files.iter().map(|(_, bytes)| bytes.len() as u64).sum::<u64>();
+        flushed.files += prepared.files.len();
+        for mark in &prepared.marks {
+            flushed.offsets.retain(|(p, _)| *p != mark.partition);
+            flushed.offsets.push((mark.partition, mark.upto));
+        }
+        Ok(())
+    }
+
+    /// Writes a Delta checkpoint when it is due. A failure is no failure of the flush: the next one tries
+    /// again.
+    async fn maintain(&self, writer: &Writer) {
+        let last = self.checkpoint.load(Ordering::Relaxed);
+        if writer.version < last + self.options.delta_checkpoint_commits {
+            return;
+        }
+        match maintenance::checkpoint(&writer.place, self.name()).await {
+            Ok(version) => self.checkpoint.store(version, Ordering::Relaxed),
+            Err(error) => tracing::warn!(table = self.name(), %error, "no Delta checkpoint this time"),
+        }
+    }
+}
+
+pub(crate) fn commit_info(id: &str, now_ms: i64, operation: &str) -> CommitInfo {
+    let parameters = match operation {
+        "WRITE" => BTreeMap::from([("mode".to_owned(), "Append".into())]),
+        _ => BTreeMap::new(),
+    };
+    CommitInfo {
+        timestamp: now_ms,
+        operation: operation.to_owned(),
+        operation_parameters: parameters,
+        engine_info: concat!("tidemill/", env!("CARGO_PKG_VERSION")).to_owned(),
+        is_blind_append: operation == "WRITE",
+        txn_id: Some(id.to_owned()),
+    }
+}
+
+/// An id that sorts by time.
+fn new_id(now_ms: i64) -> Uuid {
+    let ms = now_ms.max(0) as u64;
+    let nanos = (ms % 1_000) as u32 * 1_000_000;
+    Uuid::new_v7(uuid::Timestamp::from_unix(uuid::NoContext, ms / 1_000, nanos))
+}

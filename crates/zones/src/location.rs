@@ -1,0 +1,191 @@
+//! Where tables lie: a directory, or a prefix of an object store.
+
+use std::path::{Path as FsPath, PathBuf};
+use std::str::FromStr;
+use std::sync::Arc;
+
+use object_store::aws::AmazonS3ConfigKey;
+use object_store::azure::AzureConfigKey;
+use object_store::gcp::GoogleConfigKey;
+use object_store::memory::InMemory;
+use object_store::path::Path;
+use object_store::{ObjectStore, ObjectStoreScheme};
+use tidemill_types::{Error, Result, did_you_mean};
+use url::Url;
+
+use crate::durable::{DurableLocal, create_dir_durably};
+use crate::error::store_error;
+
+/// A store and the place in it.
+#[derive(Debug, Clone)]
+pub(crate) struct Location {
+    /// The whole store: `/` for local files, the bucket elsewhere.
+    pub store: Arc<dyn ObjectStore>,
+    /// The place as a URL; ends with `/`.
+    pub url: Url,
+    /// The place as a path in the store.
+    pub prefix: Path,
+}
+
+impl Location {
+    /// Opens `location`: a local directory (created when it is not there), or a URL of the schemes `file`,
+    /// `memory`, `s3`, `gs`, `az`.
+    ///
+    /// Errors: `Invalid` for what is no location and for options that the store does not know; `Unavailable`
+    /// when the directory cannot be made.
+    pub fn open(location: &str, store_options: &[(String, String)]) -> Result<Self> {
+        if !location.contains("://") {
+            return Self::local(FsPath::new(location));
+        }
+        let url = Url::parse(location).map_err(|e| {
+            Error::invalid(format!(
+                "`{location}` is not a location: expected a directory or a URL such as s3://bucket/prefix"
+            ))
+            .with_source(e)
+        })?;
+        match url.scheme() {
+            "file" => {
+                let path = url.to_file_path().map_err(|()| {
+                    Error::invalid(format!(
+                        "`{location}` names no local directory: expected file:///absolute/path"
+                    ))
+                })?;
+                Self::local(&path)
+            }
+            "memory" => Self::at(Arc::new(InMemory::new()), url),
+            _ => Self::remote(url, store_options),
+        }
+    }
+
+    /// The place `url` in a store that the caller made.
+    pub fn at(store: Arc<dyn ObjectStore>, mut url: Url) -> Result<Self> {
+        if !url.path().ends_with('/') {
+            url.set_path(&format!("{}/", url.path()));
+        }
+        let prefix = match ObjectStoreScheme::parse(&url) {
+            Ok((_, path)) => path,
+            Err(e) => return Err(Error::invalid(format!("`{url}` is not a location in a store: {e}"))),
+        };
+        Ok(Self { store, url, prefix })
+    }
+
+    fn local(path: &FsPath) -> Result<Self> {
+        let failed = |e: std::io::Error| {
+            Error::unavailable(format!("the table directory {} cannot be used", path.display()))
+                .with_source(e)
+        };
+        let absolute = std::path::absolute(path).map_err(failed)?;
+        create_dir_durably(&absolute).map_err(failed)?;
+        let dir: PathBuf = absolute.canonicalize().map_err(failed)?;
+        let store = DurableLocal::open(dir.join(".staging")).map_err(failed)?;
+        let url = Url::from_directory_path(&dir).map_err(|()| {
+            Error::invalid(format!("the table directory {} is not a valid path", dir.display()))
+        })?;
+        Self::at(Arc::new(store), url)
+    }
+
+    fn remote(url: Url, store_options: &[(String, String)]) -> Result<Self> {
+        let (scheme, _) = ObjectStoreScheme::parse(&url).map_err(|e| {
+            Error::invalid(format!(
+                "`{url}`: {e}; expected a directory, or file://, memory://, s3://, gs://, az://"
+            ))
+        })?;
+        for (key, _) in store_options {
+            check_option(&scheme, key)?;
+        }
+        let options = store_options.iter().map(|(k, v)| (k.as_str(), v.as_str()));
+        let (store, _) = object_store::parse_url_opts(&url, options)
+            .map_err(|e| store_error(format!("the store `{url}` cannot be opened"), e))?;
+        Self::at(Arc::from(store), url)
+    }
+
+    /// The place of the table `name` below this one. `name` was checked to be a plain path segment.
+    pub fn table(&self, name: &str) -> Self {
+        let mut url = self.url.clone();
+        url.set_path(&format!("{}{name}/", url.path()));
+        Self { store: self.store.clone(), url, prefix: self.prefix.clone().join(name) }
+    }
+
+    /// The path in the store of `relative`, a path below this place.
+    pub fn path(&self, relative: &str) -> Path {
+        relative
+            .split('/')
+            .filter(|s| !s.is_empty())
+            .fold(self.prefix.clone(), |path, segment| path.join(segment))
+    }
+}
+
+/// The store's own builder ignores keys that it does not know; a mistyped key must not be ignored.
+fn check_option(scheme: &ObjectStoreScheme, key: &str) -> Result<()> {
+    let lower = key.to_ascii_lowercase();
+    let (known, examples): (bool, &[&str]) = match scheme {
+        ObjectStoreScheme::AmazonS3 => (
+            AmazonS3ConfigKey::from_str(&lower).is_ok(),
+            &[
+                "access_key_id",
+                "secret_access_key",
+                "session_token",
+                "region",
+                "endpoint",
+                "allow_http",
+                "conditional_put",
+            ],
+        ),
+        ObjectStoreScheme::GoogleCloudStorage => {
+            (GoogleConfigKey::from_str(&lower).is_ok(), &["service_account", "service_account_key", "bucket"])
+        }
+        ObjectStoreScheme::MicrosoftAzure => (
+            AzureConfigKey::from_str(&lower).is_ok(),
+            &[
+                "account_name",
+                "access_key",
+                "container_name",
+                "sas_token",
+                "client_id",
+                "client_secret",
+                "endpoint",
+            ],
+        ),
+        _ => (false, &[]),
+    };
+    if known {
+        return Ok(());
+    }
+    Err(Error::invalid(format!(
+        "unknown store option `{key}`{}",
+        did_you_mean(&lower, examples.iter().copied())
+    )))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn places_and_paths() {
+        let memory = Location::open("memory:///a/b", &[]).unwrap();
+        assert_eq!((memory.url.as_str(), memory.prefix.as_ref()), ("memory:///a/b/", "a/b"));
+        let table = memory.table("T");
+        assert_eq!((table.url.as_str(), table.prefix.as_ref()), ("memory:///a/b/T/", "a/b/T"));
+        assert_eq!(table.path("tablets/0/x.parquet").as_ref(), "a/b/T/tablets/0/x.parquet");
+    }
+
+    #[test]
+    fn bad_places_say_what_to_write() {
+        let refuse = |location: &str, options: &[(&str, &str)]| {
+            let options: Vec<_> = options.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect();
+            Location::open(location, &options).unwrap_err().to_string()
+        };
+        assert!(refuse("ftp://host/x", &[]).contains("s3://"));
+        assert!(refuse("s3://bucket/x", &[("acess_key_id", "k")]).contains("Did you mean `access_key_id`"));
+    }
+
+    #[test]
+    fn a_directory_with_spaces_is_created_and_read_back() {
+        let dir = tempfile::tempdir().unwrap();
+        let place = Location::open(dir.path().join("my tables").to_str().unwrap(), &[]).unwrap();
+        assert!(place.url.as_str().ends_with("/my%20tables/"));
+        assert!(place.prefix.as_ref().ends_with("/my tables"));
+        assert!(dir.path().join("my tables").is_dir());
+    }
+}

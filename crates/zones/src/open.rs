@@ -1,0 +1,306 @@
+//! Opening a table: create or replay it, check it against the declaration and the store, clear up after a
+//! crash.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64};
+
+use arrow_schema::SchemaRef;
+use bytes::Bytes;
+use futures::TryStreamExt;
+use object_store::{Error as StoreError, ObjectMeta, ObjectStoreExt};
+use parking_lot::Mutex;
+use tidemill_types::{Error, PartitionId, Result, StreamSchema};
+use uuid::Uuid;
+
+use crate::delta::action::{Line, to_lines};
+use crate::delta::commit::{Prepared, Writer, committed};
+use crate::delta::maintenance;
+use crate::delta::replay::{Replay, replay};
+use crate::delta::schema::{DeltaSchema, Evolution, check_protocol, evolve};
+use crate::encode::Encoder;
+use crate::error::{internal, store_error};
+use crate::flush::commit_info;
+use crate::location::Location;
+use crate::retry::Retry;
+use crate::table::{MissingFile, Shared, Table};
+use crate::tablet::{Tablet, tablet_id};
+use crate::tail::Tail;
+use crate::{Clock, ZonesOptions};
+
+/// Files named in an error; the rest is counted.
+const SHOWN: usize = 5;
+
+/// What every table of a location shares.
+#[derive(Clone)]
+pub(crate) struct Surroundings {
+    pub place: Location,
+    pub epoch: u64,
+    pub options: Arc<ZonesOptions>,
+    pub clock: Clock,
+}
+
+/// Opens the table of `stream`, creating it when it is not there.
+pub(crate) async fn open(
+    around: &Surroundings,
+    stream: &Arc<StreamSchema>,
+    partitions: u32,
+) -> Result<Table> {
+    check_name(&stream.name)?;
+    let place = around.place.table(&stream.name);
+    let retry = Retry::new(&around.options);
+    // a schema that Delta does not take is refused before anything is written
+    DeltaSchema::of(stream)?;
+    let replay = replay_or_create(around, &place, stream, retry).await?;
+    check_protocol(&stream.name, &replay.protocol, &replay.metadata)?;
+    let evolution = evolve(stream, &replay.metadata.schema_string)?;
+    check_txns(&stream.name, &replay.txns, partitions, around.epoch)?;
+
+    let schema = stream.table_schema();
+    let live = tablets(&replay, &place, &schema, &stream.name)?;
+    let stored = list_tablets(&place, &stream.name, retry).await?;
+    let missing = find_missing(&place, &stream.name, &live, &stored, retry).await?;
+    if !missing.is_empty() {
+        report_missing(&stream.name, &missing, around.options.open_degraded)?;
+    }
+    remove_orphans(around, &place, &stream.name, &live, &replay, &stored).await;
+
+    let checkpoint = replay.checkpoint.unwrap_or(0);
+    let mut writer = Writer {
+        table: stream.name.clone(),
+        place,
+        schema: schema.clone(),
+        epoch: around.epoch,
+        retry,
+        version: replay.version,
+        txns: replay.txns,
+        live,
+        metadata: replay.metadata,
+        prepared: None,
+        stale: None,
+    };
+    if let Evolution::Append(text) = evolution {
+        add_columns(&mut writer, text, &around.clock).await?;
+    }
+    Table::assemble(around, stream.clone(), schema, partitions, writer, checkpoint, missing)
+}
+
+impl Table {
+    fn assemble(
+        around: &Surroundings,
+        stream: Arc<StreamSchema>,
+        schema: SchemaRef,
+        partitions: u32,
+        writer: Writer,
+        checkpoint: u64,
+        missing: Vec<MissingFile>,
+    ) -> Result<Self> {
+        let tails = (0..partitions).map(|p| Mutex::new(Tail::after(committed(&writer.txns, PartitionId(p)))));
+        let sound = writer.live.values().filter(|t| !missing.iter().any(|m| m.name == t.name));
+        let shared = Shared {
+            version: writer.version,
+            tablets: sound.cloned().collect(),
+            rows: writer.live.values().map(|t| t.rows).sum(),
+        };
+        Ok(Self {
+            encoder: Arc::new(Encoder::new(&stream, &around.options)?),
+            tails: tails.collect(),
+            place: writer.place.clone(),
+            stream,
+            schema,
+            options: around.options.clone(),
+            epoch: around.epoch,
+            clock: around.clock.clone(),
+            pending_rows: AtomicU64::new(0),
+            pending_bytes: AtomicU64::new(0),
+            shared: Mutex::new(shared),
+            writer: tokio::sync::Mutex::new(writer),
+            checkpoint: AtomicU64::new(checkpoint),
+            missing: missing.into(),
+            retired: AtomicBool::new(false),
+        })
+    }
+}
+
+/// A table's name is a directory and a part of URLs.
+fn check_name(name: &str) -> Result<()> {
+    let fits = name.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.'));
+    if fits && name.starts_with(|c: char| c.is_ascii_alphanumeric() || c == '_') {
+        return Ok(());
+    }
+    Err(Error::invalid(format!(
+        "stream name `{name}` cannot be a table: expected ASCII letters, digits, `_`, `-` and `.`, not starting with `-` \
+         or `.`"
+    )))
+}
+
+async fn replay_or_create(
+    around: &Surroundings,
+    place: &Location,
+    stream: &StreamSchema,
+    retry: Retry,
+) -> Result<Replay> {
+    if let Some(replay) = replay(place, &stream.name, retry).await? {
+        return Ok(replay);
+    }
+    let created = maintenance::create(place, stream, &around.options).await;
+    // whoever created it, this node or another at the same moment: what counts is what is there now
+    match replay(place, &stream.name, retry).await? {
+        Some(replay) => Ok(replay),
+        None => Err(created.err().unwrap_or_else(|| {
+            Error::internal(format!("table `{}` was created and is not at {}", stream.name, place.url))
+        })),
+    }
+}
+
+/// Refuses a table whose partitions this node may not write.
+fn check_txns(table: &str, txns: &HashMap<String, i64>, partitions: u32, epoch: u64) -> Result<()> {
+    for (id, version) in txns {
+        let partition = |kind: &str| id.strip_prefix(kind).and_then(|p| p.parse::<u32>().ok());
+        if let Some(p) = partition("log/")
+            && p >= partitions
+        {
+            return Err(Error::invalid(format!(
+                "table `{table}` has rows of partition {p}, but the number of partitions is {partitions}: it can only grow"
+            )));
+        }
+        if let Some(p) = partition("owner/")
+            && i128::from(*version) > i128::from(epoch)
+        {
+            return Err(Error::conflict(format!(
+                "table `{table}`: partition {p} belongs to owner epoch {version}; this node's epoch is {epoch}: another node \
+                 has taken over, or this node's data directory is older than the table"
+            )));
+        }
+    }
+    Ok(())
+}
+
+fn tablets(
+    replay: &Replay,
+    place: &Location,
+    schema: &SchemaRef,
+    table: &str,
+) -> Result<BTreeMap<String, Arc<Tablet>>> {
+    let tablets = replay.live.iter().map(|(name, add)| {
+        let tablet = Tablet::from_add(add, name.clone(), place.path(name), schema, table)?;
+        Ok((name.clone(), Arc::new(tablet)))
+    });
+    tablets.collect()
+}
+
+/// The files below `tablets/` by their path below the table.
+async fn list_tablets(place: &Location, table: &str, retry: Retry) -> Result<HashMap<String, ObjectMeta>> {
+    let dir = place.path("tablets");
+    let files: Vec<ObjectMeta> = retry
+        .run(|| place.store.list(Some(&dir)).try_collect())
+        .await
+        .map_err(|e| store_error(format!("table `{table}`: {dir} cannot be listed"), e))?;
+    let relative = |meta: &ObjectMeta| {
+        let parts = meta.location.prefix_match(&place.prefix)?;
+        Some(parts.map(|p| p.as_ref().to_owned()).collect::<Vec<_>>().join("/"))
+    };
+    Ok(files.into_iter().filter_map(|meta| Some((relative(&meta)?, meta))).collect())
+}
+
+/// Compares the live files with those in the store, by existence and length. Files outside `tablets/`, which
+/// other programs wrote, are looked up one by one.
+async fn find_missing(
+    place: &Location,
+    table: &str,
+    live: &BTreeMap<String, Arc<Tablet>>,
+    stored: &HashMap<String, ObjectMeta>,
+    retry: Retry,
+) -> Result<Vec<MissingFile>> {
+    let mut missing = Vec::new();
+    for (name, tablet) in live {
+        let size = match stored.get(name) {
+            Some(meta) => Some(meta.size),
+            None if name.starts_with("tablets/") => None,
+            None => match retry.run(|| place.store.head(&tablet.path)).await {
+                Ok(meta) => Some(meta.size),
+                Err(StoreError::NotFound { .. }) => None,
+                Err(e) => {
+                    return Err(store_error(
+                        format!("table `{table}`: {} cannot be looked up", tablet.path),
+                        e,
+                    ));
+                }
+            },
+        };
+        let problem = match size {
+            Some(size) if size == tablet.size => continue,
+            Some(size) => format!("has {size} bytes instead of {}", tablet.size),
+            None => "is missing".to_owned(),
+        };
+        missing.push(MissingFile { name: name.clone(), rows: tablet.rows, problem });
+    }
+    Ok(missing)
+}
+
+fn report_missing(table: &str, missing: &[MissingFile], degraded: bool) -> Result<()> {
+    let rows: u64 = missing.iter().map(|m| m.rows).sum();
+    let shown: Vec<String> =
+        missing.iter().take(SHOWN).map(|m| format!("{} ({} rows) {}", m.name, m.rows, m.problem)).collect();
+    let more =
+        if missing.len() > SHOWN { format!(" and {} more", missing.len() - SHOWN) } else { String::new() };
+    let message = format!(
+        "table `{table}`: {} of its files are missing or damaged, with {rows} rows: {}{more}",
+        missing.len(),
+        shown.join("; ")
+    );
+    if degraded {
+        tracing::warn!(table, rows, "{message}; opened without these rows");
+        return Ok(());
+    }
+    Err(Error::corrupt(format!(
+        "{message}. Restore them from a copy of the table, or set zones.open_degraded = true to open it without these rows"
+    )))
+}
+
+/// Removes tablets that a crash left between upload and commit. A file goes only when it is certain to be
+/// such a one: it has the name of a tablet, the log names it neither as live nor as removed, and it is older
+/// than any commit could still be under way. A failure costs space only and is logged.
+async fn remove_orphans(
+    around: &Surroundings,
+    place: &Location,
+    table: &str,
+    live: &BTreeMap<String, Arc<Tablet>>,
+    replay: &Replay,
+    stored: &HashMap<String, ObjectMeta>,
+) {
+    let age_ms = i64::try_from(around.options.orphan_age_s).unwrap_or(i64::MAX).saturating_mul(1_000);
+    let before_ms = ((around.clock)().micros() / 1_000).saturating_sub(age_ms);
+    for (name, meta) in stored {
+        let known = live.contains_key(name) || replay.removed.contains(name);
+        if known || tablet_id(name).is_none() || meta.last_modified.timestamp_millis() >= before_ms {
+            continue;
+        }
+        match place.store.delete(&meta.location).await {
+            Ok(()) => tracing::info!(
+                table,
+                file = name,
+                bytes = meta.size,
+                "removed a file that was never committed"
+            ),
+            Err(error) => tracing::warn!(table, file = name, %error, "a file that was never committed stays"),
+        }
+    }
+}
+
+/// Commits the declaration's schema; rows that are stored have nulls in the new columns.
+async fn add_columns(writer: &mut Writer, schema_string: String, clock: &Clock) -> Result<()> {
+    let id = Uuid::new_v4().to_string();
+    let now_ms = clock().micros().div_euclid(1_000);
+    let mut metadata = writer.metadata.clone();
+    metadata.schema_string = schema_string;
+    let lines = [
+        Line { commit_info: Some(commit_info(&id, now_ms, "ADD COLUMN")), ..Line::default() },
+        Line { meta_data: Some(metadata), ..Line::default() },
+    ];
+    let body = to_lines(&lines).map_err(|e| internal("a Delta log entry cannot be written as JSON", e))?;
+    let prepared = Prepared { id, body: Bytes::from(body), files: Vec::new(), marks: Vec::new(), rows: 0 };
+    writer.prepared = Some(Arc::new(prepared));
+    writer.finish(false).await.map_err(|e| e.context(format!("new columns of table `{}`", writer.table)))?;
+    Ok(())
+}

@@ -1,0 +1,230 @@
+//! The tail of one partition: rows that are in the log and not yet in the table's files.
+
+use std::collections::VecDeque;
+
+use arrow_array::cast::AsArray;
+use arrow_array::types::Int64Type;
+use arrow_array::{Array, RecordBatch};
+use arrow_select::concat::concat_batches;
+use tidemill_types::{Error, Offset, Result};
+
+use crate::error::internal;
+
+/// Chunks of one size class are merged when there are this many. Single events would otherwise make a tail of
+/// thousands of one-row batches, each with its own arrays: slow to query and heavy in memory. With classes
+/// each row is copied at most [`CLASSES`] times.
+const MERGE_CHUNKS: usize = 16;
+
+/// Size classes below the one that is never merged again: up to 16, 256 and 4,096 rows.
+const CLASSES: u32 = 3;
+
+/// Rows in offset order, in chunks.
+#[derive(Debug, Default)]
+pub(crate) struct Tail {
+    /// Rows at or below it are in the table's files.
+    pub committed: Option<Offset>,
+    chunks: VecDeque<Chunk>,
+    rows: u64,
+    bytes: u64,
+}
+
+/// Rows of the records `first..=last`.
+#[derive(Debug)]
+struct Chunk {
+    first: Offset,
+    last: Offset,
+    batch: RecordBatch,
+    bytes: u64,
+}
+
+impl Tail {
+    /// An empty tail of a partition whose rows up to `committed` are in the table's files.
+    pub fn after(committed: Option<Offset>) -> Self {
+        Self { committed, ..Self::default() }
+    }
+
+    /// Rows in the tail.
+    pub fn rows(&self) -> u64 {
+        self.rows
+    }
+
+    /// Bytes of the rows in the tail.
+    pub fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// The offset of its first row.
+    pub fn first(&self) -> Option<Offset> {
+        self.chunks.front().map(|c| c.first)
+    }
+
+    /// Appends the rows of record `offset`. Cost: amortised a few copies per row.
+    ///
+    /// Errors: `Internal` when `offset` is below that of an earlier push: the caller broke the log's order.
+    pub fn push(&mut self, offset: Offset, batch: RecordBatch) -> Result<()> {
+        if let Some(last) = self.chunks.back().map(|c| c.last)
+            && offset < last
+        {
+            return Err(Error::internal(format!("offset {offset} was pushed after offset {last}")));
+        }
+        let chunk = Chunk { first: offset, last: offset, bytes: batch_bytes(&batch)?, batch };
+        self.rows += chunk.batch.num_rows() as u64;
+        self.bytes += chunk.bytes;
+        self.chunks.push_back(chunk);
+        while self.merge()? {}
+        Ok(())
+    }
+
+    /// Merges the chunks at the end that are no larger than the last one's class, if there are enough of
+    /// them.
+    fn merge(&mut self) -> Result<bool> {
+        let Some(class) = self.chunks.back().map(Chunk::class).filter(|c| *c < CLASSES) else {
+            return Ok(false);
+        };
+        let count = self.chunks.iter().rev().take_while(|c| c.class() <= class).count();
+        if count < MERGE_CHUNKS {
+            return Ok(false);
+        }
+        let kept = self.chunks.len() - count;
+        let run = &self.chunks.make_contiguous()[kept..];
+        let (first, last) = (run[0].first, run[count - 1].last);
+        let schema = run[0].batch.schema();
+        let batch = concat_batches(&schema, run.iter().map(|c| &c.batch))
+            .map_err(|e| internal("chunks of one tail do not fit together", e))?;
+        let before: u64 = run.iter().map(|c| c.bytes).sum();
+        let merged = Chunk { first, last, bytes: batch_bytes(&batch)?, batch };
+        self.bytes = self.bytes - before + merged.bytes;
+        self.chunks.truncate(kept);
+        self.chunks.push_back(merged);
+        Ok(true)
+    }
+
+    /// Every row, as batches that share memory with the tail.
+    pub fn batches(&self) -> impl Iterator<Item = RecordBatch> + '_ {
+        self.chunks.iter().map(|c| c.batch.clone())
+    }
+
+    /// The rows at or below `upto` and the offset of the last of them, or `None` when there are none.
+    pub fn upto(&self, upto: Offset) -> Option<(Offset, Vec<RecordBatch>)> {
+        let mut last = None;
+        let mut batches = Vec::new();
+        for chunk in self.chunks.iter().take_while(|c| c.first <= upto) {
+            let rows = chunk.rows_upto(upto);
+            last = Some(chunk.offset_of(rows - 1));
+            batches.push(chunk.batch.slice(0, rows));
+        }
+        last.map(|last| (last, batches))
+    }
+
+    /// Forgets the rows at or below `upto`: they are in the table's files now.
+    pub fn commit(&mut self, upto: Offset) -> Result<()> {
+        self.committed = self.committed.max(Some(upto));
+        while let Some(chunk) = self.chunks.front_mut().filter(|c| c.first <= upto) {
+            let rows = chunk.rows_upto(upto);
+            if rows == chunk.batch.num_rows() {
+                self.rows -= rows as u64;
+                self.bytes -= chunk.bytes;
+                self.chunks.pop_front();
+                continue;
+            }
+            let rest = chunk.batch.slice(rows, chunk.batch.num_rows() - rows);
+            let bytes = batch_bytes(&rest)?;
+            self.rows -= rows as u64;
+            self.bytes = self.bytes - chunk.bytes + bytes;
+            *chunk = Chunk { first: offset_at(&rest, 0), last: chunk.last, bytes, batch: rest };
+        }
+        Ok(())
+    }
+}
+
+impl Chunk {
+    fn class(&self) -> u32 {
+        (self.batch.num_rows().max(1).ilog2() / 4).min(CLASSES)
+    }
+
+    /// Rows at or below `upto`; at least one, for the callers look at chunks with `first <= upto`.
+    fn rows_upto(&self, upto: Offset) -> usize {
+        if self.last <= upto {
+            return self.batch.num_rows();
+        }
+        let offsets = offsets(&self.batch);
+        offsets.partition_point(|o| *o as u64 <= upto.0)
+    }
+
+    fn offset_of(&self, row: usize) -> Offset {
+        offset_at(&self.batch, row)
+    }
+}
+
+/// The `_offset` column: the last but one of a table's batch. `Table::push` has checked the schema.
+fn offsets(batch: &RecordBatch) -> &[i64] {
+    batch.column(batch.num_columns() - 2).as_primitive::<Int64Type>().values()
+}
+
+/// Offsets are never negative: `Table::push` has compared them with the record's.
+fn offset_at(batch: &RecordBatch, row: usize) -> Offset {
+    Offset(offsets(batch)[row] as u64)
+}
+
+/// Bytes of the rows of `batch` alone, even where its arrays are slices of larger ones.
+fn batch_bytes(batch: &RecordBatch) -> Result<u64> {
+    let mut bytes = 0;
+    for column in batch.columns() {
+        let size = column.to_data().get_slice_memory_size();
+        bytes += size.map_err(|e| internal("the size of a column cannot be computed", e))?;
+    }
+    Ok(bytes as u64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::Arc;
+
+    use arrow_array::{Int32Array, Int64Array};
+    use arrow_schema::{DataType, Field, Schema};
+
+    fn batch(offset: u64, rows: usize) -> RecordBatch {
+        let schema = Schema::new(vec![
+            Field::new("_offset", DataType::Int64, false),
+            Field::new("_row", DataType::Int32, false),
+        ]);
+        let offsets = Int64Array::from(vec![offset as i64; rows]);
+        let numbers = Int32Array::from_iter_values(0..rows as i32);
+        RecordBatch::try_new(Arc::new(schema), vec![Arc::new(offsets), Arc::new(numbers)]).unwrap()
+    }
+
+    fn seen(tail: &Tail) -> Vec<u64> {
+        tail.batches().flat_map(|b| offsets(&b).iter().map(|o| *o as u64).collect::<Vec<_>>()).collect()
+    }
+
+    #[test]
+    fn single_rows_become_few_chunks() {
+        let mut tail = Tail::default();
+        for offset in 0..10_000 {
+            tail.push(Offset(offset), batch(offset, 1 + (offset % 3 == 0) as usize)).unwrap();
+        }
+        assert!(tail.chunks.len() < 64, "{} chunks", tail.chunks.len());
+        assert_eq!((tail.rows(), tail.bytes()), (13_334, 13_334 * 12));
+        assert!(seen(&tail).is_sorted());
+        assert!(tail.push(Offset(5), batch(5, 1)).is_err());
+    }
+
+    #[test]
+    fn commits_cut_at_any_offset() {
+        for cut in 0..40_u64 {
+            let mut tail = Tail::default();
+            for offset in 0..40 {
+                tail.push(Offset(offset), batch(offset, 2)).unwrap();
+            }
+            let (last, batches) = tail.upto(Offset(cut)).unwrap();
+            assert_eq!(last, Offset(cut));
+            assert_eq!(batches.iter().map(RecordBatch::num_rows).sum::<usize>() as u64, 2 * (cut + 1));
+            tail.commit(last).unwrap();
+            assert_eq!(seen(&tail), (cut + 1..40).flat_map(|o| [o, o]).collect::<Vec<_>>());
+            assert_eq!((tail.rows(), tail.bytes()), (2 * (39 - cut), 24 * (39 - cut)));
+            assert_eq!(tail.first(), (cut < 39).then_some(Offset(cut + 1)));
+            assert!(tail.upto(Offset(cut)).is_none());
+        }
+    }
+}

@@ -1,0 +1,105 @@
+//! What is missing or damaged is named, with what to do.
+
+use std::sync::Arc;
+
+use object_store::{ObjectStore, ObjectStoreExt, PutPayload};
+use tidemill_types::{Error, ErrorKind};
+use tidemill_zones::ZonesOptions;
+
+use crate::lifecycle::{log_files, url_path};
+use crate::support::{assert_rows, flush_all, memory, options, p, push, rows_of, stream, table, zones};
+
+async fn written() -> Arc<dyn ObjectStore> {
+    let store = memory();
+    let t = table(&store, 1).await;
+    for offset in 0..6 {
+        push(&t, 0, offset, 10);
+        flush_all(&t).await.unwrap();
+    }
+    store
+}
+
+async fn refusal(store: &Arc<dyn ObjectStore>) -> Error {
+    zones(store, 2, options()).await.table(&stream("Flight"), 4).await.unwrap_err()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_missing_file_and_a_short_one() {
+    let store = written().await;
+    let names: Vec<_> = table(&store, 1).await.snapshot().tablets.iter().map(|t| t.path.clone()).collect();
+    store.delete(&names[2]).await.unwrap();
+    let whole = store.get(&names[4]).await.unwrap().bytes().await.unwrap();
+    store.put(&names[4], PutPayload::from(whole.slice(..100))).await.unwrap();
+
+    let error = refusal(&store).await;
+    assert_eq!(error.kind(), ErrorKind::Corrupt);
+    for part in
+        ["`Flight`", "2 of its files", "20 rows", "is missing", "has 100 bytes", "zones.open_degraded = true"]
+    {
+        assert!(error.to_string().contains(part), "{part}: {error}");
+    }
+
+    let settings = ZonesOptions { open_degraded: true, ..options() };
+    let t = zones(&store, 2, settings).await.table(&stream("Flight"), 4).await.unwrap();
+    assert_eq!((t.missing().len(), t.tablet_rows()), (2, 60));
+    assert_rows(&store, &t, 40).await;
+    push(&t, 0, 6, 10);
+    flush_all(&t).await.unwrap();
+    assert_rows(&store, &t, 50).await;
+    assert_eq!(t.committed(p(0)).unwrap().0, 6);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_gap_in_the_log() {
+    let store = written().await;
+    store.delete(&url_path("_delta_log/00000000000000000003.json")).await.unwrap();
+    let error = refusal(&store).await;
+    assert_eq!(error.kind(), ErrorKind::Corrupt);
+    assert!(error.to_string().contains("version 3 ") && error.to_string().contains("version 6"), "{error}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_damaged_log_entry() {
+    for (damage, shown) in [(&b"{\"txn\":"[..], "line 1"), (&b""[..], "empty")] {
+        let store = written().await;
+        let path = url_path("_delta_log/00000000000000000004.json");
+        store.put(&path, PutPayload::from(damage.to_vec())).await.unwrap();
+        let error = refusal(&store).await;
+        assert_eq!(error.kind(), ErrorKind::Corrupt);
+        assert!(error.to_string().contains("version 4") && error.to_string().contains(shown), "{error}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_damaged_delta_checkpoint_matters_only_without_the_entries_before_it() {
+    let store = memory();
+    let settings = ZonesOptions { delta_checkpoint_commits: 3, ..options() };
+    let t = zones(&store, 1, settings).await.table(&stream("Flight"), 4).await.unwrap();
+    for offset in 0..7 {
+        push(&t, 0, offset, 10);
+        flush_all(&t).await.unwrap();
+    }
+    let checkpoints: Vec<_> =
+        log_files(&store).await.into_iter().filter(|n| n.contains("checkpoint.")).collect();
+    assert_eq!(checkpoints.len(), 2, "{checkpoints:?}");
+    for name in &checkpoints {
+        store.put(&url_path(&format!("_delta_log/{name}")), PutPayload::from_static(b"PAR1")).await.unwrap();
+    }
+    let t = table(&store, 2).await;
+    assert_eq!(rows_of(&store, &t.snapshot()).await.len(), 70);
+
+    store.delete(&url_path("_delta_log/00000000000000000000.json")).await.unwrap();
+    let error = refusal(&store).await;
+    assert_eq!(error.kind(), ErrorKind::Corrupt);
+    assert!(error.to_string().contains("Delta checkpoint of version 6"), "{error}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn features_of_other_writers_are_refused() {
+    let store = written().await;
+    let entry = r#"{"protocol":{"minReaderVersion":3,"minWriterVersion":7,"readerFeatures":["deletionVectors"],"writerFeatures":["deletionVectors"]}}"#;
+    store.put(&url_path("_delta_log/00000000000000000007.json"), PutPayload::from(entry)).await.unwrap();
+    let error = refusal(&store).await;
+    assert_eq!(error.kind(), ErrorKind::Invalid);
+    assert!(error.to_string().contains("deletionVectors"), "{error}");
+}

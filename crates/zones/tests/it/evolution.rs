@@ -1,0 +1,95 @@
+//! Declarations change.
+
+use std::sync::Arc;
+
+use arrow_array::{Array, Int64Array, RecordBatch};
+use object_store::ObjectStoreExt;
+use tidemill_types::{ErrorKind, Field, FieldType, Offset, StreamSchema};
+
+use crate::support::{assert_rows, batch, flush_all, memory, options, p, push, read_parquet, stream, zones};
+
+fn wider() -> Arc<StreamSchema> {
+    let mut wide = (*stream("Flight")).clone();
+    wide.fields.push(Field { name: "gate".to_owned(), ty: FieldType::Long });
+    Arc::new(wide)
+}
+
+fn wide_batch(offset: u64, rows: usize) -> RecordBatch {
+    let narrow = batch(0, offset, rows);
+    let mut columns = narrow.columns().to_vec();
+    columns.insert(6, Arc::new(Int64Array::from(vec![17; rows])));
+    RecordBatch::try_new(wider().table_schema(), columns).unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_new_field_joins_the_table() {
+    let store = memory();
+    let z = zones(&store, 1, options()).await;
+    let narrow = z.table(&stream("Flight"), 4).await.unwrap();
+    push(&narrow, 0, 0, 10);
+    let error = z.table(&wider(), 4).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Conflict);
+    assert!(error.to_string().contains("flush it first"), "{error}");
+    flush_all(&narrow).await.unwrap();
+
+    let wide = z.table(&wider(), 4).await.unwrap();
+    assert_eq!(wide.snapshot().version, 2);
+    assert_eq!(narrow.push(p(0), Offset(1), batch(0, 1, 1)).unwrap_err().kind(), ErrorKind::Conflict);
+    wide.push(p(0), Offset(1), wide_batch(1, 10)).unwrap();
+    flush_all(&wide).await.unwrap();
+    assert_rows(&store, &wide, 20).await;
+
+    let snapshot = wide.snapshot();
+    let gate = snapshot.schema.index_of("gate").unwrap();
+    let known: Vec<_> = snapshot.tablets.iter().map(|t| t.columns[gate].null_count).collect();
+    assert_eq!(
+        known.iter().filter(|n| n.is_none()).count(),
+        1,
+        "the older tablet knows nothing of it: {known:?}"
+    );
+    let newest = snapshot.tablets.iter().find(|t| t.columns[gate].null_count.is_some()).unwrap();
+    let bytes = store.get(&newest.path).await.unwrap().bytes().await.unwrap();
+    assert_eq!(read_parquet(bytes)[0].column(gate).null_count(), 0);
+
+    // once more with the same declaration: nothing to commit
+    let again = zones(&store, 2, options()).await.table(&wider(), 4).await.unwrap();
+    assert_eq!(again.snapshot().version, 3);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_does_not_fit_is_refused_with_a_way_out() {
+    let store = memory();
+    zones(&store, 1, options()).await.table(&wider(), 4).await.unwrap();
+    let z = zones(&store, 2, options()).await;
+    let error = z.table(&stream("Flight"), 4).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Invalid);
+    for part in ["`gate` (long) is stored but not declared", "another name"] {
+        assert!(error.to_string().contains(part), "{error}");
+    }
+    let mut retyped = (*wider()).clone();
+    retyped.fields[1].ty = FieldType::String;
+    let error = z.table(&Arc::new(retyped), 4).await.unwrap_err();
+    assert!(error.to_string().contains("`distance` is stored as integer but declared as string"), "{error}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_writer_that_missed_the_change_must_open_again() {
+    let store = memory();
+    let z = zones(&store, 1, options()).await;
+    let old = z.table(&stream("Flight"), 4).await.unwrap();
+    zones(&store, 1, options()).await.table(&wider(), 4).await.unwrap();
+    push(&old, 0, 0, 10);
+    let error = flush_all(&old).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Conflict);
+    assert!(error.to_string().contains("changed its schema in version 1"), "{error}");
+    assert_rows(&store, &old, 10).await;
+
+    // closed with its tail, opened again, pushed again from the log
+    z.close("Flight").await;
+    assert_eq!(old.push(p(0), Offset(1), batch(0, 1, 1)).unwrap_err().kind(), ErrorKind::Conflict);
+    let new = z.table(&wider(), 4).await.unwrap();
+    assert_eq!((new.pending_rows(), new.committed(p(0))), (0, None));
+    new.push(p(0), Offset(0), wide_batch(0, 10)).unwrap();
+    flush_all(&new).await.unwrap().unwrap();
+    assert_rows(&store, &new, 10).await;
+}

@@ -1,0 +1,11 @@
+//! Integration tests of the event store.
+
+mod damage;
+mod evolution;
+mod exactness;
+mod faults;
+mod fencing;
+mod interop;
+mod lifecycle;
+mod remote;
+mod support;

@@ -1,0 +1,254 @@
+//! A stream, its batches, and stores that fail on demand.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+
+use arrow_array::cast::AsArray;
+use arrow_array::types::{Int32Type, Int64Type};
+use arrow_array::{
+    BooleanArray, Float64Array, Int32Array, Int64Array, RecordBatch, StringArray, TimestampMicrosecondArray,
+};
+use async_trait::async_trait;
+use bytes::Bytes;
+use futures::StreamExt;
+use futures::stream::BoxStream;
+use object_store::memory::InMemory;
+use object_store::path::Path;
+use object_store::{
+    CopyOptions, Error, GetOptions, GetResult, ListResult, MultipartUpload, ObjectMeta, ObjectStore,
+    ObjectStoreExt, PutMode, PutMultipartOptions, PutOptions, PutPayload, PutResult, Result,
+};
+use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
+use tidemill_types::{Field, FieldType, Offset, PartitionId, StreamSchema, Timestamp};
+use tidemill_zones::{Table, TableSnapshot, Zones, ZonesOptions};
+use url::Url;
+
+/// 2013-01-01T10:00:00Z.
+pub const START: i64 = 1_357_034_400_000_000;
+
+pub fn stream(name: &str) -> Arc<StreamSchema> {
+    let fields = [
+        ("tail_number", FieldType::String),
+        ("distance", FieldType::Int),
+        ("delay", FieldType::Double),
+        ("cancelled", FieldType::Bool),
+        ("scheduled", FieldType::Time),
+        ("id", FieldType::Long),
+    ];
+    let fields = fields.map(|(name, ty)| Field { name: name.to_owned(), ty }).to_vec();
+    Arc::new(StreamSchema { name: name.to_owned(), fields, key: Some(0), id: vec![5], time: Some(4) })
+}
+
+/// Rows of record `offset` of partition `p`, as [`StreamSchema::table_schema`] of [`stream`] wants them.
+/// Their content follows from `p`, `offset` and the row.
+pub fn batch(p: u32, offset: u64, rows: usize) -> RecordBatch {
+    let ids = || (0..rows as i64).map(|row| offset as i64 * 1_000 + row);
+    let times = || ids().map(|id| START + (id * 7_919 + i64::from(p) * 13) % 3_600_000_000);
+    let utc = |values: Vec<i64>| TimestampMicrosecondArray::from(values).with_timezone("UTC");
+    let columns: Vec<arrow_array::ArrayRef> = vec![
+        Arc::new(StringArray::from_iter(
+            ids().map(|id| (id % 11 != 0).then(|| format!("N{:04}", id * 31 % 97))),
+        )),
+        Arc::new(Int32Array::from_iter(ids().map(|id| (id % 5 != 0).then_some((id % 3_000) as i32)))),
+        Arc::new(Float64Array::from_iter_values(ids().map(|id| id as f64 / 8.0 - 20.0))),
+        Arc::new(BooleanArray::from_iter(ids().map(|id| Some(id % 50 == 0)))),
+        Arc::new(utc(times().collect())),
+        Arc::new(Int64Array::from_iter_values(ids())),
+        Arc::new(utc(times().collect())),
+        Arc::new(StringArray::from_iter(ids().map(|id| (id % 7 == 0).then_some(r#"{"note":"x"}"#)))),
+        Arc::new(utc(vec![START + 5; rows])),
+        Arc::new(Int32Array::from(vec![p as i32; rows])),
+        Arc::new(Int64Array::from(vec![offset as i64; rows])),
+        Arc::new(Int32Array::from_iter_values(0..rows as i32)),
+    ];
+    RecordBatch::try_new(stream("any").table_schema(), columns).unwrap()
+}
+
+/// Settings under which a test does not wait.
+pub fn options() -> ZonesOptions {
+    ZonesOptions {
+        retry_backoff_ms: 0,
+        retry_attempts: 3,
+        row_group_rows: 1_000,
+        page_rows: 100,
+        ..ZonesOptions::default()
+    }
+}
+
+pub fn url() -> Url {
+    Url::parse("memory:///tables").unwrap()
+}
+
+pub async fn zones(store: &Arc<dyn ObjectStore>, epoch: u64, options: ZonesOptions) -> Zones {
+    let clock = Arc::new(|| Timestamp(START + 3_600_000_000));
+    Zones::with_store(store.clone(), url(), epoch, options, clock).await.unwrap()
+}
+
+pub async fn table(store: &Arc<dyn ObjectStore>, epoch: u64) -> Arc<Table> {
+    zones(store, epoch, options()).await.table(&stream("Flight"), 4).await.unwrap()
+}
+
+pub fn memory() -> Arc<dyn ObjectStore> {
+    Arc::new(InMemory::new())
+}
+
+pub fn p(n: u32) -> PartitionId {
+    PartitionId(n)
+}
+
+pub fn push(table: &Table, partition: u32, offset: u64, rows: usize) -> usize {
+    table.push(p(partition), Offset(offset), batch(partition, offset, rows)).unwrap()
+}
+
+/// Flushes everything of all partitions.
+pub async fn flush_all(table: &Table) -> tidemill_types::Result<Option<tidemill_zones::Flushed>> {
+    let all: Vec<_> = (0..4).map(|n| (p(n), Offset(u64::MAX >> 1))).collect();
+    table.flush(&all).await
+}
+
+/// (partition, offset, row) of every row of a snapshot and how often it is there.
+pub async fn rows_of(
+    store: &Arc<dyn ObjectStore>,
+    snapshot: &TableSnapshot,
+) -> BTreeMap<(i32, i64, i32), usize> {
+    let mut seen = BTreeMap::new();
+    for tablet in snapshot.tablets.iter() {
+        let bytes = store.get(&tablet.path).await.unwrap().bytes().await.unwrap();
+        assert_eq!(bytes.len() as u64, tablet.size);
+        for batch in read_parquet(bytes) {
+            count(&batch, &mut seen);
+        }
+    }
+    for batch in &snapshot.tail {
+        count(batch, &mut seen);
+    }
+    seen
+}
+
+pub fn read_parquet(bytes: Bytes) -> Vec<RecordBatch> {
+    ParquetRecordBatchReaderBuilder::try_new(bytes).unwrap().build().unwrap().map(|b| b.unwrap()).collect()
+}
+
+pub fn count(batch: &RecordBatch, seen: &mut BTreeMap<(i32, i64, i32), usize>) {
+    let column = |name: &str| batch.column_by_name(name).unwrap();
+    let partitions = column("_partition").as_primitive::<Int32Type>();
+    let offsets = column("_offset").as_primitive::<Int64Type>();
+    let rows = column("_row").as_primitive::<Int32Type>();
+    for row in 0..batch.num_rows() {
+        *seen.entry((partitions.value(row), offsets.value(row), rows.value(row))).or_default() += 1;
+    }
+}
+
+/// Asserts that a snapshot holds `rows` different rows, each once.
+pub async fn assert_rows(store: &Arc<dyn ObjectStore>, table: &Table, rows: usize) {
+    let seen = rows_of(store, &table.snapshot()).await;
+    assert_eq!(seen.len(), rows);
+    assert!(seen.values().all(|n| *n == 1), "rows that are there more than once");
+}
+
+/// A store that goes away and loses answers on demand.
+#[derive(Debug)]
+pub struct FaultyStore {
+    pub inner: Arc<dyn ObjectStore>,
+    /// Every operation fails.
+    pub down: AtomicBool,
+    /// So many conditional puts are done and then reported as failed.
+    pub lose_answers: AtomicU32,
+    /// The store goes down with the next lost answer.
+    pub down_after_lost: AtomicBool,
+    /// Operations of any kind, for tests that count them.
+    pub operations: AtomicU32,
+}
+
+impl FaultyStore {
+    pub fn over(inner: Arc<dyn ObjectStore>) -> Arc<Self> {
+        Arc::new(Self {
+            inner,
+            down: AtomicBool::new(false),
+            lose_answers: AtomicU32::new(0),
+            down_after_lost: AtomicBool::new(false),
+            operations: AtomicU32::new(0),
+        })
+    }
+
+    fn check(&self) -> Result<()> {
+        self.operations.fetch_add(1, Ordering::SeqCst);
+        if self.down.load(Ordering::SeqCst) { Err(fault("the store is away")) } else { Ok(()) }
+    }
+}
+
+fn fault(what: &str) -> Error {
+    Error::Generic { store: "FaultyStore", source: what.into() }
+}
+
+impl fmt::Display for FaultyStore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("FaultyStore")
+    }
+}
+
+#[async_trait]
+impl ObjectStore for FaultyStore {
+    async fn put_opts(&self, location: &Path, payload: PutPayload, opts: PutOptions) -> Result<PutResult> {
+        self.check()?;
+        let create = opts.mode == PutMode::Create;
+        // a caller may be dropped before and after the deed
+        tokio::task::yield_now().await;
+        let outcome = self.inner.put_opts(location, payload, opts).await?;
+        tokio::task::yield_now().await;
+        let lose = |n: u32| n.checked_sub(1);
+        if create && self.lose_answers.fetch_update(Ordering::SeqCst, Ordering::SeqCst, lose).is_ok() {
+            if self.down_after_lost.load(Ordering::SeqCst) {
+                self.down.store(true, Ordering::SeqCst);
+            }
+            return Err(fault("the answer is lost"));
+        }
+        Ok(outcome)
+    }
+
+    async fn put_multipart_opts(
+        &self,
+        location: &Path,
+        opts: PutMultipartOptions,
+    ) -> Result<Box<dyn MultipartUpload>> {
+        self.check()?;
+        self.inner.put_multipart_opts(location, opts).await
+    }
+
+    async fn get_opts(&self, location: &Path, options: GetOptions) -> Result<GetResult> {
+        self.check()?;
+        self.inner.get_opts(location, options).await
+    }
+
+    async fn get_ranges(&self, location: &Path, ranges: &[Range<u64>]) -> Result<Vec<Bytes>> {
+        self.check()?;
+        self.inner.get_ranges(location, ranges).await
+    }
+
+    fn delete_stream(&self, locations: BoxStream<'static, Result<Path>>) -> BoxStream<'static, Result<Path>> {
+        match self.check() {
+            Ok(()) => self.inner.delete_stream(locations),
+            Err(e) => futures::stream::once(async { Err(e) }).boxed(),
+        }
+    }
+
+    fn list(&self, prefix: Option<&Path>) -> BoxStream<'static, Result<ObjectMeta>> {
+        match self.check() {
+            Ok(()) => self.inner.list(prefix),
+            Err(e) => futures::stream::once(async { Err(e) }).boxed(),
+        }
+    }
+
+    async fn list_with_delimiter(&self, prefix: Option<&Path>) -> Result<ListResult> {
+        self.check()?;
+        self.inner.list_with_delimiter(prefix).await
+    }
+
+    async fn copy_opts(&self, from: &Path, to: &Path, options: CopyOptions) -> Result<()> {
+        self.check()?;
+        self.inner.copy_opts(from, to, options).await
+    }
+}

@@ -1,0 +1,23 @@
+//! Any bytes: the parser answers, and what it accepts is formatted to a text of the same meaning that formatting
+//! leaves as it is.
+
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use tidemill_lang::rules::{format, parse, summary};
+use tidemill_lang::{FileId, SourceFile, Sources, render_all};
+
+fuzz_target!(|bytes: &[u8]| {
+    let Ok(file) = SourceFile::from_bytes(FileId(0), "fuzz.rules", bytes) else { return };
+    let parsed = parse(&file);
+    let mut sources = Sources::default();
+    sources.add("fuzz.rules", file.text());
+    render_all(&parsed.diagnostics, &sources);
+    for diagnostic in &parsed.diagnostics {
+        diagnostic.locate(&sources);
+    }
+    let Ok(canonical) = format(&file) else { return };
+    let again = SourceFile::new(FileId(0), "again.rules", canonical.clone());
+    assert_eq!(format(&again).as_deref(), Ok(canonical.as_str()), "formatting twice differs");
+    assert_eq!(summary(&parse(&again).module), summary(&parsed.module), "formatting changed the tree");
+});
