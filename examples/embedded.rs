@@ -24,7 +24,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let tidemill = Tidemill::open_with(&dir, App::from_rules("flights", RULES))?;
     let delays = tidemill.subscribe("FlightDelayEvent")?;
     tidemill.collection("Flight").insert(&doc! {"id": "HA51", "on_time": true})?;
-    let event = json!({"flight_id": "HA51", "sched": "2013-01-09T14:00:00Z", "actual": "2013-01-10T11:41:00Z"});
+    let event =
+        json!({"flight_id": "HA51", "sched": "2013-01-09T14:00:00Z", "actual": "2013-01-10T11:41:00Z"});
     let reply = tidemill.send("TakeOffEvent", &event)?;
     println!("emitted: {}", serde_json::to_string(&reply.emitted)?);
     println!("document: {:?}", tidemill.collection("Flight").get("HA51")?);

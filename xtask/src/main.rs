@@ -67,10 +67,16 @@ fn layers(crates: &Path) -> Result<Vec<String>> {
             if let Some(ours) = dependency.strip_prefix("tidemill-")
                 && !may_use.contains(&ours)
             {
-                problems.push(format!("{}: `{name}` must not use `{ours}`; it may use {may_use:?}", manifest.display()));
+                problems.push(format!(
+                    "{}: `{name}` must not use `{ours}`; it may use {may_use:?}",
+                    manifest.display()
+                ));
             }
             if LIGHT.contains(&name.as_str()) && HEAVY.contains(&dependency.as_str()) {
-                problems.push(format!("{}: `{name}` builds in seconds and must not use `{dependency}`", manifest.display()));
+                problems.push(format!(
+                    "{}: `{name}` builds in seconds and must not use `{dependency}`",
+                    manifest.display()
+                ));
             }
         }
     }

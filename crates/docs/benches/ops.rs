@@ -83,9 +83,7 @@ fn update_one_by_id(bencher: Bencher) {
     let mut at = 0;
     bencher.bench_local(|| {
         at += 1;
-        flights
-            .update_one_by_id(&Value::str(&ids[at % ids.len()]), &updates[at % 2], Timestamp(0))
-            .is_ok()
+        flights.update_one_by_id(&Value::str(&ids[at % ids.len()]), &updates[at % 2], Timestamp(0)).is_ok()
     });
 }
 

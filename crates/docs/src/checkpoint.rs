@@ -30,11 +30,7 @@ pub struct StoreSnapshot {
 impl Store {
     /// The store as it is now.
     pub fn snapshot(&self) -> StoreSnapshot {
-        let collections = self
-            .collections
-            .values()
-            .map(|c| (c.spec().clone(), c.snapshot()))
-            .collect();
+        let collections = self.collections.values().map(|c| (c.spec().clone(), c.snapshot())).collect();
         StoreSnapshot { collections }
     }
 
@@ -138,9 +134,7 @@ fn write_block(output: &mut impl Write, kind: u8, contents: &[u8]) -> Result<()>
         .map_err(|_| crate::validate::too_large(contents.len(), u32::MAX as usize))?;
     output.write_all(&[kind]).map_err(write_error)?;
     output.write_all(&len.to_le_bytes()).map_err(write_error)?;
-    output
-        .write_all(&checksum(kind, len, contents).to_le_bytes())
-        .map_err(write_error)?;
+    output.write_all(&checksum(kind, len, contents).to_le_bytes()).map_err(write_error)?;
     output.write_all(contents).map_err(write_error)
 }
 
@@ -167,9 +161,7 @@ impl<R: Read> BlockReader<'_, R> {
 
     fn fill<const N: usize>(&mut self) -> Result<[u8; N]> {
         let mut bytes = [0; N];
-        self.input
-            .read_exact(&mut bytes)
-            .map_err(|e| self.read_error(e))?;
+        self.input.read_exact(&mut bytes).map_err(|e| self.read_error(e))?;
         self.at += N as u64;
         Ok(bytes)
     }
@@ -230,20 +222,13 @@ impl<R: Read> BlockReader<'_, R> {
         if got < len as usize {
             return Err(corrupt(
                 self.at,
-                &format!(
-                    "expected {} more bytes of the block, found the end",
-                    len as usize - got
-                ),
+                &format!("expected {} more bytes of the block, found the end", len as usize - got),
             ));
         }
-        let (expected, found) = (
-            u32::from_le_bytes([c0, c1, c2, c3]),
-            checksum(kind, len, &self.block),
-        );
+        let (expected, found) = (u32::from_le_bytes([c0, c1, c2, c3]), checksum(kind, len, &self.block));
         if expected != found {
-            return Err(self.damage(format!(
-                "block of {len} bytes has checksum {found:08x}, expected {expected:08x}"
-            )));
+            return Err(self
+                .damage(format!("block of {len} bytes has checksum {found:08x}, expected {expected:08x}")));
         }
         Ok(kind)
     }
@@ -255,9 +240,8 @@ impl<R: Read> BlockReader<'_, R> {
         let mut count = 0;
         while !rest.is_empty() {
             let at = self.block_at + (HEAD_BYTES + self.block.len() - rest.len()) as u64;
-            let len = le_i32(rest)
-                .and_then(|n| usize::try_from(n).ok())
-                .filter(|n| (5..=rest.len()).contains(n));
+            let len =
+                le_i32(rest).and_then(|n| usize::try_from(n).ok()).filter(|n| (5..=rest.len()).contains(n));
             let Some(len) = len else {
                 return Err(corrupt(at, "expected a document"));
             };

@@ -34,11 +34,8 @@ impl Number {
         } else {
             (((bits >> 113) & 0x3FFF) as i32, bits & ((1 << 113) - 1))
         };
-        let coefficient = if coefficient > 9_999_999_999_999_999_999_999_999_999_999_999 {
-            0
-        } else {
-            coefficient
-        };
+        let coefficient =
+            if coefficient > 9_999_999_999_999_999_999_999_999_999_999_999 { 0 } else { coefficient };
         Self::Finite(Decimal::new(negative, &coefficient.to_string(), exponent - 6176))
     }
 }
@@ -48,11 +45,7 @@ impl Decimal {
         let point = exponent + digits.len() as i32;
         let leading = digits.bytes().take_while(|b| *b == b'0').count();
         let trimmed = digits[leading..].trim_end_matches('0').as_bytes().to_vec();
-        Self {
-            negative: negative && !trimmed.is_empty(),
-            digits: trimmed,
-            point: point - leading as i32,
-        }
+        Self { negative: negative && !trimmed.is_empty(), digits: trimmed, point: point - leading as i32 }
     }
 
     /// All digits of a finite double.
@@ -73,9 +66,7 @@ impl Decimal {
         }
         let sign = if self.negative { "-" } else { "" };
         let digits = String::from_utf8_lossy(&self.digits);
-        let near: f64 = format!("{sign}0.{digits}e{}", self.point)
-            .parse()
-            .unwrap_or(f64::NAN);
+        let near: f64 = format!("{sign}0.{digits}e{}", self.point).parse().unwrap_or(f64::NAN);
         if near == f64::INFINITY {
             return (f64::MAX, false);
         }
@@ -104,10 +95,7 @@ impl Decimal {
             return by_sign;
         }
         // digits have no zeros at their ends, so a prefix is the smaller number
-        let size = self
-            .point
-            .cmp(&other.point)
-            .then_with(|| self.digits.cmp(&other.digits));
+        let size = self.point.cmp(&other.point).then_with(|| self.digits.cmp(&other.digits));
         if self.negative { size.reverse() } else { size }
     }
 }

@@ -84,10 +84,7 @@ impl ErrorCode {
 impl DocsError {
     /// An error of `code` that says `message`.
     pub fn new(code: ErrorCode, message: impl Into<String>) -> Self {
-        Self {
-            code,
-            message: message.into(),
-        }
+        Self { code, message: message.into() }
     }
 
     pub(crate) fn bad_value(message: impl Into<String>) -> Self {

@@ -69,19 +69,14 @@ impl Collection {
 
     /// The rows of the documents that match, in the order of the plan, at most `max`.
     pub(crate) fn matching(&self, filter: &Filter, max: usize) -> Result<Vec<Slot>> {
-        let options = FindOptions {
-            limit: u64::try_from(max).ok(),
-            ..FindOptions::default()
-        };
+        let options = FindOptions { limit: u64::try_from(max).ok(), ..FindOptions::default() };
         self.find_slots(filter, &options)
     }
 
     fn find_slots(&self, filter: &Filter, options: &FindOptions) -> Result<Vec<Slot>> {
         let plan = plan(self, filter, &options.sort);
         let skip = usize::try_from(options.skip).unwrap_or(usize::MAX);
-        let limit = options
-            .limit
-            .map_or(usize::MAX, |l| usize::try_from(l).unwrap_or(usize::MAX));
+        let limit = options.limit.map_or(usize::MAX, |l| usize::try_from(l).unwrap_or(usize::MAX));
         if limit == 0 {
             return Ok(Vec::new());
         }
@@ -94,11 +89,7 @@ impl Collection {
             if passed > skip {
                 slots.push(slot);
             }
-            if slots.len() >= limit {
-                ControlFlow::Break(())
-            } else {
-                ControlFlow::Continue(())
-            }
+            if slots.len() >= limit { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
         });
         Ok(slots)
     }
@@ -144,12 +135,7 @@ impl Collection {
         }
         // equal keys stay in the order of insertion
         found.sort_unstable();
-        Ok(found
-            .into_iter()
-            .map(|(_, slot)| slot)
-            .skip(skip)
-            .take(limit)
-            .collect())
+        Ok(found.into_iter().map(|(_, slot)| slot).skip(skip).take(limit).collect())
     }
 
     /// Calls `each` with every document that matches, once, until it breaks.
@@ -159,16 +145,11 @@ impl Collection {
             _ => ControlFlow::Continue(()),
         };
         let _ = match &plan.access {
-            Access::Scan => (0..)
-                .zip(&self.rows)
-                .filter(|(_, r)| r.is_some())
-                .try_for_each(|(slot, _)| check(slot)),
+            Access::Scan => {
+                (0..).zip(&self.rows).filter(|(_, r)| r.is_some()).try_for_each(|(slot, _)| check(slot))
+            }
             Access::Ids(keys) => keys.iter().filter_map(|key| self.slot(key)).try_for_each(check),
-            Access::Index {
-                index,
-                ranges,
-                reverse,
-            } => {
+            Access::Index { index, ranges, reverse } => {
                 let index = &self.indexes[*index];
                 let mut seen = HashSet::new();
                 let mut once = |(_, slot): &(Key, Slot)| {
@@ -179,14 +160,9 @@ impl Collection {
                     }
                 };
                 if *reverse {
-                    ranges
-                        .iter()
-                        .rev()
-                        .try_for_each(|r| r.entries(index).rev().try_for_each(&mut once))
+                    ranges.iter().rev().try_for_each(|r| r.entries(index).rev().try_for_each(&mut once))
                 } else {
-                    ranges
-                        .iter()
-                        .try_for_each(|r| r.entries(index).try_for_each(&mut once))
+                    ranges.iter().try_for_each(|r| r.entries(index).try_for_each(&mut once))
                 }
             }
         };
@@ -217,9 +193,7 @@ impl Collection {
         };
         let path = Path::new(path);
         rows.docs(self).filter(move |doc| {
-            any(doc, &path, Leaf::Expand, &mut |found| {
-                Comparison::Eq.finds(found, value.as_raw())
-            })
+            any(doc, &path, Leaf::Expand, &mut |found| Comparison::Eq.finds(found, value.as_raw()))
         })
     }
 }

@@ -38,13 +38,7 @@ const ENTRY_BYTES: u64 = 48;
 impl Index {
     pub fn new(spec: IndexSpec) -> Self {
         let fields = spec.fields.iter().map(|(p, d)| (Path::new(p), *d)).collect();
-        Self {
-            spec,
-            fields,
-            entries: BTreeSet::new(),
-            multikey_docs: 0,
-            bytes: 0,
-        }
+        Self { spec, fields, entries: BTreeSet::new(), multikey_docs: 0, bytes: 0 }
     }
 
     /// Whether some document has several keys: then it may be found twice. It depends on the documents alone, not on
@@ -84,10 +78,7 @@ impl Index {
                     ));
                 }
                 array = Some(path);
-                keys = keys
-                    .iter()
-                    .flat_map(|key| values.iter().map(move |_| key.clone()))
-                    .collect();
+                keys = keys.iter().flat_map(|key| values.iter().map(move |_| key.clone())).collect();
             }
             for (i, key) in keys.iter_mut().enumerate() {
                 // each key meets each value; one value goes to all
@@ -106,15 +97,11 @@ impl Index {
         if !self.spec.unique {
             return None;
         }
-        keys.iter()
-            .find(|key| self.equal(key).any(|slot| Some(slot) != own))
+        keys.iter().find(|key| self.equal(key).any(|slot| Some(slot) != own))
     }
 
     fn equal(&self, key: &Key) -> impl Iterator<Item = Slot> {
-        let range = (
-            Bound::Included((key.clone(), 0)),
-            Bound::Included((key.clone(), Slot::MAX)),
-        );
+        let range = (Bound::Included((key.clone(), 0)), Bound::Included((key.clone(), Slot::MAX)));
         self.entries.range(range).map(|(_, slot)| *slot)
     }
 
@@ -168,10 +155,7 @@ impl Index {
     /// Renumbers the slots; the order of the new ones is that of the old ones.
     pub fn renumber(&mut self, new: &[Slot]) {
         let old = std::mem::take(&mut self.entries);
-        self.entries = old
-            .into_iter()
-            .map(|(key, slot)| (key, new[slot as usize]))
-            .collect();
+        self.entries = old.into_iter().map(|(key, slot)| (key, new[slot as usize])).collect();
     }
 }
 

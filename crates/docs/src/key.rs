@@ -121,11 +121,7 @@ fn put_payload(buf: &mut KeyBuf, raw: Raw<'_>) {
         tag::OBJECT_ID | tag::BOOL => buf.extend_from_slice(raw.bytes),
         tag::DATE => buf.extend_from_slice(&((raw.i64() as u64) ^ (1 << 63)).to_be_bytes()),
         tag::TIMESTAMP => buf.extend_from_slice(&raw.i64().to_be_bytes()),
-        tag::REGEX => raw
-            .bytes
-            .split(|b| *b == 0)
-            .take(2)
-            .for_each(|part| put_text(buf, part)),
+        tag::REGEX => raw.bytes.split(|b| *b == 0).take(2).for_each(|part| put_text(buf, part)),
         tag::DB_POINTER => {
             let len = u32::try_from(raw.bytes.len()).unwrap_or(u32::MAX);
             buf.extend_from_slice(&len.to_be_bytes());
@@ -190,11 +186,7 @@ fn put_integer(buf: &mut KeyBuf, n: i64) {
 /// The largest double that is not above `n`.
 fn floor_of_integer(n: i64) -> f64 {
     let near = n as f64;
-    if near as i128 > i128::from(n) {
-        near.next_down()
-    } else {
-        near
-    }
+    if near as i128 > i128::from(n) { near.next_down() } else { near }
 }
 
 fn put_double(buf: &mut KeyBuf, x: f64) {
@@ -220,14 +212,7 @@ fn put_decimal(buf: &mut KeyBuf, raw: Raw<'_>) {
     match decimal::Number::decode(*bytes) {
         decimal::Number::Nan => put_double(buf, f64::NAN),
         decimal::Number::Infinite { negative } => {
-            put_double(
-                buf,
-                if negative {
-                    f64::NEG_INFINITY
-                } else {
-                    f64::INFINITY
-                },
-            );
+            put_double(buf, if negative { f64::NEG_INFINITY } else { f64::INFINITY });
         }
         decimal::Number::Finite(d) => {
             let (floor, exact) = d.floor();

@@ -42,11 +42,7 @@ fn compare_payload(a: Raw<'_>, b: Raw<'_>) -> Ordering {
 }
 
 fn integer(raw: Raw<'_>) -> i64 {
-    if raw.tag == tag::INT32 {
-        raw.i32().into()
-    } else {
-        raw.i64()
-    }
+    if raw.tag == tag::INT32 { raw.i32().into() } else { raw.i64() }
 }
 
 fn compare_elements(a: &[u8], b: &[u8], with_names: bool) -> Ordering {
@@ -60,13 +56,7 @@ fn compare_elements(a: &[u8], b: &[u8], with_names: bool) -> Ordering {
         };
         let order = rank(x.value.tag)
             .cmp(&rank(y.value.tag))
-            .then_with(|| {
-                if with_names {
-                    x.name.cmp(y.name)
-                } else {
-                    Ordering::Equal
-                }
-            })
+            .then_with(|| if with_names { x.name.cmp(y.name) } else { Ordering::Equal })
             .then_with(|| compare_payload(x.value, y.value));
         if order != Ordering::Equal {
             return order;

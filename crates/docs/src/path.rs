@@ -25,10 +25,7 @@ pub(crate) struct Part {
 
 impl Part {
     pub fn new(name: &str) -> Self {
-        Self {
-            name: name.as_bytes().into(),
-            index: array_index(name.as_bytes()),
-        }
+        Self { name: name.as_bytes().into(), index: array_index(name.as_bytes()) }
     }
 
     /// Its text; parts come from text.
@@ -53,18 +50,13 @@ pub(crate) fn array_index(name: &[u8]) -> Option<u32> {
     if !canonical || name.len() > 9 {
         return None;
     }
-    name.iter().try_fold(0_u32, |n, b| {
-        b.is_ascii_digit().then(|| n * 10 + u32::from(b - b'0'))
-    })
+    name.iter().try_fold(0_u32, |n, b| b.is_ascii_digit().then(|| n * 10 + u32::from(b - b'0')))
 }
 
 impl Path {
     /// Cuts `text` at its dots.
     pub fn new(text: &str) -> Self {
-        Self {
-            text: text.into(),
-            parts: text.split('.').map(Part::new).collect(),
-        }
+        Self { text: text.into(), parts: text.split('.').map(Part::new).collect() }
     }
 
     /// The path as it was written.
@@ -101,10 +93,7 @@ impl Path {
 
     /// As [`Self::get`], as raw bytes.
     pub(crate) fn lookup<'a>(&self, doc: &'a [u8]) -> Option<Raw<'a>> {
-        let mut here = Raw {
-            tag: tag::DOCUMENT,
-            bytes: doc,
-        };
+        let mut here = Raw { tag: tag::DOCUMENT, bytes: doc };
         for part in &self.parts {
             here = match here.tag {
                 tag::DOCUMENT => step(here.bytes, false, &part.name, part.index)?.value,
@@ -129,11 +118,7 @@ impl fmt::Display for Path {
 }
 
 fn step<'a>(container: &'a [u8], is_array: bool, name: &[u8], index: Option<u32>) -> Option<Elem<'a>> {
-    if is_array {
-        elements(container).nth(index? as usize)
-    } else {
-        field(container, name)
-    }
+    if is_array { elements(container).nth(index? as usize) } else { field(container, name) }
 }
 
 /// The value at a dotted path, as [`Path::get`] gives it. For a path that is used again, keep a [`Path`].
@@ -143,11 +128,7 @@ pub fn get_path<'a>(doc: &'a RawDocument, path: &str) -> Value<'a> {
     let mut rest = path;
     loop {
         let (name, tail) = rest.split_once('.').map_or((rest, None), |(a, b)| (a, Some(b)));
-        let index = if is_array {
-            array_index(name.as_bytes())
-        } else {
-            None
-        };
+        let index = if is_array { array_index(name.as_bytes()) } else { None };
         let Some(elem) = step(container, is_array, name.as_bytes(), index) else {
             return Value::Missing;
         };

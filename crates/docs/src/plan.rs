@@ -35,11 +35,7 @@ pub struct Plan {
 pub(crate) enum Access {
     Scan,
     Ids(Vec<Key>),
-    Index {
-        index: usize,
-        ranges: Vec<KeyRange>,
-        reverse: bool,
-    },
+    Index { index: usize, ranges: Vec<KeyRange>, reverse: bool },
 }
 
 /// Keys from `low` on, before `high`.
@@ -86,11 +82,8 @@ pub(crate) fn plan(collection: &Collection, filter: &Filter, sort: &SortOrder) -
     if let Some(plan) = by_id(&conditions, sort) {
         return plan;
     }
-    let candidates = collection
-        .indexes
-        .iter()
-        .enumerate()
-        .filter_map(|(i, index)| candidate(i, index, &conditions, sort));
+    let candidates =
+        collection.indexes.iter().enumerate().filter_map(|(i, index)| candidate(i, index, &conditions, sort));
     // the first of the best, so that the choice does not depend on anything but the definitions
     let best = candidates.fold(None, |best: Option<(usize, Plan)>, c| match best {
         Some(b) if b.0 >= c.0 => Some(b),
@@ -99,11 +92,7 @@ pub(crate) fn plan(collection: &Collection, filter: &Filter, sort: &SortOrder) -
     best.map(|(_, plan)| plan).unwrap_or_else(|| Plan {
         access: Access::Scan,
         sorted: sort.is_empty(),
-        text: format!(
-            "scan of {} documents{}",
-            collection.len(),
-            sort_note(sort.is_empty(), sort)
-        ),
+        text: format!("scan of {} documents{}", collection.len(), sort_note(sort.is_empty(), sort)),
     })
 }
 
@@ -119,28 +108,18 @@ fn collect<'f>(node: &'f Node, found: &mut Vec<Condition<'f>>) {
     match node {
         Node::All(nodes) => nodes.iter().for_each(|n| collect(n, found)),
         Node::Field(path, Test::Compare(op, v)) if usable(v) => {
-            let what = if *op == Comparison::Eq {
-                What::OneOf(vec![v])
-            } else {
-                What::Range(*op, v)
-            };
+            let what = if *op == Comparison::Eq { What::OneOf(vec![v]) } else { What::Range(*op, v) };
             found.push(Condition { path, what });
         }
         Node::Field(path, Test::In(values, patterns)) if patterns.is_empty() && values.iter().all(usable) => {
-            found.push(Condition {
-                path,
-                what: What::OneOf(values.iter().collect()),
-            });
+            found.push(Condition { path, what: What::OneOf(values.iter().collect()) });
         }
         _ => {}
     }
 }
 
 fn usable(v: &OwnedRaw) -> bool {
-    !matches!(
-        v.tag,
-        tag::NULL | tag::UNDEFINED | tag::ARRAY | tag::MIN_KEY | tag::MAX_KEY | tag::REGEX
-    )
+    !matches!(v.tag, tag::NULL | tag::UNDEFINED | tag::ARRAY | tag::MIN_KEY | tag::MAX_KEY | tag::REGEX)
 }
 
 fn by_id(conditions: &[Condition<'_>], sort: &SortOrder) -> Option<Plan> {
@@ -152,24 +131,12 @@ fn by_id(conditions: &[Condition<'_>], sort: &SortOrder) -> Option<Plan> {
     keys.sort_unstable();
     keys.dedup();
     let sorted = sort.is_empty() || keys.len() <= 1;
-    let text = format!(
-        "lookup of {} by _id{}",
-        plural(keys.len(), "document"),
-        sort_note(sorted, sort)
-    );
-    Some(Plan {
-        access: Access::Ids(keys),
-        sorted,
-        text,
-    })
+    let text = format!("lookup of {} by _id{}", plural(keys.len(), "document"), sort_note(sorted, sort));
+    Some(Plan { access: Access::Ids(keys), sorted, text })
 }
 
 fn plural(n: usize, what: &str) -> String {
-    if n == 1 {
-        format!("1 {what}")
-    } else {
-        format!("{n} {what}s")
-    }
+    if n == 1 { format!("1 {what}") } else { format!("{n} {what}s") }
 }
 
 /// The plan over one index with its worth, or `None` when it helps neither the filter nor the order.
@@ -208,11 +175,7 @@ fn candidate(
         notes.push(bounds.note(path));
         Some((bounds, *direction))
     });
-    let reverse = if prefixes.len() == 1 {
-        sort_direction(index, equal, sort)
-    } else {
-        None
-    };
+    let reverse = if prefixes.len() == 1 { sort_direction(index, equal, sort) } else { None };
     if equal == 0 && range.is_none() && (reverse.is_none() || sort.is_empty()) {
         return None;
     }
@@ -221,45 +184,24 @@ fn candidate(
         .into_iter()
         .map(|prefix| match &range {
             Some((bounds, direction)) => bounds.range(prefix, *direction),
-            None => KeyRange {
-                high: successor(&prefix),
-                low: prefix,
-            },
+            None => KeyRange { high: successor(&prefix), low: prefix },
         })
         .collect();
     ranges.sort_unstable_by(|a, b| a.low.cmp(&b.low));
     ranges.dedup();
     let worth = equal * 4 + usize::from(range.is_some()) * 2 + usize::from(sorted);
-    let what = if notes.is_empty() {
-        "all of it".to_owned()
-    } else {
-        notes.join(", ")
-    };
+    let what = if notes.is_empty() { "all of it".to_owned() } else { notes.join(", ") };
     let text = format!("index {}: {what}{}", index.spec.name, sort_note(sorted, sort));
     let reverse = reverse == Some(true);
-    Some((
-        worth,
-        Plan {
-            access: Access::Index {
-                index: at,
-                ranges,
-                reverse,
-            },
-            sorted,
-            text,
-        },
-    ))
+    Some((worth, Plan { access: Access::Index { index: at, ranges, reverse }, sorted, text }))
 }
 
 /// Values that the path must equal one of, when there are at most `max`.
 fn one_of<'c, 'f>(conditions: &'c [Condition<'f>], path: &Path, max: usize) -> Option<&'c Vec<&'f OwnedRaw>> {
-    conditions
-        .iter()
-        .filter(|c| c.path == path)
-        .find_map(|c| match &c.what {
-            What::OneOf(values) if values.len() <= max => Some(values),
-            _ => None,
-        })
+    conditions.iter().filter(|c| c.path == path).find_map(|c| match &c.what {
+        What::OneOf(values) if values.len() <= max => Some(values),
+        _ => None,
+    })
 }
 
 fn note(path: &Path, op: &str, values: &[&OwnedRaw]) -> String {
@@ -299,17 +241,11 @@ struct Bounds<'f> {
 impl<'f> Bounds<'f> {
     /// The tightest limits of one type. On a multikey index two limits may be met by two elements: one is used.
     fn find(conditions: &[Condition<'f>], path: &Path, multikey: bool) -> Option<Self> {
-        let mut bounds = Self {
-            low: None,
-            high: None,
-        };
+        let mut bounds = Self { low: None, high: None };
         for c in conditions.iter().filter(|c| c.path == path) {
             let What::Range(op, v) = c.what else { continue };
             let v = v.as_raw();
-            if bounds
-                .any()
-                .is_some_and(|other| multikey || rank(other.tag) != rank(v.tag))
-            {
+            if bounds.any().is_some_and(|other| multikey || rank(other.tag) != rank(v.tag)) {
                 continue;
             }
             match op {
@@ -351,11 +287,7 @@ impl<'f> Bounds<'f> {
         };
         let mut bracket = prefix.clone();
         let rank = self.any().map_or(0, |v| rank(v.tag));
-        bracket.push(if direction == Direction::Descending {
-            !rank
-        } else {
-            rank
-        });
+        bracket.push(if direction == Direction::Descending { !rank } else { rank });
         let (first, last) = match direction {
             Direction::Ascending => (self.low, self.high),
             Direction::Descending => (self.high, self.low),
@@ -371,10 +303,7 @@ impl<'f> Bounds<'f> {
             Some((v, false)) => Some(key(v)),
         };
         // a value has no successor only when all its bytes are 0xFF, which no type begins with
-        KeyRange {
-            low: low.unwrap_or(bracket),
-            high,
-        }
+        KeyRange { low: low.unwrap_or(bracket), high }
     }
 }
 
@@ -391,10 +320,7 @@ impl KeyRange {
     pub fn equal(value: Raw<'_>, direction: Direction) -> Self {
         let mut low = KeyBuf::new();
         put_field(&mut low, value, direction);
-        Self {
-            high: successor(&low),
-            low,
-        }
+        Self { high: successor(&low), low }
     }
 
     pub fn entries<'i>(&self, index: &'i Index) -> Range<'i, (Key, Slot)> {
@@ -402,9 +328,7 @@ impl KeyRange {
         match &self.high {
             // limits that exclude each other; the map does not take them
             Some(high) if *high < self.low => index.entries.range((low.clone(), excluded(low))),
-            Some(high) => index
-                .entries
-                .range((low, Bound::Excluded((Key(high.clone()), 0)))),
+            Some(high) => index.entries.range((low, Bound::Excluded((Key(high.clone()), 0)))),
             None => index.entries.range((low, Bound::Unbounded)),
         }
     }

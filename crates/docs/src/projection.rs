@@ -62,10 +62,7 @@ impl Projection {
     /// The projected document.
     pub fn apply(&self, doc: &RawDocument) -> Result<RawDocumentBuf> {
         RawDocumentBuf::from_bytes(self.apply_bytes(doc.as_bytes()).to_vec()).map_err(|e| {
-            DocsError::new(
-                ErrorCode::InvalidBson,
-                format!("the projected document is not BSON: {e}"),
-            )
+            DocsError::new(ErrorCode::InvalidBson, format!("the projected document is not BSON: {e}"))
         })
     }
 

@@ -114,10 +114,7 @@ impl<'a> Iterator for Elements<'a> {
             start,
             end: self.at,
             name: &rest[..name_len],
-            value: Raw {
-                tag,
-                bytes: &self.doc[value_at..self.at],
-            },
+            value: Raw { tag, bytes: &self.doc[value_at..self.at] },
         })
     }
 }
@@ -129,10 +126,7 @@ pub(crate) fn field<'a>(doc: &'a [u8], name: &[u8]) -> Option<Elem<'a>> {
 }
 
 impl<'a> Raw<'a> {
-    pub const NULL: Raw<'static> = Raw {
-        tag: tag::NULL,
-        bytes: &[],
-    };
+    pub const NULL: Raw<'static> = Raw { tag: tag::NULL, bytes: &[] };
 
     pub fn i32(self) -> i32 {
         le_i32(self.bytes).unwrap_or_default()
@@ -148,9 +142,7 @@ impl<'a> Raw<'a> {
 
     /// The bytes of a string, code or symbol without length and NUL.
     pub fn text_bytes(self) -> &'a [u8] {
-        self.bytes
-            .get(4..self.bytes.len().saturating_sub(1))
-            .unwrap_or_default()
+        self.bytes.get(4..self.bytes.len().saturating_sub(1)).unwrap_or_default()
     }
 
     /// The text of a string, code or symbol.
@@ -179,13 +171,9 @@ impl<'a> Raw<'a> {
     /// The value as a BSON tree.
     pub fn to_bson(self) -> Bson {
         let doc = self.in_document("");
-        let decoded = RawDocument::from_bytes(&doc)
-            .ok()
-            .and_then(|d| d.get("").ok().flatten());
+        let decoded = RawDocument::from_bytes(&doc).ok().and_then(|d| d.get("").ok().flatten());
         // only damaged bytes have no tree, and those do not pass the door
-        decoded
-            .and_then(|v| Bson::try_from(v).ok())
-            .unwrap_or(Bson::Undefined)
+        decoded.and_then(|v| Bson::try_from(v).ok()).unwrap_or(Bson::Undefined)
     }
 
     /// `{name: value}` as a document.
@@ -243,9 +231,7 @@ pub(crate) fn view<'a>(container: &'a [u8], elem: &Elem<'a>) -> Value<'a> {
         // the BSON library makes these views from their container only
         _ => {
             let name = std::str::from_utf8(elem.name).unwrap_or_default();
-            let found = RawDocument::from_bytes(container)
-                .ok()
-                .and_then(|d| d.get(name).ok().flatten());
+            let found = RawDocument::from_bytes(container).ok().and_then(|d| d.get(name).ok().flatten());
             found.map_or(Value::Missing, Value::from_bson)
         }
     }
@@ -260,24 +246,15 @@ pub(crate) struct OwnedRaw {
 
 impl OwnedRaw {
     pub fn as_raw(&self) -> Raw<'_> {
-        Raw {
-            tag: self.tag,
-            bytes: &self.bytes,
-        }
+        Raw { tag: self.tag, bytes: &self.bytes }
     }
 
     pub fn of(raw: Raw<'_>) -> Self {
-        Self {
-            tag: raw.tag,
-            bytes: SmallVec::from_slice(raw.bytes),
-        }
+        Self { tag: raw.tag, bytes: SmallVec::from_slice(raw.bytes) }
     }
 
     fn scalar(tag: u8, bytes: &[u8]) -> Self {
-        Self {
-            tag,
-            bytes: SmallVec::from_slice(bytes),
-        }
+        Self { tag, bytes: SmallVec::from_slice(bytes) }
     }
 
     pub fn string(text: &str) -> Self {
@@ -286,10 +263,7 @@ impl OwnedRaw {
         bytes.extend_from_slice(&i32::try_from(text.len() + 1).unwrap_or(i32::MAX).to_le_bytes());
         bytes.extend_from_slice(text.as_bytes());
         bytes.push(0);
-        Self {
-            tag: tag::STRING,
-            bytes,
-        }
+        Self { tag: tag::STRING, bytes }
     }
 
     /// The BSON form of a value; a missing value becomes null, a time loses what is below a millisecond.

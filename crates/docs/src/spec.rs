@@ -66,12 +66,7 @@ impl Direction {
 impl CollectionSpec {
     /// A collection sharded by `_id`, without indexes.
     pub fn new(name: impl Into<String>) -> Self {
-        Self {
-            name: name.into(),
-            shard_key: None,
-            replicated: false,
-            indexes: Vec::new(),
-        }
+        Self { name: name.into(), shard_key: None, replicated: false, indexes: Vec::new() }
     }
 
     /// Checks the name and the indexes. Errors: what is wrong and what is allowed.
@@ -107,25 +102,16 @@ impl IndexSpec {
 
     /// The key pattern as MongoDB writes it: `{ a: 1, b: -1 }`.
     pub fn pattern(&self) -> String {
-        let fields: Vec<String> = self
-            .fields
-            .iter()
-            .map(|(p, d)| format!("{p}: {}", d.sign()))
-            .collect();
+        let fields: Vec<String> = self.fields.iter().map(|(p, d)| format!("{p}: {}", d.sign())).collect();
         format!("{{ {} }}", fields.join(", "))
     }
 
     pub(crate) fn check(&self) -> Result<()> {
         let wrong = |why: String| {
-            DocsError::new(
-                ErrorCode::CannotCreateIndex,
-                format!("index `{}`: {why}", self.name),
-            )
+            DocsError::new(ErrorCode::CannotCreateIndex, format!("index `{}`: {why}", self.name))
         };
         if self.name.is_empty() || self.name == "_id_" || self.name.contains('\0') {
-            return Err(wrong(
-                "expected a name other than `_id_` that is not empty".into(),
-            ));
+            return Err(wrong("expected a name other than `_id_` that is not empty".into()));
         }
         if self.fields.is_empty() || self.fields.len() > INDEX_FIELDS_MAX {
             return Err(wrong(format!(

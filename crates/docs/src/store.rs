@@ -25,9 +25,7 @@ impl Store {
         Self {
             collections: BTreeMap::new(),
             limits: Arc::new(limits),
-            usage: Arc::new(Usage {
-                bytes: AtomicU64::new(0),
-            }),
+            usage: Arc::new(Usage { bytes: AtomicU64::new(0) }),
         }
     }
 
@@ -51,16 +49,10 @@ impl Store {
         if self.collections.len() >= self.limits.collections_max {
             return Err(DocsError::new(
                 ErrorCode::StoreFull,
-                format!(
-                    "{} collections, as many as allowed (collections_max)",
-                    self.collections.len()
-                ),
+                format!("{} collections, as many as allowed (collections_max)", self.collections.len()),
             ));
         }
-        let bare = CollectionSpec {
-            indexes: Vec::new(),
-            ..spec.clone()
-        };
+        let bare = CollectionSpec { indexes: Vec::new(), ..spec.clone() };
         let mut collection = Collection::new(bare, self.limits.clone(), self.usage.clone());
         for index in &spec.indexes {
             collection.create_index(index.clone())?;

@@ -43,33 +43,19 @@ pub(crate) fn too_large(found: usize, max: usize) -> DocsError {
 }
 
 fn invalid(at: usize, expected: &str, found: impl std::fmt::Display) -> DocsError {
-    DocsError::new(
-        ErrorCode::InvalidBson,
-        format!("BSON byte {at}: {expected}, found {found}"),
-    )
+    DocsError::new(ErrorCode::InvalidBson, format!("BSON byte {at}: {expected}, found {found}"))
 }
 
 /// The end of the document that starts at `at` and may not go past `limit`.
 fn document_end(bytes: &[u8], at: usize, limit: usize) -> Result<usize> {
     let len = bytes.get(at..limit).and_then(le_i32);
     let Some(len) = len else {
-        return Err(invalid(
-            at,
-            "expected a document length of 4 bytes",
-            format!("{} bytes", limit - at),
-        ));
+        return Err(invalid(at, "expected a document length of 4 bytes", format!("{} bytes", limit - at)));
     };
-    let end = usize::try_from(len)
-        .ok()
-        .filter(|l| *l >= 5)
-        .and_then(|l| at.checked_add(l))
-        .filter(|e| *e <= limit);
+    let end =
+        usize::try_from(len).ok().filter(|l| *l >= 5).and_then(|l| at.checked_add(l)).filter(|e| *e <= limit);
     let Some(end) = end else {
-        return Err(invalid(
-            at,
-            &format!("expected a document length from 5 to {}", limit - at),
-            len,
-        ));
+        return Err(invalid(at, &format!("expected a document length from 5 to {}", limit - at), len));
     };
     if bytes[end - 1] != 0 {
         return Err(invalid(end - 1, "expected the end byte 0", bytes[end - 1]));
@@ -96,11 +82,7 @@ fn check_document(
     while at < end - 1 {
         let kind = bytes[at];
         if kind == 0 {
-            return Err(invalid(
-                at,
-                &format!("expected the end of the document at byte {}", end - 1),
-                0,
-            ));
+            return Err(invalid(at, &format!("expected the end of the document at byte {}", end - 1), 0));
         }
         let name_at = at + 1;
         let Some(name_len) = memchr::memchr(0, &bytes[name_at..end - 1]) else {
@@ -108,11 +90,7 @@ fn check_document(
         };
         let name = &bytes[name_at..name_at + name_len];
         if std::str::from_utf8(name).is_err() {
-            return Err(invalid(
-                name_at,
-                "expected a field name in UTF-8",
-                name.escape_ascii(),
-            ));
+            return Err(invalid(name_at, "expected a field name in UTF-8", name.escape_ascii()));
         }
         if array && crate::path::array_index(name) != Some(count) {
             return Err(invalid(
@@ -153,20 +131,14 @@ fn check_value(bytes: &[u8], kind: u8, at: usize, len: usize, left: usize, max: 
         tag::BINARY if value[4] == 2 => {
             let inner = le_i32(&value[5..]).and_then(|n| usize::try_from(n).ok());
             if inner.is_none_or(|n| n + 9 != len) {
-                return Err(invalid(
-                    at + 5,
-                    "expected the inner length of an old binary",
-                    "another",
-                ));
+                return Err(invalid(at + 5, "expected the inner length of an old binary", "another"));
             }
             Ok(())
         }
         tag::DB_POINTER => check_text(&value[..len - 12], at),
-        tag::REGEX if std::str::from_utf8(value).is_err() => Err(invalid(
-            at,
-            "expected a regular expression in UTF-8",
-            value.escape_ascii(),
-        )),
+        tag::REGEX if std::str::from_utf8(value).is_err() => {
+            Err(invalid(at, "expected a regular expression in UTF-8", value.escape_ascii()))
+        }
         tag::CODE_WITH_SCOPE => check_code_with_scope(bytes, at, len, left, max),
         _ => Ok(()),
     }
@@ -175,11 +147,7 @@ fn check_value(bytes: &[u8], kind: u8, at: usize, len: usize, left: usize, max: 
 fn check_text(value: &[u8], at: usize) -> Result<()> {
     // value_len has seen the length, not that it is at least the NUL
     if value.len() < 5 || value.last() != Some(&0) || le_i32(value) != i32::try_from(value.len() - 4).ok() {
-        return Err(invalid(
-            at,
-            "expected text with its length and a 0 at its end",
-            "other bytes",
-        ));
+        return Err(invalid(at, "expected text with its length and a 0 at its end", "other bytes"));
     }
     match std::str::from_utf8(&value[4..value.len() - 1]) {
         Ok(_) => Ok(()),
@@ -191,11 +159,7 @@ fn check_code_with_scope(bytes: &[u8], at: usize, len: usize, left: usize, max: 
     let end = at + len;
     let code_len = bytes.get(at + 4..end).and_then(|rest| value_len(tag::CODE, rest));
     let Some(code_len) = code_len else {
-        return Err(invalid(
-            at,
-            "expected code with a scope",
-            "bytes that do not hold one",
-        ));
+        return Err(invalid(at, "expected code with a scope", "bytes that do not hold one"));
     };
     let scope_at = at + 4 + code_len;
     check_text(&bytes[at + 4..scope_at], at + 4)?;

@@ -90,10 +90,7 @@ pub(crate) fn key_values<'a>(doc: &'a [u8], path: &Path) -> SmallVec<[Raw<'a>; 1
                 let before = values.len();
                 values.extend(elements(array.bytes).map(|e| e.value));
                 if values.len() == before {
-                    values.push(Raw {
-                        tag: tag::UNDEFINED,
-                        bytes: &[],
-                    });
+                    values.push(Raw { tag: tag::UNDEFINED, bytes: &[] });
                 }
             }
             Some(value) => values.push(value),

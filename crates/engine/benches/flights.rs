@@ -14,7 +14,10 @@ fn main() -> tidemill_types::Result<()> {
     let data = arguments.first().map_or("data", String::as_str);
     let runs = arguments.get(1).and_then(|n| n.parse().ok()).unwrap_or(5);
     let example = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/flights");
-    println!("{:>4} {:>9} {:>11} {:>9} {:>10} {:>12}", "run", "events", "documents s", "events s", "events/s", "to tablets s");
+    println!(
+        "{:>4} {:>9} {:>11} {:>9} {:>10} {:>12}",
+        "run", "events", "documents s", "events s", "events/s", "to tablets s"
+    );
     for run in 1..=runs {
         let dir = tempfile::tempdir_in(".").map_err(|e| tidemill_types::Error::unavailable(e.to_string()))?;
         let app = App::read(&example, &[("data".to_owned(), data.to_owned())])?;

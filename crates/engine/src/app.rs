@@ -140,7 +140,10 @@ impl App {
         let (mut rules, mut tests) = (Vec::new(), Vec::new());
         collect(&dir, &dir, &mut rules, &mut tests)?;
         if rules.is_empty() {
-            return Err(Error::invalid(format!("{}: no *.rules file in it; an app needs at least one", dir.display())));
+            return Err(Error::invalid(format!(
+                "{}: no *.rules file in it; an app needs at least one",
+                dir.display()
+            )));
         }
         let toml = dir.join("app.toml");
         let toml = if toml.exists() { Some(read_text(&toml)?) } else { None };
@@ -159,11 +162,15 @@ impl App {
         };
         match &source.toml {
             Some(toml) => {
-                app.configure(toml, &source.set).map_err(|e| e.context(app.dir.join("app.toml").display()))?;
+                app.configure(toml, &source.set)
+                    .map_err(|e| e.context(app.dir.join("app.toml").display()))?;
             }
             None => {
                 if let Some((name, _)) = source.set.first() {
-                    return Err(Error::invalid(format!("--set {name}=…: {} has no app.toml with [vars]", app.dir.display())));
+                    return Err(Error::invalid(format!(
+                        "--set {name}=…: {} has no app.toml with [vars]",
+                        app.dir.display()
+                    )));
                 }
             }
         }
@@ -179,7 +186,8 @@ impl App {
     /// An app without a directory: rules only.
     pub fn from_rules(name: &str, rules: &str) -> Self {
         let rules = vec![AppFile { name: format!("{name}.rules"), text: rules.to_owned() }];
-        let source = AppSource { fallback_name: name.to_owned(), rules: rules.clone(), ..AppSource::default() };
+        let source =
+            AppSource { fallback_name: name.to_owned(), rules: rules.clone(), ..AppSource::default() };
         Self { name: name.to_owned(), rules, source, ..Self::default() }
     }
 
@@ -216,13 +224,19 @@ impl App {
                 )));
             }
             if source.format == SourceFormat::Csv && source.stream.is_none() {
-                return Err(Error::invalid(format!("source `{}`: a CSV file needs stream = \"NAME\"", source.name)));
+                return Err(Error::invalid(format!(
+                    "source `{}`: a CSV file needs stream = \"NAME\"",
+                    source.name
+                )));
             }
         }
         let mut names: Vec<&str> = self.sources.iter().map(|s| s.name.as_str()).collect();
         names.sort_unstable();
         if let Some(twice) = names.windows(2).find(|w| w[0] == w[1]) {
-            return Err(Error::invalid(format!("two sources are called `{}`: give each its own name", twice[0])));
+            return Err(Error::invalid(format!(
+                "two sources are called `{}`: give each its own name",
+                twice[0]
+            )));
         }
         Ok(())
     }
@@ -247,8 +261,10 @@ fn substitute(path: &Path, vars: &BTreeMap<String, String>) -> Result<PathBuf> {
 
 /// Finds `*.rules` and `*.test` files below `dir`, in order of their paths.
 fn collect(root: &Path, dir: &Path, rules: &mut Vec<AppFile>, tests: &mut Vec<AppFile>) -> Result<()> {
-    let failed = |e: std::io::Error| Error::unavailable(format!("{}: cannot be listed", dir.display())).with_source(e);
-    let mut entries = std::fs::read_dir(dir).map_err(failed)?.collect::<Result<Vec<_>, _>>().map_err(failed)?;
+    let failed =
+        |e: std::io::Error| Error::unavailable(format!("{}: cannot be listed", dir.display())).with_source(e);
+    let mut entries =
+        std::fs::read_dir(dir).map_err(failed)?.collect::<Result<Vec<_>, _>>().map_err(failed)?;
     entries.sort_by_key(std::fs::DirEntry::file_name);
     for entry in entries {
         let path = entry.path();
@@ -268,10 +284,14 @@ fn collect(root: &Path, dir: &Path, rules: &mut Vec<AppFile>, tests: &mut Vec<Ap
 }
 
 fn read_text(path: &Path) -> Result<String> {
-    let failed = |e: std::io::Error| Error::unavailable(format!("{}: cannot be read", path.display())).with_source(e);
+    let failed =
+        |e: std::io::Error| Error::unavailable(format!("{}: cannot be read", path.display())).with_source(e);
     let size = std::fs::metadata(path).map_err(failed)?.len();
     if size > FILE_BYTES_MAX {
-        return Err(Error::invalid(format!("{}: {size} bytes; expected at most {FILE_BYTES_MAX}", path.display())));
+        return Err(Error::invalid(format!(
+            "{}: {size} bytes; expected at most {FILE_BYTES_MAX}",
+            path.display()
+        )));
     }
     let bytes = std::fs::read(path).map_err(failed)?;
     String::from_utf8(bytes).map_err(|e| {

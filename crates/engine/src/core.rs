@@ -208,12 +208,21 @@ impl Core {
     /// Present problems.
     pub fn problems(&self) -> Vec<String> {
         let sources = self.source_problems();
-        self.problems.lock().iter().map(|(area, problem)| format!("{area}: {problem}")).chain(sources).collect()
+        self.problems
+            .lock()
+            .iter()
+            .map(|(area, problem)| format!("{area}: {problem}"))
+            .chain(sources)
+            .collect()
     }
 
     /// Problems of sources.
     pub fn source_problems(&self) -> Vec<String> {
-        self.source_problems.lock().iter().map(|(source, problem)| format!("source {source}: {problem}")).collect()
+        self.source_problems
+            .lock()
+            .iter()
+            .map(|(source, problem)| format!("source {source}: {problem}"))
+            .collect()
     }
 
     /// Lets sources end after the chunk they are at.

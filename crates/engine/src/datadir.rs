@@ -107,7 +107,9 @@ pub fn read_json<T: DeserializeOwned>(path: &Path) -> Result<Option<T>> {
 
 /// Replaces the file so that after a crash it holds the old content or the new.
 pub fn write_json(path: &Path, value: &impl Serialize) -> Result<()> {
-    let failed = |e: std::io::Error| Error::unavailable(format!("{}: cannot be written", path.display())).with_source(e);
+    let failed = |e: std::io::Error| {
+        Error::unavailable(format!("{}: cannot be written", path.display())).with_source(e)
+    };
     let temporary = path.with_extension("tmp");
     let mut file = File::create(&temporary).map_err(failed)?;
     let bytes = serde_json::to_vec_pretty(value).map_err(|e| failed(e.into()))?;

@@ -73,13 +73,21 @@ impl Engine {
     /// Documents that match `filter`, over all partitions.
     ///
     /// Errors: `NotFound` for an unknown collection, `Invalid` for a wrong filter, sort or projection.
-    pub fn find_documents(&self, collection: &str, filter: &RawDocument, options: &FindOptions) -> Result<Vec<DocBytes>> {
+    pub fn find_documents(
+        &self,
+        collection: &str,
+        filter: &RawDocument,
+        options: &FindOptions,
+    ) -> Result<Vec<DocBytes>> {
         let spec = self.core.collection_spec(collection)?;
         let filter = Filter::parse(filter)?;
         let take = if spec.replicated { 1 } else { self.core.partitions().len() };
         if take == 1 {
             let state = self.core.partitions()[0].state.read();
-            return Ok(state.store.collection(collection).map_or(Ok(Vec::new()), |c| c.find(&filter, options))?);
+            return Ok(state
+                .store
+                .collection(collection)
+                .map_or(Ok(Vec::new()), |c| c.find(&filter, options))?);
         }
         // every partition gives its first skip + limit; what they have together is sorted and cut once more
         let wide = FindOptions {
@@ -101,7 +109,7 @@ impl Engine {
     /// Runs a document command and waits for what it did.
     ///
     /// A command that names no partition goes to all of them (`multi`), or to the first that has a match. An update of
-    /// many partitions is atomic in each, not over all.
+    /// many partitions is atomic in each, not over all; an `ordered` insert ends at the first bad document of each.
     /// Errors: `NotFound` for an unknown collection, `Invalid`, `Conflict` as the command says.
     pub fn write_documents(&self, command: Command, durability: Option<Durability>) -> Result<Outcome> {
         let core = &self.core;
@@ -109,20 +117,32 @@ impl Engine {
             && core.collection_spec(collection).is_err()
         {
             let spec = CollectionSpec::new(collection.clone());
-            self.run_commands(all_partitions(core, &Command::CreateCollection(spec)), false, durability)?;
+            self.run_commands(all_partitions(core, &Command::CreateCollection(spec)), true, durability)?;
         }
         let replicated = core.collection_spec_of(&command)?.is_some_and(|s| s.replicated);
         let commands = route(core, command)?;
         self.run_commands(commands, replicated, durability)
     }
 
-    fn run_commands(&self, commands: Vec<(PartitionId, Command)>, replicated: bool, durability: Option<Durability>) -> Result<Outcome> {
-        let entries: Vec<_> =
-            commands.iter().map(|(p, command)| Ok((*p, Entry::Command(command.to_bytes()?)))).collect::<Result<_>>()?;
-        let outcomes = self.core.write_and_wait(entries, durability)?;
+    /// `same`: every partition does the same, so one answer counts.
+    fn run_commands(
+        &self,
+        commands: Vec<Routed>,
+        same: bool,
+        durability: Option<Durability>,
+    ) -> Result<Outcome> {
+        let entries: Vec<_> = commands
+            .iter()
+            .map(|r| Ok((r.partition, Entry::Command(r.command.to_bytes()?))))
+            .collect::<Result<_>>()?;
+        let replies = self.core.write_and_wait(entries, durability)?;
         let mut total = Outcome::default();
-        for (i, outcome) in outcomes.into_iter().filter_map(|reply| reply.outcome).enumerate() {
-            if !replicated || i == 0 {
+        for (i, (routed, reply)) in commands.iter().zip(replies).enumerate() {
+            let Some(mut outcome) = reply.outcome else { continue };
+            for error in &mut outcome.errors {
+                error.index = routed.places.get(error.index).copied().unwrap_or(error.index);
+            }
+            if !same || i == 0 {
                 total.inserted += outcome.inserted;
                 total.matched += outcome.matched;
                 total.modified += outcome.modified;
@@ -131,8 +151,17 @@ impl Engine {
                 total.errors.extend(outcome.errors);
             }
         }
+        total.errors.sort_by_key(|e| e.index);
         Ok(total)
     }
+}
+
+/// A command for one partition.
+struct Routed {
+    partition: PartitionId,
+    command: Command,
+    /// For inserts: the place in the request of each document.
+    places: Vec<usize>,
 }
 
 /// Sorts, cuts and projects what several partitions found.
@@ -156,7 +185,11 @@ fn merge(mut documents: Vec<DocBytes>, options: &FindOptions) -> Result<Vec<DocB
 
 impl Core {
     /// Writes entries, waits until they are durable and applied.
-    pub fn write_and_wait(&self, entries: Vec<(PartitionId, Entry)>, durability: Option<Durability>) -> Result<Vec<TurnReply>> {
+    pub fn write_and_wait(
+        &self,
+        entries: Vec<(PartitionId, Entry)>,
+        durability: Option<Durability>,
+    ) -> Result<Vec<TurnReply>> {
         let durability = durability.unwrap_or(self.settings.durability);
         let mut receivers = Vec::new();
         for (p, entry) in entries {
@@ -166,7 +199,9 @@ impl Core {
         }
         receivers
             .into_iter()
-            .map(|r| r.recv().unwrap_or_else(|_| Err(Error::unavailable("the engine stopped before it answered"))))
+            .map(|r| {
+                r.recv().unwrap_or_else(|_| Err(Error::unavailable("the engine stopped before it answered")))
+            })
             .collect()
     }
 
@@ -174,7 +209,10 @@ impl Core {
     pub fn collection_spec(&self, name: &str) -> Result<CollectionSpec> {
         let state = self.partitions()[0].state.read();
         state.store.collection(name).map(|c| c.spec().clone()).ok_or_else(|| {
-            Error::not_found(format!("no collection `{name}`{}", did_you_mean(name, state.store.collection_names())))
+            Error::not_found(format!(
+                "no collection `{name}`{}",
+                did_you_mean(name, state.store.collection_names())
+            ))
         })
     }
 
@@ -235,12 +273,13 @@ fn bad_bson(e: impl std::error::Error + Send + Sync + 'static) -> Error {
     Error::invalid("not a BSON document").with_source(e)
 }
 
-fn all_partitions(core: &Core, command: &Command) -> Vec<(PartitionId, Command)> {
-    core.partitions().iter().map(|p| (p.id, command.clone())).collect()
+fn all_partitions(core: &Core, command: &Command) -> Vec<Routed> {
+    let to = |partition| Routed { partition, command: command.clone(), places: Vec::new() };
+    core.partitions().iter().map(|p| to(p.id)).collect()
 }
 
 /// Which partitions a command goes to.
-fn route(core: &Core, command: Command) -> Result<Vec<(PartitionId, Command)>> {
+fn route(core: &Core, command: Command) -> Result<Vec<Routed>> {
     let Some(spec) = core.collection_spec_of(&command)? else { return Ok(all_partitions(core, &command)) };
     match command {
         Command::Insert { collection, docs, ordered } => insert(core, &spec, &collection, &docs, ordered),
@@ -250,43 +289,67 @@ fn route(core: &Core, command: Command) -> Result<Vec<(PartitionId, Command)>> {
             let command = Command::Replace { collection, filter, doc, upsert, upsert_id };
             one(core, &spec, command, home)
         }
-        Command::Update { multi: false, .. } | Command::Delete { multi: false, .. } => one(core, &spec, command, None),
+        Command::Update { multi: false, .. } | Command::Delete { multi: false, .. } => {
+            one(core, &spec, command, None)
+        }
         other => Ok(all_partitions(core, &other)),
     }
 }
 
-fn insert(core: &Core, spec: &CollectionSpec, collection: &str, docs: &[DocBytes], ordered: bool) -> Result<Vec<(PartitionId, Command)>> {
-    let mut by_partition: Vec<Vec<DocBytes>> = vec![Vec::new(); core.partitions().len()];
-    for doc in docs {
+fn insert(
+    core: &Core,
+    spec: &CollectionSpec,
+    collection: &str,
+    docs: &[DocBytes],
+    ordered: bool,
+) -> Result<Vec<Routed>> {
+    let mut by_partition: Vec<(Vec<DocBytes>, Vec<usize>)> =
+        vec![Default::default(); core.partitions().len()];
+    for (place, doc) in docs.iter().enumerate() {
         let raw = RawDocument::from_bytes(doc).map_err(bad_bson)?;
         let doc: Bytes = core.with_id(collection, raw)?.into_bytes().into();
         let raw = RawDocument::from_bytes(&doc).map_err(bad_bson)?;
-        match core.home(spec, raw) {
-            Some(p) => by_partition[p.0 as usize].push(doc),
-            None => by_partition.iter_mut().for_each(|docs| docs.push(doc.clone())),
+        let home = core.home(spec, raw).map(|p| p.0 as usize);
+        for (_, (docs, places)) in
+            by_partition.iter_mut().enumerate().filter(|(p, _)| home.is_none_or(|h| h == *p))
+        {
+            docs.push(doc.clone());
+            places.push(place);
         }
     }
-    Ok(by_partition
-        .into_iter()
-        .enumerate()
-        .filter(|(_, docs)| !docs.is_empty())
-        .map(|(p, docs)| (PartitionId(p as u32), Command::Insert { collection: collection.to_owned(), docs, ordered }))
+    let routed = by_partition.into_iter().enumerate().filter(|(_, (docs, _))| !docs.is_empty());
+    Ok(routed
+        .map(|(p, (docs, places))| Routed {
+            partition: PartitionId(p as u32),
+            command: Command::Insert { collection: collection.to_owned(), docs, ordered },
+            places,
+        })
         .collect())
 }
 
 /// A command on one document: every partition of a replicated collection, else the partition that the filter names,
 /// else the first that has a match, else `home`, else the first.
-fn one(core: &Core, spec: &CollectionSpec, command: Command, home: Option<PartitionId>) -> Result<Vec<(PartitionId, Command)>> {
+fn one(
+    core: &Core,
+    spec: &CollectionSpec,
+    command: Command,
+    home: Option<PartitionId>,
+) -> Result<Vec<Routed>> {
+    let to = |partition, command| Ok(vec![Routed { partition, command, places: Vec::new() }]);
     if spec.replicated {
         return Ok(all_partitions(core, &command));
     }
-    let (Command::Update { filter, .. } | Command::Replace { filter, .. } | Command::Delete { filter, .. }) = &command else {
+    let (Command::Update { filter, .. } | Command::Replace { filter, .. } | Command::Delete { filter, .. }) =
+        &command
+    else {
         return Ok(all_partitions(core, &command));
     };
     let raw = RawDocument::from_bytes(filter).map_err(bad_bson)?;
     let shard_value = raw.get(spec.shard_key.as_deref().unwrap_or("_id")).ok().flatten();
-    if let Some(value) = shard_value.filter(|v| !matches!(v, RawBsonRef::Document(_) | RawBsonRef::RegularExpression(_))) {
-        return Ok(vec![(core.home_of(&Value::from_bson(value)), command)]);
+    if let Some(value) =
+        shard_value.filter(|v| !matches!(v, RawBsonRef::Document(_) | RawBsonRef::RegularExpression(_)))
+    {
+        return to(core.home_of(&Value::from_bson(value)), command);
     }
     let parsed = Filter::parse(raw)?;
     let options = FindOptions { limit: Some(1), ..FindOptions::default() };
@@ -294,10 +357,10 @@ fn one(core: &Core, spec: &CollectionSpec, command: Command, home: Option<Partit
         let state = partition.state.read();
         let Some(collection) = state.store.collection(&spec.name) else { continue };
         if !collection.find(&parsed, &options)?.is_empty() {
-            return Ok(vec![(partition.id, command)]);
+            return to(partition.id, command);
         }
     }
-    Ok(vec![(home.unwrap_or(PartitionId(0)), command)])
+    to(home.unwrap_or(PartitionId(0)), command)
 }
 
 impl Core {
@@ -305,6 +368,10 @@ impl Core {
     fn with_id_of_filter(&self, collection: &str, filter: &DocBytes, doc: &DocBytes) -> Result<DocBytes> {
         let filter = RawDocument::from_bytes(filter).map_err(bad_bson)?;
         let doc = RawDocument::from_bytes(doc).map_err(bad_bson)?;
+        // operators are no replacement: the store says so when they come first
+        if doc.into_iter().next().is_some_and(|e| e.is_ok_and(|(name, _)| name.as_str().starts_with('$'))) {
+            return Ok(Bytes::copy_from_slice(doc.as_bytes()));
+        }
         let id = filter.get("_id").ok().flatten().filter(|v| !matches!(v, RawBsonRef::Document(_)));
         match (get_path(doc, "_id"), id) {
             (Value::Missing, Some(id)) => {
@@ -320,4 +387,3 @@ impl Core {
         }
     }
 }
-

@@ -17,8 +17,8 @@ use crate::entry::{Entry, Events, RejectedRow};
 use crate::ingest::{self, BadRow, Decoded, Rows};
 use crate::turn::TurnReply;
 use crate::{
-    Analytics, App, BodyFormat, Health, RowError, SendOptions, SendReply, SystemClock, clock::Clock, insight, maintain,
-    partition, recover, source,
+    Analytics, App, BodyFormat, Health, RowError, SendOptions, SendReply, SystemClock, clock::Clock, insight,
+    maintain, partition, recover, source,
 };
 
 /// Most bytes of one log record; larger requests are cut into several.
@@ -50,7 +50,10 @@ impl Engine {
 
     /// [`Self::open`] with another clock.
     pub fn open_with(dir: &Path, app: Option<App>, clock: Arc<dyn Clock>) -> Result<Self> {
-        let data = DataDir::open(dir, app.as_ref().map_or_else(Default::default, |a| a.settings.clone()).partitions)?;
+        let data = DataDir::open(
+            dir,
+            app.as_ref().map_or_else(Default::default, |a| a.settings.clone()).partitions,
+        )?;
         let deployed = data.app()?;
         let (core, recovery) = match (deployed, app) {
             (None, None) => {
@@ -152,7 +155,13 @@ impl Engine {
 
     /// Sends a request body with events of `stream`: good rows go on, bad ones come back with their reasons and are
     /// kept in `system.rejected`.
-    pub fn send_json(&self, stream: &str, body: &[u8], format: BodyFormat, options: &SendOptions) -> Result<SendReply> {
+    pub fn send_json(
+        &self,
+        stream: &str,
+        body: &[u8],
+        format: BodyFormat,
+        options: &SendOptions,
+    ) -> Result<SendReply> {
         let schema = self.stream_schema(stream)?;
         let decoded = match ingest::body(schema, body, format, self.core.clock.now()) {
             Ok(decoded) => decoded,
@@ -332,10 +341,18 @@ impl Drop for Engine {
     }
 }
 
-fn collect_replies(receiver: &Receiver<Result<TurnReply>>, records: usize, reply: &mut SendReply) -> Result<()> {
+fn collect_replies(
+    receiver: &Receiver<Result<TurnReply>>,
+    records: usize,
+    reply: &mut SendReply,
+) -> Result<()> {
     let (mut events, mut emitted, mut duplicates) = (Vec::new(), Vec::new(), 0);
     for _ in 0..records {
-        let turn = receiver.recv().map_err(|_| Error::unavailable("the events are in the log, but their partition stopped before they were applied"))??;
+        let turn = receiver.recv().map_err(|_| {
+            Error::unavailable(
+                "the events are in the log, but their partition stopped before they were applied",
+            )
+        })??;
         events.extend(turn.stored.iter().map(ToString::to_string));
         emitted.extend(turn.emitted);
         duplicates += turn.duplicates;
@@ -359,4 +376,3 @@ impl BadRow {
         }
     }
 }
-

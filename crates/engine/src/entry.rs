@@ -201,7 +201,10 @@ impl Input<'_> {
     fn take(&mut self, n: usize) -> Result<std::ops::Range<usize>> {
         let end = self.at.checked_add(n).filter(|end| *end <= self.bytes.len());
         let Some(end) = end else {
-            return Err(Error::corrupt(format!("log entry ends at byte {} in the middle of a field", self.bytes.len())));
+            return Err(Error::corrupt(format!(
+                "log entry ends at byte {} in the middle of a field",
+                self.bytes.len()
+            )));
         };
         let range = self.at..end;
         self.at = end;
@@ -243,7 +246,8 @@ impl Input<'_> {
     }
 
     fn text(&mut self) -> Result<String> {
-        String::from_utf8(self.blob()?.to_vec()).map_err(|e| Error::corrupt("log entry text is not UTF-8").with_source(e))
+        String::from_utf8(self.blob()?.to_vec())
+            .map_err(|e| Error::corrupt("log entry text is not UTF-8").with_source(e))
     }
 
     fn rejected(&mut self) -> Result<RejectedRow> {
@@ -268,13 +272,19 @@ impl Input<'_> {
         let mut parts = Vec::with_capacity(n);
         for _ in 0..n {
             let name = self.text()?;
-            let (schema, arrow) = streams
-                .get(&name)
-                .ok_or_else(|| Error::invalid(format!("the log holds events of stream `{name}`, which the app does not declare")))?;
+            let (schema, arrow) = streams.get(&name).ok_or_else(|| {
+                Error::invalid(format!(
+                    "the log holds events of stream `{name}`, which the app does not declare"
+                ))
+            })?;
             parts.push((schema.clone(), self.batch(arrow.clone())?));
         }
         let n = self.count()?;
-        let order = if n == 0 { None } else { Some((0..n).map(|_| self.array().map(u16::from_le_bytes)).collect::<Result<_>>()?) };
+        let order = if n == 0 {
+            None
+        } else {
+            Some((0..n).map(|_| self.array().map(u16::from_le_bytes)).collect::<Result<_>>()?)
+        };
         let n = self.count()?;
         let rejected = (0..n).map(|_| self.rejected()).collect::<Result<_>>()?;
         let events = Events { source, provenance, parts, order, rejected };
@@ -307,7 +317,11 @@ impl Events {
         for part in order {
             match left.get_mut(usize::from(*part)) {
                 Some(n) if *n > 0 => *n -= 1,
-                _ => return Err(Error::corrupt(format!("log entry orders a row that part {part} does not have"))),
+                _ => {
+                    return Err(Error::corrupt(format!(
+                        "log entry orders a row that part {part} does not have"
+                    )));
+                }
             }
         }
         if left.iter().any(|n| *n > 0) {
@@ -337,7 +351,9 @@ mod tests {
     fn events() -> Entry {
         let mut builder = BatchBuilder::new(stream());
         for i in 0..3 {
-            builder.push_json(format!(r#"{{"id":"k{i}","n":{i},"x":true}}"#).as_bytes(), Timestamp(7)).unwrap();
+            builder
+                .push_json(format!(r#"{{"id":"k{i}","n":{i},"x":true}}"#).as_bytes(), Timestamp(7))
+                .unwrap();
         }
         Entry::Events(Events {
             source: Some(("file".into(), 3)),
@@ -361,8 +377,13 @@ mod tests {
     #[test]
     fn entries_round_trip() {
         let bytes = Bytes::from(Encoder::default().encode(&events()).unwrap());
-        let (Entry::Events(a), Entry::Events(b)) = (events(), decode(&bytes, &streams()).unwrap()) else { panic!() };
-        assert_eq!((a.source, a.provenance, a.order, a.rejected), (b.source, b.provenance, b.order, b.rejected));
+        let (Entry::Events(a), Entry::Events(b)) = (events(), decode(&bytes, &streams()).unwrap()) else {
+            panic!()
+        };
+        assert_eq!(
+            (a.source, a.provenance, a.order, a.rejected),
+            (b.source, b.provenance, b.order, b.rejected)
+        );
         assert_eq!(a.parts[0].1, b.parts[0].1);
     }
 

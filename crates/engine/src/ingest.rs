@@ -99,24 +99,41 @@ impl Decoder {
         let name = match leading_field(field, row) {
             Some(name) => std::borrow::Cow::Borrowed(name),
             None => {
-                let all: HashMap<String, &RawValue> = serde_json::from_slice(row).map_err(|e| e.to_string())?;
-                let raw = all.get(field).ok_or_else(|| format!("no field `{field}`, which names the stream"))?;
-                let name = String::deserialize(*raw).map_err(|_| format!("field `{field}`: expected a stream's name in quotes"))?;
+                let all: HashMap<String, &RawValue> =
+                    serde_json::from_slice(row).map_err(|e| e.to_string())?;
+                let raw =
+                    all.get(field).ok_or_else(|| format!("no field `{field}`, which names the stream"))?;
+                let name = String::deserialize(*raw)
+                    .map_err(|_| format!("field `{field}`: expected a stream's name in quotes"))?;
                 std::borrow::Cow::Owned(name)
             }
         };
         self.by_name.get(name.as_ref()).copied().ok_or_else(|| {
-            format!("no stream `{name}`{}", tidemill_types::did_you_mean(&name, self.by_name.keys().map(String::as_str)))
+            format!(
+                "no stream `{name}`{}",
+                tidemill_types::did_you_mean(&name, self.by_name.keys().map(String::as_str))
+            )
         })
     }
 
     /// Reads one row of text cells into `stream`.
-    pub fn cells(&mut self, stream: u16, place: u64, columns: &[Result<usize, String>], record: &csv::StringRecord, now: Timestamp) {
+    pub fn cells(
+        &mut self,
+        stream: u16,
+        place: u64,
+        columns: &[Result<usize, String>],
+        record: &csv::StringRecord,
+        now: Timestamp,
+    ) {
         let (schema, builder) = &mut self.builders[usize::from(stream)];
         let result = if record.len() == columns.len() {
             builder.push_text(columns.iter().zip(record.iter()), now)
         } else {
-            Err(Error::invalid(format!("expected {} cells as in the header, found {}", columns.len(), record.len())))
+            Err(Error::invalid(format!(
+                "expected {} cells as in the header, found {}",
+                columns.len(),
+                record.len()
+            )))
         };
         match result {
             Ok(()) => {
@@ -167,7 +184,12 @@ impl BadRow {
 
     fn new(place: u64, stream: Option<&str>, reason: String, raw: &[u8]) -> Self {
         let cut = &raw[..raw.len().min(RAW_BYTES_MAX)];
-        Self { place, stream: stream.map(str::to_owned), reason, raw: String::from_utf8_lossy(cut).into_owned() }
+        Self {
+            place,
+            stream: stream.map(str::to_owned),
+            reason,
+            raw: String::from_utf8_lossy(cut).into_owned(),
+        }
     }
 }
 
@@ -213,7 +235,9 @@ fn json_body(decoder: &mut Decoder, body: &[u8], now: Timestamp) -> Result<()> {
     let body = body.trim_ascii();
     if body.first() != Some(&b'[') {
         if body.is_empty() {
-            return Err(Error::invalid("the body is empty: expected a JSON object, an array of objects, or one object a line"));
+            return Err(Error::invalid(
+                "the body is empty: expected a JSON object, an array of objects, or one object a line",
+            ));
         }
         decoder.json(0, 0, body, now);
         return Ok(());
@@ -232,10 +256,16 @@ pub fn csv_reader<R: std::io::Read>(input: R) -> csv::Reader<R> {
 }
 
 /// Which field each column of the header belongs to; other names become extra fields.
-pub fn csv_columns<R: std::io::Read>(stream: &StreamSchema, reader: &mut csv::Reader<R>) -> Result<Vec<Result<usize, String>>> {
-    let header = reader.headers().map_err(|e| Error::invalid(format!("the CSV header cannot be read: {e}")))?;
-    let columns: Vec<_> =
-        header.iter().map(|name| stream.field_index(name.trim()).ok_or_else(|| name.trim().to_owned())).collect();
+pub fn csv_columns<R: std::io::Read>(
+    stream: &StreamSchema,
+    reader: &mut csv::Reader<R>,
+) -> Result<Vec<Result<usize, String>>> {
+    let header =
+        reader.headers().map_err(|e| Error::invalid(format!("the CSV header cannot be read: {e}")))?;
+    let columns: Vec<_> = header
+        .iter()
+        .map(|name| stream.field_index(name.trim()).ok_or_else(|| name.trim().to_owned()))
+        .collect();
     if columns.iter().all(Result::is_err) {
         let known: Vec<&str> = stream.fields.iter().map(|f| f.name.as_str()).collect();
         return Err(Error::invalid(format!(
@@ -248,7 +278,12 @@ pub fn csv_columns<R: std::io::Read>(stream: &StreamSchema, reader: &mut csv::Re
 }
 
 /// The partition of `row`.
-pub fn partition_of_row(stream: &StreamSchema, batch: &RecordBatch, row: usize, partitions: u32) -> PartitionId {
+pub fn partition_of_row(
+    stream: &StreamSchema,
+    batch: &RecordBatch,
+    row: usize,
+    partitions: u32,
+) -> PartitionId {
     match stream.key {
         None => partition_of_key(stream.name.as_bytes(), partitions),
         Some(column) => partition_of_key(key_text(&row_value(batch, column, row)).as_bytes(), partitions),
@@ -311,11 +346,20 @@ impl Rows {
 
     /// As [`Self::split`], without the rows that a partition has: those at `places` (by arrival) before `positions`
     /// (by partition).
-    pub fn split_from(&self, places: &[u64], positions: &[u64], partitions: u32) -> Result<Vec<Option<Rows>>> {
+    pub fn split_from(
+        &self,
+        places: &[u64],
+        positions: &[u64],
+        partitions: u32,
+    ) -> Result<Vec<Option<Rows>>> {
         self.split_where(partitions, |arrival, p| places[arrival] >= positions[p.0 as usize])
     }
 
-    fn split_where(&self, partitions: u32, keep: impl Fn(usize, PartitionId) -> bool) -> Result<Vec<Option<Rows>>> {
+    fn split_where(
+        &self,
+        partitions: u32,
+        keep: impl Fn(usize, PartitionId) -> bool,
+    ) -> Result<Vec<Option<Rows>>> {
         let mut homes: Vec<Vec<Option<PartitionId>>> =
             self.parts.iter().map(|(stream, batch)| homes(stream, batch, partitions)).collect();
         self.each_arrival(|arrival, part, row| {
@@ -355,7 +399,11 @@ impl Rows {
                 }
             }
             None => {
-                let rows = self.parts.iter().enumerate().flat_map(|(i, (_, b))| (0..b.num_rows()).map(move |r| (i, r)));
+                let rows = self
+                    .parts
+                    .iter()
+                    .enumerate()
+                    .flat_map(|(i, (_, b))| (0..b.num_rows()).map(move |r| (i, r)));
                 for (arrival, (part, row)) in rows.enumerate() {
                     f(arrival, part, row);
                 }
@@ -363,7 +411,12 @@ impl Rows {
         }
     }
 
-    fn pick(&self, homes: &[Vec<Option<PartitionId>>], here: Option<PartitionId>, picked: Vec<Vec<u32>>) -> Result<Rows> {
+    fn pick(
+        &self,
+        homes: &[Vec<Option<PartitionId>>],
+        here: Option<PartitionId>,
+        picked: Vec<Vec<u32>>,
+    ) -> Result<Rows> {
         let mut renumber = vec![0_u16; self.parts.len()];
         let mut rows = Rows::default();
         for (i, indices) in picked.into_iter().enumerate() {
@@ -398,7 +451,12 @@ fn homes(stream: &StreamSchema, batch: &RecordBatch, partitions: u32) -> Vec<Opt
     if let Some(column) = stream.key.map(|i| batch.column(i)).filter(|c| *c.data_type() == DataType::Utf8) {
         let text = column.as_string::<i32>();
         return rows
-            .map(|r| Some(partition_of_key(if text.is_null(r) { b"" } else { text.value(r).as_bytes() }, partitions)))
+            .map(|r| {
+                Some(partition_of_key(
+                    if text.is_null(r) { b"" } else { text.value(r).as_bytes() },
+                    partitions,
+                ))
+            })
             .collect();
     }
     rows.map(|r| Some(partition_of_row(stream, batch, r, partitions))).collect()
@@ -462,7 +520,9 @@ mod tests {
         assert_eq!((d.rows.len(), d.places, d.bad[0].place), (2, vec![0, 3], 2));
         let d = read("k,n,more\na,1,x\nb,no,\nc,2\n", BodyFormat::Csv).unwrap();
         assert_eq!((d.rows.len(), d.bad.len()), (1, 2));
-        assert!(read("x,y\n1,2\n", BodyFormat::Csv).err().unwrap().to_string().contains("expected some of k, n"));
+        assert!(
+            read("x,y\n1,2\n", BodyFormat::Csv).err().unwrap().to_string().contains("expected some of k, n")
+        );
         assert!(read("[1,", BodyFormat::Json).is_err());
         assert!(read(" ", BodyFormat::Json).is_err());
     }

@@ -21,7 +21,11 @@ pub fn run(core: &Core) {
         .program
         .aggregates()
         .iter()
-        .filter_map(|a| a.every.map(|every| (a, Duration::from_micros(every.0.unsigned_abs()).max(Duration::from_millis(10)))))
+        .filter_map(|a| {
+            a.every.map(|every| {
+                (a, Duration::from_micros(every.0.unsigned_abs()).max(Duration::from_millis(10)))
+            })
+        })
         .collect();
     let started = Instant::now();
     for (aggregate, every) in &scheduled {
@@ -36,7 +40,10 @@ pub fn run(core: &Core) {
                 due.insert(&aggregate.name, Instant::now() + *every);
             }
         }
-        let next = due.values().min().map_or(Duration::from_secs(1), |d| d.saturating_duration_since(Instant::now()));
+        let next = due
+            .values()
+            .min()
+            .map_or(Duration::from_secs(1), |d| d.saturating_duration_since(Instant::now()));
         core.wake.wait(next.clamp(Duration::from_millis(1), Duration::from_secs(1)));
     }
 }
@@ -50,7 +57,9 @@ impl Engine {
         let aggregate = core.program.aggregates().iter().find(|a| a.name == name);
         let Some(aggregate) = aggregate else {
             if core.program.rules().iter().any(|r| r.name == name) {
-                return Err(Error::invalid(format!("rule `{name}` runs on events; only aggregate rules can be run")));
+                return Err(Error::invalid(format!(
+                    "rule `{name}` runs on events; only aggregate rules can be run"
+                )));
             }
             let known = core.program.aggregates().iter().map(|a| a.name.as_str());
             return Err(Error::not_found(format!("no aggregate rule `{name}`{}", did_you_mean(name, known))));
@@ -80,7 +89,8 @@ fn run_one(core: &Core, aggregate: &Aggregate) -> Result<u64> {
 }
 
 fn compute(core: &Core, aggregate: &Aggregate) -> Result<u64> {
-    let analytics = core.analytics.get().ok_or_else(|| Error::unavailable("there is no SQL in this engine"))?;
+    let analytics =
+        core.analytics.get().ok_or_else(|| Error::unavailable("there is no SQL in this engine"))?;
     let mut written = 0;
     for insert in &aggregate.inserts {
         let batches = analytics.query(&insert.sql_at(core.clock.now()))?;
@@ -92,7 +102,11 @@ fn compute(core: &Core, aggregate: &Aggregate) -> Result<u64> {
                 let Some(doc) = insert.document(batch, row)? else { continue };
                 let doc = core.with_id(&insert.entity, &doc)?;
                 written += 1;
-                let home = core.home(&spec, RawDocument::from_bytes(doc.as_bytes()).map_err(|e| Error::internal("an insight is no document").with_source(e))?);
+                let home = core.home(
+                    &spec,
+                    RawDocument::from_bytes(doc.as_bytes())
+                        .map_err(|e| Error::internal("an insight is no document").with_source(e))?,
+                );
                 for (p, bytes) in by_partition.iter_mut().enumerate() {
                     if home.is_none_or(|h| h.0 as usize == p) {
                         bytes.extend_from_slice(doc.as_bytes());

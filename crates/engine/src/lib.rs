@@ -26,8 +26,8 @@ mod turn;
 mod views;
 
 pub use api::{
-    Analytics, BodyFormat, CollectionInfo, EmittedEvent, EventSelector, Health, LedgerCounts, Metric, MetricKind,
-    RowError, RuleInfo, SendOptions, SendReply, StreamInfo,
+    Analytics, BodyFormat, CollectionInfo, EmittedEvent, EventSelector, Health, LedgerCounts, Metric,
+    MetricKind, RowError, RuleInfo, SendOptions, SendReply, StreamInfo,
 };
 pub use app::{App, AppFile, DocumentsConfig, SourceConfig, SourceFormat, SourceKind, SummaryConfig};
 pub use clock::{Clock, ManualClock, SystemClock};

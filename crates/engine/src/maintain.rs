@@ -88,14 +88,19 @@ pub fn checkpoint(core: &Core) -> Result<()> {
     for (id, image) in &images {
         for (stream, table) in core.all_tables() {
             if table.first_pending(*id).is_some_and(|pending| pending < image.next()) {
-                return Err(Error::internal(format!("table {} is behind the checkpoint it was flushed for", stream.name)));
+                return Err(Error::internal(format!(
+                    "table {} is behind the checkpoint it was flushed for",
+                    stream.name
+                )));
             }
         }
     }
     core.log.flush()?;
     for (id, image) in &images {
         if !core.checkpoints_allowed() {
-            return Err(Error::unavailable("events for other partitions could not be written; no checkpoint is taken"));
+            return Err(Error::unavailable(
+                "events for other partitions could not be written; no checkpoint is taken",
+            ));
         }
         let dir = state::dir_of(&core.dir, *id);
         image.save(&dir)?;
@@ -110,8 +115,9 @@ fn drop_below(core: &Core, id: PartitionId, dir: &std::path::Path) -> Result<()>
     let files = state::list(dir)?;
     let keep_from = files.len().saturating_sub(CHECKPOINTS_KEPT);
     for (_, path) in &files[..keep_from] {
-        std::fs::remove_file(path)
-            .map_err(|e| Error::unavailable(format!("{}: cannot be removed", path.display())).with_source(e))?;
+        std::fs::remove_file(path).map_err(|e| {
+            Error::unavailable(format!("{}: cannot be removed", path.display())).with_source(e)
+        })?;
     }
     // with one checkpoint there is nothing to fall back to but the log itself
     if files.len() >= CHECKPOINTS_KEPT {

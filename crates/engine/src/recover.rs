@@ -8,13 +8,13 @@ use tidemill_rules::Program;
 use tidemill_types::{Error, Field, FieldType, Offset, PartitionId, Result, StreamSchema};
 use tidemill_zones::{Zones, ZonesOptions};
 
-use crate::{App, Settings};
 use crate::clock::Clock;
 use crate::core::{Core, Parts};
 use crate::datadir::DataDir;
 use crate::entry;
 use crate::partition::Partition;
 use crate::state::{self, State};
+use crate::{App, Settings};
 
 /// Log bytes read at once during replay.
 const READ_BYTES: usize = 8 << 20;
@@ -44,12 +44,12 @@ pub fn open(data: &DataDir, app: App, clock: Arc<dyn Clock>) -> Result<(Arc<Core
     let start = Instant::now();
     let mut report = Report::default();
     let program = Arc::new(compile(&app)?);
-    let options = LogOptions { segment_bytes: app.settings.segment_bytes, ..LogOptions::new(data.partitions()) };
-    let (log, cut) = LocalLog::open(&data.path().join("log"), options)?;
+    let options =
+        LogOptions { segment_bytes: app.settings.segment_bytes, ..LogOptions::new(data.partitions()) };
+    let (log, cut) = LocalLog::open(data.path().join("log"), options)?;
     report.warnings.extend(cut.iter().filter(|r| r.cut.is_some()).map(ToString::to_string));
     let core = Arc::new(Core::new(parts(data, app, clock, Arc::new(log), program)?));
-    let ends: Vec<Offset> =
-        (0..data.partitions()).map(|p| core.log.end(PartitionId(p))).collect();
+    let ends: Vec<Offset> = (0..data.partitions()).map(|p| core.log.end(PartitionId(p))).collect();
     let mut partitions = Vec::new();
     for p in 0..data.partitions() {
         let state = load_state(&core, PartitionId(p), &mut report)?;
@@ -66,7 +66,13 @@ pub fn open(data: &DataDir, app: App, clock: Arc<dyn Clock>) -> Result<(Arc<Core
     Ok((core, report))
 }
 
-fn parts(data: &DataDir, app: App, clock: Arc<dyn Clock>, log: Arc<dyn Log>, program: Arc<Program>) -> Result<Parts> {
+fn parts(
+    data: &DataDir,
+    app: App,
+    clock: Arc<dyn Clock>,
+    log: Arc<dyn Log>,
+    program: Arc<Program>,
+) -> Result<Parts> {
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(1)
         .thread_name("object-store")

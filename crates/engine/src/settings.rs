@@ -137,7 +137,9 @@ pub fn parse_bytes(text: &str) -> Result<u64> {
         _ => None,
     };
     t[..split].parse::<u64>().ok().zip(unit).and_then(|(n, u)| n.checked_mul(u)).ok_or_else(|| {
-        Error::invalid(format!("`{text}` is not a size: expected a whole number and a unit, for example 64MiB"))
+        Error::invalid(format!(
+            "`{text}` is not a size: expected a whole number and a unit, for example 64MiB"
+        ))
     })
 }
 
@@ -147,8 +149,13 @@ mod tests {
 
     #[test]
     fn settings_read_units_and_name_what_is_wrong() {
-        let s: Settings = toml::from_str("flush_interval = \"250ms\"\nsegment_bytes = \"1MiB\"\ndurability = \"os\"").unwrap();
-        assert_eq!((s.flush_interval, s.segment_bytes, s.durability), (Duration(250_000), 1 << 20, Durability::Os));
+        let s: Settings =
+            toml::from_str("flush_interval = \"250ms\"\nsegment_bytes = \"1MiB\"\ndurability = \"os\"")
+                .unwrap();
+        assert_eq!(
+            (s.flush_interval, s.segment_bytes, s.durability),
+            (Duration(250_000), 1 << 20, Durability::Os)
+        );
         let error = toml::from_str::<Settings>("flush_intervall = \"1s\"").unwrap_err().to_string();
         assert!(error.contains("flush_intervall") && error.contains("flush_interval"), "{error}");
         assert!(parse_bytes("64 MiBs").unwrap_err().to_string().contains("64MiB"));

@@ -26,7 +26,6 @@ const CHUNK_BYTES: usize = 1 << 20;
 /// Longest line of a file.
 const LINE_BYTES_MAX: usize = 16 << 20;
 
-
 /// Starts a thread that loads the app's documents and then reads all its sources, each on a thread of its own.
 pub fn start(core: &Arc<Core>) -> Result<Vec<JoinHandle<()>>> {
     let shared = core.clone();
@@ -56,11 +55,19 @@ fn run(core: &Arc<Core>) {
 fn open(path: &Path) -> Result<Box<dyn Read>> {
     let file = File::open(path).map_err(|e| unreadable(path, e))?;
     let gz = path.extension().is_some_and(|e| e == "gz");
-    Ok(if gz { Box::new(MultiGzDecoder::new(BufReader::with_capacity(1 << 18, file))) } else { Box::new(file) })
+    Ok(if gz {
+        Box::new(MultiGzDecoder::new(BufReader::with_capacity(1 << 18, file)))
+    } else {
+        Box::new(file)
+    })
 }
 
 fn unreadable(path: &Path, e: std::io::Error) -> Error {
-    let kind = if e.kind() == std::io::ErrorKind::NotFound { tidemill_types::ErrorKind::NotFound } else { tidemill_types::ErrorKind::Unavailable };
+    let kind = if e.kind() == std::io::ErrorKind::NotFound {
+        tidemill_types::ErrorKind::NotFound
+    } else {
+        tidemill_types::ErrorKind::Unavailable
+    };
     Error::new(kind, format!("{}: cannot be read", path.display())).with_source(e)
 }
 
@@ -138,11 +145,15 @@ fn documents(core: &Arc<Core>, config: &DocumentsConfig) -> Result<()> {
         let doc = match document(core, &config.collection, line) {
             Ok(doc) => doc,
             Err(e) => {
-                core.report_source(&config.collection, &e.context(format!("{}: line {}", config.path.display(), number + 1)));
+                core.report_source(
+                    &config.collection,
+                    &e.context(format!("{}: line {}", config.path.display(), number + 1)),
+                );
                 continue;
             }
         };
-        let raw = RawDocument::from_bytes(&doc).map_err(|e| Error::internal("a document that was just made").with_source(e))?;
+        let raw = RawDocument::from_bytes(&doc)
+            .map_err(|e| Error::internal("a document that was just made").with_source(e))?;
         let homes = match core.home(&spec, raw) {
             Some(p) => p.0 as usize..p.0 as usize + 1,
             None => 0..chunks.len(),
@@ -166,16 +177,29 @@ fn documents(core: &Arc<Core>, config: &DocumentsConfig) -> Result<()> {
     Ok(())
 }
 
-fn put(core: &Arc<Core>, p: usize, collection: &str, source: &str, position: u64, documents: Bytes) -> Result<()> {
+fn put(
+    core: &Arc<Core>,
+    p: usize,
+    collection: &str,
+    source: &str,
+    position: u64,
+    documents: Bytes,
+) -> Result<()> {
     let source = Some((source.to_owned(), position));
-    insist(core, p, || Entry::Put { source: source.clone(), collection: collection.to_owned(), documents: documents.clone() })
+    insist(core, p, || Entry::Put {
+        source: source.clone(),
+        collection: collection.to_owned(),
+        documents: documents.clone(),
+    })
 }
 
 fn document(core: &Core, collection: &str, line: &[u8]) -> Result<Bytes> {
     let json: serde_json::Map<String, serde_json::Value> =
         serde_json::from_slice(line).map_err(|e| Error::invalid(format!("not a JSON object: {e}")))?;
-    let doc = bson::Document::try_from(json).map_err(|e| Error::invalid(format!("not extended JSON: {e}")))?;
-    let raw = bson::RawDocumentBuf::try_from(&doc).map_err(|e| Error::invalid(format!("not a document: {e}")))?;
+    let doc =
+        bson::Document::try_from(json).map_err(|e| Error::invalid(format!("not extended JSON: {e}")))?;
+    let raw =
+        bson::RawDocumentBuf::try_from(&doc).map_err(|e| Error::invalid(format!("not a document: {e}")))?;
     Ok(core.with_id(collection, &raw)?.into_bytes().into())
 }
 
@@ -198,7 +222,11 @@ fn events(core: &Arc<Core>, config: &SourceConfig) -> Result<()> {
         Some(name) => {
             let (stream, _) = core.streams.get(name).ok_or_else(|| {
                 let known = core.streams.keys().map(String::as_str);
-                Error::invalid(format!("source `{}`: no stream `{name}`{}", config.name, tidemill_types::did_you_mean(name, known)))
+                Error::invalid(format!(
+                    "source `{}`: no stream `{name}`{}",
+                    config.name,
+                    tidemill_types::did_you_mean(name, known)
+                ))
             })?;
             vec![stream.clone()]
         }
@@ -210,7 +238,12 @@ fn events(core: &Arc<Core>, config: &SourceConfig) -> Result<()> {
     }
 }
 
-fn ndjson(core: &Arc<Core>, config: &SourceConfig, positions: &Positions, streams: &[Arc<StreamSchema>]) -> Result<()> {
+fn ndjson(
+    core: &Arc<Core>,
+    config: &SourceConfig,
+    positions: &Positions,
+    streams: &[Arc<StreamSchema>],
+) -> Result<()> {
     let mut decoder = Decoder::new(streams, config.stream_field.as_deref());
     let mut lines = Lines::open(&config.path)?;
     let start = positions.start();
@@ -232,7 +265,12 @@ fn ndjson(core: &Arc<Core>, config: &SourceConfig, positions: &Positions, stream
     send(core, config, positions, decoder.finish(), lines.next, true)
 }
 
-fn csv(core: &Arc<Core>, config: &SourceConfig, positions: &Positions, stream: &Arc<StreamSchema>) -> Result<()> {
+fn csv(
+    core: &Arc<Core>,
+    config: &SourceConfig,
+    positions: &Positions,
+    stream: &Arc<StreamSchema>,
+) -> Result<()> {
     let mut decoder = Decoder::new(std::slice::from_ref(stream), None);
     let mut reader = ingest::csv_reader(open(&config.path)?);
     let columns = ingest::csv_columns(stream, &mut reader).map_err(|e| e.context(config.path.display()))?;
@@ -243,7 +281,8 @@ fn csv(core: &Arc<Core>, config: &SourceConfig, positions: &Positions, stream: &
             match record {
                 Ok(record) => decoder.cells(0, number, &columns, &record, core.clock.now()),
                 Err(e) if e.is_io_error() => {
-                    return Err(Error::unavailable(format!("{}: cannot be read", config.path.display())).with_source(e));
+                    return Err(Error::unavailable(format!("{}: cannot be read", config.path.display()))
+                        .with_source(e));
                 }
                 Err(e) => decoder.refuse(0, number, e.to_string()),
             }
@@ -261,7 +300,14 @@ fn csv(core: &Arc<Core>, config: &SourceConfig, positions: &Positions, stream: &
 
 /// Sends a chunk that ends at `position`. The source's name and position are in each record: a partition never takes a
 /// row twice, and after a crash none is skipped. At the `end` every partition learns the position.
-fn send(core: &Arc<Core>, config: &SourceConfig, positions: &Positions, decoded: Decoded, position: u64, end: bool) -> Result<()> {
+fn send(
+    core: &Arc<Core>,
+    config: &SourceConfig,
+    positions: &Positions,
+    decoded: Decoded,
+    position: u64,
+    end: bool,
+) -> Result<()> {
     let partitions = core.partitions().len() as u32;
     let mut rejected = rejected_rows(config, &decoded, positions, partitions);
     let mut split = decoded.rows.split_from(&decoded.places, &positions.of, partitions)?;
@@ -286,7 +332,12 @@ fn send(core: &Arc<Core>, config: &SourceConfig, positions: &Positions, decoded:
 }
 
 /// Bad rows by the partition whose ledger they are in.
-fn rejected_rows(config: &SourceConfig, decoded: &Decoded, positions: &Positions, partitions: u32) -> HashMap<usize, Vec<RejectedRow>> {
+fn rejected_rows(
+    config: &SourceConfig,
+    decoded: &Decoded,
+    positions: &Positions,
+    partitions: u32,
+) -> HashMap<usize, Vec<RejectedRow>> {
     let mut rejected: HashMap<usize, Vec<RejectedRow>> = HashMap::new();
     for bad in &decoded.bad {
         let stream = bad.stream.clone().or_else(|| config.stream.clone()).unwrap_or_default();

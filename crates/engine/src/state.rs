@@ -129,7 +129,9 @@ impl StateImage {
     /// (16 bytes each, little-endian), then the documents as in `docs/formats/checkpoint-docs.md`.
     pub fn save(&self, dir: &Path) -> Result<PathBuf> {
         let path = dir.join(file_name(self.meta.next));
-        let failed = |e: std::io::Error| Error::unavailable(format!("{}: cannot be written", path.display())).with_source(e);
+        let failed = |e: std::io::Error| {
+            Error::unavailable(format!("{}: cannot be written", path.display())).with_source(e)
+        };
         std::fs::create_dir_all(dir).map_err(failed)?;
         let temporary = path.with_extension("tmp");
         let file = File::create(&temporary).map_err(failed)?;
@@ -188,7 +190,8 @@ fn sync_dir(dir: &Path) -> std::io::Result<()> {
 ///
 /// Errors: `Corrupt` with the file and what is wrong in it.
 pub fn load(path: &Path, program: &Arc<Program>, settings: &Settings) -> Result<State> {
-    let file = File::open(path).map_err(|e| Error::unavailable(format!("{}: cannot be opened", path.display())).with_source(e))?;
+    let file = File::open(path)
+        .map_err(|e| Error::unavailable(format!("{}: cannot be opened", path.display())).with_source(e))?;
     let mut input = BufReader::with_capacity(1 << 20, file);
     read(&mut input, program, settings).map_err(|e| e.context(path.display()))
 }
@@ -208,8 +211,8 @@ fn read(input: &mut impl Read, program: &Arc<Program>, settings: &Settings) -> R
     if crc32c::crc32c(&json) != crc {
         return Err(Error::corrupt("byte 16: the first section does not match its checksum"));
     }
-    let meta: Meta =
-        serde_json::from_slice(&json).map_err(|e| Error::corrupt("byte 16: the first section cannot be read").with_source(e))?;
+    let meta: Meta = serde_json::from_slice(&json)
+        .map_err(|e| Error::corrupt("byte 16: the first section cannot be read").with_source(e))?;
     let crc = u32_of(input)?;
     let mut actual = 0;
     let mut dedupe = BTreeMap::new();

@@ -36,7 +36,11 @@ impl Subscribers {
         senders.retain(|sender| match sender.try_send(batch.clone()) {
             Ok(()) => true,
             Err(TrySendError::Full(_)) => {
-                tracing::warn!(stream, behind = SUBSCRIBER_BATCHES_MAX, "a subscriber was too slow and is cut off");
+                tracing::warn!(
+                    stream,
+                    behind = SUBSCRIBER_BATCHES_MAX,
+                    "a subscriber was too slow and is cut off"
+                );
                 false
             }
             Err(TrySendError::Disconnected(_)) => false,

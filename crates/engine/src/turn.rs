@@ -19,12 +19,12 @@ use tidemill_types::{
 };
 use tidemill_zones::Table;
 
+use crate::EmittedEvent;
 use crate::core::Core;
 use crate::dedupe::{Dedupe, cells_id, row_id};
 use crate::entry::{Entry, Events, RejectedRow};
 use crate::inbox::Item;
 use crate::state::State;
-use crate::EmittedEvent;
 
 /// What became of one record, for whoever waits.
 #[derive(Debug, Default)]
@@ -120,7 +120,10 @@ impl Turn<'_> {
             index += 1;
         }
         if let Some(first) = outcome.errors.first() {
-            self.core.report_source(collection, &Error::invalid(format!("document {}: {}", first.index, first.error)));
+            self.core.report_source(
+                collection,
+                &Error::invalid(format!("document {}: {}", first.index, first.error)),
+            );
         }
         Ok(TurnReply { outcome: Some(outcome), ..TurnReply::default() })
     }
@@ -172,15 +175,22 @@ impl Turn<'_> {
     }
 
     /// Which rows are no duplicates, by part; `None` when all are kept. In order of arrival, over all parts.
-    fn keep(&self, state: &mut State, events: &Events, arrivals: &[Vec<i32>], refused: &mut Refused) -> Vec<Option<BooleanBuffer>> {
+    fn keep(
+        &self,
+        state: &mut State,
+        events: &Events,
+        arrivals: &[Vec<i32>],
+        refused: &mut Refused,
+    ) -> Vec<Option<BooleanBuffer>> {
         let mut keep = Vec::with_capacity(events.parts.len());
         for (part, (stream, batch)) in events.parts.iter().enumerate() {
             let Some(seen) = state.dedupe.get_mut(&stream.name) else {
                 keep.push(None);
                 continue;
             };
-            let kept: Vec<bool> =
-                (0..batch.num_rows()).map(|row| row_id(stream, batch, row).is_none_or(|id| seen.admit(id))).collect();
+            let kept: Vec<bool> = (0..batch.num_rows())
+                .map(|row| row_id(stream, batch, row).is_none_or(|id| seen.admit(id)))
+                .collect();
             if kept.iter().all(|k| *k) {
                 keep.push(None);
                 continue;
@@ -218,13 +228,21 @@ impl Turn<'_> {
     }
 
     /// Rows of a stream join its tail.
-    fn store(&mut self, stream: &Arc<StreamSchema>, batch: &RecordBatch, keep: Option<&BooleanBuffer>, rows: &[i32]) -> Result<()> {
+    fn store(
+        &mut self,
+        stream: &Arc<StreamSchema>,
+        batch: &RecordBatch,
+        keep: Option<&BooleanBuffer>,
+        rows: &[i32],
+    ) -> Result<()> {
         let Some(table) = self.core.program.stream_index(&stream.name).map(|i| &self.core.tables[i]) else {
             return Err(Error::internal(format!("stream `{}` has no table", stream.name)));
         };
         let full = self.table_batch(table.schema(), batch, rows)?;
         let kept = match keep {
-            Some(keep) => filter_record_batch(&full, &BooleanArray::new(keep.clone(), None)).map_err(arrow_failed)?,
+            Some(keep) => {
+                filter_record_batch(&full, &BooleanArray::new(keep.clone(), None)).map_err(arrow_failed)?
+            }
             None => full,
         };
         self.push(table, &stream.name, kept)
@@ -249,7 +267,13 @@ impl Turn<'_> {
     }
 
     /// Emitted events join their tails here or go on to other partitions.
-    fn effects(&mut self, state: &mut State, effects: Effects, reply: bool, answer: &mut TurnReply) -> Result<()> {
+    fn effects(
+        &mut self,
+        state: &mut State,
+        effects: Effects,
+        reply: bool,
+        answer: &mut TurnReply,
+    ) -> Result<()> {
         for emitted in &effects.emitted {
             let stream = &self.core.program.streams()[emitted.stream];
             let rows: Vec<i32> = emitted.rows.iter().map(|r| *r as i32).collect();
@@ -312,7 +336,8 @@ impl Turn<'_> {
                 }));
             }
             let order = (parts.len() > 1).then_some(order);
-            let events = Events { provenance: Some((self.id, self.offset)), parts, order, ..Events::default() };
+            let events =
+                Events { provenance: Some((self.id, self.offset)), parts, order, ..Events::default() };
             self.round.elsewhere.push((target, events));
         }
         Ok(())
@@ -353,7 +378,8 @@ fn document_at(documents: &Bytes, at: usize) -> Result<Bytes> {
 
 /// For each part, the place of each of its rows in the order of arrival.
 fn arrivals(events: &Events) -> Vec<Vec<i32>> {
-    let mut arrivals: Vec<Vec<i32>> = events.parts.iter().map(|(_, b)| Vec::with_capacity(b.num_rows())).collect();
+    let mut arrivals: Vec<Vec<i32>> =
+        events.parts.iter().map(|(_, b)| Vec::with_capacity(b.num_rows())).collect();
     match &events.order {
         Some(order) => {
             for (arrival, part) in order.iter().enumerate() {
@@ -380,7 +406,14 @@ struct Refused {
 }
 
 impl Refused {
-    fn duplicate(&mut self, stream: &StreamSchema, batch: &RecordBatch, row: usize, source: Option<&str>, arrival: i32) {
+    fn duplicate(
+        &mut self,
+        stream: &StreamSchema,
+        batch: &RecordBatch,
+        row: usize,
+        source: Option<&str>,
+        arrival: i32,
+    ) {
         let fields: Vec<&str> = stream.id.iter().map(|i| stream.fields[*i].name.as_str()).collect();
         self.duplicates += 1;
         self.rows.push(RejectedRow {
@@ -388,7 +421,8 @@ impl Refused {
             kind: "duplicate".into(),
             reason: format!("an event with the same {} is stored already", fields.join(", ")),
             raw: serde_json::Value::from(event_json(stream, batch, row)).to_string(),
-            origin: source.map_or_else(|| format!("row {arrival}"), |s| format!("{s}: row {arrival} of its record")),
+            origin: source
+                .map_or_else(|| format!("row {arrival}"), |s| format!("{s}: row {arrival} of its record")),
         });
     }
 }

@@ -129,7 +129,9 @@ impl Engine {
             && !core.program.rules().iter().any(|r| r.name == name)
         {
             if core.program.aggregates().iter().any(|a| a.name == name) {
-                return Err(Error::invalid(format!("rule `{name}` is an aggregate: it runs over all events, not for one")));
+                return Err(Error::invalid(format!(
+                    "rule `{name}` is an aggregate: it runs over all events, not for one"
+                )));
             }
             let rules = core.program.rules();
             let known = rules.iter().map(|r| r.name.as_str());
@@ -138,7 +140,9 @@ impl Engine {
         let selector = match event {
             EventSelector::Id(id) => Selector::Id(*id),
             EventSelector::Fields(fields) => Selector::Fields {
-                stream: rule.and_then(|name| core.program.rules().into_iter().find(|r| r.name == name)).map(|r| r.stream),
+                stream: rule
+                    .and_then(|name| core.program.rules().into_iter().find(|r| r.name == name))
+                    .map(|r| r.stream),
                 fields: fields.iter().map(|(k, v)| (k.clone(), v.as_str().into())).collect(),
             },
         };
@@ -175,18 +179,25 @@ impl Engine {
         let fields: Vec<Field> =
             columns.iter().map(|(name, array)| Field::new(*name, array.data_type().clone(), true)).collect();
         let arrays = columns.into_iter().map(|(_, array)| array).collect();
-        Some(RecordBatch::try_new(Arc::new(Schema::new(fields)), arrays).expect("columns of one table have one length"))
+        Some(
+            RecordBatch::try_new(Arc::new(Schema::new(fields)), arrays)
+                .expect("columns of one table have one length"),
+        )
     }
 
     fn streams_table(&self) -> Columns {
         let streams = self.streams();
-        let fields = |s: &StreamInfo| s.fields().map(|(n, t)| format!("{n} {t}")).collect::<Vec<_>>().join(", ");
+        let fields =
+            |s: &StreamInfo| s.fields().map(|(n, t)| format!("{n} {t}")).collect::<Vec<_>>().join(", ");
         let name = |s: &StreamInfo, i: &usize| s.schema.fields[*i].name.clone();
         vec![
             text("stream", streams.iter().map(|s| s.schema.name.clone())),
             text("fields", streams.iter().map(fields)),
             text_or_null("key", streams.iter().map(|s| s.schema.key.as_ref().map(|i| name(s, i)))),
-            text("id", streams.iter().map(|s| s.schema.id.iter().map(|i| name(s, i)).collect::<Vec<_>>().join(", "))),
+            text(
+                "id",
+                streams.iter().map(|s| s.schema.id.iter().map(|i| name(s, i)).collect::<Vec<_>>().join(", ")),
+            ),
             text_or_null("time", streams.iter().map(|s| s.schema.time.as_ref().map(|i| name(s, i)))),
             int("rows", streams.iter().map(|s| s.ledger.stored)),
             int("tail_rows", streams.iter().map(|s| s.tail_rows)),
@@ -213,7 +224,9 @@ impl Engine {
         let tablets: Vec<_> = self
             .core
             .all_tables()
-            .flat_map(|(s, t)| t.snapshot().tablets.iter().map(|tablet| (s.name.clone(), tablet.clone())).collect::<Vec<_>>())
+            .flat_map(|(s, t)| {
+                t.snapshot().tablets.iter().map(|tablet| (s.name.clone(), tablet.clone())).collect::<Vec<_>>()
+            })
             .collect();
         vec![
             text("stream", tablets.iter().map(|(s, _)| s.clone())),
@@ -297,25 +310,93 @@ impl Engine {
         let metric = |name, help, kind, samples| Metric { name, help, kind, samples };
         use MetricKind::{Counter, Gauge};
         vec![
-            metric("tidemill_events_received_total", "Events received, emitted ones included.", Counter, by_stream(&|l| l.received)),
+            metric(
+                "tidemill_events_received_total",
+                "Events received, emitted ones included.",
+                Counter,
+                by_stream(&|l| l.received),
+            ),
             metric("tidemill_events_stored_total", "Events stored.", Counter, by_stream(&|l| l.stored)),
-            metric("tidemill_events_duplicate_total", "Events dropped as duplicates.", Counter, by_stream(&|l| l.duplicate)),
-            metric("tidemill_events_rejected_total", "Events refused with a reason.", Counter, by_stream(&|l| l.rejected)),
-            metric("tidemill_events_accepted_total", "Events accepted from senders and sources since start.", Counter, count(&core.counts.accepted)),
-            metric("tidemill_log_records_applied_total", "Log records applied since start.", Counter, count(&core.counts.records)),
-            metric("tidemill_tablets_committed_total", "Parquet tablets committed since start.", Counter, count(&core.counts.tablets)),
-            metric("tidemill_flush_duration_microseconds_total", "Time spent in flushes since start.", Counter, count(&core.counts.flush_us)),
-            metric("tidemill_checkpoints_published_total", "Checkpoints published since start.", Counter, count(&core.counts.checkpoints)),
-            metric("tidemill_rule_fired_total", "Rule firings; runs for aggregate rules.", Counter, by_rule(&|r| r.fired)),
-            metric("tidemill_rule_errors_total", "Rule firings that failed and were rolled back.", Counter, by_rule(&|r| r.errors)),
-            metric("tidemill_partition_applied_offset", "The offset after the last applied record.", Gauge, by_partition(&|p| p.applied().0)),
-            metric("tidemill_partition_inbox_bytes", "Bytes written to the log but not applied.", Gauge, by_partition(&|p| p.inbox.depth().1 as u64)),
-            metric("tidemill_documents_bytes", "Bytes of documents in memory.", Gauge, by_partition(&|p| p.state.read().store.bytes())),
+            metric(
+                "tidemill_events_duplicate_total",
+                "Events dropped as duplicates.",
+                Counter,
+                by_stream(&|l| l.duplicate),
+            ),
+            metric(
+                "tidemill_events_rejected_total",
+                "Events refused with a reason.",
+                Counter,
+                by_stream(&|l| l.rejected),
+            ),
+            metric(
+                "tidemill_events_accepted_total",
+                "Events accepted from senders and sources since start.",
+                Counter,
+                count(&core.counts.accepted),
+            ),
+            metric(
+                "tidemill_log_records_applied_total",
+                "Log records applied since start.",
+                Counter,
+                count(&core.counts.records),
+            ),
+            metric(
+                "tidemill_tablets_committed_total",
+                "Parquet tablets committed since start.",
+                Counter,
+                count(&core.counts.tablets),
+            ),
+            metric(
+                "tidemill_flush_duration_microseconds_total",
+                "Time spent in flushes since start.",
+                Counter,
+                count(&core.counts.flush_us),
+            ),
+            metric(
+                "tidemill_checkpoints_published_total",
+                "Checkpoints published since start.",
+                Counter,
+                count(&core.counts.checkpoints),
+            ),
+            metric(
+                "tidemill_rule_fired_total",
+                "Rule firings; runs for aggregate rules.",
+                Counter,
+                by_rule(&|r| r.fired),
+            ),
+            metric(
+                "tidemill_rule_errors_total",
+                "Rule firings that failed and were rolled back.",
+                Counter,
+                by_rule(&|r| r.errors),
+            ),
+            metric(
+                "tidemill_partition_applied_offset",
+                "The offset after the last applied record.",
+                Gauge,
+                by_partition(&|p| p.applied().0),
+            ),
+            metric(
+                "tidemill_partition_inbox_bytes",
+                "Bytes written to the log but not applied.",
+                Gauge,
+                by_partition(&|p| p.inbox.depth().1 as u64),
+            ),
+            metric(
+                "tidemill_documents_bytes",
+                "Bytes of documents in memory.",
+                Gauge,
+                by_partition(&|p| p.state.read().store.bytes()),
+            ),
             metric(
                 "tidemill_table_tail_rows",
                 "Rows in memory tails, not yet in a tablet.",
                 Gauge,
-                streams.iter().map(|s| (vec![("stream", s.schema.name.clone())], s.tail_rows as f64)).collect(),
+                streams
+                    .iter()
+                    .map(|s| (vec![("stream", s.schema.name.clone())], s.tail_rows as f64))
+                    .collect(),
             ),
         ]
     }
@@ -327,7 +408,10 @@ fn text(name: &'static str, values: impl IntoIterator<Item = String>) -> (&'stat
     (name, Arc::new(StringArray::from_iter_values(values)))
 }
 
-fn text_or_null(name: &'static str, values: impl Iterator<Item = Option<String>>) -> (&'static str, ArrayRef) {
+fn text_or_null(
+    name: &'static str,
+    values: impl Iterator<Item = Option<String>>,
+) -> (&'static str, ArrayRef) {
     (name, Arc::new(values.collect::<StringArray>()))
 }
 
@@ -343,4 +427,3 @@ fn signed(name: &'static str, values: impl Iterator<Item = i64>) -> (&'static st
 fn bool(name: &'static str, values: impl Iterator<Item = bool>) -> (&'static str, ArrayRef) {
     (name, Arc::new(values.map(Some).collect::<BooleanArray>()))
 }
-

@@ -79,10 +79,7 @@ impl Diagnostic {
 
     /// A warning.
     pub fn warning(code: &'static str, span: Span, message: impl Into<String>) -> Self {
-        Self {
-            severity: Severity::Warning,
-            ..Self::error(code, span, message)
-        }
+        Self { severity: Severity::Warning, ..Self::error(code, span, message) }
     }
 
     /// The same with what to type.
@@ -99,19 +96,13 @@ impl Diagnostic {
 
     /// The same with a note.
     pub fn note(mut self, message: impl Into<String>) -> Self {
-        self.notes.push(Note {
-            message: message.into(),
-            span: None,
-        });
+        self.notes.push(Note { message: message.into(), span: None });
         self
     }
 
     /// The same with a note about the place `span`.
     pub fn note_at(mut self, span: Span, message: impl Into<String>) -> Self {
-        self.notes.push(Note {
-            message: message.into(),
-            span: Some(span),
-        });
+        self.notes.push(Note { message: message.into(), span: Some(span) });
         self
     }
 
@@ -233,11 +224,7 @@ pub struct Sink {
 impl Sink {
     /// Keeps `diagnostic`, unless there is one of the same code at the same place, or there are too many.
     pub fn push(&mut self, diagnostic: Diagnostic) {
-        if self.is_full()
-            || self
-                .list
-                .iter()
-                .any(|d| d.code == diagnostic.code && d.span == diagnostic.span)
+        if self.is_full() || self.list.iter().any(|d| d.code == diagnostic.code && d.span == diagnostic.span)
         {
             return;
         }
@@ -258,8 +245,7 @@ impl Sink {
 
     /// The diagnostics in the order of the text.
     pub fn finish(mut self) -> Vec<Diagnostic> {
-        self.list
-            .sort_by_key(|d| (d.code == TOO_MANY, d.span.file, d.span.start));
+        self.list.sort_by_key(|d| (d.code == TOO_MANY, d.span.file, d.span.start));
         self.list
     }
 }
@@ -284,26 +270,15 @@ fn marked_line(file: &SourceFile, span: Span, at: Position) -> (String, String) 
     let column = at.column as usize - 1;
     let inside_end = (span.end.saturating_sub(line_start) as usize).min(line.len());
     let inside_start = (span.start.saturating_sub(line_start) as usize).min(line.len());
-    let width = line
-        .get(inside_start..inside_end.max(inside_start))
-        .map_or(0, |s| s.chars().count())
-        .max(1);
+    let width = line.get(inside_start..inside_end.max(inside_start)).map_or(0, |s| s.chars().count()).max(1);
 
-    let cut = if column > SHOWN_CHARS_MAX * 3 / 4 {
-        column - SHOWN_CHARS_MAX / 2
-    } else {
-        0
-    };
+    let cut = if column > SHOWN_CHARS_MAX * 3 / 4 { column - SHOWN_CHARS_MAX / 2 } else { 0 };
     let mut shown = String::from(if cut > 0 { "… " } else { "" });
     let mut mark = String::from(if cut > 0 { "  " } else { "" });
     let mut rest = line.chars().skip(cut);
     for (i, c) in rest.by_ref().take(SHOWN_CHARS_MAX).enumerate() {
         // what moves the cursor of a terminal is not repeated to it; a tab is, under itself
-        shown.push(if c.is_control() && c != '\t' {
-            '\u{fffd}'
-        } else {
-            c
-        });
+        shown.push(if c.is_control() && c != '\t' { '\u{fffd}' } else { c });
         if cut + i < column {
             mark.push(if c == '\t' { '\t' } else { ' ' });
         }
@@ -325,24 +300,15 @@ mod tests {
         let mut sources = Sources::default();
         let file = sources.add("a.rules", "ä\nbc d\n");
         let span = Span::new(file, 3, 5);
-        let diagnostic = Diagnostic::error("R0000", span, "wrong")
-            .help("right")
-            .note_at(Span::new(file, 0, 2), "here");
+        let diagnostic =
+            Diagnostic::error("R0000", span, "wrong").help("right").note_at(Span::new(file, 0, 2), "here");
         let report = diagnostic.locate(&sources);
         let place = report.place.as_ref().expect("the file is known");
-        assert_eq!(
-            (place.start.line, place.start.column, place.end.column),
-            (2, 1, 3)
-        );
+        assert_eq!((place.start.line, place.start.column, place.end.column), (2, 1, 3));
         let json = serde_json::to_value(&report).expect("plain data");
         assert_eq!(json["severity"], "error");
         assert_eq!(json["notes"][0]["place"]["end"]["column"], 2);
-        assert_eq!(
-            Diagnostic::error("R0000", Span::new(FileId(7), 0, 1), "x")
-                .locate(&sources)
-                .place,
-            None
-        );
+        assert_eq!(Diagnostic::error("R0000", Span::new(FileId(7), 0, 1), "x").locate(&sources).place, None);
         assert_eq!(
             Diagnostic::error("R0000", Span::new(FileId(7), 0, 1), "x").render(&sources),
             "error[R0000]: x\n"

@@ -114,10 +114,7 @@ pub fn lex(file: &SourceFile, dialect: &Dialect, sink: &mut Sink) -> Tokens {
     };
     if file.text().len() > FILE_BYTES_MAX {
         let start = lexer.span(0, 0);
-        let message = format!(
-            "the file has {} bytes; at most {FILE_BYTES_MAX} are read",
-            file.text().len()
-        );
+        let message = format!("the file has {} bytes; at most {FILE_BYTES_MAX} are read", file.text().len());
         lexer
             .sink
             .push(Diagnostic::error(code::TOO_LARGE, start, message).help("divide it into several files"));
@@ -206,11 +203,7 @@ impl<'a> Lexer<'a> {
 
     fn push(&mut self, kind: TokenKind, start: usize) {
         let span = self.span(start, self.at);
-        self.out.tokens.push(Token {
-            kind,
-            span,
-            first_on_line: self.fresh,
-        });
+        self.out.tokens.push(Token { kind, span, first_on_line: self.fresh });
         self.fresh = false;
     }
 
@@ -219,10 +212,7 @@ impl<'a> Lexer<'a> {
         self.skip_while(|c| c != '\n');
         // the carriage return belongs to the line's end
         let end = start + self.text[start..self.at].trim_end().len();
-        self.out.comments.push(Comment {
-            span: self.span(start, end),
-            line: true,
-        });
+        self.out.comments.push(Comment { span: self.span(start, end), line: true });
     }
 
     fn block_comment(&mut self) {
@@ -238,10 +228,7 @@ impl<'a> Lexer<'a> {
             return;
         };
         self.at = start + 2 + length + 2;
-        self.out.comments.push(Comment {
-            span: self.span(start, self.at),
-            line: false,
-        });
+        self.out.comments.push(Comment { span: self.span(start, self.at), line: false });
         self.fresh |= self.text[start..self.at].contains('\n');
     }
 
@@ -277,12 +264,7 @@ impl<'a> Lexer<'a> {
         let plain = lookalike(first);
         let kind = plain.and_then(|plain| match plain {
             "\"" | "'" => Some(self.typographic_string()),
-            _ => self
-                .dialect
-                .punctuation
-                .iter()
-                .find(|p| **p == plain)
-                .map(|p| TokenKind::Punct(p)),
+            _ => self.dialect.punctuation.iter().find(|p| **p == plain).map(|p| TokenKind::Punct(p)),
         });
         let span = self.span(start, start + first.len_utf8());
         let message = format!("`{}` has no meaning here", first.escape_debug());

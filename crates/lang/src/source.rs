@@ -25,11 +25,7 @@ pub struct Span {
 impl Span {
     /// Bytes `start..end` of `file`.
     pub fn new(file: FileId, start: u32, end: u32) -> Self {
-        Self {
-            file,
-            start,
-            end: end.max(start),
-        }
+        Self { file, start, end: end.max(start) }
     }
 
     /// From the start of `self` to the end of `other`, which lies in the same file.
@@ -72,19 +68,9 @@ impl SourceFile {
         let text = text.into();
         // what lies past the limit is never looked at, so every offset fits in 32 bits
         let readable = text.len().min(FILE_BYTES_MAX);
-        let newlines = text.as_bytes()[..readable]
-            .iter()
-            .enumerate()
-            .filter(|(_, b)| **b == b'\n');
-        let line_starts = std::iter::once(0)
-            .chain(newlines.map(|(i, _)| i as u32 + 1))
-            .collect();
-        Self {
-            id,
-            name: name.into(),
-            text,
-            line_starts,
-        }
+        let newlines = text.as_bytes()[..readable].iter().enumerate().filter(|(_, b)| **b == b'\n');
+        let line_starts = std::iter::once(0).chain(newlines.map(|(i, _)| i as u32 + 1)).collect();
+        Self { id, name: name.into(), text, line_starts }
     }
 
     /// The same from bytes.
@@ -122,9 +108,7 @@ impl SourceFile {
 
     /// The text of `span`, which must be of this file.
     pub fn slice(&self, span: Span) -> &str {
-        self.text
-            .get(span.start as usize..span.end as usize)
-            .unwrap_or("")
+        self.text.get(span.start as usize..span.end as usize).unwrap_or("")
     }
 
     /// Line and column of the byte `offset`; past the end is the end.
@@ -133,20 +117,14 @@ impl SourceFile {
         let start = self.line_starts[line] as usize;
         let end = (offset as usize).clamp(start, self.text.len());
         let before = self.text.get(start..end).unwrap_or("");
-        Position {
-            line: line as u32 + 1,
-            column: before.chars().count() as u32 + 1,
-        }
+        Position { line: line as u32 + 1, column: before.chars().count() as u32 + 1 }
     }
 
     /// The line `line` (from 1) without its end, and the byte at which it starts.
     pub fn line(&self, line: u32) -> (&str, u32) {
         let index = (line.max(1) as usize - 1).min(self.line_starts.len() - 1);
         let start = self.line_starts[index];
-        let end = self
-            .line_starts
-            .get(index + 1)
-            .map_or(self.text.len(), |next| *next as usize);
+        let end = self.line_starts.get(index + 1).map_or(self.text.len(), |next| *next as usize);
         let text = self.text.get(start as usize..end).unwrap_or("");
         (text.trim_end_matches(['\n', '\r']), start)
     }
@@ -211,9 +189,6 @@ mod tests {
     #[test]
     fn bytes_that_are_not_utf8_are_refused_with_their_place() {
         let error = SourceFile::from_bytes(FileId(0), "a.rules", b"x\ny\xff").unwrap_err();
-        assert_eq!(
-            error.message(),
-            "a.rules:2: byte 3 (0xff) is not UTF-8; save the file as UTF-8"
-        );
+        assert_eq!(error.message(), "a.rules:2: byte 3 (0xff) is not UTF-8; save the file as UTF-8");
     }
 }

@@ -14,19 +14,11 @@ use tidemill_types::{Offset, PartitionId, Timestamp};
 
 const RUNS: usize = 9;
 /// Bytes of a batch, and how many batches a run appends.
-const CASES: [(usize, usize); 5] = [
-    (512, 400),
-    (4 << 10, 400),
-    (64 << 10, 300),
-    (256 << 10, 150),
-    (1 << 20, 64),
-];
+const CASES: [(usize, usize); 5] =
+    [(512, 400), (4 << 10, 400), (64 << 10, 300), (256 << 10, 150), (1 << 20, 64)];
 
 fn main() {
-    let args: Vec<String> = std::env::args()
-        .skip(1)
-        .filter(|a| !a.starts_with("--"))
-        .collect();
+    let args: Vec<String> = std::env::args().skip(1).filter(|a| !a.starts_with("--")).collect();
     let root = args.first().map_or_else(std::env::temp_dir, Into::into);
     println!("{RUNS} runs; median (min to max) of the runs; ratio is log / file of the same run");
     println!(
@@ -45,12 +37,7 @@ fn main() {
             columns[2].push(file.as_secs_f64() / log.as_secs_f64());
         }
         let [file, log, ratio] = columns;
-        println!(
-            "| {bytes} | {batches} | {} | {} | {} |",
-            spread(file, 1),
-            spread(log, 1),
-            spread(ratio, 2)
-        );
+        println!("| {bytes} | {batches} | {} | {} | {} |", spread(file, 1), spread(log, 1), spread(ratio, 2));
     }
 }
 
@@ -66,8 +53,7 @@ fn run(dir: &Path, batch: &[u8], batches: usize) -> (Duration, Duration) {
         file.sync_data().expect("fdatasync");
         times.0 += start.elapsed();
         let start = Instant::now();
-        log.append(p, Timestamp(0), &[batch], Durability::Fsync)
-            .expect("append");
+        log.append(p, Timestamp(0), &[batch], Durability::Fsync).expect("append");
         times.1 += start.elapsed();
     }
     drop(log);

@@ -19,10 +19,7 @@ const RUNS: usize = 9;
 const ITEMS_PER_RUN_MIN: usize = 50;
 
 fn main() {
-    let args: Vec<String> = std::env::args()
-        .skip(1)
-        .filter(|a| !a.starts_with("--"))
-        .collect();
+    let args: Vec<String> = std::env::args().skip(1).filter(|a| !a.starts_with("--")).collect();
     let root = args.first().map_or_else(std::env::temp_dir, Into::into);
     let dir = tempfile::tempdir_in(&root).expect("a temporary directory");
     let (log, _) = LocalLog::open(dir.path().join("log"), LogOptions::new(1)).expect("a log");
@@ -35,21 +32,9 @@ fn main() {
         let commits = (ITEMS_PER_RUN_MIN / n).clamp(1, 20);
         let mut columns: [Vec<f64>; 5] = Default::default();
         for _ in 0..RUNS {
-            let micros = [
-                file_run(dir.path(), &ids[..n], commits),
-                queue_run(&queues, &ids[..n], commits),
-            ];
-            let flat = [
-                micros[0][0],
-                micros[1][0],
-                micros[1][1],
-                micros[1][2],
-                micros[1][3],
-            ];
-            columns
-                .iter_mut()
-                .zip(flat)
-                .for_each(|(c, m)| c.push(m / (n * commits) as f64));
+            let micros = [file_run(dir.path(), &ids[..n], commits), queue_run(&queues, &ids[..n], commits)];
+            let flat = [micros[0][0], micros[1][0], micros[1][1], micros[1][2], micros[1][3]];
+            columns.iter_mut().zip(flat).for_each(|(c, m)| c.push(m / (n * commits) as f64));
         }
         let columns: Vec<String> = columns.iter_mut().map(|c| spread(c)).collect();
         println!("| {n} | {} |", columns.join(" | "));
@@ -88,12 +73,7 @@ fn queue_run(queues: &Queues, ids: &[String], commits: usize) -> [f64; 4] {
     let taken = queues.take("flow/step/in", usize::MAX);
     let take = micros(start);
     assert_eq!(taken.len(), ids.len() * commits);
-    assert!(
-        taken
-            .iter()
-            .zip(ids.iter().cycle())
-            .all(|((_, item), id)| item == id.as_bytes())
-    );
+    assert!(taken.iter().zip(ids.iter().cycle()).all(|((_, item), id)| item == id.as_bytes()));
     let done: Vec<_> = taken.into_iter().map(|(id, _)| id).collect();
     let start = Instant::now();
     queues.ack(&done).expect("ack");

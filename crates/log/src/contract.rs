@@ -114,10 +114,7 @@ pub trait Log: Send + Sync {
         if durability > Durability::Memory {
             self.sync(partition, written.last, durability)?;
         }
-        Ok(Appended {
-            durability,
-            ..written
-        })
+        Ok(Appended { durability, ..written })
     }
 
     /// Records from `from` on, about `max_bytes` of them, at least one if there is one; also those that are only

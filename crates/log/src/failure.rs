@@ -23,10 +23,7 @@ impl Failure {
             }
             _ => (ErrorKind::Unavailable, ""),
         };
-        Self {
-            kind,
-            message: format!("{why}{doing} {} failed: {e}", path.display()),
-        }
+        Self { kind, message: format!("{why}{doing} {} failed: {e}", path.display()) }
     }
 
     pub(crate) fn error(&self) -> Error {

@@ -43,10 +43,7 @@ impl Flusher {
         let thread = thread
             .transpose()
             .map_err(|e| Error::unavailable("the log's background thread did not start").with_source(e))?;
-        Ok(Self {
-            shared,
-            thread: Mutex::new(thread),
-        })
+        Ok(Self { shared, thread: Mutex::new(thread) })
     }
 
     /// Something was written; `urgent` when much of it waits already.

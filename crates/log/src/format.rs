@@ -95,11 +95,7 @@ impl SegmentHeader {
             return Err(HeaderFault::Crc { stored, computed });
         }
         match u32_at(b, 8) {
-            FORMAT => Ok(Self {
-                partition: u32_at(b, 12),
-                base: u64_at(b, 16),
-                salt: u64_at(b, 24),
-            }),
+            FORMAT => Ok(Self { partition: u32_at(b, 12), base: u64_at(b, 16), salt: u64_at(b, 24) }),
             other => Err(HeaderFault::Format(other)),
         }
     }
@@ -200,9 +196,7 @@ pub struct Checksum {
 impl Checksum {
     /// For segments with `salt`.
     pub fn new(salt: u64) -> Self {
-        Self {
-            seed: crc32c::crc32c(&salt.to_le_bytes()),
-        }
+        Self { seed: crc32c::crc32c(&salt.to_le_bytes()) }
     }
 
     /// The checksum so far over a record's first [`RECORD_HEADER_BYTES`]; go on with [`Checksum::more`].
@@ -227,11 +221,7 @@ pub fn encode_record(out: &mut Vec<u8>, checksum: Checksum, head: &RecordHead, p
 
 /// The bytes before the payload of a record, with the same conditions.
 pub fn encode_head(checksum: Checksum, head: &RecordHead, payload: &[u8]) -> [u8; RECORD_HEADER_BYTES] {
-    assert!(
-        payload.len() <= PAYLOAD_BYTES_MAX,
-        "a payload of {} bytes reached the encoder",
-        payload.len()
-    );
+    assert!(payload.len() <= PAYLOAD_BYTES_MAX, "a payload of {} bytes reached the encoder", payload.len());
     let length = (RECORD_HEADER_BYTES - PREFIX_BYTES + payload.len()) as u32;
     let mut b = [0; RECORD_HEADER_BYTES];
     b[0..4].copy_from_slice(&length.to_le_bytes());
@@ -250,23 +240,14 @@ pub fn encode_head(checksum: Checksum, head: &RecordHead, payload: &[u8]) -> [u8
 pub fn decode_record(bytes: &[u8], checksum: Checksum, expected: u64) -> Result<RecordHead, BadRecord> {
     let head = RecordHead::decode(bytes)?;
     let Some(record) = bytes.get(..head.record_bytes()) else {
-        return Err(BadRecord::PastEnd {
-            needed: head.record_bytes() as u64,
-            left: bytes.len() as u64,
-        });
+        return Err(BadRecord::PastEnd { needed: head.record_bytes() as u64, left: bytes.len() as u64 });
     };
     if head.offset != expected {
-        return Err(BadRecord::Offset {
-            found: head.offset,
-            expected,
-        });
+        return Err(BadRecord::Offset { found: head.offset, expected });
     }
     let computed = Checksum::more(checksum.of_head(record), &record[RECORD_HEADER_BYTES..]);
     if computed != head.crc {
-        return Err(BadRecord::Crc {
-            stored: head.crc,
-            computed,
-        });
+        return Err(BadRecord::Crc { stored: head.crc, computed });
     }
     Ok(head)
 }

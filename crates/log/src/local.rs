@@ -63,28 +63,16 @@ impl LocalLog {
         }
         let partitions: Arc<[Partition]> = partitions.into();
         let flusher = Flusher::start(Arc::clone(&partitions), options.background_sync_ms)?;
-        Ok((
-            Self {
-                partitions,
-                flusher,
-                _lock: lock,
-            },
-            reports,
-        ))
+        Ok((Self { partitions, flusher, _lock: lock }, reports))
     }
 
     fn partition(&self, id: PartitionId) -> Result<&Partition> {
-        self.partitions
-            .get(id.0 as usize)
-            .ok_or_else(|| no_partition(id, self.partitions()))
+        self.partitions.get(id.0 as usize).ok_or_else(|| no_partition(id, self.partitions()))
     }
 }
 
 pub(crate) fn no_partition(id: PartitionId, partitions: u32) -> Error {
-    Error::invalid(format!(
-        "there is no log partition {id}: expected 0 to {}",
-        partitions.saturating_sub(1)
-    ))
+    Error::invalid(format!("there is no log partition {id}: expected 0 to {}", partitions.saturating_sub(1)))
 }
 
 fn partition_dir(dir: &Path, partition: u32) -> PathBuf {
@@ -138,9 +126,7 @@ fn read_meta(disk: &dyn Disk, path: &Path) -> Result<u32> {
     let text = String::from_utf8_lossy(&buf[..n]);
     let mut lines = text.lines();
     let first = lines.next() == Some(META_FIRST_LINE);
-    let count = lines
-        .next()
-        .and_then(|l| l.strip_prefix("partitions ")?.trim().parse().ok());
+    let count = lines.next().and_then(|l| l.strip_prefix("partitions ")?.trim().parse().ok());
     count.filter(|_| first).ok_or_else(|| {
         Error::corrupt(format!(
             "{} is not what this release writes: expected the lines `{META_FIRST_LINE}` and `partitions N`",

@@ -38,16 +38,11 @@ impl MemoryLog {
     /// An empty log that takes up to `bytes_max` of payloads, shared evenly by its partitions.
     pub fn with_limit(partitions: u32, bytes_max: usize) -> Self {
         let partitions: Vec<_> = (0..partitions).map(|_| Mutex::default()).collect();
-        Self {
-            bytes_max: bytes_max / partitions.len().max(1),
-            partitions,
-        }
+        Self { bytes_max: bytes_max / partitions.len().max(1), partitions }
     }
 
     fn part(&self, id: PartitionId) -> Result<&Mutex<Part>> {
-        self.partitions
-            .get(id.0 as usize)
-            .ok_or_else(|| no_partition(id, self.partitions()))
+        self.partitions.get(id.0 as usize).ok_or_else(|| no_partition(id, self.partitions()))
     }
 }
 
@@ -77,26 +72,16 @@ impl Log for MemoryLog {
         let first = part.end();
         for (i, payload) in payloads.iter().enumerate() {
             let payload = bytes::Bytes::copy_from_slice(payload);
-            part.records.push(Record {
-                offset: Offset(first + i as u64),
-                time,
-                payload,
-            });
+            part.records.push(Record { offset: Offset(first + i as u64), time, payload });
         }
         let last = Offset(part.end() - 1);
-        Ok(Appended {
-            first: Offset(first),
-            last,
-            durability: Durability::Memory,
-        })
+        Ok(Appended { first: Offset(first), last, durability: Durability::Memory })
     }
 
     fn sync(&self, partition: PartitionId, upto: Offset, _: Durability) -> Result<()> {
         let end = self.part(partition)?.lock().end();
         if upto.0 >= end {
-            return Err(Error::invalid(format!(
-                "offset {upto} cannot be synced: the log ends at {end}"
-            )));
+            return Err(Error::invalid(format!("offset {upto} cannot be synced: the log ends at {end}")));
         }
         Ok(())
     }

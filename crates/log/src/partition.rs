@@ -72,10 +72,7 @@ impl Partition {
             segments,
             state: Mutex::new(State {
                 next,
-                progress: Progress {
-                    written: next,
-                    durable: next,
-                },
+                progress: Progress { written: next, durable: next },
                 tail: Tail::default(),
                 busy: false,
                 trouble: None,
@@ -109,21 +106,12 @@ impl Partition {
         let mut state = self.state.lock();
         self.wait_for_room(&mut state, cost)?;
         let first = state.next;
-        let chunk = chunk(Group {
-            checksum: self.checksum,
-            first,
-            durable: state.progress.durable,
-            time,
-        });
+        let chunk = chunk(Group { checksum: self.checksum, first, durable: state.progress.durable, time });
         state.next = chunk.next();
         state.tail.push(chunk);
         let last = state.next - 1;
         let much = state.tail.unsynced_bytes() > self.options.pending_bytes_max / 2;
-        let appended = Appended {
-            first: Offset(first),
-            last: Offset(last),
-            durability: Durability::Memory,
-        };
+        let appended = Appended { first: Offset(first), last: Offset(last), durability: Durability::Memory };
         Ok((appended, much))
     }
 
@@ -221,9 +209,7 @@ impl Partition {
         });
         state.busy = false;
         state.progress = progress;
-        state
-            .tail
-            .settle(before.durable, progress.durable, self.options.tail_bytes_max);
+        state.tail.settle(before.durable, progress.durable, self.options.tail_bytes_max);
         let outcome = done.as_ref().map_err(Failure::error).copied();
         if done.is_err() {
             state.failures += 1;
@@ -249,11 +235,7 @@ impl Partition {
             let state = self.state.lock();
             (state.next, state.progress.durable)
         };
-        if durable < next {
-            self.sync(next - 1, Durability::Fsync)
-        } else {
-            Ok(())
-        }
+        if durable < next { self.sync(next - 1, Durability::Fsync) } else { Ok(()) }
     }
 
     /// Refuses writing from now on and makes durable what was written before.
@@ -315,18 +297,9 @@ impl Partition {
         let segments = self.segments.lock();
         let after = segments.partition_point(|s| s.base <= from);
         let segment = &segments[after.checked_sub(1)?];
-        let (offset, pos) = segment
-            .index
-            .floor(from)
-            .unwrap_or((segment.base, SEGMENT_HEADER_BYTES as u64));
+        let (offset, pos) = segment.index.floor(from).unwrap_or((segment.base, SEGMENT_HEADER_BYTES as u64));
         let path = self.dir.join(file_name(segment.base));
-        let span = Span {
-            offset,
-            pos,
-            end_pos: segment.end_pos,
-            checksum: segment.checksum,
-            path,
-        };
+        let span = Span { offset, pos, end_pos: segment.end_pos, checksum: segment.checksum, path };
         Some((segment.base, span))
     }
 

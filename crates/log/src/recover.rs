@@ -111,13 +111,7 @@ pub(crate) fn recover(
     let names = disk.list(&dir).doing("list", &dir)?;
     let mut bases: Vec<u64> = names.iter().filter_map(|n| base_of_name(n)).collect();
     bases.sort_unstable();
-    let mut recovery = Recovery {
-        disk: &**disk,
-        dir: &dir,
-        partition,
-        repair: options.repair,
-        cut: None,
-    };
+    let mut recovery = Recovery { disk: &**disk, dir: &dir, partition, repair: options.repair, cut: None };
     let mut segments = VecDeque::new();
     let mut newest = None;
     for (i, base) in bases.iter().enumerate() {
@@ -240,19 +234,8 @@ impl Recovery<'_> {
                 });
             }
             None => {
-                let lost = Lost {
-                    expected: scan.next,
-                    pos: fault.pos,
-                    bytes,
-                    records: fault.records_behind,
-                };
-                self.damaged(
-                    &path,
-                    &explain(fault, is_last),
-                    lost,
-                    Some((&*file, scan.end_pos)),
-                    later,
-                )?;
+                let lost = Lost { expected: scan.next, pos: fault.pos, bytes, records: fault.records_behind };
+                self.damaged(&path, &explain(fault, is_last), lost, Some((&*file, scan.end_pos)), later)?;
             }
         }
         file.set_len(scan.end_pos).doing("cut", &path)?;
@@ -276,21 +259,9 @@ impl Recovery<'_> {
             self.disk.remove(path).doing("remove", path)?;
             self.disk.sync_dir(self.dir).doing("fsync of", self.dir)?;
             let (file, reason) = (path.to_path_buf(), CutReason::Torn);
-            self.cut = Some(Cut {
-                file,
-                pos: 0,
-                bytes,
-                records: 0,
-                reason,
-                kept_as: vec![],
-            });
+            self.cut = Some(Cut { file, pos: 0, bytes, records: 0, reason, kept_as: vec![] });
         } else {
-            let lost = Lost {
-                expected: base,
-                pos: 0,
-                bytes,
-                records: 0,
-            };
+            let lost = Lost { expected: base, pos: 0, bytes, records: 0 };
             self.damaged(path, &fault.to_string(), lost, None, later)?;
         }
         Ok(Found::End(None))
@@ -304,9 +275,7 @@ impl Recovery<'_> {
             ));
         }
         let expected = expected.filter(|e| *e != base)?;
-        Some(format!(
-            "it begins with offset {base}, the segment before ends before offset {expected}"
-        ))
+        Some(format!("it begins with offset {base}, the segment before ends before offset {expected}"))
     }
 
     /// Refuses to open; or, when a repair is asked for, sets aside what is lost and notes it.
@@ -346,14 +315,7 @@ impl Recovery<'_> {
         self.disk.sync_dir(self.dir).doing("fsync of", self.dir)?;
         let pos = part.map_or(0, |(_, from)| from);
         let (file, records, reason) = (path.to_path_buf(), lost.records, CutReason::Damaged);
-        self.cut = Some(Cut {
-            file,
-            pos,
-            bytes,
-            records,
-            reason,
-            kept_as,
-        });
+        self.cut = Some(Cut { file, pos, bytes, records, reason, kept_as });
         Ok(())
     }
 
@@ -366,9 +328,7 @@ impl Recovery<'_> {
     fn keep_part(&self, file: &dyn DiskFile, path: &Path, from: u64, bytes: u64) -> Result<PathBuf> {
         let aside = path.with_extension(format!("seg.{from}.lost"));
         let copy = self.disk.create(&aside).doing("create", &aside)?;
-        copy_bytes(file, &*copy, from, 0, bytes)
-            .and_then(|()| copy.sync())
-            .doing("write", &aside)?;
+        copy_bytes(file, &*copy, from, 0, bytes).and_then(|()| copy.sync()).doing("write", &aside)?;
         Ok(aside)
     }
 
@@ -383,13 +343,7 @@ impl Recovery<'_> {
             checksum: Checksum::new(salt),
             index: Index::default(),
         };
-        Ok(Opened {
-            segment,
-            salt,
-            unproven_pos: pos,
-            file,
-            path,
-        })
+        Ok(Opened { segment, salt, unproven_pos: pos, file, path })
     }
 }
 
@@ -403,10 +357,7 @@ struct Lost {
 fn opened(file: Arc<dyn DiskFile>, path: PathBuf, scan: &Scan, index: Index) -> Opened {
     let start = SEGMENT_HEADER_BYTES as u64;
     Opened {
-        unproven_pos: index
-            .floor(scan.proven)
-            .map_or(start, |(_, pos)| pos)
-            .min(scan.end_pos),
+        unproven_pos: index.floor(scan.proven).map_or(start, |(_, pos)| pos).min(scan.end_pos),
         segment: Segment {
             base: scan.header.base,
             next: scan.next,
@@ -421,14 +372,9 @@ fn opened(file: Arc<dyn DiskFile>, path: PathBuf, scan: &Scan, index: Index) -> 
 }
 
 fn explain(fault: &Fault, is_last: bool) -> String {
-    let what = fault
-        .what
-        .as_ref()
-        .map_or("its last group has no end".to_owned(), ToString::to_string);
+    let what = fault.what.as_ref().map_or("its last group has no end".to_owned(), ToString::to_string);
     match fault.meaning {
-        Meaning::Damaged {
-            next_valid: Some((pos, offset)),
-        } => {
+        Meaning::Damaged { next_valid: Some((pos, offset)) } => {
             format!(
                 "{what}, and the valid record at byte {pos} (offset {offset}) shows that this is not the end"
             )

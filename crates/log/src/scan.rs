@@ -147,9 +147,7 @@ pub fn scan<S: Source + ?Sized>(
         visit(&head, pos);
         pos += head.record_bytes() as u64;
         expected = expected.saturating_add(1);
-        scan.proven = scan
-            .proven
-            .max(head.offset.saturating_sub(u64::from(head.unsynced)));
+        scan.proven = scan.proven.max(head.offset.saturating_sub(u64::from(head.unsynced)));
         if head.group_end {
             (scan.end_pos, scan.next) = (pos, expected);
         }
@@ -174,13 +172,7 @@ fn classify<S: Source + ?Sized>(
     bad: BadRecord,
     checksum: Checksum,
 ) -> io::Result<Fault> {
-    let fault = |meaning, records_behind| Fault {
-        pos,
-        expected,
-        what: Some(bad),
-        meaning,
-        records_behind,
-    };
+    let fault = |meaning, records_behind| Fault { pos, expected, what: Some(bad), meaning, records_behind };
     if window.zeros(pos, window.len)? {
         return Ok(fault(Meaning::Zeros, 0));
     }
@@ -208,12 +200,7 @@ fn classify<S: Source + ?Sized>(
     if !was_on_disk && window.has_zero_sector(pos, next)? {
         return Ok(fault(Meaning::Torn, behind));
     }
-    Ok(fault(
-        Meaning::Damaged {
-            next_valid: Some((next, offset)),
-        },
-        behind,
-    ))
+    Ok(fault(Meaning::Damaged { next_valid: Some((next, offset)) }, behind))
 }
 
 /// How a search for a valid record ended.
@@ -233,12 +220,7 @@ struct Window<'a, S: Source + ?Sized> {
 
 impl<'a, S: Source + ?Sized> Window<'a, S> {
     fn new(source: &'a S) -> io::Result<Self> {
-        Ok(Self {
-            source,
-            len: source.len()?,
-            base: 0,
-            buf: Vec::new(),
-        })
+        Ok(Self { source, len: source.len()?, base: 0, buf: Vec::new() })
     }
 
     /// The `n` bytes from `pos` on, fewer only at the end; `n` is at most [`WINDOW_BYTES`].
@@ -274,24 +256,14 @@ impl<'a, S: Source + ?Sized> Window<'a, S> {
         };
         let crc = checksum.of_head(bytes);
         if head.offset != expected {
-            return Ok(Err(BadRecord::Offset {
-                found: head.offset,
-                expected,
-            }));
+            return Ok(Err(BadRecord::Offset { found: head.offset, expected }));
         }
         let needed = head.record_bytes() as u64;
         if needed > left {
             return Ok(Err(BadRecord::PastEnd { needed, left }));
         }
         let computed = self.payload_crc(crc, pos, &head)?;
-        Ok(if computed == head.crc {
-            Ok(head)
-        } else {
-            Err(BadRecord::Crc {
-                stored: head.crc,
-                computed,
-            })
-        })
+        Ok(if computed == head.crc { Ok(head) } else { Err(BadRecord::Crc { stored: head.crc, computed }) })
     }
 
     fn payload_crc(&mut self, mut crc: u32, pos: u64, head: &RecordHead) -> io::Result<u32> {

@@ -46,10 +46,7 @@ pub(crate) struct Index(Vec<(u64, u64)>);
 impl Index {
     /// Notes that the record `offset` begins at `pos`, unless its neighbour is close or it is known already.
     pub(crate) fn note(&mut self, offset: u64, pos: u64) {
-        let far = self
-            .0
-            .last()
-            .is_none_or(|(o, p)| offset > *o && pos >= p + INDEX_BYTES);
+        let far = self.0.last().is_none_or(|(o, p)| offset > *o && pos >= p + INDEX_BYTES);
         if far {
             self.0.push((offset, pos));
         }
@@ -115,12 +112,7 @@ pub(crate) fn read_records(
             _ => want,
         };
         if at == 0 && n == (span.end_pos - pos) as usize {
-            return Err(corrupt(
-                &span.path,
-                pos,
-                expected,
-                "the record goes on after the segment's end",
-            ));
+            return Err(corrupt(&span.path, pos, expected, "the record goes on after the segment's end"));
         }
         pos += at as u64;
     }
@@ -153,11 +145,7 @@ fn read_bytes(file: &dyn DiskFile, path: &Path, pos: u64, n: usize) -> Result<By
 }
 
 pub(crate) fn record(head: &RecordHead, payload: Bytes) -> Record {
-    Record {
-        offset: Offset(head.offset),
-        time: Timestamp(head.time),
-        payload,
-    }
+    Record { offset: Offset(head.offset), time: Timestamp(head.time), payload }
 }
 
 /// A damaged place, for people.

@@ -29,10 +29,7 @@ pub(crate) struct Chunk {
 #[derive(Debug, Clone)]
 enum Body {
     /// The records as they are on the disk, and where they begin; one record, the common case, needs no list.
-    Copied {
-        bytes: Bytes,
-        starts: Option<Arc<[u32]>>,
-    },
+    Copied { bytes: Bytes, starts: Option<Arc<[u32]>> },
     /// All heads, one after the other, and the payloads as they were given.
     Shared { heads: Bytes, payloads: Arc<[Bytes]> },
 }
@@ -70,42 +67,23 @@ impl Chunk {
         let mut starts = Vec::new();
         for (i, payload) in payloads.iter().enumerate() {
             starts.push(bytes.len() as u32);
-            encode_record(
-                &mut bytes,
-                group.checksum,
-                &group.head(i, payloads.len()),
-                payload,
-            );
+            encode_record(&mut bytes, group.checksum, &group.head(i, payloads.len()), payload);
         }
         let starts = (starts.len() > 1).then(|| starts.into());
-        Self {
-            first: group.first,
-            disk_bytes,
-            body: Body::Copied {
-                bytes: bytes.into(),
-                starts,
-            },
-        }
+        Self { first: group.first, disk_bytes, body: Body::Copied { bytes: bytes.into(), starts } }
     }
 
     /// A group that shares the memory of its payloads; the same conditions.
     pub(crate) fn shared(group: Group, payloads: Vec<Bytes>) -> Self {
         let mut heads = Vec::with_capacity(payloads.len() * RECORD_HEADER_BYTES);
         for (i, payload) in payloads.iter().enumerate() {
-            heads.extend_from_slice(&encode_head(
-                group.checksum,
-                &group.head(i, payloads.len()),
-                payload,
-            ));
+            heads.extend_from_slice(&encode_head(group.checksum, &group.head(i, payloads.len()), payload));
         }
         let disk_bytes = group_bytes(payloads.iter().map(Bytes::len));
         Self {
             first: group.first,
             disk_bytes,
-            body: Body::Shared {
-                heads: heads.into(),
-                payloads: payloads.into(),
-            },
+            body: Body::Shared { heads: heads.into(), payloads: payloads.into() },
         }
     }
 
@@ -143,12 +121,8 @@ impl Chunk {
     pub(crate) fn each_start(&self, mut show: impl FnMut(u64, u64)) {
         match &self.body {
             Body::Copied { starts: None, .. } => show(self.first, 0),
-            Body::Copied {
-                starts: Some(starts), ..
-            } => {
-                (self.first..)
-                    .zip(starts.iter())
-                    .for_each(|(offset, start)| show(offset, u64::from(*start)));
+            Body::Copied { starts: Some(starts), .. } => {
+                (self.first..).zip(starts.iter()).for_each(|(offset, start)| show(offset, u64::from(*start)));
             }
             Body::Shared { payloads, .. } => {
                 let mut start = 0;
@@ -166,10 +140,7 @@ impl Chunk {
             Body::Copied { bytes, starts } => {
                 let at = starts.as_ref().map_or(0, |s| s[i] as usize);
                 let head = decode(&bytes[at..]);
-                record(
-                    &head,
-                    bytes.slice(at + RECORD_HEADER_BYTES..at + head.record_bytes()),
-                )
+                record(&head, bytes.slice(at + RECORD_HEADER_BYTES..at + head.record_bytes()))
             }
             Body::Shared { heads, payloads } => {
                 record(&decode(&heads[i * RECORD_HEADER_BYTES..]), payloads[i].clone())
@@ -180,9 +151,7 @@ impl Chunk {
 
 /// Bytes that a group with payloads of these lengths takes on the disk.
 fn group_bytes(lengths: impl Iterator<Item = usize>) -> usize {
-    lengths
-        .map(|n| n.saturating_add(RECORD_HEADER_BYTES))
-        .fold(0, usize::saturating_add)
+    lengths.map(|n| n.saturating_add(RECORD_HEADER_BYTES)).fold(0, usize::saturating_add)
 }
 
 /// What a group with payloads of these lengths will cost in memory.
@@ -227,12 +196,7 @@ impl Tail {
     /// Chunks that end in `old..=new` have become durable; gives up the oldest durable ones beyond `keep_bytes`.
     pub(crate) fn settle(&mut self, old: u64, new: u64, keep_bytes: usize) {
         let i = self.chunks.partition_point(|c| c.first < old);
-        let settled: usize = self
-            .chunks
-            .range(i..)
-            .take_while(|c| c.next() <= new)
-            .map(Chunk::cost)
-            .sum();
+        let settled: usize = self.chunks.range(i..).take_while(|c| c.next() <= new).map(Chunk::cost).sum();
         self.unsynced_bytes -= settled;
         while self.bytes - self.unsynced_bytes > keep_bytes {
             match self.chunks.front() {

@@ -62,9 +62,7 @@ impl Writer {
         progress: &mut Progress,
     ) -> Result<(), Failure> {
         if self.must_cut {
-            self.file
-                .set_len(self.pos)
-                .map_err(|e| Failure::new("cut", &self.path, &e))?;
+            self.file.set_len(self.pos).map_err(|e| Failure::new("cut", &self.path, &e))?;
             self.must_cut = false;
             self.dirty = true;
         }
@@ -161,12 +159,7 @@ pub(crate) fn create_segment(
     salt: u64,
 ) -> Result<(Arc<dyn DiskFile>, PathBuf), Failure> {
     let path = dir.join(file_name(base));
-    let header = SegmentHeader {
-        partition,
-        base,
-        salt,
-    }
-    .encode();
+    let header = SegmentHeader { partition, base, salt }.encode();
     let made = disk.create(&path).and_then(|file| {
         write_all(&*file, 0, &mut [IoSlice::new(&header)])?;
         file.sync()?;

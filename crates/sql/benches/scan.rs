@@ -55,7 +55,7 @@ fn flights() -> Vec<Bytes> {
         let at = bson::DateTime::from_millis(1_356_998_400_000 + n * 93_000);
         let flight = doc! {
             "_id": format!("2013-{n}"), "year": 2013, "month": n % 12 + 1, "day": n % 28 + 1, "dep_time": n % 2400,
-            "sched": at, "actual": at, "carrier": ["UA", "AA", "B6"][(n % 3) as usize], "flight": n % 6000,
+            "sched": at, "actual": at, "carrier": (["UA", "AA", "B6"][(n % 3) as usize]), "flight": n % 6000,
             "tailnum": format!("N{}", n % 4000), "origin": "EWR", "dest": "IAH", "air_time": 227.0,
             "distance": 1400.5, "on_time": n % 5 == 0, "departed": true,
         };

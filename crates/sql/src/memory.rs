@@ -2,10 +2,9 @@
 
 use std::fmt;
 
+use datafusion::common::human_readable_size;
 use datafusion::error::{DataFusionError, Result};
-use datafusion::execution::memory_pool::{
-    MemoryConsumer, MemoryLimit, MemoryPool, MemoryReservation, human_readable_size,
-};
+use datafusion::execution::memory_pool::{MemoryConsumer, MemoryLimit, MemoryPool, MemoryReservation};
 use parking_lot::Mutex;
 
 /// A pool that shares memory evenly among operators that can spill, and keeps a quarter for those that cannot.
@@ -129,11 +128,16 @@ mod tests {
         }
         let merge = MemoryConsumer::new("merge").register(&pool);
         let error = merge.try_grow(251).unwrap_err().to_string();
-        assert!(error.contains("merge asked for 251.0 B beside its 0.0 B, of 1000.0 B for all queries"), "{error}");
+        assert!(
+            error.contains("merge asked for 251.0 B beside its 0.0 B, of 1000.0 B for all queries"),
+            "{error}"
+        );
         merge.try_grow(250).unwrap();
         assert_eq!(pool.reserved(), 1_000);
         // what cannot spill may have all that the others give back, and they get less then
-        sorts.iter().for_each(|s| drop(s.free()));
+        for sort in &sorts {
+            sort.free();
+        }
         merge.try_grow(450).unwrap();
         assert!(sorts[0].try_grow(101).is_err());
         sorts[0].try_grow(100).unwrap();

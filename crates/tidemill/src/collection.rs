@@ -41,14 +41,16 @@ impl<'e> Collection<'e> {
     pub fn update(&self, filter: &Document, update: &Document) -> Result<u64> {
         let (filter, update) = (encode(filter)?.into_bytes().into(), encode(update)?.into_bytes().into());
         let collection = self.name.clone();
-        let command = Command::Update { collection, filter, update, multi: true, upsert: false, upsert_id: None };
+        let command =
+            Command::Update { collection, filter, update, multi: true, upsert: false, upsert_id: None };
         refuse(self.write(command)?).map(|o| o.modified)
     }
 
     /// Removes the documents that match; returns how many.
     pub fn delete(&self, filter: &Document) -> Result<u64> {
         let filter = encode(filter)?.into_bytes().into();
-        refuse(self.write(Command::Delete { collection: self.name.clone(), filter, multi: true })?).map(|o| o.deleted)
+        refuse(self.write(Command::Delete { collection: self.name.clone(), filter, multi: true })?)
+            .map(|o| o.deleted)
     }
 
     fn write(&self, command: Command) -> Result<Outcome> {
@@ -68,5 +70,6 @@ fn encode(document: &Document) -> Result<RawDocumentBuf> {
 }
 
 fn decode(document: DocBytes) -> Result<Document> {
-    Document::from_reader(document.as_ref()).map_err(|e| Error::internal("a stored document is not BSON").with_source(e))
+    Document::from_reader(document.as_ref())
+        .map_err(|e| Error::internal("a stored document is not BSON").with_source(e))
 }

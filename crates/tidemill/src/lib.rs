@@ -62,7 +62,10 @@ impl Tidemill {
         let engine = Arc::new(Engine::open(dir, app)?);
         let options = SqlOptions { spill_dir: Some(dir.join("spill")), ..SqlOptions::default() };
         let sql = Arc::new(Sql::new(Arc::new(EngineTables::new(&engine)), options)?);
-        engine.set_analytics(Arc::new(EngineSql { engine: Arc::downgrade(&engine), sql: Arc::downgrade(&sql) }));
+        engine.set_analytics(Arc::new(EngineSql {
+            engine: Arc::downgrade(&engine),
+            sql: Arc::downgrade(&sql),
+        }));
         Ok(Self { engine, sql })
     }
 
@@ -70,7 +73,8 @@ impl Tidemill {
     ///
     /// Errors: `NotFound` for an unknown stream, `Invalid` for an event that does not fit it.
     pub fn send(&self, stream: &str, event: &impl Serialize) -> Result<SendReply> {
-        let body = serde_json::to_vec(event).map_err(|e| Error::invalid("the event is not JSON").with_source(e))?;
+        let body =
+            serde_json::to_vec(event).map_err(|e| Error::invalid("the event is not JSON").with_source(e))?;
         let options = SendOptions { wait: true, origin: "in process".into(), ..SendOptions::default() };
         let reply = self.engine.send_json(stream, &body, BodyFormat::Json, &options)?;
         match reply.rejected.first() {
@@ -140,7 +144,8 @@ struct EngineSql {
 impl Analytics for EngineSql {
     fn query(&self, query: &str) -> Result<Vec<RecordBatch>> {
         let stopping = || Error::unavailable("the engine is stopping");
-        let (engine, sql) = (self.engine.upgrade().ok_or_else(stopping)?, self.sql.upgrade().ok_or_else(stopping)?);
+        let (engine, sql) =
+            (self.engine.upgrade().ok_or_else(stopping)?, self.sql.upgrade().ok_or_else(stopping)?);
         engine.catch_up()?;
         Ok(sql.query_blocking(query)?.batches)
     }

@@ -5,7 +5,8 @@ use std::fmt;
 use std::sync::Arc;
 
 use arrow_array::builder::{
-    BooleanBuilder, Float32Builder, Float64Builder, Int32Builder, Int64Builder, StringBuilder, TimestampMicrosecondBuilder,
+    BooleanBuilder, Float32Builder, Float64Builder, Int32Builder, Int64Builder, StringBuilder,
+    TimestampMicrosecondBuilder,
 };
 use arrow_array::{ArrayRef, RecordBatch};
 use arrow_schema::SchemaRef;
@@ -93,7 +94,9 @@ impl BatchBuilder {
         self.begin();
         let mut de = serde_json::Deserializer::from_slice(row);
         let seed = RowSeed { builder: self };
-        seed.deserialize(&mut de).and_then(|()| de.end()).map_err(|e| Error::invalid(strip_position(e.to_string())))?;
+        seed.deserialize(&mut de)
+            .and_then(|()| de.end())
+            .map_err(|e| Error::invalid(strip_position(e.to_string())))?;
         self.commit(now);
         Ok(())
     }
@@ -115,9 +118,9 @@ impl BatchBuilder {
             match target {
                 Ok(index) => {
                     let ty = self.schema.fields[*index].ty;
-                    self.slots[*index] = self.text_slot(ty, cell).map_err(|expected| {
-                        self.mismatch(*index, expected, &format!("text {cell:?}"))
-                    })?;
+                    self.slots[*index] = self
+                        .text_slot(ty, cell)
+                        .map_err(|expected| self.mismatch(*index, expected, &format!("text {cell:?}")))?;
                 }
                 Err(name) => self.push_extra(name, &serde_json::Value::from(cell).to_string()),
             }
@@ -132,7 +135,8 @@ impl BatchBuilder {
         arrays.push(Arc::new(self.time.finish()));
         arrays.push(Arc::new(self.extra.finish()));
         self.rows = 0;
-        RecordBatch::try_new(self.arrow.clone(), arrays).expect("columns are built from the same schema and rows")
+        RecordBatch::try_new(self.arrow.clone(), arrays)
+            .expect("columns are built from the same schema and rows")
     }
 
     fn begin(&mut self) {
@@ -187,7 +191,10 @@ impl BatchBuilder {
     }
 
     fn mismatch(&self, index: usize, expected: impl fmt::Display, found: &str) -> Error {
-        Error::invalid(format!("field `{}`: expected {expected}, found {found}", self.schema.fields[index].name))
+        Error::invalid(format!(
+            "field `{}`: expected {expected}, found {found}",
+            self.schema.fields[index].name
+        ))
     }
 
     /// Checks a JSON value against the declared type of field `index`.
@@ -207,7 +214,9 @@ impl BatchBuilder {
             }
             (FieldType::Long, b'-' | b'0'..=b'9') => whole(raw).map(Slot::Int),
             (FieldType::Float | FieldType::Double, b'-' | b'0'..=b'9') => raw.parse().ok().map(Slot::Float),
-            (FieldType::Time, b'"') => json_text(raw).and_then(|t| Timestamp::parse(&t).ok()).map(|t| Slot::Int(t.0)),
+            (FieldType::Time, b'"') => {
+                json_text(raw).and_then(|t| Timestamp::parse(&t).ok()).map(|t| Slot::Int(t.0))
+            }
             (FieldType::Time, b'-' | b'0'..=b'9') => {
                 whole(raw).and_then(|ms| ms.checked_mul(1000)).map(Slot::Int)
             }
@@ -240,7 +249,11 @@ fn whole(raw: &str) -> Option<i64> {
 
 fn json_text(raw: &str) -> Option<Cow<'_, str>> {
     let inner = raw.get(1..raw.len().checked_sub(1)?)?;
-    if inner.contains('\\') { serde_json::from_str(raw).ok().map(Cow::Owned) } else { Some(Cow::Borrowed(inner)) }
+    if inner.contains('\\') {
+        serde_json::from_str(raw).ok().map(Cow::Owned)
+    } else {
+        Some(Cow::Borrowed(inner))
+    }
 }
 
 fn shorten(raw: &str) -> String {
@@ -403,7 +416,9 @@ impl BatchBuilder {
                 (FieldType::Long, Cell::Int(n)) => Slot::Int(*n),
                 (FieldType::Long | FieldType::Int, Cell::Span(d)) => Slot::Int(d.0 / 1000),
                 (FieldType::Long, Cell::Time(t)) => Slot::Int(t.0 / 1000),
-                (FieldType::Int | FieldType::Long, Cell::Float(x)) if x.fract() == 0.0 && x.abs() < 2e9 => Slot::Int(*x as i64),
+                (FieldType::Int | FieldType::Long, Cell::Float(x)) if x.fract() == 0.0 && x.abs() < 2e9 => {
+                    Slot::Int(*x as i64)
+                }
                 (FieldType::Float | FieldType::Double, Cell::Float(x)) => Slot::Float(*x),
                 (FieldType::Float | FieldType::Double, Cell::Int(n)) => Slot::Float(*n as f64),
                 (FieldType::Time, Cell::Time(t)) => Slot::Int(t.0),

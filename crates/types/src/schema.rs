@@ -48,7 +48,8 @@ pub enum FieldType {
 
 impl FieldType {
     /// All type names, in the order they are listed to people.
-    pub const NAMES: [&'static str; 8] = ["bool", "int", "long", "float", "double", "string", "time", "object"];
+    pub const NAMES: [&'static str; 8] =
+        ["bool", "int", "long", "float", "double", "string", "time", "object"];
 
     /// The type called `name`.
     pub fn parse(name: &str) -> Option<Self> {
@@ -138,7 +139,11 @@ impl StreamSchema {
     pub fn require_field(&self, name: &str) -> Result<usize> {
         self.field_index(name).ok_or_else(|| {
             let known: Vec<&str> = self.fields.iter().map(|f| f.name.as_str()).collect();
-            Error::invalid(format!("stream `{}` has no field `{name}`{}", self.name, did_you_mean(name, known)))
+            Error::invalid(format!(
+                "stream `{}` has no field `{name}`{}",
+                self.name,
+                did_you_mean(name, known)
+            ))
         })
     }
 

@@ -43,14 +43,23 @@ impl Timestamp {
             .and_then(|dt| dt.to_zoned(TimeZone::UTC).ok())
             .map(|z| z.timestamp().as_microsecond());
         civil.map(Self).ok_or_else(|| {
-            Error::invalid(format!("`{text}` is not a time: expected RFC 3339, for example 2013-01-01T10:17:00Z"))
+            Error::invalid(format!(
+                "`{text}` is not a time: expected RFC 3339, for example 2013-01-01T10:17:00Z"
+            ))
         })
     }
 }
 
 /// `YYYY-MM-DDTHH:MM:SSZ` exactly, the common case, without a general parser.
 fn parse_fast(b: &[u8]) -> Option<Timestamp> {
-    if b.len() != 20 || b[4] != b'-' || b[7] != b'-' || b[10] != b'T' || b[13] != b':' || b[16] != b':' || b[19] != b'Z' {
+    if b.len() != 20
+        || b[4] != b'-'
+        || b[7] != b'-'
+        || b[10] != b'T'
+        || b[13] != b':'
+        || b[16] != b':'
+        || b[19] != b'Z'
+    {
         return None;
     }
     let num = |range: std::ops::Range<usize>| -> Option<i64> {
@@ -116,7 +125,9 @@ impl Duration {
         let number = t[..split].parse::<i64>().ok();
         let unit = Self::unit_micros(t[split..].trim());
         number.zip(unit).and_then(|(n, u)| n.checked_mul(u)).map(Self).ok_or_else(|| {
-            Error::invalid(format!("`{text}` is not a duration: expected a number and a unit, for example 250ms, 5s, 1min"))
+            Error::invalid(format!(
+                "`{text}` is not a duration: expected a number and a unit, for example 250ms, 5s, 1min"
+            ))
         })
     }
 }
@@ -125,7 +136,9 @@ impl fmt::Display for Duration {
     /// The largest units that divide it: `20m`, `1.5s`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let n = self.0;
-        for (unit, micros) in [("d", 86_400_000_000), ("h", 3_600_000_000), ("m", 60_000_000), ("s", 1_000_000), ("ms", 1_000)] {
+        for (unit, micros) in
+            [("d", 86_400_000_000), ("h", 3_600_000_000), ("m", 60_000_000), ("s", 1_000_000), ("ms", 1_000)]
+        {
             if n != 0 && n % micros == 0 {
                 return write!(f, "{}{unit}", n / micros);
             }
@@ -140,7 +153,14 @@ mod tests {
 
     #[test]
     fn fast_and_general_parser_agree() {
-        for text in ["1970-01-01T00:00:00Z", "2013-01-01T10:17:00Z", "2024-02-29T23:59:59Z", "1969-12-31T23:59:59Z", "0001-03-01T00:00:00Z", "2000-02-29T12:00:00Z"] {
+        for text in [
+            "1970-01-01T00:00:00Z",
+            "2013-01-01T10:17:00Z",
+            "2024-02-29T23:59:59Z",
+            "1969-12-31T23:59:59Z",
+            "0001-03-01T00:00:00Z",
+            "2000-02-29T12:00:00Z",
+        ] {
             let general = text.parse::<jiff::Timestamp>().unwrap().as_microsecond();
             assert_eq!(parse_fast(text.as_bytes()), Some(Timestamp(general)), "{text}");
             assert_eq!(Timestamp(general).to_string(), text);
@@ -148,7 +168,10 @@ mod tests {
         for text in ["2013-02-29T00:00:00Z", "2013-13-01T00:00:00Z", "2013-01-01T24:00:00Z", "yesterday"] {
             assert!(Timestamp::parse(text).is_err(), "{text}");
         }
-        assert_eq!(Timestamp::parse("2013-01-01").unwrap(), Timestamp::parse("2013-01-01T01:00:00+01:00").unwrap());
+        assert_eq!(
+            Timestamp::parse("2013-01-01").unwrap(),
+            Timestamp::parse("2013-01-01T01:00:00+01:00").unwrap()
+        );
     }
 
     #[test]

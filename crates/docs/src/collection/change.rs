@@ -54,32 +54,27 @@ impl Collection {
         }
         let base = OwnedRaw::from_value(id).as_raw().in_document("_id");
         let key = self.insert_updated(&base, update, now)?;
-        Ok(UpdateOutcome {
-            before: None,
-            after: self.get_key(&key).cloned(),
-        })
+        Ok(UpdateOutcome { before: None, after: self.get_key(&key).cloned() })
     }
 
     /// Inserts `base` with `update` applied, as an upsert does.
     pub(crate) fn insert_updated(&mut self, base: &[u8], update: &Update, now: Timestamp) -> Result<Key> {
         let mut out = std::mem::take(&mut self.scratch);
         out.clear();
-        let result = update
-            .apply_bytes(base, Context::insert(now), &mut out)
-            .and_then(|()| {
-                check(&out, &self.limits)?;
-                let (before, after) = (field(base, b"_id"), field(&out, b"_id"));
-                if let (Some(before), after) = (before, after)
-                    && after.is_none_or(|a| !equal(a.value, before.value))
-                {
-                    return Err(immutable("_id"));
-                }
-                // an `_id` that the update made lies where its name put it
-                match after {
-                    Some(id) if id.start > 4 => self.insert_checked(&with_id_first(&out, id.value)),
-                    _ => self.insert_checked(&out),
-                }
-            });
+        let result = update.apply_bytes(base, Context::insert(now), &mut out).and_then(|()| {
+            check(&out, &self.limits)?;
+            let (before, after) = (field(base, b"_id"), field(&out, b"_id"));
+            if let (Some(before), after) = (before, after)
+                && after.is_none_or(|a| !equal(a.value, before.value))
+            {
+                return Err(immutable("_id"));
+            }
+            // an `_id` that the update made lies where its name put it
+            match after {
+                Some(id) if id.start > 4 => self.insert_checked(&with_id_first(&out, id.value)),
+                _ => self.insert_checked(&out),
+            }
+        });
         self.scratch = out;
         result
     }
@@ -113,10 +108,7 @@ impl Collection {
         };
         let before = row.doc.clone();
         if before == doc {
-            return Ok(UpdateOutcome {
-                after: Some(before.clone()),
-                before: Some(before),
-            });
+            return Ok(UpdateOutcome { after: Some(before.clone()), before: Some(before) });
         }
         if doc.len() > self.limits.document_bytes_max {
             return Err(too_large(doc.len(), self.limits.document_bytes_max));
@@ -139,10 +131,7 @@ impl Collection {
         if let Some(row) = self.rows[slot as usize].as_mut() {
             row.doc = after.clone();
         }
-        Ok(UpdateOutcome {
-            before: Some(before),
-            after: Some(after),
-        })
+        Ok(UpdateOutcome { before: Some(before), after: Some(after) })
     }
 
     fn check_immutable(&self, before: &[u8], after: &[u8], touches: &impl Fn(&[u8]) -> bool) -> Result<()> {
@@ -154,10 +143,7 @@ impl Collection {
                 return Err(immutable("_id"));
             }
         }
-        let Some(shard_key) = self
-            .shard_key
-            .as_ref()
-            .filter(|k| !self.spec.replicated && touches(k.top()))
+        let Some(shard_key) = self.shard_key.as_ref().filter(|k| !self.spec.replicated && touches(k.top()))
         else {
             return Ok(());
         };

@@ -152,13 +152,9 @@ impl Collection {
         for (index, keys) in self.indexes.iter_mut().zip(keys) {
             index.add(keys, slot);
         }
-        self.rows.push(Some(Row {
-            key: key.clone(),
-            doc: Bytes::copy_from_slice(doc),
-        }));
+        self.rows.push(Some(Row { key: key.clone(), doc: Bytes::copy_from_slice(doc) }));
         let (rows, hasher) = (&self.rows, &self.hasher);
-        self.by_id
-            .insert_unique(hash, slot, |s| row_hash(hasher, rows, *s));
+        self.by_id.insert_unique(hash, slot, |s| row_hash(hasher, rows, *s));
         self.bytes += doc.len() as u64;
         Ok(key)
     }
@@ -205,11 +201,7 @@ impl Collection {
         let Some(row) = self.rows[slot as usize].as_ref() else {
             return Ok(None);
         };
-        let keys: Vec<Keys> = self
-            .indexes
-            .iter()
-            .map(|i| i.keys(&row.doc))
-            .collect::<Result<_>>()?;
+        let keys: Vec<Keys> = self.indexes.iter().map(|i| i.keys(&row.doc)).collect::<Result<_>>()?;
         let freed = row.doc.len() as u64 + ROW_BYTES + keys.iter().map(Index::cost).sum::<u64>();
         for (index, keys) in self.indexes.iter_mut().zip(keys) {
             index.remove(keys, slot);
@@ -286,27 +278,19 @@ impl Collection {
     }
 
     fn duplicate_id(&self, id: Raw<'_>) -> DocsError {
-        duplicate_key(
-            &self.spec.name,
-            "_id_",
-            "{ _id: 1 }",
-            &format!("{{ _id: {} }}", show(id)),
-        )
+        duplicate_key(&self.spec.name, "_id_", "{ _id: 1 }", &format!("{{ _id: {} }}", show(id)))
     }
 }
 
 /// The `_id` of a document. Errors: there is none, or one that MongoDB does not take.
 fn id_of(doc: &[u8]) -> Result<Raw<'_>> {
     let Some(id) = field(doc, b"_id") else {
-        return Err(DocsError::bad_value(
-            "the document has no _id: give it one, for example a new ObjectId",
-        ));
+        return Err(DocsError::bad_value("the document has no _id: give it one, for example a new ObjectId"));
     };
     match id.value.tag {
-        tag::ARRAY | tag::REGEX | tag::UNDEFINED => Err(DocsError::bad_value(format!(
-            "The '_id' value cannot be of type {}",
-            id.value.type_name()
-        ))),
+        tag::ARRAY | tag::REGEX | tag::UNDEFINED => {
+            Err(DocsError::bad_value(format!("The '_id' value cannot be of type {}", id.value.type_name())))
+        }
         _ => Ok(id.value),
     }
 }
@@ -319,16 +303,10 @@ fn hash(hasher: &DefaultHashBuilder, key: &Key) -> u64 {
 }
 
 fn row_hash(hasher: &DefaultHashBuilder, rows: &[Option<Row>], slot: Slot) -> u64 {
-    rows[slot as usize]
-        .as_ref()
-        .map_or(0, |row| hash(hasher, &row.key))
+    rows[slot as usize].as_ref().map_or(0, |row| hash(hasher, &row.key))
 }
 
 #[inline]
 fn find(by_id: &HashTable<Slot>, rows: &[Option<Row>], hash: u64, key: &Key) -> Option<Slot> {
-    by_id
-        .find(hash, |s| {
-            rows[*s as usize].as_ref().is_some_and(|row| row.key == *key)
-        })
-        .copied()
+    by_id.find(hash, |s| rows[*s as usize].as_ref().is_some_and(|row| row.key == *key)).copied()
 }

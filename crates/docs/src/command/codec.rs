@@ -25,46 +25,25 @@ impl Command {
     pub fn to_bytes(&self) -> Result<Bytes> {
         let mut out = Writer(vec![0; 4]);
         match self {
-            Self::Insert {
-                collection,
-                docs,
-                ordered,
-            } => {
+            Self::Insert { collection, docs, ordered } => {
                 out.head("insert", collection);
                 out.flag("ordered", *ordered);
                 out.docs(docs)?;
             }
-            Self::Update {
-                collection,
-                filter,
-                update,
-                multi,
-                upsert,
-                upsert_id,
-            } => {
+            Self::Update { collection, filter, update, multi, upsert, upsert_id } => {
                 out.head("update", collection);
                 out.doc("filter", filter)?;
                 out.doc("update", update)?;
                 out.flag("multi", *multi);
                 out.upsert(*upsert, *upsert_id);
             }
-            Self::Replace {
-                collection,
-                filter,
-                doc,
-                upsert,
-                upsert_id,
-            } => {
+            Self::Replace { collection, filter, doc, upsert, upsert_id } => {
                 out.head("replace", collection);
                 out.doc("filter", filter)?;
                 out.doc("doc", doc)?;
                 out.upsert(*upsert, *upsert_id);
             }
-            Self::Delete {
-                collection,
-                filter,
-                multi,
-            } => {
+            Self::Delete { collection, filter, multi } => {
                 out.head("delete", collection);
                 out.doc("filter", filter)?;
                 out.flag("multi", *multi);
@@ -101,29 +80,16 @@ impl Command {
     ///
     /// Errors: not BSON, an unknown operation, a field that is missing or unknown.
     pub fn from_bytes(bytes: &Bytes) -> Result<Self> {
-        let limits = Limits {
-            document_bytes_max: COMMAND_BYTES_MAX + 1,
-            ..Limits::default()
-        };
+        let limits = Limits { document_bytes_max: COMMAND_BYTES_MAX + 1, ..Limits::default() };
         // a document in a command may be as deep as a document may be
-        let limits = Limits {
-            depth_max: limits.depth_max + 2,
-            ..limits
-        };
+        let limits = Limits { depth_max: limits.depth_max + 2, ..limits };
         crate::validate::check(bytes, &limits)
             .map_err(|e| DocsError::new(e.error_code(), format!("document command: {e}")))?;
-        let mut fields = Fields {
-            bytes,
-            found: elements(bytes).map(|e| (e.name, e.value)).collect(),
-        };
+        let mut fields = Fields { bytes, found: elements(bytes).map(|e| (e.name, e.value)).collect() };
         let op = fields.text("op")?;
         let collection = fields.text("c")?;
         let command = match op.as_str() {
-            "insert" => Self::Insert {
-                collection,
-                ordered: fields.flag("ordered")?,
-                docs: fields.docs()?,
-            },
+            "insert" => Self::Insert { collection, ordered: fields.flag("ordered")?, docs: fields.docs()? },
             "update" => Self::Update {
                 collection,
                 filter: fields.doc("filter")?,
@@ -139,19 +105,11 @@ impl Command {
                 upsert: fields.flag("upsert")?,
                 upsert_id: fields.upsert_id()?,
             },
-            "delete" => Self::Delete {
-                collection,
-                filter: fields.doc("filter")?,
-                multi: fields.flag("multi")?,
-            },
-            "create_index" => Self::CreateIndex {
-                collection,
-                index: fields.plain("index")?,
-            },
-            "drop_index" => Self::DropIndex {
-                collection,
-                name: fields.text("name")?,
-            },
+            "delete" => {
+                Self::Delete { collection, filter: fields.doc("filter")?, multi: fields.flag("multi")? }
+            }
+            "create_index" => Self::CreateIndex { collection, index: fields.plain("index")? },
+            "drop_index" => Self::DropIndex { collection, name: fields.text("name")? },
             "create" => Self::CreateCollection(fields.plain("spec")?),
             "drop" => Self::Drop { collection },
             other => {
@@ -183,27 +141,13 @@ impl Writer {
     }
 
     fn flag(&mut self, name: &str, value: bool) {
-        put_element(
-            &mut self.0,
-            name.as_bytes(),
-            Raw {
-                tag: tag::BOOL,
-                bytes: &[u8::from(value)],
-            },
-        );
+        put_element(&mut self.0, name.as_bytes(), Raw { tag: tag::BOOL, bytes: &[u8::from(value)] });
     }
 
     fn upsert(&mut self, upsert: bool, id: Option<ObjectId>) {
         self.flag("upsert", upsert);
         if let Some(id) = id {
-            put_element(
-                &mut self.0,
-                b"upsert_id",
-                Raw {
-                    tag: tag::OBJECT_ID,
-                    bytes: &id.bytes(),
-                },
-            );
+            put_element(&mut self.0, b"upsert_id", Raw { tag: tag::OBJECT_ID, bytes: &id.bytes() });
         }
     }
 
@@ -215,14 +159,7 @@ impl Writer {
                 format!("{name}: {} bytes that are no document", doc.len()),
             ));
         }
-        put_element(
-            &mut self.0,
-            name.as_bytes(),
-            Raw {
-                tag: tag::DOCUMENT,
-                bytes: doc,
-            },
-        );
+        put_element(&mut self.0, name.as_bytes(), Raw { tag: tag::DOCUMENT, bytes: doc });
         Ok(())
     }
 
@@ -266,16 +203,11 @@ impl<'b> Fields<'b> {
     }
 
     fn need(&mut self, name: &str, kind: u8) -> Result<Raw<'b>> {
-        self.take(name, kind)?
-            .ok_or_else(|| DocsError::parse(format!("document command: no field `{name}`")))
+        self.take(name, kind)?.ok_or_else(|| DocsError::parse(format!("document command: no field `{name}`")))
     }
 
     fn text(&mut self, name: &str) -> Result<String> {
-        Ok(self
-            .need(name, tag::STRING)?
-            .text()
-            .unwrap_or_default()
-            .to_owned())
+        Ok(self.need(name, tag::STRING)?.text().unwrap_or_default().to_owned())
     }
 
     fn flag(&mut self, name: &str) -> Result<bool> {
@@ -301,9 +233,7 @@ impl<'b> Fields<'b> {
 
     fn upsert_id(&mut self) -> Result<Option<ObjectId>> {
         let id = self.take("upsert_id", tag::OBJECT_ID)?;
-        Ok(id
-            .and_then(|v| v.bytes.first_chunk())
-            .map(|b| ObjectId::from_bytes(*b)))
+        Ok(id.and_then(|v| v.bytes.first_chunk()).map(|b| ObjectId::from_bytes(*b)))
     }
 
     fn plain<T: DeserializeOwned>(&mut self, name: &str) -> Result<T> {

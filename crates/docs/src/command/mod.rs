@@ -122,11 +122,7 @@ impl Store {
     pub fn apply(&mut self, command: &Command, now: Timestamp) -> Result<Outcome> {
         let mut outcome = Outcome::default();
         match command {
-            Command::Insert {
-                collection,
-                docs,
-                ordered,
-            } => {
+            Command::Insert { collection, docs, ordered } => {
                 let collection = self.require(collection)?;
                 for (index, doc) in docs.iter().enumerate() {
                     match collection.load(doc) {
@@ -138,14 +134,7 @@ impl Store {
                     }
                 }
             }
-            Command::Update {
-                collection,
-                filter,
-                update,
-                multi,
-                upsert,
-                upsert_id,
-            } => {
+            Command::Update { collection, filter, update, multi, upsert, upsert_id } => {
                 let collection = self.require(collection)?;
                 let filter = Filter::parse(document("filter", filter)?)?;
                 let update = Update::parse(document("update", update)?)?;
@@ -156,23 +145,13 @@ impl Store {
                     update_slots(collection, &slots, &update, now, &mut outcome);
                 }
             }
-            Command::Replace {
-                collection,
-                filter,
-                doc,
-                upsert,
-                upsert_id,
-            } => {
+            Command::Replace { collection, filter, doc, upsert, upsert_id } => {
                 let collection = self.require(collection)?;
                 let filter = Filter::parse(document("filter", filter)?)?;
                 document("replacement", doc)?;
                 replace(collection, &filter, doc, *upsert, *upsert_id, &mut outcome)?;
             }
-            Command::Delete {
-                collection,
-                filter,
-                multi,
-            } => {
+            Command::Delete { collection, filter, multi } => {
                 let collection = self.require(collection)?;
                 let filter = Filter::parse(document("filter", filter)?)?;
                 outcome.deleted = delete(collection, &filter, *multi)?;
@@ -292,10 +271,7 @@ fn replace(
     let own_id = field(doc, b"_id");
     if let Some(slot) = collection.matching(filter, 1)?.first() {
         outcome.matched = 1;
-        let old_id = collection
-            .doc_at(*slot)
-            .and_then(|d| field(d, b"_id"))
-            .map(|e| OwnedRaw::of(e.value));
+        let old_id = collection.doc_at(*slot).and_then(|d| field(d, b"_id")).map(|e| OwnedRaw::of(e.value));
         let new = match (&own_id, old_id) {
             (None, Some(id)) => with_id_first(doc, id.as_raw()).into(),
             _ => doc.clone(),

@@ -74,35 +74,26 @@ pub(crate) struct Pattern {
 impl Filter {
     /// The filter that every document matches.
     pub fn all() -> Self {
-        Self {
-            node: Node::All(Vec::new()),
-        }
+        Self { node: Node::All(Vec::new()) }
     }
 
     /// Reads MongoDB's form.
     ///
     /// Errors: `BadValue` and `FailedToParse` with the operator, what it expects and what was found.
     pub fn parse(filter: &RawDocument) -> Result<Self> {
-        Ok(Self {
-            node: parse::document(filter.as_bytes())?,
-        })
+        Ok(Self { node: parse::document(filter.as_bytes())? })
     }
 
     /// The filter for one field with one value. Errors: a value that BSON cannot hold.
     pub fn eq(path: &str, value: impl Into<Bson>) -> Result<Self> {
         let value = OwnedRaw::from_bson(&value.into()).map_err(DocsError::bad_value)?;
-        Ok(Self {
-            node: Node::Field(Path::new(path), Test::Compare(Comparison::Eq, value)),
-        })
+        Ok(Self { node: Node::Field(Path::new(path), Test::Compare(Comparison::Eq, value)) })
     }
 
     /// The filter for one field with one value; a missing value finds what null finds.
     pub fn eq_value(path: &str, value: &Value<'_>) -> Self {
         Self {
-            node: Node::Field(
-                Path::new(path),
-                Test::Compare(Comparison::Eq, OwnedRaw::from_value(value)),
-            ),
+            node: Node::Field(Path::new(path), Test::Compare(Comparison::Eq, OwnedRaw::from_value(value))),
         }
     }
 
@@ -222,9 +213,7 @@ impl Comparison {
 
     /// As [`Self::holds`]; null finds what is missing.
     pub fn finds(self, value: Option<Raw<'_>>, operand: Raw<'_>) -> bool {
-        value.map_or(operand.tag == tag::NULL && self.includes_equal(), |v| {
-            self.holds(v, operand)
-        })
+        value.map_or(operand.tag == tag::NULL && self.includes_equal(), |v| self.holds(v, operand))
     }
 
     /// Values of different types do not compare, but for null with undefined and for MinKey and MaxKey.

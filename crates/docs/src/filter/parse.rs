@@ -68,9 +68,7 @@ impl Parser {
     fn enter(&mut self) -> Result<()> {
         self.depth += 1;
         if self.depth > DEPTH_MAX {
-            return Err(DocsError::parse(format!(
-                "filter nested deeper than {DEPTH_MAX} operators"
-            )));
+            return Err(DocsError::parse(format!("filter nested deeper than {DEPTH_MAX} operators")));
         }
         Ok(())
     }
@@ -100,11 +98,7 @@ impl Parser {
             }
         }
         self.depth -= 1;
-        Ok(if all.len() == 1 {
-            all.remove(0)
-        } else {
-            Node::All(all)
-        })
+        Ok(if all.len() == 1 { all.remove(0) } else { Node::All(all) })
     }
 
     fn branches(&mut self, op: &str, value: Raw<'_>) -> Result<Vec<Node>> {
@@ -144,11 +138,7 @@ impl Parser {
             }
         }
         self.depth -= 1;
-        Ok(if all.len() == 1 {
-            all.remove(0)
-        } else {
-            Node::All(all)
-        })
+        Ok(if all.len() == 1 { all.remove(0) } else { Node::All(all) })
     }
 
     fn operator(&mut self, path: &Path, op: &str, v: Raw<'_>, beside: &[u8]) -> Result<Option<Node>> {
@@ -172,11 +162,7 @@ impl Parser {
                 tag::REGEX => not(Node::Field(path.clone(), Test::Pattern(regex_value(v)?))),
                 tag::DOCUMENT if is_operators(v.bytes) => not(self.operators(path, v.bytes)?),
                 _ => {
-                    return Err(expected(
-                        "$not",
-                        "a regular expression or a document of operators",
-                        v,
-                    ));
+                    return Err(expected("$not", "a regular expression or a document of operators", v));
                 }
             },
             "$exists" => {
@@ -226,19 +212,11 @@ impl Parser {
         let mut all = Vec::new();
         for e in elements(v.bytes) {
             self.count(1)?;
-            let first = if e.value.tag == tag::DOCUMENT {
-                elements(e.value.bytes).next()
-            } else {
-                None
-            };
+            let first = if e.value.tag == tag::DOCUMENT { elements(e.value.bytes).next() } else { None };
             match first {
                 Some(op) if op.name == b"$elemMatch" => all.push(self.elem_match(path, op.value)?),
                 Some(op) if op.name.starts_with(b"$") => {
-                    return Err(expected(
-                        "$all",
-                        "values or only $elemMatch as its elements",
-                        e.value,
-                    ));
+                    return Err(expected("$all", "values or only $elemMatch as its elements", e.value));
                 }
                 _ if e.value.tag == tag::REGEX => {
                     all.push(Node::Field(path.clone(), Test::Pattern(regex_value(e.value)?)))
@@ -247,11 +225,7 @@ impl Parser {
             }
         }
         // an empty $all finds nothing
-        Ok(if all.is_empty() {
-            Node::Any(all)
-        } else {
-            Node::All(all)
-        })
+        Ok(if all.is_empty() { Node::Any(all) } else { Node::All(all) })
     }
 
     fn elem_match(&mut self, path: &Path, v: Raw<'_>) -> Result<Node> {
@@ -290,18 +264,12 @@ fn unknown_top(name: &str) -> DocsError {
     let why = match name {
         "$expr" | "$where" | "$function" | "$jsonSchema" | "$text" | "$alwaysTrue" | "$alwaysFalse"
         | "$sampleRate" => {
-            format!(
-                "{name} is not supported. Top-level operators: {}",
-                TOP_OPERATORS.join(", ")
-            )
+            format!("{name} is not supported. Top-level operators: {}", TOP_OPERATORS.join(", "))
         }
         _ if FIELD_OPERATORS.contains(&name) => {
             format!("{name} belongs under a field: {{ field: {{ {name}: … }} }}")
         }
-        _ => format!(
-            "unknown top level operator: {name}{}",
-            did_you_mean(name, TOP_OPERATORS)
-        ),
+        _ => format!("unknown top level operator: {name}{}", did_you_mean(name, TOP_OPERATORS)),
     };
     DocsError::bad_value(why)
 }
@@ -321,11 +289,8 @@ fn unknown_field_operator(op: &str) -> DocsError {
 }
 
 fn modulo(v: Raw<'_>) -> Result<Test> {
-    let parts: Vec<Raw<'_>> = if v.tag == tag::ARRAY {
-        elements(v.bytes).map(|e| e.value).collect()
-    } else {
-        Vec::new()
-    };
+    let parts: Vec<Raw<'_>> =
+        if v.tag == tag::ARRAY { elements(v.bytes).map(|e| e.value).collect() } else { Vec::new() };
     let [divisor, remainder] = parts.as_slice() else {
         return Err(expected("$mod", "an array of divisor and remainder", v));
     };
@@ -383,19 +348,10 @@ fn type_tags(v: Raw<'_>) -> Result<Vec<u8>> {
         let found = ALL.into_iter().find(|t| crate::raw::type_name(*t) == name);
         let names = ALL.map(crate::raw::type_name);
         return found.map(|t| vec![t]).ok_or_else(|| {
-            DocsError::bad_value(format!(
-                "Unknown type name alias: {name}{}",
-                did_you_mean(name, names)
-            ))
+            DocsError::bad_value(format!("Unknown type name alias: {name}{}", did_you_mean(name, names)))
         });
     }
-    let code = v.whole().and_then(|n| {
-        if n == -1 {
-            Some(tag::MIN_KEY)
-        } else {
-            u8::try_from(n).ok()
-        }
-    });
+    let code = v.whole().and_then(|n| if n == -1 { Some(tag::MIN_KEY) } else { u8::try_from(n).ok() });
     code.filter(|c| ALL.contains(c) && v.whole() != Some(255))
         .map(|c| vec![c])
         .ok_or_else(|| expected("$type", "a type name such as \"string\" or its number", v))
@@ -403,10 +359,7 @@ fn type_tags(v: Raw<'_>) -> Result<Vec<u8>> {
 
 /// A regular expression written as a BSON value.
 fn regex_value(v: Raw<'_>) -> Result<Pattern> {
-    let mut parts = v
-        .bytes
-        .split(|b| *b == 0)
-        .map(|p| std::str::from_utf8(p).unwrap_or_default());
+    let mut parts = v.bytes.split(|b| *b == 0).map(|p| std::str::from_utf8(p).unwrap_or_default());
     let (pattern, options) = (parts.next().unwrap_or_default(), parts.next().unwrap_or_default());
     build_regex(pattern, options)
 }
@@ -421,10 +374,7 @@ fn regex_operator(v: Raw<'_>, beside: &[u8]) -> Result<Pattern> {
     match v.tag {
         tag::STRING => build_regex(v.text().unwrap_or_default(), options.unwrap_or_default()),
         tag::REGEX => {
-            let mut parts = v
-                .bytes
-                .split(|b| *b == 0)
-                .map(|p| std::str::from_utf8(p).unwrap_or_default());
+            let mut parts = v.bytes.split(|b| *b == 0).map(|p| std::str::from_utf8(p).unwrap_or_default());
             let (pattern, own) = (parts.next().unwrap_or_default(), parts.next().unwrap_or_default());
             if options.is_some() && !own.is_empty() {
                 return Err(DocsError::bad_value("options set in both $regex and $options"));
@@ -437,9 +387,7 @@ fn regex_operator(v: Raw<'_>, beside: &[u8]) -> Result<Pattern> {
 
 fn build_regex(pattern: &str, options: &str) -> Result<Pattern> {
     let mut builder = RegexBuilder::new(pattern);
-    builder
-        .size_limit(REGEX_BYTES_MAX)
-        .dfa_size_limit(REGEX_BYTES_MAX);
+    builder.size_limit(REGEX_BYTES_MAX).dfa_size_limit(REGEX_BYTES_MAX);
     for option in options.chars() {
         match option {
             'i' => builder.case_insensitive(true),
@@ -457,12 +405,7 @@ fn build_regex(pattern: &str, options: &str) -> Result<Pattern> {
     }
     let regex = builder.build().map_err(|e| {
         let why = e.to_string();
-        let last = why
-            .lines()
-            .last()
-            .unwrap_or_default()
-            .trim_start_matches("error: ")
-            .to_owned();
+        let last = why.lines().last().unwrap_or_default().trim_start_matches("error: ").to_owned();
         DocsError::bad_value(format!("Regular expression is invalid: {pattern:?}: {last}"))
     })?;
     let mut source = Vec::with_capacity(pattern.len() + options.len() + 2);
@@ -470,11 +413,5 @@ fn build_regex(pattern: &str, options: &str) -> Result<Pattern> {
     source.push(0);
     source.extend_from_slice(options.as_bytes());
     source.push(0);
-    Ok(Pattern {
-        regex,
-        source: OwnedRaw::of(Raw {
-            tag: tag::REGEX,
-            bytes: &source,
-        }),
-    })
+    Ok(Pattern { regex, source: OwnedRaw::of(Raw { tag: tag::REGEX, bytes: &source }) })
 }

@@ -22,31 +22,16 @@ fn ladder() -> Vec<Vec<Bson>> {
         vec![Bson::Double(f64::NEG_INFINITY), decimal("-Infinity")],
         vec![decimal("-1E+6000")],
         vec![Bson::Double(f64::MIN)],
-        vec![
-            Bson::Int64(i64::MIN),
-            Bson::Double(i64::MIN as f64),
-            decimal("-9223372036854775808"),
-        ],
+        vec![Bson::Int64(i64::MIN), Bson::Double(i64::MIN as f64), decimal("-9223372036854775808")],
         vec![Bson::Int64(i64::MIN + 1), decimal("-9223372036854775807")],
         vec![Bson::Int64(-edge - 1), decimal("-9007199254740993")],
         vec![Bson::Int64(-edge), Bson::Double(-edge as f64)],
         // the double next to -1.1 lies below it
         vec![Bson::Double(-1.1)],
         vec![decimal("-1.1")],
-        vec![
-            Bson::Int32(-1),
-            Bson::Int64(-1),
-            Bson::Double(-1.0),
-            decimal("-1.000"),
-        ],
+        vec![Bson::Int32(-1), Bson::Int64(-1), Bson::Double(-1.0), decimal("-1.000")],
         vec![decimal("-1E-6000")],
-        vec![
-            Bson::Int32(0),
-            Bson::Double(0.0),
-            Bson::Double(-0.0),
-            decimal("0E+5"),
-            decimal("-0"),
-        ],
+        vec![Bson::Int32(0), Bson::Double(0.0), Bson::Double(-0.0), decimal("0E+5"), decimal("-0")],
         vec![decimal("1E-6000")],
         vec![Bson::Double(f64::MIN_POSITIVE)],
         vec![decimal("0.1")],
@@ -61,10 +46,7 @@ fn ladder() -> Vec<Vec<Bson>> {
         vec![decimal("9007199254740993.5")],
         vec![Bson::Int64(edge + 2), Bson::Double((edge + 2) as f64)],
         vec![Bson::Int64(i64::MAX), decimal("9223372036854775807")],
-        vec![
-            Bson::Double(9_223_372_036_854_775_808.0),
-            decimal("9223372036854775808"),
-        ],
+        vec![Bson::Double(9_223_372_036_854_775_808.0), decimal("9223372036854775808")],
         vec![Bson::Double(f64::MAX)],
         vec![decimal("1E+6000")],
         vec![Bson::Double(f64::INFINITY), decimal("Infinity")],
@@ -86,31 +68,16 @@ fn ladder() -> Vec<Vec<Bson>> {
         vec![Bson::Array(vec![1.into()])],
         vec![Bson::Array(vec![1.into(), 0.into()])],
         vec![Bson::Array(vec![2.into()])],
-        vec![Bson::Binary(bson::Binary {
-            subtype: bson::spec::BinarySubtype::Generic,
-            bytes: vec![9],
-        })],
-        vec![Bson::Binary(bson::Binary {
-            subtype: bson::spec::BinarySubtype::Generic,
-            bytes: vec![0, 0],
-        })],
-        vec![Bson::Binary(bson::Binary {
-            subtype: bson::spec::BinarySubtype::Uuid,
-            bytes: vec![0, 0],
-        })],
+        vec![Bson::Binary(bson::Binary { subtype: bson::spec::BinarySubtype::Generic, bytes: vec![9] })],
+        vec![Bson::Binary(bson::Binary { subtype: bson::spec::BinarySubtype::Generic, bytes: vec![0, 0] })],
+        vec![Bson::Binary(bson::Binary { subtype: bson::spec::BinarySubtype::Uuid, bytes: vec![0, 0] })],
         vec![Bson::ObjectId(bson::oid::ObjectId::from_bytes([1; 12]))],
         vec![false.into()],
         vec![true.into()],
         vec![Bson::DateTime(bson::DateTime::from_millis(-1))],
         vec![Bson::DateTime(bson::DateTime::from_millis(1))],
-        vec![Bson::Timestamp(bson::Timestamp {
-            time: 1,
-            increment: 9,
-        })],
-        vec![Bson::Timestamp(bson::Timestamp {
-            time: 0x9000_0000,
-            increment: 0,
-        })],
+        vec![Bson::Timestamp(bson::Timestamp { time: 1, increment: 9 })],
+        vec![Bson::Timestamp(bson::Timestamp { time: 0x9000_0000, increment: 0 })],
         vec![Bson::RegularExpression(bson::Regex {
             pattern: "a".try_into().unwrap(),
             options: "i".try_into().unwrap(),
@@ -168,9 +135,6 @@ fn common_keys_lie_inline() {
         Bson::ObjectId(bson::oid::ObjectId::from_bytes([9; 12])),
     ] {
         let key = Key::of_raw(raw(value.clone()).as_raw());
-        assert!(
-            matches!(value, Bson::Int64(_)) || key.heap_bytes() == 0,
-            "{value}"
-        );
+        assert!(matches!(value, Bson::Int64(_)) || key.heap_bytes() == 0, "{value}");
     }
 }

@@ -25,19 +25,11 @@ pub(crate) struct Context<'a> {
 
 impl Context<'_> {
     pub fn update(now: Timestamp) -> Self {
-        Self {
-            now,
-            inserting: false,
-            doc: EMPTY,
-        }
+        Self { now, inserting: false, doc: EMPTY }
     }
 
     pub fn insert(now: Timestamp) -> Self {
-        Self {
-            now,
-            inserting: true,
-            doc: EMPTY,
-        }
+        Self { now, inserting: true, doc: EMPTY }
     }
 
     /// `{_id: 1}` of the document, for messages.
@@ -65,10 +57,7 @@ impl Update {
             return Err(e.clone());
         }
         out.reserve(doc.len() + 64);
-        let mut walk = Walk {
-            context: Context { doc, ..context },
-            trail: Trail::new(),
-        };
+        let mut walk = Walk { context: Context { doc, ..context }, trail: Trail::new() };
         walk.document(&self.root, doc, out)
     }
 }
@@ -137,13 +126,7 @@ impl<'t> Walk<'t, '_> {
                 let before = out.len();
                 self.child(part.text(), &part.name, child, None, EMPTY, out)?;
                 if out.len() > before {
-                    return Err(self.not_viable(
-                        part.text(),
-                        Raw {
-                            tag: tag::ARRAY,
-                            bytes: array,
-                        },
-                    ));
+                    return Err(self.not_viable(part.text(), Raw { tag: tag::ARRAY, bytes: array }));
                 }
                 continue;
             };
@@ -234,10 +217,7 @@ impl<'t> Walk<'t, '_> {
         let at = self.trail.last().copied().unwrap_or_default();
         DocsError::new(
             ErrorCode::PathNotViable,
-            format!(
-                "Cannot create field '{name}' in element {{{at}: {}}}",
-                show(value)
-            ),
+            format!("Cannot create field '{name}' in element {{{at}: {}}}", show(value)),
         )
     }
 
@@ -262,10 +242,7 @@ impl<'t> Walk<'t, '_> {
             },
             Change::Mul(n) => match old {
                 None => write(arith::zero(n.as_raw()).as_raw(), out),
-                Some(v) => write(
-                    arith::multiply(v, n.as_raw(), &path, &self.context)?.as_raw(),
-                    out,
-                ),
+                Some(v) => write(arith::multiply(v, n.as_raw(), &path, &self.context)?.as_raw(), out),
             },
             Change::Min(v) => replace_if(v, old, out, std::cmp::Ordering::Less),
             Change::Max(v) => replace_if(v, old, out, std::cmp::Ordering::Greater),
@@ -295,15 +272,9 @@ fn current(now: Timestamp, timestamp: bool) -> OwnedRaw {
     if timestamp {
         let seconds = u32::try_from(now.0.div_euclid(1_000_000)).unwrap_or_default();
         let bytes = (u64::from(seconds) << 32 | 1).to_le_bytes();
-        return OwnedRaw::of(Raw {
-            tag: tag::TIMESTAMP,
-            bytes: &bytes,
-        });
+        return OwnedRaw::of(Raw { tag: tag::TIMESTAMP, bytes: &bytes });
     }
-    OwnedRaw::of(Raw {
-        tag: tag::DATE,
-        bytes: &now.0.div_euclid(1000).to_le_bytes(),
-    })
+    OwnedRaw::of(Raw { tag: tag::DATE, bytes: &now.0.div_euclid(1000).to_le_bytes() })
 }
 
 /// The value that a rename moves. Errors: the way to it goes through an array.
@@ -312,10 +283,7 @@ fn rename_source<'d>(
     doc: &'d [u8],
     context: &Context<'_>,
 ) -> Result<Option<Raw<'d>>> {
-    let mut here = Raw {
-        tag: tag::DOCUMENT,
-        bytes: doc,
-    };
+    let mut here = Raw { tag: tag::DOCUMENT, bytes: doc };
     let mut name = "";
     for part in &source.parts {
         match here.tag {

@@ -27,10 +27,7 @@ fn no_decimals(op: &str, path: &str) -> DocsError {
 
 /// Zero of the operand's type.
 pub(crate) fn zero(n: Raw<'_>) -> OwnedRaw {
-    OwnedRaw::of(Raw {
-        tag: n.tag,
-        bytes: &[0; 8][..n.bytes.len().min(8)],
-    })
+    OwnedRaw::of(Raw { tag: n.tag, bytes: &[0; 8][..n.bytes.len().min(8)] })
 }
 
 pub(crate) fn add(
@@ -64,39 +61,23 @@ fn compute(
         (tag::DECIMAL, _) => Err(no_decimals(op, &path())),
         (tag::DOUBLE, _) | (tag::INT32 | tag::INT64, tag::DOUBLE) => {
             let x = floats(as_f64(old), as_f64(n));
-            Ok(OwnedRaw::of(Raw {
-                tag: tag::DOUBLE,
-                bytes: &x.to_le_bytes(),
-            }))
+            Ok(OwnedRaw::of(Raw { tag: tag::DOUBLE, bytes: &x.to_le_bytes() }))
         }
         (tag::INT32 | tag::INT64, _) => {
             let Some(sum) = integers(as_i64(old), as_i64(n)) else {
                 return Err(DocsError::bad_value(format!(
                     "Failed to apply {op} operations to current value (({}){}) of '{}' for document {{{}}}: it does not fit 64 bits",
-                    if old.tag == tag::INT64 {
-                        "NumberLong"
-                    } else {
-                        "NumberInt"
-                    },
+                    if old.tag == tag::INT64 { "NumberLong" } else { "NumberInt" },
                     as_i64(old),
                     path(),
                     context.id()
                 )));
             };
-            let narrow = if old.tag == tag::INT32 && n.tag == tag::INT32 {
-                i32::try_from(sum).ok()
-            } else {
-                None
-            };
+            let narrow =
+                if old.tag == tag::INT32 && n.tag == tag::INT32 { i32::try_from(sum).ok() } else { None };
             Ok(match narrow {
-                Some(small) => OwnedRaw::of(Raw {
-                    tag: tag::INT32,
-                    bytes: &small.to_le_bytes(),
-                }),
-                None => OwnedRaw::of(Raw {
-                    tag: tag::INT64,
-                    bytes: &sum.to_le_bytes(),
-                }),
+                Some(small) => OwnedRaw::of(Raw { tag: tag::INT32, bytes: &small.to_le_bytes() }),
+                None => OwnedRaw::of(Raw { tag: tag::INT64, bytes: &sum.to_le_bytes() }),
             })
         }
         _ => {
@@ -112,17 +93,9 @@ fn compute(
 }
 
 fn as_i64(raw: Raw<'_>) -> i64 {
-    if raw.tag == tag::INT32 {
-        raw.i32().into()
-    } else {
-        raw.i64()
-    }
+    if raw.tag == tag::INT32 { raw.i32().into() } else { raw.i64() }
 }
 
 fn as_f64(raw: Raw<'_>) -> f64 {
-    if raw.tag == tag::DOUBLE {
-        raw.f64()
-    } else {
-        as_i64(raw) as f64
-    }
+    if raw.tag == tag::DOUBLE { raw.f64() } else { as_i64(raw) as f64 }
 }

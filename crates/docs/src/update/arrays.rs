@@ -33,11 +33,7 @@ mod itoa {
 
     impl Default for Counter {
         fn default() -> Self {
-            Self {
-                digits: [b'0'; 20],
-                from: 19,
-                started: false,
-            }
+            Self { digits: [b'0'; 20], from: 19, started: false }
         }
     }
 
@@ -79,9 +75,7 @@ pub(crate) fn push(
     let mut all: Vec<Raw<'_>> = elements(array).map(|e| e.value).collect();
     let at = match push.position {
         None => all.len(),
-        Some(p) if p < 0 => all
-            .len()
-            .saturating_sub(usize::try_from(p.unsigned_abs()).unwrap_or(usize::MAX)),
+        Some(p) if p < 0 => all.len().saturating_sub(usize::try_from(p.unsigned_abs()).unwrap_or(usize::MAX)),
         Some(p) => usize::try_from(p).unwrap_or(usize::MAX).min(all.len()),
     };
     all.splice(at..at, push.values.iter().map(OwnedRaw::as_raw));
@@ -91,17 +85,11 @@ pub(crate) fn push(
         Some(PushSort::Whole(Direction::Descending)) => all.sort_by(|a, b| compare(*b, *a)),
         // what is no document has none of the fields
         Some(PushSort::Fields(order)) => all.sort_by_cached_key(|v| {
-            order.key(if v.tag == tag::DOCUMENT {
-                v.bytes
-            } else {
-                crate::raw::EMPTY
-            })
+            order.key(if v.tag == tag::DOCUMENT { v.bytes } else { crate::raw::EMPTY })
         }),
     }
     if let Some(slice) = push.slice {
-        let keep = usize::try_from(slice.unsigned_abs())
-            .unwrap_or(usize::MAX)
-            .min(all.len());
+        let keep = usize::try_from(slice.unsigned_abs()).unwrap_or(usize::MAX).min(all.len());
         if slice < 0 {
             all.drain(..all.len() - keep);
         } else {
@@ -135,12 +123,7 @@ pub(crate) fn add_to_set(
     if values.len() > 8 {
         // many values: look them up instead of comparing each with each
         let mut known: hashbrown::HashSet<Key> = all.iter().map(|v| Key::of_raw(*v)).collect();
-        all.extend(
-            values
-                .iter()
-                .map(OwnedRaw::as_raw)
-                .filter(|v| known.insert(Key::of_raw(*v))),
-        );
+        all.extend(values.iter().map(OwnedRaw::as_raw).filter(|v| known.insert(Key::of_raw(*v))));
     } else {
         for value in values {
             if !all.iter().any(|v| equal(*v, value.as_raw())) {
@@ -163,23 +146,16 @@ fn retain(
 ) -> Result<Outcome> {
     let Some(v) = old else { return Ok(Outcome::Keep) };
     if v.tag != tag::ARRAY {
-        return Err(DocsError::bad_value(format!(
-            "Cannot apply {op} to a non-array value"
-        )));
+        return Err(DocsError::bad_value(format!("Cannot apply {op} to a non-array value")));
     }
     if !elements(v.bytes).any(|e| goes(e.value)) {
         return Ok(Outcome::Keep);
     }
-    Ok(write_array(
-        elements(v.bytes).map(|e| e.value).filter(|v| !goes(*v)),
-        out,
-    ))
+    Ok(write_array(elements(v.bytes).map(|e| e.value).filter(|v| !goes(*v)), out))
 }
 
 pub(crate) fn pull_all(values: &[OwnedRaw], old: Option<Raw<'_>>, out: &mut Vec<u8>) -> Result<Outcome> {
-    retain("$pullAll", old, out, |v| {
-        values.iter().any(|gone| equal(v, gone.as_raw()))
-    })
+    retain("$pullAll", old, out, |v| values.iter().any(|gone| equal(v, gone.as_raw())))
 }
 
 pub(crate) fn pull(pull: &Pull, old: Option<Raw<'_>>, out: &mut Vec<u8>) -> Result<Outcome> {
@@ -200,11 +176,7 @@ pub(crate) fn pop(
     if v.tag != tag::ARRAY {
         return Err(DocsError::new(
             ErrorCode::TypeMismatch,
-            format!(
-                "Path '{}' contains an element of non-array type '{}'",
-                path(),
-                v.type_name()
-            ),
+            format!("Path '{}' contains an element of non-array type '{}'", path(), v.type_name()),
         ));
     }
     let len = elements(v.bytes).count();
@@ -212,8 +184,6 @@ pub(crate) fn pop(
         return Ok(Outcome::Keep);
     }
     let gone = if first { 0 } else { len - 1 };
-    let rest = elements(v.bytes)
-        .enumerate()
-        .filter(|(i, _)| i.cmp(&gone) != Ordering::Equal);
+    let rest = elements(v.bytes).enumerate().filter(|(i, _)| i.cmp(&gone) != Ordering::Equal);
     Ok(write_array(rest.map(|(_, e)| e.value), out))
 }

@@ -189,12 +189,7 @@ impl Update {
     /// Appends a value to an array.
     pub fn push(self, path: &str, value: impl Into<Bson>) -> Self {
         self.with_bson(path, value.into(), |v| {
-            Change::Push(Box::new(Push {
-                values: vec![v],
-                position: None,
-                slice: None,
-                sort: None,
-            }))
+            Change::Push(Box::new(Push { values: vec![v], position: None, slice: None, sort: None }))
         })
     }
 
@@ -225,10 +220,7 @@ impl Update {
         let mut out = Vec::new();
         self.apply_bytes(doc.as_bytes(), Context::update(now), &mut out)?;
         RawDocumentBuf::from_bytes(out).map_err(|e| {
-            DocsError::new(
-                ErrorCode::InvalidBson,
-                format!("the updated document is not BSON: {e}"),
-            )
+            DocsError::new(ErrorCode::InvalidBson, format!("the updated document is not BSON: {e}"))
         })
     }
 
@@ -263,8 +255,7 @@ impl Update {
         match OwnedRaw::from_bson(&value) {
             Ok(raw) => self.with(path, change(raw)),
             Err(why) => {
-                self.error
-                    .get_or_insert(DocsError::bad_value(format!("value of `{path}`: {why}")));
+                self.error.get_or_insert(DocsError::bad_value(format!("value of `{path}`: {why}")));
                 self
             }
         }
@@ -277,9 +268,7 @@ impl Update {
         op: &str,
         change: impl FnOnce(OwnedRaw) -> Change,
     ) -> Self {
-        match OwnedRaw::from_bson(&by)
-            .map_err(DocsError::bad_value)
-            .and_then(|n| arith::operand(op, path, n))
+        match OwnedRaw::from_bson(&by).map_err(DocsError::bad_value).and_then(|n| arith::operand(op, path, n))
         {
             Ok(n) => self.with(path, change(n)),
             Err(e) => {

@@ -68,10 +68,7 @@ fn check_operator(op: &str) -> Result<()> {
             "{op}: updates by aggregation pipeline are not supported; use operators such as $set"
         ))),
         _ if OPERATORS.contains(&op) => Ok(()),
-        _ => Err(DocsError::parse(format!(
-            "Unknown modifier: {op}{}",
-            did_you_mean(op, OPERATORS)
-        ))),
+        _ => Err(DocsError::parse(format!("Unknown modifier: {op}{}", did_you_mean(op, OPERATORS)))),
     }
 }
 
@@ -85,9 +82,7 @@ fn change(op: &str, path: &str, v: Raw<'_>) -> Result<Change> {
         "$mul" => Change::Mul(arith::operand(op, path, owned())?),
         "$min" => Change::Min(owned()),
         "$max" => Change::Max(owned()),
-        "$currentDate" => Change::CurrentDate {
-            timestamp: current_date(path, v)?,
-        },
+        "$currentDate" => Change::CurrentDate { timestamp: current_date(path, v)? },
         "$push" => Change::Push(Box::new(push(v)?)),
         "$addToSet" => Change::AddToSet(add_to_set(v)?),
         "$pullAll" if v.tag == tag::ARRAY => Change::PullAll(values(v)),
@@ -145,26 +140,14 @@ fn pop(path: &str, v: Raw<'_>) -> Result<bool> {
     match v.whole() {
         Some(1) => Ok(false),
         Some(-1) => Ok(true),
-        _ => Err(DocsError::parse(format!(
-            "$pop expects 1 or -1, found: {path}: {}",
-            show(v)
-        ))),
+        _ => Err(DocsError::parse(format!("$pop expects 1 or -1, found: {path}: {}", show(v)))),
     }
 }
 
 fn push(v: Raw<'_>) -> Result<Push> {
-    let each = if v.tag == tag::DOCUMENT {
-        field(v.bytes, b"$each")
-    } else {
-        None
-    };
+    let each = if v.tag == tag::DOCUMENT { field(v.bytes, b"$each") } else { None };
     let Some(each) = each else {
-        return Ok(Push {
-            values: vec![OwnedRaw::of(v)],
-            position: None,
-            slice: None,
-            sort: None,
-        });
+        return Ok(Push { values: vec![OwnedRaw::of(v)], position: None, slice: None, sort: None });
     };
     if each.value.tag != tag::ARRAY {
         return Err(DocsError::bad_value(format!(
@@ -172,12 +155,7 @@ fn push(v: Raw<'_>) -> Result<Push> {
             each.value.type_name()
         )));
     }
-    let mut parsed = Push {
-        values: values(each.value),
-        position: None,
-        slice: None,
-        sort: None,
-    };
+    let mut parsed = Push { values: values(each.value), position: None, slice: None, sort: None };
     for e in elements(v.bytes) {
         let whole = |name: &str| {
             e.value.whole().ok_or_else(|| {
@@ -219,11 +197,7 @@ fn push_sort(v: Raw<'_>) -> Result<PushSort> {
 }
 
 fn add_to_set(v: Raw<'_>) -> Result<Vec<OwnedRaw>> {
-    let first = if v.tag == tag::DOCUMENT {
-        elements(v.bytes).next()
-    } else {
-        None
-    };
+    let first = if v.tag == tag::DOCUMENT { elements(v.bytes).next() } else { None };
     match first {
         Some(each) if each.name == b"$each" => {
             if each.value.tag != tag::ARRAY {
@@ -246,9 +220,9 @@ fn add_to_set(v: Raw<'_>) -> Result<Vec<OwnedRaw>> {
 
 fn pull(v: Raw<'_>) -> Result<Pull> {
     match v.tag {
-        tag::DOCUMENT if is_operators(v.bytes) => Ok(Pull::Values(Filter {
-            node: conditions_on_value(v.bytes)?,
-        })),
+        tag::DOCUMENT if is_operators(v.bytes) => {
+            Ok(Pull::Values(Filter { node: conditions_on_value(v.bytes)? }))
+        }
         tag::DOCUMENT => {
             let doc = RawDocument::from_bytes(v.bytes)
                 .map_err(|e| DocsError::new(ErrorCode::InvalidBson, format!("$pull: {e}")))?;

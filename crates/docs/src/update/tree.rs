@@ -67,10 +67,7 @@ fn conflict(path: &str, at: &str) -> DocsError {
 
 fn check_path(path: &str) -> Result<()> {
     if path.is_empty() {
-        return Err(DocsError::new(
-            ErrorCode::EmptyFieldName,
-            "An empty update path is not valid.",
-        ));
+        return Err(DocsError::new(ErrorCode::EmptyFieldName, "An empty update path is not valid."));
     }
     for name in path.split('.') {
         if name.is_empty() {

@@ -37,20 +37,13 @@ fn cases() {
     let (mut count, mut failures) = (0, String::new());
     for file in files {
         let text = fs::read_to_string(&file).unwrap();
-        let mut runner = Runner {
-            store: Store::new(Limits::default()),
-        };
+        let mut runner = Runner { store: Store::new(Limits::default()) };
         let mut out = Vec::new();
         for paragraph in text.trim().split("\n\n") {
             let (result, is_case) = runner.paragraph(paragraph);
             count += usize::from(is_case);
             if result.trim_end() != paragraph.trim_end() && !update {
-                writeln!(
-                    failures,
-                    "{}:\nexpected\n{paragraph}\nfound\n{result}\n",
-                    file.display()
-                )
-                .unwrap();
+                writeln!(failures, "{}:\nexpected\n{paragraph}\nfound\n{result}\n", file.display()).unwrap();
             }
             out.push(result);
         }
@@ -58,10 +51,7 @@ fn cases() {
             fs::write(&file, out.join("\n\n") + "\n").unwrap();
         }
     }
-    assert!(
-        failures.is_empty(),
-        "{failures}\nUPDATE_CASES=1 writes what was found into the files"
-    );
+    assert!(failures.is_empty(), "{failures}\nUPDATE_CASES=1 writes what was found into the files");
     assert!(count >= 150, "only {count} cases");
 }
 
@@ -73,11 +63,8 @@ impl Runner {
     /// The paragraph with the result that came out, and whether it is a case.
     fn paragraph(&mut self, text: &str) -> (String, bool) {
         let comments: Vec<&str> = text.lines().take_while(|l| l.starts_with('#')).collect();
-        let body: Vec<&str> = text
-            .lines()
-            .skip(comments.len())
-            .take_while(|l| !l.starts_with("=>"))
-            .collect();
+        let body: Vec<&str> =
+            text.lines().skip(comments.len()).take_while(|l| !l.starts_with("=>")).collect();
         let mut kept = comments.join("\n");
         if !comments.is_empty() && !body.is_empty() {
             kept.push('\n');
@@ -91,15 +78,10 @@ impl Runner {
             self.start(&values(args), rest);
             return (kept, false);
         }
-        let result = self
-            .operation(op, &values(&format!("{args} {}", rest.join(" "))))
-            .unwrap_or_else(|e| error(&e));
+        let result =
+            self.operation(op, &values(&format!("{args} {}", rest.join(" ")))).unwrap_or_else(|e| error(&e));
         let result: Vec<String> = result.lines().map(|l| format!("=> {l}")).collect();
-        let result = if result.is_empty() {
-            "=> nothing".to_owned()
-        } else {
-            result.join("\n")
-        };
+        let result = if result.is_empty() { "=> nothing".to_owned() } else { result.join("\n") };
         (format!("{kept}\n{result}"), true)
     }
 
@@ -137,11 +119,8 @@ impl Runner {
             "all" => Ok(lines(&self.store.collection("c").unwrap().snapshot())),
             "update" => {
                 let o = options(2);
-                let before = self
-                    .store
-                    .collection("c")
-                    .unwrap()
-                    .find(&filter(arg(0))?, &FindOptions::default())?;
+                let before =
+                    self.store.collection("c").unwrap().find(&filter(arg(0))?, &FindOptions::default())?;
                 let command = Command::Update {
                     collection,
                     filter: bytes(arg(0)),
@@ -155,11 +134,8 @@ impl Runner {
             }
             "replace" => {
                 let o = options(2);
-                let before = self
-                    .store
-                    .collection("c")
-                    .unwrap()
-                    .find(&filter(arg(0))?, &FindOptions::default())?;
+                let before =
+                    self.store.collection("c").unwrap().find(&filter(arg(0))?, &FindOptions::default())?;
                 let command = Command::Replace {
                     collection,
                     filter: bytes(arg(0)),
@@ -172,41 +148,23 @@ impl Runner {
             }
             "insert" => {
                 let ordered = args.last() != Some(&Bson::String("unordered".into()));
-                let docs = args
-                    .iter()
-                    .filter(|a| a.as_document().is_some())
-                    .map(bytes)
-                    .collect();
-                self.apply(&Command::Insert {
-                    collection,
-                    docs,
-                    ordered,
-                })
+                let docs = args.iter().filter(|a| a.as_document().is_some()).map(bytes).collect();
+                self.apply(&Command::Insert { collection, docs, ordered })
             }
             "delete" => {
                 let multi = options(1).get_bool("multi").unwrap_or(false);
-                self.apply(&Command::Delete {
-                    collection,
-                    filter: bytes(arg(0)),
-                    multi,
-                })
+                self.apply(&Command::Delete { collection, filter: bytes(arg(0)), multi })
             }
             "index" => {
                 let index: IndexSpec = bson::deserialize_from_bson(arg(0).clone()).unwrap();
                 self.apply(&Command::CreateIndex { collection, index })
             }
-            "drop_index" => self.apply(&Command::DropIndex {
-                collection,
-                name: arg(0).as_str().unwrap().to_owned(),
-            }),
+            "drop_index" => {
+                self.apply(&Command::DropIndex { collection, name: arg(0).as_str().unwrap().to_owned() })
+            }
             "explain" => {
                 let sort = SortOrder::parse(&RawDocumentBuf::try_from(&options(1)).unwrap())?;
-                Ok(self
-                    .store
-                    .collection("c")
-                    .unwrap()
-                    .explain(&filter(arg(0))?, &sort)
-                    .to_string())
+                Ok(self.store.collection("c").unwrap().explain(&filter(arg(0))?, &sort).to_string())
             }
             other => panic!("unknown operation {other:?}"),
         }
@@ -243,17 +201,9 @@ fn filter(value: &Bson) -> Result<Filter, DocsError> {
 }
 
 fn find_options(options: &Document) -> Result<FindOptions, DocsError> {
-    let raw = |name: &str| {
-        options
-            .get_document(name)
-            .ok()
-            .map(|d| RawDocumentBuf::try_from(d).unwrap())
-    };
+    let raw = |name: &str| options.get_document(name).ok().map(|d| RawDocumentBuf::try_from(d).unwrap());
     Ok(FindOptions {
-        sort: raw("sort")
-            .map(|d| SortOrder::parse(&d))
-            .transpose()?
-            .unwrap_or_default(),
+        sort: raw("sort").map(|d| SortOrder::parse(&d)).transpose()?.unwrap_or_default(),
         projection: raw("projection").map(|d| Projection::parse(&d)).transpose()?,
         skip: options.get_i32("skip").unwrap_or(0) as u64,
         limit: options.get_i32("limit").ok().map(|n| n as u64),
@@ -269,9 +219,7 @@ fn values(text: &str) -> Vec<Bson> {
 }
 
 fn bytes(value: &Bson) -> Bytes {
-    let doc = value
-        .as_document()
-        .unwrap_or_else(|| panic!("expected a document, found {value}"));
+    let doc = value.as_document().unwrap_or_else(|| panic!("expected a document, found {value}"));
     RawDocumentBuf::try_from(doc).unwrap().into_bytes().into()
 }
 
@@ -294,11 +242,7 @@ fn show_outcome(outcome: &Outcome) -> String {
     if let Some(id) = &outcome.upserted_id {
         write!(text, "upserted {} ", show(id)).unwrap();
     }
-    let mut text = if text.is_empty() {
-        "ok\n".to_owned()
-    } else {
-        text.trim_end().to_owned() + "\n"
-    };
+    let mut text = if text.is_empty() { "ok\n".to_owned() } else { text.trim_end().to_owned() + "\n" };
     for e in &outcome.errors {
         writeln!(text, "document {}: {}", e.index, error(&e.error)).unwrap();
     }
@@ -306,16 +250,12 @@ fn show_outcome(outcome: &Outcome) -> String {
 }
 
 fn lines(docs: &[DocBytes]) -> String {
-    docs.iter()
-        .map(|d| show(&Bson::Document(Document::try_from(document(d)).unwrap())) + "\n")
-        .collect()
+    docs.iter().map(|d| show(&Bson::Document(Document::try_from(document(d)).unwrap())) + "\n").collect()
 }
 
 fn ids(docs: &[DocBytes]) -> String {
-    let ids: Vec<String> = docs
-        .iter()
-        .map(|d| show(Document::try_from(document(d)).unwrap().get("_id").unwrap()))
-        .collect();
+    let ids: Vec<String> =
+        docs.iter().map(|d| show(Document::try_from(document(d)).unwrap().get("_id").unwrap())).collect();
     ids.join(" ")
 }
 

@@ -21,9 +21,7 @@ fn sample() -> Store {
     for n in 0..3000 {
         flights.insert(bytes(doc! { "_id": n, "gate": format!("A{}", n % 7), "tags": [n % 3, n % 5], "text": "x".repeat(n as usize % 90) })).unwrap();
     }
-    flights
-        .insert(bytes(doc! { "_id": "large", "text": "y".repeat(300_000) }))
-        .unwrap();
+    flights.insert(bytes(doc! { "_id": "large", "text": "y".repeat(300_000) })).unwrap();
     for n in (0..3000).filter(|n| n % 4 != 0) {
         flights.delete_by_id(&Value::Int(n)).unwrap();
     }
@@ -41,15 +39,9 @@ fn a_loaded_store_is_the_saved_one() {
     let store = sample();
     let saved = written(&store);
     let loaded = Store::read_from(&mut saved.as_slice(), Limits::default()).unwrap();
-    assert_eq!(
-        loaded.collection_names().collect::<Vec<_>>(),
-        ["empty", "flights"]
-    );
+    assert_eq!(loaded.collection_names().collect::<Vec<_>>(), ["empty", "flights"]);
     assert_eq!(loaded.bytes(), store.bytes());
-    let (old, new) = (
-        store.collection("flights").unwrap(),
-        loaded.collection("flights").unwrap(),
-    );
+    let (old, new) = (store.collection("flights").unwrap(), loaded.collection("flights").unwrap());
     assert_eq!(old.spec(), new.spec());
     assert_eq!(old.snapshot(), new.snapshot());
     let filter = Filter::parse(&rawdoc! { "tags": 2 }).unwrap();
@@ -64,35 +56,21 @@ fn a_loaded_store_is_the_saved_one() {
 fn a_snapshot_is_of_its_moment_and_what_follows_is_left_alone() {
     let mut store = sample();
     let snapshot = store.snapshot();
-    store
-        .collection_mut("flights")
-        .unwrap()
-        .delete_by_id(&Value::Int(0))
-        .unwrap();
+    store.collection_mut("flights").unwrap().delete_by_id(&Value::Int(0)).unwrap();
     let mut out = Vec::new();
     snapshot.write_to(&mut out).unwrap();
     out.extend_from_slice(b"rest");
     let mut input = out.as_slice();
     let loaded = Store::read_from(&mut input, Limits::default()).unwrap();
     assert_eq!(input, b"rest");
-    assert!(
-        loaded
-            .collection("flights")
-            .unwrap()
-            .get(&Value::Int(0))
-            .is_some()
-    );
+    assert!(loaded.collection("flights").unwrap().get(&Value::Int(0)).is_some());
 }
 
 #[test]
 fn damage_is_found_with_its_place() {
     let mut store = Store::new(Limits::default());
     store.create_collection(&CollectionSpec::new("c")).unwrap();
-    store
-        .collection_mut("c")
-        .unwrap()
-        .insert(bytes(doc! { "_id": 1, "a": "text" }))
-        .unwrap();
+    store.collection_mut("c").unwrap().insert(bytes(doc! { "_id": 1, "a": "text" })).unwrap();
     let saved = written(&store);
     for at in 0..saved.len() {
         for bit in 0..8 {
@@ -112,10 +90,7 @@ fn damage_is_found_with_its_place() {
 #[test]
 fn limits_hold_while_loading() {
     let saved = written(&sample());
-    let limits = Limits {
-        store_bytes_max: 10_000,
-        ..Limits::default()
-    };
+    let limits = Limits { store_bytes_max: 10_000, ..Limits::default() };
     let e = Store::read_from(&mut saved.as_slice(), limits).unwrap_err();
     assert_eq!(e.kind(), ErrorKind::LimitReached, "{e}");
 }
@@ -162,10 +137,7 @@ fn the_first_version_can_be_read() {
     let store = Store::read_from(&mut file.as_slice(), Limits::default()).unwrap();
     let c = store.collection("c").unwrap();
     assert_eq!(c.spec().indexes[0].name, "a_1");
-    assert_eq!(
-        c.snapshot(),
-        [bytes(doc! { "_id": 1, "a": "x" }), bytes(doc! { "_id": 2 })]
-    );
+    assert_eq!(c.snapshot(), [bytes(doc! { "_id": 1, "a": "x" }), bytes(doc! { "_id": 2 })]);
     if std::env::var_os("UPDATE_CASES").is_none() {
         assert_eq!(written(&store), file);
     }

@@ -15,10 +15,7 @@ fn all() -> Vec<Command> {
     let mut spec = CollectionSpec::new("flights");
     spec.shard_key = Some("gate".into());
     spec.replicated = true;
-    spec.indexes.push(IndexSpec {
-        unique: true,
-        ..IndexSpec::ascending("a.b")
-    });
+    spec.indexes.push(IndexSpec { unique: true, ..IndexSpec::ascending("a.b") });
     vec![
         Command::CreateCollection(spec),
         Command::Insert {
@@ -26,11 +23,7 @@ fn all() -> Vec<Command> {
             docs: vec![bytes(doc! { "_id": 1 }), bytes(doc! { "_id": 2 })],
             ordered: false,
         },
-        Command::Insert {
-            collection: collection.clone(),
-            docs: vec![],
-            ordered: true,
-        },
+        Command::Insert { collection: collection.clone(), docs: vec![], ordered: true },
         Command::Update {
             collection: collection.clone(),
             filter: bytes(doc! { "_id": 1 }),
@@ -46,19 +39,9 @@ fn all() -> Vec<Command> {
             upsert: false,
             upsert_id: None,
         },
-        Command::Delete {
-            collection: collection.clone(),
-            filter: bytes(doc! {}),
-            multi: false,
-        },
-        Command::CreateIndex {
-            collection: collection.clone(),
-            index: IndexSpec::ascending("x"),
-        },
-        Command::DropIndex {
-            collection: collection.clone(),
-            name: "x_1".into(),
-        },
+        Command::Delete { collection: collection.clone(), filter: bytes(doc! {}), multi: false },
+        Command::CreateIndex { collection: collection.clone(), index: IndexSpec::ascending("x") },
+        Command::DropIndex { collection: collection.clone(), name: "x_1".into() },
         Command::Drop { collection },
     ]
 }
@@ -78,9 +61,7 @@ fn commands_survive_the_log() {
 fn all_commands_apply_in_turn() {
     let mut store = Store::new(Limits::default());
     for command in all() {
-        store
-            .apply(&command, Timestamp(0))
-            .unwrap_or_else(|e| panic!("{command:?}: {e}"));
+        store.apply(&command, Timestamp(0)).unwrap_or_else(|e| panic!("{command:?}: {e}"));
     }
     assert_eq!(store.bytes(), 0);
 }
@@ -91,32 +72,17 @@ fn what_is_no_command_is_refused_with_the_field() {
     for (command, expected) in [
         (rawdoc! {}, "no field `op`"),
         (rawdoc! { "op": "insert" }, "no field `c`"),
-        (
-            rawdoc! { "op": 1, "c": "x" },
-            "field `op`: expected string, found int",
-        ),
+        (rawdoc! { "op": 1, "c": "x" }, "field `op`: expected string, found int"),
         (rawdoc! { "op": "merge", "c": "x" }, "unknown operation \"merge\""),
-        (
-            rawdoc! { "op": "drop", "c": "x", "later": 1 },
-            "unknown field \"later\"",
-        ),
-        (
-            rawdoc! { "op": "insert", "c": "x", "ordered": true, "docs": [1] },
-            "expected documents, found int",
-        ),
-        (
-            rawdoc! { "op": "create_index", "c": "x", "index": { "name": "i" } },
-            "field `index`",
-        ),
+        (rawdoc! { "op": "drop", "c": "x", "later": 1 }, "unknown field \"later\""),
+        (rawdoc! { "op": "insert", "c": "x", "ordered": true, "docs": [1] }, "expected documents, found int"),
+        (rawdoc! { "op": "create_index", "c": "x", "index": { "name": "i" } }, "field `index`"),
     ] {
         let e = Command::from_bytes(&raw(command)).unwrap_err();
         assert!(e.message().contains(expected), "{e}");
     }
-    let torn = Command::Delete {
-        collection: "c".into(),
-        filter: Bytes::from_static(b"\x09\0\0\0"),
-        multi: true,
-    };
+    let torn =
+        Command::Delete { collection: "c".into(), filter: Bytes::from_static(b"\x09\0\0\0"), multi: true };
     assert!(torn.to_bytes().is_err());
 }
 
@@ -124,16 +90,11 @@ fn what_is_no_command_is_refused_with_the_field() {
 fn unknown_collections_are_named_with_what_was_meant() {
     let mut store = Store::new(Limits::default());
     store.create_collection(&CollectionSpec::new("flights")).unwrap();
-    let command = Command::Drop {
-        collection: "flight".into(),
-    };
+    let command = Command::Drop { collection: "flight".into() };
     let e = store.apply(&command, Timestamp(0)).unwrap_err();
     assert_eq!(
         (e.kind(), e.message()),
-        (
-            ErrorKind::NotFound,
-            "no collection `flight`. Did you mean `flights`?"
-        )
+        (ErrorKind::NotFound, "no collection `flight`. Did you mean `flights`?")
     );
     let error: tidemill_types::Error = e.into();
     assert_eq!(error.kind(), ErrorKind::NotFound);
@@ -143,8 +104,5 @@ fn unknown_collections_are_named_with_what_was_meant() {
     let mut other = CollectionSpec::new("flights");
     store.create_collection(&other).unwrap();
     other.replicated = true;
-    assert_eq!(
-        store.create_collection(&other).unwrap_err().kind(),
-        ErrorKind::Conflict
-    );
+    assert_eq!(store.create_collection(&other).unwrap_err().kind(), ErrorKind::Conflict);
 }

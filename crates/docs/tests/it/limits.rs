@@ -18,10 +18,7 @@ fn store(limits: Limits) -> Store {
 
 #[test]
 fn the_store_fills_up_and_frees_up() {
-    let mut store = store(Limits {
-        store_bytes_max: 100_000,
-        ..Limits::default()
-    });
+    let mut store = store(Limits { store_bytes_max: 100_000, ..Limits::default() });
     let c = store.collection_mut("c").unwrap();
     c.create_index(IndexSpec::ascending("text")).unwrap();
     let mut n = 0;
@@ -35,9 +32,7 @@ fn the_store_fills_up_and_frees_up() {
     assert!(e.message().contains("store_bytes_max"), "{e}");
     assert_eq!(c.len(), n as usize);
     let grow = Update::new().set("text", "y".repeat(5000));
-    let e = c
-        .update_one_by_id(&Value::Int(0), &grow, Timestamp(0))
-        .unwrap_err();
+    let e = c.update_one_by_id(&Value::Int(0), &grow, Timestamp(0)).unwrap_err();
     assert_eq!(e.kind(), ErrorKind::LimitReached);
     assert!(c.create_index(IndexSpec::ascending("_id.x")).is_err());
     for id in 0..n {
@@ -53,14 +48,9 @@ fn accounting_is_exact_after_any_change() {
     let c = store.collection_mut("c").unwrap();
     c.create_index(IndexSpec::ascending("tags")).unwrap();
     for n in 0..5000_i64 {
-        c.insert(bytes(
-            doc! { "_id": n, "tags": ["a long text that does not lie inline", n] },
-        ))
-        .unwrap();
+        c.insert(bytes(doc! { "_id": n, "tags": ["a long text that does not lie inline", n] })).unwrap();
         if n % 3 == 0 {
-            let update = Update::new()
-                .set("tags", "short")
-                .set("more", "x".repeat(n as usize % 50));
+            let update = Update::new().set("tags", "short").set("more", "x".repeat(n as usize % 50));
             c.update_one_by_id(&Value::Int(n), &update, Timestamp(0)).unwrap();
         }
         if n % 2 == 0 {
@@ -77,22 +67,10 @@ fn accounting_is_exact_after_any_change() {
 
 #[test]
 fn documents_and_depth() {
-    let mut store = store(Limits {
-        document_bytes_max: 1000,
-        depth_max: 5,
-        ..Limits::default()
-    });
+    let mut store = store(Limits { document_bytes_max: 1000, depth_max: 5, ..Limits::default() });
     let c = store.collection_mut("c").unwrap();
-    assert_eq!(
-        c.insert(bytes(doc! { "_id": 1, "x": "y".repeat(1000) }))
-            .unwrap_err()
-            .code(),
-        10334
-    );
-    c.insert(bytes(
-        doc! { "_id": 1, "x": "y".repeat(800), "d": { "a": { "b": {} } } },
-    ))
-    .unwrap();
+    assert_eq!(c.insert(bytes(doc! { "_id": 1, "x": "y".repeat(1000) })).unwrap_err().code(), 10334);
+    c.insert(bytes(doc! { "_id": 1, "x": "y".repeat(800), "d": { "a": { "b": {} } } })).unwrap();
     for (update, code) in [
         (Update::new().set("z", "z".repeat(200)), 10334),
         (Update::new().set("d.a.b.c.e", 1), 0),
@@ -104,38 +82,24 @@ fn documents_and_depth() {
         assert_eq!(result.map_or_else(|e| e.code(), |_| 0), code, "{update:?}");
     }
     let rename = Update::parse(&bson::rawdoc! { "$rename": { "d": "q.r.s" } }).unwrap();
-    assert_eq!(
-        c.update_one_by_id(&Value::Int(1), &rename, Timestamp(0))
-            .unwrap_err()
-            .code(),
-        15
-    );
+    assert_eq!(c.update_one_by_id(&Value::Int(1), &rename, Timestamp(0)).unwrap_err().code(), 15);
 }
 
 #[test]
 fn sorts_are_bounded_and_a_limit_helps() {
-    let mut store = store(Limits {
-        sort_bytes_max: 10_000,
-        ..Limits::default()
-    });
+    let mut store = store(Limits { sort_bytes_max: 10_000, ..Limits::default() });
     let c = store.collection_mut("c").unwrap();
     for n in 0..1000 {
-        c.insert(bytes(doc! { "_id": n, "x": (n * 7919) % 1000 }))
-            .unwrap();
+        c.insert(bytes(doc! { "_id": n, "x": (n * 7919) % 1000 })).unwrap();
     }
     let sort = SortOrder::default().then("x", Direction::Ascending);
-    let mut options = FindOptions {
-        sort,
-        ..FindOptions::default()
-    };
+    let mut options = FindOptions { sort, ..FindOptions::default() };
     let e = c.find(&Filter::all(), &options).unwrap_err();
     assert_eq!((e.code(), e.kind()), (292, ErrorKind::LimitReached));
     options.limit = Some(10);
     let found = c.find(&Filter::all(), &options).unwrap();
-    let xs: Vec<i32> = found
-        .iter()
-        .map(|d| bson::RawDocument::from_bytes(d).unwrap().get_i32("x").unwrap())
-        .collect();
+    let xs: Vec<i32> =
+        found.iter().map(|d| bson::RawDocument::from_bytes(d).unwrap().get_i32("x").unwrap()).collect();
     assert_eq!(xs, (0..10).collect::<Vec<_>>());
     c.create_index(IndexSpec::ascending("x")).unwrap();
     options.limit = None;
@@ -144,27 +108,15 @@ fn sorts_are_bounded_and_a_limit_helps() {
 
 #[test]
 fn collections_and_indexes_are_counted() {
-    let mut store = store(Limits {
-        collections_max: 2,
-        indexes_max: 1,
-        ..Limits::default()
-    });
+    let mut store = store(Limits { collections_max: 2, indexes_max: 1, ..Limits::default() });
     store.create_collection(&CollectionSpec::new("d")).unwrap();
     assert_eq!(
-        store
-            .create_collection(&CollectionSpec::new("e"))
-            .unwrap_err()
-            .kind(),
+        store.create_collection(&CollectionSpec::new("e")).unwrap_err().kind(),
         ErrorKind::LimitReached
     );
     let c = store.collection_mut("c").unwrap();
     c.create_index(IndexSpec::ascending("x")).unwrap();
-    assert!(
-        c.create_index(IndexSpec::ascending("y"))
-            .unwrap_err()
-            .message()
-            .contains("indexes_max")
-    );
+    assert!(c.create_index(IndexSpec::ascending("y")).unwrap_err().message().contains("indexes_max"));
 }
 
 #[test]

@@ -76,11 +76,8 @@ fn condition() -> impl Strategy<Value = Bson> + Clone {
 
 fn filter() -> impl Strategy<Value = Document> {
     let short = select(vec!["a", "b", "a.b", "_id", "a.0", "c"]);
-    let one = prop::collection::vec((short, condition()), 0..3).prop_map(|f| {
-        f.into_iter()
-            .map(|(k, v)| (k.to_owned(), v))
-            .collect::<Document>()
-    });
+    let one = prop::collection::vec((short, condition()), 0..3)
+        .prop_map(|f| f.into_iter().map(|(k, v)| (k.to_owned(), v)).collect::<Document>());
     (one.clone(), one, 0..4).prop_map(|(a, b, shape)| match shape {
         0 => doc! { "$and": [a, b] },
         1 => doc! { "$or": [a, b] },
@@ -119,9 +116,7 @@ fn indexes() -> Vec<IndexSpec> {
 }
 
 fn ids(docs: &[DocBytes]) -> Vec<i32> {
-    docs.iter()
-        .map(|d| bson::RawDocument::from_bytes(d).unwrap().get_i32("_id").unwrap())
-        .collect()
+    docs.iter().map(|d| bson::RawDocument::from_bytes(d).unwrap().get_i32("_id").unwrap()).collect()
 }
 
 proptest! {
@@ -301,9 +296,9 @@ fn changed(old: Option<&Bson>, change: &Change) -> Result<Option<Bson>, ()> {
         (Change::Set(v), _) => v.clone(),
         (Change::Unset, _) => return Ok(None),
         (Change::Inc(n), None) => Bson::Int32(*n),
-        (Change::Inc(n), Some(Bson::Int32(old))) => old
-            .checked_add(*n)
-            .map_or(Bson::Int64(i64::from(*old) + i64::from(*n)), Bson::Int32),
+        (Change::Inc(n), Some(Bson::Int32(old))) => {
+            old.checked_add(*n).map_or(Bson::Int64(i64::from(*old) + i64::from(*n)), Bson::Int32)
+        }
         (Change::Inc(n), Some(Bson::Int64(old))) => Bson::Int64(old.checked_add((*n).into()).ok_or(())?),
         (Change::Inc(n), Some(Bson::Double(old))) => Bson::Double(old + f64::from(*n)),
         (Change::Inc(_), Some(_)) => return Err(()),

@@ -1,5 +1,5 @@
 use bson::{doc, rawdoc};
-use tidemill_docs::{Command, FindOptions, SortOrder, Direction};
+use tidemill_docs::{Command, Direction, FindOptions, SortOrder};
 use tidemill_engine::Engine;
 
 use crate::open;
@@ -10,7 +10,9 @@ fn bytes(doc: bson::Document) -> bytes::Bytes {
 
 fn insert(engine: &Engine, docs: Vec<bson::Document>) -> tidemill_docs::Outcome {
     let docs = docs.into_iter().map(bytes).collect();
-    engine.write_documents(Command::Insert { collection: "Customer".into(), docs, ordered: false }, None).unwrap()
+    engine
+        .write_documents(Command::Insert { collection: "Customer".into(), docs, ordered: false }, None)
+        .unwrap()
 }
 
 #[test]
@@ -21,6 +23,20 @@ fn writes_find_their_partition_and_survive() {
     assert_eq!((outcome.inserted, outcome.errors.len()), (20, 0));
     let again = insert(&engine, vec![doc! {"id": "c3"}]);
     assert_eq!((again.inserted, again.errors.len()), (0, 1));
+    let some = insert(
+        &engine,
+        vec![doc! {"id": "n1", "n": 0}, doc! {"id": "c4"}, doc! {"id": "n2", "n": 1}, doc! {"id": "c5"}],
+    );
+    let places: Vec<usize> = some.errors.iter().map(|e| e.index).collect();
+    assert_eq!((some.inserted, places), (2, vec![1, 3]), "places are those of the request");
+    let operators = Command::Replace {
+        collection: "Customer".into(),
+        filter: bytes(doc! {"_id": "c1"}),
+        doc: bytes(doc! {"$set": {"n": 1}}),
+        upsert: true,
+        upsert_id: None,
+    };
+    assert!(engine.write_documents(operators, None).is_err(), "an update is no replacement");
     let update = Command::Update {
         collection: "Customer".into(),
         filter: bytes(doc! {"n": {"$gte": 10}}),
@@ -30,7 +46,8 @@ fn writes_find_their_partition_and_survive() {
         upsert_id: None,
     };
     assert_eq!(engine.write_documents(update, None).unwrap().modified, 10);
-    let delete = Command::Delete { collection: "Customer".into(), filter: bytes(doc! {"n": 5}), multi: false };
+    let delete =
+        Command::Delete { collection: "Customer".into(), filter: bytes(doc! {"n": 5}), multi: false };
     assert_eq!(engine.write_documents(delete, None).unwrap().deleted, 1);
     engine.abandon();
     drop(engine);
@@ -45,11 +62,19 @@ fn writes_find_their_partition_and_survive() {
         .find_documents("Customer", &rawdoc! {}, &options)
         .unwrap()
         .iter()
-        .map(|d| bson::RawDocument::from_bytes(d).unwrap().get("n").unwrap().unwrap().as_i32().unwrap().into())
+        .map(|d| {
+            bson::RawDocument::from_bytes(d).unwrap().get("n").unwrap().unwrap().as_i32().unwrap().into()
+        })
         .collect();
     assert_eq!(found, [118, 117, 116]);
-    assert_eq!(engine.collections().iter().find(|c| c.name == "Customer").unwrap().documents, 19);
-    assert!(engine.find_documents("Custommer", &rawdoc! {}, &options).unwrap_err().to_string().contains("Did you mean `Customer`?"));
+    assert_eq!(engine.collections().iter().find(|c| c.name == "Customer").unwrap().documents, 21);
+    assert!(
+        engine
+            .find_documents("Custommer", &rawdoc! {}, &options)
+            .unwrap_err()
+            .to_string()
+            .contains("Did you mean `Customer`?")
+    );
 }
 
 #[test]
@@ -57,7 +82,9 @@ fn a_collection_is_made_by_its_first_document() {
     let dir = tempfile::tempdir().unwrap();
     let engine = open(dir.path());
     let docs = vec![bytes(doc! {"a": 1}), bytes(doc! {"a": 2})];
-    engine.write_documents(Command::Insert { collection: "notes".into(), docs, ordered: true }, None).unwrap();
+    engine
+        .write_documents(Command::Insert { collection: "notes".into(), docs, ordered: true }, None)
+        .unwrap();
     let found = engine.find_documents("notes", &rawdoc! {"a": 2}, &FindOptions::default()).unwrap();
     assert_eq!(found.len(), 1);
     assert!(bson::RawDocument::from_bytes(&found[0]).unwrap().get_object_id("_id").is_ok());

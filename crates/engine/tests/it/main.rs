@@ -57,7 +57,10 @@ fn ledger(engine: &Engine) -> String {
     for stream in engine.streams() {
         let l = stream.ledger;
         if l.received > 0 {
-            lines += &format!("{} {}={}+{}+{}\n", stream.schema.name, l.received, l.stored, l.duplicate, l.rejected);
+            lines += &format!(
+                "{} {}={}+{}+{}\n",
+                stream.schema.name, l.received, l.stored, l.duplicate, l.rejected
+            );
         }
     }
     lines

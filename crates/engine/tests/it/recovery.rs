@@ -18,7 +18,12 @@ fn facts(engine: &Engine) -> String {
     let counts: Vec<String> =
         ["Order", "Big", "Audit"].iter().map(|s| format!("{s}={}", rows(engine, s))).collect();
     let rules: Vec<String> = engine.rules().iter().map(|r| format!("{}={}", r.name, r.fired)).collect();
-    format!("{}{counts:?} {rules:?} {} {}", ledger(engine), document(engine, "Total", "big"), document(engine, "Total", "small"))
+    format!(
+        "{}{counts:?} {rules:?} {} {}",
+        ledger(engine),
+        document(engine, "Total", "big"),
+        document(engine, "Total", "small")
+    )
 }
 
 const EXPECTED: &str = "Order 1000=1000+0+0\nBig 500=500+0+0\nAudit 1000=1000+0+0\n\
@@ -91,7 +96,8 @@ fn a_damaged_checkpoint_is_passed_over() {
 fn checkpoints(dir: &Path) -> Vec<PathBuf> {
     let mut latest = Vec::new();
     for partition in std::fs::read_dir(dir.join("checkpoints")).unwrap() {
-        let mut files: Vec<_> = std::fs::read_dir(partition.unwrap().path()).unwrap().map(|f| f.unwrap().path()).collect();
+        let mut files: Vec<_> =
+            std::fs::read_dir(partition.unwrap().path()).unwrap().map(|f| f.unwrap().path()).collect();
         files.sort();
         if files.len() > 1 {
             latest.extend(files.pop());

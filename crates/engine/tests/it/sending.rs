@@ -19,7 +19,8 @@ fn an_event_is_acted_on_before_the_reply() {
         .unwrap();
     let reply = send(&engine, "Order", r#"{"id":"o1","customer":"c1","amount":250.5,"note":"gift"}"#);
     assert_eq!((reply.accepted, reply.duplicates, reply.durability.as_str()), (1, Some(0), "fsync"));
-    let mut emitted: Vec<String> = reply.emitted.unwrap().iter().map(|e| format!("{} {}", e.stream, e.event)).collect();
+    let mut emitted: Vec<String> =
+        reply.emitted.unwrap().iter().map(|e| format!("{} {}", e.stream, e.event)).collect();
     emitted.sort();
     assert_eq!(
         emitted,
@@ -41,7 +42,11 @@ fn an_event_is_acted_on_before_the_reply() {
 fn bad_rows_are_kept_with_their_reason_and_good_ones_go_on() {
     let dir = tempfile::tempdir().unwrap();
     let engine = open(dir.path());
-    let reply = send(&engine, "Order", "{\"id\":\"o1\",\"customer\":\"c\",\"amount\":1}\n{\"id\":7}\nnot json\n{\"id\":\"o1\",\"amount\":2,\"customer\":\"c\"}");
+    let reply = send(
+        &engine,
+        "Order",
+        "{\"id\":\"o1\",\"customer\":\"c\",\"amount\":1}\n{\"id\":7}\nnot json\n{\"id\":\"o1\",\"amount\":2,\"customer\":\"c\"}",
+    );
     assert_eq!((reply.accepted, reply.duplicates), (2, Some(1)));
     assert_eq!(reply.rejected[0].reason, "field `id`: expected string (text in quotes), found 7");
     assert_eq!(reply.rejected.iter().map(|r| r.row).collect::<Vec<_>>(), [1, 2]);
@@ -50,7 +55,10 @@ fn bad_rows_are_kept_with_their_reason_and_good_ones_go_on() {
     let refused = engine.rejected_snapshot();
     assert_eq!(refused.tail.iter().map(|b| b.num_rows()).sum::<usize>(), 3);
     let error = engine.send_json("Orders", b"{}", BodyFormat::Json, &SendOptions::default()).unwrap_err();
-    assert_eq!((error.kind(), error.to_string()), (ErrorKind::NotFound, "no stream `Orders`. Did you mean `Order`?".into()));
+    assert_eq!(
+        (error.kind(), error.to_string()),
+        (ErrorKind::NotFound, "no stream `Orders`. Did you mean `Order`?".into())
+    );
     let error = engine.send_json("Order", b"[{", BodyFormat::Json, &SendOptions::default()).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Invalid);
     engine.catch_up().unwrap();
@@ -62,7 +70,11 @@ fn subscribers_see_what_is_stored() {
     let dir = tempfile::tempdir().unwrap();
     let engine = open(dir.path());
     let big = engine.subscribe("Big").unwrap();
-    send(&engine, "Order", "{\"id\":\"o1\",\"customer\":\"c\",\"amount\":100}\n{\"id\":\"o2\",\"customer\":\"c\",\"amount\":5}");
+    send(
+        &engine,
+        "Order",
+        "{\"id\":\"o1\",\"customer\":\"c\",\"amount\":100}\n{\"id\":\"o2\",\"customer\":\"c\",\"amount\":5}",
+    );
     assert_eq!(big.recv().unwrap().num_rows(), 1);
     assert!(engine.subscribe("Bigg").is_err());
 }

@@ -24,17 +24,11 @@ impl Lexer<'_> {
             }
         }
         let digits = self.text[start..self.at].replace('_', "");
-        if float {
-            self.float(start, &digits)
-        } else {
-            self.integer(start, &digits)
-        }
+        if float { self.float(start, &digits) } else { self.integer(start, &digits) }
     }
 
     fn followed_by_digit(&self, mark: &str) -> bool {
-        self.rest()
-            .strip_prefix(mark)
-            .is_some_and(|r| r.starts_with(|c: char| c.is_ascii_digit()))
+        self.rest().strip_prefix(mark).is_some_and(|r| r.starts_with(|c: char| c.is_ascii_digit()))
     }
 
     fn integer(&mut self, start: usize, digits: &str) {
@@ -51,17 +45,12 @@ impl Lexer<'_> {
     }
 
     fn float(&mut self, start: usize, digits: &str) {
-        let value = digits
-            .parse::<f64>()
-            .ok()
-            .filter(|x| x.is_finite())
-            .unwrap_or_else(|| {
-                let span = self.span(start, self.at);
-                let message = format!("the number is larger than {:e}", f64::MAX);
-                self.sink
-                    .push(Diagnostic::error(code::NUMBER, span, message).help("write a smaller exponent"));
-                0.0
-            });
+        let value = digits.parse::<f64>().ok().filter(|x| x.is_finite()).unwrap_or_else(|| {
+            let span = self.span(start, self.at);
+            let message = format!("the number is larger than {:e}", f64::MAX);
+            self.sink.push(Diagnostic::error(code::NUMBER, span, message).help("write a smaller exponent"));
+            0.0
+        });
         self.push(TokenKind::Float(value), start);
     }
 }

@@ -45,20 +45,14 @@ fn strings_and_names() {
 #[test]
 fn a_quoted_string_reads_back_as_itself() {
     let text = "a\"b\\c\n\r\t\u{0}\u{7f}ä€😀'`";
-    assert_eq!(
-        kinds(&text::quote(text)),
-        [TokenKind::Str(text.to_owned()), TokenKind::End]
-    );
+    assert_eq!(kinds(&text::quote(text)), [TokenKind::Str(text.to_owned()), TokenKind::End]);
 }
 
 #[test]
 fn longer_punctuation_comes_first() {
     let all = Dialect::RULES.punctuation;
     for (i, p) in all.iter().enumerate() {
-        assert!(
-            all[..i].iter().all(|q| !p.starts_with(q)),
-            "{p} can never be read"
-        );
+        assert!(all[..i].iter().all(|q| !p.starts_with(q)), "{p} can never be read");
         assert_eq!(kinds(p)[0], TokenKind::Punct(p), "{p}");
     }
 }

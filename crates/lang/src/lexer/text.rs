@@ -33,9 +33,7 @@ impl Lexer<'_> {
         self.sink.push(
             Diagnostic::error(code::OPEN_STRING, open, "this string is not closed on its line")
                 .expected([format!("`{quote}`")])
-                .help(format!(
-                    "put `{quote}` at its end; a line break in text is written `\\n`"
-                )),
+                .help(format!("put `{quote}` at its end; a line break in text is written `\\n`")),
         );
     }
 
@@ -57,10 +55,7 @@ impl Lexer<'_> {
                 self.sink.push(
                     Diagnostic::error(code::ESCAPE, span, message)
                         .expected([r"`\n`", r"`\t`", r"`\r`", r"`\\`", r#"`\"`"#, r"`\'`", r"`\u{…}`"])
-                        .help(format!(
-                            "a backslash itself is written `\\\\`: `\\\\{}`",
-                            c.escape_debug()
-                        )),
+                        .help(format!("a backslash itself is written `\\\\`: `\\\\{}`", c.escape_debug())),
                 );
                 None
             }
@@ -73,9 +68,7 @@ impl Lexer<'_> {
             let digits = &r[..r.find(|c: char| !c.is_ascii_hexdigit()).unwrap_or(r.len())];
             r[digits.len()..].starts_with('}').then_some(digits)
         });
-        let value = found
-            .and_then(|d| u32::from_str_radix(d, 16).ok())
-            .and_then(char::from_u32);
+        let value = found.and_then(|d| u32::from_str_radix(d, 16).ok()).and_then(char::from_u32);
         self.at += found.map_or(0, |d| d.len() + 2);
         if value.is_none() {
             let span = self.span(start, self.at);
@@ -99,13 +92,9 @@ impl Lexer<'_> {
         let open = self.span(start, start + 1);
         if !closed {
             self.sink.push(
-                Diagnostic::error(
-                    code::OPEN_NAME,
-                    open,
-                    "this name in backticks is not closed on its line",
-                )
-                .expected(["`` ` ``"])
-                .help("put a backtick at its end"),
+                Diagnostic::error(code::OPEN_NAME, open, "this name in backticks is not closed on its line")
+                    .expected(["`` ` ``"])
+                    .help("put a backtick at its end"),
             );
         } else if name.is_empty() {
             let span = self.span(start, self.at);

@@ -81,11 +81,5 @@ pub fn advice(name: &str) -> String {
 
 /// The unit that `name` is a slip of.
 pub fn nearest_unit(name: &str) -> Option<&'static str> {
-    nearest(
-        name,
-        UNITS
-            .iter()
-            .map(|(n, _)| *n)
-            .filter(|n| n.len() > 1 && name.len() > 1),
-    )
+    nearest(name, UNITS.iter().map(|(n, _)| *n).filter(|n| n.len() > 1 && name.len() > 1))
 }

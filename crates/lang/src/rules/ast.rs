@@ -258,45 +258,18 @@ impl Condition {
     pub fn as_expr(&self) -> Option<Expr> {
         let (operand, span) = match self {
             Self::Relation(c) if c.negated && c.filters.is_none() => {
-                let base = Expr {
-                    kind: ExprKind::Name(c.base.clone()),
-                    span: c.base.span,
-                };
-                let kind = ExprKind::MethodCall {
-                    base: Box::new(base),
-                    method: c.relation.clone(),
-                };
-                (
-                    Expr {
-                        kind,
-                        span: c.base.span.to(c.span),
-                    },
-                    c.span,
-                )
+                let base = Expr { kind: ExprKind::Name(c.base.clone()), span: c.base.span };
+                let kind = ExprKind::MethodCall { base: Box::new(base), method: c.relation.clone() };
+                (Expr { kind, span: c.base.span.to(c.span) }, c.span)
             }
             Self::Entity(c) if c.negated => {
-                let kind = ExprKind::Call {
-                    function: c.entity.clone(),
-                    args: c.filters.clone(),
-                };
-                (
-                    Expr {
-                        kind,
-                        span: c.entity.span.to(c.span),
-                    },
-                    c.span,
-                )
+                let kind = ExprKind::Call { function: c.entity.clone(), args: c.filters.clone() };
+                (Expr { kind, span: c.entity.span.to(c.span) }, c.span)
             }
             Self::Expr(e) => return Some(e.clone()),
             _ => return None,
         };
-        Some(Expr {
-            kind: ExprKind::Unary {
-                op: UnaryOp::Not,
-                operand: Box::new(operand),
-            },
-            span,
-        })
+        Some(Expr { kind: ExprKind::Unary { op: UnaryOp::Not, operand: Box::new(operand) }, span })
     }
 }
 

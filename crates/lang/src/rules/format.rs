@@ -105,11 +105,7 @@ impl<'a> Printer<'a> {
     /// Characters on the last line, or its indentation when it is still empty.
     fn column(&self) -> usize {
         let line = &self.out[self.out.rfind('\n').map_or(0, |i| i + 1)..];
-        if line.is_empty() {
-            self.indent * INDENT.len()
-        } else {
-            line.chars().count()
-        }
+        if line.is_empty() { self.indent * INDENT.len() } else { line.chars().count() }
     }
 
     /// Characters left on the line, keeping two for what closes or ends it.
@@ -127,9 +123,7 @@ impl<'a> Printer<'a> {
     /// The first `bracket` at or after the byte `at`. The text was parsed, so it is there.
     fn bracket_from(&self, at: u32, bracket: &str) -> u32 {
         let tokens = &self.tokens[self.token_from(at)..];
-        let found = tokens
-            .iter()
-            .find(|t| matches!(t.kind, TokenKind::Punct(p) if p == bracket));
+        let found = tokens.iter().find(|t| matches!(t.kind, TokenKind::Punct(p) if p == bracket));
         found.map_or(at, |t| t.span.start)
     }
 
@@ -177,29 +171,17 @@ fn closers(tokens: &[Token]) -> HashMap<u32, u32> {
 fn reference(name: &str) -> String {
     // words that differ from a keyword in case only are refused as a slip, so they are quoted too
     let quoted = !is_word(name) || RESERVED.contains(&name.to_ascii_lowercase().as_str());
-    if quoted {
-        format!("`{name}`")
-    } else {
-        name.to_owned()
-    }
+    if quoted { format!("`{name}`") } else { name.to_owned() }
 }
 
 /// `name` where it is declared or bound.
 fn declared(name: &str) -> String {
-    if is_keyword(name) {
-        format!("`{name}`")
-    } else {
-        reference(name)
-    }
+    if is_keyword(name) { format!("`{name}`") } else { reference(name) }
 }
 
 /// `name` after a dot.
 fn member(name: &str) -> String {
-    if is_word(name) {
-        name.to_owned()
-    } else {
-        format!("`{name}`")
-    }
+    if is_word(name) { name.to_owned() } else { format!("`{name}`") }
 }
 
 #[cfg(test)]

@@ -4,19 +4,8 @@
 pub const RESERVED: [&str; 9] = ["and", "or", "not", "in", "true", "false", "null", "now", "let"];
 
 /// Words that structure a file: not to be used, without backticks, to name something that is declared or bound.
-pub const KEYWORDS: [&str; 11] = [
-    "event",
-    "entity",
-    "relation",
-    "rule",
-    "when",
-    "then",
-    "aggregate",
-    "groupby",
-    "do",
-    "over",
-    "every",
-];
+pub const KEYWORDS: [&str; 11] =
+    ["event", "entity", "relation", "rule", "when", "then", "aggregate", "groupby", "do", "over", "every"];
 
 /// Words that begin an item.
 pub(super) const ITEMS: [&str; 4] = ["event", "entity", "relation", "rule"];

@@ -52,23 +52,11 @@ pub fn parse(file: &SourceFile) -> Parsed {
 pub(super) fn parse_with_tokens(file: &SourceFile) -> (Parsed, Tokens) {
     let mut sink = Sink::default();
     let tokens = lex(file, &Dialect::RULES, &mut sink);
-    let mut parser = Parser {
-        file,
-        tokens: &tokens.tokens,
-        at: 0,
-        sink: &mut sink,
-        nesting: 0,
-    };
+    let mut parser = Parser { file, tokens: &tokens.tokens, at: 0, sink: &mut sink, nesting: 0 };
     let items = parser.items();
     let mut diagnostics = sink.finish();
     drop_consequences(&mut diagnostics, file);
-    (
-        Parsed {
-            module: Module { items },
-            diagnostics,
-        },
-        tokens,
-    )
+    (Parsed { module: Module { items }, diagnostics }, tokens)
 }
 
 /// Drops what was reported only because a text, name or comment without an end swallowed what follows it: brackets
@@ -76,11 +64,7 @@ pub(super) fn parse_with_tokens(file: &SourceFile) -> (Parsed, Tokens) {
 fn drop_consequences(diagnostics: &mut Vec<Diagnostic>, file: &SourceFile) {
     const OPEN: [&str; 3] = [lexical::OPEN_STRING, lexical::OPEN_NAME, lexical::OPEN_COMMENT];
     let is_open = |d: &Diagnostic| OPEN.contains(&d.code);
-    let open: Vec<Span> = diagnostics
-        .iter()
-        .filter(|d| is_open(d))
-        .map(|d| d.span)
-        .collect();
+    let open: Vec<Span> = diagnostics.iter().filter(|d| is_open(d)).map(|d| d.span).collect();
     let Some(first) = open.first() else { return };
     let end = file.text().trim_end().len();
     let swallowed = |span: Span| {
@@ -89,10 +73,7 @@ fn drop_consequences(diagnostics: &mut Vec<Diagnostic>, file: &SourceFile) {
             return false;
         };
         // what lies between: the rest of the line, and the space before the next token
-        let between = file
-            .text()
-            .get(last.start as usize..span.start as usize)
-            .unwrap_or("");
+        let between = file.text().get(last.start as usize..span.start as usize).unwrap_or("");
         span.start as usize >= end || !between.trim_end().contains('\n')
     };
     diagnostics.retain(|d| {
@@ -267,10 +248,7 @@ impl<'a> Parser<'a> {
             TokenKind::Quoted(name) => name.clone(),
             _ => return Err(self.unexpected(&[what], "")),
         };
-        Ok(Ident {
-            name,
-            span: self.bump(),
-        })
+        Ok(Ident { name, span: self.bump() })
     }
 
     // ---- diagnostics
@@ -290,16 +268,8 @@ impl<'a> Parser<'a> {
 
     fn unexpected_with(&mut self, expected: &[&str], context: &str, help: Option<String>) -> Bail {
         let space = if context.is_empty() { "" } else { " " };
-        let message = format!(
-            "expected {}{space}{context}, found {}",
-            one_of(expected),
-            self.found()
-        );
-        let place = if self.at_end() {
-            self.previous().at_end()
-        } else {
-            self.span()
-        };
+        let message = format!("expected {}{space}{context}, found {}", one_of(expected), self.found());
+        let place = if self.at_end() { self.previous().at_end() } else { self.span() };
         let mut diagnostic = Diagnostic::error(code::UNEXPECTED, place, message).expected(expected.to_vec());
         diagnostic.help = help;
         self.report(diagnostic);

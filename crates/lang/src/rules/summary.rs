@@ -17,11 +17,7 @@ pub fn summary(module: &Module) -> String {
             Item::Entity(entity) => self::entity(&mut out, entity),
             Item::Relation(relation) => line(&mut out, 0, &self::relation(relation)),
             Item::Rule(rule) => {
-                line(
-                    &mut out,
-                    0,
-                    &format!("rule {} priority {}", rule.name.name, rule.priority),
-                );
+                line(&mut out, 0, &format!("rule {} priority {}", rule.name.name, rule.priority));
                 conditions(&mut out, &rule.conditions);
                 for action in &rule.actions {
                     line(&mut out, 1, &self::action(action));
@@ -36,10 +32,7 @@ pub fn summary(module: &Module) -> String {
                 }
                 conditions(&mut out, &rule.conditions);
                 for group in &rule.group_by {
-                    let name = group
-                        .name
-                        .as_ref()
-                        .map_or(String::new(), |n| format!("{}: ", n.name));
+                    let name = group.name.as_ref().map_or(String::new(), |n| format!("{}: ", n.name));
                     line(&mut out, 1, &format!("group {name}{}", expr(&group.expr)));
                 }
                 for insert in &rule.inserts {
@@ -87,31 +80,14 @@ fn entity(out: &mut String, entity: &EntityDecl) {
     line(out, 0, &head);
     for index in &entity.indexes {
         let fields: Vec<String> = index.fields.iter().map(|f| f.dotted()).collect();
-        line(
-            out,
-            1,
-            &format!(
-                "{}index {}",
-                if index.unique { "unique " } else { "" },
-                fields.join(",")
-            ),
-        );
+        line(out, 1, &format!("{}index {}", if index.unique { "unique " } else { "" }, fields.join(",")));
     }
 }
 
 fn relation(relation: &RelationDecl) -> String {
-    let owner = relation
-        .owner
-        .as_ref()
-        .map_or(String::new(), |o| format!("{}.", o.name));
-    let on = relation
-        .on
-        .as_ref()
-        .map_or(String::new(), |o| format!(" on {}", o.name));
-    format!(
-        "relation {owner}{}: {} by {}{on}",
-        relation.name.name, relation.target.name, relation.by.name
-    )
+    let owner = relation.owner.as_ref().map_or(String::new(), |o| format!("{}.", o.name));
+    let on = relation.on.as_ref().map_or(String::new(), |o| format!(" on {}", o.name));
+    format!("relation {owner}{}: {} by {}{on}", relation.name.name, relation.target.name, relation.by.name)
 }
 
 fn conditions(out: &mut String, conditions: &[Condition]) {
@@ -122,25 +98,15 @@ fn conditions(out: &mut String, conditions: &[Condition]) {
 
 fn condition(condition: &Condition) -> String {
     let not = |negated| if negated { "not " } else { "" };
-    let binding = condition
-        .binding()
-        .map_or(String::new(), |b| format!("{}: ", b.name));
+    let binding = condition.binding().map_or(String::new(), |b| format!("{}: ", b.name));
     match condition {
         Condition::Event(c) => format!("event {binding}{}{}", c.stream.name, list(&c.filters)),
-        Condition::Entity(c) => format!(
-            "entity {}{binding}{}{}",
-            not(c.negated),
-            c.entity.name,
-            list(&c.filters)
-        ),
+        Condition::Entity(c) => {
+            format!("entity {}{binding}{}{}", not(c.negated), c.entity.name, list(&c.filters))
+        }
         Condition::Relation(c) => {
             let filters = c.filters.as_deref().map_or(String::new(), list);
-            format!(
-                "relation {}{binding}{}.{}{filters}",
-                not(c.negated),
-                c.base.name,
-                c.relation.name
-            )
+            format!("relation {}{binding}{}.{}{filters}", not(c.negated), c.base.name, c.relation.name)
         }
         Condition::Let(c) => format!("let {} = {}", c.name.name, expr(&c.expr)),
         Condition::Expr(e) => format!("holds {}", expr(e)),
@@ -152,13 +118,8 @@ fn action(action: &Action) -> String {
         Action::Update(update) => {
             let mut out = format!("update {}", update.target.name);
             for assign in &update.assignments {
-                let _ = write!(
-                    out,
-                    " ({} {} {})",
-                    assign.op.text(),
-                    assign.path.dotted(),
-                    expr(&assign.value)
-                );
+                let _ =
+                    write!(out, " ({} {} {})", assign.op.text(), assign.path.dotted(), expr(&assign.value));
             }
             out
         }
@@ -187,10 +148,8 @@ fn list(exprs: &[Expr]) -> String {
 }
 
 fn object(fields: &[ObjectField]) -> String {
-    let fields: Vec<String> = fields
-        .iter()
-        .map(|f| format!("{}: {}", quote(&f.name.name), expr(&f.value)))
-        .collect();
+    let fields: Vec<String> =
+        fields.iter().map(|f| format!("{}: {}", quote(&f.name.name), expr(&f.value))).collect();
     format!("{{{}}}", fields.join(" "))
 }
 
@@ -207,14 +166,8 @@ fn expr(e: &Expr) -> String {
         ExprKind::Field { base, field } => format!("(. {} {})", expr(base), field.name),
         ExprKind::MethodCall { base, method } => format!("(.() {} {})", expr(base), method.name),
         ExprKind::Call { function, args } => format!("({}{})", function.name, list(args)),
-        ExprKind::Unary {
-            op: UnaryOp::Not,
-            operand,
-        } => format!("(not {})", expr(operand)),
-        ExprKind::Unary {
-            op: UnaryOp::Neg,
-            operand,
-        } => format!("(neg {})", expr(operand)),
+        ExprKind::Unary { op: UnaryOp::Not, operand } => format!("(not {})", expr(operand)),
+        ExprKind::Unary { op: UnaryOp::Neg, operand } => format!("(neg {})", expr(operand)),
         ExprKind::Binary { op, left, right } => format!("({} {} {})", op.text(), expr(left), expr(right)),
         ExprKind::In { value, list } => format!("(in {} {})", expr(value), expr(list)),
         ExprKind::Object(fields) => object(fields),

@@ -13,31 +13,19 @@ fn codes(diagnostics: &[Diagnostic]) -> Vec<&'static str> {
 }
 
 fn rule(condition: &str) -> SourceFile {
-    file(format!(
-        "rule R {{ when {{ x: A(); {condition}; }} then {{ delete x; }} }}"
-    ))
+    file(format!("rule R {{ when {{ x: A(); {condition}; }} then {{ delete x; }} }}"))
 }
 
 #[test]
 fn nesting_is_bounded() {
-    for (open, close) in [
-        ("(", ")"),
-        ("[", "]"),
-        ("{a:", "}"),
-        ("not ", ""),
-        ("-(", ")"),
-        ("! ", ""),
-        ("f(", ")"),
-    ] {
+    for (open, close) in
+        [("(", ")"), ("[", "]"), ("{a:", "}"), ("not ", ""), ("-(", ")"), ("! ", ""), ("f(", ")")]
+    {
         let deep = |n: usize| rule(&format!("{}1{}", open.repeat(n), close.repeat(n)));
         let parsed = parse(&deep(NESTING_MAX / 2 - 2));
         assert_eq!(codes(&parsed.diagnostics), [] as [&str; 0], "{open}");
         for n in [NESTING_MAX, 200_000] {
-            assert_eq!(
-                codes(&parse(&deep(n)).diagnostics),
-                [code::TOO_DEEP],
-                "{open} {n}"
-            );
+            assert_eq!(codes(&parse(&deep(n)).diagnostics), [code::TOO_DEEP], "{open} {n}");
         }
     }
 }
@@ -48,14 +36,8 @@ fn long_chains_are_bounded_and_their_trees_can_be_walked() {
     let longest = chain(EXPR_DEPTH_MAX - 2);
     assert_eq!(codes(&parse(&longest).diagnostics), [] as [&str; 0]);
     assert!(format(&longest).is_ok());
-    assert_eq!(
-        codes(&parse(&chain(EXPR_DEPTH_MAX)).diagnostics),
-        [code::TOO_DEEP]
-    );
-    assert_eq!(
-        codes(&parse(&rule(&format!("x{}", ".a".repeat(100_000)))).diagnostics),
-        [code::TOO_DEEP]
-    );
+    assert_eq!(codes(&parse(&chain(EXPR_DEPTH_MAX)).diagnostics), [code::TOO_DEEP]);
+    assert_eq!(codes(&parse(&rule(&format!("x{}", ".a".repeat(100_000)))).diagnostics), [code::TOO_DEEP]);
 }
 
 #[test]
@@ -63,10 +45,8 @@ fn the_number_of_diagnostics_is_bounded() {
     let parsed = parse(&file("x\n;\u{1}\n".repeat(10_000)));
     assert_eq!(parsed.diagnostics.len(), DIAGNOSTICS_MAX + 1);
     assert_eq!(parsed.diagnostics.last().map(|d| d.code), Some(TOO_MANY));
-    let parsed = parse(&file(format!(
-        "rule R {{ when {{ {} }} then {{ delete x; }} }}",
-        "? ;".repeat(10_000)
-    )));
+    let parsed =
+        parse(&file(format!("rule R {{ when {{ {} }} then {{ delete x; }} }}", "? ;".repeat(10_000))));
     assert_eq!(parsed.diagnostics.len(), DIAGNOSTICS_MAX + 1);
 }
 

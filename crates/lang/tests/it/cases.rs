@@ -21,21 +21,13 @@ fn read_cases(text: &str) -> Vec<Case> {
     let mut in_expected = false;
     for line in text.lines() {
         if let Some(name) = line.strip_prefix("=== ") {
-            cases.push(Case {
-                name: name.to_owned(),
-                input: String::new(),
-                expected: String::new(),
-            });
+            cases.push(Case { name: name.to_owned(), input: String::new(), expected: String::new() });
             in_expected = false;
         } else if line == "---" {
             in_expected = true;
         } else {
             let case = cases.last_mut().expect("a file begins with `=== name`");
-            let part = if in_expected {
-                &mut case.expected
-            } else {
-                &mut case.input
-            };
+            let part = if in_expected { &mut case.expected } else { &mut case.input };
             part.push_str(line);
             part.push('\n');
         }
@@ -60,21 +52,13 @@ fn outcome(input: &str, formats: bool) -> String {
     let mut again = Sources::default();
     let again_id = again.add("a.rules", canonical.clone());
     let again_file = again.get(again_id).expect("just added");
-    assert_eq!(
-        format(again_file).as_deref(),
-        Ok(canonical.as_str()),
-        "formatting twice changes {input}"
-    );
+    assert_eq!(format(again_file).as_deref(), Ok(canonical.as_str()), "formatting twice changes {input}");
     assert_eq!(
         summary(&parse(again_file).module),
         summary(&parsed.module),
         "formatting changes the tree of {input}"
     );
-    if formats {
-        canonical
-    } else {
-        summary(&parsed.module)
-    }
+    if formats { canonical } else { summary(&parsed.module) }
 }
 
 fn check(path: &Path, update: bool, failures: &mut Vec<String>) -> (usize, usize) {

@@ -8,17 +8,11 @@ use tidemill_lang::rules::{format, parse, summary};
 use tidemill_lang::source::{FileId, SourceFile, Span};
 
 fn expr(kind: ExprKind) -> Expr {
-    Expr {
-        kind,
-        span: Span::default(),
-    }
+    Expr { kind, span: Span::default() }
 }
 
 fn ident(name: impl Into<String>) -> Ident {
-    Ident {
-        name: name.into(),
-        span: Span::default(),
-    }
+    Ident { name: name.into(), span: Span::default() }
 }
 
 fn name() -> impl Strategy<Value = Ident> {
@@ -56,15 +50,7 @@ fn leaf() -> impl Strategy<Value = Expr> {
 fn object(fields: Vec<(Ident, Expr)>) -> ExprKind {
     let mut seen = std::collections::HashSet::new();
     let fields = fields.into_iter().filter(|(n, _)| seen.insert(n.name.clone()));
-    ExprKind::Object(
-        fields
-            .map(|(name, value)| ObjectField {
-                name,
-                value,
-                span: Span::default(),
-            })
-            .collect(),
-    )
+    ExprKind::Object(fields.map(|(name, value)| ObjectField { name, value, span: Span::default() }).collect())
 }
 
 fn tree() -> impl Strategy<Value = Expr> {
@@ -87,19 +73,9 @@ fn tree() -> impl Strategy<Value = Expr> {
             (base.clone(), name()).prop_map(|(base, field)| ExprKind::Field { base, field }),
             (base, name()).prop_map(|(base, method)| ExprKind::MethodCall { base, method }),
             (name(), args.clone()).prop_map(|(function, args)| ExprKind::Call { function, args }),
-            boxed.clone().prop_map(|operand| ExprKind::Unary {
-                op: UnaryOp::Not,
-                operand
-            }),
-            boxed.clone().prop_map(|operand| ExprKind::Unary {
-                op: UnaryOp::Neg,
-                operand
-            }),
-            (
-                proptest::sample::select(ops.clone()),
-                boxed.clone(),
-                boxed.clone()
-            )
+            boxed.clone().prop_map(|operand| ExprKind::Unary { op: UnaryOp::Not, operand }),
+            boxed.clone().prop_map(|operand| ExprKind::Unary { op: UnaryOp::Neg, operand }),
+            (proptest::sample::select(ops.clone()), boxed.clone(), boxed.clone())
                 .prop_map(|(op, left, right)| ExprKind::Binary { op, left, right }),
             (boxed.clone(), boxed).prop_map(|(value, list)| ExprKind::In { value, list }),
             fields.prop_map(object),
@@ -117,12 +93,8 @@ fn rule_with(value: &str) -> SourceFile {
 fn value_of(file: &SourceFile) -> (String, Expr) {
     let parsed = parse(file);
     assert_eq!(parsed.diagnostics, [], "{}", file.text());
-    let [Item::Rule(rule)] = &parsed.module.items[..] else {
-        panic!("one rule")
-    };
-    let Condition::Let(condition) = &rule.conditions[1] else {
-        panic!("a let")
-    };
+    let [Item::Rule(rule)] = &parsed.module.items[..] else { panic!("one rule") };
+    let Condition::Let(condition) = &rule.conditions[1] else { panic!("a let") };
     (summary(&parsed.module), condition.expr.clone())
 }
 
@@ -168,11 +140,7 @@ fn word() -> impl Strategy<Value = String> {
                  emit new let not in and or key id time shard index unique by on null now true x y F 1 2.5 min 's' ` \
                  { } ( ) [ ] , ; : . = == != < + - * / ! && // /* */ \n \n\n";
     proptest::sample::select(
-        words
-            .split(' ')
-            .filter(|w| !w.is_empty())
-            .map(str::to_owned)
-            .collect::<Vec<_>>(),
+        words.split(' ').filter(|w| !w.is_empty()).map(str::to_owned).collect::<Vec<_>>(),
     )
 }
 

@@ -76,13 +76,7 @@ impl Batch {
         while let Some((index, bytes, next)) = self.items.next(self.cursor) {
             let ordinal = std::mem::replace(&mut self.cursor, next).ordinal;
             if !self.is_done(ordinal) {
-                return Some((
-                    ItemId {
-                        origin: self.origin,
-                        index,
-                    },
-                    bytes,
-                ));
+                return Some((ItemId { origin: self.origin, index }, bytes));
             }
         }
         None
@@ -116,8 +110,7 @@ impl Batch {
 
     /// Whether item `index` was handed out and is not acknowledged.
     pub(super) fn is_taken(&mut self, index: u32) -> bool {
-        self.ordinal(index)
-            .is_some_and(|o| !self.is_done(o) && o < self.cursor.ordinal)
+        self.ordinal(index).is_some_and(|o| !self.is_done(o) && o < self.cursor.ordinal)
     }
 
     /// The bytes of item `index`.
@@ -125,9 +118,7 @@ impl Batch {
         let ordinal = self.ordinal(index)?;
         self.fill_places();
         let pos = *self.places.as_deref()?.get(ordinal as usize)?;
-        self.items
-            .next(self.items.cursor(ordinal, pos))
-            .map(|(_, bytes, _)| bytes)
+        self.items.next(self.items.cursor(ordinal, pos)).map(|(_, bytes, _)| bytes)
     }
 
     /// The items that are still wanted.

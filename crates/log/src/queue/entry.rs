@@ -78,12 +78,7 @@ impl Cursor {
 impl Items {
     /// Of an entry that this process has encoded.
     pub(super) fn of_put(bytes: Bytes, name: &str, count: u32) -> Self {
-        Self {
-            bytes,
-            body: put_header_bytes(name),
-            count,
-            has_indexes: false,
-        }
+        Self { bytes, body: put_header_bytes(name), count, has_indexes: false }
     }
 
     pub(super) fn count(&self) -> u32 {
@@ -101,18 +96,12 @@ impl Items {
     }
 
     pub(super) fn begin(&self) -> Cursor {
-        Cursor {
-            ordinal: 0,
-            pos: self.body,
-        }
+        Cursor { ordinal: 0, pos: self.body }
     }
 
     /// Before item `ordinal`, which begins at `pos`, as [`Cursor::pos`] said.
     pub(super) fn cursor(&self, ordinal: u32, pos: u32) -> Cursor {
-        Cursor {
-            ordinal,
-            pos: pos as usize,
-        }
+        Cursor { ordinal, pos: pos as usize }
     }
 
     /// Whether indexes stand before the items; else they count from 0.
@@ -126,21 +115,10 @@ impl Items {
             return None;
         }
         let mut pos = at.pos;
-        let index = if self.has_indexes {
-            read_varint(&self.bytes, &mut pos)?
-        } else {
-            at.ordinal
-        };
+        let index = if self.has_indexes { read_varint(&self.bytes, &mut pos)? } else { at.ordinal };
         let len = read_varint(&self.bytes, &mut pos)? as usize;
         let end = pos.checked_add(len).filter(|end| *end <= self.bytes.len())?;
-        Some((
-            index,
-            self.bytes.slice(pos..end),
-            Cursor {
-                ordinal: at.ordinal + 1,
-                pos: end,
-            },
-        ))
+        Some((index, self.bytes.slice(pos..end), Cursor { ordinal: at.ordinal + 1, pos: end }))
     }
 
     fn check(&self) -> Result<(), BadEntry> {
@@ -153,11 +131,7 @@ impl Items {
             least = u64::from(index) + 1;
             at = next;
         }
-        if at.pos == self.bytes.len() {
-            Ok(())
-        } else {
-            Err(BadEntry::Long)
-        }
+        if at.pos == self.bytes.len() { Ok(()) } else { Err(BadEntry::Long) }
     }
 }
 
@@ -217,23 +191,10 @@ pub(super) fn decode(bytes: Bytes) -> Result<Entry, BadEntry> {
             let count = u32::from_le_bytes(array(&bytes, name_end)?);
             let has_indexes = kind == MOVED;
             let body = name_end + if has_indexes { 12 } else { 4 };
-            let origin = if has_indexes {
-                u64::from_le_bytes(array(&bytes, name_end + 4)?)
-            } else {
-                0
-            };
-            let items = Items {
-                bytes,
-                body,
-                count,
-                has_indexes,
-            };
+            let origin = if has_indexes { u64::from_le_bytes(array(&bytes, name_end + 4)?) } else { 0 };
+            let items = Items { bytes, body, count, has_indexes };
             items.check()?;
-            Ok(if has_indexes {
-                Entry::Moved { name, origin, items }
-            } else {
-                Entry::Put { name, items }
-            })
+            Ok(if has_indexes { Entry::Moved { name, origin, items } } else { Entry::Put { name, items } })
         }
         ACK => {
             let (runs, rest) = bytes[1..].as_chunks::<RUN_BYTES>();
@@ -255,11 +216,7 @@ pub(super) fn decode(bytes: Bytes) -> Result<Entry, BadEntry> {
 }
 
 fn array<const N: usize>(bytes: &[u8], at: usize) -> Result<[u8; N], BadEntry> {
-    bytes
-        .get(at..)
-        .and_then(|b| b.first_chunk())
-        .copied()
-        .ok_or(BadEntry::Short)
+    bytes.get(at..).and_then(|b| b.first_chunk()).copied().ok_or(BadEntry::Short)
 }
 
 fn write_varint(out: &mut Vec<u8>, mut n: u32) {
@@ -293,9 +250,7 @@ mod tests {
         let items = [vec![], vec![1; 127], vec![2; 128], vec![3; 70_000]];
         items.iter().for_each(|i| push_item(&mut put, i));
         finish_put(&mut put, "q", 4);
-        let Ok(Entry::Put { name, items: found }) = decode(put.clone().into()) else {
-            panic!()
-        };
+        let Ok(Entry::Put { name, items: found }) = decode(put.clone().into()) else { panic!() };
         assert_eq!((name.as_str(), found.count()), ("q", 4));
         let mut at = found.begin();
         for (i, item) in items.iter().enumerate() {
@@ -305,18 +260,10 @@ mod tests {
         }
         assert!(found.next(at).is_none());
         let moved = moved("q", 9, &[(3, Bytes::from_static(b"x")), (u32::MAX, Bytes::new())]);
-        let Ok(Entry::Moved { origin, items, .. }) = decode(moved.into()) else {
-            panic!()
-        };
+        let Ok(Entry::Moved { origin, items, .. }) = decode(moved.into()) else { panic!() };
         assert_eq!((origin, items.next(items.begin()).unwrap().0), (9, 3));
-        let run = Run {
-            origin: 1,
-            first: 2,
-            count: 3,
-        };
-        let Ok(Entry::Ack(runs)) = decode(ack(&[run, run]).into()) else {
-            panic!()
-        };
+        let run = Run { origin: 1, first: 2, count: 3 };
+        let Ok(Entry::Ack(runs)) = decode(ack(&[run, run]).into()) else { panic!() };
         assert_eq!(runs, [run, run]);
     }
 
@@ -326,20 +273,13 @@ mod tests {
         push_item(&mut put, b"item");
         finish_put(&mut put, "q", 1);
         for n in 0..put.len() {
-            assert_eq!(
-                decode(put[..n].to_vec().into()).err(),
-                Some(BadEntry::Short),
-                "{n}"
-            );
+            assert_eq!(decode(put[..n].to_vec().into()).err(), Some(BadEntry::Short), "{n}");
         }
         let long = [&put[..], &[0]].concat();
         assert_eq!(decode(long.into()).err(), Some(BadEntry::Long));
         assert_eq!(decode(vec![7].into()).err(), Some(BadEntry::Kind(7)));
         assert_eq!(decode(vec![3, 1].into()).err(), Some(BadEntry::Long));
-        assert_eq!(
-            decode(vec![1, 1, 0xff, 0, 0, 0, 0].into()).err(),
-            Some(BadEntry::Name)
-        );
+        assert_eq!(decode(vec![1, 1, 0xff, 0, 0, 0, 0].into()).err(), Some(BadEntry::Name));
         let twice = moved("q", 9, &[(3, Bytes::new()), (3, Bytes::new())]);
         assert_eq!(decode(twice.into()).err(), Some(BadEntry::Order));
     }

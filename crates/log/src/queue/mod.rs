@@ -63,18 +63,12 @@ pub struct QueueOptions {
 impl Default for QueueOptions {
     /// 256 MiB of items, 64 MiB of log before items are moved, the clock of the machine.
     fn default() -> Self {
-        Self {
-            items_bytes_max: 256 << 20,
-            compact_bytes_min: 64 << 20,
-            clock: machine_time,
-        }
+        Self { items_bytes_max: 256 << 20, compact_bytes_min: 64 << 20, clock: machine_time }
     }
 }
 
 fn machine_time() -> Timestamp {
-    let since = SystemTime::now()
-        .duration_since(SystemTime::UNIX_EPOCH)
-        .unwrap_or_default();
+    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     Timestamp(since.as_micros() as i64)
 }
 
@@ -146,16 +140,9 @@ impl Queues {
                 state.apply(record.offset.0, record.payload.len(), entry);
             }
         }
-        let inner = Inner {
-            log,
-            partition,
-            options,
-            state: Mutex::new(state),
-            settling: Mutex::new(settling),
-        };
-        Ok(Self {
-            inner: Arc::new(inner),
-        })
+        let inner =
+            Inner { log, partition, options, state: Mutex::new(state), settling: Mutex::new(settling) };
+        Ok(Self { inner: Arc::new(inner) })
     }
 
     /// An empty transaction.
@@ -228,11 +215,7 @@ impl Queues {
 
 impl Inner {
     fn note_takeback(&self, origin: u64, count: u32) {
-        self.settling.lock().takebacks.push(Run {
-            origin,
-            first: 0,
-            count,
-        });
+        self.settling.lock().takebacks.push(Run { origin, first: 0, count });
     }
 
     /// Acknowledges the items of failed commits, which nobody has seen. The state has let them go already; it is
@@ -243,9 +226,7 @@ impl Inner {
             return Ok(());
         }
         let entry = entry::ack(&settling.takebacks);
-        let written = self
-            .log
-            .write(self.partition, (self.options.clock)(), &[&entry])?;
+        let written = self.log.write(self.partition, (self.options.clock)(), &[&entry])?;
         settling.last = Some(written.last.0);
         settling.takebacks.clear();
         Ok(())
@@ -261,9 +242,7 @@ impl Inner {
 
     fn settle(&self) -> Result<()> {
         let last = self.settling.lock().last;
-        last.map_or(Ok(()), |last| {
-            self.log.sync(self.partition, Offset(last), Durability::Fsync)
-        })
+        last.map_or(Ok(()), |last| self.log.sync(self.partition, Offset(last), Durability::Fsync))
     }
 
     /// Moves items that hold too much of the log, then drops what nothing needs any more.
@@ -278,9 +257,7 @@ impl Inner {
             if last.is_some_and(|last| self.log.durable(self.partition).0 <= last) {
                 return Ok(());
             }
-            state
-                .oldest()
-                .map_or_else(|| self.log.end(self.partition), Offset)
+            state.oldest().map_or_else(|| self.log.end(self.partition), Offset)
         };
         self.log.truncate(self.partition, upto)
     }
@@ -297,9 +274,7 @@ impl Inner {
             let Some(batch) = state.movable() else { break };
             let payload = entry::moved(&batch.queue, batch.origin, &batch.items);
             drop(batch);
-            let written = self
-                .log
-                .write(self.partition, (self.options.clock)(), &[&payload])?;
+            let written = self.log.write(self.partition, (self.options.clock)(), &[&payload])?;
             self.settling.lock().last = Some(written.last.0);
             moved += payload.len();
             let size = payload.len();

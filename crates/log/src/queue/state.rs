@@ -66,15 +66,8 @@ impl State {
 
     /// Bytes of the log from the oldest items on, and how many of them are items that are still wanted.
     pub(super) fn pinned_and_live_bytes(&self) -> (u64, u64) {
-        let oldest = self
-            .places
-            .values()
-            .next()
-            .and_then(|origin| self.batches.get(origin));
-        (
-            oldest.map_or(0, |b| self.written_bytes - b.written_before),
-            self.live_bytes,
-        )
+        let oldest = self.places.values().next().and_then(|origin| self.batches.get(origin));
+        (oldest.map_or(0, |b| self.written_bytes - b.written_before), self.live_bytes)
     }
 
     /// Takes over what the record at `offset` says.
@@ -85,11 +78,7 @@ impl State {
             }
             Entry::Moved { name, origin, items } => {
                 let before = self.written_bytes;
-                match self
-                    .batches
-                    .get_mut(&origin)
-                    .map(|old| old.moved(offset, before, items.clone()))
-                {
+                match self.batches.get_mut(&origin).map(|old| old.moved(offset, before, items.clone())) {
                     Some(batch) => self.replace(origin, batch),
                     None => {
                         let batch = Batch::new(self.name(&name), origin, offset, before, items);
@@ -169,11 +158,7 @@ impl State {
         let Some(batch) = self.batches.get_mut(&id.origin) else {
             return false;
         };
-        batch.is_taken(id.index)
-            && self
-                .queues
-                .get_mut(&batch.queue)
-                .is_some_and(|q| q.returned.insert(id))
+        batch.is_taken(id.index) && self.queues.get_mut(&batch.queue).is_some_and(|q| q.returned.insert(id))
     }
 
     /// The runs of those among `ids` that are not acknowledged yet.
@@ -196,18 +181,12 @@ impl State {
                     None => return runs,
                 }
             }
-            let is_live = batch
-                .as_mut()
-                .is_some_and(|(o, b)| *o == id.origin && b.is_live(id.index));
+            let is_live = batch.as_mut().is_some_and(|(o, b)| *o == id.origin && b.is_live(id.index));
             match runs.last_mut() {
                 _ if !is_live => {}
                 Some(r) if r.origin == id.origin && id.index < r.first + r.count => {}
                 Some(r) if r.origin == id.origin && id.index == r.first + r.count => r.count += 1,
-                _ => runs.push(Run {
-                    origin: id.origin,
-                    first: id.index,
-                    count: 1,
-                }),
+                _ => runs.push(Run { origin: id.origin, first: id.index, count: 1 }),
             }
         }
         runs
@@ -226,10 +205,7 @@ impl State {
                     && let Some(queue) = self.queues.get_mut(&batch.queue)
                     && !queue.returned.is_empty()
                 {
-                    queue.returned.remove(&ItemId {
-                        origin: run.origin,
-                        index,
-                    });
+                    queue.returned.remove(&ItemId { origin: run.origin, index });
                 }
             }
             self.live_bytes += batch.live_bytes();
@@ -246,11 +222,7 @@ impl State {
     pub(super) fn movable(&self) -> Option<Movable> {
         let origin = *self.places.values().next()?;
         let batch = self.batches.get(&origin).filter(|b| !b.is_hidden)?;
-        Some(Movable {
-            queue: Arc::clone(&batch.queue),
-            origin,
-            items: batch.live_items(),
-        })
+        Some(Movable { queue: Arc::clone(&batch.queue), origin, items: batch.live_items() })
     }
 
     fn name(&mut self, name: &str) -> Arc<str> {

@@ -31,13 +31,7 @@ struct Section {
 
 impl Tx {
     pub(super) fn new(queues: Queues) -> Self {
-        Self {
-            queues,
-            sections: Vec::new(),
-            by_name: HashMap::new(),
-            last: 0,
-            bytes: 0,
-        }
+        Self { queues, sections: Vec::new(), by_name: HashMap::new(), last: 0, bytes: 0 }
     }
 
     /// Adds an item at the end of queue `name`, which need not exist.
@@ -79,11 +73,7 @@ impl Tx {
             )));
         }
         let i = self.sections.len();
-        self.sections.push(Section {
-            name: name.into(),
-            entry: begin_put(name),
-            count: 0,
-        });
+        self.sections.push(Section { name: name.into(), entry: begin_put(name), count: 0 });
         self.by_name.insert(name.into(), i);
         Ok(i)
     }
@@ -110,11 +100,7 @@ impl Tx {
         }
         let (first, last) = self.write()?;
         if durability > Durability::Memory
-            && let Err(e) = self
-                .queues
-                .inner
-                .log
-                .sync(self.queues.inner.partition, Offset(last), durability)
+            && let Err(e) = self.queues.inner.log.sync(self.queues.inner.partition, Offset(last), durability)
         {
             self.take_back(first);
             return Err(e);
@@ -136,11 +122,7 @@ impl Tx {
         let inner = &self.queues.inner;
         let mut locked = inner.state.lock();
         let state: &mut State = &mut locked;
-        let cost: usize = self
-            .sections
-            .iter()
-            .map(|s| batch::cost(s.entry.len(), s.count))
-            .sum();
+        let cost: usize = self.sections.iter().map(|s| batch::cost(s.entry.len(), s.count)).sum();
         let most = inner.options.items_bytes_max;
         if state.bytes() + cost > most {
             return Err(Error::limit(format!(
@@ -150,31 +132,18 @@ impl Tx {
             )));
         }
         inner.write_takebacks(state)?;
-        let entries: Vec<Bytes> = self
-            .sections
-            .iter_mut()
-            .map(|s| Bytes::from(std::mem::take(&mut s.entry)))
-            .collect();
-        let written = inner
-            .log
-            .write_owned(inner.partition, (inner.options.clock)(), entries.clone());
+        let entries: Vec<Bytes> =
+            self.sections.iter_mut().map(|s| Bytes::from(std::mem::take(&mut s.entry))).collect();
+        let written = inner.log.write_owned(inner.partition, (inner.options.clock)(), entries.clone());
         let written = match written {
             Ok(written) => written,
             Err(e) => {
-                self.sections
-                    .iter_mut()
-                    .zip(entries)
-                    .for_each(|(s, entry)| s.entry = entry.into());
+                self.sections.iter_mut().zip(entries).for_each(|(s, entry)| s.entry = entry.into());
                 return Err(e);
             }
         };
         for ((origin, section), entry) in (written.first.0..).zip(&self.sections).zip(entries) {
-            state.put(
-                &section.name,
-                origin,
-                Items::of_put(entry, &section.name, section.count),
-                true,
-            );
+            state.put(&section.name, origin, Items::of_put(entry, &section.name, section.count), true);
         }
         Ok((written.first.0, written.last.0))
     }

@@ -8,13 +8,7 @@ use tidemill_types::{ErrorKind, Offset, PartitionId, Timestamp};
 pub const P: PartitionId = PartitionId(0);
 
 pub fn options() -> LogOptions {
-    LogOptions {
-        segment_bytes: 4096,
-        background_sync_ms: 0,
-        retry_wait_ms: 0,
-        salt: 7,
-        ..LogOptions::new(1)
-    }
+    LogOptions { segment_bytes: 4096, background_sync_ms: 0, retry_wait_ms: 0, salt: 7, ..LogOptions::new(1) }
 }
 
 /// All payloads of a partition, read in small pieces; offsets are checked.
@@ -35,51 +29,24 @@ pub fn payloads(log: &dyn Log, p: PartitionId) -> Vec<Vec<u8>> {
 
 fn contract(log: &dyn Log) {
     let big = vec![7; 9000];
-    let done = log
-        .append(P, Timestamp(5), &[b"a", b"", &big], Durability::Fsync)
-        .unwrap();
-    assert_eq!(
-        (done.first, done.last, done.durability),
-        (Offset(0), Offset(2), Durability::Fsync)
-    );
+    let done = log.append(P, Timestamp(5), &[b"a", b"", &big], Durability::Fsync).unwrap();
+    assert_eq!((done.first, done.last, done.durability), (Offset(0), Offset(2), Durability::Fsync));
     assert_eq!(log.durable(P), Offset(3));
     let done = log.write(P, Timestamp(-1), &[b"b"]).unwrap();
     assert_eq!((done.first, done.durability), (Offset(3), Durability::Memory));
-    assert_eq!(
-        payloads(log, P),
-        [b"a".to_vec(), vec![], big.clone(), b"b".to_vec()]
-    );
+    assert_eq!(payloads(log, P), [b"a".to_vec(), vec![], big.clone(), b"b".to_vec()]);
     assert_eq!(log.read(P, Offset(0), 0).unwrap().len(), 1);
     assert_eq!(log.read(P, Offset(2), 1).unwrap()[0].payload.len(), 9000);
     assert_eq!(log.read(P, Offset(3), 1).unwrap()[0].time, Timestamp(-1));
     assert_eq!(log.read(P, Offset(4), 1).unwrap(), []);
-    let done = log
-        .write_owned(P, Timestamp(3), vec!["c".into(), vec![8; 9000].into(), "".into()])
-        .unwrap();
+    let done = log.write_owned(P, Timestamp(3), vec!["c".into(), vec![8; 9000].into(), "".into()]).unwrap();
     assert_eq!((done.first, done.last), (Offset(4), Offset(6)));
-    assert_eq!(
-        payloads(log, P)[3..],
-        [b"b".to_vec(), b"c".to_vec(), vec![8; 9000], vec![]]
-    );
-    assert_eq!(
-        log.write_owned(P, Timestamp(0), vec![]).unwrap_err().kind(),
-        ErrorKind::Invalid
-    );
+    assert_eq!(payloads(log, P)[3..], [b"b".to_vec(), b"c".to_vec(), vec![8; 9000], vec![]]);
+    assert_eq!(log.write_owned(P, Timestamp(0), vec![]).unwrap_err().kind(), ErrorKind::Invalid);
     assert_eq!(log.read(P, Offset(8), 1).unwrap_err().kind(), ErrorKind::Invalid);
-    assert_eq!(
-        log.sync(P, Offset(7), Durability::Os).unwrap_err().kind(),
-        ErrorKind::Invalid
-    );
-    assert_eq!(
-        log.write(P, Timestamp(0), &[]).unwrap_err().kind(),
-        ErrorKind::Invalid
-    );
-    assert_eq!(
-        log.write(PartitionId(9), Timestamp(0), &[b"x"])
-            .unwrap_err()
-            .kind(),
-        ErrorKind::Invalid
-    );
+    assert_eq!(log.sync(P, Offset(7), Durability::Os).unwrap_err().kind(), ErrorKind::Invalid);
+    assert_eq!(log.write(P, Timestamp(0), &[]).unwrap_err().kind(), ErrorKind::Invalid);
+    assert_eq!(log.write(PartitionId(9), Timestamp(0), &[b"x"]).unwrap_err().kind(), ErrorKind::Invalid);
     log.flush().unwrap();
     assert_eq!(log.durable(P), Offset(7));
     log.truncate(P, Offset(2)).unwrap();
@@ -90,10 +57,7 @@ fn contract(log: &dyn Log) {
     }
     log.close().unwrap();
     log.close().unwrap();
-    assert_eq!(
-        log.write(P, Timestamp(0), &[b"x"]).unwrap_err().kind(),
-        ErrorKind::Unavailable
-    );
+    assert_eq!(log.write(P, Timestamp(0), &[b"x"]).unwrap_err().kind(), ErrorKind::Unavailable);
     assert_eq!(log.read(P, Offset(3), 1).unwrap().len(), 1);
 }
 
@@ -108,10 +72,7 @@ fn every_log_keeps_the_contract() {
 fn memory_log_is_bounded() {
     let log = MemoryLog::with_limit(1, 10);
     log.write(P, Timestamp(0), &[b"12345678"]).unwrap();
-    assert_eq!(
-        log.write(P, Timestamp(0), &[b"123"]).unwrap_err().kind(),
-        ErrorKind::LimitReached
-    );
+    assert_eq!(log.write(P, Timestamp(0), &[b"123"]).unwrap_err().kind(), ErrorKind::LimitReached);
     log.truncate(P, Offset(1)).unwrap();
     assert_eq!(log.write(P, Timestamp(0), &[b"123"]).unwrap().first, Offset(1));
 }
@@ -143,64 +104,35 @@ fn reopened_log_has_everything_and_goes_on() {
     drop(log);
     let (log, reports) = LocalLog::open(dir.path(), options()).unwrap();
     assert_eq!((reports[0].segments, reports[0].end), (1, Offset(200)));
-    assert_eq!(
-        log.append(P, Timestamp(0), &[b"x"], Durability::Os)
-            .unwrap()
-            .first,
-        Offset(200)
-    );
+    assert_eq!(log.append(P, Timestamp(0), &[b"x"], Durability::Os).unwrap().first, Offset(200));
 }
 
 #[test]
 fn far_readers_read_from_files_and_close_ones_from_memory() {
     let dir = tempfile::tempdir().unwrap();
-    let options = LogOptions {
-        tail_bytes_max: 2000,
-        segment_bytes: 1 << 20,
-        ..options()
-    };
+    let options = LogOptions { tail_bytes_max: 2000, segment_bytes: 1 << 20, ..options() };
     let (log, _) = LocalLog::open(dir.path(), options).unwrap();
-    let all: Vec<Vec<u8>> = (0..3000_u32)
-        .map(|i| i.to_le_bytes().repeat(i as usize % 90))
-        .collect();
+    let all: Vec<Vec<u8>> = (0..3000_u32).map(|i| i.to_le_bytes().repeat(i as usize % 90)).collect();
     for (i, group) in all.chunks(7).enumerate() {
         let group: Vec<&[u8]> = group.iter().map(Vec::as_slice).collect();
-        let durability = if i % 50 == 0 {
-            Durability::Fsync
-        } else {
-            Durability::Os
-        };
+        let durability = if i % 50 == 0 { Durability::Fsync } else { Durability::Os };
         log.append(P, Timestamp(0), &group, durability).unwrap();
     }
     assert_eq!(payloads(&log, P), all);
     log.flush().unwrap();
     assert_eq!(payloads(&log, P), all);
     for from in [0_u64, 1, 777, 1500, 2999] {
-        assert_eq!(
-            log.read(P, Offset(from), 1).unwrap()[0].payload,
-            all[from as usize]
-        );
+        assert_eq!(log.read(P, Offset(from), 1).unwrap()[0].payload, all[from as usize]);
     }
 }
 
 #[test]
 fn one_process_at_a_time_and_a_fixed_number_of_partitions() {
     let dir = tempfile::tempdir().unwrap();
-    let (log, reports) = LocalLog::open(
-        dir.path(),
-        LogOptions {
-            partitions: 3,
-            ..options()
-        },
-    )
-    .unwrap();
+    let (log, reports) = LocalLog::open(dir.path(), LogOptions { partitions: 3, ..options() }).unwrap();
     assert_eq!((reports.len(), log.partitions()), (3, 3));
-    log.append(PartitionId(2), Timestamp(0), &[b"x"], Durability::Fsync)
-        .unwrap();
-    assert_eq!(
-        (log.end(PartitionId(2)), log.end(PartitionId(1))),
-        (Offset(1), Offset(0))
-    );
+    log.append(PartitionId(2), Timestamp(0), &[b"x"], Durability::Fsync).unwrap();
+    assert_eq!((log.end(PartitionId(2)), log.end(PartitionId(1))), (Offset(1), Offset(0)));
     let error = LocalLog::open(dir.path(), options()).err().unwrap();
     assert_eq!(error.kind(), ErrorKind::Conflict);
     assert!(error.message().contains("open in another process"), "{error}");
@@ -208,25 +140,14 @@ fn one_process_at_a_time_and_a_fixed_number_of_partitions() {
     let error = LocalLog::open(dir.path(), options()).err().unwrap();
     assert_eq!(error.kind(), ErrorKind::Invalid);
     assert!(error.message().contains("has 3 partitions"), "{error}");
-    let error = LocalLog::open(
-        dir.path(),
-        LogOptions {
-            partitions: 0,
-            ..options()
-        },
-    )
-    .err()
-    .unwrap();
+    let error = LocalLog::open(dir.path(), LogOptions { partitions: 0, ..options() }).err().unwrap();
     assert!(error.message().contains("partitions = 0"), "{error}");
 }
 
 #[test]
 fn many_threads_get_offsets_without_holes() {
     let dir = tempfile::tempdir().unwrap();
-    let options = LogOptions {
-        background_sync_ms: 1,
-        ..options()
-    };
+    let options = LogOptions { background_sync_ms: 1, ..options() };
     let log = Arc::new(LocalLog::open(dir.path(), options.clone()).unwrap().0);
     std::thread::scope(|s| {
         for t in 0..8_u8 {
@@ -234,9 +155,7 @@ fn many_threads_get_offsets_without_holes() {
             s.spawn(move || {
                 for i in 0..100_u8 {
                     let durability = [Durability::Memory, Durability::Os, Durability::Fsync][i as usize % 3];
-                    let done = log
-                        .append(P, Timestamp(0), &[&[t, i, 0], &[t, i, 1]], durability)
-                        .unwrap();
+                    let done = log.append(P, Timestamp(0), &[&[t, i, 0], &[t, i, 1]], durability).unwrap();
                     assert_eq!(done.last, done.first.next());
                     let back = log.read(P, done.first, 1000).unwrap();
                     assert_eq!(&back[0].payload[..], [t, i, 0]);
@@ -251,11 +170,7 @@ fn many_threads_get_offsets_without_holes() {
     let (log, _) = LocalLog::open(dir.path(), options).unwrap();
     assert_eq!(payloads(&log, P), all);
     for t in 0..8 {
-        let mine: Vec<u8> = all
-            .iter()
-            .filter(|p| p[0] == t && p[2] == 0)
-            .map(|p| p[1])
-            .collect();
+        let mine: Vec<u8> = all.iter().filter(|p| p[0] == t && p[2] == 0).map(|p| p[1]).collect();
         assert_eq!(mine, (0..100).collect::<Vec<u8>>());
     }
 }

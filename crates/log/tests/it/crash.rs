@@ -24,10 +24,7 @@ struct Promised {
 }
 
 fn open(disk: &SimDisk) -> tidemill_types::Result<LocalLog> {
-    let options = LogOptions {
-        tail_bytes_max: 1500,
-        ..options()
-    };
+    let options = LogOptions { tail_bytes_max: 1500, ..options() };
     LocalLog::open_on(Arc::new(disk.clone()), Path::new("/log"), options).map(|(log, _)| log)
 }
 
@@ -59,16 +56,8 @@ fn work(log: &LocalLog, disk: &SimDisk, rng: &mut StdRng, promised: &mut Promise
         promised.borders.push(written.last.0 + 1);
         if log.sync(P, written.last, durability).is_ok() {
             let upto = written.last.0 + 1;
-            promised.os = if durability >= Durability::Os {
-                upto
-            } else {
-                promised.os
-            };
-            promised.fsync = if durability == Durability::Fsync {
-                upto
-            } else {
-                promised.fsync
-            };
+            promised.os = if durability >= Durability::Os { upto } else { promised.os };
+            promised.fsync = if durability == Durability::Fsync { upto } else { promised.fsync };
         }
         if rng.random_bool(0.1) {
             let upto = rng.random_range(0..=promised.fsync);
@@ -81,28 +70,13 @@ fn work(log: &LocalLog, disk: &SimDisk, rng: &mut StdRng, promised: &mut Promise
 /// Checks a recovered log and makes what it holds the new promise.
 fn check(log: &LocalLog, promised: &mut Promised, crash: Crash) {
     let (start, end) = (log.start(P).0, log.end(P).0);
-    let least = if crash == Crash::Kill {
-        promised.os.max(promised.fsync)
-    } else {
-        promised.fsync
-    };
+    let least = if crash == Crash::Kill { promised.os.max(promised.fsync) } else { promised.fsync };
     assert!(end >= least, "{end} records are there, {least} were promised");
-    assert!(
-        start <= promised.truncated,
-        "starts at {start}, truncated only to {}",
-        promised.truncated
-    );
-    assert!(
-        end == 0 || promised.borders.contains(&end),
-        "{end} is inside a group: {:?}",
-        promised.borders
-    );
+    assert!(start <= promised.truncated, "starts at {start}, truncated only to {}", promised.truncated);
+    assert!(end == 0 || promised.borders.contains(&end), "{end} is inside a group: {:?}", promised.borders);
     assert_eq!(log.durable(P).0, end);
     let found = payloads(log, P);
-    assert!(
-        found == promised.payloads[start as usize..end as usize],
-        "other payloads"
-    );
+    assert!(found == promised.payloads[start as usize..end as usize], "other payloads");
     promised.payloads.truncate(end as usize);
     promised.borders.retain(|b| *b <= end);
     (promised.os, promised.fsync) = (end, end);

@@ -27,8 +27,7 @@ fn disk_with(n: u8) -> SimDisk {
     let disk = SimDisk::default();
     let (log, _) = open(&disk, options()).unwrap();
     for i in 0..n {
-        log.append(P, Timestamp(-1), &[&[i + 1; PAYLOAD]], Durability::Fsync)
-            .unwrap();
+        log.append(P, Timestamp(-1), &[&[i + 1; PAYLOAD]], Durability::Fsync).unwrap();
     }
     disk
 }
@@ -52,9 +51,7 @@ fn any_cut_of_the_last_segment_is_a_torn_tail() {
             }
         }
         assert_eq!(
-            log.append(P, Timestamp(0), &[b"on"], Durability::Fsync)
-                .unwrap()
-                .first,
+            log.append(P, Timestamp(0), &[b"on"], Durability::Fsync).unwrap().first,
             Offset(whole as u64)
         );
     }
@@ -87,15 +84,11 @@ fn any_changed_byte_before_a_valid_record_is_damage() {
         let error = open(&disk, options()).err().unwrap();
         assert_eq!(error.kind(), ErrorKind::Corrupt, "byte {at}: {error}");
         let record = (at - HEADER) / 100;
-        let place = format!(
-            "00.seg is damaged at byte {}, where offset {record} is expected",
-            HEADER + record * 100
-        );
+        let place =
+            format!("00.seg is damaged at byte {}, where offset {record} is expected", HEADER + record * 100);
         assert!(error.message().contains(&place), "{error}");
         assert!(
-            error
-                .message()
-                .contains("Restore the log from a backup, or open it once with the repair option")
+            error.message().contains("Restore the log from a backup, or open it once with the repair option")
         );
     }
 }
@@ -104,20 +97,10 @@ fn any_changed_byte_before_a_valid_record_is_damage() {
 fn repair_cuts_at_the_damage_and_keeps_what_it_cut() {
     let disk = disk_with(5);
     disk.edit(&segment(0), |bytes| bytes[HEADER + 250] ^= 1);
-    let (log, report) = open(
-        &disk,
-        LogOptions {
-            repair: true,
-            ..options()
-        },
-    )
-    .unwrap();
+    let (log, report) = open(&disk, LogOptions { repair: true, ..options() }).unwrap();
     assert_eq!(log.end(P), Offset(2));
     let cut = report.cut.unwrap();
-    assert_eq!(
-        (cut.reason, cut.pos, cut.bytes, cut.records),
-        (CutReason::Damaged, 240, 300, 2)
-    );
+    assert_eq!((cut.reason, cut.pos, cut.bytes, cut.records), (CutReason::Damaged, 240, 300, 2));
     assert!(disk.names().contains(&cut.kept_as[0]), "{:?}", disk.names());
     log.append(P, Timestamp(0), &[b"on"], Durability::Fsync).unwrap();
     drop(log);
@@ -127,33 +110,19 @@ fn repair_cuts_at_the_damage_and_keeps_what_it_cut() {
 #[test]
 fn damage_in_an_older_segment_is_never_a_tail() {
     for (what, edit) in [
-        (
-            "the file only 60 more",
-            (|b: &mut Vec<u8>| b.truncate(b.len() - 40)) as fn(&mut Vec<u8>),
-        ),
+        ("the file only 60 more", (|b: &mut Vec<u8>| b.truncate(b.len() - 40)) as fn(&mut Vec<u8>)),
         ("later segments exist", |b| b.extend([0; 600])),
         ("begins with offset", |b| b.truncate(b.len() - 100)),
         ("checksum", |b| b[20] ^= 1),
         ("mark", |b| b[0] ^= 1),
     ] {
         let disk = disk_with(100);
-        let first = disk
-            .names()
-            .into_iter()
-            .find(|n| n.extension().is_some_and(|e| e == "seg"))
-            .unwrap();
+        let first = disk.names().into_iter().find(|n| n.extension().is_some_and(|e| e == "seg")).unwrap();
         disk.edit(&first, edit);
         let error = open(&disk, options()).err().unwrap();
         assert_eq!(error.kind(), ErrorKind::Corrupt, "{what}: {error}");
         assert!(error.message().contains(what), "{what}: {error}");
-        let (log, report) = open(
-            &disk,
-            LogOptions {
-                repair: true,
-                ..options()
-            },
-        )
-        .unwrap();
+        let (log, report) = open(&disk, LogOptions { repair: true, ..options() }).unwrap();
         assert_eq!(report.cut.as_ref().unwrap().reason, CutReason::Damaged);
         assert!(log.end(P) <= Offset(40), "{report}");
         drop(log);
@@ -164,18 +133,12 @@ fn damage_in_an_older_segment_is_never_a_tail() {
 #[test]
 fn missing_segment_is_damage() {
     let disk = disk_with(100);
-    let segments: Vec<PathBuf> = disk
-        .names()
-        .into_iter()
-        .filter(|n| n.extension().is_some_and(|e| e == "seg"))
-        .collect();
+    let segments: Vec<PathBuf> =
+        disk.names().into_iter().filter(|n| n.extension().is_some_and(|e| e == "seg")).collect();
     tidemill_log::disk::Disk::remove(&disk, &segments[1]).unwrap();
     let error = open(&disk, options()).err().unwrap();
     assert_eq!(error.kind(), ErrorKind::Corrupt);
-    assert!(
-        error.message().contains("the segment before ends before offset"),
-        "{error}"
-    );
+    assert!(error.message().contains("the segment before ends before offset"), "{error}");
 }
 
 #[test]
@@ -200,8 +163,7 @@ fn unwritten_sector_in_the_last_write_is_torn_but_not_in_an_earlier_one() {
         if synced_before {
             log.flush().unwrap();
         }
-        log.append(P, Timestamp(-1), &[&[99; PAYLOAD]], Durability::Fsync)
-            .unwrap();
+        log.append(P, Timestamp(-1), &[&[99; PAYLOAD]], Durability::Fsync).unwrap();
         drop(log);
         disk.edit(&segment(0), |bytes| bytes[512..1024].fill(0));
         let opened = open(&disk, options());
@@ -219,15 +181,8 @@ fn unwritten_sector_in_the_last_write_is_torn_but_not_in_an_earlier_one() {
 fn half_a_group_is_cut() {
     let disk = SimDisk::default();
     let (log, _) = open(&disk, options()).unwrap();
-    log.append(P, Timestamp(0), &[b"whole"], Durability::Fsync)
-        .unwrap();
-    log.append(
-        P,
-        Timestamp(0),
-        &[&[1; PAYLOAD], &[2; PAYLOAD], &[3; PAYLOAD]],
-        Durability::Fsync,
-    )
-    .unwrap();
+    log.append(P, Timestamp(0), &[b"whole"], Durability::Fsync).unwrap();
+    log.append(P, Timestamp(0), &[&[1; PAYLOAD], &[2; PAYLOAD], &[3; PAYLOAD]], Durability::Fsync).unwrap();
     drop(log);
     disk.edit(&segment(0), |bytes| bytes.truncate(HEADER + 37 + 200));
     let (log, report) = open(&disk, options()).unwrap();
@@ -244,8 +199,7 @@ fn records_inside_a_torn_payload_do_not_count() {
     let other = SimDisk::default();
     let (log, _) = open(&other, LogOptions { salt: 8, ..options() }).unwrap();
     for _ in 0..20 {
-        log.append(P, Timestamp(-1), &[&[1; PAYLOAD]], Durability::Fsync)
-            .unwrap();
+        log.append(P, Timestamp(-1), &[&[1; PAYLOAD]], Durability::Fsync).unwrap();
     }
     drop(log);
     other.edit(&segment(0), |bytes| image = bytes.clone());
@@ -260,14 +214,10 @@ fn records_inside_a_torn_payload_do_not_count() {
 #[test]
 fn long_records_are_checked_as_well() {
     let disk = SimDisk::default();
-    let large = || LogOptions {
-        segment_bytes: 64 << 20,
-        ..options()
-    };
+    let large = || LogOptions { segment_bytes: 64 << 20, ..options() };
     let (log, _) = open(&disk, large()).unwrap();
     for i in 1..4_u8 {
-        log.append(P, Timestamp(-1), &[&vec![i; 3 << 20]], Durability::Fsync)
-            .unwrap();
+        log.append(P, Timestamp(-1), &[&vec![i; 3 << 20]], Durability::Fsync).unwrap();
     }
     drop(log);
     let (log, report) = open(&disk, large()).unwrap();
@@ -278,9 +228,7 @@ fn long_records_are_checked_as_well() {
     disk.edit(&segment(0), |bytes| image = bytes.clone());
     disk.edit(&segment(0), |bytes| bytes[HEADER + (5 << 20)] ^= 1);
     assert_eq!(open(&disk, large()).err().unwrap().kind(), ErrorKind::Corrupt);
-    disk.edit(&segment(0), |bytes| {
-        *bytes = image[..image.len() - (2 << 20)].to_vec()
-    });
+    disk.edit(&segment(0), |bytes| *bytes = image[..image.len() - (2 << 20)].to_vec());
     assert_eq!(open(&disk, large()).unwrap().1.end, Offset(2));
 }
 
@@ -292,15 +240,7 @@ fn another_format_is_told_apart_from_damage() {
         let crc = crc32c::crc32c(&bytes[..36]);
         bytes[36..40].copy_from_slice(&crc.to_le_bytes());
     });
-    let error = open(
-        &disk,
-        LogOptions {
-            repair: true,
-            ..options()
-        },
-    )
-    .err()
-    .unwrap();
+    let error = open(&disk, LogOptions { repair: true, ..options() }).err().unwrap();
     assert_eq!(error.kind(), ErrorKind::Invalid);
     assert!(error.message().contains("format 2"), "{error}");
 }
@@ -313,12 +253,7 @@ fn damage_under_an_open_log_is_found_on_reading() {
     assert_eq!(log.read(P, Offset(0), 250).unwrap().len(), 2);
     let error = log.read(P, Offset(3), 250).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Corrupt);
-    assert!(
-        error
-            .message()
-            .contains("at byte 340, where offset 3 is expected"),
-        "{error}"
-    );
+    assert!(error.message().contains("at byte 340, where offset 3 is expected"), "{error}");
 }
 
 #[test]

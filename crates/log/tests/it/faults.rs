@@ -12,14 +12,11 @@ use crate::basics::{P, options, payloads};
 use crate::sim_disk::{Crash, SimDisk};
 
 fn open(disk: &SimDisk, options: LogOptions) -> LocalLog {
-    LocalLog::open_on(Arc::new(disk.clone()), Path::new("/log"), options)
-        .unwrap()
-        .0
+    LocalLog::open_on(Arc::new(disk.clone()), Path::new("/log"), options).unwrap().0
 }
 
 fn append(log: &LocalLog, payload: &[u8], durability: Durability) -> Result<Offset, Error> {
-    log.append(P, Timestamp(0), &[payload], durability)
-        .map(|a| a.first)
+    log.append(P, Timestamp(0), &[payload], durability).map(|a| a.first)
 }
 
 fn after_power_loss(disk: &SimDisk) -> SimDisk {
@@ -34,17 +31,11 @@ fn full_disk_refuses_and_recovers_by_itself() {
     disk.set_room(Some(disk.used() + 300));
     let error = append(&log, &[2; 500], Durability::Fsync).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unavailable);
-    assert!(
-        error.message().starts_with("disk full: write to /log/p00000/"),
-        "{error}"
-    );
+    assert!(error.message().starts_with("disk full: write to /log/p00000/"), "{error}");
     // Nothing of the half-written record stays on the disk, and new ones are refused without an offset.
     assert_eq!(disk.used(), 40 + 532 + "tidemill-log 1\npartitions 1\n".len());
     for _ in 0..3 {
-        assert_eq!(
-            append(&log, b"refused", Durability::Memory).unwrap_err().kind(),
-            ErrorKind::Unavailable
-        );
+        assert_eq!(append(&log, b"refused", Durability::Memory).unwrap_err().kind(), ErrorKind::Unavailable);
     }
     assert_eq!((log.end(P), log.durable(P)), (Offset(2), Offset(1)));
     // What waits is still readable.
@@ -53,10 +44,7 @@ fn full_disk_refuses_and_recovers_by_itself() {
     assert_eq!(append(&log, b"again", Durability::Fsync).unwrap(), Offset(2));
     assert_eq!(log.durable(P), Offset(3));
     let disk = after_power_loss(&disk);
-    assert_eq!(
-        payloads(&open(&disk, options()), P),
-        [vec![1; 500], vec![2; 500], b"again".to_vec()]
-    );
+    assert_eq!(payloads(&open(&disk, options()), P), [vec![1; 500], vec![2; 500], b"again".to_vec()]);
 }
 
 #[test]
@@ -65,29 +53,17 @@ fn full_disk_when_a_segment_is_to_be_made() {
     let log = open(&disk, options());
     append(&log, &[1; 3900], Durability::Fsync).unwrap();
     disk.set_room(Some(disk.used() + 20));
-    assert_eq!(
-        append(&log, &[2; 200], Durability::Os).unwrap_err().kind(),
-        ErrorKind::Unavailable
-    );
+    assert_eq!(append(&log, &[2; 200], Durability::Os).unwrap_err().kind(), ErrorKind::Unavailable);
     assert_eq!(disk.names().len(), 2, "{:?}", disk.names());
     disk.set_room(None);
     log.sync(P, Offset(1), Durability::Fsync).unwrap();
-    assert_eq!(
-        payloads(&open(&after_power_loss(&disk), options()), P),
-        [vec![1; 3900], vec![2; 200]]
-    );
+    assert_eq!(payloads(&open(&after_power_loss(&disk), options()), P), [vec![1; 3900], vec![2; 200]]);
 }
 
 #[test]
 fn records_in_memory_wait_for_space_up_to_the_limit() {
     let disk = SimDisk::default();
-    let log = open(
-        &disk,
-        LogOptions {
-            pending_bytes_max: 8 << 10,
-            ..options()
-        },
-    );
+    let log = open(&disk, LogOptions { pending_bytes_max: 8 << 10, ..options() });
     disk.set_room(Some(disk.used()));
     let mut written = 0;
     let error = loop {
@@ -117,10 +93,7 @@ fn failed_fsync_is_not_taken_for_a_good_one_the_second_time() {
     // The bytes are in doubt, so they are written once more and only then synced.
     log.sync(P, Offset(2), Durability::Fsync).unwrap();
     let log = open(&after_power_loss(&disk), options());
-    assert_eq!(
-        payloads(&log, P),
-        [b"before".to_vec(), b"os".to_vec(), b"doubt".to_vec()]
-    );
+    assert_eq!(payloads(&log, P), [b"before".to_vec(), b"os".to_vec(), b"doubt".to_vec()]);
 }
 
 #[test]
@@ -143,31 +116,18 @@ fn short_writes_are_continued() {
     let disk = SimDisk::default();
     disk.set_write_max(Some(17));
     let log = open(&disk, options());
-    log.append(P, Timestamp(0), &[&[1; 100], &[2; 5000]], Durability::Fsync)
-        .unwrap();
-    assert_eq!(
-        payloads(&open(&after_power_loss(&disk), options()), P),
-        [vec![1; 100], vec![2; 5000]]
-    );
+    log.append(P, Timestamp(0), &[&[1; 100], &[2; 5000]], Durability::Fsync).unwrap();
+    assert_eq!(payloads(&open(&after_power_loss(&disk), options()), P), [vec![1; 100], vec![2; 5000]]);
 }
 
 #[test]
 fn closing_tells_whether_everything_is_on_the_disk_and_can_be_tried_again() {
     let disk = SimDisk::default();
-    let log = open(
-        &disk,
-        LogOptions {
-            retry_wait_ms: 1_000_000,
-            ..options()
-        },
-    );
+    let log = open(&disk, LogOptions { retry_wait_ms: 1_000_000, ..options() });
     append(&log, b"x", Durability::Memory).unwrap();
     disk.fail_syncs(1);
     assert_eq!(log.close().unwrap_err().kind(), ErrorKind::Unavailable);
-    assert_eq!(
-        append(&log, b"y", Durability::Memory).unwrap_err().kind(),
-        ErrorKind::Unavailable
-    );
+    assert_eq!(append(&log, b"y", Durability::Memory).unwrap_err().kind(), ErrorKind::Unavailable);
     log.close().unwrap();
     assert_eq!(payloads(&open(&after_power_loss(&disk), options()), P), [b"x"]);
 }
@@ -175,25 +135,13 @@ fn closing_tells_whether_everything_is_on_the_disk_and_can_be_tried_again() {
 #[test]
 fn a_failing_disk_is_not_asked_again_at_once() {
     let disk = SimDisk::default();
-    let log = open(
-        &disk,
-        LogOptions {
-            retry_wait_ms: 1_000_000,
-            ..options()
-        },
-    );
+    let log = open(&disk, LogOptions { retry_wait_ms: 1_000_000, ..options() });
     disk.fail_syncs(1);
     append(&log, b"x", Durability::Fsync).unwrap_err();
     let ops = disk.ops();
     for _ in 0..10 {
-        assert_eq!(
-            append(&log, b"y", Durability::Fsync).unwrap_err().kind(),
-            ErrorKind::Unavailable
-        );
-        assert_eq!(
-            log.sync(P, Offset(0), Durability::Fsync).unwrap_err().kind(),
-            ErrorKind::Unavailable
-        );
+        assert_eq!(append(&log, b"y", Durability::Fsync).unwrap_err().kind(), ErrorKind::Unavailable);
+        assert_eq!(log.sync(P, Offset(0), Durability::Fsync).unwrap_err().kind(), ErrorKind::Unavailable);
     }
     assert_eq!((disk.ops(), log.end(P)), (ops, Offset(1)));
 }
@@ -201,13 +149,7 @@ fn a_failing_disk_is_not_asked_again_at_once() {
 #[test]
 fn one_fsync_serves_all_that_wait() {
     let disk = SimDisk::default();
-    let log = open(
-        &disk,
-        LogOptions {
-            segment_bytes: 1 << 20,
-            ..options()
-        },
-    );
+    let log = open(&disk, LogOptions { segment_bytes: 1 << 20, ..options() });
     let before = disk.fsyncs();
     for _ in 0..100 {
         append(&log, b"x", Durability::Memory).unwrap();
@@ -221,19 +163,12 @@ fn one_fsync_serves_all_that_wait() {
 #[test]
 fn too_large_a_group_is_refused_whole() {
     let disk = SimDisk::default();
-    let log = open(
-        &disk,
-        LogOptions {
-            pending_bytes_max: 10_000,
-            ..options()
-        },
-    );
+    let log = open(&disk, LogOptions { pending_bytes_max: 10_000, ..options() });
     let error = log.write(P, Timestamp(0), &[&[0; 6000], &[0; 6000]]).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::LimitReached);
     assert!(error.message().contains("pending_bytes_max"), "{error}");
     assert_eq!(log.end(P), Offset(0));
-    log.append(P, Timestamp(0), &[&[0; 9000]], Durability::Fsync)
-        .unwrap();
+    log.append(P, Timestamp(0), &[&[0; 9000]], Durability::Fsync).unwrap();
 }
 
 /// A file system with 1 MiB, if this process may mount one.
@@ -241,10 +176,7 @@ fn too_large_a_group_is_refused_whole() {
 fn real_full_disk() {
     let dir = tempfile::tempdir().unwrap();
     let mount = |args: &[&str]| {
-        let done = std::process::Command::new(args[0])
-            .args(&args[1..])
-            .arg(dir.path())
-            .output();
+        let done = std::process::Command::new(args[0]).args(&args[1..]).arg(dir.path()).output();
         done.is_ok_and(|o| o.status.success())
     };
     if !mount(&["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs"]) {
@@ -265,10 +197,7 @@ fn real_full_disk() {
         assert_eq!(error.kind(), ErrorKind::Unavailable);
         assert!(error.message().starts_with("disk full"), "{error}");
         std::fs::remove_file(&ballast).unwrap();
-        assert_eq!(
-            append(&log, &[9; 3000], Durability::Fsync).unwrap(),
-            Offset(kept + 1)
-        );
+        assert_eq!(append(&log, &[9; 3000], Durability::Fsync).unwrap(), Offset(kept + 1));
         drop(log);
         let (log, reports) = LocalLog::open(dir.path().join("log"), options()).unwrap();
         assert_eq!(reports[0].cut, None);

@@ -14,19 +14,11 @@ use crate::basics::{P, options};
 use crate::sim_disk::{Crash, SimDisk};
 
 fn small() -> QueueOptions {
-    QueueOptions {
-        compact_bytes_min: 3000,
-        clock: || Timestamp(0),
-        ..QueueOptions::default()
-    }
+    QueueOptions { compact_bytes_min: 3000, clock: || Timestamp(0), ..QueueOptions::default() }
 }
 
 fn log_on(disk: &SimDisk) -> Arc<LocalLog> {
-    Arc::new(
-        LocalLog::open_on(Arc::new(disk.clone()), Path::new("/log"), options())
-            .unwrap()
-            .0,
-    )
+    Arc::new(LocalLog::open_on(Arc::new(disk.clone()), Path::new("/log"), options()).unwrap().0)
 }
 
 fn put(queues: &Queues, name: &str, items: &[&[u8]]) {
@@ -37,11 +29,7 @@ fn put(queues: &Queues, name: &str, items: &[&[u8]]) {
 }
 
 fn take(queues: &Queues, name: &str, max: usize) -> Vec<Vec<u8>> {
-    queues
-        .take(name, max)
-        .into_iter()
-        .map(|(_, b)| b.to_vec())
-        .collect()
+    queues.take(name, max).into_iter().map(|(_, b)| b.to_vec()).collect()
 }
 
 fn ids(taken: &[(ItemId, bytes::Bytes)]) -> Vec<ItemId> {
@@ -79,22 +67,14 @@ fn taken_items_come_back_by_nack_and_by_reopening_only() {
     queues.nack(&ids(&taken[..2])).unwrap();
     let error = queues.nack(&ids(&taken[1..2])).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::NotFound);
-    assert!(
-        error
-            .message()
-            .contains("item 0/1 cannot be given back: it is not taken"),
-        "{error}"
-    );
+    assert!(error.message().contains("item 0/1 cannot be given back: it is not taken"), "{error}");
     assert_eq!(take(&queues, "q", 1), [b"1"]);
     queues.ack(&ids(&taken[1..2])).unwrap();
     assert_eq!(take(&queues, "q", 9), Vec::<Vec<u8>>::new());
     let queues = Queues::open(log, P, small()).unwrap();
     assert_eq!(queues.len("q"), 3);
     let taken = queues.take("q", 9);
-    assert_eq!(
-        taken.iter().map(|t| &t.1[..]).collect::<Vec<_>>(),
-        [b"1", b"3", b"4"]
-    );
+    assert_eq!(taken.iter().map(|t| &t.1[..]).collect::<Vec<_>>(), [b"1", b"3", b"4"]);
     // In any order, twice, and with some that are gone.
     let mut back = ids(&taken);
     back.reverse();
@@ -106,22 +86,13 @@ fn taken_items_come_back_by_nack_and_by_reopening_only() {
 #[test]
 fn limits_are_told() {
     let log: Arc<dyn Log> = Arc::new(MemoryLog::new(1));
-    let options = QueueOptions {
-        items_bytes_max: 2000,
-        ..small()
-    };
+    let options = QueueOptions { items_bytes_max: 2000, ..small() };
     let queues = Queues::open(log, P, options).unwrap();
     let mut tx = queues.begin();
     assert_eq!(tx.put("", b"x").unwrap_err().kind(), ErrorKind::Invalid);
-    assert_eq!(
-        tx.put(&"x".repeat(256), b"x").unwrap_err().kind(),
-        ErrorKind::Invalid
-    );
+    assert_eq!(tx.put(&"x".repeat(256), b"x").unwrap_err().kind(), ErrorKind::Invalid);
     tx.put("q", &[1; 1500]).unwrap();
-    assert_eq!(
-        tx.put("q", &[1; 600]).unwrap_err().kind(),
-        ErrorKind::LimitReached
-    );
+    assert_eq!(tx.put("q", &[1; 600]).unwrap_err().kind(), ErrorKind::LimitReached);
     tx.commit(Durability::Memory).unwrap();
     tx.put("q", &[2; 1000]).unwrap();
     let error = tx.commit(Durability::Memory).unwrap_err();
@@ -148,21 +119,15 @@ fn commit_on_a_failing_disk_is_taken_back_and_can_be_repeated() {
         tx.put("q", b"1").unwrap();
         tx.put("r", b"2").unwrap();
         for _ in 0..if full { 3 } else { 1 } {
-            assert_eq!(
-                tx.commit(Durability::Fsync).unwrap_err().kind(),
-                ErrorKind::Unavailable
-            );
+            assert_eq!(tx.commit(Durability::Fsync).unwrap_err().kind(), ErrorKind::Unavailable);
             assert_eq!((tx.len(), queues.len("q"), queues.len("r")), (2, 1, 0));
         }
         disk.set_room(None);
         assert_eq!(tx.commit(Durability::Fsync).unwrap(), 2);
         for again in [false, true] {
             let disk = disk.after(Crash::Power, &mut StdRng::seed_from_u64(1));
-            let queues = if again {
-                Queues::open(log_on(&disk), P, small()).unwrap()
-            } else {
-                queues.clone()
-            };
+            let queues =
+                if again { Queues::open(log_on(&disk), P, small()).unwrap() } else { queues.clone() };
             assert_eq!((queues.len("q"), queues.len("r")), (2, 1));
             assert_eq!(take(&queues, "q", 9), [&b"before"[..], b"1"]);
             assert_eq!(take(&queues, "r", 9), [b"2"]);
@@ -180,10 +145,7 @@ fn failed_ack_can_be_repeated_and_is_durable_then() {
     assert_eq!(queues.ack(&taken).unwrap_err().kind(), ErrorKind::Unavailable);
     queues.ack(&taken).unwrap();
     let disk = disk.after(Crash::Power, &mut StdRng::seed_from_u64(1));
-    assert_eq!(
-        take(&Queues::open(log_on(&disk), P, small()).unwrap(), "q", 9),
-        [b"2"]
-    );
+    assert_eq!(take(&Queues::open(log_on(&disk), P, small()).unwrap(), "q", 9), [b"2"]);
 }
 
 #[test]
@@ -223,16 +185,10 @@ fn forgotten_items_do_not_keep_the_log() {
 #[test]
 fn foreign_records_are_told() {
     let log = Arc::new(MemoryLog::new(1));
-    log.append(P, Timestamp(0), &[b"\x09"], Durability::Memory)
-        .unwrap();
+    log.append(P, Timestamp(0), &[b"\x09"], Durability::Memory).unwrap();
     let error = Queues::open(log, P, small()).err().unwrap();
     assert_eq!(error.kind(), ErrorKind::Corrupt);
-    assert!(
-        error
-            .message()
-            .contains("record 0 of partition 0 is no queue entry: 9 is no kind"),
-        "{error}"
-    );
+    assert!(error.message().contains("record 0 of partition 0 is no queue entry: 9 is no kind"), "{error}");
 }
 
 /// What the queues should hold: per queue, items in order, with their ids once known.
@@ -277,18 +233,13 @@ fn random_work(seed: u64) {
             }
             7..9 => {
                 let some: Vec<_> = (0..model.taken.len()).filter(|_| rng.random_bool(0.8)).collect();
-                let done: Vec<_> = some
-                    .into_iter()
-                    .rev()
-                    .map(|i| model.taken.swap_remove(i))
-                    .collect();
+                let done: Vec<_> = some.into_iter().rev().map(|i| model.taken.swap_remove(i)).collect();
                 let ids: Vec<ItemId> = done.iter().map(|d| d.1).collect();
                 if rng.random_bool(0.8) {
                     queues.ack(&ids).unwrap();
                 } else {
                     queues.nack(&ids).unwrap();
-                    done.into_iter()
-                        .for_each(|d| model.waiting.entry(d.0).or_default().push_back(d.2));
+                    done.into_iter().for_each(|d| model.waiting.entry(d.0).or_default().push_back(d.2));
                 }
             }
             _ if rng.random_bool(0.3) => {
@@ -338,10 +289,7 @@ fn crashes_lose_no_committed_item_and_bring_no_acknowledged_one_back() {
         let (mut put, mut maybe, mut acked) = (Vec::new(), Vec::new(), Vec::new());
         for n in 0..60_u32 {
             let mut tx = queues.begin();
-            (0..5_u32).for_each(|i| {
-                tx.put("q", &[&n.to_le_bytes()[..], &[i as u8; 60]].concat())
-                    .unwrap()
-            });
+            (0..5_u32).for_each(|i| tx.put("q", &[&n.to_le_bytes()[..], &[i as u8; 60]].concat()).unwrap());
             match tx.commit(Durability::Fsync) {
                 Ok(_) => put.push(n),
                 Err(_) => maybe.push(n),
@@ -350,11 +298,7 @@ fn crashes_lose_no_committed_item_and_bring_no_acknowledged_one_back() {
             if rng.random_bool(0.7) && queues.ack(&ids(&taken)).is_ok() {
                 acked.extend(taken.into_iter().map(|(_, b)| b.to_vec()));
             } else {
-                maybe.extend(
-                    taken
-                        .iter()
-                        .map(|(_, b)| u32::from_le_bytes(b[..4].try_into().unwrap())),
-                );
+                maybe.extend(taken.iter().map(|(_, b)| u32::from_le_bytes(b[..4].try_into().unwrap())));
             }
         }
         let crash = [Crash::Kill, Crash::Power][rng.random_range(0..2)];
@@ -362,10 +306,7 @@ fn crashes_lose_no_committed_item_and_bring_no_acknowledged_one_back() {
         let queues = Queues::open(log_on(&disk), P, small()).unwrap();
         let found = take(&queues, "q", usize::MAX);
         for item in &acked {
-            assert!(
-                !found.contains(item),
-                "seed {seed} {crash:?}: an acknowledged item came back"
-            );
+            assert!(!found.contains(item), "seed {seed} {crash:?}: an acknowledged item came back");
         }
         for n in put {
             let there = found.iter().filter(|f| f[..4] == n.to_le_bytes()).count();
@@ -381,19 +322,14 @@ fn crashes_lose_no_committed_item_and_bring_no_acknowledged_one_back() {
 #[test]
 fn queues_refuse_a_partition_that_is_not_there() {
     let log = Arc::new(MemoryLog::new(1));
-    let error = Queues::open(log, tidemill_types::PartitionId(1), small())
-        .err()
-        .unwrap();
+    let error = Queues::open(log, tidemill_types::PartitionId(1), small()).err().unwrap();
     assert_eq!(error.kind(), ErrorKind::Invalid);
 }
 
 #[test]
 fn one_large_commit_is_one_record() {
     let dir = tempfile::tempdir().unwrap();
-    let options = || LogOptions {
-        background_sync_ms: 0,
-        ..LogOptions::new(1)
-    };
+    let options = || LogOptions { background_sync_ms: 0, ..LogOptions::new(1) };
     let log = Arc::new(LocalLog::open(dir.path(), options()).unwrap().0);
     let queues = Queues::open(log.clone(), P, QueueOptions::default()).unwrap();
     let mut tx = queues.begin();
@@ -408,8 +344,5 @@ fn one_large_commit_is_one_record() {
     let log = Arc::new(LocalLog::open(dir.path(), options()).unwrap().0);
     let queues = Queues::open(log, P, QueueOptions::default()).unwrap();
     let left = take(&queues, "q", usize::MAX);
-    assert_eq!(
-        (left.len(), &left[0][..]),
-        (50_000, &150_000_u32.to_le_bytes()[..])
-    );
+    assert_eq!((left.len(), &left[0][..]), (50_000, &150_000_u32.to_le_bytes()[..]));
 }

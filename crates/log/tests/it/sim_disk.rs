@@ -127,15 +127,8 @@ impl SimDisk {
             after.medium.insert(path, after.inodes.len());
             // After a kill the system still holds what it did not sync.
             let inode = match crash {
-                Crash::Kill => Inode {
-                    seen: bytes,
-                    ..state.inodes[i].clone()
-                },
-                Crash::Power => Inode {
-                    medium: bytes.clone(),
-                    seen: bytes,
-                    ..Inode::default()
-                },
+                Crash::Kill => Inode { seen: bytes, ..state.inodes[i].clone() },
+                Crash::Power => Inode { medium: bytes.clone(), seen: bytes, ..Inode::default() },
             };
             after.inodes.push(inode);
         }
@@ -143,10 +136,7 @@ impl SimDisk {
             // Kept simple: a directory change that the system knows is taken as done.
             after.dir_ops.clear();
         }
-        SimDisk {
-            state: Arc::new(Mutex::new(after)),
-            locked: Arc::default(),
-        }
+        SimDisk { state: Arc::new(Mutex::new(after)), locked: Arc::default() }
     }
 }
 
@@ -288,10 +278,7 @@ impl DiskFile for SimFile {
 
 impl SimDisk {
     fn file(&self, inode: usize) -> Arc<dyn DiskFile> {
-        Arc::new(SimFile {
-            state: Arc::clone(&self.state),
-            inode,
-        })
+        Arc::new(SimFile { state: Arc::clone(&self.state), inode })
     }
 
     fn change(&self, op: DirOp) -> io::Result<()> {
@@ -306,9 +293,7 @@ impl SimDisk {
 impl Disk for SimDisk {
     fn open(&self, path: &Path) -> io::Result<Arc<dyn DiskFile>> {
         let inode = self.state.lock().seen.get(path).copied();
-        inode
-            .map(|i| self.file(i))
-            .ok_or_else(|| io::ErrorKind::NotFound.into())
+        inode.map(|i| self.file(i)).ok_or_else(|| io::ErrorKind::NotFound.into())
     }
 
     fn create(&self, path: &Path) -> io::Result<Arc<dyn DiskFile>> {
@@ -335,15 +320,8 @@ impl Disk for SimDisk {
 
     fn list(&self, dir: &Path) -> io::Result<Vec<String>> {
         let state = self.state.lock();
-        let names = state
-            .seen
-            .keys()
-            .filter_map(|p| p.strip_prefix(dir).ok()?.iter().next()?.to_str());
-        Ok(names
-            .map(str::to_owned)
-            .collect::<BTreeSet<_>>()
-            .into_iter()
-            .collect())
+        let names = state.seen.keys().filter_map(|p| p.strip_prefix(dir).ok()?.iter().next()?.to_str());
+        Ok(names.map(str::to_owned).collect::<BTreeSet<_>>().into_iter().collect())
     }
 
     fn sync_dir(&self, dir: &Path) -> io::Result<()> {

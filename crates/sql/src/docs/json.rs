@@ -120,7 +120,7 @@ mod tests {
             "_id": bson::oid::ObjectId::from_bytes([7; 12]),
             "text": "a \"quoted\" line\nand é", "int": 7, "long": i64::MAX, "double": 1.5, "whole": 2.0, "big": 1e300,
             "nan": f64::NAN, "yes": true, "none": Bson::Null,
-            "date": bson::DateTime::from_millis(1_357_035_420_000), "ms": bson::DateTime::from_millis(1_357_035_420_070),
+            "date": bson::DateTime::from_millis(1_357_035_420_000), "ms": bson::DateTime::from_millis(1_357_035_420_123),
             "old": bson::DateTime::from_millis(-1), "nested": { "array": [1, { "x": [] }, "s"], "empty": {} },
             "binary": bson::Binary { subtype: bson::spec::BinarySubtype::Generic, bytes: vec![1, 2, 3] },
             "regex": bson::Regex { pattern: bson::raw::cstr!("^a").into(), options: bson::raw::cstr!("i").into() },

@@ -32,7 +32,10 @@ const SEARCH: Duration = Duration::from_secs(10);
 
 /// The files a query has opened: when decoding fails, one of them is damaged.
 #[derive(Debug, Default)]
-pub(crate) struct OpenFiles(Mutex<BTreeMap<Path, (Arc<dyn ObjectStore>, u64)>>);
+pub(crate) struct OpenFiles(Mutex<BTreeMap<Path, OpenFile>>);
+
+/// The store that a file lies in, and its size.
+type OpenFile = (Arc<dyn ObjectStore>, u64);
 
 impl OpenFiles {
     /// Puts the name of the damaged file before a `Corrupt` error that does not name it yet.

@@ -85,7 +85,7 @@ enum Inner<W: Write> {
     Table(table::Writer<W>),
     Json(json::Writer<W, JsonArray>),
     Ndjson(json::Writer<W, LineDelimited>),
-    Csv(csv::Writer<W>),
+    Csv(Box<csv::Writer<W>>),
 }
 
 impl<W: Write> Writer<W> {
@@ -100,7 +100,7 @@ impl<W: Write> Writer<W> {
             Format::Ndjson => Self { schema: unique_names(schema), inner: Inner::Ndjson(objects.build(out)) },
             Format::Csv => {
                 let builder = csv::WriterBuilder::new().with_header(true);
-                Self { schema: schema.clone(), inner: Inner::Csv(builder.build(out)) }
+                Self { schema: schema.clone(), inner: Inner::Csv(Box::new(builder.build(out))) }
             }
         }
     }

@@ -28,7 +28,12 @@ impl Progress {
         }
         self.shown = Some(Instant::now());
         let (events, seconds) = (applied(tidemill) - self.events_before, self.start.elapsed().as_secs_f64());
-        let line = format!("{events} events in {seconds:.1} s, {:.0}/s", events as f64 / seconds);
+        let line = if events == 0 {
+            let documents: u64 = tidemill.engine().collections().iter().map(|c| c.documents).sum();
+            format!("{documents} documents in {seconds:.1} s")
+        } else {
+            format!("{events} events in {seconds:.1} s, {:.0}/s", events as f64 / seconds)
+        };
         if self.terminal {
             eprint!("\r\x1b[K{line}");
             let _ = std::io::stderr().flush();
@@ -44,11 +49,18 @@ impl Progress {
         }
         let engine = tidemill.engine();
         let (events, seconds) = (applied(tidemill) - self.events_before, self.start.elapsed().as_secs_f64());
-        println!("{events} events applied in {seconds:.1} s: {:.0} events/s", events as f64 / seconds.max(1e-9));
+        println!(
+            "{events} events applied in {seconds:.1} s: {:.0} events/s",
+            events as f64 / seconds.max(1e-9)
+        );
         if engine.recovery.records > 0 {
             println!("recovered {} log records in {} ms", engine.recovery.records, engine.recovery.millis);
         }
-        table(tidemill, "Rules fired", "SELECT rule, kind, fired, errors FROM system.rules ORDER BY kind DESC, fired DESC")?;
+        table(
+            tidemill,
+            "Rules fired",
+            "SELECT rule, kind, fired, errors FROM system.rules ORDER BY kind DESC, fired DESC",
+        )?;
         for part in &engine.app().summary {
             table(tidemill, &part.title, &part.sql)?;
         }

@@ -22,7 +22,9 @@ const GRACE: Duration = Duration::from_secs(10);
 
 /// Runs an app: loads its documents, reads its sources, applies its rules and serves HTTP.
 #[derive(clap::Args)]
-#[command(after_help = "Example:\n  tidemill run examples/flights --data data\n  tidemill run examples/flights --data data --until-idle")]
+#[command(
+    after_help = "Example:\n  tidemill run examples/flights --data data\n  tidemill run examples/flights --data data --until-idle"
+)]
 pub struct RunArgs {
     /// App directory.
     app: PathBuf,
@@ -72,7 +74,12 @@ pub fn serve(args: ServeArgs) -> anyhow::Result<ExitCode> {
     live(tidemill, &args.data.data, args.listen, false)
 }
 
-fn live(tidemill: Tidemill, data: &Path, listen: Option<SocketAddr>, until_idle: bool) -> anyhow::Result<ExitCode> {
+fn live(
+    tidemill: Tidemill,
+    data: &Path,
+    listen: Option<SocketAddr>,
+    until_idle: bool,
+) -> anyhow::Result<ExitCode> {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     let code = runtime.block_on(live_async(&tidemill, data, listen, until_idle))?;
     tidemill.close()?;
@@ -120,7 +127,11 @@ async fn live_async(
             code = ExitCode::FAILURE;
         }
         if let Some(server) = server.as_ref().filter(|_| !until_idle) {
-            println!("\nServing http://{} (token in {}); Ctrl-C stops.", server.addr(), token_file(data).display());
+            println!(
+                "\nServing http://{} (token in {}); Ctrl-C stops.",
+                server.addr(),
+                token_file(data).display()
+            );
             std::io::stdout().flush()?;
             tokio::select! {
                 _ = interrupt.recv() => {}
@@ -136,7 +147,11 @@ async fn live_async(
     Ok(code)
 }
 
-async fn start_server(tidemill: &Tidemill, data: &Path, address: SocketAddr) -> anyhow::Result<tidemill::server::Server> {
+async fn start_server(
+    tidemill: &Tidemill,
+    data: &Path,
+    address: SocketAddr,
+) -> anyhow::Result<tidemill::server::Server> {
     let options = ServerOptions { token: Some(Token::new(token(data)?)?), ..ServerOptions::default() };
     let sql = Arc::new(tidemill.sql_service());
     let server = tidemill::server::serve(address, tidemill.engine().clone(), sql, options)

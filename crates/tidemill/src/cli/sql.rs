@@ -63,7 +63,11 @@ impl Session {
 }
 
 /// Writes all rows of a query.
-pub fn write_rows(format: output::Format, rows: &tidemill_sql::QueryRows, out: impl Write) -> tidemill::Result<()> {
+pub fn write_rows(
+    format: output::Format,
+    rows: &tidemill_sql::QueryRows,
+    out: impl Write,
+) -> tidemill::Result<()> {
     let mut writer = output::Writer::new(format, &rows.schema, out);
     for batch in &rows.batches {
         writer.write(batch)?;
@@ -96,5 +100,7 @@ pub fn sql(args: SqlArgs) -> anyhow::Result<ExitCode> {
 }
 
 fn is_broken_pipe(e: &anyhow::Error) -> bool {
-    e.chain().any(|c| c.downcast_ref::<std::io::Error>().is_some_and(|e| e.kind() == std::io::ErrorKind::BrokenPipe))
+    e.chain().any(|c| {
+        c.downcast_ref::<std::io::Error>().is_some_and(|e| e.kind() == std::io::ErrorKind::BrokenPipe)
+    })
 }

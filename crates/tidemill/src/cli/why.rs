@@ -10,7 +10,9 @@ use super::sql::Session;
 
 /// Explains why a rule fired or did not fire for a recent event.
 #[derive(clap::Args)]
-#[command(after_help = "Example:\n  tidemill why LateTakeOff --data data --event flight_id=2013-01-09/HA51/JFK")]
+#[command(
+    after_help = "Example:\n  tidemill why LateTakeOff --data data --event flight_id=2013-01-09/HA51/JFK"
+)]
 pub struct WhyArgs {
     /// The rule; without one, all rules of the event's stream.
     rule: Option<String>,

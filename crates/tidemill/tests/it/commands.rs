@@ -16,7 +16,11 @@ fn wrong_ones_say_where() {
     let app = dir.path().to_str().unwrap();
     let (_, err) = run(&["check", app], 1);
     assert!(err.contains("no *.rules file in it"), "{err}");
-    std::fs::write(dir.path().join("a.rules"), "event E { n: int }\nrule R { when { e: E(m > 1); } then { emit E(1); } }\n").unwrap();
+    std::fs::write(
+        dir.path().join("a.rules"),
+        "event E { n: int };\nrule R { when { e: E(m > 1); } then { emit E(1); } }\n",
+    )
+    .unwrap();
     let (_, err) = run(&["check", app], 1);
     assert!(err.contains("a.rules") && err.contains("`m`"), "{err}");
     let data = dir.path().join("data");
@@ -46,11 +50,13 @@ fn queries_that_cannot_be_answered_fail() {
     assert!(err.contains("tidemill run APP"), "{err}");
     let (_, err) = run(&["sql", "--data", dir.path().to_str().unwrap(), "-c", "SELECT 1"], 1);
     assert!(err.contains("no app is deployed"), "{err}");
-    std::fs::write(dir.path().join("a.rules"), "event E { n: int }\n").unwrap();
+    std::fs::write(dir.path().join("a.rules"), "event E { n: int };\n").unwrap();
     let data = dir.path().join("data");
     let data = data.to_str().unwrap();
     run(&["run", dir.path().to_str().unwrap(), "--data", data, "--until-idle"], 0);
     let (_, err) = run(&["sql", "--data", data, "-c", "SELECT * FROM events.F"], 1);
     assert!(err.contains('E'), "{err}");
-    assert!(tidemill(&["sql", "--data", data, "-c", "SELECT count(*) FROM events.E"]).status().unwrap().success());
+    assert!(
+        tidemill(&["sql", "--data", data, "-c", "SELECT count(*) FROM events.E"]).status().unwrap().success()
+    );
 }

@@ -19,7 +19,8 @@ fn expected() -> Value {
 /// Counts that must be the same however often the run was cut short.
 fn check(data: &str) {
     let expected = expected();
-    let count = |stream: &str| sql(data, &format!("SELECT count(*) AS n FROM events.\"{stream}\""))[0]["n"].clone();
+    let count =
+        |stream: &str| sql(data, &format!("SELECT count(*) AS n FROM events.\"{stream}\""))[0]["n"].clone();
     assert_eq!(count("TakeOffEvent"), expected["events"]["TakeOffEvent"]);
     assert_eq!(count("LandingEvent"), expected["events"]["LandingEvent"]);
     assert_eq!(count("CancelEvent"), expected["events"]["CancelEvent"]);
@@ -43,7 +44,10 @@ fn january_comes_out_as_counted() {
     let dir = tempfile::tempdir().unwrap();
     let data = dir.path().to_str().unwrap();
     let (out, err) = run(&["run", "examples/flights", "--data", data, "--until-idle"], 0);
-    assert!(out.contains("events/s") && out.contains("LateTakeOff") && out.contains("Ledger"), "{out}\n{err}");
+    assert!(
+        out.contains("events/s") && out.contains("LateTakeOff") && out.contains("Ledger"),
+        "{out}\n{err}"
+    );
     check(data);
     let (out, _) = run(&["run", "examples/flights", "--data", data, "--until-idle"], 0);
     assert!(out.starts_with("0 events applied"), "nothing is read twice: {out}");
@@ -118,8 +122,10 @@ fn a_live_system_answers() {
     assert_eq!(reply["duplicates"], json!(1), "this flight has landed already: {reply}");
     let rejected = sql(data, "SELECT kind, reason FROM system.rejected");
     assert_eq!(rejected[0]["kind"], json!("duplicate"));
-    let (why, _) = run(&["why", "LateTakeOff", "--data", data, "--event", "flight_id=2013-01-31/UA695/LGA"], 0);
+    let (why, _) =
+        run(&["why", "LateTakeOff", "--data", data, "--event", "flight_id=2013-01-31/UA695/LGA"], 0);
     assert!(why.contains("LateTakeOff") && why.contains("fired"), "{why}");
-    let (why, _) = run(&["why", "NormalTakeOff", "--data", data, "--event", "flight_id=2013-01-31/UA695/LGA"], 0);
+    let (why, _) =
+        run(&["why", "NormalTakeOff", "--data", data, "--event", "flight_id=2013-01-31/UA695/LGA"], 0);
     assert!(why.contains("sched + 20 min >= now"), "{why}");
 }

@@ -21,7 +21,11 @@ fn builder() -> BatchBuilder {
 #[test]
 fn bad_rows_leave_no_trace() {
     let mut b = builder();
-    b.push_json(br#"{"id":"a","n":1,"x":2,"at":"2013-01-01T00:00:00Z","more":{"k":[1]},"any":[1,2]}"#, Timestamp(5)).unwrap();
+    b.push_json(
+        br#"{"id":"a","n":1,"x":2,"at":"2013-01-01T00:00:00Z","more":{"k":[1]},"any":[1,2]}"#,
+        Timestamp(5),
+    )
+    .unwrap();
     for (row, message) in [
         (r#"{"id":7}"#, "field `id`: expected string (text in quotes), found 7"),
         (r#"{"n":3000000000}"#, "field `n`: expected int (a whole number of 32 bits), found 3000000000"),
@@ -35,10 +39,20 @@ fn bad_rows_leave_no_trace() {
     b.push_json(br#"{"n":null,"id":"b\u00e9"}"#, Timestamp(5)).unwrap();
     let batch = b.finish();
     assert_eq!(batch.num_rows(), 2);
-    let show = |row: usize| -> Vec<String> { (0..batch.num_columns()).map(|c| row_value(&batch, c, row).to_string()).collect() };
+    let show = |row: usize| -> Vec<String> {
+        (0..batch.num_columns()).map(|c| row_value(&batch, c, row).to_string()).collect()
+    };
     assert_eq!(
         show(0),
-        [r#""a""#, "1", "2", "2013-01-01T00:00:00Z", r#""[1,2]""#, "2013-01-01T00:00:00Z", r#""{\"more\":{\"k\":[1]}}""#]
+        [
+            r#""a""#,
+            "1",
+            "2",
+            "2013-01-01T00:00:00Z",
+            r#""[1,2]""#,
+            "2013-01-01T00:00:00Z",
+            r#""{\"more\":{\"k\":[1]}}""#
+        ]
     );
     assert_eq!(show(1)[0], r#""bé""#);
     assert!(matches!(row_value(&batch, 1, 1), Value::Missing));

@@ -19,8 +19,10 @@ fn stream(key: Option<usize>) -> StreamSchema {
     StreamSchema { name: "S".to_owned(), fields, key, id: vec![], time: None }
 }
 
-/// One row per element: text, x, y, time.
-fn batch(offset: i64, rows: &[(Option<&str>, Option<f64>, Option<f32>, i64)]) -> RecordBatch {
+/// text, x, y, time.
+type Row<'a> = (Option<&'a str>, Option<f64>, Option<f32>, i64);
+
+fn batch(offset: i64, rows: &[Row<'_>]) -> RecordBatch {
     let utc = |v: Vec<i64>| Arc::new(TimestampMicrosecondArray::from(v).with_timezone("UTC"));
     let n = rows.len();
     let columns: Vec<ArrayRef> = vec![

@@ -6,10 +6,7 @@ use crate::lexer::Comment;
 impl Printer<'_> {
     /// The next comment, if it begins before the byte `limit`.
     fn comment_before(&self, limit: u32) -> Option<Comment> {
-        self.comments
-            .get(self.next_comment)
-            .copied()
-            .filter(|c| c.span.start < limit)
+        self.comments.get(self.next_comment).copied().filter(|c| c.span.start < limit)
     }
 
     /// Whether a comment begins in `start..end`.

@@ -13,11 +13,7 @@ use crate::source::SourceFile;
 
 /// Writes `expr` on one line, numbers in their shortest form.
 pub(in super::super) fn write_expr(expr: &Expr, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-    let mut flat = Flat {
-        source: None,
-        out: String::new(),
-        room: usize::MAX,
-    };
+    let mut flat = Flat { source: None, out: String::new(), room: usize::MAX };
     flat.expr(expr, Rank::Or)?;
     f.write_str(&flat.out)
 }
@@ -56,11 +52,7 @@ impl<'a> Printer<'a> {
         room: usize,
         write: impl FnOnce(&mut Flat<'a>) -> fmt::Result,
     ) -> Option<String> {
-        let mut flat = Flat {
-            source: Some((self.file, self.tokens)),
-            out: String::new(),
-            room,
-        };
+        let mut flat = Flat { source: Some((self.file, self.tokens)), out: String::new(), room };
         write(&mut flat).ok().map(|()| flat.out)
     }
 }
@@ -142,9 +134,7 @@ impl Flat<'_> {
     fn number_as_written(&self, at: u32, literal: &Literal) -> Option<String> {
         let (file, tokens) = self.source?;
         let tokens = &tokens[tokens.partition_point(|t| t.span.start < at)..];
-        let number = tokens
-            .iter()
-            .find(|t| matches!(t.kind, TokenKind::Int(_) | TokenKind::Float(_)))?;
+        let number = tokens.iter().find(|t| matches!(t.kind, TokenKind::Int(_) | TokenKind::Float(_)))?;
         let same = match (&number.kind, literal) {
             (TokenKind::Int(n), Literal::Int(value)) => i64::try_from(*n) == Ok(*value),
             (TokenKind::Float(x), Literal::Float(value)) => x == value,
@@ -155,11 +145,7 @@ impl Flat<'_> {
 
     /// Elements between brackets; braces have spaces inside.
     pub(super) fn list<T: Element>(&mut self, opener: &str, closer: &str, elements: &[T]) -> fmt::Result {
-        let space = if opener == "{" && !elements.is_empty() {
-            " "
-        } else {
-            ""
-        };
+        let space = if opener == "{" && !elements.is_empty() { " " } else { "" };
         write!(self, "{opener}{space}")?;
         for (i, element) in elements.iter().enumerate() {
             if i > 0 {
@@ -183,10 +169,9 @@ pub(super) fn rank(expr: &Expr) -> Rank {
     match &expr.kind {
         ExprKind::Binary { op, .. } => Rank::of(*op),
         ExprKind::In { .. } => Rank::Compare,
-        ExprKind::Unary {
-            op: UnaryOp::Not,
-            operand,
-        } if matches!(operand.kind, ExprKind::In { .. }) => Rank::Compare,
+        ExprKind::Unary { op: UnaryOp::Not, operand } if matches!(operand.kind, ExprKind::In { .. }) => {
+            Rank::Compare
+        }
         ExprKind::Unary { op: UnaryOp::Not, .. } => Rank::Not,
         ExprKind::Unary { op: UnaryOp::Neg, .. } => Rank::Sign,
         ExprKind::Literal(Literal::Int(n)) if *n < 0 => Rank::Sign,
@@ -221,11 +206,7 @@ pub(super) fn unary_text(op: UnaryOp) -> &'static str {
 
 /// `name` as a key in braces.
 pub(super) fn key(name: &str) -> String {
-    if is_word(name) {
-        name.to_owned()
-    } else {
-        quote(name)
-    }
+    if is_word(name) { name.to_owned() } else { quote(name) }
 }
 
 impl Element for Expr {

@@ -40,11 +40,7 @@ impl Printer<'_> {
         match item {
             Item::Event(event) => self.event(event),
             Item::Entity(entity) => {
-                let indexes = if self.is_tall(item) {
-                    format!("\n{INDENT}")
-                } else {
-                    " ".to_owned()
-                };
+                let indexes = if self.is_tall(item) { format!("\n{INDENT}") } else { " ".to_owned() };
                 self.write(&entity_text(entity, &indexes));
             }
             Item::Relation(relation) => self.write(&relation_text(relation)),
@@ -98,12 +94,7 @@ impl Printer<'_> {
         self.write("when ");
         self.conditions(when, &rule.conditions);
         self.write(" then ");
-        self.block(
-            then,
-            &rule.actions,
-            |a| (a.span().start, a.span().end),
-            Self::action,
-        );
+        self.block(then, &rule.actions, |a| (a.span().start, a.span().end), Self::action);
         self.close_rule(self.closer(then), rule.span.end - 1);
     }
 
@@ -135,9 +126,7 @@ impl Printer<'_> {
         let open = self.bracket_from(rule.name.span.end, "{");
         let source = self.bracket_from(open + 1, "{");
         let source_end = self.closer(source);
-        let run = self
-            .word_from(source_end, "do")
-            .map_or(source_end, |at| self.bracket_from(at, "{"));
+        let run = self.word_from(source_end, "do").map_or(source_end, |at| self.bracket_from(at, "{"));
         self.open_rule(open, source);
         self.write("aggregate ");
         self.conditions(source, &rule.conditions);
@@ -148,9 +137,7 @@ impl Printer<'_> {
             end = over.span.end;
         }
         if !rule.group_by.is_empty() {
-            let group = self
-                .word_from(end, "groupby")
-                .map_or(end, |at| self.bracket_from(at, "{"));
+            let group = self.word_from(end, "groupby").map_or(end, |at| self.bracket_from(at, "{"));
             self.next_clause(end, group);
             self.write("groupby ");
             self.list(group, ("{", "}"), &rule.group_by);
@@ -210,11 +197,7 @@ impl Printer<'_> {
             }
             Condition::Relation(c) => {
                 self.write(if c.negated { "not " } else { "" });
-                self.write(&format!(
-                    "{}.{}()",
-                    reference(&c.base.name),
-                    member(&c.relation.name)
-                ));
+                self.write(&format!("{}.{}()", reference(&c.base.name), member(&c.relation.name)));
                 if let Some(filters) = &c.filters {
                     let first = self.bracket_from(c.relation.span.end, "(");
                     self.filters(self.closer(first) + 1, filters);
@@ -249,11 +232,7 @@ impl Printer<'_> {
                 }
             }
             Action::Unset(unset) => {
-                self.write(&format!(
-                    "unset {}.{}",
-                    reference(&unset.target.name),
-                    path_text(&unset.path)
-                ));
+                self.write(&format!("unset {}.{}", reference(&unset.target.name), path_text(&unset.path)));
             }
             Action::Insert(insert) => self.insert(insert),
             Action::Delete(delete) => self.write(&format!("delete {}", reference(&delete.target.name))),
@@ -279,11 +258,7 @@ impl Printer<'_> {
     fn insert(&mut self, insert: &InsertAction) {
         let verb = if insert.upsert { "upsert" } else { "insert" };
         self.write(&format!("{verb} {} ", reference(&insert.entity.name)));
-        self.list(
-            self.bracket_from(insert.entity.span.end, "{"),
-            ("{", "}"),
-            &insert.fields,
-        );
+        self.list(self.bracket_from(insert.entity.span.end, "{"), ("{", "}"), &insert.fields);
     }
 }
 
@@ -306,11 +281,7 @@ fn event_clauses(event: &EventDecl) -> String {
 
 /// An entity; `before_index` stands before each index.
 fn entity_text(entity: &EntityDecl, before_index: &str) -> String {
-    let mut out = format!(
-        "entity {} key {}",
-        declared(&entity.name.name),
-        reference(&entity.key.name)
-    );
+    let mut out = format!("entity {} key {}", declared(&entity.name.name), reference(&entity.key.name));
     if let Some(shard) = &entity.shard {
         let _ = write!(out, " shard {}", reference(&shard.name));
     }
@@ -320,11 +291,7 @@ fn entity_text(entity: &EntityDecl, before_index: &str) -> String {
     for index in &entity.indexes {
         let unique = if index.unique { "unique " } else { "" };
         let fields: Vec<String> = index.fields.iter().map(path_text).collect();
-        let fields = if let [one] = &fields[..] {
-            one.clone()
-        } else {
-            format!("({})", fields.join(", "))
-        };
+        let fields = if let [one] = &fields[..] { one.clone() } else { format!("({})", fields.join(", ")) };
         let _ = write!(out, "{before_index}{unique}index {fields}");
     }
     out.push(';');
@@ -340,12 +307,7 @@ fn relation_text(relation: &RelationDecl) -> String {
         }
         None => out.push_str(&reference(&relation.name.name)),
     }
-    let _ = write!(
-        out,
-        "(): {} by {}",
-        reference(&relation.target.name),
-        reference(&relation.by.name)
-    );
+    let _ = write!(out, "(): {} by {}", reference(&relation.target.name), reference(&relation.by.name));
     if let Some(on) = &relation.on {
         let _ = write!(out, " on {}", reference(&on.name));
     }

@@ -10,10 +10,7 @@ fn formatted(text: &str) -> String {
     let once = format(&file(text)).expect("parses");
     let twice = format(&file(&once)).expect("what was formatted parses");
     assert_eq!(once, twice);
-    assert_eq!(
-        summary(&parse(&file(text)).module),
-        summary(&parse(&file(&once)).module)
-    );
+    assert_eq!(summary(&parse(&file(text)).module), summary(&parse(&file(&once)).module));
     once
 }
 

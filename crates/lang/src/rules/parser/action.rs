@@ -77,21 +77,14 @@ impl Parser<'_> {
             list
         } else {
             if !self.is_at(".") {
-                let help = format!(
-                    "write `update {0}.field = …` or `update {0} {{ field = … }}`",
-                    target.name
-                );
+                let help =
+                    format!("write `update {0}.field = …` or `update {0} {{ field = … }}`", target.name);
                 return Err(self.unexpected_with(&["`.`", "`{`"], "after the document's name", Some(help)));
             }
             self.bump();
             vec![self.assign()?]
         };
-        Ok(Action::Update(UpdateAction {
-            target,
-            assignments,
-            block,
-            span: self.since(start),
-        }))
+        Ok(Action::Update(UpdateAction { target, assignments, block, span: self.since(start) }))
     }
 
     /// `path = value`
@@ -100,12 +93,7 @@ impl Parser<'_> {
         let op = self.assign_op(&path)?;
         let value = self.expr()?;
         let span = self.since(path.span);
-        Ok(Assign {
-            path,
-            op,
-            value,
-            span,
-        })
+        Ok(Assign { path, op, value, span })
     }
 
     fn assign_op(&mut self, path: &Path) -> Parse<AssignOp> {
@@ -138,11 +126,7 @@ impl Parser<'_> {
             },
             _ => None,
         };
-        self.unexpected_with(
-            &["`=`", "`+=`", "`-=`", "`*=`", "`push`"],
-            "after the field",
-            help,
-        )
+        self.unexpected_with(&["`=`", "`+=`", "`-=`", "`*=`", "`push`"], "after the field", help)
     }
 
     /// `a.b.c`
@@ -159,19 +143,12 @@ impl Parser<'_> {
         let start = self.bump();
         let target = self.name("a document's name")?;
         if !self.is_at(".") {
-            let help = format!(
-                "write `unset {0}.field`; `delete {0}` deletes the document",
-                target.name
-            );
+            let help = format!("write `unset {0}.field`; `delete {0}` deletes the document", target.name);
             return Err(self.unexpected_with(&["`.`"], "after the document's name", Some(help)));
         }
         self.bump();
         let path = self.path("a field's name")?;
-        Ok(Action::Unset(UnsetAction {
-            target,
-            path,
-            span: self.since(start),
-        }))
+        Ok(Action::Unset(UnsetAction { target, path, span: self.since(start) }))
     }
 
     fn delete(&mut self) -> Parse<Action> {
@@ -186,10 +163,7 @@ impl Parser<'_> {
             let help = format!("a field is removed by `unset {}.field`", target.name);
             return Err(self.unexpected_with(&["`;`"], "after the document's name", Some(help)));
         }
-        Ok(Action::Delete(DeleteAction {
-            target,
-            span: self.since(start),
-        }))
+        Ok(Action::Delete(DeleteAction { target, span: self.since(start) }))
     }
 
     /// `insert Entity { … }` or `upsert Entity { … }`
@@ -210,12 +184,7 @@ impl Parser<'_> {
             return Err(self.unexpected_with(&["`{`"], "after the entity's name", Some(help)));
         }
         let fields = self.object("")?;
-        Ok(InsertAction {
-            entity,
-            fields,
-            upsert: verb == "upsert",
-            span: self.since(start),
-        })
+        Ok(InsertAction { entity, fields, upsert: verb == "upsert", span: self.since(start) })
     }
 
     fn emit(&mut self) -> Parse<Action> {
@@ -230,11 +199,7 @@ impl Parser<'_> {
         }
         let stream = self.name("a stream's name")?;
         let args = self.emit_args(&stream)?;
-        Ok(Action::Emit(EmitAction {
-            stream,
-            args,
-            span: self.since(start),
-        }))
+        Ok(Action::Emit(EmitAction { stream, args, span: self.since(start) }))
     }
 
     fn emit_args(&mut self, stream: &Ident) -> Parse<EmitArgs> {

@@ -28,10 +28,7 @@ impl Parser<'_> {
 
     fn event_first(&mut self, first: Option<&Condition>, keyword: Span) {
         let help = match first {
-            Some(Condition::Expr(Expr {
-                kind: ExprKind::Call { function, .. },
-                ..
-            })) => {
+            Some(Condition::Expr(Expr { kind: ExprKind::Call { function, .. }, .. })) => {
                 format!("give it a name: `x: {}(…)`", function.name)
             }
             _ => "begin with an event: `x: Stream(…);`".to_owned(),
@@ -68,11 +65,7 @@ impl Parser<'_> {
         }
         self.bump();
         let expr = self.expr()?;
-        Ok(Condition::Let(LetCondition {
-            name,
-            expr,
-            span: self.since(start),
-        }))
+        Ok(Condition::Let(LetCondition { name, expr, span: self.since(start) }))
     }
 
     /// `x: Name(…)` or `x: y.rel()(…)`
@@ -95,12 +88,7 @@ impl Parser<'_> {
         let filters = self.filters()?;
         let span = self.since(start);
         Ok(if first {
-            Condition::Event(EventCondition {
-                binding,
-                stream: source,
-                filters,
-                span,
-            })
+            Condition::Event(EventCondition { binding, stream: source, filters, span })
         } else {
             Condition::Entity(EntityCondition {
                 binding: Some(binding),
@@ -131,11 +119,7 @@ impl Parser<'_> {
             return Err(self.unexpected_with(&["`)`"], "after a relation's `(`", Some(help)));
         }
         self.bump();
-        let filters = if self.is_at("(") {
-            Some(self.filters()?)
-        } else {
-            None
-        };
+        let filters = if self.is_at("(") { Some(self.filters()?) } else { None };
         let span = self.since(start);
         Ok(Condition::Relation(RelationCondition {
             binding: Some(binding),
@@ -155,11 +139,7 @@ impl Parser<'_> {
     /// A condition without a name: `not x.rel()(…)` and `not Name(…)` ask that there is no document.
     fn negated_condition(&mut self, expr: Expr) -> Parse<Condition> {
         let span = expr.span;
-        let ExprKind::Unary {
-            op: UnaryOp::Not,
-            operand,
-        } = &expr.kind
-        else {
+        let ExprKind::Unary { op: UnaryOp::Not, operand } = &expr.kind else {
             return self.plain_condition(expr);
         };
         match &operand.kind {
@@ -180,11 +160,7 @@ impl Parser<'_> {
 
     /// `not base.relation()`, which stands at `span`, and perhaps `(expr, …)` after it.
     fn negated_relation(&mut self, base: Ident, relation: Ident, span: Span) -> Parse<Condition> {
-        let filters = if self.is_at("(") {
-            Some(self.filters()?)
-        } else {
-            None
-        };
+        let filters = if self.is_at("(") { Some(self.filters()?) } else { None };
         let span = span.to(self.previous());
         Ok(Condition::Relation(RelationCondition {
             binding: None,

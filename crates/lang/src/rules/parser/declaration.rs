@@ -46,11 +46,7 @@ impl Parser<'_> {
                 return Err(Bail::Item);
             }
             let start = self.at;
-            let read = if relation {
-                self.body_relation(event)
-            } else {
-                self.body_field(event)
-            };
+            let read = if relation { self.body_relation(event) } else { self.body_field(event) };
             if read.is_err() {
                 self.skip_field(start);
             }
@@ -121,20 +117,13 @@ impl Parser<'_> {
         }
         self.bump();
         let ty = self.type_name()?;
-        Ok(FieldDecl {
-            name,
-            ty,
-            span: self.since(start),
-        })
+        Ok(FieldDecl { name, ty, span: self.since(start) })
     }
 
     /// The name of a type. An unknown one is reported and read as `object`.
     fn type_name(&mut self) -> Parse<TypeName> {
         let Some(word) = self.word() else {
-            let help = format!(
-                "the types are {}",
-                FieldType::NAMES.map(|n| format!("`{n}`")).join(", ")
-            );
+            let help = format!("the types are {}", FieldType::NAMES.map(|n| format!("`{n}`")).join(", "));
             return Err(self.unexpected_with(&["a type"], "", Some(help)));
         };
         let ty = FieldType::parse(word).unwrap_or_else(|| {
@@ -159,16 +148,11 @@ impl Parser<'_> {
         let lower = word.to_lowercase();
         let help = match type_of_others(&lower).or_else(|| nearest(&lower, FieldType::NAMES)) {
             Some(ours) => format!("write `{ours}`"),
-            None => format!(
-                "the types are {}",
-                FieldType::NAMES.map(|n| format!("`{n}`")).join(", ")
-            ),
+            None => format!("the types are {}", FieldType::NAMES.map(|n| format!("`{n}`")).join(", ")),
         };
         let message = format!("there is no type `{word}`");
         self.report(
-            Diagnostic::error(code::UNKNOWN_TYPE, self.span(), message)
-                .expected(FieldType::NAMES)
-                .help(help),
+            Diagnostic::error(code::UNKNOWN_TYPE, self.span(), message).expected(FieldType::NAMES).help(help),
         );
     }
 
@@ -247,10 +231,7 @@ impl Parser<'_> {
         let start = self.bump();
         let name = self.new_name("an entity's name")?;
         if self.is_at("{") {
-            let help = format!(
-                "documents have any fields; write `entity {} key FIELD;`",
-                name.name
-            );
+            let help = format!("documents have any fields; write `entity {} key FIELD;`", name.name);
             return Err(self.unexpected_with(&["`key`"], "after the entity's name", Some(help)));
         }
         let (mut key, mut shard, mut replicated, mut indexes) = (None, None, None, Vec::new());
@@ -282,14 +263,7 @@ impl Parser<'_> {
             return Err(self.entity_without_key(&name));
         };
         self.semicolon("declaration")?;
-        Ok(EntityDecl {
-            name,
-            key,
-            shard,
-            replicated,
-            indexes,
-            span,
-        })
+        Ok(EntityDecl { name, key, shard, replicated, indexes, span })
     }
 
     fn entity_without_key(&mut self, name: &Ident) -> Bail {
@@ -297,10 +271,7 @@ impl Parser<'_> {
         self.report(
             Diagnostic::error(code::CLAUSE_MISSING, name.span, message)
                 .expected(["`key`"])
-                .help(format!(
-                    "name the field that identifies a document: `entity {} key id;`",
-                    name.name
-                )),
+                .help(format!("name the field that identifies a document: `entity {} key id;`", name.name)),
         );
         Bail::Item
     }
@@ -331,11 +302,7 @@ impl Parser<'_> {
             );
             return Err(Bail::Statement);
         }
-        Ok(IndexDecl {
-            unique,
-            fields,
-            span: self.since(start),
-        })
+        Ok(IndexDecl { unique, fields, span: self.since(start) })
     }
 
     /// `relation [OWNER.]NAME(): ENTITY by F [on F];`
@@ -356,10 +323,7 @@ impl Parser<'_> {
         self.expect(":", "after `()`")?;
         let target = self.name("an entity's name")?;
         if self.eat_word("by").is_none() {
-            let help = format!(
-                "name the owner's field that holds the key of `{}`: `by FIELD`",
-                target.name
-            );
+            let help = format!("name the owner's field that holds the key of `{}`: `by FIELD`", target.name);
             return Err(self.unexpected_with(&["`by`"], "after the entity's name", Some(help)));
         }
         let by = self.name("a field's name")?;
@@ -372,14 +336,7 @@ impl Parser<'_> {
             self.clauses_end(&["`on`"])?;
         }
         self.semicolon("relation")?;
-        Ok(RelationDecl {
-            owner,
-            name,
-            target,
-            by,
-            on,
-            span,
-        })
+        Ok(RelationDecl { owner, name, target, by, on, span })
     }
 }
 

@@ -19,10 +19,7 @@ struct Deep {
 
 impl Deep {
     fn leaf(kind: ExprKind, span: Span) -> Self {
-        Self {
-            expr: Expr { kind, span },
-            depth: 1,
-        }
+        Self { expr: Expr { kind, span }, depth: 1 }
     }
 }
 
@@ -63,30 +60,10 @@ impl Parser<'_> {
         let (left, right) = (Box::new(left.expr), Box::new(right.expr));
         match infix {
             Infix::Binary(op) => self.grow(ExprKind::Binary { op, left, right }, span, depth),
-            Infix::In { negated: false } => self.grow(
-                ExprKind::In {
-                    value: left,
-                    list: right,
-                },
-                span,
-                depth,
-            ),
+            Infix::In { negated: false } => self.grow(ExprKind::In { value: left, list: right }, span, depth),
             Infix::In { negated: true } => {
-                let operand = Box::new(Expr {
-                    kind: ExprKind::In {
-                        value: left,
-                        list: right,
-                    },
-                    span,
-                });
-                self.grow(
-                    ExprKind::Unary {
-                        op: UnaryOp::Not,
-                        operand,
-                    },
-                    span,
-                    depth + 1,
-                )
+                let operand = Box::new(Expr { kind: ExprKind::In { value: left, list: right }, span });
+                self.grow(ExprKind::Unary { op: UnaryOp::Not, operand }, span, depth + 1)
             }
         }
     }
@@ -96,10 +73,7 @@ impl Parser<'_> {
         if below >= EXPR_DEPTH_MAX {
             return Err(self.too_deep(span.at_end()));
         }
-        Ok(Deep {
-            expr: Expr { kind, span },
-            depth: below + 1,
-        })
+        Ok(Deep { expr: Expr { kind, span }, depth: below + 1 })
     }
 
     /// `a < b < c` after `a < b`, whose operator stands at `first`.
@@ -113,12 +87,8 @@ impl Parser<'_> {
         };
         let (a, b) = (self.file.slice(first).to_owned(), text(second));
         self.report(
-            Diagnostic::error(
-                code::COMPARISON_CHAIN,
-                self.span(),
-                "comparisons cannot be chained",
-            )
-            .help(format!("write `a {a} b and b {b} c`")),
+            Diagnostic::error(code::COMPARISON_CHAIN, self.span(), "comparisons cannot be chained")
+                .help(format!("write `a {a} b and b {b} c`")),
         );
         Err(super::Bail::Statement)
     }
@@ -147,14 +117,7 @@ impl Parser<'_> {
 
     fn unary(&mut self, op: UnaryOp, start: Span, operand: Deep) -> Parse<Deep> {
         let span = start.to(operand.expr.span);
-        self.grow(
-            ExprKind::Unary {
-                op,
-                operand: Box::new(operand.expr),
-            },
-            span,
-            operand.depth,
-        )
+        self.grow(ExprKind::Unary { op, operand: Box::new(operand.expr) }, span, operand.depth)
     }
 
     /// `-x`, `!x`, or something tighter.
@@ -191,10 +154,7 @@ impl Parser<'_> {
             if !self.is_at(".") {
                 return Ok(value);
             }
-            if matches!(
-                value.expr.kind,
-                ExprKind::Literal(_) | ExprKind::Span(_) | ExprKind::Now
-            ) {
+            if matches!(value.expr.kind, ExprKind::Literal(_) | ExprKind::Span(_) | ExprKind::Now) {
                 let help = "only bindings, documents and objects have fields".to_owned();
                 return Err(self.unexpected_with(&["an operator"], "after a constant", Some(help)));
             }
@@ -214,18 +174,11 @@ impl Parser<'_> {
         }
         self.bump();
         if !self.is_at(")") {
-            let help = format!(
-                "conditions on a relation stand in a second pair: `{}()(…)`",
-                name.name
-            );
+            let help = format!("conditions on a relation stand in a second pair: `{}()(…)`", name.name);
             return Err(self.unexpected_with(&["`)`"], "after a field's `(`", Some(help)));
         }
         self.bump();
-        self.grow(
-            ExprKind::MethodCall { base, method: name },
-            self.since(start),
-            depth,
-        )
+        self.grow(ExprKind::MethodCall { base, method: name }, self.since(start), depth)
     }
 
     fn primary(&mut self) -> Parse<Deep> {
@@ -361,9 +314,9 @@ impl Parser<'_> {
             (TokenKind::Punct("@" | "#"), _) => {
                 Some("names are written without a sign before them".to_owned())
             }
-            (TokenKind::Word, _) => self
-                .word()
-                .map(|w| format!("a field of this name is written in backticks: `` `{w}` ``")),
+            (TokenKind::Word, _) => {
+                self.word().map(|w| format!("a field of this name is written in backticks: `` `{w}` ``"))
+            }
             _ => None,
         };
         self.unexpected_with(&["a value"], "", help)

@@ -85,10 +85,7 @@ impl Parser<'_> {
     fn object_field(&mut self) -> Parse<ObjectField> {
         let start = self.span();
         let name = match &self.token().kind {
-            TokenKind::Str(text) => Ident {
-                name: text.clone(),
-                span: self.bump(),
-            },
+            TokenKind::Str(text) => Ident { name: text.clone(), span: self.bump() },
             TokenKind::Int(number) => {
                 let help = format!("write it as text: `{}`", quote(&number.to_string()));
                 return Err(self.unexpected_with(&["a field's name"], "", Some(help)));
@@ -103,11 +100,7 @@ impl Parser<'_> {
         }
         self.bump();
         let value = self.expr()?;
-        Ok(ObjectField {
-            name,
-            value,
-            span: self.since(start),
-        })
+        Ok(ObjectField { name, value, span: self.since(start) })
     }
 
     /// Reports that `second` was named before, at `first`.

@@ -63,11 +63,7 @@ impl Infix {
 
     /// How many tokens it has.
     pub(super) fn tokens(self) -> usize {
-        if self == (Self::In { negated: true }) {
-            2
-        } else {
-            1
-        }
+        if self == (Self::In { negated: true }) { 2 } else { 1 }
     }
 }
 
@@ -122,12 +118,8 @@ impl Parser<'_> {
             Infix::In { negated: true } => "not in",
         };
         let diagnostic = if written == "=" {
-            Diagnostic::error(
-                code::ASSIGN_FOR_EQUALS,
-                self.span(),
-                "`=` sets a value and does not compare",
-            )
-            .help("to compare two values, write `==`")
+            Diagnostic::error(code::ASSIGN_FOR_EQUALS, self.span(), "`=` sets a value and does not compare")
+                .help("to compare two values, write `==`")
         } else {
             let message = format!("`{written}` is not an operator of this language");
             Diagnostic::error(code::FOREIGN, self.span(), message).help(format!("write `{ours}`"))

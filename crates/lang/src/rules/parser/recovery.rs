@@ -80,13 +80,11 @@ impl Parser<'_> {
 
     /// Braces opened and not closed between the token `start` and here.
     fn braces_open_since(&self, start: usize) -> usize {
-        self.tokens[start..self.at]
-            .iter()
-            .fold(0, |open: usize, token| match token.kind {
-                TokenKind::Punct("{") => open + 1,
-                TokenKind::Punct("}") => open.saturating_sub(1),
-                _ => open,
-            })
+        self.tokens[start..self.at].iter().fold(0, |open: usize, token| match token.kind {
+            TokenKind::Punct("{") => open + 1,
+            TokenKind::Punct("}") => open.saturating_sub(1),
+            _ => open,
+        })
     }
 
     /// `{ statement … }` after its brace at `open`: reads statements up to the closing brace, skipping over bad
@@ -142,11 +140,7 @@ impl Parser<'_> {
         };
         let message = format!("this `{bracket}` is never closed");
         let found = format!("here a `{closer}` was still missing");
-        let here = if self.at_end() {
-            self.previous().at_end()
-        } else {
-            self.span()
-        };
+        let here = if self.at_end() { self.previous().at_end() } else { self.span() };
         self.report(
             Diagnostic::error(code::UNCLOSED, open, message)
                 .expected([format!("`{closer}`")])
@@ -168,9 +162,7 @@ impl Parser<'_> {
             let message = format!("expected `;` after the {what}");
             let place = self.previous().at_end();
             self.report(
-                Diagnostic::error(code::SEMICOLON, place, message)
-                    .expected(["`;`"])
-                    .help("put `;` here"),
+                Diagnostic::error(code::SEMICOLON, place, message).expected(["`;`"]).help("put `;` here"),
             );
             return Ok(());
         }

@@ -39,12 +39,7 @@ impl Parser<'_> {
     fn rule_header(&mut self) -> Parse<Header> {
         let start = self.bump();
         let name = self.new_name("a rule's name")?;
-        let mut header = Header {
-            start,
-            name,
-            priority: None,
-            every: None,
-        };
+        let mut header = Header { start, name, priority: None, every: None };
         loop {
             let clause = self.span();
             if self.eat_word("priority").is_some() {
@@ -106,13 +101,7 @@ impl Parser<'_> {
         self.close_rule(open)?;
         let priority = header.priority.map_or(0, |(p, _)| p);
         let span = self.since(header.start);
-        Ok(Item::Rule(RuleDecl {
-            name: header.name,
-            priority,
-            conditions,
-            actions,
-            span,
-        }))
+        Ok(Item::Rule(RuleDecl { name: header.name, priority, conditions, actions, span }))
     }
 
     fn no_then(&mut self, name: &Ident) -> Bail {
@@ -173,15 +162,7 @@ impl Parser<'_> {
         self.close_rule(open)?;
         let span = self.since(header.start);
         let (name, every) = (header.name, header.every);
-        Ok(Item::Aggregate(AggregateDecl {
-            name,
-            every,
-            over,
-            conditions,
-            group_by,
-            inserts,
-            span,
-        }))
+        Ok(Item::Aggregate(AggregateDecl { name, every, over, conditions, group_by, inserts, span }))
     }
 
     fn no_do(&mut self, has_over: bool) -> Bail {
@@ -207,10 +188,6 @@ impl Parser<'_> {
             None
         };
         let expr = self.expr()?;
-        Ok(GroupItem {
-            name,
-            expr,
-            span: self.since(start),
-        })
+        Ok(GroupItem { name, expr, span: self.since(start) })
     }
 }

@@ -46,11 +46,7 @@ impl Parser<'_> {
             let message = "the span of time is longer than 292,000 years";
             self.report(Diagnostic::error(code::RANGE, span, message).help("write a shorter one"));
         }
-        Ok(SpanLiteral {
-            micros: micros.unwrap_or(0),
-            text,
-            span,
-        })
+        Ok(SpanLiteral { micros: micros.unwrap_or(0), text, span })
     }
 
     /// A number and its unit; `None` inside when it does not fit.
@@ -99,7 +95,5 @@ impl Parser<'_> {
 
 /// `AND`, `is`, …: after a number these are mistakes of their own, not units.
 fn is_sql_operator(word: &str) -> bool {
-    ["and", "or", "in", "is", "not", "like", "between"]
-        .iter()
-        .any(|w| w.eq_ignore_ascii_case(word))
+    ["and", "or", "in", "is", "not", "like", "between"].iter().any(|w| w.eq_ignore_ascii_case(word))
 }
