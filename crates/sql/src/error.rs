@@ -150,6 +150,8 @@ fn arrow(error: &ArrowError) -> Error {
         | ArrowError::InvalidArgumentError(m) => Error::invalid(tidy(m)),
         ArrowError::MemoryError(m) => Error::limit(tidy(m)),
         ArrowError::ParquetError(m) => Error::corrupt(tidy(m)),
+        // writing spilled batches wraps the limit into an I/O error
+        ArrowError::IoError(message, _) if message.contains("used disk space") => exhausted(message),
         ArrowError::IoError(m, _) => Error::unavailable(tidy(m)),
         other => Error::internal(other.to_string()),
     }
