@@ -46,6 +46,7 @@ fn scripted(script: &[u8]) -> Vec<u8> {
             time: 0,
             unsynced: u32::from(size % 4),
             group_end: size % 3 != 0,
+            padding: if size % 5 == 0 { u16::from(*size) * 16 } else { 0 },
         };
         encode_record(
             &mut out,

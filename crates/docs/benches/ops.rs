@@ -8,6 +8,10 @@ use tidemill_types::{Timestamp, Value};
 /// Documents in the collection that is read.
 const DOCS: i64 = 100_000;
 
+/// As in the program.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 fn main() {
     divan::main();
 }

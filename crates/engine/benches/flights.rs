@@ -9,6 +9,10 @@ use std::time::{Duration, Instant};
 
 use tidemill_engine::{App, Engine};
 
+/// As in the program.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 fn main() -> tidemill_types::Result<()> {
     let arguments: Vec<String> = std::env::args().skip(1).filter(|a| !a.starts_with("--")).collect();
     let data = arguments.first().map_or("data", String::as_str);

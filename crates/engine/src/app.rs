@@ -163,6 +163,7 @@ impl App {
         match &source.toml {
             Some(toml) => {
                 app.configure(toml, &source.set)
+                    .and_then(|()| app.settings.check())
                     .map_err(|e| e.context(app.dir.join("app.toml").display()))?;
             }
             None => {
@@ -174,6 +175,8 @@ impl App {
                 }
             }
         }
+        app.settings =
+            Settings::from_environment(source.toml.as_deref(), std::env::vars())?.unwrap_or(app.settings);
         app.source = source;
         Ok(app)
     }
@@ -207,7 +210,6 @@ impl App {
             self.name = name;
         }
         self.settings = toml.settings;
-        self.settings.check()?;
         self.documents = toml.documents;
         self.sources = toml.source;
         self.summary = toml.summary;
@@ -242,21 +244,24 @@ impl App {
     }
 }
 
-/// Replaces each `${name}` by the variable's value.
+/// Replaces each `${name}` by the variable's value, which is taken as it is.
 fn substitute(path: &Path, vars: &BTreeMap<String, String>) -> Result<PathBuf> {
-    let mut text = path.to_string_lossy().into_owned();
-    while let Some(start) = text.find("${") {
-        let Some(len) = text[start..].find('}') else {
+    let text = path.to_string_lossy();
+    let (mut out, mut rest) = (String::new(), text.as_ref());
+    while let Some((before, after)) = rest.split_once("${") {
+        let Some((name, behind)) = after.split_once('}') else {
             return Err(Error::invalid(format!("path `{text}`: `${{` without `}}`")));
         };
-        let name = &text[start + 2..start + len];
         let Some(value) = vars.get(name) else {
             let hint = tidemill_types::did_you_mean(name, vars.keys().map(String::as_str));
             return Err(Error::invalid(format!("path `{text}`: [vars] has no `{name}`{hint}")));
         };
-        text.replace_range(start..=start + len, value);
+        out.push_str(before);
+        out.push_str(value);
+        rest = behind;
     }
-    Ok(PathBuf::from(text))
+    out.push_str(rest);
+    Ok(PathBuf::from(out))
 }
 
 /// Finds `*.rules` and `*.test` files below `dir`, in order of their paths.

@@ -8,12 +8,9 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use arrow_array::RecordBatch;
-use arrow_buffer::Buffer;
-use arrow_ipc::MetadataVersion;
-use arrow_ipc::reader::read_record_batch;
-use arrow_ipc::writer::{DictionaryTracker, IpcDataGenerator, IpcWriteContext, IpcWriteOptions};
 use arrow_schema::SchemaRef;
 use bytes::Bytes;
+use tidemill_types::ipc::{BatchEncoder, decode_batch};
 use tidemill_types::{Error, Offset, PartitionId, Result, StreamSchema};
 
 const EVENTS: u8 = 1;
@@ -84,7 +81,7 @@ pub struct RejectedRow {
 /// Encodes entries; keeps scratch space between calls.
 #[derive(Default)]
 pub struct Encoder {
-    ipc: IpcWriteContext,
+    batches: BatchEncoder,
 }
 
 impl Encoder {
@@ -140,19 +137,11 @@ impl Encoder {
     }
 
     fn batch(&mut self, batch: &RecordBatch, out: &mut Vec<u8>) -> Result<()> {
-        let options = IpcWriteOptions::try_new(8, false, MetadataVersion::V5).map_err(encode_failed)?;
-        let mut dictionaries = DictionaryTracker::new(false);
-        let (_, data) = IpcDataGenerator::default()
-            .encode(batch, &mut dictionaries, &options, &mut self.ipc)
-            .map_err(encode_failed)?;
-        put_bytes(out, &data.ipc_message);
-        put_bytes(out, &data.arrow_data);
+        let encoded = self.batches.encode(batch)?;
+        put_bytes(out, &encoded.message);
+        put_bytes(out, &encoded.data);
         Ok(())
     }
-}
-
-fn encode_failed(e: arrow_schema::ArrowError) -> Error {
-    Error::internal("a batch could not be encoded for the log").with_source(e)
 }
 
 /// Reads an entry. `streams` are the streams of the deployed app.
@@ -294,18 +283,7 @@ impl Input<'_> {
 
     fn batch(&mut self, schema: SchemaRef) -> Result<RecordBatch> {
         let message = self.blob()?;
-        let data = self.blob()?;
-        let damaged = |e: String| Error::corrupt(format!("log entry holds a damaged batch: {e}"));
-        let message = arrow_ipc::root_as_message(&message).map_err(|e| damaged(e.to_string()))?;
-        let header = message.header_as_record_batch().ok_or_else(|| damaged("not a record batch".into()))?;
-        let buffer = Buffer::from(data);
-        let version = message.version();
-        let read = || read_record_batch(&buffer, header, schema, &HashMap::new(), None, &version);
-        // arrow-ipc panics on some wrong lengths and places of buffers; nothing is shared with it but what it reads
-        match std::panic::catch_unwind(std::panic::AssertUnwindSafe(read)) {
-            Ok(batch) => batch.map_err(|e| damaged(e.to_string())),
-            Err(_) => Err(damaged("its buffers do not fit it".into())),
-        }
+        decode_batch(&message, self.blob()?, schema).map_err(|e| e.context("log entry"))
     }
 }
 

@@ -104,6 +104,7 @@ pub fn checkpoint(core: &Core) -> Result<()> {
         }
         let dir = state::dir_of(&core.dir, *id);
         image.save(&dir)?;
+        settle(core, "why", image.save_why(&dir, &core.program));
         core.counts.checkpoints.fetch_add(1, Ordering::Relaxed);
         drop_below(core, *id, &dir)?;
     }
@@ -115,9 +116,7 @@ fn drop_below(core: &Core, id: PartitionId, dir: &std::path::Path) -> Result<()>
     let files = state::list(dir)?;
     let keep_from = files.len().saturating_sub(CHECKPOINTS_KEPT);
     for (_, path) in &files[..keep_from] {
-        std::fs::remove_file(path).map_err(|e| {
-            Error::unavailable(format!("{}: cannot be removed", path.display())).with_source(e)
-        })?;
+        state::remove(path)?;
     }
     // with one checkpoint there is nothing to fall back to but the log itself
     if files.len() >= CHECKPOINTS_KEPT {

@@ -44,12 +44,16 @@ pub fn open(data: &DataDir, app: App, clock: Arc<dyn Clock>) -> Result<(Arc<Core
     let start = Instant::now();
     let mut report = Report::default();
     let program = Arc::new(compile(&app)?);
-    let options =
-        LogOptions { segment_bytes: app.settings.segment_bytes, ..LogOptions::new(data.partitions()) };
+    let options = LogOptions {
+        segment_bytes: app.settings.segment_bytes,
+        repair: app.settings.log_repair,
+        ..LogOptions::new(data.partitions())
+    };
     let (log, cut) = LocalLog::open(data.path().join("log"), options)?;
     report.warnings.extend(cut.iter().filter(|r| r.cut.is_some()).map(ToString::to_string));
     let core = Arc::new(Core::new(parts(data, app, clock, Arc::new(log), program)?));
     let ends: Vec<Offset> = (0..data.partitions()).map(|p| core.log.end(PartitionId(p))).collect();
+    check_tables(&core, &ends)?;
     let mut partitions = Vec::new();
     for p in 0..data.partitions() {
         let state = load_state(&core, PartitionId(p), &mut report)?;
@@ -105,7 +109,7 @@ fn parts(
 
 /// The tail's own bound lies above the one at which applying waits, so that a record is never half applied.
 fn zones_options(settings: &Settings) -> ZonesOptions {
-    ZonesOptions { tail_bytes_max: settings.tail_bytes.saturating_mul(4), ..ZonesOptions::default() }
+    ZonesOptions { tail_bytes_max: settings.tail_bytes.saturating_mul(4), ..settings.zones.clone() }
 }
 
 /// The table of rows that were refused, with what is needed to correct and send them again.
@@ -128,7 +132,8 @@ fn load_state(core: &Core, id: PartitionId, report: &mut Report) -> Result<State
     let mut damage = None;
     for (_, path) in files.iter().rev() {
         match state::load(path, &core.program, &core.settings) {
-            Ok(state) => {
+            Ok(mut state) => {
+                report.warnings.extend(state::load_why(path, &mut state, &core.program));
                 if let Some(damage) = damage {
                     report.warnings.push(format!("{damage}; went back to {}", path.display()));
                 }
@@ -192,6 +197,21 @@ fn replay(core: &Core, partition: &Partition, end: Offset) -> Result<u64> {
         }
     }
     Ok(records)
+}
+
+/// No table may be ahead of the log: it would take the next events, which get these offsets again, for its own.
+fn check_tables(core: &Core, ends: &[Offset]) -> Result<()> {
+    for (stream, table) in core.all_tables() {
+        for (p, end) in (0..).map(PartitionId).zip(ends) {
+            if let Some(committed) = table.committed(p).filter(|committed| committed >= end) {
+                return Err(Error::corrupt(format!(
+                    "partition {p}: table {} holds rows up to offset {committed}, but the log ends at {end}; restore the log from a backup",
+                    stream.name
+                )));
+            }
+        }
+    }
+    Ok(())
 }
 
 /// What the ledgers say is stored must be in the tables.

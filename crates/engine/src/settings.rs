@@ -3,8 +3,9 @@
 use serde::{Deserialize, Deserializer};
 use tidemill_log::Durability;
 use tidemill_types::{Duration, Error, Result};
+use tidemill_zones::ZonesOptions;
 
-/// What an operator may set, under `[settings]` in `app.toml` or `TIDEMILL_…` in the environment.
+/// What an operator may set: under `[settings]` in `app.toml`, or in the environment as [`ENVIRONMENT`] and the name.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Settings {
@@ -41,8 +42,12 @@ pub struct Settings {
     /// Size of a log segment file.
     #[serde(deserialize_with = "bytes")]
     pub segment_bytes: u64,
+    /// Open a damaged log: keep what lies before the damage and set the rest aside. Acknowledged events may be lost.
+    pub log_repair: bool,
     /// Where tables live: a directory or an object store URL. Default: `tables` in the data directory.
     pub tables: Option<String>,
+    /// How tables are written and opened: `zones.compression = "snappy"`, `zones.open_degraded = true`.
+    pub zones: ZonesOptions,
 }
 
 impl Default for Settings {
@@ -60,12 +65,60 @@ impl Default for Settings {
             why_events: 10_000,
             documents_bytes: 4 << 30,
             segment_bytes: 64 << 20,
+            log_repair: false,
             tables: None,
+            zones: ZonesOptions::default(),
         }
     }
 }
 
+/// What the names of environment variables with settings begin with: `TIDEMILL_SETTINGS__FLUSH_INTERVAL=1s`,
+/// `TIDEMILL_SETTINGS__ZONES__COMPRESSION=snappy`. They win over `app.toml`.
+pub const ENVIRONMENT: &str = "TIDEMILL_SETTINGS__";
+
 impl Settings {
+    /// The settings of an `app.toml` with those of the environment in their place; `None` when that has none.
+    ///
+    /// Errors: `Invalid` naming the setting.
+    pub fn from_environment(
+        app_toml: Option<&str>,
+        variables: impl Iterator<Item = (String, String)>,
+    ) -> Result<Option<Self>> {
+        let ours = variables.filter_map(|(name, value)| {
+            name.strip_prefix(ENVIRONMENT).map(|path| (path.to_lowercase(), name.clone(), value))
+        });
+        let ours: Vec<_> = ours.collect();
+        if ours.is_empty() {
+            return Ok(None);
+        }
+        let wrong = |e: toml::de::Error| Error::invalid(e.message().to_owned());
+        let mut table: toml::Table = app_toml.unwrap_or_default().parse().map_err(wrong)?;
+        let mut settings = match table.remove("settings") {
+            Some(toml::Value::Table(settings)) => settings,
+            _ => toml::Table::new(),
+        };
+        for (path, name, text) in &ours {
+            let mut at = &mut settings;
+            let mut keys = path.split("__").peekable();
+            while let Some(key) = keys.next() {
+                if keys.peek().is_none() {
+                    // what is no TOML value is text, so that nobody has to quote it twice
+                    let value = toml::from_str::<toml::Table>(&format!("x = {text}"));
+                    let value = value.ok().and_then(|mut t| t.remove("x"));
+                    at.insert(key.to_owned(), value.unwrap_or_else(|| toml::Value::String(text.clone())));
+                    break;
+                }
+                let inner = at.entry(key).or_insert_with(|| toml::Value::Table(toml::Table::new()));
+                at = inner
+                    .as_table_mut()
+                    .ok_or_else(|| Error::invalid(format!("{name}: `{key}` has nothing inside")))?;
+            }
+        }
+        let names: Vec<&str> = ours.iter().map(|(_, name, _)| name.as_str()).collect();
+        let read = Self::deserialize(toml::Value::Table(settings)).map_err(wrong);
+        read.and_then(|s| s.check().map(|()| Some(s))).map_err(|e| e.context(names.join(", ")))
+    }
+
     /// Most partitions a data directory may have: each is a thread and a set of files.
     pub const PARTITIONS_MAX: u32 = 256;
 
@@ -94,7 +147,7 @@ impl Settings {
                 return Err(Error::invalid(format!("setting {name} = {value}: expected at least 64KiB")));
             }
         }
-        Ok(())
+        self.zones.validate()
     }
 }
 
@@ -160,5 +213,28 @@ mod tests {
         assert!(error.contains("flush_intervall") && error.contains("flush_interval"), "{error}");
         assert!(parse_bytes("64 MiBs").unwrap_err().to_string().contains("64MiB"));
         assert!(Settings { partitions: 0, ..Settings::default() }.check().is_err());
+    }
+
+    #[test]
+    fn the_environment_wins() {
+        let read = |toml: &str, variables: &[(&str, &str)]| {
+            let variables = variables.iter().map(|(n, v)| ((*n).to_owned(), (*v).to_owned()));
+            Settings::from_environment(Some(toml), variables)
+        };
+        let toml = "name = \"x\"\n[settings]\nflush_interval = \"9s\"\nwhy_events = 5";
+        assert!(read(toml, &[("HOME", "/"), ("TIDEMILL_DATA", "d")]).unwrap().is_none());
+        let variables = [
+            ("TIDEMILL_SETTINGS__FLUSH_INTERVAL", "1s"),
+            ("TIDEMILL_SETTINGS__PARTITIONS", "2"),
+            ("TIDEMILL_SETTINGS__ZONES__OPEN_DEGRADED", "true"),
+        ];
+        let s = read(toml, &variables).unwrap().unwrap();
+        assert_eq!((s.flush_interval, s.partitions, s.why_events), (Duration::seconds(1), 2, 5));
+        assert!(s.zones.open_degraded);
+        let error = read(toml, &[("TIDEMILL_SETTINGS__PARTITION", "2")]).unwrap_err().to_string();
+        assert!(error.contains("TIDEMILL_SETTINGS__PARTITION") && error.contains("partitions"), "{error}");
+        let error = read(toml, &[("TIDEMILL_SETTINGS__PARTITIONS", "0")]).unwrap_err().to_string();
+        assert!(error.contains("expected 1 to 256"), "{error}");
+        assert!(read(toml, &[("TIDEMILL_SETTINGS__WHY_EVENTS__X", "0")]).is_err());
     }
 }

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 use tidemill_docs::{Limits, Store, StoreSnapshot};
-use tidemill_rules::{Counters, Executor, Program, Trace, TraceLimits};
+use tidemill_rules::{Counters, Executor, Program, Trace, TraceImage, TraceLimits};
 use tidemill_types::{Error, Offset, PartitionId, Result};
 
 use crate::dedupe::Dedupe;
@@ -41,6 +41,7 @@ pub struct StateImage {
     meta: Meta,
     ids: Vec<(String, Vec<u128>)>,
     store: StoreSnapshot,
+    trace: TraceImage,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -105,6 +106,7 @@ impl State {
             },
             ids,
             store: self.store.snapshot(),
+            trace: self.trace.image(),
         }
     }
 }
@@ -144,6 +146,22 @@ impl StateImage {
         Ok(path)
     }
 
+    /// Writes beside the checkpoint what `why` can explain, so that it can after a restart. Nothing else needs it: it
+    /// is not forced to disk.
+    ///
+    /// Errors: `Unavailable` when it cannot be written.
+    pub fn save_why(&self, dir: &Path, program: &Program) -> Result<()> {
+        let path = why_of(&dir.join(file_name(self.meta.next)));
+        let failed = |e: std::io::Error| {
+            Error::unavailable(format!("{}: cannot be written", path.display())).with_source(e)
+        };
+        let temporary = path.with_extension("why.tmp");
+        let mut out = BufWriter::with_capacity(1 << 20, File::create(&temporary).map_err(failed)?);
+        self.trace.write_to(program, &mut out).map_err(|e| e.context(path.display()))?;
+        out.flush().map_err(failed)?;
+        std::fs::rename(&temporary, &path).map_err(failed)
+    }
+
     fn write(&self, out: &mut impl Write) -> std::io::Result<()> {
         let meta = serde_json::to_vec(&self.meta)?;
         out.write_all(MAGIC)?;
@@ -176,6 +194,37 @@ pub fn list(dir: &Path) -> Result<Vec<(Offset, PathBuf)>> {
     }
     found.sort();
     Ok(found)
+}
+
+/// The explanations beside a checkpoint.
+fn why_of(checkpoint: &Path) -> PathBuf {
+    checkpoint.with_extension("why")
+}
+
+/// Removes a checkpoint and the explanations beside it.
+pub fn remove(checkpoint: &Path) -> Result<()> {
+    let failed =
+        |path: &Path, e| Error::unavailable(format!("{}: cannot be removed", path.display())).with_source(e);
+    let why = why_of(checkpoint);
+    match std::fs::remove_file(&why) {
+        Err(e) if e.kind() != std::io::ErrorKind::NotFound => return Err(failed(&why, e)),
+        _ => {}
+    }
+    std::fs::remove_file(checkpoint).map_err(|e| failed(checkpoint, e))
+}
+
+/// Takes back what `why` could explain when the checkpoint was written. Returns what is wrong with it, if anything.
+pub fn load_why(checkpoint: &Path, state: &mut State, program: &Program) -> Option<String> {
+    let path = why_of(checkpoint);
+    let told = |e: Error| Some(format!("{}: {e}; why explains events from there on only", path.display()));
+    match File::open(&path) {
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => None,
+        Err(e) => told(Error::unavailable("cannot be opened").with_source(e)),
+        Ok(file) => {
+            let mut input = BufReader::with_capacity(1 << 20, file);
+            state.trace.read_from(program, &mut input).map_or_else(told, |_| None)
+        }
+    }
 }
 
 fn file_name(next: Offset) -> String {

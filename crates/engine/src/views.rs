@@ -156,7 +156,7 @@ impl Engine {
         }
         if found.is_empty() {
             return Err(Error::not_found(format!(
-                "no event {event} among those that can be explained: the last {} of each partition since the start (why_events)",
+                "no event {event} among those that can be explained: the last {} of each partition that these rules saw (why_events)",
                 core.settings.why_events
             )));
         }

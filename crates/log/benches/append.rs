@@ -17,6 +17,10 @@ const RUNS: usize = 9;
 const CASES: [(usize, usize); 5] =
     [(512, 400), (4 << 10, 400), (64 << 10, 300), (256 << 10, 150), (1 << 20, 64)];
 
+/// As in the program.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 fn main() {
     let args: Vec<String> = std::env::args().skip(1).filter(|a| !a.starts_with("--")).collect();
     let root = args.first().map_or_else(std::env::temp_dir, Into::into);

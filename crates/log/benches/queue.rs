@@ -18,6 +18,10 @@ const RUNS: usize = 9;
 /// Small commits are repeated within a run, so that a run is not a single `fsync`.
 const ITEMS_PER_RUN_MIN: usize = 50;
 
+/// As in the program.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 fn main() {
     let args: Vec<String> = std::env::args().skip(1).filter(|a| !a.starts_with("--")).collect();
     let root = args.first().map_or_else(std::env::temp_dir, Into::into);

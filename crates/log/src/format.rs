@@ -9,8 +9,9 @@
 //! 12  partition  4                           8  offset    8
 //! 16  base       8  first offset            16  time      8  µs since 1970, UTC
 //! 24  salt       8                          24  unsynced  4  records before it not yet on the disk
-//! 32  reserved   4  0                       28  flags     4  bit 0: last of its group
-//! 36  crc        4  CRC32C of bytes 0..36   32  payload
+//! 32  reserved   4  0                       28  flags     2  bit 0: last of its group
+//! 36  crc        4  CRC32C of bytes 0..36   30  padding   2  bytes after the payload
+//!                                           32  payload, padding
 //! ```
 //!
 //! The salt is random. It keeps bytes that somebody sends as a payload, or that an earlier file left on the
@@ -29,9 +30,16 @@ pub const RECORD_HEADER_BYTES: usize = 32;
 /// The longest payload that a record can have.
 pub const PAYLOAD_BYTES_MAX: usize = 1 << 30;
 
+/// The most padding that a record can have.
+pub const PADDING_BYTES_MAX: usize = 4095;
+/// What padding consists of. Not zeros: a sector of zeros tells of a write that did not get to the disk.
+pub const PADDING: [u8; PADDING_BYTES_MAX] = [0xff; PADDING_BYTES_MAX];
+
 /// Bytes before those that the length counts: length and crc.
 const PREFIX_BYTES: usize = 8;
 const GROUP_END: u32 = 1;
+/// The upper half of the flags counts the padding.
+const PADDING_SHIFT: u32 = 16;
 
 /// What a segment says of itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -116,6 +124,8 @@ pub struct RecordHead {
     pub unsynced: u32,
     /// Whether it is the last of its group.
     pub group_end: bool,
+    /// Bytes behind the payload that only fill up a block of the disk.
+    pub padding: u16,
 }
 
 /// Why the bytes at some place are not the record that belongs there.
@@ -163,14 +173,15 @@ impl RecordHead {
             return Err(BadRecord::Short(bytes.len() as u64));
         };
         let length = u32_at(b, 0);
-        let payload_bytes = length
-            .checked_sub((RECORD_HEADER_BYTES - PREFIX_BYTES) as u32)
-            .filter(|n| *n as usize <= PAYLOAD_BYTES_MAX)
-            .ok_or(BadRecord::Length(length))?;
         let flags = u32_at(b, 28);
-        if flags & !GROUP_END != 0 {
+        let padding = (flags >> PADDING_SHIFT) as u16;
+        if flags & u32::from(u16::MAX) & !GROUP_END != 0 || usize::from(padding) > PADDING_BYTES_MAX {
             return Err(BadRecord::Flags(flags));
         }
+        let payload_bytes = length
+            .checked_sub((RECORD_HEADER_BYTES - PREFIX_BYTES) as u32 + u32::from(padding))
+            .filter(|n| *n as usize <= PAYLOAD_BYTES_MAX)
+            .ok_or(BadRecord::Length(length))?;
         Ok(Self {
             payload_bytes,
             crc: u32_at(b, 4),
@@ -178,12 +189,23 @@ impl RecordHead {
             time: i64::from_le_bytes(u64_at(b, 16).to_le_bytes()),
             unsynced: u32_at(b, 24),
             group_end: flags & GROUP_END != 0,
+            padding,
         })
     }
 
     /// Bytes of the whole record.
     pub fn record_bytes(&self) -> usize {
+        self.payload_end() + usize::from(self.padding)
+    }
+
+    /// Where its payload ends, from the record's first byte.
+    pub fn payload_end(&self) -> usize {
         RECORD_HEADER_BYTES + self.payload_bytes as usize
+    }
+
+    /// Its padding.
+    pub fn padding(&self) -> &'static [u8] {
+        &PADDING[..usize::from(self.padding).min(PADDING_BYTES_MAX)]
     }
 }
 
@@ -213,30 +235,34 @@ impl Checksum {
 
 /// Appends one record to `out`.
 ///
-/// `payload` has at most [`PAYLOAD_BYTES_MAX`] bytes. `head.crc` and `head.payload_bytes` are not looked at.
+/// `payload` has at most [`PAYLOAD_BYTES_MAX`] bytes, the padding at most [`PADDING_BYTES_MAX`]. `head.crc` and
+/// `head.payload_bytes` are not looked at.
 pub fn encode_record(out: &mut Vec<u8>, checksum: Checksum, head: &RecordHead, payload: &[u8]) {
     out.extend_from_slice(&encode_head(checksum, head, payload));
     out.extend_from_slice(payload);
+    out.extend_from_slice(head.padding());
 }
 
 /// The bytes before the payload of a record, with the same conditions.
 pub fn encode_head(checksum: Checksum, head: &RecordHead, payload: &[u8]) -> [u8; RECORD_HEADER_BYTES] {
     assert!(payload.len() <= PAYLOAD_BYTES_MAX, "a payload of {} bytes reached the encoder", payload.len());
-    let length = (RECORD_HEADER_BYTES - PREFIX_BYTES + payload.len()) as u32;
+    let length = (RECORD_HEADER_BYTES - PREFIX_BYTES + payload.len() + head.padding().len()) as u32;
     let mut b = [0; RECORD_HEADER_BYTES];
     b[0..4].copy_from_slice(&length.to_le_bytes());
     b[8..16].copy_from_slice(&head.offset.to_le_bytes());
     b[16..24].copy_from_slice(&head.time.to_le_bytes());
     b[24..28].copy_from_slice(&head.unsynced.to_le_bytes());
-    b[28..32].copy_from_slice(&if head.group_end { GROUP_END } else { 0 }.to_le_bytes());
+    let flags = u32::from(head.group_end) * GROUP_END | u32::from(head.padding) << PADDING_SHIFT;
+    b[28..32].copy_from_slice(&flags.to_le_bytes());
     let crc = Checksum::more(checksum.of_head(&b), payload);
+    let crc = Checksum::more(crc, head.padding());
     b[4..8].copy_from_slice(&crc.to_le_bytes());
     b
 }
 
 /// Reads and checks the whole record at the start of `bytes`, which must have offset `expected`.
 ///
-/// The payload is `bytes[RECORD_HEADER_BYTES..head.record_bytes()]`.
+/// The payload is `bytes[RECORD_HEADER_BYTES..head.payload_end()]`.
 pub fn decode_record(bytes: &[u8], checksum: Checksum, expected: u64) -> Result<RecordHead, BadRecord> {
     let head = RecordHead::decode(bytes)?;
     let Some(record) = bytes.get(..head.record_bytes()) else {

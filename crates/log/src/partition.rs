@@ -38,6 +38,8 @@ pub(crate) struct Partition {
 
 struct State {
     next: u64,
+    /// Where the last record will end in the newest segment, see [`Group::pos`].
+    end_pos: u64,
     progress: Progress,
     tail: Tail,
     /// There is a leader.
@@ -64,6 +66,7 @@ impl Partition {
     pub(crate) fn new(writer: Writer, options: &LogOptions) -> Self {
         let segments = Arc::clone(&writer.segments);
         let next = segments.lock().back().map_or(0, |s| s.next);
+        let end_pos = writer.pos;
         Self {
             dir: writer.dir.clone(),
             disk: Arc::clone(&writer.disk),
@@ -72,6 +75,7 @@ impl Partition {
             segments,
             state: Mutex::new(State {
                 next,
+                end_pos,
                 progress: Progress { written: next, durable: next },
                 tail: Tail::default(),
                 busy: false,
@@ -106,8 +110,10 @@ impl Partition {
         let mut state = self.state.lock();
         self.wait_for_room(&mut state, cost)?;
         let first = state.next;
-        let chunk = chunk(Group { checksum: self.checksum, first, durable: state.progress.durable, time });
+        let (durable, pos) = (state.progress.durable, state.end_pos);
+        let chunk = chunk(Group { checksum: self.checksum, first, durable, time, pos });
         state.next = chunk.next();
+        state.end_pos = end_pos(pos, chunk.disk_bytes as u64, self.options.segment_bytes);
         state.tail.push(chunk);
         let last = state.next - 1;
         let much = state.tail.unsynced_bytes() > self.options.pending_bytes_max / 2;
@@ -336,6 +342,12 @@ impl Partition {
         }
         Ok(())
     }
+}
+
+/// Where the newest segment ends after `bytes` more, the writer going on in a new one when they do not fit.
+fn end_pos(pos: u64, bytes: u64, segment_bytes: u64) -> u64 {
+    let header = SEGMENT_HEADER_BYTES as u64;
+    if pos > header && pos + bytes > segment_bytes { header + bytes } else { pos + bytes }
 }
 
 fn closed() -> Error {

@@ -292,7 +292,7 @@ impl Recovery<'_> {
         if !self.repair {
             return Err(Error::corrupt(format!(
                 "{} is damaged at byte {}, where offset {} is expected: {why}. Restore the log from a backup, or open \
-                 it once with the repair option, which keeps the records below offset {} and sets the rest aside in \
+                 it once with `log_repair = true`, which keeps the records below offset {} and sets the rest aside in \
                  *.lost files",
                 path.display(),
                 lost.pos,

@@ -98,7 +98,7 @@ pub(crate) fn read_records(
                     return Ok(out);
                 }
                 taken += size;
-                out.push(record(&head, buf.slice(at + RECORD_HEADER_BYTES..at + size)));
+                out.push(record(&head, buf.slice(at + RECORD_HEADER_BYTES..at + head.payload_end())));
             }
             at += size;
             expected += 1;

@@ -75,6 +75,10 @@ struct Case {
     fired: fn(usize) -> u64,
 }
 
+/// As in the program.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 fn main() {
     let only = std::env::args().skip(1).find(|a| !a.starts_with('-'));
     println!("{:<58} {:>12} {:>12} {:>12} {:>8}", "case", "events/s", "slowest", "fastest", "ns/event");

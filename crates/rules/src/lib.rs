@@ -27,4 +27,4 @@ pub use exec::{
     Part, Route, RuleCounters, RuleError, key_text,
 };
 pub use program::{CompileError, Program, RuleInfo};
-pub use why::{Explanation, Trace, TraceLimits};
+pub use why::{Explanation, Trace, TraceImage, TraceLimits};

@@ -185,7 +185,10 @@ impl Snapshots {
         };
         Ok(match taken {
             Taken::Other(table) => table,
-            Taken::Documents(table) => Arc::new(table.with_absent(&self.absent.lock())),
+            Taken::Documents(table) => match self.missing {
+                MissingFields::Refused => table,
+                MissingFields::Null => Arc::new(table.with_absent(&self.absent.lock())),
+            },
         })
     }
 

@@ -24,7 +24,7 @@ use arrow_array::RecordBatch;
 use crossbeam_channel::Receiver;
 use serde::Serialize;
 use tidemill_engine::{Analytics, BodyFormat, SendOptions, SendReply};
-use tidemill_sql::{QueryResult, QueryRows, Sql, SqlOptions};
+use tidemill_sql::{MissingFields, QueryResult, QueryRows, Sql, SqlOptions};
 
 pub use collection::Collection;
 pub use http::SqlOverEngine;
@@ -147,6 +147,7 @@ impl Analytics for EngineSql {
         let (engine, sql) =
             (self.engine.upgrade().ok_or_else(stopping)?, self.sql.upgrade().ok_or_else(stopping)?);
         engine.catch_up()?;
-        Ok(sql.query_blocking(query)?.batches)
+        // a rule may read fields and collections that nothing has written yet
+        Ok(sql.query_blocking_with(query, MissingFields::Null)?.batches)
     }
 }

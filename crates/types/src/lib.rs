@@ -5,6 +5,7 @@
 pub mod decode;
 mod error;
 mod ids;
+pub mod ipc;
 mod json;
 mod schema;
 mod suggest;

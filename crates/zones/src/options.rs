@@ -21,6 +21,9 @@ pub struct ZonesOptions {
     pub tablet_rows_max: usize,
     /// Bytes that the tail of one table may hold in memory. A push beyond it is refused with `LimitReached`;
     /// one batch may exceed it, so that a batch larger than the limit still gets through an empty tail.
+    ///
+    /// Not read from files: whoever pushes has a limit of its own and sets this one above it.
+    #[serde(skip)]
     pub tail_bytes_max: u64,
     /// Rows of one Parquet row group at most: the unit that statistics and Bloom filters let a reader skip.
     pub row_group_rows: usize,

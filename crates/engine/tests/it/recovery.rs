@@ -1,6 +1,6 @@
 use std::path::{Path, PathBuf};
 
-use tidemill_engine::{App, Engine};
+use tidemill_engine::{App, Engine, EventSelector};
 use tidemill_types::ErrorKind;
 
 use crate::{app, document, ledger, open, rows, send};
@@ -96,14 +96,70 @@ fn a_damaged_checkpoint_is_passed_over() {
 fn checkpoints(dir: &Path) -> Vec<PathBuf> {
     let mut latest = Vec::new();
     for partition in std::fs::read_dir(dir.join("checkpoints")).unwrap() {
-        let mut files: Vec<_> =
-            std::fs::read_dir(partition.unwrap().path()).unwrap().map(|f| f.unwrap().path()).collect();
+        let files = std::fs::read_dir(partition.unwrap().path()).unwrap().map(|f| f.unwrap().path());
+        let mut files: Vec<_> = files.filter(|f| f.extension().is_some_and(|e| e == "ckpt")).collect();
         files.sort();
         if files.len() > 1 {
             latest.extend(files.pop());
         }
     }
     latest
+}
+
+#[test]
+fn explanations_survive_restarts() {
+    let dir = tempfile::tempdir().unwrap();
+    let explain = |engine: &Engine, id: &str| {
+        engine.wait_idle();
+        let event = EventSelector::Fields(vec![("id".into(), id.into())]);
+        engine.why(Some("BigOne"), &event).map(|all| all.iter().map(ToString::to_string).collect::<String>())
+    };
+    let engine = open(dir.path());
+    send(&engine, "Order", &orders(0, 100));
+    let (fired, not) = (explain(&engine, "o3").unwrap(), explain(&engine, "o4").unwrap());
+    assert!(fired.contains("BigOne fired") && not.contains("amount >= 100"), "{fired}{not}");
+    engine.checkpoint().unwrap();
+    send(&engine, "Order", &orders(100, 100));
+    let later = explain(&engine, "o103").unwrap();
+    engine.abandon();
+    drop(engine);
+    // what lies before the checkpoint comes from its file, what lies after it from the log
+    let engine = open(dir.path());
+    assert_eq!(engine.recovery.warnings, Vec::<String>::new());
+    for (id, expected) in [("o3", &fired), ("o4", &not), ("o103", &later)] {
+        assert_eq!(&explain(&engine, id).unwrap(), expected);
+    }
+    engine.stop().unwrap();
+    drop(engine);
+    let damaged = files(dir.path(), "why");
+    assert!(!damaged.is_empty());
+    for path in &damaged {
+        let mut bytes = std::fs::read(path).unwrap();
+        let middle = bytes.len() / 2;
+        bytes[middle] ^= 1;
+        std::fs::write(path, bytes).unwrap();
+    }
+    let engine = open(dir.path());
+    let warnings = &engine.recovery.warnings;
+    assert!(
+        !warnings.is_empty() && warnings.iter().all(|w| w.contains("does not match its checksum")),
+        "{warnings:?}"
+    );
+    assert_eq!(rows(&engine, "Order"), 200, "nothing but explanations is lost");
+    engine.stop().unwrap();
+    drop(engine);
+    let changed = crate::RULES.replace("amount >= 100", "amount >= 150");
+    let engine = Engine::open(dir.path(), Some(App::from_rules("shop", &changed))).unwrap();
+    assert_eq!(explain(&engine, "o103").unwrap_err().kind(), ErrorKind::NotFound, "other rules saw it");
+}
+
+/// All files of a kind beside checkpoints.
+fn files(dir: &Path, extension: &str) -> Vec<PathBuf> {
+    let partitions = std::fs::read_dir(dir.join("checkpoints")).unwrap().map(|p| p.unwrap().path());
+    partitions
+        .flat_map(|p| std::fs::read_dir(p).unwrap().map(|f| f.unwrap().path()))
+        .filter(|f| f.extension().is_some_and(|e| e == extension))
+        .collect()
 }
 
 #[test]
@@ -135,4 +191,19 @@ fn one_process_at_a_time() {
     assert!(error.to_string().contains("another Tidemill process"), "{error}");
     let empty = tempfile::tempdir().unwrap();
     assert_eq!(Engine::open(empty.path(), None).err().unwrap().kind(), ErrorKind::NotFound);
+}
+
+#[test]
+fn tables_ahead_of_their_log_are_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let engine = open(dir.path());
+    send(&engine, "Order", &orders(0, 100));
+    engine.flush().unwrap();
+    engine.abandon();
+    drop(engine);
+    std::fs::remove_dir_all(dir.path().join("log")).unwrap();
+    let error = Engine::open(dir.path(), Some(app())).err().unwrap();
+    assert_eq!(error.kind(), ErrorKind::Corrupt);
+    let text = error.to_string();
+    assert!(text.contains("but the log ends at 0; restore the log"), "{text}");
 }

@@ -184,3 +184,30 @@ fn durability_words() {
     let error = "fsinc".parse::<Durability>().unwrap_err();
     assert_eq!(error.message(), "`fsinc` is no durability. Did you mean `fsync`?");
 }
+
+/// Padding shows in the file only; small groups get none.
+#[test]
+fn large_groups_end_with_a_block() {
+    let dir = tempfile::tempdir().unwrap();
+    let options = LogOptions { segment_bytes: 1 << 20, ..options() };
+    let (log, _) = LocalLog::open(dir.path(), options.clone()).unwrap();
+    let file = dir.path().join("p00000/00000000000000000000.seg");
+    let bytes = || std::fs::metadata(&file).unwrap().len();
+    log.append(P, Timestamp(0), &[b"small"], Durability::Fsync).unwrap();
+    assert_eq!(bytes(), 40 + 32 + 5);
+    let large = vec![1; 40_000];
+    log.append(P, Timestamp(0), &[&large, b"last"], Durability::Fsync).unwrap();
+    assert_eq!(bytes() % 4096, 0, "{}", bytes());
+    log.append(P, Timestamp(0), &[b"small"], Durability::Fsync).unwrap();
+    let done =
+        log.write_owned(P, Timestamp(0), vec![vec![2; 30_000].into(), vec![3; 30_000].into()]).unwrap();
+    log.sync(P, done.last, Durability::Fsync).unwrap();
+    assert_eq!(bytes() % 4096, 0, "{}", bytes());
+    let expected =
+        [b"small".to_vec(), large, b"last".to_vec(), b"small".to_vec(), vec![2; 30_000], vec![3; 30_000]];
+    assert_eq!(payloads(&log, P), expected);
+    drop(log);
+    let (log, reports) = LocalLog::open(dir.path(), options).unwrap();
+    assert_eq!(reports[0].cut, None);
+    assert_eq!(payloads(&log, P), expected, "the same from the disk");
+}

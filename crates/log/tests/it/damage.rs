@@ -88,7 +88,9 @@ fn any_changed_byte_before_a_valid_record_is_damage() {
             format!("00.seg is damaged at byte {}, where offset {record} is expected", HEADER + record * 100);
         assert!(error.message().contains(&place), "{error}");
         assert!(
-            error.message().contains("Restore the log from a backup, or open it once with the repair option")
+            error
+                .message()
+                .contains("Restore the log from a backup, or open it once with `log_repair = true`")
         );
     }
 }

@@ -168,7 +168,7 @@ fn too_large_a_group_is_refused_whole() {
     assert_eq!(error.kind(), ErrorKind::LimitReached);
     assert!(error.message().contains("pending_bytes_max"), "{error}");
     assert_eq!(log.end(P), Offset(0));
-    log.append(P, Timestamp(0), &[&[0; 9000]], Durability::Fsync).unwrap();
+    log.append(P, Timestamp(0), &[&[0; 8500]], Durability::Fsync).unwrap();
 }
 
 /// A file system with 1 MiB, if this process may mount one.

@@ -48,7 +48,7 @@ pub(crate) fn insert(query: &Query<'_>, entity: &Entity, fields: &[(Arc<str>, Ex
     let mut conditions = conditions(query);
     if let (Some(over), Root::Stream(_)) = (query.over, query.root) {
         sql.push_str(" WHERE ");
-        sql.push_str(&format!("{}.{} > arrow_cast(", quote(query.event), quote(column::TIME)));
+        sql.push_str(&format!("{}.{} > arrow_cast(", event_alias(query), quote(column::TIME)));
         since = Some((sql.len(), over));
         sql.push_str(&format!(", '{TIMESTAMP}')"));
         conditions.iter().for_each(|c| sql.push_str(&format!(" AND {c}")));
@@ -81,7 +81,7 @@ fn shape(query: &Query<'_>, expr: &Expr, columns: &mut Vec<String>) -> Shape {
 fn from(query: &Query<'_>) -> String {
     let mut sql = match query.root {
         Root::Stream(stream) => {
-            format!("events.{} AS {}", quote(&query.catalog.streams[stream].name), quote(query.event))
+            format!("events.{} AS {}", quote(&query.catalog.streams[stream].name), event_alias(query))
         }
         Root::Entity(entity) => {
             format!("docs.{} AS {}", quote(&query.catalog.entities[entity].name), alias(query, 0))
@@ -153,12 +153,21 @@ fn text(value: &str) -> String {
     format!("'{}'", value.replace('\'', "''"))
 }
 
+/// The alias of a document's table.
+///
+/// It begins with `$`, so that it is no column's name: where the documents have no field `departed` yet,
+/// `flight.departed` would be taken for a part of a column `flight` of some other table.
 fn alias(query: &Query<'_>, slot: usize) -> String {
     match &query.slots[slot].name {
-        Some(name) => quote(name),
+        Some(name) => quote(&format!("${name}")),
         // no name in the language has a space, unless in backticks
-        None => quote(&format!("no {slot}")),
+        None => quote(&format!("$no {slot}")),
     }
+}
+
+/// The alias of the events' table.
+fn event_alias(query: &Query<'_>) -> String {
+    quote(&format!("${}", query.event))
 }
 
 fn doc_column(query: &Query<'_>, slot: usize, path: &str) -> String {
@@ -262,7 +271,7 @@ fn event_column(query: &Query<'_>, position: usize) -> String {
         Some(field) => (field.name.as_str(), field.ty),
         None => (column::TIME, FieldType::Time),
     };
-    let plain = format!("{}.{}", quote(query.event), quote(name));
+    let plain = format!("{}.{}", event_alias(query), quote(name));
     match ty {
         FieldType::Int | FieldType::Time => format!("CAST({plain} AS BIGINT)"),
         FieldType::Float => format!("CAST({plain} AS DOUBLE)"),
@@ -291,7 +300,7 @@ fn instant(query: &Query<'_>, x: &Expr) -> String {
         (Kind::Const(Const::Time(t)), _) => format!("arrow_cast({t}, '{TIMESTAMP}')"),
         (Kind::Event { column: position, .. }, Root::Stream(stream)) => {
             let field = query.catalog.streams[stream].fields.get(*position);
-            format!("{}.{}", quote(query.event), quote(field.map_or(column::TIME, |f| f.name.as_str())))
+            format!("{}.{}", event_alias(query), quote(field.map_or(column::TIME, |f| f.name.as_str())))
         }
         _ => value(query, x),
     }

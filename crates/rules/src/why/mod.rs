@@ -4,9 +4,11 @@
 //! rule's conditions were looking at. Everything else is computed when somebody asks.
 
 mod explain;
+mod save;
 mod show;
 mod trace;
 
 pub use explain::{Explanation, FiredBinding, FiredFor, Outcome, RuleOutcome, Selector};
+pub use save::TraceImage;
 pub use show::Shown;
 pub use trace::{Trace, TraceLimits};

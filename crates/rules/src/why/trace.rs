@@ -2,12 +2,15 @@
 
 use std::collections::VecDeque;
 use std::ops::Range;
+use std::sync::Arc;
 
 use arrow_array::RecordBatch;
 use arrow_buffer::BooleanBuffer;
+use serde::{Deserialize, Serialize};
 use tidemill_docs::DocBytes;
 use tidemill_types::{EventId, Offset, PartitionId};
 
+use super::save::TraceImage;
 use crate::exec::Part;
 
 /// What a [`Trace`] may hold.
@@ -36,7 +39,7 @@ pub(crate) const FIRINGS_MAX: u32 = 8;
 pub struct Trace {
     limits: TraceLimits,
     on: bool,
-    turns: VecDeque<TracedTurn>,
+    turns: VecDeque<Arc<TracedTurn>>,
     events: usize,
     bytes: usize,
     open: Option<TracedTurn>,
@@ -51,10 +54,10 @@ pub(crate) struct TracedTurn {
     pub parts: Vec<TracedPart>,
     /// In the order in which things happened; what belongs to one event and rule lies together.
     pub records: Vec<Record>,
-    docs: Vec<Option<DocBytes>>,
-    messages: Vec<String>,
-    events: usize,
-    bytes: usize,
+    pub(super) docs: Vec<Option<DocBytes>>,
+    pub(super) messages: Vec<String>,
+    pub(super) events: usize,
+    pub(super) bytes: usize,
     /// Whether records were left out because there was no room.
     pub cut: bool,
 }
@@ -64,13 +67,13 @@ pub(crate) struct TracedTurn {
 pub(crate) struct TracedPart {
     pub stream: usize,
     pub batch: RecordBatch,
-    keep: Option<BooleanBuffer>,
-    rows: Rows,
+    pub(super) keep: Option<BooleanBuffer>,
+    pub(super) rows: Rows,
 }
 
 /// The rows in the record that the rows of a batch are.
-#[derive(Debug)]
-enum Rows {
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(super) enum Rows {
     From(u32),
     Each(Vec<u32>),
 }
@@ -98,7 +101,7 @@ impl TracedPart {
 }
 
 /// What happened to one rule on one event.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct Record {
     pub row: u32,
     pub rule: u32,
@@ -107,7 +110,7 @@ pub(crate) struct Record {
 }
 
 /// See [`Record`].
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) enum What {
     /// It fired and emitted the events of these rows.
     Fired(Range<u32>),
@@ -150,6 +153,11 @@ impl Trace {
     /// Bytes held.
     pub fn bytes(&self) -> usize {
         self.bytes
+    }
+
+    /// A frozen copy.
+    pub fn image(&self) -> TraceImage {
+        TraceImage(self.turns.iter().cloned().collect())
     }
 
     /// Forgets everything, for example when the rules change.
@@ -247,10 +255,18 @@ impl Trace {
 
     /// Keeps the turn and makes room.
     pub(crate) fn end(&mut self) {
-        let Some(turn) = self.open.take() else { return };
+        if let Some(turn) = self.open.take() {
+            self.keep(turn);
+        }
+    }
+
+    pub(super) fn keep(&mut self, turn: TracedTurn) {
+        if !self.on {
+            return;
+        }
         self.events += turn.events;
         self.bytes += turn.bytes;
-        self.turns.push_back(turn);
+        self.turns.push_back(Arc::new(turn));
         while (self.events > self.limits.events_max || self.bytes > self.limits.bytes_max)
             && self.turns.len() > 1
         {
@@ -270,7 +286,7 @@ impl Trace {
 
     /// The turns, the latest first.
     pub(crate) fn turns(&self) -> impl Iterator<Item = &TracedTurn> {
-        self.turns.iter().rev()
+        self.turns.iter().rev().map(Arc::as_ref)
     }
 }
 

@@ -19,8 +19,8 @@ use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
 use tidemill_lang::{Sources, render_all};
-use tidemill_rules::Program;
 use tidemill_rules::why::Selector;
+use tidemill_rules::{Program, Trace};
 use tidemill_types::{Timestamp, event_json};
 
 use crate::world::World;
@@ -222,8 +222,21 @@ fn explain(program: &Program, world: &World, why: &str) -> String {
         }
         _ => Selector::Fields { stream: None, fields },
     };
-    match world.trace.explain(program, &selector, rule) {
+    let told = |trace: &Trace| match trace.explain(program, &selector, rule) {
         Ok(explanation) => explanation.to_string(),
         Err(error) => format!("{error}\n"),
-    }
+    };
+    let told_before = told(&world.trace);
+    assert_eq!(told(&restarted(program, &world.trace)), told_before, "after a restart");
+    told_before
+}
+
+/// The trace, written and read back.
+fn restarted(program: &Program, trace: &Trace) -> Trace {
+    let mut bytes = Vec::new();
+    trace.image().write_to(program, &mut bytes).unwrap();
+    let mut read = Trace::new(tidemill_rules::TraceLimits::default());
+    assert!(read.read_from(program, &mut bytes.as_slice()).unwrap());
+    assert_eq!((read.events(), read.bytes()), (trace.events(), trace.bytes()));
+    read
 }

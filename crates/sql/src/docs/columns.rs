@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use arrow::array::builder::{
-    BooleanBuilder, Float64Builder, Int64Builder, StringBuilder, TimestampMicrosecondBuilder,
+    BooleanBuilder, Float64Builder, Int64Builder, NullBuilder, StringBuilder, TimestampMicrosecondBuilder,
 };
 use arrow::array::{ArrayRef, RecordBatch, RecordBatchOptions};
 use arrow::datatypes::SchemaRef;
@@ -30,6 +30,7 @@ pub(super) struct Decoder {
 }
 
 enum Builder {
+    Absent(NullBuilder),
     Bool(BooleanBuilder),
     Int(Int64Builder),
     Double(Float64Builder),
@@ -124,6 +125,7 @@ impl Decoder {
 impl Builder {
     fn new(kind: Kind) -> Self {
         match kind {
+            Kind::Absent => Self::Absent(NullBuilder::new()),
             Kind::Bool => Self::Bool(BooleanBuilder::new()),
             Kind::Int => Self::Int(Int64Builder::new()),
             Kind::Double => Self::Double(Float64Builder::new()),
@@ -137,6 +139,7 @@ impl Builder {
     fn push(&mut self, kind: Kind, value: Option<Raw<'_>>, scratch: &mut String) {
         let value = value.filter(|v| !matches!(v.tag, tag::NULL | tag::UNDEFINED));
         match self {
+            Self::Absent(b) => b.append_null(),
             Self::Bool(b) => b.append_option(value.map(Raw::bool)),
             Self::Int(b) => b.append_option(value.map(integer)),
             Self::Double(b) => b.append_option(value.map(|v| match v.tag {
@@ -159,6 +162,7 @@ impl Builder {
 
     fn finish(&mut self) -> ArrayRef {
         match self {
+            Self::Absent(b) => Arc::new(b.finish()),
             Self::Bool(b) => Arc::new(b.finish()),
             Self::Int(b) => Arc::new(b.finish()),
             Self::Double(b) => Arc::new(b.finish()),

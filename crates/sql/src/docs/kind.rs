@@ -13,6 +13,8 @@ use super::{COLUMNS_MAX, WHOLE};
 pub(crate) enum Kind {
     /// Only nulls so far.
     Null,
+    /// No value, and no type either.
+    Absent,
     Bool,
     Int,
     Double,
@@ -58,6 +60,7 @@ impl Kind {
             Self::Int => DataType::Int64,
             Self::Double => DataType::Float64,
             Self::Time => DataType::Timestamp(TimeUnit::Microsecond, Some("UTC".into())),
+            Self::Absent => DataType::Null,
             Self::Null | Self::Text | Self::Id | Self::Decimal | Self::Json => DataType::Utf8,
         }
     }

@@ -21,7 +21,7 @@ mod walk;
 
 use std::sync::Arc;
 
-use arrow::datatypes::{DataType, Field, FieldRef, Schema, SchemaRef};
+use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 use async_trait::async_trait;
 use bytes::Bytes;
 use datafusion::catalog::{Session, TableProvider};
@@ -83,19 +83,33 @@ impl DocsTable {
         Ok(Self::with_columns(found, documents))
     }
 
-    /// The same documents with null columns for fields that none of them has.
+    /// The same documents with columns for the fields `names`, too, that none of them has. Columns without a value get
+    /// the type of `NULL`, which goes with any other: what reads them knows what they will hold one day.
     pub fn with_absent(&self, names: &[String]) -> Self {
-        let whole = self.columns.len().saturating_sub(1);
-        let mut columns = self.columns[..whole].to_vec();
-        let mut fields: Vec<FieldRef> = self.schema.fields()[..whole].to_vec();
-        for name in names.iter().filter(|n| self.schema.field_with_name(n).is_err()) {
-            fields.push(Arc::new(Field::new(name, Kind::Null.arrow(), true)));
-            columns.push(Column::Field { name: name.as_bytes().into(), kind: Kind::Null });
+        let absent = names.iter().filter(|n| self.schema.field_with_name(n).is_err());
+        let absent =
+            absent.map(|n| (n.clone(), Column::Field { name: n.as_bytes().into(), kind: Kind::Absent }));
+        let known = self.schema.fields().iter().zip(self.columns.iter()).map(|(field, column)| {
+            let column = match column {
+                Column::Field { name, kind: Kind::Null } => {
+                    Column::Field { name: name.clone(), kind: Kind::Absent }
+                }
+                other => other.clone(),
+            };
+            (field.name().clone(), column)
+        });
+        let (fields, columns): (Vec<Field>, Vec<Column>) = known
+            .chain(absent)
+            .map(|(name, column)| match &column {
+                Column::Field { kind, .. } => (Field::new(name, kind.arrow(), true), column),
+                Column::Whole => (Field::new(name, DataType::Utf8, false), column),
+            })
+            .unzip();
+        Self {
+            schema: Arc::new(Schema::new(fields)),
+            columns: columns.into(),
+            documents: self.documents.clone(),
         }
-        fields.extend_from_slice(&self.schema.fields()[whole..]);
-        columns.extend_from_slice(&self.columns[whole..]);
-        let schema = Arc::new(Schema::new(fields));
-        Self { schema, columns: columns.into(), documents: self.documents.clone() }
     }
 
     fn with_columns(found: Columns, documents: Arc<Vec<Bytes>>) -> Self {

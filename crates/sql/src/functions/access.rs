@@ -6,7 +6,8 @@ use datafusion::logical_expr::planner::{ExprPlanner, PlannerResult, RawFieldAcce
 use datafusion::logical_expr::{Expr, ExprSchemable, GetFieldAccess, lit};
 use datafusion_functions_json::udfs::json_as_text_udf;
 
-/// Reads a member of JSON text as text, as `->>` does; positions count from 0. Other types are left to DataFusion.
+/// Reads a member of JSON text as text, as `->>` does; positions count from 0. Nothing has nothing in it. Other types are
+/// left to DataFusion.
 #[derive(Debug)]
 pub(super) struct JsonAccess;
 
@@ -16,9 +17,10 @@ impl ExprPlanner for JsonAccess {
         access: RawFieldAccessExpr,
         schema: &DFSchema,
     ) -> Result<PlannerResult<RawFieldAccessExpr>> {
-        let text = [DataType::Utf8, DataType::LargeUtf8, DataType::Utf8View];
-        if !access.expr.get_type(schema).is_ok_and(|ty| text.contains(&ty)) {
-            return Ok(PlannerResult::Original(access));
+        match access.expr.get_type(schema) {
+            Ok(DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View) => {}
+            Ok(DataType::Null) => return Ok(PlannerResult::Planned(access.expr)),
+            _ => return Ok(PlannerResult::Original(access)),
         }
         let key: Expr = match &access.field_access {
             GetFieldAccess::NamedStructField { name } => lit(name.clone()),

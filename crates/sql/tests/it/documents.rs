@@ -157,6 +157,17 @@ async fn fields_and_collections_to_come_are_null_for_programs() {
     assert_eq!(batch.column(0).as_primitive::<Int64Type>().value(0), 1);
     assert_eq!(batch.column(1).as_string::<i32>().value(0), "A320");
     assert_eq!(batch.column(2).as_primitive::<Int64Type>().value(0), 0);
+    // nothing goes with every type
+    let query = r#"SELECT sum(CASE WHEN coalesce("$c"."late", FALSE) THEN 1 ELSE 0 END) AS c0, avg(CAST("$c"."delay" AS DOUBLE)) AS c1,
+        max(CAST("$c"."other"['x'] AS DOUBLE)) AS c2, min(arrow_cast("$c"."at", 'Timestamp(Microsecond, Some("UTC"))')) AS c3
+        FROM docs."c" AS "$c" WHERE coalesce("$c"."factor", 1.5) > 1 AND "$c"."gone" IS NULL"#;
+    let rows = sql.query_with(query, MissingFields::Null).await.unwrap().collect().await.unwrap();
+    let batch = &rows.batches[0];
+    assert_eq!(batch.column(0).as_primitive::<Int64Type>().value(0), 0);
+    assert!(
+        (1..4).all(|c| batch.column(c).is_null(0) || batch.column(c).data_type() == &DataType::Null),
+        "{batch:?}"
+    );
     // tables that are no collections still refuse
     let wrong = sql.query_with("select nothing from system.ledger", MissingFields::Null).await.unwrap_err();
     assert!(wrong.to_string().contains("there is no column `nothing`"), "{wrong}");

@@ -1,6 +1,8 @@
 //! Exit codes and what is said with them.
 
-use crate::{run, tidemill};
+use serde_json::json;
+
+use crate::{run, sql, tidemill};
 
 #[test]
 fn good_apps_check_and_test() {
@@ -59,4 +61,33 @@ fn queries_that_cannot_be_answered_fail() {
     assert!(
         tidemill(&["sql", "--data", data, "-c", "SELECT count(*) FROM events.E"]).status().unwrap().success()
     );
+}
+
+/// A rule reads fields and collections long before the first document has them.
+#[test]
+fn aggregates_run_before_there_is_anything_to_read() {
+    let dir = tempfile::tempdir().unwrap();
+    let app = dir.path().to_str().unwrap();
+    let rules = "
+        event Landed { flight: string } key flight;
+        entity Flight key id;
+        entity Insight key id;
+        relation Landed.flight_doc(): Flight by flight;
+        rule Arrived { when { l: Landed(); f: l.flight_doc(); } then { update f.landed = true; } }
+        rule Insights every 1 hour {
+          aggregate { l: Landed(); flight: Flight(id == l.flight and exists(departed)); }
+          groupby { flight.carrier }
+          do {
+            insert Insight {
+              id: flight.carrier, flights: count(), worst: max(flight.delay_min), seats: sum(flight.plane.seats),
+              cancelled: sum(if(coalesce(flight.cancelled, false), 1, 0)), since: min(flight.departed),
+            };
+          }
+        }";
+    std::fs::write(dir.path().join("a.rules"), rules).unwrap();
+    let data = dir.path().join("data");
+    let data = data.to_str().unwrap();
+    run(&["run", app, "--data", data, "--until-idle"], 0);
+    let rule = "SELECT errors, last_error FROM system.rules WHERE rule = 'Insights'";
+    assert_eq!(sql(data, rule), [json!({"errors": 0, "last_error": null})]);
 }

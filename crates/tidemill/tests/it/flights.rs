@@ -1,14 +1,13 @@
 //! January 2013, whole and interrupted.
 
-use std::io::{BufRead, BufReader};
-use std::process::{Child, Stdio};
+use std::process::Stdio;
 use std::time::{Duration, Instant};
 
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use serde_json::{Value, json};
 
-use crate::{root, run, sql, tidemill};
+use crate::{root, run, serve, sql, tidemill};
 
 /// What the script that built the data counted in the CSV itself.
 fn expected() -> Value {
@@ -52,6 +51,9 @@ fn january_comes_out_as_counted() {
     let (out, _) = run(&["run", "examples/flights", "--data", data, "--until-idle"], 0);
     assert!(out.starts_with("0 events applied"), "nothing is read twice: {out}");
     check(data);
+    let (why, _) =
+        run(&["why", "LateTakeOff", "--data", data, "--event", "flight_id=2013-01-31/UA695/LGA"], 0);
+    assert!(why.contains("fired"), "explained after two restarts: {why}");
 }
 
 #[test]
@@ -79,41 +81,16 @@ fn killed_at_random_moments_it_comes_out_the_same() {
     check(data);
 }
 
-/// Ends the server however the test ends.
-struct Serving(Child);
-
-impl Drop for Serving {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
 #[test]
 fn a_live_system_answers() {
     let dir = tempfile::tempdir().unwrap();
     let data = dir.path().to_str().unwrap();
-    let mut child = tidemill(&["run", "examples/flights", "--data", data, "--listen", "127.0.0.1:0"])
-        .stdout(Stdio::piped())
-        .spawn()
-        .unwrap();
-    let lines = BufReader::new(child.stdout.take().unwrap()).lines();
-    let _serving = Serving(child);
-    let mut base = None;
-    for line in lines.map_while(Result::ok) {
-        if let Some(address) = line.strip_prefix("Listening on ") {
-            base = Some(address.to_owned());
-        }
-        if line.starts_with("Serving ") {
-            break;
-        }
-    }
+    let server = serve("examples/flights", dir.path());
     check(data);
-    let token = std::fs::read_to_string(dir.path().join("token")).unwrap();
     let event = json!({"flight_id": "2013-01-09/HA51/JFK", "tailnum": "N384HA", "fl_no": "HA51",
         "sched": "2013-02-09T14:00:00Z", "actual": "2013-02-09T15:00:00Z"});
-    let reply: Value = ureq::post(format!("{}/api/v1/streams/LandingEvent?wait=true", base.unwrap()))
-        .header("authorization", format!("Bearer {}", token.trim()))
+    let reply: Value = ureq::post(format!("{}/api/v1/streams/LandingEvent?wait=true", server.base))
+        .header("authorization", format!("Bearer {}", server.token))
         .send_json(&event)
         .unwrap()
         .body_mut()

@@ -1,10 +1,12 @@
 //! The command line on real data, as a user and as a crash would see it.
 
 mod commands;
+mod damage;
 mod flights;
 
+use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::process::{Child, Command, Output, Stdio};
 
 /// The command with the repository's root as its directory.
 fn tidemill(args: &[&str]) -> Command {
@@ -30,4 +32,46 @@ fn run(args: &[&str], code: i32) -> (String, String) {
 fn sql(data: &str, query: &str) -> Vec<serde_json::Value> {
     let (out, _) = run(&["sql", "--data", data, "-o", "json", "-c", query], 0);
     serde_json::from_str(&out).unwrap()
+}
+
+/// A running server. It ends however the test ends.
+struct Serving {
+    child: Child,
+    /// `http://127.0.0.1:PORT`
+    base: String,
+    token: String,
+}
+
+impl Serving {
+    fn kill(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+impl Drop for Serving {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}
+
+/// Runs an app and waits until its sources have ended and it only serves.
+fn serve(app: &str, data: &Path) -> Serving {
+    let mut child = tidemill(&["run", app, "--data", data.to_str().unwrap(), "--listen", "127.0.0.1:0"])
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    let mut serving = Serving { child, base: String::new(), token: String::new() };
+    for line in lines.map_while(Result::ok) {
+        if let Some(address) = line.strip_prefix("Listening on ") {
+            serving.base = address.to_owned();
+        }
+        if line.starts_with("Serving ") {
+            break;
+        }
+    }
+    let token = std::fs::read_to_string(data.join("token")).unwrap();
+    serving.token = token.trim().to_owned();
+    serving
 }

@@ -1,0 +1,256 @@
+//! A trace as bytes and back, so that explanations survive a restart.
+//!
+//! Format: `docs/formats/why.md`.
+
+use std::collections::HashMap;
+use std::io::{Read, Write};
+use std::sync::Arc;
+
+use arrow_buffer::BooleanBuffer;
+use bytes::Bytes;
+use serde::{Deserialize, Serialize};
+use tidemill_types::ipc::{BatchEncoder, decode_batch};
+use tidemill_types::{Error, Offset, PartitionId, Result};
+use xxhash_rust::xxh3::{Xxh3, xxh3_64};
+
+use super::trace::{Record, Rows, Trace, TracedPart, TracedTurn};
+use crate::program::Program;
+
+const MAGIC: &[u8; 8] = b"TMWHY001";
+
+/// Longest section that is read, in bytes: a turn holds at most what a trace may hold, and its batches.
+const SECTION_MAX: usize = 1 << 30;
+
+/// A frozen copy of a [`Trace`], cheap to make: what was traced is shared.
+#[derive(Debug, Clone)]
+pub struct TraceImage(pub(super) Vec<Arc<TracedTurn>>);
+
+/// What a turn's section begins with. Documents and batches follow it.
+#[derive(Serialize, Deserialize)]
+struct Head {
+    partition: PartitionId,
+    offset: Offset,
+    parts: Vec<PartHead>,
+    records: Vec<Record>,
+    /// For each bound document its place among `blobs`.
+    docs: Vec<Option<u32>>,
+    /// Lengths of the different documents.
+    blobs: Vec<u32>,
+    messages: Vec<String>,
+    events: usize,
+    bytes: usize,
+    cut: bool,
+}
+
+#[derive(Serialize, Deserialize)]
+struct PartHead {
+    stream: usize,
+    /// Rows that are no duplicates; all, when there is none.
+    keep: Option<Vec<bool>>,
+    rows: Rows,
+    /// Lengths of the batch's message and of its buffers.
+    batch: (u32, u32),
+}
+
+impl TraceImage {
+    /// Writes the turns, oldest first.
+    ///
+    /// Errors: those of `out`; `Internal` for a turn that cannot be encoded.
+    pub fn write_to(&self, program: &Program, out: &mut impl Write) -> Result<()> {
+        let failed = |e| Error::unavailable("explanations cannot be written").with_source(e);
+        let mut encoder = BatchEncoder::default();
+        out.write_all(MAGIC).map_err(failed)?;
+        out.write_all(&fingerprint(program).to_le_bytes()).map_err(failed)?;
+        for turn in &self.0 {
+            let section = turn.encode(&mut encoder)?;
+            let len = u32::try_from(section.len()).ok().filter(|len| *len as usize <= SECTION_MAX);
+            // a turn too large for a section is one that nobody can be told about after a restart
+            let Some(len) = len else { continue };
+            out.write_all(&len.to_le_bytes()).map_err(failed)?;
+            out.write_all(&xxh3_64(&section).to_le_bytes()).map_err(failed)?;
+            out.write_all(&section).map_err(failed)?;
+        }
+        Ok(())
+    }
+}
+
+impl Trace {
+    /// Adds the turns that were written; they must be older than what is traced afterwards.
+    ///
+    /// Returns whether they are of this program: what other rules did cannot be explained with these, and is left
+    /// out. Errors: `Corrupt` with the place; what lies before it is kept.
+    pub fn read_from(&mut self, program: &Program, input: &mut impl Read) -> Result<bool> {
+        let mut head = [0; 16];
+        fill(input, &mut head, 0)?;
+        let (magic, written) = head.split_at(8);
+        if magic != MAGIC {
+            return Err(Error::corrupt("byte 0: no explanations of this format"));
+        }
+        if written != fingerprint(program).to_le_bytes() {
+            return Ok(false);
+        }
+        let mut at = 16_u64;
+        loop {
+            let mut len = [0; 4];
+            if input.read(&mut len[..1]).map_err(|e| unreadable(at, e))? == 0 {
+                return Ok(true);
+            }
+            fill(input, &mut len[1..], at)?;
+            let mut sum = [0; 8];
+            fill(input, &mut sum, at)?;
+            let len = u32::from_le_bytes(len) as usize;
+            if len > SECTION_MAX {
+                return Err(Error::corrupt(format!("byte {at}: a section of {len} bytes")));
+            }
+            let mut section = Vec::new();
+            input.take(len as u64).read_to_end(&mut section).map_err(|e| unreadable(at, e))?;
+            if section.len() < len || xxh3_64(&section).to_le_bytes() != sum {
+                return Err(Error::corrupt(format!("byte {at}: a section does not match its checksum")));
+            }
+            let turn = TracedTurn::decode(program, &section.into())
+                .map_err(|e| e.context(format!("section at byte {at}")))?;
+            self.keep(turn);
+            at += 12 + len as u64;
+        }
+    }
+}
+
+impl TracedTurn {
+    fn encode(&self, encoder: &mut BatchEncoder) -> Result<Vec<u8>> {
+        let mut body = Vec::new();
+        let mut blobs = Vec::new();
+        // one document bound by many rules is one piece of memory, and is written once
+        let mut places = HashMap::new();
+        let mut docs = Vec::with_capacity(self.docs.len());
+        for doc in &self.docs {
+            docs.push(doc.as_ref().map(|doc| {
+                *places.entry((doc.as_ptr(), doc.len())).or_insert_with(|| {
+                    body.extend_from_slice(doc);
+                    blobs.push(doc.len() as u32);
+                    blobs.len() as u32 - 1
+                })
+            }));
+        }
+        let mut parts = Vec::with_capacity(self.parts.len());
+        for part in &self.parts {
+            let encoded = encoder.encode(&part.batch)?;
+            parts.push(PartHead {
+                stream: part.stream,
+                keep: part.keep.as_ref().map(|keep| keep.iter().collect()),
+                rows: part.rows.clone(),
+                batch: (encoded.message.len() as u32, encoded.data.len() as u32),
+            });
+            body.extend_from_slice(&encoded.message);
+            body.extend_from_slice(&encoded.data);
+        }
+        let head = Head {
+            partition: self.partition,
+            offset: self.offset,
+            parts,
+            records: self.records.clone(),
+            docs,
+            blobs,
+            messages: self.messages.clone(),
+            events: self.events,
+            bytes: self.bytes,
+            cut: self.cut,
+        };
+        let head = serde_json::to_vec(&head)
+            .map_err(|e| Error::internal("a traced record cannot be encoded").with_source(e))?;
+        let mut section = Vec::with_capacity(4 + head.len() + body.len());
+        section.extend_from_slice(&(head.len() as u32).to_le_bytes());
+        section.extend_from_slice(&head);
+        section.extend_from_slice(&body);
+        Ok(section)
+    }
+
+    fn decode(program: &Program, section: &Bytes) -> Result<Self> {
+        let mut input = Input { bytes: section, at: 0 };
+        let len = input.take(4)?;
+        let len = u32::from_le_bytes([len[0], len[1], len[2], len[3]]);
+        let head: Head = serde_json::from_slice(&input.take(len)?)
+            .map_err(|e| Error::corrupt("its head cannot be read").with_source(e))?;
+        // copies: otherwise one document would keep the whole section in memory
+        let blobs = head
+            .blobs
+            .iter()
+            .map(|len| Ok(Bytes::copy_from_slice(&input.take(*len)?)))
+            .collect::<Result<Vec<_>>>()?;
+        let docs = head.docs.iter().map(|place| match place {
+            None => Ok(None),
+            Some(place) => blobs
+                .get(*place as usize)
+                .map(|doc| Some(doc.clone()))
+                .ok_or_else(|| Error::corrupt(format!("there is no document {place}"))),
+        });
+        let docs = docs.collect::<Result<Vec<_>>>()?;
+        let mut parts = Vec::with_capacity(head.parts.len());
+        for part in head.parts {
+            let schema = program.streams().get(part.stream);
+            let schema =
+                schema.ok_or_else(|| Error::corrupt(format!("there is no stream {}", part.stream)))?;
+            let message = input.take(part.batch.0)?;
+            let data = Bytes::copy_from_slice(&input.take(part.batch.1)?);
+            let batch = decode_batch(&message, data, schema.batch_schema())?;
+            let rows = batch.num_rows();
+            let fits = part.keep.as_ref().is_none_or(|k| k.len() == rows)
+                && !matches!(&part.rows, Rows::Each(each) if each.len() != rows);
+            if !fits {
+                return Err(Error::corrupt(format!("a batch has {rows} rows, its head counts others")));
+            }
+            let keep = part.keep.map(BooleanBuffer::from);
+            parts.push(TracedPart { stream: part.stream, batch, keep, rows: part.rows });
+        }
+        Ok(Self {
+            partition: head.partition,
+            offset: head.offset,
+            parts,
+            records: head.records,
+            docs,
+            messages: head.messages,
+            events: head.events,
+            bytes: head.bytes,
+            cut: head.cut,
+        })
+    }
+}
+
+struct Input<'b> {
+    bytes: &'b Bytes,
+    at: usize,
+}
+
+impl Input<'_> {
+    fn take(&mut self, len: u32) -> Result<Bytes> {
+        let end = self.at.saturating_add(len as usize);
+        if end > self.bytes.len() {
+            return Err(Error::corrupt(format!("it ends at byte {} of {end}", self.bytes.len())));
+        }
+        let taken = self.bytes.slice(self.at..end);
+        self.at = end;
+        Ok(taken)
+    }
+}
+
+fn fill(input: &mut impl Read, buffer: &mut [u8], at: u64) -> Result<()> {
+    input.read_exact(buffer).map_err(|e| unreadable(at, e))
+}
+
+fn unreadable(at: u64, e: std::io::Error) -> Error {
+    match e.kind() {
+        std::io::ErrorKind::UnexpectedEof => Error::corrupt(format!("byte {at}: the file ends in a section")),
+        _ => Error::unavailable(format!("byte {at}: cannot be read")).with_source(e),
+    }
+}
+
+/// Changes when the rules or the streams do: records know rules and conditions by their position.
+fn fingerprint(program: &Program) -> u64 {
+    let mut hash = Xxh3::new();
+    for file in program.sources().iter() {
+        for text in [file.name(), file.text()] {
+            hash.update(&(text.len() as u64).to_le_bytes());
+            hash.update(text.as_bytes());
+        }
+    }
+    hash.digest()
+}
