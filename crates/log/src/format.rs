@@ -252,7 +252,7 @@ pub fn encode_head(checksum: Checksum, head: &RecordHead, payload: &[u8]) -> [u8
     b[8..16].copy_from_slice(&head.offset.to_le_bytes());
     b[16..24].copy_from_slice(&head.time.to_le_bytes());
     b[24..28].copy_from_slice(&head.unsynced.to_le_bytes());
-    let flags = u32::from(head.group_end) * GROUP_END | u32::from(head.padding) << PADDING_SHIFT;
+    let flags = (u32::from(head.group_end) * GROUP_END) | (u32::from(head.padding) << PADDING_SHIFT);
     b[28..32].copy_from_slice(&flags.to_le_bytes());
     let crc = Checksum::more(checksum.of_head(&b), payload);
     let crc = Checksum::more(crc, head.padding());
