@@ -57,6 +57,15 @@ impl Place {
     }
 }
 
+/// In the middle of the file; returns what it was before.
+fn flip_a_byte(file: &Path) -> Vec<u8> {
+    let good = std::fs::read(file).unwrap();
+    let mut bytes = good.clone();
+    bytes[good.len() / 2] ^= 0x10;
+    std::fs::write(file, bytes).unwrap();
+    good
+}
+
 fn walk(dir: &Path) -> Vec<PathBuf> {
     let entries = std::fs::read_dir(dir).unwrap().map(|e| e.unwrap().path());
     entries.flat_map(|path| if path.is_dir() { walk(&path) } else { vec![path] }).collect()
@@ -103,11 +112,7 @@ fn a_flipped_byte_in_the_middle_stops_the_start_and_is_named() {
     let place = Place::new();
     place.orders_then_kill(3);
     let segment = place.newest("log", "seg");
-    let mut bytes = std::fs::read(&segment).unwrap();
-    let good = bytes.clone();
-    let middle = bytes.len() / 2;
-    bytes[middle] ^= 0x10;
-    std::fs::write(&segment, bytes).unwrap();
+    let good = flip_a_byte(&segment);
     let data = place.data();
     let data = data.to_str().unwrap();
     let (_, err) = run(&["run", place.app(), "--data", data, "--until-idle"], 1);
@@ -124,10 +129,7 @@ fn a_damaged_log_without_a_backup_is_repaired_when_asked_to() {
     let place = Place::new();
     place.orders_then_kill(3);
     let segment = place.newest("log", "seg");
-    let mut bytes = std::fs::read(&segment).unwrap();
-    let middle = bytes.len() / 2;
-    bytes[middle] ^= 0x10;
-    std::fs::write(&segment, bytes).unwrap();
+    flip_a_byte(&segment);
     let data = place.data();
     let data = data.to_str().unwrap();
     let (_, err) = run(&["run", place.app(), "--data", data, "--until-idle"], 1);
