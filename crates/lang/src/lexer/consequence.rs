@@ -10,7 +10,9 @@ pub(crate) fn drop_consequences(diagnostics: &mut Vec<Diagnostic>, file: &Source
     const OPEN: [&str; 4] = [code::OPEN_STRING, code::OPEN_NAME, code::OPEN_COMMENT, code::OPEN_BODY];
     let is_open = |d: &Diagnostic| OPEN.contains(&d.code);
     let open: Vec<Span> = diagnostics.iter().filter(|d| is_open(d)).map(|d| d.span).collect();
-    let Some(first) = open.first() else { return };
+    if open.is_empty() {
+        return;
+    }
     let end = file.text().trim_end().len();
     let swallowed = |span: Span| {
         let behind = |o: &&Span| o.start < span.start;
@@ -22,7 +24,10 @@ pub(crate) fn drop_consequences(diagnostics: &mut Vec<Diagnostic>, file: &Source
         span.start as usize >= end || !between.trim_end().contains('\n')
     };
     diagnostics.retain(|d| {
-        let bracket = d.code == unclosed && d.span.start < first.start;
+        // the text lies between the bracket and the place where its end was missed
+        let missed = d.notes.iter().filter_map(|note| note.span).map(|span| span.start).max();
+        let around = |o: &Span| d.span.start < o.start && missed.is_none_or(|missed| o.start < missed);
+        let bracket = d.code == unclosed && open.iter().any(around);
         is_open(d) || d.code.starts_with('L') || !(bracket || swallowed(d.span))
     });
 }

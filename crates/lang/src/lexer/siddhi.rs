@@ -31,7 +31,7 @@ impl Lexer<'_> {
     fn plain_text(&mut self, quote: char) {
         let start = self.at;
         let rest = &self.rest()[1..];
-        let length = rest.find(|c| c == quote || c == '\n').unwrap_or(rest.len());
+        let length = rest.find([quote, '\n']).unwrap_or(rest.len());
         if !rest[length..].starts_with(quote) {
             return self.open_text(quote, rest[..length].trim_end());
         }
