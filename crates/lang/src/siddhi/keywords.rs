@@ -1,7 +1,7 @@
 //! Words with a meaning. They have it only where they are expected: every one may be a name, in any case.
 
 /// All keywords, units of time and types aside.
-pub const KEYWORDS: [&str; 58] = [
+pub const KEYWORDS: [&str; 60] = [
     "aggregate",
     "aggregation",
     "all",
@@ -60,6 +60,8 @@ pub const KEYWORDS: [&str; 58] = [
     "unidirectional",
     "update",
     "window",
+    "with",
+    "within",
 ];
 
 /// Words that begin a clause after what a query reads.

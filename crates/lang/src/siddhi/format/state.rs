@@ -21,7 +21,10 @@ impl Printer<'_> {
         {
             return self.write(&text);
         }
+        let brackets = reads_as_stream(state);
+        self.write(if brackets { "(" } else { "" });
         self.broken_state(state);
+        self.write(if brackets { ")" } else { "" });
     }
 
     fn broken_state(&mut self, state: &StateInput) {
@@ -102,6 +105,8 @@ impl Flat<'_> {
             StateKind::Pattern => " -> ",
             StateKind::Sequence => ", ",
         };
+        let brackets = reads_as_stream(state);
+        self.write_str(if brackets { "(" } else { "" })?;
         for (i, group) in state.groups.iter().enumerate() {
             self.write_str(if i > 0 { link } else { "" })?;
             self.write_str(opener(group))?;
@@ -111,6 +116,7 @@ impl Flat<'_> {
             }
             self.write_str(closer(group))?;
         }
+        self.write_str(if brackets { ")" } else { "" })?;
         match &state.within {
             Some(within) => write!(self, " within {}", within.text),
             None => Ok(()),
@@ -158,6 +164,13 @@ impl Flat<'_> {
             None => Ok(()),
         }
     }
+}
+
+/// Whether `state` is a pattern only by the brackets around it.
+fn reads_as_stream(state: &StateInput) -> bool {
+    let [StepGroup { every: None, steps, .. }] = &state.groups[..] else { return false };
+    let plain = matches!(&steps[..], [Step::Stream(StreamStep { reference: None, count: None, .. })]);
+    plain && state.within.is_none()
 }
 
 /// Whether `every` needs brackets around what it repeats; around two sides they are for the reader.

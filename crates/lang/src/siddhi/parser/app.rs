@@ -5,7 +5,7 @@ use super::super::code;
 use super::annotation::Prefix;
 use super::{Parse, Parser};
 use crate::diagnostic::Diagnostic;
-use crate::source::Span;
+use crate::source::{FILE_BYTES_MAX, Span};
 
 /// What was met so far.
 #[derive(Default)]
@@ -37,6 +37,10 @@ impl Parser<'_> {
     }
 
     fn no_definition(&mut self, element: Option<Span>) {
+        if self.file.text().len() > FILE_BYTES_MAX {
+            // nothing was read
+            return;
+        }
         let place = element.unwrap_or_else(|| self.tokens[0].span.at_start());
         self.report(
             Diagnostic::error(code::NO_DEFINITION, place, "an app needs at least one definition")

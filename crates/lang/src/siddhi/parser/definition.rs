@@ -104,11 +104,8 @@ impl Parser<'_> {
     fn trigger(&mut self, start: Span, annotations: Vec<Annotation>) -> Parse<Definition> {
         let name = self.name("a trigger's name")?;
         if self.eat_word("at").is_none() {
-            let help = self.is_word(0, "every").then(|| "write `at every`".to_owned());
-            return Err(match help {
-                Some(_) => self.unexpected_with(&["`at`"], "after the trigger's name", help),
-                None => self.unexpected_word(&["at"], "after the trigger's name"),
-            });
+            let help = "write `at every 5 sec`, `at 'start'`, or `at` and a cron expression in quotes";
+            return Err(self.unexpected_with(&["`at`"], "after the trigger's name", Some(help.to_owned())));
         }
         let at = if self.eat_word("every").is_some() {
             TriggerAt::Every(self.time("every")?)

@@ -2,7 +2,7 @@
 
 use super::super::ast::{Input, JoinInput, JoinKind, JoinSide, StreamInput, Within};
 use super::super::code;
-use super::super::keywords::CLAUSES;
+use super::super::keywords::{AFTER_SOURCE, CLAUSES};
 use super::{Bail, Parse, Parser};
 use crate::diagnostic::Diagnostic;
 
@@ -22,11 +22,9 @@ impl Parser<'_> {
 
     /// Whether a name stands here that is an alias without `as`.
     fn at_bare_alias(&self) -> bool {
-        let clause = self.is_word_of(0, &CLAUSES) || self.is_word_of(0, &["on", "as", "unidirectional"]);
-        self.is_name(0)
-            && !clause
-            && !self.at_join_word(0)
-            && (self.at_join_word(1) || self.is_word_of(1, &["on", "unidirectional"]))
+        let follows = self.is_word_of(0, &CLAUSES) || self.is_word_of(0, &AFTER_SOURCE);
+        let alias = self.is_name(0) && !follows && !self.at_join_word(0);
+        alias && (self.at_join_word(1) || self.is_word_of(1, &["on", "unidirectional"]))
     }
 
     /// The rest of a join after what its first side reads.

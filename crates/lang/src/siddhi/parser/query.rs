@@ -37,7 +37,7 @@ impl Parser<'_> {
         }
         let first = self.stream_input()?;
         let state = self.is_punct_of(0, &["->", ",", "<", "*", "+", "?", "&&", "||"]);
-        if state || self.is_word_of(0, &["and", "or"]) {
+        if state || self.is_word_of(0, &["and", "or", "within"]) {
             return self.state(Some(first)).map(Input::State);
         }
         if self.at_join() {
@@ -53,12 +53,14 @@ impl Parser<'_> {
             TokenKind::Quoted(_) | TokenKind::Punct("(") => true,
             TokenKind::Punct("!") => self.is_name(next + 1),
             TokenKind::Punct("#") => self.is_name(next + 1) && !self.is_punct_of(next + 2, &["(", ":", "."]),
-            TokenKind::Word if self.is_word_of(next, &CLAUSES) || self.is_word_of(next, &AFTER_SOURCE) => {
+            TokenKind::Word => {
+                let follows = [&CLAUSES[..], &AFTER_SOURCE, &["and", "or"]];
+                let follows = follows.iter().any(|words| self.is_word_of(next, words));
                 // a stream may be called `Update`: then it goes on as a stream does
-                self.is_punct_of(next + 1, &["->", ",", "[", "#", "<", "=", "+", "?", ")"])
+                !follows
+                    || self.is_punct_of(next + 1, &["->", ",", "[", "#", "<", "=", "+", "?", ")"])
                     || self.is_word_of(next + 1, &["for", "and", "or"])
             }
-            TokenKind::Word => true,
             _ => false,
         }
     }

@@ -24,9 +24,10 @@ impl Parser<'_> {
     /// the next statement, or the end of the partition that it is in. At the top it moves on by a token at least.
     pub(super) fn skip_statement(&mut self, start: usize, in_partition: bool) {
         let mut open = self.open_brackets_since(start);
+        let is = |token, word: &str| self.text(token).eq_ignore_ascii_case(word);
         let defines_aggregation = self.tokens[start..self.at]
             .windows(2)
-            .any(|pair| self.text(&pair[1]).eq_ignore_ascii_case("aggregation"));
+            .any(|pair| is(&pair[0], "define") && is(&pair[1], "aggregation"));
         let mut moved = self.at > start;
         while !self.at_end() {
             let token = self.token();

@@ -170,6 +170,10 @@ fn piece() -> impl Strategy<Value = String> {
         "not C for 5 sec",
         "and d=D",
         "every (",
+        "from (S)",
+        "from Every",
+        "select not, within",
+        "as every",
         ")",
         "(",
     ];
