@@ -1,9 +1,8 @@
 //! Definitions.
 
-use std::fmt::Write as _;
-
 use super::super::ast::{
-    AggregationDefinition, Attribute, Definition, KindClause, Periods, StreamRef, TriggerAt, WindowDefinition,
+    AggregationDefinition, Attribute, Definition, Expr, FunctionDefinition, KindClause, Periods, StreamRef,
+    TriggerAt, TriggerDefinition, WindowDefinition,
 };
 use super::super::parser::Rank;
 use super::Printer;
@@ -19,53 +18,29 @@ impl Printer<'_> {
         }
         let room = LINE_CHARS_MAX - 1;
         let text = match definition {
-            Definition::Stream(d) => self.short_shape("stream", &d.id, &d.attributes, d.span)?,
-            Definition::Table(d) => self.short_shape("table", &d.id, &d.attributes, d.span)?,
+            Definition::Stream(d) => self.short_shape("stream", &d.id, &d.attributes)?,
+            Definition::Table(d) => self.short_shape("table", &d.id, &d.attributes)?,
             Definition::Window(d) => {
-                let shape = self.short_shape("window", &d.id, &d.attributes, d.span)?;
+                let shape = self.short_shape("window", &d.id, &d.attributes)?;
                 let call = self.flat(room, |flat| flat.call(&d.window))?;
                 format!("{shape} {call}{}", output(d.output))
             }
-            Definition::Trigger(d) => {
-                let at = match &d.at {
-                    TriggerAt::Every(time) => format!("every {}", time.text),
-                    TriggerAt::Text(text) => quoted(&text.value),
-                };
-                // a trigger has nothing to break at
-                return Some(format!("define trigger {} at {at}", name(&d.name.name)));
-            }
-            Definition::Function(d) => {
-                let (function, language) = (name(&d.name.name), name(&d.language.name));
-                let text = format!(
-                    "define function {function}[{language}] return {} {{{}}}",
-                    d.result.ty, d.body.value
-                );
-                return (!text.contains('\n')).then_some(text);
-            }
+            // these have nothing to break at
+            Definition::Trigger(d) => return Some(trigger(d)),
+            Definition::Function(d) => return Some(function(d)).filter(|text| !text.contains('\n')),
             Definition::Aggregation(_) => return None,
         };
         (text.chars().count() <= room).then_some(text)
     }
 
-    fn short_shape(
-        &self,
-        kind: &str,
-        id: &StreamRef,
-        attributes: &[Attribute],
-        span: Span,
-    ) -> Option<String> {
-        let open = self.shape_bracket(id, span);
-        let head = self.flat_anyway(|flat| {
-            write!(flat, "define {kind} ")?;
-            flat.stream_ref(id)
-        });
-        let list = self.short_list(open, attributes, LINE_CHARS_MAX)?;
-        Some(format!("{head} {list}"))
+    fn short_shape(&self, kind: &str, id: &StreamRef, attributes: &[Attribute]) -> Option<String> {
+        let list = self.short_list(self.bracket_from(id.span.end, "("), attributes, LINE_CHARS_MAX)?;
+        Some(format!("{} {list}", self.head(kind, id)))
     }
 
-    /// The byte of the bracket before the attributes of `id`.
-    fn shape_bracket(&self, id: &StreamRef, span: Span) -> u32 {
-        self.bracket_from(id.span.end.min(span.end), "(")
+    /// `define stream S`
+    fn head(&self, kind: &str, id: &StreamRef) -> String {
+        format!("define {kind} {}", self.flat_anyway(|flat| flat.stream_ref(id)))
     }
 
     pub(super) fn definition(&mut self, definition: &Definition) {
@@ -79,36 +54,22 @@ impl Printer<'_> {
         };
         self.annotations(definition.annotations(), start);
         match definition {
-            Definition::Stream(d) => self.shape("stream", &d.id, &d.attributes, d.span),
-            Definition::Table(d) => self.shape("table", &d.id, &d.attributes, d.span),
+            Definition::Stream(d) => self.shape("stream", &d.id, &d.attributes),
+            Definition::Table(d) => self.shape("table", &d.id, &d.attributes),
             Definition::Window(d) => self.window_definition(d),
-            Definition::Trigger(d) => {
-                let at = match &d.at {
-                    TriggerAt::Every(time) => format!("every {}", time.text),
-                    TriggerAt::Text(text) => quoted(&text.value),
-                };
-                self.write(&format!("define trigger {} at {at}", name(&d.name.name)));
-            }
-            Definition::Function(d) => {
-                let (function, language) = (name(&d.name.name), name(&d.language.name));
-                self.write(&format!("define function {function}[{language}] return {} ", d.result.ty));
-                self.write(&format!("{{{}}}", d.body.value));
-            }
+            Definition::Trigger(d) => self.write(&trigger(d)),
+            Definition::Function(d) => self.write(&function(d)),
             Definition::Aggregation(d) => self.aggregation(d),
         }
     }
 
-    fn shape(&mut self, kind: &str, id: &StreamRef, attributes: &[Attribute], span: Span) {
-        let head = self.flat_anyway(|flat| {
-            write!(flat, "define {kind} ")?;
-            flat.stream_ref(id)
-        });
-        self.write(&format!("{head} "));
-        self.list(self.shape_bracket(id, span), attributes);
+    fn shape(&mut self, kind: &str, id: &StreamRef, attributes: &[Attribute]) {
+        self.write(&format!("{} ", self.head(kind, id)));
+        self.list(self.bracket_from(id.span.end, "("), attributes);
     }
 
     fn window_definition(&mut self, definition: &WindowDefinition) {
-        self.shape("window", &definition.id, &definition.attributes, definition.span);
+        self.shape("window", &definition.id, &definition.attributes);
         let call = self.flat_anyway(|flat| flat.call(&definition.window));
         let output = output(definition.output);
         let fits = call.chars().count() + output.len() < self.room();
@@ -155,12 +116,7 @@ impl Printer<'_> {
     }
 
     /// `keyword expr` as a clause.
-    pub(super) fn expr_clause(
-        &mut self,
-        end: &mut u32,
-        keyword: &str,
-        expr: Option<&super::super::ast::Expr>,
-    ) {
+    pub(super) fn expr_clause(&mut self, end: &mut u32, keyword: &str, expr: Option<&Expr>) {
         if let Some(expr) = expr {
             self.clause(end, expr.span);
             self.write(keyword);
@@ -168,6 +124,22 @@ impl Printer<'_> {
             self.expr(expr, Rank::Or);
         }
     }
+}
+
+/// `define trigger T at …`
+fn trigger(definition: &TriggerDefinition) -> String {
+    let at = match &definition.at {
+        TriggerAt::Every(time) => format!("every {}", time.text),
+        TriggerAt::Text(text) => quoted(&text.value),
+    };
+    format!("define trigger {} at {at}", name(&definition.name.name))
+}
+
+/// `define function f[…] return … {…}`, the body as it was.
+fn function(definition: &FunctionDefinition) -> String {
+    let (function, language) = (name(&definition.name.name), name(&definition.language.name));
+    let (result, body) = (definition.result.ty, &definition.body.value);
+    format!("define function {function}[{language}] return {result} {{{body}}}")
 }
 
 fn output(output: Option<KindClause>) -> String {

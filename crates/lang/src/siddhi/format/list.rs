@@ -1,6 +1,6 @@
 //! Lists over several lines.
 
-use std::fmt;
+use std::fmt::{self, Write as _};
 
 use super::super::ast::{
     AnnotationArg, Attribute, AttributeRef, Element as AnnotationElement, OrderItem, PartitionKey, SelectItem,
@@ -50,9 +50,9 @@ impl Printer<'_> {
             return None;
         }
         self.flat(room, |flat| {
-            fmt::Write::write_str(flat, "(")?;
+            flat.write_str("(")?;
             flat.commas(elements, |flat, element| element.flat(flat))?;
-            fmt::Write::write_str(flat, ")")
+            flat.write_str(")")
         })
     }
 
@@ -62,7 +62,7 @@ impl Printer<'_> {
         let last = elements.last().map_or(start, |e| e.span().start);
         if !self.has_comment(start, last)
             && let Some(text) = self.flat(self.room(), |flat| {
-                fmt::Write::write_fmt(flat, format_args!("{keyword} "))?;
+                write!(flat, "{keyword} ")?;
                 flat.commas(elements, |flat, element| element.flat(flat))
             })
         {

@@ -1,5 +1,7 @@
 //! Outputs of queries.
 
+use std::fmt::Write as _;
+
 use super::super::ast::{Assignment, Expr, Output, OutputAction, RateKind, RateLimit};
 use super::super::parser::Rank;
 use super::Printer;
@@ -56,17 +58,17 @@ impl Printer<'_> {
     /// `head set … on …`: on one line if that fits, else a line for each clause.
     fn change(&mut self, head: &str, set: &[Assignment], on: Option<&Expr>) {
         let text = self.flat(self.room(), |flat| {
-            std::fmt::Write::write_str(flat, head)?;
+            flat.write_str(head)?;
             if !set.is_empty() {
-                std::fmt::Write::write_str(flat, " set ")?;
+                flat.write_str(" set ")?;
                 flat.commas(set, |flat, assignment| {
                     flat.attribute(&assignment.column)?;
-                    std::fmt::Write::write_str(flat, " = ")?;
+                    flat.write_str(" = ")?;
                     flat.expr(&assignment.value, Rank::Or)
                 })?;
             }
             if let Some(on) = on {
-                std::fmt::Write::write_str(flat, " on ")?;
+                flat.write_str(" on ")?;
                 flat.expr(on, Rank::Or)?;
             }
             Ok(())

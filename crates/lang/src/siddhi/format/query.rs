@@ -3,8 +3,8 @@
 use std::fmt::Write as _;
 
 use super::super::ast::{
-    AttributeRef, HandlerKind, Input, JoinInput, JoinSide, NestedQuery, Query, SelectItems, Selection,
-    StreamInput,
+    AttributeRef, Call, Handler, HandlerKind, Input, JoinInput, JoinSide, NestedQuery, Query, SelectItems,
+    Selection, StreamInput,
 };
 use super::super::parser::Rank;
 use super::Printer;
@@ -83,7 +83,7 @@ impl Printer<'_> {
         self.handlers(&input.after);
     }
 
-    pub(super) fn handlers(&mut self, handlers: &[super::super::ast::Handler]) {
+    pub(super) fn handlers(&mut self, handlers: &[Handler]) {
         for handler in handlers {
             match &handler.kind {
                 HandlerKind::Filter(condition) => {
@@ -99,7 +99,7 @@ impl Printer<'_> {
         }
     }
 
-    fn call(&mut self, call: &super::super::ast::Call) {
+    fn call(&mut self, call: &Call) {
         match self.flat(self.room(), |flat| flat.call(call)) {
             Some(text) => self.write(&text),
             None if call.args.list().is_empty() => {

@@ -2,7 +2,7 @@
 
 use super::super::ast::{Annotation, AnnotationArg, AppAnnotation, Element, Text};
 use super::super::code;
-use super::{Parse, Parser};
+use super::{Bail, Parse, Parser};
 use crate::diagnostic::Diagnostic;
 use crate::lexer::TokenKind;
 use crate::source::Span;
@@ -126,7 +126,7 @@ impl Parser<'_> {
     }
 
     /// Reports a value without quotes.
-    fn unquoted(&mut self) -> super::Bail {
+    fn unquoted(&mut self) -> Bail {
         let written = self.text(self.token());
         let message = format!("`{written}` is no text: a value stands in quotes");
         self.report(
@@ -134,7 +134,7 @@ impl Parser<'_> {
                 .expected(["a text"])
                 .help(format!("write `'{}'`", written.trim_matches('`'))),
         );
-        super::Bail
+        Bail
     }
 
     /// Reports an app annotation that is not at the beginning.

@@ -10,7 +10,7 @@ use super::super::ast::{
 use super::super::code;
 use super::super::units::{advice, unit};
 use super::recovery::DEFINED;
-use super::{Parse, Parser};
+use super::{Bail, Parse, Parser};
 use crate::diagnostic::Diagnostic;
 use crate::lexer::TokenKind;
 use crate::source::Span;
@@ -170,7 +170,7 @@ impl Parser<'_> {
                     Diagnostic::error(code::CLAUSE_MISPLACED, self.span(), message)
                         .help("put it where the aggregation is read"),
                 );
-                return Err(super::Bail);
+                return Err(Bail);
             }
             return Err(self.unexpected_word(&["aggregate"], &format!("after `{done}`")));
         }
@@ -229,7 +229,7 @@ impl Parser<'_> {
         self.report(
             Diagnostic::error(code::UNKNOWN_UNIT, span, message).expected(["a unit of time"]).help(help),
         );
-        Err(super::Bail)
+        Err(Bail)
     }
 }
 

@@ -1,7 +1,7 @@
 //! Where a query's output goes, and how often.
 
 use super::super::ast::{
-    Assignment, EventKind, Ident, KindClause, Output, OutputAction, RateEvents, RateKind, RateLimit,
+    Assignment, EventKind, Expr, Ident, KindClause, Output, OutputAction, RateEvents, RateKind, RateLimit,
 };
 use super::super::code;
 use super::{Bail, Parse, Parser};
@@ -211,11 +211,7 @@ impl Parser<'_> {
     }
 
     /// `for … set … on …` of an update that began at `start`; `what` names it.
-    fn changes(
-        &mut self,
-        start: Span,
-        what: &str,
-    ) -> Parse<(Option<KindClause>, Vec<Assignment>, super::super::ast::Expr)> {
+    fn changes(&mut self, start: Span, what: &str) -> Parse<(Option<KindClause>, Vec<Assignment>, Expr)> {
         let kind = self.for_kind()?;
         let set = match self.eat_word("set") {
             Some(_) => self.assignments()?,

@@ -1,6 +1,6 @@
 //! Partitions.
 
-use super::super::ast::{Annotation, Partition, PartitionKey, PartitionKeyKind, PartitionRange, Query};
+use super::super::ast::{Annotation, Expr, Partition, PartitionKey, PartitionKeyKind, PartitionRange, Query};
 use super::super::code;
 use super::annotation::Prefix;
 use super::{Bail, Parse, Parser};
@@ -90,7 +90,7 @@ impl Parser<'_> {
     }
 
     /// `as 'name'` after a range's condition.
-    fn range_name(&mut self, start: Span, condition: super::super::ast::Expr) -> Parse<PartitionRange> {
+    fn range_name(&mut self, start: Span, condition: Expr) -> Parse<PartitionRange> {
         self.expect_word("as", "after the range's condition")?;
         let name = self.text_value("a text", "after `as`")?;
         Ok(PartitionRange { condition, name, span: self.since(start) })

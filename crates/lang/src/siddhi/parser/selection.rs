@@ -93,7 +93,7 @@ impl Parser<'_> {
     /// `expr as name`
     fn select_item(&mut self) -> Parse<SelectItem> {
         let start = self.span();
-        if items_are_missing(self) {
+        if self.begins_clause() || self.at_end() || self.is_punct(0, ";") {
             return Err(self.unexpected(&["a column"], "after `select`"));
         }
         let expr = self.expr()?;
@@ -122,7 +122,8 @@ impl Parser<'_> {
         if let Some(bail) = self.foreign_continuation() {
             return Err(bail);
         }
-        if matches!(expr.kind, ExprKind::Attribute(_)) {
+        let bracketed = self.file.slice(expr.span).starts_with('(');
+        if matches!(expr.kind, ExprKind::Attribute(_)) && !bracketed {
             return Ok(());
         }
         let ends = self.at_end() || self.is_punct_of(0, &[",", ";"]) || self.is_word_of(0, &CLAUSES);
@@ -180,9 +181,4 @@ impl Parser<'_> {
             Ok(OrderItem { attribute, direction, span: p.since(start) })
         })
     }
-}
-
-/// Whether what comes after `select` is the next clause.
-fn items_are_missing(parser: &Parser<'_>) -> bool {
-    parser.begins_clause() || parser.at_end() || parser.is_punct(0, ";")
 }
