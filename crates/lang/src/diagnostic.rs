@@ -40,7 +40,7 @@ impl Severity {
 pub struct Diagnostic {
     /// How bad it is.
     pub severity: Severity,
-    /// Stable identifier: `L…` lexical, `R…` rules; a code never changes its meaning.
+    /// Stable identifier: `L…` lexical, `R…` rules, `S…` SiddhiQL; a code never changes its meaning.
     pub code: &'static str,
     /// What is wrong, in one line, without a full stop.
     pub message: String,

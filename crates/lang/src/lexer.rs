@@ -3,12 +3,16 @@
 //! What differs between the languages is data: a [`Dialect`]. The lexer always reaches the end of the text; what it
 //! cannot read becomes a diagnostic and, where that helps the parser, a token that stands in for it.
 
+mod consequence;
 mod number;
+mod siddhi;
 pub mod text;
 pub mod units;
 
 use crate::diagnostic::{Diagnostic, Sink};
 use crate::source::{FILE_BYTES_MAX, FileId, SourceFile, Span};
+
+pub(crate) use consequence::drop_consequences;
 
 /// Codes of the diagnostics made here.
 pub mod code {
@@ -28,6 +32,12 @@ pub mod code {
     pub const ESCAPE: &str = "L0105";
     /// A number that cannot be represented.
     pub const NUMBER: &str = "L0106";
+    /// A character that this kind of text cannot hold.
+    pub const TEXT_CHARACTER: &str = "L0108";
+    /// The body of a function without its end.
+    pub const OPEN_BODY: &str = "L0109";
+    /// A variable `${…}` that was not replaced.
+    pub const VARIABLE: &str = "L0110";
 }
 
 /// What the lexer must know about a language.
@@ -37,6 +47,18 @@ pub struct Dialect {
     pub line_comment: &'static str,
     /// Everything that is neither word nor value, longest first.
     pub punctuation: &'static [&'static str],
+    /// How values are written.
+    pub values: Values,
+}
+
+/// How texts and numbers are written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Values {
+    /// Texts of one line with escapes; numbers with `_` between digits.
+    Rules,
+    /// Texts without escapes, numbers with a suffix for their type, bodies of functions in braces; a comment without
+    /// an end runs to the end of the text.
+    Siddhi,
 }
 
 impl Dialect {
@@ -48,6 +70,18 @@ impl Dialect {
             "->", "=>", "::", ":=", "**", "(", ")", "{", "}", "[", "]", ",", ";", ":", ".", "=", "<", ">",
             "+", "-", "*", "/", "%", "!", "?", "&", "|", "^", "~", "@", "#",
         ],
+        values: Values::Rules,
+    };
+
+    /// SiddhiQL, likewise.
+    pub const SIDDHI: Self = Self {
+        line_comment: "--",
+        punctuation: &[
+            "...", "===", "!==", "==", "!=", "<>", "<=", ">=", "=>", "&&", "||", "->", "(", ")", "[", "]",
+            "}", ",", ";", ":", ".", "=", "<", ">", "+", "-", "*", "/", "%", "!", "?", "&", "|", "^", "~",
+            "@", "#",
+        ],
+        values: Values::Siddhi,
     };
 }
 
@@ -58,12 +92,18 @@ pub enum TokenKind {
     Word,
     /// A name in backticks, without them.
     Quoted(String),
-    /// A whole number.
+    /// A whole number; in SiddhiQL an int.
     Int(u64),
-    /// A number with a fraction or an exponent; finite.
+    /// SiddhiQL: a long, `5L`.
+    Long(u64),
+    /// A number with a fraction or an exponent, in the rule language finite; in SiddhiQL a double.
     Float(f64),
+    /// SiddhiQL: a float, `5f`.
+    Single(f32),
     /// Text, escapes resolved.
     Str(String),
+    /// SiddhiQL: the body of a function, without its braces.
+    Body(String),
     /// One of [`Dialect::punctuation`].
     Punct(&'static str),
     /// The end of the text.
@@ -81,7 +121,7 @@ pub struct Token {
     pub first_on_line: bool,
 }
 
-/// A comment: `// …` without the line's end, or `/* … */`.
+/// A comment: `// …` or `-- …` without the line's end, or `/* … */`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Comment {
     /// Where it stands, its marks included.
@@ -103,12 +143,19 @@ pub struct Tokens {
 ///
 /// Bounds: a file above [`FILE_BYTES_MAX`] is a diagnostic and gives no tokens but the end.
 pub fn lex(file: &SourceFile, dialect: &Dialect, sink: &mut Sink) -> Tokens {
+    let end = u32::try_from(file.text().len()).unwrap_or(u32::MAX);
+    lex_in(file, Span::new(file.id(), 0, end), dialect, sink)
+}
+
+/// Reads the stretch `within` of `file`, which ends there.
+pub(crate) fn lex_in(file: &SourceFile, within: Span, dialect: &Dialect, sink: &mut Sink) -> Tokens {
+    let text = file.text();
     let mut lexer = Lexer {
         file: file.id(),
-        text: file.text(),
+        text: text.get(..within.end as usize).unwrap_or(text),
         dialect,
         sink,
-        at: 0,
+        at: within.start as usize,
         fresh: true,
         out: Tokens::default(),
     };
@@ -139,7 +186,7 @@ struct Lexer<'a> {
 
 impl<'a> Lexer<'a> {
     fn run(&mut self) {
-        if self.text.starts_with('\u{feff}') {
+        if self.at == 0 && self.text.starts_with('\u{feff}') {
             self.at = '\u{feff}'.len_utf8();
         }
         while let Some(c) = self.peek() {
@@ -167,6 +214,8 @@ impl<'a> Lexer<'a> {
             self.block_comment();
         } else if is_word_start(c) {
             self.word();
+        } else if self.dialect.values == Values::Siddhi && self.siddhi_value(c) {
+            // read
         } else if c.is_ascii_digit() {
             self.number();
         } else if c == '"' || c == '\'' {
@@ -218,6 +267,12 @@ impl<'a> Lexer<'a> {
     fn block_comment(&mut self) {
         let start = self.at;
         let Some(length) = self.text[start + 2..].find("*/") else {
+            if self.dialect.values == Values::Siddhi {
+                self.at = self.text.len();
+                let end = self.text.trim_end().len();
+                self.out.comments.push(Comment { span: self.span(start, end), line: false });
+                return;
+            }
             let open = self.span(start, start + 2);
             self.sink.push(
                 Diagnostic::error(code::OPEN_COMMENT, open, "this comment is never closed")

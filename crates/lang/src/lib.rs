@@ -5,7 +5,9 @@
 
 pub mod diagnostic;
 pub mod lexer;
+mod printer;
 pub mod rules;
+pub mod siddhi;
 pub mod source;
 
 pub use diagnostic::{Diagnostic, Severity, render_all};

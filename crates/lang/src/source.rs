@@ -1,4 +1,4 @@
-//! Source files and places in them.
+//! Source files, places in them, and the names that stand there.
 
 use serde::{Deserialize, Serialize};
 use tidemill_types::{Error, Result};
@@ -42,6 +42,15 @@ impl Span {
     pub fn at_end(self) -> Self {
         Self::new(self.file, self.end, self.end)
     }
+}
+
+/// A name as written, backticks removed. Never empty.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Ident {
+    /// The name.
+    pub name: String,
+    /// Where it stands, backticks included.
+    pub span: Span,
 }
 
 /// A place as people count: both from 1, columns in characters.

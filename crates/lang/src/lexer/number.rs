@@ -27,7 +27,7 @@ impl Lexer<'_> {
         if float { self.float(start, &digits) } else { self.integer(start, &digits) }
     }
 
-    fn followed_by_digit(&self, mark: &str) -> bool {
+    pub(super) fn followed_by_digit(&self, mark: &str) -> bool {
         self.rest().strip_prefix(mark).is_some_and(|r| r.starts_with(|c: char| c.is_ascii_digit()))
     }
 

@@ -2,10 +2,14 @@ use super::*;
 use crate::source::Sources;
 
 fn kinds(text: &str) -> Vec<TokenKind> {
+    kinds_of(&Dialect::RULES, text)
+}
+
+fn kinds_of(dialect: &Dialect, text: &str) -> Vec<TokenKind> {
     let mut sources = Sources::default();
     let id = sources.add("t", text);
     let mut sink = Sink::default();
-    let out = lex(sources.get(id).expect("just added"), &Dialect::RULES, &mut sink);
+    let out = lex(sources.get(id).expect("just added"), dialect, &mut sink);
     assert_eq!(sink.finish(), []);
     out.tokens.into_iter().map(|t| t.kind).collect()
 }
@@ -66,4 +70,69 @@ fn first_on_line_ignores_comments() {
     assert_eq!(first, [true, false, true, true, true, false]);
     let comments: Vec<&str> = out.comments.iter().map(|c| file.slice(c.span)).collect();
     assert_eq!(comments, ["/* x */", "/*\n*/", "// e"]);
+}
+
+#[test]
+fn siddhi_numbers_have_types() {
+    assert_eq!(
+        kinds_of(&Dialect::SIDDHI, "5 5L 5.5 .5 1e3 1.0E-2F 5d 3f 5days 00012 sec...year"),
+        [
+            TokenKind::Int(5),
+            TokenKind::Long(5),
+            TokenKind::Float(5.5),
+            TokenKind::Float(0.5),
+            TokenKind::Float(1000.0),
+            TokenKind::Single(0.01),
+            TokenKind::Float(5.0),
+            TokenKind::Single(3.0),
+            TokenKind::Int(5),
+            TokenKind::Word,
+            TokenKind::Int(12),
+            TokenKind::Word,
+            TokenKind::Punct("..."),
+            TokenKind::Word,
+            TokenKind::End,
+        ]
+    );
+}
+
+#[test]
+fn siddhi_texts_have_no_escapes() {
+    let text = |text: &str| TokenKind::Str(text.to_owned());
+    assert_eq!(
+        kinds_of(
+            &Dialect::SIDDHI,
+            "'a\\n' \"it's\" \"\"\"say \"hi\"\nit's\"\"\" '' \"\" -- '\n `a b`/* to the end"
+        ),
+        [
+            text("a\\n"),
+            text("it's"),
+            text("say \"hi\"\nit's"),
+            text(""),
+            text(""),
+            TokenKind::Quoted("a b".to_owned()),
+            TokenKind::End,
+        ]
+    );
+}
+
+#[test]
+fn siddhi_bodies_hold_braces_in_pairs() {
+    let body = |text: &str| TokenKind::Body(text.to_owned());
+    assert_eq!(
+        kinds_of(
+            &Dialect::SIDDHI,
+            "{ if (a) { return '}'; } }{ // }\n}{/* } */}{ \"\\\"}\" }{ don't }{ \\' } 1"
+        ),
+        [
+            body(" if (a) { return '}'; } "),
+            body(" // }\n"),
+            body("/* } */"),
+            body(" \"\\\"}\" "),
+            body(" don't "),
+            body(" \\' "),
+            TokenKind::Int(1),
+            TokenKind::End,
+        ]
+    );
 }

@@ -5,6 +5,7 @@
 
 use tidemill_types::FieldType;
 
+pub use crate::source::Ident;
 use crate::source::Span;
 
 /// One `*.rules` file. An app is the items of all its files together.
@@ -51,15 +52,6 @@ impl Item {
             Self::Aggregate(d) => &d.name,
         }
     }
-}
-
-/// A name as written, backticks removed. Never empty.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub struct Ident {
-    /// The name.
-    pub name: String,
-    /// Where it stands, backticks included.
-    pub span: Span,
 }
 
 /// `a.b.c`: a field of a document, or a field inside it. At least one segment.

@@ -1,31 +1,25 @@
 //! Canonical text: the same tree, laid out in one way, comments kept.
-//!
-//! Where a line breaks depends on the tree and on where comments stand, never on how the text was laid out before,
-//! so formatting twice changes nothing. A comment stays with what follows it, or with what stands before it on its
-//! line; one in the middle of an expression moves behind it.
 
-mod comments;
 mod expr;
 mod flat;
 mod items;
 mod list;
 
-use std::collections::HashMap;
-
 use super::ast::Module;
 use super::keywords::{RESERVED, is_keyword};
 use super::parser::parse_with_tokens;
 use crate::diagnostic::Diagnostic;
-use crate::lexer::{Comment, Token, TokenKind, is_word};
+use crate::lexer::{TokenKind, is_word};
+use crate::printer::{self, INDENT};
 use crate::source::SourceFile;
 
+pub use crate::printer::LINE_CHARS_MAX;
 pub(super) use flat::write_expr;
 
-/// Longest line, in characters, as far as breaking at commas and operators can reach it.
-pub const LINE_CHARS_MAX: usize = 100;
+/// Marks the printer of this language.
+enum Rules {}
 
-/// Spaces of one level of indentation.
-const INDENT: &str = "  ";
+type Printer<'a> = printer::Printer<'a, Rules>;
 
 /// The text of `file` in canonical form; ends in a newline unless it is empty.
 ///
@@ -40,38 +34,7 @@ pub fn format(file: &SourceFile) -> Result<String, Vec<Diagnostic>> {
     Ok(printer.out)
 }
 
-/// A text in the making.
-struct Printer<'a> {
-    file: &'a SourceFile,
-    tokens: &'a [Token],
-    comments: &'a [Comment],
-    /// The first comment not yet written.
-    next_comment: usize,
-    /// Where each opening bracket is closed; byte to byte.
-    closers: HashMap<u32, u32>,
-    out: String,
-    indent: usize,
-    /// Nothing was written yet in this block, so no empty line may come.
-    block_start: bool,
-    /// An empty line must come before whatever is next.
-    force_blank: bool,
-}
-
-impl<'a> Printer<'a> {
-    fn new(file: &'a SourceFile, tokens: &'a [Token], comments: &'a [Comment]) -> Self {
-        Self {
-            file,
-            tokens,
-            comments,
-            next_comment: 0,
-            closers: closers(tokens),
-            out: String::with_capacity(file.text().len() + 64),
-            indent: 0,
-            block_start: true,
-            force_blank: false,
-        }
-    }
-
+impl Printer<'_> {
     fn module(&mut self, module: &Module) {
         let mut previous_tall = false;
         for (i, item) in module.items.iter().enumerate() {
@@ -89,49 +52,6 @@ impl<'a> Printer<'a> {
         self.leading(u32::MAX);
     }
 
-    fn write(&mut self, text: &str) {
-        if self.out.is_empty() || self.out.ends_with('\n') {
-            for _ in 0..self.indent {
-                self.out.push_str(INDENT);
-            }
-        }
-        self.out.push_str(text);
-    }
-
-    fn newline(&mut self) {
-        self.out.push('\n');
-    }
-
-    /// Characters on the last line, or its indentation when it is still empty.
-    fn column(&self) -> usize {
-        let line = &self.out[self.out.rfind('\n').map_or(0, |i| i + 1)..];
-        if line.is_empty() { self.indent * INDENT.len() } else { line.chars().count() }
-    }
-
-    /// Characters left on the line, keeping two for what closes or ends it.
-    fn room(&self) -> usize {
-        LINE_CHARS_MAX.saturating_sub(self.column() + 2)
-    }
-
-    // ---- the text as it was
-
-    /// The first token that begins at or after the byte `at`.
-    fn token_from(&self, at: u32) -> usize {
-        self.tokens.partition_point(|t| t.span.start < at)
-    }
-
-    /// The first `bracket` at or after the byte `at`. The text was parsed, so it is there.
-    fn bracket_from(&self, at: u32, bracket: &str) -> u32 {
-        let tokens = &self.tokens[self.token_from(at)..];
-        let found = tokens.iter().find(|t| matches!(t.kind, TokenKind::Punct(p) if p == bracket));
-        found.map_or(at, |t| t.span.start)
-    }
-
-    /// The byte of the bracket that closes the one at `open`.
-    fn closer(&self, open: u32) -> u32 {
-        self.closers.get(&open).copied().unwrap_or(open)
-    }
-
     /// The first word `word` at or after the byte `at` that is not inside brackets opened after `at`.
     fn word_from(&self, at: u32, word: &str) -> Option<u32> {
         let mut i = self.token_from(at);
@@ -147,24 +67,6 @@ impl<'a> Printer<'a> {
         }
         None
     }
-}
-
-/// Where each opening bracket is closed. In a text without errors they pair up.
-fn closers(tokens: &[Token]) -> HashMap<u32, u32> {
-    let mut open = Vec::new();
-    let mut closers = HashMap::new();
-    for token in tokens {
-        match token.kind {
-            TokenKind::Punct("(" | "[" | "{") => open.push(token.span.start),
-            TokenKind::Punct(")" | "]" | "}") => {
-                if let Some(start) = open.pop() {
-                    closers.insert(start, token.span.start);
-                }
-            }
-            _ => {}
-        }
-    }
-    closers
 }
 
 /// `name` where it refers to something.

@@ -20,7 +20,7 @@ use super::ast::{Ident, Item, Module};
 use super::keywords::{is_keyword, is_reserved};
 use super::{NESTING_MAX, code};
 use crate::diagnostic::{Diagnostic, Severity, Sink};
-use crate::lexer::{Dialect, Token, TokenKind, Tokens, code as lexical, lex};
+use crate::lexer::{Dialect, Token, TokenKind, Tokens, drop_consequences, lex};
 use crate::source::{SourceFile, Span};
 
 /// What became of a file.
@@ -55,31 +55,8 @@ pub(super) fn parse_with_tokens(file: &SourceFile) -> (Parsed, Tokens) {
     let mut parser = Parser { file, tokens: &tokens.tokens, at: 0, sink: &mut sink, nesting: 0 };
     let items = parser.items();
     let mut diagnostics = sink.finish();
-    drop_consequences(&mut diagnostics, file);
+    drop_consequences(&mut diagnostics, file, code::UNCLOSED);
     (Parsed { module: Module { items }, diagnostics }, tokens)
-}
-
-/// Drops what was reported only because a text, name or comment without an end swallowed what follows it: brackets
-/// without an end, and whatever is wrong behind it on the line and at the start of the next.
-fn drop_consequences(diagnostics: &mut Vec<Diagnostic>, file: &SourceFile) {
-    const OPEN: [&str; 3] = [lexical::OPEN_STRING, lexical::OPEN_NAME, lexical::OPEN_COMMENT];
-    let is_open = |d: &Diagnostic| OPEN.contains(&d.code);
-    let open: Vec<Span> = diagnostics.iter().filter(|d| is_open(d)).map(|d| d.span).collect();
-    let Some(first) = open.first() else { return };
-    let end = file.text().trim_end().len();
-    let swallowed = |span: Span| {
-        let behind = |o: &&Span| o.start < span.start;
-        let Some(last) = open.iter().rfind(behind) else {
-            return false;
-        };
-        // what lies between: the rest of the line, and the space before the next token
-        let between = file.text().get(last.start as usize..span.start as usize).unwrap_or("");
-        span.start as usize >= end || !between.trim_end().contains('\n')
-    };
-    diagnostics.retain(|d| {
-        let bracket = d.code == code::UNCLOSED && d.span.start < first.start;
-        is_open(d) || d.code.starts_with('L') || !(bracket || swallowed(d.span))
-    });
 }
 
 /// A rule of grammar failed; its diagnostic is in the sink.

@@ -1,14 +1,16 @@
-//! Texts and what becomes of them, in `tests/cases/*.txt`.
+//! Texts and what becomes of them: rules in `tests/cases/*.txt`, SiddhiQL in `tests/cases/siddhi/*.txt`.
 //!
 //! A case is `=== name`, the text, `---`, and the outcome: the diagnostics as they are shown, else the summary of the
-//! tree; in `format*.txt` the canonical text. `␍` stands for a carriage return, `␉` for a tab.
-//! `UPDATE_CASES=1` writes the outcomes anew.
+//! tree; in `format*.txt` the canonical text. The texts of `siddhi/on_demand*.txt` are on-demand queries, those of
+//! `siddhi/expression*.txt` expressions, of which the outcome is what is written for them. `␍` stands for a carriage
+//! return, `␉` for a tab. `UPDATE_CASES=1` writes the outcomes anew.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use tidemill_lang::rules::{format, parse, summary};
-use tidemill_lang::{Sources, render_all};
+use tidemill_lang::diagnostic::Diagnostic;
+use tidemill_lang::source::SourceFile;
+use tidemill_lang::{Sources, render_all, rules, siddhi};
 
 struct Case {
     name: String,
@@ -39,36 +41,83 @@ fn read_cases(text: &str) -> Vec<Case> {
     cases
 }
 
-fn outcome(input: &str, formats: bool) -> String {
+type Read<T> = Result<T, Vec<Diagnostic>>;
+
+/// What a language makes of a text.
+struct Language {
+    /// What diagnostics call the text.
+    file: &'static str,
+    /// The summary of the tree.
+    summary: fn(&SourceFile) -> Read<String>,
+    /// The canonical text, where texts are formatted.
+    format: Option<fn(&SourceFile) -> Read<String>>,
+}
+
+const RULES: Language = Language {
+    file: "a.rules",
+    summary: |file| {
+        let parsed = rules::parse(file);
+        if parsed.diagnostics.is_empty() {
+            Ok(rules::summary(&parsed.module))
+        } else {
+            Err(parsed.diagnostics)
+        }
+    },
+    format: Some(rules::format),
+};
+
+const SIDDHI: Language = Language {
+    file: "a.siddhi",
+    summary: |file| {
+        let parsed = siddhi::parse(file);
+        if parsed.diagnostics.is_empty() { Ok(siddhi::summary(&parsed.app)) } else { Err(parsed.diagnostics) }
+    },
+    format: Some(siddhi::format),
+};
+
+const ON_DEMAND: Language = Language {
+    file: "query",
+    summary: |file| siddhi::parse_on_demand(file).map(|query| siddhi::on_demand_summary(&query)),
+    format: None,
+};
+
+const EXPRESSION: Language = Language {
+    file: "expression",
+    summary: |file| siddhi::parse_expression(file).map(|expr| expr.to_string()),
+    format: None,
+};
+
+fn outcome(input: &str, language: &Language, formats: bool) -> String {
     let mut sources = Sources::default();
     let text = input.replace('␍', "\r").replace('␉', "\t");
-    let id = sources.add("a.rules", text.clone());
+    let id = sources.add(language.file, text.clone());
     let file = sources.get(id).expect("just added");
-    let parsed = parse(file);
-    if !parsed.diagnostics.is_empty() {
-        return render_all(&parsed.diagnostics, &sources).replace('\t', "␉");
-    }
+    let summary = match (language.summary)(file) {
+        Ok(summary) => summary,
+        Err(diagnostics) => return render_all(&diagnostics, &sources).replace('\t', "␉"),
+    };
+    let Some(format) = language.format else { return summary };
     let canonical = format(file).expect("there are no diagnostics");
     let mut again = Sources::default();
-    let again_id = again.add("a.rules", canonical.clone());
+    let again_id = again.add(language.file, canonical.clone());
     let again_file = again.get(again_id).expect("just added");
     assert_eq!(format(again_file).as_deref(), Ok(canonical.as_str()), "formatting twice changes {input}");
     assert_eq!(
-        summary(&parse(again_file).module),
-        summary(&parsed.module),
+        (language.summary)(again_file).as_deref(),
+        Ok(summary.as_str()),
         "formatting changes the tree of {input}"
     );
-    if formats { canonical } else { summary(&parsed.module) }
+    if formats { canonical } else { summary }
 }
 
-fn check(path: &Path, update: bool, failures: &mut Vec<String>) -> (usize, usize) {
+fn check(path: &Path, language: &Language, update: bool, failures: &mut Vec<String>) -> (usize, usize) {
     let text = fs::read_to_string(path).expect("case file");
     let name = path.file_stem().and_then(|n| n.to_str()).unwrap_or("");
     let cases = read_cases(&text);
     let mut refilled = String::new();
     let mut errors = 0;
     for case in &cases {
-        let mut actual = outcome(&case.input, name.starts_with("format"));
+        let mut actual = outcome(&case.input, language, name.starts_with("format"));
         errors += usize::from(actual.starts_with("error["));
         actual = actual.trim_end_matches('\n').to_owned() + "\n";
         if actual != case.expected {
@@ -82,11 +131,11 @@ fn check(path: &Path, update: bool, failures: &mut Vec<String>) -> (usize, usize
     (cases.len(), errors)
 }
 
-#[test]
-fn cases() {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/cases");
+/// All cases of `folder`, of which at least `least` are errors.
+fn check_folder(folder: &str, language: fn(&str) -> &'static Language, least: usize) {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join(folder);
     let mut paths: Vec<PathBuf> = fs::read_dir(folder)
-        .expect("tests/cases")
+        .expect("a folder of cases")
         .map(|e| e.expect("entry").path())
         .filter(|p| p.extension().is_some_and(|e| e == "txt"))
         .collect();
@@ -95,7 +144,8 @@ fn cases() {
     let mut failures = Vec::new();
     let (mut all, mut errors) = (0, 0);
     for path in &paths {
-        let (cases, bad) = check(path, update, &mut failures);
+        let name = path.file_stem().and_then(|n| n.to_str()).unwrap_or("");
+        let (cases, bad) = check(path, language(name), update, &mut failures);
         all += cases;
         errors += bad;
     }
@@ -106,5 +156,20 @@ fn cases() {
         failures.len(),
         failures.join("\n")
     );
-    assert!(all >= 60 && errors >= 40, "{all} cases, {errors} of them errors");
+    assert!(errors >= least, "{all} cases, {errors} of them errors");
+}
+
+#[test]
+fn rules_cases() {
+    check_folder("tests/cases", |_| &RULES, 40);
+}
+
+#[test]
+fn siddhi_cases() {
+    let language = |name: &str| match name {
+        name if name.starts_with("on_demand") => &ON_DEMAND,
+        name if name.starts_with("expression") => &EXPRESSION,
+        _ => &SIDDHI,
+    };
+    check_folder("tests/cases/siddhi", language, 60);
 }

@@ -4,3 +4,4 @@ mod bounds;
 mod cases;
 mod reference;
 mod roundtrip;
+mod siddhi;

@@ -157,16 +157,6 @@ impl Printer<'_> {
         self.close_rule(self.closer(run), rule.span.end - 1);
     }
 
-    /// A new line for what begins at the byte `start`, after what ended at the byte `end`.
-    fn next_clause(&mut self, end: u32, start: u32) {
-        self.trailing(end, start);
-        self.newline();
-        // comments between clauses keep no empty lines
-        self.block_start = true;
-        self.leading(start);
-        self.block_start = false;
-    }
-
     fn conditions(&mut self, open: u32, conditions: &[Condition]) {
         self.block(
             open,

@@ -3,20 +3,20 @@
 use super::Printer;
 use crate::lexer::Comment;
 
-impl Printer<'_> {
+impl<L> Printer<'_, L> {
     /// The next comment, if it begins before the byte `limit`.
     fn comment_before(&self, limit: u32) -> Option<Comment> {
         self.comments.get(self.next_comment).copied().filter(|c| c.span.start < limit)
     }
 
     /// Whether a comment begins in `start..end`.
-    pub(super) fn has_comment(&self, start: u32, end: u32) -> bool {
+    pub(crate) fn has_comment(&self, start: u32, end: u32) -> bool {
         let first = self.comments.partition_point(|c| c.span.start < start);
         self.comments.get(first).is_some_and(|c| c.span.start < end)
     }
 
     /// Writes the comments before the byte `limit`, each on its own line. Called at the start of a line.
-    pub(super) fn leading(&mut self, limit: u32) {
+    pub(crate) fn leading(&mut self, limit: u32) {
         while let Some(comment) = self.comment_before(limit) {
             self.separate(comment.span.start);
             self.comment(comment);
@@ -26,7 +26,7 @@ impl Printer<'_> {
 
     /// Writes the comments behind what ended at the byte `end`: those in the middle of it, and those that begin on
     /// the same line before the byte `limit`, where the next thing starts.
-    pub(super) fn trailing(&mut self, end: u32, limit: u32) {
+    pub(crate) fn trailing(&mut self, end: u32, limit: u32) {
         while let Some(comment) = self.comment_before(limit) {
             let start = comment.span.start;
             let between = self.file.text().get(end as usize..start as usize).unwrap_or("");
@@ -43,18 +43,32 @@ impl Printer<'_> {
     }
 
     fn comment(&mut self, comment: Comment) {
-        let text = self.file.slice(comment.span).replace("\r\n", "\n");
+        let mut text = self.file.slice(comment.span).replace("\r\n", "\n");
+        // where a comment may run to the end of the text, it gets the end it lacks
+        if !comment.line && (text.len() < "/**/".len() || !text.ends_with("*/")) {
+            text.push_str(" */");
+        }
         self.write(&text);
         self.next_comment += 1;
     }
 
     /// Writes an empty line before what begins at the byte `at`, where there was one or must be one. Called at the
     /// start of a line.
-    pub(super) fn separate(&mut self, at: u32) {
+    pub(crate) fn separate(&mut self, at: u32) {
         let blank = std::mem::take(&mut self.force_blank) || self.blank_before(at);
         if !std::mem::take(&mut self.block_start) && blank && !self.out.ends_with("\n\n") {
             self.newline();
         }
+    }
+
+    /// A new line for what begins at the byte `start`, after what ended at the byte `end`.
+    pub(crate) fn next_clause(&mut self, end: u32, start: u32) {
+        self.trailing(end, start);
+        self.newline();
+        // comments between clauses keep no empty lines
+        self.block_start = true;
+        self.leading(start);
+        self.block_start = false;
     }
 
     fn blank_before(&self, at: u32) -> bool {

@@ -1,0 +1,72 @@
+//! Events on their way: rows of columns, each with a time and a kind, in chunks.
+
+use tidemill_types::FieldType;
+
+use crate::column::Column;
+
+/// What an event is inside a query.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Kind {
+    /// It arrived.
+    Current,
+    /// It left a window.
+    Expired,
+    /// A batch ended: totals begin anew. Its columns mean nothing.
+    Reset,
+}
+
+/// Events that travel together, in chunks: what was sent in one call, what a window emits at once.
+#[derive(Debug, Clone, Default)]
+pub struct Batch {
+    /// The values, one column per attribute.
+    pub columns: Vec<Column>,
+    /// Milliseconds since 1970, UTC, one per row.
+    pub times: Vec<i64>,
+    /// One per row.
+    pub kinds: Vec<Kind>,
+    /// Where each chunk ends.
+    pub ends: Vec<u32>,
+    /// What the clock showed when a chunk came into being, one per chunk.
+    pub clocks: Vec<i64>,
+}
+
+impl Batch {
+    /// A batch without rows.
+    pub fn new(types: impl IntoIterator<Item = FieldType>) -> Self {
+        Self { columns: types.into_iter().map(Column::new).collect(), ..Self::default() }
+    }
+
+    /// How many rows it has.
+    pub fn len(&self) -> usize {
+        self.times.len()
+    }
+
+    /// Whether it has none.
+    pub fn is_empty(&self) -> bool {
+        self.times.is_empty()
+    }
+
+    /// Ends a chunk after what was added, if something was.
+    pub fn end_chunk(&mut self, clock: i64) {
+        let end = self.times.len() as u32;
+        if self.ends.last().copied().unwrap_or(0) < end {
+            self.ends.push(end);
+            self.clocks.push(clock);
+        }
+    }
+
+    /// The rows of each chunk, and its clock.
+    pub fn chunks(&self) -> impl Iterator<Item = (std::ops::Range<usize>, i64)> + '_ {
+        let starts = std::iter::once(0).chain(self.ends.iter().map(|e| *e as usize));
+        starts.zip(&self.ends).zip(&self.clocks).map(|((start, end), clock)| (start..*end as usize, *clock))
+    }
+
+    /// Adds row `i` of another batch with the same columns.
+    pub fn push_row(&mut self, other: &Self, i: usize, kind: Kind, time: i64) {
+        for (column, from) in self.columns.iter_mut().zip(&other.columns) {
+            column.push_from(from, i);
+        }
+        self.times.push(time);
+        self.kinds.push(kind);
+    }
+}

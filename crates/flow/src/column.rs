@@ -1,0 +1,245 @@
+//! Values of one type, one after the other: what batches and windows consist of.
+
+use std::sync::Arc;
+
+use tidemill_types::FieldType;
+
+use crate::value::Value;
+
+/// A column of values of one type, any of which may be null.
+#[derive(Debug, Clone)]
+pub struct Column {
+    data: Data,
+    /// For each value whether it is null; empty while none is.
+    nulls: Vec<bool>,
+}
+
+/// The values of a column. Where one is null something of the type stands in its place.
+#[derive(Debug, Clone)]
+pub enum Data {
+    /// `bool`
+    Bool(Vec<bool>),
+    /// `int`
+    Int(Vec<i32>),
+    /// `long`
+    Long(Vec<i64>),
+    /// `float`
+    Float(Vec<f32>),
+    /// `double`
+    Double(Vec<f64>),
+    /// `string`
+    Str(Strings),
+    /// `object`
+    Object(Vec<Value>),
+}
+
+/// Texts, one after the other in one piece of memory.
+#[derive(Debug, Clone, Default)]
+pub struct Strings {
+    text: String,
+    ends: Vec<u32>,
+}
+
+impl Strings {
+    /// How many there are.
+    pub fn len(&self) -> usize {
+        self.ends.len()
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.ends.is_empty()
+    }
+
+    /// Text `i`.
+    pub fn get(&self, i: usize) -> &str {
+        let start = if i == 0 { 0 } else { self.ends[i - 1] as usize };
+        &self.text[start..self.ends[i] as usize]
+    }
+
+    /// Adds a text at the end. Together they have at most 4 GiB; what is beyond is cut off at a character.
+    pub fn push(&mut self, text: &str) {
+        let room = (u32::MAX as usize) - self.text.len();
+        let text = if text.len() <= room { text } else { &text[..text.floor_char_boundary(room)] };
+        self.text.push_str(text);
+        self.ends.push(self.text.len() as u32);
+    }
+
+    fn truncate(&mut self, len: usize) {
+        self.ends.truncate(len);
+        self.text.truncate(self.ends.last().map_or(0, |e| *e as usize));
+    }
+}
+
+/// Does the same for the values of each type.
+macro_rules! each {
+    ($data:expr, $v:ident => $do:expr) => {
+        match $data {
+            Data::Bool($v) => $do,
+            Data::Int($v) => $do,
+            Data::Long($v) => $do,
+            Data::Float($v) => $do,
+            Data::Double($v) => $do,
+            Data::Str($v) => $do,
+            Data::Object($v) => $do,
+        }
+    };
+}
+
+impl Column {
+    /// An empty column of a type. Times are longs.
+    pub fn new(ty: FieldType) -> Self {
+        let data = match ty {
+            FieldType::Bool => Data::Bool(vec![]),
+            FieldType::Int => Data::Int(vec![]),
+            FieldType::Long | FieldType::Time => Data::Long(vec![]),
+            FieldType::Float => Data::Float(vec![]),
+            FieldType::Double => Data::Double(vec![]),
+            FieldType::String => Data::Str(Strings::default()),
+            FieldType::Object => Data::Object(vec![]),
+        };
+        Self { data, nulls: vec![] }
+    }
+
+    /// A column without nulls.
+    pub fn of(data: Data) -> Self {
+        Self { data, nulls: vec![] }
+    }
+
+    /// A column with nulls where `nulls` says so; as long as the values, or empty for none.
+    pub fn with_nulls(data: Data, nulls: Vec<bool>) -> Self {
+        let column = Self { data, nulls };
+        debug_assert!(column.nulls.is_empty() || column.nulls.len() == column.len());
+        column
+    }
+
+    /// Its values.
+    pub fn data(&self) -> &Data {
+        &self.data
+    }
+
+    /// For each value whether it is null; empty when none is.
+    pub fn nulls(&self) -> &[bool] {
+        &self.nulls
+    }
+
+    /// How many values it has.
+    pub fn len(&self) -> usize {
+        each!(&self.data, v => v.len())
+    }
+
+    /// Whether it has none.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Its type.
+    pub fn ty(&self) -> FieldType {
+        match self.data {
+            Data::Bool(_) => FieldType::Bool,
+            Data::Int(_) => FieldType::Int,
+            Data::Long(_) => FieldType::Long,
+            Data::Float(_) => FieldType::Float,
+            Data::Double(_) => FieldType::Double,
+            Data::Str(_) => FieldType::String,
+            Data::Object(_) => FieldType::Object,
+        }
+    }
+
+    /// Whether value `i` is null.
+    #[inline]
+    pub fn is_null(&self, i: usize) -> bool {
+        !self.nulls.is_empty() && self.nulls[i]
+    }
+
+    /// Value `i`.
+    pub fn get(&self, i: usize) -> Value {
+        if self.is_null(i) {
+            return Value::Null;
+        }
+        match &self.data {
+            Data::Bool(v) => Value::Bool(v[i]),
+            Data::Int(v) => Value::Int(v[i]),
+            Data::Long(v) => Value::Long(v[i]),
+            Data::Float(v) => Value::Float(v[i]),
+            Data::Double(v) => Value::Double(v[i]),
+            Data::Str(v) => Value::Str(Arc::from(v.get(i))),
+            Data::Object(v) => v[i].clone(),
+        }
+    }
+
+    /// Adds a value. One of another type is not the caller's to give; a narrower number is widened, anything else becomes null.
+    pub fn push(&mut self, value: Value) {
+        match (&mut self.data, value) {
+            (Data::Bool(v), Value::Bool(x)) => v.push(x),
+            (Data::Int(v), Value::Int(x)) => v.push(x),
+            (Data::Long(v), Value::Long(x)) => v.push(x),
+            (Data::Long(v), Value::Int(x)) => v.push(x.into()),
+            (Data::Float(v), Value::Float(x)) => v.push(x),
+            (Data::Double(v), Value::Double(x)) => v.push(x),
+            (Data::Str(v), Value::Str(x)) => v.push(&x),
+            (Data::Object(v), x) if !x.is_null() => v.push(x),
+            _ => return self.push_null(),
+        }
+        if !self.nulls.is_empty() {
+            self.nulls.push(false);
+        }
+    }
+
+    /// Adds a null.
+    pub fn push_null(&mut self) {
+        let len = self.len();
+        match &mut self.data {
+            Data::Bool(v) => v.push(false),
+            Data::Int(v) => v.push(0),
+            Data::Long(v) => v.push(0),
+            Data::Float(v) => v.push(0.0),
+            Data::Double(v) => v.push(0.0),
+            Data::Str(v) => v.push(""),
+            Data::Object(v) => v.push(Value::Null),
+        }
+        self.nulls.resize(len, false);
+        self.nulls.push(true);
+    }
+
+    /// Adds value `i` of a column of the same type.
+    pub fn push_from(&mut self, other: &Self, i: usize) {
+        if other.is_null(i) {
+            return self.push_null();
+        }
+        match (&mut self.data, &other.data) {
+            (Data::Bool(v), Data::Bool(o)) => v.push(o[i]),
+            (Data::Int(v), Data::Int(o)) => v.push(o[i]),
+            (Data::Long(v), Data::Long(o)) => v.push(o[i]),
+            (Data::Float(v), Data::Float(o)) => v.push(o[i]),
+            (Data::Double(v), Data::Double(o)) => v.push(o[i]),
+            (Data::Str(v), Data::Str(o)) => v.push(o.get(i)),
+            _ => return self.push(other.get(i)),
+        }
+        if !self.nulls.is_empty() {
+            self.nulls.push(false);
+        }
+    }
+
+    /// Adds the values at `rows` of a column of the same type.
+    pub fn gather(&mut self, other: &Self, rows: &[u32]) {
+        if !self.nulls.is_empty() || !other.nulls.is_empty() {
+            rows.iter().for_each(|i| self.push_from(other, *i as usize));
+            return;
+        }
+        match (&mut self.data, &other.data) {
+            (Data::Bool(v), Data::Bool(o)) => v.extend(rows.iter().map(|i| o[*i as usize])),
+            (Data::Int(v), Data::Int(o)) => v.extend(rows.iter().map(|i| o[*i as usize])),
+            (Data::Long(v), Data::Long(o)) => v.extend(rows.iter().map(|i| o[*i as usize])),
+            (Data::Float(v), Data::Float(o)) => v.extend(rows.iter().map(|i| o[*i as usize])),
+            (Data::Double(v), Data::Double(o)) => v.extend(rows.iter().map(|i| o[*i as usize])),
+            _ => rows.iter().for_each(|i| self.push_from(other, *i as usize)),
+        }
+    }
+
+    /// Keeps the first `len` values.
+    pub fn truncate(&mut self, len: usize) {
+        each!(&mut self.data, v => v.truncate(len));
+        self.nulls.truncate(len);
+    }
+}

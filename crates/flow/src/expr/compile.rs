@@ -1,0 +1,282 @@
+//! From the syntax tree to an expression: names are looked up, types checked.
+
+use tidemill_lang::siddhi::ast::{self, Args, BinaryOp, ExprKind, Literal, NullOperand};
+use tidemill_lang::{Diagnostic, Span};
+use tidemill_types::FieldType;
+
+use super::{Arithmetic, Comparison, Expr, Node};
+use crate::registry::{Arg, MakeAggregator, Registry};
+use crate::value::Value;
+
+/// What a name stands for.
+#[derive(Debug, Clone)]
+pub struct Resolved {
+    /// Which row.
+    pub slot: usize,
+    /// Which of its columns.
+    pub column: usize,
+    /// The column's type.
+    pub ty: FieldType,
+}
+
+/// The names that an expression may use.
+pub trait Scope {
+    /// The column that `attribute` means. Errors: why there is none.
+    fn attribute(&mut self, attribute: &ast::AttributeRef) -> Result<Resolved, Diagnostic>;
+
+    /// `e1 is null`, `e1[2] is null`: a column that is null when the step did not happen; `None` when it is no step.
+    fn step(&mut self, _step: &ast::SourceRef) -> Option<Resolved> {
+        None
+    }
+
+    /// The same for a bare name.
+    fn bare_step(&mut self, _name: &ast::Ident) -> Option<Resolved> {
+        None
+    }
+
+    /// `(…) in Table`: the table's number, and the names that its condition may use, in which the row has slot
+    /// `slot`.
+    fn table(&mut self, name: &ast::Ident) -> Result<(usize, usize, Box<dyn Scope + '_>), Diagnostic> {
+        Err(Diagnostic::error("F0101", name.span, format!("`in {}` cannot stand here", name.name)))
+    }
+}
+
+/// An aggregate in an expression: it is computed beside it and read as a column.
+#[derive(Clone)]
+pub struct AggregateCall {
+    /// Makes its state.
+    pub make: MakeAggregator,
+    /// Its arguments, computed on the events that go in.
+    pub args: Vec<Expr>,
+    /// The type of its value.
+    pub ty: FieldType,
+    /// Where it stands.
+    pub span: Span,
+}
+
+/// Compiles expressions.
+pub struct Compiler<'c> {
+    /// The names.
+    pub scope: &'c mut dyn Scope,
+    /// The functions.
+    pub registry: &'c Registry,
+    /// Where aggregates go, and the slot under which their values are read; none where they cannot stand.
+    pub aggregates: Option<(&'c mut Vec<AggregateCall>, usize)>,
+}
+
+type Compiled = Result<Expr, Diagnostic>;
+
+impl Compiler<'_> {
+    /// Compiles `expr`.
+    ///
+    /// Errors: the first thing that is wrong with it.
+    pub fn compile(&mut self, expr: &ast::Expr) -> Compiled {
+        match &expr.kind {
+            ExprKind::Literal(literal) => Ok(constant(literal)),
+            ExprKind::Time(time) => Ok(Expr::constant(Value::Long(time.ms), FieldType::Long)),
+            ExprKind::Attribute(attribute) => {
+                let found = self.scope.attribute(attribute)?;
+                Ok(Expr::column(found.slot, found.column, found.ty))
+            }
+            ExprKind::Call(call) => self.call(call),
+            ExprKind::IsNull(operand) => self.is_null(operand),
+            ExprKind::Not(inner) => {
+                let inner = self.condition(inner, "`not`")?;
+                Ok(Expr { node: Node::Not(Box::new(inner)), ty: FieldType::Bool })
+            }
+            ExprKind::Binary { op, left, right } => self.binary(expr.span, *op, left, right),
+            ExprKind::In { condition, table } => self.within(condition, table),
+        }
+    }
+
+    /// Compiles what must be a bool. `what` says where it stands.
+    pub fn condition(&mut self, expr: &ast::Expr, what: &str) -> Compiled {
+        let compiled = self.compile(expr)?;
+        if compiled.ty != FieldType::Bool {
+            return Err(Diagnostic::error(
+                "F0102",
+                expr.span,
+                format!("{what} wants a bool; `{expr}` is of type {}", compiled.ty.name()),
+            )
+            .help("compare it with something"));
+        }
+        Ok(compiled)
+    }
+
+    fn is_null(&mut self, operand: &NullOperand) -> Compiled {
+        let column = |r: super::Resolved| Expr::column(r.slot, r.column, r.ty);
+        let inner = match operand {
+            NullOperand::Step(step) => self.scope.step(step).map(column).ok_or_else(|| {
+                Diagnostic::error("F0103", step.span, format!("there is no step `{}`", step.stream.name.name))
+            })?,
+            NullOperand::Value(value) => {
+                let step = match &value.kind {
+                    ExprKind::Attribute(a) if a.source.is_none() => self.scope.bare_step(&a.name),
+                    _ => None,
+                };
+                match step {
+                    Some(step) => column(step),
+                    None => self.compile(value)?,
+                }
+            }
+        };
+        Ok(Expr { node: Node::IsNull(Box::new(inner)), ty: FieldType::Bool })
+    }
+
+    fn binary(&mut self, span: Span, op: BinaryOp, left: &ast::Expr, right: &ast::Expr) -> Compiled {
+        let logic = |node| Ok(Expr { node, ty: FieldType::Bool });
+        match op {
+            BinaryOp::And => {
+                let (a, b) = (self.condition(left, "`and`")?, self.condition(right, "`and`")?);
+                return logic(Node::And(Box::new(a), Box::new(b)));
+            }
+            BinaryOp::Or => {
+                let (a, b) = (self.condition(left, "`or`")?, self.condition(right, "`or`")?);
+                return logic(Node::Or(Box::new(a), Box::new(b)));
+            }
+            _ => {}
+        }
+        let (a, b) = (self.compile(left)?, self.compile(right)?);
+        if let Some(op) = comparison(op) {
+            return match comparable(op, a.ty, b.ty) {
+                true => logic(Node::Compare(op, Box::new(a), Box::new(b))),
+                false => Err(Diagnostic::error(
+                    "F0104",
+                    span,
+                    format!(
+                        "`{left}`, of type {}, cannot be compared with `{right}`, of type {}",
+                        a.ty.name(),
+                        b.ty.name()
+                    ),
+                )),
+            };
+        }
+        let Some(ty) = wider(a.ty, b.ty) else {
+            return Err(Diagnostic::error(
+                "F0105",
+                span,
+                format!(
+                    "`{}` wants numbers; `{left}` is of type {}, `{right}` of type {}",
+                    op.text(),
+                    a.ty.name(),
+                    b.ty.name()
+                ),
+            )
+            .help("texts are put together with str:concat(a, b)"));
+        };
+        let op = match op {
+            BinaryOp::Add => Arithmetic::Add,
+            BinaryOp::Sub => Arithmetic::Sub,
+            BinaryOp::Mul => Arithmetic::Mul,
+            BinaryOp::Div => Arithmetic::Div,
+            _ => Arithmetic::Rem,
+        };
+        Ok(Expr { node: Node::Arithmetic(op, Box::new(a), Box::new(b)), ty })
+    }
+
+    fn within(&mut self, condition: &ast::Expr, table: &ast::Ident) -> Compiled {
+        let registry = self.registry;
+        let (number, slot, mut scope) = self.scope.table(table)?;
+        let mut inner = Compiler { scope: scope.as_mut(), registry, aggregates: None };
+        let condition = inner.compile(condition)?;
+        Ok(Expr {
+            node: Node::In { table: number, slot, condition: Box::new(condition) },
+            ty: FieldType::Bool,
+        })
+    }
+
+    fn call(&mut self, call: &ast::Call) -> Compiled {
+        let name = match &call.namespace {
+            Some(namespace) => format!("{}:{}", namespace.name, call.name.name),
+            None => call.name.name.clone(),
+        };
+        let registry = self.registry;
+        let wrong = |what: String| Diagnostic::error("F0106", call.span, format!("{name}: {what}"));
+        if let Some(build) = registry.find_aggregator(&name) {
+            // in the arguments of an aggregate there is no other
+            let outer = self.aggregates.take();
+            let args = self.args(call);
+            self.aggregates = outer;
+            let args = args?;
+            let Some((calls, slot)) = &mut self.aggregates else {
+                return Err(wrong("an aggregate cannot stand here".into()));
+            };
+            let (make, ty) = build(&describe(&args)).map_err(wrong)?;
+            calls.push(AggregateCall { make, args, ty, span: call.span });
+            return Ok(Expr::column(*slot, calls.len() - 1, ty));
+        }
+        let Some(build) = registry.find_function(&name) else {
+            let hint = registry.suggestion(&name);
+            return Err(Diagnostic::error(
+                "F0107",
+                call.name.span,
+                format!("there is no function `{name}`{hint}"),
+            ));
+        };
+        let args = self.args(call)?;
+        let (function, ty) = build(&describe(&args)).map_err(wrong)?;
+        Ok(Expr { node: Node::Call(function, args), ty })
+    }
+
+    fn args(&mut self, call: &ast::Call) -> Result<Vec<Expr>, Diagnostic> {
+        match &call.args {
+            Args::All(_) => Ok(vec![]),
+            Args::List(list) => list.iter().map(|a| self.compile(a)).collect(),
+        }
+    }
+}
+
+fn describe(args: &[Expr]) -> Vec<Arg> {
+    args.iter().map(|a| Arg { ty: a.ty, constant: a.as_const().cloned() }).collect()
+}
+
+fn constant(literal: &Literal) -> Expr {
+    let (value, ty) = match literal {
+        Literal::Bool(b) => (Value::Bool(*b), FieldType::Bool),
+        Literal::Int(n) => (Value::Int(*n), FieldType::Int),
+        Literal::Long(n) => (Value::Long(*n), FieldType::Long),
+        Literal::Float(n) => (Value::Float(*n), FieldType::Float),
+        Literal::Double(n) => (Value::Double(*n), FieldType::Double),
+        Literal::Text(s) => (Value::text(s), FieldType::String),
+    };
+    Expr::constant(value, ty)
+}
+
+fn comparison(op: BinaryOp) -> Option<Comparison> {
+    Some(match op {
+        BinaryOp::Eq => Comparison::Eq,
+        BinaryOp::Ne => Comparison::Ne,
+        BinaryOp::Lt => Comparison::Lt,
+        BinaryOp::Le => Comparison::Le,
+        BinaryOp::Gt => Comparison::Gt,
+        BinaryOp::Ge => Comparison::Ge,
+        _ => return None,
+    })
+}
+
+/// How wide a number is; `None` for what is none.
+pub(crate) fn rank(ty: FieldType) -> Option<u8> {
+    Some(match ty {
+        FieldType::Int => 0,
+        FieldType::Long => 1,
+        FieldType::Float => 2,
+        FieldType::Double => 3,
+        _ => return None,
+    })
+}
+
+fn wider(a: FieldType, b: FieldType) -> Option<FieldType> {
+    match (rank(a), rank(b)) {
+        (Some(x), Some(y)) => Some(if x >= y { a } else { b }),
+        // accepted and null at run time, as in the reference the event would fail
+        (Some(_), None) if b == FieldType::String => Some(a),
+        (None, Some(_)) if a == FieldType::String => Some(b),
+        _ => None,
+    }
+}
+
+fn comparable(op: Comparison, a: FieldType, b: FieldType) -> bool {
+    let numbers = rank(a).is_some() && rank(b).is_some();
+    let equality = matches!(op, Comparison::Eq | Comparison::Ne);
+    numbers || equality && a == b && matches!(a, FieldType::String | FieldType::Bool)
+}

@@ -1,0 +1,200 @@
+//! Expressions: compiled from the syntax tree with types checked, then computed row by row.
+
+mod compile;
+mod ops;
+
+use std::sync::Arc;
+
+use tidemill_types::FieldType;
+
+pub use compile::{Compiler, Resolved, Scope};
+pub(crate) use ops::{arithmetic, compare};
+
+use crate::column::Column;
+use crate::registry::{Function, FunctionState};
+use crate::value::Value;
+
+/// Why an event could not be worked off.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Failure(pub String);
+
+/// A compiled expression.
+#[derive(Debug, Clone)]
+pub struct Expr {
+    /// What it computes.
+    pub node: Node,
+    /// The type of its value.
+    pub ty: FieldType,
+}
+
+/// What an expression computes.
+#[derive(Debug, Clone)]
+pub enum Node {
+    /// A constant.
+    Const(Value),
+    /// A column of one of the rows that are looked at.
+    Column {
+        /// Which row: see [`Frame`].
+        slot: usize,
+        /// Which of its columns.
+        column: usize,
+    },
+    /// `+ - * / %`, both operands widened to the type of the result.
+    Arithmetic(Arithmetic, Box<Expr>, Box<Expr>),
+    /// `== != < <= > >=`
+    Compare(Comparison, Box<Expr>, Box<Expr>),
+    /// `and`
+    And(Box<Expr>, Box<Expr>),
+    /// `or`
+    Or(Box<Expr>, Box<Expr>),
+    /// `not`
+    Not(Box<Expr>),
+    /// `is null`
+    IsNull(Box<Expr>),
+    /// A function of the registry.
+    Call(Arc<dyn Function>, Vec<Expr>),
+    /// `(condition) in Table`: whether a row of the table, as another slot, satisfies the condition.
+    In {
+        /// Which table of the app.
+        table: usize,
+        /// The row's slot in the condition.
+        slot: usize,
+        /// The condition.
+        condition: Box<Expr>,
+    },
+}
+
+/// Operators on numbers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Arithmetic {
+    /// `+`
+    Add,
+    /// `-`
+    Sub,
+    /// `*`
+    Mul,
+    /// `/`
+    Div,
+    /// `%`
+    Rem,
+}
+
+/// Comparisons.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Comparison {
+    /// `==`
+    Eq,
+    /// `!=`
+    Ne,
+    /// `<`
+    Lt,
+    /// `<=`
+    Le,
+    /// `>`
+    Gt,
+    /// `>=`
+    Ge,
+}
+
+/// A row that an expression looks at; `None` for one that is not there (no match in an outer join).
+pub type RowRef<'a> = Option<(&'a [Column], usize)>;
+
+/// What an expression looks at.
+pub struct Frame<'a> {
+    /// The rows, by slot.
+    pub rows: &'a [RowRef<'a>],
+    /// The event's timestamp, milliseconds.
+    pub time: i64,
+    /// The clock, milliseconds.
+    pub now: i64,
+    /// What the app holds besides.
+    pub host: &'a dyn Host,
+}
+
+/// What expressions ask the app for.
+pub trait Host {
+    /// Whether some row of the table satisfies the condition in which it is slot `slot`.
+    fn any_row(
+        &self,
+        table: usize,
+        slot: usize,
+        condition: &Expr,
+        frame: &Frame<'_>,
+    ) -> Result<bool, Failure>;
+}
+
+/// No tables.
+pub struct NoHost;
+
+impl Host for NoHost {
+    fn any_row(&self, _: usize, _: usize, _: &Expr, _: &Frame<'_>) -> Result<bool, Failure> {
+        Ok(false)
+    }
+}
+
+impl Expr {
+    /// A constant of type `ty`.
+    pub fn constant(value: Value, ty: FieldType) -> Self {
+        Self { node: Node::Const(value), ty }
+    }
+
+    /// A column.
+    pub fn column(slot: usize, column: usize, ty: FieldType) -> Self {
+        Self { node: Node::Column { slot, column }, ty }
+    }
+
+    /// The value, if the expression is a constant.
+    pub fn as_const(&self) -> Option<&Value> {
+        match &self.node {
+            Node::Const(value) => Some(value),
+            _ => None,
+        }
+    }
+
+    /// Its value.
+    ///
+    /// Errors: what a function says of its arguments.
+    pub fn eval(&self, frame: &Frame<'_>) -> Result<Value, Failure> {
+        Ok(match &self.node {
+            Node::Const(value) => value.clone(),
+            Node::Column { slot, column } => match frame.rows.get(*slot).copied().flatten() {
+                Some((columns, row)) => columns[*column].get(row),
+                None => Value::Null,
+            },
+            Node::Arithmetic(op, a, b) => arithmetic(*op, self.ty, &a.eval(frame)?, &b.eval(frame)?),
+            Node::Compare(op, a, b) => Value::Bool(compare(*op, &a.eval(frame)?, &b.eval(frame)?)),
+            Node::And(a, b) => Value::Bool(a.eval(frame)?.is_true() && b.eval(frame)?.is_true()),
+            Node::Or(a, b) => Value::Bool(a.eval(frame)?.is_true() || b.eval(frame)?.is_true()),
+            Node::Not(x) => Value::Bool(!x.eval(frame)?.is_true()),
+            Node::IsNull(x) => Value::Bool(x.eval(frame)?.is_null()),
+            Node::Call(function, args) => {
+                let values = args.iter().map(|a| a.eval(frame)).collect::<Result<Vec<_>, _>>()?;
+                function.call(&values, &FunctionState { now: frame.now, time: frame.time })?
+            }
+            Node::In { table, slot, condition } => {
+                Value::Bool(frame.host.any_row(*table, *slot, condition, frame)?)
+            }
+        })
+    }
+
+    /// Whether it is true; null is not.
+    pub fn is_true(&self, frame: &Frame<'_>) -> Result<bool, Failure> {
+        // comparisons of columns with constants are most conditions: no value is made for them
+        Ok(self.eval(frame)?.is_true())
+    }
+
+    /// All expressions in it, itself first.
+    pub fn walk(&self, visit: &mut dyn FnMut(&Self)) {
+        visit(self);
+        match &self.node {
+            Node::Const(_) | Node::Column { .. } => {}
+            Node::Arithmetic(_, a, b) | Node::Compare(_, a, b) | Node::And(a, b) | Node::Or(a, b) => {
+                a.walk(visit);
+                b.walk(visit);
+            }
+            Node::Not(x) | Node::IsNull(x) => x.walk(visit),
+            Node::Call(_, args) => args.iter().for_each(|a| a.walk(visit)),
+            Node::In { condition, .. } => condition.walk(visit),
+        }
+    }
+}

@@ -1,0 +1,108 @@
+//! Operators on values.
+
+use std::cmp::Ordering;
+
+use tidemill_types::FieldType;
+
+use super::{Arithmetic, Comparison};
+use crate::value::Value;
+
+/// `a op b`, both widened to `ty`. Null when either is null or the divisor is zero.
+pub(crate) fn arithmetic(op: Arithmetic, ty: FieldType, a: &Value, b: &Value) -> Value {
+    let value = match ty {
+        FieldType::Int => match (a, b) {
+            (Value::Int(a), Value::Int(b)) => int(op, *a, *b).map(Value::Int),
+            _ => None,
+        },
+        FieldType::Long => match (a.as_i64(), b.as_i64()) {
+            (Some(a), Some(b)) => long(op, a, b).map(Value::Long),
+            _ => None,
+        },
+        FieldType::Float => match (single(a), single(b)) {
+            (Some(a), Some(b)) => float(op, a, b).map(Value::Float),
+            _ => None,
+        },
+        _ => match (a.as_f64(), b.as_f64()) {
+            (Some(a), Some(b)) => double(op, a, b).map(Value::Double),
+            _ => None,
+        },
+    };
+    value.unwrap_or(Value::Null)
+}
+
+fn single(value: &Value) -> Option<f32> {
+    match value {
+        Value::Int(n) => Some(*n as f32),
+        Value::Long(n) => Some(*n as f32),
+        Value::Float(n) => Some(*n),
+        _ => None,
+    }
+}
+
+fn int(op: Arithmetic, a: i32, b: i32) -> Option<i32> {
+    Some(match op {
+        Arithmetic::Add => a.wrapping_add(b),
+        Arithmetic::Sub => a.wrapping_sub(b),
+        Arithmetic::Mul => a.wrapping_mul(b),
+        Arithmetic::Div | Arithmetic::Rem if b == 0 => return None,
+        Arithmetic::Div => a.wrapping_div(b),
+        Arithmetic::Rem => a.wrapping_rem(b),
+    })
+}
+
+fn long(op: Arithmetic, a: i64, b: i64) -> Option<i64> {
+    Some(match op {
+        Arithmetic::Add => a.wrapping_add(b),
+        Arithmetic::Sub => a.wrapping_sub(b),
+        Arithmetic::Mul => a.wrapping_mul(b),
+        Arithmetic::Div | Arithmetic::Rem if b == 0 => return None,
+        Arithmetic::Div => a.wrapping_div(b),
+        Arithmetic::Rem => a.wrapping_rem(b),
+    })
+}
+
+fn float(op: Arithmetic, a: f32, b: f32) -> Option<f32> {
+    Some(match op {
+        Arithmetic::Add => a + b,
+        Arithmetic::Sub => a - b,
+        Arithmetic::Mul => a * b,
+        Arithmetic::Div | Arithmetic::Rem if b == 0.0 => return None,
+        Arithmetic::Div => a / b,
+        Arithmetic::Rem => a % b,
+    })
+}
+
+fn double(op: Arithmetic, a: f64, b: f64) -> Option<f64> {
+    Some(match op {
+        Arithmetic::Add => a + b,
+        Arithmetic::Sub => a - b,
+        Arithmetic::Mul => a * b,
+        Arithmetic::Div | Arithmetic::Rem if b == 0.0 => return None,
+        Arithmetic::Div => a / b,
+        Arithmetic::Rem => a % b,
+    })
+}
+
+/// `a op b`. With a null on either side only `!=` is true.
+pub(crate) fn compare(op: Comparison, a: &Value, b: &Value) -> bool {
+    if a.is_null() || b.is_null() {
+        return op == Comparison::Ne;
+    }
+    let order = match (a, b) {
+        (Value::Str(a), Value::Str(b)) => Some(a.as_ref().cmp(b.as_ref())),
+        (Value::Bool(a), Value::Bool(b)) => Some(a.cmp(b)),
+        _ => match (a.as_i64(), b.as_i64()) {
+            (Some(a), Some(b)) => Some(a.cmp(&b)),
+            // NaN, and values whose types the compiler could not know
+            _ => a.as_f64().zip(b.as_f64()).and_then(|(a, b)| a.partial_cmp(&b)),
+        },
+    };
+    match op {
+        Comparison::Eq => order == Some(Ordering::Equal),
+        Comparison::Ne => order != Some(Ordering::Equal),
+        Comparison::Lt => order == Some(Ordering::Less),
+        Comparison::Le => matches!(order, Some(Ordering::Less | Ordering::Equal)),
+        Comparison::Gt => order == Some(Ordering::Greater),
+        Comparison::Ge => matches!(order, Some(Ordering::Greater | Ordering::Equal)),
+    }
+}

@@ -1,0 +1,19 @@
+//! Continuous queries: SiddhiQL apps compiled to operators over batches of events.
+//!
+//! Everything here is a function of state, events and clock: no disk, no threads, no clock of its own. RFC 2 says how it
+//! hangs together.
+
+pub mod aggregators;
+pub mod batch;
+pub mod column;
+pub mod expr;
+pub mod functions;
+pub mod registry;
+pub mod store;
+pub mod value;
+pub mod window;
+
+pub use batch::{Batch, Kind};
+pub use column::Column;
+pub use registry::Registry;
+pub use value::{Object, Value};

@@ -1,0 +1,119 @@
+//! What queries can call by name. What comes built in is registered the same way as what a user of the library adds.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
+
+use tidemill_types::{FieldType, did_you_mean};
+
+use crate::expr::Failure;
+use crate::value::Value;
+
+/// An argument as the compiler knows it.
+#[derive(Debug, Clone)]
+pub struct Arg {
+    /// Its type.
+    pub ty: FieldType,
+    /// Its value, if it is a constant.
+    pub constant: Option<Value>,
+}
+
+/// What a function may know besides its arguments.
+#[derive(Debug, Clone, Copy)]
+pub struct FunctionState {
+    /// The clock, milliseconds since 1970.
+    pub now: i64,
+    /// The event's timestamp.
+    pub time: i64,
+}
+
+/// A function: one value from the values of its arguments.
+pub trait Function: fmt::Debug + Send + Sync {
+    /// The value. Errors: why the event cannot be worked off.
+    fn call(&self, args: &[Value], state: &FunctionState) -> Result<Value, Failure>;
+}
+
+/// A function that was checked: what runs, and the type of its value.
+pub type BuiltFunction = (Arc<dyn Function>, FieldType);
+
+/// Checks the arguments of a function. Errors: what is wrong with them.
+pub type BuildFunction = dyn Fn(&[Arg]) -> Result<BuiltFunction, String> + Send + Sync;
+
+/// An aggregate over the values that a window holds.
+pub trait Aggregator: Send {
+    /// An event arrived. Errors: why it cannot be worked off.
+    fn add(&mut self, args: &[Value]) -> Result<(), Failure>;
+    /// An event that was added left.
+    fn remove(&mut self, args: &[Value]) -> Result<(), Failure>;
+    /// Everything left at once.
+    fn reset(&mut self);
+    /// The value now.
+    fn value(&self) -> Value;
+    /// Its state, for a checkpoint.
+    fn save(&self) -> serde_json::Value;
+    /// Takes a saved state back. Errors: that it is none of this aggregate.
+    fn restore(&mut self, state: &serde_json::Value) -> Result<(), Failure>;
+}
+
+/// Makes an aggregate without events.
+pub type MakeAggregator = Arc<dyn Fn() -> Box<dyn Aggregator> + Send + Sync>;
+
+/// Checks the arguments of an aggregate. Errors: what is wrong with them.
+pub type BuildAggregator = dyn Fn(&[Arg]) -> Result<(MakeAggregator, FieldType), String> + Send + Sync;
+
+/// Functions and aggregates by name. Names heed case; extensions have a namespace.
+#[derive(Default, Clone)]
+pub struct Registry {
+    functions: BTreeMap<String, Arc<BuildFunction>>,
+    aggregators: BTreeMap<String, Arc<BuildAggregator>>,
+}
+
+impl Registry {
+    /// Everything that comes built in.
+    pub fn standard() -> Self {
+        let mut registry = Self::default();
+        crate::functions::register(&mut registry);
+        crate::aggregators::register(&mut registry);
+        registry
+    }
+
+    /// Adds a function, `name` or `namespace:name`; one of that name is replaced.
+    pub fn function(
+        &mut self,
+        name: &str,
+        build: impl Fn(&[Arg]) -> Result<BuiltFunction, String> + Send + Sync + 'static,
+    ) {
+        self.functions.insert(name.to_owned(), Arc::new(build));
+    }
+
+    /// Adds an aggregate, `name` or `namespace:name`; one of that name is replaced.
+    pub fn aggregator(
+        &mut self,
+        name: &str,
+        build: impl Fn(&[Arg]) -> Result<(MakeAggregator, FieldType), String> + Send + Sync + 'static,
+    ) {
+        self.aggregators.insert(name.to_owned(), Arc::new(build));
+    }
+
+    /// The function called `name`.
+    pub fn find_function(&self, name: &str) -> Option<&BuildFunction> {
+        self.functions.get(name).map(Arc::as_ref)
+    }
+
+    /// The aggregate called `name`.
+    pub fn find_aggregator(&self, name: &str) -> Option<&BuildAggregator> {
+        self.aggregators.get(name).map(Arc::as_ref)
+    }
+
+    /// What to suggest for a name that there is not.
+    pub fn suggestion(&self, name: &str) -> String {
+        let names = self.functions.keys().chain(self.aggregators.keys()).map(String::as_str);
+        did_you_mean(name, names)
+    }
+}
+
+impl fmt::Debug for Registry {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Registry").finish_non_exhaustive()
+    }
+}

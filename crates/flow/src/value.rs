@@ -1,0 +1,279 @@
+//! One value: what expressions compute row by row, and what objects hold.
+
+use std::cmp::Ordering;
+use std::collections::BTreeMap;
+use std::fmt::{self, Write as _};
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use tidemill_types::FieldType;
+
+/// A value of SiddhiQL.
+#[derive(Debug, Clone, Default)]
+pub enum Value {
+    /// Null, of any type.
+    #[default]
+    Null,
+    /// `bool`
+    Bool(bool),
+    /// `int`
+    Int(i32),
+    /// `long`
+    Long(i64),
+    /// `float`
+    Float(f32),
+    /// `double`
+    Double(f64),
+    /// `string`
+    Str(Arc<str>),
+    /// `object`
+    Object(Object),
+}
+
+/// What only functions look into.
+///
+/// A function that changes an object changes it for all who hold it, as in the reference; hence the locks.
+#[derive(Debug, Clone)]
+pub enum Object {
+    /// A list.
+    List(Arc<Mutex<Vec<Value>>>),
+    /// A map.
+    Map(Arc<Mutex<BTreeMap<Key, Value>>>),
+    /// A set.
+    Set(Arc<Mutex<BTreeMap<Key, u64>>>),
+    /// A JSON document.
+    Json(Arc<serde_json::Value>),
+}
+
+impl Object {
+    /// A new list.
+    pub fn list(items: Vec<Value>) -> Self {
+        Self::List(Arc::new(Mutex::new(items)))
+    }
+
+    /// A new map.
+    pub fn map(entries: BTreeMap<Key, Value>) -> Self {
+        Self::Map(Arc::new(Mutex::new(entries)))
+    }
+}
+
+/// A value in a map or set: ordered first by type, and equal only to a value of the same type.
+#[derive(Debug, Clone)]
+pub struct Key(pub Value);
+
+impl Key {
+    fn rank(&self) -> u8 {
+        match self.0 {
+            Value::Null => 0,
+            Value::Bool(_) => 1,
+            Value::Int(_) => 2,
+            Value::Long(_) => 3,
+            Value::Float(_) => 4,
+            Value::Double(_) => 5,
+            Value::Str(_) => 6,
+            Value::Object(_) => 7,
+        }
+    }
+}
+
+impl Ord for Key {
+    fn cmp(&self, other: &Self) -> Ordering {
+        match (&self.0, &other.0) {
+            (Value::Bool(a), Value::Bool(b)) => a.cmp(b),
+            (Value::Int(a), Value::Int(b)) => a.cmp(b),
+            (Value::Long(a), Value::Long(b)) => a.cmp(b),
+            (Value::Float(a), Value::Float(b)) => a.total_cmp(b),
+            (Value::Double(a), Value::Double(b)) => a.total_cmp(b),
+            (Value::Str(a), Value::Str(b)) => a.cmp(b),
+            (Value::Object(_), Value::Object(_)) => self.0.to_string().cmp(&other.0.to_string()),
+            _ => self.rank().cmp(&other.rank()),
+        }
+    }
+}
+
+impl PartialOrd for Key {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl PartialEq for Key {
+    fn eq(&self, other: &Self) -> bool {
+        self.cmp(other).is_eq()
+    }
+}
+
+impl Eq for Key {}
+
+impl Value {
+    /// A text.
+    pub fn text(text: &str) -> Self {
+        Self::Str(text.into())
+    }
+
+    /// Whether there is none.
+    pub fn is_null(&self) -> bool {
+        matches!(self, Self::Null)
+    }
+
+    /// What a condition makes of it: null is false.
+    pub fn is_true(&self) -> bool {
+        matches!(self, Self::Bool(true))
+    }
+
+    /// A number as a double.
+    pub fn as_f64(&self) -> Option<f64> {
+        match self {
+            Self::Int(n) => Some(f64::from(*n)),
+            Self::Long(n) => Some(*n as f64),
+            Self::Float(n) => Some(f64::from(*n)),
+            Self::Double(n) => Some(*n),
+            _ => None,
+        }
+    }
+
+    /// A whole number as a long.
+    pub fn as_i64(&self) -> Option<i64> {
+        match self {
+            Self::Int(n) => Some(i64::from(*n)),
+            Self::Long(n) => Some(*n),
+            _ => None,
+        }
+    }
+
+    /// A text.
+    pub fn as_str(&self) -> Option<&str> {
+        match self {
+            Self::Str(s) => Some(s),
+            _ => None,
+        }
+    }
+
+    /// Its type; none for null.
+    pub fn ty(&self) -> Option<FieldType> {
+        Some(match self {
+            Self::Null => return None,
+            Self::Bool(_) => FieldType::Bool,
+            Self::Int(_) => FieldType::Int,
+            Self::Long(_) => FieldType::Long,
+            Self::Float(_) => FieldType::Float,
+            Self::Double(_) => FieldType::Double,
+            Self::Str(_) => FieldType::String,
+            Self::Object(_) => FieldType::Object,
+        })
+    }
+
+    /// A wider number: int, long, float, double in this order. Anything else stays what it is.
+    pub fn widen(self, ty: FieldType) -> Self {
+        match (ty, &self) {
+            (FieldType::Long, Self::Int(n)) => Self::Long(i64::from(*n)),
+            (FieldType::Float, Self::Int(n)) => Self::Float(*n as f32),
+            (FieldType::Float, Self::Long(n)) => Self::Float(*n as f32),
+            (FieldType::Double, _) => self.as_f64().map_or(self, Self::Double),
+            _ => self,
+        }
+    }
+}
+
+/// As `convert(x, 'string')` writes it, null as `null`.
+impl fmt::Display for Value {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Null => f.write_str("null"),
+            Self::Bool(b) => b.fmt(f),
+            Self::Int(n) => n.fmt(f),
+            Self::Long(n) => n.fmt(f),
+            Self::Float(n) => f.write_str(&decimal(f64::from(*n), &format!("{n:e}"))),
+            Self::Double(n) => f.write_str(&decimal(*n, &format!("{n:e}"))),
+            Self::Str(s) => f.write_str(s),
+            Self::Object(o) => o.fmt(f),
+        }
+    }
+}
+
+impl fmt::Display for Object {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::List(list) => {
+                let items: Vec<String> = list.lock().iter().map(ToString::to_string).collect();
+                write!(f, "[{}]", items.join(", "))
+            }
+            Self::Map(map) => {
+                let entries: Vec<String> = map.lock().iter().map(|(k, v)| format!("{}={v}", k.0)).collect();
+                write!(f, "{{{}}}", entries.join(", "))
+            }
+            Self::Set(set) => {
+                let items: Vec<String> = set.lock().keys().map(|k| k.0.to_string()).collect();
+                write!(f, "[{}]", items.join(", "))
+            }
+            Self::Json(json) => json.fmt(f),
+        }
+    }
+}
+
+/// A decimal number as Java writes it: plain from 1e-3 up to below 1e7, else scientific, always with a point.
+///
+/// `shortest` is the shortest text that reads back to the same number, in Rust's scientific form (`1.25e-7`).
+fn decimal(n: f64, shortest: &str) -> String {
+    if n.is_nan() {
+        return "NaN".into();
+    }
+    if n.is_infinite() {
+        return if n > 0.0 { "Infinity" } else { "-Infinity" }.into();
+    }
+    let (sign, shortest) = match shortest.strip_prefix('-') {
+        Some(rest) => ("-", rest),
+        None => ("", shortest),
+    };
+    let (mantissa, exponent) = shortest.split_once('e').unwrap_or((shortest, "0"));
+    let exponent: i32 = exponent.parse().unwrap_or(0);
+    let digits: String = mantissa.chars().filter(char::is_ascii_digit).collect();
+    let mut out = sign.to_owned();
+    if n == 0.0 {
+        out.push_str("0.0");
+    } else if (-3..7).contains(&exponent) {
+        let point = exponent + 1;
+        if point <= 0 {
+            out.push_str("0.");
+            out.extend(std::iter::repeat_n('0', point.unsigned_abs() as usize));
+            out.push_str(&digits);
+        } else {
+            let point = point as usize;
+            let whole: String = digits.chars().chain(std::iter::repeat('0')).take(point).collect();
+            let rest = digits.get(point..).filter(|r| !r.is_empty()).unwrap_or("0");
+            let _ = write!(out, "{whole}.{rest}");
+        }
+    } else {
+        let rest = digits.get(1..).filter(|r| !r.is_empty()).unwrap_or("0");
+        let _ = write!(out, "{}.{rest}E{exponent}", &digits[..1]);
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn decimals_are_written_as_java_does() {
+        for (n, text) in [
+            (1.0, "1.0"),
+            (100.0, "100.0"),
+            (1e10, "1.0E10"),
+            (1e-5, "1.0E-5"),
+            (12_345_678.9, "1.23456789E7"),
+            (9_999_999.0, "9999999.0"),
+            (0.001, "0.001"),
+            (0.012, "0.012"),
+            (-0.25, "-0.25"),
+            (0.0, "0.0"),
+            (-0.0, "-0.0"),
+            (f64::NAN, "NaN"),
+            (f64::NEG_INFINITY, "-Infinity"),
+        ] {
+            assert_eq!(Value::Double(n).to_string(), text);
+        }
+        assert_eq!(Value::Float(0.1).to_string(), "0.1");
+        assert_eq!(Value::Float(16_777_216.0).to_string(), "1.6777216E7");
+    }
+}

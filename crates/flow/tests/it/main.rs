@@ -1,0 +1,1 @@
+//! Queries, windows and functions as apps see them.

@@ -1,0 +1,214 @@
+//! Texts, numbers and bodies of functions as SiddhiQL writes them.
+
+use super::{Lexer, TokenKind, code, is_word_part};
+use crate::diagnostic::Diagnostic;
+
+/// What begins and ends a text that may hold anything.
+const TRIPLE: &str = "\"\"\"";
+
+impl Lexer<'_> {
+    /// Reads the value that begins with `c`, if one does.
+    pub(super) fn siddhi_value(&mut self, c: char) -> bool {
+        let rest = self.rest();
+        let fraction = c == '.' && rest[1..].starts_with(|d: char| d.is_ascii_digit());
+        if c.is_ascii_digit() || fraction {
+            self.typed_number();
+        } else if rest.starts_with(TRIPLE) {
+            self.triple_text();
+        } else if c == '"' || c == '\'' {
+            self.plain_text(c);
+        } else if c == '{' {
+            self.body();
+        } else if rest.starts_with("${") {
+            self.variable();
+        } else {
+            return false;
+        }
+        true
+    }
+
+    /// `'…'` or `"…"`: one line, no control characters, no escapes; between single quotes no double ones either.
+    fn plain_text(&mut self, quote: char) {
+        let start = self.at;
+        let rest = &self.rest()[1..];
+        let length = rest.find([quote, '\n']).unwrap_or(rest.len());
+        if !rest[length..].starts_with(quote) {
+            return self.open_text(quote, rest[..length].trim_end());
+        }
+        let value = rest[..length].to_owned();
+        self.at += 1 + length + 1;
+        if let Some((at, c)) = value.char_indices().find(|(_, c)| u32::from(*c) < 0x20 || *c == '"') {
+            let place = self.span(start + 1 + at, start + 1 + at + c.len_utf8());
+            let what = if c == '"' { "double quotes" } else { "control characters" };
+            let kind = if quote == '"' { "double" } else { "single" };
+            self.sink.push(
+                Diagnostic::error(
+                    code::TEXT_CHARACTER,
+                    place,
+                    format!("a text in {kind} quotes cannot hold {what}"),
+                )
+                .help("put three double quotes at both ends: `\"\"\"…\"\"\"`"),
+            );
+        }
+        self.push(TokenKind::Str(value), start);
+    }
+
+    /// `'…` without its end, taken to hold the `rest` of the line.
+    fn open_text(&mut self, quote: char, rest: &str) {
+        let start = self.at;
+        self.at += 1 + rest.len();
+        // `'it\'s'` ends at the second quote, and the third one opens another text
+        let before = &self.text[..start];
+        let line = &before[before.rfind('\n').unwrap_or(0)..];
+        let help = if quote == '\'' && line.contains("\\'") {
+            "a text has no escapes: put double quotes around one that holds `'`".to_owned()
+        } else {
+            format!("put `{quote}` at its end; a text of several lines stands between `{TRIPLE}`")
+        };
+        let open = self.span(start, start + 1);
+        self.sink.push(
+            Diagnostic::error(code::OPEN_STRING, open, "this text is not closed on its line")
+                .expected([format!("`{quote}`")])
+                .help(help),
+        );
+        self.push(TokenKind::Str(rest.to_owned()), start);
+    }
+
+    /// `"""…"""` with anything inside.
+    fn triple_text(&mut self) {
+        let start = self.at;
+        let begin = start + TRIPLE.len();
+        let length = self.text[begin..].find(TRIPLE);
+        let end = length.map_or(self.text.len(), |length| begin + length);
+        self.at = (end + TRIPLE.len()).min(self.text.len());
+        if length.is_none() {
+            let open = self.span(start, begin);
+            self.sink.push(
+                Diagnostic::error(code::OPEN_STRING, open, "this text is never closed")
+                    .expected([format!("`{TRIPLE}`")])
+                    .help(format!("put `{TRIPLE}` where the text ends")),
+            );
+        }
+        self.push(TokenKind::Str(self.text[begin..end].to_owned()), start);
+    }
+
+    /// `5`, `5L`, `5.5`, `.5`, `1e3`, `5d`, `5.5f`
+    fn typed_number(&mut self) {
+        let start = self.at;
+        self.skip_while(|c| c.is_ascii_digit());
+        let mut whole = true;
+        if self.followed_by_digit(".") {
+            self.at += 1;
+            self.skip_while(|c| c.is_ascii_digit());
+            whole = false;
+        }
+        for exponent in ["e", "E", "e-", "E-", "e+", "E+"] {
+            if self.followed_by_digit(exponent) {
+                self.at += exponent.len();
+                self.skip_while(|c| c.is_ascii_digit());
+                whole = false;
+                break;
+            }
+        }
+        let digits = &self.text[start..self.at];
+        let kind = match self.number_suffix() {
+            Some('f') => digits.parse().map(TokenKind::Single).ok(),
+            Some('d') => digits.parse().map(TokenKind::Float).ok(),
+            Some(_) if whole => digits.parse().map(TokenKind::Long).ok(),
+            Some(_) => {
+                self.at -= 1;
+                digits.parse().map(TokenKind::Float).ok()
+            }
+            None if whole => digits.parse().map(TokenKind::Int).ok(),
+            None => digits.parse().map(TokenKind::Float).ok(),
+        };
+        // only digits beyond 64 bits cannot be read: a fraction too large is infinite
+        let kind = kind.unwrap_or_else(|| {
+            let message = format!("the number is larger than {}", i64::MAX);
+            self.sink.push(
+                Diagnostic::error(code::NUMBER, self.span(start, self.at), message)
+                    .help("write it with a point: `1.0` is a double"),
+            );
+            TokenKind::Long(0)
+        });
+        self.push(kind, start);
+    }
+
+    /// Moves past the letter that gives a number its type, which it returns in lower case. In `5days` there is none.
+    fn number_suffix(&mut self) -> Option<char> {
+        let mut rest = self.rest().chars();
+        let suffix = rest.next()?.to_ascii_lowercase();
+        if !matches!(suffix, 'l' | 'f' | 'd') || rest.next().is_some_and(is_word_part) {
+            return None;
+        }
+        self.at += 1;
+        Some(suffix)
+    }
+
+    /// `{ … }` with braces in pairs. Those in texts of one line and in comments do not count.
+    fn body(&mut self) {
+        let start = self.at;
+        let mut open = 0_usize;
+        while let Some(c) = self.peek() {
+            let rest = self.rest();
+            if rest.starts_with("//") {
+                self.skip_while(|c| c != '\n');
+                continue;
+            }
+            if let Some(comment) = rest.strip_prefix("/*") {
+                self.at += comment.find("*/").map_or(rest.len(), |length| length + 4);
+                continue;
+            }
+            self.at += c.len_utf8();
+            match c {
+                '{' => open += 1,
+                '}' if open == 1 => {
+                    let body = self.text[start + 1..self.at - 1].to_owned();
+                    return self.push(TokenKind::Body(body), start);
+                }
+                '}' => open -= 1,
+                '"' | '\'' => self.at += quoted_length(&rest[1..], c).unwrap_or(0),
+                '\\' => self.at += self.peek().map_or(0, char::len_utf8),
+                _ => {}
+            }
+        }
+        let brace = self.span(start, start + 1);
+        self.sink.push(
+            Diagnostic::error(code::OPEN_BODY, brace, "this body is never closed")
+                .expected(["`}`"])
+                .help("put `}` where it ends"),
+        );
+        self.push(TokenKind::Body(self.text[start + 1..].to_owned()), start);
+    }
+
+    /// `${NAME}` that was not replaced; it is taken as a name.
+    fn variable(&mut self) {
+        let start = self.at;
+        self.at += 2;
+        self.skip_while(is_word_part);
+        self.at += usize::from(self.peek() == Some('}'));
+        let written = &self.text[start..self.at];
+        let span = self.span(start, self.at);
+        self.sink.push(
+            Diagnostic::error(code::VARIABLE, span, format!("`{written}` has no value"))
+                .help("set a variable of this name, or write the value itself"),
+        );
+        self.push(TokenKind::Quoted(written.to_owned()), start);
+    }
+}
+
+/// Bytes up to and with `quote`, if it comes on this line; a backslash takes the next character with it.
+fn quoted_length(text: &str, quote: char) -> Option<usize> {
+    let mut characters = text.char_indices();
+    while let Some((at, c)) = characters.next() {
+        match c {
+            '\n' => return None,
+            '\\' => {
+                characters.next();
+            }
+            _ if c == quote => return Some(at + c.len_utf8()),
+            _ => {}
+        }
+    }
+    None
+}

@@ -1,0 +1,39 @@
+//! Canonical text: the same tree, laid out in one way, comments kept.
+//!
+//! Each clause of a query begins a line. Keywords are in lower case, names without backticks where they need none.
+
+mod definition;
+mod expr;
+mod flat;
+mod items;
+mod list;
+mod output;
+mod query;
+mod state;
+
+use super::parser::parse_with_tokens;
+use crate::diagnostic::Diagnostic;
+use crate::printer;
+use crate::source::SourceFile;
+
+pub use crate::printer::LINE_CHARS_MAX;
+pub(super) use flat::expr_text;
+
+/// Marks the printer of this language.
+enum Siddhi {}
+
+type Printer<'a> = printer::Printer<'a, Siddhi>;
+
+/// The text of the app `file` in canonical form; ends in a newline.
+///
+/// Errors: the diagnostics, when there are errors among them; a text that cannot be read is left as it is. Variables
+/// `${NAME}` outside of texts cannot be read.
+pub fn format(file: &SourceFile) -> Result<String, Vec<Diagnostic>> {
+    let (parsed, tokens) = parse_with_tokens(file);
+    if parsed.has_errors() {
+        return Err(parsed.diagnostics);
+    }
+    let mut printer = Printer::new(file, &tokens.tokens, &tokens.comments);
+    printer.app(&parsed.app);
+    Ok(printer.out)
+}

@@ -1,0 +1,179 @@
+//! Lists over several lines.
+
+use std::fmt::{self, Write as _};
+
+use super::super::ast::{
+    AnnotationArg, Attribute, AttributeRef, Element as AnnotationElement, OrderItem, PartitionKey, SelectItem,
+};
+use super::super::parser::Rank;
+use super::Printer;
+use super::flat::{Flat, name};
+use crate::source::Span;
+
+/// What stands in a list.
+pub(super) trait Element {
+    /// Where it stands.
+    fn span(&self) -> Span;
+    /// Writes it on one line.
+    fn flat(&self, out: &mut Flat<'_>) -> fmt::Result;
+    /// Writes it on as many lines as it needs.
+    fn print(&self, printer: &mut Printer<'_>) {
+        let text = printer.flat_anyway(|flat| self.flat(flat));
+        printer.write(&text);
+    }
+}
+
+impl Printer<'_> {
+    /// Elements in the brackets whose opening one was at the byte `open`: on one line if that fits and no comment
+    /// stands among them, else one a line.
+    pub(super) fn list<T: Element>(&mut self, open: u32, elements: &[T]) {
+        if let Some(text) = self.short_list(open, elements, self.room()) {
+            return self.write(&text);
+        }
+        let close = self.closer(open);
+        self.write("(");
+        self.indent += 1;
+        self.elements(open + 1, elements);
+        if let Some(last) = elements.last() {
+            self.trailing(last.span().end, close);
+        }
+        self.newline();
+        self.leading(close);
+        self.indent -= 1;
+        self.write(")");
+        self.block_start = false;
+    }
+
+    /// The same on one line, if that can be in `room` characters.
+    pub(super) fn short_list<T: Element>(&self, open: u32, elements: &[T], room: usize) -> Option<String> {
+        if self.has_comment(open, self.closer(open)) {
+            return None;
+        }
+        self.flat(room, |flat| {
+            flat.write_str("(")?;
+            flat.commas(elements, |flat, element| element.flat(flat))?;
+            flat.write_str(")")
+        })
+    }
+
+    /// `keyword a, b`: on one line if that fits and no comment stands between the byte `start`, where the keyword
+    /// was, and the last element; else one element a line.
+    pub(super) fn clause_list<T: Element>(&mut self, keyword: &str, start: u32, elements: &[T]) {
+        let last = elements.last().map_or(start, |e| e.span().start);
+        if !self.has_comment(start, last)
+            && let Some(text) = self.flat(self.room(), |flat| {
+                write!(flat, "{keyword} ")?;
+                flat.commas(elements, |flat, element| element.flat(flat))
+            })
+        {
+            return self.write(&text);
+        }
+        self.write(keyword);
+        self.indent += 1;
+        self.elements(start, elements);
+        self.indent -= 1;
+    }
+
+    /// A line for each element, after what ended at the byte `end`. Comments behind the last are left.
+    fn elements<T: Element>(&mut self, end: u32, elements: &[T]) {
+        self.block_start = true;
+        let mut end = end;
+        for (i, element) in elements.iter().enumerate() {
+            let span = element.span();
+            self.trailing(end, span.start);
+            self.newline();
+            self.leading(span.start);
+            self.separate(span.start);
+            element.print(self);
+            if i + 1 < elements.len() {
+                self.write(",");
+            }
+            end = span.end;
+        }
+        self.block_start = false;
+    }
+}
+
+impl Element for Attribute {
+    fn span(&self) -> Span {
+        self.span
+    }
+
+    fn flat(&self, out: &mut Flat<'_>) -> fmt::Result {
+        out.attribute_definition(self)
+    }
+}
+
+impl Element for AnnotationElement {
+    fn span(&self) -> Span {
+        self.span
+    }
+
+    fn flat(&self, out: &mut Flat<'_>) -> fmt::Result {
+        out.element(self)
+    }
+}
+
+impl Element for AnnotationArg {
+    fn span(&self) -> Span {
+        self.span()
+    }
+
+    fn flat(&self, out: &mut Flat<'_>) -> fmt::Result {
+        out.annotation_arg(self)
+    }
+
+    fn print(&self, printer: &mut Printer<'_>) {
+        match self {
+            Self::Element(element) => element.print(printer),
+            Self::Annotation(annotation) => printer.annotation(annotation),
+        }
+    }
+}
+
+impl Element for SelectItem {
+    fn span(&self) -> Span {
+        self.span
+    }
+
+    fn flat(&self, out: &mut Flat<'_>) -> fmt::Result {
+        out.select_item(self)
+    }
+
+    fn print(&self, printer: &mut Printer<'_>) {
+        printer.expr(&self.expr, Rank::Or);
+        if let Some(alias) = &self.alias {
+            printer.write(&format!(" as {}", name(&alias.name)));
+        }
+    }
+}
+
+impl Element for AttributeRef {
+    fn span(&self) -> Span {
+        self.span
+    }
+
+    fn flat(&self, out: &mut Flat<'_>) -> fmt::Result {
+        out.attribute(self)
+    }
+}
+
+impl Element for OrderItem {
+    fn span(&self) -> Span {
+        self.span
+    }
+
+    fn flat(&self, out: &mut Flat<'_>) -> fmt::Result {
+        out.order_item(self)
+    }
+}
+
+impl Element for PartitionKey {
+    fn span(&self) -> Span {
+        self.span
+    }
+
+    fn flat(&self, out: &mut Flat<'_>) -> fmt::Result {
+        out.partition_key(self)
+    }
+}

@@ -1,0 +1,203 @@
+//! Patterns and sequences.
+
+use std::fmt::{self, Write as _};
+
+use super::super::ast::{
+    AbsentStep, Count, CountForm, LogicalSide, StateInput, StateKind, Step, StepGroup, StreamStep,
+};
+use super::Printer;
+use super::flat::{Flat, name};
+
+impl Printer<'_> {
+    /// On one line if that fits and no comment stands between the steps, else a line for each step.
+    pub(super) fn state(&mut self, state: &StateInput) {
+        let last = match (&state.within, state.groups.last()) {
+            (Some(within), _) => within.span.start,
+            (None, Some(group)) => group.steps.last().map_or(state.span.start, |step| step.span().start),
+            (None, None) => state.span.start,
+        };
+        if !self.has_comment(state.span.start, last)
+            && let Some(text) = self.flat(self.room(), |flat| flat.state(state))
+        {
+            return self.write(&text);
+        }
+        let brackets = reads_as_stream(state);
+        self.write(if brackets { "(" } else { "" });
+        self.broken_state(state);
+        self.write(if brackets { ")" } else { "" });
+    }
+
+    fn broken_state(&mut self, state: &StateInput) {
+        let steps = state.groups.iter().flat_map(|group| {
+            let count = group.steps.len();
+            group.steps.iter().enumerate().map(move |(i, step)| (group, step, i == 0, i + 1 == count))
+        });
+        let count = state.steps().count();
+        let mut end = state.span.start;
+        for (i, (group, step, first, last)) in steps.enumerate() {
+            if i > 0 {
+                self.clause(&mut end, step.span());
+                self.write(if state.kind == StateKind::Pattern { "-> " } else { "" });
+            } else {
+                self.indent += 1;
+                end = step.span().end;
+            }
+            if first {
+                self.write(opener(group));
+            }
+            self.step(step);
+            if last {
+                self.write(closer(group));
+            }
+            if state.kind == StateKind::Sequence && i + 1 < count {
+                self.write(",");
+            }
+        }
+        if let Some(within) = &state.within {
+            self.clause(&mut end, within.span);
+            self.write(&format!("within {}", within.text));
+        }
+        self.indent = self.indent.saturating_sub(1);
+    }
+
+    fn step(&mut self, step: &Step) {
+        match step {
+            Step::Stream(step) => self.stream_step(step),
+            Step::Absent(step) => self.absent_step(step),
+            Step::Logical(step) => {
+                self.logical_side(&step.left);
+                self.write(&format!(" {} ", step.op.text()));
+                self.logical_side(&step.right);
+            }
+        }
+    }
+
+    fn logical_side(&mut self, side: &LogicalSide) {
+        match side {
+            LogicalSide::Stream(step) => self.stream_step(step),
+            LogicalSide::Absent(step) => self.absent_step(step),
+        }
+    }
+
+    fn stream_step(&mut self, step: &StreamStep) {
+        if let Some(reference) = &step.reference {
+            self.write(&format!("{}=", name(&reference.name)));
+        }
+        let stream = self.flat_anyway(|flat| flat.stream_ref(&step.stream));
+        self.write(&stream);
+        self.handlers(&step.handlers);
+        self.write(&count(step.count));
+    }
+
+    fn absent_step(&mut self, step: &AbsentStep) {
+        let stream = self.flat_anyway(|flat| flat.stream_ref(&step.stream));
+        self.write(&format!("not {stream}"));
+        self.handlers(&step.handlers);
+        if let Some(wait) = &step.wait {
+            self.write(&format!(" for {}", wait.text));
+        }
+    }
+}
+
+impl Flat<'_> {
+    fn state(&mut self, state: &StateInput) -> fmt::Result {
+        let link = match state.kind {
+            StateKind::Pattern => " -> ",
+            StateKind::Sequence => ", ",
+        };
+        let brackets = reads_as_stream(state);
+        self.write_str(if brackets { "(" } else { "" })?;
+        for (i, group) in state.groups.iter().enumerate() {
+            self.write_str(if i > 0 { link } else { "" })?;
+            self.write_str(opener(group))?;
+            for (i, step) in group.steps.iter().enumerate() {
+                self.write_str(if i > 0 { link } else { "" })?;
+                self.step(step)?;
+            }
+            self.write_str(closer(group))?;
+        }
+        self.write_str(if brackets { ")" } else { "" })?;
+        match &state.within {
+            Some(within) => write!(self, " within {}", within.text),
+            None => Ok(()),
+        }
+    }
+
+    fn step(&mut self, step: &Step) -> fmt::Result {
+        match step {
+            Step::Stream(step) => self.stream_step(step),
+            Step::Absent(step) => self.absent_step(step),
+            Step::Logical(step) => {
+                self.logical_side(&step.left)?;
+                write!(self, " {} ", step.op.text())?;
+                self.logical_side(&step.right)
+            }
+        }
+    }
+
+    fn logical_side(&mut self, side: &LogicalSide) -> fmt::Result {
+        match side {
+            LogicalSide::Stream(step) => self.stream_step(step),
+            LogicalSide::Absent(step) => self.absent_step(step),
+        }
+    }
+
+    fn stream_step(&mut self, step: &StreamStep) -> fmt::Result {
+        if let Some(reference) = &step.reference {
+            write!(self, "{}=", name(&reference.name))?;
+        }
+        self.stream_ref(&step.stream)?;
+        for handler in &step.handlers {
+            self.handler(handler)?;
+        }
+        self.write_str(&count(step.count))
+    }
+
+    fn absent_step(&mut self, step: &AbsentStep) -> fmt::Result {
+        self.write_str("not ")?;
+        self.stream_ref(&step.stream)?;
+        for handler in &step.handlers {
+            self.handler(handler)?;
+        }
+        match &step.wait {
+            Some(wait) => write!(self, " for {}", wait.text),
+            None => Ok(()),
+        }
+    }
+}
+
+/// Whether `state` is a pattern only by the brackets around it.
+fn reads_as_stream(state: &StateInput) -> bool {
+    let [StepGroup { every: None, steps, .. }] = &state.groups[..] else { return false };
+    let plain = matches!(&steps[..], [Step::Stream(StreamStep { reference: None, count: None, .. })]);
+    plain && state.within.is_none()
+}
+
+/// Whether `every` needs brackets around what it repeats; around two sides they are for the reader.
+fn is_bracketed(group: &StepGroup) -> bool {
+    group.every.is_some() && !matches!(&group.steps[..], [Step::Stream(_) | Step::Absent(_)])
+}
+
+fn opener(group: &StepGroup) -> &'static str {
+    match (group.every, is_bracketed(group)) {
+        (None, _) => "",
+        (Some(_), false) => "every ",
+        (Some(_), true) => "every (",
+    }
+}
+
+fn closer(group: &StepGroup) -> &'static str {
+    if is_bracketed(group) { ")" } else { "" }
+}
+
+fn count(count: Option<Count>) -> String {
+    let Some(count) = count else { return String::new() };
+    match (count.form, count.min, count.max) {
+        (CountForm::Star, ..) => "*".to_owned(),
+        (CountForm::Plus, ..) => "+".to_owned(),
+        (CountForm::Question, ..) => "?".to_owned(),
+        (CountForm::Range, min, Some(max)) if min == max => format!("<{min}>"),
+        (CountForm::Range, min, Some(max)) => format!("<{min}:{max}>"),
+        (CountForm::Range, min, None) => format!("<{min}:>"),
+    }
+}

@@ -1,0 +1,148 @@
+//! Annotations.
+
+use super::super::ast::{Annotation, AnnotationArg, AppAnnotation, Element, Text};
+use super::super::code;
+use super::{Bail, Parse, Parser};
+use crate::diagnostic::Diagnostic;
+use crate::lexer::TokenKind;
+use crate::source::Span;
+
+/// What stands before a statement.
+pub(super) enum Prefix {
+    App(AppAnnotation),
+    Other(Annotation),
+}
+
+impl Parser<'_> {
+    /// The annotation here, which begins with `@`.
+    pub(super) fn prefix_annotation(&mut self) -> Parse<Prefix> {
+        if self.is_word(1, "app") && self.is_punct(2, ":") {
+            self.app_annotation().map(Prefix::App)
+        } else {
+            self.annotation().map(Prefix::Other)
+        }
+    }
+
+    /// `@app:name(…)`
+    fn app_annotation(&mut self) -> Parse<AppAnnotation> {
+        let start = self.bump();
+        self.bump();
+        self.bump();
+        let name = self.name("the name of an app annotation")?;
+        let elements =
+            if self.is_punct(0, "(") { self.list("", "an element", Self::app_element)? } else { Vec::new() };
+        Ok(AppAnnotation { name, elements, span: self.since(start) })
+    }
+
+    fn app_element(&mut self) -> Parse<Element> {
+        if self.is_punct(0, "@") {
+            let help = "write it as an annotation of its own".to_owned();
+            return Err(self.unexpected_with(&["an element"], "in an app annotation", Some(help)));
+        }
+        self.element()
+    }
+
+    /// `@name(…)`
+    fn annotation(&mut self) -> Parse<Annotation> {
+        let start = self.bump();
+        let name = self.name("an annotation's name")?;
+        if self.is_punct(0, ":") {
+            let help = "only `@app:…` has a colon";
+            return Err(self.unexpected_with(&["`(`"], "after the annotation's name", Some(help.to_owned())));
+        }
+        let args = if self.is_punct(0, "(") {
+            self.nested(|p| p.list("", "an element", Self::annotation_arg))?
+        } else {
+            Vec::new()
+        };
+        Ok(Annotation { name, args, span: self.since(start) })
+    }
+
+    fn annotation_arg(&mut self) -> Parse<AnnotationArg> {
+        if !self.is_punct(0, "@") {
+            return Ok(AnnotationArg::Element(self.element()?));
+        }
+        if self.is_word(1, "app") && self.is_punct(2, ":") {
+            let span = self.span();
+            self.misplaced_app_annotation(span);
+        }
+        Ok(AnnotationArg::Annotation(self.annotation()?))
+    }
+
+    /// `key='value'`, `'value'`
+    fn element(&mut self) -> Parse<Element> {
+        let start = self.span();
+        if let TokenKind::Str(text) = &self.token().kind {
+            let first = Text { value: text.clone(), span: self.bump() };
+            if self.eat("=").is_none() {
+                return Ok(Element { key: None, value: first, span: start });
+            }
+            let value = self.element_value()?;
+            return Ok(Element { key: Some(first), value, span: self.since(start) });
+        }
+        if !self.is_name(0) {
+            return Err(match self.token().kind {
+                TokenKind::Punct(_) => self.unexpected(&["an element"], ""),
+                _ => self.unquoted(),
+            });
+        }
+        let key = self.key()?;
+        if self.is_punct_of(0, &[":", "==", "=>"]) || matches!(self.token().kind, TokenKind::Str(_)) {
+            let help = format!("write `{}='…'`", key.value);
+            return Err(self.unexpected_with(&["`=`"], "after the key", Some(help)));
+        }
+        if self.eat("=").is_none() {
+            let message = format!("`{}` is no text: a value stands in quotes", key.value);
+            self.report(
+                Diagnostic::error(code::UNQUOTED, key.span, message)
+                    .expected(["a text"])
+                    .help(format!("write `'{}'`", key.value)),
+            );
+            return Ok(Element { key: None, value: key, span: self.since(start) });
+        }
+        let value = self.element_value()?;
+        Ok(Element { key: Some(key), value, span: self.since(start) })
+    }
+
+    /// `name`, `buffer.size`, `a-b:c`
+    fn key(&mut self) -> Parse<Text> {
+        let start = self.span();
+        let mut value = self.name("a key")?.name;
+        while self.is_punct_of(0, &[".", "-", ":"]) && self.is_name(1) {
+            value.push_str(self.text(self.token()));
+            self.bump();
+            value.push_str(&self.name("a key")?.name);
+        }
+        Ok(Text { value, span: self.since(start) })
+    }
+
+    fn element_value(&mut self) -> Parse<Text> {
+        match self.token().kind {
+            TokenKind::Str(_) | TokenKind::Punct(_) | TokenKind::End => {
+                self.text_value("a text", "after `=`")
+            }
+            _ => Err(self.unquoted()),
+        }
+    }
+
+    /// Reports a value without quotes.
+    fn unquoted(&mut self) -> Bail {
+        let written = self.text(self.token());
+        let message = format!("`{written}` is no text: a value stands in quotes");
+        self.report(
+            Diagnostic::error(code::UNQUOTED, self.span(), message)
+                .expected(["a text"])
+                .help(format!("write `'{}'`", written.trim_matches('`'))),
+        );
+        Bail
+    }
+
+    /// Reports an app annotation that is not at the beginning.
+    pub(super) fn misplaced_app_annotation(&mut self, span: Span) {
+        let message = "annotations of the app stand at its beginning";
+        self.report(
+            Diagnostic::error(code::ANNOTATION_MISPLACED, span, message)
+                .help("put it before the first definition and its annotations"),
+        );
+    }
+}

@@ -1,0 +1,141 @@
+//! An app: annotations, definitions, queries and partitions.
+
+use super::super::ast::{Annotation, App, ExecutionElement};
+use super::super::code;
+use super::annotation::Prefix;
+use super::{Parse, Parser};
+use crate::diagnostic::Diagnostic;
+use crate::source::{FILE_BYTES_MAX, Span};
+
+/// What was met so far.
+#[derive(Default)]
+struct Progress {
+    /// A definition, read or not.
+    definition: bool,
+    /// Where the first query or partition stands, read or not.
+    element: Option<Span>,
+}
+
+impl Parser<'_> {
+    pub(super) fn app(&mut self) -> App {
+        let mut app = App::default();
+        let mut progress = Progress::default();
+        while !self.at_end() {
+            if self.is_punct(0, ";") {
+                self.empty_statement();
+                continue;
+            }
+            let start = self.at;
+            if self.statement(&mut app, &mut progress).is_err() {
+                self.skip_statement(start, false);
+            }
+        }
+        if !progress.definition {
+            self.no_definition(progress.element);
+        }
+        app
+    }
+
+    fn no_definition(&mut self, element: Option<Span>) {
+        if self.file.text().len() > FILE_BYTES_MAX {
+            // nothing was read
+            return;
+        }
+        let place = element.unwrap_or_else(|| self.tokens[0].span.at_start());
+        self.report(
+            Diagnostic::error(code::NO_DEFINITION, place, "an app needs at least one definition")
+                .expected(["`define`"])
+                .help("begin with what comes in: `define stream S (a int);`"),
+        );
+    }
+
+    /// App annotations, or a statement with its `;`.
+    fn statement(&mut self, app: &mut App, progress: &mut Progress) -> Parse<()> {
+        let start = self.span();
+        let mut annotations: Vec<Annotation> = Vec::new();
+        while self.is_punct(0, "@") {
+            let at = self.span();
+            match self.prefix_annotation()? {
+                Prefix::Other(annotation) => annotations.push(annotation),
+                Prefix::App(annotation) => {
+                    let first = annotations.is_empty() && !progress.definition && progress.element.is_none();
+                    if !first {
+                        self.misplaced_app_annotation(at.to(annotation.span));
+                    }
+                    app.annotations.push(annotation);
+                    if first {
+                        self.no_semicolon_after_annotation();
+                        return Ok(());
+                    }
+                }
+            }
+        }
+        let word = self.statement_word();
+        if word == Some("define") {
+            let late = std::mem::replace(&mut progress.definition, true) && progress.element.is_some();
+            if let Some(element) = progress.element {
+                self.late_definition(element, late);
+            }
+            let definition = self.definition(start, annotations)?;
+            app.definitions.push(definition);
+            return self.semicolon("definition");
+        }
+        if word == Some("from") {
+            progress.element.get_or_insert(start);
+            let query = self.query(start, annotations)?;
+            app.elements.push(ExecutionElement::Query(Box::new(query)));
+            return self.end_of_query();
+        }
+        if word == Some("partition") {
+            progress.element.get_or_insert(start);
+            let partition = self.partition(start, annotations)?;
+            app.elements.push(ExecutionElement::Partition(partition));
+            return self.semicolon("partition");
+        }
+        let nothing_yet = !progress.definition && progress.element.is_none();
+        // what was meant as a definition is not reported as missing too
+        progress.definition |= nothing_yet;
+        if !annotations.is_empty() && (self.at_end() || self.is_punct(0, ";")) {
+            return Err(self.unexpected(&["`define`", "`from`", "`partition`"], "after the annotation"));
+        }
+        Err(self.not_a_statement())
+    }
+
+    fn no_semicolon_after_annotation(&mut self) {
+        if self.is_punct(0, ";") {
+            let span = self.bump();
+            self.report(
+                Diagnostic::error(
+                    code::EMPTY_STATEMENT,
+                    span,
+                    "an annotation belongs to what follows and ends without `;`",
+                )
+                .help("remove it"),
+            );
+        }
+    }
+
+    /// Reports the definition here, which follows the first query or partition at `element`. `again`: definitions
+    /// came before that too.
+    fn late_definition(&mut self, element: Span, again: bool) {
+        let message = "definitions stand before the first query and partition";
+        let help = match again {
+            true => "move it up to the other definitions",
+            false => "move it up, before the first query",
+        };
+        self.report(
+            Diagnostic::error(code::DEFINITION_LATE, self.span(), message)
+                .help(help)
+                .note_at(element.at_start(), "the first query or partition begins here"),
+        );
+    }
+
+    /// The `;` after a query. A clause behind the output is one out of order.
+    pub(super) fn end_of_query(&mut self) -> Parse<()> {
+        if self.begins_clause() {
+            let word = self.word(0).unwrap_or("").to_ascii_lowercase();
+            return Err(self.late_clause(&word, "insert"));
+        }
+        self.semicolon("query")
+    }
+}

@@ -1,0 +1,363 @@
+//! Expressions.
+
+use super::super::ast::{Args, Call, Expr, ExprKind, Literal, NullOperand, SourceRef};
+use super::super::{EXPR_DEPTH_MAX, code};
+use super::operator::{Infix, Rank};
+use super::reference::Reference;
+use super::{Bail, Parse, Parser};
+use crate::diagnostic::Diagnostic;
+use crate::lexer::TokenKind;
+use crate::source::Span;
+
+/// Words that may follow an operand.
+const LINKS: [&str; 5] = ["and", "or", "in", "is", "as"];
+
+/// An expression and the depth of its tree.
+struct Deep {
+    expr: Expr,
+    depth: usize,
+}
+
+impl Deep {
+    fn leaf(kind: ExprKind, span: Span) -> Self {
+        Self { expr: Expr { kind, span }, depth: 1 }
+    }
+}
+
+impl Parser<'_> {
+    /// An expression and nothing else.
+    pub(super) fn lone_expr(&mut self) -> Parse<Expr> {
+        let expr = self.expr()?;
+        if self.at_end() {
+            return Ok(expr);
+        }
+        Err(self.foreign_continuation().unwrap_or_else(|| self.unexpected(&["an operator"], "")))
+    }
+
+    /// An expression.
+    pub(super) fn expr(&mut self) -> Parse<Expr> {
+        Ok(self.ranked(Rank::Or)?.expr)
+    }
+
+    /// An expression of operators that bind at least as tightly as `min`.
+    fn ranked(&mut self, min: Rank) -> Parse<Deep> {
+        self.nested(|p| {
+            let mut left = p.prefix()?;
+            while let Some((infix, foreign)) = p.infix() {
+                if infix.rank() < min {
+                    break;
+                }
+                if foreign {
+                    p.foreign_infix(infix);
+                }
+                p.bump();
+                left = match infix {
+                    Infix::Binary(op) => {
+                        let right = p.ranked(infix.rank().tighter())?;
+                        let span = left.expr.span.to(right.expr.span);
+                        let depth = left.depth.max(right.depth);
+                        let (left, right) = (Box::new(left.expr), Box::new(right.expr));
+                        p.grow(ExprKind::Binary { op, left, right }, span, depth)?
+                    }
+                    Infix::In => p.membership(left)?,
+                };
+            }
+            Ok(left)
+        })
+    }
+
+    /// `condition in Table` after `in`.
+    fn membership(&mut self, condition: Deep) -> Parse<Deep> {
+        if self.is_punct(0, "(") {
+            let help = "only tables are looked into: compare with each value, `a == 1 or a == 2`".to_owned();
+            return Err(self.unexpected_with(&["a table's name"], "after `in`", Some(help)));
+        }
+        let table = self.name("a table's name")?;
+        let span = condition.expr.span.to(table.span);
+        let depth = condition.depth;
+        self.grow(ExprKind::In { condition: Box::new(condition.expr), table }, span, depth)
+    }
+
+    /// A node above children of the depth `below`.
+    fn grow(&mut self, kind: ExprKind, span: Span, below: usize) -> Parse<Deep> {
+        if below >= EXPR_DEPTH_MAX {
+            return Err(self.too_deep(span.at_end()));
+        }
+        Ok(Deep { expr: Expr { kind, span }, depth: below + 1 })
+    }
+
+    /// `not x`, `-5`, or something without a sign before it.
+    fn prefix(&mut self) -> Parse<Deep> {
+        if self.at_not() {
+            return self.negation();
+        }
+        match &self.token().kind {
+            TokenKind::Punct(sign @ ("-" | "+")) => self.signed(sign),
+            TokenKind::Punct("!") if !self.at_fault_stream() => {
+                self.report(
+                    Diagnostic::error(code::FOREIGN, self.span(), "`!` is not an operator of SiddhiQL")
+                        .expected(["`not`"])
+                        .help("write `not`"),
+                );
+                self.negation()
+            }
+            _ => self.null_check(),
+        }
+    }
+
+    /// Whether `not` stands here as an operator: an attribute may have the name.
+    fn at_not(&self) -> bool {
+        if !self.is_word(0, "not") {
+            return false;
+        }
+        match &self.nth(1).kind {
+            TokenKind::Punct("(" | "!" | "#") => true,
+            TokenKind::Punct("-" | "+") => is_number(&self.nth(2).kind),
+            TokenKind::Punct(_) | TokenKind::End | TokenKind::Body(_) => false,
+            TokenKind::Word if self.is_word_of(1, &LINKS) => {
+                // in `not and b` the first word is a name, in `not and(b)` and `not in is null` the second
+                let operand = match &self.nth(2).kind {
+                    TokenKind::Word => !self.is_word_of(2, &LINKS),
+                    TokenKind::Punct(p) => matches!(*p, "!" | "#"),
+                    TokenKind::End | TokenKind::Body(_) => false,
+                    _ => true,
+                };
+                !operand
+            }
+            _ => true,
+        }
+    }
+
+    fn negation(&mut self) -> Parse<Deep> {
+        let start = self.bump();
+        let operand = self.nested(Self::prefix)?;
+        let span = start.to(operand.expr.span);
+        self.grow(ExprKind::Not(Box::new(operand.expr)), span, operand.depth)
+    }
+
+    /// Whether `!S.a` or `!S is null` stands here, about a fault stream, and not a negation as others write it.
+    fn at_fault_stream(&self) -> bool {
+        self.is_name(1) && (self.is_punct_of(2, &[".", "["]) || self.is_word(2, "is"))
+    }
+
+    /// A number with its sign.
+    fn signed(&mut self, sign: &str) -> Parse<Deep> {
+        let start = self.bump();
+        if !is_number(&self.token().kind) {
+            let help = match sign {
+                "-" => "subtract it: `0 - x`",
+                _ => "remove `+`",
+            };
+            self.report(
+                Diagnostic::error(code::SIGN, start, "a sign stands only before a number").help(help),
+            );
+            return Err(Bail);
+        }
+        if self.at_time() {
+            return Err(self.signed_time(start));
+        }
+        let literal = self.number(sign == "-");
+        let span = self.since(start);
+        self.refuse_null_check(Deep::leaf(ExprKind::Literal(literal), span))
+    }
+
+    /// The number here. One that does not fit is reported.
+    fn number(&mut self, negative: bool) -> Literal {
+        let (kind, span) = (&self.token().kind, self.bump());
+        let sign = if negative { -1 } else { 1 };
+        // the smallest number lies one further from zero than the greatest, so the sign counts
+        let signed = |n: u64| i128::from(n) * i128::from(sign);
+        match kind {
+            TokenKind::Int(n) => Literal::Int(i32::try_from(signed(*n)).unwrap_or_else(|_| {
+                self.too_great(span, i64::from(i32::MAX), &format!("write `{n}L`: a long"));
+                0
+            })),
+            TokenKind::Long(n) => Literal::Long(i64::try_from(signed(*n)).unwrap_or_else(|_| {
+                self.too_great(span, i64::MAX, "write it with a point: `1.0` is a double");
+                0
+            })),
+            TokenKind::Single(x) => Literal::Float(if negative { -*x } else { *x }),
+            TokenKind::Float(x) => Literal::Double(if negative { -*x } else { *x }),
+            _ => Literal::Int(0),
+        }
+    }
+
+    fn too_great(&mut self, span: Span, max: i64, help: &str) {
+        let message = format!("the number is larger than {max}");
+        self.report(Diagnostic::error(code::RANGE, span, message).help(help));
+    }
+
+    /// A value, and perhaps `is null` behind it.
+    fn null_check(&mut self) -> Parse<Deep> {
+        let value = match self.primary()? {
+            Primary::Value(value) => value,
+            Primary::Source(source) if self.is_word(0, "is") => {
+                let span = source.span;
+                self.is_null()?;
+                let span = self.since(span);
+                return Ok(Deep::leaf(ExprKind::IsNull(NullOperand::Step(source)), span));
+            }
+            Primary::Source(_) => {
+                let help = "write `e[0].a`, or ask `e[0] is null`".to_owned();
+                return Err(self.unexpected_with(&["`.`"], "before the attribute's name", Some(help)));
+            }
+        };
+        let bracketed = self.file.slice(value.expr.span).starts_with('(');
+        let checkable = matches!(value.expr.kind, ExprKind::Attribute(_) | ExprKind::Call(_)) && !bracketed;
+        if !self.is_word(0, "is") || !checkable {
+            return self.refuse_null_check(value);
+        }
+        let start = value.expr.span;
+        self.is_null()?;
+        let span = self.since(start);
+        let operand = NullOperand::Value(Box::new(value.expr));
+        self.grow(ExprKind::IsNull(operand), span, value.depth)
+    }
+
+    /// Moves past `is null`.
+    fn is_null(&mut self) -> Parse<()> {
+        let start = self.bump();
+        if self.is_word(0, "not") {
+            let span = start.to(self.span());
+            self.report(
+                Diagnostic::error(code::FOREIGN, span, "`is not null` is not a form of SiddhiQL")
+                    .help("write `not (x is null)`"),
+            );
+            return Err(Bail);
+        }
+        self.expect_word("null", "after `is`")?;
+        Ok(())
+    }
+
+    fn refuse_null_check(&mut self, value: Deep) -> Parse<Deep> {
+        if self.is_word(0, "is") {
+            let message = "`is null` is asked of attributes, functions and steps only";
+            let help = "let a query before compute the value under a name, and ask that";
+            self.report(Diagnostic::error(code::NULL_CHECK, self.span(), message).help(help));
+            return Err(Bail);
+        }
+        Ok(value)
+    }
+
+    fn primary(&mut self) -> Parse<Primary> {
+        let token = self.token();
+        let value = match &token.kind {
+            kind if is_number(kind) && self.at_time() => {
+                let literal = self.time_literal()?;
+                let span = literal.span;
+                Deep::leaf(ExprKind::Time(literal), span)
+            }
+            kind if is_number(kind) => Deep::leaf(ExprKind::Literal(self.number(false)), token.span),
+            TokenKind::Str(text) => Deep::leaf(ExprKind::Literal(Literal::Text(text.clone())), self.bump()),
+            TokenKind::Word if self.at_bool() => {
+                let value = self.is_word(0, "true");
+                Deep::leaf(ExprKind::Literal(Literal::Bool(value)), self.bump())
+            }
+            TokenKind::Word | TokenKind::Quoted(_) if self.at_call() => self.call_value()?,
+            TokenKind::Word | TokenKind::Quoted(_) | TokenKind::Punct("#" | "!") => {
+                return Ok(match self.reference()? {
+                    Reference::Source(source) => Primary::Source(source),
+                    Reference::Attribute(attribute) => {
+                        let span = attribute.span;
+                        Primary::Value(Deep::leaf(ExprKind::Attribute(attribute), span))
+                    }
+                });
+            }
+            TokenKind::Punct("(") => self.parenthesised()?,
+            _ => return Err(self.no_value()),
+        };
+        Ok(Primary::Value(value))
+    }
+
+    /// Whether `true` or `false` stands here, and not something that has the name.
+    fn at_bool(&self) -> bool {
+        self.is_word_of(0, &["true", "false"]) && !self.at_call() && !self.is_punct_of(1, &[".", "["])
+    }
+
+    /// Whether `f(` or `ns:f(` stands here.
+    pub(super) fn at_call(&self) -> bool {
+        self.is_name(0) && (self.is_punct(1, "(") || self.is_punct(1, ":") && self.is_name(2))
+    }
+
+    fn call_value(&mut self) -> Parse<Deep> {
+        let mut depth = 0;
+        let call = self.call_with(&mut depth)?;
+        let span = call.span;
+        self.grow(ExprKind::Call(Box::new(call)), span, depth)
+    }
+
+    /// `f(a, b)`, `ns:f(*)`
+    pub(super) fn call(&mut self) -> Parse<Call> {
+        self.call_with(&mut 0)
+    }
+
+    /// The same; `depth` becomes that of the deepest argument.
+    fn call_with(&mut self, depth: &mut usize) -> Parse<Call> {
+        let start = self.span();
+        let mut name = self.name("a function's name")?;
+        let namespace = match self.eat(":") {
+            Some(_) => Some(std::mem::replace(&mut name, self.name("a function's name")?)),
+            None => None,
+        };
+        let open = self.span();
+        self.expect("(", "after the function's name")?;
+        let args = if self.is_punct(0, "*") && self.is_punct(1, ")") {
+            let star = self.bump();
+            self.bump();
+            Args::All(star)
+        } else if self.eat(")").is_some() {
+            Args::List(Vec::new())
+        } else {
+            let args = self.commas(|p| {
+                let arg = p.ranked(Rank::Or)?;
+                *depth = arg.depth.max(*depth);
+                Ok(arg.expr)
+            })?;
+            if self.eat(")").is_none() {
+                return Err(self.list_goes_wrong(open));
+            }
+            Args::List(args)
+        };
+        Ok(Call { namespace, name, args, span: self.since(start) })
+    }
+
+    fn parenthesised(&mut self) -> Parse<Deep> {
+        let open = self.bump();
+        let mut inner = self.ranked(Rank::Or)?;
+        if self.eat(")").is_none() {
+            return Err(self.not_closed(open, &["an operator", "`)`"], None));
+        }
+        inner.expr.span = self.since(open);
+        Ok(inner)
+    }
+
+    /// Reports that no value begins here.
+    fn no_value(&mut self) -> Bail {
+        let help = match (&self.token().kind, &self.nth(1).kind) {
+            (TokenKind::Punct("=" | "=="), _) if self.file.slice(self.previous()) == "=" => {
+                Some("write `==` in one piece")
+            }
+            (TokenKind::Punct(">" | "<" | "="), _)
+                if ["<", ">", "="].contains(&self.file.slice(self.previous())) =>
+            {
+                Some("write one operator, such as `>=`, in one piece")
+            }
+            (TokenKind::Punct("*"), _) => Some("`*` stands alone: `select *`, `count()`"),
+            (TokenKind::Punct(")"), _) if self.file.slice(self.previous()) == "," => Some("remove the comma"),
+            (TokenKind::Punct("["), _) => Some("there are no arrays"),
+            _ => None,
+        };
+        self.unexpected_with(&["a value"], "", help.map(str::to_owned))
+    }
+}
+
+/// What an expression begins with.
+enum Primary {
+    Value(Deep),
+    /// A stream or step, which is no value.
+    Source(Box<SourceRef>),
+}
+
+fn is_number(kind: &TokenKind) -> bool {
+    matches!(kind, TokenKind::Int(_) | TokenKind::Long(_) | TokenKind::Float(_) | TokenKind::Single(_))
+}

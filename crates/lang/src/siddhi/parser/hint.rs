@@ -1,0 +1,260 @@
+//! What was probably meant.
+
+use tidemill_types::nearest;
+
+use super::super::code;
+use super::super::keywords::{AFTER_SOURCE, CLAUSES, is_one_of};
+use super::recovery::DEFINED;
+use super::{Bail, Parser, one_of};
+use crate::diagnostic::Diagnostic;
+use crate::lexer::TokenKind;
+
+/// The clauses of a query in their order.
+const ORDER: [&str; 10] =
+    ["select", "group", "having", "order", "limit", "offset", "output", "insert", "delete", "update"];
+
+/// What to do with a closing bracket that closes nothing.
+const STRAY_HELP: &str = "remove it, or look above for a bracket that is closed too early";
+
+/// The words with which statements begin.
+const STATEMENTS: [&str; 3] = ["define", "from", "partition"];
+
+impl Parser<'_> {
+    /// Reports that one of the keywords `expected` should stand here, and which of them the word here is a slip of.
+    pub(super) fn unexpected_word(&mut self, expected: &[&str], context: &str) -> Bail {
+        let quoted: Vec<String> = expected.iter().map(|w| format!("`{w}`")).collect();
+        let quoted: Vec<&str> = quoted.iter().map(String::as_str).collect();
+        if let Some((word, best)) = self.slip_of(expected) {
+            let message = format!("expected {}, found `{word}`", one_of(&quoted));
+            self.report(
+                Diagnostic::error(code::MISSPELT, self.span(), message)
+                    .expected(quoted)
+                    .help(format!("write `{best}`")),
+            );
+            return Bail;
+        }
+        self.unexpected(&quoted, context)
+    }
+
+    /// The word here and the one of `words` that it is a slip of.
+    pub(super) fn slip_of<'w>(&self, words: &[&'w str]) -> Option<(&str, &'w str)> {
+        let word = self.word(0)?;
+        Some((word, nearest(word, words.iter().copied())?))
+    }
+
+    /// Reports that none of the clauses `expected` of a query begins here. `done` is the last clause that was read.
+    pub(super) fn no_clause(&mut self, expected: &[&str], done: &str) -> Bail {
+        if let Some(bail) = self.foreign_clause() {
+            return bail;
+        }
+        if done == "from"
+            && let Some(bail) = self.foreign_input()
+        {
+            return bail;
+        }
+        if let Some(closer) = [")", "]", "}"].iter().find(|c| self.is_punct(0, c)) {
+            return self.stray(closer, STRAY_HELP);
+        }
+        let word = self.word(0).unwrap_or("").to_ascii_lowercase();
+        if is_one_of(&word, &ORDER) && !expected.contains(&word.as_str()) && self.begins_clause() {
+            return self.late_clause(&word, done);
+        }
+        if self.is_punct(0, ";") || self.at_end() || self.at_statement() || self.is_word(0, "end") {
+            return self.no_output();
+        }
+        let context =
+            if done == "from" { "after what is read".to_owned() } else { format!("after `{done}`") };
+        self.unexpected_word(expected, &context)
+    }
+
+    /// Reports what goes on with a stream that is read in another language but not in this one.
+    fn foreign_input(&mut self) -> Option<Bail> {
+        let before = self.file.slice(self.previous());
+        if self.is_name(0)
+            && (self.is_punct(1, "=") || self.is_punct(1, "->"))
+            && let Some(best) = nearest(before, ["every", "not"])
+        {
+            let message = format!("expected `{best}`, found `{before}`");
+            self.report(
+                Diagnostic::error(code::MISSPELT, self.previous(), message)
+                    .expected([format!("`{best}`")])
+                    .help(format!("write `{best}`")),
+            );
+            return Some(Bail);
+        }
+        if self.is_name(0) && self.is_word_of(1, &CLAUSES) && self.slip_of(&CLAUSES).is_none() {
+            self.report(
+                Diagnostic::error(code::CLAUSE_MISPLACED, self.span(), "a single stream takes no alias")
+                    .help(format!("remove it, and write `{before}.a` for its attributes")),
+            );
+            return Some(Bail);
+        }
+        let help = match &self.token().kind {
+            TokenKind::Punct("-") if self.is_punct(1, ">") => "write `->` in one piece",
+            TokenKind::Punct("=>") => "write `->`",
+            TokenKind::Punct(":" | "==") => "a step's name stands before `=`: `e=S`",
+            TokenKind::Punct("<>") => "a count has a number: `<2>`, `<2:5>`, `<2:>` or `<:5>`",
+            _ => return None,
+        };
+        let message = format!("`{}` cannot stand here", self.text(self.token()));
+        self.report(Diagnostic::error(code::FOREIGN, self.span(), message).help(help));
+        Some(Bail)
+    }
+
+    /// Reports a clause that should have come before the clause `done`.
+    pub(super) fn late_clause(&mut self, word: &str, done: &str) -> Bail {
+        let name = match word {
+            "group" => "group by",
+            "order" => "order by",
+            _ => word,
+        };
+        let message = if name == done {
+            format!("a second `{name}`")
+        } else {
+            format!("`{name}` cannot stand after `{done}`")
+        };
+        let help = "the order is `select`, `group by`, `having`, `order by`, `limit`, `offset`, `output`, \
+                    then `insert`, `delete` or `update`";
+        self.report(Diagnostic::error(code::CLAUSE_ORDER, self.span(), message).help(help));
+        Bail
+    }
+
+    fn no_output(&mut self) -> Bail {
+        let place = self.previous().at_end();
+        self.report(
+            Diagnostic::error(code::NO_OUTPUT, place, "the query has no output")
+                .expected(["`insert`", "`delete`", "`update`"])
+                .help("end it with `insert into NAME`"),
+        );
+        Bail
+    }
+
+    /// Whether a clause begins here, and not a name that is also a keyword: behind such a name the next word would be
+    /// wrong.
+    pub(super) fn begins_clause(&self) -> bool {
+        match self.word(0).unwrap_or("").to_ascii_lowercase().as_str() {
+            "group" | "order" => self.is_word(1, "by"),
+            "insert" => self.is_word_of(1, &["into", "all", "expired", "current", "events"]),
+            "output" => self.is_word_of(1, &["all", "first", "last", "every", "snapshot"]),
+            "select" | "having" | "limit" | "offset" | "update" | "delete" => {
+                let value = !matches!(self.nth(1).kind, TokenKind::Punct(_) | TokenKind::End);
+                let after_name = ["and", "or", "in", "is", "asc", "desc", "for", "set", "of"];
+                let name = [&after_name[..], &CLAUSES, &AFTER_SOURCE];
+                value && !name.iter().any(|words| self.is_word_of(1, words))
+            }
+            _ => false,
+        }
+    }
+
+    /// Reports a clause as SQL has it.
+    fn foreign_clause(&mut self) -> Option<Bail> {
+        let word = self.word(0)?;
+        let help = match word.to_ascii_lowercase().as_str() {
+            "where" => {
+                "a condition stands in square brackets behind the stream, `from S[a > 1]`, in a join behind `on`"
+            }
+            "into" => "write `insert into`",
+            "upsert" | "merge" => "write `update or insert into T on …`",
+            "from" if !self.token().first_on_line => "what is read stands first: `from S select …`",
+            "union" => "write two queries that insert into the same stream",
+            _ => return None,
+        };
+        let message = format!("`{word}` does not begin a clause here");
+        self.report(Diagnostic::error(code::FOREIGN, self.span(), message).help(help));
+        Some(Bail)
+    }
+
+    /// Reports a word or sign that goes on with an expression in another language but not in this one.
+    pub(super) fn foreign_continuation(&mut self) -> Option<Bail> {
+        if self.is_behind_text() {
+            return Some(self.escape());
+        }
+        let written = self.text(self.token());
+        let help = match &self.token().kind {
+            TokenKind::Word => match written.to_ascii_lowercase().as_str() {
+                "like" => "write `str:contains(text, part)` or `regex:find(pattern, text)`",
+                "between" => "write `x >= a and x <= b`",
+                "equals" | "eq" => "write `==`",
+                "mod" => "write `%`",
+                "xor" => "write `a != b`",
+                "then" | "when" => "write `ifThenElse(condition, a, b)`",
+                _ => return None,
+            },
+            TokenKind::Punct("?") => "write `ifThenElse(condition, a, b)`",
+            TokenKind::Punct("^") => "write `math:power(a, b)`",
+            TokenKind::Punct("~") => "write `regex:find(pattern, text)`",
+            TokenKind::Punct("->") => "attributes are reached by a dot: `x.a`",
+            TokenKind::Punct("=>") => "write `>=`",
+            _ => return None,
+        };
+        let message = format!("`{written}` is not an operator of SiddhiQL");
+        self.report(Diagnostic::error(code::FOREIGN, self.span(), message).help(help));
+        Some(Bail)
+    }
+
+    /// The word with which the statement here begins. One that is a slip of it is reported.
+    pub(super) fn statement_word(&mut self) -> Option<&'static str> {
+        if let Some(word) = STATEMENTS.into_iter().find(|word| self.is_word(0, word)) {
+            return Some(word);
+        }
+        let (_, best) = self.slip_of(&STATEMENTS)?;
+        let goes_on = match best {
+            "define" => self.is_word_of(1, &DEFINED),
+            "partition" => self.is_word(1, "with"),
+            _ => self.is_name(1),
+        };
+        if goes_on {
+            self.unexpected_word(&STATEMENTS, "");
+        }
+        goes_on.then_some(best)
+    }
+
+    /// Whether a word or text stands right behind a text.
+    fn is_behind_text(&self) -> bool {
+        let before = &self.tokens[self.at.saturating_sub(1)];
+        let texts = matches!(before.kind, TokenKind::Str(_))
+            && matches!(self.token().kind, TokenKind::Str(_) | TokenKind::Word);
+        texts && before.span.end == self.span().start
+    }
+
+    /// Reports what was meant to go on with the text that ends here.
+    fn escape(&mut self) -> Bail {
+        let message = "a text ends at the first quote: there are no escapes";
+        let help = "put double quotes around a text that holds `'`, three of them around any other";
+        self.report(Diagnostic::error(code::FOREIGN, self.previous(), message).help(help));
+        Bail
+    }
+
+    /// Reports what stands where a statement should begin.
+    pub(super) fn not_a_statement(&mut self) -> Bail {
+        if let Some(closer) = [")", "]", "}"].iter().find(|c| self.is_punct(0, c)) {
+            return self.stray(closer, STRAY_HELP);
+        }
+        if self.is_word(0, "end") {
+            return self.stray("end", "remove it, or look above for a partition that ends too early");
+        }
+        let Some(word) = self.word(0) else {
+            return self.unexpected(&["`define`", "`from`", "`partition`"], "");
+        };
+        let help = match word.to_ascii_lowercase().as_str() {
+            kind @ ("stream" | "table" | "window" | "trigger" | "function" | "aggregation") => {
+                format!("write `define {kind}`")
+            }
+            "create" => "write `define`".to_owned(),
+            "select" | "insert" | "update" | "delete" => {
+                "a query begins with what it reads: `from S select … insert into …`".to_owned()
+            }
+            "event" | "entity" | "relation" | "rule" => {
+                "this looks like a rule file, which is called `*.rules`".to_owned()
+            }
+            _ => return self.unexpected_word(&STATEMENTS, ""),
+        };
+        self.unexpected_with(&["`define`", "`from`", "`partition`"], "", Some(help))
+    }
+
+    fn stray(&mut self, closer: &str, help: &str) -> Bail {
+        let message = format!("this `{closer}` closes nothing");
+        self.report(Diagnostic::error(code::STRAY_CLOSE, self.span(), message).help(help));
+        Bail
+    }
+}

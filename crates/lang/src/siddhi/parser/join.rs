@@ -1,0 +1,202 @@
+//! Joins.
+
+use super::super::ast::{Input, JoinInput, JoinKind, JoinSide, StreamInput, Within};
+use super::super::code;
+use super::super::keywords::{AFTER_SOURCE, CLAUSES};
+use super::{Bail, Parse, Parser};
+use crate::diagnostic::Diagnostic;
+
+/// What may stand between the sides of a join.
+const JOIN_WORDS: [&str; 7] = ["join", "inner", "left", "right", "full", "outer", "cross"];
+
+impl Parser<'_> {
+    /// Whether an alias or what joins two sides stands here, after a stream.
+    pub(super) fn at_join(&self) -> bool {
+        self.is_word_of(0, &["as", "unidirectional"]) || self.at_join_word(0) || self.at_bare_alias()
+    }
+
+    fn at_join_word(&self, n: usize) -> bool {
+        self.is_word(n, "join")
+            || self.is_word_of(n, &JOIN_WORDS) && self.is_word_of(n + 1, &["outer", "join"])
+    }
+
+    /// Whether a name stands here that is an alias without `as`.
+    fn at_bare_alias(&self) -> bool {
+        let follows = self.is_word_of(0, &CLAUSES) || self.is_word_of(0, &AFTER_SOURCE);
+        let alias = self.is_name(0) && !follows && !self.at_join_word(0);
+        alias && (self.at_join_word(1) || self.is_word_of(1, &["on", "unidirectional"]))
+    }
+
+    /// The rest of a join after what its first side reads.
+    pub(super) fn join(&mut self, first: StreamInput) -> Parse<Input> {
+        let start = first.span;
+        let mut left = self.side(first)?;
+        left.unidirectional = self.eat_word("unidirectional");
+        if !self.at_join_word(0) {
+            return self.no_join(left);
+        }
+        self.no_handlers_behind(&left);
+        let kind = self.join_kind()?;
+        let second = self.stream_input()?;
+        let mut right = self.side(second)?;
+        right.unidirectional = self.eat_word("unidirectional");
+        self.no_handlers_behind(&right);
+        if let (Some(one), Some(two)) = (left.unidirectional, right.unidirectional) {
+            self.report(
+                Diagnostic::error(code::CLAUSE_MISPLACED, two, "only one side can be `unidirectional`")
+                    .help("remove one; without it both sides trigger")
+                    .note_at(one, "the other one"),
+            );
+        }
+        let on = match self.eat_word("on") {
+            Some(_) => Some(self.expr()?),
+            None => None,
+        };
+        let within = self.within_per()?;
+        if self.is_word(0, "on") {
+            return Err(self.clause_before("on", "within"));
+        }
+        let span = self.since(start);
+        Ok(Input::Join(Box::new(JoinInput { left, kind, right, on, within, span })))
+    }
+
+    /// What a side reads, and its alias.
+    fn side(&mut self, input: StreamInput) -> Parse<JoinSide> {
+        let start = input.span;
+        let alias = if self.eat_word("as").is_some() {
+            Some(self.name("an alias")?)
+        } else if self.at_bare_alias() {
+            let alias = self.name("an alias")?;
+            self.report(
+                Diagnostic::error(code::AS_MISSING, alias.span, "expected `as` before the alias")
+                    .expected(["`as`"])
+                    .help(format!("write `as {}`", alias.name)),
+            );
+            Some(alias)
+        } else {
+            None
+        };
+        Ok(JoinSide { input, alias, unidirectional: None, span: self.since(start) })
+    }
+
+    /// After a single stream with an alias or `unidirectional`.
+    fn no_join(&mut self, side: JoinSide) -> Parse<Input> {
+        if let Some(word) = side.unidirectional {
+            let message = "`unidirectional` stands beside a join";
+            self.report(
+                Diagnostic::error(code::CLAUSE_MISPLACED, word, message)
+                    .expected(["`join`"])
+                    .help("remove it, or go on with `join`"),
+            );
+        } else if self.is_word(0, "on") || self.slip_of(&["join"]).is_some() {
+            return Err(self.unexpected_word(&["join"], "after the alias"));
+        } else if let Some(alias) = &side.alias {
+            let name = side.input.stream.name.name.clone();
+            let message = "a single stream takes no alias";
+            self.report(
+                Diagnostic::error(code::CLAUSE_MISPLACED, alias.span, message)
+                    .help(format!("remove it, and write `{name}.a` for its attributes")),
+            );
+        }
+        Ok(Input::Stream(side.input))
+    }
+
+    fn no_handlers_behind(&mut self, side: &JoinSide) {
+        if let (Some(first), Some(last)) = (side.input.after.first(), side.input.after.last()) {
+            let message = "in a join nothing stands behind the window";
+            self.report(
+                Diagnostic::error(code::CLAUSE_MISPLACED, first.span.to(last.span), message)
+                    .help("put it before the window, or filter by `on` and `having`"),
+            );
+        }
+    }
+
+    /// `join`, `left outer join`
+    fn join_kind(&mut self) -> Parse<JoinKind> {
+        let kind = match self.word(0).unwrap_or("").to_ascii_lowercase().as_str() {
+            "join" => {
+                self.bump();
+                return Ok(JoinKind::Inner);
+            }
+            "inner" => JoinKind::Inner,
+            "left" => JoinKind::LeftOuter,
+            "right" => JoinKind::RightOuter,
+            "full" => JoinKind::FullOuter,
+            _ => return Err(self.unknown_join()),
+        };
+        let start = self.bump();
+        if kind == JoinKind::Inner {
+            self.expect_word("join", "after `inner`")?;
+        } else if self.is_word(0, "join") {
+            self.bump();
+            let message = format!("expected `outer` between `{}` and `join`", self.file.slice(start));
+            self.report(
+                Diagnostic::error(code::UNEXPECTED, self.since(start), message)
+                    .expected(["`outer`"])
+                    .help(format!("write `{}`", kind.text())),
+            );
+        } else {
+            self.bump();
+            self.expect_word("join", "after `outer`")?;
+        }
+        Ok(kind)
+    }
+
+    fn unknown_join(&mut self) -> Bail {
+        let start = self.bump();
+        let written = format!("{} join", self.file.slice(start));
+        let help = match self.file.slice(start).to_ascii_lowercase().as_str() {
+            "outer" => "write `left outer join`, `right outer join` or `full outer join`",
+            _ => "write `join` without `on`",
+        };
+        let span = start.to(self.span());
+        let message = format!("`{written}` does not exist");
+        self.report(Diagnostic::error(code::FOREIGN, span, message).expected(["`join`"]).help(help));
+        Bail
+    }
+
+    /// `within from, to per p`, if it stands here.
+    pub(super) fn within_per(&mut self) -> Parse<Option<Within>> {
+        if self.is_word(0, "per") {
+            return Err(self.needs_both("per", "within"));
+        }
+        let Some(start) = self.eat_word("within") else {
+            return Ok(None);
+        };
+        let from = self.expr()?;
+        let to = match self.eat(",") {
+            Some(_) => Some(self.expr()?),
+            None => None,
+        };
+        if !self.is_word(0, "per") {
+            return Err(self.needs_both("within", "per"));
+        }
+        self.bump();
+        let per = self.expr()?;
+        Ok(Some(Within { from, to, per, span: self.since(start) }))
+    }
+
+    fn needs_both(&mut self, one: &str, other: &str) -> Bail {
+        if one == "within" && self.slip_of(&["per"]).is_some() {
+            return self.unexpected_word(&["per"], "");
+        }
+        let message = format!("`{one}` needs `{other}`");
+        let place = self.place();
+        self.report(
+            Diagnostic::error(code::CLAUSE_MISSING, place, message)
+                .expected([format!("`{other}`")])
+                .help("an aggregation is read by `within '2023-**-** **:**:**' per 'hours'`"),
+        );
+        Bail
+    }
+
+    /// Reports that the clause `first`, which stands here, should have come before `second`.
+    pub(super) fn clause_before(&mut self, first: &str, second: &str) -> Bail {
+        let message = format!("`{first}` stands before `{second}`");
+        self.report(
+            Diagnostic::error(code::CLAUSE_ORDER, self.span(), message)
+                .help(format!("put `{first} …` before `{second} …`")),
+        );
+        Bail
+    }
+}

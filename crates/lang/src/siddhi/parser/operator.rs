@@ -1,0 +1,115 @@
+//! Operators and their ranks.
+
+use super::super::ast::BinaryOp;
+use super::super::code;
+use super::Parser;
+use crate::diagnostic::Diagnostic;
+use crate::lexer::TokenKind;
+
+/// How tightly operators bind, loosest first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(in super::super) enum Rank {
+    Or,
+    And,
+    In,
+    Equal,
+    Compare,
+    Sum,
+    Product,
+    Not,
+    Primary,
+}
+
+impl Rank {
+    /// The next tighter rank.
+    pub(in super::super) fn tighter(self) -> Self {
+        match self {
+            Self::Or => Self::And,
+            Self::And => Self::In,
+            Self::In => Self::Equal,
+            Self::Equal => Self::Compare,
+            Self::Compare => Self::Sum,
+            Self::Sum => Self::Product,
+            Self::Product => Self::Not,
+            Self::Not | Self::Primary => Self::Primary,
+        }
+    }
+
+    pub(in super::super) fn of(op: BinaryOp) -> Self {
+        match op {
+            BinaryOp::Or => Self::Or,
+            BinaryOp::And => Self::And,
+            BinaryOp::Eq | BinaryOp::Ne => Self::Equal,
+            BinaryOp::Lt | BinaryOp::Le | BinaryOp::Gt | BinaryOp::Ge => Self::Compare,
+            BinaryOp::Add | BinaryOp::Sub => Self::Sum,
+            BinaryOp::Mul | BinaryOp::Div | BinaryOp::Rem => Self::Product,
+        }
+    }
+}
+
+/// An operator behind an operand.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Infix {
+    Binary(BinaryOp),
+    In,
+}
+
+impl Infix {
+    pub(super) fn rank(self) -> Rank {
+        match self {
+            Self::Binary(op) => Rank::of(op),
+            Self::In => Rank::In,
+        }
+    }
+}
+
+impl Parser<'_> {
+    /// The operator here. `true` with it when another language writes it so.
+    pub(super) fn infix(&self) -> Option<(Infix, bool)> {
+        use BinaryOp::*;
+        let binary = |op, foreign| Some((Infix::Binary(op), foreign));
+        match &self.token().kind {
+            TokenKind::Punct(p) => match *p {
+                "==" => binary(Eq, false),
+                "!=" => binary(Ne, false),
+                "<" => binary(Lt, false),
+                "<=" => binary(Le, false),
+                ">" => binary(Gt, false),
+                ">=" => binary(Ge, false),
+                "+" => binary(Add, false),
+                "-" => binary(Sub, false),
+                "*" => binary(Mul, false),
+                "/" => binary(Div, false),
+                "%" => binary(Rem, false),
+                "=" | "===" => binary(Eq, true),
+                "<>" | "!==" => binary(Ne, true),
+                "=>" => binary(Ge, true),
+                "&&" | "&" => binary(And, true),
+                "||" | "|" => binary(Or, true),
+                _ => None,
+            },
+            TokenKind::Word if self.is_word(0, "and") => binary(And, false),
+            TokenKind::Word if self.is_word(0, "or") => binary(Or, false),
+            TokenKind::Word if self.is_word(0, "in") => Some((Infix::In, false)),
+            _ => None,
+        }
+    }
+
+    /// Reports that `infix`, which stands here, is written differently.
+    pub(super) fn foreign_infix(&mut self, infix: Infix) {
+        let Infix::Binary(op) = infix else { return };
+        let written = self.text(self.token());
+        if !written.is_ascii() {
+            // the lexer said so
+            return;
+        }
+        let diagnostic = if written == "=" {
+            Diagnostic::error(code::ASSIGN_FOR_EQUALS, self.span(), "`=` sets a value and does not compare")
+                .help("to compare two values, write `==`")
+        } else {
+            let message = format!("`{written}` is not an operator of SiddhiQL");
+            Diagnostic::error(code::FOREIGN, self.span(), message).help(format!("write `{}`", op.text()))
+        };
+        self.report(diagnostic.expected([format!("`{}`", op.text())]));
+    }
+}

@@ -1,0 +1,197 @@
+//! Partitions.
+
+use super::super::ast::{Annotation, Expr, Partition, PartitionKey, PartitionKeyKind, PartitionRange, Query};
+use super::super::code;
+use super::annotation::Prefix;
+use super::{Bail, Parse, Parser};
+use crate::diagnostic::Diagnostic;
+use crate::source::Span;
+
+impl Parser<'_> {
+    /// `partition with (…) begin … end`; the whole of it began at `start`.
+    pub(super) fn partition(&mut self, start: Span, annotations: Vec<Annotation>) -> Parse<Partition> {
+        let (keys, begin) = self.head()?;
+        let queries = self.body(begin)?;
+        Ok(Partition { annotations, keys, queries, span: self.since(start) })
+    }
+
+    /// `partition with (…) begin`: the keys, and where `begin` stands.
+    fn head(&mut self) -> Parse<(Vec<PartitionKey>, Span)> {
+        let first = self.at;
+        self.bump();
+        let keys = match self.keys() {
+            Ok(keys) => keys,
+            Err(bail) => {
+                if !self.skip_to_begin(first) {
+                    return Err(bail);
+                }
+                Vec::new()
+            }
+        };
+        Ok((keys, self.begin()?))
+    }
+
+    /// `begin`. One that is merely missing is reported and taken as read.
+    fn begin(&mut self) -> Parse<Span> {
+        if let Some(begin) = self.eat_word("begin") {
+            return Ok(begin);
+        }
+        let bail = self.unexpected_word(&["begin"], "after the keys");
+        if self.is_word(0, "from") || self.is_punct(0, "@") { Ok(self.span()) } else { Err(bail) }
+    }
+
+    fn keys(&mut self) -> Parse<Vec<PartitionKey>> {
+        self.expect_word("with", "after `partition`")?;
+        self.list("after `with`", "a key", Self::key_of_stream)
+    }
+
+    /// Skips from keys that could not be read to `begin`, if it comes before the statement's end.
+    fn skip_to_begin(&mut self, start: usize) -> bool {
+        self.at = self.at.max(start + 1);
+        while !self.at_end() && !self.is_punct(0, ";") {
+            if self.token().first_on_line && self.at_statement() {
+                return false;
+            }
+            if self.is_word(0, "begin") && (self.is_word(1, "from") || self.is_punct(1, "@")) {
+                return true;
+            }
+            self.bump();
+        }
+        false
+    }
+
+    /// `expr of S`, `cond as 'low' or cond as 'high' of S`
+    fn key_of_stream(&mut self) -> Parse<PartitionKey> {
+        let start = self.span();
+        let first = self.expr()?;
+        let kind = if self.is_word(0, "as") {
+            let mut ranges = vec![self.range_name(start, first)?];
+            while self.eat_word("or").is_some() {
+                let start = self.span();
+                let condition = self.expr()?;
+                ranges.push(self.range_name(start, condition)?);
+            }
+            PartitionKeyKind::Ranges(ranges)
+        } else {
+            PartitionKeyKind::Value(first)
+        };
+        if self.eat_word("of").is_none() {
+            if matches!(kind, PartitionKeyKind::Ranges(_)) {
+                return Err(self.unexpected_word(&["or", "of"], "after the range"));
+            }
+            let help = "write `a of S`: the attribute and the stream".to_owned();
+            return Err(match self.slip_of(&["of", "as"]) {
+                Some(_) => self.unexpected_word(&["of", "as"], ""),
+                None => self.unexpected_with(&["`of`", "`as`"], "after the key", Some(help)),
+            });
+        }
+        let stream = self.name("a stream's name")?;
+        Ok(PartitionKey { kind, stream, span: self.since(start) })
+    }
+
+    /// `as 'name'` after a range's condition.
+    fn range_name(&mut self, start: Span, condition: Expr) -> Parse<PartitionRange> {
+        self.expect_word("as", "after the range's condition")?;
+        let name = self.text_value("a text", "after `as`")?;
+        Ok(PartitionRange { condition, name, span: self.since(start) })
+    }
+
+    /// What stands between `begin` and `end`.
+    fn body(&mut self, begin: Span) -> Parse<Vec<Query>> {
+        let mut queries = Vec::new();
+        let mut tried = false;
+        // partitions that stand in this one, which are an error
+        let mut open = 0_usize;
+        loop {
+            if self.is_word(0, "end") && open > 0 {
+                self.bump();
+                self.eat(";");
+                open -= 1;
+                continue;
+            }
+            if self.is_word(0, "end") {
+                let end = self.bump();
+                if !tried {
+                    self.no_queries(begin.to(end));
+                }
+                return Ok(queries);
+            }
+            if self.at_end() {
+                return Err(self.unclosed(begin));
+            }
+            if self.is_punct(0, ";") {
+                self.empty_statement();
+                continue;
+            }
+            tried = true;
+            let start = self.at;
+            match self.query_in_partition(begin, &mut open) {
+                Ok(query) => queries.extend(query),
+                Err(Bail) => {
+                    self.skip_statement(start, true);
+                    if self.at == start {
+                        self.bump();
+                    }
+                }
+            }
+        }
+    }
+
+    /// A query with its `;`, which the last one need not have. `open` counts the partitions in the one that begins at
+    /// `begin`.
+    fn query_in_partition(&mut self, begin: Span, open: &mut usize) -> Parse<Option<Query>> {
+        let start = self.span();
+        let mut annotations = Vec::new();
+        while self.is_punct(0, "@") {
+            let at = self.span();
+            match self.prefix_annotation()? {
+                Prefix::Other(annotation) => annotations.push(annotation),
+                Prefix::App(annotation) => self.misplaced_app_annotation(at.to(annotation.span)),
+            }
+        }
+        if self.is_word(0, "define") {
+            let message = "definitions stand before the first query and partition";
+            self.report(
+                Diagnostic::error(code::DEFINITION_LATE, self.span(), message)
+                    .help("move it out of the partition and up, before the first query"),
+            );
+            self.definition(start, annotations)?;
+            self.semicolon("definition")?;
+            return Ok(None);
+        }
+        if self.is_word(0, "partition") && self.is_word(1, "with") {
+            self.nested_partition(begin);
+            self.head()?;
+            *open += 1;
+            return Ok(None);
+        }
+        if !self.is_word(0, "from") {
+            self.unexpected_word(&["from", "end"], "in a partition");
+            // what is nearly `from` is read as such
+            if self.slip_of(&["from"]).is_none() || !self.is_name(1) {
+                return Err(Bail);
+            }
+        }
+        let query = self.query(start, annotations)?;
+        if !self.is_word(0, "end") {
+            self.end_of_query()?;
+        }
+        Ok(Some(query))
+    }
+
+    fn no_queries(&mut self, span: Span) {
+        self.report(
+            Diagnostic::error(code::EMPTY, span, "a partition needs at least one query")
+                .expected(["`from`"])
+                .help("write a query between `begin` and `end`"),
+        );
+    }
+
+    fn nested_partition(&mut self, begin: Span) {
+        self.report(
+            Diagnostic::error(code::NESTED_PARTITION, self.span(), "a partition cannot stand in another one")
+                .help("close the other one by `end;`, or partition by both keys: `with (str:concat(a, b) of S)`")
+                .note_at(begin, "the partition that is open begins here"),
+        );
+    }
+}

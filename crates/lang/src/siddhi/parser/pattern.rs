@@ -1,0 +1,184 @@
+//! Patterns and sequences.
+
+use super::super::ast::{CountForm, StateInput, StateKind, Step, StepGroup, StreamInput};
+use super::super::code;
+use super::{Bail, Parse, Parser};
+use crate::diagnostic::Diagnostic;
+use crate::lexer::TokenKind;
+use crate::source::Span;
+
+/// What links the steps of a chain, and where it was met first.
+type Link = Option<(StateKind, Span)>;
+
+impl Parser<'_> {
+    /// Whether a pattern or sequence begins here, and nothing else could.
+    pub(super) fn at_state(&self) -> bool {
+        self.is_punct(0, "(")
+            || self.at_every()
+            || self.at_absent()
+            || self.is_name(0) && self.is_punct(1, "=")
+    }
+
+    /// Whether `every` stands here before a step.
+    fn at_every(&self) -> bool {
+        self.is_word(0, "every") && self.precedes_source(0)
+    }
+
+    /// A pattern or sequence. Its first step was perhaps already read, as a stream.
+    pub(super) fn state(&mut self, first: Option<StreamInput>) -> Parse<StateInput> {
+        let start = first.as_ref().map_or_else(|| self.span(), |first| first.span);
+        let mut link = None;
+        let mut groups = Vec::new();
+        if let Some(first) = first {
+            let step = self.step_of(first)?;
+            groups.push(single(step));
+        } else {
+            self.group(&mut groups, &mut link, false)?;
+        }
+        self.chain(&mut groups, &mut link, false)?;
+        let within = match self.eat_word("within") {
+            Some(_) => Some(self.time("within")?),
+            None => None,
+        };
+        if within.is_some() && self.is_punct_of(0, &["->", ","]) {
+            return Err(self.within_in_the_middle(self.previous()));
+        }
+        let kind = link.map_or(StateKind::Pattern, |(kind, _)| kind);
+        match kind {
+            StateKind::Pattern => self.no_sequence_counts(&groups),
+            StateKind::Sequence => self.no_every_behind(&groups),
+        }
+        Ok(StateInput { kind, groups, within, span: self.since(start) })
+    }
+
+    /// The steps after the first, each behind `->` or `,`.
+    fn chain(&mut self, groups: &mut Vec<StepGroup>, link: &mut Link, in_every: bool) -> Parse<()> {
+        loop {
+            let kind = match self.token().kind {
+                TokenKind::Punct("->") => StateKind::Pattern,
+                TokenKind::Punct(",") => StateKind::Sequence,
+                _ => return Ok(()),
+            };
+            let span = self.bump();
+            let (first, at) = *link.get_or_insert((kind, span));
+            if first != kind {
+                let message = "`->` and `,` cannot stand in one chain";
+                self.report(
+                    Diagnostic::error(code::STATE_KIND, span, message)
+                        .help("write `->` throughout, where other events may come between, or `,` throughout")
+                        .note_at(at, "the other one"),
+                );
+            }
+            self.group(groups, link, in_every)?;
+        }
+    }
+
+    /// A step, or several in brackets, with or without `every`.
+    fn group(&mut self, groups: &mut Vec<StepGroup>, link: &mut Link, in_every: bool) -> Parse<()> {
+        let start = self.span();
+        if !self.at_every() {
+            if self.is_punct(0, "(") {
+                let inner = self.nested(|p| p.bracketed(link, in_every))?;
+                groups.extend(inner);
+            } else {
+                groups.push(single(self.step()?));
+            }
+            return Ok(());
+        }
+        let every = self.bump();
+        if in_every || self.at_every() {
+            let second = if in_every { every } else { self.span() };
+            self.report(
+                Diagnostic::error(
+                    code::EVERY_MISPLACED,
+                    second,
+                    "`every` cannot stand inside another `every`",
+                )
+                .help("remove one of them"),
+            );
+            if !in_every {
+                self.bump();
+            }
+        }
+        let steps = if self.is_punct(0, "(") {
+            let inner = self.nested(|p| p.bracketed(link, true))?;
+            inner.into_iter().flat_map(|group| group.steps).collect()
+        } else {
+            vec![self.step()?]
+        };
+        groups.push(StepGroup { every: Some(every), steps, span: self.since(start) });
+        Ok(())
+    }
+
+    /// `(step -> step)`
+    fn bracketed(&mut self, link: &mut Link, in_every: bool) -> Parse<Vec<StepGroup>> {
+        let open = self.bump();
+        let mut groups = Vec::new();
+        self.group(&mut groups, link, in_every)?;
+        self.chain(&mut groups, link, in_every)?;
+        if self.is_word(0, "within") {
+            return Err(self.within_in_the_middle(self.span()));
+        }
+        if self.eat(")").is_none() {
+            return Err(self.not_closed(open, &["`->`", "`,`", "`)`"], None));
+        }
+        if self.is_punct_of(0, &["<", "*", "+", "?"]) {
+            let message = "a count stands on one stream, not on brackets";
+            self.report(
+                Diagnostic::error(code::CLAUSE_MISPLACED, self.span(), message)
+                    .help("write the steps out, or repeat them by `every (…)`"),
+            );
+            return Err(Bail);
+        }
+        Ok(groups)
+    }
+
+    fn within_in_the_middle(&mut self, span: Span) -> Bail {
+        self.report(
+            Diagnostic::error(
+                code::WITHIN_MISPLACED,
+                span,
+                "`within` holds for the whole and stands at its end",
+            )
+            .help("put it behind the last step"),
+        );
+        Bail
+    }
+
+    /// Reports counts in a pattern that only sequences have.
+    fn no_sequence_counts(&mut self, groups: &[StepGroup]) {
+        for step in groups.iter().flat_map(|group| &group.steps) {
+            let Step::Stream(step) = step else { continue };
+            let Some(count) = step.count else { continue };
+            let help = match count.form {
+                CountForm::Range => continue,
+                CountForm::Star => "write `<0:>`",
+                CountForm::Plus => "write `<1:>`",
+                CountForm::Question => "write `<0:1>`",
+            };
+            let message = format!("`{}` stands only in sequences", self.file.slice(count.span));
+            self.report(Diagnostic::error(code::STATE_KIND, count.span, message).help(help));
+        }
+    }
+
+    /// Reports `every` in a sequence that is not before its first step.
+    fn no_every_behind(&mut self, groups: &[StepGroup]) {
+        for (i, group) in groups.iter().enumerate() {
+            let Some(every) = group.every else { continue };
+            if i == 0 && group.steps.len() == 1 {
+                continue;
+            }
+            let message = "in a sequence `every` stands only before the first step, without brackets";
+            let help = match i {
+                0 => "remove the brackets: `every` repeats the whole sequence",
+                _ => "put it at the beginning",
+            };
+            self.report(Diagnostic::error(code::EVERY_MISPLACED, every, message).help(help));
+        }
+    }
+}
+
+fn single(step: Step) -> StepGroup {
+    let span = step.span();
+    StepGroup { every: None, steps: vec![step], span }
+}

@@ -1,0 +1,111 @@
+//! Where to go on after a mistake.
+
+use super::super::code;
+use super::{Bail, Parse, Parser};
+use crate::diagnostic::Diagnostic;
+use crate::lexer::TokenKind;
+use crate::source::Span;
+
+/// What may stand after `define`.
+pub(super) const DEFINED: [&str; 6] = ["stream", "table", "window", "trigger", "function", "aggregation"];
+
+impl Parser<'_> {
+    /// Whether a statement begins here: after another one, these words cannot be anything else.
+    pub(super) fn at_statement(&self) -> bool {
+        match self.word(0).unwrap_or("").to_ascii_lowercase().as_str() {
+            "define" => self.is_word_of(1, &DEFINED),
+            "from" => self.is_name(1) || self.is_punct_of(1, &["#", "!", "("]),
+            "partition" => self.is_word(1, "with"),
+            _ => self.is_punct(0, "@") && self.is_name(1),
+        }
+    }
+
+    /// Skips the rest of a statement that began at the token `start` and failed: past its `;`, or to what looks like
+    /// the next statement, or the end of the partition that it is in. At the top it moves on by a token at least.
+    pub(super) fn skip_statement(&mut self, start: usize, in_partition: bool) {
+        let mut open = self.open_brackets_since(start);
+        let is = |token, word: &str| self.text(token).eq_ignore_ascii_case(word);
+        let defines_aggregation = self.tokens[start..self.at]
+            .windows(2)
+            .any(|pair| is(&pair[0], "define") && is(&pair[1], "aggregation"));
+        let mut moved = self.at > start;
+        while !self.at_end() {
+            let token = self.token();
+            let begins = moved && token.first_on_line && self.at_statement();
+            // an annotation in brackets belongs to another, and `from` to the aggregation that it is in
+            let inside = self.is_punct(0, "@") && open > 0 || defines_aggregation && self.is_word(0, "from");
+            if begins && !inside || in_partition && self.at_partition_end() {
+                return;
+            }
+            match token.kind {
+                TokenKind::Punct("(") => open += 1,
+                TokenKind::Punct(")") => open = open.saturating_sub(1),
+                _ => {}
+            }
+            let ends = self.is_punct(0, ";");
+            self.bump();
+            moved = true;
+            if ends {
+                return;
+            }
+        }
+    }
+
+    /// Whether the `end` of a partition stands here.
+    pub(super) fn at_partition_end(&self) -> bool {
+        self.is_word(0, "end") && (self.is_punct(1, ";") || self.nth(1).kind == TokenKind::End)
+    }
+
+    /// Brackets opened and not closed between the token `start` and here.
+    fn open_brackets_since(&self, start: usize) -> usize {
+        self.tokens[start..self.at].iter().fold(0, |open: usize, token| match token.kind {
+            TokenKind::Punct("(") => open + 1,
+            TokenKind::Punct(")") => open.saturating_sub(1),
+            _ => open,
+        })
+    }
+
+    /// Moves past the `;` after a `what`. One that is merely missing is reported and taken as read.
+    pub(super) fn semicolon(&mut self, what: &str) -> Parse<()> {
+        if self.eat(";").is_some() || self.at_end() {
+            return Ok(());
+        }
+        if self.at_statement() {
+            let message = format!("expected `;` after the {what}");
+            let place = self.previous().at_end();
+            self.report(
+                Diagnostic::error(code::SEMICOLON, place, message).expected(["`;`"]).help("put `;` here"),
+            );
+            return Ok(());
+        }
+        Err(self.unexpected(&["`;`"], &format!("after the {what}")))
+    }
+
+    /// Moves past a `;` that ends nothing, and reports it.
+    pub(super) fn empty_statement(&mut self) {
+        let span = self.bump();
+        self.report(
+            Diagnostic::error(code::EMPTY_STATEMENT, span, "this `;` ends nothing").help("remove it"),
+        );
+    }
+
+    /// Reports that the bracket at `open` has no end before this place.
+    pub(super) fn unclosed(&mut self, open: Span) -> Bail {
+        let opener = self.file.slice(open);
+        let closer = match opener {
+            "(" => ")",
+            "[" => "]",
+            _ => "end",
+        };
+        let message = format!("this `{opener}` is never closed");
+        let found = format!("here `{closer}` was still missing");
+        let here = self.place();
+        self.report(
+            Diagnostic::error(code::UNCLOSED, open, message)
+                .expected([format!("`{closer}`")])
+                .help(format!("put `{closer}` where it ends"))
+                .note_at(here, found),
+        );
+        Bail
+    }
+}

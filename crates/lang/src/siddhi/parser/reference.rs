@@ -1,0 +1,113 @@
+//! Attributes, and what they are taken from.
+
+use super::super::ast::{AttributeRef, Index, IndexKind, InnerRef, SourceRef};
+use super::super::code;
+use super::{Bail, Parse, Parser};
+use crate::diagnostic::Diagnostic;
+use crate::lexer::TokenKind;
+
+/// A name with or without a dot behind it.
+pub(super) enum Reference {
+    Attribute(AttributeRef),
+    /// What only a stream or step can be: with a mark or an index, without a dot.
+    Source(Box<SourceRef>),
+}
+
+impl Parser<'_> {
+    /// `a`, `S.a`, `e[0]`
+    pub(super) fn reference(&mut self) -> Parse<Reference> {
+        let start = self.span();
+        let stream = self.stream_ref("an attribute")?;
+        let index = self.index()?;
+        let inner = self.inner_ref()?;
+        let span = self.since(start);
+        let source = Box::new(SourceRef { stream, index, inner, span });
+        if self.eat(".").is_some() {
+            let name = self.name("an attribute's name")?;
+            let span = self.since(start);
+            return Ok(Reference::Attribute(AttributeRef { source: Some(source), name, span }));
+        }
+        Ok(match source.as_name() {
+            Some(name) => Reference::Attribute(AttributeRef { source: None, name: name.clone(), span }),
+            None => Reference::Source(source),
+        })
+    }
+
+    /// An attribute where no other expression can stand, which is in `clause`.
+    pub(super) fn attribute_ref(&mut self, clause: &str) -> Parse<AttributeRef> {
+        if !self.is_name(0) && !self.is_punct_of(0, &["#", "!"]) {
+            return Err(self.unexpected(&["an attribute"], &format!("in `{clause}`")));
+        }
+        let start = self.span();
+        let reference = self.reference()?;
+        let sets = clause == "set" && self.is_punct_of(0, &["=", "=="]);
+        let operator = self.infix().is_some() && !sets || self.is_punct(0, "(");
+        if operator || self.is_word(0, "is") {
+            let message = format!("`{clause}` takes attributes, not expressions");
+            let help = match clause {
+                "set" => "write the column alone: `set T.a = …`",
+                _ => "let a query before compute it under a name, and take the name here",
+            };
+            self.report(
+                Diagnostic::error(code::NOT_AN_ATTRIBUTE, start.to(self.span()), message)
+                    .expected(["an attribute"])
+                    .help(help),
+            );
+            return Err(Bail);
+        }
+        match reference {
+            Reference::Attribute(attribute) => Ok(attribute),
+            Reference::Source(_) => Err(self.unexpected(&["`.`"], "before the attribute's name")),
+        }
+    }
+
+    /// `[0]`, `[last]`, `[last - 1]`, if it stands here.
+    fn index(&mut self) -> Parse<Option<Index>> {
+        if !self.is_punct(0, "[") {
+            return Ok(None);
+        }
+        let start = self.bump();
+        let kind = if self.eat_word("last").is_some() {
+            let back = if self.eat("-").is_some() { self.whole_number("after `last -`")? } else { 0 };
+            IndexKind::Last(back)
+        } else if let TokenKind::Int(_) = self.token().kind {
+            IndexKind::First(self.whole_number("")?)
+        } else {
+            let help = match self.word(0) {
+                Some(word) if word.eq_ignore_ascii_case("first") => "write `[0]`",
+                _ => "events are counted from `[0]`, or back from `[last]`: `[last - 1]`",
+            };
+            return Err(self.unexpected_with(&["a number", "`last`"], "", Some(help.to_owned())));
+        };
+        if !self.is_punct(0, "]") {
+            return Err(self.unexpected(&["`]`"], "after the event's number"));
+        }
+        self.bump();
+        Ok(Some(Index { kind, span: self.since(start) }))
+    }
+
+    /// `#name`, `#name[0]` behind a source, if a dot comes after it.
+    fn inner_ref(&mut self) -> Parse<Option<InnerRef>> {
+        let inner = self.is_punct(0, "#") && self.is_name(1) && self.is_punct_of(2, &[".", "["]);
+        if !inner || self.is_word(1, "window") {
+            return Ok(None);
+        }
+        self.bump();
+        let name = self.name("a name")?;
+        let index = self.index()?;
+        Ok(Some(InnerRef { name, index }))
+    }
+
+    /// A whole number without sign and suffix that fits in an int.
+    pub(super) fn whole_number(&mut self, context: &str) -> Parse<u32> {
+        let TokenKind::Int(number) = self.token().kind else {
+            return Err(self.unexpected(&["a whole number"], context));
+        };
+        let span = self.bump();
+        Ok(u32::try_from(number).ok().filter(|n| *n <= i32::MAX.unsigned_abs()).unwrap_or_else(|| {
+            let message = format!("the number is larger than {}", i32::MAX);
+            self.report(Diagnostic::error(code::RANGE, span, message).help("write a smaller number"));
+            0
+        }))
+    }
+}

@@ -1,0 +1,250 @@
+//! Steps of patterns and sequences.
+
+use super::super::ast::{
+    AbsentStep, BinaryOp, Count, CountForm, Handler, Ident, LogicalOp, LogicalSide, LogicalStep, Step,
+    StreamInput, StreamRef, StreamStep,
+};
+use super::super::code;
+use super::operator::Infix;
+use super::{Bail, Parse, Parser};
+use crate::diagnostic::Diagnostic;
+use crate::lexer::TokenKind;
+use crate::source::Span;
+
+impl Parser<'_> {
+    /// Whether `not` stands here before a stream.
+    pub(super) fn at_absent(&self) -> bool {
+        self.is_word(0, "not") && self.precedes_source(0)
+    }
+
+    /// A step.
+    pub(super) fn step(&mut self) -> Parse<Step> {
+        let first = self.side_step()?;
+        self.rest_of_step(first)
+    }
+
+    /// The step that begins with a stream that was already read.
+    pub(super) fn step_of(&mut self, input: StreamInput) -> Parse<Step> {
+        if let Some(window) = &input.window {
+            self.window_in_step(window.span);
+        }
+        let start = input.span;
+        let first = self.stream_step(start, None, input.stream, input.handlers)?;
+        self.rest_of_step(LogicalSide::Stream(first))
+    }
+
+    /// What may stand behind one side of a step.
+    fn rest_of_step(&mut self, first: LogicalSide) -> Parse<Step> {
+        let Some(op) = self.logical_op() else {
+            return Ok(match first {
+                LogicalSide::Stream(step) => Step::Stream(step),
+                LogicalSide::Absent(step) => {
+                    self.needs_time(&step);
+                    Step::Absent(step)
+                }
+            });
+        };
+        if let TokenKind::Punct(_) = self.token().kind {
+            self.foreign_infix(Infix::Binary(match op {
+                LogicalOp::And => BinaryOp::And,
+                LogicalOp::Or => BinaryOp::Or,
+            }));
+        }
+        self.bump();
+        let second = self.side_step()?;
+        for side in [&first, &second] {
+            self.no_count(side, op);
+        }
+        if let Some(third) = self.logical_op() {
+            let message = format!("`{}` joins two steps, not three", third.text());
+            self.report(
+                Diagnostic::error(code::CLAUSE_MISPLACED, self.span(), message)
+                    .help("write two queries, or steps one after the other"),
+            );
+            return Err(Bail);
+        }
+        self.check_absent(&first, &second, op);
+        self.check_absent(&second, &first, op);
+        let span = first.span().to(second.span());
+        Ok(Step::Logical(LogicalStep { op, left: first, right: second, span }))
+    }
+
+    fn logical_op(&self) -> Option<LogicalOp> {
+        if self.is_word(0, "and") || self.is_punct_of(0, &["&&", "&"]) {
+            Some(LogicalOp::And)
+        } else if self.is_word(0, "or") || self.is_punct_of(0, &["||", "|"]) {
+            Some(LogicalOp::Or)
+        } else {
+            None
+        }
+    }
+
+    /// Reports a count beside `and` or `or`.
+    fn no_count(&mut self, side: &LogicalSide, op: LogicalOp) {
+        if let LogicalSide::Stream(StreamStep { count: Some(count), .. }) = side {
+            let message = format!("a step beside `{}` has no count", op.text());
+            self.report(
+                Diagnostic::error(code::CLAUSE_MISPLACED, count.span, message).help("remove the count"),
+            );
+        }
+    }
+
+    /// Reports `side` when it is absent without a time where it needs one.
+    fn check_absent(&mut self, side: &LogicalSide, other: &LogicalSide, op: LogicalOp) {
+        let stream_beside = op == LogicalOp::And && matches!(other, LogicalSide::Stream(_));
+        if let LogicalSide::Absent(step) = side
+            && !stream_beside
+        {
+            self.needs_time(step);
+        }
+    }
+
+    fn needs_time(&mut self, step: &AbsentStep) {
+        if step.wait.is_some() {
+            return;
+        }
+        let name = &step.stream.name.name;
+        let message = "`not` needs a time, unless it stands beside `and` and a stream";
+        self.report(
+            Diagnostic::error(code::ABSENT_STEP, step.span, message)
+                .expected(["`for`"])
+                .help(format!("write `not {name} for 5 sec`, or `not {name} and …`")),
+        );
+    }
+
+    /// `e=A[…]<2:5>` or `not A for 5 sec`
+    fn side_step(&mut self) -> Parse<LogicalSide> {
+        if self.at_absent() {
+            return self.absent_step().map(LogicalSide::Absent);
+        }
+        self.no_clause_for_stream()?;
+        let start = self.span();
+        let reference = if self.is_name(0) && self.is_punct(1, "=") {
+            let name = self.name("a name")?;
+            self.bump();
+            Some(name)
+        } else {
+            None
+        };
+        if let Some(name) = &reference {
+            self.keyword_behind_reference(name)?;
+        }
+        let stream = self.stream_ref("a stream's name")?;
+        let handlers = self.step_handlers()?;
+        self.stream_step(start, reference, stream, handlers).map(LogicalSide::Stream)
+    }
+
+    /// Reports `e=not A` and `e=every A`.
+    fn keyword_behind_reference(&mut self, name: &Ident) -> Parse<()> {
+        if self.at_absent() {
+            let message = "a step with `not` has no event that could have a name";
+            self.report(
+                Diagnostic::error(code::ABSENT_STEP, name.span, message)
+                    .help(format!("remove `{}=`", name.name)),
+            );
+            return Err(Bail);
+        }
+        if self.is_word(0, "every") && self.precedes_source(0) {
+            let message = "`every` stands before the step's name";
+            self.report(
+                Diagnostic::error(code::EVERY_MISPLACED, self.span(), message)
+                    .help(format!("write `every {}=…`", name.name)),
+            );
+            return Err(Bail);
+        }
+        Ok(())
+    }
+
+    fn absent_step(&mut self) -> Parse<AbsentStep> {
+        let start = self.bump();
+        if self.is_name(0) && self.is_punct(1, "=") {
+            let name = self.name("a name")?;
+            self.bump();
+            let message = "a step with `not` has no event that could have a name";
+            self.report(
+                Diagnostic::error(code::ABSENT_STEP, name.span, message)
+                    .help(format!("remove `{}=`", name.name)),
+            );
+        }
+        let stream = self.stream_ref("a stream's name")?;
+        let handlers = self.step_handlers()?;
+        let wait = match self.eat_word("for") {
+            Some(_) => Some(self.time("for")?),
+            None => None,
+        };
+        Ok(AbsentStep { stream, handlers, wait, span: self.since(start) })
+    }
+
+    fn step_handlers(&mut self) -> Parse<Vec<Handler>> {
+        let mut handlers = Vec::new();
+        loop {
+            if self.at_window() {
+                let start = self.span();
+                for _ in 0..3 {
+                    self.bump();
+                }
+                self.call()?;
+                self.window_in_step(self.since(start));
+            } else if let Some(handler) = self.handler()? {
+                handlers.push(handler);
+            } else {
+                return Ok(handlers);
+            }
+        }
+    }
+
+    fn window_in_step(&mut self, span: Span) {
+        self.report(
+            Diagnostic::error(code::CLAUSE_MISPLACED, span, "a step of a pattern or sequence has no window")
+                .help("remove it; how long a match may take is told by `within 5 sec` at the end"),
+        );
+    }
+
+    /// The step `reference=stream handlers`, which began at `start`, with its count.
+    fn stream_step(
+        &mut self,
+        start: Span,
+        reference: Option<Ident>,
+        stream: StreamRef,
+        handlers: Vec<Handler>,
+    ) -> Parse<StreamStep> {
+        let count = self.count()?;
+        Ok(StreamStep { reference, stream, handlers, count, span: self.since(start) })
+    }
+
+    /// `<2:5>`, `+`, if it stands here.
+    fn count(&mut self) -> Parse<Option<Count>> {
+        let start = self.span();
+        let (form, min, max) = match self.token().kind {
+            TokenKind::Punct("<") => return self.range(start).map(Some),
+            TokenKind::Punct("*") => (CountForm::Star, 0, None),
+            TokenKind::Punct("+") => (CountForm::Plus, 1, None),
+            TokenKind::Punct("?") => (CountForm::Question, 0, Some(1)),
+            _ => return Ok(None),
+        };
+        let span = self.bump();
+        Ok(Some(Count { min, max, form, span }))
+    }
+
+    /// `<n>`, `<n:m>`, `<n:>`, `<:m>`
+    fn range(&mut self, start: Span) -> Parse<Count> {
+        self.bump();
+        let (min, max) = if self.eat(":").is_some() {
+            (0, Some(self.whole_number("after `:`")?))
+        } else {
+            let min = self.whole_number("after `<`")?;
+            if self.eat(":").is_none() {
+                (min, Some(min))
+            } else if self.is_punct(0, ">") {
+                (min, None)
+            } else {
+                (min, Some(self.whole_number("after `:`")?))
+            }
+        };
+        if self.eat(">").is_none() {
+            let help = "write `<2>`, `<2:5>`, `<2:>` or `<:5>`".to_owned();
+            return Err(self.unexpected_with(&["`:`", "`>`"], "in a count", Some(help)));
+        }
+        Ok(Count { min, max, form: CountForm::Range, span: self.since(start) })
+    }
+}

@@ -1,0 +1,145 @@
+//! Times: numbers with units.
+
+use super::super::ast::TimeLiteral;
+use super::super::code;
+use super::super::keywords::{KEYWORDS, is_one_of};
+use super::super::units::{advice, nearest_unit, unit};
+use super::{Bail, Parse, Parser};
+use crate::diagnostic::Diagnostic;
+use crate::lexer::TokenKind;
+use crate::source::Span;
+
+impl Parser<'_> {
+    /// Whether a number stands here with a unit of time after it, or with a word that can only be meant as one.
+    pub(super) fn at_time(&self) -> bool {
+        let number = matches!(
+            self.token().kind,
+            TokenKind::Int(_) | TokenKind::Long(_) | TokenKind::Float(_) | TokenKind::Single(_)
+        );
+        let Some(word) = self.word(1).filter(|_| number) else {
+            return false;
+        };
+        if unit(word).is_some() {
+            return true;
+        }
+        // what is no unit may be the name of a column whose `as` is missing
+        let ends = self.is_punct_of(2, &[")", "]"]) || self.is_word(2, "as");
+        let slip = nearest_unit(word).is_some() || ends;
+        slip && !is_one_of(word, &KEYWORDS) && !self.nth(1).first_on_line
+    }
+
+    /// `1 hour 30 min`, where [`Parser::at_time`] holds. A sum that does not fit is reported and taken as zero.
+    pub(super) fn time_literal(&mut self) -> Parse<TimeLiteral> {
+        let start = self.span();
+        let mut ms = Some(0_i64);
+        let mut text = String::new();
+        let mut last: Option<(usize, Span)> = None;
+        loop {
+            let part_start = self.span();
+            let (place, part) = self.time_part(&mut text);
+            ms = ms.and_then(|sum| sum.checked_add(part?));
+            let part_span = self.since(part_start);
+            if let (Some(place), Some((before, before_span))) = (place, last)
+                && place <= before
+            {
+                self.unit_order(before_span, part_span, place == before);
+            }
+            last = place.map(|place| (place, part_span)).or(last);
+            let goes_on = self.word(1).is_some_and(|word| unit(word).is_some());
+            if !goes_on || !matches!(self.token().kind, TokenKind::Int(_) | TokenKind::Float(_)) {
+                break;
+            }
+            text.push(' ');
+        }
+        let span = self.since(start);
+        if ms.is_none() {
+            let message = "the time is longer than 292 million years";
+            self.report(Diagnostic::error(code::RANGE, span, message).help("write a shorter one"));
+        }
+        Ok(TimeLiteral { ms: ms.unwrap_or(0), text, span })
+    }
+
+    /// A number and its unit: the unit's place among the units, and the milliseconds, `None` when they do not fit.
+    fn time_part(&mut self, text: &mut String) -> (Option<usize>, Option<i64>) {
+        let number = self.token();
+        let number_span = self.bump();
+        let word = self.text(self.token());
+        let Some((place, unit)) = unit(word) else {
+            let message = format!("`{word}` is not a unit of time");
+            self.report(
+                Diagnostic::error(code::UNKNOWN_UNIT, self.span(), message)
+                    .expected(["a unit of time"])
+                    .help(advice(word)),
+            );
+            self.bump();
+            return (None, Some(0));
+        };
+        let span = number_span.to(self.bump());
+        text.push_str(self.text(number));
+        text.push(' ');
+        text.push_str(&word.to_ascii_lowercase());
+        let TokenKind::Int(count) = number.kind else {
+            self.no_whole_time(&number.kind, unit.ms, number_span, span);
+            return (Some(place), Some(0));
+        };
+        (Some(place), i64::try_from(count).ok().and_then(|n| n.checked_mul(unit.ms)))
+    }
+
+    fn no_whole_time(&mut self, number: &TokenKind, unit_ms: i64, number_span: Span, span: Span) {
+        let ms = match number {
+            TokenKind::Float(x) => *x * unit_ms as f64,
+            TokenKind::Single(x) => f64::from(*x) * unit_ms as f64,
+            TokenKind::Long(n) => *n as f64 * unit_ms as f64,
+            _ => f64::NAN,
+        };
+        let help = if ms.fract() == 0.0 && ms < 1e15 {
+            format!("write `{ms} millisec`")
+        } else {
+            "write it in a smaller unit".to_owned()
+        };
+        let message = format!("`{}` is no whole number without suffix", self.file.slice(number_span));
+        self.report(
+            Diagnostic::error(code::RANGE, span, message).expected(["a whole number of units"]).help(help),
+        );
+    }
+
+    fn unit_order(&mut self, before: Span, part: Span, same: bool) {
+        let help = match same {
+            true => "add the two up".to_owned(),
+            false => format!("write `{} {}`", self.file.slice(part), self.file.slice(before)),
+        };
+        self.report(
+            Diagnostic::error(code::UNIT_ORDER, part, "units go from great to small, each at most once")
+                .help(help)
+                .note_at(before, "this unit stands before it"),
+        );
+    }
+
+    /// The time of the clause `clause`, where nothing else can stand.
+    pub(super) fn time(&mut self, clause: &str) -> Parse<TimeLiteral> {
+        if self.at_time() || self.at_number_and_word() {
+            return self.time_literal();
+        }
+        let help = format!("write a number and a unit: `{clause} 10 sec`");
+        if matches!(self.token().kind, TokenKind::Int(_) | TokenKind::Long(_)) {
+            self.bump();
+            return Err(self.unexpected_with(&["a unit of time"], "after the number", Some(help)));
+        }
+        Err(self.unexpected_with(&["a time"], &format!("after `{clause}`"), Some(help)))
+    }
+
+    /// Whether a number and a word that is no keyword stand here, on one line.
+    pub(super) fn at_number_and_word(&self) -> bool {
+        let number = matches!(self.token().kind, TokenKind::Int(_) | TokenKind::Float(_));
+        let word = self.word(1).is_some_and(|word| !is_one_of(word, &KEYWORDS));
+        number && word && !self.nth(1).first_on_line
+    }
+
+    /// Reports a sign before a time.
+    pub(super) fn signed_time(&mut self, sign: Span) -> Bail {
+        self.report(
+            Diagnostic::error(code::SIGN, sign, "a time has no sign").help("subtract it: `x - 5 sec`"),
+        );
+        Bail
+    }
+}

@@ -1,0 +1,83 @@
+//! Units of time: `1 hour 30 min`.
+
+use tidemill_types::nearest;
+
+use super::ast::PeriodUnit;
+use super::keywords::is_one_of;
+
+const SEC: i64 = 1_000;
+const MIN: i64 = 60 * SEC;
+const HOUR: i64 = 60 * MIN;
+const DAY: i64 = 24 * HOUR;
+
+/// A unit of time.
+#[derive(Debug)]
+pub(super) struct Unit {
+    /// How it may be written; the first name is the one offered to people.
+    pub names: &'static [&'static str],
+    /// Its length.
+    pub ms: i64,
+    /// The unit as the length of an aggregation's buckets.
+    pub period: Option<PeriodUnit>,
+    /// Short forms of other languages, which are no names of it.
+    foreign: &'static [&'static str],
+}
+
+/// All units, from great to small.
+static UNITS: [Unit; 8] = [
+    Unit {
+        names: &["year", "years"],
+        ms: 365 * DAY,
+        period: Some(PeriodUnit::Year),
+        foreign: &["y", "yr", "yrs"],
+    },
+    Unit { names: &["month", "months"], ms: 30 * DAY, period: Some(PeriodUnit::Month), foreign: &["mon"] },
+    Unit { names: &["week", "weeks"], ms: 7 * DAY, period: Some(PeriodUnit::Week), foreign: &["w"] },
+    Unit { names: &["day", "days"], ms: DAY, period: Some(PeriodUnit::Day), foreign: &["d"] },
+    Unit {
+        names: &["hour", "hours"],
+        ms: HOUR,
+        period: Some(PeriodUnit::Hour),
+        foreign: &["h", "hr", "hrs"],
+    },
+    Unit {
+        names: &["min", "minute", "minutes"],
+        ms: MIN,
+        period: Some(PeriodUnit::Minute),
+        foreign: &["m", "mins"],
+    },
+    Unit {
+        names: &["sec", "second", "seconds"],
+        ms: SEC,
+        period: Some(PeriodUnit::Second),
+        foreign: &["s", "secs"],
+    },
+    Unit {
+        names: &["millisec", "millisecond", "milliseconds"],
+        ms: 1,
+        period: None,
+        foreign: &["ms", "msec", "msecs", "millis", "millisecs"],
+    },
+];
+
+/// The unit `word`, in any case, and its place in the order from great to small.
+pub(super) fn unit(word: &str) -> Option<(usize, &'static Unit)> {
+    UNITS.iter().enumerate().find(|(_, unit)| is_one_of(word, unit.names))
+}
+
+/// The name of the unit that `word` is a slip of.
+pub(super) fn nearest_unit(word: &str) -> Option<&'static str> {
+    let foreign = UNITS.iter().find(|unit| is_one_of(word, unit.foreign)).map(|unit| unit.names[0]);
+    foreign.or_else(|| nearest(word, UNITS.iter().flat_map(|unit| unit.names.iter().copied())))
+}
+
+/// What to type instead of the unknown unit `word`.
+pub(super) fn advice(word: &str) -> String {
+    if is_one_of(word, &["us", "micros", "microsecond", "microseconds", "ns", "nanos", "nanoseconds"]) {
+        return "the shortest unit is `millisec`".to_owned();
+    }
+    match nearest_unit(word) {
+        Some(best) => format!("write `{best}`"),
+        None => "the units are `year`, `month`, `week`, `day`, `hour`, `min`, `sec`, `millisec`".to_owned(),
+    }
+}

@@ -1,0 +1,37 @@
+//! SiddhiQL: limits, places, and texts made at random.
+
+mod bounds;
+mod places;
+mod roundtrip;
+mod torn;
+
+use tidemill_lang::siddhi::{format, parse, summary};
+use tidemill_lang::source::{FileId, SourceFile};
+
+fn file(text: impl Into<String>) -> SourceFile {
+    SourceFile::new(FileId(0), "a.siddhi", text)
+}
+
+/// The texts of a file of cases.
+fn case_texts(cases: &str) -> Vec<String> {
+    let mut texts = Vec::new();
+    for case in cases.split("=== ").skip(1) {
+        let text = case.split_once('\n').map_or("", |(_, text)| text);
+        texts.push(text.split_once("\n---").map_or(text, |(text, _)| text).to_owned());
+    }
+    texts
+}
+
+/// Formats `text` if it can be read. What comes out must be read as the same, and stay as it is.
+fn check_format(text: &str) -> Option<String> {
+    let before = file(text);
+    let canonical = format(&before).ok()?;
+    let after = file(canonical.clone());
+    assert_eq!(format(&after).as_deref(), Ok(canonical.as_str()), "formatting twice changes\n{text}");
+    assert_eq!(
+        summary(&parse(&after).app),
+        summary(&parse(&before).app),
+        "formatting changes the tree of\n{text}\nnow\n{canonical}"
+    );
+    Some(canonical)
+}
