@@ -4,11 +4,20 @@
 //! hangs together.
 
 pub mod aggregators;
+pub mod app;
 pub mod batch;
+pub mod catalog;
 pub mod column;
+pub mod cron;
 pub mod expr;
 pub mod functions;
+pub mod plan;
+pub mod query;
+pub mod rate;
 pub mod registry;
+pub mod replay;
+pub mod scope;
+pub mod select;
 pub mod store;
 pub mod value;
 pub mod window;

@@ -34,6 +34,9 @@ pub trait Scope {
         None
     }
 
+    /// The arguments of an aggregate begin (`true`) or end: they are computed on what goes in, not on what comes out.
+    fn in_aggregate(&mut self, _begin: bool) {}
+
     /// `(…) in Table`: the table's number, and the names that its condition may use, in which the row has slot
     /// `slot`.
     fn table(&mut self, name: &ast::Ident) -> Result<(usize, usize, Box<dyn Scope + '_>), Diagnostic> {
@@ -195,7 +198,9 @@ impl Compiler<'_> {
         if let Some(build) = registry.find_aggregator(&name) {
             // in the arguments of an aggregate there is no other
             let outer = self.aggregates.take();
+            self.scope.in_aggregate(true);
             let args = self.args(call);
+            self.scope.in_aggregate(false);
             self.aggregates = outer;
             let args = args?;
             let Some((calls, slot)) = &mut self.aggregates else {

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use tidemill_types::FieldType;
 
-pub use compile::{Compiler, Resolved, Scope};
+pub use compile::{AggregateCall, Compiler, Resolved, Scope};
 pub(crate) use ops::{arithmetic, compare};
 
 use crate::column::Column;

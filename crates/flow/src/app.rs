@@ -1,0 +1,193 @@
+//! An app at work: its clock, its streams, its queries.
+
+use std::sync::Arc;
+
+use tidemill_types::FieldType;
+
+use crate::batch::{Batch, Kind};
+use crate::column::Column;
+use crate::expr::{Failure, NoHost};
+use crate::plan::{AppPlan, Trigger};
+use crate::query::Query;
+use crate::value::Value;
+
+/// Deepest way of an event from query to query: a query may feed itself, but not for ever.
+const DEPTH_MAX: usize = 500;
+
+/// What an app puts out.
+pub trait Sink {
+    /// Events came to a stream, in order: time and values.
+    fn events(&mut self, stream: &str, events: &Batch);
+    /// A query put something out: current and expired events, as one emission.
+    fn emission(&mut self, query: &str, emission: &Batch);
+    /// Events could not be worked off by a query.
+    fn failure(&mut self, query: &str, failure: &Failure);
+}
+
+/// An app at work.
+///
+/// It has no clock of its own: whoever runs it moves its clock ([`App::advance`]) and hands events in ([`App::send`]).
+pub struct App {
+    plan: Arc<AppPlan>,
+    queries: Vec<Query>,
+    /// For each stream the queries that read it, in order.
+    readers: Vec<Vec<usize>>,
+    /// For each trigger the instant at which it fires next.
+    triggers: Vec<Option<i64>>,
+    now: i64,
+}
+
+impl App {
+    /// An app that has not started.
+    pub fn new(plan: Arc<AppPlan>) -> Self {
+        let streams = plan.catalog.streams();
+        let types = |stream: usize| -> Vec<FieldType> {
+            streams[stream].attributes.iter().map(|(_, ty)| *ty).collect()
+        };
+        let queries: Vec<Query> =
+            plan.queries.iter().map(|q| Query::new(q.clone(), &types(q.stream))).collect();
+        let mut readers = vec![Vec::new(); streams.len()];
+        for (i, query) in plan.queries.iter().enumerate() {
+            readers[query.stream].push(i);
+        }
+        let triggers = vec![None; plan.triggers.len()];
+        Self { plan, queries, readers, triggers, now: 0 }
+    }
+
+    /// The compiled app.
+    pub fn plan(&self) -> &AppPlan {
+        &self.plan
+    }
+
+    /// The clock.
+    pub fn now(&self) -> i64 {
+        self.now
+    }
+
+    /// Starts it at `now`.
+    pub fn start(&mut self, now: i64, sink: &mut dyn Sink) {
+        self.now = now;
+        self.queries.iter_mut().for_each(|q| q.start(now));
+        for i in 0..self.triggers.len() {
+            match self.plan.triggers[i].1 {
+                Trigger::Start => self.fire(i, now, sink),
+                Trigger::Every(period) => self.triggers[i] = Some(now.saturating_add(period.max(1))),
+            }
+        }
+    }
+
+    /// Moves the clock to `to`, unless it is there already, and runs everything that is due on the way.
+    pub fn advance(&mut self, to: i64, sink: &mut dyn Sink) {
+        while let Some(at) = self.next_stop().filter(|at| *at <= to) {
+            self.now = self.now.max(at);
+            self.timers(sink);
+            for i in 0..self.triggers.len() {
+                if self.triggers[i] == Some(at) {
+                    if let Trigger::Every(period) = self.plan.triggers[i].1 {
+                        self.triggers[i] = Some(at.saturating_add(period.max(1)));
+                    }
+                    self.fire(i, at, sink);
+                }
+            }
+            for i in 0..self.queries.len() {
+                if self.queries[i].next_instant(at - 1) == Some(at) {
+                    let out = self.queries[i].instant(at, &NoHost);
+                    self.emit(i, out, 0, sink);
+                }
+            }
+        }
+        if to > self.now {
+            self.now = to;
+        }
+        self.timers(sink);
+    }
+
+    /// The next instant later than the clock at which it stops on its way: triggers and windows that go by a calendar.
+    fn next_stop(&self) -> Option<i64> {
+        let triggers = self.triggers.iter().flatten().copied();
+        triggers.chain(self.queries.iter().filter_map(|q| q.next_instant(self.now))).min()
+    }
+
+    fn timers(&mut self, sink: &mut dyn Sink) {
+        for i in 0..self.queries.len() {
+            while let Some(out) = self.queries[i].timer(self.now, &NoHost) {
+                self.emit(i, out, 0, sink);
+            }
+        }
+    }
+
+    fn fire(&mut self, trigger: usize, at: i64, sink: &mut dyn Sink) {
+        let stream = self.plan.triggers[trigger].0;
+        let mut events = Batch::new([FieldType::Long]);
+        events.columns[0].push(Value::Long(at));
+        events.times.push(at);
+        events.kinds.push(Kind::Current);
+        events.end_chunk(self.now);
+        self.deliver(stream, &events, 0, sink);
+    }
+
+    /// Hands events to a stream in one call: they stay together as one chunk. The clock first moves to the time of the
+    /// last one.
+    ///
+    /// `columns` are the stream's attributes in order. Errors: that they are not.
+    pub fn send(
+        &mut self,
+        stream: usize,
+        columns: Vec<Column>,
+        times: Vec<i64>,
+        sink: &mut dyn Sink,
+    ) -> Result<(), Failure> {
+        let defined = self.plan.catalog.streams().get(stream);
+        let defined = defined.ok_or_else(|| Failure(format!("there is no stream {stream}")))?;
+        let fits = columns.len() == defined.attributes.len()
+            && columns.iter().zip(&defined.attributes).all(|(c, (_, ty))| c.len() == times.len() && c.ty() == *ty);
+        if !fits {
+            return Err(Failure(format!("`{}` has other attributes", defined.name)));
+        }
+        let Some(last) = times.last().copied() else { return Ok(()) };
+        self.advance(last, sink);
+        let kinds = vec![Kind::Current; times.len()];
+        let mut batch = Batch { columns, times, kinds, ..Batch::default() };
+        batch.end_chunk(self.now);
+        self.deliver(stream, &batch, 0, sink);
+        Ok(())
+    }
+
+    /// Depth first: all that follows from the events for one reader comes before the next reader gets them.
+    fn deliver(&mut self, stream: usize, events: &Batch, depth: usize, sink: &mut dyn Sink) {
+        sink.events(&self.plan.catalog.streams()[stream].name, events);
+        for i in 0..self.readers[stream].len() {
+            let query = self.readers[stream][i];
+            let out = match depth < DEPTH_MAX {
+                true => self.queries[query].push(events, &NoHost),
+                false => Err(Failure(format!("events went through {DEPTH_MAX} queries without coming to an end"))),
+            };
+            // readers behind one that failed do not get the events, as in the reference
+            if !self.emit(query, out, depth, sink) {
+                return;
+            }
+        }
+    }
+
+    /// Hands a query's output on; whether there was one.
+    fn emit(&mut self, query: usize, out: Result<Batch, Failure>, depth: usize, sink: &mut dyn Sink) -> bool {
+        let plan = self.plan.clone();
+        let plan = &plan.queries[query];
+        match out {
+            Err(failure) => {
+                sink.failure(&plan.name, &failure);
+                false
+            }
+            Ok(out) => {
+                if !out.is_empty() {
+                    sink.emission(&plan.name, &out);
+                    let mut events = out;
+                    // what left a window arrives elsewhere
+                    events.kinds.fill(Kind::Current);
+                    self.deliver(plan.target, &events, depth + 1, sink);
+                }
+                true
+            }
+        }
+    }
+}
