@@ -155,7 +155,6 @@ impl App {
 
     /// Depth first: all that follows from the events for one reader comes before the next reader gets them.
     fn deliver(&mut self, stream: usize, events: &Batch, depth: usize, sink: &mut dyn Sink) {
-        sink.events(&self.plan.catalog.streams()[stream].name, events);
         for i in 0..self.readers[stream].len() {
             let query = self.readers[stream][i];
             let out = match depth < DEPTH_MAX {
@@ -167,6 +166,8 @@ impl App {
                 return;
             }
         }
+        // whoever watches a stream comes behind its queries
+        sink.events(&self.plan.catalog.streams()[stream].name, events);
     }
 
     /// Hands a query's output on; whether there was one.
