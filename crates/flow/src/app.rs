@@ -41,11 +41,7 @@ impl App {
     /// An app that has not started.
     pub fn new(plan: Arc<AppPlan>) -> Self {
         let streams = plan.catalog.streams();
-        let types = |stream: usize| -> Vec<FieldType> {
-            streams[stream].attributes.iter().map(|(_, ty)| *ty).collect()
-        };
-        let queries: Vec<Query> =
-            plan.queries.iter().map(|q| Query::new(q.clone(), &types(q.stream))).collect();
+        let queries: Vec<Query> = plan.queries.iter().map(|q| Query::new(q.clone())).collect();
         let mut readers = vec![Vec::new(); streams.len()];
         for (i, query) in plan.queries.iter().enumerate() {
             readers[query.stream].push(i);
@@ -69,9 +65,9 @@ impl App {
         self.now = now;
         self.queries.iter_mut().for_each(|q| q.start(now));
         for i in 0..self.triggers.len() {
-            match self.plan.triggers[i].1 {
+            match &self.plan.triggers[i].1 {
                 Trigger::Start => self.fire(i, now, sink),
-                Trigger::Every(period) => self.triggers[i] = Some(now.saturating_add(period.max(1))),
+                other => self.triggers[i] = other.after(now),
             }
         }
     }
@@ -83,9 +79,7 @@ impl App {
             self.timers(sink);
             for i in 0..self.triggers.len() {
                 if self.triggers[i] == Some(at) {
-                    if let Trigger::Every(period) = self.plan.triggers[i].1 {
-                        self.triggers[i] = Some(at.saturating_add(period.max(1)));
-                    }
+                    self.triggers[i] = self.plan.triggers[i].1.after(at);
                     self.fire(i, at, sink);
                 }
             }
@@ -162,7 +156,10 @@ impl App {
                 false => Err(Failure(format!("events went through {DEPTH_MAX} queries without coming to an end"))),
             };
             // readers behind one that failed do not get the events, as in the reference
-            if !self.emit(query, out, depth, sink) {
+            let failure = out.as_ref().err().cloned();
+            self.emit(query, out, depth, sink);
+            if let Some(failure) = failure {
+                self.fault(stream, events, &failure, depth, sink);
                 return;
             }
         }
@@ -170,24 +167,31 @@ impl App {
         sink.events(&self.plan.catalog.streams()[stream].name, events);
     }
 
-    /// Hands a query's output on; whether there was one.
-    fn emit(&mut self, query: usize, out: Result<Batch, Failure>, depth: usize, sink: &mut dyn Sink) -> bool {
+    /// Events of a stream with `@OnError(action='STREAM')` that could not be worked off go to its fault stream.
+    fn fault(&mut self, stream: usize, events: &Batch, failure: &Failure, depth: usize, sink: &mut dyn Sink) {
+        let name = format!("!{}", self.plan.catalog.streams()[stream].name);
+        let Some(fault) = self.plan.catalog.find(&name) else { return };
+        let mut failed = events.clone();
+        let mut reason = Column::new(FieldType::Object);
+        events.times.iter().for_each(|_| reason.push(Value::text(&failure.0)));
+        failed.columns.push(reason);
+        self.deliver(fault, &failed, depth + 1, sink);
+    }
+
+    /// Hands a query's output on.
+    fn emit(&mut self, query: usize, out: Result<Batch, Failure>, depth: usize, sink: &mut dyn Sink) {
         let plan = self.plan.clone();
         let plan = &plan.queries[query];
         match out {
-            Err(failure) => {
-                sink.failure(&plan.name, &failure);
-                false
-            }
+            Err(failure) => sink.failure(&plan.name, &failure),
+            Ok(out) if out.is_empty() => {}
             Ok(out) => {
-                if !out.is_empty() {
-                    sink.emission(&plan.name, &out);
-                    let mut events = out;
-                    // what left a window arrives elsewhere
-                    events.kinds.fill(Kind::Current);
-                    self.deliver(plan.target, &events, depth + 1, sink);
-                }
-                true
+                sink.emission(&plan.name, &out);
+                let mut events = out;
+                // what left a window arrives elsewhere
+                events.kinds.fill(Kind::Current);
+                events.groups.clear();
+                self.deliver(plan.target, &events, depth + 1, sink);
             }
         }
     }

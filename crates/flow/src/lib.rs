@@ -4,6 +4,7 @@
 //! hangs together.
 
 pub mod aggregators;
+mod annotations;
 pub mod app;
 pub mod batch;
 pub mod catalog;
@@ -19,6 +20,7 @@ pub mod replay;
 pub mod scope;
 pub mod select;
 pub mod store;
+mod stream_functions;
 pub mod value;
 pub mod window;
 

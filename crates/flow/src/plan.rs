@@ -9,7 +9,9 @@ use tidemill_lang::siddhi::ast::{
 use tidemill_lang::{Diagnostic, Span};
 use tidemill_types::FieldType;
 
+use crate::annotations;
 use crate::catalog::{self, Attributes, Catalog, Stream};
+use crate::cron::Cron;
 use crate::expr::{AggregateCall, Compiler, Expr, Scope};
 use crate::query::{Handler, QueryPlan};
 use crate::rate::{RatePlan, Snapshot, Which};
@@ -35,12 +37,25 @@ pub struct AppPlan {
 }
 
 /// When a trigger fires.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone)]
 pub enum Trigger {
     /// Once, when the app starts.
     Start,
     /// Every so many milliseconds, the first time one period after the start.
     Every(i64),
+    /// By a calendar.
+    Cron(Cron),
+}
+
+impl Trigger {
+    /// When it fires next after `now`.
+    pub fn after(&self, now: i64) -> Option<i64> {
+        match self {
+            Self::Start => None,
+            Self::Every(period) => Some(now.saturating_add((*period).max(1))),
+            Self::Cron(cron) => cron.next_after(now),
+        }
+    }
 }
 
 /// Compiles an app.
@@ -58,7 +73,7 @@ pub fn compile(app: &ast::App, registry: &Registry) -> Result<AppPlan, Vec<Diagn
         },
         names: BTreeSet::new(),
     };
-    let mut wrong = Vec::new();
+    let mut wrong = annotations::check_app(&app.annotations);
     for definition in &app.definitions {
         wrong.extend(planner.definition(definition).err());
     }
@@ -89,13 +104,21 @@ impl Planner<'_> {
             Definition::Stream(d) => {
                 let attributes = catalog::attributes(&d.attributes)?;
                 let name = catalog::full_name(&d.id);
+                if annotations::has_fault_stream(&d.annotations)? {
+                    let mut attributes = attributes.clone();
+                    attributes.push(("_error".into(), FieldType::Object));
+                    let fault = Stream { name: format!("!{name}"), attributes, span: d.id.span };
+                    self.plan.catalog.define(fault)?;
+                }
                 self.plan.catalog.define(Stream { name, attributes, span: d.id.span }).map(drop)
             }
             Definition::Trigger(d) => {
                 let at = match &d.at {
                     ast::TriggerAt::Every(time) => Trigger::Every(time.ms),
                     ast::TriggerAt::Text(text) if text.value == "start" => Trigger::Start,
-                    ast::TriggerAt::Text(text) => return Err(missing(text.span, "cron triggers")),
+                    ast::TriggerAt::Text(text) => Trigger::Cron(
+                        Cron::parse(&text.value).map_err(|e| Diagnostic::error("F0414", text.span, e))?,
+                    ),
                 };
                 let attributes = vec![("triggered_time".to_owned(), FieldType::Long)];
                 let stream = Stream { name: d.name.name.clone(), attributes, span: d.name.span };
@@ -126,15 +149,19 @@ impl Planner<'_> {
             }
         };
         let stream = self.plan.catalog.read(&input.stream)?;
-        let Stream { name, attributes, .. } = self.plan.catalog.streams()[stream].clone();
-        let mut scope = Single { stream: &name, attributes: &attributes };
+        let Stream { name, mut attributes, .. } = self.plan.catalog.streams()[stream].clone();
         let registry = self.registry;
-        let before = handlers(&input.handlers, &mut scope, registry)?;
+        let before = handlers(&input.handlers, &name, &mut attributes, registry)?;
+        let columns = attributes.iter().map(|(_, ty)| *ty).collect();
         let window = match &input.window {
-            Some(window) => Some(make_window(window, &name, &attributes, &mut scope, registry)?),
+            Some(window) => {
+                let mut scope = Single { stream: &name, attributes: &attributes };
+                Some(make_window(window, &name, &attributes, &mut scope, registry)?)
+            }
             None => None,
         };
-        let after = handlers(&input.after, &mut scope, registry)?;
+        let after = handlers(&input.after, &name, &mut attributes, registry)?;
+        let mut scope = Single { stream: &name, attributes: &attributes };
         let mut select = selection(query, &attributes, &mut scope, false, registry)?;
         let rate = query.rate.as_ref().map(|r| rate(r, query, &mut select, window.is_some())).transpose()?;
         let OutputAction::Insert { target } = &query.output.action else {
@@ -147,7 +174,7 @@ impl Planner<'_> {
         let written: Attributes = select.items.iter().map(|(name, expr)| (name.clone(), expr.ty)).collect();
         let target = self.plan.catalog.write(target, &written)?;
         let name = self.name_of(&query.annotations)?;
-        self.plan.queries.push(QueryPlan { name, stream, before, window, after, select, rate, target });
+        self.plan.queries.push(QueryPlan { name, stream, columns, before, window, after, select, rate, target });
         Ok(())
     }
 
@@ -165,19 +192,41 @@ impl Planner<'_> {
     }
 }
 
+/// Compiles filters and stream functions; `attributes` grows by what functions add.
 fn handlers(
     handlers: &[ast::Handler],
-    scope: &mut dyn Scope,
+    stream: &str,
+    attributes: &mut Attributes,
     registry: &Registry,
 ) -> Result<Vec<Handler>, Diagnostic> {
-    let compile = |handler: &ast::Handler| match &handler.kind {
-        HandlerKind::Filter(condition) => {
-            let mut compiler = Compiler { scope: &mut *scope, registry, aggregates: None };
-            compiler.condition(condition, "a filter").map(Handler::Filter)
+    let mut compiled = Vec::with_capacity(handlers.len());
+    for handler in handlers {
+        let mut scope = Single { stream, attributes };
+        let mut compiler = Compiler { scope: &mut scope, registry, aggregates: None };
+        match &handler.kind {
+            HandlerKind::Filter(condition) => {
+                compiled.push(Handler::Filter(compiler.condition(condition, "a filter")?));
+            }
+            HandlerKind::Function(call) => {
+                let args = call.args.list().iter().map(|a| compiler.compile(a)).collect::<Result<Vec<_>, _>>()?;
+                let name = crate::expr::compile::call_name(call);
+                let build = registry.find_stream_function(&name);
+                let build = build.map_err(|e| Diagnostic::error("F0415", call.name.span, e))?;
+                let (function, added) = build(&crate::expr::compile::describe(&args))
+                    .map_err(|e| Diagnostic::error("F0416", call.span, e))?;
+                for (name, _) in &added {
+                    if attributes.iter().any(|(known, _)| known == name) {
+                        let message = format!("`{stream}` has an attribute `{name}` already");
+                        return Err(Diagnostic::error("F0417", call.span, message));
+                    }
+                }
+                let types = added.iter().map(|(_, ty)| *ty).collect();
+                attributes.extend(added);
+                compiled.push(Handler::Function(function, args, types));
+            }
         }
-        HandlerKind::Function(call) => Err(missing(call.span, "stream functions")),
-    };
-    handlers.iter().map(compile).collect()
+    }
+    Ok(compiled)
 }
 
 fn make_window(
@@ -197,10 +246,7 @@ fn make_window(
         };
         parameters.push(Parameter { expr: compiler.compile(argument)?, attribute, text: argument.to_string() });
     }
-    let name = match &call.namespace {
-        Some(namespace) => format!("{}:{}", namespace.name, call.name.name),
-        None => call.name.name.clone(),
-    };
+    let name = crate::expr::compile::call_name(call);
     let attributes: Vec<window::Attribute> = attributes
         .iter()
         .enumerate()

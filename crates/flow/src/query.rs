@@ -1,8 +1,13 @@
 //! A query that reads one stream: filters, a window, the selection.
 
+use std::sync::Arc;
+
+use tidemill_types::FieldType;
+
 use crate::batch::{Batch, Kind};
 use crate::expr::{Expr, Failure, Frame, Host};
 use crate::rate::{Rate, RatePlan};
+use crate::registry::StreamFunction;
 use crate::select::{Plan as SelectPlan, Selector, Wanted};
 use crate::store::RowStore;
 use crate::window::{self, Context, MakeWindow, Signals, Timers, Window};
@@ -12,6 +17,8 @@ use crate::window::{self, Context, MakeWindow, Signals, Timers, Window};
 pub enum Handler {
     /// `[condition]`
     Filter(Expr),
+    /// `#function(…)`
+    Function(Arc<dyn StreamFunction>, Vec<Expr>, Vec<FieldType>),
 }
 
 /// A compiled query.
@@ -21,6 +28,8 @@ pub struct QueryPlan {
     pub name: String,
     /// The stream that it reads.
     pub stream: usize,
+    /// The types of the columns that come to the window.
+    pub columns: Vec<FieldType>,
     /// Before the window.
     pub before: Vec<Handler>,
     /// The window.
@@ -52,11 +61,11 @@ struct Held {
 }
 
 impl Query {
-    /// A query that has seen nothing. `types` are those of the columns of its stream.
-    pub fn new(plan: QueryPlan, types: &[tidemill_types::FieldType]) -> Self {
+    /// A query that has seen nothing.
+    pub fn new(plan: QueryPlan) -> Self {
         let window = plan.window.as_ref().map(|make| Held {
             window: make(),
-            rows: RowStore::new(types.to_vec()),
+            rows: RowStore::new(plan.columns.clone()),
             timers: Timers::default(),
             wants_expired: plan.select.wanted.expired,
         });
@@ -203,22 +212,68 @@ impl Held {
     }
 }
 
-/// The events that the handlers let through; a reset always passes.
+/// What the handlers make of the events, one handler after the other.
 fn handle(handlers: &[Handler], input: &Batch, host: &dyn Host) -> Result<Batch, Failure> {
+    let mut now: Option<Batch> = None;
+    for handler in handlers {
+        let source = now.as_ref().unwrap_or(input);
+        now = Some(match handler {
+            Handler::Filter(condition) => filter(condition, source, host)?,
+            Handler::Function(function, args, added) => {
+                call(function.as_ref(), args, added, source, host)?
+            }
+        });
+    }
+    Ok(now.unwrap_or_default())
+}
+
+/// The events that satisfy the condition; a reset always passes.
+fn filter(condition: &Expr, input: &Batch, host: &dyn Host) -> Result<Batch, Failure> {
     let mut out = Batch::new(input.columns.iter().map(crate::Column::ty));
     for (rows, clock) in input.chunks() {
-        'rows: for row in rows {
-            if input.kinds[row] != Kind::Reset {
-                let source = [Some((input.columns.as_slice(), row))];
-                let frame = Frame { rows: &source, time: input.times[row], now: clock, host };
-                for handler in handlers {
-                    match handler {
-                        Handler::Filter(condition) if !condition.is_true(&frame)? => continue 'rows,
-                        Handler::Filter(_) => {}
+        for row in rows {
+            let source = [Some((input.columns.as_slice(), row))];
+            let frame = Frame { rows: &source, time: input.times[row], now: clock, host };
+            if input.kinds[row] == Kind::Reset || condition.is_true(&frame)? {
+                out.push_row(input, row, input.kinds[row], input.times[row]);
+            }
+        }
+        out.end_chunk(clock);
+    }
+    Ok(out)
+}
+
+fn call(
+    function: &dyn StreamFunction,
+    args: &[Expr],
+    added: &[FieldType],
+    input: &Batch,
+    host: &dyn Host,
+) -> Result<Batch, Failure> {
+    let mut out = Batch::new(input.columns.iter().map(crate::Column::ty).chain(added.iter().copied()));
+    let width = input.columns.len();
+    for (rows, clock) in input.chunks() {
+        for row in rows {
+            let source = [Some((input.columns.as_slice(), row))];
+            let frame = Frame { rows: &source, time: input.times[row], now: clock, host };
+            let made = match input.kinds[row] {
+                Kind::Reset => vec![vec![]],
+                Kind::Current | Kind::Expired => {
+                    let args = args.iter().map(|a| a.eval(&frame)).collect::<Result<Vec<_>, _>>()?;
+                    function.call(&args)?
+                }
+            };
+            for values in made {
+                let mut values = values.into_iter();
+                for (i, column) in out.columns.iter_mut().enumerate() {
+                    match input.columns.get(i) {
+                        Some(from) if i < width => column.push_from(from, row),
+                        _ => column.push(values.next().unwrap_or_default()),
                     }
                 }
+                out.times.push(input.times[row]);
+                out.kinds.push(input.kinds[row]);
             }
-            out.push_row(input, row, input.kinds[row], input.times[row]);
         }
         out.end_chunk(clock);
     }

@@ -189,10 +189,7 @@ impl Compiler<'_> {
     }
 
     fn call(&mut self, call: &ast::Call) -> Compiled {
-        let name = match &call.namespace {
-            Some(namespace) => format!("{}:{}", namespace.name, call.name.name),
-            None => call.name.name.clone(),
-        };
+        let name = call_name(call);
         let registry = self.registry;
         let wrong = |what: String| Diagnostic::error("F0106", call.span, format!("{name}: {what}"));
         if let Some(build) = registry.find_aggregator(&name) {
@@ -231,7 +228,15 @@ impl Compiler<'_> {
     }
 }
 
-fn describe(args: &[Expr]) -> Vec<Arg> {
+/// `name` or `namespace:name`.
+pub(crate) fn call_name(call: &ast::Call) -> String {
+    match &call.namespace {
+        Some(namespace) => format!("{}:{}", namespace.name, call.name.name),
+        None => call.name.name.clone(),
+    }
+}
+
+pub(crate) fn describe(args: &[Expr]) -> Vec<Arg> {
     args.iter().map(|a| Arg { ty: a.ty, constant: a.as_const().cloned() }).collect()
 }
 

@@ -1,6 +1,6 @@
 //! Expressions: compiled from the syntax tree with types checked, then computed row by row.
 
-mod compile;
+pub(crate) mod compile;
 mod ops;
 
 use std::sync::Arc;
