@@ -1,5 +1,6 @@
 //! An app at work: its clock, its streams, its queries.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use tidemill_types::FieldType;
@@ -7,6 +8,7 @@ use tidemill_types::FieldType;
 use crate::batch::{Batch, Kind};
 use crate::column::Column;
 use crate::expr::{Failure, NoHost};
+use crate::io::{self, Strategy};
 use crate::plan::{AppPlan, Trigger};
 use crate::query::Query;
 use crate::value::Value;
@@ -34,6 +36,8 @@ pub struct App {
     readers: Vec<Vec<usize>>,
     /// For each trigger the instant at which it fires next.
     triggers: Vec<Option<i64>>,
+    /// Events that sinks with turns have put out.
+    turns: BTreeMap<usize, usize>,
     now: i64,
 }
 
@@ -47,7 +51,7 @@ impl App {
             readers[query.stream].push(i);
         }
         let triggers = vec![None; plan.triggers.len()];
-        Self { plan, queries, readers, triggers, now: 0 }
+        Self { plan, queries, readers, triggers, turns: BTreeMap::new(), now: 0 }
     }
 
     /// The compiled app.
@@ -149,13 +153,13 @@ impl App {
 
     /// Depth first: all that follows from the events for one reader comes before the next reader gets them.
     fn deliver(&mut self, stream: usize, events: &Batch, depth: usize, sink: &mut dyn Sink) {
+        if depth > DEPTH_MAX {
+            let message = format!("events went through {DEPTH_MAX} streams without coming to an end");
+            return sink.failure(&self.plan.catalog.streams()[stream].name, &Failure(message));
+        }
         for i in 0..self.readers[stream].len() {
             let query = self.readers[stream][i];
-            let out = match depth < DEPTH_MAX {
-                true => self.queries[query].push(events, &NoHost),
-                false => Err(Failure(format!("events went through {DEPTH_MAX} queries without coming to an end"))),
-            };
-            // readers behind one that failed do not get the events, as in the reference
+            let out = self.queries[query].push(events, &NoHost);
             let failure = out.as_ref().err().cloned();
             self.emit(query, out, depth, sink);
             if let Some(failure) = failure {
@@ -165,6 +169,47 @@ impl App {
         }
         // whoever watches a stream comes behind its queries
         sink.events(&self.plan.catalog.streams()[stream].name, events);
+        if self.plan.sinks.iter().any(|s| s.stream == stream) {
+            self.publish(stream, events, depth, sink);
+        }
+    }
+
+    /// Events of a stream go to the topics of its sinks, and from there to the streams that listen, one by one.
+    fn publish(&mut self, stream: usize, events: &Batch, depth: usize, sink: &mut dyn Sink) {
+        let plan = self.plan.clone();
+        for (number, to) in plan.sinks.iter().enumerate().filter(|(_, s)| s.stream == stream) {
+            for row in 0..events.len() {
+                let topics = self.topics(number, to, events, row);
+                for source in plan.sources.iter().filter(|s| topics.contains(&s.topic.as_str())) {
+                    let columns = &plan.catalog.streams()[source.stream].attributes;
+                    if columns.len() != events.columns.len() {
+                        let message = format!("events of topic `{}` have other attributes", source.topic);
+                        sink.failure(&plan.catalog.streams()[source.stream].name, &Failure(message));
+                        continue;
+                    }
+                    let mut one = Batch::new(events.columns.iter().map(Column::ty));
+                    one.push_row(events, row, Kind::Current, events.times[row]);
+                    one.end_chunk(self.now);
+                    self.deliver(source.stream, &one, depth + 1, sink);
+                }
+            }
+        }
+    }
+
+    fn topics<'t>(&mut self, number: usize, to: &'t io::Sink, events: &Batch, row: usize) -> Vec<&'t str> {
+        let one = match to.strategy {
+            Strategy::Broadcast => return to.topics.iter().map(String::as_str).collect(),
+            Strategy::RoundRobin => {
+                let turn = self.turns.entry(number).or_insert(0);
+                *turn += 1;
+                *turn - 1
+            }
+            Strategy::Partitioned(column) => {
+                let key = events.columns[column].get(row).to_string();
+                tidemill_types::murmur2(key.as_bytes()) as usize
+            }
+        };
+        to.topics.get(one % to.topics.len().max(1)).map(|t| vec![t.as_str()]).unwrap_or_default()
     }
 
     /// Events of a stream with `@OnError(action='STREAM')` that could not be worked off go to its fault stream.

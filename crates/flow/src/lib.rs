@@ -12,6 +12,7 @@ pub mod column;
 pub mod cron;
 pub mod expr;
 pub mod functions;
+pub mod io;
 pub mod plan;
 pub mod query;
 pub mod rate;

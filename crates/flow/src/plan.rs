@@ -13,6 +13,7 @@ use crate::annotations;
 use crate::catalog::{self, Attributes, Catalog, Stream};
 use crate::cron::Cron;
 use crate::expr::{AggregateCall, Compiler, Expr, Scope};
+use crate::io;
 use crate::query::{Handler, QueryPlan};
 use crate::rate::{RatePlan, Snapshot, Which};
 use crate::registry::Registry;
@@ -32,6 +33,10 @@ pub struct AppPlan {
     pub catalog: Catalog,
     /// Its queries in order.
     pub queries: Vec<QueryPlan>,
+    /// Where events come from besides the senders.
+    pub sources: Vec<io::Source>,
+    /// Where they go besides the queries.
+    pub sinks: Vec<io::Sink>,
     /// Its triggers in order: the stream of each, and when it fires.
     pub triggers: Vec<(usize, Trigger)>,
 }
@@ -69,6 +74,8 @@ pub fn compile(app: &ast::App, registry: &Registry) -> Result<AppPlan, Vec<Diagn
             playback: app.annotation("playback").is_some(),
             catalog: Catalog::default(),
             queries: vec![],
+            sources: vec![],
+            sinks: vec![],
             triggers: vec![],
         },
         names: BTreeSet::new(),
@@ -110,7 +117,11 @@ impl Planner<'_> {
                     let fault = Stream { name: format!("!{name}"), attributes, span: d.id.span };
                     self.plan.catalog.define(fault)?;
                 }
-                self.plan.catalog.define(Stream { name, attributes, span: d.id.span }).map(drop)
+                let columns = attributes.clone();
+                let stream = self.plan.catalog.define(Stream { name, attributes, span: d.id.span })?;
+                self.plan.sources.extend(io::sources(&d.annotations, stream)?);
+                self.plan.sinks.extend(io::sinks(&d.annotations, stream, &columns)?);
+                Ok(())
             }
             Definition::Trigger(d) => {
                 let at = match &d.at {
@@ -317,9 +328,10 @@ fn selection(
         }
         for item in &clause.order_by {
             let name = &item.attribute.name;
-            let column = output.iter().position(|(known, _)| *known == name.name).ok_or_else(|| {
+            let plain = item.attribute.source.is_none();
+            let column = output.iter().position(|(known, _)| plain && *known == name.name).ok_or_else(|| {
                 Diagnostic::error("F0410", name.span, format!("`{}` is not selected", name.name))
-                    .note("`order by` sorts what comes out")
+                    .note("`order by` sorts what comes out, by its names alone")
             })?;
             plan.order_by.push((column, item.direction == Some(ast::Direction::Descending)));
         }
