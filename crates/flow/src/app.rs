@@ -138,7 +138,10 @@ impl App {
         let defined = self.plan.catalog.streams().get(stream);
         let defined = defined.ok_or_else(|| Failure(format!("there is no stream {stream}")))?;
         let fits = columns.len() == defined.attributes.len()
-            && columns.iter().zip(&defined.attributes).all(|(c, (_, ty))| c.len() == times.len() && c.ty() == *ty);
+            && columns
+                .iter()
+                .zip(&defined.attributes)
+                .all(|(c, (_, ty))| c.len() == times.len() && c.ty() == *ty);
         if !fits {
             return Err(Failure(format!("`{}` has other attributes", defined.name)));
         }

@@ -18,16 +18,77 @@ pub struct Stream {
     pub span: Span,
 }
 
+/// A table: rows that queries write and search.
+#[derive(Debug, Clone)]
+pub struct Table {
+    /// Its name.
+    pub name: String,
+    /// Its columns.
+    pub attributes: Attributes,
+    /// The columns that no two rows have alike; none where rows may be equal.
+    pub primary_key: Vec<usize>,
+    /// Columns by which rows are found.
+    pub indexes: Vec<usize>,
+    /// Where it is defined.
+    pub span: Span,
+}
+
 /// The streams of an app; queries know them by position.
 #[derive(Debug, Clone, Default)]
 pub struct Catalog {
     streams: Vec<Stream>,
+    tables: Vec<Table>,
+    /// The streams of named windows.
+    windows: Vec<usize>,
 }
 
 impl Catalog {
     /// The streams in order of definition.
     pub fn streams(&self) -> &[Stream] {
         &self.streams
+    }
+
+    /// The tables in order of definition.
+    pub fn tables(&self) -> &[Table] {
+        &self.tables
+    }
+
+    /// The number of the named window that queries know as a stream.
+    pub fn window(&self, stream: usize) -> Option<usize> {
+        self.windows.iter().position(|w| *w == stream)
+    }
+
+    /// Adds a table. A second definition must be the same.
+    ///
+    /// Errors: that something else has its name.
+    pub fn define_table(&mut self, table: Table) -> Result<(), Diagnostic> {
+        let known = self.tables.iter().find(|t| t.name == table.name);
+        match known {
+            Some(known) if known.attributes == table.attributes => Ok(()),
+            Some(known) => Err(taken(&table.name, table.span, known.span)),
+            None => {
+                self.not_a_stream(&table.name, table.span)?;
+                self.tables.push(table);
+                Ok(())
+            }
+        }
+    }
+
+    /// Adds a named window, with the stream as which queries know it.
+    ///
+    /// Errors: that something else has its name.
+    pub fn define_window(&mut self, stream: Stream) -> Result<usize, Diagnostic> {
+        self.not_a_stream(&stream.name, stream.span)?;
+        let stream = self.define(stream)?;
+        self.windows.push(stream);
+        Ok(stream)
+    }
+
+    fn not_a_stream(&self, name: &str, span: Span) -> Result<(), Diagnostic> {
+        match self.find(name) {
+            Some(known) => Err(taken(name, span, self.streams[known].span)),
+            None => Ok(()),
+        }
     }
 
     /// The position of a stream.
@@ -39,6 +100,9 @@ impl Catalog {
     ///
     /// Errors: that it is another, with the place of the first.
     pub fn define(&mut self, stream: Stream) -> Result<usize, Diagnostic> {
+        if let Some(table) = self.tables.iter().find(|t| t.name == stream.name) {
+            return Err(taken(&stream.name, stream.span, table.span));
+        }
         match self.find(&stream.name) {
             None => {
                 self.streams.push(stream);
@@ -81,11 +145,19 @@ impl Catalog {
         Err(Diagnostic::error(
             "F0203",
             stream.span,
-            format!("`{name}` has the attributes ({}), the query gives ({})", listed(&defined.attributes), listed(attributes)),
+            format!(
+                "`{name}` has the attributes ({}), the query gives ({})",
+                listed(&defined.attributes),
+                listed(attributes)
+            ),
         )
         .note_at(defined.span, "it is defined here")
         .help("names, types and order have to be the same: use `as` for names and convert() for types"))
     }
+}
+
+fn taken(name: &str, span: Span, known: Span) -> Diagnostic {
+    Diagnostic::error("F0205", span, format!("something else is called `{name}`")).note_at(known, "here")
 }
 
 /// A name with its mark.
@@ -108,7 +180,11 @@ pub fn attributes(of: &[Attribute]) -> Result<Attributes, Diagnostic> {
     for attribute in of {
         if all.iter().any(|(name, _)| *name == attribute.name.name) {
             let name = &attribute.name.name;
-            return Err(Diagnostic::error("F0204", attribute.name.span, format!("`{name}` is defined twice")));
+            return Err(Diagnostic::error(
+                "F0204",
+                attribute.name.span,
+                format!("`{name}` is defined twice"),
+            ));
         }
         all.push((attribute.name.name.clone(), attribute.ty.ty));
     }

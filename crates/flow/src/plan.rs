@@ -177,15 +177,27 @@ impl Planner<'_> {
         let rate = query.rate.as_ref().map(|r| rate(r, query, &mut select, window.is_some())).transpose()?;
         let OutputAction::Insert { target } = &query.output.action else {
             return Err(match &query.output.action {
-                OutputAction::Return => Diagnostic::error("F0404", query.output.span, "`return` cannot be run")
-                    .help("insert into a stream"),
+                OutputAction::Return => {
+                    Diagnostic::error("F0404", query.output.span, "`return` cannot be run")
+                        .help("insert into a stream")
+                }
                 _ => missing(query.output.span, "delete and update"),
             });
         };
         let written: Attributes = select.items.iter().map(|(name, expr)| (name.clone(), expr.ty)).collect();
         let target = self.plan.catalog.write(target, &written)?;
         let name = self.name_of(&query.annotations)?;
-        self.plan.queries.push(QueryPlan { name, stream, columns, before, window, after, select, rate, target });
+        self.plan.queries.push(QueryPlan {
+            name,
+            stream,
+            columns,
+            before,
+            window,
+            after,
+            select,
+            rate,
+            target,
+        });
         Ok(())
     }
 
@@ -219,7 +231,8 @@ fn handlers(
                 compiled.push(Handler::Filter(compiler.condition(condition, "a filter")?));
             }
             HandlerKind::Function(call) => {
-                let args = call.args.list().iter().map(|a| compiler.compile(a)).collect::<Result<Vec<_>, _>>()?;
+                let args =
+                    call.args.list().iter().map(|a| compiler.compile(a)).collect::<Result<Vec<_>, _>>()?;
                 let name = crate::expr::compile::call_name(call);
                 let build = registry.find_stream_function(&name);
                 let build = build.map_err(|e| Diagnostic::error("F0415", call.name.span, e))?;
@@ -255,7 +268,11 @@ fn make_window(
             ExprKind::Attribute(a) => Some(a.name.name.clone()),
             _ => None,
         };
-        parameters.push(Parameter { expr: compiler.compile(argument)?, attribute, text: argument.to_string() });
+        parameters.push(Parameter {
+            expr: compiler.compile(argument)?,
+            attribute,
+            text: argument.to_string(),
+        });
     }
     let name = crate::expr::compile::call_name(call);
     let attributes: Vec<window::Attribute> = attributes
@@ -329,10 +346,11 @@ fn selection(
         for item in &clause.order_by {
             let name = &item.attribute.name;
             let plain = item.attribute.source.is_none();
-            let column = output.iter().position(|(known, _)| plain && *known == name.name).ok_or_else(|| {
-                Diagnostic::error("F0410", name.span, format!("`{}` is not selected", name.name))
-                    .note("`order by` sorts what comes out, by its names alone")
-            })?;
+            let column =
+                output.iter().position(|(known, _)| plain && *known == name.name).ok_or_else(|| {
+                    Diagnostic::error("F0410", name.span, format!("`{}` is not selected", name.name))
+                        .note("`order by` sorts what comes out, by its names alone")
+                })?;
             plan.order_by.push((column, item.direction == Some(ast::Direction::Descending)));
         }
         plan.limit = clause.limit.as_ref().map(|x| count(x, "limit")).transpose()?;
@@ -372,11 +390,8 @@ fn rate(
             let aggregates = select.items.iter().map(|(_, expr)| {
                 matches!(expr.node, crate::expr::Node::Column { slot: select::AGGREGATES, .. })
             });
-            let snapshot = Snapshot {
-                window,
-                aggregates: aggregates.collect(),
-                grouped: !select.group_by.is_empty(),
-            };
+            let snapshot =
+                Snapshot { window, aggregates: aggregates.collect(), grouped: !select.group_by.is_empty() };
             Ok(RatePlan::Snapshot(every.ms.max(1), snapshot))
         }
     }

@@ -219,9 +219,7 @@ fn handle(handlers: &[Handler], input: &Batch, host: &dyn Host) -> Result<Batch,
         let source = now.as_ref().unwrap_or(input);
         now = Some(match handler {
             Handler::Filter(condition) => filter(condition, source, host)?,
-            Handler::Function(function, args, added) => {
-                call(function.as_ref(), args, added, source, host)?
-            }
+            Handler::Function(function, args, added) => call(function.as_ref(), args, added, source, host)?,
         });
     }
     Ok(now.unwrap_or_default())

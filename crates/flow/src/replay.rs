@@ -421,10 +421,9 @@ fn same(a: &Output, b: &Output) -> bool {
             (What::Stream { timestamp: s, data: a, .. }, What::Stream { timestamp: t, data: b, .. }) => {
                 s == t && same_values(a, b)
             }
-            (
-                What::Query { current: c, expired: e, .. },
-                What::Query { current: d, expired: f, .. },
-            ) => rows(c, d) && rows(e, f),
+            (What::Query { current: c, expired: e, .. }, What::Query { current: d, expired: f, .. }) => {
+                rows(c, d) && rows(e, f)
+            }
             (What::Rows { rows: a }, What::Rows { rows: b }) => rows(a, b),
             (What::Failure { .. }, What::Failure { .. }) => true,
             _ => false,

@@ -4,7 +4,7 @@ use tidemill_lang::Diagnostic;
 use tidemill_lang::siddhi::ast::AttributeRef;
 use tidemill_types::did_you_mean;
 
-use crate::catalog::Attributes;
+use crate::catalog::{Attributes, Table};
 use crate::expr::{Resolved, Scope};
 use crate::select;
 
@@ -14,9 +14,15 @@ pub struct Single<'a> {
     pub stream: &'a str,
     /// Its attributes, then those that stream functions added.
     pub attributes: &'a Attributes,
+    /// The tables that may be asked.
+    pub tables: &'a [Table],
 }
 
 impl Scope for Single<'_> {
+    fn tables(&self) -> &[Table] {
+        self.tables
+    }
+
     fn attribute(&mut self, attribute: &AttributeRef) -> Result<Resolved, Diagnostic> {
         if let Some(source) = &attribute.source {
             let name = crate::catalog::full_name(&source.stream);
@@ -30,9 +36,7 @@ impl Scope for Single<'_> {
         }
         let name = &attribute.name.name;
         match self.attributes.iter().position(|(known, _)| known == name) {
-            Some(column) => {
-                Ok(Resolved { slot: select::INPUT, column, ty: self.attributes[column].1 })
-            }
+            Some(column) => Ok(Resolved { slot: select::INPUT, column, ty: self.attributes[column].1 }),
             None => Err(unknown(attribute, self.stream, self.attributes)),
         }
     }
@@ -51,6 +55,10 @@ pub struct Having<'a> {
 }
 
 impl Scope for Having<'_> {
+    fn tables(&self) -> &[Table] {
+        self.input.tables()
+    }
+
     fn attribute(&mut self, attribute: &AttributeRef) -> Result<Resolved, Diagnostic> {
         if self.aggregate {
             return self.input.attribute(attribute);
@@ -63,7 +71,9 @@ impl Scope for Having<'_> {
         }
         match self.sees_input {
             true => self.input.attribute(attribute),
-            false => Err(unknown(attribute, "the output", self.output).note("`having` sees what is selected only")),
+            false => {
+                Err(unknown(attribute, "the output", self.output).note("`having` sees what is selected only"))
+            }
         }
     }
 

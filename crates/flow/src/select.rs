@@ -152,11 +152,11 @@ impl Selector {
             }
             let aggregates = Some((self.values.as_slice(), 0));
             let frame = Frame { rows: &[source, aggregates], time, now: clock, host };
-            let values = self.plan.items.iter().map(|(_, x)| x.eval(&frame)).collect::<Result<Vec<_>, _>>()?;
+            let values =
+                self.plan.items.iter().map(|(_, x)| x.eval(&frame)).collect::<Result<Vec<_>, _>>()?;
             if let Some(having) = &self.plan.having {
                 let output = one_row(&self.plan.items, &values);
-                let frame =
-                    Frame { rows: &[source, aggregates, Some((&output, 0))], time, now: clock, host };
+                let frame = Frame { rows: &[source, aggregates, Some((&output, 0))], time, now: clock, host };
                 if !having.is_true(&frame)? {
                     continue;
                 }

@@ -13,7 +13,10 @@ use crate::value::{Object, Value};
 pub fn register(registry: &mut Registry) {
     registry.stream_function("log", |args| {
         if args.len() > 3 {
-            return Err(format!("log([priority,] [message] [, with.event]) has at most 3 parameters, here are {}", args.len()));
+            return Err(format!(
+                "log([priority,] [message] [, with.event]) has at most 3 parameters, here are {}",
+                args.len()
+            ));
         }
         Ok((Arc::new(Pass), vec![]))
     });

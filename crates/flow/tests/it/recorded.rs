@@ -16,7 +16,8 @@ fn differences(dir: &Path) -> Vec<(String, String, Vec<String>)> {
         files.sort();
         for file in files {
             let text = std::fs::read_to_string(&file).unwrap();
-            let case: Case = serde_json::from_str(&text).unwrap_or_else(|e| panic!("{}: {e}", file.display()));
+            let case: Case =
+                serde_json::from_str(&text).unwrap_or_else(|e| panic!("{}: {e}", file.display()));
             let name = file.file_stem().unwrap().to_string_lossy().into_owned();
             let category = category.file_name().unwrap().to_string_lossy().into_owned();
             all.push((category, name, check(&case, &registry)));

@@ -19,6 +19,7 @@
 mod aggregates;
 mod driver;
 mod property;
+mod speed;
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
