@@ -24,6 +24,8 @@ pub struct Batch {
     pub times: Vec<i64>,
     /// One per row.
     pub kinds: Vec<Kind>,
+    /// The group of each row, where a query has groups and what comes behind it asks for them; else empty.
+    pub groups: Vec<String>,
     /// Where each chunk ends.
     pub ends: Vec<u32>,
     /// What the clock showed when a chunk came into being, one per chunk.
@@ -68,5 +70,13 @@ impl Batch {
         }
         self.times.push(time);
         self.kinds.push(kind);
+        if let Some(group) = other.groups.get(i) {
+            self.groups.push(group.clone());
+        }
+    }
+
+    /// The group of row `i`; all rows are one group where there are none.
+    pub fn group(&self, i: usize) -> &str {
+        self.groups.get(i).map_or("", String::as_str)
     }
 }

@@ -237,6 +237,16 @@ impl Column {
         }
     }
 
+    /// Replaces value `i` of a column of longs.
+    pub fn set_long(&mut self, i: usize, value: i64) {
+        if let Data::Long(values) = &mut self.data {
+            values[i] = value;
+            if let Some(null) = self.nulls.get_mut(i) {
+                *null = false;
+            }
+        }
+    }
+
     /// Keeps the first `len` values.
     pub fn truncate(&mut self, len: usize) {
         each!(&mut self.data, v => v.truncate(len));

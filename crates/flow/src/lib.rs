@@ -4,12 +4,24 @@
 //! hangs together.
 
 pub mod aggregators;
+mod annotations;
+pub mod app;
 pub mod batch;
+pub mod catalog;
 pub mod column;
+pub mod cron;
 pub mod expr;
 pub mod functions;
+pub mod io;
+pub mod plan;
+pub mod query;
+pub mod rate;
 pub mod registry;
+pub mod replay;
+pub mod scope;
+pub mod select;
 pub mod store;
+mod stream_functions;
 pub mod value;
 pub mod window;
 

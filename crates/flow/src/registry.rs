@@ -61,11 +61,25 @@ pub type MakeAggregator = Arc<dyn Fn() -> Box<dyn Aggregator> + Send + Sync>;
 /// Checks the arguments of an aggregate. Errors: what is wrong with them.
 pub type BuildAggregator = dyn Fn(&[Arg]) -> Result<(MakeAggregator, FieldType), String> + Send + Sync;
 
+/// A stream function: what it adds to an event, for each event that it makes of it.
+pub trait StreamFunction: fmt::Debug + Send + Sync {
+    /// The values of the added attributes, once for each event that goes on. Errors: why the event cannot be worked
+    /// off.
+    fn call(&self, args: &[Value]) -> Result<Vec<Vec<Value>>, Failure>;
+}
+
+/// A stream function that was checked: what runs, and name and type of each attribute that it adds.
+pub type BuiltStreamFunction = (Arc<dyn StreamFunction>, Vec<(String, FieldType)>);
+
+/// Checks the arguments of a stream function. Errors: what is wrong with them.
+pub type BuildStreamFunction = dyn Fn(&[Arg]) -> Result<BuiltStreamFunction, String> + Send + Sync;
+
 /// Functions and aggregates by name. Names heed case; extensions have a namespace.
 #[derive(Default, Clone)]
 pub struct Registry {
     functions: BTreeMap<String, Arc<BuildFunction>>,
     aggregators: BTreeMap<String, Arc<BuildAggregator>>,
+    stream_functions: BTreeMap<String, Arc<BuildStreamFunction>>,
 }
 
 impl Registry {
@@ -74,6 +88,7 @@ impl Registry {
         let mut registry = Self::default();
         crate::functions::register(&mut registry);
         crate::aggregators::register(&mut registry);
+        crate::stream_functions::register(&mut registry);
         registry
     }
 
@@ -93,6 +108,23 @@ impl Registry {
         build: impl Fn(&[Arg]) -> Result<(MakeAggregator, FieldType), String> + Send + Sync + 'static,
     ) {
         self.aggregators.insert(name.to_owned(), Arc::new(build));
+    }
+
+    /// Adds a stream function, `name` or `namespace:name`; one of that name is replaced.
+    pub fn stream_function(
+        &mut self,
+        name: &str,
+        build: impl Fn(&[Arg]) -> Result<BuiltStreamFunction, String> + Send + Sync + 'static,
+    ) {
+        self.stream_functions.insert(name.to_owned(), Arc::new(build));
+    }
+
+    /// The stream function called `name`. Errors: that there is none, with the nearest name.
+    pub fn find_stream_function(&self, name: &str) -> Result<&BuildStreamFunction, String> {
+        self.stream_functions.get(name).map(Arc::as_ref).ok_or_else(|| {
+            let hint = did_you_mean(name, self.stream_functions.keys().map(String::as_str));
+            format!("there is no stream function `{name}`{hint}")
+        })
     }
 
     /// The function called `name`.

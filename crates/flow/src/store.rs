@@ -1,22 +1,24 @@
-//! Rows that a query holds: numbered as they arrive, forgotten from the oldest on.
+//! Rows that a query holds: numbered as they arrive, forgotten when nobody needs them.
 
 use std::collections::VecDeque;
 
 use tidemill_types::FieldType;
 
-use crate::batch::Batch;
-use crate::column::Column;
+use crate::batch::{Batch, Kind};
+use crate::column::{Column, Data};
 use crate::value::Value;
 
 /// The number of a row; it never changes, and later rows have greater ones.
 pub type Seq = u64;
 
 /// Rows of one segment.
-const SEGMENT_ROWS: u64 = 4096;
+pub const SEGMENT_ROWS: u64 = 4096;
 
 /// Rows in segments of typed columns.
 ///
-/// A row costs its values and eight bytes for its time. Random access costs a shift and a mask.
+/// A row costs its values and eight bytes for its time. Random access costs a shift and a mask. Few old rows that are
+/// still needed among many that are not can be [picked out](Self::keep_only); they keep their numbers and cost a
+/// search.
 #[derive(Debug, Clone)]
 pub struct RowStore {
     types: Vec<FieldType>,
@@ -24,6 +26,9 @@ pub struct RowStore {
     /// The number of the first row of the first segment.
     base: Seq,
     next: Seq,
+    /// The numbers of the rows that were picked out, ascending, all below `base`.
+    picked: Vec<Seq>,
+    picked_rows: Segment,
 }
 
 #[derive(Debug, Clone)]
@@ -32,10 +37,41 @@ struct Segment {
     times: Vec<i64>,
 }
 
+impl Segment {
+    fn new(types: &[FieldType]) -> Self {
+        Self { columns: types.iter().map(|ty| Column::new(*ty)).collect(), times: vec![] }
+    }
+
+    fn push(&mut self, batch: &Batch, row: usize) {
+        for (column, from) in self.columns.iter_mut().zip(&batch.columns) {
+            column.push_from(from, row);
+        }
+        self.times.push(batch.times[row]);
+    }
+
+    fn push_from(&mut self, other: &Self, row: usize) {
+        for (column, from) in self.columns.iter_mut().zip(&other.columns) {
+            column.push_from(from, row);
+        }
+        self.times.push(other.times[row]);
+    }
+}
+
 impl RowStore {
     /// A store without rows.
     pub fn new(types: Vec<FieldType>) -> Self {
-        Self { types, segments: VecDeque::new(), base: 0, next: 0 }
+        let picked_rows = Segment::new(&types);
+        Self { types, segments: VecDeque::new(), base: 0, next: 0, picked: vec![], picked_rows }
+    }
+
+    /// A store with the rows of a batch under numbers that they had before, ascending; the next one gets `next`, which
+    /// is greater. With [`Self::rows_at`] it makes a checkpoint.
+    pub fn of_rows(types: Vec<FieldType>, numbers: Vec<Seq>, batch: &Batch, next: Seq) -> Self {
+        let mut store = Self { base: next, next, picked: numbers, ..Self::new(types) };
+        for row in 0..batch.len() {
+            store.picked_rows.push(batch, row);
+        }
+        store
     }
 
     /// The types of its columns.
@@ -50,7 +86,7 @@ impl RowStore {
 
     /// Rows kept, forgotten ones that share a segment with others included.
     pub fn rows(&self) -> u64 {
-        self.next - self.base
+        self.next - self.base + self.picked.len() as u64
     }
 
     /// Adds rows `rows` of a batch with these columns; returns the number of the first.
@@ -58,14 +94,9 @@ impl RowStore {
         let first = self.next;
         for row in rows {
             if (self.next - self.base).is_multiple_of(SEGMENT_ROWS) {
-                let columns = self.types.iter().map(|ty| Column::new(*ty)).collect();
-                self.segments.push_back(Segment { columns, times: vec![] });
+                self.segments.push_back(Segment::new(&self.types));
             }
-            let segment = self.segments.back_mut().expect("made above, or not full yet");
-            for (column, from) in segment.columns.iter_mut().zip(&batch.columns) {
-                column.push_from(from, row);
-            }
-            segment.times.push(batch.times[row]);
+            self.segments.back_mut().expect("made above, or not full yet").push(batch, row);
             self.next += 1;
         }
         first
@@ -73,13 +104,63 @@ impl RowStore {
 
     /// Forgets rows below `seq`, a segment at a time.
     pub fn forget_below(&mut self, seq: Seq) {
+        self.drop_segments(seq);
+        if self.picked.last().is_some_and(|last| *last < seq) {
+            self.pick(&[]);
+        }
+    }
+
+    fn drop_segments(&mut self, seq: Seq) {
         while self.base + SEGMENT_ROWS <= seq.min(self.next) && !self.segments.is_empty() {
             self.segments.pop_front();
             self.base += SEGMENT_ROWS;
         }
     }
 
+    /// Forgets rows that are not in `kept`, which is ascending. Rows of the last segment may stay.
+    pub fn keep_only(&mut self, kept: &[Seq]) {
+        let full = (self.next - self.base) / SEGMENT_ROWS * SEGMENT_ROWS;
+        let base = self.base + full;
+        self.pick(&kept[..kept.partition_point(|seq| *seq < base)]);
+        self.drop_segments(base);
+    }
+
+    /// The numbers of the rows from `oldest` on.
+    pub fn numbers_from(&self, oldest: Seq) -> Vec<Seq> {
+        let picked = &self.picked[self.picked.partition_point(|seq| *seq < oldest)..];
+        picked.iter().copied().chain(self.base.max(oldest)..self.next).collect()
+    }
+
+    /// A copy of these rows, as current events.
+    pub fn rows_at(&self, numbers: &[Seq]) -> Batch {
+        let mut batch = Batch::new(self.types.iter().copied());
+        for seq in numbers {
+            let (columns, row) = self.row(*seq);
+            for (column, from) in batch.columns.iter_mut().zip(columns) {
+                column.push_from(from, row);
+            }
+            batch.times.push(self.time(*seq));
+            batch.kinds.push(Kind::Current);
+        }
+        batch
+    }
+
+    /// Picks out these rows anew, and drops what was picked before.
+    fn pick(&mut self, kept: &[Seq]) {
+        let mut rows = Segment::new(&self.types);
+        for seq in kept {
+            let (from, row) = self.at(*seq);
+            rows.push_from(from, row);
+        }
+        self.picked = kept.to_vec();
+        self.picked_rows = rows;
+    }
+
+    #[inline]
     fn at(&self, seq: Seq) -> (&Segment, usize) {
+        if seq < self.base {
+            return (&self.picked_rows, self.picked.partition_point(|picked| *picked < seq));
+        }
         let place = seq - self.base;
         (&self.segments[(place / SEGMENT_ROWS) as usize], (place % SEGMENT_ROWS) as usize)
     }
@@ -91,6 +172,7 @@ impl RowStore {
     }
 
     /// A row's timestamp.
+    #[inline]
     pub fn time(&self, seq: Seq) -> i64 {
         let (segment, row) = self.at(seq);
         segment.times[row]
@@ -100,5 +182,69 @@ impl RowStore {
     pub fn value(&self, seq: Seq, column: usize) -> Value {
         let (columns, row) = self.row(seq);
         columns[column].get(row)
+    }
+
+    /// A long; `None` for null.
+    #[inline]
+    pub fn long(&self, seq: Seq, column: usize) -> Option<i64> {
+        let (columns, row) = self.row(seq);
+        match columns[column].data() {
+            Data::Long(values) if !columns[column].is_null(row) => Some(values[row]),
+            _ => None,
+        }
+    }
+
+    /// A text, where it lies; `None` for null.
+    pub fn text(&self, seq: Seq, column: usize) -> Option<&str> {
+        let (columns, row) = self.row(seq);
+        match columns[column].data() {
+            Data::Str(values) if !columns[column].is_null(row) => Some(values.get(row)),
+            _ => None,
+        }
+    }
+
+    /// Replaces a long of a row that has just arrived.
+    pub fn set_long(&mut self, seq: Seq, column: usize, value: i64) {
+        let Some(place) = seq.checked_sub(self.base) else { return };
+        if let Some(segment) = self.segments.get_mut((place / SEGMENT_ROWS) as usize) {
+            segment.columns[column].set_long((place % SEGMENT_ROWS) as usize, value);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn filled(rows: i64) -> RowStore {
+        let mut batch = Batch::new([FieldType::Long]);
+        for i in 0..rows {
+            batch.columns[0].push(if i % 7 == 0 { Value::Null } else { Value::Long(i) });
+            batch.times.push(i);
+            batch.kinds.push(Kind::Current);
+        }
+        let mut store = RowStore::new(vec![FieldType::Long]);
+        store.append(&batch, 0..rows as usize);
+        store
+    }
+
+    #[test]
+    fn rows_that_are_picked_out_keep_their_numbers() {
+        let mut store = filled(20_000);
+        store.keep_only(&[3, 4_097, 12_000, 19_999]);
+        // three picked out, and the last segment
+        assert_eq!(store.rows(), 3 + 20_000 - 16_384);
+        let values = [3, 4_097, 12_000, 19_999].map(|seq| store.long(seq, 0));
+        assert_eq!(values, [Some(3), Some(4_097), Some(12_000), None]);
+        assert_eq!(store.time(12_000), 12_000);
+        store.keep_only(&[4_097]);
+        assert_eq!((store.long(4_097, 0), store.time(4_097)), (Some(4_097), 4_097));
+        let numbers = store.numbers_from(4_097);
+        assert_eq!((numbers[0], numbers[1], numbers.len() as u64), (4_097, 16_384, store.rows()));
+        let other =
+            RowStore::of_rows(vec![FieldType::Long], numbers.clone(), &store.rows_at(&numbers), 20_000);
+        assert_eq!((other.long(4_097, 0), other.time(19_999), other.next()), (Some(4_097), 19_999, 20_000));
+        store.forget_below(19_000);
+        assert_eq!(store.rows(), 20_000 - 16_384);
     }
 }

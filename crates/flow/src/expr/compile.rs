@@ -2,9 +2,10 @@
 
 use tidemill_lang::siddhi::ast::{self, Args, BinaryOp, ExprKind, Literal, NullOperand};
 use tidemill_lang::{Diagnostic, Span};
-use tidemill_types::FieldType;
+use tidemill_types::{FieldType, did_you_mean};
 
 use super::{Arithmetic, Comparison, Expr, Node};
+use crate::catalog::Table;
 use crate::registry::{Arg, MakeAggregator, Registry};
 use crate::value::Value;
 
@@ -34,10 +35,53 @@ pub trait Scope {
         None
     }
 
-    /// `(…) in Table`: the table's number, and the names that its condition may use, in which the row has slot
-    /// `slot`.
-    fn table(&mut self, name: &ast::Ident) -> Result<(usize, usize, Box<dyn Scope + '_>), Diagnostic> {
-        Err(Diagnostic::error("F0101", name.span, format!("`in {}` cannot stand here", name.name)))
+    /// The arguments of an aggregate begin (`true`) or end: they are computed on what goes in, not on what comes out.
+    fn in_aggregate(&mut self, _begin: bool) {}
+
+    /// The tables of which `(…) in Table` may ask.
+    fn tables(&self) -> &[Table] {
+        &[]
+    }
+
+    /// The slot that a table's row has in the condition of `in`.
+    fn row_slot(&self) -> usize {
+        ROW_SLOT
+    }
+}
+
+/// Behind the slots of a selection.
+const ROW_SLOT: usize = 3;
+
+/// The condition of `in`: `Table.column` is the row, everything else what it is outside.
+struct InTable<'a> {
+    outer: &'a mut dyn Scope,
+    table: &'a Table,
+    slot: usize,
+}
+
+impl Scope for InTable<'_> {
+    fn attribute(&mut self, attribute: &ast::AttributeRef) -> Result<Resolved, Diagnostic> {
+        let source = attribute.source.as_ref().and_then(|s| s.as_name());
+        if source.is_none_or(|name| name.name != self.table.name) {
+            return self.outer.attribute(attribute);
+        }
+        let (name, columns) = (&attribute.name, &self.table.attributes);
+        match columns.iter().position(|(known, _)| *known == name.name) {
+            Some(column) => Ok(Resolved { slot: self.slot, column, ty: columns[column].1 }),
+            None => {
+                let hint = did_you_mean(&name.name, columns.iter().map(|(known, _)| known.as_str()));
+                let message = format!("`{}` has no column `{}`{hint}", self.table.name, name.name);
+                Err(Diagnostic::error("F0108", name.span, message))
+            }
+        }
+    }
+
+    fn tables(&self) -> &[Table] {
+        self.outer.tables()
+    }
+
+    fn row_slot(&self) -> usize {
+        self.slot + 1
     }
 }
 
@@ -176,8 +220,16 @@ impl Compiler<'_> {
 
     fn within(&mut self, condition: &ast::Expr, table: &ast::Ident) -> Compiled {
         let registry = self.registry;
-        let (number, slot, mut scope) = self.scope.table(table)?;
-        let mut inner = Compiler { scope: scope.as_mut(), registry, aggregates: None };
+        let slot = self.scope.row_slot();
+        let tables = self.scope.tables();
+        let Some(number) = tables.iter().position(|t| t.name == table.name) else {
+            let hint = did_you_mean(&table.name, tables.iter().map(|t| t.name.as_str()));
+            let message = format!("there is no table `{}`{hint} that could be asked here", table.name);
+            return Err(Diagnostic::error("F0101", table.span, message));
+        };
+        let of = tables[number].clone();
+        let mut scope = InTable { outer: &mut *self.scope, table: &of, slot };
+        let mut inner = Compiler { scope: &mut scope, registry, aggregates: None };
         let condition = inner.compile(condition)?;
         Ok(Expr {
             node: Node::In { table: number, slot, condition: Box::new(condition) },
@@ -186,16 +238,15 @@ impl Compiler<'_> {
     }
 
     fn call(&mut self, call: &ast::Call) -> Compiled {
-        let name = match &call.namespace {
-            Some(namespace) => format!("{}:{}", namespace.name, call.name.name),
-            None => call.name.name.clone(),
-        };
+        let name = call_name(call);
         let registry = self.registry;
         let wrong = |what: String| Diagnostic::error("F0106", call.span, format!("{name}: {what}"));
         if let Some(build) = registry.find_aggregator(&name) {
             // in the arguments of an aggregate there is no other
             let outer = self.aggregates.take();
+            self.scope.in_aggregate(true);
             let args = self.args(call);
+            self.scope.in_aggregate(false);
             self.aggregates = outer;
             let args = args?;
             let Some((calls, slot)) = &mut self.aggregates else {
@@ -226,7 +277,15 @@ impl Compiler<'_> {
     }
 }
 
-fn describe(args: &[Expr]) -> Vec<Arg> {
+/// `name` or `namespace:name`.
+pub(crate) fn call_name(call: &ast::Call) -> String {
+    match &call.namespace {
+        Some(namespace) => format!("{}:{}", namespace.name, call.name.name),
+        None => call.name.name.clone(),
+    }
+}
+
+pub(crate) fn describe(args: &[Expr]) -> Vec<Arg> {
     args.iter().map(|a| Arg { ty: a.ty, constant: a.as_const().cloned() }).collect()
 }
 

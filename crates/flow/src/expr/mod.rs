@@ -1,13 +1,13 @@
 //! Expressions: compiled from the syntax tree with types checked, then computed row by row.
 
-mod compile;
+pub(crate) mod compile;
 mod ops;
 
 use std::sync::Arc;
 
 use tidemill_types::FieldType;
 
-pub use compile::{Compiler, Resolved, Scope};
+pub use compile::{AggregateCall, Compiler, Resolved, Scope};
 pub(crate) use ops::{arithmetic, compare};
 
 use crate::column::Column;
@@ -121,6 +121,27 @@ pub trait Host {
         condition: &Expr,
         frame: &Frame<'_>,
     ) -> Result<bool, Failure>;
+
+    /// Shows the rows of a table or named window that satisfy the condition in which they are slot `slot`, in its order.
+    fn search(
+        &self,
+        _place: Place,
+        _slot: usize,
+        _condition: Option<&Expr>,
+        _frame: &Frame<'_>,
+        _visit: &mut dyn FnMut(&[Column], usize),
+    ) -> Result<(), Failure> {
+        Ok(())
+    }
+}
+
+/// What can be searched: a table or named window of the app, by its number.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Place {
+    /// A table.
+    Table(usize),
+    /// A named window.
+    Window(usize),
 }
 
 /// No tables.

@@ -93,8 +93,10 @@ pub(crate) fn compare(op: Comparison, a: &Value, b: &Value) -> bool {
         (Value::Bool(a), Value::Bool(b)) => Some(a.cmp(b)),
         _ => match (a.as_i64(), b.as_i64()) {
             (Some(a), Some(b)) => Some(a.cmp(&b)),
-            // NaN, and values whose types the compiler could not know
-            _ => a.as_f64().zip(b.as_f64()).and_then(|(a, b)| a.partial_cmp(&b)),
+            _ => as_floats(op, a, b).or_else(|| {
+                // NaN, and values whose types the compiler could not know
+                a.as_f64().zip(b.as_f64()).and_then(|(a, b)| a.partial_cmp(&b))
+            }),
         },
     };
     match op {
@@ -105,4 +107,15 @@ pub(crate) fn compare(op: Comparison, a: &Value, b: &Value) -> bool {
         Comparison::Gt => order == Some(Ordering::Greater),
         Comparison::Ge => matches!(order, Some(Ordering::Greater | Ordering::Equal)),
     }
+}
+
+/// Which of a float and a whole number is greater is decided with the precision of floats, whether they are equal is not.
+fn as_floats(op: Comparison, a: &Value, b: &Value) -> Option<Ordering> {
+    let ordering = !matches!(op, Comparison::Eq | Comparison::Ne);
+    let mixed = matches!((a, b), (Value::Float(_), Value::Int(_) | Value::Long(_)))
+        || matches!((a, b), (Value::Int(_) | Value::Long(_), Value::Float(_)));
+    if !(ordering && mixed) {
+        return None;
+    }
+    single(a).zip(single(b)).and_then(|(a, b)| a.partial_cmp(&b))
 }

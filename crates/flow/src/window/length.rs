@@ -3,29 +3,25 @@
 use std::ops::Range;
 use std::sync::Arc;
 
+use super::build::arity;
+use super::fifo::Fifo;
+use super::{Context, MakeWindow, Needs, Parameter, Source, Window, from_json, to_json};
 use crate::expr::Failure;
-use crate::store::Seq;
+use crate::store::{RowStore, Seq};
 
-use super::{Context, MakeWindow, Parameter, Window};
-
-pub(super) fn build(parameters: &[Parameter]) -> Result<MakeWindow, String> {
-    let [n] = parameters else {
-        return Err(format!("length(n) has one parameter, here are {}", parameters.len()));
-    };
-    let n = u64::try_from(n.int("the length")?).map_err(|_| "the length is not to be negative".to_owned())?;
-    Ok(Arc::new(move || Box::new(Length { n, held: 0..0 })))
+pub(super) fn build(parameters: &[Parameter], _: &Source<'_>) -> Result<MakeWindow, String> {
+    arity(parameters, 1..=1, "length(n)")?;
+    let n = parameters[0].count("the length")?;
+    Ok(Arc::new(move || Box::new(Length { n, held: Fifo::default() })))
 }
 
 struct Length {
     n: u64,
-    held: Range<Seq>,
+    held: Fifo,
 }
 
 impl Window for Length {
     fn arrive(&mut self, rows: Range<Seq>, context: &mut Context<'_>) -> Result<(), Failure> {
-        if self.held.is_empty() {
-            self.held = rows.start..rows.start;
-        }
         for seq in rows {
             let time = context.rows.time(seq);
             if self.n == 0 {
@@ -34,32 +30,32 @@ impl Window for Length {
                 context.out.reset(context.now);
                 continue;
             }
-            if self.held.end - self.held.start == self.n {
-                context.out.expired(self.held.start, context.now);
-                self.held.start += 1;
+            if self.held.len() == self.n
+                && let Some(oldest) = self.held.pop()
+            {
+                context.out.expired(oldest, context.now);
             }
             context.out.current(seq, time);
-            self.held.end = seq + 1;
+            self.held.push(seq);
         }
         context.out.end_chunk();
         Ok(())
     }
 
     fn held(&self) -> Vec<Seq> {
-        self.held.clone().collect()
+        self.held.iter().collect()
     }
 
-    fn oldest(&self) -> Option<Seq> {
-        (!self.held.is_empty()).then_some(self.held.start)
+    fn needs(&self) -> Needs {
+        Needs::from(self.held.front())
     }
 
     fn save(&self) -> serde_json::Value {
-        serde_json::json!([self.held.start, self.held.end])
+        to_json(&self.held)
     }
 
-    fn restore(&mut self, state: &serde_json::Value) -> Result<(), Failure> {
-        let held: [Seq; 2] = serde_json::from_value(state.clone()).map_err(|e| Failure(e.to_string()))?;
-        self.held = held[0]..held[1];
+    fn restore(&mut self, state: &serde_json::Value, _: &RowStore) -> Result<(), Failure> {
+        self.held = from_json(state)?;
         Ok(())
     }
 }

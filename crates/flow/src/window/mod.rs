@@ -1,64 +1,46 @@
 //! Windows: which events a query holds, and when they leave.
 //!
 //! A window sees rows by their numbers in a [`RowStore`] and says what goes on as [`Signals`]; the rows themselves are
-//! put together by whoever runs it.
+//! put together by whoever runs it. What a window emits is a function of its state, the chunks and the clock.
 
+mod aging;
+mod batch;
+mod build;
+mod condition;
+mod cron;
+mod delay;
+mod expression;
+mod expression_batch;
+mod external_time;
+mod external_time_batch;
+mod fifo;
+mod frequent;
+mod key;
 mod length;
+mod length_batch;
+mod lossy_frequent;
+mod session;
+mod signals;
+mod sort;
+mod time;
+mod time_batch;
+mod time_length;
+mod unique;
+mod watch;
 
 use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::Arc;
 
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-use crate::batch::Kind;
+pub use build::{Attribute, Parameter, Source, build, reads_all, suggestion};
+pub use signals::{Mark, Signal, Signals};
+
 use crate::expr::{Expr, Failure, Frame, NoHost};
-use crate::store::{RowStore, Seq};
+use crate::store::{RowStore, SEGMENT_ROWS, Seq};
 use crate::value::Value;
-
-/// What a window says of a row.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Signal {
-    /// What happened to it.
-    pub kind: Kind,
-    /// The row; nothing for a reset.
-    pub seq: Seq,
-    /// The timestamp that the event has from here on.
-    pub time: i64,
-}
-
-/// What a window puts out, in chunks.
-#[derive(Debug, Clone, Default)]
-pub struct Signals {
-    /// The events in order.
-    pub items: Vec<Signal>,
-    /// Where each chunk ends.
-    pub ends: Vec<usize>,
-}
-
-impl Signals {
-    /// A row arrived; it keeps its timestamp `time`.
-    pub fn current(&mut self, seq: Seq, time: i64) {
-        self.items.push(Signal { kind: Kind::Current, seq, time });
-    }
-
-    /// A row left; `time` is its timestamp from here on.
-    pub fn expired(&mut self, seq: Seq, time: i64) {
-        self.items.push(Signal { kind: Kind::Expired, seq, time });
-    }
-
-    /// A batch ended.
-    pub fn reset(&mut self, time: i64) {
-        self.items.push(Signal { kind: Kind::Reset, seq: 0, time });
-    }
-
-    /// What was put out since the last end is one chunk.
-    pub fn end_chunk(&mut self) {
-        if self.ends.last().copied().unwrap_or(0) < self.items.len() {
-            self.ends.push(self.items.len());
-        }
-    }
-}
 
 /// The due times that one scheduler was asked for, in the order in which it was asked, not sorted: a due time behind a
 /// later one waits for it.
@@ -95,8 +77,11 @@ pub struct Context<'a> {
     pub out: &'a mut Signals,
     /// When it wants to be called.
     pub timers: &'a mut Timers,
-    /// Whether anybody wants expired events; some windows do not put them out otherwise.
+    /// Whether anybody wants expired events; some windows do not put them out otherwise. The same for a window's life.
     pub wants_expired: bool,
+    /// Whether joins or on-demand queries look at what it holds; some windows hold less otherwise. The same for a
+    /// window's life.
+    pub searched: bool,
 }
 
 impl Context<'_> {
@@ -105,14 +90,42 @@ impl Context<'_> {
         let rows = [Some(self.rows.row(seq))];
         expr.eval(&Frame { rows: &rows, time: self.rows.time(seq), now: self.now, host: &NoHost })
     }
+
+    /// Whether a batch that went out is still needed.
+    fn keeps_batches(&self) -> bool {
+        self.wants_expired || self.searched
+    }
 }
 
-/// A window. It holds numbers of rows.
+/// Which rows a window still needs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Needs {
+    /// None that arrived so far.
+    Nothing,
+    /// This one and all later ones.
+    From(Seq),
+    /// So many, here and there: [`Window::scattered`] says which.
+    Scattered(usize),
+}
+
+impl Needs {
+    fn from(oldest: Option<Seq>) -> Self {
+        oldest.map_or(Self::Nothing, Self::From)
+    }
+
+    fn scattered(rows: usize) -> Self {
+        if rows == 0 { Self::Nothing } else { Self::Scattered(rows) }
+    }
+}
+
+/// A window. It holds numbers of rows; they arrive with ever greater numbers, not without gaps.
+///
+/// On an error, what it put out in the failed call counts for nothing: see [`Signals::rewind`].
 pub trait Window: Send {
     /// A chunk arrived, in order. The clock stands at its time already, and timers due before it have run.
     fn arrive(&mut self, rows: Range<Seq>, context: &mut Context<'_>) -> Result<(), Failure>;
 
-    /// A due time that it asked for was reached.
+    /// A due time that it asked for was reached; the clock may stand later.
     fn timer(&mut self, _due: i64, _context: &mut Context<'_>) -> Result<(), Failure> {
         Ok(())
     }
@@ -120,60 +133,79 @@ pub trait Window: Send {
     /// The app starts; the clock stands at `context.now`.
     fn start(&mut self, _context: &mut Context<'_>) {}
 
-    /// What joins and on-demand queries find, oldest first.
+    /// The first instant of its schedule later than `after`. The clock stops there on its way, runs the timers that
+    /// are due, and calls [`Self::instant`]. Only windows that go by a calendar have one; it is never saved.
+    fn next_instant(&self, _after: i64) -> Option<i64> {
+        None
+    }
+
+    /// An instant of its schedule was reached; the clock stands there.
+    fn instant(&mut self, _at: i64, _context: &mut Context<'_>) -> Result<(), Failure> {
+        Ok(())
+    }
+
+    /// What joins and on-demand queries find, in the window's order.
     fn held(&self) -> Vec<Seq>;
 
-    /// Rows below are not needed any more; none are, when there is no such row.
-    fn oldest(&self) -> Option<Seq>;
+    /// Which rows it needs, held or not; [`forget`] lets the others go.
+    fn needs(&self) -> Needs;
+
+    /// The rows it needs, in no particular order, when they are [`Needs::Scattered`].
+    fn scattered(&self) -> Vec<Seq> {
+        vec![]
+    }
+
+    /// The column that it writes in arriving rows. What is computed from it must be computed behind the window.
+    fn rewrites(&self) -> Option<usize> {
+        None
+    }
 
     /// Its state, for a checkpoint.
     fn save(&self) -> serde_json::Value;
 
-    /// Takes a saved state back. Errors: that it is none of this window.
-    fn restore(&mut self, state: &serde_json::Value) -> Result<(), Failure>;
+    /// Takes a saved state back; the rows are there again under the same numbers. Errors: that it is none of this
+    /// window.
+    fn restore(&mut self, state: &serde_json::Value, rows: &RowStore) -> Result<(), Failure>;
 }
 
 /// Makes a window without events.
 pub type MakeWindow = Arc<dyn Fn() -> Box<dyn Window> + Send + Sync>;
 
-/// A parameter of a window.
-#[derive(Debug, Clone)]
-pub struct Parameter {
-    /// What it computes on a row.
-    pub expr: Expr,
-    /// The attribute's name, when it is nothing but an attribute.
-    pub attribute: Option<String>,
-    /// As it is written, for errors.
-    pub text: String,
-}
-
-impl Parameter {
-    /// A time or a number of milliseconds: a constant int or long.
-    pub fn span(&self, what: &str) -> Result<i64, String> {
-        let value = self.expr.as_const().and_then(Value::as_i64);
-        value
-            .ok_or_else(|| format!("{what} is to be a time or a number of milliseconds, not `{}`", self.text))
-    }
-
-    /// A constant int.
-    pub fn int(&self, what: &str) -> Result<i32, String> {
-        match self.expr.as_const() {
-            Some(Value::Int(n)) => Ok(*n),
-            _ => Err(format!("{what} is to be a whole number, not `{}`", self.text)),
+/// The rows that a window needs, ascending: what a checkpoint keeps of its store.
+pub fn needed(window: &dyn Window, rows: &RowStore) -> Vec<Seq> {
+    match window.needs() {
+        Needs::Nothing => vec![],
+        Needs::From(oldest) => rows.numbers_from(oldest),
+        Needs::Scattered(_) => {
+            let mut kept = window.scattered();
+            kept.sort_unstable();
+            kept
         }
     }
 }
 
-/// Makes windows by name. Errors: what is wrong with the parameters.
+/// Lets go of the rows that a window does not need, to be called when all rows of the store have arrived at it and its
+/// signals have been worked off.
 ///
-/// `compile` compiles the text of an `expression` window over the window's rows.
-pub fn build(
-    name: &str,
-    parameters: &[Parameter],
-    _compile: &dyn Fn(&str) -> Result<Expr, String>,
-) -> Option<Result<MakeWindow, String>> {
-    Some(match name {
-        "length" => length::build(parameters),
-        _ => return None,
-    })
+/// Cost: nothing much, and now and then a copy of the rows that are needed; per row that arrives it is bounded. Bounds: a
+/// store keeps at most about twice the rows that are needed and two segments.
+pub fn forget(window: &dyn Window, rows: &mut RowStore) {
+    match window.needs() {
+        Needs::Nothing => rows.forget_below(rows.next()),
+        Needs::From(oldest) => rows.forget_below(oldest),
+        Needs::Scattered(count) => {
+            if rows.rows() > 2 * (count as u64 + SEGMENT_ROWS) {
+                rows.keep_only(&needed(window, rows));
+            }
+        }
+    }
+}
+
+fn to_json(state: &impl Serialize) -> serde_json::Value {
+    // states have no maps with other keys than texts, the only thing that cannot be written
+    serde_json::to_value(state).unwrap_or_default()
+}
+
+fn from_json<T: DeserializeOwned>(state: &serde_json::Value) -> Result<T, Failure> {
+    T::deserialize(state).map_err(|e| Failure(format!("not the state of this window: {e}")))
 }

@@ -1,1 +1,6 @@
 //! Queries, windows and functions as apps see them.
+
+mod functions;
+mod windows;
+
+mod recorded;

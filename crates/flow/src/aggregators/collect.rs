@@ -1,0 +1,198 @@
+//! `list:collect`, `list:merge`, `map:collect`, `map:merge`.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use serde_json::{Value as Json, json};
+
+use super::state::{decode, encode};
+use super::tally::Tally;
+use super::{add, copies, flag, foreign};
+use crate::expr::Failure;
+use crate::functions::object::{check_depth, equal, list, map};
+use crate::registry::{Aggregator, Registry};
+use crate::value::{Key, Object, Value};
+
+pub(super) fn register(registry: &mut Registry) {
+    for (name, form, merge) in [
+        ("list:collect", "any x, const bool distinct? -> object", false),
+        ("list:merge", "object list, const bool distinct? -> object", true),
+    ] {
+        add(registry, name, &[form], move |args| {
+            if flag(args, 1) {
+                copies(Lists { merge, held: Tally::default() })
+            } else {
+                copies(Lists { merge, held: VecDeque::new() })
+            }
+        });
+    }
+    let form = "any key, any value -> object";
+    add(registry, "map:collect", &[form], |_| copies(Maps { merge: false, held: BTreeMap::new() }));
+    let form = "object map -> object";
+    add(registry, "map:merge", &[form], |_| copies(Maps { merge: true, held: BTreeMap::new() }));
+}
+
+/// What a list is collected in.
+trait Items: Default + Clone + Send + Sync + 'static {
+    fn push(&mut self, item: Value);
+    fn take_out(&mut self, item: &Value);
+    fn items(&self) -> Vec<Value>;
+    fn save(&self) -> Json;
+    fn restored(state: &Json) -> Option<Self>;
+}
+
+/// All values, in the order in which they came.
+impl Items for VecDeque<Value> {
+    fn push(&mut self, item: Value) {
+        self.push_back(item);
+    }
+
+    fn take_out(&mut self, item: &Value) {
+        // what leaves is the oldest, with most windows
+        if let Some(at) = self.iter().position(|held| equal(held, item)) {
+            self.remove(at);
+        }
+    }
+
+    fn items(&self) -> Vec<Value> {
+        self.iter().cloned().collect()
+    }
+
+    fn save(&self) -> Json {
+        self.iter().map(encode).collect()
+    }
+
+    fn restored(state: &Json) -> Option<Self> {
+        state.as_array()?.iter().map(decode).collect()
+    }
+}
+
+/// Each value once. One that is still held elsewhere stays when it leaves; in the reference it goes with the first.
+impl Items for Tally {
+    fn push(&mut self, item: Value) {
+        self.add(Key(item));
+    }
+
+    fn take_out(&mut self, item: &Value) {
+        self.remove(&Key(item.clone()));
+    }
+
+    fn items(&self) -> Vec<Value> {
+        self.in_order().map(|(key, _)| key.0.clone()).collect()
+    }
+
+    fn save(&self) -> Json {
+        Self::save(self)
+    }
+
+    fn restored(state: &Json) -> Option<Self> {
+        Self::restored(state)
+    }
+}
+
+/// A list of the values held, or of what lists held have.
+#[derive(Clone)]
+struct Lists<I> {
+    merge: bool,
+    held: I,
+}
+
+impl<I: Items> Lists<I> {
+    fn each(&self, args: &[Value]) -> Result<Vec<Value>, Failure> {
+        if !self.merge {
+            check_depth(&args[0]).map_err(|e| Failure(format!("list:collect: {e}")))?;
+            return Ok(vec![args[0].clone()]);
+        }
+        let list = list(args, 0).map_err(|e| Failure(format!("list:merge: {e}")))?;
+        let items = list.lock().clone();
+        Ok(items)
+    }
+}
+
+impl<I: Items> Aggregator for Lists<I> {
+    fn add(&mut self, args: &[Value]) -> Result<(), Failure> {
+        self.each(args)?.into_iter().for_each(|item| self.held.push(item));
+        Ok(())
+    }
+
+    fn remove(&mut self, args: &[Value]) -> Result<(), Failure> {
+        self.each(args)?.iter().for_each(|item| self.held.take_out(item));
+        Ok(())
+    }
+
+    fn reset(&mut self) {
+        self.held = I::default();
+    }
+
+    fn value(&self) -> Value {
+        Value::Object(Object::list(self.held.items()))
+    }
+
+    fn save(&self) -> Json {
+        self.held.save()
+    }
+
+    fn restore(&mut self, state: &Json) -> Result<(), Failure> {
+        self.held = I::restored(state).ok_or_else(foreign)?;
+        Ok(())
+    }
+}
+
+/// A map of the entries held, or of what maps held have: of several values of a key the newest.
+#[derive(Clone)]
+struct Maps {
+    merge: bool,
+    held: BTreeMap<Key, VecDeque<Value>>,
+}
+
+impl Maps {
+    fn each(&self, args: &[Value]) -> Result<Vec<(Key, Value)>, Failure> {
+        if !self.merge {
+            args.iter().try_for_each(check_depth).map_err(|e| Failure(format!("map:collect: {e}")))?;
+            return Ok(vec![(Key(args[0].clone()), args[1].clone())]);
+        }
+        let map = map(args, 0).map_err(|e| Failure(format!("map:merge: {e}")))?;
+        let entries = map.lock().clone();
+        Ok(entries.into_iter().collect())
+    }
+}
+
+impl Aggregator for Maps {
+    fn add(&mut self, args: &[Value]) -> Result<(), Failure> {
+        for (key, value) in self.each(args)? {
+            self.held.entry(key).or_default().push_back(value);
+        }
+        Ok(())
+    }
+
+    fn remove(&mut self, args: &[Value]) -> Result<(), Failure> {
+        for (key, value) in self.each(args)? {
+            if let Some(values) = self.held.get_mut(&key) {
+                values.take_out(&value);
+                if values.is_empty() {
+                    self.held.remove(&key);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn reset(&mut self) {
+        self.held.clear();
+    }
+
+    fn value(&self) -> Value {
+        let newest = |(key, values): (&Key, &VecDeque<Value>)| Some((key.clone(), values.back()?.clone()));
+        Value::Object(Object::map(self.held.iter().filter_map(newest).collect()))
+    }
+
+    fn save(&self) -> Json {
+        self.held.iter().map(|(key, values)| json!([encode(&key.0), Items::save(values)])).collect()
+    }
+
+    fn restore(&mut self, state: &Json) -> Result<(), Failure> {
+        let entry = |e: &Json| Some((Key(decode(e.get(0)?)?), VecDeque::restored(e.get(1)?)?));
+        let entries = state.as_array().and_then(|all| all.iter().map(entry).collect());
+        self.held = entries.ok_or_else(foreign)?;
+        Ok(())
+    }
+}

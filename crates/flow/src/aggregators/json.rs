@@ -1,0 +1,103 @@
+//! `json:group`, `json:groupAsObject`.
+
+use std::sync::Arc;
+
+use serde_json::{Value as Json, json};
+use tidemill_types::FieldType;
+
+use super::tally::Tally;
+use super::{add, copies, flag, foreign};
+use crate::expr::Failure;
+use crate::functions::json_text::{from_json, json_of};
+use crate::functions::library::constant_text;
+use crate::registry::{Aggregator, Registry};
+use crate::value::{Key, Value};
+
+pub(super) fn register(registry: &mut Registry) {
+    let text = [
+        "string|object json, const bool distinct? -> string",
+        "string|object json, string enclosing, const bool distinct? -> string",
+    ];
+    let object = [
+        "string|object json, const bool distinct? -> object",
+        "string|object json, string enclosing, const bool distinct? -> object",
+    ];
+    for (name, forms, as_object) in [("json:group", text, false), ("json:groupAsObject", object, true)] {
+        add(registry, name, &forms, move |args| {
+            let enclosed = args.get(1).is_some_and(|a| a.ty == FieldType::String);
+            let enclosing = enclosed.then(|| Arc::from(constant_text(args, 1).unwrap_or_default()));
+            let distinct = flag(args, if enclosed { 2 } else { 1 });
+            copies(Group { held: Tally::default(), enclosing, distinct, as_object })
+        });
+    }
+}
+
+/// The JSON of all events held, as an array. Equal ones stand together, where the first of them came.
+#[derive(Clone)]
+struct Group {
+    /// Their texts.
+    held: Tally,
+    /// The name of the only member of an object that has the array, as the last event had it.
+    enclosing: Option<Arc<str>>,
+    distinct: bool,
+    as_object: bool,
+}
+
+impl Group {
+    fn key(&mut self, args: &[Value]) -> Result<Key, Failure> {
+        if let (Some(enclosing), Some(Value::Str(name))) = (&mut self.enclosing, args.get(1)) {
+            *enclosing = name.clone();
+        }
+        let name = if self.as_object { "json:groupAsObject" } else { "json:group" };
+        let json = json_of(&args[0]).map_err(|e| Failure(format!("{name}: {e}")))?;
+        Ok(Key(Value::text(&json.to_string())))
+    }
+}
+
+impl Aggregator for Group {
+    fn add(&mut self, args: &[Value]) -> Result<(), Failure> {
+        let key = self.key(args)?;
+        self.held.add(key);
+        Ok(())
+    }
+
+    fn remove(&mut self, args: &[Value]) -> Result<(), Failure> {
+        let key = self.key(args)?;
+        self.held.remove(&key);
+        Ok(())
+    }
+
+    fn reset(&mut self) {
+        self.held.clear();
+    }
+
+    fn value(&self) -> Value {
+        let times = |count| if self.distinct { 1 } else { count as usize };
+        let texts: Vec<&str> = self
+            .held
+            .in_order()
+            .flat_map(|(key, count)| std::iter::repeat_n(key.0.as_str().unwrap_or("null"), times(count)))
+            .collect();
+        let array = format!("[{}]", texts.join(","));
+        let text = match &self.enclosing {
+            Some(name) => format!("{{{}:{array}}}", json!(&**name)),
+            None => array,
+        };
+        if self.as_object {
+            // it was put together from what had been read
+            serde_json::from_str(&text).map_or(Value::Null, |json| from_json(&json))
+        } else {
+            Value::text(&text)
+        }
+    }
+
+    fn save(&self) -> Json {
+        json!([self.enclosing.as_deref(), self.held.save()])
+    }
+
+    fn restore(&mut self, state: &Json) -> Result<(), Failure> {
+        self.held = state.get(1).and_then(Tally::restored).ok_or_else(foreign)?;
+        self.enclosing = state.get(0).and_then(Json::as_str).map(Arc::from);
+        Ok(())
+    }
+}

@@ -1,0 +1,59 @@
+//! `and`, `or`.
+
+use serde::Deserialize;
+use serde_json::{Value as Json, json};
+
+use super::{add, copies, foreign};
+use crate::expr::Failure;
+use crate::registry::{Aggregator, Registry};
+use crate::value::Value;
+
+pub(super) fn register(registry: &mut Registry) {
+    add(registry, "and", &["bool x -> bool"], |_| copies(Logic { counts: [0, 0], all: true }));
+    add(registry, "or", &["bool x -> bool"], |_| copies(Logic { counts: [0, 0], all: false }));
+}
+
+/// Whether all or any of the bools held are true; of none that is false.
+#[derive(Clone)]
+struct Logic {
+    /// How many are false and how many true.
+    counts: [u64; 2],
+    all: bool,
+}
+
+impl Aggregator for Logic {
+    fn add(&mut self, args: &[Value]) -> Result<(), Failure> {
+        match args[0] {
+            Value::Bool(b) => self.counts[usize::from(b)] += 1,
+            _ => return Err(Failure(format!("{}: `x` is null", if self.all { "and" } else { "or" }))),
+        }
+        Ok(())
+    }
+
+    /// A null never came in, for it failed.
+    fn remove(&mut self, args: &[Value]) -> Result<(), Failure> {
+        if let Value::Bool(b) = args[0] {
+            let count = &mut self.counts[usize::from(b)];
+            *count = count.saturating_sub(1);
+        }
+        Ok(())
+    }
+
+    fn reset(&mut self) {
+        self.counts = [0, 0];
+    }
+
+    fn value(&self) -> Value {
+        let [no, yes] = self.counts;
+        Value::Bool(yes > 0 && !(self.all && no > 0))
+    }
+
+    fn save(&self) -> Json {
+        json!(self.counts)
+    }
+
+    fn restore(&mut self, state: &Json) -> Result<(), Failure> {
+        self.counts = <[u64; 2]>::deserialize(state).map_err(|_| foreign())?;
+        Ok(())
+    }
+}

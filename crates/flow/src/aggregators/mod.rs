@@ -1,0 +1,65 @@
+//! The aggregates that come built in.
+
+#![allow(
+    clippy::mutable_key_type,
+    reason = "a list used as a key is compared by its text, as Java does by its content"
+)]
+
+mod collect;
+mod extremes;
+mod json;
+mod logic;
+mod sets;
+mod spread;
+mod state;
+mod sums;
+mod tally;
+mod texts;
+
+use std::sync::Arc;
+
+use crate::expr::Failure;
+use crate::functions::signature::Signature;
+use crate::registry::{Aggregator, Arg, MakeAggregator, Registry};
+
+/// Registers all of them.
+pub fn register(registry: &mut Registry) {
+    sums::register(registry);
+    extremes::register(registry);
+    spread::register(registry);
+    logic::register(registry);
+    sets::register(registry);
+    texts::register(registry);
+    collect::register(registry);
+    json::register(registry);
+}
+
+/// Registers an aggregate with its forms, written as those of functions; `make` is given the arguments of a call and
+/// says how one without events is made.
+fn add(
+    registry: &mut Registry,
+    name: &str,
+    forms: &[&'static str],
+    make: impl Fn(&[Arg]) -> Result<MakeAggregator, String> + Send + Sync + 'static,
+) {
+    let signature = Signature::parse(forms);
+    registry.aggregator(name, move |args| {
+        let (_, ty) = signature.check(args)?;
+        Ok((make(args)?, ty))
+    });
+}
+
+/// How to make copies of an aggregate without events.
+fn copies<A: Aggregator + Clone + Sync + 'static>(empty: A) -> Result<MakeAggregator, String> {
+    Ok(Arc::new(move || Box::new(empty.clone())))
+}
+
+/// The bool that argument `i` is; false if there is none.
+fn flag(args: &[Arg], i: usize) -> bool {
+    args.get(i).and_then(|a| a.constant.as_ref()).is_some_and(|c| c.is_true())
+}
+
+/// That a state was not saved by the aggregate that is to take it.
+fn foreign() -> Failure {
+    Failure("the saved state is not one of this aggregate".into())
+}

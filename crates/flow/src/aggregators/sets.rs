@@ -1,0 +1,96 @@
+//! `distinctCount`, `unionSet`.
+
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use serde_json::Value as Json;
+
+use super::tally::Tally;
+use super::{add, copies, foreign};
+use crate::expr::Failure;
+use crate::registry::{Aggregator, Registry};
+use crate::value::{Key, Object, Value};
+
+pub(super) fn register(registry: &mut Registry) {
+    let form = "string|int|long|float|double x -> long";
+    add(registry, "distinctCount", &[form], |_| copies(DistinctCount::default()));
+    add(registry, "unionSet", &["object set -> object"], |_| copies(UnionSet::default()));
+}
+
+/// The number of different values held; null is one.
+#[derive(Clone, Default)]
+struct DistinctCount(Tally);
+
+impl Aggregator for DistinctCount {
+    fn add(&mut self, args: &[Value]) -> Result<(), Failure> {
+        self.0.add(Key(args[0].clone()));
+        Ok(())
+    }
+
+    fn remove(&mut self, args: &[Value]) -> Result<(), Failure> {
+        self.0.remove(&Key(args[0].clone()));
+        Ok(())
+    }
+
+    fn reset(&mut self) {
+        self.0.clear();
+    }
+
+    fn value(&self) -> Value {
+        Value::Long(self.0.len() as i64)
+    }
+
+    fn save(&self) -> Json {
+        self.0.save()
+    }
+
+    fn restore(&mut self, state: &Json) -> Result<(), Failure> {
+        self.0 = Tally::restored(state).ok_or_else(foreign)?;
+        Ok(())
+    }
+}
+
+/// The elements of all sets held. An element leaves with the last set that has it.
+#[derive(Clone, Default)]
+struct UnionSet(Tally);
+
+impl UnionSet {
+    fn each(set: &Value, mut take: impl FnMut(&Key)) -> Result<(), Failure> {
+        match set {
+            Value::Null => Ok(()),
+            Value::Object(Object::Set(set)) => {
+                set.lock().keys().for_each(&mut take);
+                Ok(())
+            }
+            other => Err(Failure(format!("unionSet: `{other}` is no set"))),
+        }
+    }
+}
+
+impl Aggregator for UnionSet {
+    fn add(&mut self, args: &[Value]) -> Result<(), Failure> {
+        Self::each(&args[0], |key| self.0.add(key.clone()))
+    }
+
+    fn remove(&mut self, args: &[Value]) -> Result<(), Failure> {
+        Self::each(&args[0], |key| self.0.remove(key))
+    }
+
+    fn reset(&mut self) {
+        self.0.clear();
+    }
+
+    fn value(&self) -> Value {
+        let elements = self.0.sorted().map(|(key, _)| (key.clone(), 1)).collect();
+        Value::Object(Object::Set(Arc::new(Mutex::new(elements))))
+    }
+
+    fn save(&self) -> Json {
+        self.0.save()
+    }
+
+    fn restore(&mut self, state: &Json) -> Result<(), Failure> {
+        self.0 = Tally::restored(state).ok_or_else(foreign)?;
+        Ok(())
+    }
+}

@@ -1,0 +1,144 @@
+//! `sum`, `avg`, `count`.
+
+use serde::Deserialize;
+use serde_json::{Value as Json, json};
+use tidemill_types::FieldType;
+
+use super::{add, copies, foreign};
+use crate::expr::Failure;
+use crate::registry::{Aggregator, Registry};
+use crate::value::Value;
+
+pub(super) fn register(registry: &mut Registry) {
+    add(registry, "sum", &["whole x -> long", "decimal x -> double"], |args| match args[0].ty {
+        FieldType::Float | FieldType::Double => copies(Decimals { sum: 0.0, count: 0, mean: false }),
+        _ => copies(Whole { sum: 0, count: 0 }),
+    });
+    add(registry, "avg", &["number x -> double"], |_| copies(Decimals { sum: 0.0, count: 0, mean: true }));
+    add(registry, "count", &[" -> long", "any x -> long"], |_| copies(Count(0)));
+}
+
+/// A sum of whole numbers. It wraps around like other arithmetic on longs, and is exact also when values leave; in the
+/// reference digits beyond 2^53 are lost then.
+#[derive(Clone)]
+struct Whole {
+    sum: i64,
+    count: u64,
+}
+
+impl Aggregator for Whole {
+    fn add(&mut self, args: &[Value]) -> Result<(), Failure> {
+        if let Some(n) = args[0].as_i64() {
+            self.sum = self.sum.wrapping_add(n);
+            self.count += 1;
+        }
+        Ok(())
+    }
+
+    fn remove(&mut self, args: &[Value]) -> Result<(), Failure> {
+        if let Some(n) = args[0].as_i64() {
+            self.sum = self.sum.wrapping_sub(n);
+            self.count = self.count.saturating_sub(1);
+        }
+        Ok(())
+    }
+
+    fn reset(&mut self) {
+        *self = Self { sum: 0, count: 0 };
+    }
+
+    fn value(&self) -> Value {
+        if self.count == 0 { Value::Null } else { Value::Long(self.sum) }
+    }
+
+    fn save(&self) -> Json {
+        json!([self.sum, self.count])
+    }
+
+    fn restore(&mut self, state: &Json) -> Result<(), Failure> {
+        let [sum, count] = <[i64; 2]>::deserialize(state).map_err(|_| foreign())?;
+        *self = Self { sum, count: count.max(0).cast_unsigned() };
+        Ok(())
+    }
+}
+
+/// The sum or the mean of numbers as doubles. Rounding stays in the sum, also when all have left.
+#[derive(Clone)]
+struct Decimals {
+    sum: f64,
+    count: u64,
+    mean: bool,
+}
+
+impl Aggregator for Decimals {
+    fn add(&mut self, args: &[Value]) -> Result<(), Failure> {
+        if let Some(n) = args[0].as_f64() {
+            self.sum += n;
+            self.count += 1;
+        }
+        Ok(())
+    }
+
+    fn remove(&mut self, args: &[Value]) -> Result<(), Failure> {
+        if let Some(n) = args[0].as_f64() {
+            self.sum -= n;
+            self.count = self.count.saturating_sub(1);
+        }
+        Ok(())
+    }
+
+    fn reset(&mut self) {
+        (self.sum, self.count) = (0.0, 0);
+    }
+
+    fn value(&self) -> Value {
+        match self.count {
+            0 => Value::Null,
+            count if self.mean => Value::Double(self.sum / count as f64),
+            _ => Value::Double(self.sum),
+        }
+    }
+
+    fn save(&self) -> Json {
+        json!([self.sum.to_bits(), self.count])
+    }
+
+    fn restore(&mut self, state: &Json) -> Result<(), Failure> {
+        let [sum, count] = <[u64; 2]>::deserialize(state).map_err(|_| foreign())?;
+        (self.sum, self.count) = (f64::from_bits(sum), count);
+        Ok(())
+    }
+}
+
+/// The number of events.
+#[derive(Clone)]
+struct Count(u64);
+
+impl Aggregator for Count {
+    fn add(&mut self, _: &[Value]) -> Result<(), Failure> {
+        self.0 += 1;
+        Ok(())
+    }
+
+    fn remove(&mut self, _: &[Value]) -> Result<(), Failure> {
+        self.0 = self.0.saturating_sub(1);
+        Ok(())
+    }
+
+    fn reset(&mut self) {
+        self.0 = 0;
+    }
+
+    fn value(&self) -> Value {
+        Value::Long(self.0.cast_signed())
+    }
+
+    fn save(&self) -> Json {
+        json!(self.0)
+    }
+
+    fn restore(&mut self, state: &Json) -> Result<(), Failure> {
+        self.0 = state.as_u64().ok_or_else(foreign)?;
+        Ok(())
+    }
+}

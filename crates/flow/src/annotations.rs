@@ -1,0 +1,56 @@
+//! What annotations may say.
+
+use tidemill_lang::Diagnostic;
+use tidemill_lang::siddhi::ast::{Annotation, AppAnnotation};
+use tidemill_types::did_you_mean;
+
+/// What is wrong with the annotations of an app; unknown ones are passed over.
+pub fn check_app(annotations: &[AppAnnotation]) -> Vec<Diagnostic> {
+    let mut wrong = Vec::new();
+    for (i, annotation) in annotations.iter().enumerate() {
+        let name = &annotation.name.name;
+        if annotations[..i].iter().any(|a| a.name.name.eq_ignore_ascii_case(name)) {
+            wrong.push(Diagnostic::error("F0501", annotation.span, format!("`@app:{name}` is there twice")));
+        }
+        if name.eq_ignore_ascii_case("async") {
+            wrong.push(
+                Diagnostic::error("F0502", annotation.span, "`@app:async` is not for apps")
+                    .help("put `@async(buffer.size='1024')` before a stream"),
+            );
+        }
+        if name.eq_ignore_ascii_case("playback") {
+            wrong.extend(playback(annotation));
+        }
+    }
+    wrong
+}
+
+fn playback(annotation: &AppAnnotation) -> Option<Diagnostic> {
+    let unknown = annotation.elements.iter().find(|e| !e.has_key("idle.time") && !e.has_key("increment"));
+    if let Some(element) = unknown {
+        let key = element.key.as_ref().map_or("", |k| k.value.as_str());
+        return Some(
+            Diagnostic::error("F0503", element.span, format!("`@app:playback` has no element `{key}`"))
+                .expected(["idle.time", "increment"]),
+        );
+    }
+    let both = annotation.element("idle.time").is_some() == annotation.element("increment").is_some();
+    (!both).then(|| {
+        Diagnostic::error("F0504", annotation.span, "`idle.time` and `increment` go together: both or none")
+    })
+}
+
+/// Whether failed events of a stream go to a fault stream. Errors: an unknown action.
+pub fn has_fault_stream(annotations: &[Annotation]) -> Result<bool, Diagnostic> {
+    let Some(on_error) = annotations.iter().find(|a| a.is("OnError")) else { return Ok(false) };
+    let Some(action) = on_error.element("action") else { return Ok(false) };
+    let known = ["LOG", "STREAM", "STORE"];
+    match known.iter().find(|k| action.value.value.eq_ignore_ascii_case(k)) {
+        Some(known) => Ok(*known == "STREAM"),
+        None => {
+            let text = &action.value.value;
+            let hint = did_you_mean(text, known);
+            Err(Diagnostic::error("F0505", action.span, format!("there is no action `{text}`{hint}")))
+        }
+    }
+}

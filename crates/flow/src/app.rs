@@ -1,0 +1,246 @@
+//! An app at work: its clock, its streams, its queries.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use tidemill_types::FieldType;
+
+use crate::batch::{Batch, Kind};
+use crate::column::Column;
+use crate::expr::{Failure, NoHost};
+use crate::io::{self, Strategy};
+use crate::plan::{AppPlan, Trigger};
+use crate::query::Query;
+use crate::value::Value;
+
+/// Deepest way of an event from query to query: a query may feed itself, but not for ever.
+const DEPTH_MAX: usize = 500;
+
+/// What an app puts out.
+pub trait Sink {
+    /// Events came to a stream, in order: time and values.
+    fn events(&mut self, stream: &str, events: &Batch);
+    /// A query put something out: current and expired events, as one emission.
+    fn emission(&mut self, query: &str, emission: &Batch);
+    /// Events could not be worked off by a query.
+    fn failure(&mut self, query: &str, failure: &Failure);
+}
+
+/// An app at work.
+///
+/// It has no clock of its own: whoever runs it moves its clock ([`App::advance`]) and hands events in ([`App::send`]).
+pub struct App {
+    plan: Arc<AppPlan>,
+    queries: Vec<Query>,
+    /// For each stream the queries that read it, in order.
+    readers: Vec<Vec<usize>>,
+    /// For each trigger the instant at which it fires next.
+    triggers: Vec<Option<i64>>,
+    /// Events that sinks with turns have put out.
+    turns: BTreeMap<usize, usize>,
+    now: i64,
+}
+
+impl App {
+    /// An app that has not started.
+    pub fn new(plan: Arc<AppPlan>) -> Self {
+        let streams = plan.catalog.streams();
+        let queries: Vec<Query> = plan.queries.iter().map(|q| Query::new(q.clone())).collect();
+        let mut readers = vec![Vec::new(); streams.len()];
+        for (i, query) in plan.queries.iter().enumerate() {
+            readers[query.stream].push(i);
+        }
+        let triggers = vec![None; plan.triggers.len()];
+        Self { plan, queries, readers, triggers, turns: BTreeMap::new(), now: 0 }
+    }
+
+    /// The compiled app.
+    pub fn plan(&self) -> &AppPlan {
+        &self.plan
+    }
+
+    /// The clock.
+    pub fn now(&self) -> i64 {
+        self.now
+    }
+
+    /// Starts it at `now`.
+    pub fn start(&mut self, now: i64, sink: &mut dyn Sink) {
+        self.now = now;
+        self.queries.iter_mut().for_each(|q| q.start(now));
+        for i in 0..self.triggers.len() {
+            match &self.plan.triggers[i].1 {
+                Trigger::Start => self.fire(i, now, sink),
+                other => self.triggers[i] = other.after(now),
+            }
+        }
+    }
+
+    /// Moves the clock to `to`, unless it is there already, and runs everything that is due on the way.
+    pub fn advance(&mut self, to: i64, sink: &mut dyn Sink) {
+        while let Some(at) = self.next_stop().filter(|at| *at <= to) {
+            self.now = self.now.max(at);
+            self.timers(sink);
+            for i in 0..self.triggers.len() {
+                if self.triggers[i] == Some(at) {
+                    self.triggers[i] = self.plan.triggers[i].1.after(at);
+                    self.fire(i, at, sink);
+                }
+            }
+            for i in 0..self.queries.len() {
+                if self.queries[i].next_instant(at - 1) == Some(at) {
+                    let out = self.queries[i].instant(at, &NoHost);
+                    self.emit(i, out, 0, sink);
+                }
+            }
+        }
+        if to > self.now {
+            self.now = to;
+        }
+        self.timers(sink);
+    }
+
+    /// The next instant later than the clock at which it stops on its way: triggers and windows that go by a calendar.
+    fn next_stop(&self) -> Option<i64> {
+        let triggers = self.triggers.iter().flatten().copied();
+        triggers.chain(self.queries.iter().filter_map(|q| q.next_instant(self.now))).min()
+    }
+
+    fn timers(&mut self, sink: &mut dyn Sink) {
+        for i in 0..self.queries.len() {
+            while let Some(out) = self.queries[i].timer(self.now, &NoHost) {
+                self.emit(i, out, 0, sink);
+            }
+        }
+    }
+
+    fn fire(&mut self, trigger: usize, at: i64, sink: &mut dyn Sink) {
+        let stream = self.plan.triggers[trigger].0;
+        let mut events = Batch::new([FieldType::Long]);
+        events.columns[0].push(Value::Long(at));
+        events.times.push(at);
+        events.kinds.push(Kind::Current);
+        events.end_chunk(self.now);
+        self.deliver(stream, &events, 0, sink);
+    }
+
+    /// Hands events to a stream in one call: they stay together as one chunk. The clock first moves to the time of the
+    /// last one.
+    ///
+    /// `columns` are the stream's attributes in order. Errors: that they are not.
+    pub fn send(
+        &mut self,
+        stream: usize,
+        columns: Vec<Column>,
+        times: Vec<i64>,
+        sink: &mut dyn Sink,
+    ) -> Result<(), Failure> {
+        let defined = self.plan.catalog.streams().get(stream);
+        let defined = defined.ok_or_else(|| Failure(format!("there is no stream {stream}")))?;
+        let fits = columns.len() == defined.attributes.len()
+            && columns
+                .iter()
+                .zip(&defined.attributes)
+                .all(|(c, (_, ty))| c.len() == times.len() && c.ty() == *ty);
+        if !fits {
+            return Err(Failure(format!("`{}` has other attributes", defined.name)));
+        }
+        let Some(last) = times.last().copied() else { return Ok(()) };
+        self.advance(last, sink);
+        let kinds = vec![Kind::Current; times.len()];
+        let mut batch = Batch { columns, times, kinds, ..Batch::default() };
+        batch.end_chunk(self.now);
+        self.deliver(stream, &batch, 0, sink);
+        Ok(())
+    }
+
+    /// Depth first: all that follows from the events for one reader comes before the next reader gets them.
+    fn deliver(&mut self, stream: usize, events: &Batch, depth: usize, sink: &mut dyn Sink) {
+        if depth > DEPTH_MAX {
+            let message = format!("events went through {DEPTH_MAX} streams without coming to an end");
+            return sink.failure(&self.plan.catalog.streams()[stream].name, &Failure(message));
+        }
+        for i in 0..self.readers[stream].len() {
+            let query = self.readers[stream][i];
+            let out = self.queries[query].push(events, &NoHost);
+            let failure = out.as_ref().err().cloned();
+            self.emit(query, out, depth, sink);
+            if let Some(failure) = failure {
+                self.fault(stream, events, &failure, depth, sink);
+                return;
+            }
+        }
+        // whoever watches a stream comes behind its queries
+        sink.events(&self.plan.catalog.streams()[stream].name, events);
+        if self.plan.sinks.iter().any(|s| s.stream == stream) {
+            self.publish(stream, events, depth, sink);
+        }
+    }
+
+    /// Events of a stream go to the topics of its sinks, and from there to the streams that listen, one by one.
+    fn publish(&mut self, stream: usize, events: &Batch, depth: usize, sink: &mut dyn Sink) {
+        let plan = self.plan.clone();
+        for (number, to) in plan.sinks.iter().enumerate().filter(|(_, s)| s.stream == stream) {
+            for row in 0..events.len() {
+                let topics = self.topics(number, to, events, row);
+                for source in plan.sources.iter().filter(|s| topics.contains(&s.topic.as_str())) {
+                    let columns = &plan.catalog.streams()[source.stream].attributes;
+                    if columns.len() != events.columns.len() {
+                        let message = format!("events of topic `{}` have other attributes", source.topic);
+                        sink.failure(&plan.catalog.streams()[source.stream].name, &Failure(message));
+                        continue;
+                    }
+                    let mut one = Batch::new(events.columns.iter().map(Column::ty));
+                    one.push_row(events, row, Kind::Current, events.times[row]);
+                    one.end_chunk(self.now);
+                    self.deliver(source.stream, &one, depth + 1, sink);
+                }
+            }
+        }
+    }
+
+    fn topics<'t>(&mut self, number: usize, to: &'t io::Sink, events: &Batch, row: usize) -> Vec<&'t str> {
+        let one = match to.strategy {
+            Strategy::Broadcast => return to.topics.iter().map(String::as_str).collect(),
+            Strategy::RoundRobin => {
+                let turn = self.turns.entry(number).or_insert(0);
+                *turn += 1;
+                *turn - 1
+            }
+            Strategy::Partitioned(column) => {
+                let key = events.columns[column].get(row).to_string();
+                tidemill_types::murmur2(key.as_bytes()) as usize
+            }
+        };
+        to.topics.get(one % to.topics.len().max(1)).map(|t| vec![t.as_str()]).unwrap_or_default()
+    }
+
+    /// Events of a stream with `@OnError(action='STREAM')` that could not be worked off go to its fault stream.
+    fn fault(&mut self, stream: usize, events: &Batch, failure: &Failure, depth: usize, sink: &mut dyn Sink) {
+        let name = format!("!{}", self.plan.catalog.streams()[stream].name);
+        let Some(fault) = self.plan.catalog.find(&name) else { return };
+        let mut failed = events.clone();
+        let mut reason = Column::new(FieldType::Object);
+        events.times.iter().for_each(|_| reason.push(Value::text(&failure.0)));
+        failed.columns.push(reason);
+        self.deliver(fault, &failed, depth + 1, sink);
+    }
+
+    /// Hands a query's output on.
+    fn emit(&mut self, query: usize, out: Result<Batch, Failure>, depth: usize, sink: &mut dyn Sink) {
+        let plan = self.plan.clone();
+        let plan = &plan.queries[query];
+        match out {
+            Err(failure) => sink.failure(&plan.name, &failure),
+            Ok(out) if out.is_empty() => {}
+            Ok(out) => {
+                sink.emission(&plan.name, &out);
+                let mut events = out;
+                // what left a window arrives elsewhere
+                events.kinds.fill(Kind::Current);
+                events.groups.clear();
+                self.deliver(plan.target, &events, depth + 1, sink);
+            }
+        }
+    }
+}

@@ -1,0 +1,192 @@
+//! What an app defines: streams and their attributes.
+
+use tidemill_lang::siddhi::ast::{Attribute, Scope, StreamRef};
+use tidemill_lang::{Diagnostic, Span};
+use tidemill_types::{FieldType, did_you_mean};
+
+/// Name and type of each attribute, in order.
+pub type Attributes = Vec<(String, FieldType)>;
+
+/// A stream: what queries read and write.
+#[derive(Debug, Clone)]
+pub struct Stream {
+    /// Its name; fault streams begin with `!`.
+    pub name: String,
+    /// Its attributes.
+    pub attributes: Attributes,
+    /// Where it is defined, or written first.
+    pub span: Span,
+}
+
+/// A table: rows that queries write and search.
+#[derive(Debug, Clone)]
+pub struct Table {
+    /// Its name.
+    pub name: String,
+    /// Its columns.
+    pub attributes: Attributes,
+    /// The columns that no two rows have alike; none where rows may be equal.
+    pub primary_key: Vec<usize>,
+    /// Columns by which rows are found.
+    pub indexes: Vec<usize>,
+    /// Where it is defined.
+    pub span: Span,
+}
+
+/// The streams of an app; queries know them by position.
+#[derive(Debug, Clone, Default)]
+pub struct Catalog {
+    streams: Vec<Stream>,
+    tables: Vec<Table>,
+    /// The streams of named windows.
+    windows: Vec<usize>,
+}
+
+impl Catalog {
+    /// The streams in order of definition.
+    pub fn streams(&self) -> &[Stream] {
+        &self.streams
+    }
+
+    /// The tables in order of definition.
+    pub fn tables(&self) -> &[Table] {
+        &self.tables
+    }
+
+    /// The number of the named window that queries know as a stream.
+    pub fn window(&self, stream: usize) -> Option<usize> {
+        self.windows.iter().position(|w| *w == stream)
+    }
+
+    /// Adds a table. A second definition must be the same.
+    ///
+    /// Errors: that something else has its name.
+    pub fn define_table(&mut self, table: Table) -> Result<(), Diagnostic> {
+        let known = self.tables.iter().find(|t| t.name == table.name);
+        match known {
+            Some(known) if known.attributes == table.attributes => Ok(()),
+            Some(known) => Err(taken(&table.name, table.span, known.span)),
+            None => {
+                self.not_a_stream(&table.name, table.span)?;
+                self.tables.push(table);
+                Ok(())
+            }
+        }
+    }
+
+    /// Adds a named window, with the stream as which queries know it.
+    ///
+    /// Errors: that something else has its name.
+    pub fn define_window(&mut self, stream: Stream) -> Result<usize, Diagnostic> {
+        self.not_a_stream(&stream.name, stream.span)?;
+        let stream = self.define(stream)?;
+        self.windows.push(stream);
+        Ok(stream)
+    }
+
+    fn not_a_stream(&self, name: &str, span: Span) -> Result<(), Diagnostic> {
+        match self.find(name) {
+            Some(known) => Err(taken(name, span, self.streams[known].span)),
+            None => Ok(()),
+        }
+    }
+
+    /// The position of a stream.
+    pub fn find(&self, name: &str) -> Option<usize> {
+        self.streams.iter().position(|s| s.name == name)
+    }
+
+    /// Adds a stream. A second definition must be the same.
+    ///
+    /// Errors: that it is another, with the place of the first.
+    pub fn define(&mut self, stream: Stream) -> Result<usize, Diagnostic> {
+        if let Some(table) = self.tables.iter().find(|t| t.name == stream.name) {
+            return Err(taken(&stream.name, stream.span, table.span));
+        }
+        match self.find(&stream.name) {
+            None => {
+                self.streams.push(stream);
+                Ok(self.streams.len() - 1)
+            }
+            Some(known) if self.streams[known].attributes == stream.attributes => Ok(known),
+            Some(known) => Err(Diagnostic::error(
+                "F0201",
+                stream.span,
+                format!("`{}` is defined with other attributes already", stream.name),
+            )
+            .note_at(self.streams[known].span, "here")),
+        }
+    }
+
+    /// The stream that a query reads.
+    ///
+    /// Errors: that there is none, with the nearest name.
+    pub fn read(&self, stream: &StreamRef) -> Result<usize, Diagnostic> {
+        let name = full_name(stream);
+        self.find(&name).ok_or_else(|| {
+            let hint = did_you_mean(&name, self.streams.iter().map(|s| s.name.as_str()));
+            Diagnostic::error("F0202", stream.span, format!("there is no stream `{name}`{hint}"))
+                .note("a stream that a query defines can be read by the queries after it only")
+        })
+    }
+
+    /// The stream that a query writes; one that is not there is defined by what is written.
+    ///
+    /// Errors: that it has other attributes.
+    pub fn write(&mut self, stream: &StreamRef, attributes: &Attributes) -> Result<usize, Diagnostic> {
+        let name = full_name(stream);
+        let Some(known) = self.find(&name) else {
+            return self.define(Stream { name, attributes: attributes.clone(), span: stream.span });
+        };
+        let defined = &self.streams[known];
+        if defined.attributes == *attributes {
+            return Ok(known);
+        }
+        Err(Diagnostic::error(
+            "F0203",
+            stream.span,
+            format!(
+                "`{name}` has the attributes ({}), the query gives ({})",
+                listed(&defined.attributes),
+                listed(attributes)
+            ),
+        )
+        .note_at(defined.span, "it is defined here")
+        .help("names, types and order have to be the same: use `as` for names and convert() for types"))
+    }
+}
+
+fn taken(name: &str, span: Span, known: Span) -> Diagnostic {
+    Diagnostic::error("F0205", span, format!("something else is called `{name}`")).note_at(known, "here")
+}
+
+/// A name with its mark.
+pub fn full_name(stream: &StreamRef) -> String {
+    match stream.scope {
+        Scope::App => stream.name.name.clone(),
+        scope => format!("{}{}", scope.mark(), stream.name.name),
+    }
+}
+
+/// `a int, b string`
+pub fn listed(attributes: &Attributes) -> String {
+    let all: Vec<String> = attributes.iter().map(|(name, ty)| format!("{name} {}", ty.name())).collect();
+    all.join(", ")
+}
+
+/// The attributes of a definition. Errors: a name that is there twice.
+pub fn attributes(of: &[Attribute]) -> Result<Attributes, Diagnostic> {
+    let mut all: Attributes = Vec::with_capacity(of.len());
+    for attribute in of {
+        if all.iter().any(|(name, _)| *name == attribute.name.name) {
+            let name = &attribute.name.name;
+            return Err(Diagnostic::error(
+                "F0204",
+                attribute.name.span,
+                format!("`{name}` is defined twice"),
+            ));
+        }
+        all.push((attribute.name.name.clone(), attribute.ty.ty));
+    }
+    Ok(all)
+}

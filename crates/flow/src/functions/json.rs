@@ -1,0 +1,122 @@
+//! `json:` JSON texts and objects, looked into by paths.
+
+use serde_json::Value as Json;
+
+use super::compiled::Compiled;
+use super::json_path::Path;
+use super::json_text::{from_json, json_of, read_json, to_json};
+use super::library::{Compute, Library, Nulls, text};
+use super::number::{parse_double, parse_float, parse_int, parse_whole};
+use super::object::check_depth;
+use crate::registry::Arg;
+use crate::value::Value;
+
+pub(super) fn register(json: &mut Library<'_>) {
+    get(json, "getBool", "string|object json, string path -> bool", |found| {
+        let text = one(found)?;
+        let known = text.eq_ignore_ascii_case("true") || text.eq_ignore_ascii_case("false");
+        known.then(|| Value::Bool(text.eq_ignore_ascii_case("true")))
+    });
+    get(json, "getInt", "string|object json, string path -> int", |found| {
+        parse_int(&one(found)?, 10).ok().map(Value::Int)
+    });
+    get(json, "getLong", "string|object json, string path -> long", |found| {
+        parse_whole(&one(found)?, 10).ok().map(Value::Long)
+    });
+    get(json, "getFloat", "string|object json, string path -> float", |found| {
+        parse_float(&one(found)?).ok().map(Value::Float)
+    });
+    get(json, "getDouble", "string|object json, string path -> double", |found| {
+        parse_double(&one(found)?).ok().map(Value::Double)
+    });
+    get(json, "getString", "string|object json, string path -> string", |found| match found {
+        Json::Null => None,
+        Json::String(text) => Some(Value::text(&text)),
+        other => Some(Value::text(&other.to_string())),
+    });
+    get(json, "getObject", "string|object json, string path -> object", |found| match found {
+        Json::Array(items) if items.len() == 1 => items.first().map(from_json),
+        other => Some(from_json(&other)),
+    });
+    json.build("isExists", &["string|object json, string path -> bool"], Nulls::Fail, |args| {
+        let paths = Compiled::of(args, 1, Path::compile)?;
+        Ok(Box::new(move |args, _| {
+            let path = paths.get(text(args, 1)?)?;
+            Ok(Value::Bool(!path.find(&*json_of(&args[0])?).is_empty()))
+        }))
+    });
+    let form = "string|object json, string path, any element, string key? -> object";
+    json.build("setElement", &[form], Nulls::Fail, set_element);
+    json.add("toObject", &["string json -> object"], Nulls::Fail, |args| {
+        Ok(read_json(text(args, 0)?).map_or(Value::Null, |json| from_json(&json)))
+    });
+    json.add("toString", &["string|object json, bool escape? -> string"], Nulls::Fail, |args| {
+        let text = to_json(&args[0]).to_string();
+        let escape = args.get(1).is_some_and(Value::is_true);
+        Ok(Value::text(&if escape { for_html(&text) } else { text }))
+    });
+}
+
+/// A function that takes the value at a path; null if there is none or it is not of the type.
+fn get(json: &mut Library<'_>, name: &'static str, form: &'static str, take: fn(Json) -> Option<Value>) {
+    json.build(name, &[form], Nulls::Fail, move |args| {
+        let paths = Compiled::of(args, 1, Path::compile)?;
+        Ok(Box::new(move |args, _| {
+            let path = paths.get(text(args, 1)?)?;
+            Ok(path.read(&*json_of(&args[0])?).and_then(take).unwrap_or_default())
+        }))
+    });
+}
+
+/// The text of a single value; an array of one counts as its item.
+fn one(found: Json) -> Option<String> {
+    match found {
+        Json::Null => None,
+        Json::String(text) => Some(text),
+        Json::Array(mut items) if items.len() == 1 => match items.pop()? {
+            Json::Null => None,
+            Json::String(text) => Some(text),
+            item => Some(item.to_string()),
+        },
+        Json::Array(_) => None,
+        other => Some(other.to_string()),
+    }
+}
+
+/// The JSON with an element added to the array at a path, put under a key of the object there, or set in its place.
+/// Without such a place the JSON stays as it is.
+fn set_element(args: &[Arg]) -> Result<Box<Compute>, String> {
+    let paths = Compiled::of(args, 1, Path::compile)?;
+    Ok(Box::new(move |args, _| {
+        let mut json = Json::clone(&*json_of(&args[0])?);
+        let path = paths.get(text(args, 1)?)?;
+        let key = args.get(3).and_then(Value::as_str);
+        let plain = to_json(&args[2]);
+        let read = args[2].as_str().and_then(|t| read_json(t).ok()).filter(|j| j.is_object() || j.is_array());
+        for pointer in path.pointers(&json) {
+            let Some(place) = json.pointer_mut(&pointer) else { continue };
+            let parsed = || read.clone().unwrap_or_else(|| plain.clone());
+            match (place, key) {
+                (Json::Array(items), _) => items.push(parsed()),
+                (Json::Object(entries), Some(key)) => drop(entries.insert(key.to_owned(), parsed())),
+                (other, Some(_)) => return Err(format!("`{other}` has no keys")),
+                (place, None) => *place = plain.clone(),
+            }
+        }
+        let changed = from_json(&json);
+        check_depth(&changed)?;
+        Ok(changed)
+    }))
+}
+
+/// The text with what means something to HTML as escapes.
+fn for_html(json: &str) -> String {
+    let mut out = String::with_capacity(json.len());
+    for c in json.chars() {
+        match c {
+            '<' | '>' | '&' | '=' | '\'' => out.push_str(&format!("\\u{:04x}", c as u32)),
+            c => out.push(c),
+        }
+    }
+    out
+}

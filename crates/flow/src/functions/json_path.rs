@@ -1,0 +1,79 @@
+//! JSON paths: `$.a.b[0]`, `$..x`, `$.items[?(@.n > 1)].name`.
+
+use serde_json::Value as Json;
+use serde_json_path::JsonPath;
+
+/// Longest path, in bytes.
+const PATH_BYTES_MAX: usize = 1000;
+
+/// Most parentheses and brackets in a path; the parser follows them by recursion.
+const BRACKETS_MAX: usize = 32;
+
+/// A compiled path.
+pub(super) struct Path {
+    path: JsonPath,
+    /// Whether it names one place: no wildcard, filter, slice, list or search.
+    pub(super) definite: bool,
+}
+
+impl Path {
+    /// Errors: what is wrong with the path. One that does not begin with `$` begins at the root all the same.
+    pub(super) fn compile(text: &str) -> Result<Self, String> {
+        let brackets = text.bytes().filter(|b| matches!(b, b'(' | b'[')).count();
+        if text.len() > PATH_BYTES_MAX || brackets > BRACKETS_MAX {
+            return Err(format!(
+                "a JSON path has at most {PATH_BYTES_MAX} bytes and {BRACKETS_MAX} opening brackets"
+            ));
+        }
+        let text = text.trim();
+        let full = match text {
+            _ if text.starts_with('$') => text.to_owned(),
+            _ if text.starts_with('[') => format!("${text}"),
+            _ => format!("$.{text}"),
+        };
+        let path =
+            JsonPath::parse(&full).map_err(|e| format!("the JSON path `{text}` cannot be used: {e}"))?;
+        Ok(Self { path, definite: is_definite(&full) })
+    }
+
+    /// The places in `json` that it names.
+    pub(super) fn find<'j>(&self, json: &'j Json) -> Vec<&'j Json> {
+        self.path.query(json).all()
+    }
+
+    /// Their JSON pointers.
+    pub(super) fn pointers(&self, json: &Json) -> Vec<String> {
+        self.path.query_located(json).locations().map(|at| at.to_json_pointer()).collect()
+    }
+
+    /// What it names: the value at its place, for a path that may name several a list of them.
+    pub(super) fn read(&self, json: &Json) -> Option<Json> {
+        let found = self.find(json);
+        if self.definite {
+            found.first().copied().cloned()
+        } else {
+            Some(Json::Array(found.into_iter().cloned().collect()))
+        }
+    }
+}
+
+fn is_definite(path: &str) -> bool {
+    let mut quote = None;
+    let mut in_brackets = 0;
+    let mut chars = path.chars().peekable();
+    while let Some(c) = chars.next() {
+        match (quote, c) {
+            (Some(_), '\\') => drop(chars.next()),
+            (Some(open), c) if c == open => quote = None,
+            (Some(_), _) => {}
+            (None, '"' | '\'') => quote = Some(c),
+            (None, '[') => in_brackets += 1,
+            (None, ']') => in_brackets -= 1,
+            (None, '*' | '?') => return false,
+            (None, '.') if chars.peek() == Some(&'.') => return false,
+            (None, ':' | ',') if in_brackets > 0 => return false,
+            _ => {}
+        }
+    }
+    true
+}

@@ -1,0 +1,190 @@
+//! `list:` Lists. Those that change a list change it for all who hold it, and return it.
+
+use std::cmp::Ordering;
+
+use super::library::{Computed, Library, Nulls, constant_text, int};
+use super::object::{List, equal, fits, is_list, list, new_list};
+use crate::value::{Object, Value};
+
+pub(super) fn register(lists: &mut Library<'_>) {
+    changing(lists);
+    asking(lists);
+}
+
+fn object(list: List) -> Computed {
+    Ok(Value::Object(Object::List(list)))
+}
+
+/// Place `i` of a list with room up to `end`.
+fn place(args: &[Value], i: usize, end: usize) -> Result<usize, String> {
+    let index = int(args, i)?;
+    let place = usize::try_from(index).ok().filter(|p| *p < end);
+    place.ok_or_else(|| format!("there is no place {index} in the list"))
+}
+
+fn changing(lists: &mut Library<'_>) {
+    lists.add("create", &["any x* -> object"], Nulls::Pass, |args| match args {
+        [Value::Null] => Ok(Value::Object(Object::list(vec![]))),
+        _ => new_list(args.to_vec()),
+    });
+    lists.add("add", &["object list, any x, int index? -> object"], Nulls::Pass, |args| {
+        let into = list(args, 0)?;
+        fits(&args[1], &into)?;
+        let mut items = into.lock();
+        let at = if args.len() == 3 { place(args, 2, items.len() + 1)? } else { items.len() };
+        items.insert(at, args[1].clone());
+        drop(items);
+        object(into)
+    });
+    lists.add("addAll", &["object list, object more, bool distinct? -> object"], Nulls::Fail, |args| {
+        let (into, more) = (list(args, 0)?, list(args, 1)?);
+        let more = more.lock().clone();
+        more.iter().try_for_each(|x| fits(x, &into))?;
+        let distinct = args.get(2).is_some_and(Value::is_true);
+        let mut items = into.lock().clone();
+        for x in more {
+            if !distinct || !items.iter().any(|held| equal(held, &x)) {
+                items.push(x);
+            }
+        }
+        *into.lock() = items;
+        object(into)
+    });
+    lists.add("clear", &["object list -> object"], Nulls::Fail, |args| {
+        let list = list(args, 0)?;
+        list.lock().clear();
+        object(list)
+    });
+    lists.add("clone", &["object list -> object"], Nulls::Fail, |args| {
+        let items = list(args, 0)?.lock().clone();
+        Ok(Value::Object(Object::list(items)))
+    });
+    lists.add("remove", &["object list, any x -> object"], Nulls::Pass, |args| {
+        let list = list(args, 0)?;
+        let found = find(&list, &args[1]);
+        if let Some(at) = found {
+            list.lock().remove(at);
+        }
+        object(list)
+    });
+    lists.add("removeAll", &["object list, object those -> object"], Nulls::Fail, |args| keep(args, false));
+    lists.add("retainAll", &["object list, object those -> object"], Nulls::Fail, |args| keep(args, true));
+    lists.add("removeByIndex", &["object list, int index -> object"], Nulls::Fail, |args| {
+        let list = list(args, 0)?;
+        let mut items = list.lock();
+        let at = place(args, 1, items.len())?;
+        items.remove(at);
+        drop(items);
+        object(list)
+    });
+    lists.add("setValue", &["object list, int index, any x -> object"], Nulls::Pass, |args| {
+        let list = list(args, 0)?;
+        fits(&args[2], &list)?;
+        let mut items = list.lock();
+        let at = place(args, 1, items.len())?;
+        items[at] = args[2].clone();
+        drop(items);
+        object(list)
+    });
+    lists.build("sort", &["object list, const string order? -> object"], Nulls::Fail, |args| {
+        let order = constant_text(args, 1).unwrap_or("REV");
+        let (sort, reverse) = match order.to_ascii_uppercase().as_str() {
+            "ASC" => (true, false),
+            "DESC" => (true, true),
+            "REV" => (false, true),
+            _ => return Err(format!("there is no order `{order}`; there are ASC, DESC and REV")),
+        };
+        Ok(Box::new(move |args, _| {
+            let list = list(args, 0)?;
+            let mut items = list.lock();
+            if sort {
+                ascending(&mut items)?;
+            }
+            if reverse {
+                items.reverse();
+            }
+            drop(items);
+            object(list)
+        }))
+    });
+}
+
+/// Keeps the items that the second list has, or those that it has not.
+fn keep(args: &[Value], those: bool) -> Computed {
+    let (list, others) = (list(args, 0)?, list(args, 1)?);
+    let others = others.lock().clone();
+    let mut items = list.lock().clone();
+    items.retain(|item| others.iter().any(|other| equal(item, other)) == those);
+    *list.lock() = items;
+    object(list)
+}
+
+/// Sorts texts without regard to case, or numbers of one type; equal ones keep their order.
+fn ascending(items: &mut [Value]) -> Result<(), String> {
+    let alike = items.windows(2).all(|pair| pair[0].ty() == pair[1].ty());
+    let wrong = items.iter().find(|v| v.as_str().is_none() && v.as_f64().is_none());
+    if let Some(wrong) = wrong {
+        return Err(format!("`{wrong}` cannot be sorted; only texts and numbers can"));
+    }
+    if !alike {
+        return Err("values of several types cannot be sorted".into());
+    }
+    items.sort_by(|a, b| match (a, b) {
+        (Value::Str(a), Value::Str(b)) => without_case(a).cmp(without_case(b)),
+        (Value::Int(a), Value::Int(b)) => a.cmp(b),
+        (Value::Long(a), Value::Long(b)) => a.cmp(b),
+        _ => a.as_f64().zip(b.as_f64()).map_or(Ordering::Equal, |(a, b)| a.total_cmp(&b)),
+    });
+    Ok(())
+}
+
+fn without_case(text: &str) -> impl Iterator<Item = char> + '_ {
+    text.chars().flat_map(char::to_uppercase).flat_map(char::to_lowercase)
+}
+
+/// The first place of an equal item.
+fn find(list: &List, x: &Value) -> Option<usize> {
+    if let Value::Object(_) = x {
+        // it may hold the list, whose lock must be free to look into it
+        let items = list.lock().clone();
+        return items.iter().position(|item| equal(item, x));
+    }
+    list.lock().iter().position(|item| equal(item, x))
+}
+
+fn asking(lists: &mut Library<'_>) {
+    lists.add("get", &["object list, int index -> object"], Nulls::Fail, |args| {
+        let list = list(args, 0)?;
+        let index = usize::try_from(int(args, 1)?).ok();
+        let item = index.and_then(|i| list.lock().get(i).cloned());
+        Ok(item.unwrap_or_default())
+    });
+    lists.add("contains", &["object list, any x -> bool"], Nulls::Pass, |args| {
+        Ok(Value::Bool(find(&list(args, 0)?, &args[1]).is_some()))
+    });
+    let two = ["object list, object those -> bool"];
+    lists.add("containsAll", &two, Nulls::Fail, |args| {
+        let (items, those) = (list(args, 0)?.lock().clone(), list(args, 1)?.lock().clone());
+        Ok(Value::Bool(those.iter().all(|x| items.iter().any(|item| equal(item, x)))))
+    });
+    lists.add("containsAny", &two, Nulls::Fail, |args| {
+        let (items, those) = (list(args, 0)?.lock().clone(), list(args, 1)?.lock().clone());
+        Ok(Value::Bool(those.iter().any(|x| items.iter().any(|item| equal(item, x)))))
+    });
+    lists.add("isEmpty", &["object list -> bool"], Nulls::Fail, |args| {
+        Ok(Value::Bool(list(args, 0)?.lock().is_empty()))
+    });
+    lists.add("isList", &["any x -> bool"], Nulls::Pass, |args| Ok(Value::Bool(is_list(&args[0]))));
+    lists.add("size", &["object list -> int"], Nulls::Fail, |args| {
+        Ok(Value::Int(list(args, 0)?.lock().len() as i32))
+    });
+    lists.add("indexOf", &["object list, any x -> int"], Nulls::Pass, |args| {
+        let found = find(&list(args, 0)?, &args[1]);
+        Ok(Value::Int(found.map_or(-1, |i| i as i32)))
+    });
+    lists.add("lastIndexOf", &["object list, any x -> int"], Nulls::Pass, |args| {
+        let items = list(args, 0)?.lock().clone();
+        let found = items.iter().rposition(|item| equal(item, &args[1]));
+        Ok(Value::Int(found.map_or(-1, |i| i as i32)))
+    });
+}

@@ -1,0 +1,159 @@
+//! `map:` Maps. Those that change a map change it for all who hold it, and return it.
+//!
+//! Texts made from maps have the entries in order of their keys; the reference has them in that of a hash table.
+
+use std::collections::BTreeMap;
+
+use super::json_text::{parse_lenient, plain_json};
+use super::library::{Computed, Library, Nulls, constant_text, text};
+use super::object::{Map, equal, fits, is_map, map, new_map};
+use super::xml;
+use crate::registry::Arg;
+use crate::value::{Key, Object, Value};
+
+pub(super) fn register(maps: &mut Library<'_>) {
+    changing(maps);
+    asking(maps);
+    texts(maps);
+}
+
+fn object(map: Map) -> Computed {
+    Ok(Value::Object(Object::Map(map)))
+}
+
+fn key(args: &[Value], i: usize) -> Key {
+    Key(args[i].clone())
+}
+
+/// What may become of an entry.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Put {
+    Always,
+    IfAbsent,
+    IfPresent,
+}
+
+fn put(into: &Map, key: Key, value: Value, when: Put) -> Result<(), String> {
+    fits(&key.0, into)?;
+    fits(&value, into)?;
+    let mut entries = into.lock();
+    let wanted = match when {
+        Put::Always => true,
+        Put::IfAbsent => entries.get(&key).is_none_or(Value::is_null),
+        Put::IfPresent => entries.contains_key(&key),
+    };
+    if wanted {
+        entries.insert(key, value);
+    }
+    Ok(())
+}
+
+fn put_one(args: &[Value], when: Put) -> Computed {
+    let into = map(args, 0)?;
+    put(&into, key(args, 1), args[2].clone(), when)?;
+    object(into)
+}
+
+fn put_all(args: &[Value], when: Put) -> Computed {
+    let (into, from) = (map(args, 0)?, map(args, 1)?);
+    let from = from.lock().clone();
+    from.into_iter().try_for_each(|(k, v)| put(&into, k, v, when))?;
+    object(into)
+}
+
+fn changing(maps: &mut Library<'_>) {
+    maps.build("create", &["any key* -> object"], Nulls::Pass, |args: &[Arg]| {
+        if args.len() % 2 == 1 {
+            return Err("wanted pairs of a key and a value, given is a key without a value".into());
+        }
+        Ok(Box::new(|args, _| {
+            let entries = args.chunks(2).map(|pair| (Key(pair[0].clone()), pair[1].clone()));
+            new_map(entries.collect())
+        }))
+    });
+    let entry = ["object map, any key, any value -> object"];
+    maps.add("put", &entry, Nulls::Pass, |args| put_one(args, Put::Always));
+    maps.add("putIfAbsent", &entry, Nulls::Pass, |args| put_one(args, Put::IfAbsent));
+    maps.add("replace", &entry, Nulls::Pass, |args| put_one(args, Put::IfPresent));
+    let two = ["object map, object from -> object"];
+    maps.add("putAll", &two, Nulls::Fail, |args| put_all(args, Put::Always));
+    maps.add("replaceAll", &two, Nulls::Fail, |args| put_all(args, Put::IfPresent));
+    maps.add("remove", &["object map, any key -> object"], Nulls::Pass, |args| {
+        let from = map(args, 0)?;
+        from.lock().remove(&key(args, 1));
+        object(from)
+    });
+    maps.add("clear", &["object map -> object"], Nulls::Fail, |args| {
+        let map = map(args, 0)?;
+        map.lock().clear();
+        object(map)
+    });
+    maps.add("clone", &["object map -> object"], Nulls::Fail, |args| {
+        let entries = map(args, 0)?.lock().clone();
+        Ok(Value::Object(Object::map(entries)))
+    });
+    maps.add("combineByKey", &["object map, object other, object more* -> object"], Nulls::Fail, |args| {
+        let maps =
+            (0..args.len()).map(|i| Ok(map(args, i)?.lock().clone())).collect::<Result<Vec<_>, String>>()?;
+        let mut combined = BTreeMap::new();
+        for key in maps.iter().flat_map(BTreeMap::keys) {
+            let values = maps.iter().map(|m| m.get(key).cloned().unwrap_or_default()).collect();
+            combined.insert(key.clone(), Value::Object(Object::list(values)));
+        }
+        new_map(combined)
+    });
+}
+
+fn asking(maps: &mut Library<'_>) {
+    maps.add("get", &["object map, any key, any otherwise? -> object"], Nulls::Pass, |args| {
+        let found = map(args, 0)?.lock().get(&key(args, 1)).cloned();
+        Ok(found.or_else(|| args.get(2).cloned()).unwrap_or_default())
+    });
+    maps.add("containsKey", &["object map, any key -> bool"], Nulls::Pass, |args| {
+        Ok(Value::Bool(map(args, 0)?.lock().contains_key(&key(args, 1))))
+    });
+    maps.add("containsValue", &["object map, any value -> bool"], Nulls::Pass, |args| {
+        let entries = map(args, 0)?.lock().clone();
+        Ok(Value::Bool(entries.values().any(|v| equal(v, &args[1]))))
+    });
+    maps.add("isMap", &["any x -> bool"], Nulls::Pass, |args| Ok(Value::Bool(is_map(&args[0]))));
+    maps.add("isEmpty", &["object map -> bool"], Nulls::Fail, |args| {
+        Ok(Value::Bool(map(args, 0)?.lock().is_empty()))
+    });
+    maps.add("size", &["object map -> int"], Nulls::Fail, |args| {
+        Ok(Value::Int(map(args, 0)?.lock().len() as i32))
+    });
+    maps.add("keys", &["object map -> object"], Nulls::Fail, |args| {
+        let keys = map(args, 0)?.lock().keys().map(|k| k.0.clone()).collect();
+        Ok(Value::Object(Object::list(keys)))
+    });
+    maps.add("values", &["object map -> object"], Nulls::Fail, |args| {
+        let values = map(args, 0)?.lock().values().cloned().collect();
+        Ok(Value::Object(Object::list(values)))
+    });
+}
+
+fn texts(maps: &mut Library<'_>) {
+    maps.add("toJSON", &["object map -> string"], Nulls::Fail, |args| {
+        let map = map(args, 0)?;
+        Ok(Value::text(&plain_json(&Value::Object(Object::Map(map)))?))
+    });
+    maps.add("createFromJSON", &["string json -> object"], Nulls::Fail, |args| {
+        let read = parse_lenient(text(args, 0)?)?;
+        if !is_map(&read) {
+            return Err(format!("`{}` is no JSON object", args[0]));
+        }
+        Ok(read)
+    });
+    maps.build("toXML", &["object map, const string root? -> string"], Nulls::Fail, |args| {
+        let root = constant_text(args, 1).map(str::to_owned);
+        Ok(Box::new(move |args, _| {
+            let inner = xml::write(&map(args, 0)?.lock());
+            Ok(Value::text(&match &root {
+                Some(root) => format!("<{root}>{inner}</{root}>"),
+                None => inner,
+            }))
+        }))
+    });
+    maps.add("createFromXML", &["string xml -> object"], Nulls::Fail, |args| xml::read(text(args, 0)?));
+}

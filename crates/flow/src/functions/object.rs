@@ -1,0 +1,127 @@
+//! Lists and maps as functions see them.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+
+use super::json_text::from_json;
+use crate::value::{Key, Object, Value};
+
+/// Items of a list that others may hold too.
+pub(crate) type List = Arc<Mutex<Vec<Value>>>;
+
+/// Entries of a map that others may hold too.
+pub(crate) type Map = Arc<Mutex<BTreeMap<Key, Value>>>;
+
+/// How deep lists and maps lie in each other.
+pub(crate) const DEPTH_MAX: usize = 128;
+
+/// The list that argument `i` is.
+pub(crate) fn list(args: &[Value], i: usize) -> Result<List, String> {
+    match args.get(i) {
+        Some(Value::Object(Object::List(list))) => Ok(list.clone()),
+        Some(Value::Object(Object::Json(json))) if json.is_array() => list(&[from_json(json)], 0),
+        Some(other) => Err(format!("argument {} is no list but `{other}`", i + 1)),
+        None => Err(format!("argument {} is missing", i + 1)),
+    }
+}
+
+/// The map that argument `i` is.
+pub(crate) fn map(args: &[Value], i: usize) -> Result<Map, String> {
+    match args.get(i) {
+        Some(Value::Object(Object::Map(map))) => Ok(map.clone()),
+        Some(Value::Object(Object::Json(json))) if json.is_object() => map(&[from_json(json)], 0),
+        Some(other) => Err(format!("argument {} is no map but `{other}`", i + 1)),
+        None => Err(format!("argument {} is missing", i + 1)),
+    }
+}
+
+/// Whether it is a list.
+pub(crate) fn is_list(value: &Value) -> bool {
+    match value {
+        Value::Object(Object::List(_)) => true,
+        Value::Object(Object::Json(json)) => json.is_array(),
+        _ => false,
+    }
+}
+
+/// Whether it is a map.
+pub(crate) fn is_map(value: &Value) -> bool {
+    match value {
+        Value::Object(Object::Map(_)) => true,
+        Value::Object(Object::Json(json)) => json.is_object(),
+        _ => false,
+    }
+}
+
+/// Whether they are of one type and equal; lists and maps when what they hold is.
+pub(crate) fn equal(a: &Value, b: &Value) -> bool {
+    match (a, b) {
+        (Value::Object(Object::List(a)), Value::Object(Object::List(b))) => {
+            if Arc::ptr_eq(a, b) {
+                return true;
+            }
+            // one lock at a time: either may hold the other's items
+            let (a, b) = (a.lock().clone(), b.lock().clone());
+            a.len() == b.len() && a.iter().zip(&b).all(|(a, b)| equal(a, b))
+        }
+        (Value::Object(Object::Map(a)), Value::Object(Object::Map(b))) => {
+            if Arc::ptr_eq(a, b) {
+                return true;
+            }
+            let (a, b) = (a.lock().clone(), b.lock().clone());
+            a.len() == b.len() && a.iter().zip(&b).all(|((k, a), (l, b))| k == l && equal(a, b))
+        }
+        (Value::Object(Object::Json(json)), other) | (other, Value::Object(Object::Json(json)))
+            if json.is_array() || json.is_object() =>
+        {
+            match other {
+                Value::Object(Object::Json(other)) => json == other,
+                other => equal(&from_json(json), other),
+            }
+        }
+        _ => Key(a.clone()) == Key(b.clone()),
+    }
+}
+
+/// That `value` may be put into what lies at `target`: it does not hold it, at any depth, and is not too deep itself.
+pub(crate) fn fits<T>(value: &Value, target: &Arc<Mutex<T>>) -> Result<(), String> {
+    reach(value, Arc::as_ptr(target).cast(), 0)
+}
+
+/// Errors: that lists and maps in it lie too deep in each other.
+pub(crate) fn check_depth(value: &Value) -> Result<(), String> {
+    reach(value, std::ptr::null(), 0)
+}
+
+/// A list of these. Errors: that they lie too deep in each other.
+pub(crate) fn new_list(items: Vec<Value>) -> Result<Value, String> {
+    items.iter().try_for_each(|v| reach(v, std::ptr::null(), 1))?;
+    Ok(Value::Object(Object::list(items)))
+}
+
+/// A map of these. Errors: that they lie too deep in each other.
+pub(crate) fn new_map(entries: BTreeMap<Key, Value>) -> Result<Value, String> {
+    entries
+        .iter()
+        .try_for_each(|(k, v)| reach(&k.0, std::ptr::null(), 1).and(reach(v, std::ptr::null(), 1)))?;
+    Ok(Value::Object(Object::map(entries)))
+}
+
+fn reach(value: &Value, target: *const (), depth: usize) -> Result<(), String> {
+    if depth > DEPTH_MAX {
+        return Err(format!("lists and maps lie more than {DEPTH_MAX} deep in each other"));
+    }
+    let itself = || "a list or map cannot hold itself".to_owned();
+    match value {
+        Value::Object(Object::List(list)) if Arc::as_ptr(list).cast() == target => Err(itself()),
+        Value::Object(Object::List(list)) => list.lock().iter().try_for_each(|v| reach(v, target, depth + 1)),
+        Value::Object(Object::Map(map)) if Arc::as_ptr(map).cast() == target => Err(itself()),
+        Value::Object(Object::Map(map)) => map.lock().iter().try_for_each(|(k, v)| {
+            reach(&k.0, target, depth + 1)?;
+            reach(v, target, depth + 1)
+        }),
+        _ => Ok(()),
+    }
+}

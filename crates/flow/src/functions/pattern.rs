@@ -1,0 +1,170 @@
+//! Regular expressions as functions use them: compiled once, matched, split by and replaced as Java does.
+
+use fancy_regex::Regex;
+
+use super::compiled::Compiled;
+use super::pattern_syntax::rewrite;
+use crate::registry::Arg;
+
+/// Steps after which a pattern that goes back and forth is given up.
+const STEPS_MAX: usize = 1_000_000;
+
+/// A match and its groups.
+type Captures<'t> = fancy_regex::Captures<'t, str>;
+
+/// Which part of a text a pattern is to match.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Part {
+    /// Any.
+    Any,
+    /// One that begins where the text begins.
+    Start,
+    /// All of it.
+    Whole,
+}
+
+/// A compiled pattern.
+pub(super) struct Pattern(Regex);
+
+impl Pattern {
+    /// Errors: what is wrong with the pattern.
+    fn compile(pattern: &str, part: Part) -> Result<Self, String> {
+        let wrong = |why: String| format!("the pattern `{pattern}` cannot be used: {why}");
+        let written = rewrite(pattern, part == Part::Whole).map_err(wrong)?;
+        let written = match part {
+            Part::Any => written,
+            Part::Start => format!(r"\A(?:{written})"),
+            Part::Whole => format!(r"\A(?:{written})\z"),
+        };
+        let regex = fancy_regex::RegexBuilder::new(&written).backtrack_limit(STEPS_MAX).build();
+        regex.map(Self).map_err(|e| wrong(e.to_string()))
+    }
+
+    /// The first match at or after byte `from`.
+    pub(super) fn find<'t>(&self, text: &'t str, from: usize) -> Result<Option<Captures<'t>>, String> {
+        self.0.captures_from_pos(text, from).map_err(|e| e.to_string())
+    }
+
+    /// Whether there is a match at or after byte `from`.
+    pub(super) fn matches(&self, text: &str, from: usize) -> Result<bool, String> {
+        self.0.find_from_pos(text, from).map(|m| m.is_some()).map_err(|e| e.to_string())
+    }
+
+    /// How many groups it has; the whole match is not counted.
+    pub(super) fn groups(&self) -> usize {
+        self.0.captures_len() - 1
+    }
+
+    /// All matches. After one that is empty the search goes on a character further.
+    fn each(
+        &self,
+        text: &str,
+        mut take: impl FnMut(&Captures<'_>) -> Result<bool, String>,
+    ) -> Result<(), String> {
+        let mut from = 0;
+        while from <= text.len() {
+            let Some(found) = self.find(text, from)? else { break };
+            let whole = found.get(0).map_or(from..from, |m| m.range());
+            if !take(&found)? {
+                break;
+            }
+            from = if whole.is_empty() {
+                whole.end + text[whole.end..].chars().next().map_or(1, char::len_utf8)
+            } else {
+                whole.end
+            };
+        }
+        Ok(())
+    }
+
+    /// The parts of a text between matches; empty ones at the end are left out, and one at the start that comes from
+    /// an empty match. A text without a match is its only part.
+    pub(super) fn split<'t>(&self, text: &'t str) -> Result<Vec<&'t str>, String> {
+        let mut parts = Vec::new();
+        let mut from = 0;
+        let mut found = false;
+        self.each(text, |m| {
+            let range = m.get(0).map_or(0..0, |m| m.range());
+            if range.end > 0 {
+                found = true;
+                parts.push(&text[from..range.start]);
+                from = range.end;
+            }
+            Ok(true)
+        })?;
+        if !found {
+            return Ok(vec![text]);
+        }
+        parts.push(&text[from..]);
+        while parts.last().is_some_and(|p| p.is_empty()) {
+            parts.pop();
+        }
+        Ok(parts)
+    }
+
+    /// The text with every match, or the first, replaced. `replacement` may name groups: `$1`, `${name}`; a backslash
+    /// takes the meaning from the character behind it.
+    pub(super) fn replace(&self, text: &str, replacement: &str, all: bool) -> Result<String, String> {
+        let mut out = String::with_capacity(text.len());
+        let mut from = 0;
+        self.each(text, |m| {
+            let range = m.get(0).map_or(0..0, |m| m.range());
+            out.push_str(&text[from..range.start]);
+            self.expand(replacement, m, &mut out)?;
+            from = range.end;
+            Ok(all)
+        })?;
+        out.push_str(&text[from..]);
+        Ok(out)
+    }
+
+    fn expand(&self, replacement: &str, found: &Captures<'_>, out: &mut String) -> Result<(), String> {
+        let mut rest = replacement;
+        while let Some(c) = rest.chars().next() {
+            rest = &rest[c.len_utf8()..];
+            match c {
+                '\\' => {
+                    let next = rest.chars().next().ok_or("the replacement ends with a backslash")?;
+                    rest = &rest[next.len_utf8()..];
+                    out.push(next);
+                }
+                '$' => rest = self.group(rest, found, out)?,
+                c => out.push(c),
+            }
+        }
+        Ok(())
+    }
+
+    /// What stands behind a `$`; returns what is left.
+    fn group<'r>(&self, rest: &'r str, found: &Captures<'_>, out: &mut String) -> Result<&'r str, String> {
+        if let Some(named) = rest.strip_prefix('{') {
+            let (name, rest) = named.split_once('}').ok_or("a `${` in the replacement is not closed")?;
+            if !self.0.capture_names().flatten().any(|n| n == name) {
+                return Err(format!("the pattern has no group `{name}`"));
+            }
+            out.push_str(found.name(name).map_or("", |m| m.as_str()));
+            return Ok(rest);
+        }
+        let mut digits = rest.chars().map_while(|c| c.to_digit(10));
+        let mut group = digits.next().ok_or("a `$` in the replacement names no group")? as usize;
+        let mut length = 1;
+        // as many digits as still name a group
+        for digit in digits {
+            if group * 10 + digit as usize > self.groups() {
+                break;
+            }
+            group = group * 10 + digit as usize;
+            length += 1;
+        }
+        if group > self.groups() {
+            return Err(format!("the pattern has no group {group}"));
+        }
+        out.push_str(found.get(group).map_or("", |m| m.as_str()));
+        Ok(&rest[length..])
+    }
+}
+
+/// The patterns that argument `i` gives. Errors: what is wrong with a constant one.
+pub(super) fn patterns(args: &[Arg], i: usize, part: Part) -> Result<Compiled<Pattern>, String> {
+    Compiled::of(args, i, move |pattern| Pattern::compile(pattern, part))
+}

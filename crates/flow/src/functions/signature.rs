@@ -1,0 +1,254 @@
+//! Signatures: which arguments a function takes, and the type of what it returns.
+//!
+//! A form is written as people read it: `string text, int begin, int length? -> string`. Behind a name `?` means that
+//! the argument may be left out and `*` that it may be repeated, also never. Before a type `const` asks for a
+//! constant. Types are SiddhiQL's, alternatives of them (`string|object`), `number`, `whole` (int, long), `decimal`
+//! (float, double), `value` (anything but object), `any`, and `T` and `N`: any type, or any number, but the same
+//! wherever it stands in the form.
+
+use std::fmt;
+
+use tidemill_types::FieldType;
+
+use crate::registry::Arg;
+
+/// A set of types.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Types(u8);
+
+const EACH: [FieldType; 7] = [
+    FieldType::String,
+    FieldType::Int,
+    FieldType::Long,
+    FieldType::Float,
+    FieldType::Double,
+    FieldType::Bool,
+    FieldType::Object,
+];
+const NUMBER: Types = Types(0b001_1110);
+const WHOLE: Types = Types(0b000_0110);
+const DECIMAL: Types = Types(0b001_1000);
+const VALUE: Types = Types(0b011_1111);
+const ANY: Types = Types(0b111_1111);
+
+impl Types {
+    fn parse(name: &str) -> Option<Self> {
+        Some(match name {
+            "number" | "N" => NUMBER,
+            "whole" => WHOLE,
+            "decimal" => DECIMAL,
+            "value" => VALUE,
+            "any" | "T" => ANY,
+            _ => name
+                .split('|')
+                .try_fold(Self(0), |all, one| Some(Self(all.0 | Self::of(FieldType::parse(one)?).0)))?,
+        })
+    }
+
+    fn of(ty: FieldType) -> Self {
+        let place = EACH.iter().position(|t| *t == plain(ty));
+        Self(place.map_or(0, |place| 1 << place))
+    }
+
+    fn contains(self, ty: FieldType) -> bool {
+        self.0 & Self::of(ty).0 != 0
+    }
+}
+
+/// An instant is a long to SiddhiQL.
+fn plain(ty: FieldType) -> FieldType {
+    if ty == FieldType::Time { FieldType::Long } else { ty }
+}
+
+impl fmt::Display for Types {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match *self {
+            NUMBER => f.write_str("number"),
+            ANY => f.write_str("any"),
+            VALUE => f.write_str("any-but-object"),
+            _ => {
+                let names: Vec<_> = EACH.iter().filter(|t| self.contains(**t)).map(|t| t.name()).collect();
+                f.write_str(&names.join("|"))
+            }
+        }
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Occurs {
+    Once,
+    Optional,
+    Repeated,
+}
+
+#[derive(Debug, Clone)]
+struct Parameter {
+    name: &'static str,
+    types: Types,
+    /// Whether its type is the one that the form has only once.
+    shared: bool,
+    constant: bool,
+    occurs: Occurs,
+}
+
+/// One way to call a function.
+#[derive(Debug, Clone)]
+pub(crate) struct Form {
+    parameters: Vec<Parameter>,
+    /// The type of the result; none when it is the shared one.
+    result: Option<FieldType>,
+}
+
+/// Why arguments do not fit a form.
+enum Misfit {
+    /// Their number or types.
+    Types,
+    /// An argument that is no constant.
+    Variable(&'static str),
+}
+
+impl Form {
+    /// Reads a form; `None` when it is not written as the module says.
+    fn parse(text: &'static str) -> Option<Self> {
+        let (parameters, result) = text.rsplit_once("->")?;
+        let parameters = parameters.split(',').map(str::trim).filter(|p| !p.is_empty());
+        let parameters = parameters.map(Self::parameter).collect::<Option<Vec<_>>>()?;
+        let result = match result.trim() {
+            "T" | "N" => None,
+            name => Some(FieldType::parse(name)?),
+        };
+        Some(Self { parameters, result })
+    }
+
+    fn parameter(text: &'static str) -> Option<Parameter> {
+        let (text, constant) = match text.strip_prefix("const ") {
+            Some(rest) => (rest, true),
+            None => (text, false),
+        };
+        let (ty, name) = text.split_once(' ')?;
+        let (name, occurs) = match (name.strip_suffix('?'), name.strip_suffix('*')) {
+            (Some(name), _) => (name, Occurs::Optional),
+            (_, Some(name)) => (name, Occurs::Repeated),
+            _ => (name, Occurs::Once),
+        };
+        let shared = matches!(ty, "T" | "N");
+        Some(Parameter { name, types: Types::parse(ty)?, shared, constant, occurs })
+    }
+
+    /// The type of the result for these arguments.
+    fn check(&self, args: &[Arg]) -> Result<FieldType, Misfit> {
+        let least = self.parameters.iter().filter(|p| p.occurs == Occurs::Once).count();
+        let repeated = self.parameters.last().is_some_and(|p| p.occurs == Occurs::Repeated);
+        if args.len() < least || !repeated && args.len() > self.parameters.len() {
+            return Err(Misfit::Types);
+        }
+        let mut shared = None;
+        let mut variable = None;
+        for (arg, parameter) in args.iter().zip(self.expected()) {
+            let ty = plain(arg.ty);
+            let same = !parameter.shared || *shared.get_or_insert(ty) == ty;
+            if !same || !parameter.types.contains(ty) {
+                return Err(Misfit::Types);
+            }
+            if parameter.constant && arg.constant.is_none() {
+                variable.get_or_insert(parameter.name);
+            }
+        }
+        match variable {
+            Some(name) => Err(Misfit::Variable(name)),
+            None => Ok(self.result.or(shared).unwrap_or(FieldType::Object)),
+        }
+    }
+
+    /// The parameter for each argument in turn.
+    fn expected(&self) -> impl Iterator<Item = &Parameter> {
+        self.parameters.iter().chain(std::iter::repeat_with(|| self.parameters.last()).map_while(|p| p))
+    }
+
+    /// The name of argument `i`.
+    pub(crate) fn name(&self, i: usize) -> &'static str {
+        self.expected().nth(i).map_or("", |p| p.name)
+    }
+}
+
+impl fmt::Display for Form {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("(")?;
+        for (i, p) in self.parameters.iter().enumerate() {
+            let (open, close) = match p.occurs {
+                Occurs::Once => ("", ""),
+                Occurs::Optional => ("[", "]"),
+                Occurs::Repeated => ("", "..."),
+            };
+            let comma = if i == 0 { "" } else { ", " };
+            let constant = if p.constant { "constant " } else { "" };
+            write!(f, "{comma}{open}{constant}{} {}{close}", p.types, p.name)?;
+        }
+        f.write_str(")")?;
+        if self.parameters.iter().filter(|p| p.shared).count() > 1 {
+            f.write_str(" of one type")
+        } else {
+            Ok(())
+        }
+    }
+}
+
+/// All ways to call a function.
+#[derive(Debug, Clone)]
+pub(crate) struct Signature(Vec<Form>);
+
+impl Signature {
+    /// Reads forms written as the module says; a form that is not is left out, which a test forbids.
+    pub(crate) fn parse(forms: &[&'static str]) -> Self {
+        let read: Vec<_> = forms.iter().filter_map(|form| Form::parse(form)).collect();
+        debug_assert_eq!(read.len(), forms.len(), "{forms:?}");
+        Self(read)
+    }
+
+    /// The form that the arguments fit, and the type of the result. Errors: what was given and what there is.
+    pub(crate) fn check(&self, args: &[Arg]) -> Result<(&Form, FieldType), String> {
+        let mut variable = None;
+        for form in &self.0 {
+            match form.check(args) {
+                Ok(ty) => return Ok((form, ty)),
+                Err(Misfit::Variable(name)) => variable = Some(name),
+                Err(Misfit::Types) => {}
+            }
+        }
+        if let Some(name) = variable {
+            return Err(format!("`{name}` is to be a constant"));
+        }
+        let given: Vec<_> = args.iter().map(|a| plain(a.ty).name()).collect();
+        let wanted: Vec<_> = self.0.iter().map(ToString::to_string).collect();
+        Err(format!("given ({}), wanted {}", given.join(", "), wanted.join(" or ")))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn args(types: &[FieldType]) -> Vec<Arg> {
+        types.iter().map(|ty| Arg { ty: *ty, constant: None }).collect()
+    }
+
+    #[test]
+    fn optional_and_repeated_arguments_and_shared_types() {
+        use FieldType::{Double, Int, Long, String, Time};
+        let optional = Signature::parse(&["string text, int from, int length? -> string"]);
+        assert!(optional.check(&args(&[String, Int])).is_ok());
+        assert!(optional.check(&args(&[String, Int, Int])).is_ok());
+        assert_eq!(
+            optional.check(&args(&[String])).unwrap_err(),
+            "given (string), wanted (string text, int from, [int length])"
+        );
+        let repeated = Signature::parse(&["N x, N more* -> N"]);
+        assert_eq!(repeated.check(&args(&[Long, Long, Time])).unwrap().1, Long);
+        assert_eq!(
+            repeated.check(&args(&[Long, Double])).unwrap_err(),
+            "given (long, double), wanted (number x, number more...) of one type"
+        );
+        let constant = Signature::parse(&["any x, const string type -> T"]);
+        assert_eq!(constant.check(&args(&[Int, String])).unwrap_err(), "`type` is to be a constant");
+    }
+}

@@ -1,0 +1,233 @@
+//! `str:` Texts. Lengths and places count UTF-16 units, as in Java.
+
+use super::library::{Compute, Computed, Library, Nulls, int, text};
+use super::pattern::{Part, patterns};
+use crate::registry::Arg;
+use crate::value::{Key, Object, Value};
+
+/// The longest text that `repeat` makes, in bytes.
+const REPEATED_BYTES_MAX: usize = 64 << 20;
+
+pub(super) fn register(str: &mut Library<'_>) {
+    str.add("charAt", &["string text, int index -> string"], Nulls::Fail, |args| {
+        let index = usize::try_from(int(args, 1)?).ok();
+        let unit = index.and_then(|i| text(args, 0).ok()?.encode_utf16().nth(i));
+        let unit = unit.ok_or_else(|| format!("there is no character {}", args[1]))?;
+        Ok(Value::text(&String::from_utf16_lossy(&[unit])))
+    });
+    str.add("charFrequency", &["string text, string char -> long"], Nulls::Fail, |args| {
+        let mut units = text(args, 1)?.encode_utf16();
+        let (Some(unit), None) = (units.next(), units.next()) else {
+            return Err(format!("`{}` is not one character", args[1]));
+        };
+        Ok(Value::Long(text(args, 0)?.encode_utf16().filter(|u| *u == unit).count() as i64))
+    });
+    str.add("coalesce", &["T x, T more* -> T"], Nulls::Pass, |args| {
+        Ok(args.iter().find(|a| !a.is_null()).cloned().unwrap_or_default())
+    });
+    str.add("concat", &["value x, value more* -> string"], Nulls::Pass, |args| {
+        let parts = args.iter().filter(|a| !a.is_null());
+        Ok(Value::Str(parts.map(ToString::to_string).collect::<String>().into()))
+    });
+    str.add("contains", &["string text, string part -> bool"], Nulls::Pass, |args| match &args[1] {
+        Value::Null => Err("`part` is null".into()),
+        _ => Ok(Value::Bool(args[0].as_str().is_some_and(|t| t.contains(args[1].as_str().unwrap_or(""))))),
+    });
+    str.add("equalsIgnoreCase", &["string text, string other -> bool"], Nulls::Pass, |args| {
+        let text = args[0].as_str().ok_or("`text` is null")?;
+        Ok(Value::Bool(args[1].as_str().is_some_and(|other| equal_but_case(text, other))))
+    });
+    str.add(
+        "fillTemplate",
+        &["string template, object map -> string", "string template, value x, value more* -> string"],
+        Nulls::Fail,
+        fill_template,
+    );
+    str.add("hex", &["string text -> string"], Nulls::Fail, |args| {
+        Ok(Value::text(&text(args, 0)?.encode_utf16().map(|unit| format!("{unit:02x}")).collect::<String>()))
+    });
+    str.add("unhex", &["string hex -> string"], Nulls::Fail, unhex);
+    str.add("length", &["string text -> int"], Nulls::Fail, |args| {
+        Ok(Value::Int(text(args, 0)?.encode_utf16().count() as i32))
+    });
+    str.add("locate", &["string part, string text, int start? -> int"], Nulls::Fail, locate);
+    str.add("lower", &["string text -> string"], Nulls::Fail, |args| {
+        Ok(Value::text(&text(args, 0)?.to_lowercase()))
+    });
+    str.add("upper", &["string text -> string"], Nulls::Fail, |args| {
+        Ok(Value::text(&text(args, 0)?.to_uppercase()))
+    });
+    str.add("trim", &["string text -> string"], Nulls::Fail, |args| {
+        Ok(Value::text(text(args, 0)?.trim_matches(|c: char| c <= ' ')))
+    });
+    str.add("reverse", &["string text -> string"], Nulls::Fail, |args| {
+        Ok(Value::text(&text(args, 0)?.chars().rev().collect::<String>()))
+    });
+    str.add("repeat", &["string text, int times -> string"], Nulls::Fail, |args| {
+        let (text, times) = (text(args, 0)?, usize::try_from(int(args, 1)?).unwrap_or(0));
+        if text.len().saturating_mul(times) > REPEATED_BYTES_MAX {
+            return Err(format!("the text would be longer than {REPEATED_BYTES_MAX} bytes"));
+        }
+        Ok(Value::text(&text.repeat(times)))
+    });
+    str.add("strcmp", &["string text, string other -> int"], Nulls::Fail, |args| {
+        Ok(Value::Int(compare(text(args, 0)?, text(args, 1)?)))
+    });
+    str.build("regexp", &["string text, string regex -> bool"], Nulls::Fail, |args| {
+        let patterns = patterns(args, 1, Part::Whole)?;
+        Ok(Box::new(move |args, _| {
+            Ok(Value::Bool(patterns.get(text(args, 1)?)?.matches(text(args, 0)?, 0)?))
+        }))
+    });
+    str.build("replaceAll", &[REPLACE], Nulls::Fail, |args| replace(args, true));
+    str.build("replaceFirst", &[REPLACE], Nulls::Fail, |args| replace(args, false));
+    str.build("split", &["string text, string regex, int index -> string"], Nulls::Fail, |args| {
+        let patterns = patterns(args, 1, Part::Any)?;
+        Ok(Box::new(move |args, _| {
+            let parts = patterns.get(text(args, 1)?)?.split(text(args, 0)?)?;
+            let part = usize::try_from(int(args, 2)?).ok().and_then(|i| parts.get(i).copied());
+            let missing = || format!("there is no part {}; there are {}", args[2], parts.len());
+            part.map(Value::text).ok_or_else(missing)
+        }))
+    });
+    str.build("substr", &SUBSTR, Nulls::Fail, substr);
+}
+
+const REPLACE: &str = "string text, string regex, string replacement -> string";
+
+const SUBSTR: [&str; 2] =
+    ["string text, int begin, int length? -> string", "string text, string regex, int group? -> string"];
+
+fn replace(args: &[Arg], all: bool) -> Result<Box<Compute>, String> {
+    let patterns = patterns(args, 1, Part::Any)?;
+    Ok(Box::new(move |args, _| {
+        let replaced = patterns.get(text(args, 1)?)?.replace(text(args, 0)?, text(args, 2)?, all)?;
+        Ok(Value::text(&replaced))
+    }))
+}
+
+fn substr(args: &[Arg]) -> Result<Box<Compute>, String> {
+    let patterns = patterns(args, 1, Part::Any)?;
+    Ok(Box::new(move |args, _| match &args[1] {
+        Value::Int(begin) => {
+            let text = text(args, 0)?;
+            let units = text.encode_utf16().count();
+            let begin = usize::try_from(*begin).ok().filter(|b| *b <= units);
+            let end = match (begin, args.get(2)) {
+                (Some(begin), Some(Value::Int(length))) => {
+                    usize::try_from(*length).ok().map(|l| begin + l).filter(|end| *end <= units)
+                }
+                _ => Some(units),
+            };
+            let outside = || format!("the part reaches beyond the {units} characters of the text");
+            begin.zip(end).map(|(begin, end)| Value::text(&units_of(text, begin, end))).ok_or_else(outside)
+        }
+        _ => {
+            let pattern = patterns.get(text(args, 1)?)?;
+            let group = args.get(2).map_or(Ok(0), |_| int(args, 2))?;
+            let Some(found) = pattern.find(text(args, 0)?, 0)? else { return Ok(Value::text("")) };
+            let group = usize::try_from(group).ok().filter(|g| *g <= pattern.groups());
+            let group = group.ok_or_else(|| format!("the pattern has {} groups", pattern.groups()))?;
+            Ok(found.get(group).map_or(Value::Null, |m| Value::text(m.as_str())))
+        }
+    }))
+}
+
+/// The UTF-16 units from `begin` up to below `end`; half of a pair becomes a replacement character.
+fn units_of(text: &str, begin: usize, end: usize) -> String {
+    if text.is_ascii() {
+        return text[begin..end].to_owned();
+    }
+    let units: Vec<u16> = text.encode_utf16().skip(begin).take(end - begin).collect();
+    String::from_utf16_lossy(&units)
+}
+
+/// The byte at which UTF-16 unit `unit` begins, or the character that it is half of; none beyond the end.
+pub(super) fn byte_of_unit(text: &str, unit: usize) -> Option<usize> {
+    let mut units = 0;
+    for (byte, c) in text.char_indices() {
+        if units + c.len_utf16() > unit {
+            return Some(byte);
+        }
+        units += c.len_utf16();
+    }
+    (units == unit).then_some(text.len())
+}
+
+/// The difference of the first units that differ, else of the lengths.
+fn compare(a: &str, b: &str) -> i32 {
+    let differing = a.encode_utf16().zip(b.encode_utf16()).find(|(a, b)| a != b);
+    match differing {
+        Some((a, b)) => i32::from(a) - i32::from(b),
+        None => a.encode_utf16().count() as i32 - b.encode_utf16().count() as i32,
+    }
+}
+
+fn equal_but_case(a: &str, b: &str) -> bool {
+    /// The one character that it becomes; those that become several stay.
+    fn fold(c: char) -> char {
+        let alone = |mut cs: std::vec::IntoIter<char>| cs.next().filter(|_| cs.next().is_none());
+        let upper = alone(c.to_uppercase().collect::<Vec<_>>().into_iter()).unwrap_or(c);
+        alone(upper.to_lowercase().collect::<Vec<_>>().into_iter()).unwrap_or(upper)
+    }
+    a.eq_ignore_ascii_case(b)
+        || !(a.is_ascii() && b.is_ascii()) && a.chars().map(fold).eq(b.chars().map(fold))
+}
+
+fn unhex(args: &[Value]) -> Computed {
+    let hex = text(args, 0)?;
+    let digits = hex.chars().map(|c| c.to_digit(16)).collect::<Option<Vec<_>>>();
+    let digits = digits.filter(|d| d.len().is_multiple_of(2));
+    let digits = digits.ok_or_else(|| format!("`{hex}` is not made of pairs of hexadecimal digits"))?;
+    let chars = digits.chunks(2).map(|pair| char::from((pair[0] * 16 + pair[1]) as u8));
+    Ok(Value::text(&chars.collect::<String>()))
+}
+
+/// The place of a part, -1 if it is not there. The reference adds `start` also to the -1.
+fn locate(args: &[Value]) -> Computed {
+    let (part, text) = (text(args, 0)?, text(args, 1)?);
+    let start = args.get(2).map_or(Ok(0), |_| int(args, 2))?;
+    let from = usize::try_from(start).ok().and_then(|s| byte_of_unit(text, s));
+    let from = from.ok_or_else(|| format!("there is no character {start}"))?;
+    let found = text[from..].find(part);
+    Ok(Value::Int(found.map_or(-1, |byte| text[..from + byte].encode_utf16().count() as i32)))
+}
+
+/// `{{1}}` by argument 1, or `{{key}}` by the map's value. A key that the map lacks stays without its braces.
+fn fill_template(args: &[Value]) -> Computed {
+    let template = text(args, 0)?;
+    let map = match &args[1] {
+        Value::Object(Object::Map(map)) => Some(map.lock().clone()),
+        Value::Object(other) => return Err(format!("`{other}` is no map")),
+        _ => None,
+    };
+    let mut parts = Vec::new();
+    let mut rest = template;
+    while let Some(brace) = [rest.find("{{"), rest.find("}}")].into_iter().flatten().min() {
+        parts.push(&rest[..brace]);
+        rest = &rest[brace + 2..];
+    }
+    parts.push(rest);
+    let mut out = String::new();
+    for (i, part) in parts.iter().enumerate() {
+        if i % 2 == 0 {
+            out.push_str(part);
+            continue;
+        }
+        let key = part.trim_matches(|c: char| c <= ' ');
+        if key.is_empty() && i + 1 == parts.len() {
+            continue;
+        }
+        match &map {
+            Some(map) => match map.get(&Key(Value::text(key))).filter(|v| !v.is_null()) {
+                Some(value) => out.push_str(&value.to_string()),
+                None => out.push_str(part),
+            },
+            None => {
+                let place = key.parse::<usize>().ok().filter(|n| *n > 0).and_then(|n| args.get(n));
+                out.push_str(&place.ok_or_else(|| format!("there is no value {{{{{key}}}}}"))?.to_string());
+            }
+        }
+    }
+    Ok(Value::text(&out))
+}

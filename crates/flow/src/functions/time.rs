@@ -1,0 +1,244 @@
+//! `time:` Dates and times. Texts are read and written in UTC unless they or an argument name a zone.
+
+use std::sync::Arc;
+
+use jiff::civil::Date;
+use jiff::tz::TimeZone;
+use tidemill_types::FieldType;
+
+use super::compiled::Compiled;
+use super::library::{Compute, Library, Nulls, constant_text, int, text};
+use super::time_format::{DAYS, Format, zoned};
+use super::time_week::WeekRule;
+use super::time_zone;
+use crate::registry::Arg;
+use crate::value::Value;
+
+const DEFAULT: &str = "yyyy-MM-dd HH:mm:ss.SSS";
+const DATE: &str = "yyyy-MM-dd";
+const CLOCK: &str = "HH:mm:ss";
+const SECONDS: &str = "yyyy-MM-dd HH:mm:ss";
+
+pub(super) fn register(time: &mut Library<'_>) {
+    now(time, "currentDate", &[" -> string"], DATE);
+    now(time, "currentTime", &[" -> string"], CLOCK);
+    now(time, "currentTimestamp", &[" -> string", "string zone -> string"], SECONDS);
+    time.build("utcTimestamp", &[" -> string", "string format -> string"], Nulls::Fail, |args| {
+        let formats = Formats::of(args, 0, SECONDS)?;
+        Ok(Box::new(move |args, state| written(&*formats.get(args)?, state.now)))
+    });
+    time.build("date", &["string date, string format? -> string"], Nulls::Fail, |args| {
+        let formats = Formats::of(args, 1, DEFAULT)?;
+        let date = Format::compile(DATE)?;
+        Ok(Box::new(move |args, _| written(&date, formats.read(args, 0)?)))
+    });
+    let forms =
+        ["string date, string target, string source? -> string", "long date, string target -> string"];
+    time.build("dateFormat", &forms, Nulls::Fail, |args| {
+        let (targets, sources) = (Formats::of(args, 1, DEFAULT)?, Formats::of(args, 2, DEFAULT)?);
+        Ok(Box::new(move |args, _| written(&*targets.get(args)?, sources.read(args, 0)?)))
+    });
+    time.build("dateAdd", &SHIFT, Nulls::Fail, |args| shift(args, 1));
+    time.build("dateSub", &SHIFT, Nulls::Fail, |args| shift(args, -1));
+    let forms = [
+        "string date, string other -> long",
+        "long date, long other -> long",
+        "string date, string other, string format, string format -> long",
+    ];
+    time.build("dateDiff", &forms, Nulls::Fail, |args| {
+        let (first, second) = (Formats::of(args, 2, DEFAULT)?, Formats::of(args, 3, DEFAULT)?);
+        Ok(Box::new(move |args, _| {
+            let difference = first.read(args, 0)?.checked_sub(second.read(args, 1)?);
+            let difference = difference.ok_or("the dates are too far apart")?;
+            Ok(Value::Long(difference / Unit::DAY_MS))
+        }))
+    });
+    time.build("dayOfWeek", &["string date, string format? -> string"], Nulls::Fail, |args| {
+        // without a format the text may end with the date
+        let formats = Formats::of(args, 1, DATE)?;
+        Ok(Box::new(move |args, _| {
+            let weekday = zoned(formats.read(args, 0)?, &TimeZone::UTC)?.weekday();
+            let name = usize::try_from(weekday.to_monday_zero_offset()).ok().and_then(|i| DAYS.get(i));
+            Ok(Value::text(name.copied().unwrap_or_default()))
+        }))
+    });
+    let forms = [
+        "const string unit, string date, string format?, const string locale? -> int",
+        "long date, const string unit, const string locale? -> int",
+    ];
+    time.build("extract", &forms, Nulls::Fail, extract);
+    let forms = [" -> long", "string date, string format? -> long"];
+    time.build("timestampInMilliseconds", &forms, Nulls::Fail, |args| {
+        let formats = Formats::of(args, 1, DEFAULT)?;
+        Ok(Box::new(move |args, state| {
+            Ok(Value::Long(if args.is_empty() { state.now } else { formats.read(args, 0)? }))
+        }))
+    });
+    let form = "string date, string format, string zone, string from? -> string";
+    time.build("timezoneConvert", &[form], Nulls::Fail, |args| {
+        let formats = Formats::of(args, 1, DEFAULT)?;
+        let (zones, sources) =
+            (Compiled::of(args, 2, time_zone::find)?, Compiled::of(args, 3, time_zone::find)?);
+        Ok(Box::new(move |args, _| {
+            let format = formats.get(args)?;
+            let source = match args.get(3) {
+                Some(_) => TimeZone::clone(&*sources.get(text(args, 3)?)?),
+                None => TimeZone::UTC,
+            };
+            let ms = format.parse(text(args, 0)?, &source)?;
+            Ok(Value::text(&format.format(ms, &*zones.get(text(args, 2)?)?)?))
+        }))
+    });
+}
+
+/// The formats that an argument gives, or the one to take without it.
+struct Formats {
+    argument: usize,
+    compiled: Compiled<Format>,
+    otherwise: Arc<Format>,
+}
+
+impl Formats {
+    fn of(args: &[Arg], argument: usize, otherwise: &str) -> Result<Self, String> {
+        let compiled = Compiled::of(args, argument, Format::compile)?;
+        Ok(Self { argument, compiled, otherwise: Arc::new(Format::compile(otherwise)?) })
+    }
+
+    fn get(&self, args: &[Value]) -> Result<Arc<Format>, String> {
+        match args.get(self.argument).and_then(Value::as_str) {
+            Some(format) => self.compiled.get(format),
+            None => Ok(self.otherwise.clone()),
+        }
+    }
+
+    /// Argument `i`, a text of the format or milliseconds.
+    fn read(&self, args: &[Value], i: usize) -> Result<i64, String> {
+        match &args[i] {
+            Value::Long(ms) => Ok(*ms),
+            _ => self.get(args)?.parse(text(args, i)?, &TimeZone::UTC),
+        }
+    }
+}
+
+fn written(format: &Format, ms: i64) -> Result<Value, String> {
+    Ok(Value::text(&format.format(ms, &TimeZone::UTC)?))
+}
+
+/// The clock as a text, in the zone that the argument names.
+fn now(time: &mut Library<'_>, name: &'static str, forms: &[&'static str], format: &'static str) {
+    time.build(name, forms, Nulls::Fail, move |args| {
+        let format = Format::compile(format)?;
+        let zones = Compiled::of(args, 0, time_zone::find)?;
+        Ok(Box::new(move |args, state| match args.first() {
+            Some(_) => Ok(Value::text(&format.format(state.now, &*zones.get(text(args, 0)?)?)?)),
+            None => written(&format, state.now),
+        }))
+    });
+}
+
+/// A part of a date.
+#[derive(Debug, Clone, Copy)]
+enum Unit {
+    Year,
+    Quarter,
+    Month,
+    Week,
+    Day,
+    Hour,
+    Minute,
+    Second,
+}
+
+impl Unit {
+    const DAY_MS: i64 = 86_400_000;
+
+    /// The unit that argument `i` names, in any case.
+    fn of(args: &[Arg], i: usize) -> Result<Self, String> {
+        let name = constant_text(args, i).unwrap_or_default();
+        Ok(match name.to_ascii_uppercase().as_str() {
+            "YEAR" => Self::Year,
+            "QUARTER" => Self::Quarter,
+            "MONTH" => Self::Month,
+            "WEEK" => Self::Week,
+            "DAY" => Self::Day,
+            "HOUR" => Self::Hour,
+            "MINUTE" => Self::Minute,
+            "SECOND" => Self::Second,
+            _ => {
+                return Err(format!(
+                    "there is no unit `{name}`; there are YEAR, QUARTER, MONTH, WEEK, DAY, HOUR, MINUTE, SECOND"
+                ));
+            }
+        })
+    }
+
+    /// Its length in months or in milliseconds.
+    fn length(self) -> Result<i64, i64> {
+        match self {
+            Self::Year => Ok(12),
+            Self::Quarter => Ok(3),
+            Self::Month => Ok(1),
+            Self::Week => Err(7 * Self::DAY_MS),
+            Self::Day => Err(Self::DAY_MS),
+            Self::Hour => Err(3_600_000),
+            Self::Minute => Err(60_000),
+            Self::Second => Err(1000),
+        }
+    }
+
+    /// `ms` and `n` of them. A day that its month lacks becomes the month's last.
+    fn add(self, ms: i64, n: i64) -> Option<i64> {
+        match self.length() {
+            Err(length) => ms.checked_add(n.checked_mul(length)?),
+            Ok(length) => {
+                let at = zoned(ms, &TimeZone::UTC).ok()?.datetime();
+                let months = i64::from(at.year()) * 12 + i64::from(at.month()) - 1 + n.checked_mul(length)?;
+                let year = i16::try_from(months.div_euclid(12)).ok()?;
+                let first = Date::new(year, i8::try_from(months.rem_euclid(12)).ok()? + 1, 1).ok()?;
+                let day = at.day().min(first.days_in_month());
+                let date = Date::new(year, first.month(), day).ok()?;
+                let then = date.to_datetime(at.time()).to_zoned(TimeZone::UTC).ok()?;
+                Some(then.timestamp().as_millisecond())
+            }
+        }
+    }
+}
+
+const SHIFT: [&str; 2] = [
+    "string date, int count, const string unit, string format? -> string",
+    "long date, int count, const string unit -> string",
+];
+
+fn shift(args: &[Arg], sign: i64) -> Result<Box<Compute>, String> {
+    let unit = Unit::of(args, 2)?;
+    let formats = Formats::of(args, 3, DEFAULT)?;
+    Ok(Box::new(move |args, _| {
+        let shifted = unit.add(formats.read(args, 0)?, sign * i64::from(int(args, 1)?));
+        let shifted = shifted.ok_or("the date would be beyond the calendar")?;
+        match args[0] {
+            Value::Long(_) => Ok(Value::text(&shifted.to_string())),
+            _ => written(&*formats.get(args)?, shifted),
+        }
+    }))
+}
+
+fn extract(args: &[Arg]) -> Result<Box<Compute>, String> {
+    let by_text = args[0].ty == FieldType::String;
+    let (unit, date, format, locale) = if by_text { (0, 1, 2, 3) } else { (1, 0, usize::MAX, 2) };
+    let unit = Unit::of(args, unit)?;
+    let weeks = constant_text(args, locale).map_or(Ok(WeekRule::ENGLISH), WeekRule::of)?;
+    let formats = Formats::of(args, format, DEFAULT)?;
+    Ok(Box::new(move |args, _| {
+        let at = zoned(formats.read(args, date)?, &TimeZone::UTC)?;
+        Ok(Value::Int(match unit {
+            Unit::Year => i32::from(at.year()),
+            Unit::Quarter => (i32::from(at.month()) - 1) / 3 + 1,
+            Unit::Month => i32::from(at.month()),
+            Unit::Week => weeks.week(at.date()).1,
+            Unit::Day => i32::from(at.day()),
+            Unit::Hour => i32::from(at.hour()),
+            Unit::Minute => i32::from(at.minute()),
+            Unit::Second => i32::from(at.second()),
+        }))
+    }))
+}

@@ -1,0 +1,119 @@
+//! Maps as XML: an element for each entry.
+
+use std::collections::BTreeMap;
+
+use quick_xml::Reader;
+use quick_xml::escape::{partial_escape, resolve_predefined_entity};
+use quick_xml::events::{BytesRef, Event};
+
+use super::number::parse_double;
+use super::object::DEPTH_MAX;
+use crate::value::{Key, Object, Value};
+
+type Entries = BTreeMap<Key, Value>;
+
+/// The elements of a map. Unlike the reference it escapes what texts hold, so that they can be read again.
+pub(super) fn write(entries: &Entries) -> String {
+    let mut out = String::new();
+    for (key, value) in entries {
+        let inner = match value {
+            Value::Object(Object::Map(inner)) => write(&inner.lock()),
+            Value::Null => String::new(),
+            other => partial_escape(other.to_string()).into_owned(),
+        };
+        let name = &key.0;
+        out.push_str(&format!("<{name}>{inner}</{name}>"));
+    }
+    out
+}
+
+/// An element that is open.
+#[derive(Default)]
+struct Open {
+    name: String,
+    text: String,
+    children: Entries,
+}
+
+impl Open {
+    /// A map if it has elements, else what its text reads as.
+    fn value(self) -> Value {
+        if self.children.is_empty() { scalar(&self.text) } else { Value::Object(Object::map(self.children)) }
+    }
+}
+
+/// A bool, a number (a long if it is whole), or the text.
+fn scalar(text: &str) -> Value {
+    match text {
+        "true" => return Value::Bool(true),
+        "false" => return Value::Bool(false),
+        _ => {}
+    }
+    let number = text.bytes().all(|b| b.is_ascii_digit() || matches!(b, b'.' | b'-' | b'e' | b'E'));
+    match (text.parse(), parse_double(text)) {
+        (Ok(whole), _) if number => Value::Long(whole),
+        (_, Ok(n)) if number && n.fract() == 0.0 && n.abs() < 9e15 => Value::Long(n as i64),
+        (_, Ok(n)) if number => Value::Double(n),
+        _ => Value::text(text),
+    }
+}
+
+/// The elements in the root element, as a map; attributes are left out.
+pub(super) fn read(xml: &str) -> Result<Value, String> {
+    let mut reader = Reader::from_str(xml);
+    let mut open: Vec<Open> = Vec::new();
+    let mut root = None;
+    let wrong = |e: &dyn std::fmt::Display| format!("the XML cannot be read: {e}");
+    loop {
+        match reader.read_event().map_err(|e| wrong(&e))? {
+            Event::Start(tag) => {
+                if open.len() > DEPTH_MAX {
+                    return Err(wrong(&format!("elements lie more than {DEPTH_MAX} deep in each other")));
+                }
+                let name = String::from_utf8_lossy(tag.local_name().as_ref()).into_owned();
+                open.push(Open { name, ..Open::default() });
+            }
+            Event::Empty(tag) => {
+                let name = String::from_utf8_lossy(tag.local_name().as_ref()).into_owned();
+                match open.last_mut() {
+                    Some(parent) => drop(parent.children.insert(Key(Value::text(&name)), Value::text(""))),
+                    None => root = Some(Open::default()),
+                }
+            }
+            Event::End(_) => {
+                let Some(closed) = open.pop() else { continue };
+                match open.last_mut() {
+                    Some(parent) => {
+                        let name = Key(Value::text(&closed.name));
+                        parent.children.insert(name, closed.value());
+                    }
+                    None => root = Some(closed),
+                }
+            }
+            Event::Text(text) => add(&mut open, &text.xml_content().map_err(|e| wrong(&e))?),
+            Event::CData(text) => add(&mut open, &text.xml_content().map_err(|e| wrong(&e))?),
+            Event::GeneralRef(reference) => {
+                add(&mut open, &resolve(&reference).ok_or_else(|| wrong(&"an unknown entity"))?)
+            }
+            Event::Eof => break,
+            _ => {}
+        }
+    }
+    match root {
+        Some(root) if open.is_empty() => Ok(Value::Object(Object::map(root.children))),
+        _ => Err(wrong(&"an element is not closed, or there is none")),
+    }
+}
+
+fn add(open: &mut [Open], text: &str) {
+    if let Some(element) = open.last_mut() {
+        element.text.push_str(text);
+    }
+}
+
+fn resolve(reference: &BytesRef<'_>) -> Option<String> {
+    if let Ok(Some(c)) = reference.resolve_char_ref() {
+        return Some(c.to_string());
+    }
+    resolve_predefined_entity(&reference.decode().ok()?).map(str::to_owned)
+}

@@ -1,0 +1,137 @@
+//! A window at work: what it holds, and when it wants to be called.
+
+use tidemill_types::FieldType;
+
+use crate::batch::{Batch, Kind};
+use crate::column::Column;
+use crate::expr::{Expr, Failure, Frame, RowRef};
+use crate::store::RowStore;
+use crate::window::{self, Context, MakeWindow, Signals, Timers, Window};
+
+/// A window, its rows, and when it wants to be called.
+pub(crate) struct Held {
+    window: Box<dyn Window>,
+    rows: RowStore,
+    timers: Timers,
+    wants_expired: bool,
+    searched: bool,
+}
+
+impl Held {
+    /// A window without rows. `searched` says whether joins or on-demand queries look at it.
+    pub(crate) fn new(make: &MakeWindow, types: &[FieldType], wants_expired: bool, searched: bool) -> Self {
+        let rows = RowStore::new(types.to_vec());
+        Self { window: make(), rows, timers: Timers::default(), wants_expired, searched }
+    }
+
+    fn call(
+        &mut self,
+        now: i64,
+        out: &mut Batch,
+        what: impl FnOnce(&mut dyn Window, &mut Context<'_>) -> Result<(), Failure>,
+    ) -> Result<(), Failure> {
+        let mut signals = Signals::default();
+        let mut context = Context {
+            now,
+            rows: &mut self.rows,
+            out: &mut signals,
+            timers: &mut self.timers,
+            wants_expired: self.wants_expired,
+            searched: self.searched,
+        };
+        what(self.window.as_mut(), &mut context)?;
+        signals.end_chunk();
+        self.put_together(&signals, now, out);
+        window::forget(self.window.as_ref(), &mut self.rows);
+        Ok(())
+    }
+
+    /// A batch for what it puts out.
+    pub(crate) fn empty(&self) -> Batch {
+        Batch::new(self.rows.types().iter().copied())
+    }
+
+    /// The app starts.
+    pub(crate) fn start(&mut self, now: i64) {
+        let mut nothing = self.empty();
+        let start = |window: &mut dyn Window, context: &mut Context<'_>| {
+            window.start(context);
+            Ok(())
+        };
+        self.call(now, &mut nothing, start).ok();
+    }
+
+    /// The chunk `rows` of `input` arrives.
+    pub(crate) fn arrive(
+        &mut self,
+        input: &Batch,
+        rows: std::ops::Range<usize>,
+        clock: i64,
+        out: &mut Batch,
+    ) -> Result<(), Failure> {
+        let count = rows.len() as u64;
+        let first = self.rows.append(input, rows);
+        self.call(clock, out, |window, context| window.arrive(first..first + count, context))
+    }
+
+    /// What its next timer that is due at `now` puts out, if there is one.
+    pub(crate) fn timer(&mut self, now: i64) -> Option<Result<Batch, Failure>> {
+        let due = self.timers.take_due(now)?;
+        let mut out = self.empty();
+        Some(self.call(now, &mut out, |window, context| window.timer(due, context)).map(|()| out))
+    }
+
+    /// The first instant later than `after` at which it wants the clock to stop.
+    pub(crate) fn next_instant(&self, after: i64) -> Option<i64> {
+        self.window.next_instant(after)
+    }
+
+    /// What it puts out at such an instant.
+    pub(crate) fn instant(&mut self, at: i64) -> Result<Batch, Failure> {
+        let mut out = self.empty();
+        self.call(at, &mut out, |window, context| window.instant(at, context))?;
+        Ok(out)
+    }
+
+    /// Shows the held rows that satisfy `condition`, in which a row has slot `slot`, in the window's order.
+    pub(crate) fn find(
+        &self,
+        condition: Option<&Expr>,
+        slot: usize,
+        frame: &Frame<'_>,
+        visit: &mut dyn FnMut(&[Column], usize, i64),
+    ) -> Result<(), Failure> {
+        let mut rows: smallvec::SmallVec<[RowRef<'_>; 8]> = frame.rows.iter().copied().collect();
+        rows.resize(rows.len().max(slot + 1), None);
+        for seq in self.window.held() {
+            let (columns, row) = self.rows.row(seq);
+            rows[slot] = Some((columns, row));
+            let frame = Frame { rows: &rows, time: frame.time, now: frame.now, host: frame.host };
+            if condition.map_or(Ok(true), |c| c.is_true(&frame))? {
+                visit(columns, row, self.rows.time(seq));
+            }
+        }
+        Ok(())
+    }
+
+    fn put_together(&self, signals: &Signals, clock: i64, out: &mut Batch) {
+        let mut start = 0;
+        for end in &signals.ends {
+            for signal in &signals.items[start..*end] {
+                match signal.kind {
+                    Kind::Reset => out.columns.iter_mut().for_each(Column::push_null),
+                    Kind::Current | Kind::Expired => {
+                        let (columns, row) = self.rows.row(signal.seq);
+                        for (column, from) in out.columns.iter_mut().zip(columns) {
+                            column.push_from(from, row);
+                        }
+                    }
+                }
+                out.times.push(signal.time);
+                out.kinds.push(signal.kind);
+            }
+            out.end_chunk(clock);
+            start = *end;
+        }
+    }
+}

@@ -1,0 +1,453 @@
+//! Runs over recorded inputs in virtual time: what went in decides what comes out, whatever the machine's clock says.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Value as Json, json};
+use tidemill_lang::{FileId, SourceFile, Sources, siddhi};
+use tidemill_types::FieldType;
+
+use crate::app::{App, Sink};
+use crate::batch::{Batch, Kind};
+use crate::column::Column;
+use crate::expr::Failure;
+use crate::plan::{self, AppPlan};
+use crate::registry::Registry;
+use crate::value::{Object, Value};
+
+/// Something that is done to an app.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(untagged)]
+pub enum Input {
+    /// Several events in one call.
+    Events {
+        /// The stream.
+        stream: String,
+        /// The events in order.
+        events: Vec<Event>,
+    },
+    /// One event.
+    Event {
+        /// The stream.
+        stream: String,
+        /// Milliseconds since 1970.
+        timestamp: i64,
+        /// The attributes in order.
+        data: Vec<Json>,
+    },
+    /// An on-demand query.
+    OnDemand {
+        /// Its text.
+        on_demand: String,
+    },
+    /// The state is saved and restored into a new app.
+    Restart {
+        /// Always true.
+        restart: bool,
+    },
+    /// Only the clock moves.
+    Clock {
+        /// Where to.
+        timestamp: i64,
+    },
+}
+
+/// An event of a chunk.
+#[derive(Debug, Clone, Deserialize)]
+pub struct Event {
+    /// Milliseconds since 1970.
+    pub timestamp: i64,
+    /// The attributes in order.
+    pub data: Vec<Json>,
+}
+
+/// A recorded run: an app, what went in, what must come out.
+#[derive(Debug, Clone, Deserialize)]
+pub struct Case {
+    /// Its name.
+    #[serde(default)]
+    pub name: String,
+    /// The SiddhiQL text.
+    pub app: String,
+    /// Where the clock stands at the start, milliseconds.
+    #[serde(default)]
+    pub start: i64,
+    /// What is done, in order.
+    #[serde(default)]
+    pub inputs: Vec<Input>,
+    /// Streams to watch.
+    #[serde(default)]
+    pub outputs: Vec<String>,
+    /// Queries to watch, by name.
+    #[serde(default)]
+    pub queries: Vec<String>,
+    /// Name and type of each attribute of watched streams.
+    #[serde(default)]
+    pub schemas: BTreeMap<String, Vec<(String, String)>>,
+    /// What must come out.
+    #[serde(default)]
+    pub expected: Vec<Output>,
+    /// Instead: the app must be refused.
+    #[serde(default)]
+    pub error: Option<Json>,
+    /// Inside one input's results the order is free.
+    #[serde(default)]
+    pub unordered: bool,
+}
+
+/// Something that came out.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Output {
+    /// The number of the input during which it came, -1 at the start.
+    pub input: i64,
+    /// What it was.
+    #[serde(flatten)]
+    pub what: What,
+}
+
+/// See [`Output`].
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(untagged)]
+pub enum What {
+    /// An event on a stream.
+    Stream {
+        /// The stream.
+        stream: String,
+        /// Its time.
+        timestamp: i64,
+        /// Its attributes.
+        data: Vec<Json>,
+    },
+    /// An emission of a query.
+    Query {
+        /// The query.
+        query: String,
+        /// Its time.
+        timestamp: i64,
+        /// What arrived.
+        #[serde(default)]
+        current: Vec<Vec<Json>>,
+        /// What left.
+        #[serde(default)]
+        expired: Vec<Vec<Json>>,
+    },
+    /// The answer to an on-demand query.
+    Rows {
+        /// The rows.
+        rows: Vec<Vec<Json>>,
+    },
+    /// The input failed.
+    Failure {
+        /// Why.
+        failure: String,
+    },
+}
+
+/// Reads and compiles an app. `variable` gives the values of `${NAME}`.
+///
+/// Errors: the diagnostics as a terminal shows them.
+pub fn compile(
+    name: &str,
+    text: &str,
+    registry: &Registry,
+    variable: &dyn Fn(&str) -> Option<String>,
+) -> Result<AppPlan, String> {
+    let written = SourceFile::new(FileId(0), name, text);
+    let replaced = siddhi::substitute(&written, variable).map_err(|d| {
+        let mut sources = Sources::default();
+        sources.add(name, text);
+        tidemill_lang::render_all(&d, &sources)
+    })?;
+    // places are places in the replaced text
+    let mut sources = Sources::default();
+    sources.add(name, replaced.text());
+    let rendered = |d: &[tidemill_lang::Diagnostic]| tidemill_lang::render_all(d, &sources);
+    let parsed = siddhi::parse(&replaced);
+    if parsed.has_errors() {
+        return Err(rendered(&parsed.diagnostics));
+    }
+    plan::compile(&parsed.app, registry).map_err(|d| rendered(&d))
+}
+
+/// Runs inputs through an app; `show` gets what comes out on watched streams and of watched queries, in order.
+pub struct Replay<'s> {
+    app: App,
+    recorder: Recorder<'s>,
+}
+
+struct Recorder<'s> {
+    watches: &'s dyn Fn(&str) -> bool,
+    watches_query: &'s dyn Fn(&str) -> bool,
+    input: i64,
+    out: Vec<Output>,
+}
+
+impl<'s> Replay<'s> {
+    /// A run that has not begun; the clock stands at `start`.
+    pub fn new(
+        plan: AppPlan,
+        start: i64,
+        watches: &'s dyn Fn(&str) -> bool,
+        watches_query: &'s dyn Fn(&str) -> bool,
+    ) -> Self {
+        let mut app = App::new(plan.into());
+        let mut recorder = Recorder { watches, watches_query, input: -1, out: vec![] };
+        app.start(start, &mut recorder);
+        Self { app, recorder }
+    }
+
+    /// Does one input.
+    pub fn input(&mut self, input: &Input) {
+        self.recorder.input += 1;
+        if let Err(failure) = self.done(input) {
+            let what = What::Failure { failure: failure.0 };
+            self.recorder.out.push(Output { input: self.recorder.input, what });
+        }
+    }
+
+    fn done(&mut self, input: &Input) -> Result<(), Failure> {
+        match input {
+            Input::Clock { timestamp } => {
+                self.app.advance((*timestamp).max(self.app.now()), &mut self.recorder);
+                Ok(())
+            }
+            Input::Event { stream, timestamp, data } => {
+                let event = Event { timestamp: *timestamp, data: data.clone() };
+                self.send(stream, std::slice::from_ref(&event))
+            }
+            Input::Events { stream, events } => self.send(stream, events),
+            Input::OnDemand { .. } => Err(Failure("on-demand queries cannot be run yet".into())),
+            Input::Restart { .. } => Err(Failure("restarts cannot be replayed yet".into())),
+        }
+    }
+
+    fn send(&mut self, stream: &str, events: &[Event]) -> Result<(), Failure> {
+        let catalog = &self.app.plan().catalog;
+        let number = catalog.find(stream).ok_or_else(|| Failure(format!("there is no stream `{stream}`")))?;
+        let attributes = &catalog.streams()[number].attributes;
+        let mut columns: Vec<Column> = attributes.iter().map(|(_, ty)| Column::new(*ty)).collect();
+        for event in events {
+            if event.data.len() != columns.len() {
+                return Err(Failure(format!(
+                    "`{stream}` has {} attributes, the event {}",
+                    columns.len(),
+                    event.data.len()
+                )));
+            }
+            for (column, value) in columns.iter_mut().zip(&event.data) {
+                column.push(value_of(value, column.ty()));
+            }
+        }
+        let times = events.iter().map(|e| e.timestamp).collect();
+        self.app.send(number, columns, times, &mut self.recorder)
+    }
+
+    /// What came out since it was asked last.
+    pub fn take(&mut self) -> Vec<Output> {
+        std::mem::take(&mut self.recorder.out)
+    }
+
+    /// The app.
+    pub fn app(&self) -> &App {
+        &self.app
+    }
+}
+
+impl Sink for Recorder<'_> {
+    fn events(&mut self, stream: &str, events: &Batch) {
+        if !(self.watches)(stream) {
+            return;
+        }
+        for row in 0..events.len() {
+            let data = events.columns.iter().map(|c| json_of(&c.get(row))).collect();
+            let what = What::Stream { stream: stream.to_owned(), timestamp: events.times[row], data };
+            self.out.push(Output { input: self.input, what });
+        }
+    }
+
+    fn emission(&mut self, query: &str, emission: &Batch) {
+        if !(self.watches_query)(query) {
+            return;
+        }
+        for (rows, _) in emission.chunks() {
+            let timestamp = emission.times[rows.start];
+            let of = |kind: Kind| -> Vec<Vec<Json>> {
+                let rows = rows.clone().filter(|r| emission.kinds[*r] == kind);
+                rows.map(|r| emission.columns.iter().map(|c| json_of(&c.get(r))).collect()).collect()
+            };
+            let (current, expired) = (of(Kind::Current), of(Kind::Expired));
+            let what = What::Query { query: query.to_owned(), timestamp, current, expired };
+            self.out.push(Output { input: self.input, what });
+        }
+    }
+
+    fn failure(&mut self, _query: &str, _failure: &Failure) {}
+}
+
+/// A JSON value as an attribute of type `ty`; what does not fit is null.
+pub fn value_of(json: &Json, ty: FieldType) -> Value {
+    match (ty, json) {
+        (FieldType::Bool, Json::Bool(b)) => Value::Bool(*b),
+        (FieldType::Int, Json::Number(n)) => {
+            n.as_i64().and_then(|n| i32::try_from(n).ok()).map_or(Value::Null, Value::Int)
+        }
+        (FieldType::Long | FieldType::Time, Json::Number(n)) => n.as_i64().map_or(Value::Null, Value::Long),
+        (FieldType::Float, Json::Number(n)) => n.as_f64().map_or(Value::Null, |n| Value::Float(n as f32)),
+        (FieldType::Double, Json::Number(n)) => n.as_f64().map_or(Value::Null, Value::Double),
+        (FieldType::Float, Json::String(s)) => s.parse().map_or(Value::Null, Value::Float),
+        (FieldType::Double, Json::String(s)) => s.parse().map_or(Value::Null, Value::Double),
+        (FieldType::String | FieldType::Object, Json::String(s)) => Value::text(s),
+        (FieldType::Object, Json::Bool(b)) => Value::Bool(*b),
+        (FieldType::Object, Json::Number(n)) => match n.as_i64() {
+            Some(n) => Value::Long(n),
+            None => n.as_f64().map_or(Value::Null, Value::Double),
+        },
+        _ => Value::Null,
+    }
+}
+
+/// A value as recorded runs write it.
+pub fn json_of(value: &Value) -> Json {
+    let decimal = |n: f64| match n {
+        n if n.is_nan() => json!("NaN"),
+        n if n.is_infinite() => json!(if n > 0.0 { "Infinity" } else { "-Infinity" }),
+        n => json!(n),
+    };
+    match value {
+        Value::Null => Json::Null,
+        Value::Bool(b) => json!(b),
+        Value::Int(n) => json!(n),
+        Value::Long(n) => json!(n),
+        // through its text: the double nearest to 0.1f is not 0.1
+        Value::Float(n) => n.to_string().parse().map_or(Json::Null, decimal),
+        Value::Double(n) => decimal(*n),
+        Value::Str(s) => json!(s.as_ref()),
+        Value::Object(Object::List(list)) => {
+            json!({ "list": list.lock().iter().map(json_of).collect::<Vec<_>>() })
+        }
+        Value::Object(Object::Map(map)) => {
+            let map = map.lock();
+            let entries = map.iter().map(|(k, v)| (k.0.to_string(), json_of(v)));
+            json!({ "map": entries.collect::<serde_json::Map<_, _>>() })
+        }
+        Value::Object(Object::Set(set)) => {
+            let mut items: Vec<Json> = set.lock().keys().map(|k| json_of(&k.0)).collect();
+            items.sort_by_key(Json::to_string);
+            json!({ "set": items })
+        }
+        Value::Object(Object::Json(json)) => json.as_ref().clone(),
+    }
+}
+
+/// Runs a case and says how what comes out differs from what was recorded; nothing when it does not.
+pub fn check(case: &Case, registry: &Registry) -> Vec<String> {
+    let plan = match (compile("app.siddhi", &case.app, registry, &|_| None), &case.error) {
+        (Err(_), Some(_)) => return vec![],
+        (Err(e), None) => return vec![format!("the app is refused:\n{e}")],
+        (Ok(_), Some(_)) => return vec!["the app is not refused".into()],
+        (Ok(plan), None) => plan,
+    };
+    let mut differences = Vec::new();
+    for (stream, wanted) in &case.schemas {
+        let found = plan.catalog.find(stream).map(|s| {
+            let attributes = plan.catalog.streams()[s].attributes.iter();
+            attributes.map(|(name, ty)| (name.clone(), ty.name().to_owned())).collect::<Vec<_>>()
+        });
+        if found.as_ref() != Some(wanted) {
+            differences.push(format!("{stream} has the attributes {found:?}, expected {wanted:?}"));
+        }
+    }
+    let watches = |stream: &str| case.outputs.iter().any(|o| o == stream);
+    let watches_query = |query: &str| case.queries.iter().any(|q| q == query);
+    let mut replay = Replay::new(plan, case.start, &watches, &watches_query);
+    case.inputs.iter().for_each(|input| replay.input(input));
+    let found = replay.take();
+    for (list, wanted) in lists(&case.expected) {
+        let found: Vec<&Output> = found.iter().filter(|o| list_of(o) == list).collect();
+        differences.extend(compare(&list, &found, &wanted, case.unordered));
+    }
+    let expected_lists = lists(&case.expected);
+    for (list, extra) in lists(&found) {
+        if !expected_lists.contains_key(&list) {
+            differences.push(format!("{list}: {} unexpected, first {}", extra.len(), text(extra[0])));
+        }
+    }
+    differences
+}
+
+/// What is compared together: a stream's events, a query's emissions, answers, failures.
+fn list_of(output: &Output) -> String {
+    match &output.what {
+        What::Stream { stream, .. } => format!("stream {stream}"),
+        What::Query { query, .. } => format!("query {query}"),
+        What::Rows { .. } => "answers".into(),
+        What::Failure { .. } => "failures".into(),
+    }
+}
+
+fn lists(outputs: &[Output]) -> BTreeMap<String, Vec<&Output>> {
+    let mut lists: BTreeMap<String, Vec<&Output>> = BTreeMap::new();
+    for output in outputs {
+        lists.entry(list_of(output)).or_default().push(output);
+    }
+    lists
+}
+
+fn text(output: &Output) -> String {
+    serde_json::to_string(output).unwrap_or_default()
+}
+
+fn compare(list: &str, found: &[&Output], wanted: &[&Output], unordered: bool) -> Option<String> {
+    let mut found = found.to_vec();
+    for (i, wanted) in wanted.iter().enumerate() {
+        let Some(place) = (match unordered {
+            false => found.first().filter(|f| same(f, wanted)).map(|_| 0),
+            true => found.iter().position(|f| same(f, wanted)),
+        }) else {
+            let first = found.first().map_or_else(|| "nothing more".to_owned(), |f| text(f));
+            return Some(format!("{list}, number {i}: expected {}, found {first}", text(wanted)));
+        };
+        found.remove(place);
+    }
+    found.first().map(|f| format!("{list}: {} too many, first {}", found.len(), text(f)))
+}
+
+fn same(a: &Output, b: &Output) -> bool {
+    let rows = |a: &[Vec<Json>], b: &[Vec<Json>]| {
+        a.len() == b.len() && a.iter().zip(b).all(|(a, b)| same_values(a, b))
+    };
+    a.input == b.input
+        && match (&a.what, &b.what) {
+            (What::Stream { timestamp: s, data: a, .. }, What::Stream { timestamp: t, data: b, .. }) => {
+                s == t && same_values(a, b)
+            }
+            (What::Query { current: c, expired: e, .. }, What::Query { current: d, expired: f, .. }) => {
+                rows(c, d) && rows(e, f)
+            }
+            (What::Rows { rows: a }, What::Rows { rows: b }) => rows(a, b),
+            (What::Failure { .. }, What::Failure { .. }) => true,
+            _ => false,
+        }
+}
+
+fn same_values(a: &[Json], b: &[Json]) -> bool {
+    a.len() == b.len() && a.iter().zip(b).all(|(a, b)| same_value(a, b))
+}
+
+/// Whole numbers must be equal, decimal ones agree within what a float keeps.
+fn same_value(a: &Json, b: &Json) -> bool {
+    match (a, b) {
+        (Json::Number(a), Json::Number(b)) => match (a.as_i64(), b.as_i64()) {
+            (Some(a), Some(b)) => a == b,
+            _ => {
+                let (a, b) = (a.as_f64().unwrap_or(f64::NAN), b.as_f64().unwrap_or(f64::NAN));
+                (a - b).abs() <= 1e-12 + 1e-6 * a.abs().max(b.abs())
+            }
+        },
+        (Json::Array(a), Json::Array(b)) => same_values(a, b),
+        (Json::Object(a), Json::Object(b)) => {
+            a.len() == b.len() && a.iter().all(|(k, v)| b.get(k).is_some_and(|w| same_value(v, w)))
+        }
+        _ => a == b,
+    }
+}

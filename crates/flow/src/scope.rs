@@ -1,0 +1,89 @@
+//! What names mean in the parts of a query.
+
+use tidemill_lang::Diagnostic;
+use tidemill_lang::siddhi::ast::AttributeRef;
+use tidemill_types::did_you_mean;
+
+use crate::catalog::{Attributes, Table};
+use crate::expr::{Resolved, Scope};
+use crate::select;
+
+/// A query that reads one stream: `a`, `S.a`.
+pub struct Single<'a> {
+    /// The stream's name, with its mark.
+    pub stream: &'a str,
+    /// Its attributes, then those that stream functions added.
+    pub attributes: &'a Attributes,
+    /// The tables that may be asked.
+    pub tables: &'a [Table],
+}
+
+impl Scope for Single<'_> {
+    fn tables(&self) -> &[Table] {
+        self.tables
+    }
+
+    fn attribute(&mut self, attribute: &AttributeRef) -> Result<Resolved, Diagnostic> {
+        if let Some(source) = &attribute.source {
+            let name = crate::catalog::full_name(&source.stream);
+            if name != self.stream || source.index.is_some() || source.inner.is_some() {
+                return Err(Diagnostic::error(
+                    "F0301",
+                    source.span,
+                    format!("`{name}` is not read by this query: it reads `{}`", self.stream),
+                ));
+            }
+        }
+        let name = &attribute.name.name;
+        match self.attributes.iter().position(|(known, _)| known == name) {
+            Some(column) => Ok(Resolved { slot: select::INPUT, column, ty: self.attributes[column].1 }),
+            None => Err(unknown(attribute, self.stream, self.attributes)),
+        }
+    }
+}
+
+/// `having`: what comes out; where input attributes are allowed as well, those that no output hides.
+pub struct Having<'a> {
+    /// The output columns.
+    pub output: &'a Attributes,
+    /// The names of what goes in.
+    pub input: &'a mut dyn Scope,
+    /// Whether those may be used outside of aggregates.
+    pub sees_input: bool,
+    /// Inside the arguments of an aggregate.
+    pub aggregate: bool,
+}
+
+impl Scope for Having<'_> {
+    fn tables(&self) -> &[Table] {
+        self.input.tables()
+    }
+
+    fn attribute(&mut self, attribute: &AttributeRef) -> Result<Resolved, Diagnostic> {
+        if self.aggregate {
+            return self.input.attribute(attribute);
+        }
+        let name = &attribute.name.name;
+        if attribute.source.is_none()
+            && let Some(column) = self.output.iter().position(|(known, _)| known == name)
+        {
+            return Ok(Resolved { slot: select::OUTPUT, column, ty: self.output[column].1 });
+        }
+        match self.sees_input {
+            true => self.input.attribute(attribute),
+            false => {
+                Err(unknown(attribute, "the output", self.output).note("`having` sees what is selected only"))
+            }
+        }
+    }
+
+    fn in_aggregate(&mut self, begin: bool) {
+        self.aggregate = begin;
+    }
+}
+
+fn unknown(attribute: &AttributeRef, of: &str, attributes: &Attributes) -> Diagnostic {
+    let name = &attribute.name.name;
+    let hint = did_you_mean(name, attributes.iter().map(|(known, _)| known.as_str()));
+    Diagnostic::error("F0302", attribute.name.span, format!("{of} has no attribute `{name}`{hint}"))
+}

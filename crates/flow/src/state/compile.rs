@@ -1,0 +1,179 @@
+//! From the syntax tree of a pattern or a sequence to its plan.
+
+use tidemill_lang::Diagnostic;
+use tidemill_lang::siddhi::ast::{
+    self, AbsentStep, HandlerKind, LogicalOp, LogicalSide, StateInput, StateKind, Step, StreamStep,
+};
+
+use super::names::{Lookup, StepNames};
+use super::plan::{Form, LogicalForm, StatePlan, StepPlan};
+use crate::catalog::Catalog;
+use crate::expr::compile::{call_name, describe};
+use crate::expr::{Compiler, Expr};
+use crate::registry::Registry;
+
+/// Compiles a pattern or a sequence; its columns come to it with the selection. The names are those of its steps.
+///
+/// Errors: the first thing that is wrong with it.
+pub fn compile(
+    input: &StateInput,
+    catalog: &Catalog,
+    registry: &Registry,
+) -> Result<(StatePlan, Vec<StepNames>), Diagnostic> {
+    let mut draft = Draft { catalog, registry, steps: vec![], names: vec![], handlers: vec![] };
+    for group in &input.groups {
+        let first = draft.steps.len();
+        for step in &group.steps {
+            draft.step(step)?;
+        }
+        if group.every.is_some() {
+            draft.steps[first..].iter_mut().for_each(|s| s.every_in = Some(first));
+            let last = draft.last();
+            draft.steps[last..].iter_mut().for_each(|s| s.every_end = Some(first));
+        }
+    }
+    draft.link();
+    for i in 0..draft.steps.len() {
+        draft.filters(i)?;
+    }
+    let within = input.within.as_ref().map(|t| t.ms);
+    let sequence = input.kind == StateKind::Sequence;
+    Ok((StatePlan { sequence, steps: draft.steps, within, columns: vec![] }, draft.names))
+}
+
+struct Draft<'a> {
+    catalog: &'a Catalog,
+    registry: &'a Registry,
+    steps: Vec<StepPlan>,
+    names: Vec<StepNames>,
+    /// The handlers of each step.
+    handlers: Vec<&'a [ast::Handler]>,
+}
+
+impl<'a> Draft<'a> {
+    fn step(&mut self, step: &'a Step) -> Result<(), Diagnostic> {
+        match step {
+            Step::Stream(step) => {
+                let form = match step.count {
+                    None => Form::Stream,
+                    Some(count) => {
+                        Form::Count { min: count.min as usize, max: count.max.map(|max| max as usize) }
+                    }
+                };
+                self.stream(step, form)
+            }
+            Step::Absent(step) => self.absent(step, Form::Absent(step.wait.as_ref().map_or(1, |t| t.ms.max(1)))),
+            Step::Logical(step) => {
+                let left = self.steps.len();
+                let absent = |side: &LogicalSide| match side {
+                    LogicalSide::Stream(_) => None,
+                    LogicalSide::Absent(absent) => Some(absent.wait.as_ref().map(|t| t.ms.max(1))),
+                };
+                let sides = [&step.left, &step.right];
+                for (i, side) in sides.into_iter().enumerate() {
+                    let form = Form::Side(LogicalForm {
+                        and: step.op == LogicalOp::And,
+                        left: i == 0,
+                        partner: left + 1 - i,
+                        absent: absent(side),
+                        partner_absent: absent(sides[1 - i]).is_some(),
+                    });
+                    match side {
+                        LogicalSide::Stream(side) => self.stream(side, form)?,
+                        LogicalSide::Absent(side) => self.absent(side, form)?,
+                    }
+                }
+                Ok(())
+            }
+        }
+    }
+
+    fn stream(&mut self, step: &'a StreamStep, form: Form) -> Result<(), Diagnostic> {
+        let reference = step.reference.as_ref().map(|r| r.name.clone());
+        self.add(&step.stream, reference, &step.handlers, form)
+    }
+
+    fn absent(&mut self, step: &'a AbsentStep, form: Form) -> Result<(), Diagnostic> {
+        self.add(&step.stream, None, &step.handlers, form)
+    }
+
+    fn add(
+        &mut self,
+        stream: &ast::StreamRef,
+        reference: Option<String>,
+        handlers: &'a [ast::Handler],
+        form: Form,
+    ) -> Result<(), Diagnostic> {
+        let number = self.catalog.read(stream)?;
+        let defined = &self.catalog.streams()[number];
+        self.names.push(StepNames {
+            reference,
+            stream: defined.name.clone(),
+            attributes: defined.attributes.clone(),
+            width: defined.attributes.len(),
+            counted: matches!(form, Form::Count { .. }),
+        });
+        self.handlers.push(handlers);
+        self.steps.push(StepPlan {
+            stream: number,
+            filters: vec![],
+            references: vec![],
+            form,
+            start: false,
+            next: None,
+            every_end: None,
+            every_in: None,
+        });
+        Ok(())
+    }
+
+    /// Where the last step begins.
+    fn last(&self) -> usize {
+        let last = self.steps.len().saturating_sub(1);
+        match self.steps.get(last).map(|s| s.form) {
+            Some(Form::Side(side)) => last.min(side.partner),
+            _ => last,
+        }
+    }
+
+    fn link(&mut self) {
+        let mut i = 0;
+        while i < self.steps.len() {
+            let width = if matches!(self.steps[i].form, Form::Side(_)) { 2 } else { 1 };
+            let next = Some(i + width).filter(|n| *n < self.steps.len());
+            for step in self.steps.iter_mut().skip(i).take(width) {
+                step.next = next;
+                step.start = i == 0;
+            }
+            i += width;
+        }
+    }
+
+    fn filters(&mut self, i: usize) -> Result<(), Diagnostic> {
+        let mut references = Vec::new();
+        let mut filters: Vec<Expr> = Vec::new();
+        for handler in self.handlers[i] {
+            let mut scope = Lookup { steps: &self.names, own: Some(i), references: &mut references };
+            let mut compiler = Compiler { scope: &mut scope, registry: self.registry, aggregates: None };
+            match &handler.kind {
+                HandlerKind::Filter(condition) => filters.push(compiler.condition(condition, "a filter")?),
+                HandlerKind::Function(call) => {
+                    let args = call.args.list().iter().map(|a| compiler.compile(a)).collect::<Result<Vec<_>, _>>()?;
+                    let name = call_name(call);
+                    if name == "log" {
+                        return Err(Diagnostic::error("F0503", call.span, "a step cannot log")
+                            .help("log in a query that reads the stream"));
+                    }
+                    let build = self.registry.find_stream_function(&name);
+                    let build = build.map_err(|e| Diagnostic::error("F0415", call.name.span, e))?;
+                    let (_, added) =
+                        build(&describe(&args)).map_err(|e| Diagnostic::error("F0416", call.span, e))?;
+                    self.names[i].attributes.extend(added);
+                }
+            }
+        }
+        self.steps[i].filters = filters;
+        self.steps[i].references = references;
+        Ok(())
+    }
+}

@@ -1,0 +1,156 @@
+//! What names mean in steps and behind them.
+
+use tidemill_lang::Diagnostic;
+use tidemill_lang::siddhi::ast::{AttributeRef, Ident, Index, IndexKind, SourceRef};
+use tidemill_types::{FieldType, did_you_mean};
+
+use super::plan::{Reference, Which};
+use crate::catalog::{self, Attributes};
+use crate::expr::{Resolved, Scope};
+
+/// The names of a step.
+#[derive(Debug, Clone)]
+pub struct StepNames {
+    /// What stands before `=`.
+    pub reference: Option<String>,
+    /// Its stream, with its mark.
+    pub stream: String,
+    /// The attributes of its stream, then those that stream functions add.
+    pub attributes: Attributes,
+    /// How many are the stream's.
+    pub width: usize,
+    /// It collects several events.
+    pub counted: bool,
+}
+
+impl StepNames {
+    fn is(&self, name: &str) -> bool {
+        self.reference.as_deref().unwrap_or(&self.stream) == name
+    }
+}
+
+/// The names that a step's filters, or the selection, may use.
+pub struct Lookup<'a> {
+    /// All steps.
+    pub steps: &'a [StepNames],
+    /// The step whose filters these are; their slot 0 is its event.
+    pub own: Option<usize>,
+    /// What is read of the match. In filters it is slot 1, in the selection slot 0.
+    pub references: &'a mut Vec<Reference>,
+}
+
+impl Lookup<'_> {
+    fn event(&mut self, step: usize, attribute: usize) -> Resolved {
+        if attribute >= self.steps[step].width {
+            return self.reference(step, Which::Newest, Some(attribute));
+        }
+        Resolved { slot: 0, column: attribute, ty: self.steps[step].attributes[attribute].1 }
+    }
+
+    fn reference(&mut self, step: usize, which: Which, attribute: Option<usize>) -> Resolved {
+        let ty = match (which, attribute) {
+            (_, None) => FieldType::Bool,
+            (Which::All, _) => FieldType::Object,
+            (_, Some(a)) => self.steps[step].attributes[a].1,
+        };
+        let reference = Reference { step, which, attribute, ty };
+        let column = self.references.iter().position(|r| *r == reference).unwrap_or_else(|| {
+            self.references.push(reference);
+            self.references.len() - 1
+        });
+        Resolved { slot: usize::from(self.own.is_some()), column, ty }
+    }
+
+    fn which(&self, step: usize, index: Option<Index>) -> Option<Which> {
+        // the event that is looked at is the last of its own step already
+        let newest = usize::from(self.own == Some(step) && self.steps[step].counted);
+        Some(match index?.kind {
+            IndexKind::First(n) => Which::First(n as usize),
+            IndexKind::Last(n) => Which::Last(n as usize + newest),
+        })
+    }
+
+    /// All attributes of all steps, for `select *`.
+    pub fn all(&mut self) -> Vec<(String, FieldType)> {
+        let steps = self.steps;
+        let mut all = Vec::new();
+        for (i, step) in steps.iter().enumerate() {
+            for (column, (name, _)) in step.attributes.iter().enumerate() {
+                let which = if step.counted { Which::All } else { Which::Newest };
+                let found = self.reference(i, which, Some(column));
+                all.push((name.clone(), found.ty));
+            }
+        }
+        all
+    }
+
+    fn plain(&mut self, attribute: &AttributeRef) -> Result<Resolved, Diagnostic> {
+        let name = &attribute.name.name;
+        let column = |step: &StepNames| step.attributes.iter().position(|(known, _)| known == name);
+        if let Some(own) = self.own {
+            let steps = self.steps;
+            let step = &steps[own];
+            return match column(step) {
+                Some(column) => Ok(self.event(own, column)),
+                None => Err(unknown(attribute, Some(&step.stream), &step.attributes)),
+            };
+        }
+        let found = self.steps.iter().enumerate().find_map(|(i, step)| column(step).map(|c| (i, c)));
+        match found {
+            Some((step, column)) => Ok(self.reference(step, Which::Newest, Some(column))),
+            None => {
+                let all: Attributes = self.steps.iter().flat_map(|s| s.attributes.clone()).collect();
+                Err(unknown(attribute, None, &all))
+            }
+        }
+    }
+}
+
+impl Scope for Lookup<'_> {
+    fn attribute(&mut self, attribute: &AttributeRef) -> Result<Resolved, Diagnostic> {
+        let Some(source) = &attribute.source else { return self.plain(attribute) };
+        let name = catalog::full_name(&source.stream);
+        let step = self.steps.iter().position(|s| s.is(&name)).filter(|_| source.inner.is_none());
+        let Some(step) = step else {
+            let known = self.steps.iter().map(|s| s.reference.as_deref().unwrap_or(&s.stream));
+            let hint = did_you_mean(&name, known);
+            return Err(Diagnostic::error("F0501", source.span, format!("there is no step `{name}`{hint}")));
+        };
+        let steps = self.steps;
+        let names = &steps[step];
+        let column = names.attributes.iter().position(|(known, _)| *known == attribute.name.name);
+        let Some(column) = column else { return Err(unknown(attribute, Some(&names.stream), &names.attributes)) };
+        let own = self.own == Some(step);
+        let which = match self.which(step, source.index) {
+            None if own => return Ok(self.event(step, column)),
+            Some(Which::First(0)) if own && !names.counted => return Ok(self.event(step, column)),
+            Some(which) => which,
+            None if names.counted => Which::All,
+            None => Which::Newest,
+        };
+        Ok(self.reference(step, which, Some(column)))
+    }
+
+    fn step(&mut self, step: &SourceRef) -> Option<Resolved> {
+        let name = catalog::full_name(&step.stream);
+        let found = self.steps.iter().position(|s| s.is(&name)).filter(|_| step.inner.is_none())?;
+        let which = self.which(found, step.index).unwrap_or(Which::Newest);
+        Some(self.reference(found, which, None))
+    }
+
+    fn bare_step(&mut self, name: &Ident) -> Option<Resolved> {
+        let found = self.steps.iter().position(|s| s.is(&name.name))?;
+        Some(self.reference(found, Which::Newest, None))
+    }
+}
+
+/// `of` is a stream, or nothing for all steps together.
+fn unknown(attribute: &AttributeRef, of: Option<&str>, attributes: &Attributes) -> Diagnostic {
+    let name = &attribute.name.name;
+    let hint = did_you_mean(name, attributes.iter().map(|(known, _)| known.as_str()));
+    let message = match of {
+        Some(stream) => format!("`{stream}` has no attribute `{name}`{hint}"),
+        None => format!("no step has an attribute `{name}`{hint}"),
+    };
+    Diagnostic::error("F0502", attribute.name.span, message)
+}

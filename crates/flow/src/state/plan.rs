@@ -1,0 +1,114 @@
+//! What a pattern or a sequence consists of.
+
+use tidemill_types::FieldType;
+
+use crate::expr::Expr;
+
+/// A compiled pattern or sequence.
+#[derive(Debug, Clone)]
+pub struct StatePlan {
+    /// Nothing may come between two steps.
+    pub sequence: bool,
+    /// The steps in order; the sides of a logical step are two of them.
+    pub steps: Vec<StepPlan>,
+    /// How long a match may take, milliseconds.
+    pub within: Option<i64>,
+    /// What the selection reads of a match, in order.
+    pub columns: Vec<Reference>,
+}
+
+/// A step, or one side of a logical one.
+#[derive(Debug, Clone)]
+pub struct StepPlan {
+    /// The stream that it reads.
+    pub stream: usize,
+    /// What an event must satisfy: slot 0 is the event, slot 1 what is read of the match so far.
+    pub filters: Vec<Expr>,
+    /// Slot 1 of the filters.
+    pub references: Vec<Reference>,
+    /// What kind of step it is.
+    pub form: Form,
+    /// The first step or a side of it.
+    pub start: bool,
+    /// Where a match goes on; `None` for the last step.
+    pub next: Option<usize>,
+    /// The first step of the `every` group that ends with this one.
+    pub every_end: Option<usize>,
+    /// The first step of the `every` group that it lies in.
+    pub every_in: Option<usize>,
+}
+
+/// The kinds of step.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Form {
+    /// One event.
+    Stream,
+    /// Several events.
+    Count {
+        /// Fewest.
+        min: usize,
+        /// Most.
+        max: Option<usize>,
+    },
+    /// A side of a logical step.
+    Side(LogicalForm),
+    /// No event for so many milliseconds.
+    Absent(i64),
+}
+
+/// A side of a logical step.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LogicalForm {
+    /// Both sides are needed.
+    pub and: bool,
+    /// It is the side named first.
+    pub left: bool,
+    /// The other side.
+    pub partner: usize,
+    /// It is an absence, and whether that has a time.
+    pub absent: Option<Option<i64>>,
+    /// The other side is an absence.
+    pub partner_absent: bool,
+}
+
+/// Something that is read of a match.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Reference {
+    /// The step.
+    pub step: usize,
+    /// Which of its events.
+    pub which: Which,
+    /// The attribute; without one it is `true` when there is such an event, else null.
+    pub attribute: Option<usize>,
+    /// The type of its value.
+    pub ty: FieldType,
+}
+
+/// Which of the events of a step.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Which {
+    /// The last one.
+    Newest,
+    /// So many behind the first.
+    First(usize),
+    /// So many before the last.
+    Last(usize),
+    /// All, as a list.
+    All,
+}
+
+impl StepPlan {
+    /// Whether it waits for nothing to happen.
+    pub fn is_absent(&self) -> bool {
+        matches!(self.form, Form::Absent(_)) || matches!(self.form, Form::Side(side) if side.absent.is_some())
+    }
+
+    /// How long nothing must happen.
+    pub fn wait(&self) -> Option<i64> {
+        match self.form {
+            Form::Absent(wait) => Some(wait),
+            Form::Side(side) => side.absent.flatten(),
+            _ => None,
+        }
+    }
+}

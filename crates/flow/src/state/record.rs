@@ -1,0 +1,64 @@
+//! Partial matches.
+
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+
+use super::plan::{Reference, Which};
+use crate::value::{Object, Value};
+
+/// An event that a match holds.
+#[derive(Debug)]
+pub(super) struct Row {
+    pub time: i64,
+    pub values: Box<[Value]>,
+}
+
+/// A partial match. Several lists may hold the same one: both sides of a logical step, a count and the step behind it.
+#[derive(Debug, Clone)]
+pub(super) struct Record {
+    /// The events by step.
+    pub slots: Box<[Vec<Arc<Row>>]>,
+    /// The time of the last event; -1 while there is none.
+    pub time: i64,
+    /// It ran out of time once already.
+    pub expired: bool,
+}
+
+pub(super) type Shared = Arc<Mutex<Record>>;
+
+impl Record {
+    pub fn empty(steps: usize) -> Self {
+        Self { slots: vec![Vec::new(); steps].into(), time: -1, expired: false }
+    }
+
+    /// What a reference reads of it.
+    pub fn read(&self, reference: &Reference) -> Value {
+        let chain = &self.slots[reference.step];
+        let row = match reference.which {
+            Which::Newest => chain.last(),
+            Which::First(n) => chain.get(n),
+            Which::Last(n) => chain.len().checked_sub(n + 1).map(|i| &chain[i]),
+            Which::All => {
+                let attribute = reference.attribute.unwrap_or(0);
+                let all = chain.iter().map(|row| row.value(attribute)).collect();
+                return match chain.is_empty() {
+                    true => Value::Null,
+                    false => Value::Object(Object::list(all)),
+                };
+            }
+        };
+        match (row, reference.attribute) {
+            (None, _) => Value::Null,
+            (Some(_), None) => Value::Bool(true),
+            (Some(row), Some(attribute)) => row.value(attribute),
+        }
+    }
+}
+
+impl Row {
+    /// An attribute; what a stream function adds inside a step is null, as in the reference.
+    fn value(&self, attribute: usize) -> Value {
+        self.values.get(attribute).cloned().unwrap_or_default()
+    }
+}

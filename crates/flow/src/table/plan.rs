@@ -1,0 +1,215 @@
+//! From definitions of tables and clauses that write them to what runs.
+
+use tidemill_lang::Diagnostic;
+use tidemill_lang::siddhi::ast::{self, Annotation, AttributeRef, OutputAction, TableDefinition};
+use tidemill_types::{FieldType, did_you_mean};
+
+use super::{Action, EVENT, ROW, index};
+use crate::catalog::{self, Attributes, listed};
+use crate::expr::{Compiler, Expr, Resolved, Scope};
+use crate::registry::Registry;
+
+/// Compiles a definition.
+pub(crate) fn definition(d: &TableDefinition) -> Result<catalog::Table, Diagnostic> {
+    let attributes = catalog::attributes(&d.attributes)?;
+    let (mut primary_key, mut indexes) = (vec![], vec![]);
+    let mut keys = 0;
+    for annotation in &d.annotations {
+        if annotation.is("store") {
+            return Err(Diagnostic::error("F0501", annotation.span, "tables are kept in memory only"));
+        } else if annotation.is("primaryKey") {
+            keys += 1;
+            if keys > 1 {
+                return Err(Diagnostic::error("F0502", annotation.span, "a table has one primary key"));
+            }
+            columns(annotation, &attributes, &mut primary_key)?;
+        } else if annotation.is("index") || annotation.is("indexBy") {
+            columns(annotation, &attributes, &mut indexes)?;
+        }
+    }
+    let name = catalog::full_name(&d.id);
+    Ok(catalog::Table { name, attributes, primary_key, indexes, span: d.id.span })
+}
+
+/// The columns that an annotation names.
+fn columns(annotation: &Annotation, of: &Attributes, to: &mut Vec<usize>) -> Result<(), Diagnostic> {
+    for element in annotation.elements() {
+        let name = element.value.value.trim();
+        let column = of.iter().position(|(known, _)| known == name).ok_or_else(|| {
+            let hint = did_you_mean(name, of.iter().map(|(known, _)| known.as_str()));
+            Diagnostic::error("F0503", element.span, format!("the table has no column `{name}`{hint}"))
+        })?;
+        if to.contains(&column) {
+            return Err(Diagnostic::error("F0504", element.span, format!("`{name}` is named twice")));
+        }
+        to.push(column);
+    }
+    match annotation.elements().next() {
+        Some(_) => Ok(()),
+        None => {
+            let message = format!("`@{}` wants columns", annotation.name.name);
+            Err(Diagnostic::error("F0505", annotation.span, message))
+        }
+    }
+}
+
+/// Compiles what a query with the columns `written` does to a table; `None` when the clause does nothing to one.
+pub(crate) fn action(
+    output: &ast::Output,
+    written: &Attributes,
+    tables: &[catalog::Table],
+    registry: &Registry,
+) -> Result<Option<(usize, Action)>, Diagnostic> {
+    let find = |name: &ast::Ident| {
+        tables.iter().position(|t| t.name == name.name).ok_or_else(|| {
+            let hint = did_you_mean(&name.name, tables.iter().map(|t| t.name.as_str()));
+            Diagnostic::error("F0506", name.span, format!("there is no table `{}`{hint}", name.name))
+        })
+    };
+    let (number, action) = match &output.action {
+        OutputAction::Return => return Ok(None),
+        OutputAction::Insert { target } => {
+            let name = catalog::full_name(target);
+            let Some(number) = tables.iter().position(|t| t.name == name) else { return Ok(None) };
+            let table = &tables[number];
+            if table.attributes != *written {
+                let message = format!(
+                    "`{name}` has the columns ({}), the query gives ({})",
+                    listed(&table.attributes),
+                    listed(written)
+                );
+                return Err(Diagnostic::error("F0507", target.span, message)
+                    .note_at(table.span, "it is defined here")
+                    .help("names, types and order have to be the same: use `as` for names and convert() for types"));
+            }
+            (number, Action::Insert)
+        }
+        OutputAction::Delete { table, on } => {
+            let number = find(table)?;
+            let mut scope = Target { table: &tables[number], written };
+            let on = on.as_ref().map(|on| condition(on, &mut scope, registry)).transpose()?;
+            (number, Action::Delete(on))
+        }
+        OutputAction::Update { table, set, on } => {
+            let number = find(table)?;
+            let mut scope = Target { table: &tables[number], written };
+            let on = condition(on, &mut scope, registry)?;
+            let set = assignments(table, set, &mut scope, registry)?;
+            (number, Action::Update { on, set, insert: None })
+        }
+        OutputAction::UpdateOrInsert { table, set, on } => {
+            let number = find(table)?;
+            let mut scope = Target { table: &tables[number], written };
+            let on = condition(on, &mut scope, registry)?;
+            let to = &tables[number];
+            // what matches no row is inserted as it is
+            same_named(table, written, to)?;
+            let set = assignments(table, set, &mut scope, registry)?;
+            let from = |name: &String| written.iter().position(|(w, _)| w == name);
+            let insert = to.attributes.iter().map(|(name, _)| from(name)).collect();
+            (number, Action::Update { on, set, insert: Some(insert) })
+        }
+    };
+    Ok(Some((number, action)))
+}
+
+fn condition(on: &ast::Expr, scope: &mut Target<'_>, registry: &Registry) -> Result<Expr, Diagnostic> {
+    Compiler { scope, registry, aggregates: None }.condition(on, "`on`")
+}
+
+/// Every column that the query gives must be one of the table.
+fn same_named(at: &ast::Ident, written: &Attributes, table: &catalog::Table) -> Result<(), Diagnostic> {
+    for (name, ty) in written {
+        let column = table.attributes.iter().find(|(known, _)| known == name);
+        match column {
+            None => {
+                let hint = did_you_mean(name, table.attributes.iter().map(|(known, _)| known.as_str()));
+                let message = format!("`{}` has no column `{name}`{hint}", table.name);
+                return Err(Diagnostic::error("F0508", at.span, message).note_at(table.span, "it is defined here"));
+            }
+            Some((_, column)) if !assignable(*ty, *column) => {
+                return Err(mismatch(at.span, name, *column, *ty));
+            }
+            Some(_) => {}
+        }
+    }
+    Ok(())
+}
+
+fn mismatch(span: tidemill_lang::Span, name: &str, column: FieldType, value: FieldType) -> Diagnostic {
+    let message = format!("`{name}` is of type {}, the value of type {}", column.name(), value.name());
+    Diagnostic::error("F0509", span, message).help("use convert()")
+}
+
+/// Numbers take the column's type.
+fn assignable(value: FieldType, column: FieldType) -> bool {
+    value == column || column == FieldType::Object || index::is_number(value) && index::is_number(column)
+}
+
+/// What `set` assigns, in the order of the table's columns; without it the columns of the same names.
+fn assignments(
+    table: &ast::Ident,
+    set: &[ast::Assignment],
+    scope: &mut Target<'_>,
+    registry: &Registry,
+) -> Result<Vec<(usize, Expr)>, Diagnostic> {
+    let columns = &scope.table.attributes;
+    if set.is_empty() {
+        same_named(table, scope.written, scope.table)?;
+        let same = |(column, (name, _)): (usize, &(String, FieldType))| {
+            let from = scope.written.iter().position(|(written, _)| written == name)?;
+            Some((column, Expr::column(EVENT, from, scope.written[from].1)))
+        };
+        return Ok(columns.iter().enumerate().filter_map(same).collect());
+    }
+    let mut all = Vec::with_capacity(set.len());
+    for assignment in set {
+        let name = &assignment.column.name;
+        if let Some(source) = &assignment.column.source
+            && source.as_name().is_none_or(|s| s.name != scope.table.name)
+        {
+            let message = format!("only columns of `{}` can be set", scope.table.name);
+            return Err(Diagnostic::error("F0510", source.span, message));
+        }
+        let column = columns.iter().position(|(known, _)| *known == name.name);
+        let column = column.ok_or_else(|| unknown(&assignment.column, &scope.table.name, columns))?;
+        let value = Compiler { scope: &mut *scope, registry, aggregates: None }.compile(&assignment.value)?;
+        if !assignable(value.ty, columns[column].1) {
+            return Err(mismatch(assignment.span, &name.name, columns[column].1, value.ty));
+        }
+        all.push((column, value));
+    }
+    all.sort_by_key(|(column, _)| *column);
+    Ok(all)
+}
+
+/// The names in `on` and `set`: plain ones are the query's columns, those of the table have its name.
+struct Target<'a> {
+    table: &'a catalog::Table,
+    written: &'a Attributes,
+}
+
+impl Scope for Target<'_> {
+    fn attribute(&mut self, attribute: &AttributeRef) -> Result<Resolved, Diagnostic> {
+        let (slot, of, columns) = match &attribute.source {
+            None => (EVENT, "the query's output", self.written),
+            Some(source) => match source.as_name() {
+                Some(name) if name.name == self.table.name => (ROW, name.name.as_str(), &self.table.attributes),
+                _ => {
+                    let message = format!("only `{}` can be named here", self.table.name);
+                    return Err(Diagnostic::error("F0511", source.span, message)
+                        .note("plain names are the columns that the query gives"));
+                }
+            },
+        };
+        let column = columns.iter().position(|(known, _)| *known == attribute.name.name);
+        let column = column.ok_or_else(|| unknown(attribute, of, columns))?;
+        Ok(Resolved { slot, column, ty: columns[column].1 })
+    }
+}
+
+fn unknown(attribute: &AttributeRef, of: &str, columns: &Attributes) -> Diagnostic {
+    let name = &attribute.name.name;
+    let hint = did_you_mean(name, columns.iter().map(|(known, _)| known.as_str()));
+    Diagnostic::error("F0512", attribute.name.span, format!("{of} has no column `{name}`{hint}"))
+}

@@ -1,0 +1,67 @@
+//! Rows that leave by age.
+
+use serde::{Deserialize, Serialize};
+
+use super::fifo::Fifo;
+use crate::store::{RowStore, Seq};
+
+/// Rows in the order of their arrival, of which the head leaves when it is `span` old. Only the head is looked at: a row
+/// with an older timestamp waits for those before it.
+#[derive(Debug, Clone)]
+pub(super) struct Aging {
+    span: i64,
+    state: State,
+}
+
+#[derive(Debug, Clone, Serialize, Deserialize)]
+struct State {
+    held: Fifo,
+    /// When the head is to leave; the end of time when there is none. Kept apart, as it is asked for at each arrival.
+    due: i64,
+}
+
+impl Aging {
+    pub(super) fn new(span: i64) -> Self {
+        Self { span, state: State { held: Fifo::default(), due: i64::MAX } }
+    }
+
+    /// When a row of this time is to leave.
+    #[inline]
+    pub(super) fn due(&self, time: i64) -> i64 {
+        time.saturating_add(self.span)
+    }
+
+    #[inline]
+    pub(super) fn push(&mut self, seq: Seq, time: i64) {
+        if self.state.held.is_empty() {
+            self.state.due = self.due(time);
+        }
+        self.state.held.push(seq);
+    }
+
+    /// Takes the head if it is due at `now`.
+    #[inline]
+    pub(super) fn pop_due(&mut self, now: i64, rows: &RowStore) -> Option<Seq> {
+        if now < self.state.due { None } else { self.pop(rows) }
+    }
+
+    /// Takes the head.
+    pub(super) fn pop(&mut self, rows: &RowStore) -> Option<Seq> {
+        let seq = self.state.held.pop()?;
+        self.state.due = self.state.held.front().map_or(i64::MAX, |head| self.due(rows.time(head)));
+        Some(seq)
+    }
+
+    pub(super) fn held(&self) -> &Fifo {
+        &self.state.held
+    }
+
+    pub(super) fn save(&self) -> serde_json::Value {
+        super::to_json(&self.state)
+    }
+
+    pub(super) fn restore(&mut self, state: &serde_json::Value) -> Result<(), crate::expr::Failure> {
+        self.state = super::from_json(state)?;
+        Ok(())
+    }
+}

@@ -1,0 +1,196 @@
+//! From a window's name and parameters to what makes it.
+
+use std::ops::RangeInclusive;
+
+use tidemill_types::{FieldType, did_you_mean};
+
+use super::{
+    MakeWindow, batch, cron, delay, expression, expression_batch, external_time, external_time_batch,
+    frequent, length, length_batch, lossy_frequent, session, sort, time, time_batch, time_length, unique,
+};
+use crate::expr::{Expr, Node};
+use crate::registry::Registry;
+use crate::value::Value;
+
+/// A parameter of a window.
+#[derive(Debug, Clone)]
+pub struct Parameter {
+    /// What it computes on a row, which is slot 0.
+    pub expr: Expr,
+    /// The attribute's name, when it is nothing but an attribute.
+    pub attribute: Option<String>,
+    /// As it is written, for errors.
+    pub text: String,
+}
+
+/// An attribute of the rows that a window gets.
+#[derive(Debug, Clone)]
+pub struct Attribute {
+    /// Its name.
+    pub name: String,
+    /// Its type.
+    pub ty: FieldType,
+    /// Its column in the [`RowStore`](crate::store::RowStore).
+    pub column: usize,
+}
+
+/// Where a window's rows come from.
+#[derive(Clone, Copy)]
+pub struct Source<'a> {
+    /// What may stand before an attribute: the stream's name, its alias.
+    pub names: &'a [&'a str],
+    /// The attributes in order; all of them where [`reads_all`] says so, else those that the store keeps.
+    pub attributes: &'a [Attribute],
+    /// What conditions may call.
+    pub registry: &'a Registry,
+}
+
+type Build = fn(&[Parameter], &Source<'_>) -> Result<MakeWindow, String>;
+
+/// All windows by name.
+const WINDOWS: &[(&str, Build)] = &[
+    ("batch", batch::build),
+    ("cron", cron::build),
+    ("delay", delay::build),
+    ("expression", expression::build),
+    ("expressionBatch", expression_batch::build),
+    ("externalTime", external_time::build),
+    ("externalTimeBatch", external_time_batch::build),
+    ("frequent", frequent::build),
+    ("length", length::build),
+    ("lengthBatch", length_batch::build),
+    ("lossyFrequent", lossy_frequent::build),
+    ("session", session::build),
+    ("sort", sort::build),
+    ("time", time::build),
+    ("timeBatch", time_batch::build),
+    ("timeLength", time_length::build),
+    ("unique:ever", unique::ever),
+    ("unique:externalTimeBatch", external_time_batch::build_unique),
+    ("unique:first", unique::first),
+    ("unique:firstLengthBatch", unique::first_length_batch),
+    ("unique:firstTimeBatch", unique::first_time_batch),
+    ("unique:length", unique::length),
+    ("unique:lengthBatch", unique::length_batch),
+    ("unique:time", unique::time),
+    ("unique:timeBatch", unique::time_batch),
+    ("unique:timeLengthBatch", unique::time_length_batch),
+];
+
+/// Makes windows by name, `length` or `unique:length`; `None` when there is no such window.
+///
+/// Errors: what is wrong with the parameters.
+pub fn build(
+    name: &str,
+    parameters: &[Parameter],
+    source: &Source<'_>,
+) -> Option<Result<MakeWindow, String>> {
+    let (_, build) = WINDOWS.iter().find(|(known, _)| *known == name)?;
+    Some(build(parameters, source).map_err(|e| format!("{name}: {e}")))
+}
+
+/// What to suggest for the name of a window that there is not.
+pub fn suggestion(name: &str) -> String {
+    did_you_mean(name, WINDOWS.iter().map(|(known, _)| *known))
+}
+
+/// Whether a window may look at any attribute, whatever its parameters name: its store must keep them all.
+pub fn reads_all(name: &str, parameters: usize) -> bool {
+    match name {
+        "expression" | "expressionBatch" => true,
+        // without attributes all of them together are the key
+        "frequent" => parameters <= 1,
+        "lossyFrequent" => parameters <= 2,
+        _ => false,
+    }
+}
+
+/// Checks how many parameters there are; `form` shows them.
+pub(super) fn arity(
+    parameters: &[Parameter],
+    allowed: RangeInclusive<usize>,
+    form: &str,
+) -> Result<(), String> {
+    if allowed.contains(&parameters.len()) {
+        return Ok(());
+    }
+    let given = match parameters.len() {
+        0 => "no parameters are given".to_owned(),
+        1 => "one parameter is given".to_owned(),
+        n => format!("{n} parameters are given"),
+    };
+    Err(format!("{given}, the form is {form}"))
+}
+
+impl Parameter {
+    fn wrong<T>(&self, what: &str, wanted: &str) -> Result<T, String> {
+        Err(format!("{what} is to be {wanted}, not `{}`", self.text))
+    }
+
+    /// A time or a number of milliseconds: a constant int or long, not negative.
+    pub fn span(&self, what: &str) -> Result<i64, String> {
+        match self.expr.as_const().and_then(Value::as_i64) {
+            Some(span) if span >= 0 => Ok(span),
+            _ => self.wrong(what, "a constant time or number of milliseconds, 0 or more"),
+        }
+    }
+
+    /// A span that spans repeat after: not zero.
+    pub fn period(&self, what: &str) -> Result<i64, String> {
+        match self.span(what)? {
+            0 => self.wrong(what, "a constant time or number of milliseconds above 0"),
+            span => Ok(span),
+        }
+    }
+
+    /// A constant int, not negative.
+    pub fn count(&self, what: &str) -> Result<u64, String> {
+        match self.expr.as_const() {
+            Some(Value::Int(n)) if *n >= 0 => Ok(u64::from(n.unsigned_abs())),
+            _ => self.wrong(what, "a constant int, 0 or more"),
+        }
+    }
+
+    /// An instant: a constant int or long.
+    pub fn instant(&self, what: &str) -> Result<i64, String> {
+        match self.expr.as_const().and_then(Value::as_i64) {
+            Some(instant) => Ok(instant),
+            None => self.wrong(what, "a constant number of milliseconds"),
+        }
+    }
+
+    /// A constant bool.
+    pub fn flag(&self, what: &str) -> Result<bool, String> {
+        match self.expr.as_const() {
+            Some(Value::Bool(flag)) => Ok(*flag),
+            _ => self.wrong(what, "a constant, true or false"),
+        }
+    }
+
+    /// A constant double from 0 to 1.
+    pub fn share(&self, what: &str) -> Result<f64, String> {
+        match self.expr.as_const() {
+            Some(Value::Double(share)) if (0.0..=1.0).contains(share) => Ok(*share),
+            _ => self.wrong(what, "a constant double from 0.0 to 1.0"),
+        }
+    }
+
+    /// A constant text.
+    pub fn constant_text(&self, what: &str) -> Result<&str, String> {
+        match self.expr.as_const().and_then(Value::as_str) {
+            Some(text) => Ok(text),
+            None => self.wrong(what, "a constant text"),
+        }
+    }
+
+    /// The column of an attribute of one of these types.
+    pub fn column(&self, what: &str, types: &[FieldType]) -> Result<usize, String> {
+        match self.expr.node {
+            Node::Column { slot: 0, column } if types.contains(&self.expr.ty) => Ok(column),
+            _ => {
+                let names: Vec<&str> = types.iter().map(|ty| ty.name()).collect();
+                self.wrong(what, &format!("an attribute of type {}", names.join(" or ")))
+            }
+        }
+    }
+}

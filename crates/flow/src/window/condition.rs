@@ -1,0 +1,250 @@
+//! Conditions of `expression` windows: over an event, the first and the last one held, and aggregates over all.
+
+use std::sync::Arc;
+
+use tidemill_lang::siddhi::ast::{
+    Args, AttributeRef, Expr as Ast, ExprKind, Ident, NullOperand, SourceRef, StreamRef,
+};
+use tidemill_lang::siddhi::{ast, parse_expression};
+use tidemill_lang::{Diagnostic, FileId, SourceFile, Span};
+use tidemill_types::FieldType;
+
+use super::{Attribute, Source};
+use crate::column::Column;
+use crate::expr::{AggregateCall, Compiler, Expr, Failure, Frame, NoHost, Resolved, Scope};
+use crate::registry::{Aggregator, Registry};
+use crate::store::{RowStore, Seq};
+use crate::value::Value;
+
+/// The rows of a condition's frame.
+const EVENT: usize = 0;
+const FIRST: usize = 1;
+const LAST: usize = 2;
+/// The values of the aggregates.
+const AGGREGATES: usize = 3;
+/// The timestamps of the first and of the last event.
+const TIMES: usize = 4;
+
+/// What stands for `eventTimestamp(first)` once it is found: an attribute by a name that nobody can write.
+const TIMESTAMP: &str = "\0";
+
+/// A condition, compiled.
+pub(super) struct Condition {
+    text: String,
+    expr: Expr,
+    calls: Vec<AggregateCall>,
+}
+
+/// Compiles conditions, also those that come with the events.
+pub(super) struct Conditions {
+    names: Vec<String>,
+    attributes: Vec<Attribute>,
+    registry: Registry,
+}
+
+impl Conditions {
+    pub(super) fn new(source: &Source<'_>) -> Self {
+        Self {
+            names: source.names.iter().map(ToString::to_string).collect(),
+            attributes: source.attributes.to_vec(),
+            registry: source.registry.clone(),
+        }
+    }
+
+    /// Compiles a text. Errors: what is wrong with it.
+    pub(super) fn compile(&self, text: &str) -> Result<Arc<Condition>, String> {
+        let file = SourceFile::new(FileId::default(), "condition", text);
+        let first = |diagnostics: Vec<Diagnostic>| diagnostics.into_iter().next().map(|d| d.message);
+        let wrong =
+            |message: Option<String>| format!("the condition `{text}`: {}", message.unwrap_or_default());
+        let mut ast = parse_expression(&file).map_err(|d| wrong(first(d)))?;
+        mark_timestamps(&mut ast);
+        let mut calls = vec![];
+        let mut scope = Names { conditions: self };
+        let mut compiler = Compiler {
+            scope: &mut scope,
+            registry: &self.registry,
+            aggregates: Some((&mut calls, AGGREGATES)),
+        };
+        let expr = compiler.condition(&ast, "the window").map_err(|d| wrong(Some(d.message)))?;
+        Ok(Arc::new(Condition { text: text.to_owned(), expr, calls }))
+    }
+}
+
+/// Writes `eventTimestamp(first)` and `eventTimestamp(last)` as attributes of the two.
+fn mark_timestamps(expr: &mut Ast) {
+    match &mut expr.kind {
+        ExprKind::Literal(_) | ExprKind::Time(_) | ExprKind::Attribute(_) => {}
+        ExprKind::Call(call) => {
+            if let Some(event) = timestamp_of(call) {
+                let span = event.span;
+                expr.kind = ExprKind::Attribute(timestamp(event, span));
+                return;
+            }
+            if let Args::List(list) = &mut call.args {
+                list.iter_mut().for_each(mark_timestamps);
+            }
+        }
+        ExprKind::IsNull(NullOperand::Value(value)) => mark_timestamps(value),
+        ExprKind::IsNull(NullOperand::Step(_)) => {}
+        ExprKind::Not(inner) => mark_timestamps(inner),
+        ExprKind::Binary { left, right, .. } => {
+            mark_timestamps(left);
+            mark_timestamps(right);
+        }
+        ExprKind::In { condition, .. } => mark_timestamps(condition),
+    }
+}
+
+fn timestamp_of(call: &ast::Call) -> Option<Ident> {
+    if call.namespace.is_some() || call.name.name != "eventTimestamp" {
+        return None;
+    }
+    match call.args.list() {
+        [Ast { kind: ExprKind::Attribute(AttributeRef { source: None, name, .. }), .. }]
+            if matches!(name.name.as_str(), "first" | "last") =>
+        {
+            Some(name.clone())
+        }
+        _ => None,
+    }
+}
+
+fn timestamp(event: Ident, span: Span) -> AttributeRef {
+    let stream = StreamRef { name: event, scope: ast::Scope::App, span };
+    let source = SourceRef { stream, index: None, inner: None, span };
+    AttributeRef { source: Some(Box::new(source)), name: Ident { name: TIMESTAMP.to_owned(), span }, span }
+}
+
+struct Names<'c> {
+    conditions: &'c Conditions,
+}
+
+impl Scope for Names<'_> {
+    fn attribute(&mut self, attribute: &AttributeRef) -> Result<Resolved, Diagnostic> {
+        let wrong = |what: String| Err(Diagnostic::error("F0111", attribute.span, what));
+        let slot = match &attribute.source {
+            None => EVENT,
+            Some(source) => match source.as_name().map(|name| name.name.as_str()) {
+                Some("first") => FIRST,
+                Some("last") => LAST,
+                Some(name) if self.conditions.names.iter().any(|known| known == name) => EVENT,
+                _ => return wrong(format!("there is no stream `{}` here", source.stream.name.name)),
+            },
+        };
+        let name = &attribute.name.name;
+        if name == TIMESTAMP {
+            return Ok(Resolved { slot: TIMES, column: slot - FIRST, ty: FieldType::Long });
+        }
+        match self.conditions.attributes.iter().find(|known| known.name == *name) {
+            Some(known) => Ok(Resolved { slot, column: known.column, ty: known.ty }),
+            None => wrong(format!("there is no attribute `{name}`")),
+        }
+    }
+}
+
+/// An event with the timestamp that it has at the moment.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Event {
+    pub(super) seq: Seq,
+    pub(super) time: i64,
+}
+
+/// What a condition looks at.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct View<'r> {
+    pub(super) event: Event,
+    pub(super) first: Event,
+    pub(super) last: Event,
+    pub(super) now: i64,
+    pub(super) rows: &'r RowStore,
+}
+
+/// A condition and its aggregates.
+pub(super) struct Evaluator {
+    condition: Arc<Condition>,
+    aggregates: Vec<Box<dyn Aggregator>>,
+    /// One row each: see [`AGGREGATES`] and [`TIMES`].
+    values: Vec<Column>,
+    times: [Column; 2],
+}
+
+impl Evaluator {
+    pub(super) fn new(condition: Arc<Condition>) -> Self {
+        let aggregates = condition.calls.iter().map(|call| (call.make)()).collect();
+        let values = condition.calls.iter().map(|call| Column::new(call.ty)).collect();
+        let times = [Column::new(FieldType::Long), Column::new(FieldType::Long)];
+        Self { condition, aggregates, values, times }
+    }
+
+    pub(super) fn text(&self) -> &str {
+        &self.condition.text
+    }
+
+    /// The event enters the aggregates.
+    ///
+    /// All of them: in the reference one on the right of an `and` or `or` that is decided misses the event for good.
+    pub(super) fn add(&mut self, view: &View<'_>) -> Result<(), Failure> {
+        self.change(view, |aggregate, args| aggregate.add(args))
+    }
+
+    /// The event leaves the aggregates.
+    pub(super) fn remove(&mut self, view: &View<'_>) -> Result<(), Failure> {
+        self.change(view, |aggregate, args| aggregate.remove(args))
+    }
+
+    /// The aggregates begin anew with the event.
+    pub(super) fn restart(&mut self, view: &View<'_>) -> Result<(), Failure> {
+        self.aggregates.iter_mut().for_each(|aggregate| aggregate.reset());
+        self.add(view)
+    }
+
+    fn change(
+        &mut self,
+        view: &View<'_>,
+        change: impl Fn(&mut dyn Aggregator, &[Value]) -> Result<(), Failure>,
+    ) -> Result<(), Failure> {
+        self.look(view);
+        let Self { condition, aggregates, values, times } = self;
+        for (call, aggregate) in condition.calls.iter().zip(aggregates) {
+            let args = call.args.iter().map(|arg| eval(arg, view, values, times));
+            change(aggregate.as_mut(), &args.collect::<Result<Vec<_>, _>>()?)?;
+        }
+        Ok(())
+    }
+
+    /// Whether the condition is true; null is not.
+    pub(super) fn holds(&mut self, view: &View<'_>) -> Result<bool, Failure> {
+        self.look(view);
+        for (value, aggregate) in self.values.iter_mut().zip(&self.aggregates) {
+            value.truncate(0);
+            value.push(aggregate.value());
+        }
+        Ok(eval(&self.condition.expr, view, &self.values, &self.times)?.is_true())
+    }
+
+    fn look(&mut self, view: &View<'_>) {
+        for (column, event) in self.times.iter_mut().zip([view.first, view.last]) {
+            column.truncate(0);
+            column.push(Value::Long(event.time));
+        }
+    }
+
+    pub(super) fn save(&self) -> serde_json::Value {
+        self.aggregates.iter().map(|aggregate| aggregate.save()).collect()
+    }
+
+    pub(super) fn restore(&mut self, state: &serde_json::Value) -> Result<(), Failure> {
+        let saved: Vec<serde_json::Value> = super::from_json(state)?;
+        if saved.len() != self.aggregates.len() {
+            return Err(Failure("not the aggregates of this condition".into()));
+        }
+        self.aggregates.iter_mut().zip(&saved).try_for_each(|(aggregate, saved)| aggregate.restore(saved))
+    }
+}
+
+fn eval(expr: &Expr, view: &View<'_>, values: &[Column], times: &[Column]) -> Result<Value, Failure> {
+    let row = |event: Event| Some(view.rows.row(event.seq));
+    let rows = [row(view.event), row(view.first), row(view.last), Some((values, 0)), Some((times, 0))];
+    expr.eval(&Frame { rows: &rows, time: view.event.time, now: view.now, host: &NoHost })
+}

@@ -1,0 +1,76 @@
+//! `cron('…')`: the events between two instants of a schedule together.
+
+use std::mem;
+use std::ops::Range;
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+
+use super::build::arity;
+use super::fifo::Fifo;
+use super::{Context, MakeWindow, Needs, Parameter, Source, Window, from_json, to_json};
+use crate::cron::Cron;
+use crate::expr::Failure;
+use crate::store::{RowStore, Seq};
+
+pub(super) fn build(parameters: &[Parameter], _: &Source<'_>) -> Result<MakeWindow, String> {
+    arity(parameters, 1..=1, "cron('schedule')")?;
+    let schedule = Arc::new(Cron::parse(parameters[0].constant_text("the schedule")?)?);
+    Ok(Arc::new(move || Box::new(CronBatch { schedule: Arc::clone(&schedule), state: State::default() })))
+}
+
+/// No reset goes out: totals are brought back by the leavers alone, so they go out whether anybody wants them or not.
+struct CronBatch {
+    schedule: Arc<Cron>,
+    state: State,
+}
+
+#[derive(Default, Serialize, Deserialize)]
+struct State {
+    /// What came since the last instant.
+    current: Fifo,
+    /// What went out last.
+    before: Fifo,
+}
+
+impl Window for CronBatch {
+    fn arrive(&mut self, rows: Range<Seq>, _: &mut Context<'_>) -> Result<(), Failure> {
+        self.state.current.push_all(rows);
+        Ok(())
+    }
+
+    fn next_instant(&self, after: i64) -> Option<i64> {
+        self.schedule.next_after(after)
+    }
+
+    fn instant(&mut self, at: i64, context: &mut Context<'_>) -> Result<(), Failure> {
+        let state = &mut self.state;
+        if state.current.is_empty() {
+            return Ok(());
+        }
+        context.out.all_expired(&state.before, at);
+        context.out.all_current(&state.current, context.rows);
+        mem::swap(&mut state.current, &mut state.before);
+        state.current.clear();
+        context.out.end_chunk();
+        Ok(())
+    }
+
+    // the reference shows joins nothing; here they find the last batch, as in the other batch windows
+    fn held(&self) -> Vec<Seq> {
+        self.state.before.iter().collect()
+    }
+
+    fn needs(&self) -> Needs {
+        Needs::from(self.state.before.front().or(self.state.current.front()))
+    }
+
+    fn save(&self) -> serde_json::Value {
+        to_json(&self.state)
+    }
+
+    fn restore(&mut self, state: &serde_json::Value, _: &RowStore) -> Result<(), Failure> {
+        self.state = from_json(state)?;
+        Ok(())
+    }
+}

@@ -1,0 +1,72 @@
+//! `delay(span)`: events come out when they are `span` old.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use super::aging::Aging;
+use super::build::arity;
+use super::{Context, MakeWindow, Needs, Parameter, Source, Window, from_json};
+use crate::expr::Failure;
+use crate::store::{RowStore, Seq};
+
+pub(super) fn build(parameters: &[Parameter], _: &Source<'_>) -> Result<MakeWindow, String> {
+    arity(parameters, 1..=1, "delay(span)")?;
+    let span = parameters[0].span("the span")?;
+    Ok(Arc::new(move || Box::new(Delay { rows: Aging::new(span), asked: i64::MIN })))
+}
+
+/// What it holds still waits; nothing ever expires.
+struct Delay {
+    rows: Aging,
+    /// The greatest timestamp so far: only a greater one asks for a timer.
+    asked: i64,
+}
+
+impl Delay {
+    fn release(&mut self, context: &mut Context<'_>) {
+        while let Some(seq) = self.rows.pop_due(context.now, context.rows) {
+            context.out.current(seq, context.now);
+        }
+    }
+}
+
+impl Window for Delay {
+    fn arrive(&mut self, rows: Range<Seq>, context: &mut Context<'_>) -> Result<(), Failure> {
+        for seq in rows {
+            self.release(context);
+            let time = context.rows.time(seq);
+            self.rows.push(seq, time);
+            if self.asked < time {
+                self.asked = time;
+                context.timers.ask(self.rows.due(time));
+            }
+        }
+        context.out.end_chunk();
+        Ok(())
+    }
+
+    fn timer(&mut self, _due: i64, context: &mut Context<'_>) -> Result<(), Failure> {
+        self.release(context);
+        context.out.end_chunk();
+        Ok(())
+    }
+
+    fn held(&self) -> Vec<Seq> {
+        self.rows.held().iter().collect()
+    }
+
+    fn needs(&self) -> Needs {
+        Needs::from(self.rows.held().front())
+    }
+
+    fn save(&self) -> serde_json::Value {
+        serde_json::json!([self.rows.save(), self.asked])
+    }
+
+    fn restore(&mut self, state: &serde_json::Value, _: &RowStore) -> Result<(), Failure> {
+        let (rows, asked): (serde_json::Value, i64) = from_json(state)?;
+        self.rows.restore(&rows)?;
+        self.asked = asked;
+        Ok(())
+    }
+}

@@ -1,0 +1,176 @@
+//! `expressionBatch('condition' [, include.triggering [, stream.current]])`: the events for which a condition holds
+//! together.
+
+use std::mem;
+use std::ops::Range;
+use std::sync::Arc;
+
+use tidemill_types::FieldType;
+
+use super::build::arity;
+use super::condition::{Evaluator, Event, View};
+use super::fifo::Fifo;
+use super::watch::{self, Origin, Saved};
+use super::{Context, MakeWindow, Needs, Parameter, Source, Window, from_json, to_json};
+use crate::expr::{Expr, Failure};
+use crate::store::{RowStore, Seq};
+
+pub(super) fn build(parameters: &[Parameter], source: &Source<'_>) -> Result<MakeWindow, String> {
+    arity(parameters, 1..=3, "expressionBatch('condition' [, include.triggering [, stream.current]])")?;
+    let origin = Origin::of(&parameters[0], source)?;
+    let includes = match parameters.get(1) {
+        Some(p) if p.expr.ty == FieldType::Bool => Some(p.expr.clone()),
+        Some(p) => return Err(format!("include.triggering is to be a bool, not `{}`", p.text)),
+        None => None,
+    };
+    let streams = parameters.get(2).map(|p| p.flag("stream.current")).transpose()?.unwrap_or(false);
+    Ok(Arc::new(move || {
+        Box::new(ExpressionBatch {
+            origin: origin.clone(),
+            includes: includes.clone(),
+            streams,
+            evaluator: origin.evaluator(),
+            current: Fifo::default(),
+            before: Fifo::default(),
+        })
+    }))
+}
+
+/// No reset goes out: totals are brought back by the leavers alone, so they go out whether anybody wants them or not.
+struct ExpressionBatch {
+    origin: Origin,
+    /// Whether an event that breaks the condition belongs to the batch that it ends.
+    includes: Option<Expr>,
+    /// Events pass at once; only their leaving is in batches.
+    streams: bool,
+    evaluator: Option<Evaluator>,
+    /// The batch being filled.
+    current: Fifo,
+    /// The batch that went out; none with `streams`.
+    before: Fifo,
+}
+
+impl ExpressionBatch {
+    /// Whether an event breaks the condition; then the aggregates begin anew with it.
+    fn breaks(&mut self, seq: Seq, context: &Context<'_>) -> Result<bool, Failure> {
+        let Some(evaluator) = &mut self.evaluator else { return Ok(false) };
+        let event = |seq| Event { seq, time: context.rows.time(seq) };
+        let arrival = event(seq);
+        let first = self.current.front().map_or(arrival, event);
+        let view = View { event: arrival, first, last: arrival, now: context.now, rows: context.rows };
+        evaluator.add(&view)?;
+        match evaluator.holds(&view) {
+            Ok(true) => Ok(false),
+            Ok(false) => evaluator.restart(&view).map(|()| true),
+            Err(failure) => {
+                evaluator.remove(&view)?;
+                Err(failure)
+            }
+        }
+    }
+
+    fn includes(&self, seq: Seq, context: &Context<'_>) -> Result<bool, Failure> {
+        self.includes.as_ref().map_or(Ok(false), |expr| Ok(context.eval(expr, seq)?.is_true()))
+    }
+
+    fn collect(&mut self, seq: Seq, context: &mut Context<'_>) -> Result<(), Failure> {
+        if !self.breaks(seq, context)? {
+            self.current.push(seq);
+            return Ok(());
+        }
+        let now = context.now;
+        context.out.all_expired(&self.before, now);
+        self.before.clear();
+        if self.current.is_empty() {
+            // it does not fit into any batch
+            context.out.expired(seq, now);
+            context.out.current(seq, now);
+        } else {
+            for held in self.current.iter() {
+                context.out.current(held, now);
+            }
+            mem::swap(&mut self.current, &mut self.before);
+            if self.includes(seq, context)? {
+                context.out.current(seq, context.rows.time(seq));
+                self.before.push(seq);
+            } else {
+                self.current.push(seq);
+            }
+        }
+        context.out.end_chunk();
+        Ok(())
+    }
+
+    /// `arrives` is not set for an event that had passed and comes once more under a new condition: it can only leave.
+    fn pass(&mut self, seq: Seq, arrives: bool, context: &mut Context<'_>) -> Result<(), Failure> {
+        let (now, time) = (context.now, context.rows.time(seq));
+        let breaks = self.breaks(seq, context)?;
+        let current = |context: &mut Context<'_>, time| {
+            if arrives {
+                context.out.current(seq, time);
+            }
+        };
+        if !breaks {
+            self.current.push(seq);
+            current(context, time);
+        } else if self.current.is_empty() {
+            context.out.expired(seq, now);
+            current(context, now);
+        } else if self.includes(seq, context)? {
+            current(context, time);
+            context.out.all_expired(&self.current, now);
+            context.out.expired(seq, now);
+            self.current.clear();
+        } else {
+            context.out.all_expired(&self.current, now);
+            current(context, time);
+            self.current.clear();
+            self.current.push(seq);
+        }
+        Ok(())
+    }
+}
+
+impl Window for ExpressionBatch {
+    fn arrive(&mut self, rows: Range<Seq>, context: &mut Context<'_>) -> Result<(), Failure> {
+        for seq in rows {
+            if let Some(evaluator) = self.origin.changed(seq, self.evaluator.as_ref(), context.rows)? {
+                // under a new condition the batch being filled comes once more
+                self.evaluator = Some(evaluator);
+                for held in mem::take(&mut self.current).iter() {
+                    if self.streams {
+                        self.pass(held, false, context)?;
+                    } else {
+                        self.collect(held, context)?;
+                    }
+                }
+            }
+            if self.streams {
+                self.pass(seq, true, context)?;
+                context.out.end_chunk();
+            } else {
+                self.collect(seq, context)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn held(&self) -> Vec<Seq> {
+        self.current.iter().collect()
+    }
+
+    fn needs(&self) -> Needs {
+        Needs::from(self.before.front().or(self.current.front()))
+    }
+
+    fn save(&self) -> serde_json::Value {
+        to_json(&(watch::save(self.evaluator.as_ref()), &self.current, &self.before))
+    }
+
+    fn restore(&mut self, state: &serde_json::Value, _: &RowStore) -> Result<(), Failure> {
+        let (evaluator, current, before): (Saved, Fifo, Fifo) = from_json(state)?;
+        self.evaluator = self.origin.restore(&evaluator)?;
+        (self.current, self.before) = (current, before);
+        Ok(())
+    }
+}

@@ -1,0 +1,94 @@
+//! `externalTime(attribute, span)`: the events of the last `span` by an attribute of theirs.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+use tidemill_types::FieldType;
+
+use super::build::arity;
+use super::fifo::Fifo;
+use super::{Context, MakeWindow, Needs, Parameter, Source, Window, from_json, to_json};
+use crate::expr::Failure;
+use crate::store::{RowStore, Seq};
+
+pub(super) fn build(parameters: &[Parameter], _: &Source<'_>) -> Result<MakeWindow, String> {
+    arity(parameters, 2..=2, "externalTime(attribute, span)")?;
+    let column = parameters[0].column("the time", &[FieldType::Long])?;
+    let span = parameters[1].span("the span")?;
+    let state = State { held: Fifo::default(), due: i64::MAX };
+    Ok(Arc::new(move || Box::new(ExternalTime { column, span, state: state.clone() })))
+}
+
+/// The clock does not matter: only arrivals let events go. A value that goes back lets none go.
+struct ExternalTime {
+    column: usize,
+    span: i64,
+    state: State,
+}
+
+#[derive(Clone, Serialize, Deserialize)]
+struct State {
+    held: Fifo,
+    /// The value at which the head leaves; the end of time when there is none.
+    due: i64,
+}
+
+/// The values of a time attribute in `rows`. Errors: that one is null.
+pub(super) fn require_times(rows: Range<Seq>, column: usize, store: &RowStore) -> Result<(), Failure> {
+    for seq in rows {
+        if store.long(seq, column).is_none() {
+            return Err(Failure("the attribute that the window takes the time from is null".into()));
+        }
+    }
+    Ok(())
+}
+
+impl ExternalTime {
+    #[inline]
+    fn due(&self, rows: &RowStore, seq: Seq) -> i64 {
+        rows.long(seq, self.column).unwrap_or(i64::MIN).saturating_add(self.span)
+    }
+}
+
+impl Window for ExternalTime {
+    fn arrive(&mut self, rows: Range<Seq>, context: &mut Context<'_>) -> Result<(), Failure> {
+        require_times(rows.clone(), self.column, context.rows)?;
+        for seq in rows {
+            let now = context.rows.long(seq, self.column).unwrap_or_default();
+            while now >= self.state.due
+                && let Some(oldest) = self.state.held.pop()
+            {
+                context.out.expired(oldest, now);
+                self.state.due = match self.state.held.front() {
+                    Some(head) => self.due(context.rows, head),
+                    None => i64::MAX,
+                };
+            }
+            context.out.current(seq, context.rows.time(seq));
+            if self.state.held.is_empty() {
+                self.state.due = now.saturating_add(self.span);
+            }
+            self.state.held.push(seq);
+        }
+        context.out.end_chunk();
+        Ok(())
+    }
+
+    fn held(&self) -> Vec<Seq> {
+        self.state.held.iter().collect()
+    }
+
+    fn needs(&self) -> Needs {
+        Needs::from(self.state.held.front())
+    }
+
+    fn save(&self) -> serde_json::Value {
+        to_json(&self.state)
+    }
+
+    fn restore(&mut self, state: &serde_json::Value, _: &RowStore) -> Result<(), Failure> {
+        self.state = from_json(state)?;
+        Ok(())
+    }
+}

@@ -1,0 +1,281 @@
+//! `externalTimeBatch(attribute, span [, start [, timeout [, replace]]])`: the events of each span of an attribute of
+//! theirs together; `unique:externalTimeBatch(key, …)` keeps the newest of each key.
+
+use std::mem;
+use std::ops::Range;
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+use tidemill_types::FieldType;
+
+use super::build::arity;
+use super::external_time::require_times;
+use super::key::Keys;
+use super::time_batch::grid_end;
+use super::unique::UniqueBatch;
+use super::{Context, MakeWindow, Needs, Parameter, Source, Window, from_json, to_json};
+use crate::expr::{Failure, Node};
+use crate::store::{RowStore, Seq};
+
+pub(super) fn build(parameters: &[Parameter], _: &Source<'_>) -> Result<MakeWindow, String> {
+    arity(parameters, 2..=5, "externalTimeBatch(attribute, span [, start [, timeout [, replace]]])")?;
+    make(parameters, None)
+}
+
+pub(super) fn build_unique(parameters: &[Parameter], _: &Source<'_>) -> Result<MakeWindow, String> {
+    arity(parameters, 3..=6, "externalTimeBatch(key, attribute, span [, start [, timeout [, replace]]])")?;
+    make(&parameters[1..], Some(Keys::unique(&parameters[..1])?))
+}
+
+fn make(parameters: &[Parameter], keys: Option<Keys>) -> Result<MakeWindow, String> {
+    let column = parameters[0].column("the time", &[FieldType::Long])?;
+    let span = parameters[1].period("the span")?;
+    let start = match parameters.get(2) {
+        None => Start::FirstEvent,
+        Some(p) if matches!(p.expr.node, Node::Column { .. }) => {
+            Start::Attribute(p.column("the start", &[FieldType::Long])?)
+        }
+        Some(p) => Start::Constant(p.instant("the start")?),
+    };
+    let timeout = parameters.get(3).map(|p| p.span("the timeout")).transpose()?.filter(|t| *t > 0);
+    let replace = parameters.get(4).map(|p| p.flag("replace")).transpose()?.unwrap_or(false);
+    Ok(Arc::new(move || {
+        let (current, sent) = (Rows::new(keys.is_some()), Rows::new(keys.is_some()));
+        let state = State { current, sent, span: None, latest: i64::MIN, due: 0, flushed: false };
+        Box::new(ExternalTimeBatch { column, span, start, timeout, replace, keys: keys.clone(), state })
+    }))
+}
+
+/// Where the first span begins.
+#[derive(Clone, Copy)]
+enum Start {
+    FirstEvent,
+    Constant(i64),
+    /// A column of the first event.
+    Attribute(usize),
+}
+
+struct ExternalTimeBatch {
+    column: usize,
+    span: i64,
+    start: Start,
+    /// How long the clock may run on without an event that ends the span before what is there goes out.
+    timeout: Option<i64>,
+    /// The attribute is set to the span's end.
+    replace: bool,
+    keys: Option<Keys>,
+    state: State,
+}
+
+#[derive(Serialize, Deserialize)]
+struct State {
+    /// What has not gone out yet.
+    current: Rows,
+    /// What went out last: the span before, or after a timeout what is there of the running one.
+    sent: Rows,
+    /// Where the first span began, and the end of the running one.
+    span: Option<(i64, i64)>,
+    /// The greatest value so far.
+    latest: i64,
+    /// The timer that counts; those asked for earlier do nothing.
+    due: i64,
+    /// A timeout has sent part of the running span.
+    flushed: bool,
+}
+
+/// The rows of a batch.
+#[derive(Serialize, Deserialize)]
+enum Rows {
+    All(Vec<Seq>),
+    Unique(UniqueBatch),
+}
+
+impl Rows {
+    fn new(unique: bool) -> Self {
+        if unique { Self::Unique(UniqueBatch::default()) } else { Self::All(vec![]) }
+    }
+
+    fn as_slice(&self) -> &[Seq] {
+        match self {
+            Self::All(rows) => rows,
+            Self::Unique(rows) => rows.rows(),
+        }
+    }
+
+    fn append(&mut self, later: &Self) {
+        match (self, later) {
+            (Self::All(rows), Self::All(later)) => rows.extend(later),
+            (Self::Unique(rows), Self::Unique(later)) => rows.put_all(later),
+            _ => {}
+        }
+    }
+
+    fn clear(&mut self) {
+        match self {
+            Self::All(rows) => rows.clear(),
+            Self::Unique(rows) => rows.clear(),
+        }
+    }
+}
+
+impl ExternalTimeBatch {
+    fn ask(&mut self, context: &mut Context<'_>) {
+        if let Some(timeout) = self.timeout {
+            self.state.due = context.now.saturating_add(timeout);
+            context.timers.ask(self.state.due);
+        }
+    }
+
+    fn begin(&mut self, first: Seq, context: &mut Context<'_>) {
+        if self.state.span.is_some() {
+            return;
+        }
+        let time = context.rows.long(first, self.column).unwrap_or_default();
+        self.state.span = Some(match self.start {
+            Start::FirstEvent => (time, time.saturating_add(self.span)),
+            Start::Constant(start) => (start, grid_end(time, start, self.span)),
+            Start::Attribute(column) => {
+                let start = context.rows.long(first, column).unwrap_or(time);
+                (start, start.saturating_add(self.span))
+            }
+        });
+        self.ask(context);
+    }
+
+    fn add(&mut self, seq: Seq, end: i64, context: &mut Context<'_>) -> Result<(), Failure> {
+        if self.replace {
+            context.rows.set_long(seq, self.column, end);
+        }
+        match (&mut self.state.current, &mut self.keys) {
+            (Rows::Unique(rows), Some(keys)) => rows.put(keys.of(seq, context)?, seq),
+            (Rows::All(rows), _) => rows.push(seq),
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn all_current(rows: &Rows, context: &mut Context<'_>) {
+        for seq in rows.as_slice() {
+            context.out.current(*seq, context.rows.time(*seq));
+        }
+    }
+
+    fn all_expired(&self, context: &mut Context<'_>) {
+        if context.wants_expired {
+            for seq in self.state.sent.as_slice() {
+                context.out.expired(*seq, self.state.latest);
+            }
+        }
+    }
+
+    /// What went out before leaves, what is there goes out.
+    fn flush(&mut self, by_timer: bool, context: &mut Context<'_>) {
+        self.all_expired(context);
+        self.state.sent.clear();
+        if !self.state.current.as_slice().is_empty() {
+            context.out.reset(self.state.latest);
+            Self::all_current(&self.state.current, context);
+        }
+        mem::swap(&mut self.state.current, &mut self.state.sent);
+        self.drop_sent(by_timer, context);
+        context.out.end_chunk();
+    }
+
+    /// What came since a timeout goes out, together with what that one has sent.
+    fn flush_rest(&mut self, by_timer: bool, context: &mut Context<'_>) {
+        if self.state.current.as_slice().is_empty() {
+            return;
+        }
+        self.all_expired(context);
+        context.out.reset(self.state.latest);
+        if self.keys.is_some() {
+            // an event that went out makes room for a later one of its key
+            self.state.sent.append(&self.state.current);
+            Self::all_current(&self.state.sent, context);
+        } else {
+            Self::all_current(&self.state.sent, context);
+            Self::all_current(&self.state.current, context);
+            self.state.sent.append(&self.state.current);
+        }
+        self.state.current.clear();
+        self.drop_sent(by_timer, context);
+        context.out.end_chunk();
+    }
+
+    /// After a timeout what was sent is needed once more, else only where somebody asks for it.
+    fn drop_sent(&mut self, by_timer: bool, context: &Context<'_>) {
+        if !by_timer && !context.keeps_batches() {
+            self.state.sent.clear();
+        }
+    }
+}
+
+impl Window for ExternalTimeBatch {
+    fn arrive(&mut self, rows: Range<Seq>, context: &mut Context<'_>) -> Result<(), Failure> {
+        require_times(rows.clone(), self.column, context.rows)?;
+        if !rows.is_empty() {
+            self.begin(rows.start, context);
+        }
+        for seq in rows {
+            let time = context.rows.long(seq, self.column).unwrap_or_default();
+            self.state.latest = self.state.latest.max(time);
+            let Some((start, end)) = self.state.span else { continue };
+            if time < end {
+                self.add(seq, end, context)?;
+                continue;
+            }
+            if mem::take(&mut self.state.flushed) {
+                self.flush_rest(false, context);
+            } else {
+                self.flush(false, context);
+            }
+            let end = grid_end(self.state.latest, start, self.span);
+            self.state.span = Some((start, end));
+            self.add(seq, end, context)?;
+            self.ask(context);
+        }
+        Ok(())
+    }
+
+    fn timer(&mut self, due: i64, context: &mut Context<'_>) -> Result<(), Failure> {
+        if due < self.state.due {
+            return Ok(());
+        }
+        if mem::replace(&mut self.state.flushed, true) {
+            self.flush_rest(true, context);
+        } else {
+            self.flush(true, context);
+        }
+        self.ask(context);
+        Ok(())
+    }
+
+    fn held(&self) -> Vec<Seq> {
+        self.state.sent.as_slice().to_vec()
+    }
+
+    fn needs(&self) -> Needs {
+        let (sent, current) = (self.state.sent.as_slice(), self.state.current.as_slice());
+        match self.keys {
+            None => Needs::from(sent.first().or(current.first()).copied()),
+            Some(_) => Needs::scattered(sent.len() + current.len()),
+        }
+    }
+
+    fn scattered(&self) -> Vec<Seq> {
+        [self.state.sent.as_slice(), self.state.current.as_slice()].concat()
+    }
+
+    fn rewrites(&self) -> Option<usize> {
+        self.replace.then_some(self.column)
+    }
+
+    fn save(&self) -> serde_json::Value {
+        to_json(&self.state)
+    }
+
+    fn restore(&mut self, state: &serde_json::Value, _: &RowStore) -> Result<(), Failure> {
+        self.state = from_json(state)?;
+        Ok(())
+    }
+}

@@ -1,0 +1,111 @@
+//! `frequent(n [, attribute …])`: the newest event of each of the `n` most frequent keys, by Misra and Gries' counts.
+//!
+//! Source: J. Misra, D. Gries, "Finding repeated elements", 1982.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use hashbrown::HashMap;
+use serde::{Deserialize, Serialize};
+
+use super::build::arity;
+use super::key::Keys;
+use super::{Context, MakeWindow, Needs, Parameter, Source, Window, from_json, to_json};
+use crate::expr::Failure;
+use crate::store::{RowStore, Seq};
+
+pub(super) fn build(parameters: &[Parameter], source: &Source<'_>) -> Result<MakeWindow, String> {
+    arity(parameters, 1..=usize::MAX, "frequent(n [, attribute …])")?;
+    let n = parameters[0].count("the number of keys")?;
+    let keys = Keys::of_attributes(&parameters[1..], source)?;
+    Ok(Arc::new(move || Box::new(Frequent { n, keys: keys.clone(), counts: HashMap::new(), entered: 0 })))
+}
+
+struct Frequent {
+    n: u64,
+    keys: Keys,
+    counts: HashMap<Box<str>, Count>,
+    /// Keys that ever entered: their order.
+    entered: u64,
+}
+
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
+struct Count {
+    count: u64,
+    /// The key's newest event.
+    seq: Seq,
+    /// When the key entered.
+    entered: u64,
+}
+
+impl Frequent {
+    /// Takes one off each key; those with none left leave.
+    fn take_off(&mut self, context: &mut Context<'_>) {
+        let mut leaving: Vec<Count> = vec![];
+        self.counts.retain(|_, count| {
+            count.count -= 1;
+            if count.count == 0 {
+                leaving.push(*count);
+            }
+            count.count > 0
+        });
+        leaving.sort_unstable_by_key(|count| count.entered);
+        for count in leaving {
+            context.out.expired(count.seq, context.now);
+        }
+    }
+
+    fn in_order(&self) -> Vec<(&str, Count)> {
+        let mut all: Vec<_> = self.counts.iter().map(|(key, count)| (&**key, *count)).collect();
+        all.sort_unstable_by_key(|(_, count)| count.entered);
+        all
+    }
+}
+
+impl Window for Frequent {
+    fn arrive(&mut self, rows: Range<Seq>, context: &mut Context<'_>) -> Result<(), Failure> {
+        for seq in rows {
+            if let Some(count) = self.counts.get_mut(self.keys.of(seq, context)?) {
+                count.count += 1;
+                count.seq = seq;
+            } else {
+                if self.counts.len() as u64 >= self.n {
+                    self.take_off(context);
+                    if self.counts.len() as u64 >= self.n {
+                        continue;
+                    }
+                }
+                let key = self.keys.of(seq, context)?.into();
+                self.counts.insert(key, Count { count: 1, seq, entered: self.entered });
+                self.entered += 1;
+            }
+            context.out.current(seq, context.rows.time(seq));
+        }
+        context.out.end_chunk();
+        Ok(())
+    }
+
+    fn held(&self) -> Vec<Seq> {
+        self.in_order().into_iter().map(|(_, count)| count.seq).collect()
+    }
+
+    fn needs(&self) -> Needs {
+        Needs::scattered(self.counts.len())
+    }
+
+    fn scattered(&self) -> Vec<Seq> {
+        self.counts.values().map(|count| count.seq).collect()
+    }
+
+    fn save(&self) -> serde_json::Value {
+        to_json(&self.in_order())
+    }
+
+    // the reference keeps only the counts, not the events; here both come back
+    fn restore(&mut self, state: &serde_json::Value, _: &RowStore) -> Result<(), Failure> {
+        let counts: Vec<(Box<str>, Count)> = from_json(state)?;
+        self.entered = counts.last().map_or(0, |(_, count)| count.entered + 1);
+        self.counts = counts.into_iter().collect();
+        Ok(())
+    }
+}

@@ -1,0 +1,69 @@
+//! Keys of events: the texts of some values, put together.
+
+use std::fmt::Write as _;
+
+use tidemill_types::FieldType;
+
+use super::{Context, Parameter, Source};
+use crate::expr::{Expr, Failure, Node};
+use crate::store::Seq;
+
+/// Computes keys. The text is written anew for each event, so that known keys cost no memory.
+#[derive(Clone)]
+pub(super) struct Keys {
+    exprs: Vec<Expr>,
+    /// What stands between the texts.
+    separator: &'static str,
+    text: String,
+}
+
+impl Keys {
+    /// The values of attributes, or of all there are when none is named. As in the reference nothing stands between
+    /// them: `a` and `bc` are one key with `ab` and `c`.
+    pub(super) fn of_attributes(attributes: &[Parameter], source: &Source<'_>) -> Result<Self, String> {
+        for attribute in attributes {
+            if attribute.attribute.is_none() {
+                return Err(format!("a key is to be an attribute, not `{}`", attribute.text));
+            }
+        }
+        let exprs = match attributes {
+            [] => source.attributes.iter().map(|a| Expr::column(0, a.column, a.ty)).collect(),
+            _ => attributes.iter().map(|a| a.expr.clone()).collect(),
+        };
+        Ok(Self { exprs, separator: "", text: String::new() })
+    }
+
+    /// What `unique` windows go by: anything computed from the event but objects and constants.
+    pub(super) fn unique(keys: &[Parameter]) -> Result<Self, String> {
+        for key in keys {
+            if key.expr.ty == FieldType::Object || key.expr.as_const().is_some() {
+                return Err(format!("`{}`, an object or a constant, tells no events apart", key.text));
+            }
+        }
+        let exprs = keys.iter().map(|k| k.expr.clone()).collect();
+        Ok(Self { exprs, separator: "\0", text: String::new() })
+    }
+
+    /// The key of a row.
+    pub(super) fn of(&mut self, seq: Seq, context: &Context<'_>) -> Result<&str, Failure> {
+        self.text.clear();
+        for (i, expr) in self.exprs.iter().enumerate() {
+            if i > 0 {
+                self.text.push_str(self.separator);
+            }
+            if let Some(text) = text_of(expr, seq, context) {
+                self.text.push_str(text);
+                continue;
+            }
+            // writing into a text cannot fail
+            let _ = write!(self.text, "{}", context.eval(expr, seq)?);
+        }
+        Ok(&self.text)
+    }
+}
+
+/// The text of a text attribute, where it lies.
+fn text_of<'c>(expr: &Expr, seq: Seq, context: &'c Context<'_>) -> Option<&'c str> {
+    let Node::Column { slot: 0, column } = expr.node else { return None };
+    context.rows.text(seq, column)
+}

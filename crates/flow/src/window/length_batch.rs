@@ -1,0 +1,113 @@
+//! `lengthBatch(n [, stream.current])`: each `n` events together.
+
+use std::mem;
+use std::ops::Range;
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+
+use super::build::arity;
+use super::fifo::Fifo;
+use super::{Context, MakeWindow, Needs, Parameter, Source, Window, from_json, to_json};
+use crate::expr::Failure;
+use crate::store::{RowStore, Seq};
+
+pub(super) fn build(parameters: &[Parameter], _: &Source<'_>) -> Result<MakeWindow, String> {
+    arity(parameters, 1..=2, "lengthBatch(n [, stream.current])")?;
+    let n = parameters[0].count("the length")?;
+    let streams = parameters.get(1).map(|p| p.flag("stream.current")).transpose()?.unwrap_or(false);
+    Ok(Arc::new(move || Box::new(LengthBatch { n, streams, state: State::default() })))
+}
+
+struct LengthBatch {
+    n: u64,
+    /// Events pass at once; only their leaving is in batches.
+    streams: bool,
+    state: State,
+}
+
+#[derive(Default, Serialize, Deserialize)]
+struct State {
+    /// The batch being filled.
+    current: Fifo,
+    /// What waits to expire: the batch that went out, or with `streams` the one that is passing.
+    before: Fifo,
+    /// Events of the passing batch, which need not be held for it.
+    passed: u64,
+}
+
+impl LengthBatch {
+    fn collect(&mut self, seq: Seq, context: &mut Context<'_>) {
+        let state = &mut self.state;
+        state.current.push(seq);
+        if state.current.len() < self.n {
+            return;
+        }
+        if context.wants_expired {
+            context.out.all_expired(&state.before, context.now);
+        }
+        context.out.reset(context.now);
+        context.out.all_current(&state.current, context.rows);
+        mem::swap(&mut state.current, &mut state.before);
+        state.current.clear();
+        // Where nobody wants expired events the reference never forgets a batch that went out; a join finds the last one
+        // here, as it does when somebody wants them.
+        if !context.keeps_batches() {
+            state.before.clear();
+        }
+    }
+
+    fn pass(&mut self, seq: Seq, context: &mut Context<'_>) {
+        let state = &mut self.state;
+        if state.passed == self.n {
+            if context.wants_expired {
+                context.out.all_expired(&state.before, context.now);
+            }
+            context.out.reset(context.now);
+            state.before.clear();
+            state.passed = 0;
+        }
+        context.out.current(seq, context.rows.time(seq));
+        state.passed += 1;
+        if context.keeps_batches() {
+            state.before.push(seq);
+        }
+    }
+}
+
+impl Window for LengthBatch {
+    fn arrive(&mut self, rows: Range<Seq>, context: &mut Context<'_>) -> Result<(), Failure> {
+        for seq in rows {
+            if self.n == 0 {
+                context.out.current(seq, context.rows.time(seq));
+                if context.wants_expired {
+                    context.out.expired(seq, context.now);
+                }
+                context.out.reset(context.now);
+            } else if self.streams {
+                self.pass(seq, context);
+            } else {
+                self.collect(seq, context);
+            }
+            context.out.end_chunk();
+        }
+        Ok(())
+    }
+
+    fn held(&self) -> Vec<Seq> {
+        self.state.before.iter().collect()
+    }
+
+    fn needs(&self) -> Needs {
+        Needs::from(self.state.before.front().or(self.state.current.front()))
+    }
+
+    fn save(&self) -> serde_json::Value {
+        to_json(&self.state)
+    }
+
+    fn restore(&mut self, state: &serde_json::Value, _: &RowStore) -> Result<(), Failure> {
+        self.state = from_json(state)?;
+        Ok(())
+    }
+}

@@ -1,0 +1,130 @@
+//! `lossyFrequent(support, error [, attribute …])`: the newest event of each key whose share of all events is about
+//! `support`, by Manku and Motwani's lossy counts.
+//!
+//! Source: G. S. Manku, R. Motwani, "Approximate frequency counts over data streams", 2002.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use hashbrown::HashMap;
+use serde::{Deserialize, Serialize};
+
+use super::build::arity;
+use super::key::Keys;
+use super::{Context, MakeWindow, Needs, Parameter, Source, Window, from_json, to_json};
+use crate::expr::Failure;
+use crate::store::{RowStore, Seq};
+
+pub(super) fn build(parameters: &[Parameter], source: &Source<'_>) -> Result<MakeWindow, String> {
+    arity(parameters, 1..=usize::MAX, "lossyFrequent(support, error [, attribute …])")?;
+    let support = parameters[0].share("the support")?;
+    let error = match parameters.get(1) {
+        Some(error) => error.share("the error")?,
+        // the reference breaks here, though it says that this is meant
+        None => support / 10.0,
+    };
+    if error == 0.0 {
+        return Err("without an error nothing is ever forgotten; it is to be above 0.0".into());
+    }
+    let keys = Keys::of_attributes(parameters.get(2..).unwrap_or_default(), source)?;
+    let width = (1.0 / error).ceil();
+    Ok(Arc::new(move || {
+        let state = State { counts: HashMap::new(), total: 0 };
+        Box::new(LossyFrequent { share: support - error, width, keys: keys.clone(), state })
+    }))
+}
+
+struct LossyFrequent {
+    /// An event passes when its key has at least this share of all events.
+    share: f64,
+    /// Events of a bucket: after each, rare keys leave.
+    width: f64,
+    keys: Keys,
+    state: State,
+}
+
+struct State {
+    counts: HashMap<Box<str>, Count>,
+    total: u64,
+}
+
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
+struct Count {
+    count: u64,
+    /// The bucket before the one in which the key entered.
+    before: u64,
+    /// The key's newest event, passed or not.
+    seq: Seq,
+    /// When the key entered: the events up to it.
+    entered: u64,
+}
+
+impl LossyFrequent {
+    fn end_bucket(&mut self, bucket: u64, context: &mut Context<'_>) {
+        let mut leaving: Vec<Count> = vec![];
+        self.state.counts.retain(|_, count| {
+            let stays = count.count + count.before > bucket;
+            if !stays {
+                leaving.push(*count);
+            }
+            stays
+        });
+        leaving.sort_unstable_by_key(|count| count.entered);
+        for count in leaving {
+            context.out.expired(count.seq, context.now);
+        }
+    }
+
+    fn in_order(&self) -> Vec<(&str, Count)> {
+        let mut all: Vec<_> = self.state.counts.iter().map(|(key, count)| (&**key, *count)).collect();
+        all.sort_unstable_by_key(|(_, count)| count.entered);
+        all
+    }
+}
+
+impl Window for LossyFrequent {
+    fn arrive(&mut self, rows: Range<Seq>, context: &mut Context<'_>) -> Result<(), Failure> {
+        for seq in rows {
+            let key = self.keys.of(seq, context)?;
+            let state = &mut self.state;
+            state.total += 1;
+            let total = state.total as f64;
+            let bucket = (total / self.width).ceil() as u64;
+            let new = Count { count: 0, before: bucket - 1, seq, entered: state.total };
+            let count = state.counts.entry_ref(key).or_insert(new);
+            count.count += 1;
+            count.seq = seq;
+            if count.count as f64 >= self.share * total {
+                context.out.current(seq, context.rows.time(seq));
+            }
+            if total % self.width == 0.0 {
+                self.end_bucket(bucket, context);
+            }
+        }
+        context.out.end_chunk();
+        Ok(())
+    }
+
+    fn held(&self) -> Vec<Seq> {
+        self.in_order().into_iter().map(|(_, count)| count.seq).collect()
+    }
+
+    fn needs(&self) -> Needs {
+        Needs::scattered(self.state.counts.len())
+    }
+
+    fn scattered(&self) -> Vec<Seq> {
+        self.state.counts.values().map(|count| count.seq).collect()
+    }
+
+    fn save(&self) -> serde_json::Value {
+        to_json(&(self.state.total, self.in_order()))
+    }
+
+    // the reference loses the counts; here they come back
+    fn restore(&mut self, state: &serde_json::Value, _: &RowStore) -> Result<(), Failure> {
+        let (total, counts): (u64, Vec<(Box<str>, Count)>) = from_json(state)?;
+        self.state = State { counts: counts.into_iter().collect(), total };
+        Ok(())
+    }
+}

@@ -1,0 +1,194 @@
+//! `session(gap [, key [, latency]])`: the events of a key until none came for `gap`.
+
+mod sessions;
+
+use std::collections::BTreeSet;
+use std::ops::Range;
+use std::sync::Arc;
+
+use hashbrown::HashMap;
+use tidemill_types::FieldType;
+
+use self::sessions::{Fate, Session, Sessions};
+use super::build::arity;
+use super::{Context, MakeWindow, Needs, Parameter, Source, Window, from_json, to_json};
+use crate::expr::Failure;
+use crate::store::{RowStore, Seq};
+
+pub(super) fn build(parameters: &[Parameter], _: &Source<'_>) -> Result<MakeWindow, String> {
+    arity(parameters, 1..=3, "session(gap [, key [, latency]])")?;
+    let gap = span(&parameters[0], "the gap")?;
+    let key = parameters.get(1).map(|p| p.column("the key", &[FieldType::String])).transpose()?;
+    let latency = parameters.get(2).map(|p| span(p, "the latency")).transpose()?.unwrap_or(0);
+    if latency > gap {
+        return Err("the latency is not to be longer than the gap".into());
+    }
+    Ok(Arc::new(move || Box::new(SessionWindow { gap, key, latency, ..SessionWindow::default() })))
+}
+
+/// As in the reference a bare int is refused: it does not say its unit.
+fn span(parameter: &Parameter, what: &str) -> Result<i64, String> {
+    if parameter.expr.ty == FieldType::Int {
+        let text = &parameter.text;
+        return Err(format!("{what} is to be a time or a long, such as `5 sec` or `5000L`, not `{text}`"));
+    }
+    parameter.span(what)
+}
+
+/// Events pass at once and leave with their session, keeping their timestamps.
+///
+/// A session ends at a timer, `gap` after its last event. With a latency it waits for late events that much longer.
+#[derive(Default)]
+struct SessionWindow {
+    gap: i64,
+    key: Option<usize>,
+    latency: i64,
+    sessions: HashMap<Arc<str>, Sessions>,
+    /// The open sessions, and the ended ones.
+    open: Order,
+    ended: Order,
+    /// Rows of all sessions.
+    rows: usize,
+    /// Keys so far.
+    born: u64,
+}
+
+/// Sessions by their end, then by the order of their keys.
+type Order = BTreeSet<(i64, u64, Arc<str>)>;
+
+impl SessionWindow {
+    fn key(&self, seq: Seq, rows: &RowStore) -> Arc<str> {
+        let text = self.key.and_then(|column| rows.text(seq, column)).unwrap_or_default();
+        match self.sessions.get_key_value(text) {
+            Some((key, _)) => Arc::clone(key),
+            None => text.into(),
+        }
+    }
+
+    /// Changes the sessions of a key and keeps the orders up to date.
+    fn with<T>(&mut self, key: &Arc<str>, change: impl FnOnce(&mut Sessions) -> T) -> T {
+        let mut sessions = self.sessions.remove(key).unwrap_or_else(|| {
+            self.born += 1;
+            Sessions { born: self.born, ..Sessions::default() }
+        });
+        let place = |session: &Session, born| (session.end, born, Arc::clone(key));
+        for (order, session) in [(&mut self.open, &sessions.open), (&mut self.ended, &sessions.ended)] {
+            if let Some(session) = session {
+                order.remove(&place(session, sessions.born));
+            }
+        }
+        let changed = change(&mut sessions);
+        for (order, session) in [(&mut self.open, &sessions.open), (&mut self.ended, &sessions.ended)] {
+            if let Some(session) = session {
+                order.insert(place(session, sessions.born));
+            }
+        }
+        if sessions.open.is_some() || sessions.ended.is_some() {
+            self.sessions.insert(Arc::clone(key), sessions);
+        }
+        changed
+    }
+
+    fn expire(&mut self, session: Option<Session>, context: &mut Context<'_>) {
+        for seq in session.into_iter().flat_map(|session| session.rows) {
+            self.rows -= 1;
+            context.out.expired(seq, context.rows.time(seq));
+        }
+    }
+
+    /// A session made room for a new one, which happens only inside a chunk: else a timer ends it before. What leaves
+    /// behind the chunk is returned.
+    fn make_room(&mut self, key: &Arc<str>, session: Session, context: &mut Context<'_>) -> Option<Session> {
+        if self.latency == 0 {
+            // in the reference the new event would be in no session and never leave
+            self.expire(Some(session), context);
+            return None;
+        }
+        context.timers.ask(session.end.saturating_add(self.latency));
+        self.with(key, |sessions| sessions.ended.replace(session))
+    }
+}
+
+impl Window for SessionWindow {
+    fn arrive(&mut self, rows: Range<Seq>, context: &mut Context<'_>) -> Result<(), Failure> {
+        if let Some(column) = self.key
+            && rows.clone().any(|seq| context.rows.text(seq, column).is_none())
+        {
+            return Err(Failure("the key of the session is null".into()));
+        }
+        let mut behind = vec![];
+        for seq in rows {
+            let (time, gap) = (context.rows.time(seq), self.gap);
+            let key = self.key(seq, context.rows);
+            match self.with(&key, |sessions| sessions.enter(seq, time, gap)) {
+                Fate::Lost => continue,
+                Fate::Late => {}
+                Fate::Joined(earlier) => {
+                    behind.extend(earlier.and_then(|session| self.make_room(&key, session, context)));
+                    context.timers.ask(time.saturating_add(gap));
+                }
+            }
+            self.rows += 1;
+            context.out.current(seq, time);
+        }
+        for session in behind {
+            self.expire(Some(session), context);
+        }
+        context.out.end_chunk();
+        Ok(())
+    }
+
+    fn timer(&mut self, due: i64, context: &mut Context<'_>) -> Result<(), Failure> {
+        while let Some((end, _, key)) = self.open.first().filter(|(end, ..)| *end <= due).cloned() {
+            if self.latency > 0 {
+                self.with(&key, Sessions::end_open);
+                context.timers.ask(end.saturating_add(self.latency));
+            } else {
+                let session = self.with(&key, |sessions| sessions.open.take());
+                self.expire(session, context);
+            }
+        }
+        let latency = self.latency;
+        let is_over = |end: i64| end.saturating_add(latency) <= due;
+        while let Some((_, _, key)) = self.ended.first().filter(|(end, ..)| is_over(*end)).cloned() {
+            let session = self.with(&key, |sessions| sessions.ended.take());
+            self.expire(session, context);
+        }
+        context.out.end_chunk();
+        Ok(())
+    }
+
+    // the reference shows joins nothing; here they find the events of all sessions, which is what totals cover
+    fn held(&self) -> Vec<Seq> {
+        let mut rows = self.scattered();
+        rows.sort_unstable();
+        rows
+    }
+
+    fn needs(&self) -> Needs {
+        Needs::scattered(self.rows)
+    }
+
+    fn scattered(&self) -> Vec<Seq> {
+        self.sessions.values().flat_map(Sessions::rows).collect()
+    }
+
+    fn save(&self) -> serde_json::Value {
+        let mut sessions: Vec<(&str, &Sessions)> =
+            self.sessions.iter().map(|(key, sessions)| (&**key, sessions)).collect();
+        sessions.sort_unstable_by_key(|(_, sessions)| sessions.born);
+        to_json(&sessions)
+    }
+
+    fn restore(&mut self, state: &serde_json::Value, _: &RowStore) -> Result<(), Failure> {
+        let saved: Vec<(String, Sessions)> = from_json(state)?;
+        *self = Self { gap: self.gap, key: self.key, latency: self.latency, ..Self::default() };
+        for (key, sessions) in saved {
+            self.rows += sessions.rows().count();
+            self.born = self.born.max(sessions.born);
+            let key = key.into();
+            self.with(&key, |fresh| *fresh = sessions);
+        }
+        Ok(())
+    }
+}

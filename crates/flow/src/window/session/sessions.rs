@@ -1,0 +1,104 @@
+//! The sessions of a key.
+
+use std::collections::VecDeque;
+use std::mem;
+
+use serde::{Deserialize, Serialize};
+
+use crate::store::Seq;
+
+/// The session that is open, and with a latency the one before it, which has ended but still takes late events.
+#[derive(Debug, Default, Serialize, Deserialize)]
+pub(super) struct Sessions {
+    pub(super) open: Option<Session>,
+    pub(super) ended: Option<Session>,
+    /// Which key it is: their order.
+    pub(super) born: u64,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct Session {
+    /// The oldest timestamp.
+    pub(super) start: i64,
+    /// When it ends if nothing comes.
+    pub(super) end: i64,
+    pub(super) rows: VecDeque<Seq>,
+}
+
+/// What became of an event.
+pub(super) enum Fate {
+    /// It is in the open session, which now ends later; a session that made room for it leaves or stays as told.
+    Joined(Option<Session>),
+    /// It is in a session, of which the end was not moved.
+    Late,
+    /// It is in none.
+    Lost,
+}
+
+impl Session {
+    fn of(seq: Seq, time: i64, gap: i64) -> Self {
+        Self { start: time, end: time.saturating_add(gap), rows: VecDeque::from([seq]) }
+    }
+}
+
+impl Sessions {
+    /// Takes an event in.
+    pub(super) fn enter(&mut self, seq: Seq, time: i64, gap: i64) -> Fate {
+        match &mut self.open {
+            None => self.open = Some(Session::of(seq, time, gap)),
+            Some(open) if time < open.start => return self.late(seq, time, gap),
+            Some(open) if time <= open.end => {
+                open.rows.push_back(seq);
+                open.end = time.saturating_add(gap);
+            }
+            Some(open) => return Fate::Joined(Some(mem::replace(open, Session::of(seq, time, gap)))),
+        }
+        Fate::Joined(None)
+    }
+
+    /// An event older than the open session.
+    fn late(&mut self, seq: Seq, time: i64, gap: i64) -> Fate {
+        let Some(open) = &mut self.open else { return Fate::Lost };
+        if time >= open.start.saturating_sub(gap) {
+            open.rows.push_front(seq);
+            open.start = time;
+        } else {
+            let Some(ended) = self.ended.as_mut().filter(|e| time >= e.start.saturating_sub(gap)) else {
+                return Fate::Lost;
+            };
+            ended.rows.push_back(seq);
+            if time < ended.start && time <= ended.end.saturating_sub(gap) {
+                ended.start = time;
+                return Fate::Late;
+            }
+            ended.end = time.saturating_add(gap);
+        }
+        self.merge(gap);
+        Fate::Late
+    }
+
+    /// Makes one session of the two when the gap between them is closed.
+    fn merge(&mut self, gap: i64) {
+        let Some(open) = &mut self.open else { return };
+        let near = |ended: &mut Session| ended.end >= open.start.saturating_sub(gap);
+        if let Some(mut ended) = self.ended.take_if(near) {
+            ended.rows.append(&mut open.rows);
+            open.rows = ended.rows;
+            open.start = ended.start;
+        }
+    }
+
+    /// The open session ends; what had ended before and waits still is one with it from here on.
+    pub(super) fn end_open(&mut self) {
+        let Some(mut open) = self.open.take() else { return };
+        if let Some(mut ended) = self.ended.take() {
+            ended.rows.append(&mut open.rows);
+            open.rows = ended.rows;
+        }
+        self.ended = Some(open);
+    }
+
+    pub(super) fn rows(&self) -> impl Iterator<Item = Seq> + '_ {
+        self.ended.iter().chain(&self.open).flat_map(|session| session.rows.iter().copied())
+    }
+}

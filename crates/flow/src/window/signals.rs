@@ -1,0 +1,80 @@
+//! What windows put out.
+
+use super::fifo::Fifo;
+use crate::batch::Kind;
+use crate::store::{RowStore, Seq};
+
+/// What a window says of a row.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Signal {
+    /// What happened to it.
+    pub kind: Kind,
+    /// The row; nothing for a reset.
+    pub seq: Seq,
+    /// The timestamp that the event has from here on.
+    pub time: i64,
+}
+
+/// What a window puts out, in chunks.
+#[derive(Debug, Clone, Default)]
+pub struct Signals {
+    /// The events in order.
+    pub items: Vec<Signal>,
+    /// Where each chunk ends.
+    pub ends: Vec<usize>,
+}
+
+/// A place in [`Signals`].
+#[derive(Debug, Clone, Copy)]
+pub struct Mark {
+    items: usize,
+    ends: usize,
+}
+
+impl Signals {
+    /// A row arrived; it keeps its timestamp `time`.
+    #[inline]
+    pub fn current(&mut self, seq: Seq, time: i64) {
+        self.items.push(Signal { kind: Kind::Current, seq, time });
+    }
+
+    /// A row left; `time` is its timestamp from here on.
+    #[inline]
+    pub fn expired(&mut self, seq: Seq, time: i64) {
+        self.items.push(Signal { kind: Kind::Expired, seq, time });
+    }
+
+    /// A batch ended.
+    pub fn reset(&mut self, time: i64) {
+        self.items.push(Signal { kind: Kind::Reset, seq: 0, time });
+    }
+
+    /// What was put out since the last end is one chunk.
+    #[inline]
+    pub fn end_chunk(&mut self) {
+        if self.ends.last().copied().unwrap_or(0) < self.items.len() {
+            self.ends.push(self.items.len());
+        }
+    }
+
+    /// The place behind everything so far, for [`Self::rewind`].
+    pub fn mark(&self) -> Mark {
+        Mark { items: self.items.len(), ends: self.ends.len() }
+    }
+
+    /// Takes back what was put out since `mark`.
+    pub fn rewind(&mut self, mark: Mark) {
+        self.items.truncate(mark.items);
+        self.ends.truncate(mark.ends);
+    }
+
+    /// All of `rows` left at `time`.
+    pub(super) fn all_expired(&mut self, rows: &Fifo, time: i64) {
+        self.items.extend(rows.iter().map(|seq| Signal { kind: Kind::Expired, seq, time }));
+    }
+
+    /// All of `rows` arrived; they keep their timestamps.
+    pub(super) fn all_current(&mut self, rows: &Fifo, store: &RowStore) {
+        self.items.extend(rows.iter().map(|seq| Signal { kind: Kind::Current, seq, time: store.time(seq) }));
+    }
+}

@@ -1,0 +1,74 @@
+//! A batch that keeps one row per key.
+
+use hashbrown::HashMap;
+use serde::{Deserialize, Serialize};
+
+use crate::store::Seq;
+
+/// Rows of different keys, in the order in which the keys were first seen.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[serde(from = "Vec<(String, Seq)>", into = "Vec<(String, Seq)>")]
+pub(in crate::window) struct UniqueBatch {
+    rows: Vec<Seq>,
+    places: HashMap<Box<str>, usize>,
+}
+
+impl UniqueBatch {
+    /// Adds a row; an earlier one of its key makes room in place.
+    pub(in crate::window) fn put(&mut self, key: &str, seq: Seq) {
+        match self.places.get(key) {
+            Some(place) => self.rows[*place] = seq,
+            None => self.add(key.into(), seq),
+        }
+    }
+
+    /// Adds a row, unless there is one of its key.
+    pub(in crate::window) fn put_first(&mut self, key: &str, seq: Seq) {
+        if !self.places.contains_key(key) {
+            self.add(key.into(), seq);
+        }
+    }
+
+    fn add(&mut self, key: Box<str>, seq: Seq) {
+        self.places.insert(key, self.rows.len());
+        self.rows.push(seq);
+    }
+
+    /// Puts all of another batch.
+    pub(in crate::window) fn put_all(&mut self, other: &Self) {
+        for (key, seq) in other.entries() {
+            self.put(key, seq);
+        }
+    }
+
+    fn entries(&self) -> Vec<(&str, Seq)> {
+        let mut keys: Vec<(usize, &str)> = self.places.iter().map(|(key, place)| (*place, &**key)).collect();
+        keys.sort_unstable();
+        keys.into_iter().map(|(place, key)| (key, self.rows[place])).collect()
+    }
+
+    pub(in crate::window) fn rows(&self) -> &[Seq] {
+        &self.rows
+    }
+
+    pub(in crate::window) fn clear(&mut self) {
+        self.rows.clear();
+        self.places.clear();
+    }
+}
+
+impl From<Vec<(String, Seq)>> for UniqueBatch {
+    fn from(entries: Vec<(String, Seq)>) -> Self {
+        let mut batch = Self::default();
+        for (key, seq) in entries {
+            batch.put(&key, seq);
+        }
+        batch
+    }
+}
+
+impl From<UniqueBatch> for Vec<(String, Seq)> {
+    fn from(batch: UniqueBatch) -> Self {
+        batch.entries().into_iter().map(|(key, seq)| (key.to_owned(), seq)).collect()
+    }
+}
