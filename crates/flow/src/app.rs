@@ -48,7 +48,7 @@ impl App {
         let queries: Vec<Query> = plan.queries.iter().map(|q| Query::new(q.clone())).collect();
         let mut readers = vec![Vec::new(); streams.len()];
         for (i, query) in plan.queries.iter().enumerate() {
-            readers[query.stream].push(i);
+            query.streams().into_iter().for_each(|stream| readers[stream].push(i));
         }
         let triggers = vec![None; plan.triggers.len()];
         Self { plan, queries, readers, triggers, turns: BTreeMap::new(), now: 0 }
@@ -162,7 +162,7 @@ impl App {
         }
         for i in 0..self.readers[stream].len() {
             let query = self.readers[stream][i];
-            let out = self.queries[query].push(events, &NoHost);
+            let out = self.queries[query].push(stream, events, &NoHost);
             let failure = out.as_ref().err().cloned();
             self.emit(query, out, depth, sink);
             if let Some(failure) = failure {

@@ -20,6 +20,7 @@ pub mod registry;
 pub mod replay;
 pub mod scope;
 pub mod select;
+pub mod state;
 pub mod store;
 mod stream_functions;
 pub mod value;

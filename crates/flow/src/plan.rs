@@ -1,6 +1,7 @@
 //! From the syntax tree of an app to what runs: names are looked up, types checked, everything wrong is told at once.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use tidemill_lang::siddhi::ast::{
     self, Annotation, Definition, EventKind, ExecutionElement, ExprKind, HandlerKind, Input, OutputAction,
@@ -19,6 +20,7 @@ use crate::rate::{RatePlan, Snapshot, Which};
 use crate::registry::Registry;
 use crate::scope::{Having, Single};
 use crate::select::{self, Wanted};
+use crate::state::{self, Lookup};
 use crate::value::Value;
 use crate::window::{self, MakeWindow, Parameter};
 
@@ -153,7 +155,7 @@ impl Planner<'_> {
         let input = match &query.input {
             Input::Stream(input) => input,
             Input::Join(join) => return Err(missing(join.span, "joins")),
-            Input::State(state) => return Err(missing(state.span, "patterns and sequences")),
+            Input::State(state) => return self.state(query, state),
             Input::Nested(nested) => {
                 return Err(Diagnostic::error("F0403", nested.span, "a query inside `from` cannot be run")
                     .help("let it insert into a stream and read that"));
@@ -166,15 +168,44 @@ impl Planner<'_> {
         let columns = attributes.iter().map(|(_, ty)| *ty).collect();
         let window = match &input.window {
             Some(window) => {
-                let mut scope = Single { stream: &name, attributes: &attributes };
+                let mut scope = Single { stream: &name, attributes: &attributes, tables: &[] };
                 Some(make_window(window, &name, &attributes, &mut scope, registry)?)
             }
             None => None,
         };
         let after = handlers(&input.after, &name, &mut attributes, registry)?;
-        let mut scope = Single { stream: &name, attributes: &attributes };
-        let mut select = selection(query, &attributes, &mut scope, false, registry)?;
-        let rate = query.rate.as_ref().map(|r| rate(r, query, &mut select, window.is_some())).transpose()?;
+        let mut scope = Single { stream: &name, attributes: &attributes, tables: &[] };
+        let select = selection(query, &attributes, &mut scope, false, registry)?;
+        let plan = QueryPlan { stream, columns, before, window, after, ..QueryPlan::of(select) };
+        self.output(query, plan)
+    }
+
+    /// A pattern or a sequence.
+    fn state(&mut self, query: &ast::Query, input: &ast::StateInput) -> Result<(), Diagnostic> {
+        let (mut state, steps) = state::compile(input, &self.plan.catalog, self.registry)?;
+        let mut references = Vec::new();
+        let mut scope = Lookup { steps: &steps, own: None, references: &mut references };
+        let all = match query.select.as_ref().map(|c| &c.items) {
+            None | Some(SelectItems::All(_)) => scope.all(),
+            Some(SelectItems::List(_)) => vec![],
+        };
+        let twice =
+            all.iter().enumerate().find(|(i, (name, _))| all[..*i].iter().any(|(known, _)| known == name));
+        if let Some((_, (name, _))) = twice {
+            let span = query.select.as_ref().map_or(input.span, |c| c.span);
+            let message = format!("several steps have an attribute `{name}`: select them one by one");
+            return Err(Diagnostic::error("F0504", span, message));
+        }
+        let select = selection(query, &all, &mut scope, true, self.registry)?;
+        let stream = state.steps.first().map_or(0, |s| s.stream);
+        state.columns = references;
+        self.output(query, QueryPlan { stream, state: Some(Arc::new(state)), ..QueryPlan::of(select) })
+    }
+
+    /// What all queries end with: rate, target and name.
+    fn output(&mut self, query: &ast::Query, mut plan: QueryPlan) -> Result<(), Diagnostic> {
+        let window = plan.window.is_some();
+        plan.rate = query.rate.as_ref().map(|r| rate(r, query, &mut plan.select, window)).transpose()?;
         let OutputAction::Insert { target } = &query.output.action else {
             return Err(match &query.output.action {
                 OutputAction::Return => {
@@ -184,20 +215,11 @@ impl Planner<'_> {
                 _ => missing(query.output.span, "delete and update"),
             });
         };
-        let written: Attributes = select.items.iter().map(|(name, expr)| (name.clone(), expr.ty)).collect();
-        let target = self.plan.catalog.write(target, &written)?;
-        let name = self.name_of(&query.annotations)?;
-        self.plan.queries.push(QueryPlan {
-            name,
-            stream,
-            columns,
-            before,
-            window,
-            after,
-            select,
-            rate,
-            target,
-        });
+        let written: Attributes =
+            plan.select.items.iter().map(|(name, expr)| (name.clone(), expr.ty)).collect();
+        plan.target = self.plan.catalog.write(target, &written)?;
+        plan.name = self.name_of(&query.annotations)?;
+        self.plan.queries.push(plan);
         Ok(())
     }
 
@@ -224,7 +246,7 @@ fn handlers(
 ) -> Result<Vec<Handler>, Diagnostic> {
     let mut compiled = Vec::with_capacity(handlers.len());
     for handler in handlers {
-        let mut scope = Single { stream, attributes };
+        let mut scope = Single { stream, attributes, tables: &[] };
         let mut compiler = Compiler { scope: &mut scope, registry, aggregates: None };
         match &handler.kind {
             HandlerKind::Filter(condition) => {

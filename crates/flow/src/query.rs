@@ -9,6 +9,7 @@ use crate::expr::{Expr, Failure, Frame, Host};
 use crate::rate::{Rate, RatePlan};
 use crate::registry::StreamFunction;
 use crate::select::{Plan as SelectPlan, Selector, Wanted};
+use crate::state::{Machine, StatePlan};
 use crate::store::RowStore;
 use crate::window::{self, Context, MakeWindow, Signals, Timers, Window};
 
@@ -32,6 +33,8 @@ pub struct QueryPlan {
     pub columns: Vec<FieldType>,
     /// Before the window.
     pub before: Vec<Handler>,
+    /// A pattern or a sequence, in the place of stream and window.
+    pub state: Option<Arc<StatePlan>>,
     /// The window.
     pub window: Option<MakeWindow>,
     /// Behind it.
@@ -44,9 +47,39 @@ pub struct QueryPlan {
     pub target: usize,
 }
 
+impl QueryPlan {
+    /// A query that selects and does nothing else; what it reads and writes is still to be said.
+    pub fn of(select: SelectPlan) -> Self {
+        Self {
+            name: String::new(),
+            stream: 0,
+            columns: vec![],
+            before: vec![],
+            state: None,
+            window: None,
+            after: vec![],
+            select,
+            rate: None,
+            target: 0,
+        }
+    }
+
+    /// The streams that it reads, each once.
+    pub fn streams(&self) -> Vec<usize> {
+        let mut streams = match &self.state {
+            Some(state) => state.steps.iter().map(|s| s.stream).collect(),
+            None => vec![self.stream],
+        };
+        streams.sort_unstable();
+        streams.dedup();
+        streams
+    }
+}
+
 /// A query at work.
 pub struct Query {
     plan: QueryPlan,
+    machine: Option<Machine>,
     window: Option<Held>,
     selector: Selector,
     rate: Option<Rate>,
@@ -71,7 +104,8 @@ impl Query {
         });
         let selector = Selector::new(plan.select.clone());
         let rate = plan.rate.clone().map(|rate| Rate::new(rate, plan.select.types()));
-        Self { plan, window, selector, rate }
+        let machine = plan.state.clone().map(Machine::new);
+        Self { plan, machine, window, selector, rate }
     }
 
     /// What was compiled.
@@ -81,6 +115,9 @@ impl Query {
 
     /// The app starts.
     pub fn start(&mut self, now: i64) {
+        if let Some(machine) = &mut self.machine {
+            machine.start(now);
+        }
         if let Some(held) = &mut self.window {
             held.call(now, |window, context| {
                 window.start(context);
@@ -93,8 +130,18 @@ impl Query {
         }
     }
 
-    /// Events of its stream arrive: what comes out. Errors: why they cannot be worked off.
-    pub fn push(&mut self, input: &Batch, host: &dyn Host) -> Result<Batch, Failure> {
+    /// Events of one of its streams arrive: what comes out. Errors: why they cannot be worked off.
+    pub fn push(&mut self, stream: usize, input: &Batch, host: &dyn Host) -> Result<Batch, Failure> {
+        if let Some(machine) = &mut self.machine {
+            let mut out = Batch::new(self.plan.select.types());
+            for (rows, clock) in input.chunks() {
+                for row in rows.filter(|row| input.kinds[*row] == Kind::Current) {
+                    machine.event(stream, input, row, clock, host)?;
+                    matches(machine, &mut self.selector, clock, host, &mut out)?;
+                }
+            }
+            return Ok(self.limited(out));
+        }
         let filtered;
         let input = match self.plan.before.is_empty() {
             true => input,
@@ -133,6 +180,13 @@ impl Query {
 
     /// Runs the next of its timers that is due at `now`, if there is one.
     pub fn timer(&mut self, now: i64, host: &dyn Host) -> Option<Result<Batch, Failure>> {
+        if let Some(machine) = &mut self.machine
+            && machine.timer(now)
+        {
+            let mut out = Batch::new(self.plan.select.types());
+            let done = matches(machine, &mut self.selector, now, host, &mut out);
+            return Some(done.map(|()| self.limited(out)));
+        }
         let due = self.window.as_mut().and_then(|held| held.timers.take_due(now));
         let (Some(held), Some(due)) = (&mut self.window, due) else {
             return self.rate.as_mut()?.timer(now).map(Ok);
@@ -168,6 +222,21 @@ impl Query {
     pub fn wanted(&self) -> Wanted {
         self.plan.select.wanted
     }
+}
+
+/// What comes out of the matches that are done: one chunk, though the selection sees each by itself.
+fn matches(
+    machine: &mut Machine,
+    selector: &mut Selector,
+    clock: i64,
+    host: &dyn Host,
+    out: &mut Batch,
+) -> Result<(), Failure> {
+    let Some(done) = machine.take_matches() else { return Ok(()) };
+    let selected = selector.process(&done, host)?;
+    (0..selected.len()).for_each(|i| out.push_row(&selected, i, selected.kinds[i], selected.times[i]));
+    out.end_chunk(clock);
+    Ok(())
 }
 
 impl Held {

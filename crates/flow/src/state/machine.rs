@@ -77,7 +77,8 @@ impl Machine {
     /// One that has seen nothing.
     pub fn new(plan: Arc<StatePlan>) -> Self {
         let scratch = |references: &[Reference]| references.iter().map(|r| Column::new(r.ty)).collect();
-        let steps = plan.steps.iter().map(|s| StepState { scratch: scratch(&s.references), ..StepState::default() });
+        let steps =
+            plan.steps.iter().map(|s| StepState { scratch: scratch(&s.references), ..StepState::default() });
         let steps = steps.collect();
         let matches = Self::no_matches(&plan);
         Self { plan, steps, matches, now: 0 }
@@ -129,7 +130,8 @@ impl Machine {
         }
         let held: usize = self.steps.iter().map(|s| s.fresh.len() + s.waiting.len()).sum();
         if held >= RECORDS_MAX {
-            let message = format!("{held} partial matches wait, at most {RECORDS_MAX} may: bound them with `within`");
+            let message =
+                format!("{held} partial matches wait, at most {RECORDS_MAX} may: bound them with `within`");
             return Err(Failure(message));
         }
         let mut offer = Offer { batch, row, time, host, kept: None };
@@ -145,7 +147,9 @@ impl Machine {
     pub(super) fn ran_out(&self, record: &Record, time: i64) -> bool {
         let Some(within) = self.plan.within else { return false };
         let starts = self.plan.steps.iter().zip(&record.slots).take_while(|(step, _)| step.start);
-        starts.filter_map(|(_, chain)| chain.first()).any(|row| row.time.abs_diff(time) > within.unsigned_abs())
+        starts
+            .filter_map(|(_, chain)| chain.first())
+            .any(|row| row.time.abs_diff(time) > within.unsigned_abs())
     }
 
     fn expire(&mut self, time: i64) {
@@ -167,7 +171,8 @@ impl Machine {
             }
             if self.steps[i].fresh.iter().any(|r| self.ran_out(&r.lock(), time)) {
                 let fresh = std::mem::take(&mut self.steps[i].fresh);
-                let (out, kept) = fresh.into_iter().partition::<VecDeque<_>, _>(|r| self.ran_out(&r.lock(), time));
+                let (out, kept) =
+                    fresh.into_iter().partition::<VecDeque<_>, _>(|r| self.ran_out(&r.lock(), time));
                 out.iter().for_each(note);
                 self.steps[i].fresh = kept;
             }
@@ -202,7 +207,8 @@ impl Machine {
         }
         self.steps[i].waiting.clear();
         let begins = step.start && (self.steps[i].fresh.is_empty() || matches!(step.form, Form::Absent(_)));
-        let goes_on = || step.every_end.is_none() && step.next.is_some_and(|n| !self.steps[n].waiting.is_empty());
+        let goes_on =
+            || step.every_end.is_none() && step.next.is_some_and(|n| !self.steps[n].waiting.is_empty());
         if begins && !goes_on() {
             self.arm(i);
         }
