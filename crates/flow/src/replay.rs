@@ -216,7 +216,13 @@ impl<'s> Replay<'s> {
                 self.send(stream, std::slice::from_ref(&event))
             }
             Input::Events { stream, events } => self.send(stream, events),
-            Input::OnDemand { .. } => Err(Failure("on-demand queries cannot be run yet".into())),
+            Input::OnDemand { on_demand } => {
+                let found = self.app.on_demand(on_demand)?;
+                let row = |i| found.columns.iter().map(|c| json_of(&c.get(i))).collect();
+                let what = What::Rows { rows: (0..found.len()).map(row).collect() };
+                self.recorder.out.push(Output { input: self.recorder.input, what });
+                Ok(())
+            }
             Input::Restart { .. } => Err(Failure("restarts cannot be replayed yet".into())),
         }
     }
