@@ -369,3 +369,78 @@ impl Machine {
         Ok(true)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::expr::NoHost;
+    use crate::state::{Form, StepPlan, Which};
+    use crate::value::Value;
+    use tidemill_types::FieldType;
+
+    /// `every a=0<min:> -> b=1`, selecting `a[0]` and `b`.
+    fn machine(min: usize, within: Option<i64>) -> Machine {
+        let step = |stream, form, next, every| StepPlan {
+            stream,
+            filters: vec![],
+            references: vec![],
+            form,
+            start: stream == 0,
+            next,
+            every_end: every,
+            every_in: every,
+        };
+        let read = |step| Reference { step, which: Which::First(0), attribute: Some(0), ty: FieldType::Int };
+        let plan = StatePlan {
+            sequence: false,
+            steps: vec![
+                step(0, Form::Count { min, max: None }, Some(1), Some(0)),
+                step(1, Form::Stream, None, None),
+            ],
+            within,
+            columns: vec![read(0), read(1)],
+        };
+        Machine::new(Arc::new(plan))
+    }
+
+    fn send(machine: &mut Machine, stream: usize, time: i64, value: i32) -> Result<usize, Failure> {
+        let mut batch = Batch::new([FieldType::Int]);
+        batch.columns[0].push(Value::Int(value));
+        batch.times.push(time);
+        batch.kinds.push(Kind::Current);
+        machine.event(stream, &batch, 0, time, &NoHost)?;
+        Ok(machine.take_matches().map_or(0, |m| m.len()))
+    }
+
+    #[test]
+    fn a_saved_state_goes_on_where_it_was() {
+        let mut first = machine(2, None);
+        first.start(0);
+        for time in 1..=3 {
+            assert_eq!(send(&mut first, 0, time, 1), Ok(0));
+        }
+        let mut second = machine(2, None);
+        second.start(0);
+        second.restore(&first.save()).unwrap();
+        assert_eq!(second.save(), first.save());
+        // the full collection goes on; the one that has begun needs one more
+        assert_eq!(send(&mut second, 1, 4, 2), Ok(1));
+        assert_eq!(send(&mut second, 0, 5, 2), Ok(0));
+        assert_eq!(send(&mut second, 1, 6, 2), Ok(1));
+        assert!(second.restore(&serde_json::json!({"steps": []})).is_err());
+        assert!(machine(2, None).restore(&serde_json::json!(7)).is_err());
+    }
+
+    #[test]
+    fn waiting_matches_are_bounded() {
+        let mut machine = machine(1, Some(10));
+        machine.start(0);
+        assert_eq!(send(&mut machine, 0, 1, 1), Ok(0));
+        let record = machine.steps[1].fresh[0].clone();
+        machine.steps[1].waiting = std::iter::repeat_n(record, RECORDS_MAX).collect();
+        assert!(send(&mut machine, 0, 5, 1).unwrap_err().0.contains("within"));
+        // once they ran out of time there is room again
+        assert_eq!(send(&mut machine, 0, 20, 1), Ok(0));
+        assert!(send(&mut machine, 1, 21, 1).is_ok_and(|matches| matches > 0));
+    }
+}

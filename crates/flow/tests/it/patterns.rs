@@ -62,9 +62,10 @@ fn case(text: &str) -> (String, Case) {
 fn run(text: &str) {
     let registry = Registry::standard();
     let mut wrong = Vec::new();
-    for text in text.split("\n== ").skip(1) {
-        let (name, case) = case(text);
-        let differences = check(&case, &registry);
+    let cases: Vec<_> = text.split("\n== ").skip(1).map(case).collect();
+    assert!(cases.len() > 10);
+    for (name, case) in &cases {
+        let differences = check(case, &registry);
         wrong.extend(differences.iter().map(|d| format!("{name}: {d}")));
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
