@@ -1,6 +1,7 @@
 //! Queries, windows and functions as apps see them.
 
 mod functions;
+mod own;
 mod patterns;
 mod windows;
 
