@@ -20,7 +20,7 @@ use crate::named_window::NamedWindowPlan;
 use crate::query::{Handler, QueryPlan, Target};
 use crate::rate::{RatePlan, Snapshot, Which};
 use crate::registry::Registry;
-use crate::scope::{Having, Single};
+use crate::scope::{Having, Single, WithTables};
 use crate::select::{self, Wanted};
 use crate::state::{self, Lookup};
 use crate::table;
@@ -221,6 +221,7 @@ impl Planner<'_> {
             let message = format!("several steps have an attribute `{name}`: select them one by one");
             return Err(Diagnostic::error("F0504", span, message));
         }
+        let mut scope = WithTables { names: &mut scope, tables: self.plan.catalog.tables() };
         let select = selection(query, &all, &mut scope, true, self.registry)?;
         let stream = state.steps.first().map_or(0, |s| s.stream);
         state.columns = references;

@@ -433,11 +433,11 @@ fn same(a: &Output, b: &Output, unordered: bool) -> bool {
             }
             (What::Rows { rows: a }, What::Rows { rows: b }) if unordered => {
                 let mut rest: Vec<&Vec<Json>> = a.iter().collect();
-                let mut take = |row: &Vec<Json>| {
+                let take = |row: &Vec<Json>| {
                     let place = rest.iter().position(|r| same_values(r, row));
                     place.map(|place| rest.swap_remove(place)).is_some()
                 };
-                a.len() == b.len() && b.iter().all(|row| take(row))
+                a.len() == b.len() && b.iter().all(take)
             }
             (What::Rows { rows: a }, What::Rows { rows: b }) => rows(a, b),
             (What::Failure { .. }, What::Failure { .. }) => true,

@@ -94,7 +94,6 @@ impl Table {
     }
 
     /// The keys that `column` must have.
-    #[expect(clippy::type_complexity, reason = "no keys, nothing equal, a range")]
     fn keys(
         &self,
         condition: &Expr,
