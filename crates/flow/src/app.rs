@@ -7,10 +7,14 @@ use tidemill_types::FieldType;
 
 use crate::batch::{Batch, Kind};
 use crate::column::Column;
-use crate::expr::{Failure, NoHost};
+use crate::expr::Failure;
 use crate::io::{self, Strategy};
+use crate::named_window::NamedWindow;
+use crate::on_demand;
 use crate::plan::{AppPlan, Trigger};
-use crate::query::Query;
+use crate::query::{Query, Target};
+use crate::shared::Shared;
+use crate::table::Table;
 use crate::value::Value;
 
 /// Deepest way of an event from query to query: a query may feed itself, but not for ever.
@@ -32,8 +36,10 @@ pub trait Sink {
 pub struct App {
     plan: Arc<AppPlan>,
     queries: Vec<Query>,
-    /// For each stream the queries that read it, in order.
-    readers: Vec<Vec<usize>>,
+    /// Its tables and named windows.
+    shared: Shared,
+    /// For each stream the queries that read it, in order, and the port to which its events go.
+    readers: Vec<Vec<(usize, usize)>>,
     /// For each trigger the instant at which it fires next.
     triggers: Vec<Option<i64>>,
     /// Events that sinks with turns have put out.
@@ -48,10 +54,16 @@ impl App {
         let queries: Vec<Query> = plan.queries.iter().map(|q| Query::new(q.clone())).collect();
         let mut readers = vec![Vec::new(); streams.len()];
         for (i, query) in plan.queries.iter().enumerate() {
-            readers[query.stream].push(i);
+            for (stream, port) in query.reads() {
+                readers[stream].push((i, port));
+            }
         }
+        let shared = Shared {
+            tables: plan.catalog.tables().iter().cloned().map(Table::new).collect(),
+            windows: plan.windows.iter().cloned().map(NamedWindow::new).collect(),
+        };
         let triggers = vec![None; plan.triggers.len()];
-        Self { plan, queries, readers, triggers, turns: BTreeMap::new(), now: 0 }
+        Self { plan, queries, shared, readers, triggers, turns: BTreeMap::new(), now: 0 }
     }
 
     /// The compiled app.
@@ -67,6 +79,7 @@ impl App {
     /// Starts it at `now`.
     pub fn start(&mut self, now: i64, sink: &mut dyn Sink) {
         self.now = now;
+        self.shared.windows.iter_mut().for_each(|w| w.held.start(now));
         self.queries.iter_mut().for_each(|q| q.start(now));
         for i in 0..self.triggers.len() {
             match &self.plan.triggers[i].1 {
@@ -87,9 +100,15 @@ impl App {
                     self.fire(i, at, sink);
                 }
             }
+            for i in 0..self.shared.windows.len() {
+                if self.shared.windows[i].held.next_instant(at - 1) == Some(at) {
+                    let out = self.shared.windows[i].instant(at);
+                    self.emit_window(i, out, 0, sink);
+                }
+            }
             for i in 0..self.queries.len() {
                 if self.queries[i].next_instant(at - 1) == Some(at) {
-                    let out = self.queries[i].instant(at, &NoHost);
+                    let out = self.queries[i].instant(at, &self.shared);
                     self.emit(i, out, 0, sink);
                 }
             }
@@ -103,12 +122,18 @@ impl App {
     /// The next instant later than the clock at which it stops on its way: triggers and windows that go by a calendar.
     fn next_stop(&self) -> Option<i64> {
         let triggers = self.triggers.iter().flatten().copied();
-        triggers.chain(self.queries.iter().filter_map(|q| q.next_instant(self.now))).min()
+        let windows = self.shared.windows.iter().filter_map(|w| w.held.next_instant(self.now));
+        triggers.chain(windows).chain(self.queries.iter().filter_map(|q| q.next_instant(self.now))).min()
     }
 
     fn timers(&mut self, sink: &mut dyn Sink) {
+        for i in 0..self.shared.windows.len() {
+            while let Some(out) = self.shared.windows[i].timer(self.now) {
+                self.emit_window(i, out, 0, sink);
+            }
+        }
         for i in 0..self.queries.len() {
-            while let Some(out) = self.queries[i].timer(self.now, &NoHost) {
+            while let Some(out) = self.queries[i].timer(self.now, &self.shared) {
                 self.emit(i, out, 0, sink);
             }
         }
@@ -145,6 +170,9 @@ impl App {
         if !fits {
             return Err(Failure(format!("`{}` has other attributes", defined.name)));
         }
+        if self.plan.catalog.window(stream).is_some() {
+            return Err(Failure(format!("`{}` is a window: queries write it", defined.name)));
+        }
         let Some(last) = times.last().copied() else { return Ok(()) };
         self.advance(last, sink);
         let kinds = vec![Kind::Current; times.len()];
@@ -161,11 +189,9 @@ impl App {
             return sink.failure(&self.plan.catalog.streams()[stream].name, &Failure(message));
         }
         for i in 0..self.readers[stream].len() {
-            let query = self.readers[stream][i];
-            let out = self.queries[query].push(events, &NoHost);
-            let failure = out.as_ref().err().cloned();
-            self.emit(query, out, depth, sink);
-            if let Some(failure) = failure {
+            let (query, port) = self.readers[stream][i];
+            let out = self.queries[query].push(port, events, &self.shared);
+            if let Some(failure) = self.emit(query, out, depth, sink) {
                 self.fault(stream, events, &failure, depth, sink);
                 return;
             }
@@ -226,21 +252,71 @@ impl App {
         self.deliver(fault, &failed, depth + 1, sink);
     }
 
-    /// Hands a query's output on.
-    fn emit(&mut self, query: usize, out: Result<Batch, Failure>, depth: usize, sink: &mut dyn Sink) {
+    /// Hands a query's output on; what failed, if something did.
+    fn emit(
+        &mut self,
+        query: usize,
+        out: Result<Batch, Failure>,
+        depth: usize,
+        sink: &mut dyn Sink,
+    ) -> Option<Failure> {
         let plan = self.plan.clone();
         let plan = &plan.queries[query];
-        match out {
-            Err(failure) => sink.failure(&plan.name, &failure),
-            Ok(out) if out.is_empty() => {}
-            Ok(out) => {
+        let done = out.and_then(|out| {
+            if !out.is_empty() {
                 sink.emission(&plan.name, &out);
                 let mut events = out;
                 // what left a window arrives elsewhere
                 events.kinds.fill(Kind::Current);
                 events.groups.clear();
-                self.deliver(plan.target, &events, depth + 1, sink);
+                self.write(&plan.target, &events, depth, sink)?;
+            }
+            Ok(())
+        });
+        let failure = done.err()?;
+        sink.failure(&plan.name, &failure);
+        Some(failure)
+    }
+
+    fn write(
+        &mut self,
+        to: &Target,
+        events: &Batch,
+        depth: usize,
+        sink: &mut dyn Sink,
+    ) -> Result<(), Failure> {
+        match to {
+            Target::Stream(stream) => self.deliver(*stream, events, depth + 1, sink),
+            Target::Table(table, action) => self.shared.tables[*table].apply(action, events, self.now)?,
+            Target::Window(window) => {
+                let out = self.shared.windows[*window].insert(events)?;
+                self.emit_window(*window, Ok(out), depth + 1, sink);
             }
         }
+        Ok(())
+    }
+
+    /// Hands what a named window puts out to its readers, chunk by chunk; each keeps its kind.
+    fn emit_window(&mut self, window: usize, out: Result<Batch, Failure>, depth: usize, sink: &mut dyn Sink) {
+        let stream = self.plan.windows[window].stream;
+        match out {
+            Err(failure) => sink.failure(&self.plan.catalog.streams()[stream].name, &failure),
+            Ok(out) => {
+                for (rows, clock) in out.chunks() {
+                    let mut chunk = Batch::new(out.columns.iter().map(Column::ty));
+                    rows.for_each(|row| chunk.push_row(&out, row, out.kinds[row], out.times[row]));
+                    chunk.end_chunk(clock);
+                    self.deliver(stream, &chunk, depth, sink);
+                }
+            }
+        }
+    }
+
+    /// Runs an on-demand query: the rows that it finds, none where it changes a table.
+    ///
+    /// Errors: that it cannot be read, or what failed.
+    pub fn on_demand(&mut self, query: &str) -> Result<Batch, Failure> {
+        let query = on_demand::compile(query, &self.plan, &self.plan.registry)?;
+        query.run(&mut self.shared, self.now)
     }
 }

@@ -3,6 +3,11 @@
 //! Everything here is a function of state, events and clock: no disk, no threads, no clock of its own. RFC 2 says how it
 //! hangs together.
 
+// a diagnostic is made once per mistake, where nothing is in a hurry
+#![allow(clippy::result_large_err)]
+// keys are ordered by what they hold when they are put in; functions that change an object do not change keys
+#![allow(clippy::mutable_key_type)]
+
 pub mod aggregators;
 mod annotations;
 pub mod app;
@@ -12,7 +17,11 @@ pub mod column;
 pub mod cron;
 pub mod expr;
 pub mod functions;
+mod held;
 pub mod io;
+pub mod join;
+pub mod named_window;
+pub mod on_demand;
 pub mod plan;
 pub mod query;
 pub mod rate;
@@ -20,8 +29,11 @@ pub mod registry;
 pub mod replay;
 pub mod scope;
 pub mod select;
+pub mod shared;
+pub mod state;
 pub mod store;
 mod stream_functions;
+pub mod table;
 pub mod value;
 pub mod window;
 

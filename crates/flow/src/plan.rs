@@ -1,6 +1,7 @@
 //! From the syntax tree of an app to what runs: names are looked up, types checked, everything wrong is told at once.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use tidemill_lang::siddhi::ast::{
     self, Annotation, Definition, EventKind, ExecutionElement, ExprKind, HandlerKind, Input, OutputAction,
@@ -14,11 +15,15 @@ use crate::catalog::{self, Attributes, Catalog, Stream};
 use crate::cron::Cron;
 use crate::expr::{AggregateCall, Compiler, Expr, Scope};
 use crate::io;
-use crate::query::{Handler, QueryPlan};
+use crate::join;
+use crate::named_window::NamedWindowPlan;
+use crate::query::{Handler, QueryPlan, Target};
 use crate::rate::{RatePlan, Snapshot, Which};
 use crate::registry::Registry;
-use crate::scope::{Having, Single};
+use crate::scope::{Having, Single, WithTables};
 use crate::select::{self, Wanted};
+use crate::state::{self, Lookup};
+use crate::table;
 use crate::value::Value;
 use crate::window::{self, MakeWindow, Parameter};
 
@@ -37,6 +42,10 @@ pub struct AppPlan {
     pub sources: Vec<io::Source>,
     /// Where they go besides the queries.
     pub sinks: Vec<io::Sink>,
+    /// Its named windows in order.
+    pub windows: Vec<NamedWindowPlan>,
+    /// What its on-demand queries may call.
+    pub registry: Arc<Registry>,
     /// Its triggers in order: the stream of each, and when it fires.
     pub triggers: Vec<(usize, Trigger)>,
 }
@@ -74,6 +83,8 @@ pub fn compile(app: &ast::App, registry: &Registry) -> Result<AppPlan, Vec<Diagn
             playback: app.annotation("playback").is_some(),
             catalog: Catalog::default(),
             queries: vec![],
+            windows: vec![],
+            registry: Arc::new(registry.clone()),
             sources: vec![],
             sinks: vec![],
             triggers: vec![],
@@ -137,8 +148,19 @@ impl Planner<'_> {
                 self.plan.triggers.push((stream, at));
                 Ok(())
             }
-            Definition::Table(d) => Err(missing(d.span, "tables")),
-            Definition::Window(d) => Err(missing(d.span, "named windows")),
+            Definition::Table(d) => self.plan.catalog.define_table(table::definition(d)?),
+            Definition::Window(d) => {
+                let attributes = catalog::attributes(&d.attributes)?;
+                let name = catalog::full_name(&d.id);
+                let mut scope = Single { stream: &name, attributes: &attributes, tables: &[] };
+                let make = make_window(&d.window, &name, &attributes, &mut scope, self.registry)?;
+                let columns = attributes.iter().map(|(_, ty)| *ty).collect();
+                let stream = Stream { name, attributes, span: d.id.span };
+                let stream = self.plan.catalog.define_window(stream)?;
+                let output = wanted(Some(d.output.map_or(EventKind::All, |k| k.kind)));
+                self.plan.windows.push(NamedWindowPlan { stream, columns, make, output });
+                Ok(())
+            }
             Definition::Function(d) => Err(Diagnostic::error(
                 "F0402",
                 d.language.span,
@@ -152,8 +174,8 @@ impl Planner<'_> {
     fn query(&mut self, query: &ast::Query) -> Result<(), Diagnostic> {
         let input = match &query.input {
             Input::Stream(input) => input,
-            Input::Join(join) => return Err(missing(join.span, "joins")),
-            Input::State(state) => return Err(missing(state.span, "patterns and sequences")),
+            Input::Join(join) => return self.join(query, join),
+            Input::State(state) => return self.state(query, state),
             Input::Nested(nested) => {
                 return Err(Diagnostic::error("F0403", nested.span, "a query inside `from` cannot be run")
                     .help("let it insert into a stream and read that"));
@@ -162,42 +184,80 @@ impl Planner<'_> {
         let stream = self.plan.catalog.read(&input.stream)?;
         let Stream { name, mut attributes, .. } = self.plan.catalog.streams()[stream].clone();
         let registry = self.registry;
-        let before = handlers(&input.handlers, &name, &mut attributes, registry)?;
+        let before = handlers(&input.handlers, &name, &mut attributes, self.plan.catalog.tables(), registry)?;
         let columns = attributes.iter().map(|(_, ty)| *ty).collect();
         let window = match &input.window {
+            Some(window) if self.plan.catalog.window(stream).is_some() => {
+                return Err(join::no_window_on_window(&name, window.span));
+            }
             Some(window) => {
-                let mut scope = Single { stream: &name, attributes: &attributes };
-                Some(make_window(window, &name, &attributes, &mut scope, registry)?)
+                let tables = self.plan.catalog.tables();
+                let mut scope = Single { stream: &name, attributes: &attributes, tables };
+                Some(make_window(&window.call, &name, &attributes, &mut scope, registry)?)
             }
             None => None,
         };
-        let after = handlers(&input.after, &name, &mut attributes, registry)?;
-        let mut scope = Single { stream: &name, attributes: &attributes };
-        let mut select = selection(query, &attributes, &mut scope, false, registry)?;
-        let rate = query.rate.as_ref().map(|r| rate(r, query, &mut select, window.is_some())).transpose()?;
-        let OutputAction::Insert { target } = &query.output.action else {
-            return Err(match &query.output.action {
-                OutputAction::Return => {
-                    Diagnostic::error("F0404", query.output.span, "`return` cannot be run")
-                        .help("insert into a stream")
-                }
-                _ => missing(query.output.span, "delete and update"),
-            });
+        let after = handlers(&input.after, &name, &mut attributes, self.plan.catalog.tables(), registry)?;
+        let tables = self.plan.catalog.tables();
+        let mut scope = Single { stream: &name, attributes: &attributes, tables };
+        let select = selection(query, &attributes, &mut scope, false, registry)?;
+        let plan = QueryPlan { stream, columns, before, window, after, ..QueryPlan::of(select) };
+        self.output(query, plan)
+    }
+
+    /// A pattern or a sequence.
+    fn state(&mut self, query: &ast::Query, input: &ast::StateInput) -> Result<(), Diagnostic> {
+        let (mut state, steps) = state::compile(input, &self.plan.catalog, self.registry)?;
+        let mut references = Vec::new();
+        let mut scope = Lookup { steps: &steps, own: None, references: &mut references };
+        let all = match query.select.as_ref().map(|c| &c.items) {
+            None | Some(SelectItems::All(_)) => scope.all(),
+            Some(SelectItems::List(_)) => vec![],
         };
+        let twice =
+            all.iter().enumerate().find(|(i, (name, _))| all[..*i].iter().any(|(known, _)| known == name));
+        if let Some((_, (name, _))) = twice {
+            let span = query.select.as_ref().map_or(input.span, |c| c.span);
+            let message = format!("several steps have an attribute `{name}`: select them one by one");
+            return Err(Diagnostic::error("F0504", span, message));
+        }
+        let mut scope = WithTables { names: &mut scope, tables: self.plan.catalog.tables() };
+        let select = selection(query, &all, &mut scope, true, self.registry)?;
+        let stream = state.steps.first().map_or(0, |s| s.stream);
+        state.columns = references;
+        self.output(query, QueryPlan { stream, state: Some(Arc::new(state)), ..QueryPlan::of(select) })
+    }
+
+    fn join(&mut self, query: &ast::Query, input: &ast::JoinInput) -> Result<(), Diagnostic> {
+        let join = join::compile(input, &self.plan.catalog, self.registry)?;
+        let all = join.all(query)?;
+        let mut scope = join.scope(self.plan.catalog.tables());
+        let select = selection(query, &all, &mut scope, true, self.registry)?;
+        self.output(query, QueryPlan { join: Some(Arc::new(join.plan)), ..QueryPlan::of(select) })
+    }
+
+    /// What the output of a query is written to.
+    fn target(&mut self, output: &ast::Output, select: &select::Plan) -> Result<Target, Diagnostic> {
         let written: Attributes = select.items.iter().map(|(name, expr)| (name.clone(), expr.ty)).collect();
-        let target = self.plan.catalog.write(target, &written)?;
-        let name = self.name_of(&query.annotations)?;
-        self.plan.queries.push(QueryPlan {
-            name,
-            stream,
-            columns,
-            before,
-            window,
-            after,
-            select,
-            rate,
-            target,
-        });
+        let tables = self.plan.catalog.tables();
+        if let Some((table, action)) = table::action(output, &written, tables, self.registry)? {
+            return Ok(Target::Table(table, action));
+        }
+        let OutputAction::Insert { target } = &output.action else {
+            let message = "`return` cannot be run";
+            return Err(Diagnostic::error("F0404", output.span, message).help("insert into a stream"));
+        };
+        let stream = self.plan.catalog.write(target, &written)?;
+        Ok(self.plan.catalog.window(stream).map_or(Target::Stream(stream), Target::Window))
+    }
+
+    /// What all queries end with: rate, target and name.
+    fn output(&mut self, query: &ast::Query, mut plan: QueryPlan) -> Result<(), Diagnostic> {
+        let window = plan.window.is_some() || plan.join.is_some();
+        plan.rate = query.rate.as_ref().map(|r| rate(r, query, &mut plan.select, window)).transpose()?;
+        plan.target = self.target(&query.output, &plan.select)?;
+        plan.name = self.name_of(&query.annotations)?;
+        self.plan.queries.push(plan);
         Ok(())
     }
 
@@ -216,15 +276,16 @@ impl Planner<'_> {
 }
 
 /// Compiles filters and stream functions; `attributes` grows by what functions add.
-fn handlers(
+pub(crate) fn handlers(
     handlers: &[ast::Handler],
     stream: &str,
     attributes: &mut Attributes,
+    tables: &[catalog::Table],
     registry: &Registry,
 ) -> Result<Vec<Handler>, Diagnostic> {
     let mut compiled = Vec::with_capacity(handlers.len());
     for handler in handlers {
-        let mut scope = Single { stream, attributes };
+        let mut scope = Single { stream, attributes, tables };
         let mut compiler = Compiler { scope: &mut scope, registry, aggregates: None };
         match &handler.kind {
             HandlerKind::Filter(condition) => {
@@ -253,14 +314,13 @@ fn handlers(
     Ok(compiled)
 }
 
-fn make_window(
-    window: &ast::Window,
+pub(crate) fn make_window(
+    call: &ast::Call,
     stream: &str,
     attributes: &Attributes,
     scope: &mut dyn Scope,
     registry: &Registry,
 ) -> Result<MakeWindow, Diagnostic> {
-    let call = &window.call;
     let mut parameters = Vec::new();
     for argument in call.args.list() {
         let mut compiler = Compiler { scope: &mut *scope, registry, aggregates: None };
@@ -289,7 +349,7 @@ fn make_window(
 }
 
 /// Compiles the select clause. `input` is what `*` stands for.
-fn selection(
+pub(crate) fn selection(
     query: &ast::Query,
     input: &Attributes,
     scope: &mut dyn Scope,

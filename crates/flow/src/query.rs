@@ -1,4 +1,4 @@
-//! A query that reads one stream: filters, a window, the selection.
+//! A query: filters, windows or a join, the selection.
 
 use std::sync::Arc;
 
@@ -6,11 +6,14 @@ use tidemill_types::FieldType;
 
 use crate::batch::{Batch, Kind};
 use crate::expr::{Expr, Failure, Frame, Host};
+use crate::held::Held;
+use crate::join::{Join, JoinPlan};
 use crate::rate::{Rate, RatePlan};
 use crate::registry::StreamFunction;
 use crate::select::{Plan as SelectPlan, Selector, Wanted};
-use crate::store::RowStore;
-use crate::window::{self, Context, MakeWindow, Signals, Timers, Window};
+use crate::state::{Machine, StatePlan};
+use crate::table::Action;
+use crate::window::MakeWindow;
 
 /// What is done to events before or behind a window.
 #[derive(Debug, Clone)]
@@ -32,6 +35,8 @@ pub struct QueryPlan {
     pub columns: Vec<FieldType>,
     /// Before the window.
     pub before: Vec<Handler>,
+    /// A pattern or a sequence, in the place of stream and window.
+    pub state: Option<Arc<StatePlan>>,
     /// The window.
     pub window: Option<MakeWindow>,
     /// Behind it.
@@ -40,38 +45,81 @@ pub struct QueryPlan {
     pub select: SelectPlan,
     /// When that goes on.
     pub rate: Option<RatePlan>,
-    /// The stream that it writes.
-    pub target: usize,
+    /// What it writes.
+    pub target: Target,
+    /// A join, in the place of stream and window.
+    pub join: Option<Arc<JoinPlan>>,
+}
+
+/// What a query writes.
+#[derive(Debug, Clone)]
+pub enum Target {
+    /// A stream.
+    Stream(usize),
+    /// A named window.
+    Window(usize),
+    /// A table.
+    Table(usize, Action),
+}
+
+impl QueryPlan {
+    /// A query that selects and does nothing else; what it reads and writes is still to be said.
+    pub fn of(select: SelectPlan) -> Self {
+        Self {
+            name: String::new(),
+            stream: 0,
+            columns: vec![],
+            before: vec![],
+            state: None,
+            window: None,
+            after: vec![],
+            select,
+            rate: None,
+            target: Target::Stream(0),
+            join: None,
+        }
+    }
+
+    /// The streams that it reads, each with the port to which its events go: the stream's number, or a join's side.
+    pub fn reads(&self) -> Vec<(usize, usize)> {
+        match &self.join {
+            Some(join) => join.reads().collect(),
+            None => self.streams().into_iter().map(|stream| (stream, stream)).collect(),
+        }
+    }
+
+    fn streams(&self) -> Vec<usize> {
+        let mut streams = match &self.state {
+            Some(state) => state.steps.iter().map(|s| s.stream).collect(),
+            None => vec![self.stream],
+        };
+        streams.sort_unstable();
+        streams.dedup();
+        streams
+    }
 }
 
 /// A query at work.
 pub struct Query {
     plan: QueryPlan,
+    machine: Option<Machine>,
     window: Option<Held>,
+    join: Option<Join>,
     selector: Selector,
     rate: Option<Rate>,
-}
-
-/// A window, its rows, and when it wants to be called.
-struct Held {
-    window: Box<dyn Window>,
-    rows: RowStore,
-    timers: Timers,
-    wants_expired: bool,
 }
 
 impl Query {
     /// A query that has seen nothing.
     pub fn new(plan: QueryPlan) -> Self {
-        let window = plan.window.as_ref().map(|make| Held {
-            window: make(),
-            rows: RowStore::new(plan.columns.clone()),
-            timers: Timers::default(),
-            wants_expired: plan.select.wanted.expired,
-        });
+        let wants_expired = plan.select.wanted.expired;
+        let window = plan.window.as_ref().map(|make| Held::new(make, &plan.columns, wants_expired, false));
+        let aggregates = !plan.select.aggregates.is_empty();
+        let join = plan.join.clone().map(|join| Join::new(join, wants_expired, aggregates));
         let selector = Selector::new(plan.select.clone());
         let rate = plan.rate.clone().map(|rate| Rate::new(rate, plan.select.types()));
-        Self { plan, window, selector, rate }
+        let machine = plan.state.clone().map(Machine::new);
+        Self { plan, machine, window, join, selector, rate }
     }
 
     /// What was compiled.
@@ -81,20 +129,32 @@ impl Query {
 
     /// The app starts.
     pub fn start(&mut self, now: i64) {
-        if let Some(held) = &mut self.window {
-            held.call(now, |window, context| {
-                window.start(context);
-                Ok(())
-            })
-            .ok();
+        if let Some(machine) = &mut self.machine {
+            machine.start(now);
         }
+        self.window.iter_mut().for_each(|held| held.start(now));
+        self.join.iter_mut().flat_map(Join::windows).for_each(|held| held.start(now));
         if let Some(rate) = &mut self.rate {
             rate.start(now);
         }
     }
 
-    /// Events of its stream arrive: what comes out. Errors: why they cannot be worked off.
-    pub fn push(&mut self, input: &Batch, host: &dyn Host) -> Result<Batch, Failure> {
+    /// Events of one of its streams arrive at `port`: what comes out. Errors: why they cannot be worked off.
+    pub fn push(&mut self, port: usize, input: &Batch, host: &dyn Host) -> Result<Batch, Failure> {
+        if let Some(join) = &mut self.join {
+            let pairs = join.push(port, input, host)?;
+            return self.joined(pairs, host);
+        }
+        if let Some(machine) = &mut self.machine {
+            let mut out = Batch::new(self.plan.select.types());
+            for (rows, clock) in input.chunks() {
+                for row in rows.filter(|row| input.kinds[*row] == Kind::Current) {
+                    machine.event(port, input, row, clock, host)?;
+                    matches(machine, &mut self.selector, clock, host, &mut out)?;
+                }
+            }
+            return Ok(self.limited(out));
+        }
         let filtered;
         let input = match self.plan.before.is_empty() {
             true => input,
@@ -107,49 +167,64 @@ impl Query {
             let out = self.selector.process(input, host)?;
             return Ok(self.limited(out));
         };
-        let mut out = Batch::new(held.rows.types().to_vec());
+        let mut out = held.empty();
         for (rows, clock) in input.chunks() {
-            let first = held.rows.append(input, rows.clone());
-            let arrived = first..first + rows.len() as u64;
-            let signals = held.call(clock, |window, context| window.arrive(arrived, context))?;
-            held.put_together(&signals, clock, &mut out);
+            held.arrive(input, rows, clock, &mut out)?;
         }
         self.behind(out, host)
     }
 
     /// The first instant later than `after` at which it wants the clock to stop.
     pub fn next_instant(&self, after: i64) -> Option<i64> {
-        self.window.as_ref()?.window.next_instant(after)
+        match &self.join {
+            Some(join) => join.next_instant(after),
+            None => self.window.as_ref()?.next_instant(after),
+        }
     }
 
     /// Such an instant was reached.
     pub fn instant(&mut self, at: i64, host: &dyn Host) -> Result<Batch, Failure> {
+        if let Some(join) = &mut self.join {
+            let pairs = join.instant(at, host)?;
+            return self.joined(pairs, host);
+        }
         let Some(held) = &mut self.window else { return Ok(Batch::default()) };
-        let signals = held.call(at, |window, context| window.instant(at, context))?;
-        let mut out = Batch::new(held.rows.types().to_vec());
-        held.put_together(&signals, at, &mut out);
+        let out = held.instant(at)?;
         self.behind(out, host)
     }
 
     /// Runs the next of its timers that is due at `now`, if there is one.
     pub fn timer(&mut self, now: i64, host: &dyn Host) -> Option<Result<Batch, Failure>> {
-        let due = self.window.as_mut().and_then(|held| held.timers.take_due(now));
-        let (Some(held), Some(due)) = (&mut self.window, due) else {
-            return self.rate.as_mut()?.timer(now).map(Ok);
-        };
-        let mut out = Batch::new(held.rows.types().to_vec());
-        let signals = match held.call(now, |window, context| window.timer(due, context)) {
-            Ok(signals) => signals,
-            Err(e) => return Some(Err(e)),
-        };
-        held.put_together(&signals, now, &mut out);
-        Some(self.behind(out, host))
+        if let Some(pairs) = self.join.as_mut().and_then(|join| join.timer(now, host)) {
+            return Some(pairs.and_then(|pairs| self.joined(pairs, host)));
+        }
+        if let Some(machine) = &mut self.machine
+            && machine.timer(now)
+        {
+            let mut out = Batch::new(self.plan.select.types());
+            let done = matches(machine, &mut self.selector, now, host, &mut out);
+            return Some(done.map(|()| self.limited(out)));
+        }
+        match self.window.as_mut().and_then(|held| held.timer(now)) {
+            Some(out) => Some(out.and_then(|out| self.behind(out, host))),
+            None => self.rate.as_mut()?.timer(now).map(Ok),
+        }
+    }
+
+    /// Each event's matches are a chunk for the selection; what comes out of them together is one emission.
+    fn joined(&mut self, pairs: Vec<Batch>, host: &dyn Host) -> Result<Batch, Failure> {
+        let mut all = Batch::new(self.plan.select.types());
+        for pairs in pairs {
+            let out = self.selector.process(&pairs, host)?;
+            for row in 0..out.len() {
+                all.push_row(&out, row, out.kinds[row], out.times[row]);
+            }
+            all.end_chunk(pairs.clocks.first().copied().unwrap_or_default());
+        }
+        Ok(self.limited(all))
     }
 
     fn behind(&mut self, out: Batch, host: &dyn Host) -> Result<Batch, Failure> {
-        if let Some(held) = &mut self.window {
-            window::forget(held.window.as_ref(), &mut held.rows);
-        }
         let out = match self.plan.after.is_empty() {
             true => self.selector.process(&out, host)?,
             false => self.selector.process(&handle(&self.plan.after, &out, host)?, host)?,
@@ -170,50 +245,23 @@ impl Query {
     }
 }
 
-impl Held {
-    fn call(
-        &mut self,
-        now: i64,
-        what: impl FnOnce(&mut dyn Window, &mut Context<'_>) -> Result<(), Failure>,
-    ) -> Result<Signals, Failure> {
-        let mut signals = Signals::default();
-        let mut context = Context {
-            now,
-            rows: &mut self.rows,
-            out: &mut signals,
-            timers: &mut self.timers,
-            wants_expired: self.wants_expired,
-            searched: false,
-        };
-        what(self.window.as_mut(), &mut context)?;
-        signals.end_chunk();
-        Ok(signals)
-    }
-
-    fn put_together(&self, signals: &Signals, clock: i64, out: &mut Batch) {
-        let mut start = 0;
-        for end in &signals.ends {
-            for signal in &signals.items[start..*end] {
-                match signal.kind {
-                    Kind::Reset => out.columns.iter_mut().for_each(crate::Column::push_null),
-                    Kind::Current | Kind::Expired => {
-                        let (columns, row) = self.rows.row(signal.seq);
-                        for (column, from) in out.columns.iter_mut().zip(columns) {
-                            column.push_from(from, row);
-                        }
-                    }
-                }
-                out.times.push(signal.time);
-                out.kinds.push(signal.kind);
-            }
-            out.end_chunk(clock);
-            start = *end;
-        }
-    }
+/// What comes out of the matches that are done: one chunk, though the selection sees each by itself.
+fn matches(
+    machine: &mut Machine,
+    selector: &mut Selector,
+    clock: i64,
+    host: &dyn Host,
+    out: &mut Batch,
+) -> Result<(), Failure> {
+    let Some(done) = machine.take_matches() else { return Ok(()) };
+    let selected = selector.process(&done, host)?;
+    (0..selected.len()).for_each(|i| out.push_row(&selected, i, selected.kinds[i], selected.times[i]));
+    out.end_chunk(clock);
+    Ok(())
 }
 
 /// What the handlers make of the events, one handler after the other.
-fn handle(handlers: &[Handler], input: &Batch, host: &dyn Host) -> Result<Batch, Failure> {
+pub(crate) fn handle(handlers: &[Handler], input: &Batch, host: &dyn Host) -> Result<Batch, Failure> {
     let mut now: Option<Batch> = None;
     for handler in handlers {
         let source = now.as_ref().unwrap_or(input);

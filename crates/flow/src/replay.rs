@@ -216,7 +216,13 @@ impl<'s> Replay<'s> {
                 self.send(stream, std::slice::from_ref(&event))
             }
             Input::Events { stream, events } => self.send(stream, events),
-            Input::OnDemand { .. } => Err(Failure("on-demand queries cannot be run yet".into())),
+            Input::OnDemand { on_demand } => {
+                let found = self.app.on_demand(on_demand)?;
+                let row = |i| found.columns.iter().map(|c| json_of(&c.get(i))).collect();
+                let what = What::Rows { rows: (0..found.len()).map(row).collect() };
+                self.recorder.out.push(Output { input: self.recorder.input, what });
+                Ok(())
+            }
             Input::Restart { .. } => Err(Failure("restarts cannot be replayed yet".into())),
         }
     }
@@ -401,8 +407,8 @@ fn compare(list: &str, found: &[&Output], wanted: &[&Output], unordered: bool) -
     let mut found = found.to_vec();
     for (i, wanted) in wanted.iter().enumerate() {
         let Some(place) = (match unordered {
-            false => found.first().filter(|f| same(f, wanted)).map(|_| 0),
-            true => found.iter().position(|f| same(f, wanted)),
+            false => found.first().filter(|f| same(f, wanted, false)).map(|_| 0),
+            true => found.iter().position(|f| same(f, wanted, true)),
         }) else {
             let first = found.first().map_or_else(|| "nothing more".to_owned(), |f| text(f));
             return Some(format!("{list}, number {i}: expected {}, found {first}", text(wanted)));
@@ -412,7 +418,8 @@ fn compare(list: &str, found: &[&Output], wanted: &[&Output], unordered: bool) -
     found.first().map(|f| format!("{list}: {} too many, first {}", found.len(), text(f)))
 }
 
-fn same(a: &Output, b: &Output) -> bool {
+/// With `unordered` the rows of an answer may come in any order.
+fn same(a: &Output, b: &Output, unordered: bool) -> bool {
     let rows = |a: &[Vec<Json>], b: &[Vec<Json>]| {
         a.len() == b.len() && a.iter().zip(b).all(|(a, b)| same_values(a, b))
     };
@@ -423,6 +430,14 @@ fn same(a: &Output, b: &Output) -> bool {
             }
             (What::Query { current: c, expired: e, .. }, What::Query { current: d, expired: f, .. }) => {
                 rows(c, d) && rows(e, f)
+            }
+            (What::Rows { rows: a }, What::Rows { rows: b }) if unordered => {
+                let mut rest: Vec<&Vec<Json>> = a.iter().collect();
+                let take = |row: &Vec<Json>| {
+                    let place = rest.iter().position(|r| same_values(r, row));
+                    place.map(|place| rest.swap_remove(place)).is_some()
+                };
+                a.len() == b.len() && b.iter().all(take)
             }
             (What::Rows { rows: a }, What::Rows { rows: b }) => rows(a, b),
             (What::Failure { .. }, What::Failure { .. }) => true,

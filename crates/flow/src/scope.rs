@@ -1,7 +1,7 @@
 //! What names mean in the parts of a query.
 
 use tidemill_lang::Diagnostic;
-use tidemill_lang::siddhi::ast::AttributeRef;
+use tidemill_lang::siddhi::ast::{AttributeRef, Ident, SourceRef};
 use tidemill_types::did_you_mean;
 
 use crate::catalog::{Attributes, Table};
@@ -39,6 +39,36 @@ impl Scope for Single<'_> {
             Some(column) => Ok(Resolved { slot: select::INPUT, column, ty: self.attributes[column].1 }),
             None => Err(unknown(attribute, self.stream, self.attributes)),
         }
+    }
+}
+
+/// Names beside which tables may be asked.
+pub struct WithTables<'a> {
+    /// The names.
+    pub names: &'a mut dyn Scope,
+    /// The tables that may be asked.
+    pub tables: &'a [Table],
+}
+
+impl Scope for WithTables<'_> {
+    fn attribute(&mut self, attribute: &AttributeRef) -> Result<Resolved, Diagnostic> {
+        self.names.attribute(attribute)
+    }
+
+    fn step(&mut self, step: &SourceRef) -> Option<Resolved> {
+        self.names.step(step)
+    }
+
+    fn bare_step(&mut self, name: &Ident) -> Option<Resolved> {
+        self.names.bare_step(name)
+    }
+
+    fn in_aggregate(&mut self, begin: bool) {
+        self.names.in_aggregate(begin);
+    }
+
+    fn tables(&self) -> &[Table] {
+        self.tables
     }
 }
 

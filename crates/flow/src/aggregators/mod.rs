@@ -11,7 +11,7 @@ mod json;
 mod logic;
 mod sets;
 mod spread;
-mod state;
+pub(crate) mod state;
 mod sums;
 mod tally;
 mod texts;

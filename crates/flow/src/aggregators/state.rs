@@ -8,7 +8,7 @@ use serde_json::{Value as Json, json};
 use crate::value::{Key, Object, Value};
 
 /// A value for a checkpoint.
-pub(super) fn encode(value: &Value) -> Json {
+pub(crate) fn encode(value: &Value) -> Json {
     match value {
         Value::Null => Json::Null,
         Value::Bool(b) => Json::Bool(*b),
@@ -32,7 +32,7 @@ pub(super) fn encode(value: &Value) -> Json {
 }
 
 /// The value that was saved; none if it is not readable.
-pub(super) fn decode(json: &Json) -> Option<Value> {
+pub(crate) fn decode(json: &Json) -> Option<Value> {
     Some(match json {
         Json::Null => Value::Null,
         Json::Bool(b) => Value::Bool(*b),

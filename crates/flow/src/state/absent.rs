@@ -5,7 +5,6 @@ use std::sync::Arc;
 use super::machine::Machine;
 use super::plan::{Form, LogicalForm};
 use super::record::{Row, Shared};
-use crate::expr::Failure;
 
 impl Machine {
     /// A first step that waits for silence counts it from the start of the app.
@@ -16,9 +15,10 @@ impl Machine {
     }
 
     /// Runs the next of its timers that is due at `now`; whether there was one.
-    pub fn timer(&mut self, now: i64) -> Option<Result<(), Failure>> {
+    pub fn timer(&mut self, now: i64) -> bool {
         self.now = now;
-        let (i, due) = (0..self.steps.len()).find_map(|i| Some((i, self.steps[i].timers.take_due(now)?)))?;
+        let due = (0..self.steps.len()).find_map(|i| Some((i, self.steps[i].timers.take_due(now)?)));
+        let Some((i, due)) = due else { return false };
         if !self.steps[i].over {
             match self.plan.steps[i].form {
                 Form::Absent(wait) => self.silence(i, wait, due),
@@ -26,7 +26,7 @@ impl Machine {
                 _ => {}
             }
         }
-        Some(Ok(()))
+        true
     }
 
     fn silence(&mut self, i: usize, wait: i64, due: i64) {

@@ -62,7 +62,9 @@ impl<'a> Draft<'a> {
                 };
                 self.stream(step, form)
             }
-            Step::Absent(step) => self.absent(step, Form::Absent(step.wait.as_ref().map_or(1, |t| t.ms.max(1)))),
+            Step::Absent(step) => {
+                self.absent(step, Form::Absent(step.wait.as_ref().map_or(1, |t| t.ms.max(1))))
+            }
             Step::Logical(step) => {
                 let left = self.steps.len();
                 let absent = |side: &LogicalSide| match side {
@@ -158,7 +160,12 @@ impl<'a> Draft<'a> {
             match &handler.kind {
                 HandlerKind::Filter(condition) => filters.push(compiler.condition(condition, "a filter")?),
                 HandlerKind::Function(call) => {
-                    let args = call.args.list().iter().map(|a| compiler.compile(a)).collect::<Result<Vec<_>, _>>()?;
+                    let args = call
+                        .args
+                        .list()
+                        .iter()
+                        .map(|a| compiler.compile(a))
+                        .collect::<Result<Vec<_>, _>>()?;
                     let name = call_name(call);
                     if name == "log" {
                         return Err(Diagnostic::error("F0503", call.span, "a step cannot log")

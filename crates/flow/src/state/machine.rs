@@ -77,7 +77,8 @@ impl Machine {
     /// One that has seen nothing.
     pub fn new(plan: Arc<StatePlan>) -> Self {
         let scratch = |references: &[Reference]| references.iter().map(|r| Column::new(r.ty)).collect();
-        let steps = plan.steps.iter().map(|s| StepState { scratch: scratch(&s.references), ..StepState::default() });
+        let steps =
+            plan.steps.iter().map(|s| StepState { scratch: scratch(&s.references), ..StepState::default() });
         let steps = steps.collect();
         let matches = Self::no_matches(&plan);
         Self { plan, steps, matches, now: 0 }
@@ -129,7 +130,8 @@ impl Machine {
         }
         let held: usize = self.steps.iter().map(|s| s.fresh.len() + s.waiting.len()).sum();
         if held >= RECORDS_MAX {
-            let message = format!("{held} partial matches wait, at most {RECORDS_MAX} may: bound them with `within`");
+            let message =
+                format!("{held} partial matches wait, at most {RECORDS_MAX} may: bound them with `within`");
             return Err(Failure(message));
         }
         let mut offer = Offer { batch, row, time, host, kept: None };
@@ -145,7 +147,9 @@ impl Machine {
     pub(super) fn ran_out(&self, record: &Record, time: i64) -> bool {
         let Some(within) = self.plan.within else { return false };
         let starts = self.plan.steps.iter().zip(&record.slots).take_while(|(step, _)| step.start);
-        starts.filter_map(|(_, chain)| chain.first()).any(|row| row.time.abs_diff(time) > within.unsigned_abs())
+        starts
+            .filter_map(|(_, chain)| chain.first())
+            .any(|row| row.time.abs_diff(time) > within.unsigned_abs())
     }
 
     fn expire(&mut self, time: i64) {
@@ -167,7 +171,8 @@ impl Machine {
             }
             if self.steps[i].fresh.iter().any(|r| self.ran_out(&r.lock(), time)) {
                 let fresh = std::mem::take(&mut self.steps[i].fresh);
-                let (out, kept) = fresh.into_iter().partition::<VecDeque<_>, _>(|r| self.ran_out(&r.lock(), time));
+                let (out, kept) =
+                    fresh.into_iter().partition::<VecDeque<_>, _>(|r| self.ran_out(&r.lock(), time));
                 out.iter().for_each(note);
                 self.steps[i].fresh = kept;
             }
@@ -202,7 +207,8 @@ impl Machine {
         }
         self.steps[i].waiting.clear();
         let begins = step.start && (self.steps[i].fresh.is_empty() || matches!(step.form, Form::Absent(_)));
-        let goes_on = || step.every_end.is_none() && step.next.is_some_and(|n| !self.steps[n].waiting.is_empty());
+        let goes_on =
+            || step.every_end.is_none() && step.next.is_some_and(|n| !self.steps[n].waiting.is_empty());
         if begins && !goes_on() {
             self.arm(i);
         }
@@ -361,5 +367,80 @@ impl Machine {
             }
         }
         Ok(true)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::expr::NoHost;
+    use crate::state::{Form, StepPlan, Which};
+    use crate::value::Value;
+    use tidemill_types::FieldType;
+
+    /// `every a=0<min:> -> b=1`, selecting `a[0]` and `b`.
+    fn machine(min: usize, within: Option<i64>) -> Machine {
+        let step = |stream, form, next, every| StepPlan {
+            stream,
+            filters: vec![],
+            references: vec![],
+            form,
+            start: stream == 0,
+            next,
+            every_end: every,
+            every_in: every,
+        };
+        let read = |step| Reference { step, which: Which::First(0), attribute: Some(0), ty: FieldType::Int };
+        let plan = StatePlan {
+            sequence: false,
+            steps: vec![
+                step(0, Form::Count { min, max: None }, Some(1), Some(0)),
+                step(1, Form::Stream, None, None),
+            ],
+            within,
+            columns: vec![read(0), read(1)],
+        };
+        Machine::new(Arc::new(plan))
+    }
+
+    fn send(machine: &mut Machine, stream: usize, time: i64, value: i32) -> Result<usize, Failure> {
+        let mut batch = Batch::new([FieldType::Int]);
+        batch.columns[0].push(Value::Int(value));
+        batch.times.push(time);
+        batch.kinds.push(Kind::Current);
+        machine.event(stream, &batch, 0, time, &NoHost)?;
+        Ok(machine.take_matches().map_or(0, |m| m.len()))
+    }
+
+    #[test]
+    fn a_saved_state_goes_on_where_it_was() {
+        let mut first = machine(2, None);
+        first.start(0);
+        for time in 1..=3 {
+            assert_eq!(send(&mut first, 0, time, 1), Ok(0));
+        }
+        let mut second = machine(2, None);
+        second.start(0);
+        second.restore(&first.save()).unwrap();
+        assert_eq!(second.save(), first.save());
+        // the full collection goes on; the one that has begun needs one more
+        assert_eq!(send(&mut second, 1, 4, 2), Ok(1));
+        assert_eq!(send(&mut second, 0, 5, 2), Ok(0));
+        assert_eq!(send(&mut second, 1, 6, 2), Ok(1));
+        assert!(second.restore(&serde_json::json!({"steps": []})).is_err());
+        assert!(machine(2, None).restore(&serde_json::json!(7)).is_err());
+    }
+
+    #[test]
+    fn waiting_matches_are_bounded() {
+        let mut machine = machine(1, Some(10));
+        machine.start(0);
+        assert_eq!(send(&mut machine, 0, 1, 1), Ok(0));
+        let record = machine.steps[1].fresh[0].clone();
+        machine.steps[1].waiting = std::iter::repeat_n(record, RECORDS_MAX).collect();
+        assert!(send(&mut machine, 0, 5, 1).unwrap_err().0.contains("within"));
+        // once they ran out of time there is room again
+        assert_eq!(send(&mut machine, 0, 20, 1), Ok(0));
+        assert!(send(&mut machine, 1, 21, 1).is_ok_and(|matches| matches > 0));
     }
 }

@@ -9,6 +9,7 @@ mod names;
 mod offer;
 mod plan;
 mod record;
+mod save;
 
 pub use compile::compile;
 pub use machine::{CHAIN_MAX, Machine, RECORDS_MAX};

@@ -119,7 +119,9 @@ impl Scope for Lookup<'_> {
         let steps = self.steps;
         let names = &steps[step];
         let column = names.attributes.iter().position(|(known, _)| *known == attribute.name.name);
-        let Some(column) = column else { return Err(unknown(attribute, Some(&names.stream), &names.attributes)) };
+        let Some(column) = column else {
+            return Err(unknown(attribute, Some(&names.stream), &names.attributes));
+        };
         let own = self.own == Some(step);
         let which = match self.which(step, source.index) {
             None if own => return Ok(self.event(step, column)),

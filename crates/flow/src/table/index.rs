@@ -95,9 +95,15 @@ impl Eq for IndexKey {}
 pub(super) enum PrimaryKey {
     None,
     /// One number: rows are in its order.
-    Ordered { column: usize, rows: BTreeMap<IndexKey, RowId> },
+    Ordered {
+        column: usize,
+        rows: BTreeMap<IndexKey, RowId>,
+    },
     /// Anything else, by its text.
-    Hashed { columns: Vec<usize>, rows: HashMap<String, RowId> },
+    Hashed {
+        columns: Vec<usize>,
+        rows: HashMap<String, RowId>,
+    },
 }
 
 impl PrimaryKey {

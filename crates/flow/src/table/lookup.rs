@@ -94,7 +94,6 @@ impl Table {
     }
 
     /// The keys that `column` must have.
-    #[expect(clippy::type_complexity, reason = "no keys, nothing equal, a range")]
     fn keys(
         &self,
         condition: &Expr,
@@ -139,9 +138,8 @@ fn equal_to(condition: &Expr, slot: usize, column: usize) -> Option<&Expr> {
     match &condition.node {
         Node::And(a, b) => equal_to(a, slot, column).or_else(|| equal_to(b, slot, column)),
         Node::Compare(Comparison::Eq, a, b) => {
-            let is_column = |x: &Expr| {
-                matches!(x.node, Node::Column { slot: s, column: c } if s == slot && c == column)
-            };
+            let is_column =
+                |x: &Expr| matches!(x.node, Node::Column { slot: s, column: c } if s == slot && c == column);
             let independent = |x: &Expr| {
                 let mut free = true;
                 x.walk(&mut |part| {

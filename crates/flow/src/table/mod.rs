@@ -16,7 +16,7 @@ use crate::catalog;
 use crate::column::Column;
 use crate::expr::{Expr, Failure, Frame, NoHost};
 use crate::value::Value;
-use index::{Index, IndexKey, PrimaryKey};
+use index::{Index, PrimaryKey};
 
 pub(crate) use plan::{action, definition};
 
@@ -109,7 +109,8 @@ impl Table {
                     let found = self.matching(Some(on), &frame)?;
                     match insert {
                         Some(columns) if found.is_empty() => {
-                            let value = |c: &Option<usize>| c.map_or(Value::Null, |c| events.columns[c].get(i));
+                            let value =
+                                |c: &Option<usize>| c.map_or(Value::Null, |c| events.columns[c].get(i));
                             self.insert(columns.iter().map(value).collect())?;
                         }
                         _ => {
@@ -148,7 +149,10 @@ impl Table {
             return Ok(false);
         }
         if self.rows.len() >= self.rows_max {
-            return Err(Failure(format!("table `{}` has {} rows, the most it may", self.plan.name, self.rows_max)));
+            return Err(Failure(format!(
+                "table `{}` has {} rows, the most it may",
+                self.plan.name, self.rows_max
+            )));
         }
         let id = self.next;
         self.next += 1;
@@ -190,7 +194,8 @@ impl Table {
         for (column, expr) in set {
             let row = one_row(&after, &self.plan.attributes);
             let rows = [event.rows[EVENT], Some((row.as_slice(), 0))];
-            let value = expr.eval(&Frame { rows: &rows, time: event.time, now: event.now, host: event.host })?;
+            let value =
+                expr.eval(&Frame { rows: &rows, time: event.time, now: event.now, host: event.host })?;
             after[*column] = fit(value, self.plan.attributes[*column].1);
         }
         if !self.key.may_hold(&after) || self.key.find(&after).is_some_and(|other| other != id) {

@@ -125,7 +125,9 @@ fn same_named(at: &ast::Ident, written: &Attributes, table: &catalog::Table) -> 
             None => {
                 let hint = did_you_mean(name, table.attributes.iter().map(|(known, _)| known.as_str()));
                 let message = format!("`{}` has no column `{name}`{hint}", table.name);
-                return Err(Diagnostic::error("F0508", at.span, message).note_at(table.span, "it is defined here"));
+                return Err(
+                    Diagnostic::error("F0508", at.span, message).note_at(table.span, "it is defined here")
+                );
             }
             Some((_, column)) if !assignable(*ty, *column) => {
                 return Err(mismatch(at.span, name, *column, *ty));
@@ -194,7 +196,9 @@ impl Scope for Target<'_> {
         let (slot, of, columns) = match &attribute.source {
             None => (EVENT, "the query's output", self.written),
             Some(source) => match source.as_name() {
-                Some(name) if name.name == self.table.name => (ROW, name.name.as_str(), &self.table.attributes),
+                Some(name) if name.name == self.table.name => {
+                    (ROW, name.name.as_str(), &self.table.attributes)
+                }
                 _ => {
                     let message = format!("only `{}` can be named here", self.table.name);
                     return Err(Diagnostic::error("F0511", source.span, message)

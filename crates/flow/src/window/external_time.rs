@@ -34,14 +34,18 @@ struct State {
     due: i64,
 }
 
-/// The values of a time attribute in `rows`. Errors: that one is null.
+/// Checks that every row has a time. Errors: that one is null.
 pub(super) fn require_times(rows: Range<Seq>, column: usize, store: &RowStore) -> Result<(), Failure> {
     for seq in rows {
         if store.long(seq, column).is_none() {
-            return Err(Failure("the attribute that the window takes the time from is null".into()));
+            return Err(null());
         }
     }
     Ok(())
+}
+
+fn null() -> Failure {
+    Failure("the attribute that the window takes the time from is null".into())
 }
 
 impl ExternalTime {
@@ -53,9 +57,12 @@ impl ExternalTime {
 
 impl Window for ExternalTime {
     fn arrive(&mut self, rows: Range<Seq>, context: &mut Context<'_>) -> Result<(), Failure> {
-        require_times(rows.clone(), self.column, context.rows)?;
+        if rows.end - rows.start > 1 {
+            // none of a chunk is held when one of it fails
+            require_times(rows.clone(), self.column, context.rows)?;
+        }
         for seq in rows {
-            let now = context.rows.long(seq, self.column).unwrap_or_default();
+            let Some(now) = context.rows.long(seq, self.column) else { return Err(null()) };
             while now >= self.state.due
                 && let Some(oldest) = self.state.held.pop()
             {

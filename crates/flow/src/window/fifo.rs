@@ -10,56 +10,70 @@ use crate::store::Seq;
 /// A queue of rows with ascending numbers: as long as no number is left out it costs two numbers, however many it holds.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub(super) struct Fifo {
-    ranges: VecDeque<Range<Seq>>,
+    /// The oldest rows up to the first number that is left out; empty only when all is.
+    first: Range<Seq>,
+    /// The rows behind it.
+    later: VecDeque<Range<Seq>>,
     len: u64,
 }
 
 impl Fifo {
     #[inline]
     pub(super) fn push(&mut self, seq: Seq) {
-        self.len += 1;
-        match self.ranges.back_mut() {
-            Some(last) if last.end == seq => last.end += 1,
-            _ => self.ranges.push_back(seq..seq + 1),
+        self.push_all(seq..seq + 1);
+    }
+
+    #[inline]
+    pub(super) fn push_all(&mut self, rows: Range<Seq>) {
+        let last = self.later.back_mut().unwrap_or(&mut self.first);
+        self.len += rows.end - rows.start;
+        if last.end == rows.start {
+            last.end = rows.end;
+        } else {
+            self.push_apart(rows);
         }
     }
 
-    pub(super) fn push_all(&mut self, rows: Range<Seq>) {
+    #[cold]
+    fn push_apart(&mut self, rows: Range<Seq>) {
         if rows.is_empty() {
             return;
         }
-        self.len += rows.end - rows.start;
-        match self.ranges.back_mut() {
-            Some(last) if last.end == rows.start => last.end = rows.end,
-            _ => self.ranges.push_back(rows),
+        if self.first.is_empty() {
+            self.first = rows;
+        } else {
+            self.later.push_back(rows);
         }
     }
 
     #[inline]
     pub(super) fn front(&self) -> Option<Seq> {
-        self.ranges.front().map(|range| range.start)
+        (!self.first.is_empty()).then_some(self.first.start)
     }
 
     #[inline]
     pub(super) fn pop(&mut self) -> Option<Seq> {
-        let first = self.ranges.front_mut()?;
-        let seq = first.start;
-        first.start += 1;
-        if first.is_empty() {
-            self.ranges.pop_front();
-        }
+        let seq = self.front()?;
+        self.first.start += 1;
         self.len -= 1;
+        if self.first.is_empty()
+            && let Some(next) = self.later.pop_front()
+        {
+            self.first = next;
+        }
         Some(seq)
     }
 
     /// Takes back the row that was pushed last.
     pub(super) fn pop_back(&mut self) {
-        if let Some(last) = self.ranges.back_mut() {
-            last.end -= 1;
-            if last.is_empty() {
-                self.ranges.pop_back();
-            }
-            self.len -= 1;
+        if self.is_empty() {
+            return;
+        }
+        self.len -= 1;
+        let last = self.later.back_mut().unwrap_or(&mut self.first);
+        last.end -= 1;
+        if last.is_empty() {
+            self.later.pop_back();
         }
     }
 
@@ -74,12 +88,13 @@ impl Fifo {
     }
 
     pub(super) fn clear(&mut self) {
-        self.ranges.clear();
+        self.first = 0..0;
+        self.later.clear();
         self.len = 0;
     }
 
     pub(super) fn iter(&self) -> impl Iterator<Item = Seq> + '_ {
-        self.ranges.iter().cloned().flatten()
+        std::iter::once(&self.first).chain(&self.later).cloned().flatten()
     }
 }
 

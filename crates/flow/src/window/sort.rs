@@ -13,7 +13,7 @@ use super::build::arity;
 use super::{Context, MakeWindow, Needs, Parameter, Source, Window, from_json, to_json};
 use crate::expr::Failure;
 use crate::store::{RowStore, Seq};
-use crate::value::{Key, Value};
+use crate::value::Value;
 
 const SORTABLE: &[FieldType] =
     &[FieldType::Int, FieldType::Long, FieldType::Float, FieldType::Double, FieldType::String];
@@ -77,9 +77,14 @@ struct Part {
 impl Ord for Part {
     fn cmp(&self, other: &Self) -> Ordering {
         let order = match (&self.value, &other.value) {
+            (Value::Int(a), Value::Int(b)) => a.cmp(b),
+            (Value::Long(a), Value::Long(b)) => a.cmp(b),
+            (Value::Float(a), Value::Float(b)) => a.total_cmp(b),
+            (Value::Double(a), Value::Double(b)) => a.total_cmp(b),
             // by UTF-16 code units, as in the reference
             (Value::Str(a), Value::Str(b)) => a.encode_utf16().cmp(b.encode_utf16()),
-            (a, b) => Key(a.clone()).cmp(&Key(b.clone())),
+            // a column has values of one type, and none of others
+            _ => Ordering::Equal,
         };
         if self.descending { order.reverse() } else { order }
     }

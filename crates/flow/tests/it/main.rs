@@ -1,6 +1,8 @@
 //! Queries, windows and functions as apps see them.
 
 mod functions;
+mod own;
+mod patterns;
 mod windows;
 
 mod recorded;

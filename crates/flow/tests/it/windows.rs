@@ -19,7 +19,6 @@
 mod aggregates;
 mod driver;
 mod property;
-mod speed;
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};

@@ -296,7 +296,3 @@ fn make(definition: &ast::WindowDefinition) -> Result<MakeWindow, String> {
     window::build(&name, &parameters, &source)
         .unwrap_or_else(|| Err(format!("no window `{name}`{}", window::suggestion(&name))))
 }
-
-pub fn make_of(header: &str) -> Result<MakeWindow, String> {
-    Driver::new(header).map(|d| d.make.clone())
-}

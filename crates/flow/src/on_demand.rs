@@ -1,0 +1,123 @@
+//! On-demand queries: asked once, of what an app holds.
+
+use tidemill_lang::siddhi::ast::{self, OnDemandQuery};
+use tidemill_lang::{Diagnostic, FileId, SourceFile, Sources};
+use tidemill_types::did_you_mean;
+
+use crate::batch::{Batch, Kind};
+use crate::catalog::Attributes;
+use crate::expr::{Compiler, Expr, Failure, Frame, Host, NoHost, Place};
+use crate::plan::{AppPlan, selection};
+use crate::registry::Registry;
+use crate::scope::Single;
+use crate::select::{self, Selector};
+use crate::shared::Shared;
+use crate::table;
+
+/// A compiled on-demand query.
+pub struct OnDemand {
+    select: select::Plan,
+    what: What,
+}
+
+enum What {
+    /// Rows that satisfy the condition, as slot 0.
+    Find(Place, Attributes, Option<Expr>),
+    /// What is done to a table.
+    Change(usize, table::Action),
+}
+
+/// Compiles `text`. Errors: what is wrong with it, as a terminal shows it.
+pub fn compile(text: &str, plan: &AppPlan, registry: &Registry) -> Result<OnDemand, Failure> {
+    let mut sources = Sources::default();
+    sources.add("query", text);
+    let rendered = |d: &[Diagnostic]| Failure(tidemill_lang::render_all(d, &sources));
+    let file = SourceFile::new(FileId(0), "query", text);
+    let query = tidemill_lang::siddhi::parse_on_demand(&file).map_err(|d| rendered(&d))?;
+    let compiled = match &query {
+        OnDemandQuery::Find(query) => find(query, plan, registry),
+        OnDemandQuery::Change(query) => change(query, plan, registry),
+    };
+    compiled.map_err(|d| rendered(&[d]))
+}
+
+fn find(find: &ast::FindQuery, plan: &AppPlan, registry: &Registry) -> Result<OnDemand, Diagnostic> {
+    if let Some(within) = &find.within {
+        return Err(Diagnostic::error("F0701", within.span, "`within` and `per` go with an aggregation"));
+    }
+    let name = &find.store.name;
+    let tables = plan.catalog.tables();
+    let table = tables.iter().position(|t| t.name == *name).map(|t| (Place::Table(t), &tables[t].attributes));
+    let window = || {
+        let stream = plan.catalog.find(name)?;
+        let window = plan.catalog.window(stream)?;
+        Some((Place::Window(window), &plan.catalog.streams()[stream].attributes))
+    };
+    let Some((place, attributes)) = table.or_else(window) else {
+        let hint = did_you_mean(name, tables.iter().map(|t| t.name.as_str()));
+        let message = format!("there is no table or window `{name}`{hint}");
+        return Err(Diagnostic::error("F0702", find.store.span, message));
+    };
+    let mut scope = Single { stream: name, attributes, tables };
+    let on = match &find.on {
+        Some(on) => Some(Compiler { scope: &mut scope, registry, aggregates: None }.condition(on, "`on`")?),
+        None => None,
+    };
+    let output = ast::Output { action: ast::OutputAction::Return, kind: None, span: find.span };
+    let query = whole(&find.store, find.select.clone(), output);
+    let select = selection(&query, attributes, &mut scope, false, registry)?;
+    Ok(OnDemand { select, what: What::Find(place, attributes.clone(), on) })
+}
+
+fn change(change: &ast::ChangeQuery, plan: &AppPlan, registry: &Registry) -> Result<OnDemand, Diagnostic> {
+    let nothing = ast::Ident { name: String::new(), span: change.span };
+    let query = whole(&nothing, change.select.clone(), change.output.clone());
+    let none = Attributes::new();
+    let tables = plan.catalog.tables();
+    let mut scope = Single { stream: "", attributes: &none, tables };
+    let select = selection(&query, &none, &mut scope, false, registry)?;
+    let written = select.items.iter().map(|(name, expr)| (name.clone(), expr.ty)).collect();
+    match table::action(&change.output, &written, tables, registry)? {
+        Some((table, action)) => Ok(OnDemand { select, what: What::Change(table, action) }),
+        None => Err(Diagnostic::error("F0703", change.output.span, "only tables can be changed on demand")),
+    }
+}
+
+/// The query with its clauses where others have them.
+fn whole(store: &ast::Ident, select: Option<ast::Selection>, output: ast::Output) -> ast::Query {
+    let span = output.span;
+    let stream = ast::StreamRef { name: store.clone(), scope: ast::Scope::App, span };
+    let input = ast::StreamInput { stream, handlers: vec![], window: None, after: vec![], span };
+    ast::Query { annotations: vec![], input: ast::Input::Stream(input), select, rate: None, output, span }
+}
+
+impl OnDemand {
+    /// Runs it. What it finds is one chunk; what changes a table gives nothing.
+    pub fn run(&self, shared: &mut Shared, now: i64) -> Result<Batch, Failure> {
+        let mut selector = Selector::new(self.select.clone());
+        match &self.what {
+            What::Find(place, attributes, on) => {
+                let mut rows = Batch::new(attributes.iter().map(|(_, ty)| *ty));
+                let frame = Frame { rows: &[], time: now, now, host: &*shared };
+                shared.search(*place, select::INPUT, on.as_ref(), &frame, &mut |columns, row| {
+                    for (column, from) in rows.columns.iter_mut().zip(columns) {
+                        column.push_from(from, row);
+                    }
+                    rows.times.push(now);
+                    rows.kinds.push(Kind::Current);
+                })?;
+                rows.end_chunk(now);
+                selector.process(&rows, &*shared)
+            }
+            What::Change(table, action) => {
+                let mut one = Batch { times: vec![now], kinds: vec![Kind::Current], ..Batch::default() };
+                one.end_chunk(now);
+                let given = selector.process(&one, &NoHost)?;
+                if let Some(table) = shared.tables.get_mut(*table) {
+                    table.apply(action, &given, now)?;
+                }
+                Ok(Batch::default())
+            }
+        }
+    }
+}
