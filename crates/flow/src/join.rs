@@ -260,7 +260,7 @@ impl Scope for Sides<'_> {
                         "`{of}` is no side of this join: they are `{}` and `{}`",
                         self.names[0], self.names[1]
                     );
-                    Diagnostic::error("F0601", source.span, message)
+                    Diagnostic::error("F0901", source.span, message)
                 })?
             }
             None => match (column(0), column(1)) {
@@ -269,7 +269,7 @@ impl Scope for Sides<'_> {
                         "both `{}` and `{}` have an attribute `{name}`",
                         self.names[0], self.names[1]
                     );
-                    return Err(Diagnostic::error("F0602", attribute.name.span, message)
+                    return Err(Diagnostic::error("F0902", attribute.name.span, message)
                         .help(format!("write `{}.{name}` or `{}.{name}`", self.names[0], self.names[1])));
                 }
                 (None, Some(_)) => 1,
@@ -279,7 +279,7 @@ impl Scope for Sides<'_> {
         let Some(column) = column(side) else {
             let names = self.attributes.iter().flat_map(|a| a.iter()).map(|(known, _)| known.as_str());
             let message = format!("this join has no attribute `{name}` here{}", did_you_mean(name, names));
-            return Err(Diagnostic::error("F0603", attribute.name.span, message));
+            return Err(Diagnostic::error("F0903", attribute.name.span, message));
         };
         let ty = self.attributes[side][column].1;
         Ok(match (self.flat, side) {
@@ -321,7 +321,7 @@ impl Compiled {
         if let Some((name, _)) = right.iter().find(|(name, _)| all && left.iter().any(|(l, _)| l == name)) {
             let span = query.select.as_ref().map_or(query.input.span(), |s| s.span);
             let message = format!("both sides have an attribute `{name}`");
-            return Err(Diagnostic::error("F0604", span, message).help("name what is selected, with `as`"));
+            return Err(Diagnostic::error("F0904", span, message).help("name what is selected, with `as`"));
         }
         Ok(left.iter().chain(right).cloned().collect())
     }
@@ -335,7 +335,7 @@ pub(crate) fn compile(
 ) -> Result<Compiled, Diagnostic> {
     if let Some(within) = &join.within {
         let message = "`within` and `per` go with an aggregation";
-        return Err(Diagnostic::error("F0605", within.span, message));
+        return Err(Diagnostic::error("F0905", within.span, message));
     }
     let one_sided = join.left.unidirectional.is_some() || join.right.unidirectional.is_some();
     let triggers = |side: &ast::JoinSide| !one_sided || side.unidirectional.is_some();
@@ -346,7 +346,7 @@ pub(crate) fn compile(
     let (right, right_name, right_attributes) =
         side(&join.right, triggers(&join.right), right_outer, catalog, registry)?;
     if !left.triggers && !right.triggers {
-        return Err(Diagnostic::error("F0606", join.span, "neither side of this join ever gets an event")
+        return Err(Diagnostic::error("F0906", join.span, "neither side of this join ever gets an event")
             .note("a table is searched only"));
     }
     let plan = JoinPlan { sides: [left, right], on: None };
@@ -375,7 +375,7 @@ fn side(
         let attributes = catalog.tables()[number].attributes.clone();
         if !plain {
             return Err(Diagnostic::error(
-                "F0607",
+                "F0907",
                 input.span,
                 format!("`{name}` is a table: nothing can stand behind it"),
             )
@@ -404,7 +404,7 @@ fn side(
     };
     if matches!(source, Source::Window(..)) && attributes.len() > defined {
         let message = format!("what a function adds is not in the rows that `{name}` holds");
-        return Err(Diagnostic::error("F0608", input.span, message));
+        return Err(Diagnostic::error("F0908", input.span, message));
     }
     let columns = attributes.iter().map(|(_, ty)| *ty).collect();
     Ok((SidePlan { source, columns, before, window, triggers, outer }, called, attributes))
@@ -412,5 +412,5 @@ fn side(
 
 /// A named window has its window already.
 pub(crate) fn no_window_on_window(name: &str, span: tidemill_lang::Span) -> Diagnostic {
-    Diagnostic::error("F0609", span, format!("`{name}` is a window: it cannot have another"))
+    Diagnostic::error("F0909", span, format!("`{name}` is a window: it cannot have another"))
 }

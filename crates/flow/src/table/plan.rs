@@ -16,11 +16,11 @@ pub(crate) fn definition(d: &TableDefinition) -> Result<catalog::Table, Diagnost
     let mut keys = 0;
     for annotation in &d.annotations {
         if annotation.is("store") {
-            return Err(Diagnostic::error("F0501", annotation.span, "tables are kept in memory only"));
+            return Err(Diagnostic::error("F0801", annotation.span, "tables are kept in memory only"));
         } else if annotation.is("primaryKey") {
             keys += 1;
             if keys > 1 {
-                return Err(Diagnostic::error("F0502", annotation.span, "a table has one primary key"));
+                return Err(Diagnostic::error("F0802", annotation.span, "a table has one primary key"));
             }
             columns(annotation, &attributes, &mut primary_key)?;
         } else if annotation.is("index") || annotation.is("indexBy") {
@@ -37,10 +37,10 @@ fn columns(annotation: &Annotation, of: &Attributes, to: &mut Vec<usize>) -> Res
         let name = element.value.value.trim();
         let column = of.iter().position(|(known, _)| known == name).ok_or_else(|| {
             let hint = did_you_mean(name, of.iter().map(|(known, _)| known.as_str()));
-            Diagnostic::error("F0503", element.span, format!("the table has no column `{name}`{hint}"))
+            Diagnostic::error("F0803", element.span, format!("the table has no column `{name}`{hint}"))
         })?;
         if to.contains(&column) {
-            return Err(Diagnostic::error("F0504", element.span, format!("`{name}` is named twice")));
+            return Err(Diagnostic::error("F0804", element.span, format!("`{name}` is named twice")));
         }
         to.push(column);
     }
@@ -48,7 +48,7 @@ fn columns(annotation: &Annotation, of: &Attributes, to: &mut Vec<usize>) -> Res
         Some(_) => Ok(()),
         None => {
             let message = format!("`@{}` wants columns", annotation.name.name);
-            Err(Diagnostic::error("F0505", annotation.span, message))
+            Err(Diagnostic::error("F0805", annotation.span, message))
         }
     }
 }
@@ -63,7 +63,7 @@ pub(crate) fn action(
     let find = |name: &ast::Ident| {
         tables.iter().position(|t| t.name == name.name).ok_or_else(|| {
             let hint = did_you_mean(&name.name, tables.iter().map(|t| t.name.as_str()));
-            Diagnostic::error("F0506", name.span, format!("there is no table `{}`{hint}", name.name))
+            Diagnostic::error("F0806", name.span, format!("there is no table `{}`{hint}", name.name))
         })
     };
     let (number, action) = match &output.action {
@@ -78,7 +78,7 @@ pub(crate) fn action(
                     listed(&table.attributes),
                     listed(written)
                 );
-                return Err(Diagnostic::error("F0507", target.span, message)
+                return Err(Diagnostic::error("F0807", target.span, message)
                     .note_at(table.span, "it is defined here")
                     .help("names, types and order have to be the same: use `as` for names and convert() for types"));
             }
@@ -126,7 +126,7 @@ fn same_named(at: &ast::Ident, written: &Attributes, table: &catalog::Table) -> 
                 let hint = did_you_mean(name, table.attributes.iter().map(|(known, _)| known.as_str()));
                 let message = format!("`{}` has no column `{name}`{hint}", table.name);
                 return Err(
-                    Diagnostic::error("F0508", at.span, message).note_at(table.span, "it is defined here")
+                    Diagnostic::error("F0808", at.span, message).note_at(table.span, "it is defined here")
                 );
             }
             Some((_, column)) if !assignable(*ty, *column) => {
@@ -140,7 +140,7 @@ fn same_named(at: &ast::Ident, written: &Attributes, table: &catalog::Table) -> 
 
 fn mismatch(span: tidemill_lang::Span, name: &str, column: FieldType, value: FieldType) -> Diagnostic {
     let message = format!("`{name}` is of type {}, the value of type {}", column.name(), value.name());
-    Diagnostic::error("F0509", span, message).help("use convert()")
+    Diagnostic::error("F0809", span, message).help("use convert()")
 }
 
 /// Numbers take the column's type.
@@ -171,7 +171,7 @@ fn assignments(
             && source.as_name().is_none_or(|s| s.name != scope.table.name)
         {
             let message = format!("only columns of `{}` can be set", scope.table.name);
-            return Err(Diagnostic::error("F0510", source.span, message));
+            return Err(Diagnostic::error("F0810", source.span, message));
         }
         let column = columns.iter().position(|(known, _)| *known == name.name);
         let column = column.ok_or_else(|| unknown(&assignment.column, &scope.table.name, columns))?;
@@ -201,7 +201,7 @@ impl Scope for Target<'_> {
                 }
                 _ => {
                     let message = format!("only `{}` can be named here", self.table.name);
-                    return Err(Diagnostic::error("F0511", source.span, message)
+                    return Err(Diagnostic::error("F0811", source.span, message)
                         .note("plain names are the columns that the query gives"));
                 }
             },
@@ -215,5 +215,5 @@ impl Scope for Target<'_> {
 fn unknown(attribute: &AttributeRef, of: &str, columns: &Attributes) -> Diagnostic {
     let name = &attribute.name.name;
     let hint = did_you_mean(name, columns.iter().map(|(known, _)| known.as_str()));
-    Diagnostic::error("F0512", attribute.name.span, format!("{of} has no column `{name}`{hint}"))
+    Diagnostic::error("F0812", attribute.name.span, format!("{of} has no column `{name}`{hint}"))
 }
