@@ -15,14 +15,15 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("docs", &["types"]),
     ("zones", &["types"]),
     ("rules", &["types", "lang", "docs"]),
+    ("flow", &["types", "lang"]),
     ("sql", &["types", "docs", "zones"]),
     ("engine", &["types", "log", "lang", "docs", "rules", "zones"]),
     ("server", &["types", "docs", "rules", "engine"]),
-    ("tidemill", &["types", "lang", "docs", "rules", "zones", "sql", "engine", "server"]),
+    ("tidemill", &["types", "lang", "docs", "rules", "flow", "zones", "sql", "engine", "server"]),
 ];
 
 /// Crates that must build without these heavy dependencies, so that they build and test in seconds.
-const LIGHT: &[&str] = &["types", "log", "lang", "docs", "rules"];
+const LIGHT: &[&str] = &["types", "log", "lang", "docs", "rules", "flow"];
 const HEAVY: &[&str] = &["datafusion", "deltalake-core", "parquet", "axum"];
 
 fn main() -> ExitCode {

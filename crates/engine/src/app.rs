@@ -1,4 +1,4 @@
-//! An app: a directory of `*.rules`, `app.toml` and tests.
+//! An app: a directory of `*.rules`, `*.siddhi`, `app.toml` and tests.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -20,6 +20,8 @@ pub struct App {
     pub dir: PathBuf,
     /// Rule files in order of their names: name and text.
     pub rules: Vec<AppFile>,
+    /// SiddhiQL files (`*.siddhi`) in order of their names. The engine does not run them yet and says so.
+    pub queries: Vec<AppFile>,
     /// Rule tests (`*.test`), anywhere below the directory.
     pub tests: Vec<AppFile>,
     /// Engine settings.
@@ -137,11 +139,12 @@ impl App {
         // absolute, so that the deployed app finds its files whatever directory it is started from
         let dir = std::path::absolute(dir)
             .map_err(|e| Error::unavailable(format!("{}: no absolute path", dir.display())).with_source(e))?;
-        let (mut rules, mut tests) = (Vec::new(), Vec::new());
-        collect(&dir, &dir, &mut rules, &mut tests)?;
-        if rules.is_empty() {
+        let mut files = Files::default();
+        collect(&dir, &dir, &mut files)?;
+        let Files { rules, queries, tests } = files;
+        if rules.is_empty() && queries.is_empty() {
             return Err(Error::invalid(format!(
-                "{}: no *.rules file in it; an app needs at least one",
+                "{}: no *.rules file in it and no *.siddhi file; an app needs at least one",
                 dir.display()
             )));
         }
@@ -149,7 +152,7 @@ impl App {
         let toml = if toml.exists() { Some(read_text(&toml)?) } else { None };
         let name = dir.file_name().map_or_else(|| "app".into(), |n| n.to_string_lossy().into_owned());
         let source = AppSource { dir, fallback_name: name, rules, toml, set: set.to_vec() };
-        Ok(Self { tests, ..Self::from_source(source)? })
+        Ok(Self { tests, queries, ..Self::from_source(source)? })
     }
 
     /// The app that `source` describes, without its tests.
@@ -264,8 +267,16 @@ fn substitute(path: &Path, vars: &BTreeMap<String, String>) -> Result<PathBuf> {
     Ok(PathBuf::from(out))
 }
 
-/// Finds `*.rules` and `*.test` files below `dir`, in order of their paths.
-fn collect(root: &Path, dir: &Path, rules: &mut Vec<AppFile>, tests: &mut Vec<AppFile>) -> Result<()> {
+/// The text files of an app, each kind in order of their paths.
+#[derive(Default)]
+struct Files {
+    rules: Vec<AppFile>,
+    queries: Vec<AppFile>,
+    tests: Vec<AppFile>,
+}
+
+/// Finds them below `dir`.
+fn collect(root: &Path, dir: &Path, files: &mut Files) -> Result<()> {
     let failed =
         |e: std::io::Error| Error::unavailable(format!("{}: cannot be listed", dir.display())).with_source(e);
     let mut entries =
@@ -274,12 +285,13 @@ fn collect(root: &Path, dir: &Path, rules: &mut Vec<AppFile>, tests: &mut Vec<Ap
     for entry in entries {
         let path = entry.path();
         if path.is_dir() {
-            collect(root, &path, rules, tests)?;
+            collect(root, &path, files)?;
             continue;
         }
         let list = match path.extension().and_then(|e| e.to_str()) {
-            Some("rules") => &mut *rules,
-            Some("test") => &mut *tests,
+            Some("rules") => &mut files.rules,
+            Some("siddhi") => &mut files.queries,
+            Some("test") => &mut files.tests,
             _ => continue,
         };
         let name = path.strip_prefix(root).unwrap_or(&path).to_string_lossy().into_owned();

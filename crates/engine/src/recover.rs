@@ -35,6 +35,12 @@ pub struct Report {
 ///
 /// Errors: `Invalid` with all diagnostics, each with its place and what to type.
 pub fn compile(app: &App) -> Result<Program> {
+    if let Some(file) = app.queries.first() {
+        return Err(Error::invalid(format!(
+            "{}: the engine does not run SiddhiQL yet; `tidemill replay` runs a file of it over recorded events",
+            file.name
+        )));
+    }
     let files = app.rules.iter().map(|f| (f.name.clone(), f.text.clone()));
     Ok(Program::from_texts(files)?)
 }

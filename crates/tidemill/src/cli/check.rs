@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use tidemill::App;
 
-/// Checks an app's rules and settings without running it.
+/// Checks an app's rules, queries and settings without running it.
 #[derive(clap::Args)]
 #[command(after_help = "Example:\n  tidemill check examples/flights")]
 pub struct CheckArgs {
@@ -14,7 +14,25 @@ pub struct CheckArgs {
 }
 
 pub fn check(args: CheckArgs) -> anyhow::Result<ExitCode> {
-    let app = App::read(&args.app, &[])?;
+    let mut app = App::read(&args.app, &[])?;
+    let mut good = true;
+    for file in std::mem::take(&mut app.queries) {
+        match super::replay::compile(&file.name, &file.text) {
+            Ok(plan) => println!(
+                "{}: {} streams, {} queries: good",
+                file.name,
+                plan.catalog.streams().len(),
+                plan.queries.len()
+            ),
+            Err(diagnostics) => {
+                eprint!("{diagnostics}");
+                good = false;
+            }
+        }
+    }
+    if app.rules.is_empty() {
+        return Ok(if good { ExitCode::SUCCESS } else { ExitCode::FAILURE });
+    }
     match tidemill_engine::compile(&app) {
         Ok(program) => {
             println!(
@@ -25,7 +43,7 @@ pub fn check(args: CheckArgs) -> anyhow::Result<ExitCode> {
                 program.rules().len(),
                 program.aggregates().len()
             );
-            Ok(ExitCode::SUCCESS)
+            Ok(if good { ExitCode::SUCCESS } else { ExitCode::FAILURE })
         }
         Err(e) => {
             eprintln!("{e}");

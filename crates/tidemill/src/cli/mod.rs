@@ -2,8 +2,10 @@
 
 mod check;
 mod client;
+mod fmt;
 mod progress;
 mod repl;
+mod replay;
 mod run;
 mod sql;
 mod test;
@@ -37,8 +39,10 @@ enum Command {
     Serve(run::ServeArgs),
     Sql(sql::SqlArgs),
     Check(check::CheckArgs),
+    Fmt(fmt::FmtArgs),
     Test(test::TestArgs),
     Why(why::WhyArgs),
+    Replay(replay::ReplayArgs),
 }
 
 /// Where data lies, for commands that need it.
@@ -91,8 +95,10 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         Command::Serve(args) => run::serve(args),
         Command::Sql(args) => sql::sql(args),
         Command::Check(args) => check::check(args),
+        Command::Fmt(args) => fmt::fmt(args),
         Command::Test(args) => test::test(args),
         Command::Why(args) => why::why(args),
+        Command::Replay(args) => replay::replay(args),
     }
 }
 

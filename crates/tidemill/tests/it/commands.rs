@@ -17,7 +17,7 @@ fn wrong_ones_say_where() {
     let dir = tempfile::tempdir().unwrap();
     let app = dir.path().to_str().unwrap();
     let (_, err) = run(&["check", app], 1);
-    assert!(err.contains("no *.rules file in it"), "{err}");
+    assert!(err.contains("no *.rules file in it and no *.siddhi file"), "{err}");
     std::fs::write(
         dir.path().join("a.rules"),
         "event E { n: int };\nrule R { when { e: E(m > 1); } then { emit E(1); } }\n",
@@ -90,4 +90,46 @@ fn aggregates_run_before_there_is_anything_to_read() {
     run(&["run", app, "--data", data, "--until-idle"], 0);
     let rule = "SELECT errors, last_error FROM system.rules WHERE rule = 'Insights'";
     assert_eq!(sql(data, rule), [json!({"errors": 0, "last_error": null})]);
+}
+
+#[test]
+fn queries_are_checked_formatted_and_replayed() {
+    let dir = tempfile::tempdir().unwrap();
+    let app = dir.path().join("app.siddhi");
+    let (app, apps) = (app.to_str().unwrap().to_owned(), dir.path().to_str().unwrap());
+    let events = dir.path().join("events.jsonl");
+    let text = "define stream Trades (symbol string, price double);\nfrom Trades[price>0]#window.length(2) select symbol, avg(price) as mean group by symbol insert into Means;\n";
+    std::fs::write(&app, text).unwrap();
+    run(&["fmt", apps, "--check"], 1);
+    run(&["fmt", apps], 0);
+    run(&["fmt", apps, "--check"], 0);
+    let (out, _) = run(&["check", apps], 0);
+    assert!(out.contains("1 queries: good"), "{out}");
+    let line = |time: u32, price: f64| {
+        json!({"stream": "Trades", "timestamp": time, "data": ["A", price]}).to_string() + "\n"
+    };
+    std::fs::write(&events, line(1, 10.0) + &line(2, 20.0) + &line(3, 40.0)).unwrap();
+    let (out, _) = run(&["replay", &app, "--events", events.to_str().unwrap()], 0);
+    let means: Vec<serde_json::Value> = out.lines().map(|l| serde_json::from_str(l).unwrap()).collect();
+    let means: Vec<&serde_json::Value> = means.iter().map(|m| &m["data"][1]).collect();
+    assert_eq!(means, [&json!(10.0), &json!(15.0), &json!(30.0)]);
+    std::fs::write(&events, "{\"stream\": 5}\n").unwrap();
+    let (_, err) = run(&["replay", &app, "--events", events.to_str().unwrap()], 1);
+    assert!(err.contains("events.jsonl:1: expected"), "{err}");
+    let case = dir.path().join("case.json");
+    let recorded = |mean: f64| {
+        json!({"app": text, "inputs": [{"stream": "Trades", "timestamp": 1, "data": ["A", 1.0]}], "outputs": ["Means"],
+            "expected": [{"input": 0, "stream": "Means", "timestamp": 1, "data": ["A", mean]}]})
+    };
+    std::fs::write(&case, recorded(1.0).to_string()).unwrap();
+    run(&["replay", "--case", case.to_str().unwrap()], 0);
+    std::fs::write(&case, recorded(2.0).to_string()).unwrap();
+    let (out, _) = run(&["replay", "--case", case.to_str().unwrap()], 1);
+    assert!(out.contains("0 of 1 as recorded"), "{out}");
+    let data = dir.path().join("data");
+    let (_, err) = run(&["run", apps, "--data", data.to_str().unwrap(), "--until-idle"], 1);
+    assert!(err.contains("does not run SiddhiQL yet"), "{err}");
+    std::fs::write(&app, text.replace("price>0", "prize>0")).unwrap();
+    let (_, err) = run(&["check", apps], 1);
+    assert!(err.contains("prize") && err.contains("price"), "{err}");
 }
