@@ -99,7 +99,7 @@ fn over_counts_back_from_now() {
     let program = program();
     let sql = program.aggregates()[0].inserts[0].sql_at(Timestamp::parse("2013-01-01T01:00:00Z").unwrap());
     assert!(
-        sql.contains(r#""e"."_time" > arrow_cast(1356998400000000, 'Timestamp(Microsecond, Some("UTC"))')"#),
+        sql.contains(r#""$e"."_time" > arrow_cast(1356998400000000, 'Timestamp(Microsecond, Some("UTC"))')"#),
         "{sql}"
     );
 }
