@@ -9,6 +9,7 @@ mod checkpoint;
 mod collection;
 mod command;
 mod decimal;
+pub mod element;
 mod error;
 mod filter;
 mod find;

@@ -8,30 +8,7 @@ use bson::{Bson, RawBsonRef, RawDocumentBuf};
 use smallvec::SmallVec;
 use tidemill_types::{Timestamp, Value};
 
-/// BSON type bytes.
-pub(crate) mod tag {
-    pub const DOUBLE: u8 = 0x01;
-    pub const STRING: u8 = 0x02;
-    pub const DOCUMENT: u8 = 0x03;
-    pub const ARRAY: u8 = 0x04;
-    pub const BINARY: u8 = 0x05;
-    pub const UNDEFINED: u8 = 0x06;
-    pub const OBJECT_ID: u8 = 0x07;
-    pub const BOOL: u8 = 0x08;
-    pub const DATE: u8 = 0x09;
-    pub const NULL: u8 = 0x0A;
-    pub const REGEX: u8 = 0x0B;
-    pub const DB_POINTER: u8 = 0x0C;
-    pub const CODE: u8 = 0x0D;
-    pub const SYMBOL: u8 = 0x0E;
-    pub const CODE_WITH_SCOPE: u8 = 0x0F;
-    pub const INT32: u8 = 0x10;
-    pub const TIMESTAMP: u8 = 0x11;
-    pub const INT64: u8 = 0x12;
-    pub const DECIMAL: u8 = 0x13;
-    pub const MIN_KEY: u8 = 0xFF;
-    pub const MAX_KEY: u8 = 0x7F;
-}
+pub(crate) use crate::element::{tag, value_len};
 
 /// The document without fields.
 pub(crate) const EMPTY: &[u8] = &[5, 0, 0, 0, 0];
@@ -69,29 +46,6 @@ pub(crate) fn le_i32(bytes: &[u8]) -> Option<i32> {
 
 pub(crate) fn le_i64(bytes: &[u8]) -> Option<i64> {
     bytes.first_chunk().map(|b| i64::from_le_bytes(*b))
-}
-
-/// Bytes of a value of type `tag` at the start of `rest`, or `None` when it does not fit or the type is unknown.
-pub(crate) fn value_len(tag: u8, rest: &[u8]) -> Option<usize> {
-    let prefixed = |extra: usize| usize::try_from(le_i32(rest)?).ok()?.checked_add(extra);
-    let len = match tag {
-        tag::DOUBLE | tag::DATE | tag::TIMESTAMP | tag::INT64 => 8,
-        tag::INT32 => 4,
-        tag::BOOL => 1,
-        tag::NULL | tag::UNDEFINED | tag::MIN_KEY | tag::MAX_KEY => 0,
-        tag::OBJECT_ID => 12,
-        tag::DECIMAL => 16,
-        tag::STRING | tag::CODE | tag::SYMBOL => prefixed(4)?,
-        tag::DOCUMENT | tag::ARRAY | tag::CODE_WITH_SCOPE => prefixed(0)?,
-        tag::BINARY => prefixed(5)?,
-        tag::DB_POINTER => prefixed(16)?,
-        tag::REGEX => {
-            let pattern = memchr::memchr(0, rest)? + 1;
-            pattern + memchr::memchr(0, &rest[pattern..])? + 1
-        }
-        _ => return None,
-    };
-    (len <= rest.len()).then_some(len)
 }
 
 impl<'a> Iterator for Elements<'a> {

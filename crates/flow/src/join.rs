@@ -98,14 +98,8 @@ impl Join {
         host: &dyn Host,
     ) -> Result<Vec<Batch>, Failure> {
         let plan = self.plan.clone();
-        let handled;
-        let input = match plan.sides[side].before.is_empty() {
-            true => input,
-            false => {
-                handled = handle(&plan.sides[side].before, input, host)?;
-                &handled
-            }
-        };
+        let handled = handle(&plan.sides[side].before, input, host)?;
+        let input = handled.as_ref();
         if self.held[side].is_some() {
             let mut all = Vec::new();
             for (rows, clock) in input.chunks() {

@@ -452,7 +452,7 @@ fn rate(
             });
             let snapshot =
                 Snapshot { window, aggregates: aggregates.collect(), grouped: !select.group_by.is_empty() };
-            Ok(RatePlan::Snapshot(every.ms.max(1), snapshot))
+            Ok(RatePlan::Snapshot(every.ms.max(1), snapshot.into()))
         }
     }
 }

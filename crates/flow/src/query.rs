@@ -1,5 +1,6 @@
 //! A query: filters, windows or a join, the selection.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use tidemill_types::FieldType;
@@ -155,14 +156,8 @@ impl Query {
             }
             return Ok(self.limited(out));
         }
-        let filtered;
-        let input = match self.plan.before.is_empty() {
-            true => input,
-            false => {
-                filtered = handle(&self.plan.before, input, host)?;
-                &filtered
-            }
-        };
+        let handled = handle(&self.plan.before, input, host)?;
+        let input = handled.as_ref();
         let Some(held) = &mut self.window else {
             let out = self.selector.process(input, host)?;
             return Ok(self.limited(out));
@@ -225,10 +220,8 @@ impl Query {
     }
 
     fn behind(&mut self, out: Batch, host: &dyn Host) -> Result<Batch, Failure> {
-        let out = match self.plan.after.is_empty() {
-            true => self.selector.process(&out, host)?,
-            false => self.selector.process(&handle(&self.plan.after, &out, host)?, host)?,
-        };
+        let handled = handle(&self.plan.after, &out, host)?;
+        let out = self.selector.process(&handled, host)?;
         Ok(self.limited(out))
     }
 
@@ -261,16 +254,19 @@ fn matches(
 }
 
 /// What the handlers make of the events, one handler after the other.
-pub(crate) fn handle(handlers: &[Handler], input: &Batch, host: &dyn Host) -> Result<Batch, Failure> {
-    let mut now: Option<Batch> = None;
+pub(crate) fn handle<'b>(
+    handlers: &[Handler],
+    input: &'b Batch,
+    host: &dyn Host,
+) -> Result<Cow<'b, Batch>, Failure> {
+    let mut now = Cow::Borrowed(input);
     for handler in handlers {
-        let source = now.as_ref().unwrap_or(input);
-        now = Some(match handler {
-            Handler::Filter(condition) => filter(condition, source, host)?,
-            Handler::Function(function, args, added) => call(function.as_ref(), args, added, source, host)?,
+        now = Cow::Owned(match handler {
+            Handler::Filter(condition) => filter(condition, &now, host)?,
+            Handler::Function(function, args, added) => call(function.as_ref(), args, added, &now, host)?,
         });
     }
-    Ok(now.unwrap_or_default())
+    Ok(now)
 }
 
 /// The events that satisfy the condition; a reset always passes.
@@ -297,7 +293,6 @@ fn call(
     host: &dyn Host,
 ) -> Result<Batch, Failure> {
     let mut out = Batch::new(input.columns.iter().map(crate::Column::ty).chain(added.iter().copied()));
-    let width = input.columns.len();
     for (rows, clock) in input.chunks() {
         for row in rows {
             let source = [Some((input.columns.as_slice(), row))];
@@ -313,8 +308,8 @@ fn call(
                 let mut values = values.into_iter();
                 for (i, column) in out.columns.iter_mut().enumerate() {
                     match input.columns.get(i) {
-                        Some(from) if i < width => column.push_from(from, row),
-                        _ => column.push(values.next().unwrap_or_default()),
+                        Some(from) => column.push_from(from, row),
+                        None => column.push(values.next().unwrap_or_default()),
                     }
                 }
                 out.times.push(input.times[row]);

@@ -1,5 +1,7 @@
 //! Output rates: when what a query puts out goes on.
 
+use std::sync::Arc;
+
 use hashbrown::HashMap;
 
 use crate::batch::{Batch, Kind};
@@ -24,7 +26,7 @@ pub enum RatePlan {
     /// Rounds of so many milliseconds; they count from the start of the app.
     Time(Which, i64),
     /// At the end of each round what is held then.
-    Snapshot(i64, Snapshot),
+    Snapshot(i64, Arc<Snapshot>),
 }
 
 /// What a snapshot shows.

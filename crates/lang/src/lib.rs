@@ -5,6 +5,7 @@
 
 pub mod diagnostic;
 pub mod lexer;
+mod operator;
 mod printer;
 pub mod rules;
 pub mod siddhi;

@@ -5,8 +5,8 @@ use std::ops::RangeInclusive;
 use tidemill_types::{FieldType, did_you_mean};
 
 use super::{
-    MakeWindow, batch, cron, delay, expression, expression_batch, external_time, external_time_batch,
-    frequent, length, length_batch, lossy_frequent, session, sort, time, time_batch, time_length, unique,
+    MakeWindow, batch, cron, expression, expression_batch, external_time, external_time_batch, frequent,
+    length, length_batch, lossy_frequent, session, sort, time, time_batch, time_length, unique,
 };
 use crate::expr::{Expr, Node};
 use crate::registry::Registry;
@@ -51,7 +51,7 @@ type Build = fn(&[Parameter], &Source<'_>) -> Result<MakeWindow, String>;
 const WINDOWS: &[(&str, Build)] = &[
     ("batch", batch::build),
     ("cron", cron::build),
-    ("delay", delay::build),
+    ("delay", time::delay),
     ("expression", expression::build),
     ("expressionBatch", expression_batch::build),
     ("externalTime", external_time::build),

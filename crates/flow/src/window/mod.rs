@@ -8,7 +8,6 @@ mod batch;
 mod build;
 mod condition;
 mod cron;
-mod delay;
 mod expression;
 mod expression_batch;
 mod external_time;

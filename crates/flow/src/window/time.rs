@@ -1,4 +1,4 @@
-//! `time(span)`: the events of the last `span` of the clock.
+//! `time(span)`: the events of the last `span` of the clock. `delay(span)`: events come out when they are `span` old.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -12,7 +12,13 @@ use crate::store::{RowStore, Seq};
 pub(super) fn build(parameters: &[Parameter], _: &Source<'_>) -> Result<MakeWindow, String> {
     arity(parameters, 1..=1, "time(span)")?;
     let span = parameters[0].span("the span")?;
-    Ok(Arc::new(move || Box::new(Time { rows: Aging::new(span), asked: i64::MIN })))
+    Ok(Arc::new(move || Box::new(Time { rows: Aging::new(span), asked: i64::MIN, delays: false })))
+}
+
+pub(super) fn delay(parameters: &[Parameter], _: &Source<'_>) -> Result<MakeWindow, String> {
+    arity(parameters, 1..=1, "delay(span)")?;
+    let span = parameters[0].span("the span")?;
+    Ok(Arc::new(move || Box::new(Time { rows: Aging::new(span), asked: i64::MIN, delays: true })))
 }
 
 /// An event leaves when its age reaches the span: just before an arrival, or by a timer.
@@ -20,13 +26,18 @@ struct Time {
     rows: Aging,
     /// The greatest timestamp so far: only a greater one asks for a timer.
     asked: i64,
+    /// Events come out only when they leave; nothing ever expires, and what is held still waits.
+    delays: bool,
 }
 
 impl Time {
     #[inline]
     fn leave(&mut self, context: &mut Context<'_>) {
         while let Some(seq) = self.rows.pop_due(context.now, context.rows) {
-            context.out.expired(seq, context.now);
+            match self.delays {
+                true => context.out.current(seq, context.now),
+                false => context.out.expired(seq, context.now),
+            }
         }
     }
 }
@@ -37,7 +48,9 @@ impl Window for Time {
             // also for the second event of a chunk: the first one may be too old already
             self.leave(context);
             let time = context.rows.time(seq);
-            context.out.current(seq, time);
+            if !self.delays {
+                context.out.current(seq, time);
+            }
             self.rows.push(seq, time);
             if self.asked < time {
                 self.asked = time;

@@ -1,6 +1,7 @@
 //! Expressions.
 
 use super::{Ident, Scope, StreamRef};
+pub use crate::operator::BinaryOp;
 use crate::source::Span;
 
 /// An expression.
@@ -175,56 +176,4 @@ pub enum NullOperand {
     Value(Box<Expr>),
     /// What can only be a stream or step: `e1[2]`, `#S`.
     Step(Box<SourceRef>),
-}
-
-/// Operators with two operands.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum BinaryOp {
-    /// `or`
-    Or,
-    /// `and`
-    And,
-    /// `==`
-    Eq,
-    /// `!=`
-    Ne,
-    /// `<`
-    Lt,
-    /// `<=`
-    Le,
-    /// `>`
-    Gt,
-    /// `>=`
-    Ge,
-    /// `+`
-    Add,
-    /// `-`
-    Sub,
-    /// `*`
-    Mul,
-    /// `/`
-    Div,
-    /// `%`
-    Rem,
-}
-
-impl BinaryOp {
-    /// How it is written.
-    pub fn text(self) -> &'static str {
-        match self {
-            Self::Or => "or",
-            Self::And => "and",
-            Self::Eq => "==",
-            Self::Ne => "!=",
-            Self::Lt => "<",
-            Self::Le => "<=",
-            Self::Gt => ">",
-            Self::Ge => ">=",
-            Self::Add => "+",
-            Self::Sub => "-",
-            Self::Mul => "*",
-            Self::Div => "/",
-            Self::Rem => "%",
-        }
-    }
 }
