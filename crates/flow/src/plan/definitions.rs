@@ -1,0 +1,71 @@
+//! Definitions: streams, tables, named windows, triggers.
+
+use tidemill_lang::Diagnostic;
+use tidemill_lang::siddhi::ast::{self, Definition, EventKind};
+use tidemill_types::FieldType;
+
+use super::selection::wanted;
+use super::{Planner, Trigger, make_window, missing};
+use crate::annotations;
+use crate::catalog::{self, Stream};
+use crate::cron::Cron;
+use crate::io;
+use crate::named_window::NamedWindowPlan;
+use crate::scope::Single;
+use crate::table;
+
+impl Planner<'_> {
+    pub(super) fn definition(&mut self, definition: &Definition) -> Result<(), Diagnostic> {
+        match definition {
+            Definition::Stream(d) => {
+                let attributes = catalog::attributes(&d.attributes)?;
+                let name = catalog::full_name(&d.id);
+                if annotations::has_fault_stream(&d.annotations)? {
+                    let mut attributes = attributes.clone();
+                    attributes.push(("_error".into(), FieldType::Object));
+                    let fault = Stream { name: format!("!{name}"), attributes, span: d.id.span };
+                    self.plan.catalog.define(fault)?;
+                }
+                let columns = attributes.clone();
+                let stream = self.plan.catalog.define(Stream { name, attributes, span: d.id.span })?;
+                self.plan.sources.extend(io::sources(&d.annotations, stream)?);
+                self.plan.sinks.extend(io::sinks(&d.annotations, stream, &columns)?);
+                Ok(())
+            }
+            Definition::Trigger(d) => {
+                let at = match &d.at {
+                    ast::TriggerAt::Every(time) => Trigger::Every(time.ms),
+                    ast::TriggerAt::Text(text) if text.value == "start" => Trigger::Start,
+                    ast::TriggerAt::Text(text) => Trigger::Cron(
+                        Cron::parse(&text.value).map_err(|e| Diagnostic::error("F0414", text.span, e))?,
+                    ),
+                };
+                let attributes = vec![("triggered_time".to_owned(), FieldType::Long)];
+                let stream = Stream { name: d.name.name.clone(), attributes, span: d.name.span };
+                let stream = self.plan.catalog.define(stream)?;
+                self.plan.triggers.push((stream, at));
+                Ok(())
+            }
+            Definition::Table(d) => self.plan.catalog.define_table(table::definition(d)?),
+            Definition::Window(d) => {
+                let attributes = catalog::attributes(&d.attributes)?;
+                let name = catalog::full_name(&d.id);
+                let mut scope = Single { stream: &name, attributes: &attributes, tables: &[] };
+                let make = make_window(&d.window, &name, &attributes, &mut scope, self.registry)?;
+                let columns = attributes.iter().map(|(_, ty)| *ty).collect();
+                let stream = Stream { name, attributes, span: d.id.span };
+                let stream = self.plan.catalog.define_window(stream)?;
+                let output = wanted(Some(d.output.map_or(EventKind::All, |k| k.kind)));
+                self.plan.windows.push(NamedWindowPlan { stream, columns, make, output });
+                Ok(())
+            }
+            Definition::Function(d) => Err(Diagnostic::error(
+                "F0402",
+                d.language.span,
+                format!("there is no script language `{}`", d.language.name),
+            )
+            .help("register the function in Rust: Registry::function")),
+            Definition::Aggregation(d) => Err(missing(d.span, "aggregations")),
+        }
+    }
+}

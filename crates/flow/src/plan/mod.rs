@@ -1,0 +1,117 @@
+//! From the syntax tree of an app to what runs: names are looked up, types checked, everything wrong is told at once.
+
+mod definitions;
+mod input;
+mod queries;
+mod selection;
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use tidemill_lang::siddhi::ast::{self, ExecutionElement};
+use tidemill_lang::{Diagnostic, Span};
+
+use crate::annotations;
+use crate::catalog::Catalog;
+use crate::cron::Cron;
+use crate::io;
+use crate::named_window::NamedWindowPlan;
+use crate::query::QueryPlan;
+use crate::registry::Registry;
+
+pub(crate) use input::{handlers, make_window};
+pub(crate) use selection::selection;
+
+/// A compiled app.
+#[derive(Clone)]
+pub struct AppPlan {
+    /// `@app:name`, if it has one.
+    pub name: Option<String>,
+    /// Whether time is that of the events (`@app:playback`).
+    pub playback: bool,
+    /// Its streams.
+    pub catalog: Catalog,
+    /// Its queries in order.
+    pub queries: Vec<QueryPlan>,
+    /// Where events come from besides the senders.
+    pub sources: Vec<io::Source>,
+    /// Where they go besides the queries.
+    pub sinks: Vec<io::Sink>,
+    /// Its named windows in order.
+    pub windows: Vec<NamedWindowPlan>,
+    /// What its on-demand queries may call.
+    pub registry: Arc<Registry>,
+    /// Its triggers in order: the stream of each, and when it fires.
+    pub triggers: Vec<(usize, Trigger)>,
+}
+
+/// When a trigger fires.
+#[derive(Debug, Clone)]
+pub enum Trigger {
+    /// Once, when the app starts.
+    Start,
+    /// Every so many milliseconds, the first time one period after the start.
+    Every(i64),
+    /// By a calendar.
+    Cron(Cron),
+}
+
+impl Trigger {
+    /// When it fires next after `now`.
+    pub fn after(&self, now: i64) -> Option<i64> {
+        match self {
+            Self::Start => None,
+            Self::Every(period) => Some(now.saturating_add((*period).max(1))),
+            Self::Cron(cron) => cron.next_after(now),
+        }
+    }
+}
+
+/// Compiles an app.
+///
+/// Errors: everything that is wrong with it, in order of the text.
+pub fn compile(app: &ast::App, registry: &Registry) -> Result<AppPlan, Vec<Diagnostic>> {
+    let mut planner = Planner {
+        registry,
+        plan: AppPlan {
+            name: app.annotation("name").and_then(|a| a.elements.first()).map(|e| e.value.value.clone()),
+            playback: app.annotation("playback").is_some(),
+            catalog: Catalog::default(),
+            queries: vec![],
+            windows: vec![],
+            registry: Arc::new(registry.clone()),
+            sources: vec![],
+            sinks: vec![],
+            triggers: vec![],
+        },
+        names: BTreeSet::new(),
+        queries: 0,
+    };
+    let mut wrong = annotations::check_app(&app.annotations);
+    for definition in &app.definitions {
+        wrong.extend(planner.definition(definition).err());
+    }
+    for element in &app.elements {
+        let done = match element {
+            ExecutionElement::Query(query) => {
+                planner.query(query).map(|plan| planner.plan.queries.push(plan))
+            }
+            ExecutionElement::Partition(partition) => Err(missing(partition.span, "partitions")),
+        };
+        wrong.extend(done.err());
+    }
+    if wrong.is_empty() { Ok(planner.plan) } else { Err(wrong) }
+}
+
+struct Planner<'r> {
+    registry: &'r Registry,
+    plan: AppPlan,
+    /// Names given by `@info`.
+    names: BTreeSet<String>,
+    /// How many queries there are so far.
+    queries: usize,
+}
+
+fn missing(span: Span, what: &str) -> Diagnostic {
+    Diagnostic::error("F0401", span, format!("{what} cannot be run yet"))
+}

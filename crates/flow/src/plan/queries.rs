@@ -1,0 +1,121 @@
+//! Queries: what they read, what they select, where they write it.
+
+use std::sync::Arc;
+
+use tidemill_lang::Diagnostic;
+use tidemill_lang::siddhi::ast::{self, Annotation, Input, OutputAction, SelectItems};
+
+use super::selection::{rate, selection};
+use super::{Planner, handlers, make_window};
+use crate::catalog::{Attributes, Stream};
+use crate::join;
+use crate::query::{QueryPlan, Target};
+use crate::scope::{Single, WithTables};
+use crate::select;
+use crate::state::{self, Lookup};
+use crate::table;
+
+impl Planner<'_> {
+    pub(super) fn query(&mut self, query: &ast::Query) -> Result<QueryPlan, Diagnostic> {
+        let input = match &query.input {
+            Input::Stream(input) => input,
+            Input::Join(join) => return self.join(query, join),
+            Input::State(state) => return self.state(query, state),
+            Input::Nested(nested) => {
+                return Err(Diagnostic::error("F0403", nested.span, "a query inside `from` cannot be run")
+                    .help("let it insert into a stream and read that"));
+            }
+        };
+        let stream = self.plan.catalog.read(&input.stream)?;
+        let Stream { name, mut attributes, .. } = self.plan.catalog.streams()[stream].clone();
+        let registry = self.registry;
+        let before = handlers(&input.handlers, &name, &mut attributes, self.plan.catalog.tables(), registry)?;
+        let columns = attributes.iter().map(|(_, ty)| *ty).collect();
+        let window = match &input.window {
+            Some(window) if self.plan.catalog.window(stream).is_some() => {
+                return Err(join::no_window_on_window(&name, window.span));
+            }
+            Some(window) => {
+                let tables = self.plan.catalog.tables();
+                let mut scope = Single { stream: &name, attributes: &attributes, tables };
+                Some(make_window(&window.call, &name, &attributes, &mut scope, registry)?)
+            }
+            None => None,
+        };
+        let after = handlers(&input.after, &name, &mut attributes, self.plan.catalog.tables(), registry)?;
+        let tables = self.plan.catalog.tables();
+        let mut scope = Single { stream: &name, attributes: &attributes, tables };
+        let select = selection(query, &attributes, &mut scope, false, registry)?;
+        let plan = QueryPlan { stream, columns, before, window, after, ..QueryPlan::of(select) };
+        self.output(query, plan)
+    }
+
+    /// A pattern or a sequence.
+    fn state(&mut self, query: &ast::Query, input: &ast::StateInput) -> Result<QueryPlan, Diagnostic> {
+        let (mut state, steps) = state::compile(input, &self.plan.catalog, self.registry)?;
+        let mut references = Vec::new();
+        let mut scope = Lookup { steps: &steps, own: None, references: &mut references };
+        let all = match query.select.as_ref().map(|c| &c.items) {
+            None | Some(SelectItems::All(_)) => scope.all(),
+            Some(SelectItems::List(_)) => vec![],
+        };
+        let twice =
+            all.iter().enumerate().find(|(i, (name, _))| all[..*i].iter().any(|(known, _)| known == name));
+        if let Some((_, (name, _))) = twice {
+            let span = query.select.as_ref().map_or(input.span, |c| c.span);
+            let message = format!("several steps have an attribute `{name}`: select them one by one");
+            return Err(Diagnostic::error("F0504", span, message));
+        }
+        let mut scope = WithTables { names: &mut scope, tables: self.plan.catalog.tables() };
+        let select = selection(query, &all, &mut scope, true, self.registry)?;
+        let stream = state.steps.first().map_or(0, |s| s.stream);
+        state.columns = references;
+        self.output(query, QueryPlan { stream, state: Some(Arc::new(state)), ..QueryPlan::of(select) })
+    }
+
+    fn join(&mut self, query: &ast::Query, input: &ast::JoinInput) -> Result<QueryPlan, Diagnostic> {
+        let join = join::compile(input, &self.plan.catalog, self.registry)?;
+        let all = join.all(query)?;
+        let mut scope = join.scope(self.plan.catalog.tables());
+        let select = selection(query, &all, &mut scope, true, self.registry)?;
+        self.output(query, QueryPlan { join: Some(Arc::new(join.plan)), ..QueryPlan::of(select) })
+    }
+
+    /// What the output of a query is written to.
+    fn target(&mut self, output: &ast::Output, select: &select::Plan) -> Result<Target, Diagnostic> {
+        let written: Attributes = select.items.iter().map(|(name, expr)| (name.clone(), expr.ty)).collect();
+        let tables = self.plan.catalog.tables();
+        if let Some((table, action)) = table::action(output, &written, tables, self.registry)? {
+            return Ok(Target::Table(table, action));
+        }
+        let OutputAction::Insert { target } = &output.action else {
+            let message = "`return` cannot be run";
+            return Err(Diagnostic::error("F0404", output.span, message).help("insert into a stream"));
+        };
+        let stream = self.plan.catalog.write(target, &written)?;
+        Ok(self.plan.catalog.window(stream).map_or(Target::Stream(stream), Target::Window))
+    }
+
+    /// What all queries end with: rate, target and name.
+    fn output(&mut self, query: &ast::Query, mut plan: QueryPlan) -> Result<QueryPlan, Diagnostic> {
+        let window = plan.window.is_some() || plan.join.is_some();
+        plan.rate = query.rate.as_ref().map(|r| rate(r, query, &mut plan.select, window)).transpose()?;
+        plan.target = self.target(&query.output, &plan.select)?;
+        plan.name = self.name_of(&query.annotations)?;
+        Ok(plan)
+    }
+
+    fn name_of(&mut self, annotations: &[Annotation]) -> Result<String, Diagnostic> {
+        let given = annotations.iter().filter(|a| a.is("info")).find_map(|a| a.element("name"));
+        self.queries += 1;
+        let Some(given) = given else { return Ok(format!("query {}", self.queries)) };
+        match self.names.insert(given.value.value.clone()) {
+            true => Ok(given.value.value.clone()),
+            false => Err(Diagnostic::error(
+                "F0405",
+                given.span,
+                format!("two queries are called `{}`", given.value.value),
+            )),
+        }
+    }
+}

@@ -1,0 +1,142 @@
+//! The select clause and the output rate.
+
+use tidemill_lang::Diagnostic;
+use tidemill_lang::siddhi::ast::{self, EventKind, ExprKind, SelectItems};
+
+use crate::catalog::Attributes;
+use crate::expr::{AggregateCall, Compiler, Expr, Scope};
+use crate::rate::{RatePlan, Snapshot, Which};
+use crate::registry::Registry;
+use crate::scope::Having;
+use crate::select::{self, Wanted};
+use crate::value::Value;
+
+/// Compiles the select clause. `input` is what `*` stands for.
+pub(crate) fn selection(
+    query: &ast::Query,
+    input: &Attributes,
+    scope: &mut dyn Scope,
+    having_sees_input: bool,
+    registry: &Registry,
+) -> Result<select::Plan, Diagnostic> {
+    let mut aggregates: Vec<AggregateCall> = Vec::new();
+    let clause = query.select.as_ref();
+    let mut items: Vec<(String, Expr)> = Vec::new();
+    match clause.map(|c| &c.items) {
+        None | Some(SelectItems::All(_)) => {
+            let all = input.iter().enumerate();
+            items.extend(all.map(|(i, (name, ty))| (name.clone(), Expr::column(select::INPUT, i, *ty))));
+        }
+        Some(SelectItems::List(list)) => {
+            for item in list {
+                let name = item.name().ok_or_else(|| {
+                    Diagnostic::error("F0408", item.span, "an expression needs a name: use `as`")
+                })?;
+                if items.iter().any(|(known, _)| *known == name.name) {
+                    let message = format!("two columns are called `{}`", name.name);
+                    return Err(Diagnostic::error("F0409", name.span, message));
+                }
+                let aggregates = Some((&mut aggregates, select::AGGREGATES));
+                let mut compiler = Compiler { scope: &mut *scope, registry, aggregates };
+                items.push((name.name.clone(), compiler.compile(&item.expr)?));
+            }
+        }
+    }
+    let output: Attributes = items.iter().map(|(name, expr)| (name.clone(), expr.ty)).collect();
+    let mut plan = select::Plan {
+        items,
+        aggregates: vec![],
+        group_by: vec![],
+        having: None,
+        order_by: vec![],
+        offset: 0,
+        limit: None,
+        wanted: wanted(query.output.kind.map(|k| k.kind)),
+        every_event: false,
+    };
+    if let Some(clause) = clause {
+        for attribute in &clause.group_by {
+            let found = scope.attribute(attribute)?;
+            plan.group_by.push(Expr::column(found.slot, found.column, found.ty));
+        }
+        if let Some(having) = &clause.having {
+            let mut scope =
+                Having { output: &output, input: scope, sees_input: having_sees_input, aggregate: false };
+            let aggregates = Some((&mut aggregates, select::AGGREGATES));
+            let mut compiler = Compiler { scope: &mut scope, registry, aggregates };
+            plan.having = Some(compiler.condition(having, "`having`")?);
+        }
+        for item in &clause.order_by {
+            let name = &item.attribute.name;
+            let plain = item.attribute.source.is_none();
+            let column =
+                output.iter().position(|(known, _)| plain && *known == name.name).ok_or_else(|| {
+                    Diagnostic::error("F0410", name.span, format!("`{}` is not selected", name.name))
+                        .note("`order by` sorts what comes out, by its names alone")
+                })?;
+            plan.order_by.push((column, item.direction == Some(ast::Direction::Descending)));
+        }
+        plan.limit = clause.limit.as_ref().map(|x| count(x, "limit")).transpose()?;
+        plan.offset = clause.offset.as_ref().map(|x| count(x, "offset")).transpose()?.unwrap_or(0);
+    }
+    plan.aggregates = aggregates;
+    Ok(plan)
+}
+
+/// Compiles the output clause. A snapshot sees every event of every group.
+pub(super) fn rate(
+    rate: &ast::RateLimit,
+    query: &ast::Query,
+    select: &mut select::Plan,
+    window: bool,
+) -> Result<RatePlan, Diagnostic> {
+    let which = |which: Option<ast::RateEvents>| match which {
+        None | Some(ast::RateEvents::All) => Which::All,
+        Some(ast::RateEvents::First) => Which::First,
+        Some(ast::RateEvents::Last) => Which::Last,
+    };
+    match &rate.kind {
+        ast::RateKind::Events { count: 0, count_span, .. } => {
+            Err(Diagnostic::error("F0412", *count_span, "a round has at least one event"))
+        }
+        ast::RateKind::Events { which: w, count, .. } => Ok(RatePlan::Events(which(*w), u64::from(*count))),
+        ast::RateKind::Time { which: w, every } => Ok(RatePlan::Time(which(*w), every.ms.max(1))),
+        ast::RateKind::Snapshot { every } => {
+            match query.output.kind {
+                None => select.wanted = Wanted { current: true, expired: true },
+                Some(kind) if kind.kind != EventKind::All => {
+                    return Err(Diagnostic::error("F0413", kind.span, "a snapshot needs `all events`"));
+                }
+                Some(_) => {}
+            }
+            select.every_event = true;
+            let aggregates = select.items.iter().map(|(_, expr)| {
+                matches!(expr.node, crate::expr::Node::Column { slot: select::AGGREGATES, .. })
+            });
+            let snapshot =
+                Snapshot { window, aggregates: aggregates.collect(), grouped: !select.group_by.is_empty() };
+            Ok(RatePlan::Snapshot(every.ms.max(1), snapshot.into()))
+        }
+    }
+}
+
+pub(super) fn wanted(kind: Option<EventKind>) -> Wanted {
+    match kind {
+        None | Some(EventKind::Current) => Wanted { current: true, expired: false },
+        Some(EventKind::Expired) => Wanted { current: false, expired: true },
+        Some(EventKind::All) => Wanted { current: true, expired: true },
+    }
+}
+
+/// A constant whole number that is not negative.
+fn count(expr: &ast::Expr, what: &str) -> Result<usize, Diagnostic> {
+    let value = match &expr.kind {
+        ExprKind::Literal(ast::Literal::Int(n)) => Value::Int(*n).as_i64(),
+        ExprKind::Literal(ast::Literal::Long(n)) => Some(*n),
+        _ => None,
+    };
+    value.and_then(|n| usize::try_from(n).ok()).ok_or_else(|| {
+        let message = format!("{what} wants a whole number from 0 on, not `{expr}`");
+        Diagnostic::error("F0411", expr.span, message)
+    })
+}
