@@ -41,6 +41,17 @@ pub struct Strings {
 }
 
 impl Strings {
+    /// The texts in `text` that end at `ends`, which are ascending, at characters and at most its length.
+    pub fn of(text: String, ends: Vec<u32>) -> Self {
+        debug_assert!(ends.is_sorted() && ends.iter().all(|end| text.is_char_boundary(*end as usize)));
+        Self { text, ends }
+    }
+
+    /// All texts in a row, and where each ends.
+    pub fn into_parts(self) -> (String, Vec<u32>) {
+        (self.text, self.ends)
+    }
+
     /// How many there are.
     pub fn len(&self) -> usize {
         self.ends.len()
@@ -111,6 +122,11 @@ impl Column {
         let column = Self { data, nulls };
         debug_assert!(column.nulls.is_empty() || column.nulls.len() == column.len());
         column
+    }
+
+    /// Its values, and for each whether it is null; nothing when none is.
+    pub fn into_parts(self) -> (Data, Vec<bool>) {
+        (self.data, self.nulls)
     }
 
     /// Its values.

@@ -11,6 +11,7 @@
 pub mod aggregators;
 mod annotations;
 pub mod app;
+pub mod arrow;
 pub mod batch;
 pub mod catalog;
 pub mod column;
