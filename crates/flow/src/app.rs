@@ -24,6 +24,10 @@ const DEPTH_MAX: usize = 500;
 pub trait Sink {
     /// Events came to a stream, in order: time and values.
     fn events(&mut self, stream: &str, events: &Batch);
+    /// The same for events that were sent ([`App::send`]) and did not come from a query, trigger or topic.
+    fn sent(&mut self, stream: &str, events: &Batch) {
+        self.events(stream, events);
+    }
     /// A query put something out: current and expired events, as one emission.
     fn emission(&mut self, query: &str, emission: &Batch);
     /// Events could not be worked off by a query.
@@ -103,7 +107,7 @@ impl App {
             for i in 0..self.shared.windows.len() {
                 if self.shared.windows[i].held.next_instant(at - 1) == Some(at) {
                     let out = self.shared.windows[i].instant(at);
-                    self.emit_window(i, out, 0, sink);
+                    self.emit_window(i, out, 1, sink);
                 }
             }
             for i in 0..self.queries.len() {
@@ -129,7 +133,7 @@ impl App {
     fn timers(&mut self, sink: &mut dyn Sink) {
         for i in 0..self.shared.windows.len() {
             while let Some(out) = self.shared.windows[i].timer(self.now) {
-                self.emit_window(i, out, 0, sink);
+                self.emit_window(i, out, 1, sink);
             }
         }
         for i in 0..self.queries.len() {
@@ -146,7 +150,14 @@ impl App {
         events.times.push(at);
         events.kinds.push(Kind::Current);
         events.end_chunk(self.now);
-        self.deliver(stream, &events, 0, sink);
+        self.deliver(stream, &events, 1, sink);
+    }
+
+    /// When its next timer, trigger or calendar window is due; the clock may stand there already.
+    pub fn next_due(&self) -> Option<i64> {
+        let windows = self.shared.windows.iter().filter_map(|w| w.held.next_timer());
+        let queries = self.queries.iter().filter_map(Query::next_timer);
+        windows.chain(queries).chain(self.next_stop()).min()
     }
 
     /// Hands events to a stream in one call: they stay together as one chunk. The clock first moves to the time of the
@@ -197,7 +208,12 @@ impl App {
             }
         }
         // whoever watches a stream comes behind its queries
-        sink.events(&self.plan.catalog.streams()[stream].name, events);
+        let name = &self.plan.catalog.streams()[stream].name;
+        if depth == 0 {
+            sink.sent(name, events)
+        } else {
+            sink.events(name, events)
+        }
         if self.plan.sinks.iter().any(|s| s.stream == stream) {
             self.publish(stream, events, depth, sink);
         }

@@ -81,6 +81,11 @@ impl Held {
         Some(self.call(now, &mut out, |window, context| window.timer(due, context)).map(|()| out))
     }
 
+    /// When its next timer is due.
+    pub(crate) fn next_timer(&self) -> Option<i64> {
+        self.timers.next()
+    }
+
     /// The first instant later than `after` at which it wants the clock to stop.
     pub(crate) fn next_instant(&self, after: i64) -> Option<i64> {
         self.window.next_instant(after)

@@ -188,6 +188,15 @@ impl Query {
         self.behind(out, host)
     }
 
+    /// When the next of its timers is due.
+    pub fn next_timer(&self) -> Option<i64> {
+        let join = self.join.as_ref().and_then(Join::next_timer);
+        let machine = self.machine.as_ref().and_then(Machine::next_timer);
+        let window = self.window.as_ref().and_then(Held::next_timer);
+        let rate = self.rate.as_ref().and_then(Rate::next_timer);
+        [join, machine, window, rate].into_iter().flatten().min()
+    }
+
     /// Runs the next of its timers that is due at `now`, if there is one.
     pub fn timer(&mut self, now: i64, host: &dyn Host) -> Option<Result<Batch, Failure>> {
         if let Some(pairs) = self.join.as_mut().and_then(|join| join.timer(now, host)) {

@@ -86,6 +86,11 @@ impl Rate {
         out
     }
 
+    /// When its next beat is due.
+    pub fn next_timer(&self) -> Option<i64> {
+        self.timers.next()
+    }
+
     /// What goes on at the next beat that is due at `now`, if there is one.
     pub fn timer(&mut self, now: i64) -> Option<Batch> {
         let due = self.timers.take_due(now)?;

@@ -14,6 +14,11 @@ impl Machine {
         }
     }
 
+    /// When the next of its timers is due.
+    pub fn next_timer(&self) -> Option<i64> {
+        self.steps.iter().filter_map(|step| step.timers.next()).min()
+    }
+
     /// Runs the next of its timers that is due at `now`; whether there was one.
     pub fn timer(&mut self, now: i64) -> bool {
         self.now = now;
