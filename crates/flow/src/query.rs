@@ -43,7 +43,7 @@ pub struct QueryPlan {
     /// Behind it.
     pub after: Vec<Handler>,
     /// What comes out.
-    pub select: SelectPlan,
+    pub select: Arc<SelectPlan>,
     /// When that goes on.
     pub rate: Option<RatePlan>,
     /// What it writes.
@@ -74,7 +74,7 @@ impl QueryPlan {
             state: None,
             window: None,
             after: vec![],
-            select,
+            select: Arc::new(select),
             rate: None,
             target: Target::Stream(0),
             join: None,
@@ -100,9 +100,9 @@ impl QueryPlan {
     }
 }
 
-/// A query at work.
+/// A query at work. Those of one plan share it.
 pub struct Query {
-    plan: QueryPlan,
+    plan: Arc<QueryPlan>,
     machine: Option<Machine>,
     window: Option<Held>,
     join: Option<Join>,
@@ -112,7 +112,8 @@ pub struct Query {
 
 impl Query {
     /// A query that has seen nothing.
-    pub fn new(plan: QueryPlan) -> Self {
+    pub fn new(plan: impl Into<Arc<QueryPlan>>) -> Self {
+        let plan = plan.into();
         let wants_expired = plan.select.wanted.expired;
         let window = plan.window.as_ref().map(|make| Held::new(make, &plan.columns, wants_expired, false));
         let aggregates = !plan.select.aggregates.is_empty();

@@ -9,6 +9,7 @@
 //! of those of a wanted kind that pass `having`.
 
 use std::cmp::Ordering;
+use std::sync::Arc;
 
 use hashbrown::HashMap;
 use tidemill_types::FieldType;
@@ -77,7 +78,7 @@ impl Plan {
 
 /// What the aggregates of a selection have seen.
 pub struct Selector {
-    plan: Plan,
+    plan: Arc<Plan>,
     /// The aggregates' states by group.
     groups: HashMap<String, Vec<Box<dyn Aggregator>>>,
     values: Vec<Column>,
@@ -93,7 +94,8 @@ struct Candidate {
 
 impl Selector {
     /// A selection that has seen nothing.
-    pub fn new(plan: Plan) -> Self {
+    pub fn new(plan: impl Into<Arc<Plan>>) -> Self {
+        let plan = plan.into();
         let values = plan.aggregates.iter().map(|a| Column::new(a.ty)).collect();
         Self { plan, groups: HashMap::new(), values }
     }

@@ -99,7 +99,11 @@ impl Planner<'_> {
     /// What all queries end with: rate, target and name.
     fn output(&mut self, query: &ast::Query, mut plan: QueryPlan) -> Result<QueryPlan, Diagnostic> {
         let window = plan.window.is_some() || plan.join.is_some();
-        plan.rate = query.rate.as_ref().map(|r| rate(r, query, &mut plan.select, window)).transpose()?;
+        plan.rate = query
+            .rate
+            .as_ref()
+            .map(|r| rate(r, query, Arc::make_mut(&mut plan.select), window))
+            .transpose()?;
         plan.target = self.target(&query.output, &plan.select)?;
         plan.name = self.name_of(&query.annotations)?;
         Ok(plan)
