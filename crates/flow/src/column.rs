@@ -76,6 +76,15 @@ impl Strings {
         self.ends.push(self.text.len() as u32);
     }
 
+    /// A copy of the first `len` texts, with room for as many as there are.
+    pub fn first(&self, len: usize) -> Self {
+        let mut copy =
+            Self { text: String::with_capacity(self.text.len()), ends: Vec::with_capacity(self.ends.len()) };
+        copy.ends.extend_from_slice(&self.ends[..len]);
+        copy.text.push_str(&self.text[..copy.ends.last().map_or(0, |end| *end as usize)]);
+        copy
+    }
+
     fn truncate(&mut self, len: usize) {
         self.ends.truncate(len);
         self.text.truncate(self.ends.last().map_or(0, |e| *e as usize));

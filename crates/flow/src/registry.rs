@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use tidemill_types::{FieldType, did_you_mean};
 
+use crate::column::{Column, Data};
 use crate::expr::Failure;
 use crate::value::Value;
 
@@ -27,10 +28,50 @@ pub struct FunctionState {
     pub time: i64,
 }
 
+/// An argument of many calls at once.
+#[derive(Debug, Clone, Copy)]
+pub enum Argument<'a> {
+    /// A value for each row.
+    Each(&'a Column),
+    /// One value for all rows.
+    Same(&'a Value),
+}
+
+impl<'a> Argument<'a> {
+    /// Value `row` as a text; none if it is null or something else.
+    #[inline]
+    pub fn text(self, row: usize) -> Option<&'a str> {
+        match self {
+            Self::Same(value) => value.as_str(),
+            Self::Each(column) if column.is_null(row) => None,
+            Self::Each(column) => match column.data() {
+                Data::Str(texts) => Some(texts.get(row)),
+                _ => None,
+            },
+        }
+    }
+
+    /// Whether no value is null.
+    pub fn has_no_nulls(self) -> bool {
+        match self {
+            Self::Same(value) => !value.is_null(),
+            Self::Each(column) => !column.nulls().contains(&true),
+        }
+    }
+}
+
 /// A function: one value from the values of its arguments.
 pub trait Function: fmt::Debug + Send + Sync {
     /// The value. Errors: why the event cannot be worked off.
     fn call(&self, args: &[Value], state: &FunctionState) -> Result<Value, Failure>;
+
+    /// The values for `rows` rows at once, as [`Function::call`] gives them one by one. `None`: it does not do that
+    /// for these arguments, or some row fails; it is then called row by row.
+    ///
+    /// Worth the while where values need not become [`Value`]s: a column of texts can be read where it lies.
+    fn call_batch(&self, _args: &[Argument<'_>], _rows: usize) -> Option<Column> {
+        None
+    }
 }
 
 /// A function that was checked: what runs, and the type of its value.

@@ -6,8 +6,9 @@ use std::sync::Arc;
 use tidemill_types::FieldType;
 
 use super::signature::{Form, Signature};
+use crate::column::Column;
 use crate::expr::Failure;
-use crate::registry::{Arg, BuiltFunction, Function, FunctionState, Registry};
+use crate::registry::{Arg, Argument, BuiltFunction, Function, FunctionState, Registry};
 use crate::value::Value;
 
 /// A value, or why there is none.
@@ -15,6 +16,14 @@ pub(crate) type Computed = Result<Value, String>;
 
 /// Computes a function.
 pub(crate) type Compute = dyn Fn(&[Value], &FunctionState) -> Computed + Send + Sync;
+
+/// Computes a function for many rows at once, or leaves that to [`Compute`]; see [`Function::call_batch`].
+pub(crate) type ComputeBatch = dyn Fn(&[Argument<'_>], usize) -> Option<Column> + Send + Sync;
+
+/// Computes no batch.
+fn row_by_row(_: &[Argument<'_>], _: usize) -> Option<Column> {
+    None
+}
 
 /// What an argument that is null does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -26,6 +35,9 @@ pub(crate) enum Nulls {
     /// The function deals with it.
     Pass,
 }
+
+/// What computes the calls in a place, and the type of the result.
+type Made = (Box<Compute>, Box<ComputeBatch>, FieldType);
 
 /// Registers functions of one namespace.
 pub(crate) struct Library<'r> {
@@ -58,7 +70,21 @@ impl<'r> Library<'r> {
         nulls: Nulls,
         make: impl Fn(&[Arg]) -> Result<Box<Compute>, String> + Send + Sync + 'static,
     ) {
-        self.register(name, forms, nulls, move |args, ty| Ok((make(args)?, ty)));
+        self.register(name, forms, nulls, move |args, ty| Ok((make(args)?, Box::new(row_by_row), ty)));
+    }
+
+    /// As [`Self::build`], for functions that can do many rows at once.
+    pub(crate) fn build_batched(
+        &mut self,
+        name: &'static str,
+        forms: &[&'static str],
+        nulls: Nulls,
+        make: impl Fn(&[Arg]) -> Result<(Box<Compute>, Box<ComputeBatch>), String> + Send + Sync + 'static,
+    ) {
+        self.register(name, forms, nulls, move |args, ty| {
+            let (compute, batch) = make(args)?;
+            Ok((compute, batch, ty))
+        });
     }
 
     /// As [`Self::build`], for functions whose constants also tell the type of the result.
@@ -69,7 +95,10 @@ impl<'r> Library<'r> {
         nulls: Nulls,
         make: impl Fn(&[Arg]) -> Result<(Box<Compute>, FieldType), String> + Send + Sync + 'static,
     ) {
-        self.register(name, forms, nulls, move |args, _| make(args));
+        self.register(name, forms, nulls, move |args, _| {
+            let (compute, ty) = make(args)?;
+            Ok((compute, Box::new(row_by_row), ty))
+        });
     }
 
     fn register(
@@ -77,15 +106,15 @@ impl<'r> Library<'r> {
         name: &'static str,
         forms: &[&'static str],
         nulls: Nulls,
-        make: impl Fn(&[Arg], FieldType) -> Result<(Box<Compute>, FieldType), String> + Send + Sync + 'static,
+        make: impl Fn(&[Arg], FieldType) -> Result<Made, String> + Send + Sync + 'static,
     ) {
         let signature = Signature::parse(forms);
         let name = self.full(name);
         let called = name.clone();
         self.registry.function(&name, move |args| {
             let (form, ty) = signature.check(args)?;
-            let (compute, ty) = make(args, ty)?;
-            let native = Native { name: called.clone(), form: form.clone(), nulls, compute };
+            let (compute, batch, ty) = make(args, ty)?;
+            let native = Native { name: called.clone(), form: form.clone(), nulls, compute, batch };
             let built: BuiltFunction = (Arc::new(native), ty);
             Ok(built)
         });
@@ -102,6 +131,7 @@ struct Native {
     form: Form,
     nulls: Nulls,
     compute: Box<Compute>,
+    batch: Box<ComputeBatch>,
 }
 
 impl Function for Native {
@@ -115,6 +145,11 @@ impl Function for Native {
             };
         }
         (self.compute)(args, state).map_err(|why| Failure(format!("{}: {why}", self.name)))
+    }
+
+    fn call_batch(&self, args: &[Argument<'_>], rows: usize) -> Option<Column> {
+        let has_nulls = || args.iter().any(|a| !a.has_no_nulls());
+        if self.nulls != Nulls::Pass && has_nulls() { None } else { (self.batch)(args, rows) }
     }
 }
 

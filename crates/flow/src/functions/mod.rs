@@ -13,6 +13,7 @@ mod json_path;
 pub(crate) mod json_text;
 pub(crate) mod library;
 mod list;
+mod literal;
 mod map;
 mod math;
 mod number;

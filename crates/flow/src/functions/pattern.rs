@@ -3,6 +3,7 @@
 use fancy_regex::Regex;
 
 use super::compiled::Compiled;
+use super::literal::Literal;
 use super::pattern_syntax::rewrite;
 use crate::registry::Arg;
 
@@ -24,7 +25,11 @@ pub(super) enum Part {
 }
 
 /// A compiled pattern.
-pub(super) struct Pattern(Regex);
+pub(super) struct Pattern {
+    regex: Regex,
+    /// The same where it is little more than a text, which is then looked for without a machine.
+    literal: Option<Literal>,
+}
 
 impl Pattern {
     /// Errors: what is wrong with the pattern.
@@ -37,22 +42,27 @@ impl Pattern {
             Part::Whole => format!(r"\A(?:{written})\z"),
         };
         let regex = fancy_regex::RegexBuilder::new(&written).backtrack_limit(STEPS_MAX).build();
-        regex.map(Self).map_err(|e| wrong(e.to_string()))
+        let regex = regex.map_err(|e| wrong(e.to_string()))?;
+        let literal = (part == Part::Any).then(|| Literal::of(pattern)).flatten();
+        Ok(Self { regex, literal })
     }
 
     /// The first match at or after byte `from`.
     pub(super) fn find<'t>(&self, text: &'t str, from: usize) -> Result<Option<Captures<'t>>, String> {
-        self.0.captures_from_pos(text, from).map_err(|e| e.to_string())
+        self.regex.captures_from_pos(text, from).map_err(|e| e.to_string())
     }
 
     /// Whether there is a match at or after byte `from`.
     pub(super) fn matches(&self, text: &str, from: usize) -> Result<bool, String> {
-        self.0.find_from_pos(text, from).map(|m| m.is_some()).map_err(|e| e.to_string())
+        if let (Some(literal), Some(text)) = (&self.literal, text.get(from..)) {
+            return Ok(literal.is_in(text));
+        }
+        self.regex.find_from_pos(text, from).map(|m| m.is_some()).map_err(|e| e.to_string())
     }
 
     /// How many groups it has; the whole match is not counted.
     pub(super) fn groups(&self) -> usize {
-        self.0.captures_len() - 1
+        self.regex.captures_len() - 1
     }
 
     /// All matches. After one that is empty the search goes on a character further.
@@ -103,19 +113,26 @@ impl Pattern {
     }
 
     /// The text with every match, or the first, replaced. `replacement` may name groups: `$1`, `${name}`; a backslash
-    /// takes the meaning from the character behind it.
-    pub(super) fn replace(&self, text: &str, replacement: &str, all: bool) -> Result<String, String> {
-        let mut out = String::with_capacity(text.len());
+    /// takes the meaning from the character behind it. Nothing where nothing matches.
+    pub(super) fn replace(&self, text: &str, replacement: &str, all: bool) -> Result<Option<String>, String> {
+        if let Some(literal) = self.literal.as_ref().and_then(Literal::plain)
+            && !replacement.contains(['$', '\\'])
+        {
+            return Ok(literal.replace(text, replacement, all));
+        }
+        let mut out = String::new();
         let mut from = 0;
+        let mut found = false;
         self.each(text, |m| {
             let range = m.get(0).map_or(0..0, |m| m.range());
+            found = true;
             out.push_str(&text[from..range.start]);
             self.expand(replacement, m, &mut out)?;
             from = range.end;
             Ok(all)
         })?;
         out.push_str(&text[from..]);
-        Ok(out)
+        Ok(found.then_some(out))
     }
 
     fn expand(&self, replacement: &str, found: &Captures<'_>, out: &mut String) -> Result<(), String> {
@@ -139,7 +156,7 @@ impl Pattern {
     fn group<'r>(&self, rest: &'r str, found: &Captures<'_>, out: &mut String) -> Result<&'r str, String> {
         if let Some(named) = rest.strip_prefix('{') {
             let (name, rest) = named.split_once('}').ok_or("a `${` in the replacement is not closed")?;
-            if !self.0.capture_names().flatten().any(|n| n == name) {
+            if !self.regex.capture_names().flatten().any(|n| n == name) {
                 return Err(format!("the pattern has no group `{name}`"));
             }
             out.push_str(found.name(name).map_or("", |m| m.as_str()));

@@ -1,17 +1,21 @@
 //! `regex:` Regular expressions of Java. A text that is null matches nothing; a pattern that is null fails.
 
-use super::library::{Compute, Library, Nulls, int, text};
-use super::pattern::{Part, patterns};
+use std::sync::Arc;
+
+use super::compiled::Compiled;
+use super::library::{Compute, ComputeBatch, Library, Nulls, int, text};
+use super::pattern::{Part, Pattern, patterns};
 use super::str::byte_of_unit;
-use crate::registry::Arg;
+use crate::column::{Column, Data};
+use crate::registry::{Arg, Argument};
 use crate::value::Value;
 
 pub(super) fn register(regex: &mut Library<'_>) {
     let forms = ["string regex, string text, int start? -> bool"];
-    regex.build("find", &forms, Nulls::Pass, |args| test(args, Part::Any));
+    regex.build_batched("find", &forms, Nulls::Pass, |args| test(args, Part::Any));
     let forms = ["string regex, string text -> bool"];
-    regex.build("matches", &forms, Nulls::Pass, |args| test(args, Part::Whole));
-    regex.build("lookingAt", &forms, Nulls::Pass, |args| test(args, Part::Start));
+    regex.build_batched("matches", &forms, Nulls::Pass, |args| test(args, Part::Whole));
+    regex.build_batched("lookingAt", &forms, Nulls::Pass, |args| test(args, Part::Start));
     let forms = ["string regex, string text, int group -> string"];
     regex.build("group", &forms, Nulls::Fail, |args| {
         let patterns = patterns(args, 0, Part::Any)?;
@@ -25,9 +29,10 @@ pub(super) fn register(regex: &mut Library<'_>) {
     });
 }
 
-fn test(args: &[Arg], part: Part) -> Result<Box<Compute>, String> {
-    let patterns = patterns(args, 0, part)?;
-    Ok(Box::new(move |args, _| {
+fn test(args: &[Arg], part: Part) -> Result<(Box<Compute>, Box<ComputeBatch>), String> {
+    let patterns = Arc::new(patterns(args, 0, part)?);
+    let all = patterns.clone();
+    let one: Box<Compute> = Box::new(move |args, _| {
         let pattern = patterns.get(args[0].as_str().ok_or("`regex` is null")?)?;
         let Some(text) = args[1].as_str() else { return Ok(Value::Bool(false)) };
         let start = match args.get(2) {
@@ -38,5 +43,25 @@ fn test(args: &[Arg], part: Part) -> Result<Box<Compute>, String> {
         let from = usize::try_from(start).ok().and_then(|s| byte_of_unit(text, s));
         let from = from.ok_or_else(|| format!("there is no character {start}"))?;
         Ok(Value::Bool(pattern.matches(text, from)?))
-    }))
+    });
+    Ok((one, Box::new(move |args, rows| test_batch(&all, args, rows))))
+}
+
+/// From the start of each text. Patterns that are data are mostly the same from row to row.
+fn test_batch(patterns: &Compiled<Pattern>, args: &[Argument<'_>], rows: usize) -> Option<Column> {
+    let [regex, texts] = args else { return None };
+    let mut last: Option<(&str, Arc<Pattern>)> = None;
+    let mut found = Vec::with_capacity(rows);
+    for row in 0..rows {
+        let regex = regex.text(row)?;
+        if last.as_ref().is_none_or(|(written, _)| *written != regex) {
+            last = Some((regex, patterns.get(regex).ok()?));
+        }
+        let (_, pattern) = last.as_ref()?;
+        found.push(match texts.text(row) {
+            Some(text) => pattern.matches(text, 0).ok()?,
+            None => false,
+        });
+    }
+    Some(Column::of(Data::Bool(found)))
 }

@@ -1,8 +1,12 @@
 //! `str:` Texts. Lengths and places count UTF-16 units, as in Java.
 
-use super::library::{Compute, Computed, Library, Nulls, int, text};
-use super::pattern::{Part, patterns};
-use crate::registry::Arg;
+use std::sync::Arc;
+
+use super::compiled::Compiled;
+use super::library::{Compute, ComputeBatch, Computed, Library, Nulls, int, text};
+use super::pattern::{Part, Pattern, patterns};
+use crate::column::{Column, Data, Strings};
+use crate::registry::{Arg, Argument};
 use crate::value::{Key, Object, Value};
 
 /// The longest text that `repeat` makes, in bytes.
@@ -79,8 +83,8 @@ pub(super) fn register(str: &mut Library<'_>) {
             Ok(Value::Bool(patterns.get(text(args, 1)?)?.matches(text(args, 0)?, 0)?))
         }))
     });
-    str.build("replaceAll", &[REPLACE], Nulls::Fail, |args| replace(args, true));
-    str.build("replaceFirst", &[REPLACE], Nulls::Fail, |args| replace(args, false));
+    str.build_batched("replaceAll", &[REPLACE], Nulls::Fail, |args| replace(args, true));
+    str.build_batched("replaceFirst", &[REPLACE], Nulls::Fail, |args| replace(args, false));
     str.build("split", &["string text, string regex, int index -> string"], Nulls::Fail, |args| {
         let patterns = patterns(args, 1, Part::Any)?;
         Ok(Box::new(move |args, _| {
@@ -98,12 +102,39 @@ const REPLACE: &str = "string text, string regex, string replacement -> string";
 const SUBSTR: [&str; 2] =
     ["string text, int begin, int length? -> string", "string text, string regex, int group? -> string"];
 
-fn replace(args: &[Arg], all: bool) -> Result<Box<Compute>, String> {
-    let patterns = patterns(args, 1, Part::Any)?;
-    Ok(Box::new(move |args, _| {
+fn replace(args: &[Arg], all: bool) -> Result<(Box<Compute>, Box<ComputeBatch>), String> {
+    let patterns = Arc::new(patterns(args, 1, Part::Any)?);
+    let many = patterns.clone();
+    let one: Box<Compute> = Box::new(move |args, _| {
         let replaced = patterns.get(text(args, 1)?)?.replace(text(args, 0)?, text(args, 2)?, all)?;
-        Ok(Value::text(&replaced))
-    }))
+        Ok(replaced.map_or_else(|| args[0].clone(), |text| Value::text(&text)))
+    });
+    Ok((one, Box::new(move |args, rows| replace_batch(&many, args, rows, all))))
+}
+
+/// One pattern for all rows; texts in which it is not found are copied together, or not at all.
+fn replace_batch(
+    patterns: &Compiled<Pattern>,
+    args: &[Argument<'_>],
+    rows: usize,
+    all: bool,
+) -> Option<Column> {
+    let [Argument::Each(column), Argument::Same(Value::Str(pattern)), Argument::Same(Value::Str(by))] = args
+    else {
+        return None;
+    };
+    let Data::Str(texts) = column.data() else { return None };
+    let pattern = patterns.get(pattern).ok()?;
+    let mut out: Option<Strings> = None;
+    for row in 0..rows {
+        let text = texts.get(row);
+        match (pattern.replace(text, by, all).ok()?, &mut out) {
+            (None, None) => {}
+            (None, Some(out)) => out.push(text),
+            (Some(replaced), out) => out.get_or_insert_with(|| texts.first(row)).push(&replaced),
+        }
+    }
+    Some(out.map_or_else(|| (*column).clone(), |texts| Column::of(Data::Str(texts))))
 }
 
 fn substr(args: &[Arg]) -> Result<Box<Compute>, String> {

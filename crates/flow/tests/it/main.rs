@@ -1,5 +1,6 @@
 //! Queries, windows and functions as apps see them.
 
+mod batched;
 mod functions;
 mod own;
 mod patterns;
