@@ -1,5 +1,7 @@
 //! An app at work: its clock, its streams, its queries.
 
+mod snapshot;
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -73,6 +75,11 @@ impl App {
     /// The compiled app.
     pub fn plan(&self) -> &AppPlan {
         &self.plan
+    }
+
+    /// The same, to make another app of it.
+    pub fn shared_plan(&self) -> Arc<AppPlan> {
+        self.plan.clone()
     }
 
     /// The clock.

@@ -5,6 +5,7 @@ use tidemill_types::FieldType;
 use crate::batch::{Batch, Kind};
 use crate::column::Column;
 use crate::expr::{Expr, Failure, Frame, RowRef};
+use crate::snapshot::{Error, Reader, Writer};
 use crate::store::RowStore;
 use crate::window::{self, Context, MakeWindow, Signals, Timers, Window};
 
@@ -117,6 +118,27 @@ impl Held {
             }
         }
         Ok(())
+    }
+
+    /// Writes its state.
+    pub(crate) fn save(&self, out: &mut Writer<'_>) -> Result<(), Error> {
+        self.rows.save(self.window.as_ref(), out)?;
+        self.timers.save(out)?;
+        out.json(&self.window.save())
+    }
+
+    /// Takes a state back.
+    pub(crate) fn restore(&mut self, from: &mut Reader<'_>) -> Result<(), Error> {
+        self.rows.restore(from)?;
+        self.timers = Timers::restored(from)?;
+        let state: serde_json::Value = from.json()?;
+        self.window.restore(&state, &self.rows).map_err(|e| from.damaged(e.0))?;
+        let there = match self.window.needs() {
+            window::Needs::Nothing => true,
+            window::Needs::From(oldest) => self.rows.has(oldest),
+            window::Needs::Scattered(_) => self.window.scattered().iter().all(|seq| self.rows.has(*seq)),
+        };
+        if there { Ok(()) } else { Err(from.damaged("the window holds rows that are not there")) }
     }
 
     fn put_together(&self, signals: &Signals, clock: i64, out: &mut Batch) {

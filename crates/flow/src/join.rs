@@ -15,6 +15,7 @@ use crate::query::{Handler, handle};
 use crate::registry::Registry;
 use crate::scope::Single;
 use crate::select;
+use crate::snapshot::{Error, Reader, Writer};
 use crate::window::MakeWindow;
 
 /// A compiled join.
@@ -87,6 +88,16 @@ impl Join {
     /// The windows, left first.
     pub(crate) fn windows(&mut self) -> impl Iterator<Item = &mut Held> {
         self.held.iter_mut().flatten()
+    }
+
+    /// Writes its state: that of its windows, left first.
+    pub(crate) fn save(&self, out: &mut Writer<'_>) -> Result<(), Error> {
+        self.held.iter().flatten().try_for_each(|held| held.save(out))
+    }
+
+    /// Takes a state back.
+    pub(crate) fn restore(&mut self, from: &mut Reader<'_>) -> Result<(), Error> {
+        self.windows().try_for_each(|held| held.restore(from))
     }
 
     /// Events arrive at a side: for each chunk that its window puts out the matches, a chunk for each event that has

@@ -31,6 +31,7 @@ pub mod replay;
 pub mod scope;
 pub mod select;
 pub mod shared;
+pub mod snapshot;
 pub mod state;
 pub mod store;
 mod stream_functions;

@@ -12,6 +12,7 @@ use crate::join::{Join, JoinPlan};
 use crate::rate::{Rate, RatePlan};
 use crate::registry::StreamFunction;
 use crate::select::{Plan as SelectPlan, Selector, Wanted};
+use crate::snapshot::{Error, Reader, Writer};
 use crate::state::{Machine, StatePlan};
 use crate::table::Action;
 use crate::window::MakeWindow;
@@ -240,6 +241,30 @@ impl Query {
             Some(rate) => rate.push(&out),
             None => out,
         }
+    }
+
+    /// Writes its state.
+    pub fn save(&self, out: &mut Writer<'_>) -> Result<(), Error> {
+        if let Some(machine) = &self.machine {
+            out.json(&machine.save())?;
+        }
+        self.window.iter().try_for_each(|held| held.save(out))?;
+        self.join.iter().try_for_each(|join| join.save(out))?;
+        out.json(&self.selector.save())?;
+        self.rate.iter().try_for_each(|rate| rate.save(out))
+    }
+
+    /// Takes a state back that a query of the same plan wrote. Errors: that it is none; then the query is not to be used.
+    pub fn restore(&mut self, from: &mut Reader<'_>) -> Result<(), Error> {
+        if let Some(machine) = &mut self.machine {
+            let state = from.json()?;
+            machine.restore(&state).map_err(|e| from.damaged(e.0))?;
+        }
+        self.window.iter_mut().try_for_each(|held| held.restore(from))?;
+        self.join.iter_mut().try_for_each(|join| join.restore(from))?;
+        let state = from.json()?;
+        self.selector.restore(&state).map_err(|e| from.damaged(e.0))?;
+        self.rate.iter_mut().try_for_each(|rate| rate.restore(from))
     }
 
     /// Which of its outputs go on.

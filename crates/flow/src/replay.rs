@@ -13,6 +13,7 @@ use crate::column::Column;
 use crate::expr::Failure;
 use crate::plan::{self, AppPlan};
 use crate::registry::Registry;
+use crate::snapshot::Resume;
 use crate::value::{Object, Value};
 
 /// Something that is done to an app.
@@ -223,7 +224,15 @@ impl<'s> Replay<'s> {
                 self.recorder.out.push(Output { input: self.recorder.input, what });
                 Ok(())
             }
-            Input::Restart { .. } => Err(Failure("restarts cannot be replayed yet".into())),
+            Input::Restart { .. } => {
+                let mut state = Vec::new();
+                self.app.save(&mut state)?;
+                let mut app = App::new(self.app.shared_plan());
+                app.start(self.app.now(), &mut self.recorder);
+                app.restore(&mut state.as_slice(), Resume::Restarted)?;
+                self.app = app;
+                Ok(())
+            }
         }
     }
 
@@ -246,6 +255,18 @@ impl<'s> Replay<'s> {
         }
         let times = events.iter().map(|e| e.timestamp).collect();
         self.app.send(number, columns, times, &mut self.recorder)
+    }
+
+    /// Goes on with a new app of `plan` that has the state of the one so far, as another process does after a crash.
+    ///
+    /// Errors: why the state could not be saved or taken back.
+    pub fn reload(&mut self, plan: AppPlan) -> Result<(), Failure> {
+        let mut state = Vec::new();
+        self.app.save(&mut state)?;
+        let mut app = App::new(plan.into());
+        app.restore(&mut state.as_slice(), Resume::Exactly)?;
+        self.app = app;
+        Ok(())
     }
 
     /// What came out since it was asked last.
@@ -347,6 +368,15 @@ pub fn json_of(value: &Value) -> Json {
 
 /// Runs a case and says how what comes out differs from what was recorded; nothing when it does not.
 pub fn check(case: &Case, registry: &Registry) -> Vec<String> {
+    check_interrupted(case, registry, &mut |_| false)
+}
+
+/// The same for a run that goes on with a [new app](Replay::reload) before those of its inputs for which `before` says so.
+pub fn check_interrupted(
+    case: &Case,
+    registry: &Registry,
+    before: &mut dyn FnMut(usize) -> bool,
+) -> Vec<String> {
     let plan = match (compile("app.siddhi", &case.app, registry, &|_| None), &case.error) {
         (Err(_), Some(_)) => return vec![],
         (Err(e), None) => return vec![format!("the app is refused:\n{e}")],
@@ -366,7 +396,14 @@ pub fn check(case: &Case, registry: &Registry) -> Vec<String> {
     let watches = |stream: &str| case.outputs.iter().any(|o| o == stream);
     let watches_query = |query: &str| case.queries.iter().any(|q| q == query);
     let mut replay = Replay::new(plan, case.start, &watches, &watches_query);
-    case.inputs.iter().for_each(|input| replay.input(input));
+    for (i, input) in case.inputs.iter().enumerate() {
+        if before(i) {
+            let plan = compile("app.siddhi", &case.app, registry, &|_| None).map_err(Failure);
+            let reloaded = plan.and_then(|plan| replay.reload(plan));
+            differences.extend(reloaded.err().map(|e| format!("before input {i}: {}", e.0)));
+        }
+        replay.input(input);
+    }
     let found = replay.take();
     for (list, wanted) in lists(&case.expected) {
         let found: Vec<&Output> = found.iter().filter(|o| list_of(o) == list).collect();

@@ -1,5 +1,7 @@
 //! Rows that a query holds: numbered as they arrive, forgotten when nobody needs them.
 
+mod snapshot;
+
 use std::collections::VecDeque;
 
 use tidemill_types::FieldType;

@@ -25,6 +25,8 @@ pub(crate) use selection::selection;
 /// A compiled app.
 #[derive(Clone)]
 pub struct AppPlan {
+    /// What it says, without places and annotations of the app: two apps with equal texts take each other's states.
+    pub text: Arc<str>,
     /// `@app:name`, if it has one.
     pub name: Option<String>,
     /// Whether time is that of the events (`@app:playback`).
@@ -43,6 +45,22 @@ pub struct AppPlan {
     pub registry: Arc<Registry>,
     /// Its triggers in order: the stream of each, and when it fires.
     pub triggers: Vec<(usize, Trigger)>,
+}
+
+impl AppPlan {
+    /// What its tables are called in a state, in order; the same of its named windows and queries below.
+    pub(crate) fn table_names(&self) -> impl Iterator<Item = String> + '_ {
+        self.catalog.tables().iter().map(|table| format!("table {}", table.name))
+    }
+
+    pub(crate) fn window_names(&self) -> impl Iterator<Item = String> + '_ {
+        let streams = self.catalog.streams();
+        self.windows.iter().map(|window| format!("window {}", streams[window.stream].name))
+    }
+
+    pub(crate) fn query_names(&self) -> impl Iterator<Item = String> + '_ {
+        self.queries.iter().enumerate().map(|(i, query)| format!("query {} {}", i + 1, query.name))
+    }
 }
 
 /// When a trigger fires.
@@ -74,6 +92,7 @@ pub fn compile(app: &ast::App, registry: &Registry) -> Result<AppPlan, Vec<Diagn
     let mut planner = Planner {
         registry,
         plan: AppPlan {
+            text: text(app).into(),
             name: app.annotation("name").and_then(|a| a.elements.first()).map(|e| e.value.value.clone()),
             playback: app.annotation("playback").is_some(),
             catalog: Catalog::default(),
@@ -101,6 +120,12 @@ pub fn compile(app: &ast::App, registry: &Registry) -> Result<AppPlan, Vec<Diagn
         wrong.extend(done.err());
     }
     if wrong.is_empty() { Ok(planner.plan) } else { Err(wrong) }
+}
+
+/// Definitions and queries, a line for each of their parts.
+fn text(app: &ast::App) -> String {
+    let all = tidemill_lang::siddhi::summary(app);
+    all.lines().filter(|line| !line.starts_with("@app:")).flat_map(|line| [line, "\n"]).collect()
 }
 
 struct Planner<'r> {

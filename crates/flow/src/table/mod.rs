@@ -6,6 +6,7 @@
 mod index;
 mod lookup;
 mod plan;
+mod snapshot;
 
 use std::collections::BTreeMap;
 

@@ -38,6 +38,7 @@ pub use build::{Attribute, Parameter, Source, build, reads_all, suggestion};
 pub use signals::{Mark, Signal, Signals};
 
 use crate::expr::{Expr, Failure, Frame, NoHost};
+use crate::snapshot::{Error, Reader, Writer};
 use crate::store::{RowStore, SEGMENT_ROWS, Seq};
 use crate::value::Value;
 
@@ -58,6 +59,16 @@ impl Timers {
     pub fn take_due(&mut self, now: i64) -> Option<i64> {
         self.due.front().copied().filter(|due| *due <= now)?;
         self.due.pop_front()
+    }
+
+    /// Writes what was asked for.
+    pub(crate) fn save(&self, out: &mut Writer<'_>) -> Result<(), Error> {
+        out.numbers(self.due.iter().map(|due| due.cast_unsigned()))
+    }
+
+    /// What was written.
+    pub(crate) fn restored(from: &mut Reader<'_>) -> Result<Self, Error> {
+        Ok(Self { due: from.numbers()?.into_iter().map(u64::cast_signed).collect() })
     }
 
     /// The head.

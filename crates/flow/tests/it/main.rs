@@ -4,6 +4,7 @@ mod batched;
 mod functions;
 mod own;
 mod patterns;
+mod snapshot;
 mod windows;
 
 mod recorded;

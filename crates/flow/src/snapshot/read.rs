@@ -1,0 +1,224 @@
+//! Reads a state.
+
+use std::io::{ErrorKind, Read};
+
+use serde::de::DeserializeOwned;
+
+use super::{BLOCK_BYTES_MAX, END, Error, HEAD_BYTES, MAGIC, MORE, SECTION, checksum};
+use crate::value::Object;
+
+/// Reads a state, section by section, as it was written. A block is looked at only after its checksum was found right;
+/// no more is allocated than has been read.
+pub struct Reader<'r> {
+    input: &'r mut dyn Read,
+    /// The bytes read.
+    at: u64,
+    contents: Vec<u8>,
+    /// The next byte of the contents.
+    place: usize,
+    /// Blocks read.
+    number: u64,
+    section: String,
+    /// Objects that may come again, by their number.
+    pub(super) objects: Vec<Object>,
+}
+
+impl<'r> Reader<'r> {
+    /// Begins to read. Errors: that it is no state, or one of another format version.
+    pub(crate) fn new(input: &'r mut dyn Read) -> Result<Self, Error> {
+        let (contents, section) = (Vec::new(), String::new());
+        let mut reader = Self { input, at: 0, contents, place: 0, number: 0, section, objects: vec![] };
+        let mut magic = [0; MAGIC.len()];
+        reader.fill(&mut magic)?;
+        let [name @ .., version] = magic;
+        if name[..] != MAGIC[..name.len()] {
+            reader.at = 0;
+            return Err(reader.damaged("this is no saved state"));
+        }
+        match version {
+            found if found == MAGIC[name.len()] => Ok(reader),
+            found => Err(Error::Version { found }),
+        }
+    }
+
+    /// That the state is not as it was written, here.
+    pub fn damaged(&self, what: impl Into<String>) -> Error {
+        let at = self.at - (self.contents.len() - self.place) as u64;
+        Error::Damaged { at, section: self.section.clone(), what: what.into() }
+    }
+
+    fn fill(&mut self, bytes: &mut [u8]) -> Result<(), Error> {
+        match self.input.read_exact(bytes) {
+            Ok(()) => {
+                self.at += bytes.len() as u64;
+                Ok(())
+            }
+            Err(e) if e.kind() == ErrorKind::UnexpectedEof => Err(self.damaged("it ends in the middle")),
+            Err(e) => Err(e.into()),
+        }
+    }
+
+    /// Reads a block; says of what kind it is.
+    fn block(&mut self) -> Result<u8, Error> {
+        self.contents.clear();
+        self.place = 0;
+        let mut head = [0; HEAD_BYTES];
+        self.fill(&mut head)?;
+        let [kind, l0, l1, l2, l3, c0, c1, c2, c3] = head;
+        let len = u32::from_le_bytes([l0, l1, l2, l3]) as usize;
+        if len > BLOCK_BYTES_MAX || !(SECTION..=END).contains(&kind) {
+            return Err(self.damaged(format!("no block: kind {kind}, {len} bytes")));
+        }
+        let mut contents = std::mem::take(&mut self.contents);
+        contents.resize(len, 0);
+        self.fill(&mut contents)?;
+        if u32::from_le_bytes([c0, c1, c2, c3]) != checksum(self.number, kind, &contents) {
+            return Err(self.damaged(format!("the checksum of the {len} bytes before is another")));
+        }
+        self.contents = contents;
+        self.number += 1;
+        Ok(kind)
+    }
+
+    /// Goes on to the next section. Errors: that it is another, or that something of the one before was not read.
+    pub fn section(&mut self, name: &str) -> Result<(), Error> {
+        self.complete()?;
+        let kind = self.block()?;
+        if kind != SECTION {
+            return Err(self.damaged(format!("expected the section `{name}`, found a block of kind {kind}")));
+        }
+        let found = self.text()?;
+        if found != name {
+            return Err(self.damaged(format!("expected the section `{name}`, found `{found}`")));
+        }
+        self.section = found;
+        Ok(())
+    }
+
+    fn complete(&self) -> Result<(), Error> {
+        match self.contents.len() - self.place {
+            0 => Ok(()),
+            left => Err(self.damaged(format!("{left} bytes more than expected"))),
+        }
+    }
+
+    /// The state is read. Errors: that there is more of it.
+    pub(crate) fn finish(mut self) -> Result<(), Error> {
+        self.complete()?;
+        match self.block()? {
+            END if self.contents.is_empty() => Ok(()),
+            kind => Err(self.damaged(format!("expected the end, found a block of kind {kind}"))),
+        }
+    }
+
+    /// The next bytes of the section, at least one and at most `max`; `max` is not 0.
+    fn some(&mut self, max: usize) -> Result<&[u8], Error> {
+        while self.place == self.contents.len() {
+            let kind = self.block()?;
+            if kind != MORE {
+                return Err(self.damaged("the section ends too early"));
+            }
+        }
+        let from = self.place;
+        self.place = self.contents.len().min(from + max);
+        Ok(&self.contents[from..self.place])
+    }
+
+    /// Reads bytes as they are.
+    #[inline]
+    pub fn bytes(&mut self, mut out: &mut [u8]) -> Result<(), Error> {
+        while !out.is_empty() {
+            let some = self.some(out.len())?;
+            let (now, later) = out.split_at_mut(some.len());
+            now.copy_from_slice(some);
+            out = later;
+        }
+        Ok(())
+    }
+
+    /// Adds `len` bytes to `out`.
+    pub(super) fn append(&mut self, len: u64, out: &mut Vec<u8>) -> Result<(), Error> {
+        let mut left = usize::try_from(len).map_err(|_| self.damaged(format!("{len} bytes")))?;
+        while left > 0 {
+            let some = self.some(left)?;
+            out.extend_from_slice(some);
+            left -= some.len();
+        }
+        Ok(())
+    }
+
+    pub(super) fn byte(&mut self) -> Result<u8, Error> {
+        let mut byte = [0];
+        self.bytes(&mut byte)?;
+        Ok(byte[0])
+    }
+
+    /// A whole number.
+    #[inline]
+    pub fn number(&mut self) -> Result<u64, Error> {
+        let mut n = 0_u64;
+        for shift in (0..64).step_by(7) {
+            let byte = self.byte()?;
+            let bits = u64::from(byte & 0x7f);
+            if shift == 63 && bits > 1 {
+                break;
+            }
+            n |= bits << shift;
+            if byte & 0x80 == 0 {
+                return Ok(n);
+            }
+        }
+        Err(self.damaged("a number that is too long"))
+    }
+
+    /// A whole number of at most `max`.
+    pub fn number_up_to(&mut self, max: usize) -> Result<usize, Error> {
+        let n = self.number()?;
+        let fits = usize::try_from(n).ok().filter(|n| *n <= max);
+        fits.ok_or_else(|| self.damaged(format!("{n} where at most {max} can be")))
+    }
+
+    /// A whole number that may be negative.
+    #[inline]
+    pub fn signed(&mut self) -> Result<i64, Error> {
+        let n = self.number()?;
+        Ok((n >> 1).cast_signed() ^ -(n & 1).cast_signed())
+    }
+
+    /// A bool.
+    pub fn flag(&mut self) -> Result<bool, Error> {
+        match self.byte()? {
+            0 => Ok(false),
+            1 => Ok(true),
+            other => Err(self.damaged(format!("a bool of {other}"))),
+        }
+    }
+
+    /// A text.
+    pub fn text(&mut self) -> Result<String, Error> {
+        let len = self.number()?;
+        let mut bytes = Vec::new();
+        self.append(len, &mut bytes)?;
+        String::from_utf8(bytes).map_err(|_| self.damaged("a text that is not UTF-8"))
+    }
+
+    /// Something that was written as JSON.
+    pub fn json<T: DeserializeOwned>(&mut self) -> Result<T, Error> {
+        let len = self.number()?;
+        let mut bytes = Vec::new();
+        self.append(len, &mut bytes)?;
+        serde_json::from_slice(&bytes).map_err(|e| self.damaged(e.to_string()))
+    }
+
+    /// Whole numbers.
+    pub fn numbers(&mut self) -> Result<Vec<u64>, Error> {
+        let count = self.number()?;
+        let mut numbers = Vec::new();
+        let mut before = 0_u64;
+        for _ in 0..count {
+            before = before.wrapping_add(self.signed()?.cast_unsigned());
+            numbers.push(before);
+        }
+        Ok(numbers)
+    }
+}

@@ -1,0 +1,319 @@
+//! Rows and values in a state.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use tidemill_types::FieldType;
+
+use super::{CHUNK_ROWS, Error, OBJECT_DEPTH_MAX, Reader, Writer};
+use crate::batch::{Batch, Kind};
+use crate::column::{Column, Data, Strings};
+use crate::value::{Key, Object, Value};
+
+/// Where a row lies: columns, and its place in them.
+pub(crate) type RowAt<'a> = (&'a [Column], usize);
+
+const NULL: u8 = 0;
+const BOOL: u8 = 1;
+const INT: u8 = 2;
+const LONG: u8 = 3;
+const FLOAT: u8 = 4;
+const DOUBLE: u8 = 5;
+const STRING: u8 = 6;
+const LIST: u8 = 7;
+const MAP: u8 = 8;
+const SET: u8 = 9;
+const JSON: u8 = 10;
+/// An object that was written before: its number follows.
+const AGAIN: u8 = 11;
+/// Added to what an object is when it may come again; such objects are numbered in order.
+const SHARED: u8 = 0x80;
+
+/// The tag of a column.
+fn tag(ty: FieldType) -> u8 {
+    match ty {
+        FieldType::Bool => BOOL,
+        FieldType::Int => INT,
+        FieldType::Long | FieldType::Time => LONG,
+        FieldType::Float => FLOAT,
+        FieldType::Double => DOUBLE,
+        FieldType::String => STRING,
+        FieldType::Object => LIST,
+    }
+}
+
+impl Writer<'_> {
+    /// Rows of columns of these types, column by column; the reader must know how many. At most [`CHUNK_ROWS`].
+    pub(crate) fn rows(&mut self, types: &[FieldType], rows: &[RowAt<'_>]) -> Result<(), Error> {
+        for (c, ty) in types.iter().enumerate() {
+            self.bytes(&[tag(*ty)])?;
+            self.nulls(c, rows)?;
+            for (columns, row) in rows {
+                match columns[c].data() {
+                    Data::Bool(v) => self.flag(v[*row])?,
+                    Data::Int(v) => self.bytes(&v[*row].to_le_bytes())?,
+                    Data::Long(v) => self.bytes(&v[*row].to_le_bytes())?,
+                    Data::Float(v) => self.bytes(&v[*row].to_le_bytes())?,
+                    Data::Double(v) => self.bytes(&v[*row].to_le_bytes())?,
+                    Data::Str(v) => self.text(v.get(*row))?,
+                    Data::Object(v) => self.value(&v[*row])?,
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether some are null, and then a bit for each, the first one the lowest.
+    fn nulls(&mut self, c: usize, rows: &[RowAt<'_>]) -> Result<(), Error> {
+        let is_null = |(columns, row): &RowAt<'_>| columns[c].is_null(*row);
+        let any = rows.iter().any(is_null);
+        self.flag(any)?;
+        for eight in rows.chunks(8).filter(|_| any) {
+            let bit = |(i, row)| u8::from(is_null(row)) << i;
+            self.bytes(&[eight.iter().enumerate().map(bit).sum()])?;
+        }
+        Ok(())
+    }
+
+    /// A batch: rows with times, kinds and groups. Its chunks are not kept.
+    pub(crate) fn batch(&mut self, batch: &Batch) -> Result<(), Error> {
+        let types: Vec<FieldType> = batch.columns.iter().map(Column::ty).collect();
+        self.number(batch.len() as u64)?;
+        self.flag(!batch.groups.is_empty())?;
+        for start in (0..batch.len()).step_by(CHUNK_ROWS) {
+            let rows = start..batch.len().min(start + CHUNK_ROWS);
+            for row in rows.clone() {
+                self.signed(batch.times[row])?;
+                self.kind(batch.kinds[row])?;
+                if let Some(group) = batch.groups.get(row) {
+                    self.text(group)?;
+                }
+            }
+            let rows: Vec<RowAt<'_>> = rows.map(|row| (batch.columns.as_slice(), row)).collect();
+            self.rows(&types, &rows)?;
+        }
+        Ok(())
+    }
+
+    /// What an event is.
+    pub(crate) fn kind(&mut self, kind: Kind) -> Result<(), Error> {
+        self.bytes(&[match kind {
+            Kind::Current => 0,
+            Kind::Expired => 1,
+            Kind::Reset => 2,
+        }])
+    }
+
+    /// A value of any type.
+    pub fn value(&mut self, value: &Value) -> Result<(), Error> {
+        self.nested(value, 0)
+    }
+
+    fn nested(&mut self, value: &Value, depth: usize) -> Result<(), Error> {
+        if depth > OBJECT_DEPTH_MAX {
+            return Err(Error::TooDeep);
+        }
+        match value {
+            Value::Null => self.bytes(&[NULL]),
+            Value::Bool(b) => self.bytes(&[BOOL, u8::from(*b)]),
+            Value::Int(n) => self.bytes(&[INT]).and_then(|()| self.signed((*n).into())),
+            Value::Long(n) => self.bytes(&[LONG]).and_then(|()| self.signed(*n)),
+            Value::Float(n) => self.bytes(&[FLOAT]).and_then(|()| self.bytes(&n.to_le_bytes())),
+            Value::Double(n) => self.bytes(&[DOUBLE]).and_then(|()| self.bytes(&n.to_le_bytes())),
+            Value::Str(text) => self.bytes(&[STRING]).and_then(|()| self.text(text)),
+            Value::Object(object) => self.object(object, depth + 1),
+        }
+    }
+
+    fn object(&mut self, object: &Object, depth: usize) -> Result<(), Error> {
+        let (tag, address, holders) = match object {
+            Object::List(list) => (LIST, Arc::as_ptr(list).addr(), Arc::strong_count(list)),
+            Object::Map(map) => (MAP, Arc::as_ptr(map).addr(), Arc::strong_count(map)),
+            Object::Set(set) => (SET, Arc::as_ptr(set).addr(), Arc::strong_count(set)),
+            // nobody changes one, so it does not matter who shares it
+            Object::Json(json) => {
+                self.bytes(&[JSON])?;
+                return self.json(json.as_ref());
+            }
+        };
+        if let Some(number) = self.objects.get(&address).copied().filter(|_| holders > 1) {
+            self.bytes(&[AGAIN])?;
+            return self.number(number);
+        }
+        self.bytes(&[tag | if holders > 1 { SHARED } else { 0 }])?;
+        match object {
+            Object::List(list) => {
+                let list = list.lock();
+                self.number(list.len() as u64)?;
+                list.iter().try_for_each(|item| self.nested(item, depth))?;
+            }
+            Object::Map(map) => {
+                let map = map.lock();
+                self.number(map.len() as u64)?;
+                for (key, value) in map.iter() {
+                    self.nested(&key.0, depth)?;
+                    self.nested(value, depth)?;
+                }
+            }
+            Object::Set(set) => {
+                let set = set.lock();
+                self.number(set.len() as u64)?;
+                for (item, count) in set.iter() {
+                    self.nested(&item.0, depth)?;
+                    self.number(*count)?;
+                }
+            }
+            Object::Json(_) => {}
+        }
+        if holders > 1 {
+            // behind what it holds, so that none can be read that holds itself
+            self.objects.insert(address, self.objects.len() as u64);
+        }
+        Ok(())
+    }
+}
+
+impl Reader<'_> {
+    /// As many rows of columns of these types; at most [`CHUNK_ROWS`].
+    pub(crate) fn rows(&mut self, types: &[FieldType], rows: usize) -> Result<Vec<Column>, Error> {
+        types.iter().map(|ty| self.column(*ty, rows)).collect()
+    }
+
+    fn column(&mut self, ty: FieldType, rows: usize) -> Result<Column, Error> {
+        let found = self.byte()?;
+        if found != tag(ty) {
+            return Err(self.damaged(format!("expected a column of type {}, found type {found}", ty.name())));
+        }
+        let mut nulls = Vec::new();
+        if self.flag()? {
+            let mut bits = vec![0; rows.div_ceil(8)];
+            self.bytes(&mut bits)?;
+            nulls.extend((0..rows).map(|i| bits[i / 8] >> (i % 8) & 1 == 1));
+        }
+        let data = match ty {
+            FieldType::Bool => Data::Bool((0..rows).map(|_| self.flag()).collect::<Result<_, _>>()?),
+            FieldType::Int => Data::Int(self.fixed(rows, i32::from_le_bytes)?),
+            FieldType::Long | FieldType::Time => Data::Long(self.fixed(rows, i64::from_le_bytes)?),
+            FieldType::Float => Data::Float(self.fixed(rows, f32::from_le_bytes)?),
+            FieldType::Double => Data::Double(self.fixed(rows, f64::from_le_bytes)?),
+            FieldType::String => {
+                let mut texts = Strings::default();
+                let mut bytes = Vec::new();
+                for _ in 0..rows {
+                    bytes.clear();
+                    let len = self.number()?;
+                    self.append(len, &mut bytes)?;
+                    let text = std::str::from_utf8(&bytes);
+                    texts.push(text.map_err(|_| self.damaged("a text that is not UTF-8"))?);
+                }
+                Data::Str(texts)
+            }
+            FieldType::Object => Data::Object((0..rows).map(|_| self.value()).collect::<Result<_, _>>()?),
+        };
+        Ok(Column::with_nulls(data, nulls))
+    }
+
+    fn fixed<T, const N: usize>(&mut self, rows: usize, of: fn([u8; N]) -> T) -> Result<Vec<T>, Error> {
+        let mut values = Vec::with_capacity(rows);
+        let mut bytes = [0; N];
+        for _ in 0..rows {
+            self.bytes(&mut bytes)?;
+            values.push(of(bytes));
+        }
+        Ok(values)
+    }
+
+    /// A batch of columns of these types, all of it one chunk.
+    pub(crate) fn batch(&mut self, types: &[FieldType]) -> Result<Batch, Error> {
+        let mut batch = Batch::new(types.iter().copied());
+        let mut left = self.number()?;
+        let grouped = self.flag()?;
+        while left > 0 {
+            let rows = left.min(CHUNK_ROWS as u64) as usize;
+            for _ in 0..rows {
+                batch.times.push(self.signed()?);
+                batch.kinds.push(self.kind()?);
+                if grouped {
+                    batch.groups.push(self.text()?);
+                }
+            }
+            let read = self.rows(types, rows)?;
+            for (column, read) in batch.columns.iter_mut().zip(&read) {
+                (0..rows).for_each(|row| column.push_from(read, row));
+            }
+            left -= rows as u64;
+        }
+        Ok(batch)
+    }
+
+    /// What an event is.
+    pub(crate) fn kind(&mut self) -> Result<Kind, Error> {
+        Ok(match self.byte()? {
+            0 => Kind::Current,
+            1 => Kind::Expired,
+            2 => Kind::Reset,
+            other => return Err(self.damaged(format!("an event of kind {other}"))),
+        })
+    }
+
+    /// A value of any type.
+    pub fn value(&mut self) -> Result<Value, Error> {
+        self.nested(0)
+    }
+
+    fn nested(&mut self, depth: usize) -> Result<Value, Error> {
+        if depth > OBJECT_DEPTH_MAX {
+            return Err(self.damaged("an object that is too deep"));
+        }
+        let tag = self.byte()?;
+        Ok(match tag {
+            NULL => Value::Null,
+            BOOL => Value::Bool(self.flag()?),
+            INT => {
+                let n = self.signed()?;
+                Value::Int(n.try_into().map_err(|_| self.damaged(format!("an int of {n}")))?)
+            }
+            LONG => Value::Long(self.signed()?),
+            FLOAT => Value::Float(self.fixed(1, f32::from_le_bytes)?[0]),
+            DOUBLE => Value::Double(self.fixed(1, f64::from_le_bytes)?[0]),
+            STRING => Value::Str(self.text()?.into()),
+            JSON => Value::Object(Object::Json(Arc::new(self.json()?))),
+            AGAIN => {
+                let number = self.number()?;
+                let known = usize::try_from(number).ok().and_then(|n| self.objects.get(n));
+                let known = known.cloned();
+                Value::Object(known.ok_or_else(|| self.damaged(format!("there is no object {number}")))?)
+            }
+            _ => self.object(tag, depth + 1)?,
+        })
+    }
+
+    fn object(&mut self, tag: u8, depth: usize) -> Result<Value, Error> {
+        let object = match tag & !SHARED {
+            LIST => Object::list(vec![]),
+            MAP => Object::map(BTreeMap::new()),
+            SET => Object::Set(Arc::new(Mutex::new(BTreeMap::new()))),
+            other => return Err(self.damaged(format!("a value of type {other}"))),
+        };
+        for _ in 0..self.number()? {
+            let item = self.nested(depth)?;
+            match &object {
+                Object::List(list) => list.lock().push(item),
+                Object::Map(map) => {
+                    let value = self.nested(depth)?;
+                    map.lock().insert(Key(item), value);
+                }
+                Object::Set(set) => {
+                    let count = self.number()?;
+                    set.lock().insert(Key(item), count);
+                }
+                Object::Json(_) => {}
+            }
+        }
+        if tag & SHARED != 0 {
+            self.objects.push(object.clone());
+        }
+        Ok(Value::Object(object))
+    }
+}

@@ -1,0 +1,123 @@
+//! Writes a state.
+
+use std::io::Write;
+
+use hashbrown::HashMap;
+use serde::Serialize;
+
+use super::{BLOCK_BYTES_MAX, END, Error, MAGIC, MORE, SECTION, checksum};
+
+/// Writes a state, section by section, in blocks of at most [`BLOCK_BYTES_MAX`].
+pub struct Writer<'w> {
+    out: &'w mut dyn Write,
+    /// Kind and contents of the block that is being filled.
+    kind: u8,
+    contents: Vec<u8>,
+    /// Blocks written.
+    number: u64,
+    /// The numbers of objects that may come again, by their address.
+    pub(super) objects: HashMap<usize, u64>,
+}
+
+impl<'w> Writer<'w> {
+    /// Begins a state.
+    pub(crate) fn new(out: &'w mut dyn Write) -> Result<Self, Error> {
+        out.write_all(&MAGIC)?;
+        let contents = Vec::with_capacity(BLOCK_BYTES_MAX);
+        Ok(Self { out, kind: END, contents, number: 0, objects: HashMap::new() })
+    }
+
+    /// Begins a section; the one before is complete.
+    pub fn section(&mut self, name: &str) -> Result<(), Error> {
+        self.close()?;
+        self.kind = SECTION;
+        self.text(name)
+    }
+
+    /// The state is complete.
+    pub(crate) fn finish(mut self) -> Result<(), Error> {
+        self.close()?;
+        self.block(END)?;
+        Ok(self.out.flush()?)
+    }
+
+    /// Ends the block that is being filled.
+    fn close(&mut self) -> Result<(), Error> {
+        if self.contents.is_empty() { Ok(()) } else { self.block(self.kind) }
+    }
+
+    fn block(&mut self, kind: u8) -> Result<(), Error> {
+        let checksum = checksum(self.number, kind, &self.contents);
+        self.out.write_all(&[kind])?;
+        self.out.write_all(&(self.contents.len() as u32).to_le_bytes())?;
+        self.out.write_all(&checksum.to_le_bytes())?;
+        self.out.write_all(&self.contents)?;
+        self.contents.clear();
+        self.number += 1;
+        self.kind = MORE;
+        Ok(())
+    }
+
+    /// Bytes as they are; the reader must know how many.
+    #[inline]
+    pub fn bytes(&mut self, mut bytes: &[u8]) -> Result<(), Error> {
+        while self.contents.len() + bytes.len() > BLOCK_BYTES_MAX {
+            let (now, later) = bytes.split_at(BLOCK_BYTES_MAX - self.contents.len());
+            self.contents.extend_from_slice(now);
+            self.block(self.kind)?;
+            bytes = later;
+        }
+        self.contents.extend_from_slice(bytes);
+        Ok(())
+    }
+
+    /// A whole number, the smaller the shorter.
+    #[inline]
+    pub fn number(&mut self, mut n: u64) -> Result<(), Error> {
+        let mut bytes = [0; 10];
+        let mut len = 0;
+        loop {
+            bytes[len] = (n & 0x7f) as u8 | if n > 0x7f { 0x80 } else { 0 };
+            len += 1;
+            n >>= 7;
+            if n == 0 {
+                return self.bytes(&bytes[..len]);
+            }
+        }
+    }
+
+    /// A whole number that may be negative, the nearer to 0 the shorter.
+    #[inline]
+    pub fn signed(&mut self, n: i64) -> Result<(), Error> {
+        self.number(((n << 1) ^ (n >> 63)).cast_unsigned())
+    }
+
+    /// A bool.
+    pub fn flag(&mut self, flag: bool) -> Result<(), Error> {
+        self.bytes(&[u8::from(flag)])
+    }
+
+    /// A text.
+    pub fn text(&mut self, text: &str) -> Result<(), Error> {
+        self.number(text.len() as u64)?;
+        self.bytes(text.as_bytes())
+    }
+
+    /// Something small, as JSON.
+    pub fn json(&mut self, value: &impl Serialize) -> Result<(), Error> {
+        let text = serde_json::to_vec(value).map_err(std::io::Error::from)?;
+        self.number(text.len() as u64)?;
+        self.bytes(&text)
+    }
+
+    /// Whole numbers, as many as the iterator says it has; ascending ones in a byte or two each.
+    pub fn numbers(&mut self, numbers: impl ExactSizeIterator<Item = u64>) -> Result<(), Error> {
+        self.number(numbers.len() as u64)?;
+        let mut before = 0_u64;
+        for n in numbers {
+            self.signed(n.wrapping_sub(before).cast_signed())?;
+            before = n;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,94 @@
+//! The rows of a store in a state, a chunk at a time.
+
+use super::{RowStore, Segment, Seq};
+use crate::snapshot::{CHUNK_ROWS, Error, Reader, RowAt, Writer};
+use crate::window::{Needs, Window};
+
+impl RowStore {
+    /// Writes the rows that a window needs.
+    pub(crate) fn save(&self, window: &dyn Window, out: &mut Writer<'_>) -> Result<(), Error> {
+        let (mut picked, mut from) = (Vec::new(), self.next);
+        match window.needs() {
+            Needs::Nothing => {}
+            Needs::From(oldest) => {
+                let old = self.picked.partition_point(|seq| *seq < oldest);
+                picked.extend_from_slice(&self.picked[old..]);
+                from = self.base.max(oldest).min(self.next);
+            }
+            Needs::Scattered(_) => {
+                picked = window.scattered();
+                picked.sort_unstable();
+            }
+        }
+        out.number(self.next)?;
+        out.number(from)?;
+        for chunk in picked.chunks(CHUNK_ROWS) {
+            out.numbers(chunk.iter().copied())?;
+            self.save_rows(chunk.iter().copied(), out)?;
+        }
+        out.numbers([].into_iter())?;
+        while from < self.next {
+            let end = self.next.min(from + CHUNK_ROWS as u64);
+            self.save_rows(from..end, out)?;
+            from = end;
+        }
+        Ok(())
+    }
+
+    fn save_rows(&self, rows: impl Iterator<Item = Seq> + Clone, out: &mut Writer<'_>) -> Result<(), Error> {
+        for seq in rows.clone() {
+            out.bytes(&self.time(seq).to_le_bytes())?;
+        }
+        let rows: Vec<RowAt<'_>> = rows.map(|seq| self.row(seq)).collect();
+        out.rows(&self.types, &rows)
+    }
+
+    /// Takes the place of what was written; the rows have their numbers again.
+    pub(crate) fn restore(&mut self, from: &mut Reader<'_>) -> Result<(), Error> {
+        let (next, base) = (from.number()?, from.number()?);
+        if base > next {
+            return Err(from.damaged(format!("rows from {base} on, the next is {next}")));
+        }
+        let mut store = Self { base, next, ..Self::new(std::mem::take(&mut self.types)) };
+        loop {
+            let numbers = from.numbers()?;
+            let (Some(first), Some(last)) = (numbers.first(), numbers.last()) else { break };
+            let ascending = numbers.is_sorted_by(|a, b| a < b);
+            let behind = store.picked.last().is_none_or(|before| before < first);
+            if !ascending || !behind || *last >= next || numbers.len() > CHUNK_ROWS {
+                return Err(from.damaged("row numbers that do not ascend"));
+            }
+            let segment = Segment::read(&store.types, numbers.len(), from)?;
+            (0..numbers.len()).for_each(|row| store.picked_rows.push_from(&segment, row));
+            store.picked.extend(numbers);
+        }
+        let mut left = next - base;
+        while left > 0 {
+            let rows = left.min(CHUNK_ROWS as u64);
+            store.segments.push_back(Segment::read(&store.types, rows as usize, from)?);
+            left -= rows;
+        }
+        *self = store;
+        Ok(())
+    }
+
+    /// Whether a row is there.
+    pub(crate) fn has(&self, seq: Seq) -> bool {
+        match seq < self.base {
+            true => self.picked.binary_search(&seq).is_ok(),
+            false => seq < self.next,
+        }
+    }
+}
+
+impl Segment {
+    fn read(types: &[tidemill_types::FieldType], rows: usize, from: &mut Reader<'_>) -> Result<Self, Error> {
+        let mut times = Vec::with_capacity(rows);
+        for _ in 0..rows {
+            let mut bytes = [0; 8];
+            from.bytes(&mut bytes)?;
+            times.push(i64::from_le_bytes(bytes));
+        }
+        Ok(Self { columns: from.rows(types, rows)?, times })
+    }
+}
