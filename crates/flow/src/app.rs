@@ -1,5 +1,6 @@
 //! An app at work: its clock, its streams, its queries.
 
+mod inside;
 mod snapshot;
 
 use std::collections::BTreeMap;
@@ -13,14 +14,25 @@ use crate::expr::Failure;
 use crate::io::{self, Strategy};
 use crate::named_window::NamedWindow;
 use crate::on_demand;
-use crate::plan::{AppPlan, Trigger};
-use crate::query::{Query, Target};
+use crate::partition::{KeyId, Partition};
+use crate::plan::{AppPlan, Element, Trigger};
+use crate::query::{Query, QueryPlan, Target};
 use crate::shared::Shared;
 use crate::table::Table;
 use crate::value::Value;
 
 /// Deepest way of an event from query to query: a query may feed itself, but not for ever.
 const DEPTH_MAX: usize = 500;
+
+/// With less of the stack left than this an event goes on in a new piece of it, bytes.
+const STACK_LEFT: usize = 256 << 10;
+/// How large that is, bytes.
+const STACK_MORE: usize = 1 << 20;
+
+/// Goes on to another stream: threads may have small stacks, and a query that feeds itself goes deep.
+fn deep<R>(on: impl FnOnce() -> R) -> R {
+    stacker::maybe_grow(STACK_LEFT, STACK_MORE, on)
+}
 
 /// What an app puts out.
 pub trait Sink {
@@ -44,8 +56,9 @@ pub struct App {
     queries: Vec<Query>,
     /// Its tables and named windows.
     shared: Shared,
-    /// For each stream the queries that read it, in order, and the port to which its events go.
-    readers: Vec<Vec<(usize, usize)>>,
+    partitions: Vec<Partition>,
+    /// For each stream who reads it, in order.
+    readers: Vec<Vec<Reader>>,
     /// For each trigger the instant at which it fires next.
     triggers: Vec<Option<i64>>,
     /// Events that sinks with turns have put out.
@@ -53,15 +66,49 @@ pub struct App {
     now: i64,
 }
 
+/// Who reads a stream.
+#[derive(Debug, Clone, Copy)]
+enum Reader {
+    /// A query, and the port to which the events go.
+    Query(usize, usize),
+    /// A partition.
+    Partition(usize),
+}
+
+/// Which query put something out.
+#[derive(Debug, Clone, Copy)]
+enum Origin {
+    /// One of the app.
+    Query(usize),
+    /// One of a key.
+    Inside { partition: usize, key: KeyId, query: usize },
+}
+
+impl Origin {
+    fn plan(self, plan: &AppPlan) -> &QueryPlan {
+        match self {
+            Self::Query(query) => &plan.queries[query],
+            Self::Inside { partition, query, .. } => &plan.partitions[partition].queries[query],
+        }
+    }
+}
+
 impl App {
     /// An app that has not started.
     pub fn new(plan: Arc<AppPlan>) -> Self {
         let streams = plan.catalog.streams();
         let queries: Vec<Query> = plan.queries.iter().map(|q| Query::new(q.clone())).collect();
+        let partitions = plan.partitions.iter().cloned().map(Partition::new).collect();
         let mut readers = vec![Vec::new(); streams.len()];
-        for (i, query) in plan.queries.iter().enumerate() {
-            for (stream, port) in query.reads() {
-                readers[stream].push((i, port));
+        for element in &plan.elements {
+            match *element {
+                Element::Query(i) => {
+                    let reads = plan.queries[i].reads().into_iter();
+                    reads.for_each(|(stream, port)| readers[stream].push(Reader::Query(i, port)));
+                }
+                Element::Partition(i) => {
+                    plan.partitions[i].reads().for_each(|stream| readers[stream].push(Reader::Partition(i)));
+                }
             }
         }
         let shared = Shared {
@@ -69,7 +116,7 @@ impl App {
             windows: plan.windows.iter().cloned().map(NamedWindow::new).collect(),
         };
         let triggers = vec![None; plan.triggers.len()];
-        Self { plan, queries, shared, readers, triggers, turns: BTreeMap::new(), now: 0 }
+        Self { plan, queries, partitions, shared, readers, triggers, turns: BTreeMap::new(), now: 0 }
     }
 
     /// The compiled app.
@@ -92,6 +139,7 @@ impl App {
         self.now = now;
         self.shared.windows.iter_mut().for_each(|w| w.held.start(now));
         self.queries.iter_mut().for_each(|q| q.start(now));
+        self.partitions.iter_mut().for_each(|p| p.start(now));
         for i in 0..self.triggers.len() {
             match &self.plan.triggers[i].1 {
                 Trigger::Start => self.fire(i, now, sink),
@@ -117,12 +165,17 @@ impl App {
                     self.emit_window(i, out, 1, sink);
                 }
             }
-            for i in 0..self.queries.len() {
-                if self.queries[i].next_instant(at - 1) == Some(at) {
-                    let out = self.queries[i].instant(at, &self.shared);
-                    self.emit(i, out, 0, sink);
+            for i in 0..self.plan.elements.len() {
+                match self.plan.elements[i] {
+                    Element::Query(i) if self.queries[i].next_instant(at - 1) == Some(at) => {
+                        let out = self.queries[i].instant(at, &self.shared);
+                        self.emit(Origin::Query(i), out, 0, sink);
+                    }
+                    Element::Query(_) => {}
+                    Element::Partition(i) => self.instant_inside(i, at, sink),
                 }
             }
+            self.partitions.iter_mut().for_each(|p| p.purge(at));
         }
         if to > self.now {
             self.now = to;
@@ -130,11 +183,25 @@ impl App {
         self.timers(sink);
     }
 
-    /// The next instant later than the clock at which it stops on its way: triggers and windows that go by a calendar.
+    /// The next instant later than the clock at which it stops on its way: triggers, windows that go by a calendar,
+    /// idle keys.
     fn next_stop(&self) -> Option<i64> {
         let triggers = self.triggers.iter().flatten().copied();
         let windows = self.shared.windows.iter().filter_map(|w| w.held.next_instant(self.now));
-        triggers.chain(windows).chain(self.queries.iter().filter_map(|q| q.next_instant(self.now))).min()
+        let queries = self.queries.iter().filter_map(|q| q.next_instant(self.now));
+        let partitions = self.partitions.iter().filter_map(|p| p.next_instant(self.now));
+        let stops = triggers.chain(windows).chain(queries).chain(partitions).min();
+        if self.plan.partitions.iter().all(|p| p.purge.is_none()) {
+            return stops;
+        }
+        let due = self.next_timer();
+        stops.into_iter().chain(self.partitions.iter().filter_map(|p| p.next_purge(self.now, due))).min()
+    }
+
+    fn next_timer(&self) -> Option<i64> {
+        let windows = self.shared.windows.iter().filter_map(|w| w.held.next_timer());
+        let queries = self.queries.iter().filter_map(Query::next_timer);
+        windows.chain(queries).chain(self.partitions.iter().filter_map(Partition::next_timer)).min()
     }
 
     fn timers(&mut self, sink: &mut dyn Sink) {
@@ -143,9 +210,14 @@ impl App {
                 self.emit_window(i, out, 1, sink);
             }
         }
-        for i in 0..self.queries.len() {
-            while let Some(out) = self.queries[i].timer(self.now, &self.shared) {
-                self.emit(i, out, 0, sink);
+        for i in 0..self.plan.elements.len() {
+            match self.plan.elements[i] {
+                Element::Query(i) => {
+                    while let Some(out) = self.queries[i].timer(self.now, &self.shared) {
+                        self.emit(Origin::Query(i), out, 0, sink);
+                    }
+                }
+                Element::Partition(i) => self.timers_inside(i, sink),
             }
         }
     }
@@ -162,9 +234,7 @@ impl App {
 
     /// When its next timer, trigger or calendar window is due; the clock may stand there already.
     pub fn next_due(&self) -> Option<i64> {
-        let windows = self.shared.windows.iter().filter_map(|w| w.held.next_timer());
-        let queries = self.queries.iter().filter_map(Query::next_timer);
-        windows.chain(queries).chain(self.next_stop()).min()
+        self.next_timer().into_iter().chain(self.next_stop()).min()
     }
 
     /// Hands events to a stream in one call: they stay together as one chunk. The clock first moves to the time of the
@@ -191,6 +261,9 @@ impl App {
         if self.plan.catalog.window(stream).is_some() {
             return Err(Failure(format!("`{}` is a window: queries write it", defined.name)));
         }
+        if self.plan.catalog.is_inner(stream) {
+            return Err(Failure(format!("`{}` is an inner stream: queries write it", defined.name)));
+        }
         let Some(last) = times.last().copied() else { return Ok(()) };
         self.advance(last, sink);
         let kinds = vec![Kind::Current; times.len()];
@@ -202,14 +275,23 @@ impl App {
 
     /// Depth first: all that follows from the events for one reader comes before the next reader gets them.
     fn deliver(&mut self, stream: usize, events: &Batch, depth: usize, sink: &mut dyn Sink) {
+        deep(|| self.deliver_here(stream, events, depth, sink));
+    }
+
+    fn deliver_here(&mut self, stream: usize, events: &Batch, depth: usize, sink: &mut dyn Sink) {
         if depth > DEPTH_MAX {
             let message = format!("events went through {DEPTH_MAX} streams without coming to an end");
             return sink.failure(&self.plan.catalog.streams()[stream].name, &Failure(message));
         }
         for i in 0..self.readers[stream].len() {
-            let (query, port) = self.readers[stream][i];
-            let out = self.queries[query].push(port, events, &self.shared);
-            if let Some(failure) = self.emit(query, out, depth, sink) {
+            let failure = match self.readers[stream][i] {
+                Reader::Query(query, port) => {
+                    let out = self.queries[query].push(port, events, &self.shared);
+                    self.emit(Origin::Query(query), out, depth, sink)
+                }
+                Reader::Partition(partition) => self.enter(partition, stream, events, depth, sink),
+            };
+            if let Some(failure) = failure {
                 self.fault(stream, events, &failure, depth, sink);
                 return;
             }
@@ -278,13 +360,13 @@ impl App {
     /// Hands a query's output on; what failed, if something did.
     fn emit(
         &mut self,
-        query: usize,
+        from: Origin,
         out: Result<Batch, Failure>,
         depth: usize,
         sink: &mut dyn Sink,
     ) -> Option<Failure> {
         let plan = self.plan.clone();
-        let plan = &plan.queries[query];
+        let plan = from.plan(&plan);
         let done = out.and_then(|out| {
             if !out.is_empty() {
                 sink.emission(&plan.name, &out);
@@ -292,7 +374,7 @@ impl App {
                 // what left a window arrives elsewhere
                 events.kinds.fill(Kind::Current);
                 events.groups.clear();
-                self.write(&plan.target, &events, depth, sink)?;
+                self.write(from, &plan.target, &events, depth, sink)?;
             }
             Ok(())
         });
@@ -303,6 +385,7 @@ impl App {
 
     fn write(
         &mut self,
+        from: Origin,
         to: &Target,
         events: &Batch,
         depth: usize,
@@ -310,6 +393,12 @@ impl App {
     ) -> Result<(), Failure> {
         match to {
             Target::Stream(stream) => self.deliver(*stream, events, depth + 1, sink),
+            Target::Inner(stream) => {
+                if let Origin::Inside { partition, key, .. } = from {
+                    // what fails behind an inner stream does no harm to who wrote it
+                    deep(|| self.inside(partition, key, *stream, events, depth + 1, sink));
+                }
+            }
             Target::Table(table, action) => self.shared.tables[*table].apply(action, events, self.now)?,
             Target::Window(window) => {
                 let out = self.shared.windows[*window].insert(events)?;

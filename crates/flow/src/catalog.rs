@@ -10,7 +10,7 @@ pub type Attributes = Vec<(String, FieldType)>;
 /// A stream: what queries read and write.
 #[derive(Debug, Clone)]
 pub struct Stream {
-    /// Its name; fault streams begin with `!`.
+    /// Its name; fault streams begin with `!`, inner streams of partitions with `#`.
     pub name: String,
     /// Its attributes.
     pub attributes: Attributes,
@@ -40,6 +40,8 @@ pub struct Catalog {
     tables: Vec<Table>,
     /// The streams of named windows.
     windows: Vec<usize>,
+    /// In a partition: from where on inner streams are its own.
+    inner: Option<usize>,
 }
 
 impl Catalog {
@@ -91,9 +93,28 @@ impl Catalog {
         }
     }
 
-    /// The position of a stream.
+    /// The position of a stream; inner streams are found in their partition only.
     pub fn find(&self, name: &str) -> Option<usize> {
-        self.streams.iter().position(|s| s.name == name)
+        let from = match is_inner(name) {
+            true => self.inner?,
+            false => 0,
+        };
+        self.streams.iter().skip(from).position(|s| s.name == name).map(|at| from + at)
+    }
+
+    /// Whether a stream is an inner one of a partition.
+    pub fn is_inner(&self, stream: usize) -> bool {
+        self.streams.get(stream).is_some_and(|s| is_inner(&s.name))
+    }
+
+    /// A partition begins: its inner streams are its own.
+    pub(crate) fn begin_partition(&mut self) {
+        self.inner = Some(self.streams.len());
+    }
+
+    /// The partition ends.
+    pub(crate) fn end_partition(&mut self) {
+        self.inner = None;
     }
 
     /// Adds a stream. A second definition must be the same.
@@ -124,10 +145,23 @@ impl Catalog {
     pub fn read(&self, stream: &StreamRef) -> Result<usize, Diagnostic> {
         let name = full_name(stream);
         self.find(&name).ok_or_else(|| {
-            let hint = did_you_mean(&name, self.streams.iter().map(|s| s.name.as_str()));
+            if is_inner(&name) {
+                return self.no_inner_stream(&name, stream.span);
+            }
+            let known = self.streams.iter().map(|s| s.name.as_str()).filter(|name| !is_inner(name));
+            let hint = did_you_mean(&name, known);
             Diagnostic::error("F0202", stream.span, format!("there is no stream `{name}`{hint}"))
                 .note("a stream that a query defines can be read by the queries after it only")
         })
+    }
+
+    fn no_inner_stream(&self, name: &str, span: Span) -> Diagnostic {
+        let Some(from) = self.inner else { return inner_outside(name, span) };
+        let written = self.streams[from..].iter().map(|s| s.name.as_str()).filter(|name| is_inner(name));
+        let hint = did_you_mean(name, written);
+        Diagnostic::error("F1002", span, format!("no query before this one writes `{name}`{hint}"))
+            .note("an inner stream lives in its partition and is defined by the query that writes it")
+            .help(format!("let an earlier query of this partition `insert into {name}`"))
     }
 
     /// The stream that a query writes; one that is not there is defined by what is written.
@@ -135,6 +169,9 @@ impl Catalog {
     /// Errors: that it has other attributes.
     pub fn write(&mut self, stream: &StreamRef, attributes: &Attributes) -> Result<usize, Diagnostic> {
         let name = full_name(stream);
+        if is_inner(&name) && self.inner.is_none() {
+            return Err(inner_outside(&name, stream.span));
+        }
         let Some(known) = self.find(&name) else {
             return self.define(Stream { name, attributes: attributes.clone(), span: stream.span });
         };
@@ -154,6 +191,15 @@ impl Catalog {
         .note_at(defined.span, "it is defined here")
         .help("names, types and order have to be the same: use `as` for names and convert() for types"))
     }
+}
+
+fn is_inner(name: &str) -> bool {
+    name.starts_with('#')
+}
+
+fn inner_outside(name: &str, span: Span) -> Diagnostic {
+    Diagnostic::error("F1001", span, format!("`{name}` is an inner stream: they are in partitions only"))
+        .help(format!("write `{}`, or put the query into a partition", name.trim_start_matches('#')))
 }
 
 fn taken(name: &str, span: Span, known: Span) -> Diagnostic {

@@ -127,14 +127,20 @@ impl Join {
         }
     }
 
-    /// The matches of what the next timer of its windows lets out, if one is due at `now`.
-    pub(crate) fn timer(&mut self, now: i64, host: &dyn Host) -> Option<Result<Vec<Batch>, Failure>> {
-        for side in 0..2 {
-            if let Some(out) = self.held[side].as_mut().and_then(|held| held.timer(now)) {
-                return Some(out.and_then(|out| self.matches(side, &out, host)));
-            }
-        }
-        None
+    /// The matches of what the next timer of a side's window lets out, if one is due at `now`.
+    pub(crate) fn timer_of(
+        &mut self,
+        side: usize,
+        now: i64,
+        host: &dyn Host,
+    ) -> Option<Result<Vec<Batch>, Failure>> {
+        let out = self.held[side].as_mut()?.timer(now)?;
+        Some(out.and_then(|out| self.matches(side, &out, host)))
+    }
+
+    /// When the next timer of a side's window is due.
+    pub(crate) fn next_timer_of(&self, side: usize) -> Option<i64> {
+        self.held[side].as_ref()?.next_timer()
     }
 
     /// When the next timer of its windows is due.

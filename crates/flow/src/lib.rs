@@ -23,6 +23,7 @@ pub mod io;
 pub mod join;
 pub mod named_window;
 pub mod on_demand;
+pub mod partition;
 pub mod plan;
 pub mod query;
 pub mod rate;

@@ -1,5 +1,7 @@
 //! A query: filters, windows or a join, the selection.
 
+mod schedulers;
+
 use std::borrow::Cow;
 use std::sync::Arc;
 
@@ -16,6 +18,8 @@ use crate::snapshot::{Error, Reader, Writer};
 use crate::state::{Machine, StatePlan};
 use crate::table::Action;
 use crate::window::MakeWindow;
+
+pub use schedulers::Scheduler;
 
 /// What is done to events before or behind a window.
 #[derive(Debug, Clone)]
@@ -58,6 +62,8 @@ pub struct QueryPlan {
 pub enum Target {
     /// A stream.
     Stream(usize),
+    /// An inner stream of the partition that the query is in.
+    Inner(usize),
     /// A named window.
     Window(usize),
     /// A table.
@@ -201,20 +207,8 @@ impl Query {
 
     /// Runs the next of its timers that is due at `now`, if there is one.
     pub fn timer(&mut self, now: i64, host: &dyn Host) -> Option<Result<Batch, Failure>> {
-        if let Some(pairs) = self.join.as_mut().and_then(|join| join.timer(now, host)) {
-            return Some(pairs.and_then(|pairs| self.joined(pairs, host)));
-        }
-        if let Some(machine) = &mut self.machine
-            && machine.timer(now)
-        {
-            let mut out = Batch::new(self.plan.select.types());
-            let done = matches(machine, &mut self.selector, now, host, &mut out);
-            return Some(done.map(|()| self.limited(out)));
-        }
-        match self.window.as_mut().and_then(|held| held.timer(now)) {
-            Some(out) => Some(out.and_then(|out| self.behind(out, host))),
-            None => self.rate.as_mut()?.timer(now).map(Ok),
-        }
+        let all = [Scheduler::Input, Scheduler::Right, Scheduler::Rate];
+        all.into_iter().find_map(|scheduler| self.timer_of(scheduler, now, host))
     }
 
     /// Each event's matches are a chunk for the selection; what comes out of them together is one emission.

@@ -30,6 +30,13 @@ pub enum RatePlan {
     Snapshot(i64, Arc<Snapshot>),
 }
 
+impl RatePlan {
+    /// Whether something happens at the end of a round without an event.
+    pub fn has_beats(&self) -> bool {
+        matches!(self, Self::Time(Which::All | Which::Last, _) | Self::Snapshot(..))
+    }
+}
+
 /// What a snapshot shows.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Snapshot {

@@ -39,6 +39,10 @@ impl App {
             out.section(&name)?;
             query.save(&mut out)?;
         }
+        for (partition, number) in self.partitions.iter().zip(1..) {
+            out.section(&format!("partition {number}"))?;
+            partition.save(&mut out)?;
+        }
         out.finish()
     }
 
@@ -67,6 +71,11 @@ impl App {
         for (query, name) in fresh.queries.iter_mut().zip(self.plan.query_names()) {
             from.section(&name)?;
             query.restore(&mut from)?;
+        }
+        for ((partition, old), number) in fresh.partitions.iter_mut().zip(&self.partitions).zip(1..) {
+            from.section(&format!("partition {number}"))?;
+            partition.start(old.started());
+            partition.restore(&mut from, resume)?;
         }
         from.finish()?;
         fresh.turns = saved.turns;

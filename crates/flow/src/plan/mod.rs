@@ -2,6 +2,7 @@
 
 mod definitions;
 mod input;
+mod partitions;
 mod queries;
 mod selection;
 
@@ -16,6 +17,7 @@ use crate::catalog::Catalog;
 use crate::cron::Cron;
 use crate::io;
 use crate::named_window::NamedWindowPlan;
+use crate::partition::PartitionPlan;
 use crate::query::QueryPlan;
 use crate::registry::Registry;
 
@@ -33,8 +35,12 @@ pub struct AppPlan {
     pub playback: bool,
     /// Its streams.
     pub catalog: Catalog,
-    /// Its queries in order.
+    /// Its queries in order, those in partitions left out.
     pub queries: Vec<QueryPlan>,
+    /// Its partitions in order.
+    pub partitions: Vec<Arc<PartitionPlan>>,
+    /// Queries and partitions in the order of the text.
+    pub elements: Vec<Element>,
     /// Where events come from besides the senders.
     pub sources: Vec<io::Source>,
     /// Where they go besides the queries.
@@ -61,6 +67,26 @@ impl AppPlan {
     pub(crate) fn query_names(&self) -> impl Iterator<Item = String> + '_ {
         self.queries.iter().enumerate().map(|(i, query)| format!("query {} {}", i + 1, query.name))
     }
+
+    /// All its queries, those in partitions as well, in the order of the text.
+    pub fn all_queries(&self) -> impl Iterator<Item = &QueryPlan> {
+        self.elements.iter().flat_map(|element| {
+            let (one, inside) = match element {
+                Element::Query(i) => (self.queries.get(*i), &[][..]),
+                Element::Partition(i) => (None, self.partitions[*i].queries.as_slice()),
+            };
+            one.into_iter().chain(inside.iter().map(Arc::as_ref))
+        })
+    }
+}
+
+/// What runs, by its number in the plan.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Element {
+    /// A query.
+    Query(usize),
+    /// A partition.
+    Partition(usize),
 }
 
 /// When a trigger fires.
@@ -97,6 +123,8 @@ pub fn compile(app: &ast::App, registry: &Registry) -> Result<AppPlan, Vec<Diagn
             playback: app.annotation("playback").is_some(),
             catalog: Catalog::default(),
             queries: vec![],
+            partitions: vec![],
+            elements: vec![],
             windows: vec![],
             registry: Arc::new(registry.clone()),
             sources: vec![],
@@ -111,13 +139,22 @@ pub fn compile(app: &ast::App, registry: &Registry) -> Result<AppPlan, Vec<Diagn
         wrong.extend(planner.definition(definition).err());
     }
     for element in &app.elements {
-        let done = match element {
-            ExecutionElement::Query(query) => {
-                planner.query(query).map(|plan| planner.plan.queries.push(plan))
-            }
-            ExecutionElement::Partition(partition) => Err(missing(partition.span, "partitions")),
-        };
-        wrong.extend(done.err());
+        match element {
+            ExecutionElement::Query(query) => match planner.query(query) {
+                Ok(query) => {
+                    planner.plan.elements.push(Element::Query(planner.plan.queries.len()));
+                    planner.plan.queries.push(query);
+                }
+                Err(diagnostic) => wrong.push(diagnostic),
+            },
+            ExecutionElement::Partition(partition) => match planner.partition(partition) {
+                Ok(partition) => {
+                    planner.plan.elements.push(Element::Partition(planner.plan.partitions.len()));
+                    planner.plan.partitions.push(Arc::new(partition));
+                }
+                Err(diagnostics) => wrong.extend(diagnostics),
+            },
+        }
     }
     if wrong.is_empty() { Ok(planner.plan) } else { Err(wrong) }
 }

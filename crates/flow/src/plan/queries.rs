@@ -93,6 +93,9 @@ impl Planner<'_> {
             return Err(Diagnostic::error("F0404", output.span, message).help("insert into a stream"));
         };
         let stream = self.plan.catalog.write(target, &written)?;
+        if self.plan.catalog.is_inner(stream) {
+            return Ok(Target::Inner(stream));
+        }
         Ok(self.plan.catalog.window(stream).map_or(Target::Stream(stream), Target::Window))
     }
 

@@ -22,7 +22,7 @@ pub fn check(args: CheckArgs) -> anyhow::Result<ExitCode> {
                 "{}: {} streams, {} queries: good",
                 file.name,
                 plan.catalog.streams().len(),
-                plan.queries.len()
+                plan.all_queries().count()
             ),
             Err(diagnostics) => {
                 eprint!("{diagnostics}");

@@ -56,7 +56,7 @@ pub fn replay(args: ReplayArgs) -> anyhow::Result<ExitCode> {
         None => Box::new(BufWriter::new(std::io::stdout().lock())),
     };
     let streams = plan.catalog.streams();
-    let written = plan.queries.iter().filter_map(|query| match query.target {
+    let written = plan.all_queries().filter_map(|query| match query.target {
         Target::Stream(stream) => Some(streams[stream].name.clone()),
         _ => None,
     });

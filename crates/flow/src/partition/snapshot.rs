@@ -1,0 +1,57 @@
+//! The state of a partition: its keys with the states of their queries.
+
+use super::instances::{Instance, KeyId, NEVER, Partition};
+use crate::query::Query;
+use crate::snapshot::{Error, Reader, Resume, Writer};
+
+impl Partition {
+    /// Writes its state.
+    pub fn save(&self, out: &mut Writer<'_>) -> Result<(), Error> {
+        out.signed(self.start)?;
+        out.number(self.len() as u64)?;
+        for KeyId(at) in self.keys() {
+            let Some(instance) = &self.instances[at as usize] else { continue };
+            out.text(&instance.name)?;
+            out.signed(instance.begun)?;
+            out.signed(instance.used)?;
+            for query in &instance.queries {
+                out.flag(query.is_some())?;
+                query.iter().try_for_each(|query| query.save(out))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes a state back that a partition of the same plan wrote; this one has no keys. Keys that are idle are looked
+    /// for as the app goes on: from the start of one or the other.
+    ///
+    /// Errors: that it is none; then the partition is not to be used.
+    pub fn restore(&mut self, from: &mut Reader<'_>, resume: Resume) -> Result<(), Error> {
+        let start = from.signed()?;
+        if resume == Resume::Exactly {
+            self.start = start;
+        }
+        for _ in 0..from.number()? {
+            let name = from.text()?.into_boxed_str();
+            if self.find(&name).is_some() {
+                return Err(from.damaged(format!("the key `{name}` is there twice")));
+            }
+            let (begun, used) = (from.signed()?, from.signed()?);
+            let mut queries = Vec::with_capacity(self.plan.queries.len());
+            for plan in &self.plan.queries {
+                queries.push(match from.flag()? {
+                    false => None,
+                    true => {
+                        let mut query = Query::new(plan.clone());
+                        query.restore(from)?;
+                        Some(Box::new(query))
+                    }
+                });
+            }
+            let heads = vec![NEVER; self.plan.schedulers().len()].into();
+            let instance = Instance { name, number: 0, begun, used, queries: queries.into(), heads };
+            self.insert(instance).map_err(|e| from.damaged(e.0))?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,117 @@
+//! Partitions: keys, queries, and when idle keys are dropped.
+
+use std::sync::Arc;
+
+use tidemill_lang::siddhi::ast::{self, Annotation, Element, ExprKind, PartitionKeyKind};
+use tidemill_lang::{Diagnostic, FileId, SourceFile, siddhi};
+use tidemill_types::did_you_mean;
+
+use super::Planner;
+use crate::expr::Compiler;
+use crate::partition::{KeyPart, PartitionPlan, Purge, StreamKeys};
+use crate::scope::Single;
+
+/// How often idle keys are looked for when nothing is said: 5 minutes.
+const PURGE_INTERVAL_MS: i64 = 5 * 60 * 1000;
+
+impl Planner<'_> {
+    /// Compiles a partition with its queries. Errors: everything that is wrong with them.
+    pub(super) fn partition(&mut self, partition: &ast::Partition) -> Result<PartitionPlan, Vec<Diagnostic>> {
+        let mut wrong = Vec::new();
+        let annotation = partition.annotations.iter().find(|a| a.is("purge"));
+        let purge = annotation.map_or(Ok(None), purge).unwrap_or_else(|diagnostic| {
+            wrong.push(diagnostic);
+            None
+        });
+        let mut keys: Vec<StreamKeys> = Vec::new();
+        for key in &partition.keys {
+            match self.key(key) {
+                Err(diagnostic) => wrong.push(diagnostic),
+                Ok(key) => match keys.iter_mut().find(|known| known.stream == key.stream) {
+                    Some(known) => known.parts.extend(key.parts),
+                    None => keys.push(key),
+                },
+            }
+        }
+        self.plan.catalog.begin_partition();
+        let mut queries = Vec::with_capacity(partition.queries.len());
+        for query in &partition.queries {
+            match self.query(query) {
+                Ok(query) => queries.push(Arc::new(query)),
+                Err(diagnostic) => wrong.push(diagnostic),
+            }
+        }
+        self.plan.catalog.end_partition();
+        if wrong.is_empty() { Ok(PartitionPlan::new(keys, queries, purge)) } else { Err(wrong) }
+    }
+
+    fn key(&self, key: &ast::PartitionKey) -> Result<StreamKeys, Diagnostic> {
+        let catalog = &self.plan.catalog;
+        let name = &key.stream.name;
+        let Some(stream) = catalog.find(name) else {
+            if let Some(table) = catalog.tables().iter().find(|t| t.name == *name) {
+                let message = format!("`{name}` is a table: it has no events to partition");
+                return Err(Diagnostic::error("F1003", key.stream.span, message)
+                    .note_at(table.span, "it is defined here")
+                    .help("name a stream or a window; tables are shared by all keys"));
+            }
+            let known = catalog
+                .streams()
+                .iter()
+                .map(|s| s.name.as_str())
+                .filter(|name| !name.starts_with(['#', '!']));
+            let hint = did_you_mean(name, known);
+            let message = format!("there is no stream `{name}`{hint}");
+            return Err(Diagnostic::error("F1003", key.stream.span, message)
+                .note("a stream that a query defines can be named by the partitions after it only"));
+        };
+        let attributes = &catalog.streams()[stream].attributes;
+        let mut scope = Single { stream: name, attributes, tables: catalog.tables() };
+        let mut compiler = Compiler { scope: &mut scope, registry: self.registry, aggregates: None };
+        let parts = match &key.kind {
+            PartitionKeyKind::Value(value) => vec![KeyPart::Value(compiler.compile(value)?)],
+            PartitionKeyKind::Ranges(ranges) => {
+                let part = |range: &ast::PartitionRange| {
+                    let condition = compiler.condition(&range.condition, "a range")?;
+                    Ok(KeyPart::Range(condition, range.name.value.clone()))
+                };
+                ranges.iter().map(part).collect::<Result<_, _>>()?
+            }
+        };
+        Ok(StreamKeys { stream, parts })
+    }
+}
+
+/// What `@purge(…)` before a partition says.
+fn purge(annotation: &Annotation) -> Result<Option<Purge>, Diagnostic> {
+    const EXAMPLE: &str = "write `@purge(enable='true', interval='10 sec', idle.period='1 hour')`";
+    let missing = |key: &str| {
+        Diagnostic::error("F1004", annotation.span, format!("`@purge` needs `{key}`")).help(EXAMPLE)
+    };
+    let enable = annotation.element("enable").ok_or_else(|| missing("enable"))?;
+    let enabled = match enable.value.value.trim() {
+        value if value.eq_ignore_ascii_case("true") => true,
+        value if value.eq_ignore_ascii_case("false") => false,
+        other => {
+            return Err(Diagnostic::error("F1005", enable.span, format!("`enable` cannot be `{other}`"))
+                .expected(["'true'", "'false'"]));
+        }
+    };
+    if !enabled {
+        return Ok(None);
+    }
+    let idle = time(annotation.element("idle.period").ok_or_else(|| missing("idle.period"))?)?;
+    let interval = annotation.element("interval").map(time).transpose()?.unwrap_or(PURGE_INTERVAL_MS);
+    Ok(Some(Purge { interval, idle }))
+}
+
+/// A time that an annotation gives as a text, in milliseconds.
+fn time(element: &Element) -> Result<i64, Diagnostic> {
+    let text = &element.value.value;
+    let read = siddhi::parse_expression(&SourceFile::new(FileId(0), "time", text));
+    match read.map(|expr| expr.kind) {
+        Ok(ExprKind::Time(time)) if time.ms > 0 => Ok(time.ms),
+        _ => Err(Diagnostic::error("F1006", element.span, format!("`{text}` is no time above 0"))
+            .expected(["a time such as '10 sec' or '1 hour 30 min'"])),
+    }
+}

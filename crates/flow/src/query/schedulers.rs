@@ -1,0 +1,84 @@
+//! The schedulers of a query one by one: where many copies of a query run, each scheduler serves all of them before the
+//! next one does.
+
+use super::{Query, QueryPlan, matches};
+use crate::batch::Batch;
+use crate::expr::{Failure, Host};
+use crate::held::Held;
+use crate::rate::{Rate, RatePlan};
+use crate::state::StatePlan;
+
+/// A scheduler of a query.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Scheduler {
+    /// That of the window, of the pattern, or of the left side of a join.
+    Input,
+    /// That of the right side of a join.
+    Right,
+    /// That of the output rate.
+    Rate,
+}
+
+impl QueryPlan {
+    /// Its schedulers in the order in which they are served.
+    pub fn schedulers(&self) -> Vec<Scheduler> {
+        let side = |side: usize| self.join.as_ref().is_some_and(|join| join.sides[side].window.is_some());
+        let waits = |state: &StatePlan| state.steps.iter().any(|step| step.wait().is_some());
+        let input = self.window.is_some() || self.state.as_deref().is_some_and(waits) || side(0);
+        [
+            input.then_some(Scheduler::Input),
+            side(1).then_some(Scheduler::Right),
+            self.rate.as_ref().is_some_and(RatePlan::has_beats).then_some(Scheduler::Rate),
+        ]
+        .into_iter()
+        .flatten()
+        .collect()
+    }
+}
+
+impl Query {
+    /// When the head of a scheduler's queue is due.
+    pub fn next_timer_of(&self, scheduler: Scheduler) -> Option<i64> {
+        match (scheduler, &self.join) {
+            (Scheduler::Rate, _) => self.rate.as_ref().and_then(Rate::next_timer),
+            (Scheduler::Input, Some(join)) => join.next_timer_of(0),
+            (Scheduler::Right, Some(join)) => join.next_timer_of(1),
+            (Scheduler::Input, None) => match &self.machine {
+                Some(machine) => machine.next_timer(),
+                None => self.window.as_ref().and_then(Held::next_timer),
+            },
+            (Scheduler::Right, None) => None,
+        }
+    }
+
+    /// Runs the head of a scheduler's queue, if it is due at `now`.
+    pub fn timer_of(
+        &mut self,
+        scheduler: Scheduler,
+        now: i64,
+        host: &dyn Host,
+    ) -> Option<Result<Batch, Failure>> {
+        if scheduler == Scheduler::Rate {
+            return self.rate.as_mut()?.timer(now).map(Ok);
+        }
+        if let Some(join) = &mut self.join {
+            let side = usize::from(scheduler == Scheduler::Right);
+            let pairs = join.timer_of(side, now, host)?;
+            return Some(pairs.and_then(|pairs| self.joined(pairs, host)));
+        }
+        if let Some(machine) = &mut self.machine {
+            return machine.timer(now).then(|| self.waited(now, host));
+        }
+        let out = self.window.as_mut()?.timer(now)?;
+        Some(out.and_then(|out| self.behind(out, host)))
+    }
+
+    /// What comes out of the matches that a timer has brought.
+    pub(super) fn waited(&mut self, now: i64, host: &dyn Host) -> Result<Batch, Failure> {
+        let mut out = Batch::new(self.plan.select.types());
+        if let Some(machine) = &mut self.machine {
+            matches(machine, &mut self.selector, now, host, &mut out)?;
+        }
+        Ok(self.limited(out))
+    }
+}
