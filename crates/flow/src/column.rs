@@ -38,17 +38,24 @@ pub enum Data {
 pub struct Strings {
     text: String,
     ends: Vec<u32>,
+    /// What took the place of texts of another length; as long as it has to be.
+    replaced: Vec<Option<Box<str>>>,
 }
 
 impl Strings {
     /// The texts in `text` that end at `ends`, which are ascending, at characters and at most its length.
     pub fn of(text: String, ends: Vec<u32>) -> Self {
         debug_assert!(ends.is_sorted() && ends.iter().all(|end| text.is_char_boundary(*end as usize)));
-        Self { text, ends }
+        Self { text, ends, replaced: vec![] }
     }
 
     /// All texts in a row, and where each ends.
     pub fn into_parts(self) -> (String, Vec<u32>) {
+        if !self.replaced.is_empty() {
+            let mut plain = Self::default();
+            (0..self.len()).for_each(|i| plain.push(self.get(i)));
+            return (plain.text, plain.ends);
+        }
         (self.text, self.ends)
     }
 
@@ -63,7 +70,11 @@ impl Strings {
     }
 
     /// Text `i`.
+    #[inline]
     pub fn get(&self, i: usize) -> &str {
+        if let Some(Some(text)) = self.replaced.get(i) {
+            return text;
+        }
         let start = if i == 0 { 0 } else { self.ends[i - 1] as usize };
         &self.text[start..self.ends[i] as usize]
     }
@@ -78,15 +89,32 @@ impl Strings {
 
     /// A copy of the first `len` texts, with room for as many as there are.
     pub fn first(&self, len: usize) -> Self {
-        let mut copy =
-            Self { text: String::with_capacity(self.text.len()), ends: Vec::with_capacity(self.ends.len()) };
+        let mut copy = Self::of(String::with_capacity(self.text.len()), Vec::with_capacity(self.ends.len()));
+        if !self.replaced.is_empty() {
+            (0..len).for_each(|i| copy.push(self.get(i)));
+            return copy;
+        }
         copy.ends.extend_from_slice(&self.ends[..len]);
         copy.text.push_str(&self.text[..copy.ends.last().map_or(0, |end| *end as usize)]);
         copy
     }
 
+    /// Replaces text `i`. One of the same length takes its place, another is kept beside.
+    fn set(&mut self, i: usize, text: &str) {
+        let start = if i == 0 { 0 } else { self.ends[i - 1] as usize };
+        let place = start..self.ends[i] as usize;
+        if place.len() == text.len() {
+            self.text.replace_range(place, text);
+            self.replaced.get_mut(i).map(Option::take);
+        } else {
+            self.replaced.resize(self.replaced.len().max(i + 1), None);
+            self.replaced[i] = Some(text.into());
+        }
+    }
+
     fn truncate(&mut self, len: usize) {
         self.ends.truncate(len);
+        self.replaced.truncate(len);
         self.text.truncate(self.ends.last().map_or(0, |e| *e as usize));
     }
 }
@@ -259,6 +287,53 @@ impl Column {
             (Data::Float(v), Data::Float(o)) => v.extend(rows.iter().map(|i| o[*i as usize])),
             (Data::Double(v), Data::Double(o)) => v.extend(rows.iter().map(|i| o[*i as usize])),
             _ => rows.iter().for_each(|i| self.push_from(other, *i as usize)),
+        }
+    }
+
+    /// Replaces value `i`. What is not of the column's type becomes null.
+    pub fn set(&mut self, i: usize, value: &Value) {
+        match (&mut self.data, value) {
+            (Data::Bool(v), Value::Bool(x)) => v[i] = *x,
+            (Data::Int(v), Value::Int(x)) => v[i] = *x,
+            (Data::Long(v), Value::Long(x)) => v[i] = *x,
+            (Data::Float(v), Value::Float(x)) => v[i] = *x,
+            (Data::Double(v), Value::Double(x)) => v[i] = *x,
+            (Data::Str(v), Value::Str(x)) => v.set(i, x),
+            (Data::Object(v), x) if !x.is_null() => v[i] = x.clone(),
+            _ => return self.set_null(i),
+        }
+        if let Some(null) = self.nulls.get_mut(i) {
+            *null = false;
+        }
+    }
+
+    fn set_null(&mut self, i: usize) {
+        match &mut self.data {
+            Data::Str(v) => v.set(i, ""),
+            Data::Object(v) => v[i] = Value::Null,
+            _ => {}
+        }
+        let len = self.len();
+        self.nulls.resize(len, false);
+        self.nulls[i] = true;
+    }
+
+    /// Replaces value `i` by value `j` of a column of the same type.
+    pub fn set_from(&mut self, i: usize, other: &Self, j: usize) {
+        if other.is_null(j) {
+            return self.set_null(i);
+        }
+        match (&mut self.data, &other.data) {
+            (Data::Bool(v), Data::Bool(o)) => v[i] = o[j],
+            (Data::Int(v), Data::Int(o)) => v[i] = o[j],
+            (Data::Long(v), Data::Long(o)) => v[i] = o[j],
+            (Data::Float(v), Data::Float(o)) => v[i] = o[j],
+            (Data::Double(v), Data::Double(o)) => v[i] = o[j],
+            (Data::Str(v), Data::Str(o)) => v.set(i, o.get(j)),
+            _ => return self.set(i, &other.get(j)),
+        }
+        if let Some(null) = self.nulls.get_mut(i) {
+            *null = false;
         }
     }
 

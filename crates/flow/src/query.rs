@@ -177,6 +177,35 @@ impl Query {
         self.behind(out, host)
     }
 
+    /// Batches of chunks arrive at several ports and take turns: of the batch with that number so many chunks are next.
+    pub fn interleave(
+        &mut self,
+        inputs: &[(usize, &Batch)],
+        turns: impl IntoIterator<Item = (usize, usize)>,
+        host: &dyn Host,
+    ) -> Result<Batch, Failure> {
+        let mut all = Batch::new(self.plan.select.types());
+        let mut next = vec![0; inputs.len()];
+        for (input, chunks) in turns {
+            let (port, batch) = inputs[input];
+            for chunk in next[input]..next[input] + chunks {
+                let start = if chunk == 0 { 0 } else { batch.ends[chunk - 1] as usize };
+                let mut one = Batch::new(batch.columns.iter().map(crate::Column::ty));
+                for row in start..batch.ends[chunk] as usize {
+                    one.push_row(batch, row, batch.kinds[row], batch.times[row]);
+                }
+                one.end_chunk(batch.clocks[chunk]);
+                let out = self.push(port, &one, host)?;
+                for (rows, clock) in out.chunks() {
+                    rows.for_each(|row| all.push_row(&out, row, out.kinds[row], out.times[row]));
+                    all.end_chunk(clock);
+                }
+            }
+            next[input] += chunks;
+        }
+        Ok(all)
+    }
+
     /// The first instant later than `after` at which it wants the clock to stop.
     pub fn next_instant(&self, after: i64) -> Option<i64> {
         match &self.join {

@@ -3,7 +3,7 @@
 use crate::column::Column;
 use crate::expr::{Expr, Failure, Frame, Host, Place};
 use crate::named_window::NamedWindow;
-use crate::table::Table;
+use crate::table::{Search, Table};
 
 /// The tables and named windows of an app, each by its number.
 #[derive(Default)]
@@ -24,7 +24,8 @@ impl Host for Shared {
     ) -> Result<bool, Failure> {
         let mut any = false;
         if let Some(table) = self.tables.get(table) {
-            table.find(Some(condition), slot, frame, &mut |_, _, _| {
+            let search = Search::new(Some(condition.clone()), slot, table.plan());
+            table.find(&search, frame, &mut |_, _, _| {
                 any = true;
                 false
             })?;
@@ -42,10 +43,13 @@ impl Host for Shared {
     ) -> Result<(), Failure> {
         match place {
             Place::Table(table) => match self.tables.get(table) {
-                Some(table) => table.find(condition, slot, frame, &mut |_, columns, row| {
-                    visit(columns, row);
-                    true
-                }),
+                Some(table) => {
+                    let search = Search::new(condition.cloned(), slot, table.plan());
+                    table.find(&search, frame, &mut |_, columns, row| {
+                        visit(columns, row);
+                        true
+                    })
+                }
                 None => Ok(()),
             },
             Place::Window(window) => match self.windows.get(window) {

@@ -1,159 +1,293 @@
-//! Which rows satisfy a condition: by the key or an index where it says `T.column == value`, else all are looked at.
+//! Rows that satisfy a condition: by the key or an index where the condition names them, else all are looked at.
+
+use std::ops::RangeInclusive;
 
 use smallvec::SmallVec;
 use tidemill_types::FieldType;
 
-use super::index::{self, IndexKey, PrimaryKey};
-use super::{RowId, Table};
+use super::Table;
+use super::index;
+use super::key::{Cell, PrimaryKey};
+use super::rows::Place;
+use super::search::{Access, Bounds, Search};
 use crate::column::Column;
-use crate::expr::{Comparison, Expr, Failure, Frame, Node, RowRef};
+use crate::expr::{Expr, Failure, Frame, Node, RowRef};
 use crate::value::Value;
 
+/// More candidates than one row of so many are not worth an index.
+const SCAN_RATIO: usize = 4;
+
 impl Table {
-    /// Shows the rows that satisfy `condition`, in which a row has slot `slot`, in the table's order, as long as
-    /// `visit` wants more: insertion, or the order of a numeric key.
+    /// Shows the rows that a search finds, in the table's order, as long as `visit` wants more: insertion, or the order
+    /// of a numeric key. Errors: what an expression says.
     pub fn find(
         &self,
-        condition: Option<&Expr>,
-        slot: usize,
+        search: &Search,
         frame: &Frame<'_>,
-        visit: &mut dyn FnMut(RowId, &[Column], usize) -> bool,
+        visit: &mut dyn FnMut(Place, &[Column], usize) -> bool,
     ) -> Result<(), Failure> {
-        let mut rows: SmallVec<[RowRef<'_>; 8]> = frame.rows.iter().copied().collect();
-        rows.resize(rows.len().max(slot + 1), None);
-        rows[slot] = None;
-        let candidates = match condition {
-            Some(condition) => self.candidates(condition, slot, frame)?,
-            None => None,
-        };
-        let ids: Box<dyn Iterator<Item = RowId>> = match (candidates, &self.key) {
-            (Some(ids), _) => Box::new(ids.into_iter()),
-            (None, PrimaryKey::Ordered { rows, .. }) => Box::new(rows.values().copied()),
-            (None, _) => Box::new(self.rows.keys().copied()),
-        };
-        for id in ids {
-            let Some(place) = self.rows.get(&id) else { continue };
-            let (columns, row) = self.at(*place);
-            let matches = match condition {
-                None => true,
-                Some(condition) => {
-                    rows[slot] = Some((columns, row));
-                    let frame = Frame { rows: &rows, time: frame.time, now: frame.now, host: frame.host };
-                    condition.is_true(&frame)?
+        let mut verify = Verify { table: self, search, frame, visit };
+        match &search.access {
+            Access::Scan => {}
+            Access::Key { values, .. } => {
+                let Some(key) = &self.key else { return verify.all() };
+                match self.by_key(key, values, frame)? {
+                    Some(found) => return verify.each(found.into_iter()),
+                    None => {
+                        if let (Some(_), [column]) = (key.order(), key.columns())
+                            && let Keys::Within(keys) =
+                                equal(&values[0].eval(frame)?, self.plan.attributes[*column].1)
+                        {
+                            return verify.each(key.range(keys));
+                        }
+                    }
                 }
-            };
-            if matches && !visit(id, columns, row) {
+            }
+            Access::KeyRange(bounds) => {
+                let Some(key) = &self.key else { return verify.all() };
+                let ty = self.plan.attributes[key.columns()[0]].1;
+                match bounds.keys(ty, &|_| 0, frame)? {
+                    Keys::Nothing => return Ok(()),
+                    Keys::Within(keys) => return verify.each(key.range(keys)),
+                    Keys::Unknown => {}
+                }
+            }
+            Access::Index(number, bounds) => {
+                let index = &self.indexes[*number];
+                let ty = self.plan.attributes[index.column].1;
+                match bounds.keys(ty, &|text| index.text(text), frame)? {
+                    Keys::Nothing => return Ok(()),
+                    Keys::Within(keys) if keys.start() == keys.end() && !self.is_ordered() => {
+                        return verify.each(index.range(keys));
+                    }
+                    Keys::Within(keys) => {
+                        let most = self.len() / SCAN_RATIO;
+                        let mut found: Vec<Place> = index.range(keys).take(most + 1).collect();
+                        if found.len() <= most {
+                            self.sort(&mut found);
+                            return verify.each(found.into_iter());
+                        }
+                    }
+                    Keys::Unknown => {}
+                }
+            }
+        }
+        verify.all()
+    }
+
+    fn is_ordered(&self) -> bool {
+        self.key.as_ref().is_some_and(|key| key.order().is_some())
+    }
+
+    /// Puts rows in the table's order.
+    fn sort(&self, places: &mut [Place]) {
+        match &self.key {
+            Some(key) if self.is_ordered() => {
+                let column = key.columns()[0];
+                places.sort_unstable_by_key(|place| index::ordered(self.rows.cell(*place, column)));
+            }
+            _ => places.sort_unstable(),
+        }
+    }
+
+    /// The row whose key is equal to the values, if there is one; `None` when the key cannot tell.
+    fn by_key(
+        &self,
+        key: &PrimaryKey,
+        values: &[Expr],
+        frame: &Frame<'_>,
+    ) -> Result<Option<Option<Place>>, Failure> {
+        // values that lie in columns of the same type are looked at there
+        let mut made: SmallVec<[Option<Column>; 2]> = SmallVec::new();
+        for (column, value) in key.columns().iter().zip(values) {
+            let ty = self.plan.attributes[*column].1;
+            if in_place(value, frame).is_some_and(|(c, row)| {
+                c.ty() == ty
+                    && !c.is_null(row)
+                    && matches!(ty, FieldType::String | FieldType::Int | FieldType::Long)
+            }) {
+                made.push(None);
+                continue;
+            }
+            match fitted(&value.eval(frame)?, ty) {
+                Fitted::Nothing => return Ok(Some(None)),
+                Fitted::Unknown => return Ok(None),
+                Fitted::As(value) => {
+                    let mut column = Column::new(ty);
+                    column.push(value);
+                    made.push(Some(column));
+                }
+            }
+        }
+        let cell = |column: usize| -> Cell<'_> {
+            let i = key.columns().iter().position(|c| *c == column).unwrap_or_default();
+            match &made[i] {
+                Some(column) => (column, 0),
+                None => in_place(&values[i], frame).unwrap_or_else(|| unreachable!("looked at above")),
+            }
+        };
+        Ok(Some(key.find(key.hash(cell), &self.rows, cell)))
+    }
+}
+
+/// Where the value lies that an expression says, when it is a column.
+fn in_place<'a>(value: &Expr, frame: &Frame<'a>) -> Option<Cell<'a>> {
+    match value.node {
+        Node::Column { slot, column } => {
+            let (columns, row) = frame.rows.get(slot).copied().flatten()?;
+            Some((&columns[column], row))
+        }
+        _ => None,
+    }
+}
+
+/// Looks at rows one by one.
+struct Verify<'f, 'v> {
+    table: &'f Table,
+    search: &'f Search,
+    frame: &'f Frame<'f>,
+    visit: &'v mut dyn FnMut(Place, &[Column], usize) -> bool,
+}
+
+impl Verify<'_, '_> {
+    fn each(&mut self, places: impl Iterator<Item = Place>) -> Result<(), Failure> {
+        let Frame { time, now, host, .. } = *self.frame;
+        let mut rows: SmallVec<[RowRef<'_>; 8]> = SmallVec::new();
+        let exact = self.search.exact_key().is_some();
+        let condition = self.search.condition.as_ref().filter(|_| !exact);
+        if condition.is_some() {
+            rows.extend(self.frame.rows.iter().copied());
+            rows.resize(rows.len().max(self.search.slot + 1), None);
+        }
+        for place in places {
+            let (columns, row) = self.table.rows.at(place);
+            if let Some(condition) = condition {
+                rows[self.search.slot] = Some((columns, row));
+                if !condition.is_true(&Frame { rows: &rows, time, now, host })? {
+                    continue;
+                }
+            }
+            if !(self.visit)(place, columns, row) {
                 break;
             }
         }
         Ok(())
     }
 
-    /// Rows among which all that satisfy the condition are; `None` when they cannot be narrowed down.
-    fn candidates(
-        &self,
-        condition: &Expr,
-        slot: usize,
-        frame: &Frame<'_>,
-    ) -> Result<Option<Vec<RowId>>, Failure> {
-        match &self.key {
-            PrimaryKey::None => {}
-            PrimaryKey::Ordered { column, rows } => {
-                if let Some(keys) = self.keys(condition, slot, *column, frame)? {
-                    let found = keys.map(|keys| rows.range(keys).map(|(_, id)| *id).collect());
-                    return Ok(Some(found.unwrap_or_default()));
-                }
-            }
-            PrimaryKey::Hashed { columns, rows } => {
-                if let Some(values) = self.key_values(condition, slot, columns, frame)? {
-                    let null = values.iter().any(Value::is_null);
-                    let found = if null { None } else { rows.get(&index::text(values.iter())) };
-                    return Ok(Some(found.copied().into_iter().collect()));
-                }
-            }
+    fn all(&mut self) -> Result<(), Failure> {
+        let table = self.table;
+        match table.key.as_ref().and_then(PrimaryKey::order) {
+            Some(order) => self.each(order.values().copied()),
+            None => self.each(table.rows.places()),
         }
-        for index in &self.indexes {
-            if let Some(keys) = self.keys(condition, slot, index.column, frame)? {
-                let mut found = keys.map(|keys| index.find(keys)).unwrap_or_default();
-                self.sort(&mut found);
-                return Ok(Some(found));
-            }
-        }
-        Ok(None)
-    }
-
-    /// Puts rows in the table's order.
-    fn sort(&self, ids: &mut [RowId]) {
-        match &self.key {
-            PrimaryKey::Ordered { column, .. } => ids.sort_by_cached_key(|id| {
-                let (columns, row) = self.rows.get(id).map(|place| self.at(*place))?;
-                IndexKey::of(&columns[*column].get(row))
-            }),
-            _ => ids.sort_unstable(),
-        }
-    }
-
-    /// The keys that `column` must have.
-    fn keys(
-        &self,
-        condition: &Expr,
-        slot: usize,
-        column: usize,
-        frame: &Frame<'_>,
-    ) -> Result<Option<Option<std::ops::RangeInclusive<IndexKey>>>, Failure> {
-        match equal_to(condition, slot, column) {
-            Some(value) => Ok(IndexKey::equal(&value.eval(frame)?, self.plan.attributes[column].1)),
-            None => Ok(None),
-        }
-    }
-
-    /// The values that the columns of a key must have.
-    fn key_values(
-        &self,
-        condition: &Expr,
-        slot: usize,
-        columns: &[usize],
-        frame: &Frame<'_>,
-    ) -> Result<Option<Vec<Value>>, Failure> {
-        let mut values = Vec::with_capacity(columns.len());
-        for column in columns {
-            let ty = self.plan.attributes[*column].1;
-            let Some(expr) = equal_to(condition, slot, *column).filter(|x| same_text(ty, x.ty)) else {
-                return Ok(None);
-            };
-            values.push(expr.eval(frame)?);
-        }
-        Ok(Some(values))
     }
 }
 
-/// Whether equal values of these types have the same text.
-fn same_text(a: FieldType, b: FieldType) -> bool {
-    let whole = |ty| matches!(ty, FieldType::Int | FieldType::Long);
-    whole(a) && whole(b) || a == b && matches!(a, FieldType::String | FieldType::Bool)
+/// A value as one of a column's type that is equal to it.
+enum Fitted {
+    As(Value),
+    /// No value of the type is equal to it.
+    Nothing,
+    /// Several may be.
+    Unknown,
 }
 
-/// What `column` of the row must be equal to, when one of the conditions joined by `and` says so.
-fn equal_to(condition: &Expr, slot: usize, column: usize) -> Option<&Expr> {
-    match &condition.node {
-        Node::And(a, b) => equal_to(a, slot, column).or_else(|| equal_to(b, slot, column)),
-        Node::Compare(Comparison::Eq, a, b) => {
-            let is_column =
-                |x: &Expr| matches!(x.node, Node::Column { slot: s, column: c } if s == slot && c == column);
-            let independent = |x: &Expr| {
-                let mut free = true;
-                x.walk(&mut |part| {
-                    free &= !matches!(part.node, Node::Column { slot: s, .. } if s == slot);
-                    free &= !matches!(part.node, Node::In { .. });
-                });
-                free
-            };
-            match (is_column(a), is_column(b)) {
-                (true, _) if independent(b) => Some(b),
-                (_, true) if independent(a) => Some(a),
-                _ => None,
-            }
-        }
+fn fitted(value: &Value, ty: FieldType) -> Fitted {
+    let whole = match (value, value.as_i64(), value.as_f64()) {
+        (Value::Null, ..) => return Fitted::Nothing,
+        (_, None, Some(n)) if n.is_nan() => return Fitted::Nothing,
+        (_, Some(n), _) => Some(n),
+        (_, _, Some(n)) if n.fract() == 0.0 && n.abs() < (1_i64 << 53) as f64 => Some(n as i64),
         _ => None,
+    };
+    match (ty, value.as_f64()) {
+        (FieldType::Int, Some(_)) => match whole.and_then(|n| i32::try_from(n).ok()) {
+            Some(n) => Fitted::As(Value::Int(n)),
+            None => Fitted::Nothing,
+        },
+        (FieldType::Long, Some(n)) => match whole {
+            Some(n) => Fitted::As(Value::Long(n)),
+            None if n.fract() == 0.0 => Fitted::Unknown,
+            None => Fitted::Nothing,
+        },
+        // the two zeros are equal, but two keys
+        (FieldType::Float | FieldType::Double, Some(0.0)) => Fitted::Unknown,
+        (FieldType::Double, Some(n)) => Fitted::As(Value::Double(n)),
+        (FieldType::Float, Some(n)) if f64::from(n as f32) == n => Fitted::As(Value::Float(n as f32)),
+        (FieldType::Float, Some(_)) => Fitted::Nothing,
+        _ if value.ty() == Some(ty) => Fitted::As(value.clone()),
+        _ => Fitted::Unknown,
+    }
+}
+
+/// The keys that a column may have.
+enum Keys {
+    /// None: nothing satisfies the condition.
+    Nothing,
+    /// The keys cannot tell.
+    Unknown,
+    Within(RangeInclusive<i64>),
+}
+
+/// The keys of numbers or bools of type `ty` that may be equal to a value.
+fn equal(value: &Value, ty: FieldType) -> Keys {
+    match (ty, value) {
+        (_, Value::Null) => Keys::Nothing,
+        (FieldType::Bool, Value::Bool(b)) => Keys::Within(i64::from(*b)..=i64::from(*b)),
+        (FieldType::Int | FieldType::Long, _) => match (value.as_i64(), value.as_f64()) {
+            (Some(n), _) => Keys::Within(n..=n),
+            (None, Some(n)) if n.is_nan() || n.is_infinite() || n.fract() != 0.0 => Keys::Nothing,
+            // further out several longs are the same double
+            (None, Some(n)) if n.abs() < (1_i64 << 53) as f64 => Keys::Within(n as i64..=n as i64),
+            _ => Keys::Unknown,
+        },
+        (FieldType::Float | FieldType::Double, _) => match value.as_f64() {
+            Some(n) if n.is_nan() => Keys::Nothing,
+            Some(n) => Keys::Within(low(n)..=high(n)),
+            None => Keys::Unknown,
+        },
+        _ => Keys::Unknown,
+    }
+}
+
+/// The two zeros are equal, but two keys.
+fn low(n: f64) -> i64 {
+    index::decimal(if n == 0.0 { -0.0 } else { n })
+}
+
+fn high(n: f64) -> i64 {
+    index::decimal(if n == 0.0 { 0.0 } else { n })
+}
+
+/// The keys of numbers of type `ty` that are within bounds, and on them.
+fn within(low_bound: Option<&Value>, high_bound: Option<&Value>, ty: FieldType) -> Keys {
+    let whole = matches!(ty, FieldType::Int | FieldType::Long);
+    let key = |value: &Value, of: fn(f64) -> i64| match value {
+        value if whole => value.as_i64(),
+        value => value.as_f64().filter(|n| !n.is_nan()).map(of),
+    };
+    let mut keys = i64::MIN..=i64::MAX;
+    if let Some(value) = low_bound {
+        let Some(key) = key(value, low) else { return Keys::Nothing };
+        keys = key..=i64::MAX;
+    }
+    if let Some(value) = high_bound {
+        let Some(key) = key(value, high) else { return Keys::Nothing };
+        keys = *keys.start()..=key;
+    }
+    if keys.is_empty() { Keys::Nothing } else { Keys::Within(keys) }
+}
+
+impl Bounds {
+    /// The keys of a column of type `ty`. `text` gives those of texts.
+    fn keys(&self, ty: FieldType, text: &dyn Fn(&str) -> i64, frame: &Frame<'_>) -> Result<Keys, Failure> {
+        let value = |x: &Option<Expr>| x.as_ref().map(|x| x.eval(frame)).transpose();
+        Ok(match self {
+            Self::Equal(x) => match x.eval(frame)? {
+                Value::Str(s) if ty == FieldType::String => Keys::Within(text(&s)..=text(&s)),
+                value => equal(&value, ty),
+            },
+            Self::Range { low, high } => within(value(low)?.as_ref(), value(high)?.as_ref(), ty),
+        })
     }
 }

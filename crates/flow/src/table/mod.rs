@@ -1,54 +1,51 @@
 //! Tables: rows that stay until a query changes or deletes them.
 //!
-//! A row has a number that it keeps for life and a place in segments of typed columns. A change writes the row anew at
-//! the end; places that were left are given back when they are more than those in use.
+//! A row has a place in segments of typed columns, where it is changed; places of removed rows are given back when they
+//! are more than those in use. Keys and indexes know places.
 
+mod apply;
 mod index;
+mod key;
 mod lookup;
 mod plan;
+mod rows;
+mod search;
 mod snapshot;
-
-use std::collections::BTreeMap;
 
 use tidemill_types::FieldType;
 
-use crate::batch::Batch;
+use crate::batch::{Batch, Kind};
 use crate::catalog;
 use crate::column::Column;
 use crate::expr::{Expr, Failure, Frame, NoHost};
+use crate::limits::Limits;
 use crate::value::Value;
-use index::{Index, PrimaryKey};
+use index::Index;
+use key::{Cell, PrimaryKey};
+use rows::{Place, Rows};
 
 pub(crate) use plan::{action, definition};
-
-/// Most rows of one table; an insert beyond fails.
-pub const TABLE_ROWS_MAX: usize = 1 << 24;
-
-/// Rows of one segment.
-const SEGMENT_ROWS: usize = 4096;
+pub use search::Search;
 
 /// The slot of the event in the expressions of an [`Action`].
 pub const EVENT: usize = 0;
 /// The slot of the table's row there.
 pub const ROW: usize = 1;
 
-/// A row's number: it keeps it for life, and later rows have greater ones.
-pub type RowId = u64;
-
 /// What events do to a table.
 #[derive(Debug, Clone)]
 pub enum Action {
     /// `insert into`: the event's columns are the table's.
     Insert,
-    /// `delete`: every row that satisfies the condition.
-    Delete(Option<Expr>),
-    /// `update`: every row that satisfies the condition.
+    /// `delete`: every row that is found.
+    Delete(Search),
+    /// `update`: every row that is found.
     Update {
         /// Which rows.
-        on: Expr,
+        on: Search,
         /// New values of columns, in the order of the table's.
         set: Vec<(usize, Expr)>,
-        /// When no row satisfies the condition: the event's column for each column of the new row, null without one.
+        /// When no row is found: the event's column for each column of the new row, null without one.
         insert: Option<Vec<Option<usize>>>,
     },
 }
@@ -56,14 +53,11 @@ pub enum Action {
 /// A table at work.
 pub struct Table {
     plan: catalog::Table,
-    segments: Vec<Vec<Column>>,
-    /// Places used, in all segments.
-    used: usize,
-    /// The place of each row.
-    rows: BTreeMap<RowId, usize>,
-    next: RowId,
-    key: PrimaryKey,
+    rows: Rows,
+    key: Option<PrimaryKey>,
     indexes: Vec<Index>,
+    /// A null of each column's type.
+    nulls: Vec<Column>,
     rows_max: usize,
 }
 
@@ -72,13 +66,16 @@ impl Table {
     pub fn new(plan: catalog::Table) -> Self {
         let key = PrimaryKey::new(&plan);
         let indexes = plan.indexes.iter().map(|column| Index::new(*column)).collect();
-        let rows = BTreeMap::new();
-        Self { plan, segments: vec![], used: 0, rows, next: 0, key, indexes, rows_max: TABLE_ROWS_MAX }
+        let types: Vec<FieldType> = plan.attributes.iter().map(|(_, ty)| *ty).collect();
+        let mut nulls: Vec<Column> = types.iter().map(|ty| Column::new(*ty)).collect();
+        nulls.iter_mut().for_each(Column::push_null);
+        let rows_max = Limits::default().table_rows;
+        Self { plan, rows: Rows::new(types), key, indexes, nulls, rows_max }
     }
 
-    /// The same with another greatest number of rows.
+    /// The same with another greatest number of rows, at most 2^30; an insert beyond fails.
     pub fn with_rows_max(self, rows_max: usize) -> Self {
-        Self { rows_max, ..self }
+        Self { rows_max: rows_max.min(1 << 30), ..self }
     }
 
     /// How many rows it has.
@@ -88,179 +85,89 @@ impl Table {
 
     /// Whether it has none.
     pub fn is_empty(&self) -> bool {
-        self.rows.is_empty()
+        self.rows.len() == 0
     }
 
-    /// Each event in turn does `action`. Errors: what an expression says, and that the table is full; what was done
-    /// before stays.
-    pub fn apply(&mut self, action: &Action, events: &Batch, now: i64) -> Result<(), Failure> {
-        for i in 0..events.len() {
-            let rows = [Some((events.columns.as_slice(), i))];
-            let frame = Frame { rows: &rows, time: events.times[i], now, host: &NoHost };
-            match action {
-                Action::Insert => {
-                    self.insert(events.columns.iter().map(|c| c.get(i)).collect())?;
-                }
-                Action::Delete(on) => {
-                    for id in self.matching(on.as_ref(), &frame)? {
-                        self.delete(id);
-                    }
-                }
-                Action::Update { on, set, insert } => {
-                    let found = self.matching(Some(on), &frame)?;
-                    match insert {
-                        Some(columns) if found.is_empty() => {
-                            let value =
-                                |c: &Option<usize>| c.map_or(Value::Null, |c| events.columns[c].get(i));
-                            self.insert(columns.iter().map(value).collect())?;
-                        }
-                        _ => {
-                            for id in found {
-                                self.assign(id, set, &frame)?;
-                            }
-                        }
-                    }
-                }
-            }
-        }
-        Ok(())
-    }
-
-    /// The rows that satisfy the condition, in the table's order.
-    fn matching(&self, on: Option<&Expr>, frame: &Frame<'_>) -> Result<Vec<RowId>, Failure> {
-        let mut found = Vec::new();
-        self.find(on, ROW, frame, &mut |id, _, _| {
-            found.push(id);
+    /// A copy of its rows in its order, as one chunk of current events of the instant `time`.
+    pub fn rows(&self, time: i64) -> Batch {
+        let mut rows = Batch::new(self.rows.types().iter().copied());
+        let frame = Frame { rows: &[], time, now: time, host: &NoHost };
+        let all = self.find(&Search::new(None, ROW, &self.plan), &frame, &mut |_, columns, row| {
+            rows.columns.iter_mut().zip(columns).for_each(|(column, from)| column.push_from(from, row));
+            rows.times.push(time);
+            rows.kinds.push(Kind::Current);
             true
-        })?;
-        Ok(found)
+        });
+        debug_assert!(all.is_ok(), "without a condition nothing fails");
+        rows.end_chunk(time);
+        rows
+    }
+
+    /// What was compiled.
+    pub fn plan(&self) -> &catalog::Table {
+        &self.plan
     }
 
     /// Adds a row; one whose key is there already is dropped. Whether it was added.
     ///
     /// Errors: the table is full, or a key that orders rows is null.
-    pub fn insert(&mut self, mut values: Vec<Value>) -> Result<bool, Failure> {
-        for (value, (_, ty)) in values.iter_mut().zip(&self.plan.attributes) {
-            *value = fit(std::mem::take(value), *ty);
+    pub fn insert(&mut self, values: Vec<Value>) -> Result<bool, Failure> {
+        let mut row: Vec<Column> = self.rows.types().iter().map(|ty| Column::new(*ty)).collect();
+        for (value, column) in values.into_iter().zip(&mut row) {
+            column.push(fit(value, column.ty()));
         }
-        if !self.key.may_hold(&values) {
-            return Err(Failure(format!("the primary key of `{}` cannot be null", self.plan.name)));
+        row.iter_mut().filter(|c| c.is_empty()).for_each(Column::push_null);
+        self.add(None, |column| (&row[column], 0))
+    }
+
+    /// The same with values where they lie, of the columns' types. `hash` is that of the key, when it is known.
+    fn add<'a>(&mut self, hash: Option<u32>, cell: impl Fn(usize) -> Cell<'a>) -> Result<bool, Failure> {
+        let mut hash = hash;
+        if let Some(key) = &self.key {
+            if !key.may_hold(&cell) {
+                return Err(Failure(format!("the primary key of `{}` cannot be null", self.plan.name)));
+            }
+            let of_key = hash.unwrap_or_else(|| key.hash(&cell));
+            hash = Some(of_key);
+            if key.find(of_key, &self.rows, &cell).is_some() {
+                return Ok(false);
+            }
         }
-        if self.key.find(&values).is_some() {
-            return Ok(false);
-        }
-        if self.rows.len() >= self.rows_max {
+        if self.len() >= self.rows_max {
             return Err(Failure(format!(
                 "table `{}` has {} rows, the most it may",
                 self.plan.name, self.rows_max
             )));
         }
-        let id = self.next;
-        self.next += 1;
-        let place = self.write(&values);
-        self.rows.insert(id, place);
-        self.enter(id, &values);
+        let place = self.rows.push(|columns| {
+            for (i, column) in columns.iter_mut().enumerate() {
+                let (from, row) = cell(i);
+                column.push_from(from, row);
+            }
+        });
+        if let (Some(key), Some(hash)) = (&mut self.key, hash) {
+            key.insert(hash, &self.rows, place);
+        }
+        self.indexes.iter_mut().for_each(|index| index.insert(&self.rows, place));
         Ok(true)
     }
 
-    fn enter(&mut self, id: RowId, values: &[Value]) {
-        self.key.insert(values, id);
-        for index in &mut self.indexes {
-            index.insert(values, id);
+    fn remove(&mut self, place: Place) {
+        if let Some(key) = &mut self.key {
+            key.remove(&self.rows, place);
         }
+        self.indexes.iter_mut().for_each(|index| index.remove(&self.rows, place));
+        self.rows.remove(place);
     }
 
-    fn leave(&mut self, id: RowId, values: &[Value]) {
-        self.key.remove(values);
-        for index in &mut self.indexes {
-            index.remove(values, id);
-        }
-    }
-
-    /// Deletes a row.
-    pub fn delete(&mut self, id: RowId) {
-        if let Some(place) = self.rows.get(&id).copied() {
-            let values = self.values(place);
-            self.rows.remove(&id);
-            self.leave(id, &values);
-            self.reclaim();
-        }
-    }
-
-    /// Assigns one value after the other, each seeing those before it. Nothing changes when another row has the new key.
-    fn assign(&mut self, id: RowId, set: &[(usize, Expr)], event: &Frame<'_>) -> Result<(), Failure> {
-        let Some(place) = self.rows.get(&id).copied() else { return Ok(()) };
-        let before = self.values(place);
-        let mut after = before.clone();
-        for (column, expr) in set {
-            let row = one_row(&after, &self.plan.attributes);
-            let rows = [event.rows[EVENT], Some((row.as_slice(), 0))];
-            let value =
-                expr.eval(&Frame { rows: &rows, time: event.time, now: event.now, host: event.host })?;
-            after[*column] = fit(value, self.plan.attributes[*column].1);
-        }
-        if !self.key.may_hold(&after) || self.key.find(&after).is_some_and(|other| other != id) {
-            return Ok(());
-        }
-        self.leave(id, &before);
-        let place = self.write(&after);
-        self.rows.insert(id, place);
-        self.enter(id, &after);
-        self.reclaim();
-        Ok(())
-    }
-
-    fn write(&mut self, values: &[Value]) -> usize {
-        if self.used.is_multiple_of(SEGMENT_ROWS) {
-            self.segments.push(columns(&self.plan.attributes));
-        }
-        if let Some(segment) = self.segments.last_mut() {
-            for (column, value) in segment.iter_mut().zip(values) {
-                column.push(value.clone());
-            }
-        }
-        self.used += 1;
-        self.used - 1
-    }
-
-    fn at(&self, place: usize) -> (&[Column], usize) {
-        (&self.segments[place / SEGMENT_ROWS], place % SEGMENT_ROWS)
-    }
-
-    fn values(&self, place: usize) -> Vec<Value> {
-        let (columns, row) = self.at(place);
-        columns.iter().map(|c| c.get(row)).collect()
-    }
-
-    /// Gives places back when more are left than in use.
+    /// Gives places back when more are left than in use. Rows have other places then.
     fn reclaim(&mut self) {
-        if self.used < 2 * (self.rows.len() + SEGMENT_ROWS) {
-            return;
-        }
-        let segments = std::mem::take(&mut self.segments);
-        self.used = 0;
-        for place in self.rows.values_mut() {
-            if self.used.is_multiple_of(SEGMENT_ROWS) {
-                self.segments.push(columns(&self.plan.attributes));
-            }
-            let (from, row) = (&segments[*place / SEGMENT_ROWS], *place % SEGMENT_ROWS);
-            if let Some(segment) = self.segments.last_mut() {
-                segment.iter_mut().zip(from).for_each(|(column, from)| column.push_from(from, row));
-            }
-            *place = self.used;
-            self.used += 1;
+        if self.rows.is_sparse() {
+            self.rows.compact();
+            self.key.iter_mut().for_each(|key| key.rebuild(&self.rows));
+            self.indexes.iter_mut().for_each(|index| index.rebuild(&self.rows));
         }
     }
-}
-
-fn columns(attributes: &catalog::Attributes) -> Vec<Column> {
-    attributes.iter().map(|(_, ty)| Column::new(*ty)).collect()
-}
-
-fn one_row(values: &[Value], attributes: &catalog::Attributes) -> Vec<Column> {
-    let mut row = columns(attributes);
-    row.iter_mut().zip(values).for_each(|(column, value)| column.push(value.clone()));
-    row
 }
 
 /// A number as the column's type, cut as a conversion in Java cuts it.

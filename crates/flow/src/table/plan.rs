@@ -4,7 +4,7 @@ use tidemill_lang::Diagnostic;
 use tidemill_lang::siddhi::ast::{self, Annotation, AttributeRef, OutputAction, TableDefinition};
 use tidemill_types::{FieldType, did_you_mean};
 
-use super::{Action, EVENT, ROW, index};
+use super::{Action, EVENT, ROW, Search, index};
 use crate::catalog::{self, Attributes, listed};
 use crate::expr::{Compiler, Expr, Resolved, Scope};
 use crate::registry::Registry;
@@ -88,13 +88,14 @@ pub(crate) fn action(
             let number = find(table)?;
             let mut scope = Target { table: &tables[number], written };
             let on = on.as_ref().map(|on| condition(on, &mut scope, registry)).transpose()?;
-            (number, Action::Delete(on))
+            (number, Action::Delete(Search::new(on, ROW, &tables[number])))
         }
         OutputAction::Update { table, set, on } => {
             let number = find(table)?;
             let mut scope = Target { table: &tables[number], written };
             let on = condition(on, &mut scope, registry)?;
             let set = assignments(table, set, &mut scope, registry)?;
+            let on = Search::new(Some(on), ROW, &tables[number]);
             (number, Action::Update { on, set, insert: None })
         }
         OutputAction::UpdateOrInsert { table, set, on } => {
@@ -107,6 +108,7 @@ pub(crate) fn action(
             let set = assignments(table, set, &mut scope, registry)?;
             let from = |name: &String| written.iter().position(|(w, _)| w == name);
             let insert = to.attributes.iter().map(|(name, _)| from(name)).collect();
+            let on = Search::new(Some(on), ROW, to);
             (number, Action::Update { on, set, insert: Some(insert) })
         }
     };

@@ -19,9 +19,10 @@ fn equals(column: usize, ty: FieldType, value: Value) -> Expr {
     Expr { node: Node::Compare(Comparison::Eq, Box::new(column), Box::new(constant)), ty: FieldType::Bool }
 }
 
-fn found(table: &Table, on: &Expr) -> Vec<RowId> {
+fn found(table: &Table, on: &Expr) -> Vec<u32> {
     let rows = [None];
-    table.matching(Some(on), &Frame { rows: &rows, time: 0, now: 0, host: &NoHost }).unwrap()
+    let on = Search::new(Some(on.clone()), ROW, table.plan());
+    table.matching(&on, &Frame { rows: &rows, time: 0, now: 0, host: &NoHost }).unwrap().to_vec()
 }
 
 #[test]
@@ -54,19 +55,65 @@ fn keys_and_indexes_find_what_a_scan_finds() {
 #[test]
 fn places_are_given_back() {
     let mut table = table(vec![0], vec![1]);
-    for k in 0..10 {
-        table.insert(row(k, 0.0)).unwrap();
-    }
-    let mut event = Batch::new([FieldType::Double]);
-    let set = vec![(1, Expr::column(EVENT, 0, FieldType::Double))];
-    let action = Action::Update { on: equals(0, FieldType::Long, Value::Long(3)), set, insert: None };
-    for i in 0..20_000 {
-        event.columns[0].truncate(0);
-        event.columns[0].push(Value::Double(f64::from(i)));
+    let event = |k: i64| {
+        let mut event = Batch::new([FieldType::Long, FieldType::Double]);
+        event.columns[0].push(Value::Long(k));
+        event.columns[1].push(Value::Double(k as f64));
         (event.times, event.kinds) = (vec![0], vec![Kind::Current]);
-        table.apply(&action, &event, 0).unwrap();
+        event
+    };
+    let on = Expr {
+        node: Node::Compare(
+            Comparison::Eq,
+            Box::new(Expr::column(ROW, 0, FieldType::Long)),
+            Box::new(Expr::column(EVENT, 0, FieldType::Long)),
+        ),
+        ty: FieldType::Bool,
+    };
+    let delete = Action::Delete(Search::new(Some(on), ROW, table.plan()));
+    for k in 0..50_000 {
+        table.apply(&Action::Insert, &event(k), 0).unwrap();
+        if k >= 10 {
+            table.apply(&delete, &event(k - 10), 0).unwrap();
+        }
     }
-    assert!(table.used < 3 * SEGMENT_ROWS, "{}", table.used);
-    assert_eq!(found(&table, &equals(1, FieldType::Double, Value::Double(19_999.0))), [3]);
-    assert_eq!(found(&table, &equals(1, FieldType::Double, Value::Double(0.0))).len(), 9);
+    assert_eq!(table.len(), 10);
+    assert!(table.rows.places().last().unwrap() < 3 * rows::SEGMENT_ROWS as u32);
+    let on = equals(1, FieldType::Double, Value::Double(49_995.0));
+    assert_eq!(found(&table, &on).len(), 1);
+    let keys: Vec<Value> = (0..10).map(|i| table.rows(0).columns[0].get(i)).collect();
+    assert_eq!(format!("{keys:?}"), format!("{:?}", (49_990..50_000).map(Value::Long).collect::<Vec<_>>()));
+}
+
+#[test]
+fn texts_are_replaced_where_they_lie() {
+    let attributes = vec![("k".to_owned(), FieldType::Long), ("t".to_owned(), FieldType::String)];
+    let span = Span::new(FileId(0), 0, 0);
+    let plan = catalog::Table { name: "T".into(), attributes, primary_key: vec![0], indexes: vec![], span };
+    let mut table = Table::new(plan);
+    for k in 0..100 {
+        table.insert(vec![Value::Long(k), Value::text("four")]).unwrap();
+    }
+    let set = vec![(1, Expr::column(EVENT, 1, FieldType::String))];
+    let on = Expr {
+        node: Node::Compare(
+            Comparison::Eq,
+            Box::new(Expr::column(ROW, 0, FieldType::Long)),
+            Box::new(Expr::column(EVENT, 0, FieldType::Long)),
+        ),
+        ty: FieldType::Bool,
+    };
+    let on = Search::new(Some(on), ROW, table.plan());
+    let action = Action::Update { on, set, insert: None };
+    let mut events = Batch::new([FieldType::Long, FieldType::String]);
+    for (k, text) in [(3, "five5"), (4, "vier"), (3, "drei"), (5, ""), (6, "")] {
+        events.columns[0].push(Value::Long(k));
+        events.columns[1].push(if k == 6 { Value::Null } else { Value::text(text) });
+        events.times.push(0);
+        events.kinds.push(Kind::Current);
+    }
+    table.apply(&action, &events, 0).unwrap();
+    let rows = table.rows(0);
+    let texts: Vec<String> = (2..8).map(|i| rows.columns[1].get(i).to_string()).collect();
+    assert_eq!(texts, ["four", "drei", "vier", "", "null", "four"]);
 }

@@ -5,6 +5,7 @@ mod functions;
 mod own;
 mod patterns;
 mod snapshot;
+mod tables;
 mod windows;
 
 mod recorded;

@@ -1,0 +1,16 @@
+//! How much an app may hold.
+
+/// The most that an app may hold. What would be more fails, with a message that names the limit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Limits {
+    /// Rows of one table; at most 2^30.
+    pub table_rows: usize,
+    /// Rows that one window keeps, of a query, of a join's side or a named one.
+    pub window_rows: usize,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self { table_rows: 50_000_000, window_rows: 50_000_000 }
+    }
+}

@@ -1,0 +1,246 @@
+//! What events do to the rows of a table.
+
+use smallvec::SmallVec;
+
+use super::key::Cell;
+use super::rows::Place;
+use super::{Action, EVENT, ROW, Search, Table, fit};
+use crate::batch::Batch;
+use crate::column::Column;
+use crate::expr::{Expr, Failure, Frame, NoHost, Node};
+use crate::value::Value;
+
+/// An update by the primary key with columns of the event alone.
+struct Keyed {
+    /// The event's column that is the key.
+    key: usize,
+    /// The event's column for each of these columns of the table.
+    set: SmallVec<[(usize, usize); 8]>,
+}
+
+impl Table {
+    /// Each event in turn does `action`. `now` is the clock where a batch has no chunks.
+    ///
+    /// Errors: what an expression says, and that the table is full; what was done before stays.
+    pub fn apply(&mut self, action: &Action, events: &Batch, now: i64) -> Result<(), Failure> {
+        if let Action::Update { on, set, insert } = action
+            && let Some(keyed) = self.keyed(on, set, events)
+        {
+            return self.update_by_key(&keyed, insert.as_deref(), events);
+        }
+        let chained = matches!(action, Action::Update { set, .. } if is_chained(set));
+        let mut chunk = 0;
+        for i in 0..events.len() {
+            while events.ends.get(chunk).is_some_and(|end| *end as usize <= i) {
+                chunk += 1;
+            }
+            let now = events.clocks.get(chunk).copied().unwrap_or(now);
+            let rows = [Some((events.columns.as_slice(), i))];
+            let frame = Frame { rows: &rows, time: events.times[i], now, host: &NoHost };
+            match action {
+                Action::Insert => {
+                    self.insert_event(events, i, None)?;
+                }
+                Action::Delete(on) => {
+                    self.matching(on, &frame)?.into_iter().for_each(|place| self.remove(place));
+                    self.reclaim();
+                }
+                Action::Update { on, set, insert } => {
+                    let found = self.matching(on, &frame)?;
+                    match insert {
+                        Some(columns) if found.is_empty() => self.insert_event(events, i, Some(columns))?,
+                        _ => found
+                            .into_iter()
+                            .try_for_each(|place| self.assign(place, set, chained, &frame))?,
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The rows that are found, in the table's order.
+    pub(super) fn matching(&self, on: &Search, frame: &Frame<'_>) -> Result<SmallVec<[Place; 4]>, Failure> {
+        let mut found = SmallVec::new();
+        self.find(on, frame, &mut |place, _, _| {
+            found.push(place);
+            true
+        })?;
+        Ok(found)
+    }
+
+    /// Adds event `i`: `columns` says which of its columns each of the table's takes, all in order without it.
+    fn insert_event(
+        &mut self,
+        events: &Batch,
+        i: usize,
+        columns: Option<&[Option<usize>]>,
+    ) -> Result<(), Failure> {
+        let from = |column: usize| match columns {
+            Some(columns) => columns[column].map(|c| &events.columns[c]),
+            None => Some(&events.columns[column]),
+        };
+        let types = self.rows.types();
+        if (0..types.len()).all(|c| from(c).is_none_or(|from| from.ty() == types[c])) {
+            let nulls = std::mem::take(&mut self.nulls);
+            let added = self.add(None, |c| from(c).map_or((&nulls[c], 0), |from| (from, i)));
+            self.nulls = nulls;
+            added?;
+        } else {
+            self.insert((0..types.len()).map(|c| from(c).map_or(Value::Null, |from| from.get(i))).collect())?;
+        }
+        Ok(())
+    }
+
+    /// Assigns one value after the other, each seeing those before it. Nothing changes when another row has the new key.
+    fn assign(
+        &mut self,
+        place: Place,
+        set: &[(usize, Expr)],
+        chained: bool,
+        event: &Frame<'_>,
+    ) -> Result<(), Failure> {
+        // the row as it becomes, where later values look at earlier ones
+        let mut row: Vec<Column> = Vec::new();
+        if chained {
+            let (columns, i) = self.rows.at(place);
+            row.extend(columns.iter().map(|from| {
+                let mut column = Column::new(from.ty());
+                column.push_from(from, i);
+                column
+            }));
+        }
+        let mut values: SmallVec<[(usize, Value); 4]> = SmallVec::new();
+        for (column, expr) in set {
+            let seen = if chained { (row.as_slice(), 0) } else { self.rows.at(place) };
+            let rows = [event.rows[EVENT], Some(seen)];
+            let value =
+                expr.eval(&Frame { rows: &rows, time: event.time, now: event.now, host: event.host })?;
+            let value = fit(value, self.rows.types()[*column]);
+            if chained {
+                row[*column].set(0, &value);
+            }
+            values.push((*column, value));
+        }
+        let Some(moves) = self.may_become(place, &values) else { return Ok(()) };
+        if moves && let Some(key) = &mut self.key {
+            key.remove(&self.rows, place);
+        }
+        let is_set = |column: usize| values.iter().any(|(c, _)| *c == column);
+        let touched = |index: &&mut super::Index| is_set(index.column);
+        self.indexes.iter_mut().filter(touched).for_each(|index| index.remove(&self.rows, place));
+        for (column, value) in &values {
+            let (column, i) = self.rows.cell_mut(place, *column);
+            column.set(i, value);
+        }
+        self.indexes.iter_mut().filter(touched).for_each(|index| index.insert(&self.rows, place));
+        if moves && let Some(key) = &mut self.key {
+            let hash = key.hash(|column| self.rows.cell(place, column));
+            key.insert(hash, &self.rows, place);
+        }
+        Ok(())
+    }
+
+    /// Whether its key changes when a row takes these values; `None` when it cannot take them.
+    fn may_become(&self, place: Place, values: &[(usize, Value)]) -> Option<bool> {
+        let Some(key) = &self.key else { return Some(false) };
+        if !values.iter().any(|(column, _)| key.columns().contains(column)) {
+            return Some(false);
+        }
+        let mut made: SmallVec<[(usize, Column); 2]> = SmallVec::new();
+        for (column, value) in values.iter().filter(|(column, _)| key.columns().contains(column)) {
+            let mut one = Column::new(self.rows.types()[*column]);
+            one.push(value.clone());
+            made.push((*column, one));
+        }
+        let cell = |column: usize| -> Cell<'_> {
+            match made.iter().rev().find(|(c, _)| *c == column) {
+                Some((_, one)) => (one, 0),
+                None => self.rows.cell(place, column),
+            }
+        };
+        if !key.may_hold(cell) {
+            return None;
+        }
+        match key.find(key.hash(cell), &self.rows, cell) {
+            Some(same) if same == place => Some(false),
+            Some(_) => None,
+            None => Some(true),
+        }
+    }
+
+    /// The update, when a row is found by its key where it lies in the event, and takes columns of the event as they are.
+    fn keyed(&self, on: &Search, set: &[(usize, Expr)], events: &Batch) -> Option<Keyed> {
+        let [column] = self.key.as_ref()?.columns() else { return None };
+        let [value] = on.exact_key()? else { return None };
+        let from = |expr: &Expr, column: usize| match expr.node {
+            Node::Column { slot: EVENT, column: from } => {
+                (events.columns.get(from)?.ty() == self.rows.types()[column]).then_some(from)
+            }
+            _ => None,
+        };
+        let mut keyed = Keyed { key: from(value, *column)?, set: SmallVec::new() };
+        for (to, expr) in set {
+            let from = from(expr, *to)?;
+            if to == column && from == keyed.key {
+                continue;
+            }
+            if to == column || self.indexes.iter().any(|index| index.column == *to) {
+                return None;
+            }
+            keyed.set.push((*to, from));
+        }
+        Some(keyed)
+    }
+
+    /// The events of a batch find their rows; then column after column is written.
+    fn update_by_key(
+        &mut self,
+        keyed: &Keyed,
+        insert: Option<&[Option<usize>]>,
+        events: &Batch,
+    ) -> Result<(), Failure> {
+        let column = &events.columns[keyed.key];
+        let Some(key) = &self.key else { return Ok(()) };
+        let hashes: SmallVec<[u32; 16]> = (0..events.len()).map(|i| key.hash(|_| (column, i))).collect();
+        let mut found: SmallVec<[(u32, Place); 16]> = SmallVec::new();
+        let mut done = Ok(());
+        for (i, hash) in hashes.into_iter().enumerate() {
+            let place = match &self.key {
+                Some(key) if !column.is_null(i) => key.find(hash, &self.rows, |_| (column, i)),
+                _ => None,
+            };
+            match (place, insert) {
+                (Some(place), _) => found.push((i as u32, place)),
+                (None, Some(columns)) => {
+                    done = self.insert_event(events, i, Some(columns));
+                    if done.is_err() {
+                        break;
+                    }
+                }
+                (None, None) => {}
+            }
+        }
+        for (to, from) in &keyed.set {
+            let from = &events.columns[*from];
+            for (i, place) in &found {
+                let (column, row) = self.rows.cell_mut(*place, *to);
+                column.set_from(row, from, *i as usize);
+            }
+        }
+        done
+    }
+}
+
+/// Whether a value is computed from a column of the row that was assigned before it.
+fn is_chained(set: &[(usize, Expr)]) -> bool {
+    set.iter().enumerate().any(|(i, (_, expr))| {
+        let mut sees = false;
+        expr.walk(&mut |part| {
+            if let Node::Column { slot: ROW, column } = part.node {
+                sees |= set[..i].iter().any(|(assigned, _)| *assigned == column);
+            }
+        });
+        sees
+    })
+}

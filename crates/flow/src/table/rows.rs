@@ -1,0 +1,102 @@
+//! Where the rows of a table lie.
+
+use tidemill_types::FieldType;
+
+use crate::column::Column;
+
+/// Where a row lies. Rows that were added later lie behind; none moves until [`Rows::compact`].
+pub(super) type Place = u32;
+
+const SEGMENT_BITS: u32 = 12;
+/// Rows of one segment.
+pub(super) const SEGMENT_ROWS: usize = 1 << SEGMENT_BITS;
+
+/// Rows in segments of typed columns. A row costs its values, and a bit once one was removed.
+pub(super) struct Rows {
+    types: Vec<FieldType>,
+    segments: Vec<Vec<Column>>,
+    /// Places given out.
+    used: usize,
+    /// A bit for each place whose row was removed; empty while there is none.
+    removed: Vec<u64>,
+    len: usize,
+}
+
+impl Rows {
+    pub(super) fn new(types: Vec<FieldType>) -> Self {
+        Self { types, segments: vec![], used: 0, removed: vec![], len: 0 }
+    }
+
+    pub(super) fn types(&self) -> &[FieldType] {
+        &self.types
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Adds a row; `fill` adds a value to each column.
+    pub(super) fn push(&mut self, fill: impl FnOnce(&mut [Column])) -> Place {
+        if self.used.is_multiple_of(SEGMENT_ROWS) {
+            self.segments.push(self.types.iter().map(|ty| Column::new(*ty)).collect());
+        }
+        if let Some(segment) = self.segments.last_mut() {
+            fill(segment);
+            debug_assert!(segment.iter().all(|c| c.len() == self.used % SEGMENT_ROWS + 1));
+        }
+        self.used += 1;
+        self.len += 1;
+        (self.used - 1) as Place
+    }
+
+    /// The columns in which a row lies, and where in them.
+    #[inline]
+    pub(super) fn at(&self, place: Place) -> (&[Column], usize) {
+        (&self.segments[(place >> SEGMENT_BITS) as usize], place as usize & (SEGMENT_ROWS - 1))
+    }
+
+    #[inline]
+    pub(super) fn cell(&self, place: Place, column: usize) -> (&Column, usize) {
+        let (columns, row) = self.at(place);
+        (&columns[column], row)
+    }
+
+    #[inline]
+    pub(super) fn cell_mut(&mut self, place: Place, column: usize) -> (&mut Column, usize) {
+        let segment = &mut self.segments[(place >> SEGMENT_BITS) as usize];
+        (&mut segment[column], place as usize & (SEGMENT_ROWS - 1))
+    }
+
+    pub(super) fn remove(&mut self, place: Place) {
+        let word = place as usize / 64;
+        if self.removed.len() <= word {
+            self.removed.resize(word + 1, 0);
+        }
+        self.removed[word] |= 1 << (place % 64);
+        self.len -= 1;
+    }
+
+    fn is_removed(&self, place: Place) -> bool {
+        self.removed.get(place as usize / 64).is_some_and(|word| word >> (place % 64) & 1 == 1)
+    }
+
+    /// All rows in the order in which they were added.
+    pub(super) fn places(&self) -> impl Iterator<Item = Place> + '_ {
+        (0..self.used as Place).filter(|place| !self.is_removed(*place))
+    }
+
+    /// Whether more places are left than in use.
+    pub(super) fn is_sparse(&self) -> bool {
+        self.used > 2 * (self.len + SEGMENT_ROWS) || self.len == 0 && self.used > 0
+    }
+
+    /// Gives back the places of removed rows; the others move up.
+    pub(super) fn compact(&mut self) {
+        let mut all = Self::new(std::mem::take(&mut self.types));
+        for place in self.places() {
+            let (from, row) = self.at(place);
+            all.push(|to| to.iter_mut().zip(from).for_each(|(to, from)| to.push_from(from, row)));
+        }
+        *self = all;
+    }
+}

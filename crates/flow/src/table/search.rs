@@ -1,0 +1,181 @@
+//! Searches: a condition, and the key or index by which the rows that may satisfy it are found.
+
+use tidemill_types::FieldType;
+
+use super::index::is_number;
+use crate::catalog;
+use crate::equality::Domain;
+use crate::expr::{Comparison, Expr, Node};
+
+/// A compiled search of a table.
+#[derive(Debug, Clone)]
+pub struct Search {
+    pub(super) condition: Option<Expr>,
+    pub(super) slot: usize,
+    pub(super) access: Access,
+}
+
+/// How the rows are found that may satisfy a condition.
+#[derive(Debug, Clone)]
+pub(super) enum Access {
+    /// All are looked at.
+    Scan,
+    /// The columns of the primary key have these values. `exact` when that is all that the condition says.
+    Key { values: Vec<Expr>, exact: bool },
+    /// The primary key, one number, is within bounds.
+    KeyRange(Bounds),
+    /// The column of an index is within bounds.
+    Index(usize, Bounds),
+}
+
+/// What a column is compared with.
+#[derive(Debug, Clone)]
+pub(super) enum Bounds {
+    Equal(Expr),
+    Range { low: Option<Expr>, high: Option<Expr> },
+}
+
+/// One of the conditions joined by `and`: `T.column op value`, the value not of the row.
+struct Term<'e> {
+    column: usize,
+    op: Comparison,
+    value: &'e Expr,
+}
+
+impl Search {
+    /// Compiles a search of a table whose row is slot `slot` of the condition; without one it finds all.
+    pub fn new(condition: Option<Expr>, slot: usize, table: &catalog::Table) -> Self {
+        let access = condition.as_ref().map_or(Access::Scan, |c| Access::of(c, slot, table));
+        Self { condition, slot, access }
+    }
+
+    /// The expressions that the columns of the primary key must be equal to, when the condition says that and no more.
+    pub(super) fn exact_key(&self) -> Option<&[Expr]> {
+        match &self.access {
+            Access::Key { values, exact: true } => Some(values),
+            _ => None,
+        }
+    }
+}
+
+impl Access {
+    fn of(condition: &Expr, slot: usize, table: &catalog::Table) -> Self {
+        let mut terms = Vec::new();
+        let others = collect(condition, slot, &mut terms);
+        terms.retain(|term| usable(term, table.attributes[term.column].1));
+        let equal = |column: &usize| {
+            let ty = table.attributes[*column].1;
+            equal_to(condition, slot, *column).filter(|x| Domain::of(ty, x.ty).is_some()).cloned()
+        };
+        let key = &table.primary_key;
+        if !key.is_empty()
+            && let Some(values) = key.iter().map(equal).collect::<Option<Vec<_>>>()
+        {
+            let same = |(column, value): (&usize, &Expr)| table.attributes[*column].1 == value.ty;
+            let exact = others == 0
+                && key.len() == 1
+                && terms.len() == key.len()
+                && key.iter().zip(&values).all(same)
+                && key.iter().all(|c| {
+                    matches!(table.attributes[*c].1, FieldType::String | FieldType::Int | FieldType::Long)
+                });
+            return Self::Key { values, exact };
+        }
+        for (number, column) in table.indexes.iter().enumerate() {
+            if let Some(value) = equal(column) {
+                return Self::Index(number, Bounds::Equal(value));
+            }
+        }
+        let number = |column: &usize| is_number(table.attributes[*column].1);
+        if let [column] = key.as_slice()
+            && number(column)
+            && let Some(bounds) = Bounds::of(*column, &terms)
+        {
+            return Self::KeyRange(bounds);
+        }
+        let ranges = table.indexes.iter().enumerate().filter(|(_, column)| number(column));
+        let range =
+            ranges.filter_map(|(i, column)| Some(Self::Index(i, Bounds::of(*column, &terms)?))).next();
+        range.unwrap_or(Self::Scan)
+    }
+}
+
+impl Bounds {
+    fn of(column: usize, terms: &[Term<'_>]) -> Option<Self> {
+        let (mut low, mut high) = (None, None);
+        for term in terms.iter().filter(|t| t.column == column) {
+            match term.op {
+                Comparison::Gt | Comparison::Ge => low = Some(term.value.clone()),
+                Comparison::Lt | Comparison::Le => high = Some(term.value.clone()),
+                Comparison::Eq | Comparison::Ne => {}
+            }
+        }
+        (low.is_some() || high.is_some()).then_some(Self::Range { low, high })
+    }
+}
+
+/// What `column` of the row must be equal to, when one of the conditions joined by `and` says so.
+pub(crate) fn equal_to(condition: &Expr, slot: usize, column: usize) -> Option<&Expr> {
+    let mut terms = Vec::new();
+    collect(condition, slot, &mut terms);
+    terms.into_iter().find(|t| t.op == Comparison::Eq && t.column == column).map(|t| t.value)
+}
+
+/// Adds the terms of a condition that can be used; how many other conditions there are beside them.
+fn collect<'e>(condition: &'e Expr, slot: usize, terms: &mut Vec<Term<'e>>) -> usize {
+    let column = |x: &Expr| match x.node {
+        Node::Column { slot: s, column } if s == slot => Some(column),
+        _ => None,
+    };
+    let free = |x: &Expr| {
+        let mut free = true;
+        x.walk(&mut |part| {
+            free &= !matches!(part.node, Node::Column { slot: s, .. } if s == slot);
+            free &= !matches!(part.node, Node::In { .. });
+        });
+        free
+    };
+    match &condition.node {
+        Node::And(a, b) => collect(a, slot, terms) + collect(b, slot, terms),
+        Node::Compare(op, a, b) if *op != Comparison::Ne => {
+            if let Some(column) = column(a)
+                && free(b)
+            {
+                terms.push(Term { column, op: *op, value: b });
+            } else if let Some(column) = column(b)
+                && free(a)
+            {
+                terms.push(Term { column, op: flipped(*op), value: a });
+            } else {
+                return 1;
+            }
+            0
+        }
+        _ => 1,
+    }
+}
+
+fn flipped(op: Comparison) -> Comparison {
+    match op {
+        Comparison::Lt => Comparison::Gt,
+        Comparison::Le => Comparison::Ge,
+        Comparison::Gt => Comparison::Lt,
+        Comparison::Ge => Comparison::Le,
+        Comparison::Eq | Comparison::Ne => op,
+    }
+}
+
+/// Whether keys can tell what a term says. A float and a whole number are ordered with the precision of floats, which
+/// keys are not.
+fn usable(term: &Term<'_>, ty: FieldType) -> bool {
+    let domain = Domain::of(ty, term.value.ty);
+    if term.op == Comparison::Eq {
+        return domain.is_some();
+    }
+    let whole = |ty| matches!(ty, FieldType::Int | FieldType::Long);
+    match domain {
+        Some(Domain::Whole) => true,
+        Some(Domain::Decimal) => ty == FieldType::Double || ty == FieldType::Float && !whole(term.value.ty),
+        _ => false,
+    }
+}
