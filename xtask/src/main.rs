@@ -14,12 +14,13 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("lang", &["types"]),
     ("docs", &["types"]),
     ("zones", &["types"]),
+    ("files", &["types"]),
     ("rules", &["types", "lang", "docs"]),
     ("flow", &["types", "lang"]),
     ("sql", &["types", "docs", "zones"]),
     ("engine", &["types", "log", "lang", "docs", "rules", "zones"]),
     ("server", &["types", "docs", "rules", "engine"]),
-    ("tidemill", &["types", "lang", "docs", "rules", "flow", "zones", "sql", "engine", "server"]),
+    ("tidemill", &["types", "lang", "docs", "files", "rules", "flow", "zones", "sql", "engine", "server"]),
 ];
 
 /// Crates that must build without these heavy dependencies, so that they build and test in seconds.

@@ -29,12 +29,14 @@ pub struct BatchBuilder {
     text: String,
     extra_text: String,
     envelope: Option<String>,
+    complete: bool,
 }
 
 /// A checked value on its way into a column; text lies in the builder's scratch buffer.
 #[derive(Clone, Copy)]
 enum Slot {
     Missing,
+    Null,
     Bool(bool),
     Int(i64),
     Float(f64),
@@ -66,6 +68,7 @@ impl BatchBuilder {
             text: String::new(),
             extra_text: String::new(),
             envelope: None,
+            complete: false,
             schema,
         }
     }
@@ -74,6 +77,12 @@ impl BatchBuilder {
     /// a mixed file), not to the event.
     pub fn without_envelope(mut self, name: &str) -> Self {
         self.envelope = Some(name.to_owned());
+        self
+    }
+
+    /// Refuses JSON objects that lack a declared field. One that is null is there.
+    pub fn complete(mut self) -> Self {
+        self.complete = true;
         self
     }
 
@@ -97,6 +106,9 @@ impl BatchBuilder {
         seed.deserialize(&mut de)
             .and_then(|()| de.end())
             .map_err(|e| Error::invalid(strip_position(e.to_string())))?;
+        if let Some(missing) = self.slots.iter().position(|s| self.complete && matches!(s, Slot::Missing)) {
+            return Err(Error::invalid(format!("field `{}` is missing", self.schema.fields[missing].name)));
+        }
         self.commit(now);
         Ok(())
     }
@@ -202,7 +214,7 @@ impl BatchBuilder {
         let ty = self.schema.fields[index].ty;
         let first = raw.as_bytes().first().copied().unwrap_or(b'n');
         if first == b'n' {
-            return Ok(Slot::Missing);
+            return Ok(Slot::Null);
         }
         let slot = match (ty, first) {
             (FieldType::Object, _) => Some(self.keep_text(raw)),

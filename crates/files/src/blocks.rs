@@ -1,0 +1,209 @@
+//! The blocks of an Avro container: cut out, checked and decompressed one by one, so that a damaged one does not take
+//! the others with it.
+
+use std::io::{self, BufRead, BufReader, Read};
+
+use arrow_avro::compression::CompressionCodec;
+use bytes::Bytes;
+use flate2::Crc;
+use flate2::read::DeflateDecoder;
+use memchr::memmem;
+
+use crate::reader::BadRow;
+use crate::shape::RowShape;
+
+/// Ends every block.
+pub(crate) type Sync = [u8; 16];
+/// Largest block, as it lies in the file and decompressed.
+const BLOCK_BYTES_MAX: usize = 256 << 20;
+
+/// A block.
+#[derive(Debug, Clone)]
+pub(crate) struct Block {
+    /// Where it begins in the file.
+    pub(crate) offset: u64,
+    /// The number of its first row; rows of bad blocks are not counted.
+    pub(crate) first: u64,
+    /// How many rows it says it has.
+    pub(crate) rows: u64,
+    /// Itself as in a container without compression.
+    pub(crate) bytes: Bytes,
+}
+
+/// Blocks from an input that stands behind the header.
+pub(crate) struct Blocks {
+    input: BufReader<Box<dyn Read + Send>>,
+    codec: Option<CompressionCodec>,
+    shape: RowShape,
+    sync: Sync,
+    offset: u64,
+    rows: u64,
+    raw: Vec<u8>,
+    pub(crate) bad: Vec<BadRow>,
+}
+
+/// Why there is no block.
+enum Damage {
+    /// It is not what it should be: reading goes on behind the next mark of a block's end.
+    Framing(String),
+    /// What is in it is not: reading goes on behind it.
+    Content(String),
+    /// There is nothing behind it.
+    End(String),
+    Io(io::Error),
+}
+
+impl From<io::Error> for Damage {
+    fn from(e: io::Error) -> Self {
+        match e.kind() {
+            io::ErrorKind::UnexpectedEof => Self::End("the file ends inside a block".into()),
+            _ => Self::Io(e),
+        }
+    }
+}
+
+impl Blocks {
+    pub(crate) fn new(
+        input: BufReader<Box<dyn Read + Send>>,
+        codec: Option<CompressionCodec>,
+        shape: RowShape,
+        sync: Sync,
+        offset: u64,
+    ) -> Self {
+        Self { input, codec, shape, sync, offset, rows: 0, raw: vec![], bad: vec![] }
+    }
+
+    /// The next block that is whole; none at the end of the file.
+    pub(crate) fn next(&mut self) -> io::Result<Option<Block>> {
+        loop {
+            if self.input.fill_buf()?.is_empty() {
+                return Ok(None);
+            }
+            let begins = self.offset;
+            let (message, more) = match self.read(begins) {
+                Ok(block) => return Ok(Some(block)),
+                Err(Damage::Io(e)) => return Err(e),
+                Err(Damage::Content(message)) => (message, true),
+                Err(Damage::End(message)) => (message, false),
+                Err(Damage::Framing(message)) => (message, self.pass_over()?),
+            };
+            self.bad.push(BadRow { line: None, offset: begins, message, text: String::new() });
+            if !more {
+                return Ok(None);
+            }
+        }
+    }
+
+    fn read(&mut self, begins: u64) -> Result<Block, Damage> {
+        let (rows, size) = (self.number()?, self.number()?);
+        let (Ok(rows), Ok(size)) = (u64::try_from(rows), usize::try_from(size)) else {
+            return Err(Damage::Framing(format!("a block of {rows} rows and {size} bytes")));
+        };
+        if size > BLOCK_BYTES_MAX {
+            return Err(Damage::Framing(format!(
+                "a block of {size} bytes; at most {BLOCK_BYTES_MAX} are read"
+            )));
+        }
+        self.raw.clear();
+        (&mut self.input).take(size as u64).read_to_end(&mut self.raw)?;
+        self.offset += self.raw.len() as u64;
+        let mut sync = Sync::default();
+        self.input.read_exact(&mut sync)?;
+        self.offset += sync.len() as u64;
+        if sync != self.sync {
+            return Err(Damage::Framing("the block does not end where it says".into()));
+        }
+        let unpacked = self.decompressed().map_err(Damage::Content)?;
+        let content = unpacked.as_deref().unwrap_or(&self.raw);
+        // a row takes a byte, if it has any field: more rows than bytes would only ask for memory
+        if rows > content.len().max(1) as u64 || !self.shape.fits(content, rows) {
+            let message = format!("the {} bytes of the block are not {rows} rows", content.len());
+            return Err(Damage::Content(message));
+        }
+        let mut bytes = Vec::with_capacity(content.len() + 2 * 10 + sync.len());
+        put_number(&mut bytes, rows as i64);
+        put_number(&mut bytes, content.len() as i64);
+        bytes.extend_from_slice(content);
+        bytes.extend_from_slice(&sync);
+        let first = self.rows;
+        self.rows += rows;
+        Ok(Block { offset: begins, first, rows, bytes: bytes.into() })
+    }
+
+    /// Avro's long: seven bits a byte, the lowest first, signs alternating.
+    fn number(&mut self) -> Result<i64, Damage> {
+        let mut value = 0_u64;
+        for shift in (0..64).step_by(7) {
+            let mut byte = [0];
+            self.input.read_exact(&mut byte)?;
+            self.offset += 1;
+            value |= u64::from(byte[0] & 0x7f) << shift;
+            if byte[0] < 0x80 {
+                return Ok((value >> 1) as i64 ^ -((value & 1) as i64));
+            }
+        }
+        Err(Damage::Framing("a number of more than 64 bits".into()))
+    }
+
+    /// What was read, decompressed; none where it is as it is.
+    fn decompressed(&self) -> Result<Option<Vec<u8>>, String> {
+        match self.codec {
+            None => Ok(None),
+            Some(CompressionCodec::Deflate) => {
+                let mut out = Vec::with_capacity(4 * self.raw.len());
+                let mut limited = DeflateDecoder::new(self.raw.as_slice()).take(BLOCK_BYTES_MAX as u64 + 1);
+                limited.read_to_end(&mut out).map_err(|e| e.to_string())?;
+                if out.len() > BLOCK_BYTES_MAX { Err(too_large()) } else { Ok(Some(out)) }
+            }
+            Some(CompressionCodec::Snappy) => {
+                let (packed, sum) = self.raw.split_last_chunk::<4>().ok_or("a block without its checksum")?;
+                let length = snap::raw::decompress_len(packed).map_err(|e| e.to_string())?;
+                if length > BLOCK_BYTES_MAX {
+                    return Err(too_large());
+                }
+                let out = snap::raw::Decoder::new().decompress_vec(packed).map_err(|e| e.to_string())?;
+                let mut found = Crc::new();
+                found.update(&out);
+                let same = found.sum() == u32::from_be_bytes(*sum);
+                same.then_some(Some(out)).ok_or_else(|| "the block does not have its checksum".into())
+            }
+            Some(other) => Err(format!("compressed with {other:?}, which is not read")),
+        }
+    }
+
+    /// Goes behind the next end of a block. Whether there is one.
+    fn pass_over(&mut self) -> io::Result<bool> {
+        // the end of what was looked at already, in which a mark may begin
+        let mut seen: Vec<u8> = Vec::new();
+        loop {
+            let buffer = self.input.fill_buf()?;
+            if buffer.is_empty() {
+                return Ok(false);
+            }
+            let before = seen.len();
+            seen.extend_from_slice(buffer);
+            let found = memmem::find(&seen, &self.sync);
+            let used = found.map_or(buffer.len(), |at| at + self.sync.len() - before);
+            self.input.consume(used);
+            self.offset += used as u64;
+            if found.is_some() {
+                return Ok(true);
+            }
+            seen.drain(..seen.len().saturating_sub(self.sync.len() - 1));
+        }
+    }
+}
+
+fn too_large() -> String {
+    format!("a block of more than {BLOCK_BYTES_MAX} bytes when decompressed")
+}
+
+/// Adds an Avro long.
+pub(crate) fn put_number(out: &mut Vec<u8>, value: i64) {
+    let mut rest = ((value << 1) ^ (value >> 63)) as u64;
+    while rest >= 0x80 {
+        out.push(rest as u8 | 0x80);
+        rest >>= 7;
+    }
+    out.push(rest as u8);
+}

@@ -1,0 +1,131 @@
+//! Columns of a file as the fields that a stream declares.
+
+use std::sync::Arc;
+
+use arrow_array::builder::StringBuilder;
+use arrow_array::cast::AsArray;
+use arrow_array::{Array, ArrayRef, RecordBatch, RecordBatchOptions};
+use arrow_cast::cast;
+use arrow_json::writer::{EncoderOptions, make_encoder};
+use arrow_schema::{ArrowError, DataType, Field as ArrowField, FieldRef, Schema, SchemaRef, TimeUnit};
+use tidemill_types::{Error, FieldType, Result, StreamSchema, did_you_mean};
+
+/// The columns of batches: the declared fields and nothing else.
+pub(crate) fn declared(schema: &StreamSchema) -> SchemaRef {
+    let fields = schema.fields.iter().map(|f| ArrowField::new(&f.name, f.ty.arrow(), true));
+    Arc::new(Schema::new(fields.collect::<Vec<_>>()))
+}
+
+/// A batch without what stands behind its first `fields` columns.
+pub(crate) fn only_declared(batch: &RecordBatch, fields: usize) -> Result<RecordBatch> {
+    batch.project(&(0..fields).collect::<Vec<_>>()).map_err(internal)
+}
+
+/// For each declared field its place among `names`. Errors: that one is not there.
+pub(crate) fn places<'n>(names: impl Iterator<Item = &'n str>, schema: &StreamSchema) -> Result<Vec<usize>> {
+    let names: Vec<&str> = names.collect();
+    let place = |field: &tidemill_types::Field| {
+        names.iter().position(|name| *name == field.name).ok_or_else(|| {
+            let hint = did_you_mean(&field.name, names.iter().copied());
+            Error::invalid(format!("there is no field `{}`{hint}", field.name))
+        })
+    };
+    schema.fields.iter().map(place).collect()
+}
+
+/// Checks that fields of a file can be read as the declared ones, which are as many. Errors: that one cannot.
+pub(crate) fn check(found: &[FieldRef], schema: &StreamSchema) -> Result<()> {
+    for (found, field) in found.iter().zip(&schema.fields) {
+        if !is_readable(found.data_type(), field.ty) {
+            let (name, ty, found) = (&field.name, field.ty, found.data_type());
+            return Err(Error::invalid(format!("field `{name}`: `{ty}` cannot be read from {found}")));
+        }
+    }
+    Ok(())
+}
+
+/// Columns that were [checked](check) as a batch of the declared fields.
+pub(crate) fn convert(
+    columns: &[ArrayRef],
+    rows: usize,
+    schema: &StreamSchema,
+    declared: &SchemaRef,
+) -> Result<RecordBatch> {
+    let column = |(array, field): (&ArrayRef, &tidemill_types::Field)| {
+        as_type(array, field.ty).map_err(|e| {
+            Error::invalid(format!("field `{}` cannot be read as `{}`", field.name, field.ty)).with_source(e)
+        })
+    };
+    let columns = columns.iter().zip(&schema.fields).map(column).collect::<Result<Vec<_>>>()?;
+    let options = RecordBatchOptions::new().with_row_count(Some(rows));
+    RecordBatch::try_new_with_options(declared.clone(), columns, &options).map_err(internal)
+}
+
+/// Whether no value is lost on the way from a type to a declared one.
+fn is_readable(from: &DataType, to: FieldType) -> bool {
+    use DataType as T;
+    if let T::Dictionary(_, values) = from {
+        return is_readable(values, to);
+    }
+    let small = matches!(from, T::Int8 | T::Int16 | T::UInt8 | T::UInt16);
+    let int = small || *from == T::Int32;
+    match to {
+        _ if *from == T::Null => true,
+        FieldType::Bool => *from == T::Boolean,
+        FieldType::Int => int,
+        FieldType::Long => int || matches!(from, T::Int64 | T::UInt32 | T::Timestamp(..)),
+        FieldType::Float => small || matches!(from, T::Float16 | T::Float32),
+        FieldType::Double => int || matches!(from, T::UInt32 | T::Float16 | T::Float32 | T::Float64),
+        FieldType::String => matches!(from, T::Utf8 | T::LargeUtf8 | T::Utf8View),
+        FieldType::Time => matches!(from, T::Timestamp(..)),
+        // any value has a JSON text
+        FieldType::Object => true,
+    }
+}
+
+fn as_type(array: &ArrayRef, ty: FieldType) -> Result<ArrayRef, ArrowError> {
+    let wanted = ty.arrow();
+    match array.data_type() {
+        found if *found == wanted => Ok(array.clone()),
+        DataType::Timestamp(..) if ty == FieldType::Long => {
+            cast(&cast(array, &DataType::Timestamp(TimeUnit::Millisecond, None))?, &wanted)
+        }
+        DataType::LargeUtf8 | DataType::Utf8View => cast(array, &wanted),
+        _ if ty == FieldType::Object => json_texts(array),
+        _ => cast(array, &wanted),
+    }
+}
+
+/// The JSON text of each value.
+fn json_texts(array: &ArrayRef) -> Result<ArrayRef, ArrowError> {
+    let field: FieldRef = Arc::new(ArrowField::new("", array.data_type().clone(), true));
+    let options = EncoderOptions::default();
+    let mut encoder = make_encoder(&field, array.as_ref(), &options)?;
+    let mut texts = StringBuilder::new();
+    let mut text = Vec::new();
+    for row in 0..array.len() {
+        if array.is_null(row) {
+            texts.append_null();
+            continue;
+        }
+        text.clear();
+        encoder.encode(row, &mut text);
+        texts.append_value(String::from_utf8_lossy(&text));
+    }
+    Ok(Arc::new(texts.finish()))
+}
+
+/// The bytes that each row has on average, for texts counted as they are.
+pub(crate) fn row_bytes(batch: &RecordBatch) -> usize {
+    let bytes = |array: &ArrayRef| match array.as_string_opt::<i32>() {
+        Some(texts) => {
+            texts.value_offsets().last().zip(texts.value_offsets().first()).map_or(0, |(z, a)| z - a) as usize
+        }
+        None => 8 * array.len(),
+    };
+    batch.columns().iter().map(bytes).sum::<usize>() / batch.num_rows().max(1)
+}
+
+fn internal(e: ArrowError) -> Error {
+    Error::internal("columns do not make a batch").with_source(e)
+}

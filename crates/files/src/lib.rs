@@ -1,0 +1,39 @@
+//! Files of events, read and written in batches: Avro containers, JSON lines, CSV, Parquet.
+//!
+//! ```
+//! use std::sync::Arc;
+//! use tidemill_files::{Format, Reading};
+//! use tidemill_types::{Field, FieldType, StreamSchema};
+//!
+//! let field = |name: &str, ty| Field { name: name.into(), ty };
+//! let fields = vec![field("symbol", FieldType::String), field("price", FieldType::Double)];
+//! let trades =
+//!     Arc::new(StreamSchema { name: "Trades".into(), fields, key: None, id: vec![], time: None });
+//!
+//! let lines = "{\"symbol\": \"A\", \"price\": 1.5}\n{\"symbol\": \"B\", \"price\": \"high\"}\n";
+//! let mut file = tidemill_files::read(lines.as_bytes(), &Format::Json, &trades, Reading::default())?;
+//! let rows: usize = file.by_ref().map(|batch| batch.map(|b| b.num_rows())).sum::<Result<_, _>>()?;
+//! assert_eq!(rows, 1);
+//! assert_eq!(
+//!     file.take_bad()[0].to_string(),
+//!     "line 2, byte 30: field `price`: expected double (a number), found \"high\""
+//! );
+//! # Ok::<(), tidemill_types::Error>(())
+//! ```
+
+mod avro;
+mod blocks;
+mod csv;
+mod fields;
+mod format;
+mod lines;
+#[cfg(feature = "parquet")]
+mod parquet;
+mod reader;
+mod shape;
+mod text;
+mod writer;
+
+pub use format::{Codec, Format};
+pub use reader::{BadRow, Reader, Reading, open, read};
+pub use writer::{Writer, Writing};

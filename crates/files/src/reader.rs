@@ -1,0 +1,196 @@
+//! Reading: batches of the rows that are right, and apart from them those that are not.
+
+use std::fmt;
+use std::fs::File;
+use std::io::{BufReader, Read};
+use std::path::Path;
+use std::sync::Arc;
+
+use arrow_array::RecordBatch;
+use flate2::read::MultiGzDecoder;
+use tidemill_types::{Error, ErrorKind, Result, StreamSchema};
+
+use crate::avro::AvroReader;
+use crate::csv::CsvReader;
+use crate::format::Format;
+use crate::lines::JsonReader;
+
+/// Bytes that are read from a file at once.
+pub(crate) const READ_BYTES: usize = 256 << 10;
+/// How much of a bad row is kept.
+const SHOWN_BYTES: usize = 1024;
+
+/// How files are read.
+#[derive(Debug, Clone, Copy)]
+pub struct Reading {
+    /// Rows of a batch, at most.
+    pub batch_rows: usize,
+    /// Bytes of text after which a batch of JSON or CSV ends though it has fewer rows.
+    pub batch_bytes: usize,
+    /// Whether a JSON object that lacks a field is bad; else the field is null.
+    pub complete: bool,
+}
+
+impl Default for Reading {
+    fn default() -> Self {
+        Self { batch_rows: 4096, batch_bytes: 4 << 20, complete: false }
+    }
+}
+
+/// A row, or a block of rows, that cannot be read.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct BadRow {
+    /// The line, from 1; none in files without lines.
+    pub line: Option<u64>,
+    /// Where it begins, in bytes from the start of the file (of what was compressed, if the file is).
+    pub offset: u64,
+    /// What is wrong with it.
+    pub message: String,
+    /// Its beginning, where it is text.
+    pub text: String,
+}
+
+impl BadRow {
+    pub(crate) fn of_line(line: u64, offset: u64, message: impl fmt::Display, text: &[u8]) -> Self {
+        let text = String::from_utf8_lossy(&text[..text.len().min(SHOWN_BYTES)]).into_owned();
+        Self { line: Some(line), offset, message: message.to_string(), text }
+    }
+}
+
+impl fmt::Display for BadRow {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(line) = self.line {
+            write!(f, "line {line}, ")?;
+        }
+        write!(f, "byte {}: {}", self.offset, self.message)
+    }
+}
+
+/// What reads one format.
+pub(crate) trait Batches: Send {
+    /// The next batch; none at the end. Errors: why reading cannot go on.
+    fn next(&mut self) -> Result<Option<RecordBatch>>;
+    /// The bad rows that were met since it was asked last.
+    fn take_bad(&mut self) -> Vec<BadRow>;
+}
+
+/// Batches of a file. Their columns are the fields of the stream, in order, with the types of
+/// [`tidemill_types::FieldType::arrow`].
+///
+/// Bad rows are left out and kept for [`Reader::take_bad`]; with an error reading ends.
+pub struct Reader {
+    batches: Box<dyn Batches>,
+    done: bool,
+}
+
+impl Reader {
+    /// The bad rows that were met since it was asked last, in the order of the file.
+    pub fn take_bad(&mut self) -> Vec<BadRow> {
+        self.batches.take_bad()
+    }
+}
+
+impl Iterator for Reader {
+    type Item = Result<RecordBatch>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        if self.done {
+            return None;
+        }
+        let next = self.batches.next().transpose();
+        self.done = !matches!(next, Some(Ok(_)));
+        next
+    }
+}
+
+impl fmt::Debug for Reader {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Reader").field("done", &self.done).finish_non_exhaustive()
+    }
+}
+
+/// Opens a file. Text ending in `.gz` is decompressed.
+///
+/// Errors: that it cannot be opened, is of another format, or lacks a field or has it with another type.
+pub fn open(path: &Path, format: &Format, schema: &Arc<StreamSchema>, reading: Reading) -> Result<Reader> {
+    let named = |e: Error| e.context(path.display());
+    let file = File::open(path).map_err(|e| named(unreadable(e)))?;
+    if *format == Format::Parquet {
+        return parquet(file, schema, reading).map_err(named);
+    }
+    let gz = format.is_text() && path.extension().is_some_and(|e| e == "gz");
+    let input: Box<dyn Read + Send> = if gz {
+        Box::new(MultiGzDecoder::new(BufReader::with_capacity(READ_BYTES, file)))
+    } else {
+        Box::new(file)
+    };
+    let batches = batches(input, format, schema, reading).map_err(named)?;
+    Ok(Reader { batches: Box::new(Named { path: path.display().to_string(), batches }), done: false })
+}
+
+/// Reads events from any input. Parquet needs a file: [`open`].
+///
+/// Errors: as [`open`].
+pub fn read(
+    input: impl Read + Send + 'static,
+    format: &Format,
+    schema: &Arc<StreamSchema>,
+    reading: Reading,
+) -> Result<Reader> {
+    Ok(Reader { batches: batches(Box::new(input), format, schema, reading)?, done: false })
+}
+
+fn batches(
+    input: Box<dyn Read + Send>,
+    format: &Format,
+    schema: &Arc<StreamSchema>,
+    reading: Reading,
+) -> Result<Box<dyn Batches>> {
+    let reading = Reading { batch_rows: reading.batch_rows.max(1), ..reading };
+    Ok(match format {
+        Format::Avro(_) => Box::new(AvroReader::new(input, schema, reading)?),
+        Format::Json => Box::new(JsonReader::new(input, schema, reading)),
+        Format::Csv { header, delimiter } => {
+            Box::new(CsvReader::new(input, *header, *delimiter, schema, reading)?)
+        }
+        Format::Parquet => return Err(Error::invalid("Parquet is read from files only")),
+    })
+}
+
+#[cfg(feature = "parquet")]
+fn parquet(file: File, schema: &Arc<StreamSchema>, reading: Reading) -> Result<Reader> {
+    let batches = crate::parquet::ParquetReader::new(file, schema, reading)?;
+    Ok(Reader { batches: Box::new(batches), done: false })
+}
+
+#[cfg(not(feature = "parquet"))]
+fn parquet(_: File, _: &Arc<StreamSchema>, _: Reading) -> Result<Reader> {
+    Err(Error::invalid("Parquet was left out of this build: it needs the feature `parquet`"))
+}
+
+/// Puts the file's name before errors.
+struct Named {
+    path: String,
+    batches: Box<dyn Batches>,
+}
+
+impl Batches for Named {
+    fn next(&mut self) -> Result<Option<RecordBatch>> {
+        self.batches.next().map_err(|e| e.context(&self.path))
+    }
+
+    fn take_bad(&mut self) -> Vec<BadRow> {
+        self.batches.take_bad()
+    }
+}
+
+pub(crate) fn unreadable(e: std::io::Error) -> Error {
+    let kind = match e.kind() {
+        std::io::ErrorKind::NotFound => ErrorKind::NotFound,
+        // what decompresses says so
+        std::io::ErrorKind::InvalidInput | std::io::ErrorKind::InvalidData => ErrorKind::Corrupt,
+        std::io::ErrorKind::UnexpectedEof => ErrorKind::Corrupt,
+        _ => ErrorKind::Unavailable,
+    };
+    Error::new(kind, "cannot be read").with_source(e)
+}

@@ -1,0 +1,204 @@
+//! Writing.
+
+use std::fmt;
+use std::fs::OpenOptions;
+use std::io::{BufWriter, Write};
+use std::path::Path;
+use std::sync::Arc;
+
+use arrow_array::RecordBatch;
+use arrow_avro::compression::CompressionCodec;
+use arrow_avro::writer::AvroWriter;
+use arrow_schema::Schema;
+use tidemill_types::{Error, Result, StreamSchema};
+
+use crate::fields::{declared, row_bytes};
+use crate::format::{Codec, Format};
+use crate::text::{CsvWriter, JsonWriter};
+
+/// Bytes that go to a file at once.
+const WRITE_BYTES: usize = 256 << 10;
+/// Bytes of a block of Avro, before compression; Avro's own libraries do the same.
+const BLOCK_BYTES: usize = 64_000;
+/// What tells the name of an Avro record.
+const RECORD_NAME: &str = "avro.name";
+
+/// Where what is written goes.
+pub(crate) type Out = BufWriter<Box<dyn Write + Send>>;
+
+/// How files are written.
+#[derive(Debug, Clone, Default)]
+pub struct Writing {
+    /// Whether lines go behind those that are in the file; else it is begun anew. Containers are always begun anew.
+    pub append: bool,
+    /// The key of an object around each event, in JSON.
+    pub enclosing: Option<String>,
+}
+
+/// What writes one format.
+pub(crate) trait Rows: Send {
+    fn write(&mut self, batch: &RecordBatch) -> Result<()>;
+    fn finish(self: Box<Self>) -> Result<()>;
+}
+
+/// A file that is written batch by batch. Only [`Writer::finish`] says that it is whole.
+pub struct Writer {
+    rows: Box<dyn Rows>,
+    columns: usize,
+    /// The file's name, for errors.
+    path: Option<String>,
+}
+
+impl Writer {
+    /// Creates a file, or opens it to write on behind what is there.
+    ///
+    /// Errors: `Unavailable` where that cannot be done, `Invalid` where the format does not hold such a stream.
+    pub fn create(
+        path: &Path,
+        format: &Format,
+        schema: &Arc<StreamSchema>,
+        writing: &Writing,
+    ) -> Result<Self> {
+        let named = |e: Error| e.context(path.display());
+        let append = writing.append && format.is_text();
+        let mut options = OpenOptions::new();
+        options.create(true).write(true).append(append).truncate(!append);
+        let file = options.open(path).map_err(|e| named(unwritable(e)))?;
+        // a header stands at the top only
+        let begun = append && file.metadata().is_ok_and(|m| m.len() > 0);
+        let format = match format {
+            Format::Csv { delimiter, .. } if begun => Format::Csv { header: false, delimiter: *delimiter },
+            other => other.clone(),
+        };
+        let mut writer = Self::new(file, &format, schema, writing).map_err(named)?;
+        writer.path = Some(path.display().to_string());
+        Ok(writer)
+    }
+
+    /// Writes to any output.
+    ///
+    /// Errors: as [`Writer::create`].
+    pub fn new(
+        output: impl Write + Send + 'static,
+        format: &Format,
+        schema: &Arc<StreamSchema>,
+        writing: &Writing,
+    ) -> Result<Self> {
+        let out: Out = BufWriter::with_capacity(WRITE_BYTES, Box::new(output));
+        let rows: Box<dyn Rows> = match format {
+            Format::Avro(codec) => Box::new(AvroRows::new(out, schema, *codec)?),
+            Format::Json => Box::new(JsonWriter::new(out, schema, writing.enclosing.clone())),
+            Format::Csv { header, delimiter } => Box::new(CsvWriter::new(out, schema, *header, *delimiter)?),
+            Format::Parquet => parquet(out, schema)?,
+        };
+        Ok(Self { rows, columns: schema.fields.len(), path: None })
+    }
+
+    /// Writes a batch whose first columns are the fields of the stream; others are left out.
+    ///
+    /// Errors: `Unavailable` where the output does not take it, `Invalid` where it has other columns.
+    pub fn write(&mut self, batch: &RecordBatch) -> Result<()> {
+        let fields: Vec<usize> = (0..self.columns.min(batch.num_columns())).collect();
+        let batch = batch.project(&fields).map_err(|e| Error::internal("no columns").with_source(e))?;
+        self.rows.write(&batch).map_err(|e| named(e, self.path.as_deref()))
+    }
+
+    /// Writes what is left, and the end that containers have.
+    ///
+    /// Errors: `Unavailable` where the output does not take it.
+    pub fn finish(self) -> Result<()> {
+        self.rows.finish().map_err(|e| named(e, self.path.as_deref()))
+    }
+}
+
+fn named(e: Error, path: Option<&str>) -> Error {
+    match path {
+        Some(path) => e.context(path),
+        None => e,
+    }
+}
+
+impl fmt::Debug for Writer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Writer").finish_non_exhaustive()
+    }
+}
+
+struct AvroRows {
+    out: AvroWriter<Out>,
+    schema: Arc<Schema>,
+}
+
+impl AvroRows {
+    fn new(out: Out, schema: &StreamSchema, codec: Codec) -> Result<Self> {
+        let codec = match codec {
+            Codec::Null => None,
+            Codec::Deflate => Some(CompressionCodec::Deflate),
+            Codec::Snappy => Some(CompressionCodec::Snappy),
+        };
+        let named = [(RECORD_NAME.to_owned(), schema.name.clone())].into_iter().collect();
+        let arrow = Schema::clone(&declared(schema)).with_metadata(named);
+        let builder = arrow_avro::writer::WriterBuilder::new(arrow.clone()).with_compression(codec);
+        let wrong = |e| Error::invalid("the stream cannot be written as Avro").with_source(e);
+        // room for a block, so that none grows
+        let out = builder.with_capacity(2 * BLOCK_BYTES).build(out).map_err(wrong)?;
+        Ok(Self { out, schema: arrow.into() })
+    }
+}
+
+impl Rows for AvroRows {
+    fn write(&mut self, batch: &RecordBatch) -> Result<()> {
+        if batch.schema_ref().fields() != self.schema.fields() {
+            return Err(Error::invalid("the batch has other columns than the stream"));
+        }
+        let step = (BLOCK_BYTES / row_bytes(batch).max(1)).max(1);
+        for start in (0..batch.num_rows()).step_by(step) {
+            let block = batch.slice(start, step.min(batch.num_rows() - start));
+            self.out.write(&block).map_err(|e| unwritable(std::io::Error::other(e)))?;
+        }
+        Ok(())
+    }
+
+    fn finish(mut self: Box<Self>) -> Result<()> {
+        self.out.finish().map_err(|e| unwritable(std::io::Error::other(e)))
+    }
+}
+
+#[cfg(feature = "parquet")]
+fn parquet(out: Out, schema: &StreamSchema) -> Result<Box<dyn Rows>> {
+    use parquet::arrow::ArrowWriter;
+    use parquet::basic::Compression;
+    use parquet::errors::ParquetError;
+    use parquet::file::properties::WriterProperties;
+
+    struct ParquetRows(ArrowWriter<Out>);
+
+    fn failed(e: ParquetError) -> Error {
+        unwritable(std::io::Error::other(e))
+    }
+
+    impl Rows for ParquetRows {
+        fn write(&mut self, batch: &RecordBatch) -> Result<()> {
+            self.0.write(batch).map_err(failed)
+        }
+
+        fn finish(self: Box<Self>) -> Result<()> {
+            let mut out = self.0.into_inner().map_err(failed)?;
+            out.flush().map_err(unwritable)
+        }
+    }
+
+    let properties = WriterProperties::builder().set_compression(Compression::SNAPPY).build();
+    let wrong = |e| Error::invalid("the stream cannot be written as Parquet").with_source(e);
+    let writer = ArrowWriter::try_new(out, declared(schema), Some(properties)).map_err(wrong)?;
+    Ok(Box::new(ParquetRows(writer)))
+}
+
+#[cfg(not(feature = "parquet"))]
+fn parquet(_: Out, _: &StreamSchema) -> Result<Box<dyn Rows>> {
+    Err(Error::invalid("Parquet was left out of this build: it needs the feature `parquet`"))
+}
+
+pub(crate) fn unwritable(e: std::io::Error) -> Error {
+    Error::unavailable("cannot be written").with_source(e)
+}

@@ -1,0 +1,14 @@
+//! Files as a user of the crate sees them.
+
+mod bad;
+mod roundtrip;
+
+use std::sync::Arc;
+
+use tidemill_types::{Field, FieldType, StreamSchema};
+
+/// A stream with these fields.
+fn stream(fields: &[(&str, FieldType)]) -> Arc<StreamSchema> {
+    let fields = fields.iter().map(|(name, ty)| Field { name: (*name).into(), ty: *ty }).collect();
+    Arc::new(StreamSchema { name: "Trades".into(), fields, key: None, id: vec![], time: None })
+}
