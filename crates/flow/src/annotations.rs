@@ -2,7 +2,8 @@
 
 use tidemill_lang::Diagnostic;
 use tidemill_lang::siddhi::ast::{Annotation, AppAnnotation};
-use tidemill_types::did_you_mean;
+
+use crate::io::one_of;
 
 /// What is wrong with the annotations of an app; unknown ones are passed over.
 pub fn check_app(annotations: &[AppAnnotation]) -> Vec<Diagnostic> {
@@ -44,13 +45,24 @@ fn playback(annotation: &AppAnnotation) -> Option<Diagnostic> {
 pub fn has_fault_stream(annotations: &[Annotation]) -> Result<bool, Diagnostic> {
     let Some(on_error) = annotations.iter().find(|a| a.is("OnError")) else { return Ok(false) };
     let Some(action) = on_error.element("action") else { return Ok(false) };
-    let known = ["LOG", "STREAM", "STORE"];
-    match known.iter().find(|k| action.value.value.eq_ignore_ascii_case(k)) {
-        Some(known) => Ok(*known == "STREAM"),
-        None => {
-            let text = &action.value.value;
-            let hint = did_you_mean(text, known);
-            Err(Diagnostic::error("F0505", action.span, format!("there is no action `{text}`{hint}")))
+    Ok(one_of(&["LOG", "STREAM", "STORE"], action)? == "STREAM")
+}
+
+/// What is wrong with `@async` before a stream.
+pub fn check_stream(annotations: &[Annotation]) -> Result<(), Diagnostic> {
+    for annotation in annotations.iter().filter(|a| a.is("async")) {
+        for element in annotation.elements() {
+            let key = element.key.as_ref().map_or("", |k| k.value.as_str());
+            let known = ["buffer.size", "workers", "batch.size.max"];
+            if !known.iter().any(|k| key.eq_ignore_ascii_case(k)) {
+                continue;
+            }
+            let text = &element.value.value;
+            if text.trim().parse::<u32>().map_or(true, |n| n == 0) {
+                let message = format!("`{key}` wants a whole number above 0, not `{text}`");
+                return Err(Diagnostic::error("F0506", element.value.span, message));
+            }
         }
     }
+    Ok(())
 }

@@ -17,7 +17,7 @@ use crate::on_demand;
 use crate::partition::{KeyId, Partition};
 use crate::plan::{AppPlan, Element, Trigger};
 use crate::query::{Query, QueryPlan, Target};
-use crate::shared::Shared;
+use crate::shared::{Draws, Shared};
 use crate::table::Table;
 use crate::value::Value;
 
@@ -114,6 +114,7 @@ impl App {
         let shared = Shared {
             tables: plan.catalog.tables().iter().cloned().map(Table::new).collect(),
             windows: plan.windows.iter().cloned().map(NamedWindow::new).collect(),
+            draws: Draws::of(plan.name.as_deref().unwrap_or_default()),
         };
         let triggers = vec![None; plan.triggers.len()];
         Self { plan, queries, partitions, shared, readers, triggers, turns: BTreeMap::new(), now: 0 }
@@ -265,6 +266,7 @@ impl App {
             return Err(Failure(format!("`{}` is an inner stream: queries write it", defined.name)));
         }
         let Some(last) = times.last().copied() else { return Ok(()) };
+        self.shared.draws.next_input();
         self.advance(last, sink);
         let kinds = vec![Kind::Current; times.len()];
         let mut batch = Batch { columns, times, kinds, ..Batch::default() };
@@ -313,6 +315,10 @@ impl App {
         let plan = self.plan.clone();
         for (number, to) in plan.sinks.iter().enumerate().filter(|(_, s)| s.stream == stream) {
             for row in 0..events.len() {
+                if let Some(log) = &to.log {
+                    log.write(events, row);
+                    continue;
+                }
                 let topics = self.topics(number, to, events, row);
                 for source in plan.sources.iter().filter(|s| topics.contains(&s.topic.as_str())) {
                     let columns = &plan.catalog.streams()[source.stream].attributes;

@@ -1,17 +1,58 @@
 //! `@source` and `@sink`: what streams are connected to.
 //!
-//! The only transport in here is `inMemory`: topics inside an app. Others come with the engine.
+//! What is in here: `inMemory`, topics inside an app, and the sink `log`. Others come with the engine.
 
-use tidemill_lang::Diagnostic;
-use tidemill_lang::siddhi::ast::Annotation;
+use tidemill_lang::siddhi::ast::{Annotation, Element};
+use tidemill_lang::{Diagnostic, Span};
 use tidemill_types::did_you_mean;
 
+use crate::batch::Batch;
 use crate::catalog::Attributes;
+use crate::stream_functions::{Priority, shown};
 
-/// The transports that there are.
-const TRANSPORTS: [&str; 1] = ["inMemory"];
+/// The sources that there are.
+const SOURCES: [&str; 1] = ["inMemory"];
+/// The sinks that there are.
+const SINKS: [&str; 2] = ["inMemory", "log"];
 /// The mappers that there are.
 const MAPPERS: [&str; 1] = ["passThrough"];
+/// Transports and mappers that SiddhiQL apps use elsewhere: who names one has made no mistake in writing.
+const KNOWN_ELSEWHERE: [&str; 34] = [
+    "avro",
+    "binary",
+    "cdc",
+    "csv",
+    "email",
+    "file",
+    "gcs",
+    "googlepubsub",
+    "grpc",
+    "http",
+    "http-call",
+    "http-call-response",
+    "http-request",
+    "http-response",
+    "http-service",
+    "http-service-response",
+    "jms",
+    "json",
+    "kafka",
+    "keyvalue",
+    "mqtt",
+    "nats",
+    "prometheus",
+    "protobuf",
+    "rabbitmq",
+    "s3",
+    "sqs",
+    "sse",
+    "tcp",
+    "text",
+    "websocket",
+    "websocket-server",
+    "websubhub",
+    "xml",
+];
 
 /// Where events of a topic go.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -31,6 +72,25 @@ pub struct Sink {
     pub strategy: Strategy,
     /// The topics.
     pub topics: Vec<String>,
+    /// Instead of topics: they are written to the log.
+    pub log: Option<Log>,
+}
+
+/// A sink that writes events to the log.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Log {
+    /// What a line begins with.
+    pub prefix: String,
+    /// How urgent it is.
+    pub priority: Priority,
+}
+
+impl Log {
+    /// Writes row `row` of the events.
+    pub fn write(&self, events: &Batch, row: usize) {
+        let event = shown(&events.columns, row, events.times[row]);
+        self.priority.write(&format!("{} : {event}", self.prefix));
+    }
 }
 
 /// How a sink spreads events over its topics.
@@ -48,59 +108,80 @@ pub enum Strategy {
 pub fn sources(annotations: &[Annotation], stream: usize) -> Result<Vec<Source>, Diagnostic> {
     let of = annotations.iter().filter(|a| a.is("source"));
     of.map(|a| {
-        transport(a, "source")?;
+        transport(a, "source", &SOURCES)?;
         mapper(a)?;
         Ok(Source { topic: topic(a)?, stream })
     })
     .collect()
 }
 
-/// The sinks behind a stream. Errors: as for [`sources`], and unknown ways to spread events.
+/// The sinks behind a stream, called `name`. Errors: as for [`sources`], and unknown ways to spread events.
 pub fn sinks(
     annotations: &[Annotation],
     stream: usize,
+    name: &str,
     attributes: &Attributes,
 ) -> Result<Vec<Sink>, Diagnostic> {
     let of = annotations.iter().filter(|a| a.is("sink"));
     of.map(|a| {
-        transport(a, "sink")?;
+        let ty = transport(a, "sink", &SINKS)?;
         mapper(a)?;
-        match a.nested().find(|n| n.is("distribution")) {
-            None => Ok(Sink { stream, strategy: Strategy::Broadcast, topics: vec![topic(a)?] }),
+        on_error(a)?;
+        if ty == "log" {
+            let log = Some(log(a, name)?);
+            return Ok(Sink { stream, strategy: Strategy::Broadcast, topics: vec![], log });
+        }
+        let (strategy, topics) = match a.nested().find(|n| n.is("distribution")) {
+            None => (Strategy::Broadcast, vec![topic(a)?]),
             Some(distribution) => {
                 let to = distribution.nested().filter(|n| n.is("destination"));
                 let topics = to.map(topic).collect::<Result<Vec<_>, _>>()?;
-                Ok(Sink { stream, strategy: strategy(distribution, attributes)?, topics })
+                if topics.is_empty() {
+                    let message = "a distribution needs destinations";
+                    return Err(Diagnostic::error("F0606", distribution.span, message)
+                        .expected(["@destination(topic='…')"]));
+                }
+                (strategy(distribution, attributes)?, topics)
             }
-        }
+        };
+        Ok(Sink { stream, strategy, topics, log: None })
     })
     .collect()
 }
 
-fn transport(annotation: &Annotation, what: &str) -> Result<(), Diagnostic> {
+/// The type that an annotation names. Errors: none, or one that there is not.
+fn transport<'a>(annotation: &'a Annotation, what: &str, all: &[&str]) -> Result<&'a str, Diagnostic> {
     let Some(ty) = annotation.element("type") else {
+        if let Some(of) = annotation.element("ref") {
+            let message = format!("there are no settings that `{}` could name", of.value.value);
+            return Err(Diagnostic::error("F0607", of.span, message).help("write type and options here"));
+        }
         return Err(Diagnostic::error("F0601", annotation.span, format!("a {what} needs a type"))
-            .expected(TRANSPORTS.map(|t| format!("type='{t}'"))));
+            .expected(all.iter().map(|t| format!("type='{t}'"))));
     };
-    known(&TRANSPORTS, &ty.value.value, what, ty.span)
+    known(all, &ty.value.value, what, ty.span)?;
+    Ok(&ty.value.value)
 }
 
 fn mapper(annotation: &Annotation) -> Result<(), Diagnostic> {
-    let map = annotation.nested().find(|n| n.is("map"));
-    match map.and_then(|m| m.element("type")) {
-        None => Ok(()),
+    let Some(map) = annotation.nested().find(|n| n.is("map")) else { return Ok(()) };
+    match map.element("type") {
+        None => Err(Diagnostic::error("F0601", map.span, "a mapper needs a type")
+            .expected(MAPPERS.map(|t| format!("type='{t}'")))),
         Some(ty) => known(&MAPPERS, &ty.value.value, "mapper", ty.span),
     }
 }
 
-fn known(all: &[&str], name: &str, what: &str, span: tidemill_lang::Span) -> Result<(), Diagnostic> {
-    match all.contains(&name) {
-        true => Ok(()),
-        false => {
-            let hint = did_you_mean(name, all.iter().copied());
-            Err(Diagnostic::error("F0602", span, format!("there is no {what} `{name}`{hint}")))
-        }
+/// Errors: that there is none called `name`, and which there are.
+fn known(all: &[&str], name: &str, what: &str, span: Span) -> Result<(), Diagnostic> {
+    if all.contains(&name) {
+        return Ok(());
     }
+    let message = match KNOWN_ELSEWHERE.contains(&name) {
+        true => format!("there is no {what} `{name}` yet; there are: {}", all.join(", ")),
+        false => format!("there is no {what} `{name}`{}", did_you_mean(name, all.iter().copied())),
+    };
+    Err(Diagnostic::error("F0602", span, message))
 }
 
 fn topic(annotation: &Annotation) -> Result<String, Diagnostic> {
@@ -109,10 +190,39 @@ fn topic(annotation: &Annotation) -> Result<String, Diagnostic> {
     })
 }
 
+fn log(annotation: &Annotation, stream: &str) -> Result<Log, Diagnostic> {
+    let prefix = annotation.element("prefix").map_or(stream, |p| p.value.value.as_str()).to_owned();
+    let priority = match annotation.element("priority") {
+        None => Priority::Info,
+        Some(p) => Priority::parse(&p.value.value).map_err(|e| Diagnostic::error("F0608", p.span, e))?,
+    };
+    Ok(Log { prefix, priority })
+}
+
+/// What becomes of events that a sink could not publish; those that there are publish all they get.
+fn on_error(annotation: &Annotation) -> Result<(), Diagnostic> {
+    let is_it = |e: &&Element| e.key.as_ref().is_some_and(|k| k.value.eq_ignore_ascii_case("on.error"));
+    let Some(action) = annotation.elements().find(is_it) else { return Ok(()) };
+    one_of(&["LOG", "WAIT", "STREAM", "STORE"], action).map(drop)
+}
+
+/// The one of these that an element names, in any case. Errors: that it names none.
+pub(crate) fn one_of(all: &[&'static str], action: &Element) -> Result<&'static str, Diagnostic> {
+    let text = &action.value.value;
+    all.iter().find(|known| text.eq_ignore_ascii_case(known)).copied().ok_or_else(|| {
+        let hint = did_you_mean(text, all.iter().copied());
+        Diagnostic::error("F0505", action.span, format!("there is no action `{text}`{hint}"))
+    })
+}
+
 fn strategy(distribution: &Annotation, attributes: &Attributes) -> Result<Strategy, Diagnostic> {
-    let named = distribution.element("strategy");
-    let name = named.map_or("", |s| s.value.value.as_str());
-    match name {
+    let Some(named) = distribution.element("strategy") else {
+        let all = ["broadcast", "partitioned", "roundRobin"].map(|s| format!("strategy='{s}'"));
+        return Err(
+            Diagnostic::error("F0605", distribution.span, "a distribution needs a strategy").expected(all)
+        );
+    };
+    match named.value.value.as_str() {
         "broadcast" => Ok(Strategy::Broadcast),
         "roundRobin" => Ok(Strategy::RoundRobin),
         "partitioned" => {
@@ -120,13 +230,15 @@ fn strategy(distribution: &Annotation, attributes: &Attributes) -> Result<Strate
             let column = key.and_then(|k| attributes.iter().position(|(name, _)| *name == k.value.value));
             column.map(Strategy::Partitioned).ok_or_else(|| {
                 let span = key.map_or(distribution.span, |k| k.span);
-                Diagnostic::error("F0604", span, "`partitionKey` is to be an attribute of the stream")
+                let name = key.map_or("", |k| k.value.value.as_str());
+                let hint = did_you_mean(name, attributes.iter().map(|(name, _)| name.as_str()));
+                let message = format!("`partitionKey` is to be an attribute of the stream{hint}");
+                Diagnostic::error("F0604", span, message)
             })
         }
-        _ => {
+        name => {
             let hint = did_you_mean(name, ["broadcast", "partitioned", "roundRobin"]);
-            let span = named.map_or(distribution.span, |s| s.span);
-            Err(Diagnostic::error("F0605", span, format!("there is no strategy `{name}`{hint}")))
+            Err(Diagnostic::error("F0605", named.span, format!("there is no strategy `{name}`{hint}")))
         }
     }
 }

@@ -27,6 +27,7 @@ pub mod named_window;
 pub mod on_demand;
 pub mod partition;
 pub mod plan;
+pub mod processor;
 pub mod query;
 pub mod rate;
 pub mod registry;

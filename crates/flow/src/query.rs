@@ -11,8 +11,9 @@ use crate::batch::{Batch, Kind};
 use crate::expr::{Expr, Failure, Frame, Host};
 use crate::held::Held;
 use crate::join::{Join, JoinPlan};
+use crate::processor::{Handlers, Stateful};
 use crate::rate::{Rate, RatePlan};
-use crate::registry::StreamFunction;
+use crate::registry::{EventRef, StreamFunction};
 use crate::select::{Plan as SelectPlan, Selector, Wanted};
 use crate::snapshot::{Error, Reader, Writer};
 use crate::state::{Machine, StatePlan};
@@ -28,6 +29,8 @@ pub enum Handler {
     Filter(Expr),
     /// `#function(…)`
     Function(Arc<dyn StreamFunction>, Vec<Expr>, Vec<FieldType>),
+    /// One that has a state.
+    Stateful(Stateful),
 }
 
 /// A compiled query.
@@ -37,6 +40,8 @@ pub struct QueryPlan {
     pub name: String,
     /// The stream that it reads.
     pub stream: usize,
+    /// The types of the columns of what it reads.
+    pub read: Vec<FieldType>,
     /// The types of the columns that come to the window.
     pub columns: Vec<FieldType>,
     /// Before the window.
@@ -76,6 +81,7 @@ impl QueryPlan {
         Self {
             name: String::new(),
             stream: 0,
+            read: vec![],
             columns: vec![],
             before: vec![],
             state: None,
@@ -111,7 +117,9 @@ impl QueryPlan {
 pub struct Query {
     plan: Arc<QueryPlan>,
     machine: Option<Machine>,
+    before: Handlers,
     window: Option<Held>,
+    after: Handlers,
     join: Option<Join>,
     selector: Selector,
     rate: Option<Rate>,
@@ -128,7 +136,9 @@ impl Query {
         let selector = Selector::new(plan.select.clone());
         let rate = plan.rate.clone().map(|rate| Rate::new(rate, plan.select.types()));
         let machine = plan.state.clone().map(Machine::new);
-        Self { plan, machine, window, join, selector, rate }
+        let (before, after) =
+            (Handlers::new(&plan.before, &plan.read), Handlers::new(&plan.after, &plan.columns));
+        Self { plan, machine, before, window, after, join, selector, rate }
     }
 
     /// What was compiled.
@@ -141,7 +151,9 @@ impl Query {
         if let Some(machine) = &mut self.machine {
             machine.start(now);
         }
+        self.before.start(now);
         self.window.iter_mut().for_each(|held| held.start(now));
+        self.after.start(now);
         self.join.iter_mut().flat_map(Join::windows).for_each(|held| held.start(now));
         if let Some(rate) = &mut self.rate {
             rate.start(now);
@@ -164,8 +176,12 @@ impl Query {
             }
             return Ok(self.limited(out));
         }
-        let handled = handle(&self.plan.before, input, host)?;
-        let input = handled.as_ref();
+        let handled = self.before.push(input, host)?;
+        self.arrive(&handled, host)
+    }
+
+    /// Events come out of the handlers before the window.
+    fn arrive(&mut self, input: &Batch, host: &dyn Host) -> Result<Batch, Failure> {
         let Some(held) = &mut self.window else {
             let out = self.selector.process(input, host)?;
             return Ok(self.limited(out));
@@ -231,12 +247,13 @@ impl Query {
         let machine = self.machine.as_ref().and_then(Machine::next_timer);
         let window = self.window.as_ref().and_then(Held::next_timer);
         let rate = self.rate.as_ref().and_then(Rate::next_timer);
-        [join, machine, window, rate].into_iter().flatten().min()
+        let handlers = [self.before.due(), self.after.due()];
+        [join, machine, window, rate].into_iter().chain(handlers).flatten().min()
     }
 
     /// Runs the next of its timers that is due at `now`, if there is one.
     pub fn timer(&mut self, now: i64, host: &dyn Host) -> Option<Result<Batch, Failure>> {
-        let all = [Scheduler::Input, Scheduler::Right, Scheduler::Rate];
+        let all = [Scheduler::Before, Scheduler::Input, Scheduler::Right, Scheduler::After, Scheduler::Rate];
         all.into_iter().find_map(|scheduler| self.timer_of(scheduler, now, host))
     }
 
@@ -254,8 +271,12 @@ impl Query {
     }
 
     fn behind(&mut self, out: Batch, host: &dyn Host) -> Result<Batch, Failure> {
-        let handled = handle(&self.plan.after, &out, host)?;
-        let out = self.selector.process(&handled, host)?;
+        let handled = self.after.push(&out, host)?;
+        self.selected(&handled, host)
+    }
+
+    fn selected(&mut self, input: &Batch, host: &dyn Host) -> Result<Batch, Failure> {
+        let out = self.selector.process(input, host)?;
         Ok(self.limited(out))
     }
 
@@ -322,6 +343,9 @@ pub(crate) fn handle<'b>(
         now = Cow::Owned(match handler {
             Handler::Filter(condition) => filter(condition, &now, host)?,
             Handler::Function(function, args, added) => call(function.as_ref(), args, added, &now, host)?,
+            Handler::Stateful(_) => {
+                return Err(Failure("a handler with a state cannot run here".into()));
+            }
         });
     }
     Ok(now)
@@ -359,7 +383,8 @@ fn call(
                 Kind::Reset => vec![vec![]],
                 Kind::Current | Kind::Expired => {
                     let args = args.iter().map(|a| a.eval(&frame)).collect::<Result<Vec<_>, _>>()?;
-                    function.call(&args)?
+                    let event = EventRef { columns: &input.columns, row, time: input.times[row] };
+                    function.call_on(&args, &event)?
                 }
             };
             for values in made {

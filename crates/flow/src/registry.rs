@@ -6,8 +6,9 @@ use std::sync::Arc;
 
 use tidemill_types::{FieldType, did_you_mean};
 
+use crate::batch::Kind;
 use crate::column::{Column, Data};
-use crate::expr::Failure;
+use crate::expr::{Failure, Host};
 use crate::value::Value;
 
 /// An argument as the compiler knows it.
@@ -20,12 +21,21 @@ pub struct Arg {
 }
 
 /// What a function may know besides its arguments.
-#[derive(Debug, Clone, Copy)]
-pub struct FunctionState {
+#[derive(Clone, Copy)]
+pub struct FunctionState<'a> {
     /// The clock, milliseconds since 1970.
     pub now: i64,
     /// The event's timestamp.
     pub time: i64,
+    /// What the app holds besides.
+    pub host: &'a dyn Host,
+}
+
+impl FunctionState<'_> {
+    /// 64 random bits: others at each call, and the same ones when the same inputs are replayed.
+    pub fn random(&self) -> u64 {
+        self.host.draw(self.time)
+    }
 }
 
 /// An argument of many calls at once.
@@ -63,7 +73,7 @@ impl<'a> Argument<'a> {
 /// A function: one value from the values of its arguments.
 pub trait Function: fmt::Debug + Send + Sync {
     /// The value. Errors: why the event cannot be worked off.
-    fn call(&self, args: &[Value], state: &FunctionState) -> Result<Value, Failure>;
+    fn call(&self, args: &[Value], state: &FunctionState<'_>) -> Result<Value, Failure>;
 
     /// The values for `rows` rows at once, as [`Function::call`] gives them one by one. `None`: it does not do that
     /// for these arguments, or some row fails; it is then called row by row.
@@ -107,6 +117,22 @@ pub trait StreamFunction: fmt::Debug + Send + Sync {
     /// The values of the added attributes, once for each event that goes on. Errors: why the event cannot be worked
     /// off.
     fn call(&self, args: &[Value]) -> Result<Vec<Vec<Value>>, Failure>;
+
+    /// The same for a function that looks at the whole event.
+    fn call_on(&self, args: &[Value], _event: &EventRef<'_>) -> Result<Vec<Vec<Value>>, Failure> {
+        self.call(args)
+    }
+}
+
+/// An event as a stream function sees it.
+#[derive(Debug, Clone, Copy)]
+pub struct EventRef<'a> {
+    /// Its attributes: row `row` of these.
+    pub columns: &'a [Column],
+    /// Which row.
+    pub row: usize,
+    /// Its timestamp, milliseconds since 1970.
+    pub time: i64,
 }
 
 /// A stream function that was checked: what runs, and name and type of each attribute that it adds.
@@ -115,12 +141,53 @@ pub type BuiltStreamFunction = (Arc<dyn StreamFunction>, Vec<(String, FieldType)
 /// Checks the arguments of a stream function. Errors: what is wrong with them.
 pub type BuildStreamFunction = dyn Fn(&[Arg]) -> Result<BuiltStreamFunction, String> + Send + Sync;
 
+/// An event that a stream processor takes, holds or lets go.
+#[derive(Debug, Clone)]
+pub struct Row {
+    /// Its timestamp, milliseconds since 1970.
+    pub time: i64,
+    /// Arrived or expired.
+    pub kind: Kind,
+    /// Its attributes; what the processor adds comes behind them.
+    pub values: Vec<Value>,
+}
+
+/// A stream processor: it has a state, may drop events, and may hold them and let them go later.
+///
+/// What is let go for the events of one chunk, or at one timer, is a chunk.
+pub trait StreamProcessor: Send {
+    /// The app starts.
+    fn start(&mut self, _now: i64) {}
+    /// An event arrives; `args` are its arguments. Errors: why the event cannot be worked off.
+    fn event(&mut self, event: Row, args: &[Value], now: i64, out: &mut Vec<Row>) -> Result<(), Failure>;
+    /// The instant at which [`Self::timer`] is to be called, if it wants that.
+    fn due(&self) -> Option<i64> {
+        None
+    }
+    /// That instant was reached; the clock may be beyond it.
+    fn timer(&mut self, _now: i64, _out: &mut Vec<Row>) {}
+    /// Its state, for a checkpoint.
+    fn save(&self) -> serde_json::Value;
+    /// Takes a saved state back. Errors: that it is none of this processor.
+    fn restore(&mut self, state: &serde_json::Value) -> Result<(), Failure>;
+}
+
+/// Makes a stream processor that has seen nothing.
+pub type MakeStreamProcessor = Arc<dyn Fn() -> Box<dyn StreamProcessor> + Send + Sync>;
+
+/// A stream processor that was checked: what makes it, and name and type of each attribute that it adds.
+pub type BuiltStreamProcessor = (MakeStreamProcessor, Vec<(String, FieldType)>);
+
+/// Checks the arguments of a stream processor. Errors: what is wrong with them.
+pub type BuildStreamProcessor = dyn Fn(&[Arg]) -> Result<BuiltStreamProcessor, String> + Send + Sync;
+
 /// Functions and aggregates by name. Names heed case; extensions have a namespace.
 #[derive(Default, Clone)]
 pub struct Registry {
     functions: BTreeMap<String, Arc<BuildFunction>>,
     aggregators: BTreeMap<String, Arc<BuildAggregator>>,
     stream_functions: BTreeMap<String, Arc<BuildStreamFunction>>,
+    stream_processors: BTreeMap<String, Arc<BuildStreamProcessor>>,
 }
 
 impl Registry {
@@ -130,6 +197,7 @@ impl Registry {
         crate::functions::register(&mut registry);
         crate::aggregators::register(&mut registry);
         crate::stream_functions::register(&mut registry);
+        crate::processor::register(&mut registry);
         registry
     }
 
@@ -160,10 +228,25 @@ impl Registry {
         self.stream_functions.insert(name.to_owned(), Arc::new(build));
     }
 
+    /// Adds a stream processor, `name` or `namespace:name`; one of that name is replaced.
+    pub fn stream_processor(
+        &mut self,
+        name: &str,
+        build: impl Fn(&[Arg]) -> Result<BuiltStreamProcessor, String> + Send + Sync + 'static,
+    ) {
+        self.stream_processors.insert(name.to_owned(), Arc::new(build));
+    }
+
+    /// The stream processor called `name`.
+    pub fn find_stream_processor(&self, name: &str) -> Option<&BuildStreamProcessor> {
+        self.stream_processors.get(name).map(Arc::as_ref)
+    }
+
     /// The stream function called `name`. Errors: that there is none, with the nearest name.
     pub fn find_stream_function(&self, name: &str) -> Result<&BuildStreamFunction, String> {
         self.stream_functions.get(name).map(Arc::as_ref).ok_or_else(|| {
-            let hint = did_you_mean(name, self.stream_functions.keys().map(String::as_str));
+            let known = self.stream_functions.keys().chain(self.stream_processors.keys());
+            let hint = did_you_mean(name, known.map(String::as_str));
             format!("there is no stream function `{name}`{hint}")
         })
     }

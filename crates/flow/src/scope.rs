@@ -107,8 +107,18 @@ impl Scope for Having<'_> {
         }
     }
 
+    fn step(&mut self, step: &SourceRef) -> Option<Resolved> {
+        self.input.step(step).filter(|_| self.sees_input || self.aggregate)
+    }
+
+    fn bare_step(&mut self, name: &Ident) -> Option<Resolved> {
+        let hidden = self.output.iter().any(|(known, _)| *known == name.name);
+        self.input.bare_step(name).filter(|_| self.aggregate || self.sees_input && !hidden)
+    }
+
     fn in_aggregate(&mut self, begin: bool) {
         self.aggregate = begin;
+        self.input.in_aggregate(begin);
     }
 }
 

@@ -1,5 +1,9 @@
 //! What the queries of an app share: its tables and named windows.
 
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
+
 use crate::column::Column;
 use crate::expr::{Expr, Failure, Frame, Host, Place};
 use crate::named_window::NamedWindow;
@@ -12,9 +16,57 @@ pub struct Shared {
     pub tables: Vec<Table>,
     /// The named windows.
     pub windows: Vec<NamedWindow>,
+    /// What random values are made of.
+    pub draws: Draws,
+}
+
+/// Random bits that come out the same when the same inputs are replayed: they are made of a seed, the number of the
+/// input during which they are drawn, how many were drawn since it came, and the event's time.
+#[derive(Debug, Default)]
+pub struct Draws {
+    seed: u64,
+    input: AtomicU64,
+    drawn: AtomicU64,
+}
+
+impl Draws {
+    /// Draws seeded with a text, the name of what draws.
+    pub fn of(name: &str) -> Self {
+        Self { seed: xxh3_64(name.as_bytes()), ..Self::default() }
+    }
+
+    /// The next input comes.
+    pub fn next_input(&mut self) {
+        *self.input.get_mut() += 1;
+        *self.drawn.get_mut() = 0;
+    }
+
+    /// Where the draws stand, for a checkpoint: the number of the input, and what was drawn since it came.
+    pub fn position(&self) -> (u64, u64) {
+        (self.input.load(Ordering::Relaxed), self.drawn.load(Ordering::Relaxed))
+    }
+
+    /// Takes a saved position back.
+    pub fn set_position(&mut self, (input, drawn): (u64, u64)) {
+        *self.input.get_mut() = input;
+        *self.drawn.get_mut() = drawn;
+    }
+
+    fn draw(&self, time: i64) -> u64 {
+        let (input, drawn) = (self.input.load(Ordering::Relaxed), self.drawn.fetch_add(1, Ordering::Relaxed));
+        let mut bytes = [0; 24];
+        bytes[..8].copy_from_slice(&input.to_le_bytes());
+        bytes[8..16].copy_from_slice(&drawn.to_le_bytes());
+        bytes[16..].copy_from_slice(&time.to_le_bytes());
+        xxh3_64_with_seed(&bytes, self.seed)
+    }
 }
 
 impl Host for Shared {
+    fn draw(&self, time: i64) -> u64 {
+        self.draws.draw(time)
+    }
+
     fn any_row(
         &self,
         table: usize,

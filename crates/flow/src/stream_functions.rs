@@ -1,5 +1,8 @@
 //! Stream functions that come built in: they add attributes to events, and may make none or several of one.
 
+mod json;
+mod log;
+
 use std::sync::Arc;
 
 use tidemill_types::FieldType;
@@ -8,20 +11,15 @@ use crate::catalog::Attributes;
 use crate::expr::{Failure, compile::rank};
 use crate::registry::{Arg, Registry, StreamFunction};
 use crate::value::{Object, Value};
+pub(crate) use log::{Priority, shown};
 
 /// Registers all of them.
 pub fn register(registry: &mut Registry) {
-    registry.stream_function("log", |args| {
-        if args.len() > 3 {
-            return Err(format!(
-                "log([priority,] [message] [, with.event]) has at most 3 parameters, here are {}",
-                args.len()
-            ));
-        }
-        Ok((Arc::new(Pass), vec![]))
-    });
+    registry.stream_function("log", log::build);
     registry.stream_function("pol2Cart", pol2cart);
     registry.stream_function("str:tokenize", text_tokens);
+    registry.stream_function("json:tokenize", |args| json::build("json:tokenize", args));
+    registry.stream_function("json:tokenizeAsObject", |args| json::build("json:tokenizeAsObject", args));
     registry.stream_function("list:tokenize", |args| {
         objects("list:tokenize(list, …)", args)?;
         let added = vec![("index".into(), FieldType::Int), ("value".into(), FieldType::Object)];
@@ -38,18 +36,6 @@ fn objects(form: &str, args: &[Arg]) -> Result<(), String> {
     match !args.is_empty() && args.iter().all(|a| a.ty == FieldType::Object) {
         true => Ok(()),
         false => Err(format!("{form} wants objects")),
-    }
-}
-
-/// Everything passes as it is.
-#[derive(Debug)]
-struct Pass;
-
-impl StreamFunction for Pass {
-    fn call(&self, args: &[Value]) -> Result<Vec<Vec<Value>>, Failure> {
-        let texts: Vec<String> = args.iter().map(ToString::to_string).collect();
-        tracing::info!(target: "siddhi", "{}", texts.join(", "));
-        Ok(vec![vec![]])
     }
 }
 

@@ -6,6 +6,7 @@ mod ops;
 use std::sync::Arc;
 
 use tidemill_types::FieldType;
+use xxhash_rust::xxh3::xxh3_64;
 
 pub use compile::{AggregateCall, Compiler, Resolved, Scope};
 pub(crate) use ops::{arithmetic, compare};
@@ -133,6 +134,11 @@ pub trait Host {
     ) -> Result<(), Failure> {
         Ok(())
     }
+
+    /// 64 random bits for an event with timestamp `time`: the same ones when the same inputs are replayed.
+    fn draw(&self, time: i64) -> u64 {
+        xxh3_64(&time.to_le_bytes())
+    }
 }
 
 /// What can be searched: a table or named window of the app, by its number.
@@ -190,7 +196,8 @@ impl Expr {
             Node::IsNull(x) => Value::Bool(x.eval(frame)?.is_null()),
             Node::Call(function, args) => {
                 let values = args.iter().map(|a| a.eval(frame)).collect::<Result<Vec<_>, _>>()?;
-                function.call(&values, &FunctionState { now: frame.now, time: frame.time })?
+                function
+                    .call(&values, &FunctionState { now: frame.now, time: frame.time, host: frame.host })?
             }
             Node::In { table, slot, condition } => {
                 Value::Bool(frame.host.any_row(*table, *slot, condition, frame)?)

@@ -14,7 +14,7 @@ const CACHED_MAX: usize = 64;
 type Compile<T> = dyn Fn(&str) -> Result<T, String> + Send + Sync;
 
 /// What the texts of an argument are compiled to: once when the query is, if it is constant, else as they come.
-pub(super) struct Compiled<T> {
+pub(crate) struct Compiled<T> {
     constant: Option<Arc<T>>,
     cached: Mutex<HashMap<String, Arc<T>>>,
     compile: Box<Compile<T>>,
@@ -22,7 +22,7 @@ pub(super) struct Compiled<T> {
 
 impl<T> Compiled<T> {
     /// For argument `i`. Errors: what is wrong with it, if it is constant.
-    pub(super) fn of(
+    pub(crate) fn of(
         args: &[Arg],
         i: usize,
         compile: impl Fn(&str) -> Result<T, String> + Send + Sync + 'static,
@@ -32,7 +32,7 @@ impl<T> Compiled<T> {
     }
 
     /// What `text`, the argument's value, is compiled to. Errors: what is wrong with it.
-    pub(super) fn get(&self, text: &str) -> Result<Arc<T>, String> {
+    pub(crate) fn get(&self, text: &str) -> Result<Arc<T>, String> {
         if let Some(constant) = &self.constant {
             return Ok(constant.clone());
         }

@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
-use uuid::Uuid;
 
 use super::library::{Computed, Library, Nulls};
 use crate::expr::{Comparison, compare};
@@ -24,7 +23,13 @@ pub(super) fn register(core: &mut Library<'_>) {
     core.add("instanceOfDouble", &["any x -> bool"], Nulls::Pass, |a| is(matches!(a[0], Value::Double(_))));
     core.add("instanceOfBoolean", &["any x -> bool"], Nulls::Pass, |a| is(matches!(a[0], Value::Bool(_))));
     core.add("instanceOfString", &["any x -> bool"], Nulls::Pass, |a| is(matches!(a[0], Value::Str(_))));
-    core.add("UUID", &[" -> string"], Nulls::Pass, |_| Ok(Value::text(&Uuid::new_v4().to_string())));
+    core.build("UUID", &[" -> string"], Nulls::Pass, |_| {
+        Ok(Box::new(|_, state| {
+            let bits = u128::from(state.random()) << 64 | u128::from(state.random());
+            let uuid = uuid::Builder::from_random_bytes(bits.to_be_bytes()).into_uuid();
+            Ok(Value::text(&uuid.to_string()))
+        }))
+    });
     core.build("currentTimeMillis", &[" -> long"], Nulls::Pass, |_| {
         Ok(Box::new(|_, state| Ok(Value::Long(state.now))))
     });

@@ -10,15 +10,15 @@ const PATH_BYTES_MAX: usize = 1000;
 const BRACKETS_MAX: usize = 32;
 
 /// A compiled path.
-pub(super) struct Path {
+pub(crate) struct Path {
     path: JsonPath,
     /// Whether it names one place: no wildcard, filter, slice, list or search.
-    pub(super) definite: bool,
+    pub(crate) definite: bool,
 }
 
 impl Path {
     /// Errors: what is wrong with the path. One that does not begin with `$` begins at the root all the same.
-    pub(super) fn compile(text: &str) -> Result<Self, String> {
+    pub(crate) fn compile(text: &str) -> Result<Self, String> {
         let brackets = text.bytes().filter(|b| matches!(b, b'(' | b'[')).count();
         if text.len() > PATH_BYTES_MAX || brackets > BRACKETS_MAX {
             return Err(format!(
@@ -37,17 +37,17 @@ impl Path {
     }
 
     /// The places in `json` that it names.
-    pub(super) fn find<'j>(&self, json: &'j Json) -> Vec<&'j Json> {
+    pub(crate) fn find<'j>(&self, json: &'j Json) -> Vec<&'j Json> {
         self.path.query(json).all()
     }
 
     /// Their JSON pointers.
-    pub(super) fn pointers(&self, json: &Json) -> Vec<String> {
+    pub(crate) fn pointers(&self, json: &Json) -> Vec<String> {
         self.path.query_located(json).locations().map(|at| at.to_json_pointer()).collect()
     }
 
     /// What it names: the value at its place, for a path that may name several a list of them.
-    pub(super) fn read(&self, json: &Json) -> Option<Json> {
+    pub(crate) fn read(&self, json: &Json) -> Option<Json> {
         let found = self.find(json);
         if self.definite {
             found.first().copied().cloned()

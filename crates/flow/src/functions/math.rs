@@ -20,7 +20,10 @@ pub(super) fn register(math: &mut Library<'_>) {
     math.build("rand", &[" -> double", "const whole seed -> double"], Nulls::Pass, |args| {
         let seed = args.first().and_then(|a| a.constant.as_ref()).and_then(Value::as_i64);
         Ok(match seed {
-            None => Box::new(|_, _| Ok(Value::Double(rand::random()))),
+            // 53 bits: as many as a double keeps
+            None => {
+                Box::new(|_, state| Ok(Value::Double((state.random() >> 11) as f64 / (1u64 << 53) as f64)))
+            }
             Some(seed) => {
                 let seeded = Mutex::new(Seeded::new(seed));
                 Box::new(move |_, _| Ok(Value::Double(seeded.lock().next_double())))

@@ -5,11 +5,11 @@
     reason = "a list used as a key is compared by its text, as Java does by its content"
 )]
 
-mod compiled;
+pub(crate) mod compiled;
 mod convert;
 mod core;
 mod json;
-mod json_path;
+pub(crate) mod json_path;
 pub(crate) mod json_text;
 pub(crate) mod library;
 mod list;

@@ -26,10 +26,11 @@ impl Planner<'_> {
                     let fault = Stream { name: format!("!{name}"), attributes, span: d.id.span };
                     self.plan.catalog.define(fault)?;
                 }
-                let columns = attributes.clone();
+                let (called, columns) = (name.clone(), attributes.clone());
                 let stream = self.plan.catalog.define(Stream { name, attributes, span: d.id.span })?;
+                annotations::check_stream(&d.annotations)?;
                 self.plan.sources.extend(io::sources(&d.annotations, stream)?);
-                self.plan.sinks.extend(io::sinks(&d.annotations, stream, &columns)?);
+                self.plan.sinks.extend(io::sinks(&d.annotations, stream, &called, &columns)?);
                 Ok(())
             }
             Definition::Trigger(d) => {
@@ -62,9 +63,9 @@ impl Planner<'_> {
             Definition::Function(d) => Err(Diagnostic::error(
                 "F0402",
                 d.language.span,
-                format!("there is no script language `{}`", d.language.name),
+                format!("`{}` cannot be run: there are no script languages", d.language.name),
             )
-            .help("register the function in Rust: Registry::function")),
+            .help("write it with the functions that there are, or add it in Rust with Registry::function")),
             Definition::Aggregation(d) => Err(missing(d.span, "aggregations")),
         }
     }

@@ -1,6 +1,7 @@
 //! From the syntax tree of an app to what runs: names are looked up, types checked, everything wrong is told at once.
 
 mod definitions;
+mod handlers;
 mod input;
 mod partitions;
 mod queries;
@@ -21,7 +22,8 @@ use crate::partition::PartitionPlan;
 use crate::query::QueryPlan;
 use crate::registry::Registry;
 
-pub(crate) use input::{handlers, make_window};
+pub(crate) use handlers::stateless as handlers;
+pub(crate) use input::make_window;
 pub(crate) use selection::selection;
 
 /// A compiled app.

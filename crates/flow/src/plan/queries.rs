@@ -29,24 +29,24 @@ impl Planner<'_> {
         let stream = self.plan.catalog.read(&input.stream)?;
         let Stream { name, mut attributes, .. } = self.plan.catalog.streams()[stream].clone();
         let registry = self.registry;
-        let before = handlers(&input.handlers, &name, &mut attributes, self.plan.catalog.tables(), registry)?;
+        let tables = self.plan.catalog.tables();
+        let read = attributes.iter().map(|(_, ty)| *ty).collect();
+        let before = handlers::compile(&input.handlers, &name, &mut attributes, tables, registry)?;
         let columns = attributes.iter().map(|(_, ty)| *ty).collect();
         let window = match &input.window {
             Some(window) if self.plan.catalog.window(stream).is_some() => {
                 return Err(join::no_window_on_window(&name, window.span));
             }
             Some(window) => {
-                let tables = self.plan.catalog.tables();
                 let mut scope = Single { stream: &name, attributes: &attributes, tables };
                 Some(make_window(&window.call, &name, &attributes, &mut scope, registry)?)
             }
             None => None,
         };
-        let after = handlers(&input.after, &name, &mut attributes, self.plan.catalog.tables(), registry)?;
-        let tables = self.plan.catalog.tables();
+        let after = handlers::compile(&input.after, &name, &mut attributes, tables, registry)?;
         let mut scope = Single { stream: &name, attributes: &attributes, tables };
         let select = selection(query, &attributes, &mut scope, false, registry)?;
-        let plan = QueryPlan { stream, columns, before, window, after, ..QueryPlan::of(select) };
+        let plan = QueryPlan { stream, read, columns, before, window, after, ..QueryPlan::of(select) };
         self.output(query, plan)
     }
 

@@ -1,22 +1,31 @@
 //! The schedulers of a query one by one: where many copies of a query run, each scheduler serves all of them before the
 //! next one does.
 
-use super::{Query, QueryPlan, matches};
+use super::{Handler, Query, QueryPlan, matches};
 use crate::batch::Batch;
 use crate::expr::{Failure, Host};
 use crate::held::Held;
+use crate::processor::Stateful;
 use crate::rate::{Rate, RatePlan};
 use crate::state::StatePlan;
 
 /// A scheduler of a query.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Scheduler {
+    /// Those of the stream processors before the window.
+    Before,
     /// That of the window, of the pattern, or of the left side of a join.
     Input,
     /// That of the right side of a join.
     Right,
+    /// Those of the stream processors behind the window.
+    After,
     /// That of the output rate.
     Rate,
+}
+
+fn have_timers(handlers: &[Handler]) -> bool {
+    handlers.iter().any(|handler| matches!(handler, Handler::Stateful(Stateful::Processor(_))))
 }
 
 impl QueryPlan {
@@ -26,8 +35,10 @@ impl QueryPlan {
         let waits = |state: &StatePlan| state.steps.iter().any(|step| step.wait().is_some());
         let input = self.window.is_some() || self.state.as_deref().is_some_and(waits) || side(0);
         [
+            have_timers(&self.before).then_some(Scheduler::Before),
             input.then_some(Scheduler::Input),
             side(1).then_some(Scheduler::Right),
+            have_timers(&self.after).then_some(Scheduler::After),
             self.rate.as_ref().is_some_and(RatePlan::has_beats).then_some(Scheduler::Rate),
         ]
         .into_iter()
@@ -40,6 +51,8 @@ impl Query {
     /// When the head of a scheduler's queue is due.
     pub fn next_timer_of(&self, scheduler: Scheduler) -> Option<i64> {
         match (scheduler, &self.join) {
+            (Scheduler::Before, _) => self.before.due(),
+            (Scheduler::After, _) => self.after.due(),
             (Scheduler::Rate, _) => self.rate.as_ref().and_then(Rate::next_timer),
             (Scheduler::Input, Some(join)) => join.next_timer_of(0),
             (Scheduler::Right, Some(join)) => join.next_timer_of(1),
@@ -58,8 +71,17 @@ impl Query {
         now: i64,
         host: &dyn Host,
     ) -> Option<Result<Batch, Failure>> {
-        if scheduler == Scheduler::Rate {
-            return self.rate.as_mut()?.timer(now).map(Ok);
+        match scheduler {
+            Scheduler::Rate => return self.rate.as_mut()?.timer(now).map(Ok),
+            Scheduler::Before => {
+                let out = self.before.timer(now, host)?;
+                return Some(out.and_then(|out| self.arrive(&out, host)));
+            }
+            Scheduler::After => {
+                let out = self.after.timer(now, host)?;
+                return Some(out.and_then(|out| self.selected(&out, host)));
+            }
+            Scheduler::Input | Scheduler::Right => {}
         }
         if let Some(join) = &mut self.join {
             let side = usize::from(scheduler == Scheduler::Right);

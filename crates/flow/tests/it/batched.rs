@@ -1,6 +1,7 @@
 //! Functions that do many rows at once give what they give row by row.
 
 use proptest::prelude::*;
+use tidemill_flow::expr::NoHost;
 use tidemill_flow::registry::{Arg, Argument, FunctionState};
 use tidemill_flow::{Column, Registry, Value};
 use tidemill_types::FieldType;
@@ -47,7 +48,7 @@ fn same(name: &str, arguments: &[Texts]) -> Result<bool, TestCaseError> {
             .zip(&columns)
             .map(|(arg, column)| arg.constant.clone().unwrap_or_else(|| column.get(row)))
             .collect();
-        let alone = function.call(&values, &FunctionState { now: 0, time: 0 });
+        let alone = function.call(&values, &FunctionState { now: 0, time: 0, host: &NoHost });
         prop_assert_eq!(format!("{:?}", Ok::<_, ()>(at_once.get(row))), format!("{alone:?}"));
     }
     Ok(true)

@@ -331,7 +331,7 @@ proptest! {
             ty: value.ty().filter(|_| !object).unwrap_or(FieldType::Object),
             constant: (*constant && !value.is_null()).then(|| value.clone()),
         }).collect();
-        let state = FunctionState { now: NOW, time: TIME };
+        let state = FunctionState { now: NOW, time: TIME, host: &NoHost };
         for name in &*NAMES {
             if let Some(Ok((function, _))) = registry.find_function(name).map(|build| build(&described)) {
                 let _ = function.call(&values, &state);

@@ -1,0 +1,70 @@
+//! `#unique:deduplicate(key, interval)`: one event per key within an interval.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use hashbrown::HashSet;
+use serde::Deserialize;
+use serde_json::{Value as Json, json};
+use tidemill_types::FieldType;
+
+use crate::expr::Failure;
+use crate::registry::{Arg, BuiltStreamProcessor, Row, StreamProcessor};
+use crate::value::Value;
+
+pub(super) fn build(args: &[Arg]) -> Result<BuiltStreamProcessor, String> {
+    let form = "unique:deduplicate(key, interval)";
+    let [key, interval] = args else {
+        return Err(format!("the form is {form}; {} parameters are given", args.len()));
+    };
+    if key.ty == FieldType::Object {
+        return Err(format!("{form}: the key is any value but an object"));
+    }
+    let interval = interval.constant.as_ref().and_then(Value::as_i64).filter(|i| *i >= 0);
+    let interval =
+        interval.ok_or_else(|| format!("{form}: the interval is a constant time, like `30 sec`"))?;
+    Ok((Arc::new(move || Box::new(Deduplicate { interval, passed: Passed::default() })), vec![]))
+}
+
+/// Passes an event unless one with its key passed within the interval before it, by the events' timestamps.
+struct Deduplicate {
+    /// Milliseconds; an event exactly so much later is still held for a duplicate.
+    interval: i64,
+    passed: Passed,
+}
+
+#[derive(Debug, Default)]
+struct Passed {
+    keys: HashSet<String>,
+    /// When each of them passed, in the order in which they did: what is over is forgotten from the front.
+    order: VecDeque<(i64, String)>,
+}
+
+impl StreamProcessor for Deduplicate {
+    fn event(&mut self, event: Row, args: &[Value], _now: i64, out: &mut Vec<Row>) -> Result<(), Failure> {
+        let key = match args.first() {
+            None | Some(Value::Null) => return Err(Failure("unique:deduplicate: the key is null".into())),
+            Some(key) => key.to_string(),
+        };
+        let is_over = |passed: i64| event.time.saturating_sub(passed) > self.interval;
+        while let Some((_, key)) = self.passed.order.pop_front_if(|(at, _)| is_over(*at)) {
+            self.passed.keys.remove(&key);
+        }
+        if self.passed.keys.insert(key.clone()) {
+            self.passed.order.push_back((event.time, key));
+            out.push(event);
+        }
+        Ok(())
+    }
+
+    fn save(&self) -> Json {
+        json!(self.passed.order)
+    }
+
+    fn restore(&mut self, state: &Json) -> Result<(), Failure> {
+        let order = VecDeque::<(i64, String)>::deserialize(state);
+        let order = order.map_err(|e| Failure(format!("no state of unique:deduplicate: {e}")))?;
+        self.passed = Passed { keys: order.iter().map(|(_, key)| key.clone()).collect(), order };
+        Ok(())
+    }
+}

@@ -1,0 +1,221 @@
+//! Handlers with a state: stream processors, and filters whose conditions hold aggregates.
+
+mod adaptive;
+mod deduplicate;
+mod held_back;
+mod reorder;
+mod totals;
+
+use std::borrow::Cow;
+use std::fmt;
+
+use serde_json::Value as Json;
+use tidemill_types::FieldType;
+
+pub use totals::Totals;
+
+use crate::batch::{Batch, Kind};
+use crate::column::Column;
+use crate::expr::{Expr, Failure, Frame, Host};
+use crate::query::{Handler, handle};
+use crate::registry::{MakeStreamProcessor, Registry, Row, StreamProcessor};
+
+/// Registers the stream processors that come built in.
+pub(crate) fn register(registry: &mut Registry) {
+    registry.stream_processor("unique:deduplicate", deduplicate::build);
+    registry.stream_processor("reorder:kslack", reorder::build);
+    registry.stream_processor("reorder:akslack", adaptive::build);
+}
+
+/// A compiled handler with a state.
+#[derive(Debug, Clone)]
+pub enum Stateful {
+    /// `[sum(a) < 10]`
+    Totals(Totals),
+    /// `#reorder:kslack(…)`
+    Processor(ProcessorPlan),
+}
+
+/// A compiled call of a stream processor.
+#[derive(Clone)]
+pub struct ProcessorPlan {
+    /// Makes its state.
+    pub make: MakeStreamProcessor,
+    /// Its arguments.
+    pub args: Vec<Expr>,
+    /// The types of the attributes that it adds.
+    pub added: Vec<FieldType>,
+}
+
+impl fmt::Debug for ProcessorPlan {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ProcessorPlan").field("args", &self.args).finish_non_exhaustive()
+    }
+}
+
+/// The handlers of a query at work: one behind the other, those that have a state with it.
+pub(crate) struct Handlers {
+    plan: Vec<Handler>,
+    /// For each handler its state, if it has one.
+    states: Vec<Option<State>>,
+    /// The columns that come out of the last handler, and whether any handler has a state.
+    stateful: bool,
+}
+
+enum State {
+    Totals(totals::Running),
+    Processor { processor: Box<dyn StreamProcessor>, types: Vec<FieldType> },
+}
+
+impl Handlers {
+    /// Handlers that have seen nothing; `types` are the columns of what comes to the first.
+    pub(crate) fn new(plan: &[Handler], types: &[FieldType]) -> Self {
+        let mut types = types.to_vec();
+        let states: Vec<Option<State>> = plan
+            .iter()
+            .map(|handler| match handler {
+                Handler::Filter(_) => None,
+                Handler::Function(_, _, added) => {
+                    types.extend(added);
+                    None
+                }
+                Handler::Stateful(Stateful::Totals(plan)) => Some(State::Totals(plan.begin())),
+                Handler::Stateful(Stateful::Processor(plan)) => {
+                    types.extend(&plan.added);
+                    Some(State::Processor { processor: (plan.make)(), types: types.clone() })
+                }
+            })
+            .collect();
+        let stateful = states.iter().any(Option::is_some);
+        Self { plan: plan.to_vec(), states, stateful }
+    }
+
+    /// The app starts.
+    pub(crate) fn start(&mut self, now: i64) {
+        for state in self.states.iter_mut().flatten() {
+            if let State::Processor { processor, .. } = state {
+                processor.start(now);
+            }
+        }
+    }
+
+    /// What they make of the events. Errors: why these cannot be worked off.
+    pub(crate) fn push<'b>(&mut self, input: &'b Batch, host: &dyn Host) -> Result<Cow<'b, Batch>, Failure> {
+        if !self.stateful {
+            return handle(&self.plan, input, host);
+        }
+        self.from(0, Cow::Borrowed(input), host)
+    }
+
+    fn from<'b>(
+        &mut self,
+        first: usize,
+        input: Cow<'b, Batch>,
+        host: &dyn Host,
+    ) -> Result<Cow<'b, Batch>, Failure> {
+        let mut now = input;
+        for (handler, state) in self.plan.iter().zip(&mut self.states).skip(first) {
+            now = Cow::Owned(match (handler, state) {
+                (Handler::Stateful(Stateful::Totals(plan)), Some(State::Totals(running))) => {
+                    running.filter(plan, &now, host)?
+                }
+                (
+                    Handler::Stateful(Stateful::Processor(plan)),
+                    Some(State::Processor { processor, types }),
+                ) => process(processor.as_mut(), types, &plan.args, &now, host)?,
+                _ => handle(std::slice::from_ref(handler), &now, host)?.into_owned(),
+            });
+        }
+        Ok(now)
+    }
+
+    /// The first instant at which one of them wants to be called.
+    pub(crate) fn due(&self) -> Option<i64> {
+        self.states.iter().flatten().filter_map(State::due).min()
+    }
+
+    /// What comes out of the next of their timers that is due at `now`, if there is one.
+    pub(crate) fn timer(&mut self, now: i64, host: &dyn Host) -> Option<Result<Batch, Failure>> {
+        let is_due = |s: &Option<State>| s.as_ref().and_then(State::due).is_some_and(|due| due <= now);
+        let place = self.states.iter().position(is_due)?;
+        let State::Processor { processor, types } = self.states[place].as_mut()? else { return None };
+        let mut rows = Vec::new();
+        processor.timer(now, &mut rows);
+        let mut out = Batch::new(types.iter().copied());
+        rows.into_iter().for_each(|row| push(&mut out, row));
+        out.end_chunk(now);
+        Some(self.from(place + 1, Cow::Owned(out), host).map(Cow::into_owned))
+    }
+
+    /// The states of those that have one, in order.
+    #[allow(dead_code, reason = "checkpoints save them")]
+    pub(crate) fn save(&self) -> Json {
+        let states = self.states.iter().flatten().map(|state| match state {
+            State::Totals(running) => running.save(),
+            State::Processor { processor, .. } => processor.save(),
+        });
+        Json::Array(states.collect())
+    }
+
+    /// Takes saved states back. Errors: that they are none of these handlers.
+    #[allow(dead_code, reason = "checkpoints restore them")]
+    pub(crate) fn restore(&mut self, saved: &Json) -> Result<(), Failure> {
+        let states: Vec<&mut State> = self.states.iter_mut().flatten().collect();
+        let saved = saved.as_array().filter(|saved| saved.len() == states.len());
+        let saved = saved.ok_or_else(|| Failure("no state of these handlers".into()))?;
+        for (state, saved) in states.into_iter().zip(saved) {
+            match state {
+                State::Totals(running) => running.restore(saved)?,
+                State::Processor { processor, .. } => processor.restore(saved)?,
+            }
+        }
+        Ok(())
+    }
+}
+
+impl State {
+    fn due(&self) -> Option<i64> {
+        match self {
+            Self::Totals(_) => None,
+            Self::Processor { processor, .. } => processor.due(),
+        }
+    }
+}
+
+fn process(
+    processor: &mut dyn StreamProcessor,
+    types: &[FieldType],
+    args: &[Expr],
+    input: &Batch,
+    host: &dyn Host,
+) -> Result<Batch, Failure> {
+    let mut out = Batch::new(types.iter().copied());
+    for (rows, clock) in input.chunks() {
+        let mut made = Vec::new();
+        for row in rows {
+            let kind = input.kinds[row];
+            let values = input.columns.iter().map(|c| c.get(row)).collect();
+            let event = Row { time: input.times[row], kind, values };
+            if kind == Kind::Reset {
+                made.push(event);
+                continue;
+            }
+            let source = [Some((input.columns.as_slice(), row))];
+            let frame = Frame { rows: &source, time: event.time, now: clock, host };
+            let args = args.iter().map(|a| a.eval(&frame)).collect::<Result<Vec<_>, _>>()?;
+            processor.event(event, &args, clock, &mut made)?;
+        }
+        made.into_iter().for_each(|row| push(&mut out, row));
+        out.end_chunk(clock);
+    }
+    Ok(out)
+}
+
+/// Adds a row; columns that it has no value for are null.
+fn push(out: &mut Batch, row: Row) {
+    let mut values = row.values.into_iter();
+    let add = |column: &mut Column| column.push(values.next().unwrap_or_default());
+    out.columns.iter_mut().for_each(add);
+    out.times.push(row.time);
+    out.kinds.push(row.kind);
+}

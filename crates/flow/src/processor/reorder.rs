@@ -1,0 +1,120 @@
+//! `#reorder:kslack(ts [, timeout [, max.k]] [, discard.late])`: events in order of an attribute, held back as long as
+//! the greatest lateness seen so far.
+
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Value as Json, json};
+use tidemill_types::FieldType;
+
+use super::held_back::{HeldBack, Saved};
+use crate::expr::Failure;
+use crate::registry::{Arg, BuiltStreamProcessor, Row, StreamProcessor};
+use crate::value::Value;
+
+pub(super) const FORM: &str = "reorder:kslack(ts [, timeout [, max.k]] [, discard.late])";
+
+pub(super) fn build(args: &[Arg]) -> Result<BuiltStreamProcessor, String> {
+    let (discard, numbers) = match args.split_last() {
+        Some((last, rest)) if last.ty == FieldType::Bool => (constant_bool(last, FORM)?, rest),
+        _ => (false, args),
+    };
+    let (timeout, k_max) = match numbers {
+        [ts] if is_long(ts) => (None, None),
+        [ts, timeout] if is_long(ts) => (constant_long(timeout, FORM)?, None),
+        [ts, timeout, k] if is_long(ts) => (constant_long(timeout, FORM)?, constant_long(k, FORM)?),
+        _ => return Err(format!("the form is {FORM}; `ts` is a long attribute, the others are constants")),
+    };
+    let k_max = k_max.unwrap_or(i64::MAX);
+    let made = move || Slack { timeout, k_max, discard, ..Slack::default() };
+    Ok((Arc::new(move || Box::new(made())), vec![]))
+}
+
+pub(super) fn is_long(arg: &Arg) -> bool {
+    matches!(arg.ty, FieldType::Long | FieldType::Time)
+}
+
+/// A constant long from 0 on; `None` for a negative one, which stands for none.
+pub(super) fn constant_long(arg: &Arg, form: &str) -> Result<Option<i64>, String> {
+    let value = arg.constant.as_ref().filter(|_| is_long(arg)).and_then(Value::as_i64);
+    let value = value.ok_or_else(|| format!("{form} wants constant longs, like `1000L`"))?;
+    Ok((value >= 0).then_some(value))
+}
+
+pub(super) fn constant_bool(arg: &Arg, form: &str) -> Result<bool, String> {
+    let value = arg.constant.as_ref().ok_or_else(|| format!("{form}: `discard.late` is a constant"))?;
+    Ok(value.is_true())
+}
+
+/// The timestamp that an event is sorted by. Errors: that it is null.
+pub(super) fn sorted_by(args: &[Value], name: &str) -> Result<i64, Failure> {
+    let ts = args.first().and_then(Value::as_i64);
+    ts.ok_or_else(|| Failure(format!("{name}: `ts` is null")))
+}
+
+#[derive(Default)]
+struct Slack {
+    timeout: Option<i64>,
+    k_max: i64,
+    discard: bool,
+    /// What is put aside and what waits: they differ only in what K is made of.
+    waiting: HeldBack,
+    now: Progress,
+}
+
+#[derive(Debug, Default, Serialize, Deserialize)]
+struct Progress {
+    k: i64,
+    greatest: Option<i64>,
+    last_sent: Option<i64>,
+    /// The smallest put aside since the last event that was greater than all before.
+    least: Option<i64>,
+}
+
+impl StreamProcessor for Slack {
+    fn start(&mut self, now: i64) {
+        self.waiting.start(now);
+    }
+
+    fn event(&mut self, event: Row, args: &[Value], now: i64, out: &mut Vec<Row>) -> Result<(), Failure> {
+        let ts = sorted_by(args, "reorder:kslack")?;
+        if self.discard && self.now.last_sent.is_some_and(|sent| ts < sent) {
+            return Ok(());
+        }
+        self.waiting.add(ts, event, now);
+        let least = self.now.least.map_or(ts, |least| least.min(ts));
+        if self.now.greatest.is_some_and(|greatest| ts <= greatest) {
+            self.now.least = Some(least);
+            return Ok(());
+        }
+        self.now.greatest = Some(ts);
+        self.now.least = None;
+        self.now.k = self.now.k.max(ts.saturating_sub(least).min(self.k_max));
+        let last = self.waiting.release(ts.saturating_sub(self.now.k), out);
+        self.now.last_sent = last.or(self.now.last_sent);
+        Ok(())
+    }
+
+    fn due(&self) -> Option<i64> {
+        self.timeout.and(self.waiting.due())
+    }
+
+    fn timer(&mut self, now: i64, out: &mut Vec<Row>) {
+        if let Some(timeout) = self.timeout {
+            let last = self.waiting.release_old(timeout, now, out);
+            self.now.last_sent = self.now.last_sent.max(last);
+        }
+    }
+
+    fn save(&self) -> Json {
+        json!({ "waiting": self.waiting.save(), "progress": self.now })
+    }
+
+    fn restore(&mut self, state: &Json) -> Result<(), Failure> {
+        let wrong = |e: &dyn std::fmt::Display| Failure(format!("no state of reorder:kslack: {e}"));
+        let saved = Saved::deserialize(&state["waiting"]).map_err(|e| wrong(&e))?;
+        self.waiting.restore(&saved).ok_or_else(|| wrong(&"its events cannot be read"))?;
+        self.now = Progress::deserialize(&state["progress"]).map_err(|e| wrong(&e))?;
+        Ok(())
+    }
+}

@@ -1,0 +1,85 @@
+//! `#json:tokenize(json, path)` and `#json:tokenizeAsObject(json, path)`: an event for each element at a path.
+
+use std::sync::Arc;
+
+use serde_json::Value as Json;
+use tidemill_types::FieldType;
+
+use crate::expr::Failure;
+use crate::functions::compiled::Compiled;
+use crate::functions::json_path::Path;
+use crate::functions::json_text::{from_json, json_of};
+use crate::registry::{Arg, BuiltStreamFunction, StreamFunction};
+use crate::value::Value;
+
+pub(super) fn build(name: &'static str, args: &[Arg]) -> Result<BuiltStreamFunction, String> {
+    let fits = match args {
+        [json, path, rest @ ..] => {
+            matches!(json.ty, FieldType::String | FieldType::Object)
+                && path.ty == FieldType::String
+                && rest.len() <= 1
+                && rest.iter().all(|r| r.ty == FieldType::Bool && r.constant.is_some())
+        }
+        _ => false,
+    };
+    if !fits {
+        return Err(format!(
+            "{name}(json, path [, fail.on.missing.attribute]) wants a text or an object, a text, and perhaps a \
+             constant bool"
+        ));
+    }
+    let as_object = name.ends_with("AsObject");
+    let fail_on_missing = args.get(2).and_then(|a| a.constant.as_ref()).is_none_or(Value::is_true);
+    let paths = Compiled::of(args, 1, Path::compile)?;
+    let ty = if as_object { FieldType::Object } else { FieldType::String };
+    Ok((Arc::new(Elements { name, paths, as_object, fail_on_missing }), vec![("jsonElement".into(), ty)]))
+}
+
+struct Elements {
+    name: &'static str,
+    paths: Compiled<Path>,
+    as_object: bool,
+    /// A path that leads nowhere fails the event; otherwise it goes on with a null.
+    fail_on_missing: bool,
+}
+
+impl std::fmt::Debug for Elements {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(self.name)
+    }
+}
+
+impl Elements {
+    fn element(&self, json: &Json) -> Value {
+        match json {
+            Json::Null => Value::Null,
+            json if self.as_object => from_json(json),
+            Json::String(text) => Value::text(text),
+            other => Value::text(&other.to_string()),
+        }
+    }
+}
+
+impl StreamFunction for Elements {
+    fn call(&self, args: &[Value]) -> Result<Vec<Vec<Value>>, Failure> {
+        let wrong = |why: String| Failure(format!("{}: {why}", self.name));
+        let (Some(json), Some(path)) = (args.first(), args.get(1).and_then(Value::as_str)) else {
+            return Err(wrong("the path is null".into()));
+        };
+        if json.is_null() {
+            return Err(wrong("the JSON is null".into()));
+        }
+        let json = json_of(json).map_err(wrong)?;
+        let found = self.paths.get(path).map_err(wrong)?.read(&json);
+        let elements = match found {
+            Some(Json::Array(items)) => items.iter().map(|item| vec![self.element(item)]).collect(),
+            Some(other) => vec![vec![self.element(&other)]],
+            None => vec![],
+        };
+        match elements.is_empty() {
+            false => Ok(elements),
+            true if self.fail_on_missing => Err(wrong(format!("there is nothing at `{path}`"))),
+            true => Ok(vec![vec![Value::Null]]),
+        }
+    }
+}

@@ -1,0 +1,151 @@
+//! `#log(…)`: writes a line for each event and passes it on.
+
+use std::sync::Arc;
+
+use tidemill_types::{FieldType, did_you_mean};
+
+use crate::column::Column;
+use crate::expr::Failure;
+use crate::registry::{Arg, BuiltStreamFunction, EventRef, StreamFunction};
+use crate::value::Value;
+
+const FORM: &str = "log([priority,] [message] [, with.event])";
+
+/// How urgent a line is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Priority {
+    /// Not written.
+    Off,
+    /// `ERROR`, `FATAL`
+    Error,
+    /// `WARN`
+    Warn,
+    /// `INFO`
+    Info,
+    /// `DEBUG`
+    Debug,
+    /// `TRACE`
+    Trace,
+}
+
+impl Priority {
+    const NAMES: [&str; 7] = ["INFO", "DEBUG", "WARN", "FATAL", "ERROR", "OFF", "TRACE"];
+
+    /// By its name, in any case. Errors: that there is none, with the nearest name.
+    pub fn parse(name: &str) -> Result<Self, String> {
+        Ok(match name.to_ascii_uppercase().as_str() {
+            "INFO" => Self::Info,
+            "DEBUG" => Self::Debug,
+            "WARN" => Self::Warn,
+            "FATAL" | "ERROR" => Self::Error,
+            "OFF" => Self::Off,
+            "TRACE" => Self::Trace,
+            _ => return Err(format!("there is no priority `{name}`{}", did_you_mean(name, Self::NAMES))),
+        })
+    }
+
+    /// Writes a line.
+    pub fn write(self, line: &str) {
+        match self {
+            Self::Off => {}
+            Self::Error => tracing::error!(target: "siddhi", "{line}"),
+            Self::Warn => tracing::warn!(target: "siddhi", "{line}"),
+            Self::Info => tracing::info!(target: "siddhi", "{line}"),
+            Self::Debug => tracing::debug!(target: "siddhi", "{line}"),
+            Self::Trace => tracing::trace!(target: "siddhi", "{line}"),
+        }
+    }
+}
+
+/// An event as a line shows it: its timestamp and its attributes.
+pub fn shown(columns: &[Column], row: usize, time: i64) -> String {
+    let values: Vec<String> = columns.iter().map(|c| c.get(row).to_string()).collect();
+    format!("{time} [{}]", values.join(", "))
+}
+
+pub(super) fn build(args: &[Arg]) -> Result<BuiltStreamFunction, String> {
+    let (with_event, texts) = match args.split_last() {
+        Some((last, rest)) if last.ty == FieldType::Bool => (Some(rest.len()), rest),
+        _ => (None, args),
+    };
+    let wrong = || format!("the form is {FORM}: texts, then true or false");
+    if texts.len() > 2 || texts.iter().any(|t| t.ty != FieldType::String) {
+        return Err(wrong());
+    }
+    let constant = |arg: &Arg| arg.constant.as_ref().and_then(|c| c.as_str().map(str::to_owned));
+    let (priority, message) = match texts {
+        [] => (Priority::Info, None),
+        [message] => match constant(message).and_then(|name| Priority::parse(&name).ok()) {
+            // a lone text that is a priority, as in log('DEBUG', true)
+            Some(priority) if with_event.is_some() => (priority, None),
+            _ => (Priority::Info, Some(0)),
+        },
+        [priority, ..] => {
+            let name = constant(priority).ok_or_else(|| format!("{FORM}: the priority is a constant"))?;
+            (Priority::parse(&name)?, Some(1))
+        }
+    };
+    Ok((Arc::new(Log { priority, message, with_event }), vec![]))
+}
+
+#[derive(Debug)]
+struct Log {
+    priority: Priority,
+    /// The argument that is the message.
+    message: Option<usize>,
+    /// The argument that tells whether the event is written, too; without one it is.
+    with_event: Option<usize>,
+}
+
+impl StreamFunction for Log {
+    fn call(&self, args: &[Value]) -> Result<Vec<Vec<Value>>, Failure> {
+        self.priority
+            .write(&self.message.and_then(|i| args.get(i)).map(Value::to_string).unwrap_or_default());
+        Ok(vec![vec![]])
+    }
+
+    fn call_on(&self, args: &[Value], event: &EventRef<'_>) -> Result<Vec<Vec<Value>>, Failure> {
+        let message = self.message.and_then(|i| args.get(i)).map(Value::to_string);
+        let with_event = self.with_event.and_then(|i| args.get(i)).is_none_or(Value::is_true);
+        let event = with_event.then(|| shown(event.columns, event.row, event.time));
+        let parts: Vec<String> = message.into_iter().chain(event).collect();
+        self.priority.write(&parts.join(", "));
+        Ok(vec![vec![]])
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn text(text: &str) -> Arg {
+        Arg { ty: FieldType::String, constant: Some(Value::text(text)) }
+    }
+
+    fn yes() -> Arg {
+        Arg { ty: FieldType::Bool, constant: Some(Value::Bool(true)) }
+    }
+
+    #[test]
+    fn forms_are_checked() {
+        let attribute = Arg { ty: FieldType::String, constant: None };
+        for good in [
+            vec![],
+            vec![yes()],
+            vec![attribute.clone()],
+            vec![text("m"), yes()],
+            vec![text("warn"), text("m")],
+            vec![text("WARN"), attribute.clone(), yes()],
+        ] {
+            assert!(build(&good).is_ok(), "{good:?}");
+        }
+        for (wrong, why) in [
+            (vec![yes(), text("m")], "the form is"),
+            (vec![text("LOUD"), text("m")], "there is no priority `LOUD`"),
+            (vec![attribute.clone(), text("m")], "the priority is a constant"),
+            (vec![text("INFO"), text("m"), text("m")], "the form is"),
+        ] {
+            assert!(build(&wrong).unwrap_err().contains(why), "{wrong:?}");
+        }
+    }
+}
