@@ -292,6 +292,9 @@ impl Query {
         if let Some(machine) = &self.machine {
             out.json(&machine.save())?;
         }
+        for handlers in [&self.before, &self.after].into_iter().filter(|h| h.have_state()) {
+            out.json(&handlers.save())?;
+        }
         self.window.iter().try_for_each(|held| held.save(out))?;
         self.join.iter().try_for_each(|join| join.save(out))?;
         out.json(&self.selector.save())?;
@@ -303,6 +306,10 @@ impl Query {
         if let Some(machine) = &mut self.machine {
             let state = from.json()?;
             machine.restore(&state).map_err(|e| from.damaged(e.0))?;
+        }
+        for handlers in [&mut self.before, &mut self.after].into_iter().filter(|h| h.have_state()) {
+            let state = from.json()?;
+            handlers.restore(&state).map_err(|e| from.damaged(e.0))?;
         }
         self.window.iter_mut().try_for_each(|held| held.restore(from))?;
         self.join.iter_mut().try_for_each(|join| join.restore(from))?;

@@ -15,6 +15,8 @@ struct Saved {
     triggers: Vec<Option<i64>>,
     /// For each sink that takes turns the events that it has put out.
     turns: std::collections::BTreeMap<usize, usize>,
+    /// Where random values stand.
+    draws: (u64, u64),
 }
 
 impl App {
@@ -26,7 +28,9 @@ impl App {
         out.section("app")?;
         out.text(&self.plan.text)?;
         out.section("clock")?;
-        out.json(&Saved { now: self.now, triggers: self.triggers.clone(), turns: self.turns.clone() })?;
+        let draws = self.shared.draws.position();
+        let (triggers, turns) = (self.triggers.clone(), self.turns.clone());
+        out.json(&Saved { now: self.now, triggers, turns, draws })?;
         for (table, name) in self.shared.tables.iter().zip(self.plan.table_names()) {
             out.section(&name)?;
             table.save(&mut out)?;
@@ -79,6 +83,7 @@ impl App {
         }
         from.finish()?;
         fresh.turns = saved.turns;
+        fresh.shared.draws.set_position(saved.draws);
         (fresh.now, fresh.triggers) = match resume {
             Resume::Exactly => (saved.now, saved.triggers),
             Resume::Restarted => (self.now, std::mem::take(&mut self.triggers)),

@@ -25,6 +25,7 @@ pub(super) struct HeldBack {
 #[derive(Serialize, Deserialize)]
 pub(super) struct Saved {
     rows: Vec<(i64, i64, i64, bool, Vec<Json>)>,
+    started: i64,
     beat: Option<i64>,
 }
 
@@ -74,7 +75,7 @@ impl HeldBack {
         let saved = rows.map(|(by, at, row)| {
             (by, at, row.time, row.kind == Kind::Expired, row.values.iter().map(encode).collect())
         });
-        Saved { rows: saved.collect(), beat: self.beat }
+        Saved { rows: saved.collect(), started: self.started, beat: self.beat }
     }
 
     /// `None` when it cannot be read.
@@ -85,7 +86,7 @@ impl HeldBack {
             let values = values.iter().map(decode).collect::<Option<Vec<_>>>()?;
             rows.entry(*by).or_default().push((*at, Row { time: *time, kind, values }));
         }
-        (self.rows, self.beat) = (rows, saved.beat);
+        *self = Self { rows, started: saved.started, beat: saved.beat };
         Some(())
     }
 }

@@ -58,7 +58,6 @@ pub(crate) struct Handlers {
     plan: Vec<Handler>,
     /// For each handler its state, if it has one.
     states: Vec<Option<State>>,
-    /// The columns that come out of the last handler, and whether any handler has a state.
     stateful: bool,
 }
 
@@ -88,6 +87,11 @@ impl Handlers {
             .collect();
         let stateful = states.iter().any(Option::is_some);
         Self { plan: plan.to_vec(), states, stateful }
+    }
+
+    /// Whether any of them has a state.
+    pub(crate) fn have_state(&self) -> bool {
+        self.stateful
     }
 
     /// The app starts.
@@ -148,7 +152,6 @@ impl Handlers {
     }
 
     /// The states of those that have one, in order.
-    #[allow(dead_code, reason = "checkpoints save them")]
     pub(crate) fn save(&self) -> Json {
         let states = self.states.iter().flatten().map(|state| match state {
             State::Totals(running) => running.save(),
@@ -158,7 +161,6 @@ impl Handlers {
     }
 
     /// Takes saved states back. Errors: that they are none of these handlers.
-    #[allow(dead_code, reason = "checkpoints restore them")]
     pub(crate) fn restore(&mut self, saved: &Json) -> Result<(), Failure> {
         let states: Vec<&mut State> = self.states.iter_mut().flatten().collect();
         let saved = saved.as_array().filter(|saved| saved.len() == states.len());

@@ -20,6 +20,7 @@ use proptest::prelude::*;
 use tidemill_flow::column::Column;
 use tidemill_flow::expr::{AggregateCall, Compiler, Expr, Failure, Frame, NoHost, Resolved, Scope};
 use tidemill_flow::registry::{Aggregator, Arg, FunctionState};
+use tidemill_flow::shared::Shared;
 use tidemill_flow::value::Key;
 use tidemill_flow::{Object, Registry, Value};
 use tidemill_lang::Diagnostic;
@@ -38,6 +39,8 @@ static REGISTRY: LazyLock<Registry> = LazyLock::new(Registry::standard);
 struct Row {
     names: Vec<String>,
     columns: Vec<Column>,
+    /// What random values come from.
+    shared: Shared,
 }
 
 impl Row {
@@ -72,7 +75,7 @@ impl Row {
 
     fn eval(&self, expr: &Expr) -> Result<Value, Failure> {
         let rows = [Some((self.columns.as_slice(), 0))];
-        expr.eval(&Frame { rows: &rows, time: TIME, now: NOW, host: &NoHost })
+        expr.eval(&Frame { rows: &rows, time: TIME, now: NOW, host: &self.shared })
     }
 }
 
