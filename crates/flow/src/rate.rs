@@ -1,12 +1,15 @@
 //! Output rates: when what a query puts out goes on.
 
+mod snapshot;
+mod waiting;
+
 use std::sync::Arc;
 
 use hashbrown::HashMap;
 
 use crate::batch::{Batch, Kind};
-use crate::snapshot::{Error, Reader, Writer};
 use crate::window::Timers;
+use waiting::Waiting;
 
 /// Which events of a round go on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -48,11 +51,25 @@ pub struct Snapshot {
     pub grouped: bool,
 }
 
+impl Snapshot {
+    /// Whether it shows the last event of each group, not what a window holds.
+    fn by_group(&self) -> bool {
+        !self.window || self.aggregates.iter().all(|a| *a)
+    }
+
+    /// Whether it shows one event of each group, of those that a window holds.
+    fn one_each(&self) -> bool {
+        self.grouped && self.aggregates.iter().any(|a| *a) && !self.by_group()
+    }
+}
+
 /// A rate limit at work.
 pub struct Rate {
     plan: RatePlan,
-    /// What waits, in order.
+    /// What waits, in order, where all of it goes on.
     held: Batch,
+    /// What waits where events take the place of others, and what a snapshot shows.
+    waiting: Waiting,
     /// For each group (the whole query is one without `group by`): events of its round, or when its last one passed.
     groups: HashMap<String, i64>,
     /// Events of the round of all groups.
@@ -63,7 +80,13 @@ pub struct Rate {
 impl Rate {
     /// A limit that has seen nothing; `types` are those of the output columns.
     pub fn new(plan: RatePlan, types: Vec<tidemill_types::FieldType>) -> Self {
-        Self { plan, held: Batch::new(types), groups: HashMap::new(), count: 0, timers: Timers::default() }
+        let held = Batch::new(types.iter().copied());
+        let aggregates = match &plan {
+            RatePlan::Snapshot(_, snapshot) if !snapshot.by_group() => snapshot.aggregates.clone(),
+            _ => vec![],
+        };
+        let waiting = Waiting::new(types, aggregates);
+        Self { plan, held, waiting, groups: HashMap::new(), count: 0, timers: Timers::default() }
     }
 
     /// The app starts: rounds of time begin.
@@ -74,32 +97,6 @@ impl Rate {
             }
             RatePlan::Time(Which::First, _) | RatePlan::Events(..) => {}
         }
-    }
-
-    /// Writes its state.
-    pub(crate) fn save(&self, out: &mut Writer<'_>) -> Result<(), Error> {
-        out.batch(&self.held)?;
-        out.number(self.groups.len() as u64)?;
-        for (group, n) in &self.groups {
-            out.text(group)?;
-            out.signed(*n)?;
-        }
-        out.number(self.count)?;
-        self.timers.save(out)
-    }
-
-    /// Takes a state back.
-    pub(crate) fn restore(&mut self, from: &mut Reader<'_>) -> Result<(), Error> {
-        let types: Vec<_> = self.held.columns.iter().map(crate::Column::ty).collect();
-        self.held = from.batch(&types)?;
-        self.groups.clear();
-        for _ in 0..from.number()? {
-            let group = from.text()?;
-            self.groups.insert(group, from.signed()?);
-        }
-        self.count = from.number()?;
-        self.timers = Timers::restored(from)?;
-        Ok(())
     }
 
     /// What goes on of an emission, now.
@@ -148,19 +145,22 @@ impl Rate {
                 }
             }
             RatePlan::Events(Which::First, n) => {
-                let seen = self.groups.entry(input.group(row).to_owned()).or_insert(0);
+                let group = input.group(row);
+                if !self.groups.contains_key(group) {
+                    self.groups.insert(group.to_owned(), 0);
+                }
+                let seen = self.groups.get_mut(group).expect("inserted above");
                 if *seen == 0 {
                     out.push_row(input, row, kind, time);
                 }
                 *seen = (*seen + 1) % i64::try_from(*n).unwrap_or(i64::MAX).max(1);
             }
             RatePlan::Events(Which::Last, n) => {
-                let n = *n;
-                self.replace(input, row);
+                self.waiting.replace(input, row);
                 self.count += 1;
-                if self.count >= n {
+                if self.count >= *n {
                     self.count = 0;
-                    self.release(out);
+                    self.waiting.release(out);
                 }
             }
             RatePlan::Time(Which::All, _) => self.held.push_row(input, row, kind, time),
@@ -172,112 +172,30 @@ impl Rate {
                     out.push_row(input, row, kind, time);
                 }
             }
-            RatePlan::Time(Which::Last, _) => self.replace(input, row),
-            RatePlan::Snapshot(_, snapshot) => {
-                let snapshot = snapshot.clone();
-                self.hold(input, row, &snapshot);
-            }
-        }
-    }
-
-    /// The event takes the place of the one of its group that waits.
-    fn replace(&mut self, input: &Batch, row: usize) {
-        let place = (0..self.held.len()).find(|i| self.held.group(*i) == input.group(row));
-        self.put(place, input, row);
-    }
-
-    fn put(&mut self, place: Option<usize>, input: &Batch, row: usize) {
-        match place {
-            None => self.held.push_row(input, row, input.kinds[row], input.times[row]),
-            Some(place) => {
-                let mut held = self.empty();
-                for i in 0..self.held.len() {
-                    match i == place {
-                        true => held.push_row(input, row, input.kinds[row], input.times[row]),
-                        false => held.push_row(&self.held, i, self.held.kinds[i], self.held.times[i]),
-                    }
-                }
-                self.held = held;
-            }
-        }
-    }
-
-    fn remove(&mut self, place: usize) {
-        let mut held = self.empty();
-        for i in (0..self.held.len()).filter(|i| *i != place) {
-            held.push_row(&self.held, i, self.held.kinds[i], self.held.times[i]);
-        }
-        self.held = held;
-    }
-
-    /// Works an event into what the next snapshot shows.
-    fn hold(&mut self, input: &Batch, row: usize, snapshot: &Snapshot) {
-        let arrived = input.kinds[row] == Kind::Current;
-        let only_aggregates = snapshot.aggregates.iter().all(|a| *a);
-        if !snapshot.window || only_aggregates {
-            let place = (0..self.held.len()).find(|i| self.held.group(*i) == input.group(row));
-            match (arrived, place) {
-                (true, place) => self.put(place, input, row),
+            RatePlan::Time(Which::Last, _) => self.waiting.replace(input, row),
+            RatePlan::Snapshot(_, snapshot) => match (kind, snapshot.by_group()) {
+                (Kind::Current, true) => self.waiting.replace(input, row),
                 // nothing is shown after one that left as the last
-                (false, Some(place)) if snapshot.window => self.remove(place),
-                (false, _) => {}
-            }
-            return;
+                (_, true) if snapshot.window => self.waiting.remove_group(input.group(row)),
+                (_, true) => {}
+                (Kind::Current, false) => self.waiting.add(input, row),
+                (_, false) => self.waiting.remove(input, row),
+            },
         }
-        if arrived {
-            self.held.push_row(input, row, Kind::Current, input.times[row]);
-        } else {
-            let plain = |c: &usize| !snapshot.aggregates[*c];
-            let equal = |i: usize| {
-                let mut columns = (0..input.columns.len()).filter(plain);
-                columns.all(|c| {
-                    let (a, b) = (self.held.columns[c].get(i), input.columns[c].get(row));
-                    crate::value::Key(a) == crate::value::Key(b)
-                }) && self.held.group(i) == input.group(row)
-            };
-            if let Some(place) = (0..self.held.len()).find(|i| equal(*i)) {
-                self.remove(place);
-            }
-        }
-        self.refresh(input, row, snapshot);
-    }
-
-    /// What is held of the event's group gets the newest values of the aggregates.
-    fn refresh(&mut self, input: &Batch, row: usize, snapshot: &Snapshot) {
-        let mut held = self.empty();
-        for i in 0..self.held.len() {
-            let same_group = self.held.group(i) == input.group(row);
-            for (c, column) in held.columns.iter_mut().enumerate() {
-                match snapshot.aggregates[c] && same_group {
-                    true => column.push_from(&input.columns[c], row),
-                    false => column.push_from(&self.held.columns[c], i),
-                }
-            }
-            held.times.push(self.held.times[i]);
-            held.kinds.push(self.held.kinds[i]);
-            held.groups.extend(self.held.groups.get(i).cloned());
-        }
-        self.held = held;
     }
 
     fn beat(&mut self, due: i64, clock: i64, out: &mut Batch) {
         match &self.plan {
-            RatePlan::Time(_, period) => {
+            RatePlan::Time(which, period) => {
                 self.timers.ask(due.saturating_add(*period));
-                self.release(out);
+                match which {
+                    Which::Last => self.waiting.release(out),
+                    Which::All | Which::First => self.release(out),
+                }
             }
             RatePlan::Snapshot(period, snapshot) => {
                 self.timers.ask(due.saturating_add(*period));
-                let partly = snapshot.window && snapshot.aggregates.iter().any(|a| *a);
-                let one_each = snapshot.grouped && partly && !snapshot.aggregates.iter().all(|a| *a);
-                let mut seen: Vec<&str> = Vec::new();
-                for i in 0..self.held.len() {
-                    if one_each && seen.contains(&self.held.group(i)) {
-                        continue;
-                    }
-                    seen.push(self.held.group(i));
-                    out.push_row(&self.held, i, self.held.kinds[i], self.held.times[i]);
-                }
+                self.waiting.show(snapshot.one_each(), out);
             }
             RatePlan::Events(..) => {}
         }
