@@ -167,13 +167,9 @@ impl Query {
             return self.joined(pairs, host);
         }
         if let Some(machine) = &mut self.machine {
-            let mut out = Batch::new(self.plan.select.types());
-            for (rows, clock) in input.chunks() {
-                for row in rows.filter(|row| input.kinds[*row] == Kind::Current) {
-                    machine.event(port, input, row, clock, host)?;
-                    matches(machine, &mut self.selector, clock, host, &mut out)?;
-                }
-            }
+            let done = machine.events(port, input, host);
+            let out = self.matched(host)?;
+            done?;
             return Ok(self.limited(out));
         }
         let handled = self.before.push(input, host)?;
@@ -270,6 +266,14 @@ impl Query {
         Ok(self.limited(all))
     }
 
+    /// What comes out of the matches that are done: those of one event are one chunk.
+    fn matched(&mut self, host: &dyn Host) -> Result<Batch, Failure> {
+        match self.machine.as_mut().and_then(Machine::take_matches) {
+            Some(done) => done.selected(&mut self.selector, host),
+            None => Ok(Batch::new(self.plan.select.types())),
+        }
+    }
+
     fn behind(&mut self, out: Batch, host: &dyn Host) -> Result<Batch, Failure> {
         let handled = self.after.push(&out, host)?;
         self.selected(&handled, host)
@@ -322,21 +326,6 @@ impl Query {
     pub fn wanted(&self) -> Wanted {
         self.plan.select.wanted
     }
-}
-
-/// What comes out of the matches that are done: one chunk, though the selection sees each by itself.
-fn matches(
-    machine: &mut Machine,
-    selector: &mut Selector,
-    clock: i64,
-    host: &dyn Host,
-    out: &mut Batch,
-) -> Result<(), Failure> {
-    let Some(done) = machine.take_matches() else { return Ok(()) };
-    let selected = selector.process(&done, host)?;
-    (0..selected.len()).for_each(|i| out.push_row(&selected, i, selected.kinds[i], selected.times[i]));
-    out.end_chunk(clock);
-    Ok(())
 }
 
 /// What the handlers make of the events, one handler after the other.

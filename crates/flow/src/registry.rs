@@ -9,6 +9,7 @@ use tidemill_types::{FieldType, did_you_mean};
 use crate::batch::Kind;
 use crate::column::{Column, Data};
 use crate::expr::{Failure, Host};
+use crate::state::Limits;
 use crate::value::Value;
 
 /// An argument as the compiler knows it.
@@ -188,9 +189,20 @@ pub struct Registry {
     aggregators: BTreeMap<String, Arc<BuildAggregator>>,
     stream_functions: BTreeMap<String, Arc<BuildStreamFunction>>,
     stream_processors: BTreeMap<String, Arc<BuildStreamProcessor>>,
+    limits: Limits,
 }
 
 impl Registry {
+    /// What one pattern or sequence may hold.
+    pub fn limits(&self) -> Limits {
+        self.limits
+    }
+
+    /// Sets what one pattern or sequence may hold, for apps that are compiled from now on.
+    pub fn set_limits(&mut self, limits: Limits) {
+        self.limits = limits;
+    }
+
     /// Everything that comes built in.
     pub fn standard() -> Self {
         let mut registry = Self::default();

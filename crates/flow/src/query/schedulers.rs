@@ -1,7 +1,7 @@
 //! The schedulers of a query one by one: where many copies of a query run, each scheduler serves all of them before the
 //! next one does.
 
-use super::{Handler, Query, QueryPlan, matches};
+use super::{Handler, Query, QueryPlan};
 use crate::batch::Batch;
 use crate::expr::{Failure, Host};
 use crate::held::Held;
@@ -89,18 +89,14 @@ impl Query {
             return Some(pairs.and_then(|pairs| self.joined(pairs, host)));
         }
         if let Some(machine) = &mut self.machine {
-            return machine.timer(now).then(|| self.waited(now, host));
+            return machine.timer(now).then(|| self.waited(host));
         }
         let out = self.window.as_mut()?.timer(now)?;
         Some(out.and_then(|out| self.behind(out, host)))
     }
 
     /// What comes out of the matches that a timer has brought.
-    pub(super) fn waited(&mut self, now: i64, host: &dyn Host) -> Result<Batch, Failure> {
-        let mut out = Batch::new(self.plan.select.types());
-        if let Some(machine) = &mut self.machine {
-            matches(machine, &mut self.selector, now, host, &mut out)?;
-        }
-        Ok(self.limited(out))
+    pub(super) fn waited(&mut self, host: &dyn Host) -> Result<Batch, Failure> {
+        self.matched(host).map(|out| self.limited(out))
     }
 }

@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
-use super::machine::Machine;
+use super::automaton::Automaton;
 use super::plan::{Form, LogicalForm};
 use super::record::{Row, Shared};
 
-impl Machine {
+impl Automaton {
     /// A first step that waits for silence counts it from the start of the app.
     pub(super) fn begin_wait(&mut self, i: usize) {
         if let Some(wait) = self.plan.steps[i].wait() {
@@ -30,6 +30,7 @@ impl Machine {
                 Form::Side(side) => self.silent_side(i, side, due),
                 _ => {}
             }
+            self.end_event();
         }
         true
     }

@@ -38,7 +38,15 @@ pub fn compile(
     }
     let within = input.within.as_ref().map(|t| t.ms);
     let sequence = input.kind == StateKind::Sequence;
-    Ok((StatePlan { sequence, steps: draft.steps, within, columns: vec![] }, draft.names))
+    let plan = StatePlan {
+        sequence,
+        steps: draft.steps,
+        within,
+        names: draft.names.clone(),
+        limits: registry.limits(),
+        ..StatePlan::default()
+    };
+    Ok((plan, draft.names))
 }
 
 struct Draft<'a> {

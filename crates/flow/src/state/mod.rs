@@ -1,10 +1,16 @@
 //! Patterns and sequences: queries that wait for one event after another.
 //!
 //! [`compile`] makes a [`StatePlan`] of the syntax tree; a [`Machine`] keeps the partial matches and says which are done.
+//! An automaton does that for every form; patterns of nothing but single events, one after the other, have a shorter way.
 
 mod absent;
+mod automaton;
+mod chain;
 mod compile;
+mod conditions;
 mod machine;
+mod mask;
+mod matches;
 mod names;
 mod offer;
 mod plan;
@@ -12,6 +18,14 @@ mod record;
 mod save;
 
 pub use compile::compile;
-pub use machine::{CHAIN_MAX, Machine, RECORDS_MAX};
+pub use machine::Machine;
+pub use matches::Matches;
 pub use names::{Lookup, StepNames};
-pub use plan::{Form, LogicalForm, Reference, StatePlan, StepPlan, Which};
+pub use plan::{Form, Limits, LogicalForm, Reference, StatePlan, StepPlan, What, Which};
+
+use crate::expr::Failure;
+
+fn too_many(held: usize, limits: &Limits) -> Failure {
+    let most = limits.partial_matches_max;
+    Failure(format!("{held} partial matches wait, at most {most} may: bound them with `within`"))
+}

@@ -4,7 +4,7 @@ use tidemill_lang::Diagnostic;
 use tidemill_lang::siddhi::ast::{AttributeRef, Ident, Index, IndexKind, SourceRef};
 use tidemill_types::{FieldType, did_you_mean};
 
-use super::plan::{Reference, Which};
+use super::plan::{Reference, What, Which};
 use crate::catalog::{self, Attributes};
 use crate::expr::{Resolved, Scope};
 
@@ -42,18 +42,19 @@ pub struct Lookup<'a> {
 impl Lookup<'_> {
     fn event(&mut self, step: usize, attribute: usize) -> Resolved {
         if attribute >= self.steps[step].width {
-            return self.reference(step, Which::Newest, Some(attribute));
+            return self.reference(step, Which::Newest, What::Attribute(attribute));
         }
         Resolved { slot: 0, column: attribute, ty: self.steps[step].attributes[attribute].1 }
     }
 
-    fn reference(&mut self, step: usize, which: Which, attribute: Option<usize>) -> Resolved {
-        let ty = match (which, attribute) {
-            (_, None) => FieldType::Bool,
+    fn reference(&mut self, step: usize, which: Which, what: What) -> Resolved {
+        let ty = match (which, what) {
+            (_, What::Presence) => FieldType::Bool,
             (Which::All, _) => FieldType::Object,
-            (_, Some(a)) => self.steps[step].attributes[a].1,
+            (_, What::Time) => FieldType::Long,
+            (_, What::Attribute(a)) => self.steps[step].attributes[a].1,
         };
-        let reference = Reference { step, which, attribute, ty };
+        let reference = Reference { step, which, what, ty };
         let column = self.references.iter().position(|r| *r == reference).unwrap_or_else(|| {
             self.references.push(reference);
             self.references.len() - 1
@@ -77,7 +78,7 @@ impl Lookup<'_> {
         for (i, step) in steps.iter().enumerate() {
             for (column, (name, _)) in step.attributes.iter().enumerate() {
                 let which = if step.counted { Which::All } else { Which::Newest };
-                let found = self.reference(i, which, Some(column));
+                let found = self.reference(i, which, What::Attribute(column));
                 all.push((name.clone(), found.ty));
             }
         }
@@ -97,7 +98,7 @@ impl Lookup<'_> {
         }
         let found = self.steps.iter().enumerate().find_map(|(i, step)| column(step).map(|c| (i, c)));
         match found {
-            Some((step, column)) => Ok(self.reference(step, Which::Newest, Some(column))),
+            Some((step, column)) => Ok(self.reference(step, Which::Newest, What::Attribute(column))),
             None => {
                 let all: Attributes = self.steps.iter().flat_map(|s| s.attributes.clone()).collect();
                 Err(unknown(attribute, None, &all))
@@ -130,19 +131,19 @@ impl Scope for Lookup<'_> {
             None if names.counted => Which::All,
             None => Which::Newest,
         };
-        Ok(self.reference(step, which, Some(column)))
+        Ok(self.reference(step, which, What::Attribute(column)))
     }
 
     fn step(&mut self, step: &SourceRef) -> Option<Resolved> {
         let name = catalog::full_name(&step.stream);
         let found = self.steps.iter().position(|s| s.is(&name)).filter(|_| step.inner.is_none())?;
         let which = self.which(found, step.index).unwrap_or(Which::Newest);
-        Some(self.reference(found, which, None))
+        Some(self.reference(found, which, What::Presence))
     }
 
     fn bare_step(&mut self, name: &Ident) -> Option<Resolved> {
         let found = self.steps.iter().position(|s| s.is(&name.name))?;
-        Some(self.reference(found, Which::Newest, None))
+        Some(self.reference(found, Which::Newest, What::Presence))
     }
 }
 

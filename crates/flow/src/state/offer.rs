@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 
-use super::machine::{CHAIN_MAX, Machine, Offer};
+use super::automaton::{Automaton, Offer};
 use super::plan::{Form, LogicalForm};
 use super::record::Shared;
 use crate::expr::Failure;
 
-impl Machine {
+impl Automaton {
     /// Offers an event to all that waits at step `i`, in order.
     ///
     /// Errors: the first failure of a filter; what was not offered the event goes on waiting.
@@ -73,8 +73,9 @@ impl Machine {
             if inner.slots.iter().skip(i + 1).take(2).any(|chain| !chain.is_empty()) {
                 return Ok(false);
             }
-            if inner.slots[i].len() >= CHAIN_MAX {
-                return Err(Failure(format!("a step has collected {CHAIN_MAX} events; it can hold no more")));
+            let most = self.plan.limits.collected_max;
+            if inner.slots[i].len() >= most {
+                return Err(Failure(format!("a step has collected {most} events; it can hold no more")));
             }
             inner.slots[i].push(offer.kept());
         }

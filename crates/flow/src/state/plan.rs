@@ -1,11 +1,30 @@
 //! What a pattern or a sequence consists of.
 
+use std::sync::{Arc, OnceLock};
+
 use tidemill_types::FieldType;
 
+use super::chain::ChainPlan;
+use super::names::StepNames;
 use crate::expr::Expr;
 
+/// What one pattern may hold in memory. An event that would take it beyond fails.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Limits {
+    /// Matches that are not done yet.
+    pub partial_matches_max: usize,
+    /// Events that one counted step of one match collects.
+    pub collected_max: usize,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self { partial_matches_max: 1_000_000, collected_max: 100_000 }
+    }
+}
+
 /// A compiled pattern or sequence.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub struct StatePlan {
     /// Nothing may come between two steps.
     pub sequence: bool,
@@ -15,6 +34,18 @@ pub struct StatePlan {
     pub within: Option<i64>,
     /// What the selection reads of a match, in order.
     pub columns: Vec<Reference>,
+    /// What it may hold.
+    pub limits: Limits,
+    /// The names of the steps, where they are known.
+    pub names: Vec<StepNames>,
+    /// How it is worked off when it is a chain; made when it is first needed, once the columns are known.
+    pub(super) chain: OnceLock<Option<Arc<ChainPlan>>>,
+}
+
+impl StatePlan {
+    pub(super) fn chain(&self) -> Option<&Arc<ChainPlan>> {
+        self.chain.get_or_init(|| ChainPlan::of(self).map(Arc::new)).as_ref()
+    }
 }
 
 /// A step, or one side of a logical one.
@@ -78,10 +109,21 @@ pub struct Reference {
     pub step: usize,
     /// Which of its events.
     pub which: Which,
-    /// The attribute; without one it is `true` when there is such an event, else null.
-    pub attribute: Option<usize>,
+    /// What of it.
+    pub what: What,
     /// The type of its value.
     pub ty: FieldType,
+}
+
+/// What is read of an event.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum What {
+    /// `true` when there is one, else null.
+    Presence,
+    /// Its timestamp.
+    Time,
+    /// An attribute.
+    Attribute(usize),
 }
 
 /// Which of the events of a step.

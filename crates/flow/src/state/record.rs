@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 
-use super::plan::{Reference, Which};
+use super::plan::{Reference, What, Which};
 use crate::value::{Object, Value};
 
 /// An event that a match holds.
@@ -40,25 +40,24 @@ impl Record {
             Which::First(n) => chain.get(n),
             Which::Last(n) => chain.len().checked_sub(n + 1).map(|i| &chain[i]),
             Which::All => {
-                let attribute = reference.attribute.unwrap_or(0);
-                let all = chain.iter().map(|row| row.value(attribute)).collect();
+                let all = chain.iter().map(|row| row.read(reference.what)).collect();
                 return match chain.is_empty() {
                     true => Value::Null,
                     false => Value::Object(Object::list(all)),
                 };
             }
         };
-        match (row, reference.attribute) {
-            (None, _) => Value::Null,
-            (Some(_), None) => Value::Bool(true),
-            (Some(row), Some(attribute)) => row.value(attribute),
-        }
+        row.map_or(Value::Null, |row| row.read(reference.what))
     }
 }
 
 impl Row {
-    /// An attribute; what a stream function adds inside a step is null, as in the reference.
-    fn value(&self, attribute: usize) -> Value {
-        self.values.get(attribute).cloned().unwrap_or_default()
+    /// What is asked of it; what a stream function adds inside a step is null, as in the reference.
+    fn read(&self, what: What) -> Value {
+        match what {
+            What::Presence => Value::Bool(true),
+            What::Time => Value::Long(self.time),
+            What::Attribute(attribute) => self.values.get(attribute).cloned().unwrap_or_default(),
+        }
     }
 }

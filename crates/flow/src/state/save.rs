@@ -8,7 +8,7 @@ use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 use serde_json::Value as Json;
 
-use super::machine::Machine;
+use super::automaton::Automaton;
 use super::record::{Record, Row, Shared};
 use crate::aggregators::state::{decode, encode};
 use crate::expr::Failure;
@@ -71,7 +71,7 @@ impl Numbers {
     }
 }
 
-impl Machine {
+impl Automaton {
     /// Its state.
     pub fn save(&self) -> Json {
         let mut saved = Saved::default();

@@ -1,0 +1,396 @@
+//! The matches that wait at a step, in order, and how those that an event satisfies are found.
+
+use hashbrown::HashMap;
+use smallvec::SmallVec;
+
+use super::super::conditions::Domain;
+use super::plan::Index;
+use crate::expr::Comparison;
+
+/// The words in front of a match's values: the time of its last event, that of its first, and its marks.
+pub(super) const HEAD: usize = 3;
+pub(super) const TIME: usize = 0;
+pub(super) const BEGIN: usize = 1;
+pub(super) const MARKS: usize = 2;
+
+/// The mark of a match that is gone. The lower bits tell which values are null.
+const GONE: u64 = 1 << 63;
+/// The mark of a match whose key is null.
+const NO_KEY: u64 = 1 << 62;
+
+/// From so many matches on whole blocks of them are passed over by their bounds, or looked up by their key.
+const MANY: usize = 128;
+const BLOCK: usize = 64;
+
+type Places = SmallVec<[u32; 4]>;
+
+/// What a match or an event is found by; `None` for null.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) enum Key {
+    Double(Option<f64>),
+    Whole(Option<i64>),
+}
+
+/// Matches in the order in which they came, each `stride` words.
+#[derive(Debug, Clone)]
+pub(super) struct List {
+    stride: usize,
+    words: Vec<u64>,
+    keys: Keys,
+    /// The first that is not gone.
+    head: usize,
+    /// How many behind it are gone.
+    gone: usize,
+}
+
+#[derive(Debug, Clone)]
+enum Keys {
+    None,
+    Double(Comparison, Ordered<f64>),
+    Whole(Comparison, Ordered<i64>),
+    Equal(Equal),
+}
+
+/// Keys for `event < key` and the like: the least (or greatest) of each block bounds what is in it.
+#[derive(Debug, Clone, Default)]
+struct Ordered<T> {
+    keys: Vec<T>,
+    bounds: Vec<T>,
+}
+
+/// Keys for `event == key`: bits of numbers, hashes of texts.
+#[derive(Debug, Clone, Default)]
+struct Equal {
+    keys: Vec<u64>,
+    /// Where each key is, once there are many.
+    places: Option<HashMap<u64, Places>>,
+}
+
+trait Bound: PartialOrd + Copy {
+    /// What no event is greater (`upwards`) or less than.
+    fn never(upwards: bool) -> Self;
+}
+
+impl Bound for f64 {
+    fn never(_: bool) -> Self {
+        Self::NAN
+    }
+}
+
+impl Bound for i64 {
+    fn never(upwards: bool) -> Self {
+        if upwards { Self::MAX } else { Self::MIN }
+    }
+}
+
+impl<T: Bound> Ordered<T> {
+    fn push(&mut self, op: Comparison, key: T) {
+        let place = self.keys.len();
+        self.keys.push(key);
+        let block = place / BLOCK;
+        self.bounds.truncate(block + 1);
+        match self.bounds.get_mut(block) {
+            Some(bound) if !place.is_multiple_of(BLOCK) => *bound = Self::nearer(op, *bound, key),
+            Some(bound) => *bound = key,
+            None => self.bounds.push(key),
+        }
+    }
+
+    fn pop(&mut self) {
+        // bounds may be wider than needed
+        self.keys.pop();
+    }
+
+    fn clear(&mut self) {
+        self.keys.clear();
+        self.bounds.clear();
+    }
+
+    /// The one of the two that more events satisfy; anything rather than what compares with nothing.
+    fn nearer(op: Comparison, a: T, b: T) -> T {
+        let upwards = matches!(op, Comparison::Gt | Comparison::Ge);
+        let nearer = if upwards { b < a } else { b > a };
+        if nearer || a.partial_cmp(&a).is_none() { b } else { a }
+    }
+
+    fn find(&mut self, op: Comparison, head: usize, x: T, found: &mut Vec<u32>) {
+        match op {
+            Comparison::Gt => self.scan(op, head, found, |key| x > key),
+            Comparison::Ge => self.scan(op, head, found, |key| x >= key),
+            Comparison::Lt => self.scan(op, head, found, |key| x < key),
+            _ => self.scan(op, head, found, |key| x <= key),
+        }
+    }
+
+    #[inline]
+    fn scan(&mut self, op: Comparison, head: usize, found: &mut Vec<u32>, fits: impl Fn(T) -> bool) {
+        if self.keys.len() - head < MANY {
+            for (place, key) in self.keys.iter().enumerate().skip(head) {
+                if fits(*key) {
+                    found.push(place as u32);
+                }
+            }
+            return;
+        }
+        for block in head / BLOCK..self.keys.len().div_ceil(BLOCK) {
+            if !fits(self.bounds[block]) {
+                continue;
+            }
+            let range = (block * BLOCK).max(head)..((block + 1) * BLOCK).min(self.keys.len());
+            let before = found.len();
+            let keys = &self.keys[range.clone()];
+            found
+                .extend(keys.iter().zip(range).filter(|(key, _)| fits(**key)).map(|(_, place)| place as u32));
+            if found.len() == before {
+                // what made the bound is gone
+                let bound = keys.iter().copied().reduce(|a, b| Self::nearer(op, a, b));
+                self.bounds[block] = bound.unwrap_or(self.bounds[block]);
+            }
+        }
+    }
+}
+
+impl Equal {
+    fn push(&mut self, key: u64) {
+        let place = self.keys.len() as u32;
+        self.keys.push(key);
+        match &mut self.places {
+            Some(places) => places.entry(key).or_default().push(place),
+            None if self.keys.len() < MANY => {}
+            None => {
+                let mut places: HashMap<u64, Places> = HashMap::new();
+                for (place, key) in self.keys.iter().enumerate() {
+                    places.entry(*key).or_default().push(place as u32);
+                }
+                self.places = Some(places);
+            }
+        }
+    }
+
+    fn pop(&mut self) {
+        let Some(key) = self.keys.pop() else { return };
+        if let Some(places) = &mut self.places
+            && let Some(list) = places.get_mut(&key)
+        {
+            list.pop();
+            if list.is_empty() {
+                places.remove(&key);
+            }
+        }
+    }
+
+    fn find(&self, head: usize, key: u64, found: &mut Vec<u32>) {
+        match &self.places {
+            Some(places) => {
+                let at = places.get(&key).map_or(&[][..], Places::as_slice);
+                found.extend(&at[at.partition_point(|place| (*place as usize) < head)..]);
+            }
+            None => {
+                let keys = self.keys.iter().enumerate().skip(head);
+                found.extend(keys.filter(|(_, k)| **k == key).map(|(place, _)| place as u32));
+            }
+        }
+    }
+}
+
+impl Key {
+    /// As bits that are equal when the numbers are; `None` for null and NaN, which equal nothing.
+    fn bits(self) -> Option<u64> {
+        match self {
+            Self::Whole(key) => key.map(|key| key as u64),
+            // zero has two signs
+            Self::Double(key) => key.filter(|key| !key.is_nan()).map(|key| (key + 0.0).to_bits()),
+        }
+    }
+}
+
+impl List {
+    pub fn new(width: usize, index: Option<&Index>) -> Self {
+        let keys = match index {
+            None => Keys::None,
+            Some(Index { op: Comparison::Eq, .. }) => Keys::Equal(Equal::default()),
+            Some(Index { op, domain: Domain::Whole, .. }) => Keys::Whole(*op, Ordered::default()),
+            Some(Index { op, .. }) => Keys::Double(*op, Ordered::default()),
+        };
+        Self { stride: HEAD + width, words: vec![], keys, head: 0, gone: 0 }
+    }
+
+    /// How many wait.
+    pub fn len(&self) -> usize {
+        self.places() - self.head - self.gone
+    }
+
+    /// The words of a match.
+    pub fn stride(&self) -> usize {
+        self.stride
+    }
+
+    fn places(&self) -> usize {
+        self.words.len() / self.stride
+    }
+
+    /// The match at a place that was found.
+    #[inline]
+    pub fn get(&self, place: usize) -> &[u64] {
+        &self.words[place * self.stride..(place + 1) * self.stride]
+    }
+
+    /// The first that waits.
+    #[inline]
+    pub fn first(&self) -> Option<&[u64]> {
+        (self.head < self.places()).then(|| self.get(self.head))
+    }
+
+    /// Those that wait, in order.
+    pub fn iter(&self) -> impl DoubleEndedIterator<Item = &[u64]> {
+        let all = self.words[self.head * self.stride..].chunks_exact(self.stride);
+        all.filter(|found| found[MARKS] & GONE == 0)
+    }
+
+    /// To change their values; the keys stay.
+    pub fn iter_mut(&mut self) -> impl Iterator<Item = &mut [u64]> {
+        self.words.chunks_exact_mut(self.stride).filter(|found| found[MARKS] & GONE == 0)
+    }
+
+    pub fn push(&mut self, record: &[u64], key: Option<Key>) {
+        let mut marks = record[MARKS] & !NO_KEY;
+        match (&mut self.keys, key) {
+            (Keys::Double(op, ordered), Some(Key::Double(key))) => ordered.push(*op, key.unwrap_or(f64::NAN)),
+            (Keys::Whole(op, ordered), Some(Key::Whole(key))) => {
+                if key.is_none() {
+                    marks |= NO_KEY;
+                }
+                let upwards = matches!(op, Comparison::Gt | Comparison::Ge);
+                ordered.push(*op, key.unwrap_or(i64::never(upwards)));
+            }
+            (Keys::Equal(equal), key) => {
+                let bits = key.and_then(Key::bits);
+                if bits.is_none() {
+                    marks |= NO_KEY;
+                }
+                equal.push(bits.unwrap_or_default());
+            }
+            _ => {}
+        }
+        self.words.extend_from_slice(record);
+        let at = self.words.len() - self.stride + MARKS;
+        self.words[at] = marks;
+    }
+
+    /// The places of the matches that may satisfy an event with this key, in order; all where there are no keys.
+    pub fn find(&mut self, key: Option<Key>, found: &mut Vec<u32>) {
+        match (&mut self.keys, key) {
+            (Keys::Double(op, ordered), Some(Key::Double(key))) => {
+                return ordered.find(*op, self.head, key.unwrap_or(f64::NAN), found);
+            }
+            (Keys::Whole(op, ordered), Some(Key::Whole(key))) => {
+                let Some(key) = key else { return };
+                ordered.find(*op, self.head, key, found);
+            }
+            (Keys::Equal(equal), key) => {
+                let Some(key) = key.and_then(Key::bits) else { return };
+                equal.find(self.head, key, found);
+            }
+            _ => found.extend(self.head as u32..self.places() as u32),
+        }
+        let (words, stride) = (&self.words, self.stride);
+        found.retain(|place| words[*place as usize * stride + MARKS] & (GONE | NO_KEY) == 0);
+    }
+
+    /// The match at a place that was found leaves. [`Self::tidy`] is to be called before anything else is asked.
+    pub fn remove(&mut self, place: usize) {
+        self.words[place * self.stride + MARKS] |= GONE;
+        self.gone += 1;
+        match &mut self.keys {
+            Keys::Double(_, ordered) => ordered.keys[place] = f64::never(true),
+            Keys::Whole(op, ordered) => {
+                ordered.keys[place] = i64::never(matches!(op, Comparison::Gt | Comparison::Ge));
+            }
+            Keys::None | Keys::Equal(_) => {}
+        }
+    }
+
+    /// The first one leaves.
+    pub fn remove_first(&mut self) {
+        self.remove(self.head);
+        self.tidy();
+    }
+
+    #[inline]
+    fn is_gone(&self, place: usize) -> bool {
+        self.words[place * self.stride + MARKS] & GONE != 0
+    }
+
+    /// Lets go of what is gone at both ends, and of what is gone in between once that is more than what waits.
+    #[inline]
+    pub fn tidy(&mut self) {
+        let mut places = self.places();
+        while places > self.head && self.is_gone(places - 1) {
+            places -= 1;
+            self.gone -= 1;
+            self.pop();
+        }
+        while self.head < places && self.is_gone(self.head) {
+            self.head += 1;
+            self.gone -= 1;
+        }
+        if self.head == places {
+            self.clear();
+        } else if (self.head + self.gone) > BLOCK && (self.head + self.gone) * 2 > places {
+            self.compact();
+        }
+    }
+
+    fn pop(&mut self) {
+        self.words.truncate(self.words.len() - self.stride);
+        match &mut self.keys {
+            Keys::None => {}
+            Keys::Double(_, ordered) => ordered.pop(),
+            Keys::Whole(_, ordered) => ordered.pop(),
+            Keys::Equal(equal) => equal.pop(),
+        }
+    }
+
+    /// All leave.
+    #[inline]
+    pub fn clear(&mut self) {
+        self.words.clear();
+        (self.head, self.gone) = (0, 0);
+        match &mut self.keys {
+            Keys::None => {}
+            Keys::Double(_, ordered) => ordered.clear(),
+            Keys::Whole(_, ordered) => ordered.clear(),
+            Keys::Equal(equal) => {
+                equal.keys.clear();
+                equal.places = None;
+            }
+        }
+    }
+
+    fn compact(&mut self) {
+        let (stride, head, places) = (self.stride, self.head, self.places());
+        let gone: Vec<bool> = (0..places).map(|place| place < head || self.is_gone(place)).collect();
+        let mut to = 0;
+        for place in (0..places).filter(|place| !gone[*place]) {
+            self.words.copy_within(place * stride..(place + 1) * stride, to * stride);
+            to += 1;
+        }
+        self.words.truncate(to * stride);
+        (self.head, self.gone) = (0, 0);
+        match &mut self.keys {
+            Keys::None => {}
+            Keys::Double(op, ordered) => rebuild(*op, ordered, &gone),
+            Keys::Whole(op, ordered) => rebuild(*op, ordered, &gone),
+            Keys::Equal(equal) => {
+                let old = std::mem::take(equal);
+                old.keys.iter().zip(&gone).filter(|(_, gone)| !**gone).for_each(|(key, _)| equal.push(*key));
+            }
+        }
+    }
+}
+
+fn rebuild<T: Bound>(op: Comparison, ordered: &mut Ordered<T>, gone: &[bool]) {
+    let keys = std::mem::take(&mut ordered.keys);
+    ordered.bounds.clear();
+    keys.into_iter().zip(gone).filter(|(_, gone)| !**gone).for_each(|(key, _)| ordered.push(op, key));
+}

@@ -1,0 +1,88 @@
+//! Matches that are done.
+
+use tidemill_types::FieldType;
+
+use crate::batch::Batch;
+use crate::column::Column;
+use crate::expr::{Failure, Host, Node};
+use crate::select::{self, Selector};
+
+/// Matches that are done, in the order in which they came about.
+#[derive(Debug, Clone, Default)]
+pub struct Matches {
+    /// The columns that the selection reads. Each match is a chunk of its own: that is how the selection sees them.
+    pub batch: Batch,
+    /// Where the matches of each event end, for events that completed some: they go on together.
+    pub ends: Vec<u32>,
+    /// What the clock showed at each of these events.
+    pub clocks: Vec<i64>,
+}
+
+impl Matches {
+    /// The matches added since the last call belong to one event.
+    pub(super) fn end_event(&mut self, clock: i64) {
+        let end = self.batch.len() as u32;
+        if self.ends.last().copied().unwrap_or(0) < end {
+            self.ends.push(end);
+            self.clocks.push(clock);
+        }
+    }
+
+    /// The matches of each event, and the clock.
+    pub fn events(&self) -> impl Iterator<Item = (std::ops::Range<usize>, i64)> + '_ {
+        let starts = std::iter::once(0).chain(self.ends.iter().map(|end| *end as usize));
+        starts.zip(&self.ends).zip(&self.clocks).map(|((start, end), clock)| (start..*end as usize, *clock))
+    }
+
+    /// What a selection makes of them. It sees each by itself; what comes out for one event is one chunk.
+    ///
+    /// Errors: those of the selection.
+    pub fn selected(mut self, selector: &mut Selector, host: &dyn Host) -> Result<Batch, Failure> {
+        let plan = selector.plan();
+        // one row of each match
+        let all = plan.having.is_none() && plan.offset == 0 && plan.limit != Some(0) && plan.wanted.current;
+        if all && copies(plan) {
+            let batch = &mut self.batch;
+            let columns = (0..plan.items.len()).map(|i| take(plan, i, &mut batch.columns)).collect();
+            let (times, kinds) = (std::mem::take(&mut batch.times), std::mem::take(&mut batch.kinds));
+            let (ends, clocks) = (self.ends, self.clocks);
+            return Ok(Batch { columns, times, kinds, ends, clocks, ..Batch::default() });
+        }
+        if all {
+            let out = selector.process(&self.batch, host)?;
+            return Ok(Batch { ends: self.ends, clocks: self.clocks, ..out });
+        }
+        let mut out = Batch::new(plan.types());
+        for (rows, clock) in self.events() {
+            let mut one = Batch::new(self.batch.columns.iter().map(Column::ty));
+            for row in rows {
+                one.push_row(&self.batch, row, self.batch.kinds[row], self.batch.times[row]);
+                one.end_chunk(clock);
+            }
+            let selected = selector.process(&one, host)?;
+            (0..selected.len())
+                .for_each(|i| out.push_row(&selected, i, selected.kinds[i], selected.times[i]));
+            out.end_chunk(clock);
+        }
+        Ok(out)
+    }
+}
+
+/// Whether the selection does nothing but put columns in order.
+fn copies(plan: &select::Plan) -> bool {
+    let column = |node: &Node| matches!(node, Node::Column { slot: select::INPUT, .. });
+    plan.aggregates.is_empty() && plan.group_by.is_empty() && plan.items.iter().all(|(_, x)| column(&x.node))
+}
+
+/// The column of item `i`; it is copied only if a later item wants it as well.
+fn take(plan: &select::Plan, i: usize, columns: &mut [Column]) -> Column {
+    let of = |i: usize| match plan.items[i].1.node {
+        Node::Column { column, .. } => Some(column),
+        _ => None,
+    };
+    let Some(column) = of(i) else { return Column::new(FieldType::Object) };
+    match (i + 1..plan.items.len()).any(|later| of(later) == Some(column)) {
+        true => columns[column].clone(),
+        false => std::mem::replace(&mut columns[column], Column::new(FieldType::Bool)),
+    }
+}
