@@ -18,7 +18,7 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("rules", &["types", "lang", "docs"]),
     ("flow", &["types", "lang"]),
     ("sql", &["types", "docs", "zones"]),
-    ("engine", &["types", "log", "lang", "docs", "rules", "zones"]),
+    ("engine", &["types", "log", "lang", "docs", "rules", "flow", "zones"]),
     ("server", &["types", "docs", "rules", "engine"]),
     ("tidemill", &["types", "lang", "docs", "files", "rules", "flow", "zones", "sql", "engine", "server"]),
 ];

@@ -20,10 +20,12 @@ pub struct App {
     pub dir: PathBuf,
     /// Rule files in order of their names: name and text.
     pub rules: Vec<AppFile>,
-    /// SiddhiQL files (`*.siddhi`) in order of their names. The engine does not run them yet and says so.
+    /// SiddhiQL files (`*.siddhi`) in order of their names.
     pub queries: Vec<AppFile>,
     /// Rule tests (`*.test`), anywhere below the directory.
     pub tests: Vec<AppFile>,
+    /// The values of `[vars]`, which `${name}` in paths and queries stands for.
+    pub vars: BTreeMap<String, String>,
     /// Engine settings.
     pub settings: Settings,
     /// Documents to load before the sources start.
@@ -43,6 +45,8 @@ pub struct AppSource {
     dir: PathBuf,
     fallback_name: String,
     rules: Vec<AppFile>,
+    #[serde(default)]
+    queries: Vec<AppFile>,
     toml: Option<String>,
     set: Vec<(String, String)>,
 }
@@ -151,8 +155,8 @@ impl App {
         let toml = dir.join("app.toml");
         let toml = if toml.exists() { Some(read_text(&toml)?) } else { None };
         let name = dir.file_name().map_or_else(|| "app".into(), |n| n.to_string_lossy().into_owned());
-        let source = AppSource { dir, fallback_name: name, rules, toml, set: set.to_vec() };
-        Ok(Self { tests, queries, ..Self::from_source(source)? })
+        let source = AppSource { dir, fallback_name: name, rules, queries, toml, set: set.to_vec() };
+        Ok(Self { tests, ..Self::from_source(source)? })
     }
 
     /// The app that `source` describes, without its tests.
@@ -161,6 +165,7 @@ impl App {
             name: source.fallback_name.clone(),
             dir: source.dir.clone(),
             rules: source.rules.clone(),
+            queries: source.queries.clone(),
             ..Self::default()
         };
         match &source.toml {
@@ -191,10 +196,21 @@ impl App {
 
     /// An app without a directory: rules only.
     pub fn from_rules(name: &str, rules: &str) -> Self {
-        let rules = vec![AppFile { name: format!("{name}.rules"), text: rules.to_owned() }];
-        let source =
-            AppSource { fallback_name: name.to_owned(), rules: rules.clone(), ..AppSource::default() };
-        Self { name: name.to_owned(), rules, source, ..Self::default() }
+        Self::from_texts(name, Some(rules), &[])
+    }
+
+    /// An app without a directory: rules, and SiddhiQL files by name.
+    pub fn from_texts(name: &str, rules: Option<&str>, queries: &[(&str, &str)]) -> Self {
+        let file = |name: String, text: &str| AppFile { name, text: text.to_owned() };
+        let rules: Vec<_> = rules.iter().map(|text| file(format!("{name}.rules"), text)).collect();
+        let queries: Vec<_> = queries.iter().map(|(name, text)| file((*name).to_owned(), text)).collect();
+        let source = AppSource {
+            fallback_name: name.to_owned(),
+            rules: rules.clone(),
+            queries: queries.clone(),
+            ..AppSource::default()
+        };
+        Self { name: name.to_owned(), rules, queries, source, ..Self::default() }
     }
 
     fn configure(&mut self, text: &str, set: &[(String, String)]) -> Result<()> {
@@ -217,6 +233,7 @@ impl App {
         self.sources = toml.source;
         self.summary = toml.summary;
         self.try_next = toml.try_next;
+        self.vars.clone_from(&vars);
         for documents in &mut self.documents {
             documents.path = self.dir.join(substitute(&documents.path, &vars)?);
         }

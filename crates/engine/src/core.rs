@@ -15,6 +15,7 @@ use crate::clock::Clock;
 use crate::entry::Streams;
 use crate::inbox::InFlight;
 use crate::partition::Partition;
+use crate::queries::{Homes, Queries};
 use crate::subscribe::Subscribers;
 use crate::{Analytics, App, LedgerCounts, Settings};
 
@@ -32,6 +33,10 @@ pub struct Core {
     pub log: Arc<dyn Log>,
     /// The compiled rules.
     pub program: Arc<Program>,
+    /// The compiled queries.
+    pub queries: Arc<Queries>,
+    /// Which partition an event belongs to.
+    pub homes: Homes,
     /// Streams by name, for decoding.
     pub streams: Streams,
     /// Tables by position of their stream in the program.
@@ -123,6 +128,8 @@ pub struct Parts {
     pub clock: Arc<dyn Clock>,
     pub log: Arc<dyn Log>,
     pub program: Arc<Program>,
+    pub queries: Arc<Queries>,
+    pub partitions: u32,
     pub tables: Vec<Arc<Table>>,
     pub rejected: Arc<Table>,
     pub rejected_schema: Arc<StreamSchema>,
@@ -141,6 +148,8 @@ impl Core {
             app: parts.app,
             clock: parts.clock,
             log: parts.log,
+            homes: parts.queries.homes(&parts.program, parts.partitions),
+            queries: parts.queries,
             program: parts.program,
             streams,
             tables: parts.tables,

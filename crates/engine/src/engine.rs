@@ -15,6 +15,7 @@ use crate::core::Core;
 use crate::datadir::DataDir;
 use crate::entry::{Entry, Events, RejectedRow};
 use crate::ingest::{self, BadRow, Decoded, Rows};
+use crate::queries::{self, ticks};
 use crate::turn::TurnReply;
 use crate::{
     Analytics, App, BodyFormat, Health, RowError, SendOptions, SendReply, SystemClock, clock::Clock, insight,
@@ -64,20 +65,22 @@ impl Engine {
                 )));
             }
             (Some(old), None) => recover::open(&data, old, clock)?,
-            (Some(old), Some(new)) if old.rules == new.rules => {
+            (Some(old), Some(new)) if old.rules == new.rules && old.queries == new.queries => {
                 data.deploy(&new)?;
                 recover::open(&data, new, clock)?
             }
             (Some(old), Some(new)) => {
                 // compile first: a wrong app must not cost the right one its state
-                recover::compile(&new)?;
+                let compiled = recover::compile_for(&new, data.partitions())?;
+                let before = recover::compile_for(&old, data.partitions())?;
+                queries::changed(&before.queries, &compiled.queries, new.settings.changed_queries)?;
                 let (core, report) = recover::open(&data, old, clock.clone())?;
                 Self::run(core, None, report)?.stop()?;
                 data.deploy(&new)?;
                 recover::open(&data, new, clock)?
             }
             (None, Some(new)) => {
-                recover::compile(&new)?;
+                recover::compile_for(&new, data.partitions())?;
                 data.deploy(&new)?;
                 recover::open(&data, new, clock)?
             }
@@ -88,7 +91,9 @@ impl Engine {
     fn run(core: Arc<Core>, data: Option<DataDir>, recovery: recover::Report) -> Result<Self> {
         let owners = partition::start(&core)?;
         let mut threads = Vec::new();
-        for (name, body) in [("maintain", maintain::run as fn(&Core)), ("insights", insight::run)] {
+        let bodies =
+            [("maintain", maintain::run as fn(&Core)), ("insights", insight::run), ("ticks", ticks::run)];
+        for (name, body) in bodies {
             let core = core.clone();
             let thread = std::thread::Builder::new().name(name.into()).spawn(move || body(&core));
             threads.push(thread.map_err(|e| Error::unavailable("cannot start a thread").with_source(e))?);
@@ -228,10 +233,10 @@ impl Engine {
 
     /// Splits rows by partition and size; the bad rows go along with the first record of their stream's partition.
     fn records(&self, decoded: Decoded, stream: &str, origin: &str) -> Result<Vec<(usize, Events)>> {
-        let partitions = self.core.partitions().len() as u32;
+        let homes = &self.core.homes;
         let mut records = Vec::new();
         for rows in decoded.rows.chunks(ROWS_PER_RECORD_MAX) {
-            for (p, rows) in rows.split(partitions)?.into_iter().enumerate() {
+            for (p, rows) in rows.split(homes)?.into_iter().enumerate() {
                 if let Some(rows) = rows {
                     records.push((p, Events { parts: rows.parts, order: rows.order, ..Events::default() }));
                 }
@@ -239,7 +244,7 @@ impl Engine {
         }
         if !decoded.bad.is_empty() {
             let rejected = decoded.bad.into_iter().map(|b| b.into_rejected(stream, origin)).collect();
-            let home = tidemill_types::partition_of_key(stream.as_bytes(), partitions).0 as usize;
+            let home = homes.of_stream(stream).0 as usize;
             match records.iter_mut().find(|(p, _)| *p == home) {
                 Some((_, events)) => events.rejected = rejected,
                 None => records.push((home, Events { rejected, ..Events::default() })),

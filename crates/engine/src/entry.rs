@@ -16,6 +16,9 @@ use tidemill_types::{Error, Offset, PartitionId, Result, StreamSchema};
 const EVENTS: u8 = 1;
 const COMMAND: u8 = 2;
 const PUT: u8 = 3;
+const TICK: u8 = 4;
+const FORWARDED: u8 = 5;
+const ON_DEMAND: u8 = 6;
 
 /// A source's name and the place in it from which it goes on.
 pub type SourcePosition = (String, u64);
@@ -39,6 +42,19 @@ pub enum Entry {
         /// BSON documents one after the other; each begins with its length.
         documents: Bytes,
     },
+    /// Something of the queries is due though no events came. Apps that go by the machine's clock go to the record's
+    /// time.
+    Tick {
+        /// Files with `@app:playback`, and the instants to which their clocks jump, milliseconds.
+        jumps: Vec<(String, i64)>,
+    },
+    /// An on-demand query that changes something.
+    OnDemand {
+        /// The file in which it runs.
+        file: String,
+        /// The query.
+        text: String,
+    },
 }
 
 /// Events of one or several streams, in order of arrival.
@@ -48,6 +64,8 @@ pub struct Events {
     pub source: Option<SourcePosition>,
     /// For events emitted in another partition: that partition and the offset of the record that caused them.
     pub provenance: Option<(PartitionId, Offset)>,
+    /// Whether they are stored in that partition already and come for the queries that run here alone.
+    pub forwarded: bool,
     /// Stream name and its rows.
     pub parts: Vec<(Arc<StreamSchema>, RecordBatch)>,
     /// For each event in order of arrival the part it is in; `None` when the parts follow one another.
@@ -100,12 +118,25 @@ impl Encoder {
                 put_bytes(&mut out, collection.as_bytes());
                 put_bytes(&mut out, documents);
             }
+            Entry::Tick { jumps } => {
+                out.push(TICK);
+                put_u32(&mut out, jumps.len());
+                for (file, to) in jumps {
+                    put_bytes(&mut out, file.as_bytes());
+                    out.extend(to.to_le_bytes());
+                }
+            }
+            Entry::OnDemand { file, text } => {
+                out.push(ON_DEMAND);
+                put_bytes(&mut out, file.as_bytes());
+                put_bytes(&mut out, text.as_bytes());
+            }
         }
         Ok(out)
     }
 
     fn events(&mut self, events: &Events, out: &mut Vec<u8>) -> Result<()> {
-        out.push(EVENTS);
+        out.push(if events.forwarded { FORWARDED } else { EVENTS });
         put_source(out, events.source.as_ref());
         match events.provenance {
             Some((partition, offset)) => {
@@ -151,6 +182,9 @@ pub fn decode(payload: &Bytes, streams: &Streams) -> Result<Entry> {
     let mut input = Input { bytes: payload, at: 0 };
     let entry = match input.u8()? {
         EVENTS => Entry::Events(input.events(streams)?),
+        FORWARDED => Entry::Events(Events { forwarded: true, ..input.events(streams)? }),
+        TICK => Entry::Tick { jumps: input.jumps()? },
+        ON_DEMAND => Entry::OnDemand { file: input.text()?, text: input.text()? },
         COMMAND => Entry::Command(input.blob()?),
         PUT => Entry::Put { source: input.source()?, collection: input.text()?, documents: input.blob()? },
         kind => return Err(Error::corrupt(format!("log entry of unknown kind {kind}"))),
@@ -253,6 +287,11 @@ impl Input<'_> {
         Ok(if self.u8()? == 1 { Some((self.text()?, self.u64()?)) } else { None })
     }
 
+    fn jumps(&mut self) -> Result<Vec<(String, i64)>> {
+        let n = self.count()?;
+        (0..n).map(|_| Ok((self.text()?, self.array().map(i64::from_le_bytes)?))).collect()
+    }
+
     fn events(&mut self, streams: &Streams) -> Result<Events> {
         let source = self.source()?;
         let provenance =
@@ -276,7 +315,7 @@ impl Input<'_> {
         };
         let n = self.count()?;
         let rejected = (0..n).map(|_| self.rejected()).collect::<Result<_>>()?;
-        let events = Events { source, provenance, parts, order, rejected };
+        let events = Events { source, provenance, forwarded: false, parts, order, rejected };
         events.check_order()?;
         Ok(events)
     }
@@ -336,6 +375,7 @@ mod tests {
         Entry::Events(Events {
             source: Some(("file".into(), 3)),
             provenance: Some((PartitionId(1), Offset(9))),
+            forwarded: true,
             parts: vec![(stream(), builder.finish())],
             order: Some(vec![0, 0, 0]),
             rejected: vec![RejectedRow {
@@ -359,10 +399,24 @@ mod tests {
             panic!()
         };
         assert_eq!(
-            (a.source, a.provenance, a.order, a.rejected),
-            (b.source, b.provenance, b.order, b.rejected)
+            (a.source, a.provenance, a.forwarded, a.order, a.rejected),
+            (b.source, b.provenance, b.forwarded, b.order, b.rejected)
         );
         assert_eq!(a.parts[0].1, b.parts[0].1);
+    }
+
+    #[test]
+    fn ticks_and_on_demand_queries_round_trip() {
+        let round = |entry: Entry| {
+            let bytes = Bytes::from(Encoder::default().encode(&entry).unwrap());
+            decode(&bytes, &streams()).unwrap()
+        };
+        let jumps = vec![("a.siddhi".to_owned(), -5), ("b.siddhi".to_owned(), 1 << 40)];
+        let Entry::Tick { jumps: back } = round(Entry::Tick { jumps: jumps.clone() }) else { panic!() };
+        assert_eq!(jumps, back);
+        let query = Entry::OnDemand { file: "a.siddhi".into(), text: "delete T on true".into() };
+        let Entry::OnDemand { file, text } = round(query) else { panic!() };
+        assert_eq!((file.as_str(), text.as_str()), ("a.siddhi", "delete T on true"));
     }
 
     #[test]

@@ -10,9 +10,10 @@ use arrow_select::take::take_record_batch;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use tidemill_types::decode::BatchBuilder;
-use tidemill_types::{Error, PartitionId, Result, StreamSchema, Timestamp, partition_of_key, row_value};
+use tidemill_types::{Error, PartitionId, Result, StreamSchema, Timestamp, row_value};
 
 use crate::BodyFormat;
+use crate::queries::Homes;
 
 /// Text of a bad row that is kept.
 const RAW_BYTES_MAX: usize = 64 << 10;
@@ -282,11 +283,11 @@ pub fn partition_of_row(
     stream: &StreamSchema,
     batch: &RecordBatch,
     row: usize,
-    partitions: u32,
+    homes: &Homes,
 ) -> PartitionId {
     match stream.key {
-        None => partition_of_key(stream.name.as_bytes(), partitions),
-        Some(column) => partition_of_key(key_text(&row_value(batch, column, row)).as_bytes(), partitions),
+        None => homes.of_stream(&stream.name),
+        Some(column) => homes.of_key(key_text(&row_value(batch, column, row)).as_bytes()),
     }
 }
 
@@ -340,41 +341,36 @@ impl Rows {
     }
 
     /// Splits the rows by partition, keeping their order; index = partition. Partitions without rows get `None`.
-    pub fn split(&self, partitions: u32) -> Result<Vec<Option<Rows>>> {
-        self.split_where(partitions, |_, _| true)
+    pub fn split(&self, to: &Homes) -> Result<Vec<Option<Rows>>> {
+        self.split_where(to, |_, _| true)
     }
 
     /// As [`Self::split`], without the rows that a partition has: those at `places` (by arrival) before `positions`
     /// (by partition).
-    pub fn split_from(
-        &self,
-        places: &[u64],
-        positions: &[u64],
-        partitions: u32,
-    ) -> Result<Vec<Option<Rows>>> {
-        self.split_where(partitions, |arrival, p| places[arrival] >= positions[p.0 as usize])
+    pub fn split_from(&self, places: &[u64], positions: &[u64], to: &Homes) -> Result<Vec<Option<Rows>>> {
+        self.split_where(to, |arrival, p| places[arrival] >= positions[p.0 as usize])
     }
 
     fn split_where(
         &self,
-        partitions: u32,
+        to: &Homes,
         keep: impl Fn(usize, PartitionId) -> bool,
     ) -> Result<Vec<Option<Rows>>> {
         let mut homes: Vec<Vec<Option<PartitionId>>> =
-            self.parts.iter().map(|(stream, batch)| homes(stream, batch, partitions)).collect();
+            self.parts.iter().map(|(stream, batch)| homes(stream, batch, to)).collect();
         self.each_arrival(|arrival, part, row| {
             let home = &mut homes[part][row];
             *home = home.filter(|p| keep(arrival, *p));
         });
         let first = homes.iter().flatten().next().copied().flatten();
-        let mut split: Vec<Option<Rows>> = vec![None; partitions as usize];
+        let mut split: Vec<Option<Rows>> = vec![None; to.partitions as usize];
         if let Some(first) = first
             && homes.iter().flatten().all(|home| *home == Some(first))
         {
             split[first.0 as usize] = Some(self.clone());
             return Ok(split);
         }
-        for p in 0..partitions {
+        for p in 0..to.partitions {
             let here = Some(PartitionId(p));
             let picked: Vec<Vec<u32>> = homes
                 .iter()
@@ -446,20 +442,15 @@ fn take_failed(e: ArrowError) -> Error {
 }
 
 /// The partition of every row; the common case of a text key without going through [`tidemill_types::Value`].
-fn homes(stream: &StreamSchema, batch: &RecordBatch, partitions: u32) -> Vec<Option<PartitionId>> {
+fn homes(stream: &StreamSchema, batch: &RecordBatch, to: &Homes) -> Vec<Option<PartitionId>> {
     let rows = 0..batch.num_rows();
     if let Some(column) = stream.key.map(|i| batch.column(i)).filter(|c| *c.data_type() == DataType::Utf8) {
         let text = column.as_string::<i32>();
         return rows
-            .map(|r| {
-                Some(partition_of_key(
-                    if text.is_null(r) { b"" } else { text.value(r).as_bytes() },
-                    partitions,
-                ))
-            })
+            .map(|r| Some(to.of_key(if text.is_null(r) { b"" } else { text.value(r).as_bytes() })))
             .collect();
     }
-    rows.map(|r| Some(partition_of_row(stream, batch, r, partitions))).collect()
+    rows.map(|r| Some(partition_of_row(stream, batch, r, to))).collect()
 }
 
 #[cfg(test)]
@@ -489,7 +480,7 @@ mod tests {
         decoder.json_with_stream("stream", 200, br#"{"stream":"C"}"#, Timestamp(1));
         let decoded = decoder.finish();
         assert_eq!(decoded.bad[0].reason, "no stream `C`. Known: A, B");
-        let split = decoded.rows.split(4).unwrap();
+        let split = decoded.rows.split(&Homes::new(4)).unwrap();
         let mut total = 0;
         for (p, rows) in split.iter().enumerate() {
             let Some(rows) = rows else { continue };
@@ -500,7 +491,7 @@ mod tests {
                 let (stream, batch) = &rows.parts[usize::from(part)];
                 let row = next[usize::from(part)];
                 next[usize::from(part)] += 1;
-                assert_eq!(partition_of_row(stream, batch, row, 4), PartitionId(p as u32));
+                assert_eq!(partition_of_row(stream, batch, row, &Homes::new(4)), PartitionId(p as u32));
                 let tidemill_types::Value::Int(n) = row_value(batch, 1, row) else { panic!() };
                 assert!(n > last, "order kept");
                 last = n;

@@ -17,6 +17,7 @@ mod ingest;
 mod insight;
 mod maintain;
 mod partition;
+pub mod queries;
 mod recover;
 mod settings;
 mod source;
@@ -32,7 +33,8 @@ pub use api::{
 pub use app::{App, AppFile, DocumentsConfig, SourceConfig, SourceFormat, SourceKind, SummaryConfig};
 pub use clock::{Clock, ManualClock, SystemClock};
 pub use engine::Engine;
+pub use queries::load::Compiled;
 pub use recover::{Report, compile};
-pub use settings::{Settings, parse_bytes};
+pub use settings::{ChangedQueries, Settings, parse_bytes};
 pub use tidemill_log::Durability;
 pub use views::SYSTEM_TABLES;

@@ -78,7 +78,7 @@ pub fn checkpoint(core: &Core) -> Result<()> {
         let _round = partition.round.lock();
         let state = partition.state.read();
         if last != Some(state.next) {
-            images.push((partition.id, state.image()));
+            images.push((partition.id, state.image(&core.queries)?));
         }
     }
     if images.is_empty() {

@@ -1,7 +1,7 @@
 //! A partition: its door (append order), its inbox, its state, and the thread that owns it.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::time::Duration;
 
 use crossbeam_channel::Sender;
@@ -12,6 +12,7 @@ use tidemill_types::{Error, Offset, PartitionId, Result, Timestamp};
 use crate::core::Core;
 use crate::entry::{Encoder, Entry};
 use crate::inbox::{Inbox, Item};
+use crate::queries::ticks;
 use crate::state::State;
 use crate::turn::{self, TurnReply};
 
@@ -38,6 +39,10 @@ pub struct Partition {
     applied_changed: (Mutex<()>, Condvar),
     /// Set when a record could not be applied: nothing after it may be.
     failed: AtomicBool,
+    /// When the queries that go by the machine's clock are due next, milliseconds; `i64::MAX` for never.
+    pub due: AtomicI64,
+    /// When events came last, by the machine's clock, microseconds.
+    pub last_events: AtomicI64,
 }
 
 #[derive(Default)]
@@ -59,12 +64,22 @@ impl Partition {
             applied,
             applied_changed: (Mutex::new(()), Condvar::new()),
             failed: AtomicBool::new(false),
+            due: AtomicI64::new(i64::MAX),
+            last_events: AtomicI64::new(i64::MIN),
         }
     }
 
     /// The offset after the last applied record.
     pub fn applied(&self) -> Offset {
         Offset(self.applied.load(Ordering::Acquire))
+    }
+
+    /// Notes when its queries are due next.
+    pub fn look_at_clocks(&self, core: &Core) {
+        if !core.queries.is_empty() {
+            let due = self.state.read().flow.with(|flow| ticks::due(&core.queries, flow));
+            self.due.store(due, Ordering::Release);
+        }
     }
 
     fn set_applied(&self, next: Offset) {
@@ -107,6 +122,9 @@ impl Partition {
         let time = core.clock.now().max(door.last_time);
         let appended = core.log.write(self.id, time, &[&bytes])?;
         door.last_time = time;
+        if matches!(entry, Entry::Events(_)) {
+            self.last_events.store(time.0, Ordering::Release);
+        }
         core.in_flight.add();
         self.inbox.push(Item { offset: appended.last, time, durability, entry, bytes: bytes.len(), reply });
         Ok(appended.last)
@@ -172,6 +190,7 @@ impl Partition {
         let result = turn::apply(core, self.id, &mut self.state.write(), items);
         match result {
             Ok(round) => {
+                self.look_at_clocks(core);
                 self.set_applied(next);
                 self.send_elsewhere(core, round.elsewhere);
                 for (stream, batch) in round.published {

@@ -4,7 +4,6 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use tidemill_log::{LocalLog, Log, LogOptions};
-use tidemill_rules::Program;
 use tidemill_types::{Error, Field, FieldType, Offset, PartitionId, Result, StreamSchema};
 use tidemill_zones::{Zones, ZonesOptions};
 
@@ -13,7 +12,9 @@ use crate::core::{Core, Parts};
 use crate::datadir::DataDir;
 use crate::entry;
 use crate::partition::Partition;
-use crate::state::{self, State};
+use crate::queries;
+use crate::queries::load::Compiled;
+use crate::state::{self, Deployed, State};
 use crate::{App, Settings};
 
 /// Log bytes read at once during replay.
@@ -31,25 +32,24 @@ pub struct Report {
     pub warnings: Vec<String>,
 }
 
-/// Compiles the app's rules.
+/// Compiles the app's rules and queries; the queries are placed for so many partitions as its settings say.
 ///
 /// Errors: `Invalid` with all diagnostics, each with its place and what to type.
-pub fn compile(app: &App) -> Result<Program> {
-    if let Some(file) = app.queries.first() {
-        return Err(Error::invalid(format!(
-            "{}: the engine does not run SiddhiQL yet; `tidemill replay` runs a file of it over recorded events",
-            file.name
-        )));
-    }
-    let files = app.rules.iter().map(|f| (f.name.clone(), f.text.clone()));
-    Ok(Program::from_texts(files)?)
+pub fn compile(app: &App) -> Result<Compiled> {
+    compile_for(app, app.settings.partitions)
+}
+
+/// The same for a data directory that has so many partitions.
+pub fn compile_for(app: &App, partitions: u32) -> Result<Compiled> {
+    let variable = |name: &str| app.vars.get(name).cloned().or_else(|| std::env::var(name).ok());
+    queries::load::compile(&app.rules, &app.queries, partitions, &variable)
 }
 
 /// Opens everything below the data directory and brings it to the end of the log.
 pub fn open(data: &DataDir, app: App, clock: Arc<dyn Clock>) -> Result<(Arc<Core>, Report)> {
     let start = Instant::now();
     let mut report = Report::default();
-    let program = Arc::new(compile(&app)?);
+    let compiled = compile_for(&app, data.partitions())?;
     let options = LogOptions {
         segment_bytes: app.settings.segment_bytes,
         repair: app.settings.log_repair,
@@ -57,7 +57,7 @@ pub fn open(data: &DataDir, app: App, clock: Arc<dyn Clock>) -> Result<(Arc<Core
     };
     let (log, cut) = LocalLog::open(data.path().join("log"), options)?;
     report.warnings.extend(cut.iter().filter(|r| r.cut.is_some()).map(ToString::to_string));
-    let core = Arc::new(Core::new(parts(data, app, clock, Arc::new(log), program)?));
+    let core = Arc::new(Core::new(parts(data, app, clock, Arc::new(log), compiled)?));
     let ends: Vec<Offset> = (0..data.partitions()).map(|p| core.log.end(PartitionId(p))).collect();
     check_tables(&core, &ends)?;
     let mut partitions = Vec::new();
@@ -67,6 +67,7 @@ pub fn open(data: &DataDir, app: App, clock: Arc<dyn Clock>) -> Result<(Arc<Core
     }
     core.set_partitions(partitions);
     report.records = replay_all(&core, &ends)?;
+    core.partitions().iter().for_each(|p| p.look_at_clocks(&core));
     report.warnings.extend(check_ledger(&core));
     report.millis = start.elapsed().as_millis() as u64;
     for warning in &report.warnings {
@@ -81,8 +82,9 @@ fn parts(
     app: App,
     clock: Arc<dyn Clock>,
     log: Arc<dyn Log>,
-    program: Arc<Program>,
+    compiled: Compiled,
 ) -> Result<Parts> {
+    let Compiled { program, queries } = compiled;
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(1)
         .thread_name("object-store")
@@ -105,6 +107,8 @@ fn parts(
         clock,
         log,
         program,
+        queries,
+        partitions: data.partitions(),
         tables,
         rejected,
         rejected_schema,
@@ -136,9 +140,17 @@ fn load_state(core: &Core, id: PartitionId, report: &mut Report) -> Result<State
     let files = state::list(&dir)?;
     let log_start = core.log.start(id);
     let mut damage = None;
+    let deployed =
+        Deployed { program: &core.program, queries: &core.queries, settings: &core.settings, partition: id };
     for (_, path) in files.iter().rev() {
-        match state::load(path, &core.program, &core.settings) {
-            Ok(mut state) => {
+        match state::load(path, &deployed) {
+            Ok((mut state, lost)) => {
+                if id.0 == 0 {
+                    report.warnings.extend(
+                        lost.iter()
+                            .map(|file| format!("{file}: its text has changed, so its queries begin anew")),
+                    );
+                }
                 report.warnings.extend(state::load_why(path, &mut state, &core.program));
                 if let Some(damage) = damage {
                     report.warnings.push(format!("{damage}; went back to {}", path.display()));
@@ -159,7 +171,7 @@ fn load_state(core: &Core, id: PartitionId, report: &mut Report) -> Result<State
     if let Some(damage) = damage {
         report.warnings.push(format!("{damage}; started over from the whole log"));
     }
-    State::new(&core.program, &core.settings)
+    State::new(&deployed)
 }
 
 /// Replays every partition on its own thread up to where its log ended at the start.

@@ -5,6 +5,16 @@ use tidemill_log::Durability;
 use tidemill_types::{Duration, Error, Result};
 use tidemill_zones::ZonesOptions;
 
+/// What to do with the state of queries whose text has changed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum ChangedQueries {
+    /// Leave everything as it is and say so.
+    Refuse,
+    /// Drop it: the queries begin anew. Events that are stored stay.
+    Restart,
+}
+
 /// What an operator may set: under `[settings]` in `app.toml`, or in the environment as [`ENVIRONMENT`] and the name.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -42,6 +52,8 @@ pub struct Settings {
     /// Size of a log segment file.
     #[serde(deserialize_with = "bytes")]
     pub segment_bytes: u64,
+    /// What happens to queries whose text has changed while they had state.
+    pub changed_queries: ChangedQueries,
     /// Open a damaged log: keep what lies before the damage and set the rest aside. Acknowledged events may be lost.
     pub log_repair: bool,
     /// Where tables live: a directory or an object store URL. Default: `tables` in the data directory.
@@ -65,6 +77,7 @@ impl Default for Settings {
             why_events: 10_000,
             documents_bytes: 4 << 30,
             segment_bytes: 64 << 20,
+            changed_queries: ChangedQueries::Refuse,
             log_repair: false,
             tables: None,
             zones: ZonesOptions::default(),

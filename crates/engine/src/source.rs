@@ -12,12 +12,13 @@ use std::time::Duration;
 use bson::raw::RawDocument;
 use bytes::Bytes;
 use flate2::read::MultiGzDecoder;
-use tidemill_types::{Error, PartitionId, Result, StreamSchema, partition_of_key};
+use tidemill_types::{Error, PartitionId, Result, StreamSchema};
 
 use crate::app::{DocumentsConfig, SourceConfig, SourceFormat};
 use crate::core::Core;
 use crate::entry::{Entry, Events, RejectedRow};
 use crate::ingest::{self, Decoded, Decoder};
+use crate::queries::Homes;
 
 /// Rows read before they are sent on together.
 const CHUNK_ROWS: usize = 8192;
@@ -308,9 +309,8 @@ fn send(
     position: u64,
     end: bool,
 ) -> Result<()> {
-    let partitions = core.partitions().len() as u32;
-    let mut rejected = rejected_rows(config, &decoded, positions, partitions);
-    let mut split = decoded.rows.split_from(&decoded.places, &positions.of, partitions)?;
+    let mut rejected = rejected_rows(config, &decoded, positions, &core.homes);
+    let mut split = decoded.rows.split_from(&decoded.places, &positions.of, &core.homes)?;
     for (p, rows) in split.drain(..).enumerate() {
         let rejected = rejected.remove(&p).unwrap_or_default();
         if rows.is_none() && rejected.is_empty() && !(end && positions.of[p] < position) {
@@ -336,12 +336,12 @@ fn rejected_rows(
     config: &SourceConfig,
     decoded: &Decoded,
     positions: &Positions,
-    partitions: u32,
+    homes: &Homes,
 ) -> HashMap<usize, Vec<RejectedRow>> {
     let mut rejected: HashMap<usize, Vec<RejectedRow>> = HashMap::new();
     for bad in &decoded.bad {
         let stream = bad.stream.clone().or_else(|| config.stream.clone()).unwrap_or_default();
-        let p = partition_of_key(stream.as_bytes(), partitions).0 as usize;
+        let p = homes.of_stream(&stream).0 as usize;
         if bad.place >= positions.of[p] {
             rejected.entry(p).or_default().push(RejectedRow {
                 stream,

@@ -12,6 +12,8 @@ use tidemill_rules::{Counters, Executor, Program, Trace, TraceImage, TraceLimits
 use tidemill_types::{Error, Offset, PartitionId, Result};
 
 use crate::dedupe::Dedupe;
+use crate::queries::Queries;
+use crate::queries::state::{Counts, FlowState, SavedUnit};
 use crate::{LedgerCounts, Settings};
 
 const MAGIC: &[u8; 8] = b"TMCKPT01";
@@ -26,6 +28,10 @@ pub struct State {
     pub sources: BTreeMap<String, u64>,
     /// For each other partition the last of its records whose emitted events were applied here.
     pub provenance: BTreeMap<u32, Offset>,
+    /// The same for events that came for the queries here alone.
+    pub forwarded: BTreeMap<u32, Offset>,
+    /// What the queries know.
+    pub flow: FlowState,
     /// Rows in and out, by stream.
     pub ledger: BTreeMap<String, LedgerCounts>,
     /// Rules: scratch and counters.
@@ -36,10 +42,24 @@ pub struct State {
     pub next: Offset,
 }
 
+/// What is deployed in a partition.
+#[derive(Clone, Copy)]
+pub struct Deployed<'d> {
+    /// The rules.
+    pub program: &'d Arc<Program>,
+    /// The queries.
+    pub queries: &'d Queries,
+    /// The settings.
+    pub settings: &'d Settings,
+    /// The partition.
+    pub partition: PartitionId,
+}
+
 /// A frozen copy of a [`State`], cheap to make: documents are shared, not copied.
 pub struct StateImage {
     meta: Meta,
     ids: Vec<(String, Vec<u128>)>,
+    flow: Vec<u8>,
     store: StoreSnapshot,
     trace: TraceImage,
 }
@@ -49,20 +69,30 @@ struct Meta {
     next: Offset,
     sources: BTreeMap<String, u64>,
     provenance: BTreeMap<u32, Offset>,
+    #[serde(default)]
+    forwarded: BTreeMap<u32, Offset>,
     ledger: BTreeMap<String, LedgerCounts>,
     rules: Counters,
+    #[serde(default)]
+    queries: Counts,
+    /// The units of queries whose states are in the section behind the ids.
+    #[serde(default)]
+    units: Vec<SavedUnit>,
     /// Streams with ids in the next section, and how many.
     ids: Vec<(String, u64)>,
 }
 
 impl State {
     /// The state before the first record.
-    pub fn new(program: &Arc<Program>, settings: &Settings) -> Result<Self> {
+    pub fn new(deployed: &Deployed<'_>) -> Result<Self> {
+        let Deployed { program, queries, settings, partition } = *deployed;
         Self {
             store: Store::new(limits(settings)),
             dedupe: BTreeMap::new(),
             sources: BTreeMap::new(),
             provenance: BTreeMap::new(),
+            forwarded: BTreeMap::new(),
+            flow: FlowState::new(queries, partition),
             ledger: BTreeMap::new(),
             executor: Executor::new(program),
             trace: trace(settings),
@@ -92,22 +122,29 @@ impl State {
     }
 
     /// A frozen copy.
-    pub fn image(&self) -> StateImage {
+    ///
+    /// Errors: `Internal` when the state of the queries cannot be saved.
+    pub fn image(&self, queries: &Queries) -> Result<StateImage> {
         let ids: Vec<(String, Vec<u128>)> =
             self.dedupe.iter().map(|(stream, d)| (stream.clone(), d.ids().collect())).collect();
-        StateImage {
+        let (units, flow) = self.flow.with(|flow| flow.save(queries))?;
+        Ok(StateImage {
             meta: Meta {
                 next: self.next,
                 sources: self.sources.clone(),
                 provenance: self.provenance.clone(),
+                forwarded: self.forwarded.clone(),
+                queries: self.flow.with(|flow| flow.counts.clone()),
+                units,
                 ledger: self.ledger.clone(),
                 rules: self.executor.counters().clone(),
                 ids: ids.iter().map(|(stream, ids)| (stream.clone(), ids.len() as u64)).collect(),
             },
             ids,
+            flow,
             store: self.store.snapshot(),
             trace: self.trace.image(),
-        }
+        })
     }
 }
 
@@ -128,7 +165,8 @@ impl StateImage {
     /// Writes it to `dir`, named by its offset, so that after a crash it is there whole or not at all.
     ///
     /// Format: magic, `u32` length and CRC32C of a JSON section, that section, `u32` CRC32C of the ids, the ids
-    /// (16 bytes each, little-endian), then the documents as in `docs/formats/checkpoint-docs.md`.
+    /// (16 bytes each, little-endian); where the first section names units of queries the same of their states
+    /// (`docs/formats/flow-state.md`), one after another; then the documents as in `docs/formats/checkpoint-docs.md`.
     pub fn save(&self, dir: &Path) -> Result<PathBuf> {
         let path = dir.join(file_name(self.meta.next));
         let failed = |e: std::io::Error| {
@@ -171,6 +209,10 @@ impl StateImage {
         let ids: Vec<u8> = self.ids.iter().flat_map(|(_, ids)| ids).flat_map(|id| id.to_le_bytes()).collect();
         out.write_all(&crc32c::crc32c(&ids).to_le_bytes())?;
         out.write_all(&ids)?;
+        if !self.meta.units.is_empty() {
+            out.write_all(&crc32c::crc32c(&self.flow).to_le_bytes())?;
+            out.write_all(&self.flow)?;
+        }
         self.store.write_to(out).map_err(std::io::Error::other)
     }
 }
@@ -238,14 +280,17 @@ fn sync_dir(dir: &Path) -> std::io::Result<()> {
 /// Reads a checkpoint file.
 ///
 /// Errors: `Corrupt` with the file and what is wrong in it.
-pub fn load(path: &Path, program: &Arc<Program>, settings: &Settings) -> Result<State> {
+///
+/// Returns the state and the files of queries whose state was dropped, as they have changed.
+pub fn load(path: &Path, deployed: &Deployed<'_>) -> Result<(State, Vec<String>)> {
     let file = File::open(path)
         .map_err(|e| Error::unavailable(format!("{}: cannot be opened", path.display())).with_source(e))?;
     let mut input = BufReader::with_capacity(1 << 20, file);
-    read(&mut input, program, settings).map_err(|e| e.context(path.display()))
+    read(&mut input, deployed).map_err(|e| e.context(path.display()))
 }
 
-fn read(input: &mut impl Read, program: &Arc<Program>, settings: &Settings) -> Result<State> {
+fn read(input: &mut impl Read, deployed: &Deployed<'_>) -> Result<(State, Vec<String>)> {
+    let Deployed { program, queries, settings, partition } = *deployed;
     let mut magic = [0; 8];
     fill(input, &mut magic, "its header")?;
     if &magic != MAGIC {
@@ -278,18 +323,41 @@ fn read(input: &mut impl Read, program: &Arc<Program>, settings: &Settings) -> R
     if actual != crc {
         return Err(Error::corrupt("the ids do not match their checksum"));
     }
+    let mut flow = FlowState::new(queries, partition);
+    let mut lost = Vec::new();
+    if !meta.units.is_empty() {
+        let bytes = flow_section(input, &meta.units)?;
+        lost = flow.get_mut().restore(queries, &meta.units, &bytes)?;
+    }
+    flow.get_mut().counts = meta.queries;
     let store = Store::read_from(input, limits(settings))?;
-    State {
+    let state = State {
         store,
         dedupe,
         sources: meta.sources,
         provenance: meta.provenance,
+        forwarded: meta.forwarded,
+        flow,
         ledger: meta.ledger,
         executor: Executor::with_counters(program, &meta.rules),
         trace: trace(settings),
         next: meta.next,
     }
-    .deployed(program, settings)
+    .deployed(program, settings)?;
+    Ok((state, lost))
+}
+
+/// The states of units of queries.
+fn flow_section(input: &mut impl Read, units: &[SavedUnit]) -> Result<Vec<u8>> {
+    let crc = u32_of(input)?;
+    let expected: u64 = units.iter().map(|u| u.bytes).sum();
+    let mut bytes = Vec::new();
+    let read = input.take(expected).read_to_end(&mut bytes);
+    read.map_err(|e| Error::corrupt("the states of queries cannot be read").with_source(e))?;
+    if bytes.len() as u64 != expected || crc32c::crc32c(&bytes) != crc {
+        return Err(Error::corrupt("the states of queries do not match their checksum"));
+    }
+    Ok(bytes)
 }
 
 fn fill(input: &mut impl Read, buffer: &mut [u8], what: &str) -> Result<()> {

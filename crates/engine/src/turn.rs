@@ -12,11 +12,9 @@ use arrow_select::filter::filter_record_batch;
 use bytes::Bytes;
 use crossbeam_channel::Sender;
 use tidemill_docs::{Command, Outcome, Store};
-use tidemill_rules::{Effects, Host, Part, Program, Route};
+use tidemill_rules::{Host, Outbound, Program, Route};
 use tidemill_types::decode::{BatchBuilder, Cell};
-use tidemill_types::{
-    Error, EventId, Offset, PartitionId, Result, StreamSchema, Timestamp, event_json, partition_of_key,
-};
+use tidemill_types::{Error, EventId, Offset, PartitionId, Result, StreamSchema, Timestamp, event_json};
 use tidemill_zones::Table;
 
 use crate::EmittedEvent;
@@ -24,6 +22,8 @@ use crate::core::Core;
 use crate::dedupe::{Dedupe, cells_id, row_id};
 use crate::entry::{Entry, Events, RejectedRow};
 use crate::inbox::Item;
+use crate::queries;
+use crate::queries::cascade::{Cascade, Followed, Place, route};
 use crate::state::State;
 
 /// What became of one record, for whoever waits.
@@ -68,6 +68,8 @@ pub fn apply(core: &Core, id: PartitionId, state: &mut State, items: Vec<Item>) 
                 }
                 turn.put(state, &collection, &documents)
             }
+            Entry::Tick { jumps } => turn.tick(state, &jumps).map(Ok)?,
+            Entry::OnDemand { file, text } => turn.on_demand(state, &file, &text),
         };
         state.next = item.offset.next();
         core.counts.records.fetch_add(1, Ordering::Relaxed);
@@ -91,7 +93,7 @@ struct Turn<'c> {
     round: &'c mut Round,
 }
 
-impl Turn<'_> {
+impl<'c> Turn<'c> {
     fn command(&mut self, state: &mut State, command: &Bytes) -> Result<TurnReply> {
         let command = Command::from_bytes(command)?;
         let outcome = state.store.apply(&command, self.time)?;
@@ -131,10 +133,14 @@ impl Turn<'_> {
     fn events(&mut self, state: &mut State, events: Events, reply: bool) -> Result<TurnReply> {
         if let Some((partition, offset)) = events.provenance {
             // a replaying partition emits again what is here already
-            if state.provenance.get(&partition.0).is_some_and(|last| *last >= offset) {
+            let seen = if events.forwarded { &mut state.forwarded } else { &mut state.provenance };
+            if seen.get(&partition.0).is_some_and(|last| *last >= offset) {
                 return Ok(TurnReply::default());
             }
-            state.provenance.insert(partition.0, offset);
+            seen.insert(partition.0, offset);
+        }
+        if events.forwarded {
+            return self.forwarded(state, &events);
         }
         if let Some((name, position)) = events.source.clone() {
             advance(state, name, position);
@@ -148,7 +154,7 @@ impl Turn<'_> {
         }
         let arrivals = arrivals(&events);
         let keep = self.keep(state, &events, &arrivals, &mut refused);
-        let effects = self.rules(state, &events, &keep)?;
+        let followed = self.cascade(state, events.rows()).events(&events, &keep, &arrivals)?;
         let mut answer = TurnReply { duplicates: refused.duplicates, ..TurnReply::default() };
         for (part, (stream, batch)) in events.parts.iter().enumerate() {
             let rows = batch.num_rows() as u64;
@@ -165,9 +171,40 @@ impl Turn<'_> {
             }
         }
         answer.stored.sort_unstable_by_key(|id| id.row);
-        self.effects(state, effects, reply, &mut answer)?;
+        self.followed(state, followed, reply, &mut answer)?;
         self.refuse(refused)?;
         Ok(answer)
+    }
+
+    fn cascade<'t>(&self, state: &'t mut State, rows: usize) -> Cascade<'t>
+    where
+        'c: 't,
+    {
+        let place = Place { here: self.id, offset: self.offset, time: self.time };
+        Cascade::new(self.core, state, place, rows)
+    }
+
+    /// Events that are stored in another partition, for the queries that run here.
+    fn forwarded(&mut self, state: &mut State, events: &Events) -> Result<TurnReply> {
+        let keep = vec![None; events.parts.len()];
+        let followed = self.cascade(state, events.rows()).events(events, &keep, &[])?;
+        let mut answer = TurnReply::default();
+        self.followed(state, followed, false, &mut answer)?;
+        Ok(answer)
+    }
+
+    /// The clocks of the queries move.
+    fn tick(&mut self, state: &mut State, jumps: &[(String, i64)]) -> Result<TurnReply> {
+        let followed = self.cascade(state, 0).tick(jumps)?;
+        let mut answer = TurnReply::default();
+        self.followed(state, followed, false, &mut answer)?;
+        Ok(answer)
+    }
+
+    /// An on-demand query that changes something.
+    fn on_demand(&self, state: &mut State, file: &str, text: &str) -> Result<TurnReply> {
+        let unit = self.core.queries.one(file)?;
+        state.flow.get_mut().on_demand(unit, text).map(|_| TurnReply::default())
     }
 
     fn event_id(&self, row: i32) -> EventId {
@@ -202,29 +239,6 @@ impl Turn<'_> {
             keep.push(Some(BooleanBuffer::from(kept)));
         }
         keep
-    }
-
-    fn rules(&self, state: &mut State, events: &Events, keep: &[Option<BooleanBuffer>]) -> Result<Effects> {
-        let core = self.core;
-        let parts: Vec<Part<'_>> = events
-            .parts
-            .iter()
-            .zip(keep)
-            .filter_map(|((stream, batch), keep)| {
-                let stream = core.program.stream_index(&stream.name)?;
-                Some(Part { stream, batch, keep: keep.as_ref() })
-            })
-            .collect();
-        let State { store, dedupe, executor, trace, .. } = state;
-        let mut host = PartitionHost {
-            store,
-            dedupe,
-            program: &core.program,
-            here: self.id,
-            partitions: core.partitions().len() as u32,
-        };
-        let base = (self.id, self.offset);
-        executor.apply(&core.program, &mut host, &parts, events.order.as_deref(), base, trace)
     }
 
     /// Rows of a stream join its tail.
@@ -267,51 +281,53 @@ impl Turn<'_> {
     }
 
     /// Emitted events join their tails here or go on to other partitions.
-    fn effects(
+    fn followed(
         &mut self,
         state: &mut State,
-        effects: Effects,
+        followed: Followed,
         reply: bool,
         answer: &mut TurnReply,
     ) -> Result<()> {
-        for emitted in &effects.emitted {
-            let stream = &self.core.program.streams()[emitted.stream];
-            let rows: Vec<i32> = emitted.rows.iter().map(|r| *r as i32).collect();
+        for (stream, batch, rows) in &followed.emitted {
+            let stream = &self.core.program.streams()[*stream];
             let ledger = state.ledger_of(&stream.name);
             ledger.received += rows.len() as u64;
             ledger.stored += rows.len() as u64;
-            self.store(stream, &emitted.batch, None, &rows)?;
+            self.store(stream, batch, None, rows)?;
             self.core.counts.applied.fetch_add(rows.len() as u64, Ordering::Relaxed);
             if reply {
-                answer.emitted.extend((0..emitted.batch.num_rows()).map(|row| EmittedEvent {
+                answer.emitted.extend((0..batch.num_rows()).map(|row| EmittedEvent {
                     stream: stream.name.clone(),
-                    event: event_json(stream, &emitted.batch, row).into(),
+                    event: event_json(stream, batch, row).into(),
                 }));
             }
         }
-        for (stream, count) in &effects.duplicates {
+        for (stream, count) in &followed.duplicates {
             let ledger = state.ledger_of(&self.core.program.streams()[*stream].name);
             ledger.received += count;
             ledger.duplicate += count;
         }
-        if !effects.elsewhere.is_empty() {
-            self.elsewhere(&effects, reply, answer)?;
+        if !followed.elsewhere.is_empty() {
+            self.elsewhere(&followed.elsewhere, reply, answer)?;
+        }
+        if let Some(events) = followed.forward {
+            self.round.elsewhere.push((PartitionId(queries::ONE), events));
         }
         if reply {
-            answer.rule_errors = effects.errors.iter().map(ToString::to_string).collect();
+            answer.rule_errors = followed.errors;
         }
         Ok(())
     }
 
     /// One record per partition, its events in the order in which they were emitted.
-    fn elsewhere(&mut self, effects: &Effects, reply: bool, answer: &mut TurnReply) -> Result<()> {
-        let mut targets: Vec<PartitionId> = effects.elsewhere.iter().map(|e| e.partition).collect();
+    fn elsewhere(&mut self, emitted: &[Outbound], reply: bool, answer: &mut TurnReply) -> Result<()> {
+        let mut targets: Vec<PartitionId> = emitted.iter().map(|e| e.partition).collect();
         targets.sort_unstable();
         targets.dedup();
         for target in targets {
             let mut builders: Vec<(usize, BatchBuilder)> = Vec::new();
             let mut order = Vec::new();
-            for event in effects.elsewhere.iter().filter(|e| e.partition == target) {
+            for event in emitted.iter().filter(|e| e.partition == target) {
                 let part = match builders.iter().position(|(stream, _)| *stream == event.stream) {
                     Some(part) => part,
                     None => {
@@ -428,12 +444,12 @@ impl Refused {
 }
 
 /// What rules may touch in a turn.
-struct PartitionHost<'s> {
-    store: &'s mut Store,
-    dedupe: &'s mut std::collections::BTreeMap<String, Dedupe>,
-    program: &'s Program,
-    here: PartitionId,
-    partitions: u32,
+pub struct PartitionHost<'s> {
+    pub store: &'s mut Store,
+    pub dedupe: &'s mut std::collections::BTreeMap<String, Dedupe>,
+    pub program: &'s Program,
+    pub here: PartitionId,
+    pub partitions: u32,
 }
 
 impl Host for PartitionHost<'_> {
@@ -446,10 +462,7 @@ impl Host for PartitionHost<'_> {
     }
 
     fn route(&self, _stream: usize, key: Option<&str>) -> Route {
-        match key.map(|key| partition_of_key(key.as_bytes(), self.partitions)) {
-            Some(p) if p != self.here => Route::Elsewhere(p),
-            _ => Route::Here,
-        }
+        route(self.here, self.partitions, key)
     }
 
     fn admit(&mut self, stream: usize, id: &[Cell]) -> bool {

@@ -11,11 +11,12 @@ use tidemill_types::{Error, ErrorKind, Result, did_you_mean};
 use tidemill_zones::{TableSnapshot, Zones};
 
 use crate::engine::Engine;
+use crate::queries::QueryInfo;
 use crate::{EventSelector, LedgerCounts, Metric, MetricKind, RuleInfo, StreamInfo};
 
 /// System tables that are made when they are asked for, in the order they are listed.
-pub const SYSTEM_TABLES: [&str; 8] =
-    ["streams", "partitions", "tablets", "rules", "ledger", "collections", "sources", "problems"];
+pub const SYSTEM_TABLES: [&str; 9] =
+    ["streams", "partitions", "tablets", "rules", "queries", "ledger", "collections", "sources", "problems"];
 
 impl Engine {
     /// All streams with their counts.
@@ -170,6 +171,7 @@ impl Engine {
             "partitions" => self.partitions_table(),
             "tablets" => self.tablets_table(),
             "rules" => self.rules_table(),
+            "queries" => self.queries_table(),
             "ledger" => self.ledger_table(),
             "collections" => self.collections_table(),
             "sources" => self.sources_table(),
@@ -249,6 +251,21 @@ impl Engine {
         ]
     }
 
+    fn queries_table(&self) -> Columns {
+        let all = self.queries();
+        vec![
+            text("file", all.iter().map(|q| q.file.clone())),
+            text("query", all.iter().map(|q| q.name.clone())),
+            text("runs", all.iter().map(|q| q.runs.clone())),
+            text("why", all.iter().map(|q| q.why.clone())),
+            text_or_null("exec_group", all.iter().map(|q| q.group.clone())),
+            text("keeps", all.iter().map(|q| q.keeps.clone())),
+            int("emitted", all.iter().map(|q| q.emitted)),
+            int("errors", all.iter().map(|q| q.errors)),
+            text_or_null("last_error", all.iter().map(|q| q.last_error.clone())),
+        ]
+    }
+
     fn ledger_table(&self) -> Columns {
         let streams = self.streams();
         let in_table = |s: &StreamInfo| {
@@ -307,6 +324,13 @@ impl Engine {
         let by_rule = |f: &dyn Fn(&RuleInfo) -> u64| {
             rules.iter().map(|r| (vec![("rule", r.name.clone())], f(r) as f64)).collect()
         };
+        let queries = self.queries();
+        let by_query = |f: &dyn Fn(&QueryInfo) -> u64| {
+            queries
+                .iter()
+                .map(|q| (vec![("file", q.file.clone()), ("query", q.name.clone())], f(q) as f64))
+                .collect()
+        };
         let metric = |name, help, kind, samples| Metric { name, help, kind, samples };
         use MetricKind::{Counter, Gauge};
         vec![
@@ -340,6 +364,18 @@ impl Engine {
                 "Log records applied since start.",
                 Counter,
                 count(&core.counts.records),
+            ),
+            metric(
+                "tidemill_query_emitted_events_total",
+                "Events that queries put out.",
+                Counter,
+                by_query(&|q| q.emitted),
+            ),
+            metric(
+                "tidemill_query_errors_total",
+                "Calls that queries could not work off.",
+                Counter,
+                by_query(&|q| q.errors),
             ),
             metric(
                 "tidemill_tablets_committed_total",

@@ -11,8 +11,8 @@ use tidemill_types::StreamSchema;
 pub struct Catalog {
     /// Streams in order of declaration; rules know them by position.
     pub streams: Vec<Arc<StreamSchema>>,
-    /// Where each stream is declared.
-    pub stream_spans: Vec<Span>,
+    /// Where each stream is declared; none for one that the rules of an app do not declare themselves.
+    pub stream_spans: Vec<Option<Span>>,
     /// Entities in order of declaration; rules know them by position.
     pub entities: Vec<Entity>,
     /// Relations; one that belongs to several events is here for each of them.

@@ -23,8 +23,8 @@ pub mod why;
 
 pub use aggregate::{Aggregate, AggregateInsert};
 pub use exec::{
-    Counters, DEPTH_MAX, EMITTED_MAX, ERRORS_MAX, Effects, Emitted, Executor, Host, MATCHES_MAX, Outbound,
-    Part, Route, RuleCounters, RuleError, key_text,
+    At, Counters, DEPTH_MAX, EMITTED_MAX, ERRORS_MAX, Effects, Emitted, Executor, Host, MATCHES_MAX,
+    Outbound, Part, Route, RuleCounters, RuleError, key_text,
 };
 pub use program::{CompileError, Program, RuleInfo};
 pub use why::{Explanation, Trace, TraceImage, TraceLimits};

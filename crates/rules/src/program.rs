@@ -1,5 +1,6 @@
 //! The compiled rules of an app.
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::Arc;
 
@@ -13,7 +14,7 @@ use tidemill_types::StreamSchema;
 use crate::aggregate::Aggregate;
 use crate::catalog::{Catalog, Entity};
 use crate::index::StreamIndex;
-use crate::plan::RulePlan;
+use crate::plan::{Action, RulePlan};
 use crate::resolve;
 
 /// The rules of an app: declarations resolved, types checked, conditions compiled. It does not change.
@@ -74,7 +75,19 @@ impl Program {
     /// Errors: everything that is wrong with them, in the order of the text, warnings included. A program that
     /// compiles keeps its warnings, see [`Self::warnings`].
     pub fn compile(sources: &Sources) -> Result<Self, Vec<Diagnostic>> {
-        Self::build(sources, true)
+        Self::build(sources, &[], true)
+    }
+
+    /// The same for rules that share streams with others: what the files do not declare of `given` they know all the
+    /// same. A stream that both declare is the files'.
+    pub fn compile_with(sources: &Sources, given: &[Arc<StreamSchema>]) -> Result<Self, Vec<Diagnostic>> {
+        Self::build(sources, given, true)
+    }
+
+    /// The streams that the files declare, whatever else is wrong with them.
+    pub fn declared_streams(sources: &Sources) -> Vec<Arc<StreamSchema>> {
+        let modules: Vec<_> = sources.iter().map(|file| parse(file).module).collect();
+        resolve::declared_streams(&modules)
     }
 
     /// The same from names and texts of files.
@@ -93,10 +106,10 @@ impl Program {
     /// The same as [`Self::compile`] without any index over rules: every condition is computed. It does the same, more slowly; tests
     /// compare the two.
     pub fn compile_unindexed(sources: &Sources) -> Result<Self, Vec<Diagnostic>> {
-        Self::build(sources, false)
+        Self::build(sources, &[], false)
     }
 
-    fn build(sources: &Sources, indexed: bool) -> Result<Self, Vec<Diagnostic>> {
+    fn build(sources: &Sources, given: &[Arc<StreamSchema>], indexed: bool) -> Result<Self, Vec<Diagnostic>> {
         let mut sink = Sink::default();
         let mut modules = Vec::new();
         for file in sources.iter() {
@@ -111,7 +124,7 @@ impl Program {
         }
         let mut sink = Sink::default();
         parsed.into_iter().for_each(|d| sink.push(d));
-        let resolved = resolve::resolve(&modules, &mut sink);
+        let resolved = resolve::resolve(&modules, given, &mut sink);
         let diagnostics = sink.finish();
         if diagnostics.iter().any(|d| d.severity == Severity::Error) {
             return Err(diagnostics);
@@ -173,6 +186,16 @@ impl Program {
             text: self.text(rule.span).to_owned(),
         };
         self.rules.iter().map(info).collect()
+    }
+
+    /// The streams that rules emit into, each once, in order.
+    pub fn emits(&self) -> Vec<usize> {
+        let actions = self.rules.iter().flat_map(|rule| &rule.actions);
+        let streams = actions.filter_map(|action| match action {
+            Action::Emit { stream, .. } => Some(*stream),
+            _ => None,
+        });
+        streams.collect::<BTreeSet<_>>().into_iter().collect()
     }
 
     /// The rules over all partitions.

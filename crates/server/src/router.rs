@@ -21,7 +21,7 @@ use utoipa_axum::routes;
 use crate::app::App;
 use crate::error::ApiError;
 use crate::guard::{auth, host, load, observe};
-use crate::routes::{documents, events, find, rules, sql, system};
+use crate::routes::{documents, events, find, rules, siddhi, sql, system};
 
 /// Longest path that a better one is sought for, in bytes.
 const SUGGEST_PATH_BYTES_MAX: usize = 200;
@@ -39,6 +39,7 @@ const SUGGEST_PATH_BYTES_MAX: usize = 200;
         (name = "events", description = "Streams and the events sent to them"),
         (name = "documents", description = "Collections of JSON documents, in MongoDB's relaxed Extended JSON"),
         (name = "sql", description = "Queries over everything"),
+        (name = "queries", description = "SiddhiQL: what queries hold"),
         (name = "rules", description = "What rules did, and why"),
         (name = "system", description = "Health, metrics and this description"),
     ),
@@ -84,6 +85,7 @@ fn declared() -> OpenApiRouter<Arc<App>> {
         .routes(routes!(find::update))
         .routes(routes!(find::delete))
         .routes(routes!(sql::query))
+        .routes(routes!(siddhi::query))
         .routes(routes!(rules::list))
         .routes(routes!(rules::why_rule))
         .routes(routes!(rules::run))

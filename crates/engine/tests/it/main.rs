@@ -1,6 +1,7 @@
 //! The engine on a real data directory.
 
 mod documents;
+mod queries;
 mod recovery;
 mod sending;
 

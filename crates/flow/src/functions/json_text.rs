@@ -31,7 +31,7 @@ pub(crate) fn from_json(json: &Json) -> Value {
 }
 
 /// A value as JSON: keys become texts, sets arrays, numbers that are not finite null.
-pub(crate) fn to_json(value: &Value) -> Json {
+pub fn to_json(value: &Value) -> Json {
     match value {
         Value::Null => Json::Null,
         Value::Bool(b) => Json::Bool(*b),

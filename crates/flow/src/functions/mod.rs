@@ -10,7 +10,7 @@ mod convert;
 mod core;
 mod json;
 pub(crate) mod json_path;
-pub(crate) mod json_text;
+pub mod json_text;
 pub(crate) mod library;
 mod list;
 mod literal;

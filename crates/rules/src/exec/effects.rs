@@ -27,6 +27,8 @@ pub struct Effects {
     pub changed_documents: u64,
     /// Firings that went well.
     pub fired: u64,
+    /// Events that were emitted, those for other partitions and duplicates included.
+    pub numbers: u32,
 }
 
 /// Emitted events of one stream.

@@ -41,6 +41,19 @@ pub struct Part<'b> {
     pub keep: Option<&'b BooleanBuffer>,
 }
 
+/// Where events lie that rules run on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct At {
+    /// The partition.
+    pub partition: PartitionId,
+    /// The record.
+    pub offset: Offset,
+    /// The row of the first event.
+    pub first: u32,
+    /// The row of the first event that is emitted.
+    pub emitted: u32,
+}
+
 /// Runs rules over the records of one partition. It keeps counters and working space, nothing that decides what a
 /// rule does: two executors over the same store do the same.
 #[derive(Debug)]
@@ -59,7 +72,7 @@ struct Turn<'t, H> {
     host: &'t mut H,
     trace: &'t mut Trace,
     effects: Effects,
-    /// Rows of the record.
+    /// The row of the first emitted event.
     rows: u32,
     /// Emitted events by stream.
     emitted: Vec<Vec<EmittedEvent>>,
@@ -130,19 +143,37 @@ impl Executor {
         at: (PartitionId, Offset),
         trace: &mut Trace,
     ) -> Result<Effects> {
+        let rows: usize = parts.iter().map(|p| p.batch.num_rows()).sum();
+        let emitted = u32::try_from(rows).unwrap_or(u32::MAX);
+        let at = At { partition: at.0, offset: at.1, first: 0, emitted };
+        self.apply_at(program, host, parts, order, at, trace)
+    }
+
+    /// The same for a part of a record, or for events that its events led to.
+    pub fn apply_at<H: Host>(
+        &mut self,
+        program: &Program,
+        host: &mut H,
+        parts: &[Part<'_>],
+        order: Option<&[u16]>,
+        at: At,
+        trace: &mut Trace,
+    ) -> Result<Effects> {
         let columns = parts.iter().map(|p| check_part(program, p)).collect::<Result<Vec<_>>>()?;
         let rows: usize = columns.iter().map(|c| c.rows).sum();
         let arrivals = match order {
-            Some(order) if parts.len() > 1 || order.len() != rows => Some(arrivals(&columns, order)?),
+            Some(order) if parts.len() > 1 || order.len() != rows => {
+                Some(arrivals(&columns, order, at.first)?)
+            }
             _ => None,
         };
-        trace.begin(at, parts, arrivals.as_deref());
+        trace.begin(&at, parts, arrivals.as_deref());
         let mut turn = Turn {
             program,
             host,
             trace,
             effects: Effects::default(),
-            rows: u32::try_from(rows).unwrap_or(u32::MAX),
+            rows: at.emitted,
             emitted: (0..program.catalog().streams.len()).map(|_| Vec::new()).collect(),
             queue: VecDeque::new(),
             duplicates: BTreeMap::new(),
@@ -152,7 +183,7 @@ impl Executor {
         match (order, &arrivals) {
             (Some(order), Some(arrivals)) => self.interleaved(&mut turn, parts, &columns, order, arrivals),
             _ => {
-                let mut first = 0;
+                let mut first = at.first;
                 for (part, columns) in parts.iter().zip(&columns) {
                     self.part(&mut turn, part, columns, first);
                     first += columns.rows as u32;
@@ -361,9 +392,9 @@ fn check_part<'b>(program: &Program, part: &Part<'b>) -> Result<Columns<'b>> {
 }
 
 /// For each part the place of its rows in the order of arrival. Errors: the order does not name each row once.
-fn arrivals(columns: &[Columns<'_>], order: &[u16]) -> Result<Vec<Vec<u32>>> {
+fn arrivals(columns: &[Columns<'_>], order: &[u16], first: u32) -> Result<Vec<Vec<u32>>> {
     let mut arrivals: Vec<Vec<u32>> = columns.iter().map(|c| Vec::with_capacity(c.rows)).collect();
-    for (place, part) in (0..).zip(order) {
+    for (place, part) in (first..).zip(order) {
         match arrivals.get_mut(usize::from(*part)) {
             Some(rows) => rows.push(place),
             None => return Err(Error::internal(format!("the order names part {part} of {}", columns.len()))),
@@ -462,6 +493,7 @@ impl<H: Host> Turn<'_, H> {
         }
         self.trace.end();
         self.effects.duplicates = self.duplicates.into_iter().collect();
+        self.effects.numbers = self.numbers;
         Ok(self.effects)
     }
 }

@@ -12,8 +12,9 @@ use super::codes;
 use super::local;
 use crate::catalog::{Catalog, Entity, Index, Owner, Relation};
 
-/// The declarations of all files. What is wrong is reported and left out.
-pub(crate) fn declare(modules: &[Module], sink: &mut Sink) -> Catalog {
+/// The declarations of all files, and the streams `given` that they do not declare themselves. What is wrong is
+/// reported and left out.
+pub(crate) fn declare(modules: &[Module], given: &[Arc<StreamSchema>], sink: &mut Sink) -> Catalog {
     let mut catalog = Catalog::default();
     unique_names(modules, sink);
     let items = || modules.iter().flat_map(|m| &m.items);
@@ -24,6 +25,17 @@ pub(crate) fn declare(modules: &[Module], sink: &mut Sink) -> Catalog {
                 entity(decl, &mut catalog, sink)
             }
             _ => {}
+        }
+    }
+    for stream in given {
+        if let Some(entity) = catalog.entity(&stream.name) {
+            let message = format!("a query defines a stream that is called `{}`, too", stream.name);
+            let span = catalog.entities[entity].span;
+            sink.push(Diagnostic::error(codes::DUPLICATE, span, message).help("choose another name"));
+        }
+        if catalog.stream(&stream.name).is_none() {
+            catalog.streams.push(stream.clone());
+            catalog.stream_spans.push(None);
         }
     }
     for item in items() {
@@ -129,7 +141,7 @@ fn event(decl: &EventDecl, catalog: &mut Catalog, sink: &mut Sink) {
     }
     let schema = StreamSchema { name: decl.name.name.clone(), fields, key, id, time };
     catalog.streams.push(Arc::new(schema));
-    catalog.stream_spans.push(decl.name.span);
+    catalog.stream_spans.push(Some(decl.name.span));
 }
 
 fn entity(decl: &EntityDecl, catalog: &mut Catalog, sink: &mut Sink) {

@@ -10,9 +10,11 @@ mod names;
 mod rule;
 
 use std::collections::HashSet;
+use std::sync::Arc;
 
 use tidemill_lang::diagnostic::Sink;
 use tidemill_lang::rules::ast::{Item, Module};
+use tidemill_types::StreamSchema;
 
 use crate::aggregate::Aggregate;
 use crate::catalog::Catalog;
@@ -25,9 +27,14 @@ pub(crate) struct Resolved {
     pub aggregates: Vec<Aggregate>,
 }
 
-/// Resolves all files of an app together.
-pub(crate) fn resolve(modules: &[Module], sink: &mut Sink) -> Resolved {
-    let catalog = declare::declare(modules, sink);
+/// The streams that the files of an app declare.
+pub(crate) fn declared_streams(modules: &[Module]) -> Vec<Arc<StreamSchema>> {
+    declare::declare(modules, &[], &mut Sink::default()).streams
+}
+
+/// Resolves all files of an app together. `given`: streams that may be declared elsewhere.
+pub(crate) fn resolve(modules: &[Module], given: &[Arc<StreamSchema>], sink: &mut Sink) -> Resolved {
+    let catalog = declare::declare(modules, given, sink);
     let mut resolved = Resolved { catalog, rules: Vec::new(), aggregates: Vec::new() };
     let mut names = HashSet::new();
     for item in modules.iter().flat_map(|m| &m.items) {

@@ -197,7 +197,10 @@ impl<'c> Names<'c> {
         let hint = did_you_mean(&name.name, known);
         let message = format!("{} has no field `{}`{hint}", schema.name, name.name);
         let diagnostic = Diagnostic::error(codes::UNKNOWN_FIELD, name.span, message);
-        sink.push(diagnostic.note_at(self.catalog.stream_spans[stream], "it is declared here"));
+        sink.push(match self.catalog.stream_spans[stream] {
+            Some(span) => diagnostic.note_at(span, "it is declared here"),
+            None => diagnostic,
+        });
     }
 
     /// Fields of a `let`: of a document's or a JSON field.

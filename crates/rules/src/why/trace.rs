@@ -11,7 +11,7 @@ use tidemill_docs::DocBytes;
 use tidemill_types::{EventId, Offset, PartitionId};
 
 use super::save::TraceImage;
-use crate::exec::Part;
+use crate::exec::{At, Part};
 
 /// What a [`Trace`] may hold.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -167,18 +167,13 @@ impl Trace {
         (self.events, self.bytes) = (0, 0);
     }
 
-    pub(crate) fn begin(
-        &mut self,
-        at: (PartitionId, Offset),
-        parts: &[Part<'_>],
-        arrivals: Option<&[Vec<u32>]>,
-    ) {
+    pub(crate) fn begin(&mut self, at: &At, parts: &[Part<'_>], arrivals: Option<&[Vec<u32>]>) {
         if !self.on {
             return;
         }
         let mut turn = TracedTurn {
-            partition: at.0,
-            offset: at.1,
+            partition: at.partition,
+            offset: at.offset,
             parts: Vec::with_capacity(parts.len()),
             records: Vec::new(),
             docs: Vec::new(),
@@ -187,7 +182,7 @@ impl Trace {
             bytes: 0,
             cut: false,
         };
-        let mut first = 0;
+        let mut first = at.first;
         for (i, part) in parts.iter().enumerate() {
             turn.events += part.keep.map_or(part.batch.num_rows(), BooleanBuffer::count_set_bits);
             turn.bytes += part.batch.get_array_memory_size();

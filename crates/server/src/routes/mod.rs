@@ -5,6 +5,7 @@ pub(crate) mod events;
 pub(crate) mod find;
 pub(crate) mod id;
 pub(crate) mod rules;
+pub(crate) mod siddhi;
 pub(crate) mod sql;
 pub(crate) mod system;
 pub(crate) mod written;

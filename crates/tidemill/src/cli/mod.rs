@@ -2,6 +2,7 @@
 
 mod check;
 mod client;
+mod explain;
 mod fmt;
 mod progress;
 mod repl;
@@ -39,6 +40,7 @@ enum Command {
     Serve(run::ServeArgs),
     Sql(sql::SqlArgs),
     Check(check::CheckArgs),
+    Explain(explain::ExplainArgs),
     Fmt(fmt::FmtArgs),
     Test(test::TestArgs),
     Why(why::WhyArgs),
@@ -95,6 +97,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         Command::Serve(args) => run::serve(args),
         Command::Sql(args) => sql::sql(args),
         Command::Check(args) => check::check(args),
+        Command::Explain(args) => explain::explain(args),
         Command::Fmt(args) => fmt::fmt(args),
         Command::Test(args) => test::test(args),
         Command::Why(args) => why::why(args),

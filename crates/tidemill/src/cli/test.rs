@@ -19,7 +19,7 @@ pub struct TestArgs {
 
 pub fn test(args: TestArgs) -> anyhow::Result<ExitCode> {
     let app = App::read(&args.app, &[])?;
-    let program = tidemill_engine::compile(&app)?;
+    let program = tidemill_engine::compile(&app)?.program;
     let (mut passed, mut failed) = (0, 0);
     for file in &app.tests {
         let results = match testing::run_file(&program, &file.name, &file.text) {

@@ -127,8 +127,11 @@ fn queries_are_checked_formatted_and_replayed() {
     let (out, _) = run(&["replay", "--case", case.to_str().unwrap()], 1);
     assert!(out.contains("0 of 1 as recorded"), "{out}");
     let data = dir.path().join("data");
-    let (_, err) = run(&["run", apps, "--data", data.to_str().unwrap(), "--until-idle"], 1);
-    assert!(err.contains("does not run SiddhiQL yet"), "{err}");
+    run(&["run", apps, "--data", data.to_str().unwrap(), "--until-idle"], 0);
+    let queries = sql(data.to_str().unwrap(), "SELECT query, runs, keeps FROM system.queries");
+    assert_eq!(queries[0]["runs"], json!("partition 0"), "{queries:?}");
+    let (out, _) = run(&["explain", apps], 0);
+    assert!(out.contains("keeps the rows of length(2)") && out.contains("Trades has no key"), "{out}");
     std::fs::write(&app, text.replace("price>0", "prize>0")).unwrap();
     let (_, err) = run(&["check", apps], 1);
     assert!(err.contains("prize") && err.contains("price"), "{err}");

@@ -1,0 +1,447 @@
+//! What follows from a record: rules and queries, each reading what the other puts out.
+//!
+//! The order, depth first: an event goes to the rules first, which run on what they emit here as well, breadth first as
+//! always; then what they emitted goes to the queries, event by event; then the event itself goes to each unit of
+//! queries in order. What a unit puts out is worked off in the same way, each event with all that follows from it,
+//! before the next unit gets the event. Where neither looks at what the other puts out, the rules run over the whole
+//! record at once; it makes no difference.
+
+use std::collections::BTreeMap;
+
+use arrow_array::{RecordBatch, TimestampMicrosecondArray, cast::AsArray, types::TimestampMicrosecondType};
+use arrow_buffer::BooleanBuffer;
+use tidemill_flow::Column;
+use tidemill_rules::{At, Effects, Outbound, Part, Route, key_text};
+use tidemill_types::decode::{BatchBuilder, Cell};
+use tidemill_types::{Error, Offset, PartitionId, Result, StreamSchema, Timestamp};
+
+use super::made::{Forward, Made};
+use super::state::Out;
+use super::{ONE, Queries, rows};
+use crate::core::Core;
+use crate::dedupe::cells_id;
+use crate::entry::Events;
+use crate::state::State;
+use crate::turn::PartitionHost;
+
+/// How deep events may lead to further ones, from queries to rules and back.
+pub const DEPTH_MAX: u32 = 16;
+/// Most events that may follow from one record.
+pub const EVENTS_MAX: u32 = 1_000_000;
+
+/// What follows from a record, besides the changes of state.
+#[derive(Default)]
+pub struct Followed {
+    /// Events for this partition: stream, events, their rows.
+    pub emitted: Vec<(usize, RecordBatch, Vec<i32>)>,
+    /// Events that were there already, by stream.
+    pub duplicates: BTreeMap<usize, u64>,
+    /// Events that belong to other partitions.
+    pub elsewhere: Vec<Outbound>,
+    /// Events of this partition for the queries in [`ONE`].
+    pub forward: Option<Events>,
+    /// Firings that failed.
+    pub errors: Vec<String>,
+}
+
+/// Where and when a record is applied.
+#[derive(Clone, Copy)]
+pub struct Place {
+    /// The partition.
+    pub here: PartitionId,
+    /// The record.
+    pub offset: Offset,
+    /// When it was appended.
+    pub time: Timestamp,
+}
+
+/// A record at work.
+pub struct Cascade<'t> {
+    core: &'t Core,
+    queries: &'t Queries,
+    state: &'t mut State,
+    place: Place,
+    /// The clock of apps without playback, milliseconds.
+    now: i64,
+    /// The row of the first event that is emitted.
+    first: u32,
+    /// How many were.
+    number: u32,
+    made: BTreeMap<usize, Made>,
+    forward: Forward,
+    followed: Followed,
+}
+
+impl<'t> Cascade<'t> {
+    /// Nothing followed yet from a record with so many `rows`.
+    pub fn new(core: &'t Core, state: &'t mut State, place: Place, rows: usize) -> Self {
+        Self {
+            core,
+            queries: &core.queries,
+            state,
+            place,
+            now: rows::time_ms(place.time),
+            first: u32::try_from(rows).unwrap_or(u32::MAX),
+            number: 0,
+            made: BTreeMap::new(),
+            forward: Forward::default(),
+            followed: Followed::default(),
+        }
+    }
+
+    /// Events of a record: rules and queries.
+    pub fn events(
+        mut self,
+        events: &Events,
+        keep: &[Option<BooleanBuffer>],
+        arrivals: &[Vec<i32>],
+    ) -> Result<Followed> {
+        if self.queries.is_empty() {
+            let effects = self.record_rules(events, keep)?;
+            self.take(&effects);
+            return self.finish();
+        }
+        self.clocks()?;
+        if events.forwarded {
+            self.record_queries(events, keep)?;
+        } else if self.queries.coupled {
+            self.one_by_one(events, keep, arrivals)?;
+        } else {
+            let effects = self.record_rules(events, keep)?;
+            self.take(&effects);
+            self.record_queries(events, keep)?;
+        }
+        self.finish()
+    }
+
+    /// The clock moves though nothing came. `jumps`: files with playback, and where their clocks go.
+    pub fn tick(mut self, jumps: &[(String, i64)]) -> Result<Followed> {
+        self.clocks()?;
+        for (file, to) in jumps {
+            for (number, unit) in self.queries.units.iter().enumerate() {
+                let flow = self.state.flow.get_mut();
+                if self.queries.files[unit.file].name == *file
+                    && flow.now(number).is_some_and(|now| now < *to)
+                {
+                    let mut out = Vec::new();
+                    flow.advance(self.queries, number, *to, &mut out);
+                    self.follow(number, out, 1)?;
+                }
+            }
+        }
+        self.finish()
+    }
+
+    fn finish(mut self) -> Result<Followed> {
+        for (stream, made) in self.made {
+            let (batch, rows) = made.finish()?;
+            self.followed.emitted.push((stream, batch, rows));
+        }
+        let streams = self.core.program.streams();
+        self.followed.forward = self.forward.finish(streams, (self.place.here, self.place.offset))?;
+        Ok(self.followed)
+    }
+
+    /// Apps without playback go by the record's time. Their clocks stop at each instant at which something is due, so
+    /// that it makes no difference when the engine noticed that it was.
+    fn clocks(&mut self) -> Result<()> {
+        for (number, unit) in self.queries.units.iter().enumerate() {
+            if unit.plan.playback {
+                continue;
+            }
+            let mut out = Vec::new();
+            let flow = self.state.flow.get_mut();
+            if flow.is_waiting(number) {
+                flow.start(self.queries, number, self.now, &mut out);
+                self.follow(number, out, 1)?;
+                continue;
+            }
+            let mut last = i64::MIN;
+            while let Some(due) = self.state.flow.get_mut().next_due(number).filter(|due| *due <= self.now) {
+                // what is due at one instant is worked off at once; should it not be, the clock goes on all the same
+                let to = if due > last { due } else { self.now };
+                last = due;
+                let mut out = Vec::new();
+                self.state.flow.get_mut().advance(self.queries, number, to, &mut out);
+                self.follow(number, out, 1)?;
+                if to == self.now {
+                    break;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn record_rules(&mut self, events: &Events, keep: &[Option<BooleanBuffer>]) -> Result<Effects> {
+        let program = &self.core.program;
+        let parts = events.parts.iter().zip(keep).filter_map(|((stream, batch), keep)| {
+            Some(Part { stream: program.stream_index(&stream.name)?, batch, keep: keep.as_ref() })
+        });
+        let parts: Vec<Part<'_>> = parts.collect();
+        self.rules(&parts, events.order.as_deref(), 0)
+    }
+
+    fn rules(&mut self, parts: &[Part<'_>], order: Option<&[u16]>, first: u32) -> Result<Effects> {
+        let State { store, dedupe, executor, trace, .. } = &mut *self.state;
+        let program = &self.core.program;
+        let mut host = PartitionHost {
+            store,
+            dedupe,
+            program,
+            here: self.place.here,
+            partitions: self.core.partitions().len() as u32,
+        };
+        let emitted = self.first.saturating_add(self.number);
+        let at = At { partition: self.place.here, offset: self.place.offset, first, emitted };
+        executor.apply_at(program, &mut host, parts, order, at, trace)
+    }
+
+    /// Keeps what rules did.
+    fn take(&mut self, effects: &Effects) {
+        self.number = self.number.saturating_add(effects.numbers);
+        for emitted in &effects.emitted {
+            let schema = &self.core.program.streams()[emitted.stream];
+            let rows = emitted.rows.iter().map(|r| *r as i32);
+            self.made.entry(emitted.stream).or_insert_with(|| Made::new(schema)).batch(&emitted.batch, rows);
+        }
+        for (stream, count) in &effects.duplicates {
+            *self.followed.duplicates.entry(*stream).or_default() += count;
+        }
+        self.followed.elsewhere.extend(effects.elsewhere.iter().cloned());
+        self.followed.errors.extend(effects.errors.iter().map(ToString::to_string));
+    }
+
+    /// The queries on the events of a record, in order of arrival.
+    fn record_queries(&mut self, events: &Events, keep: &[Option<BooleanBuffer>]) -> Result<()> {
+        let parts = self.readable(events)?;
+        each_arrival(events, |part, row| {
+            if keep[part].as_ref().is_none_or(|k| k.value(row)) {
+                self.row_queries(&parts[part], row, 0)?;
+            }
+            Ok(())
+        })
+    }
+
+    /// Rules and queries on the events of a record, one event after the other.
+    fn one_by_one(
+        &mut self,
+        events: &Events,
+        keep: &[Option<BooleanBuffer>],
+        arrivals: &[Vec<i32>],
+    ) -> Result<()> {
+        let parts = self.readable(events)?;
+        each_arrival(events, |part, row| {
+            if keep[part].as_ref().is_some_and(|k| !k.value(row)) {
+                return Ok(());
+            }
+            if let Some(stream) = parts[part].stream {
+                let own = arrivals[part][row].unsigned_abs();
+                self.event_rules(stream, &parts[part].batch.slice(row, 1), own, 0)?;
+            }
+            self.row_queries(&parts[part], row, 0)
+        })
+    }
+
+    /// The rules on one event, and the queries on what they emit.
+    fn event_rules(&mut self, stream: usize, one: &RecordBatch, own: u32, depth: u32) -> Result<()> {
+        if self.core.program.stream_rules(stream).rules.is_empty() {
+            return Ok(());
+        }
+        let effects = self.rules(&[Part { stream, batch: one, keep: None }], None, own)?;
+        self.take(&effects);
+        let mut emitted: Vec<(u32, usize, usize)> = Vec::new();
+        for (i, e) in effects.emitted.iter().enumerate() {
+            emitted.extend(e.rows.iter().enumerate().map(|(row, number)| (*number, i, row)));
+        }
+        emitted.sort_unstable();
+        for (_, i, row) in emitted {
+            let emitted = &effects.emitted[i];
+            if !self.queries.readers(emitted.stream).is_empty() {
+                let part = self.part(Some(emitted.stream), &emitted.batch.slice(row, 1), false)?;
+                self.row_queries(&part, 0, depth + 1)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The parts of a record as the queries here read them.
+    fn readable(&self, events: &Events) -> Result<Vec<Readable>> {
+        let parts = events.parts.iter().map(|(stream, batch)| {
+            self.part(self.core.program.stream_index(&stream.name), batch, events.forwarded)
+        });
+        parts.collect()
+    }
+
+    fn part(&self, stream: Option<usize>, batch: &RecordBatch, forwarded: bool) -> Result<Readable> {
+        let mut units = Vec::new();
+        for unit in stream.map_or(&[][..], |s| self.queries.readers(s)) {
+            let wanted = self.queries.runs_in(*unit, self.place.here);
+            // events that came from another partition were seen there by what runs everywhere
+            if wanted && !(forwarded && self.queries.units[*unit].everywhere) {
+                let input = stream.and_then(|s| self.queries.units[*unit].inputs.get(&s));
+                let input = input.ok_or_else(|| Error::internal("a unit reads what it does not know"))?;
+                units.push((*unit, input.stream, rows::columns(batch, input)?));
+            }
+        }
+        let gathered = stream.filter(|s| self.goes_on(*s) && !forwarded);
+        Ok(Readable { stream, units, gathered, times: times(batch)?, batch: batch.clone() })
+    }
+
+    /// Whether events of a stream travel to another partition, where they are wanted.
+    fn goes_on(&self, stream: usize) -> bool {
+        self.place.here.0 != ONE && self.queries.is_gathered(stream)
+    }
+
+    fn row_queries(&mut self, part: &Readable, row: usize, depth: u32) -> Result<()> {
+        if let Some(stream) = part.gathered {
+            self.forward.push(stream, &part.batch, row);
+        }
+        for (unit, stream, columns) in &part.units {
+            let time = part.times.value(row).div_euclid(1000);
+            self.send(*unit, *stream, rows::row(columns, row), time, depth)?;
+        }
+        Ok(())
+    }
+
+    /// Hands an event to a unit; all that follows from it is worked off.
+    fn send(&mut self, unit: usize, stream: usize, event: Vec<Column>, time: i64, depth: u32) -> Result<()> {
+        let queries = self.queries;
+        let time = if queries.units[unit].plan.playback { time } else { self.now };
+        let mut out = Vec::new();
+        let flow = self.state.flow.get_mut();
+        if flow.is_waiting(unit) {
+            flow.start(queries, unit, time, &mut out);
+        }
+        if let Err(failure) = flow.send(queries, unit, stream, event, time, &mut out) {
+            let plan = &queries.units[unit];
+            let name = &plan.plan.catalog.streams()[stream].name;
+            flow.failed(&queries.files[plan.file].name, name, &failure.0);
+        }
+        self.follow(unit, out, depth + 1)
+    }
+
+    /// What came out of a unit, event by event.
+    fn follow(&mut self, unit: usize, out: Vec<Out>, depth: u32) -> Result<()> {
+        let queries = self.queries;
+        for out in &out {
+            let Some(output) = queries.units[unit].outputs.get(&out.stream) else { continue };
+            let schema = &self.core.program.streams()[output.stream];
+            for row in 0..out.events.len() {
+                let cells = rows::cells(schema, output, &out.events, row);
+                let time = Timestamp(out.events.times[row].saturating_mul(1000));
+                self.emit(unit, output.stream, cells, time, depth)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// An event that a unit put out.
+    fn emit(
+        &mut self,
+        unit: usize,
+        stream: usize,
+        cells: Vec<Cell>,
+        time: Timestamp,
+        depth: u32,
+    ) -> Result<()> {
+        let (core, queries) = (self.core, self.queries);
+        let schema = &core.program.streams()[stream];
+        let problem = if depth > DEPTH_MAX {
+            Some(format!("events that follow from an event are at most {DEPTH_MAX} deep: is there a loop?"))
+        } else if self.number >= EVENTS_MAX {
+            Some(format!("more than {EVENTS_MAX} events follow from one record"))
+        } else {
+            None
+        };
+        if let Some(problem) = problem {
+            let file = &queries.files[queries.units[unit].file].name;
+            self.state.flow.get_mut().failed(file, &schema.name, &problem);
+            return Ok(());
+        }
+        let number = self.number;
+        self.number += 1;
+        let here = self.place.here;
+        let key = schema.key.map(|k| key_text(&cells[k]));
+        if let Route::Elsewhere(partition) = route(here, core.partitions().len() as u32, key.as_deref()) {
+            self.followed.elsewhere.push(Outbound { partition, stream, cells, time, number, source_row: 0 });
+            return Ok(());
+        }
+        if !self.admit(schema, &cells) {
+            *self.followed.duplicates.entry(stream).or_default() += 1;
+            return Ok(());
+        }
+        let own = self.first.saturating_add(number);
+        let made = self.made.entry(stream).or_insert_with(|| Made::new(schema));
+        made.event(&cells, time, own as i32)?;
+        let others = queries.readers(stream).iter().any(|u| *u != unit && queries.runs_in(*u, here));
+        let ruled = !core.program.stream_rules(stream).rules.is_empty();
+        if !others && !ruled && !self.goes_on(stream) {
+            return Ok(());
+        }
+        let mut builder = BatchBuilder::new(schema.clone());
+        builder.push_cells(&cells, time)?;
+        let one = builder.finish();
+        self.event_rules(stream, &one, own, depth)?;
+        let mut part = self.part(Some(stream), &one, false)?;
+        part.units.retain(|(u, ..)| *u != unit);
+        self.row_queries(&part, 0, depth)
+    }
+
+    fn admit(&mut self, schema: &StreamSchema, cells: &[Cell]) -> bool {
+        if schema.id.is_empty() {
+            return true;
+        }
+        let id: Vec<Cell> = schema.id.iter().map(|i| cells[*i].clone()).collect();
+        match (self.state.dedupe.get_mut(&schema.name), cells_id(&id)) {
+            (Some(seen), Some(id)) => seen.admit(id),
+            _ => true,
+        }
+    }
+}
+
+/// Events of one stream as the units here read them.
+struct Readable {
+    stream: Option<usize>,
+    /// Unit, stream of its plan, attributes.
+    units: Vec<(usize, usize, Vec<Column>)>,
+    /// The stream, where its events travel to [`ONE`].
+    gathered: Option<usize>,
+    times: TimestampMicrosecondArray,
+    batch: RecordBatch,
+}
+
+/// Where an event with this key belongs; one without a key stays where it was made.
+pub fn route(here: PartitionId, partitions: u32, key: Option<&str>) -> Route {
+    match key.map(|key| tidemill_types::partition_of_key(key.as_bytes(), partitions)) {
+        Some(p) if p != here => Route::Elsewhere(p),
+        _ => Route::Here,
+    }
+}
+
+fn times(batch: &RecordBatch) -> Result<TimestampMicrosecondArray> {
+    let column = batch.column_by_name(tidemill_types::column::TIME);
+    let times = column.and_then(|c| c.as_primitive_opt::<TimestampMicrosecondType>());
+    times.cloned().ok_or_else(|| Error::internal("a batch of events without times"))
+}
+
+/// Calls `f` with part and row of each event in order of arrival.
+fn each_arrival(events: &Events, mut f: impl FnMut(usize, usize) -> Result<()>) -> Result<()> {
+    match &events.order {
+        Some(order) => {
+            let mut next = vec![0; events.parts.len()];
+            for part in order {
+                let part = usize::from(*part);
+                f(part, next[part])?;
+                next[part] += 1;
+            }
+        }
+        None => {
+            for (part, (_, batch)) in events.parts.iter().enumerate() {
+                for row in 0..batch.num_rows() {
+                    f(part, row)?;
+                }
+            }
+        }
+    }
+    Ok(())
+}

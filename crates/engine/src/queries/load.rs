@@ -1,0 +1,235 @@
+//! From files to units.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+
+use tidemill_flow::plan::{self, AppPlan};
+use tidemill_flow::{Registry, catalog};
+use tidemill_lang::siddhi;
+use tidemill_lang::siddhi::ast::{self, Definition, ExprKind};
+use tidemill_lang::{Diagnostic, FileId, SourceFile, Sources, render_all};
+use tidemill_rules::Program;
+use tidemill_types::{Error, Field, FieldType, Result, StreamSchema};
+
+use super::place;
+use super::{Input, Output, Queries, QueryFile, Unit, agree, split};
+use crate::app::AppFile;
+
+/// A file that was read and makes sense by itself.
+struct Read {
+    name: String,
+    sources: Sources,
+    app: ast::App,
+    plan: AppPlan,
+    /// The key of each stream that it defines.
+    keys: BTreeMap<String, Option<String>>,
+}
+
+/// A compiled app: rules and queries that know the same streams.
+pub struct Compiled {
+    /// The rules, with all streams.
+    pub program: Arc<Program>,
+    /// The queries.
+    pub queries: Arc<Queries>,
+}
+
+/// Compiles rules and queries together.
+///
+/// Errors: `Invalid` with all diagnostics of the first kind of file that has some.
+pub fn compile(
+    rules: &[AppFile],
+    queries: &[AppFile],
+    partitions: u32,
+    variable: &dyn Fn(&str) -> Option<String>,
+) -> Result<Compiled> {
+    let mut sources = Sources::default();
+    for file in rules {
+        sources.add(&file.name, &file.text);
+    }
+    let registry = Registry::standard();
+    let mut declared = Program::declared_streams(&sources);
+    let mut read = Vec::new();
+    for file in queries {
+        let file = read_file(file, &registry, variable)?;
+        agree::with_declared(&file.app, &file.plan, &declared)
+            .map_err(|wrong| Error::invalid(render_all(&wrong, &file.sources)))?;
+        read.push(file);
+    }
+    // what one file only writes, another may define: definitions come first
+    for file in &read {
+        for (name, key) in &file.keys {
+            if let Some(stream) = file.plan.catalog.find(name)
+                && !declared.iter().any(|s| s.name == *name)
+            {
+                declared.push(schema(&file.plan.catalog.streams()[stream], key.as_deref()));
+            }
+        }
+    }
+    let mut placements = Vec::new();
+    for file in &read {
+        let key = |s: &Arc<StreamSchema>| s.key.map(|i| s.fields[i].name.clone());
+        let keys = declared.iter().map(|s| (s.name.clone(), key(s))).collect();
+        let placement = place::place(&file.app, &registry, &keys, partitions);
+        for stream in visible(&file.plan) {
+            if !declared.iter().any(|s| s.name == stream.name) {
+                let key = placement.keys.get(&stream.name).cloned().flatten();
+                declared.push(schema(stream, key.as_deref()));
+            }
+        }
+        agree::with_declared(&file.app, &file.plan, &declared)
+            .map_err(|wrong| Error::invalid(render_all(&wrong, &file.sources)))?;
+        placements.push(placement);
+    }
+    let program = Program::compile_with(&sources, &declared)
+        .map_err(|wrong| Error::invalid(render_all(&wrong, &sources)))?;
+    let mut all = Queries::default();
+    for (number, (file, placement)) in read.into_iter().zip(placements).enumerate() {
+        let parts = split::parts(&file.app, &placement, &file.plan.catalog);
+        for (part, everywhere) in parts.into_iter().zip([true, false]) {
+            if let Some(part) = part {
+                all.units.push(unit(&file, &part, number, everywhere, &registry, &program)?);
+            }
+        }
+        all.files.push(QueryFile {
+            idle: idle(&file.app).map_err(|wrong| Error::invalid(render_all(&[wrong], &file.sources)))?,
+            identity: identity(&file.app),
+            stores: stores(&file.app),
+            placed: placement.elements,
+            plan: Arc::new(file.plan),
+            name: file.name,
+        });
+    }
+    Ok(Compiled { queries: Arc::new(all.connect(&program)), program: Arc::new(program) })
+}
+
+fn read_file(file: &AppFile, registry: &Registry, variable: &dyn Fn(&str) -> Option<String>) -> Result<Read> {
+    let written = SourceFile::new(FileId(0), file.name.as_str(), file.text.as_str());
+    let text = siddhi::substitute(&written, variable).map_err(|wrong| {
+        let mut sources = Sources::default();
+        sources.add(&file.name, &file.text);
+        Error::invalid(render_all(&wrong, &sources))
+    })?;
+    // places are places in the replaced text
+    let mut sources = Sources::default();
+    sources.add(&file.name, text.text());
+    let failed = |wrong: &[Diagnostic]| Error::invalid(render_all(wrong, &sources));
+    let parsed = siddhi::parse(&text);
+    if parsed.has_errors() {
+        return Err(failed(&parsed.diagnostics));
+    }
+    let plan = plan::compile(&parsed.app, registry).map_err(|wrong| failed(&wrong))?;
+    let keys = agree::keys(&parsed.app).map_err(|wrong| failed(&wrong))?;
+    Ok(Read { name: file.name.clone(), app: parsed.app, plan, keys, sources })
+}
+
+/// The streams of a file that are streams of the engine.
+pub fn visible(plan: &AppPlan) -> impl Iterator<Item = &catalog::Stream> {
+    let streams = plan.catalog.streams().iter().enumerate();
+    streams
+        .filter(|(i, s)| plan.catalog.window(*i).is_none() && !s.name.starts_with(['#', '!']))
+        .map(|(_, stream)| stream)
+}
+
+fn schema(stream: &catalog::Stream, key: Option<&str>) -> Arc<StreamSchema> {
+    let fields = stream.attributes.iter().map(|(name, ty)| Field { name: name.clone(), ty: *ty });
+    let key = key.and_then(|key| {
+        stream.attributes.iter().position(|(name, ty)| name == key && *ty != FieldType::Object)
+    });
+    Arc::new(StreamSchema {
+        name: stream.name.clone(),
+        fields: fields.collect(),
+        key,
+        id: vec![],
+        time: None,
+    })
+}
+
+/// A part of a file, compiled and connected to the program's streams.
+fn unit(
+    file: &Read,
+    part: &ast::App,
+    number: usize,
+    everywhere: bool,
+    registry: &Registry,
+    program: &Program,
+) -> Result<Unit> {
+    let plan = plan::compile(part, registry).map_err(|wrong| {
+        Error::internal(format!("a part of {} is wrong:\n{}", file.name, render_all(&wrong, &file.sources)))
+    })?;
+    let mut inputs = HashMap::new();
+    for name in reads(part, registry) {
+        let (Some(stream), Some(at)) = (program.stream_index(&name), plan.catalog.find(&name)) else {
+            continue;
+        };
+        let schema = &program.streams()[stream];
+        let attributes = &plan.catalog.streams()[at].attributes;
+        let fields = attributes.iter().filter_map(|(name, ty)| Some((schema.field_index(name)?, *ty)));
+        inputs.insert(stream, Input { stream: at, fields: fields.collect() });
+    }
+    let mut outputs = HashMap::new();
+    for stream in visible(&plan) {
+        let Some(at) = program.stream_index(&stream.name) else { continue };
+        let fields = program.streams()[at].fields.iter();
+        let attributes = fields.map(|f| stream.attributes.iter().position(|(name, _)| *name == f.name));
+        outputs.insert(stream.name.clone(), Output { stream: at, attributes: attributes.collect() });
+    }
+    let identity = identity(part);
+    Ok(Unit { file: number, everywhere, plan: Arc::new(plan), identity, inputs, outputs })
+}
+
+/// The streams whose events a part wants.
+fn reads(part: &ast::App, registry: &Registry) -> Vec<String> {
+    let mut reads = Vec::new();
+    for element in &part.elements {
+        let queries = match element {
+            ast::ExecutionElement::Query(query) => std::slice::from_ref(query.as_ref()),
+            ast::ExecutionElement::Partition(block) => block.queries.as_slice(),
+        };
+        reads.extend(queries.iter().flat_map(|query| super::facts::of(query, registry).reads));
+    }
+    for definition in &part.definitions {
+        match definition {
+            Definition::Aggregation(a) => reads.push(catalog::full_name(&a.input.stream)),
+            // what goes to a topic may come back to another stream
+            Definition::Stream(s) if s.annotations.iter().any(|a| a.is("sink")) => {
+                reads.push(catalog::full_name(&s.id));
+            }
+            _ => {}
+        }
+    }
+    reads.sort();
+    reads.dedup();
+    reads
+}
+
+fn stores(app: &ast::App) -> Vec<String> {
+    let stores = app
+        .definitions
+        .iter()
+        .filter(|d| matches!(d, Definition::Table(_) | Definition::Window(_) | Definition::Aggregation(_)));
+    stores.map(|d| d.name().name.clone()).collect()
+}
+
+fn identity(app: &ast::App) -> u64 {
+    xxhash_rust::xxh3::xxh3_64(siddhi::summary(app).as_bytes())
+}
+
+/// `@app:playback(idle.time='…', increment='…')`.
+fn idle(app: &ast::App) -> Result<Option<(i64, i64)>, Diagnostic> {
+    let Some(playback) = app.annotation("playback") else { return Ok(None) };
+    let time = |key: &str| -> Result<Option<i64>, Diagnostic> {
+        let Some(element) = playback.element(key) else { return Ok(None) };
+        let file = SourceFile::new(FileId(0), "time", element.value.value.as_str());
+        let ms = match siddhi::parse_expression(&file).map(|e| e.kind) {
+            Ok(ExprKind::Time(time)) => Some(time.ms),
+            Ok(ExprKind::Literal(ast::Literal::Int(ms))) => Some(i64::from(ms)),
+            Ok(ExprKind::Literal(ast::Literal::Long(ms))) => Some(ms),
+            _ => None,
+        };
+        ms.filter(|ms| *ms > 0).map(Some).ok_or_else(|| {
+            let message = format!("`{}` is not a time", element.value.value);
+            Diagnostic::error("E0104", element.span, message).expected(["'100 millisec'"])
+        })
+    };
+    Ok(time("idle.time")?.zip(time("increment")?))
+}

@@ -1,0 +1,214 @@
+//! SiddhiQL in the engine: which queries run where, and what a record does to them.
+//!
+//! A file `*.siddhi` is an app of SiddhiQL. Its streams are streams of the engine; its queries are [placed](place) and
+//! run as one or two *units*: what runs in every partition and what runs in one. How events get from queries to rules
+//! and back is told in `docs/rfcs/0003-flow-in-the-engine.md`.
+
+mod agree;
+pub mod cascade;
+pub mod explain;
+mod facts;
+pub mod load;
+mod made;
+mod on_demand;
+pub mod place;
+mod rows;
+mod split;
+pub mod state;
+pub mod ticks;
+
+use std::collections::{BTreeSet, HashMap};
+use std::sync::Arc;
+
+use tidemill_flow::plan::AppPlan;
+use tidemill_rules::Program;
+use tidemill_types::{Error, FieldType, PartitionId, Result, did_you_mean, partition_of_key};
+
+use crate::settings::ChangedQueries;
+
+pub use on_demand::{QueryInfo, Rows};
+pub use place::{ONE, Placed};
+
+/// The compiled `*.siddhi` files of an app.
+#[derive(Default)]
+pub struct Queries {
+    /// The files in order of their names.
+    pub files: Vec<QueryFile>,
+    /// What runs, in order: the parts of the first file, then those of the second.
+    pub units: Vec<Unit>,
+    /// By stream of the program, the units that read it.
+    readers: Vec<Vec<usize>>,
+    /// By stream of the program, whether a unit that runs in one partition reads it.
+    gathered: Vec<bool>,
+    /// Whether rules look at what queries put out, or queries at what rules emit.
+    pub coupled: bool,
+}
+
+/// A file of queries.
+pub struct QueryFile {
+    /// Its name in the app's directory.
+    pub name: String,
+    /// The whole file, compiled.
+    pub plan: Arc<AppPlan>,
+    /// Its tables, named windows and aggregations.
+    pub stores: Vec<String>,
+    /// Where its elements run, in order.
+    pub placed: Vec<Placed>,
+    /// `@app:playback(idle.time, increment)`, milliseconds.
+    pub idle: Option<(i64, i64)>,
+    /// Hash of what it means.
+    pub identity: u64,
+}
+
+/// Queries of a file that run together.
+pub struct Unit {
+    /// The file, by position.
+    pub file: usize,
+    /// Whether it runs in every partition or in [`ONE`].
+    pub everywhere: bool,
+    /// The queries.
+    pub plan: Arc<AppPlan>,
+    /// Hash of what they mean: state is kept under it.
+    pub identity: u64,
+    /// By stream of the program, how its events go in.
+    pub inputs: HashMap<usize, Input>,
+    /// By name of a stream of the plan, how what comes out of it goes on.
+    pub outputs: HashMap<String, Output>,
+}
+
+/// How events of a stream become events of a unit.
+pub struct Input {
+    /// The stream of the plan.
+    pub stream: usize,
+    /// For each of its attributes the field of the stream, and the attribute's type.
+    pub fields: Vec<(usize, FieldType)>,
+}
+
+/// How what comes out of a unit becomes events of a stream.
+pub struct Output {
+    /// The stream of the program.
+    pub stream: usize,
+    /// For each field the attribute; the others stay empty.
+    pub attributes: Vec<Option<usize>>,
+}
+
+impl Queries {
+    /// Whether there is nothing to run.
+    pub fn is_empty(&self) -> bool {
+        self.units.is_empty()
+    }
+
+    /// The units that read a stream, in order.
+    pub fn readers(&self, stream: usize) -> &[usize] {
+        self.readers.get(stream).map_or(&[], Vec::as_slice)
+    }
+
+    /// Whether events of a stream travel to [`ONE`].
+    pub fn is_gathered(&self, stream: usize) -> bool {
+        self.gathered.get(stream).copied().unwrap_or(false)
+    }
+
+    /// Whether a unit runs in a partition.
+    pub fn runs_in(&self, unit: usize, partition: PartitionId) -> bool {
+        self.units.get(unit).is_some_and(|u| u.everywhere || partition.0 == ONE)
+    }
+
+    /// The unit of a file that runs in one partition.
+    ///
+    /// Errors: `NotFound` when there is no such file, or it has none.
+    pub fn one(&self, file: &str) -> Result<usize> {
+        let unit = self.units.iter().position(|u| !u.everywhere && self.files[u.file].name == file);
+        unit.ok_or_else(|| {
+            let known = self.files.iter().map(|f| f.name.as_str());
+            Error::not_found(format!("no tables or windows in `{file}`{}", did_you_mean(file, known)))
+        })
+    }
+
+    /// Whether a unit knows anything between events.
+    fn keeps_state(&self, unit: &Unit) -> bool {
+        let file = &self.files[unit.file];
+        let catalog = &unit.plan.catalog;
+        let placed = file.placed.iter().filter(|p| p.everywhere == unit.everywhere);
+        let queries = placed.flat_map(|p| &p.queries).any(|(_, facts)| !facts.keeps.is_empty());
+        let stores = !unit.everywhere && (!catalog.tables().is_empty() || !unit.plan.windows.is_empty());
+        queries || stores
+    }
+
+    /// Works out who reads what.
+    fn connect(mut self, program: &Program) -> Self {
+        let streams = program.streams().len();
+        self.readers = vec![Vec::new(); streams];
+        self.gathered = vec![false; streams];
+        for (number, unit) in self.units.iter().enumerate() {
+            for stream in unit.inputs.keys() {
+                self.readers[*stream].push(number);
+                self.gathered[*stream] |= !unit.everywhere;
+            }
+        }
+        let emits = program.emits();
+        let to_rules = self.units.iter().flat_map(|u| u.outputs.values());
+        self.coupled = to_rules.clone().any(|o| !program.stream_rules(o.stream).rules.is_empty())
+            || emits.iter().any(|stream| !self.readers[*stream].is_empty());
+        self
+    }
+
+    /// Where events of streams without a key live.
+    pub fn homes(&self, program: &Program, partitions: u32) -> Homes {
+        let streams = program.streams().iter().enumerate();
+        let first =
+            streams.filter(|(i, s)| s.key.is_none() && self.is_gathered(*i)).map(|(_, s)| s.name.clone());
+        Homes { partitions, first: first.collect() }
+    }
+}
+
+/// Which partition an event belongs to.
+#[derive(Debug, Clone, Default)]
+pub struct Homes {
+    /// How many partitions there are.
+    pub partitions: u32,
+    /// Streams without a key whose events are wanted in [`ONE`]: they live there from the start.
+    first: BTreeSet<String>,
+}
+
+impl Homes {
+    /// All streams spread by key, those without one by their names.
+    pub fn new(partitions: u32) -> Self {
+        Self { partitions, first: BTreeSet::new() }
+    }
+
+    /// The partition of a key.
+    pub fn of_key(&self, key: &[u8]) -> PartitionId {
+        partition_of_key(key, self.partitions)
+    }
+
+    /// The partition of a stream's events without a key, and of rows that could not be read.
+    pub fn of_stream(&self, name: &str) -> PartitionId {
+        if self.first.contains(name) { PartitionId(ONE) } else { self.of_key(name.as_bytes()) }
+    }
+}
+
+/// Whether a changed app may take over: files that are gone or mean something else lose their state.
+///
+/// Errors: `Conflict` naming the files, where the setting says so.
+pub fn changed(before: &Queries, after: &Queries, setting: ChangedQueries) -> Result<()> {
+    let kept = |unit: &&Unit| {
+        let file = &before.files[unit.file].name;
+        after.units.iter().any(|u| u.identity == unit.identity && after.files[u.file].name == *file)
+    };
+    let mut lost: Vec<&str> = before
+        .units
+        .iter()
+        .filter(|unit| before.keeps_state(unit) && !kept(unit))
+        .map(|unit| before.files[unit.file].name.as_str())
+        .collect();
+    lost.dedup();
+    if lost.is_empty() || setting == ChangedQueries::Restart {
+        return Ok(());
+    }
+    Err(Error::conflict(format!(
+        "{}: changed since it was deployed, and the windows, patterns and tables of its queries belong to the old text; \
+         deploy it under another name, or drop them with changed_queries = \"restart\" under [settings] \
+         (TIDEMILL_SETTINGS__CHANGED_QUERIES=restart)",
+        lost.join(", ")
+    )))
+}

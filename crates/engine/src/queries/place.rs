@@ -1,0 +1,276 @@
+//! Where the queries of a file run.
+//!
+//! A query runs in every partition when what it needs to know of an event lies where the event lies: it looks at each
+//! event by itself, or keeps something for each key of a stream that is spread by that key. Everything else runs in one
+//! partition, to which the events of the streams that it reads travel.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use tidemill_flow::Registry;
+use tidemill_lang::siddhi::ast::{
+    Annotation, App, Definition, ExecutionElement, ExprKind, Partition, PartitionKeyKind, Query, Scope,
+    SelectItems,
+};
+
+use super::facts::{self, Facts};
+
+/// The partition in which what is not spread runs.
+pub const ONE: u32 = 0;
+
+/// Where an element of a file runs, and why.
+#[derive(Debug, Clone)]
+pub struct Placed {
+    /// In every partition, or in one.
+    pub everywhere: bool,
+    /// Why, for people.
+    pub why: String,
+    /// The queries: one, or those of a `partition with` block.
+    pub queries: Vec<(String, Facts)>,
+    /// The name of its group: `@dist(execGroup='…')`.
+    pub group: Option<String>,
+    /// `@dist(parallel='…')`.
+    pub parallel: Option<String>,
+    /// The key of a `partition with` block, as text.
+    pub with: Option<String>,
+    /// What it writes by key: the attribute that holds the key of what it reads.
+    key_out: Vec<(String, Option<String>)>,
+}
+
+/// Where all elements of a file run, and the keys of the streams that its queries define.
+#[derive(Debug, Clone, Default)]
+pub struct Placement {
+    /// One for each element, in order.
+    pub elements: Vec<Placed>,
+    /// The field by which each stream is spread that queries define by writing it.
+    pub keys: BTreeMap<String, Option<String>>,
+}
+
+/// What there is besides queries: nothing of it lies in every partition.
+struct Context<'a> {
+    app: &'a App,
+    registry: &'a Registry,
+    /// The streams that are declared or defined, with their keys.
+    keys: &'a BTreeMap<String, Option<String>>,
+    /// Tables, named windows, aggregations, triggers.
+    stores: BTreeMap<&'a str, &'static str>,
+    partitions: u32,
+}
+
+/// Decides for each element of `app`. `keys`: the field by which each defined stream is spread.
+pub fn place(
+    app: &App,
+    registry: &Registry,
+    keys: &BTreeMap<String, Option<String>>,
+    partitions: u32,
+) -> Placement {
+    let stores = app.definitions.iter().filter_map(|d| {
+        let kind = match d {
+            Definition::Table(_) => "a table",
+            Definition::Window(_) => "a named window",
+            Definition::Aggregation(_) => "an aggregation",
+            Definition::Trigger(_) => "a trigger",
+            Definition::Stream(_) | Definition::Function(_) => return None,
+        };
+        Some((d.name().name.as_str(), kind))
+    });
+    let context = Context { app, registry, keys, stores: stores.collect(), partitions };
+    // a stream with writers that disagree about its key has none, which may change where its readers run
+    let mut keyless = BTreeSet::new();
+    loop {
+        let (placement, conflicts) = context.pass(&keyless);
+        if conflicts.is_empty() {
+            return placement;
+        }
+        keyless.extend(conflicts);
+    }
+}
+
+impl Context<'_> {
+    /// One look at all elements in order of the text; streams turn out to have different keys.
+    fn pass(&self, keyless: &BTreeSet<String>) -> (Placement, Vec<String>) {
+        let mut placement = Placement::default();
+        let mut conflicts = Vec::new();
+        for (i, element) in self.app.elements.iter().enumerate() {
+            let placed = match element {
+                ExecutionElement::Query(query) => self.query(query, i, &placement.keys),
+                ExecutionElement::Partition(block) => self.block(block, i, &placement.keys),
+            };
+            for (stream, key) in &placed.key_out {
+                if self.keys.contains_key(stream) || stream.starts_with(['#', '!']) {
+                    continue;
+                }
+                let key = key.clone().filter(|_| !keyless.contains(stream));
+                match placement.keys.get(stream) {
+                    None => {
+                        placement.keys.insert(stream.clone(), key);
+                    }
+                    Some(known) if *known != key => conflicts.push(stream.clone()),
+                    Some(_) => {}
+                }
+            }
+            placement.elements.push(placed);
+        }
+        (placement, conflicts)
+    }
+
+    fn key_of(&self, stream: &str, inferred: &BTreeMap<String, Option<String>>) -> Option<String> {
+        self.keys.get(stream).or_else(|| inferred.get(stream)).cloned().flatten()
+    }
+
+    fn query(&self, query: &Query, number: usize, inferred: &BTreeMap<String, Option<String>>) -> Placed {
+        let facts = facts::of(query, self.registry);
+        let name = name_of(query, number);
+        let key = facts.reads.first().and_then(|stream| self.key_of(stream, inferred));
+        let why = self.keeps_together(&facts, key.as_deref());
+        let key_out =
+            vec![(facts.writes.clone(), key.filter(|_| why.is_err()).and_then(|k| passed(query, &k)))];
+        let (group, parallel) = dist(&query.annotations);
+        let (everywhere, why) = match why {
+            Ok(reason) => (false, reason),
+            Err(reason) => (true, reason),
+        };
+        Placed { everywhere, why, queries: vec![(name, facts)], group, parallel, with: None, key_out }
+    }
+
+    /// Why a query has to see all events; as error, why it need not.
+    fn keeps_together(&self, facts: &Facts, key: Option<&str>) -> Result<String, String> {
+        if let Some(reason) = self.shares(facts) {
+            return Ok(reason);
+        }
+        let Some(key) = key else {
+            return Ok(format!("{} has no key", facts.reads.first().map_or("", String::as_str)));
+        };
+        if facts.keeps.is_empty() {
+            return Err("looks at each event by itself".into());
+        }
+        if facts.only_totals && facts.group_by.iter().any(|g| g == key) {
+            return Err(format!("keeps totals of each {key}, by which its stream is spread"));
+        }
+        Ok(format!("keeps {} of all keys", facts.keeps.join(", ")))
+    }
+
+    /// Why a query cannot run in every partition wherever its events lie.
+    fn shares(&self, facts: &Facts) -> Option<String> {
+        if self.partitions == 1 {
+            return Some("there is one partition".into());
+        }
+        if !facts.inserts {
+            return Some(format!("changes table {}", facts.writes));
+        }
+        let names = facts.reads.iter().chain([&facts.writes]).chain(&facts.asks);
+        for name in names {
+            if let Some(kind) = self.stores.get(name.as_str()) {
+                return Some(format!("{name} is {kind}"));
+            }
+            if name.starts_with('!') {
+                return Some(format!("{name} has the failed events of this partition"));
+            }
+        }
+        None
+    }
+
+    fn block(&self, block: &Partition, number: usize, inferred: &BTreeMap<String, Option<String>>) -> Placed {
+        let queries: Vec<(String, Facts)> = block
+            .queries
+            .iter()
+            .enumerate()
+            .map(|(i, query)| (block_query_name(query, number, i), facts::of(query, self.registry)))
+            .collect();
+        let with: Vec<String> = block.keys.iter().map(|key| key_text(&key.kind, &key.stream.name)).collect();
+        let why = self.block_stays(block, &queries, inferred);
+        let key_out = block.queries.iter().zip(&queries).map(|(query, (_, facts))| {
+            let keys = block.keys.iter().filter_map(|key| self.key_of(&key.stream.name, inferred));
+            let key = keys.into_iter().next().filter(|_| why.is_err()).and_then(|key| passed(query, &key));
+            (facts.writes.clone(), key)
+        });
+        let key_out = key_out.collect();
+        let (group, parallel) = dist(&block.annotations);
+        let (everywhere, why) = match why {
+            Ok(reason) => (false, reason),
+            Err(reason) => (true, reason),
+        };
+        Placed { everywhere, why, queries, group, parallel, with: Some(with.join(", ")), key_out }
+    }
+
+    fn block_stays(
+        &self,
+        block: &Partition,
+        queries: &[(String, Facts)],
+        inferred: &BTreeMap<String, Option<String>>,
+    ) -> Result<String, String> {
+        let mut spread = BTreeSet::new();
+        for key in &block.keys {
+            let stream = &key.stream.name;
+            let own = self.key_of(stream, inferred);
+            let PartitionKeyKind::Value(value) = &key.kind else {
+                return Ok("its keys are ranges".into());
+            };
+            match (&value.kind, &own) {
+                (ExprKind::Attribute(a), Some(own)) if a.name.name == *own => {
+                    spread.insert(stream.as_str());
+                }
+                (_, Some(own)) => return Ok(format!("{stream} is spread by {own}, not by {value}")),
+                (_, None) => return Ok(format!("{stream} has no key")),
+            }
+        }
+        for (_, facts) in queries {
+            if let Some(reason) = self.shares(facts) {
+                return Ok(reason);
+            }
+            let outside = facts.reads.iter().find(|r| !r.starts_with('#') && !spread.contains(r.as_str()));
+            if let Some(stream) = outside {
+                return Ok(format!("every key gets the events of {stream}"));
+            }
+        }
+        Err("keeps what it keeps for each key, by which its streams are spread".into())
+    }
+}
+
+/// The name of a query: `@info(name='…')`, or its place in the file.
+pub fn name_of(query: &Query, number: usize) -> String {
+    given_name(query).unwrap_or_else(|| format!("query {}", number + 1))
+}
+
+fn block_query_name(query: &Query, number: usize, i: usize) -> String {
+    given_name(query).unwrap_or_else(|| format!("query {}.{}", number + 1, i + 1))
+}
+
+fn given_name(query: &Query) -> Option<String> {
+    let info = query.annotations.iter().find(|a| a.is("info"))?;
+    info.element("name").map(|name| name.value.value.clone())
+}
+
+/// `@dist(execGroup='…', parallel='…')`.
+fn dist(annotations: &[Annotation]) -> (Option<String>, Option<String>) {
+    let Some(dist) = annotations.iter().find(|a| a.is("dist")) else { return (None, None) };
+    let element = |key: &str| dist.element(key).map(|e| e.value.value.clone());
+    (element("execGroup"), element("parallel"))
+}
+
+fn key_text(kind: &PartitionKeyKind, stream: &str) -> String {
+    match kind {
+        PartitionKeyKind::Value(value) => format!("{value} of {stream}"),
+        PartitionKeyKind::Ranges(ranges) => {
+            let names: Vec<&str> = ranges.iter().map(|r| r.name.value.as_str()).collect();
+            format!("{} of {stream}", names.join(" or "))
+        }
+    }
+}
+
+/// The output column that is the attribute `key` as it came.
+fn passed(query: &Query, key: &str) -> Option<String> {
+    match query.select.as_ref().map(|s| &s.items) {
+        None | Some(SelectItems::All(_)) => Some(key.to_owned()),
+        Some(SelectItems::List(items)) => items.iter().find_map(|item| match &item.expr.kind {
+            ExprKind::Attribute(a)
+                if a.name.name == key
+                    && a.source
+                        .as_ref()
+                        .is_none_or(|s| s.stream.scope == Scope::App && s.index.is_none()) =>
+            {
+                item.name().map(|name| name.name.clone())
+            }
+            _ => None,
+        }),
+    }
+}

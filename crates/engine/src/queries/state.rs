@@ -1,0 +1,254 @@
+//! The units of a partition at work.
+
+use std::collections::BTreeMap;
+use std::io::Read;
+
+use parking_lot::Mutex;
+use serde::{Deserialize, Serialize};
+use tidemill_flow::app::{App, Sink};
+use tidemill_flow::expr::Failure;
+use tidemill_flow::snapshot::Resume;
+use tidemill_flow::{Batch, Column};
+use tidemill_types::{Error, PartitionId, Result};
+
+use super::{Queries, Unit};
+
+/// What the queries of a partition know.
+///
+/// Behind a lock of its own: windows can be sent from thread to thread, but not looked at by several at once. The owner
+/// of the partition changes it and needs no lock for that.
+pub struct FlowState(Mutex<Flow>);
+
+/// The units of a partition.
+#[derive(Default)]
+pub struct Flow {
+    /// By position of the unit; `None` for one that runs elsewhere.
+    pub units: Vec<Option<Running>>,
+    /// What each query did, by file and name.
+    pub counts: Counts,
+}
+
+/// By file and query.
+pub type Counts = BTreeMap<String, BTreeMap<String, QueryCounts>>;
+
+/// What a query did since its file was deployed.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct QueryCounts {
+    /// Events that it put out.
+    pub emitted: u64,
+    /// Calls that it could not work off.
+    pub errors: u64,
+    /// Why not, the last time.
+    pub last_error: Option<String>,
+}
+
+/// A unit at work.
+pub struct Running {
+    app: App,
+    started: bool,
+}
+
+/// Which saved state a file of a checkpoint has.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct SavedUnit {
+    /// The file.
+    pub file: String,
+    /// Hash of what the unit means.
+    pub identity: u64,
+    /// Whether it had started.
+    pub started: bool,
+    /// Bytes of its state.
+    pub bytes: u64,
+}
+
+/// Events that came out of a unit on one of its streams.
+pub struct Out {
+    /// The stream of the plan.
+    pub stream: String,
+    /// The events.
+    pub events: Batch,
+}
+
+impl FlowState {
+    /// Units that have not started.
+    pub fn new(queries: &Queries, partition: PartitionId) -> Self {
+        let units = (0..queries.units.len()).map(|number| {
+            let app = || App::new(queries.units[number].plan.clone());
+            queries.runs_in(number, partition).then(|| Running { app: app(), started: false })
+        });
+        Self(Mutex::new(Flow { units: units.collect(), counts: Counts::new() }))
+    }
+
+    /// For the owner.
+    pub fn get_mut(&mut self) -> &mut Flow {
+        self.0.get_mut()
+    }
+
+    /// For others, between two rounds of the owner.
+    pub fn with<T>(&self, look: impl FnOnce(&mut Flow) -> T) -> T {
+        look(&mut self.0.lock())
+    }
+}
+
+impl Flow {
+    /// Whether a unit that runs here has not started.
+    pub fn is_waiting(&self, unit: usize) -> bool {
+        matches!(self.units.get(unit), Some(Some(running)) if !running.started)
+    }
+
+    /// The clock of a unit that has started, milliseconds.
+    pub fn now(&self, unit: usize) -> Option<i64> {
+        self.units.get(unit)?.as_ref().filter(|r| r.started).map(|r| r.app.now())
+    }
+
+    /// When a unit that has started is due next, milliseconds.
+    pub fn next_due(&self, unit: usize) -> Option<i64> {
+        self.units.get(unit)?.as_ref().filter(|r| r.started)?.app.next_due()
+    }
+
+    /// Starts a unit with its clock at `now`.
+    pub fn start(&mut self, queries: &Queries, unit: usize, now: i64, out: &mut Vec<Out>) {
+        let Some(Some(running)) = self.units.get_mut(unit) else { return };
+        running.started = true;
+        let plan = &queries.units[unit];
+        running.app.start(now, &mut Outlet::new(queries, plan, &mut self.counts, out));
+    }
+
+    /// Moves the clock of a unit.
+    pub fn advance(&mut self, queries: &Queries, unit: usize, to: i64, out: &mut Vec<Out>) {
+        let Some(Some(running)) = self.units.get_mut(unit) else { return };
+        let plan = &queries.units[unit];
+        running.app.advance(to, &mut Outlet::new(queries, plan, &mut self.counts, out));
+    }
+
+    /// Hands an event to a unit. Errors: it does not fit.
+    pub fn send(
+        &mut self,
+        queries: &Queries,
+        unit: usize,
+        stream: usize,
+        columns: Vec<Column>,
+        time: i64,
+        out: &mut Vec<Out>,
+    ) -> Result<(), Failure> {
+        let Some(Some(running)) = self.units.get_mut(unit) else { return Ok(()) };
+        let plan = &queries.units[unit];
+        let mut outlet = Outlet::new(queries, plan, &mut self.counts, out);
+        running.app.send(stream, columns, vec![time], &mut outlet)
+    }
+
+    /// Runs an on-demand query in a unit.
+    ///
+    /// Errors: `Invalid` when it cannot be read or run.
+    pub fn on_demand(&mut self, unit: usize, text: &str) -> Result<Batch> {
+        let Some(Some(running)) = self.units.get_mut(unit) else {
+            return Err(Error::internal("a query for a unit that runs elsewhere"));
+        };
+        running.app.on_demand(text).map_err(|failure| Error::invalid(failure.0))
+    }
+
+    /// Counts something that went wrong outside of the queries themselves.
+    pub fn failed(&mut self, file: &str, query: &str, message: &str) {
+        count(&mut self.counts, file, query, |counts| {
+            counts.errors += 1;
+            counts.last_error = Some(message.to_owned());
+        });
+    }
+
+    /// The state of all units, as bytes.
+    ///
+    /// Errors: `Internal` when a unit cannot be saved.
+    pub fn save(&self, queries: &Queries) -> Result<(Vec<SavedUnit>, Vec<u8>)> {
+        let mut bytes = Vec::new();
+        let mut saved = Vec::new();
+        for (running, unit) in self.units.iter().zip(&queries.units) {
+            let Some(running) = running else { continue };
+            let before = bytes.len();
+            let file = queries.files[unit.file].name.clone();
+            running.app.save(&mut bytes).map_err(|e| {
+                Error::internal(format!("the state of {file} cannot be saved")).with_source(e)
+            })?;
+            let (identity, started) = (unit.identity, running.started);
+            saved.push(SavedUnit { file, identity, started, bytes: (bytes.len() - before) as u64 });
+        }
+        Ok((saved, bytes))
+    }
+
+    /// Takes back the states of the units that are the same; others begin anew. Which files lost something is told.
+    ///
+    /// Errors: `Corrupt` when a state is damaged.
+    pub fn restore(
+        &mut self,
+        queries: &Queries,
+        saved: &[SavedUnit],
+        mut bytes: &[u8],
+    ) -> Result<Vec<String>> {
+        let mut lost = Vec::new();
+        for state in saved {
+            let len = usize::try_from(state.bytes).unwrap_or(usize::MAX).min(bytes.len());
+            let (mut own, rest) = bytes.split_at(len);
+            bytes = rest;
+            let same =
+                |unit: &Unit| unit.identity == state.identity && queries.files[unit.file].name == state.file;
+            let Some(number) = queries.units.iter().position(same) else {
+                lost.push(state.file.clone());
+                continue;
+            };
+            let Some(Some(running)) = self.units.get_mut(number) else { continue };
+            let input: &mut dyn Read = &mut own;
+            running.app.restore(input, Resume::Exactly).map_err(|e| {
+                Error::corrupt(format!("the state of {} cannot be read", state.file)).with_source(e)
+            })?;
+            running.started = state.started;
+        }
+        lost.sort();
+        lost.dedup();
+        Ok(lost)
+    }
+}
+
+fn count(counts: &mut Counts, file: &str, query: &str, change: impl FnOnce(&mut QueryCounts)) {
+    // entry() would allocate a key for each event
+    if !counts.get(file).is_some_and(|f| f.contains_key(query)) {
+        counts.entry(file.to_owned()).or_default().entry(query.to_owned()).or_default();
+    }
+    if let Some(counts) = counts.get_mut(file).and_then(|f| f.get_mut(query)) {
+        change(counts);
+    }
+}
+
+/// Takes what comes out of a unit.
+struct Outlet<'a> {
+    unit: &'a Unit,
+    file: &'a str,
+    counts: &'a mut Counts,
+    out: &'a mut Vec<Out>,
+}
+
+impl<'a> Outlet<'a> {
+    fn new(queries: &'a Queries, unit: &'a Unit, counts: &'a mut Counts, out: &'a mut Vec<Out>) -> Self {
+        Self { unit, file: &queries.files[unit.file].name, counts, out }
+    }
+}
+
+impl Sink for Outlet<'_> {
+    fn events(&mut self, stream: &str, events: &Batch) {
+        if self.unit.outputs.contains_key(stream) {
+            self.out.push(Out { stream: stream.to_owned(), events: events.clone() });
+        }
+    }
+
+    /// They are stored already.
+    fn sent(&mut self, _stream: &str, _events: &Batch) {}
+
+    fn emission(&mut self, query: &str, emission: &Batch) {
+        count(self.counts, self.file, query, |counts| counts.emitted += emission.len() as u64);
+    }
+
+    fn failure(&mut self, query: &str, failure: &Failure) {
+        count(self.counts, self.file, query, |counts| {
+            counts.errors += 1;
+            counts.last_error = Some(failure.0.clone());
+        });
+    }
+}

@@ -1,0 +1,78 @@
+//! What is due though no events come: the engine says so in the log, so that a replay sees the same clock.
+
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use tidemill_log::Durability;
+
+use super::Queries;
+use super::state::Flow;
+use crate::core::Core;
+use crate::entry::Entry;
+use crate::partition::Partition;
+
+/// How often the clock is looked at: how late something may be worked off that is due without an event.
+const LOOK: Duration = Duration::from_millis(10);
+
+/// When the apps of a partition that go by the machine's clock are due next, milliseconds: at once for one that has not
+/// started, `i64::MAX` for never.
+pub fn due(queries: &Queries, flow: &Flow) -> i64 {
+    let units = queries.units.iter().enumerate().filter(|(_, unit)| !unit.plan.playback);
+    let due = units.filter_map(|(number, _)| match flow.is_waiting(number) {
+        true => Some(i64::MIN),
+        false => flow.next_due(number),
+    });
+    due.min().unwrap_or(i64::MAX)
+}
+
+/// Looks at the clock until the engine stops.
+pub fn run(core: &Core) {
+    if core.queries.is_empty() {
+        return;
+    }
+    while !core.is_stopping() {
+        core.wake.wait(LOOK);
+        for partition in core.partitions() {
+            look(core, partition);
+        }
+    }
+}
+
+fn look(core: &Core, partition: &Partition) {
+    // what waits in the inbox moves the clock by itself
+    if core.is_stopping() || partition.inbox.depth().0 > 0 {
+        return;
+    }
+    let now = core.clock.now();
+    let jumps = jumps(core, partition, now.0);
+    let due = partition.due.load(Ordering::Acquire);
+    if due > now.0.div_euclid(1000) && jumps.is_empty() {
+        return;
+    }
+    // nothing is due until this is applied
+    partition.due.store(i64::MAX, Ordering::Release);
+    if let Err(e) = partition.write(core, Entry::Tick { jumps }, Durability::Os, None) {
+        partition.due.store(due, Ordering::Release);
+        core.report("log", format!("partition {}: {e}", partition.id));
+    }
+}
+
+/// `@app:playback(idle.time, increment)`: files to which no events came for that time, and where their clocks jump.
+fn jumps(core: &Core, partition: &Partition, now: i64) -> Vec<(String, i64)> {
+    let idle = core.queries.files.iter().enumerate().filter_map(|(n, file)| Some((n, file, file.idle?)));
+    let mut jumps = Vec::new();
+    for (number, file, (idle_ms, increment)) in idle {
+        let last = partition.last_events.load(Ordering::Acquire);
+        if last == i64::MIN || now.saturating_sub(last) < idle_ms.saturating_mul(1000) {
+            continue;
+        }
+        let units = core.queries.units.iter().enumerate().filter(|(_, unit)| unit.file == number);
+        let clock =
+            units.filter_map(|(unit, _)| partition.state.read().flow.with(|flow| flow.now(unit))).max();
+        jumps.extend(clock.map(|clock| (file.name.clone(), clock.saturating_add(increment))));
+    }
+    if !jumps.is_empty() {
+        partition.last_events.store(now, Ordering::Release);
+    }
+    jumps
+}

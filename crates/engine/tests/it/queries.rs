@@ -1,0 +1,331 @@
+//! SiddhiQL beside rules.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use arrow_array::RecordBatch;
+use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
+use tidemill_engine::{App, BodyFormat, Engine, ManualClock, SendOptions};
+use tidemill_types::{ErrorKind, Timestamp, event_json};
+
+use crate::{ledger, rows};
+
+/// Windows, a pattern, a table, a partition; with rules on what comes out and queries on what rules emit.
+pub const QUERIES: &str = "
+    @app:playback
+    @key('symbol')
+    define stream Trades (symbol string, price double, size int, at long);
+    define stream Alarms (symbol string, level int);
+    define stream Lookups (symbol string);
+    define table Last (symbol string, price double);
+
+    @info(name='large') from Trades[size >= 50] select symbol, price, size insert into Large;
+    @info(name='mean') from Large#window.length(3) select symbol, avg(price) as mean, count() as n insert into Means;
+    @info(name='spell') from Trades#window.time(5 sec) select count() as n, sum(size) as total insert into Spells;
+    @info(name='rise')
+    from every a=Trades[size < 20] -> b=Trades[symbol == a.symbol and price > a.price] within 1 min
+    select a.symbol as symbol, a.price as low, b.price as high insert into Rises;
+    @info(name='last') from Trades select symbol, price update or insert into Last on Last.symbol == symbol;
+    @info(name='known') from Lookups join Last on Lookups.symbol == Last.symbol
+    select Lookups.symbol as symbol, Last.price as price insert into Known;
+    @info(name='alarms') from Alarms#window.lengthBatch(2) select max(level) as level, count() as n insert into AlarmPairs;
+";
+
+const RULES: &str = "
+    event Trades { symbol: string, price: double, size: int, at: time } key symbol time at;
+    event Rises { symbol: string, low: double, high: double } key symbol;
+    event Alarms { symbol: string, level: int } key symbol;
+    entity Seen key symbol;
+    relation Rises.seen(): Seen by symbol;
+
+    rule First { when { r: Rises(); not r.seen(); } then { insert Seen { symbol: r.symbol, n: 1 }; } }
+    rule Next priority 1 { when { r: Rises(); s: r.seen(); } then { update s.n += 1; } }
+    rule Alarm { when { r: Rises(high > low * 1.5); } then { emit Alarms { symbol: r.symbol, level: 1 }; } }
+";
+
+pub fn shop(partitions: u32) -> App {
+    let mut app = App::from_texts("shop", Some(RULES), &[("trades.siddhi", QUERIES)]);
+    app.settings.partitions = partitions;
+    quiet(app)
+}
+
+/// Nothing happens by itself.
+fn quiet(mut app: App) -> App {
+    app.settings.flush_interval = tidemill_types::Duration::seconds(3600);
+    app.settings.checkpoint_interval = tidemill_types::Duration::seconds(3600);
+    app
+}
+
+pub fn trades(from: u64, n: u64) -> String {
+    (from..from + n)
+        .map(|i| {
+            // a mix that repeats only after a long time
+            let h = i.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 33;
+            format!(
+                "{{\"symbol\":\"s{}\",\"price\":{},\"size\":{},\"at\":\"2026-01-01T00:{:02}:{:02}Z\"}}\n",
+                h % 5,
+                10 + h % 37,
+                h % 97,
+                i / 60 % 60,
+                i % 60
+            )
+        })
+        .collect()
+}
+
+fn open(dir: &Path, partitions: u32) -> Engine {
+    Engine::open(dir, Some(shop(partitions))).unwrap()
+}
+
+pub fn send(engine: &Engine, stream: &str, rows: &str) {
+    let options = SendOptions { wait: true, origin: "test".into(), ..SendOptions::default() };
+    let reply = engine.send_json(stream, rows.as_bytes(), BodyFormat::Ndjson, &options).unwrap();
+    assert_eq!(reply.rejected, []);
+}
+
+/// All events of a stream as text, sorted: where they lie differs with the number of partitions.
+pub fn events(engine: &Engine, stream: &str) -> Vec<String> {
+    engine.wait_idle();
+    let schema = engine.stream_schema(stream).unwrap().clone();
+    engine.flush().unwrap();
+    let snapshot = engine.table_snapshot(stream).unwrap();
+    let mut all: Vec<String> = Vec::new();
+    let mut add = |batch: &RecordBatch| {
+        all.extend((0..batch.num_rows()).map(|row| {
+            let event = serde_json::Value::from(event_json(&schema, batch, row));
+            event.to_string()
+        }));
+    };
+    for tablet in snapshot.tablets.iter() {
+        let file = std::fs::File::open(Path::new("/").join(tablet.path.as_ref())).unwrap();
+        let reader = ParquetRecordBatchReaderBuilder::try_new(file).unwrap().build().unwrap();
+        reader.for_each(|batch| add(&batch.unwrap()));
+    }
+    snapshot.tail.iter().for_each(add);
+    all.sort();
+    all
+}
+
+#[test]
+fn rules_and_queries_share_streams() {
+    let dir = tempfile::tempdir().unwrap();
+    let engine = open(dir.path(), 1);
+    send(&engine, "Trades", &trades(0, 300));
+    let count = |stream: &str| rows(&engine, stream);
+    assert_eq!(count("Trades"), 300);
+    let large = events(&engine, "Trades").iter().filter(|e| size(e) >= 50).count() as u64;
+    assert!(large > 100);
+    assert_eq!((count("Large"), count("Means")), (large, large));
+    assert!(count("Spells") >= 300, "with aggregates one event comes out for each that comes in");
+    let rises = count("Rises");
+    assert!(rises > 20, "{rises}");
+    let fired: u64 = engine.rules().iter().filter(|r| r.name != "Alarm").map(|r| r.fired).sum();
+    assert_eq!(fired, rises, "rules see what queries put out");
+    let alarms = count("Alarms");
+    assert!(alarms > 4, "{alarms}");
+    assert_eq!(count("AlarmPairs"), alarms / 2, "queries see what rules emit");
+    send(&engine, "Lookups", "{\"symbol\":\"s1\"}\n{\"symbol\":\"none\"}\n");
+    assert_eq!(count("Known"), 1);
+    for line in ledger(&engine).lines() {
+        assert!(line.ends_with("+0+0"), "{line}");
+    }
+}
+
+fn size(event: &str) -> i64 {
+    let event: serde_json::Value = serde_json::from_str(event).unwrap();
+    event["size"].as_i64().unwrap()
+}
+
+#[test]
+fn how_senders_cut_their_events_makes_no_difference() {
+    let all = |step: u64| {
+        let dir = tempfile::tempdir().unwrap();
+        let engine = open(dir.path(), 1);
+        (0..120).step_by(step as usize).for_each(|from| send(&engine, "Trades", &trades(from, step)));
+        ["Means", "Spells", "Rises", "Alarms", "AlarmPairs"].map(|s| events(&engine, s))
+    };
+    let (one, many) = (all(1), all(120));
+    assert_eq!(one, many);
+    assert!(!one[4].is_empty());
+}
+
+const PLANS: [&str; 6] = ["", "flush", "checkpoint", "stop", "checkpoint stop", "flush checkpoint"];
+const STREAMS: [&str; 6] = ["Large", "Means", "Spells", "Rises", "Alarms", "AlarmPairs"];
+
+/// Three rounds of events, each ending with a crash; `step` says what happens before it.
+fn round(dir: &Path, partitions: u32, from: u64, step: &str) -> [Vec<String>; 6] {
+    let engine = open(dir, partitions);
+    assert_eq!(engine.recovery.warnings, Vec::<String>::new(), "{step}");
+    send(&engine, "Trades", &trades(from, 150));
+    engine.wait_idle();
+    match step {
+        "flush" => engine.flush().unwrap(),
+        "checkpoint" => engine.checkpoint().unwrap(),
+        "stop" => engine.stop().unwrap(),
+        _ => {}
+    }
+    let seen = STREAMS.map(|s| events(&engine, s));
+    engine.abandon();
+    seen
+}
+
+#[test]
+fn restarts_of_every_kind_change_nothing() {
+    let undisturbed = {
+        let dir = tempfile::tempdir().unwrap();
+        let engine = open(dir.path(), 1);
+        [0, 150, 300].iter().for_each(|from| send(&engine, "Trades", &trades(*from, 150)));
+        STREAMS.map(|s| events(&engine, s))
+    };
+    for plan in PLANS {
+        let dir = tempfile::tempdir().unwrap();
+        for (from, step) in [0, 150, 300].into_iter().zip(plan.split(' ').chain(["", ""])) {
+            round(dir.path(), 1, from, step);
+        }
+        let engine = open(dir.path(), 1);
+        for (stream, expected) in STREAMS.iter().zip(&undisturbed) {
+            assert!(!expected.is_empty(), "{stream}");
+            assert_eq!(&events(&engine, stream), expected, "{stream}, {plan}");
+        }
+    }
+}
+
+/// In which order the events of several partitions meet is in the log, so it is the same only for one log.
+#[test]
+fn restarts_change_nothing_over_several_partitions() {
+    for plan in PLANS {
+        let dir = tempfile::tempdir().unwrap();
+        for (from, step) in [0, 150, 300].into_iter().zip(plan.split(' ').chain(["", ""])) {
+            let seen = round(dir.path(), 4, from, step);
+            let engine = open(dir.path(), 4);
+            assert_eq!(rows(&engine, "Trades"), from + 150);
+            for (stream, seen) in STREAMS.iter().zip(&seen) {
+                assert_eq!(&events(&engine, stream), seen, "{stream}, {plan}");
+            }
+            let large = events(&engine, "Trades").iter().filter(|e| size(e) >= 50).count() as u64;
+            assert_eq!(rows(&engine, "Large"), large, "spread over partitions");
+            assert_eq!(rows(&engine, "Means"), large, "once each in one partition");
+            let spells: i64 = events(&engine, "Spells").len() as i64;
+            assert!(spells >= from as i64 + 150);
+            engine.abandon();
+        }
+    }
+}
+
+#[test]
+fn what_is_due_without_events_is_worked_off_and_replayed() {
+    let dir = tempfile::tempdir().unwrap();
+    let clock = Arc::new(ManualClock::default());
+    let app = || {
+        let queries = "
+            define stream S (a int);
+            define trigger Beats at every 10 sec;
+            from S#window.time(3 sec) select a insert expired events into Gone;
+            from S#window.timeBatch(2 sec) select count() as n insert into Batches;
+            from not S for 4 sec select 'quiet' as what insert into Quiet;
+        ";
+        quiet(App::from_texts("clock", None, &[("s.siddhi", queries)]))
+    };
+    let at = |ms: i64| clock.set(Timestamp(ms * 1000));
+    let wait = |engine: &Engine, stream: &str, n: u64| {
+        let start = std::time::Instant::now();
+        while rows(engine, stream) != n {
+            assert!(start.elapsed().as_secs() < 20, "{stream}: {} of {n}", rows(engine, stream));
+            std::thread::yield_now();
+        }
+    };
+    at(1_000_000);
+    let engine = Engine::open_with(dir.path(), Some(app()), clock.clone()).unwrap();
+    wait_started(&engine);
+    at(1_001_000);
+    send(&engine, "S", "{\"a\":1}\n{\"a\":2}\n");
+    at(1_003_999);
+    wait(&engine, "Batches", 1);
+    assert_eq!(rows(&engine, "Gone"), 0);
+    at(1_004_000);
+    wait(&engine, "Gone", 2);
+    at(1_006_000);
+    wait(&engine, "Quiet", 1);
+    at(1_020_500);
+    wait(&engine, "Beats", 2);
+    engine.wait_idle();
+    let before = ["Gone", "Batches", "Quiet", "Beats"].map(|s| events(&engine, s));
+    assert_eq!(before[3], ["{\"triggered_time\":1010000}", "{\"triggered_time\":1020000}"]);
+    engine.abandon();
+    drop(engine);
+    let engine = Engine::open_with(dir.path(), Some(app()), clock.clone()).unwrap();
+    assert_eq!(["Gone", "Batches", "Quiet", "Beats"].map(|s| events(&engine, s)), before);
+    at(1_030_000);
+    wait(&engine, "Beats", 3);
+}
+
+/// Until the queries have begun.
+fn wait_started(engine: &Engine) {
+    let start = std::time::Instant::now();
+    while engine
+        .metrics()
+        .iter()
+        .all(|m| m.name != "tidemill_log_records_applied_total" || m.samples[0].1 == 0.0)
+    {
+        assert!(start.elapsed().as_secs() < 20);
+        std::thread::yield_now();
+    }
+    engine.wait_idle();
+}
+
+#[test]
+fn definitions_that_disagree_are_refused() {
+    let refused = |rules: Option<&str>, queries: &[(&str, &str)]| {
+        let dir = tempfile::tempdir().unwrap();
+        let error = Engine::open(dir.path(), Some(App::from_texts("x", rules, queries))).err().unwrap();
+        assert_eq!(error.kind(), ErrorKind::Invalid);
+        error.to_string()
+    };
+    let rules = "event S { a: int, b: string, t: time } key b;";
+    let queries = "define stream S (b string, c int); from S select b insert into O;";
+    let text = refused(Some(rules), &[("q.siddhi", queries)]);
+    assert!(text.contains("without a field `c`") && text.contains("q.siddhi"), "{text}");
+    let queries = "define stream S (a long); from S select a insert into O;";
+    let text = refused(Some(rules), &[("q.siddhi", queries)]);
+    assert!(text.contains("declared as int, not as long"), "{text}");
+    let queries = "@key('a') define stream S (a int); from S select a insert into O;";
+    let text = refused(Some(rules), &[("q.siddhi", queries)]);
+    assert!(text.contains("with the key `b`"), "{text}");
+    let other = "define stream O (b int); from O select b insert into P;";
+    let queries = "define stream S (b string); from S select b insert into O;";
+    let text = refused(None, &[("a.siddhi", queries), ("b.siddhi", other)]);
+    assert!(text.contains("declared as int, not as string"), "{text}");
+    let text = refused(Some("entity O key id;"), &[("a.siddhi", queries)]);
+    assert!(text.contains("a query defines a stream that is called `O`"), "{text}");
+}
+
+#[test]
+fn changed_queries_keep_or_lose_their_state_as_the_settings_say() {
+    let dir = tempfile::tempdir().unwrap();
+    let app = |first: &str, second: &str| {
+        let first = format!(
+            "@app:playback define stream A (n int); from A#window.length({first}) select sum(n) as s insert into SA;"
+        );
+        let second = format!(
+            "@app:playback define stream B (n int); from B#window.length({second}) select sum(n) as s insert into SB;"
+        );
+        quiet(App::from_texts("x", None, &[("a.siddhi", &first), ("b.siddhi", &second)]))
+    };
+    let engine = Engine::open(dir.path(), Some(app("9", "9"))).unwrap();
+    send(&engine, "A", "{\"n\":1}");
+    send(&engine, "B", "{\"n\":1}");
+    drop(engine);
+    let error = Engine::open(dir.path(), Some(app("9", "8"))).err().unwrap();
+    assert_eq!(error.kind(), ErrorKind::Conflict);
+    assert!(
+        error.to_string().contains("b.siddhi") && error.to_string().contains("changed_queries"),
+        "{error}"
+    );
+    let mut changed = app("9", "8");
+    changed.settings.changed_queries = tidemill_engine::ChangedQueries::Restart;
+    let engine = Engine::open(dir.path(), Some(changed)).unwrap();
+    send(&engine, "A", "{\"n\":1}");
+    send(&engine, "B", "{\"n\":1}");
+    assert_eq!(events(&engine, "SA"), ["{\"s\":1}", "{\"s\":2}"], "not changed: it goes on");
+    assert_eq!(events(&engine, "SB"), ["{\"s\":1}", "{\"s\":1}"], "changed: it begins anew");
+}

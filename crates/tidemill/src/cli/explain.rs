@@ -1,0 +1,22 @@
+//! `tidemill explain`: where an app's queries run, and what they keep.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use tidemill::App;
+use tidemill_engine::queries::explain;
+
+/// Shows where the queries of an app run, why, and what they keep.
+#[derive(clap::Args)]
+#[command(after_help = "Example:\n  tidemill explain examples/flights")]
+pub struct ExplainArgs {
+    /// App directory.
+    app: PathBuf,
+}
+
+pub fn explain(args: ExplainArgs) -> anyhow::Result<ExitCode> {
+    let app = App::read(&args.app, &[])?;
+    let compiled = tidemill_engine::compile(&app)?;
+    print!("{}", explain::explain(&compiled.queries, app.settings.partitions));
+    Ok(ExitCode::SUCCESS)
+}
