@@ -1,5 +1,4 @@
 //! Values as `==` sees them: hashed where they lie, so that rows with equal values are found without looking at all.
-#![allow(dead_code)] // the join uses it next
 
 use std::hash::BuildHasher;
 

@@ -1,10 +1,12 @@
 //! A window at work: what it holds, and when it wants to be called.
 
+mod steps;
+
 use tidemill_types::FieldType;
 
 use crate::batch::{Batch, Kind};
 use crate::column::Column;
-use crate::expr::{Expr, Failure, Frame, RowRef};
+use crate::expr::Failure;
 use crate::snapshot::{Error, Reader, Writer};
 use crate::store::RowStore;
 use crate::window::{self, Context, MakeWindow, Signals, Timers, Window};
@@ -97,27 +99,6 @@ impl Held {
         let mut out = self.empty();
         self.call(at, &mut out, |window, context| window.instant(at, context))?;
         Ok(out)
-    }
-
-    /// Shows the held rows that satisfy `condition`, in which a row has slot `slot`, in the window's order.
-    pub(crate) fn find(
-        &self,
-        condition: Option<&Expr>,
-        slot: usize,
-        frame: &Frame<'_>,
-        visit: &mut dyn FnMut(&[Column], usize, i64),
-    ) -> Result<(), Failure> {
-        let mut rows: smallvec::SmallVec<[RowRef<'_>; 8]> = frame.rows.iter().copied().collect();
-        rows.resize(rows.len().max(slot + 1), None);
-        for seq in self.window.held() {
-            let (columns, row) = self.rows.row(seq);
-            rows[slot] = Some((columns, row));
-            let frame = Frame { rows: &rows, time: frame.time, now: frame.now, host: frame.host };
-            if condition.map_or(Ok(true), |c| c.is_true(&frame))? {
-                visit(columns, row, self.rows.time(seq));
-            }
-        }
-        Ok(())
     }
 
     /// Writes its state.

@@ -10,7 +10,7 @@ use tidemill_types::FieldType;
 use crate::batch::{Batch, Kind};
 use crate::expr::{Expr, Failure, Frame, Host};
 use crate::held::Held;
-use crate::join::{Join, JoinPlan};
+use crate::join::{Join, JoinPlan, Matches};
 use crate::processor::{Handlers, Stateful};
 use crate::rate::{Rate, RatePlan};
 use crate::registry::{EventRef, StreamFunction};
@@ -196,24 +196,28 @@ impl Query {
         turns: impl IntoIterator<Item = (usize, usize)>,
         host: &dyn Host,
     ) -> Result<Batch, Failure> {
+        if let Some(join) = &mut self.join
+            && let [(0, left), (1, right)] = inputs
+        {
+            let found = join.interleave([left, right], turns.into_iter(), host)?;
+            return self.joined(found, host);
+        }
         let mut all = Batch::new(self.plan.select.types());
         let mut next = vec![0; inputs.len()];
         for (input, chunks) in turns {
             let (port, batch) = inputs[input];
-            for chunk in next[input]..next[input] + chunks {
-                let start = if chunk == 0 { 0 } else { batch.ends[chunk - 1] as usize };
+            let until = (next[input] + chunks).min(batch.ends.len());
+            for (rows, clock) in batch.chunks().skip(next[input]).take(until - next[input]) {
                 let mut one = Batch::new(batch.columns.iter().map(crate::Column::ty));
-                for row in start..batch.ends[chunk] as usize {
-                    one.push_row(batch, row, batch.kinds[row], batch.times[row]);
-                }
-                one.end_chunk(batch.clocks[chunk]);
+                rows.for_each(|row| one.push_row(batch, row, batch.kinds[row], batch.times[row]));
+                one.end_chunk(clock);
                 let out = self.push(port, &one, host)?;
                 for (rows, clock) in out.chunks() {
                     rows.for_each(|row| all.push_row(&out, row, out.kinds[row], out.times[row]));
                     all.end_chunk(clock);
                 }
             }
-            next[input] += chunks;
+            next[input] = until;
         }
         Ok(all)
     }
@@ -229,8 +233,16 @@ impl Query {
     /// Such an instant was reached.
     pub fn instant(&mut self, at: i64, host: &dyn Host) -> Result<Batch, Failure> {
         if let Some(join) = &mut self.join {
-            let pairs = join.instant(at, host)?;
-            return self.joined(pairs, host);
+            let found = join.instant(at, host)?;
+            let mut all = Batch::new(self.plan.select.types());
+            for found in found {
+                let out = found.select(&mut self.selector, host)?;
+                for (rows, clock) in out.chunks() {
+                    rows.for_each(|row| all.push_row(&out, row, out.kinds[row], out.times[row]));
+                    all.end_chunk(clock);
+                }
+            }
+            return Ok(self.limited(all));
         }
         let Some(held) = &mut self.window else { return Ok(Batch::default()) };
         let out = held.instant(at)?;
@@ -253,17 +265,9 @@ impl Query {
         all.into_iter().find_map(|scheduler| self.timer_of(scheduler, now, host))
     }
 
-    /// Each event's matches are a chunk for the selection; what comes out of them together is one emission.
-    fn joined(&mut self, pairs: Vec<Batch>, host: &dyn Host) -> Result<Batch, Failure> {
-        let mut all = Batch::new(self.plan.select.types());
-        for pairs in pairs {
-            let out = self.selector.process(&pairs, host)?;
-            for row in 0..out.len() {
-                all.push_row(&out, row, out.kinds[row], out.times[row]);
-            }
-            all.end_chunk(pairs.clocks.first().copied().unwrap_or_default());
-        }
-        Ok(self.limited(all))
+    fn joined(&mut self, found: Matches, host: &dyn Host) -> Result<Batch, Failure> {
+        let out = found.select(&mut self.selector, host)?;
+        Ok(self.limited(out))
     }
 
     /// What comes out of the matches that are done: those of one event are one chunk.

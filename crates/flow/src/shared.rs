@@ -85,6 +85,22 @@ impl Host for Shared {
         Ok(any)
     }
 
+    fn find(
+        &self,
+        table: usize,
+        search: &Search,
+        frame: &Frame<'_>,
+        visit: &mut dyn FnMut(&[Column], usize),
+    ) -> Result<(), Failure> {
+        match self.tables.get(table) {
+            Some(table) => table.find(search, frame, &mut |_, columns, row| {
+                visit(columns, row);
+                true
+            }),
+            None => Ok(()),
+        }
+    }
+
     fn search(
         &self,
         place: Place,
@@ -94,13 +110,9 @@ impl Host for Shared {
         visit: &mut dyn FnMut(&[Column], usize),
     ) -> Result<(), Failure> {
         match place {
-            Place::Table(table) => match self.tables.get(table) {
+            Place::Table(number) => match self.tables.get(number) {
                 Some(table) => {
-                    let search = Search::new(condition.cloned(), slot, table.plan());
-                    table.find(&search, frame, &mut |_, columns, row| {
-                        visit(columns, row);
-                        true
-                    })
+                    self.find(number, &Search::new(condition.cloned(), slot, table.plan()), frame, visit)
                 }
                 None => Ok(()),
             },

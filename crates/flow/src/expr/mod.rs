@@ -13,6 +13,7 @@ pub(crate) use ops::{arithmetic, compare};
 
 use crate::column::Column;
 use crate::registry::{Function, FunctionState};
+use crate::table::Search;
 use crate::value::Value;
 
 /// Why an event could not be worked off.
@@ -123,6 +124,17 @@ pub trait Host {
         frame: &Frame<'_>,
     ) -> Result<bool, Failure>;
 
+    /// Shows the rows of a table that a search finds, in its order.
+    fn find(
+        &self,
+        _table: usize,
+        _search: &Search,
+        _frame: &Frame<'_>,
+        _visit: &mut dyn FnMut(&[Column], usize),
+    ) -> Result<(), Failure> {
+        Ok(())
+    }
+
     /// Shows the rows of a table or named window that satisfy the condition in which they are slot `slot`, in its order.
     fn search(
         &self,
@@ -224,5 +236,20 @@ impl Expr {
             Node::Call(_, args) => args.iter().for_each(|a| a.walk(visit)),
             Node::In { condition, .. } => condition.walk(visit),
         }
+    }
+
+    /// Changes all expressions in it, itself last.
+    pub fn walk_mut(&mut self, change: &mut dyn FnMut(&mut Self)) {
+        match &mut self.node {
+            Node::Const(_) | Node::Column { .. } => {}
+            Node::Arithmetic(_, a, b) | Node::Compare(_, a, b) | Node::And(a, b) | Node::Or(a, b) => {
+                a.walk_mut(change);
+                b.walk_mut(change);
+            }
+            Node::Not(x) | Node::IsNull(x) => x.walk_mut(change),
+            Node::Call(_, args) => args.iter_mut().for_each(|a| a.walk_mut(change)),
+            Node::In { condition, .. } => condition.walk_mut(change),
+        }
+        change(self);
     }
 }

@@ -77,8 +77,9 @@ impl Planner<'_> {
         let join = join::compile(input, &self.plan.catalog, self.registry)?;
         let all = join.all(query)?;
         let mut scope = join.scope(self.plan.catalog.tables());
-        let select = selection(query, &all, &mut scope, true, self.registry)?;
-        self.output(query, QueryPlan { join: Some(Arc::new(join.plan)), ..QueryPlan::of(select) })
+        let mut select = selection(query, &all, &mut scope, true, self.registry)?;
+        let join = join.narrowed(&mut select);
+        self.output(query, QueryPlan { join: Some(Arc::new(join)), ..QueryPlan::of(select) })
     }
 
     /// What the output of a query is written to.

@@ -57,8 +57,8 @@ impl Window for CronBatch {
     }
 
     // the reference shows joins nothing; here they find the last batch, as in the other batch windows
-    fn held(&self) -> Vec<Seq> {
-        self.state.before.iter().collect()
+    fn fifo(&self) -> Option<&Fifo> {
+        Some(&self.state.before)
     }
 
     fn needs(&self) -> Needs {

@@ -78,8 +78,8 @@ impl Window for Expression {
         Ok(())
     }
 
-    fn held(&self) -> Vec<Seq> {
-        self.held.iter().collect()
+    fn fifo(&self) -> Option<&Fifo> {
+        Some(&self.held)
     }
 
     fn needs(&self) -> Needs {

@@ -155,8 +155,8 @@ impl Window for ExpressionBatch {
         Ok(())
     }
 
-    fn held(&self) -> Vec<Seq> {
-        self.current.iter().collect()
+    fn fifo(&self) -> Option<&Fifo> {
+        Some(&self.current)
     }
 
     fn needs(&self) -> Needs {

@@ -82,8 +82,8 @@ impl Window for ExternalTime {
         Ok(())
     }
 
-    fn held(&self) -> Vec<Seq> {
-        self.state.held.iter().collect()
+    fn fifo(&self) -> Option<&Fifo> {
+        Some(&self.state.held)
     }
 
     fn needs(&self) -> Needs {

@@ -9,7 +9,7 @@ use crate::store::Seq;
 
 /// A queue of rows with ascending numbers: as long as no number is left out it costs two numbers, however many it holds.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
-pub(super) struct Fifo {
+pub struct Fifo {
     /// The oldest rows up to the first number that is left out; empty only when all is.
     first: Range<Seq>,
     /// The rows behind it.
@@ -77,6 +77,22 @@ impl Fifo {
         }
     }
 
+    /// Whether it holds a row.
+    #[inline]
+    pub(crate) fn contains(&self, seq: Seq) -> bool {
+        if self.first.contains(&seq) {
+            return true;
+        }
+        let later = self.later.partition_point(|rows| rows.end <= seq);
+        self.later.get(later).is_some_and(|rows| rows.contains(&seq))
+    }
+
+    /// The number behind its last row.
+    #[inline]
+    pub(crate) fn end(&self) -> Seq {
+        self.later.back().unwrap_or(&self.first).end
+    }
+
     #[inline]
     pub(super) fn len(&self) -> u64 {
         self.len
@@ -93,7 +109,8 @@ impl Fifo {
         self.len = 0;
     }
 
-    pub(super) fn iter(&self) -> impl Iterator<Item = Seq> + '_ {
+    /// Its rows, oldest first.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = Seq> + '_ {
         std::iter::once(&self.first).chain(&self.later).cloned().flatten()
     }
 }

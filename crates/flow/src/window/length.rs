@@ -42,8 +42,8 @@ impl Window for Length {
         Ok(())
     }
 
-    fn held(&self) -> Vec<Seq> {
-        self.held.iter().collect()
+    fn fifo(&self) -> Option<&Fifo> {
+        Some(&self.held)
     }
 
     fn needs(&self) -> Needs {

@@ -94,8 +94,8 @@ impl Window for LengthBatch {
         Ok(())
     }
 
-    fn held(&self) -> Vec<Seq> {
-        self.state.before.iter().collect()
+    fn fifo(&self) -> Option<&Fifo> {
+        Some(&self.state.before)
     }
 
     fn needs(&self) -> Needs {

@@ -35,6 +35,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 pub use build::{Attribute, Parameter, Source, build, reads_all, suggestion};
+pub use fifo::Fifo;
 pub use signals::{Mark, Signal, Signals};
 
 use crate::expr::{Expr, Failure, Frame, NoHost};
@@ -155,7 +156,14 @@ pub trait Window: Send {
     }
 
     /// What joins and on-demand queries find, in the window's order.
-    fn held(&self) -> Vec<Seq>;
+    fn held(&self) -> Vec<Seq> {
+        self.fifo().map_or_else(Vec::new, |held| held.iter().collect())
+    }
+
+    /// The same where it lies, when its order is that of arrival.
+    fn fifo(&self) -> Option<&Fifo> {
+        None
+    }
 
     /// Which rows it needs, held or not; [`forget`] lets the others go.
     fn needs(&self) -> Needs;

@@ -57,6 +57,18 @@ impl Signals {
         }
     }
 
+    /// The events of each chunk.
+    pub fn chunks(&self) -> impl Iterator<Item = &[Signal]> {
+        let starts = std::iter::once(0).chain(self.ends.iter().copied());
+        starts.zip(&self.ends).map(|(start, end)| &self.items[start..*end])
+    }
+
+    /// Nothing was put out.
+    pub fn clear(&mut self) {
+        self.items.clear();
+        self.ends.clear();
+    }
+
     /// The place behind everything so far, for [`Self::rewind`].
     pub fn mark(&self) -> Mark {
         Mark { items: self.items.len(), ends: self.ends.len() }

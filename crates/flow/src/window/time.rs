@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use super::aging::Aging;
 use super::build::arity;
+use super::fifo::Fifo;
 use super::{Context, MakeWindow, Needs, Parameter, Source, Window, from_json};
 use crate::expr::Failure;
 use crate::store::{RowStore, Seq};
@@ -67,8 +68,8 @@ impl Window for Time {
         Ok(())
     }
 
-    fn held(&self) -> Vec<Seq> {
-        self.rows.held().iter().collect()
+    fn fifo(&self) -> Option<&Fifo> {
+        Some(self.rows.held())
     }
 
     fn needs(&self) -> Needs {

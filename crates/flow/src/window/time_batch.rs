@@ -155,8 +155,8 @@ impl Window for TimeBatch {
         Ok(())
     }
 
-    fn held(&self) -> Vec<Seq> {
-        self.state.before.iter().collect()
+    fn fifo(&self) -> Option<&Fifo> {
+        Some(&self.state.before)
     }
 
     fn needs(&self) -> Needs {

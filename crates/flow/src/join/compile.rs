@@ -1,0 +1,233 @@
+//! From the syntax tree of a join to what runs.
+
+use tidemill_lang::Diagnostic;
+use tidemill_lang::siddhi::ast::{self, AttributeRef, JoinKind, SelectItems};
+use tidemill_types::did_you_mean;
+
+use super::keys::Keys;
+use super::{JoinPlan, SidePlan, Source};
+use crate::catalog::{Attributes, Catalog, Table, full_name};
+use crate::expr::{Compiler, Node, Resolved, Scope};
+use crate::plan::{handlers, make_window};
+use crate::registry::Registry;
+use crate::scope::Single;
+use crate::select;
+use crate::table::Search;
+
+/// The names of a join: `Side.a`, or `a` when one side alone has it.
+pub(crate) struct Sides<'a> {
+    names: [&'a str; 2],
+    attributes: [&'a Attributes; 2],
+    tables: &'a [Table],
+    /// Whether both sides are one row, left columns first.
+    flat: bool,
+}
+
+impl Scope for Sides<'_> {
+    fn attribute(&mut self, attribute: &AttributeRef) -> Result<Resolved, Diagnostic> {
+        let name = &attribute.name.name;
+        let column = |side: usize| self.attributes[side].iter().position(|(known, _)| known == name);
+        let side = match &attribute.source {
+            Some(source) => {
+                let of = full_name(&source.stream);
+                let plain = source.index.is_none() && source.inner.is_none();
+                let side = self.names.iter().position(|known| plain && *known == of);
+                side.ok_or_else(|| {
+                    let message = format!(
+                        "`{of}` is no side of this join: they are `{}` and `{}`",
+                        self.names[0], self.names[1]
+                    );
+                    Diagnostic::error("F0901", source.span, message)
+                })?
+            }
+            None => match (column(0), column(1)) {
+                (Some(_), Some(_)) => {
+                    let message = format!(
+                        "both `{}` and `{}` have an attribute `{name}`",
+                        self.names[0], self.names[1]
+                    );
+                    return Err(Diagnostic::error("F0902", attribute.name.span, message)
+                        .help(format!("write `{}.{name}` or `{}.{name}`", self.names[0], self.names[1])));
+                }
+                (None, Some(_)) => 1,
+                _ => 0,
+            },
+        };
+        let Some(column) = column(side) else {
+            let names = self.attributes.iter().flat_map(|a| a.iter()).map(|(known, _)| known.as_str());
+            let message = format!("this join has no attribute `{name}` here{}", did_you_mean(name, names));
+            return Err(Diagnostic::error("F0903", attribute.name.span, message));
+        };
+        let ty = self.attributes[side][column].1;
+        Ok(match (self.flat, side) {
+            (false, _) => Resolved { slot: side, column, ty },
+            (true, 0) => Resolved { slot: select::INPUT, column, ty },
+            (true, _) => Resolved { slot: select::INPUT, column: self.attributes[0].len() + column, ty },
+        })
+    }
+
+    fn tables(&self) -> &[Table] {
+        self.tables
+    }
+}
+
+/// A join with its names, for the rest of the query.
+pub(crate) struct Compiled {
+    pub(crate) plan: JoinPlan,
+    names: [String; 2],
+    attributes: [Attributes; 2],
+}
+
+impl Compiled {
+    /// The names of the selection.
+    pub(crate) fn scope<'a>(&'a self, tables: &'a [Table]) -> Sides<'a> {
+        self.sides(tables, true)
+    }
+
+    fn sides<'a>(&'a self, tables: &'a [Table], flat: bool) -> Sides<'a> {
+        let names = [self.names[0].as_str(), self.names[1].as_str()];
+        Sides { names, attributes: [&self.attributes[0], &self.attributes[1]], tables, flat }
+    }
+
+    /// What `*` stands for.
+    ///
+    /// Errors: a name that both sides have, where the query selects all.
+    pub(crate) fn all(&self, query: &ast::Query) -> Result<Attributes, Diagnostic> {
+        let [left, right] = &self.attributes;
+        let all = query.select.as_ref().is_none_or(|s| matches!(s.items, SelectItems::All(_)));
+        if let Some((name, _)) = right.iter().find(|(name, _)| all && left.iter().any(|(l, _)| l == name)) {
+            let span = query.select.as_ref().map_or(query.input.span(), |s| s.span);
+            let message = format!("both sides have an attribute `{name}`");
+            return Err(Diagnostic::error("F0904", span, message).help("name what is selected, with `as`"));
+        }
+        Ok(left.iter().chain(right).cloned().collect())
+    }
+
+    /// The plan, in which matches have the columns only that the selection asks for; there they get other numbers.
+    pub(crate) fn narrowed(self, select: &mut select::Plan) -> JoinPlan {
+        let mut used = vec![false; self.plan.columns.len()];
+        inputs(select, &mut |column| {
+            used[*column] = true;
+        });
+        let columns: Vec<usize> = (0..used.len()).filter(|column| used[*column]).collect();
+        inputs(select, &mut |column| {
+            *column = columns.partition_point(|known| *known < *column);
+        });
+        JoinPlan { columns, ..self.plan }
+    }
+}
+
+/// Shows every column of the input that a selection names.
+fn inputs(select: &mut select::Plan, see: &mut dyn FnMut(&mut usize)) {
+    let items = select.items.iter_mut().map(|(_, expr)| expr);
+    let args = select.aggregates.iter_mut().flat_map(|call| &mut call.args);
+    for expr in items.chain(args).chain(&mut select.group_by).chain(&mut select.having) {
+        expr.walk_mut(&mut |part| {
+            if let Node::Column { slot: select::INPUT, column } = &mut part.node {
+                see(column);
+            }
+        });
+    }
+}
+
+/// Compiles a join.
+pub(crate) fn compile(
+    join: &ast::JoinInput,
+    catalog: &Catalog,
+    registry: &Registry,
+) -> Result<Compiled, Diagnostic> {
+    if let Some(within) = &join.within {
+        let message = "`within` and `per` go with an aggregation";
+        return Err(Diagnostic::error("F0905", within.span, message));
+    }
+    let one_sided = join.left.unidirectional.is_some() || join.right.unidirectional.is_some();
+    let triggers = |side: &ast::JoinSide| !one_sided || side.unidirectional.is_some();
+    let left_outer = matches!(join.kind, JoinKind::LeftOuter | JoinKind::FullOuter);
+    let right_outer = matches!(join.kind, JoinKind::RightOuter | JoinKind::FullOuter);
+    let (left, left_name, left_attributes) =
+        side(&join.left, triggers(&join.left), left_outer, catalog, registry)?;
+    let (right, right_name, right_attributes) =
+        side(&join.right, triggers(&join.right), right_outer, catalog, registry)?;
+    if !left.triggers && !right.triggers {
+        return Err(Diagnostic::error("F0906", join.span, "neither side of this join ever gets an event")
+            .note("a table is searched only"));
+    }
+    let width = left.columns.len() + right.columns.len();
+    let plan = JoinPlan {
+        sides: [left, right],
+        on: None,
+        keys: Keys::default(),
+        search: None,
+        columns: (0..width).collect(),
+    };
+    let names = [left_name, right_name];
+    let mut compiled = Compiled { plan, names, attributes: [left_attributes, right_attributes] };
+    if let Some(on) = &join.on {
+        let mut scope = compiled.sides(catalog.tables(), false);
+        let on = Compiler { scope: &mut scope, registry, aggregates: None }.condition(on, "`on`")?;
+        compiled.plan.keys = Keys::of(&on);
+        compiled.plan.on = Some(on);
+    }
+    let JoinPlan { sides, on, search, .. } = &mut compiled.plan;
+    for (slot, side) in sides.iter().enumerate() {
+        if let Source::Table(table) = side.source {
+            *search = Some(Search::new(on.clone(), slot, &catalog.tables()[table]));
+        }
+    }
+    Ok(compiled)
+}
+
+fn side(
+    side: &ast::JoinSide,
+    triggers: bool,
+    outer: bool,
+    catalog: &Catalog,
+    registry: &Registry,
+) -> Result<(SidePlan, String, Attributes), Diagnostic> {
+    let input = &side.input;
+    let name = full_name(&input.stream);
+    let called = side.alias.as_ref().map_or_else(|| name.clone(), |alias| alias.name.clone());
+    let plain = input.handlers.is_empty() && input.window.is_none();
+    if let Some(number) = catalog.tables().iter().position(|t| t.name == name) {
+        let attributes = catalog.tables()[number].attributes.clone();
+        if !plain {
+            return Err(Diagnostic::error(
+                "F0907",
+                input.span,
+                format!("`{name}` is a table: nothing can stand behind it"),
+            )
+            .help("write the condition behind `on`"));
+        }
+        let columns = attributes.iter().map(|(_, ty)| *ty).collect();
+        let source = Source::Table(number);
+        let plan = SidePlan { source, columns, before: vec![], window: None, triggers: false, outer };
+        return Ok((plan, called, attributes));
+    }
+    let stream = catalog.read(&input.stream)?;
+    let mut attributes = catalog.streams()[stream].attributes.clone();
+    let defined = attributes.len();
+    let before = handlers(&input.handlers, &name, &mut attributes, catalog.tables(), registry)?;
+    let source = match catalog.window(stream) {
+        Some(window) => Source::Window(stream, window),
+        None => Source::Stream(stream),
+    };
+    let window = match (&input.window, source) {
+        (None, _) => None,
+        (Some(window), Source::Stream(_)) => {
+            let mut scope = Single { stream: &name, attributes: &attributes, tables: catalog.tables() };
+            Some(make_window(&window.call, &name, &attributes, &mut scope, registry)?)
+        }
+        (Some(window), _) => return Err(no_window_on_window(&name, window.span)),
+    };
+    if matches!(source, Source::Window(..)) && attributes.len() > defined {
+        let message = format!("what a function adds is not in the rows that `{name}` holds");
+        return Err(Diagnostic::error("F0908", input.span, message));
+    }
+    let columns = attributes.iter().map(|(_, ty)| *ty).collect();
+    Ok((SidePlan { source, columns, before, window, triggers, outer }, called, attributes))
+}
+
+/// A named window has its window already.
+pub(crate) fn no_window_on_window(name: &str, span: tidemill_lang::Span) -> Diagnostic {
+    Diagnostic::error("F0909", span, format!("`{name}` is a window: it cannot have another"))
+}

@@ -1,0 +1,72 @@
+//! What a match must satisfy: columns that must be equal, and other conditions.
+
+use tidemill_types::FieldType;
+
+use super::Rows;
+use crate::equality::{self, Domain};
+use crate::expr::{Comparison, Expr, Node};
+
+/// A condition taken apart.
+#[derive(Debug, Clone, Default)]
+pub struct Keys {
+    /// Columns of the left and the right side that must be equal.
+    pub(super) equal: Vec<(usize, usize, Domain)>,
+    /// What must hold besides.
+    pub(super) rest: Option<Expr>,
+}
+
+impl Keys {
+    /// Takes a condition apart in which the sides are slots 0 and 1.
+    pub(super) fn of(on: &Expr) -> Self {
+        let mut keys = Self::default();
+        keys.add(on);
+        keys
+    }
+
+    fn add(&mut self, condition: &Expr) {
+        if let Node::And(a, b) = &condition.node {
+            self.add(a);
+            self.add(b);
+            return;
+        }
+        if let Node::Compare(Comparison::Eq, a, b) = &condition.node
+            && let Node::Column { slot: 0, column: left } | Node::Column { slot: 1, column: left } = a.node
+            && let Node::Column { slot: 0, column: right } | Node::Column { slot: 1, column: right } = b.node
+            && let Some(domain) = Domain::of(a.ty, b.ty)
+        {
+            match (slot(a), slot(b)) {
+                (0, 1) => return self.equal.push((left, right, domain)),
+                (1, 0) => return self.equal.push((right, left, domain)),
+                _ => {}
+            }
+        }
+        self.rest = Some(match self.rest.take() {
+            None => condition.clone(),
+            Some(rest) => {
+                Expr { node: Node::And(Box::new(rest), Box::new(condition.clone())), ty: FieldType::Bool }
+            }
+        });
+    }
+
+    /// The column of a side in key `i`.
+    #[inline]
+    pub(super) fn column(&self, i: usize, side: usize) -> usize {
+        if side == 0 { self.equal[i].0 } else { self.equal[i].1 }
+    }
+
+    /// Whether two rows have the same key, the first being of side `side`.
+    #[inline]
+    pub(super) fn hold(&self, side: usize, a: Rows<'_>, b: Rows<'_>) -> bool {
+        (0..self.equal.len()).all(|i| {
+            let (x, y) = (self.column(i, side), self.column(i, 1 - side));
+            equality::equal(&a.0[x], a.1, &b.0[y], b.1)
+        })
+    }
+}
+
+fn slot(x: &Expr) -> usize {
+    match x.node {
+        Node::Column { slot, .. } => slot,
+        _ => usize::MAX,
+    }
+}

@@ -1,0 +1,173 @@
+//! Matches: pairs of rows on their way to the selection, put together column by column.
+
+use tidemill_types::FieldType;
+
+use super::Rows;
+use crate::batch::{Batch, Kind};
+use crate::column::Column;
+use crate::expr::{Failure, Host};
+use crate::select::{Plan, Selector};
+
+/// Where a row lies: its number, or its place in a batch.
+pub(super) type At = u64;
+/// No row: what an outer join shows beside an event without a match.
+pub(super) const NOTHING: At = At::MAX;
+
+/// Matches in chunks for the selection, one for each event that has some; several chunks may be one emission.
+pub(crate) struct Matches {
+    /// Columns of the left side, then of the right one.
+    columns: [Vec<(usize, Column)>; 2],
+    /// For each match the row of a side, where its values are still to be taken from there.
+    at: [Vec<At>; 2],
+    times: Vec<i64>,
+    kinds: Vec<Kind>,
+    ends: Vec<u32>,
+    clocks: Vec<i64>,
+    /// The chunks behind each emission.
+    emissions: Vec<u32>,
+}
+
+impl Matches {
+    /// No matches. `columns` are those that are wanted of each side, with their types.
+    pub(super) fn new(columns: [Vec<(usize, FieldType)>; 2]) -> Self {
+        Self {
+            columns: columns.map(|of| of.into_iter().map(|(i, ty)| (i, Column::new(ty))).collect()),
+            at: [vec![], vec![]],
+            times: vec![],
+            kinds: vec![],
+            ends: vec![],
+            clocks: vec![],
+            emissions: vec![],
+        }
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.times.len()
+    }
+
+    /// Adds a match of row `event` of side `side`; `other` is the row of the other side.
+    #[inline]
+    pub(super) fn push(&mut self, side: usize, event: At, other: At, time: i64, kind: Kind) {
+        self.at[side].push(event);
+        self.at[1 - side].push(other);
+        self.times.push(time);
+        self.kinds.push(kind);
+    }
+
+    /// The same with the values of the other row, where those are taken at once.
+    pub(super) fn push_taken(
+        &mut self,
+        side: usize,
+        event: At,
+        other: Option<Rows<'_>>,
+        time: i64,
+        kind: Kind,
+    ) {
+        for (i, column) in &mut self.columns[1 - side] {
+            match other {
+                Some((columns, row)) => column.push_from(&columns[*i], row),
+                None => column.push_null(),
+            }
+        }
+        self.at[side].push(event);
+        self.times.push(time);
+        self.kinds.push(kind);
+    }
+
+    /// What was added since are the matches of one event.
+    #[inline]
+    pub(super) fn end_event(&mut self, clock: i64) {
+        let end = self.times.len() as u32;
+        if self.ends.last().copied().unwrap_or(0) < end {
+            self.ends.push(end);
+            self.clocks.push(clock);
+        }
+    }
+
+    /// The chunks that were added since come out together.
+    #[inline]
+    pub(super) fn end_emission(&mut self) {
+        let end = self.ends.len() as u32;
+        if self.emissions.last().copied().unwrap_or(0) < end {
+            self.emissions.push(end);
+        }
+    }
+
+    /// Takes the values of the rows of a side that were matched since the last time.
+    pub(super) fn gather<'r>(&mut self, side: usize, row: impl Fn(At) -> Rows<'r>) {
+        let at = std::mem::take(&mut self.at[side]);
+        for (i, column) in &mut self.columns[side] {
+            for at in &at {
+                match *at {
+                    NOTHING => column.push_null(),
+                    at => {
+                        let (columns, row) = row(at);
+                        column.push_from(&columns[*i], row);
+                    }
+                }
+            }
+        }
+        self.at[side] = at;
+        self.at[side].clear();
+    }
+
+    /// What the selection makes of them: a chunk for each emission.
+    pub(crate) fn select(self, selector: &mut Selector, host: &dyn Host) -> Result<Batch, Failure> {
+        let Self { columns, times, kinds, ends, clocks, emissions, .. } = self;
+        let columns = columns.into_iter().flatten().map(|(_, column)| column).collect();
+        let pairs = Batch { columns, times, kinds, ends, clocks, groups: vec![] };
+        if emissions.len() == pairs.ends.len() {
+            return selector.process(&pairs, host);
+        }
+        let plan = selector.plan();
+        let wanted = plan.wanted;
+        if passes_all(plan) {
+            let mut out = selector.process(&pairs, host)?;
+            (out.ends, out.clocks) = (vec![], vec![]);
+            let (mut row, mut end) = (0, 0);
+            for emission in emissions {
+                let last = emission as usize - 1;
+                for kind in &pairs.kinds[row..pairs.ends[last] as usize] {
+                    end += u32::from(match kind {
+                        Kind::Current => wanted.current,
+                        Kind::Expired => wanted.expired,
+                        Kind::Reset => false,
+                    });
+                }
+                row = pairs.ends[last] as usize;
+                if out.ends.last().copied().unwrap_or(0) < end {
+                    out.ends.push(end);
+                    out.clocks.push(pairs.clocks[last]);
+                }
+            }
+            return Ok(out);
+        }
+        let mut all = Batch::new(plan.types());
+        let mut chunks = pairs.chunks();
+        let mut first = 0;
+        for end in emissions {
+            let mut one = Batch::new(pairs.columns.iter().map(Column::ty));
+            let mut now = 0;
+            for (rows, clock) in chunks.by_ref().take((end - first) as usize) {
+                rows.for_each(|row| one.push_row(&pairs, row, pairs.kinds[row], pairs.times[row]));
+                one.end_chunk(clock);
+                now = clock;
+            }
+            first = end;
+            let out = selector.process(&one, host)?;
+            (0..out.len()).for_each(|row| all.push_row(&out, row, out.kinds[row], out.times[row]));
+            all.end_chunk(now);
+        }
+        Ok(all)
+    }
+}
+
+/// Whether every event of a wanted kind comes out.
+fn passes_all(plan: &Plan) -> bool {
+    plan.aggregates.is_empty()
+        && plan.group_by.is_empty()
+        && plan.having.is_none()
+        && plan.order_by.is_empty()
+        && plan.offset == 0
+        && plan.limit.is_none()
+}

@@ -1,0 +1,496 @@
+//! Joins: what arrives at one side, or leaves it, is matched with what the other side holds.
+
+mod compile;
+mod index;
+mod keys;
+mod matches;
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use tidemill_types::FieldType;
+
+use crate::batch::{Batch, Kind};
+use crate::column::Column;
+use crate::expr::{Expr, Failure, Frame, Host, Place, RowRef};
+use crate::held::Held;
+use crate::query::{Handler, handle};
+use crate::snapshot::{Error, Reader, Writer};
+use crate::store::Seq;
+use crate::table::Search;
+use crate::window::{Fifo, MakeWindow, Signals};
+use index::Index;
+use keys::Keys;
+use matches::{At, NOTHING};
+
+pub(crate) use compile::{compile, no_window_on_window};
+pub(crate) use matches::Matches;
+
+/// A row: columns, and its place in them.
+type Rows<'a> = (&'a [Column], usize);
+
+/// A compiled join.
+#[derive(Clone)]
+pub struct JoinPlan {
+    /// Left and right.
+    pub sides: [SidePlan; 2],
+    /// What a match must satisfy, the sides being slots 0 and 1.
+    pub on: Option<Expr>,
+    /// The same taken apart.
+    pub keys: Keys,
+    /// How a side is searched that is a table.
+    pub search: Option<Search>,
+    /// The columns that come out, counted over the left side and then the right one.
+    pub columns: Vec<usize>,
+}
+
+/// One side.
+#[derive(Clone)]
+pub struct SidePlan {
+    /// What it reads.
+    pub source: Source,
+    /// The types of its columns.
+    pub columns: Vec<FieldType>,
+    /// What is done to events that arrive.
+    pub before: Vec<Handler>,
+    /// Its window.
+    pub window: Option<MakeWindow>,
+    /// Whether what arrives is matched.
+    pub triggers: bool,
+    /// Whether it comes out without a match.
+    pub outer: bool,
+}
+
+/// What a side reads.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Source {
+    /// A stream.
+    Stream(usize),
+    /// A named window: the stream of what it puts out, and its number.
+    Window(usize, usize),
+    /// A table.
+    Table(usize),
+}
+
+impl JoinPlan {
+    /// The streams that it reads, each with the side to which its events go.
+    pub fn reads(&self) -> impl Iterator<Item = (usize, usize)> + '_ {
+        self.sides.iter().enumerate().filter_map(|(side, plan)| match plan.source {
+            Source::Stream(stream) => Some((stream, side)),
+            Source::Window(stream, _) if plan.triggers => Some((stream, side)),
+            Source::Window(..) | Source::Table(_) => None,
+        })
+    }
+
+    /// No matches so far.
+    fn matches(&self) -> Matches {
+        let width = self.sides[0].columns.len();
+        let of = |side: usize| {
+            let columns = self.columns.iter().copied().filter(move |c| (*c >= width) == (side == 1));
+            columns.map(move |c| {
+                let column = c - side * width;
+                (column, self.sides[side].columns[column])
+            })
+        };
+        Matches::new([of(0).collect(), of(1).collect()])
+    }
+}
+
+/// A join at work.
+pub(crate) struct Join {
+    plan: Arc<JoinPlan>,
+    held: [Option<Held>; 2],
+    /// Whether an event of a side without a window leaves at once, for somebody to see.
+    leaves: bool,
+    /// The rows that the windows hold, by the columns that must be equal.
+    index: Option<Index>,
+    signals: Signals,
+}
+
+impl Join {
+    /// A join that has seen nothing. `wants_expired` says whether its expired outputs are wanted, `aggregates` whether
+    /// they are worked into aggregates.
+    pub(crate) fn new(plan: Arc<JoinPlan>, wants_expired: bool, aggregates: bool) -> Self {
+        let held = [0, 1].map(|side: usize| {
+            let side = &plan.sides[side];
+            side.window.as_ref().map(|make| Held::new(make, &side.columns, wants_expired, true))
+        });
+        let indexed = !plan.keys.equal.is_empty() && held.iter().flatten().any(|held| held.fifo().is_some());
+        let index = indexed.then(Index::default);
+        Self { plan, held, leaves: wants_expired || aggregates, index, signals: Signals::default() }
+    }
+
+    /// The windows, left first.
+    pub(crate) fn windows(&mut self) -> impl Iterator<Item = &mut Held> {
+        self.held.iter_mut().flatten()
+    }
+
+    /// Writes its state: that of its windows, left first.
+    pub(crate) fn save(&self, out: &mut Writer<'_>) -> Result<(), Error> {
+        self.held.iter().flatten().try_for_each(|held| held.save(out))
+    }
+
+    /// Takes a state back.
+    pub(crate) fn restore(&mut self, from: &mut Reader<'_>) -> Result<(), Error> {
+        self.windows().try_for_each(|held| held.restore(from))?;
+        (0..2).for_each(|side| self.index_anew(side));
+        Ok(())
+    }
+
+    /// Events arrive at a side: the matches of what its window puts out of each chunk.
+    pub(crate) fn push(&mut self, side: usize, input: &Batch, host: &dyn Host) -> Result<Matches, Failure> {
+        let plan = self.plan.clone();
+        let mut found = plan.matches();
+        let handled = handle(&plan.sides[side].before, input, host)?;
+        let input = handled.as_ref();
+        let first = self.enter(side, input);
+        for (rows, clock) in input.chunks() {
+            self.arrive(side, input, first, rows, clock, host, &mut found)?;
+        }
+        self.put_together(&mut found, [Some(input); 2]);
+        self.release(side);
+        Ok(found)
+    }
+
+    /// Batches arrive at the sides and take turns: so many chunks of the batch of a side are next.
+    pub(crate) fn interleave(
+        &mut self,
+        inputs: [&Batch; 2],
+        turns: impl Iterator<Item = (usize, usize)>,
+        host: &dyn Host,
+    ) -> Result<Matches, Failure> {
+        let plan = self.plan.clone();
+        let mut found = plan.matches();
+        // rows of windows stay where they are until all is put together
+        let at_once = self.held.iter().all(Option::is_some) && plan.sides.iter().all(|s| s.before.is_empty());
+        let first = match at_once {
+            true => [0, 1].map(|side| self.enter(side, inputs[side])),
+            false => [0; 2],
+        };
+        let mut next = [0; 2];
+        for (side, chunks) in turns {
+            let input = inputs[side];
+            let until = (next[side] + chunks).min(input.ends.len());
+            for chunk in next[side]..until {
+                let start = if chunk == 0 { 0 } else { input.ends[chunk - 1] };
+                let (rows, clock) = (start as usize..input.ends[chunk] as usize, input.clocks[chunk]);
+                if at_once {
+                    self.arrive(side, input, first[side], rows, clock, host, &mut found)?;
+                    continue;
+                }
+                let mut one = Batch::new(input.columns.iter().map(Column::ty));
+                rows.for_each(|row| one.push_row(input, row, input.kinds[row], input.times[row]));
+                one.end_chunk(clock);
+                let handled = handle(&plan.sides[side].before, &one, host)?;
+                let one = handled.as_ref();
+                let first = self.enter(side, one);
+                for (rows, clock) in one.chunks() {
+                    self.arrive(side, one, first, rows, clock, host, &mut found)?;
+                }
+                self.put_together(&mut found, [Some(one); 2]);
+                self.release(side);
+            }
+            next[side] = until;
+        }
+        self.put_together(&mut found, [None; 2]);
+        (0..2).for_each(|side| self.release(side));
+        Ok(found)
+    }
+
+    /// The rows of a batch enter the store of a side's window, though they have not arrived at it; the number of the
+    /// first.
+    fn enter(&mut self, side: usize, input: &Batch) -> Seq {
+        let Some(held) = &mut self.held[side] else { return 0 };
+        let first = held.append(input);
+        if let Some(index) = &mut self.index
+            && held.fifo().is_some()
+        {
+            (0..input.len()).for_each(|row| index.push(&self.plan.keys, side, (&input.columns, row)));
+            debug_assert_eq!(index.end(side), held.store().next());
+        }
+        first
+    }
+
+    /// A chunk arrives at a side whose rows have entered it.
+    #[allow(clippy::too_many_arguments)]
+    fn arrive(
+        &mut self,
+        side: usize,
+        input: &Batch,
+        first: Seq,
+        rows: Range<usize>,
+        clock: i64,
+        host: &dyn Host,
+        found: &mut Matches,
+    ) -> Result<(), Failure> {
+        let mut signals = std::mem::take(&mut self.signals);
+        signals.clear();
+        match &mut self.held[side] {
+            Some(held) => {
+                held.step(first + rows.start as Seq..first + rows.end as Seq, clock, &mut signals)?;
+                self.forget(side, first + rows.end as Seq);
+            }
+            None => {
+                let leaves = self.leaves && matches!(self.plan.sides[side].source, Source::Stream(_));
+                for row in rows {
+                    let (seq, time) = (row as Seq, input.times[row]);
+                    match input.kinds[row] {
+                        Kind::Reset => signals.reset(time),
+                        Kind::Expired => signals.expired(seq, time),
+                        Kind::Current => signals.current(seq, time),
+                    }
+                    // each event leaves right behind itself
+                    if leaves {
+                        signals.expired(seq, clock);
+                    }
+                }
+                signals.end_chunk();
+            }
+        }
+        let matched = self.matches(side, &signals, Some(input), clock, host, found);
+        self.signals = signals;
+        matched
+    }
+
+    /// The index lets go of what a window does not need of the rows that have arrived.
+    fn forget(&mut self, side: usize, arrived: Seq) {
+        if let (Some(index), Some(held)) = (&mut self.index, &self.held[side]) {
+            index.forget_below(side, held.oldest().unwrap_or(arrived).min(arrived));
+        }
+    }
+
+    /// The index is made again of what a window needs.
+    fn index_anew(&mut self, side: usize) {
+        let (Some(index), Some(held)) = (&mut self.index, &self.held[side]) else { return };
+        if held.fifo().is_none() {
+            return;
+        }
+        let rows = held.store();
+        let oldest = held.oldest().unwrap_or(rows.next());
+        index.clear(side, oldest);
+        for seq in rows.numbers_from(oldest) {
+            while index.end(side) < seq {
+                index.skip(side);
+            }
+            index.push(&self.plan.keys, side, rows.row(seq));
+        }
+        while index.end(side) < rows.next() {
+            index.skip(side);
+        }
+    }
+
+    /// Takes the values of matched rows; `inputs` are the batches of sides that hold nothing.
+    fn put_together(&self, found: &mut Matches, inputs: [Option<&Batch>; 2]) {
+        for side in 0..2 {
+            match (&self.held[side], inputs[side]) {
+                (Some(held), _) => found.gather(side, |seq| held.store().row(seq)),
+                (None, Some(input)) => found.gather(side, |row| (&input.columns, row as usize)),
+                // there is nothing but rows that are not there
+                (None, None) => found.gather(side, |_| (&[], 0)),
+            }
+        }
+    }
+
+    fn release(&mut self, side: usize) {
+        if let Some(held) = &mut self.held[side] {
+            held.release();
+        }
+    }
+
+    /// The matches of what the next timer of a side's window lets out, if one is due at `now`.
+    pub(crate) fn timer_of(
+        &mut self,
+        side: usize,
+        now: i64,
+        host: &dyn Host,
+    ) -> Option<Result<Matches, Failure>> {
+        let mut signals = Signals::default();
+        let done = self.held[side].as_mut()?.timer_step(now, &mut signals)?;
+        Some(done.and_then(|()| self.let_out(side, &signals, now, host)))
+    }
+
+    /// When the next timer of a side's window is due.
+    pub(crate) fn next_timer_of(&self, side: usize) -> Option<i64> {
+        self.held[side].as_ref()?.next_timer()
+    }
+
+    /// When the next timer of its windows is due.
+    pub(crate) fn next_timer(&self) -> Option<i64> {
+        self.held.iter().flatten().filter_map(Held::next_timer).min()
+    }
+
+    /// The first instant later than `after` at which one of its windows wants the clock to stop.
+    pub(crate) fn next_instant(&self, after: i64) -> Option<i64> {
+        self.held.iter().flatten().filter_map(|held| held.next_instant(after)).min()
+    }
+
+    /// The matches of what its windows let out at such an instant.
+    pub(crate) fn instant(&mut self, at: i64, host: &dyn Host) -> Result<Vec<Matches>, Failure> {
+        let mut all = Vec::new();
+        for side in 0..2 {
+            if let Some(held) = &mut self.held[side]
+                && held.next_instant(at - 1) == Some(at)
+            {
+                let mut signals = Signals::default();
+                held.instant_step(at, &mut signals)?;
+                all.push(self.let_out(side, &signals, at, host)?);
+            }
+        }
+        Ok(all)
+    }
+
+    /// The matches of what a window lets out without an arrival.
+    fn let_out(
+        &mut self,
+        side: usize,
+        signals: &Signals,
+        clock: i64,
+        host: &dyn Host,
+    ) -> Result<Matches, Failure> {
+        let mut found = self.plan.matches();
+        if let Some(held) = &self.held[side] {
+            let arrived = held.store().next();
+            self.forget(side, arrived);
+        }
+        self.matches(side, signals, None, clock, host, &mut found)?;
+        self.put_together(&mut found, [None; 2]);
+        self.release(side);
+        Ok(found)
+    }
+
+    fn matches(
+        &self,
+        side: usize,
+        signals: &Signals,
+        input: Option<&Batch>,
+        clock: i64,
+        host: &dyn Host,
+        found: &mut Matches,
+    ) -> Result<(), Failure> {
+        if !self.plan.sides[side].triggers {
+            return Ok(());
+        }
+        let other = 1 - side;
+        for chunk in signals.chunks() {
+            for signal in chunk {
+                let (seq, time, kind) = (signal.seq, signal.time, signal.kind);
+                if kind == Kind::Reset {
+                    match self.is_held(other) {
+                        true => found.push(side, NOTHING, NOTHING, time, kind),
+                        false => found.push_taken(side, NOTHING, None, time, kind),
+                    }
+                } else if kind == Kind::Current || self.leaves {
+                    let event: Rows<'_> = match (&self.held[side], input) {
+                        (Some(held), _) => held.store().row(seq),
+                        (None, Some(input)) => (&input.columns, seq as usize),
+                        (None, None) => continue,
+                    };
+                    let event = Event { side, at: seq, row: event, time, kind, clock };
+                    self.match_one(&event, host, found)?;
+                }
+                found.end_event(clock);
+            }
+            found.end_emission();
+        }
+        Ok(())
+    }
+
+    /// Whether a side is a stream: what it holds is found here.
+    fn is_held(&self, side: usize) -> bool {
+        matches!(self.plan.sides[side].source, Source::Stream(_))
+    }
+
+    /// Adds the matches of one event.
+    fn match_one(&self, event: &Event<'_>, host: &dyn Host, found: &mut Matches) -> Result<(), Failure> {
+        let Event { side, at, row, time, kind, clock } = *event;
+        let other = 1 - side;
+        let before = found.len();
+        let outer = self.plan.sides[side].outer;
+        let mut rows: [RowRef<'_>; 2] = [None; 2];
+        rows[side] = Some(row);
+        if self.is_held(other) {
+            if let Some(held) = &self.held[other] {
+                match (&self.index, held.fifo()) {
+                    (Some(index), Some(fifo)) => self.match_by_key(event, index, held, fifo, host, found)?,
+                    _ => {
+                        let frame = Frame { rows: &rows, time, now: clock, host };
+                        held.find_rows(self.plan.on.as_ref(), other, &frame, &mut |seq| {
+                            found.push(side, at, seq, time, kind);
+                        })?;
+                    }
+                }
+            }
+            if found.len() == before && outer {
+                found.push(side, at, NOTHING, time, kind);
+            }
+            return Ok(());
+        }
+        let frame = Frame { rows: &rows, time, now: clock, host };
+        let mut add = |columns: &[Column], row: usize| {
+            found.push_taken(side, at, Some((columns, row)), time, kind);
+        };
+        match (self.plan.sides[other].source, &self.plan.search) {
+            (Source::Table(table), Some(search)) => host.find(table, search, &frame, &mut add)?,
+            (Source::Window(_, window), _) => {
+                host.search(Place::Window(window), other, self.plan.on.as_ref(), &frame, &mut add)?;
+            }
+            (Source::Table(_) | Source::Stream(_), _) => {}
+        }
+        if found.len() == before && outer {
+            found.push_taken(side, at, None, time, kind);
+        }
+        Ok(())
+    }
+
+    /// The same where the other side's rows are found by their keys.
+    #[inline]
+    fn match_by_key(
+        &self,
+        event: &Event<'_>,
+        index: &Index,
+        held: &Held,
+        fifo: &Fifo,
+        host: &dyn Host,
+        found: &mut Matches,
+    ) -> Result<(), Failure> {
+        let Event { side, at, row, time, kind, clock } = *event;
+        let (keys, other) = (&self.plan.keys, 1 - side);
+        let known = self.held[side].as_ref().is_some_and(|held| held.fifo().is_some());
+        let bucket = match known {
+            true => index.bucket_of(side, at),
+            false => None,
+        };
+        // a row that has left its window may have left the index, too
+        let Some(bucket) = bucket.or_else(|| index.find(keys, side, row)) else { return Ok(()) };
+        let end = fifo.end();
+        for seq in index.rows(bucket, other) {
+            if seq >= end {
+                break;
+            }
+            let candidate = held.store().row(seq);
+            if !fifo.contains(seq) || !keys.hold(side, row, candidate) {
+                continue;
+            }
+            if let Some(rest) = &keys.rest {
+                let mut rows: [RowRef<'_>; 2] = [Some(row); 2];
+                rows[other] = Some(candidate);
+                if !rest.is_true(&Frame { rows: &rows, time, now: clock, host })? {
+                    continue;
+                }
+            }
+            found.push(side, at, seq, time, kind);
+        }
+        Ok(())
+    }
+}
+
+/// An event that is matched.
+#[derive(Clone, Copy)]
+struct Event<'a> {
+    side: usize,
+    at: At,
+    row: Rows<'a>,
+    time: i64,
+    kind: Kind,
+    clock: i64,
+}
