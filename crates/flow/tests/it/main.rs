@@ -2,6 +2,7 @@
 
 mod batched;
 mod functions;
+mod joins;
 mod own;
 mod patterns;
 mod snapshot;
