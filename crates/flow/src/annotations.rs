@@ -35,6 +35,9 @@ fn playback(annotation: &AppAnnotation) -> Option<Diagnostic> {
                 .expected(["idle.time", "increment"]),
         );
     }
+    if let Some(wrong) = annotation.elements.iter().find_map(|element| crate::plan::time(element).err()) {
+        return Some(wrong);
+    }
     let both = annotation.element("idle.time").is_some() == annotation.element("increment").is_some();
     (!both).then(|| {
         Diagnostic::error("F0504", annotation.span, "`idle.time` and `increment` go together: both or none")

@@ -67,7 +67,7 @@ impl Catalog {
         let known = self.tables.iter().find(|t| t.name == table.name);
         match known {
             Some(known) if known.attributes == table.attributes => Ok(()),
-            Some(known) => Err(taken(&table.name, table.span, known.span)),
+            Some(known) => Err(taken(&table.name, "a table", table.span, known.span)),
             None => {
                 self.not_a_stream(&table.name, table.span)?;
                 self.tables.push(table);
@@ -88,7 +88,10 @@ impl Catalog {
 
     fn not_a_stream(&self, name: &str, span: Span) -> Result<(), Diagnostic> {
         match self.find(name) {
-            Some(known) => Err(taken(name, span, self.streams[known].span)),
+            Some(known) => {
+                let what = if self.window(known).is_some() { "a window" } else { "a stream" };
+                Err(taken(name, what, span, self.streams[known].span))
+            }
             None => Ok(()),
         }
     }
@@ -122,7 +125,7 @@ impl Catalog {
     /// Errors: that it is another, with the place of the first.
     pub fn define(&mut self, stream: Stream) -> Result<usize, Diagnostic> {
         if let Some(table) = self.tables.iter().find(|t| t.name == stream.name) {
-            return Err(taken(&stream.name, stream.span, table.span));
+            return Err(taken(&stream.name, "a table", stream.span, table.span));
         }
         match self.find(&stream.name) {
             None => {
@@ -135,7 +138,7 @@ impl Catalog {
                 stream.span,
                 format!("`{}` is defined with other attributes already", stream.name),
             )
-            .note_at(self.streams[known].span, "here")),
+            .note_at(self.streams[known].span, "it is defined here")),
         }
     }
 
@@ -147,6 +150,17 @@ impl Catalog {
         self.find(&name).ok_or_else(|| {
             if is_inner(&name) {
                 return self.no_inner_stream(&name, stream.span);
+            }
+            if let Some(table) = self.tables.iter().find(|t| t.name == name) {
+                let message = format!("there is no stream `{name}`: it is a table");
+                return Diagnostic::error("F0202", stream.span, message)
+                    .note_at(table.span, "it is defined here")
+                    .help(format!("join it with a stream, or ask `(…) in {name}` in a filter"));
+            }
+            if let Some(of) = name.strip_prefix('!') {
+                let message = format!("there is no fault stream `{name}`");
+                return Diagnostic::error("F0202", stream.span, message)
+                    .help(format!("write `@OnError(action='STREAM')` before `define stream {of}`"));
             }
             let known = self.streams.iter().map(|s| s.name.as_str()).filter(|name| !is_inner(name));
             let hint = did_you_mean(&name, known);
@@ -202,8 +216,10 @@ fn inner_outside(name: &str, span: Span) -> Diagnostic {
         .help(format!("write `{}`, or put the query into a partition", name.trim_start_matches('#')))
 }
 
-fn taken(name: &str, span: Span, known: Span) -> Diagnostic {
-    Diagnostic::error("F0205", span, format!("something else is called `{name}`")).note_at(known, "here")
+fn taken(name: &str, what: &str, span: Span, known: Span) -> Diagnostic {
+    Diagnostic::error("F0205", span, format!("there is {what} called `{name}` already"))
+        .note_at(known, "it is defined here")
+        .help("give one of them another name")
 }
 
 /// A name with its mark.

@@ -257,6 +257,12 @@ impl Registry {
     /// The stream function called `name`. Errors: that there is none, with the nearest name.
     pub fn find_stream_function(&self, name: &str) -> Result<&BuildStreamFunction, String> {
         self.stream_functions.get(name).map(Arc::as_ref).ok_or_else(|| {
+            if self.stream_processors.contains_key(name) {
+                return format!(
+                    "`{name}` holds events and cannot stand here: let a query before this one do it and insert into \
+                     a stream, then read that"
+                );
+            }
             let known = self.stream_functions.keys().chain(self.stream_processors.keys());
             let hint = did_you_mean(name, known.map(String::as_str));
             format!("there is no stream function `{name}`{hint}")

@@ -37,7 +37,7 @@ impl Scope for Single<'_> {
         let name = &attribute.name.name;
         match self.attributes.iter().position(|(known, _)| known == name) {
             Some(column) => Ok(Resolved { slot: select::INPUT, column, ty: self.attributes[column].1 }),
-            None => Err(unknown(attribute, self.stream, self.attributes)),
+            None => Err(unknown(attribute, &format!("`{}`", self.stream), self.attributes)),
         }
     }
 }
@@ -99,6 +99,10 @@ impl Scope for Having<'_> {
         {
             return Ok(Resolved { slot: select::OUTPUT, column, ty: self.output[column].1 });
         }
+        if let (false, Some(source)) = (self.sees_input, &attribute.source) {
+            let message = "`having` sees what comes out: columns by their names alone";
+            return Err(Diagnostic::error("F0303", source.span, message).help(format!("write `{name}`")));
+        }
         match self.sees_input {
             true => self.input.attribute(attribute),
             false => {
@@ -124,6 +128,10 @@ impl Scope for Having<'_> {
 
 fn unknown(attribute: &AttributeRef, of: &str, attributes: &Attributes) -> Diagnostic {
     let name = &attribute.name.name;
+    if name.eq_ignore_ascii_case("null") && attribute.source.is_none() {
+        return Diagnostic::error("F0302", attribute.name.span, "there is no literal for null")
+            .help("ask with `is null`: `price is null`, `not (price is null)`");
+    }
     let hint = did_you_mean(name, attributes.iter().map(|(known, _)| known.as_str()));
     Diagnostic::error("F0302", attribute.name.span, format!("{of} has no attribute `{name}`{hint}"))
 }

@@ -20,6 +20,7 @@ pub fn did_you_mean<'a>(name: &str, candidates: impl IntoIterator<Item = &'a str
     }
     let mut all: Vec<&str> = candidates.into_iter().collect();
     all.sort_unstable();
+    all.dedup();
     if all.is_empty() {
         return String::new();
     }

@@ -125,7 +125,10 @@ impl Compiler<'_> {
             ExprKind::Call(call) => self.call(call),
             ExprKind::IsNull(operand) => self.is_null(operand),
             ExprKind::Not(inner) => {
-                let inner = self.condition(inner, "`not`")?;
+                let inner = self.condition(inner, "`not`").map_err(|d| match d.code {
+                    "F0102" => d.note("`not` binds tighter than comparisons: write `not (a > b)`"),
+                    _ => d,
+                })?;
                 Ok(Expr { node: Node::Not(Box::new(inner)), ty: FieldType::Bool })
             }
             ExprKind::Binary { op, left, right } => self.binary(expr.span, *op, left, right),
@@ -184,19 +187,11 @@ impl Compiler<'_> {
         if let Some(op) = comparison(op) {
             return match comparable(op, a.ty, b.ty) {
                 true => logic(Node::Compare(op, Box::new(a), Box::new(b))),
-                false => Err(Diagnostic::error(
-                    "F0104",
-                    span,
-                    format!(
-                        "`{left}`, of type {}, cannot be compared with `{right}`, of type {}",
-                        a.ty.name(),
-                        b.ty.name()
-                    ),
-                )),
+                false => Err(incomparable(span, (left, a.ty), (right, b.ty))),
             };
         }
         let Some(ty) = wider(a.ty, b.ty) else {
-            return Err(Diagnostic::error(
+            let diagnostic = Diagnostic::error(
                 "F0105",
                 span,
                 format!(
@@ -205,8 +200,12 @@ impl Compiler<'_> {
                     a.ty.name(),
                     b.ty.name()
                 ),
-            )
-            .help("texts are put together with str:concat(a, b)"));
+            );
+            let texts = op == BinaryOp::Add && [a.ty, b.ty].contains(&FieldType::String);
+            return Err(match texts {
+                true => diagnostic.help(format!("texts are put together with `str:concat({left}, {right})`")),
+                false => diagnostic,
+            });
         };
         let op = match op {
             BinaryOp::Add => Arithmetic::Add,
@@ -224,8 +223,12 @@ impl Compiler<'_> {
         let tables = self.scope.tables();
         let Some(number) = tables.iter().position(|t| t.name == table.name) else {
             let hint = did_you_mean(&table.name, tables.iter().map(|t| t.name.as_str()));
-            let message = format!("there is no table `{}`{hint} that could be asked here", table.name);
-            return Err(Diagnostic::error("F0101", table.span, message));
+            let diagnostic =
+                Diagnostic::error("F0101", table.span, format!("there is no table `{}`{hint}", table.name));
+            return Err(match tables.is_empty() {
+                true => diagnostic.note("no tables can be asked here"),
+                false => diagnostic,
+            });
         };
         let of = tables[number].clone();
         let mut scope = InTable { outer: &mut *self.scope, table: &of, slot };
@@ -332,6 +335,26 @@ fn wider(a: FieldType, b: FieldType) -> Option<FieldType> {
         (None, Some(_)) if a == FieldType::String => Some(b),
         _ => None,
     }
+}
+
+/// Why two values cannot be compared, and what to write instead.
+fn incomparable(span: Span, a: (&ast::Expr, FieldType), b: (&ast::Expr, FieldType)) -> Diagnostic {
+    let ((left, a), (right, b)) = (a, b);
+    let message =
+        format!("`{left}`, of type {}, cannot be compared with `{right}`, of type {}", a.name(), b.name());
+    let diagnostic = Diagnostic::error("F0104", span, message);
+    let number = |ty: FieldType| rank(ty).is_some();
+    let help = match (a, b) {
+        (FieldType::String | FieldType::Bool, _) if a == b => {
+            return diagnostic.note("texts and bools are equal or not; only numbers are less or greater");
+        }
+        (FieldType::Bool, _) => format!("a bool is a condition by itself: `{left}` or `not {left}`"),
+        (_, FieldType::Bool) => format!("a bool is a condition by itself: `{right}` or `not {right}`"),
+        (FieldType::String, _) if number(b) => format!("write `convert({left}, '{}')`", b.name()),
+        (_, FieldType::String) if number(a) => format!("write `convert({right}, '{}')`", a.name()),
+        _ => return diagnostic.note("objects are for functions to look into"),
+    };
+    diagnostic.help(help)
 }
 
 fn comparable(op: Comparison, a: FieldType, b: FieldType) -> bool {

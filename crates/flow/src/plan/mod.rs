@@ -7,14 +7,14 @@ mod partitions;
 mod queries;
 mod selection;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use tidemill_lang::siddhi::ast::{self, ExecutionElement};
 use tidemill_lang::{Diagnostic, Span};
 
 use crate::annotations;
-use crate::catalog::Catalog;
+use crate::catalog::{Catalog, full_name};
 use crate::cron::Cron;
 use crate::io;
 use crate::named_window::NamedWindowPlan;
@@ -24,6 +24,7 @@ use crate::registry::Registry;
 
 pub(crate) use handlers::stateless as handlers;
 pub(crate) use input::make_window;
+pub(crate) use partitions::time;
 pub(crate) use selection::selection;
 
 /// A compiled app.
@@ -133,12 +134,16 @@ pub fn compile(app: &ast::App, registry: &Registry) -> Result<AppPlan, Vec<Diagn
             sinks: vec![],
             triggers: vec![],
         },
-        names: BTreeSet::new(),
+        names: BTreeMap::new(),
+        broken: BTreeSet::new(),
         queries: 0,
     };
     let mut wrong = annotations::check_app(&app.annotations);
     for definition in &app.definitions {
-        wrong.extend(planner.definition(definition).err());
+        if let Err(diagnostic) = planner.definition(definition) {
+            wrong.extend(planner.own_mistakes(vec![diagnostic]));
+            planner.broken.insert(definition.name().name.clone());
+        }
     }
     for element in &app.elements {
         match element {
@@ -147,14 +152,20 @@ pub fn compile(app: &ast::App, registry: &Registry) -> Result<AppPlan, Vec<Diagn
                     planner.plan.elements.push(Element::Query(planner.plan.queries.len()));
                     planner.plan.queries.push(query);
                 }
-                Err(diagnostic) => wrong.push(diagnostic),
+                Err(diagnostic) => {
+                    wrong.extend(planner.own_mistakes(vec![diagnostic]));
+                    planner.cannot_write(query);
+                }
             },
             ExecutionElement::Partition(partition) => match planner.partition(partition) {
                 Ok(partition) => {
                     planner.plan.elements.push(Element::Partition(planner.plan.partitions.len()));
                     planner.plan.partitions.push(Arc::new(partition));
                 }
-                Err(diagnostics) => wrong.extend(diagnostics),
+                Err(diagnostics) => {
+                    wrong.extend(planner.own_mistakes(diagnostics));
+                    partition.queries.iter().for_each(|query| planner.cannot_write(query));
+                }
             },
         }
     }
@@ -170,10 +181,34 @@ fn text(app: &ast::App) -> String {
 struct Planner<'r> {
     registry: &'r Registry,
     plan: AppPlan,
-    /// Names given by `@info`.
-    names: BTreeSet<String>,
+    /// Names given by `@info`, and where.
+    names: BTreeMap<String, Span>,
+    /// What could not be defined: who uses it has made no further mistake.
+    broken: BTreeSet<String>,
     /// How many queries there are so far.
     queries: usize,
+}
+
+impl Planner<'_> {
+    /// Without those that only say that something is missing which could not be defined.
+    fn own_mistakes(&self, mut diagnostics: Vec<Diagnostic>) -> Vec<Diagnostic> {
+        diagnostics.retain(|d| {
+            let missing = d.message.starts_with("there is no ") || d.message.starts_with("no query before ");
+            let named = d.message.split('`').nth(1).unwrap_or_default();
+            !missing || !self.broken.contains(named.trim_start_matches('!'))
+        });
+        diagnostics
+    }
+
+    /// A query is wrong: the stream that it would have defined is not.
+    fn cannot_write(&mut self, query: &ast::Query) {
+        if let ast::OutputAction::Insert { target } = &query.output.action {
+            let name = full_name(target);
+            if self.plan.catalog.find(&name).is_none() {
+                self.broken.insert(name);
+            }
+        }
+    }
 }
 
 fn missing(span: Span, what: &str) -> Diagnostic {

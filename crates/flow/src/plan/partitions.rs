@@ -38,7 +38,10 @@ impl Planner<'_> {
         for query in &partition.queries {
             match self.query(query) {
                 Ok(query) => queries.push(Arc::new(query)),
-                Err(diagnostic) => wrong.push(diagnostic),
+                Err(diagnostic) => {
+                    wrong.push(diagnostic);
+                    self.cannot_write(query);
+                }
             }
         }
         self.plan.catalog.end_partition();
@@ -106,7 +109,7 @@ fn purge(annotation: &Annotation) -> Result<Option<Purge>, Diagnostic> {
 }
 
 /// A time that an annotation gives as a text, in milliseconds.
-fn time(element: &Element) -> Result<i64, Diagnostic> {
+pub(crate) fn time(element: &Element) -> Result<i64, Diagnostic> {
     let text = &element.value.value;
     let read = siddhi::parse_expression(&SourceFile::new(FileId(0), "time", text));
     match read.map(|expr| expr.kind) {

@@ -86,7 +86,8 @@ impl Planner<'_> {
     fn target(&mut self, output: &ast::Output, select: &select::Plan) -> Result<Target, Diagnostic> {
         let written: Attributes = select.items.iter().map(|(name, expr)| (name.clone(), expr.ty)).collect();
         let tables = self.plan.catalog.tables();
-        if let Some((table, action)) = table::action(output, &written, tables, self.registry)? {
+        let action = table::action(output, &written, tables, self.registry);
+        if let Some((table, action)) = action.map_err(|d| self.not_a_table(output, d))? {
             return Ok(Target::Table(table, action));
         }
         let OutputAction::Insert { target } = &output.action else {
@@ -98,6 +99,25 @@ impl Planner<'_> {
             return Ok(Target::Inner(stream));
         }
         Ok(self.plan.catalog.window(stream).map_or(Target::Stream(stream), Target::Window))
+    }
+
+    /// A stream or window in the place of a table is called what it is.
+    fn not_a_table(&self, output: &ast::Output, diagnostic: Diagnostic) -> Diagnostic {
+        let (OutputAction::Delete { table, .. }
+        | OutputAction::Update { table, .. }
+        | OutputAction::UpdateOrInsert { table, .. }) = &output.action
+        else {
+            return diagnostic;
+        };
+        let catalog = &self.plan.catalog;
+        let Some(stream) = catalog.find(&table.name).filter(|_| diagnostic.code == "F0806") else {
+            return diagnostic;
+        };
+        let what = if catalog.window(stream).is_some() { "a window" } else { "a stream" };
+        let message = format!("there is no table `{}`: it is {what}", table.name);
+        Diagnostic::error("F0806", table.span, message)
+            .note_at(catalog.streams()[stream].span, "it is defined here")
+            .help(format!("define it as a table, or `insert into {}`", table.name))
     }
 
     /// What all queries end with: rate, target and name.
@@ -117,13 +137,16 @@ impl Planner<'_> {
         let given = annotations.iter().filter(|a| a.is("info")).find_map(|a| a.element("name"));
         self.queries += 1;
         let Some(given) = given else { return Ok(format!("query {}", self.queries)) };
-        match self.names.insert(given.value.value.clone()) {
-            true => Ok(given.value.value.clone()),
-            false => Err(Diagnostic::error(
-                "F0405",
-                given.span,
-                format!("two queries are called `{}`", given.value.value),
-            )),
+        let name = &given.value.value;
+        match self.names.get(name) {
+            None => {
+                self.names.insert(name.clone(), given.span);
+                Ok(name.clone())
+            }
+            Some(first) => {
+                Err(Diagnostic::error("F0405", given.span, format!("two queries are called `{name}`"))
+                    .note_at(*first, "the first one"))
+            }
         }
     }
 }

@@ -2,6 +2,7 @@
 
 use tidemill_lang::Diagnostic;
 use tidemill_lang::siddhi::ast::{self, EventKind, ExprKind, SelectItems};
+use tidemill_types::did_you_mean;
 
 use crate::catalog::Attributes;
 use crate::expr::{AggregateCall, Compiler, Expr, Scope};
@@ -69,11 +70,17 @@ pub(crate) fn selection(
         for item in &clause.order_by {
             let name = &item.attribute.name;
             let plain = item.attribute.source.is_none();
-            let column =
-                output.iter().position(|(known, _)| plain && *known == name.name).ok_or_else(|| {
-                    Diagnostic::error("F0410", name.span, format!("`{}` is not selected", name.name))
+            let column = output.iter().position(|(known, _)| *known == name.name);
+            let column = column.filter(|_| plain).ok_or_else(|| match column {
+                Some(_) => Diagnostic::error("F0410", item.attribute.span, "`order by` takes plain names")
+                    .help(format!("write `{}`: it sorts what comes out", name.name)),
+                None => {
+                    let hint = did_you_mean(&name.name, output.iter().map(|(known, _)| known.as_str()));
+                    let message = format!("`{}` is not selected{hint}", name.name);
+                    Diagnostic::error("F0410", name.span, message)
                         .note("`order by` sorts what comes out, by its names alone")
-                })?;
+                }
+            })?;
             plan.order_by.push((column, item.direction == Some(ast::Direction::Descending)));
         }
         plan.limit = clause.limit.as_ref().map(|x| count(x, "limit")).transpose()?;

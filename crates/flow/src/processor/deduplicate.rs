@@ -15,7 +15,7 @@ use crate::value::Value;
 pub(super) fn build(args: &[Arg]) -> Result<BuiltStreamProcessor, String> {
     let form = "unique:deduplicate(key, interval)";
     let [key, interval] = args else {
-        return Err(format!("the form is {form}; {} parameters are given", args.len()));
+        return Err(format!("the form is {form}, not with {} parameters", args.len()));
     };
     if key.ty == FieldType::Object {
         return Err(format!("{form}: the key is any value but an object"));

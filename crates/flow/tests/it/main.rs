@@ -8,5 +8,6 @@ mod patterns;
 mod snapshot;
 mod tables;
 mod windows;
+mod wrong;
 
 mod recorded;

@@ -1,0 +1,47 @@
+//! Apps that are refused, and why: `tests/cases/wrong/*.txt`.
+//!
+//! A case is `=== name`, the app, `---`, and the diagnostics as they are shown. `UPDATE_CASES=1` writes them anew; an
+//! app that is not refused has no place here.
+
+use std::path::Path;
+use std::{env, fs};
+
+use tidemill_flow::Registry;
+use tidemill_flow::replay::compile;
+
+/// Name and app of each case.
+fn cases(text: &str) -> Vec<(String, String)> {
+    let cases = text.split("=== ").skip(1).map(|case| {
+        let (name, rest) = case.split_once('\n').expect("a name and a line end");
+        let app = rest.split_once("\n---\n").map_or(rest, |(app, _)| app);
+        (name.to_owned(), app.trim_end().to_owned() + "\n")
+    });
+    cases.collect()
+}
+
+#[test]
+fn wrong_apps_are_told_what_is_wrong() {
+    let registry = Registry::standard();
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/cases/wrong");
+    let (mut wrong, mut count) = (Vec::new(), 0);
+    for entry in fs::read_dir(folder).expect("a folder of cases") {
+        let path = entry.expect("an entry").path();
+        let text = fs::read_to_string(&path).expect("a file of cases");
+        let mut filled = String::new();
+        for (name, app) in cases(&text) {
+            count += 1;
+            let why = compile("app.siddhi", &app, &registry, &|_| None).err();
+            let why = why.unwrap_or_else(|| panic!("{}: `{name}` is not refused", path.display()));
+            filled.push_str(&format!("=== {name}\n{app}---\n{}\n\n", why.trim_end()));
+        }
+        if env::var_os("UPDATE_CASES").is_some() {
+            fs::write(&path, filled).expect("writing a file of cases");
+        } else if filled != text {
+            let places = filled.lines().zip(text.lines()).zip(1..);
+            let first = places.into_iter().find(|((is, was), _)| is != was);
+            wrong.push(format!("{}: {first:?}", path.display()));
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+    assert!(count >= 90, "{count} cases");
+}
