@@ -9,10 +9,12 @@ use std::sync::Arc;
 use arrow_array::RecordBatch;
 use arrow_avro::compression::CompressionCodec;
 use arrow_avro::writer::AvroWriter;
-use arrow_schema::Schema;
+use arrow_schema::{Field as ArrowField, Schema};
 use tidemill_types::{Error, Result, StreamSchema};
 
-use crate::fields::{declared, row_bytes};
+#[cfg(feature = "parquet")]
+use crate::fields::declared;
+use crate::fields::row_bytes;
 use crate::format::{Codec, Format};
 use crate::text::{CsvWriter, JsonWriter};
 
@@ -33,6 +35,8 @@ pub struct Writing {
     pub append: bool,
     /// The key of an object around each event, in JSON.
     pub enclosing: Option<String>,
+    /// Whether no field is ever null, which the schema of an Avro container then says.
+    pub complete: bool,
 }
 
 /// What writes one format.
@@ -86,7 +90,7 @@ impl Writer {
     ) -> Result<Self> {
         let out: Out = BufWriter::with_capacity(WRITE_BYTES, Box::new(output));
         let rows: Box<dyn Rows> = match format {
-            Format::Avro(codec) => Box::new(AvroRows::new(out, schema, *codec)?),
+            Format::Avro(codec) => Box::new(AvroRows::new(out, schema, *codec, writing.complete)?),
             Format::Json => Box::new(JsonWriter::new(out, schema, writing.enclosing.clone())),
             Format::Csv { header, delimiter } => Box::new(CsvWriter::new(out, schema, *header, *delimiter)?),
             Format::Parquet => parquet(out, schema)?,
@@ -130,14 +134,15 @@ struct AvroRows {
 }
 
 impl AvroRows {
-    fn new(out: Out, schema: &StreamSchema, codec: Codec) -> Result<Self> {
+    fn new(out: Out, schema: &StreamSchema, codec: Codec, complete: bool) -> Result<Self> {
         let codec = match codec {
             Codec::Null => None,
             Codec::Deflate => Some(CompressionCodec::Deflate),
             Codec::Snappy => Some(CompressionCodec::Snappy),
         };
         let named = [(RECORD_NAME.to_owned(), schema.name.clone())].into_iter().collect();
-        let arrow = Schema::clone(&declared(schema)).with_metadata(named);
+        let fields = schema.fields.iter().map(|f| ArrowField::new(&f.name, f.ty.arrow(), !complete));
+        let arrow = Schema::new(fields.collect::<Vec<_>>()).with_metadata(named);
         let builder = arrow_avro::writer::WriterBuilder::new(arrow.clone()).with_compression(codec);
         let wrong = |e| Error::invalid("the stream cannot be written as Avro").with_source(e);
         // room for a block, so that none grows
@@ -148,10 +153,9 @@ impl AvroRows {
 
 impl Rows for AvroRows {
     fn write(&mut self, batch: &RecordBatch) -> Result<()> {
-        if batch.schema_ref().fields() != self.schema.fields() {
-            return Err(Error::invalid("the batch has other columns than the stream"));
-        }
-        let step = (BLOCK_BYTES / row_bytes(batch).max(1)).max(1);
+        let batch = RecordBatch::try_new(self.schema.clone(), batch.columns().to_vec())
+            .map_err(|e| Error::invalid("the batch has other columns than the stream").with_source(e))?;
+        let step = (BLOCK_BYTES / row_bytes(&batch).max(1)).max(1);
         for start in (0..batch.num_rows()).step_by(step) {
             let block = batch.slice(start, step.min(batch.num_rows() - start));
             self.out.write(&block).map_err(|e| unwritable(std::io::Error::other(e)))?;

@@ -144,12 +144,12 @@ fn lines_go_behind_lines() {
         }
         std::fs::read_to_string(path).unwrap()
     };
-    let append = Writing { append: true, enclosing: None };
+    let append = Writing { append: true, ..Writing::default() };
     let csv = Format::Csv { header: true, delimiter: b';' };
     assert_eq!(twice("a.csv", csv.clone(), append.clone()), "symbol;price\n\"A;1\";\n\"A;1\";\n");
     assert_eq!(twice("b.csv", csv, Writing::default()), "symbol;price\n\"A;1\";\n");
     assert_eq!(twice("a.json", Format::Json, append), "{\"symbol\":\"A;1\"}\n{\"symbol\":\"A;1\"}\n");
-    let enclosing = Writing { append: false, enclosing: Some("event".into()) };
+    let enclosing = Writing { enclosing: Some("event".into()), ..Writing::default() };
     assert_eq!(twice("b.json", Format::Json, enclosing), "{\"event\":{\"symbol\":\"A;1\"}}\n");
     assert_eq!(rows(&read(&dir.path().join("b.json"), &Format::Json, &schema, 9)), ["Str(\"A;1\")|Missing"]);
 }
