@@ -8,4 +8,5 @@ pub mod measure;
 pub mod quoted;
 pub mod random;
 pub mod spaces;
+pub mod trades;
 pub mod words;

@@ -1,6 +1,9 @@
 //! `@source` and `@sink`: what streams are connected to.
 //!
-//! What is in here: `inMemory`, topics inside an app, and the sink `log`. Others come with the engine.
+//! What is in here: `inMemory`, topics inside an app, the sink `log`, and what files say of themselves. Others come with
+//! the engine.
+
+pub mod file;
 
 use tidemill_lang::siddhi::ast::{Annotation, Element};
 use tidemill_lang::{Diagnostic, Span};
@@ -11,19 +14,18 @@ use crate::catalog::Attributes;
 use crate::stream_functions::{Priority, shown};
 
 /// The sources that there are.
-const SOURCES: [&str; 1] = ["inMemory"];
+const SOURCES: [&str; 2] = ["file", "inMemory"];
 /// The sinks that there are.
-const SINKS: [&str; 2] = ["inMemory", "log"];
+const SINKS: [&str; 3] = ["file", "inMemory", "log"];
 /// The mappers that there are.
 const MAPPERS: [&str; 1] = ["passThrough"];
 /// Transports and mappers that SiddhiQL apps use elsewhere: who names one has made no mistake in writing.
-const KNOWN_ELSEWHERE: [&str; 34] = [
+const KNOWN_ELSEWHERE: [&str; 33] = [
     "avro",
     "binary",
     "cdc",
     "csv",
     "email",
-    "file",
     "gcs",
     "googlepubsub",
     "grpc",
@@ -104,9 +106,9 @@ pub enum Strategy {
     Partitioned(usize),
 }
 
-/// The sources before a stream. Errors: an unknown transport or mapper, a missing topic.
+/// The sources before a stream but for files. Errors: an unknown transport or mapper, a missing topic.
 pub fn sources(annotations: &[Annotation], stream: usize) -> Result<Vec<Source>, Diagnostic> {
-    let of = annotations.iter().filter(|a| a.is("source"));
+    let of = annotations.iter().filter(|a| a.is("source") && !file::is_file(a));
     of.map(|a| {
         transport(a, "source", &SOURCES)?;
         mapper(a)?;
@@ -115,14 +117,14 @@ pub fn sources(annotations: &[Annotation], stream: usize) -> Result<Vec<Source>,
     .collect()
 }
 
-/// The sinks behind a stream, called `name`. Errors: as for [`sources`], and unknown ways to spread events.
+/// The sinks behind a stream, called `name`, but for files. Errors: as for [`sources`], and unknown ways to spread events.
 pub fn sinks(
     annotations: &[Annotation],
     stream: usize,
     name: &str,
     attributes: &Attributes,
 ) -> Result<Vec<Sink>, Diagnostic> {
-    let of = annotations.iter().filter(|a| a.is("sink"));
+    let of = annotations.iter().filter(|a| a.is("sink") && !file::is_file(a));
     of.map(|a| {
         let ty = transport(a, "sink", &SINKS)?;
         mapper(a)?;

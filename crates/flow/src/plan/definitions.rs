@@ -31,6 +31,8 @@ impl Planner<'_> {
                 annotations::check_stream(&d.annotations)?;
                 self.plan.sources.extend(io::sources(&d.annotations, stream)?);
                 self.plan.sinks.extend(io::sinks(&d.annotations, stream, &called, &columns)?);
+                self.plan.file_sources.extend(io::file::sources(&d.annotations, stream, &columns)?);
+                self.plan.file_sinks.extend(io::file::sinks(&d.annotations, stream)?);
                 Ok(())
             }
             Definition::Trigger(d) => {

@@ -48,6 +48,10 @@ pub struct AppPlan {
     pub sources: Vec<io::Source>,
     /// Where they go besides the queries.
     pub sinks: Vec<io::Sink>,
+    /// The files from which events come, read by whoever runs the app.
+    pub file_sources: Vec<io::file::FileSource>,
+    /// The files to which they go, written by whoever runs the app.
+    pub file_sinks: Vec<io::file::FileSink>,
     /// Its named windows in order.
     pub windows: Vec<NamedWindowPlan>,
     /// What its on-demand queries may call.
@@ -132,6 +136,8 @@ pub fn compile(app: &ast::App, registry: &Registry) -> Result<AppPlan, Vec<Diagn
             registry: Arc::new(registry.clone()),
             sources: vec![],
             sinks: vec![],
+            file_sources: vec![],
+            file_sinks: vec![],
             triggers: vec![],
         },
         names: BTreeMap::new(),

@@ -1,6 +1,7 @@
 //! Queries, windows and functions as apps see them.
 
 mod batched;
+mod files;
 mod functions;
 mod joins;
 mod own;

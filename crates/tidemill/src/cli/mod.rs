@@ -7,6 +7,7 @@ mod fmt;
 mod progress;
 mod repl;
 mod replay;
+mod replay_files;
 mod run;
 mod sql;
 mod test;

@@ -11,10 +11,13 @@ use tidemill_flow::plan::AppPlan;
 use tidemill_flow::query::Target;
 use tidemill_flow::replay::{self, Case, Input, Replay};
 
+use super::replay_files;
+
 /// Runs a SiddhiQL app over recorded inputs in virtual time and prints what comes out as JSON lines.
 ///
 /// The clock is that of the events: it moves to each event's time before the event goes in. Inputs are lines such as
-/// {"stream":"S","timestamp":1000,"data":["a",1]} or {"timestamp":2000}, which only moves the clock.
+/// {"stream":"S","timestamp":1000,"data":["a",1]} or {"timestamp":2000}, which only moves the clock. Without them an
+/// app with sources of type 'file' reads its files to their end and writes those of its sinks.
 #[derive(clap::Args)]
 #[command(
     after_help = "Example:\n  tidemill replay app.siddhi --events events.jsonl\n  tidemill replay --case cases/*.json"
@@ -23,11 +26,11 @@ pub struct ReplayArgs {
     /// SiddhiQL file, or a directory with one.
     #[arg(required_unless_present = "case")]
     app: Option<PathBuf>,
-    /// What goes in, a JSON object a line.
-    #[arg(long, value_name = "FILE", required_unless_present = "case")]
+    /// What goes in, a JSON object a line; the app's own files when not given.
+    #[arg(long, value_name = "FILE")]
     events: Option<PathBuf>,
     /// Where what comes out goes; standard output when not given.
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", requires = "events")]
     out: Option<PathBuf>,
     /// Recorded runs: app, inputs and expected outputs in one JSON file each. Fails when something else comes out.
     #[arg(long, value_name = "FILE", num_args = 1.., conflicts_with_all = ["app", "events", "out"])]
@@ -38,15 +41,20 @@ pub fn replay(args: ReplayArgs) -> anyhow::Result<ExitCode> {
     if !args.case.is_empty() {
         return cases(&args.case);
     }
-    let (Some(app), Some(events)) = (&args.app, &args.events) else {
-        bail!("an app and its events are needed")
-    };
+    let Some(app) = &args.app else { bail!("an app is needed") };
     let plan = match plan(app)? {
         Ok(plan) => plan,
         Err(diagnostics) => {
             eprint!("{diagnostics}");
             return Ok(ExitCode::FAILURE);
         }
+    };
+    let Some(events) = &args.events else {
+        if plan.file_sources.is_empty() {
+            bail!("{}: it has no source of type 'file'; give its events with --events", app.display());
+        }
+        replay_files::run(plan)?;
+        return Ok(ExitCode::SUCCESS);
     };
     let input = BufReader::new(File::open(events).with_context(|| events.display().to_string())?);
     let mut out: Box<dyn Write> = match &args.out {

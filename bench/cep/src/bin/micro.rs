@@ -1,0 +1,133 @@
+//! The queries a to j: checks what comes out, then measures. README.md says what each is.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{anyhow, ensure};
+use clap::Parser;
+use tidemill_bench_cep::measure::{Rates, shown, timed};
+use tidemill_bench_cep::trades::{BENCHES, Bench, Checksum};
+use tidemill_flow::app::{App, Sink};
+use tidemill_flow::batch::Batch;
+use tidemill_flow::expr::Failure;
+use tidemill_flow::plan::AppPlan;
+use tidemill_flow::{Registry, replay};
+
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
+/// Events that are made before the clock runs on.
+const PREPARED: u64 = 50_000;
+
+/// Ten queries over made-up trades.
+#[derive(Parser)]
+struct Args {
+    /// Letters of the queries to run; all when none is given.
+    queries: Vec<String>,
+    /// Events that go in.
+    #[arg(long, default_value_t = 200_000)]
+    events: u64,
+    /// Events that are sent in one call.
+    #[arg(long, default_value_t = 1)]
+    chunk: u64,
+    /// Runs of each.
+    #[arg(long, default_value_t = 5)]
+    runs: usize,
+}
+
+fn main() -> anyhow::Result<()> {
+    let args = Args::parse();
+    println!("| query | rows out | checksum | events/s, median | slowest | fastest |");
+    println!("| --- | ---: | --- | ---: | ---: | ---: |");
+    for bench in
+        BENCHES.iter().filter(|b| args.queries.is_empty() || args.queries.iter().any(|q| q == b.name))
+    {
+        // such queries give other rows for other chunks, as they should
+        if args.chunk > 1 && !(bench.any_chunks && !bench.two_streams) {
+            continue;
+        }
+        let registry = Registry::standard();
+        let plan = replay::compile(bench.name, &bench.app(), &registry, &|_| None).map_err(|e| anyhow!(e))?;
+        let plan = Arc::new(plan);
+        let (found, _) = run(bench, &plan, &args, Watch { hashes: true, ..Watch::default() })?;
+        let checked = check(bench, args.events, found)?;
+        let rates = Rates::of(args.runs, args.events, || {
+            let (counted, time) = run(bench, &plan, &args, Watch::default())?;
+            ensure!(counted.rows == found.rows, "{} rows, then {}", found.rows, counted.rows);
+            Ok(time)
+        })?;
+        let (name, title) = (bench.name, bench.title);
+        let (slowest, fastest) = rates.spread();
+        let [median, slowest, fastest] = [rates.median(), slowest, fastest].map(shown);
+        println!("| {name} {title} | {} | {checked} | {median} | {slowest} | {fastest} |", found.rows);
+    }
+    Ok(())
+}
+
+fn check(bench: &Bench, events: u64, found: Checksum) -> anyhow::Result<&'static str> {
+    let Some((_, rows, sum)) = bench.known.iter().find(|(n, ..)| *n == events) else {
+        return Ok("not known");
+    };
+    let known = Checksum { rows: *rows, sum: *sum };
+    ensure!(found == known, "{}: {found:x?} came out, expected {known:x?}", bench.name);
+    Ok("right")
+}
+
+/// What comes out, and how long sending took.
+fn run(
+    bench: &Bench,
+    plan: &Arc<AppPlan>,
+    args: &Args,
+    mut watch: Watch,
+) -> anyhow::Result<(Checksum, Duration)> {
+    let find = |name| plan.catalog.find(name).ok_or_else(|| anyhow!("there is no stream `{name}`"));
+    let streams = if bench.two_streams { vec![find("S")?, find("T")?] } else { vec![find("S")?] };
+    let mut app = App::new(plan.clone());
+    app.start(0, &mut watch);
+    let mut time = Duration::ZERO;
+    for from in (0..args.events).step_by(PREPARED as usize) {
+        let to = args.events.min(from + PREPARED);
+        let chunks = (from..to).step_by(args.chunk as usize);
+        let chunks: Vec<_> = chunks.map(|i| (i, bench.events(i, to.min(i + args.chunk)))).collect();
+        let (sent, took) = timed(|| {
+            chunks.into_iter().try_for_each(|(i, (columns, times))| {
+                app.send(streams[i as usize % streams.len()], columns, times, &mut watch)
+            })
+        });
+        sent.map_err(|failure| anyhow!(failure.0))?;
+        time += took;
+    }
+    if bench.table {
+        let content = app.on_demand("from Tab select symbol, price, volume;").map_err(|f| anyhow!(f.0))?;
+        watch.out.add(&content.columns);
+    }
+    match watch.failure {
+        None => Ok((watch.out, time)),
+        Some(failure) => Err(anyhow!(failure)),
+    }
+}
+
+/// Counts what comes out.
+#[derive(Default)]
+struct Watch {
+    /// Whether rows are hashed.
+    hashes: bool,
+    out: Checksum,
+    failure: Option<String>,
+}
+
+impl Sink for Watch {
+    fn events(&mut self, stream: &str, events: &Batch) {
+        match stream {
+            "Out" if self.hashes => self.out.add(&events.columns),
+            "Out" => self.out.rows += events.len() as u64,
+            _ => {}
+        }
+    }
+
+    fn emission(&mut self, _: &str, _: &Batch) {}
+
+    fn failure(&mut self, query: &str, failure: &Failure) {
+        self.failure.get_or_insert_with(|| format!("{query}: {}", failure.0));
+    }
+}

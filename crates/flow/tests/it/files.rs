@@ -1,0 +1,83 @@
+//! Files as sources and sinks: what apps say of them.
+
+use tidemill_flow::io::file::{FileSink, FileSource, Mapper};
+use tidemill_flow::plan::AppPlan;
+use tidemill_flow::{Registry, replay};
+
+/// An app with these annotations on its stream.
+fn compile(annotations: &str) -> Result<AppPlan, String> {
+    let app = format!(
+        "{annotations} define stream S (symbol string, price double, at long, n int);\n\
+         from S select symbol insert into Out;"
+    );
+    replay::compile("app.siddhi", &app, &Registry::standard(), &|_| None)
+}
+
+fn source(options: &str) -> Result<FileSource, String> {
+    compile(&format!("@source(type='file', {options})")).map(|mut plan| plan.file_sources.remove(0))
+}
+
+fn sink(options: &str) -> Result<FileSink, String> {
+    compile(&format!("@sink(type='file', {options})")).map(|mut plan| plan.file_sinks.remove(0))
+}
+
+#[test]
+fn options_are_read() {
+    let path = || "a/b.avro".to_owned();
+    let avro = |codec: &str| Mapper::Avro(codec.into());
+    let found =
+        source("file.uri='file:a/b.avro', event.time='at', tailing='false', @map(type='avro')").unwrap();
+    assert_eq!(found, FileSource { stream: 0, path: path(), mapper: avro("null"), time: Some(2) });
+    let found = source("file.uri='/x', @map(type='csv', header.present='true', delimiter=';')").unwrap();
+    assert_eq!((found.path.as_str(), found.time), ("/x", None));
+    assert_eq!(found.mapper, Mapper::Csv { header: true, delimiter: b';' });
+    let found =
+        source("file.uri='file:///x.json', @map(type='json', fail.on.missing.attribute='false')").unwrap();
+    assert_eq!((found.path.as_str(), found.mapper), ("/x.json", Mapper::Json { complete: false }));
+    let found = sink("file.uri='a/b.avro', @map(type='avro', codec='snappy')").unwrap();
+    assert_eq!(found, FileSink { stream: 0, path: path(), mapper: avro("snappy"), append: false });
+    assert!(sink("file.uri='x', @map(type='json')").unwrap().append);
+    assert!(!sink("file.uri='x', append='false', @map(type='csv', header='true')").unwrap().append);
+    assert_eq!(sink("file.uri='x', @map(type='parquet')").unwrap().mapper, Mapper::Parquet);
+}
+
+#[test]
+fn mistakes_are_named() {
+    for (options, code, message) in [
+        ("@map(type='csv')", "F0613", "`file` needs the file"),
+        ("file.uri='x'", "F0611", "a file needs a mapper"),
+        (
+            "file.uri='x', @map(type='jsn')",
+            "F0602",
+            "there is no mapper of files `jsn`. Did you mean `json`?",
+        ),
+        ("file.uri='x', @map(type='xml')", "F0602", "there is no mapper of files `xml` yet"),
+        (
+            "file.url='x', @map(type='csv')",
+            "F0612",
+            "there is no option `file.url`. Did you mean `file.uri`?",
+        ),
+        ("file.uri='x', tailing='true', @map(type='csv')", "F0614", "`tailing` can only be 'false' so far"),
+        ("file.uri='x', event.time='n', @map(type='csv')", "F0614", "an attribute of type long"),
+        ("file.uri='{{symbol}}', @map(type='csv')", "F0614", "files that depend on the event"),
+        ("file.uri='x', @map(type='csv', delimiter=';;')", "F0614", "one ASCII character"),
+        ("file.uri='x', @map(type='csv', header.present='maybe')", "F0614", "is true or false"),
+        (
+            "file.uri='x', @map(type='json', @attributes(symbol='$.s'))",
+            "F0612",
+            "`@attributes` is not there yet",
+        ),
+    ] {
+        let error = source(options).unwrap_err();
+        assert!(error.contains(code) && error.contains(message), "{options}: {error}");
+    }
+    for (options, code, message) in [
+        ("file.uri='x', append='true', @map(type='avro')", "F0614", "only lines of text"),
+        ("file.uri='x', @map(type='avro', codec='lz4')", "F0602", "there is no codec `lz4`"),
+        ("file.uri='x', on.error='SHOUT', @map(type='csv')", "F0505", "there is no action `SHOUT`"),
+        ("file.uri='x', event.time='at', @map(type='csv')", "F0612", "there is no option `event.time`"),
+    ] {
+        let error = sink(options).unwrap_err();
+        assert!(error.contains(code) && error.contains(message), "{options}: {error}");
+    }
+}

@@ -1,0 +1,194 @@
+//! `tidemill replay` of an app that reads files: to their end, in virtual time.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use anyhow::{Context, anyhow, bail};
+use tidemill_files::{Codec, Format, Reader, Reading, Writer, Writing};
+use tidemill_flow::app::{App, Sink};
+use tidemill_flow::batch::Batch;
+use tidemill_flow::catalog::{Attributes, Stream};
+use tidemill_flow::column::Data;
+use tidemill_flow::expr::Failure;
+use tidemill_flow::io::file::{FileSource, Mapper};
+use tidemill_flow::plan::AppPlan;
+use tidemill_flow::{Column, arrow};
+use tidemill_types::{Field, StreamSchema};
+
+/// Events that are collected before they are written.
+const WRITE_ROWS: usize = 4096;
+
+/// Reads the files of an app's sources to their end and writes those of its sinks.
+///
+/// Events go in one by one. Those of several files go in by their times, the file that is named first before the others
+/// where times are equal; events without a time come at the time of the clock, before all that are later.
+pub fn run(plan: AppPlan) -> anyhow::Result<()> {
+    let plan = Arc::new(plan);
+    let streams = plan.catalog.streams();
+    let feeds = plan.file_sources.iter().map(|source| Feed::open(source, &streams[source.stream]));
+    let mut feeds = feeds.collect::<anyhow::Result<Vec<Feed<'_>>>>()?;
+    let mut sinks = Sinks::create(&plan)?;
+    let mut app = App::new(plan.clone());
+    app.start(0, &mut sinks);
+    loop {
+        let mut next: Option<(i64, usize)> = None;
+        for (i, feed) in feeds.iter_mut().enumerate() {
+            let Some(time) = feed.next_time(app.now())? else { continue };
+            if next.is_none_or(|(earliest, _)| time < earliest) {
+                next = Some((time, i));
+            }
+        }
+        let Some((time, i)) = next else { break };
+        let (stream, event) = feeds[i].take();
+        app.send(stream, event, vec![time], &mut sinks).map_err(|failure| anyhow!(failure.0))?;
+        if let Some(error) = sinks.error.take() {
+            return Err(error.into());
+        }
+    }
+    sinks.finish()
+}
+
+fn schema(stream: &Stream) -> Arc<StreamSchema> {
+    let field = |(name, ty): &(String, _)| Field { name: name.clone(), ty: *ty };
+    let fields = stream.attributes.iter().map(field).collect();
+    Arc::new(StreamSchema { name: stream.name.clone(), fields, key: None, id: vec![], time: None })
+}
+
+fn format(mapper: &Mapper) -> anyhow::Result<Format> {
+    Ok(match mapper {
+        Mapper::Avro(codec) => match Codec::parse(codec) {
+            Some(codec) => Format::Avro(codec),
+            None => bail!("there is no codec `{codec}`"),
+        },
+        Mapper::Json { .. } => Format::Json,
+        Mapper::Csv { header, delimiter } => Format::Csv { header: *header, delimiter: *delimiter },
+        Mapper::Parquet => Format::Parquet,
+    })
+}
+
+/// A file that is read.
+struct Feed<'p> {
+    source: &'p FileSource,
+    attributes: &'p Attributes,
+    reader: Reader,
+    columns: Vec<Column>,
+    row: usize,
+}
+
+impl<'p> Feed<'p> {
+    fn open(source: &'p FileSource, stream: &'p Stream) -> anyhow::Result<Self> {
+        let complete = matches!(source.mapper, Mapper::Json { complete: true });
+        let reading = Reading { complete, ..Reading::default() };
+        let format = format(&source.mapper)?;
+        let reader = tidemill_files::open(Path::new(&source.path), &format, &schema(stream), reading)?;
+        Ok(Self { source, attributes: &stream.attributes, reader, columns: vec![], row: 0 })
+    }
+
+    /// The time of the next event, `now` if it has none; nothing at the end of the file.
+    fn next_time(&mut self, now: i64) -> anyhow::Result<Option<i64>> {
+        while self.row >= self.columns.first().map_or(0, Column::len) {
+            let next = self.reader.next();
+            for bad in self.reader.take_bad() {
+                eprintln!("{}: {bad}; left out", self.source.path);
+            }
+            let Some(batch) = next else { return Ok(None) };
+            self.columns =
+                arrow::columns(batch?, self.attributes).with_context(|| self.source.path.clone())?;
+            self.row = 0;
+        }
+        let times = self.source.time.map(|column| &self.columns[column]);
+        Ok(Some(match times.filter(|c| !c.is_null(self.row)).map(Column::data) {
+            Some(Data::Long(times)) => times[self.row],
+            _ => now,
+        }))
+    }
+
+    /// The event, and where it goes.
+    fn take(&mut self) -> (usize, Vec<Column>) {
+        let one = |column: &Column| {
+            let mut one = Column::new(column.ty());
+            one.push_from(column, self.row);
+            one
+        };
+        let event = self.columns.iter().map(one).collect();
+        self.row += 1;
+        (self.source.stream, event)
+    }
+}
+
+/// The files that are written.
+struct Sinks {
+    files: Vec<File>,
+    error: Option<tidemill_types::Error>,
+}
+
+struct File {
+    stream: String,
+    attributes: Attributes,
+    writer: Writer,
+    waiting: Vec<Column>,
+}
+
+impl Sinks {
+    fn create(plan: &AppPlan) -> anyhow::Result<Self> {
+        let mut files = Vec::with_capacity(plan.file_sinks.len());
+        for sink in &plan.file_sinks {
+            let stream = &plan.catalog.streams()[sink.stream];
+            // the default form of SiddhiQL's JSON
+            let writing =
+                Writing { append: sink.append, enclosing: Some("event".into()), ..Writing::default() };
+            let format = format(&sink.mapper)?;
+            let writer = Writer::create(Path::new(&sink.path), &format, &schema(stream), &writing)?;
+            files.push(File {
+                stream: stream.name.clone(),
+                attributes: stream.attributes.clone(),
+                writer,
+                waiting: columns(&stream.attributes),
+            });
+        }
+        Ok(Self { files, error: None })
+    }
+
+    fn finish(mut self) -> anyhow::Result<()> {
+        for mut file in self.files.drain(..) {
+            file.write()?;
+            file.writer.finish()?;
+        }
+        Ok(())
+    }
+}
+
+fn columns(attributes: &Attributes) -> Vec<Column> {
+    attributes.iter().map(|(_, ty)| Column::new(*ty)).collect()
+}
+
+impl File {
+    fn write(&mut self) -> tidemill_types::Result<()> {
+        let waiting = std::mem::replace(&mut self.waiting, columns(&self.attributes));
+        if waiting.first().is_none_or(Column::is_empty) {
+            return Ok(());
+        }
+        self.writer.write(&arrow::record_batch(waiting, &self.attributes)?)
+    }
+}
+
+impl Sink for Sinks {
+    fn events(&mut self, stream: &str, events: &Batch) {
+        for file in self.files.iter_mut().filter(|f| f.stream == stream) {
+            for (waiting, column) in file.waiting.iter_mut().zip(&events.columns) {
+                (0..events.len()).for_each(|row| waiting.push_from(column, row));
+            }
+            if file.waiting.first().is_some_and(|c| c.len() >= WRITE_ROWS)
+                && let Err(e) = file.write()
+            {
+                self.error.get_or_insert(e);
+            }
+        }
+    }
+
+    fn emission(&mut self, _: &str, _: &Batch) {}
+
+    fn failure(&mut self, query: &str, failure: &Failure) {
+        eprintln!("{query}: {}", failure.0);
+    }
+}
