@@ -105,15 +105,14 @@ impl Held {
     pub(crate) fn save(&self, out: &mut Writer<'_>) -> Result<(), Error> {
         self.rows.save(self.window.as_ref(), out)?;
         self.timers.save(out)?;
-        out.json(&self.window.save())
+        self.window.save(out)
     }
 
     /// Takes a state back.
     pub(crate) fn restore(&mut self, from: &mut Reader<'_>) -> Result<(), Error> {
         self.rows.restore(from)?;
         self.timers = Timers::restored(from)?;
-        let state: serde_json::Value = from.json()?;
-        self.window.restore(&state, &self.rows).map_err(|e| from.damaged(e.0))?;
+        self.window.restore(from, &self.rows)?;
         let there = match self.window.needs() {
             window::Needs::Nothing => true,
             window::Needs::From(oldest) => self.rows.has(oldest),

@@ -1,6 +1,6 @@
 //! Reads a state.
 
-use std::io::{ErrorKind, Read};
+use std::io::{self, ErrorKind, Read};
 
 use serde::de::DeserializeOwned;
 
@@ -25,7 +25,7 @@ pub struct Reader<'r> {
 
 impl<'r> Reader<'r> {
     /// Begins to read. Errors: that it is no state, or one of another format version.
-    pub(crate) fn new(input: &'r mut dyn Read) -> Result<Self, Error> {
+    pub fn new(input: &'r mut dyn Read) -> Result<Self, Error> {
         let (contents, section) = (Vec::new(), String::new());
         let mut reader = Self { input, at: 0, contents, place: 0, number: 0, section, objects: vec![] };
         let mut magic = [0; MAGIC.len()];
@@ -103,7 +103,7 @@ impl<'r> Reader<'r> {
     }
 
     /// The state is read. Errors: that there is more of it.
-    pub(crate) fn finish(mut self) -> Result<(), Error> {
+    pub fn finish(mut self) -> Result<(), Error> {
         self.complete()?;
         match self.block()? {
             END if self.contents.is_empty() => Ok(()),
@@ -210,6 +210,17 @@ impl<'r> Reader<'r> {
         serde_json::from_slice(&bytes).map_err(|e| self.damaged(e.to_string()))
     }
 
+    /// Something that was written as CBOR.
+    pub fn state<T: DeserializeOwned>(&mut self) -> Result<T, Error> {
+        ciborium::from_reader(Io(self)).map_err(|e| match e {
+            ciborium::de::Error::Io(e) => match e.downcast::<Error>() {
+                Ok(damaged) => damaged,
+                Err(e) => e.into(),
+            },
+            e => self.damaged(e.to_string()),
+        })
+    }
+
     /// Whole numbers.
     pub fn numbers(&mut self) -> Result<Vec<u64>, Error> {
         let count = self.number()?;
@@ -220,5 +231,23 @@ impl<'r> Reader<'r> {
             numbers.push(before);
         }
         Ok(numbers)
+    }
+}
+
+struct Io<'a, 'r>(&'a mut Reader<'r>);
+
+impl Read for Io<'_, '_> {
+    fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
+        if out.is_empty() {
+            return Ok(0);
+        }
+        match self.0.some(out.len()) {
+            Ok(some) => {
+                out[..some.len()].copy_from_slice(some);
+                Ok(some.len())
+            }
+            Err(Error::Io(e)) => Err(e),
+            Err(e) => Err(io::Error::other(e)),
+        }
     }
 }

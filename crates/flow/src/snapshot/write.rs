@@ -1,11 +1,11 @@
 //! Writes a state.
 
-use std::io::Write;
+use std::io::{self, Write};
 
 use hashbrown::HashMap;
 use serde::Serialize;
 
-use super::{BLOCK_BYTES_MAX, END, Error, MAGIC, MORE, SECTION, checksum};
+use super::{BLOCK_BYTES_MAX, END, Error, HEAD_BYTES, MAGIC, MORE, SECTION, checksum};
 
 /// Writes a state, section by section, in blocks of at most [`BLOCK_BYTES_MAX`].
 pub struct Writer<'w> {
@@ -21,7 +21,7 @@ pub struct Writer<'w> {
 
 impl<'w> Writer<'w> {
     /// Begins a state.
-    pub(crate) fn new(out: &'w mut dyn Write) -> Result<Self, Error> {
+    pub fn new(out: &'w mut dyn Write) -> Result<Self, Error> {
         out.write_all(&MAGIC)?;
         let contents = Vec::with_capacity(BLOCK_BYTES_MAX);
         Ok(Self { out, kind: END, contents, number: 0, objects: HashMap::new() })
@@ -35,7 +35,7 @@ impl<'w> Writer<'w> {
     }
 
     /// The state is complete.
-    pub(crate) fn finish(mut self) -> Result<(), Error> {
+    pub fn finish(mut self) -> Result<(), Error> {
         self.close()?;
         self.block(END)?;
         Ok(self.out.flush()?)
@@ -48,9 +48,10 @@ impl<'w> Writer<'w> {
 
     fn block(&mut self, kind: u8) -> Result<(), Error> {
         let checksum = checksum(self.number, kind, &self.contents);
-        self.out.write_all(&[kind])?;
-        self.out.write_all(&(self.contents.len() as u32).to_le_bytes())?;
-        self.out.write_all(&checksum.to_le_bytes())?;
+        let mut head = [kind; HEAD_BYTES];
+        head[1..5].copy_from_slice(&(self.contents.len() as u32).to_le_bytes());
+        head[5..].copy_from_slice(&checksum.to_le_bytes());
+        self.out.write_all(&head)?;
         self.out.write_all(&self.contents)?;
         self.contents.clear();
         self.number += 1;
@@ -105,9 +106,17 @@ impl<'w> Writer<'w> {
 
     /// Something small, as JSON.
     pub fn json(&mut self, value: &impl Serialize) -> Result<(), Error> {
-        let text = serde_json::to_vec(value).map_err(std::io::Error::from)?;
+        let text = serde_json::to_vec(value).map_err(io::Error::from)?;
         self.number(text.len() as u64)?;
         self.bytes(&text)
+    }
+
+    /// Something of any size, as CBOR, written as it goes.
+    pub fn state(&mut self, value: &impl Serialize) -> Result<(), Error> {
+        ciborium::into_writer(value, Io(self)).map_err(|e| match e {
+            ciborium::ser::Error::Io(e) => e.into(),
+            ciborium::ser::Error::Value(e) => io::Error::other(e).into(),
+        })
     }
 
     /// Whole numbers, as many as the iterator says it has; ascending ones in a byte or two each.
@@ -118,6 +127,22 @@ impl<'w> Writer<'w> {
             self.signed(n.wrapping_sub(before).cast_signed())?;
             before = n;
         }
+        Ok(())
+    }
+}
+
+struct Io<'a, 'w>(&'a mut Writer<'w>);
+
+impl Write for Io<'_, '_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        match self.0.bytes(bytes) {
+            Ok(()) => Ok(bytes.len()),
+            Err(Error::Io(e)) => Err(e),
+            Err(e) => Err(io::Error::other(e)),
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
         Ok(())
     }
 }

@@ -14,7 +14,7 @@ pub(super) struct Aging {
 }
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
-struct State {
+pub(super) struct State {
     held: Fifo,
     /// When the head is to leave; the end of time when there is none. Kept apart, as it is asked for at each arrival.
     due: i64,
@@ -56,12 +56,13 @@ impl Aging {
         &self.state.held
     }
 
-    pub(super) fn save(&self) -> serde_json::Value {
-        super::to_json(&self.state)
+    /// What is to be saved.
+    pub(super) fn state(&self) -> &State {
+        &self.state
     }
 
-    pub(super) fn restore(&mut self, state: &serde_json::Value) -> Result<(), crate::expr::Failure> {
-        self.state = super::from_json(state)?;
-        Ok(())
+    /// Takes what was saved back.
+    pub(super) fn resume(&mut self, saved: State) {
+        self.state = saved;
     }
 }

@@ -235,11 +235,9 @@ impl Evaluator {
     }
 
     pub(super) fn restore(&mut self, state: &serde_json::Value) -> Result<(), Failure> {
-        let saved: Vec<serde_json::Value> = super::from_json(state)?;
-        if saved.len() != self.aggregates.len() {
-            return Err(Failure("not the aggregates of this condition".into()));
-        }
-        self.aggregates.iter_mut().zip(&saved).try_for_each(|(aggregate, saved)| aggregate.restore(saved))
+        let saved = state.as_array().filter(|saved| saved.len() == self.aggregates.len());
+        let saved = saved.ok_or_else(|| Failure("not the aggregates of this condition".into()))?;
+        self.aggregates.iter_mut().zip(saved).try_for_each(|(aggregate, saved)| aggregate.restore(saved))
     }
 }
 

@@ -8,8 +8,9 @@ use super::build::arity;
 use super::condition::{Evaluator, Event, View};
 use super::fifo::Fifo;
 use super::watch::{self, Origin, Saved};
-use super::{Context, MakeWindow, Needs, Parameter, Source, Window, from_json, to_json};
+use super::{Context, MakeWindow, Needs, Parameter, Source, Window};
 use crate::expr::Failure;
+use crate::snapshot::{Error, Reader, Writer};
 use crate::store::{RowStore, Seq};
 
 pub(super) fn build(parameters: &[Parameter], source: &Source<'_>) -> Result<MakeWindow, String> {
@@ -86,13 +87,13 @@ impl Window for Expression {
         Needs::from(self.held.front())
     }
 
-    fn save(&self) -> serde_json::Value {
-        to_json(&(watch::save(self.evaluator.as_ref()), &self.held))
+    fn save(&self, out: &mut Writer<'_>) -> Result<(), Error> {
+        out.state(&(watch::save(self.evaluator.as_ref()), &self.held))
     }
 
-    fn restore(&mut self, state: &serde_json::Value, _: &RowStore) -> Result<(), Failure> {
-        let (evaluator, held): (Saved, Fifo) = from_json(state)?;
-        self.evaluator = self.origin.restore(&evaluator)?;
+    fn restore(&mut self, from: &mut Reader<'_>, _: &RowStore) -> Result<(), Error> {
+        let (evaluator, held): (Saved, Fifo) = from.state()?;
+        self.evaluator = self.origin.restore(&evaluator).map_err(|e| from.damaged(e.0))?;
         self.held = held;
         Ok(())
     }

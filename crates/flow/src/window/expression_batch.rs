@@ -11,8 +11,9 @@ use super::build::arity;
 use super::condition::{Evaluator, Event, View};
 use super::fifo::Fifo;
 use super::watch::{self, Origin, Saved};
-use super::{Context, MakeWindow, Needs, Parameter, Source, Window, from_json, to_json};
+use super::{Context, MakeWindow, Needs, Parameter, Source, Window};
 use crate::expr::{Expr, Failure};
+use crate::snapshot::{Error, Reader, Writer};
 use crate::store::{RowStore, Seq};
 
 pub(super) fn build(parameters: &[Parameter], source: &Source<'_>) -> Result<MakeWindow, String> {
@@ -163,13 +164,13 @@ impl Window for ExpressionBatch {
         Needs::from(self.before.front().or(self.current.front()))
     }
 
-    fn save(&self) -> serde_json::Value {
-        to_json(&(watch::save(self.evaluator.as_ref()), &self.current, &self.before))
+    fn save(&self, out: &mut Writer<'_>) -> Result<(), Error> {
+        out.state(&(watch::save(self.evaluator.as_ref()), &self.current, &self.before))
     }
 
-    fn restore(&mut self, state: &serde_json::Value, _: &RowStore) -> Result<(), Failure> {
-        let (evaluator, current, before): (Saved, Fifo, Fifo) = from_json(state)?;
-        self.evaluator = self.origin.restore(&evaluator)?;
+    fn restore(&mut self, from: &mut Reader<'_>, _: &RowStore) -> Result<(), Error> {
+        let (evaluator, current, before): (Saved, Fifo, Fifo) = from.state()?;
+        self.evaluator = self.origin.restore(&evaluator).map_err(|e| from.damaged(e.0))?;
         (self.current, self.before) = (current, before);
         Ok(())
     }

@@ -13,8 +13,9 @@ use super::external_time::require_times;
 use super::key::Keys;
 use super::time_batch::grid_end;
 use super::unique::UniqueBatch;
-use super::{Context, MakeWindow, Needs, Parameter, Source, Window, from_json, to_json};
+use super::{Context, MakeWindow, Needs, Parameter, Source, Window};
 use crate::expr::{Failure, Node};
+use crate::snapshot::{Error, Reader, Writer};
 use crate::store::{RowStore, Seq};
 
 pub(super) fn build(parameters: &[Parameter], _: &Source<'_>) -> Result<MakeWindow, String> {
@@ -270,12 +271,12 @@ impl Window for ExternalTimeBatch {
         self.replace.then_some(self.column)
     }
 
-    fn save(&self) -> serde_json::Value {
-        to_json(&self.state)
+    fn save(&self, out: &mut Writer<'_>) -> Result<(), Error> {
+        out.state(&self.state)
     }
 
-    fn restore(&mut self, state: &serde_json::Value, _: &RowStore) -> Result<(), Failure> {
-        self.state = from_json(state)?;
+    fn restore(&mut self, from: &mut Reader<'_>, _: &RowStore) -> Result<(), Error> {
+        self.state = from.state()?;
         Ok(())
     }
 }

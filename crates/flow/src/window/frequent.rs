@@ -10,8 +10,9 @@ use serde::{Deserialize, Serialize};
 
 use super::build::arity;
 use super::key::Keys;
-use super::{Context, MakeWindow, Needs, Parameter, Source, Window, from_json, to_json};
+use super::{Context, MakeWindow, Needs, Parameter, Source, Window};
 use crate::expr::Failure;
+use crate::snapshot::{Error, Reader, Writer};
 use crate::store::{RowStore, Seq};
 
 pub(super) fn build(parameters: &[Parameter], source: &Source<'_>) -> Result<MakeWindow, String> {
@@ -97,13 +98,13 @@ impl Window for Frequent {
         self.counts.values().map(|count| count.seq).collect()
     }
 
-    fn save(&self) -> serde_json::Value {
-        to_json(&self.in_order())
+    fn save(&self, out: &mut Writer<'_>) -> Result<(), Error> {
+        out.state(&self.in_order())
     }
 
     // the reference keeps only the counts, not the events; here both come back
-    fn restore(&mut self, state: &serde_json::Value, _: &RowStore) -> Result<(), Failure> {
-        let counts: Vec<(Box<str>, Count)> = from_json(state)?;
+    fn restore(&mut self, from: &mut Reader<'_>, _: &RowStore) -> Result<(), Error> {
+        let counts: Vec<(Box<str>, Count)> = from.state()?;
         self.entered = counts.last().map_or(0, |(_, count)| count.entered + 1);
         self.counts = counts.into_iter().collect();
         Ok(())

@@ -5,8 +5,9 @@ use std::sync::Arc;
 
 use super::build::arity;
 use super::fifo::Fifo;
-use super::{Context, MakeWindow, Needs, Parameter, Source, Window, from_json, to_json};
+use super::{Context, MakeWindow, Needs, Parameter, Source, Window};
 use crate::expr::Failure;
+use crate::snapshot::{Error, Reader, Writer};
 use crate::store::{RowStore, Seq};
 
 pub(super) fn build(parameters: &[Parameter], _: &Source<'_>) -> Result<MakeWindow, String> {
@@ -50,12 +51,12 @@ impl Window for Length {
         Needs::from(self.held.front())
     }
 
-    fn save(&self) -> serde_json::Value {
-        to_json(&self.held)
+    fn save(&self, out: &mut Writer<'_>) -> Result<(), Error> {
+        out.state(&self.held)
     }
 
-    fn restore(&mut self, state: &serde_json::Value, _: &RowStore) -> Result<(), Failure> {
-        self.held = from_json(state)?;
+    fn restore(&mut self, from: &mut Reader<'_>, _: &RowStore) -> Result<(), Error> {
+        self.held = from.state()?;
         Ok(())
     }
 }

@@ -8,8 +8,9 @@ use serde::{Deserialize, Serialize};
 
 use super::build::arity;
 use super::fifo::Fifo;
-use super::{Context, MakeWindow, Needs, Parameter, Source, Window, from_json, to_json};
+use super::{Context, MakeWindow, Needs, Parameter, Source, Window};
 use crate::expr::Failure;
+use crate::snapshot::{Error, Reader, Writer};
 use crate::store::{RowStore, Seq};
 
 pub(super) fn build(parameters: &[Parameter], _: &Source<'_>) -> Result<MakeWindow, String> {
@@ -102,12 +103,12 @@ impl Window for LengthBatch {
         Needs::from(self.state.before.front().or(self.state.current.front()))
     }
 
-    fn save(&self) -> serde_json::Value {
-        to_json(&self.state)
+    fn save(&self, out: &mut Writer<'_>) -> Result<(), Error> {
+        out.state(&self.state)
     }
 
-    fn restore(&mut self, state: &serde_json::Value, _: &RowStore) -> Result<(), Failure> {
-        self.state = from_json(state)?;
+    fn restore(&mut self, from: &mut Reader<'_>, _: &RowStore) -> Result<(), Error> {
+        self.state = from.state()?;
         Ok(())
     }
 }

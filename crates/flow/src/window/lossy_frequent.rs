@@ -11,8 +11,9 @@ use serde::{Deserialize, Serialize};
 
 use super::build::arity;
 use super::key::Keys;
-use super::{Context, MakeWindow, Needs, Parameter, Source, Window, from_json, to_json};
+use super::{Context, MakeWindow, Needs, Parameter, Source, Window};
 use crate::expr::Failure;
+use crate::snapshot::{Error, Reader, Writer};
 use crate::store::{RowStore, Seq};
 
 pub(super) fn build(parameters: &[Parameter], source: &Source<'_>) -> Result<MakeWindow, String> {
@@ -117,13 +118,13 @@ impl Window for LossyFrequent {
         self.state.counts.values().map(|count| count.seq).collect()
     }
 
-    fn save(&self) -> serde_json::Value {
-        to_json(&(self.state.total, self.in_order()))
+    fn save(&self, out: &mut Writer<'_>) -> Result<(), Error> {
+        out.state(&(self.state.total, self.in_order()))
     }
 
     // the reference loses the counts; here they come back
-    fn restore(&mut self, state: &serde_json::Value, _: &RowStore) -> Result<(), Failure> {
-        let (total, counts): (u64, Vec<(Box<str>, Count)>) = from_json(state)?;
+    fn restore(&mut self, from: &mut Reader<'_>, _: &RowStore) -> Result<(), Error> {
+        let (total, counts): (u64, Vec<(Box<str>, Count)>) = from.state()?;
         self.state = State { counts: counts.into_iter().collect(), total };
         Ok(())
     }

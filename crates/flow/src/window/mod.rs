@@ -31,7 +31,6 @@ use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::Arc;
 
-use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 pub use build::{Attribute, Parameter, Source, build, reads_all, suggestion};
@@ -179,11 +178,11 @@ pub trait Window: Send {
     }
 
     /// Its state, for a checkpoint.
-    fn save(&self) -> serde_json::Value;
+    fn save(&self, out: &mut Writer<'_>) -> Result<(), Error>;
 
     /// Takes a saved state back; the rows are there again under the same numbers. Errors: that it is none of this
     /// window.
-    fn restore(&mut self, state: &serde_json::Value, rows: &RowStore) -> Result<(), Failure>;
+    fn restore(&mut self, from: &mut Reader<'_>, rows: &RowStore) -> Result<(), Error>;
 }
 
 /// Makes a window without events.
@@ -217,13 +216,4 @@ pub fn forget(window: &dyn Window, rows: &mut RowStore) {
             }
         }
     }
-}
-
-fn to_json(state: &impl Serialize) -> serde_json::Value {
-    // states have no maps with other keys than texts, the only thing that cannot be written
-    serde_json::to_value(state).unwrap_or_default()
-}
-
-fn from_json<T: DeserializeOwned>(state: &serde_json::Value) -> Result<T, Failure> {
-    T::deserialize(state).map_err(|e| Failure(format!("not the state of this window: {e}")))
 }

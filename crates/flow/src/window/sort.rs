@@ -10,8 +10,9 @@ use smallvec::SmallVec;
 use tidemill_types::FieldType;
 
 use super::build::arity;
-use super::{Context, MakeWindow, Needs, Parameter, Source, Window, from_json, to_json};
+use super::{Context, MakeWindow, Needs, Parameter, Source, Window};
 use crate::expr::Failure;
+use crate::snapshot::{Error, Reader, Writer};
 use crate::store::{RowStore, Seq};
 use crate::value::Value;
 
@@ -165,13 +166,17 @@ impl Window for Sort {
         self.entries.iter().map(|entry| entry.seq).collect()
     }
 
-    fn save(&self) -> serde_json::Value {
-        to_json(&State { rows: self.scattered(), overflowed: self.overflowed })
+    fn save(&self, out: &mut Writer<'_>) -> Result<(), Error> {
+        out.state(&State { rows: self.scattered(), overflowed: self.overflowed })
     }
 
-    fn restore(&mut self, state: &serde_json::Value, rows: &RowStore) -> Result<(), Failure> {
-        let state: State = from_json(state)?;
-        self.entries = state.rows.iter().map(|seq| self.entry(*seq, rows)).collect::<Result<_, _>>()?;
+    fn restore(&mut self, from: &mut Reader<'_>, rows: &RowStore) -> Result<(), Error> {
+        let state: State = from.state()?;
+        if !state.rows.iter().all(|seq| rows.has(*seq)) {
+            return Err(from.damaged("the window holds rows that are not there"));
+        }
+        let entries = state.rows.iter().map(|seq| self.entry(*seq, rows)).collect::<Result<_, _>>();
+        self.entries = entries.map_err(|e| from.damaged(e.0))?;
         self.overflowed = state.overflowed;
         Ok(())
     }

@@ -6,8 +6,9 @@ use std::sync::Arc;
 use super::aging::Aging;
 use super::build::arity;
 use super::fifo::Fifo;
-use super::{Context, MakeWindow, Needs, Parameter, Source, Window, from_json};
+use super::{Context, MakeWindow, Needs, Parameter, Source, Window};
 use crate::expr::Failure;
+use crate::snapshot::{Error, Reader, Writer};
 use crate::store::{RowStore, Seq};
 
 pub(super) fn build(parameters: &[Parameter], _: &Source<'_>) -> Result<MakeWindow, String> {
@@ -76,13 +77,13 @@ impl Window for Time {
         Needs::from(self.rows.held().front())
     }
 
-    fn save(&self) -> serde_json::Value {
-        serde_json::json!([self.rows.save(), self.asked])
+    fn save(&self, out: &mut Writer<'_>) -> Result<(), Error> {
+        out.state(&(self.rows.state(), self.asked))
     }
 
-    fn restore(&mut self, state: &serde_json::Value, _: &RowStore) -> Result<(), Failure> {
-        let (rows, asked): (serde_json::Value, i64) = from_json(state)?;
-        self.rows.restore(&rows)?;
+    fn restore(&mut self, from: &mut Reader<'_>, _: &RowStore) -> Result<(), Error> {
+        let (rows, asked) = from.state()?;
+        self.rows.resume(rows);
         self.asked = asked;
         Ok(())
     }

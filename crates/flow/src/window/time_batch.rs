@@ -9,8 +9,9 @@ use tidemill_types::FieldType;
 
 use super::build::arity;
 use super::fifo::Fifo;
-use super::{Context, MakeWindow, Needs, Parameter, Source, Window, from_json, to_json};
+use super::{Context, MakeWindow, Needs, Parameter, Source, Window};
 use crate::expr::Failure;
+use crate::snapshot::{Error, Reader, Writer};
 use crate::store::{RowStore, Seq};
 
 pub(super) fn build(parameters: &[Parameter], _: &Source<'_>) -> Result<MakeWindow, String> {
@@ -163,13 +164,13 @@ impl Window for TimeBatch {
         Needs::from(self.state.before.front().or(self.state.current.front()))
     }
 
-    fn save(&self) -> serde_json::Value {
-        to_json(&self.state)
+    fn save(&self, out: &mut Writer<'_>) -> Result<(), Error> {
+        out.state(&self.state)
     }
 
-    fn restore(&mut self, state: &serde_json::Value, _: &RowStore) -> Result<(), Failure> {
+    fn restore(&mut self, from: &mut Reader<'_>, _: &RowStore) -> Result<(), Error> {
         let mut spans = self.state.spans.clone();
-        self.state = from_json(state)?;
+        self.state = from.state()?;
         spans.resume(&self.state.spans);
         self.state.spans = spans;
         Ok(())

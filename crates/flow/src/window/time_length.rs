@@ -8,6 +8,7 @@ use super::build::arity;
 use super::fifo::Fifo;
 use super::{Context, MakeWindow, Needs, Parameter, Source, Window};
 use crate::expr::Failure;
+use crate::snapshot::{Error, Reader, Writer};
 use crate::store::{RowStore, Seq};
 
 pub(super) fn build(parameters: &[Parameter], _: &Source<'_>) -> Result<MakeWindow, String> {
@@ -65,12 +66,13 @@ impl Window for TimeLength {
         Needs::from(self.rows.held().front())
     }
 
-    fn save(&self) -> serde_json::Value {
-        self.rows.save()
+    fn save(&self, out: &mut Writer<'_>) -> Result<(), Error> {
+        out.state(self.rows.state())
     }
 
     // the reference loses this window's state; here it comes back as that of any other
-    fn restore(&mut self, state: &serde_json::Value, _: &RowStore) -> Result<(), Failure> {
-        self.rows.restore(state)
+    fn restore(&mut self, from: &mut Reader<'_>, _: &RowStore) -> Result<(), Error> {
+        self.rows.resume(from.state()?);
+        Ok(())
     }
 }

@@ -11,8 +11,9 @@ use tidemill_types::FieldType;
 
 use self::sessions::{Fate, Session, Sessions};
 use super::build::arity;
-use super::{Context, MakeWindow, Needs, Parameter, Source, Window, from_json, to_json};
+use super::{Context, MakeWindow, Needs, Parameter, Source, Window};
 use crate::expr::Failure;
+use crate::snapshot::{Error, Reader, Writer};
 use crate::store::{RowStore, Seq};
 
 pub(super) fn build(parameters: &[Parameter], _: &Source<'_>) -> Result<MakeWindow, String> {
@@ -173,15 +174,15 @@ impl Window for SessionWindow {
         self.sessions.values().flat_map(Sessions::rows).collect()
     }
 
-    fn save(&self) -> serde_json::Value {
+    fn save(&self, out: &mut Writer<'_>) -> Result<(), Error> {
         let mut sessions: Vec<(&str, &Sessions)> =
             self.sessions.iter().map(|(key, sessions)| (&**key, sessions)).collect();
         sessions.sort_unstable_by_key(|(_, sessions)| sessions.born);
-        to_json(&sessions)
+        out.state(&sessions)
     }
 
-    fn restore(&mut self, state: &serde_json::Value, _: &RowStore) -> Result<(), Failure> {
-        let saved: Vec<(String, Sessions)> = from_json(state)?;
+    fn restore(&mut self, from: &mut Reader<'_>, _: &RowStore) -> Result<(), Error> {
+        let saved: Vec<(String, Sessions)> = from.state()?;
         *self = Self { gap: self.gap, key: self.key, latency: self.latency, ..Self::default() };
         for (key, sessions) in saved {
             self.rows += sessions.rows().count();

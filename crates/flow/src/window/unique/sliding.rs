@@ -7,8 +7,9 @@ use std::sync::Arc;
 use hashbrown::{HashMap, HashSet};
 
 use super::super::key::Keys;
-use super::super::{Context, Needs, Window, from_json, to_json};
+use super::super::{Context, Needs, Window};
 use crate::expr::Failure;
+use crate::snapshot::{Error, Reader, Writer};
 use crate::store::{RowStore, Seq};
 
 /// What besides a newer event of its key lets an event go.
@@ -112,13 +113,13 @@ impl Window for Latest {
         self.by_age.keys().copied().collect()
     }
 
-    fn save(&self) -> serde_json::Value {
+    fn save(&self, out: &mut Writer<'_>) -> Result<(), Error> {
         let rows: Vec<(Seq, &str)> = self.by_age.iter().map(|(seq, key)| (*seq, &**key)).collect();
-        to_json(&(self.asked, rows))
+        out.state(&(self.asked, rows))
     }
 
-    fn restore(&mut self, state: &serde_json::Value, _: &RowStore) -> Result<(), Failure> {
-        let (asked, rows): (i64, Vec<(Seq, String)>) = from_json(state)?;
+    fn restore(&mut self, from: &mut Reader<'_>, _: &RowStore) -> Result<(), Error> {
+        let (asked, rows): (i64, Vec<(Seq, String)>) = from.state()?;
         self.asked = asked;
         self.by_key.clear();
         self.by_age.clear();
@@ -168,14 +169,14 @@ impl Window for First {
         self.held.clone()
     }
 
-    fn save(&self) -> serde_json::Value {
+    fn save(&self, out: &mut Writer<'_>) -> Result<(), Error> {
         let mut seen: Vec<&str> = self.seen.iter().map(|key| &**key).collect();
         seen.sort_unstable();
-        to_json(&(seen, &self.held))
+        out.state(&(seen, &self.held))
     }
 
-    fn restore(&mut self, state: &serde_json::Value, _: &RowStore) -> Result<(), Failure> {
-        let (seen, held): (Vec<Box<str>>, Vec<Seq>) = from_json(state)?;
+    fn restore(&mut self, from: &mut Reader<'_>, _: &RowStore) -> Result<(), Error> {
+        let (seen, held): (Vec<Box<str>>, Vec<Seq>) = from.state()?;
         (self.seen, self.held) = (seen.into_iter().collect(), held);
         Ok(())
     }

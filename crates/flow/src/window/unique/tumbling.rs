@@ -7,9 +7,10 @@ use serde::{Deserialize, Serialize};
 
 use super::super::key::Keys;
 use super::super::time_batch::Spans;
-use super::super::{Context, Needs, Window, from_json, to_json};
+use super::super::{Context, Needs, Window};
 use super::UniqueBatch;
 use crate::expr::Failure;
+use crate::snapshot::{Error, Reader, Writer};
 use crate::store::{RowStore, Seq};
 
 /// When a batch goes out.
@@ -161,17 +162,17 @@ impl Window for UniqueTumbling {
         [&self.before, self.current.rows()].concat()
     }
 
-    fn save(&self) -> serde_json::Value {
+    fn save(&self, out: &mut Writer<'_>) -> Result<(), Error> {
         let (spans, full) = match &self.until {
             Until::Length(_) => (None, false),
             Until::Time(spans) => (Some(spans.clone()), false),
             Until::Either { spans, full, .. } => (Some(spans.clone()), *full),
         };
-        to_json(&State { current: self.current.clone(), before: self.before.clone(), spans, full })
+        out.state(&State { current: self.current.clone(), before: self.before.clone(), spans, full })
     }
 
-    fn restore(&mut self, state: &serde_json::Value, _: &RowStore) -> Result<(), Failure> {
-        let state: State = from_json(state)?;
+    fn restore(&mut self, from: &mut Reader<'_>, _: &RowStore) -> Result<(), Error> {
+        let state: State = from.state()?;
         if let Some((spans, saved)) = self.until.spans().zip(state.spans.as_ref()) {
             spans.resume(saved);
         }

@@ -2,6 +2,7 @@
 
 use tidemill_flow::batch::{Batch, Kind};
 use tidemill_flow::expr::{Compiler, Resolved, Scope};
+use tidemill_flow::snapshot::{Reader, Writer};
 use tidemill_flow::store::{RowStore, Seq};
 use tidemill_flow::window::{self, Context, MakeWindow, Parameter, Signals, Source, Timers, Window};
 use tidemill_flow::{Registry, Value};
@@ -130,7 +131,11 @@ impl Driver {
                 lines
             }
             Step::Restart => {
-                let state = self.window.save();
+                let mut state = Vec::new();
+                let mut out = Writer::new(&mut state).unwrap();
+                out.section("window").unwrap();
+                self.window.save(&mut out).unwrap();
+                out.finish().unwrap();
                 if self.appended.is_empty() {
                     let numbers = window::needed(self.window.as_ref(), &self.store);
                     let rows = self.store.rows_at(&numbers);
@@ -140,9 +145,11 @@ impl Driver {
                 let timers = serde_json::to_value(&self.timers).unwrap();
                 self.timers = serde_json::from_value(timers).unwrap();
                 self.window = (self.make)();
-                // as a checkpoint is written and read
-                let state = serde_json::from_str(&state.to_string()).unwrap();
-                self.window.restore(&state, &self.store).unwrap();
+                let mut input = state.as_slice();
+                let mut from = Reader::new(&mut input).unwrap();
+                from.section("window").unwrap();
+                self.window.restore(&mut from, &self.store).unwrap();
+                from.finish().unwrap();
                 vec![]
             }
             Step::Held => {

@@ -1,0 +1,151 @@
+//! Saving and restoring an app whose window holds many events.
+//!
+//! `cargo bench -p tidemill-flow --bench state [-- EVENTS [DIR]]`; 10 million events and the system's temporary
+//! directory when not given. Memory is what the allocator was asked for and did not get back. The restored app and the
+//! one that went on must put out the same for the next events.
+
+use std::alloc::{GlobalAlloc, Layout};
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Instant;
+
+use tidemill_flow::app::{App, Sink};
+use tidemill_flow::expr::Failure;
+use tidemill_flow::plan::AppPlan;
+use tidemill_flow::replay::compile;
+use tidemill_flow::snapshot::Resume;
+use tidemill_flow::{Batch, Column, Registry, Value};
+use tidemill_types::FieldType;
+
+const RUNS: usize = 3;
+const CHUNK: usize = 4096;
+const SYMBOLS: i64 = 1000;
+
+/// As in the program, counted.
+struct Counting;
+
+static LIVE: AtomicUsize = AtomicUsize::new(0);
+static PEAK: AtomicUsize = AtomicUsize::new(0);
+
+// SAFETY: everything is handed on to mimalloc; what is added are two counters
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        let live = LIVE.fetch_add(layout.size(), Ordering::Relaxed) + layout.size();
+        PEAK.fetch_max(live, Ordering::Relaxed);
+        // SAFETY: the caller's promises are those that mimalloc asks for
+        unsafe { mimalloc::MiMalloc.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, place: *mut u8, layout: Layout) {
+        LIVE.fetch_sub(layout.size(), Ordering::Relaxed);
+        // SAFETY: as above
+        unsafe { mimalloc::MiMalloc.dealloc(place, layout) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+/// Keeps what came out last.
+#[derive(Default)]
+struct Last(Vec<String>);
+
+impl Sink for Last {
+    fn events(&mut self, _: &str, _: &Batch) {}
+
+    fn emission(&mut self, _: &str, emission: &Batch) {
+        let row = |row| format!("{:?}", emission.columns.iter().map(|c| c.get(row)).collect::<Vec<_>>());
+        self.0 = (0..emission.len()).map(row).collect();
+    }
+
+    fn failure(&mut self, query: &str, failure: &Failure) {
+        panic!("{query}: {}", failure.0);
+    }
+}
+
+fn plan(window: &str) -> Arc<AppPlan> {
+    let text = format!(
+        "define stream S (symbol string, price double, volume long);
+         from S#window.{window} select symbol, sum(volume) as volume group by symbol insert into Out;"
+    );
+    compile("bench", &text, &Registry::standard(), &|_| None).unwrap_or_else(|e| panic!("{e}")).into()
+}
+
+fn send(app: &mut App, first: i64, events: usize, sink: &mut Last) {
+    let mut columns = [FieldType::String, FieldType::Double, FieldType::Long].map(Column::new);
+    let numbers = first..first + events as i64;
+    for i in numbers.clone() {
+        columns[0].push(Value::text(&format!("SYM{}", i * 7919 % SYMBOLS)));
+        columns[1].push(Value::Double(i as f64 / 100.0));
+        columns[2].push(Value::Long(i % 1000));
+    }
+    app.send(0, columns.into(), numbers.collect(), sink).unwrap_or_else(|e| panic!("{}", e.0));
+}
+
+/// Runs something; seconds, and the most memory during it beyond `base`.
+fn measured<T>(base: usize, what: impl FnOnce() -> T) -> (f64, f64, T) {
+    PEAK.store(LIVE.load(Ordering::Relaxed), Ordering::Relaxed);
+    let start = Instant::now();
+    let value = what();
+    let seconds = start.elapsed().as_secs_f64();
+    (seconds, megabytes(PEAK.load(Ordering::Relaxed).saturating_sub(base)), value)
+}
+
+fn megabytes(bytes: usize) -> f64 {
+    bytes as f64 / 1e6
+}
+
+fn run(window: &str, events: usize, file: &Path) {
+    let empty = LIVE.load(Ordering::Relaxed);
+    let mut sink = Last::default();
+    let mut app = App::new(plan(window));
+    app.start(0, &mut sink);
+    for first in (0..events).step_by(CHUNK) {
+        send(&mut app, first as i64, CHUNK.min(events - first), &mut sink);
+    }
+    let running = LIVE.load(Ordering::Relaxed);
+    let (save, save_peak, ()) = measured(running, || {
+        let mut out = File::create(file).expect("a file");
+        app.save(&mut out).unwrap_or_else(|e| panic!("{e}"));
+        out.sync_all().expect("fsync");
+    });
+    let bytes = std::fs::metadata(file).expect("the file").len() as usize;
+    send(&mut app, events as i64, CHUNK, &mut sink);
+    let expected = std::mem::take(&mut sink.0);
+    drop(app);
+    let before = LIVE.load(Ordering::Relaxed);
+    let (restore, restore_peak, mut app) = measured(before, || {
+        let mut app = App::new(plan(window));
+        let mut input = File::open(file).expect("the file");
+        app.restore(&mut input, Resume::Exactly).unwrap_or_else(|e| panic!("{e}"));
+        app
+    });
+    let restored = megabytes(LIVE.load(Ordering::Relaxed) - before);
+    send(&mut app, events as i64, CHUNK, &mut sink);
+    assert!(!expected.is_empty() && expected == sink.0, "the restored app puts out something else");
+    println!(
+        "| {} | {:.0} | {:.0} | {save:.2} | {save_peak:.1} | {restore:.2} | {restored:.0} | {restore_peak:.0} |",
+        window.split('(').next().unwrap_or_default(),
+        megabytes(running - empty),
+        megabytes(bytes),
+    );
+}
+
+fn main() {
+    let mut args = std::env::args().skip(1).filter(|arg| !arg.starts_with("--"));
+    let events: usize = args.next().map_or(10_000_000, |arg| arg.parse().expect("a number of events"));
+    let dir: PathBuf = args.next().map_or_else(std::env::temp_dir, Into::into);
+    let file = dir.join(format!("tidemill-state-{}", std::process::id()));
+    println!("{events} events, {RUNS} runs of each window; MB");
+    println!("| window | running | file | save, s | more while saving | restore, s | restored | most while restoring |");
+    println!("| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: |");
+    // a tree of a tenth: it costs a hundred bytes an event to begin with
+    let tenth = events / 10;
+    let windows = [format!("length({events})"), format!("time({events} sec)"), format!("sort({tenth}, volume)")];
+    for (window, events) in windows.iter().zip([events, events, tenth]) {
+        (0..RUNS).for_each(|_| run(window, events, &file));
+    }
+    std::fs::remove_file(&file).expect("the file");
+}
