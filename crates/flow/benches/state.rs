@@ -139,11 +139,14 @@ fn main() {
     let dir: PathBuf = args.next().map_or_else(std::env::temp_dir, Into::into);
     let file = dir.join(format!("tidemill-state-{}", std::process::id()));
     println!("{events} events, {RUNS} runs of each window; MB");
-    println!("| window | running | file | save, s | more while saving | restore, s | restored | most while restoring |");
+    println!(
+        "| window | running | file | save, s | more while saving | restore, s | restored | most while restoring |"
+    );
     println!("| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: |");
     // a tree of a tenth: it costs a hundred bytes an event to begin with
     let tenth = events / 10;
-    let windows = [format!("length({events})"), format!("time({events} sec)"), format!("sort({tenth}, volume)")];
+    let windows =
+        [format!("length({events})"), format!("time({events} sec)"), format!("sort({tenth}, volume)")];
     for (window, events) in windows.iter().zip([events, events, tenth]) {
         (0..RUNS).for_each(|_| run(window, events, &file));
     }

@@ -298,7 +298,7 @@ impl Query {
     /// Writes its state.
     pub fn save(&self, out: &mut Writer<'_>) -> Result<(), Error> {
         if let Some(machine) = &self.machine {
-            out.json(&machine.save())?;
+            machine.save(out)?;
         }
         for handlers in [&self.before, &self.after].into_iter().filter(|h| h.have_state()) {
             out.json(&handlers.save())?;
@@ -312,8 +312,7 @@ impl Query {
     /// Takes a state back that a query of the same plan wrote. Errors: that it is none; then the query is not to be used.
     pub fn restore(&mut self, from: &mut Reader<'_>) -> Result<(), Error> {
         if let Some(machine) = &mut self.machine {
-            let state = from.json()?;
-            machine.restore(&state).map_err(|e| from.damaged(e.0))?;
+            machine.restore(from)?;
         }
         for handlers in [&mut self.before, &mut self.after].into_iter().filter(|h| h.have_state()) {
             let state = from.json()?;

@@ -2,14 +2,13 @@
 
 use std::sync::Arc;
 
-use serde_json::Value as Json;
-
 use super::automaton::Automaton;
 use super::chain::Chain;
 use super::matches::Matches;
 use super::plan::StatePlan;
 use crate::batch::Batch;
 use crate::expr::{Failure, Host};
+use crate::snapshot::{Error, Reader, Writer};
 
 /// A pattern or a sequence at work.
 ///
@@ -81,21 +80,21 @@ impl Machine {
         }
     }
 
-    /// Its state.
-    pub fn save(&self) -> Json {
+    /// Writes its state.
+    pub fn save(&self, out: &mut Writer<'_>) -> Result<(), Error> {
         match &self.work {
-            Work::Chain(chain) => chain.save(),
-            Work::Automaton(automaton) => automaton.save(),
+            Work::Chain(chain) => chain.save(out),
+            Work::Automaton(automaton) => automaton.save(out),
         }
     }
 
     /// Takes a saved state back.
     ///
     /// Errors: it is none of this pattern.
-    pub fn restore(&mut self, state: &Json) -> Result<(), Failure> {
+    pub fn restore(&mut self, from: &mut Reader<'_>) -> Result<(), Error> {
         match &mut self.work {
-            Work::Chain(chain) => chain.restore(state),
-            Work::Automaton(automaton) => automaton.restore(state),
+            Work::Chain(chain) => chain.restore(from),
+            Work::Automaton(automaton) => automaton.restore(from),
         }
     }
 }

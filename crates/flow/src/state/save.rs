@@ -6,132 +6,146 @@ use std::sync::Arc;
 use hashbrown::HashMap;
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
-use serde_json::Value as Json;
 
 use super::automaton::Automaton;
 use super::record::{Record, Row, Shared};
-use crate::aggregators::state::{decode, encode};
-use crate::expr::Failure;
+use crate::snapshot::{Error, Reader, Writer};
 use crate::window::Timers;
 
-#[derive(Default, Serialize, Deserialize)]
-struct Saved {
-    /// Time and values of each event.
-    rows: Vec<(i64, Vec<Json>)>,
-    records: Vec<SavedRecord>,
-    steps: Vec<SavedStep>,
-}
-
-#[derive(Serialize, Deserialize)]
-struct SavedRecord {
-    /// By step the events' numbers.
-    slots: Vec<Vec<usize>>,
-    time: i64,
-    expired: bool,
-}
-
+/// What a step is besides its matches.
 #[derive(Serialize, Deserialize)]
 struct SavedStep {
-    /// The numbers of the matches.
-    fresh: Vec<usize>,
-    waiting: Vec<usize>,
     armed: bool,
     returned: bool,
     begin_anew: bool,
     over: bool,
     asked: i64,
     spoiled: i64,
-    timers: Timers,
 }
 
+/// The numbers of what was written: where it comes again, its number stands for it.
 #[derive(Default)]
-struct Numbers {
-    rows: HashMap<*const Row, usize>,
-    records: HashMap<*const Mutex<Record>, usize>,
+struct Written {
+    rows: HashMap<*const Row, u64>,
+    records: HashMap<*const Mutex<Record>, u64>,
 }
 
-impl Numbers {
-    fn row(&mut self, row: &Arc<Row>, saved: &mut Saved) -> usize {
-        *self.rows.entry(Arc::as_ptr(row)).or_insert_with(|| {
-            saved.rows.push((row.time, row.values.iter().map(encode).collect()));
-            saved.rows.len() - 1
-        })
+impl Written {
+    fn list(&mut self, list: &VecDeque<Shared>, out: &mut Writer<'_>) -> Result<(), Error> {
+        out.number(list.len() as u64)?;
+        list.iter().try_for_each(|record| self.record(record, out))
     }
 
-    fn record(&mut self, record: &Shared, saved: &mut Saved) -> usize {
+    /// 0 and the match, or its number from 1 on.
+    fn record(&mut self, record: &Shared, out: &mut Writer<'_>) -> Result<(), Error> {
         if let Some(known) = self.records.get(&Arc::as_ptr(record)) {
-            return *known;
+            return out.number(known + 1);
         }
-        let inner = record.lock();
-        let slots =
-            inner.slots.iter().map(|chain| chain.iter().map(|row| self.row(row, saved)).collect()).collect();
-        saved.records.push(SavedRecord { slots, time: inner.time, expired: inner.expired });
-        self.records.insert(Arc::as_ptr(record), saved.records.len() - 1);
-        saved.records.len() - 1
+        self.records.insert(Arc::as_ptr(record), self.records.len() as u64);
+        let record = record.lock();
+        out.number(0)?;
+        out.signed(record.time)?;
+        out.flag(record.expired)?;
+        for chain in &record.slots {
+            out.number(chain.len() as u64)?;
+            chain.iter().try_for_each(|row| self.row(row, out))?;
+        }
+        Ok(())
     }
+
+    /// 0 and the event, or its number from 1 on.
+    fn row(&mut self, row: &Arc<Row>, out: &mut Writer<'_>) -> Result<(), Error> {
+        if let Some(known) = self.rows.get(&Arc::as_ptr(row)) {
+            return out.number(known + 1);
+        }
+        self.rows.insert(Arc::as_ptr(row), self.rows.len() as u64);
+        out.number(0)?;
+        out.signed(row.time)?;
+        out.number(row.values.len() as u64)?;
+        row.values.iter().try_for_each(|value| out.value(value))
+    }
+}
+
+/// What was read, by its number.
+#[derive(Default)]
+struct Known {
+    rows: Vec<Arc<Row>>,
+    records: Vec<Shared>,
+}
+
+impl Known {
+    fn list(&mut self, steps: usize, from: &mut Reader<'_>) -> Result<VecDeque<Shared>, Error> {
+        (0..from.number()?).map(|_| self.record(steps, from)).collect()
+    }
+
+    fn record(&mut self, steps: usize, from: &mut Reader<'_>) -> Result<Shared, Error> {
+        if let Some(number) = from.number()?.checked_sub(1) {
+            return known(&self.records, number, from);
+        }
+        let (time, expired) = (from.signed()?, from.flag()?);
+        let mut slots = Vec::with_capacity(steps);
+        for _ in 0..steps {
+            slots.push((0..from.number()?).map(|_| self.row(from)).collect::<Result<_, _>>()?);
+        }
+        let record = Arc::new(Mutex::new(Record { slots: slots.into(), time, expired }));
+        self.records.push(record.clone());
+        Ok(record)
+    }
+
+    fn row(&mut self, from: &mut Reader<'_>) -> Result<Arc<Row>, Error> {
+        if let Some(number) = from.number()?.checked_sub(1) {
+            return known(&self.rows, number, from);
+        }
+        let time = from.signed()?;
+        let values = (0..from.number()?).map(|_| from.value()).collect::<Result<_, _>>()?;
+        let row = Arc::new(Row { time, values });
+        self.rows.push(row.clone());
+        Ok(row)
+    }
+}
+
+fn known<T: Clone>(all: &[T], number: u64, from: &Reader<'_>) -> Result<T, Error> {
+    let found = usize::try_from(number).ok().and_then(|number| all.get(number));
+    found.cloned().ok_or_else(|| from.damaged(format!("number {number} was not there before")))
 }
 
 impl Automaton {
-    /// Its state.
-    pub fn save(&self) -> Json {
-        let mut saved = Saved::default();
-        let mut numbers = Numbers::default();
+    /// Writes its state.
+    pub fn save(&self, out: &mut Writer<'_>) -> Result<(), Error> {
+        let mut written = Written::default();
         for step in &self.steps {
-            let mut list =
-                |list: &VecDeque<Shared>| list.iter().map(|r| numbers.record(r, &mut saved)).collect();
-            let (fresh, waiting) = (list(&step.fresh), list(&step.waiting));
-            saved.steps.push(SavedStep {
-                fresh,
-                waiting,
+            written.list(&step.fresh, out)?;
+            written.list(&step.waiting, out)?;
+            step.timers.save(out)?;
+            out.state(&SavedStep {
                 armed: step.armed,
                 returned: step.returned,
                 begin_anew: step.begin_anew,
                 over: step.over,
                 asked: step.asked,
                 spoiled: step.spoiled,
-                timers: step.timers.clone(),
-            });
+            })?;
         }
-        serde_json::to_value(saved).unwrap_or_default()
+        Ok(())
     }
 
     /// Takes a saved state back.
     ///
-    /// Errors: it is none of this pattern.
-    pub fn restore(&mut self, state: &Json) -> Result<(), Failure> {
-        let wrong = || Failure("no state of this pattern".into());
-        let saved = Saved::deserialize(state).map_err(|_| wrong())?;
-        let row = |(time, values): &(i64, Vec<Json>)| {
-            let values = values.iter().map(decode).collect::<Option<_>>()?;
-            Some(Arc::new(Row { time: *time, values }))
-        };
-        let rows: Vec<Arc<Row>> = saved.rows.iter().map(row).collect::<Option<_>>().ok_or_else(wrong)?;
-        let record = |saved: &SavedRecord| -> Option<Shared> {
-            let chain = |chain: &Vec<usize>| chain.iter().map(|row| rows.get(*row).cloned()).collect();
-            let slots: Box<[Vec<Arc<Row>>]> = saved.slots.iter().map(chain).collect::<Option<_>>()?;
-            let fits = slots.len() == self.steps.len();
-            fits.then(|| Arc::new(Mutex::new(Record { slots, time: saved.time, expired: saved.expired })))
-        };
-        let records: Vec<Shared> =
-            saved.records.iter().map(record).collect::<Option<_>>().ok_or_else(wrong)?;
-        let list = |numbers: &[usize]| -> Option<VecDeque<Shared>> {
-            numbers.iter().map(|number| records.get(*number).cloned()).collect()
-        };
-        let lists = saved.steps.iter().map(|s| Some((list(&s.fresh)?, list(&s.waiting)?)));
-        let lists: Vec<_> = lists.collect::<Option<_>>().ok_or_else(wrong)?;
-        if lists.len() != self.steps.len() {
-            return Err(wrong());
-        }
-        for ((step, from), (fresh, waiting)) in self.steps.iter_mut().zip(saved.steps).zip(lists) {
-            step.fresh = fresh;
-            step.waiting = waiting;
-            step.armed = from.armed;
-            step.returned = from.returned;
-            step.begin_anew = from.begin_anew;
-            step.over = from.over;
-            step.asked = from.asked;
-            step.spoiled = from.spoiled;
-            step.timers = from.timers;
+    /// Errors: it is none of this pattern; then the pattern is not to be used.
+    pub fn restore(&mut self, from: &mut Reader<'_>) -> Result<(), Error> {
+        let mut known = Known::default();
+        let steps = self.steps.len();
+        for step in &mut self.steps {
+            step.fresh = known.list(steps, from)?;
+            step.waiting = known.list(steps, from)?;
+            step.timers = Timers::restored(from)?;
+            let saved: SavedStep = from.state()?;
+            step.armed = saved.armed;
+            step.returned = saved.returned;
+            step.begin_anew = saved.begin_anew;
+            step.over = saved.over;
+            step.asked = saved.asked;
+            step.spoiled = saved.spoiled;
         }
         Ok(())
     }

@@ -1,75 +1,48 @@
 //! The state of a chain for checkpoints.
 
-use serde::{Deserialize, Serialize};
-use serde_json::Value as Json;
-
 use super::Chain;
 use super::list::{BEGIN, HEAD, MARKS, TIME};
 use super::plan::Read;
 use super::run::{admit, read_word};
-use crate::aggregators::state::{decode, encode};
 use crate::column::Column;
-use crate::expr::Failure;
-
-#[derive(Serialize, Deserialize)]
-struct Saved {
-    chain: Vec<SavedStep>,
-    armed: bool,
-}
-
-#[derive(Serialize, Deserialize)]
-struct SavedStep {
-    fresh: Vec<SavedMatch>,
-    waiting: Vec<SavedMatch>,
-}
-
-#[derive(Serialize, Deserialize)]
-struct SavedMatch {
-    time: i64,
-    begin: i64,
-    values: Vec<Json>,
-}
+use crate::snapshot::{Error, Reader, Writer};
 
 impl Chain {
-    /// Its state.
-    pub fn save(&self) -> Json {
+    /// Writes its state.
+    pub fn save(&self, out: &mut Writer<'_>) -> Result<(), Error> {
         let state = &self.state;
-        let one = |found: &[u64]| {
-            let captures = self.layout.captures.iter().enumerate().take(found.len() - HEAD);
-            let value = |(at, c): (usize, &super::plan::Capture)| {
-                encode(&read_word(&self.layout, &state.values, found, Read::Capture(at), c.ty))
-            };
-            SavedMatch {
-                time: found[TIME] as i64,
-                begin: found[BEGIN] as i64,
-                values: captures.map(value).collect(),
-            }
-        };
-        let steps = state.waiting.iter().zip(&state.fresh).map(|(waiting, fresh)| SavedStep {
-            fresh: fresh.chunks_exact(waiting.stride()).map(one).collect(),
-            waiting: waiting.iter().map(one).collect(),
-        });
-        serde_json::to_value(Saved { chain: steps.collect(), armed: state.armed }).unwrap_or_default()
+        out.flag(state.armed)?;
+        for (waiting, fresh) in state.waiting.iter().zip(&state.fresh) {
+            out.number((fresh.len() / waiting.stride()) as u64)?;
+            fresh.chunks_exact(waiting.stride()).try_for_each(|found| self.save_match(found, out))?;
+            out.number(waiting.iter().count() as u64)?;
+            waiting.iter().try_for_each(|found| self.save_match(found, out))?;
+        }
+        Ok(())
+    }
+
+    fn save_match(&self, found: &[u64], out: &mut Writer<'_>) -> Result<(), Error> {
+        out.signed(found[TIME].cast_signed())?;
+        out.signed(found[BEGIN].cast_signed())?;
+        for (at, capture) in self.layout.captures.iter().enumerate().take(found.len() - HEAD) {
+            out.value(&read_word(&self.layout, &self.state.values, found, Read::Capture(at), capture.ty))?;
+        }
+        Ok(())
     }
 
     /// Takes a saved state back.
     ///
     /// Errors: it is none of this pattern.
-    pub fn restore(&mut self, saved: &Json) -> Result<(), Failure> {
-        let wrong = || Failure("no state of this pattern".into());
-        let saved = Saved::deserialize(saved).map_err(|_| wrong())?;
-        if saved.chain.len() != self.layout.steps.len() {
-            return Err(wrong());
-        }
+    pub fn restore(&mut self, from: &mut Reader<'_>) -> Result<(), Error> {
         let mut other = Self::new(self.plan.clone(), self.layout.clone());
-        other.state.armed = saved.armed;
-        for (i, step) in saved.chain.iter().enumerate() {
-            for found in &step.fresh {
-                let words = other.words(i, found).ok_or_else(wrong)?;
+        other.state.armed = from.flag()?;
+        for i in 0..other.layout.steps.len() {
+            for _ in 0..from.number()? {
+                let words = other.words(i, from)?;
                 other.state.fresh[i].extend(words);
             }
-            for found in &step.waiting {
-                let words = other.words(i, found).ok_or_else(wrong)?;
+            for _ in 0..from.number()? {
+                let words = other.words(i, from)?;
                 let state = &mut other.state;
                 let (list, scratch) = (&mut state.waiting[i], &mut state.work.scratch[i]);
                 admit(&other.layout, i, list, &state.values, scratch, &words);
@@ -79,25 +52,22 @@ impl Chain {
         Ok(())
     }
 
-    fn words(&mut self, i: usize, saved: &SavedMatch) -> Option<Vec<u64>> {
-        if saved.values.len() != self.layout.steps[i].width {
-            return None;
-        }
+    fn words(&mut self, i: usize, from: &mut Reader<'_>) -> Result<Vec<u64>, Error> {
         let mut words = vec![0; HEAD];
-        words[TIME] = saved.time as u64;
-        words[BEGIN] = saved.begin as u64;
-        for (at, (value, capture)) in saved.values.iter().zip(&self.layout.captures).enumerate() {
-            let value = decode(value)?;
+        words[TIME] = from.signed()?.cast_unsigned();
+        words[BEGIN] = from.signed()?.cast_unsigned();
+        for (at, capture) in self.layout.captures.iter().enumerate().take(self.layout.steps[i].width) {
+            let value = from.value()?;
             let null = value.is_null();
             let mut column = Column::new(capture.ty);
             column.push(value);
             let word = self.state.values.keep(&column, 0);
             if word.is_none() != null {
-                return None;
+                return Err(from.damaged("no state of this pattern: a value of another type"));
             }
             words[MARKS] |= u64::from(null) << at;
             words.push(word.unwrap_or_default());
         }
-        Some(words)
+        Ok(words)
     }
 }
