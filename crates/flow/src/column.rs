@@ -1,5 +1,6 @@
 //! Values of one type, one after the other: what batches and windows consist of.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use tidemill_types::FieldType;
@@ -7,8 +8,19 @@ use tidemill_types::FieldType;
 use crate::value::Value;
 
 /// A column of values of one type, any of which may be null.
+///
+/// Once it is [shared](Self::share), copies of it cost nothing until one of them is changed.
 #[derive(Debug, Clone)]
-pub struct Column {
+pub struct Column(Repr);
+
+#[derive(Debug, Clone)]
+enum Repr {
+    Own(Values),
+    Shared(Arc<Values>),
+}
+
+#[derive(Debug, Clone)]
+struct Values {
     data: Data,
     /// For each value whether it is null; empty while none is.
     nulls: Vec<bool>,
@@ -112,6 +124,19 @@ impl Strings {
         }
     }
 
+    /// Adds texts `rows` of others.
+    fn extend_range(&mut self, other: &Self, rows: Range<usize>) {
+        let start = if rows.start == 0 { 0 } else { other.ends[rows.start - 1] };
+        let end = if rows.end == 0 { 0 } else { other.ends[rows.end - 1] };
+        let text = &other.text[start as usize..end as usize];
+        let base = self.text.len();
+        if base + text.len() > u32::MAX as usize || !(self.replaced.is_empty() && other.replaced.is_empty()) {
+            return rows.for_each(|i| self.push(other.get(i)));
+        }
+        self.text.push_str(text);
+        self.ends.extend(other.ends[rows].iter().map(|e| e - start + base as u32));
+    }
+
     fn truncate(&mut self, len: usize) {
         self.ends.truncate(len);
         self.replaced.truncate(len);
@@ -137,7 +162,7 @@ macro_rules! each {
 impl Column {
     /// An empty column of a type. Times are longs.
     pub fn new(ty: FieldType) -> Self {
-        let data = match ty {
+        Self::of(match ty {
             FieldType::Bool => Data::Bool(vec![]),
             FieldType::Int => Data::Int(vec![]),
             FieldType::Long | FieldType::Time => Data::Long(vec![]),
@@ -145,40 +170,70 @@ impl Column {
             FieldType::Double => Data::Double(vec![]),
             FieldType::String => Data::Str(Strings::default()),
             FieldType::Object => Data::Object(vec![]),
-        };
-        Self { data, nulls: vec![] }
+        })
     }
 
     /// A column without nulls.
     pub fn of(data: Data) -> Self {
-        Self { data, nulls: vec![] }
+        Self::with_nulls(data, vec![])
     }
 
     /// A column with nulls where `nulls` says so; as long as the values, or empty for none.
     pub fn with_nulls(data: Data, nulls: Vec<bool>) -> Self {
-        let column = Self { data, nulls };
-        debug_assert!(column.nulls.is_empty() || column.nulls.len() == column.len());
+        let column = Self(Repr::Own(Values { data, nulls }));
+        debug_assert!(column.nulls().is_empty() || column.nulls().len() == column.len());
         column
     }
 
     /// Its values, and for each whether it is null; nothing when none is.
-    pub fn into_parts(self) -> (Data, Vec<bool>) {
-        (self.data, self.nulls)
+    pub fn into_parts(mut self) -> (Data, Vec<bool>) {
+        let Values { data, nulls } = self.own();
+        (std::mem::replace(data, Data::Bool(vec![])), std::mem::take(nulls))
+    }
+
+    /// From here on copies of it share its values.
+    pub fn share(&mut self) {
+        if let Repr::Own(values) = &mut self.0 {
+            let values = std::mem::replace(values, Values { data: Data::Bool(vec![]), nulls: vec![] });
+            self.0 = Repr::Shared(Arc::new(values));
+        }
+    }
+
+    #[inline]
+    fn values(&self) -> &Values {
+        match &self.0 {
+            Repr::Own(values) => values,
+            Repr::Shared(values) => values,
+        }
+    }
+
+    #[inline]
+    fn own(&mut self) -> &mut Values {
+        if let Repr::Shared(values) = &mut self.0 {
+            let values = std::mem::replace(values, Arc::new(Values { data: Data::Bool(vec![]), nulls: vec![] }));
+            self.0 = Repr::Own(Arc::unwrap_or_clone(values));
+        }
+        match &mut self.0 {
+            Repr::Own(values) => values,
+            Repr::Shared(_) => unreachable!("made its own above"),
+        }
     }
 
     /// Its values.
+    #[inline]
     pub fn data(&self) -> &Data {
-        &self.data
+        &self.values().data
     }
 
     /// For each value whether it is null; empty when none is.
+    #[inline]
     pub fn nulls(&self) -> &[bool] {
-        &self.nulls
+        &self.values().nulls
     }
 
     /// How many values it has.
     pub fn len(&self) -> usize {
-        each!(&self.data, v => v.len())
+        each!(self.data(), v => v.len())
     }
 
     /// Whether it has none.
@@ -188,7 +243,7 @@ impl Column {
 
     /// Its type.
     pub fn ty(&self) -> FieldType {
-        match self.data {
+        match self.data() {
             Data::Bool(_) => FieldType::Bool,
             Data::Int(_) => FieldType::Int,
             Data::Long(_) => FieldType::Long,
@@ -202,7 +257,8 @@ impl Column {
     /// Whether value `i` is null.
     #[inline]
     pub fn is_null(&self, i: usize) -> bool {
-        !self.nulls.is_empty() && self.nulls[i]
+        let nulls = self.nulls();
+        !nulls.is_empty() && nulls[i]
     }
 
     /// Value `i`.
@@ -210,7 +266,7 @@ impl Column {
         if self.is_null(i) {
             return Value::Null;
         }
-        match &self.data {
+        match self.data() {
             Data::Bool(v) => Value::Bool(v[i]),
             Data::Int(v) => Value::Int(v[i]),
             Data::Long(v) => Value::Long(v[i]),
@@ -223,7 +279,8 @@ impl Column {
 
     /// Adds a value. One of another type is not the caller's to give; a narrower number is widened, anything else becomes null.
     pub fn push(&mut self, value: Value) {
-        match (&mut self.data, value) {
+        let Values { data, nulls } = self.own();
+        match (data, value) {
             (Data::Bool(v), Value::Bool(x)) => v.push(x),
             (Data::Int(v), Value::Int(x)) => v.push(x),
             (Data::Long(v), Value::Long(x)) => v.push(x),
@@ -234,15 +291,16 @@ impl Column {
             (Data::Object(v), x) if !x.is_null() => v.push(x),
             _ => return self.push_null(),
         }
-        if !self.nulls.is_empty() {
-            self.nulls.push(false);
+        if !nulls.is_empty() {
+            nulls.push(false);
         }
     }
 
     /// Adds a null.
     pub fn push_null(&mut self) {
         let len = self.len();
-        match &mut self.data {
+        let Values { data, nulls } = self.own();
+        match data {
             Data::Bool(v) => v.push(false),
             Data::Int(v) => v.push(0),
             Data::Long(v) => v.push(0),
@@ -251,8 +309,8 @@ impl Column {
             Data::Str(v) => v.push(""),
             Data::Object(v) => v.push(Value::Null),
         }
-        self.nulls.resize(len, false);
-        self.nulls.push(true);
+        nulls.resize(len, false);
+        nulls.push(true);
     }
 
     /// Adds value `i` of a column of the same type.
@@ -260,7 +318,8 @@ impl Column {
         if other.is_null(i) {
             return self.push_null();
         }
-        match (&mut self.data, &other.data) {
+        let Values { data, nulls } = self.own();
+        match (data, other.data()) {
             (Data::Bool(v), Data::Bool(o)) => v.push(o[i]),
             (Data::Int(v), Data::Int(o)) => v.push(o[i]),
             (Data::Long(v), Data::Long(o)) => v.push(o[i]),
@@ -269,30 +328,34 @@ impl Column {
             (Data::Str(v), Data::Str(o)) => v.push(o.get(i)),
             _ => return self.push(other.get(i)),
         }
-        if !self.nulls.is_empty() {
-            self.nulls.push(false);
+        if !nulls.is_empty() {
+            nulls.push(false);
         }
     }
 
     /// Adds the values at `rows` of a column of the same type.
     pub fn gather(&mut self, other: &Self, rows: &[u32]) {
-        if !self.nulls.is_empty() || !other.nulls.is_empty() {
+        let Values { data, nulls } = self.own();
+        if !nulls.is_empty() || !other.nulls().is_empty() {
             rows.iter().for_each(|i| self.push_from(other, *i as usize));
             return;
         }
-        match (&mut self.data, &other.data) {
+        match (data, other.data()) {
             (Data::Bool(v), Data::Bool(o)) => v.extend(rows.iter().map(|i| o[*i as usize])),
             (Data::Int(v), Data::Int(o)) => v.extend(rows.iter().map(|i| o[*i as usize])),
             (Data::Long(v), Data::Long(o)) => v.extend(rows.iter().map(|i| o[*i as usize])),
             (Data::Float(v), Data::Float(o)) => v.extend(rows.iter().map(|i| o[*i as usize])),
             (Data::Double(v), Data::Double(o)) => v.extend(rows.iter().map(|i| o[*i as usize])),
+            (Data::Str(v), Data::Str(o)) => rows.iter().for_each(|i| v.push(o.get(*i as usize))),
+            (Data::Object(v), Data::Object(o)) => v.extend(rows.iter().map(|i| o[*i as usize].clone())),
             _ => rows.iter().for_each(|i| self.push_from(other, *i as usize)),
         }
     }
 
     /// Replaces value `i`. What is not of the column's type becomes null.
     pub fn set(&mut self, i: usize, value: &Value) {
-        match (&mut self.data, value) {
+        let Values { data, nulls } = self.own();
+        match (data, value) {
             (Data::Bool(v), Value::Bool(x)) => v[i] = *x,
             (Data::Int(v), Value::Int(x)) => v[i] = *x,
             (Data::Long(v), Value::Long(x)) => v[i] = *x,
@@ -302,20 +365,21 @@ impl Column {
             (Data::Object(v), x) if !x.is_null() => v[i] = x.clone(),
             _ => return self.set_null(i),
         }
-        if let Some(null) = self.nulls.get_mut(i) {
+        if let Some(null) = nulls.get_mut(i) {
             *null = false;
         }
     }
 
     fn set_null(&mut self, i: usize) {
-        match &mut self.data {
+        let len = self.len();
+        let Values { data, nulls } = self.own();
+        match data {
             Data::Str(v) => v.set(i, ""),
             Data::Object(v) => v[i] = Value::Null,
             _ => {}
         }
-        let len = self.len();
-        self.nulls.resize(len, false);
-        self.nulls[i] = true;
+        nulls.resize(len, false);
+        nulls[i] = true;
     }
 
     /// Replaces value `i` by value `j` of a column of the same type.
@@ -323,7 +387,8 @@ impl Column {
         if other.is_null(j) {
             return self.set_null(i);
         }
-        match (&mut self.data, &other.data) {
+        let Values { data, nulls } = self.own();
+        match (data, other.data()) {
             (Data::Bool(v), Data::Bool(o)) => v[i] = o[j],
             (Data::Int(v), Data::Int(o)) => v[i] = o[j],
             (Data::Long(v), Data::Long(o)) => v[i] = o[j],
@@ -332,16 +397,36 @@ impl Column {
             (Data::Str(v), Data::Str(o)) => v.set(i, o.get(j)),
             _ => return self.set(i, &other.get(j)),
         }
-        if let Some(null) = self.nulls.get_mut(i) {
+        if let Some(null) = nulls.get_mut(i) {
             *null = false;
+        }
+    }
+
+    /// Adds values `rows` of a column of the same type.
+    pub fn extend_range(&mut self, other: &Self, rows: Range<usize>) {
+        let Values { data, nulls } = self.own();
+        if !nulls.is_empty() || !other.nulls().is_empty() {
+            rows.for_each(|i| self.push_from(other, i));
+            return;
+        }
+        match (data, other.data()) {
+            (Data::Bool(v), Data::Bool(o)) => v.extend_from_slice(&o[rows]),
+            (Data::Int(v), Data::Int(o)) => v.extend_from_slice(&o[rows]),
+            (Data::Long(v), Data::Long(o)) => v.extend_from_slice(&o[rows]),
+            (Data::Float(v), Data::Float(o)) => v.extend_from_slice(&o[rows]),
+            (Data::Double(v), Data::Double(o)) => v.extend_from_slice(&o[rows]),
+            (Data::Str(v), Data::Str(o)) => v.extend_range(o, rows),
+            (Data::Object(v), Data::Object(o)) => v.extend_from_slice(&o[rows]),
+            _ => rows.for_each(|i| self.push_from(other, i)),
         }
     }
 
     /// Replaces value `i` of a column of longs.
     pub fn set_long(&mut self, i: usize, value: i64) {
-        if let Data::Long(values) = &mut self.data {
+        let Values { data, nulls } = self.own();
+        if let Data::Long(values) = data {
             values[i] = value;
-            if let Some(null) = self.nulls.get_mut(i) {
+            if let Some(null) = nulls.get_mut(i) {
                 *null = false;
             }
         }
@@ -349,7 +434,8 @@ impl Column {
 
     /// Keeps the first `len` values.
     pub fn truncate(&mut self, len: usize) {
-        each!(&mut self.data, v => v.truncate(len));
-        self.nulls.truncate(len);
+        let Values { data, nulls } = self.own();
+        each!(data, v => v.truncate(len));
+        nulls.truncate(len);
     }
 }
