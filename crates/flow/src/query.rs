@@ -52,6 +52,8 @@ pub struct QueryPlan {
     pub window: Option<MakeWindow>,
     /// Behind it.
     pub after: Vec<Handler>,
+    /// Whether the stream is what a named window puts out: events leave there, too.
+    pub reads_window: bool,
     /// What comes out.
     pub select: Arc<SelectPlan>,
     /// When that goes on.
@@ -87,6 +89,7 @@ impl QueryPlan {
             state: None,
             window: None,
             after: vec![],
+            reads_window: false,
             select: Arc::new(select),
             rate: None,
             target: Target::Stream(0),
@@ -133,7 +136,8 @@ impl Query {
         let window = plan.window.as_ref().map(|make| Held::new(make, &plan.columns, wants_expired, false));
         let aggregates = !plan.select.aggregates.is_empty();
         let join = plan.join.clone().map(|join| Join::new(join, wants_expired, aggregates));
-        let selector = Selector::new(plan.select.clone());
+        let leaving = plan.window.is_some() || plan.join.is_some() || plan.reads_window;
+        let selector = Selector::new(plan.select.clone(), leaving, plan.rate.is_some());
         let rate = plan.rate.clone().map(|rate| Rate::new(rate, plan.select.types()));
         let machine = plan.state.clone().map(Machine::new);
         let (before, after) =

@@ -101,10 +101,31 @@ pub trait Aggregator: Send {
     fn reset(&mut self);
     /// The value now.
     fn value(&self) -> Value;
+    /// Which of the common ones it is, if it is one: those are computed for many groups and events in one loop.
+    fn total(&self) -> Option<Total> {
+        None
+    }
     /// Its state, for a checkpoint.
     fn save(&self) -> serde_json::Value;
     /// Takes a saved state back. Errors: that it is none of this aggregate.
     fn restore(&mut self, state: &serde_json::Value) -> Result<(), Failure>;
+}
+
+/// The common aggregates.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Total {
+    /// The sum of whole numbers, a long.
+    WholeSum,
+    /// The sum of numbers, a double.
+    Sum,
+    /// The mean of numbers, a double.
+    Mean,
+    /// The number of events, a long.
+    Count,
+    /// The least number.
+    Least,
+    /// The greatest number.
+    Greatest,
 }
 
 /// Makes an aggregate without events.

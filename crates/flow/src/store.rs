@@ -92,16 +92,38 @@ impl RowStore {
     }
 
     /// Adds rows `rows` of a batch with these columns; returns the number of the first.
-    pub fn append(&mut self, batch: &Batch, rows: std::ops::Range<usize>) -> Seq {
+    pub fn append(&mut self, batch: &Batch, mut rows: std::ops::Range<usize>) -> Seq {
         let first = self.next;
-        for row in rows {
-            if (self.next - self.base).is_multiple_of(SEGMENT_ROWS) {
+        while !rows.is_empty() {
+            let used = (self.next - self.base) % SEGMENT_ROWS;
+            if used == 0 {
                 self.segments.push_back(Segment::new(&self.types));
             }
-            self.segments.back_mut().expect("made above, or not full yet").push(batch, row);
-            self.next += 1;
+            let Some(segment) = self.segments.back_mut() else { break };
+            let here = rows.start..rows.end.min(rows.start + (SEGMENT_ROWS - used) as usize);
+            for (column, from) in segment.columns.iter_mut().zip(&batch.columns) {
+                column.extend_range(from, here.clone());
+            }
+            segment.times.extend_from_slice(&batch.times[here.clone()]);
+            self.next += here.len() as u64;
+            rows.start = here.end;
         }
         first
+    }
+
+    /// The values of a column at these rows; null where there is none.
+    pub fn gather(&self, column: usize, numbers: impl Iterator<Item = Option<Seq>>) -> Column {
+        let mut out = Column::new(self.types[column]);
+        for seq in numbers {
+            match seq {
+                None => out.push_null(),
+                Some(seq) => {
+                    let (columns, row) = self.row(seq);
+                    out.push_from(&columns[column], row);
+                }
+            }
+        }
+        out
     }
 
     /// Forgets rows below `seq`, a segment at a time.

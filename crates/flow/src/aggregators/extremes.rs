@@ -7,7 +7,7 @@ use serde_json::{Value as Json, json};
 use super::state::{decode, encode};
 use super::{add, copies, foreign};
 use crate::expr::Failure;
-use crate::registry::{Aggregator, Registry};
+use crate::registry::{Aggregator, Registry, Total};
 use crate::value::{Key, Value};
 
 pub(super) fn register(registry: &mut Registry) {
@@ -51,6 +51,10 @@ impl Aggregator for Held {
     fn value(&self) -> Value {
         let best = if self.greatest { self.values.last_key_value() } else { self.values.first_key_value() };
         best.map_or(Value::Null, |(key, _)| key.0.clone())
+    }
+
+    fn total(&self) -> Option<Total> {
+        Some(if self.greatest { Total::Greatest } else { Total::Least })
     }
 
     fn save(&self) -> Json {

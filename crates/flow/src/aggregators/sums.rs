@@ -6,7 +6,7 @@ use tidemill_types::FieldType;
 
 use super::{add, copies, foreign};
 use crate::expr::Failure;
-use crate::registry::{Aggregator, Registry};
+use crate::registry::{Aggregator, Registry, Total};
 use crate::value::Value;
 
 pub(super) fn register(registry: &mut Registry) {
@@ -49,6 +49,10 @@ impl Aggregator for Whole {
 
     fn value(&self) -> Value {
         if self.count == 0 { Value::Null } else { Value::Long(self.sum) }
+    }
+
+    fn total(&self) -> Option<Total> {
+        Some(Total::WholeSum)
     }
 
     fn save(&self) -> Json {
@@ -99,6 +103,10 @@ impl Aggregator for Decimals {
         }
     }
 
+    fn total(&self) -> Option<Total> {
+        Some(if self.mean { Total::Mean } else { Total::Sum })
+    }
+
     fn save(&self) -> Json {
         json!([self.sum.to_bits(), self.count])
     }
@@ -131,6 +139,10 @@ impl Aggregator for Count {
 
     fn value(&self) -> Value {
         Value::Long(self.0.cast_signed())
+    }
+
+    fn total(&self) -> Option<Total> {
+        Some(Total::Count)
     }
 
     fn save(&self) -> Json {

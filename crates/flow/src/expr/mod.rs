@@ -2,6 +2,7 @@
 
 pub(crate) mod compile;
 mod ops;
+pub mod vector;
 
 use std::sync::Arc;
 

@@ -77,7 +77,7 @@ pub fn is_plain(expr: &Expr) -> bool {
 
 /// Whether computing column by column in place of row by row may be seen: functions may change the objects that others
 /// look at.
-pub fn keeps_order(exprs: &[&Expr]) -> bool {
+pub fn order_matters(exprs: &[&Expr]) -> bool {
     let mut objects = false;
     for expr in exprs {
         expr.walk(&mut |x| {

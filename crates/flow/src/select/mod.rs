@@ -8,16 +8,25 @@
 //!
 //! of those of a wanted kind that pass `having`.
 
+mod columns;
+mod groups;
+mod totals;
+
 use std::cmp::Ordering;
 use std::sync::Arc;
 
 use hashbrown::HashMap;
+use smallvec::SmallVec;
 use tidemill_types::FieldType;
+
+use columns::Used;
+pub(crate) use columns::{FailedChunks, Incoming, Rows};
+use groups::Groups;
+use totals::Totals;
 
 use crate::batch::{Batch, Kind};
 use crate::column::Column;
 use crate::expr::{AggregateCall, Expr, Failure, Frame, Host};
-use crate::registry::Aggregator;
 use crate::value::Value;
 
 /// The slot of the input row in the expressions of a selection.
@@ -74,14 +83,26 @@ impl Plan {
     pub fn types(&self) -> Vec<FieldType> {
         self.items.iter().map(|(_, expr)| expr.ty).collect()
     }
+
+    /// Whether of a chunk only the last event comes out, or the last one of each group.
+    fn last_only(&self) -> bool {
+        !self.every_event && !(self.group_by.is_empty() && self.aggregates.is_empty())
+    }
 }
 
 /// What the aggregates of a selection have seen.
 pub struct Selector {
     plan: Arc<Plan>,
-    /// The aggregates' states by group.
-    groups: HashMap<String, Vec<Box<dyn Aggregator>>>,
+    groups: Groups,
+    /// For each aggregate its state by group.
+    totals: Vec<Totals>,
+    /// One row: the values of the aggregates behind the event that is worked off.
     values: Vec<Column>,
+    /// Whether what comes behind asks for the groups of events.
+    names_groups: bool,
+    /// Whether all of it is computed column by column.
+    columnar: bool,
+    used: Used,
 }
 
 /// An output that may come out of a chunk.
@@ -89,15 +110,23 @@ struct Candidate {
     row: Vec<Value>,
     kind: Kind,
     time: i64,
-    group: String,
+    group: u32,
 }
 
 impl Selector {
-    /// A selection that has seen nothing.
-    pub fn new(plan: impl Into<Arc<Plan>>) -> Self {
-        let plan = plan.into();
+    /// A selection that has seen nothing. `leaving` tells whether events leave one by one, `names_groups` whether what
+    /// comes behind asks for the groups of events.
+    pub fn new(plan: Arc<Plan>, leaving: bool, names_groups: bool) -> Self {
         let values = plan.aggregates.iter().map(|a| Column::new(a.ty)).collect();
-        Self { plan, groups: HashMap::new(), values }
+        let totals: Vec<Totals> = plan.aggregates.iter().map(|a| Totals::new(a, leaving)).collect();
+        let columnar = plan.is_columnar() && totals.iter().all(Totals::is_typed);
+        let used = plan.used();
+        let groups = Groups::default();
+        let mut selector = Self { plan, groups, totals, values, names_groups, columnar, used };
+        if selector.plan.group_by.is_empty() {
+            selector.totals.iter_mut().for_each(|t| t.grow(1));
+        }
+        selector
     }
 
     /// The compiled clause.
@@ -111,44 +140,56 @@ impl Selector {
     pub fn process(&mut self, input: &Batch, host: &dyn Host) -> Result<Batch, Failure> {
         let mut out = Batch::new(self.plan.types());
         for (rows, clock) in input.chunks() {
-            let candidates = self.chunk(input, rows, clock, host)?;
-            for candidate in self.arrange(candidates) {
-                for (column, value) in out.columns.iter_mut().zip(candidate.row) {
-                    column.push(value);
-                }
-                out.times.push(candidate.time);
-                out.kinds.push(candidate.kind);
-                if !self.plan.group_by.is_empty() {
-                    out.groups.push(candidate.group);
-                }
-            }
-            out.end_chunk(clock);
+            self.chunk(input, rows, clock, host, &mut out)?;
         }
         Ok(out)
     }
 
+    /// What comes out of one chunk.
     fn chunk(
         &mut self,
         input: &Batch,
         rows: std::ops::Range<usize>,
         clock: i64,
         host: &dyn Host,
+        out: &mut Batch,
+    ) -> Result<(), Failure> {
+        let candidates = self.candidates(input, rows, clock, host)?;
+        for candidate in self.arrange(candidates) {
+            for (column, value) in out.columns.iter_mut().zip(candidate.row) {
+                column.push(value);
+            }
+            out.times.push(candidate.time);
+            out.kinds.push(candidate.kind);
+            if self.names_groups && !self.plan.group_by.is_empty() {
+                out.groups.push(candidate.group.to_string());
+            }
+        }
+        out.end_chunk(clock);
+        Ok(())
+    }
+
+    fn candidates(
+        &mut self,
+        input: &Batch,
+        rows: std::ops::Range<usize>,
+        clock: i64,
+        host: &dyn Host,
     ) -> Result<Vec<Candidate>, Failure> {
-        let grouped = !self.plan.group_by.is_empty();
-        let last_only = !self.plan.every_event && (grouped || !self.plan.aggregates.is_empty());
+        let last_only = self.plan.last_only();
         let mut found: Vec<Candidate> = Vec::new();
         // the place of each group's candidate
-        let mut places: HashMap<String, usize> = HashMap::new();
+        let mut places: HashMap<u32, usize> = HashMap::new();
         for row in rows {
             let (kind, time) = (input.kinds[row], input.times[row]);
             if kind == Kind::Reset {
-                self.groups.values_mut().flatten().for_each(|a| a.reset());
+                self.totals.iter_mut().for_each(Totals::reset);
                 continue;
             }
             let source = Some((input.columns.as_slice(), row));
             let frame = Frame { rows: &[source], time, now: clock, host };
-            let group = group_key(&self.plan.group_by, &frame)?;
-            self.aggregate(&group, kind, &frame)?;
+            let group = self.group(&frame)?;
+            self.aggregate(group, kind, &frame)?;
             if !self.plan.wanted.has(kind) {
                 continue;
             }
@@ -169,31 +210,39 @@ impl Selector {
             } else if let Some(place) = places.get(&candidate.group) {
                 found[*place] = candidate;
             } else {
-                places.insert(candidate.group.clone(), found.len());
+                places.insert(candidate.group, found.len());
                 found.push(candidate);
             }
         }
         Ok(found)
     }
 
+    /// The number of the event's group.
+    fn group(&mut self, frame: &Frame<'_>) -> Result<u32, Failure> {
+        let by = &self.plan.group_by;
+        if by.is_empty() {
+            return Ok(0);
+        }
+        let values = by.iter().map(|x| x.eval(frame)).collect::<Result<SmallVec<[Value; 4]>, _>>()?;
+        let group = self.groups.of_values(values.into_iter(), by.len() == 1);
+        self.grow();
+        Ok(group)
+    }
+
+    fn grow(&mut self) {
+        let groups = self.groups.len();
+        self.totals.iter_mut().for_each(|t| t.grow(groups));
+    }
+
     /// Works an event into the aggregates of its group and reads their values.
-    fn aggregate(&mut self, group: &str, kind: Kind, frame: &Frame<'_>) -> Result<(), Failure> {
-        if self.plan.aggregates.is_empty() {
-            return Ok(());
-        }
-        if !self.groups.contains_key(group) {
-            let made = self.plan.aggregates.iter().map(|a| (a.make)()).collect();
-            self.groups.insert(group.to_owned(), made);
-        }
-        let states = self.groups.get_mut(group).expect("inserted above");
-        for ((state, call), value) in states.iter_mut().zip(&self.plan.aggregates).zip(&mut self.values) {
-            let args = call.args.iter().map(|a| a.eval(frame)).collect::<Result<Vec<_>, _>>()?;
-            match kind {
-                Kind::Expired => state.remove(&args)?,
-                _ => state.add(&args)?,
-            }
+    fn aggregate(&mut self, group: u32, kind: Kind, frame: &Frame<'_>) -> Result<(), Failure> {
+        let calls = self.totals.iter_mut().zip(&self.plan.aggregates).zip(&mut self.values);
+        for ((total, call), value) in calls {
+            let args =
+                call.args.iter().map(|a| a.eval(frame)).collect::<Result<SmallVec<[Value; 2]>, _>>()?;
+            total.work(group as usize, kind, &args)?;
             value.truncate(0);
-            value.push(state.value());
+            value.push(total.value(group as usize));
         }
         Ok(())
     }
@@ -204,7 +253,7 @@ impl Selector {
         if !plan.order_by.is_empty() {
             // runs of current and of expired events are sorted apart
             for run in found.chunk_by_mut(|a, b| a.kind == b.kind) {
-                run.sort_by(|a, b| order(&plan.order_by, &a.row, &b.row));
+                run.sort_by(|a, b| order(&plan.order_by, |c| a.row[c].clone(), |c| b.row[c].clone()));
             }
         }
         if plan.offset > 0 {
@@ -214,42 +263,29 @@ impl Selector {
         found
     }
 
-    /// The states of the aggregates by group.
+    /// The groups, and the states of the aggregates by group.
     pub fn save(&self) -> serde_json::Value {
-        let groups = self.groups.iter().map(|(group, states)| {
-            let states: Vec<_> = states.iter().map(|s| s.save()).collect();
-            (group.clone(), serde_json::Value::Array(states))
-        });
-        serde_json::Value::Object(groups.collect())
+        let groups = if self.plan.group_by.is_empty() { 1 } else { self.groups.len() };
+        let states = |total: &Totals| (0..groups).map(|g| total.save(g)).collect::<Vec<_>>();
+        let totals: Vec<_> = self.totals.iter().map(states).collect();
+        serde_json::json!({ "groups": self.groups.save(), "totals": totals })
     }
 
     /// Takes saved states back.
     pub fn restore(&mut self, state: &serde_json::Value) -> Result<(), Failure> {
         let wrong = || Failure("no state of a selection".into());
-        self.groups.clear();
-        for (group, saved) in state.as_object().ok_or_else(wrong)? {
-            let mut states: Vec<Box<dyn Aggregator>> =
-                self.plan.aggregates.iter().map(|a| (a.make)()).collect();
-            let saved = saved.as_array().filter(|s| s.len() == states.len()).ok_or_else(wrong)?;
-            for (state, saved) in states.iter_mut().zip(saved) {
-                state.restore(saved)?;
+        self.groups = Groups::restored(&state["groups"])?;
+        let groups = if self.plan.group_by.is_empty() { 1 } else { self.groups.len() };
+        let totals = state["totals"].as_array().filter(|t| t.len() == self.totals.len()).ok_or_else(wrong)?;
+        for (total, saved) in self.totals.iter_mut().zip(totals) {
+            total.grow(groups);
+            let saved = saved.as_array().filter(|s| s.len() == groups).ok_or_else(wrong)?;
+            for (group, saved) in saved.iter().enumerate() {
+                total.restore(group, saved)?;
             }
-            self.groups.insert(group.clone(), states);
         }
         Ok(())
     }
-}
-
-/// The text of the values, one behind the other.
-pub fn group_key(group_by: &[Expr], frame: &Frame<'_>) -> Result<String, Failure> {
-    let mut key = String::new();
-    for (i, expr) in group_by.iter().enumerate() {
-        if i > 0 {
-            key.push('\u{1f}');
-        }
-        key.push_str(&expr.eval(frame)?.to_string());
-    }
-    Ok(key)
 }
 
 fn one_row(items: &[(String, Expr)], values: &[Value]) -> Vec<Column> {
@@ -261,16 +297,16 @@ fn one_row(items: &[(String, Expr)], values: &[Value]) -> Vec<Column> {
     columns.collect()
 }
 
-/// Nulls last, upwards and downwards.
-fn order(by: &[(usize, bool)], a: &[Value], b: &[Value]) -> Ordering {
+/// Nulls last, upwards and downwards. `a` and `b` give the values of two outputs by column.
+fn order(by: &[(usize, bool)], a: impl Fn(usize) -> Value, b: impl Fn(usize) -> Value) -> Ordering {
     for (column, down) in by {
-        let (x, y) = (&a[*column], &b[*column]);
+        let (x, y) = (a(*column), b(*column));
         let ordering = match (x.is_null(), y.is_null()) {
             (true, true) => Ordering::Equal,
             (true, false) => Ordering::Greater,
             (false, true) => Ordering::Less,
-            (false, false) if *down => compare(y, x),
-            (false, false) => compare(x, y),
+            (false, false) if *down => compare(&y, &x),
+            (false, false) => compare(&x, &y),
         };
         if ordering.is_ne() {
             return ordering;

@@ -1,0 +1,449 @@
+//! A selection over many chunks at once, column by column.
+
+use std::borrow::Cow;
+
+use tidemill_types::FieldType;
+
+use super::{INPUT, OUTPUT, Plan, Selector, order};
+use crate::batch::{Batch, Kind};
+use crate::column::Column;
+use crate::expr::vector::{self, Failed, Lanes};
+use crate::expr::{Expr, Failure, Host, Node};
+use crate::select::totals::Ids;
+use crate::store::RowStore;
+use crate::window::Signals;
+
+/// Where the columns of rows are.
+#[derive(Clone, Copy)]
+pub(crate) enum Rows<'a> {
+    /// The rows of a batch.
+    All(&'a Batch),
+    /// Some rows of a batch, ascending.
+    Some(&'a Batch, &'a [u32]),
+    /// Rows that a window speaks of. `arrived` is what came to it last, under numbers from the given one on, all of it
+    /// put out as current, in order.
+    Window { signals: &'a Signals, rows: &'a RowStore, arrived: Option<(&'a Batch, u64)> },
+}
+
+/// What comes to a selection: rows with kinds and times, in chunks with clocks.
+pub(crate) struct Incoming<'a> {
+    pub(crate) rows: Rows<'a>,
+    pub(crate) kinds: Cow<'a, [Kind]>,
+    pub(crate) times: Cow<'a, [i64]>,
+    pub(crate) ends: Cow<'a, [u32]>,
+    pub(crate) clocks: Cow<'a, [i64]>,
+}
+
+/// Fewer rows are worked off one by one: that costs less than columns do.
+const COLUMNS_FROM: usize = 4;
+
+/// So many groups are remembered though nothing is computed for them.
+const GROUPS_KEPT: usize = 4096;
+
+/// Chunks that could not be worked off, by their place in what came, and why.
+pub(crate) type FailedChunks = Vec<(u32, Failure)>;
+
+impl<'a> Incoming<'a> {
+    /// All of a batch.
+    pub(crate) fn batch(batch: &'a Batch) -> Self {
+        Self {
+            rows: Rows::All(batch),
+            kinds: Cow::Borrowed(&batch.kinds),
+            times: Cow::Borrowed(&batch.times),
+            ends: Cow::Borrowed(&batch.ends),
+            clocks: Cow::Borrowed(&batch.clocks),
+        }
+    }
+
+    fn len(&self) -> usize {
+        self.times.len()
+    }
+
+    /// Whether the rows at `picked` are all rows, or all that arrived, in order: their columns need no copy.
+    fn whole(&self, picked: Option<&[u32]>) -> Option<&'a Batch> {
+        match (self.rows, picked) {
+            (Rows::All(batch), None) => Some(batch),
+            (Rows::Window { signals, arrived: Some((batch, first)), .. }, Some(picked)) => {
+                let arrives = |i: usize, row: u32| {
+                    let signal = &signals.items[row as usize];
+                    signal.kind == Kind::Current && signal.seq == first + i as u64
+                };
+                let all = picked.len() == batch.len() && picked.iter().enumerate().all(|(i, row)| arrives(i, *row));
+                all.then_some(batch)
+            }
+            _ => None,
+        }
+    }
+
+    /// The columns `used` of the rows at `picked` (of all rows without it); the others are empty.
+    fn columns(&self, used: &[usize], picked: Option<&[u32]>) -> Cow<'a, [Column]> {
+        if let Some(batch) = self.whole(picked) {
+            return Cow::Borrowed(&batch.columns);
+        }
+        let width = used.iter().max().map_or(0, |last| last + 1);
+        let mut columns: Vec<Column> = (0..width).map(|_| Column::new(FieldType::Bool)).collect();
+        for c in used {
+            columns[*c] = self.column(*c, picked);
+        }
+        Cow::Owned(columns)
+    }
+
+    fn column(&self, c: usize, picked: Option<&[u32]>) -> Column {
+        match (self.rows, picked) {
+            (Rows::All(batch), None) => batch.columns[c].clone(),
+            (Rows::All(batch), Some(picked)) => gathered(&batch.columns[c], picked),
+            (Rows::Some(batch, rows), None) => gathered(&batch.columns[c], rows),
+            (Rows::Some(batch, rows), Some(picked)) => {
+                let rows: Vec<u32> = picked.iter().map(|i| rows[*i as usize]).collect();
+                gathered(&batch.columns[c], &rows)
+            }
+            (Rows::Window { signals, rows, .. }, None) => {
+                rows.gather(c, signals.items.iter().map(|s| (s.kind != Kind::Reset).then_some(s.seq)))
+            }
+            (Rows::Window { signals, rows, .. }, Some(picked)) => {
+                rows.gather(c, picked.iter().map(|i| Some(signals.items[*i as usize].seq)))
+            }
+        }
+    }
+
+    /// The chunk of each row at `picked`, which is ascending.
+    fn chunks_of(&self, picked: Option<&[u32]>) -> Vec<u32> {
+        let mut chunk = 0;
+        let rows = picked.map_or_else(|| Cow::Owned((0..self.len() as u32).collect()), Cow::Borrowed);
+        let chunk_of = |row: &u32| {
+            while self.ends[chunk as usize] <= *row {
+                chunk += 1;
+            }
+            chunk
+        };
+        rows.iter().map(chunk_of).collect()
+    }
+
+    /// Row by row, as a batch.
+    fn to_batch(&self) -> Cow<'a, Batch> {
+        match self.rows {
+            Rows::All(batch) => Cow::Borrowed(batch),
+            _ => {
+                let width = match self.rows {
+                    Rows::All(batch) | Rows::Some(batch, _) => batch.columns.len(),
+                    Rows::Window { rows, .. } => rows.types().len(),
+                };
+                Cow::Owned(Batch {
+                    columns: (0..width).map(|c| self.column(c, None)).collect(),
+                    times: self.times.to_vec(),
+                    kinds: self.kinds.to_vec(),
+                    groups: vec![],
+                    ends: self.ends.to_vec(),
+                    clocks: self.clocks.to_vec(),
+                })
+            }
+        }
+    }
+}
+
+fn gathered(column: &Column, rows: &[u32]) -> Column {
+    let mut out = Column::new(column.ty());
+    out.gather(column, rows);
+    out
+}
+
+fn some<T: Copy>(values: &[T], places: &[u32]) -> Vec<T> {
+    places.iter().map(|i| values[*i as usize]).collect()
+}
+
+/// The input columns that the expressions read.
+fn used<'e>(exprs: impl IntoIterator<Item = &'e Expr>) -> Vec<usize> {
+    let mut columns = Vec::new();
+    for expr in exprs {
+        expr.walk(&mut |x| {
+            if let Node::Column { slot: INPUT, column } = x.node {
+                columns.push(column);
+            }
+        });
+    }
+    columns.sort_unstable();
+    columns.dedup();
+    columns
+}
+
+/// Where a plan reads the columns of its input.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Used {
+    groups: Vec<usize>,
+    args: Vec<usize>,
+    items: Vec<usize>,
+    having: Vec<usize>,
+}
+
+impl Plan {
+    /// Whether all of it can be computed column by column with nothing to be seen of that.
+    pub(super) fn is_columnar(&self) -> bool {
+        let items: Vec<&Expr> = self.items.iter().map(|(_, x)| x).collect();
+        let args = self.aggregates.iter().flat_map(|a| &a.args);
+        let mut slots = true;
+        let mut plain = true;
+        for expr in items.iter().copied().chain(args).chain(&self.group_by).chain(&self.having) {
+            plain &= vector::is_plain(expr);
+            expr.walk(&mut |x| {
+                slots &= !matches!(x.node, Node::Column { slot, .. } if slot > OUTPUT);
+            });
+        }
+        // what fails after the aggregates have changed has to stop where it is
+        let stateless = self.aggregates.is_empty() && self.having.is_none();
+        slots && if stateless { !vector::order_matters(&items) } else { plain }
+    }
+
+    pub(super) fn used(&self) -> Used {
+        Used {
+            groups: used(&self.group_by),
+            args: used(self.aggregates.iter().flat_map(|a| &a.args)),
+            items: used(self.items.iter().map(|(_, x)| x)),
+            having: used(&self.having),
+        }
+    }
+}
+
+impl Selector {
+    /// What comes out of many chunks, each by itself. The chunks that failed are added to `failed`; nothing comes out
+    /// of them.
+    pub(crate) fn select(&mut self, input: &Incoming<'_>, host: &dyn Host, failed: &mut FailedChunks) -> Batch {
+        match self.columnar && input.len() >= COLUMNS_FROM {
+            true => self.in_columns(input, host, failed),
+            false => self.chunk_by_chunk(&input.to_batch(), host, failed),
+        }
+    }
+
+    fn chunk_by_chunk(&mut self, input: &Batch, host: &dyn Host, failed: &mut FailedChunks) -> Batch {
+        let mut out = Batch::new(self.plan.types());
+        for (number, (rows, clock)) in input.chunks().enumerate() {
+            if let Err(failure) = self.chunk(input, rows, clock, host, &mut out) {
+                failed.push((number as u32, failure));
+            }
+        }
+        out
+    }
+
+    fn in_columns(&mut self, input: &Incoming<'_>, host: &dyn Host, failed: &mut FailedChunks) -> Batch {
+        let plan = self.plan.clone();
+        let wanted = plan.wanted;
+        let ids = (!plan.group_by.is_empty()).then(|| self.group_ids(input));
+        let aggregates = self.aggregates(input, ids.as_deref(), host);
+        let all = input.kinds.iter().all(|k| wanted.has(*k));
+        let wanted_rows = || (0..input.len() as u32).filter(|row| wanted.has(input.kinds[*row as usize])).collect();
+        let rows: Option<Vec<u32>> = (!all).then(wanted_rows);
+        let chunks = input.chunks_of(rows.as_deref());
+        let ids = ids.map(|ids| match &rows {
+            None => ids,
+            Some(rows) => some(&ids, rows),
+        });
+        let mut made = Made { rows, chunks, ids, aggregates, items: None };
+        if let Some(having) = &plan.having {
+            made.compute(&self.plan, &self.used, input, host, failed);
+            let satisfying = made.satisfying(having, &self.used, input, host);
+            made.keep(&satisfying);
+        }
+        if plan.last_only() {
+            let last = made.last_of_chunks();
+            made.keep(&last);
+        }
+        if made.items.is_none() {
+            made.compute(&self.plan, &self.used, input, host, failed);
+        }
+        if !failed.is_empty() {
+            made.leave_out(failed);
+        }
+        if !plan.order_by.is_empty() || plan.offset > 0 || plan.limit.is_some() {
+            let arranged = made.arranged(&plan, input);
+            made.keep(&arranged);
+        }
+        self.finish(made, input)
+    }
+
+    fn group_ids(&mut self, input: &Incoming<'_>) -> Vec<u32> {
+        let columns = input.columns(&self.used.groups, None);
+        let key = |x: &Expr| match x.node {
+            Node::Column { column, .. } => Cow::Borrowed(&columns[column]),
+            _ => Cow::Owned(Column::new(x.ty)),
+        };
+        let keys: Vec<Cow<'_, Column>> = self.plan.group_by.iter().map(key).collect();
+        let ids = self.groups.of_columns(&keys, &input.kinds);
+        self.grow();
+        ids
+    }
+
+    /// The values of the aggregates behind each event that is wanted.
+    fn aggregates(&mut self, input: &Incoming<'_>, ids: Option<&[u32]>, host: &dyn Host) -> Vec<Column> {
+        if self.totals.is_empty() {
+            return vec![];
+        }
+        let columns = input.columns(&self.used.args, None);
+        let clocks = some(&input.clocks, &input.chunks_of(None));
+        let lanes = Lanes { slots: [&columns, &[], &[]], times: &input.times, clocks: &clocks, host };
+        let ids = ids.map_or(Ids::One, Ids::Many);
+        let calls = self.totals.iter_mut().zip(&self.plan.aggregates);
+        let values = calls.map(|(total, call)| {
+            // plain expressions do not fail
+            let args: Vec<Column> =
+                call.args.iter().map(|x| vector::column(x, &lanes, &mut Failed::new())).collect();
+            total.run(call.ty, ids, &input.kinds, &args, self.plan.wanted)
+        });
+        values.collect()
+    }
+
+    fn finish(&mut self, made: Made, input: &Incoming<'_>) -> Batch {
+        let Made { rows, chunks, ids, items, .. } = made;
+        let mut out = Batch {
+            columns: items.unwrap_or_default(),
+            times: rows.as_ref().map_or_else(|| input.times.to_vec(), |rows| some(&input.times, rows)),
+            kinds: rows.as_ref().map_or_else(|| input.kinds.to_vec(), |rows| some(&input.kinds, rows)),
+            ..Batch::default()
+        };
+        if let Some(ids) = ids.filter(|_| self.names_groups) {
+            out.groups = ids.iter().map(ToString::to_string).collect();
+        }
+        for (row, chunk) in chunks.iter().enumerate() {
+            if chunks.get(row + 1) != Some(chunk) {
+                out.ends.push(row as u32 + 1);
+                out.clocks.push(input.clocks[*chunk as usize]);
+            }
+        }
+        if self.totals.is_empty() && !self.names_groups && self.groups.len() > GROUPS_KEPT {
+            self.groups = super::Groups::default();
+        }
+        out
+    }
+}
+
+/// Outputs in the making.
+struct Made {
+    /// Their rows in what came; all of it, in order, without.
+    rows: Option<Vec<u32>>,
+    /// The chunk of each.
+    chunks: Vec<u32>,
+    /// The group of each.
+    ids: Option<Vec<u32>>,
+    /// The values of the aggregates.
+    aggregates: Vec<Column>,
+    /// The output columns, once they are computed.
+    items: Option<Vec<Column>>,
+}
+
+impl Made {
+    /// Keeps those at `places`, in that order.
+    fn keep(&mut self, places: &[u32]) {
+        if places.len() == self.chunks.len() && places.iter().enumerate().all(|(i, place)| i as u32 == *place) {
+            return;
+        }
+        self.rows = Some(match &self.rows {
+            None => places.to_vec(),
+            Some(rows) => some(rows, places),
+        });
+        self.chunks = some(&self.chunks, places);
+        self.ids = self.ids.as_ref().map(|ids| some(ids, places));
+        for column in self.aggregates.iter_mut().chain(self.items.iter_mut().flatten()) {
+            *column = gathered(column, places);
+        }
+    }
+
+    fn times_and_clocks<'i>(&self, input: &'i Incoming<'_>) -> (Cow<'i, [i64]>, Vec<i64>) {
+        let times = match &self.rows {
+            None => Cow::Borrowed(&*input.times),
+            Some(rows) => Cow::Owned(some(&input.times, rows)),
+        };
+        (times, some(&input.clocks, &self.chunks))
+    }
+
+    fn compute(
+        &mut self,
+        plan: &Plan,
+        used: &Used,
+        input: &Incoming<'_>,
+        host: &dyn Host,
+        failed: &mut FailedChunks,
+    ) {
+        let columns = input.columns(&used.items, self.rows.as_deref());
+        let (times, clocks) = self.times_and_clocks(input);
+        let lanes = Lanes { slots: [&columns, &self.aggregates, &[]], times: &times, clocks: &clocks, host };
+        let mut rows = Failed::new();
+        self.items = Some(plan.items.iter().map(|(_, x)| vector::column(x, &lanes, &mut rows)).collect());
+        for (row, failure) in rows {
+            let chunk = self.chunks[row as usize];
+            if failed.last().is_none_or(|(last, _)| *last != chunk) {
+                failed.push((chunk, failure));
+            }
+        }
+    }
+
+    /// The places of those that satisfy `having`.
+    fn satisfying(&self, having: &Expr, used: &Used, input: &Incoming<'_>, host: &dyn Host) -> Vec<u32> {
+        let columns = input.columns(&used.having, self.rows.as_deref());
+        let (times, clocks) = self.times_and_clocks(input);
+        let output = self.items.as_deref().unwrap_or_default();
+        let lanes = Lanes { slots: [&columns, &self.aggregates, output], times: &times, clocks: &clocks, host };
+        let mask = vector::mask(having, &lanes, &mut Failed::new());
+        (0..mask.len() as u32).filter(|row| mask[*row as usize]).collect()
+    }
+
+    /// The places of the last of each chunk, or of each group of each chunk, in the order in which a chunk first shows
+    /// the group.
+    fn last_of_chunks(&self) -> Vec<u32> {
+        let mut last: Vec<u32> = Vec::with_capacity(self.chunks.len());
+        // for each group the chunk that showed it last, and its place in `last`
+        let groups = self.ids.iter().flatten().max().map_or(0, |id| *id as usize + 1);
+        let mut seen: Vec<(u32, u32)> = vec![(u32::MAX, 0); if self.chunks.is_sorted_by(|a, b| a < b) { 0 } else { groups }];
+        for (row, chunk) in self.chunks.iter().enumerate() {
+            let before = row.checked_sub(1).is_some_and(|before| self.chunks[before] == *chunk);
+            let behind = self.chunks.get(row + 1) == Some(chunk);
+            match &self.ids {
+                _ if !before && !behind => last.push(row as u32),
+                None => match before {
+                    true => *last.last_mut().expect("the chunk's first is there") = row as u32,
+                    false => last.push(row as u32),
+                },
+                Some(ids) => {
+                    let (shown, place) = &mut seen[ids[row] as usize];
+                    if *shown == *chunk {
+                        last[*place as usize] = row as u32;
+                    } else {
+                        (*shown, *place) = (*chunk, last.len() as u32);
+                        last.push(row as u32);
+                    }
+                }
+            }
+        }
+        last
+    }
+
+    /// Leaves out what is of failed chunks.
+    fn leave_out(&mut self, failed: &FailedChunks) {
+        let good = |chunk: &u32| failed.binary_search_by_key(chunk, |(chunk, _)| *chunk).is_err();
+        let places: Vec<u32> =
+            (0..self.chunks.len() as u32).filter(|place| good(&self.chunks[*place as usize])).collect();
+        self.keep(&places);
+    }
+
+    /// Order, offset and limit of each chunk.
+    fn arranged(&self, plan: &Plan, input: &Incoming<'_>) -> Vec<u32> {
+        let items = self.items.as_deref().unwrap_or_default();
+        let kind = |place: u32| {
+            let row = self.rows.as_ref().map_or(place, |rows| rows[place as usize]);
+            input.kinds[row as usize]
+        };
+        let mut out = Vec::with_capacity(self.chunks.len());
+        let places: Vec<u32> = (0..self.chunks.len() as u32).collect();
+        for chunk in places.chunk_by(|a, b| self.chunks[*a as usize] == self.chunks[*b as usize]) {
+            let mut chunk = chunk.to_vec();
+            if !plan.order_by.is_empty() {
+                // runs of current and of expired events are sorted apart
+                for run in chunk.chunk_by_mut(|a, b| kind(*a) == kind(*b)) {
+                    run.sort_by(|a, b| {
+                        let value = |row: u32| move |column: usize| items[column].get(row as usize);
+                        order(&plan.order_by, value(*a), value(*b))
+                    });
+                }
+            }
+            out.extend(chunk.into_iter().skip(plan.offset).take(plan.limit.unwrap_or(usize::MAX)));
+        }
+        out
+    }
+}

@@ -1,0 +1,134 @@
+//! The groups of a selection: each distinct key has a number.
+
+use std::borrow::Cow;
+use std::hash::BuildHasher;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD as BASE64;
+use hashbrown::{DefaultHashBuilder, HashTable};
+use serde_json::Value as Json;
+
+use crate::batch::Kind;
+use crate::column::{Column, Data};
+use crate::expr::Failure;
+use crate::value::Value;
+
+/// Keys and their numbers, in order of first sight.
+///
+/// Two keys are one group when their texts are equal, as in the reference: so null and the text `null` are.
+#[derive(Default)]
+pub(super) struct Groups {
+    index: HashTable<u32>,
+    hasher: DefaultHashBuilder,
+    /// The keys, one behind the other.
+    bytes: Vec<u8>,
+    ends: Vec<usize>,
+    scratch: Vec<u8>,
+}
+
+impl Groups {
+    /// How many there are.
+    pub(super) fn len(&self) -> usize {
+        self.ends.len()
+    }
+
+    fn key(&self, id: u32) -> &[u8] {
+        key(&self.bytes, &self.ends, id)
+    }
+
+    /// The number of a key.
+    #[inline]
+    fn find(&mut self, wanted: &[u8]) -> u32 {
+        let hash = self.hasher.hash_one(wanted);
+        let Self { index, bytes, ends, hasher, .. } = self;
+        if let Some(id) = index.find(hash, |id| key(bytes, ends, *id) == wanted) {
+            return *id;
+        }
+        let id = ends.len() as u32;
+        bytes.extend_from_slice(wanted);
+        ends.push(bytes.len());
+        index.insert_unique(hash, id, |id| hasher.hash_one(key(bytes, ends, *id)));
+        id
+    }
+
+    /// The number of the group with these values.
+    pub(super) fn of_values(&mut self, values: impl Iterator<Item = Value>, alone: bool) -> u32 {
+        let mut scratch = std::mem::take(&mut self.scratch);
+        scratch.clear();
+        values.for_each(|value| encode(&value, alone, &mut scratch));
+        let id = self.find(&scratch);
+        self.scratch = scratch;
+        id
+    }
+
+    /// The number of each row's group; any number for a reset, which belongs to all of them.
+    pub(super) fn of_columns(&mut self, columns: &[Cow<'_, Column>], kinds: &[Kind]) -> Vec<u32> {
+        if let [column] = columns
+            && let Data::Str(texts) = column.data()
+        {
+            let ids = kinds.iter().enumerate().map(|(row, kind)| match kind {
+                Kind::Reset => 0,
+                _ if column.is_null(row) => self.find(NULL),
+                _ => self.find(texts.get(row).as_bytes()),
+            });
+            return ids.collect();
+        }
+        let alone = columns.len() == 1;
+        let ids = kinds.iter().enumerate().map(|(row, kind)| match kind {
+            Kind::Reset => 0,
+            _ => self.of_values(columns.iter().map(|c| c.get(row)), alone),
+        });
+        ids.collect()
+    }
+
+    /// All keys in order of their numbers.
+    pub(super) fn save(&self) -> Json {
+        (0..self.len() as u32).map(|id| Json::String(BASE64.encode(self.key(id)))).collect()
+    }
+
+    /// Saved keys.
+    pub(super) fn restored(state: &Json) -> Result<Self, Failure> {
+        let wrong = || Failure("the saved groups cannot be read".into());
+        let mut groups = Self::default();
+        for (number, key) in state.as_array().ok_or_else(wrong)?.iter().enumerate() {
+            let key = key.as_str().and_then(|key| BASE64.decode(key).ok()).ok_or_else(wrong)?;
+            if groups.find(&key) as usize != number {
+                return Err(wrong());
+            }
+        }
+        Ok(groups)
+    }
+}
+
+const NULL: &[u8] = b"null";
+
+fn key<'b>(bytes: &'b [u8], ends: &[usize], id: u32) -> &'b [u8] {
+    let id = id as usize;
+    let start = if id == 0 { 0 } else { ends[id - 1] };
+    &bytes[start..ends[id]]
+}
+
+/// A value as bytes that are equal when the texts are. A text that is not `alone` in its key begins with its length.
+fn encode(value: &Value, alone: bool, out: &mut Vec<u8>) {
+    let mut text = |bytes: &[u8]| {
+        if !alone {
+            out.extend_from_slice(&(bytes.len() as u32).to_le_bytes());
+        }
+        out.extend_from_slice(bytes);
+    };
+    match value {
+        Value::Null => text(NULL),
+        Value::Str(s) => text(s.as_bytes()),
+        Value::Object(object) => text(object.to_string().as_bytes()),
+        Value::Bool(b) => text(&[u8::from(*b)]),
+        Value::Int(n) => text(&i64::from(*n).to_le_bytes()),
+        Value::Long(n) => text(&n.to_le_bytes()),
+        Value::Float(n) => text(&bits(f64::from(*n))),
+        Value::Double(n) => text(&bits(*n)),
+    }
+}
+
+/// All that are not numbers are one.
+fn bits(n: f64) -> [u8; 8] {
+    (if n.is_nan() { f64::NAN } else { n }).to_bits().to_le_bytes()
+}

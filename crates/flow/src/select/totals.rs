@@ -1,0 +1,349 @@
+//! What the aggregates of a selection hold, for all groups.
+
+use serde_json::Value as Json;
+use tidemill_types::FieldType;
+
+use super::Wanted;
+use crate::batch::Kind;
+use crate::column::{Column, Data};
+use crate::expr::{AggregateCall, Failure};
+use crate::registry::{Aggregator, MakeAggregator, Total};
+use crate::value::{Key, Value};
+
+/// One aggregate's state for each group, by the group's number.
+///
+/// The common ones are kept in arrays and computed for many events in one loop; any other is an object per group.
+pub(super) enum Totals {
+    /// A sum of whole numbers.
+    Whole { sums: Vec<i64>, counts: Vec<u64> },
+    /// A sum or mean of numbers as doubles.
+    Decimal { sums: Vec<f64>, counts: Vec<u64>, mean: bool },
+    /// A count of events.
+    Count(Vec<u64>),
+    /// The least or greatest, where nothing ever leaves one by one.
+    Extreme { best: Vec<Value>, greatest: bool },
+    /// Anything else.
+    Each { make: MakeAggregator, states: Vec<Box<dyn Aggregator>> },
+}
+
+/// Which group each row belongs to.
+#[derive(Clone, Copy)]
+pub(super) enum Ids<'a> {
+    /// All to the first.
+    One,
+    /// By number.
+    Many(&'a [u32]),
+}
+
+impl Ids<'_> {
+    #[inline]
+    fn get(self, row: usize) -> usize {
+        match self {
+            Self::One => 0,
+            Self::Many(ids) => ids[row] as usize,
+        }
+    }
+}
+
+impl Totals {
+    /// Without groups. `leaving` tells whether events leave one by one.
+    pub(super) fn new(call: &AggregateCall, leaving: bool) -> Self {
+        match (call.make)().total() {
+            Some(Total::WholeSum) => Self::Whole { sums: vec![], counts: vec![] },
+            Some(Total::Sum) => Self::Decimal { sums: vec![], counts: vec![], mean: false },
+            Some(Total::Mean) => Self::Decimal { sums: vec![], counts: vec![], mean: true },
+            Some(Total::Count) => Self::Count(vec![]),
+            Some(Total::Least) if !leaving => Self::Extreme { best: vec![], greatest: false },
+            Some(Total::Greatest) if !leaving => Self::Extreme { best: vec![], greatest: true },
+            _ => Self::Each { make: call.make.clone(), states: vec![] },
+        }
+    }
+
+    /// Whether many events are computed in one loop that cannot fail.
+    pub(super) fn is_typed(&self) -> bool {
+        !matches!(self, Self::Each { .. })
+    }
+
+    /// There are so many groups now.
+    pub(super) fn grow(&mut self, groups: usize) {
+        match self {
+            Self::Whole { sums, counts } => {
+                sums.resize(groups, 0);
+                counts.resize(groups, 0);
+            }
+            Self::Decimal { sums, counts, .. } => {
+                sums.resize(groups, 0.0);
+                counts.resize(groups, 0);
+            }
+            Self::Count(counts) => counts.resize(groups, 0),
+            Self::Extreme { best, .. } => best.resize(groups, Value::Null),
+            Self::Each { make, states } => states.resize_with(groups, || make()),
+        }
+    }
+
+    /// Everything left at once.
+    pub(super) fn reset(&mut self) {
+        match self {
+            Self::Whole { sums, counts } => {
+                sums.fill(0);
+                counts.fill(0);
+            }
+            Self::Decimal { sums, counts, .. } => {
+                sums.fill(0.0);
+                counts.fill(0);
+            }
+            Self::Count(counts) => counts.fill(0),
+            Self::Extreme { best, .. } => best.fill(Value::Null),
+            Self::Each { states, .. } => states.iter_mut().for_each(|s| s.reset()),
+        }
+    }
+
+    /// One event arrives at its group or leaves it. Errors: why it cannot be worked off.
+    pub(super) fn work(&mut self, group: usize, kind: Kind, args: &[Value]) -> Result<(), Failure> {
+        let leaves = kind == Kind::Expired;
+        match self {
+            Self::Whole { sums, counts } => {
+                if let Some(n) = args[0].as_i64() {
+                    let (sum, count) = (&mut sums[group], &mut counts[group]);
+                    (*sum, *count) = whole((*sum, *count), n, leaves);
+                }
+            }
+            Self::Decimal { sums, counts, .. } => {
+                if let Some(n) = args[0].as_f64() {
+                    let (sum, count) = (&mut sums[group], &mut counts[group]);
+                    (*sum, *count) = decimal((*sum, *count), n, leaves);
+                }
+            }
+            Self::Count(counts) => counts[group] = counted(counts[group], leaves),
+            Self::Extreme { best, greatest } => {
+                if !leaves {
+                    extend(&mut best[group], &args[0], *greatest);
+                }
+            }
+            Self::Each { states, .. } if leaves => states[group].remove(args)?,
+            Self::Each { states, .. } => states[group].add(args)?,
+        }
+        Ok(())
+    }
+
+    /// The value of a group.
+    pub(super) fn value(&self, group: usize) -> Value {
+        match self {
+            Self::Whole { counts, .. } | Self::Decimal { counts, .. } if counts[group] == 0 => Value::Null,
+            Self::Whole { sums, .. } => Value::Long(sums[group]),
+            Self::Decimal { sums, counts, mean: true } => Value::Double(sums[group] / counts[group] as f64),
+            Self::Decimal { sums, .. } => Value::Double(sums[group]),
+            Self::Count(counts) => Value::Long(counts[group].cast_signed()),
+            Self::Extreme { best, .. } => best[group].clone(),
+            Self::Each { states, .. } => states[group].value(),
+        }
+    }
+
+    /// Works off many events; returns the value behind each that is wanted. Only for typed ones: see
+    /// [`Self::is_typed`].
+    pub(super) fn run(
+        &mut self,
+        ty: FieldType,
+        ids: Ids<'_>,
+        kinds: &[Kind],
+        args: &[Column],
+        wanted: Wanted,
+    ) -> Column {
+        let arg = args.first();
+        match self {
+            Self::Whole { sums, counts } => {
+                let numbers = arg.map_or_else(Vec::new, longs);
+                let is_null = |row: usize| arg.is_some_and(|a| a.is_null(row));
+                let mut out = Made::default();
+                for (row, kind) in kinds.iter().enumerate() {
+                    if *kind == Kind::Reset {
+                        sums.fill(0);
+                        counts.fill(0);
+                        continue;
+                    }
+                    let g = ids.get(row);
+                    if !is_null(row) {
+                        (sums[g], counts[g]) = whole((sums[g], counts[g]), numbers[row], *kind == Kind::Expired);
+                    }
+                    if wanted.has(*kind) {
+                        out.push(sums[g], counts[g] == 0);
+                    }
+                }
+                Column::with_nulls(Data::Long(out.values), out.nulls)
+            }
+            Self::Decimal { sums, counts, mean } => {
+                let numbers = arg.map_or_else(Vec::new, doubles);
+                let nulls = arg.map_or(&[][..], Column::nulls);
+                let mut out = Made::default();
+                for (row, kind) in kinds.iter().enumerate() {
+                    if *kind == Kind::Reset {
+                        sums.fill(0.0);
+                        counts.fill(0);
+                        continue;
+                    }
+                    let g = ids.get(row);
+                    if nulls.is_empty() || !nulls[row] {
+                        (sums[g], counts[g]) =
+                            decimal((sums[g], counts[g]), numbers[row], *kind == Kind::Expired);
+                    }
+                    if wanted.has(*kind) {
+                        let value = if *mean { sums[g] / counts[g] as f64 } else { sums[g] };
+                        out.push(value, counts[g] == 0);
+                    }
+                }
+                Column::with_nulls(Data::Double(out.values), out.nulls)
+            }
+            Self::Count(counts) => {
+                let mut values = Vec::with_capacity(kinds.len());
+                for (row, kind) in kinds.iter().enumerate() {
+                    if *kind == Kind::Reset {
+                        counts.fill(0);
+                        continue;
+                    }
+                    let g = ids.get(row);
+                    counts[g] = counted(counts[g], *kind == Kind::Expired);
+                    if wanted.has(*kind) {
+                        values.push(counts[g].cast_signed());
+                    }
+                }
+                Column::of(Data::Long(values))
+            }
+            Self::Extreme { .. } | Self::Each { .. } => {
+                let mut out = Column::new(ty);
+                for (row, kind) in kinds.iter().enumerate() {
+                    if *kind == Kind::Reset {
+                        self.reset();
+                        continue;
+                    }
+                    let g = ids.get(row);
+                    let args: smallvec::SmallVec<[Value; 2]> = args.iter().map(|a| a.get(row)).collect();
+                    // typed ones do not fail
+                    self.work(g, *kind, &args).ok();
+                    if wanted.has(*kind) {
+                        out.push(self.value(g));
+                    }
+                }
+                out
+            }
+        }
+    }
+
+    /// The state of a group, as the aggregate itself would save it.
+    pub(super) fn save(&self, group: usize) -> Json {
+        match self {
+            Self::Whole { sums, counts } => serde_json::json!([sums[group], counts[group]]),
+            Self::Decimal { sums, counts, .. } => serde_json::json!([sums[group].to_bits(), counts[group]]),
+            Self::Count(counts) => serde_json::json!(counts[group]),
+            Self::Extreme { best, .. } => crate::aggregators::state::encode(&best[group]),
+            Self::Each { states, .. } => states[group].save(),
+        }
+    }
+
+    /// Takes the saved state of a group back.
+    pub(super) fn restore(&mut self, group: usize, state: &Json) -> Result<(), Failure> {
+        let wrong = || Failure("the saved state is not one of this aggregate".into());
+        let pair = || Some((state.get(0)?, state.get(1)?.as_u64()?));
+        match self {
+            Self::Whole { sums, counts } => {
+                let (sum, count) = pair().ok_or_else(wrong)?;
+                (sums[group], counts[group]) = (sum.as_i64().ok_or_else(wrong)?, count);
+            }
+            Self::Decimal { sums, counts, .. } => {
+                let (sum, count) = pair().ok_or_else(wrong)?;
+                (sums[group], counts[group]) = (f64::from_bits(sum.as_u64().ok_or_else(wrong)?), count);
+            }
+            Self::Count(counts) => counts[group] = state.as_u64().ok_or_else(wrong)?,
+            Self::Extreme { best, .. } => {
+                best[group] = crate::aggregators::state::decode(state).ok_or_else(wrong)?;
+            }
+            Self::Each { states, .. } => states[group].restore(state)?,
+        }
+        Ok(())
+    }
+}
+
+/// Values that come into being, any of which may be null.
+struct Made<T> {
+    values: Vec<T>,
+    nulls: Vec<bool>,
+}
+
+impl<T> Default for Made<T> {
+    fn default() -> Self {
+        Self { values: vec![], nulls: vec![] }
+    }
+}
+
+impl<T> Made<T> {
+    #[inline]
+    fn push(&mut self, value: T, null: bool) {
+        if null || !self.nulls.is_empty() {
+            self.nulls.resize(self.values.len(), false);
+            self.nulls.push(null);
+        }
+        self.values.push(value);
+    }
+}
+
+/// Sums of whole numbers wrap around like other arithmetic on longs, and are exact also when values leave; in the
+/// reference digits beyond 2^53 are lost then.
+#[inline]
+fn whole((sum, count): (i64, u64), n: i64, leaves: bool) -> (i64, u64) {
+    match leaves {
+        true => (sum.wrapping_sub(n), count.saturating_sub(1)),
+        false => (sum.wrapping_add(n), count + 1),
+    }
+}
+
+/// Rounding stays in the sum, also when all have left.
+#[inline]
+fn decimal((sum, count): (f64, u64), n: f64, leaves: bool) -> (f64, u64) {
+    match leaves {
+        true => (sum - n, count.saturating_sub(1)),
+        false => (sum + n, count + 1),
+    }
+}
+
+#[inline]
+fn counted(count: u64, leaves: bool) -> u64 {
+    if leaves { count.saturating_sub(1) } else { count + 1 }
+}
+
+fn extend(best: &mut Value, value: &Value, greatest: bool) {
+    if value.is_null() {
+        return;
+    }
+    let better = match (&*best, value) {
+        (Value::Null, _) => true,
+        (Value::Double(a), Value::Double(b)) => beats(b.total_cmp(a), greatest),
+        (Value::Long(a), Value::Long(b)) => beats(b.cmp(a), greatest),
+        (a, b) => beats(Key(b.clone()).cmp(&Key(a.clone())), greatest),
+    };
+    if better {
+        *best = value.clone();
+    }
+}
+
+fn beats(order: std::cmp::Ordering, greatest: bool) -> bool {
+    if greatest { order.is_gt() } else { order.is_lt() }
+}
+
+/// Something stands where a value is null.
+fn longs(column: &Column) -> Vec<i64> {
+    match column.data() {
+        Data::Long(values) => values.clone(),
+        Data::Int(values) => values.iter().map(|n| i64::from(*n)).collect(),
+        _ => (0..column.len()).map(|i| column.get(i).as_i64().unwrap_or(0)).collect(),
+    }
+}
+
+/// Something stands where a value is null.
+fn doubles(column: &Column) -> Vec<f64> {
+    match column.data() {
+        Data::Double(values) => values.clone(),
+        Data::Float(values) => values.iter().map(|n| f64::from(*n)).collect(),
+        Data::Long(values) => values.iter().map(|n| *n as f64).collect(),
+        Data::Int(values) => values.iter().map(|n| f64::from(*n)).collect(),
+        _ => (0..column.len()).map(|i| column.get(i).as_f64().unwrap_or(0.0)).collect(),
+    }
+}
