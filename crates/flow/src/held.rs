@@ -8,7 +8,7 @@ use crate::batch::{Batch, Kind};
 use crate::column::Column;
 use crate::expr::Failure;
 use crate::snapshot::{Error, Reader, Writer};
-use crate::store::RowStore;
+use crate::store::{RowStore, Seq};
 use crate::window::{self, Context, MakeWindow, Signals, Timers, Window};
 
 /// A window, its rows, and when it wants to be called.
@@ -18,6 +18,30 @@ pub(crate) struct Held {
     timers: Timers,
     wants_expired: bool,
     searched: bool,
+}
+
+/// What a window put out of many chunks.
+pub(crate) struct Windowed {
+    pub(crate) signals: Signals,
+    /// The clock at each of its chunks.
+    pub(crate) clocks: Vec<i64>,
+    /// The chunk of the input that each comes from; none for what a timer put out.
+    pub(crate) origins: Vec<Option<u32>>,
+    /// The number of the first row that arrived.
+    pub(crate) first: Seq,
+    /// The chunks of the input that could not be worked off, and why.
+    pub(crate) failed: Vec<(u32, Failure)>,
+    /// What failed when a timer ran.
+    pub(crate) broken: Vec<Failure>,
+}
+
+impl Windowed {
+    /// What was put out since belongs to one call.
+    fn called(&mut self, clock: i64, origin: Option<u32>) {
+        self.signals.end_chunk();
+        self.clocks.resize(self.signals.ends.len(), clock);
+        self.origins.resize(self.signals.ends.len(), origin);
+    }
 }
 
 impl Held {
@@ -87,6 +111,62 @@ impl Held {
     /// When its next timer is due.
     pub(crate) fn next_timer(&self) -> Option<i64> {
         self.timers.next()
+    }
+
+    /// All chunks of `input` arrive; before each, the timers run that are due. `ticks` are the instants at which the
+    /// clock stood on its way, ascending. What was put out is looked up in [`Self::rows`]; then [`Self::forget`].
+    pub(crate) fn run(&mut self, input: &Batch, ticks: &[i64]) -> Windowed {
+        let first = self.rows.append(input, 0..input.len());
+        let mut all = Windowed {
+            signals: Signals::default(),
+            clocks: vec![],
+            origins: vec![],
+            first,
+            failed: vec![],
+            broken: vec![],
+        };
+        let Self { window, rows, timers, wants_expired, searched } = self;
+        let (wants_expired, searched) = (*wants_expired, *searched);
+        let run_timers =
+            |window: &mut dyn Window, rows: &mut RowStore, timers: &mut Timers, until: i64, all: &mut Windowed| {
+                while let Some(due) = timers.take_due(until) {
+                    let now = ticks[ticks.partition_point(|tick| *tick < due)];
+                    let mark = all.signals.mark();
+                    let out = &mut all.signals;
+                    let mut context = Context { now, rows, out, timers, wants_expired, searched };
+                    if let Err(failure) = window.timer(due, &mut context) {
+                        all.signals.rewind(mark);
+                        all.broken.push(failure);
+                    }
+                    all.called(now, None);
+                }
+            };
+        for (number, (chunk, now)) in input.chunks().enumerate() {
+            run_timers(window.as_mut(), rows, timers, now, &mut all);
+            let mark = all.signals.mark();
+            let out = &mut all.signals;
+            let mut context = Context { now, rows, out, timers, wants_expired, searched };
+            let numbers = first + chunk.start as u64..first + chunk.end as u64;
+            if let Err(failure) = window.arrive(numbers, &mut context) {
+                all.signals.rewind(mark);
+                all.failed.push((number as u32, failure));
+            }
+            all.called(now, Some(number as u32));
+        }
+        if let Some(last) = ticks.last() {
+            run_timers(window.as_mut(), rows, timers, *last, &mut all);
+        }
+        all
+    }
+
+    /// The rows that it holds.
+    pub(crate) fn rows(&self) -> &RowStore {
+        &self.rows
+    }
+
+    /// Lets go of what the window does not need.
+    pub(crate) fn forget(&mut self) {
+        window::forget(self.window.as_ref(), &mut self.rows);
     }
 
     /// The first instant later than `after` at which it wants the clock to stop.

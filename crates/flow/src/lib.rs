@@ -13,6 +13,7 @@ mod annotations;
 pub mod app;
 pub mod arrow;
 pub mod batch;
+mod batched;
 pub mod catalog;
 pub mod column;
 pub mod cron;

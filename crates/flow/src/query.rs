@@ -118,14 +118,14 @@ impl QueryPlan {
 
 /// A query at work. Those of one plan share it.
 pub struct Query {
-    plan: Arc<QueryPlan>,
+    pub(crate) plan: Arc<QueryPlan>,
     machine: Option<Machine>,
     before: Handlers,
-    window: Option<Held>,
+    pub(crate) window: Option<Held>,
     after: Handlers,
     join: Option<Join>,
-    selector: Selector,
-    rate: Option<Rate>,
+    pub(crate) selector: Selector,
+    pub(crate) rate: Option<Rate>,
 }
 
 impl Query {

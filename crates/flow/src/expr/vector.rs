@@ -7,7 +7,7 @@ use tidemill_types::FieldType;
 
 use super::{Arithmetic, Comparison, Expr, Failure, Frame, Host, Node, RowRef};
 use crate::column::{Column, Data, Strings};
-use crate::registry::FunctionState;
+use crate::registry::{Argument, FunctionState};
 use crate::value::Value;
 
 /// Slots that rows have: input, aggregates, output.
@@ -66,6 +66,21 @@ pub fn mask(expr: &Expr, lanes: &Lanes<'_>, failed: &mut Failed) -> Vec<bool> {
         Vector::Column(column) => truth(&column).into_owned(),
         Vector::Const(value) => vec![value.is_true(); lanes.len()],
     }
+}
+
+/// The columns of the input that the expressions read, ascending.
+pub fn inputs<'e>(exprs: impl IntoIterator<Item = &'e Expr>) -> Vec<usize> {
+    let mut columns = Vec::new();
+    for expr in exprs {
+        expr.walk(&mut |x| {
+            if let Node::Column { slot: 0, column } = x.node {
+                columns.push(column);
+            }
+        });
+    }
+    columns.sort_unstable();
+    columns.dedup();
+    columns
 }
 
 /// Whether the expression only computes: no function that could fail or change something, no table.
@@ -134,6 +149,12 @@ fn eval<'a>(expr: &'a Expr, lanes: &Lanes<'a>, failed: &mut Failed) -> Vector<'a
         },
         Node::Call(function, args) => {
             let args: Vec<Vector<'a>> = args.iter().map(|a| eval(a, lanes, failed)).collect();
+            let all: Vec<Argument<'_>> = args.iter().map(Vector::argument).collect();
+            if failed.is_empty()
+                && let Some(column) = function.call_batch(&all, lanes.len())
+            {
+                return Vector::Column(Cow::Owned(column));
+            }
             let mut out = Column::new(expr.ty);
             let before = failed.len();
             let mut values = Vec::with_capacity(args.len());
@@ -193,6 +214,13 @@ impl Vector<'_> {
         match self {
             Self::Const(value) => (*value).clone(),
             Self::Column(column) => column.get(row),
+        }
+    }
+
+    fn argument(&self) -> Argument<'_> {
+        match self {
+            Self::Const(value) => Argument::Same(value),
+            Self::Column(column) => Argument::Each(column),
         }
     }
 

@@ -4,25 +4,23 @@ use std::borrow::Cow;
 
 use tidemill_types::FieldType;
 
-use super::{INPUT, OUTPUT, Plan, Selector, order};
+use super::{OUTPUT, Plan, Selector, order};
 use crate::batch::{Batch, Kind};
 use crate::column::Column;
-use crate::expr::vector::{self, Failed, Lanes};
+use crate::expr::vector::{self, Failed, Lanes, inputs};
 use crate::expr::{Expr, Failure, Host, Node};
 use crate::select::totals::Ids;
-use crate::store::RowStore;
+use crate::store::{RowStore, Seq};
 use crate::window::Signals;
 
 /// Where the columns of rows are.
-#[derive(Clone, Copy)]
 pub(crate) enum Rows<'a> {
     /// The rows of a batch.
-    All(&'a Batch),
+    All(Cow<'a, Batch>),
     /// Some rows of a batch, ascending.
-    Some(&'a Batch, &'a [u32]),
-    /// Rows that a window speaks of. `arrived` is what came to it last, under numbers from the given one on, all of it
-    /// put out as current, in order.
-    Window { signals: &'a Signals, rows: &'a RowStore, arrived: Option<(&'a Batch, u64)> },
+    Some(Cow<'a, Batch>, Vec<u32>),
+    /// Rows that a window speaks of. `arrived` is what came to it last, under numbers from the given one on.
+    Window { signals: &'a Signals, rows: &'a RowStore, arrived: (&'a Batch, Seq) },
 }
 
 /// What comes to a selection: rows with kinds and times, in chunks with clocks.
@@ -47,7 +45,7 @@ impl<'a> Incoming<'a> {
     /// All of a batch.
     pub(crate) fn batch(batch: &'a Batch) -> Self {
         Self {
-            rows: Rows::All(batch),
+            rows: Rows::All(Cow::Borrowed(batch)),
             kinds: Cow::Borrowed(&batch.kinds),
             times: Cow::Borrowed(&batch.times),
             ends: Cow::Borrowed(&batch.ends),
@@ -55,28 +53,59 @@ impl<'a> Incoming<'a> {
         }
     }
 
-    fn len(&self) -> usize {
+    /// All of a batch that nobody else needs.
+    pub(crate) fn owned(mut batch: Batch) -> Self {
+        let kinds = Cow::Owned(std::mem::take(&mut batch.kinds));
+        let times = Cow::Owned(std::mem::take(&mut batch.times));
+        let ends = Cow::Owned(std::mem::take(&mut batch.ends));
+        let clocks = Cow::Owned(std::mem::take(&mut batch.clocks));
+        Self { rows: Rows::All(Cow::Owned(batch)), kinds, times, ends, clocks }
+    }
+
+    /// Its rows at `places`, ascending; `chunks` are those of which there is one.
+    pub(crate) fn only(self, places: Vec<u32>, chunks: &[u32]) -> Self {
+        let mut ends = Vec::with_capacity(chunks.len());
+        for chunk in chunks {
+            let end = self.ends[*chunk as usize];
+            let from = ends.last().map_or(0, |end| *end as usize);
+            ends.push((from + places[from..].partition_point(|place| *place < end)) as u32);
+        }
+        let kinds = Cow::Owned(some(&self.kinds, &places));
+        let times = Cow::Owned(some(&self.times, &places));
+        let clocks = Cow::Owned(some(&self.clocks, chunks));
+        let rows = match self.rows {
+            Rows::All(batch) => Rows::Some(batch, places),
+            Rows::Some(batch, rows) => Rows::Some(batch, some(&rows, &places)),
+            Rows::Window { .. } => {
+                let all = self.to_batch().into_owned();
+                return Self::owned(all).only(places, chunks);
+            }
+        };
+        Self { rows, kinds, times, ends: Cow::Owned(ends), clocks }
+    }
+
+    pub(crate) fn len(&self) -> usize {
         self.times.len()
     }
 
-    /// Whether the rows at `picked` are all rows, or all that arrived, in order: their columns need no copy.
-    fn whole(&self, picked: Option<&[u32]>) -> Option<&'a Batch> {
-        match (self.rows, picked) {
+    /// The batch whose columns those of the rows at `picked` are as they lie.
+    fn whole(&self, picked: Option<&[u32]>) -> Option<&Batch> {
+        match (&self.rows, picked) {
             (Rows::All(batch), None) => Some(batch),
-            (Rows::Window { signals, arrived: Some((batch, first)), .. }, Some(picked)) => {
-                let arrives = |i: usize, row: u32| {
-                    let signal = &signals.items[row as usize];
+            (Rows::Window { signals, arrived: (batch, first), .. }, Some(picked)) => {
+                let arrives = |(i, row): (usize, &u32)| {
+                    let signal = &signals.items[*row as usize];
                     signal.kind == Kind::Current && signal.seq == first + i as u64
                 };
-                let all = picked.len() == batch.len() && picked.iter().enumerate().all(|(i, row)| arrives(i, *row));
+                let all = picked.len() == batch.len() && picked.iter().enumerate().all(arrives);
                 all.then_some(batch)
             }
             _ => None,
         }
     }
 
-    /// The columns `used` of the rows at `picked` (of all rows without it); the others are empty.
-    fn columns(&self, used: &[usize], picked: Option<&[u32]>) -> Cow<'a, [Column]> {
+    /// The columns `used` of the rows at `picked` (of all rows without it); the others may be empty.
+    pub(crate) fn columns(&self, used: &[usize], picked: Option<&[u32]>) -> Cow<'_, [Column]> {
         if let Some(batch) = self.whole(picked) {
             return Cow::Borrowed(&batch.columns);
         }
@@ -89,14 +118,11 @@ impl<'a> Incoming<'a> {
     }
 
     fn column(&self, c: usize, picked: Option<&[u32]>) -> Column {
-        match (self.rows, picked) {
+        match (&self.rows, picked) {
             (Rows::All(batch), None) => batch.columns[c].clone(),
             (Rows::All(batch), Some(picked)) => gathered(&batch.columns[c], picked),
             (Rows::Some(batch, rows), None) => gathered(&batch.columns[c], rows),
-            (Rows::Some(batch, rows), Some(picked)) => {
-                let rows: Vec<u32> = picked.iter().map(|i| rows[*i as usize]).collect();
-                gathered(&batch.columns[c], &rows)
-            }
+            (Rows::Some(batch, rows), Some(picked)) => gathered(&batch.columns[c], &some(rows, picked)),
             (Rows::Window { signals, rows, .. }, None) => {
                 rows.gather(c, signals.items.iter().map(|s| (s.kind != Kind::Reset).then_some(s.seq)))
             }
@@ -106,38 +132,41 @@ impl<'a> Incoming<'a> {
         }
     }
 
-    /// The chunk of each row at `picked`, which is ascending.
-    fn chunks_of(&self, picked: Option<&[u32]>) -> Vec<u32> {
+    /// The chunk of each row at `picked`, which is ascending; of each row without it.
+    pub(crate) fn chunks_of(&self, picked: Option<&[u32]>) -> Vec<u32> {
+        if self.ends.len() == self.len() {
+            return picked.map_or_else(|| (0..self.len() as u32).collect(), <[u32]>::to_vec);
+        }
         let mut chunk = 0;
-        let rows = picked.map_or_else(|| Cow::Owned((0..self.len() as u32).collect()), Cow::Borrowed);
-        let chunk_of = |row: &u32| {
-            while self.ends[chunk as usize] <= *row {
+        let mut chunk_of = |row: u32| {
+            while self.ends[chunk as usize] <= row {
                 chunk += 1;
             }
             chunk
         };
-        rows.iter().map(chunk_of).collect()
+        match picked {
+            None => (0..self.len() as u32).map(chunk_of).collect(),
+            Some(picked) => picked.iter().map(|row| chunk_of(*row)).collect(),
+        }
     }
 
-    /// Row by row, as a batch.
-    fn to_batch(&self) -> Cow<'a, Batch> {
-        match self.rows {
-            Rows::All(batch) => Cow::Borrowed(batch),
-            _ => {
-                let width = match self.rows {
-                    Rows::All(batch) | Rows::Some(batch, _) => batch.columns.len(),
-                    Rows::Window { rows, .. } => rows.types().len(),
-                };
-                Cow::Owned(Batch {
-                    columns: (0..width).map(|c| self.column(c, None)).collect(),
-                    times: self.times.to_vec(),
-                    kinds: self.kinds.to_vec(),
-                    groups: vec![],
-                    ends: self.ends.to_vec(),
-                    clocks: self.clocks.to_vec(),
-                })
-            }
+    /// All of it as a batch.
+    pub(crate) fn to_batch(&self) -> Cow<'_, Batch> {
+        if let Rows::All(Cow::Borrowed(batch)) = &self.rows {
+            return Cow::Borrowed(batch);
         }
+        let width = match &self.rows {
+            Rows::All(batch) | Rows::Some(batch, _) => batch.columns.len(),
+            Rows::Window { rows, .. } => rows.types().len(),
+        };
+        Cow::Owned(Batch {
+            columns: (0..width).map(|c| self.column(c, None)).collect(),
+            times: self.times.to_vec(),
+            kinds: self.kinds.to_vec(),
+            groups: vec![],
+            ends: self.ends.to_vec(),
+            clocks: self.clocks.to_vec(),
+        })
     }
 }
 
@@ -149,21 +178,6 @@ fn gathered(column: &Column, rows: &[u32]) -> Column {
 
 fn some<T: Copy>(values: &[T], places: &[u32]) -> Vec<T> {
     places.iter().map(|i| values[*i as usize]).collect()
-}
-
-/// The input columns that the expressions read.
-fn used<'e>(exprs: impl IntoIterator<Item = &'e Expr>) -> Vec<usize> {
-    let mut columns = Vec::new();
-    for expr in exprs {
-        expr.walk(&mut |x| {
-            if let Node::Column { slot: INPUT, column } = x.node {
-                columns.push(column);
-            }
-        });
-    }
-    columns.sort_unstable();
-    columns.dedup();
-    columns
 }
 
 /// Where a plan reads the columns of its input.
@@ -195,10 +209,10 @@ impl Plan {
 
     pub(super) fn used(&self) -> Used {
         Used {
-            groups: used(&self.group_by),
-            args: used(self.aggregates.iter().flat_map(|a| &a.args)),
-            items: used(self.items.iter().map(|(_, x)| x)),
-            having: used(&self.having),
+            groups: inputs(&self.group_by),
+            args: inputs(self.aggregates.iter().flat_map(|a| &a.args)),
+            items: inputs(self.items.iter().map(|(_, x)| x)),
+            having: inputs(&self.having),
         }
     }
 }

@@ -67,6 +67,10 @@ impl Window for Batch {
         Ok(())
     }
 
+    fn goes_by_clock(&self) -> bool {
+        false
+    }
+
     fn fifo(&self) -> Option<&Fifo> {
         Some(&self.state.before)
     }

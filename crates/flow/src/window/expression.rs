@@ -79,6 +79,10 @@ impl Window for Expression {
         Ok(())
     }
 
+    fn goes_by_clock(&self) -> bool {
+        false
+    }
+
     fn fifo(&self) -> Option<&Fifo> {
         Some(&self.held)
     }

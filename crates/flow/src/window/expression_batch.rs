@@ -156,6 +156,10 @@ impl Window for ExpressionBatch {
         Ok(())
     }
 
+    fn goes_by_clock(&self) -> bool {
+        false
+    }
+
     fn fifo(&self) -> Option<&Fifo> {
         Some(&self.current)
     }

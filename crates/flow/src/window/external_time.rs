@@ -83,6 +83,10 @@ impl Window for ExternalTime {
         Ok(())
     }
 
+    fn goes_by_clock(&self) -> bool {
+        false
+    }
+
     fn fifo(&self) -> Option<&Fifo> {
         Some(&self.state.held)
     }

@@ -86,6 +86,10 @@ impl Window for Frequent {
         Ok(())
     }
 
+    fn goes_by_clock(&self) -> bool {
+        false
+    }
+
     fn held(&self) -> Vec<Seq> {
         self.in_order().into_iter().map(|(_, count)| count.seq).collect()
     }

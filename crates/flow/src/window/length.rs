@@ -43,6 +43,10 @@ impl Window for Length {
         Ok(())
     }
 
+    fn goes_by_clock(&self) -> bool {
+        false
+    }
+
     fn fifo(&self) -> Option<&Fifo> {
         Some(&self.held)
     }

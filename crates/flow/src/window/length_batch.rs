@@ -95,6 +95,10 @@ impl Window for LengthBatch {
         Ok(())
     }
 
+    fn goes_by_clock(&self) -> bool {
+        false
+    }
+
     fn fifo(&self) -> Option<&Fifo> {
         Some(&self.state.before)
     }

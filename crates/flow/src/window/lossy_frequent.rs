@@ -106,6 +106,10 @@ impl Window for LossyFrequent {
         Ok(())
     }
 
+    fn goes_by_clock(&self) -> bool {
+        false
+    }
+
     fn held(&self) -> Vec<Seq> {
         self.in_order().into_iter().map(|(_, count)| count.seq).collect()
     }

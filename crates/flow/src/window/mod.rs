@@ -140,6 +140,11 @@ pub trait Window: Send {
         Ok(())
     }
 
+    /// Whether it may ask for timers.
+    fn goes_by_clock(&self) -> bool {
+        true
+    }
+
     /// The app starts; the clock stands at `context.now`.
     fn start(&mut self, _context: &mut Context<'_>) {}
 

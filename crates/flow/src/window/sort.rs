@@ -150,6 +150,10 @@ impl Window for Sort {
         Ok(())
     }
 
+    fn goes_by_clock(&self) -> bool {
+        false
+    }
+
     fn held(&self) -> Vec<Seq> {
         let mut rows = self.scattered();
         if !self.overflowed {

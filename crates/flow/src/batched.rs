@@ -1,0 +1,238 @@
+//! A query over many chunks at once, with the same results as one by one.
+
+use std::borrow::Cow;
+
+use crate::batch::{Batch, Kind};
+use crate::expr::vector::{self, Failed, Lanes};
+use crate::expr::{Expr, Failure, Host};
+use crate::held::Windowed;
+use crate::query::{Handler, Query, QueryPlan};
+use crate::rate::{Rate, RatePlan};
+use crate::select::{FailedChunks, Incoming, Rows};
+
+/// What a query made of many chunks.
+#[derive(Default)]
+pub(crate) struct Ran {
+    /// What came out, with the chunks of the input in order.
+    pub(crate) out: Batch,
+    /// The chunks of the input that could not be worked off, ascending, and why.
+    pub(crate) failed: FailedChunks,
+    /// What failed when a timer ran.
+    pub(crate) broken: Vec<Failure>,
+}
+
+impl QueryPlan {
+    /// Whether it runs over many chunks at once; else why not.
+    pub(crate) fn batches(&self) -> Result<(), &'static str> {
+        let filters = |handlers: &[Handler]| handlers.iter().all(|h| matches!(h, Handler::Filter(_)));
+        if self.join.is_some() {
+            return Err("it joins");
+        }
+        if self.state.is_some() {
+            return Err("it is a pattern");
+        }
+        if !filters(&self.before) || !filters(&self.after) {
+            return Err("it has a stream function");
+        }
+        let by_clock = self.window.as_ref().is_some_and(|make| make().goes_by_clock());
+        if by_clock && self.has_beats() {
+            return Err("both its window and its output go by the clock");
+        }
+        Ok(())
+    }
+
+    /// Whether something comes out of it when only the clock moves.
+    pub(crate) fn has_timers(&self) -> bool {
+        self.has_beats() || self.window.as_ref().is_some_and(|make| make().goes_by_clock())
+    }
+
+    fn has_beats(&self) -> bool {
+        matches!(self.rate, Some(RatePlan::Time(..) | RatePlan::Snapshot(..)))
+    }
+}
+
+impl Query {
+    /// Works off all chunks of `input`, each as [`Query::push`] would, and the timers that are due on the way. `ticks`
+    /// are the clocks of all that was sent, ascending: at each of them timers run before the chunks.
+    pub(crate) fn run(&mut self, input: &Batch, ticks: &[i64], host: &dyn Host) -> Ran {
+        let mut ran = Ran::default();
+        let plan = self.plan.clone();
+        let input = filtered(&plan.before, Incoming::batch(input), host, &mut ran.failed);
+        let out = match &mut self.window {
+            None => {
+                let mut failed = FailedChunks::new();
+                let out = self.selector.select(&input.incoming, host, &mut failed);
+                ran.failed.extend(failed.into_iter().map(|(chunk, f)| (input.origin(chunk), f)));
+                out
+            }
+            Some(held) => {
+                let arriving = input.incoming.to_batch();
+                let Windowed { signals, clocks, origins, first, failed, broken } = held.run(&arriving, ticks);
+                ran.failed.extend(failed.into_iter().map(|(chunk, f)| (input.origin(chunk), f)));
+                ran.broken.extend(broken);
+                let incoming = Incoming {
+                    kinds: signals.items.iter().map(|s| s.kind).collect(),
+                    times: signals.items.iter().map(|s| s.time).collect(),
+                    ends: signals.ends.iter().map(|e| *e as u32).collect(),
+                    clocks: clocks.into(),
+                    rows: Rows::Window { signals: &signals, rows: held.rows(), arrived: (&arriving, first) },
+                };
+                let mut failed = FailedChunks::new();
+                let behind = match plan.after.is_empty() {
+                    true => Filtered { incoming, origins: None },
+                    false => {
+                        let batch = incoming.to_batch().into_owned();
+                        filtered(&plan.after, Incoming::owned(batch), host, &mut failed)
+                    }
+                };
+                let mut late = FailedChunks::new();
+                let out = self.selector.select(&behind.incoming, host, &mut late);
+                failed.extend(late.into_iter().map(|(chunk, f)| (behind.origin(chunk), f)));
+                for (chunk, failure) in failed {
+                    match origins[chunk as usize] {
+                        Some(chunk) => ran.failed.push((input.origin(chunk), failure)),
+                        None => ran.broken.push(failure),
+                    }
+                }
+                held.forget();
+                out
+            }
+        };
+        ran.failed.sort_by_key(|(chunk, _)| *chunk);
+        ran.failed.dedup_by_key(|(chunk, _)| *chunk);
+        ran.out = match &mut self.rate {
+            None => out,
+            Some(rate) if plan.has_beats() => with_beats(rate, &out, ticks),
+            Some(rate) => rate.push(&out),
+        };
+        ran
+    }
+}
+
+/// What is left behind filters, and the chunk that each chunk of it was.
+struct Filtered<'a> {
+    incoming: Incoming<'a>,
+    origins: Option<Vec<u32>>,
+}
+
+impl Filtered<'_> {
+    fn origin(&self, chunk: u32) -> u32 {
+        self.origins.as_ref().map_or(chunk, |origins| origins[chunk as usize])
+    }
+}
+
+/// The events that satisfy the conditions; a reset always passes. Nothing is left of a chunk of which one event failed.
+fn filtered<'a>(
+    handlers: &[Handler],
+    input: Incoming<'a>,
+    host: &dyn Host,
+    failed: &mut FailedChunks,
+) -> Filtered<'a> {
+    let mut now = Filtered { incoming: input, origins: None };
+    for handler in handlers {
+        let Handler::Filter(condition) = handler else { continue };
+        let (rows, chunks) = passing(condition, &now, host, failed);
+        if rows.len() == now.incoming.len() {
+            continue;
+        }
+        let origins = chunks.iter().map(|chunk| now.origin(*chunk)).collect();
+        now = Filtered { incoming: now.incoming.only(rows, &chunks), origins: Some(origins) };
+    }
+    now
+}
+
+/// The rows that pass, and the chunks of which something passes.
+fn passing(
+    condition: &Expr,
+    input: &Filtered<'_>,
+    host: &dyn Host,
+    failed: &mut FailedChunks,
+) -> (Vec<u32>, Vec<u32>) {
+    let incoming = &input.incoming;
+    let columns = incoming.columns(&vector::inputs([condition]), None);
+    let of = incoming.chunks_of(None);
+    let clocks: Vec<i64> = of.iter().map(|chunk| incoming.clocks[*chunk as usize]).collect();
+    let lanes = Lanes { slots: [&columns, &[], &[]], times: &incoming.times, clocks: &clocks, host };
+    let mut rows_failed = Failed::new();
+    let mask = vector::mask(condition, &lanes, &mut rows_failed);
+    let mut bad: Vec<u32> = Vec::new();
+    for (row, failure) in rows_failed {
+        let chunk = of[row as usize];
+        if bad.last() != Some(&chunk) {
+            bad.push(chunk);
+            failed.push((input.origin(chunk), failure));
+        }
+    }
+    let passes = |row: &usize| {
+        (mask[*row] || incoming.kinds[*row] == Kind::Reset)
+            && (bad.is_empty() || bad.binary_search(&of[*row]).is_err())
+    };
+    let rows: Vec<u32> = (0..mask.len()).filter(passes).map(|row| row as u32).collect();
+    let mut chunks: Vec<u32> = rows.iter().map(|row| of[*row as usize]).collect();
+    chunks.dedup();
+    (rows, chunks)
+}
+
+/// What goes on of many chunks where the rate has beats: those that are due come before a chunk.
+fn with_beats(rate: &mut Rate, out: &Batch, ticks: &[i64]) -> Batch {
+    let mut all = Batch::new(out.columns.iter().map(crate::Column::ty));
+    let beats = |rate: &mut Rate, until: i64, all: &mut Batch| {
+        while let Some(due) = rate.next_timer().filter(|due| *due <= until) {
+            let now = ticks[ticks.partition_point(|tick| *tick < due)];
+            match rate.timer(now) {
+                Some(more) => all.append(&more),
+                None => break,
+            }
+        }
+    };
+    for (rows, clock) in out.chunks() {
+        beats(rate, clock, &mut all);
+        all.append(&rate.push(&out.chunk(rows, clock)));
+    }
+    if let Some(last) = ticks.last() {
+        beats(rate, *last, &mut all);
+    }
+    all
+}
+
+impl Batch {
+    /// A chunk by itself.
+    pub(crate) fn chunk(&self, rows: std::ops::Range<usize>, clock: i64) -> Self {
+        let mut chunk = Self::new(self.columns.iter().map(crate::Column::ty));
+        for (column, from) in chunk.columns.iter_mut().zip(&self.columns) {
+            column.extend_range(from, rows.clone());
+        }
+        chunk.times.extend_from_slice(&self.times[rows.clone()]);
+        chunk.kinds.extend_from_slice(&self.kinds[rows.clone()]);
+        chunk.groups.extend(self.groups.get(rows).into_iter().flatten().cloned());
+        chunk.end_chunk(clock);
+        chunk
+    }
+
+    /// Adds all chunks of a batch with the same columns.
+    pub(crate) fn append(&mut self, other: &Self) {
+        let base = self.len() as u32;
+        for (column, from) in self.columns.iter_mut().zip(&other.columns) {
+            column.extend_range(from, 0..other.len());
+        }
+        self.times.extend_from_slice(&other.times);
+        self.kinds.extend_from_slice(&other.kinds);
+        self.groups.extend_from_slice(&other.groups);
+        self.ends.extend(other.ends.iter().map(|end| end + base));
+        self.clocks.extend_from_slice(&other.clocks);
+    }
+
+    /// Without these chunks, which are ascending.
+    pub(crate) fn without(&self, chunks: &FailedChunks) -> Cow<'_, Self> {
+        if chunks.is_empty() {
+            return Cow::Borrowed(self);
+        }
+        let mut rest = Self::new(self.columns.iter().map(crate::Column::ty));
+        for (number, (rows, clock)) in self.chunks().enumerate() {
+            if chunks.binary_search_by_key(&(number as u32), |(chunk, _)| *chunk).is_err() {
+                rest.append(&self.chunk(rows, clock));
+            }
+        }
+        Cow::Owned(rest)
+    }
+}
