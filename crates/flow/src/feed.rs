@@ -1,0 +1,257 @@
+//! Many events in one call, each by itself: as fast as columns are, with the results of one call each.
+//!
+//! Where what comes out of an app's queries does not depend on the order in which one event goes through all of them,
+//! all events go through one query after the other. The order matters, and events go one by one, where
+//!
+//! - queries feed each other in a circle, or several of them write the same stream,
+//! - a table is read that is written, or written by several queries,
+//! - something goes by the clock both before and behind,
+//! - a query works event by event: see [`App::why_one_by_one`].
+
+use crate::app::{App, Sink};
+use crate::batch::{Batch, Kind};
+use crate::column::Column;
+use crate::expr::{Expr, Failure, Node};
+use crate::plan::AppPlan;
+use crate::query::{Handler, QueryPlan, Target};
+
+/// Events of one stream.
+#[derive(Debug, Clone)]
+pub struct Part {
+    /// Which stream of the app.
+    pub stream: usize,
+    /// Its attributes in order.
+    pub columns: Vec<Column>,
+    /// The events' timestamps.
+    pub times: Vec<i64>,
+}
+
+impl App {
+    /// Hands events in, each by itself: what comes out is what [`App::send`] of one after the other gives, though what
+    /// comes to different streams is told stream by stream. `order` tells for each event, in order, of which part it is
+    /// the next; without it the parts follow each other.
+    ///
+    /// Errors: a part does not fit its stream, or `order` does not fit the parts; then nothing was sent.
+    pub fn feed(&mut self, parts: &[Part], order: Option<&[u16]>, sink: &mut dyn Sink) -> Result<(), Failure> {
+        for part in parts {
+            self.check(part.stream, &part.columns, part.times.len())?;
+        }
+        let order = ordered(parts, order)?;
+        let clocks = clocks(parts, &order, self.now());
+        let Some(last) = clocks.last().copied() else { return Ok(()) };
+        let at_once = order.len() > 1 && self.one_by_one.is_none() && parts.len() == 1;
+        let stops = self.next_stop().is_some_and(|stop| stop <= last);
+        let derived = parts.iter().any(|part| self.is_written(part.stream));
+        if !at_once || stops || derived {
+            return self.feed_one_by_one(parts, &order, sink);
+        }
+        let mut ran = vec![false; self.plan().queries.len()];
+        for part in parts {
+            let mut batch = Batch {
+                columns: part.columns.clone(),
+                times: part.times.clone(),
+                kinds: vec![Kind::Current; part.times.len()],
+                ends: (1..=part.times.len() as u32).collect(),
+                clocks: clocks.clone(),
+                ..Batch::default()
+            };
+            batch.columns.iter_mut().for_each(Column::share);
+            self.spread(part.stream, &batch, &clocks, true, &mut ran, sink);
+        }
+        // what goes by the clock alone
+        for query in 0..ran.len() {
+            if !ran[query] && self.plan().queries[query].has_timers() {
+                let nothing = Batch::new(self.plan().queries[query].columns.iter().copied());
+                self.run_query(query, &nothing, &clocks, &mut ran, sink);
+            }
+        }
+        self.set_clock(last);
+        Ok(())
+    }
+
+    /// Why events handed in together go through the app one by one; `None` if they do not.
+    pub fn why_one_by_one(&self) -> Option<&str> {
+        self.one_by_one.as_deref()
+    }
+
+    fn feed_one_by_one(&mut self, parts: &[Part], order: &[u16], sink: &mut dyn Sink) -> Result<(), Failure> {
+        let mut next = vec![0; parts.len()];
+        for part in order {
+            let row = next[*part as usize];
+            next[*part as usize] += 1;
+            let part = &parts[*part as usize];
+            let one = |column: &Column| {
+                let mut one = Column::new(column.ty());
+                one.push_from(column, row);
+                one
+            };
+            self.send(part.stream, part.columns.iter().map(one).collect(), vec![part.times[row]], sink)?;
+        }
+        Ok(())
+    }
+
+    /// All events of a stream go to each of its readers.
+    fn spread(
+        &mut self,
+        stream: usize,
+        events: &Batch,
+        ticks: &[i64],
+        sent: bool,
+        ran: &mut [bool],
+        sink: &mut dyn Sink,
+    ) {
+        let mut rest = std::borrow::Cow::Borrowed(events);
+        for i in 0..self.readers[stream].len() {
+            let (query, _) = self.readers[stream][i];
+            let failed = self.run_query(query, &rest, ticks, ran, sink);
+            if !failed.is_empty() {
+                // an event that one query cannot work off does not go on to the next
+                rest = std::borrow::Cow::Owned(rest.without(&failed).into_owned());
+            }
+        }
+        let name = &self.plan().catalog.streams()[stream].name;
+        match sent {
+            true => sink.sent(name, &rest),
+            false => sink.events(name, &rest),
+        }
+    }
+
+    fn run_query(
+        &mut self,
+        query: usize,
+        events: &Batch,
+        ticks: &[i64],
+        ran: &mut [bool],
+        sink: &mut dyn Sink,
+    ) -> crate::select::FailedChunks {
+        ran[query] = true;
+        let done = self.queries[query].run(events, ticks, &self.shared);
+        let plan = self.queries[query].plan.clone();
+        done.broken.iter().chain(done.failed.iter().map(|(_, f)| f)).for_each(|f| sink.failure(&plan.name, f));
+        if done.out.is_empty() {
+            return done.failed;
+        }
+        sink.emission(&plan.name, &done.out);
+        let mut events = done.out;
+        // what left a window arrives elsewhere
+        events.kinds.fill(Kind::Current);
+        events.groups.clear();
+        match &plan.target {
+            Target::Stream(stream) => {
+                events.columns.iter_mut().for_each(Column::share);
+                self.spread(*stream, &events, ticks, false, ran, sink);
+            }
+            Target::Table(table, action) => {
+                for (rows, clock) in events.chunks() {
+                    let chunk = events.chunk(rows, clock);
+                    if let Err(failure) = self.shared.tables[*table].apply(action, &chunk, clock) {
+                        sink.failure(&plan.name, &failure);
+                    }
+                }
+            }
+            Target::Window(_) => unreachable!("such apps go one by one"),
+        }
+        done.failed
+    }
+
+    fn is_written(&self, stream: usize) -> bool {
+        self.plan().queries.iter().any(|q| matches!(q.target, Target::Stream(to) if to == stream))
+    }
+}
+
+/// For each event its part, checked.
+fn ordered(parts: &[Part], order: Option<&[u16]>) -> Result<Vec<u16>, Failure> {
+    let Some(order) = order else {
+        return Ok(parts.iter().enumerate().flat_map(|(i, p)| vec![i as u16; p.times.len()]).collect());
+    };
+    let mut counts = vec![0; parts.len()];
+    for part in order {
+        let count = counts.get_mut(*part as usize);
+        *count.ok_or_else(|| Failure(format!("there is no part {part}; there are {}", parts.len())))? += 1;
+    }
+    match counts.iter().zip(parts).position(|(count, part)| *count != part.times.len()) {
+        None => Ok(order.to_vec()),
+        Some(part) => {
+            let (told, has) = (counts[part], parts[part].times.len());
+            Err(Failure(format!("the order names part {part} {told} times; it has {has} events")))
+        }
+    }
+}
+
+/// What the clock shows at each event.
+fn clocks(parts: &[Part], order: &[u16], now: i64) -> Vec<i64> {
+    let mut next = vec![0; parts.len()];
+    let mut clock = now;
+    let at = |part: &u16| {
+        let row = &mut next[*part as usize];
+        clock = clock.max(parts[*part as usize].times[*row]);
+        *row += 1;
+        clock
+    };
+    order.iter().map(at).collect()
+}
+
+/// Why the queries of an app have to work event by event; `None` if they need not.
+pub(crate) fn why_one_by_one(plan: &AppPlan) -> Option<String> {
+    let name = |stream: usize| &plan.catalog.streams()[stream].name;
+    if !plan.sources.is_empty() || !plan.sinks.is_empty() {
+        return Some("it has sources or sinks of its own".into());
+    }
+    if !plan.windows.is_empty() {
+        return Some("it has named windows".into());
+    }
+    if let Some(fault) = plan.catalog.streams().iter().find(|s| s.name.starts_with('!')) {
+        return Some(format!("it has the fault stream `{}`", fault.name));
+    }
+    for query in &plan.queries {
+        if let Err(why) = query.batches() {
+            return Some(format!("{}: {why}", query.name));
+        }
+    }
+    for stream in 0..plan.catalog.streams().len() {
+        let writers = plan.queries.iter().filter(|q| matches!(q.target, Target::Stream(to) if to == stream));
+        if writers.count() > 1 {
+            return Some(format!("several queries write `{}`", name(stream)));
+        }
+    }
+    for table in 0..plan.catalog.tables().len() {
+        let writers = plan.queries.iter().filter(|q| matches!(q.target, Target::Table(to, _) if to == table)).count();
+        let readers = plan.queries.iter().filter(|q| reads_tables(q)).count();
+        if writers > 1 || writers > 0 && readers > 0 {
+            return Some(format!("`{}` is read and written", plan.catalog.tables()[table].name));
+        }
+    }
+    plan.queries.iter().enumerate().find_map(|(i, _)| behind(plan, i, &mut vec![], false))
+}
+
+/// Follows what a query writes: a circle, or something by the clock behind something else by the clock.
+fn behind(plan: &AppPlan, query: usize, way: &mut Vec<usize>, clocked: bool) -> Option<String> {
+    let of = &plan.queries[query];
+    if way.contains(&query) {
+        return Some(format!("{}: what it puts out comes back to it", of.name));
+    }
+    if clocked && of.has_timers() {
+        return Some(format!("{}: it goes by the clock, and so does what it reads", of.name));
+    }
+    let Target::Stream(to) = of.target else { return None };
+    way.push(query);
+    let clocked = clocked || of.has_timers();
+    let readers = plan.queries.iter().enumerate().filter(|(_, q)| q.reads().iter().any(|(stream, _)| *stream == to));
+    let found = readers.map(|(i, _)| i).collect::<Vec<_>>().into_iter().find_map(|i| behind(plan, i, way, clocked));
+    way.pop();
+    found
+}
+
+fn reads_tables(query: &QueryPlan) -> bool {
+    let mut reads = false;
+    let mut look = |expr: &Expr| expr.walk(&mut |x| reads |= matches!(x.node, Node::In { .. }));
+    for handler in query.before.iter().chain(&query.after) {
+        if let Handler::Filter(condition) = handler {
+            look(condition);
+        }
+    }
+    query.select.items.iter().for_each(|(_, expr)| look(expr));
+    query.select.aggregates.iter().flat_map(|a| &a.args).for_each(&mut look);
+    query.select.having.iter().for_each(&mut look);
+    reads
+}
