@@ -53,22 +53,24 @@ pub trait Sink {
 /// It has no clock of its own: whoever runs it moves its clock ([`App::advance`]) and hands events in ([`App::send`]).
 pub struct App {
     plan: Arc<AppPlan>,
-    queries: Vec<Query>,
+    pub(crate) queries: Vec<Query>,
     /// Its tables and named windows.
-    shared: Shared,
+    pub(crate) shared: Shared,
     partitions: Vec<Partition>,
     /// For each stream who reads it, in order.
-    readers: Vec<Vec<Reader>>,
+    pub(crate) readers: Vec<Vec<Reader>>,
+    /// Why events handed in together go through it one by one; `None` if they do not.
+    pub(crate) one_by_one: Option<String>,
     /// For each trigger the instant at which it fires next.
     triggers: Vec<Option<i64>>,
     /// Events that sinks with turns have put out.
     turns: BTreeMap<usize, usize>,
-    now: i64,
+    pub(crate) now: i64,
 }
 
 /// Who reads a stream.
 #[derive(Debug, Clone, Copy)]
-enum Reader {
+pub(crate) enum Reader {
     /// A query, and the port to which the events go.
     Query(usize, usize),
     /// A partition.
@@ -117,7 +119,9 @@ impl App {
             draws: Draws::of(plan.name.as_deref().unwrap_or_default()),
         };
         let triggers = vec![None; plan.triggers.len()];
-        Self { plan, queries, partitions, shared, readers, triggers, turns: BTreeMap::new(), now: 0 }
+        let one_by_one = crate::feed::why_one_by_one(&plan);
+        let turns = BTreeMap::new();
+        Self { plan, queries, partitions, shared, readers, one_by_one, triggers, turns, now: 0 }
     }
 
     /// The compiled app.
@@ -186,7 +190,7 @@ impl App {
 
     /// The next instant later than the clock at which it stops on its way: triggers, windows that go by a calendar,
     /// idle keys.
-    fn next_stop(&self) -> Option<i64> {
+    pub(crate) fn next_stop(&self) -> Option<i64> {
         let triggers = self.triggers.iter().flatten().copied();
         let windows = self.shared.windows.iter().filter_map(|w| w.held.next_instant(self.now));
         let queries = self.queries.iter().filter_map(|q| q.next_instant(self.now));
@@ -249,13 +253,24 @@ impl App {
         times: Vec<i64>,
         sink: &mut dyn Sink,
     ) -> Result<(), Failure> {
+        self.check(stream, &columns, times.len())?;
+        let Some(last) = times.last().copied() else { return Ok(()) };
+        self.shared.draws.next_input();
+        self.advance(last, sink);
+        let kinds = vec![Kind::Current; times.len()];
+        let mut batch = Batch { columns, times, kinds, ..Batch::default() };
+        batch.end_chunk(self.now);
+        self.deliver(stream, &batch, 0, sink);
+        Ok(())
+    }
+
+    /// That these can be events of the stream: so many rows, its attributes in order.
+    pub(crate) fn check(&self, stream: usize, columns: &[Column], rows: usize) -> Result<(), Failure> {
         let defined = self.plan.catalog.streams().get(stream);
         let defined = defined.ok_or_else(|| Failure(format!("there is no stream {stream}")))?;
+        let mut pairs = columns.iter().zip(&defined.attributes);
         let fits = columns.len() == defined.attributes.len()
-            && columns
-                .iter()
-                .zip(&defined.attributes)
-                .all(|(c, (_, ty))| c.len() == times.len() && c.ty() == *ty);
+            && pairs.all(|(c, (_, ty))| c.len() == rows && c.ty() == *ty);
         if !fits {
             return Err(Failure(format!("`{}` has other attributes", defined.name)));
         }
@@ -265,13 +280,6 @@ impl App {
         if self.plan.catalog.is_inner(stream) {
             return Err(Failure(format!("`{}` is an inner stream: queries write it", defined.name)));
         }
-        let Some(last) = times.last().copied() else { return Ok(()) };
-        self.shared.draws.next_input();
-        self.advance(last, sink);
-        let kinds = vec![Kind::Current; times.len()];
-        let mut batch = Batch { columns, times, kinds, ..Batch::default() };
-        batch.end_chunk(self.now);
-        self.deliver(stream, &batch, 0, sink);
         Ok(())
     }
 

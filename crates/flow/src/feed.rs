@@ -8,7 +8,7 @@
 //! - something goes by the clock both before and behind,
 //! - a query works event by event: see [`App::why_one_by_one`].
 
-use crate::app::{App, Sink};
+use crate::app::{App, Reader, Sink};
 use crate::batch::{Batch, Kind};
 use crate::column::Column;
 use crate::expr::{Expr, Failure, Node};
@@ -65,7 +65,7 @@ impl App {
                 self.run_query(query, &nothing, &clocks, &mut ran, sink);
             }
         }
-        self.set_clock(last);
+        self.now = last;
         Ok(())
     }
 
@@ -102,7 +102,7 @@ impl App {
     ) {
         let mut rest = std::borrow::Cow::Borrowed(events);
         for i in 0..self.readers[stream].len() {
-            let (query, _) = self.readers[stream][i];
+            let Reader::Query(query, _) = self.readers[stream][i] else { continue };
             let failed = self.run_query(query, &rest, ticks, ran, sink);
             if !failed.is_empty() {
                 // an event that one query cannot work off does not go on to the next
@@ -126,7 +126,7 @@ impl App {
     ) -> crate::select::FailedChunks {
         ran[query] = true;
         let done = self.queries[query].run(events, ticks, &self.shared);
-        let plan = self.queries[query].plan.clone();
+        let (plan, now) = (self.queries[query].plan.clone(), self.now());
         done.broken.iter().chain(done.failed.iter().map(|(_, f)| f)).for_each(|f| sink.failure(&plan.name, f));
         if done.out.is_empty() {
             return done.failed;
@@ -142,14 +142,12 @@ impl App {
                 self.spread(*stream, &events, ticks, false, ran, sink);
             }
             Target::Table(table, action) => {
-                for (rows, clock) in events.chunks() {
-                    let chunk = events.chunk(rows, clock);
-                    if let Err(failure) = self.shared.tables[*table].apply(action, &chunk, clock) {
-                        sink.failure(&plan.name, &failure);
-                    }
+                if let Err(failure) = self.shared.tables[*table].apply(action, &events, now) {
+                    sink.failure(&plan.name, &failure);
                 }
             }
-            Target::Window(_) => unreachable!("such apps go one by one"),
+            // such apps go one by one
+            Target::Window(_) | Target::Inner(_) => {}
         }
         done.failed
     }
@@ -199,6 +197,9 @@ pub(crate) fn why_one_by_one(plan: &AppPlan) -> Option<String> {
     }
     if !plan.windows.is_empty() {
         return Some("it has named windows".into());
+    }
+    if !plan.partitions.is_empty() {
+        return Some("it has partitions".into());
     }
     if let Some(fault) = plan.catalog.streams().iter().find(|s| s.name.starts_with('!')) {
         return Some(format!("it has the fault stream `{}`", fault.name));

@@ -20,6 +20,7 @@ pub mod cron;
 mod equality;
 pub mod expr;
 pub mod functions;
+pub mod feed;
 mod held;
 pub mod io;
 pub mod join;

@@ -33,7 +33,7 @@ pub(crate) struct Incoming<'a> {
 }
 
 /// Fewer rows are worked off one by one: that costs less than columns do.
-const COLUMNS_FROM: usize = 4;
+const COLUMNS_FROM: usize = 2;
 
 /// So many groups are remembered though nothing is computed for them.
 const GROUPS_KEPT: usize = 4096;

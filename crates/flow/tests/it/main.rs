@@ -2,6 +2,7 @@
 
 mod batched;
 mod files;
+mod fed;
 mod functions;
 mod joins;
 mod own;

@@ -1,0 +1,135 @@
+//! Events handed in together, each by itself: what comes out is what comes out of one call each.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::{env, fs};
+
+use tidemill_flow::app::{App, Sink};
+use tidemill_flow::expr::Failure;
+use tidemill_flow::feed::Part;
+use tidemill_flow::replay::{Case, Input, compile, value_of};
+use tidemill_flow::{Batch, Column, Registry};
+
+/// What came to each stream and out of each query, in order.
+#[derive(Default)]
+struct Told(BTreeMap<String, Vec<String>>);
+
+impl Told {
+    fn add(&mut self, list: String, batch: &Batch) {
+        let rows = self.0.entry(list).or_default();
+        for row in 0..batch.len() {
+            let values: Vec<String> = batch.columns.iter().map(|c| format!("{:?}", c.get(row))).collect();
+            rows.push(format!("{} {:?} {}", batch.times[row], batch.kinds[row], values.join(", ")));
+        }
+    }
+}
+
+impl Sink for Told {
+    fn events(&mut self, stream: &str, events: &Batch) {
+        self.add(stream.to_owned(), events);
+    }
+
+    fn emission(&mut self, query: &str, emission: &Batch) {
+        self.add(format!("query {query}"), emission);
+    }
+
+    fn failure(&mut self, query: &str, failure: &Failure) {
+        self.0.entry(format!("failure of {query}")).or_default().push(failure.0.clone());
+    }
+}
+
+/// A run of single events as parts, with their order.
+fn parts(app: &App, events: &[(&str, i64, &[serde_json::Value])]) -> Option<(Vec<Part>, Vec<u16>)> {
+    let catalog = &app.plan().catalog;
+    let mut parts: Vec<Part> = Vec::new();
+    let mut order = Vec::new();
+    for (stream, time, data) in events {
+        let stream = catalog.find(stream)?;
+        let attributes = &catalog.streams()[stream].attributes;
+        let known = parts.iter().position(|p| p.stream == stream);
+        let place = known.unwrap_or_else(|| {
+            let columns = attributes.iter().map(|(_, ty)| Column::new(*ty)).collect();
+            parts.push(Part { stream, columns, times: vec![] });
+            parts.len() - 1
+        });
+        let part = &mut parts[place];
+        part.times.push(*time);
+        (data.len() == attributes.len()).then_some(())?;
+        part.columns.iter_mut().zip(*data).for_each(|(column, v)| column.push(value_of(v, column.ty())));
+        order.push(place as u16);
+    }
+    Some((parts, order))
+}
+
+/// Runs a case with at most `together` events handed in at once; none if it is not made for this.
+fn run(case: &Case, registry: &Registry, together: usize) -> Option<(Told, bool)> {
+    let plan = compile("app.siddhi", &case.app, registry, &|_| None).ok()?;
+    let mut app = App::new(Arc::new(plan));
+    let at_once = app.why_one_by_one().is_none();
+    let mut told = Told::default();
+    app.start(case.start, &mut told);
+    let mut waiting: Vec<(&str, i64, &[serde_json::Value])> = Vec::new();
+    for input in &case.inputs {
+        match input {
+            Input::Event { stream, timestamp, data } => {
+                waiting.push((stream, *timestamp, data));
+                if waiting.len() < together {
+                    continue;
+                }
+            }
+            _ => {}
+        }
+        if !waiting.is_empty() {
+            let (parts, order) = parts(&app, &waiting)?;
+            app.feed(&parts, Some(&order), &mut told).ok()?;
+            waiting.clear();
+        }
+        match input {
+            Input::Event { .. } => {}
+            Input::Clock { timestamp } => app.advance((*timestamp).max(app.now()), &mut told),
+            Input::OnDemand { on_demand } => match app.on_demand(on_demand) {
+                Ok(found) => told.add("on demand".into(), &found),
+                Err(failure) => told.failure("on demand", &failure),
+            },
+            Input::Events { .. } | Input::Restart { .. } => return None,
+        }
+    }
+    if !waiting.is_empty() {
+        let (parts, order) = parts(&app, &waiting)?;
+        app.feed(&parts, Some(&order), &mut told).ok()?;
+    }
+    Some((told, at_once))
+}
+
+fn files() -> Vec<PathBuf> {
+    let cases = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/cases");
+    let list = |folder: PathBuf| fs::read_dir(folder).unwrap().map(|e| e.unwrap().path()).collect::<Vec<_>>();
+    let folders = ["recorded", "recorded-own"].map(|name| cases.join(name)).into_iter().flat_map(list);
+    let mut files: Vec<PathBuf> =
+        folders.filter(|f| f.is_dir()).flat_map(list).filter(|f| f.extension().is_some_and(|e| e == "json")).collect();
+    files.sort();
+    files
+}
+
+#[test]
+fn events_together_give_what_they_give_one_by_one() {
+    let registry = Registry::standard();
+    let (mut compared, mut wrong) = (0, Vec::new());
+    for path in files() {
+        let case: Case = serde_json::from_str(&fs::read_to_string(&path).unwrap()).unwrap();
+        let Some((single, at_once)) = run(&case, &registry, 1) else { continue };
+        compared += usize::from(at_once);
+        for together in [2, 3, 1000] {
+            let Some((fed, _)) = run(&case, &registry, together) else { continue };
+            for list in single.0.keys().chain(fed.0.keys()) {
+                let (a, b) = (single.0.get(list), fed.0.get(list));
+                if a != b {
+                    wrong.push(format!("{}, {together} together, {list}:\n  {a:?}\n  {b:?}", path.display()));
+                }
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{} wrong\n{}", wrong.len(), wrong[..wrong.len().min(12)].join("\n"));
+    assert!(compared >= 100, "only {compared} cases were not run one by one");
+}
