@@ -30,6 +30,8 @@ pub struct Batch {
     pub ends: Vec<u32>,
     /// What the clock showed when a chunk came into being, one per chunk.
     pub clocks: Vec<i64>,
+    /// The chunk of its input that a query made each chunk of, none where a timer did; empty where nobody asks.
+    pub origins: Vec<Option<u32>>,
 }
 
 impl Batch {

@@ -61,7 +61,8 @@ impl Query {
         let out = match &mut self.window {
             None => {
                 let mut failed = FailedChunks::new();
-                let out = self.selector.select(&input.incoming, host, &mut failed);
+                let mut out = self.selector.select(&input.incoming, host, &mut failed);
+                out.origins.iter_mut().flatten().for_each(|chunk| *chunk = input.origin(*chunk));
                 ran.failed.extend(failed.into_iter().map(|(chunk, f)| (input.origin(chunk), f)));
                 out
             }
@@ -86,7 +87,11 @@ impl Query {
                     }
                 };
                 let mut late = FailedChunks::new();
-                let out = self.selector.select(&behind.incoming, host, &mut late);
+                let mut out = self.selector.select(&behind.incoming, host, &mut late);
+                for chunk in &mut out.origins {
+                    let arrived = chunk.and_then(|chunk| origins[behind.origin(chunk) as usize]);
+                    *chunk = arrived.map(|chunk| input.origin(chunk));
+                }
                 failed.extend(late.into_iter().map(|(chunk, f)| (behind.origin(chunk), f)));
                 for (chunk, failure) in failed {
                     match origins[chunk as usize] {
@@ -207,6 +212,16 @@ impl Batch {
         chunk.groups.extend(self.groups.get(rows).into_iter().flatten().cloned());
         chunk.end_chunk(clock);
         chunk
+    }
+
+    /// The chunks behind chunk `last`.
+    pub(crate) fn behind(&self, last: usize) -> Self {
+        let mut rest = Self::new(self.columns.iter().map(crate::Column::ty));
+        for (rows, clock) in self.chunks().skip(last + 1) {
+            rest.append(&self.chunk(rows, clock));
+        }
+        rest.origins = self.origins.get(last + 1..).unwrap_or_default().to_vec();
+        rest
     }
 
     /// Adds all chunks of a batch with the same columns.

@@ -210,7 +210,8 @@ impl Column {
     #[inline]
     fn own(&mut self) -> &mut Values {
         if let Repr::Shared(values) = &mut self.0 {
-            let values = std::mem::replace(values, Arc::new(Values { data: Data::Bool(vec![]), nulls: vec![] }));
+            let values =
+                std::mem::replace(values, Arc::new(Values { data: Data::Bool(vec![]), nulls: vec![] }));
             self.0 = Repr::Own(Arc::unwrap_or_clone(values));
         }
         match &mut self.0 {

@@ -32,7 +32,12 @@ impl App {
     /// the next; without it the parts follow each other.
     ///
     /// Errors: a part does not fit its stream, or `order` does not fit the parts; then nothing was sent.
-    pub fn feed(&mut self, parts: &[Part], order: Option<&[u16]>, sink: &mut dyn Sink) -> Result<(), Failure> {
+    pub fn feed(
+        &mut self,
+        parts: &[Part],
+        order: Option<&[u16]>,
+        sink: &mut dyn Sink,
+    ) -> Result<(), Failure> {
         for part in parts {
             self.check(part.stream, &part.columns, part.times.len())?;
         }
@@ -45,6 +50,7 @@ impl App {
         if !at_once || stops || derived {
             return self.feed_one_by_one(parts, &order, sink);
         }
+        self.shared.draws.next_inputs(order.len() as u64);
         let mut ran = vec![false; self.plan().queries.len()];
         for part in parts {
             let mut batch = Batch {
@@ -109,6 +115,9 @@ impl App {
                 rest = std::borrow::Cow::Owned(rest.without(&failed).into_owned());
             }
         }
+        if rest.is_empty() {
+            return;
+        }
         let name = &self.plan().catalog.streams()[stream].name;
         match sent {
             true => sink.sent(name, &rest),
@@ -125,14 +134,17 @@ impl App {
         sink: &mut dyn Sink,
     ) -> crate::select::FailedChunks {
         ran[query] = true;
-        let done = self.queries[query].run(events, ticks, &self.shared);
+        let mut done = self.queries[query].run(events, ticks, &self.shared);
         let (plan, now) = (self.queries[query].plan.clone(), self.now());
-        done.broken.iter().chain(done.failed.iter().map(|(_, f)| f)).for_each(|f| sink.failure(&plan.name, f));
+        done.broken
+            .iter()
+            .chain(done.failed.iter().map(|(_, f)| f))
+            .for_each(|f| sink.failure(&plan.name, f));
         if done.out.is_empty() {
             return done.failed;
         }
         sink.emission(&plan.name, &done.out);
-        let mut events = done.out;
+        let mut events = std::mem::take(&mut done.out);
         // what left a window arrives elsewhere
         events.kinds.fill(Kind::Current);
         events.groups.clear();
@@ -142,9 +154,16 @@ impl App {
                 self.spread(*stream, &events, ticks, false, ran, sink);
             }
             Target::Table(table, action) => {
-                if let Err(failure) = self.shared.tables[*table].apply(action, &events, now) {
+                let mut rest = events;
+                while let Err((row, failure)) = self.shared.tables[*table].apply_rows(action, &rest, now) {
                     sink.failure(&plan.name, &failure);
+                    let chunk = rest.ends.partition_point(|end| *end as usize <= row);
+                    if let Some(Some(origin)) = rest.origins.get(chunk) {
+                        done.failed.push((*origin, failure));
+                    }
+                    rest = rest.behind(chunk);
                 }
+                done.failed.sort_by_key(|(chunk, _)| *chunk);
             }
             // such apps go one by one
             Target::Window(_) | Target::Inner(_) => {}
@@ -208,6 +227,9 @@ pub(crate) fn why_one_by_one(plan: &AppPlan) -> Option<String> {
         if let Err(why) = query.batches() {
             return Some(format!("{}: {why}", query.name));
         }
+        if depends_on_order(query) {
+            return Some(format!("{}: it calls a function that depends on the order of calls", query.name));
+        }
     }
     for stream in 0..plan.catalog.streams().len() {
         let writers = plan.queries.iter().filter(|q| matches!(q.target, Target::Stream(to) if to == stream));
@@ -216,7 +238,8 @@ pub(crate) fn why_one_by_one(plan: &AppPlan) -> Option<String> {
         }
     }
     for table in 0..plan.catalog.tables().len() {
-        let writers = plan.queries.iter().filter(|q| matches!(q.target, Target::Table(to, _) if to == table)).count();
+        let writers =
+            plan.queries.iter().filter(|q| matches!(q.target, Target::Table(to, _) if to == table)).count();
         let readers = plan.queries.iter().filter(|q| reads_tables(q)).count();
         if writers > 1 || writers > 0 && readers > 0 {
             return Some(format!("`{}` is read and written", plan.catalog.tables()[table].name));
@@ -237,22 +260,36 @@ fn behind(plan: &AppPlan, query: usize, way: &mut Vec<usize>, clocked: bool) -> 
     let Target::Stream(to) = of.target else { return None };
     way.push(query);
     let clocked = clocked || of.has_timers();
-    let readers = plan.queries.iter().enumerate().filter(|(_, q)| q.reads().iter().any(|(stream, _)| *stream == to));
-    let found = readers.map(|(i, _)| i).collect::<Vec<_>>().into_iter().find_map(|i| behind(plan, i, way, clocked));
+    let readers =
+        plan.queries.iter().enumerate().filter(|(_, q)| q.reads().iter().any(|(stream, _)| *stream == to));
+    let found =
+        readers.map(|(i, _)| i).collect::<Vec<_>>().into_iter().find_map(|i| behind(plan, i, way, clocked));
     way.pop();
     found
 }
 
-fn reads_tables(query: &QueryPlan) -> bool {
-    let mut reads = false;
-    let mut look = |expr: &Expr| expr.walk(&mut |x| reads |= matches!(x.node, Node::In { .. }));
+/// All expressions of a query that is no join and no pattern.
+fn expressions<'q>(query: &'q QueryPlan, look: &mut dyn FnMut(&'q Expr)) {
     for handler in query.before.iter().chain(&query.after) {
         if let Handler::Filter(condition) = handler {
             look(condition);
         }
     }
     query.select.items.iter().for_each(|(_, expr)| look(expr));
-    query.select.aggregates.iter().flat_map(|a| &a.args).for_each(&mut look);
-    query.select.having.iter().for_each(&mut look);
+    query.select.aggregates.iter().flat_map(|a| &a.args).for_each(&mut *look);
+    query.select.having.iter().for_each(look);
+}
+
+fn reads_tables(query: &QueryPlan) -> bool {
+    let mut reads = false;
+    expressions(query, &mut |expr| expr.walk(&mut |x| reads |= matches!(x.node, Node::In { .. })));
     reads
+}
+
+fn depends_on_order(query: &QueryPlan) -> bool {
+    let mut depends = false;
+    expressions(query, &mut |expr| {
+        expr.walk(&mut |x| depends |= matches!(&x.node, Node::Call(f, _) if f.depends_on_order()));
+    });
+    depends
 }

@@ -127,20 +127,23 @@ impl Held {
         };
         let Self { window, rows, timers, wants_expired, searched } = self;
         let (wants_expired, searched) = (*wants_expired, *searched);
-        let run_timers =
-            |window: &mut dyn Window, rows: &mut RowStore, timers: &mut Timers, until: i64, all: &mut Windowed| {
-                while let Some(due) = timers.take_due(until) {
-                    let now = ticks[ticks.partition_point(|tick| *tick < due)];
-                    let mark = all.signals.mark();
-                    let out = &mut all.signals;
-                    let mut context = Context { now, rows, out, timers, wants_expired, searched };
-                    if let Err(failure) = window.timer(due, &mut context) {
-                        all.signals.rewind(mark);
-                        all.broken.push(failure);
-                    }
-                    all.called(now, None);
+        let run_timers = |window: &mut dyn Window,
+                          rows: &mut RowStore,
+                          timers: &mut Timers,
+                          until: i64,
+                          all: &mut Windowed| {
+            while let Some(due) = timers.take_due(until) {
+                let now = ticks[ticks.partition_point(|tick| *tick < due)];
+                let mark = all.signals.mark();
+                let out = &mut all.signals;
+                let mut context = Context { now, rows, out, timers, wants_expired, searched };
+                if let Err(failure) = window.timer(due, &mut context) {
+                    all.signals.rewind(mark);
+                    all.broken.push(failure);
                 }
-            };
+                all.called(now, None);
+            }
+        };
         for (number, (chunk, now)) in input.chunks().enumerate() {
             run_timers(window.as_mut(), rows, timers, now, &mut all);
             let mark = all.signals.mark();

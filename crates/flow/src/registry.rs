@@ -83,6 +83,11 @@ pub trait Function: fmt::Debug + Send + Sync {
     fn call_batch(&self, _args: &[Argument<'_>], _rows: usize) -> Option<Column> {
         None
     }
+
+    /// Whether its values depend on the order of all calls, as random ones do: then events go through an app one by one.
+    fn depends_on_order(&self) -> bool {
+        false
+    }
 }
 
 /// A function that was checked: what runs, and the type of its value.

@@ -37,7 +37,12 @@ impl Draws {
 
     /// The next input comes.
     pub fn next_input(&mut self) {
-        *self.input.get_mut() += 1;
+        self.next_inputs(1);
+    }
+
+    /// So many inputs come, and nothing is drawn before the last one.
+    pub fn next_inputs(&mut self, inputs: u64) {
+        *self.input.get_mut() += inputs;
         *self.drawn.get_mut() = 0;
     }
 

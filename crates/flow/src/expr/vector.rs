@@ -96,7 +96,8 @@ pub fn order_matters(exprs: &[&Expr]) -> bool {
     let mut objects = false;
     for expr in exprs {
         expr.walk(&mut |x| {
-            objects |= matches!(&x.node, Node::Call(_, args) if args.iter().any(|a| a.ty == FieldType::Object));
+            objects |=
+                matches!(&x.node, Node::Call(_, args) if args.iter().any(|a| a.ty == FieldType::Object));
         });
     }
     objects && exprs.len() > 1
@@ -161,7 +162,8 @@ fn eval<'a>(expr: &'a Expr, lanes: &Lanes<'a>, failed: &mut Failed) -> Vector<'a
             for row in 0..lanes.len() {
                 values.clear();
                 values.extend(args.iter().map(|a| a.get(row)));
-                let state = FunctionState { now: lanes.clocks[row], time: lanes.times[row] };
+                let state =
+                    FunctionState { now: lanes.clocks[row], time: lanes.times[row], host: lanes.host };
                 match has_failed(&failed[..before], row) {
                     true => out.push_null(),
                     false => match function.call(&values, &state) {
@@ -365,7 +367,9 @@ fn arithmetic(op: Arithmetic, ty: FieldType, a: &Vector<'_>, b: &Vector<'_>, len
                 Arithmetic::Div | Arithmetic::Rem => {
                     nulls = zeros(nulls, &y, 0, len);
                     match op {
-                        Arithmetic::Div => zip(&x, &y, len, |a, b| if b == 0 { 0 } else { a.wrapping_div(b) }),
+                        Arithmetic::Div => {
+                            zip(&x, &y, len, |a, b| if b == 0 { 0 } else { a.wrapping_div(b) })
+                        }
                         _ => zip(&x, &y, len, |a, b| if b == 0 { 0 } else { a.wrapping_rem(b) }),
                     }
                 }
@@ -416,7 +420,12 @@ fn compare(op: Comparison, a: &Vector<'_>, b: &Vector<'_>, len: usize) -> Option
     Some(out)
 }
 
-fn by_order<T: PartialOrd + Copy>(op: Comparison, a: &Operand<'_, T>, b: &Operand<'_, T>, len: usize) -> Vec<bool> {
+fn by_order<T: PartialOrd + Copy>(
+    op: Comparison,
+    a: &Operand<'_, T>,
+    b: &Operand<'_, T>,
+    len: usize,
+) -> Vec<bool> {
     match op {
         Comparison::Eq => zip(a, b, len, |a, b| a == b),
         Comparison::Ne => zip(a, b, len, |a, b| a != b),

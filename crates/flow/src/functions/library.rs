@@ -125,6 +125,9 @@ impl<'r> Library<'r> {
     }
 }
 
+/// Those whose values depend on the order of all calls.
+const RANDOM: &[&str] = &["UUID", "math:rand"];
+
 /// A function that comes built in.
 struct Native {
     name: String,
@@ -150,6 +153,10 @@ impl Function for Native {
     fn call_batch(&self, args: &[Argument<'_>], rows: usize) -> Option<Column> {
         let has_nulls = || args.iter().any(|a| !a.has_no_nulls());
         if self.nulls != Nulls::Pass && has_nulls() { None } else { (self.batch)(args, rows) }
+    }
+
+    fn depends_on_order(&self) -> bool {
+        RANDOM.contains(&self.name.as_str())
     }
 }
 

@@ -47,7 +47,8 @@ impl Planner<'_> {
         let mut scope = Single { stream: &name, attributes: &attributes, tables };
         let select = selection(query, &attributes, &mut scope, false, registry)?;
         let reads_window = self.plan.catalog.window(stream).is_some();
-        let plan = QueryPlan { stream, read, columns, before, window, after, reads_window, ..QueryPlan::of(select) };
+        let plan =
+            QueryPlan { stream, read, columns, before, window, after, reads_window, ..QueryPlan::of(select) };
         self.output(query, plan)
     }
 
@@ -124,7 +125,11 @@ impl Planner<'_> {
     /// What all queries end with: rate, target and name.
     fn output(&mut self, query: &ast::Query, mut plan: QueryPlan) -> Result<QueryPlan, Diagnostic> {
         let window = plan.window.is_some() || plan.join.is_some();
-        plan.rate = query.rate.as_ref().map(|r| rate(r, query, Arc::make_mut(&mut plan.select), window)).transpose()?;
+        plan.rate = query
+            .rate
+            .as_ref()
+            .map(|r| rate(r, query, Arc::make_mut(&mut plan.select), window))
+            .transpose()?;
         plan.target = self.target(&query.output, &plan.select)?;
         plan.name = self.name_of(&query.annotations)?;
         Ok(plan)

@@ -163,9 +163,9 @@ impl<'a> Incoming<'a> {
             columns: (0..width).map(|c| self.column(c, None)).collect(),
             times: self.times.to_vec(),
             kinds: self.kinds.to_vec(),
-            groups: vec![],
             ends: self.ends.to_vec(),
             clocks: self.clocks.to_vec(),
+            ..Batch::default()
         })
     }
 }
@@ -220,7 +220,12 @@ impl Plan {
 impl Selector {
     /// What comes out of many chunks, each by itself. The chunks that failed are added to `failed`; nothing comes out
     /// of them.
-    pub(crate) fn select(&mut self, input: &Incoming<'_>, host: &dyn Host, failed: &mut FailedChunks) -> Batch {
+    pub(crate) fn select(
+        &mut self,
+        input: &Incoming<'_>,
+        host: &dyn Host,
+        failed: &mut FailedChunks,
+    ) -> Batch {
         match self.columnar && input.len() >= COLUMNS_FROM {
             true => self.in_columns(input, host, failed),
             false => self.chunk_by_chunk(&input.to_batch(), host, failed),
@@ -233,6 +238,7 @@ impl Selector {
             if let Err(failure) = self.chunk(input, rows, clock, host, &mut out) {
                 failed.push((number as u32, failure));
             }
+            out.origins.resize(out.ends.len(), Some(number as u32));
         }
         out
     }
@@ -243,7 +249,8 @@ impl Selector {
         let ids = (!plan.group_by.is_empty()).then(|| self.group_ids(input));
         let aggregates = self.aggregates(input, ids.as_deref(), host);
         let all = input.kinds.iter().all(|k| wanted.has(*k));
-        let wanted_rows = || (0..input.len() as u32).filter(|row| wanted.has(input.kinds[*row as usize])).collect();
+        let wanted_rows =
+            || (0..input.len() as u32).filter(|row| wanted.has(input.kinds[*row as usize])).collect();
         let rows: Option<Vec<u32>> = (!all).then(wanted_rows);
         let chunks = input.chunks_of(rows.as_deref());
         let ids = ids.map(|ids| match &rows {
@@ -319,6 +326,7 @@ impl Selector {
             if chunks.get(row + 1) != Some(chunk) {
                 out.ends.push(row as u32 + 1);
                 out.clocks.push(input.clocks[*chunk as usize]);
+                out.origins.push(Some(*chunk));
             }
         }
         if self.totals.is_empty() && !self.names_groups && self.groups.len() > GROUPS_KEPT {
@@ -345,7 +353,8 @@ struct Made {
 impl Made {
     /// Keeps those at `places`, in that order.
     fn keep(&mut self, places: &[u32]) {
-        if places.len() == self.chunks.len() && places.iter().enumerate().all(|(i, place)| i as u32 == *place) {
+        if places.len() == self.chunks.len() && places.iter().enumerate().all(|(i, place)| i as u32 == *place)
+        {
             return;
         }
         self.rows = Some(match &self.rows {
@@ -393,7 +402,8 @@ impl Made {
         let columns = input.columns(&used.having, self.rows.as_deref());
         let (times, clocks) = self.times_and_clocks(input);
         let output = self.items.as_deref().unwrap_or_default();
-        let lanes = Lanes { slots: [&columns, &self.aggregates, output], times: &times, clocks: &clocks, host };
+        let lanes =
+            Lanes { slots: [&columns, &self.aggregates, output], times: &times, clocks: &clocks, host };
         let mask = vector::mask(having, &lanes, &mut Failed::new());
         (0..mask.len() as u32).filter(|row| mask[*row as usize]).collect()
     }
@@ -404,7 +414,8 @@ impl Made {
         let mut last: Vec<u32> = Vec::with_capacity(self.chunks.len());
         // for each group the chunk that showed it last, and its place in `last`
         let groups = self.ids.iter().flatten().max().map_or(0, |id| *id as usize + 1);
-        let mut seen: Vec<(u32, u32)> = vec![(u32::MAX, 0); if self.chunks.is_sorted_by(|a, b| a < b) { 0 } else { groups }];
+        let mut seen: Vec<(u32, u32)> =
+            vec![(u32::MAX, 0); if self.chunks.is_sorted_by(|a, b| a < b) { 0 } else { groups }];
         for (row, chunk) in self.chunks.iter().enumerate() {
             let before = row.checked_sub(1).is_some_and(|before| self.chunks[before] == *chunk);
             let behind = self.chunks.get(row + 1) == Some(chunk);

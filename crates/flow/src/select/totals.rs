@@ -163,7 +163,8 @@ impl Totals {
                     }
                     let g = ids.get(row);
                     if !is_null(row) {
-                        (sums[g], counts[g]) = whole((sums[g], counts[g]), numbers[row], *kind == Kind::Expired);
+                        (sums[g], counts[g]) =
+                            whole((sums[g], counts[g]), numbers[row], *kind == Kind::Expired);
                     }
                     if wanted.has(*kind) {
                         out.push(sums[g], counts[g] == 0);

@@ -23,6 +23,11 @@ impl Table {
     ///
     /// Errors: what an expression says, and that the table is full; what was done before stays.
     pub fn apply(&mut self, action: &Action, events: &Batch, now: i64) -> Result<(), Failure> {
+        self.apply_rows(action, events, now).map_err(|(_, failure)| failure)
+    }
+
+    /// The same; an error comes with the place of its event.
+    pub fn apply_rows(&mut self, action: &Action, events: &Batch, now: i64) -> Result<(), (usize, Failure)> {
         if let Action::Update { on, set, insert } = action
             && let Some(keyed) = self.keyed(on, set, events)
         {
@@ -37,24 +42,20 @@ impl Table {
             let now = events.clocks.get(chunk).copied().unwrap_or(now);
             let rows = [Some((events.columns.as_slice(), i))];
             let frame = Frame { rows: &rows, time: events.times[i], now, host: &NoHost };
-            match action {
-                Action::Insert => {
-                    self.insert_event(events, i, None)?;
-                }
-                Action::Delete(on) => {
-                    self.matching(on, &frame)?.into_iter().for_each(|place| self.remove(place));
+            let done = match action {
+                Action::Insert => self.insert_event(events, i, None),
+                Action::Delete(on) => self.matching(on, &frame).map(|found| {
+                    found.into_iter().for_each(|place| self.remove(place));
                     self.reclaim();
-                }
+                }),
                 Action::Update { on, set, insert } => {
-                    let found = self.matching(on, &frame)?;
-                    match insert {
-                        Some(columns) if found.is_empty() => self.insert_event(events, i, Some(columns))?,
-                        _ => found
-                            .into_iter()
-                            .try_for_each(|place| self.assign(place, set, chained, &frame))?,
-                    }
+                    self.matching(on, &frame).and_then(|found| match insert {
+                        Some(columns) if found.is_empty() => self.insert_event(events, i, Some(columns)),
+                        _ => found.into_iter().try_for_each(|place| self.assign(place, set, chained, &frame)),
+                    })
                 }
-            }
+            };
+            done.map_err(|failure| (i, failure))?;
         }
         Ok(())
     }
@@ -199,7 +200,7 @@ impl Table {
         keyed: &Keyed,
         insert: Option<&[Option<usize>]>,
         events: &Batch,
-    ) -> Result<(), Failure> {
+    ) -> Result<(), (usize, Failure)> {
         let column = &events.columns[keyed.key];
         let Some(key) = &self.key else { return Ok(()) };
         let hashes: SmallVec<[u32; 16]> = (0..events.len()).map(|i| key.hash(|_| (column, i))).collect();
@@ -213,7 +214,7 @@ impl Table {
             match (place, insert) {
                 (Some(place), _) => found.push((i as u32, place)),
                 (None, Some(columns)) => {
-                    done = self.insert_event(events, i, Some(columns));
+                    done = self.insert_event(events, i, Some(columns)).map_err(|failure| (i, failure));
                     if done.is_err() {
                         break;
                     }

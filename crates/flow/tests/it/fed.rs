@@ -106,8 +106,11 @@ fn files() -> Vec<PathBuf> {
     let cases = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/cases");
     let list = |folder: PathBuf| fs::read_dir(folder).unwrap().map(|e| e.unwrap().path()).collect::<Vec<_>>();
     let folders = ["recorded", "recorded-own"].map(|name| cases.join(name)).into_iter().flat_map(list);
-    let mut files: Vec<PathBuf> =
-        folders.filter(|f| f.is_dir()).flat_map(list).filter(|f| f.extension().is_some_and(|e| e == "json")).collect();
+    let mut files: Vec<PathBuf> = folders
+        .filter(|f| f.is_dir())
+        .flat_map(list)
+        .filter(|f| f.extension().is_some_and(|e| e == "json"))
+        .collect();
     files.sort();
     files
 }
