@@ -115,7 +115,7 @@ impl Matches {
     pub(crate) fn select(self, selector: &mut Selector, host: &dyn Host) -> Result<Batch, Failure> {
         let Self { columns, times, kinds, ends, clocks, emissions, .. } = self;
         let columns = columns.into_iter().flatten().map(|(_, column)| column).collect();
-        let pairs = Batch { columns, times, kinds, ends, clocks, groups: vec![] };
+        let pairs = Batch { columns, times, kinds, ends, clocks, ..Batch::default() };
         if emissions.len() == pairs.ends.len() {
             return selector.process(&pairs, host);
         }
