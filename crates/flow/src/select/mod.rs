@@ -86,7 +86,7 @@ impl Plan {
 
     /// Whether of a chunk only the last event comes out, or the last one of each group.
     fn last_only(&self) -> bool {
-        !self.every_event && !(self.group_by.is_empty() && self.aggregates.is_empty())
+        !(self.every_event || self.group_by.is_empty() && self.aggregates.is_empty())
     }
 }
 
