@@ -1,8 +1,8 @@
 //! Queries, windows and functions as apps see them.
 
 mod batched;
-mod files;
 mod fed;
+mod files;
 mod functions;
 mod joins;
 mod own;
