@@ -7,6 +7,7 @@ mod functions;
 mod joins;
 mod own;
 mod patterns;
+mod random;
 mod snapshot;
 mod tables;
 mod windows;

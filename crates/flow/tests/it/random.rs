@@ -1,0 +1,128 @@
+//! Apps and events made at random: nothing panics, and an app that is interrupted gives what it gives undisturbed.
+//!
+//! `TIDEMILL_SEED` says with which app to begin, `TIDEMILL_SECONDS` how long to go on (`random::for_long`, ignored), and
+//! with `TIDEMILL_SHOW` the apps are printed with the number of their outputs.
+
+mod app;
+mod events;
+mod expr;
+
+use std::env;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::time::{Duration, Instant};
+
+use rand::rngs::StdRng;
+use rand::{Rng, SeedableRng};
+use tidemill_flow::Registry;
+use tidemill_flow::replay::{Input, Output, Replay, compile};
+
+use app::Generated;
+
+/// Outputs of a run that are looked at.
+const OUTPUTS_MAX: usize = 20_000;
+
+/// Runs inputs, saved and taken back by a new app before those that `interrupted` names.
+fn outputs(
+    generated: &Generated,
+    inputs: &[Input],
+    registry: &Registry,
+    interrupted: &mut dyn FnMut() -> bool,
+) -> Result<Vec<Output>, String> {
+    let plan = compile("random", &generated.text, registry, &|_| None)?;
+    let all = |_: &str| true;
+    let mut replay = Replay::new(plan.clone(), 0, &all, &all);
+    let mut out = replay.take();
+    for input in inputs {
+        if interrupted() {
+            replay.reload(plan.clone()).map_err(|e| format!("its state is not taken back: {}", e.0))?;
+        }
+        replay.input(input);
+        out.append(&mut replay.take());
+        if out.len() > OUTPUTS_MAX {
+            break;
+        }
+    }
+    Ok(out)
+}
+
+/// What differs first.
+fn difference(one: &[Output], other: &[Output]) -> Option<String> {
+    let texts = |outputs: &[Output]| outputs.iter().map(|o| serde_json::to_string(o).unwrap()).collect();
+    let (one, other): (Vec<String>, Vec<String>) = (texts(one), texts(other));
+    let at = (0..one.len().max(other.len())).find(|i| one.get(*i) != other.get(*i))?;
+    let shown = |all: &[String]| all.get(at).cloned().unwrap_or_else(|| "nothing".into());
+    Some(format!("output {at}\n  undisturbed {}\n  now         {}", shown(&one), shown(&other)))
+}
+
+/// An app with its events: what is wrong with it.
+fn run(seed: u64, registry: &Registry) -> Option<String> {
+    let mut rng = StdRng::seed_from_u64(seed);
+    let generated = app::generate(&mut rng);
+    let inputs = events::generate(&mut rng, &generated.inputs);
+    let told = |what: String| format!("TIDEMILL_SEED={seed}\n{}\n{what}", generated.text);
+    let runs = AssertUnwindSafe(|| {
+        let undisturbed = outputs(&generated, &inputs, registry, &mut || false)?;
+        if env::var_os("TIDEMILL_SHOW").is_some() {
+            println!("seed {seed}: {} outputs\n{}", undisturbed.len(), generated.text);
+        }
+        let again = outputs(&generated, &inputs, registry, &mut || false)?;
+        if let Some(difference) = difference(&undisturbed, &again) {
+            return Err(format!("two runs differ: {difference}"));
+        }
+        let interrupted = outputs(&generated, &inputs, registry, &mut || rng.random_bool(0.2))?;
+        if let Some(difference) = difference(&undisturbed, &interrupted) {
+            return Err(format!("an interruption shows: {difference}"));
+        }
+        if generated.by_event {
+            let split: Vec<Input> = inputs.iter().flat_map(events::one_by_one).collect();
+            let data = |outputs: &[Output]| -> Vec<String> {
+                outputs
+                    .iter()
+                    .map(|o| serde_json::to_string(&o.what).unwrap())
+                    .filter(|t| !t.contains("\"query\""))
+                    .collect()
+            };
+            let (whole, split) =
+                (data(&undisturbed), data(&outputs(&generated, &split, registry, &mut || false)?));
+            if whole.len() < OUTPUTS_MAX && events::by_stream(&whole) != events::by_stream(&split) {
+                return Err("events of one call come out otherwise one by one".into());
+            }
+        }
+        Ok(())
+    });
+    match catch_unwind(runs) {
+        Ok(Ok(())) => None,
+        Ok(Err(why)) => Some(told(why)),
+        Err(_) => Some(told("it panics".into())),
+    }
+}
+
+fn for_a_time(seconds: f64, apps_min: u64) {
+    let given = env::var("TIDEMILL_SEED").ok().and_then(|seed| seed.parse().ok());
+    let first: u64 = given.unwrap_or_else(|| rand::rng().random_range(0..1 << 48));
+    let registry = Registry::standard();
+    let until = Instant::now() + Duration::from_secs_f64(seconds);
+    let mut wrong = Vec::new();
+    let mut seed = first;
+    while wrong.len() < 5 && (Instant::now() < until || seed - first < apps_min) {
+        wrong.extend(run(seed, &registry));
+        seed += 1;
+        if given.is_some() && seconds < 10.0 {
+            break;
+        }
+    }
+    println!("TIDEMILL_SEED={first}, {} apps", seed - first);
+    assert!(wrong.is_empty(), "{}", wrong.join("\n\n"));
+}
+
+#[test]
+fn apps_run_and_outlive_interruptions() {
+    for_a_time(3.0, 20);
+}
+
+#[test]
+#[ignore = "runs for TIDEMILL_SECONDS"]
+fn for_long() {
+    let seconds = env::var("TIDEMILL_SECONDS").ok().and_then(|s| s.parse().ok()).unwrap_or(60.0);
+    for_a_time(seconds, 1);
+}
