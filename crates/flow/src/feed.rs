@@ -34,30 +34,30 @@ impl App {
     /// Errors: a part does not fit its stream, or `order` does not fit the parts; then nothing was sent.
     pub fn feed(
         &mut self,
-        parts: &[Part],
+        parts: Vec<Part>,
         order: Option<&[u16]>,
         sink: &mut dyn Sink,
     ) -> Result<(), Failure> {
-        for part in parts {
+        for part in &parts {
             self.check(part.stream, &part.columns, part.times.len())?;
         }
-        let order = ordered(parts, order)?;
-        let clocks = clocks(parts, &order, self.now());
+        let order = ordered(&parts, order)?;
+        let clocks = clocks(&parts, &order, self.now());
         let Some(last) = clocks.last().copied() else { return Ok(()) };
         let at_once = order.len() > 1 && self.one_by_one.is_none() && parts.len() == 1;
         let stops = self.next_stop().is_some_and(|stop| stop <= last);
         let derived = parts.iter().any(|part| self.is_written(part.stream));
         if !at_once || stops || derived {
-            return self.feed_one_by_one(parts, &order, sink);
+            return self.feed_one_by_one(&parts, &order, sink);
         }
         self.shared.draws.next_inputs(order.len() as u64);
         let mut ran = vec![false; self.plan().queries.len()];
         for part in parts {
             let mut batch = Batch {
-                columns: part.columns.clone(),
-                times: part.times.clone(),
                 kinds: vec![Kind::Current; part.times.len()],
                 ends: (1..=part.times.len() as u32).collect(),
+                columns: part.columns,
+                times: part.times,
                 clocks: clocks.clone(),
                 ..Batch::default()
             };

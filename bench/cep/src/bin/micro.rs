@@ -8,8 +8,10 @@ use clap::Parser;
 use tidemill_bench_cep::measure::{Rates, shown, timed};
 use tidemill_bench_cep::trades::{BENCHES, Bench, Checksum};
 use tidemill_flow::app::{App, Sink};
+use tidemill_flow::Column;
 use tidemill_flow::batch::Batch;
 use tidemill_flow::expr::Failure;
+use tidemill_flow::feed::Part;
 use tidemill_flow::plan::AppPlan;
 use tidemill_flow::{Registry, replay};
 
@@ -30,6 +32,9 @@ struct Args {
     /// Events that are sent in one call.
     #[arg(long, default_value_t = 1)]
     chunk: u64,
+    /// Events that are handed in together, each by itself; not together with `--chunk`.
+    #[arg(long, default_value_t = 1)]
+    together: u64,
     /// Runs of each.
     #[arg(long, default_value_t = 5)]
     runs: usize,
@@ -87,13 +92,29 @@ fn run(
     let mut time = Duration::ZERO;
     for from in (0..args.events).step_by(PREPARED as usize) {
         let to = args.events.min(from + PREPARED);
-        let chunks = (from..to).step_by(args.chunk as usize);
-        let chunks: Vec<_> = chunks.map(|i| (i, bench.events(i, to.min(i + args.chunk)))).collect();
-        let (sent, took) = timed(|| {
-            chunks.into_iter().try_for_each(|(i, (columns, times))| {
-                app.send(streams[i as usize % streams.len()], columns, times, &mut watch)
-            })
-        });
+        let (sent, took) = match args.together {
+            0 | 1 => {
+                let chunks = (from..to).step_by(args.chunk as usize);
+                let chunks: Vec<_> =
+                    chunks.map(|i| (i, bench.events(i, to.min(i + args.chunk)))).collect();
+                timed(|| {
+                    chunks.into_iter().try_for_each(|(i, (columns, times))| {
+                        app.send(streams[i as usize % streams.len()], columns, times, &mut watch)
+                    })
+                })
+            }
+            together => {
+                let batches: Vec<_> = (from..to)
+                    .step_by(together as usize)
+                    .map(|i| parts(bench, &streams, i, to.min(i + together)))
+                    .collect();
+                timed(|| {
+                    batches
+                        .into_iter()
+                        .try_for_each(|(parts, order)| app.feed(parts, order.as_deref(), &mut watch))
+                })
+            }
+        };
         sent.map_err(|failure| anyhow!(failure.0))?;
         time += took;
     }
@@ -105,6 +126,28 @@ fn run(
         None => Ok((watch.out, time)),
         Some(failure) => Err(anyhow!(failure)),
     }
+}
+
+/// Events `from` up to below `to`, by stream, and which stream comes when.
+fn parts(bench: &Bench, streams: &[usize], from: u64, to: u64) -> (Vec<Part>, Option<Vec<u16>>) {
+    let (columns, times) = bench.events(from, to);
+    if let [stream] = streams {
+        return (vec![Part { stream: *stream, columns, times }], None);
+    }
+    let order: Vec<u16> = (from..to).map(|i| (i % streams.len() as u64) as u16).collect();
+    let of = |number: usize, stream: &usize| {
+        let rows: Vec<u32> =
+            (0..order.len()).filter(|row| usize::from(order[*row]) == number).map(|row| row as u32).collect();
+        let some = |column: &Column| {
+            let mut some = Column::new(column.ty());
+            some.gather(column, &rows);
+            some
+        };
+        let times = rows.iter().map(|row| times[*row as usize]).collect();
+        Part { stream: *stream, columns: columns.iter().map(some).collect(), times }
+    };
+    let parts = streams.iter().enumerate().map(|(number, stream)| of(number, stream)).collect();
+    (parts, Some(order))
 }
 
 /// Counts what comes out.

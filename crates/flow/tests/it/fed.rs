@@ -82,7 +82,7 @@ fn run(case: &Case, registry: &Registry, together: usize) -> Option<(Told, bool)
         }
         if !waiting.is_empty() {
             let (parts, order) = parts(&app, &waiting)?;
-            app.feed(&parts, Some(&order), &mut told).ok()?;
+            app.feed(parts, Some(&order), &mut told).ok()?;
             waiting.clear();
         }
         match input {
@@ -97,7 +97,7 @@ fn run(case: &Case, registry: &Registry, together: usize) -> Option<(Told, bool)
     }
     if !waiting.is_empty() {
         let (parts, order) = parts(&app, &waiting)?;
-        app.feed(&parts, Some(&order), &mut told).ok()?;
+        app.feed(parts, Some(&order), &mut told).ok()?;
     }
     Some((told, at_once))
 }
