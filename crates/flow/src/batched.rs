@@ -6,7 +6,8 @@ use crate::batch::{Batch, Kind};
 use crate::expr::vector::{self, Failed, Lanes};
 use crate::expr::{Expr, Failure, Host};
 use crate::held::Windowed;
-use crate::query::{Handler, Query, QueryPlan};
+use crate::join::Source;
+use crate::query::{Handler, Query, QueryPlan, Scheduler};
 use crate::rate::{Rate, RatePlan};
 use crate::select::{FailedChunks, Incoming, Rows};
 
@@ -21,21 +22,50 @@ pub(crate) struct Ran {
     pub(crate) broken: Vec<Failure>,
 }
 
+impl Ran {
+    /// With what came out, or why nothing did.
+    pub(crate) fn with(mut self, out: Result<Batch, Failure>) -> Self {
+        match out {
+            Ok(out) => self.out = out,
+            Err(failure) => self.broken.push(failure),
+        }
+        self
+    }
+}
+
 impl QueryPlan {
     /// Whether it runs over many chunks at once; else why not.
     pub(crate) fn batches(&self) -> Result<(), &'static str> {
         let filters = |handlers: &[Handler]| handlers.iter().all(|h| matches!(h, Handler::Filter(_)));
-        if self.join.is_some() {
-            return Err("it joins");
-        }
-        if self.state.is_some() {
-            return Err("it is a pattern");
-        }
+        let plain = |handlers: &[Handler]| {
+            handlers.iter().all(|h| matches!(h, Handler::Filter(condition) if vector::is_plain(condition)))
+        };
         if !filters(&self.before) || !filters(&self.after) {
             return Err("it has a stream function");
         }
-        let by_clock = self.window.as_ref().is_some_and(|make| make().goes_by_clock());
-        if by_clock && self.has_beats() {
+        if let Some(join) = &self.join {
+            let [left, right] = &join.sides;
+            if left.source == right.source {
+                return Err("it joins a stream with itself");
+            }
+            if join.on.as_ref().is_some_and(|on| !vector::is_plain(on))
+                || join.sides.iter().any(|side| !plain(&side.before))
+                || join.search.is_some()
+                || join.sides.iter().any(|side| !matches!(side.source, Source::Stream(_)))
+            {
+                return Err("it joins by more than comparisons of two streams");
+            }
+        }
+        if let Some(state) = &self.state
+            && state.steps.iter().any(|step| !step.filters.iter().all(vector::is_plain))
+        {
+            return Err("its steps call functions");
+        }
+        let timers = self.schedulers().iter().filter(|s| **s != Scheduler::Rate).count();
+        if (self.join.is_some() || self.state.is_some()) && timers + usize::from(self.has_beats()) > 0 {
+            return Err("it waits for the clock");
+        }
+        if self.goes_by_clock() && self.has_beats() {
             return Err("both its window and its output go by the clock");
         }
         Ok(())
@@ -43,20 +73,29 @@ impl QueryPlan {
 
     /// Whether something comes out of it when only the clock moves.
     pub(crate) fn has_timers(&self) -> bool {
-        self.has_beats() || self.window.as_ref().is_some_and(|make| make().goes_by_clock())
+        self.has_beats() || self.goes_by_clock()
+    }
+
+    fn goes_by_clock(&self) -> bool {
+        self.window.as_ref().is_some_and(|make| make().goes_by_clock())
     }
 
     fn has_beats(&self) -> bool {
-        matches!(self.rate, Some(RatePlan::Time(..) | RatePlan::Snapshot(..)))
+        self.rate.as_ref().is_some_and(RatePlan::has_beats)
     }
 }
 
 impl Query {
     /// Works off all chunks of `input`, each as [`Query::push`] would, and the timers that are due on the way. `ticks`
     /// are the clocks of all that was sent, ascending: at each of them timers run before the chunks.
-    pub(crate) fn run(&mut self, input: &Batch, ticks: &[i64], host: &dyn Host) -> Ran {
+    pub(crate) fn run(&mut self, port: usize, input: &Batch, ticks: &[i64], host: &dyn Host) -> Ran {
         let mut ran = Ran::default();
         let plan = self.plan.clone();
+        if plan.join.is_some() || plan.state.is_some() {
+            // comparisons do not fail; what does is that there is no more room
+            let out = self.push(port, input, host);
+            return ran.with(out);
+        }
         let input = filtered(&plan.before, Incoming::batch(input), host, &mut ran.failed);
         let out = match &mut self.window {
             None => {

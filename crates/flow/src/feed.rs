@@ -10,6 +10,7 @@
 
 use crate::app::{App, Reader, Sink};
 use crate::batch::{Batch, Kind};
+use crate::batched::Ran;
 use crate::column::Column;
 use crate::expr::{Expr, Failure, Node};
 use crate::plan::AppPlan;
@@ -44,31 +45,30 @@ impl App {
         let order = ordered(&parts, order)?;
         let clocks = clocks(&parts, &order, self.now());
         let Some(last) = clocks.last().copied() else { return Ok(()) };
-        let at_once = order.len() > 1 && self.one_by_one.is_none() && parts.len() == 1;
+        let meeting = match &self.one_by_one {
+            None if order.len() > 1 => self.meeting(&parts),
+            _ => None,
+        };
         let stops = self.next_stop().is_some_and(|stop| stop <= last);
         let derived = parts.iter().any(|part| self.is_written(part.stream));
-        if !at_once || stops || derived {
+        let Some(meeting) = meeting.filter(|_| !stops && !derived) else {
             return self.feed_one_by_one(&parts, &order, sink);
-        }
+        };
         self.shared.draws.next_inputs(order.len() as u64);
         let mut ran = vec![false; self.plan().queries.len()];
-        for part in parts {
-            let mut batch = Batch {
-                kinds: vec![Kind::Current; part.times.len()],
-                ends: (1..=part.times.len() as u32).collect(),
-                columns: part.columns,
-                times: part.times,
-                clocks: clocks.clone(),
-                ..Batch::default()
-            };
-            batch.columns.iter_mut().for_each(Column::share);
-            self.spread(part.stream, &batch, &clocks, true, &mut ran, sink);
+        let batches = batches(parts, &order, &clocks);
+        for query in meeting {
+            self.meet(query, &batches, &order, &clocks, &mut ran, sink);
+        }
+        for (stream, batch) in &batches {
+            self.spread(*stream, batch, &clocks, true, &mut ran, sink);
         }
         // what goes by the clock alone
         for query in 0..ran.len() {
             if !ran[query] && self.plan().queries[query].has_timers() {
                 let nothing = Batch::new(self.plan().queries[query].columns.iter().copied());
-                self.run_query(query, &nothing, &clocks, &mut ran, sink);
+                let done = self.queries[query].run(0, &nothing, &clocks, &self.shared);
+                self.emit_run(query, done, &clocks, &mut ran, sink);
             }
         }
         self.now = last;
@@ -108,8 +108,13 @@ impl App {
     ) {
         let mut rest = std::borrow::Cow::Borrowed(events);
         for i in 0..self.readers[stream].len() {
-            let Reader::Query(query, _) = self.readers[stream][i] else { continue };
-            let failed = self.run_query(query, &rest, ticks, ran, sink);
+            let Reader::Query(query, port) = self.readers[stream][i] else { continue };
+            if sent && ran[query] {
+                // it had what all streams that it reads got
+                continue;
+            }
+            let done = self.queries[query].run(port, &rest, ticks, &self.shared);
+            let failed = self.emit_run(query, done, ticks, ran, sink);
             if !failed.is_empty() {
                 // an event that one query cannot work off does not go on to the next
                 rest = std::borrow::Cow::Owned(rest.without(&failed).into_owned());
@@ -125,16 +130,53 @@ impl App {
         }
     }
 
-    fn run_query(
+    /// The joins that read several of the streams; none if another query does.
+    fn meeting(&self, parts: &[Part]) -> Option<Vec<usize>> {
+        let mut meeting = Vec::new();
+        for (number, query) in self.plan().queries.iter().enumerate() {
+            let read = query.reads().iter().filter(|(s, _)| parts.iter().any(|p| p.stream == *s)).count();
+            if read > 1 {
+                query.join.as_ref()?;
+                meeting.push(number);
+            }
+        }
+        let twice = (1..parts.len()).any(|i| parts[..i].iter().any(|p| p.stream == parts[i].stream));
+        (!twice && (meeting.is_empty() || parts.len() == 2)).then_some(meeting)
+    }
+
+    /// The events of two streams go to a query that reads both, in their order.
+    fn meet(
         &mut self,
         query: usize,
-        events: &Batch,
+        batches: &[(usize, Batch)],
+        order: &[u16],
+        ticks: &[i64],
+        ran: &mut [bool],
+        sink: &mut dyn Sink,
+    ) {
+        let reads = self.plan().queries[query].reads();
+        let port =
+            |part: usize| reads.iter().find(|(stream, _)| *stream == batches[part].0).map_or(0, |(_, p)| *p);
+        // the sides in order
+        let mut sides: Vec<usize> = (0..batches.len()).collect();
+        sides.sort_by_key(|part| port(*part));
+        let inputs: Vec<(usize, &Batch)> =
+            sides.iter().map(|part| (port(*part), &batches[*part].1)).collect();
+        let side = |part: u16| sides.iter().position(|p| *p == usize::from(part)).unwrap_or(0);
+        let turns = order.chunk_by(|a, b| a == b).map(|run| (side(run[0]), run.len()));
+        let out = self.queries[query].interleave(&inputs, turns, &self.shared);
+        self.emit_run(query, Ran::default().with(out), ticks, ran, sink);
+    }
+
+    fn emit_run(
+        &mut self,
+        query: usize,
+        mut done: Ran,
         ticks: &[i64],
         ran: &mut [bool],
         sink: &mut dyn Sink,
     ) -> crate::select::FailedChunks {
         ran[query] = true;
-        let mut done = self.queries[query].run(events, ticks, &self.shared);
         let (plan, now) = (self.queries[query].plan.clone(), self.now());
         done.broken
             .iter()
@@ -174,6 +216,25 @@ impl App {
     fn is_written(&self, stream: usize) -> bool {
         self.plan().queries.iter().any(|q| matches!(q.target, Target::Stream(to) if to == stream))
     }
+}
+
+/// The events of each part as a batch in which each is a chunk, and its stream.
+fn batches(parts: Vec<Part>, order: &[u16], clocks: &[i64]) -> Vec<(usize, Batch)> {
+    let alone = parts.len() == 1;
+    let batch = |(number, part): (usize, Part)| {
+        let own = || order.iter().zip(clocks).filter(|(p, _)| usize::from(**p) == number).map(|(_, c)| *c);
+        let mut batch = Batch {
+            kinds: vec![Kind::Current; part.times.len()],
+            ends: (1..=part.times.len() as u32).collect(),
+            clocks: if alone { clocks.to_vec() } else { own().collect() },
+            columns: part.columns,
+            times: part.times,
+            ..Batch::default()
+        };
+        batch.columns.iter_mut().for_each(Column::share);
+        (part.stream, batch)
+    };
+    parts.into_iter().enumerate().map(batch).collect()
 }
 
 /// For each event its part, checked.
@@ -229,6 +290,15 @@ pub(crate) fn why_one_by_one(plan: &AppPlan) -> Option<String> {
         }
         if depends_on_order(query) {
             return Some(format!("{}: it calls a function that depends on the order of calls", query.name));
+        }
+    }
+    let written =
+        |stream: usize| plan.queries.iter().any(|q| matches!(q.target, Target::Stream(to) if to == stream));
+    for query in &plan.queries {
+        let reads = query.reads();
+        let several = reads.iter().any(|(stream, _)| *stream != reads[0].0);
+        if several && reads.iter().any(|(stream, _)| written(*stream)) {
+            return Some(format!("{}: of the streams that it reads together a query writes one", query.name));
         }
     }
     for stream in 0..plan.catalog.streams().len() {

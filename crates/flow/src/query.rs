@@ -66,6 +66,7 @@ pub struct QueryPlan {
 
 /// What a query writes.
 #[derive(Debug, Clone)]
+#[allow(clippy::large_enum_variant, reason = "there is one for each query of an app")]
 pub enum Target {
     /// A stream.
     Stream(usize),

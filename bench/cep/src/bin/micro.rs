@@ -7,8 +7,8 @@ use anyhow::{anyhow, ensure};
 use clap::Parser;
 use tidemill_bench_cep::measure::{Rates, shown, timed};
 use tidemill_bench_cep::trades::{BENCHES, Bench, Checksum};
-use tidemill_flow::app::{App, Sink};
 use tidemill_flow::Column;
+use tidemill_flow::app::{App, Sink};
 use tidemill_flow::batch::Batch;
 use tidemill_flow::expr::Failure;
 use tidemill_flow::feed::Part;
@@ -95,8 +95,7 @@ fn run(
         let (sent, took) = match args.together {
             0 | 1 => {
                 let chunks = (from..to).step_by(args.chunk as usize);
-                let chunks: Vec<_> =
-                    chunks.map(|i| (i, bench.events(i, to.min(i + args.chunk)))).collect();
+                let chunks: Vec<_> = chunks.map(|i| (i, bench.events(i, to.min(i + args.chunk)))).collect();
                 timed(|| {
                     chunks.into_iter().try_for_each(|(i, (columns, times))| {
                         app.send(streams[i as usize % streams.len()], columns, times, &mut watch)

@@ -281,8 +281,8 @@ impl Join {
 
     /// Takes the values of matched rows; `inputs` are the batches of sides that hold nothing.
     fn put_together(&self, found: &mut Matches, inputs: [Option<&Batch>; 2]) {
-        for side in 0..2 {
-            match (&self.held[side], inputs[side]) {
+        for (side, input) in inputs.into_iter().enumerate() {
+            match (&self.held[side], input) {
                 (Some(held), _) => found.gather(side, |seq| held.store().row(seq)),
                 (None, Some(input)) => found.gather(side, |row| (&input.columns, row as usize)),
                 // there is nothing but rows that are not there

@@ -136,13 +136,14 @@ impl Selector {
 
     /// What comes out of each chunk of `input`, as a chunk; chunks of which nothing comes out are left out.
     ///
-    /// Errors: the first failure of an expression; what was worked in before stays.
+    /// Errors: the first failure of an expression; what was worked in stays.
     pub fn process(&mut self, input: &Batch, host: &dyn Host) -> Result<Batch, Failure> {
-        let mut out = Batch::new(self.plan.types());
-        for (rows, clock) in input.chunks() {
-            self.chunk(input, rows, clock, host, &mut out)?;
+        let mut failed = FailedChunks::new();
+        let out = self.select(&Incoming::batch(input), host, &mut failed);
+        match failed.into_iter().next() {
+            None => Ok(Batch { origins: vec![], ..out }),
+            Some((_, failure)) => Err(failure),
         }
-        Ok(out)
     }
 
     /// What comes out of one chunk.

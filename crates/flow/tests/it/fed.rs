@@ -71,14 +71,11 @@ fn run(case: &Case, registry: &Registry, together: usize) -> Option<(Told, bool)
     app.start(case.start, &mut told);
     let mut waiting: Vec<(&str, i64, &[serde_json::Value])> = Vec::new();
     for input in &case.inputs {
-        match input {
-            Input::Event { stream, timestamp, data } => {
-                waiting.push((stream, *timestamp, data));
-                if waiting.len() < together {
-                    continue;
-                }
+        if let Input::Event { stream, timestamp, data } = input {
+            waiting.push((stream, *timestamp, data));
+            if waiting.len() < together {
+                continue;
             }
-            _ => {}
         }
         if !waiting.is_empty() {
             let (parts, order) = parts(&app, &waiting)?;
