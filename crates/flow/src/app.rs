@@ -14,7 +14,7 @@ use crate::expr::Failure;
 use crate::io::{self, Strategy};
 use crate::named_window::NamedWindow;
 use crate::on_demand;
-use crate::partition::{KeyId, Partition};
+use crate::partition::{self, KeyId, Partition};
 use crate::plan::{AppPlan, Element, Trigger};
 use crate::query::{Query, QueryPlan, Target};
 use crate::shared::{Draws, Shared};
@@ -98,6 +98,7 @@ impl Origin {
 impl App {
     /// An app that has not started.
     pub fn new(plan: Arc<AppPlan>) -> Self {
+        let plan = partition::flattened(plan);
         let streams = plan.catalog.streams();
         let queries: Vec<Query> = plan.queries.iter().map(|q| Query::new(q.clone())).collect();
         let partitions = plan.partitions.iter().cloned().map(Partition::new).collect();

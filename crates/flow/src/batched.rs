@@ -7,6 +7,7 @@ use crate::expr::vector::{self, Failed, Lanes};
 use crate::expr::{Expr, Failure, Host};
 use crate::held::Windowed;
 use crate::join::Source;
+use crate::partition;
 use crate::query::{Handler, Query, QueryPlan, Scheduler};
 use crate::rate::{Rate, RatePlan};
 use crate::select::{FailedChunks, Incoming, Rows};
@@ -96,6 +97,8 @@ impl Query {
             let out = self.push(port, input, host);
             return ran.with(out);
         }
+        let cut = plan.cut_by.map(|column| partition::cut(input, column));
+        let input = cut.as_deref().unwrap_or(input);
         let input = filtered(&plan.before, Incoming::batch(input), host, &mut ran.failed);
         let out = match &mut self.window {
             None => {
@@ -106,7 +109,7 @@ impl Query {
                 out
             }
             Some(held) => {
-                let arriving = input.incoming.to_batch();
+                let arriving = self.selector.with_groups(input.incoming.to_batch());
                 let Windowed { signals, clocks, origins, first, failed, broken } = held.run(&arriving, ticks);
                 ran.failed.extend(failed.into_iter().map(|(chunk, f)| (input.origin(chunk), f)));
                 ran.broken.extend(broken);

@@ -13,7 +13,7 @@ use crate::batch::{Batch, Kind};
 use crate::batched::Ran;
 use crate::column::Column;
 use crate::expr::{Expr, Failure, Node};
-use crate::plan::AppPlan;
+use crate::plan::{AppPlan, Element};
 use crate::query::{Handler, QueryPlan, Target};
 
 /// Events of one stream.
@@ -278,7 +278,7 @@ pub(crate) fn why_one_by_one(plan: &AppPlan) -> Option<String> {
     if !plan.windows.is_empty() {
         return Some("it has named windows".into());
     }
-    if !plan.partitions.is_empty() {
+    if plan.elements.iter().any(|element| matches!(element, Element::Partition(_))) {
         return Some("it has partitions".into());
     }
     if let Some(fault) = plan.catalog.streams().iter().find(|s| s.name.starts_with('!')) {

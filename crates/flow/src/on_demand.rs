@@ -96,7 +96,7 @@ fn whole(store: &ast::Ident, select: Option<ast::Selection>, output: ast::Output
 impl OnDemand {
     /// Runs it. What it finds is one chunk; what changes a table gives nothing.
     pub fn run(&self, shared: &mut Shared, now: i64) -> Result<Batch, Failure> {
-        let mut selector = Selector::new(Arc::new(self.select.clone()), false, false);
+        let mut selector = Selector::new(Arc::new(self.select.clone()), false, false, None);
         match &self.what {
             What::Find(place, attributes, on) => {
                 let mut rows = Batch::new(attributes.iter().map(|(_, ty)| *ty));

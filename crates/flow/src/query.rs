@@ -8,13 +8,14 @@ use std::sync::Arc;
 use tidemill_types::FieldType;
 
 use crate::batch::{Batch, Kind};
-use crate::expr::{Expr, Failure, Frame, Host};
+use crate::expr::{Expr, Failure, Frame, Host, Node};
 use crate::held::Held;
 use crate::join::{Join, JoinPlan, Matches};
+use crate::partition;
 use crate::processor::{Handlers, Stateful};
 use crate::rate::{Rate, RatePlan};
 use crate::registry::{EventRef, StreamFunction};
-use crate::select::{Plan as SelectPlan, Selector, Wanted};
+use crate::select::{self, Plan as SelectPlan, Selector, Wanted};
 use crate::snapshot::{Error, Reader, Writer};
 use crate::state::{Machine, StatePlan};
 use crate::table::Action;
@@ -58,6 +59,8 @@ pub struct QueryPlan {
     pub select: Arc<SelectPlan>,
     /// When that goes on.
     pub rate: Option<RatePlan>,
+    /// The column by which chunks are cut first, where this was a partition; events without a value are left out.
+    pub cut_by: Option<usize>,
     /// What it writes.
     pub target: Target,
     /// A join, in the place of stream and window.
@@ -93,6 +96,7 @@ impl QueryPlan {
             reads_window: false,
             select: Arc::new(select),
             rate: None,
+            cut_by: None,
             target: Target::Stream(0),
             join: None,
         }
@@ -104,6 +108,18 @@ impl QueryPlan {
             Some(join) => join.reads().collect(),
             None => self.streams().into_iter().map(|stream| (stream, stream)).collect(),
         }
+    }
+
+    /// Whether the numbers of the groups lie with the rows of the window, so that they are looked up once.
+    fn keeps_groups(&self) -> bool {
+        let Some(make) = &self.window else { return false };
+        let rewritten = make().rewrites();
+        let column = |expr: &Expr| match expr.node {
+            Node::Column { slot: select::INPUT, column } => Some(column) != rewritten,
+            _ => false,
+        };
+        let by = &self.select.group_by;
+        !by.is_empty() && by.iter().all(column) && self.after.iter().all(|h| matches!(h, Handler::Filter(_)))
     }
 
     fn streams(&self) -> Vec<usize> {
@@ -134,11 +150,15 @@ impl Query {
     pub fn new(plan: impl Into<Arc<QueryPlan>>) -> Self {
         let plan = plan.into();
         let wants_expired = plan.select.wanted.expired;
-        let window = plan.window.as_ref().map(|make| Held::new(make, &plan.columns, wants_expired, false));
+        let keyed = plan.keeps_groups();
+        let mut columns = plan.columns.clone();
+        columns.extend(keyed.then_some(FieldType::Int));
+        let window = plan.window.as_ref().map(|make| Held::new(make, &columns, wants_expired, false));
         let aggregates = !plan.select.aggregates.is_empty();
         let join = plan.join.clone().map(|join| Join::new(join, wants_expired, aggregates));
         let leaving = plan.window.is_some() || plan.join.is_some() || plan.reads_window;
-        let selector = Selector::new(plan.select.clone(), leaving, plan.rate.is_some());
+        let group_column = keyed.then_some(plan.columns.len());
+        let selector = Selector::new(plan.select.clone(), leaving, plan.rate.is_some(), group_column);
         let rate = plan.rate.clone().map(|rate| Rate::new(rate, plan.select.types()));
         let machine = plan.state.clone().map(Machine::new);
         let (before, after) =
@@ -177,6 +197,10 @@ impl Query {
             done?;
             return Ok(self.limited(out));
         }
+        if let Some(column) = self.plan.cut_by {
+            let input = partition::cut(input, column);
+            return self.selected(&input, host);
+        }
         let handled = self.before.push(input, host)?;
         self.arrive(&handled, host)
     }
@@ -188,8 +212,9 @@ impl Query {
             return Ok(self.limited(out));
         };
         let mut out = held.empty();
+        let input = self.selector.with_groups(Cow::Borrowed(input));
         for (rows, clock) in input.chunks() {
-            held.arrive(input, rows, clock, &mut out)?;
+            held.arrive(&input, rows, clock, &mut out)?;
         }
         self.behind(out, host)
     }

@@ -113,6 +113,29 @@ impl RowStore {
 
     /// The values of a column at these rows; null where there is none.
     pub fn gather(&self, column: usize, numbers: impl Iterator<Item = Option<Seq>>) -> Column {
+        let plain = |segment: &Segment| segment.columns[column].nulls().is_empty();
+        if plain(&self.picked_rows) && self.segments.iter().all(plain) {
+            macro_rules! typed {
+                ($variant:ident, $none:expr) => {{
+                    let value = |seq: Option<Seq>| {
+                        let Some(seq) = seq else { return $none };
+                        let (segment, row) = self.at(seq);
+                        match segment.columns[column].data() {
+                            Data::$variant(values) => values[row],
+                            _ => $none,
+                        }
+                    };
+                    return Column::of(Data::$variant(numbers.map(value).collect()));
+                }};
+            }
+            // what stands for a reset means nothing
+            match self.types[column] {
+                FieldType::Double => typed!(Double, 0.0),
+                FieldType::Long | FieldType::Time => typed!(Long, 0),
+                FieldType::Int => typed!(Int, 0),
+                _ => {}
+            }
+        }
         let mut out = Column::new(self.types[column]);
         for seq in numbers {
             match seq {

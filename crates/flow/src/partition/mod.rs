@@ -5,11 +5,13 @@
 //! something from the beginning. Timers of all keys lie ordered by scheduler: what is due next is known without looking
 //! at the keys.
 
+mod flat;
 mod instances;
 mod keys;
 mod plan;
 mod snapshot;
 
+pub(crate) use flat::{cut, flattened};
 pub use instances::{KeyId, Partition};
 pub use keys::{Cut, Route};
 pub use plan::{KeyPart, PartitionPlan, Purge, StreamKeys};

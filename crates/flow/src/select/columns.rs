@@ -6,7 +6,7 @@ use tidemill_types::FieldType;
 
 use super::{OUTPUT, Plan, Selector, order};
 use crate::batch::{Batch, Kind};
-use crate::column::Column;
+use crate::column::{Column, Data};
 use crate::expr::vector::{self, Failed, Lanes, inputs};
 use crate::expr::{Expr, Failure, Host, Node};
 use crate::select::totals::Ids;
@@ -191,7 +191,7 @@ pub(super) struct Used {
 
 impl Plan {
     /// Whether all of it can be computed column by column with nothing to be seen of that.
-    pub(super) fn is_columnar(&self) -> bool {
+    pub(crate) fn is_columnar(&self) -> bool {
         let items: Vec<&Expr> = self.items.iter().map(|(_, x)| x).collect();
         let args = self.aggregates.iter().flat_map(|a| &a.args);
         let mut slots = true;
@@ -280,14 +280,34 @@ impl Selector {
         self.finish(made, input)
     }
 
+    /// What is to arrive at a window, with the number of each event's group as a last column if they are kept there.
+    pub(crate) fn with_groups<'b>(&mut self, events: Cow<'b, Batch>) -> Cow<'b, Batch> {
+        let Some(column) = self.group_column else { return events };
+        let ids = self.found_groups(&events.columns, &events.kinds);
+        let mut events = events.into_owned();
+        events.columns.truncate(column);
+        events.columns.push(Column::of(Data::Int(ids.into_iter().map(u32::cast_signed).collect())));
+        Cow::Owned(events)
+    }
+
     fn group_ids(&mut self, input: &Incoming<'_>) -> Vec<u32> {
+        if let Some(column) = self.group_column {
+            return match input.columns(&[column], None)[column].data() {
+                Data::Int(ids) => ids.iter().map(|id| id.cast_unsigned()).collect(),
+                _ => vec![],
+            };
+        }
         let columns = input.columns(&self.used.groups, None);
+        self.found_groups(&columns, &input.kinds)
+    }
+
+    fn found_groups(&mut self, columns: &[Column], kinds: &[Kind]) -> Vec<u32> {
         let key = |x: &Expr| match x.node {
             Node::Column { column, .. } => Cow::Borrowed(&columns[column]),
             _ => Cow::Owned(Column::new(x.ty)),
         };
         let keys: Vec<Cow<'_, Column>> = self.plan.group_by.iter().map(key).collect();
-        let ids = self.groups.of_columns(&keys, &input.kinds);
+        let ids = self.groups.of_columns(&keys, kinds);
         self.grow();
         ids
     }
@@ -298,8 +318,8 @@ impl Selector {
             return vec![];
         }
         let columns = input.columns(&self.used.args, None);
-        let clocks = some(&input.clocks, &input.chunks_of(None));
-        let lanes = Lanes { slots: [&columns, &[], &[]], times: &input.times, clocks: &clocks, host };
+        // comparisons and arithmetic do not ask for the clock
+        let lanes = Lanes { slots: [&columns, &[], &[]], times: &input.times, clocks: &input.times, host };
         let ids = ids.map_or(Ids::One, Ids::Many);
         let calls = self.totals.iter_mut().zip(&self.plan.aggregates);
         let values = calls.map(|(total, call)| {
@@ -329,7 +349,8 @@ impl Selector {
                 out.origins.push(Some(*chunk));
             }
         }
-        if self.totals.is_empty() && !self.names_groups && self.groups.len() > GROUPS_KEPT {
+        let forgets = self.totals.is_empty() && !self.names_groups && self.group_column.is_none();
+        if forgets && self.groups.len() > GROUPS_KEPT {
             self.groups = super::Groups::default();
         }
         out

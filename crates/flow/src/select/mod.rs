@@ -25,7 +25,7 @@ use groups::Groups;
 use totals::Totals;
 
 use crate::batch::{Batch, Kind};
-use crate::column::Column;
+use crate::column::{Column, Data};
 use crate::expr::{AggregateCall, Expr, Failure, Frame, Host};
 use crate::value::Value;
 
@@ -103,6 +103,8 @@ pub struct Selector {
     /// Whether all of it is computed column by column.
     columnar: bool,
     used: Used,
+    /// The column in which the numbers of groups lie, where they were looked up already.
+    group_column: Option<usize>,
 }
 
 /// An output that may come out of a chunk.
@@ -116,13 +118,15 @@ struct Candidate {
 impl Selector {
     /// A selection that has seen nothing. `leaving` tells whether events leave one by one, `names_groups` whether what
     /// comes behind asks for the groups of events.
-    pub fn new(plan: Arc<Plan>, leaving: bool, names_groups: bool) -> Self {
+    ///
+    /// `group_column` is the column of the input in which the numbers of groups lie: see [`Self::with_groups`].
+    pub fn new(plan: Arc<Plan>, leaving: bool, names_groups: bool, group_column: Option<usize>) -> Self {
         let values = plan.aggregates.iter().map(|a| Column::new(a.ty)).collect();
         let totals: Vec<Totals> = plan.aggregates.iter().map(|a| Totals::new(a, leaving)).collect();
         let columnar = plan.is_columnar() && totals.iter().all(Totals::is_typed);
         let used = plan.used();
         let groups = Groups::default();
-        let mut selector = Self { plan, groups, totals, values, names_groups, columnar, used };
+        let mut selector = Self { plan, groups, totals, values, names_groups, columnar, used, group_column };
         if selector.plan.group_by.is_empty() {
             selector.totals.iter_mut().for_each(|t| t.grow(1));
         }
@@ -223,6 +227,12 @@ impl Selector {
         let by = &self.plan.group_by;
         if by.is_empty() {
             return Ok(0);
+        }
+        if let Some(column) = self.group_column
+            && let Some((columns, row)) = frame.rows[INPUT]
+            && let Data::Int(ids) = columns[column].data()
+        {
+            return Ok(ids[row].cast_unsigned());
         }
         let values = by.iter().map(|x| x.eval(frame)).collect::<Result<SmallVec<[Value; 4]>, _>>()?;
         let group = self.groups.of_values(values.into_iter(), by.len() == 1);

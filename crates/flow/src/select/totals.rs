@@ -1,5 +1,7 @@
 //! What the aggregates of a selection hold, for all groups.
 
+use std::borrow::Cow;
+
 use serde_json::Value as Json;
 use tidemill_types::FieldType;
 
@@ -152,7 +154,7 @@ impl Totals {
         let arg = args.first();
         match self {
             Self::Whole { sums, counts } => {
-                let numbers = arg.map_or_else(Vec::new, longs);
+                let numbers = arg.map_or_else(Cow::default, longs);
                 let is_null = |row: usize| arg.is_some_and(|a| a.is_null(row));
                 let mut out = Made::default();
                 for (row, kind) in kinds.iter().enumerate() {
@@ -173,7 +175,7 @@ impl Totals {
                 Column::with_nulls(Data::Long(out.values), out.nulls)
             }
             Self::Decimal { sums, counts, mean } => {
-                let numbers = arg.map_or_else(Vec::new, doubles);
+                let numbers = arg.map_or_else(Cow::default, doubles);
                 let nulls = arg.map_or(&[][..], Column::nulls);
                 let mut out = Made::default();
                 for (row, kind) in kinds.iter().enumerate() {
@@ -330,18 +332,18 @@ fn beats(order: std::cmp::Ordering, greatest: bool) -> bool {
 }
 
 /// Something stands where a value is null.
-fn longs(column: &Column) -> Vec<i64> {
+fn longs(column: &Column) -> Cow<'_, [i64]> {
     match column.data() {
-        Data::Long(values) => values.clone(),
+        Data::Long(values) => Cow::Borrowed(values),
         Data::Int(values) => values.iter().map(|n| i64::from(*n)).collect(),
         _ => (0..column.len()).map(|i| column.get(i).as_i64().unwrap_or(0)).collect(),
     }
 }
 
 /// Something stands where a value is null.
-fn doubles(column: &Column) -> Vec<f64> {
+fn doubles(column: &Column) -> Cow<'_, [f64]> {
     match column.data() {
-        Data::Double(values) => values.clone(),
+        Data::Double(values) => Cow::Borrowed(values),
         Data::Float(values) => values.iter().map(|n| f64::from(*n)).collect(),
         Data::Long(values) => values.iter().map(|n| *n as f64).collect(),
         Data::Int(values) => values.iter().map(|n| f64::from(*n)).collect(),
