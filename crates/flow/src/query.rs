@@ -304,7 +304,7 @@ impl Query {
     fn matched(&mut self, host: &dyn Host) -> Result<Batch, Failure> {
         match self.machine.as_mut().and_then(Machine::take_matches) {
             Some(done) => done.selected(&mut self.selector, host),
-            None => Ok(Batch::new(self.plan.select.types())),
+            None => Ok(Batch::default()),
         }
     }
 

@@ -5,7 +5,7 @@ use tidemill_lang::siddhi::ast::{AttributeRef, Ident, SourceRef};
 use tidemill_types::did_you_mean;
 
 use crate::catalog::{Attributes, Table};
-use crate::expr::{Resolved, Scope};
+use crate::expr::{Resolved, Scope, StepTime};
 use crate::select;
 
 /// A query that reads one stream: `a`, `S.a`.
@@ -63,6 +63,10 @@ impl Scope for WithTables<'_> {
         self.names.bare_step(name)
     }
 
+    fn step_time(&mut self, name: &Ident) -> Option<StepTime> {
+        self.names.step_time(name)
+    }
+
     fn in_aggregate(&mut self, begin: bool) {
         self.names.in_aggregate(begin);
     }
@@ -118,6 +122,10 @@ impl Scope for Having<'_> {
     fn bare_step(&mut self, name: &Ident) -> Option<Resolved> {
         let hidden = self.output.iter().any(|(known, _)| *known == name.name);
         self.input.bare_step(name).filter(|_| self.aggregate || self.sees_input && !hidden)
+    }
+
+    fn step_time(&mut self, name: &Ident) -> Option<StepTime> {
+        self.input.step_time(name).filter(|_| self.aggregate || self.sees_input)
     }
 
     fn in_aggregate(&mut self, begin: bool) {

@@ -20,6 +20,15 @@ pub struct Resolved {
     pub ty: FieldType,
 }
 
+/// Where the time of a step's event is found.
+#[derive(Debug, Clone)]
+pub enum StepTime {
+    /// It is the event that is looked at.
+    Own,
+    /// In a column.
+    At(Resolved),
+}
+
 /// The names that an expression may use.
 pub trait Scope {
     /// The column that `attribute` means. Errors: why there is none.
@@ -32,6 +41,11 @@ pub trait Scope {
 
     /// The same for a bare name.
     fn bare_step(&mut self, _name: &ast::Ident) -> Option<Resolved> {
+        None
+    }
+
+    /// `eventTimestamp(e1)`: the time of a step's event; `None` when there is no such step.
+    fn step_time(&mut self, _name: &ast::Ident) -> Option<StepTime> {
         None
     }
 
@@ -74,6 +88,10 @@ impl Scope for InTable<'_> {
                 Err(Diagnostic::error("F0108", name.span, message))
             }
         }
+    }
+
+    fn step_time(&mut self, name: &ast::Ident) -> Option<StepTime> {
+        self.outer.step_time(name)
     }
 
     fn tables(&self) -> &[Table] {
@@ -267,9 +285,27 @@ impl Compiler<'_> {
                 format!("there is no function `{name}`{hint}"),
             ));
         };
-        let args = self.args(call)?;
+        let args = match self.step_time(call) {
+            Some(StepTime::At(time)) => return Ok(Expr::column(time.slot, time.column, time.ty)),
+            Some(StepTime::Own) => vec![],
+            None => self.args(call)?,
+        };
         let (function, ty) = build(&describe(&args)).map_err(wrong)?;
         Ok(Expr { node: Node::Call(function, args), ty })
+    }
+
+    fn step_time(&mut self, call: &ast::Call) -> Option<StepTime> {
+        let Args::List(list) = &call.args else { return None };
+        match list.as_slice() {
+            [ast::Expr { kind: ExprKind::Attribute(step), .. }]
+                if step.source.is_none()
+                    && call.namespace.is_none()
+                    && call.name.name == "eventTimestamp" =>
+            {
+                self.scope.step_time(&step.name)
+            }
+            _ => None,
+        }
     }
 
     fn args(&mut self, call: &ast::Call) -> Result<Vec<Expr>, Diagnostic> {

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use tidemill_types::FieldType;
 use xxhash_rust::xxh3::xxh3_64;
 
-pub use compile::{AggregateCall, Compiler, Resolved, Scope};
+pub use compile::{AggregateCall, Compiler, Resolved, Scope, StepTime};
 pub(crate) use ops::{arithmetic, compare};
 
 use crate::column::Column;

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 
+use super::inspect::Looked;
 use super::matches::Matches;
 use super::plan::{Form, Reference, StatePlan};
 use super::record::{Record, Row, Shared};
@@ -47,6 +48,10 @@ pub(super) struct StepState {
     pub timers: Timers,
     /// What its filters read of a match.
     scratch: Vec<Column>,
+    /// The last event that it was offered.
+    pub looked: Looked,
+    /// The match of a sequence that the event broke.
+    pub broken: Option<Shared>,
 }
 
 /// An event that is offered to steps.
@@ -113,6 +118,12 @@ impl Automaton {
                 done?;
             }
         }
+        let last = (0..batch.len()).rev().find(|row| batch.kinds[*row] == Kind::Current);
+        for (step, state) in self.plan.steps.iter().zip(&mut self.steps) {
+            if let Some(row) = last.filter(|_| step.stream == port) {
+                state.looked.note(batch, row, self.now, 0..batch.columns.len());
+            }
+        }
         Ok(())
     }
 
@@ -145,6 +156,9 @@ impl Automaton {
         let held: usize = self.steps.iter().map(|s| s.fresh.len() + s.waiting.len()).sum();
         if held >= self.plan.limits.partial_matches_max {
             return Err(too_many(held, &self.plan.limits));
+        }
+        if self.plan.sequence {
+            self.steps.iter_mut().for_each(|step| step.broken = None);
         }
         let mut offer = Offer { batch, row, time, host, kept: None };
         for i in (0..self.steps.len()).rev() {
@@ -358,7 +372,6 @@ impl Automaton {
         }
         done.times.push(record.time);
         done.kinds.push(Kind::Current);
-        done.end_chunk(self.now);
     }
 
     /// Whether the event passes the filters of step `i`, given a match.

@@ -2,7 +2,8 @@
 
 use tidemill_lang::Diagnostic;
 use tidemill_lang::siddhi::ast::{
-    self, AbsentStep, HandlerKind, LogicalOp, LogicalSide, StateInput, StateKind, Step, StreamStep,
+    self, AbsentStep, BinaryOp, ExprKind, HandlerKind, LogicalOp, LogicalSide, StateInput, StateKind, Step,
+    StreamStep,
 };
 
 use super::names::{Lookup, StepNames};
@@ -11,6 +12,7 @@ use crate::catalog::Catalog;
 use crate::expr::compile::{call_name, describe};
 use crate::expr::{Compiler, Expr};
 use crate::registry::Registry;
+use crate::scope::WithTables;
 
 /// Compiles a pattern or a sequence; its columns come to it with the selection. The names are those of its steps.
 ///
@@ -127,6 +129,7 @@ impl<'a> Draft<'a> {
         self.steps.push(StepPlan {
             stream: number,
             filters: vec![],
+            written: vec![],
             references: vec![],
             form,
             start: false,
@@ -161,12 +164,16 @@ impl<'a> Draft<'a> {
 
     fn filters(&mut self, i: usize) -> Result<(), Diagnostic> {
         let mut references = Vec::new();
-        let mut filters: Vec<Expr> = Vec::new();
+        let (mut filters, mut texts): (Vec<Expr>, Vec<String>) = Default::default();
         for handler in self.handlers[i] {
-            let mut scope = Lookup { steps: &self.names, own: Some(i), references: &mut references };
+            let mut names = Lookup { steps: &self.names, own: Some(i), references: &mut references };
+            let mut scope = WithTables { names: &mut names, tables: self.catalog.tables() };
             let mut compiler = Compiler { scope: &mut scope, registry: self.registry, aggregates: None };
             match &handler.kind {
-                HandlerKind::Filter(condition) => filters.push(compiler.condition(condition, "a filter")?),
+                HandlerKind::Filter(condition) => {
+                    filters.push(compiler.condition(condition, "a filter")?);
+                    written(condition, &mut texts);
+                }
                 HandlerKind::Function(call) => {
                     let args = call
                         .args
@@ -188,7 +195,19 @@ impl<'a> Draft<'a> {
             }
         }
         self.steps[i].filters = filters;
+        self.steps[i].written = texts;
         self.steps[i].references = references;
         Ok(())
+    }
+}
+
+/// The conditions that are joined by `and`, in order, as they are written.
+fn written(condition: &ast::Expr, texts: &mut Vec<String>) {
+    match &condition.kind {
+        ExprKind::Binary { op: BinaryOp::And, left, right } => {
+            written(left, texts);
+            written(right, texts);
+        }
+        _ => texts.push(condition.to_string()),
     }
 }

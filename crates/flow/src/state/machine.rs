@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use super::automaton::Automaton;
 use super::chain::Chain;
+use super::inspect::StepReport;
 use super::matches::Matches;
 use super::plan::StatePlan;
 use crate::batch::Batch;
@@ -77,6 +78,16 @@ impl Machine {
         match &self.work {
             Work::Chain(_) => None,
             Work::Automaton(automaton) => automaton.next_timer(),
+        }
+    }
+
+    /// What waits at each step, and why it goes on waiting.
+    ///
+    /// The conditions are computed anew for this, on the last event of the last batch that the step was offered.
+    pub fn inspect(&self, host: &dyn Host) -> Vec<StepReport> {
+        match &self.work {
+            Work::Chain(chain) => chain.inspect(host),
+            Work::Automaton(automaton) => automaton.inspect(host),
         }
     }
 

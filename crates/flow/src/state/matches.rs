@@ -10,7 +10,7 @@ use crate::select::{self, Selector};
 /// Matches that are done, in the order in which they came about.
 #[derive(Debug, Clone, Default)]
 pub struct Matches {
-    /// The columns that the selection reads. Each match is a chunk of its own: that is how the selection sees them.
+    /// The columns that the selection reads, without chunks.
     pub batch: Batch,
     /// Where the matches of each event end, for events that completed some: they go on together.
     pub ends: Vec<u32>,
@@ -42,13 +42,15 @@ impl Matches {
         // one row of each match
         let all = plan.having.is_none() && plan.offset == 0 && plan.limit != Some(0) && plan.wanted.current;
         if all && copies(plan) {
-            let batch = &mut self.batch;
-            let columns = (0..plan.items.len()).map(|i| take(plan, i, &mut batch.columns)).collect();
-            let (times, kinds) = (std::mem::take(&mut batch.times), std::mem::take(&mut batch.kinds));
-            let (ends, clocks) = (self.ends, self.clocks);
-            return Ok(Batch { columns, times, kinds, ends, clocks, ..Batch::default() });
+            let columns = std::mem::take(&mut self.batch.columns);
+            let columns = arranged(plan, columns);
+            return Ok(Batch { columns, ends: self.ends, clocks: self.clocks, ..self.batch });
         }
         if all {
+            self.batch.ends = (1..=self.batch.len() as u32).collect();
+            for (end, clock) in self.ends.iter().zip(&self.clocks) {
+                self.batch.clocks.resize(*end as usize, *clock);
+            }
             let out = selector.process(&self.batch, host)?;
             return Ok(Batch { ends: self.ends, clocks: self.clocks, ..out });
         }
@@ -74,15 +76,19 @@ fn copies(plan: &select::Plan) -> bool {
     plan.aggregates.is_empty() && plan.group_by.is_empty() && plan.items.iter().all(|(_, x)| column(&x.node))
 }
 
-/// The column of item `i`; it is copied only if a later item wants it as well.
-fn take(plan: &select::Plan, i: usize, columns: &mut [Column]) -> Column {
+/// The columns in the order of the items; one is copied only if a later item wants it as well.
+fn arranged(plan: &select::Plan, mut columns: Vec<Column>) -> Vec<Column> {
     let of = |i: usize| match plan.items[i].1.node {
-        Node::Column { column, .. } => Some(column),
-        _ => None,
+        Node::Column { column, .. } => column,
+        _ => i,
     };
-    let Some(column) = of(i) else { return Column::new(FieldType::Object) };
-    match (i + 1..plan.items.len()).any(|later| of(later) == Some(column)) {
-        true => columns[column].clone(),
-        false => std::mem::replace(&mut columns[column], Column::new(FieldType::Bool)),
+    let items = plan.items.len();
+    if items == columns.len() && (0..items).all(|i| of(i) == i) {
+        return columns;
     }
+    let one = |i: usize| match (i + 1..items).any(|later| of(later) == of(i)) {
+        true => columns[of(i)].clone(),
+        false => std::mem::replace(&mut columns[of(i)], Column::new(FieldType::Bool)),
+    };
+    (0..items).map(one).collect()
 }

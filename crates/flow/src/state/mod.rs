@@ -8,6 +8,7 @@ mod automaton;
 mod chain;
 mod compile;
 mod conditions;
+mod inspect;
 mod machine;
 mod mask;
 mod matches;
@@ -18,6 +19,7 @@ mod record;
 mod save;
 
 pub use compile::compile;
+pub use inspect::{Partial, Refused, StepReport};
 pub use machine::Machine;
 pub use matches::Matches;
 pub use names::{Lookup, StepNames};

@@ -6,7 +6,7 @@ use tidemill_types::{FieldType, did_you_mean};
 
 use super::plan::{Reference, What, Which};
 use crate::catalog::{self, Attributes};
-use crate::expr::{Resolved, Scope};
+use crate::expr::{Resolved, Scope, StepTime};
 
 /// The names of a step.
 #[derive(Debug, Clone)]
@@ -24,8 +24,13 @@ pub struct StepNames {
 }
 
 impl StepNames {
+    /// What it is called: its reference, or its stream.
+    pub fn name(&self) -> &str {
+        self.reference.as_deref().unwrap_or(&self.stream)
+    }
+
     fn is(&self, name: &str) -> bool {
-        self.reference.as_deref().unwrap_or(&self.stream) == name
+        self.name() == name
     }
 }
 
@@ -113,7 +118,7 @@ impl Scope for Lookup<'_> {
         let name = catalog::full_name(&source.stream);
         let step = self.steps.iter().position(|s| s.is(&name)).filter(|_| source.inner.is_none());
         let Some(step) = step else {
-            let known = self.steps.iter().map(|s| s.reference.as_deref().unwrap_or(&s.stream));
+            let known = self.steps.iter().map(|s| s.name());
             let hint = did_you_mean(&name, known);
             return Err(Diagnostic::error("F0501", source.span, format!("there is no step `{name}`{hint}")));
         };
@@ -144,6 +149,14 @@ impl Scope for Lookup<'_> {
     fn bare_step(&mut self, name: &Ident) -> Option<Resolved> {
         let found = self.steps.iter().position(|s| s.is(&name.name))?;
         Some(self.reference(found, Which::Newest, What::Presence))
+    }
+
+    fn step_time(&mut self, name: &Ident) -> Option<StepTime> {
+        let found = self.steps.iter().position(|s| s.is(&name.name))?;
+        Some(match self.own == Some(found) {
+            true => StepTime::Own,
+            false => StepTime::At(self.reference(found, Which::Newest, What::Time)),
+        })
     }
 }
 

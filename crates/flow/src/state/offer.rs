@@ -39,6 +39,7 @@ impl Automaton {
             Form::Stream => {
                 if !self.fits(i, &record.lock(), offer)? {
                     if self.plan.sequence {
+                        self.steps[i].broken = Some(record.clone());
                         self.begin_anew(i);
                     }
                     return Ok(!self.plan.sequence);

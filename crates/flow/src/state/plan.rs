@@ -55,6 +55,8 @@ pub struct StepPlan {
     pub stream: usize,
     /// What an event must satisfy: slot 0 is the event, slot 1 what is read of the match so far.
     pub filters: Vec<Expr>,
+    /// The conditions that they consist of, as they are written; empty where that is not known.
+    pub written: Vec<String>,
     /// Slot 1 of the filters.
     pub references: Vec<Reference>,
     /// What kind of step it is.

@@ -6,6 +6,8 @@ mod files;
 mod functions;
 mod joins;
 mod own;
+mod pattern_inspect;
+mod pattern_paths;
 mod patterns;
 mod random;
 mod snapshot;

@@ -10,6 +10,7 @@ fn machine(min: usize, within: Option<i64>) -> Automaton {
     let step = |stream, form, next, every| StepPlan {
         stream,
         filters: vec![],
+        written: vec![],
         references: vec![],
         form,
         start: stream == 0,

@@ -18,23 +18,11 @@ pub(super) fn take(layout: &ChainPlan, state: &mut State) -> Option<Matches> {
     let done = Done { words: &state.done, stride: HEAD + layout.captures.len() };
     let times: Vec<i64> = done.column(TIME).map(|word| word as i64).collect();
     let columns = layout.columns.iter().map(|(read, ty)| done.read(*read, *ty, &state.values)).collect();
-    let mut matches = Matches::default();
-    let mut clocks = Vec::with_capacity(times.len());
-    for (end, clock) in state.ends.drain(..) {
-        clocks.resize(end as usize, clock);
-        matches.ends.push(end);
-        matches.clocks.push(clock);
-    }
-    matches.batch = Batch {
-        columns,
-        kinds: vec![Kind::Current; times.len()],
-        ends: (1..=times.len() as u32).collect(),
-        clocks,
-        times,
-        ..Batch::default()
-    };
+    let (ends, clocks) = state.ends.drain(..).unzip();
+    let batch = Batch { columns, kinds: vec![Kind::Current; times.len()], times, ..Batch::default() };
     state.done.clear();
-    Some(matches)
+    state.done_count = 0;
+    Some(Matches { batch, ends, clocks })
 }
 
 struct Done<'d> {

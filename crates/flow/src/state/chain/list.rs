@@ -36,6 +36,8 @@ pub(super) enum Key {
 pub(super) struct List {
     stride: usize,
     words: Vec<u64>,
+    /// How many there are, those that are gone included.
+    places: usize,
     keys: Keys,
     /// The first that is not gone.
     head: usize,
@@ -212,21 +214,12 @@ impl List {
             Some(Index { op, domain: Domain::Whole, .. }) => Keys::Whole(*op, Ordered::default()),
             Some(Index { op, .. }) => Keys::Double(*op, Ordered::default()),
         };
-        Self { stride: HEAD + width, words: vec![], keys, head: 0, gone: 0 }
+        Self { stride: HEAD + width, words: vec![], places: 0, keys, head: 0, gone: 0 }
     }
 
     /// How many wait.
     pub fn len(&self) -> usize {
-        self.places() - self.head - self.gone
-    }
-
-    /// The words of a match.
-    pub fn stride(&self) -> usize {
-        self.stride
-    }
-
-    fn places(&self) -> usize {
-        self.words.len() / self.stride
+        self.places - self.head - self.gone
     }
 
     /// The match at a place that was found.
@@ -238,7 +231,7 @@ impl List {
     /// The first that waits.
     #[inline]
     pub fn first(&self) -> Option<&[u64]> {
-        (self.head < self.places()).then(|| self.get(self.head))
+        (self.head < self.places).then(|| self.get(self.head))
     }
 
     /// Those that wait, in order.
@@ -273,6 +266,7 @@ impl List {
             _ => {}
         }
         self.words.extend_from_slice(record);
+        self.places += 1;
         let at = self.words.len() - self.stride + MARKS;
         self.words[at] = marks;
     }
@@ -291,7 +285,12 @@ impl List {
                 let Some(key) = key.and_then(Key::bits) else { return };
                 equal.find(self.head, key, found);
             }
-            _ => found.extend(self.head as u32..self.places() as u32),
+            _ => {
+                found.extend(self.head as u32..self.places as u32);
+                if self.gone == 0 {
+                    return;
+                }
+            }
         }
         let (words, stride) = (&self.words, self.stride);
         found.retain(|place| words[*place as usize * stride + MARKS] & (GONE | NO_KEY) == 0);
@@ -324,25 +323,25 @@ impl List {
     /// Lets go of what is gone at both ends, and of what is gone in between once that is more than what waits.
     #[inline]
     pub fn tidy(&mut self) {
-        let mut places = self.places();
-        while places > self.head && self.is_gone(places - 1) {
-            places -= 1;
+        if self.gone + self.head == self.places {
+            return self.clear();
+        }
+        while self.is_gone(self.places - 1) {
             self.gone -= 1;
             self.pop();
         }
-        while self.head < places && self.is_gone(self.head) {
+        while self.is_gone(self.head) {
             self.head += 1;
             self.gone -= 1;
         }
-        if self.head == places {
-            self.clear();
-        } else if (self.head + self.gone) > BLOCK && (self.head + self.gone) * 2 > places {
+        if self.head + self.gone > BLOCK && (self.head + self.gone) * 2 > self.places {
             self.compact();
         }
     }
 
     fn pop(&mut self) {
         self.words.truncate(self.words.len() - self.stride);
+        self.places -= 1;
         match &mut self.keys {
             Keys::None => {}
             Keys::Double(_, ordered) => ordered.pop(),
@@ -354,8 +353,11 @@ impl List {
     /// All leave.
     #[inline]
     pub fn clear(&mut self) {
+        if self.places == 0 {
+            return;
+        }
         self.words.clear();
-        (self.head, self.gone) = (0, 0);
+        (self.places, self.head, self.gone) = (0, 0, 0);
         match &mut self.keys {
             Keys::None => {}
             Keys::Double(_, ordered) => ordered.clear(),
@@ -368,7 +370,7 @@ impl List {
     }
 
     fn compact(&mut self) {
-        let (stride, head, places) = (self.stride, self.head, self.places());
+        let (stride, head, places) = (self.stride, self.head, self.places);
         let gone: Vec<bool> = (0..places).map(|place| place < head || self.is_gone(place)).collect();
         let mut to = 0;
         for place in (0..places).filter(|place| !gone[*place]) {
@@ -376,7 +378,7 @@ impl List {
             to += 1;
         }
         self.words.truncate(to * stride);
-        (self.head, self.gone) = (0, 0);
+        (self.places, self.head, self.gone) = (to, 0, 0);
         match &mut self.keys {
             Keys::None => {}
             Keys::Double(op, ordered) => rebuild(*op, ordered, &gone),

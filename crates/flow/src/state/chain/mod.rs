@@ -6,6 +6,8 @@
 //! others.
 
 mod emit;
+mod fresh;
+mod inspect;
 mod list;
 mod plan;
 mod run;
@@ -16,11 +18,13 @@ use std::sync::Arc;
 
 use tidemill_types::FieldType;
 
+use super::inspect::Looked;
 use super::matches::Matches;
 use super::plan::StatePlan;
 use crate::batch::Batch;
 use crate::column::Column;
 use crate::expr::{Failure, Host};
+use fresh::Fresh;
 use list::List;
 pub(super) use plan::ChainPlan;
 use run::Run;
@@ -38,13 +42,14 @@ struct State {
     /// What waits at each step for an event.
     waiting: Box<[List]>,
     /// What came to each step during the event that is worked off.
-    fresh: Box<[Vec<u64>]>,
+    fresh: Box<[Fresh]>,
     /// The first step got its first empty match.
     armed: bool,
     /// Texts and objects of matches.
     values: Values,
     /// Matches that are done, and for each event that completed some where they end and what the clock showed.
     done: Vec<u64>,
+    done_count: u32,
     ends: Vec<(u32, i64)>,
     work: Work,
 }
@@ -62,6 +67,17 @@ struct Work {
     out: Vec<u64>,
     /// For each step what its conditions read of a match.
     scratch: Vec<Vec<Column>>,
+    /// For each step the event by which what waits there was refused, and in a sequence what waited.
+    refused: Vec<Refusal>,
+}
+
+/// What an event did not fit; for whoever asks why.
+#[derive(Default)]
+struct Refusal {
+    looked: Looked,
+    /// The match of a sequence that the event broke, and the event's row.
+    broken: Vec<u64>,
+    row: usize,
 }
 
 impl Chain {
@@ -72,14 +88,16 @@ impl Chain {
         let work = Work {
             masks: vec![vec![]; layout.steps.len()],
             scratch: layout.steps.iter().map(scratch).collect(),
+            refused: layout.steps.iter().map(|_| Refusal::default()).collect(),
             ..Work::default()
         };
         let state = State {
             waiting: layout.steps.iter().map(|s| List::new(s.width, s.index.as_ref())).collect(),
-            fresh: layout.steps.iter().map(|_| vec![]).collect(),
+            fresh: layout.steps.iter().map(|s| Fresh::new(s.width)).collect(),
             armed: false,
             values: Values::new(layout.has(FieldType::String), layout.has(FieldType::Object)),
             done: vec![],
+            done_count: 0,
             ends: vec![],
             work,
         };
@@ -110,14 +128,13 @@ impl State {
     /// An empty match for the first step.
     fn arm(&mut self, again: bool) {
         if (again || !self.armed) && self.fresh[0].is_empty() {
-            self.fresh[0].extend([NEVER as u64, 0, 0]);
+            self.fresh[0].push([NEVER as u64, 0, 0].into_iter());
         }
         self.armed = true;
     }
 
     /// How many matches are under way.
     fn held(&self) -> usize {
-        let strides = self.fresh.iter().zip(&self.waiting).map(|(fresh, list)| fresh.len() / list.stride());
-        strides.sum::<usize>() + self.waiting.iter().map(List::len).sum::<usize>()
+        self.fresh.iter().zip(&self.waiting).map(|(fresh, list)| fresh.len() + list.len()).sum()
     }
 }

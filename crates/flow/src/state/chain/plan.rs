@@ -65,6 +65,8 @@ pub(in super::super) struct ChainStep {
     pub pairs: Vec<Pair>,
     /// The rest, in order.
     pub rest: Vec<Expr>,
+    /// The columns of the event that the conditions look at.
+    pub looks_at: Vec<usize>,
 }
 
 /// `event op match`, each side a number of its own (for texts their hash).
@@ -184,7 +186,22 @@ fn step(plan: &StatePlan, i: usize, captures: &[Capture]) -> ChainStep {
         index,
         pairs,
         rest: others,
+        looks_at: columns_of(&step.filters),
     }
+}
+
+/// The columns of the event that filters look at.
+fn columns_of(filters: &[Expr]) -> Vec<usize> {
+    let mut columns = Vec::new();
+    let mut note = |expr: &Expr| {
+        if let Node::Column { slot: EVENT, column } = expr.node {
+            columns.push(column);
+        }
+    };
+    filters.iter().for_each(|filter| filter.walk(&mut note));
+    columns.sort_unstable();
+    columns.dedup();
+    columns
 }
 
 /// `event op match` or `match op event`, where each side looks at one of the two only.

@@ -2,10 +2,11 @@
 
 use tidemill_types::FieldType;
 
+use super::State;
+use super::fresh::Fresh;
 use super::list::{BEGIN, HEAD, Key, List, MARKS, TIME};
 use super::plan::{Capture, ChainPlan, Index, Pair, Read, Side};
 use super::values::{Values, double, single, text, whole, word_double, word_single};
-use super::{NEVER, State};
 use crate::batch::{Batch, Kind};
 use crate::column::{Column, Data};
 use crate::expr::{Comparison, Expr, Failure, Frame, Host, NoHost, RowRef};
@@ -35,16 +36,16 @@ struct Event {
 impl Run<'_> {
     pub fn events(&mut self) -> Result<(), Failure> {
         self.masks();
-        let stride = HEAD + self.layout.captures.len();
+        self.state.work.refused.iter_mut().for_each(|refusal| refusal.broken.clear());
         for (rows, now) in self.batch.chunks() {
             for row in rows {
                 if self.batch.kinds[row] != Kind::Current {
                     continue;
                 }
-                let before = self.state.done.len();
+                let before = self.state.done_count;
                 let done = self.event(Event { row, time: self.batch.times[row], now });
-                if self.state.done.len() > before {
-                    self.state.ends.push(((self.state.done.len() / stride) as u32, now));
+                if self.state.done_count > before {
+                    self.state.ends.push((self.state.done_count, now));
                 }
                 done?;
                 if self.state.values.is_full() {
@@ -52,7 +53,21 @@ impl Run<'_> {
                 }
             }
         }
+        self.look();
         Ok(())
+    }
+
+    /// Notes the last event of the batch, or the one that broke a sequence, for whoever asks why nothing matches.
+    fn look(&mut self) {
+        let last = (0..self.batch.len()).rev().find(|row| self.batch.kinds[*row] == Kind::Current);
+        let now = self.batch.clocks.last().copied().unwrap_or_default();
+        let sequence = self.plan.sequence;
+        for (step, refusal) in self.layout.steps.iter().zip(&mut self.state.work.refused) {
+            let row = if sequence { Some(refusal.row).filter(|_| !refusal.broken.is_empty()) } else { last };
+            if let Some(row) = row.filter(|_| step.stream == self.port) {
+                refusal.looked.note(self.batch, row, now, step.looks_at.iter().copied());
+            }
+        }
     }
 
     fn masks(&mut self) {
@@ -109,16 +124,7 @@ impl Run<'_> {
                 note(found);
                 list.remove_first();
             }
-            let stride = list.stride();
-            if fresh.chunks_exact(stride).any(ran_out) {
-                let all = std::mem::take(fresh);
-                for found in all.chunks_exact(stride) {
-                    match ran_out(found) {
-                        true => note(found),
-                        false => fresh.extend_from_slice(found),
-                    }
-                }
-            }
+            fresh.take_out(ran_out, note);
             if let (false, Some(first)) = (work.out.is_empty(), step.every_in) {
                 let out = std::mem::take(&mut work.out);
                 self.state.repeat(self.layout, first, &out);
@@ -135,16 +141,9 @@ impl Run<'_> {
         if fresh.is_empty() {
             return;
         }
-        let stride = list.stride();
-        let mut push = |found: &[u64]| admit(self.layout, i, list, values, &mut work.scratch[i], found);
-        // empty ones last
-        let order = |found: &[u64]| (found[TIME] as i64 == NEVER, found[TIME] as i64);
-        if fresh.len() > stride && !fresh.chunks_exact(stride).is_sorted_by_key(order) {
-            let mut sorted: Vec<&[u64]> = fresh.chunks_exact(stride).collect();
-            sorted.sort_by_key(|found| order(found));
-            sorted.into_iter().for_each(&mut push);
-        } else {
-            fresh.chunks_exact(stride).for_each(&mut push);
+        fresh.sort();
+        for found in fresh.iter() {
+            admit(self.layout, i, list, values, &mut work.scratch[i], found);
         }
         fresh.clear();
     }
@@ -154,6 +153,7 @@ impl Run<'_> {
         let step = &self.layout.steps[i];
         if !self.is_fit(i, event)? {
             if self.plan.sequence {
+                self.state.note_broken(i, None, event.row);
                 self.state.waiting[i].clear();
             }
             return Ok(());
@@ -174,7 +174,10 @@ impl Run<'_> {
                     self.state.pass(self.layout, self.plan.sequence, i, place, event.time);
                     self.state.waiting[i].remove(place);
                 }
-                Ok(false) if self.plan.sequence => self.state.waiting[i].remove(place),
+                Ok(false) if self.plan.sequence => {
+                    self.state.note_broken(i, Some(place), event.row);
+                    self.state.waiting[i].remove(place);
+                }
                 Ok(false) => {}
                 Err(failure) => {
                     failed = Some(failure);
@@ -286,18 +289,28 @@ impl State {
         let found = self.waiting[i].get(place);
         let marks = found[MARKS] & mask_of(step.width) | self.work.own_marks;
         let begin = if i == 0 { time as u64 } else { found[BEGIN] };
-        let to = match step.last {
-            true => Some(&mut self.done),
-            false => Some(&mut self.fresh[i + 1]).filter(|fresh| !sequence || fresh.is_empty()),
-        };
-        if let Some(to) = to {
-            to.extend_from_slice(&[time as u64, begin, marks]);
-            to.extend_from_slice(&found[HEAD..]);
-            to.extend_from_slice(&self.work.own);
+        let kept = found[HEAD..].iter().chain(&self.work.own).copied();
+        let words = [time as u64, begin, marks].into_iter().chain(kept);
+        if step.last {
+            self.done.extend(words);
+            self.done_count += 1;
+        } else if !sequence || self.fresh[i + 1].is_empty() {
+            self.fresh[i + 1].push(words);
         }
         if let Some(first) = step.every_end {
             again(layout, &mut self.fresh, first, found, time);
         }
+    }
+
+    /// Notes the match of a sequence that an event broke: that at `place`, or the first.
+    #[inline]
+    fn note_broken(&mut self, i: usize, place: Option<usize>, row: usize) {
+        let list = &self.waiting[i];
+        let Some(found) = place.map_or_else(|| list.first(), |place| Some(list.get(place))) else { return };
+        let refusal = &mut self.work.refused[i];
+        refusal.row = row;
+        refusal.broken.clear();
+        refusal.broken.extend_from_slice(found);
     }
 
     /// A copy of a match begins anew with step `first`.
@@ -310,8 +323,7 @@ impl State {
         let types: Vec<_> = layout.captures.iter().map(|c| c.ty).collect();
         let stride = HEAD + types.len();
         let waiting = self.waiting.iter_mut().flat_map(List::iter_mut);
-        let fresh = self.fresh.iter_mut().zip(&layout.steps);
-        let fresh = fresh.flat_map(|(fresh, step)| fresh.chunks_exact_mut(HEAD + step.width));
+        let fresh = self.fresh.iter_mut().flat_map(Fresh::iter_mut);
         let all = waiting.chain(fresh).chain(self.done.chunks_exact_mut(stride));
         let words = all.flat_map(|found| {
             let (head, values) = found.split_at_mut(HEAD);
@@ -321,14 +333,15 @@ impl State {
         });
         let beside = |ty| matches!(ty, FieldType::String | FieldType::Object);
         self.values.sweep(words.filter(|(_, ty)| beside(*ty)));
+        self.work.refused.iter_mut().for_each(|refusal| refusal.broken.clear());
     }
 }
 
-fn again(layout: &ChainPlan, fresh: &mut [Vec<u64>], first: usize, found: &[u64], time: i64) {
+fn again(layout: &ChainPlan, fresh: &mut [Fresh], first: usize, found: &[u64], time: i64) {
     let width = layout.steps[first].width;
     let begin = if first == 0 { 0 } else { found[BEGIN] };
-    fresh[first].extend_from_slice(&[time as u64, begin, found[MARKS] & mask_of(width)]);
-    fresh[first].extend_from_slice(&found[HEAD..HEAD + width]);
+    let head = [time as u64, begin, found[MARKS] & mask_of(width)];
+    fresh[first].push(head.into_iter().chain(found[HEAD..HEAD + width].iter().copied()));
 }
 
 /// The marks of the first `width` values.

@@ -13,9 +13,9 @@ impl Chain {
         let state = &self.state;
         out.flag(state.armed)?;
         for (waiting, fresh) in state.waiting.iter().zip(&state.fresh) {
-            out.number((fresh.len() / waiting.stride()) as u64)?;
-            fresh.chunks_exact(waiting.stride()).try_for_each(|found| self.save_match(found, out))?;
-            out.number(waiting.iter().count() as u64)?;
+            out.number(fresh.len() as u64)?;
+            fresh.iter().try_for_each(|found| self.save_match(found, out))?;
+            out.number(waiting.len() as u64)?;
             waiting.iter().try_for_each(|found| self.save_match(found, out))?;
         }
         Ok(())
@@ -39,7 +39,7 @@ impl Chain {
         for i in 0..other.layout.steps.len() {
             for _ in 0..from.number()? {
                 let words = other.words(i, from)?;
-                other.state.fresh[i].extend(words);
+                other.state.fresh[i].push(words.into_iter());
             }
             for _ in 0..from.number()? {
                 let words = other.words(i, from)?;
