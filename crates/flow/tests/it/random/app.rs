@@ -57,7 +57,9 @@ pub fn generate(rng: &mut StdRng) -> Generated {
     for _ in 0..queries {
         making.query();
     }
-    Generated { text: making.text, inputs, by_event: making.by_event }
+    // what fails for one event of a call is lost for all of them, and texts fail at nulls
+    let by_event = making.by_event && !making.text.contains("str:");
+    Generated { text: making.text, inputs, by_event }
 }
 
 /// A window that reads `k`, `v` and `t`.
