@@ -56,7 +56,7 @@ impl Running {
                     continue;
                 }
                 self.work_in(plan, kind, &Frame { rows: &[source], time, now, host })?;
-                debug_assert_eq!(INPUT, 0, "the event is slot 0");
+                const { assert!(INPUT == 0, "the event is slot 0") };
                 let rows = [source, Some((self.values.as_slice(), 0))];
                 if plan.condition.is_true(&Frame { rows: &rows, time, now, host })? {
                     out.push_row(input, row, kind, time);
