@@ -114,8 +114,15 @@ impl Diagnostic {
         let gutter = self.gutter(sources);
         let pad = " ".repeat(gutter);
         snippet(&mut out, sources, self.span, gutter);
-        if let Some(help) = &self.help {
-            let _ = writeln!(out, "{pad} = help: {help}");
+        match &self.help {
+            Some(help) => {
+                let _ = writeln!(out, "{pad} = help: {help}");
+            }
+            // messages of parsers say themselves what was expected
+            None if !self.expected.is_empty() && !self.message.contains("expected") => {
+                let _ = writeln!(out, "{pad} = help: write {}", self.expected.join(" or "));
+            }
+            None => {}
         }
         for note in &self.notes {
             match note.span {
