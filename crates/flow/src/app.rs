@@ -1,5 +1,6 @@
 //! An app at work: its clock, its streams, its queries.
 
+mod aggregations;
 mod inside;
 mod snapshot;
 
@@ -8,6 +9,7 @@ use std::sync::Arc;
 
 use tidemill_types::FieldType;
 
+use crate::aggregation::Aggregation;
 use crate::batch::{Batch, Kind};
 use crate::column::Column;
 use crate::expr::Failure;
@@ -54,7 +56,7 @@ pub trait Sink {
 pub struct App {
     plan: Arc<AppPlan>,
     pub(crate) queries: Vec<Query>,
-    /// Its tables and named windows.
+    /// Its tables, named windows and aggregations.
     pub(crate) shared: Shared,
     partitions: Vec<Partition>,
     /// For each stream who reads it, in order.
@@ -117,6 +119,7 @@ impl App {
         let shared = Shared {
             tables: plan.catalog.tables().iter().cloned().map(Table::new).collect(),
             windows: plan.windows.iter().cloned().map(NamedWindow::new).collect(),
+            aggregations: plan.catalog.aggregations().iter().cloned().map(Aggregation::new).collect(),
             draws: Draws::of(plan.name.as_deref().unwrap_or_default()),
         };
         let triggers = vec![None; plan.triggers.len()];
@@ -144,6 +147,7 @@ impl App {
     pub fn start(&mut self, now: i64, sink: &mut dyn Sink) {
         self.now = now;
         self.shared.windows.iter_mut().for_each(|w| w.held.start(now));
+        self.shared.aggregations.iter_mut().for_each(|a| a.start(now));
         self.queries.iter_mut().for_each(|q| q.start(now));
         self.partitions.iter_mut().for_each(|p| p.start(now));
         for i in 0..self.triggers.len() {
@@ -156,6 +160,7 @@ impl App {
 
     /// Moves the clock to `to`, unless it is there already, and runs everything that is due on the way.
     pub fn advance(&mut self, to: i64, sink: &mut dyn Sink) {
+        self.skip_purges(to);
         while let Some(at) = self.next_stop().filter(|at| *at <= to) {
             self.now = self.now.max(at);
             self.timers(sink);
@@ -165,6 +170,7 @@ impl App {
                     self.fire(i, at, sink);
                 }
             }
+            self.purge_aggregations(at);
             for i in 0..self.shared.windows.len() {
                 if self.shared.windows[i].held.next_instant(at - 1) == Some(at) {
                     let out = self.shared.windows[i].instant(at);
@@ -182,6 +188,7 @@ impl App {
                 }
             }
             self.partitions.iter_mut().for_each(|p| p.purge(at));
+            self.skip_purges(to);
         }
         if to > self.now {
             self.now = to;
@@ -196,7 +203,8 @@ impl App {
         let windows = self.shared.windows.iter().filter_map(|w| w.held.next_instant(self.now));
         let queries = self.queries.iter().filter_map(|q| q.next_instant(self.now));
         let partitions = self.partitions.iter().filter_map(|p| p.next_instant(self.now));
-        let stops = triggers.chain(windows).chain(queries).chain(partitions).min();
+        let aggregations = self.shared.aggregations.iter().filter_map(Aggregation::next_purge);
+        let stops = triggers.chain(windows).chain(queries).chain(partitions).chain(aggregations).min();
         if self.plan.partitions.iter().all(|p| p.purge.is_none()) {
             return stops;
         }
@@ -293,6 +301,10 @@ impl App {
         if depth > DEPTH_MAX {
             let message = format!("events went through {DEPTH_MAX} streams without coming to an end");
             return sink.failure(&self.plan.catalog.streams()[stream].name, &Failure(message));
+        }
+        if let Some(failure) = self.aggregate(stream, events, sink) {
+            self.fault(stream, events, &failure, depth, sink);
+            return;
         }
         for i in 0..self.readers[stream].len() {
             let failure = match self.readers[stream][i] {

@@ -1,8 +1,12 @@
 //! What an app defines: streams and their attributes.
 
+use std::sync::Arc;
+
 use tidemill_lang::siddhi::ast::{Attribute, Scope, StreamRef};
 use tidemill_lang::{Diagnostic, Span};
 use tidemill_types::{FieldType, did_you_mean};
+
+use crate::aggregation::AggregationPlan;
 
 /// Name and type of each attribute, in order.
 pub type Attributes = Vec<(String, FieldType)>;
@@ -40,6 +44,7 @@ pub struct Catalog {
     tables: Vec<Table>,
     /// The streams of named windows.
     windows: Vec<usize>,
+    aggregations: Vec<Arc<AggregationPlan>>,
     /// In a partition: from where on inner streams are its own.
     inner: Option<usize>,
 }
@@ -86,6 +91,32 @@ impl Catalog {
         Ok(stream)
     }
 
+    /// The aggregations in order of definition.
+    pub fn aggregations(&self) -> &[Arc<AggregationPlan>] {
+        &self.aggregations
+    }
+
+    /// The number of the aggregation called so.
+    pub fn find_aggregation(&self, name: &str) -> Option<usize> {
+        self.aggregations.iter().position(|a| a.name == name)
+    }
+
+    /// Adds an aggregation.
+    ///
+    /// Errors: that something else has its name.
+    pub fn define_aggregation(&mut self, aggregation: AggregationPlan) -> Result<(), Diagnostic> {
+        let (name, span) = (&aggregation.name, aggregation.span);
+        self.not_a_stream(name, span)?;
+        if let Some(table) = self.tables.iter().find(|t| t.name == *name) {
+            return Err(taken(name, "a table", span, table.span));
+        }
+        if let Some(known) = self.find_aggregation(name) {
+            return Err(taken(name, "an aggregation", span, self.aggregations[known].span));
+        }
+        self.aggregations.push(Arc::new(aggregation));
+        Ok(())
+    }
+
     fn not_a_stream(&self, name: &str, span: Span) -> Result<(), Diagnostic> {
         match self.find(name) {
             Some(known) => {
@@ -127,6 +158,11 @@ impl Catalog {
         if let Some(table) = self.tables.iter().find(|t| t.name == stream.name) {
             return Err(taken(&stream.name, "a table", stream.span, table.span));
         }
+        if let Some(known) = self.find_aggregation(&stream.name) {
+            let known = self.aggregations[known].span;
+            return Err(taken(&stream.name, "an aggregation", stream.span, known)
+                .note("an aggregation is filled by the stream that it reads"));
+        }
         match self.find(&stream.name) {
             None => {
                 self.streams.push(stream);
@@ -147,6 +183,11 @@ impl Catalog {
     /// Errors: that there is none, with the nearest name.
     pub fn read(&self, stream: &StreamRef) -> Result<usize, Diagnostic> {
         let name = full_name(stream);
+        if self.find_aggregation(&name).is_some() {
+            let message = format!("`{name}` is an aggregation: it cannot be read as a stream");
+            return Err(Diagnostic::error("F0728", stream.span, message)
+                .help(format!("join it: from S join {name} on … within … per …")));
+        }
         self.find(&name).ok_or_else(|| {
             if is_inner(&name) {
                 return self.no_inner_stream(&name, stream.span);

@@ -45,6 +45,7 @@ impl App {
         let order = ordered(&parts, order)?;
         let clocks = clocks(&parts, &order, self.now());
         let Some(last) = clocks.last().copied() else { return Ok(()) };
+        self.skip_purges(last);
         let meeting = match &self.one_by_one {
             None if order.len() > 1 => self.meeting(&parts),
             _ => None,
@@ -106,7 +107,7 @@ impl App {
         ran: &mut [bool],
         sink: &mut dyn Sink,
     ) {
-        let mut rest = std::borrow::Cow::Borrowed(events);
+        let mut rest = self.aggregate_each(stream, events, sink);
         for i in 0..self.readers[stream].len() {
             let Reader::Query(query, port) = self.readers[stream][i] else { continue };
             if sent && ran[query] {
@@ -141,7 +142,10 @@ impl App {
             }
         }
         let twice = (1..parts.len()).any(|i| parts[..i].iter().any(|p| p.stream == parts[i].stream));
-        (!twice && (meeting.is_empty() || parts.len() == 2)).then_some(meeting)
+        // an event that an aggregation cannot take does not go on to a join
+        let aggregated =
+            self.shared.aggregations.iter().any(|a| parts.iter().any(|p| p.stream == a.plan().stream));
+        (!twice && (meeting.is_empty() || parts.len() == 2 && !aggregated)).then_some(meeting)
     }
 
     /// The events of two streams go to a query that reads both, in their order.

@@ -8,6 +8,7 @@
 // keys are ordered by what they hold when they are put in; functions that change an object do not change keys
 #![allow(clippy::mutable_key_type)]
 
+pub mod aggregation;
 pub mod aggregators;
 mod annotations;
 pub mod app;

@@ -6,8 +6,10 @@ use tidemill_lang::siddhi::ast::{self, OnDemandQuery};
 use tidemill_lang::{Diagnostic, FileId, SourceFile, Sources};
 use tidemill_types::did_you_mean;
 
+use crate::aggregation::{self, Read};
 use crate::batch::{Batch, Kind};
 use crate::catalog::Attributes;
+use crate::column::Column;
 use crate::expr::{Compiler, Expr, Failure, Frame, Host, NoHost, Place};
 use crate::plan::{AppPlan, selection};
 use crate::registry::Registry;
@@ -24,9 +26,17 @@ pub struct OnDemand {
 
 enum What {
     /// Rows that satisfy the condition, as slot 0.
-    Find(Place, Attributes, Option<Expr>),
+    Find(Store, Attributes, Option<Expr>),
     /// What is done to a table.
     Change(usize, table::Action),
+}
+
+/// What is asked.
+enum Store {
+    /// A table or named window.
+    Place(Place),
+    /// An aggregation, and which of its buckets.
+    Aggregation(usize, Read),
 }
 
 /// Compiles `text`. Errors: what is wrong with it, as a terminal shows it.
@@ -44,10 +54,10 @@ pub fn compile(text: &str, plan: &AppPlan, registry: &Registry) -> Result<OnDema
 }
 
 fn find(find: &ast::FindQuery, plan: &AppPlan, registry: &Registry) -> Result<OnDemand, Diagnostic> {
-    if let Some(within) = &find.within {
-        return Err(Diagnostic::error("F0701", within.span, "`within` and `per` go with an aggregation"));
-    }
     let name = &find.store.name;
+    if let Some(number) = plan.catalog.find_aggregation(name) {
+        return buckets(find, number, plan, registry);
+    }
     let tables = plan.catalog.tables();
     let table = tables.iter().position(|t| t.name == *name).map(|t| (Place::Table(t), &tables[t].attributes));
     let window = || {
@@ -56,19 +66,49 @@ fn find(find: &ast::FindQuery, plan: &AppPlan, registry: &Registry) -> Result<On
         Some((Place::Window(window), &plan.catalog.streams()[stream].attributes))
     };
     let Some((place, attributes)) = table.or_else(window) else {
-        let hint = did_you_mean(name, tables.iter().map(|t| t.name.as_str()));
-        let message = format!("there is no table or window `{name}`{hint}");
+        let aggregations = plan.catalog.aggregations().iter().map(|a| a.name.as_str());
+        let hint = did_you_mean(name, tables.iter().map(|t| t.name.as_str()).chain(aggregations));
+        let message = format!("there is no table, window or aggregation `{name}`{hint}");
         return Err(Diagnostic::error("F0702", find.store.span, message));
     };
-    let mut scope = Single { stream: name, attributes, tables };
+    if let Some(within) = &find.within {
+        return Err(Diagnostic::error("F0701", within.span, "`within` and `per` go with an aggregation"));
+    }
+    let (on, select) = clauses(find, attributes, tables, registry)?;
+    Ok(OnDemand { select, what: What::Find(Store::Place(place), attributes.clone(), on) })
+}
+
+/// The same for an aggregation.
+fn buckets(
+    find: &ast::FindQuery,
+    number: usize,
+    plan: &AppPlan,
+    registry: &Registry,
+) -> Result<OnDemand, Diagnostic> {
+    let of = &plan.catalog.aggregations()[number];
+    let Some(within) = &find.within else { return Err(aggregation::no_within(&of.name, find.store.span)) };
+    let attributes = of.attributes();
+    let mut scope = Single { stream: &of.name, attributes: &attributes, tables: &[] };
+    let read = aggregation::read(within, of, select::INPUT, &mut scope, registry)?;
+    let (on, select) = clauses(find, &attributes, plan.catalog.tables(), registry)?;
+    Ok(OnDemand { select, what: What::Find(Store::Aggregation(number, read), attributes, on) })
+}
+
+/// The condition and the selection.
+fn clauses(
+    find: &ast::FindQuery,
+    attributes: &Attributes,
+    tables: &[crate::catalog::Table],
+    registry: &Registry,
+) -> Result<(Option<Expr>, select::Plan), Diagnostic> {
+    let mut scope = Single { stream: &find.store.name, attributes, tables };
     let on = match &find.on {
         Some(on) => Some(Compiler { scope: &mut scope, registry, aggregates: None }.condition(on, "`on`")?),
         None => None,
     };
     let output = ast::Output { action: ast::OutputAction::Return, kind: None, span: find.span };
     let query = whole(&find.store, find.select.clone(), output);
-    let select = selection(&query, attributes, &mut scope, false, registry)?;
-    Ok(OnDemand { select, what: What::Find(place, attributes.clone(), on) })
+    Ok((on, selection(&query, attributes, &mut scope, false, registry)?))
 }
 
 fn change(change: &ast::ChangeQuery, plan: &AppPlan, registry: &Registry) -> Result<OnDemand, Diagnostic> {
@@ -98,16 +138,23 @@ impl OnDemand {
     pub fn run(&self, shared: &mut Shared, now: i64) -> Result<Batch, Failure> {
         let mut selector = Selector::new(Arc::new(self.select.clone()), false, false, None);
         match &self.what {
-            What::Find(place, attributes, on) => {
+            What::Find(store, attributes, on) => {
                 let mut rows = Batch::new(attributes.iter().map(|(_, ty)| *ty));
                 let frame = Frame { rows: &[], time: now, now, host: &*shared };
-                shared.search(*place, select::INPUT, on.as_ref(), &frame, &mut |columns, row| {
+                let mut add = |columns: &[Column], row: usize| {
                     for (column, from) in rows.columns.iter_mut().zip(columns) {
                         column.push_from(from, row);
                     }
                     rows.times.push(now);
                     rows.kinds.push(Kind::Current);
-                })?;
+                };
+                let on = on.as_ref();
+                match store {
+                    Store::Place(place) => shared.search(*place, select::INPUT, on, &frame, &mut add)?,
+                    Store::Aggregation(number, read) => {
+                        shared.buckets(*number, read, select::INPUT, on, &frame, &mut add)?;
+                    }
+                }
                 rows.end_chunk(now);
                 selector.process(&rows, &*shared)
             }

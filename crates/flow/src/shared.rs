@@ -1,21 +1,24 @@
-//! What the queries of an app share: its tables and named windows.
+//! What the queries of an app share: its tables, named windows and aggregations.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
 
+use crate::aggregation::{Aggregation, Read};
 use crate::column::Column;
 use crate::expr::{Expr, Failure, Frame, Host, Place};
 use crate::named_window::NamedWindow;
 use crate::table::{Search, Table};
 
-/// The tables and named windows of an app, each by its number.
+/// The tables, named windows and aggregations of an app, each by its number.
 #[derive(Default)]
 pub struct Shared {
     /// The tables.
     pub tables: Vec<Table>,
     /// The named windows.
     pub windows: Vec<NamedWindow>,
+    /// The aggregations.
+    pub aggregations: Vec<Aggregation>,
     /// What random values are made of.
     pub draws: Draws,
 }
@@ -127,6 +130,21 @@ impl Host for Shared {
                 }
                 None => Ok(()),
             },
+        }
+    }
+
+    fn buckets(
+        &self,
+        aggregation: usize,
+        read: &Read,
+        slot: usize,
+        condition: Option<&Expr>,
+        frame: &Frame<'_>,
+        visit: &mut dyn FnMut(&[Column], usize),
+    ) -> Result<(), Failure> {
+        match self.aggregations.get(aggregation) {
+            Some(aggregation) => aggregation.search(read, slot, condition, frame, visit),
+            None => Ok(()),
         }
     }
 }

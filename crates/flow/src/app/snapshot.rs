@@ -5,6 +5,7 @@ use std::io::{Read, Write};
 use serde::{Deserialize, Serialize};
 
 use super::App;
+use crate::aggregation::Aggregation;
 use crate::snapshot::{Error, Reader, Resume, Writer};
 
 /// What is not in an element.
@@ -39,6 +40,10 @@ impl App {
             out.section(&name)?;
             window.held.save(&mut out)?;
         }
+        for (aggregation, name) in self.shared.aggregations.iter().zip(self.plan.aggregation_names()) {
+            out.section(&name)?;
+            aggregation.save(&mut out)?;
+        }
         for (query, name) in self.queries.iter().zip(self.plan.query_names()) {
             out.section(&name)?;
             query.save(&mut out)?;
@@ -71,6 +76,15 @@ impl App {
         for (window, name) in fresh.shared.windows.iter_mut().zip(self.plan.window_names()) {
             from.section(&name)?;
             window.held.restore(&mut from)?;
+        }
+        let old = self.shared.aggregations.iter().map(Aggregation::next_purge);
+        let aggregations = fresh.shared.aggregations.iter_mut().zip(old);
+        for ((aggregation, purge), name) in aggregations.zip(self.plan.aggregation_names()) {
+            from.section(&name)?;
+            aggregation.restore(&mut from)?;
+            if resume == Resume::Restarted {
+                aggregation.purge_next(purge);
+            }
         }
         for (query, name) in fresh.queries.iter_mut().zip(self.plan.query_names()) {
             from.section(&name)?;

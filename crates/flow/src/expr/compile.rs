@@ -106,6 +106,8 @@ impl Scope for InTable<'_> {
 /// An aggregate in an expression: it is computed beside it and read as a column.
 #[derive(Clone)]
 pub struct AggregateCall {
+    /// What is called: `name` or `namespace:name`.
+    pub name: String,
     /// Makes its state.
     pub make: MakeAggregator,
     /// Its arguments, computed on the events that go in.
@@ -274,7 +276,7 @@ impl Compiler<'_> {
                 return Err(wrong("an aggregate cannot stand here".into()));
             };
             let (make, ty) = build(&describe(&args)).map_err(wrong)?;
-            calls.push(AggregateCall { make, args, ty, span: call.span });
+            calls.push(AggregateCall { name, make, args, ty, span: call.span });
             return Ok(Expr::column(*slot, calls.len() - 1, ty));
         }
         let Some(build) = registry.find_function(&name) else {

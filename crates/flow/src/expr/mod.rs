@@ -12,6 +12,7 @@ use xxhash_rust::xxh3::xxh3_64;
 pub use compile::{AggregateCall, Compiler, Resolved, Scope, StepTime};
 pub(crate) use ops::{arithmetic, compare};
 
+use crate::aggregation::Read;
 use crate::column::Column;
 use crate::registry::{Function, FunctionState};
 use crate::table::Search;
@@ -140,6 +141,20 @@ pub trait Host {
     fn search(
         &self,
         _place: Place,
+        _slot: usize,
+        _condition: Option<&Expr>,
+        _frame: &Frame<'_>,
+        _visit: &mut dyn FnMut(&[Column], usize),
+    ) -> Result<(), Failure> {
+        Ok(())
+    }
+
+    /// Shows the rows of aggregation number `_aggregation` that `_read` asks for and that satisfy the condition in which
+    /// they are slot `_slot`, bucket by bucket.
+    fn buckets(
+        &self,
+        _aggregation: usize,
+        _read: &Read,
         _slot: usize,
         _condition: Option<&Expr>,
         _frame: &Frame<'_>,

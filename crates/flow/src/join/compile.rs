@@ -6,6 +6,7 @@ use tidemill_types::did_you_mean;
 
 use super::keys::Keys;
 use super::{JoinPlan, SidePlan, Source};
+use crate::aggregation::{self, Read};
 use crate::catalog::{Attributes, Catalog, Table, full_name};
 use crate::expr::{Compiler, Node, Resolved, Scope};
 use crate::plan::{handlers, make_window};
@@ -136,10 +137,6 @@ pub(crate) fn compile(
     catalog: &Catalog,
     registry: &Registry,
 ) -> Result<Compiled, Diagnostic> {
-    if let Some(within) = &join.within {
-        let message = "`within` and `per` go with an aggregation";
-        return Err(Diagnostic::error("F0905", within.span, message));
-    }
     let one_sided = join.left.unidirectional.is_some() || join.right.unidirectional.is_some();
     let triggers = |side: &ast::JoinSide| !one_sided || side.unidirectional.is_some();
     let left_outer = matches!(join.kind, JoinKind::LeftOuter | JoinKind::FullOuter);
@@ -150,7 +147,7 @@ pub(crate) fn compile(
         side(&join.right, triggers(&join.right), right_outer, catalog, registry)?;
     if !left.triggers && !right.triggers {
         return Err(Diagnostic::error("F0906", join.span, "neither side of this join ever gets an event")
-            .note("a table is searched only"));
+            .note("tables and aggregations are searched only"));
     }
     let width = left.columns.len() + right.columns.len();
     let plan = JoinPlan {
@@ -158,6 +155,7 @@ pub(crate) fn compile(
         on: None,
         keys: Keys::default(),
         search: None,
+        read: None,
         columns: (0..width).collect(),
     };
     let names = [left_name, right_name];
@@ -168,6 +166,7 @@ pub(crate) fn compile(
         compiled.plan.keys = Keys::of(&on);
         compiled.plan.on = Some(on);
     }
+    compiled.plan.read = read(join, &compiled, catalog, registry)?;
     let JoinPlan { sides, on, search, .. } = &mut compiled.plan;
     for (slot, side) in sides.iter().enumerate() {
         if let Source::Table(table) = side.source {
@@ -175,6 +174,36 @@ pub(crate) fn compile(
         }
     }
     Ok(compiled)
+}
+
+/// `within … per …`, which goes with an aggregation and an aggregation with it.
+fn read(
+    join: &ast::JoinInput,
+    compiled: &Compiled,
+    catalog: &Catalog,
+    registry: &Registry,
+) -> Result<Option<Read>, Diagnostic> {
+    let source = |side: &SidePlan| match side.source {
+        Source::Aggregation(number) => Some(number),
+        _ => None,
+    };
+    let mut sides = compiled.plan.sides.iter().enumerate();
+    let aggregation = sides.find_map(|(slot, side)| Some((slot, source(side)?)));
+    match (&join.within, aggregation) {
+        (None, None) => Ok(None),
+        (Some(within), None) => {
+            Err(Diagnostic::error("F0905", within.span, "`within` and `per` go with an aggregation"))
+        }
+        (None, Some((slot, _))) => {
+            let side = if slot == 0 { &join.left } else { &join.right };
+            Err(aggregation::no_within(&compiled.names[slot], side.span))
+        }
+        (Some(within), Some((slot, number))) => {
+            let mut scope = compiled.sides(catalog.tables(), false);
+            let of = &catalog.aggregations()[number];
+            aggregation::read(within, of, slot, &mut scope, registry).map(Some)
+        }
+    }
 }
 
 fn side(
@@ -200,6 +229,19 @@ fn side(
         }
         let columns = attributes.iter().map(|(_, ty)| *ty).collect();
         let source = Source::Table(number);
+        let plan = SidePlan { source, columns, before: vec![], window: None, triggers: false, outer };
+        return Ok((plan, called, attributes));
+    }
+    if let Some(number) = catalog.find_aggregation(&name) {
+        let attributes = catalog.aggregations()[number].attributes();
+        if !plain {
+            let message = format!("`{name}` is an aggregation: nothing can stand behind it");
+            return Err(
+                Diagnostic::error("F0907", input.span, message).help("write the condition behind `on`")
+            );
+        }
+        let columns = attributes.iter().map(|(_, ty)| *ty).collect();
+        let source = Source::Aggregation(number);
         let plan = SidePlan { source, columns, before: vec![], window: None, triggers: false, outer };
         return Ok((plan, called, attributes));
     }

@@ -10,6 +10,7 @@ use std::sync::Arc;
 
 use tidemill_types::FieldType;
 
+use crate::aggregation::Read;
 use crate::batch::{Batch, Kind};
 use crate::column::Column;
 use crate::expr::{Expr, Failure, Frame, Host, Place, RowRef};
@@ -40,6 +41,8 @@ pub struct JoinPlan {
     pub keys: Keys,
     /// How a side is searched that is a table.
     pub search: Option<Search>,
+    /// Which buckets are read of a side that is an aggregation.
+    pub read: Option<Read>,
     /// The columns that come out, counted over the left side and then the right one.
     pub columns: Vec<usize>,
 }
@@ -70,6 +73,8 @@ pub enum Source {
     Window(usize, usize),
     /// A table.
     Table(usize),
+    /// An aggregation.
+    Aggregation(usize),
 }
 
 impl JoinPlan {
@@ -78,7 +83,7 @@ impl JoinPlan {
         self.sides.iter().enumerate().filter_map(|(side, plan)| match plan.source {
             Source::Stream(stream) => Some((stream, side)),
             Source::Window(stream, _) if plan.triggers => Some((stream, side)),
-            Source::Window(..) | Source::Table(_) => None,
+            Source::Window(..) | Source::Table(_) | Source::Aggregation(_) => None,
         })
     }
 
@@ -429,12 +434,16 @@ impl Join {
         let mut add = |columns: &[Column], row: usize| {
             found.push_taken(side, at, Some((columns, row)), time, kind);
         };
-        match (self.plan.sides[other].source, &self.plan.search) {
-            (Source::Table(table), Some(search)) => host.find(table, search, &frame, &mut add)?,
-            (Source::Window(_, window), _) => {
-                host.search(Place::Window(window), other, self.plan.on.as_ref(), &frame, &mut add)?;
+        let JoinPlan { sides, on, search, read, .. } = &*self.plan;
+        match (sides[other].source, search, read) {
+            (Source::Table(table), Some(search), _) => host.find(table, search, &frame, &mut add)?,
+            (Source::Window(_, window), ..) => {
+                host.search(Place::Window(window), other, on.as_ref(), &frame, &mut add)?;
             }
-            (Source::Table(_) | Source::Stream(_), _) => {}
+            (Source::Aggregation(aggregation), _, Some(read)) => {
+                host.buckets(aggregation, read, other, on.as_ref(), &frame, &mut add)?;
+            }
+            (Source::Table(_) | Source::Aggregation(_) | Source::Stream(_), ..) => {}
         }
         if found.len() == before && outer {
             found.push_taken(side, at, None, time, kind);

@@ -5,7 +5,8 @@ use tidemill_lang::siddhi::ast::{self, Definition, EventKind};
 use tidemill_types::FieldType;
 
 use super::selection::wanted;
-use super::{Planner, Trigger, make_window, missing};
+use super::{Planner, Trigger, make_window};
+use crate::aggregation;
 use crate::annotations;
 use crate::catalog::{self, Stream};
 use crate::cron::Cron;
@@ -68,7 +69,10 @@ impl Planner<'_> {
                 format!("`{}` cannot be run: there are no script languages", d.language.name),
             )
             .help("write it with the functions that there are, or add it in Rust with Registry::function")),
-            Definition::Aggregation(d) => Err(missing(d.span, "aggregations")),
+            Definition::Aggregation(d) => {
+                let plan = aggregation::define(d, &self.plan.catalog, self.registry)?;
+                self.plan.catalog.define_aggregation(plan)
+            }
         }
     }
 }

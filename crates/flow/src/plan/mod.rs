@@ -10,7 +10,7 @@ mod selection;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use tidemill_lang::siddhi::ast::{self, ExecutionElement};
+use tidemill_lang::siddhi::ast::{self, Definition, ExecutionElement};
 use tidemill_lang::{Diagnostic, Span};
 
 use crate::annotations;
@@ -69,6 +69,10 @@ impl AppPlan {
     pub(crate) fn window_names(&self) -> impl Iterator<Item = String> + '_ {
         let streams = self.catalog.streams();
         self.windows.iter().map(|window| format!("window {}", streams[window.stream].name))
+    }
+
+    pub(crate) fn aggregation_names(&self) -> impl Iterator<Item = String> + '_ {
+        self.catalog.aggregations().iter().map(|aggregation| format!("aggregation {}", aggregation.name))
     }
 
     pub(crate) fn query_names(&self) -> impl Iterator<Item = String> + '_ {
@@ -145,12 +149,16 @@ pub fn compile(app: &ast::App, registry: &Registry) -> Result<AppPlan, Vec<Diagn
         queries: 0,
     };
     let mut wrong = annotations::check_app(&app.annotations);
-    for definition in &app.definitions {
+    // an aggregation may stand before the stream that it reads
+    let (aggregations, others): (Vec<_>, Vec<_>) =
+        app.definitions.iter().partition(|d| matches!(d, Definition::Aggregation(_)));
+    for definition in others.into_iter().chain(aggregations) {
         if let Err(diagnostic) = planner.definition(definition) {
             wrong.extend(planner.own_mistakes(vec![diagnostic]));
             planner.broken.insert(definition.name().name.clone());
         }
     }
+    wrong.sort_by_key(|d| d.span.start);
     for element in &app.elements {
         match element {
             ExecutionElement::Query(query) => match planner.query(query) {
@@ -215,8 +223,4 @@ impl Planner<'_> {
             }
         }
     }
-}
-
-fn missing(span: Span, what: &str) -> Diagnostic {
-    Diagnostic::error("F0401", span, format!("{what} cannot be run yet"))
 }

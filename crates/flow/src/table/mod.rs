@@ -26,6 +26,7 @@ use rows::{Place, Rows};
 
 pub(crate) use plan::{action, definition};
 pub use search::Search;
+pub(crate) use search::equal_to;
 
 /// The slot of the event in the expressions of an [`Action`].
 pub const EVENT: usize = 0;

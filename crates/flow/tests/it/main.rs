@@ -1,5 +1,6 @@
 //! Queries, windows and functions as apps see them.
 
+mod aggregations;
 mod batched;
 mod fed;
 mod files;

@@ -1,0 +1,88 @@
+//! A bucket: what is kept of the events of one stretch of time, a row for each group.
+
+use hashbrown::HashMap;
+
+use super::cells::Cells;
+use super::plan::Cell;
+use crate::column::Column;
+
+/// The rows of a bucket, in the order in which their groups came.
+pub(super) struct Bucket {
+    rows: HashMap<u32, u32>,
+    groups: Vec<u32>,
+    cells: Vec<Cells>,
+}
+
+/// Events of one bucket, ready to be worked in.
+pub(super) struct Events<'a> {
+    /// The group of each.
+    pub(super) groups: &'a [u32],
+    /// The time of each.
+    pub(super) times: &'a [i64],
+    /// The arguments of the cells, of these and other events.
+    pub(super) args: &'a [&'a Column],
+    /// Where these begin in the arguments.
+    pub(super) from: usize,
+}
+
+impl Bucket {
+    pub(super) fn new(cells: &[Cell]) -> Self {
+        let cells = cells.iter().map(|cell| Cells::new(cell.keep)).collect();
+        Self { rows: HashMap::new(), groups: vec![], cells }
+    }
+
+    /// How many rows it has.
+    pub(super) fn len(&self) -> usize {
+        self.groups.len()
+    }
+
+    /// The group of each row.
+    pub(super) fn groups(&self) -> &[u32] {
+        &self.groups
+    }
+
+    /// Its columns.
+    pub(super) fn cells(&self) -> &[Cells] {
+        &self.cells
+    }
+
+    /// The row of a group.
+    pub(super) fn row(&self, group: u32) -> Option<usize> {
+        self.rows.get(&group).map(|row| *row as usize)
+    }
+
+    fn row_of(&mut self, group: u32) -> u32 {
+        *self.rows.entry(group).or_insert_with(|| {
+            self.groups.push(group);
+            (self.groups.len() - 1) as u32
+        })
+    }
+
+    /// Works events in.
+    pub(super) fn add(&mut self, plan: &[Cell], events: &Events<'_>) {
+        let rows: smallvec::SmallVec<[u32; 16]> = events.groups.iter().map(|g| self.row_of(*g)).collect();
+        let len = self.groups.len();
+        for (cells, cell) in self.cells.iter_mut().zip(plan) {
+            cells.grow(len);
+            cells.add(&rows, cell.arg.map(|arg| events.args[arg]), events.from, events.times);
+        }
+    }
+
+    /// Works another bucket in.
+    pub(super) fn merge(&mut self, other: &Self) {
+        for (from, group) in other.groups.iter().enumerate() {
+            let row = self.row_of(*group) as usize;
+            let len = self.groups.len();
+            for (cells, others) in self.cells.iter_mut().zip(&other.cells) {
+                cells.grow(len);
+                cells.merge(row, others, from);
+            }
+        }
+    }
+
+    /// A bucket of these rows; none if two are of one group.
+    pub(super) fn of(groups: Vec<u32>, cells: Vec<Cells>) -> Option<Self> {
+        let rows: HashMap<u32, u32> = groups.iter().copied().zip(0..).collect();
+        (rows.len() == groups.len()).then_some(Self { rows, groups, cells })
+    }
+}

@@ -1,0 +1,239 @@
+//! Aggregations: totals by group in buckets of time, from seconds to years.
+//!
+//! An event goes to the bucket of its time in the finest length only. When that *open* bucket is over, because an event
+//! of a later one comes, it is worked into the open bucket of the next length, and so on: an event costs one bucket, and
+//! a minute costs its 60 seconds. Who reads puts the open buckets of finer lengths together with what is there.
+//!
+//! ```text
+//! sec    … 10:05:58  10:05:59 | 10:06:00 open
+//! min    … 10:04 | 10:05 open: all closed seconds of it
+//! hour   … 09 | 10 open: all closed minutes of it
+//! ```
+//!
+//! A late event goes to its closed bucket, and to that of each greater length up to one that is still open.
+
+mod bucket;
+mod calendar;
+mod cells;
+mod define;
+mod groups;
+mod level;
+mod plan;
+mod purge;
+mod search;
+mod snapshot;
+mod within;
+
+use std::borrow::Cow;
+use std::sync::Arc;
+
+use crate::batch::{Batch, Kind};
+use crate::column::{Column, Data};
+use crate::expr::{Failure, Frame, NoHost, Node};
+use bucket::Events;
+use groups::Groups;
+use level::{Input, Level};
+
+pub use cells::Keep;
+pub(crate) use define::define;
+pub use plan::{AGG_TIMESTAMP, AggregationPlan, Cell};
+pub use purge::Purge;
+pub use within::Read;
+pub(crate) use within::{compile as read, no_within};
+
+/// Most rows of one aggregation, in buckets of all lengths; events beyond fail.
+pub const AGGREGATION_ROWS_MAX: usize = 1 << 24;
+
+/// An aggregation at work.
+pub struct Aggregation {
+    plan: Arc<AggregationPlan>,
+    groups: Groups,
+    /// From small to great.
+    levels: Vec<Level>,
+    next_purge: Option<i64>,
+    rows_max: usize,
+}
+
+impl Aggregation {
+    /// An aggregation without events.
+    pub fn new(plan: Arc<AggregationPlan>) -> Self {
+        let levels = plan.units.iter().map(|unit| Level::new(*unit)).collect();
+        let groups = Groups::default();
+        Self { plan, groups, levels, next_purge: None, rows_max: AGGREGATION_ROWS_MAX }
+    }
+
+    /// The same with another greatest number of rows.
+    pub fn with_rows_max(self, rows_max: usize) -> Self {
+        Self { rows_max, ..self }
+    }
+
+    /// What was compiled.
+    pub fn plan(&self) -> &Arc<AggregationPlan> {
+        &self.plan
+    }
+
+    /// How many rows its buckets have.
+    pub fn len(&self) -> usize {
+        self.levels.iter().map(Level::rows).sum()
+    }
+
+    /// Whether it has no rows.
+    pub fn is_empty(&self) -> bool {
+        self.levels.iter().all(|level| level.rows() == 0)
+    }
+
+    /// The app starts.
+    pub fn start(&mut self, now: i64) {
+        self.next_purge = self.plan.purge.as_ref().map(|purge| now.saturating_add(purge.interval_ms));
+    }
+
+    /// The instant at which rows are forgotten next.
+    pub fn next_purge(&self) -> Option<i64> {
+        self.next_purge
+    }
+
+    /// Leaves out purges before `until` that would forget nothing.
+    pub fn skip_purges(&mut self, until: i64) {
+        let (Some(next), Some(purge)) = (self.next_purge, &self.plan.purge) else { return };
+        let first = |(level, retention): (&Level, &Option<i64>)| level.first()?.checked_add((*retention)?);
+        let until = self.levels.iter().zip(&purge.retention_ms).filter_map(first).fold(until, i64::min);
+        let left_out = until.saturating_sub(next).max(0) / purge.interval_ms;
+        self.next_purge = Some(next.saturating_add(left_out * purge.interval_ms));
+    }
+
+    /// Events that went through the handlers are worked in, the current ones of them. All of them, or on failure none.
+    ///
+    /// Errors: a time that is null or cannot be read, what an expression says, and that there are too many rows.
+    pub fn push(&mut self, events: &Batch) -> Result<(), Failure> {
+        let plan = self.plan.clone();
+        let events = current(events);
+        if events.is_empty() {
+            return Ok(());
+        }
+        if self.len() >= self.rows_max {
+            return Err(Failure(format!(
+                "aggregation `{}` has {} rows, the most it may",
+                plan.name, self.rows_max
+            )));
+        }
+        let times = times(&plan, &events)?;
+        let computed = compute(&plan, &events)?;
+        let args: Vec<&Column> = computed.iter().map(Cow::as_ref).collect();
+        let groups = self.group(&plan, &events);
+        let mut from = 0;
+        while from < times.len() {
+            let bucket = match self.levels[0].open_range().filter(|open| open.contains(&times[from])) {
+                Some(open) => open,
+                None => calendar::bucket(self.levels[0].unit, times[from]).map_err(Failure)?,
+            };
+            let together = times[from..].iter().take_while(|time| bucket.contains(time)).count();
+            let run = from..from + together;
+            let input =
+                Events { groups: &groups[run.clone()], times: &times[run.clone()], args: &args, from };
+            level::put(&plan, &mut self.levels, bucket.start, &Input::Events(&input)).map_err(Failure)?;
+            from = run.end;
+        }
+        Ok(())
+    }
+
+    /// The group of each event.
+    fn group(&mut self, plan: &AggregationPlan, events: &Batch) -> Vec<u32> {
+        let mut key = Vec::new();
+        let columns = || plan.group_by.iter().map(|(column, _)| &events.columns[*column]);
+        let number = |row: usize| {
+            key.clear();
+            columns().for_each(|column| groups::write_key(&mut key, column, row));
+            self.groups.number(&key, || columns().map(|column| column.get(row)).collect())
+        };
+        (0..events.len()).map(number).collect()
+    }
+
+    /// The clock has reached the instant of a purge: rows that are too old are forgotten.
+    pub fn purge(&mut self, now: i64) {
+        let Some(purge) = self.plan.purge.clone() else { return };
+        self.next_purge = Some(now.saturating_add(purge.interval_ms));
+        if self.plan.by.is_none() {
+            // time that is the clock's is over when the clock says so, without an event
+            level::close_until(&self.plan, &mut self.levels, now);
+        }
+        let mut forgotten = false;
+        for (level, retention) in self.levels.iter_mut().zip(&purge.retention_ms) {
+            if let Some(retention) = retention {
+                forgotten |= level.forget_before(now.saturating_sub(*retention));
+            }
+        }
+        if forgotten {
+            let used = self.used();
+            self.groups.keep(&used);
+        }
+    }
+}
+
+/// The current ones of the events.
+fn current(events: &Batch) -> Cow<'_, Batch> {
+    if events.kinds.iter().all(|kind| *kind == Kind::Current) {
+        return Cow::Borrowed(events);
+    }
+    let mut current = Batch::new(events.columns.iter().map(Column::ty));
+    for (rows, clock) in events.chunks() {
+        for row in rows.filter(|row| events.kinds[*row] == Kind::Current) {
+            current.push_row(events, row, Kind::Current, events.times[row]);
+        }
+        current.end_chunk(clock);
+    }
+    Cow::Owned(current)
+}
+
+/// The times of the events, all of them in the calendar.
+fn times<'e>(plan: &AggregationPlan, events: &'e Batch) -> Result<Cow<'e, [i64]>, Failure> {
+    let times = match plan.by.map(|column| &events.columns[column]) {
+        None => Cow::Borrowed(events.times.as_slice()),
+        Some(column) => match column.data() {
+            Data::Long(times) if column.nulls().is_empty() => Cow::Owned(times.clone()),
+            _ => {
+                let times = (0..column.len()).map(|row| time(plan, column, row));
+                Cow::Owned(times.collect::<Result<_, _>>()?)
+            }
+        },
+    };
+    for time in times.iter() {
+        calendar::check(*time).map_err(Failure)?;
+    }
+    Ok(times)
+}
+
+fn time(plan: &AggregationPlan, column: &Column, row: usize) -> Result<i64, Failure> {
+    match column.data() {
+        _ if column.is_null(row) => {
+            Err(Failure(format!("the time by which `{}` aggregates is null", plan.name)))
+        }
+        Data::Long(times) => Ok(times[row]),
+        Data::Str(texts) => calendar::instant(texts.get(row)).ok_or_else(|| {
+            let text = texts.get(row);
+            Failure(format!("`{text}` is no instant: it is written {}", calendar::INSTANT))
+        }),
+        _ => Err(Failure(format!("the time by which `{}` aggregates is no time", plan.name))),
+    }
+}
+
+/// The arguments of the cells for all events.
+fn compute<'e>(plan: &AggregationPlan, events: &'e Batch) -> Result<Vec<Cow<'e, Column>>, Failure> {
+    let column = |arg: &crate::expr::Expr| -> Result<Cow<'e, Column>, Failure> {
+        if let Node::Column { column, .. } = arg.node {
+            return Ok(Cow::Borrowed(&events.columns[column]));
+        }
+        let mut values = Column::new(arg.ty);
+        for (rows, clock) in events.chunks() {
+            for row in rows {
+                let source = [Some((events.columns.as_slice(), row))];
+                let frame = Frame { rows: &source, time: events.times[row], now: clock, host: &NoHost };
+                values.push(arg.eval(&frame)?);
+            }
+        }
+        Ok(Cow::Owned(values))
+    };
+    plan.args.iter().map(column).collect()
+}
+
+#[cfg(test)]
+mod tests;

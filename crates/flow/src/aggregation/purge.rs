@@ -1,0 +1,115 @@
+//! `@purge`: how long rows are kept.
+
+use tidemill_lang::siddhi::ast::{Annotation, Element, ExprKind, PeriodUnit};
+use tidemill_lang::{Diagnostic, FileId, SourceFile};
+use tidemill_types::did_you_mean;
+
+use super::within;
+
+const SECOND_MS: i64 = 1000;
+const MINUTE_MS: i64 = 60 * SECOND_MS;
+const HOUR_MS: i64 = 60 * MINUTE_MS;
+const DAY_MS: i64 = 24 * HOUR_MS;
+
+/// When rows are forgotten that are too old.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Purge {
+    /// Every so many milliseconds, the first time one interval after the start.
+    pub interval_ms: i64,
+    /// For each length of buckets how long they are kept, from their start on; `None` for ever.
+    pub retention_ms: Vec<Option<i64>>,
+}
+
+/// What the annotations of an aggregation that keeps `units` say of it; `None` when nothing is forgotten.
+///
+/// Errors: what in `@purge` is not understood, or less than may be.
+pub(super) fn read(annotations: &[Annotation], units: &[PeriodUnit]) -> Result<Option<Purge>, Diagnostic> {
+    let retention_ms = units.iter().map(|unit| retention(*unit).0).collect();
+    let mut purge = Purge { interval_ms: 15 * MINUTE_MS, retention_ms };
+    let mut enabled = true;
+    for annotation in annotations.iter().filter(|a| a.is("purge")) {
+        for element in annotation.elements() {
+            if element.has_key("enable") {
+                enabled = match element.value.value.to_ascii_lowercase().as_str() {
+                    "true" => true,
+                    "false" => false,
+                    other => {
+                        let message = format!("`enable` is 'true' or 'false', not '{other}'");
+                        return Err(wrong(element, message));
+                    }
+                };
+            } else if element.has_key("interval") {
+                purge.interval_ms = time(element)?;
+            } else {
+                let key = element.key.as_ref().map_or("", |k| k.value.as_str());
+                let hint = did_you_mean(key, ["enable", "interval"]);
+                return Err(wrong(element, format!("`@purge` has no element `{key}`{hint}")));
+            }
+        }
+        for nested in annotation.nested() {
+            if !nested.is("retentionPeriod") {
+                let message = format!("`@purge` has no `@{}`", nested.name.name);
+                return Err(Diagnostic::error("F0718", nested.span, message)
+                    .help("write @retentionPeriod(sec='120 sec', min='24 hours', …)"));
+            }
+            for element in nested.elements() {
+                let (place, kept) = kept(element, units)?;
+                purge.retention_ms[place] = kept;
+            }
+        }
+    }
+    Ok(enabled.then_some(purge))
+}
+
+/// How long buckets of a unit are kept if nothing is said, and how long at least.
+fn retention(unit: PeriodUnit) -> (Option<i64>, i64) {
+    match unit {
+        PeriodUnit::Second => (Some(120 * SECOND_MS), 120 * SECOND_MS),
+        PeriodUnit::Minute => (Some(24 * HOUR_MS), 120 * MINUTE_MS),
+        PeriodUnit::Hour => (Some(30 * DAY_MS), 25 * HOUR_MS),
+        PeriodUnit::Day | PeriodUnit::Week => (Some(365 * DAY_MS), 32 * DAY_MS),
+        PeriodUnit::Month => (None, 13 * 30 * DAY_MS),
+        PeriodUnit::Year => (None, 0),
+    }
+}
+
+/// `hours='30 days'`: the place of the unit, and how long its rows are kept.
+fn kept(element: &Element, units: &[PeriodUnit]) -> Result<(usize, Option<i64>), Diagnostic> {
+    let key = element.key.as_ref().map_or("", |k| k.value.as_str());
+    let unit = within::unit(key).map_err(|message| wrong(element, message))?;
+    let Some(place) = units.iter().position(|kept| *kept == unit) else {
+        let message = format!("the aggregation keeps no buckets of `{key}`");
+        let units: Vec<&str> = units.iter().map(|unit| unit.text()).collect();
+        return Err(wrong(element, message).note(format!("it keeps {}", units.join(", "))));
+    };
+    if element.value.value.trim().eq_ignore_ascii_case("all") {
+        return Ok((place, None));
+    }
+    let (ms, (_, least)) = (time(element)?, retention(unit));
+    if ms < least {
+        let least = match unit {
+            PeriodUnit::Second => "120 sec",
+            PeriodUnit::Minute => "120 min",
+            PeriodUnit::Hour => "25 hours",
+            PeriodUnit::Day | PeriodUnit::Week => "32 days",
+            PeriodUnit::Month | PeriodUnit::Year => "13 months",
+        };
+        return Err(wrong(element, format!("buckets of `{key}` are kept for {least} at least")));
+    }
+    Ok((place, Some(ms)))
+}
+
+/// A time above zero, in milliseconds.
+fn time(element: &Element) -> Result<i64, Diagnostic> {
+    let text = &element.value.value;
+    let parsed = tidemill_lang::siddhi::parse_expression(&SourceFile::new(FileId(0), "time", text.as_str()));
+    match parsed.map(|expr| expr.kind) {
+        Ok(ExprKind::Time(time)) if time.ms > 0 => Ok(time.ms),
+        _ => Err(wrong(element, format!("`{text}` is no length of time"))
+            .help("write it as '30 days' or '1 hour 30 min'")),
+    }
+}
+
+fn wrong(element: &Element, message: String) -> Diagnostic {
+    Diagnostic::error("F0718", element.span, message)
+}

@@ -1,0 +1,163 @@
+//! Reading: the rows of the buckets in a stretch of time.
+
+use std::collections::BTreeMap;
+
+use smallvec::SmallVec;
+use tidemill_types::FieldType;
+
+use super::bucket::Bucket;
+use super::groups::write_value;
+use super::plan::ROW;
+use super::{Aggregation, Read, calendar};
+use crate::column::Column;
+use crate::expr::{Expr, Failure, Frame, NoHost, Node, RowRef};
+use crate::table::equal_to;
+use crate::value::Value;
+
+/// What has to be put together for one bucket.
+type Parts<'a> = SmallVec<[&'a Bucket; 2]>;
+
+impl Aggregation {
+    /// Shows the rows that `read` asks for and that satisfy `condition`, in which a row has slot `slot`: bucket by bucket
+    /// in order of time, in each in the order in which its groups came. Columns: see [`super::AggregationPlan::attributes`].
+    ///
+    /// Errors: what is wrong with `within` and `per`, and what the condition says.
+    pub fn search(
+        &self,
+        read: &Read,
+        slot: usize,
+        condition: Option<&Expr>,
+        frame: &Frame<'_>,
+        visit: &mut dyn FnMut(&[Column], usize),
+    ) -> Result<(), Failure> {
+        let (range, level) = read.eval(&self.plan, frame)?;
+        let mut found: BTreeMap<i64, Parts<'_>> = BTreeMap::new();
+        let closed = self.levels[level].closed().range(range.clone());
+        found.extend(closed.map(|(start, bucket)| (*start, Parts::from_slice(&[bucket]))));
+        let unit = self.levels[level].unit;
+        // from great to small: of events of one time the latest came last
+        for (start, bucket) in self.levels[..=level].iter().rev().filter_map(|finer| finer.open()) {
+            let start = calendar::bucket(unit, start).map_err(Failure)?.start;
+            if range.contains(&start) {
+                found.entry(start).or_default().push(bucket);
+            }
+        }
+        let group = condition.map_or(Ok(None), |c| self.group_of(c, slot, frame))?;
+        for (start, parts) in found {
+            let columns = self.show(start, &parts, group.as_ref())?;
+            let mut rows: SmallVec<[RowRef<'_>; 8]> = frame.rows.iter().copied().collect();
+            rows.resize(rows.len().max(slot + 1), None);
+            for row in 0..columns[0].len() {
+                let matches = match condition {
+                    None => true,
+                    Some(condition) => {
+                        rows[slot] = Some((columns.as_slice(), row));
+                        let frame = Frame { rows: &rows, time: frame.time, now: frame.now, host: frame.host };
+                        condition.is_true(&frame)?
+                    }
+                };
+                if matches {
+                    visit(&columns, row);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The one group that can satisfy the condition, when it says so for all columns that make a group: its number, or
+    /// `None` in it when there is no such group.
+    fn group_of(
+        &self,
+        condition: &Expr,
+        slot: usize,
+        frame: &Frame<'_>,
+    ) -> Result<Option<Option<u32>>, Failure> {
+        if self.plan.group_by.is_empty() {
+            return Ok(None);
+        }
+        let mut key = Vec::new();
+        for (column, (_, ty)) in self.plan.group_by.iter().enumerate() {
+            let shown = self.plan.items.iter().position(|(_, item)| is_column(item, column));
+            let value = shown.and_then(|item| equal_to(condition, slot, item + 1));
+            let Some(value) = value.filter(|value| value.ty == *ty && identical(*ty)) else {
+                return Ok(None);
+            };
+            match value.eval(frame)? {
+                // nothing is equal to null
+                Value::Null => return Ok(Some(None)),
+                value => write_value(&mut key, &value),
+            }
+        }
+        Ok(Some(self.groups.find(&key)))
+    }
+
+    /// The rows of a bucket, of one group if it is given.
+    fn show(
+        &self,
+        start: i64,
+        parts: &[&Bucket],
+        group: Option<&Option<u32>>,
+    ) -> Result<Vec<Column>, Failure> {
+        let merged;
+        let bucket = match parts {
+            [one] => *one,
+            parts => {
+                let mut all = Bucket::new(&self.plan.cells);
+                parts.iter().for_each(|part| all.merge(part));
+                merged = all;
+                &merged
+            }
+        };
+        let rows = match group {
+            None => 0..bucket.len(),
+            Some(group) => group.and_then(|group| bucket.row(group)).map_or(0..0, |row| row..row + 1),
+        };
+        let mut starts = Column::new(FieldType::Long);
+        rows.clone().for_each(|_| starts.push(Value::Long(start)));
+        let mut columns = vec![starts];
+        let mut all: Option<Vec<Column>> = None;
+        for (_, item) in &self.plan.items {
+            let mut column = Column::new(item.ty);
+            if let Node::Column { column: of, .. } = item.node {
+                rows.clone().for_each(|row| column.push(self.value(bucket, row, of)));
+            } else {
+                let all = all.get_or_insert_with(|| self.whole_rows(bucket, rows.clone()));
+                for row in 0..rows.len() {
+                    let rows = [Some((all.as_slice(), row))];
+                    column.push(item.eval(&Frame { rows: &rows, time: start, now: start, host: &NoHost })?);
+                }
+            }
+            columns.push(column);
+        }
+        Ok(columns)
+    }
+
+    /// One of the values of a row: of its group, or what a cell shows.
+    fn value(&self, bucket: &Bucket, row: usize, column: usize) -> Value {
+        let groups = self.plan.group_by.len();
+        match column.checked_sub(groups) {
+            None => self.groups.value(bucket.groups()[row], column),
+            Some(cell) => bucket.cells()[cell].value(self.plan.cells[cell].keep, row),
+        }
+    }
+
+    fn whole_rows(&self, bucket: &Bucket, rows: std::ops::Range<usize>) -> Vec<Column> {
+        let types =
+            self.plan.group_by.iter().map(|(_, ty)| *ty).chain(self.plan.cells.iter().map(|cell| cell.ty));
+        let column = |(i, ty)| {
+            let mut column = Column::new(ty);
+            rows.clone().for_each(|row| column.push(self.value(bucket, row, i)));
+            column
+        };
+        types.enumerate().map(column).collect()
+    }
+}
+
+fn is_column(item: &Expr, column: usize) -> bool {
+    matches!(item.node, Node::Column { slot: ROW, column: of } if of == column)
+}
+
+/// Whether values of this type are equal exactly when their keys are.
+fn identical(ty: FieldType) -> bool {
+    matches!(ty, FieldType::Int | FieldType::Long | FieldType::String | FieldType::Bool)
+}

@@ -1,0 +1,163 @@
+//! The groups and buckets of an aggregation in a state.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::bucket::Bucket;
+use super::cells::{Cells, Keep};
+use super::groups::Groups;
+use super::level::Level;
+use super::plan::Cell;
+use super::{AGGREGATION_ROWS_MAX, Aggregation};
+use crate::snapshot::{Error, Reader, Writer};
+use crate::value::{Key, Value};
+
+impl Aggregation {
+    /// Writes when rows are forgotten next, its groups and its buckets.
+    pub fn save(&self, out: &mut Writer<'_>) -> Result<(), Error> {
+        out.flag(self.next_purge.is_some())?;
+        self.next_purge.map_or(Ok(()), |at| out.signed(at))?;
+        let used = self.used();
+        out.number(used.len() as u64)?;
+        for (values, used) in self.groups.all().iter().zip(used) {
+            out.flag(used)?;
+            if used {
+                values.iter().try_for_each(|value| out.value(value))?;
+            }
+        }
+        for level in &self.levels {
+            out.flag(level.open().is_some())?;
+            if let Some((start, bucket)) = level.open() {
+                out.signed(start)?;
+                bucket.save(out)?;
+            }
+            out.number(level.closed().len() as u64)?;
+            for (start, bucket) in level.closed() {
+                out.signed(*start)?;
+                bucket.save(out)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes the place of what was written.
+    ///
+    /// Errors: that it is not what an aggregation of this plan writes; it is unchanged then.
+    pub fn restore(&mut self, from: &mut Reader<'_>) -> Result<(), Error> {
+        let next_purge = match from.flag()? {
+            true => Some(from.signed()?),
+            false => None,
+        };
+        let mut groups = Vec::new();
+        for _ in 0..from.number_up_to(AGGREGATION_ROWS_MAX)? {
+            groups.push(match from.flag()? {
+                true => Some(self.plan.group_by.iter().map(|_| from.value()).collect::<Result<_, _>>()?),
+                false => None,
+            });
+        }
+        let bucket = |from: &mut Reader<'_>| -> Result<(i64, Bucket), Error> {
+            Ok((from.signed()?, Bucket::restored(&self.plan.cells, &groups, from)?))
+        };
+        let mut levels = Vec::with_capacity(self.levels.len());
+        for level in &self.levels {
+            let open = match from.flag()? {
+                true => Some(bucket(from)?),
+                false => None,
+            };
+            let mut closed = BTreeMap::new();
+            for _ in 0..from.number_up_to(AGGREGATION_ROWS_MAX)? {
+                closed.extend([bucket(from)?]);
+            }
+            let restored = Level::restored(level.unit, open, closed);
+            levels.push(restored.map_err(|what| from.damaged(what))?);
+        }
+        (self.groups, self.levels) = (Groups::restored(groups), levels);
+        self.next_purge = next_purge;
+        Ok(())
+    }
+
+    /// Says when rows are forgotten next: that of a state is that of the app that saved it.
+    pub(crate) fn purge_next(&mut self, at: Option<i64>) {
+        self.next_purge = at;
+    }
+
+    /// For each number whether a bucket has a row of the group.
+    pub(super) fn used(&self) -> Vec<bool> {
+        let mut used = vec![false; self.groups.len()];
+        for bucket in self.levels.iter().flat_map(Level::buckets) {
+            bucket.groups().iter().for_each(|group| used[*group as usize] = true);
+        }
+        used
+    }
+}
+
+impl Bucket {
+    fn save(&self, out: &mut Writer<'_>) -> Result<(), Error> {
+        out.numbers(self.groups().iter().map(|group| u64::from(*group)))?;
+        self.cells().iter().try_for_each(|cells| cells.save(out))
+    }
+
+    fn restored(plan: &[Cell], known: &[Option<Box<[Value]>>], from: &mut Reader<'_>) -> Result<Self, Error> {
+        let mut groups = Vec::new();
+        for group in from.numbers()? {
+            let there =
+                usize::try_from(group).ok().and_then(|group| known.get(group)).is_some_and(Option::is_some);
+            let number = u32::try_from(group).ok().filter(|_| there);
+            groups.push(
+                number.ok_or_else(|| from.damaged(format!("a row of group {group}, which is not there")))?,
+            );
+        }
+        let cells = plan.iter().map(|cell| Cells::restored(cell.keep, groups.len(), from));
+        let cells = cells.collect::<Result<_, _>>()?;
+        Self::of(groups, cells).ok_or_else(|| from.damaged("two rows of one group"))
+    }
+}
+
+impl Cells {
+    fn save(&self, out: &mut Writer<'_>) -> Result<(), Error> {
+        match self {
+            Self::Count(counts) => counts.iter().try_for_each(|count| out.number(*count)),
+            Self::Whole(sums) => sums.iter().try_for_each(|(sum, count)| {
+                out.signed(*sum)?;
+                out.number(*count)
+            }),
+            Self::Decimal(sums) => sums.iter().try_for_each(|(sum, count)| {
+                out.bytes(&sum.to_le_bytes())?;
+                out.number(*count)
+            }),
+            Self::Least(best) | Self::Greatest(best) => best.iter().try_for_each(|value| out.value(value)),
+            Self::Distinct(sets) => sets.iter().try_for_each(|set| {
+                out.number(set.len() as u64)?;
+                set.iter().try_for_each(|key| out.value(&key.0))
+            }),
+            Self::Latest(latest) => latest.iter().try_for_each(|(time, value)| {
+                out.signed(*time)?;
+                out.value(value)
+            }),
+        }
+    }
+
+    fn restored(keep: Keep, rows: usize, from: &mut Reader<'_>) -> Result<Self, Error> {
+        let mut cells = Self::new(keep);
+        for _ in 0..rows {
+            match &mut cells {
+                Self::Count(counts) => counts.push(from.number()?),
+                Self::Whole(sums) => sums.push((from.signed()?, from.number()?)),
+                Self::Decimal(sums) => {
+                    let mut bits = [0; 8];
+                    from.bytes(&mut bits)?;
+                    sums.push((f64::from_le_bytes(bits), from.number()?));
+                }
+                Self::Least(best) | Self::Greatest(best) => best.push(from.value()?),
+                Self::Distinct(sets) => {
+                    let mut set = BTreeSet::new();
+                    for _ in 0..from.number()? {
+                        set.insert(Key(from.value()?));
+                    }
+                    sets.push(set);
+                }
+                Self::Latest(latest) => latest.push((from.signed()?, from.value()?)),
+            }
+        }
+        Ok(cells)
+    }
+}

@@ -1,0 +1,209 @@
+//! `within … per …`: which buckets are read.
+
+use std::ops::Range;
+
+use tidemill_lang::siddhi::ast::{self, PeriodUnit};
+use tidemill_lang::{Diagnostic, Span};
+use tidemill_types::{FieldType, did_you_mean};
+
+use super::calendar;
+use super::plan::AggregationPlan;
+use crate::expr::{Compiler, Expr, Failure, Frame, Node, Scope};
+use crate::registry::Registry;
+use crate::value::Value;
+
+/// The names of the lengths of buckets, the first of each as in `every`.
+const UNITS: [(PeriodUnit, [&str; 3]); 6] = [
+    (PeriodUnit::Second, ["sec", "seconds", "second"]),
+    (PeriodUnit::Minute, ["min", "minutes", "minute"]),
+    (PeriodUnit::Hour, ["hour", "hours", "hour"]),
+    (PeriodUnit::Day, ["day", "days", "day"]),
+    (PeriodUnit::Month, ["month", "months", "month"]),
+    (PeriodUnit::Year, ["year", "years", "year"]),
+];
+
+/// Which buckets of an aggregation are read.
+#[derive(Debug, Clone)]
+pub struct Read {
+    within: Within,
+    per: Per,
+}
+
+#[derive(Debug, Clone)]
+enum Within {
+    /// Known: starts from the first instant on, before the second.
+    Known(i64, i64),
+    /// A text that names a stretch of time.
+    Stretch(Expr),
+    /// Two instants.
+    Between(Expr, Expr),
+}
+
+#[derive(Debug, Clone)]
+enum Per {
+    /// Known: its place among the lengths of the aggregation.
+    Known(usize),
+    /// The name of a length.
+    Name(Expr),
+}
+
+/// Compiles `within … per …` with the names of `scope`. `slot` is that of the aggregation's row, which is not there yet
+/// when they are computed.
+///
+/// Errors: types, and what is wrong with constants.
+pub(crate) fn compile(
+    clause: &ast::Within,
+    of: &AggregationPlan,
+    slot: usize,
+    scope: &mut dyn Scope,
+    registry: &Registry,
+) -> Result<Read, Diagnostic> {
+    let mut expr = |from: &ast::Expr| -> Result<Expr, Diagnostic> {
+        let compiled = Compiler { scope: &mut *scope, registry, aggregates: None }.compile(from)?;
+        let mut own = false;
+        compiled.walk(&mut |x| own |= matches!(x.node, Node::Column { slot: of, .. } if of == slot));
+        match own {
+            false => Ok(compiled),
+            true => {
+                let message =
+                    format!("`{from}` is a column of `{}`, whose buckets are still to be found", of.name);
+                Err(Diagnostic::error("F0726", from.span, message))
+            }
+        }
+    };
+    let instant = |from: &ast::Expr, compiled: &Expr| match compiled.ty {
+        FieldType::Long | FieldType::String => Ok(()),
+        ty => {
+            let message = format!("`within` wants longs or texts; `{from}` is of type {}", ty.name());
+            Err(Diagnostic::error("F0720", from.span, message).help("a long is written as in 1678788000000L"))
+        }
+    };
+    let unreadable = |span, message| Diagnostic::error("F0721", span, message);
+    let within = match &clause.to {
+        None => {
+            let text = expr(&clause.from)?;
+            if text.ty != FieldType::String {
+                let message = format!(
+                    "a single `within` wants a text; `{}` is of type {}",
+                    clause.from,
+                    text.ty.name()
+                );
+                return Err(Diagnostic::error("F0720", clause.from.span, message)
+                    .help("write '2023-03-** **:**:**', or the end behind a comma"));
+            }
+            match text.as_const() {
+                None => Within::Stretch(text),
+                Some(value) => {
+                    let range = stretch(value).map_err(|e| unreadable(clause.from.span, e))?;
+                    Within::Known(range.start, range.end)
+                }
+            }
+        }
+        Some(to) => {
+            let (from_expr, to_expr) = (expr(&clause.from)?, expr(to)?);
+            instant(&clause.from, &from_expr)?;
+            instant(to, &to_expr)?;
+            let known = |x: &ast::Expr, compiled: &Expr| {
+                let value = compiled.as_const().map(moment).transpose();
+                value.map_err(|e| unreadable(x.span, e))
+            };
+            match (known(&clause.from, &from_expr)?, known(to, &to_expr)?) {
+                (Some(a), Some(b)) => {
+                    let range = between(a, b).map_err(|e| Diagnostic::error("F0722", clause.from.span, e))?;
+                    Within::Known(range.start, range.end)
+                }
+                _ => Within::Between(from_expr, to_expr),
+            }
+        }
+    };
+    let per = expr(&clause.per)?;
+    if per.ty != FieldType::String {
+        let message = format!("`per` wants a text; `{}` is of type {}", clause.per, per.ty.name());
+        return Err(Diagnostic::error("F0723", clause.per.span, message).help("write per 'hours'"));
+    }
+    let per = match per.as_const() {
+        None => Per::Name(per),
+        Some(name) => {
+            let place = place(name, of).map_err(|e| Diagnostic::error("F0724", clause.per.span, e))?;
+            Per::Known(place)
+        }
+    };
+    Ok(Read { within, per })
+}
+
+/// An aggregation is read without saying which buckets.
+pub(crate) fn no_within(name: &str, span: Span) -> Diagnostic {
+    let message = format!("`{name}` is an aggregation: it is to be said which buckets are read");
+    Diagnostic::error("F0725", span, message)
+        .expected(["`within`"])
+        .help("write as in: within '2023-**-** **:**:**' per 'hours'")
+}
+
+impl Read {
+    /// The starts of the buckets, and which of the lengths of the aggregation they have.
+    ///
+    /// Errors: texts that cannot be read, a length that is not kept.
+    pub(super) fn eval(
+        &self,
+        of: &AggregationPlan,
+        frame: &Frame<'_>,
+    ) -> Result<(Range<i64>, usize), Failure> {
+        let range = match &self.within {
+            Within::Known(from, to) => *from..*to,
+            Within::Stretch(text) => stretch(&text.eval(frame)?).map_err(Failure)?,
+            Within::Between(from, to) => {
+                let (from, to) = (moment(&from.eval(frame)?), moment(&to.eval(frame)?));
+                between(from.map_err(Failure)?, to.map_err(Failure)?).map_err(Failure)?
+            }
+        };
+        let level = match &self.per {
+            Per::Known(level) => *level,
+            Per::Name(name) => place(&name.eval(frame)?, of).map_err(Failure)?,
+        };
+        Ok((range, level))
+    }
+}
+
+/// The length of buckets that is called so, in any case.
+pub(super) fn unit(name: &str) -> Result<PeriodUnit, String> {
+    let known =
+        UNITS.iter().find(|(_, names)| names.iter().any(|known| known.eq_ignore_ascii_case(name.trim())));
+    known.map(|(unit, _)| *unit).ok_or_else(|| {
+        let hint = did_you_mean(name, UNITS.iter().map(|(_, names)| names[1]));
+        format!("there are no buckets of `{name}`{hint}")
+    })
+}
+
+fn place(name: &Value, of: &AggregationPlan) -> Result<usize, String> {
+    let name = name
+        .as_str()
+        .ok_or("`per` is null: it wants 'seconds', 'minutes', 'hours', 'days', 'months' or 'years'")?;
+    let unit = unit(name)?;
+    of.units.iter().position(|kept| *kept == unit).ok_or_else(|| {
+        let kept: Vec<&str> = of.units.iter().map(|unit| unit.text()).collect();
+        format!("`{}` keeps no buckets of `{name}`: it keeps {}", of.name, kept.join(", "))
+    })
+}
+
+fn moment(value: &Value) -> Result<i64, String> {
+    match value {
+        Value::Long(ms) => Ok(*ms),
+        Value::Str(text) => calendar::instant(text)
+            .ok_or_else(|| format!("`{text}` is no instant: it is written {}", calendar::INSTANT)),
+        _ => Err("`within` is null: it wants two instants".into()),
+    }
+}
+
+fn stretch(value: &Value) -> Result<Range<i64>, String> {
+    let text = value.as_str().ok_or("`within` is null: it wants a stretch of time")?;
+    calendar::stretch(text).ok_or_else(|| {
+        format!("`{text}` is no stretch of time: write `2023-03-** **:**:**` with `**` from some place on, or two instants")
+    })
+}
+
+fn between(from: i64, to: i64) -> Result<Range<i64>, String> {
+    match from < to {
+        true => Ok(from..to),
+        false => Err("`within` ends before it begins: the first instant is to be before the second".into()),
+    }
+}
