@@ -11,6 +11,7 @@ use tidemill_flow::app::Sink;
 use tidemill_flow::batch::Batch;
 use tidemill_flow::column::{Data, Strings};
 use tidemill_flow::expr::Failure;
+use tidemill_flow::feed::Part;
 use tidemill_flow::plan::AppPlan;
 use tidemill_flow::registry::{Arg, Argument, Function, FunctionState};
 use tidemill_flow::{Column, Registry, Value, arrow, replay};
@@ -141,11 +142,8 @@ pub fn mails() -> Arc<StreamSchema> {
     schema("Email", &TEXTS)
 }
 
-/// Mails as the app takes them: a column for each attribute, and the times of the events.
-pub type Mails = (Vec<Column>, Vec<i64>);
-
-/// Mails from a file, with the pattern added.
-pub fn with_pattern(batch: RecordBatch) -> anyhow::Result<Mails> {
+/// Mails from a file as the app's stream number `stream` takes them, with the pattern added.
+pub fn with_pattern(batch: RecordBatch, stream: usize) -> anyhow::Result<Part> {
     let rows = batch.num_rows();
     let attributes = mails().fields.iter().map(|f| (f.name.clone(), f.ty)).collect();
     let mut columns = arrow::columns(batch, &attributes)?;
@@ -156,15 +154,20 @@ pub fn with_pattern(batch: RecordBatch) -> anyhow::Result<Mails> {
         Data::Long(times) => times.clone(),
         _ => vec![],
     };
-    Ok((columns, times))
+    columns.iter_mut().for_each(Column::share);
+    Ok(Part { stream, columns, times })
 }
 
-/// Batches of mails in a file.
-pub fn read(path: &Path, batch_rows: usize) -> anyhow::Result<impl Iterator<Item = anyhow::Result<Mails>>> {
+/// Batches of mails in a file, for stream number `stream` of the app.
+pub fn read(
+    path: &Path,
+    batch_rows: usize,
+    stream: usize,
+) -> anyhow::Result<impl Iterator<Item = anyhow::Result<Part>>> {
     let format = tidemill_files::Format::of(path)?;
     let reading = tidemill_files::Reading { batch_rows, ..Default::default() };
     let reader = tidemill_files::open(path, &format, &mails(), reading)?;
-    Ok(reader.map(|batch| with_pattern(batch.context("a batch of mails")?)))
+    Ok(reader.map(move |batch| with_pattern(batch.context("a batch of mails")?, stream)))
 }
 
 /// Watches what comes out, and the counts of what does.

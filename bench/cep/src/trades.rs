@@ -2,6 +2,7 @@
 
 use tidemill_flow::Column;
 use tidemill_flow::column::{Data, Strings};
+use tidemill_flow::feed::Part;
 
 use crate::random::{at, fnv1a, mix};
 
@@ -24,8 +25,6 @@ pub struct Bench {
     pub symbols: u64,
     /// Whether events go to two streams in turn.
     pub two_streams: bool,
-    /// Whether chunks of more than one event give the same rows.
-    pub any_chunks: bool,
     /// Whether what counts is the content of the table `Tab` in the end.
     pub table: bool,
     /// For a number of events, how many rows come out, and their checksum.
@@ -39,7 +38,7 @@ const fn bench(
     symbols: u64,
     known: [(u64, u64, u64); 3],
 ) -> Bench {
-    Bench { name, title, query, symbols, two_streams: false, any_chunks: true, table: false, known }
+    Bench { name, title, query, symbols, two_streams: false, table: false, known }
 }
 
 /// All of them.
@@ -67,35 +66,29 @@ pub const BENCHES: [Bench; 10] = [
             (10_000_000, 10_000_000, 0x4d1a_313e_ad05_63ff),
         ],
     ),
-    Bench {
-        any_chunks: false,
-        ..bench(
-            "c",
-            "length window, average by symbol",
-            "from S#window.length(1000) select ts, symbol, avg(price) as ap group by symbol insert into Out;",
-            100,
-            [
-                (200_000, 200_000, 0xda93_46d4_4f41_9500),
-                (2_000_000, 2_000_000, 0x4e80_0e16_62b8_8482),
-                (10_000_000, 10_000_000, 0x6100_5606_e2a7_cf68),
-            ],
-        )
-    },
-    Bench {
-        any_chunks: false,
-        ..bench(
-            "d",
-            "time window, sum and count by symbol",
-            "from S#window.externalTime(ts, 10 sec) select ts, symbol, sum(price) as sp, count() as c \
-             group by symbol insert into Out;",
-            1_000,
-            [
-                (200_000, 200_000, 0x79b4_a19b_551d_c6a4),
-                (2_000_000, 2_000_000, 0x9cb2_13fa_3d4e_af5d),
-                (10_000_000, 10_000_000, 0xc660_448a_6bc3_7030),
-            ],
-        )
-    },
+    bench(
+        "c",
+        "length window, average by symbol",
+        "from S#window.length(1000) select ts, symbol, avg(price) as ap group by symbol insert into Out;",
+        100,
+        [
+            (200_000, 200_000, 0xda93_46d4_4f41_9500),
+            (2_000_000, 2_000_000, 0x4e80_0e16_62b8_8482),
+            (10_000_000, 10_000_000, 0x6100_5606_e2a7_cf68),
+        ],
+    ),
+    bench(
+        "d",
+        "time window, sum and count by symbol",
+        "from S#window.externalTime(ts, 10 sec) select ts, symbol, sum(price) as sp, count() as c \
+         group by symbol insert into Out;",
+        1_000,
+        [
+            (200_000, 200_000, 0x79b4_a19b_551d_c6a4),
+            (2_000_000, 2_000_000, 0x9cb2_13fa_3d4e_af5d),
+            (10_000_000, 10_000_000, 0xc660_448a_6bc3_7030),
+        ],
+    ),
     bench(
         "e",
         "batches of 1,000, sum and count by symbol",
@@ -147,21 +140,18 @@ pub const BENCHES: [Bench; 10] = [
             ],
         )
     },
-    Bench {
-        any_chunks: false,
-        ..bench(
-            "i",
-            "running aggregates by symbol",
-            "partition with (symbol of S) begin \
-             from S select symbol, ts, sum(price) as s, count() as c, max(price) as m insert into Out; end;",
-            10_000,
-            [
-                (200_000, 200_000, 0x7c86_570a_7543_da93),
-                (2_000_000, 2_000_000, 0xba8b_7999_724d_0bdf),
-                (10_000_000, 10_000_000, 0xea0e_e91e_8db6_00da),
-            ],
-        )
-    },
+    bench(
+        "i",
+        "running aggregates by symbol",
+        "partition with (symbol of S) begin \
+         from S select symbol, ts, sum(price) as s, count() as c, max(price) as m insert into Out; end;",
+        10_000,
+        [
+            (200_000, 200_000, 0x7c86_570a_7543_da93),
+            (2_000_000, 2_000_000, 0xba8b_7999_724d_0bdf),
+            (10_000_000, 10_000_000, 0xea0e_e91e_8db6_00da),
+        ],
+    ),
     Bench {
         table: true,
         ..bench(
@@ -189,12 +179,11 @@ impl Bench {
         format!("define stream S {attributes};\n{second}{table}{}\n", self.query)
     }
 
-    /// Events `from` up to below `to`: columns and times.
-    pub fn events(&self, from: u64, to: u64) -> (Vec<Column>, Vec<i64>) {
-        let rows = (to - from) as usize;
-        let (mut symbols, mut prices) = (Strings::default(), Vec::with_capacity(rows));
-        let (mut volumes, mut times) = (Vec::with_capacity(rows), Vec::with_capacity(rows));
-        for i in from..to {
+    /// Events with these numbers, for stream number `stream` of the app.
+    pub fn events(&self, stream: usize, events: impl Iterator<Item = u64>) -> Part {
+        let (mut symbols, mut prices) = (Strings::default(), vec![]);
+        let (mut volumes, mut times) = (vec![], vec![]);
+        for i in events {
             let (one, two) = (at(SEED, 2 * i), at(SEED, 2 * i + 1));
             symbols.push(&format!("S{:06}", (one >> 33) % self.symbols));
             prices.push(0.25 * ((two >> 32) % 800) as f64);
@@ -202,7 +191,9 @@ impl Bench {
             times.push(FIRST_MS + i as i64);
         }
         let data = [Data::Str(symbols), Data::Double(prices), Data::Long(volumes), Data::Long(times.clone())];
-        (data.into_iter().map(Column::of).collect(), times)
+        let mut columns: Vec<Column> = data.into_iter().map(Column::of).collect();
+        columns.iter_mut().for_each(Column::share);
+        Part { stream, columns, times }
     }
 }
 

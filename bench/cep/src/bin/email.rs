@@ -9,12 +9,13 @@ use std::time::Duration;
 use anyhow::{Context, anyhow, ensure};
 use clap::Parser;
 use tidemill_bench_cep::digest::{Digest, Totals, expected};
-use tidemill_bench_cep::email::{self, Mails, Watch};
-use tidemill_bench_cep::measure::{Rates, shown, timed};
+use tidemill_bench_cep::email::{self, Watch};
+use tidemill_bench_cep::measure::{Rates, shown, timed, timed_by_the_wall};
 use tidemill_files::{Codec, Format, Writer, Writing};
 use tidemill_flow::app::App;
 use tidemill_flow::arrow;
 use tidemill_flow::batch::Batch;
+use tidemill_flow::feed::Part;
 use tidemill_flow::plan::AppPlan;
 
 #[global_allocator]
@@ -31,7 +32,7 @@ struct Args {
     /// Runs of each row of the table.
     #[arg(long, default_value_t = 5)]
     runs: usize,
-    /// Mails that are sent in one call.
+    /// Mails that are handed in together.
     #[arg(long, default_value_t = 32)]
     batch: usize,
     /// Only rows whose name has this in it.
@@ -41,9 +42,10 @@ struct Args {
 
 fn main() -> anyhow::Result<()> {
     let args = Args::parse();
-    let mails: Vec<Mails> = email::read(&args.file, args.batch)?.collect::<anyhow::Result<_>>()?;
-    let count: u64 = mails.iter().map(|(_, times)| times.len() as u64).sum();
     let plan = Arc::new(email::plan()?);
+    let stream = stream(&plan)?;
+    let mails: Vec<Part> = email::read(&args.file, args.batch, stream)?.collect::<anyhow::Result<_>>()?;
+    let count: u64 = mails.iter().map(|part| part.times.len() as u64).sum();
     let totals = check(&plan, &mails, count)?;
     println!("| source | sink | threads | mails/s, median | slowest | fastest |");
     println!("| --- | --- | ---: | ---: | ---: | ---: |");
@@ -74,8 +76,12 @@ fn main() -> anyhow::Result<()> {
     Ok(())
 }
 
+fn stream(plan: &AppPlan) -> anyhow::Result<usize> {
+    plan.catalog.find("Mail").ok_or_else(|| anyhow!("there is no stream `Mail`"))
+}
+
 /// What comes out, compared with what is known to be right.
-fn check(plan: &Arc<AppPlan>, mails: &[Mails], count: u64) -> anyhow::Result<Totals> {
+fn check(plan: &Arc<AppPlan>, mails: &[Part], count: u64) -> anyhow::Result<Totals> {
     let mut digest = Digest::default();
     let totals = run(plan, mails.iter().cloned().map(Ok), |out| digest.add(out))?;
     let (rows, rowsum, sha256) = digest.finish();
@@ -92,16 +98,14 @@ fn check(plan: &Arc<AppPlan>, mails: &[Mails], count: u64) -> anyhow::Result<Tot
 /// Runs the app over mails; `out` gets what comes out.
 fn run(
     plan: &Arc<AppPlan>,
-    mails: impl Iterator<Item = anyhow::Result<Mails>>,
+    mails: impl Iterator<Item = anyhow::Result<Part>>,
     out: impl FnMut(&Batch),
 ) -> anyhow::Result<Totals> {
     let mut app = App::new(plan.clone());
     let mut watch = Watch::new(out);
-    let stream = plan.catalog.find("Mail").ok_or_else(|| anyhow!("there is no stream `Mail`"))?;
     app.start(0, &mut watch);
-    for batch in mails {
-        let (columns, times) = batch?;
-        app.send(stream, columns, times, &mut watch).map_err(|failure| anyhow!(failure.0))?;
+    for part in mails {
+        app.feed(vec![part?], None, &mut watch).map_err(|failure| anyhow!(failure.0))?;
     }
     match watch.failure {
         None => Ok(watch.totals),
@@ -109,16 +113,16 @@ fn run(
     }
 }
 
-fn in_memory(plan: &Arc<AppPlan>, mails: &[Mails], threads: usize) -> anyhow::Result<(Totals, Duration)> {
-    // what is sent is given away: the copies are made before the clock starts
+fn in_memory(plan: &Arc<AppPlan>, mails: &[Part], threads: usize) -> anyhow::Result<(Totals, Duration)> {
+    // what is sent shares its memory with the copy
     let part = mails.len().div_ceil(threads).max(1);
-    let parts: Vec<Vec<Mails>> = mails.chunks(part).map(<[Mails]>::to_vec).collect();
-    let work = |mails: Vec<Mails>| {
+    let parts: Vec<Vec<Part>> = mails.chunks(part).map(<[Part]>::to_vec).collect();
+    let work = |mails: Vec<Part>| {
         run(plan, mails.into_iter().map(Ok), |out| {
             black_box(out.columns.last());
         })
     };
-    let (totals, time) = timed(|| together(parts, work));
+    let (totals, time) = together(parts, work);
     Ok((totals?, time))
 }
 
@@ -137,7 +141,7 @@ fn in_files(
         let writing = Writing { complete: true, ..Writing::default() };
         let mut writer = Writer::new(null, &Format::Avro(codec), &schema, &writing)?;
         let mut failed = None;
-        let mails = email::read(file, batch)?.skip(number).step_by(threads);
+        let mails = email::read(file, batch, stream(plan)?)?.skip(number).step_by(threads);
         let totals = run(plan, mails, |out| {
             let written =
                 arrow::record_batch(out.columns.clone(), &attributes).and_then(|b| writer.write(&b));
@@ -146,20 +150,30 @@ fn in_files(
         writer.finish()?;
         failed.map_or(Ok(totals), |e| Err(e.into()))
     };
-    let (totals, time) = timed(|| together((0..threads).collect(), work));
+    let (totals, time) = together((0..threads).collect(), work);
     Ok((totals?, time))
 }
 
-/// Works on each part in a thread of its own; one alone in this one.
+/// Works on each part in a thread of its own, one alone in this one; and how long that took: for one alone the time that
+/// it had a core for, else by the clock on the wall.
 fn together<P: Send>(
     mut parts: Vec<P>,
     work: impl Fn(P) -> anyhow::Result<Totals> + Sync,
+) -> (anyhow::Result<Totals>, Duration) {
+    match parts.pop() {
+        Some(one) if parts.is_empty() => timed(|| work(one)),
+        last => timed_by_the_wall(|| in_threads(parts.into_iter().chain(last), work)),
+    }
+}
+
+fn in_threads<P: Send>(
+    parts: impl Iterator<Item = P>,
+    work: impl Fn(P) -> anyhow::Result<Totals> + Sync,
 ) -> anyhow::Result<Totals> {
-    let last = parts.pop();
     std::thread::scope(|scope| {
         let work = &work;
-        let running: Vec<_> = parts.into_iter().map(|part| scope.spawn(move || work(part))).collect();
-        let mut sum = last.map_or(Ok(Totals::default()), work)?;
+        let running: Vec<_> = parts.map(|part| scope.spawn(move || work(part))).collect();
+        let mut sum = Totals::default();
         for thread in running {
             let totals = thread.join().map_err(|_| anyhow!("a thread panicked"))??;
             sum.rows += totals.rows;

@@ -7,7 +7,6 @@ use anyhow::{anyhow, ensure};
 use clap::Parser;
 use tidemill_bench_cep::measure::{Rates, shown, timed};
 use tidemill_bench_cep::trades::{BENCHES, Bench, Checksum};
-use tidemill_flow::Column;
 use tidemill_flow::app::{App, Sink};
 use tidemill_flow::batch::Batch;
 use tidemill_flow::expr::Failure;
@@ -29,11 +28,8 @@ struct Args {
     /// Events that go in.
     #[arg(long, default_value_t = 200_000)]
     events: u64,
-    /// Events that are sent in one call.
-    #[arg(long, default_value_t = 1)]
-    chunk: u64,
-    /// Events that are handed in together, each by itself; not together with `--chunk`.
-    #[arg(long, default_value_t = 1)]
+    /// Events that are handed in together; with 1 each is sent by itself.
+    #[arg(long, default_value_t = 1000)]
     together: u64,
     /// Runs of each.
     #[arg(long, default_value_t = 5)]
@@ -47,10 +43,6 @@ fn main() -> anyhow::Result<()> {
     for bench in
         BENCHES.iter().filter(|b| args.queries.is_empty() || args.queries.iter().any(|q| q == b.name))
     {
-        // such queries give other rows for other chunks, as they should
-        if args.chunk > 1 && !(bench.any_chunks && !bench.two_streams) {
-            continue;
-        }
         let registry = Registry::standard();
         let plan = replay::compile(bench.name, &bench.app(), &registry, &|_| None).map_err(|e| anyhow!(e))?;
         let plan = Arc::new(plan);
@@ -92,28 +84,9 @@ fn run(
     let mut time = Duration::ZERO;
     for from in (0..args.events).step_by(PREPARED as usize) {
         let to = args.events.min(from + PREPARED);
-        let (sent, took) = match args.together {
-            0 | 1 => {
-                let chunks = (from..to).step_by(args.chunk as usize);
-                let chunks: Vec<_> = chunks.map(|i| (i, bench.events(i, to.min(i + args.chunk)))).collect();
-                timed(|| {
-                    chunks.into_iter().try_for_each(|(i, (columns, times))| {
-                        app.send(streams[i as usize % streams.len()], columns, times, &mut watch)
-                    })
-                })
-            }
-            together => {
-                let batches: Vec<_> = (from..to)
-                    .step_by(together as usize)
-                    .map(|i| parts(bench, &streams, i, to.min(i + together)))
-                    .collect();
-                timed(|| {
-                    batches
-                        .into_iter()
-                        .try_for_each(|(parts, order)| app.feed(parts, order.as_deref(), &mut watch))
-                })
-            }
-        };
+        let sends: Vec<_> =
+            (from..to).step_by(args.together as usize).map(|i| Send::of(bench, &streams, i, args)).collect();
+        let (sent, took) = timed(|| sends.into_iter().try_for_each(|send| send.to(&mut app, &mut watch)));
         sent.map_err(|failure| anyhow!(failure.0))?;
         time += took;
     }
@@ -127,26 +100,35 @@ fn run(
     }
 }
 
-/// Events `from` up to below `to`, by stream, and which stream comes when.
-fn parts(bench: &Bench, streams: &[usize], from: u64, to: u64) -> (Vec<Part>, Option<Vec<u16>>) {
-    let (columns, times) = bench.events(from, to);
-    if let [stream] = streams {
-        return (vec![Part { stream: *stream, columns, times }], None);
-    }
-    let order: Vec<u16> = (from..to).map(|i| (i % streams.len() as u64) as u16).collect();
-    let of = |number: usize, stream: &usize| {
-        let rows: Vec<u32> =
-            (0..order.len()).filter(|row| usize::from(order[*row]) == number).map(|row| row as u32).collect();
-        let some = |column: &Column| {
-            let mut some = Column::new(column.ty());
-            some.gather(column, &rows);
-            some
+/// Events that are handed in together.
+struct Send {
+    parts: Vec<Part>,
+    /// Of which part each is the next.
+    order: Option<Vec<u16>>,
+    /// Instead: one event by itself.
+    alone: Option<Part>,
+}
+
+impl Send {
+    /// Those from number `from`.
+    fn of(bench: &Bench, streams: &[usize], from: u64, args: &Args) -> Self {
+        let turns = streams.len() as u64;
+        let events = from..args.events.min(from + args.together);
+        let order = (turns > 1).then(|| events.clone().map(|i| (i % turns) as u16).collect());
+        let part = |(turn, stream): (usize, &usize)| {
+            bench.events(*stream, events.clone().filter(|i| i % turns == turn as u64))
         };
-        let times = rows.iter().map(|row| times[*row as usize]).collect();
-        Part { stream: *stream, columns: columns.iter().map(some).collect(), times }
-    };
-    let parts = streams.iter().enumerate().map(|(number, stream)| of(number, stream)).collect();
-    (parts, Some(order))
+        let mut parts: Vec<Part> = streams.iter().enumerate().map(part).collect();
+        let alone = (args.together == 1).then(|| parts.swap_remove((from % turns) as usize));
+        Self { parts, order, alone }
+    }
+
+    fn to(self, app: &mut App, watch: &mut Watch) -> Result<(), Failure> {
+        match self.alone {
+            Some(part) => app.send(part.stream, part.columns, part.times, watch),
+            None => app.feed(self.parts, self.order.as_deref(), watch),
+        }
+    }
 }
 
 /// Counts what comes out.
