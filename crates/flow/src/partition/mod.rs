@@ -15,3 +15,6 @@ pub(crate) use flat::{cut, flattened};
 pub use instances::{KeyId, Partition};
 pub use keys::{Cut, Route};
 pub use plan::{KeyPart, PartitionPlan, Purge, StreamKeys};
+
+#[cfg(test)]
+mod tests;

@@ -6,7 +6,6 @@ use std::sync::Arc;
 use crate::expr::Expr;
 use crate::query::{QueryPlan, Scheduler, Target};
 use crate::rate::RatePlan;
-use crate::select;
 use crate::state::StatePlan;
 
 /// A compiled partition.
@@ -35,7 +34,7 @@ pub struct StreamKeys {
     pub parts: Vec<KeyPart>,
 }
 
-/// What is asked of an event, which is slot [`select::INPUT`].
+/// What is asked of an event, which is slot [`INPUT`](crate::select::INPUT).
 #[derive(Debug, Clone)]
 pub enum KeyPart {
     /// The text of a value is the key; null is none.
@@ -97,7 +96,8 @@ impl PartitionPlan {
 
     /// The key, where the partition is no more than `group by` with that key in front: there is one value key, all
     /// queries read the stream that it is taken of or inner streams, and none of them has a window, a pattern, a join
-    /// or a rate of time, so that no key ever acts without an event of its own; no key is dropped either.
+    /// or a rate of time, so that no key ever acts without an event of its own; no key is dropped either. The key looks
+    /// at the event as slot [`INPUT`](crate::select::INPUT), as `group by` does.
     ///
     /// Who runs it so has to keep: chunks are cut wherever the key changes; an event goes through all queries, depth
     /// first, before the next cut; rates of events count for each key; a null key drops the event.
@@ -115,8 +115,6 @@ impl PartitionPlan {
         let fits = self.purge.is_none()
             && self.queries.iter().all(plain)
             && self.reads().all(|read| read == *stream || inner(read));
-        // keys and groups look at the event in the same slot
-        const { assert!(select::INPUT == 0) };
         fits.then_some(key)
     }
 }

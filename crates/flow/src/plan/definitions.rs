@@ -17,6 +17,18 @@ use crate::table;
 
 impl Planner<'_> {
     pub(super) fn definition(&mut self, definition: &Definition) -> Result<(), Diagnostic> {
+        let id = match definition {
+            Definition::Stream(d) => Some(&d.id),
+            Definition::Table(d) => Some(&d.id),
+            Definition::Window(d) => Some(&d.id),
+            Definition::Trigger(_) | Definition::Function(_) | Definition::Aggregation(_) => None,
+        };
+        if let Some(id) = id.filter(|id| id.scope == ast::Scope::Inner) {
+            let message = format!("`#{}` cannot be defined", id.name.name);
+            return Err(Diagnostic::error("F1007", id.span, message)
+                .note("an inner stream lives in its partition and is defined by the query that writes it")
+                .help("remove the definition, or the `#`"));
+        }
         match definition {
             Definition::Stream(d) => {
                 let attributes = catalog::attributes(&d.attributes)?;

@@ -97,7 +97,7 @@ fn purge(annotation: &Annotation) -> Result<Option<Purge>, Diagnostic> {
         value if value.eq_ignore_ascii_case("false") => false,
         other => {
             return Err(Diagnostic::error("F1005", enable.span, format!("`enable` cannot be `{other}`"))
-                .expected(["'true'", "'false'"]));
+                .help("write 'true' or 'false'"));
         }
     };
     if !enabled {
@@ -115,6 +115,6 @@ pub(crate) fn time(element: &Element) -> Result<i64, Diagnostic> {
     match read.map(|expr| expr.kind) {
         Ok(ExprKind::Time(time)) if time.ms > 0 => Ok(time.ms),
         _ => Err(Diagnostic::error("F1006", element.span, format!("`{text}` is no time above 0"))
-            .expected(["a time such as '10 sec' or '1 hour 30 min'"])),
+            .help("write a time such as '10 sec' or '1 hour 30 min'")),
     }
 }

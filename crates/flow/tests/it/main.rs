@@ -9,6 +9,7 @@ mod joins;
 mod own;
 mod pattern_inspect;
 mod pattern_paths;
+mod partitions;
 mod patterns;
 mod random;
 mod snapshot;
