@@ -136,13 +136,14 @@ impl QueryPlan {
 /// A query at work. Those of one plan share it.
 pub struct Query {
     pub(crate) plan: Arc<QueryPlan>,
-    machine: Option<Machine>,
+    // most queries have few of these: boxes keep the copies of many keys small
+    machine: Option<Box<Machine>>,
     before: Handlers,
-    pub(crate) window: Option<Held>,
+    pub(crate) window: Option<Box<Held>>,
     after: Handlers,
-    join: Option<Join>,
+    join: Option<Box<Join>>,
     pub(crate) selector: Selector,
-    pub(crate) rate: Option<Rate>,
+    pub(crate) rate: Option<Box<Rate>>,
 }
 
 impl Query {
@@ -153,14 +154,15 @@ impl Query {
         let keyed = plan.keeps_groups();
         let mut columns = plan.columns.clone();
         columns.extend(keyed.then_some(FieldType::Int));
-        let window = plan.window.as_ref().map(|make| Held::new(make, &columns, wants_expired, false));
+        let window =
+            plan.window.as_ref().map(|make| Box::new(Held::new(make, &columns, wants_expired, false)));
         let aggregates = !plan.select.aggregates.is_empty();
-        let join = plan.join.clone().map(|join| Join::new(join, wants_expired, aggregates));
+        let join = plan.join.clone().map(|join| Box::new(Join::new(join, wants_expired, aggregates)));
         let leaving = plan.window.is_some() || plan.join.is_some() || plan.reads_window;
         let group_column = keyed.then_some(plan.columns.len());
         let selector = Selector::new(plan.select.clone(), leaving, plan.rate.is_some(), group_column);
-        let rate = plan.rate.clone().map(|rate| Rate::new(rate, plan.select.types()));
-        let machine = plan.state.clone().map(Machine::new);
+        let rate = plan.rate.clone().map(|rate| Box::new(Rate::new(rate, plan.select.types())));
+        let machine = plan.state.clone().map(|state| Box::new(Machine::new(state)));
         let (before, after) =
             (Handlers::new(&plan.before, &plan.read), Handlers::new(&plan.after, &plan.columns));
         Self { plan, machine, before, window, after, join, selector, rate }
@@ -179,7 +181,7 @@ impl Query {
         self.before.start(now);
         self.window.iter_mut().for_each(|held| held.start(now));
         self.after.start(now);
-        self.join.iter_mut().flat_map(Join::windows).for_each(|held| held.start(now));
+        self.join.iter_mut().flat_map(|join| join.windows()).for_each(|held| held.start(now));
         if let Some(rate) = &mut self.rate {
             rate.start(now);
         }
@@ -281,12 +283,7 @@ impl Query {
 
     /// When the next of its timers is due.
     pub fn next_timer(&self) -> Option<i64> {
-        let join = self.join.as_ref().and_then(Join::next_timer);
-        let machine = self.machine.as_ref().and_then(Machine::next_timer);
-        let window = self.window.as_ref().and_then(Held::next_timer);
-        let rate = self.rate.as_ref().and_then(Rate::next_timer);
-        let handlers = [self.before.due(), self.after.due()];
-        [join, machine, window, rate].into_iter().chain(handlers).flatten().min()
+        Scheduler::ALL.into_iter().filter_map(|scheduler| self.next_timer_of(scheduler)).min()
     }
 
     /// Runs the next of its timers that is due at `now`, if there is one.

@@ -28,6 +28,11 @@ fn have_timers(handlers: &[Handler]) -> bool {
     handlers.iter().any(|handler| matches!(handler, Handler::Stateful(Stateful::Processor(_))))
 }
 
+impl Scheduler {
+    /// All of them in the order in which they are served.
+    pub const ALL: [Self; 3] = [Self::Input, Self::Right, Self::Rate];
+}
+
 impl QueryPlan {
     /// Its schedulers in the order in which they are served.
     pub fn schedulers(&self) -> Vec<Scheduler> {
@@ -53,12 +58,12 @@ impl Query {
         match (scheduler, &self.join) {
             (Scheduler::Before, _) => self.before.due(),
             (Scheduler::After, _) => self.after.due(),
-            (Scheduler::Rate, _) => self.rate.as_ref().and_then(Rate::next_timer),
+            (Scheduler::Rate, _) => self.rate.as_deref().and_then(Rate::next_timer),
             (Scheduler::Input, Some(join)) => join.next_timer_of(0),
             (Scheduler::Right, Some(join)) => join.next_timer_of(1),
             (Scheduler::Input, None) => match &self.machine {
                 Some(machine) => machine.next_timer(),
-                None => self.window.as_ref().and_then(Held::next_timer),
+                None => self.window.as_deref().and_then(Held::next_timer),
             },
             (Scheduler::Right, None) => None,
         }
