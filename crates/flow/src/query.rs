@@ -78,7 +78,7 @@ pub enum Target {
     /// A named window.
     Window(usize),
     /// A table.
-    Table(usize, Action),
+    Table(usize, Box<Action>),
 }
 
 impl QueryPlan {
@@ -288,8 +288,7 @@ impl Query {
 
     /// Runs the next of its timers that is due at `now`, if there is one.
     pub fn timer(&mut self, now: i64, host: &dyn Host) -> Option<Result<Batch, Failure>> {
-        let all = [Scheduler::Before, Scheduler::Input, Scheduler::Right, Scheduler::After, Scheduler::Rate];
-        all.into_iter().find_map(|scheduler| self.timer_of(scheduler, now, host))
+        Scheduler::ALL.into_iter().find_map(|scheduler| self.timer_of(scheduler, now, host))
     }
 
     fn joined(&mut self, found: Matches, host: &dyn Host) -> Result<Batch, Failure> {
@@ -299,7 +298,7 @@ impl Query {
 
     /// What comes out of the matches that are done: those of one event are one chunk.
     fn matched(&mut self, host: &dyn Host) -> Result<Batch, Failure> {
-        match self.machine.as_mut().and_then(Machine::take_matches) {
+        match self.machine.as_deref_mut().and_then(Machine::take_matches) {
             Some(done) => done.selected(&mut self.selector, host),
             None => Ok(Batch::default()),
         }

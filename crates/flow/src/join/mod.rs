@@ -319,11 +319,6 @@ impl Join {
         self.held[side].as_ref()?.next_timer()
     }
 
-    /// When the next timer of its windows is due.
-    pub(crate) fn next_timer(&self) -> Option<i64> {
-        self.held.iter().flatten().filter_map(Held::next_timer).min()
-    }
-
     /// The first instant later than `after` at which one of its windows wants the clock to stop.
     pub(crate) fn next_instant(&self, after: i64) -> Option<i64> {
         self.held.iter().flatten().filter_map(|held| held.next_instant(after)).min()

@@ -4,9 +4,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::expr::Expr;
-use crate::query::{QueryPlan, Scheduler, Target};
+use crate::query::{Handler, QueryPlan, Scheduler, Target};
 use crate::rate::RatePlan;
-use crate::state::StatePlan;
 
 /// A compiled partition.
 #[derive(Clone)]
@@ -88,15 +87,19 @@ impl PartitionPlan {
         self.served.get(query).cloned().unwrap_or_default()
     }
 
-    /// Whether a query has to be there from a key's first event on: it waits for silence or for a beat.
+    /// Whether a query has to be there from a key's first event on: it may wait for silence, a beat or an instant that
+    /// no event has asked for.
     pub(crate) fn begins_at_once(query: &QueryPlan) -> bool {
-        let waits = |state: &Arc<StatePlan>| state.steps.iter().any(|step| step.wait().is_some());
-        query.state.as_ref().is_some_and(waits) || query.rate.as_ref().is_some_and(RatePlan::has_beats)
+        query.schedulers().into_iter().any(|scheduler| match scheduler {
+            Scheduler::Before | Scheduler::After | Scheduler::Rate => true,
+            Scheduler::Input => query.state.is_some(),
+            Scheduler::Right => false,
+        })
     }
 
     /// The key, where the partition is no more than `group by` with that key in front: there is one value key, all
-    /// queries read the stream that it is taken of or inner streams, and none of them has a window, a pattern, a join
-    /// or a rate of time, so that no key ever acts without an event of its own; no key is dropped either. The key looks
+    /// queries read the stream that it is taken of or inner streams, and none of them has a window, a pattern, a join,
+    /// a handler with a state or a rate of time, so that no key ever acts without an event of its own; no key is dropped either. The key looks
     /// at the event as slot [`INPUT`](crate::select::INPUT), as `group by` does.
     ///
     /// Who runs it so has to keep: chunks are cut wherever the key changes; an event goes through all queries, depth
@@ -110,7 +113,8 @@ impl PartitionPlan {
         };
         let plain = |q: &Arc<QueryPlan>| {
             let events = matches!(q.rate, None | Some(RatePlan::Events(..)));
-            events && q.state.is_none() && q.join.is_none() && q.window.is_none()
+            let stateless = !q.before.iter().chain(&q.after).any(|h| matches!(h, Handler::Stateful(_)));
+            events && stateless && q.state.is_none() && q.join.is_none() && q.window.is_none()
         };
         let fits = self.purge.is_none()
             && self.queries.iter().all(plain)

@@ -116,6 +116,7 @@ fn group_by_is_told() {
         "partition with (k of S, k of R) begin from S select k insert into Out; from R select k insert into Out; end;",
         "partition with (k of S) begin from S select k insert into Out; from R select k insert into Out; end;",
         "partition with (k of S) begin from S#window.length(2) select k insert into Out; end;",
+        "partition with (k of S) begin from S[sum(v) > 5] select k insert into Out; end;",
         "partition with (k of S) begin from S select k output all every 1 sec insert into Out; end;",
         "partition with (k of S) begin from e1=S -> e2=S select e1.k as k insert into Out; end;",
         "partition with (k of S) begin from S join R#window.length(1) select S.k as k insert into Out; end;",

@@ -90,7 +90,7 @@ impl Planner<'_> {
         let tables = self.plan.catalog.tables();
         let action = table::action(output, &written, tables, self.registry);
         if let Some((table, action)) = action.map_err(|d| self.not_a_table(output, d))? {
-            return Ok(Target::Table(table, action));
+            return Ok(Target::Table(table, Box::new(action)));
         }
         let OutputAction::Insert { target } = &output.action else {
             let message = "`return` cannot be run";

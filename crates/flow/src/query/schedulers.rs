@@ -30,7 +30,7 @@ fn have_timers(handlers: &[Handler]) -> bool {
 
 impl Scheduler {
     /// All of them in the order in which they are served.
-    pub const ALL: [Self; 3] = [Self::Input, Self::Right, Self::Rate];
+    pub const ALL: [Self; 5] = [Self::Before, Self::Input, Self::Right, Self::After, Self::Rate];
 }
 
 impl QueryPlan {

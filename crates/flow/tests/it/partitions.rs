@@ -104,7 +104,7 @@ fn mistakes_are_told_with_their_place() {
         ),
         (format!("partition with (k of T) begin {query} end;"), &["F1003", "is a table", "name a stream"]),
         (
-            format!("partition with (price of Trades) begin from #Mid select symbol insert into Out; end;"),
+            "partition with (price of Trades) begin from #Mid select symbol insert into Out; end;".into(),
             &["F1002", "no query before this one writes `#Mid`", "insert into #Mid"],
         ),
         (
