@@ -68,6 +68,8 @@ pub struct App {
     /// Events that sinks with turns have put out.
     turns: BTreeMap<usize, usize>,
     pub(crate) now: i64,
+    /// On-demand queries that were run.
+    asked: on_demand::Cache,
 }
 
 /// Who reads a stream.
@@ -116,16 +118,19 @@ impl App {
                 }
             }
         }
+        let limits = plan.limits();
+        let table = |of| Table::new(of).with_rows_max(limits.table_rows);
+        let window = |of| NamedWindow::new(of).with_rows_max(limits.window_rows);
         let shared = Shared {
-            tables: plan.catalog.tables().iter().cloned().map(Table::new).collect(),
-            windows: plan.windows.iter().cloned().map(NamedWindow::new).collect(),
+            tables: plan.catalog.tables().iter().cloned().map(table).collect(),
+            windows: plan.windows.iter().cloned().map(window).collect(),
             aggregations: plan.catalog.aggregations().iter().cloned().map(Aggregation::new).collect(),
             draws: Draws::of(plan.name.as_deref().unwrap_or_default()),
         };
         let triggers = vec![None; plan.triggers.len()];
         let one_by_one = crate::feed::why_one_by_one(&plan);
-        let turns = BTreeMap::new();
-        Self { plan, queries, partitions, shared, readers, one_by_one, triggers, turns, now: 0 }
+        let (turns, asked) = (BTreeMap::new(), on_demand::Cache::default());
+        Self { plan, queries, partitions, shared, readers, one_by_one, triggers, turns, now: 0, asked }
     }
 
     /// The compiled app.
@@ -455,7 +460,7 @@ impl App {
     ///
     /// Errors: that it cannot be read, or what failed.
     pub fn on_demand(&mut self, query: &str) -> Result<Batch, Failure> {
-        let query = on_demand::compile(query, &self.plan, &self.plan.registry)?;
+        let query = self.asked.compile(query, &self.plan)?;
         query.run(&mut self.shared, self.now)
     }
 }

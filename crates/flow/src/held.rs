@@ -7,6 +7,7 @@ use tidemill_types::FieldType;
 use crate::batch::{Batch, Kind};
 use crate::column::Column;
 use crate::expr::Failure;
+use crate::limits::Limits;
 use crate::snapshot::{Error, Reader, Writer};
 use crate::store::{RowStore, Seq};
 use crate::window::{self, Context, MakeWindow, Signals, Timers, Window};
@@ -18,6 +19,8 @@ pub(crate) struct Held {
     timers: Timers,
     wants_expired: bool,
     searched: bool,
+    /// Most rows that are kept.
+    rows_max: usize,
 }
 
 /// What a window put out of many chunks.
@@ -48,7 +51,8 @@ impl Held {
     /// A window without rows. `searched` says whether joins or on-demand queries look at it.
     pub(crate) fn new(make: &MakeWindow, types: &[FieldType], wants_expired: bool, searched: bool) -> Self {
         let rows = RowStore::new(types.to_vec());
-        Self { window: make(), rows, timers: Timers::default(), wants_expired, searched }
+        let rows_max = Limits::default().window_rows;
+        Self { window: make(), rows, timers: Timers::default(), wants_expired, searched, rows_max }
     }
 
     fn call(
@@ -71,6 +75,16 @@ impl Held {
         self.put_together(&signals, now, out);
         window::forget(self.window.as_ref(), &mut self.rows);
         Ok(())
+    }
+
+    /// Another greatest number of rows.
+    pub(crate) fn set_rows_max(&mut self, rows_max: usize) {
+        self.rows_max = rows_max;
+    }
+
+    /// Errors: that there is no room for so many rows more.
+    fn has_room(&self, more: usize) -> Result<(), Failure> {
+        has_room(self.rows.rows(), more, self.rows_max)
     }
 
     /// A batch for what it puts out.
@@ -96,6 +110,7 @@ impl Held {
         clock: i64,
         out: &mut Batch,
     ) -> Result<(), Failure> {
+        self.has_room(rows.len())?;
         let count = rows.len() as u64;
         let first = self.rows.append(input, rows);
         self.call(clock, out, |window, context| window.arrive(first..first + count, context))
@@ -116,6 +131,7 @@ impl Held {
     /// All chunks of `input` arrive; before each, the timers run that are due. `ticks` are the instants at which the
     /// clock stood on its way, ascending. What was put out is looked up in [`Self::rows`]; then [`Self::forget`].
     pub(crate) fn run(&mut self, input: &Batch, ticks: &[i64]) -> Windowed {
+        let kept = self.rows.rows();
         let first = self.rows.append(input, 0..input.len());
         let mut all = Windowed {
             signals: Signals::default(),
@@ -125,8 +141,8 @@ impl Held {
             failed: vec![],
             broken: vec![],
         };
-        let Self { window, rows, timers, wants_expired, searched } = self;
-        let (wants_expired, searched) = (*wants_expired, *searched);
+        let Self { window, rows, timers, wants_expired, searched, rows_max } = self;
+        let (wants_expired, searched, rows_max) = (*wants_expired, *searched, *rows_max);
         let run_timers = |window: &mut dyn Window,
                           rows: &mut RowStore,
                           timers: &mut Timers,
@@ -150,7 +166,8 @@ impl Held {
             let out = &mut all.signals;
             let mut context = Context { now, rows, out, timers, wants_expired, searched };
             let numbers = first + chunk.start as u64..first + chunk.end as u64;
-            if let Err(failure) = window.arrive(numbers, &mut context) {
+            let room = has_room(kept, chunk.end, rows_max);
+            if let Err(failure) = room.and_then(|()| window.arrive(numbers, &mut context)) {
                 all.signals.rewind(mark);
                 all.failed.push((number as u32, failure));
             }
@@ -223,5 +240,13 @@ impl Held {
             out.end_chunk(clock);
             start = *end;
         }
+    }
+}
+
+/// Errors: that beside `kept` rows there is no room for so many more.
+fn has_room(kept: u64, more: usize, rows_max: usize) -> Result<(), Failure> {
+    match kept + more as u64 > rows_max as u64 {
+        false => Ok(()),
+        true => Err(Failure(format!("a window keeps {rows_max} rows, the most it may"))),
     }
 }

@@ -34,6 +34,12 @@ impl NamedWindow {
         Self { plan, held }
     }
 
+    /// The same with another greatest number of rows.
+    pub fn with_rows_max(mut self, rows_max: usize) -> Self {
+        self.held.set_rows_max(rows_max);
+        self
+    }
+
     /// What was compiled.
     pub fn plan(&self) -> &NamedWindowPlan {
         &self.plan

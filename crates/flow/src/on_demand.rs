@@ -1,5 +1,7 @@
 //! On-demand queries: asked once, of what an app holds.
 
+mod cache;
+
 use std::sync::Arc;
 
 use tidemill_lang::siddhi::ast::{self, OnDemandQuery};
@@ -17,6 +19,8 @@ use crate::scope::Single;
 use crate::select::{self, Selector};
 use crate::shared::Shared;
 use crate::table;
+
+pub use cache::Cache;
 
 /// A compiled on-demand query.
 pub struct OnDemand {

@@ -12,6 +12,7 @@ use crate::expr::{Expr, Failure, Frame, Host, Node};
 use crate::held::Held;
 use crate::join::{Join, JoinPlan, Matches};
 use crate::partition;
+use crate::limits::Limits;
 use crate::processor::{Handlers, Stateful};
 use crate::rate::{Rate, RatePlan};
 use crate::registry::{EventRef, StreamFunction};
@@ -65,6 +66,8 @@ pub struct QueryPlan {
     pub target: Target,
     /// A join, in the place of stream and window.
     pub join: Option<Arc<JoinPlan>>,
+    /// How much it may hold.
+    pub limits: Limits,
 }
 
 /// What a query writes.
@@ -99,6 +102,7 @@ impl QueryPlan {
             cut_by: None,
             target: Target::Stream(0),
             join: None,
+            limits: Limits::default(),
         }
     }
 
@@ -165,7 +169,11 @@ impl Query {
         let machine = plan.state.clone().map(|state| Box::new(Machine::new(state)));
         let (before, after) =
             (Handlers::new(&plan.before, &plan.read), Handlers::new(&plan.after, &plan.columns));
-        Self { plan, machine, before, window, after, join, selector, rate }
+        let mut query = Self { plan, machine, before, window, after, join, selector, rate };
+        let rows_max = query.plan.limits.window_rows;
+        query.window.iter_mut().for_each(|held| held.set_rows_max(rows_max));
+        query.join.iter_mut().for_each(|join| join.set_rows_max(rows_max));
+        query
     }
 
     /// What was compiled.

@@ -32,8 +32,11 @@ impl Held {
     }
 
     /// Adds rows that are going to arrive; the number of the first.
-    pub(crate) fn append(&mut self, input: &Batch) -> Seq {
-        self.rows.append(input, 0..input.len())
+    ///
+    /// Errors: that it has no room for them.
+    pub(crate) fn append(&mut self, input: &Batch) -> Result<Seq, Failure> {
+        self.has_room(input.len())?;
+        Ok(self.rows.append(input, 0..input.len()))
     }
 
     /// A chunk of rows that were added arrives.

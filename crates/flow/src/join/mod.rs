@@ -4,6 +4,7 @@ mod compile;
 mod index;
 mod keys;
 mod matches;
+mod search;
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -13,16 +14,15 @@ use tidemill_types::FieldType;
 use crate::aggregation::Read;
 use crate::batch::{Batch, Kind};
 use crate::column::Column;
-use crate::expr::{Expr, Failure, Frame, Host, Place, RowRef};
+use crate::expr::{Expr, Failure, Host};
 use crate::held::Held;
 use crate::query::{Handler, handle};
 use crate::snapshot::{Error, Reader, Writer};
 use crate::store::Seq;
 use crate::table::Search;
-use crate::window::{Fifo, MakeWindow, Signals};
+use crate::window::{MakeWindow, Signals};
 use index::Index;
 use keys::Keys;
-use matches::{At, NOTHING};
 
 pub(crate) use compile::{compile, no_window_on_window};
 pub(crate) use matches::Matches;
@@ -125,6 +125,11 @@ impl Join {
         Self { plan, held, leaves: wants_expired || aggregates, index, signals: Signals::default() }
     }
 
+    /// Another greatest number of rows for each window.
+    pub(crate) fn set_rows_max(&mut self, rows_max: usize) {
+        self.windows().for_each(|held| held.set_rows_max(rows_max));
+    }
+
     /// The windows, left first.
     pub(crate) fn windows(&mut self) -> impl Iterator<Item = &mut Held> {
         self.held.iter_mut().flatten()
@@ -148,7 +153,7 @@ impl Join {
         let mut found = plan.matches();
         let handled = handle(&plan.sides[side].before, input, host)?;
         let input = handled.as_ref();
-        let first = self.enter(side, input);
+        let first = self.enter(side, input)?;
         for (rows, clock) in input.chunks() {
             self.arrive(side, input, first, rows, clock, host, &mut found)?;
         }
@@ -169,7 +174,7 @@ impl Join {
         // rows of windows stay where they are until all is put together
         let at_once = self.held.iter().all(Option::is_some) && plan.sides.iter().all(|s| s.before.is_empty());
         let first = match at_once {
-            true => [0, 1].map(|side| self.enter(side, inputs[side])),
+            true => [self.enter(0, inputs[0])?, self.enter(1, inputs[1])?],
             false => [0; 2],
         };
         let mut next = [0; 2];
@@ -188,7 +193,7 @@ impl Join {
                 one.end_chunk(clock);
                 let handled = handle(&plan.sides[side].before, &one, host)?;
                 let one = handled.as_ref();
-                let first = self.enter(side, one);
+                let first = self.enter(side, one)?;
                 for (rows, clock) in one.chunks() {
                     self.arrive(side, one, first, rows, clock, host, &mut found)?;
                 }
@@ -204,16 +209,16 @@ impl Join {
 
     /// The rows of a batch enter the store of a side's window, though they have not arrived at it; the number of the
     /// first.
-    fn enter(&mut self, side: usize, input: &Batch) -> Seq {
-        let Some(held) = &mut self.held[side] else { return 0 };
-        let first = held.append(input);
+    fn enter(&mut self, side: usize, input: &Batch) -> Result<Seq, Failure> {
+        let Some(held) = &mut self.held[side] else { return Ok(0) };
+        let first = held.append(input)?;
         if let Some(index) = &mut self.index
             && held.fifo().is_some()
         {
             (0..input.len()).for_each(|row| index.push(&self.plan.keys, side, (&input.columns, row)));
             debug_assert_eq!(index.end(side), held.store().next());
         }
-        first
+        Ok(first)
     }
 
     /// A chunk arrives at a side whose rows have entered it.
@@ -357,144 +362,4 @@ impl Join {
         self.release(side);
         Ok(found)
     }
-
-    fn matches(
-        &self,
-        side: usize,
-        signals: &Signals,
-        input: Option<&Batch>,
-        clock: i64,
-        host: &dyn Host,
-        found: &mut Matches,
-    ) -> Result<(), Failure> {
-        if !self.plan.sides[side].triggers {
-            return Ok(());
-        }
-        let other = 1 - side;
-        for chunk in signals.chunks() {
-            for signal in chunk {
-                let (seq, time, kind) = (signal.seq, signal.time, signal.kind);
-                if kind == Kind::Reset {
-                    match self.is_held(other) {
-                        true => found.push(side, NOTHING, NOTHING, time, kind),
-                        false => found.push_taken(side, NOTHING, None, time, kind),
-                    }
-                } else if kind == Kind::Current || self.leaves {
-                    let event: Rows<'_> = match (&self.held[side], input) {
-                        (Some(held), _) => held.store().row(seq),
-                        (None, Some(input)) => (&input.columns, seq as usize),
-                        (None, None) => continue,
-                    };
-                    let event = Event { side, at: seq, row: event, time, kind, clock };
-                    self.match_one(&event, host, found)?;
-                }
-                found.end_event(clock);
-            }
-            found.end_emission();
-        }
-        Ok(())
-    }
-
-    /// Whether a side is a stream: what it holds is found here.
-    fn is_held(&self, side: usize) -> bool {
-        matches!(self.plan.sides[side].source, Source::Stream(_))
-    }
-
-    /// Adds the matches of one event.
-    fn match_one(&self, event: &Event<'_>, host: &dyn Host, found: &mut Matches) -> Result<(), Failure> {
-        let Event { side, at, row, time, kind, clock } = *event;
-        let other = 1 - side;
-        let before = found.len();
-        let outer = self.plan.sides[side].outer;
-        let mut rows: [RowRef<'_>; 2] = [None; 2];
-        rows[side] = Some(row);
-        if self.is_held(other) {
-            if let Some(held) = &self.held[other] {
-                match (&self.index, held.fifo()) {
-                    (Some(index), Some(fifo)) => self.match_by_key(event, index, held, fifo, host, found)?,
-                    _ => {
-                        let frame = Frame { rows: &rows, time, now: clock, host };
-                        held.find_rows(self.plan.on.as_ref(), other, &frame, &mut |seq| {
-                            found.push(side, at, seq, time, kind);
-                        })?;
-                    }
-                }
-            }
-            if found.len() == before && outer {
-                found.push(side, at, NOTHING, time, kind);
-            }
-            return Ok(());
-        }
-        let frame = Frame { rows: &rows, time, now: clock, host };
-        let mut add = |columns: &[Column], row: usize| {
-            found.push_taken(side, at, Some((columns, row)), time, kind);
-        };
-        let JoinPlan { sides, on, search, read, .. } = &*self.plan;
-        match (sides[other].source, search, read) {
-            (Source::Table(table), Some(search), _) => host.find(table, search, &frame, &mut add)?,
-            (Source::Window(_, window), ..) => {
-                host.search(Place::Window(window), other, on.as_ref(), &frame, &mut add)?;
-            }
-            (Source::Aggregation(aggregation), _, Some(read)) => {
-                host.buckets(aggregation, read, other, on.as_ref(), &frame, &mut add)?;
-            }
-            (Source::Table(_) | Source::Aggregation(_) | Source::Stream(_), ..) => {}
-        }
-        if found.len() == before && outer {
-            found.push_taken(side, at, None, time, kind);
-        }
-        Ok(())
-    }
-
-    /// The same where the other side's rows are found by their keys.
-    #[inline]
-    fn match_by_key(
-        &self,
-        event: &Event<'_>,
-        index: &Index,
-        held: &Held,
-        fifo: &Fifo,
-        host: &dyn Host,
-        found: &mut Matches,
-    ) -> Result<(), Failure> {
-        let Event { side, at, row, time, kind, clock } = *event;
-        let (keys, other) = (&self.plan.keys, 1 - side);
-        let known = self.held[side].as_ref().is_some_and(|held| held.fifo().is_some());
-        let bucket = match known {
-            true => index.bucket_of(side, at),
-            false => None,
-        };
-        // a row that has left its window may have left the index, too
-        let Some(bucket) = bucket.or_else(|| index.find(keys, side, row)) else { return Ok(()) };
-        let end = fifo.end();
-        for seq in index.rows(bucket, other) {
-            if seq >= end {
-                break;
-            }
-            let candidate = held.store().row(seq);
-            if !fifo.contains(seq) || !keys.hold(side, row, candidate) {
-                continue;
-            }
-            if let Some(rest) = &keys.rest {
-                let mut rows: [RowRef<'_>; 2] = [Some(row); 2];
-                rows[other] = Some(candidate);
-                if !rest.is_true(&Frame { rows: &rows, time, now: clock, host })? {
-                    continue;
-                }
-            }
-            found.push(side, at, seq, time, kind);
-        }
-        Ok(())
-    }
-}
-
-/// An event that is matched.
-#[derive(Clone, Copy)]
-struct Event<'a> {
-    side: usize,
-    at: At,
-    row: Rows<'a>,
-    time: i64,
-    kind: Kind,
-    clock: i64,
 }

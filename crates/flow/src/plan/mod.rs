@@ -17,6 +17,7 @@ use crate::annotations;
 use crate::catalog::{Catalog, full_name};
 use crate::cron::Cron;
 use crate::io;
+use crate::limits::Limits;
 use crate::named_window::NamedWindowPlan;
 use crate::partition::PartitionPlan;
 use crate::query::QueryPlan;
@@ -58,6 +59,26 @@ pub struct AppPlan {
     pub registry: Arc<Registry>,
     /// Its triggers in order: the stream of each, and when it fires.
     pub triggers: Vec<(usize, Trigger)>,
+    limits: Limits,
+}
+
+impl AppPlan {
+    /// How much it may hold.
+    pub fn limits(&self) -> Limits {
+        self.limits
+    }
+
+    /// The same with other limits.
+    pub fn with_limits(mut self, limits: Limits) -> Self {
+        self.limits = limits;
+        self.queries.iter_mut().for_each(|query| query.limits = limits);
+        for partition in &mut self.partitions {
+            for query in &mut Arc::make_mut(partition).queries {
+                Arc::make_mut(query).limits = limits;
+            }
+        }
+        self
+    }
 }
 
 impl AppPlan {
@@ -143,6 +164,7 @@ pub fn compile(app: &ast::App, registry: &Registry) -> Result<AppPlan, Vec<Diagn
             file_sources: vec![],
             file_sinks: vec![],
             triggers: vec![],
+            limits: Limits::default(),
         },
         names: BTreeMap::new(),
         broken: BTreeSet::new(),

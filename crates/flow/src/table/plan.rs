@@ -16,7 +16,7 @@ pub(crate) fn definition(d: &TableDefinition) -> Result<catalog::Table, Diagnost
     let mut keys = 0;
     for annotation in &d.annotations {
         if annotation.is("store") {
-            return Err(Diagnostic::error("F0801", annotation.span, "tables are kept in memory only"));
+            return Err(store(annotation));
         } else if annotation.is("primaryKey") {
             keys += 1;
             if keys > 1 {
@@ -29,6 +29,18 @@ pub(crate) fn definition(d: &TableDefinition) -> Result<catalog::Table, Diagnost
     }
     let name = catalog::full_name(&d.id);
     Ok(catalog::Table { name, attributes, primary_key, indexes, span: d.id.span })
+}
+
+/// What is said of `@store`.
+fn store(annotation: &Annotation) -> Diagnostic {
+    let ty = annotation.element("type").map(|e| e.value.value.as_str());
+    let message = match ty {
+        Some(ty) => format!("tables are kept in memory: there is no store `{ty}`"),
+        None => "tables are kept in memory: there are no stores".to_owned(),
+    };
+    Diagnostic::error("F0801", annotation.span, message)
+        .note("what a table holds is saved with the state of its app")
+        .help("leave `@store` out; `@primaryKey` and `@index` make searches fast")
 }
 
 /// The columns that an annotation names.

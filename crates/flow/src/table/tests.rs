@@ -117,3 +117,16 @@ fn texts_are_replaced_where_they_lie() {
     let texts: Vec<String> = (2..8).map(|i| rows.columns[1].get(i).to_string()).collect();
     assert_eq!(texts, ["four", "drei", "vier", "", "null", "four"]);
 }
+
+#[test]
+fn replaced_texts_are_copied_as_they_are() {
+    let mut texts = Column::new(FieldType::String);
+    ["one", "two", "three"].into_iter().for_each(|text| texts.push(Value::text(text)));
+    texts.set(0, &Value::text("eleven"));
+    texts.set(1, &Value::text("2.0"));
+    let mut copy = Column::new(FieldType::String);
+    copy.extend_range(&texts, 0..3);
+    copy.gather(&texts, &[0, 2]);
+    let found: Vec<String> = (0..5).map(|i| copy.get(i).to_string()).collect();
+    assert_eq!(found, ["eleven", "2.0", "three", "eleven", "three"]);
+}

@@ -6,6 +6,7 @@ mod fed;
 mod files;
 mod functions;
 mod joins;
+mod limits;
 mod own;
 mod pattern_inspect;
 mod pattern_paths;

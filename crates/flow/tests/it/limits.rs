@@ -1,0 +1,51 @@
+//! What is more than an app may hold fails, and says so.
+
+use tidemill_flow::app::{App, Sink};
+use tidemill_flow::expr::Failure;
+use tidemill_flow::limits::Limits;
+use tidemill_flow::replay::compile;
+use tidemill_flow::{Batch, Column, Registry, Value};
+use tidemill_types::FieldType;
+
+#[derive(Default)]
+struct Failures(Vec<String>);
+
+impl Sink for Failures {
+    fn events(&mut self, _: &str, _: &Batch) {}
+    fn emission(&mut self, _: &str, _: &Batch) {}
+    fn failure(&mut self, of: &str, failure: &Failure) {
+        self.0.push(format!("{of}: {}", failure.0));
+    }
+}
+
+#[test]
+fn full_tables_and_windows_say_so() {
+    let app = "@app:playback define stream A (v int); define stream B (v int); define stream C (v int);
+        define stream D (v int); define stream E (v int);
+        define table T (v int); define window W (v int) time(1 sec);
+        @info(name='table') from A insert into T;
+        @info(name='named') from B insert into W;
+        @info(name='window') from C#window.time(1 sec) select sum(v) as total insert into Sums;
+        @info(name='join') from D#window.time(1 sec) as a join A as b select a.v as v insert into Joined;
+        partition with (v of E) begin
+          @info(name='inside') from E#window.length(5) select v insert into Inside;
+        end;";
+    let plan = compile("app", app, &Registry::standard(), &|_| None).expect("an app");
+    let plan = plan.with_limits(Limits { table_rows: 3, window_rows: 4 });
+    let mut app = App::new(plan.into());
+    let mut failures = Failures::default();
+    app.start(0, &mut failures);
+    for stream in 0..5 {
+        for time in 0..5 {
+            let mut column = Column::new(FieldType::Int);
+            column.push(Value::Int(1));
+            app.send(stream, vec![column], vec![time], &mut failures).expect("a stream");
+        }
+    }
+    let table = "table: table `T` has 3 rows, the most it may".to_owned();
+    let window = |of: &str| format!("{of}: a window keeps 4 rows, the most it may");
+    let expected =
+        [table.clone(), table, window("named"), window("window"), window("join"), window("inside")];
+    assert_eq!(failures.0, expected);
+    assert_eq!(app.on_demand("from T select v").expect("rows").len(), 3);
+}
