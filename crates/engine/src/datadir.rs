@@ -69,13 +69,18 @@ impl DataDir {
 
     /// The app deployed here, if one is.
     pub fn app(&self) -> Result<Option<App>> {
-        read_json::<AppSource>(&self.path.join("app.json"))?.map(App::from_source).transpose()
+        deployed(&self.path)
     }
 
     /// Makes `app` the deployed one.
     pub fn deploy(&self, app: &App) -> Result<()> {
         write_json(&self.path.join("app.json"), app.source())
     }
+}
+
+/// The app deployed in a data directory, if one is. Takes no hold of it.
+pub fn deployed(dir: &Path) -> Result<Option<App>> {
+    read_json::<AppSource>(&dir.join("app.json"))?.map(App::from_source).transpose()
 }
 
 fn lock(path: &Path) -> Result<File> {

@@ -32,9 +32,10 @@ pub use api::{
 };
 pub use app::{App, AppFile, DocumentsConfig, SourceConfig, SourceFormat, SourceKind, SummaryConfig};
 pub use clock::{Clock, ManualClock, SystemClock};
+pub use datadir::deployed;
 pub use engine::Engine;
 pub use queries::load::Compiled;
-pub use recover::{Report, compile};
+pub use recover::{Report, compile, compile_for};
 pub use settings::{ChangedQueries, Settings, parse_bytes};
 pub use tidemill_log::Durability;
 pub use views::SYSTEM_TABLES;

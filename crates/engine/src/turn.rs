@@ -154,7 +154,8 @@ impl<'c> Turn<'c> {
         }
         let arrivals = arrivals(&events);
         let keep = self.keep(state, &events, &arrivals, &mut refused);
-        let followed = self.cascade(state, events.rows()).events(&events, &keep, &arrivals)?;
+        let mut followed = self.cascade(state, events.rows()).events(&events, &keep, &arrivals)?;
+        refused.rows.extend(self.late(&mut followed));
         let mut answer = TurnReply { duplicates: refused.duplicates, ..TurnReply::default() };
         for (part, (stream, batch)) in events.parts.iter().enumerate() {
             let rows = batch.num_rows() as u64;
@@ -187,17 +188,21 @@ impl<'c> Turn<'c> {
     /// Events that are stored in another partition, for the queries that run here.
     fn forwarded(&mut self, state: &mut State, events: &Events) -> Result<TurnReply> {
         let keep = vec![None; events.parts.len()];
-        let followed = self.cascade(state, events.rows()).events(events, &keep, &[])?;
+        let mut followed = self.cascade(state, events.rows()).events(events, &keep, &[])?;
+        let late = self.late(&mut followed);
         let mut answer = TurnReply::default();
         self.followed(state, followed, false, &mut answer)?;
+        self.refuse(Refused { rows: late, duplicates: 0 })?;
         Ok(answer)
     }
 
     /// The clocks of the queries move.
     fn tick(&mut self, state: &mut State, jumps: &[(String, i64)]) -> Result<TurnReply> {
-        let followed = self.cascade(state, 0).tick(jumps)?;
+        let mut followed = self.cascade(state, 0).tick(jumps)?;
+        let late = self.late(&mut followed);
         let mut answer = TurnReply::default();
         self.followed(state, followed, false, &mut answer)?;
+        self.refuse(Refused { rows: late, duplicates: 0 })?;
         Ok(answer)
     }
 
@@ -205,6 +210,19 @@ impl<'c> Turn<'c> {
     fn on_demand(&self, state: &mut State, file: &str, text: &str) -> Result<TurnReply> {
         let unit = self.core.queries.one(file)?;
         state.flow.get_mut().on_demand(unit, text).map(|_| TurnReply::default())
+    }
+
+    /// Events that came too late for queries: they are stored, and told of here.
+    fn late(&self, followed: &mut Followed) -> Vec<RejectedRow> {
+        let late = std::mem::take(&mut followed.late);
+        let row = |(stream, reason, raw): (usize, String, String)| RejectedRow {
+            stream: self.core.program.streams()[stream].name.clone(),
+            kind: "late".into(),
+            reason,
+            raw,
+            origin: "queries".into(),
+        };
+        late.into_iter().map(row).collect()
     }
 
     fn event_id(&self, row: i32) -> EventId {

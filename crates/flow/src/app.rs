@@ -143,6 +143,12 @@ impl App {
         self.plan.clone()
     }
 
+    /// Seeds its random values (`UUID()`, `math:rand()`) with a text other than its name: copies of an app that run
+    /// beside each other must not draw the same.
+    pub fn seed(&mut self, text: &str) {
+        self.shared.draws = Draws::of(text);
+    }
+
     /// The clock.
     pub fn now(&self) -> i64 {
         self.now

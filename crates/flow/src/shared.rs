@@ -38,6 +38,11 @@ impl Draws {
         Self { seed: xxh3_64(name.as_bytes()), ..Self::default() }
     }
 
+    /// Draws with the same seed that have not begun.
+    pub fn anew(&self) -> Self {
+        Self { seed: self.seed, ..Self::default() }
+    }
+
     /// The next input comes.
     pub fn next_input(&mut self) {
         self.next_inputs(1);

@@ -13,11 +13,11 @@ use arrow_buffer::BooleanBuffer;
 use tidemill_flow::Column;
 use tidemill_rules::{At, Effects, Outbound, Part, Route, key_text};
 use tidemill_types::decode::{BatchBuilder, Cell};
-use tidemill_types::{Error, Offset, PartitionId, Result, StreamSchema, Timestamp};
+use tidemill_types::{Error, Offset, PartitionId, Result, StreamSchema, Timestamp, event_json, row_value};
 
 use super::made::{Forward, Made};
 use super::state::Out;
-use super::{ONE, Queries, rows};
+use super::{LatePolicy, ONE, Queries, rows};
 use crate::core::Core;
 use crate::dedupe::cells_id;
 use crate::entry::Events;
@@ -42,6 +42,8 @@ pub struct Followed {
     pub forward: Option<Events>,
     /// Firings that failed.
     pub errors: Vec<String>,
+    /// Events that came too late for queries: stream, reason, event.
+    pub late: Vec<(usize, String, String)>,
 }
 
 /// Where and when a record is applied.
@@ -296,11 +298,49 @@ impl<'t> Cascade<'t> {
         if let Some(stream) = part.gathered {
             self.forward.push(stream, &part.batch, row);
         }
+        let time = part.times.value(row).div_euclid(1000);
         for (unit, stream, columns) in &part.units {
-            let time = part.times.value(row).div_euclid(1000);
-            self.send(*unit, *stream, rows::row(columns, row), time, depth)?;
+            if !self.is_late(*unit, part, row, time, depth)? {
+                self.send(*unit, *stream, rows::row(columns, row), time, depth)?;
+            }
         }
         Ok(())
+    }
+
+    /// Whether an event is too late for a unit; what its stream says about that is done.
+    fn is_late(&mut self, unit: usize, part: &Readable, row: usize, time: i64, depth: u32) -> Result<bool> {
+        let queries = self.queries;
+        let Some(stream) = part.stream else { return Ok(false) };
+        let Some(late) = queries.units[unit].inputs.get(&stream).and_then(|i| i.late.as_ref()) else {
+            return Ok(false);
+        };
+        let clock = self.state.flow.get_mut().now(unit);
+        let Some(behind) = clock.map(|now| now - time).filter(|behind| *behind > late.allowed) else {
+            return Ok(false);
+        };
+        let schema = &self.core.program.streams()[stream];
+        match &late.policy {
+            LatePolicy::Drop => {
+                let reason = format!(
+                    "{behind} ms behind the clock of {}, which allows {}",
+                    queries.name_of(unit),
+                    late.allowed
+                );
+                let event = serde_json::Value::from(event_json(schema, &part.batch, row)).to_string();
+                self.followed.late.push((stream, reason, event));
+            }
+            LatePolicy::Stream(side) => {
+                let Some(to) = self.core.program.stream_index(side) else { return Ok(false) };
+                let target = &self.core.program.streams()[to];
+                let cells = target.fields.iter().map(|f| match schema.field_index(&f.name) {
+                    Some(i) => rows::cell_of(&row_value(&part.batch, i, row), f.ty),
+                    None => Cell::Missing,
+                });
+                let cells = cells.collect();
+                self.emit(None, to, cells, Timestamp(time.saturating_mul(1000)), depth + 1)?;
+            }
+        }
+        Ok(true)
     }
 
     /// Hands an event to a unit; all that follows from it is worked off.
@@ -329,16 +369,16 @@ impl<'t> Cascade<'t> {
             for row in 0..out.events.len() {
                 let cells = rows::cells(schema, output, &out.events, row);
                 let time = Timestamp(out.events.times[row].saturating_mul(1000));
-                self.emit(unit, output.stream, cells, time, depth)?;
+                self.emit(Some(unit), output.stream, cells, time, depth)?;
             }
         }
         Ok(())
     }
 
-    /// An event that a unit put out.
+    /// An event that a unit put out, or that came too late and goes to another stream.
     fn emit(
         &mut self,
-        unit: usize,
+        unit: Option<usize>,
         stream: usize,
         cells: Vec<Cell>,
         time: Timestamp,
@@ -354,7 +394,7 @@ impl<'t> Cascade<'t> {
             None
         };
         if let Some(problem) = problem {
-            let file = &queries.files[queries.units[unit].file].name;
+            let file = unit.map_or("", |unit| queries.name_of(unit));
             self.state.flow.get_mut().failed(file, &schema.name, &problem);
             return Ok(());
         }
@@ -373,7 +413,7 @@ impl<'t> Cascade<'t> {
         let own = self.first.saturating_add(number);
         let made = self.made.entry(stream).or_insert_with(|| Made::new(schema));
         made.event(&cells, time, own as i32)?;
-        let others = queries.readers(stream).iter().any(|u| *u != unit && queries.runs_in(*u, here));
+        let others = queries.readers(stream).iter().any(|u| Some(*u) != unit && queries.runs_in(*u, here));
         let ruled = !core.program.stream_rules(stream).rules.is_empty();
         if !others && !ruled && !self.goes_on(stream) {
             return Ok(());
@@ -383,7 +423,7 @@ impl<'t> Cascade<'t> {
         let one = builder.finish();
         self.event_rules(stream, &one, own, depth)?;
         let mut part = self.part(Some(stream), &one, false)?;
-        part.units.retain(|(u, ..)| *u != unit);
+        part.units.retain(|(u, ..)| Some(*u) != unit);
         self.row_queries(&part, 0, depth)
     }
 

@@ -12,7 +12,7 @@ use tidemill_rules::Program;
 use tidemill_types::{Error, Field, FieldType, Result, StreamSchema};
 
 use super::place;
-use super::{Input, Output, Queries, QueryFile, Unit, agree, split};
+use super::{Input, Late, Output, Queries, QueryFile, Unit, agree, late, split};
 use crate::app::AppFile;
 
 /// A file that was read and makes sense by itself.
@@ -23,6 +23,8 @@ struct Read {
     plan: AppPlan,
     /// The key of each stream that it defines.
     keys: BTreeMap<String, Option<String>>,
+    /// What happens to late events of each stream that says so.
+    late: BTreeMap<String, Late>,
 }
 
 /// A compiled app: rules and queries that know the same streams.
@@ -119,7 +121,8 @@ fn read_file(file: &AppFile, registry: &Registry, variable: &dyn Fn(&str) -> Opt
     }
     let plan = plan::compile(&parsed.app, registry).map_err(|wrong| failed(&wrong))?;
     let keys = agree::keys(&parsed.app).map_err(|wrong| failed(&wrong))?;
-    Ok(Read { name: file.name.clone(), app: parsed.app, plan, keys, sources })
+    let late = late::of(&parsed.app).map_err(|wrong| failed(&wrong))?;
+    Ok(Read { name: file.name.clone(), app: parsed.app, plan, keys, late, sources })
 }
 
 /// The streams of a file that are streams of the engine.
@@ -164,7 +167,8 @@ fn unit(
         let schema = &program.streams()[stream];
         let attributes = &plan.catalog.streams()[at].attributes;
         let fields = attributes.iter().filter_map(|(name, ty)| Some((schema.field_index(name)?, *ty)));
-        inputs.insert(stream, Input { stream: at, fields: fields.collect() });
+        let late = file.late.get(&name).cloned();
+        inputs.insert(stream, Input { stream: at, fields: fields.collect(), late });
     }
     let mut outputs = HashMap::new();
     for stream in visible(&plan) {
@@ -217,19 +221,21 @@ fn identity(app: &ast::App) -> u64 {
 /// `@app:playback(idle.time='…', increment='…')`.
 fn idle(app: &ast::App) -> Result<Option<(i64, i64)>, Diagnostic> {
     let Some(playback) = app.annotation("playback") else { return Ok(None) };
-    let time = |key: &str| -> Result<Option<i64>, Diagnostic> {
-        let Some(element) = playback.element(key) else { return Ok(None) };
-        let file = SourceFile::new(FileId(0), "time", element.value.value.as_str());
-        let ms = match siddhi::parse_expression(&file).map(|e| e.kind) {
-            Ok(ExprKind::Time(time)) => Some(time.ms),
-            Ok(ExprKind::Literal(ast::Literal::Int(ms))) => Some(i64::from(ms)),
-            Ok(ExprKind::Literal(ast::Literal::Long(ms))) => Some(ms),
-            _ => None,
-        };
-        ms.filter(|ms| *ms > 0).map(Some).ok_or_else(|| {
-            let message = format!("`{}` is not a time", element.value.value);
-            Diagnostic::error("E0104", element.span, message).expected(["'100 millisec'"])
-        })
+    let part = |key: &str| playback.element(key).map(time).transpose();
+    Ok(part("idle.time")?.zip(part("increment")?))
+}
+
+/// A time in an annotation, milliseconds. Errors: it is none, or not above 0.
+pub fn time(element: &ast::Element) -> Result<i64, Diagnostic> {
+    let file = SourceFile::new(FileId(0), "time", element.value.value.as_str());
+    let ms = match siddhi::parse_expression(&file).map(|e| e.kind) {
+        Ok(ExprKind::Time(time)) => Some(time.ms),
+        Ok(ExprKind::Literal(ast::Literal::Int(ms))) => Some(i64::from(ms)),
+        Ok(ExprKind::Literal(ast::Literal::Long(ms))) => Some(ms),
+        _ => None,
     };
-    Ok(time("idle.time")?.zip(time("increment")?))
+    ms.filter(|ms| *ms > 0).ok_or_else(|| {
+        let message = format!("`{}` is not a time", element.value.value);
+        Diagnostic::error("E0104", element.span, message).expected(["'100 millisec'"])
+    })
 }

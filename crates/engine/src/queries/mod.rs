@@ -5,9 +5,11 @@
 //! and back is told in `docs/rfcs/0003-flow-in-the-engine.md`.
 
 mod agree;
+pub mod backtest;
 pub mod cascade;
 pub mod explain;
 mod facts;
+mod late;
 pub mod load;
 mod made;
 mod on_demand;
@@ -26,6 +28,7 @@ use tidemill_types::{Error, FieldType, PartitionId, Result, did_you_mean, partit
 
 use crate::settings::ChangedQueries;
 
+pub use late::{Late, LatePolicy};
 pub use on_demand::{QueryInfo, Rows};
 pub use place::{ONE, Placed};
 
@@ -82,6 +85,8 @@ pub struct Input {
     pub stream: usize,
     /// For each of its attributes the field of the stream, and the attribute's type.
     pub fields: Vec<(usize, FieldType)>,
+    /// What happens to events that come late; only with `@app:playback`.
+    pub late: Option<Late>,
 }
 
 /// How what comes out of a unit becomes events of a stream.
@@ -122,6 +127,11 @@ impl Queries {
             let known = self.files.iter().map(|f| f.name.as_str());
             Error::not_found(format!("no tables or windows in `{file}`{}", did_you_mean(file, known)))
         })
+    }
+
+    /// The file of a unit.
+    pub fn name_of(&self, unit: usize) -> &str {
+        &self.files[self.units[unit].file].name
     }
 
     /// Whether a unit knows anything between events.

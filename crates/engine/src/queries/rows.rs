@@ -58,3 +58,17 @@ fn cell(value: &Value, ty: FieldType) -> Cell {
         (_, value @ Value::Object(_)) => Cell::Text(to_json(value).to_string()),
     }
 }
+
+/// A stored value as a cell of a field.
+pub fn cell_of(value: &tidemill_types::Value<'_>, ty: FieldType) -> Cell {
+    use tidemill_types::Value as Stored;
+    match value {
+        Stored::Missing | Stored::Null | Stored::Bson(_) => Cell::Missing,
+        Stored::Bool(b) => Cell::Bool(*b),
+        Stored::Int(n) if ty == FieldType::Time => Cell::Time(Timestamp(n.saturating_mul(1000))),
+        Stored::Int(n) => Cell::Int(*n),
+        Stored::Float(x) => Cell::Float(*x),
+        Stored::Str(s) => Cell::Text(s.to_string()),
+        Stored::Time(t) => Cell::Time(*t),
+    }
+}

@@ -73,7 +73,11 @@ impl FlowState {
     /// Units that have not started.
     pub fn new(queries: &Queries, partition: PartitionId) -> Self {
         let units = (0..queries.units.len()).map(|number| {
-            let app = || App::new(queries.units[number].plan.clone());
+            let app = || {
+                let mut app = App::new(queries.units[number].plan.clone());
+                app.seed(&format!("{}, unit {number}, partition {partition}", queries.name_of(number)));
+                app
+            };
             queries.runs_in(number, partition).then(|| Running { app: app(), started: false })
         });
         Self(Mutex::new(Flow { units: units.collect(), counts: Counts::new() }))

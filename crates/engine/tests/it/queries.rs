@@ -329,3 +329,121 @@ fn changed_queries_keep_or_lose_their_state_as_the_settings_say() {
     assert_eq!(events(&engine, "SA"), ["{\"s\":1}", "{\"s\":2}"], "not changed: it goes on");
     assert_eq!(events(&engine, "SB"), ["{\"s\":1}", "{\"s\":1}"], "changed: it begins anew");
 }
+
+/// Spread by key: a stateless chain, totals by key, a block; in one partition: a window over all.
+const SPREAD: &str = "
+    @app:playback
+    @key('k')
+    define stream S (k string, n int);
+    @info(name='positive') from S[n > 0] select k, n insert into P;
+    @info(name='totals') from P select k, sum(n) as total group by k insert into Totals;
+    @info(name='all') from P#window.lengthBatch(100) select sum(n) as total insert into Hundreds;
+    @dist(parallel='8', execGroup='pairs')
+    partition with (k of P) begin
+      @info(name='pairs') from P#window.lengthBatch(2) select k, sum(n) as pair insert into Pairs;
+    end;
+";
+
+#[test]
+fn queries_run_where_their_events_are() {
+    let app = quiet(App::from_texts("spread", None, &[("s.siddhi", SPREAD)]));
+    let text =
+        tidemill_engine::queries::explain::explain(&tidemill_engine::compile(&app).unwrap().queries, 4);
+    for line in [
+        "runs in each of 4 partitions: looks at each event by itself",
+        "runs in each of 4 partitions: keeps totals of each k, by which its stream is spread",
+        "runs in partition 0: keeps the rows of lengthBatch(100), totals of all keys",
+        "runs in each of 4 partitions: keeps what it keeps for each key",
+        "group pairs",
+        "asked for 8 at a time, runs 4 at a time",
+    ] {
+        assert!(text.contains(line), "{line}\n{text}");
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let engine = Engine::open(dir.path(), Some(app.clone())).unwrap();
+    let rows_of = |from: i64| -> String {
+        (from..from + 500).map(|i| format!("{{\"k\":\"k{}\",\"n\":{}}}\n", i % 20, i % 7 - 1)).collect()
+    };
+    send(&engine, "S", &rows_of(0));
+    engine.wait_idle();
+    engine.abandon();
+    drop(engine);
+    let engine = Engine::open(dir.path(), Some(app)).unwrap();
+    send(&engine, "S", &rows_of(500));
+    let positive: Vec<i64> = (0..1000).map(|i: i64| i % 7 - 1).filter(|n| *n > 0).collect();
+    assert_eq!(events(&engine, "P").len(), positive.len());
+    assert_eq!(rows(&engine, "Totals"), positive.len() as u64);
+    assert_eq!(rows(&engine, "Hundreds"), positive.len() as u64 / 100, "each event came to partition 0 once");
+    // the largest total of a key is the sum of its events
+    let sum_of_key =
+        |key: i64| (0..1000).filter(|i| i % 20 == key).map(|i| i % 7 - 1).filter(|n| *n > 0).sum::<i64>();
+    let totals = events(&engine, "Totals");
+    for key in 0..20 {
+        let own = totals.iter().map(|t| serde_json::from_str::<serde_json::Value>(t).unwrap());
+        let own = own.filter(|t| t["k"] == format!("k{key}"));
+        assert_eq!(own.map(|t| t["total"].as_i64().unwrap()).max(), Some(sum_of_key(key)));
+    }
+    let pairs: i64 =
+        (0..20).map(|key| (0..1000).filter(|i| i % 20 == key && i % 7 - 1 > 0).count() as i64 / 2).sum();
+    assert_eq!(rows(&engine, "Pairs"), pairs as u64);
+    let info = engine.queries();
+    let of = |name: &str| info.iter().find(|q| q.name == name).unwrap();
+    assert_eq!((of("pairs").runs.as_str(), of("all").runs.as_str()), ("every partition", "partition 0"));
+    assert_eq!(of("positive").emitted, positive.len() as u64, "counted over restarts");
+    assert_eq!(of("pairs").group.as_deref(), Some("pairs"));
+}
+
+#[test]
+fn late_events_go_where_their_stream_says() {
+    let app = |policy: &str| {
+        let queries = format!(
+            "@app:playback
+            {policy} define stream S (n int, at long);
+            define stream Behind (n int, at long);
+            from S select n, count() as seen insert into O;
+            from Behind select n insert into B;"
+        );
+        quiet(App::from_texts(
+            "late",
+            Some("event S { n: int, at: time } time at;"),
+            &[("s.siddhi", &queries)],
+        ))
+    };
+    let row = |n: i64, second: i64| format!("{{\"n\":{n},\"at\":\"2026-01-01T00:00:{second:02}Z\"}}\n");
+    let sent = row(1, 10) + &row(2, 7) + &row(3, 2) + &row(4, 11);
+    let outcome = |policy: &str| {
+        let dir = tempfile::tempdir().unwrap();
+        let engine = Engine::open(dir.path(), Some(app(policy))).unwrap();
+        send(&engine, "S", &sent);
+        engine.wait_idle();
+        let rejected: usize = engine.rejected_snapshot().tail.iter().map(|b| b.num_rows()).sum();
+        assert_eq!(rows(&engine, "S"), 4, "all of them are stored");
+        assert!(ledger(&engine).contains("S 4=4+0+0"));
+        (rows(&engine, "O"), rows(&engine, "B"), rejected)
+    };
+    assert_eq!(outcome(""), (4, 0, 0), "as in the reference");
+    assert_eq!(outcome("@late(policy='drop', allowed='5 sec')"), (3, 0, 1));
+    assert_eq!(outcome("@late(policy='drop')"), (2, 0, 2));
+    assert_eq!(outcome("@late(policy='stream', stream='Behind', allowed='5 sec')"), (3, 1, 0));
+    let dir = tempfile::tempdir().unwrap();
+    let wrong = Engine::open(dir.path(), Some(app("@late(policy='dropp')"))).err().unwrap();
+    assert!(wrong.to_string().contains("Did you mean `drop`"), "{wrong}");
+}
+
+#[test]
+fn failures_of_queries_are_counted() {
+    let queries = "
+        @OnError(action='STREAM') define stream S (text string);
+        @info(name='length') from S select str:length(text) as n insert into Lengths;
+        @info(name='failed') from !S select text insert into Failed;
+    ";
+    let dir = tempfile::tempdir().unwrap();
+    let app = quiet(App::from_texts("x", None, &[("s.siddhi", queries)]));
+    let engine = Engine::open(dir.path(), Some(app)).unwrap();
+    send(&engine, "S", "{\"text\":\"four\"}\n{}\n");
+    assert_eq!((rows(&engine, "Lengths"), rows(&engine, "Failed")), (1, 1));
+    let info = engine.queries();
+    let length = info.iter().find(|q| q.name == "length").unwrap();
+    assert_eq!((length.emitted, length.errors), (1, 1));
+    assert!(length.last_error.is_some());
+}

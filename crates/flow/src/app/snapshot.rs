@@ -97,6 +97,7 @@ impl App {
         }
         from.finish()?;
         fresh.turns = saved.turns;
+        fresh.shared.draws = self.shared.draws.anew();
         fresh.shared.draws.set_position(saved.draws);
         (fresh.now, fresh.triggers) = match resume {
             Resume::Exactly => (saved.now, saved.triggers),

@@ -69,6 +69,20 @@ impl Client {
         Ok(())
     }
 
+    /// Sends JSON to a path and returns the JSON of the answer.
+    pub fn post(&self, path: &str, body: &serde_json::Value) -> anyhow::Result<serde_json::Value> {
+        let mut response = self
+            .agent
+            .post(format!("{}{path}", self.base))
+            .header("authorization", format!("Bearer {}", self.token))
+            .send_json(body)
+            .context("the server did not answer")?;
+        if response.status() != 200 {
+            bail!("{}", message(response.body_mut()));
+        }
+        response.body_mut().read_json().context("the server's reply is not JSON")
+    }
+
     /// Asks for a path and returns its JSON.
     pub fn get(&self, path: &str, query: &[(&str, &str)]) -> anyhow::Result<serde_json::Value> {
         let mut response = self

@@ -1,10 +1,12 @@
 //! Subcommands. Exit codes: 0 good, 1 failed, 2 usage.
 
+mod backtest;
 mod check;
 mod client;
 mod explain;
 mod fmt;
 mod progress;
+mod query;
 mod repl;
 mod replay;
 mod replay_files;
@@ -42,6 +44,8 @@ enum Command {
     Sql(sql::SqlArgs),
     Check(check::CheckArgs),
     Explain(explain::ExplainArgs),
+    Query(query::QueryArgs),
+    Backtest(backtest::BacktestArgs),
     Fmt(fmt::FmtArgs),
     Test(test::TestArgs),
     Why(why::WhyArgs),
@@ -99,6 +103,8 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         Command::Sql(args) => sql::sql(args),
         Command::Check(args) => check::check(args),
         Command::Explain(args) => explain::explain(args),
+        Command::Query(args) => query::query(args),
+        Command::Backtest(args) => backtest::backtest(args),
         Command::Fmt(args) => fmt::fmt(args),
         Command::Test(args) => test::test(args),
         Command::Why(args) => why::why(args),

@@ -52,7 +52,7 @@ pub struct ServeArgs {
     listen: Option<SocketAddr>,
 }
 
-fn pair(text: &str) -> Result<(String, String), String> {
+pub fn pair(text: &str) -> Result<(String, String), String> {
     match text.split_once('=') {
         Some((name, value)) if !name.is_empty() => Ok((name.to_owned(), value.to_owned())),
         _ => Err("expected NAME=VALUE, for example data=/path/to/files".into()),

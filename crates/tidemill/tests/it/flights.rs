@@ -33,8 +33,38 @@ fn check(data: &str) {
     assert_eq!(records[0]["late"].as_f64(), Some(4269.0), "counted across partitions, one by one");
     let fired = sql(data, "SELECT fired FROM system.rules WHERE rule = 'LateTakeOff'");
     assert_eq!(fired[0]["fired"], json!(4269));
+    check_queries(data);
     for line in sql(data, "SELECT * FROM system.ledger") {
         assert_eq!((&line["balanced"], &line["duplicate"]), (&json!(true), &json!(0)), "{line}");
+    }
+}
+
+/// What the queries put out is what SQL finds in the events that they read.
+fn check_queries(data: &str) {
+    let late = "(CAST(actual AS BIGINT) - CAST(sched AS BIGINT)) / 1000";
+    let always = format!(
+        "SELECT count(*) AS n FROM (
+           SELECT avg(late) OVER w AS mean, count(*) OVER w AS n FROM (
+             SELECT tailnum, _partition, _offset, _row, {late} AS late
+             FROM events.\"TakeOffEvent\" WHERE tailnum IS NOT NULL)
+           WINDOW w AS (PARTITION BY tailnum ORDER BY _partition, _offset, _row ROWS BETWEEN 9 PRECEDING AND CURRENT ROW))
+         WHERE n = 10 AND mean / 60000.0 > 60.0"
+    );
+    let again = format!(
+        "SELECT count(*) AS n FROM (
+           SELECT kind, late, time, first_value(CASE WHEN kind = 1 AND late > 1200000 THEN time END) IGNORE NULLS OVER (
+             PARTITION BY tailnum ORDER BY _partition, _offset, _row ROWS BETWEEN 1 FOLLOWING AND UNBOUNDED FOLLOWING) AS next
+           FROM (
+             SELECT 0 AS kind, tailnum, _partition, _offset, _row, _time AS time, {late} AS late FROM events.\"LandingEvent\"
+             UNION ALL
+             SELECT 1, tailnum, _partition, _offset, _row, _time, {late} FROM events.\"TakeOffEvent\")
+           WHERE tailnum IS NOT NULL)
+         WHERE kind = 0 AND late > 3600000 AND next - time <= INTERVAL '12 hours'"
+    );
+    for (stream, query) in [("AlwaysLateEvent", always), ("LateAgainEvent", again)] {
+        let put_out = sql(data, &format!("SELECT count(*) AS n FROM events.\"{stream}\""));
+        assert!(put_out[0]["n"].as_i64().unwrap() > 10, "{stream}");
+        assert_eq!(put_out, sql(data, &query), "{stream}");
     }
 }
 

@@ -3,6 +3,7 @@
 mod commands;
 mod damage;
 mod flights;
+mod queries;
 
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};

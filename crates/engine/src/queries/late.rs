@@ -1,0 +1,92 @@
+//! Late events: what happens to those that are older than the clock of an app that goes by the events.
+
+use std::collections::BTreeMap;
+
+use tidemill_lang::Diagnostic;
+use tidemill_lang::siddhi::ast::{Annotation, App, Definition, StreamDefinition};
+use tidemill_types::did_you_mean;
+
+use super::load;
+
+/// What happens to late events of a stream.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Late {
+    /// How much older than the clock an event may be, milliseconds.
+    pub allowed: i64,
+    /// What happens to older ones.
+    pub policy: LatePolicy,
+}
+
+/// See [`Late`].
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum LatePolicy {
+    /// The queries do not see them; `system.rejected` says so. They stay in their stream's table.
+    Drop,
+    /// They go to this stream of the same file instead.
+    Stream(String),
+}
+
+/// The `@late` annotations of a file, by stream. Errors: what is wrong with them.
+pub fn of(app: &App) -> Result<BTreeMap<String, Late>, Vec<Diagnostic>> {
+    let mut found = BTreeMap::new();
+    let mut wrong = Vec::new();
+    for definition in &app.definitions {
+        let Definition::Stream(stream) = definition else { continue };
+        let Some(annotation) = stream.annotations.iter().find(|a| a.is("late")) else { continue };
+        match late(app, stream, annotation) {
+            Ok(late) => {
+                found.insert(stream.id.name.name.clone(), late);
+            }
+            Err(diagnostic) => wrong.push(diagnostic),
+        }
+    }
+    if wrong.is_empty() { Ok(found) } else { Err(wrong) }
+}
+
+fn late(app: &App, stream: &StreamDefinition, annotation: &Annotation) -> Result<Late, Diagnostic> {
+    if app.annotation("playback").is_none() {
+        let message = "events are late only where the clock is that of the events";
+        return Err(Diagnostic::error("E0106", annotation.span, message).help("add `@app:playback`"));
+    }
+    let allowed = match annotation.element("allowed") {
+        Some(element) => load::time(element)?,
+        None => 0,
+    };
+    let Some(policy) = annotation.element("policy") else {
+        return Err(Diagnostic::error("E0106", annotation.span, "`@late` needs a policy")
+            .expected(["policy='drop'", "policy='stream'"]));
+    };
+    let policy = match policy.value.value.as_str() {
+        "drop" => LatePolicy::Drop,
+        "stream" => LatePolicy::Stream(side_stream(app, stream, annotation)?),
+        other => {
+            let hint = did_you_mean(other, ["drop", "stream"]);
+            let message = format!("there is no policy `{other}`{hint}");
+            return Err(Diagnostic::error("E0106", policy.span, message));
+        }
+    };
+    Ok(Late { allowed, policy })
+}
+
+/// The stream that late events go to: `stream='Name'`, defined with the same attributes.
+fn side_stream(app: &App, stream: &StreamDefinition, annotation: &Annotation) -> Result<String, Diagnostic> {
+    let Some(element) = annotation.element("stream") else {
+        let message = "the policy `stream` needs the name of a stream";
+        return Err(Diagnostic::error("E0106", annotation.span, message).expected(["stream='NAME'"]));
+    };
+    let name = &element.value.value;
+    let other = app.definitions.iter().find_map(|d| match d {
+        Definition::Stream(d) if d.id.name.name == *name => Some(d),
+        _ => None,
+    });
+    let attributes = |d: &StreamDefinition| -> Vec<(String, tidemill_types::FieldType)> {
+        d.attributes.iter().map(|a| (a.name.name.clone(), a.ty.ty)).collect()
+    };
+    match other {
+        Some(other) if attributes(other) == attributes(stream) => Ok(name.clone()),
+        _ => {
+            let message = format!("`{name}` is not defined with the attributes of `{}`", stream.id.name.name);
+            Err(Diagnostic::error("E0106", element.span, message))
+        }
+    }
+}

@@ -1,0 +1,184 @@
+//! `tidemill backtest`: what changed queries would have put out over the events that are stored.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::Arc;
+
+use anyhow::{Context, bail};
+use serde_json::{Map, Value as Json};
+use tidemill::App;
+use tidemill_engine::queries::backtest::{Backtest, Put};
+use tidemill_engine::{Compiled, compile_for};
+use tidemill_types::decode::BatchBuilder;
+use tidemill_types::{FieldType, StreamSchema, Timestamp};
+
+use super::sql::Session;
+use super::{DataArgs, OutputFormat};
+
+/// Runs the deployed queries and changed ones over stored events, and shows what comes out differently.
+///
+/// Events come in the order in which they were received, with a clock of their own; nothing is written. Rules do not
+/// run: what they emitted is part of the history. The exit code is 1 when something differs.
+#[derive(clap::Args)]
+#[command(
+    after_help = "Example:\n  tidemill backtest changed/flights --data data --from 2026-01-01T00:00:00Z --to 2026-01-02T00:00:00Z"
+)]
+pub struct BacktestArgs {
+    /// Directory of the changed app.
+    app: PathBuf,
+    #[command(flatten)]
+    data: DataArgs,
+    /// Events received from then on.
+    #[arg(long, value_name = "TIME", value_parser = Timestamp::parse)]
+    from: Option<Timestamp>,
+    /// Events received before then.
+    #[arg(long, value_name = "TIME", value_parser = Timestamp::parse)]
+    to: Option<Timestamp>,
+    /// How many events that differ are shown of each stream, on each side.
+    #[arg(long, value_name = "N", default_value_t = 10)]
+    show: usize,
+    /// Replace a value of the changed app's [vars].
+    #[arg(long, value_name = "NAME=VALUE", value_parser = super::run::pair)]
+    set: Vec<(String, String)>,
+}
+
+/// A stored event and its place in the order of arrival.
+struct Stored {
+    at: (Timestamp, i64, i64, i64),
+    time: Timestamp,
+    stream: Arc<str>,
+    fields: Map<String, Json>,
+}
+
+pub fn backtest(args: BacktestArgs) -> anyhow::Result<ExitCode> {
+    let Some(deployed) = tidemill_engine::deployed(&args.data.data)? else {
+        bail!("{}: no app is deployed in it", args.data.data.display());
+    };
+    let changed = App::read(&args.app, &args.set)?;
+    let (before, after) = (compile_for(&deployed, 1)?, compile_for(&changed, 1)?);
+    let session = Session::open(&args.data)?;
+    let known = names(&session)?;
+    let mut wanted = BTreeSet::new();
+    for compiled in [&before, &after] {
+        for stream in Backtest::new(compiled).reads() {
+            wanted.insert(compiled.program.streams()[stream].name.clone());
+        }
+    }
+    let mut events = Vec::new();
+    for stream in wanted.iter().filter(|s| known.contains(*s)) {
+        history(&session, stream, args.from, args.to, &mut events)?;
+    }
+    events.sort_by_key(|e: &Stored| e.at);
+    println!("{} events of {}", events.len(), wanted.iter().cloned().collect::<Vec<_>>().join(", "));
+    let different = show(&run(&before, &events)?, &run(&after, &events)?, args.show);
+    Ok(if different { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+}
+
+fn ask(session: &Session, query: &str) -> anyhow::Result<Vec<Map<String, Json>>> {
+    let mut text = Vec::new();
+    session.run(query, OutputFormat::Ndjson, &mut text)?;
+    let lines = text.split(|b| *b == b'\n').filter(|line| !line.trim_ascii().is_empty());
+    lines.map(|line| serde_json::from_slice(line).context("a row of the result")).collect()
+}
+
+fn names(session: &Session) -> anyhow::Result<BTreeSet<String>> {
+    let rows = ask(session, "SELECT stream FROM system.streams")?;
+    Ok(rows.iter().filter_map(|row| Some(row.get("stream")?.as_str()?.to_owned())).collect())
+}
+
+/// The stored events of a stream.
+fn history(
+    session: &Session,
+    stream: &str,
+    from: Option<Timestamp>,
+    to: Option<Timestamp>,
+    events: &mut Vec<Stored>,
+) -> anyhow::Result<()> {
+    let bound = |op: &str, time: Option<Timestamp>| {
+        time.map(|t| format!("_received {op} arrow_cast({}, 'Timestamp(Microsecond, Some(\"UTC\"))')", t.0))
+    };
+    let bounds: Vec<String> = [bound(">=", from), bound("<", to)].into_iter().flatten().collect();
+    let condition =
+        if bounds.is_empty() { String::new() } else { format!(" WHERE {}", bounds.join(" AND ")) };
+    let quoted = stream.replace('"', "\"\"");
+    let name: Arc<str> = stream.into();
+    for mut fields in ask(session, &format!("SELECT * FROM events.\"{quoted}\"{condition}"))? {
+        let time = |fields: &Map<String, Json>, name: &str| -> anyhow::Result<Timestamp> {
+            let text = fields.get(name).and_then(Json::as_str).unwrap_or_default();
+            Ok(Timestamp::parse(text)?)
+        };
+        let number = |name: &str| fields.get(name).and_then(Json::as_i64).unwrap_or_default();
+        let at = (time(&fields, "_received")?, number("_partition"), number("_offset"), number("_row"));
+        let time = time(&fields, "_time")?;
+        fields.retain(|name, value| !name.starts_with('_') && !value.is_null());
+        events.push(Stored { at, time, stream: name.clone(), fields });
+    }
+    Ok(())
+}
+
+/// What the queries of an app put out.
+fn run(compiled: &Compiled, events: &[Stored]) -> anyhow::Result<Vec<Put>> {
+    let mut backtest = Backtest::new(compiled);
+    let reads = backtest.reads();
+    let streams = compiled.program.streams();
+    let mut out = Vec::new();
+    let mut builders: BTreeMap<usize, BatchBuilder> =
+        reads.iter().map(|i| (*i, BatchBuilder::new(streams[*i].clone()))).collect();
+    for event in events {
+        let Some(stream) = compiled.program.stream_index(&event.stream) else { continue };
+        let Some(builder) = builders.get_mut(&stream) else { continue };
+        let json = serde_json::to_vec(&fields(&event.fields, &streams[stream]))?;
+        builder.push_json(&json, event.time)?;
+        backtest.event(stream, &builder.finish(), event.time, event.at.0)?;
+        out.append(&mut backtest.take());
+    }
+    Ok(out)
+}
+
+/// The fields of an event that the stream declares; objects are stored as their text.
+fn fields(stored: &Map<String, Json>, schema: &StreamSchema) -> Map<String, Json> {
+    let declared = schema.fields.iter().filter_map(|field| {
+        let value = stored.get(&field.name)?;
+        let value = match (field.ty, value) {
+            (FieldType::Object, Json::String(text)) => serde_json::from_str(text).unwrap_or(Json::Null),
+            _ => value.clone(),
+        };
+        Some((field.name.clone(), value))
+    });
+    declared.collect()
+}
+
+/// Prints what is on one side only, by stream. Returns whether there is anything.
+fn show(before: &[Put], after: &[Put], most: usize) -> bool {
+    let mut counts: BTreeMap<&str, BTreeMap<(i64, &str), i64>> = BTreeMap::new();
+    let mut both: BTreeMap<&str, u64> = BTreeMap::new();
+    for put in before {
+        *counts.entry(&put.stream).or_default().entry((put.time, &put.event)).or_default() += 1;
+    }
+    for put in after {
+        let count = counts.entry(&put.stream).or_default().entry((put.time, &put.event)).or_default();
+        if *count > 0 {
+            *both.entry(&put.stream).or_default() += 1;
+        }
+        *count -= 1;
+    }
+    let mut different = false;
+    for (stream, events) in &counts {
+        let only = |sign: i64| events.values().map(|n| (n * sign).max(0)).sum::<i64>();
+        let (old, new) = (only(1), only(-1));
+        different |= old + new > 0;
+        println!(
+            "{stream}: {} in both, {old} only in old, {new} only in new",
+            both.get(stream).unwrap_or(&0)
+        );
+        for (sign, mark) in [(1, '-'), (-1, '+')] {
+            let own = events.iter().filter(|(_, n)| *n * sign > 0);
+            for ((time, event), n) in own.take(most) {
+                let times = if n.abs() > 1 { format!(" ({} times)", n.abs()) } else { String::new() };
+                println!("  {mark} {time} {event}{times}");
+            }
+        }
+    }
+    different
+}
