@@ -70,12 +70,16 @@ impl Inbox {
         }
     }
 
-    /// Adds an item; never waits.
-    pub fn push(&self, item: Item) {
+    /// Adds an item; never waits. False once closed: nobody takes it any more, and who waits for it learns that.
+    pub fn push(&self, item: Item) -> bool {
         let mut inner = self.inner.lock();
+        if inner.closed {
+            return false;
+        }
         inner.bytes += item.bytes;
         inner.items.push_back(item);
         self.changed.notify_all();
+        true
     }
 
     /// Waits for items and takes all of up to `max`. `None` once closed and empty.

@@ -126,7 +126,11 @@ impl Partition {
             self.last_events.store(time.0, Ordering::Release);
         }
         core.in_flight.add();
-        self.inbox.push(Item { offset: appended.last, time, durability, entry, bytes: bytes.len(), reply });
+        let item = Item { offset: appended.last, time, durability, entry, bytes: bytes.len(), reply };
+        if !self.inbox.push(item) {
+            // it is in the log, and the next start applies it
+            core.in_flight.done(1);
+        }
         Ok(appended.last)
     }
 

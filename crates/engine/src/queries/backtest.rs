@@ -66,7 +66,7 @@ impl<'c> Backtest<'c> {
     fn clocks(&mut self, to: Timestamp) -> Result<()> {
         let to = rows::time_ms(to);
         let queries = &self.compiled.queries;
-        for (number, unit) in queries.units.iter().enumerate().filter(|(_, unit)| !unit.plan.playback) {
+        for (number, _) in queries.units.iter().enumerate().filter(|(_, unit)| !unit.plan.playback) {
             let mut out = Vec::new();
             let flow = self.flow.get_mut();
             if flow.is_waiting(number) {

@@ -86,7 +86,7 @@ fn killed_at_random_moments_queries_put_out_the_same() {
     println!("TIDEMILL_SEED={seed} TIDEMILL_KILLS={kills}");
     let mut random = StdRng::seed_from_u64(seed);
     let dir = tempfile::tempdir().unwrap();
-    let app = app(dir.path(), QUERIES, 20_000);
+    let app = app(dir.path(), QUERIES, 6_000);
     let undisturbed = dir.path().join("undisturbed");
     let undisturbed = undisturbed.to_str().unwrap();
     let start = Instant::now();
