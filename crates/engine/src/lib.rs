@@ -12,6 +12,7 @@ pub mod dedupe;
 mod documents;
 mod engine;
 pub mod entry;
+mod host;
 mod inbox;
 mod ingest;
 mod insight;

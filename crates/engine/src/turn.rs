@@ -11,19 +11,19 @@ use arrow_schema::SchemaRef;
 use arrow_select::filter::filter_record_batch;
 use bytes::Bytes;
 use crossbeam_channel::Sender;
-use tidemill_docs::{Command, Outcome, Store};
-use tidemill_rules::{Host, Outbound, Program, Route};
+use tidemill_docs::{Command, Outcome};
+use tidemill_rules::Outbound;
 use tidemill_types::decode::{BatchBuilder, Cell};
 use tidemill_types::{Error, EventId, Offset, PartitionId, Result, StreamSchema, Timestamp, event_json};
 use tidemill_zones::Table;
 
 use crate::EmittedEvent;
 use crate::core::Core;
-use crate::dedupe::{Dedupe, cells_id, row_id};
+use crate::dedupe::row_id;
 use crate::entry::{Entry, Events, RejectedRow};
 use crate::inbox::Item;
 use crate::queries;
-use crate::queries::cascade::{Cascade, Followed, Place, route};
+use crate::queries::cascade::{Cascade, Followed, Place};
 use crate::state::State;
 
 /// What became of one record, for whoever waits.
@@ -458,36 +458,5 @@ impl Refused {
             origin: source
                 .map_or_else(|| format!("row {arrival}"), |s| format!("{s}: row {arrival} of its record")),
         });
-    }
-}
-
-/// What rules may touch in a turn.
-pub struct PartitionHost<'s> {
-    pub store: &'s mut Store,
-    pub dedupe: &'s mut std::collections::BTreeMap<String, Dedupe>,
-    pub program: &'s Program,
-    pub here: PartitionId,
-    pub partitions: u32,
-}
-
-impl Host for PartitionHost<'_> {
-    fn store(&mut self) -> &mut Store {
-        self.store
-    }
-
-    fn store_ref(&self) -> &Store {
-        self.store
-    }
-
-    fn route(&self, _stream: usize, key: Option<&str>) -> Route {
-        route(self.here, self.partitions, key)
-    }
-
-    fn admit(&mut self, stream: usize, id: &[Cell]) -> bool {
-        let name = &self.program.streams()[stream].name;
-        match (self.dedupe.get_mut(name), cells_id(id)) {
-            (Some(seen), Some(id)) => seen.admit(id),
-            _ => true,
-        }
     }
 }

@@ -8,7 +8,7 @@
 
 use std::collections::BTreeMap;
 
-use arrow_array::{RecordBatch, TimestampMicrosecondArray, cast::AsArray, types::TimestampMicrosecondType};
+use arrow_array::RecordBatch;
 use arrow_buffer::BooleanBuffer;
 use tidemill_flow::Column;
 use tidemill_rules::{At, Effects, Outbound, Part, Route, key_text};
@@ -16,13 +16,14 @@ use tidemill_types::decode::{BatchBuilder, Cell};
 use tidemill_types::{Error, Offset, PartitionId, Result, StreamSchema, Timestamp, event_json, row_value};
 
 use super::made::{Forward, Made};
+use super::readable::{Readable, each_arrival, times};
 use super::state::Out;
 use super::{LatePolicy, ONE, Queries, rows};
 use crate::core::Core;
 use crate::dedupe::cells_id;
 use crate::entry::Events;
+use crate::host::{PartitionHost, route};
 use crate::state::State;
-use crate::turn::PartitionHost;
 
 /// How deep events may lead to further ones, from queries to rules and back.
 pub const DEPTH_MAX: u32 = 16;
@@ -437,51 +438,4 @@ impl<'t> Cascade<'t> {
             _ => true,
         }
     }
-}
-
-/// Events of one stream as the units here read them.
-struct Readable {
-    stream: Option<usize>,
-    /// Unit, stream of its plan, attributes.
-    units: Vec<(usize, usize, Vec<Column>)>,
-    /// The stream, where its events travel to [`ONE`].
-    gathered: Option<usize>,
-    times: TimestampMicrosecondArray,
-    batch: RecordBatch,
-}
-
-/// Where an event with this key belongs; one without a key stays where it was made.
-pub fn route(here: PartitionId, partitions: u32, key: Option<&str>) -> Route {
-    match key.map(|key| tidemill_types::partition_of_key(key.as_bytes(), partitions)) {
-        Some(p) if p != here => Route::Elsewhere(p),
-        _ => Route::Here,
-    }
-}
-
-fn times(batch: &RecordBatch) -> Result<TimestampMicrosecondArray> {
-    let column = batch.column_by_name(tidemill_types::column::TIME);
-    let times = column.and_then(|c| c.as_primitive_opt::<TimestampMicrosecondType>());
-    times.cloned().ok_or_else(|| Error::internal("a batch of events without times"))
-}
-
-/// Calls `f` with part and row of each event in order of arrival.
-fn each_arrival(events: &Events, mut f: impl FnMut(usize, usize) -> Result<()>) -> Result<()> {
-    match &events.order {
-        Some(order) => {
-            let mut next = vec![0; events.parts.len()];
-            for part in order {
-                let part = usize::from(*part);
-                f(part, next[part])?;
-                next[part] += 1;
-            }
-        }
-        None => {
-            for (part, (_, batch)) in events.parts.iter().enumerate() {
-                for row in 0..batch.num_rows() {
-                    f(part, row)?;
-                }
-            }
-        }
-    }
-    Ok(())
 }

@@ -14,6 +14,7 @@ pub mod load;
 mod made;
 mod on_demand;
 pub mod place;
+mod readable;
 mod rows;
 mod split;
 pub mod state;
