@@ -121,10 +121,11 @@ impl App {
         let limits = plan.limits();
         let table = |of| Table::new(of).with_rows_max(limits.table_rows);
         let window = |of| NamedWindow::new(of).with_rows_max(limits.window_rows);
+        let aggregation = |of| Aggregation::new(of).with_rows_max(limits.aggregation_rows);
         let shared = Shared {
             tables: plan.catalog.tables().iter().cloned().map(table).collect(),
             windows: plan.windows.iter().cloned().map(window).collect(),
-            aggregations: plan.catalog.aggregations().iter().cloned().map(Aggregation::new).collect(),
+            aggregations: plan.catalog.aggregations().iter().cloned().map(aggregation).collect(),
             draws: Draws::of(plan.name.as_deref().unwrap_or_default()),
         };
         let triggers = vec![None; plan.triggers.len()];

@@ -7,10 +7,12 @@ pub struct Limits {
     pub table_rows: usize,
     /// Rows that one window keeps, of a query, of a join's side or a named one.
     pub window_rows: usize,
+    /// Rows of one aggregation, in buckets of all lengths. What is worked in together may go beyond it.
+    pub aggregation_rows: usize,
 }
 
 impl Default for Limits {
     fn default() -> Self {
-        Self { table_rows: 50_000_000, window_rows: 50_000_000 }
+        Self { table_rows: 50_000_000, window_rows: 50_000_000, aggregation_rows: 50_000_000 }
     }
 }

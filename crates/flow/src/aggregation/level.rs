@@ -72,6 +72,12 @@ impl Level {
         self.closed.keys().next().copied().or(self.open.as_ref().map(|(range, _)| range.start))
     }
 
+    /// The bucket that begins at `start`.
+    pub(super) fn find(&self, start: i64) -> Option<&Bucket> {
+        let open = self.open.as_ref().filter(|(range, _)| range.start == start);
+        open.map(|(_, bucket)| bucket).or_else(|| self.closed.get(&start))
+    }
+
     /// All its buckets.
     pub(super) fn buckets(&self) -> impl Iterator<Item = &Bucket> {
         self.closed.values().chain(self.open.as_ref().map(|(_, bucket)| bucket))

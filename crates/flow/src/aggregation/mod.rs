@@ -30,6 +30,7 @@ use std::sync::Arc;
 use crate::batch::{Batch, Kind};
 use crate::column::{Column, Data};
 use crate::expr::{Failure, Frame, NoHost, Node};
+use crate::limits::Limits;
 use bucket::Events;
 use groups::Groups;
 use level::{Input, Level};
@@ -40,9 +41,6 @@ pub use plan::{AGG_TIMESTAMP, AggregationPlan, Cell};
 pub use purge::Purge;
 pub use within::Read;
 pub(crate) use within::{compile as read, no_within};
-
-/// Most rows of one aggregation, in buckets of all lengths; events beyond fail.
-pub const AGGREGATION_ROWS_MAX: usize = 1 << 24;
 
 /// An aggregation at work.
 pub struct Aggregation {
@@ -59,7 +57,7 @@ impl Aggregation {
     pub fn new(plan: Arc<AggregationPlan>) -> Self {
         let levels = plan.units.iter().map(|unit| Level::new(*unit)).collect();
         let groups = Groups::default();
-        Self { plan, groups, levels, next_purge: None, rows_max: AGGREGATION_ROWS_MAX }
+        Self { plan, groups, levels, next_purge: None, rows_max: Limits::default().aggregation_rows }
     }
 
     /// The same with another greatest number of rows.
@@ -110,16 +108,14 @@ impl Aggregation {
         if events.is_empty() {
             return Ok(());
         }
-        if self.len() >= self.rows_max {
-            return Err(Failure(format!(
-                "aggregation `{}` has {} rows, the most it may",
-                plan.name, self.rows_max
-            )));
-        }
         let times = times(&plan, &events)?;
         let computed = compute(&plan, &events)?;
         let args: Vec<&Column> = computed.iter().map(Cow::as_ref).collect();
-        let groups = self.group(&plan, &events);
+        let full = self.len() >= self.rows_max;
+        let groups = self.group(&plan, &events, full).filter(|groups| !full || self.has_rows(&times, groups));
+        let groups = groups.ok_or_else(|| {
+            Failure(format!("aggregation `{}` has {} rows, the most it may", plan.name, self.rows_max))
+        })?;
         let mut from = 0;
         while from < times.len() {
             let bucket = match self.levels[0].open_range().filter(|open| open.contains(&times[from])) {
@@ -136,16 +132,29 @@ impl Aggregation {
         Ok(())
     }
 
-    /// The group of each event.
-    fn group(&mut self, plan: &AggregationPlan, events: &Batch) -> Vec<u32> {
+    /// The group of each event; `None` if one is new and there is to be none.
+    fn group(&mut self, plan: &AggregationPlan, events: &Batch, full: bool) -> Option<Vec<u32>> {
         let mut key = Vec::new();
         let columns = || plan.group_by.iter().map(|(column, _)| &events.columns[*column]);
         let number = |row: usize| {
             key.clear();
             columns().for_each(|column| groups::write_key(&mut key, column, row));
-            self.groups.number(&key, || columns().map(|column| column.get(row)).collect())
+            match full {
+                true => self.groups.find(&key),
+                false => Some(self.groups.number(&key, || columns().map(|column| column.get(row)).collect())),
+            }
         };
         (0..events.len()).map(number).collect()
+    }
+
+    /// Whether the finest buckets have rows for all events already.
+    fn has_rows(&self, times: &[i64], groups: &[u32]) -> bool {
+        let level = &self.levels[0];
+        let has = |(time, group): (&i64, &u32)| {
+            let bucket = calendar::bucket(level.unit, *time).ok().and_then(|range| level.find(range.start));
+            bucket.is_some_and(|bucket| bucket.row(*group).is_some())
+        };
+        times.iter().zip(groups).all(has)
     }
 
     /// The clock has reached the instant of a purge: rows that are too old are forgotten.

@@ -2,14 +2,17 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use super::Aggregation;
 use super::bucket::Bucket;
 use super::cells::{Cells, Keep};
 use super::groups::Groups;
 use super::level::Level;
 use super::plan::Cell;
-use super::{AGGREGATION_ROWS_MAX, Aggregation};
 use crate::snapshot::{Error, Reader, Writer};
 use crate::value::{Key, Value};
+
+/// No state has more groups or buckets: groups have numbers of 32 bits.
+const ROWS_MAX: usize = u32::MAX as usize;
 
 impl Aggregation {
     /// Writes when rows are forgotten next, its groups and its buckets.
@@ -48,7 +51,7 @@ impl Aggregation {
             false => None,
         };
         let mut groups = Vec::new();
-        for _ in 0..from.number_up_to(AGGREGATION_ROWS_MAX)? {
+        for _ in 0..from.number_up_to(ROWS_MAX)? {
             groups.push(match from.flag()? {
                 true => Some(self.plan.group_by.iter().map(|_| from.value()).collect::<Result<_, _>>()?),
                 false => None,
@@ -64,7 +67,7 @@ impl Aggregation {
                 false => None,
             };
             let mut closed = BTreeMap::new();
-            for _ in 0..from.number_up_to(AGGREGATION_ROWS_MAX)? {
+            for _ in 0..from.number_up_to(ROWS_MAX)? {
                 closed.extend([bucket(from)?]);
             }
             let restored = Level::restored(level.unit, open, closed);

@@ -259,6 +259,14 @@ fn too_many_rows_and_unreadable_times_fail() {
     aggregation.push(&event(START)).expect("an event");
     assert!(aggregation.push(&event(i64::MAX)).is_err());
     aggregation.push(&event(START + 60_000)).expect("an event");
-    let failure = aggregation.push(&event(START + 120_000)).expect_err("too many");
-    assert!(failure.0.contains("the most it may"), "{}", failure.0);
+    // what belongs to a row that is there goes on, late or not
+    aggregation.push(&event(START + 500)).expect("a late event");
+    aggregation.push(&event(START + 60_999)).expect("an event");
+    let other = batch(&[(Some("b".into()), Some(1), None, START)]);
+    for events in [event(START + 120_000), other] {
+        let failure = aggregation.push(&events).expect_err("too many");
+        assert!(failure.0.contains("the most it may"), "{}", failure.0);
+    }
+    assert_eq!(aggregation.groups.len(), 1, "what is refused is not kept in mind");
+    assert_eq!(per(&aggregation, "years").len(), 1);
 }

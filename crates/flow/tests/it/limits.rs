@@ -21,7 +21,8 @@ impl Sink for Failures {
 #[test]
 fn full_tables_and_windows_say_so() {
     let app = "@app:playback define stream A (v int); define stream B (v int); define stream C (v int);
-        define stream D (v int); define stream E (v int);
+        define stream D (v int); define stream E (v int); define stream F (v int);
+        define aggregation G from F select count() as n aggregate every sec;
         define table T (v int); define window W (v int) time(1 sec);
         @info(name='table') from A insert into T;
         @info(name='named') from B insert into W;
@@ -31,21 +32,32 @@ fn full_tables_and_windows_say_so() {
           @info(name='inside') from E#window.length(5) select v insert into Inside;
         end;";
     let plan = compile("app", app, &Registry::standard(), &|_| None).expect("an app");
-    let plan = plan.with_limits(Limits { table_rows: 3, window_rows: 4 });
+    let plan = plan.with_limits(Limits { table_rows: 3, window_rows: 4, aggregation_rows: 2 });
     let mut app = App::new(plan.into());
     let mut failures = Failures::default();
     app.start(0, &mut failures);
-    for stream in 0..5 {
+    for stream in 0..6 {
         for time in 0..5 {
             let mut column = Column::new(FieldType::Int);
             column.push(Value::Int(1));
-            app.send(stream, vec![column], vec![time], &mut failures).expect("a stream");
+            app.send(stream, vec![column], vec![time * if stream == 5 { 1000 } else { 1 }], &mut failures)
+                .expect("a stream");
         }
     }
     let table = "table: table `T` has 3 rows, the most it may".to_owned();
     let window = |of: &str| format!("{of}: a window keeps 4 rows, the most it may");
-    let expected =
-        [table.clone(), table, window("named"), window("window"), window("join"), window("inside")];
+    let aggregation = "G: aggregation `G` has 2 rows, the most it may".to_owned();
+    let expected = [
+        table.clone(),
+        table,
+        window("named"),
+        window("window"),
+        window("join"),
+        window("inside"),
+        aggregation.clone(),
+        aggregation.clone(),
+        aggregation,
+    ];
     assert_eq!(failures.0, expected);
     assert_eq!(app.on_demand("from T select v").expect("rows").len(), 3);
 }
