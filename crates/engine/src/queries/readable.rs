@@ -1,8 +1,6 @@
 //! Events of a record as queries read them.
 
-use arrow_array::{
-    Array, RecordBatch, TimestampMicrosecondArray, cast::AsArray, types::TimestampMicrosecondType,
-};
+use arrow_array::{RecordBatch, TimestampMicrosecondArray, cast::AsArray, types::TimestampMicrosecondType};
 use tidemill_flow::Column;
 use tidemill_types::{Error, Result};
 
