@@ -4,6 +4,9 @@
 //! run as one or two *units*: what runs in every partition and what runs in one. How events get from queries to rules
 //! and back is told in `docs/rfcs/0003-flow-in-the-engine.md`.
 
+// a diagnostic is made once per mistake, where nothing is in a hurry
+#![allow(clippy::result_large_err)]
+
 mod agree;
 pub mod backtest;
 pub mod cascade;
