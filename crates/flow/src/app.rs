@@ -70,6 +70,10 @@ pub struct App {
     pub(crate) now: i64,
     /// On-demand queries that were run.
     asked: on_demand::Cache,
+    /// The queries and partitions in which something may be due without events, in order.
+    clocked: Vec<Element>,
+    /// A batch without events, kept for its memory.
+    envelope: Batch,
 }
 
 /// Who reads a stream.
@@ -131,7 +135,25 @@ impl App {
         let triggers = vec![None; plan.triggers.len()];
         let one_by_one = crate::feed::why_one_by_one(&plan);
         let (turns, asked) = (BTreeMap::new(), on_demand::Cache::default());
-        Self { plan, queries, partitions, shared, readers, one_by_one, triggers, turns, now: 0, asked }
+        let is_clocked = |element: &Element| match *element {
+            Element::Query(i) => !plan.queries[i].schedulers().is_empty(),
+            Element::Partition(i) => !plan.partitions[i].schedulers().is_empty(),
+        };
+        let clocked = plan.elements.iter().copied().filter(is_clocked).collect();
+        Self {
+            plan,
+            queries,
+            partitions,
+            shared,
+            readers,
+            one_by_one,
+            triggers,
+            turns,
+            now: 0,
+            asked,
+            clocked,
+            envelope: Batch::default(),
+        }
     }
 
     /// The compiled app.
@@ -189,8 +211,8 @@ impl App {
                     self.emit_window(i, out, 1, sink);
                 }
             }
-            for i in 0..self.plan.elements.len() {
-                match self.plan.elements[i] {
+            for i in 0..self.clocked.len() {
+                match self.clocked[i] {
                     Element::Query(i) if self.queries[i].next_instant(at - 1) == Some(at) => {
                         let out = self.queries[i].instant(at, &self.shared);
                         self.emit(Origin::Query(i), out, 0, sink);
@@ -213,7 +235,7 @@ impl App {
     pub(crate) fn next_stop(&self) -> Option<i64> {
         let triggers = self.triggers.iter().flatten().copied();
         let windows = self.shared.windows.iter().filter_map(|w| w.held.next_instant(self.now));
-        let queries = self.queries.iter().filter_map(|q| q.next_instant(self.now));
+        let queries = self.clocked_queries().filter_map(|query| query.next_instant(self.now));
         let partitions = self.partitions.iter().filter_map(|p| p.next_instant(self.now));
         let aggregations = self.shared.aggregations.iter().filter_map(Aggregation::next_purge);
         let stops = triggers.chain(windows).chain(queries).chain(partitions).chain(aggregations).min();
@@ -226,8 +248,15 @@ impl App {
 
     fn next_timer(&self) -> Option<i64> {
         let windows = self.shared.windows.iter().filter_map(|w| w.held.next_timer());
-        let queries = self.queries.iter().filter_map(Query::next_timer);
+        let queries = self.clocked_queries().filter_map(Query::next_timer);
         windows.chain(queries).chain(self.partitions.iter().filter_map(Partition::next_timer)).min()
+    }
+
+    fn clocked_queries(&self) -> impl Iterator<Item = &Query> {
+        self.clocked.iter().filter_map(|element| match *element {
+            Element::Query(i) => Some(&self.queries[i]),
+            Element::Partition(_) => None,
+        })
     }
 
     fn timers(&mut self, sink: &mut dyn Sink) {
@@ -236,8 +265,8 @@ impl App {
                 self.emit_window(i, out, 1, sink);
             }
         }
-        for i in 0..self.plan.elements.len() {
-            match self.plan.elements[i] {
+        for i in 0..self.clocked.len() {
+            match self.clocked[i] {
                 Element::Query(i) => {
                     while let Some(out) = self.queries[i].timer(self.now, &self.shared) {
                         self.emit(Origin::Query(i), out, 0, sink);
@@ -278,10 +307,13 @@ impl App {
         let Some(last) = times.last().copied() else { return Ok(()) };
         self.shared.draws.next_input();
         self.advance(last, sink);
-        let kinds = vec![Kind::Current; times.len()];
-        let mut batch = Batch { columns, times, kinds, ..Batch::default() };
+        let mut batch = Batch { columns, times, ..std::mem::take(&mut self.envelope) };
+        batch.kinds.resize(batch.times.len(), Kind::Current);
         batch.end_chunk(self.now);
         self.deliver(stream, &batch, 0, sink);
+        (batch.columns, batch.times) = (vec![], vec![]);
+        batch.clear();
+        self.envelope = batch;
         Ok(())
     }
 
@@ -414,6 +446,9 @@ impl App {
                 events.kinds.fill(Kind::Current);
                 events.groups.clear();
                 self.write(from, &plan.target, &events, depth, sink)?;
+                if let Origin::Query(query) = from {
+                    self.queries[query].reuse(events);
+                }
             }
             Ok(())
         });

@@ -247,7 +247,7 @@ fn strings(array: ArrayRef) -> Option<Strings> {
     drop(array);
     let mut text = values.into_vec::<u8>().unwrap_or_else(|shared| shared.to_vec());
     text.truncate(ends.last().map_or(0, |end| *end as usize));
-    Some(Strings::of(String::from_utf8(text).ok()?, ends))
+    Some(Strings::of(String::from_utf8(text).ok()?, &ends))
 }
 
 fn copied<'t>(texts: impl Iterator<Item = Option<&'t str>>) -> Strings {

@@ -3,6 +3,7 @@
 use tidemill_types::FieldType;
 
 use crate::column::Column;
+use crate::select::Row;
 
 /// What an event is inside a query.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -75,6 +76,27 @@ impl Batch {
         if let Some(group) = other.groups.get(i) {
             self.groups.push(group.clone());
         }
+    }
+
+    /// These rows as a selection takes them.
+    pub(crate) fn rows(&self, rows: std::ops::Range<usize>) -> impl Iterator<Item = Row<'_>> + Clone {
+        rows.map(|row| Row { kind: self.kinds[row], time: self.times[row], columns: &self.columns, row })
+    }
+
+    /// Nothing is in it any more; it keeps its memory.
+    pub(crate) fn clear(&mut self) {
+        self.truncate(0);
+        self.ends.clear();
+        self.clocks.clear();
+        self.origins.clear();
+    }
+
+    /// Keeps the first `rows` rows, of which the last one ends a chunk or is in one that has not ended.
+    pub(crate) fn truncate(&mut self, rows: usize) {
+        self.columns.iter_mut().for_each(|column| column.truncate(rows));
+        self.times.truncate(rows);
+        self.kinds.truncate(rows);
+        self.groups.truncate(rows);
     }
 
     /// The group of row `i`; all rows are one group where there are none.

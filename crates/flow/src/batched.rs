@@ -108,42 +108,7 @@ impl Query {
                 ran.failed.extend(failed.into_iter().map(|(chunk, f)| (input.origin(chunk), f)));
                 out
             }
-            Some(held) => {
-                let arriving = self.selector.with_groups(input.incoming.to_batch());
-                let Windowed { signals, clocks, origins, first, failed, broken } = held.run(&arriving, ticks);
-                ran.failed.extend(failed.into_iter().map(|(chunk, f)| (input.origin(chunk), f)));
-                ran.broken.extend(broken);
-                let incoming = Incoming {
-                    kinds: signals.items.iter().map(|s| s.kind).collect(),
-                    times: signals.items.iter().map(|s| s.time).collect(),
-                    ends: signals.ends.iter().map(|e| *e as u32).collect(),
-                    clocks: clocks.into(),
-                    rows: Rows::Window { signals: &signals, rows: held.rows(), arrived: (&arriving, first) },
-                };
-                let mut failed = FailedChunks::new();
-                let behind = match plan.after.is_empty() {
-                    true => Filtered { incoming, origins: None },
-                    false => {
-                        let batch = incoming.to_batch().into_owned();
-                        filtered(&plan.after, Incoming::owned(batch), host, &mut failed)
-                    }
-                };
-                let mut late = FailedChunks::new();
-                let mut out = self.selector.select(&behind.incoming, host, &mut late);
-                for chunk in &mut out.origins {
-                    let arrived = chunk.and_then(|chunk| origins[behind.origin(chunk) as usize]);
-                    *chunk = arrived.map(|chunk| input.origin(chunk));
-                }
-                failed.extend(late.into_iter().map(|(chunk, f)| (behind.origin(chunk), f)));
-                for (chunk, failure) in failed {
-                    match origins[chunk as usize] {
-                        Some(chunk) => ran.failed.push((input.origin(chunk), failure)),
-                        None => ran.broken.push(failure),
-                    }
-                }
-                held.forget();
-                out
-            }
+            Some(_) => self.through_window(&input, ticks, host, &mut ran),
         };
         ran.failed.sort_by_key(|(chunk, _)| *chunk);
         ran.failed.dedup_by_key(|(chunk, _)| *chunk);
@@ -153,6 +118,64 @@ impl Query {
             Some(rate) => rate.push(&out),
         };
         ran
+    }
+
+    /// What comes out of the window and of the selection behind it.
+    fn through_window(
+        &mut self,
+        input: &Filtered<'_>,
+        ticks: &[i64],
+        host: &dyn Host,
+        ran: &mut Ran,
+    ) -> Batch {
+        let Some(held) = &mut self.window else { return Batch::default() };
+        let after = &self.plan.after;
+        let arriving = input.incoming.to_batch();
+        let ids = self.selector.groups_of(&arriving);
+        let entered = held.enter(&arriving, ids.as_deref());
+        if after.is_empty()
+            && self.selector.slides()
+            && let Some(slid) = held.slide(&arriving, &entered, ticks)
+        {
+            let mut out = self.selector.slide(&arriving, ids, &slid, held.rows(), host);
+            out.origins.iter_mut().flatten().for_each(|chunk| *chunk = input.origin(*chunk));
+            held.forget();
+            return out;
+        }
+        let Windowed { signals, clocks, origins, first, failed, broken } =
+            held.run(&arriving, entered, ticks);
+        ran.failed.extend(failed.into_iter().map(|(chunk, f)| (input.origin(chunk), f)));
+        ran.broken.extend(broken);
+        let incoming = Incoming {
+            kinds: signals.items.iter().map(|s| s.kind).collect(),
+            times: signals.items.iter().map(|s| s.time).collect(),
+            ends: signals.ends.iter().map(|e| *e as u32).collect(),
+            clocks: clocks.into(),
+            rows: Rows::Window { signals: &signals, rows: held.rows(), arrived: (&arriving, first) },
+        };
+        let mut failed = FailedChunks::new();
+        let behind = match after.is_empty() {
+            true => Filtered { incoming, origins: None },
+            false => {
+                let batch = incoming.to_batch().into_owned();
+                filtered(after, Incoming::owned(batch), host, &mut failed)
+            }
+        };
+        let mut late = FailedChunks::new();
+        let mut out = self.selector.select(&behind.incoming, host, &mut late);
+        for chunk in &mut out.origins {
+            let arrived = chunk.and_then(|chunk| origins[behind.origin(chunk) as usize]);
+            *chunk = arrived.map(|chunk| input.origin(chunk));
+        }
+        failed.extend(late.into_iter().map(|(chunk, f)| (behind.origin(chunk), f)));
+        for (chunk, failure) in failed {
+            match origins[chunk as usize] {
+                Some(chunk) => ran.failed.push((input.origin(chunk), failure)),
+                None => ran.broken.push(failure),
+            }
+        }
+        held.forget();
+        out
     }
 }
 

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use tidemill_types::FieldType;
 
+pub use crate::strings::Strings;
 use crate::value::Value;
 
 /// A column of values of one type, any of which may be null.
@@ -43,105 +44,6 @@ pub enum Data {
     Str(Strings),
     /// `object`
     Object(Vec<Value>),
-}
-
-/// Texts, one after the other in one piece of memory.
-#[derive(Debug, Clone, Default)]
-pub struct Strings {
-    text: String,
-    ends: Vec<u32>,
-    /// What took the place of texts of another length; as long as it has to be.
-    replaced: Vec<Option<Box<str>>>,
-}
-
-impl Strings {
-    /// The texts in `text` that end at `ends`, which are ascending, at characters and at most its length.
-    pub fn of(text: String, ends: Vec<u32>) -> Self {
-        debug_assert!(ends.is_sorted() && ends.iter().all(|end| text.is_char_boundary(*end as usize)));
-        Self { text, ends, replaced: vec![] }
-    }
-
-    /// All texts in a row, and where each ends.
-    pub fn into_parts(self) -> (String, Vec<u32>) {
-        if !self.replaced.is_empty() {
-            let mut plain = Self::default();
-            (0..self.len()).for_each(|i| plain.push(self.get(i)));
-            return (plain.text, plain.ends);
-        }
-        (self.text, self.ends)
-    }
-
-    /// How many there are.
-    pub fn len(&self) -> usize {
-        self.ends.len()
-    }
-
-    /// Whether there is none.
-    pub fn is_empty(&self) -> bool {
-        self.ends.is_empty()
-    }
-
-    /// Text `i`.
-    #[inline]
-    pub fn get(&self, i: usize) -> &str {
-        if let Some(Some(text)) = self.replaced.get(i) {
-            return text;
-        }
-        let start = if i == 0 { 0 } else { self.ends[i - 1] as usize };
-        &self.text[start..self.ends[i] as usize]
-    }
-
-    /// Adds a text at the end. Together they have at most 4 GiB; what is beyond is cut off at a character.
-    pub fn push(&mut self, text: &str) {
-        let room = (u32::MAX as usize) - self.text.len();
-        let text = if text.len() <= room { text } else { &text[..text.floor_char_boundary(room)] };
-        self.text.push_str(text);
-        self.ends.push(self.text.len() as u32);
-    }
-
-    /// A copy of the first `len` texts, with room for as many as there are.
-    pub fn first(&self, len: usize) -> Self {
-        let mut copy = Self::of(String::with_capacity(self.text.len()), Vec::with_capacity(self.ends.len()));
-        if !self.replaced.is_empty() {
-            (0..len).for_each(|i| copy.push(self.get(i)));
-            return copy;
-        }
-        copy.ends.extend_from_slice(&self.ends[..len]);
-        copy.text.push_str(&self.text[..copy.ends.last().map_or(0, |end| *end as usize)]);
-        copy
-    }
-
-    /// Replaces text `i`. One of the same length takes its place, another is kept beside.
-    fn set(&mut self, i: usize, text: &str) {
-        let start = if i == 0 { 0 } else { self.ends[i - 1] as usize };
-        let place = start..self.ends[i] as usize;
-        if place.len() == text.len() {
-            self.text.replace_range(place, text);
-            self.replaced.get_mut(i).map(Option::take);
-        } else {
-            self.replaced.resize(self.replaced.len().max(i + 1), None);
-            self.replaced[i] = Some(text.into());
-        }
-    }
-
-    /// Adds texts `rows` of others.
-    fn extend_range(&mut self, other: &Self, rows: Range<usize>) {
-        let start = if rows.start == 0 { 0 } else { other.ends[rows.start - 1] };
-        let end = if rows.end == 0 { 0 } else { other.ends[rows.end - 1] };
-        let text = &other.text[start as usize..end as usize];
-        let base = self.text.len();
-        if base + text.len() > u32::MAX as usize || !(self.replaced.is_empty() && other.replaced.is_empty()) {
-            return rows.for_each(|i| self.push(other.get(i)));
-        }
-        self.text.push_str(text);
-        self.ends.extend(other.ends[rows].iter().map(|e| e - start + base as u32));
-    }
-
-    fn truncate(&mut self, len: usize) {
-        self.ends.truncate(len);
-        self.replaced.truncate(len);
-        self.text.truncate(self.ends.last().map_or(0, |e| *e as usize));
-    }
 }
 
 /// Does the same for the values of each type.
@@ -197,6 +99,11 @@ impl Column {
             let values = std::mem::replace(values, Values { data: Data::Bool(vec![]), nulls: vec![] });
             self.0 = Repr::Shared(Arc::new(values));
         }
+    }
+
+    /// Whether nobody else has its values.
+    pub(crate) fn is_own(&self) -> bool {
+        matches!(self.0, Repr::Own(_))
     }
 
     #[inline]
@@ -326,7 +233,7 @@ impl Column {
             (Data::Long(v), Data::Long(o)) => v.push(o[i]),
             (Data::Float(v), Data::Float(o)) => v.push(o[i]),
             (Data::Double(v), Data::Double(o)) => v.push(o[i]),
-            (Data::Str(v), Data::Str(o)) => v.push(o.get(i)),
+            (Data::Str(v), Data::Str(o)) => v.push_from(o, i),
             _ => return self.push(other.get(i)),
         }
         if !nulls.is_empty() {
@@ -347,7 +254,7 @@ impl Column {
             (Data::Long(v), Data::Long(o)) => v.extend(rows.iter().map(|i| o[*i as usize])),
             (Data::Float(v), Data::Float(o)) => v.extend(rows.iter().map(|i| o[*i as usize])),
             (Data::Double(v), Data::Double(o)) => v.extend(rows.iter().map(|i| o[*i as usize])),
-            (Data::Str(v), Data::Str(o)) => rows.iter().for_each(|i| v.push(o.get(*i as usize))),
+            (Data::Str(v), Data::Str(o)) => v.gather(o, rows),
             (Data::Object(v), Data::Object(o)) => v.extend(rows.iter().map(|i| o[*i as usize].clone())),
             _ => rows.iter().for_each(|i| self.push_from(other, *i as usize)),
         }
@@ -419,6 +326,13 @@ impl Column {
             (Data::Str(v), Data::Str(o)) => v.extend_range(o, rows),
             (Data::Object(v), Data::Object(o)) => v.extend_from_slice(&o[rows]),
             _ => rows.for_each(|i| self.push_from(other, i)),
+        }
+    }
+
+    /// Adds values to a column of ints without nulls.
+    pub(crate) fn extend_ints(&mut self, values: impl Iterator<Item = i32>) {
+        if let Values { data: Data::Int(ints), .. } = self.own() {
+            ints.extend(values);
         }
     }
 

@@ -47,7 +47,7 @@ pub(crate) fn hash(column: &Column, row: usize, domain: Domain, state: &DefaultH
     }
     let decimal = |n: f64| if n.is_nan() { None } else { Some((n + 0.0).to_bits()) };
     let bits = match (column.data(), domain) {
-        (Data::Str(v), Domain::Text) => return state.hash_one(v.get(row)) | 1,
+        (Data::Str(v), Domain::Text) => return v.hash(row, state) | 1,
         (Data::Int(v), Domain::Whole) => Some(i64::from(v[row]) as u64),
         (Data::Long(v), Domain::Whole) => Some(v[row] as u64),
         (Data::Int(v), Domain::Decimal) => decimal(f64::from(v[row])),
@@ -77,7 +77,7 @@ pub(crate) fn equal(a: &Column, i: usize, b: &Column, j: usize) -> bool {
         return false;
     }
     match (a.data(), b.data()) {
-        (Data::Str(a), Data::Str(b)) => a.get(i) == b.get(j),
+        (Data::Str(a), Data::Str(b)) => a.is_equal(i, b, j),
         (Data::Long(a), Data::Long(b)) => a[i] == b[j],
         (Data::Int(a), Data::Int(b)) => a[i] == b[j],
         (Data::Double(a), Data::Double(b)) => a[i] == b[j],

@@ -8,9 +8,10 @@ use crate::batch::{Batch, Kind};
 use crate::column::Column;
 use crate::expr::Failure;
 use crate::limits::Limits;
+use crate::select::Row;
 use crate::snapshot::{Error, Reader, Writer};
 use crate::store::{RowStore, Seq};
-use crate::window::{self, Context, MakeWindow, Signals, Timers, Window};
+use crate::window::{self, Context, MakeWindow, Signal, Signals, Slide, Timers, Window};
 
 /// A window, its rows, and when it wants to be called.
 pub(crate) struct Held {
@@ -21,6 +22,8 @@ pub(crate) struct Held {
     searched: bool,
     /// Most rows that are kept.
     rows_max: usize,
+    /// What the window said last, kept for its memory.
+    signals: Signals,
 }
 
 /// What a window put out of many chunks.
@@ -38,6 +41,22 @@ pub(crate) struct Windowed {
     pub(crate) broken: Vec<Failure>,
 }
 
+/// Rows that are on their way to a window.
+pub(crate) struct Entered {
+    /// How many it kept before.
+    kept: u64,
+    /// The number of the first.
+    first: Seq,
+}
+
+/// What left a window while rows arrived.
+pub(crate) struct Slid {
+    /// How many left before each.
+    pub(crate) slide: Slide,
+    /// The row that was the oldest before: from there on they leave.
+    pub(crate) oldest: Seq,
+}
+
 impl Windowed {
     /// What was put out since belongs to one call.
     fn called(&mut self, clock: i64, origin: Option<u32>) {
@@ -52,7 +71,8 @@ impl Held {
     pub(crate) fn new(make: &MakeWindow, types: &[FieldType], wants_expired: bool, searched: bool) -> Self {
         let rows = RowStore::new(types.to_vec());
         let rows_max = Limits::default().window_rows;
-        Self { window: make(), rows, timers: Timers::default(), wants_expired, searched, rows_max }
+        let (timers, signals) = (Timers::default(), Signals::default());
+        Self { window: make(), rows, timers, wants_expired, searched, rows_max, signals }
     }
 
     fn call(
@@ -102,18 +122,59 @@ impl Held {
         self.call(now, &mut nothing, start).ok();
     }
 
-    /// The chunk `rows` of `input` arrives.
+    /// The chunk `rows` of `input` arrives; `ids` as for [`Self::enter`].
     pub(crate) fn arrive(
         &mut self,
         input: &Batch,
+        ids: Option<&[u32]>,
         rows: std::ops::Range<usize>,
         clock: i64,
         out: &mut Batch,
     ) -> Result<(), Failure> {
         self.has_room(rows.len())?;
         let count = rows.len() as u64;
-        let first = self.rows.append(input, rows);
+        let first = self.rows.append_with(input, ids, rows);
         self.call(clock, out, |window, context| window.arrive(first..first + count, context))
+    }
+
+    /// One chunk arrives: what the window says of it; then [`Self::forget`]. `ids` as for [`Self::enter`].
+    pub(crate) fn arrive_alone(
+        &mut self,
+        input: &Batch,
+        ids: Option<&[u32]>,
+        clock: i64,
+    ) -> Result<(), Failure> {
+        self.has_room(input.len())?;
+        let Entered { first, .. } = self.enter(input, ids);
+        let mut signals = std::mem::take(&mut self.signals);
+        signals.clear();
+        let done = self.step(first..first + input.len() as Seq, clock, &mut signals);
+        self.signals = signals;
+        done
+    }
+
+    /// How many rows the window spoke of in [`Self::arrive_alone`].
+    pub(crate) fn said_rows(&self) -> usize {
+        self.signals.items.len()
+    }
+
+    /// What it said of them, chunk by chunk, where they lie.
+    pub(crate) fn said(&self) -> impl Iterator<Item = impl Iterator<Item = Row<'_>> + Clone> {
+        let row = |signal: &Signal| {
+            let (columns, row) = match signal.kind {
+                Kind::Reset => (&[][..], 0),
+                Kind::Current | Kind::Expired => self.rows.row(signal.seq),
+            };
+            Row { kind: signal.kind, time: signal.time, columns, row }
+        };
+        self.signals.chunks().map(move |chunk| chunk.iter().map(row))
+    }
+
+    /// The same as a batch.
+    pub(crate) fn said_batch(&self, clock: i64) -> Batch {
+        let mut out = self.empty();
+        self.put_together(&self.signals, clock, &mut out);
+        out
     }
 
     /// What its next timer that is due at `now` puts out, if there is one.
@@ -128,11 +189,45 @@ impl Held {
         self.timers.next()
     }
 
-    /// All chunks of `input` arrive; before each, the timers run that are due. `ticks` are the instants at which the
-    /// clock stood on its way, ascending. What was put out is looked up in [`Self::rows`]; then [`Self::forget`].
-    pub(crate) fn run(&mut self, input: &Batch, ticks: &[i64]) -> Windowed {
+    /// The rows of `input` get their numbers, before they arrive.
+    ///
+    /// `ids` is the last column, where it is not in `input`.
+    pub(crate) fn enter(&mut self, input: &Batch, ids: Option<&[u32]>) -> Entered {
         let kept = self.rows.rows();
-        let first = self.rows.append(input, 0..input.len());
+        Entered { kept, first: self.rows.append_with(input, ids, 0..input.len()) }
+    }
+
+    /// All chunks of `input` arrive, for somebody who looks only at what arrives; `ticks` as for [`Self::run`]. None
+    /// where that is not how the window works, or there is not room for all of them; nothing has happened then.
+    pub(crate) fn slide(&mut self, input: &Batch, entered: &Entered, ticks: &[i64]) -> Option<Slid> {
+        let first = entered.first;
+        let held = self.window.fifo().filter(|held| held.goes_on_with(first))?;
+        let oldest = held.front().unwrap_or(first);
+        let alone = input.ends.len() == input.len();
+        if self.wants_expired || self.searched || !alone {
+            return None;
+        }
+        has_room(entered.kept, input.len(), self.rows_max).ok()?;
+        let now = *ticks.last()?;
+        let mut signals = Signals::default();
+        let mut context = Context {
+            now,
+            rows: &mut self.rows,
+            out: &mut signals,
+            timers: &mut self.timers,
+            wants_expired: false,
+            searched: false,
+        };
+        let rows = first..first + input.len() as Seq;
+        let slide = self.window.slide(rows, &input.clocks, now, &mut context)?;
+        Some(Slid { slide, oldest })
+    }
+
+    /// All chunks of `input` arrive, whose rows have entered; before each, the timers run that are due. `ticks` are the
+    /// instants at which the clock stood on its way, ascending. What was put out is looked up in [`Self::rows`]; then
+    /// [`Self::forget`].
+    pub(crate) fn run(&mut self, input: &Batch, entered: Entered, ticks: &[i64]) -> Windowed {
+        let Entered { kept, first } = entered;
         let mut all = Windowed {
             signals: Signals::default(),
             clocks: vec![],
@@ -141,7 +236,7 @@ impl Held {
             failed: vec![],
             broken: vec![],
         };
-        let Self { window, rows, timers, wants_expired, searched, rows_max } = self;
+        let Self { window, rows, timers, wants_expired, searched, rows_max, .. } = self;
         let (wants_expired, searched, rows_max) = (*wants_expired, *searched, *rows_max);
         let run_timers = |window: &mut dyn Window,
                           rows: &mut RowStore,

@@ -42,6 +42,7 @@ pub mod snapshot;
 pub mod state;
 pub mod store;
 mod stream_functions;
+mod strings;
 pub mod table;
 pub mod value;
 pub mod window;

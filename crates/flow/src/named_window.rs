@@ -49,7 +49,7 @@ impl NamedWindow {
     pub fn insert(&mut self, events: &Batch) -> Result<Batch, Failure> {
         let mut out = self.held.empty();
         for (rows, clock) in events.chunks() {
-            self.held.arrive(events, rows, clock, &mut out)?;
+            self.held.arrive(events, None, rows, clock, &mut out)?;
         }
         Ok(self.wanted(&out))
     }

@@ -5,6 +5,7 @@ mod schedulers;
 use std::borrow::Cow;
 use std::sync::Arc;
 
+use smallvec::SmallVec;
 use tidemill_types::FieldType;
 
 use crate::batch::{Batch, Kind};
@@ -212,6 +213,9 @@ impl Query {
             return self.selected(&input, host);
         }
         let handled = self.before.push(input, host)?;
+        if handled.is_empty() {
+            return Ok(Batch::default());
+        }
         self.arrive(&handled, host)
     }
 
@@ -221,12 +225,34 @@ impl Query {
             let out = self.selector.process(input, host)?;
             return Ok(self.limited(out));
         };
+        let ids = self.selector.groups_of(input);
+        if let [clock] = input.clocks[..]
+            && self.plan.after.is_empty()
+        {
+            held.arrive_alone(input, ids.as_deref(), clock)?;
+            return self.selected_of_window(clock, host);
+        }
         let mut out = held.empty();
-        let input = self.selector.with_groups(Cow::Borrowed(input));
         for (rows, clock) in input.chunks() {
-            held.arrive(&input, rows, clock, &mut out)?;
+            held.arrive(input, ids.as_deref(), rows, clock, &mut out)?;
         }
         self.behind(out, host)
+    }
+
+    /// What comes out of what the window said last.
+    fn selected_of_window(&mut self, clock: i64, host: &dyn Host) -> Result<Batch, Failure> {
+        let Some(held) = &mut self.window else { return Ok(Batch::default()) };
+        let out = match held.said_rows() < select::COLUMNS_FROM {
+            true => self.selector.chunks(held.said(), clock, host),
+            false => self.selector.process(&held.said_batch(clock), host),
+        };
+        held.forget();
+        Ok(self.limited(out?))
+    }
+
+    /// Takes back what came out, for its memory.
+    pub(crate) fn reuse(&mut self, out: Batch) {
+        self.selector.reuse(out);
     }
 
     /// Batches of chunks arrive at several ports and take turns: of the batch with that number so many chunks are next.
@@ -373,31 +399,46 @@ pub(crate) fn handle<'b>(
 ) -> Result<Cow<'b, Batch>, Failure> {
     let mut now = Cow::Borrowed(input);
     for handler in handlers {
-        now = Cow::Owned(match handler {
-            Handler::Filter(condition) => filter(condition, &now, host)?,
-            Handler::Function(function, args, added) => call(function.as_ref(), args, added, &now, host)?,
+        if now.is_empty() {
+            return Ok(Cow::Owned(Batch::default()));
+        }
+        now = match handler {
+            Handler::Filter(condition) => filter(condition, now, host)?,
+            Handler::Function(function, args, added) => {
+                Cow::Owned(call(function.as_ref(), args, added, &now, host)?)
+            }
             Handler::Stateful(_) => {
                 return Err(Failure("a handler with a state cannot run here".into()));
             }
-        });
+        };
     }
     Ok(now)
 }
 
 /// The events that satisfy the condition; a reset always passes.
-fn filter(condition: &Expr, input: &Batch, host: &dyn Host) -> Result<Batch, Failure> {
-    let mut out = Batch::new(input.columns.iter().map(crate::Column::ty));
+fn filter<'b>(condition: &Expr, input: Cow<'b, Batch>, host: &dyn Host) -> Result<Cow<'b, Batch>, Failure> {
+    let mut passing: SmallVec<[bool; 16]> = SmallVec::new();
     for (rows, clock) in input.chunks() {
         for row in rows {
             let source = [Some((input.columns.as_slice(), row))];
             let frame = Frame { rows: &source, time: input.times[row], now: clock, host };
-            if input.kinds[row] == Kind::Reset || condition.is_true(&frame)? {
-                out.push_row(input, row, input.kinds[row], input.times[row]);
-            }
+            passing.push(input.kinds[row] == Kind::Reset || condition.is_true(&frame)?);
+        }
+    }
+    if passing.iter().all(|passes| *passes) {
+        return Ok(input);
+    }
+    if !passing.contains(&true) {
+        return Ok(Cow::Owned(Batch::default()));
+    }
+    let mut out = Batch::new(input.columns.iter().map(crate::Column::ty));
+    for (rows, clock) in input.chunks() {
+        for row in rows.filter(|row| passing[*row]) {
+            out.push_row(&input, row, input.kinds[row], input.times[row]);
         }
         out.end_chunk(clock);
     }
-    Ok(out)
+    Ok(Cow::Owned(out))
 }
 
 fn call(

@@ -92,7 +92,17 @@ impl RowStore {
     }
 
     /// Adds rows `rows` of a batch with these columns; returns the number of the first.
-    pub fn append(&mut self, batch: &Batch, mut rows: std::ops::Range<usize>) -> Seq {
+    pub fn append(&mut self, batch: &Batch, rows: std::ops::Range<usize>) -> Seq {
+        self.append_with(batch, None, rows)
+    }
+
+    /// The same where the last column is not in the batch, but in `ids`.
+    pub(crate) fn append_with(
+        &mut self,
+        batch: &Batch,
+        ids: Option<&[u32]>,
+        mut rows: std::ops::Range<usize>,
+    ) -> Seq {
         let first = self.next;
         while !rows.is_empty() {
             let used = (self.next - self.base) % SEGMENT_ROWS;
@@ -103,6 +113,9 @@ impl RowStore {
             let here = rows.start..rows.end.min(rows.start + (SEGMENT_ROWS - used) as usize);
             for (column, from) in segment.columns.iter_mut().zip(&batch.columns) {
                 column.extend_range(from, here.clone());
+            }
+            if let (Some(ids), Some(column)) = (ids, segment.columns.last_mut()) {
+                column.extend_ints(ids[here.clone()].iter().map(|id| id.cast_signed()));
             }
             segment.times.extend_from_slice(&batch.times[here.clone()]);
             self.next += here.len() as u64;
@@ -225,6 +238,37 @@ impl RowStore {
         segment.times[row]
     }
 
+    /// The timestamps, for those who look at rows in their order.
+    pub(crate) fn times(&self) -> Longs<'_> {
+        Longs { store: self, column: None, start: 0, values: &[] }
+    }
+
+    /// The values of a column of longs, for those who look at rows in their order; none when one may be null.
+    pub(crate) fn longs(&self, column: usize) -> Option<Longs<'_>> {
+        let plain = |segment: &Segment| {
+            let column = &segment.columns[column];
+            column.nulls().is_empty() && matches!(column.data(), Data::Long(_))
+        };
+        let all = plain(&self.picked_rows) && self.segments.iter().all(plain);
+        all.then_some(Longs { store: self, column: Some(column), start: 0, values: &[] })
+    }
+
+    /// The values of a column at rows that follow each other.
+    pub(crate) fn range(&self, column: usize, rows: std::ops::Range<Seq>) -> Column {
+        let mut out = Column::new(self.types[column]);
+        let mut seq = rows.start;
+        while seq < rows.end {
+            let (segment, row) = self.at(seq);
+            let end = match seq < self.base {
+                true => row + 1,
+                false => segment.times.len().min(row + (rows.end - seq) as usize),
+            };
+            out.extend_range(&segment.columns[column], row..end);
+            seq += (end - row) as Seq;
+        }
+        out
+    }
+
     /// A value.
     pub fn value(&self, seq: Seq, column: usize) -> Value {
         let (columns, row) = self.row(seq);
@@ -256,6 +300,39 @@ impl RowStore {
         if let Some(segment) = self.segments.get_mut((place / SEGMENT_ROWS) as usize) {
             segment.columns[column].set_long((place % SEGMENT_ROWS) as usize, value);
         }
+    }
+}
+
+/// Numbers of rows, quick where a row is near the one before.
+pub(crate) struct Longs<'a> {
+    store: &'a RowStore,
+    /// None for the timestamps.
+    column: Option<usize>,
+    /// The first row of the segment that was looked at, and its values.
+    start: Seq,
+    values: &'a [i64],
+}
+
+impl Longs<'_> {
+    /// That of a row.
+    #[inline]
+    pub(crate) fn get(&mut self, seq: Seq) -> i64 {
+        match seq.checked_sub(self.start).and_then(|row| self.values.get(row as usize)) {
+            Some(value) => *value,
+            None => self.turn(seq),
+        }
+    }
+
+    fn turn(&mut self, seq: Seq) -> i64 {
+        let (segment, row) = self.store.at(seq);
+        let values = match self.column.map(|column| segment.columns[column].data()) {
+            Some(Data::Long(values)) => values,
+            _ => &segment.times,
+        };
+        if seq >= self.store.base {
+            (self.start, self.values) = (seq - row as Seq, values);
+        }
+        values[row]
     }
 }
 

@@ -13,7 +13,7 @@ pub use compile::{AggregateCall, Compiler, Resolved, Scope, StepTime};
 pub(crate) use ops::{arithmetic, compare};
 
 use crate::aggregation::Read;
-use crate::column::Column;
+use crate::column::{Column, Data};
 use crate::registry::{Function, FunctionState};
 use crate::table::Search;
 use crate::value::Value;
@@ -233,10 +233,51 @@ impl Expr {
         })
     }
 
+    /// Adds its value to a column of its type.
+    pub(crate) fn eval_into(&self, frame: &Frame<'_>, out: &mut Column) -> Result<(), Failure> {
+        match &self.node {
+            Node::Column { slot, column } => match frame.rows.get(*slot).copied().flatten() {
+                Some((columns, row)) => out.push_from(&columns[*column], row),
+                None => out.push_null(),
+            },
+            _ => out.push(self.eval(frame)?),
+        }
+        Ok(())
+    }
+
+    /// The text that it is, where that is known without computing; `Some(None)` for null.
+    fn text<'t>(&'t self, frame: &Frame<'t>) -> Option<Option<&'t str>> {
+        match &self.node {
+            Node::Const(value) => value.as_str().map(Some),
+            Node::Column { slot, column } => {
+                let Some((columns, row)) = frame.rows.get(*slot).copied().flatten() else {
+                    return Some(None);
+                };
+                match columns[*column].data() {
+                    Data::Str(_) if columns[*column].is_null(row) => Some(None),
+                    Data::Str(texts) => Some(Some(texts.get(row))),
+                    _ => None,
+                }
+            }
+            _ => None,
+        }
+    }
+
     /// Whether it is true; null is not.
     pub fn is_true(&self, frame: &Frame<'_>) -> Result<bool, Failure> {
-        // comparisons of columns with constants are most conditions: no value is made for them
-        Ok(self.eval(frame)?.is_true())
+        match &self.node {
+            Node::And(a, b) => Ok(a.is_true(frame)? && b.is_true(frame)?),
+            Node::Or(a, b) => Ok(a.is_true(frame)? || b.is_true(frame)?),
+            Node::Not(x) => Ok(!x.is_true(frame)?),
+            // no value is made of texts that are only looked at
+            Node::Compare(op, a, b)
+                if let Some(Some(a)) = a.text(frame)
+                    && let Some(Some(b)) = b.text(frame) =>
+            {
+                Ok(op.holds(Some(a.cmp(b))))
+            }
+            _ => Ok(self.eval(frame)?.is_true()),
+        }
     }
 
     /// All expressions in it, itself first.

@@ -99,13 +99,20 @@ pub(crate) fn compare(op: Comparison, a: &Value, b: &Value) -> bool {
             }),
         },
     };
-    match op {
-        Comparison::Eq => order == Some(Ordering::Equal),
-        Comparison::Ne => order != Some(Ordering::Equal),
-        Comparison::Lt => order == Some(Ordering::Less),
-        Comparison::Le => matches!(order, Some(Ordering::Less | Ordering::Equal)),
-        Comparison::Gt => order == Some(Ordering::Greater),
-        Comparison::Ge => matches!(order, Some(Ordering::Greater | Ordering::Equal)),
+    op.holds(order)
+}
+
+impl Comparison {
+    /// Whether it holds between two values in this order; none where they have no order.
+    pub(crate) fn holds(self, order: Option<Ordering>) -> bool {
+        match self {
+            Self::Eq => order == Some(Ordering::Equal),
+            Self::Ne => order != Some(Ordering::Equal),
+            Self::Lt => order == Some(Ordering::Less),
+            Self::Le => matches!(order, Some(Ordering::Less | Ordering::Equal)),
+            Self::Gt => order == Some(Ordering::Greater),
+            Self::Ge => matches!(order, Some(Ordering::Greater | Ordering::Equal)),
+        }
     }
 }
 

@@ -90,7 +90,7 @@ fn queries_are_made_when_events_reach_them() {
     let plan = plan(
         "partition with (k of S) begin
             from S[v > 5] select k insert into #Rare;
-            from #Rare#window.length(5) select k insert into Out;
+            from #Rare#window.time(5) select k insert into Out;
             from S select k output all every 1 sec insert into Out;
             from S select k output first every 1 sec insert into Out;
             from not R for 1 sec select 1 as k insert into Out2;

@@ -8,6 +8,7 @@ use crate::held::Held;
 use crate::processor::Stateful;
 use crate::rate::{Rate, RatePlan};
 use crate::state::StatePlan;
+use crate::window::MakeWindow;
 
 /// A scheduler of a query.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -36,9 +37,11 @@ impl Scheduler {
 impl QueryPlan {
     /// Its schedulers in the order in which they are served.
     pub fn schedulers(&self) -> Vec<Scheduler> {
-        let side = |side: usize| self.join.as_ref().is_some_and(|join| join.sides[side].window.is_some());
+        let clocked =
+            |window: &Option<MakeWindow>| window.as_ref().is_some_and(|make| make().goes_by_clock());
+        let side = |side: usize| self.join.as_ref().is_some_and(|join| clocked(&join.sides[side].window));
         let waits = |state: &StatePlan| state.steps.iter().any(|step| step.wait().is_some());
-        let input = self.window.is_some() || self.state.as_deref().is_some_and(waits) || side(0);
+        let input = clocked(&self.window) || self.state.as_deref().is_some_and(waits) || side(0);
         [
             have_timers(&self.before).then_some(Scheduler::Before),
             input.then_some(Scheduler::Input),

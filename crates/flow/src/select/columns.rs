@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use tidemill_types::FieldType;
 
-use super::{OUTPUT, Plan, Selector, order};
+use super::{OUTPUT, Plan, Row, Selector, order};
 use crate::batch::{Batch, Kind};
 use crate::column::{Column, Data};
 use crate::expr::vector::{self, Failed, Lanes, inputs};
@@ -33,7 +33,10 @@ pub(crate) struct Incoming<'a> {
 }
 
 /// Fewer rows are worked off one by one: that costs less than columns do.
-const COLUMNS_FROM: usize = 2;
+pub(crate) const COLUMNS_FROM: usize = 8;
+
+/// Memory for more rows is not kept.
+const REUSED_ROWS: usize = 64;
 
 /// So many groups are remembered though nothing is computed for them.
 const GROUPS_KEPT: usize = 4096;
@@ -113,6 +116,8 @@ impl<'a> Incoming<'a> {
         let mut columns: Vec<Column> = (0..width).map(|_| Column::new(FieldType::Bool)).collect();
         for c in used {
             columns[*c] = self.column(*c, picked);
+            // what goes on as it is goes on without a copy
+            columns[*c].share();
         }
         Cow::Owned(columns)
     }
@@ -170,6 +175,14 @@ impl<'a> Incoming<'a> {
     }
 }
 
+/// The numbers of groups in a column.
+pub(super) fn numbers(ids: &Column) -> Vec<u32> {
+    match ids.data() {
+        Data::Int(ids) => ids.iter().map(|id| id.cast_unsigned()).collect(),
+        _ => vec![],
+    }
+}
+
 fn gathered(column: &Column, rows: &[u32]) -> Column {
     let mut out = Column::new(column.ty());
     out.gather(column, rows);
@@ -183,8 +196,8 @@ fn some<T: Copy>(values: &[T], places: &[u32]) -> Vec<T> {
 /// Where a plan reads the columns of its input.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Used {
-    groups: Vec<usize>,
-    args: Vec<usize>,
+    pub(super) groups: Vec<usize>,
+    pub(super) args: Vec<usize>,
     items: Vec<usize>,
     having: Vec<usize>,
 }
@@ -232,10 +245,40 @@ impl Selector {
         }
     }
 
+    /// What comes out of a few chunks; the first failure, if there is one.
+    pub(crate) fn chunks<'r, C: Iterator<Item = Row<'r>> + Clone>(
+        &mut self,
+        chunks: impl Iterator<Item = C>,
+        clock: i64,
+        host: &dyn Host,
+    ) -> Result<Batch, Failure> {
+        let mut out = self.empty();
+        let mut done = Ok(());
+        for chunk in chunks {
+            done = done.and(self.chunk(chunk, clock, host, &mut out));
+        }
+        done.map(|()| out)
+    }
+
+    /// A batch for what comes out.
+    fn empty(&mut self) -> Batch {
+        self.spare.take().unwrap_or_else(|| Batch::new(self.plan.types()))
+    }
+
+    /// Takes back what came out, for its memory.
+    pub(crate) fn reuse(&mut self, mut out: Batch) {
+        // of a column that somebody else has, too, there is nothing to be had
+        let own = out.columns.iter().all(Column::is_own) && out.columns.len() == self.plan.items.len();
+        if own && out.times.capacity() <= REUSED_ROWS {
+            out.clear();
+            self.spare = Some(out);
+        }
+    }
+
     fn chunk_by_chunk(&mut self, input: &Batch, host: &dyn Host, failed: &mut FailedChunks) -> Batch {
-        let mut out = Batch::new(self.plan.types());
+        let mut out = self.empty();
         for (number, (rows, clock)) in input.chunks().enumerate() {
-            if let Err(failure) = self.chunk(input, rows, clock, host, &mut out) {
+            if let Err(failure) = self.chunk(input.rows(rows), clock, host, &mut out) {
                 failed.push((number as u32, failure));
             }
             out.origins.resize(out.ends.len(), Some(number as u32));
@@ -257,7 +300,19 @@ impl Selector {
             None => ids,
             Some(rows) => some(&ids, rows),
         });
-        let mut made = Made { rows, chunks, ids, aggregates, items: None };
+        self.come_out(Made { rows, chunks, ids, aggregates, items: None }, input, host, failed)
+    }
+
+    /// What of the outputs in the making comes out.
+    pub(super) fn come_out(
+        &mut self,
+        mut made: Made,
+        input: &Incoming<'_>,
+        host: &dyn Host,
+        failed: &mut FailedChunks,
+    ) -> Batch {
+        let plan = self.plan.clone();
+        made.aggregates.iter_mut().for_each(Column::share);
         if let Some(having) = &plan.having {
             made.compute(&self.plan, &self.used, input, host, failed);
             let satisfying = made.satisfying(having, &self.used, input, host);
@@ -280,28 +335,21 @@ impl Selector {
         self.finish(made, input)
     }
 
-    /// What is to arrive at a window, with the number of each event's group as a last column if they are kept there.
-    pub(crate) fn with_groups<'b>(&mut self, events: Cow<'b, Batch>) -> Cow<'b, Batch> {
-        let Some(column) = self.group_column else { return events };
-        let ids = self.found_groups(&events.columns, &events.kinds);
-        let mut events = events.into_owned();
-        events.columns.truncate(column);
-        events.columns.push(Column::of(Data::Int(ids.into_iter().map(u32::cast_signed).collect())));
-        Cow::Owned(events)
+    /// The number of each event's group, if they are kept in the window to which the events are on their way.
+    pub(crate) fn groups_of(&mut self, events: &Batch) -> Option<Vec<u32>> {
+        self.group_column?;
+        Some(self.found_groups(&events.columns, &events.kinds))
     }
 
-    fn group_ids(&mut self, input: &Incoming<'_>) -> Vec<u32> {
+    pub(super) fn group_ids(&mut self, input: &Incoming<'_>) -> Vec<u32> {
         if let Some(column) = self.group_column {
-            return match input.columns(&[column], None)[column].data() {
-                Data::Int(ids) => ids.iter().map(|id| id.cast_unsigned()).collect(),
-                _ => vec![],
-            };
+            return numbers(&input.columns(&[column], None)[column]);
         }
         let columns = input.columns(&self.used.groups, None);
         self.found_groups(&columns, &input.kinds)
     }
 
-    fn found_groups(&mut self, columns: &[Column], kinds: &[Kind]) -> Vec<u32> {
+    pub(super) fn found_groups(&mut self, columns: &[Column], kinds: &[Kind]) -> Vec<u32> {
         let key = |x: &Expr| match x.node {
             Node::Column { column, .. } => Cow::Borrowed(&columns[column]),
             _ => Cow::Owned(Column::new(x.ty)),
@@ -320,7 +368,7 @@ impl Selector {
         let columns = input.columns(&self.used.args, None);
         // comparisons and arithmetic do not ask for the clock
         let lanes = Lanes { slots: [&columns, &[], &[]], times: &input.times, clocks: &input.times, host };
-        let ids = ids.map_or(Ids::One, Ids::Many);
+        let ids = Ids::of(ids);
         let calls = self.totals.iter_mut().zip(&self.plan.aggregates);
         let values = calls.map(|(total, call)| {
             // plain expressions do not fail
@@ -358,17 +406,17 @@ impl Selector {
 }
 
 /// Outputs in the making.
-struct Made {
+pub(super) struct Made {
     /// Their rows in what came; all of it, in order, without.
-    rows: Option<Vec<u32>>,
+    pub(super) rows: Option<Vec<u32>>,
     /// The chunk of each.
-    chunks: Vec<u32>,
+    pub(super) chunks: Vec<u32>,
     /// The group of each.
-    ids: Option<Vec<u32>>,
+    pub(super) ids: Option<Vec<u32>>,
     /// The values of the aggregates.
-    aggregates: Vec<Column>,
+    pub(super) aggregates: Vec<Column>,
     /// The output columns, once they are computed.
-    items: Option<Vec<Column>>,
+    pub(super) items: Option<Vec<Column>>,
 }
 
 impl Made {

@@ -9,7 +9,7 @@ use hashbrown::{DefaultHashBuilder, HashTable};
 use serde_json::Value as Json;
 
 use crate::batch::Kind;
-use crate::column::{Column, Data};
+use crate::column::{Column, Data, Strings};
 use crate::expr::Failure;
 use crate::value::Value;
 
@@ -24,6 +24,8 @@ pub(super) struct Groups {
     bytes: Vec<u8>,
     ends: Vec<usize>,
     scratch: Vec<u8>,
+    /// The numbers of keys that are short texts, found without a look at the keys.
+    short: HashTable<(u128, u32)>,
 }
 
 impl Groups {
@@ -61,6 +63,24 @@ impl Groups {
         id
     }
 
+    /// The number of the group without a value.
+    pub(super) fn of_null(&mut self) -> u32 {
+        self.find(NULL)
+    }
+
+    /// The number of the group of a text.
+    #[inline]
+    pub(super) fn of_text(&mut self, texts: &Strings, row: usize) -> u32 {
+        let Some(number) = texts.short(row) else { return self.find(texts.get(row).as_bytes()) };
+        let hash = self.hasher.hash_one(number);
+        if let Some((_, id)) = self.short.find(hash, |(known, _)| *known == number) {
+            return *id;
+        }
+        let id = self.find(texts.get(row).as_bytes());
+        self.short.insert_unique(hash, (number, id), |(known, _)| self.hasher.hash_one(*known));
+        id
+    }
+
     /// The number of each row's group; any number for a reset, which belongs to all of them.
     pub(super) fn of_columns(&mut self, columns: &[Cow<'_, Column>], kinds: &[Kind]) -> Vec<u32> {
         if let [column] = columns
@@ -69,7 +89,7 @@ impl Groups {
             let ids = kinds.iter().enumerate().map(|(row, kind)| match kind {
                 Kind::Reset => 0,
                 _ if column.is_null(row) => self.find(NULL),
-                _ => self.find(texts.get(row).as_bytes()),
+                _ => self.of_text(texts, row),
             });
             return ids.collect();
         }

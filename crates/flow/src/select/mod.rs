@@ -10,6 +10,7 @@
 
 mod columns;
 mod groups;
+mod slide;
 mod totals;
 
 use std::cmp::Ordering;
@@ -20,13 +21,13 @@ use smallvec::SmallVec;
 use tidemill_types::FieldType;
 
 use columns::Used;
-pub(crate) use columns::{FailedChunks, Incoming, Rows};
+pub(crate) use columns::{COLUMNS_FROM, FailedChunks, Incoming, Rows};
 use groups::Groups;
 use totals::Totals;
 
 use crate::batch::{Batch, Kind};
 use crate::column::{Column, Data};
-use crate::expr::{AggregateCall, Expr, Failure, Frame, Host};
+use crate::expr::{AggregateCall, Expr, Failure, Frame, Host, Node};
 use crate::value::Value;
 
 /// The slot of the input row in the expressions of a selection.
@@ -105,6 +106,19 @@ pub struct Selector {
     used: Used,
     /// The column in which the numbers of groups lie, where they were looked up already.
     group_column: Option<usize>,
+    /// A batch that came out before, for its memory.
+    spare: Option<Batch>,
+}
+
+/// An event that comes to a selection.
+#[derive(Clone, Copy)]
+pub(crate) struct Row<'r> {
+    pub(crate) kind: Kind,
+    pub(crate) time: i64,
+    /// The columns that it lies in; of no meaning for a reset.
+    pub(crate) columns: &'r [Column],
+    /// Its place in them.
+    pub(crate) row: usize,
 }
 
 /// An output that may come out of a chunk.
@@ -119,14 +133,16 @@ impl Selector {
     /// A selection that has seen nothing. `leaving` tells whether events leave one by one, `names_groups` whether what
     /// comes behind asks for the groups of events.
     ///
-    /// `group_column` is the column of the input in which the numbers of groups lie: see [`Self::with_groups`].
+    /// `group_column` is the column of a window in which the numbers of groups lie: see [`Self::groups_of`].
+    /// Without groups kept there is none.
     pub fn new(plan: Arc<Plan>, leaving: bool, names_groups: bool, group_column: Option<usize>) -> Self {
         let values = plan.aggregates.iter().map(|a| Column::new(a.ty)).collect();
         let totals: Vec<Totals> = plan.aggregates.iter().map(|a| Totals::new(a, leaving)).collect();
         let columnar = plan.is_columnar() && totals.iter().all(Totals::is_typed);
         let used = plan.used();
         let groups = Groups::default();
-        let mut selector = Self { plan, groups, totals, values, names_groups, columnar, used, group_column };
+        let mut selector =
+            Self { plan, groups, totals, values, names_groups, columnar, used, group_column, spare: None };
         if selector.plan.group_by.is_empty() {
             selector.totals.iter_mut().for_each(|t| t.grow(1));
         }
@@ -150,16 +166,21 @@ impl Selector {
         }
     }
 
-    /// What comes out of one chunk.
-    fn chunk(
+    /// What comes out of one chunk; nothing on an error.
+    pub(crate) fn chunk<'r>(
         &mut self,
-        input: &Batch,
-        rows: std::ops::Range<usize>,
+        rows: impl Iterator<Item = Row<'r>> + Clone,
         clock: i64,
         host: &dyn Host,
         out: &mut Batch,
     ) -> Result<(), Failure> {
-        let candidates = self.candidates(input, rows, clock, host)?;
+        let plan = &self.plan;
+        let arranged = !plan.order_by.is_empty() || plan.offset > 0 || plan.limit.is_some();
+        let one = || rows.clone().filter(|row| plan.wanted.has(row.kind)).nth(1).is_none();
+        if !arranged && (!plan.last_only() || one()) {
+            return self.chunk_in_place(rows, clock, host, out);
+        }
+        let candidates = self.candidates(rows, clock, host)?;
         for candidate in self.arrange(candidates) {
             for (column, value) in out.columns.iter_mut().zip(candidate.row) {
                 column.push(value);
@@ -174,10 +195,68 @@ impl Selector {
         Ok(())
     }
 
-    fn candidates(
+    /// The same where whatever is wanted comes out as it comes.
+    fn chunk_in_place<'r>(
         &mut self,
-        input: &Batch,
-        rows: std::ops::Range<usize>,
+        rows: impl Iterator<Item = Row<'r>>,
+        clock: i64,
+        host: &dyn Host,
+        out: &mut Batch,
+    ) -> Result<(), Failure> {
+        let before = out.len();
+        for row in rows {
+            if let Err(failure) = self.row_in_place(row, clock, host, out) {
+                out.truncate(before);
+                return Err(failure);
+            }
+        }
+        out.end_chunk(clock);
+        Ok(())
+    }
+
+    fn row_in_place(
+        &mut self,
+        Row { kind, time, columns, row }: Row<'_>,
+        clock: i64,
+        host: &dyn Host,
+        out: &mut Batch,
+    ) -> Result<(), Failure> {
+        if kind == Kind::Reset {
+            self.totals.iter_mut().for_each(Totals::reset);
+            return Ok(());
+        }
+        let source = Some((columns, row));
+        let frame = Frame { rows: &[source], time, now: clock, host };
+        let group = self.group(&frame)?;
+        self.aggregate(group, kind, &frame)?;
+        if !self.plan.wanted.has(kind) {
+            return Ok(());
+        }
+        let place = out.len();
+        let aggregates = Some((self.values.as_slice(), 0));
+        let frame = Frame { rows: &[source, aggregates], time, now: clock, host };
+        for (column, (_, item)) in out.columns.iter_mut().zip(&self.plan.items) {
+            item.eval_into(&frame, column)?;
+        }
+        if let Some(having) = &self.plan.having {
+            let output = Some((out.columns.as_slice(), place));
+            let frame = Frame { rows: &[source, aggregates, output], time, now: clock, host };
+            if !having.is_true(&frame)? {
+                out.truncate(place);
+                return Ok(());
+            }
+        }
+        out.times.push(time);
+        out.kinds.push(kind);
+        if self.names_groups && !self.plan.group_by.is_empty() {
+            out.groups.push(group.to_string());
+        }
+        Ok(())
+    }
+
+    fn candidates<'r>(
+        &mut self,
+        rows: impl Iterator<Item = Row<'r>>,
         clock: i64,
         host: &dyn Host,
     ) -> Result<Vec<Candidate>, Failure> {
@@ -185,13 +264,12 @@ impl Selector {
         let mut found: Vec<Candidate> = Vec::new();
         // the place of each group's candidate
         let mut places: HashMap<u32, usize> = HashMap::new();
-        for row in rows {
-            let (kind, time) = (input.kinds[row], input.times[row]);
+        for Row { kind, time, columns, row } in rows {
             if kind == Kind::Reset {
                 self.totals.iter_mut().for_each(Totals::reset);
                 continue;
             }
-            let source = Some((input.columns.as_slice(), row));
+            let source = Some((columns, row));
             let frame = Frame { rows: &[source], time, now: clock, host };
             let group = self.group(&frame)?;
             self.aggregate(group, kind, &frame)?;
@@ -234,8 +312,21 @@ impl Selector {
         {
             return Ok(ids[row].cast_unsigned());
         }
-        let values = by.iter().map(|x| x.eval(frame)).collect::<Result<SmallVec<[Value; 4]>, _>>()?;
-        let group = self.groups.of_values(values.into_iter(), by.len() == 1);
+        let group = match by.as_slice() {
+            [Expr { node: Node::Column { slot: INPUT, column }, .. }]
+                if let Some((columns, row)) = frame.rows[INPUT]
+                    && let Data::Str(texts) = columns[*column].data() =>
+            {
+                match columns[*column].is_null(row) {
+                    true => self.groups.of_null(),
+                    false => self.groups.of_text(texts, row),
+                }
+            }
+            _ => {
+                let values = by.iter().map(|x| x.eval(frame)).collect::<Result<SmallVec<[Value; 4]>, _>>()?;
+                self.groups.of_values(values.into_iter(), by.len() == 1)
+            }
+        };
         self.grow();
         Ok(group)
     }

@@ -11,6 +11,7 @@ use crate::column::{Column, Data};
 use crate::expr::{AggregateCall, Failure};
 use crate::registry::{Aggregator, MakeAggregator, Total};
 use crate::value::{Key, Value};
+use crate::window::Slide;
 
 /// One aggregate's state for each group, by the group's number.
 ///
@@ -37,12 +38,59 @@ pub(super) enum Ids<'a> {
     Many(&'a [u32]),
 }
 
-impl Ids<'_> {
+impl<'a> Ids<'a> {
+    /// All to the first where there are none.
+    pub(super) fn of(ids: Option<&'a [u32]>) -> Self {
+        ids.map_or(Self::One, Self::Many)
+    }
+
     #[inline]
     fn get(self, row: usize) -> usize {
         match self {
             Self::One => 0,
             Self::Many(ids) => ids[row] as usize,
+        }
+    }
+}
+
+/// Events that arrive at an aggregate, or leave it.
+pub(super) struct Passing<'a> {
+    pub(super) ids: Ids<'a>,
+    /// The values that are aggregated.
+    pub(super) arg: Option<Column>,
+}
+
+impl Passing<'_> {
+    fn numbers<'s, T: Clone>(&'s self, of: fn(&'s Column) -> Cow<'s, [T]>) -> Cow<'s, [T]> {
+        self.arg.as_ref().map_or_else(Cow::default, of)
+    }
+
+    #[inline]
+    fn is_null(&self, row: usize) -> bool {
+        self.arg.as_ref().is_some_and(|arg| arg.is_null(row))
+    }
+}
+
+/// What happens next: the number of the row among those that arrive, or among those that leave.
+enum Step {
+    Arrives(usize),
+    Leaves(usize),
+}
+
+impl Slide {
+    #[inline(always)]
+    fn each(&self, mut step: impl FnMut(Step)) {
+        let mut left = 0;
+        for (row, count) in self.before.iter().enumerate() {
+            for _ in 0..*count {
+                step(Step::Leaves(left));
+                left += 1;
+            }
+            step(Step::Arrives(row));
+        }
+        for _ in 0..self.behind {
+            step(Step::Leaves(left));
+            left += 1;
         }
     }
 }
@@ -231,6 +279,89 @@ impl Totals {
         }
     }
 
+    /// Works off events that arrive, and those that leave between them; returns the value behind each arrival. Only for
+    /// typed ones: see [`Self::is_typed`].
+    pub(super) fn slide(
+        &mut self,
+        ty: FieldType,
+        slide: &Slide,
+        new: &Passing<'_>,
+        old: &Passing<'_>,
+    ) -> Column {
+        match self {
+            Self::Whole { sums, counts } => {
+                let (arriving, leaving) = (new.numbers(longs), old.numbers(longs));
+                let mut out = Made::with_capacity(slide.before.len());
+                slide.each(|step| match step {
+                    Step::Leaves(row) if old.is_null(row) => {}
+                    Step::Leaves(row) => {
+                        let g = old.ids.get(row);
+                        (sums[g], counts[g]) = whole((sums[g], counts[g]), leaving[row], true);
+                    }
+                    Step::Arrives(row) => {
+                        let g = new.ids.get(row);
+                        if !new.is_null(row) {
+                            (sums[g], counts[g]) = whole((sums[g], counts[g]), arriving[row], false);
+                        }
+                        out.push(sums[g], counts[g] == 0);
+                    }
+                });
+                Column::with_nulls(Data::Long(out.values), out.nulls)
+            }
+            Self::Decimal { sums, counts, mean } => {
+                let (arriving, leaving) = (new.numbers(doubles), old.numbers(doubles));
+                let mut out = Made::with_capacity(slide.before.len());
+                slide.each(|step| match step {
+                    Step::Leaves(row) if old.is_null(row) => {}
+                    Step::Leaves(row) => {
+                        let g = old.ids.get(row);
+                        (sums[g], counts[g]) = decimal((sums[g], counts[g]), leaving[row], true);
+                    }
+                    Step::Arrives(row) => {
+                        let g = new.ids.get(row);
+                        if !new.is_null(row) {
+                            (sums[g], counts[g]) = decimal((sums[g], counts[g]), arriving[row], false);
+                        }
+                        let value = if *mean { sums[g] / counts[g] as f64 } else { sums[g] };
+                        out.push(value, counts[g] == 0);
+                    }
+                });
+                Column::with_nulls(Data::Double(out.values), out.nulls)
+            }
+            Self::Count(counts) => {
+                let mut out = Vec::with_capacity(slide.before.len());
+                slide.each(|step| match step {
+                    Step::Leaves(row) => {
+                        let g = old.ids.get(row);
+                        counts[g] = counted(counts[g], true);
+                    }
+                    Step::Arrives(row) => {
+                        let g = new.ids.get(row);
+                        counts[g] = counted(counts[g], false);
+                        out.push(counts[g].cast_signed());
+                    }
+                });
+                Column::of(Data::Long(out))
+            }
+            Self::Extreme { .. } | Self::Each { .. } => {
+                let mut out = Column::new(ty);
+                slide.each(|step| {
+                    let (of, row, kind) = match step {
+                        Step::Leaves(row) => (old, row, Kind::Expired),
+                        Step::Arrives(row) => (new, row, Kind::Current),
+                    };
+                    let arg = of.arg.as_ref().map(|arg| arg.get(row));
+                    // typed ones do not fail
+                    self.work(of.ids.get(row), kind, arg.as_slice()).ok();
+                    if kind == Kind::Current {
+                        out.push(self.value(of.ids.get(row)));
+                    }
+                });
+                out
+            }
+        }
+    }
+
     /// The state of a group, as the aggregate itself would save it.
     pub(super) fn save(&self, group: usize) -> Json {
         match self {
@@ -278,6 +409,10 @@ impl<T> Default for Made<T> {
 }
 
 impl<T> Made<T> {
+    fn with_capacity(values: usize) -> Self {
+        Self { values: Vec::with_capacity(values), nulls: vec![] }
+    }
+
     #[inline]
     fn push(&mut self, value: T, null: bool) {
         if null || !self.nulls.is_empty() {

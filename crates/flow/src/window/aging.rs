@@ -1,7 +1,10 @@
 //! Rows that leave by age.
 
+use std::ops::Range;
+
 use serde::{Deserialize, Serialize};
 
+use super::Slide;
 use super::fifo::Fifo;
 use crate::store::{RowStore, Seq};
 
@@ -50,6 +53,44 @@ impl Aging {
         let seq = self.state.held.pop()?;
         self.state.due = self.state.held.front().map_or(i64::MAX, |head| self.due(rows.time(head)));
         Some(seq)
+    }
+
+    /// Rows arrive one by one at the instants `clocks`, and before each those leave that are due; behind the last
+    /// those that are due at `until`.
+    pub(super) fn slide(
+        &mut self,
+        rows: Range<Seq>,
+        clocks: &[i64],
+        until: Option<i64>,
+        store: &RowStore,
+    ) -> Slide {
+        let State { held, due } = &mut self.state;
+        let first = held.front().unwrap_or(rows.start);
+        let (mut head, span) = (first, self.span);
+        let (mut times, mut heads) = (store.times(), store.times());
+        // those due at `now` leave, of the rows before `end`
+        let mut leave = |now: i64, end: Seq, due: &mut i64| {
+            let first = head;
+            while now >= *due && head < end {
+                head += 1;
+                *due = if head < end { heads.get(head).saturating_add(span) } else { i64::MAX };
+            }
+            (head - first) as u32
+        };
+        let mut before = Vec::with_capacity(clocks.len());
+        let mut left = first;
+        for (seq, now) in rows.clone().zip(clocks) {
+            let leaving = leave(*now, seq, due);
+            left += Seq::from(leaving);
+            if left == seq {
+                *due = times.get(seq).saturating_add(span);
+            }
+            before.push(leaving);
+        }
+        let behind = until.map_or(0, |until| leave(until, rows.end, due));
+        held.push_all(rows);
+        held.pop_all(left - first + Seq::from(behind));
+        Slide { before, behind }
     }
 
     pub(super) fn held(&self) -> &Fifo {

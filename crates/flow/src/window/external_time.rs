@@ -8,7 +8,7 @@ use tidemill_types::FieldType;
 
 use super::build::arity;
 use super::fifo::Fifo;
-use super::{Context, MakeWindow, Needs, Parameter, Source, Window};
+use super::{Context, MakeWindow, Needs, Parameter, Slide, Source, Window};
 use crate::expr::Failure;
 use crate::snapshot::{Error, Reader, Writer};
 use crate::store::{RowStore, Seq};
@@ -81,6 +81,33 @@ impl Window for ExternalTime {
         }
         context.out.end_chunk();
         Ok(())
+    }
+
+    fn slide(&mut self, rows: Range<Seq>, _: &[i64], _: i64, context: &mut Context<'_>) -> Option<Slide> {
+        let store = &*context.rows;
+        let mut arriving = store.longs(self.column)?;
+        let mut heads = store.longs(self.column)?;
+        let mut due = self.state.due;
+        let mut head = self.state.held.front().unwrap_or(rows.start);
+        let left = |seq: Seq| {
+            let now = arriving.get(seq);
+            let first = head;
+            while now >= due && head < seq {
+                head += 1;
+                due = if head < seq { heads.get(head).saturating_add(self.span) } else { i64::MAX };
+            }
+            if head == seq {
+                due = now.saturating_add(self.span);
+            }
+            (head - first) as u32
+        };
+        let before = rows.clone().map(left).collect();
+        let held = &mut self.state.held;
+        let first = held.front().unwrap_or(rows.start);
+        held.push_all(rows);
+        held.pop_all(head - first);
+        self.state.due = due;
+        Some(Slide { before, behind: 0 })
     }
 
     fn goes_by_clock(&self) -> bool {

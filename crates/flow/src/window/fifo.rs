@@ -47,7 +47,7 @@ impl Fifo {
     }
 
     #[inline]
-    pub(super) fn front(&self) -> Option<Seq> {
+    pub(crate) fn front(&self) -> Option<Seq> {
         (!self.first.is_empty()).then_some(self.first.start)
     }
 
@@ -62,6 +62,18 @@ impl Fifo {
             self.first = next;
         }
         Some(seq)
+    }
+
+    /// Takes the oldest `count` rows, of rows without gaps.
+    pub(super) fn pop_all(&mut self, count: u64) {
+        debug_assert!(self.later.is_empty() && count <= self.len);
+        self.first.start += count;
+        self.len -= count;
+    }
+
+    /// Whether row `next` would follow without a gap, and there is none so far.
+    pub(crate) fn goes_on_with(&self, next: Seq) -> bool {
+        self.is_empty() || self.later.is_empty() && self.first.end == next
     }
 
     /// Takes back the row that was pushed last.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::build::arity;
 use super::fifo::Fifo;
-use super::{Context, MakeWindow, Needs, Parameter, Source, Window};
+use super::{Context, MakeWindow, Needs, Parameter, Slide, Source, Window};
 use crate::expr::Failure;
 use crate::snapshot::{Error, Reader, Writer};
 use crate::store::{RowStore, Seq};
@@ -41,6 +41,18 @@ impl Window for Length {
         }
         context.out.end_chunk();
         Ok(())
+    }
+
+    fn slide(&mut self, rows: Range<Seq>, _: &[i64], _: i64, _: &mut Context<'_>) -> Option<Slide> {
+        if self.n == 0 {
+            return None;
+        }
+        let count = rows.end - rows.start;
+        let room = (self.n - self.held.len()).min(count);
+        let before = (0..count).map(|i| u32::from(i >= room)).collect();
+        self.held.push_all(rows);
+        self.held.pop_all(count - room);
+        Some(Slide { before, behind: 0 })
     }
 
     fn goes_by_clock(&self) -> bool {

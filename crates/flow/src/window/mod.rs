@@ -107,6 +107,15 @@ impl Context<'_> {
     }
 }
 
+/// What leaves a window while rows arrive: always its oldest.
+#[derive(Debug)]
+pub struct Slide {
+    /// For each row that arrives how many leave before it.
+    pub before: Vec<u32>,
+    /// How many leave behind the last one.
+    pub behind: u32,
+}
+
 /// Which rows a window still needs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Needs {
@@ -134,6 +143,20 @@ impl Needs {
 pub trait Window: Send {
     /// A chunk arrived, in order. The clock stands at its time already, and timers due before it have run.
     fn arrive(&mut self, rows: Range<Seq>, context: &mut Context<'_>) -> Result<(), Failure>;
+
+    /// Rows arrive one after the other at the instants `clocks`, and the clock goes on to `until`: the same as
+    /// [`Self::arrive`] and [`Self::timer`] in their order, for somebody who looks only at what arrives.
+    ///
+    /// `None`: not every row comes out as it arrives, or what leaves is not the oldest; then nothing has changed.
+    fn slide(
+        &mut self,
+        _rows: Range<Seq>,
+        _clocks: &[i64],
+        _until: i64,
+        _context: &mut Context<'_>,
+    ) -> Option<Slide> {
+        None
+    }
 
     /// A due time that it asked for was reached; the clock may stand later.
     fn timer(&mut self, _due: i64, _context: &mut Context<'_>) -> Result<(), Failure> {

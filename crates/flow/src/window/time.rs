@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::aging::Aging;
 use super::build::arity;
 use super::fifo::Fifo;
-use super::{Context, MakeWindow, Needs, Parameter, Source, Window};
+use super::{Context, MakeWindow, Needs, Parameter, Slide, Source, Window};
 use crate::expr::Failure;
 use crate::snapshot::{Error, Reader, Writer};
 use crate::store::{RowStore, Seq};
@@ -61,6 +61,29 @@ impl Window for Time {
         }
         context.out.end_chunk();
         Ok(())
+    }
+
+    fn slide(
+        &mut self,
+        rows: Range<Seq>,
+        clocks: &[i64],
+        until: i64,
+        context: &mut Context<'_>,
+    ) -> Option<Slide> {
+        if self.delays {
+            return None;
+        }
+        let mut times = context.rows.times();
+        for seq in rows.clone() {
+            let time = times.get(seq);
+            if self.asked < time {
+                self.asked = time;
+                context.timers.ask(self.rows.due(time));
+            }
+        }
+        // those that are due before an arrival let nothing go that it would not
+        let due = std::iter::from_fn(|| context.timers.take_due(until)).last();
+        Some(self.rows.slide(rows, clocks, due.map(|_| until), context.rows))
     }
 
     fn timer(&mut self, _due: i64, context: &mut Context<'_>) -> Result<(), Failure> {

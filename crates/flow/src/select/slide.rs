@@ -1,0 +1,100 @@
+//! A selection over a window that lets its oldest rows go as others arrive, where only those that arrive come out.
+//!
+//! Then nobody has to put together what leaves: the aggregates read it where it lies, in its order.
+
+use std::ops::Range;
+
+use tidemill_types::FieldType;
+
+use super::columns::Made;
+use super::totals::{Ids, Passing};
+use super::{FailedChunks, Incoming, Selector};
+use crate::batch::{Batch, Kind};
+use crate::column::Column;
+use crate::expr::Host;
+use crate::expr::vector::{self, Failed, Lanes};
+use crate::held::Slid;
+use crate::store::{RowStore, Seq};
+
+impl Selector {
+    /// Whether what leaves is of interest to aggregates only, and all of them are worked off many events at once.
+    pub(crate) fn slides(&self) -> bool {
+        self.columnar && self.plan.wanted.current && !self.plan.wanted.expired
+    }
+
+    /// What comes out of events that arrived one by one, while `slid` left; `ids` are the groups of those that arrived,
+    /// if they are kept with the rows. All rows are in `rows`.
+    pub(crate) fn slide(
+        &mut self,
+        arrived: &Batch,
+        ids: Option<Vec<u32>>,
+        slid: &Slid,
+        rows: &RowStore,
+        host: &dyn Host,
+    ) -> Batch {
+        let input = Incoming::batch(arrived);
+        let ids = match self.plan.group_by.is_empty() {
+            true => None,
+            false => Some(ids.unwrap_or_else(|| self.group_ids(&input))),
+        };
+        let aggregates = match self.totals.is_empty() {
+            true => vec![],
+            false => self.pass(arrived, ids.as_deref(), slid, rows, host),
+        };
+        let chunks = (0..arrived.len() as u32).collect();
+        let made = Made { rows: None, chunks, ids, aggregates, items: None };
+        self.come_out(made, &input, host, &mut FailedChunks::new())
+    }
+
+    /// The values of the aggregates behind each event that arrived.
+    fn pass(
+        &mut self,
+        arrived: &Batch,
+        ids: Option<&[u32]>,
+        slid: &Slid,
+        rows: &RowStore,
+        host: &dyn Host,
+    ) -> Vec<Column> {
+        let count = slid.slide.before.iter().chain([&slid.slide.behind]).map(|n| u64::from(*n)).sum::<u64>();
+        let left = slid.oldest..slid.oldest + count;
+        let old_ids = ids.map(|_| self.ids_of(rows, left.clone()));
+        let mut old: Vec<Column> = (0..rows.types().len()).map(|_| Column::new(FieldType::Bool)).collect();
+        for column in &self.used.args {
+            old[*column] = rows.range(*column, left.clone());
+            old[*column].share();
+        }
+        // comparisons and arithmetic do not ask for times
+        let times = vec![0; count as usize];
+        let new_lanes = Lanes {
+            slots: [&arrived.columns, &[], &[]],
+            times: &arrived.times,
+            clocks: &arrived.clocks,
+            host,
+        };
+        let old_lanes = Lanes { slots: [&old, &[], &[]], times: &times, clocks: &times, host };
+        let calls = self.totals.iter_mut().zip(&self.plan.aggregates);
+        let values = calls.map(|(total, call)| {
+            // plain expressions do not fail
+            let arg = |lanes| call.args.first().map(|x| vector::column(x, lanes, &mut Failed::new()));
+            total.slide(
+                call.ty,
+                &slid.slide,
+                &Passing { ids: Ids::of(ids), arg: arg(&new_lanes) },
+                &Passing { ids: Ids::of(old_ids.as_deref()), arg: arg(&old_lanes) },
+            )
+        });
+        values.collect()
+    }
+
+    /// The groups of rows that follow each other.
+    fn ids_of(&mut self, rows: &RowStore, of: Range<Seq>) -> Vec<u32> {
+        if let Some(column) = self.group_column {
+            return super::columns::numbers(&rows.range(column, of));
+        }
+        let mut columns: Vec<Column> = rows.types().iter().map(|_| Column::new(FieldType::Bool)).collect();
+        for column in &self.used.groups {
+            columns[*column] = rows.range(*column, of.clone());
+        }
+        self.found_groups(&columns, &vec![Kind::Current; (of.end - of.start) as usize])
+    }
+}
