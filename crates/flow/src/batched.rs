@@ -133,9 +133,22 @@ impl Query {
         let arriving = input.incoming.to_batch();
         let ids = self.selector.groups_of(&arriving);
         let entered = held.enter(&arriving, ids.as_deref());
-        if after.is_empty()
+        let each = after.is_empty() && arriving.ends.len() == arriving.len() && held.fits(&entered);
+        if each
+            && self.selector.tumbles()
+            && let Some(batches) = held.tumble(&arriving, entered.first)
+        {
+            let mut failed = FailedChunks::new();
+            let mut out = self.selector.tumble(&batches, &arriving.clocks, held.rows(), host, &mut failed);
+            out.origins.iter_mut().flatten().for_each(|chunk| *chunk = input.origin(*chunk));
+            ran.failed.extend(failed.into_iter().map(|(chunk, f)| (input.origin(chunk), f)));
+            held.forget();
+            return out;
+        }
+        if each
             && self.selector.slides()
-            && let Some(slid) = held.slide(&arriving, &entered, ticks)
+            && held.slides(entered.first)
+            && let Some(slid) = held.slide(&arriving, entered.first, ticks)
         {
             let mut out = self.selector.slide(&arriving, ids, &slid, held.rows(), host);
             out.origins.iter_mut().flatten().for_each(|chunk| *chunk = input.origin(*chunk));
@@ -220,6 +233,19 @@ fn passing(
 ) -> (Vec<u32>, Vec<u32>) {
     let incoming = &input.incoming;
     let columns = incoming.columns(&vector::inputs([condition]), None);
+    if vector::is_plain(condition) {
+        // it neither fails nor asks for the clock
+        let times = &incoming.times;
+        let lanes = Lanes { slots: [&columns, &[], &[]], times, clocks: times, host };
+        let mut mask = vector::mask(condition, &lanes, &mut Failed::new());
+        mask.iter_mut().zip(&*incoming.kinds).for_each(|(passes, kind)| *passes |= *kind == Kind::Reset);
+        let rows = places(&mask);
+        let mut chunks = incoming.chunks_of(Some(&rows));
+        if !incoming.is_each() {
+            chunks.dedup();
+        }
+        return (rows, chunks);
+    }
     let of = incoming.chunks_of(None);
     let clocks: Vec<i64> = of.iter().map(|chunk| incoming.clocks[*chunk as usize]).collect();
     let lanes = Lanes { slots: [&columns, &[], &[]], times: &incoming.times, clocks: &clocks, host };
@@ -241,6 +267,19 @@ fn passing(
     let mut chunks: Vec<u32> = rows.iter().map(|row| of[*row as usize]).collect();
     chunks.dedup();
     (rows, chunks)
+}
+
+/// Where the mask is true.
+fn places(mask: &[bool]) -> Vec<u32> {
+    // every row is written down, and the next one over it if it does not pass: whether it does cannot be foretold
+    let mut places = vec![0; mask.len() + 1];
+    let mut count = 0;
+    for (row, passes) in mask.iter().enumerate() {
+        places[count] = row as u32;
+        count += usize::from(*passes);
+    }
+    places.truncate(count);
+    places
 }
 
 /// What goes on of many chunks where the rate has beats: those that are due come before a chunk.

@@ -336,7 +336,20 @@ impl Column {
         }
     }
 
+    /// Replaces value `i` of a column of doubles.
+    #[inline]
+    pub(crate) fn set_double(&mut self, i: usize, value: f64) {
+        let Values { data, nulls } = self.own();
+        if let Data::Double(values) = data {
+            values[i] = value;
+            if let Some(null) = nulls.get_mut(i) {
+                *null = false;
+            }
+        }
+    }
+
     /// Replaces value `i` of a column of longs.
+    #[inline]
     pub fn set_long(&mut self, i: usize, value: i64) {
         let Values { data, nulls } = self.own();
         if let Data::Long(values) = data {

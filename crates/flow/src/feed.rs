@@ -244,7 +244,11 @@ fn batches(parts: Vec<Part>, order: &[u16], clocks: &[i64]) -> Vec<(usize, Batch
 /// For each event its part, checked.
 fn ordered(parts: &[Part], order: Option<&[u16]>) -> Result<Vec<u16>, Failure> {
     let Some(order) = order else {
-        return Ok(parts.iter().enumerate().flat_map(|(i, p)| vec![i as u16; p.times.len()]).collect());
+        let mut order = Vec::with_capacity(parts.iter().map(|part| part.times.len()).sum());
+        for (number, part) in parts.iter().enumerate() {
+            order.resize(order.len() + part.times.len(), number as u16);
+        }
+        return Ok(order);
     };
     let mut counts = vec![0; parts.len()];
     for part in order {
@@ -262,6 +266,12 @@ fn ordered(parts: &[Part], order: Option<&[u16]>) -> Result<Vec<u16>, Failure> {
 
 /// What the clock shows at each event.
 fn clocks(parts: &[Part], order: &[u16], now: i64) -> Vec<i64> {
+    if let [part] = parts
+        && part.times.first().is_none_or(|first| *first >= now)
+        && part.times.is_sorted()
+    {
+        return part.times.clone();
+    }
     let mut next = vec![0; parts.len()];
     let mut clock = now;
     let at = |part: &u16| {

@@ -11,7 +11,7 @@ use crate::limits::Limits;
 use crate::select::Row;
 use crate::snapshot::{Error, Reader, Writer};
 use crate::store::{RowStore, Seq};
-use crate::window::{self, Context, MakeWindow, Signal, Signals, Slide, Timers, Window};
+use crate::window::{self, Context, MakeWindow, Signal, Signals, Slide, Timers, Tumbled, Window};
 
 /// A window, its rows, and when it wants to be called.
 pub(crate) struct Held {
@@ -46,7 +46,7 @@ pub(crate) struct Entered {
     /// How many it kept before.
     kept: u64,
     /// The number of the first.
-    first: Seq,
+    pub(crate) first: Seq,
 }
 
 /// What left a window while rows arrived.
@@ -197,30 +197,52 @@ impl Held {
         Entered { kept, first: self.rows.append_with(input, ids, 0..input.len()) }
     }
 
-    /// All chunks of `input` arrive, for somebody who looks only at what arrives; `ticks` as for [`Self::run`]. None
-    /// where that is not how the window works, or there is not room for all of them; nothing has happened then.
-    pub(crate) fn slide(&mut self, input: &Batch, entered: &Entered, ticks: &[i64]) -> Option<Slid> {
-        let first = entered.first;
-        let held = self.window.fifo().filter(|held| held.goes_on_with(first))?;
-        let oldest = held.front().unwrap_or(first);
-        let alone = input.ends.len() == input.len();
-        if self.wants_expired || self.searched || !alone {
-            return None;
-        }
-        has_room(entered.kept, input.len(), self.rows_max).ok()?;
-        let now = *ticks.last()?;
+    /// Whether the rows that are held, and those that entered from number `first` on, leave oldest first as others
+    /// arrive, with nobody who looks at what leaves.
+    pub(crate) fn slides(&self, first: Seq) -> bool {
+        let whole = self.window.fifo().is_some_and(|held| held.goes_on_with(first));
+        whole && !self.wants_expired && self.window.slides(&self.rows)
+    }
+
+    /// Whether there is room for all that entered.
+    pub(crate) fn fits(&self, entered: &Entered) -> bool {
+        self.rows.next() - entered.first + entered.kept <= self.rows_max as u64
+    }
+
+    /// All chunks of `input` arrive, each a row, for somebody who looks only at what arrives; `ticks` as for [`Self::run`].
+    /// None where that is not how the window works; nothing has happened then.
+    ///
+    /// Before, [`Self::slides`] is to be asked.
+    pub(crate) fn slide(&mut self, input: &Batch, first: Seq, ticks: &[i64]) -> Option<Slid> {
+        let oldest = self.window.fifo()?.front().unwrap_or(first);
+        let now = ticks.last().copied().unwrap_or(i64::MIN);
         let mut signals = Signals::default();
         let mut context = Context {
             now,
             rows: &mut self.rows,
             out: &mut signals,
             timers: &mut self.timers,
-            wants_expired: false,
-            searched: false,
+            wants_expired: self.wants_expired,
+            searched: self.searched,
         };
         let rows = first..first + input.len() as Seq;
         let slide = self.window.slide(rows, &input.clocks, now, &mut context)?;
         Some(Slid { slide, oldest })
+    }
+
+    /// All chunks of `input` arrive, each a row; `first` is the number of the first. None where the window does not put
+    /// out large batches; nothing has happened then.
+    pub(crate) fn tumble(&mut self, input: &Batch, first: Seq) -> Option<Vec<Tumbled>> {
+        let mut signals = Signals::default();
+        let mut context = Context {
+            now: i64::MIN,
+            rows: &mut self.rows,
+            out: &mut signals,
+            timers: &mut self.timers,
+            wants_expired: self.wants_expired,
+            searched: self.searched,
+        };
+        self.window.tumble(first..first + input.len() as Seq, &mut context)
     }
 
     /// All chunks of `input` arrive, whose rows have entered; before each, the timers run that are due. `ticks` are the

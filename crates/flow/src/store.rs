@@ -7,7 +7,7 @@ use std::collections::VecDeque;
 use tidemill_types::FieldType;
 
 use crate::batch::{Batch, Kind};
-use crate::column::{Column, Data};
+use crate::column::{Column, Data, Strings};
 use crate::value::Value;
 
 /// The number of a row; it never changes, and later rows have greater ones.
@@ -31,6 +31,8 @@ pub struct RowStore {
     /// The numbers of the rows that were picked out, ascending, all below `base`.
     picked: Vec<Seq>,
     picked_rows: Segment,
+    /// A segment without rows, kept for its memory.
+    spare: Option<Segment>,
 }
 
 #[derive(Debug, Clone)]
@@ -42,6 +44,11 @@ struct Segment {
 impl Segment {
     fn new(types: &[FieldType]) -> Self {
         Self { columns: types.iter().map(|ty| Column::new(*ty)).collect(), times: vec![] }
+    }
+
+    fn clear(&mut self) {
+        self.columns.iter_mut().for_each(|column| column.truncate(0));
+        self.times.clear();
     }
 
     fn push(&mut self, batch: &Batch, row: usize) {
@@ -63,7 +70,7 @@ impl RowStore {
     /// A store without rows.
     pub fn new(types: Vec<FieldType>) -> Self {
         let picked_rows = Segment::new(&types);
-        Self { types, segments: VecDeque::new(), base: 0, next: 0, picked: vec![], picked_rows }
+        Self { types, segments: VecDeque::new(), base: 0, next: 0, picked: vec![], picked_rows, spare: None }
     }
 
     /// A store with the rows of a batch under numbers that they had before, ascending; the next one gets `next`, which
@@ -107,7 +114,8 @@ impl RowStore {
         while !rows.is_empty() {
             let used = (self.next - self.base) % SEGMENT_ROWS;
             if used == 0 {
-                self.segments.push_back(Segment::new(&self.types));
+                let segment = self.spare.take().unwrap_or_else(|| Segment::new(&self.types));
+                self.segments.push_back(segment);
             }
             let Some(segment) = self.segments.back_mut() else { break };
             let here = rows.start..rows.end.min(rows.start + (SEGMENT_ROWS - used) as usize);
@@ -146,6 +154,18 @@ impl RowStore {
                 FieldType::Double => typed!(Double, 0.0),
                 FieldType::Long | FieldType::Time => typed!(Long, 0),
                 FieldType::Int => typed!(Int, 0),
+                FieldType::String => {
+                    let mut texts = Strings::default();
+                    texts.reserve(numbers.size_hint().0);
+                    for seq in numbers {
+                        let at = seq.map(|seq| self.at(seq));
+                        match at.map(|(segment, row)| (segment.columns[column].data(), row)) {
+                            Some((Data::Str(values), row)) => texts.push_from(values, row),
+                            _ => texts.push(""),
+                        }
+                    }
+                    return Column::of(Data::Str(texts));
+                }
                 _ => {}
             }
         }
@@ -172,7 +192,9 @@ impl RowStore {
 
     fn drop_segments(&mut self, seq: Seq) {
         while self.base + SEGMENT_ROWS <= seq.min(self.next) && !self.segments.is_empty() {
-            self.segments.pop_front();
+            let mut spare = self.segments.pop_front();
+            spare.iter_mut().for_each(Segment::clear);
+            self.spare = spare;
             self.base += SEGMENT_ROWS;
         }
     }
@@ -267,6 +289,12 @@ impl RowStore {
             seq += (end - row) as Seq;
         }
         out
+    }
+
+    /// The timestamps of rows that follow each other.
+    pub(crate) fn times_of(&self, rows: std::ops::Range<Seq>) -> Vec<i64> {
+        let mut times = self.times();
+        rows.map(|seq| times.get(seq)).collect()
     }
 
     /// A value.

@@ -7,6 +7,7 @@ use crate::batch::{Batch, Kind};
 use crate::column::Column;
 use crate::expr::{Failure, Host};
 use crate::select::{Plan, Selector};
+use crate::store::RowStore;
 
 /// Where a row lies: its number, or its place in a batch.
 pub(super) type At = u64;
@@ -108,6 +109,21 @@ impl Matches {
             }
         }
         self.at[side] = at;
+        self.at[side].clear();
+    }
+
+    /// The same where the rows are those of a window.
+    pub(super) fn gather_held(&mut self, side: usize, rows: &RowStore) {
+        if self.at[side].contains(&NOTHING) {
+            return self.gather(side, |seq| rows.row(seq));
+        }
+        for (i, column) in &mut self.columns[side] {
+            let taken = rows.gather(*i, self.at[side].iter().map(|seq| Some(*seq)));
+            match column.is_empty() {
+                true => *column = taken,
+                false => column.extend_range(&taken, 0..taken.len()),
+            }
+        }
         self.at[side].clear();
     }
 

@@ -5,6 +5,7 @@ mod index;
 mod keys;
 mod matches;
 mod search;
+mod slide;
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -177,6 +178,12 @@ impl Join {
             true => [self.enter(0, inputs[0])?, self.enter(1, inputs[1])?],
             false => [0; 2],
         };
+        if at_once && self.slides(inputs, first) {
+            self.slide(inputs, first, turns, host, &mut found)?;
+            self.put_together(&mut found, [None; 2]);
+            (0..2).for_each(|side| self.release(side));
+            return Ok(found);
+        }
         let mut next = [0; 2];
         for (side, chunks) in turns {
             let input = inputs[side];
@@ -293,7 +300,7 @@ impl Join {
     fn put_together(&self, found: &mut Matches, inputs: [Option<&Batch>; 2]) {
         for (side, input) in inputs.into_iter().enumerate() {
             match (&self.held[side], input) {
-                (Some(held), _) => found.gather(side, |seq| held.store().row(seq)),
+                (Some(held), _) => found.gather_held(side, held.store()),
                 (None, Some(input)) => found.gather(side, |row| (&input.columns, row as usize)),
                 // there is nothing but rows that are not there
                 (None, None) => found.gather(side, |_| (&[], 0)),

@@ -68,10 +68,14 @@ impl<'a> Incoming<'a> {
     /// Its rows at `places`, ascending; `chunks` are those of which there is one.
     pub(crate) fn only(self, places: Vec<u32>, chunks: &[u32]) -> Self {
         let mut ends = Vec::with_capacity(chunks.len());
-        for chunk in chunks {
-            let end = self.ends[*chunk as usize];
-            let from = ends.last().map_or(0, |end| *end as usize);
-            ends.push((from + places[from..].partition_point(|place| *place < end)) as u32);
+        if self.is_each() {
+            ends.extend(1..=chunks.len() as u32);
+        } else {
+            for chunk in chunks {
+                let end = self.ends[*chunk as usize];
+                let from = ends.last().map_or(0, |end| *end as usize);
+                ends.push((from + places[from..].partition_point(|place| *place < end)) as u32);
+            }
         }
         let kinds = Cow::Owned(some(&self.kinds, &places));
         let times = Cow::Owned(some(&self.times, &places));
@@ -89,6 +93,11 @@ impl<'a> Incoming<'a> {
 
     pub(crate) fn len(&self) -> usize {
         self.times.len()
+    }
+
+    /// Whether each row is a chunk.
+    pub(crate) fn is_each(&self) -> bool {
+        self.ends.len() == self.len()
     }
 
     /// The batch whose columns those of the rows at `picked` are as they lie.
@@ -139,7 +148,7 @@ impl<'a> Incoming<'a> {
 
     /// The chunk of each row at `picked`, which is ascending; of each row without it.
     pub(crate) fn chunks_of(&self, picked: Option<&[u32]>) -> Vec<u32> {
-        if self.ends.len() == self.len() {
+        if self.is_each() {
             return picked.map_or_else(|| (0..self.len() as u32).collect(), <[u32]>::to_vec);
         }
         let mut chunk = 0;
@@ -189,6 +198,11 @@ fn gathered(column: &Column, rows: &[u32]) -> Column {
     out
 }
 
+/// Whether no number is there twice, and they ascend.
+fn ascend(numbers: &[u32]) -> bool {
+    numbers.windows(2).all(|pair| pair[0] < pair[1])
+}
+
 fn some<T: Copy>(values: &[T], places: &[u32]) -> Vec<T> {
     places.iter().map(|i| values[*i as usize]).collect()
 }
@@ -200,6 +214,16 @@ pub(super) struct Used {
     pub(super) args: Vec<usize>,
     items: Vec<usize>,
     having: Vec<usize>,
+}
+
+impl Used {
+    /// All of them, ascending.
+    pub(super) fn all(&self) -> Vec<usize> {
+        let mut all = [&*self.groups, &self.args, &self.items, &self.having].concat();
+        all.sort_unstable();
+        all.dedup();
+        all
+    }
 }
 
 impl Plan {
@@ -261,7 +285,7 @@ impl Selector {
     }
 
     /// A batch for what comes out.
-    fn empty(&mut self) -> Batch {
+    pub(super) fn empty(&mut self) -> Batch {
         self.spare.take().unwrap_or_else(|| Batch::new(self.plan.types()))
     }
 
@@ -286,12 +310,19 @@ impl Selector {
         out
     }
 
-    fn in_columns(&mut self, input: &Incoming<'_>, host: &dyn Host, failed: &mut FailedChunks) -> Batch {
+    pub(super) fn in_columns(
+        &mut self,
+        input: &Incoming<'_>,
+        host: &dyn Host,
+        failed: &mut FailedChunks,
+    ) -> Batch {
         let plan = self.plan.clone();
         let wanted = plan.wanted;
         let ids = (!plan.group_by.is_empty()).then(|| self.group_ids(input));
         let aggregates = self.aggregates(input, ids.as_deref(), host);
-        let all = input.kinds.iter().all(|k| wanted.has(*k));
+        let all = !input.kinds.contains(&Kind::Reset)
+            && (wanted.current || !input.kinds.contains(&Kind::Current))
+            && (wanted.expired || !input.kinds.contains(&Kind::Expired));
         let wanted_rows =
             || (0..input.len() as u32).filter(|row| wanted.has(input.kinds[*row as usize])).collect();
         let rows: Option<Vec<u32>> = (!all).then(wanted_rows);
@@ -318,7 +349,7 @@ impl Selector {
             let satisfying = made.satisfying(having, &self.used, input, host);
             made.keep(&satisfying);
         }
-        if plan.last_only() {
+        if plan.last_only() && !ascend(&made.chunks) {
             let last = made.last_of_chunks();
             made.keep(&last);
         }
@@ -390,11 +421,17 @@ impl Selector {
         if let Some(ids) = ids.filter(|_| self.names_groups) {
             out.groups = ids.iter().map(ToString::to_string).collect();
         }
-        for (row, chunk) in chunks.iter().enumerate() {
-            if chunks.get(row + 1) != Some(chunk) {
-                out.ends.push(row as u32 + 1);
-                out.clocks.push(input.clocks[*chunk as usize]);
-                out.origins.push(Some(*chunk));
+        if ascend(&chunks) {
+            out.ends.extend(1..=chunks.len() as u32);
+            out.clocks = some(&input.clocks, &chunks);
+            out.origins = chunks.iter().map(|chunk| Some(*chunk)).collect();
+        } else {
+            for (row, chunk) in chunks.iter().enumerate() {
+                if chunks.get(row + 1) != Some(chunk) {
+                    out.ends.push(row as u32 + 1);
+                    out.clocks.push(input.clocks[*chunk as usize]);
+                    out.origins.push(Some(*chunk));
+                }
             }
         }
         let forgets = self.totals.is_empty() && !self.names_groups && self.group_column.is_none();
@@ -483,8 +520,7 @@ impl Made {
         let mut last: Vec<u32> = Vec::with_capacity(self.chunks.len());
         // for each group the chunk that showed it last, and its place in `last`
         let groups = self.ids.iter().flatten().max().map_or(0, |id| *id as usize + 1);
-        let mut seen: Vec<(u32, u32)> =
-            vec![(u32::MAX, 0); if self.chunks.is_sorted_by(|a, b| a < b) { 0 } else { groups }];
+        let mut seen: Vec<(u32, u32)> = vec![(u32::MAX, 0); groups];
         for (row, chunk) in self.chunks.iter().enumerate() {
             let before = row.checked_sub(1).is_some_and(|before| self.chunks[before] == *chunk);
             let behind = self.chunks.get(row + 1) == Some(chunk);

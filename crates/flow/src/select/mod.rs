@@ -9,6 +9,7 @@
 //! of those of a wanted kind that pass `having`.
 
 mod columns;
+mod extremes;
 mod groups;
 mod slide;
 mod totals;

@@ -2,12 +2,13 @@
 //!
 //! Then nobody has to put together what leaves: the aggregates read it where it lies, in its order.
 
+use std::borrow::Cow;
 use std::ops::Range;
 
 use tidemill_types::FieldType;
 
 use super::columns::Made;
-use super::totals::{Ids, Passing};
+use super::totals::{Passing, Totals};
 use super::{FailedChunks, Incoming, Selector};
 use crate::batch::{Batch, Kind};
 use crate::column::Column;
@@ -15,6 +16,7 @@ use crate::expr::Host;
 use crate::expr::vector::{self, Failed, Lanes};
 use crate::held::Slid;
 use crate::store::{RowStore, Seq};
+use crate::window::Tumbled;
 
 impl Selector {
     /// Whether what leaves is of interest to aggregates only, and all of them are worked off many events at once.
@@ -46,6 +48,44 @@ impl Selector {
         self.come_out(made, &input, host, &mut FailedChunks::new())
     }
 
+    /// Whether batches are worked off column by column.
+    pub(crate) fn tumbles(&self) -> bool {
+        self.columnar
+    }
+
+    /// What comes out of batches of rows, each behind a reset. `clocks` are those of the rows that arrived, by whose
+    /// places `failed` tells what could not be worked off.
+    pub(crate) fn tumble(
+        &mut self,
+        batches: &[Tumbled],
+        clocks: &[i64],
+        rows: &RowStore,
+        host: &dyn Host,
+        failed: &mut FailedChunks,
+    ) -> Batch {
+        let mut all = self.empty();
+        let mut read = self.used.all();
+        read.extend(self.group_column);
+        for Tumbled { at, rows: of } in batches {
+            self.totals.iter_mut().for_each(Totals::reset);
+            let mut columns: Vec<Column> =
+                rows.types().iter().map(|_| Column::new(FieldType::Bool)).collect();
+            for column in &read {
+                columns[*column] = rows.range(*column, of.clone());
+            }
+            let times = rows.times_of(of.clone());
+            let kinds = vec![Kind::Current; times.len()];
+            let (ends, clock) = (vec![times.len() as u32], vec![clocks[*at as usize]]);
+            let batch = Batch { columns, times, kinds, ends, clocks: clock, ..Batch::default() };
+            let mut here = FailedChunks::new();
+            let out = self.in_columns(&Incoming::owned(batch), host, &mut here);
+            failed.extend(here.into_iter().map(|(_, failure)| (*at, failure)));
+            all.append(&out);
+            all.origins.resize(all.ends.len(), Some(*at));
+        }
+        all
+    }
+
     /// The values of the aggregates behind each event that arrived.
     fn pass(
         &mut self,
@@ -57,7 +97,11 @@ impl Selector {
     ) -> Vec<Column> {
         let count = slid.slide.before.iter().chain([&slid.slide.behind]).map(|n| u64::from(*n)).sum::<u64>();
         let left = slid.oldest..slid.oldest + count;
-        let old_ids = ids.map(|_| self.ids_of(rows, left.clone()));
+        // all are of one group where there are no groups
+        let (new_ids, old_ids) = match ids {
+            Some(ids) => (Cow::Borrowed(ids), self.ids_of(rows, left.clone())),
+            None => (Cow::Owned(vec![0; arrived.len()]), vec![0; count as usize]),
+        };
         let mut old: Vec<Column> = (0..rows.types().len()).map(|_| Column::new(FieldType::Bool)).collect();
         for column in &self.used.args {
             old[*column] = rows.range(*column, left.clone());
@@ -79,8 +123,8 @@ impl Selector {
             total.slide(
                 call.ty,
                 &slid.slide,
-                &Passing { ids: Ids::of(ids), arg: arg(&new_lanes) },
-                &Passing { ids: Ids::of(old_ids.as_deref()), arg: arg(&old_lanes) },
+                &Passing { ids: &new_ids, arg: arg(&new_lanes) },
+                &Passing { ids: &old_ids, arg: arg(&old_lanes) },
             )
         });
         values.collect()

@@ -6,11 +6,12 @@ use serde_json::Value as Json;
 use tidemill_types::FieldType;
 
 use super::Wanted;
+use super::extremes::Extremes;
 use crate::batch::Kind;
 use crate::column::{Column, Data};
 use crate::expr::{AggregateCall, Failure};
 use crate::registry::{Aggregator, MakeAggregator, Total};
-use crate::value::{Key, Value};
+use crate::value::Value;
 use crate::window::Slide;
 
 /// One aggregate's state for each group, by the group's number.
@@ -24,7 +25,7 @@ pub(super) enum Totals {
     /// A count of events.
     Count(Vec<u64>),
     /// The least or greatest, where nothing ever leaves one by one.
-    Extreme { best: Vec<Value>, greatest: bool },
+    Extreme(Extremes),
     /// Anything else.
     Each { make: MakeAggregator, states: Vec<Box<dyn Aggregator>> },
 }
@@ -45,7 +46,7 @@ impl<'a> Ids<'a> {
     }
 
     #[inline]
-    fn get(self, row: usize) -> usize {
+    pub(super) fn get(self, row: usize) -> usize {
         match self {
             Self::One => 0,
             Self::Many(ids) => ids[row] as usize,
@@ -55,7 +56,8 @@ impl<'a> Ids<'a> {
 
 /// Events that arrive at an aggregate, or leave it.
 pub(super) struct Passing<'a> {
-    pub(super) ids: Ids<'a>,
+    /// The group of each.
+    pub(super) ids: &'a [u32],
     /// The values that are aggregated.
     pub(super) arg: Option<Column>,
 }
@@ -65,9 +67,8 @@ impl Passing<'_> {
         self.arg.as_ref().map_or_else(Cow::default, of)
     }
 
-    #[inline]
-    fn is_null(&self, row: usize) -> bool {
-        self.arg.as_ref().is_some_and(|arg| arg.is_null(row))
+    fn nulls(&self) -> &[bool] {
+        self.arg.as_ref().map_or(&[], Column::nulls)
     }
 }
 
@@ -103,8 +104,8 @@ impl Totals {
             Some(Total::Sum) => Self::Decimal { sums: vec![], counts: vec![], mean: false },
             Some(Total::Mean) => Self::Decimal { sums: vec![], counts: vec![], mean: true },
             Some(Total::Count) => Self::Count(vec![]),
-            Some(Total::Least) if !leaving => Self::Extreme { best: vec![], greatest: false },
-            Some(Total::Greatest) if !leaving => Self::Extreme { best: vec![], greatest: true },
+            Some(Total::Least) if !leaving => Self::Extreme(Extremes::new(call.ty, false)),
+            Some(Total::Greatest) if !leaving => Self::Extreme(Extremes::new(call.ty, true)),
             _ => Self::Each { make: call.make.clone(), states: vec![] },
         }
     }
@@ -126,7 +127,7 @@ impl Totals {
                 counts.resize(groups, 0);
             }
             Self::Count(counts) => counts.resize(groups, 0),
-            Self::Extreme { best, .. } => best.resize(groups, Value::Null),
+            Self::Extreme(extremes) => extremes.grow(groups),
             Self::Each { make, states } => states.resize_with(groups, || make()),
         }
     }
@@ -143,7 +144,7 @@ impl Totals {
                 counts.fill(0);
             }
             Self::Count(counts) => counts.fill(0),
-            Self::Extreme { best, .. } => best.fill(Value::Null),
+            Self::Extreme(extremes) => extremes.reset(),
             Self::Each { states, .. } => states.iter_mut().for_each(|s| s.reset()),
         }
     }
@@ -165,11 +166,8 @@ impl Totals {
                 }
             }
             Self::Count(counts) => counts[group] = counted(counts[group], leaves),
-            Self::Extreme { best, greatest } => {
-                if !leaves {
-                    extend(&mut best[group], &args[0], *greatest);
-                }
-            }
+            Self::Extreme(_) if leaves => {}
+            Self::Extreme(extremes) => extremes.add(group, &args[0]),
             Self::Each { states, .. } if leaves => states[group].remove(args)?,
             Self::Each { states, .. } => states[group].add(args)?,
         }
@@ -184,7 +182,7 @@ impl Totals {
             Self::Decimal { sums, counts, mean: true } => Value::Double(sums[group] / counts[group] as f64),
             Self::Decimal { sums, .. } => Value::Double(sums[group]),
             Self::Count(counts) => Value::Long(counts[group].cast_signed()),
-            Self::Extreme { best, .. } => best[group].clone(),
+            Self::Extreme(extremes) => extremes.value(group),
             Self::Each { states, .. } => states[group].value(),
         }
     }
@@ -259,7 +257,8 @@ impl Totals {
                 }
                 Column::of(Data::Long(values))
             }
-            Self::Extreme { .. } | Self::Each { .. } => {
+            Self::Extreme(extremes) => extremes.run(ty, ids, kinds, arg, |kind| wanted.has(kind)),
+            Self::Each { .. } => {
                 let mut out = Column::new(ty);
                 for (row, kind) in kinds.iter().enumerate() {
                     if *kind == Kind::Reset {
@@ -291,16 +290,18 @@ impl Totals {
         match self {
             Self::Whole { sums, counts } => {
                 let (arriving, leaving) = (new.numbers(longs), old.numbers(longs));
+                let (arriving, leaving) = (&*arriving, &*leaving);
+                let (new_nulls, old_nulls) = (new.nulls(), old.nulls());
                 let mut out = Made::with_capacity(slide.before.len());
                 slide.each(|step| match step {
-                    Step::Leaves(row) if old.is_null(row) => {}
+                    Step::Leaves(row) if !old_nulls.is_empty() && old_nulls[row] => {}
                     Step::Leaves(row) => {
-                        let g = old.ids.get(row);
+                        let g = old.ids[row] as usize;
                         (sums[g], counts[g]) = whole((sums[g], counts[g]), leaving[row], true);
                     }
                     Step::Arrives(row) => {
-                        let g = new.ids.get(row);
-                        if !new.is_null(row) {
+                        let g = new.ids[row] as usize;
+                        if new_nulls.is_empty() || !new_nulls[row] {
                             (sums[g], counts[g]) = whole((sums[g], counts[g]), arriving[row], false);
                         }
                         out.push(sums[g], counts[g] == 0);
@@ -310,16 +311,18 @@ impl Totals {
             }
             Self::Decimal { sums, counts, mean } => {
                 let (arriving, leaving) = (new.numbers(doubles), old.numbers(doubles));
+                let (arriving, leaving) = (&*arriving, &*leaving);
+                let (new_nulls, old_nulls) = (new.nulls(), old.nulls());
                 let mut out = Made::with_capacity(slide.before.len());
                 slide.each(|step| match step {
-                    Step::Leaves(row) if old.is_null(row) => {}
+                    Step::Leaves(row) if !old_nulls.is_empty() && old_nulls[row] => {}
                     Step::Leaves(row) => {
-                        let g = old.ids.get(row);
+                        let g = old.ids[row] as usize;
                         (sums[g], counts[g]) = decimal((sums[g], counts[g]), leaving[row], true);
                     }
                     Step::Arrives(row) => {
-                        let g = new.ids.get(row);
-                        if !new.is_null(row) {
+                        let g = new.ids[row] as usize;
+                        if new_nulls.is_empty() || !new_nulls[row] {
                             (sums[g], counts[g]) = decimal((sums[g], counts[g]), arriving[row], false);
                         }
                         let value = if *mean { sums[g] / counts[g] as f64 } else { sums[g] };
@@ -332,18 +335,18 @@ impl Totals {
                 let mut out = Vec::with_capacity(slide.before.len());
                 slide.each(|step| match step {
                     Step::Leaves(row) => {
-                        let g = old.ids.get(row);
+                        let g = old.ids[row] as usize;
                         counts[g] = counted(counts[g], true);
                     }
                     Step::Arrives(row) => {
-                        let g = new.ids.get(row);
+                        let g = new.ids[row] as usize;
                         counts[g] = counted(counts[g], false);
                         out.push(counts[g].cast_signed());
                     }
                 });
                 Column::of(Data::Long(out))
             }
-            Self::Extreme { .. } | Self::Each { .. } => {
+            Self::Extreme(_) | Self::Each { .. } => {
                 let mut out = Column::new(ty);
                 slide.each(|step| {
                     let (of, row, kind) = match step {
@@ -352,9 +355,10 @@ impl Totals {
                     };
                     let arg = of.arg.as_ref().map(|arg| arg.get(row));
                     // typed ones do not fail
-                    self.work(of.ids.get(row), kind, arg.as_slice()).ok();
+                    let g = of.ids[row] as usize;
+                    self.work(g, kind, arg.as_slice()).ok();
                     if kind == Kind::Current {
-                        out.push(self.value(of.ids.get(row)));
+                        out.push(self.value(g));
                     }
                 });
                 out
@@ -368,7 +372,7 @@ impl Totals {
             Self::Whole { sums, counts } => serde_json::json!([sums[group], counts[group]]),
             Self::Decimal { sums, counts, .. } => serde_json::json!([sums[group].to_bits(), counts[group]]),
             Self::Count(counts) => serde_json::json!(counts[group]),
-            Self::Extreme { best, .. } => crate::aggregators::state::encode(&best[group]),
+            Self::Extreme(extremes) => crate::aggregators::state::encode(&extremes.value(group)),
             Self::Each { states, .. } => states[group].save(),
         }
     }
@@ -387,8 +391,9 @@ impl Totals {
                 (sums[group], counts[group]) = (f64::from_bits(sum.as_u64().ok_or_else(wrong)?), count);
             }
             Self::Count(counts) => counts[group] = state.as_u64().ok_or_else(wrong)?,
-            Self::Extreme { best, .. } => {
-                best[group] = crate::aggregators::state::decode(state).ok_or_else(wrong)?;
+            Self::Extreme(extremes) => {
+                let value = crate::aggregators::state::decode(state).ok_or_else(wrong)?;
+                extremes.set(group, value).map_err(|()| wrong())?;
             }
             Self::Each { states, .. } => states[group].restore(state)?,
         }
@@ -445,25 +450,6 @@ fn decimal((sum, count): (f64, u64), n: f64, leaves: bool) -> (f64, u64) {
 #[inline]
 fn counted(count: u64, leaves: bool) -> u64 {
     if leaves { count.saturating_sub(1) } else { count + 1 }
-}
-
-fn extend(best: &mut Value, value: &Value, greatest: bool) {
-    if value.is_null() {
-        return;
-    }
-    let better = match (&*best, value) {
-        (Value::Null, _) => true,
-        (Value::Double(a), Value::Double(b)) => beats(b.total_cmp(a), greatest),
-        (Value::Long(a), Value::Long(b)) => beats(b.cmp(a), greatest),
-        (a, b) => beats(Key(b.clone()).cmp(&Key(a.clone())), greatest),
-    };
-    if better {
-        *best = value.clone();
-    }
-}
-
-fn beats(order: std::cmp::Ordering, greatest: bool) -> bool {
-    if greatest { order.is_gt() } else { order.is_lt() }
 }
 
 /// Something stands where a value is null.

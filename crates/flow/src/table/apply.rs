@@ -204,11 +204,17 @@ impl Table {
         let column = &events.columns[keyed.key];
         let Some(key) = &self.key else { return Ok(()) };
         let hashes: SmallVec<[u32; 16]> = (0..events.len()).map(|i| key.hash(|_| (column, i))).collect();
+        // First all rows that may be those, then a look at their keys, then the values: so a processor waits for the
+        // memory of many events at once.
+        let likely: SmallVec<[Option<Place>; 16]> = hashes.iter().map(|hash| key.likely(*hash)).collect();
         let mut found: SmallVec<[(u32, Place); 16]> = SmallVec::new();
         let mut done = Ok(());
-        for (i, hash) in hashes.into_iter().enumerate() {
+        for (i, (hash, likely)) in hashes.into_iter().zip(likely).enumerate() {
+            let cell = (column, i);
             let place = match &self.key {
-                Some(key) if !column.is_null(i) => key.find(hash, &self.rows, |_| (column, i)),
+                Some(key) if !column.is_null(i) => likely
+                    .filter(|place| key.is_at(*place, &self.rows, cell))
+                    .or_else(|| key.find(hash, &self.rows, |_| cell)),
                 _ => None,
             };
             match (place, insert) {
@@ -223,11 +229,7 @@ impl Table {
             }
         }
         for (to, from) in &keyed.set {
-            let from = &events.columns[*from];
-            for (i, place) in &found {
-                let (column, row) = self.rows.cell_mut(*place, *to);
-                column.set_from(row, from, *i as usize);
-            }
+            self.rows.set_from(*to, &found, &events.columns[*from]);
         }
         done
     }

@@ -85,7 +85,13 @@ impl PrimaryKey {
     #[inline]
     pub(super) fn hash<'a>(&self, cell: impl Fn(usize) -> Cell<'a>) -> u32 {
         if let [column] = self.columns.as_slice() {
-            return match part(cell(*column)) {
+            let (column, row) = cell(*column);
+            if let Data::Str(texts) = column.data()
+                && !column.is_null(row)
+            {
+                return texts.hash(row, &self.state) as u32;
+            }
+            return match part((column, row)) {
                 Part::Null => 0,
                 Part::Bits(bits) => self.state.hash_one(bits) as u32,
                 Part::Text(text) => self.state.hash_one(text.as_ref()) as u32,
@@ -120,7 +126,11 @@ impl PrimaryKey {
 
     fn same<'a, 'b>(&self, a: impl Fn(usize) -> Cell<'a>, b: impl Fn(usize) -> Cell<'b>) -> bool {
         if let [column] = self.columns.as_slice() {
-            return part(a(*column)) == part(b(*column));
+            let ((a, i), (b, j)) = (a(*column), b(*column));
+            return match (a.data(), b.data()) {
+                (Data::Str(x), Data::Str(y)) if !a.is_null(i) && !b.is_null(j) => x.is_equal(i, y, j),
+                _ => part((a, i)) == part((b, j)),
+            };
         }
         let has_colon = |part: &Part<'_>| matches!(part, Part::Text(text) if text.contains(':'));
         let (mut equal, mut colons) = (true, (false, false));
@@ -137,6 +147,18 @@ impl PrimaryKey {
     pub(super) fn find<'a>(&self, hash: u32, rows: &Rows, cell: impl Fn(usize) -> Cell<'a>) -> Option<Place> {
         let same = |e: &Entry| e.hash == hash && self.same(&cell, |column| rows.cell(e.place, column));
         self.rows.find(Entry::spread(hash), same).map(|e| e.place)
+    }
+
+    /// A row whose key has this hash: the one that is looked for, nearly always.
+    #[inline]
+    pub(super) fn likely(&self, hash: u32) -> Option<Place> {
+        self.rows.find(Entry::spread(hash), |e| e.hash == hash).map(|e| e.place)
+    }
+
+    /// Whether the row at a place has a key, of a single column.
+    #[inline]
+    pub(super) fn is_at(&self, place: Place, rows: &Rows, cell: Cell<'_>) -> bool {
+        self.same(|_| cell, |column| rows.cell(place, column))
     }
 
     /// Adds a row whose key is not there.

@@ -2,7 +2,7 @@
 
 use tidemill_types::FieldType;
 
-use crate::column::Column;
+use crate::column::{Column, Data};
 
 /// Where a row lies. Rows that were added later lie behind; none moves until [`Rows::compact`].
 pub(super) type Place = u32;
@@ -65,6 +65,30 @@ impl Rows {
     pub(super) fn cell_mut(&mut self, place: Place, column: usize) -> (&mut Column, usize) {
         let segment = &mut self.segments[(place >> SEGMENT_BITS) as usize];
         (&mut segment[column], place as usize & (SEGMENT_ROWS - 1))
+    }
+
+    /// Rows at places take values of a column of the same type: each of those its value of that number.
+    pub(super) fn set_from(&mut self, column: usize, found: &[(u32, Place)], from: &Column) {
+        match from.data() {
+            Data::Double(values) if from.nulls().is_empty() => {
+                for (i, place) in found {
+                    let (to, row) = self.cell_mut(*place, column);
+                    to.set_double(row, values[*i as usize]);
+                }
+            }
+            Data::Long(values) if from.nulls().is_empty() => {
+                for (i, place) in found {
+                    let (to, row) = self.cell_mut(*place, column);
+                    to.set_long(row, values[*i as usize]);
+                }
+            }
+            _ => {
+                for (i, place) in found {
+                    let (to, row) = self.cell_mut(*place, column);
+                    to.set_from(row, from, *i as usize);
+                }
+            }
+        }
     }
 
     pub(super) fn remove(&mut self, place: Place) {

@@ -83,6 +83,10 @@ impl Window for ExternalTime {
         Ok(())
     }
 
+    fn slides(&self, rows: &RowStore) -> bool {
+        rows.longs(self.column).is_some()
+    }
+
     fn slide(&mut self, rows: Range<Seq>, _: &[i64], _: i64, context: &mut Context<'_>) -> Option<Slide> {
         let store = &*context.rows;
         let mut arriving = store.longs(self.column)?;

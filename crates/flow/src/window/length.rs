@@ -43,6 +43,10 @@ impl Window for Length {
         Ok(())
     }
 
+    fn slides(&self, _: &RowStore) -> bool {
+        self.n > 0
+    }
+
     fn slide(&mut self, rows: Range<Seq>, _: &[i64], _: i64, _: &mut Context<'_>) -> Option<Slide> {
         if self.n == 0 {
             return None;

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use super::build::arity;
 use super::fifo::Fifo;
-use super::{Context, MakeWindow, Needs, Parameter, Source, Window};
+use super::{Context, MakeWindow, Needs, Parameter, Source, Tumbled, Window};
 use crate::expr::Failure;
 use crate::snapshot::{Error, Reader, Writer};
 use crate::store::{RowStore, Seq};
@@ -19,6 +19,9 @@ pub(super) fn build(parameters: &[Parameter], _: &Source<'_>) -> Result<MakeWind
     let streams = parameters.get(1).map(|p| p.flag("stream.current")).transpose()?.unwrap_or(false);
     Ok(Arc::new(move || Box::new(LengthBatch { n, streams, state: State::default() })))
 }
+
+/// Smaller batches are not worth being worked off by themselves.
+const LARGE: u64 = 64;
 
 struct LengthBatch {
     n: u64,
@@ -93,6 +96,23 @@ impl Window for LengthBatch {
             context.out.end_chunk();
         }
         Ok(())
+    }
+
+    fn tumble(&mut self, rows: Range<Seq>, context: &mut Context<'_>) -> Option<Vec<Tumbled>> {
+        let current = &mut self.state.current;
+        let whole = current.goes_on_with(rows.start) && self.state.before.is_empty();
+        if self.n < LARGE || self.streams || context.keeps_batches() || !whole {
+            return None;
+        }
+        let first = current.front().unwrap_or(rows.start);
+        let batches = (rows.end - first) / self.n;
+        current.push_all(rows.clone());
+        current.pop_all(batches * self.n);
+        let batch = |i: u64| {
+            let end = first + (i + 1) * self.n;
+            Tumbled { at: (end - 1 - rows.start) as u32, rows: end - self.n..end }
+        };
+        Some((0..batches).map(batch).collect())
     }
 
     fn goes_by_clock(&self) -> bool {

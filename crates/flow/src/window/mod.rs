@@ -116,6 +116,15 @@ pub struct Slide {
     pub behind: u32,
 }
 
+/// A batch that comes out of a window.
+#[derive(Debug)]
+pub struct Tumbled {
+    /// The number of the row with whose arrival it does, among those that arrive.
+    pub at: u32,
+    /// Its rows.
+    pub rows: Range<Seq>,
+}
+
 /// Which rows a window still needs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Needs {
@@ -144,6 +153,11 @@ pub trait Window: Send {
     /// A chunk arrived, in order. The clock stands at its time already, and timers due before it have run.
     fn arrive(&mut self, rows: Range<Seq>, context: &mut Context<'_>) -> Result<(), Failure>;
 
+    /// Whether [`Self::slide`] works for the rows that are held and those that are about to arrive, all in `rows`.
+    fn slides(&self, _rows: &RowStore) -> bool {
+        false
+    }
+
     /// Rows arrive one after the other at the instants `clocks`, and the clock goes on to `until`: the same as
     /// [`Self::arrive`] and [`Self::timer`] in their order, for somebody who looks only at what arrives.
     ///
@@ -155,6 +169,14 @@ pub trait Window: Send {
         _until: i64,
         _context: &mut Context<'_>,
     ) -> Option<Slide> {
+        None
+    }
+
+    /// Rows arrive one after the other: the same as [`Self::arrive`], where what comes out is large batches of rows
+    /// that follow each other, each behind a reset.
+    ///
+    /// `None`: that is not so; then nothing has changed.
+    fn tumble(&mut self, _rows: Range<Seq>, _context: &mut Context<'_>) -> Option<Vec<Tumbled>> {
         None
     }
 

@@ -63,6 +63,10 @@ impl Window for Time {
         Ok(())
     }
 
+    fn slides(&self, _: &RowStore) -> bool {
+        !self.delays
+    }
+
     fn slide(
         &mut self,
         rows: Range<Seq>,

@@ -32,6 +32,17 @@ impl Fresh {
         debug_assert_eq!(self.words.len(), self.count * self.stride);
     }
 
+    /// Adds a match of these words.
+    #[inline]
+    pub fn push_words(&mut self, head: [u64; HEAD], kept: &[u64], own: &[u64]) {
+        self.words.reserve(self.stride);
+        self.words.extend_from_slice(&head);
+        self.words.extend_from_slice(kept);
+        self.words.extend_from_slice(own);
+        self.count += 1;
+        debug_assert_eq!(self.words.len(), self.count * self.stride);
+    }
+
     pub fn iter(&self) -> impl DoubleEndedIterator<Item = &[u64]> {
         (0..self.count).map(|i| &self.words[i * self.stride..(i + 1) * self.stride])
     }

@@ -18,6 +18,8 @@ pub(in super::super) struct ChainPlan {
     pub steps: Vec<ChainStep>,
     /// What the selection reads, in order, and the types.
     pub columns: Vec<(Read, FieldType)>,
+    /// The first step is repeated by itself, so that a match may always begin.
+    pub starts_always: bool,
 }
 
 /// A value that a match keeps.
@@ -122,9 +124,15 @@ impl ChainPlan {
         if captures.len() > CAPTURES_MAX {
             return None;
         }
-        let steps = (0..plan.steps.len()).map(|i| step(plan, i, &captures)).collect();
+        let steps: Vec<ChainStep> = (0..plan.steps.len()).map(|i| step(plan, i, &captures)).collect();
+        let first = &steps[0];
+        let starts_always = first.every_end == Some(0)
+            && !first.last
+            && first.index.is_none()
+            && first.pairs.is_empty()
+            && first.rest.is_empty();
         let columns = plan.columns.iter().map(|r| (locate(r, &captures, usize::MAX), r.ty)).collect();
-        Some(Self { captures, steps, columns })
+        Some(Self { captures, steps, columns, starts_always })
     }
 
     /// Whether some value lies in a column beside the matches: a text or an object.

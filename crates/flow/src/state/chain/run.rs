@@ -85,10 +85,12 @@ impl Run<'_> {
         if let Some(within) = self.plan.within {
             self.expire(event.time, within.unsigned_abs());
         }
+        // where the first step takes any number of events, its empty match stays where it is
+        let first = usize::from(layout.starts_always);
         if self.plan.sequence {
-            self.state.waiting.iter_mut().for_each(List::clear);
+            self.state.waiting[first..].iter_mut().for_each(List::clear);
             let every = layout.steps[0].every_end.is_some();
-            if self.state.fresh[0].is_empty() {
+            if self.state.fresh[0].is_empty() && (first == 0 || self.state.waiting[0].len() == 0) {
                 self.state.arm(every);
             }
             (0..layout.steps.len()).for_each(|i| self.renew(i));
@@ -101,11 +103,32 @@ impl Run<'_> {
         if held >= self.plan.limits.partial_matches_max {
             return Err(too_many(held, &self.plan.limits));
         }
-        for i in (0..layout.steps.len()).rev() {
+        for i in (first..layout.steps.len()).rev() {
             if layout.steps[i].stream == self.port && self.state.waiting[i].len() > 0 {
                 self.offer(i, event)?;
             }
         }
+        if layout.starts_always && layout.steps[0].stream == self.port && self.state.waiting[0].len() > 0 {
+            self.start(event)?;
+        }
+        Ok(())
+    }
+
+    /// A match begins with the event, if it fits; the empty match from which it comes stays.
+    fn start(&mut self, event: Event) -> Result<(), Failure> {
+        if !self.is_fit(0, event)? {
+            if self.plan.sequence {
+                self.state.note_broken(0, None, event.row);
+            }
+            return Ok(());
+        }
+        if self.plan.sequence && !self.state.fresh[1].is_empty() {
+            return Ok(());
+        }
+        self.keep(0, event);
+        let State { fresh, work, .. } = &mut *self.state;
+        let time = event.time as u64;
+        fresh[1].push_words([time, time, work.own_marks], &[], &work.own);
         Ok(())
     }
 
@@ -289,13 +312,14 @@ impl State {
         let found = self.waiting[i].get(place);
         let marks = found[MARKS] & mask_of(step.width) | self.work.own_marks;
         let begin = if i == 0 { time as u64 } else { found[BEGIN] };
-        let kept = found[HEAD..].iter().chain(&self.work.own).copied();
-        let words = [time as u64, begin, marks].into_iter().chain(kept);
+        let head = [time as u64, begin, marks];
         if step.last {
-            self.done.extend(words);
+            self.done.extend_from_slice(&head);
+            self.done.extend_from_slice(&found[HEAD..]);
+            self.done.extend_from_slice(&self.work.own);
             self.done_count += 1;
         } else if !sequence || self.fresh[i + 1].is_empty() {
-            self.fresh[i + 1].push(words);
+            self.fresh[i + 1].push_words(head, &found[HEAD..], &self.work.own);
         }
         if let Some(first) = step.every_end {
             again(layout, &mut self.fresh, first, found, time);
@@ -341,7 +365,7 @@ fn again(layout: &ChainPlan, fresh: &mut [Fresh], first: usize, found: &[u64], t
     let width = layout.steps[first].width;
     let begin = if first == 0 { 0 } else { found[BEGIN] };
     let head = [time as u64, begin, found[MARKS] & mask_of(width)];
-    fresh[first].push(head.into_iter().chain(found[HEAD..HEAD + width].iter().copied()));
+    fresh[first].push_words(head, &found[HEAD..HEAD + width], &[]);
 }
 
 /// The marks of the first `width` values.

@@ -1,0 +1,117 @@
+//! Two windows that let their oldest rows go as others arrive: what each holds at an arrival is told by two numbers.
+
+use super::matches::{Matches, NOTHING};
+use super::{Join, Rows};
+use crate::batch::{Batch, Kind};
+use crate::expr::{Failure, Frame, Host, RowRef};
+use crate::held::{Held, Slid};
+use crate::store::Seq;
+
+/// A side while its rows arrive.
+struct Side<'a> {
+    input: &'a Batch,
+    /// The number of the first row of `input`.
+    first: Seq,
+    slid: Slid,
+    /// The oldest row that is held, and the number behind the last.
+    held: (Seq, Seq),
+}
+
+impl Join {
+    /// Whether [`Self::slide`] may work off these batches, whose first rows have these numbers.
+    pub(super) fn slides(&self, inputs: [&Batch; 2], first: [Seq; 2]) -> bool {
+        let slides = |side: usize| self.held[side].as_ref().is_some_and(|held| held.slides(first[side]));
+        let each = |input: &&Batch| input.ends.len() == input.len();
+        self.index.is_some() && !self.leaves && inputs.iter().all(each) && slides(0) && slides(1)
+    }
+
+    /// Rows that have entered the sides arrive in turns: so many of a side are next.
+    pub(super) fn slide(
+        &mut self,
+        inputs: [&Batch; 2],
+        first: [Seq; 2],
+        turns: impl Iterator<Item = (usize, usize)>,
+        host: &dyn Host,
+        found: &mut Matches,
+    ) -> Result<(), Failure> {
+        let mut side = |side: usize| -> Result<Side<'_>, Failure> {
+            let (input, first) = (inputs[side], first[side]);
+            let slid = self.held[side].as_mut().and_then(|held| held.slide(input, first, &input.clocks));
+            let slid = slid.ok_or_else(|| Failure("a window lets other rows go than its oldest".into()))?;
+            let held = (slid.oldest, first);
+            Ok(Side { input, first, slid, held })
+        };
+        let mut sides = [side(0)?, side(1)?];
+        let mut next = [0; 2];
+        for (turn, count) in turns {
+            let until = (next[turn] + count).min(inputs[turn].len());
+            for row in next[turn]..until {
+                let of = &mut sides[turn];
+                of.held.0 += Seq::from(of.slid.slide.before[row]);
+                of.held.1 = of.first + row as Seq + 1;
+                if let Some(index) = &mut self.index {
+                    index.forget_below(turn, of.held.0);
+                }
+                self.match_sliding(turn, row, &sides, host, found)?;
+            }
+            next[turn] = until;
+        }
+        Ok(())
+    }
+
+    /// Adds the matches of row `row` of side `side`, which has just arrived.
+    #[inline]
+    fn match_sliding(
+        &self,
+        side: usize,
+        row: usize,
+        sides: &[Side<'_>; 2],
+        host: &dyn Host,
+        found: &mut Matches,
+    ) -> Result<(), Failure> {
+        let plan = &*self.plan;
+        let other = 1 - side;
+        let (Some(index), Some(held), true) = (&self.index, &self.held[other], plan.sides[side].triggers)
+        else {
+            return Ok(());
+        };
+        let Side { input, first, .. } = sides[side];
+        let (at, time, clock) = (first + row as Seq, input.times[row], input.clocks[row]);
+        let event: Rows<'_> = (&input.columns, row);
+        let before = found.len();
+        let (oldest, end) = sides[other].held;
+        let rows = index.bucket_of(side, at).into_iter().flat_map(|bucket| index.rows(bucket, other));
+        for seq in rows.skip_while(|seq| *seq < oldest).take_while(|seq| *seq < end) {
+            if self.is_match(side, event, held, seq, (time, clock), host)? {
+                found.push(side, at, seq, time, Kind::Current);
+            }
+        }
+        if found.len() == before && plan.sides[side].outer {
+            found.push(side, at, NOTHING, time, Kind::Current);
+        }
+        found.end_event(clock);
+        found.end_emission();
+        Ok(())
+    }
+
+    #[inline]
+    fn is_match(
+        &self,
+        side: usize,
+        event: Rows<'_>,
+        held: &Held,
+        seq: Seq,
+        (time, now): (i64, i64),
+        host: &dyn Host,
+    ) -> Result<bool, Failure> {
+        let keys = &self.plan.keys;
+        let candidate = held.store().row(seq);
+        if !keys.hold(side, event, candidate) {
+            return Ok(false);
+        }
+        let Some(rest) = &keys.rest else { return Ok(true) };
+        let mut rows: [RowRef<'_>; 2] = [Some(event); 2];
+        rows[1 - side] = Some(candidate);
+        rest.is_true(&Frame { rows: &rows, time, now, host })
+    }
+}
