@@ -62,6 +62,14 @@ impl QueryPlan {
         {
             return Err("its steps call functions");
         }
+        let select = &self.select;
+        let selected = select.items.iter().map(|(_, expr)| expr);
+        let summed = select.aggregates.iter().flat_map(|a| &a.args);
+        let mut exprs = selected.chain(summed).chain(&select.group_by).chain(&select.having);
+        if (self.join.is_some() || self.state.is_some()) && !exprs.all(vector::is_plain) {
+            // where one match fails, those of the other events have to come out
+            return Err("what it selects of matches calls functions");
+        }
         let timers = self.schedulers().iter().filter(|s| **s != Scheduler::Rate).count();
         if (self.join.is_some() || self.state.is_some()) && timers + usize::from(self.has_beats()) > 0 {
             return Err("it waits for the clock");
