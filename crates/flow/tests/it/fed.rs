@@ -179,6 +179,18 @@ fn a_match_that_fails_takes_no_other_with_it() {
 }
 
 #[test]
+fn the_end_of_a_batch_does_not_fail_a_filter() {
+    let app = "define stream S (k string);
+        from S#window.batch()[str:length(k) == 1] select k insert all events into Out;";
+    let texts = ["a", "b", "c"].map(|text| [serde_json::json!(text)]);
+    let null = [serde_json::Value::Null];
+    let [one_by_one, together] =
+        both(app, &[("S", 1, &texts[0]), ("S", 2, &null), ("S", 3, &texts[1]), ("S", 4, &texts[2])]);
+    assert_eq!(one_by_one.0["S"].len(), 2, "{:?}", one_by_one.0);
+    assert_eq!(one_by_one.0, together.0);
+}
+
+#[test]
 #[ignore = "together it leaves at the time of the event before"]
 fn a_late_event_leaves_with_the_next_one() {
     let app = "define stream R (v int); define stream S (v int);
