@@ -73,17 +73,18 @@ pub fn generate(rng: &mut StdRng) -> Generated {
     // what fails for one event of a call is lost for all of them, and texts fail at nulls
     let by_event = making.by_event && !making.text.contains("str:");
     // a sum need not reach what it is to reach
-    let bounded = making.bounded
-        && !making.text.contains("expressionBatch")
-        && !making.text.lines().any(shows_more_and_more);
+    let bounded =
+        making.bounded && !making.text.contains("expressionBatch") && !keeps_more_and_more(&making.text);
     Generated { text: making.text, inputs, by_event, bounded }
 }
 
-/// Whether a snapshot shows what came, and is not told what left: there are windows that do not say so, and what is cut
-/// off a select clause does not leave.
-fn shows_more_and_more(query: &str) -> bool {
-    let untold = ["delay(", "requent(", " limit ", " having "];
-    query.contains("output snapshot") && untold.iter().any(|word| query.contains(word))
+/// Whether it may keep what came because it is not told what left. There are windows that do not say so, what is cut off
+/// a select clause does not leave a snapshot, and neither does what is something else when it leaves.
+fn keeps_more_and_more(app: &str) -> bool {
+    let any = |words: &[&str]| words.iter().any(|word| app.contains(word));
+    let untold = any(&["delay(", "requent("]);
+    let cut = any(&[" limit ", " having ", "eventTimestamp("]);
+    app.contains("output snapshot") && (untold || cut) || untold && any(&[" max(", " min("])
 }
 
 /// Whether there are few values of what is named so.
