@@ -10,7 +10,9 @@ use tidemill_lang::{FileId, SourceFile, Sources, render_all};
 
 fuzz_target!(|bytes: &[u8]| {
     let Ok(file) = SourceFile::from_bytes(FileId(0), "fuzz.siddhi", bytes) else { return };
-    let Ok(file) = substitute(&file, &|name| (name.len() % 2 == 0).then(|| "5".to_owned())) else { return };
+    let Ok(file) = substitute(&file, &|name: &str| (name.len() % 2 == 0).then(|| "5".to_owned())) else {
+        return;
+    };
     let _ = parse_on_demand(&file);
     let parsed = parse(&file);
     let mut sources = Sources::default();

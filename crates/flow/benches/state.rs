@@ -4,11 +4,9 @@
 //! directory when not given. Memory is what the allocator was asked for and did not get back. The restored app and the
 //! one that went on must put out the same for the next events.
 
-use std::alloc::{GlobalAlloc, Layout};
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
 
 use tidemill_flow::app::{App, Sink};
@@ -19,34 +17,11 @@ use tidemill_flow::snapshot::Resume;
 use tidemill_flow::{Batch, Column, Registry, Value};
 use tidemill_types::FieldType;
 
+mod counted;
+
 const RUNS: usize = 3;
 const CHUNK: usize = 4096;
 const SYMBOLS: i64 = 1000;
-
-/// As in the program, counted.
-struct Counting;
-
-static LIVE: AtomicUsize = AtomicUsize::new(0);
-static PEAK: AtomicUsize = AtomicUsize::new(0);
-
-// SAFETY: everything is handed on to mimalloc; what is added are two counters
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        let live = LIVE.fetch_add(layout.size(), Ordering::Relaxed) + layout.size();
-        PEAK.fetch_max(live, Ordering::Relaxed);
-        // SAFETY: the caller's promises are those that mimalloc asks for
-        unsafe { mimalloc::MiMalloc.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, place: *mut u8, layout: Layout) {
-        LIVE.fetch_sub(layout.size(), Ordering::Relaxed);
-        // SAFETY: as above
-        unsafe { mimalloc::MiMalloc.dealloc(place, layout) }
-    }
-}
-
-#[global_allocator]
-static ALLOCATOR: Counting = Counting;
 
 /// Keeps what came out last.
 #[derive(Default)]
@@ -86,11 +61,9 @@ fn send(app: &mut App, first: i64, events: usize, sink: &mut Last) {
 
 /// Runs something; seconds, and the most memory during it beyond `base`.
 fn measured<T>(base: usize, what: impl FnOnce() -> T) -> (f64, f64, T) {
-    PEAK.store(LIVE.load(Ordering::Relaxed), Ordering::Relaxed);
     let start = Instant::now();
-    let value = what();
-    let seconds = start.elapsed().as_secs_f64();
-    (seconds, megabytes(PEAK.load(Ordering::Relaxed).saturating_sub(base)), value)
+    let (peak, value) = counted::peak(what);
+    (start.elapsed().as_secs_f64(), megabytes(peak.saturating_sub(base)), value)
 }
 
 fn megabytes(bytes: usize) -> f64 {
@@ -98,14 +71,17 @@ fn megabytes(bytes: usize) -> f64 {
 }
 
 fn run(window: &str, events: usize, file: &Path) {
-    let empty = LIVE.load(Ordering::Relaxed);
+    let empty = counted::live();
     let mut sink = Last::default();
-    let mut app = App::new(plan(window));
-    app.start(0, &mut sink);
-    for first in (0..events).step_by(CHUNK) {
-        send(&mut app, first as i64, CHUNK.min(events - first), &mut sink);
-    }
-    let running = LIVE.load(Ordering::Relaxed);
+    let (_, run_peak, mut app) = measured(empty, || {
+        let mut app = App::new(plan(window));
+        app.start(0, &mut sink);
+        for first in (0..events).step_by(CHUNK) {
+            send(&mut app, first as i64, CHUNK.min(events - first), &mut sink);
+        }
+        app
+    });
+    let running = counted::live();
     let (save, save_peak, ()) = measured(running, || {
         let mut out = File::create(file).expect("a file");
         app.save(&mut out).unwrap_or_else(|e| panic!("{e}"));
@@ -115,18 +91,18 @@ fn run(window: &str, events: usize, file: &Path) {
     send(&mut app, events as i64, CHUNK, &mut sink);
     let expected = std::mem::take(&mut sink.0);
     drop(app);
-    let before = LIVE.load(Ordering::Relaxed);
+    let before = counted::live();
     let (restore, restore_peak, mut app) = measured(before, || {
         let mut app = App::new(plan(window));
         let mut input = File::open(file).expect("the file");
         app.restore(&mut input, Resume::Exactly).unwrap_or_else(|e| panic!("{e}"));
         app
     });
-    let restored = megabytes(LIVE.load(Ordering::Relaxed) - before);
+    let restored = megabytes(counted::live() - before);
     send(&mut app, events as i64, CHUNK, &mut sink);
     assert!(!expected.is_empty() && expected == sink.0, "the restored app puts out something else");
     println!(
-        "| {} | {:.0} | {:.0} | {save:.2} | {save_peak:.1} | {restore:.2} | {restored:.0} | {restore_peak:.0} |",
+        "| {} | {:.0} | {run_peak:.0} | {:.0} | {save:.2} | {save_peak:.1} | {restore:.2} | {restored:.0} | {restore_peak:.0} |",
         window.split('(').next().unwrap_or_default(),
         megabytes(running - empty),
         megabytes(bytes),
@@ -140,9 +116,9 @@ fn main() {
     let file = dir.join(format!("tidemill-state-{}", std::process::id()));
     println!("{events} events, {RUNS} runs of each window; MB");
     println!(
-        "| window | running | file | save, s | more while saving | restore, s | restored | most while restoring |"
+        "| window | running | most while running | file | save, s | more while saving | restore, s | restored | most while restoring |"
     );
-    println!("| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: |");
+    println!("| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |");
     // a tree of a tenth: it costs a hundred bytes an event to begin with
     let tenth = events / 10;
     let windows =

@@ -62,6 +62,14 @@ impl QueryPlan {
         {
             return Err("its steps call functions");
         }
+        let select = &self.select;
+        let selected = select.items.iter().map(|(_, expr)| expr);
+        let summed = select.aggregates.iter().flat_map(|a| &a.args);
+        let mut exprs = selected.chain(summed).chain(&select.group_by).chain(&select.having);
+        if (self.join.is_some() || self.state.is_some()) && !exprs.all(vector::is_plain) {
+            // where one match fails, those of the other events have to come out
+            return Err("what it selects of matches calls functions");
+        }
         let timers = self.schedulers().iter().filter(|s| **s != Scheduler::Rate).count();
         if (self.join.is_some() || self.state.is_some()) && timers + usize::from(self.has_beats()) > 0 {
             return Err("it waits for the clock");
@@ -253,6 +261,10 @@ fn passing(
     let mask = vector::mask(condition, &lanes, &mut rows_failed);
     let mut bad: Vec<u32> = Vec::new();
     for (row, failure) in rows_failed {
+        if incoming.kinds[row as usize] == Kind::Reset {
+            // it passes whatever the condition makes of its values
+            continue;
+        }
         let chunk = of[row as usize];
         if bad.last() != Some(&chunk) {
             bad.push(chunk);

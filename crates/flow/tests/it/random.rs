@@ -1,4 +1,5 @@
-//! Apps and events made at random: nothing panics, and an app that is interrupted gives what it gives undisturbed.
+//! Apps and events made at random: nothing panics, an app that is interrupted gives what it gives undisturbed, events
+//! handed in together give what they give one by one, and what need not grow does not.
 //!
 //! `TIDEMILL_SEED` says with which app to begin, `TIDEMILL_SECONDS` how long to go on (`random::for_long`, ignored), and
 //! with `TIDEMILL_SHOW` the apps are printed with the number of their outputs.
@@ -6,6 +7,8 @@
 mod app;
 mod events;
 mod expr;
+mod growth;
+mod together;
 
 use std::env;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -54,8 +57,17 @@ fn difference(one: &[Output], other: &[Output]) -> Option<String> {
     Some(format!("output {at}\n  undisturbed {}\n  now         {}", shown(&one), shown(&other)))
 }
 
+/// How many apps there were, and how many of them say something about what is asked.
+#[derive(Default)]
+struct Looked {
+    apps: u64,
+    together: u64,
+    growth: u64,
+}
+
 /// An app with its events: what is wrong with it.
-fn run(seed: u64, registry: &Registry) -> Option<String> {
+fn run(seed: u64, registry: &Registry, looked: &mut Looked) -> Option<String> {
+    looked.apps += 1;
     let mut rng = StdRng::seed_from_u64(seed);
     let generated = app::generate(&mut rng);
     let inputs = events::generate(&mut rng, &generated.inputs);
@@ -88,6 +100,8 @@ fn run(seed: u64, registry: &Registry) -> Option<String> {
                 return Err("events of one call come out otherwise one by one".into());
             }
         }
+        looked.together += u64::from(together::check(&generated, &mut rng, registry)?);
+        looked.growth += u64::from(growth::check(&generated, &mut rng, registry)?);
         Ok(())
     });
     match catch_unwind(runs) {
@@ -102,16 +116,19 @@ fn for_a_time(seconds: f64, apps_min: u64) {
     let first: u64 = given.unwrap_or_else(|| rand::rng().random_range(0..1 << 48));
     let registry = Registry::standard();
     let until = Instant::now() + Duration::from_secs_f64(seconds);
-    let mut wrong = Vec::new();
+    let (mut wrong, mut looked) = (Vec::new(), Looked::default());
     let mut seed = first;
     while wrong.len() < 5 && (Instant::now() < until || seed - first < apps_min) {
-        wrong.extend(run(seed, &registry));
+        wrong.extend(run(seed, &registry, &mut looked));
         seed += 1;
         if given.is_some() && seconds < 10.0 {
             break;
         }
     }
-    println!("TIDEMILL_SEED={first}, {} apps", seed - first);
+    let Looked { apps, together, growth } = looked;
+    println!(
+        "TIDEMILL_SEED={first}, {apps} apps; {together} worked events off together, {growth} need not grow"
+    );
     assert!(wrong.is_empty(), "{}", wrong.join("\n\n"));
 }
 

@@ -16,6 +16,9 @@ pub struct Generated {
     pub inputs: Vec<(String, Names)>,
     /// It makes no difference whether events are sent in one call or one by one.
     pub by_event: bool,
+    /// As long as `k` and `v` have few values, `t` is about the clock, and the clock moves on, it need not hold more
+    /// after many events than after some.
+    pub bounded: bool,
 }
 
 struct Making<'r> {
@@ -25,6 +28,11 @@ struct Making<'r> {
     streams: Vec<(String, Names)>,
     outputs: usize,
     by_event: bool,
+    bounded: bool,
+    /// Whether the table can have only so many rows as there are values of its key.
+    keyed: bool,
+    /// Whether there is the window `W`.
+    shares: bool,
 }
 
 const UNITS: [&str; 5] = ["300 milliseconds", "1 sec", "1500", "2 sec", "5 sec"];
@@ -47,19 +55,42 @@ pub fn generate(rng: &mut StdRng) -> Generated {
     }
     let keyed = ["", "@primaryKey('k') ", "@index('v') ", "@primaryKey('k', 'v') "].choose(rng).unwrap();
     let _ = writeln!(text, "{keyed}define table T (k string, v int);");
-    let window = window(rng);
-    let kind = ["", " output all events", " output expired events", " output current events"];
-    let _ =
-        writeln!(text, "define window W (k string, v int, t long) {window}{};", kind.choose(rng).unwrap());
+    let shares = rng.random_bool(0.4);
+    if shares {
+        let window = window(rng);
+        let kind = ["", " output all events", " output expired events", " output current events"];
+        let kind = kind.choose(rng).unwrap();
+        let _ = writeln!(text, "define window W (k string, v int, t long) {window}{kind};");
+    }
     let inputs = streams.clone();
-    let mut making = Making { rng, text, streams, outputs: 0, by_event: true };
-    let queries = making.rng.random_range(1..5);
+    let keyed = keyed.contains("Key");
+    let mut making = Making { rng, text, streams, outputs: 0, by_event: true, bounded: true, keyed, shares };
+    // one alone is worked off together more often than several that feed each other
+    let queries = if making.rng.random_bool(0.4) { 1 } else { making.rng.random_range(2..5) };
     for _ in 0..queries {
         making.query();
     }
     // what fails for one event of a call is lost for all of them, and texts fail at nulls
     let by_event = making.by_event && !making.text.contains("str:");
-    Generated { text: making.text, inputs, by_event }
+    // a sum need not reach what it is to reach
+    let bounded =
+        making.bounded && !making.text.contains("expressionBatch") && !keeps_more_and_more(&making.text);
+    Generated { text: making.text, inputs, by_event, bounded }
+}
+
+/// Whether it may keep what came because it is not told what left. There are windows that do not say so, what is cut off
+/// a select clause does not leave a snapshot, and neither does what is something else when it leaves.
+fn keeps_more_and_more(app: &str) -> bool {
+    let any = |words: &[&str]| words.iter().any(|word| app.contains(word));
+    let untold = any(&["delay(", "requent("]);
+    let cut = any(&[" limit ", " having ", "eventTimestamp("]);
+    app.contains("output snapshot") && (untold || cut) || untold && any(&[" max(", " min("])
+}
+
+/// Whether there are few values of what is named so.
+fn few(name: &str) -> bool {
+    let name = name.rsplit('.').next().unwrap_or(name);
+    name != "t" && !name.starts_with('c')
 }
 
 /// A window that reads `k`, `v` and `t`.
@@ -146,7 +177,12 @@ impl Making<'_> {
         let aggregates = self.rng.random_bool(0.5);
         for i in 0..self.rng.random_range(1..4) {
             let (text, ty) = match aggregates && self.rng.random_bool(0.6) {
-                true => aggregate(self.rng, names),
+                true => {
+                    let (text, ty) = aggregate(self.rng, names);
+                    let of = text.strip_prefix("distinctCount(").and_then(|of| of.strip_suffix(')'));
+                    self.bounded &= of.is_none_or(few);
+                    (text, ty)
+                }
                 false => {
                     let ty = any_type(self.rng);
                     (expr(self.rng, ty, names, 2), ty)
@@ -166,7 +202,9 @@ impl Making<'_> {
         let mut text = format!("select {}", items.join(", "));
         let grouped = self.rng.random_bool(0.3);
         if grouped {
-            let _ = write!(text, " group by {}", names.choose(self.rng).unwrap().0);
+            let by = &names.choose(self.rng).unwrap().0;
+            self.bounded &= few(by);
+            let _ = write!(text, " group by {by}");
         }
         if aggregates || grouped {
             self.by_event = false;
@@ -308,6 +346,7 @@ impl Making<'_> {
         }
         let every = if self.rng.random_bool(0.7) { "every " } else { "" };
         let within = if self.rng.random_bool(0.5) { " within 3 sec" } else { "" };
+        self.bounded &= !within.is_empty();
         let (select, out) = self.select(&all, true);
         let target = self.target();
         let output = self.output(&target);
@@ -328,6 +367,7 @@ impl Making<'_> {
             2 => "update or insert into T on T.k == k".to_owned(),
             _ => "insert into T".to_owned(),
         };
+        self.bounded &= self.keyed || !output.contains("insert");
         let filter = self.filter(&names);
         let _ = writeln!(self.text, "from {source}{filter} select k, v {output};");
         if self.rng.random_bool(0.6) {
@@ -345,6 +385,9 @@ impl Making<'_> {
     }
 
     fn named_window(&mut self) {
+        if !self.shares {
+            return self.plain();
+        }
         self.by_event = false;
         let (source, names) = self.source();
         let has = |name: &str, ty| names.iter().any(|(n, t)| n == name && *t == ty);
@@ -367,7 +410,11 @@ impl Making<'_> {
         self.by_event = false;
         let (source, names) = self.source();
         let key = match self.rng.random_bool(0.7) {
-            true => names.choose(self.rng).unwrap().0.clone(),
+            true => {
+                let by = names.choose(self.rng).unwrap().0.clone();
+                self.bounded &= few(&by);
+                by
+            }
             false => format!(
                 "{} as 'some' or {} as 'more'",
                 condition(self.rng, &names, 1),

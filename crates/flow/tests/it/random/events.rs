@@ -13,6 +13,23 @@ use super::expr::Names;
 
 const INPUTS: usize = 60;
 
+/// Single events in order, some late, with `t` at their times; now and then the clock moves on by itself.
+pub fn alone(rng: &mut StdRng, streams: &[(String, Names)], count: usize) -> Vec<Input> {
+    let mut now = 1000;
+    let all = (0..count).flat_map(|_| one_by_one(&input(rng, streams, &mut now)));
+    let mut all: Vec<Input> = all.take(count).collect();
+    for input in &mut all {
+        let Input::Event { stream, timestamp, data } = input else { continue };
+        let Some((_, columns)) = streams.iter().find(|(name, _)| name == stream) else { continue };
+        columns
+            .iter()
+            .zip(data)
+            .filter(|((name, _), _)| name == "t")
+            .for_each(|(_, t)| *t = json!(timestamp));
+    }
+    all
+}
+
 /// Inputs in order: events alone and together, some late, and the clock moving on by itself.
 pub fn generate(rng: &mut StdRng, streams: &[(String, Names)]) -> Vec<Input> {
     let mut now = 1000;

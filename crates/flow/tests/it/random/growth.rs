@@ -1,0 +1,51 @@
+//! What an app holds after some events, against what it holds after four times as many.
+
+use rand::rngs::StdRng;
+use tidemill_flow::Registry;
+use tidemill_flow::replay::{Replay, compile};
+
+use super::app::Generated;
+use super::{OUTPUTS_MAX, events};
+
+const EVENTS: usize = 300;
+/// How many times it is looked at the state, early and late.
+const LOOKS: usize = 6;
+
+/// That the saved state of an app that need not grow does not: the least late is about the most early, however much it
+/// goes up and down. Whether it could be told.
+pub fn check(generated: &Generated, rng: &mut StdRng, registry: &Registry) -> Result<bool, String> {
+    if !generated.bounded {
+        return Ok(false);
+    }
+    let inputs = events::alone(rng, &generated.inputs, EVENTS * 4);
+    let none = |_: &str| false;
+    let all = |_: &str| true;
+    let plan = compile("random", &generated.text, registry, &|_| None)?;
+    let mut replay = Replay::new(plan, 0, &none, &all);
+    let (mut early, mut late, mut outputs) = (0, usize::MAX, 0);
+    for (i, input) in inputs.iter().enumerate() {
+        replay.input(input);
+        outputs += replay.take().len();
+        // where queries multiply what they read, few inputs are many events
+        if outputs > OUTPUTS_MAX {
+            return Ok(false);
+        }
+        let left = match i < EVENTS {
+            true => EVENTS - i,
+            false => inputs.len() - i,
+        };
+        if left > EVENTS / 2 || left % (EVENTS / 2 / LOOKS) != 0 {
+            continue;
+        }
+        let mut state = Vec::new();
+        replay.app().save(&mut state).map_err(|e| format!("its state cannot be saved: {e}"))?;
+        match i < EVENTS {
+            true => early = early.max(state.len()),
+            false => late = late.min(state.len()),
+        }
+    }
+    match late <= early + early / 4 + 2000 {
+        true => Ok(true),
+        false => Err(format!("its state grows: {early} bytes early, {late} bytes late")),
+    }
+}

@@ -1,0 +1,120 @@
+//! Events handed in together, against the same one by one.
+
+use std::sync::Arc;
+
+use rand::Rng;
+use rand::rngs::StdRng;
+use tidemill_flow::Registry;
+use tidemill_flow::app::App;
+use tidemill_flow::plan::AppPlan;
+use tidemill_flow::replay::{Input, compile};
+use tidemill_flow::snapshot::Resume;
+
+use super::app::Generated;
+use super::{OUTPUTS_MAX, events};
+use crate::fed::{Told, parts};
+
+const INPUTS: usize = 150;
+
+/// Windows with timers: see `fed::a_late_event_leaves_with_the_next_one`.
+const BY_CLOCK: [&str; 5] = ["time(", "timeBatch(", "timeLength(", "session(", "delay("];
+
+/// The same events at most 1, some and 1,000 in a call, saved and taken back in between. Whether the app works them off
+/// together at all, or what is different.
+pub fn check(generated: &Generated, rng: &mut StdRng, registry: &Registry) -> Result<bool, String> {
+    let plan = Arc::new(compile("random", &generated.text, registry, &|_| None)?);
+    let mut inputs = events::alone(rng, &generated.inputs, INPUTS);
+    if rng.random_bool(0.5) {
+        inputs.retain(|input| matches!(input, Input::Event { .. }));
+    }
+    if BY_CLOCK.iter().any(|window| generated.text.contains(window)) {
+        none_late(&mut inputs);
+    }
+    let one_by_one = run(&plan, &inputs, 1, &mut || false)?;
+    if rows(&one_by_one) >= OUTPUTS_MAX {
+        return Ok(false);
+    }
+    let some = rng.random_range(2..40);
+    for together in [some, 1000] {
+        let fed = run(&plan, &inputs, together, &mut || rng.random_bool(0.2))?;
+        for list in one_by_one.0.keys().chain(fed.0.keys()) {
+            let empty = Vec::new();
+            let [one, other] = [&one_by_one, &fed].map(|told| told.0.get(list).unwrap_or(&empty));
+            if let Some(at) = (0..one.len().max(other.len())).find(|i| one.get(*i) != other.get(*i)) {
+                return Err(format!(
+                    "{together} events together give something else: {list}, row {at}\n  one by one {:?}\n  together   {:?}",
+                    one.get(at),
+                    other.get(at)
+                ));
+            }
+        }
+    }
+    Ok(App::new(plan).why_one_by_one().is_none())
+}
+
+/// Moves events that are late to where the clock stands.
+fn none_late(inputs: &mut [Input]) {
+    let mut now = 0;
+    for input in inputs {
+        if let Input::Event { timestamp, .. } | Input::Clock { timestamp } = input {
+            now = now.max(*timestamp);
+            *timestamp = now;
+        }
+    }
+}
+
+/// What comes out when at most so many events are handed in together; before a call the app may be `interrupted`.
+fn run(
+    plan: &Arc<AppPlan>,
+    inputs: &[Input],
+    together: usize,
+    interrupted: &mut dyn FnMut() -> bool,
+) -> Result<Told, String> {
+    let mut told = Told::default();
+    let mut app = App::new(plan.clone());
+    app.start(0, &mut told);
+    let mut rest = inputs;
+    // what timers failed at is told first
+    let in_order = |mut told: Told| {
+        let failures = told.0.iter_mut().filter(|(list, _)| list.starts_with("failure"));
+        failures.for_each(|(_, texts)| texts.sort());
+        told
+    };
+    while let Some(first) = rest.first() {
+        if rows(&told) >= OUTPUTS_MAX {
+            break;
+        }
+        if interrupted() {
+            app = again(&app, plan)?;
+        }
+        let mut calls = Vec::new();
+        while let Some(Input::Event { stream, timestamp, data }) = rest.get(calls.len())
+            && calls.len() < together
+        {
+            calls.push((stream.as_str(), *timestamp, data.as_slice()));
+        }
+        if let Input::Clock { timestamp } = first {
+            app.advance((*timestamp).max(app.now()), &mut told);
+        } else {
+            let (parts, order) = parts(&app, &calls).ok_or("an event does not fit its stream")?;
+            app.feed(parts, Some(&order), &mut told).map_err(|failure| failure.0)?;
+        }
+        rest = &rest[calls.len().max(1)..];
+    }
+    Ok(in_order(told))
+}
+
+/// A new app with the state of this one.
+fn again(app: &App, plan: &Arc<AppPlan>) -> Result<App, String> {
+    let mut state = Vec::new();
+    app.save(&mut state).map_err(|e| format!("its state cannot be saved: {e}"))?;
+    let mut again = App::new(plan.clone());
+    again
+        .restore(&mut state.as_slice(), Resume::Exactly)
+        .map_err(|e| format!("its state is not taken back: {e}"))?;
+    Ok(again)
+}
+
+fn rows(told: &Told) -> usize {
+    told.0.values().map(Vec::len).sum()
+}
