@@ -71,7 +71,7 @@ pub struct App {
     /// On-demand queries that were run.
     asked: on_demand::Cache,
     /// The queries and partitions in which something may be due without events, in order.
-    clocked: Vec<Element>,
+    pub(crate) clocked: Vec<Element>,
     /// A batch without events, kept for its memory.
     envelope: Batch,
 }

@@ -6,6 +6,7 @@
 //! - queries feed each other in a circle, or several of them write the same stream,
 //! - a table is read that is written, or written by several queries,
 //! - something goes by the clock both before and behind,
+//! - events are late and something goes by the clock,
 //! - a query works event by event: see [`App::why_one_by_one`].
 
 use crate::app::{App, Reader, Sink};
@@ -51,8 +52,10 @@ impl App {
             _ => None,
         };
         let stops = self.next_stop().is_some_and(|stop| stop <= last);
+        // what is behind the clock as it comes is due at the next event, wherever that one goes
+        let late = !is_in_time(&parts, &order, &clocks) && !self.clocked.is_empty();
         let derived = parts.iter().any(|part| self.is_written(part.stream));
-        let Some(meeting) = meeting.filter(|_| !stops && !derived) else {
+        let Some(meeting) = meeting.filter(|_| !stops && !late && !derived) else {
             return self.feed_one_by_one(&parts, &order, sink);
         };
         self.shared.draws.next_inputs(order.len() as u64);
@@ -262,6 +265,20 @@ fn ordered(parts: &[Part], order: Option<&[u16]>) -> Result<Vec<u16>, Failure> {
             Err(Failure(format!("the order names part {part} {told} times; it has {has} events")))
         }
     }
+}
+
+/// Whether no event is older than the clock shows as it comes.
+fn is_in_time(parts: &[Part], order: &[u16], clocks: &[i64]) -> bool {
+    if let [part] = parts {
+        return part.times == clocks;
+    }
+    let mut next = vec![0; parts.len()];
+    let mut in_time = |(part, clock): (&u16, &i64)| {
+        let row = &mut next[*part as usize];
+        *row += 1;
+        parts[*part as usize].times[*row - 1] == *clock
+    };
+    order.iter().zip(clocks).all(&mut in_time)
 }
 
 /// What the clock shows at each event.

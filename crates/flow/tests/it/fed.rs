@@ -191,7 +191,6 @@ fn the_end_of_a_batch_does_not_fail_a_filter() {
 }
 
 #[test]
-#[ignore = "together it leaves at the time of the event before"]
 fn a_late_event_leaves_with_the_next_one() {
     let app = "define stream R (v int); define stream S (v int);
         from S#window.time(1 sec) select v insert expired events into Out;";

@@ -2,7 +2,7 @@
 
 use tidemill_types::FieldType;
 
-use super::State;
+use super::{NEVER, State};
 use super::fresh::Fresh;
 use super::list::{BEGIN, HEAD, Key, List, MARKS, TIME};
 use super::plan::{Capture, ChainPlan, Index, Pair, Read, Side};
@@ -119,9 +119,11 @@ impl Run<'_> {
         if !self.is_fit(0, event)? {
             if self.plan.sequence {
                 self.state.note_broken(0, None, event.row);
+                self.state.waiting[0].iter_mut().for_each(|found| found[TIME] = NEVER as u64);
             }
             return Ok(());
         }
+        self.state.waiting[0].iter_mut().for_each(|found| found[TIME] = event.time as u64);
         if self.plan.sequence && !self.state.fresh[1].is_empty() {
             return Ok(());
         }
