@@ -3,6 +3,7 @@
 mod aggregations;
 mod inside;
 mod snapshot;
+mod why;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -409,6 +410,7 @@ impl App {
         let done = out.and_then(|out| {
             if !out.is_empty() {
                 sink.emission(&plan.name, &out);
+                self.note_emission(from, &out);
                 let mut events = out;
                 // what left a window arrives elsewhere
                 events.kinds.fill(Kind::Current);

@@ -99,7 +99,10 @@ impl Query {
         }
         let cut = plan.cut_by.map(|column| partition::cut(input, column));
         let input = cut.as_deref().unwrap_or(input);
+        self.seen.arrive(&plan, port, input);
+        let arrived = input;
         let input = filtered(&plan.before, Incoming::batch(input), host, &mut ran.failed);
+        self.seen.pass(&plan, arrived, input.incoming.len(), host);
         let out = match &mut self.window {
             None => {
                 let mut failed = FailedChunks::new();

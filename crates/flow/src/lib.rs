@@ -44,6 +44,7 @@ pub mod store;
 mod stream_functions;
 pub mod table;
 pub mod value;
+pub mod why;
 pub mod window;
 
 pub use batch::{Batch, Kind};

@@ -5,6 +5,7 @@ mod index;
 mod keys;
 mod matches;
 mod search;
+mod why;
 
 use std::ops::Range;
 use std::sync::Arc;

@@ -11,6 +11,7 @@
 mod columns;
 mod groups;
 mod totals;
+mod why;
 
 use std::cmp::Ordering;
 use std::sync::Arc;

@@ -1,0 +1,67 @@
+//! Why a query puts nothing out.
+
+use tidemill_types::did_you_mean;
+
+use super::{App, Origin};
+use crate::batch::Batch;
+use crate::expr::Failure;
+use crate::plan::Element;
+use crate::why::Report;
+
+impl App {
+    /// Why a query puts nothing out. `query` is its name, or its number counted from 1 in the order of the text; `key`
+    /// names a key of the partition that it stands in.
+    ///
+    /// Errors: there is no such query or key, or it stands in no partition.
+    pub fn why(&self, query: &str, key: Option<&str>) -> Result<Report, Failure> {
+        match self.origin_of(query)? {
+            Origin::Query(number) => {
+                let asked = &self.queries[number];
+                match (key, asked.plan.cut_by) {
+                    (None, _) => Ok(asked.why(self.now, &self.shared)),
+                    (Some(_), None) => {
+                        Err(Failure(format!("{} stands in no partition: it has no keys", asked.plan.name)))
+                    }
+                    (Some(_), Some(_)) => Err(Failure(format!(
+                        "{} keeps nothing of its keys but totals: ask without a key",
+                        asked.plan.name
+                    ))),
+                }
+            }
+            Origin::Inside { partition, query, .. } => {
+                self.partitions[partition].why(query, key, self.now, &self.shared)
+            }
+        }
+    }
+
+    /// A query by its name or number; the key means nothing.
+    fn origin_of(&self, query: &str) -> Result<Origin, Failure> {
+        let mut all: Vec<(&str, Origin)> = Vec::new();
+        for element in &self.plan.elements {
+            match *element {
+                Element::Query(number) => all.push((&self.plan.queries[number].name, Origin::Query(number))),
+                Element::Partition(partition) => {
+                    let inside = self.plan.partitions[partition].queries.iter().enumerate();
+                    all.extend(inside.map(|(query, plan)| {
+                        (plan.name.as_str(), Origin::Inside { partition, key: Default::default(), query })
+                    }));
+                }
+            }
+        }
+        let by_name = all.iter().find(|(name, _)| *name == query);
+        let by_number = || query.parse::<usize>().ok()?.checked_sub(1).and_then(|number| all.get(number));
+        by_name.or_else(by_number).map(|(_, origin)| *origin).ok_or_else(|| {
+            let names: Vec<&str> = all.iter().map(|(name, _)| *name).collect();
+            let hint = did_you_mean(query, names.iter().copied());
+            Failure(format!("there is no query `{query}`{hint}; there are: {}", names.join(", ")))
+        })
+    }
+
+    /// Something came out of a query.
+    pub(super) fn note_emission(&mut self, from: Origin, out: &Batch) {
+        match from {
+            Origin::Query(query) => self.queries[query].seen.emit(out),
+            Origin::Inside { partition, key, query } => self.partitions[partition].emitted(key, query, out),
+        }
+    }
+}
