@@ -22,6 +22,7 @@ mod rows;
 mod split;
 pub mod state;
 pub mod ticks;
+mod why;
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
@@ -35,6 +36,7 @@ use crate::settings::ChangedQueries;
 pub use late::{Late, LatePolicy};
 pub use on_demand::{QueryInfo, Rows};
 pub use place::{ONE, Placed};
+pub use why::QueryWhy;
 
 /// The compiled `*.siddhi` files of an app.
 #[derive(Default)]

@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use tidemill_flow::app::{App, Sink};
 use tidemill_flow::expr::Failure;
 use tidemill_flow::snapshot::Resume;
+use tidemill_flow::why::Report;
 use tidemill_flow::{Batch, Column};
 use tidemill_types::{Error, PartitionId, Result};
 
@@ -149,6 +150,14 @@ impl Flow {
             return Err(Error::internal("a query for a unit that runs elsewhere"));
         };
         running.app.on_demand(text).map_err(|failure| Error::invalid(failure.0))
+    }
+
+    /// Why a query of a unit puts nothing out; `None` for a unit that runs elsewhere.
+    ///
+    /// Errors: those of [`App::why`].
+    pub fn why(&self, unit: usize, query: &str, key: Option<&str>) -> Option<Result<Report>> {
+        let running = self.units.get(unit)?.as_ref()?;
+        Some(running.app.why(query, key))
     }
 
     /// Counts something that went wrong outside of the queries themselves.

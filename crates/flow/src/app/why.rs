@@ -1,10 +1,9 @@
 //! Why a query puts nothing out.
 
-use tidemill_types::did_you_mean;
+use tidemill_types::{Error, Result, did_you_mean};
 
 use super::{App, Origin};
 use crate::batch::Batch;
-use crate::expr::Failure;
 use crate::plan::Element;
 use crate::why::Report;
 
@@ -12,17 +11,18 @@ impl App {
     /// Why a query puts nothing out. `query` is its name, or its number counted from 1 in the order of the text; `key`
     /// names a key of the partition that it stands in.
     ///
-    /// Errors: there is no such query or key, or it stands in no partition.
-    pub fn why(&self, query: &str, key: Option<&str>) -> Result<Report, Failure> {
+    /// Errors: `NotFound` when there is no such query or key, `Invalid` when a key is named and it stands in no partition.
+    pub fn why(&self, query: &str, key: Option<&str>) -> Result<Report> {
         match self.origin_of(query)? {
             Origin::Query(number) => {
                 let asked = &self.queries[number];
                 match (key, asked.plan.cut_by) {
                     (None, _) => Ok(asked.why(self.now, &self.shared)),
-                    (Some(_), None) => {
-                        Err(Failure(format!("{} stands in no partition: it has no keys", asked.plan.name)))
-                    }
-                    (Some(_), Some(_)) => Err(Failure(format!(
+                    (Some(_), None) => Err(Error::invalid(format!(
+                        "{} stands in no partition: it has no keys",
+                        asked.plan.name
+                    ))),
+                    (Some(_), Some(_)) => Err(Error::invalid(format!(
                         "{} keeps nothing of its keys but totals: ask without a key",
                         asked.plan.name
                     ))),
@@ -35,7 +35,7 @@ impl App {
     }
 
     /// A query by its name or number; the key means nothing.
-    fn origin_of(&self, query: &str) -> Result<Origin, Failure> {
+    fn origin_of(&self, query: &str) -> Result<Origin> {
         let mut all: Vec<(&str, Origin)> = Vec::new();
         for element in &self.plan.elements {
             match *element {
@@ -53,7 +53,7 @@ impl App {
         by_name.or_else(by_number).map(|(_, origin)| *origin).ok_or_else(|| {
             let names: Vec<&str> = all.iter().map(|(name, _)| *name).collect();
             let hint = did_you_mean(query, names.iter().copied());
-            Failure(format!("there is no query `{query}`{hint}; there are: {}", names.join(", ")))
+            Error::not_found(format!("there is no query `{query}`{hint}; there are: {}", names.join(", ")))
         })
     }
 

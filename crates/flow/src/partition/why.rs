@@ -2,7 +2,9 @@
 
 use super::{KeyId, Partition};
 use crate::batch::Batch;
-use crate::expr::{Failure, Host};
+use tidemill_types::{Error, Result};
+
+use crate::expr::Host;
 use crate::why::{Asking, Keys, Report, SHOWN_MAX, refused};
 
 impl Partition {
@@ -16,14 +18,8 @@ impl Partition {
 
     /// Why nothing comes out of a query, for a key, or of all keys together.
     ///
-    /// Errors: there is no such key.
-    pub(crate) fn why(
-        &self,
-        query: usize,
-        key: Option<&str>,
-        now: i64,
-        host: &dyn Host,
-    ) -> Result<Report, Failure> {
+    /// Errors: `NotFound` when there is no such key.
+    pub(crate) fn why(&self, query: usize, key: Option<&str>, now: i64, host: &dyn Host) -> Result<Report> {
         let keys = self.keys();
         let named = |at: u32| self.instances.get(at as usize)?.as_ref().map(|key| key.name.to_string());
         let some: Vec<String> = keys.iter().take(SHOWN_MAX).filter_map(|key| named(key.0)).collect();
@@ -63,10 +59,10 @@ impl Partition {
     }
 }
 
-fn no_such_key(key: &str, count: usize, some: &[String]) -> Failure {
+fn no_such_key(key: &str, count: usize, some: &[String]) -> Error {
     let hint = tidemill_types::did_you_mean(key, some.iter().map(String::as_str));
     let some: Vec<String> = some.iter().map(|key| format!("`{key}`")).collect();
-    Failure(match count {
+    Error::not_found(match count {
         0 => format!("there is no key `{key}`: no event has brought one"),
         _ => format!("there is no key `{key}` among {count}{hint}; some are {}", some.join(", ")),
     })

@@ -90,7 +90,7 @@ impl Run {
                         assert_eq!(report, serde_json::from_str(&json).unwrap(), "{json}");
                         report.to_string()
                     }
-                    Err(failure) => format!("refused: {}", failure.0),
+                    Err(failure) => format!("refused: {failure}"),
                 });
             }
             stream => {
