@@ -22,6 +22,7 @@ mod rows;
 mod split;
 pub mod state;
 pub mod ticks;
+mod together;
 mod why;
 
 use std::collections::{BTreeSet, HashMap};

@@ -7,6 +7,7 @@ use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 use tidemill_flow::app::{App, Sink};
 use tidemill_flow::expr::Failure;
+use tidemill_flow::feed::Part;
 use tidemill_flow::snapshot::Resume;
 use tidemill_flow::why::Report;
 use tidemill_flow::{Batch, Column};
@@ -89,6 +90,14 @@ impl FlowState {
         self.0.get_mut()
     }
 
+    /// Whether a unit that runs here gains anything from getting events together.
+    pub fn works_together(&self, unit: usize) -> bool {
+        self.with(|flow| {
+            let running = flow.units.get(unit).and_then(Option::as_ref);
+            running.is_some_and(|running| running.app.why_one_by_one().is_none())
+        })
+    }
+
     /// For others, between two rounds of the owner.
     pub fn with<T>(&self, look: impl FnOnce(&mut Flow) -> T) -> T {
         look(&mut self.0.lock())
@@ -140,6 +149,22 @@ impl Flow {
         let plan = &queries.units[unit];
         let mut outlet = Outlet::new(queries, plan, &mut self.counts, out);
         running.app.send(stream, columns, vec![time], &mut outlet)
+    }
+
+    /// Hands events to a unit, each by itself, with the results of one after the other. Errors: they do not fit, and none
+    /// was taken.
+    pub fn feed(
+        &mut self,
+        queries: &Queries,
+        unit: usize,
+        parts: Vec<Part>,
+        order: &[u16],
+        out: &mut Vec<Out>,
+    ) -> Result<(), Failure> {
+        let Some(Some(running)) = self.units.get_mut(unit) else { return Ok(()) };
+        let plan = &queries.units[unit];
+        let mut outlet = Outlet::new(queries, plan, &mut self.counts, out);
+        running.app.feed(parts, Some(order), &mut outlet)
     }
 
     /// Runs an on-demand query in a unit.
