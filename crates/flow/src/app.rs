@@ -3,6 +3,7 @@
 mod aggregations;
 mod inside;
 mod snapshot;
+mod triggers;
 mod why;
 
 use std::collections::BTreeMap;

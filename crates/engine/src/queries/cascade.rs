@@ -31,6 +31,9 @@ pub const DEPTH_MAX: u32 = 16;
 /// Most events that may follow from one record.
 pub const EVENTS_MAX: u32 = 1_000_000;
 
+/// A trigger that has been due for longer was due while nothing ran: ticks come within milliseconds.
+const STANDSTILL_MS: i64 = 60_000;
+
 /// What follows from a record, besides the changes of state.
 #[derive(Default)]
 pub struct Followed {
@@ -160,6 +163,7 @@ impl<'t> Cascade<'t> {
                 self.follow(number, out, 1)?;
                 continue;
             }
+            flow.pass_over_triggers(number, self.now, STANDSTILL_MS);
             let mut last = i64::MIN;
             while let Some(due) = self.state.flow.get_mut().next_due(number).filter(|due| *due <= self.now) {
                 // what is due at one instant is worked off at once; should it not be, the clock goes on all the same

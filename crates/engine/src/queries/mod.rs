@@ -84,6 +84,8 @@ pub struct Unit {
     pub inputs: HashMap<usize, Input>,
     /// By name of a stream of the plan, how what comes out of it goes on.
     pub outputs: HashMap<String, Output>,
+    /// The streams of the program that it writes.
+    pub writes: BTreeSet<usize>,
 }
 
 /// How events of a stream become events of a unit.

@@ -128,6 +128,13 @@ impl Flow {
         running.app.start(now, &mut Outlet::new(queries, plan, &mut self.counts, out));
     }
 
+    /// The clock of a unit is going to `to` after it may have stood still: see [`App::pass_over_triggers`].
+    pub fn pass_over_triggers(&mut self, unit: usize, to: i64, standstill: i64) {
+        if let Some(Some(running)) = self.units.get_mut(unit) {
+            running.app.pass_over_triggers(to, standstill);
+        }
+    }
+
     /// Moves the clock of a unit.
     pub fn advance(&mut self, queries: &Queries, unit: usize, to: i64, out: &mut Vec<Out>) {
         let Some(Some(running)) = self.units.get_mut(unit) else { return };

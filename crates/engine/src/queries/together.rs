@@ -50,8 +50,7 @@ impl Cascade<'_> {
             if unit.inputs.values().any(|input| input.late.is_some()) {
                 return false;
             }
-            let outputs: BTreeSet<usize> = unit.outputs.values().map(|output| output.stream).collect();
-            for stream in outputs {
+            for stream in unit.writes.iter().copied() {
                 let mut readers = self.queries.readers(stream).iter();
                 let read = readers.any(|u| u != number && self.queries.runs_in(*u, self.place.here));
                 if read || !written.insert(stream) {
