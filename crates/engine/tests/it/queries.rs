@@ -448,6 +448,11 @@ fn late_events_go_where_their_stream_says() {
     let dir = tempfile::tempdir().unwrap();
     let wrong = Engine::open(dir.path(), Some(app("@late(policy='dropp')"))).err().unwrap();
     assert!(wrong.to_string().contains("Did you mean `drop`"), "{wrong}");
+    let wrong = Engine::open(dir.path(), Some(app("@late(policy='correct')"))).err().unwrap();
+    assert!(
+        wrong.to_string().contains("cannot be corrected") && wrong.to_string().contains("kslack"),
+        "{wrong}"
+    );
 }
 
 #[test]

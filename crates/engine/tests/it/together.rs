@@ -50,7 +50,7 @@ fn in_order(engine: &Engine, stream: &str) -> Vec<String> {
         let row = |row| serde_json::Value::from(event_json(&schema, batch, row)).to_string();
         (0..batch.num_rows()).map(row).collect()
     };
-    snapshot.tail.iter().flat_map(|batch| text(batch)).collect()
+    snapshot.tail.iter().flat_map(text).collect()
 }
 
 #[test]

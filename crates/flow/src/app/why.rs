@@ -4,7 +4,9 @@ use tidemill_types::{Error, Result, did_you_mean};
 
 use super::{App, Origin};
 use crate::batch::Batch;
+use crate::join::Source;
 use crate::plan::Element;
+use crate::query::QueryPlan;
 use crate::why::Report;
 
 impl App {
@@ -17,7 +19,7 @@ impl App {
             Origin::Query(number) => {
                 let asked = &self.queries[number];
                 match (key, asked.plan.cut_by) {
-                    (None, _) => Ok(asked.why(self.now, &self.shared)),
+                    (None, _) => Ok(self.with_windows(asked.why(self.now, &self.shared), &asked.plan)),
                     (Some(_), None) => Err(Error::invalid(format!(
                         "{} stands in no partition: it has no keys",
                         asked.plan.name
@@ -29,9 +31,25 @@ impl App {
                 }
             }
             Origin::Inside { partition, query, .. } => {
-                self.partitions[partition].why(query, key, self.now, &self.shared)
+                let report = self.partitions[partition].why(query, key, self.now, &self.shared)?;
+                Ok(self.with_windows(report, &self.plan.partitions[partition].queries[query]))
             }
         }
+    }
+
+    /// With the named windows that a query reads: what they wait for, it waits for.
+    fn with_windows(&self, mut report: Report, plan: &QueryPlan) -> Report {
+        let mut windows = self.shared.windows.iter();
+        if plan.reads_window {
+            let read = windows.find(|window| window.plan().stream == plan.stream);
+            report.window = read.map(|window| window.why(self.now));
+        }
+        for (side, join) in report.sides.iter_mut().zip(plan.join.iter().flat_map(|join| &join.sides)) {
+            if let Source::Window(_, number) = join.source {
+                side.window = self.shared.windows.get(number).map(|window| window.why(self.now));
+            }
+        }
+        report
     }
 
     /// A query by its name or number; the key means nothing.

@@ -53,6 +53,14 @@ impl SideWritten {
     }
 }
 
+impl SideWritten {
+    /// Of a named window.
+    pub(crate) fn of_window(window: &ast::Call, name: &str, attributes: &Attributes) -> Self {
+        let names = attributes.iter().map(|(name, _)| name.clone()).collect();
+        Self { name: name.to_owned(), names, filters: vec![], window: call(window) }
+    }
+}
+
 fn call(call: &ast::Call) -> String {
     let args: Vec<String> = call.args.list().iter().map(ToString::to_string).collect();
     format!("{}({})", call_name(call), args.join(", "))
