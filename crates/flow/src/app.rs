@@ -70,6 +70,8 @@ pub struct App {
     /// Events that sinks with turns have put out.
     turns: BTreeMap<usize, usize>,
     pub(crate) now: i64,
+    /// Where the clock stood when it took a saved state, if it did: counts of what came begin there.
+    taken_at: Option<i64>,
     /// On-demand queries that were run.
     asked: on_demand::Cache,
 }
@@ -133,7 +135,19 @@ impl App {
         let triggers = vec![None; plan.triggers.len()];
         let one_by_one = crate::feed::why_one_by_one(&plan);
         let (turns, asked) = (BTreeMap::new(), on_demand::Cache::default());
-        Self { plan, queries, partitions, shared, readers, one_by_one, triggers, turns, now: 0, asked }
+        Self {
+            plan,
+            queries,
+            partitions,
+            shared,
+            readers,
+            one_by_one,
+            triggers,
+            turns,
+            now: 0,
+            taken_at: None,
+            asked,
+        }
     }
 
     /// The compiled app.

@@ -15,6 +15,12 @@ impl App {
     ///
     /// Errors: `NotFound` when there is no such query or key, `Invalid` when a key is named and it stands in no partition.
     pub fn why(&self, query: &str, key: Option<&str>) -> Result<Report> {
+        let mut report = self.report(query, key)?;
+        report.since = self.taken_at;
+        Ok(report)
+    }
+
+    fn report(&self, query: &str, key: Option<&str>) -> Result<Report> {
         match self.origin_of(query)? {
             Origin::Query(number) => {
                 let asked = &self.queries[number];

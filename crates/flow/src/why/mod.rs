@@ -54,6 +54,9 @@ pub struct Report {
     /// The keys of its partition, if it stands in one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub keys: Option<Keys>,
+    /// From where on events are counted, on the clock, where the app has taken a saved state: they are no part of it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub since: Option<i64>,
     /// Events that arrived; what left a named window counts as well.
     pub arrived: u64,
     /// Events that its filters and stream functions in front let through, where it has some.

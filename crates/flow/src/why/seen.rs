@@ -7,7 +7,7 @@ use crate::expr::{Expr, Frame, Host, Node};
 use crate::query::{Handler, QueryPlan};
 use crate::state::conjuncts;
 
-/// How far back the last event of a batch that did not pass is looked for: where nearly all pass it would take long.
+/// How far back the last event of a chunk that did not pass is looked for: where nearly all pass it would take long.
 const LOOKED_BACK_MAX: usize = 16;
 
 /// What came to a query and what came out. Counts, and what [`Notes`] keeps.
@@ -125,6 +125,28 @@ impl Seen {
         }
     }
 
+    /// The same where each event is a chunk by itself: `last_out` tells the last one of which nothing is left.
+    pub fn pass_singly(
+        &mut self,
+        plan: &QueryPlan,
+        input: &Batch,
+        left: usize,
+        last_out: impl FnOnce() -> Option<usize>,
+    ) {
+        self.passed += left as u64;
+        if left < input.len()
+            && let Some(row) = last_out()
+        {
+            self.keep(plan, input, row);
+        }
+    }
+
+    fn keep(&mut self, plan: &QueryPlan, input: &Batch, row: usize) {
+        let notes = self.notes.get_or_insert_default();
+        let key = notes.key;
+        notes.refused.keep(input, row, key, || looked_at(leading(&plan.before), 0));
+    }
+
     #[cold]
     fn refuse(&mut self, plan: &QueryPlan, input: &Batch, host: &dyn Host) {
         let row = match input.len() {
@@ -139,9 +161,7 @@ impl Seen {
             }),
         };
         if let Some(row) = row {
-            let notes = self.notes.get_or_insert_default();
-            let key = notes.key;
-            notes.refused.keep(input, row, key, || looked_at(leading(&plan.before), 0));
+            self.keep(plan, input, row);
         }
     }
 

@@ -49,7 +49,11 @@ impl fmt::Display for Report {
                 }
             }
         }
-        write!(f, "\n  {} arrived", count(self.arrived, "event"))?;
+        f.write_str("\n  ")?;
+        if let Some(since) = self.since {
+            write!(f, "since {}, when its state was taken from a checkpoint: ", when(since))?;
+        }
+        write!(f, "{} arrived", count(self.arrived, "event"))?;
         if let Some(passed) = self.passed {
             write!(f, ", {passed} passed what stands in front")?;
         }

@@ -11,10 +11,13 @@ pub struct Waits {
     /// Rows that it holds; of a window that puts out batches, those of the batch that is being filled.
     pub held: u64,
     /// How many make it full, or fill the batch; `None` where their number does not matter.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub of: Option<u64>,
     /// The timestamps of the oldest and of the newest of them, milliseconds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub between: Option<(i64, i64)>,
     /// The instant of the clock at which something leaves or goes out if nothing else happens, milliseconds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub due: Option<i64>,
     /// What has to happen, in words.
     pub waits_for: String,

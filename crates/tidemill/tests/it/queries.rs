@@ -262,6 +262,8 @@ fn queries_tell_what_they_wait_for() {
     );
     assert!(told.contains("window timeBatch(1 min): 50 events, from 2026-01-01T00:00:00Z"), "{told}");
     assert!(told.contains("waits for the clock: the batch ends at 2026-01-01T00:01:00Z"), "{told}");
+    let since = "since 2026-01-01T00:00:49Z, when its state was taken from a checkpoint: 0 events arrived";
+    assert!(told.contains(since), "{told}");
     let mut server = serve(&app, &data);
     assert_eq!(why(&["minutes"], 0), told, "the state outlives the process, whoever is asked");
     let told = why(&["rises"], 0);
