@@ -35,6 +35,7 @@ pub use app::{App, AppFile, DocumentsConfig, SourceConfig, SourceFormat, SourceK
 pub use clock::{Clock, ManualClock, SystemClock};
 pub use datadir::deployed;
 pub use engine::Engine;
+pub use queries::QueryWhy;
 pub use queries::load::Compiled;
 pub use recover::{Report, compile, compile_for};
 pub use settings::{ChangedQueries, Settings, parse_bytes};

@@ -3,6 +3,8 @@
 mod aggregations;
 mod inside;
 mod snapshot;
+mod triggers;
+mod why;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -68,6 +70,8 @@ pub struct App {
     /// Events that sinks with turns have put out.
     turns: BTreeMap<usize, usize>,
     pub(crate) now: i64,
+    /// Where the clock stood when it took a saved state, if it did: counts of what came begin there.
+    taken_at: Option<i64>,
     /// On-demand queries that were run.
     asked: on_demand::Cache,
     /// The queries and partitions in which something may be due without events, in order.
@@ -153,6 +157,7 @@ impl App {
             asked,
             clocked,
             envelope: Batch::default(),
+            taken_at: None,
         }
     }
 
@@ -441,6 +446,7 @@ impl App {
         let done = out.and_then(|out| {
             if !out.is_empty() {
                 sink.emission(&plan.name, &out);
+                self.note_emission(from, &out);
                 let mut events = out;
                 // what left a window arrives elsewhere
                 events.kinds.fill(Kind::Current);

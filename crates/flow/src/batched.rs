@@ -105,9 +105,17 @@ impl Query {
             let out = self.push(port, input, host);
             return ran.with(out);
         }
+        self.seen.arrive(&plan, port, input);
         let cut = plan.cut_by.map(|column| partition::cut(input, column));
         let input = cut.as_deref().unwrap_or(input);
+        let arrived = input;
         let input = filtered(&plan.before, Incoming::batch(input), host, &mut ran.failed);
+        match arrived.ends.len() == arrived.len() {
+            true => {
+                self.seen.pass_singly(&plan, arrived, input.incoming.len(), || input.last_out(arrived.len()))
+            }
+            false => self.seen.pass(&plan, arrived, input.incoming.len(), host),
+        }
         let out = match &mut self.window {
             None => {
                 let mut failed = FailedChunks::new();
@@ -207,6 +215,19 @@ struct Filtered<'a> {
 }
 
 impl Filtered<'_> {
+    /// The last of so many chunks of which nothing is left.
+    fn last_out(&self, chunks: usize) -> Option<usize> {
+        let left = self.origins.as_ref()?.iter().rev();
+        let mut before = chunks;
+        for origin in left {
+            if *origin as usize + 1 != before {
+                break;
+            }
+            before -= 1;
+        }
+        before.checked_sub(1)
+    }
+
     fn origin(&self, chunk: u32) -> u32 {
         self.origins.as_ref().map_or(chunk, |origins| origins[chunk as usize])
     }

@@ -193,6 +193,7 @@ impl App {
             return done.failed;
         }
         sink.emission(&plan.name, &done.out);
+        self.queries[query].seen.emit(&done.out);
         let mut events = std::mem::take(&mut done.out);
         // what left a window arrives elsewhere
         events.kinds.fill(Kind::Current);

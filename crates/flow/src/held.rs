@@ -1,6 +1,7 @@
 //! A window at work: what it holds, and when it wants to be called.
 
 mod steps;
+mod why;
 
 use tidemill_types::FieldType;
 

@@ -45,6 +45,7 @@ mod stream_functions;
 mod strings;
 pub mod table;
 pub mod value;
+pub mod why;
 pub mod window;
 
 pub use batch::{Batch, Kind};

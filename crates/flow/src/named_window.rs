@@ -1,11 +1,14 @@
 //! Named windows: windows that queries write like streams, read like streams, and search.
 
+use std::sync::Arc;
+
 use tidemill_types::FieldType;
 
 use crate::batch::{Batch, Kind};
 use crate::expr::Failure;
 use crate::held::Held;
 use crate::select::Wanted;
+use crate::why::{SideWritten, WindowState};
 use crate::window::MakeWindow;
 
 /// A compiled named window.
@@ -19,6 +22,8 @@ pub struct NamedWindowPlan {
     pub make: MakeWindow,
     /// What its readers get.
     pub output: Wanted,
+    /// What it says, for whoever asks.
+    pub written: Arc<SideWritten>,
 }
 
 /// A named window at work.
@@ -43,6 +48,11 @@ impl NamedWindow {
     /// What was compiled.
     pub fn plan(&self) -> &NamedWindowPlan {
         &self.plan
+    }
+
+    /// What it holds and waits for, with the clock at `now`.
+    pub(crate) fn why(&self, now: i64) -> WindowState {
+        self.held.why(&self.plan.written, now)
     }
 
     /// Events arrive, all of them as current ones: what its readers get.

@@ -1,6 +1,7 @@
 //! A query: filters, windows or a join, the selection.
 
 mod schedulers;
+mod why;
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -21,6 +22,7 @@ use crate::select::{self, Plan as SelectPlan, Selector, Wanted};
 use crate::snapshot::{Error, Reader, Writer};
 use crate::state::{Machine, StatePlan};
 use crate::table::Action;
+use crate::why::{Seen, Written};
 use crate::window::MakeWindow;
 
 pub use schedulers::Scheduler;
@@ -69,6 +71,8 @@ pub struct QueryPlan {
     pub join: Option<Arc<JoinPlan>>,
     /// How much it may hold.
     pub limits: Limits,
+    /// What it says, for whoever asks.
+    pub written: Arc<Written>,
 }
 
 /// What a query writes.
@@ -104,6 +108,7 @@ impl QueryPlan {
             target: Target::Stream(0),
             join: None,
             limits: Limits::default(),
+            written: Arc::default(),
         }
     }
 
@@ -149,6 +154,7 @@ pub struct Query {
     join: Option<Box<Join>>,
     pub(crate) selector: Selector,
     pub(crate) rate: Option<Box<Rate>>,
+    pub(crate) seen: Seen,
 }
 
 impl Query {
@@ -170,7 +176,8 @@ impl Query {
         let machine = plan.state.clone().map(|state| Box::new(Machine::new(state)));
         let (before, after) =
             (Handlers::new(&plan.before, &plan.read), Handlers::new(&plan.after, &plan.columns));
-        let mut query = Self { plan, machine, before, window, after, join, selector, rate };
+        let mut query =
+            Self { plan, machine, before, window, after, join, selector, rate, seen: Seen::default() };
         let rows_max = query.plan.limits.window_rows;
         query.window.iter_mut().for_each(|held| held.set_rows_max(rows_max));
         query.join.iter_mut().for_each(|join| join.set_rows_max(rows_max));
@@ -198,6 +205,7 @@ impl Query {
 
     /// Events of one of its streams arrive at `port`: what comes out. Errors: why they cannot be worked off.
     pub fn push(&mut self, port: usize, input: &Batch, host: &dyn Host) -> Result<Batch, Failure> {
+        self.seen.arrive(&self.plan, port, input);
         if let Some(join) = &mut self.join {
             let pairs = join.push(port, input, host)?;
             return self.joined(pairs, host);
@@ -213,6 +221,7 @@ impl Query {
             return self.selected(&input, host);
         }
         let handled = self.before.push(input, host)?;
+        self.seen.pass(&self.plan, input, handled.len(), host);
         if handled.is_empty() {
             return Ok(Batch::default());
         }
@@ -265,6 +274,8 @@ impl Query {
         if let Some(join) = &mut self.join
             && let [(0, left), (1, right)] = inputs
         {
+            self.seen.arrive(&self.plan, 0, left);
+            self.seen.arrive(&self.plan, 1, right);
             let found = join.interleave([left, right], turns.into_iter(), host)?;
             return self.joined(found, host);
         }

@@ -2,6 +2,7 @@
 
 mod snapshot;
 mod waiting;
+mod why;
 
 use std::sync::Arc;
 

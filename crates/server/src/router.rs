@@ -86,6 +86,7 @@ fn declared() -> OpenApiRouter<Arc<App>> {
         .routes(routes!(find::delete))
         .routes(routes!(sql::query))
         .routes(routes!(siddhi::query))
+        .routes(routes!(siddhi::why))
         .routes(routes!(rules::list))
         .routes(routes!(rules::why_rule))
         .routes(routes!(rules::run))

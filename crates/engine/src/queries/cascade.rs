@@ -18,7 +18,8 @@ use tidemill_types::{Error, Offset, PartitionId, Result, StreamSchema, Timestamp
 use super::made::{Forward, Made};
 use super::readable::{Readable, each_arrival, times};
 use super::state::Out;
-use super::{LatePolicy, ONE, Queries, rows};
+use super::together::arrivals;
+use super::{LatePolicy, Queries, rows};
 use crate::core::Core;
 use crate::dedupe::cells_id;
 use crate::entry::Events;
@@ -29,6 +30,9 @@ use crate::state::State;
 pub const DEPTH_MAX: u32 = 16;
 /// Most events that may follow from one record.
 pub const EVENTS_MAX: u32 = 1_000_000;
+
+/// A trigger that has been due for longer was due while nothing ran: ticks come within milliseconds.
+const STANDSTILL_MS: i64 = 60_000;
 
 /// What follows from a record, besides the changes of state.
 #[derive(Default)]
@@ -60,18 +64,18 @@ pub struct Place {
 
 /// A record at work.
 pub struct Cascade<'t> {
-    core: &'t Core,
-    queries: &'t Queries,
-    state: &'t mut State,
-    place: Place,
+    pub(super) core: &'t Core,
+    pub(super) queries: &'t Queries,
+    pub(super) state: &'t mut State,
+    pub(super) place: Place,
     /// The clock of apps without playback, milliseconds.
-    now: i64,
+    pub(super) now: i64,
     /// The row of the first event that is emitted.
     first: u32,
     /// How many were.
     number: u32,
     made: BTreeMap<usize, Made>,
-    forward: Forward,
+    pub(super) forward: Forward,
     followed: Followed,
 }
 
@@ -159,6 +163,7 @@ impl<'t> Cascade<'t> {
                 self.follow(number, out, 1)?;
                 continue;
             }
+            flow.pass_over_triggers(number, self.now, STANDSTILL_MS);
             let mut last = i64::MIN;
             while let Some(due) = self.state.flow.get_mut().next_due(number).filter(|due| *due <= self.now) {
                 // what is due at one instant is worked off at once; should it not be, the clock goes on all the same
@@ -217,12 +222,11 @@ impl<'t> Cascade<'t> {
     /// The queries on the events of a record, in order of arrival.
     fn record_queries(&mut self, events: &Events, keep: &[Option<BooleanBuffer>]) -> Result<()> {
         let parts = self.readable(events)?;
-        each_arrival(events, |part, row| {
-            if keep[part].as_ref().is_none_or(|k| k.value(row)) {
-                self.row_queries(&parts[part], row, 0)?;
-            }
-            Ok(())
-        })
+        let arrivals = arrivals(events, keep)?;
+        if arrivals.len() > 1 && self.goes_together(&parts) {
+            return self.record_together(&parts, &arrivals);
+        }
+        arrivals.iter().try_for_each(|(part, row)| self.row_queries(&parts[*part], *row, 0))
     }
 
     /// Rules and queries on the events of a record, one event after the other.
@@ -288,11 +292,6 @@ impl<'t> Cascade<'t> {
         }
         let gathered = stream.filter(|s| self.goes_on(*s) && !forwarded);
         Ok(Readable { stream, units, gathered, times: times(batch)?, batch: batch.clone() })
-    }
-
-    /// Whether events of a stream travel to another partition, where they are wanted.
-    fn goes_on(&self, stream: usize) -> bool {
-        self.place.here.0 != ONE && self.queries.is_gathered(stream)
     }
 
     fn row_queries(&mut self, part: &Readable, row: usize, depth: u32) -> Result<()> {
@@ -362,7 +361,7 @@ impl<'t> Cascade<'t> {
     }
 
     /// What came out of a unit, event by event.
-    fn follow(&mut self, unit: usize, out: Vec<Out>, depth: u32) -> Result<()> {
+    pub(super) fn follow(&mut self, unit: usize, out: Vec<Out>, depth: u32) -> Result<()> {
         let queries = self.queries;
         for out in &out {
             let Some(output) = queries.units[unit].outputs.get(&out.stream) else { continue };

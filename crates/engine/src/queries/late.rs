@@ -59,6 +59,15 @@ fn late(app: &App, stream: &StreamDefinition, annotation: &Annotation) -> Result
     let policy = match policy.value.value.as_str() {
         "drop" => LatePolicy::Drop,
         "stream" => LatePolicy::Stream(side_stream(app, stream, annotation)?),
+        "correct" => {
+            let message = "what queries have put out cannot be corrected by late events";
+            return Err(Diagnostic::error("E0106", policy.span, message)
+                .expected(["policy='drop'", "policy='stream'"])
+                .help(
+                    "bring events in order with `#reorder:kslack(…)`, or keep totals with `define aggregation`: \
+                     there a late event goes to its own bucket",
+                ));
+        }
         other => {
             let hint = did_you_mean(other, ["drop", "stream"]);
             let message = format!("there is no policy `{other}`{hint}");

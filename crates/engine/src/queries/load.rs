@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use tidemill_flow::plan::{self, AppPlan};
+use tidemill_flow::query::Target;
 use tidemill_flow::{Registry, catalog};
 use tidemill_lang::siddhi;
 use tidemill_lang::siddhi::ast::{self, Definition, ExprKind};
@@ -177,8 +178,19 @@ fn unit(
         let attributes = fields.map(|f| stream.attributes.iter().position(|(name, _)| *name == f.name));
         outputs.insert(stream.name.clone(), Output { stream: at, attributes: attributes.collect() });
     }
+    let writes = written(&plan).filter_map(|name| Some(outputs.get(name)?.stream)).collect();
     let identity = identity(part);
-    Ok(Unit { file: number, everywhere, plan: Arc::new(plan), identity, inputs, outputs })
+    Ok(Unit { file: number, everywhere, plan: Arc::new(plan), identity, inputs, outputs, writes })
+}
+
+/// The streams to which something comes from inside: from queries, triggers and topics.
+fn written(plan: &AppPlan) -> impl Iterator<Item = &str> {
+    let queries = plan.all_queries().filter_map(|query| match query.target {
+        Target::Stream(stream) => Some(stream),
+        Target::Inner(_) | Target::Window(_) | Target::Table(..) => None,
+    });
+    let others = plan.triggers.iter().map(|(stream, _)| *stream).chain(plan.sources.iter().map(|s| s.stream));
+    queries.chain(others).map(|stream| plan.catalog.streams()[stream].name.as_str())
 }
 
 /// The streams whose events a part wants.

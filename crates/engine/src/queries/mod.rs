@@ -22,6 +22,8 @@ mod rows;
 mod split;
 pub mod state;
 pub mod ticks;
+mod together;
+mod why;
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
@@ -35,6 +37,7 @@ use crate::settings::ChangedQueries;
 pub use late::{Late, LatePolicy};
 pub use on_demand::{QueryInfo, Rows};
 pub use place::{ONE, Placed};
+pub use why::QueryWhy;
 
 /// The compiled `*.siddhi` files of an app.
 #[derive(Default)]
@@ -81,6 +84,8 @@ pub struct Unit {
     pub inputs: HashMap<usize, Input>,
     /// By name of a stream of the plan, how what comes out of it goes on.
     pub outputs: HashMap<String, Output>,
+    /// The streams of the program that it writes.
+    pub writes: BTreeSet<usize>,
 }
 
 /// How events of a stream become events of a unit.

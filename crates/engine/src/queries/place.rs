@@ -36,6 +36,14 @@ pub struct Placed {
     key_out: Vec<(String, Option<String>)>,
 }
 
+impl Placed {
+    /// Whether what it writes to a stream, if it does, has the key of what it reads in attribute `key`.
+    pub(super) fn hands_on(&self, stream: &str, key: &str) -> bool {
+        let mut written = self.key_out.iter().filter(|(name, _)| name == stream);
+        written.all(|(_, attribute)| attribute.as_deref() == Some(key))
+    }
+}
+
 /// Where all elements of a file run, and the keys of the streams that its queries define.
 #[derive(Debug, Clone, Default)]
 pub struct Placement {

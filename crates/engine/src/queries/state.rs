@@ -7,7 +7,9 @@ use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 use tidemill_flow::app::{App, Sink};
 use tidemill_flow::expr::Failure;
+use tidemill_flow::feed::Part;
 use tidemill_flow::snapshot::Resume;
+use tidemill_flow::why::Report;
 use tidemill_flow::{Batch, Column};
 use tidemill_types::{Error, PartitionId, Result};
 
@@ -88,6 +90,14 @@ impl FlowState {
         self.0.get_mut()
     }
 
+    /// Whether a unit that runs here gains anything from getting events together.
+    pub fn works_together(&self, unit: usize) -> bool {
+        self.with(|flow| {
+            let running = flow.units.get(unit).and_then(Option::as_ref);
+            running.is_some_and(|running| running.app.why_one_by_one().is_none())
+        })
+    }
+
     /// For others, between two rounds of the owner.
     pub fn with<T>(&self, look: impl FnOnce(&mut Flow) -> T) -> T {
         look(&mut self.0.lock())
@@ -118,6 +128,13 @@ impl Flow {
         running.app.start(now, &mut Outlet::new(queries, plan, &mut self.counts, out));
     }
 
+    /// The clock of a unit is going to `to` after it may have stood still: see [`App::pass_over_triggers`].
+    pub fn pass_over_triggers(&mut self, unit: usize, to: i64, standstill: i64) {
+        if let Some(Some(running)) = self.units.get_mut(unit) {
+            running.app.pass_over_triggers(to, standstill);
+        }
+    }
+
     /// Moves the clock of a unit.
     pub fn advance(&mut self, queries: &Queries, unit: usize, to: i64, out: &mut Vec<Out>) {
         let Some(Some(running)) = self.units.get_mut(unit) else { return };
@@ -141,6 +158,22 @@ impl Flow {
         running.app.send(stream, columns, vec![time], &mut outlet)
     }
 
+    /// Hands events to a unit, each by itself, with the results of one after the other. Errors: they do not fit, and none
+    /// was taken.
+    pub fn feed(
+        &mut self,
+        queries: &Queries,
+        unit: usize,
+        parts: Vec<Part>,
+        order: &[u16],
+        out: &mut Vec<Out>,
+    ) -> Result<(), Failure> {
+        let Some(Some(running)) = self.units.get_mut(unit) else { return Ok(()) };
+        let plan = &queries.units[unit];
+        let mut outlet = Outlet::new(queries, plan, &mut self.counts, out);
+        running.app.feed(parts, Some(order), &mut outlet)
+    }
+
     /// Runs an on-demand query in a unit.
     ///
     /// Errors: `Invalid` when it cannot be read or run.
@@ -149,6 +182,14 @@ impl Flow {
             return Err(Error::internal("a query for a unit that runs elsewhere"));
         };
         running.app.on_demand(text).map_err(|failure| Error::invalid(failure.0))
+    }
+
+    /// Why a query of a unit puts nothing out; `None` for a unit that runs elsewhere.
+    ///
+    /// Errors: those of [`App::why`].
+    pub fn why(&self, unit: usize, query: &str, key: Option<&str>) -> Option<Result<Report>> {
+        let running = self.units.get(unit)?.as_ref()?;
+        Some(running.app.why(query, key))
     }
 
     /// Counts something that went wrong outside of the queries themselves.

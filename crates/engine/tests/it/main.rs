@@ -4,6 +4,7 @@ mod documents;
 mod queries;
 mod recovery;
 mod sending;
+mod together;
 
 use std::path::Path;
 

@@ -257,6 +257,22 @@ fn what_is_due_without_events_is_worked_off_and_replayed() {
     assert_eq!(["Gone", "Batches", "Quiet", "Beats"].map(|s| events(&engine, s)), before);
     at(1_030_000);
     wait(&engine, "Beats", 3);
+    engine.stop().unwrap();
+    drop(engine);
+    // a week in which nothing ran: one beat, not sixty thousand
+    let week = 7 * 24 * 3_600_000;
+    at(1_030_000 + week);
+    let engine = Engine::open_with(dir.path(), Some(app()), clock.clone()).unwrap();
+    wait(&engine, "Beats", 4);
+    at(1_040_000 + week);
+    wait(&engine, "Beats", 5);
+    let beats = events(&engine, "Beats");
+    let last = [1_030_000, 1_040_000].map(|ms| format!("{{\"triggered_time\":{}}}", ms + week));
+    assert_eq!(beats[3..], last);
+    engine.abandon();
+    drop(engine);
+    let engine = Engine::open_with(dir.path(), Some(app()), clock.clone()).unwrap();
+    assert_eq!(events(&engine, "Beats"), beats, "a replay does the same");
 }
 
 /// Until the queries have begun.
@@ -432,6 +448,11 @@ fn late_events_go_where_their_stream_says() {
     let dir = tempfile::tempdir().unwrap();
     let wrong = Engine::open(dir.path(), Some(app("@late(policy='dropp')"))).err().unwrap();
     assert!(wrong.to_string().contains("Did you mean `drop`"), "{wrong}");
+    let wrong = Engine::open(dir.path(), Some(app("@late(policy='correct')"))).err().unwrap();
+    assert!(
+        wrong.to_string().contains("cannot be corrected") && wrong.to_string().contains("kslack"),
+        "{wrong}"
+    );
 }
 
 #[test]

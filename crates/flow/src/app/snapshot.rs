@@ -103,6 +103,7 @@ impl App {
             Resume::Exactly => (saved.now, saved.triggers),
             Resume::Restarted => (self.now, std::mem::take(&mut self.triggers)),
         };
+        fresh.taken_at = Some(fresh.now);
         *self = fresh;
         Ok(())
     }

@@ -14,6 +14,7 @@ use crate::registry::Registry;
 use crate::scope::Single;
 use crate::select;
 use crate::table::Search;
+use crate::why::SideWritten;
 
 /// The names of a join: `Side.a`, or `a` when one side alone has it.
 pub(crate) struct Sides<'a> {
@@ -102,6 +103,12 @@ impl Compiled {
             return Err(Diagnostic::error("F0904", span, message).help("name what is selected, with `as`"));
         }
         Ok(left.iter().chain(right).cloned().collect())
+    }
+
+    /// What its sides are called and how their columns are.
+    pub(crate) fn written(&self, input: &ast::JoinInput) -> Vec<SideWritten> {
+        let sides = [&input.left, &input.right].into_iter().zip(&self.names).zip(&self.attributes);
+        sides.map(|((side, name), attributes)| SideWritten::of(&side.input, name, attributes)).collect()
     }
 
     /// The plan, in which matches have the columns only that the selection asks for; there they get other numbers.

@@ -6,6 +6,7 @@ mod keys;
 mod matches;
 mod search;
 mod slide;
+mod why;
 
 use std::ops::Range;
 use std::sync::Arc;

@@ -11,9 +11,10 @@ use super::plan::{PartitionPlan, Purge};
 use crate::batch::Batch;
 use crate::expr::{Failure, Host};
 use crate::query::{Query, QueryPlan, Scheduler};
+use crate::why::Notes;
 
 /// A key of a partition. It means nothing once the key was dropped.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct KeyId(pub(super) u32);
 
 /// Never due.
@@ -42,6 +43,8 @@ pub struct Partition {
     pub(super) start: i64,
     /// No key got its last event before.
     oldest: i64,
+    /// For each query the events that its filters refused, of whatever key: a key has no room for one of its own.
+    pub(super) notes: Box<[Option<Box<Notes>>]>,
 }
 
 /// What a key has of its own.
@@ -82,6 +85,7 @@ impl Partition {
         let made = plan.queries.iter().map(|query| Query::new(query.clone()));
         let calendars = made.enumerate().filter(|(_, query)| query.next_instant(0).is_some()).collect();
         let due = plan.schedulers().iter().map(|_| BTreeSet::new()).collect();
+        let notes = plan.queries.iter().map(|_| None).collect();
         Self {
             plan,
             names: HashTable::new(),
@@ -93,6 +97,7 @@ impl Partition {
             calendars,
             start: 0,
             oldest: NEVER,
+            notes,
         }
     }
 
@@ -190,7 +195,15 @@ impl Partition {
         };
         let plan = &self.plan.queries[query];
         let at_work = instance.queries[query].get_or_insert_with(|| begun(plan, instance.begun));
+        if plan.before.is_empty() {
+            let out = at_work.push(port, events, host);
+            self.note(key, query);
+            return out;
+        }
+        self.notes[query].get_or_insert_default().key = (key.0, instance.number);
+        std::mem::swap(&mut at_work.seen.notes, &mut self.notes[query]);
         let out = at_work.push(port, events, host);
+        std::mem::swap(&mut at_work.seen.notes, &mut self.notes[query]);
         self.note(key, query);
         out
     }

@@ -10,6 +10,7 @@ mod instances;
 mod keys;
 mod plan;
 mod snapshot;
+mod why;
 
 pub(crate) use flat::{cut, flattened};
 pub use instances::{KeyId, Partition};

@@ -14,6 +14,7 @@ use crate::io;
 use crate::named_window::NamedWindowPlan;
 use crate::scope::Single;
 use crate::table;
+use crate::why::SideWritten;
 
 impl Planner<'_> {
     pub(super) fn definition(&mut self, definition: &Definition) -> Result<(), Diagnostic> {
@@ -69,10 +70,11 @@ impl Planner<'_> {
                 let mut scope = Single { stream: &name, attributes: &attributes, tables: &[] };
                 let make = make_window(&d.window, &name, &attributes, &mut scope, self.registry)?;
                 let columns = attributes.iter().map(|(_, ty)| *ty).collect();
+                let written = SideWritten::of_window(&d.window, &name, &attributes).into();
                 let stream = Stream { name, attributes, span: d.id.span };
                 let stream = self.plan.catalog.define_window(stream)?;
                 let output = wanted(Some(d.output.map_or(EventKind::All, |k| k.kind)));
-                self.plan.windows.push(NamedWindowPlan { stream, columns, make, output });
+                self.plan.windows.push(NamedWindowPlan { stream, columns, make, output, written });
                 Ok(())
             }
             Definition::Function(d) => Err(Diagnostic::error(

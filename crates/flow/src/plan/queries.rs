@@ -14,6 +14,7 @@ use crate::scope::{Single, WithTables};
 use crate::select;
 use crate::state::{self, Lookup};
 use crate::table;
+use crate::why::{SideWritten, Written};
 
 impl Planner<'_> {
     pub(super) fn query(&mut self, query: &ast::Query) -> Result<QueryPlan, Diagnostic> {
@@ -33,6 +34,7 @@ impl Planner<'_> {
         let read = attributes.iter().map(|(_, ty)| *ty).collect();
         let before = handlers::compile(&input.handlers, &name, &mut attributes, tables, registry)?;
         let columns = attributes.iter().map(|(_, ty)| *ty).collect();
+        let side = SideWritten::of(input, &name, &attributes);
         let window = match &input.window {
             Some(window) if self.plan.catalog.window(stream).is_some() => {
                 return Err(join::no_window_on_window(&name, window.span));
@@ -47,8 +49,18 @@ impl Planner<'_> {
         let mut scope = Single { stream: &name, attributes: &attributes, tables };
         let select = selection(query, &attributes, &mut scope, false, registry)?;
         let reads_window = self.plan.catalog.window(stream).is_some();
-        let plan =
-            QueryPlan { stream, read, columns, before, window, after, reads_window, ..QueryPlan::of(select) };
+        let written = Written { input: side, ..Written::of(query) }.into();
+        let plan = QueryPlan {
+            written,
+            stream,
+            read,
+            columns,
+            before,
+            window,
+            after,
+            reads_window,
+            ..QueryPlan::of(select)
+        };
         self.output(query, plan)
     }
 
@@ -72,7 +84,9 @@ impl Planner<'_> {
         let select = selection(query, &all, &mut scope, true, self.registry)?;
         let stream = state.steps.first().map_or(0, |s| s.stream);
         state.columns = references;
-        self.output(query, QueryPlan { stream, state: Some(Arc::new(state)), ..QueryPlan::of(select) })
+        let written = Written::of(query).into();
+        let plan = QueryPlan { stream, state: Some(Arc::new(state)), written, ..QueryPlan::of(select) };
+        self.output(query, plan)
     }
 
     fn join(&mut self, query: &ast::Query, input: &ast::JoinInput) -> Result<QueryPlan, Diagnostic> {
@@ -80,8 +94,11 @@ impl Planner<'_> {
         let all = join.all(query)?;
         let mut scope = join.scope(self.plan.catalog.tables());
         let mut select = selection(query, &all, &mut scope, true, self.registry)?;
+        let sides = join.written(input);
+        let on = input.on.as_ref().map(ToString::to_string).unwrap_or_default();
+        let written = Written { sides, on, ..Written::of(query) }.into();
         let join = join.narrowed(&mut select);
-        self.output(query, QueryPlan { join: Some(Arc::new(join)), ..QueryPlan::of(select) })
+        self.output(query, QueryPlan { join: Some(Arc::new(join)), written, ..QueryPlan::of(select) })
     }
 
     /// What the output of a query is written to.

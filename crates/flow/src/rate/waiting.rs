@@ -84,6 +84,11 @@ impl Waiting {
         self.forget();
     }
 
+    /// How many wait.
+    pub(super) fn len(&self) -> u64 {
+        self.order.len() as u64
+    }
+
     fn push(&mut self, seq: Seq, kind: Kind, group: &str) {
         let name = match self.groups.get_key_value(group) {
             Some((name, _)) => name.clone(),

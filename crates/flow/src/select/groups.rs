@@ -7,6 +7,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use hashbrown::{DefaultHashBuilder, HashTable};
 use serde_json::Value as Json;
+use tidemill_types::FieldType;
 
 use crate::batch::Kind;
 use crate::column::{Column, Data, Strings};
@@ -34,7 +35,7 @@ impl Groups {
         self.ends.len()
     }
 
-    fn key(&self, id: u32) -> &[u8] {
+    pub(super) fn key(&self, id: u32) -> &[u8] {
         key(&self.bytes, &self.ends, id)
     }
 
@@ -151,4 +152,42 @@ fn encode(value: &Value, alone: bool, out: &mut Vec<u8>) {
 /// All that are not numbers are one.
 fn bits(n: f64) -> [u8; 8] {
     (if n.is_nan() { f64::NAN } else { n }).to_bits().to_le_bytes()
+}
+
+/// The values of a key whose parts have these types; what is null comes as the text it is one group with, or as null
+/// where it is no text. `None` for a key that does not read so.
+pub(super) fn decoded(key: &[u8], types: &[FieldType]) -> Option<Vec<Value>> {
+    let mut rest = key;
+    let mut values = Vec::with_capacity(types.len());
+    for ty in types {
+        let alone = types.len() == 1;
+        let part = match alone {
+            true => std::mem::take(&mut rest),
+            false => {
+                let (len, behind) = rest.split_first_chunk::<4>()?;
+                let (part, behind) = behind.split_at_checked(u32::from_le_bytes(*len) as usize)?;
+                rest = behind;
+                part
+            }
+        };
+        values.push(match (ty, part) {
+            (FieldType::String | FieldType::Object, text) => Value::text(std::str::from_utf8(text).ok()?),
+            (_, NULL) => Value::Null,
+            (FieldType::Bool, [bit]) => Value::Bool(*bit != 0),
+            (FieldType::Int, number) => {
+                Value::Int(i32::try_from(i64::from_le_bytes(number.try_into().ok()?)).ok()?)
+            }
+            (FieldType::Long | FieldType::Time, number) => {
+                Value::Long(i64::from_le_bytes(number.try_into().ok()?))
+            }
+            (FieldType::Float, number) => {
+                Value::Float(f64::from_bits(u64::from_le_bytes(number.try_into().ok()?)) as f32)
+            }
+            (FieldType::Double, number) => {
+                Value::Double(f64::from_bits(u64::from_le_bytes(number.try_into().ok()?)))
+            }
+            (FieldType::Bool, _) => return None,
+        });
+    }
+    Some(values)
 }

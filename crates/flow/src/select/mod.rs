@@ -13,6 +13,7 @@ mod extremes;
 mod groups;
 mod slide;
 mod totals;
+mod why;
 
 use std::cmp::Ordering;
 use std::sync::Arc;

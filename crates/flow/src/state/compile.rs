@@ -2,8 +2,7 @@
 
 use tidemill_lang::Diagnostic;
 use tidemill_lang::siddhi::ast::{
-    self, AbsentStep, BinaryOp, ExprKind, HandlerKind, LogicalOp, LogicalSide, StateInput, StateKind, Step,
-    StreamStep,
+    self, AbsentStep, HandlerKind, LogicalOp, LogicalSide, StateInput, StateKind, Step, StreamStep,
 };
 
 use super::names::{Lookup, StepNames};
@@ -172,7 +171,7 @@ impl<'a> Draft<'a> {
             match &handler.kind {
                 HandlerKind::Filter(condition) => {
                     filters.push(compiler.condition(condition, "a filter")?);
-                    written(condition, &mut texts);
+                    crate::why::conjuncts(condition, &mut texts);
                 }
                 HandlerKind::Function(call) => {
                     let args = call
@@ -198,16 +197,5 @@ impl<'a> Draft<'a> {
         self.steps[i].written = texts;
         self.steps[i].references = references;
         Ok(())
-    }
-}
-
-/// The conditions that are joined by `and`, in order, as they are written.
-fn written(condition: &ast::Expr, texts: &mut Vec<String>) {
-    match &condition.kind {
-        ExprKind::Binary { op: BinaryOp::And, left, right } => {
-            written(left, texts);
-            written(right, texts);
-        }
-        _ => texts.push(condition.to_string()),
     }
 }

@@ -45,7 +45,7 @@ impl Conditions {
 }
 
 /// The conditions that are joined by `and`, in order.
-pub(super) fn conjuncts<'e>(expr: &'e Expr, all: &mut Vec<&'e Expr>) {
+pub(crate) fn conjuncts<'e>(expr: &'e Expr, all: &mut Vec<&'e Expr>) {
     match &expr.node {
         Node::And(a, b) => {
             conjuncts(a, all);

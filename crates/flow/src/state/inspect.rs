@@ -16,6 +16,8 @@ pub struct StepReport {
     pub step: String,
     /// How many partial matches wait there for an event.
     pub waiting: usize,
+    /// When a silence that it waits for is over, milliseconds.
+    pub due: Option<i64>,
     /// The one that came last.
     pub newest: Option<Partial>,
     /// Why the last event that the step was offered did not take it further; in a sequence, why it broke it. Nothing
@@ -28,6 +30,8 @@ pub struct StepReport {
 pub struct Partial {
     /// The time of its last event, milliseconds; `None` while it has none.
     pub time: Option<i64>,
+    /// Events that the step at which it waits has collected.
+    pub collected: usize,
     /// What was kept of its events, as `e1.price` with its value.
     pub values: Vec<(String, Value)>,
 }
@@ -144,7 +148,7 @@ impl Automaton {
 
     fn inspect_step(&self, i: usize, host: &dyn Host) -> StepReport {
         let (plan, step) = (&self.plan, &self.steps[i]);
-        let newest = step.fresh.back().or(step.waiting.back()).map(|record| self.partial(&record.lock()));
+        let newest = step.fresh.back().or(step.waiting.back()).map(|record| self.partial(i, &record.lock()));
         // those that have been offered the last event and are still there; they came before it
         let offered = step.broken.as_ref().or(step.waiting.back());
         let refused = offered.and_then(|record| {
@@ -159,12 +163,13 @@ impl Automaton {
         StepReport {
             step: step_name(plan, i),
             waiting: step.fresh.len() + step.waiting.len(),
+            due: step.timers.next(),
             newest,
             refused,
         }
     }
 
-    fn partial(&self, record: &Record) -> Partial {
+    fn partial(&self, i: usize, record: &Record) -> Partial {
         let mut values: Vec<(String, Value)> = Vec::new();
         let read = self.plan.steps.iter().flat_map(|step| &step.references);
         for reference in read.chain(&self.plan.columns) {
@@ -174,6 +179,7 @@ impl Automaton {
                 values.push((name, record.read(reference)));
             }
         }
-        Partial { time: (record.time != -1).then_some(record.time), values }
+        let collected = record.slots[i].len();
+        Partial { time: (record.time != -1).then_some(record.time), collected, values }
     }
 }

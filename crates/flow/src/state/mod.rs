@@ -17,13 +17,16 @@ mod offer;
 mod plan;
 mod record;
 mod save;
+mod why;
 
 pub use compile::compile;
+pub(crate) use conditions::conjuncts;
 pub use inspect::{Partial, Refused, StepReport};
 pub use machine::Machine;
 pub use matches::Matches;
 pub use names::{Lookup, StepNames};
 pub use plan::{Form, Limits, LogicalForm, Reference, StatePlan, StepPlan, What, Which};
+pub(crate) use why::why;
 
 use crate::expr::Failure;
 

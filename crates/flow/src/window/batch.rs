@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use super::build::arity;
 use super::fifo::Fifo;
-use super::{Context, MakeWindow, Needs, Parameter, Source, Window};
+use super::{Context, Look, MakeWindow, Needs, Parameter, Source, Waits, Window};
 use crate::expr::Failure;
 use crate::snapshot::{Error, Reader, Writer};
 use crate::store::{RowStore, Seq};
@@ -77,6 +77,12 @@ impl Window for Batch {
 
     fn needs(&self) -> Needs {
         Needs::from(self.state.before.front())
+    }
+
+    fn waits(&self, look: &Look<'_>) -> Waits {
+        let held = &self.state.before;
+        let between = look.ends(held.front(), held.iter().next_back());
+        Waits::new(held.len(), between, "events that are sent together: they go out at once")
     }
 
     fn save(&self, out: &mut Writer<'_>) -> Result<(), Error> {

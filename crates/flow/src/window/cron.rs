@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use super::build::arity;
 use super::fifo::Fifo;
-use super::{Context, MakeWindow, Needs, Parameter, Source, Window};
+use super::{Context, Look, MakeWindow, Needs, Parameter, Source, Waits, Window};
 use crate::cron::Cron;
 use crate::expr::Failure;
 use crate::snapshot::{Error, Reader, Writer};
@@ -64,6 +64,16 @@ impl Window for CronBatch {
 
     fn needs(&self) -> Needs {
         Needs::from(self.state.before.front().or(self.state.current.front()))
+    }
+
+    fn waits(&self, look: &Look<'_>) -> Waits {
+        let rows = &self.state.current;
+        let between = look.ends(rows.front(), rows.iter().next_back());
+        let waits_for = match rows.is_empty() {
+            true => "events; they go out at the next instant of the schedule",
+            false => "the next instant of the schedule",
+        };
+        Waits::new(rows.len(), between, waits_for)
     }
 
     fn save(&self, out: &mut Writer<'_>) -> Result<(), Error> {

@@ -8,7 +8,7 @@ use super::build::arity;
 use super::condition::{Evaluator, Event, View};
 use super::fifo::Fifo;
 use super::watch::{self, Origin, Saved};
-use super::{Context, MakeWindow, Needs, Parameter, Source, Window};
+use super::{Context, Look, MakeWindow, Needs, Parameter, Source, Waits, Window};
 use crate::expr::Failure;
 use crate::snapshot::{Error, Reader, Writer};
 use crate::store::{RowStore, Seq};
@@ -89,6 +89,15 @@ impl Window for Expression {
 
     fn needs(&self) -> Needs {
         Needs::from(self.held.front())
+    }
+
+    fn waits(&self, look: &Look<'_>) -> Waits {
+        let between = look.ends(self.held.front(), self.held.iter().next_back());
+        let waits_for = format!(
+            "events; the oldest leave while `{}` is not true",
+            self.evaluator.as_ref().map_or("the condition that events bring along", Evaluator::text)
+        );
+        Waits::new(self.held.len(), between, waits_for)
     }
 
     fn save(&self, out: &mut Writer<'_>) -> Result<(), Error> {

@@ -11,7 +11,7 @@ use super::build::arity;
 use super::condition::{Evaluator, Event, View};
 use super::fifo::Fifo;
 use super::watch::{self, Origin, Saved};
-use super::{Context, MakeWindow, Needs, Parameter, Source, Window};
+use super::{Context, Look, MakeWindow, Needs, Parameter, Source, Waits, Window};
 use crate::expr::{Expr, Failure};
 use crate::snapshot::{Error, Reader, Writer};
 use crate::store::{RowStore, Seq};
@@ -166,6 +166,15 @@ impl Window for ExpressionBatch {
 
     fn needs(&self) -> Needs {
         Needs::from(self.before.front().or(self.current.front()))
+    }
+
+    fn waits(&self, look: &Look<'_>) -> Waits {
+        let between = look.ends(self.current.front(), self.current.iter().next_back());
+        let waits_for = format!(
+            "an event with which `{}` is not true any more",
+            self.evaluator.as_ref().map_or("the condition that events bring along", Evaluator::text)
+        );
+        Waits::new(self.current.len(), between, waits_for)
     }
 
     fn save(&self, out: &mut Writer<'_>) -> Result<(), Error> {

@@ -8,10 +8,11 @@ use tidemill_types::FieldType;
 
 use super::build::arity;
 use super::fifo::Fifo;
-use super::{Context, MakeWindow, Needs, Parameter, Slide, Source, Window};
+use super::{Context, Look, MakeWindow, Needs, Parameter, Slide, Source, Waits, Window};
 use crate::expr::Failure;
 use crate::snapshot::{Error, Reader, Writer};
 use crate::store::{RowStore, Seq};
+use crate::why::when;
 
 pub(super) fn build(parameters: &[Parameter], _: &Source<'_>) -> Result<MakeWindow, String> {
     arity(parameters, 2..=2, "externalTime(attribute, span)")?;
@@ -124,6 +125,19 @@ impl Window for ExternalTime {
 
     fn needs(&self) -> Needs {
         Needs::from(self.state.held.front())
+    }
+
+    fn waits(&self, look: &Look<'_>) -> Waits {
+        let held = &self.state.held;
+        let between = look.ends(held.front(), held.iter().next_back());
+        let waits_for = match held.is_empty() {
+            true => "an event".to_owned(),
+            false => {
+                let name = look.name(self.column);
+                format!("an event with {name} from {} on: with it the oldest leaves", when(self.state.due))
+            }
+        };
+        Waits::new(held.len(), between, waits_for)
     }
 
     fn save(&self, out: &mut Writer<'_>) -> Result<(), Error> {

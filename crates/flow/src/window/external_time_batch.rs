@@ -13,10 +13,11 @@ use super::external_time::require_times;
 use super::key::Keys;
 use super::time_batch::grid_end;
 use super::unique::UniqueBatch;
-use super::{Context, MakeWindow, Needs, Parameter, Source, Window};
+use super::{Context, Look, MakeWindow, Needs, Parameter, Source, Waits, Window};
 use crate::expr::{Failure, Node};
 use crate::snapshot::{Error, Reader, Writer};
 use crate::store::{RowStore, Seq};
+use crate::why::when;
 
 pub(super) fn build(parameters: &[Parameter], _: &Source<'_>) -> Result<MakeWindow, String> {
     arity(parameters, 2..=5, "externalTimeBatch(attribute, span [, start [, timeout [, replace]]])")?;
@@ -269,6 +270,20 @@ impl Window for ExternalTimeBatch {
 
     fn rewrites(&self) -> Option<usize> {
         self.replace.then_some(self.column)
+    }
+
+    fn waits(&self, look: &Look<'_>) -> Waits {
+        let current = self.state.current.as_slice();
+        let between = look.between(current.iter().copied());
+        let Some((_, end)) = self.state.span else {
+            return Waits::new(0, None, "an event, with which the first batch begins");
+        };
+        let mut waits_for = format!("an event with {} from {} on", look.name(self.column), when(end));
+        let due = self.timeout.map(|_| self.state.due);
+        if let Some(due) = due {
+            waits_for += &format!(", or the clock: without one the batch goes out at {}", when(due));
+        }
+        Waits::new(current.len() as u64, between, waits_for).due(due)
     }
 
     fn save(&self, out: &mut Writer<'_>) -> Result<(), Error> {

@@ -106,7 +106,7 @@ impl Fifo {
     }
 
     #[inline]
-    pub(super) fn len(&self) -> u64 {
+    pub(crate) fn len(&self) -> u64 {
         self.len
     }
 
@@ -122,7 +122,7 @@ impl Fifo {
     }
 
     /// Its rows, oldest first.
-    pub(crate) fn iter(&self) -> impl Iterator<Item = Seq> + '_ {
+    pub(crate) fn iter(&self) -> impl DoubleEndedIterator<Item = Seq> + '_ {
         std::iter::once(&self.first).chain(&self.later).cloned().flatten()
     }
 }

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use super::build::arity;
 use super::key::Keys;
-use super::{Context, MakeWindow, Needs, Parameter, Source, Window};
+use super::{Context, Look, MakeWindow, Needs, Parameter, Source, Waits, Window};
 use crate::expr::Failure;
 use crate::snapshot::{Error, Reader, Writer};
 use crate::store::{RowStore, Seq};
@@ -100,6 +100,16 @@ impl Window for Frequent {
 
     fn scattered(&self) -> Vec<Seq> {
         self.counts.values().map(|count| count.seq).collect()
+    }
+
+    fn waits(&self, look: &Look<'_>) -> Waits {
+        let between = look.between(self.counts.values().map(|count| count.seq));
+        let keys = self.counts.len() as u64;
+        let waits_for = match keys < self.n {
+            true => "events",
+            false => "events of the keys that it counts: those of others only make their counts less",
+        };
+        Waits::new(keys, between, waits_for).of(self.n)
     }
 
     fn save(&self, out: &mut Writer<'_>) -> Result<(), Error> {

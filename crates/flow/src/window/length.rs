@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::build::arity;
 use super::fifo::Fifo;
-use super::{Context, MakeWindow, Needs, Parameter, Slide, Source, Window};
+use super::{Context, Look, MakeWindow, Needs, Parameter, Slide, Source, Waits, Window};
 use crate::expr::Failure;
 use crate::snapshot::{Error, Reader, Writer};
 use crate::store::{RowStore, Seq};
@@ -69,6 +69,11 @@ impl Window for Length {
 
     fn needs(&self) -> Needs {
         Needs::from(self.held.front())
+    }
+
+    fn waits(&self, look: &Look<'_>) -> Waits {
+        let between = look.ends(self.held.front(), self.held.iter().next_back());
+        Waits::sliding(self.held.len(), self.n, "events", between)
     }
 
     fn save(&self, out: &mut Writer<'_>) -> Result<(), Error> {

@@ -8,7 +8,8 @@ use serde::{Deserialize, Serialize};
 
 use super::build::arity;
 use super::fifo::Fifo;
-use super::{Context, MakeWindow, Needs, Parameter, Source, Tumbled, Window};
+use super::waits::more;
+use super::{Context, Look, MakeWindow, Needs, Parameter, Source, Tumbled, Waits, Window};
 use crate::expr::Failure;
 use crate::snapshot::{Error, Reader, Writer};
 use crate::store::{RowStore, Seq};
@@ -125,6 +126,17 @@ impl Window for LengthBatch {
 
     fn needs(&self) -> Needs {
         Needs::from(self.state.before.front().or(self.state.current.front()))
+    }
+
+    fn waits(&self, look: &Look<'_>) -> Waits {
+        let state = &self.state;
+        if self.streams {
+            let more = more(self.n.saturating_sub(state.passed), "events");
+            let waits_for = format!("{more} to pass at once; with the one behind all of them leave");
+            return Waits::new(state.passed, None, waits_for).of(self.n);
+        }
+        let between = look.ends(state.current.front(), state.current.iter().next_back());
+        Waits::filling(state.current.len(), self.n, "events", between)
     }
 
     fn save(&self, out: &mut Writer<'_>) -> Result<(), Error> {

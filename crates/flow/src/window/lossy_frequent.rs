@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use super::build::arity;
 use super::key::Keys;
-use super::{Context, MakeWindow, Needs, Parameter, Source, Window};
+use super::{Context, Look, MakeWindow, Needs, Parameter, Source, Waits, Window};
 use crate::expr::Failure;
 use crate::snapshot::{Error, Reader, Writer};
 use crate::store::{RowStore, Seq};
@@ -120,6 +120,14 @@ impl Window for LossyFrequent {
 
     fn scattered(&self) -> Vec<Seq> {
         self.state.counts.values().map(|count| count.seq).collect()
+    }
+
+    fn waits(&self, look: &Look<'_>) -> Waits {
+        let between = look.between(self.state.counts.values().map(|count| count.seq));
+        let least = self.share * self.state.total as f64;
+        let waits_for =
+            format!("events whose keys came {least:.1} times or more, of {} events", self.state.total);
+        Waits::new(self.state.counts.len() as u64, between, waits_for)
     }
 
     fn save(&self, out: &mut Writer<'_>) -> Result<(), Error> {

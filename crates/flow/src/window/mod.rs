@@ -25,6 +25,7 @@ mod time;
 mod time_batch;
 mod time_length;
 mod unique;
+mod waits;
 mod watch;
 
 use std::collections::VecDeque;
@@ -36,6 +37,7 @@ use serde::{Deserialize, Serialize};
 pub use build::{Attribute, Parameter, Source, build, reads_all, suggestion};
 pub use fifo::Fifo;
 pub use signals::{Mark, Signal, Signals};
+pub use waits::{Look, Waits};
 
 use crate::expr::{Expr, Failure, Frame, NoHost};
 use crate::snapshot::{Error, Reader, Writer};
@@ -225,6 +227,15 @@ pub trait Window: Send {
     /// The column that it writes in arriving rows. What is computed from it must be computed behind the window.
     fn rewrites(&self) -> Option<usize> {
         None
+    }
+
+    /// What it holds and waits for, for whoever asks why nothing comes out.
+    fn waits(&self, look: &Look<'_>) -> Waits {
+        let mut held = self.held();
+        if held.is_empty() {
+            held = self.scattered();
+        }
+        Waits::new(held.len() as u64, look.between(held.into_iter()), "events")
     }
 
     /// Its state, for a checkpoint.

@@ -10,7 +10,8 @@ use smallvec::SmallVec;
 use tidemill_types::FieldType;
 
 use super::build::arity;
-use super::{Context, MakeWindow, Needs, Parameter, Source, Window};
+use super::waits::more;
+use super::{Context, Look, MakeWindow, Needs, Parameter, Source, Waits, Window};
 use crate::expr::Failure;
 use crate::snapshot::{Error, Reader, Writer};
 use crate::store::{RowStore, Seq};
@@ -168,6 +169,15 @@ impl Window for Sort {
 
     fn scattered(&self) -> Vec<Seq> {
         self.entries.iter().map(|entry| entry.seq).collect()
+    }
+
+    fn waits(&self, look: &Look<'_>) -> Waits {
+        let held = self.entries.len() as u64;
+        let waits_for = match self.n.saturating_sub(held) {
+            0 => "more events: it is full, and with the next the last in its order leaves".to_owned(),
+            n => format!("{} until it is full; nothing leaves before", more(n, "events")),
+        };
+        Waits::new(held, look.between(self.scattered().into_iter()), waits_for).of(self.n)
     }
 
     fn save(&self, out: &mut Writer<'_>) -> Result<(), Error> {

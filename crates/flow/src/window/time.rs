@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::aging::Aging;
 use super::build::arity;
 use super::fifo::Fifo;
-use super::{Context, MakeWindow, Needs, Parameter, Slide, Source, Window};
+use super::{Context, Look, MakeWindow, Needs, Parameter, Slide, Source, Waits, Window};
 use crate::expr::Failure;
 use crate::snapshot::{Error, Reader, Writer};
 use crate::store::{RowStore, Seq};
@@ -102,6 +102,13 @@ impl Window for Time {
 
     fn needs(&self) -> Needs {
         Needs::from(self.rows.held().front())
+    }
+
+    fn waits(&self, look: &Look<'_>) -> Waits {
+        let held = self.rows.held();
+        let between = look.ends(held.front(), held.iter().next_back());
+        let due = between.map(|(oldest, _)| self.rows.due(oldest));
+        Waits::aging(held.len(), between, due, if self.delays { "comes out" } else { "leaves" })
     }
 
     fn save(&self, out: &mut Writer<'_>) -> Result<(), Error> {

@@ -9,7 +9,7 @@ use tidemill_types::FieldType;
 
 use super::build::arity;
 use super::fifo::Fifo;
-use super::{Context, MakeWindow, Needs, Parameter, Source, Window};
+use super::{Context, Look, MakeWindow, Needs, Parameter, Source, Waits, Window};
 use crate::expr::Failure;
 use crate::snapshot::{Error, Reader, Writer};
 use crate::store::{RowStore, Seq};
@@ -74,6 +74,11 @@ impl Spans {
         let end = ended.saturating_mul(self.span).saturating_add(end).saturating_add(self.span);
         context.timers.ask(end);
         self.end = Some(end);
+    }
+
+    /// The end of the running span; `None` before the first event.
+    pub(super) fn end(&self) -> Option<i64> {
+        self.end
     }
 
     /// Takes over where the spans of a saved state stand. The reference forgets it and begins a new span with the
@@ -162,6 +167,13 @@ impl Window for TimeBatch {
 
     fn needs(&self) -> Needs {
         Needs::from(self.state.before.front().or(self.state.current.front()))
+    }
+
+    fn waits(&self, look: &Look<'_>) -> Waits {
+        let state = &self.state;
+        let rows = if self.streams { &state.before } else { &state.current };
+        let between = look.ends(rows.front(), rows.iter().next_back());
+        Waits::spanning(rows.len(), between, state.spans.end())
     }
 
     fn save(&self, out: &mut Writer<'_>) -> Result<(), Error> {

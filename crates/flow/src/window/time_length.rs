@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::aging::Aging;
 use super::build::arity;
 use super::fifo::Fifo;
-use super::{Context, MakeWindow, Needs, Parameter, Source, Window};
+use super::{Context, Look, MakeWindow, Needs, Parameter, Source, Waits, Window};
 use crate::expr::Failure;
 use crate::snapshot::{Error, Reader, Writer};
 use crate::store::{RowStore, Seq};
@@ -64,6 +64,17 @@ impl Window for TimeLength {
 
     fn needs(&self) -> Needs {
         Needs::from(self.rows.held().front())
+    }
+
+    fn waits(&self, look: &Look<'_>) -> Waits {
+        let held = self.rows.held();
+        let between = look.ends(held.front(), held.iter().next_back());
+        let due = between.map(|(oldest, _)| self.rows.due(oldest));
+        let mut waits = Waits::aging(held.len(), between, due, "leaves").of(self.n);
+        if held.len() >= self.n && self.n > 0 {
+            waits.waits_for += ", or with the next event: it is full";
+        }
+        waits
     }
 
     fn save(&self, out: &mut Writer<'_>) -> Result<(), Error> {

@@ -15,6 +15,8 @@ mod patterns;
 mod random;
 mod snapshot;
 mod tables;
+mod triggers;
+mod why;
 mod windows;
 mod wrong;
 

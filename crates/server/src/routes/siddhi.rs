@@ -1,12 +1,16 @@
-//! On-demand queries over what SiddhiQL apps hold.
+//! SiddhiQL apps: on-demand queries over what they hold, and why a query puts nothing out.
 
 use axum::Json;
+use axum::http::{HeaderMap, header};
+use axum::response::{IntoResponse, Response};
 use serde::{Deserialize, Serialize};
-use utoipa::ToSchema;
+use utoipa::{IntoParams, ToSchema};
 
 use crate::app::Call;
 use crate::body::Content;
 use crate::error::{ApiError, ErrorBody};
+use crate::extract::{Params, Segments};
+use crate::negotiate::prefers_text;
 
 /// An on-demand query.
 #[derive(Debug, Deserialize, ToSchema)]
@@ -44,4 +48,46 @@ pub(crate) async fn query(call: Call, content: Content) -> Result<Json<OnDemandR
     let ask = call
         .engine_within(timeout, move |engine| engine.query_on_demand(request.app.as_deref(), &request.query));
     Ok(Json(OnDemandReply { records: ask.await? }))
+}
+
+#[derive(Debug, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub(crate) struct WhyQueryParams {
+    /// The file that has the query; needed where several have one of that name.
+    #[serde(default)]
+    app: Option<String>,
+    /// The key that is meant, of a query inside `partition with`; without one all keys are told about together.
+    #[serde(default)]
+    key: Option<String>,
+}
+
+/// Why a query puts nothing out.
+///
+/// What came to it since the server started, what its window, pattern or join holds, the condition that failed, and what it
+/// waits for. As JSON, or with `Accept: text/plain` as text for people.
+#[utoipa::path(
+    get, path = "/api/v1/queries/{query}/why", tag = "queries", operation_id = "whyQuery",
+    params(("query" = String, Path, description = "Name of the query, as system.queries shows it"), WhyQueryParams),
+    responses(
+        (status = 200, description = "A report for each partition of the log in which it runs", content(
+            (Vec<Object> = "application/json"), (String = "text/plain"),
+        )),
+        (status = 400, description = "A key of a query that has none, a file to be named, a rule", body = ErrorBody),
+        (status = 404, description = "No such query, file or key", body = ErrorBody),
+    ),
+)]
+pub(crate) async fn why(
+    call: Call,
+    Segments(query): Segments<String>,
+    Params(params): Params<WhyQueryParams>,
+    headers: HeaderMap,
+) -> Result<Response, ApiError> {
+    let WhyQueryParams { app, key } = params;
+    let reports = call.engine(move |engine| engine.why_query(app.as_deref(), &query, key.as_deref())).await?;
+    if prefers_text(&headers) {
+        let text: Vec<String> = reports.iter().map(ToString::to_string).collect();
+        return Ok(([(header::CONTENT_TYPE, "text/plain; charset=utf-8")], text.join("\n")).into_response());
+    }
+    Ok(Json(reports).into_response())
 }

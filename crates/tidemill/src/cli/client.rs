@@ -99,6 +99,16 @@ impl Client {
     }
 }
 
+/// A name as a part of a path.
+pub fn segment(name: &str) -> String {
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.~".contains(&byte);
+    let escaped = name.bytes().map(|byte| match plain(byte) {
+        true => char::from(byte).to_string(),
+        false => format!("%{byte:02X}"),
+    });
+    escaped.collect()
+}
+
 /// The message of an error reply.
 fn message(body: &mut ureq::Body) -> String {
     let text = body.read_to_string().unwrap_or_default();

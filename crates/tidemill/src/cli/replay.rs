@@ -20,7 +20,7 @@ use super::replay_files;
 /// app with sources of type 'file' reads its files to their end and writes those of its sinks.
 #[derive(clap::Args)]
 #[command(
-    after_help = "Example:\n  tidemill replay app.siddhi --events events.jsonl\n  tidemill replay --case cases/*.json"
+    after_help = "Example:\n  tidemill replay app.siddhi --events events.jsonl\n  tidemill replay app.siddhi --events events.jsonl --why average\n  tidemill replay --case cases/*.json"
 )]
 pub struct ReplayArgs {
     /// SiddhiQL file, or a directory with one.
@@ -32,8 +32,15 @@ pub struct ReplayArgs {
     /// Where what comes out goes; standard output when not given.
     #[arg(long, value_name = "FILE", requires = "events")]
     out: Option<PathBuf>,
+    /// Prints behind what comes out why this query puts nothing out: what came to it, what it holds, what it waits for.
+    /// Its name, or its number in the order of the text.
+    #[arg(long, value_name = "QUERY", requires = "events")]
+    why: Option<String>,
+    /// Of a query inside `partition with`: the key that --why means.
+    #[arg(long, value_name = "KEY", requires = "why")]
+    key: Option<String>,
     /// Recorded runs: app, inputs and expected outputs in one JSON file each. Fails when something else comes out.
-    #[arg(long, value_name = "FILE", num_args = 1.., conflicts_with_all = ["app", "events", "out"])]
+    #[arg(long, value_name = "FILE", num_args = 1.., conflicts_with_all = ["app", "events", "out", "why"])]
     case: Vec<PathBuf>,
 }
 
@@ -89,6 +96,10 @@ pub fn replay(args: ReplayArgs) -> anyhow::Result<ExitCode> {
         }
     }
     out.flush()?;
+    drop(out);
+    if let Some(query) = &args.why {
+        println!("{}", run.app().why(query, args.key.as_deref())?);
+    }
     Ok(ExitCode::SUCCESS)
 }
 

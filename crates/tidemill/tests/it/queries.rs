@@ -10,12 +10,15 @@ use serde_json::{Value, json};
 
 use crate::{run, serve, sql, tidemill};
 
-/// Windows, a sequence, a pattern with an absence, a table, partitions by key, a rate, and a rule in between.
+/// Windows, a sequence, a pattern, a table, partitions by key, a rate, aggregations by event time and by the clock of
+/// the events, a join with one, and a rule in between.
 const QUERIES: &str = "
 @app:playback
 define stream Trades (symbol string, price double, size int);
 define stream Echoes (symbol string);
 define table Last (symbol string, price double);
+define aggregation Volumes from Trades select symbol, sum(size) as total, avg(price) as mean, price as last
+group by symbol aggregate every sec ... day;
 @info(name='means') from Trades#window.length(20) select symbol, avg(price) as mean group by symbol insert into Means;
 @info(name='minutes') from Trades#window.timeBatch(1 min) select count() as n, sum(size) as total insert into Minutes;
 @info(name='rises')
@@ -30,6 +33,9 @@ select Trades.symbol as symbol, Last.price as price insert into Known;
 partition with (symbol of Trades) begin
   @info(name='idle') from Trades#window.time(30 sec) select symbol, count() as n insert into Recent;
 end;
+@info(name='volumes') from Trades[size == 7] as t join Volumes as v on t.symbol == v.symbol
+within '2026-01-01 **:**:**' per 'hours'
+select t.symbol as symbol, v.AGG_TIMESTAMP as hour, v.total as total, v.last as last insert into Hours;
 @info(name='echo') from Echoes#window.lengthBatch(7) select symbol, count() as n insert into Sevens;
 ";
 
@@ -40,8 +46,22 @@ event Echoes { symbol: string };
 rule Echo { when { r: Rises(high > low * 1.2); } then { emit Echoes { symbol: r.symbol }; } }
 ";
 
-const STREAMS: [&str; 9] =
-    ["Trades", "Means", "Minutes", "Rises", "Peaks", "Known", "Tops", "Recent", "Sevens"];
+const STREAMS: [&str; 10] =
+    ["Trades", "Means", "Minutes", "Rises", "Peaks", "Known", "Tops", "Recent", "Hours", "Sevens"];
+
+/// What is asked on demand when all is done: a table, and an aggregation by lengths from seconds to days.
+const ASKED: [&str; 5] = [
+    "from Last select symbol, price order by symbol",
+    "from Volumes within '2026-01-01 **:**:**' per 'sec' select *",
+    "from Volumes within '2026-01-01 **:**:**' per 'min' select AGG_TIMESTAMP, symbol, total, mean, last",
+    "from Volumes within '2026-01-01 **:**:**' per 'hours' select AGG_TIMESTAMP, symbol, total, mean, last",
+    "from Volumes within '2026-**-** **:**:**' per 'days' select AGG_TIMESTAMP, symbol, total, mean, last",
+];
+
+/// The rows that are found, a line each.
+fn asked(data: &str, query: &str) -> String {
+    run(&["query", "--data", data, query], 0).0
+}
 
 /// An app directory with a file of events.
 fn app(dir: &Path, queries: &str, events: u64) -> String {
@@ -79,31 +99,61 @@ fn stored(data: &str, stream: &str) -> Vec<Value> {
     rows.into_iter().map(strip).collect()
 }
 
+/// Nothing reads what these put out: the events of a record go to them together.
+const APART: &str = "
+@app:playback
+define stream Trades (symbol string, price double, size int);
+define aggregation Volumes from Trades select symbol, sum(size) as total, avg(price) as mean, price as last
+group by symbol aggregate every sec ... day;
+@info(name='means') from Trades#window.length(20) select symbol, avg(price) as mean group by symbol insert into Means;
+@info(name='minutes') from Trades#window.timeBatch(1 min) select count() as n, sum(size) as total insert into Minutes;
+@info(name='rises')
+from every a=Trades[size < 20] -> b=Trades[symbol == a.symbol and price > a.price] within 1 min
+select a.symbol as symbol, a.price as low, b.price as high insert into Rises;
+@info(name='rate') from Trades select symbol, max(price) as top group by symbol output last every 25 events insert into Tops;
+";
+
 #[test]
 fn killed_at_random_moments_queries_put_out_the_same() {
+    let dir = tempfile::tempdir().unwrap();
+    let app = app(dir.path(), QUERIES, 6_000);
+    killed_and_undisturbed(dir.path(), &app, &STREAMS, &ASKED);
+}
+
+#[test]
+fn killed_at_random_moments_events_together_put_out_the_same() {
+    let dir = tempfile::tempdir().unwrap();
+    let app = app(dir.path(), APART, 6_000);
+    let rules = RULES.split("event Rises").next().unwrap();
+    std::fs::write(dir.path().join("app/trades.rules"), rules).unwrap();
+    killed_and_undisturbed(dir.path(), &app, &["Trades", "Means", "Minutes", "Rises", "Tops"], &ASKED[1..]);
+}
+
+/// Runs an app with and without being killed: its streams and the answers to these on-demand queries are the same.
+fn killed_and_undisturbed(dir: &Path, app: &str, streams: &[&str], on_demand: &[&str]) {
     let seed: u64 = std::env::var("TIDEMILL_SEED").ok().and_then(|s| s.parse().ok()).unwrap_or(5130);
     let kills: u32 = std::env::var("TIDEMILL_KILLS").ok().and_then(|s| s.parse().ok()).unwrap_or(10);
     println!("TIDEMILL_SEED={seed} TIDEMILL_KILLS={kills}");
     let mut random = StdRng::seed_from_u64(seed);
-    let dir = tempfile::tempdir().unwrap();
-    let app = app(dir.path(), QUERIES, 6_000);
-    let undisturbed = dir.path().join("undisturbed");
+    let undisturbed = dir.join("undisturbed");
     let undisturbed = undisturbed.to_str().unwrap();
     let start = Instant::now();
-    run(&["run", &app, "--data", undisturbed, "--until-idle"], 0);
+    run(&["run", app, "--data", undisturbed, "--until-idle"], 0);
     let whole = start.elapsed();
-    let expected = STREAMS.map(|s| stored(undisturbed, s));
-    let data = dir.path().join("data");
+    let expected: Vec<_> = streams.iter().map(|s| stored(undisturbed, s)).collect();
+    let answers: Vec<_> = on_demand.iter().map(|query| asked(undisturbed, query)).collect();
+    let data = dir.join("data");
     let data = data.to_str().unwrap();
     let mut killed = 0;
     for _ in 0..kills {
-        let mut child = tidemill(&["run", &app, "--data", data, "--until-idle"])
+        let mut child = tidemill(&["run", app, "--data", data, "--until-idle"])
             .stdout(Stdio::null())
             .stderr(Stdio::null())
             .spawn()
             .unwrap();
-        let moment =
-            random.random_range(Duration::from_millis(20)..whole.max(Duration::from_millis(100)) / 3);
+        // together about half as long again as the whole takes: what was replayed counts, too
+        let longest = (whole * 3 / kills.max(1)).max(Duration::from_millis(100));
+        let moment = random.random_range(Duration::from_millis(20)..longest);
         let start = Instant::now();
         while start.elapsed() < moment && child.try_wait().unwrap().is_none() {
             std::thread::sleep(Duration::from_millis(2));
@@ -112,18 +162,20 @@ fn killed_at_random_moments_queries_put_out_the_same() {
         child.kill().unwrap();
         child.wait().unwrap();
     }
-    assert!(killed > 0);
-    run(&["run", &app, "--data", data, "--until-idle"], 0);
-    for (stream, expected) in STREAMS.iter().zip(expected) {
+    println!("{killed} of {kills} were killed at work, the others were done");
+    assert!(killed > kills / 4, "{killed} of {kills}");
+    run(&["run", app, "--data", data, "--until-idle"], 0);
+    for (stream, expected) in streams.iter().zip(expected) {
         assert!(!expected.is_empty(), "{stream}");
         let found = stored(data, stream);
         assert_eq!(found.len(), expected.len(), "{stream}");
         let differs = found.iter().zip(&expected).position(|(f, e)| f != e);
         assert_eq!(differs.map(|i| (i, &found[i], &expected[i])), None, "{stream}");
     }
-    let last = ["query", "--data", data, "from Last select symbol, price order by symbol"];
-    let (last, _) = run(&last, 0);
-    assert_eq!(last.lines().count(), 6, "{last}");
+    for (query, expected) in on_demand.iter().zip(&answers) {
+        assert!(expected.lines().count() >= 6, "{query}: {expected}");
+        assert_eq!(&asked(data, query), expected, "{query}");
+    }
     for line in sql(data, "SELECT * FROM system.ledger") {
         assert_eq!(line["balanced"], json!(true), "{line}");
     }
@@ -190,4 +242,66 @@ fn changed_queries_are_tried_on_history() {
     assert!(lines[at("Rises:") + 1].starts_with("  - "), "{out}");
     let (out, _) = run(&["backtest", &changed, "--data", data, "--to", "2020-01-01T00:00:00Z"], 0);
     assert!(out.starts_with("0 events"), "{out}");
+}
+
+/// Asks in three ways why a query puts nothing out: without a server, of one, and at the end of a replay.
+#[test]
+fn queries_tell_what_they_wait_for() {
+    let dir = tempfile::tempdir().unwrap();
+    let app = app(dir.path(), QUERIES, 50);
+    let data = dir.path().join("data");
+    run(&["run", &app, "--data", data.to_str().unwrap(), "--until-idle"], 0);
+    let why = |asked: &[&str], code: i32| {
+        let (out, err) = run(&[&["why", "--data", data.to_str().unwrap()], asked].concat(), code);
+        if code == 0 { out } else { err }
+    };
+    let told = why(&["minutes"], 0);
+    assert!(
+        told.starts_with("trades.siddhi, partition 0: query `minutes` at 2026-01-01T00:00:49Z"),
+        "{told}"
+    );
+    assert!(told.contains("window timeBatch(1 min): 50 events, from 2026-01-01T00:00:00Z"), "{told}");
+    assert!(told.contains("waits for the clock: the batch ends at 2026-01-01T00:01:00Z"), "{told}");
+    let since = "since 2026-01-01T00:00:49Z, when its state was taken from a checkpoint: 0 events arrived";
+    assert!(told.contains(since), "{told}");
+    let mut server = serve(&app, &data);
+    assert_eq!(why(&["minutes"], 0), told, "the state outlives the process, whoever is asked");
+    let told = why(&["rises"], 0);
+    assert!(told.contains("pattern, a match may take 60000 ms"), "{told}");
+    assert!(
+        told.contains("wait for an event of `Trades` with symbol == a.symbol and price > a.price"),
+        "{told}"
+    );
+    let told = why(&["idle", "--key", "s1", "--json"], 0);
+    let told: Value = serde_json::from_str(&told).unwrap();
+    assert_eq!(told[0]["keys"]["key"], json!("s1"), "{told}");
+    assert!(told[0]["window"]["held"].as_u64().unwrap() > 0, "{told}");
+    assert!(why(&["idle"], 0).contains("all of its 6 keys: `s"));
+    assert!(why(&["idle", "--key", "s9"], 1).contains("there is no key `s9` among 6"));
+    assert!(why(&["idel"], 1).contains("Did you mean `idle`"));
+    assert!(why(&["rises", "--key", "s1"], 1).contains("stands in no partition"));
+    assert!(why(&["Echo"], 1).contains("is a rule: say for which event, with --event"));
+    assert!(why(&["rises", "--app", "x"], 1).contains("no file `x`"));
+    server.kill();
+    let siddhi = dir.path().join("one.siddhi");
+    let events = dir.path().join("events.jsonl");
+    std::fs::write(
+        &siddhi,
+        "define stream S (a int); from S[a > 0]#window.lengthBatch(3) select count() as n insert into O;",
+    )
+    .unwrap();
+    std::fs::write(
+        &events,
+        "{\"stream\":\"S\",\"timestamp\":1,\"data\":[1]}\n{\"stream\":\"S\",\"timestamp\":2,\"data\":[0]}\n",
+    )
+    .unwrap();
+    let replay = ["replay", siddhi.to_str().unwrap(), "--events", events.to_str().unwrap(), "--why", "1"];
+    let (told, _) = run(&replay, 0);
+    let expected = "query `query 1` at 2
+  2 events arrived, 1 passed what stands in front; 0 events came out
+  the last event that did not pass, at 2: a > 0 is not true (a = 0)
+  window lengthBatch(3): 1 of 3, of 1
+    waits for 2 more events before the batch goes out
+";
+    assert_eq!(told, expected);
 }

@@ -31,6 +31,7 @@ impl Chain {
         StepReport {
             step: step_name(&self.plan, i),
             waiting: list.len() + fresh.len(),
+            due: None,
             newest: newest.map(|found| self.partial(i, found)),
             refused,
         }
@@ -45,6 +46,7 @@ impl Chain {
         let kept = self.layout.captures.iter().enumerate().take(self.layout.steps[i].width);
         Partial {
             time: Some(found[TIME] as i64).filter(|time| *time != NEVER),
+            collected: 0,
             values: kept.map(value).collect(),
         }
     }

@@ -2,11 +2,11 @@
 
 use tidemill_types::FieldType;
 
-use super::{NEVER, State};
 use super::fresh::Fresh;
 use super::list::{BEGIN, HEAD, Key, List, MARKS, TIME};
 use super::plan::{Capture, ChainPlan, Index, Pair, Read, Side};
 use super::values::{Values, double, single, text, whole, word_double, word_single};
+use super::{NEVER, State};
 use crate::batch::{Batch, Kind};
 use crate::column::{Column, Data};
 use crate::expr::{Comparison, Expr, Failure, Frame, Host, NoHost, RowRef};

@@ -11,10 +11,11 @@ use tidemill_types::FieldType;
 
 use self::sessions::{Fate, Session, Sessions};
 use super::build::arity;
-use super::{Context, MakeWindow, Needs, Parameter, Source, Window};
+use super::{Context, Look, MakeWindow, Needs, Parameter, Source, Waits, Window};
 use crate::expr::Failure;
 use crate::snapshot::{Error, Reader, Writer};
 use crate::store::{RowStore, Seq};
+use crate::why::when;
 
 pub(super) fn build(parameters: &[Parameter], _: &Source<'_>) -> Result<MakeWindow, String> {
     arity(parameters, 1..=3, "session(gap [, key [, latency]])")?;
@@ -172,6 +173,31 @@ impl Window for SessionWindow {
 
     fn scattered(&self) -> Vec<Seq> {
         self.sessions.values().flat_map(Sessions::rows).collect()
+    }
+
+    fn waits(&self, look: &Look<'_>) -> Waits {
+        let between = look.between(self.scattered().into_iter());
+        let ends = self.open.first().map(|(end, ..)| (end, "ends"));
+        let gone = self.ended.first().map(|(end, ..)| (end, "takes late events"));
+        let which = match self.open.len() + self.ended.len() {
+            1 => "the session".to_owned(),
+            count => format!("the first of {count} sessions"),
+        };
+        let waits_for = match ends.or(gone) {
+            None => "an event, with which a session begins".to_owned(),
+            Some((end, "ends")) => {
+                let (end, gap) = (when(*end), self.gap);
+                format!("the clock: {which} ends at {end} if no event of its key comes; the gap is {gap} ms")
+            }
+            Some((end, _)) => {
+                let end = when(end.saturating_add(self.latency));
+                format!("the clock: {which} has ended and takes late events until {end}")
+            }
+        };
+        let leaves =
+            [self.open.first(), self.ended.first()].into_iter().flatten().map(|(end, ..)| *end).min();
+        Waits::new(self.rows as u64, between, waits_for)
+            .due(leaves.map(|end| end.saturating_add(self.latency)))
     }
 
     fn save(&self, out: &mut Writer<'_>) -> Result<(), Error> {

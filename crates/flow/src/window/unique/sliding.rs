@@ -7,7 +7,7 @@ use std::sync::Arc;
 use hashbrown::{HashMap, HashSet};
 
 use super::super::key::Keys;
-use super::super::{Context, Needs, Window};
+use super::super::{Context, Look, Needs, Waits, Window};
 use crate::expr::Failure;
 use crate::snapshot::{Error, Reader, Writer};
 use crate::store::{RowStore, Seq};
@@ -113,6 +113,21 @@ impl Window for Latest {
         self.by_age.keys().copied().collect()
     }
 
+    fn waits(&self, look: &Look<'_>) -> Waits {
+        let held = self.by_age.len() as u64;
+        let ends =
+            [self.by_age.first_key_value(), self.by_age.last_key_value()].map(|e| e.map(|(seq, _)| *seq));
+        let between = look.ends(ends[0], ends[1]);
+        match self.limit {
+            Limit::None => Waits::new(held, between, "events; one leaves with the next of its key"),
+            Limit::Length(n) => Waits::sliding(held, n as u64, "keys", between),
+            Limit::Age(span) => {
+                let due = between.map(|(oldest, _)| oldest.saturating_add(span));
+                Waits::aging(held, between, due, "leaves")
+            }
+        }
+    }
+
     fn save(&self, out: &mut Writer<'_>) -> Result<(), Error> {
         let rows: Vec<(Seq, &str)> = self.by_age.iter().map(|(seq, key)| (*seq, &**key)).collect();
         out.state(&(self.asked, rows))
@@ -167,6 +182,11 @@ impl Window for First {
 
     fn scattered(&self) -> Vec<Seq> {
         self.held.clone()
+    }
+
+    fn waits(&self, look: &Look<'_>) -> Waits {
+        let between = look.between(self.held.iter().copied());
+        Waits::new(self.seen.len() as u64, between, "events of keys that it has not seen; others are ignored")
     }
 
     fn save(&self, out: &mut Writer<'_>) -> Result<(), Error> {

@@ -7,11 +7,13 @@ use serde::{Deserialize, Serialize};
 
 use super::super::key::Keys;
 use super::super::time_batch::Spans;
-use super::super::{Context, Needs, Window};
+use super::super::waits::more;
+use super::super::{Context, Look, Needs, Waits, Window};
 use super::UniqueBatch;
 use crate::expr::Failure;
 use crate::snapshot::{Error, Reader, Writer};
 use crate::store::{RowStore, Seq};
+use crate::why::when;
 
 /// When a batch goes out.
 pub(super) enum Until {
@@ -160,6 +162,30 @@ impl Window for UniqueTumbling {
 
     fn scattered(&self) -> Vec<Seq> {
         [&self.before, self.current.rows()].concat()
+    }
+
+    fn waits(&self, look: &Look<'_>) -> Waits {
+        let rows = self.current.rows();
+        let (held, between) = (rows.len() as u64, look.between(rows.iter().copied()));
+        match &self.until {
+            Until::Length(n) => Waits::filling(held, *n as u64, "keys", between),
+            Until::Time(spans) => Waits::spanning(held, between, spans.end()),
+            Until::Either { spans, n, full: false } => {
+                let mut waits = Waits::spanning(held, between, spans.end()).of(*n as u64);
+                waits.waits_for += &format!(", or {}", more((*n as u64).saturating_sub(held), "keys"));
+                waits
+            }
+            Until::Either { spans, full: true, .. } => {
+                let end = spans.end();
+                let begins = end.map_or_else(String::new, |end| format!(" at {}", when(end)));
+                Waits::new(
+                    0,
+                    None,
+                    format!("the next span{begins}: this one went out, what comes is ignored"),
+                )
+                .due(end)
+            }
+        }
     }
 
     fn save(&self, out: &mut Writer<'_>) -> Result<(), Error> {

@@ -16,9 +16,6 @@ use crate::fed::{Told, parts};
 
 const INPUTS: usize = 150;
 
-/// Windows with timers: see `fed::a_late_event_leaves_with_the_next_one`.
-const BY_CLOCK: [&str; 5] = ["time(", "timeBatch(", "timeLength(", "session(", "delay("];
-
 /// The same events at most 1, some and 1,000 in a call, saved and taken back in between. Whether the app works them off
 /// together at all, or what is different.
 pub fn check(generated: &Generated, rng: &mut StdRng, registry: &Registry) -> Result<bool, String> {
@@ -26,9 +23,6 @@ pub fn check(generated: &Generated, rng: &mut StdRng, registry: &Registry) -> Re
     let mut inputs = events::alone(rng, &generated.inputs, INPUTS);
     if rng.random_bool(0.5) {
         inputs.retain(|input| matches!(input, Input::Event { .. }));
-    }
-    if BY_CLOCK.iter().any(|window| generated.text.contains(window)) {
-        none_late(&mut inputs);
     }
     let one_by_one = run(&plan, &inputs, 1, &mut || false)?;
     if rows(&one_by_one) >= OUTPUTS_MAX {
@@ -50,17 +44,6 @@ pub fn check(generated: &Generated, rng: &mut StdRng, registry: &Registry) -> Re
         }
     }
     Ok(App::new(plan).why_one_by_one().is_none())
-}
-
-/// Moves events that are late to where the clock stands.
-fn none_late(inputs: &mut [Input]) {
-    let mut now = 0;
-    for input in inputs {
-        if let Input::Event { timestamp, .. } | Input::Clock { timestamp } = input {
-            now = now.max(*timestamp);
-            *timestamp = now;
-        }
-    }
 }
 
 /// What comes out when at most so many events are handed in together; before a call the app may be `interrupted`.

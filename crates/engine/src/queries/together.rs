@@ -1,0 +1,145 @@
+//! The events of a record handed to a unit of queries together.
+//!
+//! What comes out is what comes out of one after the other, though a unit works off all events before the next unit gets
+//! them, and tells what comes to its streams stream by stream. So this is done only where nobody can see that: where
+//! nothing reads what comes out, each stream has one writer, and at most one stream travels to another partition.
+//! Everything of this follows from the record and the app, so that a replay does the same.
+
+use std::collections::BTreeSet;
+
+use arrow_buffer::BooleanBuffer;
+use tidemill_flow::Column;
+use tidemill_flow::feed::Part;
+use tidemill_types::Result;
+
+use super::cascade::Cascade;
+use super::readable::{Readable, each_arrival};
+use super::{ONE, Unit};
+use crate::entry::Events;
+
+/// The events of a record that are not duplicates, in order of arrival: part and row.
+pub type Arrivals = Vec<(usize, usize)>;
+
+/// See [`Arrivals`].
+pub fn arrivals(events: &Events, keep: &[Option<BooleanBuffer>]) -> Result<Arrivals> {
+    let mut all = Vec::new();
+    each_arrival(events, |part, row| {
+        if keep[part].as_ref().is_none_or(|k| k.value(row)) {
+            all.push((part, row));
+        }
+        Ok(())
+    })?;
+    Ok(all)
+}
+
+impl Cascade<'_> {
+    /// Whether the events of a record may go to the units together.
+    pub(super) fn goes_together(&self, parts: &[Readable]) -> bool {
+        if self.queries.coupled {
+            return false;
+        }
+        let units: BTreeSet<usize> =
+            parts.iter().flat_map(|p| p.units.iter().map(|(unit, ..)| *unit)).collect();
+        if !units.iter().any(|unit| self.state.flow.works_together(*unit)) {
+            return false;
+        }
+        let mut travelling = parts.iter().filter(|part| part.gathered.is_some()).count();
+        let mut written = BTreeSet::new();
+        for number in &units {
+            let unit = &self.queries.units[*number];
+            if unit.inputs.values().any(|input| input.late.is_some()) {
+                return false;
+            }
+            for stream in unit.writes.iter().copied() {
+                let mut readers = self.queries.readers(stream).iter();
+                let read = readers.any(|u| u != number && self.queries.runs_in(*u, self.place.here));
+                if read || !written.insert(stream) {
+                    return false;
+                }
+                travelling += usize::from(self.goes_on(stream) || self.leaves(unit, stream));
+            }
+        }
+        travelling <= 1
+    }
+
+    /// Whether what a unit writes may belong to another partition.
+    fn leaves(&self, unit: &Unit, stream: usize) -> bool {
+        let schema = &self.core.program.streams()[stream];
+        let Some(key) = schema.key.filter(|_| self.core.partitions().len() > 1) else { return false };
+        let key = &schema.fields[key].name;
+        let file = &self.queries.files[unit.file];
+        let mut writers = file.placed.iter().filter(|placed| placed.everywhere == unit.everywhere);
+        // an event stays where its key has brought what it follows from
+        !unit.everywhere || writers.any(|placed| !placed.hands_on(&schema.name, key))
+    }
+
+    /// The events of a record go to the units that read them, one unit after the other.
+    pub(super) fn record_together(&mut self, parts: &[Readable], arrivals: &Arrivals) -> Result<()> {
+        for (part, row) in arrivals {
+            if let Some(stream) = parts[*part].gathered {
+                self.forward.push(stream, &parts[*part].batch, *row);
+            }
+        }
+        let units: BTreeSet<usize> =
+            parts.iter().flat_map(|p| p.units.iter().map(|(unit, ..)| *unit)).collect();
+        for unit in units {
+            self.feed(unit, parts, arrivals)?;
+        }
+        Ok(())
+    }
+
+    fn feed(&mut self, unit: usize, parts: &[Readable], arrivals: &Arrivals) -> Result<()> {
+        let queries = self.queries;
+        let playback = queries.units[unit].plan.playback;
+        // for each part of the record which one of the unit's it is
+        let mut places: Vec<Option<u16>> = vec![None; parts.len()];
+        let mut own: Vec<Part> = Vec::new();
+        for (number, part) in parts.iter().enumerate() {
+            let Some((_, stream, columns)) = part.units.iter().find(|(u, ..)| *u == unit) else { continue };
+            let rows: Vec<u32> =
+                arrivals.iter().filter(|(p, _)| *p == number).map(|(_, row)| *row as u32).collect();
+            let time = |row: &u32| match playback {
+                true => part.times.value(*row as usize).div_euclid(1000),
+                false => self.now,
+            };
+            places[number] = Some(own.len() as u16);
+            own.push(Part {
+                stream: *stream,
+                columns: columns.iter().map(|column| only(column, &rows)).collect(),
+                times: rows.iter().map(time).collect(),
+            });
+        }
+        let order: Vec<u16> = arrivals.iter().filter_map(|(part, _)| places[*part]).collect();
+        let Some(first) = order.first() else { return Ok(()) };
+        let begin = own[usize::from(*first)].times[0];
+        let streams: Vec<usize> = own.iter().map(|part| part.stream).collect();
+        let mut out = Vec::new();
+        let flow = self.state.flow.get_mut();
+        if flow.is_waiting(unit) {
+            flow.start(queries, unit, begin, &mut out);
+        }
+        if let Err(failure) = flow.feed(queries, unit, own, &order, &mut out) {
+            let plan = &queries.units[unit];
+            for stream in streams {
+                let name = &plan.plan.catalog.streams()[stream].name;
+                flow.failed(&queries.files[plan.file].name, name, &failure.0);
+            }
+        }
+        self.follow(unit, out, 1)
+    }
+
+    /// Whether events of a stream travel to another partition, where they are wanted.
+    pub(super) fn goes_on(&self, stream: usize) -> bool {
+        self.place.here.0 != ONE && self.queries.is_gathered(stream)
+    }
+}
+
+/// These rows of a column.
+fn only(column: &Column, rows: &[u32]) -> Column {
+    if rows.len() == column.len() && rows.iter().zip(0..).all(|(row, place)| *row == place) {
+        return column.clone();
+    }
+    let mut picked = Column::new(column.ty());
+    picked.gather(column, rows);
+    picked
+}

@@ -1,0 +1,91 @@
+//! Why a query puts nothing out.
+
+use tidemill_types::{Error, Result, did_you_mean};
+
+use super::{App, Origin};
+use crate::batch::Batch;
+use crate::join::Source;
+use crate::plan::Element;
+use crate::query::QueryPlan;
+use crate::why::Report;
+
+impl App {
+    /// Why a query puts nothing out. `query` is its name, or its number counted from 1 in the order of the text; `key`
+    /// names a key of the partition that it stands in.
+    ///
+    /// Errors: `NotFound` when there is no such query or key, `Invalid` when a key is named and it stands in no partition.
+    pub fn why(&self, query: &str, key: Option<&str>) -> Result<Report> {
+        let mut report = self.report(query, key)?;
+        report.since = self.taken_at;
+        Ok(report)
+    }
+
+    fn report(&self, query: &str, key: Option<&str>) -> Result<Report> {
+        match self.origin_of(query)? {
+            Origin::Query(number) => {
+                let asked = &self.queries[number];
+                match (key, asked.plan.cut_by) {
+                    (None, _) => Ok(self.with_windows(asked.why(self.now, &self.shared), &asked.plan)),
+                    (Some(_), None) => Err(Error::invalid(format!(
+                        "{} stands in no partition: it has no keys",
+                        asked.plan.name
+                    ))),
+                    (Some(_), Some(_)) => Err(Error::invalid(format!(
+                        "{} keeps nothing of its keys but totals: ask without a key",
+                        asked.plan.name
+                    ))),
+                }
+            }
+            Origin::Inside { partition, query, .. } => {
+                let report = self.partitions[partition].why(query, key, self.now, &self.shared)?;
+                Ok(self.with_windows(report, &self.plan.partitions[partition].queries[query]))
+            }
+        }
+    }
+
+    /// With the named windows that a query reads: what they wait for, it waits for.
+    fn with_windows(&self, mut report: Report, plan: &QueryPlan) -> Report {
+        let mut windows = self.shared.windows.iter();
+        if plan.reads_window {
+            let read = windows.find(|window| window.plan().stream == plan.stream);
+            report.window = read.map(|window| window.why(self.now));
+        }
+        for (side, join) in report.sides.iter_mut().zip(plan.join.iter().flat_map(|join| &join.sides)) {
+            if let Source::Window(_, number) = join.source {
+                side.window = self.shared.windows.get(number).map(|window| window.why(self.now));
+            }
+        }
+        report
+    }
+
+    /// A query by its name or number; the key means nothing.
+    fn origin_of(&self, query: &str) -> Result<Origin> {
+        let mut all: Vec<(&str, Origin)> = Vec::new();
+        for element in &self.plan.elements {
+            match *element {
+                Element::Query(number) => all.push((&self.plan.queries[number].name, Origin::Query(number))),
+                Element::Partition(partition) => {
+                    let inside = self.plan.partitions[partition].queries.iter().enumerate();
+                    all.extend(inside.map(|(query, plan)| {
+                        (plan.name.as_str(), Origin::Inside { partition, key: Default::default(), query })
+                    }));
+                }
+            }
+        }
+        let by_name = all.iter().find(|(name, _)| *name == query);
+        let by_number = || query.parse::<usize>().ok()?.checked_sub(1).and_then(|number| all.get(number));
+        by_name.or_else(by_number).map(|(_, origin)| *origin).ok_or_else(|| {
+            let names: Vec<&str> = all.iter().map(|(name, _)| *name).collect();
+            let hint = did_you_mean(query, names.iter().copied());
+            Error::not_found(format!("there is no query `{query}`{hint}; there are: {}", names.join(", ")))
+        })
+    }
+
+    /// Something came out of a query.
+    pub(super) fn note_emission(&mut self, from: Origin, out: &Batch) {
+        match from {
+            Origin::Query(query) => self.queries[query].seen.emit(out),
+            Origin::Inside { partition, key, query } => self.partitions[partition].emitted(key, query, out),
+        }
+    }
+}

@@ -1,0 +1,69 @@
+//! What a partition tells of its queries.
+
+use super::{KeyId, Partition};
+use crate::batch::Batch;
+use tidemill_types::{Error, Result};
+
+use crate::expr::Host;
+use crate::why::{Asking, Keys, Report, SHOWN_MAX, refused};
+
+impl Partition {
+    /// Something came out of a query of a key.
+    pub(crate) fn emitted(&mut self, key: KeyId, query: usize, out: &Batch) {
+        let instance = self.instances.get_mut(key.0 as usize).and_then(Option::as_mut);
+        if let Some(at_work) = instance.and_then(|instance| instance.queries[query].as_mut()) {
+            at_work.seen.emit(out);
+        }
+    }
+
+    /// Why nothing comes out of a query, for a key, or of all keys together.
+    ///
+    /// Errors: `NotFound` when there is no such key.
+    pub(crate) fn why(&self, query: usize, key: Option<&str>, now: i64, host: &dyn Host) -> Result<Report> {
+        let keys = self.keys();
+        let named = |at: u32| self.instances.get(at as usize)?.as_ref().map(|key| key.name.to_string());
+        let some: Vec<String> = keys.iter().take(SHOWN_MAX).filter_map(|key| named(key.0)).collect();
+        let count = keys.len();
+        let plan = &self.plan.queries[query];
+        let notes = self.notes.get(query).and_then(Option::as_deref);
+        let kept_out = notes.and_then(|notes| {
+            let (at, number) = notes.refused.key;
+            // the place may be that of another key by now
+            let there = self.instances.get(at as usize)?.as_ref().is_some_and(|key| key.number == number);
+            let key = named(at).filter(|_| there)?;
+            let found = refused(&notes.refused, &plan.before, &plan.written.input, &Asking(host))?;
+            Some(crate::why::Refused { key: Some(key), ..found })
+        });
+        let none = || Report { query: plan.name.clone(), clock: now, ..Report::default() };
+        if let Some(key) = key {
+            let id = self.find(key).ok_or_else(|| no_such_key(key, count, &some))?;
+            let instance = self.instances[id.0 as usize].as_ref();
+            let at_work = instance.and_then(|instance| instance.queries[query].as_ref());
+            let mut report = at_work.map_or_else(none, |query| query.why(now, host));
+            report.kept_out = kept_out.filter(|refused| refused.key.as_deref() == Some(key));
+            report.keys = Some(Keys { count, key: Some(key.to_owned()), some });
+            return Ok(report);
+        }
+        let mut report = none();
+        for query in self.instances.iter().flatten().filter_map(|instance| instance.queries[query].as_ref()) {
+            report.arrived += query.seen.arrived;
+            *report.passed.get_or_insert(0) += query.seen.passed;
+            report.emitted += query.seen.emitted;
+            let at = (query.seen.emitted > 0).then_some(query.seen.emitted_at);
+            report.emitted_at = report.emitted_at.max(at);
+        }
+        report.passed = report.passed.filter(|_| !plan.before.is_empty());
+        report.kept_out = kept_out;
+        report.keys = Some(Keys { count, key: None, some });
+        Ok(report)
+    }
+}
+
+fn no_such_key(key: &str, count: usize, some: &[String]) -> Error {
+    let hint = tidemill_types::did_you_mean(key, some.iter().map(String::as_str));
+    let some: Vec<String> = some.iter().map(|key| format!("`{key}`")).collect();
+    Error::not_found(match count {
+        0 => format!("there is no key `{key}`: no event has brought one"),
+        _ => format!("there is no key `{key}` among {count}{hint}; some are {}", some.join(", ")),
+    })
+}

@@ -1,0 +1,42 @@
+//! What a query tells of itself.
+
+use super::{Handler, Query};
+use crate::expr::Host;
+use crate::state::why as pattern;
+use crate::why::{Asking, HavingState, Report, refused};
+
+impl Query {
+    /// Why nothing comes out, with the clock at `now`.
+    pub(crate) fn why(&self, now: i64, host: &dyn Host) -> Report {
+        let host = &Asking(host);
+        let (plan, seen) = (&*self.plan, &self.seen);
+        let written = &*plan.written;
+        let notes = seen.notes.as_deref();
+        let kept_out = notes.and_then(|n| refused(&n.refused, &plan.before, &written.input, host));
+        Report {
+            query: plan.name.clone(),
+            clock: now,
+            arrived: seen.arrived,
+            passed: (!plan.before.is_empty()).then_some(seen.passed),
+            emitted: seen.emitted,
+            emitted_at: (seen.emitted > 0).then_some(seen.emitted_at),
+            kept_out,
+            processor_due: self.before.due().into_iter().chain(self.after.due()).min(),
+            window: self.window.as_ref().map(|held| held.why(&written.input, now)),
+            pattern: self.machine.as_ref().zip(plan.state.as_ref()).map(|(m, plan)| pattern(m, plan, host)),
+            sides: self.join.as_ref().map(|join| join.why(written, notes, now, host)).unwrap_or_default(),
+            on: written.on.clone(),
+            having: self.having(now, host),
+            rate: self.rate.as_ref().map(|rate| rate.why(&written.rate)),
+            ..Report::default()
+        }
+    }
+
+    fn having(&self, now: i64, host: &dyn Host) -> Option<HavingState> {
+        let condition = self.plan.written.having.clone();
+        let judged = self.selector.why(now, host)?;
+        // what a filter behind the window lets through is not known here
+        let filtered = self.plan.after.iter().any(|handler| matches!(handler, Handler::Stateful(_)));
+        Some(HavingState { condition, ..judged }).filter(|_| !filtered)
+    }
+}

@@ -1,0 +1,115 @@
+//! Which groups `having` keeps back.
+
+use super::groups::decoded;
+use super::{INPUT, OUTPUT, Plan, Selector, one_row};
+use crate::column::Column;
+use crate::expr::{Expr, Frame, Host, Node};
+use crate::value::Value;
+use crate::why::{HavingState, SHOWN_MAX, Shown};
+
+/// How many groups are looked at, the newest first: a report is not to hold up what runs.
+const GROUPS_MAX: usize = 10_000;
+
+impl Selector {
+    /// Which groups the condition does not let through as their totals are now; nothing where there is no condition.
+    /// What it says is left to the caller.
+    pub(crate) fn why(&self, now: i64, host: &dyn Host) -> Option<HavingState> {
+        let plan = &*self.plan;
+        let having = plan.having.as_ref()?;
+        let by_itself = HavingState { condition: String::new(), groups: None, failing: 0, some: vec![] };
+        if plan.aggregates.is_empty() || !looks_at_groups(plan, having) {
+            return Some(by_itself);
+        }
+        let groups = if plan.group_by.is_empty() { 1 } else { self.groups.len() };
+        let (mut failing, mut some) = (0, Vec::new());
+        let looked_at = groups.min(GROUPS_MAX);
+        for group in (groups - looked_at..groups).rev() {
+            let Some(out) = self.not_having(group, having, now, host) else { continue };
+            failing += 1;
+            if some.len() < SHOWN_MAX {
+                some.push(out);
+            }
+        }
+        Some(HavingState { groups: Some(looked_at), failing, some, ..by_itself })
+    }
+
+    /// What would come out of a group, if the condition is not true for it.
+    fn not_having(&self, group: usize, having: &Expr, now: i64, host: &dyn Host) -> Option<Vec<Shown>> {
+        let plan = &*self.plan;
+        let key = match plan.group_by.is_empty() {
+            true => vec![],
+            false => {
+                let types: Vec<_> = plan.group_by.iter().map(|x| x.ty).collect();
+                decoded(self.groups.key(u32::try_from(group).ok()?), &types)?
+            }
+        };
+        let input = group_row(plan, &key);
+        let totals: Vec<Value> = self.totals.iter().map(|total| total.value(group)).collect();
+        let totals: Vec<Column> = plan
+            .aggregates
+            .iter()
+            .zip(&totals)
+            .map(|(call, value)| {
+                let mut column = Column::new(call.ty);
+                column.push(value.clone());
+                column
+            })
+            .collect();
+        let rows = [Some((input.as_slice(), 0)), Some((totals.as_slice(), 0))];
+        let frame = Frame { rows: &rows, time: now, now, host };
+        let known = |expr: &Expr| sees_only_groups(plan, expr);
+        let values: Vec<Value> = plan
+            .items
+            .iter()
+            .map(|(_, x)| if known(x) { x.eval(&frame).unwrap_or_default() } else { Value::Null })
+            .collect();
+        let output = one_row(&plan.items, &values);
+        let rows = [rows[0], rows[1], Some((output.as_slice(), 0))];
+        if matches!(having.is_true(&Frame { rows: &rows, ..frame }), Ok(true)) {
+            return None;
+        }
+        let shown = plan.items.iter().zip(&values).filter(|((_, x), _)| known(x));
+        Some(shown.map(|((name, _), value)| Shown::new(name, value)).collect())
+    }
+}
+
+/// Whether an expression looks at nothing of an event but what makes its group.
+fn sees_only_groups(plan: &Plan, expr: &Expr) -> bool {
+    let grouped = |column: usize| {
+        plan.group_by
+            .iter()
+            .any(|by| matches!(by.node, Node::Column { slot: INPUT, column: c } if c == column))
+    };
+    let mut only = true;
+    expr.walk(&mut |x| {
+        if let Node::Column { slot: INPUT, column } = x.node {
+            only &= grouped(column);
+        }
+    });
+    only
+}
+
+/// The same for the condition, through the outputs that it names.
+fn looks_at_groups(plan: &Plan, having: &Expr) -> bool {
+    let mut only = sees_only_groups(plan, having);
+    having.walk(&mut |x| {
+        if let Node::Column { slot: OUTPUT, column } = x.node {
+            only &= plan.items.get(column).is_some_and(|(_, item)| sees_only_groups(plan, item));
+        }
+    });
+    only
+}
+
+/// A row with the values that make a group at their columns; nothing else of it is looked at.
+fn group_row(plan: &Plan, key: &[Value]) -> Vec<Column> {
+    let mut columns: Vec<Column> = Vec::new();
+    for (by, value) in plan.group_by.iter().zip(key) {
+        let Node::Column { slot: INPUT, column } = by.node else { continue };
+        while columns.len() <= column {
+            columns.push(Column::new(by.ty));
+        }
+        columns[column] = Column::new(by.ty);
+        columns[column].push(value.clone());
+    }
+    columns
+}

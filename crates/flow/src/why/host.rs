@@ -1,0 +1,54 @@
+//! What conditions may ask the app for when they are computed once more for a report.
+
+use crate::aggregation::Read;
+use crate::column::Column;
+use crate::expr::{Expr, Failure, Frame, Host, Place};
+use crate::table::Search;
+
+/// The app, but for random values: those that it draws are counted, and a report must not change what comes out later.
+pub(crate) struct Asking<'a>(pub &'a dyn Host);
+
+impl Host for Asking<'_> {
+    fn any_row(
+        &self,
+        table: usize,
+        slot: usize,
+        condition: &Expr,
+        frame: &Frame<'_>,
+    ) -> Result<bool, Failure> {
+        self.0.any_row(table, slot, condition, frame)
+    }
+
+    fn find(
+        &self,
+        table: usize,
+        search: &Search,
+        frame: &Frame<'_>,
+        visit: &mut dyn FnMut(&[Column], usize),
+    ) -> Result<(), Failure> {
+        self.0.find(table, search, frame, visit)
+    }
+
+    fn search(
+        &self,
+        place: Place,
+        slot: usize,
+        condition: Option<&Expr>,
+        frame: &Frame<'_>,
+        visit: &mut dyn FnMut(&[Column], usize),
+    ) -> Result<(), Failure> {
+        self.0.search(place, slot, condition, frame, visit)
+    }
+
+    fn buckets(
+        &self,
+        aggregation: usize,
+        read: &Read,
+        slot: usize,
+        condition: Option<&Expr>,
+        frame: &Frame<'_>,
+        visit: &mut dyn FnMut(&[Column], usize),
+    ) -> Result<(), Failure> {
+        self.0.buckets(aggregation, read, slot, condition, frame, visit)
+    }
+}

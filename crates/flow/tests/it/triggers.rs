@@ -1,0 +1,65 @@
+//! Triggers that nobody was there for.
+
+use tidemill_flow::app::{App, Sink};
+use tidemill_flow::expr::Failure;
+use tidemill_flow::replay::compile;
+use tidemill_flow::{Batch, Registry};
+
+const APP: &str = "define trigger Seconds at every 10 sec;
+    define trigger Minutes at '0 * * * * ?';
+    define trigger Start at 'start';
+    from Seconds select triggered_time insert into O;";
+
+#[derive(Default)]
+struct Fired(Vec<(String, i64)>);
+
+impl Sink for Fired {
+    fn events(&mut self, stream: &str, events: &Batch) {
+        if stream != "O" {
+            self.0.extend(events.times.iter().map(|at| (stream.to_owned(), *at)));
+        }
+    }
+    fn emission(&mut self, _: &str, _: &Batch) {}
+    fn failure(&mut self, query: &str, failure: &Failure) {
+        panic!("{query}: {}", failure.0);
+    }
+}
+
+fn fired(passes_over: bool, moves: &[i64]) -> Vec<(String, i64)> {
+    let plan = compile("app.siddhi", APP, &Registry::standard(), &|_| None).unwrap();
+    let mut app = App::new(plan.into());
+    let mut seen = Fired::default();
+    app.start(5_000, &mut seen);
+    for to in moves {
+        if passes_over {
+            app.pass_over_triggers(*to, 60_000);
+        }
+        app.advance(*to, &mut seen);
+    }
+    seen.0
+}
+
+fn at(name: &str, instants: &[i64]) -> Vec<(String, i64)> {
+    instants.iter().map(|at| (name.to_owned(), *at)).collect()
+}
+
+#[test]
+fn after_a_standstill_a_trigger_fires_once() {
+    let of =
+        |all: Vec<(String, i64)>, name: &str| all.into_iter().filter(|(n, _)| n == name).collect::<Vec<_>>();
+    // ten hours nobody was there, then all goes on where it would have been
+    let moves = [36_000_000, 36_015_000, 36_061_000];
+    let all = fired(true, &moves);
+    let seconds = [35_995_000, 36_005_000, 36_015_000, 36_025_000, 36_035_000, 36_045_000, 36_055_000];
+    assert_eq!(of(all.clone(), "Seconds"), at("Seconds", &seconds));
+    assert_eq!(of(all.clone(), "Minutes"), at("Minutes", &[36_000_000, 36_060_000]));
+    assert_eq!(of(all, "Start").len(), 1);
+    // where the clock is that of the events, each period is one
+    assert_eq!(of(fired(false, &moves), "Seconds").len(), 3_605);
+}
+
+#[test]
+fn what_is_due_for_less_fires_each_time() {
+    let moves = [20_000, 64_000, 124_999];
+    assert_eq!(fired(true, &moves), fired(false, &moves));
+}
