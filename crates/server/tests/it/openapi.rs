@@ -23,13 +23,14 @@ fn every_route_is_described_and_every_description_is_a_route() {
     let mill = Mill::start();
     let api = mill.get("/api/v1/openapi.json").json();
     let described = operations(&api);
-    assert_eq!(described.len(), 23);
+    assert_eq!(described.len(), 24);
     for (path, method, _) in &described {
         let filled = path
             .replace("{stream}", "S")
             .replace("{collection}", "c")
             .replace("{id}", "1")
-            .replace("{rule}", "r");
+            .replace("{rule}", "r")
+            .replace("{query}", "q");
         let reply = mill.send(&method.to_uppercase(), &filled, &[], b"");
         let text = reply.text();
         assert!(
