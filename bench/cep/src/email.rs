@@ -37,6 +37,8 @@ type Make = for<'t> fn(&[&'t str], &'t mut String) -> &'t str;
 struct Texts {
     name: &'static str,
     make: Make,
+    /// About how many bytes come out of so many rows and bytes.
+    room: fn(usize, usize) -> usize,
 }
 
 impl fmt::Debug for Texts {
@@ -53,7 +55,15 @@ impl Function for Texts {
     }
 
     fn call_batch(&self, args: &[Argument<'_>], rows: usize) -> Option<Column> {
-        let mut out = Strings::default();
+        // what comes out is about as long as what it is made of
+        let bytes = args.iter().map(|arg| match arg {
+            Argument::Each(column) => match column.data() {
+                Data::Str(texts) => texts.bytes(),
+                _ => 0,
+            },
+            Argument::Same(_) => 0,
+        });
+        let mut out = Strings::with_capacity(rows, (self.room)(bytes.max().unwrap_or(0), rows));
         let mut scratch = String::new();
         let mut texts = [""; 2];
         let texts = texts.get_mut(..args.len())?;
@@ -105,18 +115,18 @@ fn count<'t>(texts: &[&'t str], scratch: &'t mut String) -> &'t str {
 
 /// Adds the functions of the app.
 pub fn register(registry: &mut Registry) {
-    let functions: [(&'static str, usize, Make); 4] = [
-        ("email:filter", 1, filter),
-        ("email:modify", 1, modify),
-        ("email:mostFrequentWord", 2, most_frequent_word),
-        ("email:metrics", 1, count),
+    let functions: [(&'static str, usize, Make, fn(usize, usize) -> usize); 4] = [
+        ("email:filter", 1, filter, |bytes, _| bytes),
+        ("email:modify", 1, modify, |bytes, _| bytes),
+        ("email:mostFrequentWord", 2, most_frequent_word, |_, rows| 64 * rows),
+        ("email:metrics", 1, count, |_, rows| 16 * rows),
     ];
-    for (name, texts, make) in functions {
+    for (name, texts, make, room) in functions {
         registry.function(name, move |args: &[Arg]| {
             if args.len() != texts || args.iter().any(|a| a.ty != FieldType::String) {
                 return Err(format!("wanted {texts} of type string"));
             }
-            let function: Arc<dyn Function> = Arc::new(Texts { name, make });
+            let function: Arc<dyn Function> = Arc::new(Texts { name, make, room });
             Ok((function, FieldType::String))
         });
     }

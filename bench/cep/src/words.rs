@@ -95,21 +95,22 @@ impl Words {
         let mask = self.size - 1;
         let mut at = hash & mask;
         loop {
-            let place = &mut self.places[at];
-            if place.round != self.round {
-                *place = Place { key, round: self.round, count: 1, start: start as u32, end: end as u32 };
-                self.found += 1;
+            let place = self.places[at];
+            // every second word is a new one: both go the same way, for there is no telling which comes next
+            let is_new = place.round != self.round;
+            let known = place.start as usize..place.end as usize;
+            let is_it = is_new | (place.key == key);
+            if is_it && (end - start < SHORT || is_new || self.small[known] == self.small[start..end]) {
+                let count = if is_new { 1 } else { place.count + 1 };
+                self.places[at] =
+                    Place { key, round: self.round, count, start: start as u32, end: end as u32 };
+                self.found += usize::from(is_new);
+                if count > self.most {
+                    self.most = count;
+                    self.word = (start, end);
+                }
                 if self.found * 4 > self.size * 3 {
                     self.grow();
-                }
-                return;
-            }
-            let known = place.start as usize..place.end as usize;
-            if place.key == key && (end - start < SHORT || self.small[known] == self.small[start..end]) {
-                place.count += 1;
-                if place.count > self.most {
-                    self.most = place.count;
-                    self.word = (start, end);
                 }
                 return;
             }

@@ -70,6 +70,16 @@ impl View {
 }
 
 impl Strings {
+    /// No texts, with room for so many, and for so many bytes of long ones.
+    pub fn with_capacity(texts: usize, bytes: usize) -> Self {
+        Self { views: Vec::with_capacity(texts), text: String::with_capacity(bytes), waste: 0 }
+    }
+
+    /// About how many bytes the texts have together: what the long ones take.
+    pub fn bytes(&self) -> usize {
+        self.text.len() - self.waste
+    }
+
     /// The texts in `text` that end at `ends`, which are ascending, at characters and at most its length.
     pub fn of(text: String, ends: &[u32]) -> Self {
         debug_assert!(ends.is_sorted() && ends.iter().all(|end| text.is_char_boundary(*end as usize)));

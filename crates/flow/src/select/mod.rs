@@ -342,9 +342,14 @@ impl Selector {
     fn aggregate(&mut self, group: u32, kind: Kind, frame: &Frame<'_>) -> Result<(), Failure> {
         let calls = self.totals.iter_mut().zip(&self.plan.aggregates).zip(&mut self.values);
         for ((total, call), value) in calls {
-            let args =
-                call.args.iter().map(|a| a.eval(frame)).collect::<Result<SmallVec<[Value; 2]>, _>>()?;
-            total.work(group as usize, kind, &args)?;
+            match call.args.as_slice() {
+                [] => total.work(group as usize, kind, &[])?,
+                [arg] => total.work(group as usize, kind, &[arg.eval(frame)?])?,
+                args => {
+                    let args = args.iter().map(|a| a.eval(frame)).collect::<Result<Vec<_>, _>>()?;
+                    total.work(group as usize, kind, &args)?;
+                }
+            }
             value.truncate(0);
             value.push(total.value(group as usize));
         }
