@@ -123,7 +123,7 @@ fn killed_at_random_moments_queries_put_out_the_same() {
 #[test]
 fn killed_at_random_moments_events_together_put_out_the_same() {
     let dir = tempfile::tempdir().unwrap();
-    let app = app(dir.path(), APART, 6_000);
+    let app = app(dir.path(), APART, 30_000);
     let rules = RULES.split("event Rises").next().unwrap();
     std::fs::write(dir.path().join("app/trades.rules"), rules).unwrap();
     killed_and_undisturbed(dir.path(), &app, &["Trades", "Means", "Minutes", "Rises", "Tops"], &ASKED[1..]);
