@@ -186,6 +186,13 @@ impl Strings {
         view.is_short().then(|| view.number())
     }
 
+    /// Text `i` where it has at most seven bytes, as a number: equal ones have equal numbers.
+    #[inline]
+    pub(crate) fn tiny(&self, i: usize) -> Option<u64> {
+        let View { len, rest: [a, b, c, d, e, f, g, ..] } = self.views[i];
+        (len < 8).then(|| u64::from_le_bytes([a, b, c, d, e, f, g, len as u8]))
+    }
+
     /// Adds a text at the end. The long ones have at most 4 GiB together; what is beyond is cut off at a character.
     #[inline]
     pub fn push(&mut self, text: &str) {

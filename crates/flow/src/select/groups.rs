@@ -25,7 +25,8 @@ pub(super) struct Groups {
     bytes: Vec<u8>,
     ends: Vec<usize>,
     scratch: Vec<u8>,
-    /// The numbers of keys that are short texts, found without a look at the keys.
+    /// The numbers of keys that are short texts, found without a look at the keys: of seven bytes at most, and others.
+    tiny: HashTable<(u64, u32)>,
     short: HashTable<(u128, u32)>,
 }
 
@@ -72,6 +73,15 @@ impl Groups {
     /// The number of the group of a text.
     #[inline]
     pub(super) fn of_text(&mut self, texts: &Strings, row: usize) -> u32 {
+        if let Some(number) = texts.tiny(row) {
+            let hash = self.hasher.hash_one(number);
+            if let Some((_, id)) = self.tiny.find(hash, |(known, _)| *known == number) {
+                return *id;
+            }
+            let id = self.find(texts.get(row).as_bytes());
+            self.tiny.insert_unique(hash, (number, id), |(known, _)| self.hasher.hash_one(*known));
+            return id;
+        }
         let Some(number) = texts.short(row) else { return self.find(texts.get(row).as_bytes()) };
         let hash = self.hasher.hash_one(number);
         if let Some((_, id)) = self.short.find(hash, |(known, _)| *known == number) {

@@ -19,9 +19,9 @@ use crate::window::Slide;
 /// The common ones are kept in arrays and computed for many events in one loop; any other is an object per group.
 pub(super) enum Totals {
     /// A sum of whole numbers.
-    Whole { sums: Vec<i64>, counts: Vec<u64> },
+    Whole(Vec<(i64, u64)>),
     /// A sum or mean of numbers as doubles.
-    Decimal { sums: Vec<f64>, counts: Vec<u64>, mean: bool },
+    Decimal { sums: Vec<(f64, u64)>, mean: bool },
     /// A count of events.
     Count(Vec<u64>),
     /// The least or greatest, where nothing ever leaves one by one.
@@ -100,9 +100,9 @@ impl Totals {
     /// Without groups. `leaving` tells whether events leave one by one.
     pub(super) fn new(call: &AggregateCall, leaving: bool) -> Self {
         match (call.make)().total() {
-            Some(Total::WholeSum) => Self::Whole { sums: vec![], counts: vec![] },
-            Some(Total::Sum) => Self::Decimal { sums: vec![], counts: vec![], mean: false },
-            Some(Total::Mean) => Self::Decimal { sums: vec![], counts: vec![], mean: true },
+            Some(Total::WholeSum) => Self::Whole(vec![]),
+            Some(Total::Sum) => Self::Decimal { sums: vec![], mean: false },
+            Some(Total::Mean) => Self::Decimal { sums: vec![], mean: true },
             Some(Total::Count) => Self::Count(vec![]),
             Some(Total::Least) if !leaving => Self::Extreme(Extremes::new(call.ty, false)),
             Some(Total::Greatest) if !leaving => Self::Extreme(Extremes::new(call.ty, true)),
@@ -118,14 +118,8 @@ impl Totals {
     /// There are so many groups now.
     pub(super) fn grow(&mut self, groups: usize) {
         match self {
-            Self::Whole { sums, counts } => {
-                sums.resize(groups, 0);
-                counts.resize(groups, 0);
-            }
-            Self::Decimal { sums, counts, .. } => {
-                sums.resize(groups, 0.0);
-                counts.resize(groups, 0);
-            }
+            Self::Whole(sums) => sums.resize(groups, (0, 0)),
+            Self::Decimal { sums, .. } => sums.resize(groups, (0.0, 0)),
             Self::Count(counts) => counts.resize(groups, 0),
             Self::Extreme(extremes) => extremes.grow(groups),
             Self::Each { make, states } => states.resize_with(groups, || make()),
@@ -135,14 +129,8 @@ impl Totals {
     /// Everything left at once.
     pub(super) fn reset(&mut self) {
         match self {
-            Self::Whole { sums, counts } => {
-                sums.fill(0);
-                counts.fill(0);
-            }
-            Self::Decimal { sums, counts, .. } => {
-                sums.fill(0.0);
-                counts.fill(0);
-            }
+            Self::Whole(sums) => sums.fill((0, 0)),
+            Self::Decimal { sums, .. } => sums.fill((0.0, 0)),
             Self::Count(counts) => counts.fill(0),
             Self::Extreme(extremes) => extremes.reset(),
             Self::Each { states, .. } => states.iter_mut().for_each(|s| s.reset()),
@@ -153,16 +141,14 @@ impl Totals {
     pub(super) fn work(&mut self, group: usize, kind: Kind, args: &[Value]) -> Result<(), Failure> {
         let leaves = kind == Kind::Expired;
         match self {
-            Self::Whole { sums, counts } => {
+            Self::Whole(sums) => {
                 if let Some(n) = args[0].as_i64() {
-                    let (sum, count) = (&mut sums[group], &mut counts[group]);
-                    (*sum, *count) = whole((*sum, *count), n, leaves);
+                    sums[group] = whole(sums[group], n, leaves);
                 }
             }
-            Self::Decimal { sums, counts, .. } => {
+            Self::Decimal { sums, .. } => {
                 if let Some(n) = args[0].as_f64() {
-                    let (sum, count) = (&mut sums[group], &mut counts[group]);
-                    (*sum, *count) = decimal((*sum, *count), n, leaves);
+                    sums[group] = decimal(sums[group], n, leaves);
                 }
             }
             Self::Count(counts) => counts[group] = counted(counts[group], leaves),
@@ -177,10 +163,14 @@ impl Totals {
     /// The value of a group.
     pub(super) fn value(&self, group: usize) -> Value {
         match self {
-            Self::Whole { counts, .. } | Self::Decimal { counts, .. } if counts[group] == 0 => Value::Null,
-            Self::Whole { sums, .. } => Value::Long(sums[group]),
-            Self::Decimal { sums, counts, mean: true } => Value::Double(sums[group] / counts[group] as f64),
-            Self::Decimal { sums, .. } => Value::Double(sums[group]),
+            Self::Whole(sums) => match sums[group] {
+                (_, 0) => Value::Null,
+                (sum, _) => Value::Long(sum),
+            },
+            Self::Decimal { sums, mean } => match sums[group] {
+                (_, 0) => Value::Null,
+                (sum, count) => Value::Double(if *mean { sum / count as f64 } else { sum }),
+            },
             Self::Count(counts) => Value::Long(counts[group].cast_signed()),
             Self::Extreme(extremes) => extremes.value(group),
             Self::Each { states, .. } => states[group].value(),
@@ -199,45 +189,42 @@ impl Totals {
     ) -> Column {
         let arg = args.first();
         match self {
-            Self::Whole { sums, counts } => {
+            Self::Whole(sums) => {
                 let numbers = arg.map_or_else(Cow::default, longs);
                 let is_null = |row: usize| arg.is_some_and(|a| a.is_null(row));
                 let mut out = Made::default();
                 for (row, kind) in kinds.iter().enumerate() {
                     if *kind == Kind::Reset {
-                        sums.fill(0);
-                        counts.fill(0);
+                        sums.fill((0, 0));
                         continue;
                     }
                     let g = ids.get(row);
                     if !is_null(row) {
-                        (sums[g], counts[g]) =
-                            whole((sums[g], counts[g]), numbers[row], *kind == Kind::Expired);
+                        sums[g] = whole(sums[g], numbers[row], *kind == Kind::Expired);
                     }
                     if wanted.has(*kind) {
-                        out.push(sums[g], counts[g] == 0);
+                        let (sum, count) = sums[g];
+                        out.push(sum, count == 0);
                     }
                 }
                 Column::with_nulls(Data::Long(out.values), out.nulls)
             }
-            Self::Decimal { sums, counts, mean } => {
+            Self::Decimal { sums, mean } => {
                 let numbers = arg.map_or_else(Cow::default, doubles);
                 let nulls = arg.map_or(&[][..], Column::nulls);
                 let mut out = Made::default();
                 for (row, kind) in kinds.iter().enumerate() {
                     if *kind == Kind::Reset {
-                        sums.fill(0.0);
-                        counts.fill(0);
+                        sums.fill((0.0, 0));
                         continue;
                     }
                     let g = ids.get(row);
                     if nulls.is_empty() || !nulls[row] {
-                        (sums[g], counts[g]) =
-                            decimal((sums[g], counts[g]), numbers[row], *kind == Kind::Expired);
+                        sums[g] = decimal(sums[g], numbers[row], *kind == Kind::Expired);
                     }
                     if wanted.has(*kind) {
-                        let value = if *mean { sums[g] / counts[g] as f64 } else { sums[g] };
-                        out.push(value, counts[g] == 0);
+                        let (sum, count) = sums[g];
+                        out.push(if *mean { sum / count as f64 } else { sum }, count == 0);
                     }
                 }
                 Column::with_nulls(Data::Double(out.values), out.nulls)
@@ -288,7 +275,7 @@ impl Totals {
         old: &Passing<'_>,
     ) -> Column {
         match self {
-            Self::Whole { sums, counts } => {
+            Self::Whole(sums) => {
                 let (arriving, leaving) = (new.numbers(longs), old.numbers(longs));
                 let (arriving, leaving) = (&*arriving, &*leaving);
                 let (new_nulls, old_nulls) = (new.nulls(), old.nulls());
@@ -297,19 +284,20 @@ impl Totals {
                     Step::Leaves(row) if !old_nulls.is_empty() && old_nulls[row] => {}
                     Step::Leaves(row) => {
                         let g = old.ids[row] as usize;
-                        (sums[g], counts[g]) = whole((sums[g], counts[g]), leaving[row], true);
+                        sums[g] = whole(sums[g], leaving[row], true);
                     }
                     Step::Arrives(row) => {
                         let g = new.ids[row] as usize;
                         if new_nulls.is_empty() || !new_nulls[row] {
-                            (sums[g], counts[g]) = whole((sums[g], counts[g]), arriving[row], false);
+                            sums[g] = whole(sums[g], arriving[row], false);
                         }
-                        out.push(sums[g], counts[g] == 0);
+                        let (sum, count) = sums[g];
+                        out.push(sum, count == 0);
                     }
                 });
                 Column::with_nulls(Data::Long(out.values), out.nulls)
             }
-            Self::Decimal { sums, counts, mean } => {
+            Self::Decimal { sums, mean } => {
                 let (arriving, leaving) = (new.numbers(doubles), old.numbers(doubles));
                 let (arriving, leaving) = (&*arriving, &*leaving);
                 let (new_nulls, old_nulls) = (new.nulls(), old.nulls());
@@ -318,15 +306,15 @@ impl Totals {
                     Step::Leaves(row) if !old_nulls.is_empty() && old_nulls[row] => {}
                     Step::Leaves(row) => {
                         let g = old.ids[row] as usize;
-                        (sums[g], counts[g]) = decimal((sums[g], counts[g]), leaving[row], true);
+                        sums[g] = decimal(sums[g], leaving[row], true);
                     }
                     Step::Arrives(row) => {
                         let g = new.ids[row] as usize;
                         if new_nulls.is_empty() || !new_nulls[row] {
-                            (sums[g], counts[g]) = decimal((sums[g], counts[g]), arriving[row], false);
+                            sums[g] = decimal(sums[g], arriving[row], false);
                         }
-                        let value = if *mean { sums[g] / counts[g] as f64 } else { sums[g] };
-                        out.push(value, counts[g] == 0);
+                        let (sum, count) = sums[g];
+                        out.push(if *mean { sum / count as f64 } else { sum }, count == 0);
                     }
                 });
                 Column::with_nulls(Data::Double(out.values), out.nulls)
@@ -369,8 +357,8 @@ impl Totals {
     /// The state of a group, as the aggregate itself would save it.
     pub(super) fn save(&self, group: usize) -> Json {
         match self {
-            Self::Whole { sums, counts } => serde_json::json!([sums[group], counts[group]]),
-            Self::Decimal { sums, counts, .. } => serde_json::json!([sums[group].to_bits(), counts[group]]),
+            Self::Whole(sums) => serde_json::json!([sums[group].0, sums[group].1]),
+            Self::Decimal { sums, .. } => serde_json::json!([sums[group].0.to_bits(), sums[group].1]),
             Self::Count(counts) => serde_json::json!(counts[group]),
             Self::Extreme(extremes) => crate::aggregators::state::encode(&extremes.value(group)),
             Self::Each { states, .. } => states[group].save(),
@@ -382,13 +370,13 @@ impl Totals {
         let wrong = || Failure("the saved state is not one of this aggregate".into());
         let pair = || Some((state.get(0)?, state.get(1)?.as_u64()?));
         match self {
-            Self::Whole { sums, counts } => {
+            Self::Whole(sums) => {
                 let (sum, count) = pair().ok_or_else(wrong)?;
-                (sums[group], counts[group]) = (sum.as_i64().ok_or_else(wrong)?, count);
+                sums[group] = (sum.as_i64().ok_or_else(wrong)?, count);
             }
-            Self::Decimal { sums, counts, .. } => {
+            Self::Decimal { sums, .. } => {
                 let (sum, count) = pair().ok_or_else(wrong)?;
-                (sums[group], counts[group]) = (f64::from_bits(sum.as_u64().ok_or_else(wrong)?), count);
+                sums[group] = (f64::from_bits(sum.as_u64().ok_or_else(wrong)?), count);
             }
             Self::Count(counts) => counts[group] = state.as_u64().ok_or_else(wrong)?,
             Self::Extreme(extremes) => {
