@@ -6,6 +6,7 @@ mod fed;
 mod files;
 mod functions;
 mod joins;
+mod large_batches;
 mod limits;
 mod own;
 mod partitions;

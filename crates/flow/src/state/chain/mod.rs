@@ -5,6 +5,7 @@
 //! whole batches; a comparison of an event with a match finds the matches that the event satisfies without looking at the
 //! others.
 
+mod columns;
 mod emit;
 mod fresh;
 mod inspect;

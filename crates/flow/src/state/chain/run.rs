@@ -27,34 +27,44 @@ pub(super) struct Run<'a> {
 
 /// The event that is worked off.
 #[derive(Clone, Copy)]
-struct Event {
-    row: usize,
-    time: i64,
-    now: i64,
+pub(super) struct Event {
+    pub row: usize,
+    pub time: i64,
+    pub now: i64,
 }
 
 impl Run<'_> {
     pub fn events(&mut self) -> Result<(), Failure> {
         self.masks();
         self.state.work.refused.iter_mut().for_each(|refusal| refusal.broken.clear());
-        for (rows, now) in self.batch.chunks() {
+        let done = self.in_columns()?;
+        for (rows, now) in self.batch.chunks().skip(done) {
             for row in rows {
-                if self.batch.kinds[row] != Kind::Current {
-                    continue;
-                }
-                let before = self.state.done_count;
-                let done = self.event(Event { row, time: self.batch.times[row], now });
-                if self.state.done_count > before {
-                    self.state.ends.push((self.state.done_count, now));
-                }
-                done?;
-                if self.state.values.is_full() {
-                    self.state.sweep(self.layout);
+                if self.batch.kinds[row] == Kind::Current {
+                    self.single(Event { row, time: self.batch.times[row], now })?;
                 }
             }
         }
         self.look();
         Ok(())
+    }
+
+    /// One event, with what it completes.
+    pub(super) fn single(&mut self, event: Event) -> Result<(), Failure> {
+        let before = self.state.done_count;
+        let done = self.event(event);
+        if self.state.done_count > before {
+            self.state.ends.push((self.state.done_count, event.now));
+        }
+        done?;
+        self.sweep_if_full();
+        Ok(())
+    }
+
+    pub(super) fn sweep_if_full(&mut self) {
+        if self.state.values.is_full() {
+            self.state.sweep(self.layout);
+        }
     }
 
     /// Notes the last event of the batch, or the one that broke a sequence, for whoever asks why nothing matches.
@@ -160,7 +170,7 @@ impl Run<'_> {
     }
 
     /// What came during earlier events may meet the next one.
-    fn renew(&mut self, i: usize) {
+    pub(super) fn renew(&mut self, i: usize) {
         let State { waiting, fresh, work, values, .. } = &mut *self.state;
         let (list, fresh) = (&mut waiting[i], &mut fresh[i]);
         if fresh.is_empty() {
@@ -285,7 +295,7 @@ impl Run<'_> {
     }
 
     /// What matches keep of the event at this step.
-    fn keep(&mut self, i: usize, event: Event) {
+    pub(super) fn keep(&mut self, i: usize, event: Event) {
         let step = &self.layout.steps[i];
         let State { work, values, .. } = &mut *self.state;
         work.own.clear();
@@ -371,7 +381,7 @@ fn again(layout: &ChainPlan, fresh: &mut [Fresh], first: usize, found: &[u64], t
 }
 
 /// The marks of the first `width` values.
-fn mask_of(width: usize) -> u64 {
+pub(super) fn mask_of(width: usize) -> u64 {
     (1 << width) - 1
 }
 
