@@ -80,10 +80,16 @@ impl Join {
         let event: Rows<'_> = (&input.columns, row);
         let before = found.len();
         let (oldest, end) = sides[other].held;
-        let rows = index.bucket_of(side, at).into_iter().flat_map(|bucket| index.rows(bucket, other));
-        for seq in rows.skip_while(|seq| *seq < oldest).take_while(|seq| *seq < end) {
-            if self.is_match(side, event, held, seq, (time, clock), host)? {
-                found.push(side, at, seq, time, Kind::Current);
+        if let Some(bucket) = index.bucket_of(side, at) {
+            for seq in index.rows(bucket, other) {
+                // what has left is not in the index any more, what has not arrived is there already
+                debug_assert!(seq >= oldest);
+                if seq >= end {
+                    break;
+                }
+                if self.is_match(side, event, held, seq, (time, clock), host)? {
+                    found.push(side, at, seq, time, Kind::Current);
+                }
             }
         }
         if found.len() == before && plan.sides[side].outer {

@@ -158,23 +158,21 @@ impl Run<'_> {
             let kept = waiting.iter().rev().take_while(|(key, _)| holds(index.op, *x, *key)).count();
             let kept = waiting.len() - kept;
             if kept < waiting.len() {
-                let own = self.words_of(1, row);
                 for (_, begun) in waiting.range(kept..) {
+                    let head = self.state.done.len();
                     match *begun {
                         Begun::Before(i) => {
                             let found = &before[i * stride..(i + 1) * stride];
-                            let marks = found[MARKS] & mask_of(stride - HEAD);
-                            self.state.done.extend_from_slice(&[time as u64, found[BEGIN], marks | own.1]);
-                            self.state.done.extend_from_slice(&found[HEAD..]);
+                            self.state.done.extend_from_slice(found);
+                            self.state.done[head + MARKS] &= mask_of(stride - HEAD);
+                            self.state.done[head + TIME] = time as u64;
                         }
                         Begun::At(first) => {
-                            let (words, marks) = self.words_of(0, first);
-                            let head = [time as u64, batch.times[first] as u64, marks | own.1];
-                            self.state.done.extend_from_slice(&head);
-                            self.state.done.extend_from_slice(&words);
+                            self.state.done.extend_from_slice(&[time as u64, batch.times[first] as u64, 0]);
+                            self.complete(head, 0, first);
                         }
                     }
-                    self.state.done.extend_from_slice(&own.0);
+                    self.complete(head, 1, row);
                     self.state.done_count += 1;
                 }
                 waiting.truncate(kept);
@@ -233,9 +231,7 @@ impl Run<'_> {
             let head = self.state.done.len();
             self.state.done.extend_from_slice(&[batch.times[last] as u64, batch.times[first] as u64, 0]);
             for i in 0..steps {
-                let (words, marks) = self.words_of(i, first + i);
-                self.state.done.extend_from_slice(&words);
-                self.state.done[head + MARKS] |= marks;
+                self.complete(head, i, first + i);
             }
             self.state.done_count += 1;
             self.state.ends.push((self.state.done_count, batch.clocks[last]));
@@ -282,6 +278,26 @@ impl Run<'_> {
     /// The event of a row by itself.
     fn one(&mut self, row: usize) -> Result<(), Failure> {
         self.single(Event { row, time: self.batch.times[row], now: self.batch.clocks[row] })
+    }
+
+    /// Adds to the last match that is done, which begins at `head`, what it keeps of a row at a step.
+    #[inline]
+    fn complete(&mut self, head: usize, i: usize, row: usize) {
+        let step = &self.layout.steps[i];
+        let State { done, values, .. } = &mut *self.state;
+        for at in step.width..step.width + step.own {
+            let word = match self.layout.captures[at].what {
+                What::Time => Some(self.batch.times[row] as u64),
+                What::Presence => Some(1),
+                What::Attribute(column) => {
+                    self.batch.columns.get(column).and_then(|column| values.keep(column, row))
+                }
+            };
+            if word.is_none() {
+                done[head + MARKS] |= 1 << at;
+            }
+            done.push(word.unwrap_or_default());
+        }
     }
 
     /// What matches keep of a row at a step, and which of it is null.
