@@ -224,9 +224,14 @@ impl<'r> Reader<'r> {
     /// Whole numbers.
     pub fn numbers(&mut self) -> Result<Vec<u64>, Error> {
         let count = self.number()?;
-        let mut numbers = Vec::new();
+        let mut numbers: Vec<u64> = Vec::new();
         let mut before = 0_u64;
         for _ in 0..count {
+            if numbers.len() == numbers.capacity() {
+                // twice as many, but no more than there are; the count alone is not to be believed
+                let left = usize::try_from(count).unwrap_or(usize::MAX) - numbers.len();
+                numbers.reserve_exact(left.min(numbers.len().max(4096)));
+            }
             before = before.wrapping_add(self.signed()?.cast_unsigned());
             numbers.push(before);
         }

@@ -70,7 +70,9 @@ impl Timers {
 
     /// What was written.
     pub(crate) fn restored(from: &mut Reader<'_>) -> Result<Self, Error> {
-        Ok(Self { due: from.numbers()?.into_iter().map(u64::cast_signed).collect() })
+        // in the same memory
+        let due: Vec<i64> = from.numbers()?.into_iter().map(u64::cast_signed).collect();
+        Ok(Self { due: due.into() })
     }
 
     /// The head.
