@@ -14,6 +14,9 @@ use crate::snapshot::{Error, Reader, Writer};
 use crate::store::{RowStore, Seq};
 use crate::window::{self, Context, MakeWindow, Signal, Signals, Slide, Timers, Tumbled, Window};
 
+/// Memory for more of what a window says is not kept.
+const SIGNALS_KEPT: usize = 1024;
+
 /// A window, its rows, and when it wants to be called.
 pub(crate) struct Held {
     window: Box<dyn Window>,
@@ -149,6 +152,9 @@ impl Held {
         let Entered { first, .. } = self.enter(input, ids);
         let mut signals = std::mem::take(&mut self.signals);
         signals.clear();
+        if signals.items.capacity() > SIGNALS_KEPT {
+            signals = Signals::default();
+        }
         let done = self.step(first..first + input.len() as Seq, clock, &mut signals);
         self.signals = signals;
         done

@@ -16,6 +16,9 @@ pub type Seq = u64;
 /// Rows of one segment.
 pub const SEGMENT_ROWS: u64 = 4096;
 
+/// With fewer rows that are needed no memory is kept for others.
+const SPARE_FROM: u64 = SEGMENT_ROWS / 8;
+
 /// Rows in segments of typed columns.
 ///
 /// A row costs its values and eight bytes for its time. Random access costs a shift and a mask. Few old rows that are
@@ -194,7 +197,8 @@ impl RowStore {
         while self.base + SEGMENT_ROWS <= seq.min(self.next) && !self.segments.is_empty() {
             let mut spare = self.segments.pop_front();
             spare.iter_mut().for_each(Segment::clear);
-            self.spare = spare;
+            // there may be many small windows, and each would keep one
+            self.spare = spare.filter(|_| self.next.saturating_sub(seq) >= SPARE_FROM);
             self.base += SEGMENT_ROWS;
         }
     }
