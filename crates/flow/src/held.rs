@@ -150,17 +150,31 @@ impl Held {
     ) -> Result<(), Failure> {
         self.has_room(input.len())?;
         let Entered { first, .. } = self.enter(input, ids);
-        let mut signals = std::mem::take(&mut self.signals);
-        signals.clear();
-        if signals.items.capacity() > SIGNALS_KEPT {
-            signals = Signals::default();
-        }
+        let mut signals = self.take_signals();
         let done = self.step(first..first + input.len() as Seq, clock, &mut signals);
         self.signals = signals;
         done
     }
 
-    /// How many rows the window spoke of in [`Self::arrive_alone`].
+    /// The same for its next timer that is due at `now`, if there is one.
+    pub(crate) fn timer_alone(&mut self, now: i64) -> Option<Result<(), Failure>> {
+        let mut signals = self.take_signals();
+        let done = self.timer_step(now, &mut signals);
+        self.signals = signals;
+        done
+    }
+
+    /// Memory for what the window says.
+    fn take_signals(&mut self) -> Signals {
+        let mut signals = std::mem::take(&mut self.signals);
+        signals.clear();
+        if signals.items.capacity() > SIGNALS_KEPT {
+            signals = Signals::default();
+        }
+        signals
+    }
+
+    /// How many rows the window spoke of in [`Self::arrive_alone`] or [`Self::timer_alone`].
     pub(crate) fn said_rows(&self) -> usize {
         self.signals.items.len()
     }

@@ -249,7 +249,7 @@ impl Query {
     }
 
     /// What comes out of what the window said last.
-    fn selected_of_window(&mut self, clock: i64, host: &dyn Host) -> Result<Batch, Failure> {
+    pub(super) fn selected_of_window(&mut self, clock: i64, host: &dyn Host) -> Result<Batch, Failure> {
         let Some(held) = &mut self.window else { return Ok(Batch::default()) };
         let out = match held.said_rows() < select::COLUMNS_FROM {
             true => self.selector.chunks(held.said(), clock, host),

@@ -99,7 +99,12 @@ impl Query {
         if let Some(machine) = &mut self.machine {
             return machine.timer(now).then(|| self.waited(host));
         }
-        let out = self.window.as_mut()?.timer(now)?;
+        let held = self.window.as_mut()?;
+        if self.plan.after.is_empty() {
+            let done = held.timer_alone(now)?;
+            return Some(done.and_then(|()| self.selected_of_window(now, host)));
+        }
+        let out = held.timer(now)?;
         Some(out.and_then(|out| self.behind(out, host)))
     }
 
