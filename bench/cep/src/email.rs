@@ -30,6 +30,9 @@ const PATTERN: &str = "(.*)@enron.com";
 /// What addresses inside end with.
 const INSIDE: &str = "@enron.com";
 
+/// From bytes and rows that come in to bytes that come out, about.
+type Room = fn(usize, usize) -> usize;
+
 /// Makes a text of texts. It may be one of them, a part of one, or lie in the scratch space.
 type Make = for<'t> fn(&[&'t str], &'t mut String) -> &'t str;
 
@@ -38,7 +41,7 @@ struct Texts {
     name: &'static str,
     make: Make,
     /// About how many bytes come out of so many rows and bytes.
-    room: fn(usize, usize) -> usize,
+    room: Room,
 }
 
 impl fmt::Debug for Texts {
@@ -115,7 +118,7 @@ fn count<'t>(texts: &[&'t str], scratch: &'t mut String) -> &'t str {
 
 /// Adds the functions of the app.
 pub fn register(registry: &mut Registry) {
-    let functions: [(&'static str, usize, Make, fn(usize, usize) -> usize); 4] = [
+    let functions: [(&'static str, usize, Make, Room); 4] = [
         ("email:filter", 1, filter, |bytes, _| bytes),
         ("email:modify", 1, modify, |bytes, _| bytes),
         ("email:mostFrequentWord", 2, most_frequent_word, |_, rows| 64 * rows),

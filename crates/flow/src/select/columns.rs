@@ -2,35 +2,13 @@
 
 use std::borrow::Cow;
 
-use tidemill_types::FieldType;
-
+use super::incoming::{Incoming, ascend, gathered, numbers, some};
 use super::{OUTPUT, Plan, Row, Selector, order};
 use crate::batch::{Batch, Kind};
-use crate::column::{Column, Data};
+use crate::column::Column;
 use crate::expr::vector::{self, Failed, Lanes, inputs};
 use crate::expr::{Expr, Failure, Host, Node};
 use crate::select::totals::Ids;
-use crate::store::{RowStore, Seq};
-use crate::window::Signals;
-
-/// Where the columns of rows are.
-pub(crate) enum Rows<'a> {
-    /// The rows of a batch.
-    All(Cow<'a, Batch>),
-    /// Some rows of a batch, ascending.
-    Some(Cow<'a, Batch>, Vec<u32>),
-    /// Rows that a window speaks of. `arrived` is what came to it last, under numbers from the given one on.
-    Window { signals: &'a Signals, rows: &'a RowStore, arrived: (&'a Batch, Seq) },
-}
-
-/// What comes to a selection: rows with kinds and times, in chunks with clocks.
-pub(crate) struct Incoming<'a> {
-    pub(crate) rows: Rows<'a>,
-    pub(crate) kinds: Cow<'a, [Kind]>,
-    pub(crate) times: Cow<'a, [i64]>,
-    pub(crate) ends: Cow<'a, [u32]>,
-    pub(crate) clocks: Cow<'a, [i64]>,
-}
 
 /// Fewer rows are worked off one by one: that costs less than columns do.
 pub(crate) const COLUMNS_FROM: usize = 8;
@@ -43,169 +21,6 @@ const GROUPS_KEPT: usize = 4096;
 
 /// Chunks that could not be worked off, by their place in what came, and why.
 pub(crate) type FailedChunks = Vec<(u32, Failure)>;
-
-impl<'a> Incoming<'a> {
-    /// All of a batch.
-    pub(crate) fn batch(batch: &'a Batch) -> Self {
-        Self {
-            rows: Rows::All(Cow::Borrowed(batch)),
-            kinds: Cow::Borrowed(&batch.kinds),
-            times: Cow::Borrowed(&batch.times),
-            ends: Cow::Borrowed(&batch.ends),
-            clocks: Cow::Borrowed(&batch.clocks),
-        }
-    }
-
-    /// All of a batch that nobody else needs.
-    pub(crate) fn owned(mut batch: Batch) -> Self {
-        let kinds = Cow::Owned(std::mem::take(&mut batch.kinds));
-        let times = Cow::Owned(std::mem::take(&mut batch.times));
-        let ends = Cow::Owned(std::mem::take(&mut batch.ends));
-        let clocks = Cow::Owned(std::mem::take(&mut batch.clocks));
-        Self { rows: Rows::All(Cow::Owned(batch)), kinds, times, ends, clocks }
-    }
-
-    /// Its rows at `places`, ascending; `chunks` are those of which there is one.
-    pub(crate) fn only(self, places: Vec<u32>, chunks: &[u32]) -> Self {
-        let mut ends = Vec::with_capacity(chunks.len());
-        if self.is_each() {
-            ends.extend(1..=chunks.len() as u32);
-        } else {
-            for chunk in chunks {
-                let end = self.ends[*chunk as usize];
-                let from = ends.last().map_or(0, |end| *end as usize);
-                ends.push((from + places[from..].partition_point(|place| *place < end)) as u32);
-            }
-        }
-        let kinds = Cow::Owned(some(&self.kinds, &places));
-        let times = Cow::Owned(some(&self.times, &places));
-        let clocks = Cow::Owned(some(&self.clocks, chunks));
-        let rows = match self.rows {
-            Rows::All(batch) => Rows::Some(batch, places),
-            Rows::Some(batch, rows) => Rows::Some(batch, some(&rows, &places)),
-            Rows::Window { .. } => {
-                let all = self.to_batch().into_owned();
-                return Self::owned(all).only(places, chunks);
-            }
-        };
-        Self { rows, kinds, times, ends: Cow::Owned(ends), clocks }
-    }
-
-    pub(crate) fn len(&self) -> usize {
-        self.times.len()
-    }
-
-    /// Whether each row is a chunk.
-    pub(crate) fn is_each(&self) -> bool {
-        self.ends.len() == self.len()
-    }
-
-    /// The batch whose columns those of the rows at `picked` are as they lie.
-    fn whole(&self, picked: Option<&[u32]>) -> Option<&Batch> {
-        match (&self.rows, picked) {
-            (Rows::All(batch), None) => Some(batch),
-            (Rows::Window { signals, arrived: (batch, first), .. }, Some(picked)) => {
-                let arrives = |(i, row): (usize, &u32)| {
-                    let signal = &signals.items[*row as usize];
-                    signal.kind == Kind::Current && signal.seq == first + i as u64
-                };
-                let all = picked.len() == batch.len() && picked.iter().enumerate().all(arrives);
-                all.then_some(batch)
-            }
-            _ => None,
-        }
-    }
-
-    /// The columns `used` of the rows at `picked` (of all rows without it); the others may be empty.
-    pub(crate) fn columns(&self, used: &[usize], picked: Option<&[u32]>) -> Cow<'_, [Column]> {
-        if let Some(batch) = self.whole(picked) {
-            return Cow::Borrowed(&batch.columns);
-        }
-        let width = used.iter().max().map_or(0, |last| last + 1);
-        let mut columns: Vec<Column> = (0..width).map(|_| Column::new(FieldType::Bool)).collect();
-        for c in used {
-            columns[*c] = self.column(*c, picked);
-            // what goes on as it is goes on without a copy
-            columns[*c].share();
-        }
-        Cow::Owned(columns)
-    }
-
-    fn column(&self, c: usize, picked: Option<&[u32]>) -> Column {
-        match (&self.rows, picked) {
-            (Rows::All(batch), None) => batch.columns[c].clone(),
-            (Rows::All(batch), Some(picked)) => gathered(&batch.columns[c], picked),
-            (Rows::Some(batch, rows), None) => gathered(&batch.columns[c], rows),
-            (Rows::Some(batch, rows), Some(picked)) => gathered(&batch.columns[c], &some(rows, picked)),
-            (Rows::Window { signals, rows, .. }, None) => {
-                rows.gather(c, signals.items.iter().map(|s| (s.kind != Kind::Reset).then_some(s.seq)))
-            }
-            (Rows::Window { signals, rows, .. }, Some(picked)) => {
-                rows.gather(c, picked.iter().map(|i| Some(signals.items[*i as usize].seq)))
-            }
-        }
-    }
-
-    /// The chunk of each row at `picked`, which is ascending; of each row without it.
-    pub(crate) fn chunks_of(&self, picked: Option<&[u32]>) -> Vec<u32> {
-        if self.is_each() {
-            return picked.map_or_else(|| (0..self.len() as u32).collect(), <[u32]>::to_vec);
-        }
-        let mut chunk = 0;
-        let mut chunk_of = |row: u32| {
-            while self.ends[chunk as usize] <= row {
-                chunk += 1;
-            }
-            chunk
-        };
-        match picked {
-            None => (0..self.len() as u32).map(chunk_of).collect(),
-            Some(picked) => picked.iter().map(|row| chunk_of(*row)).collect(),
-        }
-    }
-
-    /// All of it as a batch.
-    pub(crate) fn to_batch(&self) -> Cow<'_, Batch> {
-        if let Rows::All(Cow::Borrowed(batch)) = &self.rows {
-            return Cow::Borrowed(batch);
-        }
-        let width = match &self.rows {
-            Rows::All(batch) | Rows::Some(batch, _) => batch.columns.len(),
-            Rows::Window { rows, .. } => rows.types().len(),
-        };
-        Cow::Owned(Batch {
-            columns: (0..width).map(|c| self.column(c, None)).collect(),
-            times: self.times.to_vec(),
-            kinds: self.kinds.to_vec(),
-            ends: self.ends.to_vec(),
-            clocks: self.clocks.to_vec(),
-            ..Batch::default()
-        })
-    }
-}
-
-/// The numbers of groups in a column.
-pub(super) fn numbers(ids: &Column) -> Vec<u32> {
-    match ids.data() {
-        Data::Int(ids) => ids.iter().map(|id| id.cast_unsigned()).collect(),
-        _ => vec![],
-    }
-}
-
-fn gathered(column: &Column, rows: &[u32]) -> Column {
-    let mut out = Column::new(column.ty());
-    out.gather(column, rows);
-    out
-}
-
-/// Whether no number is there twice, and they ascend.
-fn ascend(numbers: &[u32]) -> bool {
-    numbers.windows(2).all(|pair| pair[0] < pair[1])
-}
-
-fn some<T: Copy>(values: &[T], places: &[u32]) -> Vec<T> {
-    places.iter().map(|i| values[*i as usize]).collect()
-}
 
 /// Where a plan reads the columns of its input.
 #[derive(Debug, Clone, Default)]

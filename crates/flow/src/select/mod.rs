@@ -11,6 +11,7 @@
 mod columns;
 mod extremes;
 mod groups;
+mod incoming;
 mod slide;
 mod totals;
 mod why;
@@ -23,8 +24,9 @@ use smallvec::SmallVec;
 use tidemill_types::FieldType;
 
 use columns::Used;
-pub(crate) use columns::{COLUMNS_FROM, FailedChunks, Incoming, Rows};
+pub(crate) use columns::{COLUMNS_FROM, FailedChunks};
 use groups::Groups;
+pub(crate) use incoming::{Incoming, Rows};
 use totals::Totals;
 
 use crate::batch::{Batch, Kind};

@@ -133,7 +133,7 @@ impl Selector {
     /// The groups of rows that follow each other.
     fn ids_of(&mut self, rows: &RowStore, of: Range<Seq>) -> Vec<u32> {
         if let Some(column) = self.group_column {
-            return super::columns::numbers(&rows.range(column, of));
+            return super::incoming::numbers(&rows.range(column, of));
         }
         let mut columns: Vec<Column> = rows.types().iter().map(|_| Column::new(FieldType::Bool)).collect();
         for column in &self.used.groups {
