@@ -16,7 +16,9 @@ use crate::fed::{Told, parts};
 
 const EVENTS: usize = 1_500;
 
-const QUERIES: [&str; 30] = [
+const QUERIES: [&str; 32] = [
+    "from e1=S, e2=S[x > 0.0] within 3 sec select e1.k as a, e2.x as b insert into Out;",
+    "from e1=S[n > 2] -> e2=S[x > e1.x] select e1.k as a, e2.x as b insert into Out;",
     "from every e1=S[x > 20.0] -> e2=S[x > e1.x] select e1.k as a, e1.x as b, e2.x as c, e2.n as d insert into Out;",
     "from every e1=S[x > 20.0] -> e2=S[x > e1.x] within 30 millisec select e1.k as a, e2.x as c insert into Out;",
     "from every e1=S -> e2=S[x >= e1.x] select e1.x as b, e2.x as c, e1.k as k insert into Out;",

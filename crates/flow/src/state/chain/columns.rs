@@ -84,7 +84,8 @@ impl Run<'_> {
         let batch = self.batch;
         let rows = batch.len();
         let singly = batch.ends.len() == rows && batch.kinds.iter().all(|kind| *kind == Kind::Current);
-        if rows < EVENTS_MIN || !singly || self.layout.steps[0].stream != self.port {
+        let here = self.layout.starts_always && self.layout.steps[0].stream == self.port;
+        if rows < EVENTS_MIN || !singly || !here {
             return Ok(0);
         }
         // the empty match from which others come takes its place
