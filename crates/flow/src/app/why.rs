@@ -75,9 +75,8 @@ impl App {
         let by_name = all.iter().find(|(name, _)| *name == query);
         let by_number = || query.parse::<usize>().ok()?.checked_sub(1).and_then(|number| all.get(number));
         by_name.or_else(by_number).map(|(_, origin)| *origin).ok_or_else(|| {
-            let names: Vec<&str> = all.iter().map(|(name, _)| *name).collect();
-            let hint = did_you_mean(query, names.iter().copied());
-            Error::not_found(format!("there is no query `{query}`{hint}; there are: {}", names.join(", ")))
+            let hint = did_you_mean(query, all.iter().map(|(name, _)| *name));
+            Error::not_found(format!("there is no query `{query}`{hint}"))
         })
     }
 
