@@ -53,7 +53,7 @@ impl App {
         };
         let stops = self.next_stop().is_some_and(|stop| stop <= last);
         // what is behind the clock as it comes is due at the next event, wherever that one goes
-        let late = !is_in_time(&parts, &order, &clocks) && !self.clocked.is_empty();
+        let late = !self.clocked.is_empty() && !is_in_time(&parts, &order, &clocks);
         let derived = parts.iter().any(|part| self.is_written(part.stream));
         let Some(meeting) = meeting.filter(|_| !stops && !late && !derived) else {
             return self.feed_one_by_one(&parts, &order, sink);

@@ -86,16 +86,7 @@ impl Held {
         what: impl FnOnce(&mut dyn Window, &mut Context<'_>) -> Result<(), Failure>,
     ) -> Result<(), Failure> {
         let mut signals = Signals::default();
-        let mut context = Context {
-            now,
-            rows: &mut self.rows,
-            out: &mut signals,
-            timers: &mut self.timers,
-            wants_expired: self.wants_expired,
-            searched: self.searched,
-        };
-        what(self.window.as_mut(), &mut context)?;
-        signals.end_chunk();
+        self.signal(now, &mut signals, what)?;
         self.put_together(&signals, now, out);
         window::forget(self.window.as_ref(), &mut self.rows);
         Ok(())
@@ -237,33 +228,18 @@ impl Held {
     pub(crate) fn slide(&mut self, input: &Batch, first: Seq, ticks: &[i64]) -> Option<Slid> {
         let oldest = self.window.fifo()?.front().unwrap_or(first);
         let now = ticks.last().copied().unwrap_or(i64::MIN);
-        let mut signals = Signals::default();
-        let mut context = Context {
-            now,
-            rows: &mut self.rows,
-            out: &mut signals,
-            timers: &mut self.timers,
-            wants_expired: self.wants_expired,
-            searched: self.searched,
-        };
         let rows = first..first + input.len() as Seq;
-        let slide = self.window.slide(rows, &input.clocks, now, &mut context)?;
+        let slide = self.ask(now, &mut Signals::default(), |window, context| {
+            window.slide(rows, &input.clocks, now, context)
+        })?;
         Some(Slid { slide, oldest })
     }
 
     /// All chunks of `input` arrive, each a row; `first` is the number of the first. None where the window does not put
     /// out large batches; nothing has happened then.
     pub(crate) fn tumble(&mut self, input: &Batch, first: Seq) -> Option<Vec<Tumbled>> {
-        let mut signals = Signals::default();
-        let mut context = Context {
-            now: i64::MIN,
-            rows: &mut self.rows,
-            out: &mut signals,
-            timers: &mut self.timers,
-            wants_expired: self.wants_expired,
-            searched: self.searched,
-        };
-        self.window.tumble(first..first + input.len() as Seq, &mut context)
+        let rows = first..first + input.len() as Seq;
+        self.ask(i64::MIN, &mut Signals::default(), |window, context| window.tumble(rows, context))
     }
 
     /// All chunks of `input` arrive, whose rows have entered; before each, the timers run that are due. `ticks` are the

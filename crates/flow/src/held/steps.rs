@@ -12,12 +12,13 @@ use crate::store::{RowStore, Seq};
 use crate::window::{self, Context, Fifo, Needs, Signals, Window};
 
 impl Held {
-    fn signal(
+    /// Does something with the window, the clock showing `now`.
+    pub(super) fn ask<R>(
         &mut self,
         now: i64,
         out: &mut Signals,
-        what: impl FnOnce(&mut dyn Window, &mut Context<'_>) -> Result<(), Failure>,
-    ) -> Result<(), Failure> {
+        what: impl FnOnce(&mut dyn Window, &mut Context<'_>) -> R,
+    ) -> R {
         let mut context = Context {
             now,
             rows: &mut self.rows,
@@ -26,7 +27,17 @@ impl Held {
             wants_expired: self.wants_expired,
             searched: self.searched,
         };
-        what(self.window.as_mut(), &mut context)?;
+        what(self.window.as_mut(), &mut context)
+    }
+
+    /// The same, where what it puts out is a chunk.
+    pub(super) fn signal(
+        &mut self,
+        now: i64,
+        out: &mut Signals,
+        what: impl FnOnce(&mut dyn Window, &mut Context<'_>) -> Result<(), Failure>,
+    ) -> Result<(), Failure> {
+        self.ask(now, out, what)?;
         out.end_chunk();
         Ok(())
     }

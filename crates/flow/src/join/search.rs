@@ -110,7 +110,7 @@ impl Join {
         host: &dyn Host,
         found: &mut Matches,
     ) -> Result<(), Failure> {
-        let Event { side, at, row, time, kind, clock } = *event;
+        let Event { side, at, row, time, kind, .. } = *event;
         let (keys, other) = (&self.plan.keys, 1 - side);
         let known = self.held[side].as_ref().is_some_and(|held| held.fifo().is_some());
         let bucket = match known {
@@ -124,30 +124,40 @@ impl Join {
             if seq >= end {
                 break;
             }
-            let candidate = held.store().row(seq);
-            if !fifo.contains(seq) || !keys.hold(side, row, candidate) {
-                continue;
+            if fifo.contains(seq) && self.is_match(event, held.store().row(seq), host)? {
+                found.push(side, at, seq, time, kind);
             }
-            if let Some(rest) = &keys.rest {
-                let mut rows: [RowRef<'_>; 2] = [Some(row); 2];
-                rows[other] = Some(candidate);
-                if !rest.is_true(&Frame { rows: &rows, time, now: clock, host })? {
-                    continue;
-                }
-            }
-            found.push(side, at, seq, time, kind);
         }
         Ok(())
+    }
+
+    /// Whether an event and a row of the other side, found by their keys, match.
+    #[inline]
+    pub(super) fn is_match(
+        &self,
+        event: &Event<'_>,
+        candidate: Rows<'_>,
+        host: &dyn Host,
+    ) -> Result<bool, Failure> {
+        let Event { side, row, time, clock, .. } = *event;
+        let keys = &self.plan.keys;
+        if !keys.hold(side, row, candidate) {
+            return Ok(false);
+        }
+        let Some(rest) = &keys.rest else { return Ok(true) };
+        let mut rows: [RowRef<'_>; 2] = [Some(row); 2];
+        rows[1 - side] = Some(candidate);
+        rest.is_true(&Frame { rows: &rows, time, now: clock, host })
     }
 }
 
 /// An event that is matched.
 #[derive(Clone, Copy)]
-struct Event<'a> {
-    side: usize,
-    at: At,
-    row: Rows<'a>,
-    time: i64,
-    kind: Kind,
-    clock: i64,
+pub(super) struct Event<'a> {
+    pub side: usize,
+    pub at: At,
+    pub row: Rows<'a>,
+    pub time: i64,
+    pub kind: Kind,
+    pub clock: i64,
 }

@@ -1,10 +1,11 @@
 //! Two windows that let their oldest rows go as others arrive: what each holds at an arrival is told by two numbers.
 
+use super::Join;
 use super::matches::{Matches, NOTHING};
-use super::{Join, Rows};
+use super::search::Event;
 use crate::batch::{Batch, Kind};
-use crate::expr::{Failure, Frame, Host, RowRef};
-use crate::held::{Held, Slid};
+use crate::expr::{Failure, Host};
+use crate::held::Slid;
 use crate::store::Seq;
 
 /// A side while its rows arrive.
@@ -77,7 +78,7 @@ impl Join {
         };
         let Side { input, first, .. } = sides[side];
         let (at, time, clock) = (first + row as Seq, input.times[row], input.clocks[row]);
-        let event: Rows<'_> = (&input.columns, row);
+        let event = Event { side, at, row: (&input.columns, row), time, kind: Kind::Current, clock };
         let before = found.len();
         let (oldest, end) = sides[other].held;
         if let Some(bucket) = index.bucket_of(side, at) {
@@ -87,7 +88,7 @@ impl Join {
                 if seq >= end {
                     break;
                 }
-                if self.is_match(side, event, held, seq, (time, clock), host)? {
+                if self.is_match(&event, held.store().row(seq), host)? {
                     found.push(side, at, seq, time, Kind::Current);
                 }
             }
@@ -98,26 +99,5 @@ impl Join {
         found.end_event(clock);
         found.end_emission();
         Ok(())
-    }
-
-    #[inline]
-    fn is_match(
-        &self,
-        side: usize,
-        event: Rows<'_>,
-        held: &Held,
-        seq: Seq,
-        (time, now): (i64, i64),
-        host: &dyn Host,
-    ) -> Result<bool, Failure> {
-        let keys = &self.plan.keys;
-        let candidate = held.store().row(seq);
-        if !keys.hold(side, event, candidate) {
-            return Ok(false);
-        }
-        let Some(rest) = &keys.rest else { return Ok(true) };
-        let mut rows: [RowRef<'_>; 2] = [Some(event); 2];
-        rows[1 - side] = Some(candidate);
-        rest.is_true(&Frame { rows: &rows, time, now, host })
     }
 }

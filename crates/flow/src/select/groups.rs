@@ -1,7 +1,7 @@
 //! The groups of a selection: each distinct key has a number.
 
 use std::borrow::Cow;
-use std::hash::BuildHasher;
+use std::hash::{BuildHasher, Hash};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
@@ -26,8 +26,29 @@ pub(super) struct Groups {
     ends: Vec<usize>,
     scratch: Vec<u8>,
     /// The numbers of keys that are short texts, found without a look at the keys: of seven bytes at most, and others.
-    tiny: HashTable<(u64, u32)>,
-    short: HashTable<(u128, u32)>,
+    tiny: Known<u64>,
+    short: Known<u128>,
+}
+
+/// Keys that are numbers, with the numbers of their groups beside them.
+struct Known<K>(HashTable<(K, u32)>);
+
+impl<K> Default for Known<K> {
+    fn default() -> Self {
+        Self(HashTable::new())
+    }
+}
+
+impl<K: Copy + Eq + Hash> Known<K> {
+    #[inline]
+    fn get(&self, key: K, hasher: &DefaultHashBuilder) -> Option<u32> {
+        self.0.find(hasher.hash_one(key), |(known, _)| *known == key).map(|(_, id)| *id)
+    }
+
+    fn put(&mut self, key: K, id: u32, hasher: &DefaultHashBuilder) -> u32 {
+        self.0.insert_unique(hasher.hash_one(key), (key, id), |(known, _)| hasher.hash_one(*known));
+        id
+    }
 }
 
 impl Groups {
@@ -65,31 +86,31 @@ impl Groups {
         id
     }
 
-    /// The number of the group without a value.
-    pub(super) fn of_null(&mut self) -> u32 {
-        self.find(NULL)
-    }
-
-    /// The number of the group of a text.
+    /// The number of the group of a text; `texts` are those of `column`.
     #[inline]
-    pub(super) fn of_text(&mut self, texts: &Strings, row: usize) -> u32 {
+    pub(super) fn of_text(&mut self, column: &Column, texts: &Strings, row: usize) -> u32 {
+        if column.is_null(row) {
+            return self.find(NULL);
+        }
         if let Some(number) = texts.tiny(row) {
-            let hash = self.hasher.hash_one(number);
-            if let Some((_, id)) = self.tiny.find(hash, |(known, _)| *known == number) {
-                return *id;
-            }
-            let id = self.find(texts.get(row).as_bytes());
-            self.tiny.insert_unique(hash, (number, id), |(known, _)| self.hasher.hash_one(*known));
-            return id;
+            return match self.tiny.get(number, &self.hasher) {
+                Some(id) => id,
+                None => {
+                    let id = self.find(texts.get(row).as_bytes());
+                    self.tiny.put(number, id, &self.hasher)
+                }
+            };
         }
-        let Some(number) = texts.short(row) else { return self.find(texts.get(row).as_bytes()) };
-        let hash = self.hasher.hash_one(number);
-        if let Some((_, id)) = self.short.find(hash, |(known, _)| *known == number) {
-            return *id;
+        if let Some(number) = texts.short(row) {
+            return match self.short.get(number, &self.hasher) {
+                Some(id) => id,
+                None => {
+                    let id = self.find(texts.get(row).as_bytes());
+                    self.short.put(number, id, &self.hasher)
+                }
+            };
         }
-        let id = self.find(texts.get(row).as_bytes());
-        self.short.insert_unique(hash, (number, id), |(known, _)| self.hasher.hash_one(*known));
-        id
+        self.find(texts.get(row).as_bytes())
     }
 
     /// The number of each row's group; any number for a reset, which belongs to all of them.
@@ -99,8 +120,7 @@ impl Groups {
         {
             let ids = kinds.iter().enumerate().map(|(row, kind)| match kind {
                 Kind::Reset => 0,
-                _ if column.is_null(row) => self.find(NULL),
-                _ => self.of_text(texts, row),
+                _ => self.of_text(column, texts, row),
             });
             return ids.collect();
         }

@@ -321,10 +321,7 @@ impl Selector {
                 if let Some((columns, row)) = frame.rows[INPUT]
                     && let Data::Str(texts) = columns[*column].data() =>
             {
-                match columns[*column].is_null(row) {
-                    true => self.groups.of_null(),
-                    false => self.groups.of_text(texts, row),
-                }
+                self.groups.of_text(&columns[*column], texts, row)
             }
             _ => {
                 let values = by.iter().map(|x| x.eval(frame)).collect::<Result<SmallVec<[Value; 4]>, _>>()?;

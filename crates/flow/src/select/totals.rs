@@ -277,46 +277,13 @@ impl Totals {
         match self {
             Self::Whole(sums) => {
                 let (arriving, leaving) = (new.numbers(longs), old.numbers(longs));
-                let (arriving, leaving) = (&*arriving, &*leaving);
-                let (new_nulls, old_nulls) = (new.nulls(), old.nulls());
-                let mut out = Made::with_capacity(slide.before.len());
-                slide.each(|step| match step {
-                    Step::Leaves(row) if !old_nulls.is_empty() && old_nulls[row] => {}
-                    Step::Leaves(row) => {
-                        let g = old.ids[row] as usize;
-                        sums[g] = whole(sums[g], leaving[row], true);
-                    }
-                    Step::Arrives(row) => {
-                        let g = new.ids[row] as usize;
-                        if new_nulls.is_empty() || !new_nulls[row] {
-                            sums[g] = whole(sums[g], arriving[row], false);
-                        }
-                        let (sum, count) = sums[g];
-                        out.push(sum, count == 0);
-                    }
-                });
+                let out = slide_sums(sums, slide, (new, &arriving), (old, &leaving), whole, |sum, _| sum);
                 Column::with_nulls(Data::Long(out.values), out.nulls)
             }
             Self::Decimal { sums, mean } => {
                 let (arriving, leaving) = (new.numbers(doubles), old.numbers(doubles));
-                let (arriving, leaving) = (&*arriving, &*leaving);
-                let (new_nulls, old_nulls) = (new.nulls(), old.nulls());
-                let mut out = Made::with_capacity(slide.before.len());
-                slide.each(|step| match step {
-                    Step::Leaves(row) if !old_nulls.is_empty() && old_nulls[row] => {}
-                    Step::Leaves(row) => {
-                        let g = old.ids[row] as usize;
-                        sums[g] = decimal(sums[g], leaving[row], true);
-                    }
-                    Step::Arrives(row) => {
-                        let g = new.ids[row] as usize;
-                        if new_nulls.is_empty() || !new_nulls[row] {
-                            sums[g] = decimal(sums[g], arriving[row], false);
-                        }
-                        let (sum, count) = sums[g];
-                        out.push(if *mean { sum / count as f64 } else { sum }, count == 0);
-                    }
-                });
+                let value = |sum: f64, count: u64| if *mean { sum / count as f64 } else { sum };
+                let out = slide_sums(sums, slide, (new, &arriving), (old, &leaving), decimal, value);
                 Column::with_nulls(Data::Double(out.values), out.nulls)
             }
             Self::Count(counts) => {
@@ -387,6 +354,36 @@ impl Totals {
         }
         Ok(())
     }
+}
+
+/// Sums while events arrive and others leave: `change` works a number in or out, `value` is what comes out of a sum.
+#[inline]
+fn slide_sums<T: Copy>(
+    sums: &mut [(T, u64)],
+    slide: &Slide,
+    (new, arriving): (&Passing<'_>, &[T]),
+    (old, leaving): (&Passing<'_>, &[T]),
+    change: impl Fn((T, u64), T, bool) -> (T, u64),
+    value: impl Fn(T, u64) -> T,
+) -> Made<T> {
+    let (new_nulls, old_nulls) = (new.nulls(), old.nulls());
+    let mut out = Made::with_capacity(slide.before.len());
+    slide.each(|step| match step {
+        Step::Leaves(row) if !old_nulls.is_empty() && old_nulls[row] => {}
+        Step::Leaves(row) => {
+            let g = old.ids[row] as usize;
+            sums[g] = change(sums[g], leaving[row], true);
+        }
+        Step::Arrives(row) => {
+            let g = new.ids[row] as usize;
+            if new_nulls.is_empty() || !new_nulls[row] {
+                sums[g] = change(sums[g], arriving[row], false);
+            }
+            let (sum, count) = sums[g];
+            out.push(value(sum, count), count == 0);
+        }
+    });
+    out
 }
 
 /// Values that come into being, any of which may be null.

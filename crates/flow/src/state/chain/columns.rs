@@ -9,7 +9,7 @@ use std::collections::VecDeque;
 
 use super::list::{BEGIN, HEAD, List, MARKS, TIME};
 use super::plan::{Capture, ChainPlan, Index, Pair, Side};
-use super::run::{Event, Run, admit, mask_of};
+use super::run::{Event, Run, admit, mask_of, words};
 use super::{Fresh, State};
 use crate::batch::Kind;
 use crate::column::{Column, Data};
@@ -191,9 +191,9 @@ impl Run<'_> {
             let (found, is_new) = match begun {
                 Begun::Before(i) => (before[i * stride..(i + 1) * stride].to_vec(), false),
                 Begun::At(row) => {
-                    let (words, marks) = self.words_of(0, row);
                     let time = batch.times[row] as u64;
-                    let found = [time, time, marks].into_iter().chain(words.iter().copied()).collect();
+                    let mut found = vec![time, time, 0];
+                    found[MARKS] = words(layout, 0, batch, row, &mut self.state.values, &mut found);
                     (found, row + 1 == batch.len())
                 }
             };
@@ -284,27 +284,9 @@ impl Run<'_> {
     /// Adds to the last match that is done, which begins at `head`, what it keeps of a row at a step.
     #[inline]
     fn complete(&mut self, head: usize, i: usize, row: usize) {
-        let step = &self.layout.steps[i];
         let State { done, values, .. } = &mut *self.state;
-        for at in step.width..step.width + step.own {
-            let word = match self.layout.captures[at].what {
-                What::Time => Some(self.batch.times[row] as u64),
-                What::Presence => Some(1),
-                What::Attribute(column) => {
-                    self.batch.columns.get(column).and_then(|column| values.keep(column, row))
-                }
-            };
-            if word.is_none() {
-                done[head + MARKS] |= 1 << at;
-            }
-            done.push(word.unwrap_or_default());
-        }
-    }
-
-    /// What matches keep of a row at a step, and which of it is null.
-    fn words_of(&mut self, i: usize, row: usize) -> (smallvec::SmallVec<[u64; 4]>, u64) {
-        self.keep(i, Event { row, time: self.batch.times[row], now: 0 });
-        (self.state.work.own.as_slice().into(), self.state.work.own_marks)
+        let marks = words(self.layout, i, self.batch, row, values, done);
+        done[head + MARKS] |= marks;
     }
 }
 

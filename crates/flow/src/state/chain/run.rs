@@ -296,24 +296,36 @@ impl Run<'_> {
 
     /// What matches keep of the event at this step.
     pub(super) fn keep(&mut self, i: usize, event: Event) {
-        let step = &self.layout.steps[i];
         let State { work, values, .. } = &mut *self.state;
         work.own.clear();
-        work.own_marks = 0;
-        for at in step.width..step.width + step.own {
-            let word = match self.layout.captures[at].what {
-                What::Time => Some(event.time as u64),
-                What::Presence => Some(1),
-                What::Attribute(column) => {
-                    self.batch.columns.get(column).and_then(|column| values.keep(column, event.row))
-                }
-            };
-            if word.is_none() {
-                work.own_marks |= 1 << at;
-            }
-            work.own.push(word.unwrap_or_default());
-        }
+        work.own_marks = words(self.layout, i, self.batch, event.row, values, &mut work.own);
     }
+}
+
+/// Adds to `out` what matches keep of a row at step `i`; the marks of what of it is null.
+#[inline]
+pub(super) fn words(
+    layout: &ChainPlan,
+    i: usize,
+    batch: &Batch,
+    row: usize,
+    values: &mut Values,
+    out: &mut Vec<u64>,
+) -> u64 {
+    let step = &layout.steps[i];
+    let mut marks = 0;
+    for at in step.width..step.width + step.own {
+        let word = match layout.captures[at].what {
+            What::Time => Some(batch.times[row] as u64),
+            What::Presence => Some(1),
+            What::Attribute(column) => batch.columns.get(column).and_then(|column| values.keep(column, row)),
+        };
+        if word.is_none() {
+            marks |= 1 << at;
+        }
+        out.push(word.unwrap_or_default());
+    }
+    marks
 }
 
 impl State {
