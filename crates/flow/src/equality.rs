@@ -39,15 +39,21 @@ impl Domain {
 /// What is equal to nothing: null, and what is no number.
 pub(crate) const NONE: u64 = 0;
 
-/// The hash of value `row`, the same for all that are equal to it in the domain; [`NONE`] when nothing is.
+/// All of value `row` as a number, the same for all that are equal to it in the domain and for no other. None when it
+/// does not fit, or is equal to nothing; decimals are hashed.
 #[inline]
-pub(crate) fn hash(column: &Column, row: usize, domain: Domain, state: &DefaultHashBuilder) -> u64 {
+pub(crate) fn exact(column: &Column, row: usize, domain: Domain) -> Option<u64> {
+    if domain == Domain::Decimal { None } else { bits(column, row, domain) }
+}
+
+#[inline]
+fn bits(column: &Column, row: usize, domain: Domain) -> Option<u64> {
     if column.is_null(row) {
-        return NONE;
+        return None;
     }
     let decimal = |n: f64| if n.is_nan() { None } else { Some((n + 0.0).to_bits()) };
-    let bits = match (column.data(), domain) {
-        (Data::Str(v), Domain::Text) => return v.hash(row, state) | 1,
+    match (column.data(), domain) {
+        (Data::Str(v), Domain::Text) => v.tiny(row),
         (Data::Int(v), Domain::Whole) => Some(i64::from(v[row]) as u64),
         (Data::Long(v), Domain::Whole) => Some(v[row] as u64),
         (Data::Int(v), Domain::Decimal) => decimal(f64::from(v[row])),
@@ -56,8 +62,16 @@ pub(crate) fn hash(column: &Column, row: usize, domain: Domain, state: &DefaultH
         (Data::Double(v), Domain::Decimal) => decimal(v[row]),
         (Data::Bool(v), Domain::Bool) => Some(u64::from(v[row])),
         _ => None,
-    };
-    bits.map_or(NONE, |bits| state.hash_one(bits) | 1)
+    }
+}
+
+/// The hash of value `row`, the same for all that are equal to it in the domain; [`NONE`] when nothing is.
+#[inline]
+pub(crate) fn hash(column: &Column, row: usize, domain: Domain, state: &DefaultHashBuilder) -> u64 {
+    match column.data() {
+        Data::Str(v) if domain == Domain::Text && !column.is_null(row) => v.hash(row, state) | 1,
+        _ => bits(column, row, domain).map_or(NONE, |bits| state.hash_one(bits) | 1),
+    }
 }
 
 /// One hash of two; [`NONE`] when either is.

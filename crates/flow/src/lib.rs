@@ -44,6 +44,7 @@ pub mod store;
 mod stream_functions;
 mod strings;
 pub mod table;
+mod tiny;
 pub mod value;
 pub mod why;
 pub mod window;

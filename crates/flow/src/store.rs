@@ -36,6 +36,8 @@ pub struct RowStore {
     picked_rows: Segment,
     /// A segment without rows, kept for its memory.
     spare: Option<Segment>,
+    /// How many rows were added last.
+    appended: u64,
 }
 
 #[derive(Debug, Clone)]
@@ -73,7 +75,16 @@ impl RowStore {
     /// A store without rows.
     pub fn new(types: Vec<FieldType>) -> Self {
         let picked_rows = Segment::new(&types);
-        Self { types, segments: VecDeque::new(), base: 0, next: 0, picked: vec![], picked_rows, spare: None }
+        Self {
+            types,
+            segments: VecDeque::new(),
+            base: 0,
+            next: 0,
+            picked: vec![],
+            picked_rows,
+            spare: None,
+            appended: 0,
+        }
     }
 
     /// A store with the rows of a batch under numbers that they had before, ascending; the next one gets `next`, which
@@ -114,6 +125,7 @@ impl RowStore {
         mut rows: std::ops::Range<usize>,
     ) -> Seq {
         let first = self.next;
+        self.appended = rows.len() as u64;
         while !rows.is_empty() {
             let used = (self.next - self.base) % SEGMENT_ROWS;
             if used == 0 {
@@ -141,13 +153,20 @@ impl RowStore {
         if plain(&self.picked_rows) && self.segments.iter().all(plain) {
             macro_rules! typed {
                 ($variant:ident, $none:expr) => {{
+                    // rows that follow each other are mostly of one segment
+                    let mut near: (Seq, &[_]) = (0, &[]);
                     let value = |seq: Option<Seq>| {
                         let Some(seq) = seq else { return $none };
-                        let (segment, row) = self.at(seq);
-                        match segment.columns[column].data() {
-                            Data::$variant(values) => values[row],
-                            _ => $none,
+                        let place = seq.checked_sub(near.0).filter(|row| *row < near.1.len() as Seq);
+                        if let Some(row) = place {
+                            return near.1[row as usize];
                         }
+                        let (segment, row) = self.at(seq);
+                        let Data::$variant(values) = segment.columns[column].data() else { return $none };
+                        if seq >= self.base {
+                            near = (seq - row as Seq, values);
+                        }
+                        values[row]
                     };
                     return Column::of(Data::$variant(numbers.map(value).collect()));
                 }};
@@ -185,9 +204,15 @@ impl RowStore {
         out
     }
 
-    /// Forgets rows below `seq`, a segment at a time.
+    /// Forgets rows below `seq`, a segment at a time; all of them once none is needed and they are many.
     pub fn forget_below(&mut self, seq: Seq) {
         self.drop_segments(seq);
+        if seq >= self.next && self.next - self.base >= SPARE_FROM {
+            // the next rows come to lie where these were, which the processor has at hand
+            self.spare = self.segments.pop_back();
+            self.spare.iter_mut().for_each(Segment::clear);
+            self.base = self.next;
+        }
         if self.picked.last().is_some_and(|last| *last < seq) {
             self.pick(&[]);
         }
@@ -198,7 +223,8 @@ impl RowStore {
             let mut spare = self.segments.pop_front();
             spare.iter_mut().for_each(Segment::clear);
             // there may be many small windows, and each would keep one
-            self.spare = spare.filter(|_| self.next.saturating_sub(seq) >= SPARE_FROM);
+            let much = self.next.saturating_sub(seq) + self.appended;
+            self.spare = spare.filter(|_| much >= SPARE_FROM);
             self.base += SEGMENT_ROWS;
         }
     }

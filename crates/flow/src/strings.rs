@@ -49,6 +49,13 @@ impl View {
         self.len as usize <= SHORT
     }
 
+    /// All of a text of at most seven bytes as a number.
+    #[inline]
+    fn tiny(self) -> u64 {
+        let [a, b, c, d, e, f, g, ..] = self.rest;
+        u64::from_le_bytes([a, b, c, d, e, f, g, self.len as u8])
+    }
+
     fn start(self) -> usize {
         let [.., a, b, c, d] = self.rest;
         u32::from_le_bytes([a, b, c, d]) as usize
@@ -189,8 +196,14 @@ impl Strings {
     /// Text `i` where it has at most seven bytes, as a number: equal ones have equal numbers.
     #[inline]
     pub(crate) fn tiny(&self, i: usize) -> Option<u64> {
-        let View { len, rest: [a, b, c, d, e, f, g, ..] } = self.views[i];
-        (len < 8).then(|| u64::from_le_bytes([a, b, c, d, e, f, g, len as u8]))
+        let view = self.views[i];
+        (view.len < 8).then(|| view.tiny())
+    }
+
+    /// All texts as such numbers; none when one of them has more than seven bytes.
+    pub(crate) fn all_tiny(&self) -> Option<Vec<u64>> {
+        let lengths = self.views.iter().fold(0, |all, view| all | view.len);
+        (lengths < 8).then(|| self.views.iter().map(|view| view.tiny()).collect())
     }
 
     /// Adds a text at the end. The long ones have at most 4 GiB together; what is beyond is cut off at a character.

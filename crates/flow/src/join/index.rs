@@ -1,59 +1,73 @@
 //! The rows that the sides of a join hold, by their keys.
 //!
-//! Rows of both sides with the same hash of their keys share a bucket, which knows the first and the last of each side;
-//! each row knows the next one. So an event that has entered its own side finds the rows of the other one without
-//! another look into a table of hashes, oldest first; and rows leave, oldest first, without one.
-
-use std::collections::VecDeque;
+//! Rows of both sides with the same key share a bucket, which knows the newest of each side; each row knows how far back
+//! the one before it is. So an event that has entered its own side finds the rows of the other one without another look
+//! into a table of hashes, and a row that leaves is not looked at.
 
 use hashbrown::{DefaultHashBuilder, HashTable};
 
 use super::Rows;
 use super::keys::Keys;
-use crate::column::Column;
-use crate::equality::{self, NONE};
+use crate::column::{Column, Data};
+use crate::equality::{self, Domain, NONE};
 use crate::store::Seq;
+use crate::tiny::Tiny;
 
 const NO_BUCKET: u32 = u32::MAX;
 /// Buckets kept though none of their rows is there any more, whatever there are of rows.
 const EMPTY_BUCKETS: usize = 1024;
+/// Rows that have left and still lie there, whatever there are of others.
+const LEFT_ROWS: usize = 1024;
 
 /// An index of the held rows of one or both sides.
 #[derive(Default)]
 pub(super) struct Index {
     state: DefaultHashBuilder,
-    /// The numbers of the buckets by their hashes.
-    numbers: HashTable<u32>,
+    /// The numbers of the buckets of keys that are numbers, and of the others by their hashes.
+    exact: Tiny,
+    hashed: HashTable<u32>,
     buckets: Vec<Bucket>,
     sides: [Side; 2],
 }
 
 #[derive(Clone, Copy)]
 struct Bucket {
-    hash: u64,
-    /// For each side the first row and the last one; the first is behind the last when there is none.
-    ends: [(Seq, Seq); 2],
+    key: Key,
+    /// For each side the number behind the newest row that has arrived; zero when there was none.
+    ends: [Seq; 2],
 }
 
-const NO_ROWS: (Seq, Seq) = (Seq::MAX, 0);
+/// What the rows of a bucket have in common.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Key {
+    /// Their key is this number.
+    Exact(u64),
+    /// Their key has this hash.
+    Hash(u64),
+}
 
-/// The rows of a side from `base` on, without gaps.
+/// The rows of a side from `base` on, without gaps; those below `oldest` have left.
 #[derive(Default)]
 struct Side {
     base: Seq,
-    rows: VecDeque<Row>,
+    oldest: Seq,
+    rows: Vec<Row>,
 }
 
 #[derive(Clone, Copy)]
 struct Row {
     bucket: u32,
-    /// How far away the next row of the bucket is; 0 for the last one.
-    next: u32,
+    /// How far back the row of the bucket before it is; 0 for the first one, and until it arrives.
+    back: u32,
 }
 
 impl Side {
     fn end(&self) -> Seq {
         self.base + self.rows.len() as Seq
+    }
+
+    fn here(&self) -> &[Row] {
+        &self.rows[((self.oldest - self.base) as usize).min(self.rows.len())..]
     }
 }
 
@@ -63,131 +77,194 @@ impl Index {
         self.sides[side].end()
     }
 
-    /// The hash of a row of a side; [`NONE`] when its key is equal to nothing.
+    /// What a row of a side is found by; none when its key is equal to nothing.
     #[inline]
-    fn hash(&self, keys: &Keys, side: usize, columns: &[Column], row: usize) -> u64 {
-        let of = |i: usize| equality::hash(&columns[keys.column(i, side)], row, keys.equal[i].2, &self.state);
-        (1..keys.equal.len()).fold(of(0), |hash, i| equality::both(hash, of(i)))
+    fn key(&self, keys: &Keys, side: usize, columns: &[Column], row: usize) -> Option<Key> {
+        let of = |i: usize| (&columns[keys.column(i, side)], keys.equal[i].2);
+        if let [_] = keys.equal.as_slice()
+            && let (column, domain) = of(0)
+            && let Some(number) = equality::exact(column, row, domain)
+        {
+            return Some(Key::Exact(number));
+        }
+        let hash = |i: usize| {
+            let (column, domain) = of(i);
+            equality::hash(column, row, domain, &self.state)
+        };
+        let hash = (1..keys.equal.len()).fold(hash(0), |all, i| equality::both(all, hash(i)));
+        (hash != NONE).then_some(Key::Hash(hash))
     }
 
-    /// Adds a row to a side, behind those that are there.
     #[inline]
-    pub(super) fn push(&mut self, keys: &Keys, side: usize, (columns, row): Rows<'_>) {
-        let hash = self.hash(keys, side, columns, row);
-        let seq = self.sides[side].end();
-        if hash == NONE {
-            return self.sides[side].rows.push_back(Row { bucket: NO_BUCKET, next: 0 });
+    fn bucket_with(&self, key: Key) -> Option<u32> {
+        match key {
+            Key::Exact(number) => self.exact.get(number),
+            Key::Hash(hash) => {
+                self.hashed.find(hash, |n| self.buckets[*n as usize].key == Key::Hash(hash)).copied()
+            }
         }
-        let buckets = &self.buckets;
-        let bucket = match self.numbers.find(hash, |number| buckets[*number as usize].hash == hash) {
-            Some(number) => *number,
-            None => self.bucket(hash),
+    }
+
+    /// Adds a row to a side, behind those that are there; it has not arrived yet.
+    #[inline]
+    pub(super) fn enter(&mut self, keys: &Keys, side: usize, (columns, row): Rows<'_>) {
+        let bucket = match self.key(keys, side, columns, row) {
+            None => NO_BUCKET,
+            Some(key) => self.bucket_with(key).unwrap_or_else(|| self.new_bucket(key)),
         };
-        let Side { base, rows } = &mut self.sides[side];
-        let (first, last) = &mut self.buckets[bucket as usize].ends[side];
-        if *first > *last {
-            *first = seq;
-        } else {
-            rows[(*last - *base) as usize].next = (seq - *last) as u32;
+        self.sides[side].rows.push(Row { bucket, back: 0 });
+    }
+
+    /// Adds so many rows to a side, each as [`Self::enter`] does.
+    pub(super) fn enter_all(&mut self, keys: &Keys, side: usize, columns: &[Column], rows: usize) {
+        self.sides[side].rows.reserve(rows);
+        if let [(.., Domain::Text)] = keys.equal.as_slice()
+            && let column = &columns[keys.column(0, side)]
+            && column.nulls().is_empty()
+            && let Data::Str(texts) = column.data()
+            && let Some(numbers) = texts.all_tiny()
+        {
+            self.exact.expect(numbers.iter().copied());
+            for number in numbers {
+                let bucket = self.exact.get(number).unwrap_or_else(|| self.new_bucket(Key::Exact(number)));
+                self.sides[side].rows.push(Row { bucket, back: 0 });
+            }
+            return;
         }
-        *last = seq;
-        rows.push_back(Row { bucket, next: 0 });
+        (0..rows).for_each(|row| self.enter(keys, side, (columns, row)));
     }
 
     #[cold]
-    fn bucket(&mut self, hash: u64) -> u32 {
-        let rows = self.sides[0].rows.len() + self.sides[1].rows.len();
+    fn new_bucket(&mut self, key: Key) -> u32 {
+        let rows = self.sides[0].here().len() + self.sides[1].here().len();
         if self.buckets.len() > 2 * rows + EMPTY_BUCKETS {
             self.sweep();
         }
         let number = self.buckets.len() as u32;
-        self.buckets.push(Bucket { hash, ends: [NO_ROWS; 2] });
-        let buckets = &self.buckets;
-        self.numbers.insert_unique(hash, number, |number| buckets[*number as usize].hash);
-        number
+        self.buckets.push(Bucket { key, ends: [0; 2] });
+        self.name(number)
+    }
+
+    /// A bucket is found by its key from here on.
+    fn name(&mut self, number: u32) -> u32 {
+        match self.buckets[number as usize].key {
+            Key::Exact(key) => self.exact.put(key, number),
+            Key::Hash(hash) => {
+                let hash_of = |n: &u32| match self.buckets[*n as usize].key {
+                    Key::Hash(hash) => hash,
+                    Key::Exact(_) => NONE,
+                };
+                self.hashed.insert_unique(hash, number, hash_of);
+                number
+            }
+        }
     }
 
     /// Gives back the buckets that are empty.
     fn sweep(&mut self) {
         let mut moved = vec![NO_BUCKET; self.buckets.len()];
         let mut kept: Vec<Bucket> = Vec::new();
-        for (number, bucket) in self.buckets.iter().enumerate() {
-            if bucket.ends.iter().any(|(first, last)| first <= last) {
-                moved[number] = kept.len() as u32;
-                kept.push(*bucket);
+        for side in &mut self.sides {
+            side.drop_left();
+            for row in side.rows.iter_mut().filter(|row| row.bucket != NO_BUCKET) {
+                let to = &mut moved[row.bucket as usize];
+                if *to == NO_BUCKET {
+                    *to = kept.len() as u32;
+                    kept.push(self.buckets[row.bucket as usize]);
+                }
+                row.bucket = *to;
             }
-        }
-        for row in self.sides.iter_mut().flat_map(|side| &mut side.rows) {
-            if row.bucket != NO_BUCKET {
-                row.bucket = moved[row.bucket as usize];
-            }
-        }
-        self.numbers.clear();
-        for (number, bucket) in kept.iter().enumerate() {
-            self.numbers.insert_unique(bucket.hash, number as u32, |n| kept[*n as usize].hash);
         }
         self.buckets = kept;
+        self.exact = Tiny::default();
+        self.hashed.clear();
+        for number in 0..self.buckets.len() as u32 {
+            self.name(number);
+        }
+    }
+
+    /// A row that has entered a side arrives, behind all that have. Its bucket.
+    #[inline]
+    pub(super) fn arrive(&mut self, side: usize, seq: Seq) -> Option<u32> {
+        let Side { base, rows, .. } = &mut self.sides[side];
+        let row = &mut rows[(seq - *base) as usize];
+        if row.bucket == NO_BUCKET {
+            return None;
+        }
+        let end = &mut self.buckets[row.bucket as usize].ends[side];
+        // one that is farther away than that has left for sure, or there is no room for so many rows
+        row.back = if *end == 0 { 0 } else { u32::try_from(seq + 1 - *end).unwrap_or(0) };
+        *end = seq + 1;
+        Some(row.bucket)
+    }
+
+    /// The rows of a side below `seq` leave; they lie there until [`Self::forget_below`].
+    #[inline]
+    pub(super) fn leave(&mut self, side: usize, seq: Seq) {
+        self.sides[side].oldest = seq;
     }
 
     /// Lets go of the rows of a side below `seq`.
-    #[inline]
     pub(super) fn forget_below(&mut self, side: usize, seq: Seq) {
-        let Side { base, rows } = &mut self.sides[side];
-        while *base < seq
-            && let Some(row) = rows.pop_front()
-        {
-            if row.bucket != NO_BUCKET {
-                let (first, last) = &mut self.buckets[row.bucket as usize].ends[side];
-                match row.next {
-                    0 => (*first, *last) = NO_ROWS,
-                    next => *first = *base + Seq::from(next),
-                }
-            }
-            *base += 1;
+        let side = &mut self.sides[side];
+        side.oldest = side.oldest.max(seq);
+        let left = side.oldest - side.base;
+        if left as usize > LEFT_ROWS + side.rows.len() / 2 {
+            side.drop_left();
         }
     }
 
     /// A side has no rows; the next one gets the number `next`.
     pub(super) fn clear(&mut self, side: usize, next: Seq) {
-        self.forget_below(side, Seq::MAX);
-        self.sides[side].base = next;
+        self.sides[side] = Side { base: next, oldest: next, rows: vec![] };
     }
 
     /// The next row is not there.
     pub(super) fn skip(&mut self, side: usize) {
-        self.sides[side].rows.push_back(Row { bucket: NO_BUCKET, next: 0 });
+        self.sides[side].rows.push(Row { bucket: NO_BUCKET, back: 0 });
     }
 
     /// The bucket of a row of a side that is in the index.
     #[inline]
     pub(super) fn bucket_of(&self, side: usize, seq: Seq) -> Option<u32> {
-        let Side { base, rows } = &self.sides[side];
+        let Side { base, rows, .. } = &self.sides[side];
         let row = rows.get(seq.checked_sub(*base)? as usize)?;
         (row.bucket != NO_BUCKET).then_some(row.bucket)
     }
 
     /// The bucket for the key of a row of a side that is not.
     pub(super) fn find(&self, keys: &Keys, side: usize, (columns, row): Rows<'_>) -> Option<u32> {
-        let hash = self.hash(keys, side, columns, row);
-        if hash == NONE {
-            return None;
-        }
-        self.numbers.find(hash, |number| self.buckets[*number as usize].hash == hash).copied()
+        self.bucket_with(self.key(keys, side, columns, row)?)
     }
 
-    /// The rows of a side in a bucket, oldest first.
+    /// Whether all rows of a bucket have the same key, not only the same hash.
+    #[inline]
+    pub(super) fn is_exact(&self, bucket: u32) -> bool {
+        matches!(self.buckets[bucket as usize].key, Key::Exact(_))
+    }
+
+    /// The rows of a side in a bucket that have arrived and not left, newest first.
     #[inline]
     pub(super) fn rows(&self, bucket: u32, side: usize) -> impl Iterator<Item = Seq> + '_ {
-        let (first, last) = self.buckets[bucket as usize].ends[side];
-        let Side { base, rows } = &self.sides[side];
-        let mut next = (first <= last).then_some(first);
+        let end = self.buckets[bucket as usize].ends[side];
+        let Side { base, oldest, rows } = &self.sides[side];
+        let mut next = end.checked_sub(1);
         std::iter::from_fn(move || {
-            let seq = next?;
-            next = match rows[(seq - base) as usize].next {
+            let seq = next.filter(|seq| seq >= oldest)?;
+            next = match rows[(seq - base) as usize].back {
                 0 => None,
-                on => Some(seq + Seq::from(on)),
+                back => seq.checked_sub(Seq::from(back)),
             };
             Some(seq)
         })
+    }
+}
+
+impl Side {
+    /// The rows that have left lie there no longer.
+    fn drop_left(&mut self) {
+        let left = ((self.oldest - self.base) as usize).min(self.rows.len());
+        self.rows.drain(..left);
+        self.base += left as Seq;
     }
 }

@@ -46,6 +46,42 @@ impl Matches {
         self.times.len()
     }
 
+    /// The rows of side `other` that the next event is matched with are put here; then [`Self::end_current`].
+    #[inline]
+    pub(super) fn others(&mut self, other: usize) -> &mut Vec<At> {
+        &mut self.at[other]
+    }
+
+    /// The rows of the other side that were put there, newest first, are the matches of row `event` of side `side`, a
+    /// current event. Their kinds and emissions are added by [`Self::end_currents`].
+    #[inline]
+    pub(super) fn end_current(&mut self, side: usize, event: At, time: i64, clock: i64) {
+        let [left, right] = &mut self.at;
+        let (events, others) = if side == 0 { (left, right) } else { (right, left) };
+        let before = events.len();
+        match others.len() - before {
+            0 => return,
+            1 => {
+                events.push(event);
+                self.times.push(time);
+            }
+            count => {
+                others[before..].reverse();
+                events.resize(before + count, event);
+                self.times.resize(self.times.len() + count, time);
+            }
+        }
+        self.ends.push(self.times.len() as u32);
+        self.clocks.push(clock);
+    }
+
+    /// See [`Self::end_current`].
+    pub(super) fn end_currents(&mut self) {
+        self.kinds.resize(self.times.len(), Kind::Current);
+        let emissions = self.emissions.last().map_or(1, |last| last + 1);
+        self.emissions.extend(emissions..=self.ends.len() as u32);
+    }
+
     /// Adds a match of row `event` of side `side`; `other` is the row of the other side.
     #[inline]
     pub(super) fn push(&mut self, side: usize, event: At, other: At, time: i64, kind: Kind) {
@@ -55,7 +91,28 @@ impl Matches {
         self.kinds.push(kind);
     }
 
-    /// The same with the values of the other row, where those are taken at once.
+    /// Room for so many matches more, each of its own event.
+    pub(super) fn reserve(&mut self, more: usize) {
+        self.at.iter_mut().for_each(|at| at.reserve(more));
+        self.times.reserve(more);
+        self.kinds.reserve(more);
+        self.ends.reserve(more);
+        self.clocks.reserve(more);
+        self.emissions.reserve(more);
+    }
+
+    /// The rows of side `other` in the matches from `first` on come the other way round: what was found newest first
+    /// comes out oldest first.
+    #[inline]
+    pub(super) fn turn(&mut self, other: usize, first: usize) {
+        let found = self.times.len() - first;
+        if found > 1 {
+            let from = self.at[other].len() - found;
+            self.at[other][from..].reverse();
+        }
+    }
+
+    /// As [`Self::push`], with the values of the other row, where those are taken at once.
     pub(super) fn push_taken(
         &mut self,
         side: usize,

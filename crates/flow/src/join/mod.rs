@@ -223,7 +223,7 @@ impl Join {
         if let Some(index) = &mut self.index
             && held.fifo().is_some()
         {
-            (0..input.len()).for_each(|row| index.push(&self.plan.keys, side, (&input.columns, row)));
+            index.enter_all(&self.plan.keys, side, &input.columns, input.len());
             debug_assert_eq!(index.end(side), held.store().next());
         }
         Ok(first)
@@ -245,7 +245,15 @@ impl Join {
         signals.clear();
         match &mut self.held[side] {
             Some(held) => {
-                held.step(first + rows.start as Seq..first + rows.end as Seq, clock, &mut signals)?;
+                let numbers = first + rows.start as Seq..first + rows.end as Seq;
+                if let Some(index) = &mut self.index
+                    && held.fifo().is_some()
+                {
+                    numbers.clone().for_each(|seq| {
+                        index.arrive(side, seq);
+                    });
+                }
+                held.step(numbers, clock, &mut signals)?;
                 self.forget(side, first + rows.end as Seq);
             }
             None => {
@@ -290,7 +298,8 @@ impl Join {
             while index.end(side) < seq {
                 index.skip(side);
             }
-            index.push(&self.plan.keys, side, rows.row(seq));
+            index.enter(&self.plan.keys, side, rows.row(seq));
+            index.arrive(side, seq);
         }
         while index.end(side) < rows.next() {
             index.skip(side);

@@ -119,29 +119,30 @@ impl Join {
         };
         // a row that has left its window may have left the index, too
         let Some(bucket) = bucket.or_else(|| index.find(keys, side, row)) else { return Ok(()) };
-        let end = fifo.end();
+        let (exact, before) = (index.is_exact(bucket), found.len());
         for seq in index.rows(bucket, other) {
-            if seq >= end {
-                break;
-            }
-            if fifo.contains(seq) && self.is_match(event, held.store().row(seq), host)? {
+            if fifo.contains(seq) && self.plan.is_match(event, exact, held.store().row(seq), host)? {
                 found.push(side, at, seq, time, kind);
             }
         }
+        found.turn(1 - side, before);
         Ok(())
     }
+}
 
-    /// Whether an event and a row of the other side, found by their keys, match.
+impl JoinPlan {
+    /// Whether an event and a row of the other side, found by their keys, match; `exact` tells that their keys are equal.
     #[inline]
     pub(super) fn is_match(
         &self,
         event: &Event<'_>,
+        exact: bool,
         candidate: Rows<'_>,
         host: &dyn Host,
     ) -> Result<bool, Failure> {
         let Event { side, row, time, clock, .. } = *event;
-        let keys = &self.plan.keys;
-        if !keys.hold(side, row, candidate) {
+        let keys = &self.keys;
+        if !exact && !keys.hold(side, row, candidate) {
             return Ok(false);
         }
         let Some(rest) = &keys.rest else { return Ok(true) };

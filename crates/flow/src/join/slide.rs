@@ -14,8 +14,8 @@ struct Side<'a> {
     /// The number of the first row of `input`.
     first: Seq,
     slid: Slid,
-    /// The oldest row that is held, and the number behind the last.
-    held: (Seq, Seq),
+    /// The oldest row that is held.
+    oldest: Seq,
 }
 
 impl Join {
@@ -39,65 +39,54 @@ impl Join {
             let (input, first) = (inputs[side], first[side]);
             let slid = self.held[side].as_mut().and_then(|held| held.slide(input, first, &input.clocks));
             let slid = slid.ok_or_else(|| Failure("a window lets other rows go than its oldest".into()))?;
-            let held = (slid.oldest, first);
-            Ok(Side { input, first, slid, held })
+            let oldest = slid.oldest;
+            Ok(Side { input, first, slid, oldest })
         };
         let mut sides = [side(0)?, side(1)?];
+        let (plan, held) = (&*self.plan, &self.held);
+        let Some(index) = &mut self.index else { return Ok(()) };
+        let by_keys_alone = plan.keys.rest.is_none();
+        found.reserve(inputs.iter().map(|input| input.len()).sum());
         let mut next = [0; 2];
         for (turn, count) in turns {
+            let other = 1 - turn;
             let until = (next[turn] + count).min(inputs[turn].len());
             for row in next[turn]..until {
-                let of = &mut sides[turn];
-                of.held.0 += Seq::from(of.slid.slide.before[row]);
-                of.held.1 = of.first + row as Seq + 1;
-                if let Some(index) = &mut self.index {
-                    index.forget_below(turn, of.held.0);
+                let Side { input, first, slid, oldest } = &mut sides[turn];
+                *oldest += Seq::from(slid.slide.before[row]);
+                let at = *first + row as Seq;
+                index.leave(turn, *oldest);
+                let bucket = index.arrive(turn, at);
+                if !plan.sides[turn].triggers {
+                    continue;
                 }
-                self.match_sliding(turn, row, &sides, host, found)?;
+                let (time, clock) = (input.times[row], input.clocks[row]);
+                let others = found.others(other);
+                let before = others.len();
+                if let Some(bucket) = bucket {
+                    let exact = index.is_exact(bucket);
+                    let rows = index.rows(bucket, other);
+                    if exact && by_keys_alone {
+                        others.extend(rows);
+                    } else if let Some(held) = &held[other] {
+                        let kind = Kind::Current;
+                        let event = Event { side: turn, at, row: (&input.columns, row), time, kind, clock };
+                        for seq in rows {
+                            if plan.is_match(&event, exact, held.store().row(seq), host)? {
+                                others.push(seq);
+                            }
+                        }
+                    }
+                }
+                if others.len() == before && plan.sides[turn].outer {
+                    others.push(NOTHING);
+                }
+                found.end_current(turn, at, time, clock);
             }
             next[turn] = until;
         }
-        Ok(())
-    }
-
-    /// Adds the matches of row `row` of side `side`, which has just arrived.
-    #[inline]
-    fn match_sliding(
-        &self,
-        side: usize,
-        row: usize,
-        sides: &[Side<'_>; 2],
-        host: &dyn Host,
-        found: &mut Matches,
-    ) -> Result<(), Failure> {
-        let plan = &*self.plan;
-        let other = 1 - side;
-        let (Some(index), Some(held), true) = (&self.index, &self.held[other], plan.sides[side].triggers)
-        else {
-            return Ok(());
-        };
-        let Side { input, first, .. } = sides[side];
-        let (at, time, clock) = (first + row as Seq, input.times[row], input.clocks[row]);
-        let event = Event { side, at, row: (&input.columns, row), time, kind: Kind::Current, clock };
-        let before = found.len();
-        let (oldest, end) = sides[other].held;
-        if let Some(bucket) = index.bucket_of(side, at) {
-            for seq in index.rows(bucket, other) {
-                // what has left is not in the index any more, what has not arrived is there already
-                debug_assert!(seq >= oldest);
-                if seq >= end {
-                    break;
-                }
-                if self.is_match(&event, held.store().row(seq), host)? {
-                    found.push(side, at, seq, time, Kind::Current);
-                }
-            }
-        }
-        if found.len() == before && plan.sides[side].outer {
-            found.push(side, at, NOTHING, time, Kind::Current);
-        }
-        found.end_event(clock);
-        found.end_emission();
+        found.end_currents();
+        (0..2).for_each(|side| index.forget_below(side, sides[side].oldest));
         Ok(())
     }
 }

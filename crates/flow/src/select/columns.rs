@@ -27,7 +27,7 @@ pub(crate) type FailedChunks = Vec<(u32, Failure)>;
 pub(super) struct Used {
     pub(super) groups: Vec<usize>,
     pub(super) args: Vec<usize>,
-    items: Vec<usize>,
+    pub(super) items: Vec<usize>,
     having: Vec<usize>,
 }
 

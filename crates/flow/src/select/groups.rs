@@ -1,7 +1,7 @@
 //! The groups of a selection: each distinct key has a number.
 
 use std::borrow::Cow;
-use std::hash::{BuildHasher, Hash};
+use std::hash::BuildHasher;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
@@ -12,6 +12,7 @@ use tidemill_types::FieldType;
 use crate::batch::Kind;
 use crate::column::{Column, Data, Strings};
 use crate::expr::Failure;
+use crate::tiny::Tiny;
 use crate::value::Value;
 
 /// Keys and their numbers, in order of first sight.
@@ -26,26 +27,21 @@ pub(super) struct Groups {
     ends: Vec<usize>,
     scratch: Vec<u8>,
     /// The numbers of keys that are short texts, found without a look at the keys: of seven bytes at most, and others.
-    tiny: Known<u64>,
-    short: Known<u128>,
+    tiny: Tiny,
+    short: Known,
 }
 
 /// Keys that are numbers, with the numbers of their groups beside them.
-struct Known<K>(HashTable<(K, u32)>);
+#[derive(Default)]
+struct Known(HashTable<(u128, u32)>);
 
-impl<K> Default for Known<K> {
-    fn default() -> Self {
-        Self(HashTable::new())
-    }
-}
-
-impl<K: Copy + Eq + Hash> Known<K> {
+impl Known {
     #[inline]
-    fn get(&self, key: K, hasher: &DefaultHashBuilder) -> Option<u32> {
+    fn get(&self, key: u128, hasher: &DefaultHashBuilder) -> Option<u32> {
         self.0.find(hasher.hash_one(key), |(known, _)| *known == key).map(|(_, id)| *id)
     }
 
-    fn put(&mut self, key: K, id: u32, hasher: &DefaultHashBuilder) -> u32 {
+    fn put(&mut self, key: u128, id: u32, hasher: &DefaultHashBuilder) -> u32 {
         self.0.insert_unique(hasher.hash_one(key), (key, id), |(known, _)| hasher.hash_one(*known));
         id
     }
@@ -93,11 +89,11 @@ impl Groups {
             return self.find(NULL);
         }
         if let Some(number) = texts.tiny(row) {
-            return match self.tiny.get(number, &self.hasher) {
+            return match self.tiny.get(number) {
                 Some(id) => id,
                 None => {
                     let id = self.find(texts.get(row).as_bytes());
-                    self.tiny.put(number, id, &self.hasher)
+                    self.tiny.put(number, id)
                 }
             };
         }
@@ -118,6 +114,17 @@ impl Groups {
         if let [column] = columns
             && let Data::Str(texts) = column.data()
         {
+            if column.nulls().is_empty()
+                && !kinds.contains(&Kind::Reset)
+                && let Some(numbers) = texts.all_tiny()
+            {
+                self.tiny.expect(numbers.iter().copied());
+                let id = |(row, number): (usize, u64)| match self.tiny.get(number) {
+                    Some(id) => id,
+                    None => self.of_text(column, texts, row),
+                };
+                return numbers.into_iter().enumerate().map(id).collect();
+            }
             let ids = kinds.iter().enumerate().map(|(row, kind)| match kind {
                 Kind::Reset => 0,
                 _ => self.of_text(column, texts, row),

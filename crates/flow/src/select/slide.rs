@@ -8,7 +8,7 @@ use std::ops::Range;
 use tidemill_types::FieldType;
 
 use super::columns::Made;
-use super::totals::{Passing, Totals};
+use super::totals::{Ids, Passing, Totals};
 use super::{FailedChunks, Incoming, Selector};
 use crate::batch::{Batch, Kind};
 use crate::column::Column;
@@ -64,26 +64,84 @@ impl Selector {
         failed: &mut FailedChunks,
     ) -> Batch {
         let mut all = self.empty();
+        // where only the last of each group comes out, nobody asks what the totals were before
+        let last_only = self.plan.last_only() && self.plan.having.is_none() && self.plan.wanted.current;
         let mut read = self.used.all();
         read.extend(self.group_column);
         for Tumbled { at, rows: of } in batches {
             self.totals.iter_mut().for_each(Totals::reset);
-            let mut columns: Vec<Column> =
-                rows.types().iter().map(|_| Column::new(FieldType::Bool)).collect();
+            let clock = clocks[*at as usize];
+            let mut here = FailedChunks::new();
+            if last_only {
+                let out = self.tumble_groups(of.clone(), clock, rows, host, &mut here);
+                all.append(&out);
+                all.origins.resize(all.ends.len(), Some(*at));
+                failed.extend(here.into_iter().map(|(_, failure)| (*at, failure)));
+                continue;
+            }
+            let mut columns = nothing(rows);
             for column in &read {
                 columns[*column] = rows.range(*column, of.clone());
             }
             let times = rows.times_of(of.clone());
             let kinds = vec![Kind::Current; times.len()];
-            let (ends, clock) = (vec![times.len() as u32], vec![clocks[*at as usize]]);
-            let batch = Batch { columns, times, kinds, ends, clocks: clock, ..Batch::default() };
-            let mut here = FailedChunks::new();
+            let (ends, clocks) = (vec![times.len() as u32], vec![clock]);
+            let batch = Batch { columns, times, kinds, ends, clocks, ..Batch::default() };
             let out = self.in_columns(&Incoming::owned(batch), host, &mut here);
             failed.extend(here.into_iter().map(|(_, failure)| (*at, failure)));
             all.append(&out);
             all.origins.resize(all.ends.len(), Some(*at));
         }
         all
+    }
+
+    /// What comes out of one batch where that is the last row of each group.
+    fn tumble_groups(
+        &mut self,
+        of: Range<Seq>,
+        clock: i64,
+        rows: &RowStore,
+        host: &dyn Host,
+        failed: &mut FailedChunks,
+    ) -> Batch {
+        let ids = (!self.plan.group_by.is_empty()).then(|| self.ids_of(rows, of.clone()));
+        let count = (of.end - of.start) as usize;
+        let mut args = nothing(rows);
+        for column in &self.used.args {
+            args[*column] = rows.range(*column, of.clone());
+            args[*column].share();
+        }
+        // comparisons and arithmetic do not ask for times
+        let times = vec![0; count];
+        let lanes = Lanes { slots: [&args, &[], &[]], times: &times, clocks: &times, host };
+        for (total, call) in self.totals.iter_mut().zip(&self.plan.aggregates) {
+            // plain expressions do not fail
+            let arg = call.args.first().map(|x| vector::column(x, &lanes, &mut Failed::new()));
+            total.take(Ids::of(ids.as_deref()), arg.as_ref(), count);
+        }
+        let (groups, last) = match &ids {
+            Some(ids) => last_of_groups(ids),
+            None => (vec![0], vec![count as u32 - 1]),
+        };
+        let calls = self.totals.iter().zip(&self.plan.aggregates);
+        let aggregates = calls.map(|(total, call)| total.values(call.ty, &groups)).collect();
+        let seqs = || last.iter().map(|row| of.start + Seq::from(*row));
+        let mut columns = nothing(rows);
+        for column in &self.used.items {
+            columns[*column] = rows.gather(*column, seqs().map(Some));
+        }
+        let mut times = rows.times();
+        let batch = Batch {
+            columns,
+            times: seqs().map(|seq| times.get(seq)).collect(),
+            kinds: vec![Kind::Current; last.len()],
+            ends: vec![last.len() as u32],
+            clocks: vec![clock],
+            ..Batch::default()
+        };
+        let made =
+            Made { rows: None, chunks: vec![0; last.len()], ids: Some(groups), aggregates, items: None };
+        self.come_out(made, &Incoming::owned(batch), host, failed)
     }
 
     /// The values of the aggregates behind each event that arrived.
@@ -102,7 +160,7 @@ impl Selector {
             Some(ids) => (Cow::Borrowed(ids), self.ids_of(rows, left.clone())),
             None => (Cow::Owned(vec![0; arrived.len()]), vec![0; count as usize]),
         };
-        let mut old: Vec<Column> = (0..rows.types().len()).map(|_| Column::new(FieldType::Bool)).collect();
+        let mut old = nothing(rows);
         for column in &self.used.args {
             old[*column] = rows.range(*column, left.clone());
             old[*column].share();
@@ -135,10 +193,34 @@ impl Selector {
         if let Some(column) = self.group_column {
             return super::incoming::numbers(&rows.range(column, of));
         }
-        let mut columns: Vec<Column> = rows.types().iter().map(|_| Column::new(FieldType::Bool)).collect();
+        let mut columns = nothing(rows);
         for column in &self.used.groups {
             columns[*column] = rows.range(*column, of.clone());
         }
         self.found_groups(&columns, &vec![Kind::Current; (of.end - of.start) as usize])
     }
+}
+
+/// As many columns as rows have, without values.
+fn nothing(rows: &RowStore) -> Vec<Column> {
+    rows.types().iter().map(|_| Column::new(FieldType::Bool)).collect()
+}
+
+/// The groups in the order in which they first show, and the last row of each.
+fn last_of_groups(ids: &[u32]) -> (Vec<u32>, Vec<u32>) {
+    let count = ids.iter().max().map_or(0, |id| *id as usize + 1);
+    // for each group the place of its last row
+    let mut places = vec![u32::MAX; count];
+    let (mut groups, mut last): (Vec<u32>, Vec<u32>) = (vec![], vec![]);
+    for (row, id) in ids.iter().enumerate() {
+        let place = &mut places[*id as usize];
+        if *place == u32::MAX {
+            *place = groups.len() as u32;
+            groups.push(*id);
+            last.push(row as u32);
+        } else {
+            last[*place as usize] = row as u32;
+        }
+    }
+    (groups, last)
 }

@@ -177,6 +177,32 @@ impl Totals {
         }
     }
 
+    /// Works off `count` events that arrive, with nobody who looks at the values between them. Only for typed ones: see
+    /// [`Self::is_typed`].
+    pub(super) fn take(&mut self, ids: Ids<'_>, arg: Option<&Column>, count: usize) {
+        match (self, arg) {
+            (Self::Whole(sums), Some(arg)) => take_sums(sums, ids, (&longs(arg), arg.nulls()), whole),
+            (Self::Decimal { sums, .. }, Some(arg)) => {
+                take_sums(sums, ids, (&doubles(arg), arg.nulls()), decimal);
+            }
+            (Self::Count(counts), _) => (0..count).for_each(|row| counts[ids.get(row)] += 1),
+            (total, arg) => {
+                for row in 0..count {
+                    let arg = arg.map(|arg| arg.get(row));
+                    // typed ones do not fail
+                    total.work(ids.get(row), Kind::Current, arg.as_slice()).ok();
+                }
+            }
+        }
+    }
+
+    /// The values of groups.
+    pub(super) fn values(&self, ty: FieldType, groups: &[u32]) -> Column {
+        let mut out = Column::new(ty);
+        groups.iter().for_each(|group| out.push(self.value(*group as usize)));
+        out
+    }
+
     /// Works off many events; returns the value behind each that is wanted. Only for typed ones: see
     /// [`Self::is_typed`].
     pub(super) fn run(
@@ -188,46 +214,29 @@ impl Totals {
         wanted: Wanted,
     ) -> Column {
         let arg = args.first();
+        let all = wanted.current && kinds.iter().all(|kind| *kind == Kind::Current);
+        let rows = Rows { ids, kinds, all, wanted };
         match self {
             Self::Whole(sums) => {
                 let numbers = arg.map_or_else(Cow::default, longs);
-                let is_null = |row: usize| arg.is_some_and(|a| a.is_null(row));
-                let mut out = Made::default();
-                for (row, kind) in kinds.iter().enumerate() {
-                    if *kind == Kind::Reset {
-                        sums.fill((0, 0));
-                        continue;
-                    }
-                    let g = ids.get(row);
-                    if !is_null(row) {
-                        sums[g] = whole(sums[g], numbers[row], *kind == Kind::Expired);
-                    }
-                    if wanted.has(*kind) {
-                        let (sum, count) = sums[g];
-                        out.push(sum, count == 0);
-                    }
-                }
+                let nulls = arg.map_or(&[][..], Column::nulls);
+                let out = run_sums(sums, rows, (&numbers, nulls), whole, |sum, _| sum);
                 Column::with_nulls(Data::Long(out.values), out.nulls)
             }
             Self::Decimal { sums, mean } => {
                 let numbers = arg.map_or_else(Cow::default, doubles);
                 let nulls = arg.map_or(&[][..], Column::nulls);
-                let mut out = Made::default();
-                for (row, kind) in kinds.iter().enumerate() {
-                    if *kind == Kind::Reset {
-                        sums.fill((0.0, 0));
-                        continue;
-                    }
-                    let g = ids.get(row);
-                    if nulls.is_empty() || !nulls[row] {
-                        sums[g] = decimal(sums[g], numbers[row], *kind == Kind::Expired);
-                    }
-                    if wanted.has(*kind) {
-                        let (sum, count) = sums[g];
-                        out.push(if *mean { sum / count as f64 } else { sum }, count == 0);
-                    }
-                }
+                let value = |sum: f64, count: u64| if *mean { sum / count as f64 } else { sum };
+                let out = run_sums(sums, rows, (&numbers, nulls), decimal, value);
                 Column::with_nulls(Data::Double(out.values), out.nulls)
+            }
+            Self::Count(counts) if all => {
+                let count = |row: usize| {
+                    let count = &mut counts[ids.get(row)];
+                    *count += 1;
+                    count.cast_signed()
+                };
+                Column::of(Data::Long((0..kinds.len()).map(count).collect()))
             }
             Self::Count(counts) => {
                 let mut values = Vec::with_capacity(kinds.len());
@@ -356,6 +365,67 @@ impl Totals {
     }
 }
 
+/// Events of all kinds.
+#[derive(Clone, Copy)]
+struct Rows<'a> {
+    ids: Ids<'a>,
+    kinds: &'a [Kind],
+    /// Whether all of them arrive, and are wanted.
+    all: bool,
+    wanted: Wanted,
+}
+
+/// Sums of events in their order; `change` and `value` as for [`slide_sums`].
+#[inline]
+fn run_sums<T: Copy + Default>(
+    sums: &mut [(T, u64)],
+    Rows { ids, kinds, all, wanted }: Rows<'_>,
+    (numbers, nulls): (&[T], &[bool]),
+    change: impl Fn((T, u64), T, bool) -> (T, u64),
+    value: impl Fn(T, u64) -> T,
+) -> Made<T> {
+    if all && nulls.is_empty() {
+        let next = |(row, number): (usize, &T)| {
+            let total = &mut sums[ids.get(row)];
+            *total = change(*total, *number, false);
+            value(total.0, total.1)
+        };
+        return Made { values: numbers.iter().enumerate().map(next).collect(), nulls: vec![] };
+    }
+    let mut out = Made::with_capacity(kinds.len());
+    for (row, kind) in kinds.iter().enumerate() {
+        if *kind == Kind::Reset {
+            sums.fill(Default::default());
+            continue;
+        }
+        let g = ids.get(row);
+        if nulls.is_empty() || !nulls[row] {
+            sums[g] = change(sums[g], numbers[row], *kind == Kind::Expired);
+        }
+        if wanted.has(*kind) {
+            let (sum, count) = sums[g];
+            out.push(value(sum, count), count == 0);
+        }
+    }
+    out
+}
+
+/// Works numbers into sums.
+#[inline]
+fn take_sums<T: Copy>(
+    sums: &mut [(T, u64)],
+    ids: Ids<'_>,
+    (numbers, nulls): (&[T], &[bool]),
+    change: impl Fn((T, u64), T, bool) -> (T, u64),
+) {
+    for (row, number) in numbers.iter().enumerate() {
+        if nulls.is_empty() || !nulls[row] {
+            let total = &mut sums[ids.get(row)];
+            *total = change(*total, *number, false);
+        }
+    }
+}
+
 /// Sums while events arrive and others leave: `change` works a number in or out, `value` is what comes out of a sum.
 #[inline]
 fn slide_sums<T: Copy>(
@@ -367,6 +437,24 @@ fn slide_sums<T: Copy>(
     value: impl Fn(T, u64) -> T,
 ) -> Made<T> {
     let (new_nulls, old_nulls) = (new.nulls(), old.nulls());
+    if new_nulls.is_empty() && old_nulls.is_empty() {
+        let mut leaving = old.ids.iter().zip(leaving);
+        let arrive = |((before, id), number): ((&u32, &u32), &T)| {
+            for (id, number) in leaving.by_ref().take(*before as usize) {
+                let total = &mut sums[*id as usize];
+                *total = change(*total, *number, true);
+            }
+            let total = &mut sums[*id as usize];
+            *total = change(*total, *number, false);
+            value(total.0, total.1)
+        };
+        let values = slide.before.iter().zip(new.ids).zip(arriving).map(arrive).collect();
+        for (id, number) in leaving {
+            let total = &mut sums[*id as usize];
+            *total = change(*total, *number, true);
+        }
+        return Made { values, nulls: vec![] };
+    }
     let mut out = Made::with_capacity(slide.before.len());
     slide.each(|step| match step {
         Step::Leaves(row) if !old_nulls.is_empty() && old_nulls[row] => {}
@@ -390,12 +478,6 @@ fn slide_sums<T: Copy>(
 struct Made<T> {
     values: Vec<T>,
     nulls: Vec<bool>,
-}
-
-impl<T> Default for Made<T> {
-    fn default() -> Self {
-        Self { values: vec![], nulls: vec![] }
-    }
 }
 
 impl<T> Made<T> {

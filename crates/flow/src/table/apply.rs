@@ -2,7 +2,7 @@
 
 use smallvec::SmallVec;
 
-use super::key::Cell;
+use super::key::{Cell, Code};
 use super::rows::Place;
 use super::{Action, EVENT, ROW, Search, Table, fit};
 use crate::batch::Batch;
@@ -84,7 +84,7 @@ impl Table {
         let types = self.rows.types();
         if (0..types.len()).all(|c| from(c).is_none_or(|from| from.ty() == types[c])) {
             let nulls = std::mem::take(&mut self.nulls);
-            let added = self.add(None, |c| from(c).map_or((&nulls[c], 0), |from| (from, i)));
+            let added = self.add(|c| from(c).map_or((&nulls[c], 0), |from| (from, i)));
             self.nulls = nulls;
             added?;
         } else {
@@ -136,8 +136,8 @@ impl Table {
         }
         self.indexes.iter_mut().filter(touched).for_each(|index| index.insert(&self.rows, place));
         if moves && let Some(key) = &mut self.key {
-            let hash = key.hash(|column| self.rows.cell(place, column));
-            key.insert(hash, &self.rows, place);
+            let code = key.code(|column| self.rows.cell(place, column));
+            key.insert(code, &self.rows, place);
         }
         Ok(())
     }
@@ -163,7 +163,7 @@ impl Table {
         if !key.may_hold(cell) {
             return None;
         }
-        match key.find(key.hash(cell), &self.rows, cell) {
+        match key.find(key.code(cell), &self.rows, cell) {
             Some(same) if same == place => Some(false),
             Some(_) => None,
             None => Some(true),
@@ -203,18 +203,19 @@ impl Table {
     ) -> Result<(), (usize, Failure)> {
         let column = &events.columns[keyed.key];
         let Some(key) = &self.key else { return Ok(()) };
-        let hashes: SmallVec<[u32; 16]> = (0..events.len()).map(|i| key.hash(|_| (column, i))).collect();
+        let codes: SmallVec<[Code; 16]> = (0..events.len()).map(|i| key.code(|_| (column, i))).collect();
+        key.expect(&codes);
         // First all rows that may be those, then a look at their keys, then the values: so a processor waits for the
         // memory of many events at once.
-        let likely: SmallVec<[Option<Place>; 16]> = hashes.iter().map(|hash| key.likely(*hash)).collect();
+        let likely: SmallVec<[Option<Place>; 16]> = codes.iter().map(|code| key.likely(*code)).collect();
         let mut found: SmallVec<[(u32, Place); 16]> = SmallVec::new();
         let mut done = Ok(());
-        for (i, (hash, likely)) in hashes.into_iter().zip(likely).enumerate() {
+        for (i, (code, likely)) in codes.into_iter().zip(likely).enumerate() {
             let cell = (column, i);
             let place = match &self.key {
                 Some(key) if !column.is_null(i) => likely
-                    .filter(|place| key.is_at(*place, &self.rows, cell))
-                    .or_else(|| key.find(hash, &self.rows, |_| cell)),
+                    .filter(|place| key.is_at(*place, code, &self.rows, cell))
+                    .or_else(|| key.find(code, &self.rows, |_| cell)),
                 _ => None,
             };
             match (place, insert) {

@@ -11,6 +11,7 @@ use super::index::{self, is_number};
 use super::rows::{Place, Rows};
 use crate::catalog;
 use crate::column::{Column, Data};
+use crate::tiny::Tiny;
 
 /// A value where it lies.
 pub(super) type Cell<'a> = (&'a Column, usize);
@@ -18,10 +19,22 @@ pub(super) type Cell<'a> = (&'a Column, usize);
 /// What makes rows differ: one value, or the texts of several put together.
 pub(super) struct PrimaryKey {
     columns: Vec<usize>,
+    /// The rows whose key is one value of at most eight bytes.
+    exact: Tiny,
+    /// The others by their hashes.
     rows: HashTable<Entry>,
     /// The rows of a single number in its order.
     order: Option<BTreeMap<i64, Place>>,
     state: DefaultHashBuilder,
+}
+
+/// What a key is looked for by.
+#[derive(Clone, Copy)]
+pub(super) enum Code {
+    /// All of it.
+    Exact(u64),
+    /// Its hash.
+    Hash(u32),
 }
 
 #[derive(Clone, Copy)]
@@ -58,7 +71,8 @@ impl PrimaryKey {
             [column] => is_number(plan.attributes[*column].1).then(BTreeMap::new),
             _ => None,
         };
-        Some(Self { columns, rows: HashTable::new(), order, state: DefaultHashBuilder::default() })
+        let (exact, rows, state) = (Tiny::default(), HashTable::new(), DefaultHashBuilder::default());
+        Some(Self { columns, exact, rows, order, state })
     }
 
     pub(super) fn columns(&self) -> &[usize] {
@@ -81,20 +95,23 @@ impl PrimaryKey {
         self.order.is_none() || !column.is_null(row)
     }
 
-    /// The hash of a key.
+    /// What a key is looked for by.
     #[inline]
-    pub(super) fn hash<'a>(&self, cell: impl Fn(usize) -> Cell<'a>) -> u32 {
+    pub(super) fn code<'a>(&self, cell: impl Fn(usize) -> Cell<'a>) -> Code {
         if let [column] = self.columns.as_slice() {
             let (column, row) = cell(*column);
             if let Data::Str(texts) = column.data()
                 && !column.is_null(row)
             {
-                return texts.hash(row, &self.state) as u32;
+                return match texts.tiny(row) {
+                    Some(number) => Code::Exact(number),
+                    None => Code::Hash(texts.hash(row, &self.state) as u32),
+                };
             }
             return match part((column, row)) {
-                Part::Null => 0,
-                Part::Bits(bits) => self.state.hash_one(bits) as u32,
-                Part::Text(text) => self.state.hash_one(text.as_ref()) as u32,
+                Part::Null => Code::Hash(0),
+                Part::Bits(bits) => Code::Exact(bits),
+                Part::Text(text) => Code::Hash(self.state.hash_one(text.as_ref()) as u32),
             };
         }
         let mut hash = 0_u64;
@@ -103,13 +120,13 @@ impl PrimaryKey {
                 Part::Null => 0,
                 Part::Bits(bits) => self.state.hash_one(bits),
                 Part::Text(text) if text.contains(':') => {
-                    return self.state.hash_one(self.joined(&cell)) as u32;
+                    return Code::Hash(self.state.hash_one(self.joined(&cell)) as u32);
                 }
                 Part::Text(text) => self.state.hash_one(text.as_ref()),
             };
             hash = (hash.rotate_left(23) ^ next).wrapping_mul(0x9E37_79B9_7F4A_7C15);
         }
-        (hash >> 32) as u32
+        Code::Hash((hash >> 32) as u32)
     }
 
     /// The texts put together. They are looked at only where one of them has a colon: without, texts put together are
@@ -142,28 +159,56 @@ impl PrimaryKey {
         equal || colons == (true, true) && self.joined(&a) == self.joined(&b)
     }
 
-    /// The row with a key and its hash.
+    /// The row with a key.
     #[inline]
-    pub(super) fn find<'a>(&self, hash: u32, rows: &Rows, cell: impl Fn(usize) -> Cell<'a>) -> Option<Place> {
+    pub(super) fn find<'a>(
+        &self,
+        code: Code,
+        rows: &Rows,
+        cell: impl Fn(usize) -> Cell<'a>,
+    ) -> Option<Place> {
+        let hash = match code {
+            Code::Exact(number) => return self.exact.get(number),
+            Code::Hash(hash) => hash,
+        };
         let same = |e: &Entry| e.hash == hash && self.same(&cell, |column| rows.cell(e.place, column));
         self.rows.find(Entry::spread(hash), same).map(|e| e.place)
     }
 
-    /// A row whose key has this hash: the one that is looked for, nearly always.
-    #[inline]
-    pub(super) fn likely(&self, hash: u32) -> Option<Place> {
-        self.rows.find(Entry::spread(hash), |e| e.hash == hash).map(|e| e.place)
+    /// Says which keys are going to be looked up.
+    pub(super) fn expect(&self, codes: &[Code]) {
+        self.exact.expect(codes.iter().filter_map(|code| match code {
+            Code::Exact(number) => Some(*number),
+            Code::Hash(_) => None,
+        }));
     }
 
-    /// Whether the row at a place has a key, of a single column.
+    /// The row that is found by a code, nearly always.
     #[inline]
-    pub(super) fn is_at(&self, place: Place, rows: &Rows, cell: Cell<'_>) -> bool {
-        self.same(|_| cell, |column| rows.cell(place, column))
+    pub(super) fn likely(&self, code: Code) -> Option<Place> {
+        match code {
+            Code::Exact(number) => self.exact.get(number),
+            Code::Hash(hash) => self.rows.find(Entry::spread(hash), |e| e.hash == hash).map(|e| e.place),
+        }
+    }
+
+    /// Whether the likely row has the key, of a single column.
+    #[inline]
+    pub(super) fn is_at(&self, place: Place, code: Code, rows: &Rows, cell: Cell<'_>) -> bool {
+        matches!(code, Code::Exact(_)) || self.same(|_| cell, |column| rows.cell(place, column))
     }
 
     /// Adds a row whose key is not there.
-    pub(super) fn insert(&mut self, hash: u32, rows: &Rows, place: Place) {
-        self.rows.insert_unique(Entry::spread(hash), Entry { hash, place }, |e| Entry::spread(e.hash));
+    pub(super) fn insert(&mut self, code: Code, rows: &Rows, place: Place) {
+        match code {
+            Code::Exact(number) => {
+                self.exact.put(number, place);
+            }
+            Code::Hash(hash) => {
+                let entry = Entry { hash, place };
+                self.rows.insert_unique(Entry::spread(hash), entry, |e| Entry::spread(e.hash));
+            }
+        }
         if let Some(order) = &mut self.order
             && let Some(key) = index::ordered(rows.cell(place, self.columns[0]))
         {
@@ -173,9 +218,13 @@ impl PrimaryKey {
 
     /// Takes a row out, before its key is changed.
     pub(super) fn remove(&mut self, rows: &Rows, place: Place) {
-        let hash = self.hash(|column| rows.cell(place, column));
-        if let Ok(entry) = self.rows.find_entry(Entry::spread(hash), |e| e.place == place) {
-            entry.remove();
+        match self.code(|column| rows.cell(place, column)) {
+            Code::Exact(number) => self.exact.remove(number),
+            Code::Hash(hash) => {
+                if let Ok(entry) = self.rows.find_entry(Entry::spread(hash), |e| e.place == place) {
+                    entry.remove();
+                }
+            }
         }
         if let Some(order) = &mut self.order
             && let Some(key) = index::ordered(rows.cell(place, self.columns[0]))
@@ -186,10 +235,11 @@ impl PrimaryKey {
 
     /// All rows have other places.
     pub(super) fn rebuild(&mut self, rows: &Rows) {
+        self.exact.clear();
         self.rows.clear();
         self.order.iter_mut().for_each(BTreeMap::clear);
         for place in rows.places() {
-            self.insert(self.hash(|column| rows.cell(place, column)), rows, place);
+            self.insert(self.code(|column| rows.cell(place, column)), rows, place);
         }
         self.rows.shrink_to_fit(|e| Entry::spread(e.hash));
     }

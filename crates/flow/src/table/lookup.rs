@@ -126,7 +126,7 @@ impl Table {
                 None => in_place(&values[i], frame).unwrap_or_else(|| unreachable!("looked at above")),
             }
         };
-        Ok(Some(key.find(key.hash(cell), &self.rows, cell)))
+        Ok(Some(key.find(key.code(cell), &self.rows, cell)))
     }
 }
 

@@ -118,21 +118,21 @@ impl Table {
             column.push(fit(value, column.ty()));
         }
         row.iter_mut().filter(|c| c.is_empty()).for_each(Column::push_null);
-        self.add(None, |column| (&row[column], 0))
+        self.add(|column| (&row[column], 0))
     }
 
-    /// The same with values where they lie, of the columns' types. `hash` is that of the key, when it is known.
-    fn add<'a>(&mut self, hash: Option<u32>, cell: impl Fn(usize) -> Cell<'a>) -> Result<bool, Failure> {
-        let mut hash = hash;
+    /// The same with values where they lie, of the columns' types.
+    fn add<'a>(&mut self, cell: impl Fn(usize) -> Cell<'a>) -> Result<bool, Failure> {
+        let mut code = None;
         if let Some(key) = &self.key {
             if !key.may_hold(&cell) {
                 return Err(Failure(format!("the primary key of `{}` cannot be null", self.plan.name)));
             }
-            let of_key = hash.unwrap_or_else(|| key.hash(&cell));
-            hash = Some(of_key);
+            let of_key = key.code(&cell);
             if key.find(of_key, &self.rows, &cell).is_some() {
                 return Ok(false);
             }
+            code = Some(of_key);
         }
         if self.len() >= self.rows_max {
             return Err(Failure(format!(
@@ -146,8 +146,8 @@ impl Table {
                 column.push_from(from, row);
             }
         });
-        if let (Some(key), Some(hash)) = (&mut self.key, hash) {
-            key.insert(hash, &self.rows, place);
+        if let (Some(key), Some(code)) = (&mut self.key, code) {
+            key.insert(code, &self.rows, place);
         }
         self.indexes.iter_mut().for_each(|index| index.insert(&self.rows, place));
         Ok(true)

@@ -3,6 +3,7 @@
 use tidemill_types::FieldType;
 
 use crate::column::{Column, Data};
+use crate::tiny::prefetch;
 
 /// Where a row lies. Rows that were added later lie behind; none moves until [`Rows::compact`].
 pub(super) type Place = u32;
@@ -10,6 +11,9 @@ pub(super) type Place = u32;
 const SEGMENT_BITS: u32 = 12;
 /// Rows of one segment.
 pub(super) const SEGMENT_ROWS: usize = 1 << SEGMENT_BITS;
+
+/// From so many segments on their memory is asked for ahead: less is at hand anyway.
+const FAR_SEGMENTS: usize = 8;
 
 /// Rows in segments of typed columns. A row costs its values, and a bit once one was removed.
 pub(super) struct Rows {
@@ -69,6 +73,7 @@ impl Rows {
 
     /// Rows at places take values of a column of the same type: each of those its value of that number.
     pub(super) fn set_from(&mut self, column: usize, found: &[(u32, Place)], from: &Column) {
+        self.expect(column, found);
         match from.data() {
             Data::Double(values) if from.nulls().is_empty() => {
                 for (i, place) in found {
@@ -87,6 +92,21 @@ impl Rows {
                     let (to, row) = self.cell_mut(*place, column);
                     to.set_from(row, from, *i as usize);
                 }
+            }
+        }
+    }
+
+    /// Asks for the memory of these cells, where there are many rows.
+    fn expect(&self, column: usize, found: &[(u32, Place)]) {
+        if self.segments.len() < FAR_SEGMENTS {
+            return;
+        }
+        for (_, place) in found {
+            let (cells, row) = self.cell(*place, column);
+            match cells.data() {
+                Data::Double(values) => prefetch(values.get(row)),
+                Data::Long(values) => prefetch(values.get(row)),
+                _ => {}
             }
         }
     }

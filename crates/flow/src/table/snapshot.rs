@@ -26,7 +26,7 @@ impl Table {
             let count = left.min(CHUNK_ROWS as u64) as usize;
             let columns = from.rows(table.rows.types(), count)?;
             for row in 0..count {
-                let added = table.add(None, |column| (&columns[column], row));
+                let added = table.add(|column| (&columns[column], row));
                 if !added.map_err(|e| from.damaged(e.0))? {
                     return Err(from.damaged("two rows with the same key"));
                 }

@@ -99,12 +99,6 @@ impl Fifo {
         self.later.get(later).is_some_and(|rows| rows.contains(&seq))
     }
 
-    /// The number behind its last row.
-    #[inline]
-    pub(crate) fn end(&self) -> Seq {
-        self.later.back().unwrap_or(&self.first).end
-    }
-
     #[inline]
     pub(crate) fn len(&self) -> u64 {
         self.len
