@@ -52,8 +52,9 @@ impl View {
     /// All of a text of at most seven bytes as a number.
     #[inline]
     fn tiny(self) -> u64 {
-        let [a, b, c, d, e, f, g, ..] = self.rest;
-        u64::from_le_bytes([a, b, c, d, e, f, g, self.len as u8])
+        let [a, b, c, d, e, f, g, h, ..] = self.rest;
+        // the eighth byte is zero
+        u64::from_le_bytes([a, b, c, d, e, f, g, h]) | u64::from(self.len) << 56
     }
 
     fn start(self) -> usize {

@@ -21,6 +21,16 @@ pub(crate) fn prefetch<T>(place: Option<&T>) {
     let _ = place;
 }
 
+/// From so many states on they are asked for ahead.
+const FAR_STATES: usize = 4096;
+
+/// Asks for the memory of these states, where there are so many that it may be far away.
+pub(crate) fn prefetch_all<T>(states: &[T], numbers: &[u32]) {
+    if states.len() >= FAR_STATES {
+        numbers.iter().for_each(|number| prefetch(states.get(*number as usize)));
+    }
+}
+
 /// Numbers by keys that are numbers themselves: open addressing, at most three quarters of the slots taken.
 ///
 /// Nearly every event of a query with groups, of a join or for a table asks here, most for a key that is there; so the hash is a

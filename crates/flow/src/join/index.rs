@@ -117,6 +117,10 @@ impl Index {
 
     /// Adds so many rows to a side, each as [`Self::enter`] does.
     pub(super) fn enter_all(&mut self, keys: &Keys, side: usize, columns: &[Column], rows: usize) {
+        if rows == 0 {
+            // then there are no columns either
+            return;
+        }
         self.sides[side].rows.reserve(rows);
         if let [(.., Domain::Text)] = keys.equal.as_slice()
             && let column = &columns[keys.column(0, side)]

@@ -6,7 +6,7 @@ use super::Rows;
 use crate::batch::{Batch, Kind};
 use crate::column::Column;
 use crate::expr::{Failure, Host};
-use crate::select::{Plan, Selector};
+use crate::select::{COLUMNS_FROM, Plan, Selector};
 use crate::store::RowStore;
 
 /// Where a row lies: its number, or its place in a batch.
@@ -187,7 +187,11 @@ impl Matches {
     /// What the selection makes of them: a chunk for each emission.
     pub(crate) fn select(self, selector: &mut Selector, host: &dyn Host) -> Result<Batch, Failure> {
         let Self { columns, times, kinds, ends, clocks, emissions, .. } = self;
-        let columns = columns.into_iter().flatten().map(|(_, column)| column).collect();
+        let mut columns: Vec<Column> = columns.into_iter().flatten().map(|(_, column)| column).collect();
+        if times.len() >= COLUMNS_FROM {
+            // what goes on as it is goes on without a copy
+            columns.iter_mut().for_each(Column::share);
+        }
         let pairs = Batch { columns, times, kinds, ends, clocks, ..Batch::default() };
         if emissions.len() == pairs.ends.len() {
             return selector.process(&pairs, host);

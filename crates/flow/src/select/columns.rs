@@ -8,7 +8,7 @@ use crate::batch::{Batch, Kind};
 use crate::column::Column;
 use crate::expr::vector::{self, Failed, Lanes, inputs};
 use crate::expr::{Expr, Failure, Host, Node};
-use crate::select::totals::Ids;
+use crate::select::sums::Ids;
 
 /// Fewer rows are worked off one by one: that costs less than columns do.
 pub(crate) const COLUMNS_FROM: usize = 8;

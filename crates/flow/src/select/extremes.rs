@@ -4,9 +4,10 @@ use std::cmp::Ordering;
 
 use tidemill_types::FieldType;
 
-use super::totals::Ids;
+use super::sums::Ids;
 use crate::batch::Kind;
 use crate::column::{Column, Data};
+use crate::tiny::prefetch_all;
 use crate::value::{Key, Value};
 
 /// One value per group.
@@ -71,6 +72,11 @@ impl Extremes {
             _ => return Err(()),
         }
         Ok(())
+    }
+
+    /// Asks for the memory of these groups.
+    pub(super) fn expect(&self, ids: &[u32]) {
+        each!(&self.best, best => prefetch_all(best, ids));
     }
 
     /// A value arrives.

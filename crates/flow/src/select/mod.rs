@@ -13,6 +13,7 @@ mod extremes;
 mod groups;
 mod incoming;
 mod slide;
+mod sums;
 mod totals;
 mod why;
 

@@ -8,7 +8,8 @@ use std::ops::Range;
 use tidemill_types::FieldType;
 
 use super::columns::Made;
-use super::totals::{Ids, Passing, Totals};
+use super::sums::{Ids, Passing};
+use super::totals::Totals;
 use super::{FailedChunks, Incoming, Selector};
 use crate::batch::{Batch, Kind};
 use crate::column::Column;
@@ -208,19 +209,19 @@ fn nothing(rows: &RowStore) -> Vec<Column> {
 
 /// The groups in the order in which they first show, and the last row of each.
 fn last_of_groups(ids: &[u32]) -> (Vec<u32>, Vec<u32>) {
+    const NOT_YET: u32 = u32::MAX;
     let count = ids.iter().max().map_or(0, |id| *id as usize + 1);
-    // for each group the place of its last row
-    let mut places = vec![u32::MAX; count];
-    let (mut groups, mut last): (Vec<u32>, Vec<u32>) = (vec![], vec![]);
+    let mut last = vec![NOT_YET; count];
+    // every row's group is written down, and the next one over it if it is known: whether it is cannot be foretold
+    let mut groups = vec![0; count + 1];
+    let mut shown = 0;
     for (row, id) in ids.iter().enumerate() {
-        let place = &mut places[*id as usize];
-        if *place == u32::MAX {
-            *place = groups.len() as u32;
-            groups.push(*id);
-            last.push(row as u32);
-        } else {
-            last[*place as usize] = row as u32;
-        }
+        groups[shown] = *id;
+        let last = &mut last[*id as usize];
+        shown += usize::from(*last == NOT_YET);
+        *last = row as u32;
     }
-    (groups, last)
+    groups.truncate(shown);
+    let rows = groups.iter().map(|group| last[*group as usize]).collect();
+    (groups, rows)
 }

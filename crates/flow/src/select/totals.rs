@@ -7,10 +7,15 @@ use tidemill_types::FieldType;
 
 use super::Wanted;
 use super::extremes::Extremes;
+use super::sums::{
+    Ids, Passing, Rows, Step, counted, decimal, doubles, longs, run_sums, slide_sums, take_sums, values,
+    whole,
+};
 use crate::batch::Kind;
 use crate::column::{Column, Data};
 use crate::expr::{AggregateCall, Failure};
 use crate::registry::{Aggregator, MakeAggregator, Total};
+use crate::tiny::prefetch_all;
 use crate::value::Value;
 use crate::window::Slide;
 
@@ -28,72 +33,6 @@ pub(super) enum Totals {
     Extreme(Extremes),
     /// Anything else.
     Each { make: MakeAggregator, states: Vec<Box<dyn Aggregator>> },
-}
-
-/// Which group each row belongs to.
-#[derive(Clone, Copy)]
-pub(super) enum Ids<'a> {
-    /// All to the first.
-    One,
-    /// By number.
-    Many(&'a [u32]),
-}
-
-impl<'a> Ids<'a> {
-    /// All to the first where there are none.
-    pub(super) fn of(ids: Option<&'a [u32]>) -> Self {
-        ids.map_or(Self::One, Self::Many)
-    }
-
-    #[inline]
-    pub(super) fn get(self, row: usize) -> usize {
-        match self {
-            Self::One => 0,
-            Self::Many(ids) => ids[row] as usize,
-        }
-    }
-}
-
-/// Events that arrive at an aggregate, or leave it.
-pub(super) struct Passing<'a> {
-    /// The group of each.
-    pub(super) ids: &'a [u32],
-    /// The values that are aggregated.
-    pub(super) arg: Option<Column>,
-}
-
-impl Passing<'_> {
-    fn numbers<'s, T: Clone>(&'s self, of: fn(&'s Column) -> Cow<'s, [T]>) -> Cow<'s, [T]> {
-        self.arg.as_ref().map_or_else(Cow::default, of)
-    }
-
-    fn nulls(&self) -> &[bool] {
-        self.arg.as_ref().map_or(&[], Column::nulls)
-    }
-}
-
-/// What happens next: the number of the row among those that arrive, or among those that leave.
-enum Step {
-    Arrives(usize),
-    Leaves(usize),
-}
-
-impl Slide {
-    #[inline(always)]
-    fn each(&self, mut step: impl FnMut(Step)) {
-        let mut left = 0;
-        for (row, count) in self.before.iter().enumerate() {
-            for _ in 0..*count {
-                step(Step::Leaves(left));
-                left += 1;
-            }
-            step(Step::Arrives(row));
-        }
-        for _ in 0..self.behind {
-            step(Step::Leaves(left));
-            left += 1;
-        }
-    }
 }
 
 impl Totals {
@@ -198,9 +137,33 @@ impl Totals {
 
     /// The values of groups.
     pub(super) fn values(&self, ty: FieldType, groups: &[u32]) -> Column {
-        let mut out = Column::new(ty);
-        groups.iter().for_each(|group| out.push(self.value(*group as usize)));
-        out
+        let of = |group: &u32| *group as usize;
+        match self {
+            Self::Whole(sums) => values(groups.iter().map(|g| sums[of(g)])).into_column(Data::Long),
+            Self::Decimal { sums, mean } => {
+                let value = |(sum, count): (f64, u64)| (if *mean { sum / count as f64 } else { sum }, count);
+                values(groups.iter().map(|g| value(sums[of(g)]))).into_column(Data::Double)
+            }
+            Self::Count(counts) => {
+                Column::of(Data::Long(groups.iter().map(|g| counts[of(g)].cast_signed()).collect()))
+            }
+            Self::Extreme(_) | Self::Each { .. } => {
+                let mut out = Column::new(ty);
+                groups.iter().for_each(|group| out.push(self.value(of(group))));
+                out
+            }
+        }
+    }
+
+    /// Asks for the memory of these groups, where there are so many that it may be far away.
+    fn expect(&self, ids: &[u32]) {
+        match self {
+            Self::Whole(sums) => prefetch_all(sums, ids),
+            Self::Decimal { sums, .. } => prefetch_all(sums, ids),
+            Self::Count(counts) => prefetch_all(counts, ids),
+            Self::Extreme(extremes) => extremes.expect(ids),
+            Self::Each { .. } => {}
+        }
     }
 
     /// Works off many events; returns the value behind each that is wanted. Only for typed ones: see
@@ -213,6 +176,9 @@ impl Totals {
         args: &[Column],
         wanted: Wanted,
     ) -> Column {
+        if let Ids::Many(ids) = ids {
+            self.expect(ids);
+        }
         let arg = args.first();
         let all = wanted.current && kinds.iter().all(|kind| *kind == Kind::Current);
         let rows = Rows { ids, kinds, all, wanted };
@@ -221,14 +187,14 @@ impl Totals {
                 let numbers = arg.map_or_else(Cow::default, longs);
                 let nulls = arg.map_or(&[][..], Column::nulls);
                 let out = run_sums(sums, rows, (&numbers, nulls), whole, |sum, _| sum);
-                Column::with_nulls(Data::Long(out.values), out.nulls)
+                out.into_column(Data::Long)
             }
             Self::Decimal { sums, mean } => {
                 let numbers = arg.map_or_else(Cow::default, doubles);
                 let nulls = arg.map_or(&[][..], Column::nulls);
                 let value = |sum: f64, count: u64| if *mean { sum / count as f64 } else { sum };
                 let out = run_sums(sums, rows, (&numbers, nulls), decimal, value);
-                Column::with_nulls(Data::Double(out.values), out.nulls)
+                out.into_column(Data::Double)
             }
             Self::Count(counts) if all => {
                 let count = |row: usize| {
@@ -283,17 +249,19 @@ impl Totals {
         new: &Passing<'_>,
         old: &Passing<'_>,
     ) -> Column {
+        self.expect(new.ids);
+        self.expect(old.ids);
         match self {
             Self::Whole(sums) => {
                 let (arriving, leaving) = (new.numbers(longs), old.numbers(longs));
                 let out = slide_sums(sums, slide, (new, &arriving), (old, &leaving), whole, |sum, _| sum);
-                Column::with_nulls(Data::Long(out.values), out.nulls)
+                out.into_column(Data::Long)
             }
             Self::Decimal { sums, mean } => {
                 let (arriving, leaving) = (new.numbers(doubles), old.numbers(doubles));
                 let value = |sum: f64, count: u64| if *mean { sum / count as f64 } else { sum };
                 let out = slide_sums(sums, slide, (new, &arriving), (old, &leaving), decimal, value);
-                Column::with_nulls(Data::Double(out.values), out.nulls)
+                out.into_column(Data::Double)
             }
             Self::Count(counts) => {
                 let mut out = Vec::with_capacity(slide.before.len());
@@ -362,179 +330,5 @@ impl Totals {
             Self::Each { states, .. } => states[group].restore(state)?,
         }
         Ok(())
-    }
-}
-
-/// Events of all kinds.
-#[derive(Clone, Copy)]
-struct Rows<'a> {
-    ids: Ids<'a>,
-    kinds: &'a [Kind],
-    /// Whether all of them arrive, and are wanted.
-    all: bool,
-    wanted: Wanted,
-}
-
-/// Sums of events in their order; `change` and `value` as for [`slide_sums`].
-#[inline]
-fn run_sums<T: Copy + Default>(
-    sums: &mut [(T, u64)],
-    Rows { ids, kinds, all, wanted }: Rows<'_>,
-    (numbers, nulls): (&[T], &[bool]),
-    change: impl Fn((T, u64), T, bool) -> (T, u64),
-    value: impl Fn(T, u64) -> T,
-) -> Made<T> {
-    if all && nulls.is_empty() {
-        let next = |(row, number): (usize, &T)| {
-            let total = &mut sums[ids.get(row)];
-            *total = change(*total, *number, false);
-            value(total.0, total.1)
-        };
-        return Made { values: numbers.iter().enumerate().map(next).collect(), nulls: vec![] };
-    }
-    let mut out = Made::with_capacity(kinds.len());
-    for (row, kind) in kinds.iter().enumerate() {
-        if *kind == Kind::Reset {
-            sums.fill(Default::default());
-            continue;
-        }
-        let g = ids.get(row);
-        if nulls.is_empty() || !nulls[row] {
-            sums[g] = change(sums[g], numbers[row], *kind == Kind::Expired);
-        }
-        if wanted.has(*kind) {
-            let (sum, count) = sums[g];
-            out.push(value(sum, count), count == 0);
-        }
-    }
-    out
-}
-
-/// Works numbers into sums.
-#[inline]
-fn take_sums<T: Copy>(
-    sums: &mut [(T, u64)],
-    ids: Ids<'_>,
-    (numbers, nulls): (&[T], &[bool]),
-    change: impl Fn((T, u64), T, bool) -> (T, u64),
-) {
-    for (row, number) in numbers.iter().enumerate() {
-        if nulls.is_empty() || !nulls[row] {
-            let total = &mut sums[ids.get(row)];
-            *total = change(*total, *number, false);
-        }
-    }
-}
-
-/// Sums while events arrive and others leave: `change` works a number in or out, `value` is what comes out of a sum.
-#[inline]
-fn slide_sums<T: Copy>(
-    sums: &mut [(T, u64)],
-    slide: &Slide,
-    (new, arriving): (&Passing<'_>, &[T]),
-    (old, leaving): (&Passing<'_>, &[T]),
-    change: impl Fn((T, u64), T, bool) -> (T, u64),
-    value: impl Fn(T, u64) -> T,
-) -> Made<T> {
-    let (new_nulls, old_nulls) = (new.nulls(), old.nulls());
-    if new_nulls.is_empty() && old_nulls.is_empty() {
-        let mut leaving = old.ids.iter().zip(leaving);
-        let arrive = |((before, id), number): ((&u32, &u32), &T)| {
-            for (id, number) in leaving.by_ref().take(*before as usize) {
-                let total = &mut sums[*id as usize];
-                *total = change(*total, *number, true);
-            }
-            let total = &mut sums[*id as usize];
-            *total = change(*total, *number, false);
-            value(total.0, total.1)
-        };
-        let values = slide.before.iter().zip(new.ids).zip(arriving).map(arrive).collect();
-        for (id, number) in leaving {
-            let total = &mut sums[*id as usize];
-            *total = change(*total, *number, true);
-        }
-        return Made { values, nulls: vec![] };
-    }
-    let mut out = Made::with_capacity(slide.before.len());
-    slide.each(|step| match step {
-        Step::Leaves(row) if !old_nulls.is_empty() && old_nulls[row] => {}
-        Step::Leaves(row) => {
-            let g = old.ids[row] as usize;
-            sums[g] = change(sums[g], leaving[row], true);
-        }
-        Step::Arrives(row) => {
-            let g = new.ids[row] as usize;
-            if new_nulls.is_empty() || !new_nulls[row] {
-                sums[g] = change(sums[g], arriving[row], false);
-            }
-            let (sum, count) = sums[g];
-            out.push(value(sum, count), count == 0);
-        }
-    });
-    out
-}
-
-/// Values that come into being, any of which may be null.
-struct Made<T> {
-    values: Vec<T>,
-    nulls: Vec<bool>,
-}
-
-impl<T> Made<T> {
-    fn with_capacity(values: usize) -> Self {
-        Self { values: Vec::with_capacity(values), nulls: vec![] }
-    }
-
-    #[inline]
-    fn push(&mut self, value: T, null: bool) {
-        if null || !self.nulls.is_empty() {
-            self.nulls.resize(self.values.len(), false);
-            self.nulls.push(null);
-        }
-        self.values.push(value);
-    }
-}
-
-/// Sums of whole numbers wrap around like other arithmetic on longs, and are exact also when values leave; in the
-/// reference digits beyond 2^53 are lost then.
-#[inline]
-fn whole((sum, count): (i64, u64), n: i64, leaves: bool) -> (i64, u64) {
-    match leaves {
-        true => (sum.wrapping_sub(n), count.saturating_sub(1)),
-        false => (sum.wrapping_add(n), count + 1),
-    }
-}
-
-/// Rounding stays in the sum, also when all have left.
-#[inline]
-fn decimal((sum, count): (f64, u64), n: f64, leaves: bool) -> (f64, u64) {
-    match leaves {
-        true => (sum - n, count.saturating_sub(1)),
-        false => (sum + n, count + 1),
-    }
-}
-
-#[inline]
-fn counted(count: u64, leaves: bool) -> u64 {
-    if leaves { count.saturating_sub(1) } else { count + 1 }
-}
-
-/// Something stands where a value is null.
-fn longs(column: &Column) -> Cow<'_, [i64]> {
-    match column.data() {
-        Data::Long(values) => Cow::Borrowed(values),
-        Data::Int(values) => values.iter().map(|n| i64::from(*n)).collect(),
-        _ => (0..column.len()).map(|i| column.get(i).as_i64().unwrap_or(0)).collect(),
-    }
-}
-
-/// Something stands where a value is null.
-fn doubles(column: &Column) -> Cow<'_, [f64]> {
-    match column.data() {
-        Data::Double(values) => Cow::Borrowed(values),
-        Data::Float(values) => values.iter().map(|n| f64::from(*n)).collect(),
-        Data::Long(values) => values.iter().map(|n| *n as f64).collect(),
-        Data::Int(values) => values.iter().map(|n| f64::from(*n)).collect(),
-        _ => (0..column.len()).map(|i| column.get(i).as_f64().unwrap_or(0.0)).collect(),
     }
 }

@@ -1,0 +1,259 @@
+//! Sums and counts by group: many events in one loop.
+
+use std::borrow::Cow;
+
+use super::Wanted;
+use crate::batch::Kind;
+use crate::column::{Column, Data};
+use crate::window::Slide;
+
+/// Which group each row belongs to.
+#[derive(Clone, Copy)]
+pub(super) enum Ids<'a> {
+    /// All to the first.
+    One,
+    /// By number.
+    Many(&'a [u32]),
+}
+
+impl<'a> Ids<'a> {
+    /// All to the first where there are none.
+    pub(super) fn of(ids: Option<&'a [u32]>) -> Self {
+        ids.map_or(Self::One, Self::Many)
+    }
+
+    #[inline]
+    pub(super) fn get(self, row: usize) -> usize {
+        match self {
+            Self::One => 0,
+            Self::Many(ids) => ids[row] as usize,
+        }
+    }
+}
+
+/// Events that arrive at an aggregate, or leave it.
+pub(super) struct Passing<'a> {
+    /// The group of each.
+    pub(super) ids: &'a [u32],
+    /// The values that are aggregated.
+    pub(super) arg: Option<Column>,
+}
+
+impl Passing<'_> {
+    pub(super) fn numbers<'s, T: Clone>(&'s self, of: fn(&'s Column) -> Cow<'s, [T]>) -> Cow<'s, [T]> {
+        self.arg.as_ref().map_or_else(Cow::default, of)
+    }
+
+    pub(super) fn nulls(&self) -> &[bool] {
+        self.arg.as_ref().map_or(&[], Column::nulls)
+    }
+}
+
+/// What happens next: the number of the row among those that arrive, or among those that leave.
+pub(super) enum Step {
+    Arrives(usize),
+    Leaves(usize),
+}
+
+impl Slide {
+    #[inline(always)]
+    pub(super) fn each(&self, mut step: impl FnMut(Step)) {
+        let mut left = 0;
+        for (row, count) in self.before.iter().enumerate() {
+            for _ in 0..*count {
+                step(Step::Leaves(left));
+                left += 1;
+            }
+            step(Step::Arrives(row));
+        }
+        for _ in 0..self.behind {
+            step(Step::Leaves(left));
+            left += 1;
+        }
+    }
+}
+
+/// Events of all kinds.
+#[derive(Clone, Copy)]
+pub(super) struct Rows<'a> {
+    pub(super) ids: Ids<'a>,
+    pub(super) kinds: &'a [Kind],
+    /// Whether all of them arrive, and are wanted.
+    pub(super) all: bool,
+    pub(super) wanted: Wanted,
+}
+
+/// Sums of events in their order; `change` and `value` as for [`slide_sums`].
+#[inline]
+pub(super) fn run_sums<T: Copy + Default>(
+    sums: &mut [(T, u64)],
+    Rows { ids, kinds, all, wanted }: Rows<'_>,
+    (numbers, nulls): (&[T], &[bool]),
+    change: impl Fn((T, u64), T, bool) -> (T, u64),
+    value: impl Fn(T, u64) -> T,
+) -> Made<T> {
+    if all && nulls.is_empty() {
+        let next = |(row, number): (usize, &T)| {
+            let total = &mut sums[ids.get(row)];
+            *total = change(*total, *number, false);
+            value(total.0, total.1)
+        };
+        return Made { values: numbers.iter().enumerate().map(next).collect(), nulls: vec![] };
+    }
+    let mut out = Made::with_capacity(kinds.len());
+    for (row, kind) in kinds.iter().enumerate() {
+        if *kind == Kind::Reset {
+            sums.fill(Default::default());
+            continue;
+        }
+        let g = ids.get(row);
+        if nulls.is_empty() || !nulls[row] {
+            sums[g] = change(sums[g], numbers[row], *kind == Kind::Expired);
+        }
+        if wanted.has(*kind) {
+            let (sum, count) = sums[g];
+            out.push(value(sum, count), count == 0);
+        }
+    }
+    out
+}
+
+/// Works numbers into sums.
+#[inline]
+pub(super) fn take_sums<T: Copy>(
+    sums: &mut [(T, u64)],
+    ids: Ids<'_>,
+    (numbers, nulls): (&[T], &[bool]),
+    change: impl Fn((T, u64), T, bool) -> (T, u64),
+) {
+    for (row, number) in numbers.iter().enumerate() {
+        if nulls.is_empty() || !nulls[row] {
+            let total = &mut sums[ids.get(row)];
+            *total = change(*total, *number, false);
+        }
+    }
+}
+
+/// Sums while events arrive and others leave: `change` works a number in or out, `value` is what comes out of a sum.
+#[inline]
+pub(super) fn slide_sums<T: Copy>(
+    sums: &mut [(T, u64)],
+    slide: &Slide,
+    (new, arriving): (&Passing<'_>, &[T]),
+    (old, leaving): (&Passing<'_>, &[T]),
+    change: impl Fn((T, u64), T, bool) -> (T, u64),
+    value: impl Fn(T, u64) -> T,
+) -> Made<T> {
+    let (new_nulls, old_nulls) = (new.nulls(), old.nulls());
+    if new_nulls.is_empty() && old_nulls.is_empty() {
+        let mut leaving = old.ids.iter().zip(leaving);
+        let arrive = |((before, id), number): ((&u32, &u32), &T)| {
+            for (id, number) in leaving.by_ref().take(*before as usize) {
+                let total = &mut sums[*id as usize];
+                *total = change(*total, *number, true);
+            }
+            let total = &mut sums[*id as usize];
+            *total = change(*total, *number, false);
+            value(total.0, total.1)
+        };
+        let values = slide.before.iter().zip(new.ids).zip(arriving).map(arrive).collect();
+        for (id, number) in leaving {
+            let total = &mut sums[*id as usize];
+            *total = change(*total, *number, true);
+        }
+        return Made { values, nulls: vec![] };
+    }
+    let mut out = Made::with_capacity(slide.before.len());
+    slide.each(|step| match step {
+        Step::Leaves(row) if !old_nulls.is_empty() && old_nulls[row] => {}
+        Step::Leaves(row) => {
+            let g = old.ids[row] as usize;
+            sums[g] = change(sums[g], leaving[row], true);
+        }
+        Step::Arrives(row) => {
+            let g = new.ids[row] as usize;
+            if new_nulls.is_empty() || !new_nulls[row] {
+                sums[g] = change(sums[g], arriving[row], false);
+            }
+            let (sum, count) = sums[g];
+            out.push(value(sum, count), count == 0);
+        }
+    });
+    out
+}
+
+/// Values that come into being, any of which may be null.
+pub(super) struct Made<T> {
+    values: Vec<T>,
+    nulls: Vec<bool>,
+}
+
+/// Values with the number of events behind each: without events it is null.
+pub(super) fn values<T>(of: impl Iterator<Item = (T, u64)>) -> Made<T> {
+    let mut out = Made::with_capacity(of.size_hint().0);
+    of.for_each(|(value, count)| out.push(value, count == 0));
+    out
+}
+
+impl<T> Made<T> {
+    pub(super) fn into_column(self, data: fn(Vec<T>) -> Data) -> Column {
+        Column::with_nulls(data(self.values), self.nulls)
+    }
+
+    fn with_capacity(values: usize) -> Self {
+        Self { values: Vec::with_capacity(values), nulls: vec![] }
+    }
+
+    #[inline]
+    fn push(&mut self, value: T, null: bool) {
+        if null || !self.nulls.is_empty() {
+            self.nulls.resize(self.values.len(), false);
+            self.nulls.push(null);
+        }
+        self.values.push(value);
+    }
+}
+
+/// Sums of whole numbers wrap around like other arithmetic on longs, and are exact also when values leave; in the
+/// reference digits beyond 2^53 are lost then.
+#[inline]
+pub(super) fn whole((sum, count): (i64, u64), n: i64, leaves: bool) -> (i64, u64) {
+    match leaves {
+        true => (sum.wrapping_sub(n), count.saturating_sub(1)),
+        false => (sum.wrapping_add(n), count + 1),
+    }
+}
+
+/// Rounding stays in the sum, also when all have left.
+#[inline]
+pub(super) fn decimal((sum, count): (f64, u64), n: f64, leaves: bool) -> (f64, u64) {
+    match leaves {
+        true => (sum - n, count.saturating_sub(1)),
+        false => (sum + n, count + 1),
+    }
+}
+
+#[inline]
+pub(super) fn counted(count: u64, leaves: bool) -> u64 {
+    if leaves { count.saturating_sub(1) } else { count + 1 }
+}
+
+/// Something stands where a value is null.
+pub(super) fn longs(column: &Column) -> Cow<'_, [i64]> {
+    match column.data() {
+        Data::Long(values) => Cow::Borrowed(values),
+        Data::Int(values) => values.iter().map(|n| i64::from(*n)).collect(),
+        _ => (0..column.len()).map(|i| column.get(i).as_i64().unwrap_or(0)).collect(),
+    }
+}
+
+/// Something stands where a value is null.
+pub(super) fn doubles(column: &Column) -> Cow<'_, [f64]> {
+    match column.data() {
+        Data::Double(values) => Cow::Borrowed(values),
+        Data::Float(values) => values.iter().map(|n| f64::from(*n)).collect(),
+        Data::Long(values) => values.iter().map(|n| *n as f64).collect(),
+        Data::Int(values) => values.iter().map(|n| f64::from(*n)).collect(),
+        _ => (0..column.len()).map(|i| column.get(i).as_f64().unwrap_or(0.0)).collect(),
+    }
+}
