@@ -1,10 +1,14 @@
 //! Rows that a query holds: numbered as they arrive, forgotten when nobody needs them.
 
+mod near;
 mod snapshot;
 
 use std::collections::VecDeque;
 
 use tidemill_types::FieldType;
+
+pub(crate) use near::Longs;
+use near::Near;
 
 use crate::batch::{Batch, Kind};
 use crate::column::{Column, Data, Strings};
@@ -151,22 +155,19 @@ impl RowStore {
     pub fn gather(&self, column: usize, numbers: impl Iterator<Item = Option<Seq>>) -> Column {
         let plain = |segment: &Segment| segment.columns[column].nulls().is_empty();
         if plain(&self.picked_rows) && self.segments.iter().all(plain) {
+            macro_rules! near {
+                ($variant:ident) => {
+                    Near::new(self, column, |data| match data {
+                        Data::$variant(values) => Some(values),
+                        _ => None,
+                    })
+                };
+            }
             macro_rules! typed {
                 ($variant:ident, $none:expr) => {{
-                    // rows that follow each other are mostly of one segment
-                    let mut near: (Seq, &[_]) = (0, &[]);
+                    let mut near = near!($variant);
                     let value = |seq: Option<Seq>| {
-                        let Some(seq) = seq else { return $none };
-                        let place = seq.checked_sub(near.0).filter(|row| *row < near.1.len() as Seq);
-                        if let Some(row) = place {
-                            return near.1[row as usize];
-                        }
-                        let (segment, row) = self.at(seq);
-                        let Data::$variant(values) = segment.columns[column].data() else { return $none };
-                        if seq >= self.base {
-                            near = (seq - row as Seq, values);
-                        }
-                        values[row]
+                        seq.and_then(|seq| near.at(seq)).map_or($none, |(values, row)| values[row])
                     };
                     return Column::of(Data::$variant(numbers.map(value).collect()));
                 }};
@@ -177,13 +178,13 @@ impl RowStore {
                 FieldType::Long | FieldType::Time => typed!(Long, 0),
                 FieldType::Int => typed!(Int, 0),
                 FieldType::String => {
+                    let mut near = near!(Str);
                     let mut texts = Strings::default();
                     texts.reserve(numbers.size_hint().0);
                     for seq in numbers {
-                        let at = seq.map(|seq| self.at(seq));
-                        match at.map(|(segment, row)| (segment.columns[column].data(), row)) {
-                            Some((Data::Str(values), row)) => texts.push_from(values, row),
-                            _ => texts.push(""),
+                        match seq.and_then(|seq| near.at(seq)) {
+                            Some((values, row)) => texts.push_from(values, row),
+                            None => texts.push(""),
                         }
                     }
                     return Column::of(Data::Str(texts));
@@ -292,7 +293,7 @@ impl RowStore {
 
     /// The timestamps, for those who look at rows in their order.
     pub(crate) fn times(&self) -> Longs<'_> {
-        Longs { store: self, column: None, start: 0, values: &[] }
+        Longs::new(self, None)
     }
 
     /// The values of a column of longs, for those who look at rows in their order; none when one may be null.
@@ -302,7 +303,7 @@ impl RowStore {
             column.nulls().is_empty() && matches!(column.data(), Data::Long(_))
         };
         let all = plain(&self.picked_rows) && self.segments.iter().all(plain);
-        all.then_some(Longs { store: self, column: Some(column), start: 0, values: &[] })
+        all.then_some(Longs::new(self, Some(column)))
     }
 
     /// The values of a column at rows that follow each other.
@@ -358,39 +359,6 @@ impl RowStore {
         if let Some(segment) = self.segments.get_mut((place / SEGMENT_ROWS) as usize) {
             segment.columns[column].set_long((place % SEGMENT_ROWS) as usize, value);
         }
-    }
-}
-
-/// Numbers of rows, quick where a row is near the one before.
-pub(crate) struct Longs<'a> {
-    store: &'a RowStore,
-    /// None for the timestamps.
-    column: Option<usize>,
-    /// The first row of the segment that was looked at, and its values.
-    start: Seq,
-    values: &'a [i64],
-}
-
-impl Longs<'_> {
-    /// That of a row.
-    #[inline]
-    pub(crate) fn get(&mut self, seq: Seq) -> i64 {
-        match seq.checked_sub(self.start).and_then(|row| self.values.get(row as usize)) {
-            Some(value) => *value,
-            None => self.turn(seq),
-        }
-    }
-
-    fn turn(&mut self, seq: Seq) -> i64 {
-        let (segment, row) = self.store.at(seq);
-        let values = match self.column.map(|column| segment.columns[column].data()) {
-            Some(Data::Long(values)) => values,
-            _ => &segment.times,
-        };
-        if seq >= self.store.base {
-            (self.start, self.values) = (seq - row as Seq, values);
-        }
-        values[row]
     }
 }
 

@@ -46,7 +46,8 @@ impl Join {
         let (plan, held) = (&*self.plan, &self.held);
         let Some(index) = &mut self.index else { return Ok(()) };
         let by_keys_alone = plan.keys.rest.is_none();
-        found.reserve(inputs.iter().map(|input| input.len()).sum());
+        // one match for each event, and some for luck
+        found.reserve(2 * inputs.iter().map(|input| input.len()).sum::<usize>());
         let mut next = [0; 2];
         for (turn, count) in turns {
             let other = 1 - turn;
@@ -67,7 +68,7 @@ impl Join {
                     let exact = index.is_exact(bucket);
                     let rows = index.rows(bucket, other);
                     if exact && by_keys_alone {
-                        others.extend(rows);
+                        rows.for_each(|seq| others.push(seq));
                     } else if let Some(held) = &held[other] {
                         let kind = Kind::Current;
                         let event = Event { side: turn, at, row: (&input.columns, row), time, kind, clock };
