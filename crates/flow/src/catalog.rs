@@ -199,9 +199,7 @@ impl Catalog {
                     .help(format!("join it with a stream, or ask `(…) in {name}` in a filter"));
             }
             if let Some(of) = name.strip_prefix('!') {
-                let message = format!("there is no fault stream `{name}`");
-                return Diagnostic::error("F0202", stream.span, message)
-                    .help(format!("write `@OnError(action='STREAM')` before `define stream {of}`"));
+                return no_fault_stream(of, stream.span);
             }
             let known = self.streams.iter().map(|s| s.name.as_str()).filter(|name| !is_inner(name));
             let hint = did_you_mean(&name, known);
@@ -228,6 +226,9 @@ impl Catalog {
             return Err(inner_outside(&name, stream.span));
         }
         let Some(known) = self.find(&name) else {
+            if let Some(of) = name.strip_prefix('!') {
+                return Err(no_fault_stream(of, stream.span));
+            }
             return self.define(Stream { name, attributes: attributes.clone(), span: stream.span });
         };
         let defined = &self.streams[known];
@@ -250,6 +251,11 @@ impl Catalog {
 
 fn is_inner(name: &str) -> bool {
     name.starts_with('#')
+}
+
+fn no_fault_stream(of: &str, span: Span) -> Diagnostic {
+    Diagnostic::error("F0202", span, format!("there is no fault stream `!{of}`"))
+        .help(format!("write `@OnError(action='STREAM')` before `define stream {of}`"))
 }
 
 fn inner_outside(name: &str, span: Span) -> Diagnostic {

@@ -112,7 +112,7 @@ fn clauses(
     };
     let output = ast::Output { action: ast::OutputAction::Return, kind: None, span: find.span };
     let query = whole(&find.store, find.select.clone(), output);
-    Ok((on, selection(&query, attributes, &mut scope, false, registry)?))
+    Ok((on, selection(&query, attributes, &mut scope, true, registry)?))
 }
 
 fn change(change: &ast::ChangeQuery, plan: &AppPlan, registry: &Registry) -> Result<OnDemand, Diagnostic> {

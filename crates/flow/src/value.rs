@@ -228,6 +228,12 @@ fn decimal(n: f64, shortest: &str) -> String {
     let (mantissa, exponent) = shortest.split_once('e').unwrap_or((shortest, "0"));
     let exponent: i32 = exponent.parse().unwrap_or(0);
     let digits: String = mantissa.chars().filter(char::is_ascii_digit).collect();
+    // Java writes two digits at least: of the very least numbers, which one digit would tell, the nearest two
+    let two = (digits.len() == 1 && n.abs() < 1e-40).then(|| format!("{:.1e}", n.abs()));
+    let digits = match two.as_deref().and_then(|two| two.split_once('e')) {
+        Some((two, power)) if power.parse() == Ok(exponent) => two.replace('.', ""),
+        _ => digits,
+    };
     let mut out = sign.to_owned();
     if n == 0.0 {
         out.push_str("0.0");
@@ -266,6 +272,8 @@ mod tests {
             (0.001, "0.001"),
             (0.012, "0.012"),
             (-0.25, "-0.25"),
+            (5e-324, "4.9E-324"),
+            (2e23, "2.0E23"),
             (0.0, "0.0"),
             (-0.0, "-0.0"),
             (f64::NAN, "NaN"),
@@ -274,6 +282,7 @@ mod tests {
             assert_eq!(Value::Double(n).to_string(), text);
         }
         assert_eq!(Value::Float(0.1).to_string(), "0.1");
+        assert_eq!(Value::Float(1e-45).to_string(), "1.4E-45");
         assert_eq!(Value::Float(16_777_216.0).to_string(), "1.6777216E7");
     }
 }

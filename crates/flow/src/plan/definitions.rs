@@ -60,6 +60,11 @@ impl Planner<'_> {
                 let attributes = vec![("triggered_time".to_owned(), FieldType::Long)];
                 let stream = Stream { name: d.name.name.clone(), attributes, span: d.name.span };
                 let stream = self.plan.catalog.define(stream)?;
+                if self.plan.triggers.iter().any(|(known, _)| *known == stream) {
+                    let message = format!("there is a trigger called `{}` already", d.name.name);
+                    return Err(Diagnostic::error("F0205", d.name.span, message)
+                        .help("give one of them another name"));
+                }
                 self.plan.triggers.push((stream, at));
                 Ok(())
             }

@@ -31,7 +31,7 @@ impl Table {
         if let Action::Update { on, set, insert } = action
             && let Some(keyed) = self.keyed(on, set, events)
         {
-            return self.update_by_key(&keyed, insert.as_deref(), events);
+            return self.update_by_key(&keyed, *insert, events);
         }
         let chained = matches!(action, Action::Update { set, .. } if is_chained(set));
         let mut chunk = 0;
@@ -43,15 +43,15 @@ impl Table {
             let rows = [Some((events.columns.as_slice(), i))];
             let frame = Frame { rows: &rows, time: events.times[i], now, host: &NoHost };
             let done = match action {
-                Action::Insert => self.insert_event(events, i, None),
+                Action::Insert => self.insert_event(events, i),
                 Action::Delete(on) => self.matching(on, &frame).map(|found| {
                     found.into_iter().for_each(|place| self.remove(place));
                     self.reclaim();
                 }),
                 Action::Update { on, set, insert } => {
-                    self.matching(on, &frame).and_then(|found| match insert {
-                        Some(columns) if found.is_empty() => self.insert_event(events, i, Some(columns)),
-                        _ => found.into_iter().try_for_each(|place| self.assign(place, set, chained, &frame)),
+                    self.matching(on, &frame).and_then(|found| match found.is_empty() && *insert {
+                        true => self.insert_event(events, i),
+                        false => found.into_iter().try_for_each(|place| self.assign(place, set, chained, &frame)),
                     })
                 }
             };
@@ -70,27 +70,9 @@ impl Table {
         Ok(found)
     }
 
-    /// Adds event `i`: `columns` says which of its columns each of the table's takes, all in order without it.
-    fn insert_event(
-        &mut self,
-        events: &Batch,
-        i: usize,
-        columns: Option<&[Option<usize>]>,
-    ) -> Result<(), Failure> {
-        let from = |column: usize| match columns {
-            Some(columns) => columns[column].map(|c| &events.columns[c]),
-            None => Some(&events.columns[column]),
-        };
-        let types = self.rows.types();
-        if (0..types.len()).all(|c| from(c).is_none_or(|from| from.ty() == types[c])) {
-            let nulls = std::mem::take(&mut self.nulls);
-            let added = self.add(|c| from(c).map_or((&nulls[c], 0), |from| (from, i)));
-            self.nulls = nulls;
-            added?;
-        } else {
-            self.insert((0..types.len()).map(|c| from(c).map_or(Value::Null, |from| from.get(i))).collect())?;
-        }
-        Ok(())
+    /// Adds event `i`, whose columns are the table's.
+    fn insert_event(&mut self, events: &Batch, i: usize) -> Result<(), Failure> {
+        self.add(|column| (&events.columns[column], i)).map(|_| ())
     }
 
     /// Assigns one value after the other, each seeing those before it. Nothing changes when another row has the new key.
@@ -198,7 +180,7 @@ impl Table {
     fn update_by_key(
         &mut self,
         keyed: &Keyed,
-        insert: Option<&[Option<usize>]>,
+        insert: bool,
         events: &Batch,
     ) -> Result<(), (usize, Failure)> {
         let column = &events.columns[keyed.key];
@@ -220,13 +202,13 @@ impl Table {
             };
             match (place, insert) {
                 (Some(place), _) => found.push((i as u32, place)),
-                (None, Some(columns)) => {
-                    done = self.insert_event(events, i, Some(columns)).map_err(|failure| (i, failure));
+                (None, true) => {
+                    done = self.insert_event(events, i).map_err(|failure| (i, failure));
                     if done.is_err() {
                         break;
                     }
                 }
-                (None, None) => {}
+                (None, false) => {}
             }
         }
         for (to, from) in &keyed.set {

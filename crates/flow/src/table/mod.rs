@@ -46,8 +46,8 @@ pub enum Action {
         on: Search,
         /// New values of columns, in the order of the table's.
         set: Vec<(usize, Expr)>,
-        /// When no row is found: the event's column for each column of the new row, null without one.
-        insert: Option<Vec<Option<usize>>>,
+        /// Whether the event becomes a row when none is found.
+        insert: bool,
     },
 }
 
@@ -57,8 +57,6 @@ pub struct Table {
     rows: Rows,
     key: Option<PrimaryKey>,
     indexes: Vec<Index>,
-    /// A null of each column's type.
-    nulls: Vec<Column>,
     rows_max: usize,
 }
 
@@ -68,10 +66,8 @@ impl Table {
         let key = PrimaryKey::new(&plan);
         let indexes = plan.indexes.iter().map(|column| Index::new(*column)).collect();
         let types: Vec<FieldType> = plan.attributes.iter().map(|(_, ty)| *ty).collect();
-        let mut nulls: Vec<Column> = types.iter().map(|ty| Column::new(*ty)).collect();
-        nulls.iter_mut().for_each(Column::push_null);
         let rows_max = Limits::default().table_rows;
-        Self { plan, rows: Rows::new(types), key, indexes, nulls, rows_max }
+        Self { plan, rows: Rows::new(types), key, indexes, rows_max }
     }
 
     /// The same with another greatest number of rows, at most 2^30; an insert beyond fails.

@@ -1,7 +1,7 @@
 //! From definitions of tables and clauses that write them to what runs.
 
-use tidemill_lang::Diagnostic;
 use tidemill_lang::siddhi::ast::{self, Annotation, AttributeRef, OutputAction, TableDefinition};
+use tidemill_lang::{Diagnostic, Span};
 use tidemill_types::{FieldType, did_you_mean};
 
 use super::{Action, EVENT, ROW, Search, index};
@@ -84,16 +84,7 @@ pub(crate) fn action(
             let name = catalog::full_name(target);
             let Some(number) = tables.iter().position(|t| t.name == name) else { return Ok(None) };
             let table = &tables[number];
-            if table.attributes != *written {
-                let message = format!(
-                    "`{name}` has the columns ({}), the query gives ({})",
-                    listed(&table.attributes),
-                    listed(written)
-                );
-                return Err(Diagnostic::error("F0807", target.span, message)
-                    .note_at(table.span, "it is defined here")
-                    .help("names, types and order have to be the same: use `as` for names and convert() for types"));
-            }
+            whole_rows(target.span, written, table)?;
             (number, Action::Insert)
         }
         OutputAction::Delete { table, on } => {
@@ -108,7 +99,7 @@ pub(crate) fn action(
             let on = condition(on, &mut scope, registry)?;
             let set = assignments(table, set, &mut scope, registry)?;
             let on = Search::new(Some(on), ROW, &tables[number]);
-            (number, Action::Update { on, set, insert: None })
+            (number, Action::Update { on, set, insert: false })
         }
         OutputAction::UpdateOrInsert { table, set, on } => {
             let number = find(table)?;
@@ -116,12 +107,10 @@ pub(crate) fn action(
             let on = condition(on, &mut scope, registry)?;
             let to = &tables[number];
             // what matches no row is inserted as it is
-            same_named(table, written, to)?;
+            whole_rows(table.span, written, to)?;
             let set = assignments(table, set, &mut scope, registry)?;
-            let from = |name: &String| written.iter().position(|(w, _)| w == name);
-            let insert = to.attributes.iter().map(|(name, _)| from(name)).collect();
             let on = Search::new(Some(on), ROW, to);
-            (number, Action::Update { on, set, insert: Some(insert) })
+            (number, Action::Update { on, set, insert: true })
         }
     };
     Ok(Some((number, action)))
@@ -131,7 +120,19 @@ fn condition(on: &ast::Expr, scope: &mut Target<'_>, registry: &Registry) -> Res
     Compiler { scope, registry, aggregates: None }.condition(on, "`on`")
 }
 
-/// Every column that the query gives must be one of the table.
+/// What is inserted has the table's columns.
+fn whole_rows(at: Span, written: &Attributes, table: &catalog::Table) -> Result<(), Diagnostic> {
+    if table.attributes == *written {
+        return Ok(());
+    }
+    let (has, gives) = (listed(&table.attributes), listed(written));
+    let message = format!("`{}` has the columns ({has}), the query gives ({gives})", table.name);
+    Err(Diagnostic::error("F0807", at, message)
+        .note_at(table.span, "it is defined here")
+        .help("names, types and order have to be the same: use `as` for names and convert() for types"))
+}
+
+/// Every column that the query gives must be one of the table, of the same type.
 fn same_named(at: &ast::Ident, written: &Attributes, table: &catalog::Table) -> Result<(), Diagnostic> {
     for (name, ty) in written {
         let column = table.attributes.iter().find(|(known, _)| known == name);
@@ -143,16 +144,14 @@ fn same_named(at: &ast::Ident, written: &Attributes, table: &catalog::Table) -> 
                     Diagnostic::error("F0808", at.span, message).note_at(table.span, "it is defined here")
                 );
             }
-            Some((_, column)) if !assignable(*ty, *column) => {
-                return Err(mismatch(at.span, name, *column, *ty));
-            }
+            Some((_, column)) if ty != column => return Err(mismatch(at.span, name, *column, *ty)),
             Some(_) => {}
         }
     }
     Ok(())
 }
 
-fn mismatch(span: tidemill_lang::Span, name: &str, column: FieldType, value: FieldType) -> Diagnostic {
+fn mismatch(span: Span, name: &str, column: FieldType, value: FieldType) -> Diagnostic {
     let message = format!("`{name}` is of type {}, the value of type {}", column.name(), value.name());
     Diagnostic::error("F0809", span, message).help("use convert()")
 }

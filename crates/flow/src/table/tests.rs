@@ -104,7 +104,7 @@ fn texts_are_replaced_where_they_lie() {
         ty: FieldType::Bool,
     };
     let on = Search::new(Some(on), ROW, table.plan());
-    let action = Action::Update { on, set, insert: None };
+    let action = Action::Update { on, set, insert: false };
     let mut events = Batch::new([FieldType::Long, FieldType::String]);
     for (k, text) in [(3, "five5"), (4, "vier"), (3, "drei"), (5, ""), (6, "")] {
         events.columns[0].push(Value::Long(k));
