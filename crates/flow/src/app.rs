@@ -15,7 +15,7 @@ use crate::aggregation::Aggregation;
 use crate::batch::{Batch, Kind};
 use crate::column::Column;
 use crate::expr::Failure;
-use crate::io::{self, Strategy};
+use crate::io::Strategy;
 use crate::named_window::NamedWindow;
 use crate::on_demand;
 use crate::partition::{self, KeyId, Partition};
@@ -67,7 +67,7 @@ pub struct App {
     pub(crate) one_by_one: Option<String>,
     /// For each trigger the instant at which it fires next.
     triggers: Vec<Option<i64>>,
-    /// Events that sinks with turns have put out.
+    /// How often sinks with turns have put events out.
     turns: BTreeMap<usize, usize>,
     pub(crate) now: i64,
     /// Where the clock stood when it took a saved state, if it did: counts of what came begin there.
@@ -380,46 +380,40 @@ impl App {
         }
     }
 
-    /// Events of a stream go to the topics of its sinks, and from there to the streams that listen, one by one.
+    /// Events of a stream go to the topics of its sinks, and from there to the streams that listen; those of one topic
+    /// stay together.
     fn publish(&mut self, stream: usize, events: &Batch, depth: usize, sink: &mut dyn Sink) {
         let plan = self.plan.clone();
         for (number, to) in plan.sinks.iter().enumerate().filter(|(_, s)| s.stream == stream) {
-            for row in 0..events.len() {
-                if let Some(log) = &to.log {
-                    log.write(events, row);
-                    continue;
+            if let Some(log) = &to.log {
+                (0..events.len()).for_each(|row| log.write(events, row));
+                continue;
+            }
+            let turn = match to.strategy {
+                Strategy::RoundRobin => {
+                    let turns = self.turns.entry(number).or_insert(0);
+                    *turns += 1;
+                    *turns - 1
                 }
-                let topics = self.topics(number, to, events, row);
-                for source in plan.sources.iter().filter(|s| topics.contains(&s.topic.as_str())) {
+                _ => 0,
+            };
+            for (topic, rows) in to.spread(events, turn) {
+                let mut sent = Batch::new(events.columns.iter().map(Column::ty));
+                for row in rows {
+                    sent.push_row(events, row, Kind::Current, events.times[row]);
+                }
+                sent.end_chunk(self.now);
+                for source in plan.sources.iter().filter(|s| s.topic == topic) {
                     let columns = &plan.catalog.streams()[source.stream].attributes;
-                    if columns.len() != events.columns.len() {
+                    if columns.len() == events.columns.len() {
+                        self.deliver(source.stream, &sent, depth + 1, sink);
+                    } else {
                         let message = format!("events of topic `{}` have other attributes", source.topic);
                         sink.failure(&plan.catalog.streams()[source.stream].name, &Failure(message));
-                        continue;
                     }
-                    let mut one = Batch::new(events.columns.iter().map(Column::ty));
-                    one.push_row(events, row, Kind::Current, events.times[row]);
-                    one.end_chunk(self.now);
-                    self.deliver(source.stream, &one, depth + 1, sink);
                 }
             }
         }
-    }
-
-    fn topics<'t>(&mut self, number: usize, to: &'t io::Sink, events: &Batch, row: usize) -> Vec<&'t str> {
-        let one = match to.strategy {
-            Strategy::Broadcast => return to.topics.iter().map(String::as_str).collect(),
-            Strategy::RoundRobin => {
-                let turn = self.turns.entry(number).or_insert(0);
-                *turn += 1;
-                *turn - 1
-            }
-            Strategy::Partitioned(column) => {
-                let key = events.columns[column].get(row).to_string();
-                tidemill_types::murmur2(key.as_bytes()) as usize
-            }
-        };
-        to.topics.get(one % to.topics.len().max(1)).map(|t| vec![t.as_str()]).unwrap_or_default()
     }
 
     /// Events of a stream with `@OnError(action='STREAM')` that could not be worked off go to its fault stream.

@@ -4,6 +4,7 @@
 //! the engine.
 
 pub mod file;
+mod topic;
 
 use tidemill_lang::siddhi::ast::{Annotation, Element};
 use tidemill_lang::{Diagnostic, Span};
@@ -12,6 +13,8 @@ use tidemill_types::did_you_mean;
 use crate::batch::Batch;
 use crate::catalog::Attributes;
 use crate::stream_functions::{Priority, shown};
+
+pub use topic::Topic;
 
 /// The sources that there are.
 const SOURCES: [&str; 2] = ["file", "inMemory"];
@@ -73,7 +76,7 @@ pub struct Sink {
     /// How they are spread over the topics.
     pub strategy: Strategy,
     /// The topics.
-    pub topics: Vec<String>,
+    pub topics: Vec<Topic>,
     /// Instead of topics: they are written to the log.
     pub log: Option<Log>,
 }
@@ -112,7 +115,7 @@ pub fn sources(annotations: &[Annotation], stream: usize) -> Result<Vec<Source>,
     of.map(|a| {
         transport(a, "source", &SOURCES)?;
         mapper(a)?;
-        Ok(Source { topic: topic(a)?, stream })
+        Ok(Source { topic: topic(a)?.value.value.clone(), stream })
     })
     .collect()
 }
@@ -133,11 +136,12 @@ pub fn sinks(
             let log = Some(log(a, name)?);
             return Ok(Sink { stream, strategy: Strategy::Broadcast, topics: vec![], log });
         }
+        let to = |a: &Annotation| Topic::parse(topic(a)?, attributes);
         let (strategy, topics) = match a.nested().find(|n| n.is("distribution")) {
-            None => (Strategy::Broadcast, vec![topic(a)?]),
+            None => (Strategy::Broadcast, vec![to(a)?]),
             Some(distribution) => {
-                let to = distribution.nested().filter(|n| n.is("destination"));
-                let topics = to.map(topic).collect::<Result<Vec<_>, _>>()?;
+                let destinations = distribution.nested().filter(|n| n.is("destination"));
+                let topics = destinations.map(to).collect::<Result<Vec<_>, _>>()?;
                 if topics.is_empty() {
                     let message = "a distribution needs destinations";
                     return Err(Diagnostic::error("F0606", distribution.span, message)
@@ -186,8 +190,8 @@ fn known(all: &[&str], name: &str, what: &str, span: Span) -> Result<(), Diagnos
     Err(Diagnostic::error("F0602", span, message))
 }
 
-fn topic(annotation: &Annotation) -> Result<String, Diagnostic> {
-    annotation.element("topic").map(|t| t.value.value.clone()).ok_or_else(|| {
+fn topic(annotation: &Annotation) -> Result<&Element, Diagnostic> {
+    annotation.element("topic").ok_or_else(|| {
         Diagnostic::error("F0603", annotation.span, "`inMemory` needs a topic").expected(["topic='…'"])
     })
 }

@@ -482,6 +482,9 @@ fn call(
                 }
                 out.times.push(input.times[row]);
                 out.kinds.push(input.kinds[row]);
+                if function.apart() {
+                    out.end_chunk(clock);
+                }
             }
         }
         out.end_chunk(clock);

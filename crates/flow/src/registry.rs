@@ -145,7 +145,12 @@ pub trait StreamFunction: fmt::Debug + Send + Sync {
     /// off.
     fn call(&self, args: &[Value]) -> Result<Vec<Vec<Value>>, Failure>;
 
-    /// The same for a function that looks at the whole event.
+    /// Whether each of the events that it makes goes on by itself, as a chunk of its own.
+    fn apart(&self) -> bool {
+        false
+    }
+
+    /// The same as [`StreamFunction::call`] for a function that looks at the whole event.
     fn call_on(&self, args: &[Value], _event: &EventRef<'_>) -> Result<Vec<Vec<Value>>, Failure> {
         self.call(args)
     }

@@ -14,7 +14,7 @@ struct Saved {
     now: i64,
     /// For each trigger when it fires next.
     triggers: Vec<Option<i64>>,
-    /// For each sink that takes turns the events that it has put out.
+    /// For each sink that takes turns how often it has put events out.
     turns: std::collections::BTreeMap<usize, usize>,
     /// Where random values stand.
     draws: (u64, u64),

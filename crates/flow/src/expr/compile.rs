@@ -205,7 +205,10 @@ impl Compiler<'_> {
         }
         let (a, b) = (self.compile(left)?, self.compile(right)?);
         if let Some(op) = comparison(op) {
+            let texts = (a.ty, b.ty) == (FieldType::String, FieldType::String);
             return match comparable(op, a.ty, b.ty) {
+                // no object that is no text is equal to one, whatever it is cast to
+                true if texts => logic(Node::Compare(op, uncast(left, a).into(), uncast(right, b).into())),
                 true => logic(Node::Compare(op, Box::new(a), Box::new(b))),
                 false => Err(incomparable(span, (left, a.ty), (right, b.ty))),
             };
@@ -287,11 +290,16 @@ impl Compiler<'_> {
                 format!("there is no function `{name}`{hint}"),
             ));
         };
-        let args = match self.step_time(call) {
+        let mut args = match self.step_time(call) {
             Some(StepTime::At(time)) => return Ok(Expr::column(time.slot, time.column, time.ty)),
             Some(StepTime::Own) => vec![],
             None => self.args(call)?,
         };
+        if let Args::List(list) = &call.args
+            && name.starts_with("instanceOf")
+        {
+            args = list.iter().zip(args).map(|(written, arg)| uncast(written, arg)).collect();
+        }
         let (function, ty) = build(&describe(&args)).map_err(wrong)?;
         Ok(Expr { node: Node::Call(function, args), ty })
     }
@@ -328,6 +336,15 @@ pub(crate) fn call_name(call: &ast::Call) -> String {
 
 pub(crate) fn describe(args: &[Expr]) -> Vec<Arg> {
     args.iter().map(|a| Arg { ty: a.ty, constant: a.as_const().cloned() }).collect()
+}
+
+/// The object itself where an object is cast: for those who look at what a value is, not at the type that it is given.
+fn uncast(written: &ast::Expr, compiled: Expr) -> Expr {
+    let is_cast = matches!(&written.kind, ExprKind::Call(call) if call_name(call) == "cast");
+    match compiled.node {
+        Node::Call(_, args) if is_cast && args[0].ty == FieldType::Object => args[0].clone(),
+        node => Expr { node, ..compiled },
+    }
 }
 
 fn constant(literal: &Literal) -> Expr {

@@ -18,7 +18,7 @@ mod map;
 mod math;
 mod number;
 pub(crate) mod object;
-mod pattern;
+pub(crate) mod pattern;
 mod pattern_class;
 mod pattern_syntax;
 mod regex;

@@ -15,7 +15,7 @@ type Captures<'t> = fancy_regex::Captures<'t, str>;
 
 /// Which part of a text a pattern is to match.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Part {
+pub(crate) enum Part {
     /// Any.
     Any,
     /// One that begins where the text begins.
@@ -25,7 +25,7 @@ pub(super) enum Part {
 }
 
 /// A compiled pattern.
-pub(super) struct Pattern {
+pub(crate) struct Pattern {
     regex: Regex,
     /// The same where it is little more than a text, which is then looked for without a machine.
     literal: Option<Literal>,
@@ -89,7 +89,7 @@ impl Pattern {
 
     /// The parts of a text between matches; empty ones at the end are left out, and one at the start that comes from
     /// an empty match. A text without a match is its only part.
-    pub(super) fn split<'t>(&self, text: &'t str) -> Result<Vec<&'t str>, String> {
+    pub(crate) fn split<'t>(&self, text: &'t str) -> Result<Vec<&'t str>, String> {
         let mut parts = Vec::new();
         let mut from = 0;
         let mut found = false;
@@ -182,6 +182,6 @@ impl Pattern {
 }
 
 /// The patterns that argument `i` gives. Errors: what is wrong with a constant one.
-pub(super) fn patterns(args: &[Arg], i: usize, part: Part) -> Result<Compiled<Pattern>, String> {
+pub(crate) fn patterns(args: &[Arg], i: usize, part: Part) -> Result<Compiled<Pattern>, String> {
     Compiled::of(args, i, move |pattern| Pattern::compile(pattern, part))
 }

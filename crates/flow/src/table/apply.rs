@@ -51,7 +51,9 @@ impl Table {
                 Action::Update { on, set, insert } => {
                     self.matching(on, &frame).and_then(|found| match found.is_empty() && *insert {
                         true => self.insert_event(events, i),
-                        false => found.into_iter().try_for_each(|place| self.assign(place, set, chained, &frame)),
+                        false => {
+                            found.into_iter().try_for_each(|place| self.assign(place, set, chained, &frame))
+                        }
                     })
                 }
             };
@@ -177,12 +179,7 @@ impl Table {
     }
 
     /// The events of a batch find their rows; then column after column is written.
-    fn update_by_key(
-        &mut self,
-        keyed: &Keyed,
-        insert: bool,
-        events: &Batch,
-    ) -> Result<(), (usize, Failure)> {
+    fn update_by_key(&mut self, keyed: &Keyed, insert: bool, events: &Batch) -> Result<(), (usize, Failure)> {
         let column = &events.columns[keyed.key];
         let Some(key) = &self.key else { return Ok(()) };
         let codes: SmallVec<[Code; 16]> = (0..events.len()).map(|i| key.code(|_| (column, i))).collect();

@@ -1,0 +1,85 @@
+//! Topics of sinks, and which events go to which of them.
+
+use std::fmt::Write as _;
+
+use tidemill_lang::Diagnostic;
+use tidemill_lang::siddhi::ast::Element;
+use tidemill_types::did_you_mean;
+
+use super::{Sink, Strategy};
+use crate::batch::Batch;
+use crate::catalog::Attributes;
+
+/// The topic of a sink: a text with places for attributes, `alarms/{{site}}`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Topic(Vec<Part>);
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Part {
+    Text(String),
+    Column(usize),
+}
+
+impl Topic {
+    /// Reads the option of a sink of a stream with these attributes. Errors: a place that names none of them.
+    pub(super) fn parse(element: &Element, attributes: &Attributes) -> Result<Self, Diagnostic> {
+        let mut parts = vec![];
+        let mut rest = element.value.value.as_str();
+        while let Some((text, behind)) = rest.split_once("{{")
+            && let Some((name, behind)) = behind.split_once("}}")
+        {
+            let column = attributes.iter().position(|(known, _)| known == name).ok_or_else(|| {
+                let hint = did_you_mean(name, attributes.iter().map(|(known, _)| known.as_str()));
+                let message = format!("the stream has no attribute `{name}`{hint}");
+                Diagnostic::error("F0609", element.span, message)
+            })?;
+            parts.extend([Part::Text(text.to_owned()), Part::Column(column)]);
+            rest = behind;
+        }
+        parts.push(Part::Text(rest.to_owned()));
+        Ok(Self(parts))
+    }
+
+    /// The topic to which event `row` goes.
+    fn of(&self, events: &Batch, row: usize) -> String {
+        let mut topic = String::new();
+        for part in &self.0 {
+            match part {
+                Part::Text(text) => topic.push_str(text),
+                // writing to a string does not fail
+                Part::Column(column) => drop(write!(topic, "{}", events.columns[*column].get(row))),
+            }
+        }
+        topic
+    }
+}
+
+impl Sink {
+    /// To which topics events go that came together, and which of them: topics in the order of their first event.
+    ///
+    /// `turn` says whose turn it is.
+    pub(crate) fn spread(&self, events: &Batch, turn: usize) -> Vec<(String, Vec<usize>)> {
+        let mut spread: Vec<(String, Vec<usize>)> = vec![];
+        for topic in 0..self.topics.len() {
+            for row in 0..events.len() {
+                let chosen = match self.strategy {
+                    Strategy::Broadcast => topic,
+                    Strategy::RoundRobin => turn % self.topics.len(),
+                    Strategy::Partitioned(column) => {
+                        let key = events.columns[column].get(row).to_string();
+                        tidemill_types::murmur2(key.as_bytes()) as usize % self.topics.len()
+                    }
+                };
+                if chosen != topic {
+                    continue;
+                }
+                let name = self.topics[topic].of(events, row);
+                match spread.iter_mut().find(|(known, _)| *known == name) {
+                    Some((_, rows)) => rows.push(row),
+                    None => spread.push((name, vec![row])),
+                }
+            }
+        }
+        spread
+    }
+}
