@@ -126,13 +126,13 @@ impl Query {
             }
             Some(_) => self.through_window(&input, ticks, host, &mut ran),
         };
-        ran.failed.sort_by_key(|(chunk, _)| *chunk);
-        ran.failed.dedup_by_key(|(chunk, _)| *chunk);
         ran.out = match &mut self.rate {
             None => out,
-            Some(rate) if plan.has_beats() => with_beats(rate, &out, ticks),
+            Some(rate) if plan.has_beats() => with_beats(rate, &out, ticks, &mut ran),
             Some(rate) => rate.push(&out),
         };
+        ran.failed.sort_by_key(|(chunk, _)| *chunk);
+        ran.failed.dedup_by_key(|(chunk, _)| *chunk);
         ran
     }
 
@@ -315,8 +315,9 @@ fn places(mask: &[bool]) -> Vec<u32> {
     places
 }
 
-/// What goes on of many chunks where the rate has beats: those that are due come before a chunk.
-fn with_beats(rate: &mut Rate, out: &Batch, ticks: &[i64]) -> Batch {
+/// What goes on of many chunks where the rate has beats: those that are due come before a chunk. What came of one chunk
+/// of the input finds room together or not at all.
+fn with_beats(rate: &mut Rate, out: &Batch, ticks: &[i64], ran: &mut Ran) -> Batch {
     let mut all = Batch::new(out.columns.iter().map(crate::Column::ty));
     let beats = |rate: &mut Rate, until: i64, all: &mut Batch| {
         while let Some(due) = rate.next_timer().filter(|due| *due <= until) {
@@ -327,9 +328,27 @@ fn with_beats(rate: &mut Rate, out: &Batch, ticks: &[i64]) -> Batch {
             }
         }
     };
-    for (rows, clock) in out.chunks() {
+    let origin = |chunk: usize| out.origins.get(chunk).copied().flatten();
+    let mut chunks = out.chunks().enumerate().peekable();
+    while let Some((first, (rows, clock))) = chunks.next() {
+        let mut together = vec![rows];
+        while let Some((_, (rows, _))) =
+            chunks.next_if(|(next, _)| origin(first).is_some() && origin(*next) == origin(first))
+        {
+            together.push(rows);
+        }
         beats(rate, clock, &mut all);
-        all.append(&rate.push(&out.chunk(rows, clock)));
+        let end = together.last().map_or(0, |rows| rows.end);
+        if let Err(failure) = rate.has_room(out, together[0].start..end) {
+            match origin(first) {
+                Some(chunk) => ran.failed.push((chunk, failure)),
+                None => ran.broken.push(failure),
+            }
+            continue;
+        }
+        for rows in together {
+            all.append(&rate.push(&out.chunk(rows, clock)));
+        }
     }
     if let Some(last) = ticks.last() {
         beats(rate, *last, &mut all);

@@ -9,10 +9,17 @@ pub struct Limits {
     pub window_rows: usize,
     /// Rows of one aggregation, in buckets of all lengths. What is worked in together may go beyond it.
     pub aggregation_rows: usize,
+    /// Rows that one output rate keeps until a beat, or shows at each. One of so many events keeps at most those.
+    pub rate_rows: usize,
 }
 
 impl Default for Limits {
     fn default() -> Self {
-        Self { table_rows: 50_000_000, window_rows: 50_000_000, aggregation_rows: 50_000_000 }
+        Self {
+            table_rows: 50_000_000,
+            window_rows: 50_000_000,
+            aggregation_rows: 50_000_000,
+            rate_rows: 50_000_000,
+        }
     }
 }

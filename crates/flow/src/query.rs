@@ -181,6 +181,8 @@ impl Query {
         let rows_max = query.plan.limits.window_rows;
         query.window.iter_mut().for_each(|held| held.set_rows_max(rows_max));
         query.join.iter_mut().for_each(|join| join.set_rows_max(rows_max));
+        let rate_rows = query.plan.limits.rate_rows;
+        query.rate.iter_mut().for_each(|rate| rate.set_rows_max(rate_rows));
         query
     }
 
@@ -214,7 +216,7 @@ impl Query {
             let done = machine.events(port, input, host);
             let out = self.matched(host)?;
             done?;
-            return Ok(self.limited(out));
+            return self.limited(out);
         }
         if let Some(column) = self.plan.cut_by {
             let input = partition::cut(input, column);
@@ -232,7 +234,7 @@ impl Query {
     fn arrive(&mut self, input: &Batch, host: &dyn Host) -> Result<Batch, Failure> {
         let Some(held) = &mut self.window else {
             let out = self.selector.process(input, host)?;
-            return Ok(self.limited(out));
+            return self.limited(out);
         };
         let ids = self.selector.groups_of(input);
         if let [clock] = input.clocks[..]
@@ -256,7 +258,7 @@ impl Query {
             false => self.selector.process(&held.said_batch(clock), host),
         };
         held.forget();
-        Ok(self.limited(out?))
+        self.limited(out?)
     }
 
     /// Takes back what came out, for its memory.
@@ -319,7 +321,7 @@ impl Query {
                     all.end_chunk(clock);
                 }
             }
-            return Ok(self.limited(all));
+            return self.limited(all);
         }
         let Some(held) = &mut self.window else { return Ok(Batch::default()) };
         let out = held.instant(at)?;
@@ -338,7 +340,7 @@ impl Query {
 
     fn joined(&mut self, found: Matches, host: &dyn Host) -> Result<Batch, Failure> {
         let out = found.select(&mut self.selector, host)?;
-        Ok(self.limited(out))
+        self.limited(out)
     }
 
     /// What comes out of the matches that are done: those of one event are one chunk.
@@ -356,14 +358,14 @@ impl Query {
 
     fn selected(&mut self, input: &Batch, host: &dyn Host) -> Result<Batch, Failure> {
         let out = self.selector.process(input, host)?;
-        Ok(self.limited(out))
+        self.limited(out)
     }
 
-    fn limited(&mut self, out: Batch) -> Batch {
-        match &mut self.rate {
-            Some(rate) => rate.push(&out),
-            None => out,
-        }
+    /// What goes on of what came out of one call.
+    fn limited(&mut self, out: Batch) -> Result<Batch, Failure> {
+        let Some(rate) = &mut self.rate else { return Ok(out) };
+        rate.has_room(&out, 0..out.len())?;
+        Ok(rate.push(&out))
     }
 
     /// Writes its state.

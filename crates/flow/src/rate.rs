@@ -9,6 +9,8 @@ use std::sync::Arc;
 use hashbrown::HashMap;
 
 use crate::batch::{Batch, Kind};
+use crate::expr::Failure;
+use crate::limits::Limits;
 use crate::window::Timers;
 use waiting::Waiting;
 
@@ -76,6 +78,7 @@ pub struct Rate {
     /// Events of the round of all groups.
     count: u64,
     timers: Timers,
+    rows_max: usize,
 }
 
 impl Rate {
@@ -87,7 +90,41 @@ impl Rate {
             _ => vec![],
         };
         let waiting = Waiting::new(types, aggregates);
-        Self { plan, held, waiting, groups: HashMap::new(), count: 0, timers: Timers::default() }
+        let (groups, timers) = (HashMap::new(), Timers::default());
+        Self { plan, held, waiting, groups, count: 0, timers, rows_max: Limits::default().rate_rows }
+    }
+
+    /// Another greatest number of rows.
+    pub(crate) fn set_rows_max(&mut self, rows_max: usize) {
+        self.rows_max = rows_max;
+    }
+
+    /// Whether these rows of an emission find room until a beat. Errors: that they do not.
+    pub(crate) fn has_room(&self, input: &Batch, rows: std::ops::Range<usize>) -> Result<(), Failure> {
+        let kept = self.held.len() + self.waiting.len() as usize;
+        if kept + rows.len() <= self.rows_max {
+            return Ok(());
+        }
+        let more = match &self.plan {
+            RatePlan::Time(Which::All, _) => rows.len(),
+            RatePlan::Time(Which::Last, _) => {
+                rows.filter(|row| !self.waiting.has_group(input.group(*row))).count()
+            }
+            RatePlan::Snapshot(_, snapshot) if snapshot.by_group() => {
+                let current = rows.filter(|row| input.kinds[*row] == Kind::Current);
+                current.filter(|row| !self.waiting.has_group(input.group(*row))).count()
+            }
+            RatePlan::Snapshot(..) => {
+                let current = input.kinds[rows.clone()].iter().filter(|kind| **kind == Kind::Current).count();
+                // as many as leave make room
+                current.saturating_sub(rows.len() - current)
+            }
+            RatePlan::Time(Which::First, _) | RatePlan::Events(..) => 0,
+        };
+        match more > 0 && kept + more > self.rows_max {
+            true => Err(Failure(format!("an output rate keeps {kept} rows, the most it may"))),
+            false => Ok(()),
+        }
     }
 
     /// The app starts: rounds of time begin.

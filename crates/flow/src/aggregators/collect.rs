@@ -1,12 +1,13 @@
 //! `list:collect`, `list:merge`, `map:collect`, `map:merge`.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
+use std::collections::btree_map::{BTreeMap, Entry};
 
 use serde_json::{Value as Json, json};
 
 use super::state::{decode, encode};
 use super::tally::Tally;
-use super::{add, copies, flag, foreign};
+use super::{VALUES_MAX, add, copies, flag, foreign, has_room};
 use crate::expr::Failure;
 use crate::functions::object::{check_depth, equal, list, map};
 use crate::registry::{Aggregator, Registry};
@@ -33,7 +34,8 @@ pub(super) fn register(registry: &mut Registry) {
 
 /// What a list is collected in.
 trait Items: Default + Clone + Send + Sync + 'static {
-    fn push(&mut self, item: Value);
+    /// Errors: that there is no room for it.
+    fn push(&mut self, item: Value) -> Result<(), Failure>;
     fn take_out(&mut self, item: &Value);
     fn items(&self) -> Vec<Value>;
     fn save(&self) -> Json;
@@ -42,8 +44,10 @@ trait Items: Default + Clone + Send + Sync + 'static {
 
 /// All values, in the order in which they came.
 impl Items for VecDeque<Value> {
-    fn push(&mut self, item: Value) {
+    fn push(&mut self, item: Value) -> Result<(), Failure> {
+        has_room(self.len(), VALUES_MAX)?;
         self.push_back(item);
+        Ok(())
     }
 
     fn take_out(&mut self, item: &Value) {
@@ -68,8 +72,8 @@ impl Items for VecDeque<Value> {
 
 /// Each value once. One that is still held elsewhere stays when it leaves; in the reference it goes with the first.
 impl Items for Tally {
-    fn push(&mut self, item: Value) {
-        self.add(Key(item));
+    fn push(&mut self, item: Value) -> Result<(), Failure> {
+        self.add(Key(item))
     }
 
     fn take_out(&mut self, item: &Value) {
@@ -110,8 +114,7 @@ impl<I: Items> Lists<I> {
 
 impl<I: Items> Aggregator for Lists<I> {
     fn add(&mut self, args: &[Value]) -> Result<(), Failure> {
-        self.each(args)?.into_iter().for_each(|item| self.held.push(item));
-        Ok(())
+        self.each(args)?.into_iter().try_for_each(|item| self.held.push(item))
     }
 
     fn remove(&mut self, args: &[Value]) -> Result<(), Failure> {
@@ -159,7 +162,15 @@ impl Maps {
 impl Aggregator for Maps {
     fn add(&mut self, args: &[Value]) -> Result<(), Failure> {
         for (key, value) in self.each(args)? {
-            self.held.entry(key).or_default().push_back(value);
+            let values = self.held.len();
+            let of = match self.held.entry(key) {
+                Entry::Occupied(of) => of.into_mut(),
+                Entry::Vacant(free) => {
+                    has_room(values, VALUES_MAX)?;
+                    free.insert(VecDeque::new())
+                }
+            };
+            of.push(value)?;
         }
         Ok(())
     }

@@ -1,18 +1,20 @@
 //! `min`, `max`, `minForever`, `maxForever`.
 
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 
 use serde_json::{Value as Json, json};
 
 use super::state::{decode, encode};
-use super::{add, copies, foreign};
+use super::{VALUES_MAX, add, copies, foreign, has_room};
 use crate::expr::Failure;
 use crate::registry::{Aggregator, Registry, Total};
 use crate::value::{Key, Value};
 
 pub(super) fn register(registry: &mut Registry) {
     for (name, greatest) in [("min", false), ("max", true)] {
-        add(registry, name, &["N x -> N"], move |_| copies(Held { values: BTreeMap::new(), greatest }));
+        let held = move || Held { values: BTreeMap::new(), greatest, most: VALUES_MAX };
+        add(registry, name, &["N x -> N"], move |_| copies(held()));
         let name = format!("{name}Forever");
         add(registry, &name, &["N x -> N"], move |_| copies(Ever { best: Value::Null, greatest }));
     }
@@ -23,12 +25,22 @@ pub(super) fn register(registry: &mut Registry) {
 struct Held {
     values: BTreeMap<Key, u64>,
     greatest: bool,
+    /// How many different values it may remember: behind some windows not all that comes leaves again.
+    most: usize,
 }
 
 impl Aggregator for Held {
     fn add(&mut self, args: &[Value]) -> Result<(), Failure> {
-        if !args[0].is_null() {
-            *self.values.entry(Key(args[0].clone())).or_insert(0) += 1;
+        if args[0].is_null() {
+            return Ok(());
+        }
+        let values = self.values.len();
+        match self.values.entry(Key(args[0].clone())) {
+            Entry::Occupied(mut count) => *count.get_mut() += 1,
+            Entry::Vacant(free) => {
+                has_room(values, self.most)?;
+                free.insert(1);
+            }
         }
         Ok(())
     }
@@ -105,5 +117,24 @@ impl Aggregator for Ever {
     fn restore(&mut self, state: &Json) -> Result<(), Failure> {
         self.best = decode(state).ok_or_else(foreign)?;
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_total_that_remembers_too_much_says_so() {
+        let mut least = Held { values: BTreeMap::new(), greatest: false, most: 2 };
+        for n in [5, 3, 5] {
+            least.add(&[Value::Int(n)]).expect("room for two different values");
+        }
+        let why = least.add(&[Value::Int(1)]).expect_err("a third");
+        assert_eq!(why.0, "a total remembers 2 values, the most it may");
+        assert_eq!(least.value().as_i64(), Some(3));
+        least.remove(&[Value::Int(3)]).expect("it is held");
+        least.add(&[Value::Int(1)]).expect("room again");
+        assert_eq!(least.value().as_i64(), Some(1));
     }
 }

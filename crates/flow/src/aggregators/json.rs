@@ -57,8 +57,7 @@ impl Group {
 impl Aggregator for Group {
     fn add(&mut self, args: &[Value]) -> Result<(), Failure> {
         let key = self.key(args)?;
-        self.held.add(key);
-        Ok(())
+        self.held.add(key)
     }
 
     fn remove(&mut self, args: &[Value]) -> Result<(), Failure> {

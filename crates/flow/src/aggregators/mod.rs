@@ -59,6 +59,17 @@ fn flag(args: &[Arg], i: usize) -> bool {
     args.get(i).and_then(|a| a.constant.as_ref()).is_some_and(|c| c.is_true())
 }
 
+/// The most values that a total remembers of one group.
+const VALUES_MAX: usize = 50_000_000;
+
+/// Errors: that a total which remembers so many values can remember no other.
+fn has_room(values: usize, most: usize) -> Result<(), Failure> {
+    match values < most {
+        true => Ok(()),
+        false => Err(Failure(format!("a total remembers {values} values, the most it may"))),
+    }
+}
+
 /// That a state was not saved by the aggregate that is to take it.
 fn foreign() -> Failure {
     Failure("the saved state is not one of this aggregate".into())

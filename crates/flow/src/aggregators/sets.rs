@@ -23,8 +23,7 @@ struct DistinctCount(Tally);
 
 impl Aggregator for DistinctCount {
     fn add(&mut self, args: &[Value]) -> Result<(), Failure> {
-        self.0.add(Key(args[0].clone()));
-        Ok(())
+        self.0.add(Key(args[0].clone()))
     }
 
     fn remove(&mut self, args: &[Value]) -> Result<(), Failure> {
@@ -55,13 +54,10 @@ impl Aggregator for DistinctCount {
 struct UnionSet(Tally);
 
 impl UnionSet {
-    fn each(set: &Value, mut take: impl FnMut(&Key)) -> Result<(), Failure> {
+    fn each(set: &Value, mut take: impl FnMut(&Key) -> Result<(), Failure>) -> Result<(), Failure> {
         match set {
             Value::Null => Ok(()),
-            Value::Object(Object::Set(set)) => {
-                set.lock().keys().for_each(&mut take);
-                Ok(())
-            }
+            Value::Object(Object::Set(set)) => set.lock().keys().try_for_each(&mut take),
             other => Err(Failure(format!("unionSet: `{other}` is no set"))),
         }
     }
@@ -73,7 +69,10 @@ impl Aggregator for UnionSet {
     }
 
     fn remove(&mut self, args: &[Value]) -> Result<(), Failure> {
-        Self::each(&args[0], |key| self.0.remove(key))
+        Self::each(&args[0], |key| {
+            self.0.remove(key);
+            Ok(())
+        })
     }
 
     fn reset(&mut self) {

@@ -3,7 +3,7 @@
 use serde::Deserialize;
 use serde_json::{Value as Json, json};
 
-use super::{add, copies, foreign};
+use super::{VALUES_MAX, add, copies, foreign, has_room};
 use crate::expr::Failure;
 use crate::registry::{Aggregator, Registry};
 use crate::value::Value;
@@ -94,6 +94,7 @@ struct Percentile {
 impl Aggregator for Percentile {
     fn add(&mut self, args: &[Value]) -> Result<(), Failure> {
         if let Some(x) = args[0].as_f64() {
+            has_room(self.sorted.len(), VALUES_MAX)?;
             let at = self.sorted.partition_point(|held| held.total_cmp(&x).is_lt());
             self.sorted.insert(at, x);
         }

@@ -5,15 +5,24 @@ use std::collections::BTreeMap;
 use serde_json::{Value as Json, json};
 
 use super::state::{decode, encode};
+use super::{VALUES_MAX, has_room};
+use crate::expr::Failure;
 use crate::value::Key;
 
 /// Values with counts. A value keeps the place at which it first came until the last of it leaves. Adding and taking
 /// out cost O(log n).
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone)]
 pub(super) struct Tally {
     counts: BTreeMap<Key, Held>,
     order: BTreeMap<u64, Key>,
     next: u64,
+    most: usize,
+}
+
+impl Default for Tally {
+    fn default() -> Self {
+        Self::of_at_most(VALUES_MAX)
+    }
 }
 
 #[derive(Debug, Clone)]
@@ -23,19 +32,27 @@ struct Held {
 }
 
 impl Tally {
-    pub(super) fn add(&mut self, key: Key) {
-        self.add_many(key, 1);
+    /// Without values, and room for so many different ones.
+    pub(super) fn of_at_most(most: usize) -> Self {
+        Self { counts: BTreeMap::new(), order: BTreeMap::new(), next: 0, most }
     }
 
-    fn add_many(&mut self, key: Key, count: u64) {
+    /// Errors: that it is another value than all that it has, and there is no room for one.
+    pub(super) fn add(&mut self, key: Key) -> Result<(), Failure> {
+        self.add_many(key, 1)
+    }
+
+    fn add_many(&mut self, key: Key, count: u64) -> Result<(), Failure> {
         match self.counts.get_mut(&key) {
             Some(held) => held.count += count,
             None => {
+                has_room(self.counts.len(), self.most)?;
                 self.order.insert(self.next, key.clone());
                 self.counts.insert(key, Held { place: self.next, count });
                 self.next += 1;
             }
         }
+        Ok(())
     }
 
     /// Takes one out, if it is there.
@@ -77,8 +94,24 @@ impl Tally {
         let mut tally = Self::default();
         for entry in state.as_array()? {
             let count = entry.get(1)?.as_u64().filter(|count| *count > 0)?;
-            tally.add_many(Key(decode(entry.get(0)?)?), count);
+            tally.add_many(Key(decode(entry.get(0)?)?), count).ok()?;
         }
         Some(tally)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::value::Value;
+
+    #[test]
+    fn a_full_tally_takes_only_what_it_has() {
+        let mut tally = Tally::of_at_most(1);
+        let key = |n| Key(Value::Int(n));
+        tally.add(key(1)).expect("room for one");
+        tally.add(key(1)).expect("it is there");
+        tally.add(key(2)).expect_err("another");
+        assert_eq!(tally.in_order().map(|(_, count)| count).collect::<Vec<_>>(), [2]);
     }
 }

@@ -53,10 +53,10 @@ impl GroupConcat {
 impl Aggregator for GroupConcat {
     fn add(&mut self, args: &[Value]) -> Result<(), Failure> {
         self.separated(args);
-        if !args[0].is_null() {
-            self.held.add(Key(args[0].clone()));
+        match args[0].is_null() {
+            true => Ok(()),
+            false => self.held.add(Key(args[0].clone())),
         }
-        Ok(())
     }
 
     fn remove(&mut self, args: &[Value]) -> Result<(), Failure> {

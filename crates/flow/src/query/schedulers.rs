@@ -110,6 +110,6 @@ impl Query {
 
     /// What comes out of the matches that a timer has brought.
     pub(super) fn waited(&mut self, host: &dyn Host) -> Result<Batch, Failure> {
-        self.matched(host).map(|out| self.limited(out))
+        self.matched(host).and_then(|out| self.limited(out))
     }
 }

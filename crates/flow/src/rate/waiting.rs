@@ -89,6 +89,11 @@ impl Waiting {
         self.order.len() as u64
     }
 
+    /// Whether an event of the group waits.
+    pub(super) fn has_group(&self, group: &str) -> bool {
+        self.groups.contains_key(group)
+    }
+
     fn push(&mut self, seq: Seq, kind: Kind, group: &str) {
         let name = match self.groups.get_key_value(group) {
             Some((name, _)) => name.clone(),

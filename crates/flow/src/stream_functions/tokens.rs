@@ -59,7 +59,7 @@ impl StreamFunction for Tokens {
         let (Some(text), Some(pattern)) = (args[0].as_str(), args[1].as_str()) else {
             return Err(wrong(format!("`{}` is null", if args[0].is_null() { "text" } else { "regex" })));
         };
-        let parts = self.patterns.get(pattern).and_then(|p| Ok(p.split(text)?)).map_err(wrong)?;
+        let parts = self.patterns.get(pattern).and_then(|p| p.split(text)).map_err(wrong)?;
         let distinct = args.get(2).is_some_and(Value::is_true);
         let mut tokens: Vec<&str> = Vec::new();
         for token in parts {

@@ -32,7 +32,8 @@ fn full_tables_and_windows_say_so() {
           @info(name='inside') from E#window.length(5) select v insert into Inside;
         end;";
     let plan = compile("app", app, &Registry::standard(), &|_| None).expect("an app");
-    let plan = plan.with_limits(Limits { table_rows: 3, window_rows: 4, aggregation_rows: 2 });
+    let plan =
+        plan.with_limits(Limits { table_rows: 3, window_rows: 4, aggregation_rows: 2, ..Limits::default() });
     let mut app = App::new(plan.into());
     let mut failures = Failures::default();
     app.start(0, &mut failures);
@@ -60,4 +61,33 @@ fn full_tables_and_windows_say_so() {
     ];
     assert_eq!(failures.0, expected);
     assert_eq!(app.on_demand("from T select v").expect("rows").len(), 3);
+}
+
+#[test]
+fn full_output_rates_say_so_and_go_on_after_a_beat() {
+    let app = "@app:playback define stream A (v int);
+        @info(name='all') from A select v output every 1 sec insert into All;
+        @info(name='last') from A select v, count() as n group by v output last every 1 sec insert into Last;
+        @info(name='delayed') from A#window.delay(1) select v output snapshot every 1 sec insert into Delayed;
+        @info(name='held') from A#window.length(2) select v output snapshot every 1 sec insert into Held;";
+    let plan = compile("app", app, &Registry::standard(), &|_| None).expect("an app");
+    let plan = plan.with_limits(Limits { rate_rows: 3, ..Limits::default() });
+    let mut app = App::new(plan.into());
+    let mut failures = Failures::default();
+    app.start(0, &mut failures);
+    let mut send = |time: i64, v: i32, failures: &mut Failures| {
+        let mut column = Column::new(FieldType::Int);
+        column.push(Value::Int(v));
+        app.send(0, vec![column], vec![time], failures).expect("a stream");
+        std::mem::take(&mut failures.0)
+    };
+    let full = |of: &str| format!("{of}: an output rate keeps 3 rows, the most it may");
+    for n in 0..3 {
+        assert_eq!(send(n * 10, n as i32, &mut failures), [] as [String; 0]);
+    }
+    // the stream's first query fails, so that the others do not get the event; what was delayed comes by itself
+    assert_eq!(send(30, 3, &mut failures), [full("all")]);
+    assert_eq!(send(1000, 3, &mut failures), [] as [String; 0]);
+    assert_eq!(send(1010, 4, &mut failures), [full("delayed")]);
+    assert_eq!(send(1020, 5, &mut failures), [full("delayed")]);
 }
