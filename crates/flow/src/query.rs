@@ -199,7 +199,7 @@ impl Query {
         self.before.start(now);
         self.window.iter_mut().for_each(|held| held.start(now));
         self.after.start(now);
-        self.join.iter_mut().flat_map(|join| join.windows()).for_each(|held| held.start(now));
+        self.join.iter_mut().for_each(|join| join.start(now));
         if let Some(rate) = &mut self.rate {
             rate.start(now);
         }

@@ -12,7 +12,7 @@ use super::purge;
 use crate::catalog::Catalog;
 use crate::expr::compile::call_name;
 use crate::expr::{AggregateCall, Compiler, Expr, Node, Scope};
-use crate::plan::handlers;
+use crate::plan::stateless_handlers;
 use crate::registry::Registry;
 use crate::scope::Single;
 use crate::select::{AGGREGATES, INPUT};
@@ -36,7 +36,7 @@ pub(crate) fn define(
         return Err(Diagnostic::error("F0711", window.span, message)
             .help("let a query insert what leaves the window into a stream and read that"));
     }
-    let before = handlers(&d.input.handlers, name, &mut attributes, catalog.tables(), registry)?;
+    let before = stateless_handlers(&d.input.handlers, name, &mut attributes, catalog.tables(), registry)?;
     let mut scope = Single { stream: name, attributes: &attributes, tables: &[] };
     let mut group_by = Vec::new();
     for attribute in &d.group_by {

@@ -2,14 +2,15 @@
 
 use tidemill_lang::Diagnostic;
 use tidemill_lang::siddhi::ast::{self, AttributeRef, JoinKind, SelectItems};
-use tidemill_types::did_you_mean;
+use tidemill_types::{FieldType, did_you_mean};
 
 use super::keys::Keys;
 use super::{JoinPlan, SidePlan, Source};
 use crate::aggregation::{self, Read};
 use crate::catalog::{Attributes, Catalog, Table, full_name};
 use crate::expr::{Compiler, Node, Resolved, Scope};
-use crate::plan::{handlers, make_window};
+use crate::plan::{handlers, make_window, stateless_handlers};
+use crate::query::Handler;
 use crate::registry::Registry;
 use crate::scope::Single;
 use crate::select;
@@ -234,9 +235,7 @@ fn side(
             )
             .help("write the condition behind `on`"));
         }
-        let columns = attributes.iter().map(|(_, ty)| *ty).collect();
-        let source = Source::Table(number);
-        let plan = SidePlan { source, columns, before: vec![], window: None, triggers: false, outer };
+        let plan = SidePlan::searched(Source::Table(number), &attributes, outer);
         return Ok((plan, called, attributes));
     }
     if let Some(number) = catalog.find_aggregation(&name) {
@@ -247,19 +246,18 @@ fn side(
                 Diagnostic::error("F0907", input.span, message).help("write the condition behind `on`")
             );
         }
-        let columns = attributes.iter().map(|(_, ty)| *ty).collect();
-        let source = Source::Aggregation(number);
-        let plan = SidePlan { source, columns, before: vec![], window: None, triggers: false, outer };
+        let plan = SidePlan::searched(Source::Aggregation(number), &attributes, outer);
         return Ok((plan, called, attributes));
     }
     let stream = catalog.read(&input.stream)?;
     let mut attributes = catalog.streams()[stream].attributes.clone();
-    let defined = attributes.len();
-    let before = handlers(&input.handlers, &name, &mut attributes, catalog.tables(), registry)?;
-    let source = match catalog.window(stream) {
-        Some(window) => Source::Window(stream, window),
-        None => Source::Stream(stream),
+    let read: Vec<FieldType> = attributes.iter().map(|(_, ty)| *ty).collect();
+    let (source, compile) = match catalog.window(stream) {
+        // what it holds is searched as it is, whatever a handler made of it when it came
+        Some(window) => (Source::Window(stream, window), stateless_handlers as CompileHandlers),
+        None => (Source::Stream(stream), handlers as CompileHandlers),
     };
+    let before = compile(&input.handlers, &name, &mut attributes, catalog.tables(), registry)?;
     let window = match (&input.window, source) {
         (None, _) => None,
         (Some(window), Source::Stream(_)) => {
@@ -268,12 +266,25 @@ fn side(
         }
         (Some(window), _) => return Err(no_window_on_window(&name, window.span)),
     };
-    if matches!(source, Source::Window(..)) && attributes.len() > defined {
+    if matches!(source, Source::Window(..)) && attributes.len() > read.len() {
         let message = format!("what a function adds is not in the rows that `{name}` holds");
         return Err(Diagnostic::error("F0908", input.span, message));
     }
     let columns = attributes.iter().map(|(_, ty)| *ty).collect();
-    Ok((SidePlan { source, columns, before, window, triggers, outer }, called, attributes))
+    Ok((SidePlan { source, read, columns, before, window, triggers, outer }, called, attributes))
+}
+
+/// How handlers are compiled: all of them, or none with a state.
+type CompileHandlers =
+    fn(&[ast::Handler], &str, &mut Attributes, &[Table], &Registry) -> Result<Vec<Handler>, Diagnostic>;
+
+impl SidePlan {
+    /// A side that only is searched.
+    fn searched(source: Source, attributes: &Attributes, outer: bool) -> Self {
+        let columns: Vec<FieldType> = attributes.iter().map(|(_, ty)| *ty).collect();
+        let read = columns.clone();
+        Self { source, read, columns, before: vec![], window: None, triggers: false, outer }
+    }
 }
 
 /// A named window has its window already.

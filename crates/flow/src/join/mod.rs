@@ -18,7 +18,8 @@ use crate::batch::{Batch, Kind};
 use crate::column::Column;
 use crate::expr::{Expr, Failure, Host};
 use crate::held::Held;
-use crate::query::{Handler, handle};
+use crate::processor::Handlers;
+use crate::query::Handler;
 use crate::snapshot::{Error, Reader, Writer};
 use crate::store::Seq;
 use crate::table::Search;
@@ -54,7 +55,9 @@ pub struct JoinPlan {
 pub struct SidePlan {
     /// What it reads.
     pub source: Source,
-    /// The types of its columns.
+    /// The types of what comes to its handlers.
+    pub read: Vec<FieldType>,
+    /// The types of its columns: with what handlers add.
     pub columns: Vec<FieldType>,
     /// What is done to events that arrive.
     pub before: Vec<Handler>,
@@ -106,6 +109,8 @@ impl JoinPlan {
 /// A join at work.
 pub(crate) struct Join {
     plan: Arc<JoinPlan>,
+    /// The handlers of each side.
+    before: [Handlers; 2],
     held: [Option<Held>; 2],
     /// Whether an event of a side without a window leaves at once, for somebody to see.
     leaves: bool,
@@ -122,9 +127,18 @@ impl Join {
             let side = &plan.sides[side];
             side.window.as_ref().map(|make| Held::new(make, &side.columns, wants_expired, true))
         });
+        let before =
+            [0, 1].map(|side: usize| Handlers::new(&plan.sides[side].before, &plan.sides[side].read));
         let indexed = !plan.keys.equal.is_empty() && held.iter().flatten().any(|held| held.fifo().is_some());
         let index = indexed.then(Index::default);
-        Self { plan, held, leaves: wants_expired || aggregates, index, signals: Signals::default() }
+        let leaves = wants_expired || aggregates;
+        Self { plan, before, held, leaves, index, signals: Signals::default() }
+    }
+
+    /// The app starts.
+    pub(crate) fn start(&mut self, now: i64) {
+        self.before.iter_mut().for_each(|handlers| handlers.start(now));
+        self.windows().for_each(|held| held.start(now));
     }
 
     /// Another greatest number of rows for each window.
@@ -137,13 +151,20 @@ impl Join {
         self.held.iter_mut().flatten()
     }
 
-    /// Writes its state: that of its windows, left first.
+    /// Writes its state: that of its handlers, then of its windows, left first.
     pub(crate) fn save(&self, out: &mut Writer<'_>) -> Result<(), Error> {
+        for handlers in self.before.iter().filter(|h| h.have_state()) {
+            out.json(&handlers.save())?;
+        }
         self.held.iter().flatten().try_for_each(|held| held.save(out))
     }
 
     /// Takes a state back.
     pub(crate) fn restore(&mut self, from: &mut Reader<'_>) -> Result<(), Error> {
+        for handlers in self.before.iter_mut().filter(|h| h.have_state()) {
+            let state = from.json()?;
+            handlers.restore(&state).map_err(|e| from.damaged(e.0))?;
+        }
         self.windows().try_for_each(|held| held.restore(from))?;
         (0..2).for_each(|side| self.index_anew(side));
         Ok(())
@@ -151,10 +172,13 @@ impl Join {
 
     /// Events arrive at a side: the matches of what its window puts out of each chunk.
     pub(crate) fn push(&mut self, side: usize, input: &Batch, host: &dyn Host) -> Result<Matches, Failure> {
-        let plan = self.plan.clone();
-        let mut found = plan.matches();
-        let handled = handle(&plan.sides[side].before, input, host)?;
-        let input = handled.as_ref();
+        let handled = self.before[side].push(input, host)?;
+        self.come(side, &handled, host)
+    }
+
+    /// The same behind the side's handlers.
+    fn come(&mut self, side: usize, input: &Batch, host: &dyn Host) -> Result<Matches, Failure> {
+        let mut found = self.plan.matches();
         let first = self.enter(side, input)?;
         for (rows, clock) in input.chunks() {
             self.arrive(side, input, first, rows, clock, host, &mut found)?;
@@ -199,7 +223,7 @@ impl Join {
                 let mut one = Batch::new(input.columns.iter().map(Column::ty));
                 rows.for_each(|row| one.push_row(input, row, input.kinds[row], input.times[row]));
                 one.end_chunk(clock);
-                let handled = handle(&plan.sides[side].before, &one, host)?;
+                let handled = self.before[side].push(&one, host)?;
                 let one = handled.as_ref();
                 let first = self.enter(side, one)?;
                 for (rows, clock) in one.chunks() {
@@ -324,21 +348,25 @@ impl Join {
         }
     }
 
-    /// The matches of what the next timer of a side's window lets out, if one is due at `now`.
+    /// The matches of what the next timer of a side's handlers or else of its window lets out, if one is due at `now`.
     pub(crate) fn timer_of(
         &mut self,
         side: usize,
         now: i64,
         host: &dyn Host,
     ) -> Option<Result<Matches, Failure>> {
+        if let Some(out) = self.before[side].timer(now, host) {
+            return Some(out.and_then(|out| self.come(side, &out, host)));
+        }
         let mut signals = Signals::default();
         let done = self.held[side].as_mut()?.timer_step(now, &mut signals)?;
         Some(done.and_then(|()| self.let_out(side, &signals, now, host)))
     }
 
-    /// When the next timer of a side's window is due.
+    /// When the next timer of a side is due.
     pub(crate) fn next_timer_of(&self, side: usize) -> Option<i64> {
-        self.held[side].as_ref()?.next_timer()
+        let window = self.held[side].as_ref().and_then(Held::next_timer);
+        self.before[side].due().into_iter().chain(window).min()
     }
 
     /// The first instant later than `after` at which one of its windows wants the clock to stop.

@@ -23,7 +23,7 @@ use crate::partition::PartitionPlan;
 use crate::query::QueryPlan;
 use crate::registry::Registry;
 
-pub(crate) use handlers::stateless as handlers;
+pub(crate) use handlers::{compile as handlers, stateless as stateless_handlers};
 pub(crate) use input::make_window;
 pub(crate) use partitions::time;
 pub(crate) use selection::selection;

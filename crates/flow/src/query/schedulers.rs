@@ -15,7 +15,7 @@ use crate::window::MakeWindow;
 pub enum Scheduler {
     /// Those of the stream processors before the window.
     Before,
-    /// That of the window, of the pattern, or of the left side of a join.
+    /// That of the window, of the pattern, or of the left side of a join: of its stream processors, then of its window.
     Input,
     /// That of the right side of a join.
     Right,
@@ -39,7 +39,10 @@ impl QueryPlan {
     pub fn schedulers(&self) -> Vec<Scheduler> {
         let clocked =
             |window: &Option<MakeWindow>| window.as_ref().is_some_and(|make| make().goes_by_clock());
-        let side = |side: usize| self.join.as_ref().is_some_and(|join| clocked(&join.sides[side].window));
+        let side = |side: usize| {
+            let side = self.join.as_ref().map(|join| &join.sides[side]);
+            side.is_some_and(|side| clocked(&side.window) || have_timers(&side.before))
+        };
         let waits = |state: &StatePlan| state.steps.iter().any(|step| step.wait().is_some());
         let input = clocked(&self.window) || self.state.as_deref().is_some_and(waits) || side(0);
         [
