@@ -47,8 +47,12 @@ fn playback(annotation: &AppAnnotation) -> Option<Diagnostic> {
 /// Whether failed events of a stream go to a fault stream. Errors: an unknown action.
 pub fn has_fault_stream(annotations: &[Annotation]) -> Result<bool, Diagnostic> {
     let Some(on_error) = annotations.iter().find(|a| a.is("OnError")) else { return Ok(false) };
-    let Some(action) = on_error.element("action") else { return Ok(false) };
-    Ok(one_of(&["LOG", "STREAM", "STORE"], action)? == "STREAM")
+    let actions = ["LOG", "STREAM", "STORE"];
+    let Some(action) = on_error.element("action") else {
+        return Err(Diagnostic::error("F0508", on_error.span, "`@OnError` needs an action")
+            .expected(actions.map(|action| format!("action='{action}'"))));
+    };
+    Ok(one_of(&actions, action)? == "STREAM")
 }
 
 /// What is wrong with `@async` before a stream.

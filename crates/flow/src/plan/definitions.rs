@@ -52,7 +52,9 @@ impl Planner<'_> {
             Definition::Trigger(d) => {
                 let at = match &d.at {
                     ast::TriggerAt::Every(time) => Trigger::Every(time.ms),
-                    ast::TriggerAt::Text(text) if text.value == "start" => Trigger::Start,
+                    ast::TriggerAt::Text(text) if text.value.trim().eq_ignore_ascii_case("start") => {
+                        Trigger::Start
+                    }
                     ast::TriggerAt::Text(text) => Trigger::Cron(
                         Cron::parse(&text.value).map_err(|e| Diagnostic::error("F0414", text.span, e))?,
                     ),

@@ -27,10 +27,12 @@ impl Planner<'_> {
         for key in &partition.keys {
             match self.key(key) {
                 Err(diagnostic) => wrong.push(diagnostic),
-                Ok(key) => match keys.iter_mut().find(|known| known.stream == key.stream) {
-                    Some(known) => known.parts.extend(key.parts),
-                    None => keys.push(key),
-                },
+                Ok(found) if keys.iter().any(|known| known.stream == found.stream) => {
+                    let message = format!("`{}` has a key in this partition already", key.stream.name);
+                    let help = "one expression makes the key of several attributes: `str:concat(a, ' ', b)`";
+                    wrong.push(Diagnostic::error("F1008", key.stream.span, message).help(help));
+                }
+                Ok(found) => keys.push(found),
             }
         }
         self.plan.catalog.begin_partition();

@@ -68,7 +68,7 @@ impl Planner<'_> {
     fn state(&mut self, query: &ast::Query, input: &ast::StateInput) -> Result<QueryPlan, Diagnostic> {
         let (mut state, steps) = state::compile(input, &self.plan.catalog, self.registry)?;
         let mut references = Vec::new();
-        let mut scope = Lookup { steps: &steps, own: None, references: &mut references };
+        let mut scope = Lookup { steps: &steps, own: None, known: steps.len(), references: &mut references };
         let all = match query.select.as_ref().map(|c| &c.items) {
             None | Some(SelectItems::All(_)) => scope.all(),
             Some(SelectItems::List(_)) => vec![],

@@ -164,8 +164,13 @@ impl<'a> Draft<'a> {
     fn filters(&mut self, i: usize) -> Result<(), Diagnostic> {
         let mut references = Vec::new();
         let (mut filters, mut texts): (Vec<Expr>, Vec<String>) = Default::default();
+        // the other side of `and` and `or` may have come before, wherever it stands
+        let known = match self.steps[i].form {
+            Form::Side(side) => i.max(side.partner) + 1,
+            _ => i + 1,
+        };
         for handler in self.handlers[i] {
-            let mut names = Lookup { steps: &self.names, own: Some(i), references: &mut references };
+            let mut names = Lookup { steps: &self.names, own: Some(i), known, references: &mut references };
             let mut scope = WithTables { names: &mut names, tables: self.catalog.tables() };
             let mut compiler = Compiler { scope: &mut scope, registry: self.registry, aggregates: None };
             match &handler.kind {

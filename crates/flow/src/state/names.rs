@@ -40,11 +40,18 @@ pub struct Lookup<'a> {
     pub steps: &'a [StepNames],
     /// The step whose filters these are; their slot 0 is its event.
     pub own: Option<usize>,
+    /// How many of the steps can be named: what comes later has not happened.
+    pub known: usize,
     /// What is read of the match. In filters it is slot 1, in the selection slot 0.
     pub references: &'a mut Vec<Reference>,
 }
 
 impl Lookup<'_> {
+    /// The first step of a name, if it can be named here.
+    fn find(&self, name: &str) -> Option<usize> {
+        self.steps.iter().take(self.known).position(|s| s.is(name))
+    }
+
     fn event(&mut self, step: usize, attribute: usize) -> Resolved {
         if attribute >= self.steps[step].width {
             return self.reference(step, Which::Newest, What::Attribute(attribute));
@@ -116,10 +123,13 @@ impl Scope for Lookup<'_> {
     fn attribute(&mut self, attribute: &AttributeRef) -> Result<Resolved, Diagnostic> {
         let Some(source) = &attribute.source else { return self.plain(attribute) };
         let name = catalog::full_name(&source.stream);
-        let step = self.steps.iter().position(|s| s.is(&name)).filter(|_| source.inner.is_none());
-        let Some(step) = step else {
-            let known = self.steps.iter().map(|s| s.name());
-            let hint = did_you_mean(&name, known);
+        let Some(step) = self.find(&name).filter(|_| source.inner.is_none()) else {
+            if self.steps.iter().any(|s| s.is(&name)) && source.inner.is_none() {
+                let message = format!("`{name}` has not happened when this step is looked at");
+                return Err(Diagnostic::error("F0507", source.span, message)
+                    .help(format!("ask in the filter of `{name}`, which comes later")));
+            }
+            let hint = did_you_mean(&name, self.steps.iter().map(|s| s.name()));
             return Err(Diagnostic::error("F0501", source.span, format!("there is no step `{name}`{hint}")));
         };
         let steps = self.steps;
@@ -133,6 +143,8 @@ impl Scope for Lookup<'_> {
             None if own => return Ok(self.event(step, column)),
             Some(Which::First(0)) if own && !names.counted => return Ok(self.event(step, column)),
             Some(which) => which,
+            // a filter asks for one event, as it does of its own step
+            None if names.counted && self.own.is_some() => Which::Last(0),
             None if names.counted => Which::All,
             None => Which::Newest,
         };
@@ -141,18 +153,18 @@ impl Scope for Lookup<'_> {
 
     fn step(&mut self, step: &SourceRef) -> Option<Resolved> {
         let name = catalog::full_name(&step.stream);
-        let found = self.steps.iter().position(|s| s.is(&name)).filter(|_| step.inner.is_none())?;
+        let found = self.find(&name).filter(|_| step.inner.is_none())?;
         let which = self.which(found, step.index).unwrap_or(Which::Newest);
         Some(self.reference(found, which, What::Presence))
     }
 
     fn bare_step(&mut self, name: &Ident) -> Option<Resolved> {
-        let found = self.steps.iter().position(|s| s.is(&name.name))?;
+        let found = self.find(&name.name)?;
         Some(self.reference(found, Which::Newest, What::Presence))
     }
 
     fn step_time(&mut self, name: &Ident) -> Option<StepTime> {
-        let found = self.steps.iter().position(|s| s.is(&name.name))?;
+        let found = self.find(&name.name)?;
         Some(match self.own == Some(found) {
             true => StepTime::Own,
             false => StepTime::At(self.reference(found, Which::Newest, What::Time)),

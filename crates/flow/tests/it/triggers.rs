@@ -7,7 +7,7 @@ use tidemill_flow::{Batch, Registry};
 
 const APP: &str = "define trigger Seconds at every 10 sec;
     define trigger Minutes at '0 * * * * ?';
-    define trigger Start at 'start';
+    define trigger Start at 'Start';
     from Seconds select triggered_time insert into O;";
 
 #[derive(Default)]
