@@ -9,7 +9,7 @@ use std::sync::Arc;
 use tidemill_types::FieldType;
 
 use crate::catalog::Attributes;
-use crate::expr::{Failure, compile::rank};
+use crate::expr::Failure;
 use crate::registry::{Arg, Registry, StreamFunction};
 use crate::value::Value;
 pub(crate) use log::{Priority, shown};
@@ -26,8 +26,8 @@ pub fn register(registry: &mut Registry) {
 }
 
 fn pol2cart(args: &[Arg]) -> Result<(Arc<dyn StreamFunction>, Attributes), String> {
-    if !(2..=3).contains(&args.len()) || args.iter().any(|a| rank(a.ty).is_none()) {
-        return Err("pol2Cart(theta, rho [, z]) wants two or three numbers".into());
+    if !(2..=3).contains(&args.len()) || args.iter().any(|a| a.ty != FieldType::Double) {
+        return Err("pol2Cart(theta, rho [, z]) wants two or three doubles: convert(a, 'double')".into());
     }
     let names = ["x", "y", "z"].into_iter().take(args.len());
     Ok((Arc::new(Cartesian), names.map(|n| (n.to_owned(), FieldType::Double)).collect()))
@@ -39,18 +39,13 @@ struct Cartesian;
 
 impl StreamFunction for Cartesian {
     fn call(&self, args: &[Value]) -> Result<Vec<Vec<Value>>, Failure> {
-        let number = |i: usize| args.get(i).and_then(Value::as_f64);
-        let point = number(0).zip(number(1)).map(|(theta, rho)| {
-            let theta = theta.to_radians();
-            (rho * theta.cos(), rho * theta.sin())
-        });
-        let mut added = match point {
-            Some((x, y)) => vec![Value::Double(x), Value::Double(y)],
-            None => vec![Value::Null, Value::Null],
+        let number = |i: usize, what: &str| {
+            let number = args.get(i).and_then(Value::as_f64);
+            number.ok_or_else(|| Failure(format!("pol2Cart: `{what}` is null")))
         };
-        if args.len() > 2 {
-            added.push(number(2).map_or(Value::Null, Value::Double));
-        }
+        let (theta, rho) = (number(0, "theta")?.to_radians(), number(1, "rho")?);
+        let mut added = vec![Value::Double(rho * theta.cos()), Value::Double(rho * theta.sin())];
+        added.extend(args.get(2).cloned());
         Ok(vec![added])
     }
 }
