@@ -6,6 +6,8 @@ mod snapshot;
 mod triggers;
 mod why;
 
+pub(crate) use snapshot::same_app;
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
 

@@ -246,7 +246,7 @@ fn batches(parts: Vec<Part>, order: &[u16], clocks: &[i64]) -> Vec<(usize, Batch
 }
 
 /// For each event its part, checked.
-fn ordered(parts: &[Part], order: Option<&[u16]>) -> Result<Vec<u16>, Failure> {
+pub(crate) fn ordered(parts: &[Part], order: Option<&[u16]>) -> Result<Vec<u16>, Failure> {
     let Some(order) = order else {
         let mut order = Vec::with_capacity(parts.iter().map(|part| part.times.len()).sum());
         for (number, part) in parts.iter().enumerate() {

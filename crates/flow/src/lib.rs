@@ -17,6 +17,7 @@ pub mod batch;
 mod batched;
 pub mod catalog;
 pub mod column;
+pub mod correct;
 pub mod cron;
 mod equality;
 pub mod expr;

@@ -11,6 +11,8 @@ pub struct Limits {
     pub aggregation_rows: usize,
     /// Rows that one output rate keeps until a beat, or shows at each. One of so many events keeps at most those.
     pub rate_rows: usize,
+    /// Events and rows put out that late events may still change, of one app; what one call puts out may go beyond it.
+    pub corrected_rows: usize,
 }
 
 impl Default for Limits {
@@ -20,6 +22,7 @@ impl Default for Limits {
             window_rows: 50_000_000,
             aggregation_rows: 50_000_000,
             rate_rows: 50_000_000,
+            corrected_rows: 10_000_000,
         }
     }
 }

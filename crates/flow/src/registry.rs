@@ -154,6 +154,11 @@ pub trait StreamFunction: fmt::Debug + Send + Sync {
     fn call_on(&self, args: &[Value], _event: &EventRef<'_>) -> Result<Vec<Vec<Value>>, Failure> {
         self.call(args)
     }
+
+    /// Whether it does something besides: then it cannot be called again for the same event.
+    fn acts_outside(&self) -> bool {
+        false
+    }
 }
 
 /// An event as a stream function sees it.
@@ -221,9 +226,21 @@ pub struct Registry {
     stream_functions: BTreeMap<String, Arc<BuildStreamFunction>>,
     stream_processors: BTreeMap<String, Arc<BuildStreamProcessor>>,
     limits: Limits,
+    repeating: bool,
 }
 
 impl Registry {
+    /// Whether apps that are compiled from now on work events off more than once: then functions that give something
+    /// else or do something the second time are refused.
+    pub(crate) fn set_repeating(&mut self, repeating: bool) {
+        self.repeating = repeating;
+    }
+
+    /// See [`set_repeating`](Self::set_repeating).
+    pub(crate) fn is_repeating(&self) -> bool {
+        self.repeating
+    }
+
     /// What one pattern or sequence may hold.
     pub fn limits(&self) -> Limits {
         self.limits

@@ -10,6 +10,7 @@ use tidemill_types::FieldType;
 use crate::app::{App, Sink};
 use crate::batch::{Batch, Kind};
 use crate::column::Column;
+use crate::correct::{Corrections, Runner, TooLate};
 use crate::expr::Failure;
 use crate::plan::{self, AppPlan};
 use crate::registry::Registry;
@@ -110,6 +111,15 @@ pub struct Output {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(untagged)]
 pub enum What {
+    /// An event that came out on a stream before is taken back: a late event has made it wrong.
+    Retracted {
+        /// The stream.
+        retracted: String,
+        /// The time that it had.
+        timestamp: i64,
+        /// Its attributes.
+        data: Vec<Json>,
+    },
     /// An event on a stream.
     Stream {
         /// The stream.
@@ -172,7 +182,7 @@ pub fn compile(
 
 /// Runs inputs through an app; `show` gets what comes out on watched streams and of watched queries, in order.
 pub struct Replay<'s> {
-    app: App,
+    app: Runner,
     recorder: Recorder<'s>,
 }
 
@@ -191,7 +201,7 @@ impl<'s> Replay<'s> {
         watches: &'s dyn Fn(&str) -> bool,
         watches_query: &'s dyn Fn(&str) -> bool,
     ) -> Self {
-        let mut app = App::new(plan.into());
+        let mut app = Runner::new(plan.into());
         let mut recorder = Recorder { watches, watches_query, input: -1, out: vec![] };
         app.start(start, &mut recorder);
         Self { app, recorder }
@@ -200,7 +210,8 @@ impl<'s> Replay<'s> {
     /// Does one input.
     pub fn input(&mut self, input: &Input) {
         self.recorder.input += 1;
-        if let Err(failure) = self.done(input) {
+        let done = self.done(input).and_then(|()| self.app.settle(&mut self.recorder));
+        if let Err(failure) = done {
             let what = What::Failure { failure: failure.0 };
             self.recorder.out.push(Output { input: self.recorder.input, what });
         }
@@ -227,8 +238,11 @@ impl<'s> Replay<'s> {
             Input::Restart { .. } => {
                 let mut state = Vec::new();
                 self.app.save(&mut state)?;
-                let mut app = App::new(self.app.shared_plan());
-                app.start(self.app.now(), &mut self.recorder);
+                let mut app = Runner::new(self.app.app().shared_plan());
+                // one that is corrected goes on by the times of its events
+                if let Runner::Plain(app) = &mut app {
+                    app.start(self.app.now(), &mut self.recorder);
+                }
                 app.restore(&mut state.as_slice(), Resume::Restarted)?;
                 self.app = app;
                 Ok(())
@@ -237,7 +251,7 @@ impl<'s> Replay<'s> {
     }
 
     fn send(&mut self, stream: &str, events: &[Event]) -> Result<(), Failure> {
-        let catalog = &self.app.plan().catalog;
+        let catalog = &self.app.app().plan().catalog;
         let number = catalog.find(stream).ok_or_else(|| Failure(format!("there is no stream `{stream}`")))?;
         let attributes = &catalog.streams()[number].attributes;
         let mut columns: Vec<Column> = attributes.iter().map(|(_, ty)| Column::new(*ty)).collect();
@@ -254,7 +268,13 @@ impl<'s> Replay<'s> {
             }
         }
         let times = events.iter().map(|e| e.timestamp).collect();
-        self.app.send(number, columns, times, &mut self.recorder)
+        let late = self.app.send(number, columns, times, &mut self.recorder)?;
+        for TooLate { row, behind, .. } in late {
+            let failure = format!("event {row} was left out: it came {behind} ms behind the clock");
+            let what = What::Failure { failure };
+            self.recorder.out.push(Output { input: self.recorder.input, what });
+        }
+        Ok(())
     }
 
     /// Goes on with a new app of `plan` that has the state of the one so far, as another process does after a crash.
@@ -263,7 +283,7 @@ impl<'s> Replay<'s> {
     pub fn reload(&mut self, plan: AppPlan) -> Result<(), Failure> {
         let mut state = Vec::new();
         self.app.save(&mut state)?;
-        let mut app = App::new(plan.into());
+        let mut app = Runner::new(plan.into());
         app.restore(&mut state.as_slice(), Resume::Exactly)?;
         self.app = app;
         Ok(())
@@ -276,7 +296,7 @@ impl<'s> Replay<'s> {
 
     /// The app.
     pub fn app(&self) -> &App {
-        &self.app
+        self.app.app()
     }
 }
 
@@ -309,6 +329,19 @@ impl Sink for Recorder<'_> {
     }
 
     fn failure(&mut self, _query: &str, _failure: &Failure) {}
+}
+
+impl Corrections for Recorder<'_> {
+    fn retracted(&mut self, stream: &str, events: &Batch) {
+        if !(self.watches)(stream) {
+            return;
+        }
+        for row in 0..events.len() {
+            let data = events.columns.iter().map(|c| json_of(&c.get(row))).collect();
+            let what = What::Retracted { retracted: stream.to_owned(), timestamp: events.times[row], data };
+            self.out.push(Output { input: self.input, what });
+        }
+    }
 }
 
 /// A JSON value as an attribute of type `ty`; what does not fit is null.
@@ -421,7 +454,8 @@ pub fn check_interrupted(
 /// What is compared together: a stream's events, a query's emissions, answers, failures.
 fn list_of(output: &Output) -> String {
     match &output.what {
-        What::Stream { stream, .. } => format!("stream {stream}"),
+        // what comes and what is taken back belong together: their order matters
+        What::Stream { stream, .. } | What::Retracted { retracted: stream, .. } => format!("stream {stream}"),
         What::Query { query, .. } => format!("query {query}"),
         What::Rows { .. } => "answers".into(),
         What::Failure { .. } => "failures".into(),
@@ -462,9 +496,11 @@ fn same(a: &Output, b: &Output, unordered: bool) -> bool {
     };
     a.input == b.input
         && match (&a.what, &b.what) {
-            (What::Stream { timestamp: s, data: a, .. }, What::Stream { timestamp: t, data: b, .. }) => {
-                s == t && same_values(a, b)
-            }
+            (What::Stream { timestamp: s, data: a, .. }, What::Stream { timestamp: t, data: b, .. })
+            | (
+                What::Retracted { timestamp: s, data: a, .. },
+                What::Retracted { timestamp: t, data: b, .. },
+            ) => s == t && same_values(a, b),
             (What::Query { current: c, expired: e, .. }, What::Query { current: d, expired: f, .. }) => {
                 rows(c, d) && rows(e, f)
             }

@@ -109,8 +109,8 @@ impl App {
     }
 }
 
-/// Errors: the first line that differs.
-fn same_app(saved: &str, here: &str) -> Result<(), Error> {
+/// Whether a state is one of this app, by their texts. Errors: the first line that differs.
+pub(crate) fn same_app(saved: &str, here: &str) -> Result<(), Error> {
     if saved == here {
         return Ok(());
     }

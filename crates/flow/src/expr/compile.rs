@@ -301,6 +301,12 @@ impl Compiler<'_> {
             args = list.iter().zip(args).map(|(written, arg)| uncast(written, arg)).collect();
         }
         let (function, ty) = build(&describe(&args)).map_err(wrong)?;
+        if registry.is_repeating() && function.depends_on_order() {
+            return Err(crate::plan::not_again(
+                call.span,
+                &format!("`{name}` gives another value each time"),
+            ));
+        }
         Ok(Expr { node: Node::Call(function, args), ty })
     }
 

@@ -90,6 +90,12 @@ impl Place<'_> {
         let build = self.registry.find_stream_function(&name);
         let build = build.map_err(|e| Diagnostic::error("F0415", call.name.span, e))?;
         let (function, added) = build(&described).map_err(wrong)?;
+        if self.registry.is_repeating() && function.acts_outside() {
+            return Err(super::late::not_again(
+                call.span,
+                &format!("`#{name}` would do again what it has done"),
+            ));
+        }
         let types = added.iter().map(|(_, ty)| *ty).collect();
         self.add(added, attributes, call.span)?;
         Ok(Handler::Function(function, args, types))

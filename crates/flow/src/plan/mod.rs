@@ -3,6 +3,7 @@
 mod definitions;
 mod handlers;
 mod input;
+mod late;
 mod partitions;
 mod queries;
 mod selection;
@@ -25,6 +26,7 @@ use crate::registry::Registry;
 
 pub(crate) use handlers::{compile as handlers, stateless as stateless_handlers};
 pub(crate) use input::make_window;
+pub(crate) use late::not_again;
 pub(crate) use partitions::time;
 pub(crate) use selection::selection;
 
@@ -37,6 +39,9 @@ pub struct AppPlan {
     pub name: Option<String>,
     /// Whether time is that of the events (`@app:playback`).
     pub playback: bool,
+    /// Where late events correct what was put out (`@late(policy='correct')`), how far behind the clock they may be,
+    /// milliseconds.
+    pub corrected: Option<i64>,
     /// Its streams.
     pub catalog: Catalog,
     /// Its queries in order, those in partitions left out.
@@ -147,12 +152,17 @@ impl Trigger {
 ///
 /// Errors: everything that is wrong with it, in order of the text.
 pub fn compile(app: &ast::App, registry: &Registry) -> Result<AppPlan, Vec<Diagnostic>> {
+    let late = late::corrected(app);
+    let mut repeating = registry.clone();
+    repeating.set_repeating(!matches!(late, Ok(None)));
+    let registry = &repeating;
     let mut planner = Planner {
         registry,
         plan: AppPlan {
             text: text(app).into(),
             name: app.annotation("name").and_then(|a| a.elements.first()).map(|e| e.value.value.clone()),
             playback: app.annotation("playback").is_some(),
+            corrected: None,
             catalog: Catalog::default(),
             queries: vec![],
             partitions: vec![],
@@ -171,6 +181,10 @@ pub fn compile(app: &ast::App, registry: &Registry) -> Result<AppPlan, Vec<Diagn
         queries: 0,
     };
     let mut wrong = annotations::check_app(&app.annotations);
+    match late {
+        Ok(allowed) => planner.plan.corrected = allowed,
+        Err(diagnostics) => wrong.extend(diagnostics),
+    }
     // an aggregation may stand before the stream that it reads
     let (aggregations, others): (Vec<_>, Vec<_>) =
         app.definitions.iter().partition(|d| matches!(d, Definition::Aggregation(_)));

@@ -98,6 +98,10 @@ struct Log {
 }
 
 impl StreamFunction for Log {
+    fn acts_outside(&self) -> bool {
+        true
+    }
+
     fn call(&self, args: &[Value]) -> Result<Vec<Vec<Value>>, Failure> {
         self.priority
             .write(&self.message.and_then(|i| args.get(i)).map(Value::to_string).unwrap_or_default());

@@ -1,10 +1,11 @@
 //! Apps and events made at random: nothing panics, an app that is interrupted gives what it gives undisturbed, events
-//! handed in together give what they give one by one, and what need not grow does not.
+//! handed in together give what they give one by one, what need not grow does not, and late events correct what came out.
 //!
 //! `TIDEMILL_SEED` says with which app to begin, `TIDEMILL_SECONDS` how long to go on (`random::for_long`, ignored), and
 //! with `TIDEMILL_SHOW` the apps are printed with the number of their outputs.
 
 mod app;
+pub mod corrected;
 mod events;
 mod expr;
 mod growth;
@@ -63,6 +64,7 @@ struct Looked {
     apps: u64,
     together: u64,
     growth: u64,
+    corrected: u64,
 }
 
 /// An app with its events: what is wrong with it.
@@ -102,6 +104,7 @@ fn run(seed: u64, registry: &Registry, looked: &mut Looked) -> Option<String> {
         }
         looked.together += u64::from(together::check(&generated, &mut rng, registry)?);
         looked.growth += u64::from(growth::check(&generated, &mut rng, registry)?);
+        looked.corrected += u64::from(corrected::check(&generated, &mut rng, registry)?);
         Ok(())
     });
     match catch_unwind(runs) {
@@ -125,9 +128,10 @@ fn for_a_time(seconds: f64, apps_min: u64) {
             break;
         }
     }
-    let Looked { apps, together, growth } = looked;
+    let Looked { apps, together, growth, corrected } = looked;
     println!(
-        "TIDEMILL_SEED={first}, {apps} apps; {together} worked events off together, {growth} need not grow"
+        "TIDEMILL_SEED={first}, {apps} apps; {together} worked events off together, {growth} need not grow, \
+         {corrected} took something back"
     );
     assert!(wrong.is_empty(), "{}", wrong.join("\n\n"));
 }

@@ -1,0 +1,380 @@
+//! Late events that correct what was put out: `@late(policy='correct', allowed='1 min')`.
+//!
+//! Two apps of one plan stand behind a [`CorrectedApp`]. The *leading* one gets events as they come, so that what comes
+//! out in time comes out at once. The *lagging* one has seen, in order of event time, what can no longer be preceded by
+//! anything: events more than `allowed` behind the clock. The events between them are [kept](buffer), and so are the
+//! [rows that were put out](outputs) for them.
+//!
+//! A late event goes to its place among the events kept. Then the leading app is made anew: it takes the lagging one's
+//! state, gets the events kept in their order, and what it puts out now is compared with what was put out before. Rows
+//! that are new are put out, rows that are no longer so are taken back. Windows, patterns, tables and aggregations need
+//! no code for this: their state *is* that of a run in order.
+//!
+//! As the lagging app goes on it puts out what the leading one has put out before; that is how rows become final.
+//!
+//! ```text
+//!             lagging                                     leading
+//!   ─────────────┤ ○ ○ ○ ○ ○ ○ ○ events kept ○ ○ ○ ○ ○ ○ ○ ├──────▶ time
+//!     final      │ rows that were put out and may change   │ clock
+//! ```
+//!
+//! How it is used and why it is so is told in `docs/rfcs/0004-corrections.md`.
+
+mod buffer;
+mod outputs;
+mod play;
+mod runner;
+mod save;
+
+use std::sync::Arc;
+
+use tidemill_lang::siddhi::ast::OnDemandQuery;
+use tidemill_lang::{FileId, SourceFile, siddhi};
+
+use crate::app::{App, Sink};
+use crate::batch::Batch;
+use crate::column::Column;
+use crate::expr::Failure;
+use crate::feed::{self, Part};
+use crate::plan::AppPlan;
+use crate::snapshot::Resume;
+use crate::why::Report;
+use buffer::Buffer;
+use outputs::{Confirming, Outputs, Recording};
+
+pub use runner::Runner;
+
+/// Events that have to be final before the lagging app takes them: many at once cost less.
+const STEP_EVENTS: usize = 1024;
+
+/// What a corrected app puts out.
+pub trait Corrections: Sink {
+    /// Rows that a stream got before are not so: time and values are those that they had.
+    fn retracted(&mut self, stream: &str, events: &Batch);
+}
+
+/// An event that came more than what is allowed behind the clock: the queries do not see it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct TooLate {
+    /// The part that it stands in.
+    pub part: usize,
+    /// The row there.
+    pub row: usize,
+    /// How far behind the clock it was, milliseconds.
+    pub behind: i64,
+}
+
+/// An app whose late events correct what it has put out.
+///
+/// What it has put out less what it has taken back is, after each [`settle`](Self::settle), what an [`App`] would have
+/// put out that got the same events, each by itself, in order of their times; events of one time in order of arrival.
+pub struct CorrectedApp {
+    plan: Arc<AppPlan>,
+    /// How late an event may be, milliseconds.
+    allowed: i64,
+    leading: App,
+    lagging: App,
+    /// Whether the leading app was started.
+    running: bool,
+    /// Whether the lagging app was.
+    begun: bool,
+    /// The greatest event time so far; none before the start.
+    clock: Option<i64>,
+    buffer: Buffer,
+    /// What was put out and is not final.
+    put_out: Outputs,
+    /// What the lagging app has put out though nobody had before; the next settling puts it out.
+    ahead: Outputs,
+    /// Whether something came that the leading app has not seen in its place.
+    stale: bool,
+    step: usize,
+    /// The state of the lagging app, as long as that has not moved.
+    base: Option<Vec<u8>>,
+}
+
+impl CorrectedApp {
+    /// An app that has not started; it starts with its first event, or when [told](Self::start). `allowed`: how far
+    /// behind the clock an event may be, milliseconds.
+    pub fn new(plan: Arc<AppPlan>, allowed: i64) -> Self {
+        let leading = App::new(plan.clone());
+        Self {
+            lagging: App::new(plan.clone()),
+            buffer: Buffer::new(&plan.catalog),
+            put_out: Outputs::new(&plan.catalog),
+            ahead: Outputs::new(&plan.catalog),
+            plan,
+            allowed,
+            leading,
+            running: false,
+            begun: false,
+            clock: None,
+            stale: false,
+            step: STEP_EVENTS,
+            base: None,
+        }
+    }
+
+    /// How many events have to be final before the lagging app takes them, 1,024 unless said. It makes no difference
+    /// to what comes out.
+    #[must_use]
+    pub fn with_step(mut self, events: usize) -> Self {
+        self.step = events.max(1);
+        self
+    }
+
+    /// The app that has seen everything; between two [settlings](Self::settle) perhaps not late events.
+    pub fn app(&self) -> &App {
+        &self.leading
+    }
+
+    /// The greatest event time so far; none before the start.
+    pub fn clock(&self) -> Option<i64> {
+        self.clock
+    }
+
+    /// Events and rows that are kept because they may change.
+    pub fn rows(&self) -> usize {
+        self.buffer.len() + self.put_out.len()
+    }
+
+    /// Starts it at `now`, whatever comes first.
+    pub fn start(&mut self, now: i64, sink: &mut dyn Corrections) {
+        self.clock = Some(now);
+        self.running = true;
+        self.leading.start(now, &mut Recording::of(&mut self.put_out, Some(sink)));
+        self.begun = true;
+        self.lagging.start(now, &mut Confirming { put_out: &mut self.put_out, ahead: &mut self.ahead });
+    }
+
+    /// Moves the clock, unless it is there already. Nothing happens before the start.
+    pub fn advance(&mut self, to: i64, sink: &mut dyn Corrections) {
+        if self.clock.is_none_or(|clock| to <= clock) {
+            return;
+        }
+        self.clock = Some(to);
+        self.buffer.clock(to);
+        self.stale |= !self.running;
+        if !self.stale {
+            self.leading.advance(to, &mut Recording::of(&mut self.put_out, Some(sink)));
+        }
+    }
+
+    /// Hands events in, each by itself; `order` as in [`App::feed`]. What comes in time is put out at once, late events
+    /// count from the next [`settle`](Self::settle) on. Which ones came too late is told; they are left out.
+    ///
+    /// Errors: the parts do not fit, or no more can be kept; then nothing was taken, but the clock goes on.
+    pub fn feed(
+        &mut self,
+        parts: Vec<Part>,
+        order: Option<&[u16]>,
+        sink: &mut dyn Corrections,
+    ) -> Result<Vec<TooLate>, Failure> {
+        for part in &parts {
+            self.leading.check(part.stream, &part.columns, part.times.len())?;
+        }
+        let order = feed::ordered(&parts, order)?;
+        let sorted = self.sort_out(&parts, &order);
+        let Some((clock, earliest)) = sorted.span else { return Ok(sorted.too_late) };
+        let first = sorted.taken[0];
+        self.clock = Some(clock);
+        self.make_room(sorted.taken.len(), clock.saturating_sub(self.allowed).min(earliest))?;
+        for (part, row) in &sorted.taken {
+            let Part { stream, columns, times } = &parts[*part];
+            self.buffer.event(*stream, columns, *row, times[*row]);
+        }
+        if self.stale || !sorted.in_order {
+            self.stale = true;
+            return Ok(sorted.too_late);
+        }
+        let mut recording = Recording::of(&mut self.put_out, Some(sink));
+        if !self.running {
+            self.running = true;
+            self.leading.start(parts[first.0].times[first.1], &mut recording);
+        }
+        if sorted.too_late.is_empty() {
+            self.leading.feed(parts, Some(&order), &mut recording)?;
+        } else {
+            let (parts, order) = only(&parts, &sorted.taken);
+            self.leading.feed(parts, Some(&order), &mut recording)?;
+        }
+        Ok(sorted.too_late)
+    }
+
+    /// Which events are taken, and whether they come in order.
+    fn sort_out(&self, parts: &[Part], order: &[u16]) -> SortedOut {
+        let mut next = vec![0; parts.len()];
+        let mut clock = self.clock;
+        let mut found = SortedOut {
+            taken: Vec::with_capacity(order.len()),
+            too_late: vec![],
+            in_order: true,
+            span: None,
+        };
+        for part in order {
+            let part = usize::from(*part);
+            let row = next[part];
+            next[part] += 1;
+            let time = parts[part].times[row];
+            let behind = clock.map_or(0, |clock| clock.saturating_sub(time));
+            if behind > self.allowed {
+                found.too_late.push(TooLate { part, row, behind });
+                continue;
+            }
+            found.in_order &= behind <= 0;
+            found.taken.push((part, row));
+            let now = clock.map_or(time, |clock| clock.max(time));
+            clock = Some(now);
+            found.span = Some((now, found.span.map_or(time, |(_, earliest)| time.min(earliest))));
+        }
+        found
+    }
+
+    /// Lets what is final go where there is no room for so many events.
+    fn make_room(&mut self, events: usize, horizon: i64) -> Result<(), Failure> {
+        let most = self.plan.limits().corrected_rows;
+        if self.rows() + events <= most {
+            return Ok(());
+        }
+        self.confirm(horizon, 1);
+        if self.rows() + events <= most {
+            return Ok(());
+        }
+        Err(Failure(format!(
+            "`@late(policy='correct')` keeps {} rows that may still change: at most {most} events and rows put out; \
+             a shorter time than allowed='{} millisec' needs fewer",
+            self.rows(),
+            self.allowed
+        )))
+    }
+
+    /// The lagging app takes what is before `horizon`, if that are at least so many events.
+    fn confirm(&mut self, horizon: i64, least: usize) {
+        self.buffer.sort();
+        let ready = self.buffer.before(horizon);
+        if ready < least {
+            return;
+        }
+        let mut confirming = Confirming { put_out: &mut self.put_out, ahead: &mut self.ahead };
+        if !self.begun {
+            // what is asked before the first event does not start an app
+            let Some(first) = self.buffer.first_time().filter(|first| *first < horizon) else { return };
+            self.begun = true;
+            self.lagging.start(first, &mut confirming);
+        }
+        self.buffer.play(ready, &mut self.lagging, &mut confirming);
+        self.buffer.drop_front(ready);
+        self.base = None;
+        self.stale |= !self.ahead.is_empty();
+    }
+
+    /// Works late events in: what changes by them is put out and taken back, stream by stream, first what is taken back.
+    /// To be called behind each call or group of calls, and before the app is asked or saved.
+    ///
+    /// Errors: the state of the app cannot be copied; late events wait for the next time.
+    pub fn settle(&mut self, sink: &mut dyn Corrections) -> Result<(), Failure> {
+        if let Some(clock) = self.clock {
+            self.confirm(clock.saturating_sub(self.allowed), self.step);
+        }
+        if !self.stale {
+            return Ok(());
+        }
+        let (mut outputs, mut app) = (std::mem::take(&mut self.ahead), self.copy()?);
+        self.ahead = Outputs::new(&self.plan.catalog);
+        let of_lagging = outputs.lengths();
+        let failed = std::mem::take(&mut outputs.failures);
+        self.buffer.sort();
+        self.running = self.begun || self.buffer.first_time().is_some();
+        self.run_behind(&mut app, &mut outputs);
+        let difference = self.put_out.difference(&outputs, &failed);
+        outputs.drop_front(&of_lagging);
+        (self.put_out, self.leading, self.stale) = (outputs, app, false);
+        difference.tell(self.clock.unwrap_or_default(), sink);
+        Ok(())
+    }
+
+    /// An app that stands where the lagging one does.
+    fn copy(&mut self) -> Result<App, Failure> {
+        let mut app = App::new(self.plan.clone());
+        if !self.begun {
+            return Ok(app);
+        }
+        let state = match self.base.take() {
+            Some(state) => state,
+            None => {
+                let mut state = Vec::new();
+                self.lagging.save(&mut state)?;
+                state
+            }
+        };
+        app.restore(&mut state.as_slice(), Resume::Exactly)?;
+        self.base = Some(state);
+        Ok(app)
+    }
+
+    /// An app that stands where the lagging one does gets all events kept.
+    fn run_behind(&self, app: &mut App, outputs: &mut Outputs) {
+        let mut recording = Recording::of(outputs, None);
+        if !self.begun
+            && let Some(first) = self.buffer.first_time()
+        {
+            app.start(first, &mut recording);
+        }
+        self.buffer.play(self.buffer.len(), app, &mut recording);
+    }
+
+    /// Runs an on-demand query, as [`App::on_demand`] does. One that changes a table belongs to the clock's time: where
+    /// later events turn out to come before it, it is run behind them.
+    ///
+    /// Errors: those of [`App::on_demand`]; late events were not [settled](Self::settle).
+    pub fn on_demand(&mut self, query: &str) -> Result<Batch, Failure> {
+        if self.stale {
+            return Err(Failure("late events were not worked in yet".into()));
+        }
+        let read = siddhi::parse_on_demand(&SourceFile::new(FileId(0), "query", query));
+        let found = self.leading.on_demand(query)?;
+        if matches!(read, Ok(OnDemandQuery::Change(_))) {
+            self.buffer.change(self.clock.unwrap_or(i64::MIN), query);
+        }
+        Ok(found)
+    }
+
+    /// Why a query puts nothing out: see [`App::why`]. Counts begin anew with each correction.
+    ///
+    /// Errors: those of [`App::why`].
+    pub fn why(&self, query: &str, key: Option<&str>) -> tidemill_types::Result<Report> {
+        self.leading.why(query, key)
+    }
+}
+
+/// What is taken of events that came together.
+struct SortedOut {
+    /// Part and row of each, in order of arrival.
+    taken: Vec<(usize, usize)>,
+    too_late: Vec<TooLate>,
+    /// Whether no event taken is behind the clock.
+    in_order: bool,
+    /// The clock behind them, and the earliest time among them; none when none is taken.
+    span: Option<(i64, i64)>,
+}
+
+/// These events of the parts, with their order.
+fn only(parts: &[Part], taken: &[(usize, usize)]) -> (Vec<Part>, Vec<u16>) {
+    let rows_of = |number: usize| -> Vec<u32> {
+        taken.iter().filter(|(part, _)| *part == number).map(|(_, row)| *row as u32).collect()
+    };
+    let pick = |(number, part): (usize, &Part)| {
+        let rows = rows_of(number);
+        let column = |from: &Column| {
+            let mut column = Column::new(from.ty());
+            column.gather(from, &rows);
+            column
+        };
+        Part {
+            stream: part.stream,
+            columns: part.columns.iter().map(column).collect(),
+            times: rows.iter().map(|row| part.times[*row as usize]).collect(),
+        }
+    };
+    let order = taken.iter().map(|(part, _)| *part as u16).collect();
+    (parts.iter().enumerate().map(pick).collect(), order)
+}

@@ -1,0 +1,169 @@
+//! An app as its text wants it to be run.
+
+use std::io::{Read, Write};
+use std::sync::Arc;
+
+use crate::app::App;
+use crate::batch::Batch;
+use crate::column::Column;
+use crate::expr::Failure;
+use crate::feed::Part;
+use crate::plan::AppPlan;
+use crate::snapshot::{self, Resume};
+use crate::why::Report;
+
+use super::{CorrectedApp, Corrections, TooLate};
+
+/// An app that corrects what it has put out, if its text says so, and otherwise one that does not.
+pub enum Runner {
+    /// Late events go in as they come.
+    Plain(Box<App>),
+    /// Late events [correct](CorrectedApp) what was put out.
+    Corrected(Box<CorrectedApp>),
+}
+
+impl Runner {
+    /// An app that has not started.
+    pub fn new(plan: Arc<AppPlan>) -> Self {
+        match plan.corrected {
+            None => Self::Plain(Box::new(App::new(plan))),
+            Some(allowed) => Self::Corrected(Box::new(CorrectedApp::new(plan, allowed))),
+        }
+    }
+
+    /// Seeds random values: see [`App::seed`]. An app that is corrected draws none.
+    pub fn seed(&mut self, text: &str) {
+        if let Self::Plain(app) = self {
+            app.seed(text);
+        }
+    }
+
+    /// The app, for who wants to look at it.
+    pub fn app(&self) -> &App {
+        match self {
+            Self::Plain(app) => app,
+            Self::Corrected(app) => app.app(),
+        }
+    }
+
+    /// The clock.
+    pub fn now(&self) -> i64 {
+        match self {
+            Self::Plain(app) => app.now(),
+            Self::Corrected(app) => app.clock().unwrap_or_default(),
+        }
+    }
+
+    /// Starts it at `now`.
+    pub fn start(&mut self, now: i64, sink: &mut dyn Corrections) {
+        match self {
+            Self::Plain(app) => app.start(now, sink),
+            Self::Corrected(app) => app.start(now, sink),
+        }
+    }
+
+    /// Starts it at `now`, the time of its first event. One that is corrected starts with the event that turns out to be
+    /// the first.
+    pub fn start_with_event(&mut self, now: i64, sink: &mut dyn Corrections) {
+        if let Self::Plain(app) = self {
+            app.start(now, sink);
+        }
+    }
+
+    /// Moves the clock.
+    pub fn advance(&mut self, to: i64, sink: &mut dyn Corrections) {
+        match self {
+            Self::Plain(app) => app.advance(to, sink),
+            Self::Corrected(app) => app.advance(to, sink),
+        }
+    }
+
+    /// Hands events to a stream in one call, as one chunk: see [`App::send`]. One that is corrected takes each by
+    /// itself. Which came too late: they were left out.
+    ///
+    /// Errors: they do not fit the stream; an app that is corrected can keep no more.
+    pub fn send(
+        &mut self,
+        stream: usize,
+        columns: Vec<Column>,
+        times: Vec<i64>,
+        sink: &mut dyn Corrections,
+    ) -> Result<Vec<TooLate>, Failure> {
+        match self {
+            Self::Plain(app) => app.send(stream, columns, times, sink).map(|()| vec![]),
+            Self::Corrected(app) => app.feed(vec![Part { stream, columns, times }], None, sink),
+        }
+    }
+
+    /// Hands events in, each by itself. Which came too late: they were left out.
+    ///
+    /// Errors: as for [`Runner::send`]; then none was taken.
+    pub fn feed(
+        &mut self,
+        parts: Vec<Part>,
+        order: Option<&[u16]>,
+        sink: &mut dyn Corrections,
+    ) -> Result<Vec<TooLate>, Failure> {
+        match self {
+            Self::Plain(app) => app.feed(parts, order, sink).map(|()| vec![]),
+            Self::Corrected(app) => app.feed(parts, order, sink),
+        }
+    }
+
+    /// Works late events in: see [`CorrectedApp::settle`].
+    pub fn settle(&mut self, sink: &mut dyn Corrections) -> Result<(), Failure> {
+        match self {
+            Self::Plain(_) => Ok(()),
+            Self::Corrected(app) => app.settle(sink),
+        }
+    }
+
+    /// Runs an on-demand query. Errors: that it cannot be read, or what failed.
+    pub fn on_demand(&mut self, query: &str) -> Result<Batch, Failure> {
+        match self {
+            Self::Plain(app) => app.on_demand(query),
+            Self::Corrected(app) => app.on_demand(query),
+        }
+    }
+
+    /// When something is due next without events: see [`App::next_due`].
+    pub fn next_due(&self) -> Option<i64> {
+        self.app().next_due()
+    }
+
+    /// The clock is going on after it may have stood still: see [`App::pass_over_triggers`]. Where it is that of the
+    /// events, as in an app that is corrected, nothing is passed over.
+    pub fn pass_over_triggers(&mut self, to: i64, standstill: i64) {
+        if let Self::Plain(app) = self {
+            app.pass_over_triggers(to, standstill);
+        }
+    }
+
+    /// Why a query puts nothing out: see [`App::why`].
+    ///
+    /// Errors: those of [`App::why`].
+    pub fn why(&self, query: &str, key: Option<&str>) -> tidemill_types::Result<Report> {
+        self.app().why(query, key)
+    }
+
+    /// Writes its state.
+    ///
+    /// Errors: writing failed.
+    pub fn save(&self, out: &mut dyn Write) -> Result<(), snapshot::Error> {
+        match self {
+            Self::Plain(app) => app.save(out),
+            Self::Corrected(app) => app.save(out),
+        }
+    }
+
+    /// Takes a state back: see [`App::restore`]. One that is corrected goes on exactly, whatever `resume` says: its clock
+    /// is that of its events.
+    ///
+    /// Errors: reading failed, the state is damaged or one of another app.
+    pub fn restore(&mut self, input: &mut dyn Read, resume: Resume) -> Result<(), snapshot::Error> {
+        match self {
+            Self::Plain(app) => app.restore(input, resume),
+            Self::Corrected(app) => app.restore(input),
+        }
+    }
+}

@@ -1,0 +1,90 @@
+//! `@late(policy='correct', allowed='1 min')`: late events correct what was put out.
+//!
+//! It is said before a stream and holds for the whole app, whose queries share a clock and what they know. The other
+//! policies are the engine's.
+
+use tidemill_lang::siddhi::ast::{Annotation, App, Definition, StreamDefinition};
+use tidemill_lang::{Diagnostic, Span};
+
+use super::time;
+
+/// Transports that only lead from stream to stream inside an app.
+const INSIDE: &str = "inMemory";
+
+/// How far behind the clock events may be that correct what was put out, milliseconds; `None` where none do.
+///
+/// Errors: what is wrong with the annotations, and connections that cannot go through events again.
+pub(super) fn corrected(app: &App) -> Result<Option<i64>, Vec<Diagnostic>> {
+    let said = app.definitions.iter().filter_map(|definition| match definition {
+        Definition::Stream(stream) => Some((stream, stream.annotations.iter().find(|a| a.is("late"))?)),
+        _ => None,
+    });
+    let said: Vec<(&StreamDefinition, &Annotation)> = said.collect();
+    let is_correct =
+        |annotation: &Annotation| annotation.element("policy").is_some_and(|p| p.value.value == "correct");
+    let Some((first, annotation)) = said.iter().find(|(_, annotation)| is_correct(annotation)) else {
+        return Ok(None);
+    };
+    let mut wrong = Vec::new();
+    if app.annotation("playback").is_none() {
+        let message = "events are late only where the clock is that of the events";
+        wrong.push(Diagnostic::error("F0507", annotation.span, message).help("add `@app:playback`"));
+    }
+    let allowed = allowed(annotation);
+    for (stream, other) in &said {
+        let name = &stream.id.name.name;
+        let differs = match (&allowed, self::allowed(other)) {
+            _ if !is_correct(other) => format!("late events of `{name}` cannot be treated by themselves"),
+            (Ok(one), Ok(other)) if *one != other => {
+                format!("`{name}` allows {other} ms, `{}` {one} ms", first.id.name.name)
+            }
+            _ => continue,
+        };
+        wrong.push(
+            Diagnostic::error("F0509", other.span, differs)
+                .note("`policy='correct'` holds for the whole file: its queries share a clock")
+                .help("say it before one stream, or before each in the same way; or put the queries into another file"),
+        );
+    }
+    wrong.extend(connections(app));
+    match allowed {
+        Ok(allowed) if wrong.is_empty() => return Ok(Some(allowed)),
+        Ok(_) => {}
+        Err(diagnostic) => wrong.push(diagnostic),
+    }
+    Err(wrong)
+}
+
+fn allowed(annotation: &Annotation) -> Result<i64, Diagnostic> {
+    match annotation.element("allowed") {
+        Some(element) => time(element),
+        None => {
+            let message = "`policy='correct'` needs how far behind the clock an event may be";
+            Err(Diagnostic::error("F0508", annotation.span, message)
+                .expected(["allowed='1 min'"])
+                .note("events of that time are kept, and later ones are not seen by the queries"))
+        }
+    }
+}
+
+/// Sources and sinks through which events would go once more.
+fn connections(app: &App) -> impl Iterator<Item = Diagnostic> + '_ {
+    let streams = app.definitions.iter().filter_map(|definition| match definition {
+        Definition::Stream(stream) => Some(stream),
+        _ => None,
+    });
+    let connections = streams.flat_map(|s| &s.annotations).filter(|a| a.is("source") || a.is("sink"));
+    connections.filter_map(|annotation| {
+        let ty = annotation.element("type").filter(|ty| ty.value.value != INSIDE)?;
+        let kind = if annotation.is("source") { "source" } else { "sink" };
+        let what = format!("a {kind} of type `{}` cannot take back what went through it", ty.value.value);
+        Some(not_again(annotation.span, &what))
+    })
+}
+
+/// That something cannot be done again for events that were worked off.
+pub(crate) fn not_again(span: Span, what: &str) -> Diagnostic {
+    Diagnostic::error("F0510", span, what)
+        .note("with `@late(policy='correct')` events are worked off again when late ones come")
+        .help("put this into another file, which reads what comes out of this one")
+}

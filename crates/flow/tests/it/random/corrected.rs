@@ -1,0 +1,212 @@
+//! Late events that correct what was put out, against a run in order.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use rand::Rng;
+use rand::rngs::StdRng;
+use serde_json::Value as Json;
+use tidemill_flow::app::{App, Sink};
+use tidemill_flow::correct::{CorrectedApp, Corrections};
+use tidemill_flow::expr::Failure;
+use tidemill_flow::plan::AppPlan;
+use tidemill_flow::replay::{Input, compile};
+use tidemill_flow::{Batch, Registry};
+
+use super::app::Generated;
+use super::{OUTPUTS_MAX, events};
+use crate::fed::parts;
+
+const INPUTS: usize = 120;
+
+/// What there is on each stream: rows that were put out less those that were taken back.
+#[derive(Default)]
+pub struct Net {
+    pub rows: BTreeMap<String, i64>,
+    /// Rows that were put out.
+    pub put_out: usize,
+    /// Rows that were taken back.
+    pub retracted: usize,
+}
+
+impl Net {
+    fn change(&mut self, stream: &str, events: &Batch, by: i64) {
+        for row in 0..events.len() {
+            let values: Vec<String> = events.columns.iter().map(|c| format!("{:?}", c.get(row))).collect();
+            let text = format!("{stream} {} {}", events.times[row], values.join(", "));
+            *self.rows.entry(text).or_default() += by;
+        }
+    }
+
+    /// What differs first.
+    pub fn difference(&self, other: &Self) -> Option<String> {
+        let of = |net: &Self, row: &str| net.rows.get(row).copied().unwrap_or_default();
+        let mut all = self.rows.keys().chain(other.rows.keys());
+        let row = all.find(|row| of(self, row) != of(other, row))?;
+        Some(format!("{row}\n  in order {} times, corrected {} times", of(self, row), of(other, row)))
+    }
+}
+
+impl Sink for Net {
+    fn events(&mut self, stream: &str, events: &Batch) {
+        self.put_out += events.len();
+        self.change(stream, events, 1);
+    }
+    fn sent(&mut self, _: &str, _: &Batch) {}
+    fn emission(&mut self, _: &str, _: &Batch) {}
+    fn failure(&mut self, _: &str, _: &Failure) {}
+}
+
+impl Corrections for Net {
+    fn retracted(&mut self, stream: &str, events: &Batch) {
+        self.retracted += events.len();
+        self.change(stream, events, -1);
+    }
+}
+
+fn time_of(input: &Input) -> i64 {
+    match input {
+        Input::Event { timestamp, .. } | Input::Clock { timestamp } => *timestamp,
+        _ => 0,
+    }
+}
+
+/// The inputs that are taken, in order of time. Before the first event the clock does not move.
+fn in_order(inputs: &[Input], allowed: i64) -> Vec<Input> {
+    let mut clock: Option<i64> = None;
+    let mut taken = Vec::new();
+    for input in inputs {
+        let time = time_of(input);
+        let is_event = matches!(input, Input::Event { .. });
+        let takes = match clock {
+            None => is_event,
+            Some(clock) => is_event && clock - time <= allowed || !is_event && time > clock,
+        };
+        if takes {
+            clock = Some(clock.map_or(time, |c| c.max(time)));
+            taken.push(input.clone());
+        }
+    }
+    taken.sort_by_key(time_of);
+    taken
+}
+
+type One<'a> = (&'a str, i64, &'a [Json]);
+
+fn run_in_order(plan: &Arc<AppPlan>, inputs: &[Input]) -> Result<(Net, App), String> {
+    let mut net = Net::default();
+    let mut app = App::new(plan.clone());
+    for (i, input) in inputs.iter().enumerate() {
+        if i == 0 {
+            app.start(time_of(input), &mut net);
+        }
+        match input {
+            Input::Event { stream, timestamp, data } => {
+                let one: [One<'_>; 1] = [(stream, *timestamp, data)];
+                let (parts, _) = parts(&app, &one).ok_or("an event does not fit its stream")?;
+                let part = parts.into_iter().next().ok_or("no event")?;
+                app.send(part.stream, part.columns, part.times, &mut net).map_err(|f| f.0)?;
+            }
+            input => app.advance(time_of(input), &mut net),
+        }
+    }
+    // inner streams, fault streams and named windows are seen by nobody
+    let visible = |row: &str| {
+        let name = row.split(' ').next().unwrap_or_default();
+        let window = plan.catalog.find(name).is_some_and(|s| plan.catalog.window(s).is_some());
+        !window && !name.starts_with(['#', '!'])
+    };
+    net.rows.retain(|row, _| visible(row));
+    Ok((net, app))
+}
+
+fn again(app: &CorrectedApp, plan: &Arc<AppPlan>, allowed: i64, step: usize) -> Result<CorrectedApp, String> {
+    let mut state = Vec::new();
+    app.save(&mut state).map_err(|e| format!("its state cannot be saved: {e}"))?;
+    let mut again = CorrectedApp::new(plan.clone(), allowed).with_step(step);
+    again.restore(&mut state.as_slice()).map_err(|e| format!("its state is not taken back: {e}"))?;
+    Ok(again)
+}
+
+fn visible(net: &Net, plan: &AppPlan) -> Net {
+    let is = |row: &&String| {
+        let name = row.split(' ').next().unwrap_or_default();
+        let window = plan.catalog.find(name).is_some_and(|s| plan.catalog.window(s).is_some());
+        !window && !name.starts_with(['#', '!'])
+    };
+    let rows = net.rows.keys().filter(is).map(|row| (row.clone(), net.rows[row])).collect();
+    Net { rows, ..Net::default() }
+}
+
+/// Events of an app in an order of arrival that time does not follow. Whether something was taken back, or what is
+/// wrong.
+pub fn check(generated: &Generated, rng: &mut StdRng, registry: &Registry) -> Result<bool, String> {
+    let allowed = rng.random_range(1..5000);
+    let late = format!("@late(policy='correct', allowed='{allowed} millisec')\ndefine stream S0 ");
+    let text = generated.text.replacen("define stream S0 ", &late, 1);
+    let plan = match compile("corrected", &text, registry, &|_| None) {
+        Err(why) if why.contains("F0510") => return Ok(false),
+        plan => Arc::new(plan?),
+    };
+    let mut inputs = events::alone(rng, &generated.inputs, INPUTS);
+    // some come later than is allowed
+    let jitter = allowed + rng.random_range(0..allowed + 1) / 4;
+    inputs.sort_by_cached_key(|input| time_of(input) + rng.random_range(0..jitter + 1));
+    let table = "from T select k, v";
+    let together = rng.random_range(1..30);
+    let step = rng.random_range(1..60);
+    let stop = rng.random_range(0..inputs.len());
+    let mut net = Net::default();
+    let mut app = CorrectedApp::new(plan.clone(), allowed).with_step(step);
+    let mut at = 0;
+    let mut checked = false;
+    while at < inputs.len() {
+        let count = rng.random_range(1..together + 1).min(inputs.len() - at);
+        let mut group: Vec<One<'_>> = Vec::new();
+        for input in &inputs[at..at + count] {
+            if let Input::Event { stream, timestamp, data } = input {
+                group.push((stream, *timestamp, data));
+                continue;
+            }
+            hand_in(&mut app, &mut group, &mut net)?;
+            app.advance(time_of(input), &mut net);
+        }
+        hand_in(&mut app, &mut group, &mut net)?;
+        app.settle(&mut net).map_err(|f| f.0)?;
+        at += count;
+        if net.put_out > OUTPUTS_MAX {
+            return Ok(false);
+        }
+        if rng.random_bool(0.1) {
+            app = again(&app, &plan, allowed, step)?;
+        }
+        if at == inputs.len() || at > stop && !checked {
+            checked = true;
+            let (wanted, mut last) = run_in_order(&plan, &in_order(&inputs[..at], allowed))?;
+            let shown = visible(&net, &plan);
+            if let Some(row) = wanted.difference(&shown) {
+                return Err(format!("allowed {allowed} ms, {at} inputs, corrected otherwise: {row}"));
+            }
+            let [was, is] = [last.on_demand(table), app.on_demand(table)].map(|rows| {
+                let rows = rows.map_err(|f| f.0)?;
+                let mut found = Net::default();
+                found.events("T", &rows);
+                Ok::<_, String>(found)
+            });
+            if let Some(row) = was?.difference(&is?) {
+                return Err(format!("{at} inputs, the table has other rows: {row}"));
+            }
+        }
+    }
+    Ok(net.retracted > 0)
+}
+
+fn hand_in(app: &mut CorrectedApp, group: &mut Vec<One<'_>>, net: &mut Net) -> Result<(), String> {
+    if group.is_empty() {
+        return Ok(());
+    }
+    let (parts, order) = parts(app.app(), group).ok_or("an event does not fit its stream")?;
+    app.feed(parts, Some(&order), net).map_err(|failure| failure.0)?;
+    group.clear();
+    Ok(())
+}
