@@ -278,8 +278,8 @@ impl CorrectedApp {
         if !self.stale {
             return Ok(());
         }
-        let (mut outputs, mut app) = (std::mem::take(&mut self.ahead), self.copy()?);
-        self.ahead = Outputs::new(&self.plan.catalog);
+        let mut app = self.copy()?;
+        let mut outputs = std::mem::replace(&mut self.ahead, Outputs::new(&self.plan.catalog));
         let of_lagging = outputs.lengths();
         let failed = std::mem::take(&mut outputs.failures);
         self.buffer.sort();

@@ -18,8 +18,6 @@ use super::outputs::Outputs;
 /// What is not in a section of its own.
 #[derive(Serialize, Deserialize)]
 struct Saved {
-    /// How late an event may be, milliseconds.
-    allowed: i64,
     clock: Option<i64>,
     /// Whether the lagging app was started.
     begun: bool,
@@ -45,7 +43,6 @@ impl CorrectedApp {
         to.text(&self.plan.text)?;
         let failures = self.put_out.failures.iter();
         to.json(&Saved {
-            allowed: self.allowed,
             clock: self.clock,
             begun: self.begun,
             failures: failures.map(|((query, why), count)| (query.clone(), why.clone(), *count)).collect(),

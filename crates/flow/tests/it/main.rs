@@ -2,6 +2,7 @@
 
 mod aggregations;
 mod batched;
+mod corrections;
 mod fed;
 mod files;
 mod functions;

@@ -1,0 +1,150 @@
+//! What comes out of recorded runs against what was recorded.
+
+use std::collections::BTreeMap;
+
+use serde_json::Value as Json;
+
+use super::{Case, Output, Replay, What, compile};
+use crate::expr::Failure;
+use crate::registry::Registry;
+
+/// Runs a case and says how what comes out differs from what was recorded; nothing when it does not.
+pub fn check(case: &Case, registry: &Registry) -> Vec<String> {
+    check_interrupted(case, registry, &mut |_| false)
+}
+
+/// The same for a run that goes on with a [new app](Replay::reload) before those of its inputs for which `before` says so.
+pub fn check_interrupted(
+    case: &Case,
+    registry: &Registry,
+    before: &mut dyn FnMut(usize) -> bool,
+) -> Vec<String> {
+    let plan = match (compile("app.siddhi", &case.app, registry, &|_| None), &case.error) {
+        (Err(_), Some(_)) => return vec![],
+        (Err(e), None) => return vec![format!("the app is refused:\n{e}")],
+        (Ok(_), Some(_)) => return vec!["the app is not refused".into()],
+        (Ok(plan), None) => plan,
+    };
+    let mut differences = Vec::new();
+    for (stream, wanted) in &case.schemas {
+        let found = plan.catalog.find(stream).map(|s| {
+            let attributes = plan.catalog.streams()[s].attributes.iter();
+            attributes.map(|(name, ty)| (name.clone(), ty.name().to_owned())).collect::<Vec<_>>()
+        });
+        if found.as_ref() != Some(wanted) {
+            differences.push(format!("{stream} has the attributes {found:?}, expected {wanted:?}"));
+        }
+    }
+    let watches = |stream: &str| case.outputs.iter().any(|o| o == stream);
+    let watches_query = |query: &str| case.queries.iter().any(|q| q == query);
+    let mut replay = Replay::new(plan, case.start, &watches, &watches_query);
+    for (i, input) in case.inputs.iter().enumerate() {
+        if before(i) {
+            let plan = compile("app.siddhi", &case.app, registry, &|_| None).map_err(Failure);
+            let reloaded = plan.and_then(|plan| replay.reload(plan));
+            differences.extend(reloaded.err().map(|e| format!("before input {i}: {}", e.0)));
+        }
+        replay.input(input);
+    }
+    let found = replay.take();
+    for (list, wanted) in lists(&case.expected) {
+        let found: Vec<&Output> = found.iter().filter(|o| list_of(o) == list).collect();
+        differences.extend(compare(&list, &found, &wanted, case.unordered));
+    }
+    let expected_lists = lists(&case.expected);
+    for (list, extra) in lists(&found) {
+        if !expected_lists.contains_key(&list) {
+            differences.push(format!("{list}: {} unexpected, first {}", extra.len(), text(extra[0])));
+        }
+    }
+    differences
+}
+
+/// What is compared together: a stream's events, a query's emissions, answers, failures.
+fn list_of(output: &Output) -> String {
+    match &output.what {
+        // what comes and what is taken back belong together: their order matters
+        What::Stream { stream, .. } | What::Retracted { retracted: stream, .. } => format!("stream {stream}"),
+        What::Query { query, .. } => format!("query {query}"),
+        What::Rows { .. } => "answers".into(),
+        What::Failure { .. } => "failures".into(),
+    }
+}
+
+fn lists(outputs: &[Output]) -> BTreeMap<String, Vec<&Output>> {
+    let mut lists: BTreeMap<String, Vec<&Output>> = BTreeMap::new();
+    for output in outputs {
+        lists.entry(list_of(output)).or_default().push(output);
+    }
+    lists
+}
+
+fn text(output: &Output) -> String {
+    serde_json::to_string(output).unwrap_or_default()
+}
+
+fn compare(list: &str, found: &[&Output], wanted: &[&Output], unordered: bool) -> Option<String> {
+    let mut found = found.to_vec();
+    for (i, wanted) in wanted.iter().enumerate() {
+        let Some(place) = (match unordered {
+            false => found.first().filter(|f| same(f, wanted, false)).map(|_| 0),
+            true => found.iter().position(|f| same(f, wanted, true)),
+        }) else {
+            let first = found.first().map_or_else(|| "nothing more".to_owned(), |f| text(f));
+            return Some(format!("{list}, number {i}: expected {}, found {first}", text(wanted)));
+        };
+        found.remove(place);
+    }
+    found.first().map(|f| format!("{list}: {} too many, first {}", found.len(), text(f)))
+}
+
+/// With `unordered` the rows of an answer may come in any order.
+fn same(a: &Output, b: &Output, unordered: bool) -> bool {
+    let rows = |a: &[Vec<Json>], b: &[Vec<Json>]| {
+        a.len() == b.len() && a.iter().zip(b).all(|(a, b)| same_values(a, b))
+    };
+    a.input == b.input
+        && match (&a.what, &b.what) {
+            (What::Stream { timestamp: s, data: a, .. }, What::Stream { timestamp: t, data: b, .. })
+            | (
+                What::Retracted { timestamp: s, data: a, .. },
+                What::Retracted { timestamp: t, data: b, .. },
+            ) => s == t && same_values(a, b),
+            (What::Query { current: c, expired: e, .. }, What::Query { current: d, expired: f, .. }) => {
+                rows(c, d) && rows(e, f)
+            }
+            (What::Rows { rows: a }, What::Rows { rows: b }) if unordered => {
+                let mut rest: Vec<&Vec<Json>> = a.iter().collect();
+                let take = |row: &Vec<Json>| {
+                    let place = rest.iter().position(|r| same_values(r, row));
+                    place.map(|place| rest.swap_remove(place)).is_some()
+                };
+                a.len() == b.len() && b.iter().all(take)
+            }
+            (What::Rows { rows: a }, What::Rows { rows: b }) => rows(a, b),
+            (What::Failure { .. }, What::Failure { .. }) => true,
+            _ => false,
+        }
+}
+
+fn same_values(a: &[Json], b: &[Json]) -> bool {
+    a.len() == b.len() && a.iter().zip(b).all(|(a, b)| same_value(a, b))
+}
+
+/// Whole numbers must be equal, decimal ones agree within what a float keeps.
+fn same_value(a: &Json, b: &Json) -> bool {
+    match (a, b) {
+        (Json::Number(a), Json::Number(b)) => match (a.as_i64(), b.as_i64()) {
+            (Some(a), Some(b)) => a == b,
+            _ => {
+                let (a, b) = (a.as_f64().unwrap_or(f64::NAN), b.as_f64().unwrap_or(f64::NAN));
+                (a - b).abs() <= 1e-12 + 1e-6 * a.abs().max(b.abs())
+            }
+        },
+        (Json::Array(a), Json::Array(b)) => same_values(a, b),
+        (Json::Object(a), Json::Object(b)) => {
+            a.len() == b.len() && a.iter().all(|(k, v)| b.get(k).is_some_and(|w| same_value(v, w)))
+        }
+        _ => a == b,
+    }
+}

@@ -1,0 +1,186 @@
+//! Late events that correct what was put out: `tests/cases/corrections.txt`.
+//!
+//! A case is `=== name`, an app, `---`, and steps: `Stream 1000 ["a", 5]` sends an event, several of a stream in one call
+//! with ` & ` between them; `clock 2000` moves the clock, `restart` gives the state to a new app, `ask from T select *` asks.
+//! Below stands what came out, indented: `+` what was put out, `-` what was taken back, `!` what went wrong.
+//! `UPDATE_CASES=1` writes it anew. That it is as in a run in order is tested in `random/corrected.rs`.
+
+use std::fmt::Write as _;
+use std::path::Path;
+use std::sync::Arc;
+use std::{env, fs};
+
+use serde_json::json;
+use tidemill_flow::Registry;
+use tidemill_flow::app::App;
+use tidemill_flow::correct::CorrectedApp;
+use tidemill_flow::feed::Part;
+use tidemill_flow::limits::Limits;
+use tidemill_flow::replay::{Input, Replay, What, compile};
+use tidemill_flow::{Column, Value};
+use tidemill_types::FieldType;
+
+use crate::random::corrected::Net;
+
+fn input(line: &str) -> Input {
+    let (word, rest) = line.split_once(' ').unwrap_or((line, ""));
+    let read = match word {
+        "clock" => json!({ "timestamp": rest.parse::<i64>().expect("a time") }),
+        "restart" => json!({ "restart": true }),
+        "ask" => json!({ "on_demand": rest }),
+        stream => {
+            let events = rest.split(" & ").map(|event| {
+                let event = event.strip_prefix(&format!("{stream} ")).unwrap_or(event);
+                let (time, data) = event.split_once(' ').expect("a time and values");
+                let data: serde_json::Value = serde_json::from_str(data).expect("values");
+                json!({ "timestamp": time.parse::<i64>().expect("a time"), "data": data })
+            });
+            json!({ "stream": stream, "events": events.collect::<Vec<_>>() })
+        }
+    };
+    serde_json::from_value(read).expect("an input")
+}
+
+/// The file with what comes out now.
+fn filled(text: &str) -> String {
+    let mut out = String::new();
+    for case in text.split("=== ").skip(1) {
+        let (head, steps) = case.split_once("\n---\n").expect("an app and steps");
+        let (_, app) = head.split_once('\n').expect("a name and an app");
+        let _ = writeln!(out, "=== {head}\n---");
+        let plan = compile("app.siddhi", app, &Registry::standard(), &|_| None);
+        let plan = plan.unwrap_or_else(|e| panic!("{e}"));
+        let all = |_: &str| true;
+        let mut replay = Replay::new(plan, 0, &all, &|_| false);
+        for line in steps.lines().filter(|line| !line.starts_with("  ")) {
+            let _ = writeln!(out, "{line}");
+            if line.is_empty() {
+                continue;
+            }
+            replay.input(&input(line));
+            for output in replay.take() {
+                let row = |data: &[serde_json::Value]| serde_json::to_string(data).expect("JSON");
+                let _ = match &output.what {
+                    What::Stream { stream, timestamp, data } => {
+                        writeln!(out, "  + {stream} {timestamp} {}", row(data))
+                    }
+                    What::Retracted { retracted, timestamp, data } => {
+                        writeln!(out, "  - {retracted} {timestamp} {}", row(data))
+                    }
+                    What::Rows { rows } => writeln!(out, "  {}", json!(rows)),
+                    What::Failure { failure } => writeln!(out, "  ! {failure}"),
+                    What::Query { .. } => Ok(()),
+                };
+            }
+        }
+    }
+    out
+}
+
+#[test]
+fn late_events_correct_what_was_put_out() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/cases/corrections.txt");
+    let text = fs::read_to_string(&path).expect("a file of cases");
+    let now = filled(&text);
+    if env::var_os("UPDATE_CASES").is_some() {
+        fs::write(&path, now).expect("writing a file of cases");
+        return;
+    }
+    let mut case = "";
+    for (number, (is, wanted)) in now.lines().zip(text.lines()).enumerate() {
+        case = wanted.strip_prefix("=== ").unwrap_or(case);
+        assert_eq!(is, wanted, "{}:{}, case `{case}`", path.display(), number + 1);
+    }
+    assert_eq!(now, text);
+    assert!(text.matches("\n  - ").count() >= 10, "some rows are taken back");
+}
+
+fn app(limits: Limits) -> CorrectedApp {
+    let text = "@app:playback @late(policy='correct', allowed='1 sec') define stream S (n int);
+        from S select n insert into O;";
+    let plan =
+        compile("app.siddhi", text, &Registry::standard(), &|_| None).unwrap_or_else(|e| panic!("{e}"));
+    CorrectedApp::new(Arc::new(plan.with_limits(limits)), 1000)
+}
+
+fn event(n: i32, time: i64) -> Vec<Part> {
+    let mut column = Column::new(FieldType::Int);
+    column.push(Value::Int(n));
+    vec![Part { stream: 0, columns: vec![column], times: vec![time] }]
+}
+
+#[test]
+fn no_more_is_kept_than_the_limit_says() {
+    let mut net = Net::default();
+    let mut app = app(Limits { corrected_rows: 9, ..Limits::default() });
+    let mut send = |app: &mut CorrectedApp, n: i32, time: i64| {
+        let sent = app.feed(event(n, time), None, &mut net).map(|_| ());
+        app.settle(&mut net).expect("settled");
+        sent.map_err(|failure| failure.0)
+    };
+    // each event is kept with what came out for it
+    (0..4).for_each(|n| send(&mut app, n, 100).expect("there is room"));
+    send(&mut app, 4, 101).expect("the last one");
+    let why = send(&mut app, 5, 500).expect_err("there is no room");
+    assert!(
+        why.contains("at most 9 events and rows put out") && why.contains("allowed='1000 millisec'"),
+        "{why}"
+    );
+    // what is final makes room
+    send(&mut app, 6, 1101).expect("the clock went on");
+    assert_eq!(app.rows(), 4);
+    assert_eq!((net.put_out, net.retracted), (6, 0));
+}
+
+#[test]
+fn what_is_final_is_let_go() {
+    let mut net = Net::default();
+    let mut app = app(Limits::default());
+    let mut most = 0;
+    for n in 0..20_000 {
+        app.feed(event(n, i64::from(n) * 10), None, &mut net).expect("it fits");
+        app.settle(&mut net).expect("settled");
+        most = most.max(app.rows());
+    }
+    // a second holds a hundred events, and 1,024 are let go together
+    assert!(most < 2_400, "{most}");
+    assert_eq!((net.put_out, net.retracted), (20_000, 0));
+}
+
+/// A state is taken by an app with the same time, and by none that does not correct.
+#[test]
+fn states_belong_to_their_policy() {
+    let make = |late: &str| {
+        let text = format!(
+            "@app:playback {late} define stream S (n int); from S#window.length(3) select sum(n) as n insert into O;"
+        );
+        Arc::new(
+            compile("app.siddhi", &text, &Registry::standard(), &|_| None).unwrap_or_else(|e| panic!("{e}")),
+        )
+    };
+    let plan = make("@late(policy='correct', allowed='1 sec')");
+    let mut app = CorrectedApp::new(plan.clone(), 1000);
+    let mut net = Net::default();
+    for n in 0..10 {
+        app.feed(event(n, i64::from(n) * 300), None, &mut net).expect("it fits");
+        app.settle(&mut net).expect("settled");
+    }
+    let mut state = Vec::new();
+    app.save(&mut state).expect("saved");
+    CorrectedApp::new(plan.clone(), 1000).restore(&mut state.as_slice()).expect("taken back");
+    let other = make("@late(policy='correct', allowed='2 sec')");
+    let why = CorrectedApp::new(other, 2000).restore(&mut state.as_slice()).expect_err("another time");
+    assert!(why.to_string().contains("1 sec"), "{why}");
+    let mut plain = App::new(make(""));
+    let why =
+        plain.restore(&mut state.as_slice(), tidemill_flow::snapshot::Resume::Exactly).expect_err("plain");
+    assert!(why.to_string().contains("expected the section `app`"), "{why}");
+    for at in (0..state.len()).step_by(7) {
+        let mut damaged = state.clone();
+        damaged[at] ^= 4;
+        let found = CorrectedApp::new(plan.clone(), 1000).restore(&mut damaged.as_slice());
+        assert!(found.is_err(), "byte {at}");
+        let cut = CorrectedApp::new(plan.clone(), 1000).restore(&mut &state[..at]);
+        assert!(cut.is_err(), "cut at {at}");
+    }
+}
