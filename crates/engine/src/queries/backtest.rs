@@ -105,6 +105,7 @@ impl<'c> Backtest<'c> {
             if let Err(failure) = flow.send(queries, unit, input.stream, event, time, &mut out) {
                 tracing::debug!(file = queries.name_of(unit), "{}", failure.0);
             }
+            flow.settle(queries, unit, &mut out);
             self.follow(unit, out, now, depth + 1)?;
         }
         Ok(())
@@ -113,7 +114,7 @@ impl<'c> Backtest<'c> {
     fn follow(&mut self, unit: usize, out: Vec<Out>, now: i64, depth: u32) -> Result<()> {
         let compiled = self.compiled;
         for out in &out {
-            let Some(output) = compiled.queries.units[unit].outputs.get(&out.stream) else { continue };
+            let Some(output) = compiled.queries.units[unit].output(out) else { continue };
             let schema = &compiled.program.streams()[output.stream];
             for row in 0..out.events.len() {
                 let time = out.events.times[row];

@@ -118,6 +118,7 @@ impl<'t> Cascade<'t> {
             self.take(&effects);
             self.record_queries(events, keep)?;
         }
+        self.settle()?;
         self.finish()
     }
 
@@ -136,7 +137,32 @@ impl<'t> Cascade<'t> {
                 }
             }
         }
+        self.settle()?;
         self.finish()
+    }
+
+    /// Works late events in. What is corrected may lead to events that are late in turn, where files read each other.
+    fn settle(&mut self) -> Result<()> {
+        let queries = self.queries;
+        let corrected = |unit: &usize| queries.units[*unit].plan.corrected.is_some();
+        let units: Vec<usize> = (0..queries.units.len()).filter(corrected).collect();
+        for _ in 0..DEPTH_MAX {
+            let mut changed = false;
+            for unit in &units {
+                let mut out = Vec::new();
+                self.state.flow.get_mut().settle(queries, *unit, &mut out);
+                changed |= !out.is_empty();
+                self.follow(*unit, out, 1)?;
+            }
+            if !changed {
+                return Ok(());
+            }
+        }
+        let problem =
+            format!("corrections lead to further ones more than {DEPTH_MAX} times: is there a loop?");
+        let file = units.first().map_or("", |unit| queries.name_of(*unit));
+        self.state.flow.get_mut().failed(file, "late events", &problem);
+        Ok(())
     }
 
     fn finish(mut self) -> Result<Followed> {
@@ -320,14 +346,8 @@ impl<'t> Cascade<'t> {
         };
         let schema = &self.core.program.streams()[stream];
         match &late.policy {
-            LatePolicy::Drop => {
-                let reason = format!(
-                    "{behind} ms behind the clock of {}, which allows {}",
-                    queries.name_of(unit),
-                    late.allowed
-                );
-                let event = serde_json::Value::from(event_json(schema, &part.batch, row)).to_string();
-                self.followed.late.push((stream, reason, event));
+            LatePolicy::Drop | LatePolicy::Correct => {
+                self.too_late(unit, stream, &part.batch, row, behind, late.allowed);
             }
             LatePolicy::Stream(side) => {
                 let Some(to) = self.core.program.stream_index(side) else { return Ok(false) };
@@ -341,6 +361,23 @@ impl<'t> Cascade<'t> {
             }
         }
         Ok(true)
+    }
+
+    /// An event is left out by a unit: it came too far behind the clock, in milliseconds.
+    pub(super) fn too_late(
+        &mut self,
+        unit: usize,
+        stream: usize,
+        batch: &RecordBatch,
+        row: usize,
+        behind: i64,
+        allowed: i64,
+    ) {
+        let schema = &self.core.program.streams()[stream];
+        let file = self.queries.name_of(unit);
+        let reason = format!("{behind} ms behind the clock of {file}, which allows {allowed}");
+        let event = serde_json::Value::from(event_json(schema, batch, row)).to_string();
+        self.followed.late.push((stream, reason, event));
     }
 
     /// Hands an event to a unit; all that follows from it is worked off.
@@ -364,7 +401,7 @@ impl<'t> Cascade<'t> {
     pub(super) fn follow(&mut self, unit: usize, out: Vec<Out>, depth: u32) -> Result<()> {
         let queries = self.queries;
         for out in &out {
-            let Some(output) = queries.units[unit].outputs.get(&out.stream) else { continue };
+            let Some(output) = queries.units[unit].output(out) else { continue };
             let schema = &self.core.program.streams()[output.stream];
             for row in 0..out.events.len() {
                 let cells = rows::cells(schema, output, &out.events, row);

@@ -2,20 +2,34 @@
 
 use std::fmt::Write as _;
 
-use super::{ONE, Placed, Queries};
+use super::{ONE, Placed, Queries, QueryFile, Unit};
 
 /// Each query of each file: what it consists of, where it runs and why, what it keeps.
 pub fn explain(queries: &Queries, partitions: u32) -> String {
     let mut out = String::new();
-    for file in &queries.files {
+    for (number, file) in queries.files.iter().enumerate() {
         let clock =
             if file.plan.playback { "the clock is that of the events" } else { "the clock is the machine's" };
         let _ = writeln!(out, "{}: {clock}", file.name);
+        late(queries, number, file, &mut out);
         for placed in &file.placed {
             element(placed, partitions, &mut out);
         }
     }
     out
+}
+
+/// What happens to late events, where they correct what was put out.
+fn late(queries: &Queries, number: usize, file: &QueryFile, out: &mut String) {
+    let Some(allowed) = file.plan.corrected else { return };
+    let most = file.plan.limits().corrected_rows;
+    let _ = writeln!(
+        out,
+        "  late events, up to {allowed} ms behind the clock, correct what was put out; at most {most} rows are kept for it"
+    );
+    let units = queries.units.iter().filter(|unit| unit.file == number);
+    let streams: Vec<String> = units.flat_map(Unit::retracts).collect();
+    let _ = writeln!(out, "  what is taken back goes to {}", streams.join(", "));
 }
 
 fn element(placed: &Placed, partitions: u32, out: &mut String) {

@@ -24,9 +24,12 @@ pub enum LatePolicy {
     Drop,
     /// They go to this stream of the same file instead.
     Stream(String),
+    /// As with [`LatePolicy::Drop`]; the others correct what was put out.
+    Correct,
 }
 
-/// The `@late` annotations of a file, by stream. Errors: what is wrong with them.
+/// The `@late` annotations of a file, by stream; `policy='correct'`, which holds for a whole file, is in its plan. Errors:
+/// what is wrong with them.
 pub fn of(app: &App) -> Result<BTreeMap<String, Late>, Vec<Diagnostic>> {
     let mut found = BTreeMap::new();
     let mut wrong = Vec::new();
@@ -34,7 +37,8 @@ pub fn of(app: &App) -> Result<BTreeMap<String, Late>, Vec<Diagnostic>> {
         let Definition::Stream(stream) = definition else { continue };
         let Some(annotation) = stream.annotations.iter().find(|a| a.is("late")) else { continue };
         match late(app, stream, annotation) {
-            Ok(late) => {
+            Ok(None) => {}
+            Ok(Some(late)) => {
                 found.insert(stream.id.name.name.clone(), late);
             }
             Err(diagnostic) => wrong.push(diagnostic),
@@ -43,7 +47,7 @@ pub fn of(app: &App) -> Result<BTreeMap<String, Late>, Vec<Diagnostic>> {
     if wrong.is_empty() { Ok(found) } else { Err(wrong) }
 }
 
-fn late(app: &App, stream: &StreamDefinition, annotation: &Annotation) -> Result<Late, Diagnostic> {
+fn late(app: &App, stream: &StreamDefinition, annotation: &Annotation) -> Result<Option<Late>, Diagnostic> {
     if app.annotation("playback").is_none() {
         let message = "events are late only where the clock is that of the events";
         return Err(Diagnostic::error("E0106", annotation.span, message).help("add `@app:playback`"));
@@ -53,28 +57,23 @@ fn late(app: &App, stream: &StreamDefinition, annotation: &Annotation) -> Result
         None => 0,
     };
     let Some(policy) = annotation.element("policy") else {
-        return Err(Diagnostic::error("E0106", annotation.span, "`@late` needs a policy")
-            .expected(["policy='drop'", "policy='stream'"]));
+        return Err(Diagnostic::error("E0106", annotation.span, "`@late` needs a policy").expected([
+            "policy='drop'",
+            "policy='stream'",
+            "policy='correct'",
+        ]));
     };
     let policy = match policy.value.value.as_str() {
         "drop" => LatePolicy::Drop,
         "stream" => LatePolicy::Stream(side_stream(app, stream, annotation)?),
-        "correct" => {
-            let message = "what queries have put out cannot be corrected by late events";
-            return Err(Diagnostic::error("E0106", policy.span, message)
-                .expected(["policy='drop'", "policy='stream'"])
-                .help(
-                    "bring events in order with `#reorder:kslack(…)`, or keep totals with `define aggregation`: \
-                     there a late event goes to its own bucket",
-                ));
-        }
+        "correct" => return Ok(None),
         other => {
-            let hint = did_you_mean(other, ["drop", "stream"]);
+            let hint = did_you_mean(other, ["drop", "stream", "correct"]);
             let message = format!("there is no policy `{other}`{hint}");
             return Err(Diagnostic::error("E0106", policy.span, message));
         }
     };
-    Ok(Late { allowed, policy })
+    Ok(Some(Late { allowed, policy }))
 }
 
 /// The stream that late events go to: `stream='Name'`, defined with the same attributes.

@@ -13,7 +13,7 @@ use tidemill_rules::Program;
 use tidemill_types::{Error, Field, FieldType, Result, StreamSchema};
 
 use super::place;
-use super::{Input, Late, Output, Queries, QueryFile, Unit, agree, late, split};
+use super::{Input, Late, LatePolicy, Output, Queries, QueryFile, Unit, agree, late, retracted, split};
 use crate::app::AppFile;
 
 /// A file that was read and makes sense by itself.
@@ -72,7 +72,7 @@ pub fn compile(
     for file in &read {
         let key = |s: &Arc<StreamSchema>| s.key.map(|i| s.fields[i].name.clone());
         let keys = declared.iter().map(|s| (s.name.clone(), key(s))).collect();
-        let placement = place::place(&file.app, &registry, &keys, partitions);
+        let placement = place::place(&file.app, &registry, &keys, partitions, file.plan.corrected.is_some());
         for stream in visible(&file.plan) {
             if !declared.iter().any(|s| s.name == stream.name) {
                 let key = placement.keys.get(&stream.name).cloned().flatten();
@@ -80,6 +80,8 @@ pub fn compile(
             }
         }
         agree::with_declared(&file.app, &file.plan, &declared)
+            .map_err(|wrong| Error::invalid(render_all(&wrong, &file.sources)))?;
+        retracted::declare(&file.plan, &mut declared)
             .map_err(|wrong| Error::invalid(render_all(&wrong, &file.sources)))?;
         placements.push(placement);
     }
@@ -168,23 +170,36 @@ fn unit(
         let schema = &program.streams()[stream];
         let attributes = &plan.catalog.streams()[at].attributes;
         let fields = attributes.iter().filter_map(|(name, ty)| Some((schema.field_index(name)?, *ty)));
-        let late = file.late.get(&name).cloned();
+        let late = match plan.corrected {
+            Some(allowed) => Some(Late { allowed, policy: LatePolicy::Correct }),
+            None => file.late.get(&name).cloned(),
+        };
         inputs.insert(stream, Input { stream: at, fields: fields.collect(), late });
     }
-    let mut outputs = HashMap::new();
+    let (mut outputs, mut retractions) = (HashMap::new(), HashMap::new());
+    let writes: Vec<&str> = written(&plan).filter(|_| plan.corrected.is_some()).collect();
     for stream in visible(&plan) {
         let Some(at) = program.stream_index(&stream.name) else { continue };
-        let fields = program.streams()[at].fields.iter();
-        let attributes = fields.map(|f| stream.attributes.iter().position(|(name, _)| *name == f.name));
-        outputs.insert(stream.name.clone(), Output { stream: at, attributes: attributes.collect() });
+        let output = |at: usize| {
+            let fields = program.streams()[at].fields.iter();
+            let attributes = fields.map(|f| stream.attributes.iter().position(|(name, _)| *name == f.name));
+            Output { stream: at, attributes: attributes.collect() }
+        };
+        outputs.insert(stream.name.clone(), output(at));
+        let companion = program.stream_index(&retracted::name_of(&stream.name));
+        if let Some(at) = companion.filter(|_| writes.contains(&stream.name.as_str())) {
+            retractions.insert(stream.name.clone(), output(at));
+        }
     }
-    let writes = written(&plan).filter_map(|name| Some(outputs.get(name)?.stream)).collect();
+    let of = |name: &str| [outputs.get(name), retractions.get(name)].into_iter().flatten();
+    let writes = written(&plan).flat_map(of).map(|output| output.stream).collect();
     let identity = identity(part);
-    Ok(Unit { file: number, everywhere, plan: Arc::new(plan), identity, inputs, outputs, writes })
+    let plan = Arc::new(plan);
+    Ok(Unit { file: number, everywhere, plan, identity, inputs, outputs, retractions, writes })
 }
 
 /// The streams to which something comes from inside: from queries, triggers and topics.
-fn written(plan: &AppPlan) -> impl Iterator<Item = &str> {
+pub fn written(plan: &AppPlan) -> impl Iterator<Item = &str> {
     let queries = plan.all_queries().filter_map(|query| match query.target {
         Target::Stream(stream) => Some(stream),
         Target::Inner(_) | Target::Window(_) | Target::Table(..) => None,

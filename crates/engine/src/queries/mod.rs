@@ -18,6 +18,7 @@ mod made;
 mod on_demand;
 pub mod place;
 mod readable;
+mod retracted;
 mod rows;
 mod split;
 pub mod state;
@@ -84,6 +85,8 @@ pub struct Unit {
     pub inputs: HashMap<usize, Input>,
     /// By name of a stream of the plan, how what comes out of it goes on.
     pub outputs: HashMap<String, Output>,
+    /// The same for what is taken back of it, where late events correct what was put out.
+    pub retractions: HashMap<String, Output>,
     /// The streams of the program that it writes.
     pub writes: BTreeSet<usize>,
 }
@@ -165,7 +168,7 @@ impl Queries {
             }
         }
         let emits = program.emits();
-        let to_rules = self.units.iter().flat_map(|u| u.outputs.values());
+        let to_rules = self.units.iter().flat_map(|u| u.outputs.values().chain(u.retractions.values()));
         self.coupled = to_rules.clone().any(|o| !program.stream_rules(o.stream).rules.is_empty())
             || emits.iter().any(|stream| !self.readers[*stream].is_empty());
         self

@@ -62,14 +62,19 @@ struct Context<'a> {
     /// Tables, named windows, aggregations, triggers.
     stores: BTreeMap<&'a str, &'static str>,
     partitions: u32,
+    /// Whether nothing runs in every partition.
+    together: bool,
 }
 
-/// Decides for each element of `app`. `keys`: the field by which each defined stream is spread.
+/// Decides for each element of `app`. `keys`: the field by which each defined stream is spread. `corrected`: whether late
+/// events correct what was put out; then all elements run in the same place, because what is taken back does not travel
+/// from one to the other.
 pub fn place(
     app: &App,
     registry: &Registry,
     keys: &BTreeMap<String, Option<String>>,
     partitions: u32,
+    corrected: bool,
 ) -> Placement {
     let stores = app.definitions.iter().filter_map(|d| {
         let kind = match d {
@@ -81,19 +86,29 @@ pub fn place(
         };
         Some((d.name().name.as_str(), kind))
     });
-    let context = Context { app, registry, keys, stores: stores.collect(), partitions };
-    // a stream with writers that disagree about its key has none, which may change where its readers run
-    let mut keyless = BTreeSet::new();
-    loop {
-        let (placement, conflicts) = context.pass(&keyless);
-        if conflicts.is_empty() {
-            return placement;
-        }
-        keyless.extend(conflicts);
+    let stores = stores.collect();
+    let mut context = Context { app, registry, keys, stores, partitions, together: false };
+    let placement = context.place();
+    if !corrected || placement.elements.iter().all(|placed| placed.everywhere) {
+        return placement;
     }
+    context.together = true;
+    context.place()
 }
 
 impl Context<'_> {
+    fn place(&self) -> Placement {
+        // a stream with writers that disagree about its key has none, which may change where its readers run
+        let mut keyless = BTreeSet::new();
+        loop {
+            let (placement, conflicts) = self.pass(&keyless);
+            if conflicts.is_empty() {
+                return placement;
+            }
+            keyless.extend(conflicts);
+        }
+    }
+
     /// One look at all elements in order of the text; streams turn out to have different keys.
     fn pass(&self, keyless: &BTreeSet<String>) -> (Placement, Vec<String>) {
         let mut placement = Placement::default();
@@ -161,6 +176,9 @@ impl Context<'_> {
     fn shares(&self, facts: &Facts) -> Option<String> {
         if self.partitions == 1 {
             return Some("there is one partition".into());
+        }
+        if self.together {
+            return Some("late events correct the whole file, and some of it runs here".into());
         }
         if !facts.inserts {
             return Some(format!("changes table {}", facts.writes));

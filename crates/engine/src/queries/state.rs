@@ -5,7 +5,8 @@ use std::io::Read;
 
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
-use tidemill_flow::app::{App, Sink};
+use tidemill_flow::app::Sink;
+use tidemill_flow::correct::{Corrections, Runner, TooLate};
 use tidemill_flow::expr::Failure;
 use tidemill_flow::feed::Part;
 use tidemill_flow::snapshot::Resume;
@@ -46,7 +47,7 @@ pub struct QueryCounts {
 
 /// A unit at work.
 pub struct Running {
-    app: App,
+    app: Runner,
     started: bool,
 }
 
@@ -69,6 +70,8 @@ pub struct Out {
     pub stream: String,
     /// The events.
     pub events: Batch,
+    /// Whether they came out before and are taken back.
+    pub retracted: bool,
 }
 
 impl FlowState {
@@ -76,7 +79,7 @@ impl FlowState {
     pub fn new(queries: &Queries, partition: PartitionId) -> Self {
         let units = (0..queries.units.len()).map(|number| {
             let app = || {
-                let mut app = App::new(queries.units[number].plan.clone());
+                let mut app = Runner::new(queries.units[number].plan.clone());
                 app.seed(&format!("{}, unit {number}, partition {partition}", queries.name_of(number)));
                 app
             };
@@ -94,7 +97,7 @@ impl FlowState {
     pub fn works_together(&self, unit: usize) -> bool {
         self.with(|flow| {
             let running = flow.units.get(unit).and_then(Option::as_ref);
-            running.is_some_and(|running| running.app.why_one_by_one().is_none())
+            running.is_some_and(|running| running.app.app().why_one_by_one().is_none())
         })
     }
 
@@ -125,7 +128,7 @@ impl Flow {
         let Some(Some(running)) = self.units.get_mut(unit) else { return };
         running.started = true;
         let plan = &queries.units[unit];
-        running.app.start(now, &mut Outlet::new(queries, plan, &mut self.counts, out));
+        running.app.start_with_event(now, &mut Outlet::new(queries, plan, &mut self.counts, out));
     }
 
     /// The clock of a unit is going to `to` after it may have stood still: see [`App::pass_over_triggers`].
@@ -155,11 +158,15 @@ impl Flow {
         let Some(Some(running)) = self.units.get_mut(unit) else { return Ok(()) };
         let plan = &queries.units[unit];
         let mut outlet = Outlet::new(queries, plan, &mut self.counts, out);
-        running.app.send(stream, columns, vec![time], &mut outlet)
+        match running.app.send(stream, columns, vec![time], &mut outlet)?.first() {
+            None => Ok(()),
+            // who hands events in has looked before
+            Some(late) => Err(Failure(format!("an event came {} ms behind the clock", late.behind))),
+        }
     }
 
-    /// Hands events to a unit, each by itself, with the results of one after the other. Errors: they do not fit, and none
-    /// was taken.
+    /// Hands events to a unit, each by itself, with the results of one after the other. Which came too late for one that
+    /// corrects what it has put out. Errors: they do not fit, and none was taken.
     pub fn feed(
         &mut self,
         queries: &Queries,
@@ -167,11 +174,21 @@ impl Flow {
         parts: Vec<Part>,
         order: &[u16],
         out: &mut Vec<Out>,
-    ) -> Result<(), Failure> {
-        let Some(Some(running)) = self.units.get_mut(unit) else { return Ok(()) };
+    ) -> Result<Vec<TooLate>, Failure> {
+        let Some(Some(running)) = self.units.get_mut(unit) else { return Ok(vec![]) };
         let plan = &queries.units[unit];
         let mut outlet = Outlet::new(queries, plan, &mut self.counts, out);
         running.app.feed(parts, Some(order), &mut outlet)
+    }
+
+    /// Works late events into a unit that corrects what it has put out.
+    pub fn settle(&mut self, queries: &Queries, unit: usize, out: &mut Vec<Out>) {
+        let Some(Some(running)) = self.units.get_mut(unit) else { return };
+        let plan = &queries.units[unit];
+        let settled = running.app.settle(&mut Outlet::new(queries, plan, &mut self.counts, out));
+        if let Err(failure) = settled {
+            self.failed(&queries.files[plan.file].name, "late events", &failure.0);
+        }
     }
 
     /// Runs an on-demand query in a unit.
@@ -279,7 +296,7 @@ impl<'a> Outlet<'a> {
 impl Sink for Outlet<'_> {
     fn events(&mut self, stream: &str, events: &Batch) {
         if self.unit.outputs.contains_key(stream) {
-            self.out.push(Out { stream: stream.to_owned(), events: events.clone() });
+            self.out.push(Out { stream: stream.to_owned(), events: events.clone(), retracted: false });
         }
     }
 
@@ -295,5 +312,13 @@ impl Sink for Outlet<'_> {
             counts.errors += 1;
             counts.last_error = Some(failure.0.clone());
         });
+    }
+}
+
+impl Corrections for Outlet<'_> {
+    fn retracted(&mut self, stream: &str, events: &Batch) {
+        if self.unit.retractions.contains_key(stream) {
+            self.out.push(Out { stream: stream.to_owned(), events: events.clone(), retracted: true });
+        }
     }
 }

@@ -9,12 +9,13 @@ use std::collections::BTreeSet;
 
 use arrow_buffer::BooleanBuffer;
 use tidemill_flow::Column;
+use tidemill_flow::correct::TooLate;
 use tidemill_flow::feed::Part;
 use tidemill_types::Result;
 
 use super::cascade::Cascade;
 use super::readable::{Readable, each_arrival};
-use super::{ONE, Unit};
+use super::{Late, LatePolicy, ONE, Unit};
 use crate::entry::Events;
 
 /// The events of a record that are not duplicates, in order of arrival: part and row.
@@ -47,7 +48,8 @@ impl Cascade<'_> {
         let mut written = BTreeSet::new();
         for number in &units {
             let unit = &self.queries.units[*number];
-            if unit.inputs.values().any(|input| input.late.is_some()) {
+            let by_itself = |late: &Late| late.policy != LatePolicy::Correct;
+            if unit.inputs.values().any(|input| input.late.as_ref().is_some_and(by_itself)) {
                 return false;
             }
             for stream in unit.writes.iter().copied() {
@@ -94,6 +96,8 @@ impl Cascade<'_> {
         // for each part of the record which one of the unit's it is
         let mut places: Vec<Option<u16>> = vec![None; parts.len()];
         let mut own: Vec<Part> = Vec::new();
+        // for each of the unit's the record's, and the rows of that
+        let mut taken: Vec<(usize, Vec<u32>)> = Vec::new();
         for (number, part) in parts.iter().enumerate() {
             let Some((_, stream, columns)) = part.units.iter().find(|(u, ..)| *u == unit) else { continue };
             let rows: Vec<u32> =
@@ -108,6 +112,7 @@ impl Cascade<'_> {
                 columns: columns.iter().map(|column| only(column, &rows)).collect(),
                 times: rows.iter().map(time).collect(),
             });
+            taken.push((number, rows));
         }
         let order: Vec<u16> = arrivals.iter().filter_map(|(part, _)| places[*part]).collect();
         let Some(first) = order.first() else { return Ok(()) };
@@ -118,11 +123,21 @@ impl Cascade<'_> {
         if flow.is_waiting(unit) {
             flow.start(queries, unit, begin, &mut out);
         }
-        if let Err(failure) = flow.feed(queries, unit, own, &order, &mut out) {
-            let plan = &queries.units[unit];
-            for stream in streams {
-                let name = &plan.plan.catalog.streams()[stream].name;
-                flow.failed(&queries.files[plan.file].name, name, &failure.0);
+        let plan = &queries.units[unit];
+        match flow.feed(queries, unit, own, &order, &mut out) {
+            Ok(late) => {
+                for TooLate { part, row, behind } in late {
+                    let (number, rows) = &taken[part];
+                    let (part, allowed) = (&parts[*number], plan.plan.corrected.unwrap_or_default());
+                    let Some(stream) = part.stream else { continue };
+                    self.too_late(unit, stream, &part.batch, rows[row] as usize, behind, allowed);
+                }
+            }
+            Err(failure) => {
+                for stream in streams {
+                    let name = &plan.plan.catalog.streams()[stream].name;
+                    flow.failed(&queries.files[plan.file].name, name, &failure.0);
+                }
             }
         }
         self.follow(unit, out, 1)

@@ -1,5 +1,6 @@
 //! The engine on a real data directory.
 
+mod corrections;
 mod documents;
 mod queries;
 mod recovery;

@@ -450,7 +450,7 @@ fn late_events_go_where_their_stream_says() {
     assert!(wrong.to_string().contains("Did you mean `drop`"), "{wrong}");
     let wrong = Engine::open(dir.path(), Some(app("@late(policy='correct')"))).err().unwrap();
     assert!(
-        wrong.to_string().contains("cannot be corrected") && wrong.to_string().contains("kslack"),
+        wrong.to_string().contains("needs how far") && wrong.to_string().contains("allowed='1 min'"),
         "{wrong}"
     );
 }

@@ -1,0 +1,78 @@
+//! The streams of what is taken back: `MeansRetracted` of `Means`, with the same fields.
+//!
+//! They are there wherever late events correct what was put out, as streams like any other: stored, asked with SQL,
+//! subscribed to, read by rules and by the queries of other files.
+
+use std::sync::Arc;
+
+use tidemill_flow::plan::AppPlan;
+use tidemill_lang::Diagnostic;
+use tidemill_types::StreamSchema;
+
+use super::load::{visible, written};
+use super::state::Out;
+use super::{Output, Unit};
+
+/// What the stream of what is taken back of a stream is called.
+pub fn name_of(stream: &str) -> String {
+    format!("{stream}Retracted")
+}
+
+/// Adds these streams for what a file writes.
+///
+/// Errors: one of that name is there and is another.
+pub fn declare(plan: &AppPlan, declared: &mut Vec<Arc<StreamSchema>>) -> Result<(), Vec<Diagnostic>> {
+    if plan.corrected.is_none() {
+        return Ok(());
+    }
+    let mut wrong = Vec::new();
+    let written: Vec<&str> = written(plan).collect();
+    for stream in visible(plan).filter(|stream| written.contains(&stream.name.as_str())) {
+        let Some(of) = declared.iter().find(|s| s.name == stream.name) else { continue };
+        let name = name_of(&stream.name);
+        let companion =
+            StreamSchema { name: name.clone(), id: vec![], time: None, ..StreamSchema::clone(of) };
+        let taken = |span| {
+            Diagnostic::error(
+                "E0108",
+                span,
+                format!("`{name}` is for what is taken back of `{}`", stream.name),
+            )
+        };
+        if let Some(own) = plan.catalog.find(&name) {
+            let span = plan.catalog.streams()[own].span;
+            wrong.push(
+                taken(span)
+                    .help("give this stream another name; to read what is taken back, use another file"),
+            );
+            continue;
+        }
+        match declared.iter().find(|s| s.name == name) {
+            None => declared.push(Arc::new(companion)),
+            Some(known) if known.fields == companion.fields => {}
+            Some(_) => wrong.push(
+                taken(stream.span)
+                    .note(format!(
+                        "rules or another file declare `{name}` with other fields than those of `{}`",
+                        stream.name
+                    ))
+                    .help("declare it with the same fields, or not at all"),
+            ),
+        }
+    }
+    if wrong.is_empty() { Ok(()) } else { Err(wrong) }
+}
+
+impl Unit {
+    /// How what comes out of it goes on.
+    pub fn output(&self, out: &Out) -> Option<&Output> {
+        if out.retracted { self.retractions.get(&out.stream) } else { self.outputs.get(&out.stream) }
+    }
+
+    /// The streams of what it takes back, in order.
+    pub fn retracts(&self) -> Vec<String> {
+        let mut names: Vec<String> = self.retractions.keys().map(|stream| name_of(stream)).collect();
+        names.sort();
+        names
+    }
+}
