@@ -35,7 +35,8 @@ fn app(late: &str, partitions: u32) -> App {
     quiet(app)
 }
 
-const TRADES: &str = "event Trades { symbol: string, price: double, size: int, at: time } key symbol time at;";
+const TRADES: &str =
+    "event Trades { symbol: string, price: double, size: int, at: time } key symbol time at;";
 
 /// Rules read what is taken back.
 const TAKEN: &str = "

@@ -19,6 +19,20 @@ use crate::fed::parts;
 
 const INPUTS: usize = 120;
 
+/// What random apps have not.
+const MORE: &str = "define trigger Beats at every 700 milliseconds;
+define aggregation A from S0 select k, sum(v) as total, count() as n group by k aggregate every sec ... min;
+";
+const BEATS: &str = "from Beats join T select triggered_time as at, count() as n, max(T.v) as top insert into Tops;
+from S0 join A on S0.k == A.k within '1970-01-01 **:**:**' per 'minutes' select A.k as k, A.total as total insert into Totals;
+";
+const ASKED: [&str; 2] = [
+    "from T select k, v",
+    "from A within '1970-01-01 **:**:**' per 'seconds' select AGG_TIMESTAMP, k, total, n",
+];
+
+const CHANGE: &str = "select 'a' as k, 77 as v update or insert into T set T.v = v on T.k == k";
+
 /// What there is on each stream: rows that were put out less those that were taken back.
 #[derive(Default)]
 pub struct Net {
@@ -71,35 +85,38 @@ fn time_of(input: &Input) -> i64 {
     }
 }
 
-/// The inputs that are taken, in order of time. Before the first event the clock does not move.
-fn in_order(inputs: &[Input], allowed: i64) -> Vec<Input> {
+/// The inputs that are taken, in order of time. Before the first event the clock does not move; what is asked belongs to
+/// the clock's time.
+fn in_order(inputs: &[Input], allowed: i64) -> Vec<(i64, Input)> {
     let mut clock: Option<i64> = None;
     let mut taken = Vec::new();
     for input in inputs {
-        let time = time_of(input);
+        let asks = matches!(input, Input::OnDemand { .. });
+        let time = if asks { clock.unwrap_or(i64::MIN) } else { time_of(input) };
         let is_event = matches!(input, Input::Event { .. });
         let takes = match clock {
             None => is_event,
             Some(clock) => is_event && clock - time <= allowed || !is_event && time > clock,
         };
-        if takes {
-            clock = Some(clock.map_or(time, |c| c.max(time)));
-            taken.push(input.clone());
+        if takes || asks {
+            clock = if asks { clock } else { Some(clock.map_or(time, |c| c.max(time))) };
+            taken.push((time, input.clone()));
         }
     }
-    taken.sort_by_key(time_of);
+    taken.sort_by_key(|(time, _)| *time);
     taken
 }
 
 type One<'a> = (&'a str, i64, &'a [Json]);
 
-fn run_in_order(plan: &Arc<AppPlan>, inputs: &[Input]) -> Result<(Net, App), String> {
+fn run_in_order(plan: &Arc<AppPlan>, inputs: &[(i64, Input)]) -> Result<(Net, App), String> {
     let mut net = Net::default();
     let mut app = App::new(plan.clone());
-    for (i, input) in inputs.iter().enumerate() {
-        if i == 0 {
-            app.start(time_of(input), &mut net);
-        }
+    let first = inputs.iter().find(|(_, input)| !matches!(input, Input::OnDemand { .. }));
+    if let Some((time, _)) = first {
+        app.start(*time, &mut net);
+    }
+    for (time, input) in inputs {
         match input {
             Input::Event { stream, timestamp, data } => {
                 let one: [One<'_>; 1] = [(stream, *timestamp, data)];
@@ -107,7 +124,8 @@ fn run_in_order(plan: &Arc<AppPlan>, inputs: &[Input]) -> Result<(Net, App), Str
                 let part = parts.into_iter().next().ok_or("no event")?;
                 app.send(part.stream, part.columns, part.times, &mut net).map_err(|f| f.0)?;
             }
-            input => app.advance(time_of(input), &mut net),
+            Input::OnDemand { on_demand } => drop(app.on_demand(on_demand).map_err(|f| f.0)?),
+            _ => app.advance(*time, &mut net),
         }
     }
     // inner streams, fault streams and named windows are seen by nobody
@@ -142,8 +160,8 @@ fn visible(net: &Net, plan: &AppPlan) -> Net {
 /// wrong.
 pub fn check(generated: &Generated, rng: &mut StdRng, registry: &Registry) -> Result<bool, String> {
     let allowed = rng.random_range(1..5000);
-    let late = format!("@late(policy='correct', allowed='{allowed} millisec')\ndefine stream S0 ");
-    let text = generated.text.replacen("define stream S0 ", &late, 1);
+    let late = format!("{MORE}@late(policy='correct', allowed='{allowed} millisec')\ndefine stream S0 ");
+    let text = generated.text.replacen("define stream S0 ", &late, 1) + BEATS;
     let plan = match compile("corrected", &text, registry, &|_| None) {
         Err(why) if why.contains("F0510") => return Ok(false),
         plan => Arc::new(plan?),
@@ -152,13 +170,12 @@ pub fn check(generated: &Generated, rng: &mut StdRng, registry: &Registry) -> Re
     // some come later than is allowed
     let jitter = allowed + rng.random_range(0..allowed + 1) / 4;
     inputs.sort_by_cached_key(|input| time_of(input) + rng.random_range(0..jitter + 1));
-    let table = "from T select k, v";
     let together = rng.random_range(1..30);
     let step = rng.random_range(1..60);
     let stop = rng.random_range(0..inputs.len());
     let mut net = Net::default();
     let mut app = CorrectedApp::new(plan.clone(), allowed).with_step(step);
-    let mut at = 0;
+    let (mut at, mut seen) = (0, Vec::new());
     let mut checked = false;
     while at < inputs.len() {
         let count = rng.random_range(1..together + 1).min(inputs.len() - at);
@@ -173,7 +190,12 @@ pub fn check(generated: &Generated, rng: &mut StdRng, registry: &Registry) -> Re
         }
         hand_in(&mut app, &mut group, &mut net)?;
         app.settle(&mut net).map_err(|f| f.0)?;
+        seen.extend_from_slice(&inputs[at..at + count]);
         at += count;
+        if rng.random_bool(0.05) {
+            app.on_demand(CHANGE).map_err(|f| f.0)?;
+            seen.push(Input::OnDemand { on_demand: CHANGE.to_owned() });
+        }
         if net.put_out > OUTPUTS_MAX {
             return Ok(false);
         }
@@ -182,19 +204,21 @@ pub fn check(generated: &Generated, rng: &mut StdRng, registry: &Registry) -> Re
         }
         if at == inputs.len() || at > stop && !checked {
             checked = true;
-            let (wanted, mut last) = run_in_order(&plan, &in_order(&inputs[..at], allowed))?;
+            let (wanted, mut last) = run_in_order(&plan, &in_order(&seen, allowed))?;
             let shown = visible(&net, &plan);
             if let Some(row) = wanted.difference(&shown) {
                 return Err(format!("allowed {allowed} ms, {at} inputs, corrected otherwise: {row}"));
             }
-            let [was, is] = [last.on_demand(table), app.on_demand(table)].map(|rows| {
-                let rows = rows.map_err(|f| f.0)?;
-                let mut found = Net::default();
-                found.events("T", &rows);
-                Ok::<_, String>(found)
-            });
-            if let Some(row) = was?.difference(&is?) {
-                return Err(format!("{at} inputs, the table has other rows: {row}"));
+            for asked in ASKED {
+                let [was, is] = [last.on_demand(asked), app.on_demand(asked)].map(|rows| {
+                    let rows = rows.map_err(|f| f.0)?;
+                    let mut found = Net::default();
+                    found.events("rows", &rows);
+                    Ok::<_, String>(found)
+                });
+                if let Some(row) = was?.difference(&is?) {
+                    return Err(format!("{at} inputs, `{asked}` finds other rows: {row}"));
+                }
             }
         }
     }
