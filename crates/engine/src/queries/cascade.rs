@@ -13,13 +13,13 @@ use arrow_buffer::BooleanBuffer;
 use tidemill_flow::Column;
 use tidemill_rules::{At, Effects, Outbound, Part, Route, key_text};
 use tidemill_types::decode::{BatchBuilder, Cell};
-use tidemill_types::{Error, Offset, PartitionId, Result, StreamSchema, Timestamp, event_json, row_value};
+use tidemill_types::{Error, Offset, PartitionId, Result, StreamSchema, Timestamp};
 
 use super::made::{Forward, Made};
 use super::readable::{Readable, each_arrival, times};
 use super::state::Out;
 use super::together::arrivals;
-use super::{LatePolicy, Queries, rows};
+use super::{Queries, rows};
 use crate::core::Core;
 use crate::dedupe::cells_id;
 use crate::entry::Events;
@@ -76,7 +76,7 @@ pub struct Cascade<'t> {
     number: u32,
     made: BTreeMap<usize, Made>,
     pub(super) forward: Forward,
-    followed: Followed,
+    pub(super) followed: Followed,
 }
 
 impl<'t> Cascade<'t> {
@@ -139,30 +139,6 @@ impl<'t> Cascade<'t> {
         }
         self.settle()?;
         self.finish()
-    }
-
-    /// Works late events in. What is corrected may lead to events that are late in turn, where files read each other.
-    fn settle(&mut self) -> Result<()> {
-        let queries = self.queries;
-        let corrected = |unit: &usize| queries.units[*unit].plan.corrected.is_some();
-        let units: Vec<usize> = (0..queries.units.len()).filter(corrected).collect();
-        for _ in 0..DEPTH_MAX {
-            let mut changed = false;
-            for unit in &units {
-                let mut out = Vec::new();
-                self.state.flow.get_mut().settle(queries, *unit, &mut out);
-                changed |= !out.is_empty();
-                self.follow(*unit, out, 1)?;
-            }
-            if !changed {
-                return Ok(());
-            }
-        }
-        let problem =
-            format!("corrections lead to further ones more than {DEPTH_MAX} times: is there a loop?");
-        let file = units.first().map_or("", |unit| queries.name_of(*unit));
-        self.state.flow.get_mut().failed(file, "late events", &problem);
-        Ok(())
     }
 
     fn finish(mut self) -> Result<Followed> {
@@ -333,53 +309,6 @@ impl<'t> Cascade<'t> {
         Ok(())
     }
 
-    /// Whether an event is too late for a unit; what its stream says about that is done.
-    fn is_late(&mut self, unit: usize, part: &Readable, row: usize, time: i64, depth: u32) -> Result<bool> {
-        let queries = self.queries;
-        let Some(stream) = part.stream else { return Ok(false) };
-        let Some(late) = queries.units[unit].inputs.get(&stream).and_then(|i| i.late.as_ref()) else {
-            return Ok(false);
-        };
-        let clock = self.state.flow.get_mut().now(unit);
-        let Some(behind) = clock.map(|now| now - time).filter(|behind| *behind > late.allowed) else {
-            return Ok(false);
-        };
-        let schema = &self.core.program.streams()[stream];
-        match &late.policy {
-            LatePolicy::Drop | LatePolicy::Correct => {
-                self.too_late(unit, stream, &part.batch, row, behind, late.allowed);
-            }
-            LatePolicy::Stream(side) => {
-                let Some(to) = self.core.program.stream_index(side) else { return Ok(false) };
-                let target = &self.core.program.streams()[to];
-                let cells = target.fields.iter().map(|f| match schema.field_index(&f.name) {
-                    Some(i) => rows::cell_of(&row_value(&part.batch, i, row), f.ty),
-                    None => Cell::Missing,
-                });
-                let cells = cells.collect();
-                self.emit(None, to, cells, Timestamp(time.saturating_mul(1000)), depth + 1)?;
-            }
-        }
-        Ok(true)
-    }
-
-    /// An event is left out by a unit: it came too far behind the clock, in milliseconds.
-    pub(super) fn too_late(
-        &mut self,
-        unit: usize,
-        stream: usize,
-        batch: &RecordBatch,
-        row: usize,
-        behind: i64,
-        allowed: i64,
-    ) {
-        let schema = &self.core.program.streams()[stream];
-        let file = self.queries.name_of(unit);
-        let reason = format!("{behind} ms behind the clock of {file}, which allows {allowed}");
-        let event = serde_json::Value::from(event_json(schema, batch, row)).to_string();
-        self.followed.late.push((stream, reason, event));
-    }
-
     /// Hands an event to a unit; all that follows from it is worked off.
     fn send(&mut self, unit: usize, stream: usize, event: Vec<Column>, time: i64, depth: u32) -> Result<()> {
         let queries = self.queries;
@@ -413,7 +342,7 @@ impl<'t> Cascade<'t> {
     }
 
     /// An event that a unit put out, or that came too late and goes to another stream.
-    fn emit(
+    pub(super) fn emit(
         &mut self,
         unit: Option<usize>,
         stream: usize,

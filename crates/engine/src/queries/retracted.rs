@@ -7,8 +7,9 @@ use std::sync::Arc;
 
 use tidemill_flow::plan::AppPlan;
 use tidemill_lang::Diagnostic;
-use tidemill_types::StreamSchema;
+use tidemill_types::{Result, StreamSchema};
 
+use super::cascade::{Cascade, DEPTH_MAX};
 use super::load::{visible, written};
 use super::state::Out;
 use super::{Output, Unit};
@@ -21,7 +22,10 @@ pub fn name_of(stream: &str) -> String {
 /// Adds these streams for what a file writes.
 ///
 /// Errors: one of that name is there and is another.
-pub fn declare(plan: &AppPlan, declared: &mut Vec<Arc<StreamSchema>>) -> Result<(), Vec<Diagnostic>> {
+pub fn declare(
+    plan: &AppPlan,
+    declared: &mut Vec<Arc<StreamSchema>>,
+) -> std::result::Result<(), Vec<Diagnostic>> {
     if plan.corrected.is_none() {
         return Ok(());
     }
@@ -74,5 +78,31 @@ impl Unit {
         let mut names: Vec<String> = self.retractions.keys().map(|stream| name_of(stream)).collect();
         names.sort();
         names
+    }
+}
+
+impl Cascade<'_> {
+    /// Works late events in. What is corrected may lead to events that are late in turn, where files read each other.
+    pub(super) fn settle(&mut self) -> Result<()> {
+        let queries = self.queries;
+        let corrected = |unit: &usize| queries.units[*unit].plan.corrected.is_some();
+        let units: Vec<usize> = (0..queries.units.len()).filter(corrected).collect();
+        for _ in 0..DEPTH_MAX {
+            let mut changed = false;
+            for unit in &units {
+                let mut out = Vec::new();
+                self.state.flow.get_mut().settle(queries, *unit, &mut out);
+                changed |= !out.is_empty();
+                self.follow(*unit, out, 1)?;
+            }
+            if !changed {
+                return Ok(());
+            }
+        }
+        let problem =
+            format!("corrections lead to further ones more than {DEPTH_MAX} times: is there a loop?");
+        let file = units.first().map_or("", |unit| queries.name_of(*unit));
+        self.state.flow.get_mut().failed(file, "late events", &problem);
+        Ok(())
     }
 }

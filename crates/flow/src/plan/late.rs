@@ -22,15 +22,30 @@ pub(super) fn corrected(app: &App) -> Result<Option<i64>, Vec<Diagnostic>> {
     let said: Vec<(&StreamDefinition, &Annotation)> = said.collect();
     let is_correct =
         |annotation: &Annotation| annotation.element("policy").is_some_and(|p| p.value.value == "correct");
-    let Some((first, annotation)) = said.iter().find(|(_, annotation)| is_correct(annotation)) else {
-        return Ok(None);
-    };
     let mut wrong = Vec::new();
+    let others = app.definitions.iter().filter(|definition| !matches!(definition, Definition::Stream(_)));
+    for annotation in others.flat_map(Definition::annotations).filter(|a| a.is("late") && is_correct(a)) {
+        let message = "`@late` stands before a stream";
+        wrong.push(
+            Diagnostic::error("F0511", annotation.span, message)
+                .help("say it before a stream that events are sent to; it holds for the whole file"),
+        );
+    }
+    let Some((first, annotation)) = said.iter().find(|(_, annotation)| is_correct(annotation)) else {
+        return if wrong.is_empty() { Ok(None) } else { Err(wrong) };
+    };
     if app.annotation("playback").is_none() {
         let message = "events are late only where the clock is that of the events";
         wrong.push(Diagnostic::error("F0507", annotation.span, message).help("add `@app:playback`"));
     }
     let allowed = allowed(annotation);
+    for element in said.iter().filter(|(_, a)| is_correct(a)).flat_map(|(_, a)| a.elements()) {
+        if !element.has_key("policy") && !element.has_key("allowed") {
+            let key = element.key.as_ref().map_or("", |key| key.value.as_str());
+            let message = format!("`policy='correct'` has no element `{key}`");
+            wrong.push(Diagnostic::error("F0508", element.span, message).expected(["allowed='1 min'"]));
+        }
+    }
     for (stream, other) in &said {
         let name = &stream.id.name.name;
         let differs = match (&allowed, self::allowed(other)) {
