@@ -236,16 +236,27 @@ impl Query {
             let out = self.selector.process(input, host)?;
             return self.limited(out);
         };
-        let ids = self.selector.groups_of(input);
+        let (one, many);
+        let ids = match input.len() {
+            1 => {
+                one = self.selector.group_of_one(input);
+                one.as_slice()
+            }
+            _ => {
+                many = self.selector.groups_of(input);
+                many.as_deref().unwrap_or_default()
+            }
+        };
+        let ids = (!ids.is_empty()).then_some(ids);
         if let [clock] = input.clocks[..]
             && self.plan.after.is_empty()
         {
-            held.arrive_alone(input, ids.as_deref(), clock)?;
+            held.arrive_alone(input, ids, clock)?;
             return self.selected_of_window(clock, host);
         }
         let mut out = held.empty();
         for (rows, clock) in input.chunks() {
-            held.arrive(input, ids.as_deref(), rows, clock, &mut out)?;
+            held.arrive(input, ids, rows, clock, &mut out)?;
         }
         self.behind(out, host)
     }
