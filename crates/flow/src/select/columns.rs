@@ -315,12 +315,16 @@ impl Made {
         }
     }
 
-    fn times_and_clocks<'i>(&self, input: &'i Incoming<'_>) -> (Cow<'i, [i64]>, Vec<i64>) {
+    fn times_and_clocks<'i>(&self, input: &'i Incoming<'_>) -> (Cow<'i, [i64]>, Cow<'i, [i64]>) {
         let times = match &self.rows {
             None => Cow::Borrowed(&*input.times),
             Some(rows) => Cow::Owned(some(&input.times, rows)),
         };
-        (times, some(&input.clocks, &self.chunks))
+        let clocks = match self.rows.is_none() && input.is_each() {
+            true => Cow::Borrowed(&*input.clocks),
+            false => Cow::Owned(some(&input.clocks, &self.chunks)),
+        };
+        (times, clocks)
     }
 
     fn compute(
