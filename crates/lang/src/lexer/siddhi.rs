@@ -92,7 +92,7 @@ impl Lexer<'_> {
         self.push(TokenKind::Str(self.text[begin..end].to_owned()), start);
     }
 
-    /// `5`, `5L`, `5.5`, `.5`, `1e3`, `5d`, `5.5f`
+    /// `5`, `5L`, `5.5`, `.5`, `1e3`, `5d`, `5.5f`, `5.f`, `5.e3`
     fn typed_number(&mut self) {
         let start = self.at;
         self.skip_while(|c| c.is_ascii_digit());
@@ -100,6 +100,9 @@ impl Lexer<'_> {
         if self.followed_by_digit(".") {
             self.at += 1;
             self.skip_while(|c| c.is_ascii_digit());
+            whole = false;
+        } else if self.point_without_digits() {
+            self.at += 1;
             whole = false;
         }
         for exponent in ["e", "E", "e-", "E-", "e+", "E+"] {
@@ -132,6 +135,18 @@ impl Lexer<'_> {
             TokenKind::Long(0)
         });
         self.push(kind, start);
+    }
+
+    /// Whether a point follows, and behind it, without digits, an exponent or the letter of a decimal type.
+    fn point_without_digits(&self) -> bool {
+        let Some(rest) = self.rest().strip_prefix('.') else { return false };
+        let mut behind = rest.chars();
+        match (behind.next(), behind.next(), behind.next()) {
+            (Some('f' | 'F' | 'd' | 'D'), next, _) => !next.is_some_and(is_word_part),
+            (Some('e' | 'E'), Some('+' | '-'), digit) => digit.is_some_and(|d| d.is_ascii_digit()),
+            (Some('e' | 'E'), Some(digit), _) => digit.is_ascii_digit(),
+            _ => false,
+        }
     }
 
     /// Moves past the letter that gives a number its type, which it returns in lower case. In `5days` there is none.

@@ -97,6 +97,28 @@ fn siddhi_numbers_have_types() {
 }
 
 #[test]
+fn siddhi_points_need_no_digits_before_an_exponent_or_a_type() {
+    assert_eq!(
+        kinds_of(&Dialect::SIDDHI, "5.f 5.D 5.e3 5.E-1f 5.first 5.e 5."),
+        [
+            TokenKind::Single(5.0),
+            TokenKind::Float(5.0),
+            TokenKind::Float(5000.0),
+            TokenKind::Single(0.5),
+            TokenKind::Int(5),
+            TokenKind::Punct("."),
+            TokenKind::Word,
+            TokenKind::Int(5),
+            TokenKind::Punct("."),
+            TokenKind::Word,
+            TokenKind::Int(5),
+            TokenKind::Punct("."),
+            TokenKind::End,
+        ]
+    );
+}
+
+#[test]
 fn siddhi_texts_have_no_escapes() {
     let text = |text: &str| TokenKind::Str(text.to_owned());
     assert_eq!(
