@@ -19,6 +19,10 @@ pub struct Single<'a> {
 }
 
 impl Scope for Single<'_> {
+    fn all_names(&self) -> Vec<String> {
+        self.attributes.iter().map(|(name, _)| name.clone()).collect()
+    }
+
     fn tables(&self) -> &[Table] {
         self.tables
     }
@@ -51,6 +55,10 @@ pub struct WithTables<'a> {
 }
 
 impl Scope for WithTables<'_> {
+    fn all_names(&self) -> Vec<String> {
+        self.names.all_names()
+    }
+
     fn attribute(&mut self, attribute: &AttributeRef) -> Result<Resolved, Diagnostic> {
         self.names.attribute(attribute)
     }
@@ -89,6 +97,13 @@ pub struct Having<'a> {
 }
 
 impl Scope for Having<'_> {
+    fn all_names(&self) -> Vec<String> {
+        match self.aggregate || self.sees_input {
+            true => self.input.all_names(),
+            false => self.output.iter().map(|(name, _)| name.clone()).collect(),
+        }
+    }
+
     fn tables(&self) -> &[Table] {
         self.input.tables()
     }

@@ -1,5 +1,7 @@
 //! From the syntax tree to an expression: names are looked up, types checked.
 
+use std::borrow::Cow;
+
 use tidemill_lang::siddhi::ast::{self, Args, BinaryOp, ExprKind, Literal, NullOperand};
 use tidemill_lang::{Diagnostic, Span};
 use tidemill_types::{FieldType, did_you_mean};
@@ -33,6 +35,9 @@ pub enum StepTime {
 pub trait Scope {
     /// The column that `attribute` means. Errors: why there is none.
     fn attribute(&mut self, attribute: &ast::AttributeRef) -> Result<Resolved, Diagnostic>;
+
+    /// The plain names for which `*` stands in `f(*)`, in order.
+    fn all_names(&self) -> Vec<String>;
 
     /// `e1 is null`, `e1[2] is null`: a column that is null when the step did not happen; `None` when it is no step.
     fn step(&mut self, _step: &ast::SourceRef) -> Option<Resolved> {
@@ -88,6 +93,10 @@ impl Scope for InTable<'_> {
                 Err(Diagnostic::error("F0108", name.span, message))
             }
         }
+    }
+
+    fn all_names(&self) -> Vec<String> {
+        self.outer.all_names()
     }
 
     fn step_time(&mut self, name: &ast::Ident) -> Option<StepTime> {
@@ -324,12 +333,34 @@ impl Compiler<'_> {
         }
     }
 
-    fn args(&mut self, call: &ast::Call) -> Result<Vec<Expr>, Diagnostic> {
-        match &call.args {
-            Args::All(_) => Ok(vec![]),
-            Args::List(list) => list.iter().map(|a| self.compile(a)).collect(),
+    /// The arguments of a call. `count(*)` has none.
+    pub(crate) fn args(&mut self, call: &ast::Call) -> Result<Vec<Expr>, Diagnostic> {
+        if matches!(call.args, Args::All(_)) && call_name(call) == "count" {
+            return Ok(vec![]);
         }
+        written_args(call, self.scope)?.iter().map(|a| self.compile(a)).collect()
     }
+}
+
+/// The arguments of a call, `*` written out: all attributes that `scope` has. Errors: two of them have one name.
+pub(crate) fn written_args<'a>(
+    call: &'a ast::Call,
+    scope: &dyn Scope,
+) -> Result<Cow<'a, [ast::Expr]>, Diagnostic> {
+    let span = match &call.args {
+        Args::List(list) => return Ok(Cow::Borrowed(list)),
+        Args::All(star) => *star,
+    };
+    let names = scope.all_names();
+    if let Some(twice) = names.iter().enumerate().find(|(i, name)| names[..*i].contains(*name)) {
+        let message = format!("`*` stands for all attributes here, and two of them are called `{}`", twice.1);
+        return Err(Diagnostic::error("F0112", span, message).help("write out those that are meant"));
+    }
+    let written = |name| {
+        let name = ast::Ident { name, span };
+        ast::Expr { kind: ExprKind::Attribute(ast::AttributeRef { source: None, name, span }), span }
+    };
+    Ok(names.into_iter().map(written).collect())
 }
 
 /// `name` or `namespace:name`.

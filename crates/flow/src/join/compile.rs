@@ -27,6 +27,10 @@ pub(crate) struct Sides<'a> {
 }
 
 impl Scope for Sides<'_> {
+    fn all_names(&self) -> Vec<String> {
+        self.attributes.iter().flat_map(|side| side.iter()).map(|(name, _)| name.clone()).collect()
+    }
+
     fn attribute(&mut self, attribute: &AttributeRef) -> Result<Resolved, Diagnostic> {
         let name = &attribute.name.name;
         let column = |side: usize| self.attributes[side].iter().position(|(known, _)| known == name);

@@ -104,7 +104,7 @@ impl Place<'_> {
     fn args(&self, call: &ast::Call, attributes: &Attributes) -> Result<Vec<Expr>, Diagnostic> {
         let mut scope = Single { stream: self.stream, attributes, tables: self.tables };
         let mut compiler = Compiler { scope: &mut scope, registry: self.registry, aggregates: None };
-        call.args.list().iter().map(|a| compiler.compile(a)).collect()
+        compiler.args(call)
     }
 
     /// Adds attributes. Errors: that one is there already.

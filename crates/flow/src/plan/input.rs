@@ -4,6 +4,7 @@ use tidemill_lang::Diagnostic;
 use tidemill_lang::siddhi::ast::{self, ExprKind};
 
 use crate::catalog::Attributes;
+use crate::expr::compile::written_args;
 use crate::expr::{Compiler, Scope};
 use crate::registry::Registry;
 use crate::window::{self, MakeWindow, Parameter};
@@ -16,7 +17,7 @@ pub(crate) fn make_window(
     registry: &Registry,
 ) -> Result<MakeWindow, Diagnostic> {
     let mut parameters = Vec::new();
-    for argument in call.args.list() {
+    for argument in written_args(call, scope)?.iter() {
         let mut compiler = Compiler { scope: &mut *scope, registry, aggregates: None };
         let attribute = match &argument.kind {
             ExprKind::Attribute(a) => Some(a.name.name.clone()),

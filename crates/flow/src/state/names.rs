@@ -120,6 +120,11 @@ impl Lookup<'_> {
 }
 
 impl Scope for Lookup<'_> {
+    fn all_names(&self) -> Vec<String> {
+        let steps = self.own.map_or(self.steps, |own| &self.steps[own..=own]);
+        steps.iter().flat_map(|step| &step.attributes).map(|(name, _)| name.clone()).collect()
+    }
+
     fn attribute(&mut self, attribute: &AttributeRef) -> Result<Resolved, Diagnostic> {
         let Some(source) = &attribute.source else { return self.plain(attribute) };
         let name = catalog::full_name(&source.stream);

@@ -205,6 +205,10 @@ struct Target<'a> {
 }
 
 impl Scope for Target<'_> {
+    fn all_names(&self) -> Vec<String> {
+        self.written.iter().map(|(name, _)| name.clone()).collect()
+    }
+
     fn attribute(&mut self, attribute: &AttributeRef) -> Result<Resolved, Diagnostic> {
         let (slot, of, columns) = match &attribute.source {
             None => (EVENT, "the query's output", self.written),

@@ -121,6 +121,10 @@ struct Names<'c> {
 }
 
 impl Scope for Names<'_> {
+    fn all_names(&self) -> Vec<String> {
+        self.conditions.attributes.iter().map(|known| known.name.clone()).collect()
+    }
+
     fn attribute(&mut self, attribute: &AttributeRef) -> Result<Resolved, Diagnostic> {
         let wrong = |what: String| Err(Diagnostic::error("F0111", attribute.span, what));
         let slot = match &attribute.source {

@@ -80,6 +80,10 @@ impl Row {
 }
 
 impl Scope for Row {
+    fn all_names(&self) -> Vec<String> {
+        self.names.clone()
+    }
+
     fn attribute(&mut self, attribute: &AttributeRef) -> Result<Resolved, Diagnostic> {
         let name = &attribute.name;
         let column = self.names.iter().position(|n| *n == name.name);

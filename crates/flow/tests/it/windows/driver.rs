@@ -267,6 +267,10 @@ fn flag<'t>(text: &'t str, flag: &str) -> (&'t str, bool) {
 struct Columns<'a>(&'a [window::Attribute]);
 
 impl Scope for Columns<'_> {
+    fn all_names(&self) -> Vec<String> {
+        self.0.iter().map(|known| known.name.clone()).collect()
+    }
+
     fn attribute(&mut self, attribute: &AttributeRef) -> Result<Resolved, Diagnostic> {
         let known = self.0.iter().find(|known| known.name == attribute.name.name);
         known.map(|known| Resolved { slot: 0, column: known.column, ty: known.ty }).ok_or_else(|| {
