@@ -83,6 +83,14 @@ impl Lookup<'_> {
         })
     }
 
+    /// Which event of a step one is meant without an index: in a filter the last so far, of what comes out the first.
+    fn alone(&self, step: usize) -> Which {
+        match self.steps[step].counted && self.own.is_none() {
+            true => Which::First(0),
+            false => Which::Newest,
+        }
+    }
+
     /// All attributes of all steps, for `select *`.
     pub fn all(&mut self) -> Vec<(String, FieldType)> {
         let steps = self.steps;
@@ -110,7 +118,10 @@ impl Lookup<'_> {
         }
         let found = self.steps.iter().enumerate().find_map(|(i, step)| column(step).map(|c| (i, c)));
         match found {
-            Some((step, column)) => Ok(self.reference(step, Which::Newest, What::Attribute(column))),
+            Some((step, column)) => {
+                let which = self.alone(step);
+                Ok(self.reference(step, which, What::Attribute(column)))
+            }
             None => {
                 let all: Attributes = self.steps.iter().flat_map(|s| s.attributes.clone()).collect();
                 Err(unknown(attribute, None, &all))
@@ -172,7 +183,10 @@ impl Scope for Lookup<'_> {
         let found = self.find(&name.name)?;
         Some(match self.own == Some(found) {
             true => StepTime::Own,
-            false => StepTime::At(self.reference(found, Which::Newest, What::Time)),
+            false => {
+                let which = self.alone(found);
+                StepTime::At(self.reference(found, which, What::Time))
+            }
         })
     }
 }
