@@ -1,5 +1,6 @@
 //! The queries a to j: checks what comes out, then measures. README.md says what each is.
 
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -84,8 +85,10 @@ fn run(
     let mut time = Duration::ZERO;
     for from in (0..args.events).step_by(PREPARED as usize) {
         let to = args.events.min(from + PREPARED);
-        let sends: Vec<_> =
-            (from..to).step_by(args.together as usize).map(|i| Send::of(bench, &streams, i, args)).collect();
+        let sends: Vec<_> = (from..to)
+            .step_by(args.together as usize)
+            .map(|i| Send::of(bench, &streams, i..to, args))
+            .collect();
         let (sent, took) = timed(|| sends.into_iter().try_for_each(|send| send.to(&mut app, &mut watch)));
         sent.map_err(|failure| anyhow!(failure.0))?;
         time += took;
@@ -110,16 +113,16 @@ struct Send {
 }
 
 impl Send {
-    /// Those from number `from`.
-    fn of(bench: &Bench, streams: &[usize], from: u64, args: &Args) -> Self {
+    /// The first of these.
+    fn of(bench: &Bench, streams: &[usize], of: Range<u64>, args: &Args) -> Self {
         let turns = streams.len() as u64;
-        let events = from..args.events.min(from + args.together);
+        let events = of.start..of.end.min(of.start + args.together);
         let order = (turns > 1).then(|| events.clone().map(|i| (i % turns) as u16).collect());
         let part = |(turn, stream): (usize, &usize)| {
             bench.events(*stream, events.clone().filter(|i| i % turns == turn as u64))
         };
         let mut parts: Vec<Part> = streams.iter().enumerate().map(part).collect();
-        let alone = (args.together == 1).then(|| parts.swap_remove((from % turns) as usize));
+        let alone = (args.together == 1).then(|| parts.swap_remove((of.start % turns) as usize));
         Self { parts, order, alone }
     }
 
