@@ -166,8 +166,10 @@ impl Query {
             && held.slides(entered.first)
             && let Some(slid) = held.slide(&arriving, entered.first, ticks)
         {
-            let mut out = self.selector.slide(&arriving, ids, &slid, held.rows(), host);
+            let mut failed = FailedChunks::new();
+            let mut out = self.selector.slide(&arriving, ids, &slid, held.rows(), host, &mut failed);
             out.origins.iter_mut().flatten().for_each(|chunk| *chunk = input.origin(*chunk));
+            ran.failed.extend(failed.into_iter().map(|(chunk, f)| (input.origin(chunk), f)));
             held.forget();
             return out;
         }

@@ -26,7 +26,7 @@ impl Selector {
     }
 
     /// What comes out of events that arrived one by one, while `slid` left; `ids` are the groups of those that arrived,
-    /// if they are kept with the rows. All rows are in `rows`.
+    /// if they are kept with the rows. All rows are in `rows`; the places of those that fail are added to `failed`.
     pub(crate) fn slide(
         &mut self,
         arrived: &Batch,
@@ -34,6 +34,7 @@ impl Selector {
         slid: &Slid,
         rows: &RowStore,
         host: &dyn Host,
+        failed: &mut FailedChunks,
     ) -> Batch {
         let input = Incoming::batch(arrived);
         let ids = match self.plan.group_by.is_empty() {
@@ -46,7 +47,7 @@ impl Selector {
         };
         let chunks = (0..arrived.len() as u32).collect();
         let made = Made { rows: None, chunks, ids, aggregates, items: None };
-        self.come_out(made, &input, host, &mut FailedChunks::new())
+        self.come_out(made, &input, host, failed)
     }
 
     /// Whether batches are worked off column by column.

@@ -228,9 +228,10 @@ impl<'r> Reader<'r> {
         let mut before = 0_u64;
         for _ in 0..count {
             if numbers.len() == numbers.capacity() {
-                // twice as many, but no more than there are; the count alone is not to be believed
+                // Four times as many, but no more than there are; the count alone is not to be believed. The memory
+                // that they move out of is a quarter at most then.
                 let left = usize::try_from(count).unwrap_or(usize::MAX) - numbers.len();
-                numbers.reserve_exact(left.min(numbers.len().max(4096)));
+                numbers.reserve_exact(left.min((3 * numbers.len()).max(4096)));
             }
             before = before.wrapping_add(self.signed()?.cast_unsigned());
             numbers.push(before);

@@ -48,6 +48,9 @@ struct Column {
     descending: bool,
 }
 
+/// In so many pieces a saved window is taken back.
+const RESTORED_PIECES: usize = 16;
+
 /// When more than `n` are held the last one in order leaves, among equals the newest.
 struct Sort {
     n: u64,
@@ -189,8 +192,14 @@ impl Window for Sort {
         if !state.rows.iter().all(|seq| rows.has(*seq)) {
             return Err(from.damaged("the window holds rows that are not there"));
         }
-        let entries = state.rows.iter().map(|seq| self.entry(*seq, rows)).collect::<Result<_, _>>();
-        self.entries = entries.map_err(|e| from.damaged(e.0))?;
+        // a set that is made of many at once needs a list of them beside it: so piece by piece
+        let piece = (state.rows.len() / RESTORED_PIECES).max(1024);
+        self.entries.clear();
+        for rows_of_piece in state.rows.chunks(piece) {
+            let entries = rows_of_piece.iter().map(|seq| self.entry(*seq, rows)).collect::<Result<_, _>>();
+            let mut entries: BTreeSet<Entry> = entries.map_err(|e| from.damaged(e.0))?;
+            self.entries.append(&mut entries);
+        }
         self.overflowed = state.overflowed;
         Ok(())
     }

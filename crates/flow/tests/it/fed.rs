@@ -191,6 +191,20 @@ fn the_end_of_a_batch_does_not_fail_a_filter() {
 }
 
 #[test]
+fn an_event_that_fails_behind_a_window_goes_no_further() {
+    let app = "define stream S (k string);
+        from S#window.length(2) select str:upper(k) as k insert into Out;";
+    let texts = ["a", "b"].map(|text| [serde_json::json!(text)]);
+    let null = [serde_json::Value::Null];
+    let mut sent = vec![("S", 1, texts[0].as_slice()), ("S", 2, null.as_slice())];
+    // as many as are worked off in columns
+    sent.extend((3..20).map(|time| ("S", time, texts[1].as_slice())));
+    let [one_by_one, together] = both(app, &sent);
+    assert_eq!(one_by_one.0["S"].len(), 18, "{:?}", one_by_one.0);
+    assert_eq!(one_by_one.0, together.0);
+}
+
+#[test]
 fn a_late_event_leaves_with_the_next_one() {
     let app = "define stream R (v int); define stream S (v int);
         from S#window.time(1 sec) select v insert expired events into Out;";
