@@ -120,8 +120,7 @@ impl Query {
             None => {
                 let mut failed = FailedChunks::new();
                 let mut out = self.selector.select(&input.incoming, host, &mut failed);
-                out.origins.iter_mut().flatten().for_each(|chunk| *chunk = input.origin(*chunk));
-                ran.failed.extend(failed.into_iter().map(|(chunk, f)| (input.origin(chunk), f)));
+                input.trace(&mut out, failed, &mut ran);
                 out
             }
             Some(_) => self.through_window(&input, ticks, host, &mut ran),
@@ -156,8 +155,7 @@ impl Query {
         {
             let mut failed = FailedChunks::new();
             let mut out = self.selector.tumble(&batches, &arriving.clocks, held.rows(), host, &mut failed);
-            out.origins.iter_mut().flatten().for_each(|chunk| *chunk = input.origin(*chunk));
-            ran.failed.extend(failed.into_iter().map(|(chunk, f)| (input.origin(chunk), f)));
+            input.trace(&mut out, failed, ran);
             held.forget();
             return out;
         }
@@ -168,8 +166,7 @@ impl Query {
         {
             let mut failed = FailedChunks::new();
             let mut out = self.selector.slide(&arriving, ids, &slid, held.rows(), host, &mut failed);
-            out.origins.iter_mut().flatten().for_each(|chunk| *chunk = input.origin(*chunk));
-            ran.failed.extend(failed.into_iter().map(|(chunk, f)| (input.origin(chunk), f)));
+            input.trace(&mut out, failed, ran);
             held.forget();
             return out;
         }
@@ -228,6 +225,12 @@ impl Filtered<'_> {
             before -= 1;
         }
         before.checked_sub(1)
+    }
+
+    /// What came out of it, and what of it failed, is traced back to the chunks before the filters.
+    fn trace(&self, out: &mut Batch, failed: FailedChunks, ran: &mut Ran) {
+        out.origins.iter_mut().flatten().for_each(|chunk| *chunk = self.origin(*chunk));
+        ran.failed.extend(failed.into_iter().map(|(chunk, f)| (self.origin(chunk), f)));
     }
 
     fn origin(&self, chunk: u32) -> u32 {

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use tidemill_engine::{App, Engine};
 
-use crate::queries::{events, send, trades};
+use crate::queries::{events, quiet, send, trades};
 use crate::rows;
 
 const STREAMS: [&str; 6] = ["Large", "Means", "Spells", "Rises", "Known", "Beats"];
@@ -43,12 +43,6 @@ const TAKEN: &str = "
     event Taken { symbol: string, mean: double };
     rule Taken { when { m: MeansRetracted(); } then { emit Taken { symbol: m.symbol, mean: m.mean }; } }
 ";
-
-fn quiet(mut app: App) -> App {
-    app.settings.flush_interval = tidemill_types::Duration::seconds(3600);
-    app.settings.checkpoint_interval = tidemill_types::Duration::seconds(3600);
-    app
-}
 
 /// The same trades with some up to seven seconds late.
 fn shuffled(from: u64, n: u64) -> String {

@@ -50,7 +50,7 @@ pub fn shop(partitions: u32) -> App {
 }
 
 /// Nothing happens by itself.
-fn quiet(mut app: App) -> App {
+pub fn quiet(mut app: App) -> App {
     app.settings.flush_interval = tidemill_types::Duration::seconds(3600);
     app.settings.checkpoint_interval = tidemill_types::Duration::seconds(3600);
     app

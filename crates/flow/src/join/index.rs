@@ -180,7 +180,7 @@ impl Index {
             }
         }
         self.buckets = kept;
-        self.exact = Tiny::default();
+        self.exact.clear();
         self.hashed.clear();
         for number in 0..self.buckets.len() as u32 {
             self.name(number);

@@ -81,10 +81,7 @@ impl Selector {
                 failed.extend(here.into_iter().map(|(_, failure)| (*at, failure)));
                 continue;
             }
-            let mut columns = nothing(rows);
-            for column in &read {
-                columns[*column] = rows.range(*column, of.clone());
-            }
+            let columns = ranges(rows, &read, of);
             let times = rows.times_of(of.clone());
             let kinds = vec![Kind::Current; times.len()];
             let (ends, clocks) = (vec![times.len() as u32], vec![clock]);
@@ -108,11 +105,7 @@ impl Selector {
     ) -> Batch {
         let ids = (!self.plan.group_by.is_empty()).then(|| self.ids_of(rows, of.clone()));
         let count = (of.end - of.start) as usize;
-        let mut args = nothing(rows);
-        for column in &self.used.args {
-            args[*column] = rows.range(*column, of.clone());
-            args[*column].share();
-        }
+        let args = ranges(rows, &self.used.args, &of);
         // comparisons and arithmetic do not ask for times
         let times = vec![0; count];
         let lanes = Lanes { slots: [&args, &[], &[]], times: &times, clocks: &times, host };
@@ -162,11 +155,7 @@ impl Selector {
             Some(ids) => (Cow::Borrowed(ids), self.ids_of(rows, left.clone())),
             None => (Cow::Owned(vec![0; arrived.len()]), vec![0; count as usize]),
         };
-        let mut old = nothing(rows);
-        for column in &self.used.args {
-            old[*column] = rows.range(*column, left.clone());
-            old[*column].share();
-        }
+        let old = ranges(rows, &self.used.args, &left);
         // comparisons and arithmetic do not ask for times
         let times = vec![0; count as usize];
         let new_lanes = Lanes {
@@ -195,10 +184,7 @@ impl Selector {
         if let Some(column) = self.group_column {
             return super::incoming::numbers(&rows.range(column, of));
         }
-        let mut columns = nothing(rows);
-        for column in &self.used.groups {
-            columns[*column] = rows.range(*column, of.clone());
-        }
+        let columns = ranges(rows, &self.used.groups, &of);
         self.found_groups(&columns, &vec![Kind::Current; (of.end - of.start) as usize])
     }
 }
@@ -206,6 +192,16 @@ impl Selector {
 /// As many columns as rows have, without values.
 fn nothing(rows: &RowStore) -> Vec<Column> {
     rows.types().iter().map(|_| Column::new(FieldType::Bool)).collect()
+}
+
+/// The columns `read` of rows that follow each other; the others are empty. What goes on as it is goes on without a copy.
+fn ranges(rows: &RowStore, read: &[usize], of: &Range<Seq>) -> Vec<Column> {
+    let mut columns = nothing(rows);
+    for column in read {
+        columns[*column] = rows.range(*column, of.clone());
+        columns[*column].share();
+    }
+    columns
 }
 
 /// The groups in the order in which they first show, and the last row of each.
