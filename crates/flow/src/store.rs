@@ -179,6 +179,14 @@ impl RowStore {
                 FieldType::Int => typed!(Int, 0),
                 FieldType::String => {
                     let mut near = near!(Str);
+                    let short = |segment: &Segment| match segment.columns[column].data() {
+                        Data::Str(texts) => texts.are_short(),
+                        _ => false,
+                    };
+                    if short(&self.picked_rows) && self.segments.iter().all(short) {
+                        let texts = numbers.map(|seq| seq.and_then(|seq| near.at(seq)));
+                        return Column::of(Data::Str(Strings::of_short(texts)));
+                    }
                     let mut texts = Strings::default();
                     texts.reserve(numbers.size_hint().0);
                     for seq in numbers {

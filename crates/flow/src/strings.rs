@@ -284,6 +284,17 @@ impl Strings {
         rows.iter().for_each(|i| self.push_from(other, *i as usize));
     }
 
+    /// Whether all texts lie in their places.
+    pub(crate) fn are_short(&self) -> bool {
+        self.text.is_empty()
+    }
+
+    /// Texts of others that lie in their places, as [`Self::are_short`] tells; empty ones where there is none.
+    pub(crate) fn of_short<'a>(texts: impl Iterator<Item = Option<(&'a Self, usize)>>) -> Self {
+        let view = |at: Option<(&Self, usize)>| at.map_or(View::short(b""), |(of, i)| of.views[i]);
+        Self { views: texts.map(view).collect(), text: String::new(), waste: 0 }
+    }
+
     /// Adds text `i` of others.
     #[inline]
     pub(crate) fn push_from(&mut self, other: &Self, i: usize) {

@@ -121,20 +121,27 @@ impl Index {
             // then there are no columns either
             return;
         }
-        self.sides[side].rows.reserve(rows);
         if let [(.., Domain::Text)] = keys.equal.as_slice()
             && let column = &columns[keys.column(0, side)]
             && column.nulls().is_empty()
             && let Data::Str(texts) = column.data()
             && let Some(numbers) = texts.all_tiny()
         {
-            self.exact.expect(numbers.iter().copied());
-            for number in numbers {
+            let mut rest = Vec::new();
+            let mut buckets = self.exact.get_all(&numbers, &mut rest);
+            rest.iter().for_each(|row| buckets[*row as usize] = NO_BUCKET);
+            // a new bucket may be the occasion to number all of them anew, those of these rows, too
+            let first = self.sides[side].end();
+            self.sides[side].rows.extend(buckets.into_iter().map(|bucket| Row { bucket, back: 0 }));
+            for row in rest {
+                let number = numbers[row as usize];
                 let bucket = self.exact.get(number).unwrap_or_else(|| self.new_bucket(Key::Exact(number)));
-                self.sides[side].rows.push(Row { bucket, back: 0 });
+                let Side { base, rows, .. } = &mut self.sides[side];
+                rows[(first + Seq::from(row) - *base) as usize].bucket = bucket;
             }
             return;
         }
+        self.sides[side].rows.reserve(rows);
         (0..rows).for_each(|row| self.enter(keys, side, (columns, row)));
     }
 

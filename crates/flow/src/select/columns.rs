@@ -262,7 +262,13 @@ impl Selector {
         if let Some(ids) = ids.filter(|_| self.names_groups) {
             out.groups = ids.iter().map(ToString::to_string).collect();
         }
-        if ascend(&chunks) {
+        let no_chunk_is_empty = || input.ends.first() != Some(&0) && ascend(&input.ends);
+        if rows.is_none() && no_chunk_is_empty() {
+            // all of it
+            out.ends = input.ends.to_vec();
+            out.clocks = input.clocks.to_vec();
+            out.origins = (0..out.ends.len() as u32).map(Some).collect();
+        } else if ascend(&chunks) {
             out.ends.extend(1..=chunks.len() as u32);
             out.clocks = some(&input.clocks, &chunks);
             out.origins = chunks.iter().map(|chunk| Some(*chunk)).collect();

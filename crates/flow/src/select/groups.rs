@@ -29,6 +29,8 @@ pub(super) struct Groups {
     /// The numbers of keys that are short texts, found without a look at the keys: of seven bytes at most, and others.
     tiny: Tiny,
     short: Known,
+    /// Rows whose groups are to be looked for once more; kept for its memory.
+    rest: Vec<u32>,
 }
 
 /// Keys that are numbers, with the numbers of their groups beside them.
@@ -118,12 +120,11 @@ impl Groups {
                 && !kinds.contains(&Kind::Reset)
                 && let Some(numbers) = texts.all_tiny()
             {
-                self.tiny.expect(numbers.iter().copied());
-                let id = |(row, number): (usize, u64)| match self.tiny.get(number) {
-                    Some(id) => id,
-                    None => self.of_text(column, texts, row),
-                };
-                return numbers.into_iter().enumerate().map(id).collect();
+                let mut rest = std::mem::take(&mut self.rest);
+                let mut ids = self.tiny.get_all(&numbers, &mut rest);
+                rest.iter().for_each(|row| ids[*row as usize] = self.of_text(column, texts, *row as usize));
+                self.rest = rest;
+                return ids;
             }
             let ids = kinds.iter().enumerate().map(|(row, kind)| match kind {
                 Kind::Reset => 0,

@@ -56,6 +56,11 @@ pub(super) enum Step {
 }
 
 impl Slide {
+    /// Whether one row leaves before each that arrives, and none behind them.
+    fn is_one_by_one(&self) -> bool {
+        self.behind == 0 && self.before.iter().fold(true, |all, before| all & (*before == 1))
+    }
+
     #[inline(always)]
     pub(super) fn each(&self, mut step: impl FnMut(Step)) {
         let mut left = 0;
@@ -146,6 +151,18 @@ pub(super) fn slide_sums<T: Copy>(
 ) -> Made<T> {
     let (new_nulls, old_nulls) = (new.nulls(), old.nulls());
     if new_nulls.is_empty() && old_nulls.is_empty() {
+        if slide.is_one_by_one() && old.ids.len() == new.ids.len() && leaving.len() == arriving.len() {
+            // the usual case of a full window, with nothing to be told row by row
+            let pass = |((gone, left), (id, number)): ((&u32, &T), (&u32, &T))| {
+                let total = &mut sums[*gone as usize];
+                *total = change(*total, *left, true);
+                let total = &mut sums[*id as usize];
+                *total = change(*total, *number, false);
+                value(total.0, total.1)
+            };
+            let (gone, come) = (old.ids.iter().zip(leaving), new.ids.iter().zip(arriving));
+            return Made { values: gone.zip(come).map(pass).collect(), nulls: vec![] };
+        }
         let mut leaving = old.ids.iter().zip(leaving);
         let arrive = |((before, id), number): ((&u32, &u32), &T)| {
             for (id, number) in leaving.by_ref().take(*before as usize) {

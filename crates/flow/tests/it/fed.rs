@@ -136,8 +136,13 @@ fn events_together_give_what_they_give_one_by_one() {
 
 /// What comes out of an app of single events, one by one and all together.
 fn both(app: &str, events: &[(&str, i64, &[serde_json::Value])]) -> [Told; 2] {
+    in_batches(app, events, [1, events.len()])
+}
+
+/// The same with so many together.
+fn in_batches(app: &str, events: &[(&str, i64, &[serde_json::Value])], together: [usize; 2]) -> [Told; 2] {
     let plan = Arc::new(compile("app.siddhi", app, &Registry::standard(), &|_| None).unwrap());
-    [1, events.len()].map(|together| {
+    together.map(|together| {
         let mut app = App::new(plan.clone());
         let mut told = Told::default();
         app.start(0, &mut told);
@@ -176,6 +181,24 @@ fn a_match_that_fails_takes_no_other_with_it() {
         assert!(one_by_one.0.keys().any(|list| list.starts_with("failure")), "{:?}", one_by_one.0);
         assert_eq!(one_by_one.0, together.0);
     }
+}
+
+#[test]
+fn ever_new_keys_are_joined() {
+    let app = "define stream S (k string); define stream R (k string);
+        from S#window.length(50) as a join R#window.length(50) as b on a.k == b.k
+        select a.k as k insert into Out;";
+    // the keys of a side come to the other one a little later; those that are gone are forgotten now and then, also
+    // in the midst of a batch
+    let keys: Vec<[serde_json::Value; 1]> = (0..6000).map(|i| [format!("k{i}").into()]).collect();
+    let mut sent = Vec::new();
+    for i in 30..keys.len() {
+        sent.push(("S", i as i64, keys[i].as_slice()));
+        sent.push(("R", i as i64, keys[i - i % 30].as_slice()));
+    }
+    let [one_by_one, together] = in_batches(app, &sent, [1, 1000]);
+    assert!(one_by_one.0["Out"].len() > 5000, "{}", one_by_one.0["Out"].len());
+    assert!(one_by_one.0 == together.0);
 }
 
 #[test]
