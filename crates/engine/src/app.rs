@@ -1,9 +1,11 @@
 //! An app: a directory of `*.rules`, `*.siddhi`, `app.toml` and tests.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
+use tidemill_flow::Registry;
 use tidemill_types::{Error, Result};
 
 use crate::Settings;
@@ -37,6 +39,7 @@ pub struct App {
     /// Commands to offer then; `${data_dir}` stands for the data directory.
     pub try_next: Vec<String>,
     source: AppSource,
+    registry: Option<Registry>,
 }
 
 /// What an app was made from: enough to make it again without its directory.
@@ -192,6 +195,19 @@ impl App {
     /// What it was made from.
     pub fn source(&self) -> &AppSource {
         &self.source
+    }
+
+    /// The app with queries that may use what was added to this registry: functions, aggregates, windows and others.
+    ///
+    /// Code is not kept with the data: whoever opens the data directory gives it again.
+    #[must_use]
+    pub fn with_registry(self, registry: Registry) -> Self {
+        Self { registry: Some(registry), ..self }
+    }
+
+    /// What its queries may use: what comes built in, if nothing else was given.
+    pub fn registry(&self) -> Cow<'_, Registry> {
+        self.registry.as_ref().map_or_else(|| Cow::Owned(Registry::standard()), Cow::Borrowed)
     }
 
     /// An app without a directory: rules only.

@@ -42,7 +42,7 @@ pub fn compile(app: &App) -> Result<Compiled> {
 /// The same for a data directory that has so many partitions.
 pub fn compile_for(app: &App, partitions: u32) -> Result<Compiled> {
     let variable = |name: &str| app.vars.get(name).cloned().or_else(|| std::env::var(name).ok());
-    queries::load::compile(&app.rules, &app.queries, partitions, &variable)
+    queries::load::compile(&app.rules, &app.queries, partitions, &app.registry(), &variable)
 }
 
 /// Opens everything below the data directory and brings it to the end of the log.

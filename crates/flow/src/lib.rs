@@ -53,4 +53,5 @@ pub mod window;
 pub use batch::{Batch, Kind};
 pub use column::Column;
 pub use registry::Registry;
+pub use tidemill_types::FieldType;
 pub use value::{Object, Value};

@@ -11,6 +11,7 @@ use crate::column::{Column, Data};
 use crate::expr::{Failure, Host};
 use crate::state::Limits;
 use crate::value::Value;
+use crate::window::{MakeWindow, Parameter, Source};
 
 /// An argument as the compiler knows it.
 #[derive(Debug, Clone)]
@@ -218,13 +219,18 @@ pub type BuiltStreamProcessor = (MakeStreamProcessor, Vec<(String, FieldType)>);
 /// Checks the arguments of a stream processor. Errors: what is wrong with them.
 pub type BuildStreamProcessor = dyn Fn(&[Arg]) -> Result<BuiltStreamProcessor, String> + Send + Sync;
 
-/// Functions and aggregates by name. Names heed case; extensions have a namespace.
+/// Checks the parameters of a window, and where its rows come from. Errors: what is wrong with them.
+pub type BuildWindow = dyn Fn(&[Parameter], &Source<'_>) -> Result<MakeWindow, String> + Send + Sync;
+
+/// Functions, aggregates, stream functions, stream processors and windows by name. Names heed case; extensions have a
+/// namespace.
 #[derive(Default, Clone)]
 pub struct Registry {
     functions: BTreeMap<String, Arc<BuildFunction>>,
     aggregators: BTreeMap<String, Arc<BuildAggregator>>,
     stream_functions: BTreeMap<String, Arc<BuildStreamFunction>>,
     stream_processors: BTreeMap<String, Arc<BuildStreamProcessor>>,
+    windows: BTreeMap<String, Arc<BuildWindow>>,
     limits: Limits,
     repeating: bool,
 }
@@ -258,6 +264,7 @@ impl Registry {
         crate::aggregators::register(&mut registry);
         crate::stream_functions::register(&mut registry);
         crate::processor::register(&mut registry);
+        crate::window::register(&mut registry);
         registry
     }
 
@@ -295,6 +302,24 @@ impl Registry {
         build: impl Fn(&[Arg]) -> Result<BuiltStreamProcessor, String> + Send + Sync + 'static,
     ) {
         self.stream_processors.insert(name.to_owned(), Arc::new(build));
+    }
+
+    /// Adds a window, `name` or `namespace:name`; one of that name is replaced. What is made of it holds events as
+    /// [`Window`](crate::window::Window) says, in queries, joins and definitions of windows.
+    pub fn window(
+        &mut self,
+        name: &str,
+        build: impl Fn(&[Parameter], &Source<'_>) -> Result<MakeWindow, String> + Send + Sync + 'static,
+    ) {
+        self.windows.insert(name.to_owned(), Arc::new(build));
+    }
+
+    /// The window called `name`. Errors: that there is none, with the nearest name.
+    pub fn find_window(&self, name: &str) -> Result<&BuildWindow, String> {
+        self.windows.get(name).map(Arc::as_ref).ok_or_else(|| {
+            let hint = did_you_mean(name, self.windows.keys().map(String::as_str));
+            format!("there is no window `{name}`{hint}")
+        })
     }
 
     /// The stream processor called `name`.

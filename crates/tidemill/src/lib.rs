@@ -29,6 +29,7 @@ use tidemill_sql::{MissingFields, QueryResult, QueryRows, Sql, SqlOptions};
 pub use collection::Collection;
 pub use http::SqlOverEngine;
 pub use tidemill_engine::{App, Durability, Engine, EventSelector, QueryWhy, Settings};
+pub use tidemill_flow as flow;
 pub use tidemill_rules::Explanation;
 pub use tidemill_server as server;
 pub use tidemill_sql::output;

@@ -43,17 +43,17 @@ pub fn compile(
     rules: &[AppFile],
     queries: &[AppFile],
     partitions: u32,
+    registry: &Registry,
     variable: &dyn Fn(&str) -> Option<String>,
 ) -> Result<Compiled> {
     let mut sources = Sources::default();
     for file in rules {
         sources.add(&file.name, &file.text);
     }
-    let registry = Registry::standard();
     let mut declared = Program::declared_streams(&sources);
     let mut read = Vec::new();
     for file in queries {
-        let file = read_file(file, &registry, variable)?;
+        let file = read_file(file, registry, variable)?;
         agree::with_declared(&file.app, &file.plan, &declared)
             .map_err(|wrong| Error::invalid(render_all(&wrong, &file.sources)))?;
         read.push(file);
@@ -72,7 +72,7 @@ pub fn compile(
     for file in &read {
         let key = |s: &Arc<StreamSchema>| s.key.map(|i| s.fields[i].name.clone());
         let keys = declared.iter().map(|s| (s.name.clone(), key(s))).collect();
-        let placement = place::place(&file.app, &registry, &keys, partitions, file.plan.corrected.is_some());
+        let placement = place::place(&file.app, registry, &keys, partitions, file.plan.corrected.is_some());
         for stream in visible(&file.plan) {
             if !declared.iter().any(|s| s.name == stream.name) {
                 let key = placement.keys.get(&stream.name).cloned().flatten();
@@ -92,7 +92,7 @@ pub fn compile(
         let parts = split::parts(&file.app, &placement, &file.plan.catalog);
         for (part, everywhere) in parts.into_iter().zip([true, false]) {
             if let Some(part) = part {
-                all.units.push(unit(&file, &part, number, everywhere, &registry, &program)?);
+                all.units.push(unit(&file, &part, number, everywhere, registry, &program)?);
             }
         }
         all.files.push(QueryFile {

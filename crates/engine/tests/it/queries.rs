@@ -6,6 +6,9 @@ use std::sync::Arc;
 use arrow_array::RecordBatch;
 use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
 use tidemill_engine::{App, BodyFormat, Engine, ManualClock, SendOptions};
+use tidemill_flow::expr::Failure;
+use tidemill_flow::registry::{Function, FunctionState};
+use tidemill_flow::{FieldType, Registry, Value};
 use tidemill_types::{ErrorKind, Timestamp, event_json};
 
 use crate::{ledger, rows};
@@ -129,6 +132,38 @@ fn rules_and_queries_share_streams() {
     for line in ledger(&engine).lines() {
         assert!(line.ends_with("+0+0"), "{line}");
     }
+}
+
+/// Twice a number.
+#[derive(Debug)]
+struct Twice;
+
+impl Function for Twice {
+    fn call(&self, args: &[Value], _: &FunctionState<'_>) -> Result<Value, Failure> {
+        Ok(args[0].as_f64().map_or(Value::Null, |n| Value::Double(2.0 * n)))
+    }
+}
+
+#[test]
+fn what_is_added_to_the_registry_comes_with_the_app() {
+    let dir = tempfile::tempdir().unwrap();
+    let queries = "define stream In (n double);
+        from In#window.length(2) select sum(own:twice(n)) as s insert into Out;";
+    let app = || quiet(App::from_texts("own", None, &[("own.siddhi", queries)]));
+    let mut registry = Registry::standard();
+    registry.function("own:twice", |_| Ok((Arc::new(Twice), FieldType::Double)));
+    let open = || Engine::open(dir.path(), Some(app().with_registry(registry.clone()))).unwrap();
+    let engine = open();
+    send(&engine, "In", "{\"n\":1}\n{\"n\":2}\n");
+    engine.stop().unwrap();
+    drop(engine);
+    let engine = open();
+    send(&engine, "In", "{\"n\":4}\n");
+    assert_eq!(events(&engine, "Out"), ["{\"s\":12.0}", "{\"s\":2.0}", "{\"s\":6.0}"]);
+    engine.stop().unwrap();
+    drop(engine);
+    let without = Engine::open(dir.path(), Some(app())).err().unwrap().to_string();
+    assert!(without.contains("no function `own:twice`"), "{without}");
 }
 
 fn size(event: &str) -> i64 {

@@ -36,9 +36,6 @@ pub(crate) fn make_window(
         .map(|(column, (name, ty))| window::Attribute { name: name.clone(), ty: *ty, column })
         .collect();
     let source = window::Source { names: &[stream], attributes: &attributes, registry };
-    let Some(made) = window::build(&name, &parameters, &source) else {
-        let message = format!("there is no window `{name}`{}", window::suggestion(&name));
-        return Err(Diagnostic::error("F0406", call.name.span, message));
-    };
-    made.map_err(|e| Diagnostic::error("F0407", call.span, e))
+    let build = registry.find_window(&name).map_err(|e| Diagnostic::error("F0406", call.name.span, e))?;
+    build(&parameters, &source).map_err(|e| Diagnostic::error("F0407", call.span, format!("{name}: {e}")))
 }

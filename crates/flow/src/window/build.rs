@@ -2,7 +2,7 @@
 
 use std::ops::RangeInclusive;
 
-use tidemill_types::{FieldType, did_you_mean};
+use tidemill_types::FieldType;
 
 use super::{
     MakeWindow, batch, cron, expression, expression_batch, external_time, external_time_batch, frequent,
@@ -39,7 +39,7 @@ pub struct Attribute {
 pub struct Source<'a> {
     /// What may stand before an attribute: the stream's name, its alias.
     pub names: &'a [&'a str],
-    /// The attributes in order; all of them where [`reads_all`] says so, else those that the store keeps.
+    /// The attributes in order.
     pub attributes: &'a [Attribute],
     /// What conditions may call.
     pub registry: &'a Registry,
@@ -47,7 +47,7 @@ pub struct Source<'a> {
 
 type Build = fn(&[Parameter], &Source<'_>) -> Result<MakeWindow, String>;
 
-/// All windows by name.
+/// The windows that come built in.
 const WINDOWS: &[(&str, Build)] = &[
     ("batch", batch::build),
     ("cron", cron::build),
@@ -77,31 +77,10 @@ const WINDOWS: &[(&str, Build)] = &[
     ("unique:timeLengthBatch", unique::time_length_batch),
 ];
 
-/// Makes windows by name, `length` or `unique:length`; `None` when there is no such window.
-///
-/// Errors: what is wrong with the parameters.
-pub fn build(
-    name: &str,
-    parameters: &[Parameter],
-    source: &Source<'_>,
-) -> Option<Result<MakeWindow, String>> {
-    let (_, build) = WINDOWS.iter().find(|(known, _)| *known == name)?;
-    Some(build(parameters, source).map_err(|e| format!("{name}: {e}")))
-}
-
-/// What to suggest for the name of a window that there is not.
-pub fn suggestion(name: &str) -> String {
-    did_you_mean(name, WINDOWS.iter().map(|(known, _)| *known))
-}
-
-/// Whether a window may look at any attribute, whatever its parameters name: its store must keep them all.
-pub fn reads_all(name: &str, parameters: usize) -> bool {
-    match name {
-        "expression" | "expressionBatch" => true,
-        // without attributes all of them together are the key
-        "frequent" => parameters <= 1,
-        "lossyFrequent" => parameters <= 2,
-        _ => false,
+/// Registers all of them.
+pub(crate) fn register(registry: &mut Registry) {
+    for (name, build) in WINDOWS {
+        registry.window(name, build);
     }
 }
 

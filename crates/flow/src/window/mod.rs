@@ -34,7 +34,8 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-pub use build::{Attribute, Parameter, Source, build, reads_all, suggestion};
+pub(crate) use build::register;
+pub use build::{Attribute, Parameter, Source};
 pub use fifo::Fifo;
 pub use signals::{Mark, Signal, Signals};
 pub use waits::{Look, Waits};

@@ -3,6 +3,7 @@
 mod aggregations;
 mod batched;
 mod corrections;
+mod extensions;
 mod fed;
 mod files;
 mod functions;

@@ -8,7 +8,7 @@ use tidemill_flow::{Registry, Value};
 use tidemill_types::FieldType;
 
 pub fn registry() -> Registry {
-    let mut registry = Registry::default();
+    let mut registry = Registry::standard();
     registry.aggregator("count", |_| Ok((make(true), FieldType::Long)));
     registry.aggregator("sum", |_| Ok((make(false), FieldType::Long)));
     registry

@@ -304,6 +304,6 @@ fn make(definition: &ast::WindowDefinition) -> Result<MakeWindow, String> {
     };
     let parameters = call.args.list().iter().map(parameter).collect::<Result<Vec<_>, String>>()?;
     let source = Source { names: &["S"], attributes: &attributes, registry: &registry };
-    window::build(&name, &parameters, &source)
-        .unwrap_or_else(|| Err(format!("no window `{name}`{}", window::suggestion(&name))))
+    let build = registry.find_window(&name)?;
+    build(&parameters, &source).map_err(|e| format!("{name}: {e}"))
 }
