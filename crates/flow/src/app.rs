@@ -359,6 +359,13 @@ impl App {
         }
         for i in 0..self.readers[stream].len() {
             let failure = match self.readers[stream][i] {
+                Reader::Query(query, port) if events.len() > 1 && self.is_on_both_sides(query, stream) => {
+                    if port == 0 {
+                        self.in_turns(query, events, depth, sink)
+                    } else {
+                        None
+                    }
+                }
                 Reader::Query(query, port) => {
                     let out = self.queries[query].push(port, events, &self.shared);
                     self.emit(Origin::Query(query), out, depth, sink)
@@ -380,6 +387,31 @@ impl App {
         if self.plan.sinks.iter().any(|s| s.stream == stream) {
             self.publish(stream, events, depth, sink);
         }
+    }
+
+    /// Whether a query joins a stream with itself.
+    fn is_on_both_sides(&self, query: usize, stream: usize) -> bool {
+        let reads = |reader: &&Reader| matches!(reader, Reader::Query(q, _) if *q == query);
+        self.plan.catalog.window(stream).is_none() && self.readers[stream].iter().filter(reads).count() > 1
+    }
+
+    /// Each event goes to both sides of a join before the next one does.
+    fn in_turns(
+        &mut self,
+        query: usize,
+        events: &Batch,
+        depth: usize,
+        sink: &mut dyn Sink,
+    ) -> Option<Failure> {
+        for (rows, clock) in events.chunks() {
+            for (row, port) in rows.flat_map(|row| [(row, 0), (row, 1)]) {
+                let out = self.queries[query].push(port, &events.chunk(row..row + 1, clock), &self.shared);
+                if let Some(failure) = self.emit(Origin::Query(query), out, depth, sink) {
+                    return Some(failure);
+                }
+            }
+        }
+        None
     }
 
     /// Events of a stream go to the topics of its sinks, and from there to the streams that listen; those of one topic

@@ -122,7 +122,7 @@ fn change(change: &ast::ChangeQuery, plan: &AppPlan, registry: &Registry) -> Res
     let tables = plan.catalog.tables();
     let mut scope = Single { stream: "", attributes: &none, tables };
     let select = selection(&query, &none, &mut scope, false, registry)?;
-    let written = select.items.iter().map(|(name, expr)| (name.clone(), expr.ty)).collect();
+    let written = select.outputs().iter().map(|(name, expr)| (name.clone(), expr.ty)).collect();
     match table::action(&change.output, &written, tables, registry)? {
         Some((table, action)) => Ok(OnDemand { select, what: What::Change(table, action) }),
         None => Err(Diagnostic::error("F0703", change.output.span, "only tables can be changed on demand")),

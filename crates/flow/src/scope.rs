@@ -98,7 +98,7 @@ pub struct Having<'a> {
 
 impl Scope for Having<'_> {
     fn all_names(&self) -> Vec<String> {
-        match self.aggregate || self.sees_input {
+        match self.sees_input {
             true => self.input.all_names(),
             false => self.output.iter().map(|(name, _)| name.clone()).collect(),
         }
@@ -109,9 +109,6 @@ impl Scope for Having<'_> {
     }
 
     fn attribute(&mut self, attribute: &AttributeRef) -> Result<Resolved, Diagnostic> {
-        if self.aggregate {
-            return self.input.attribute(attribute);
-        }
         let name = &attribute.name.name;
         if attribute.source.is_none()
             && let Some(column) = self.output.iter().position(|(known, _)| known == name)
@@ -135,8 +132,8 @@ impl Scope for Having<'_> {
     }
 
     fn bare_step(&mut self, name: &Ident) -> Option<Resolved> {
-        let hidden = self.output.iter().any(|(known, _)| *known == name.name);
-        self.input.bare_step(name).filter(|_| self.aggregate || self.sees_input && !hidden)
+        // a step goes before a column of its name
+        self.input.bare_step(name).filter(|_| self.aggregate || self.sees_input)
     }
 
     fn step_time(&mut self, name: &Ident) -> Option<StepTime> {

@@ -57,6 +57,14 @@ impl Object {
     }
 }
 
+/// Numbers in order; all that are not numbers are one, behind the others.
+#[inline]
+pub(crate) fn order(a: f64, b: f64) -> Ordering {
+    // arithmetic gives such with either sign
+    let [a, b] = [a, b].map(|x| if x.is_nan() { f64::NAN } else { x });
+    a.total_cmp(&b)
+}
+
 /// A value in a map or set: ordered first by type, and equal only to a value of the same type.
 #[derive(Debug, Clone)]
 pub struct Key(pub Value);
@@ -82,8 +90,8 @@ impl Ord for Key {
             (Value::Bool(a), Value::Bool(b)) => a.cmp(b),
             (Value::Int(a), Value::Int(b)) => a.cmp(b),
             (Value::Long(a), Value::Long(b)) => a.cmp(b),
-            (Value::Float(a), Value::Float(b)) => a.total_cmp(b),
-            (Value::Double(a), Value::Double(b)) => a.total_cmp(b),
+            (Value::Float(a), Value::Float(b)) => order(f64::from(*a), f64::from(*b)),
+            (Value::Double(a), Value::Double(b)) => order(*a, *b),
             (Value::Str(a), Value::Str(b)) => a.cmp(b),
             (Value::Object(_), Value::Object(_)) => self.0.to_string().cmp(&other.0.to_string()),
             _ => self.rank().cmp(&other.rank()),

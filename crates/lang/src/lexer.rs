@@ -258,7 +258,7 @@ impl<'a> Lexer<'a> {
 
     fn line_comment(&mut self) {
         let start = self.at;
-        self.skip_while(|c| c != '\n');
+        self.skip_while(|c| !matches!(c, '\n' | '\r'));
         // the carriage return belongs to the line's end
         let end = start + self.text[start..self.at].trim_end().len();
         self.out.comments.push(Comment { span: self.span(start, end), line: true });

@@ -1,6 +1,7 @@
 //! Reading: the rows of the buckets in a stretch of time.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 
 use smallvec::SmallVec;
 use tidemill_types::FieldType;
@@ -30,8 +31,11 @@ impl Aggregation {
         frame: &Frame<'_>,
         visit: &mut dyn FnMut(&[Column], usize),
     ) -> Result<(), Failure> {
-        let (range, level) = read.eval(&self.plan, frame)?;
+        let (mut range, level) = read.eval(&self.plan, frame)?;
         let mut found: BTreeMap<i64, Parts<'_>> = BTreeMap::new();
+        if self.plan.by.is_some() {
+            range = self.cut_ends(level, range, &mut found);
+        }
         let closed = self.levels[level].closed().range(range.clone());
         found.extend(closed.map(|(start, bucket)| (*start, Parts::from_slice(&[bucket]))));
         let unit = self.levels[level].unit;
@@ -62,6 +66,68 @@ impl Aggregation {
             }
         }
         Ok(())
+    }
+
+    /// Of the buckets that begin before the range, or end behind it, what lies in it is put together from finer ones; the
+    /// range of the whole ones.
+    fn cut_ends<'a>(
+        &'a self,
+        level: usize,
+        range: Range<i64>,
+        found: &mut BTreeMap<i64, Parts<'a>>,
+    ) -> Range<i64> {
+        let Some(finer) = level.checked_sub(1) else { return range };
+        let whole = self.whole(level, &range);
+        let mut cut = |stretch: Range<i64>| {
+            let mut parts = Parts::new();
+            self.put_together(finer, stretch.clone(), &mut parts);
+            let start = calendar::bucket(self.levels[level].unit, stretch.start).map(|bucket| bucket.start);
+            if let (Ok(start), false) = (start, parts.is_empty()) {
+                found.insert(start, parts);
+            }
+        };
+        match whole.is_empty() {
+            true => match calendar::bucket(self.levels[level].unit, range.start) {
+                // it may end in the bucket behind
+                Ok(first) if first.end < range.end => {
+                    cut(range.start..first.end);
+                    cut(first.end..range.end);
+                }
+                _ => cut(range),
+            },
+            false => {
+                cut(range.start..whole.start);
+                cut(whole.end..range.end);
+            }
+        }
+        whole
+    }
+
+    /// The buckets of a level that lie in a stretch as a whole.
+    fn whole(&self, level: usize, stretch: &Range<i64>) -> Range<i64> {
+        let bucket = |time| calendar::bucket(self.levels[level].unit, time).ok();
+        let start = bucket(stretch.start).map_or(stretch.start, |first| match first.start < stretch.start {
+            true => first.end,
+            false => first.start,
+        });
+        start..bucket(stretch.end).map_or(stretch.end, |last| last.start).max(start)
+    }
+
+    /// What of a stretch there is in buckets of a level and of finer ones; of the finest those that begin in it.
+    fn put_together<'a>(&'a self, level: usize, stretch: Range<i64>, parts: &mut Parts<'a>) {
+        if stretch.is_empty() {
+            return;
+        }
+        let finer = level.checked_sub(1);
+        let whole = if finer.is_some() { self.whole(level, &stretch) } else { stretch.clone() };
+        if whole.is_empty() {
+            return finer.into_iter().for_each(|finer| self.put_together(finer, stretch.clone(), parts));
+        }
+        finer.into_iter().for_each(|finer| self.put_together(finer, stretch.start..whole.start, parts));
+        parts.extend(self.levels[level].closed().range(whole.clone()).map(|(_, bucket)| bucket));
+        let open = self.levels[..=level].iter().rev().filter_map(|level| level.open());
+        parts.extend(open.filter(|(start, _)| whole.contains(start)).map(|(_, bucket)| bucket));
+        finer.into_iter().for_each(|finer| self.put_together(finer, whole.end..stretch.end, parts));
     }
 
     /// The one group that can satisfy the condition, when it says so for all columns that make a group: its number, or
@@ -141,7 +207,7 @@ impl Aggregation {
         }
     }
 
-    fn whole_rows(&self, bucket: &Bucket, rows: std::ops::Range<usize>) -> Vec<Column> {
+    fn whole_rows(&self, bucket: &Bucket, rows: Range<usize>) -> Vec<Column> {
         let types =
             self.plan.group_by.iter().map(|(_, ty)| *ty).chain(self.plan.cells.iter().map(|cell| cell.ty));
         let column = |(i, ty)| {

@@ -140,6 +140,8 @@ proptest! {
         events in prop::collection::vec(event(), 0..60),
         cuts in prop::collection::vec(1usize..9, 60),
         restart in 0usize..60,
+        from in -2_000_000i64..200_000_000,
+        length in 1i64..300_000_000,
     ) {
         let plan = plan(ALL);
         let mut aggregation = Aggregation::new(plan.clone());
@@ -156,6 +158,14 @@ proptest! {
         }
         for (name, unit) in UNITS.iter().zip(plan.units.iter()) {
             prop_assert_eq!(per(&aggregation, name), reckoned(&events, *unit), "{}", name);
+            // what of the buckets lies in any stretch of time, to the second
+            let stretch = START + from..START + from + length;
+            let second = |e: &&Event| calendar::bucket(plan.units[0], e.3).expect("a time").start;
+            let inside: Vec<Event> = events.iter().filter(|e| stretch.contains(&second(e))).cloned().collect();
+            let query = format!("from A within {}L, {}L per '{name}'", stretch.start, stretch.end);
+            let mut found = rows(&aggregation, &query);
+            found.sort();
+            prop_assert_eq!(found, reckoned(&inside, *unit), "{} of {:?}", name, stretch);
         }
     }
 }
@@ -173,7 +183,7 @@ fn a_late_event_costs_its_buckets_only() {
     assert_eq!(aggregation.len(), 6 + 3 + 1);
     assert_eq!(per(&aggregation, "min").len(), 4);
     let first_minute =
-        rows(&aggregation, "from A within '2024-02-28 23:00:00', '2024-02-28 23:00:01' per 'min'");
+        rows(&aggregation, "from A within '2024-02-28 23:00:00', '2024-02-28 23:01:00' per 'min'");
     assert_eq!(first_minute, [format!("{START} a 1 3 null null 3 1 null 1")]);
 }
 

@@ -17,7 +17,7 @@ pub(super) fn register(registry: &mut Registry) {
 #[derive(Clone)]
 struct Logic {
     /// How many are false and how many true.
-    counts: [u64; 2],
+    counts: [i64; 2],
     all: bool,
 }
 
@@ -33,8 +33,7 @@ impl Aggregator for Logic {
     /// A null never came in, for it failed.
     fn remove(&mut self, args: &[Value]) -> Result<(), Failure> {
         if let Value::Bool(b) = args[0] {
-            let count = &mut self.counts[usize::from(b)];
-            *count = count.saturating_sub(1);
+            self.counts[usize::from(b)] -= 1;
         }
         Ok(())
     }
@@ -53,7 +52,7 @@ impl Aggregator for Logic {
     }
 
     fn restore(&mut self, state: &Json) -> Result<(), Failure> {
-        self.counts = <[u64; 2]>::deserialize(state).map_err(|_| foreign())?;
+        self.counts = <[i64; 2]>::deserialize(state).map_err(|_| foreign())?;
         Ok(())
     }
 }

@@ -24,7 +24,7 @@ pub(super) fn register(registry: &mut Registry) {
 /// The standard deviation of all that is held, with running mean and sum of squared distances from it.
 #[derive(Clone, Default)]
 struct StdDev {
-    count: u64,
+    count: i64,
     sum: f64,
     mean: f64,
     squares: f64,
@@ -47,7 +47,7 @@ impl Aggregator for StdDev {
 
     fn remove(&mut self, args: &[Value]) -> Result<(), Failure> {
         let Some(x) = args[0].as_f64() else { return Ok(()) };
-        self.count = self.count.saturating_sub(1);
+        self.count -= 1;
         if self.count == 0 {
             self.reset();
         } else {
@@ -65,26 +65,30 @@ impl Aggregator for StdDev {
 
     fn value(&self) -> Value {
         match self.count {
-            0 => Value::Null,
+            ..=0 => Value::Null,
             // what rounding leaves of the squares of one value is not to be seen
             1 => Value::Double(0.0),
-            count => Value::Double((self.squares.max(0.0) / count as f64).sqrt()),
+            // nor that what it leaves of equal values may be below zero
+            _ if self.squares < 0.0 => Value::Double(0.0),
+            count => Value::Double((self.squares / count as f64).sqrt()),
         }
     }
 
     fn save(&self) -> Json {
-        json!([self.count, self.sum.to_bits(), self.mean.to_bits(), self.squares.to_bits()])
+        let numbers = [self.sum, self.mean, self.squares].map(f64::to_bits);
+        json!([self.count, numbers])
     }
 
     fn restore(&mut self, state: &Json) -> Result<(), Failure> {
-        let [count, sum, mean, squares] = <[u64; 4]>::deserialize(state).map_err(|_| foreign())?;
+        let (count, [sum, mean, squares]) = <(i64, [u64; 3])>::deserialize(state).map_err(|_| foreign())?;
         let [sum, mean, squares] = [sum, mean, squares].map(f64::from_bits);
         *self = Self { count, sum, mean, squares };
         Ok(())
     }
 }
 
-/// The value at place `percent / 100 * (n + 1)` of the `n` values held in order, between two values in proportion.
+/// The value at place `percent / 100 * n` of the `n` values held in order, rounded half up; where that is a whole number,
+/// the mean of it and the next one.
 #[derive(Clone)]
 struct Percentile {
     sorted: Vec<f64>,
@@ -115,19 +119,15 @@ impl Aggregator for Percentile {
     }
 
     fn value(&self) -> Value {
-        let (Some(first), Some(last)) = (self.sorted.first(), self.sorted.last()) else { return Value::Null };
         let count = self.sorted.len();
-        let place = self.percent / 100.0 * (count + 1) as f64;
-        let below = place.floor();
-        Value::Double(if below < 1.0 {
-            *first
-        } else if below >= count as f64 {
-            *last
-        } else {
-            let i = below as usize;
-            let (low, high) = (self.sorted[i - 1], self.sorted[i]);
-            low + (place - below) * (high - low)
-        })
+        let place = self.percent * count as f64 / 100.0;
+        let at = |place: usize| self.sorted.get(place.max(1) - 1).copied();
+        let value = match (at(place as usize), at(place as usize + 1)) {
+            (Some(one), Some(next)) if place.fract() == 0.0 => Some(f64::midpoint(one, next)),
+            (last, None) => last,
+            _ => at(place.round() as usize),
+        };
+        value.map_or(Value::Null, Value::Double)
     }
 
     fn save(&self) -> Json {

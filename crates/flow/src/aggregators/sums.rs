@@ -23,7 +23,7 @@ pub(super) fn register(registry: &mut Registry) {
 #[derive(Clone)]
 struct Whole {
     sum: i64,
-    count: u64,
+    count: i64,
 }
 
 impl Aggregator for Whole {
@@ -38,7 +38,7 @@ impl Aggregator for Whole {
     fn remove(&mut self, args: &[Value]) -> Result<(), Failure> {
         if let Some(n) = args[0].as_i64() {
             self.sum = self.sum.wrapping_sub(n);
-            self.count = self.count.saturating_sub(1);
+            self.count -= 1;
         }
         Ok(())
     }
@@ -61,7 +61,7 @@ impl Aggregator for Whole {
 
     fn restore(&mut self, state: &Json) -> Result<(), Failure> {
         let [sum, count] = <[i64; 2]>::deserialize(state).map_err(|_| foreign())?;
-        *self = Self { sum, count: count.max(0).cast_unsigned() };
+        *self = Self { sum, count };
         Ok(())
     }
 }
@@ -70,7 +70,7 @@ impl Aggregator for Whole {
 #[derive(Clone)]
 struct Decimals {
     sum: f64,
-    count: u64,
+    count: i64,
     mean: bool,
 }
 
@@ -86,7 +86,7 @@ impl Aggregator for Decimals {
     fn remove(&mut self, args: &[Value]) -> Result<(), Failure> {
         if let Some(n) = args[0].as_f64() {
             self.sum -= n;
-            self.count = self.count.saturating_sub(1);
+            self.count -= 1;
         }
         Ok(())
     }
@@ -112,15 +112,15 @@ impl Aggregator for Decimals {
     }
 
     fn restore(&mut self, state: &Json) -> Result<(), Failure> {
-        let [sum, count] = <[u64; 2]>::deserialize(state).map_err(|_| foreign())?;
+        let (sum, count) = <(u64, i64)>::deserialize(state).map_err(|_| foreign())?;
         (self.sum, self.count) = (f64::from_bits(sum), count);
         Ok(())
     }
 }
 
-/// The number of events.
+/// The number of events; below zero where more left than came, as behind a window that shows only those that leave.
 #[derive(Clone)]
-struct Count(u64);
+struct Count(i64);
 
 impl Aggregator for Count {
     fn add(&mut self, _: &[Value]) -> Result<(), Failure> {
@@ -129,7 +129,7 @@ impl Aggregator for Count {
     }
 
     fn remove(&mut self, _: &[Value]) -> Result<(), Failure> {
-        self.0 = self.0.saturating_sub(1);
+        self.0 -= 1;
         Ok(())
     }
 
@@ -138,7 +138,7 @@ impl Aggregator for Count {
     }
 
     fn value(&self) -> Value {
-        Value::Long(self.0.cast_signed())
+        Value::Long(self.0)
     }
 
     fn total(&self) -> Option<Total> {
@@ -150,7 +150,7 @@ impl Aggregator for Count {
     }
 
     fn restore(&mut self, state: &Json) -> Result<(), Failure> {
-        self.0 = state.as_u64().ok_or_else(foreign)?;
+        self.0 = state.as_i64().ok_or_else(foreign)?;
         Ok(())
     }
 }

@@ -1,14 +1,16 @@
 //! From the syntax tree to an expression: names are looked up, types checked.
 
 use std::borrow::Cow;
+use std::sync::Arc;
 
 use tidemill_lang::siddhi::ast::{self, Args, BinaryOp, ExprKind, Literal, NullOperand};
 use tidemill_lang::{Diagnostic, Span};
 use tidemill_types::{FieldType, did_you_mean};
 
-use super::{Arithmetic, Comparison, Expr, Node};
+use super::{Arithmetic, Comparison, Expr, Failure, Node};
 use crate::catalog::Table;
-use crate::registry::{Arg, MakeAggregator, Registry};
+use crate::column::{Column, Data};
+use crate::registry::{Arg, Argument, Function, FunctionState, MakeAggregator, Registry};
 use crate::value::Value;
 
 /// What a name stands for.
@@ -316,6 +318,7 @@ impl Compiler<'_> {
                 &format!("`{name}` gives another value each time"),
             ));
         }
+        let function = if ty == FieldType::Bool { Arc::new(NullIsFalse(function)) } else { function };
         Ok(Expr { node: Node::Call(function, args), ty })
     }
 
@@ -339,6 +342,29 @@ impl Compiler<'_> {
             return Ok(vec![]);
         }
         written_args(call, self.scope)?.iter().map(|a| self.compile(a)).collect()
+    }
+}
+
+/// A function of type bool: where it has no value it is false.
+#[derive(Debug)]
+struct NullIsFalse(Arc<dyn Function>);
+
+impl Function for NullIsFalse {
+    fn call(&self, args: &[Value], state: &FunctionState<'_>) -> Result<Value, Failure> {
+        let value = self.0.call(args, state)?;
+        Ok(if value.is_null() { Value::Bool(false) } else { value })
+    }
+
+    fn call_batch(&self, args: &[Argument<'_>], rows: usize) -> Option<Column> {
+        let column = self.0.call_batch(args, rows)?;
+        if column.nulls().is_empty() {
+            return Some(column);
+        }
+        Some(Column::of(Data::Bool((0..rows).map(|row| column.get(row).is_true()).collect())))
+    }
+
+    fn depends_on_order(&self) -> bool {
+        self.0.depends_on_order()
     }
 }
 

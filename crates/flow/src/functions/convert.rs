@@ -30,6 +30,9 @@ pub(super) fn register(core: &mut Library<'_>) {
     });
     core.build_typed("cast", &["any x, const string type -> object"], Nulls::Pass, |args| {
         let ty = target(args)?;
+        if ty == FieldType::Object {
+            return Err(unknown("object", &TARGETS));
+        }
         Ok((Box::new(move |args, _| cast(&args[0], ty)), ty))
     });
 }
@@ -93,7 +96,7 @@ fn read(text: &str, ty: FieldType) -> Option<Value> {
 /// Columns hold values of their type only. So a number becomes the equal number of the type, and to a text anything
 /// becomes one; what has no equal fails. A null bool is false.
 fn cast(x: &Value, ty: FieldType) -> Computed {
-    if ty == FieldType::Object || x.ty() == Some(ty) {
+    if x.ty() == Some(ty) {
         return Ok(x.clone());
     }
     let cast = match (x, ty) {

@@ -52,7 +52,7 @@ fn of_one(math: &mut Library<'_>) {
     one!(math, "cos", NUMBER, f64::cos);
     one!(math, "cosh", NUMBER, f64::cosh);
     one!(math, "exp", NUMBER, f64::exp);
-    one!(math, "floor", DECIMAL, f64::floor);
+    one!(math, "floor", NUMBER, f64::floor);
     one!(math, "ln", NUMBER, f64::ln);
     one!(math, "log10", NUMBER, f64::log10);
     one!(math, "log2", NUMBER, |x| x.ln() / LN_2);
@@ -77,7 +77,7 @@ fn of_one(math: &mut Library<'_>) {
     });
     math.add("getExponent", &["number x -> int"], Nulls::Null, |args| {
         Ok(Value::Int(match args[0] {
-            Value::Float(x) => ((x.to_bits() >> 23 & 0xFF) as i32) - 127,
+            Value::Float(x) if x != 0.0 => ((x.to_bits() >> 23 & 0xFF) as i32) - 127,
             _ => ((double(args, 0)?.to_bits() >> 52 & 0x7FF) as i32) - 1023,
         }))
     });

@@ -33,9 +33,14 @@ pub(super) fn register(str: &mut Library<'_>) {
         let parts = args.iter().filter(|a| !a.is_null());
         Ok(Value::Str(parts.map(ToString::to_string).collect::<String>().into()))
     });
-    str.add("contains", &["string text, string part -> bool"], Nulls::Pass, |args| match &args[1] {
-        Value::Null => Err("`part` is null".into()),
-        _ => Ok(Value::Bool(args[0].as_str().is_some_and(|t| t.contains(args[1].as_str().unwrap_or(""))))),
+    str.add("contains", &["string text, string part -> bool"], Nulls::Pass, |args| {
+        match (&args[0], &args[1]) {
+            (Value::Null, _) => Ok(Value::Bool(false)),
+            (_, Value::Null) => Err("`part` is null".into()),
+            _ => {
+                Ok(Value::Bool(args[0].as_str().is_some_and(|t| t.contains(args[1].as_str().unwrap_or("")))))
+            }
+        }
     });
     str.add("equalsIgnoreCase", &["string text, string other -> bool"], Nulls::Pass, |args| {
         let text = args[0].as_str().ok_or("`text` is null")?;

@@ -266,7 +266,7 @@ fn side(
         (None, _) => None,
         (Some(window), Source::Stream(_)) => {
             let mut scope = Single { stream: &name, attributes: &attributes, tables: catalog.tables() };
-            Some(make_window(&window.call, &name, &attributes, &mut scope, registry)?)
+            Some(make_window(&window.call, &name, (&attributes, None), &mut scope, registry)?)
         }
         (Some(window), _) => return Err(no_window_on_window(&name, window.span)),
     };

@@ -75,7 +75,7 @@ impl Planner<'_> {
                 let attributes = catalog::attributes(&d.attributes)?;
                 let name = catalog::full_name(&d.id);
                 let mut scope = Single { stream: &name, attributes: &attributes, tables: &[] };
-                let make = make_window(&d.window, &name, &attributes, &mut scope, self.registry)?;
+                let make = make_window(&d.window, &name, (&attributes, None), &mut scope, self.registry)?;
                 let columns = attributes.iter().map(|(_, ty)| *ty).collect();
                 let written = SideWritten::of_window(&d.window, &name, &attributes).into();
                 let stream = Stream { name, attributes, span: d.id.span };

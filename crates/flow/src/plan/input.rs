@@ -12,7 +12,7 @@ use crate::window::{self, MakeWindow, Parameter};
 pub(crate) fn make_window(
     call: &ast::Call,
     stream: &str,
-    attributes: &Attributes,
+    (attributes, selected): (&Attributes, Option<&[usize]>),
     scope: &mut dyn Scope,
     registry: &Registry,
 ) -> Result<MakeWindow, Diagnostic> {
@@ -35,7 +35,7 @@ pub(crate) fn make_window(
         .enumerate()
         .map(|(column, (name, ty))| window::Attribute { name: name.clone(), ty: *ty, column })
         .collect();
-    let source = window::Source { names: &[stream], attributes: &attributes, registry };
+    let source = window::Source { names: &[stream], attributes: &attributes, selected, registry };
     let build = registry.find_window(&name).map_err(|e| Diagnostic::error("F0406", call.name.span, e))?;
     build(&parameters, &source).map_err(|e| Diagnostic::error("F0407", call.span, format!("{name}: {e}")))
 }

@@ -35,13 +35,20 @@ impl Planner<'_> {
         let before = handlers::compile(&input.handlers, &name, &mut attributes, tables, registry)?;
         let columns = attributes.iter().map(|(_, ty)| *ty).collect();
         let side = SideWritten::of(input, &name, &attributes);
+        let selected = selected(query, &name, &attributes);
         let window = match &input.window {
             Some(window) if self.plan.catalog.window(stream).is_some() => {
                 return Err(join::no_window_on_window(&name, window.span));
             }
             Some(window) => {
                 let mut scope = Single { stream: &name, attributes: &attributes, tables };
-                Some(make_window(&window.call, &name, &attributes, &mut scope, registry)?)
+                Some(make_window(
+                    &window.call,
+                    &name,
+                    (&attributes, selected.as_deref()),
+                    &mut scope,
+                    registry,
+                )?)
             }
             None => None,
         };
@@ -81,7 +88,8 @@ impl Planner<'_> {
             return Err(Diagnostic::error("F0504", span, message));
         }
         let mut scope = WithTables { names: &mut scope, tables: self.plan.catalog.tables() };
-        let select = selection(query, &all, &mut scope, true, self.registry)?;
+        let mut select = selection(query, &all, &mut scope, true, self.registry)?;
+        select.without_order();
         let stream = state.steps.first().map_or(0, |s| s.stream);
         state.columns = references;
         let written = Written::of(query).into();
@@ -103,7 +111,8 @@ impl Planner<'_> {
 
     /// What the output of a query is written to.
     fn target(&mut self, output: &ast::Output, select: &select::Plan) -> Result<Target, Diagnostic> {
-        let written: Attributes = select.items.iter().map(|(name, expr)| (name.clone(), expr.ty)).collect();
+        let written: Attributes =
+            select.outputs().iter().map(|(name, expr)| (name.clone(), expr.ty)).collect();
         let tables = self.plan.catalog.tables();
         let action = table::action(output, &written, tables, self.registry);
         if let Some((table, action)) = action.map_err(|d| self.not_a_table(output, d))? {
@@ -168,4 +177,18 @@ impl Planner<'_> {
             }
         }
     }
+}
+
+/// The attributes that stand in a list of what is selected by their names alone; none where all are selected.
+fn selected(query: &ast::Query, stream: &str, attributes: &Attributes) -> Option<Vec<usize>> {
+    let Some(SelectItems::List(items)) = query.select.as_ref().map(|clause| &clause.items) else {
+        return None;
+    };
+    let column = |item: &ast::SelectItem| match &item.expr.kind {
+        ast::ExprKind::Attribute(of) if of.source.as_ref().is_none_or(|s| s.stream.name.name == stream) => {
+            attributes.iter().position(|(known, _)| *known == of.name.name)
+        }
+        _ => None,
+    };
+    Some(items.iter().filter_map(column).collect())
 }

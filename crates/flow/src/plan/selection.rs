@@ -5,7 +5,7 @@ use tidemill_lang::siddhi::ast::{self, EventKind, ExprKind, SelectItems};
 use tidemill_types::did_you_mean;
 
 use crate::catalog::Attributes;
-use crate::expr::{AggregateCall, Compiler, Expr, Scope};
+use crate::expr::{AggregateCall, Compiler, Expr, Node, Scope};
 use crate::rate::{RatePlan, Snapshot, Which};
 use crate::registry::Registry;
 use crate::scope::Having;
@@ -46,6 +46,7 @@ pub(crate) fn selection(
     let output: Attributes = items.iter().map(|(name, expr)| (name.clone(), expr.ty)).collect();
     let mut plan = select::Plan {
         items,
+        hidden: 0,
         aggregates: vec![],
         group_by: vec![],
         having: None,
@@ -63,15 +64,29 @@ pub(crate) fn selection(
         if let Some(having) = &clause.having {
             let mut scope =
                 Having { output: &output, input: scope, sees_input: having_sees_input, aggregate: false };
-            let aggregates = Some((&mut aggregates, select::AGGREGATES));
-            let mut compiler = Compiler { scope: &mut scope, registry, aggregates };
+            let selected = aggregates.len();
+            let mut compiler = Compiler {
+                scope: &mut scope,
+                registry,
+                aggregates: Some((&mut aggregates, select::AGGREGATES)),
+            };
             plan.having = Some(compiler.condition(having, "`having`")?);
+            for call in &mut aggregates[selected..] {
+                written_out(call, &plan.items)?;
+            }
         }
         for item in &clause.order_by {
             let name = &item.attribute.name;
             let plain = item.attribute.source.is_none();
             let column = output.iter().position(|(known, _)| *known == name.name);
-            let column = column.filter(|_| plain).ok_or_else(|| match column {
+            let hidden = column.filter(|_| plain).is_none() && having_sees_input;
+            if hidden {
+                let found = scope.attribute(&item.attribute)?;
+                plan.items.push((String::new(), Expr::column(found.slot, found.column, found.ty)));
+                plan.hidden += 1;
+            }
+            let place = if hidden { Some(plan.items.len() - 1) } else { column.filter(|_| plain) };
+            let column = place.ok_or_else(|| match column {
                 Some(_) => Diagnostic::error("F0410", item.attribute.span, "`order by` takes plain names")
                     .help(format!("write `{}`: it sorts what comes out", name.name)),
                 None => {
@@ -88,6 +103,33 @@ pub(crate) fn selection(
     }
     plan.aggregates = aggregates;
     Ok(plan)
+}
+
+/// What an aggregate in `having` is about: the values of output columns in place of their names.
+///
+/// Errors: one of them is an aggregate itself.
+fn written_out(call: &mut AggregateCall, items: &[(String, Expr)]) -> Result<(), Diagnostic> {
+    let mut total = None;
+    for arg in &mut call.args {
+        arg.walk_mut(&mut |part| {
+            if let Node::Column { slot: select::OUTPUT, column } = part.node {
+                let (name, value) = &items[column];
+                value.walk(&mut |x| {
+                    if matches!(x.node, Node::Column { slot: select::AGGREGATES, .. }) {
+                        total = Some(name);
+                    }
+                });
+                *part = value.clone();
+            }
+        });
+    }
+    match total {
+        None => Ok(()),
+        Some(name) => {
+            let message = format!("{}: `{name}` is an aggregate itself", call.name);
+            Err(Diagnostic::error("F0106", call.span, message))
+        }
+    }
 }
 
 /// Compiles the output clause. A snapshot sees every event of every group.
@@ -117,7 +159,7 @@ pub(super) fn rate(
                 Some(_) => {}
             }
             select.every_event = true;
-            let aggregates = select.items.iter().map(|(_, expr)| {
+            let aggregates = select.outputs().iter().map(|(_, expr)| {
                 matches!(expr.node, crate::expr::Node::Column { slot: select::AGGREGATES, .. })
             });
             let snapshot =
@@ -140,6 +182,7 @@ fn count(expr: &ast::Expr, what: &str) -> Result<usize, Diagnostic> {
     let value = match &expr.kind {
         ExprKind::Literal(ast::Literal::Int(n)) => Value::Int(*n).as_i64(),
         ExprKind::Literal(ast::Literal::Long(n)) => Some(*n),
+        ExprKind::Time(time) => Some(time.ms),
         _ => None,
     };
     value.and_then(|n| usize::try_from(n).ok()).ok_or_else(|| {

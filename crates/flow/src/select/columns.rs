@@ -108,7 +108,7 @@ impl Selector {
     /// Takes back what came out, for its memory.
     pub(crate) fn reuse(&mut self, mut out: Batch) {
         // of a column that somebody else has, too, there is nothing to be had
-        let own = out.columns.iter().all(Column::is_own) && out.columns.len() == self.plan.items.len();
+        let own = out.columns.iter().all(Column::is_own) && out.columns.len() == self.plan.outputs().len();
         if own && out.times.capacity() <= REUSED_ROWS {
             out.clear();
             self.spare = Some(out);
@@ -252,7 +252,8 @@ impl Selector {
     }
 
     fn finish(&mut self, made: Made, input: &Incoming<'_>) -> Batch {
-        let Made { rows, chunks, ids, items, .. } = made;
+        let Made { rows, chunks, ids, mut items, .. } = made;
+        items.iter_mut().for_each(|items| items.truncate(self.plan.outputs().len()));
         let mut out = Batch {
             columns: items.unwrap_or_default(),
             times: rows.as_ref().map_or_else(|| input.times.to_vec(), |rows| some(&input.times, rows)),

@@ -8,7 +8,7 @@ use super::sums::Ids;
 use crate::batch::Kind;
 use crate::column::{Column, Data};
 use crate::tiny::prefetch_all;
-use crate::value::{Key, Value};
+use crate::value::{Key, Value, order};
 
 /// One value per group.
 pub(super) struct Extremes {
@@ -90,7 +90,7 @@ impl Extremes {
             }
             (Best::Double(best), value) => {
                 let Some(n) = value.as_f64() else { return };
-                extend(&mut best[group], n, greatest, f64::total_cmp);
+                extend(&mut best[group], n, greatest, |a, b| order(*a, *b));
             }
             (Best::Any(best), value) => {
                 let best = &mut best[group];
@@ -133,7 +133,7 @@ impl Extremes {
         match (&mut self.best, plain.filter(|_| all).map(Column::data)) {
             (Best::Long(best), Some(Data::Long(numbers))) => typed!(best, numbers, Long, i64::cmp),
             (Best::Double(best), Some(Data::Double(numbers))) => {
-                typed!(best, numbers, Double, f64::total_cmp)
+                typed!(best, numbers, Double, |a, b| order(*a, *b))
             }
             _ => {
                 let mut out = Column::new(ty);

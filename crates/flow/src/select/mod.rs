@@ -33,7 +33,7 @@ use totals::Totals;
 use crate::batch::{Batch, Kind};
 use crate::column::{Column, Data};
 use crate::expr::{AggregateCall, Expr, Failure, Frame, Host, Node};
-use crate::value::Value;
+use crate::value::{self, Value};
 
 /// The slot of the input row in the expressions of a selection.
 pub const INPUT: usize = 0;
@@ -64,8 +64,10 @@ impl Wanted {
 /// A compiled select clause.
 #[derive(Clone)]
 pub struct Plan {
-    /// Name and value of each output column.
+    /// Name and value of each output column, then the values that are sorted by and do not come out.
     pub items: Vec<(String, Expr)>,
+    /// How many do not come out.
+    pub hidden: usize,
     /// The aggregates in items and `having`.
     pub aggregates: Vec<AggregateCall>,
     /// What makes a group.
@@ -87,7 +89,18 @@ pub struct Plan {
 impl Plan {
     /// The types of the output columns.
     pub fn types(&self) -> Vec<FieldType> {
-        self.items.iter().map(|(_, expr)| expr.ty).collect()
+        self.outputs().iter().map(|(_, expr)| expr.ty).collect()
+    }
+
+    /// The output columns.
+    pub fn outputs(&self) -> &[(String, Expr)] {
+        &self.items[..self.items.len() - self.hidden]
+    }
+
+    /// Sorts nothing, as each emission is one row.
+    pub(crate) fn without_order(&mut self) {
+        self.items.truncate(self.outputs().len());
+        (self.hidden, self.order_by) = (0, vec![]);
     }
 
     /// Whether of a chunk only the last event comes out, or the last one of each group.
@@ -342,16 +355,11 @@ impl Selector {
     fn aggregate(&mut self, group: u32, kind: Kind, frame: &Frame<'_>) -> Result<(), Failure> {
         let calls = self.totals.iter_mut().zip(&self.plan.aggregates).zip(&mut self.values);
         for ((total, call), value) in calls {
-            match call.args.as_slice() {
-                [] => total.work(group as usize, kind, &[])?,
-                [arg] => total.work(group as usize, kind, &[arg.eval(frame)?])?,
-                args => {
-                    let args = args.iter().map(|a| a.eval(frame)).collect::<Result<Vec<_>, _>>()?;
-                    total.work(group as usize, kind, &args)?;
-                }
-            }
+            let args =
+                call.args.iter().map(|a| a.eval(frame)).collect::<Result<SmallVec<[Value; 2]>, _>>()?;
+            total.work(group as usize, kind, &args)?;
             value.truncate(0);
-            value.push(total.value(group as usize));
+            value.push(total.value_behind(group as usize, kind, args.first()));
         }
         Ok(())
     }
@@ -431,7 +439,7 @@ pub(crate) fn compare(a: &Value, b: &Value) -> Ordering {
         (Value::Bool(a), Value::Bool(b)) => a.cmp(b),
         _ => match (a.as_i64(), b.as_i64()) {
             (Some(a), Some(b)) => a.cmp(&b),
-            _ => a.as_f64().unwrap_or(f64::NAN).total_cmp(&b.as_f64().unwrap_or(f64::NAN)),
+            _ => value::order(a.as_f64().unwrap_or(f64::NAN), b.as_f64().unwrap_or(f64::NAN)),
         },
     }
 }

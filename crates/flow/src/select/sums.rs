@@ -88,14 +88,14 @@ pub(super) struct Rows<'a> {
     pub(super) wanted: Wanted,
 }
 
-/// Sums of events in their order; `change` and `value` as for [`slide_sums`].
+/// Sums of events in their order; `change` and `value` as for [`slide_sums`]. `added` tells whether a sum to which
+/// something was added has a value even if as much had left before.
 #[inline]
 pub(super) fn run_sums<T: Copy + Default>(
-    sums: &mut [(T, u64)],
+    sums: &mut [(T, i64)],
     Rows { ids, kinds, all, wanted }: Rows<'_>,
     (numbers, nulls): (&[T], &[bool]),
-    change: impl Fn((T, u64), T, bool) -> (T, u64),
-    value: impl Fn(T, u64) -> T,
+    (change, value, added): (impl Fn((T, i64), T, bool) -> (T, i64), impl Fn(T, i64) -> T, bool),
 ) -> Made<T> {
     if all && nulls.is_empty() {
         let next = |(row, number): (usize, &T)| {
@@ -112,12 +112,14 @@ pub(super) fn run_sums<T: Copy + Default>(
             continue;
         }
         let g = ids.get(row);
-        if nulls.is_empty() || !nulls[row] {
+        let is_number = nulls.is_empty() || !nulls[row];
+        if is_number {
             sums[g] = change(sums[g], numbers[row], *kind == Kind::Expired);
         }
         if wanted.has(*kind) {
             let (sum, count) = sums[g];
-            out.push(value(sum, count), count == 0);
+            let has_value = count != 0 || added && is_number && *kind == Kind::Current;
+            out.push(value(sum, count), !has_value);
         }
     }
     out
@@ -126,10 +128,10 @@ pub(super) fn run_sums<T: Copy + Default>(
 /// Works numbers into sums.
 #[inline]
 pub(super) fn take_sums<T: Copy>(
-    sums: &mut [(T, u64)],
+    sums: &mut [(T, i64)],
     ids: Ids<'_>,
     (numbers, nulls): (&[T], &[bool]),
-    change: impl Fn((T, u64), T, bool) -> (T, u64),
+    change: impl Fn((T, i64), T, bool) -> (T, i64),
 ) {
     for (row, number) in numbers.iter().enumerate() {
         if nulls.is_empty() || !nulls[row] {
@@ -142,12 +144,12 @@ pub(super) fn take_sums<T: Copy>(
 /// Sums while events arrive and others leave: `change` works a number in or out, `value` is what comes out of a sum.
 #[inline]
 pub(super) fn slide_sums<T: Copy>(
-    sums: &mut [(T, u64)],
+    sums: &mut [(T, i64)],
     slide: &Slide,
     (new, arriving): (&Passing<'_>, &[T]),
     (old, leaving): (&Passing<'_>, &[T]),
-    change: impl Fn((T, u64), T, bool) -> (T, u64),
-    value: impl Fn(T, u64) -> T,
+    change: impl Fn((T, i64), T, bool) -> (T, i64),
+    value: impl Fn(T, i64) -> T,
 ) -> Made<T> {
     let (new_nulls, old_nulls) = (new.nulls(), old.nulls());
     if new_nulls.is_empty() && old_nulls.is_empty() {
@@ -206,7 +208,7 @@ pub(super) struct Made<T> {
 }
 
 /// Values with the number of events behind each: without events it is null.
-pub(super) fn values<T>(of: impl Iterator<Item = (T, u64)>) -> Made<T> {
+pub(super) fn values<T>(of: impl Iterator<Item = (T, i64)>) -> Made<T> {
     let mut out = Made::with_capacity(of.size_hint().0);
     of.for_each(|(value, count)| out.push(value, count == 0));
     out
@@ -234,25 +236,25 @@ impl<T> Made<T> {
 /// Sums of whole numbers wrap around like other arithmetic on longs, and are exact also when values leave; in the
 /// reference digits beyond 2^53 are lost then.
 #[inline]
-pub(super) fn whole((sum, count): (i64, u64), n: i64, leaves: bool) -> (i64, u64) {
+pub(super) fn whole((sum, count): (i64, i64), n: i64, leaves: bool) -> (i64, i64) {
     match leaves {
-        true => (sum.wrapping_sub(n), count.saturating_sub(1)),
+        true => (sum.wrapping_sub(n), count - 1),
         false => (sum.wrapping_add(n), count + 1),
     }
 }
 
 /// Rounding stays in the sum, also when all have left.
 #[inline]
-pub(super) fn decimal((sum, count): (f64, u64), n: f64, leaves: bool) -> (f64, u64) {
+pub(super) fn decimal((sum, count): (f64, i64), n: f64, leaves: bool) -> (f64, i64) {
     match leaves {
-        true => (sum - n, count.saturating_sub(1)),
+        true => (sum - n, count - 1),
         false => (sum + n, count + 1),
     }
 }
 
 #[inline]
-pub(super) fn counted(count: u64, leaves: bool) -> u64 {
-    if leaves { count.saturating_sub(1) } else { count + 1 }
+pub(super) fn counted(count: i64, leaves: bool) -> i64 {
+    if leaves { count - 1 } else { count + 1 }
 }
 
 /// Something stands where a value is null.

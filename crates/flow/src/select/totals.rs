@@ -24,11 +24,11 @@ use crate::window::Slide;
 /// The common ones are kept in arrays and computed for many events in one loop; any other is an object per group.
 pub(super) enum Totals {
     /// A sum of whole numbers.
-    Whole(Vec<(i64, u64)>),
+    Whole(Vec<(i64, i64)>),
     /// A sum or mean of numbers as doubles.
-    Decimal { sums: Vec<(f64, u64)>, mean: bool },
+    Decimal { sums: Vec<(f64, i64)>, mean: bool },
     /// A count of events.
-    Count(Vec<u64>),
+    Count(Vec<i64>),
     /// The least or greatest, where nothing ever leaves one by one.
     Extreme(Extremes),
     /// Anything else.
@@ -110,9 +110,19 @@ impl Totals {
                 (_, 0) => Value::Null,
                 (sum, count) => Value::Double(if *mean { sum / count as f64 } else { sum }),
             },
-            Self::Count(counts) => Value::Long(counts[group].cast_signed()),
+            Self::Count(counts) => Value::Long(counts[group]),
             Self::Extreme(extremes) => extremes.value(group),
             Self::Each { states, .. } => states[group].value(),
+        }
+    }
+
+    /// The same behind an event: a sum to which something was added is never null, also when as much had left before.
+    pub(super) fn value_behind(&self, group: usize, kind: Kind, arg: Option<&Value>) -> Value {
+        let is_added = kind == Kind::Current && arg.is_some_and(|arg| !arg.is_null());
+        match self {
+            Self::Whole(sums) if is_added => Value::Long(sums[group].0),
+            Self::Decimal { sums, mean: false } if is_added => Value::Double(sums[group].0),
+            _ => self.value(group),
         }
     }
 
@@ -141,12 +151,10 @@ impl Totals {
         match self {
             Self::Whole(sums) => values(groups.iter().map(|g| sums[of(g)])).into_column(Data::Long),
             Self::Decimal { sums, mean } => {
-                let value = |(sum, count): (f64, u64)| (if *mean { sum / count as f64 } else { sum }, count);
+                let value = |(sum, count): (f64, i64)| (if *mean { sum / count as f64 } else { sum }, count);
                 values(groups.iter().map(|g| value(sums[of(g)]))).into_column(Data::Double)
             }
-            Self::Count(counts) => {
-                Column::of(Data::Long(groups.iter().map(|g| counts[of(g)].cast_signed()).collect()))
-            }
+            Self::Count(counts) => Column::of(Data::Long(groups.iter().map(|g| counts[of(g)]).collect())),
             Self::Extreme(_) | Self::Each { .. } => {
                 let mut out = Column::new(ty);
                 groups.iter().for_each(|group| out.push(self.value(of(group))));
@@ -186,21 +194,21 @@ impl Totals {
             Self::Whole(sums) => {
                 let numbers = arg.map_or_else(Cow::default, longs);
                 let nulls = arg.map_or(&[][..], Column::nulls);
-                let out = run_sums(sums, rows, (&numbers, nulls), whole, |sum, _| sum);
+                let out = run_sums(sums, rows, (&numbers, nulls), (whole, |sum, _| sum, true));
                 out.into_column(Data::Long)
             }
             Self::Decimal { sums, mean } => {
                 let numbers = arg.map_or_else(Cow::default, doubles);
                 let nulls = arg.map_or(&[][..], Column::nulls);
-                let value = |sum: f64, count: u64| if *mean { sum / count as f64 } else { sum };
-                let out = run_sums(sums, rows, (&numbers, nulls), decimal, value);
+                let value = |sum: f64, count: i64| if *mean { sum / count as f64 } else { sum };
+                let out = run_sums(sums, rows, (&numbers, nulls), (decimal, value, !*mean));
                 out.into_column(Data::Double)
             }
             Self::Count(counts) if all => {
                 let count = |row: usize| {
                     let count = &mut counts[ids.get(row)];
                     *count += 1;
-                    count.cast_signed()
+                    *count
                 };
                 Column::of(Data::Long((0..kinds.len()).map(count).collect()))
             }
@@ -214,7 +222,7 @@ impl Totals {
                     let g = ids.get(row);
                     counts[g] = counted(counts[g], *kind == Kind::Expired);
                     if wanted.has(*kind) {
-                        values.push(counts[g].cast_signed());
+                        values.push(counts[g]);
                     }
                 }
                 Column::of(Data::Long(values))
@@ -259,7 +267,7 @@ impl Totals {
             }
             Self::Decimal { sums, mean } => {
                 let (arriving, leaving) = (new.numbers(doubles), old.numbers(doubles));
-                let value = |sum: f64, count: u64| if *mean { sum / count as f64 } else { sum };
+                let value = |sum: f64, count: i64| if *mean { sum / count as f64 } else { sum };
                 let out = slide_sums(sums, slide, (new, &arriving), (old, &leaving), decimal, value);
                 out.into_column(Data::Double)
             }
@@ -273,7 +281,7 @@ impl Totals {
                     Step::Arrives(row) => {
                         let g = new.ids[row] as usize;
                         counts[g] = counted(counts[g], false);
-                        out.push(counts[g].cast_signed());
+                        out.push(counts[g]);
                     }
                 });
                 Column::of(Data::Long(out))
@@ -312,7 +320,7 @@ impl Totals {
     /// Takes the saved state of a group back.
     pub(super) fn restore(&mut self, group: usize, state: &Json) -> Result<(), Failure> {
         let wrong = || Failure("the saved state is not one of this aggregate".into());
-        let pair = || Some((state.get(0)?, state.get(1)?.as_u64()?));
+        let pair = || Some((state.get(0)?, state.get(1)?.as_i64()?));
         match self {
             Self::Whole(sums) => {
                 let (sum, count) = pair().ok_or_else(wrong)?;
@@ -322,7 +330,7 @@ impl Totals {
                 let (sum, count) = pair().ok_or_else(wrong)?;
                 sums[group] = (f64::from_bits(sum.as_u64().ok_or_else(wrong)?), count);
             }
-            Self::Count(counts) => counts[group] = state.as_u64().ok_or_else(wrong)?,
+            Self::Count(counts) => counts[group] = state.as_i64().ok_or_else(wrong)?,
             Self::Extreme(extremes) => {
                 let value = crate::aggregators::state::decode(state).ok_or_else(wrong)?;
                 extremes.set(group, value).map_err(|()| wrong())?;

@@ -30,7 +30,7 @@ impl Automaton {
                 Form::Side(side) => self.silent_side(i, side, due),
                 _ => {}
             }
-            self.end_event();
+            self.end_timer();
         }
         true
     }

@@ -34,7 +34,7 @@ pub(super) struct StepState {
     pub waiting: VecDeque<Shared>,
     /// It got its first empty match.
     pub armed: bool,
-    /// A count has had enough, and whoever offers it an event next is to know.
+    /// A count at the end has had enough: the match is done when an event is offered to it next, or to the first step.
     pub returned: bool,
     /// A counted first step begins anew with the next event.
     pub begin_anew: bool,
@@ -111,10 +111,11 @@ impl Automaton {
     ///
     /// Errors: a filter failed, or there are too many partial matches.
     pub fn events(&mut self, port: usize, batch: &Batch, host: &dyn Host) -> Result<(), Failure> {
+        let together = self.plan.goes_on_together(port);
         for (rows, clock) in batch.chunks() {
             for row in rows.filter(|row| batch.kinds[*row] == Kind::Current) {
                 let done = self.event(port, batch, row, clock, host);
-                self.end_event();
+                self.matches.end_event(self.now, together);
                 done?;
             }
         }
@@ -127,9 +128,9 @@ impl Automaton {
         Ok(())
     }
 
-    /// What was done since the last call was done by one event.
-    pub(super) fn end_event(&mut self) {
-        self.matches.end_event(self.now);
+    /// What was done since the last call was done by one timer.
+    pub(super) fn end_timer(&mut self) {
+        self.matches.end_event(self.now, false);
     }
 
     fn event(
@@ -162,6 +163,7 @@ impl Automaton {
         }
         let mut offer = Offer { batch, row, time, host, kept: None };
         for i in (0..self.steps.len()).rev() {
+            let i = self.plan.sides_in_order(i);
             if self.plan.steps[i].stream == stream {
                 self.offer(i, &mut offer)?;
             }
@@ -318,6 +320,12 @@ impl Automaton {
     pub(super) fn repeat(&mut self, first: usize, record: &Shared) {
         let mut copy = record.lock().clone();
         copy.expired = false;
+        if let Form::Side(side) = self.plan.steps[first].form
+            && [first, side.partner].iter().any(|side| copy.slots[*side].iter().any(|row| row.is_silence()))
+        {
+            // the next silence may be over already
+            copy.time = -1;
+        }
         copy.slots.iter_mut().skip(first).for_each(Vec::clear);
         let time = copy.time;
         let copy = Arc::new(Mutex::new(copy));

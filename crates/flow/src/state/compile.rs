@@ -123,6 +123,8 @@ impl<'a> Draft<'a> {
             attributes: defined.attributes.clone(),
             width: defined.attributes.len(),
             counted: matches!(form, Form::Count { .. }),
+            // where all is selected, as in the reference: the right side first, but what is absent last
+            before_left: matches!(form, Form::Side(side) if !side.left && side.absent.is_none()),
         });
         self.handlers.push(handlers);
         self.steps.push(StepPlan {

@@ -12,29 +12,27 @@ use crate::select::{self, Selector};
 pub struct Matches {
     /// The columns that the selection reads, without chunks.
     pub batch: Batch,
-    /// Where the matches of each event end, for events that completed some: they go on together.
+    /// Where the matches end that go on together.
     pub ends: Vec<u32>,
-    /// What the clock showed at each of these events.
+    /// What the clock showed at the end of each of these.
     pub clocks: Vec<i64>,
 }
 
 impl Matches {
-    /// The matches added since the last call belong to one event.
-    pub(super) fn end_event(&mut self, clock: i64) {
-        let end = self.batch.len() as u32;
-        if self.ends.last().copied().unwrap_or(0) < end {
-            self.ends.push(end);
-            self.clocks.push(clock);
-        }
+    /// The matches added since the last call belong to one event or timer; they go on together or each by itself.
+    pub(super) fn end_event(&mut self, clock: i64, together: bool) {
+        let (before, end) = (self.ends.last().copied().unwrap_or(0), self.batch.len() as u32);
+        self.ends.extend(ends(before, end, together));
+        self.clocks.resize(self.ends.len(), clock);
     }
 
-    /// The matches of each event, and the clock.
+    /// The matches that go on together, and the clock.
     pub fn events(&self) -> impl Iterator<Item = (std::ops::Range<usize>, i64)> + '_ {
         let starts = std::iter::once(0).chain(self.ends.iter().map(|end| *end as usize));
         starts.zip(&self.ends).zip(&self.clocks).map(|((start, end), clock)| (start..*end as usize, *clock))
     }
 
-    /// What a selection makes of them. It sees each by itself; what comes out for one event is one chunk.
+    /// What a selection makes of them. It sees each by itself; what comes out of those that go on together is one chunk.
     ///
     /// Errors: those of the selection.
     pub fn selected(mut self, selector: &mut Selector, host: &dyn Host) -> Result<Batch, Failure> {
@@ -68,6 +66,12 @@ impl Matches {
         }
         Ok(out)
     }
+}
+
+/// Where matches end that go on together, those from `before` to `end` or each of them.
+pub(super) fn ends(before: u32, end: u32, together: bool) -> impl Iterator<Item = u32> {
+    let first = if together { end.max(before + 1) } else { before + 1 };
+    first..=end
 }
 
 /// Whether the selection does nothing but put columns in order.

@@ -21,6 +21,8 @@ pub struct StepNames {
     pub width: usize,
     /// It collects several events.
     pub counted: bool,
+    /// Of two sides of a logical step the other one's attributes come behind its own, though it is named first.
+    pub before_left: bool,
 }
 
 impl StepNames {
@@ -95,10 +97,14 @@ impl Lookup<'_> {
     pub fn all(&mut self) -> Vec<(String, FieldType)> {
         let steps = self.steps;
         let mut all = Vec::new();
-        for (i, step) in steps.iter().enumerate() {
+        let mut order: Vec<usize> = (0..steps.len()).collect();
+        for i in (1..steps.len()).filter(|i| steps[*i].before_left) {
+            order.swap(i - 1, i);
+        }
+        for i in order {
+            let step = &steps[i];
             for (column, (name, _)) in step.attributes.iter().enumerate() {
-                let which = if step.counted { Which::All } else { Which::Newest };
-                let found = self.reference(i, which, What::Attribute(column));
+                let found = self.reference(i, self.alone(i), What::Attribute(column));
                 all.push((name.clone(), found.ty));
             }
         }
@@ -116,8 +122,18 @@ impl Lookup<'_> {
                 None => Err(unknown(attribute, Some(&step.stream), &step.attributes)),
             };
         }
-        let found = self.steps.iter().enumerate().find_map(|(i, step)| column(step).map(|c| (i, c)));
-        match found {
+        let mut found = self.steps.iter().enumerate().filter_map(|(i, step)| column(step).map(|c| (i, c)));
+        let first = found.next();
+        if let (Some((a, _)), Some((b, _))) = (first, found.next()) {
+            let [a, b] = [a, b].map(|step| self.steps[step].name());
+            let message = format!("`{a}` and `{b}` both have an attribute `{name}`");
+            let help = match a == b {
+                true => format!("name the steps, as in `e1={a}`, and write `e1.{name}`"),
+                false => format!("write `{a}.{name}` or `{b}.{name}`"),
+            };
+            return Err(Diagnostic::error("F0512", attribute.span, message).help(help));
+        }
+        match first {
             Some((step, column)) => {
                 let which = self.alone(step);
                 Ok(self.reference(step, which, What::Attribute(column)))

@@ -35,6 +35,17 @@ impl Automaton {
 
     /// Whether the match goes on waiting at the step.
     fn offer_one(&mut self, i: usize, record: &Shared, offer: &mut Offer<'_>) -> Result<bool, Failure> {
+        let last = self.steps.len() - 1;
+        let before = self.steps[last].returned;
+        let kept = self.offer_to(i, record, offer)?;
+        // a count at the end that needs no event has had enough with the first step
+        if i == 0 && last > 0 && !before && std::mem::take(&mut self.steps[last].returned) {
+            self.done(&record.lock());
+        }
+        Ok(kept)
+    }
+
+    fn offer_to(&mut self, i: usize, record: &Shared, offer: &mut Offer<'_>) -> Result<bool, Failure> {
         match self.plan.steps[i].form {
             Form::Stream => {
                 if !self.fits(i, &record.lock(), offer)? {
@@ -164,6 +175,14 @@ impl Automaton {
             return Ok(!sequence);
         }
         self.steps[i].spoiled = offer.time;
+        if !sequence
+            && i.min(side.partner) == 0
+            && matches!(side.absent, Some(Some(_)))
+            && self.plan.sides_in_order(side.partner) == i
+        {
+            // what begins the pattern waits for the next silence
+            return Ok(true);
+        }
         let stays_open = sequence && side.and && self.plan.steps[i].every_end.is_some();
         if side.absent == Some(None) && !stays_open {
             self.fill(i, record, offer);

@@ -46,6 +46,23 @@ impl StatePlan {
     pub(super) fn chain(&self) -> Option<&Arc<ChainPlan>> {
         self.chain.get_or_init(|| ChainPlan::of(self).map(Arc::new)).as_ref()
     }
+
+    /// Whether the matches that an event of this stream completes go on together: those that a single step reads go on
+    /// one by one.
+    pub(super) fn goes_on_together(&self, stream: usize) -> bool {
+        self.steps.iter().filter(|step| step.stream == stream).nth(1).is_some()
+    }
+
+    /// Step `i` where the steps get an event from the last to the first, or the other side of that logical step: of two
+    /// sides the one that is named first gets it first, or the one that is absent.
+    pub(super) fn sides_in_order(&self, i: usize) -> usize {
+        match self.steps[i].form {
+            Form::Side(side) if if side.left { !side.partner_absent } else { side.absent.is_none() } => {
+                side.partner
+            }
+            _ => i,
+        }
+    }
 }
 
 /// A step, or one side of a logical one.

@@ -41,10 +41,7 @@ impl Record {
             Which::Last(n) => chain.len().checked_sub(n + 1).map(|i| &chain[i]),
             Which::All => {
                 let all = chain.iter().map(|row| row.read(reference.what)).collect();
-                return match chain.is_empty() {
-                    true => Value::Null,
-                    false => Value::Object(Object::list(all)),
-                };
+                return Value::Object(Object::list(all));
             }
         };
         row.map_or(Value::Null, |row| row.read(reference.what))
@@ -52,6 +49,11 @@ impl Record {
 }
 
 impl Row {
+    /// Whether it stands for a side that is filled by silence.
+    pub fn is_silence(&self) -> bool {
+        self.values.is_empty()
+    }
+
     /// What is asked of it; what a stream function adds inside a step is null, as in the reference.
     fn read(&self, what: What) -> Value {
         match what {

@@ -68,6 +68,9 @@ pub(super) fn build(args: &[Arg]) -> Result<BuiltStreamFunction, String> {
         Some((last, rest)) if last.ty == FieldType::Bool => (Some(rest.len()), rest),
         _ => (None, args),
     };
+    if args.last().is_some_and(|last| last.ty == FieldType::Bool && last.constant.is_none()) {
+        return Err(format!("{FORM}: whether the event is written is a constant, true or false"));
+    }
     let wrong = || format!("the form is {FORM}: texts, then true or false");
     if texts.len() > 2 || texts.iter().any(|t| t.ty != FieldType::String) {
         return Err(wrong());

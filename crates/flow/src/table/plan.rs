@@ -156,9 +156,11 @@ fn mismatch(span: Span, name: &str, column: FieldType, value: FieldType) -> Diag
     Diagnostic::error("F0809", span, message).help("use convert()")
 }
 
-/// Numbers take the column's type.
+/// Numbers take the column's type, unless that would cut something off.
 fn assignable(value: FieldType, column: FieldType) -> bool {
-    value == column || column == FieldType::Object || index::is_number(value) && index::is_number(column)
+    let whole = |ty| matches!(ty, FieldType::Int | FieldType::Long | FieldType::Time);
+    let numbers = index::is_number(value) && index::is_number(column);
+    value == column || column == FieldType::Object || numbers && (whole(value) || !whole(column))
 }
 
 /// What `set` assigns, in the order of the table's columns; without it the columns of the same names.

@@ -41,6 +41,8 @@ pub struct Source<'a> {
     pub names: &'a [&'a str],
     /// The attributes in order.
     pub attributes: &'a [Attribute],
+    /// The columns of those that the query selects by their names alone, if it does not select all.
+    pub selected: Option<&'a [usize]>,
     /// What conditions may call.
     pub registry: &'a Registry,
 }

@@ -18,7 +18,7 @@ pub(super) struct Keys {
 }
 
 impl Keys {
-    /// The values of attributes, or of all there are when none is named. As in the reference nothing stands between
+    /// The values of attributes, or of all that are selected when none is named. As in the reference nothing stands between
     /// them: `a` and `bc` are one key with `ab` and `c`.
     pub(super) fn of_attributes(attributes: &[Parameter], source: &Source<'_>) -> Result<Self, String> {
         for attribute in attributes {
@@ -27,7 +27,11 @@ impl Keys {
             }
         }
         let exprs = match attributes {
-            [] => source.attributes.iter().map(|a| Expr::column(0, a.column, a.ty)).collect(),
+            [] => {
+                let selected = |column: &usize| source.selected.is_none_or(|of| of.contains(column));
+                let all = source.attributes.iter().filter(|a| selected(&a.column));
+                all.map(|a| Expr::column(0, a.column, a.ty)).collect()
+            }
             _ => attributes.iter().map(|a| a.expr.clone()).collect(),
         };
         Ok(Self { exprs, separator: "", text: String::new() })

@@ -27,7 +27,7 @@ impl Window for Length {
             let time = context.rows.time(seq);
             if self.n == 0 {
                 context.out.current(seq, time);
-                context.out.expired(seq, context.now);
+                context.out.expired(seq, time);
                 context.out.reset(context.now);
                 continue;
             }

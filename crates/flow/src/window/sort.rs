@@ -15,7 +15,7 @@ use super::{Context, Look, MakeWindow, Needs, Parameter, Source, Waits, Window};
 use crate::expr::Failure;
 use crate::snapshot::{Error, Reader, Writer};
 use crate::store::{RowStore, Seq};
-use crate::value::Value;
+use crate::value::{Value, order};
 
 const SORTABLE: &[FieldType] =
     &[FieldType::Int, FieldType::Long, FieldType::Float, FieldType::Double, FieldType::String];
@@ -34,6 +34,9 @@ pub(super) fn build(parameters: &[Parameter], _: &Source<'_>) -> Result<MakeWind
             if !descending && !text.eq_ignore_ascii_case("asc") {
                 return Err(format!("the direction is to be 'asc' or 'desc', not `{}`", direction.text));
             }
+        } else if let Some(next) = rest.peek() {
+            let (one, other) = (&attribute.text, &next.text);
+            return Err(format!("between `{one}` and `{other}` has to stand 'asc' or 'desc'"));
         }
         order.push(Column { column, descending });
     }
@@ -81,17 +84,17 @@ struct Part {
 
 impl Ord for Part {
     fn cmp(&self, other: &Self) -> Ordering {
-        let order = match (&self.value, &other.value) {
+        let ordering = match (&self.value, &other.value) {
             (Value::Int(a), Value::Int(b)) => a.cmp(b),
             (Value::Long(a), Value::Long(b)) => a.cmp(b),
-            (Value::Float(a), Value::Float(b)) => a.total_cmp(b),
-            (Value::Double(a), Value::Double(b)) => a.total_cmp(b),
+            (Value::Float(a), Value::Float(b)) => order(f64::from(*a), f64::from(*b)),
+            (Value::Double(a), Value::Double(b)) => order(*a, *b),
             // by UTF-16 code units, as in the reference
             (Value::Str(a), Value::Str(b)) => a.encode_utf16().cmp(b.encode_utf16()),
             // a column has values of one type, and none of others
             _ => Ordering::Equal,
         };
-        if self.descending { order.reverse() } else { order }
+        if self.descending { ordering.reverse() } else { ordering }
     }
 }
 

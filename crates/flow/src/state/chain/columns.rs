@@ -159,6 +159,7 @@ impl Run<'_> {
             let kept = waiting.iter().rev().take_while(|(key, _)| holds(index.op, *x, *key)).count();
             let kept = waiting.len() - kept;
             if kept < waiting.len() {
+                let done = self.state.done_count;
                 for (_, begun) in waiting.range(kept..) {
                     let head = self.state.done.len();
                     match *begun {
@@ -177,7 +178,7 @@ impl Run<'_> {
                     self.state.done_count += 1;
                 }
                 waiting.truncate(kept);
-                self.state.ends.push((self.state.done_count, batch.clocks[row]));
+                self.end_event(done, batch.clocks[row]);
             }
             if anything || starts[row] {
                 waiting.push_back((*x, Begun::At(row)));

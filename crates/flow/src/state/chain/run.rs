@@ -11,6 +11,7 @@ use crate::batch::{Batch, Kind};
 use crate::column::{Column, Data};
 use crate::expr::{Comparison, Expr, Failure, Frame, Host, NoHost, RowRef};
 use crate::state::conditions::{Domain, holds};
+use crate::state::matches::ends;
 use crate::state::plan::{StatePlan, What};
 use crate::state::{mask, too_many};
 use crate::value::Value;
@@ -53,12 +54,20 @@ impl Run<'_> {
     pub(super) fn single(&mut self, event: Event) -> Result<(), Failure> {
         let before = self.state.done_count;
         let done = self.event(event);
-        if self.state.done_count > before {
-            self.state.ends.push((self.state.done_count, event.now));
-        }
+        self.end_event(before, event.now);
         done?;
         self.sweep_if_full();
         Ok(())
+    }
+
+    /// The matches that were done since there were `before` belong to one event.
+    pub(super) fn end_event(&mut self, before: u32, clock: i64) {
+        if self.state.done_count == before {
+            return;
+        }
+        let together = self.plan.goes_on_together(self.port);
+        let ends = ends(before, self.state.done_count, together);
+        self.state.ends.extend(ends.map(|end| (end, clock)));
     }
 
     pub(super) fn sweep_if_full(&mut self) {

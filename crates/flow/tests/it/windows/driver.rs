@@ -303,7 +303,7 @@ fn make(definition: &ast::WindowDefinition) -> Result<MakeWindow, String> {
         Ok(Parameter { expr, attribute, text: argument.to_string() })
     };
     let parameters = call.args.list().iter().map(parameter).collect::<Result<Vec<_>, String>>()?;
-    let source = Source { names: &["S"], attributes: &attributes, registry: &registry };
+    let source = Source { names: &["S"], attributes: &attributes, selected: None, registry: &registry };
     let build = registry.find_window(&name)?;
     build(&parameters, &source).map_err(|e| format!("{name}: {e}"))
 }
