@@ -44,9 +44,31 @@ fn playback(annotation: &AppAnnotation) -> Option<Diagnostic> {
     })
 }
 
+/// The annotation of a name, if it is there.
+///
+/// Errors: it is there twice, or says something twice.
+pub fn only<'a>(annotations: &'a [Annotation], name: &str) -> Result<Option<&'a Annotation>, Diagnostic> {
+    let mut found = annotations.iter().filter(|a| a.is(name));
+    let Some(first) = found.next() else { return Ok(None) };
+    if let Some(second) = found.next() {
+        let message = format!("`@{}` is there twice", second.name.name);
+        return Err(
+            Diagnostic::error("F0513", second.span, message).note_at(first.span, "here for the first time")
+        );
+    }
+    let keys: Vec<_> = first.elements().filter_map(|element| element.key.as_ref()).collect();
+    let is_again = |i: &usize| keys[..*i].iter().any(|key| key.value.eq_ignore_ascii_case(&keys[*i].value));
+    match (0..keys.len()).find(is_again) {
+        None => Ok(Some(first)),
+        Some(i) => {
+            Err(Diagnostic::error("F0513", keys[i].span, format!("`{}` is said twice", keys[i].value)))
+        }
+    }
+}
+
 /// Whether failed events of a stream go to a fault stream. Errors: an unknown action.
 pub fn has_fault_stream(annotations: &[Annotation]) -> Result<bool, Diagnostic> {
-    let Some(on_error) = annotations.iter().find(|a| a.is("OnError")) else { return Ok(false) };
+    let Some(on_error) = only(annotations, "OnError")? else { return Ok(false) };
     let actions = ["LOG", "STREAM", "STORE"];
     let Some(action) = on_error.element("action") else {
         return Err(Diagnostic::error("F0508", on_error.span, "`@OnError` needs an action")
@@ -57,7 +79,7 @@ pub fn has_fault_stream(annotations: &[Annotation]) -> Result<bool, Diagnostic> 
 
 /// What is wrong with `@async` before a stream.
 pub fn check_stream(annotations: &[Annotation]) -> Result<(), Diagnostic> {
-    for annotation in annotations.iter().filter(|a| a.is("async")) {
+    if let Some(annotation) = only(annotations, "async")? {
         for element in annotation.elements() {
             let key = element.key.as_ref().map_or("", |k| k.value.as_str());
             let known = ["buffer.size", "workers", "batch.size.max"];

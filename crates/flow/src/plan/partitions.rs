@@ -7,6 +7,7 @@ use tidemill_lang::{Diagnostic, FileId, SourceFile, siddhi};
 use tidemill_types::did_you_mean;
 
 use super::Planner;
+use crate::annotations;
 use crate::expr::Compiler;
 use crate::partition::{KeyPart, PartitionPlan, Purge, StreamKeys};
 use crate::scope::Single;
@@ -18,8 +19,8 @@ impl Planner<'_> {
     /// Compiles a partition with its queries. Errors: everything that is wrong with them.
     pub(super) fn partition(&mut self, partition: &ast::Partition) -> Result<PartitionPlan, Vec<Diagnostic>> {
         let mut wrong = Vec::new();
-        let annotation = partition.annotations.iter().find(|a| a.is("purge"));
-        let purge = annotation.map_or(Ok(None), purge).unwrap_or_else(|diagnostic| {
+        let annotation = annotations::only(&partition.annotations, "purge");
+        let purge = annotation.and_then(|of| of.map_or(Ok(None), purge)).unwrap_or_else(|diagnostic| {
             wrong.push(diagnostic);
             None
         });

@@ -7,6 +7,7 @@ use tidemill_lang::siddhi::ast::{self, Annotation, Input, OutputAction, SelectIt
 
 use super::selection::{rate, selection};
 use super::{Planner, handlers, make_window};
+use crate::annotations;
 use crate::catalog::{Attributes, Stream};
 use crate::join;
 use crate::query::{QueryPlan, Target};
@@ -162,7 +163,7 @@ impl Planner<'_> {
     }
 
     fn name_of(&mut self, annotations: &[Annotation]) -> Result<String, Diagnostic> {
-        let given = annotations.iter().filter(|a| a.is("info")).find_map(|a| a.element("name"));
+        let given = annotations::only(annotations, "info")?.and_then(|info| info.element("name"));
         self.queries += 1;
         let Some(given) = given else { return Ok(format!("query {}", self.queries)) };
         let name = &given.value.value;
