@@ -7,7 +7,8 @@ use tidemill_flow::replay::{Replay, compile};
 use super::app::Generated;
 use super::{OUTPUTS_MAX, events};
 
-const EVENTS: usize = 300;
+/// So many that sets of values by group are about full.
+const EVENTS: usize = 450;
 /// How many times it is looked at the state, early and late.
 const LOOKS: usize = 6;
 
