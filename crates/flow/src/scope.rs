@@ -75,10 +75,6 @@ impl Scope for WithTables<'_> {
         self.names.step_time(name)
     }
 
-    fn in_aggregate(&mut self, begin: bool) {
-        self.names.in_aggregate(begin);
-    }
-
     fn tables(&self) -> &[Table] {
         self.tables
     }
@@ -90,10 +86,8 @@ pub struct Having<'a> {
     pub output: &'a Attributes,
     /// The names of what goes in.
     pub input: &'a mut dyn Scope,
-    /// Whether those may be used outside of aggregates.
+    /// Whether those may be used.
     pub sees_input: bool,
-    /// Inside the arguments of an aggregate.
-    pub aggregate: bool,
 }
 
 impl Scope for Having<'_> {
@@ -128,21 +122,16 @@ impl Scope for Having<'_> {
     }
 
     fn step(&mut self, step: &SourceRef) -> Option<Resolved> {
-        self.input.step(step).filter(|_| self.sees_input || self.aggregate)
+        self.input.step(step).filter(|_| self.sees_input)
     }
 
     fn bare_step(&mut self, name: &Ident) -> Option<Resolved> {
         // a step goes before a column of its name
-        self.input.bare_step(name).filter(|_| self.aggregate || self.sees_input)
+        self.input.bare_step(name).filter(|_| self.sees_input)
     }
 
     fn step_time(&mut self, name: &Ident) -> Option<StepTime> {
-        self.input.step_time(name).filter(|_| self.aggregate || self.sees_input)
-    }
-
-    fn in_aggregate(&mut self, begin: bool) {
-        self.aggregate = begin;
-        self.input.in_aggregate(begin);
+        self.input.step_time(name).filter(|_| self.sees_input)
     }
 }
 

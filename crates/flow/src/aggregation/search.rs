@@ -86,28 +86,17 @@ impl Aggregation {
                 found.insert(start, parts);
             }
         };
-        match whole.is_empty() {
-            true => match calendar::bucket(self.levels[level].unit, range.start) {
-                // it may end in the bucket behind
-                Ok(first) if first.end < range.end => {
-                    cut(range.start..first.end);
-                    cut(first.end..range.end);
-                }
-                _ => cut(range),
-            },
-            false => {
-                cut(range.start..whole.start);
-                cut(whole.end..range.end);
-            }
-        }
+        cut(range.start..whole.start);
+        cut(whole.end..range.end);
         whole
     }
 
-    /// The buckets of a level that lie in a stretch as a whole.
+    /// The buckets of a level that lie in a stretch as a whole; where there is none, an empty range where one bucket ends
+    /// and the next begins, or the stretch does.
     fn whole(&self, level: usize, stretch: &Range<i64>) -> Range<i64> {
         let bucket = |time| calendar::bucket(self.levels[level].unit, time).ok();
         let start = bucket(stretch.start).map_or(stretch.start, |first| match first.start < stretch.start {
-            true => first.end,
+            true => first.end.min(stretch.end),
             false => first.start,
         });
         start..bucket(stretch.end).map_or(stretch.end, |last| last.start).max(start)
@@ -120,9 +109,6 @@ impl Aggregation {
         }
         let finer = level.checked_sub(1);
         let whole = if finer.is_some() { self.whole(level, &stretch) } else { stretch.clone() };
-        if whole.is_empty() {
-            return finer.into_iter().for_each(|finer| self.put_together(finer, stretch.clone(), parts));
-        }
         finer.into_iter().for_each(|finer| self.put_together(finer, stretch.start..whole.start, parts));
         parts.extend(self.levels[level].closed().range(whole.clone()).map(|(_, bucket)| bucket));
         let open = self.levels[..=level].iter().rev().filter_map(|level| level.open());

@@ -56,9 +56,6 @@ pub trait Scope {
         None
     }
 
-    /// The arguments of an aggregate begin (`true`) or end: they are computed on what goes in, not on what comes out.
-    fn in_aggregate(&mut self, _begin: bool) {}
-
     /// The tables of which `(…) in Table` may ask.
     fn tables(&self) -> &[Table] {
         &[]
@@ -281,9 +278,7 @@ impl Compiler<'_> {
         if let Some(build) = registry.find_aggregator(&name) {
             // in the arguments of an aggregate there is no other
             let outer = self.aggregates.take();
-            self.scope.in_aggregate(true);
             let args = self.args(call);
-            self.scope.in_aggregate(false);
             self.aggregates = outer;
             let args = args?;
             let Some((calls, slot)) = &mut self.aggregates else {

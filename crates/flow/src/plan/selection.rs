@@ -62,8 +62,7 @@ pub(crate) fn selection(
             plan.group_by.push(Expr::column(found.slot, found.column, found.ty));
         }
         if let Some(having) = &clause.having {
-            let mut scope =
-                Having { output: &output, input: scope, sees_input: having_sees_input, aggregate: false };
+            let mut scope = Having { output: &output, input: scope, sees_input: having_sees_input };
             let selected = aggregates.len();
             let mut compiler = Compiler {
                 scope: &mut scope,
@@ -78,15 +77,8 @@ pub(crate) fn selection(
         for item in &clause.order_by {
             let name = &item.attribute.name;
             let plain = item.attribute.source.is_none();
-            let column = output.iter().position(|(known, _)| *known == name.name);
-            let hidden = column.filter(|_| plain).is_none() && having_sees_input;
-            if hidden {
-                let found = scope.attribute(&item.attribute)?;
-                plan.items.push((String::new(), Expr::column(found.slot, found.column, found.ty)));
-                plan.hidden += 1;
-            }
-            let place = if hidden { Some(plan.items.len() - 1) } else { column.filter(|_| plain) };
-            let column = place.ok_or_else(|| match column {
+            let named = output.iter().position(|(known, _)| *known == name.name);
+            let wrong = || match named {
                 Some(_) => Diagnostic::error("F0410", item.attribute.span, "`order by` takes plain names")
                     .help(format!("write `{}`: it sorts what comes out", name.name)),
                 None => {
@@ -95,7 +87,17 @@ pub(crate) fn selection(
                     Diagnostic::error("F0410", name.span, message)
                         .note("`order by` sorts what comes out, by its names alone")
                 }
-            })?;
+            };
+            let column = match named.filter(|_| plain) {
+                Some(column) => column,
+                None if having_sees_input => {
+                    let found = scope.attribute(&item.attribute)?;
+                    plan.items.push((String::new(), Expr::column(found.slot, found.column, found.ty)));
+                    plan.hidden += 1;
+                    plan.items.len() - 1
+                }
+                None => return Err(wrong()),
+            };
             plan.order_by.push((column, item.direction == Some(ast::Direction::Descending)));
         }
         plan.limit = clause.limit.as_ref().map(|x| count(x, "limit")).transpose()?;

@@ -5,11 +5,10 @@ use std::borrow::Cow;
 use super::incoming::{Incoming, ascend, gathered, numbers, some};
 use super::{OUTPUT, Plan, Row, Selector, order};
 use crate::batch::{Batch, Kind};
-use crate::column::{Column, Data};
+use crate::column::Column;
 use crate::expr::vector::{self, Failed, Lanes, inputs};
 use crate::expr::{Expr, Failure, Host, Node};
 use crate::select::sums::Ids;
-use crate::value::Value;
 
 /// Fewer rows are worked off one by one: that costs less than columns do.
 pub(crate) const COLUMNS_FROM: usize = 8;
@@ -195,22 +194,7 @@ impl Selector {
             // it belongs to all groups
             return Some(0);
         }
-        let Self { plan, groups, .. } = self;
-        let column = |x: &Expr| match x.node {
-            Node::Column { column, .. } => event.columns.get(column),
-            _ => None,
-        };
-        let by = plan.group_by.as_slice();
-        let alone = if let [x] = by { column(x) } else { None };
-        let group = match alone.map(|of| (of, of.data())) {
-            Some((of, Data::Str(texts))) => groups.of_text(of, texts, 0),
-            _ => {
-                let values = by.iter().map(|x| column(x).map_or(Value::Null, |c| c.get(0)));
-                groups.of_values(values, by.len() == 1)
-            }
-        };
-        self.grow();
-        Some(group)
+        Some(self.found_group(&event.columns, 0))
     }
 
     pub(super) fn group_ids(&mut self, input: &Incoming<'_>) -> Vec<u32> {

@@ -245,7 +245,7 @@ impl Selector {
         }
         let source = Some((columns, row));
         let frame = Frame { rows: &[source], time, now: clock, host };
-        let group = self.group(&frame)?;
+        let group = self.group(columns, row);
         self.aggregate(group, kind, &frame)?;
         if !self.plan.wanted.has(kind) {
             return Ok(());
@@ -289,7 +289,7 @@ impl Selector {
             }
             let source = Some((columns, row));
             let frame = Frame { rows: &[source], time, now: clock, host };
-            let group = self.group(&frame)?;
+            let group = self.group(columns, row);
             self.aggregate(group, kind, &frame)?;
             if !self.plan.wanted.has(kind) {
                 continue;
@@ -318,32 +318,37 @@ impl Selector {
         Ok(found)
     }
 
-    /// The number of the event's group.
-    fn group(&mut self, frame: &Frame<'_>) -> Result<u32, Failure> {
-        let by = &self.plan.group_by;
-        if by.is_empty() {
-            return Ok(0);
+    /// The number of the group of an event that lies in these columns at `row`.
+    fn group(&mut self, columns: &[Column], row: usize) -> u32 {
+        if self.plan.group_by.is_empty() {
+            return 0;
         }
         if let Some(column) = self.group_column
-            && let Some((columns, row)) = frame.rows[INPUT]
             && let Data::Int(ids) = columns[column].data()
         {
-            return Ok(ids[row].cast_unsigned());
+            return ids[row].cast_unsigned();
         }
-        let group = match by.as_slice() {
-            [Expr { node: Node::Column { slot: INPUT, column }, .. }]
-                if let Some((columns, row)) = frame.rows[INPUT]
-                    && let Data::Str(texts) = columns[*column].data() =>
-            {
-                self.groups.of_text(&columns[*column], texts, row)
-            }
+        self.found_group(columns, row)
+    }
+
+    /// The same where it is not kept in one of the columns.
+    fn found_group(&mut self, columns: &[Column], row: usize) -> u32 {
+        let Self { plan, groups, .. } = self;
+        let column = |x: &Expr| match x.node {
+            Node::Column { column, .. } => columns.get(column),
+            _ => None,
+        };
+        let by = plan.group_by.as_slice();
+        let alone = if let [x] = by { column(x) } else { None };
+        let group = match alone.map(|of| (of, of.data())) {
+            Some((of, Data::Str(texts))) => groups.of_text(of, texts, row),
             _ => {
-                let values = by.iter().map(|x| x.eval(frame)).collect::<Result<SmallVec<[Value; 4]>, _>>()?;
-                self.groups.of_values(values.into_iter(), by.len() == 1)
+                let values = by.iter().map(|x| column(x).map_or(Value::Null, |c| c.get(row)));
+                groups.of_values(values, by.len() == 1)
             }
         };
         self.grow();
-        Ok(group)
+        group
     }
 
     fn grow(&mut self) {
