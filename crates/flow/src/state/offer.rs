@@ -175,11 +175,7 @@ impl Automaton {
             return Ok(!sequence);
         }
         self.steps[i].spoiled = offer.time;
-        if !sequence
-            && i.min(side.partner) == 0
-            && matches!(side.absent, Some(Some(_)))
-            && self.plan.sides_in_order(side.partner) == i
-        {
+        if !sequence && i.min(side.partner) == 0 && matches!(side.absent, Some(Some(_))) && side.is_first() {
             // what begins the pattern waits for the next silence
             return Ok(true);
         }

@@ -57,9 +57,7 @@ impl StatePlan {
     /// sides the one that is named first gets it first, or the one that is absent.
     pub(super) fn sides_in_order(&self, i: usize) -> usize {
         match self.steps[i].form {
-            Form::Side(side) if if side.left { !side.partner_absent } else { side.absent.is_none() } => {
-                side.partner
-            }
+            Form::Side(side) if side.left == side.is_first() => side.partner,
             _ => i,
         }
     }
@@ -119,6 +117,16 @@ pub struct LogicalForm {
     pub absent: Option<Option<i64>>,
     /// The other side is an absence.
     pub partner_absent: bool,
+}
+
+impl LogicalForm {
+    /// Whether it gets an event before the other side does: the one that is named first, or the one that is absent.
+    pub(super) fn is_first(self) -> bool {
+        match self.left {
+            true => self.absent.is_some() || !self.partner_absent,
+            false => self.absent.is_some() && !self.partner_absent,
+        }
+    }
 }
 
 /// Something that is read of a match.
