@@ -26,6 +26,7 @@ mod flusher;
 pub mod format;
 mod local;
 mod memory;
+mod newest;
 mod options;
 mod partition;
 pub mod queue;

@@ -12,6 +12,7 @@ use tidemill_types::{Error, Offset, PartitionId, Result};
 use crate::disk::{Disk, DiskFile, read_full, write_all};
 use crate::failure::{Doing, Failure};
 use crate::format::{Checksum, HeaderFault, SEGMENT_HEADER_BYTES, SegmentHeader};
+use crate::newest;
 use crate::options::LogOptions;
 use crate::scan::{Fault, Meaning, Scan, ScanError, Source, scan};
 use crate::segment::{Index, Segment, base_of_name, file_name};
@@ -61,6 +62,9 @@ pub enum CutReason {
     Zeros,
     /// Damage, cut because [`LogOptions::repair`] asked for it. Acknowledged records may be among what is lost.
     Damaged,
+    /// The newest segment is not there; the log ends before it because [`LogOptions::repair`] asked for it.
+    /// Acknowledged records were in it.
+    Missing,
 }
 
 impl fmt::Display for RecoveryReport {
@@ -72,6 +76,9 @@ impl fmt::Display for RecoveryReport {
         )?;
         let Some(cut) = &self.cut else { return Ok(()) };
         let why = match cut.reason {
+            CutReason::Missing => {
+                return write!(f, "; {} is missing, and what it held is lost", cut.file.display());
+            }
             CutReason::Torn => "the last write was not finished",
             CutReason::Zeros => "the file ended in zeros",
             CutReason::Damaged => "it was damaged there",
@@ -111,7 +118,10 @@ pub(crate) fn recover(
     let names = disk.list(&dir).doing("list", &dir)?;
     let mut bases: Vec<u64> = names.iter().filter_map(|n| base_of_name(n)).collect();
     bases.sort_unstable();
-    let mut recovery = Recovery { disk: &**disk, dir: &dir, partition, repair: options.repair, cut: None };
+    let noted = newest::read(&**disk, &dir, &names)?;
+    let mut recovery =
+        Recovery { disk: &**disk, dir: &dir, partition, repair: options.repair, noted, cut: None };
+    recovery.check_newest(bases.last().copied())?;
     let mut segments = VecDeque::new();
     let mut newest = None;
     for (i, base) in bases.iter().enumerate() {
@@ -128,10 +138,12 @@ pub(crate) fn recover(
             }
         }
     }
+    let was_made = newest.is_none();
     let opened = match newest {
         Some(opened) => opened,
         None => {
-            let opened = recovery.create(bases.first().copied().unwrap_or(0), options.salt)?;
+            let base = bases.first().copied().or(noted).unwrap_or(0);
+            let opened = recovery.create(base, options.salt)?;
             segments.push_back(opened.segment.clone());
             opened
         }
@@ -141,9 +153,15 @@ pub(crate) fn recover(
         start: Offset(segments.front().map_or(0, |s| s.base)),
         end: Offset(opened.segment.next),
         segments: segments.len(),
-        cut: recovery.cut,
+        cut: recovery.cut.take(),
     };
     recovery_sync(&opened)?;
+    let noted = match noted == Some(opened.segment.base) {
+        // A repair may have taken away what is noted. Otherwise the writer does it, as a start may have to do
+        // without room on the disk.
+        false if was_made || options.repair => recovery.note(opened.segment.base)?,
+        _ => noted,
+    };
     let writer = Writer {
         disk: Arc::clone(disk),
         dir,
@@ -151,6 +169,8 @@ pub(crate) fn recover(
         salt: opened.salt,
         segment_bytes: options.segment_bytes,
         segments: Arc::new(Mutex::new(segments)),
+        base: opened.segment.base,
+        noted,
         file: opened.file,
         path: opened.path,
         pos: opened.segment.end_pos,
@@ -184,10 +204,37 @@ struct Recovery<'a> {
     dir: &'a Path,
     partition: u32,
     repair: bool,
+    /// The first offset of the newest segment as the partition's note says.
+    noted: Option<u64>,
     cut: Option<Cut>,
 }
 
 impl Recovery<'_> {
+    /// Refuses to open when the segment that was written to last is gone; a repair goes on without it.
+    fn check_newest(&mut self, last: Option<u64>) -> Result<()> {
+        let Some(noted) = self.noted.filter(|noted| last.is_none_or(|last| last < *noted)) else {
+            return Ok(());
+        };
+        let file = self.dir.join(file_name(noted));
+        if !self.repair {
+            return Err(Error::corrupt(format!(
+                "{}, the newest segment of log partition {}, is missing: it held the records from offset {noted} on. \
+                 Restore the log from a backup, or open it once with `log_repair = true`, which keeps the records below \
+                 offset {noted}",
+                file.display(),
+                self.partition
+            )));
+        }
+        self.cut =
+            Some(Cut { file, pos: 0, bytes: 0, records: 0, reason: CutReason::Missing, kept_as: vec![] });
+        Ok(())
+    }
+
+    fn note(&self, newest: u64) -> Result<Option<u64>> {
+        newest::write(self.disk, self.dir, newest).map_err(|failure| failure.error())?;
+        Ok(Some(newest))
+    }
+
     /// `expected` is the offset after the segment before, `later` the bases of those behind.
     fn segment(&mut self, base: u64, expected: Option<u64>, later: &[u64]) -> Result<Found> {
         let path = self.dir.join(file_name(base));
@@ -255,7 +302,8 @@ impl Recovery<'_> {
         if let HeaderFault::Format(_) = fault {
             return Err(Error::invalid(format!("{}: {fault}", path.display())));
         }
-        if later.is_empty() && bytes <= SEGMENT_HEADER_BYTES as u64 {
+        let was_whole = self.noted == Some(base);
+        if later.is_empty() && bytes <= SEGMENT_HEADER_BYTES as u64 && !was_whole {
             self.disk.remove(path).doing("remove", path)?;
             self.disk.sync_dir(self.dir).doing("fsync of", self.dir)?;
             let (file, reason) = (path.to_path_buf(), CutReason::Torn);

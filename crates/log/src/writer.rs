@@ -15,6 +15,7 @@ use parking_lot::Mutex;
 use crate::disk::{Disk, DiskFile, write_all};
 use crate::failure::Failure;
 use crate::format::{Checksum, SEGMENT_HEADER_BYTES, SegmentHeader};
+use crate::newest;
 use crate::segment::{Index, Segment, file_name};
 use crate::tail::Chunk;
 
@@ -40,6 +41,10 @@ pub(crate) struct Writer {
     pub salt: u64,
     pub segment_bytes: u64,
     pub segments: Segments,
+    /// The first offset of the newest segment.
+    pub base: u64,
+    /// The segment that the partition's note names, see [`newest`].
+    pub noted: Option<u64>,
     pub file: Arc<dyn DiskFile>,
     pub path: PathBuf,
     pub pos: u64,
@@ -72,6 +77,7 @@ impl Writer {
                 self.sync(progress)?;
                 self.roll(first.first)?;
             }
+            self.note_newest()?;
             let (now, later) = rest.split_at(self.how_many_fit(rest));
             self.write(now)?;
             progress.written = now.last().unwrap_or(first).next();
@@ -131,6 +137,15 @@ impl Writer {
         Ok(())
     }
 
+    /// Every time before records are written, as an earlier attempt may have failed between making and noting.
+    fn note_newest(&mut self) -> Result<(), Failure> {
+        if self.noted != Some(self.base) {
+            newest::write(&*self.disk, &self.dir, self.base)?;
+            self.noted = Some(self.base);
+        }
+        Ok(())
+    }
+
     /// Goes on in a new segment; the old one is on the disk as a whole.
     fn roll(&mut self, base: u64) -> Result<(), Failure> {
         let (file, path) = create_segment(&*self.disk, &self.dir, self.partition, base, self.salt)?;
@@ -141,7 +156,7 @@ impl Writer {
             checksum: Checksum::new(self.salt),
             index: Index::default(),
         });
-        (self.file, self.path) = (file, path);
+        (self.file, self.path, self.base) = (file, path, base);
         let pos = SEGMENT_HEADER_BYTES as u64;
         (self.pos, self.durable_pos, self.whole_pos) = (pos, pos, pos);
         Ok(())

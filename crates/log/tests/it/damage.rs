@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use tidemill_log::disk::Disk;
 use tidemill_log::{CutReason, Durability, LocalLog, Log, LogOptions, RecoveryReport};
 use tidemill_types::{Error, ErrorKind, Offset, Timestamp};
 
@@ -20,6 +21,12 @@ fn open(disk: &SimDisk, options: LogOptions) -> Result<(LocalLog, RecoveryReport
 
 fn segment(base: u64) -> PathBuf {
     PathBuf::from(format!("/log/p00000/{base:020}.seg"))
+}
+
+const NOTE: &str = "/log/p00000/newest";
+
+fn segments(disk: &SimDisk) -> Vec<PathBuf> {
+    disk.names().into_iter().filter(|n| n.extension().is_some_and(|e| e == "seg")).collect()
 }
 
 /// A disk with `n` records, each appended and synced alone, and never zero inside.
@@ -135,12 +142,86 @@ fn damage_in_an_older_segment_is_never_a_tail() {
 #[test]
 fn missing_segment_is_damage() {
     let disk = disk_with(100);
-    let segments: Vec<PathBuf> =
-        disk.names().into_iter().filter(|n| n.extension().is_some_and(|e| e == "seg")).collect();
-    tidemill_log::disk::Disk::remove(&disk, &segments[1]).unwrap();
+    Disk::remove(&disk, &segments(&disk)[1]).unwrap();
     let error = open(&disk, options()).err().unwrap();
     assert_eq!(error.kind(), ErrorKind::Corrupt);
     assert!(error.message().contains("the segment before ends before offset"), "{error}");
+}
+
+/// Without its last segments a log looks as if it ended earlier, and offsets would be given out again.
+#[test]
+fn a_missing_newest_segment_is_told_and_repaired_only_when_asked_for() {
+    for gone in 1..=3 {
+        let disk = disk_with(100);
+        let segments = segments(&disk);
+        let (kept, removed) = segments.split_at(segments.len() - gone);
+        removed.iter().for_each(|path| Disk::remove(&disk, path).unwrap());
+        let error = open(&disk, options()).err().unwrap();
+        assert_eq!(error.kind(), ErrorKind::Corrupt);
+        let newest = removed.last().unwrap().display();
+        assert!(
+            error
+                .message()
+                .starts_with(&format!("{newest}, the newest segment of log partition 0, is missing")),
+            "{error}"
+        );
+        assert!(error.message().contains("open it once with `log_repair = true`"), "{error}");
+
+        let (log, report) = open(&disk, LogOptions { repair: true, ..options() }).unwrap();
+        assert_eq!(report.segments, kept.len().max(1));
+        assert_eq!(report.cut.as_ref().unwrap().reason, CutReason::Missing);
+        assert!(report.to_string().ends_with("is missing, and what it held is lost"), "{report}");
+        let end = log.end(P);
+        // Before anything is appended, too, the log is whole again.
+        drop(log);
+        let (log, report) = open(&disk, options()).unwrap();
+        assert_eq!((report.end, report.cut), (end, None));
+        log.append(P, Timestamp(0), &[b"on"], Durability::Fsync).unwrap();
+        drop(log);
+        assert_eq!(open(&disk, options()).unwrap().1.end, end.next());
+    }
+}
+
+#[test]
+fn the_only_segment_is_missed_as_well() {
+    let disk = disk_with(5);
+    Disk::remove(&disk, &segment(0)).unwrap();
+    let error = open(&disk, options()).err().unwrap();
+    assert!(error.message().contains("it held the records from offset 0 on"), "{error}");
+}
+
+/// A segment is noted as the newest only when its header is on the disk.
+#[test]
+fn a_noted_segment_without_its_header_is_damage() {
+    let disk = disk_with(100);
+    disk.edit(segments(&disk).last().unwrap(), Vec::clear);
+    let error = open(&disk, options()).err().unwrap();
+    assert_eq!(error.kind(), ErrorKind::Corrupt, "{error}");
+}
+
+#[test]
+fn a_log_of_an_earlier_release_has_no_note_and_gets_one() {
+    let disk = disk_with(100);
+    Disk::remove(&disk, Path::new(NOTE)).unwrap();
+    let (log, report) = open(&disk, options()).unwrap();
+    assert_eq!((report.end, report.cut), (Offset(100), None));
+    log.append(P, Timestamp(0), &[b"on"], Durability::Fsync).unwrap();
+    drop(log);
+    Disk::remove(&disk, segments(&disk).last().unwrap()).unwrap();
+    assert_eq!(open(&disk, options()).err().unwrap().kind(), ErrorKind::Corrupt);
+}
+
+#[test]
+fn no_changed_byte_of_the_note_passes() {
+    let mut length = 0;
+    disk_with(100).edit(Path::new(NOTE), |bytes| length = bytes.len());
+    for at in 0..length {
+        let disk = disk_with(100);
+        disk.edit(Path::new(NOTE), |bytes| bytes[at] ^= 1);
+        let error = open(&disk, options()).err().unwrap();
+        assert_eq!(error.kind(), ErrorKind::Corrupt, "byte {at}");
+        assert!(error.message().contains(NOTE) && error.message().contains("delete this file"), "{error}");
+    }
 }
 
 #[test]
@@ -261,7 +342,7 @@ fn damage_under_an_open_log_is_found_on_reading() {
 #[test]
 fn lost_meta_file_is_told() {
     let disk = disk_with(1);
-    tidemill_log::disk::Disk::remove(&disk, Path::new("/log/log.meta")).unwrap();
+    Disk::remove(&disk, Path::new("/log/log.meta")).unwrap();
     let error = open(&disk, options()).err().unwrap();
     assert_eq!(error.kind(), ErrorKind::Corrupt);
     assert!(error.message().contains("log.meta is missing"), "{error}");
