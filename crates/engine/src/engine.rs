@@ -18,8 +18,8 @@ use crate::ingest::{self, BadRow, Decoded, Rows};
 use crate::queries::{self, ticks};
 use crate::turn::TurnReply;
 use crate::{
-    Analytics, App, BodyFormat, Health, RowError, SendOptions, SendReply, SystemClock, clock::Clock, insight,
-    maintain, partition, recover, source,
+    Analytics, App, BodyFormat, Health, RowError, SendOptions, SendReply, clock::Clock,
+    environment::Environment, insight, maintain, partition, recover, source,
 };
 
 /// Most bytes of one log record; larger requests are cut into several.
@@ -46,11 +46,16 @@ impl Engine {
     /// Errors: `Conflict` when another process holds the directory, `Invalid` when the app does not compile,
     /// `Corrupt` with file and place when stored data is damaged, `NotFound` when there is no app.
     pub fn open(dir: &Path, app: Option<App>) -> Result<Self> {
-        Self::open_with(dir, app, Arc::new(SystemClock))
+        Self::open_in(dir, app, Environment::default())
     }
 
     /// [`Self::open`] with another clock.
     pub fn open_with(dir: &Path, app: Option<App>, clock: Arc<dyn Clock>) -> Result<Self> {
+        Self::open_in(dir, app, Environment { clock, ..Environment::default() })
+    }
+
+    /// [`Self::open`] in another environment.
+    pub fn open_in(dir: &Path, app: Option<App>, environment: Environment) -> Result<Self> {
         let data = DataDir::open(
             dir,
             app.as_ref().map_or_else(Default::default, |a| a.settings.clone()).partitions,
@@ -64,25 +69,25 @@ impl Engine {
                     dir.display()
                 )));
             }
-            (Some(old), None) => recover::open(&data, old, clock)?,
+            (Some(old), None) => recover::open(&data, old, &environment)?,
             (Some(old), Some(new)) if old.rules == new.rules && old.queries == new.queries => {
                 data.deploy(&new)?;
-                recover::open(&data, new, clock)?
+                recover::open(&data, new, &environment)?
             }
             (Some(old), Some(new)) => {
                 // compile first: a wrong app must not cost the right one its state
                 let compiled = recover::compile_for(&new, data.partitions())?;
                 let before = recover::compile_for(&old, data.partitions())?;
                 queries::changed(&before.queries, &compiled.queries, new.settings.changed_queries)?;
-                let (core, report) = recover::open(&data, old, clock.clone())?;
+                let (core, report) = recover::open(&data, old, &environment)?;
                 Self::run(core, None, report)?.stop()?;
                 data.deploy(&new)?;
-                recover::open(&data, new, clock)?
+                recover::open(&data, new, &environment)?
             }
             (None, Some(new)) => {
                 recover::compile_for(&new, data.partitions())?;
                 data.deploy(&new)?;
-                recover::open(&data, new, clock)?
+                recover::open(&data, new, &environment)?
             }
         };
         Self::run(core, Some(data), recovery)

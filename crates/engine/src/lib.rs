@@ -12,6 +12,7 @@ pub mod dedupe;
 mod documents;
 mod engine;
 pub mod entry;
+mod environment;
 mod host;
 mod inbox;
 mod ingest;
@@ -35,6 +36,7 @@ pub use app::{App, AppFile, DocumentsConfig, SourceConfig, SourceFormat, SourceK
 pub use clock::{Clock, ManualClock, SystemClock};
 pub use datadir::deployed;
 pub use engine::Engine;
+pub use environment::Environment;
 pub use queries::QueryWhy;
 pub use queries::load::Compiled;
 pub use recover::{Report, compile, compile_for};

@@ -11,6 +11,7 @@ use crate::clock::Clock;
 use crate::core::{Core, Parts};
 use crate::datadir::DataDir;
 use crate::entry;
+use crate::environment::Environment;
 use crate::partition::Partition;
 use crate::queries;
 use crate::queries::load::Compiled;
@@ -46,7 +47,7 @@ pub fn compile_for(app: &App, partitions: u32) -> Result<Compiled> {
 }
 
 /// Opens everything below the data directory and brings it to the end of the log.
-pub fn open(data: &DataDir, app: App, clock: Arc<dyn Clock>) -> Result<(Arc<Core>, Report)> {
+pub fn open(data: &DataDir, app: App, environment: &Environment) -> Result<(Arc<Core>, Report)> {
     let start = Instant::now();
     let mut report = Report::default();
     let compiled = compile_for(&app, data.partitions())?;
@@ -55,9 +56,9 @@ pub fn open(data: &DataDir, app: App, clock: Arc<dyn Clock>) -> Result<(Arc<Core
         repair: app.settings.log_repair,
         ..LogOptions::new(data.partitions())
     };
-    let (log, cut) = LocalLog::open(data.path().join("log"), options)?;
+    let (log, cut) = LocalLog::open_on(environment.log_disk.clone(), data.path().join("log"), options)?;
     report.warnings.extend(cut.iter().filter(|r| r.cut.is_some()).map(ToString::to_string));
-    let core = Arc::new(Core::new(parts(data, app, clock, Arc::new(log), compiled)?));
+    let core = Arc::new(Core::new(parts(data, app, environment.clock.clone(), Arc::new(log), compiled)?));
     let ends: Vec<Offset> = (0..data.partitions()).map(|p| core.log.end(PartitionId(p))).collect();
     check_tables(&core, &ends)?;
     let mut partitions = Vec::new();

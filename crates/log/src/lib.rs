@@ -33,6 +33,8 @@ pub mod queue;
 mod recover;
 pub mod scan;
 mod segment;
+#[cfg(feature = "sim")]
+pub mod sim_disk;
 mod tail;
 mod writer;
 

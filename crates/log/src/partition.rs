@@ -189,8 +189,10 @@ impl Partition {
                     }
                     _ => {}
                 }
-            } else {
-                self.lead(&mut state, durability == Durability::Fsync)?;
+            } else if let Err(e) = self.lead(&mut state, durability == Durability::Fsync)
+                && !state.is_reached(upto, durability)
+            {
+                return Err(e);
             }
         }
         Ok(())

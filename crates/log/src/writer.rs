@@ -79,7 +79,12 @@ impl Writer {
             }
             self.note_newest()?;
             let (now, later) = rest.split_at(self.how_many_fit(rest));
-            self.write(now)?;
+            if let Err(failure) = self.write(now) {
+                // A full disk takes no more bytes, but what it took before can still be made durable: a checkpoint that
+                // frees room waits for just that. The write's failure is the one to tell.
+                let _ = self.sync(progress);
+                return Err(failure);
+            }
             progress.written = now.last().unwrap_or(first).next();
             rest = later;
         }

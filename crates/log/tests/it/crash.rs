@@ -9,7 +9,7 @@ use tidemill_log::{Durability, LocalLog, Log, LogOptions};
 use tidemill_types::{Offset, Timestamp};
 
 use crate::basics::{P, options, payloads};
-use crate::sim_disk::{Crash, SimDisk};
+use tidemill_log::sim_disk::{Crash, SimDisk};
 
 /// What the log promised so far.
 #[derive(Default, Debug, Clone)]

@@ -8,7 +8,7 @@ use tidemill_log::{CutReason, Durability, LocalLog, Log, LogOptions, RecoveryRep
 use tidemill_types::{Error, ErrorKind, Offset, Timestamp};
 
 use crate::basics::{P, options, payloads};
-use crate::sim_disk::SimDisk;
+use tidemill_log::sim_disk::SimDisk;
 
 const HEADER: usize = 40;
 /// Every record has 100 bytes.

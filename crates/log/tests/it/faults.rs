@@ -9,7 +9,7 @@ use tidemill_log::{Durability, LocalLog, Log, LogOptions};
 use tidemill_types::{Error, ErrorKind, Offset, Timestamp};
 
 use crate::basics::{P, options, payloads};
-use crate::sim_disk::{Crash, SimDisk};
+use tidemill_log::sim_disk::{Crash, SimDisk};
 
 fn open(disk: &SimDisk, options: LogOptions) -> LocalLog {
     LocalLog::open_on(Arc::new(disk.clone()), Path::new("/log"), options).unwrap().0
@@ -46,6 +46,20 @@ fn full_disk_refuses_and_recovers_by_itself() {
     assert_eq!(log.durable(P), Offset(3));
     let disk = after_power_loss(&disk);
     assert_eq!(payloads(&open(&disk, options()), P), [vec![1; 500], vec![2; 500], b"again".to_vec()]);
+}
+
+#[test]
+fn what_a_full_disk_took_before_becomes_durable() {
+    let disk = SimDisk::default();
+    let log = open(&disk, options());
+    append(&log, &[1; 500], Durability::Os).unwrap();
+    disk.set_room(Some(disk.used() + 300));
+    append(&log, &[2; 500], Durability::Os).unwrap_err();
+    log.sync(P, Offset(0), Durability::Fsync).unwrap();
+    assert_eq!(log.durable(P), Offset(1));
+    assert_eq!(log.sync(P, Offset(1), Durability::Fsync).unwrap_err().kind(), ErrorKind::Unavailable);
+    let after = after_power_loss(&disk);
+    assert_eq!(payloads(&open(&after, options()), P), [vec![1; 500]]);
 }
 
 #[test]

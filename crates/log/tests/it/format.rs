@@ -7,7 +7,7 @@ use tidemill_log::{Durability, LocalLog, Log, LogOptions};
 use tidemill_types::{Offset, Timestamp};
 
 use crate::basics::{P, options};
-use crate::sim_disk::SimDisk;
+use tidemill_log::sim_disk::SimDisk;
 
 const DESCRIPTION: &str = include_str!("../../../../docs/formats/log.md");
 

@@ -6,4 +6,3 @@ mod damage;
 mod faults;
 mod format;
 mod queues;
-mod sim_disk;

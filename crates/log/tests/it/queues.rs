@@ -11,7 +11,7 @@ use tidemill_log::{Durability, LocalLog, Log, LogOptions, MemoryLog};
 use tidemill_types::{ErrorKind, Offset, Timestamp};
 
 use crate::basics::{P, options};
-use crate::sim_disk::{Crash, SimDisk};
+use tidemill_log::sim_disk::{Crash, SimDisk};
 
 fn small() -> QueueOptions {
     QueueOptions { compact_bytes_min: 3000, clock: || Timestamp(0), ..QueueOptions::default() }

@@ -1,4 +1,6 @@
 //! A disk in memory that loses what was not synced, fails on demand and stops at any operation.
+//!
+//! For tests, behind the feature `sim`.
 
 use std::any::Any;
 use std::collections::{BTreeMap, BTreeSet};
@@ -10,7 +12,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use parking_lot::Mutex;
 use rand::Rng;
 use rand::rngs::StdRng;
-use tidemill_log::disk::{Disk, DiskFile};
+
+use crate::disk::{Disk, DiskFile};
 
 const SECTOR: usize = 512;
 
@@ -45,7 +48,7 @@ struct State {
     bad_syncs: u32,
     /// How many bytes one write takes at most.
     write_max: Option<usize>,
-    pub fsyncs: u64,
+    fsyncs: u64,
 }
 
 /// How a crash ends.
@@ -57,6 +60,7 @@ pub enum Crash {
     Power,
 }
 
+/// The disk; clones share it.
 #[derive(Clone, Default)]
 pub struct SimDisk {
     state: Arc<Mutex<State>>,
@@ -64,31 +68,39 @@ pub struct SimDisk {
 }
 
 impl SimDisk {
+    /// Operations that change the disk so far: writes, cuts, syncs, directory changes.
     pub fn ops(&self) -> u64 {
         self.state.lock().ops
     }
 
+    /// Syncs of files so far.
     pub fn fsyncs(&self) -> u64 {
         self.state.lock().fsyncs
     }
 
+    /// The power goes at operation `op`, counted as in [`Self::ops`]: a write is done in part, and every later
+    /// operation fails.
     pub fn stop_at(&self, op: u64, rng: StdRng) {
         self.state.lock().stop_at = Some((op, rng));
     }
 
+    /// Bytes that all files together may have; `None` for no limit. Writes beyond it fail as on a full disk.
     pub fn set_room(&self, bytes: Option<usize>) {
         self.state.lock().room = bytes;
     }
 
+    /// Bytes of all files together.
     pub fn used(&self) -> usize {
         let state = self.state.lock();
         state.seen.values().map(|i| state.inodes[*i].seen.len()).sum()
     }
 
+    /// Lets the next `n` syncs of files fail.
     pub fn fail_syncs(&self, n: u32) {
         self.state.lock().bad_syncs = n;
     }
 
+    /// Lets a write take at most so many bytes; `None` for no limit.
     pub fn set_write_max(&self, bytes: Option<usize>) {
         self.state.lock().write_max = bytes;
     }
@@ -101,6 +113,7 @@ impl SimDisk {
         state.inodes[i].medium = state.inodes[i].seen.clone();
     }
 
+    /// Paths of all files.
     pub fn names(&self) -> Vec<PathBuf> {
         self.state.lock().seen.keys().cloned().collect()
     }
