@@ -200,9 +200,9 @@ impl fmt::Display for EventSelector {
 /// Whether the engine can do its work, and what keeps it from it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Health {
-    /// Recovered and taking events.
+    /// Recovered, taking events and applying them.
     pub ready: bool,
-    /// What is wrong, for people. May be non-empty while ready (a degraded table, a full disk).
+    /// What is wrong, for people. May be non-empty while ready (a degraded table, a source that cannot be read).
     pub problems: Vec<String>,
 }
 

@@ -16,6 +16,7 @@ use crate::entry::Streams;
 use crate::inbox::InFlight;
 use crate::partition::Partition;
 use crate::queries::{Homes, Queries};
+use crate::space::Space;
 use crate::subscribe::Subscribers;
 use crate::{Analytics, App, LedgerCounts, Settings};
 
@@ -51,6 +52,8 @@ pub struct Core {
     pub runtime: tokio::runtime::Runtime,
     /// Records written but not applied.
     pub in_flight: InFlight,
+    /// Room on the disk of the data directory.
+    pub space: Space,
     /// In-process readers.
     pub subscribers: Subscribers,
     /// SQL, once there is one.
@@ -142,6 +145,7 @@ impl Core {
     pub fn new(parts: Parts) -> Self {
         let streams =
             parts.program.streams().iter().map(|s| (s.name.clone(), (s.clone(), s.batch_schema()))).collect();
+        let space = Space::new(&parts.dir, parts.app.settings.reserve_bytes);
         Self {
             settings: parts.app.settings.clone(),
             dir: parts.dir,
@@ -158,6 +162,7 @@ impl Core {
             zones: parts.zones,
             runtime: parts.runtime,
             in_flight: InFlight::default(),
+            space,
             subscribers: Subscribers::default(),
             analytics: OnceLock::new(),
             aggregates: Mutex::default(),
@@ -192,6 +197,23 @@ impl Core {
             .chain(std::iter::once((&self.rejected_schema, &self.rejected)))
     }
 
+    /// Refuses writes while the disk of the data directory runs low.
+    ///
+    /// Errors: `Unavailable`, which says how much is free and what would help.
+    pub fn check_room(&self) -> Result<()> {
+        self.space.check(|| self.bytes_waiting())
+    }
+
+    /// Looks how much room the disk has, for the checks that follow.
+    pub fn look_at_disk(&self) {
+        self.space.look(self.bytes_waiting());
+    }
+
+    /// Bytes that wait to be applied, and may not be on the disk yet.
+    fn bytes_waiting(&self) -> u64 {
+        self.partitions().iter().map(|p| p.inbox.depth().1 as u64).sum()
+    }
+
     /// Remembers a problem of `area` for health and logs it when it is new.
     pub fn report(&self, area: &'static str, problem: String) {
         let mut problems = self.problems.lock();
@@ -212,6 +234,11 @@ impl Core {
     pub fn report_source(&self, source: &str, error: &Error) {
         tracing::error!(source, error = %error, "a source has a problem");
         self.source_problems.lock().insert(source.to_owned(), error.to_string());
+    }
+
+    /// Whether a problem of `area` is present.
+    pub fn has_problem(&self, area: &str) -> bool {
+        self.problems.lock().contains_key(area)
     }
 
     /// Present problems.
@@ -271,7 +298,7 @@ impl Core {
         self.wake.wake();
     }
 
-    /// No checkpoint may be published any more: something that was applied did not reach another partition's log.
+    /// No checkpoint may be published any more: a partition stopped in the middle of its log.
     pub fn spoil_checkpoints(&self) {
         self.spoilt.store(true, Ordering::Release);
     }
@@ -294,15 +321,20 @@ impl Core {
         }
     }
 
-    /// Makes the log durable up to what is applied and returns that, per partition: what may be flushed.
-    pub fn durable_cut(&self) -> Result<Vec<(PartitionId, Offset)>> {
-        let mut cut = Vec::new();
+    /// Makes the log durable up to what is applied and returns that, per partition: what may be flushed. A partition
+    /// whose log cannot be synced is cut where it is durable; the failure is returned beside it.
+    pub fn durable_cut(&self) -> (Vec<(PartitionId, Offset)>, Option<Error>) {
+        let (mut cut, mut failed) = (Vec::new(), None);
         for partition in self.partitions() {
-            if let Some(last) = partition.applied().0.checked_sub(1) {
-                self.log.sync(partition.id, Offset(last), Durability::Fsync)?;
-                cut.push((partition.id, Offset(last)));
+            let mut next = partition.applied();
+            let last = next.0.checked_sub(1).map(Offset);
+            if let Some(e) = last.and_then(|last| self.log.sync(partition.id, last, Durability::Fsync).err())
+            {
+                next = next.min(self.log.durable(partition.id));
+                failed = Some(e);
             }
+            cut.extend(next.0.checked_sub(1).map(|last| (partition.id, Offset(last))));
         }
-        Ok(cut)
+        (cut, failed)
     }
 }

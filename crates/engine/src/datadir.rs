@@ -9,6 +9,7 @@ use tidemill_types::{Error, Result};
 
 use crate::App;
 use crate::app::AppSource;
+use crate::space;
 
 const FORMAT: u32 = 1;
 
@@ -34,6 +35,7 @@ impl DataDir {
     /// Errors: `Conflict` while another process holds it; `Invalid` for a directory of another format.
     pub fn open(path: &Path, partitions: u32) -> Result<Self> {
         std::fs::create_dir_all(path).map_err(|e| failed(path, e))?;
+        space::make_room_for_start(path);
         let lock = lock(path)?;
         let file = path.join("meta.json");
         let mut meta = match read_json::<Meta>(&file)? {

@@ -191,6 +191,7 @@ impl Core {
         durability: Option<Durability>,
     ) -> Result<Vec<TurnReply>> {
         let durability = durability.unwrap_or(self.settings.durability);
+        self.check_room()?;
         let mut receivers = Vec::new();
         for (p, entry) in entries {
             let (sender, receiver) = crossbeam_channel::bounded(1);

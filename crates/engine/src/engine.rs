@@ -19,11 +19,20 @@ use crate::queries::{self, ticks};
 use crate::turn::TurnReply;
 use crate::{
     Analytics, App, BodyFormat, Health, RowError, SendOptions, SendReply, clock::Clock,
-    environment::Environment, insight, maintain, partition, recover, source,
+    environment::Environment, insight, maintain, partition, recover, source, transfers,
 };
 
 /// Most bytes of one log record; larger requests are cut into several.
 const ROWS_PER_RECORD_MAX: usize = 16_384;
+
+/// Areas of problems with which writes are refused or not applied.
+const AREAS_OF_WRITES: [&str; 3] = ["apply", "disk", "log"];
+
+/// Areas of problems that keep records from being applied until somebody makes room or mends a disk.
+const AREAS_OF_DISKS: [&str; 3] = ["log", "tables", "disk"];
+
+/// How long a stop waits when a disk is in the way.
+const STOP_WAIT_STUCK: Duration = Duration::from_secs(1);
 
 /// How long a stop waits for records that are written to be applied.
 const STOP_WAIT: Duration = Duration::from_secs(30);
@@ -33,6 +42,7 @@ pub struct Engine {
     pub(crate) core: Arc<Core>,
     threads: Mutex<Vec<JoinHandle<()>>>,
     owners: Mutex<Vec<JoinHandle<()>>>,
+    forwarders: Mutex<Vec<JoinHandle<()>>>,
     sources: Mutex<Vec<JoinHandle<()>>>,
     data: Mutex<Option<DataDir>>,
     /// What recovery did.
@@ -94,7 +104,7 @@ impl Engine {
     }
 
     fn run(core: Arc<Core>, data: Option<DataDir>, recovery: recover::Report) -> Result<Self> {
-        let owners = partition::start(&core)?;
+        let partition::Threads { owners, forwarders } = partition::start(&core)?;
         let mut threads = Vec::new();
         let bodies =
             [("maintain", maintain::run as fn(&Core)), ("insights", insight::run), ("ticks", ticks::run)];
@@ -107,6 +117,7 @@ impl Engine {
             core,
             threads: Mutex::new(threads),
             owners: Mutex::new(owners),
+            forwarders: Mutex::new(forwarders),
             sources: Mutex::default(),
             data: Mutex::new(data),
             recovery,
@@ -206,6 +217,7 @@ impl Engine {
         let rejected: Vec<RowError> =
             decoded.bad.iter().map(|b| RowError { row: b.place, reason: b.reason.clone() }).collect();
         let records = self.records(decoded, stream, &options.origin)?;
+        core.check_room()?;
         let (sender, receiver) = crossbeam_channel::unbounded();
         let timeout = Duration::from_micros(core.settings.send_timeout.0.unsigned_abs());
         for (p, _) in &records {
@@ -290,24 +302,28 @@ impl Engine {
     pub fn health(&self) -> Health {
         let mut problems = self.recovery.warnings.clone();
         problems.extend(self.core.problems());
-        Health { ready: !self.core.is_stopping(), problems }
+        problems.extend(transfers::doubled(&self.core));
+        let blocked = AREAS_OF_WRITES.iter().any(|area| self.core.has_problem(area));
+        Health { ready: !self.core.is_stopping() && !blocked, problems }
     }
 
     /// Stops in order: sources, senders, owners, then a last flush and checkpoint. A second call does nothing.
     ///
     /// Errors: when the last flush or checkpoint failed; nothing acknowledged is lost, the next start replays it.
     pub fn stop(&self) -> Result<()> {
-        if !self.stop_threads() {
+        if !self.stop_threads(STOP_WAIT) {
             return Ok(());
         }
-        let result = maintain::checkpoint(&self.core).and_then(|()| self.core.log.close());
+        let result = maintain::checkpoint(&self.core)
+            .and_then(|()| maintain::shed_log(&self.core))
+            .and_then(|()| self.core.log.close());
         self.data.lock().take();
         result
     }
 
-    /// Stops without the last flush and checkpoint: the next start replays the log, as after a crash.
+    /// Stops at once, without the last flush and checkpoint: the next start replays the log, as after a crash.
     pub fn abandon(&self) {
-        if self.stop_threads() {
+        if self.stop_threads(Duration::ZERO) {
             self.core.spoil_checkpoints();
             // the log's own writers may still bring records to the disk; it makes no difference to what was promised
             let _ = self.core.log.close();
@@ -315,8 +331,18 @@ impl Engine {
         }
     }
 
+    /// Waits until what is written is applied, but not for a disk that does not take it.
+    fn wait_applied_for(&self, wait: Duration) {
+        let deadline = std::time::Instant::now() + wait;
+        let stuck = || AREAS_OF_DISKS.iter().any(|area| self.core.has_problem(area));
+        self.core.in_flight.wait_zero_for(wait.min(STOP_WAIT_STUCK));
+        while !stuck() && std::time::Instant::now() < deadline && !self.core.in_flight.is_zero() {
+            self.core.in_flight.wait_zero_for(STOP_WAIT_STUCK.min(wait));
+        }
+    }
+
     /// False when they are stopped already.
-    fn stop_threads(&self) -> bool {
+    fn stop_threads(&self, wait: Duration) -> bool {
         if self.owners.lock().is_empty() {
             return false;
         }
@@ -328,12 +354,17 @@ impl Engine {
             partition.inbox.refuse();
         }
         // what rules still emit for other partitions is applied as well; what a failing disk holds up stays in the log
-        self.core.in_flight.wait_zero_for(STOP_WAIT);
+        self.wait_applied_for(wait);
         self.core.set_stopping();
         for partition in self.core.partitions() {
             partition.inbox.close();
         }
         for thread in self.owners.lock().drain(..) {
+            let _ = thread.join();
+        }
+        // the owners put nothing more in; what a failing disk kept here is in the last checkpoint
+        self.core.partitions().iter().for_each(|p| p.outbox.close());
+        for thread in self.forwarders.lock().drain(..) {
             let _ = thread.join();
         }
         for thread in self.threads.lock().drain(..) {

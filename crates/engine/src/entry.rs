@@ -175,6 +175,20 @@ impl Encoder {
     }
 }
 
+/// Where the events of an entry come from, read without decoding them: partition, offset of the record that emitted
+/// them, and whether they came for the queries alone. `None` for entries that no partition emitted.
+///
+/// Errors: `Corrupt` when the bytes are no entry.
+pub fn provenance(payload: &Bytes) -> Result<Option<(PartitionId, Offset, bool)>> {
+    let mut input = Input { bytes: payload, at: 0 };
+    let kind = input.u8()?;
+    if kind != EVENTS && kind != FORWARDED {
+        return Ok(None);
+    }
+    input.source()?;
+    Ok(input.provenance()?.map(|(partition, offset)| (partition, offset, kind == FORWARDED)))
+}
+
 /// Reads an entry. `streams` are the streams of the deployed app.
 ///
 /// Errors: `Corrupt` when the bytes are no entry, `Invalid` when a stream is not declared.
@@ -287,6 +301,10 @@ impl Input<'_> {
         Ok(if self.u8()? == 1 { Some((self.text()?, self.u64()?)) } else { None })
     }
 
+    fn provenance(&mut self) -> Result<Option<(PartitionId, Offset)>> {
+        Ok(if self.u8()? == 1 { Some((PartitionId(self.u32()?), Offset(self.u64()?))) } else { None })
+    }
+
     fn jumps(&mut self) -> Result<Vec<(String, i64)>> {
         let n = self.count()?;
         (0..n).map(|_| Ok((self.text()?, self.array().map(i64::from_le_bytes)?))).collect()
@@ -294,8 +312,7 @@ impl Input<'_> {
 
     fn events(&mut self, streams: &Streams) -> Result<Events> {
         let source = self.source()?;
-        let provenance =
-            if self.u8()? == 1 { Some((PartitionId(self.u32()?), Offset(self.u64()?))) } else { None };
+        let provenance = self.provenance()?;
         let n = self.count()?;
         let mut parts = Vec::with_capacity(n);
         for _ in 0..n {

@@ -11,6 +11,9 @@ use tidemill_types::{Error, Offset, Result, Timestamp};
 use crate::entry::Entry;
 use crate::turn::TurnReply;
 
+/// How long a wait lasts before it looks whether the engine is stopping.
+const LOOK: Duration = Duration::from_millis(50);
+
 /// One log record on its way to the partition's owner.
 pub struct Item {
     /// Its offset.
@@ -145,11 +148,24 @@ impl InFlight {
         }
     }
 
+    /// Whether there are none.
+    pub fn is_zero(&self) -> bool {
+        *self.count.lock() == 0
+    }
+
     /// Waits until there are none.
     pub fn wait_zero(&self) {
         let mut count = self.count.lock();
         while *count > 0 {
             self.zero.wait(&mut count);
+        }
+    }
+
+    /// Waits until there are none or `stopping` says that nobody works on them.
+    pub fn wait_zero_or(&self, stopping: impl Fn() -> bool) {
+        let mut count = self.count.lock();
+        while *count > 0 && !stopping() {
+            self.zero.wait_for(&mut count, LOOK);
         }
     }
 

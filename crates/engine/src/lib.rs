@@ -18,13 +18,16 @@ mod inbox;
 mod ingest;
 mod insight;
 mod maintain;
+mod outbox;
 mod partition;
 pub mod queries;
 mod recover;
 mod settings;
 mod source;
+mod space;
 mod state;
 mod subscribe;
+mod transfers;
 mod turn;
 mod views;
 

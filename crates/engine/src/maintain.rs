@@ -7,10 +7,13 @@ use tidemill_types::{Error, Offset, PartitionId, Result};
 use tidemill_zones::Table;
 
 use crate::core::Core;
-use crate::state;
+use crate::state::{self, StateImage};
 
 /// Checkpoints kept per partition: the last, and one to fall back to when it is damaged.
 const CHECKPOINTS_KEPT: usize = 2;
+
+/// While a disk stays low, how often room is sought by a checkpoint.
+const RELIEF_EVERY: Duration = Duration::from_secs(2);
 
 /// Flushes tails and takes checkpoints at their intervals until the engine stops.
 pub fn run(core: &Core) {
@@ -18,6 +21,7 @@ pub fn run(core: &Core) {
     let flush_every = every(core.settings.flush_interval);
     let checkpoint_every = every(core.settings.checkpoint_interval);
     let (mut flushed, mut checkpointed) = (Instant::now(), Instant::now());
+    let mut relieved: Option<Instant> = None;
     while !core.is_stopping() {
         let next = (flushed + flush_every).min(checkpointed + checkpoint_every);
         let wait = next.saturating_duration_since(Instant::now()).min(Duration::from_millis(50));
@@ -31,10 +35,30 @@ pub fn run(core: &Core) {
             flushed = Instant::now();
         }
         if checkpointed.elapsed() >= checkpoint_every {
-            settle(core, "checkpoint", checkpoint(core));
+            settle(core, "checkpoint", checkpoint(core).and_then(|()| shed_log(core)));
             checkpointed = Instant::now();
         }
+        core.look_at_disk();
+        match core.check_room() {
+            Ok(()) => {
+                core.solve("disk");
+                core.space.reserve();
+            }
+            Err(e) => {
+                core.report("disk", e.to_string());
+                if relieved.is_none_or(|at| at.elapsed() >= RELIEF_EVERY) {
+                    relieve(core);
+                    relieved = Some(Instant::now());
+                }
+            }
+        }
     }
+}
+
+/// Frees what the log takes on a disk that runs low, with the room that was kept back for this.
+fn relieve(core: &Core) {
+    core.space.release();
+    settle(core, "checkpoint", checkpoint(core).and_then(|()| shed_log(core)));
 }
 
 fn settle(core: &Core, area: &'static str, result: Result<()>) {
@@ -44,10 +68,10 @@ fn settle(core: &Core, area: &'static str, result: Result<()>) {
     }
 }
 
-/// Commits every table's tail up to what is applied now. A table that fails keeps its tail; the others go on.
+/// Commits every table's tail up to what is applied and on the disk now. A table that fails keeps its tail; the others
+/// go on.
 pub fn flush(core: &Core) -> Result<()> {
-    let cut = core.durable_cut()?;
-    let mut failed = None;
+    let (cut, mut failed) = core.durable_cut();
     for (_, table) in core.all_tables() {
         if let Err(e) = flush_table(core, table, &cut) {
             failed = Some(e);
@@ -68,8 +92,10 @@ fn flush_table(core: &Core, table: &Table, cut: &[(PartitionId, Offset)]) -> Res
 
 /// Takes a checkpoint of every partition that moved, then drops the log below.
 ///
-/// Order matters: images first, then every table past them, then all logs durable (what was emitted into other
-/// partitions), then the files, then truncation.
+/// Order matters: images first, then every table past them and the partition's log durable, then the files, then
+/// truncation. What was emitted into other partitions and may not be on the disk there is in the image.
+///
+/// A partition that cannot be checkpointed does not keep the others from it: on a full disk each of them frees room.
 pub fn checkpoint(core: &Core) -> Result<()> {
     let mut images = Vec::new();
     for partition in core.partitions() {
@@ -78,35 +104,76 @@ pub fn checkpoint(core: &Core) -> Result<()> {
         let _round = partition.round.lock();
         let state = partition.state.read();
         if last != Some(state.next) {
-            images.push((partition.id, state.image(&core.queries)?));
+            let outbox = partition.outbox.unsettled(&*core.log);
+            images.push((partition.id, state.image(&core.queries, &outbox)?));
         }
     }
     if images.is_empty() {
         return Ok(());
     }
-    flush(core)?;
+    let mut failed = flush(core).err();
     for (id, image) in &images {
-        for (stream, table) in core.all_tables() {
-            if table.first_pending(*id).is_some_and(|pending| pending < image.next()) {
-                return Err(Error::internal(format!(
-                    "table {} is behind the checkpoint it was flushed for",
-                    stream.name
-                )));
-            }
+        if let Err(e) = publish(core, *id, image) {
+            failed.get_or_insert(e);
         }
     }
-    core.log.flush()?;
-    for (id, image) in &images {
-        if !core.checkpoints_allowed() {
-            return Err(Error::unavailable(
-                "events for other partitions could not be written; no checkpoint is taken",
-            ));
+    failed.map_or(Ok(()), Err)
+}
+
+/// Writes a partition's checkpoint, if everything below it is where it must be, and drops the log below.
+fn publish(core: &Core, id: PartitionId, image: &StateImage) -> Result<()> {
+    if !core.checkpoints_allowed() {
+        return Err(Error::unavailable("a partition stopped applying its log; no checkpoint is taken"));
+    }
+    let durable = core.log.durable(id);
+    if durable < image.next() {
+        return Err(Error::unavailable(format!(
+            "partition {id}: the log is on the disk up to offset {durable} only, not to {}",
+            image.next()
+        )));
+    }
+    for (stream, table) in core.all_tables() {
+        if table.first_pending(id).is_some_and(|pending| pending < image.next()) {
+            return Err(Error::unavailable(format!(
+                "partition {id}: table {} is not flushed up to offset {}",
+                stream.name,
+                image.next()
+            )));
         }
-        let dir = state::dir_of(&core.dir, *id);
-        image.save(&dir)?;
+    }
+    let dir = state::dir_of(&core.dir, id);
+    image.save(&dir, false)?;
+    // explanations are a help, not a need: on a disk that runs low their room is for the log
+    if core.check_room().is_ok() {
         settle(core, "why", image.save_why(&dir, &core.program));
-        core.counts.checkpoints.fetch_add(1, Ordering::Relaxed);
-        drop_below(core, *id, &dir)?;
+    }
+    core.counts.checkpoints.fetch_add(1, Ordering::Relaxed);
+    drop_below(core, id, &dir)
+}
+
+/// Drops the log of partitions that stand still. A checkpoint frees the log up to the one before it, which a partition
+/// without traffic would never get rid of: it writes its last checkpoint a second time, if that takes less room than the
+/// log.
+pub fn shed_log(core: &Core) -> Result<()> {
+    for partition in core.partitions() {
+        let dir = state::dir_of(&core.dir, partition.id);
+        let files = state::list(&dir)?;
+        let Some((last, path)) = files.last() else { continue };
+        let has_copy = files.iter().filter(|(offset, _)| offset == last).count() > 1;
+        let image_bytes = path.metadata().map_or(u64::MAX, |m| m.len());
+        if has_copy || core.log.start(partition.id) >= *last || core.log.bytes(partition.id) <= image_bytes {
+            continue;
+        }
+        let image = {
+            let _round = partition.round.lock();
+            let state = partition.state.read();
+            if state.next != *last {
+                continue;
+            }
+            state.image(&core.queries, &partition.outbox.unsettled(&*core.log))?
+        };
+        image.save(&dir, true)?;
+        drop_below(core, partition.id, &dir)?;
     }
     Ok(())
 }

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
+use std::thread::JoinHandle;
 use std::time::Duration;
 
 use crossbeam_channel::Sender;
@@ -12,6 +13,7 @@ use tidemill_types::{Error, Offset, PartitionId, Result, Timestamp};
 use crate::core::Core;
 use crate::entry::{Encoder, Entry};
 use crate::inbox::{Inbox, Item};
+use crate::outbox::{Emission, Outbox, Replies};
 use crate::queries::ticks;
 use crate::state::State;
 use crate::turn::{self, TurnReply};
@@ -29,7 +31,9 @@ pub struct Partition {
     door: Mutex<Door>,
     /// Records written but not applied.
     pub inbox: Inbox,
-    /// Held by the owner through a round, until what it emitted for other partitions is in their logs: a checkpoint
+    /// What it emitted for other partitions.
+    pub outbox: Outbox,
+    /// Held by the owner through a round, until what it emitted for other partitions is in the outbox: a checkpoint
     /// takes its image between rounds only.
     pub round: Mutex<()>,
     /// Documents, ledger and the rest. Written by the owner only.
@@ -59,6 +63,7 @@ impl Partition {
             id,
             door: Mutex::default(),
             inbox: Inbox::new(inbox_bytes),
+            outbox: Outbox::new(inbox_bytes),
             round: Mutex::new(()),
             state: RwLock::new(state),
             applied,
@@ -122,6 +127,7 @@ impl Partition {
         let time = core.clock.now().max(door.last_time);
         let appended = core.log.write(self.id, time, &[&bytes])?;
         door.last_time = time;
+        core.space.written(bytes.len());
         if matches!(entry, Entry::Events(_)) {
             self.last_events.store(time.0, Ordering::Release);
         }
@@ -134,13 +140,31 @@ impl Partition {
         Ok(appended.last)
     }
 
-    /// Applies one decoded record during recovery.
-    pub fn replay(&self, core: &Core, offset: Offset, time: Timestamp, entry: Entry) -> Result<()> {
+    /// Applies one decoded record during recovery. `missing` tells whether the log that an emission belongs to lacks it.
+    pub fn replay(
+        &self,
+        core: &Core,
+        offset: Offset,
+        time: Timestamp,
+        entry: Entry,
+        missing: &dyn Fn(&Emission) -> bool,
+    ) -> Result<()> {
         let item = Item { offset, time, durability: Durability::Memory, entry, bytes: 0, reply: None };
         let round = turn::apply(core, self.id, &mut self.state.write(), vec![item])?;
         self.set_applied(offset.next());
-        self.send_elsewhere(core, round.elsewhere);
+        let emissions = round.elsewhere.into_iter().filter(missing).collect();
+        self.emit(core, emissions, Replies::new());
         Ok(())
+    }
+
+    /// Hands emissions to the forwarder; the answers are given once those are sent.
+    pub fn emit(&self, core: &Core, emissions: Vec<Emission>, replies: Replies) {
+        if emissions.is_empty() {
+            answer(replies);
+        } else {
+            core.in_flight.add();
+            self.outbox.push(emissions, replies);
+        }
     }
 
     /// The owner's life: take records, wait until they are durable, apply them, answer.
@@ -150,6 +174,7 @@ impl Partition {
             let n = items.len();
             if self.wait_durable(core, &items) {
                 core.wait_for_tails();
+                self.outbox.wait_for_room(|| core.is_stopping());
                 self.round(core, items);
             }
             self.inbox.release(bytes);
@@ -166,22 +191,14 @@ impl Partition {
             return true;
         }
         let upto = items.iter().filter(|i| i.durability == most).map(|i| i.offset).max().unwrap_or_default();
-        loop {
-            match core.log.sync(self.id, upto, most) {
-                Ok(()) => {
-                    core.solve("log");
-                    return true;
-                }
-                Err(e) if core.is_stopping() => {
-                    tracing::error!(partition = self.id.0, error = %e, "stopped before records were durable; they stay unapplied in the log");
-                    return false;
-                }
-                Err(e) => {
-                    core.report("log", format!("partition {}: {e}", self.id));
-                    std::thread::sleep(RETRY);
-                }
-            }
+        let durable = self.insist(core, self.id, || core.log.sync(self.id, upto, most));
+        if !durable {
+            tracing::error!(
+                partition = self.id.0,
+                "stopped before records were durable; they stay unapplied in the log"
+            );
         }
+        durable
     }
 
     fn round(&self, core: &Core, items: Vec<Item>) {
@@ -196,14 +213,10 @@ impl Partition {
             Ok(round) => {
                 self.look_at_clocks(core);
                 self.set_applied(next);
-                self.send_elsewhere(core, round.elsewhere);
                 for (stream, batch) in round.published {
                     core.subscribers.publish(&stream, &batch);
                 }
-                for (reply, outcome) in round.replies {
-                    // a caller that no longer waits is no error
-                    let _ = reply.send(outcome);
-                }
+                self.emit(core, round.elsewhere, round.replies);
             }
             Err(e) => {
                 self.failed.store(true, Ordering::Release);
@@ -213,32 +226,81 @@ impl Partition {
         }
     }
 
-    /// Appends emitted events to the logs of the partitions they belong to; insists while the disk is full.
-    fn send_elsewhere(&self, core: &Core, elsewhere: Vec<(PartitionId, crate::entry::Events)>) {
-        for (target, events) in elsewhere {
-            let target = &core.partitions()[target.0 as usize];
-            let entry = Entry::Events(events);
-            while let Err(e) = target.write(core, entry.clone(), Durability::Os, None) {
-                core.report("log", format!("partition {}: {e}", target.id));
-                if core.is_stopping() {
-                    // no checkpoint is taken after this: recovery emits them again
-                    core.spoil_checkpoints();
+    /// The forwarder's life: take what a round emitted, wait until its cause is on the disk, append it where it
+    /// belongs. Ends when the engine stops; what is left is in the last checkpoint.
+    pub fn forward(&self, core: &Core) {
+        while let Some(emissions) = self.outbox.front() {
+            let cause = emissions.iter().map(Emission::cause).max().unwrap_or_default();
+            if !self.insist(core, self.id, || core.log.sync(self.id, cause, Durability::Fsync)) {
+                return;
+            }
+            let mut offsets = Vec::with_capacity(emissions.len());
+            for Emission { target, events } in emissions {
+                let target = &core.partitions()[target.0 as usize];
+                let entry = Entry::Events(events);
+                let sent = self.insist(core, target.id, || {
+                    offsets.push(target.write(core, entry.clone(), Durability::Os, None)?);
+                    Ok(())
+                });
+                if !sent {
                     return;
                 }
-                std::thread::sleep(RETRY);
+            }
+            answer(self.outbox.sent(offsets, &*core.log));
+            core.in_flight.done(1);
+        }
+    }
+
+    /// Repeats what a failing disk refuses, until it works or the engine stops; false for the latter.
+    fn insist(&self, core: &Core, log: PartitionId, mut step: impl FnMut() -> Result<()>) -> bool {
+        let mut failed = false;
+        loop {
+            match step() {
+                Ok(()) => {
+                    if failed {
+                        core.solve("log");
+                    }
+                    return true;
+                }
+                Err(_) if core.is_stopping() => return false,
+                Err(e) => {
+                    failed = true;
+                    core.report("log", format!("partition {log}: {e}"));
+                    std::thread::sleep(RETRY);
+                }
             }
         }
     }
 }
 
-/// Starts the owner thread of every partition.
-pub fn start(core: &Arc<Core>) -> Result<Vec<std::thread::JoinHandle<()>>> {
+fn answer(replies: Replies) {
+    for (reply, outcome) in replies {
+        // a caller that no longer waits is no error
+        let _ = reply.send(outcome);
+    }
+}
+
+/// The threads of all partitions.
+pub struct Threads {
+    /// Each applies the log of one partition.
+    pub owners: Vec<JoinHandle<()>>,
+    /// Each appends what one partition emitted to the logs of the others.
+    pub forwarders: Vec<JoinHandle<()>>,
+}
+
+/// Starts the owner thread and the forwarder thread of every partition.
+pub fn start(core: &Arc<Core>) -> Result<Threads> {
+    let owners = start_each(core, "partition", Partition::own)?;
+    Ok(Threads { owners, forwarders: start_each(core, "forward", Partition::forward)? })
+}
+
+fn start_each(core: &Arc<Core>, name: &str, body: fn(&Partition, &Core)) -> Result<Vec<JoinHandle<()>>> {
     (0..core.partitions().len())
         .map(|p| {
             let core = core.clone();
             std::thread::Builder::new()
-                .name(format!("partition-{p}"))
-                .spawn(move || core.partitions()[p].own(&core))
+                .name(format!("{name}-{p}"))
+                .spawn(move || body(&core.partitions()[p], &core))
                 .map_err(|e| Error::unavailable("cannot start a thread for a partition").with_source(e))
         })
         .collect()

@@ -12,10 +12,12 @@ use crate::core::{Core, Parts};
 use crate::datadir::DataDir;
 use crate::entry;
 use crate::environment::Environment;
+use crate::outbox::Emission;
 use crate::partition::Partition;
 use crate::queries;
 use crate::queries::load::Compiled;
-use crate::state::{self, Deployed, State};
+use crate::state::{self, Deployed, Loaded, State};
+use crate::transfers::{self, Arrivals};
 use crate::{App, Settings};
 
 /// Log bytes read at once during replay.
@@ -59,15 +61,31 @@ pub fn open(data: &DataDir, app: App, environment: &Environment) -> Result<(Arc<
     let (log, cut) = LocalLog::open_on(environment.log_disk.clone(), data.path().join("log"), options)?;
     report.warnings.extend(cut.iter().filter(|r| r.cut.is_some()).map(ToString::to_string));
     let core = Arc::new(Core::new(parts(data, app, environment.clock.clone(), Arc::new(log), compiled)?));
-    let ends: Vec<Offset> = (0..data.partitions()).map(|p| core.log.end(PartitionId(p))).collect();
-    check_tables(&core, &ends)?;
-    let mut partitions = Vec::new();
+    check_tables(&core, &ends(&core))?;
+    let mut loaded = Vec::new();
     for p in 0..data.partitions() {
-        let state = load_state(&core, PartitionId(p), &mut report)?;
-        partitions.push(Partition::new(PartitionId(p), state, core.settings.inbox_bytes as usize));
+        loaded.push(load_state(&core, PartitionId(p), &mut report)?);
+    }
+    let arrived = Arrivals::find(&core, &loaded)?;
+    arrived.keep_offsets_unique(&core, &mut report)?;
+    let counts_transfers = loaded.iter().all(|l| l.counts_transfers);
+    let mut restored = Vec::new();
+    let mut partitions = Vec::new();
+    for (p, loaded) in (0..).map(PartitionId).zip(loaded) {
+        partitions.push(Partition::new(p, loaded.state, core.settings.inbox_bytes as usize));
+        restored.push(loaded.outbox);
     }
     core.set_partitions(partitions);
-    report.records = replay_all(&core, &ends)?;
+    for (partition, mut outbox) in core.partitions().iter().zip(restored) {
+        outbox.retain(|emission| arrived.lacks(partition.id, emission));
+        partition.emit(&core, outbox, Vec::new());
+    }
+    report.records = replay_all(&core, &ends(&core), &arrived)?;
+    if counts_transfers {
+        report.warnings.extend(transfers::check(&core));
+    } else {
+        transfers::count_from_here(&core);
+    }
     core.partitions().iter().for_each(|p| p.look_at_clocks(&core));
     report.warnings.extend(check_ledger(&core));
     report.millis = start.elapsed().as_millis() as u64;
@@ -136,7 +154,7 @@ fn rejected_schema() -> StreamSchema {
 }
 
 /// The newest readable checkpoint; a damaged one is passed over only when the log still reaches back to the one before.
-fn load_state(core: &Core, id: PartitionId, report: &mut Report) -> Result<State> {
+fn load_state(core: &Core, id: PartitionId, report: &mut Report) -> Result<Loaded> {
     let dir = state::dir_of(&core.dir, id);
     let files = state::list(&dir)?;
     let log_start = core.log.start(id);
@@ -145,18 +163,20 @@ fn load_state(core: &Core, id: PartitionId, report: &mut Report) -> Result<State
         Deployed { program: &core.program, queries: &core.queries, settings: &core.settings, partition: id };
     for (_, path) in files.iter().rev() {
         match state::load(path, &deployed) {
-            Ok((mut state, lost)) => {
+            Ok(mut loaded) => {
                 if id.0 == 0 {
                     report.warnings.extend(
-                        lost.iter()
+                        loaded
+                            .lost
+                            .iter()
                             .map(|file| format!("{file}: its text has changed, so its queries begin anew")),
                     );
                 }
-                report.warnings.extend(state::load_why(path, &mut state, &core.program));
+                report.warnings.extend(state::load_why(path, &mut loaded.state, &core.program));
                 if let Some(damage) = damage {
                     report.warnings.push(format!("{damage}; went back to {}", path.display()));
                 }
-                return Ok(state);
+                return Ok(loaded);
             }
             Err(e) if e.kind() == tidemill_types::ErrorKind::Corrupt => damage = Some(e),
             Err(e) => return Err(e),
@@ -172,17 +192,18 @@ fn load_state(core: &Core, id: PartitionId, report: &mut Report) -> Result<State
     if let Some(damage) = damage {
         report.warnings.push(format!("{damage}; started over from the whole log"));
     }
-    State::new(&deployed)
+    let state = State::new(&deployed)?;
+    Ok(Loaded { state, lost: Vec::new(), outbox: Vec::new(), counts_transfers: true })
 }
 
 /// Replays every partition on its own thread up to where its log ended at the start.
-fn replay_all(core: &Arc<Core>, ends: &[Offset]) -> Result<u64> {
+fn replay_all(core: &Arc<Core>, ends: &[Offset], arrived: &Arrivals) -> Result<u64> {
     let results: Vec<Result<u64>> = std::thread::scope(|scope| {
         let threads: Vec<_> = core
             .partitions()
             .iter()
             .zip(ends)
-            .map(|(partition, end)| scope.spawn(move || replay(core, partition, *end)))
+            .map(|(partition, end)| scope.spawn(move || replay(core, partition, *end, arrived)))
             .collect();
         threads
             .into_iter()
@@ -192,7 +213,8 @@ fn replay_all(core: &Arc<Core>, ends: &[Offset]) -> Result<u64> {
     results.into_iter().sum()
 }
 
-fn replay(core: &Core, partition: &Partition, end: Offset) -> Result<u64> {
+fn replay(core: &Core, partition: &Partition, end: Offset, arrived: &Arrivals) -> Result<u64> {
+    let missing = |emission: &Emission| arrived.lacks(partition.id, emission);
     let mut from = partition.applied();
     let mut records = 0;
     if from > end {
@@ -210,12 +232,16 @@ fn replay(core: &Core, partition: &Partition, end: Offset) -> Result<u64> {
             }
             let entry = entry::decode(&record.payload, &core.streams)
                 .map_err(|e| e.context(format!("partition {}, offset {}", partition.id, record.offset)))?;
-            partition.replay(core, record.offset, record.time, entry)?;
+            partition.replay(core, record.offset, record.time, entry, &missing)?;
             from = record.offset.next();
             records += 1;
         }
     }
     Ok(records)
+}
+
+fn ends(core: &Core) -> Vec<Offset> {
+    (0..core.log.partitions()).map(|p| core.log.end(PartitionId(p))).collect()
 }
 
 /// No table may be ahead of the log: it would take the next events, which get these offsets again, for its own.

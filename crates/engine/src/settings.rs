@@ -52,6 +52,10 @@ pub struct Settings {
     /// Size of a log segment file.
     #[serde(deserialize_with = "bytes")]
     pub segment_bytes: u64,
+    /// Room kept back on the disk of the data directory, so that a full disk can still be checkpointed and so freed; as
+    /// much must be free beside it for writes to be taken. At most a 16th of the disk; 0 turns it off.
+    #[serde(deserialize_with = "bytes")]
+    pub reserve_bytes: u64,
     /// What happens to queries whose text has changed while they had state.
     pub changed_queries: ChangedQueries,
     /// Open a damaged log: keep what lies before the damage and set the rest aside. Acknowledged events may be lost.
@@ -77,6 +81,7 @@ impl Default for Settings {
             why_events: 10_000,
             documents_bytes: 4 << 30,
             segment_bytes: 64 << 20,
+            reserve_bytes: 64 << 20,
             changed_queries: ChangedQueries::Refuse,
             log_repair: false,
             tables: None,

@@ -41,7 +41,10 @@ fn run(core: &Arc<Core>) {
         }
     }
     // rules must find the documents: let them be applied before the first event comes
-    core.in_flight.wait_zero();
+    core.in_flight.wait_zero_or(|| core.sources_stopping());
+    if core.sources_stopping() {
+        return;
+    }
     std::thread::scope(|scope| {
         for config in &core.app.sources {
             scope.spawn(move || {
@@ -363,6 +366,7 @@ fn insist(core: &Arc<Core>, p: usize, entry: impl Fn() -> Entry) -> Result<()> {
         let result = partition
             .inbox
             .wait_for_room(Duration::from_secs(1))
+            .and_then(|()| core.check_room())
             .and_then(|()| partition.write(core, entry(), core.settings.durability, None));
         match result {
             Ok(_) => return Ok(()),

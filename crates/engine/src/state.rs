@@ -6,17 +6,22 @@ use std::io::{BufReader, BufWriter, Read, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 use tidemill_docs::{Limits, Store, StoreSnapshot};
 use tidemill_rules::{Counters, Executor, Program, Trace, TraceImage, TraceLimits};
 use tidemill_types::{Error, Offset, PartitionId, Result};
 
 use crate::dedupe::Dedupe;
+use crate::entry::{self, Encoder, Entry, Streams};
+use crate::outbox::Emission;
 use crate::queries::Queries;
 use crate::queries::state::{Counts, FlowState, SavedUnit};
 use crate::{LedgerCounts, Settings};
 
 const MAGIC: &[u8; 8] = b"TMCKPT01";
+/// In the name of a second checkpoint of one offset.
+const COPY: &str = "-copy";
 
 /// The state of a partition: everything that its log records have made so far.
 pub struct State {
@@ -30,6 +35,8 @@ pub struct State {
     pub provenance: BTreeMap<u32, Offset>,
     /// The same for events that came for the queries here alone.
     pub forwarded: BTreeMap<u32, Offset>,
+    /// Rows that went to other partitions and came from them.
+    pub transfers: Transfers,
     /// What the queries know.
     pub flow: FlowState,
     /// Rows in and out, by stream.
@@ -40,6 +47,16 @@ pub struct State {
     pub trace: Trace,
     /// The next record to apply.
     pub next: Offset,
+}
+
+/// Rows of events that a partition emitted into others, and that it took from others, by partition. What one sent
+/// must be what the other received and what is on its way: the ledger compares them.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Transfers {
+    /// Rows emitted, by the partition that they belong to.
+    pub sent: BTreeMap<u32, u64>,
+    /// Rows taken, by the partition that emitted them; repetitions are not counted.
+    pub received: BTreeMap<u32, u64>,
 }
 
 /// What is deployed in a partition.
@@ -60,6 +77,7 @@ pub struct StateImage {
     meta: Meta,
     ids: Vec<(String, Vec<u128>)>,
     flow: Vec<u8>,
+    outbox: Vec<u8>,
     store: StoreSnapshot,
     trace: TraceImage,
 }
@@ -80,6 +98,12 @@ struct Meta {
     units: Vec<SavedUnit>,
     /// Streams with ids in the next section, and how many.
     ids: Vec<(String, u64)>,
+    /// Emissions in the section behind the states of queries: the partition that each belongs to, and its bytes.
+    #[serde(default)]
+    outbox: Vec<(u32, u64)>,
+    /// `None` in a checkpoint of a version that did not count.
+    #[serde(default)]
+    transfers: Option<Transfers>,
 }
 
 impl State {
@@ -92,6 +116,7 @@ impl State {
             sources: BTreeMap::new(),
             provenance: BTreeMap::new(),
             forwarded: BTreeMap::new(),
+            transfers: Transfers::default(),
             flow: FlowState::new(queries, partition),
             ledger: BTreeMap::new(),
             executor: Executor::new(program),
@@ -121,10 +146,12 @@ impl State {
         self.ledger.get_mut(stream).expect("inserted above")
     }
 
-    /// A frozen copy.
+    /// A frozen copy. `outbox` is what this state's records emitted for other partitions and is not known to be on the
+    /// disk of their logs.
     ///
     /// Errors: `Internal` when the state of the queries cannot be saved.
-    pub fn image(&self, queries: &Queries) -> Result<StateImage> {
+    pub fn image(&self, queries: &Queries, outbox: &[Emission]) -> Result<StateImage> {
+        let entries = encode(outbox)?;
         let ids: Vec<(String, Vec<u128>)> =
             self.dedupe.iter().map(|(stream, d)| (stream.clone(), d.ids().collect())).collect();
         let (units, flow) = self.flow.with(|flow| flow.save(queries))?;
@@ -139,9 +166,12 @@ impl State {
                 ledger: self.ledger.clone(),
                 rules: self.executor.counters().clone(),
                 ids: ids.iter().map(|(stream, ids)| (stream.clone(), ids.len() as u64)).collect(),
+                outbox: entries.iter().map(|(target, entry)| (*target, entry.len() as u64)).collect(),
+                transfers: Some(self.transfers.clone()),
             },
             ids,
             flow,
+            outbox: entries.into_iter().flat_map(|(_, entry)| entry).collect(),
             store: self.store.snapshot(),
             trace: self.trace.image(),
         })
@@ -162,26 +192,31 @@ impl StateImage {
         self.meta.next
     }
 
-    /// Writes it to `dir`, named by its offset, so that after a crash it is there whole or not at all.
+    /// Writes it to `dir`, named by its offset, so that after a crash it is there whole or not at all. Beside a checkpoint
+    /// of that offset a `copy` takes the place of an older one to fall back to, so that the log between the two may go.
     ///
     /// Format: magic, `u32` length and CRC32C of a JSON section, that section, `u32` CRC32C of the ids, the ids
     /// (16 bytes each, little-endian); where the first section names units of queries the same of their states
-    /// (`docs/formats/flow-state.md`), one after another; then the documents as in `docs/formats/checkpoint-docs.md`.
-    pub fn save(&self, dir: &Path) -> Result<PathBuf> {
-        let path = dir.join(file_name(self.meta.next));
+    /// (`docs/formats/flow-state.md`), one after another; where it names emissions the same of their log entries
+    /// (`docs/formats/entries.md`); then the documents as in `docs/formats/checkpoint-docs.md`.
+    pub fn save(&self, dir: &Path, copy: bool) -> Result<PathBuf> {
+        let name = if copy { copy_name(self.meta.next) } else { file_name(self.meta.next) };
+        let path = dir.join(name);
         let failed = |e: std::io::Error| {
             Error::unavailable(format!("{}: cannot be written", path.display())).with_source(e)
         };
         std::fs::create_dir_all(dir).map_err(failed)?;
         let temporary = path.with_extension("tmp");
-        let file = File::create(&temporary).map_err(failed)?;
-        let mut out = BufWriter::with_capacity(1 << 20, file);
-        self.write(&mut out).map_err(failed)?;
-        let file = out.into_inner().map_err(|e| failed(e.into_error()))?;
-        file.sync_all().map_err(failed)?;
-        std::fs::rename(&temporary, &path).map_err(failed)?;
+        let written = self.write_file(&temporary).and_then(|()| std::fs::rename(&temporary, &path));
+        written.inspect_err(|_| give_room_back(&temporary)).map_err(failed)?;
         sync_dir(dir).map_err(failed)?;
         Ok(path)
+    }
+
+    fn write_file(&self, path: &Path) -> std::io::Result<()> {
+        let mut out = BufWriter::with_capacity(1 << 20, File::create(path)?);
+        self.write(&mut out)?;
+        out.into_inner().map_err(std::io::IntoInnerError::into_error)?.sync_all()
     }
 
     /// Writes beside the checkpoint what `why` can explain, so that it can after a restart. Nothing else needs it: it
@@ -194,10 +229,12 @@ impl StateImage {
             Error::unavailable(format!("{}: cannot be written", path.display())).with_source(e)
         };
         let temporary = path.with_extension("why.tmp");
-        let mut out = BufWriter::with_capacity(1 << 20, File::create(&temporary).map_err(failed)?);
-        self.trace.write_to(program, &mut out).map_err(|e| e.context(path.display()))?;
-        out.flush().map_err(failed)?;
-        std::fs::rename(&temporary, &path).map_err(failed)
+        let written = File::create(&temporary).map_err(failed).and_then(|file| {
+            let mut out = BufWriter::with_capacity(1 << 20, file);
+            self.trace.write_to(program, &mut out).map_err(|e| e.context(path.display()))?;
+            out.flush().and_then(|()| std::fs::rename(&temporary, &path)).map_err(failed)
+        });
+        written.inspect_err(|_| give_room_back(&temporary))
     }
 
     fn write(&self, out: &mut impl Write) -> std::io::Result<()> {
@@ -213,11 +250,21 @@ impl StateImage {
             out.write_all(&crc32c::crc32c(&self.flow).to_le_bytes())?;
             out.write_all(&self.flow)?;
         }
+        if !self.meta.outbox.is_empty() {
+            out.write_all(&crc32c::crc32c(&self.outbox).to_le_bytes())?;
+            out.write_all(&self.outbox)?;
+        }
         self.store.write_to(out).map_err(std::io::Error::other)
     }
 }
 
-/// Checkpoint files in `dir`, oldest first.
+/// Removes what a failed write left: on a full disk the next attempt needs the room.
+fn give_room_back(temporary: &Path) {
+    // if it cannot be removed now, the next attempt begins it anew
+    let _ = std::fs::remove_file(temporary);
+}
+
+/// Checkpoint files in `dir`, copies included, oldest first.
 pub fn list(dir: &Path) -> Result<Vec<(Offset, PathBuf)>> {
     let Ok(entries) = std::fs::read_dir(dir) else { return Ok(Vec::new()) };
     let mut found = Vec::new();
@@ -229,6 +276,7 @@ pub fn list(dir: &Path) -> Result<Vec<(Offset, PathBuf)>> {
             .file_name()
             .and_then(|n| n.to_str())
             .and_then(|n| n.strip_suffix(".ckpt"))
+            .map(|n| n.strip_suffix(COPY).unwrap_or(n))
             .and_then(|n| n.parse().ok());
         if let Some(offset) = offset {
             found.push((Offset(offset), path));
@@ -273,23 +321,37 @@ fn file_name(next: Offset) -> String {
     format!("{:020}.ckpt", next.0)
 }
 
+fn copy_name(next: Offset) -> String {
+    format!("{:020}{COPY}.ckpt", next.0)
+}
+
 fn sync_dir(dir: &Path) -> std::io::Result<()> {
     File::open(dir)?.sync_all()
+}
+
+/// A checkpoint that was read.
+pub struct Loaded {
+    /// The state.
+    pub state: State,
+    /// Files of queries whose state was dropped, as they have changed.
+    pub lost: Vec<String>,
+    /// Emissions that were not known to be on the disk of the log that they belong to.
+    pub outbox: Vec<Emission>,
+    /// Whether the checkpoint has its transfers; earlier versions did not count them.
+    pub counts_transfers: bool,
 }
 
 /// Reads a checkpoint file.
 ///
 /// Errors: `Corrupt` with the file and what is wrong in it.
-///
-/// Returns the state and the files of queries whose state was dropped, as they have changed.
-pub fn load(path: &Path, deployed: &Deployed<'_>) -> Result<(State, Vec<String>)> {
+pub fn load(path: &Path, deployed: &Deployed<'_>) -> Result<Loaded> {
     let file = File::open(path)
         .map_err(|e| Error::unavailable(format!("{}: cannot be opened", path.display())).with_source(e))?;
     let mut input = BufReader::with_capacity(1 << 20, file);
     read(&mut input, deployed).map_err(|e| e.context(path.display()))
 }
 
-fn read(input: &mut impl Read, deployed: &Deployed<'_>) -> Result<(State, Vec<String>)> {
+fn read(input: &mut impl Read, deployed: &Deployed<'_>) -> Result<Loaded> {
     let Deployed { program, queries, settings, partition } = *deployed;
     let mut magic = [0; 8];
     fill(input, &mut magic, "its header")?;
@@ -326,10 +388,16 @@ fn read(input: &mut impl Read, deployed: &Deployed<'_>) -> Result<(State, Vec<St
     let mut flow = FlowState::new(queries, partition);
     let mut lost = Vec::new();
     if !meta.units.is_empty() {
-        let bytes = flow_section(input, &meta.units)?;
+        let bytes = section(input, meta.units.iter().map(|u| u.bytes), "the states of queries")?;
         lost = flow.get_mut().restore(queries, &meta.units, &bytes)?;
     }
     flow.get_mut().counts = meta.queries;
+    let mut outbox = Vec::new();
+    if !meta.outbox.is_empty() {
+        let bytes = section(input, meta.outbox.iter().map(|(_, bytes)| *bytes), "the emissions")?;
+        outbox = decode(&meta.outbox, bytes, program)?;
+    }
+    let counts_transfers = meta.transfers.is_some();
     let store = Store::read_from(input, limits(settings))?;
     let state = State {
         store,
@@ -337,6 +405,7 @@ fn read(input: &mut impl Read, deployed: &Deployed<'_>) -> Result<(State, Vec<St
         sources: meta.sources,
         provenance: meta.provenance,
         forwarded: meta.forwarded,
+        transfers: meta.transfers.unwrap_or_default(),
         flow,
         ledger: meta.ledger,
         executor: Executor::with_counters(program, &meta.rules),
@@ -344,20 +413,39 @@ fn read(input: &mut impl Read, deployed: &Deployed<'_>) -> Result<(State, Vec<St
         next: meta.next,
     }
     .deployed(program, settings)?;
-    Ok((state, lost))
+    Ok(Loaded { state, lost, outbox, counts_transfers })
 }
 
-/// The states of units of queries.
-fn flow_section(input: &mut impl Read, units: &[SavedUnit]) -> Result<Vec<u8>> {
+/// A section of parts with these lengths, behind its checksum.
+fn section(input: &mut impl Read, lengths: impl Iterator<Item = u64>, what: &str) -> Result<Vec<u8>> {
     let crc = u32_of(input)?;
-    let expected: u64 = units.iter().map(|u| u.bytes).sum();
+    let expected: u64 = lengths.sum();
     let mut bytes = Vec::new();
     let read = input.take(expected).read_to_end(&mut bytes);
-    read.map_err(|e| Error::corrupt("the states of queries cannot be read").with_source(e))?;
+    read.map_err(|e| Error::corrupt(format!("{what} cannot be read")).with_source(e))?;
     if bytes.len() as u64 != expected || crc32c::crc32c(&bytes) != crc {
-        return Err(Error::corrupt("the states of queries do not match their checksum"));
+        return Err(Error::corrupt(format!("{what} do not match their checksum")));
     }
     Ok(bytes)
+}
+
+/// Emissions as log entries, with the partition that each belongs to.
+fn encode(outbox: &[Emission]) -> Result<Vec<(u32, Vec<u8>)>> {
+    let mut encoder = Encoder::default();
+    let mut entry = |e: &Emission| Ok((e.target.0, encoder.encode(&Entry::Events(e.events.clone()))?));
+    outbox.iter().map(&mut entry).collect()
+}
+
+fn decode(parts: &[(u32, u64)], bytes: Vec<u8>, program: &Program) -> Result<Vec<Emission>> {
+    let streams: Streams =
+        program.streams().iter().map(|s| (s.name.clone(), (s.clone(), s.batch_schema()))).collect();
+    let mut rest = Bytes::from(bytes);
+    let emission = |(target, len): &(u32, u64)| match entry::decode(&rest.split_to(*len as usize), &streams)?
+    {
+        Entry::Events(events) => Ok(Emission { target: PartitionId(*target), events }),
+        _ => Err(Error::corrupt("the emissions hold an entry that is not of events")),
+    };
+    parts.iter().map(emission).collect()
 }
 
 fn fill(input: &mut impl Read, buffer: &mut [u8], what: &str) -> Result<()> {

@@ -10,7 +10,6 @@ use arrow_buffer::BooleanBuffer;
 use arrow_schema::SchemaRef;
 use arrow_select::filter::filter_record_batch;
 use bytes::Bytes;
-use crossbeam_channel::Sender;
 use tidemill_docs::{Command, Outcome};
 use tidemill_rules::Outbound;
 use tidemill_types::decode::{BatchBuilder, Cell};
@@ -22,6 +21,7 @@ use crate::core::Core;
 use crate::dedupe::row_id;
 use crate::entry::{Entry, Events, RejectedRow};
 use crate::inbox::Item;
+use crate::outbox::{Emission, Replies};
 use crate::queries;
 use crate::queries::cascade::{Cascade, Followed, Place};
 use crate::state::State;
@@ -45,11 +45,11 @@ pub struct TurnReply {
 #[derive(Default)]
 pub struct Round {
     /// Emitted events that belong to other partitions.
-    pub elsewhere: Vec<(PartitionId, Events)>,
+    pub elsewhere: Vec<Emission>,
     /// Stored batches that subscribers want.
     pub published: Vec<(String, RecordBatch)>,
     /// Answers.
-    pub replies: Vec<(Sender<Result<TurnReply>>, Result<TurnReply>)>,
+    pub replies: Replies,
 }
 
 /// Applies records in order.
@@ -138,6 +138,7 @@ impl<'c> Turn<'c> {
                 return Ok(TurnReply::default());
             }
             seen.insert(partition.0, offset);
+            *state.transfers.received.entry(partition.0).or_default() += events.rows() as u64;
         }
         if events.forwarded {
             return self.forwarded(state, &events);
@@ -326,10 +327,10 @@ impl<'c> Turn<'c> {
             ledger.duplicate += count;
         }
         if !followed.elsewhere.is_empty() {
-            self.elsewhere(&followed.elsewhere, reply, answer)?;
+            self.elsewhere(state, &followed.elsewhere, reply, answer)?;
         }
         if let Some(events) = followed.forward {
-            self.round.elsewhere.push((PartitionId(queries::ONE), events));
+            self.emit(state, PartitionId(queries::ONE), events);
         }
         if reply {
             answer.rule_errors = followed.errors;
@@ -337,8 +338,19 @@ impl<'c> Turn<'c> {
         Ok(())
     }
 
+    fn emit(&mut self, state: &mut State, target: PartitionId, events: Events) {
+        *state.transfers.sent.entry(target.0).or_default() += events.rows() as u64;
+        self.round.elsewhere.push(Emission { target, events });
+    }
+
     /// One record per partition, its events in the order in which they were emitted.
-    fn elsewhere(&mut self, emitted: &[Outbound], reply: bool, answer: &mut TurnReply) -> Result<()> {
+    fn elsewhere(
+        &mut self,
+        state: &mut State,
+        emitted: &[Outbound],
+        reply: bool,
+        answer: &mut TurnReply,
+    ) -> Result<()> {
         let mut targets: Vec<PartitionId> = emitted.iter().map(|e| e.partition).collect();
         targets.sort_unstable();
         targets.dedup();
@@ -372,7 +384,7 @@ impl<'c> Turn<'c> {
             let order = (parts.len() > 1).then_some(order);
             let events =
                 Events { provenance: Some((self.id, self.offset)), parts, order, ..Events::default() };
-            self.round.elsewhere.push((target, events));
+            self.emit(state, target, events);
         }
         Ok(())
     }

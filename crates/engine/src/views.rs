@@ -12,11 +12,22 @@ use tidemill_zones::{TableSnapshot, Zones};
 
 use crate::engine::Engine;
 use crate::queries::QueryInfo;
+use crate::transfers;
 use crate::{EventSelector, LedgerCounts, Metric, MetricKind, RuleInfo, StreamInfo};
 
 /// System tables that are made when they are asked for, in the order they are listed.
-pub const SYSTEM_TABLES: [&str; 9] =
-    ["streams", "partitions", "tablets", "rules", "queries", "ledger", "collections", "sources", "problems"];
+pub const SYSTEM_TABLES: [&str; 10] = [
+    "streams",
+    "partitions",
+    "tablets",
+    "rules",
+    "queries",
+    "ledger",
+    "transfers",
+    "collections",
+    "sources",
+    "problems",
+];
 
 impl Engine {
     /// All streams with their counts.
@@ -173,6 +184,7 @@ impl Engine {
             "rules" => self.rules_table(),
             "queries" => self.queries_table(),
             "ledger" => self.ledger_table(),
+            "transfers" => self.transfers_table(),
             "collections" => self.collections_table(),
             "sources" => self.sources_table(),
             "problems" => vec![text("problem", self.health().problems)],
@@ -280,6 +292,17 @@ impl Engine {
             int("rejected", streams.iter().map(|s| s.ledger.rejected)),
             int("rows_in_table", streams.iter().map(in_table)),
             bool("balanced", streams.iter().map(|s| s.ledger.balances() && in_table(s) == s.ledger.stored)),
+        ]
+    }
+
+    fn transfers_table(&self) -> Columns {
+        let all = transfers::list(&self.core);
+        vec![
+            int("from_partition", all.iter().map(|t| t.from.0.into())),
+            int("to_partition", all.iter().map(|t| t.to.0.into())),
+            int("sent", all.iter().map(|t| t.sent)),
+            int("received", all.iter().map(|t| t.received)),
+            signed("on_the_way", all.iter().map(|t| t.sent as i64 - t.received as i64)),
         ]
     }
 

@@ -135,6 +135,9 @@ pub trait Log: Send + Sync {
     /// Gives up records below `upto`. Only whole segments go, so [`Log::start`] may stay below `upto`.
     fn truncate(&self, partition: PartitionId, upto: Offset) -> Result<()>;
 
+    /// Bytes that the partition's records take where they are kept; 0 for a partition that the log does not have.
+    fn bytes(&self, partition: PartitionId) -> u64;
+
     /// Makes everything that was written so far durable.
     fn flush(&self) -> Result<()>;
 

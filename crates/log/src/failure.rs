@@ -10,6 +10,7 @@ use tidemill_types::{Error, ErrorKind};
 pub(crate) struct Failure {
     kind: ErrorKind,
     message: String,
+    disk_full: bool,
 }
 
 impl Failure {
@@ -23,7 +24,13 @@ impl Failure {
             }
             _ => (ErrorKind::Unavailable, ""),
         };
-        Self { kind, message: format!("{why}{doing} {} failed: {e}", path.display()) }
+        let message = format!("{why}{doing} {} failed: {e}", path.display());
+        Self { kind, message, disk_full: e.kind() == io::ErrorKind::StorageFull }
+    }
+
+    /// Whether the disk had no room for it.
+    pub(crate) fn is_disk_full(&self) -> bool {
+        self.disk_full
     }
 
     pub(crate) fn error(&self) -> Error {

@@ -194,6 +194,10 @@ impl Log for LocalLog {
         self.partition(partition)?.truncate(upto.0)
     }
 
+    fn bytes(&self, partition: PartitionId) -> u64 {
+        self.partition(partition).map_or(0, Partition::bytes)
+    }
+
     fn flush(&self) -> Result<()> {
         self.partitions.iter().try_for_each(Partition::flush)
     }

@@ -132,6 +132,10 @@ impl Log for MemoryLog {
         Ok(())
     }
 
+    fn bytes(&self, partition: PartitionId) -> u64 {
+        self.part(partition).map_or(0, |p| p.lock().bytes as u64)
+    }
+
     fn flush(&self) -> Result<()> {
         Ok(())
     }

@@ -21,6 +21,9 @@ use crate::segment::{Span, file_name, read_records};
 use crate::tail::{Chunk, Group, Tail, group_cost};
 use crate::writer::{Progress, Segments, Writer};
 
+/// A newest segment below this stays when all its records are given up: a new one would hardly be smaller.
+const LEFT_BYTES_MIN: u64 = 64 << 10;
+
 pub(crate) struct Partition {
     dir: PathBuf,
     disk: Arc<dyn Disk>,
@@ -323,8 +326,30 @@ impl Partition {
         }
     }
 
+    /// Bytes of all segments, as far as they are on the disk.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.segments.lock().iter().map(|s| s.end_pos).sum()
+    }
+
+    /// Goes on in a new segment when the newest holds nothing from `upto` on but much below, so that it can go, too.
+    fn leave_newest(&self, upto: u64) -> Result<()> {
+        let mut state = self.state.lock();
+        while state.busy {
+            self.changed.wait(&mut state);
+        }
+        let bytes = self.segments.lock().back().map_or(0, |s| s.end_pos);
+        if state.next > upto || state.progress.durable < state.next || bytes < LEFT_BYTES_MIN {
+            return Ok(());
+        }
+        // under the lock: records that are written meanwhile would be given places in the old segment
+        self.writer.lock().roll_and_note(state.next).map_err(|failure| failure.error())?;
+        state.end_pos = SEGMENT_HEADER_BYTES as u64;
+        Ok(())
+    }
+
     /// See [`crate::Log::truncate`].
     pub(crate) fn truncate(&self, upto: u64) -> Result<()> {
+        self.leave_newest(upto)?;
         let mut gone = Vec::new();
         {
             let mut segments = self.segments.lock();

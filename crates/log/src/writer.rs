@@ -78,15 +78,19 @@ impl Writer {
                 self.roll(first.first)?;
             }
             self.note_newest()?;
-            let (now, later) = rest.split_at(self.how_many_fit(rest));
-            if let Err(failure) = self.write(now) {
-                // A full disk takes no more bytes, but what it took before can still be made durable: a checkpoint that
-                // frees room waits for just that. The write's failure is the one to tell.
-                let _ = self.sync(progress);
-                return Err(failure);
+            let mut now = self.how_many_fit(rest);
+            while let Err(failure) = self.write(&rest[..now]) {
+                if now == 1 || !failure.is_disk_full() || self.must_cut {
+                    // What the disk took before can still be made durable: a checkpoint that frees room waits for just
+                    // that. The write's failure is the one to tell.
+                    let _ = self.sync(progress);
+                    return Err(failure);
+                }
+                // A disk that has no room for all may have some for a part.
+                now /= 2;
             }
-            progress.written = now.last().unwrap_or(first).next();
-            rest = later;
+            progress.written = rest[now - 1].next();
+            rest = &rest[now..];
         }
         if sync { self.sync(progress) } else { Ok(()) }
     }
@@ -149,6 +153,12 @@ impl Writer {
             self.noted = Some(self.base);
         }
         Ok(())
+    }
+
+    /// Goes on in a new segment and notes it, so that the old one, which is on the disk as a whole, may be removed.
+    pub(crate) fn roll_and_note(&mut self, base: u64) -> Result<(), Failure> {
+        self.roll(base)?;
+        self.note_newest()
     }
 
     /// Goes on in a new segment; the old one is on the disk as a whole.

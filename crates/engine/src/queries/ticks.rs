@@ -51,9 +51,13 @@ fn look(core: &Core, partition: &Partition) {
     }
     // nothing is due until this is applied
     partition.due.store(i64::MAX, Ordering::Release);
-    if let Err(e) = partition.write(core, Entry::Tick { jumps }, Durability::Os, None) {
-        partition.due.store(due, Ordering::Release);
-        core.report("log", format!("partition {}: {e}", partition.id));
+    let tick = Entry::Tick { jumps };
+    match core.check_room().and_then(|()| partition.write(core, tick, Durability::Os, None)) {
+        Ok(_) => core.solve("clocks of queries"),
+        Err(e) => {
+            partition.due.store(due, Ordering::Release);
+            core.report("clocks of queries", format!("partition {}: {e}", partition.id));
+        }
     }
 }
 

@@ -2,6 +2,8 @@
 
 mod corrections;
 mod documents;
+mod full_disk;
+mod power;
 mod queries;
 mod recovery;
 mod sending;

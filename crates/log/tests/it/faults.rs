@@ -63,6 +63,19 @@ fn what_a_full_disk_took_before_becomes_durable() {
 }
 
 #[test]
+fn full_disk_takes_the_part_that_it_has_room_for() {
+    let disk = SimDisk::default();
+    let log = open(&disk, LogOptions { background_sync_ms: 0, ..options() });
+    append(&log, b"first", Durability::Fsync).unwrap();
+    for i in 0..10 {
+        append(&log, &[i; 200], Durability::Memory).unwrap();
+    }
+    disk.set_room(Some(disk.used() + 1000));
+    assert_eq!(log.sync(P, Offset(10), Durability::Os).unwrap_err().kind(), ErrorKind::Unavailable);
+    assert_eq!(log.durable(P), Offset(5), "four records of 232 bytes fit into 1000");
+}
+
+#[test]
 fn full_disk_when_a_segment_is_to_be_made() {
     let disk = SimDisk::default();
     let log = open(&disk, options());

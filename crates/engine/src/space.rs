@@ -1,0 +1,126 @@
+//! Room on the disk of the data directory.
+//!
+//! A disk that the log has filled can be freed by a checkpoint, after which the log is cut, but the checkpoint needs
+//! room itself. So some is kept back in a file: when the disk runs low, writes are refused, the file is given up, and
+//! what it held is the checkpoint's.
+
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
+
+use rustix::fs::FallocateFlags;
+use tidemill_types::{Error, Result};
+
+const FILE: &str = "reserve";
+/// The reserve is at most this part of the disk.
+const PART_OF_DISK: u64 = 16;
+/// Below this a start gives the reserve up before it writes anything.
+const START_BYTES: u64 = 1 << 20;
+
+/// Watches the room on one disk.
+pub struct Space {
+    dir: PathBuf,
+    /// Bytes that are kept back, and that must be free beside them for writes to be taken.
+    reserve_bytes: u64,
+    /// Bytes that may be written before the disk is looked at again; negative when it runs low.
+    room: AtomicI64,
+    reserved: AtomicBool,
+}
+
+impl Space {
+    /// Watches the disk that `dir` is on. `reserve_bytes` of 0 keeps nothing back and refuses nothing.
+    pub fn new(dir: &Path, reserve_bytes: u64) -> Self {
+        let most = disk(dir).map_or(reserve_bytes, |(_, total)| total / PART_OF_DISK);
+        let reserved = dir.join(FILE).exists();
+        let space = Self {
+            dir: dir.to_owned(),
+            reserve_bytes: reserve_bytes.min(most),
+            room: AtomicI64::new(i64::MAX),
+            reserved: AtomicBool::new(reserved),
+        };
+        space.look(0);
+        space
+    }
+
+    /// Refuses while the disk runs low. `waiting` are bytes that are taken and may not be on the disk yet.
+    ///
+    /// Errors: `Unavailable`, which says how much is free and what would help.
+    pub fn check(&self, waiting: impl Fn() -> u64) -> Result<()> {
+        if self.room.load(Ordering::Relaxed) > 0 || self.look(waiting()) > 0 {
+            return Ok(());
+        }
+        let free = disk(&self.dir).map_or(0, |(free, _)| free);
+        Err(Error::unavailable(format!(
+            "disk full: {} KiB are free on the disk of {}, and {} KiB must be (reserve_bytes), so that checkpoints can be \
+             taken; nothing more is written until there is room: remove other files or enlarge the disk",
+            free >> 10,
+            self.dir.display(),
+            self.reserve_bytes >> 10
+        )))
+    }
+
+    /// Counts bytes that go to the log.
+    pub fn written(&self, bytes: usize) {
+        self.room.fetch_sub(i64::try_from(bytes).unwrap_or(i64::MAX), Ordering::Relaxed);
+    }
+
+    /// Keeps room back when there is enough of it.
+    pub fn reserve(&self) {
+        let enough = disk(&self.dir).is_some_and(|(free, _)| free / 2 > self.reserve_bytes);
+        if self.reserve_bytes == 0 || self.reserved.load(Ordering::Relaxed) || !enough {
+            return;
+        }
+        match allocate(&self.dir.join(FILE), self.reserve_bytes) {
+            Ok(()) => self.reserved.store(true, Ordering::Relaxed),
+            Err(e) => {
+                tracing::warn!(error = %e, "no room can be kept back for checkpoints");
+                self.release();
+            }
+        }
+    }
+
+    /// Gives up what was kept back.
+    pub fn release(&self) {
+        release(&self.dir);
+        self.reserved.store(false, Ordering::Relaxed);
+    }
+
+    /// Looks at the disk and returns the room for more: what is free without what is kept back, and without `waiting`, the
+    /// bytes that are taken and may not be on the disk yet.
+    pub fn look(&self, waiting: u64) -> i64 {
+        // a disk that does not tell its room is taken for an empty one: its errors will tell
+        let room = match disk(&self.dir) {
+            Some((free, _)) if self.reserve_bytes > 0 => free as i64 - (self.reserve_bytes + waiting) as i64,
+            _ => i64::MAX,
+        };
+        self.room.store(room, Ordering::Relaxed);
+        room
+    }
+}
+
+/// Makes room for the first writes of a start on a disk that is full.
+pub fn make_room_for_start(dir: &Path) {
+    if disk(dir).is_some_and(|(free, _)| free < START_BYTES) {
+        release(dir);
+    }
+}
+
+/// Free and total bytes of the disk that `dir` is on.
+fn disk(dir: &Path) -> Option<(u64, u64)> {
+    let found = rustix::fs::statvfs(dir).ok()?;
+    Some((found.f_bavail.saturating_mul(found.f_frsize), found.f_blocks.saturating_mul(found.f_frsize)))
+}
+
+fn allocate(path: &Path, bytes: u64) -> std::io::Result<()> {
+    let file = File::create(path)?;
+    Ok(rustix::fs::fallocate(&file, FallocateFlags::empty(), 0, bytes)?)
+}
+
+fn release(dir: &Path) {
+    match std::fs::remove_file(dir.join(FILE)) {
+        Err(e) if e.kind() != std::io::ErrorKind::NotFound => {
+            tracing::warn!(error = %e, "the reserve cannot be given up");
+        }
+        _ => {}
+    }
+}
