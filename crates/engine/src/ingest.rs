@@ -10,7 +10,7 @@ use arrow_select::take::take_record_batch;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use tidemill_types::decode::BatchBuilder;
-use tidemill_types::{Error, PartitionId, Result, StreamSchema, Timestamp, row_value};
+use tidemill_types::{Error, PartitionId, Result, StreamSchema, Timestamp, row_value, without_bom};
 
 use crate::BodyFormat;
 use crate::queries::Homes;
@@ -208,6 +208,7 @@ fn leading_field<'r>(field: &str, row: &'r [u8]) -> Option<&'r str> {
 /// Errors: `Invalid` when the body as a whole cannot be read (not JSON, no header line); rows are judged one by one.
 pub fn body(stream: &Arc<StreamSchema>, body: &[u8], format: BodyFormat, now: Timestamp) -> Result<Decoded> {
     let mut decoder = Decoder::new(std::slice::from_ref(stream), None);
+    let body = without_bom(body);
     match format {
         BodyFormat::Json => json_body(&mut decoder, body, now)?,
         BodyFormat::Ndjson => {

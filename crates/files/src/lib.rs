@@ -16,7 +16,7 @@
 //! assert_eq!(rows, 1);
 //! assert_eq!(
 //!     file.take_bad()[0].to_string(),
-//!     "line 2, byte 30: field `price`: expected double (a number), found \"high\""
+//!     "line 2, byte 30: field `price`: expected double (a number up to 1.8e308), found \"high\""
 //! );
 //! # Ok::<(), tidemill_types::Error>(())
 //! ```

@@ -1,6 +1,7 @@
 //! JSON and text rows to Arrow batches: good rows go on, each bad row comes back with its reason.
 
 use std::borrow::Cow;
+use std::collections::HashSet;
 use std::fmt;
 use std::sync::Arc;
 
@@ -28,6 +29,8 @@ pub struct BatchBuilder {
     slots: Vec<Slot>,
     text: String,
     extra_text: String,
+    /// Names of the row's fields that are not declared.
+    undeclared: HashSet<String>,
     envelope: Option<String>,
     complete: bool,
 }
@@ -67,6 +70,7 @@ impl BatchBuilder {
             slots,
             text: String::new(),
             extra_text: String::new(),
+            undeclared: HashSet::new(),
             envelope: None,
             complete: false,
             schema,
@@ -101,11 +105,12 @@ impl BatchBuilder {
     /// Errors: `Invalid` with the field, the type expected and the value found; the row is not kept.
     pub fn push_json(&mut self, row: &[u8], now: Timestamp) -> Result<()> {
         self.begin();
-        let mut de = serde_json::Deserializer::from_slice(row);
+        let mut de = serde_json::Deserializer::from_slice(without_bom(row));
         let seed = RowSeed { builder: self };
-        seed.deserialize(&mut de)
-            .and_then(|()| de.end())
-            .map_err(|e| Error::invalid(strip_position(e.to_string())))?;
+        seed.deserialize(&mut de).and_then(|()| de.end()).map_err(|e| {
+            let reason = strip_position(e.to_string());
+            Error::invalid(if e.is_data() { reason } else { format!("not JSON: {reason}") })
+        })?;
         if let Some(missing) = self.slots.iter().position(|s| self.complete && matches!(s, Slot::Missing)) {
             return Err(Error::invalid(format!("field `{}` is missing", self.schema.fields[missing].name)));
         }
@@ -155,6 +160,7 @@ impl BatchBuilder {
         self.slots.fill(Slot::Missing);
         self.text.clear();
         self.extra_text.clear();
+        self.undeclared.clear();
     }
 
     fn commit(&mut self, now: Timestamp) {
@@ -194,7 +200,7 @@ impl BatchBuilder {
             FieldType::Bool => cell.parse().ok().map(Slot::Bool),
             FieldType::Int => cell.parse::<i32>().ok().map(|n| Slot::Int(n.into())),
             FieldType::Long => cell.parse().ok().map(Slot::Int),
-            FieldType::Float | FieldType::Double => cell.parse().ok().map(Slot::Float),
+            FieldType::Float | FieldType::Double => number(ty, cell).map(Slot::Float),
             FieldType::Time => Timestamp::parse(cell).ok().map(|t| Slot::Int(t.0)),
             FieldType::String => Some(self.keep_text(cell)),
             FieldType::Object => Some(self.keep_text(&serde_json::Value::from(cell).to_string())),
@@ -225,7 +231,7 @@ impl BatchBuilder {
                 whole(raw).filter(|n| i32::try_from(*n).is_ok()).map(Slot::Int)
             }
             (FieldType::Long, b'-' | b'0'..=b'9') => whole(raw).map(Slot::Int),
-            (FieldType::Float | FieldType::Double, b'-' | b'0'..=b'9') => raw.parse().ok().map(Slot::Float),
+            (FieldType::Float | FieldType::Double, b'-' | b'0'..=b'9') => number(ty, raw).map(Slot::Float),
             (FieldType::Time, b'"') => {
                 json_text(raw).and_then(|t| Timestamp::parse(&t).ok()).map(|t| Slot::Int(t.0))
             }
@@ -243,12 +249,19 @@ fn expected(ty: FieldType) -> &'static str {
         FieldType::Bool => "bool (true or false)",
         FieldType::Int => "int (a whole number of 32 bits)",
         FieldType::Long => "long (a whole number of 64 bits)",
-        FieldType::Float => "float (a number)",
-        FieldType::Double => "double (a number)",
+        FieldType::Float => "float (a number up to 3.4e38)",
+        FieldType::Double => "double (a number up to 1.8e308)",
         FieldType::String => "string (text in quotes)",
         FieldType::Time => "time (RFC 3339 such as \"2013-01-01T10:17:00Z\", or milliseconds since 1970)",
         FieldType::Object => "object (any JSON)",
     }
+}
+
+/// A number that the type holds; what is too large does not become infinity. Infinity itself has a name in CSV.
+fn number(ty: FieldType, text: &str) -> Option<f64> {
+    let x: f64 = text.parse().ok()?;
+    let fits = x.is_finite() && (ty == FieldType::Double || (x as f32).is_finite());
+    (fits || !text.bytes().any(|b| b.is_ascii_digit())).then_some(x)
 }
 
 /// A JSON number without a fraction; `5.0` and `5e2` count.
@@ -266,6 +279,11 @@ fn json_text(raw: &str) -> Option<Cow<'_, str>> {
     } else {
         Some(Cow::Borrowed(inner))
     }
+}
+
+/// Text without the byte order mark that some programs put before it.
+pub fn without_bom(text: &[u8]) -> &[u8] {
+    text.strip_prefix("\u{feff}".as_bytes()).unwrap_or(text)
 }
 
 fn shorten(raw: &str) -> String {
@@ -314,15 +332,24 @@ impl<'de> Visitor<'de> for RowSeed<'_> {
             let index = if at_hint { Some(hint) } else { builder.schema.field_index(name) };
             match index {
                 Some(index) => {
+                    if !matches!(builder.slots[index], Slot::Missing) {
+                        return Err(repeated(name));
+                    }
                     hint = index + 1;
                     builder.slots[index] = builder.json_slot(index, raw).map_err(serde::de::Error::custom)?;
                 }
+                None if !builder.undeclared.insert(name.to_owned()) => return Err(repeated(name)),
                 None if builder.envelope.as_deref() == Some(name) => {}
                 None => builder.push_extra(name, raw),
             }
         }
         Ok(())
     }
+}
+
+/// Readers of JSON disagree on which value counts.
+fn repeated<E: serde::de::Error>(name: &str) -> E {
+    E::custom(format!("field `{name}` is there twice"))
 }
 
 /// An object key, borrowed unless it has escapes.

@@ -12,6 +12,7 @@ mod suggest;
 mod time;
 mod value;
 
+pub use decode::without_bom;
 pub use error::{Error, ErrorKind, Result};
 pub use ids::{EventId, Offset, PartitionId, murmur2, partition_of_key};
 pub use json::{event_json, value_json};
