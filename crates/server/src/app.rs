@@ -14,6 +14,7 @@ use crate::error::ApiError;
 use crate::guard::load::Slot;
 use crate::metrics::HttpMetrics;
 use crate::options::ServerOptions;
+use crate::request_log::RequestLog;
 use crate::router::Description;
 use crate::sql::Sql;
 
@@ -23,6 +24,7 @@ pub(crate) struct App {
     pub sql: Arc<dyn Sql>,
     pub options: ServerOptions,
     pub metrics: HttpMetrics,
+    pub log: RequestLog,
     pub description: Description,
     /// Places for requests that are worked on: `concurrency_max`.
     pub slots: Arc<Semaphore>,
@@ -40,6 +42,7 @@ impl App {
             slots: permits(options.concurrency_max),
             body_room: permits(options.bodies_bytes_max.div_ceil(1024)),
             metrics: HttpMetrics::new(),
+            log: RequestLog::default(),
             description: Description::new(),
             stopping: AtomicBool::new(false),
             engine,

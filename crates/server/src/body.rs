@@ -1,19 +1,24 @@
 //! Request bodies: read within a time, decompressed within a size, never more in memory than there is room for.
 
 use std::io::Read;
+use std::pin::pin;
 use std::sync::Arc;
 
 use axum::body::HttpBody;
 use axum::extract::{FromRequest, Request};
+use axum::http::request::Parts;
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use bytes::{Bytes, BytesMut};
+use futures::FutureExt;
 use http_body_util::BodyExt;
 use serde::de::DeserializeOwned;
-use tidemill_types::{Error, ErrorKind};
+use tidemill_types::{Error, ErrorKind, without_bom};
 use tokio::sync::OwnedSemaphorePermit;
 
 use crate::app::{App, Call};
+use crate::connections::Handle;
 use crate::error::ApiError;
+use crate::guard::load::Slot;
 
 /// Largest zstd window, as RFC 9659 sets it for HTTP: 2^23 bytes.
 const ZSTD_WINDOW_LOG_MAX: u32 = 23;
@@ -23,6 +28,9 @@ const PARSE_INLINE_BYTES_MAX: usize = 64 << 10;
 const GUESS_BYTES_MAX: usize = 1 << 20;
 /// First allocation for a decompressed body; it grows with what is really there.
 const DECODED_BYTES_START: usize = 64 << 10;
+
+const JSON: &str = "application/json";
+const FORM: &str = "application/x-www-form-urlencoded";
 
 /// A whole request body, decompressed.
 pub(crate) struct Content {
@@ -46,16 +54,14 @@ impl FromRequest<Arc<App>> for Content {
             return Err(too_large(limit, ""));
         }
         let mut room = Room::new(app.clone());
-        let read = read(body, limit, &mut room);
-        let Ok(bytes) = tokio::time::timeout(app.options.request_timeout, read).await else {
-            return Err(ApiError::with_status(
-                StatusCode::REQUEST_TIMEOUT,
-                ErrorKind::Unavailable,
-                format!("the body did not arrive within {:?} (request_timeout)", app.options.request_timeout),
-            )
-            .with_header(header::CONNECTION, HeaderValue::from_static("close")));
+        let bytes = {
+            let mut read = pin!(read(body, limit, &mut room));
+            // most bodies come together with their head
+            match read.as_mut().now_or_never() {
+                Some(bytes) => bytes?,
+                None => arrive(read, &parts, app).await?,
+            }
         };
-        let bytes = bytes?;
         if encoding == Encoding::Identity {
             return Ok(Self { bytes, media, room });
         }
@@ -69,9 +75,13 @@ impl FromRequest<Arc<App>> for Content {
 }
 
 impl Content {
-    /// Refuses a content type that is none of `accepted`. A missing one counts as JSON.
+    /// Refuses a content type that is none of `accepted`. A missing one counts as JSON, and so does the one that
+    /// `curl -d` sends by itself when the body looks like JSON.
     pub fn expect_media(&self, accepted: &[&str]) -> Result<&str, ApiError> {
-        let media = self.media.as_deref().unwrap_or("application/json");
+        let media = match self.media.as_deref() {
+            Some(FORM) if looks_like_json(&self.bytes) => JSON,
+            media => media.unwrap_or(JSON),
+        };
         if accepted.contains(&media) {
             return Ok(media);
         }
@@ -88,7 +98,7 @@ impl Content {
 
     /// Reads a JSON body; a large one beside the async threads.
     pub async fn json<T: DeserializeOwned + Send + 'static>(self, call: &Call) -> Result<T, ApiError> {
-        self.expect_media(&["application/json"])?;
+        self.expect_media(&[JSON])?;
         if self.bytes.trim_ascii().is_empty() {
             return Err(ApiError::invalid("the request has no body: expected JSON"));
         }
@@ -106,8 +116,14 @@ impl Content {
     }
 }
 
+/// A form never begins like this: its names and values are percent-encoded.
+fn looks_like_json(bytes: &[u8]) -> bool {
+    matches!(without_bom(bytes).trim_ascii_start().first(), Some(b'{' | b'['))
+}
+
 fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, ApiError> {
-    serde_json::from_slice(bytes).map_err(|e| ApiError::invalid(format!("the body is not as expected: {e}")))
+    serde_json::from_slice(without_bom(bytes))
+        .map_err(|e| ApiError::invalid(format!("the body is not as expected: {e}")))
 }
 
 /// Body bytes that count as being in memory until they are dropped.
@@ -166,6 +182,35 @@ impl Drop for Room {
     fn drop(&mut self) {
         self.app.metrics.body_bytes.dec_by(self.kib() as u64 * 1024);
     }
+}
+
+/// Waits for a body without a place among the requests that are worked on.
+async fn arrive(
+    read: impl Future<Output = Result<Bytes, ApiError>>,
+    parts: &Parts,
+    app: &App,
+) -> Result<Bytes, ApiError> {
+    let closing = || HeaderValue::from_static("close");
+    let slot = parts.extensions.get::<Slot>();
+    let connection = parts.extensions.get::<Handle>();
+    slot.inspect(|slot| slot.pause());
+    connection.inspect(|connection| connection.arriving());
+    let Ok(bytes) = tokio::time::timeout(app.options.request_timeout, read).await else {
+        return Err(ApiError::with_status(
+            StatusCode::REQUEST_TIMEOUT,
+            ErrorKind::Unavailable,
+            format!("the body did not arrive within {:?} (request_timeout)", app.options.request_timeout),
+        )
+        .with_header(header::CONNECTION, closing()));
+    };
+    let bytes = bytes?;
+    if connection.is_some_and(|connection| !connection.arrived()) {
+        let error =
+            Error::unavailable("the connection was closed to make room for others while the body arrived");
+        return Err(ApiError::from(error).with_header(header::CONNECTION, closing()));
+    }
+    slot.map_or(Ok(()), Slot::resume)?;
+    Ok(bytes)
 }
 
 async fn read(mut body: axum::body::Body, limit: usize, room: &mut Room) -> Result<Bytes, ApiError> {

@@ -7,6 +7,7 @@
 
 mod app;
 mod body;
+mod connections;
 mod error;
 mod extjson;
 mod extract;
@@ -15,6 +16,8 @@ mod metrics;
 mod model;
 mod negotiate;
 mod options;
+mod refusals;
+mod request_log;
 mod router;
 mod routes;
 mod serve;

@@ -29,7 +29,7 @@ pub struct ServerOptions {
     pub stall_timeout: Duration,
     /// Requests to `/api` that are worked on at one time. More are told to try again.
     pub concurrency_max: usize,
-    /// Open connections. More wait to be accepted.
+    /// Open connections. One more takes the place of one that is idle, those without the token first.
     pub connections_max: usize,
 }
 
@@ -88,6 +88,16 @@ impl ServerOptions {
         }
         Ok(())
     }
+
+    /// What the operator should know about serving at `address`, if anything.
+    pub(crate) fn warning(&self, address: SocketAddr) -> Option<String> {
+        (!address.ip().to_canonical().is_loopback()).then(|| {
+            format!(
+                "address {address} can be reached from other machines, and this is HTTP without encryption: who can \
+                 read the network reads the token and the data. Listen on 127.0.0.1 behind a proxy that speaks TLS"
+            )
+        })
+    }
 }
 
 /// The secret that callers show. Its text never appears in `Debug` output.
@@ -142,6 +152,8 @@ mod tests {
         options.check("[::1]:4700".parse().unwrap()).unwrap();
         options.token = Some(Token::new("0123456789abcdef").unwrap());
         options.check(open).unwrap();
+        assert!(options.warning(open).unwrap().contains("0.0.0.0:4700"));
+        assert_eq!(options.warning("127.0.0.1:4700".parse().unwrap()), None);
         options.bodies_bytes_max = 1;
         assert!(options.check(open).unwrap_err().to_string().contains("bodies_bytes_max"));
     }

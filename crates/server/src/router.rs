@@ -5,7 +5,8 @@ use std::sync::Arc;
 
 use axum::Router;
 use axum::extract::{MatchedPath, Request, State};
-use axum::http::{HeaderValue, Method, StatusCode, header};
+use axum::http::uri::PathAndQuery;
+use axum::http::{HeaderValue, Method, StatusCode, Uri, header};
 use axum::middleware::from_fn_with_state;
 use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
@@ -21,6 +22,7 @@ use utoipa_axum::routes;
 use crate::app::App;
 use crate::error::ApiError;
 use crate::guard::{auth, host, load, observe};
+use crate::refusals;
 use crate::routes::{documents, events, find, rules, siddhi, sql, system};
 
 /// Longest path that a better one is sought for, in bytes.
@@ -44,6 +46,10 @@ const SUGGEST_PATH_BYTES_MAX: usize = 200;
         (name = "system", description = "Health, metrics and this description"),
     ),
     components(schemas(events::DurabilityName)),
+    servers(
+        (url = "http://127.0.0.1:4700", description = "The address unless told otherwise"),
+        (url = "/", description = "The server that gave this description"),
+    ),
     security(("token" = [])),
     modifiers(&TokenScheme),
 )]
@@ -95,7 +101,9 @@ fn declared() -> OpenApiRouter<Arc<App>> {
 
 /// The description of all routes.
 pub(crate) fn openapi() -> utoipa::openapi::OpenApi {
-    declared().into_openapi()
+    let mut api = declared().into_openapi();
+    refusals::add(&mut api);
+    api
 }
 
 impl Description {
@@ -151,6 +159,22 @@ pub(crate) fn router(app: Arc<App>) -> Router {
         .layer(CatchPanicLayer::custom(move |payload| load::panicked(&panicking, payload).into_response()))
         .layer(from_fn_with_state(app.clone(), observe::observe))
         .with_state(app)
+}
+
+/// Health by the names that probes of other systems ask for.
+const ALIASES: [(&str, &str); 3] = [("/health", "/readyz"), ("/ready", "/readyz"), ("/ping", "/livez")];
+
+/// Gives a request for another name of a route the route's own.
+pub(crate) fn resolve_alias<B>(request: &mut axum::http::Request<B>) {
+    let path = request.uri().path();
+    let Some((_, route)) = ALIASES.iter().find(|(alias, _)| *alias == path) else {
+        return;
+    };
+    let mut parts = request.uri().clone().into_parts();
+    parts.path_and_query = Some(PathAndQuery::from_static(route));
+    if let Ok(uri) = Uri::from_parts(parts) {
+        *request.uri_mut() = uri;
+    }
 }
 
 async fn no_route(State(app): State<Arc<App>>, request: Request) -> ApiError {

@@ -13,14 +13,15 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::graceful::{GracefulShutdown, Watcher};
 use tidemill_types::{Error, Result};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
+use tokio::sync::oneshot;
 use tokio::task::{JoinHandle, JoinSet};
 use tower::ServiceExt;
 
 use crate::Engine;
 use crate::app::App;
+use crate::connections::{Connections, Open, Reply, bounded_by_files};
 use crate::options::ServerOptions;
-use crate::router::router;
+use crate::router::{resolve_alias, router};
 use crate::sql::Sql;
 
 /// Time for a request's head to arrive; also how long an idle connection stays open.
@@ -50,6 +51,9 @@ pub async fn serve(
     options: ServerOptions,
 ) -> Result<Server> {
     options.check(address)?;
+    if let Some(warning) = options.warning(address) {
+        tracing::warn!("{warning}");
+    }
     let listener = TcpListener::bind(address).await.map_err(|e| cannot_bind(address, e))?;
     let address = listener.local_addr().map_err(|e| cannot_bind(address, e))?;
     let app = Arc::new(App::new(engine, sql, options, address.ip().to_canonical().is_loopback()));
@@ -108,31 +112,36 @@ async fn accept(
     listener: &TcpListener,
     app: &Arc<App>,
     graceful: &GracefulShutdown,
-    connections: &mut JoinSet<()>,
+    tasks: &mut JoinSet<()>,
     mut stopped: oneshot::Receiver<Duration>,
 ) -> Duration {
-    let places = Arc::new(Semaphore::new(app.options.connections_max.min(Semaphore::MAX_PERMITS)));
+    let connections = Connections::new(bounded_by_files(app.options.connections_max));
     let router = router(app.clone());
+    // accepted, without a place yet
+    let mut waiting: Option<(TcpStream, SocketAddr)> = None;
     loop {
-        let next = async {
-            let place = places.clone().acquire_owned().await.expect("the semaphore is never closed");
-            (place, listener.accept().await)
-        };
-        let (place, accepted) = tokio::select! {
+        let place = tokio::select! {
             grace = &mut stopped => return grace.unwrap_or_default(),
-            Some(_) = connections.join_next() => continue,
-            next = next => next,
+            Some(_) = tasks.join_next() => continue,
+            place = connections.place(), if waiting.is_some() => place,
+            accepted = listener.accept(), if waiting.is_none() => {
+                match accepted {
+                    Ok(accepted) => waiting = Some(accepted),
+                    Err(error) => {
+                        tracing::warn!(%error, "a connection could not be accepted");
+                        // perhaps all file handles are in use
+                        connections.close_one();
+                        tokio::time::sleep(ACCEPT_PAUSE).await;
+                    }
+                }
+                continue;
+            }
         };
-        match accepted {
-            Ok((stream, peer)) => {
-                app.metrics.connections.inc();
-                let connection = Connection { app: app.clone(), router: router.clone(), peer, _place: place };
-                connections.spawn(connection.serve(stream, graceful.watcher()));
-            }
-            Err(error) => {
-                tracing::warn!(%error, "a connection could not be accepted");
-                tokio::time::sleep(ACCEPT_PAUSE).await;
-            }
+        if let Some((stream, peer)) = waiting.take() {
+            app.metrics.connections.inc();
+            let open = connections.open(place);
+            let connection = Connection { app: app.clone(), router: router.clone(), peer, open };
+            tasks.spawn(connection.serve(stream, graceful.watcher()));
         }
     }
 }
@@ -141,26 +150,41 @@ struct Connection {
     app: Arc<App>,
     router: Router,
     peer: SocketAddr,
-    _place: OwnedSemaphorePermit,
+    open: Open,
 }
 
 impl Connection {
     async fn serve(self, stream: TcpStream, watcher: Watcher) {
         // a reply is one write: waiting for more to fill a packet only adds latency
         let _ = stream.set_nodelay(true);
-        let (router, peer) = (self.router.clone(), self.peer);
+        let (router, peer, handle) = (self.router.clone(), self.peer, self.open.handle());
         let service = hyper::service::service_fn(move |request: hyper::Request<Incoming>| {
+            let working = handle.begin();
             let mut request = request.map(Body::new);
+            resolve_alias(&mut request);
             request.extensions_mut().insert(ConnectInfo(peer));
-            router.clone().oneshot(request)
+            request.extensions_mut().insert(handle.clone());
+            let reply = router.clone().oneshot(request);
+            async move {
+                let Some(working) = working else {
+                    return Err(std::io::Error::other("the connection was closed to make room"));
+                };
+                let Ok(reply) = reply.await;
+                Ok(reply.map(|body| Reply::new(body, working)))
+            }
         });
         let connection = http1::Builder::new()
             .timer(TokioTimer::new())
             .header_read_timeout(HEAD_TIMEOUT)
             .max_buf_size(HEAD_BYTES_MAX)
             .serve_connection(TokioIo::new(stream), service);
-        if let Err(error) = watcher.watch(connection).await {
-            tracing::debug!(peer = %self.peer, %error, "a connection ended with an error");
+        tokio::select! {
+            () = self.open.closed() => {
+                tracing::debug!(peer = %self.peer, "an idle connection was closed to make room for another one");
+            }
+            ended = watcher.watch(connection) => if let Err(error) = ended {
+                tracing::debug!(peer = %self.peer, %error, "a connection ended with an error");
+            }
         }
     }
 }

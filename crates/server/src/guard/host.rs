@@ -7,7 +7,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use axum::extract::{Request, State};
-use axum::http::{StatusCode, header, uri::Authority};
+use axum::http::{HeaderMap, StatusCode, header, uri::Authority};
 use axum::middleware::Next;
 use axum::response::Response;
 use tidemill_types::ErrorKind;
@@ -21,27 +21,41 @@ pub(crate) async fn check(
     next: Next,
 ) -> Result<Response, ApiError> {
     if app.loopback {
-        // an absolute request target takes the place of the header (RFC 9112, 3.2.2)
-        let host = match request.uri().authority() {
-            Some(authority) => authority.as_str(),
-            None => text(&request, header::HOST).unwrap_or_default(),
-        };
-        if !is_ours(host, &app.options.hosts) {
-            return Err(refused("Host", host));
-        }
-        if let Some(origin) = text(&request, header::ORIGIN) {
-            let host = origin.split_once("://").map_or(origin, |(_, host)| host);
-            if !is_ours(host, &app.options.hosts) {
-                return Err(refused("Origin", origin));
-            }
-        }
+        check_host(&request, &app.options.hosts)?;
+        check_origin(request.headers(), &app.options.hosts)?;
     }
     Ok(next.run(request).await)
 }
 
-/// The header's text; one that is not text is no name of ours.
-fn text(request: &Request, name: header::HeaderName) -> Option<&str> {
-    request.headers().get(name).map(|v| v.to_str().unwrap_or_default())
+/// An absolute request target takes the place of the header (RFC 9112, 3.2.2), but whoever sends another name beside it
+/// means to be read in two ways. The same goes for a header that is there twice.
+fn check_host(request: &Request, others: &[String]) -> Result<(), ApiError> {
+    let target = request.uri().authority().map(Authority::as_str);
+    let hosts: Vec<&str> = texts(request.headers(), header::HOST).collect();
+    if let Some(wrong) = target.iter().chain(&hosts).find(|host| !is_ours(host, others)) {
+        return Err(refused("Host", wrong));
+    }
+    match (target, hosts.len()) {
+        (Some(_), 0) | (_, 1) => Ok(()),
+        (None, 0) => Err(refused("Host", "")),
+        _ => Err(ApiError::invalid("header Host is there more than once: send it once")),
+    }
+}
+
+fn check_origin(headers: &HeaderMap, others: &[String]) -> Result<(), ApiError> {
+    let is_ours = |origin: &str| origin.split_once("://").is_some_and(|(_, host)| is_ours(host, others));
+    match texts(headers, header::ORIGIN).find(|origin| !is_ours(origin)) {
+        Some(wrong) => Err(refused("Origin", wrong)),
+        None if headers.get_all(header::ORIGIN).iter().nth(1).is_some() => {
+            Err(ApiError::invalid("header Origin is there more than once: send it once"))
+        }
+        None => Ok(()),
+    }
+}
+
+/// The header's texts; one that is not text is no name of ours.
+fn texts(headers: &HeaderMap, name: header::HeaderName) -> impl Iterator<Item = &str> {
+    headers.get_all(name).into_iter().map(|v| v.to_str().unwrap_or_default())
 }
 
 fn refused(header: &str, found: &str) -> ApiError {
@@ -65,6 +79,16 @@ fn is_ours(host: &str, others: &[String]) -> bool {
         return false;
     }
     let name = authority.host();
+    // the port is not looked at, but text in its place is no port
+    if !host
+        .get(name.len()..)
+        .and_then(|rest| rest.strip_prefix(':'))
+        .unwrap_or_default()
+        .bytes()
+        .all(|b| b.is_ascii_digit())
+    {
+        return false;
+    }
     let ip = name.trim_start_matches('[').trim_end_matches(']').parse::<IpAddr>();
     name.eq_ignore_ascii_case("localhost")
         || ip.is_ok_and(|ip| ip.is_loopback())
@@ -89,6 +113,13 @@ mod tests {
             "127.0.0.1.evil.example",
             "10.0.0.1",
             "a@localhost",
+            "localhost:evil",
+            "localhost:evil.example:80",
+            "127.0.0.1:80@evil.example",
+            "[::1]:evil",
+            "localhost,evil.example",
+            "localhost evil.example",
+            "localhost/",
             "null",
             "a b",
         ] {

@@ -6,6 +6,7 @@ use axum::extract::{Request, State};
 use axum::http::StatusCode;
 use axum::middleware::Next;
 use axum::response::Response;
+use parking_lot::Mutex;
 use prometheus_client::metrics::gauge::Gauge;
 use tidemill_types::Error;
 use tokio::sync::OwnedSemaphorePermit;
@@ -16,10 +17,15 @@ use crate::error::ApiError;
 /// A place among the requests that are worked on, given back when its last clone goes.
 ///
 /// The engine's work for a request holds one as well: a request that timed out keeps its place until its work ends.
-#[derive(Debug, Clone)]
-pub(crate) struct Slot(#[expect(dead_code, reason = "held for its drop")] Arc<Held>);
+#[derive(Clone)]
+pub(crate) struct Slot(Arc<Shared>);
 
-#[derive(Debug)]
+struct Shared {
+    app: Arc<App>,
+    /// `None` while the request's body arrives: who sends slowly must not keep others out.
+    held: Mutex<Option<Held>>,
+}
+
 struct Held {
     _permit: OwnedSemaphorePermit,
     in_flight: Gauge,
@@ -28,6 +34,40 @@ struct Held {
 impl Drop for Held {
     fn drop(&mut self) {
         self.in_flight.dec();
+    }
+}
+
+impl Slot {
+    /// Errors: 429 when all places are taken.
+    fn take(app: &Arc<App>) -> Result<Self, ApiError> {
+        let held = Mutex::new(Some(Held::take(app)?));
+        Ok(Self(Arc::new(Shared { app: app.clone(), held })))
+    }
+
+    /// Gives the place to others until [`Slot::resume`].
+    pub fn pause(&self) {
+        self.0.held.lock().take();
+    }
+
+    /// Takes a place again. Errors: 429 when all are taken.
+    pub fn resume(&self) -> Result<(), ApiError> {
+        let held = Held::take(&self.0.app)?;
+        *self.0.held.lock() = Some(held);
+        Ok(())
+    }
+}
+
+impl Held {
+    fn take(app: &App) -> Result<Self, ApiError> {
+        let permit = app.slots.clone().try_acquire_owned().map_err(|_| {
+            ApiError::from(Error::limit(format!(
+                "{} requests are worked on, which is the limit (concurrency_max): try again",
+                app.options.concurrency_max
+            )))
+        })?;
+        let in_flight = app.metrics.in_flight.clone();
+        in_flight.inc();
+        Ok(Self { _permit: permit, in_flight })
     }
 }
 
@@ -41,15 +81,8 @@ pub(crate) async fn limit(
         if app.is_stopping() {
             return Err(Error::unavailable("the server is shutting down").into());
         }
-        let permit = app.slots.clone().try_acquire_owned().map_err(|_| {
-            ApiError::from(Error::limit(format!(
-                "{} requests are worked on, which is the limit (concurrency_max): try again",
-                app.options.concurrency_max
-            )))
-        })?;
-        let in_flight = app.metrics.in_flight.clone();
-        in_flight.inc();
-        request.extensions_mut().insert(Slot(Arc::new(Held { _permit: permit, in_flight })));
+        let slot = Slot::take(&app)?;
+        request.extensions_mut().insert(slot);
     }
     Ok(next.run(request).await)
 }

@@ -1,4 +1,4 @@
-//! Every reply is counted, measured and logged: method, route template, status and time, nothing of what was sent.
+//! Every reply is counted, measured and logged ([`crate::request_log`]).
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -11,6 +11,7 @@ use axum::response::Response;
 
 use crate::app::App;
 use crate::metrics::MethodLabel;
+use crate::request_log::Answered;
 
 /// The route label of requests that match none.
 const UNMATCHED: &str = "unmatched";
@@ -26,12 +27,6 @@ pub(crate) async fn observe(State(app): State<Arc<App>>, request: Request, next:
     response.headers_mut().insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
     let (status, took) = (response.status(), started.elapsed());
     app.metrics.answered(method, route, status.as_u16(), took);
-    let duration_ms = took.as_secs_f64() * 1000.0;
-    let (status, method) = (status.as_u16(), method.name());
-    match status {
-        500.. => tracing::warn!(method, route, status, duration_ms, ?peer, "a request failed"),
-        400..500 => tracing::info!(method, route, status, duration_ms, ?peer, "a request was refused"),
-        _ => tracing::debug!(method, route, status, duration_ms, ?peer, "a request was answered"),
-    }
+    app.log.answered(&Answered { method: method.name(), route, status: status.as_u16(), took, peer });
     response
 }

@@ -167,6 +167,25 @@ impl Connection {
         self.0.write_all(bytes).unwrap();
     }
 
+    /// Asks with the token and reads the reply; the connection stays open.
+    pub fn get(&mut self, path: &str) -> Reply {
+        self.write(
+            format!("GET {path} HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {TOKEN}\r\n\r\n")
+                .as_bytes(),
+        );
+        let mut bytes = Vec::new();
+        while !bytes.ends_with(b"\r\n\r\n") {
+            let mut byte = [0];
+            self.0.read_exact(&mut byte).unwrap();
+            bytes.extend(byte);
+        }
+        let mut reply = Reply::parse(&bytes);
+        let length = reply.header("content-length").unwrap().parse().unwrap();
+        reply.body = vec![0; length];
+        self.0.read_exact(&mut reply.body).unwrap();
+        reply
+    }
+
     /// Everything until the server closes.
     pub fn read_all(mut self) -> Reply {
         let mut bytes = Vec::new();

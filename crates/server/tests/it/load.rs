@@ -3,14 +3,27 @@
 use crate::harness::{Mill, TOKEN, options};
 use tidemill_server::ServerOptions;
 
+/// A request that is never answered.
+fn endless() -> String {
+    let query = r#"{"query":"wait"}"#;
+    format!(
+        "POST /api/v1/sql HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {TOKEN}\r\n\
+         Content-Type: application/json\r\nContent-Length: {}\r\n\r\n{query}",
+        query.len()
+    )
+}
+
+fn head(length: usize) -> String {
+    format!(
+        "POST /api/v1/streams/Flight HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {TOKEN}\r\n\
+         Connection: close\r\nContent-Length: {length}\r\n\r\n"
+    )
+}
+
 #[test]
 fn requests_above_the_limit_are_told_to_try_again() {
     let mill = Mill::with(ServerOptions { concurrency_max: 2, ..options() });
-    let head = format!(
-        "POST /api/v1/streams/Flight HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {TOKEN}\r\n\
-         Connection: close\r\nContent-Length: 11\r\n\r\n"
-    );
-    let mut held = [mill.connect(head.as_bytes()), mill.connect(head.as_bytes())];
+    let held = [mill.connect(endless().as_bytes()), mill.connect(endless().as_bytes())];
     mill.wait_for_metric("http_requests_in_flight", 2.0);
     let reply = mill.get("/api/v1/streams");
     let message = reply.refusal(429, "limit_reached");
@@ -19,14 +32,62 @@ fn requests_above_the_limit_are_told_to_try_again() {
     assert_eq!(reply.json()["error"]["retryable"], true);
     // health and metrics answer all the same
     assert_eq!(mill.get("/readyz").status, 200);
-    held[0].write(br#"{"id":"F1"}"#);
+    // a client that goes away gives its place back
     let [first, second] = held;
-    assert_eq!(first.read_all().status, 200);
+    drop(first);
     mill.wait_for_metric("http_requests_in_flight", 1.0);
     assert_eq!(mill.get("/api/v1/streams").status, 200);
-    // a client that goes away gives its place back
     drop(second);
     mill.wait_for_metric("http_requests_in_flight", 0.0);
+}
+
+#[test]
+fn bodies_that_arrive_slowly_do_not_take_the_places_of_others() {
+    let mill = Mill::with(ServerOptions { concurrency_max: 2, ..options() });
+    let body = br#"{"id":"F1"}"#;
+    let mut slow: Vec<_> = (0..20)
+        .map(|_| {
+            let mut connection = mill.connect(head(body.len()).as_bytes());
+            connection.write(&body[..1]);
+            connection
+        })
+        .collect();
+    mill.wait_for_metric("http_connections", 21.0);
+    mill.wait_for_metric("http_requests_in_flight", 0.0);
+    assert_eq!(mill.post_json("/api/v1/streams/Flight", r#"{"id":"F0"}"#).status, 200);
+    // what is worked on counts when a body is whole
+    let held = [mill.connect(endless().as_bytes()), mill.connect(endless().as_bytes())];
+    mill.wait_for_metric("http_requests_in_flight", 2.0);
+    let mut late = slow.pop().unwrap();
+    late.write(&body[1..]);
+    late.read_all().refusal(429, "limit_reached");
+    drop(held);
+    mill.wait_for_metric("http_requests_in_flight", 0.0);
+    let mut last = slow.pop().unwrap();
+    last.write(&body[1..]);
+    assert_eq!(last.read_all().status, 200);
+}
+
+/// Anybody may open connections; those who may call must get in all the same.
+#[test]
+fn connections_that_send_nothing_shut_nobody_out() {
+    let mill = Mill::with(ServerOptions { connections_max: 8, ..options() });
+    let mut begun = mill.connect(head(11).as_bytes());
+    begun.write(b"{");
+    mill.wait_for_metric("http_request_body_bytes", 1024.0);
+    let mut kept = mill.connect(b"");
+    assert_eq!(kept.get("/api/v1/streams").status, 200);
+    let mut idle: Vec<_> = (0..40).map(|_| mill.connect(b"")).collect();
+    idle.extend((0..40).map(|_| mill.connect(b"GET /livez HTTP/1.1\r\nHost: loc")));
+    // health, too, can be asked by anybody and earns no place
+    idle.extend((0..40).map(|_| mill.connect(b"GET /livez HTTP/1.1\r\nHost: localhost\r\n\r\n")));
+    assert_eq!(mill.get("/livez").status, 200);
+    assert_eq!(mill.post_json("/api/v1/streams/Flight", r#"{"id":"F0"}"#).status, 200);
+    assert!(mill.metric("http_connections") <= 8.0);
+    // who has shown the token keeps the connection, also while a request arrives
+    assert_eq!(kept.get("/api/v1/streams").status, 200);
+    begun.write(br#""id":"F1"}"#);
+    assert_eq!(begun.read_all().status, 200);
 }
 
 #[test]

@@ -92,6 +92,36 @@ fn the_description_is_whole() {
     check_references(&api, &api);
 }
 
+/// What generated clients must be ready for.
+#[test]
+fn refusals_that_any_operation_may_give_are_described() {
+    let api = Mill::start().get("/api/v1/openapi.json").json();
+    assert_eq!(api["servers"][0]["url"], "http://127.0.0.1:4700");
+    for (path, method, operation) in operations(&api) {
+        let is_open = operation.get("security").is_some();
+        let is_counted = path.starts_with("/api/");
+        let has_body = operation.get("requestBody").is_some();
+        for (status, expected) in [
+            ("400", has_body),
+            ("401", !is_open),
+            ("408", has_body),
+            ("413", has_body),
+            ("415", has_body),
+            ("421", true),
+            ("429", is_counted),
+            ("500", true),
+            ("503", is_counted),
+        ] {
+            let is_described = operation["responses"].get(status).is_some();
+            assert!(is_described || !expected, "{method} {path} does not say {status}");
+            // a status may be the operation's own where the guards do not give it
+            let body = &operation["responses"][status]["content"]["application/json"]["schema"]["$ref"];
+            assert!(!expected || body.is_string(), "{method} {path}, {status}: no schema");
+        }
+        assert!(!is_open || operation["responses"].get("401").is_none(), "{method} {path} needs no token");
+    }
+}
+
 /// Every `$ref` leads to something.
 fn check_references(api: &Json, part: &Json) {
     match part {
