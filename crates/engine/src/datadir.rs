@@ -1,7 +1,8 @@
 //! The data directory: who holds it, how many partitions it has, which app is deployed in it.
 
-use std::fs::File;
+use std::fs::{File, OpenOptions};
 use std::io::Write;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
@@ -9,6 +10,7 @@ use tidemill_types::{Error, Result};
 
 use crate::App;
 use crate::app::AppSource;
+use crate::private;
 use crate::space;
 
 const FORMAT: u32 = 1;
@@ -32,11 +34,26 @@ struct Meta {
 impl DataDir {
     /// Takes hold of the directory, making it if it is not there. `partitions` counts for a new one only.
     ///
-    /// Errors: `Conflict` while another process holds it; `Invalid` for a directory of another format.
+    /// Errors: `Conflict` while another process holds it; `Invalid` for a directory of another format, and for one that
+    /// holds what is not ours.
     pub fn open(path: &Path, partitions: u32) -> Result<Self> {
-        std::fs::create_dir_all(path).map_err(|e| failed(path, e))?;
+        check_content(path)?;
+        private::create_dir(path).map_err(|e| failed(path, e))?;
         space::make_room_for_start(path);
         let lock = lock(path)?;
+        match private::tighten(path) {
+            Ok(Some(mode)) => tracing::warn!(
+                "{}: all users of this machine could read the data directory (mode {mode:04o}); now only its owner can \
+                 (0700)",
+                path.display()
+            ),
+            Ok(None) => {}
+            Err(error) => tracing::warn!(
+                %error,
+                "{}: all users of this machine can read the data directory, and that cannot be changed",
+                path.display()
+            ),
+        }
         let file = path.join("meta.json");
         let mut meta = match read_json::<Meta>(&file)? {
             Some(meta) if meta.format == FORMAT => meta,
@@ -52,6 +69,11 @@ impl DataDir {
         meta.epoch += 1;
         write_json(&file, &meta)?;
         Ok(Self { path: path.to_owned(), _lock: lock, meta })
+    }
+
+    /// Whether an app is deployed in `dir`. Writes nothing there.
+    pub fn has_app(dir: &Path) -> bool {
+        dir.join("app.json").exists()
     }
 
     /// Where it is.
@@ -85,14 +107,66 @@ pub fn deployed(dir: &Path) -> Result<Option<App>> {
     read_json::<AppSource>(&dir.join("app.json"))?.map(App::from_source).transpose()
 }
 
+/// What may be in a data directory whose `meta.json` is not there: it was just being made, or lost that file.
+const OURS: [&str; 12] = [
+    "app.json",
+    "app.tmp",
+    "checkpoints",
+    "lock",
+    "log",
+    "meta.tmp",
+    "reserve",
+    "server.json",
+    "spill",
+    "sql_history",
+    "tables",
+    "token",
+];
+
+/// Refuses a directory that somebody uses for something else, before anything is written to it.
+fn check_content(path: &Path) -> Result<()> {
+    if path.join("meta.json").exists() {
+        return Ok(());
+    }
+    let entries = match std::fs::read_dir(path) {
+        Ok(entries) => entries,
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(()),
+        Err(e) => return Err(failed(path, e)),
+    };
+    for entry in entries {
+        let name = entry.map_err(|e| failed(path, e))?.file_name();
+        // the root of a file system has it
+        if !OURS.iter().any(|ours| name == *ours) && name != "lost+found" {
+            return Err(Error::invalid(format!(
+                "{}: is no data directory, and it is not empty: it holds `{}`. Name a new or an empty directory",
+                path.display(),
+                name.display()
+            )));
+        }
+    }
+    Ok(())
+}
+
+/// The file holds the process that has the lock.
 fn lock(path: &Path) -> Result<File> {
-    let file = File::create(path.join("lock")).map_err(|e| failed(path, e))?;
-    match rustix::fs::flock(&file, rustix::fs::FlockOperation::NonBlockingLockExclusive) {
-        Ok(()) => Ok(file),
-        Err(rustix::io::Errno::WOULDBLOCK) => Err(Error::conflict(format!(
-            "{}: another Tidemill process has this data directory open; stop it first, or talk to it over HTTP",
-            path.display()
-        ))),
+    let file = path.join("lock");
+    let open = OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(0o600).open(&file);
+    let mut lock = open.map_err(|e| failed(path, e))?;
+    match rustix::fs::flock(&lock, rustix::fs::FlockOperation::NonBlockingLockExclusive) {
+        Ok(()) => {
+            // it is for people alone, and a start must be possible on a full disk
+            let _ = lock.set_len(0).and_then(|()| writeln!(lock, "{}", std::process::id()));
+            Ok(lock)
+        }
+        Err(rustix::io::Errno::WOULDBLOCK) => {
+            let holder = std::fs::read_to_string(&file).ok().and_then(|text| text.trim().parse::<u32>().ok());
+            let holder = holder.map_or("another process".to_owned(), |pid| format!("process {pid}"));
+            Err(Error::conflict(format!(
+                "{}: {holder} has this data directory open. Wait until it ends, or end it; when it serves HTTP \
+                 (`tidemill run`, `tidemill serve`), `tidemill sql`, `why` and `query` ask it by themselves",
+                path.display()
+            )))
+        }
         Err(e) => Err(failed(path, e.into())),
     }
 }
@@ -118,7 +192,7 @@ pub fn write_json(path: &Path, value: &impl Serialize) -> Result<()> {
         Error::unavailable(format!("{}: cannot be written", path.display())).with_source(e)
     };
     let temporary = path.with_extension("tmp");
-    let mut file = File::create(&temporary).map_err(failed)?;
+    let mut file = private::create_file(&temporary).map_err(failed)?;
     let bytes = serde_json::to_vec_pretty(value).map_err(|e| failed(e.into()))?;
     file.write_all(&bytes).and_then(|()| file.sync_all()).map_err(failed)?;
     std::fs::rename(&temporary, path).map_err(failed)?;

@@ -49,6 +49,11 @@ pub struct Engine {
     pub recovery: recover::Report,
 }
 
+fn no_app(dir: &Path) -> Error {
+    let dir = dir.display();
+    Error::not_found(format!("{dir}: no app is deployed in it; start with `tidemill run APP --data {dir}`"))
+}
+
 impl Engine {
     /// Opens `dir`, recovers it, deploys `app` (or goes on with the app deployed there) and starts applying.
     /// Sources start with [`Self::start_sources`].
@@ -66,19 +71,16 @@ impl Engine {
 
     /// [`Self::open`] in another environment.
     pub fn open_in(dir: &Path, app: Option<App>, environment: Environment) -> Result<Self> {
+        if app.is_none() && !DataDir::has_app(dir) {
+            return Err(no_app(dir));
+        }
         let data = DataDir::open(
             dir,
             app.as_ref().map_or_else(Default::default, |a| a.settings.clone()).partitions,
         )?;
         let deployed = data.app()?;
         let (core, recovery) = match (deployed, app) {
-            (None, None) => {
-                return Err(Error::not_found(format!(
-                    "{}: no app is deployed in it; start with `tidemill run APP --data {}`",
-                    dir.display(),
-                    dir.display()
-                )));
-            }
+            (None, None) => return Err(no_app(dir)),
             (Some(old), None) => recover::open(&data, old, &environment)?,
             (Some(old), Some(new)) if old.rules == new.rules && old.queries == new.queries => {
                 data.deploy(&new)?;

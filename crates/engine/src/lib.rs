@@ -20,6 +20,7 @@ mod insight;
 mod maintain;
 mod outbox;
 mod partition;
+mod private;
 pub mod queries;
 mod recover;
 mod settings;

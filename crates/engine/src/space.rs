@@ -4,12 +4,13 @@
 //! room itself. So some is kept back in a file: when the disk runs low, writes are refused, the file is given up, and
 //! what it held is the checkpoint's.
 
-use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 
 use rustix::fs::FallocateFlags;
 use tidemill_types::{Error, Result};
+
+use crate::private;
 
 const FILE: &str = "reserve";
 /// The reserve is at most this part of the disk.
@@ -112,7 +113,7 @@ fn disk(dir: &Path) -> Option<(u64, u64)> {
 }
 
 fn allocate(path: &Path, bytes: u64) -> std::io::Result<()> {
-    let file = File::create(path)?;
+    let file = private::create_file(path)?;
     Ok(rustix::fs::fallocate(&file, FallocateFlags::empty(), 0, bytes)?)
 }
 

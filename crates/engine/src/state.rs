@@ -17,7 +17,7 @@ use crate::entry::{self, Encoder, Entry, Streams};
 use crate::outbox::Emission;
 use crate::queries::Queries;
 use crate::queries::state::{Counts, FlowState, SavedUnit};
-use crate::{LedgerCounts, Settings};
+use crate::{LedgerCounts, Settings, private};
 
 const MAGIC: &[u8; 8] = b"TMCKPT01";
 /// In the name of a second checkpoint of one offset.
@@ -205,7 +205,7 @@ impl StateImage {
         let failed = |e: std::io::Error| {
             Error::unavailable(format!("{}: cannot be written", path.display())).with_source(e)
         };
-        std::fs::create_dir_all(dir).map_err(failed)?;
+        private::create_dir(dir).map_err(failed)?;
         let temporary = path.with_extension("tmp");
         let written = self.write_file(&temporary).and_then(|()| std::fs::rename(&temporary, &path));
         written.inspect_err(|_| give_room_back(&temporary)).map_err(failed)?;
@@ -214,7 +214,7 @@ impl StateImage {
     }
 
     fn write_file(&self, path: &Path) -> std::io::Result<()> {
-        let mut out = BufWriter::with_capacity(1 << 20, File::create(path)?);
+        let mut out = BufWriter::with_capacity(1 << 20, private::create_file(path)?);
         self.write(&mut out)?;
         out.into_inner().map_err(std::io::IntoInnerError::into_error)?.sync_all()
     }
@@ -229,7 +229,7 @@ impl StateImage {
             Error::unavailable(format!("{}: cannot be written", path.display())).with_source(e)
         };
         let temporary = path.with_extension("why.tmp");
-        let written = File::create(&temporary).map_err(failed).and_then(|file| {
+        let written = private::create_file(&temporary).map_err(failed).and_then(|file| {
             let mut out = BufWriter::with_capacity(1 << 20, file);
             self.trace.write_to(program, &mut out).map_err(|e| e.context(path.display()))?;
             out.flush().and_then(|()| std::fs::rename(&temporary, &path)).map_err(failed)

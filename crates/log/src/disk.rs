@@ -4,9 +4,9 @@
 //! something durable (file data, directory entries, and a cut).
 
 use std::any::Any;
-use std::fs::{self, File, OpenOptions, TryLockError};
+use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
 use std::io::{self, IoSlice, Seek, SeekFrom, Write};
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -65,6 +65,10 @@ pub trait Disk: Send + Sync + 'static {
     fn lock(&self, path: &Path) -> io::Result<Box<dyn Any + Send + Sync>>;
 }
 
+/// New files and directories are for their owner only: events are nobody else's business.
+const FILE_MODE: u32 = 0o600;
+const DIR_MODE: u32 = 0o700;
+
 /// The disk of the machine.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct OsDisk;
@@ -102,7 +106,8 @@ impl Disk for OsDisk {
     }
 
     fn create(&self, path: &Path) -> io::Result<Arc<dyn DiskFile>> {
-        let file = OpenOptions::new().read(true).write(true).create(true).truncate(true).open(path)?;
+        let mut options = OpenOptions::new();
+        let file = options.read(true).write(true).create(true).truncate(true).mode(FILE_MODE).open(path)?;
         Ok(Arc::new(OsFile(file)))
     }
 
@@ -115,7 +120,7 @@ impl Disk for OsDisk {
     }
 
     fn create_dir(&self, path: &Path) -> io::Result<()> {
-        fs::create_dir_all(path)
+        DirBuilder::new().recursive(true).mode(DIR_MODE).create(path)
     }
 
     fn list(&self, dir: &Path) -> io::Result<Vec<String>> {
@@ -127,7 +132,8 @@ impl Disk for OsDisk {
     }
 
     fn lock(&self, path: &Path) -> io::Result<Box<dyn Any + Send + Sync>> {
-        let file = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path)?;
+        let mut options = OpenOptions::new();
+        let file = options.read(true).write(true).create(true).truncate(false).mode(FILE_MODE).open(path)?;
         match file.try_lock() {
             Ok(()) => Ok(Box::new(file)),
             Err(TryLockError::WouldBlock) => Err(io::ErrorKind::WouldBlock.into()),

@@ -46,6 +46,6 @@ pub(crate) trait Doing<T> {
 
 impl<T> Doing<T> for io::Result<T> {
     fn doing(self, doing: &str, path: &Path) -> Result<T, Error> {
-        self.map_err(|e| Failure::new(doing, path, &e).error().with_source(e))
+        self.map_err(|e| Failure::new(doing, path, &e).error())
     }
 }

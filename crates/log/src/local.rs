@@ -86,7 +86,7 @@ fn lock(disk: &dyn Disk, dir: &Path) -> Result<Box<dyn Any + Send + Sync>> {
             "the log in {} is open in another process (it holds {LOCK_FILE}): stop that process or use another directory",
             dir.display()
         )),
-        _ => crate::failure::Failure::new("lock", &path, &e).error().with_source(e),
+        _ => crate::failure::Failure::new("lock", &path, &e).error(),
     })
 }
 

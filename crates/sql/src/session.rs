@@ -1,5 +1,7 @@
 //! The session: plans a query against one snapshot and runs it on its own threads, within its limits.
 
+use std::fs::DirBuilder;
+use std::os::unix::fs::DirBuilderExt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -254,7 +256,7 @@ fn too_long(limit: Duration) -> Error {
 fn environment(tables: &dyn Tables, options: &SqlOptions) -> Result<Arc<RuntimeEnv>> {
     let mode = match &options.spill_dir {
         Some(dir) => {
-            std::fs::create_dir_all(dir).map_err(|e| {
+            DirBuilder::new().recursive(true).mode(0o700).create(dir).map_err(|e| {
                 Error::unavailable(format!("the spill directory {} cannot be made", dir.display()))
                     .with_source(e)
             })?;

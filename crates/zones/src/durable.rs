@@ -1,9 +1,10 @@
 //! Local files that survive a power cut.
 
 use std::fmt;
-use std::fs::{self, File};
+use std::fs::{self, DirBuilder, File, OpenOptions, Permissions};
 use std::io::{self, Write};
 use std::ops::Range;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path as FsPath, PathBuf};
 
 use async_trait::async_trait;
@@ -26,12 +27,33 @@ const NAME: &str = "DurableLocal";
 /// [`PutMode::Create`]) and syncs the directory. Reads and lists are those of [`LocalFileSystem`], with the
 /// same paths, rooted at `/`.
 ///
+/// Who may read: the mode of the directory that holds the staging directory is that of new directories, and without
+/// the right to search that of new files. One that the store makes is for its owner only (0700); an operator who
+/// wants other programs to read the tables gives a directory that they may read.
+///
 /// Bounds: staged files lie in one directory that is emptied by [`DurableLocal::open`], so a crash leaves
 /// nothing behind for longer than one restart. Staging and target must be on one file system.
 #[derive(Debug)]
 pub struct DurableLocal {
     inner: LocalFileSystem,
     staging: PathBuf,
+    mode: Mode,
+}
+
+/// The permission bits of new directories.
+#[derive(Debug, Clone, Copy)]
+struct Mode(u32);
+
+impl Mode {
+    const PRIVATE: Self = Self(0o700);
+
+    fn of(dir: &FsPath) -> io::Result<Self> {
+        Ok(Self(fs::metadata(dir)?.mode() & 0o777 | Self::PRIVATE.0))
+    }
+
+    fn of_files(self) -> Permissions {
+        Permissions::from_mode(self.0 & 0o666)
+    }
 }
 
 impl DurableLocal {
@@ -39,6 +61,10 @@ impl DurableLocal {
     ///
     /// Errors: those of creating or emptying the directory.
     pub fn open(staging: PathBuf) -> io::Result<Self> {
+        let mode = Mode::of(parent(&staging)).or_else(|e| match e.kind() {
+            io::ErrorKind::NotFound => Ok(Mode::PRIVATE),
+            _ => Err(e),
+        })?;
         create_dir_durably(&staging)?;
         for entry in fs::read_dir(&staging)? {
             match fs::remove_file(entry?.path()) {
@@ -46,17 +72,14 @@ impl DurableLocal {
                 _ => {}
             }
         }
-        Ok(Self { inner: LocalFileSystem::new(), staging })
+        Ok(Self { inner: LocalFileSystem::new(), staging, mode })
     }
 
     /// Syncs the file at `location` and its directory.
     async fn sync(&self, location: &Path) -> Result<()> {
         let path = self.inner.path_to_filesystem(location)?;
-        blocking(move || {
-            File::open(&path)?.sync_all()?;
-            sync_parent(&path)
-        })
-        .await
+        let mode = self.mode;
+        blocking(path, move |path| finish(path, mode)).await
     }
 }
 
@@ -80,9 +103,9 @@ impl ObjectStore for DurableLocal {
         }
         let target = self.inner.path_to_filesystem(location)?;
         let staged = self.staging.join(Uuid::new_v4().simple().to_string());
-        let shown = location.to_string();
+        let (mode, path) = (self.mode, target.clone());
         let task = move || {
-            let outcome = write_durably(&staged, &target, &payload, create);
+            let outcome = write_durably(&staged, &target, &payload, create, mode);
             // after a link the staged name is superfluous; after a failure it is rubbish; after a rename it
             // is gone
             let _ = fs::remove_file(&staged);
@@ -91,9 +114,9 @@ impl ObjectStore for DurableLocal {
         match tokio::task::spawn_blocking(task).await? {
             Ok(()) => Ok(PutResult { e_tag: None, version: None }),
             Err(e) if create && e.kind() == io::ErrorKind::AlreadyExists => {
-                Err(Error::AlreadyExists { path: shown, source: e.into() })
+                Err(Error::AlreadyExists { path: path.display().to_string(), source: e.into() })
             }
-            Err(e) => Err(generic(e)),
+            Err(e) => Err(store_failure(&path, e)),
         }
     }
 
@@ -102,9 +125,11 @@ impl ObjectStore for DurableLocal {
         location: &Path,
         opts: PutMultipartOptions,
     ) -> Result<Box<dyn MultipartUpload>> {
-        let upload = self.inner.put_multipart_opts(location, opts).await?;
         let target = self.inner.path_to_filesystem(location)?;
-        Ok(Box::new(DurableUpload { upload, target }))
+        let mode = self.mode;
+        blocking(parent(&target).to_owned(), move |dir| create_dir_with(dir, mode)).await?;
+        let upload = self.inner.put_multipart_opts(location, opts).await?;
+        Ok(Box::new(DurableUpload { upload, target, mode }))
     }
 
     async fn get_opts(&self, location: &Path, options: GetOptions) -> Result<GetResult> {
@@ -146,7 +171,7 @@ impl ObjectStore for DurableLocal {
         self.inner.rename_opts(from, to, options).await?;
         self.sync(to).await?;
         let old = self.inner.path_to_filesystem(from)?;
-        blocking(move || sync_parent(&old)).await
+        blocking(old, sync_parent).await
     }
 }
 
@@ -155,6 +180,7 @@ impl ObjectStore for DurableLocal {
 struct DurableUpload {
     upload: Box<dyn MultipartUpload>,
     target: PathBuf,
+    mode: Mode,
 }
 
 #[async_trait]
@@ -165,12 +191,8 @@ impl MultipartUpload for DurableUpload {
 
     async fn complete(&mut self) -> Result<PutResult> {
         let done = self.upload.complete().await?;
-        let target = self.target.clone();
-        blocking(move || {
-            File::open(&target)?.sync_all()?;
-            sync_parent(&target)
-        })
-        .await?;
+        let (target, mode) = (self.target.clone(), self.mode);
+        blocking(target, move |path| finish(path, mode)).await?;
         Ok(done)
     }
 
@@ -179,17 +201,33 @@ impl MultipartUpload for DurableUpload {
     }
 }
 
-async fn blocking(task: impl FnOnce() -> io::Result<()> + Send + 'static) -> Result<()> {
-    tokio::task::spawn_blocking(task).await?.map_err(generic)
+async fn blocking(
+    path: PathBuf,
+    task: impl FnOnce(&FsPath) -> io::Result<()> + Send + 'static,
+) -> Result<()> {
+    tokio::task::spawn_blocking(move || task(&path).map_err(|e| store_failure(&path, e))).await?
 }
 
-fn generic(error: io::Error) -> Error {
-    Error::Generic { store: NAME, source: error.into() }
+/// What is not allowed does not become so by trying again.
+fn store_failure(path: &FsPath, error: io::Error) -> Error {
+    match error.kind() {
+        io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => {
+            Error::PermissionDenied { path: path.display().to_string(), source: error.into() }
+        }
+        _ => Error::Generic { store: NAME, source: error.into() },
+    }
 }
 
 /// The bytes first, then the name, then the directory: a name on the disk always has its bytes.
-fn write_durably(staged: &FsPath, target: &FsPath, payload: &PutPayload, create: bool) -> io::Result<()> {
-    let mut file = File::create_new(staged)?;
+fn write_durably(
+    staged: &FsPath,
+    target: &FsPath,
+    payload: &PutPayload,
+    create: bool,
+    mode: Mode,
+) -> io::Result<()> {
+    let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(staged)?;
+    file.set_permissions(mode.of_files())?;
     for part in payload {
         file.write_all(part)?;
     }
@@ -201,7 +239,7 @@ fn write_durably(staged: &FsPath, target: &FsPath, payload: &PutPayload, create:
         if e.kind() != io::ErrorKind::NotFound {
             return Err(e);
         }
-        create_dir_durably(parent(target))?;
+        create_dir_with(parent(target), mode)?;
         name()?;
     }
     sync_parent(target)
@@ -215,16 +253,89 @@ fn sync_parent(path: &FsPath) -> io::Result<()> {
     File::open(parent(path))?.sync_all()
 }
 
-/// Creates `dir` and what is missing above it; each new name is synced in its directory.
+/// Makes durable what the inner store has written, with the mode that it should have.
+fn finish(path: &FsPath, mode: Mode) -> io::Result<()> {
+    let file = File::open(path)?;
+    file.set_permissions(mode.of_files())?;
+    file.sync_all()?;
+    sync_parent(path)
+}
+
+/// Creates `dir` and what is missing above it, for their owner only; each new name is synced in its directory.
 pub(crate) fn create_dir_durably(dir: &FsPath) -> io::Result<()> {
+    create_dir_with(dir, Mode::PRIVATE)
+}
+
+fn create_dir_with(dir: &FsPath, mode: Mode) -> io::Result<()> {
     if dir.is_dir() {
         return Ok(());
     }
     if let Some(above) = dir.parent() {
-        create_dir_durably(above)?;
+        create_dir_with(above, mode)?;
     }
-    match fs::create_dir(dir) {
-        Err(e) if e.kind() != io::ErrorKind::AlreadyExists => Err(e),
-        _ => sync_parent(dir),
+    match DirBuilder::new().mode(Mode::PRIVATE.0).create(dir) {
+        Err(e) if e.kind() == io::ErrorKind::AlreadyExists => sync_parent(dir),
+        Err(e) => Err(e),
+        Ok(()) => {
+            fs::set_permissions(dir, Permissions::from_mode(mode.0))?;
+            sync_parent(dir)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use object_store::ObjectStoreExt;
+
+    fn mode(path: &FsPath) -> u32 {
+        fs::metadata(path).unwrap().mode() & 0o777
+    }
+
+    /// Puts one file, one in parts and one copy below a directory of `mode`, and gives back the modes of what there is.
+    fn modes_below(dir: &FsPath) -> Vec<(String, u32)> {
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        runtime.block_on(async {
+            let store = DurableLocal::open(dir.join(".staging")).unwrap();
+            let path = |name: &str| Path::from_absolute_path(dir.join(name)).unwrap();
+            store.put(&path("new/one"), "x".into()).await.unwrap();
+            let mut upload = store.put_multipart(&path("new/parts")).await.unwrap();
+            upload.put_part("x".into()).await.unwrap();
+            upload.complete().await.unwrap();
+            store.copy(&path("new/one"), &path("new/copy")).await.unwrap();
+        });
+        let names = ["", ".staging", "new", "new/one", "new/parts", "new/copy"];
+        names.iter().map(|name| ((*name).to_owned(), mode(&dir.join(name)))).collect()
+    }
+
+    #[test]
+    fn files_are_for_their_owner_only() {
+        let outer = tempfile::tempdir().unwrap();
+        let dir = outer.path().join("tables");
+        create_dir_durably(&dir).unwrap();
+        let modes: Vec<u32> = modes_below(&dir).into_iter().map(|(_, mode)| mode).collect();
+        assert_eq!(modes, [0o700, 0o700, 0o700, 0o600, 0o600, 0o600]);
+    }
+
+    #[test]
+    fn a_directory_that_others_may_read_has_files_that_they_may_read() {
+        let dir = tempfile::tempdir().unwrap();
+        fs::set_permissions(dir.path(), Permissions::from_mode(0o750)).unwrap();
+        let modes = modes_below(dir.path());
+        let expected = [("", 0o750), (".staging", 0o700), ("new", 0o750), ("new/one", 0o640)];
+        for (name, mode) in expected.into_iter().chain([("new/parts", 0o640), ("new/copy", 0o640)]) {
+            assert!(modes.contains(&(name.to_owned(), mode)), "{name}: {modes:?}");
+        }
+    }
+
+    #[test]
+    fn what_is_not_allowed_is_not_tried_again() {
+        for kind in [io::ErrorKind::PermissionDenied, io::ErrorKind::ReadOnlyFilesystem] {
+            assert!(!crate::error::is_transient(&store_failure(FsPath::new("/t"), kind.into())), "{kind}");
+        }
+        assert!(crate::error::is_transient(&store_failure(
+            FsPath::new("/t"),
+            io::ErrorKind::StorageFull.into()
+        )));
     }
 }

@@ -211,3 +211,20 @@ fn large_groups_end_with_a_block() {
     assert_eq!(reports[0].cut, None);
     assert_eq!(payloads(&log, P), expected, "the same from the disk");
 }
+
+#[test]
+fn files_are_for_their_owner_only() {
+    let dir = tempfile::tempdir().unwrap();
+    let (log, _) = LocalLog::open(dir.path().join("log"), options()).unwrap();
+    log.append(P, Timestamp(0), &[b"x"], Durability::Fsync).unwrap();
+    let mode = |path: &std::path::Path| {
+        std::os::unix::fs::MetadataExt::mode(&std::fs::metadata(path).unwrap()) & 0o777
+    };
+    let partition = dir.path().join("log/p00000");
+    assert_eq!((mode(&dir.path().join("log")), mode(&partition)), (0o700, 0o700));
+    let files = [dir.path().join("log"), partition].map(|dir| std::fs::read_dir(dir).unwrap());
+    let files: Vec<_> =
+        files.into_iter().flatten().map(|f| f.unwrap().path()).filter(|p| p.is_file()).collect();
+    assert!(files.len() >= 4, "{files:?}");
+    files.iter().for_each(|file| assert_eq!(mode(file), 0o600, "{}", file.display()));
+}
