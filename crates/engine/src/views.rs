@@ -244,7 +244,7 @@ impl Engine {
             .collect();
         vec![
             text("stream", tablets.iter().map(|(s, _)| s.clone())),
-            text("path", tablets.iter().map(|(_, t)| t.path.to_string())),
+            text("path", tablets.iter().map(|(_, t)| self.core.zones.display_path(&t.path))),
             int("rows", tablets.iter().map(|(_, t)| t.rows)),
             int("bytes", tablets.iter().map(|(_, t)| t.size)),
         ]

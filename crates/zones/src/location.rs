@@ -106,6 +106,14 @@ impl Location {
         Self { store: self.store.clone(), url, prefix: self.prefix.clone().join(name) }
     }
 
+    /// `path` of the store as people write it: `/data/tables/…`, `s3://bucket/tables/…`.
+    pub fn display(&self, path: &Path) -> String {
+        match (self.url.scheme(), self.url.host_str()) {
+            ("file", _) => format!("/{path}"),
+            (scheme, host) => format!("{scheme}://{}/{path}", host.unwrap_or_default()),
+        }
+    }
+
     /// The path in the store of `relative`, a path below this place.
     pub fn path(&self, relative: &str) -> Path {
         relative
@@ -168,6 +176,11 @@ mod tests {
         let table = memory.table("T");
         assert_eq!((table.url.as_str(), table.prefix.as_ref()), ("memory:///a/b/T/", "a/b/T"));
         assert_eq!(table.path("tablets/0/x.parquet").as_ref(), "a/b/T/tablets/0/x.parquet");
+        assert_eq!(table.display(&table.path("tablets")), "memory:///a/b/T/tablets");
+        let dir = tempfile::tempdir().unwrap();
+        let local = Location::open(dir.path().to_str().unwrap(), &[]).unwrap();
+        let expected = dir.path().canonicalize().unwrap().join("x");
+        assert_eq!(local.display(&local.path("x")), expected.to_str().unwrap());
     }
 
     #[test]

@@ -59,7 +59,7 @@ pub(crate) async fn open(
     let schema = stream.table_schema();
     let live = tablets(&replay, &place, &schema, &stream.name)?;
     let stored = list_tablets(&place, &stream.name, retry).await?;
-    let missing = find_missing(&place, &stream.name, &live, &stored, retry).await?;
+    let missing = find_missing(&place, &stream.name, &replay, &live, &stored, retry).await?;
     if !missing.is_empty() {
         report_missing(&stream.name, &missing, around.options.open_degraded)?;
     }
@@ -183,7 +183,8 @@ fn tablets(
     table: &str,
 ) -> Result<BTreeMap<String, Arc<Tablet>>> {
     let tablets = replay.live.iter().map(|(name, add)| {
-        let tablet = Tablet::from_add(add, name.clone(), place.path(name), schema, table)?;
+        let tablet = Tablet::from_add(add, name.clone(), place.path(name), schema, table)
+            .map_err(|e| e.context(replay.named_by(place, name)))?;
         Ok((name.clone(), Arc::new(tablet)))
     });
     tablets.collect()
@@ -195,7 +196,7 @@ async fn list_tablets(place: &Location, table: &str, retry: Retry) -> Result<Has
     let files: Vec<ObjectMeta> = retry
         .run(|| place.store.list(Some(&dir)).try_collect())
         .await
-        .map_err(|e| store_error(format!("table `{table}`: {dir} cannot be listed"), e))?;
+        .map_err(|e| store_error(format!("table `{table}`: {} cannot be listed", place.display(&dir)), e))?;
     let relative = |meta: &ObjectMeta| {
         let parts = meta.location.prefix_match(&place.prefix)?;
         Some(parts.map(|p| p.as_ref().to_owned()).collect::<Vec<_>>().join("/"))
@@ -208,6 +209,7 @@ async fn list_tablets(place: &Location, table: &str, retry: Retry) -> Result<Has
 async fn find_missing(
     place: &Location,
     table: &str,
+    replay: &Replay,
     live: &BTreeMap<String, Arc<Tablet>>,
     stored: &HashMap<String, ObjectMeta>,
     retry: Retry,
@@ -222,7 +224,7 @@ async fn find_missing(
                 Err(StoreError::NotFound { .. }) => None,
                 Err(e) => {
                     return Err(store_error(
-                        format!("table `{table}`: {} cannot be looked up", tablet.path),
+                        format!("table `{table}`: {} cannot be looked up", place.display(&tablet.path)),
                         e,
                     ));
                 }
@@ -230,8 +232,11 @@ async fn find_missing(
         };
         let problem = match size {
             Some(size) if size == tablet.size => continue,
-            Some(size) => format!("has {size} bytes instead of {}", tablet.size),
-            None => "is missing".to_owned(),
+            Some(size) => {
+                let named_by = replay.named_by(place, name);
+                format!("has {size} bytes instead of {} as in {named_by}", tablet.size)
+            }
+            None => format!("is missing, though named by {}", replay.named_by(place, name)),
         };
         missing.push(MissingFile { name: name.clone(), rows: tablet.rows, problem });
     }

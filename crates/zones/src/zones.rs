@@ -114,6 +114,11 @@ impl Zones {
         &self.around.place.url
     }
 
+    /// `path` of the store as people write it: from the root of the file system, or as a URL.
+    pub fn display_path(&self, path: &object_store::path::Path) -> String {
+        self.around.place.display(path)
+    }
+
     /// This owner's epoch.
     pub fn epoch(&self) -> u64 {
         self.around.epoch

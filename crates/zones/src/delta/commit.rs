@@ -177,7 +177,11 @@ impl Writer {
                     if !self.retry.pause(failures).await {
                         let contradiction = StoreError::Generic {
                             store: "Delta log",
-                            source: format!("{path} is said to exist and cannot be read").into(),
+                            source: format!(
+                                "{} is said to exist and cannot be read",
+                                self.place.display(&path)
+                            )
+                            .into(),
                         };
                         return Err(self.not_written(failed.unwrap_or(contradiction)));
                     }
@@ -209,10 +213,10 @@ impl Writer {
             {
                 continue;
             }
-            self.retry
-                .run(|| store.put(path, PutPayload::from(bytes.clone())))
-                .await
-                .map_err(|e| store_error(format!("table `{}`: {path} cannot be written", self.table), e))?;
+            self.retry.run(|| store.put(path, PutPayload::from(bytes.clone()))).await.map_err(|e| {
+                let path = self.place.display(path);
+                store_error(format!("table `{}`: {path} cannot be written", self.table), e)
+            })?;
         }
         Ok(())
     }
@@ -230,15 +234,15 @@ impl Writer {
         self.prepared = None;
         for (path, _) in &prepared.files {
             if let Err(error) = self.place.store.delete(path).await {
-                tracing::warn!(table = self.table, %path, %error, "a file of a refused commit stays until it is vacuumed");
+                let path = self.place.display(path);
+                tracing::warn!(table = self.table, path, %error, "a file of a refused commit stays until it is vacuumed");
             }
         }
     }
 
     /// Reads the entry after the current version and applies it.
     async fn advance(&mut self) -> Result<Next> {
-        let store = self.place.store.clone();
-        let next = read_entry(store.as_ref(), &self.log(), &self.table, self.version + 1, self.retry).await?;
+        let next = read_entry(&self.place, &self.table, self.version + 1, self.retry).await?;
         let Some(entry) = next else { return Ok(Next::Nothing) };
         let ours = self.prepared.as_ref().is_some_and(|p| entry.id.as_ref() == Some(&p.id));
         self.apply(entry)?;

@@ -6,7 +6,7 @@ use arrow::json::LineDelimitedWriter;
 use bytes::Bytes;
 use futures::{StreamExt, TryStreamExt};
 use object_store::path::Path;
-use object_store::{Error as StoreError, ObjectStore, ObjectStoreExt};
+use object_store::{Error as StoreError, ObjectStoreExt};
 use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
 use serde::Deserialize;
 use tidemill_types::{Error, Result};
@@ -32,8 +32,29 @@ pub(crate) struct Replay {
     pub txns: HashMap<String, i64>,
     /// Live files by their path below the table.
     pub live: BTreeMap<String, Add>,
+    /// The versions of the log entries that name live files; the others are from the Delta checkpoint.
+    added_in: HashMap<String, u64>,
     /// Files that the log still remembers as removed: readers of older versions may be at work on them.
     pub removed: HashSet<String>,
+}
+
+impl Replay {
+    /// What names the live file `name`, for people who look for a damaged place.
+    pub fn named_by(&self, place: &Location, name: &str) -> String {
+        match (self.added_in.get(name), self.checkpoint) {
+            (Some(version), _) => {
+                format!("Delta log entry {}", place.display(&entry_path(&log_of(place), *version)))
+            }
+            (None, Some(version)) => {
+                format!("Delta checkpoint of version {version} in {}", place.display(&log_of(place)))
+            }
+            (None, None) => format!("Delta log {}", place.display(&log_of(place))),
+        }
+    }
+}
+
+fn log_of(place: &Location) -> Path {
+    place.path("_delta_log")
 }
 
 /// The log directory's files that matter.
@@ -55,7 +76,7 @@ struct LastCheckpoint {
 /// Errors: `Corrupt` naming the version and file that is missing or damaged; `Unavailable` when the store is
 /// away.
 pub(crate) async fn replay(place: &Location, table: &str, retry: Retry) -> Result<Option<Replay>> {
-    let reader = Reader { store: place.store.as_ref(), log: place.path("_delta_log"), table, retry };
+    let reader = Reader { place, log: log_of(place), table, retry };
     // the hint saves listing entries that the Delta checkpoint made superfluous; it may be stale or wrong
     if let Some(hint) = reader.last_checkpoint().await? {
         let listing = reader.list(Some(hint)).await?;
@@ -86,7 +107,7 @@ pub(crate) async fn replay(place: &Location, table: &str, retry: Retry) -> Resul
 }
 
 struct Reader<'a> {
-    store: &'a dyn ObjectStore,
+    place: &'a Location,
     log: Path,
     table: &'a str,
     retry: Retry,
@@ -98,25 +119,29 @@ impl Reader<'_> {
         match self.fetch(&path).await {
             Ok(bytes) => Ok(serde_json::from_slice::<LastCheckpoint>(&bytes).ok().map(|c| c.version)),
             Err(StoreError::NotFound { .. }) => Ok(None),
-            Err(e) => Err(store_error(format!("table `{}`: {path} cannot be read", self.table), e)),
+            Err(e) => Err(store_error(self.unreadable(&path), e)),
         }
     }
 
+    fn unreadable(&self, path: &Path) -> String {
+        format!("table `{}`: {} cannot be read", self.table, self.place.display(path))
+    }
+
     async fn fetch(&self, path: &Path) -> object_store::Result<Bytes> {
-        self.retry.run(|| async { self.store.get(path).await?.bytes().await }).await
+        self.retry.run(|| async { self.place.store.get(path).await?.bytes().await }).await
     }
 
     /// The files of the log directory, from version `from` on.
     async fn list(&self, from: Option<u64>) -> Result<Listing> {
         let offset = from.map(|v| self.log.clone().join(format!("{v:020}")));
         let list = || match &offset {
-            Some(offset) => self.store.list_with_offset(Some(&self.log), offset),
-            None => self.store.list(Some(&self.log)),
+            Some(offset) => self.place.store.list_with_offset(Some(&self.log), offset),
+            None => self.place.store.list(Some(&self.log)),
         };
-        let files: Vec<_> =
-            self.retry.run(|| async { list().try_collect().await }).await.map_err(|e| {
-                store_error(format!("table `{}`: {} cannot be listed", self.table, self.log), e)
-            })?;
+        let files: Vec<_> = self.retry.run(|| async { list().try_collect().await }).await.map_err(|e| {
+            let log = self.place.display(&self.log);
+            store_error(format!("table `{}`: {log} cannot be listed", self.table), e)
+        })?;
         let mut listing = Listing::default();
         let mut parts: BTreeMap<(u64, usize), Vec<Path>> = BTreeMap::new();
         for file in files {
@@ -138,15 +163,13 @@ impl Reader<'_> {
     async fn checkpoint(&self, version: u64, parts: &[Path]) -> Result<Vec<Entry>> {
         let mut entries = Vec::new();
         for path in parts {
-            let bytes = self
-                .fetch(path)
-                .await
-                .map_err(|e| store_error(format!("table `{}`: {path} cannot be read", self.table), e))?;
+            let bytes = self.fetch(path).await.map_err(|e| store_error(self.unreadable(path), e))?;
             entries.push(checkpoint_entry(bytes).map_err(|e| {
                 Error::corrupt(format!(
-                    "table `{}`: the Delta checkpoint of version {version} ({path}) is damaged: {e}; restore it, or the \
+                    "table `{}`: the Delta checkpoint of version {version} ({}) is damaged: {e}; restore it, or the \
                      log entries before it, from a copy",
-                    self.table
+                    self.table,
+                    self.place.display(path)
                 ))
             })?);
         }
@@ -163,16 +186,22 @@ impl Reader<'_> {
         }
         let mut state = State::default();
         for entry in start.into_iter().flat_map(|(_, entries)| entries) {
-            state.apply(entry, self.table)?;
+            state.apply(entry, self.table, None)?;
         }
         let mut entries = futures::stream::iter(first..=last).map(|v| self.entry(v)).buffered(FETCHES);
+        let mut version = first;
         while let Some(entry) = entries.try_next().await? {
-            state.apply(entry, self.table)?;
+            let path = || self.place.display(&entry_path(&self.log, version));
+            state
+                .apply(entry, self.table, Some(version))
+                .map_err(|e| e.context(format!("Delta log entry {}", path())))?;
+            version += 1;
         }
         let (Some(protocol), Some(metadata)) = (state.protocol, state.metadata) else {
             return Err(Error::corrupt(format!(
                 "table `{}`: its Delta log up to version {last} has no protocol and metadata; restore {} from a copy",
-                self.table, self.log
+                self.table,
+                self.place.display(&self.log)
             )));
         };
         Ok(Replay {
@@ -182,6 +211,7 @@ impl Reader<'_> {
             metadata,
             txns: state.txns,
             live: state.live,
+            added_in: state.added_in,
             removed: state.removed,
         })
     }
@@ -191,12 +221,12 @@ impl Reader<'_> {
             "table `{}`: Delta log entry of version {gap} ({}) is missing, though the log goes on to version {last}; \
              restore the file from a copy",
             self.table,
-            entry_path(&self.log, gap)
+            self.place.display(&entry_path(&self.log, gap))
         ))
     }
 
     async fn entry(&self, version: u64) -> Result<Entry> {
-        read_entry(self.store, &self.log, self.table, version, self.retry)
+        read_entry(self.place, self.table, version, self.retry)
             .await?
             .ok_or_else(|| self.gap(version, version))
     }
@@ -206,18 +236,21 @@ impl Reader<'_> {
 ///
 /// Errors: `Corrupt` naming the version and the line; `Unavailable`.
 pub(crate) async fn read_entry(
-    store: &dyn ObjectStore,
-    log: &Path,
+    place: &Location,
     table: &str,
     version: u64,
     retry: Retry,
 ) -> Result<Option<Entry>> {
-    let path = entry_path(log, version);
-    let bytes = match retry.run(|| async { store.get(&path).await?.bytes().await }).await {
+    let path = entry_path(&log_of(place), version);
+    let bytes = match retry.run(|| async { place.store.get(&path).await?.bytes().await }).await {
         Ok(bytes) => bytes,
         Err(StoreError::NotFound { .. }) => return Ok(None),
-        Err(e) => return Err(store_error(format!("table `{table}`: {path} cannot be read"), e)),
+        Err(e) => {
+            let path = place.display(&path);
+            return Err(store_error(format!("table `{table}`: {path} cannot be read"), e));
+        }
     };
+    let path = place.display(&path);
     let entry = Entry::parse(&bytes).map_err(|e| {
         Error::corrupt(format!(
             "table `{table}`: Delta log entry of version {version} ({path}) is damaged: {e}; restore the file from a copy"
@@ -244,22 +277,28 @@ struct State {
     metadata: Option<Metadata>,
     txns: HashMap<String, i64>,
     live: BTreeMap<String, Add>,
+    added_in: HashMap<String, u64>,
     removed: HashSet<String>,
 }
 
 impl State {
-    fn apply(&mut self, entry: Entry, table: &str) -> Result<()> {
+    /// `version` is that of a log entry; `None` stands for a Delta checkpoint.
+    fn apply(&mut self, entry: Entry, table: &str, version: Option<u64>) -> Result<()> {
         self.protocol = entry.protocol.or(self.protocol.take());
         self.metadata = entry.metadata.or(self.metadata.take());
         self.txns.extend(entry.txns.into_iter().map(|t| (t.app_id, t.version)));
         for remove in entry.removes {
             let path = data_path(&remove.path, table)?;
             self.live.remove(&path);
+            self.added_in.remove(&path);
             self.removed.insert(path);
         }
         for add in entry.adds {
             let path = data_path(&add.path, table)?;
             self.removed.remove(&path);
+            if let Some(version) = version {
+                self.added_in.insert(path.clone(), version);
+            }
             self.live.insert(path, add);
         }
         Ok(())

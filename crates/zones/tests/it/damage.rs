@@ -70,6 +70,29 @@ async fn a_damaged_log_entry() {
     }
 }
 
+/// Damage that is still JSON: what it says is wrong, and the entry is where to look.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_entry_that_names_what_is_not_there_is_told() {
+    for (good, damaged, shown) in [
+        ("\\\"numRecords\\\"", "\\\"numRecprds\\\"", "how many rows"),
+        ("\"stats\":\"{", "\"stats\":\"[", "statistics"),
+        ("\"size\":", "\"size\":9", "bytes instead of 9"),
+        ("\"size\":", "\"size\":-", "the size of file"),
+        ("\"path\":\"tablets/0/", "\"path\":\"tablets/1/", "is missing"),
+        ("\"path\":\"tablets/0/", "\"path\":\"s3://x/", "does not lie below the table"),
+    ] {
+        let store = written().await;
+        let path = url_path("_delta_log/00000000000000000004.json");
+        let entry = store.get(&path).await.unwrap().bytes().await.unwrap();
+        let text = String::from_utf8(entry.to_vec()).unwrap();
+        assert!(text.contains(good), "{good}: {text}");
+        store.put(&path, PutPayload::from(text.replace(good, damaged))).await.unwrap();
+        let error = refusal(&store).await.to_string();
+        let place = "Delta log entry memory:///tables/Flight/_delta_log/00000000000000000004.json";
+        assert!(error.contains(place) && error.contains(shown), "{shown}: {error}");
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_damaged_delta_checkpoint_matters_only_without_the_entries_before_it() {
     let store = memory();
