@@ -52,6 +52,7 @@ pub fn compile_for(app: &App, partitions: u32) -> Result<Compiled> {
 pub fn open(data: &DataDir, app: App, environment: &Environment) -> Result<(Arc<Core>, Report)> {
     let start = Instant::now();
     let mut report = Report::default();
+    report.warnings.extend(other_partitions(data, &app.settings));
     let compiled = compile_for(&app, data.partitions())?;
     let options = LogOptions {
         segment_bytes: app.settings.segment_bytes,
@@ -94,6 +95,18 @@ pub fn open(data: &DataDir, app: App, environment: &Environment) -> Result<(Arc<
     }
     tracing::info!(records = report.records, millis = report.millis, "recovered");
     Ok((core, report))
+}
+
+/// A setting that cannot be followed any more is told. The default is what nobody has asked for.
+fn other_partitions(data: &DataDir, settings: &Settings) -> Option<String> {
+    let (has, asked) = (data.partitions(), settings.partitions);
+    (asked != has && asked != Settings::default().partitions).then(|| {
+        format!(
+            "setting partitions = {asked} is not followed: {} was made with {has}, which stays so. Send the events to a \
+             new data directory to have {asked}",
+            data.path().display()
+        )
+    })
 }
 
 fn parts(
@@ -221,6 +234,16 @@ fn replay(core: &Core, partition: &Partition, end: Offset, arrived: &Arrivals) -
         return Err(Error::corrupt(format!(
             "partition {}: the checkpoint is at offset {from}, but the log ends at {end}; restore the log from a backup",
             partition.id
+        )));
+    }
+    let start = core.log.start(partition.id);
+    if from < start {
+        return Err(Error::corrupt(format!(
+            "partition {}: the log in {} begins at offset {start}, but the records from offset {from} on are not applied \
+             yet: segments before {:020}.seg are missing; restore them from a backup",
+            partition.id,
+            core.dir.join("log").join(format!("p{:05}", partition.id.0)).display(),
+            start.0
         )));
     }
     while from < end {

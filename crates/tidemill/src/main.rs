@@ -21,10 +21,11 @@ fn main() -> ExitCode {
         }
     };
     cli::init_tracing(args.verbose);
+    cli::warn_of_environment(std::env::vars_os());
     match cli::run(args) {
         Ok(code) => code,
         Err(e) => {
-            eprintln!("error: {e:#}");
+            eprintln!("error: {}", cli::describe(&e));
             ExitCode::FAILURE
         }
     }

@@ -15,12 +15,19 @@ mod sql;
 mod test;
 mod why;
 
+use std::ffi::OsString;
+use std::io::IsTerminal;
+use std::net::{Ipv4Addr, SocketAddr, ToSocketAddrs};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand, ValueEnum};
 use tidemill::output;
+use tidemill_types::nearest;
 use tracing_subscriber::EnvFilter;
+
+/// Environment variables that are read, besides those of settings and `RUST_LOG`.
+const VARIABLES: [&str; 2] = ["TIDEMILL_DATA", "TIDEMILL_LISTEN"];
 
 /// Acts on events within milliseconds and keeps every one of them queryable.
 #[derive(Parser)]
@@ -112,13 +119,117 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     }
 }
 
-/// Log lines go to standard error; warnings and worse unless asked for more.
+/// Log lines go to standard error; warnings and worse unless asked for more. What the libraries below say matters to
+/// few: `RUST_LOG=debug` shows it.
 pub fn init_tracing(verbose: u8) {
     let default = match verbose {
         0 => "warn",
-        1 => "info",
-        _ => "debug",
+        1 => "warn,tidemill=info",
+        _ => "warn,tidemill=debug",
     };
     let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new(default));
-    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_target(false).init();
+    let lines =
+        tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_target(false);
+    match std::io::stderr().is_terminal() {
+        // with colours, unless `NO_COLOR` is set
+        true => lines.init(),
+        false => lines.with_ansi(false).init(),
+    }
+}
+
+/// An error with its causes, none said twice: some errors contain the text of their cause.
+pub fn describe(error: &anyhow::Error) -> String {
+    error.chain().skip(1).fold(error.to_string(), |text, cause| match cause.to_string() {
+        cause if text.contains(&cause) => text,
+        cause => format!("{text}: {cause}"),
+    })
+}
+
+/// Says which variables look like ours and are not: a setting in one of them would be missed.
+pub fn warn_of_environment(variables: impl Iterator<Item = (OsString, OsString)>) {
+    for (name, _) in variables {
+        if let Some(warning) = name.to_str().and_then(unknown_variable) {
+            tracing::warn!("{warning}");
+        }
+    }
+}
+
+fn unknown_variable(name: &str) -> Option<String> {
+    let rest = name.strip_prefix("TIDEMILL_")?;
+    if VARIABLES.contains(&name) || rest.starts_with("SETTINGS__") {
+        return None;
+    }
+    let setting = rest.split_once("__").map(|(_, setting)| format!("TIDEMILL_SETTINGS__{setting}"));
+    let meant = setting.or_else(|| nearest(name, VARIABLES).map(str::to_owned));
+    let hint = meant.map_or_else(
+        || format!("known: {}, and settings as TIDEMILL_SETTINGS__NAME", VARIABLES.join(", ")),
+        |meant| format!("did you mean {meant}?"),
+    );
+    Some(format!("the environment variable {name} is not read: {hint}"))
+}
+
+/// Reads `HOST:PORT`, `:PORT` or `PORT`; without a host it is this machine alone that can connect.
+pub fn address(text: &str) -> Result<SocketAddr, String> {
+    if let Ok(address) = text.parse() {
+        return Ok(address);
+    }
+    let (host, port) = text.rsplit_once(':').unwrap_or(("", text));
+    let expected = "expected HOST:PORT, for example 127.0.0.1:4700, localhost:4700 or [::1]:4700, or PORT alone \
+                    for 127.0.0.1";
+    let port: u16 = port.parse().map_err(|_| expected.to_owned())?;
+    match host {
+        "" | "localhost" => Ok(SocketAddr::from((Ipv4Addr::LOCALHOST, port))),
+        host if host.contains(['/', ':']) => Err(expected.to_owned()),
+        host => {
+            let found = (host, port).to_socket_addrs().ok().and_then(|mut found| found.next());
+            found.ok_or_else(|| format!("there is no address for the host `{host}`: {expected}"))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_may_leave_out_the_host() {
+        for (text, expected) in [
+            ("127.0.0.1:5704", "127.0.0.1:5704"),
+            ("localhost:5704", "127.0.0.1:5704"),
+            (":5704", "127.0.0.1:5704"),
+            ("5704", "127.0.0.1:5704"),
+            ("[::1]:5704", "[::1]:5704"),
+            ("0.0.0.0:0", "0.0.0.0:0"),
+        ] {
+            assert_eq!(address(text).unwrap().to_string(), expected, "{text}");
+        }
+        for text in ["", "localhost", "localhost:", "localhost:99999", "::1", "http://localhost:80", "4700x"]
+        {
+            let error = address(text).unwrap_err();
+            assert!(error.contains("127.0.0.1:4700"), "{text}: {error}");
+        }
+    }
+
+    #[test]
+    fn variables_that_look_like_ours_are_told() {
+        for known in ["HOME", "TIDEMILL_DATA", "TIDEMILL_LISTEN", "TIDEMILL_SETTINGS__FLUSH_INTERVAL"] {
+            assert_eq!(unknown_variable(known), None);
+        }
+        for (name, hint) in [
+            ("TIDEMILL_SETTING__FLUSH_INTERVAL", "did you mean TIDEMILL_SETTINGS__FLUSH_INTERVAL?"),
+            ("TIDEMILL_DAT", "did you mean TIDEMILL_DATA?"),
+            ("TIDEMILL_FLUSH", "known: TIDEMILL_DATA, TIDEMILL_LISTEN"),
+        ] {
+            let warning = unknown_variable(name).unwrap();
+            assert!(warning.contains(name) && warning.contains(hint), "{warning}");
+        }
+    }
+
+    #[test]
+    fn no_cause_is_said_twice() {
+        let denied = || std::io::Error::from_raw_os_error(13);
+        let inner = tidemill::Error::unavailable("meta.json: cannot be written").with_source(denied());
+        let error = anyhow::Error::from(inner).context("HTTP");
+        assert_eq!(describe(&error), "HTTP: meta.json: cannot be written: Permission denied (os error 13)");
+    }
 }

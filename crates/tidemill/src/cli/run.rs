@@ -1,8 +1,9 @@
 //! `tidemill run` and `tidemill serve`.
 
+use std::fs::{File, OpenOptions, Permissions};
 use std::io::Write;
 use std::net::SocketAddr;
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -13,9 +14,9 @@ use tidemill::server::{ServerOptions, Token};
 use tidemill::{App, Tidemill};
 use tokio::signal::unix::{SignalKind, signal};
 
-use super::DataArgs;
 use super::client::{ServerFile, server_file, token_file};
 use super::progress::Progress;
+use super::{DataArgs, address};
 
 /// How long a stop waits for requests that are worked on.
 const GRACE: Duration = Duration::from_secs(10);
@@ -36,8 +37,8 @@ pub struct RunArgs {
     /// Replace a value of the app's [vars].
     #[arg(long, value_name = "NAME=VALUE", value_parser = pair)]
     set: Vec<(String, String)>,
-    /// Address of the HTTP server. With --until-idle there is one only when this is given.
-    #[arg(long, value_name = "ADDRESS")]
+    /// Address of the HTTP server, such as 127.0.0.1:4700, localhost:4700 or 4700. With --until-idle there is one only when this is given.
+    #[arg(long, env = "TIDEMILL_LISTEN", value_name = "HOST:PORT", value_parser = address)]
     listen: Option<SocketAddr>,
 }
 
@@ -47,8 +48,8 @@ pub struct RunArgs {
 pub struct ServeArgs {
     #[command(flatten)]
     data: DataArgs,
-    /// Address of the HTTP server.
-    #[arg(long, value_name = "ADDRESS")]
+    /// Address of the HTTP server, such as 127.0.0.1:4700, localhost:4700 or 4700.
+    #[arg(long, env = "TIDEMILL_LISTEN", value_name = "HOST:PORT", value_parser = address)]
     listen: Option<SocketAddr>,
 }
 
@@ -94,9 +95,6 @@ async fn live_async(
 ) -> anyhow::Result<ExitCode> {
     let mut interrupt = signal(SignalKind::interrupt())?;
     let mut terminate = signal(SignalKind::terminate())?;
-    for warning in &tidemill.engine().recovery.warnings {
-        eprintln!("warning: {warning}");
-    }
     let server = match listen.or_else(|| (!until_idle).then(default_address)) {
         Some(address) => Some(start_server(tidemill, data, address).await?),
         None => None,
@@ -158,8 +156,10 @@ async fn start_server(
         .await
         .map_err(|e| e.context("HTTP (another address: --listen 127.0.0.1:PORT)"))?;
     let file = ServerFile { address: server.addr().to_string(), pid: std::process::id() };
-    std::fs::write(server_file(data), serde_json::to_vec(&file)?)
-        .with_context(|| server_file(data).display().to_string())?;
+    let path = server_file(data);
+    private(OpenOptions::new().create(true).truncate(true), &path)
+        .and_then(|mut out| out.write_all(&serde_json::to_vec(&file)?))
+        .with_context(|| path.display().to_string())?;
     println!("Listening on http://{}", server.addr());
     Ok(server)
 }
@@ -168,17 +168,39 @@ async fn start_server(
 fn token(data: &Path) -> anyhow::Result<String> {
     let path = token_file(data);
     match std::fs::read_to_string(&path) {
-        Ok(token) => return Ok(token.trim().to_owned()),
+        Ok(token) => {
+            keep_private(&path)?;
+            return Ok(token.trim().to_owned());
+        }
         Err(e) if e.kind() == std::io::ErrorKind::NotFound => {}
         Err(e) => return Err(e).with_context(|| path.display().to_string()),
     }
     let token = format!("{}{}", uuid::Uuid::new_v4().simple(), uuid::Uuid::new_v4().simple());
-    let mut file = std::fs::OpenOptions::new()
-        .write(true)
-        .create_new(true)
-        .mode(0o600)
-        .open(&path)
+    private(OpenOptions::new().create_new(true), &path)
+        .and_then(|mut file| writeln!(file, "{token}"))
         .with_context(|| path.display().to_string())?;
-    writeln!(file, "{token}").with_context(|| path.display().to_string())?;
     Ok(token)
+}
+
+/// Opens a new file that only its owner may read.
+fn private(options: &mut OpenOptions, path: &Path) -> std::io::Result<File> {
+    options.write(true).mode(0o600).open(path)
+}
+
+/// Others may have read a token that they could read: it is told, and not so from now on.
+fn keep_private(path: &Path) -> anyhow::Result<()> {
+    let mode =
+        std::fs::metadata(path).with_context(|| path.display().to_string())?.permissions().mode() & 0o777;
+    if mode & 0o077 == 0 {
+        return Ok(());
+    }
+    std::fs::set_permissions(path, Permissions::from_mode(0o600)).with_context(|| {
+        format!("{}: other users can read the token (mode {mode:04o}): chmod 600 it", path.display())
+    })?;
+    tracing::warn!(
+        "{}: other users could read the token (mode {mode:04o}); now only its owner can (0600). To have a new one, delete \
+         the file and start again",
+        path.display()
+    );
+    Ok(())
 }

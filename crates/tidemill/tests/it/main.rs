@@ -2,6 +2,7 @@
 
 mod commands;
 mod damage;
+mod directory;
 mod flights;
 mod queries;
 
@@ -44,6 +45,10 @@ struct Serving {
 }
 
 impl Serving {
+    fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
     fn kill(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
