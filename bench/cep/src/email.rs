@@ -144,8 +144,8 @@ pub fn plan() -> anyhow::Result<AppPlan> {
 
 /// The fields of a mail in a file, under the given names.
 pub fn schema(name: &str, texts: &[&str]) -> Arc<StreamSchema> {
-    let time = Field { name: "iij_timestamp".into(), ty: FieldType::Long };
-    let texts = texts.iter().map(|name| Field { name: (*name).into(), ty: FieldType::String });
+    let time = Field::new("iij_timestamp", FieldType::Long);
+    let texts = texts.iter().map(|name| Field::new(*name, FieldType::String));
     let fields = std::iter::once(time).chain(texts).collect();
     Arc::new(StreamSchema { name: name.into(), fields, key: None, id: vec![], time: None })
 }

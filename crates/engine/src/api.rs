@@ -7,7 +7,7 @@ use std::sync::Arc;
 use arrow_array::RecordBatch;
 use serde::{Deserialize, Serialize};
 use tidemill_log::Durability;
-use tidemill_types::{Error, EventId, FieldType, Result, StreamSchema};
+use tidemill_types::{Error, EventId, Result, StreamSchema};
 
 /// How events are to be sent.
 #[derive(Debug, Clone, Default)]
@@ -114,9 +114,9 @@ pub struct StreamInfo {
 }
 
 impl StreamInfo {
-    /// Field names and types, in order.
-    pub fn fields(&self) -> impl Iterator<Item = (&str, FieldType)> {
-        self.schema.fields.iter().map(|f| (f.name.as_str(), f.ty))
+    /// Field names and types as they are declared (`time(us)`), in order.
+    pub fn fields(&self) -> impl Iterator<Item = (&str, String)> {
+        self.schema.fields.iter().map(|f| (f.name.as_str(), f.declared_type()))
     }
 }
 

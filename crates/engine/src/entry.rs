@@ -372,7 +372,7 @@ mod tests {
     use tidemill_types::{Field, FieldType, Timestamp};
 
     fn stream() -> Arc<StreamSchema> {
-        let field = |name: &str, ty| Field { name: name.into(), ty };
+        let field = |name: &str, ty| Field::new(name, ty);
         Arc::new(StreamSchema {
             name: "S".into(),
             fields: vec![field("id", FieldType::String), field("n", FieldType::Long)],

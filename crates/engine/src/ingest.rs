@@ -460,7 +460,7 @@ mod tests {
     use tidemill_types::{Field, FieldType};
 
     fn stream(name: &str) -> Arc<StreamSchema> {
-        let field = |name: &str, ty| Field { name: name.into(), ty };
+        let field = |name: &str, ty| Field::new(name, ty);
         Arc::new(StreamSchema {
             name: name.into(),
             fields: vec![field("k", FieldType::String), field("n", FieldType::Int)],

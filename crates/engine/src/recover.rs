@@ -156,7 +156,7 @@ fn zones_options(settings: &Settings) -> ZonesOptions {
 
 /// The table of rows that were refused, with what is needed to correct and send them again.
 fn rejected_schema() -> StreamSchema {
-    let field = |name: &str| Field { name: name.to_owned(), ty: FieldType::String };
+    let field = |name: &str| Field::new(name, FieldType::String);
     StreamSchema {
         name: "system.rejected".into(),
         fields: ["stream", "kind", "reason", "raw", "origin"].map(field).to_vec(),

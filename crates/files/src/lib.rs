@@ -5,7 +5,7 @@
 //! use tidemill_files::{Format, Reading};
 //! use tidemill_types::{Field, FieldType, StreamSchema};
 //!
-//! let field = |name: &str, ty| Field { name: name.into(), ty };
+//! let field = |name: &str, ty| Field::new(name, ty);
 //! let fields = vec![field("symbol", FieldType::String), field("price", FieldType::Double)];
 //! let trades =
 //!     Arc::new(StreamSchema { name: "Trades".into(), fields, key: None, id: vec![], time: None });

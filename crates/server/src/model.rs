@@ -115,7 +115,7 @@ pub(crate) struct Stream {
 pub(crate) struct StreamField {
     /// Its name.
     pub name: String,
-    /// `bool`, `int`, `long`, `float`, `double`, `string`, `time` or `object`.
+    /// `bool`, `int`, `long`, `float`, `double`, `string`, `time` (with a unit such as `time(us)`) or `object`.
     #[serde(rename = "type")]
     pub ty: String,
 }
@@ -141,10 +141,7 @@ impl From<engine::StreamInfo> for Stream {
         let name_of = |index: usize| schema.fields.get(index).map(|f| f.name.clone());
         Self {
             name: schema.name.clone(),
-            fields: info
-                .fields()
-                .map(|(name, ty)| StreamField { name: name.into(), ty: ty.name().into() })
-                .collect(),
+            fields: info.fields().map(|(name, ty)| StreamField { name: name.into(), ty }).collect(),
             key: schema.key.and_then(name_of),
             id: schema.id.iter().filter_map(|i| name_of(*i)).collect(),
             time: schema.time.and_then(name_of),

@@ -14,7 +14,7 @@ use arrow_schema::SchemaRef;
 use serde::de::{DeserializeSeed, Deserializer, MapAccess, Visitor};
 use serde_json::value::RawValue;
 
-use crate::{Duration, Error, FieldType, Result, StreamSchema, Timestamp};
+use crate::{Duration, EpochUnit, Error, Field, FieldType, Result, StreamSchema, Timestamp};
 
 /// Builds event batches of one stream, row by row.
 ///
@@ -134,10 +134,9 @@ impl BatchBuilder {
             }
             match target {
                 Ok(index) => {
-                    let ty = self.schema.fields[*index].ty;
                     self.slots[*index] = self
-                        .text_slot(ty, cell)
-                        .map_err(|expected| self.mismatch(*index, expected, &format!("text {cell:?}")))?;
+                        .text_slot(*index, cell)
+                        .ok_or_else(|| self.mismatch(*index, cell, &format!("text {cell:?}")))?;
                 }
                 Err(name) => self.push_extra(name, &serde_json::Value::from(cell).to_string()),
             }
@@ -194,35 +193,35 @@ impl BatchBuilder {
         Slot::Text(start, self.text.len())
     }
 
-    /// Reads a text cell as `ty`; the error is what was expected.
-    fn text_slot(&mut self, ty: FieldType, cell: &str) -> Result<Slot, String> {
-        let slot = match ty {
+    /// Reads a text cell as field `index`; nothing if it is none.
+    fn text_slot(&mut self, index: usize, cell: &str) -> Option<Slot> {
+        let field = &self.schema.fields[index];
+        match field.ty {
             FieldType::Bool => cell.parse().ok().map(Slot::Bool),
             FieldType::Int => cell.parse::<i32>().ok().map(|n| Slot::Int(n.into())),
             FieldType::Long => cell.parse().ok().map(Slot::Int),
             FieldType::Float | FieldType::Double => number(ty, cell).map(Slot::Float),
-            FieldType::Time => Timestamp::parse(cell).ok().map(|t| Slot::Int(t.0)),
+            FieldType::Time => field.time_from_text(cell).map(|t| Slot::Int(t.0)),
             FieldType::String => Some(self.keep_text(cell)),
             FieldType::Object => Some(self.keep_text(&serde_json::Value::from(cell).to_string())),
-        };
-        slot.ok_or_else(|| expected(ty).to_owned())
+        }
     }
 
-    fn mismatch(&self, index: usize, expected: impl fmt::Display, found: &str) -> Error {
-        Error::invalid(format!(
-            "field `{}`: expected {expected}, found {found}",
-            self.schema.fields[index].name
-        ))
+    /// That field `index` cannot be read from `value`, which is shown as `found`.
+    fn mismatch(&self, index: usize, value: &str, found: &str) -> Error {
+        let field = &self.schema.fields[index];
+        let (expected, hint) = (expected(field), unit_hint(field, value));
+        Error::invalid(format!("field `{}`: expected {expected}, found {found}{hint}", field.name))
     }
 
     /// Checks a JSON value against the declared type of field `index`.
     fn json_slot(&mut self, index: usize, raw: &str) -> Result<Slot> {
-        let ty = self.schema.fields[index].ty;
+        let field = &self.schema.fields[index];
         let first = raw.as_bytes().first().copied().unwrap_or(b'n');
         if first == b'n' {
             return Ok(Slot::Null);
         }
-        let slot = match (ty, first) {
+        let slot = match (field.ty, first) {
             (FieldType::Object, _) => Some(self.keep_text(raw)),
             (FieldType::String, b'"') => json_text(raw).map(|t| self.keep_text(&t)),
             (FieldType::Bool, b't') => Some(Slot::Bool(true)),
@@ -233,27 +232,46 @@ impl BatchBuilder {
             (FieldType::Long, b'-' | b'0'..=b'9') => whole(raw).map(Slot::Int),
             (FieldType::Float | FieldType::Double, b'-' | b'0'..=b'9') => number(ty, raw).map(Slot::Float),
             (FieldType::Time, b'"') => {
-                json_text(raw).and_then(|t| Timestamp::parse(&t).ok()).map(|t| Slot::Int(t.0))
+                json_text(raw).and_then(|t| field.time_from_text(&t)).map(|t| Slot::Int(t.0))
             }
             (FieldType::Time, b'-' | b'0'..=b'9') => {
-                whole(raw).and_then(|ms| ms.checked_mul(1000)).map(Slot::Int)
+                field.unit.unwrap_or_default().parse(raw).map(|t| Slot::Int(t.0))
             }
             _ => None,
         };
-        slot.ok_or_else(|| self.mismatch(index, expected(ty), &shorten(raw)))
+        slot.ok_or_else(|| self.mismatch(index, raw.trim_matches('"'), &shorten(raw)))
     }
 }
 
-fn expected(ty: FieldType) -> &'static str {
-    match ty {
+fn expected(field: &Field) -> Cow<'static, str> {
+    Cow::Borrowed(match field.ty {
         FieldType::Bool => "bool (true or false)",
         FieldType::Int => "int (a whole number of 32 bits)",
         FieldType::Long => "long (a whole number of 64 bits)",
         FieldType::Float => "float (a number up to 3.4e38)",
         FieldType::Double => "double (a number up to 1.8e308)",
         FieldType::String => "string (text in quotes)",
-        FieldType::Time => "time (RFC 3339 such as \"2013-01-01T10:17:00Z\", or milliseconds since 1970)",
+        FieldType::Time => {
+            let (ty, unit) = (field.declared_type(), field.unit.unwrap_or_default().name());
+            let expected = format!("{ty} (RFC 3339 such as \"2013-01-01T10:17:00Z\", or {unit} since 1970)");
+            return Cow::Owned(expected);
+        }
         FieldType::Object => "object (any JSON)",
+    })
+}
+
+/// What to declare when a number is far too large for a time of the field's unit, but not for a shorter one.
+fn unit_hint(field: &Field, value: &str) -> String {
+    let unit = field.unit.unwrap_or_default();
+    if field.ty != FieldType::Time || unit.parse(value).is_some() {
+        return String::new();
+    }
+    let shorter = EpochUnit::ALL.into_iter().skip_while(|u| *u != unit).skip(1);
+    match shorter.into_iter().find(|unit| unit.parse(value).is_some()) {
+        Some(unit) => {
+            format!("; if it counts {}, declare `{}: time({})`", unit.name(), field.name, unit.symbol())
+        }
+        None => String::new(),
     }
 }
 
@@ -462,7 +480,7 @@ impl BatchBuilder {
                 (FieldType::Float | FieldType::Double, Cell::Int(n)) => Slot::Float(*n as f64),
                 (FieldType::Time, Cell::Time(t)) => Slot::Int(t.0),
                 (FieldType::String | FieldType::Object, Cell::Text(s)) => self.keep_text(s),
-                (ty, cell) => return Err(self.mismatch(index, expected(ty), &format!("{cell:?}"))),
+                (_, cell) => return Err(self.mismatch(index, "", &format!("{cell:?}"))),
             };
             self.slots[index] = slot;
         }

@@ -18,5 +18,5 @@ pub use ids::{EventId, Offset, PartitionId, murmur2, partition_of_key};
 pub use json::{event_json, value_json};
 pub use schema::{Field, FieldType, StreamSchema, column, table_columns};
 pub use suggest::{did_you_mean, nearest};
-pub use time::{Duration, Timestamp};
+pub use time::{Duration, EpochUnit, Timestamp};
 pub use value::{Value, row_value};

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use arrow_schema::{DataType, Field as ArrowField, Schema, SchemaRef, TimeUnit};
 use serde::{Deserialize, Serialize};
 
-use crate::{Error, Result, did_you_mean};
+use crate::{EpochUnit, Error, Result, Timestamp, did_you_mean};
 
 /// Names of the columns that Tidemill adds to every stored event.
 pub mod column {
@@ -112,6 +112,36 @@ pub struct Field {
     /// Its type. Every field may be missing from an event.
     #[serde(rename = "type")]
     pub ty: FieldType,
+    /// What a number in it counts since 1970, if its type is `time` and the declaration says so. It says how events
+    /// are read, not how they are kept.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub unit: Option<EpochUnit>,
+}
+
+impl Field {
+    /// A field without a unit.
+    pub fn new(name: impl Into<String>, ty: FieldType) -> Self {
+        Self { name: name.into(), ty, unit: None }
+    }
+
+    /// Its type as it is declared: `string`, `time`, `time(us)`.
+    pub fn declared_type(&self) -> String {
+        match self.unit {
+            Some(unit) => format!("{}({})", self.ty, unit.symbol()),
+            None => self.ty.name().to_owned(),
+        }
+    }
+
+    /// Reads the text of a time: RFC 3339, or a number of the field's unit (milliseconds if it has none).
+    ///
+    /// Where no unit is declared, eight digits that are a date (`20130101`) are that date.
+    pub(crate) fn time_from_text(&self, text: &str) -> Option<Timestamp> {
+        let date = || Timestamp::parse(text).ok();
+        match self.unit {
+            Some(unit) => unit.parse(text).or_else(date),
+            None => date().or_else(|| EpochUnit::default().parse(text)),
+        }
+    }
 }
 
 /// The declaration of a stream: its fields and which of them mean something to the engine.

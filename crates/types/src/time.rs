@@ -26,6 +26,11 @@ impl Timestamp {
         self.0
     }
 
+    /// Whether RFC 3339 has a text for it: it lies in the years -9999 to 9999.
+    fn is_nameable(self) -> bool {
+        (jiff::Timestamp::MIN.as_microsecond()..=jiff::Timestamp::MAX.as_microsecond()).contains(&self.0)
+    }
+
     /// Reads RFC 3339 (`2013-01-01T10:17:00Z`, with offset, with fraction), or `2013-01-01 10:17:00` and
     /// `2013-01-01`, both taken as UTC. Digits below a microsecond are cut.
     ///
@@ -48,6 +53,107 @@ impl Timestamp {
             ))
         })
     }
+}
+
+/// What a number in a `time` field counts since 1970. Whatever it is, microseconds are kept.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
+pub enum EpochUnit {
+    /// `time(s)`
+    #[serde(rename = "s")]
+    Seconds,
+    /// `time(ms)`, and `time` without a unit
+    #[default]
+    #[serde(rename = "ms")]
+    Millis,
+    /// `time(us)`
+    #[serde(rename = "us")]
+    Micros,
+    /// `time(ns)`
+    #[serde(rename = "ns")]
+    Nanos,
+}
+
+impl EpochUnit {
+    /// All of them, from the longest to the shortest.
+    pub const ALL: [Self; 4] = [Self::Seconds, Self::Millis, Self::Micros, Self::Nanos];
+
+    /// The unit that is written `name` in a declaration.
+    pub fn from_symbol(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|unit| unit.symbol() == name)
+    }
+
+    /// How it is written in a declaration.
+    pub fn symbol(self) -> &'static str {
+        match self {
+            Self::Seconds => "s",
+            Self::Millis => "ms",
+            Self::Micros => "us",
+            Self::Nanos => "ns",
+        }
+    }
+
+    /// Its plural.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Seconds => "seconds",
+            Self::Millis => "milliseconds",
+            Self::Micros => "microseconds",
+            Self::Nanos => "nanoseconds",
+        }
+    }
+
+    /// The power of ten by which a number of this unit is multiplied to become microseconds.
+    fn exponent(self) -> i32 {
+        match self {
+            Self::Seconds => 6,
+            Self::Millis => 3,
+            Self::Micros => 0,
+            Self::Nanos => -3,
+        }
+    }
+
+    /// Reads a decimal number (`1357035420`, `-5`, `1357035420.25`, `1.7e9`) of this unit. What is shorter than a
+    /// microsecond is cut, as [`Timestamp::parse`] does.
+    ///
+    /// `None`: no number, or an instant outside of the years -9999 to 9999, which RFC 3339 could not say.
+    pub fn parse(self, number: &str) -> Option<Timestamp> {
+        let micros = match number.parse::<i64>() {
+            Ok(n) if self == Self::Nanos => n / 1_000,
+            Ok(n) => n.checked_mul(10_i64.pow(self.exponent().unsigned_abs()))?,
+            Err(_) => decimal(number, self.exponent())?,
+        };
+        Timestamp(micros).is_nameable().then_some(Timestamp(micros))
+    }
+}
+
+/// The whole part of a decimal number times ten to the power of `exponent`, exactly.
+fn decimal(number: &str, exponent: i32) -> Option<i64> {
+    let (mantissa, own) = match number.split_once(['e', 'E']) {
+        Some((mantissa, exponent)) => (mantissa, exponent.parse::<i32>().ok()?),
+        None => (number, 0),
+    };
+    let (negative, digits) = match mantissa.strip_prefix('-') {
+        Some(digits) => (true, digits),
+        None => (false, mantissa.strip_prefix('+').unwrap_or(mantissa)),
+    };
+    let (whole, fraction) = digits.split_once('.').unwrap_or((digits, ""));
+    if whole.is_empty() || !whole.bytes().chain(fraction.bytes()).all(|b| b.is_ascii_digit()) {
+        return None;
+    }
+    // how many digits stand before the point once the power of ten is in it
+    let before = i64::try_from(whole.len()).ok()? + i64::from(exponent) + i64::from(own);
+    let mut digits = whole.bytes().chain(fraction.bytes());
+    let mut micros = 0_i64;
+    for _ in 0..before {
+        let digit = match digits.next() {
+            Some(digit) => i64::from(digit - b'0'),
+            // nothing but zeros to come
+            None if micros == 0 => break,
+            None => 0,
+        };
+        micros = micros.checked_mul(10)?.checked_add(digit)?;
+    }
+    Some(if negative { -micros } else { micros })
 }
 
 /// `YYYY-MM-DDTHH:MM:SSZ` exactly, the common case, without a general parser.

@@ -50,7 +50,7 @@ fn stream(name: &str) -> Arc<StreamSchema> {
         ("scheduled", FieldType::Time),
         ("flight", FieldType::Long),
     ];
-    let fields = fields.map(|(name, ty)| Field { name: name.to_owned(), ty }).to_vec();
+    let fields = fields.map(|(name, ty)| Field::new(name, ty)).to_vec();
     Arc::new(StreamSchema { name: name.to_owned(), fields, key: Some(0), id: vec![6], time: Some(5) })
 }
 

@@ -137,7 +137,7 @@ pub fn visible(plan: &AppPlan) -> impl Iterator<Item = &catalog::Stream> {
 }
 
 fn schema(stream: &catalog::Stream, key: Option<&str>) -> Arc<StreamSchema> {
-    let fields = stream.attributes.iter().map(|(name, ty)| Field { name: name.clone(), ty: *ty });
+    let fields = stream.attributes.iter().map(|(name, ty)| Field::new(name.clone(), *ty));
     let key = key.and_then(|key| {
         stream.attributes.iter().position(|(name, ty)| name == key && *ty != FieldType::Object)
     });

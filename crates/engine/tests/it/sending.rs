@@ -1,4 +1,4 @@
-use tidemill_engine::{BodyFormat, EventSelector, SendOptions};
+use tidemill_engine::{App, BodyFormat, Engine, EventSelector, SendOptions};
 use tidemill_types::ErrorKind;
 
 use crate::{document, ledger, open, rows, send};
@@ -77,4 +77,32 @@ fn subscribers_see_what_is_stored() {
     );
     assert_eq!(big.recv().unwrap().num_rows(), 1);
     assert!(engine.subscribe("Bigg").is_err());
+}
+
+/// Numbers in times count in the declared unit, in JSON and in CSV, also in an app that comes from the data directory.
+#[test]
+fn times_are_read_in_the_unit_that_the_deployed_app_declares() {
+    let dir = tempfile::tempdir().unwrap();
+    let rules = "event Tick { s: time(s), ms: time, us: time(us), ns: time(ns) } time us;";
+    let csv = "s,ms,us,ns\n1357035420,1357035420000,1357035420000001,1357035420000001999\n1,2,3,4\n";
+    for app in [Some(App::from_rules("ticks", rules)), None] {
+        let engine = Engine::open(dir.path(), app).unwrap();
+        let rows = engine.subscribe("Tick").unwrap();
+        let options = SendOptions { wait: true, origin: "test".into(), ..SendOptions::default() };
+        let reply = engine.send_json("Tick", csv.as_bytes(), BodyFormat::Csv, &options).unwrap();
+        assert_eq!(reply.accepted, 2, "{reply:?}");
+        let batch = rows.recv().unwrap();
+        let row = |row: usize| {
+            (0..4).map(|c| tidemill_types::row_value(&batch, c, row).to_string()).collect::<Vec<_>>()
+        };
+        let moment = "2013-01-01T10:17:00Z";
+        let micro = "2013-01-01T10:17:00.000001Z";
+        assert_eq!(row(0), [moment, moment, micro, micro]);
+        let early = ["1970-01-01T00:00:01Z", "1970-01-01T00:00:00.002Z", "1970-01-01T00:00:00.000003Z"];
+        assert_eq!(row(1)[..3], early);
+        assert_eq!(row(1)[3], "1970-01-01T00:00:00Z");
+        let types: Vec<String> = engine.streams()[0].fields().map(|(_, ty)| ty).collect();
+        assert_eq!(types, ["time(s)", "time", "time(us)", "time(ns)"]);
+        engine.stop().unwrap();
+    }
 }

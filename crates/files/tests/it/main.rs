@@ -9,6 +9,6 @@ use tidemill_types::{Field, FieldType, StreamSchema};
 
 /// A stream with these fields.
 fn stream(fields: &[(&str, FieldType)]) -> Arc<StreamSchema> {
-    let fields = fields.iter().map(|(name, ty)| Field { name: (*name).into(), ty: *ty }).collect();
+    let fields = fields.iter().map(|(name, ty)| Field::new(*name, *ty)).collect();
     Arc::new(StreamSchema { name: "Trades".into(), fields, key: None, id: vec![], time: None })
 }

@@ -3,7 +3,9 @@
 //! Every node carries its [`Span`]. The parser decides by form alone: it does not know which streams, entities
 //! and relations exist. Where a form has two readings the node says so, and [`Condition::as_expr`] gives the other.
 
-use tidemill_types::FieldType;
+use std::fmt;
+
+use tidemill_types::{EpochUnit, FieldType};
 
 pub use crate::operator::BinaryOp;
 pub use crate::source::Ident;
@@ -107,8 +109,19 @@ pub struct FieldDecl {
 pub struct TypeName {
     /// The type. An unknown name is an error in the diagnostics and `Object` here.
     pub ty: FieldType,
+    /// What numbers count since 1970: `time(us)`.
+    pub unit: Option<EpochUnit>,
     /// Where it stands.
     pub span: Span,
+}
+
+impl fmt::Display for TypeName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.unit {
+            Some(unit) => write!(f, "{}({})", self.ty, unit.symbol()),
+            None => self.ty.fmt(f),
+        }
+    }
 }
 
 /// `entity NAME key F [shard F] [replicated] [[unique] index …]…;`

@@ -62,7 +62,7 @@ fn event(out: &mut String, event: &EventDecl) {
     }
     line(out, 0, &head);
     for field in &event.fields {
-        line(out, 1, &format!("{}: {}", field.name.name, field.ty.ty));
+        line(out, 1, &format!("{}: {}", field.name.name, field.ty));
     }
     for relation in &event.relations {
         line(out, 1, &self::relation(relation));

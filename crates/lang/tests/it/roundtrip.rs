@@ -2,10 +2,11 @@
 
 use proptest::prelude::*;
 use tidemill_lang::rules::ast::{
-    BinaryOp, Condition, Expr, ExprKind, Ident, Item, Literal, ObjectField, SpanLiteral, UnaryOp,
+    BinaryOp, Condition, Expr, ExprKind, Ident, Item, Literal, ObjectField, SpanLiteral, TypeName, UnaryOp,
 };
 use tidemill_lang::rules::{format, parse, summary};
 use tidemill_lang::source::{FileId, SourceFile, Span};
+use tidemill_types::{EpochUnit, FieldType};
 
 fn expr(kind: ExprKind) -> Expr {
     Expr { kind, span: Span::default() }
@@ -153,4 +154,44 @@ fn module_of(value: Expr) -> tidemill_lang::rules::ast::Module {
         condition.expr = value;
     }
     module
+}
+
+/// A declaration with fields of random names and types, with units where they are times.
+fn declaration() -> impl Strategy<Value = (Vec<(String, TypeName)>, String)> {
+    let ty = prop_oneof![
+        proptest::sample::select(FieldType::NAMES.to_vec())
+            .prop_map(|name| (FieldType::parse(name).unwrap(), None)),
+        proptest::sample::select(EpochUnit::ALL.to_vec()).prop_map(|unit| (FieldType::Time, Some(unit))),
+    ]
+    .prop_map(|(ty, unit)| TypeName { ty, unit, span: Span::default() });
+    let space = proptest::sample::select(vec!["", " ", "\n", "\t", " /* c */ "]);
+    proptest::collection::btree_map("[a-z]{1,4}[0-9]", (ty, space), 1..6).prop_map(|fields| {
+        let mut text = "event E {".to_owned();
+        for (name, (ty, space)) in &fields {
+            let spread =
+                ty.to_string().replace('(', &format!("{space}({space}")).replace(')', &format!("{space})"));
+            text.push_str(&format!("{space}{name}{space}:{space}{spread}{space},"));
+        }
+        (fields.into_iter().map(|(name, (ty, _))| (name, ty)).collect(), text + "};")
+    })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 256, ..ProptestConfig::default() })]
+
+    #[test]
+    fn declared_types_keep_their_units((fields, text) in declaration()) {
+        let declared = |text: &str| {
+            let parsed = parse(&SourceFile::new(FileId(0), "t.rules", text.to_owned()));
+            assert_eq!(parsed.diagnostics, [], "{text}");
+            let [Item::Event(event)] = &parsed.module.items[..] else { panic!("one event") };
+            let types = event.fields.iter();
+            types.map(|f| (f.name.name.clone(), TypeName { span: Span::default(), ..f.ty })).collect::<Vec<_>>()
+        };
+        prop_assert_eq!(declared(&text), fields.clone());
+        let canonical = format(&SourceFile::new(FileId(0), "t.rules", text)).expect("no errors");
+        prop_assert_eq!(declared(&canonical), fields);
+        let again = format(&SourceFile::new(FileId(0), "t.rules", canonical.clone())).expect("no errors");
+        prop_assert_eq!(again, canonical);
+    }
 }

@@ -95,7 +95,7 @@ fn event(decl: &EventDecl, catalog: &mut Catalog, sink: &mut Sink) {
             );
         }
         if !fields.iter().any(|f| f.name == field.name.name) {
-            fields.push(Field { name: field.name.name.clone(), ty: field.ty.ty });
+            fields.push(Field { unit: field.ty.unit, ..Field::new(field.name.name.clone(), field.ty.ty) });
         }
     }
     let find = |name: &Ident, clause: &str, sink: &mut Sink| {

@@ -192,7 +192,7 @@ fn take_off_rows() -> Vec<String> {
 }
 
 pub fn stream(name: &str, fields: &[(&str, FieldType)], time: Option<usize>) -> Arc<StreamSchema> {
-    let fields = fields.iter().map(|(name, ty)| Field { name: (*name).into(), ty: *ty }).collect();
+    let fields = fields.iter().map(|(name, ty)| Field::new(*name, *ty)).collect();
     Arc::new(StreamSchema { name: name.into(), fields, key: Some(0), id: vec![], time })
 }
 

@@ -49,7 +49,7 @@ pub fn run(plan: AppPlan) -> anyhow::Result<()> {
 }
 
 fn schema(stream: &Stream) -> Arc<StreamSchema> {
-    let field = |(name, ty): &(String, _)| Field { name: name.clone(), ty: *ty };
+    let field = |(name, ty): &(String, _)| Field::new(name.clone(), *ty);
     let fields = stream.attributes.iter().map(field).collect();
     Arc::new(StreamSchema { name: stream.name.clone(), fields, key: None, id: vec![], time: None })
 }

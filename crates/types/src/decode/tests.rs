@@ -2,7 +2,7 @@ use super::*;
 use crate::{Field, Value, row_value};
 
 fn builder() -> BatchBuilder {
-    let field = |name: &str, ty| Field { name: name.into(), ty };
+    let field = |name: &str, ty| Field::new(name, ty);
     BatchBuilder::new(Arc::new(StreamSchema {
         name: "S".into(),
         fields: vec![
@@ -94,5 +94,118 @@ fn text_that_is_too_large_a_number_is_not_infinity() {
     }
     for (cell, field) in [("1e39", &x), ("inf", &x), ("-inf", &f), ("1e38", &f)] {
         b.push_text([(field, cell)], Timestamp(5)).unwrap();
+    }
+}
+
+/// A stream with one time for each unit, and one without.
+fn times() -> BatchBuilder {
+    let fields =
+        EpochUnit::ALL.map(|unit| Field { unit: Some(unit), ..Field::new(unit.symbol(), FieldType::Time) });
+    BatchBuilder::new(Arc::new(StreamSchema {
+        name: "S".into(),
+        fields: fields.into_iter().chain([Field::new("plain", FieldType::Time)]).collect(),
+        key: None,
+        id: vec![],
+        time: None,
+    }))
+}
+
+/// What the field of that index holds, read from this text, this JSON number and this JSON string, which must agree.
+fn read_time(index: usize, text: &str) -> Result<i64, String> {
+    let mut builder = times();
+    let name = builder.schema.fields[index].name.clone();
+    let micros = |builder: &mut BatchBuilder| match row_value(&builder.finish(), index, 0) {
+        Value::Time(time) => time.0,
+        other => panic!("{other}"),
+    };
+    let cell = builder.push_text([(&Ok(index), text)], Timestamp(0)).map(|()| micros(&mut builder));
+    let quoted = format!("{{\"{name}\":\"{text}\"}}");
+    let quoted = builder.push_json(quoted.as_bytes(), Timestamp(0)).map(|()| micros(&mut builder));
+    assert_eq!(cell.as_ref().ok(), quoted.as_ref().ok(), "{name} {text}");
+    let date = text.len() == 8 && name == "plain";
+    if serde_json::from_str::<serde_json::Number>(text).is_ok() && !date {
+        let number = format!("{{\"{name}\":{text}}}");
+        let number = builder.push_json(number.as_bytes(), Timestamp(0)).map(|()| micros(&mut builder));
+        assert_eq!(cell.as_ref().ok(), number.as_ref().ok(), "{name} {text}");
+    }
+    cell.map_err(|e| e.to_string())
+}
+
+#[test]
+fn times_count_in_the_declared_unit() {
+    const S: usize = 0;
+    const MS: usize = 1;
+    const US: usize = 2;
+    const NS: usize = 3;
+    const PLAIN: usize = 4;
+    for (field, text, micros) in [
+        (S, "1357035420", 1_357_035_420_000_000),
+        (S, "1357035420.25", 1_357_035_420_250_000),
+        (S, "1.35703542e9", 1_357_035_420_000_000),
+        (S, "-1", -1_000_000),
+        (MS, "1357035420000", 1_357_035_420_000_000),
+        (MS, "0.0019", 1),
+        (US, "1357035420000001", 1_357_035_420_000_001),
+        (US, "20130101", 20_130_101),
+        (NS, "1357035420000001999", 1_357_035_420_000_001),
+        (NS, "-1999", -1),
+        (NS, "999.9", 0),
+        (PLAIN, "1357035420000", 1_357_035_420_000_000),
+        (PLAIN, "0", 0),
+        (PLAIN, "20130101", 1_356_998_400_000_000),
+        (PLAIN, "2013-01-01T10:17:00Z", 1_357_035_420_000_000),
+        (NS, "2013-01-01T10:17:00.0000019Z", 1_357_035_420_000_001),
+    ] {
+        assert_eq!(read_time(field, text), Ok(micros), "{text}");
+    }
+    for (field, text, message) in [
+        (
+            PLAIN,
+            "1357035420000001",
+            "field `plain`: expected time (RFC 3339 such as \"2013-01-01T10:17:00Z\", or milliseconds since 1970), \
+             found text \"1357035420000001\"; if it counts microseconds, declare `plain: time(us)`",
+        ),
+        (
+            S,
+            "1357035420000001999",
+            "field `s`: expected time(s) (RFC 3339 such as \"2013-01-01T10:17:00Z\", or seconds since 1970), \
+             found text \"1357035420000001999\"; if it counts nanoseconds, declare `s: time(ns)`",
+        ),
+        (
+            NS,
+            "soon",
+            "field `ns`: expected time(ns) (RFC 3339 such as \"2013-01-01T10:17:00Z\", or nanoseconds since 1970), \
+             found text \"soon\"",
+        ),
+    ] {
+        assert_eq!(read_time(field, text), Err(message.to_owned()));
+    }
+    for text in ["", "-", ".5", "1_000", "1e", "0x10", "1e400", "--1", "1 ", "NaN", "253402300800000000000"] {
+        let read: Vec<_> = EpochUnit::ALL.into_iter().filter_map(|unit| unit.parse(text)).collect();
+        assert_eq!(read, [], "{text}");
+    }
+}
+
+/// Random instants, as nanoseconds since 1970 from a fixed seed: every unit reads the same instant as the text of
+/// RFC 3339 does, cut to what the unit can say.
+#[test]
+fn units_agree_with_rfc_3339() {
+    let mut seed = 0x5eed_u64;
+    for _ in 0..20_000 {
+        // splitmix64
+        seed = seed.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mixed = (seed ^ (seed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        let nanos = (mixed ^ (mixed >> 31)).cast_signed() >> (seed % 40);
+        let text = jiff::Timestamp::from_nanosecond(nanos.into()).unwrap().to_string();
+        let expected = Timestamp::parse(&text).unwrap();
+        assert_eq!(EpochUnit::Nanos.parse(&nanos.to_string()), Some(expected), "{nanos}");
+        for (unit, digits) in [(EpochUnit::Seconds, 9), (EpochUnit::Millis, 6), (EpochUnit::Micros, 3)] {
+            let scale = 10_u64.pow(digits);
+            let (whole, fraction) = (nanos.unsigned_abs() / scale, nanos.unsigned_abs() % scale);
+            let sign = if nanos < 0 { "-" } else { "" };
+            let decimal = format!("{sign}{whole}.{fraction:0width$}", width = digits as usize);
+            assert_eq!(unit.parse(&decimal), Some(expected), "{decimal} {unit:?}");
+        }
     }
 }

@@ -200,7 +200,7 @@ mod tests {
     use tidemill_types::Field;
 
     fn stream(fields: &[(&str, FieldType)]) -> StreamSchema {
-        let fields = fields.iter().map(|(n, ty)| Field { name: (*n).to_owned(), ty: *ty }).collect();
+        let fields = fields.iter().map(|(n, ty)| Field::new(*n, *ty)).collect();
         StreamSchema { name: "S".to_owned(), fields, key: None, id: vec![], time: None }
     }
 

@@ -9,7 +9,7 @@ use tidemill_types::Field;
 use super::*;
 
 fn stream(key: Option<usize>) -> StreamSchema {
-    let field = |name: &str, ty| Field { name: name.to_owned(), ty };
+    let field = |name: &str, ty| Field::new(name, ty);
     let fields = vec![
         field("text", FieldType::String),
         field("json", FieldType::Object),

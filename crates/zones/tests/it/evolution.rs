@@ -10,7 +10,7 @@ use crate::support::{assert_rows, batch, flush_all, memory, options, p, push, re
 
 fn wider() -> Arc<StreamSchema> {
     let mut wide = (*stream("Flight")).clone();
-    wide.fields.push(Field { name: "gate".to_owned(), ty: FieldType::Long });
+    wide.fields.push(Field::new("gate", FieldType::Long));
     Arc::new(wide)
 }
 

@@ -282,11 +282,11 @@ impl Element for FieldDecl {
     }
 
     fn flat(&self, out: &mut Flat<'_>) -> fmt::Result {
-        write!(out, "{}: {}", reference(&self.name.name), self.ty.ty)
+        write!(out, "{}: {}", reference(&self.name.name), self.ty)
     }
 
     fn print(&self, printer: &mut Printer<'_>) {
-        printer.write(&format!("{}: {}", reference(&self.name.name), self.ty.ty));
+        printer.write(&format!("{}: {}", reference(&self.name.name), self.ty));
     }
 }
 

@@ -1,6 +1,6 @@
 //! Declarations: events, entities, relations.
 
-use tidemill_types::{FieldType, nearest};
+use tidemill_types::{Duration, EpochUnit, FieldType, nearest};
 
 use super::super::ast::{EntityDecl, EventDecl, FieldDecl, Ident, IndexDecl, Path, RelationDecl, TypeName};
 use super::super::code;
@@ -130,18 +130,58 @@ impl Parser<'_> {
             self.unknown_type(word);
             FieldType::Object
         });
-        let span = self.bump();
-        if let Some(open) = self.eat("(") {
-            // `varchar(20)`
-            while !self.at_end() && !self.is_at(")") && !self.is_at("}") && !self.is_at(";") {
-                self.bump();
+        let start = self.bump();
+        let unit = match (self.is_at("("), ty) {
+            (false, _) => None,
+            (true, FieldType::Time) => self.epoch_unit()?,
+            (true, _) => {
+                self.type_length();
+                None
             }
-            self.eat(")");
-            let message = "types have no length";
-            let span = self.since(open);
-            self.report(Diagnostic::error(code::UNKNOWN_TYPE, span, message).help("remove the brackets"));
+        };
+        Ok(TypeName { ty, unit, span: self.since(start) })
+    }
+
+    /// `(us)` behind `time`.
+    fn epoch_unit(&mut self) -> Parse<Option<EpochUnit>> {
+        self.bump();
+        let help =
+            format!("write one of {}", EpochUnit::ALL.map(|u| format!("`time({})`", u.symbol())).join(", "));
+        let expected = EpochUnit::ALL.map(|u| format!("`{}`", u.symbol()));
+        let Some(word) = self.word() else {
+            let expected = expected.each_ref().map(String::as_str);
+            return Err(self.unexpected_with(&expected, "after `time(`", Some(help)));
+        };
+        let unit = EpochUnit::from_symbol(word);
+        if unit.is_none() {
+            let near = Duration::unit_micros(word).and_then(|micros| match micros {
+                1 => Some(EpochUnit::Micros),
+                1_000 => Some(EpochUnit::Millis),
+                1_000_000 => Some(EpochUnit::Seconds),
+                _ => None,
+            });
+            let help = near.map_or(help, |unit| format!("write `time({})`", unit.symbol()));
+            let message = format!("`{word}` is no unit in which times are counted");
+            self.report(
+                Diagnostic::error(code::UNKNOWN_TYPE, self.span(), message).expected(expected).help(help),
+            );
         }
-        Ok(TypeName { ty, span })
+        self.bump();
+        self.expect(")", "after the unit")?;
+        Ok(unit)
+    }
+
+    /// Reports `(20)` behind a type.
+    fn type_length(&mut self) {
+        let open = self.bump();
+        while !self.at_end() && !self.is_at(")") && !self.is_at("}") && !self.is_at(";") {
+            self.bump();
+        }
+        self.eat(")");
+        let span = self.since(open);
+        self.report(
+            Diagnostic::error(code::UNKNOWN_TYPE, span, "types have no length").help("remove the brackets"),
+        );
     }
 
     fn unknown_type(&mut self, word: &str) {
