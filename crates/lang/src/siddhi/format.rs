@@ -10,7 +10,9 @@ mod list;
 mod output;
 mod query;
 mod state;
+mod variables;
 
+use self::variables::Placeholders;
 use super::parser::parse_with_tokens;
 use crate::diagnostic::Diagnostic;
 use crate::printer;
@@ -24,11 +26,24 @@ enum Siddhi {}
 
 type Printer<'a> = printer::Printer<'a, Siddhi>;
 
-/// The text of the app `file` in canonical form; ends in a newline.
+/// The text of the app `file` in canonical form; ends in a newline. Variables `${NAME}` stay as they are.
 ///
-/// Errors: the diagnostics, when there are errors among them; a text that cannot be read is left as it is. Variables
-/// `${NAME}` outside of texts cannot be read.
+/// Errors: the diagnostics, when there are errors among them; a text that cannot be read is left as it is. A variable
+/// can be read where a number or a name could stand, and as a part of a name.
 pub fn format(file: &SourceFile) -> Result<String, Vec<Diagnostic>> {
+    let mut placeholders = Placeholders::new(file);
+    loop {
+        let diagnostics = match format_plain(&placeholders.file(file)) {
+            Ok(text) => return Ok(placeholders.restore(text)),
+            Err(diagnostics) => diagnostics,
+        };
+        if !diagnostics.iter().any(|d| placeholders.try_another(d)) {
+            return Err(diagnostics.into_iter().map(|d| placeholders.restore_in(d)).collect());
+        }
+    }
+}
+
+fn format_plain(file: &SourceFile) -> Result<String, Vec<Diagnostic>> {
     let (parsed, tokens) = parse_with_tokens(file);
     if parsed.has_errors() {
         return Err(parsed.diagnostics);

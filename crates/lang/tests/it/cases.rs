@@ -75,6 +75,10 @@ const SIDDHI: Language = Language {
     format: Some(siddhi::format),
 };
 
+/// Texts with variables, which are read only to be formatted.
+const TEMPLATE: Language =
+    Language { file: "a.siddhi", summary: siddhi::format, format: Some(siddhi::format) };
+
 const ON_DEMAND: Language = Language {
     file: "query",
     summary: |file| siddhi::parse_on_demand(file).map(|query| siddhi::on_demand_summary(&query)),
@@ -169,6 +173,7 @@ fn siddhi_cases() {
     let language = |name: &str| match name {
         name if name.starts_with("on_demand") => &ON_DEMAND,
         name if name.starts_with("expression") => &EXPRESSION,
+        "format_variables" => &TEMPLATE,
         _ => &SIDDHI,
     };
     check_folder("tests/cases/siddhi", language, 60);
