@@ -17,7 +17,7 @@ use crate::aggregation::Aggregation;
 use crate::batch::{Batch, Kind};
 use crate::column::Column;
 use crate::expr::Failure;
-use crate::io::Strategy;
+use crate::io::{Log, Strategy};
 use crate::named_window::NamedWindow;
 use crate::on_demand;
 use crate::partition::{self, KeyId, Partition};
@@ -52,6 +52,10 @@ pub trait Sink {
     fn emission(&mut self, query: &str, emission: &Batch);
     /// Events could not be worked off by a query.
     fn failure(&mut self, query: &str, failure: &Failure);
+    /// Events came to a stream that is printed.
+    fn logged(&mut self, log: &Log, events: &Batch) {
+        log.trace(events);
+    }
 }
 
 /// An app at work.
@@ -420,7 +424,7 @@ impl App {
         let plan = self.plan.clone();
         for (number, to) in plan.sinks.iter().enumerate().filter(|(_, s)| s.stream == stream) {
             if let Some(log) = &to.log {
-                (0..events.len()).for_each(|row| log.write(events, row));
+                sink.logged(log, events);
                 continue;
             }
             let turn = match to.strategy {

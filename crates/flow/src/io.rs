@@ -4,22 +4,24 @@
 //! the engine.
 
 pub mod file;
+mod log;
 mod topic;
 
 use tidemill_lang::siddhi::ast::{Annotation, Element};
 use tidemill_lang::{Diagnostic, Span};
 use tidemill_types::did_you_mean;
 
-use crate::batch::Batch;
 use crate::catalog::Attributes;
-use crate::stream_functions::{Priority, shown};
 
+pub use log::Log;
 pub use topic::Topic;
 
-/// The sources that there are.
-const SOURCES: [&str; 2] = ["file", "inMemory"];
-/// The sinks that there are.
-const SINKS: [&str; 3] = ["file", "inMemory", "log"];
+/// The sources that there are; the last is for [`FILES`] alone.
+const SOURCES: [&str; 2] = ["inMemory", "file"];
+/// The sinks that there are; the last is for [`FILES`] alone.
+const SINKS: [&str; 3] = ["inMemory", "log", "file"];
+/// Where files can be used.
+const FILES: &str = "(with `tidemill replay`)";
 /// The mappers that there are.
 const MAPPERS: [&str; 1] = ["passThrough"];
 /// Transports and mappers that SiddhiQL apps use elsewhere: who names one has made no mistake in writing.
@@ -77,25 +79,8 @@ pub struct Sink {
     pub strategy: Strategy,
     /// The topics.
     pub topics: Vec<Topic>,
-    /// Instead of topics: they are written to the log.
+    /// Instead of topics: each event is a line.
     pub log: Option<Log>,
-}
-
-/// A sink that writes events to the log.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Log {
-    /// What a line begins with.
-    pub prefix: String,
-    /// How urgent it is.
-    pub priority: Priority,
-}
-
-impl Log {
-    /// Writes row `row` of the events.
-    pub fn write(&self, events: &Batch, row: usize) {
-        let event = shown(&events.columns, row, events.times[row]);
-        self.priority.write(&format!("{} : {event}", self.prefix));
-    }
 }
 
 /// How a sink spreads events over its topics.
@@ -109,33 +94,34 @@ pub enum Strategy {
     Partitioned(usize),
 }
 
-/// The sources before a stream but for files. Errors: an unknown transport or mapper, a missing topic.
-pub fn sources(annotations: &[Annotation], stream: usize) -> Result<Vec<Source>, Diagnostic> {
+/// The sources before a stream, called `name`, but for files. Errors: an unknown transport or mapper, a missing topic.
+pub fn sources(annotations: &[Annotation], stream: usize, name: &str) -> Result<Vec<Source>, Diagnostic> {
     let of = annotations.iter().filter(|a| a.is("source") && !file::is_file(a));
     of.map(|a| {
-        transport(a, "source", &SOURCES)?;
+        transport(a, "source", &SOURCES, name)?;
         mapper(a)?;
         Ok(Source { topic: topic(a)?.value.value.clone(), stream })
     })
     .collect()
 }
 
-/// The sinks behind a stream, called `name`, but for files. Errors: as for [`sources`], and unknown ways to spread events.
+/// The sinks behind a stream, called `name`, of an app, but for files. Errors: as for [`sources`], and unknown ways to spread events.
 pub fn sinks(
     annotations: &[Annotation],
     stream: usize,
     name: &str,
     attributes: &Attributes,
+    app: Option<&str>,
 ) -> Result<Vec<Sink>, Diagnostic> {
     let of = annotations.iter().filter(|a| a.is("sink") && !file::is_file(a));
     of.map(|a| {
-        let ty = transport(a, "sink", &SINKS)?;
-        mapper(a)?;
+        let ty = transport(a, "sink", &SINKS, name)?;
         on_error(a)?;
         if ty == "log" {
-            let log = Some(log(a, name)?);
+            let log = Some(Log::of(a, name, attributes, app)?);
             return Ok(Sink { stream, strategy: Strategy::Broadcast, topics: vec![], log });
         }
+        mapper(a)?;
         let to = |a: &Annotation| Topic::parse(topic(a)?, attributes);
         let (strategy, topics) = match a.nested().find(|n| n.is("distribution")) {
             None => (Strategy::Broadcast, vec![to(a)?]),
@@ -155,8 +141,13 @@ pub fn sinks(
     .collect()
 }
 
-/// The type that an annotation names. Errors: none, or one that there is not.
-fn transport<'a>(annotation: &'a Annotation, what: &str, all: &[&str]) -> Result<&'a str, Diagnostic> {
+/// The type that an annotation of the stream `name` names. Errors: none, or one that there is not.
+fn transport<'a>(
+    annotation: &'a Annotation,
+    what: &str,
+    all: &[&str],
+    name: &str,
+) -> Result<&'a str, Diagnostic> {
     let Some(ty) = annotation.element("type") else {
         if let Some(of) = annotation.element("ref") {
             let message = format!("there are no settings that `{}` could name", of.value.value);
@@ -165,7 +156,19 @@ fn transport<'a>(annotation: &'a Annotation, what: &str, all: &[&str]) -> Result
         return Err(Diagnostic::error("F0601", annotation.span, format!("a {what} needs a type"))
             .expected(all.iter().map(|t| format!("type='{t}'"))));
     };
-    known(all, &ty.value.value, what, ty.span)?;
+    known(all, &ty.value.value, what, ty.span).map_err(|mut unknown| {
+        if KNOWN_ELSEWHERE.contains(&ty.value.value.as_str()) {
+            unknown.message = format!("{} {FILES}", unknown.message);
+            unknown.help(match what {
+                "source" => format!("leave `@source` out and send events to POST /api/v1/streams/{name}"),
+                _ => format!(
+                    "leave `@sink` out: the events are in the table events.\"{name}\"; `@sink(type='log')` prints them"
+                ),
+            })
+        } else {
+            unknown
+        }
+    })?;
     Ok(&ty.value.value)
 }
 
@@ -194,15 +197,6 @@ fn topic(annotation: &Annotation) -> Result<&Element, Diagnostic> {
     annotation.element("topic").ok_or_else(|| {
         Diagnostic::error("F0603", annotation.span, "`inMemory` needs a topic").expected(["topic='…'"])
     })
-}
-
-fn log(annotation: &Annotation, stream: &str) -> Result<Log, Diagnostic> {
-    let prefix = annotation.element("prefix").map_or(stream, |p| p.value.value.as_str()).to_owned();
-    let priority = match annotation.element("priority") {
-        None => Priority::Info,
-        Some(p) => Priority::parse(&p.value.value).map_err(|e| Diagnostic::error("F0608", p.span, e))?,
-    };
-    Ok(Log { prefix, priority })
 }
 
 /// What becomes of events that a sink could not publish; those that there are publish all they get.

@@ -12,7 +12,7 @@ use crate::catalog::Attributes;
 use crate::expr::Failure;
 use crate::registry::{Arg, Registry, StreamFunction};
 use crate::value::Value;
-pub(crate) use log::{Priority, shown};
+pub(crate) use log::Priority;
 
 /// Registers all of them.
 pub fn register(registry: &mut Registry) {

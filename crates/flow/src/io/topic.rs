@@ -10,7 +10,7 @@ use super::{Sink, Strategy};
 use crate::batch::Batch;
 use crate::catalog::Attributes;
 
-/// The topic of a sink: a text with places for attributes, `alarms/{{site}}`.
+/// The topic of a sink, or the text of a payload: a text with places for attributes, `alarms/{{site}}`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Topic(Vec<Part>);
 
@@ -41,7 +41,7 @@ impl Topic {
     }
 
     /// The topic to which event `row` goes.
-    fn of(&self, events: &Batch, row: usize) -> String {
+    pub(super) fn of(&self, events: &Batch, row: usize) -> String {
         let mut topic = String::new();
         for part in &self.0 {
             match part {

@@ -43,8 +43,9 @@ impl Planner<'_> {
                 let (called, columns) = (name.clone(), attributes.clone());
                 let stream = self.plan.catalog.define(Stream { name, attributes, span: d.id.span })?;
                 annotations::check_stream(&d.annotations)?;
-                self.plan.sources.extend(io::sources(&d.annotations, stream)?);
-                self.plan.sinks.extend(io::sinks(&d.annotations, stream, &called, &columns)?);
+                let app = self.plan.name.clone();
+                self.plan.sources.extend(io::sources(&d.annotations, stream, &called)?);
+                self.plan.sinks.extend(io::sinks(&d.annotations, stream, &called, &columns, app.as_deref())?);
                 self.plan.file_sources.extend(io::file::sources(&d.annotations, stream, &columns)?);
                 self.plan.file_sinks.extend(io::file::sinks(&d.annotations, stream)?);
                 Ok(())

@@ -58,7 +58,7 @@ impl Priority {
 }
 
 /// An event as a line shows it: its timestamp and its attributes.
-pub fn shown(columns: &[Column], row: usize, time: i64) -> String {
+fn shown(columns: &[Column], row: usize, time: i64) -> String {
     let values: Vec<String> = columns.iter().map(|c| c.get(row).to_string()).collect();
     format!("{time} [{}]", values.join(", "))
 }

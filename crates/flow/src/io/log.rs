@@ -1,0 +1,244 @@
+//! `@sink(type='log')`: each event of a stream is a line.
+
+use std::fmt::Write as _;
+
+use serde_json::Value as Json;
+use tidemill_lang::Diagnostic;
+use tidemill_lang::siddhi::ast::Annotation;
+
+use super::topic::Topic;
+use crate::batch::Batch;
+use crate::catalog::Attributes;
+use crate::replay::json_of;
+use crate::stream_functions::Priority;
+use crate::value::Value;
+
+/// The mappers of this sink.
+const MAPPERS: [&str; 4] = ["csv", "json", "passThrough", "text"];
+
+/// A sink that makes lines of events. Whoever runs the app writes them.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Log {
+    /// What a line begins with.
+    prefix: String,
+    /// How urgent it is.
+    pub priority: Priority,
+    mapper: Mapper,
+    attributes: Vec<String>,
+}
+
+/// What stands behind the prefix.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Mapper {
+    /// `Event{timestamp=1000, data=[a, 1], isExpired=false}`
+    PassThrough,
+    /// `{"event":{"symbol":"a","volume":1}}`
+    Json,
+    /// `symbol:"a", volume:1`
+    Text,
+    /// `a,1`
+    Csv,
+    /// `@payload("…{{symbol}}…")`
+    Payload(Topic),
+}
+
+impl Log {
+    /// Reads the annotation of the stream `name`. Errors: an unknown priority or mapper, a payload with an unknown
+    /// attribute.
+    pub(super) fn of(
+        annotation: &Annotation,
+        name: &str,
+        attributes: &Attributes,
+        app: Option<&str>,
+    ) -> Result<Self, Diagnostic> {
+        let prefix = match (annotation.element("prefix"), app) {
+            (Some(prefix), _) => prefix.value.value.clone(),
+            (None, Some(app)) => format!("{app} : {name}"),
+            (None, None) => name.to_owned(),
+        };
+        let priority = match annotation.element("priority") {
+            None => Priority::Info,
+            Some(p) => Priority::parse(&p.value.value).map_err(|e| Diagnostic::error("F0608", p.span, e))?,
+        };
+        let mapper = mapper(annotation, attributes)?;
+        let attributes = attributes.iter().map(|(name, _)| name.clone()).collect();
+        Ok(Self { prefix, priority, mapper, attributes })
+    }
+
+    /// Whether lines are to be seen where nobody asked for more: they are no `DEBUG`, `TRACE` or `OFF`.
+    pub fn is_shown(&self) -> bool {
+        matches!(self.priority, Priority::Error | Priority::Warn | Priority::Info)
+    }
+
+    /// The line of event `row`, without its end. Line breaks in texts stay.
+    pub fn line(&self, events: &Batch, row: usize) -> String {
+        let mut line = format!("{} : ", self.prefix);
+        let values = events.columns.iter().map(|column| column.get(row));
+        // writing to a string does not fail
+        let _ = match &self.mapper {
+            Mapper::PassThrough => {
+                let values: Vec<String> = values.map(|v| v.to_string()).collect();
+                let (time, values) = (events.times[row], values.join(", "));
+                write!(line, "Event{{timestamp={time}, data=[{values}], isExpired=false}}")
+            }
+            Mapper::Json => {
+                // a map of JSON would sort them
+                let fields = self.attributes.iter().zip(values);
+                let fields =
+                    fields.map(|(name, value)| format!("{}:{}", Json::from(name.as_str()), json_of(&value)));
+                write!(line, "{{\"event\":{{{}}}}}", fields.collect::<Vec<_>>().join(","))
+            }
+            Mapper::Text => {
+                let fields = self.attributes.iter().zip(values).map(|(name, value)| match value {
+                    Value::Str(text) => format!("{name}:\"{text}\""),
+                    value => format!("{name}:{value}"),
+                });
+                write!(line, "{}", fields.collect::<Vec<_>>().join(", "))
+            }
+            Mapper::Csv => {
+                let cells = values.map(|value| match value {
+                    Value::Null => String::new(),
+                    value => csv_cell(&value.to_string()),
+                });
+                write!(line, "{}", cells.collect::<Vec<_>>().join(","))
+            }
+            Mapper::Payload(payload) => write!(line, "{}", payload.of(events, row)),
+        };
+        line
+    }
+
+    /// Hands the lines of these events to `tracing`.
+    pub fn trace(&self, events: &Batch) {
+        (0..events.len()).for_each(|row| self.priority.write(&self.line(events, row)));
+    }
+}
+
+/// A cell in quotes where it needs them.
+fn csv_cell(text: &str) -> String {
+    match text.contains([',', '"', '\n', '\r']) {
+        true => format!("\"{}\"", text.replace('"', "\"\"")),
+        false => text.to_owned(),
+    }
+}
+
+fn mapper(annotation: &Annotation, attributes: &Attributes) -> Result<Mapper, Diagnostic> {
+    let Some(map) = annotation.nested().find(|n| n.is("map")) else { return Ok(Mapper::PassThrough) };
+    let Some(ty) = map.element("type") else {
+        return Err(Diagnostic::error("F0601", map.span, "a mapper needs a type")
+            .expected(MAPPERS.map(|t| format!("type='{t}'"))));
+    };
+    super::known(&MAPPERS, &ty.value.value, "log mapper", ty.span)?;
+    let payload = map.nested().find(|n| n.is("payload"));
+    if let Some(other) = map.nested().find(|n| !n.is("payload")) {
+        let message = format!("there is no `@{}` in a mapper of the sink `log`", other.name.name);
+        return Err(Diagnostic::error("F0612", other.span, message).expected(["@payload('…')"]));
+    }
+    match (ty.value.value.as_str(), payload) {
+        (kind @ ("passThrough" | "csv"), Some(payload)) => {
+            let message = format!("`@payload` is for the mappers json and text; this one is {kind}");
+            Err(Diagnostic::error("F0612", payload.span, message))
+        }
+        (_, Some(payload)) => match payload.elements().next() {
+            Some(text) => Topic::parse(text, attributes).map(Mapper::Payload),
+            None => {
+                let message = "`@payload` needs the text";
+                Err(Diagnostic::error("F0612", payload.span, message).expected(["@payload('…')"]))
+            }
+        },
+        ("json", None) => Ok(Mapper::Json),
+        ("text", None) => Ok(Mapper::Text),
+        ("csv", None) => Ok(Mapper::Csv),
+        _ => Ok(Mapper::PassThrough),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use tidemill_types::FieldType;
+
+    use super::*;
+    use crate::Registry;
+    use crate::app::{App, Sink};
+    use crate::column::Column;
+    use crate::expr::Failure;
+    use crate::replay;
+
+    #[derive(Default)]
+    struct Lines(Vec<String>);
+
+    impl Sink for Lines {
+        fn events(&mut self, _: &str, _: &Batch) {}
+
+        fn emission(&mut self, _: &str, _: &Batch) {}
+
+        fn failure(&mut self, query: &str, failure: &Failure) {
+            panic!("{query}: {}", failure.0);
+        }
+
+        fn logged(&mut self, log: &Log, events: &Batch) {
+            self.0.extend((0..events.len()).map(|row| log.line(events, row)));
+        }
+    }
+
+    fn lines(annotation: &str) -> Vec<String> {
+        let text = format!(
+            "@app:name('Plant') define stream In (s string, n long, b bool);
+             {annotation} define stream Out (s string, n long, b bool);
+             from In select s, n, b insert into Out;"
+        );
+        let plan = replay::compile("a.siddhi", &text, &Registry::standard(), &|_| None).unwrap();
+        let stream = plan.catalog.find("In").unwrap();
+        let mut app = App::new(Arc::new(plan));
+        let mut seen = Lines::default();
+        app.start(0, &mut seen);
+        for values in [
+            [Value::text("a,\"b\""), Value::Long(1), Value::Bool(true)],
+            [Value::Null, Value::Null, Value::Null],
+        ] {
+            let columns = values.into_iter().zip([FieldType::String, FieldType::Long, FieldType::Bool]);
+            let columns = columns.map(|(value, ty)| {
+                let mut column = Column::new(ty);
+                column.push(value);
+                column
+            });
+            app.send(stream, columns.collect(), vec![1000], &mut seen).unwrap();
+        }
+        seen.0
+    }
+
+    #[test]
+    fn events_become_lines() {
+        for (annotation, expected) in [
+            (
+                "@sink(type='log')",
+                [
+                    "Plant : Out : Event{timestamp=1000, data=[a,\"b\", 1, true], isExpired=false}",
+                    "Plant : Out : Event{timestamp=1000, data=[null, null, null], isExpired=false}",
+                ],
+            ),
+            (
+                "@sink(type='log', prefix='OUT', @map(type='json'))",
+                [
+                    r#"OUT : {"event":{"s":"a,\"b\"","n":1,"b":true}}"#,
+                    r#"OUT : {"event":{"s":null,"n":null,"b":null}}"#,
+                ],
+            ),
+            (
+                "@sink(type='log', prefix='OUT', @map(type='text'))",
+                ["OUT : s:\"a,\"b\"\", n:1, b:true", "OUT : s:null, n:null, b:null"],
+            ),
+            (
+                "@sink(type='log', prefix='OUT', @map(type='csv'))",
+                ["OUT : \"a,\"\"b\"\"\",1,true", "OUT : ,,"],
+            ),
+            (
+                "@sink(type='log', prefix='OUT', @map(type='text', @payload('{{n}} of {{s}}')))",
+                ["OUT : 1 of a,\"b\"", "OUT : null of null"],
+            ),
+        ] {
+            assert_eq!(lines(annotation), expected, "{annotation}");
+        }
+    }
+}
