@@ -133,19 +133,32 @@ struct AppToml {
 }
 
 impl App {
-    /// Reads the app in `dir`. `set` replaces values of its `[vars]`, which `${name}` in paths stands for.
+    /// Reads the app in the directory `path`, or the app of one file, `*.siddhi` or `*.rules`. `set` gives values to
+    /// variables, which `${name}` in paths and queries stands for, before `[vars]` does.
     ///
-    /// Errors: `NotFound` when there is no such directory, `Invalid` naming file and line.
-    pub fn read(dir: &Path, set: &[(String, String)]) -> Result<Self> {
-        if !dir.is_dir() {
+    /// An app of one file has the `[vars]` of an `app.toml` beside it, nothing else of it, and the tests in a file
+    /// `*.test` of the same name.
+    ///
+    /// Errors: `NotFound` when there is no such directory or file, `Invalid` naming file and line.
+    pub fn read(path: &Path, set: &[(String, String)]) -> Result<Self> {
+        // absolute, so that the deployed app finds its files whatever directory it is started from
+        let absolute = std::path::absolute(path).map_err(|e| {
+            Error::unavailable(format!("{}: no absolute path", path.display())).with_source(e)
+        })?;
+        if absolute.is_file() {
+            return Self::read_file(&absolute, set);
+        }
+        if !absolute.is_dir() {
             return Err(Error::not_found(format!(
-                "{}: no such directory; an app is a directory with *.rules files and app.toml",
-                dir.display()
+                "{}: no such file or directory; an app is a directory with *.rules or *.siddhi files and app.toml, or \
+                 one such file",
+                path.display()
             )));
         }
-        // absolute, so that the deployed app finds its files whatever directory it is started from
-        let dir = std::path::absolute(dir)
-            .map_err(|e| Error::unavailable(format!("{}: no absolute path", dir.display())).with_source(e))?;
+        Self::read_dir(absolute, set)
+    }
+
+    fn read_dir(dir: PathBuf, set: &[(String, String)]) -> Result<Self> {
         let mut files = Files::default();
         collect(&dir, &dir, &mut files)?;
         let Files { rules, queries, tests } = files;
@@ -162,6 +175,60 @@ impl App {
         Ok(Self { tests, ..Self::from_source(source)? })
     }
 
+    fn read_file(path: &Path, set: &[(String, String)]) -> Result<Self> {
+        let name = |path: &Path| path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        let file = AppFile { name: name(path), text: read_text(path)? };
+        let (mut rules, mut queries) = (vec![], vec![]);
+        match path.extension().and_then(|e| e.to_str()) {
+            Some("rules") => rules.push(file),
+            Some("siddhi") => queries.push(file),
+            _ => {
+                return Err(Error::invalid(format!(
+                    "{}: an app of one file is a *.siddhi or a *.rules file",
+                    path.display()
+                )));
+            }
+        }
+        let dir = path.parent().map(Path::to_owned).unwrap_or_default();
+        let vars = Self::vars_beside(&dir)?;
+        let toml = match vars.is_empty() {
+            true => None,
+            false => {
+                let table = toml::Table::from_iter([(
+                    "vars".to_owned(),
+                    toml::Table::from_iter(vars.into_iter().map(|(name, value)| (name, value.into()))).into(),
+                )]);
+                Some(table.to_string())
+            }
+        };
+        let fallback_name = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+        let source = AppSource { dir, fallback_name, rules, queries, toml, set: set.to_vec() };
+        let test = path.with_extension("test");
+        let tests = match test.is_file() {
+            true => vec![AppFile { name: name(&test), text: read_text(&test)? }],
+            false => vec![],
+        };
+        Ok(Self { tests, ..Self::from_source(source)? })
+    }
+
+    /// The `[vars]` of the `app.toml` in a directory, if there is one.
+    ///
+    /// Errors: it cannot be read, or `[vars]` is no table of texts.
+    fn vars_beside(dir: &Path) -> Result<BTreeMap<String, String>> {
+        #[derive(Default, Deserialize)]
+        #[serde(default)]
+        struct Vars {
+            vars: BTreeMap<String, String>,
+        }
+        let path = dir.join("app.toml");
+        if !path.exists() {
+            return Ok(BTreeMap::new());
+        }
+        let parsed: Vars = toml::from_str(&read_text(&path)?)
+            .map_err(|e| Error::invalid(e.to_string()).context(path.display()))?;
+        Ok(parsed.vars)
+    }
+
     /// The app that `source` describes, without its tests.
     pub fn from_source(source: AppSource) -> Result<Self> {
         let mut app = Self {
@@ -171,21 +238,9 @@ impl App {
             queries: source.queries.clone(),
             ..Self::default()
         };
-        match &source.toml {
-            Some(toml) => {
-                app.configure(toml, &source.set)
-                    .and_then(|()| app.settings.check())
-                    .map_err(|e| e.context(app.dir.join("app.toml").display()))?;
-            }
-            None => {
-                if let Some((name, _)) = source.set.first() {
-                    return Err(Error::invalid(format!(
-                        "--set {name}=…: {} has no app.toml with [vars]",
-                        app.dir.display()
-                    )));
-                }
-            }
-        }
+        app.configure(source.toml.as_deref().unwrap_or_default(), &source.set)
+            .and_then(|()| app.settings.check())
+            .map_err(|e| e.context(app.dir.join("app.toml").display()))?;
         app.settings =
             Settings::from_environment(source.toml.as_deref(), std::env::vars())?.unwrap_or(app.settings);
         app.source = source;
@@ -233,13 +288,15 @@ impl App {
         let toml: AppToml = toml::from_str(text).map_err(|e| Error::invalid(e.to_string()))?;
         let mut vars = toml.vars;
         for (name, value) in set {
-            match vars.get_mut(name) {
-                Some(old) => old.clone_from(value),
-                None => {
-                    let hint = tidemill_types::did_you_mean(name, vars.keys().map(String::as_str));
-                    return Err(Error::invalid(format!("--set {name}=…: [vars] has no `{name}`{hint}")));
-                }
+            let used = format!("${{{name}}}");
+            let is_used = text.contains(&used) || self.queries.iter().any(|file| file.text.contains(&used));
+            if !vars.contains_key(name) && !is_used {
+                let hint = tidemill_types::did_you_mean(name, vars.keys().map(String::as_str));
+                return Err(Error::invalid(format!(
+                    "--set {name}=…: [vars] has no `{name}`{hint}, and nothing uses `{used}`"
+                )));
             }
+            vars.insert(name.clone(), value.clone());
         }
         if let Some(name) = toml.name {
             self.name = name;

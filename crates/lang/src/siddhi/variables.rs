@@ -44,7 +44,10 @@ fn no_value(file: &SourceFile, start: usize, name: &str) -> Diagnostic {
     let offset = |at: usize| u32::try_from(at).unwrap_or(u32::MAX);
     let span = Span::new(file.id(), offset(start), offset(start + "${}".len() + name.len()));
     Diagnostic::error(code::VARIABLE, span, format!("`${{{name}}}` has no value"))
-        .help(format!("set the variable `{name}`, or write the value itself"))
+        .help(format!(
+            "give it one: `--set {name}=VALUE`, `{name} = \"VALUE\"` under [vars] in app.toml, or the environment \
+             variable `{name}`"
+        ))
 }
 
 fn is_name_part(c: char) -> bool {
