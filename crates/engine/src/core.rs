@@ -17,6 +17,7 @@ use crate::inbox::InFlight;
 use crate::partition::Partition;
 use crate::queries::{Homes, Queries};
 use crate::space::Space;
+use crate::refused::Refused;
 use crate::subscribe::Subscribers;
 use crate::{Analytics, App, LedgerCounts, Settings};
 
@@ -62,6 +63,8 @@ pub struct Core {
     pub aggregates: Mutex<BTreeMap<String, AggregateCounts>>,
     /// Counters for metrics.
     pub counts: Counts,
+    /// Rows of sources that were refused.
+    pub refused: Refused,
     /// Signals maintenance that there is work, or that it is time to stop.
     pub wake: Wake,
     partitions: OnceLock<Vec<Partition>>,
@@ -167,6 +170,7 @@ impl Core {
             analytics: OnceLock::new(),
             aggregates: Mutex::default(),
             counts: Counts::default(),
+            refused: Refused::default(),
             wake: Wake::default(),
             partitions: OnceLock::new(),
             problems: Mutex::default(),

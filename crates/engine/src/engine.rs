@@ -295,6 +295,16 @@ impl Engine {
         self.core.source_problems()
     }
 
+    /// Rows of sources that were refused since the start, by source and stream.
+    pub fn refused_rows(&self) -> Vec<crate::RefusedRows> {
+        self.core.refused.all()
+    }
+
+    /// What the sinks `@sink(type='log')` print. Whoever asks prints it; it is dropped when nobody takes it.
+    pub fn log_lines(&self) -> Arc<crate::LogLines> {
+        self.core.queries.lines.clone()
+    }
+
     /// Events applied since the start, emitted ones included.
     pub fn events_applied(&self) -> u64 {
         self.core.counts.applied.load(Ordering::Relaxed)

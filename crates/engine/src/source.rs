@@ -313,6 +313,7 @@ fn send(
     end: bool,
 ) -> Result<()> {
     let mut rejected = rejected_rows(config, &decoded, positions, &core.homes);
+    rejected.values().flatten().for_each(|row| core.refused.add(&config.name, row));
     let mut split = decoded.rows.split_from(&decoded.places, &positions.of, &core.homes)?;
     for (p, rows) in split.drain(..).enumerate() {
         let rejected = rejected.remove(&p).unwrap_or_default();

@@ -13,6 +13,7 @@ pub mod cascade;
 pub mod explain;
 mod facts;
 mod late;
+mod lines;
 pub mod load;
 mod made;
 mod on_demand;
@@ -36,6 +37,7 @@ use tidemill_types::{Error, FieldType, PartitionId, Result, did_you_mean, partit
 use crate::settings::ChangedQueries;
 
 pub use late::{Late, LatePolicy};
+pub use lines::{LogLines, LogText};
 pub use on_demand::{QueryInfo, Rows};
 pub use place::{ONE, Placed};
 pub use why::QueryWhy;
@@ -53,6 +55,8 @@ pub struct Queries {
     gathered: Vec<bool>,
     /// Whether rules look at what queries put out, or queries at what rules emit.
     pub coupled: bool,
+    /// What the sinks `log` print.
+    pub lines: Arc<LogLines>,
 }
 
 /// A file of queries.

@@ -9,12 +9,13 @@ use tidemill_flow::app::Sink;
 use tidemill_flow::correct::{Corrections, Runner, TooLate};
 use tidemill_flow::expr::Failure;
 use tidemill_flow::feed::Part;
+use tidemill_flow::io::Log;
 use tidemill_flow::snapshot::Resume;
 use tidemill_flow::why::Report;
 use tidemill_flow::{Batch, Column};
 use tidemill_types::{Error, PartitionId, Result};
 
-use super::{Queries, Unit};
+use super::{LogLines, Queries, Unit};
 
 /// What the queries of a partition know.
 ///
@@ -283,13 +284,14 @@ fn count(counts: &mut Counts, file: &str, query: &str, change: impl FnOnce(&mut 
 struct Outlet<'a> {
     unit: &'a Unit,
     file: &'a str,
+    lines: &'a LogLines,
     counts: &'a mut Counts,
     out: &'a mut Vec<Out>,
 }
 
 impl<'a> Outlet<'a> {
     fn new(queries: &'a Queries, unit: &'a Unit, counts: &'a mut Counts, out: &'a mut Vec<Out>) -> Self {
-        Self { unit, file: &queries.files[unit.file].name, counts, out }
+        Self { unit, file: &queries.files[unit.file].name, lines: &queries.lines, counts, out }
     }
 }
 
@@ -312,6 +314,10 @@ impl Sink for Outlet<'_> {
             counts.errors += 1;
             counts.last_error = Some(failure.0.clone());
         });
+    }
+
+    fn logged(&mut self, log: &Log, events: &Batch) {
+        self.lines.write(log, events);
     }
 }
 
