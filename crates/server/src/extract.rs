@@ -32,10 +32,11 @@ impl<S: Send + Sync, T: DeserializeOwned + Send> FromRequestParts<S> for Params<
             Err(e) => {
                 let text = e.body_text();
                 let reason = text.strip_prefix("Failed to deserialize query string: ").unwrap_or(&text);
-                Err(ApiError::invalid(format!(
-                    "query `?{}`: {reason}",
-                    parts.uri.query().unwrap_or_default()
-                )))
+                let reason = reason.replace("missing field", "missing parameter");
+                Err(ApiError::invalid(match parts.uri.query() {
+                    None | Some("") => format!("{reason}; none are given behind `?`"),
+                    Some(query) => format!("query `?{query}`: {reason}"),
+                }))
             }
         }
     }
