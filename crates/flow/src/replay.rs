@@ -213,12 +213,17 @@ impl<'s> Replay<'s> {
 
     /// Does one input.
     pub fn input(&mut self, input: &Input) {
+        self.try_input(input);
+    }
+
+    /// Does one input. Returns whether it could be done: that it could not is among what comes out.
+    pub fn try_input(&mut self, input: &Input) -> bool {
         self.recorder.input += 1;
         let done = self.done(input).and_then(|()| self.app.settle(&mut self.recorder));
-        if let Err(failure) = done {
-            let what = What::Failure { failure: failure.0 };
-            self.recorder.out.push(Output { input: self.recorder.input, what });
-        }
+        let Err(failure) = done else { return true };
+        let what = What::Failure { failure: failure.0 };
+        self.recorder.out.push(Output { input: self.recorder.input, what });
+        false
     }
 
     fn done(&mut self, input: &Input) -> Result<(), Failure> {

@@ -14,6 +14,7 @@ use tidemill_types::decode::BatchBuilder;
 use tidemill_types::{FieldType, StreamSchema, Timestamp};
 
 use super::sql::Session;
+use super::vars::VarArgs;
 use super::{DataArgs, OutputFormat};
 
 /// Runs the deployed queries and changed ones over stored events, and shows what comes out differently.
@@ -25,7 +26,7 @@ use super::{DataArgs, OutputFormat};
     after_help = "Example:\n  tidemill backtest changed/flights --data data --from 2026-01-01T00:00:00Z --to 2026-01-02T00:00:00Z"
 )]
 pub struct BacktestArgs {
-    /// Directory of the changed app.
+    /// Directory of the changed app, or one *.siddhi or *.rules file.
     app: PathBuf,
     #[command(flatten)]
     data: DataArgs,
@@ -38,9 +39,8 @@ pub struct BacktestArgs {
     /// How many events that differ are shown of each stream, on each side.
     #[arg(long, value_name = "N", default_value_t = 10)]
     show: usize,
-    /// Replace a value of the changed app's [vars].
-    #[arg(long, value_name = "NAME=VALUE", value_parser = super::run::pair)]
-    set: Vec<(String, String)>,
+    #[command(flatten)]
+    vars: VarArgs,
 }
 
 /// A stored event and its place in the order of arrival.
@@ -55,7 +55,7 @@ pub fn backtest(args: BacktestArgs) -> anyhow::Result<ExitCode> {
     let Some(deployed) = tidemill_engine::deployed(&args.data.data)? else {
         bail!("{}: no app is deployed in it", args.data.data.display());
     };
-    let changed = App::read(&args.app, &args.set)?;
+    let changed = App::read(&args.app, &args.vars.set)?;
     let (before, after) = (compile_for(&deployed, 1)?, compile_for(&changed, 1)?);
     let session = Session::open(&args.data)?;
     let known = names(&session)?;

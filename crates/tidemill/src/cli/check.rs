@@ -5,16 +5,20 @@ use std::process::ExitCode;
 
 use tidemill::App;
 
+use super::vars::VarArgs;
+
 /// Checks an app's rules, queries and settings without running it.
 #[derive(clap::Args)]
 #[command(after_help = "Example:\n  tidemill check examples/flights")]
 pub struct CheckArgs {
-    /// App directory.
+    /// App directory, or one *.siddhi or *.rules file.
     app: PathBuf,
+    #[command(flatten)]
+    vars: VarArgs,
 }
 
 pub fn check(args: CheckArgs) -> anyhow::Result<ExitCode> {
-    let app = App::read(&args.app, &[])?;
+    let app = App::read(&args.app, &args.vars.set)?;
     match tidemill_engine::compile(&app) {
         Ok(compiled) => {
             for file in &compiled.queries.files {

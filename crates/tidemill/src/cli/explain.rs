@@ -6,16 +6,20 @@ use std::process::ExitCode;
 use tidemill::App;
 use tidemill_engine::queries::explain;
 
+use super::vars::VarArgs;
+
 /// Shows where the queries of an app run, why, and what they keep.
 #[derive(clap::Args)]
 #[command(after_help = "Example:\n  tidemill explain examples/flights")]
 pub struct ExplainArgs {
-    /// App directory.
+    /// App directory, or one *.siddhi or *.rules file.
     app: PathBuf,
+    #[command(flatten)]
+    vars: VarArgs,
 }
 
 pub fn explain(args: ExplainArgs) -> anyhow::Result<ExitCode> {
-    let app = App::read(&args.app, &[])?;
+    let app = App::read(&args.app, &args.vars.set)?;
     let compiled = tidemill_engine::compile(&app)?;
     print!("{}", explain::explain(&compiled.queries, app.settings.partitions));
     Ok(ExitCode::SUCCESS)

@@ -12,7 +12,7 @@ use tidemill_lang::{Diagnostic, SourceFile, Sources, render_all, rules, siddhi};
 #[derive(clap::Args)]
 #[command(after_help = "Example:\n  tidemill fmt examples/flights --check")]
 pub struct FmtArgs {
-    /// App directory.
+    /// App directory, or one *.siddhi or *.rules file. Variables `${NAME}` stay as they are.
     app: PathBuf,
     /// Change nothing; list the files that would be changed and fail if there are any.
     #[arg(long)]

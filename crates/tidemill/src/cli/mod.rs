@@ -1,18 +1,37 @@
-//! Subcommands. Exit codes: 0 good, 1 failed, 2 usage.
+//! Subcommands. Exit codes: 0 good, 1 failed, 2 usage, 141 nobody reads the output any more.
+
+// in the modules below these hide the macros of the standard library, which panic where `stdio` does not
+macro_rules! print {
+    ($($text:tt)*) => { $crate::cli::stdio::out(format_args!($($text)*)) };
+}
+macro_rules! println {
+    () => { $crate::cli::stdio::out(format_args!("\n")) };
+    ($($text:tt)*) => { $crate::cli::stdio::out(format_args!("{}\n", format_args!($($text)*))) };
+}
+macro_rules! eprint {
+    ($($text:tt)*) => { $crate::cli::stdio::err(format_args!($($text)*)) };
+}
+macro_rules! eprintln {
+    ($($text:tt)*) => { $crate::cli::stdio::err(format_args!("{}\n", format_args!($($text)*))) };
+}
 
 mod backtest;
 mod check;
 mod client;
 mod explain;
 mod fmt;
+mod log_sinks;
 mod progress;
 mod query;
+mod refused;
 mod repl;
 mod replay;
 mod replay_files;
 mod run;
 mod sql;
+pub mod stdio;
 mod test;
+mod vars;
 mod why;
 
 use std::ffi::OsString;

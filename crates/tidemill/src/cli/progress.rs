@@ -5,23 +5,34 @@ use std::time::{Duration, Instant};
 
 use tidemill::{Tidemill, output};
 
+use super::refused::{self, Refusals};
+use super::stdio::Stdout;
+
 /// Counts events while sources are read.
 pub struct Progress {
     start: Instant,
     shown: Option<Instant>,
     terminal: bool,
     events_before: u64,
+    refusals: Refusals,
 }
 
 impl Progress {
     /// Starts counting.
     pub fn new(tidemill: &Tidemill) -> Self {
         let terminal = std::io::stderr().is_terminal();
-        Self { start: Instant::now(), shown: None, terminal, events_before: applied(tidemill) }
+        Self {
+            start: Instant::now(),
+            shown: None,
+            terminal,
+            events_before: applied(tidemill),
+            refusals: Refusals::default(),
+        }
     }
 
     /// Shows how far it is, at most twice a second on a terminal and every five seconds elsewhere.
     pub fn tick(&mut self, tidemill: &Tidemill) {
+        self.refusals.tell_new(tidemill);
         let pause = if self.terminal { Duration::from_millis(500) } else { Duration::from_secs(5) };
         if self.shown.unwrap_or(self.start).elapsed() < pause {
             return;
@@ -42,8 +53,11 @@ impl Progress {
         }
     }
 
-    /// Prints what happened: events, rules, the app's own queries, the ledger, and what to do next.
-    pub fn summary(&self, tidemill: &Tidemill) -> anyhow::Result<()> {
+    /// Prints what happened: events, refused rows, rules, the app's own queries, the ledger, and what to do next.
+    /// Returns whether rows were refused.
+    pub fn summary(&mut self, tidemill: &Tidemill) -> anyhow::Result<bool> {
+        // also those of a source that ended between two looks
+        self.refusals.tell_new(tidemill);
         if self.terminal {
             eprint!("\r\x1b[K");
         }
@@ -53,6 +67,7 @@ impl Progress {
             "{events} events applied in {seconds:.1} s: {:.0} events/s",
             events as f64 / seconds.max(1e-9)
         );
+        let any_refused = refused::summary(tidemill);
         if engine.recovery.records > 0 {
             println!("recovered {} log records in {} ms", engine.recovery.records, engine.recovery.millis);
         }
@@ -75,7 +90,7 @@ impl Progress {
                 println!("  {}", command.replace("${data_dir}", &engine.data_dir().display().to_string()));
             }
         }
-        Ok(())
+        Ok(any_refused)
     }
 }
 
@@ -86,6 +101,6 @@ fn applied(tidemill: &Tidemill) -> u64 {
 fn table(tidemill: &Tidemill, title: &str, query: &str) -> anyhow::Result<()> {
     println!("\n{title}");
     let rows = tidemill.sql(query)?;
-    super::sql::write_rows(output::Format::Table, &rows, std::io::stdout().lock())?;
+    super::sql::write_rows(output::Format::Table, &rows, Stdout)?;
     Ok(())
 }

@@ -5,6 +5,7 @@ use std::process::ExitCode;
 
 use super::DataArgs;
 use super::sql::Session;
+use super::stdio::Stdout;
 
 /// Runs an on-demand query over a table, named window or aggregation of a *.siddhi file, or changes a table.
 ///
@@ -35,10 +36,11 @@ pub fn query(args: QueryArgs) -> anyhow::Result<ExitCode> {
         }
         Session::Local(tidemill) => tidemill.engine().query_on_demand(args.app.as_deref(), &args.query)?,
     };
-    let mut out = std::io::stdout().lock();
+    let mut out = std::io::BufWriter::new(Stdout);
     for row in rows {
         serde_json::to_writer(&mut out, &row)?;
         out.write_all(b"\n")?;
     }
+    out.flush()?;
     Ok(ExitCode::SUCCESS)
 }

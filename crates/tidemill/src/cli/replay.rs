@@ -1,31 +1,39 @@
 //! `tidemill replay`: SiddhiQL over recorded inputs, in virtual time.
 
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{BufRead, BufReader, BufWriter, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::{Context, bail};
+use tidemill::App;
+use tidemill_engine::AppFile;
 use tidemill_flow::Registry;
 use tidemill_flow::plan::AppPlan;
 use tidemill_flow::query::Target;
-use tidemill_flow::replay::{self, Case, Input, Replay};
+use tidemill_flow::replay::{self, Case, Input, Replay, What};
 
 use super::replay_files;
+use super::stdio::Stdout;
+use super::vars::VarArgs;
 
 /// Runs a SiddhiQL app over recorded inputs in virtual time and prints what comes out as JSON lines.
 ///
 /// The clock is that of the events: it moves to each event's time before the event goes in. Inputs are lines such as
 /// {"stream":"S","timestamp":1000,"data":["a",1]} or {"timestamp":2000}, which only moves the clock. Without them an
-/// app with sources of type 'file' reads its files to their end and writes those of its sinks.
+/// app with sources of type 'file' reads its files to their end and writes those of its sinks. The exit code is 1 when an
+/// input could not be done: there is no such stream, or the attributes are too few or too many.
 #[derive(clap::Args)]
 #[command(
     after_help = "Example:\n  tidemill replay app.siddhi --events events.jsonl\n  tidemill replay app.siddhi --events events.jsonl --why average\n  tidemill replay --case cases/*.json"
 )]
 pub struct ReplayArgs {
-    /// SiddhiQL file, or a directory with one.
+    /// SiddhiQL file, or a directory with one. Paths in `file.uri` count from where the file is.
     #[arg(required_unless_present = "case")]
     app: Option<PathBuf>,
+    #[command(flatten)]
+    vars: VarArgs,
     /// What goes in, a JSON object a line; the app's own files when not given.
     #[arg(long, value_name = "FILE")]
     events: Option<PathBuf>,
@@ -49,7 +57,11 @@ pub fn replay(args: ReplayArgs) -> anyhow::Result<ExitCode> {
         return cases(&args.case);
     }
     let Some(app) = &args.app else { bail!("an app is needed") };
-    let plan = match plan(app)? {
+    let read = App::read(app, &args.vars.set)?;
+    let [file] = read.queries.as_slice() else {
+        bail!("{}: {} *.siddhi files in it; name the one to run", app.display(), read.queries.len());
+    };
+    let plan = match compile(&app_file(app, file), &file.text, &read.vars) {
         Ok(plan) => plan,
         Err(diagnostics) => {
             eprint!("{diagnostics}");
@@ -60,15 +72,15 @@ pub fn replay(args: ReplayArgs) -> anyhow::Result<ExitCode> {
         if plan.file_sources.is_empty() {
             bail!("{}: it has no source of type 'file'; give its events with --events", app.display());
         }
-        replay_files::run(plan)?;
-        return Ok(ExitCode::SUCCESS);
+        let dir = read.dir.join(&file.name).parent().map(Path::to_owned).unwrap_or_default();
+        return replay_files::run(plan, &dir);
     };
     let input = BufReader::new(File::open(events).with_context(|| events.display().to_string())?);
     let mut out: Box<dyn Write> = match &args.out {
         Some(path) => {
             Box::new(BufWriter::new(File::create(path).with_context(|| path.display().to_string())?))
         }
-        None => Box::new(BufWriter::new(std::io::stdout().lock())),
+        None => Box::new(BufWriter::new(Stdout)),
     };
     let streams = plan.catalog.streams();
     let written = plan.all_queries().filter_map(|query| match query.target {
@@ -78,6 +90,7 @@ pub fn replay(args: ReplayArgs) -> anyhow::Result<ExitCode> {
     let written: Vec<String> = written.collect();
     let watches = |stream: &str| written.iter().any(|w| w == stream);
     let mut run = Replay::new(plan, 0, &watches, &|_| false);
+    let mut failed = 0_u64;
     for (number, line) in (1..).zip(input.lines()) {
         let line = line.with_context(|| events.display().to_string())?;
         if line.trim().is_empty() {
@@ -89,8 +102,14 @@ pub fn replay(args: ReplayArgs) -> anyhow::Result<ExitCode> {
                 events.display()
             )
         })?;
-        run.input(&input);
+        let done = run.try_input(&input);
+        if !done {
+            failed += 1;
+        }
         for output in run.take() {
+            if let (What::Failure { failure }, false) = (&output.what, done) {
+                eprintln!("error: {}:{number}: {failure}", events.display());
+            }
             serde_json::to_writer(&mut out, &output)?;
             out.write_all(b"\n")?;
         }
@@ -100,30 +119,18 @@ pub fn replay(args: ReplayArgs) -> anyhow::Result<ExitCode> {
     if let Some(query) = &args.why {
         println!("{}", run.app().why(query, args.key.as_deref())?);
     }
-    Ok(ExitCode::SUCCESS)
+    Ok(if failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// The app in a file or directory; inside, the diagnostics when it is wrong.
-fn plan(app: &Path) -> anyhow::Result<Result<AppPlan, String>> {
-    let mut file = app.to_owned();
-    if app.is_dir() {
-        let mut found = Vec::new();
-        for entry in std::fs::read_dir(app).with_context(|| app.display().to_string())? {
-            found.push(entry?.path());
-        }
-        found.retain(|path| path.extension().is_some_and(|e| e == "siddhi"));
-        let [one] = found.as_slice() else {
-            bail!("{}: {} *.siddhi files in it; name the one to run", app.display(), found.len());
-        };
-        file.clone_from(one);
-    }
-    let text = std::fs::read_to_string(&file).with_context(|| file.display().to_string())?;
-    Ok(compile(&file.display().to_string(), &text))
+/// What messages call a file of an app.
+fn app_file(app: &Path, file: &AppFile) -> String {
+    if app.is_dir() { app.join(&file.name).display().to_string() } else { app.display().to_string() }
 }
 
-/// Compiles SiddhiQL; `${NAME}` is looked for in the environment.
-pub fn compile(name: &str, text: &str) -> Result<AppPlan, String> {
-    replay::compile(name, text, &Registry::standard(), &|name| std::env::var(name).ok())
+/// Compiles SiddhiQL; `${NAME}` is looked for among the variables, then in the environment.
+fn compile(name: &str, text: &str, vars: &BTreeMap<String, String>) -> Result<AppPlan, String> {
+    let variable = |name: &str| vars.get(name).cloned().or_else(|| std::env::var(name).ok());
+    replay::compile(name, text, &Registry::standard(), &variable)
 }
 
 fn cases(files: &[PathBuf]) -> anyhow::Result<ExitCode> {

@@ -1,6 +1,7 @@
 //! `tidemill replay` of an app that reads files: to their end, in virtual time.
 
 use std::path::Path;
+use std::process::ExitCode;
 use std::sync::Arc;
 
 use anyhow::{Context, anyhow, bail};
@@ -18,11 +19,15 @@ use tidemill_types::{Field, StreamSchema};
 /// Events that are collected before they are written.
 const WRITE_ROWS: usize = 4096;
 
-/// Reads the files of an app's sources to their end and writes those of its sinks.
+/// Reads the files of an app's sources to their end and writes those of its sinks. Their paths count from `dir`.
 ///
 /// Events go in one by one. Those of several files go in by their times, the file that is named first before the others
 /// where times are equal; events without a time come at the time of the clock, before all that are later.
-pub fn run(plan: AppPlan) -> anyhow::Result<()> {
+pub fn run(mut plan: AppPlan, dir: &Path) -> anyhow::Result<ExitCode> {
+    let files = plan.file_sources.iter_mut().map(|s| &mut s.path);
+    for path in files.chain(plan.file_sinks.iter_mut().map(|s| &mut s.path)) {
+        *path = dir.join(&*path).display().to_string();
+    }
     let plan = Arc::new(plan);
     let streams = plan.catalog.streams();
     let feeds = plan.file_sources.iter().map(|source| Feed::open(source, &streams[source.stream]));
@@ -45,7 +50,8 @@ pub fn run(plan: AppPlan) -> anyhow::Result<()> {
             return Err(error.into());
         }
     }
-    sinks.finish()
+    sinks.finish()?;
+    Ok(ExitCode::SUCCESS)
 }
 
 fn schema(stream: &Stream) -> Arc<StreamSchema> {

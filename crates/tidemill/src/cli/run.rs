@@ -15,8 +15,10 @@ use tidemill::{App, Tidemill};
 use tokio::signal::unix::{SignalKind, signal};
 
 use super::client::{ServerFile, server_file, token_file};
+use super::log_sinks::LogSinks;
 use super::progress::Progress;
-use super::{DataArgs, address};
+use super::vars::VarArgs;
+use super::{DataArgs, address, stdio};
 
 /// How long a stop waits for requests that are worked on.
 const GRACE: Duration = Duration::from_secs(10);
@@ -27,16 +29,16 @@ const GRACE: Duration = Duration::from_secs(10);
     after_help = "Example:\n  tidemill run examples/flights --data data\n  tidemill run examples/flights --data data --until-idle"
 )]
 pub struct RunArgs {
-    /// App directory.
+    /// App directory, or one *.siddhi or *.rules file.
     app: PathBuf,
     #[command(flatten)]
     data: DataArgs,
-    /// Stop with exit code 0 when all file sources have ended and everything is applied.
+    /// Stop when all file sources have ended and everything is applied: with exit code 0, or 1 when a source had a
+    /// problem or rows were refused.
     #[arg(long)]
     until_idle: bool,
-    /// Replace a value of the app's [vars].
-    #[arg(long, value_name = "NAME=VALUE", value_parser = pair)]
-    set: Vec<(String, String)>,
+    #[command(flatten)]
+    vars: VarArgs,
     /// Address of the HTTP server, such as 127.0.0.1:4700, localhost:4700 or 4700. With --until-idle there is one only when this is given.
     #[arg(long, env = "TIDEMILL_LISTEN", value_name = "HOST:PORT", value_parser = address)]
     listen: Option<SocketAddr>,
@@ -53,19 +55,12 @@ pub struct ServeArgs {
     listen: Option<SocketAddr>,
 }
 
-pub fn pair(text: &str) -> Result<(String, String), String> {
-    match text.split_once('=') {
-        Some((name, value)) if !name.is_empty() => Ok((name.to_owned(), value.to_owned())),
-        _ => Err("expected NAME=VALUE, for example data=/path/to/files".into()),
-    }
-}
-
 fn default_address() -> SocketAddr {
     SocketAddr::from(([127, 0, 0, 1], 4700))
 }
 
 pub fn run(args: RunArgs) -> anyhow::Result<ExitCode> {
-    let app = App::read(&args.app, &args.set)?;
+    let app = App::read(&args.app, &args.vars.set)?;
     let tidemill = Tidemill::open_with(&args.data.data, app)?;
     live(tidemill, &args.data.data, args.listen, args.until_idle)
 }
@@ -81,9 +76,13 @@ fn live(
     listen: Option<SocketAddr>,
     until_idle: bool,
 ) -> anyhow::Result<ExitCode> {
+    stdio::go_on_when_closed();
+    let sinks = LogSinks::start(tidemill.engine()).context("the thread that prints lines of sinks")?;
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     let code = runtime.block_on(live_async(&tidemill, data, listen, until_idle))?;
-    tidemill.close()?;
+    let closed = tidemill.close();
+    sinks.finish();
+    closed?;
     Ok(code)
 }
 
@@ -119,7 +118,9 @@ async fn live_async(
             engine.run_all_aggregates().map(|_| ())
         })
         .await??;
-        tokio::task::block_in_place(|| progress.summary(tidemill))?;
+        if tokio::task::block_in_place(|| progress.summary(tidemill))? {
+            code = ExitCode::FAILURE;
+        }
         for problem in tidemill.engine().source_problems() {
             eprintln!("error: {problem}");
             code = ExitCode::FAILURE;
@@ -130,7 +131,7 @@ async fn live_async(
                 server.addr(),
                 token_file(data).display()
             );
-            std::io::stdout().flush()?;
+            stdio::Stdout.flush()?;
             tokio::select! {
                 _ = interrupt.recv() => {}
                 _ = terminate.recv() => {}

@@ -6,19 +6,23 @@ use std::process::ExitCode;
 use tidemill::App;
 use tidemill_rules::testing;
 
+use super::vars::VarArgs;
+
 /// Runs the tests (`*.test` files) of an app.
 #[derive(clap::Args)]
 #[command(after_help = "Example:\n  tidemill test examples/flights")]
 pub struct TestArgs {
-    /// App directory.
+    /// App directory, or one *.siddhi or *.rules file.
     app: PathBuf,
     /// Run only tests whose name contains this.
     #[arg(value_name = "NAME")]
     filter: Option<String>,
+    #[command(flatten)]
+    vars: VarArgs,
 }
 
 pub fn test(args: TestArgs) -> anyhow::Result<ExitCode> {
-    let app = App::read(&args.app, &[])?;
+    let app = App::read(&args.app, &args.vars.set)?;
     let program = tidemill_engine::compile(&app)?.program;
     let (mut passed, mut failed) = (0, 0);
     for file in &app.tests {

@@ -1,5 +1,6 @@
 //! The command line on real data, as a user and as a crash would see it.
 
+mod apps;
 mod commands;
 mod damage;
 mod directory;

@@ -1,0 +1,57 @@
+//! Prints what the sinks `@sink(type='log')` of a running app say.
+
+use std::io::Write;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use tidemill::Engine;
+use tidemill_engine::{LogLines, LogText};
+
+use super::stdio::Stdout;
+
+/// How long it takes to notice that it is time to stop.
+const PAUSE: Duration = Duration::from_millis(50);
+
+/// A thread that prints lines as they come.
+pub struct LogSinks {
+    lines: Arc<LogLines>,
+    stopping: Arc<AtomicBool>,
+    thread: JoinHandle<()>,
+}
+
+impl LogSinks {
+    /// Starts printing.
+    pub fn start(engine: &Engine) -> std::io::Result<Self> {
+        let (lines, stopping) = (engine.log_lines(), Arc::new(AtomicBool::new(false)));
+        let (from, end) = (lines.clone(), stopping.clone());
+        let thread = std::thread::Builder::new().name("log-sinks".into()).spawn(move || {
+            while !end.load(Ordering::Acquire) {
+                print(&from.take(PAUSE));
+            }
+        })?;
+        Ok(Self { lines, stopping, thread })
+    }
+
+    /// Prints what is left, once the engine has stopped.
+    pub fn finish(self) {
+        self.stopping.store(true, Ordering::Release);
+        // a panic of the thread has been told by itself
+        let _ = self.thread.join();
+        print(&self.lines.take(Duration::ZERO));
+    }
+}
+
+fn print(lines: &LogText) {
+    let written = Stdout.write_all(lines.text.as_bytes()).and_then(|()| Stdout.flush());
+    if let Err(e) = written {
+        eprintln!("error: standard output: {e}; lines of @sink(type='log') are lost");
+    }
+    if lines.dropped > 0 {
+        eprintln!(
+            "warning: {} lines of @sink(type='log') were left out: standard output took the ones before too slowly",
+            lines.dropped
+        );
+    }
+}

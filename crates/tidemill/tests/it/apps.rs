@@ -1,0 +1,222 @@
+//! What a user has typed: apps of one file, variables, paths, rows that are refused, output that nobody reads.
+
+use std::path::Path;
+
+use serde_json::{Value, json};
+
+use crate::{run, sql, tidemill};
+
+fn write(dir: &Path, files: &[(&str, &str)]) {
+    for (name, text) in files {
+        std::fs::write(dir.join(name), text).unwrap();
+    }
+}
+
+/// Runs to the end with a standard output that nobody reads. Returns the exit code and standard error.
+fn run_unread(args: &[&str]) -> (Option<i32>, String) {
+    let (reader, writer) = std::io::pipe().unwrap();
+    drop(reader);
+    let output = tidemill(args).stdout(writer).output().unwrap();
+    (output.status.code(), String::from_utf8(output.stderr).unwrap())
+}
+
+#[test]
+fn rows_that_are_refused_are_told_and_fail_the_run() {
+    let dir = tempfile::tempdir().unwrap();
+    let (app, data) = (dir.path().to_str().unwrap(), dir.path().join("data"));
+    let data = data.to_str().unwrap();
+    let source = "[[source]]\nname = \"ticks\"\ntype = \"file\"\npath = \"ticks.csv\"\nformat = \"csv\"\nstream = \"Tick\"\n";
+    let mut rows = "n,at\n1,2013-01-01\n".to_owned();
+    (0..5000).for_each(|n| rows += &format!("{n},1357035420{n:06}\n"));
+    rows += "x,2013-01-01\n";
+    write(
+        dir.path(),
+        &[
+            ("a.rules", "event Tick { n: int, at: time } time at;\n"),
+            ("app.toml", source),
+            ("ticks.csv", &rows),
+        ],
+    );
+    let (out, err) = run(&["run", app, "--data", data, "--until-idle"], 1);
+    let example = "ticks:2: field `at`: expected time (RFC 3339 such as \"2013-01-01T10:17:00Z\", or milliseconds \
+                   since 1970), found text \"1357035420000000\"; if it counts microseconds, declare `at: time(us)`";
+    let told =
+        format!("warning: source ticks, stream Tick: a row was refused: {example}\n  0,1357035420000000");
+    assert!(err.contains(&told), "{err}");
+    assert_eq!(err.matches("refused").count(), 1, "{err}");
+    let summary =
+        format!("source ticks, stream Tick: 5001 rows were refused, 5000 of them as this one: {example}");
+    assert!(out.contains(&summary), "{out}");
+    // what is declared as it is goes in, and nothing that was refused is told again
+    write(
+        dir.path(),
+        &[("a.rules", "event Tick { n: int, at: time(us) } time at;\n"), ("ticks.csv", "n,at\n")],
+    );
+    let (out, _) = run(&["run", app, "--data", data, "--until-idle"], 0);
+    assert!(!out.contains("refused"), "{out}");
+}
+
+#[test]
+fn output_that_nobody_reads_ends_commands_quietly_and_servers_not_at_all() {
+    for args in [
+        vec!["check", "examples/flights"],
+        vec!["test", "examples/flights"],
+        vec!["explain", "examples/flights"],
+    ] {
+        assert_eq!(run_unread(&args), (Some(141), String::new()), "{args:?}");
+    }
+    let dir = tempfile::tempdir().unwrap();
+    write(
+        dir.path(),
+        &[(
+            "a.siddhi",
+            "define stream In (n int);\n@sink(type='log') define stream Out (n int);\nfrom In select n insert into Out;\n",
+        )],
+    );
+    let data = dir.path().join("data");
+    let (code, err) = run_unread(&[
+        "run",
+        dir.path().to_str().unwrap(),
+        "--data",
+        data.to_str().unwrap(),
+        "--until-idle",
+        "--listen",
+        "127.0.0.1:0",
+    ]);
+    assert_eq!((code, err.as_str()), (Some(0), "standard output was closed; going on without it\n"));
+}
+
+#[test]
+fn sinks_that_log_print_to_standard_output() {
+    let dir = tempfile::tempdir().unwrap();
+    let source = "[[source]]\nname = \"f\"\ntype = \"file\"\npath = \"in.ndjson\"\nformat = \"ndjson\"\nstream = \"In\"\n";
+    let app = "
+        @app:name('Plant') @app:playback
+        define stream In (site string, heat double, at long);
+        @sink(type='log', prefix='OUT') @sink(type='log', prefix='J', @map(type='json'))
+        @sink(type='log', priority='debug', prefix='hidden')
+        define stream Out (site string, heat double);
+        from In[heat > 50.0] select site, heat insert into Out;";
+    let rules = "event In { site: string, heat: double, at: time } time at;\n";
+    let rows: String =
+        (0..3000).map(|n| json!({"site": "a", "heat": n, "at": n}).to_string() + "\n").collect();
+    write(dir.path(), &[("a.siddhi", app), ("a.rules", rules), ("app.toml", source), ("in.ndjson", &rows)]);
+    let (app, data) = (dir.path().to_str().unwrap(), dir.path().join("data"));
+    let (out, err) = run(&["run", app, "--data", data.to_str().unwrap(), "--until-idle"], 0);
+    let of = |prefix: &str| {
+        out.lines().filter_map(|l| l.strip_prefix(prefix)).map(str::to_owned).collect::<Vec<_>>()
+    };
+    let (events, json) = (of("OUT : "), of("J : "));
+    assert_eq!((events.len(), json.len(), of("hidden").len()), (2949, 2949, 0), "{out}{err}");
+    assert_eq!(events[0], "Event{timestamp=51, data=[a, 51.0], isExpired=false}");
+    assert_eq!(json[2948], r#"{"event":{"site":"a","heat":2999.0}}"#);
+}
+
+#[test]
+fn one_file_is_an_app() {
+    let dir = tempfile::tempdir().unwrap();
+    let queries = "define stream In (n int);\nfrom In[n > ${limit}] select n insert into Out;\n";
+    write(
+        dir.path(),
+        &[
+            ("one.siddhi", queries),
+            (
+                "two.rules",
+                "event E { n: int };\nevent F { n: int };\nrule R { when { e: E(n > 5); } then { emit F(1); } }\n",
+            ),
+            ("two.test", "test big\ngiven events E\n{\"n\": 6}\nthen fired R 1\n"),
+            ("notes.txt", "x"),
+        ],
+    );
+    let path = |name: &str| dir.path().join(name).to_str().unwrap().to_owned();
+    let data = path("data");
+    let (_, err) = run(&["check", &path("one.siddhi")], 1);
+    assert!(err.contains("`--set limit=VALUE`") && err.contains("[vars] in app.toml"), "{err}");
+    let (out, _) = run(&["check", &path("one.siddhi"), "--set", "limit=1"], 0);
+    assert!(out.contains("one: 2 streams"), "{out}");
+    run(&["explain", &path("one.siddhi"), "--set", "limit=1"], 0);
+    let (_, err) = run(&["check", &path("one.siddhi"), "--set", "limt=1"], 1);
+    assert!(err.contains("nothing uses `${limt}`"), "{err}");
+    let (_, err) = run(&["check", &path("notes.txt")], 1);
+    assert!(err.contains("an app of one file is a *.siddhi or a *.rules file"), "{err}");
+    let (_, err) = run(&["check", &path("nowhere")], 1);
+    assert!(err.contains("no such file or directory"), "{err}");
+    run(&["check", &path("two.rules")], 0);
+    let (out, _) = run(&["test", &path("two.rules")], 0);
+    assert!(out.contains("1 passed, 0 failed"), "{out}");
+    // the variables of an app.toml beside it, and nothing else of it
+    write(
+        dir.path(),
+        &[(
+            "app.toml",
+            "name = \"other\"\n[vars]\nlimit = \"2\"\n[[source]]\nname = \"f\"\ntype = \"file\"\npath = \"x\"\nformat = \"ndjson\"\nstream = \"Nowhere\"\n",
+        )],
+    );
+    let (out, _) = run(&["check", &path("one.siddhi")], 0);
+    assert!(out.contains("one: 2 streams"), "{out}");
+    run(&["run", &path("one.siddhi"), "--data", &data, "--until-idle"], 0);
+    // the data directory knows the variables
+    assert_eq!(sql(&data, "SELECT count(*) AS n FROM events.\"Out\""), [json!({"n": 0})]);
+    let (out, _) = run(&["backtest", &path("one.siddhi"), "--data", &data, "--set", "limit=1"], 0);
+    assert!(out.contains("0 events of In"), "{out}");
+}
+
+#[test]
+fn variables_stay_when_apps_are_formatted() {
+    let dir = tempfile::tempdir().unwrap();
+    let written = "define stream In (n int);\n\nfrom In[n > ${limit}]\nselect n\ninsert into ${out};\n";
+    write(dir.path(), &[("a.siddhi", &written.replace('\n', " "))]);
+    let app = dir.path().to_str().unwrap();
+    run(&["fmt", app], 0);
+    assert_eq!(std::fs::read_to_string(dir.path().join("a.siddhi")).unwrap(), written);
+    run(&["fmt", app, "--check"], 0);
+}
+
+#[test]
+fn the_example_is_formatted() {
+    run(&["fmt", "examples/flights", "--check"], 0);
+}
+
+#[test]
+fn errors_are_called_so_once() {
+    let dir = tempfile::tempdir().unwrap();
+    write(dir.path(), &[("a.rules", "event E { n: in };\n")]);
+    let (app, data) = (dir.path().to_str().unwrap(), dir.path().join("data"));
+    let (_, err) = run(&["run", app, "--data", data.to_str().unwrap(), "--until-idle"], 1);
+    assert!(err.starts_with("error[R0209]: there is no type `in`"), "{err}");
+}
+
+#[test]
+fn replay_fails_when_an_input_cannot_be_done() {
+    let dir = tempfile::tempdir().unwrap();
+    let app = "define stream In (n int);\nfrom In[n > ${limit}] select n insert into Out;\n";
+    write(dir.path(), &[("a.siddhi", app), ("app.toml", "[vars]\nlimit = \"2\"\n")]);
+    let (app, events) = (dir.path().to_str().unwrap(), dir.path().join("events.jsonl"));
+    let events = events.to_str().unwrap();
+    let line = |stream: &str, data: Value| {
+        json!({"stream": stream, "timestamp": 1, "data": data}).to_string() + "\n"
+    };
+    let write_events = |lines: &[String]| std::fs::write(events, lines.concat()).unwrap();
+    write_events(&[line("In", json!([3])), line("In", json!([2]))]);
+    let (out, _) = run(&["replay", app, "--events", events], 0);
+    assert_eq!(out.lines().count(), 1, "{out}");
+    let (out, _) = run(&["replay", app, "--events", events, "--set", "limit=1"], 0);
+    assert_eq!(out.lines().count(), 2, "{out}");
+    write_events(&[line("In", json!([3])), line("Inn", json!([3])), line("In", json!([3, 4]))]);
+    let (out, err) = run(&["replay", app, "--events", events], 1);
+    assert!(out.contains("\"data\":[3]"), "{out}");
+    assert!(err.contains("events.jsonl:2: there is no stream `Inn`"), "{err}");
+    assert!(err.contains("events.jsonl:3: `In` has 1 attributes, the event 2"), "{err}");
+}
+
+#[test]
+fn paths_of_files_count_from_where_the_app_is() {
+    let dir = tempfile::tempdir().unwrap();
+    let app = "
+        @source(type='file', file.uri='in.csv', @map(type='csv')) define stream In (n int);
+        @sink(type='file', file.uri='out.csv', @map(type='csv')) define stream Out (n int);
+        from In[n > 1] select n insert into Out;";
+    write(dir.path(), &[("a.siddhi", app), ("in.csv", "1\n2\n3\n")]);
+    run(&["replay", dir.path().join("a.siddhi").to_str().unwrap()], 0);
+    assert_eq!(std::fs::read_to_string(dir.path().join("out.csv")).unwrap(), "2\n3\n");
+}
