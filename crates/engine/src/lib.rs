@@ -29,6 +29,7 @@ mod source;
 mod space;
 mod state;
 mod subscribe;
+pub mod testing;
 mod transfers;
 mod turn;
 mod views;

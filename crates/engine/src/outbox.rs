@@ -92,6 +92,11 @@ impl Outbox {
         self.changed.notify_all();
     }
 
+    /// The oldest round's emissions, which stay in the outbox.
+    pub fn peek(&self) -> Option<Vec<Emission>> {
+        self.inner.lock().waiting.front().map(|parcel| parcel.emissions.clone())
+    }
+
     /// Waits for emissions and returns the oldest round's, which stay in the outbox. `None` once closed.
     pub fn front(&self) -> Option<Vec<Emission>> {
         let mut inner = self.inner.lock();

@@ -170,16 +170,35 @@ impl Partition {
     /// The owner's life: take records, wait until they are durable, apply them, answer.
     pub fn own(&self, core: &Core) {
         while let Some(items) = self.inbox.take(ITEMS_PER_ROUND) {
-            let bytes: usize = items.iter().map(|i| i.bytes).sum();
-            let n = items.len();
-            if self.wait_durable(core, &items) {
-                core.wait_for_tails();
-                self.outbox.wait_for_room(|| core.is_stopping());
-                self.round(core, items);
-            }
-            self.inbox.release(bytes);
-            core.in_flight.done(n);
+            self.work(core, items);
         }
+    }
+
+    /// Applies what waits in the inbox and sends on what that emitted, on the caller's thread, where the partition has no
+    /// threads of its own. False when nothing waits.
+    pub fn apply_waiting(&self, core: &Core) -> bool {
+        if self.inbox.depth().0 == 0 {
+            return false;
+        }
+        let worked = self.inbox.take(ITEMS_PER_ROUND).map(|items| self.work(core, items)).is_some();
+        while let Some(emissions) = self.outbox.peek() {
+            if !self.send(core, emissions) {
+                break;
+            }
+        }
+        worked
+    }
+
+    fn work(&self, core: &Core, items: Vec<Item>) {
+        let bytes: usize = items.iter().map(|i| i.bytes).sum();
+        let n = items.len();
+        if self.wait_durable(core, &items) {
+            core.wait_for_tails();
+            self.outbox.wait_for_room(|| core.is_stopping());
+            self.round(core, items);
+        }
+        self.inbox.release(bytes);
+        core.in_flight.done(n);
     }
 
     /// Durability goes by prefix: waiting for the last record that asked for the most covers all.
@@ -230,25 +249,33 @@ impl Partition {
     /// belongs. Ends when the engine stops; what is left is in the last checkpoint.
     pub fn forward(&self, core: &Core) {
         while let Some(emissions) = self.outbox.front() {
-            let cause = emissions.iter().map(Emission::cause).max().unwrap_or_default();
-            if !self.insist(core, self.id, || core.log.sync(self.id, cause, Durability::Fsync)) {
+            if !self.send(core, emissions) {
                 return;
             }
-            let mut offsets = Vec::with_capacity(emissions.len());
-            for Emission { target, events } in emissions {
-                let target = &core.partitions()[target.0 as usize];
-                let entry = Entry::Events(events);
-                let sent = self.insist(core, target.id, || {
-                    offsets.push(target.write(core, entry.clone(), Durability::Os, None)?);
-                    Ok(())
-                });
-                if !sent {
-                    return;
-                }
-            }
-            answer(self.outbox.sent(offsets, &*core.log));
-            core.in_flight.done(1);
         }
+    }
+
+    /// Sends what one round emitted. False when the engine stops before the disk works.
+    fn send(&self, core: &Core, emissions: Vec<Emission>) -> bool {
+        let cause = emissions.iter().map(Emission::cause).max().unwrap_or_default();
+        if !self.insist(core, self.id, || core.log.sync(self.id, cause, Durability::Fsync)) {
+            return false;
+        }
+        let mut offsets = Vec::with_capacity(emissions.len());
+        for Emission { target, events } in emissions {
+            let target = &core.partitions()[target.0 as usize];
+            let entry = Entry::Events(events);
+            let sent = self.insist(core, target.id, || {
+                offsets.push(target.write(core, entry.clone(), Durability::Os, None)?);
+                Ok(())
+            });
+            if !sent {
+                return false;
+            }
+        }
+        answer(self.outbox.sent(offsets, &*core.log));
+        core.in_flight.done(1);
+        true
     }
 
     /// Repeats what a failing disk refuses, until it works or the engine stops; false for the latter.

@@ -155,7 +155,7 @@ fn zones_options(settings: &Settings) -> ZonesOptions {
 }
 
 /// The table of rows that were refused, with what is needed to correct and send them again.
-fn rejected_schema() -> StreamSchema {
+pub fn rejected_schema() -> StreamSchema {
     let field = |name: &str| Field::new(name, FieldType::String);
     StreamSchema {
         name: "system.rejected".into(),

@@ -197,7 +197,23 @@ fn put(
     })
 }
 
-fn document(core: &Core, collection: &str, line: &[u8]) -> Result<Bytes> {
+/// The documents of a file, in order; lines that are none are left out.
+pub fn each_document(
+    core: &Core,
+    config: &DocumentsConfig,
+    mut each: impl FnMut(Bytes) -> Result<()>,
+) -> Result<()> {
+    let mut lines = Lines::open(&config.path)?;
+    while let Some((_, line)) = lines.read(&config.path)? {
+        if let Ok(doc) = document(core, &config.collection, line) {
+            each(doc)?;
+        }
+    }
+    Ok(())
+}
+
+/// A line of JSON as a document of the collection, with its `_id`.
+pub fn document(core: &Core, collection: &str, line: &[u8]) -> Result<Bytes> {
     let json: serde_json::Map<String, serde_json::Value> =
         serde_json::from_slice(line).map_err(|e| Error::invalid(format!("not a JSON object: {e}")))?;
     let doc =

@@ -7,7 +7,6 @@
 //! - [`Executor::apply`] runs the rules of a stream over a batch, against a [`Host`].
 //! - [`why`] explains what rules did with an event, and what they did not do.
 //! - [`Aggregate`] is a rule over all partitions, as SQL.
-//! - [`testing`] runs the tests of an app.
 
 mod aggregate;
 pub mod catalog;
@@ -18,7 +17,6 @@ pub mod plan;
 mod program;
 mod resolve;
 mod sql;
-pub mod testing;
 pub mod why;
 
 pub use aggregate::{Aggregate, AggregateInsert};

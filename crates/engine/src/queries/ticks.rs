@@ -38,7 +38,8 @@ pub fn run(core: &Core) {
     }
 }
 
-fn look(core: &Core, partition: &Partition) {
+/// Writes down that something is due in a partition, if so.
+pub fn look(core: &Core, partition: &Partition) {
     // what waits in the inbox moves the clock by itself
     if core.is_stopping() || partition.inbox.depth().0 > 0 {
         return;
@@ -61,6 +62,17 @@ fn look(core: &Core, partition: &Partition) {
     }
 }
 
+/// When the first file with `@app:playback(idle.time, increment)` jumps though no events come, milliseconds; `None`
+/// when there is none, or no event has come yet.
+pub fn idle_at(core: &Core, partition: &Partition) -> Option<i64> {
+    let last = partition.last_events.load(Ordering::Acquire);
+    let started = |file: usize| clock(core, partition, file).is_some();
+    let idle = core.queries.files.iter().enumerate().filter_map(|(n, file)| Some((n, file.idle?.0)));
+    let least = idle.filter(|(file, _)| started(*file)).map(|(_, idle_ms)| idle_ms).min()?;
+    let at = last.saturating_add(least.saturating_mul(1000));
+    (last != i64::MIN).then_some(at.saturating_add(999).div_euclid(1000))
+}
+
 /// `@app:playback(idle.time, increment)`: files to which no events came for that time, and where their clocks jump.
 fn jumps(core: &Core, partition: &Partition, now: i64) -> Vec<(String, i64)> {
     let idle = core.queries.files.iter().enumerate().filter_map(|(n, file)| Some((n, file, file.idle?)));
@@ -70,13 +82,18 @@ fn jumps(core: &Core, partition: &Partition, now: i64) -> Vec<(String, i64)> {
         if last == i64::MIN || now.saturating_sub(last) < idle_ms.saturating_mul(1000) {
             continue;
         }
-        let units = core.queries.units.iter().enumerate().filter(|(_, unit)| unit.file == number);
-        let clock =
-            units.filter_map(|(unit, _)| partition.state.read().flow.with(|flow| flow.now(unit))).max();
-        jumps.extend(clock.map(|clock| (file.name.clone(), clock.saturating_add(increment))));
+        jumps.extend(
+            clock(core, partition, number).map(|clock| (file.name.clone(), clock.saturating_add(increment))),
+        );
     }
     if !jumps.is_empty() {
         partition.last_events.store(now, Ordering::Release);
     }
     jumps
+}
+
+/// The greatest clock of a file's units in a partition, milliseconds; `None` when none has started.
+fn clock(core: &Core, partition: &Partition, file: usize) -> Option<i64> {
+    let units = core.queries.units.iter().enumerate().filter(|(_, unit)| unit.file == file);
+    units.filter_map(|(unit, _)| partition.state.read().flow.with(|flow| flow.now(unit))).max()
 }

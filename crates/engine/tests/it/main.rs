@@ -7,6 +7,7 @@ mod power;
 mod queries;
 mod recovery;
 mod sending;
+mod testing;
 mod together;
 
 use std::path::Path;

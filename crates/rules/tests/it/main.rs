@@ -5,5 +5,4 @@ mod aggregate;
 mod cases;
 mod limits;
 mod property;
-mod testing;
 mod world;

@@ -136,3 +136,43 @@ fn queries_are_checked_formatted_and_replayed() {
     let (_, err) = run(&["check", apps], 1);
     assert!(err.contains("prize") && err.contains("price"), "{err}");
 }
+
+#[test]
+fn tests_of_an_app_end_with_the_right_code() {
+    let dir = tempfile::tempdir().unwrap();
+    let app = dir.path().to_str().unwrap();
+    let junit = dir.path().join("results.xml");
+    let junit = junit.to_str().unwrap();
+    let siddhi =
+        "define stream A (n int);\nfrom every a=A -> not A for 1 min select a.n as n insert into Silent;\n";
+    std::fs::write(dir.path().join("app.siddhi"), siddhi).unwrap();
+    let (_, err) = run(&["test", app], 1);
+    assert!(err.contains("no tests; they are in files *.test"), "{err}");
+    let good =
+        "test silence is told\ngiven events A\n{\"n\": 1}\nafter 1 min\nthen events Silent\n{\"n\": 1}\n";
+    std::fs::write(dir.path().join("good.test"), good).unwrap();
+    let (out, _) = run(&["test", app, "--junit", junit], 0);
+    assert!(
+        out.contains("ok      good.test:1 silence is told") && out.contains("1 passed, 0 failed"),
+        "{out}"
+    );
+    let (_, err) = run(&["test", app, "typo"], 1);
+    assert!(err.contains("no test's name contains `typo`"), "{err}");
+    let bad = "test there is none & <so>\ngiven events A\n{\"n\": 1}\nafter 1 min\nthen no events Silent\n";
+    std::fs::write(dir.path().join("bad.test"), bad).unwrap();
+    let (out, _) = run(&["test", app, "--junit", junit], 1);
+    assert!(out.contains("expected no Silent event, found 1") && out.contains("1 passed, 1 failed"), "{out}");
+    let xml = std::fs::read_to_string(junit).unwrap();
+    assert!(
+        xml.contains("<testcase classname=\"bad.test\" name=\"there is none &amp; &lt;so&gt;\""),
+        "{xml}"
+    );
+    assert!(
+        xml.contains("failures=\"1\"") && xml.contains("<failure message=\"expected no Silent event"),
+        "{xml}"
+    );
+    run(&["test", app, "silence"], 0);
+    std::fs::write(dir.path().join("torn.test"), "tset x\n").unwrap();
+    let (_, err) = run(&["test", app, "silence"], 1);
+    assert!(err.contains("torn.test:1: expected `test NAME` first"), "{err}");
+}

@@ -1,0 +1,358 @@
+//! Reading test files.
+
+use serde_json::{Map, Value as Json};
+use tidemill_rules::Program;
+use tidemill_types::{Duration, FieldType, Timestamp, did_you_mean};
+
+use super::Problem;
+use crate::queries::Queries;
+use crate::queries::load::Compiled;
+
+/// Most objects of one test.
+const OBJECTS_MAX: usize = 100_000;
+
+/// A test as it was read; names are positions in the program.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Test {
+    /// The file.
+    pub file: String,
+    /// The line on which it begins.
+    pub line: usize,
+    /// Its name.
+    pub name: String,
+    /// What happens and what is looked at, in order.
+    pub steps: Vec<Step>,
+}
+
+/// Objects with the lines they stand on.
+pub type Objects = Vec<(usize, Map<String, Json>)>;
+
+/// A line of a test, with the objects that follow it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Step {
+    /// The line.
+    pub line: usize,
+    /// What it does.
+    pub action: Action,
+}
+
+/// See [`Step`].
+#[derive(Debug, Clone, PartialEq)]
+pub enum Action {
+    /// Documents of an entity are there.
+    Documents(usize, Objects),
+    /// Rows are put into a table.
+    Rows(Stored, Objects),
+    /// Events of a stream come.
+    Events(usize, Objects),
+    /// Time passes.
+    After(Duration),
+    /// It is that time.
+    At(Timestamp),
+    /// Something must be so by now.
+    Expect(Wanted),
+}
+
+/// A table or named window of a SiddhiQL file.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Stored {
+    /// The unit of queries that has it.
+    pub unit: usize,
+    /// Its name.
+    pub name: String,
+    /// Its columns.
+    pub attributes: Vec<(String, FieldType)>,
+    /// Whether rows can be put into it by hand.
+    pub table: bool,
+}
+
+/// What must be so.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Wanted {
+    /// Events of the stream like these came of those that were given.
+    Events(usize, Quantity, Objects),
+    /// Documents of the entity like these are there.
+    Documents(usize, Quantity, Objects),
+    /// Rows like these are in the table.
+    Rows(Stored, Quantity, Objects),
+    /// The rule fired this often.
+    Fired(String, u64),
+}
+
+/// How many there may be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Quantity {
+    /// These, and perhaps others.
+    These,
+    /// These and no others.
+    Only,
+    /// None like these; none at all when no objects are given.
+    No,
+}
+
+/// Reads the tests of a file.
+///
+/// Errors: everything that is wrong with it, by line.
+pub fn parse(compiled: &Compiled, file: &str, text: &str) -> Result<Vec<Test>, Vec<Problem>> {
+    let (program, queries) = (&*compiled.program, &*compiled.queries);
+    let (tests, problems) = (Vec::new(), Vec::new());
+    let mut reader = Reader { program, queries, file, tests, problems, skip: true, open: false };
+    for (number, line) in text.lines().enumerate() {
+        reader.line(number + 1, line.trim());
+    }
+    if reader.problems.is_empty() { Ok(reader.tests) } else { Err(reader.problems) }
+}
+
+struct Reader<'p> {
+    program: &'p Program,
+    queries: &'p Queries,
+    file: &'p str,
+    tests: Vec<Test>,
+    problems: Vec<Problem>,
+    /// Objects that follow belong to a line that was wrong: not to be reported as well.
+    skip: bool,
+    /// Whether objects may follow.
+    open: bool,
+}
+
+impl Reader<'_> {
+    fn problem(&mut self, line: usize, message: impl Into<String>) {
+        self.problems.push(Problem { file: self.file.to_owned(), line, message: message.into() });
+    }
+
+    fn line(&mut self, number: usize, line: &str) {
+        if line.is_empty() || line.starts_with('#') || line.starts_with("//") {
+            return;
+        }
+        if line.starts_with('{') {
+            return self.object(number, line);
+        }
+        let words: Vec<&str> = line.split_whitespace().collect();
+        (self.skip, self.open) = (false, false);
+        let done = match words.as_slice() {
+            ["test", ..] => self.test(number, line["test".len()..].trim()),
+            _ if self.tests.is_empty() => Err("expected `test NAME` first".to_owned()),
+            words => self.action(line, words).map(|action| self.step(number, action)),
+        };
+        if let Err(message) = done {
+            self.skip = true;
+            self.problem(number, message);
+        }
+    }
+
+    fn test(&mut self, line: usize, name: &str) -> Result<(), String> {
+        if name.is_empty() {
+            return Err("expected a name: `test a late flight is marked`".to_owned());
+        }
+        let (file, name) = (self.file.to_owned(), name.to_owned());
+        self.tests.push(Test { file, line, name, steps: Vec::new() });
+        Ok(())
+    }
+
+    fn step(&mut self, line: usize, action: Action) {
+        self.open = !matches!(action, Action::After(_) | Action::At(_) | Action::Expect(Wanted::Fired(..)));
+        if let Some(test) = self.tests.last_mut() {
+            test.steps.push(Step { line, action });
+        }
+    }
+
+    fn action(&self, line: &str, words: &[&str]) -> Result<Action, String> {
+        Ok(match words {
+            ["given", "documents", name] => Action::Documents(self.entity(name)?, vec![]),
+            ["given", "events", name] => Action::Events(self.stream(name)?, vec![]),
+            ["given", "rows", name] => match self.stored(name)? {
+                stored if stored.table => Action::Rows(stored, vec![]),
+                _ => return Err(format!("`{name}` is a window: events fill it, by its queries")),
+            },
+            ["after", span @ ..] => Action::After(self::span(span)?),
+            ["at", time] => Action::At(Timestamp::parse(time).map_err(|e| e.message().to_owned())?),
+            ["then", rest @ ..] => Action::Expect(self.then(rest)?),
+            _ => {
+                return Err(format!(
+                    "expected `test`, `given`, `after`, `at`, `then` or a JSON object, found `{line}`"
+                ));
+            }
+        })
+    }
+
+    fn then(&self, words: &[&str]) -> Result<Wanted, String> {
+        Ok(match words {
+            ["fired", rule, times] => {
+                let times = times
+                    .parse()
+                    .map_err(|_| format!("expected how often `{rule}` fires, found `{times}`"))?;
+                Wanted::Fired(self.rule(rule)?, times)
+            }
+            ["not", "fired", rule] => Wanted::Fired(self.rule(rule)?, 0),
+            [quantity @ ("only" | "no"), what @ ("events" | "documents" | "rows"), name] => {
+                let quantity = if *quantity == "only" { Quantity::Only } else { Quantity::No };
+                self.expected(what, name, quantity)?
+            }
+            [what @ ("events" | "documents" | "rows"), name] => self.expected(what, name, Quantity::These)?,
+            _ => {
+                return Err(format!(
+                    "expected `then events STREAM`, `then documents ENTITY`, `then rows TABLE` (each perhaps with \
+                     `no` or `only`), or `then fired RULE 1`, found `then {}`",
+                    words.join(" ")
+                ));
+            }
+        })
+    }
+
+    fn expected(&self, what: &str, name: &str, quantity: Quantity) -> Result<Wanted, String> {
+        Ok(match what {
+            "events" => Wanted::Events(self.stream(name)?, quantity, vec![]),
+            "documents" => Wanted::Documents(self.entity(name)?, quantity, vec![]),
+            _ => Wanted::Rows(self.stored(name)?, quantity, vec![]),
+        })
+    }
+
+    fn object(&mut self, number: usize, line: &str) {
+        if self.skip {
+            return;
+        }
+        if !self.open {
+            let message = "an object must follow `given …` or `then …` with events, documents or rows";
+            return self.problem(number, message);
+        }
+        let object = match serde_json::from_str::<Json>(line) {
+            Ok(Json::Object(object)) => object,
+            Ok(_) => return self.problem(number, "expected one JSON object on this line"),
+            Err(error) => {
+                return self.problem(number, format!("expected one JSON object on this line: {error}"));
+            }
+        };
+        if let Err(message) = self.check(&object) {
+            return self.problem(number, message);
+        }
+        let step = self.tests.last_mut().and_then(|test| test.steps.last_mut());
+        let objects = match step.map(|step| &mut step.action) {
+            Some(Action::Documents(_, objects) | Action::Events(_, objects) | Action::Rows(_, objects)) => {
+                objects
+            }
+            Some(Action::Expect(
+                Wanted::Events(.., objects) | Wanted::Documents(.., objects) | Wanted::Rows(.., objects),
+            )) => objects,
+            _ => return,
+        };
+        if objects.len() >= OBJECTS_MAX {
+            let message = format!("a test may have at most {OBJECTS_MAX} objects in one place");
+            return self.problem(number, message);
+        }
+        objects.push((number, object));
+    }
+
+    /// Whether the fields of an object can be there at all.
+    fn check(&self, object: &Map<String, Json>) -> Result<(), String> {
+        let Some(step) = self.tests.last().and_then(|test| test.steps.last()) else { return Ok(()) };
+        match &step.action {
+            Action::Expect(Wanted::Events(stream, ..)) => {
+                let schema = &self.program.streams()[*stream];
+                let known = |name: &str| schema.field_index(name).is_some() || name.starts_with('_');
+                object
+                    .keys()
+                    .filter(|k| !known(k))
+                    .try_for_each(|k| schema.require_field(k).map(drop).map_err(|e| e.message().to_owned()))
+            }
+            Action::Documents(entity, _) => {
+                let entity = &self.program.entities()[*entity];
+                match object.get(&entity.key) {
+                    None | Some(Json::Null | Json::Array(_)) => {
+                        Err(format!("a {} needs its key `{}`", entity.name, entity.key))
+                    }
+                    Some(_) => Ok(()),
+                }
+            }
+            Action::Rows(stored, _) | Action::Expect(Wanted::Rows(stored, ..)) => {
+                let columns = || stored.attributes.iter().map(|(name, _)| name.as_str());
+                match object.keys().find(|key| !columns().any(|name| name == *key)) {
+                    Some(key) => {
+                        Err(format!("`{}` has no `{key}`{}", stored.name, did_you_mean(key, columns())))
+                    }
+                    None => Ok(()),
+                }
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn stream(&self, name: &str) -> Result<usize, String> {
+        let catalog = self.program.catalog();
+        catalog.stream(name).ok_or_else(|| {
+            format!("there is no event `{name}`{}", did_you_mean(name, catalog.stream_names()))
+        })
+    }
+
+    fn entity(&self, name: &str) -> Result<usize, String> {
+        let catalog = self.program.catalog();
+        catalog.entity(name).ok_or_else(|| {
+            format!("there is no entity `{name}`{}", did_you_mean(name, catalog.entity_names()))
+        })
+    }
+
+    /// A table or named window, written `NAME`, or `FILE:NAME` where several files have one of that name.
+    fn stored(&self, written: &str) -> Result<Stored, String> {
+        let (file, name) = match written.rsplit_once(':') {
+            Some((file, name)) => (Some(file), name),
+            None => (None, written),
+        };
+        let units = self.queries.units.iter().enumerate().filter(|(_, unit)| !unit.everywhere);
+        let mut found: Vec<(&str, Stored)> = Vec::new();
+        let mut known = Vec::new();
+        for (number, unit) in units {
+            let of = self.queries.files[unit.file].name.as_str();
+            let catalog = &unit.plan.catalog;
+            let tables = catalog.tables().iter().map(|t| (&t.name, &t.attributes, true));
+            let streams = catalog.streams().iter().enumerate();
+            let windows = streams.filter(|(i, _)| catalog.window(*i).is_some());
+            let windows = windows.map(|(_, stream)| (&stream.name, &stream.attributes, false));
+            for (store, attributes, table) in tables.chain(windows) {
+                known.push(store.as_str());
+                if store == name && file.is_none_or(|file| file == of) {
+                    let (name, attributes) = (store.clone(), attributes.clone());
+                    found.push((of, Stored { unit: number, name, attributes, table }));
+                }
+            }
+        }
+        match (found.len(), found.pop()) {
+            (1, Some((_, one))) => Ok(one),
+            (0, _) | (_, None) => {
+                Err(format!("there is no table or window `{written}`{}", did_you_mean(name, known)))
+            }
+            (_, Some((last, _))) => {
+                Err(format!("several files have a `{name}`: name one, for example `{last}:{name}`"))
+            }
+        }
+    }
+
+    fn rule(&self, name: &str) -> Result<String, String> {
+        if self.program.plans().iter().any(|r| r.name.as_ref() == name) {
+            return Ok(name.to_owned());
+        }
+        if self.program.aggregates().iter().any(|a| a.name == name) {
+            return Err(format!("`{name}` is an aggregate: it runs over everything, not in a test"));
+        }
+        let known: Vec<&str> = self.program.plans().iter().map(|r| r.name.as_ref()).collect();
+        Err(format!("there is no rule `{name}`{}", did_you_mean(name, known)))
+    }
+}
+
+/// A span of time as rules have it: `1 min`, `90s`, `1 hour 30 min`.
+fn span(words: &[&str]) -> Result<Duration, String> {
+    let wrong = || {
+        format!(
+            "expected a span of time, for example `after 1 min` or `after 1 hour 30 min`, found `{}`",
+            words.join(" ")
+        )
+    };
+    let mut text = words.join("");
+    let mut total = 0_i64;
+    while !text.is_empty() {
+        let unit = text.find(|c: char| !c.is_ascii_digit()).ok_or_else(wrong)?;
+        let end = text[unit..].find(|c: char| c.is_ascii_digit()).map_or(text.len(), |n| unit + n);
+        let part = Duration::parse(&text[..end]).map_err(|_| wrong())?;
+        total = total.checked_add(part.0).ok_or_else(wrong)?;
+        text.drain(..end);
+    }
+    if total == 0 { Err(wrong()) } else { Ok(Duration(total)) }
+}
