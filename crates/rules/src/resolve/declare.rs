@@ -139,9 +139,30 @@ fn event(decl: &EventDecl, catalog: &mut Catalog, sink: &mut Sink) {
         let message = format!("a key must be a single value; `{}` is `object`", name.name);
         sink.push(Diagnostic::error(codes::TYPE, name.span, message));
     }
+    if let (Some(position), Some(first)) = (key, decl.id.first())
+        && !id.contains(&position)
+    {
+        sink.push(unique_by_key(decl, &fields[position].name, first.span));
+    }
     let schema = StreamSchema { name: decl.name.name.clone(), fields, key, id, time };
     catalog.streams.push(Arc::new(schema));
     catalog.stream_spans.push(Some(decl.name.span));
+}
+
+/// A warning that an `id` does not say all of what makes an event unique: each partition knows its own ids only.
+fn unique_by_key(decl: &EventDecl, key: &str, span: Span) -> Diagnostic {
+    let id: Vec<&str> = decl.id.iter().map(|name| name.name.as_str()).collect();
+    let id = id.join(", ");
+    let message = format!(
+        "two {} events with the same `{id}` and another `{key}` lie in different partitions and are both kept",
+        decl.name.name
+    );
+    let both = format!("if an event is unique by both, write `id {key}, {id}`");
+    let help = match decl.id.len() {
+        1 => format!("{both}; if by `{id}` whatever its `{key}`, write `key {id}`"),
+        _ => both,
+    };
+    Diagnostic::warning(codes::UNIQUE_BY_KEY, span, message).help(help)
 }
 
 fn entity(decl: &EntityDecl, catalog: &mut Catalog, sink: &mut Sink) {

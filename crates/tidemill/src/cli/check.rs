@@ -30,6 +30,7 @@ pub fn check(args: CheckArgs) -> anyhow::Result<ExitCode> {
                 );
             }
             let program = &compiled.program;
+            eprint!("{}", tidemill_lang::render_all(program.warnings(), program.sources()));
             println!(
                 "{}: {} streams, {} entities, {} rules, {} aggregates: good",
                 app.name,
