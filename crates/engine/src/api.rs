@@ -43,9 +43,10 @@ pub struct SendReply {
     /// With `wait`: rows that repeated the id of an earlier event and were dropped.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub duplicates: Option<u64>,
-    /// With `wait`: ids of the stored events, in order.
+    /// With `wait`: for each accepted row, in the order in which they were sent, the id of the stored event; null for a
+    /// duplicate.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub events: Option<Vec<String>>,
+    pub events: Option<Vec<Option<String>>>,
     /// With `wait`: the events that rules emitted because of these.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub emitted: Option<Vec<EmittedEvent>>,

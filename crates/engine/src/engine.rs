@@ -1,5 +1,6 @@
 //! The engine as its callers see it.
 
+use std::collections::HashSet;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -9,13 +10,13 @@ use std::time::Duration;
 use arrow_array::RecordBatch;
 use crossbeam_channel::Receiver;
 use parking_lot::Mutex;
-use tidemill_types::{Error, Result, StreamSchema, did_you_mean};
+use tidemill_types::{Error, EventId, Offset, PartitionId, Result, StreamSchema, did_you_mean};
 
 use crate::core::Core;
 use crate::datadir::DataDir;
 use crate::entry::{Entry, Events, RejectedRow};
 use crate::ingest::{self, BadRow, Decoded, Rows};
-use crate::queries::{self, ticks};
+use crate::queries::{self, Homes, ticks};
 use crate::turn::TurnReply;
 use crate::{
     Analytics, App, BodyFormat, Health, RowError, SendOptions, SendReply, clock::Clock,
@@ -218,6 +219,7 @@ impl Engine {
         let accepted = decoded.rows.len() as u64;
         let rejected: Vec<RowError> =
             decoded.bad.iter().map(|b| RowError { row: b.place, reason: b.reason.clone() }).collect();
+        let places = if options.wait { places(&decoded.rows, &core.homes) } else { Vec::new() };
         let records = self.records(decoded, stream, &options.origin)?;
         core.check_room()?;
         let (sender, receiver) = crossbeam_channel::unbounded();
@@ -245,7 +247,7 @@ impl Engine {
             rule_errors: Vec::new(),
         };
         if options.wait {
-            collect_replies(&receiver, written.len(), &mut reply)?;
+            collect_replies(&receiver, &written, &places, &mut reply)?;
         }
         Ok(reply)
     }
@@ -394,24 +396,51 @@ impl Drop for Engine {
     }
 }
 
+/// For each row in order of arrival the record that it goes into, by position, and its row there: as
+/// [`Engine::records`] cuts them.
+fn places(rows: &Rows, homes: &Homes) -> Vec<(usize, u32)> {
+    let mut places = Vec::with_capacity(rows.len());
+    let mut records = 0;
+    for chunk in rows.homes(homes).chunks(ROWS_PER_RECORD_MAX) {
+        let mut present: Vec<PartitionId> = chunk.to_vec();
+        present.sort_unstable();
+        present.dedup();
+        let mut next = vec![0; present.len()];
+        for home in chunk {
+            let Ok(at) = present.binary_search(home) else { continue };
+            places.push((records + at, next[at]));
+            next[at] += 1;
+        }
+        records += present.len();
+    }
+    places
+}
+
+/// `written`: the records, by partition and offset. `places`: see [`places`].
 fn collect_replies(
     receiver: &Receiver<Result<TurnReply>>,
-    records: usize,
+    written: &[(usize, Offset)],
+    places: &[(usize, u32)],
     reply: &mut SendReply,
 ) -> Result<()> {
-    let (mut events, mut emitted, mut duplicates) = (Vec::new(), Vec::new(), 0);
-    for _ in 0..records {
+    let (mut stored, mut emitted, mut duplicates) = (HashSet::new(), Vec::new(), 0);
+    for _ in written {
         let turn = receiver.recv().map_err(|_| {
             Error::unavailable(
                 "the events are in the log, but their partition stopped before they were applied",
             )
         })??;
-        events.extend(turn.stored.iter().map(ToString::to_string));
+        stored.extend(turn.stored);
         emitted.extend(turn.emitted);
         duplicates += turn.duplicates;
         reply.rule_errors.extend(turn.rule_errors);
     }
-    reply.events = Some(events);
+    let id = |(record, row): &(usize, u32)| {
+        let (p, offset) = written.get(*record)?;
+        let id = EventId { partition: PartitionId(*p as u32), offset: *offset, row: *row };
+        stored.contains(&id).then(|| id.to_string())
+    };
+    reply.events = Some(places.iter().map(id).collect());
     reply.emitted = Some(emitted);
     reply.duplicates = Some(duplicates);
     Ok(())

@@ -341,6 +341,15 @@ impl Rows {
         chunks
     }
 
+    /// The partition of each row, in order of arrival.
+    pub fn homes(&self, to: &Homes) -> Vec<PartitionId> {
+        let of: Vec<Vec<Option<PartitionId>>> =
+            self.parts.iter().map(|(stream, batch)| homes(stream, batch, to)).collect();
+        let mut all = Vec::with_capacity(self.len());
+        self.each_arrival(|_, part, row| all.extend(of[part][row]));
+        all
+    }
+
     /// Splits the rows by partition, keeping their order; index = partition. Partitions without rows get `None`.
     pub fn split(&self, to: &Homes) -> Result<Vec<Option<Rows>>> {
         self.split_where(to, |_, _| true)

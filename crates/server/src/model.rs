@@ -17,10 +17,11 @@ pub(crate) struct SendReply {
     /// With `wait=true`: rows that repeated the id of an earlier event and were dropped.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub duplicates: Option<u64>,
-    /// With `wait=true`: ids of the stored events, in order.
+    /// With `wait=true`: for each accepted row, in the order in which they were sent, the id of the stored event; null
+    /// for a duplicate.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(example = json!(["0-1042-7"]))]
-    pub events: Option<Vec<String>>,
+    pub events: Option<Vec<Option<String>>>,
     /// With `wait=true`: the events that rules emitted because of these.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub emitted: Option<Vec<EmittedEvent>>,

@@ -32,7 +32,7 @@ fn an_event_is_acted_on_before_the_reply() {
     assert_eq!(document(&engine, "Customer", "c1"), r#"{"_id":"c1","id":"c1","orders":1,"spent":250.5}"#);
     engine.catch_up().unwrap();
     assert_eq!(rows(&engine, "Order"), 1);
-    let id = &reply.events.unwrap()[0];
+    let id = reply.events.unwrap().remove(0).unwrap();
     let why = engine.why(Some("SmallOne"), &EventSelector::Id(id.parse().unwrap())).unwrap();
     let text = why[0].to_string();
     assert!(text.contains("amount < 100") && text.contains("250.5"), "{text}");
@@ -105,4 +105,36 @@ fn times_are_read_in_the_unit_that_the_deployed_app_declares() {
         assert_eq!(types, ["time(s)", "time", "time(us)", "time(ns)"]);
         engine.stop().unwrap();
     }
+}
+
+#[test]
+fn ids_are_in_the_order_of_the_rows_sent() {
+    let dir = tempfile::tempdir().unwrap();
+    let engine = open(dir.path());
+    let orders = engine.subscribe("Order").unwrap();
+    let row = |n: u32| format!("{{\"id\":\"o{n}\",\"customer\":\"c{}\",\"amount\":1}}", n % 37);
+    // more than one record takes, one bad row and one that comes twice
+    let mut rows: Vec<String> = (0..20_000).map(row).collect();
+    rows.insert(3, "not json".to_owned());
+    rows.insert(7, row(5));
+    let reply = send(&engine, "Order", &rows.join("\n"));
+    let events = reply.events.unwrap();
+    assert_eq!((reply.accepted, reply.duplicates, reply.rejected.len()), (20_001, Some(1), 1));
+    let mut by_id = std::collections::HashMap::new();
+    for batch in orders.try_iter() {
+        let stream = engine.stream_schema("Order").unwrap();
+        let place = |name: &str, row| {
+            let column = batch.schema_ref().index_of(name).unwrap();
+            tidemill_types::row_value(&batch, column, row).to_string()
+        };
+        for row in 0..batch.num_rows() {
+            let id = ["_partition", "_offset", "_row"].map(|name| place(name, row)).join("-");
+            by_id.insert(id, tidemill_types::event_json(stream, &batch, row)["id"].clone());
+        }
+    }
+    let found: Vec<Option<String>> =
+        events.iter().map(|id| id.as_ref().map(|id| by_id[id].as_str().unwrap().to_owned())).collect();
+    let mut expected: Vec<Option<String>> = (0..20_000).map(|n| Some(format!("o{n}"))).collect();
+    expected.insert(6, None);
+    assert_eq!(found, expected);
 }
