@@ -3,6 +3,7 @@
 //! The engine asks pure modules (rules, document operators) what to do and does the I/O around them. How an event
 //! travels and why nothing is lost or doubled: `docs/rfcs/0001-spine.md`.
 
+mod again;
 mod api;
 mod app;
 mod clock;

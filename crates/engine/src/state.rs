@@ -182,7 +182,8 @@ fn trace(settings: &Settings) -> Trace {
     Trace::new(TraceLimits { events_max: settings.why_events, ..TraceLimits::default() })
 }
 
-fn limits(settings: &Settings) -> Limits {
+/// Bounds of the documents of a partition.
+pub fn limits(settings: &Settings) -> Limits {
     Limits { store_bytes_max: settings.documents_bytes, ..Limits::default() }
 }
 

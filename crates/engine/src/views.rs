@@ -10,6 +10,7 @@ use tidemill_rules::why::Selector;
 use tidemill_types::{Error, ErrorKind, Result, did_you_mean};
 use tidemill_zones::{TableSnapshot, Zones};
 
+use crate::again;
 use crate::engine::Engine;
 use crate::queries::QueryInfo;
 use crate::transfers;
@@ -132,9 +133,10 @@ impl Engine {
     }
 
     /// Why a rule (or every rule) fired or did not: for the event with that id, or for the latest event with those
-    /// fields of each partition.
+    /// fields of each partition. Of the last events of each partition it is kept what rules did; for older ones the rules run again over
+    /// stored events, which needs SQL, and the answer says so.
     ///
-    /// Errors: `NotFound` for an unknown rule, or when no recent event matches.
+    /// Errors: `NotFound` for an unknown rule, or when no event matches; `LimitReached` when too many events lie in front of it.
     pub fn why(&self, rule: Option<&str>, event: &EventSelector) -> Result<Vec<Explanation>> {
         let core = &self.core;
         if let Some(name) = rule
@@ -164,6 +166,12 @@ impl Engine {
                 Ok(explanation) => found.push(explanation),
                 Err(e) if e.kind() == ErrorKind::NotFound => {}
                 Err(e) => return Err(e),
+            }
+        }
+        if found.is_empty() && core.analytics.get().is_some() {
+            found = again::explain(core, rule, event)?;
+            if found.is_empty() {
+                return Err(Error::not_found(format!("no event {event} is stored that these rules saw")));
             }
         }
         if found.is_empty() {

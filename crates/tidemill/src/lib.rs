@@ -20,20 +20,30 @@ mod tables;
 use std::path::Path;
 use std::sync::Arc;
 
-use arrow_array::RecordBatch;
-use crossbeam_channel::Receiver;
 use serde::Serialize;
-use tidemill_engine::{Analytics, BodyFormat, SendOptions, SendReply};
-use tidemill_sql::{MissingFields, QueryResult, QueryRows, Sql, SqlOptions};
+use tidemill_engine::Analytics;
+use tidemill_sql::{MissingFields, Sql, SqlOptions};
 
 pub use collection::Collection;
 pub use http::SqlOverEngine;
-pub use tidemill_engine::{App, Durability, Engine, EventSelector, QueryWhy, Settings};
+pub use tidemill_docs as docs;
+pub use tidemill_engine::{
+    self as engine, App, BodyFormat, Clock, CollectionInfo, Durability, EmittedEvent, Engine, EventSelector,
+    Health, LedgerCounts, ManualClock, QueryWhy, RowError, RuleInfo, SendOptions, SendReply, Settings,
+    StreamInfo, SystemClock,
+};
 pub use tidemill_flow as flow;
 pub use tidemill_rules::Explanation;
 pub use tidemill_server as server;
-pub use tidemill_sql::output;
-pub use tidemill_types::{Error, ErrorKind, Result};
+pub use tidemill_sql::{QueryResult, QueryRows, output};
+pub use tidemill_types::{
+    self as types, Duration, Error, ErrorKind, EventId, Field, FieldType, Result, StreamSchema, Timestamp,
+};
+
+// crates whose types stand in what is public here: a program that used other versions of them could not call it
+pub use arrow_array::{self, RecordBatch};
+pub use bson::{self, Bson, Document};
+pub use crossbeam_channel::Receiver;
 
 use tables::EngineTables;
 
@@ -49,18 +59,23 @@ impl Tidemill {
     /// Errors: `NotFound` when there is none, `Conflict` while another process has the directory open, `Corrupt`
     /// naming what is damaged.
     pub fn open(dir: impl AsRef<Path>) -> Result<Self> {
-        Self::start(dir.as_ref(), None)
+        Self::start(dir.as_ref(), None, Arc::new(SystemClock))
     }
 
     /// Opens a data directory, new or not, and deploys `app` in it.
     ///
     /// Errors: as [`Self::open`], and `Invalid` with all diagnostics when the app does not compile.
     pub fn open_with(dir: impl AsRef<Path>, app: App) -> Result<Self> {
-        Self::start(dir.as_ref(), Some(app))
+        Self::start(dir.as_ref(), Some(app), Arc::new(SystemClock))
     }
 
-    fn start(dir: &Path, app: Option<App>) -> Result<Self> {
-        let engine = Arc::new(Engine::open(dir, app)?);
+    /// [`Self::open_with`] with another clock than the machine's, for tests that move it.
+    pub fn open_with_clock(dir: impl AsRef<Path>, app: App, clock: Arc<dyn Clock>) -> Result<Self> {
+        Self::start(dir.as_ref(), Some(app), clock)
+    }
+
+    fn start(dir: &Path, app: Option<App>, clock: Arc<dyn Clock>) -> Result<Self> {
+        let engine = Arc::new(Engine::open_with(dir, app, clock)?);
         let options = SqlOptions { spill_dir: Some(dir.join("spill")), ..SqlOptions::default() };
         let sql = Arc::new(Sql::new(Arc::new(EngineTables::new(&engine)), options)?);
         engine.set_analytics(Arc::new(EngineSql {

@@ -37,6 +37,18 @@ pub struct Explanation {
     pub event: serde_json::Value,
     /// The rules that were asked about, in the order in which they run.
     pub rules: Vec<RuleOutcome>,
+    /// Set when nothing was kept of what the rules did, and they ran again over stored events.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub evaluated_again: Option<EvaluatedAgain>,
+}
+
+/// On what an explanation stands that was made afterwards.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct EvaluatedAgain {
+    /// Stored events of the partition that the rules ran over, up to and with the one that was asked about.
+    pub events: u64,
+    /// How far the documents are those of that time, in sentences.
+    pub notes: Vec<String>,
 }
 
 /// What one rule did.
@@ -151,6 +163,7 @@ impl Trace {
             id: id.to_string(),
             event: event_json(schema, &found.part.batch, found.row).into(),
             rules: rules.collect(),
+            evaluated_again: None,
         })
     }
 

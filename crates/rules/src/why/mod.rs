@@ -8,7 +8,7 @@ mod save;
 mod show;
 mod trace;
 
-pub use explain::{Explanation, FiredBinding, FiredFor, Outcome, RuleOutcome, Selector};
+pub use explain::{EvaluatedAgain, Explanation, FiredBinding, FiredFor, Outcome, RuleOutcome, Selector};
 pub use save::TraceImage;
 pub use show::Shown;
 pub use trace::{Trace, TraceLimits};

@@ -194,6 +194,15 @@ pub(super) fn equals(value: &Val<'_>, wanted: &serde_json::Value) -> bool {
 impl fmt::Display for Explanation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "{} {}: {}", self.stream, self.id, self.event)?;
+        if let Some(again) = &self.evaluated_again {
+            let events =
+                if again.events == 1 { "1 event".to_owned() } else { format!("{} events", again.events) };
+            writeln!(
+                f,
+                "evaluated again over {events} as stored, by the rules deployed now: what was kept of it is gone"
+            )?;
+            again.notes.iter().try_for_each(|note| writeln!(f, "  {note}"))?;
+        }
         if self.rules.is_empty() {
             writeln!(f, "no rule runs on {} events", self.stream)?;
         }

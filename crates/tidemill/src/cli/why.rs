@@ -11,13 +11,14 @@ use super::DataArgs;
 use super::client::segment;
 use super::sql::Session;
 
-/// Explains why a rule fired or did not fire for a recent event, or what a query waits for.
+/// Explains why a rule fired or did not fire for an event, or what a query waits for.
 ///
-/// With --event: what a rule did with that event. Without: what came to a query of a *.siddhi file, what its window,
+/// With --event: what a rule did with that event; for one of which nothing is kept any more the rules run again over stored
+/// events, and the answer says how far the documents are those of that time. Without: what came to a query of a *.siddhi file, what its window,
 /// pattern or join holds, the condition that the last event did not satisfy, and what has to happen next.
 #[derive(clap::Args)]
 #[command(
-    after_help = "Examples:\n  tidemill why LateTakeOff --data data --event flight_id=2013-01-09/HA51/JFK\n  tidemill why mean --data data\n  tidemill why mean --data data --key AAPL"
+    after_help = "Examples:\n  tidemill why LateTakeOff --data data --event flight_id=2013-01-09/HA51/JFK\n  tidemill why 'always late' --data data\n  tidemill why 'always late' --data data --key N384HA"
 )]
 pub struct WhyArgs {
     /// The rule or query; with --event it may be left out, for all rules of the event's stream.

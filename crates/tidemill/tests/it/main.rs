@@ -4,8 +4,10 @@ mod apps;
 mod commands;
 mod damage;
 mod directory;
+mod embedding;
 mod flights;
 mod queries;
+mod why_again;
 
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
@@ -64,10 +66,16 @@ impl Drop for Serving {
 
 /// Runs an app and waits until its sources have ended and it only serves.
 fn serve(app: &str, data: &Path) -> Serving {
-    let mut child = tidemill(&["run", app, "--data", data.to_str().unwrap(), "--listen", "127.0.0.1:0"])
-        .stdout(Stdio::piped())
-        .spawn()
-        .unwrap();
+    served(tidemill(&["run", app, "--data", data.to_str().unwrap(), "--listen", "127.0.0.1:0"]), data)
+}
+
+/// The same for what is deployed in a data directory.
+fn serve_data(data: &Path) -> Serving {
+    served(tidemill(&["serve", "--data", data.to_str().unwrap(), "--listen", "127.0.0.1:0"]), data)
+}
+
+fn served(mut command: Command, data: &Path) -> Serving {
+    let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
     let lines = BufReader::new(child.stdout.take().unwrap()).lines();
     let mut serving = Serving { child, base: String::new(), token: String::new() };
     for line in lines.map_while(Result::ok) {
