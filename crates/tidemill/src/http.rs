@@ -46,7 +46,8 @@ impl tidemill_server::Sql for SqlOverEngine {
                 let go_on = matches!(&piece, Some(Ok(_)));
                 piece.map(|p| (p, go_on.then_some(rows)))
             });
-            Ok(SqlReply { content_type, body: body.boxed() })
+            // a result without rows may have no bytes at all: whoever asked for the first of them asks again
+            Ok(SqlReply { content_type, body: body.fuse().boxed() })
         }
         .boxed()
     }

@@ -132,6 +132,8 @@ fn a_live_system_answers() {
         .read_json()
         .unwrap();
     assert_eq!(reply["duplicates"], json!(1), "this flight has landed already: {reply}");
+    let (none, _) = run(&["sql", "--data", data, "-o", "ndjson", "-c", "SELECT 1 AS x WHERE false"], 0);
+    assert_eq!(none, "", "a result of no bytes");
     let rejected = sql(data, "SELECT kind, reason FROM system.rejected");
     assert_eq!(rejected[0]["kind"], json!("duplicate"));
     let (why, _) =

@@ -6,6 +6,7 @@ mod damage;
 mod directory;
 mod embedding;
 mod flights;
+mod pages;
 mod queries;
 mod why_again;
 

@@ -1,0 +1,179 @@
+//! What the pages and the help texts show is what happens: their commands, code and queries are run here.
+//!
+//! The word after a fence says what a block is:
+//!
+//! | word | what is done with it |
+//! | --- | --- |
+//! | `console` | each `$ command` is run, and prints what follows it; `…` stands for any text, alone on a line for any lines. `$ cat FILE` makes the file |
+//! | `sh` | each command is run and ends with 0 |
+//! | `http` | method and path, a body, the reply, separated by empty lines |
+//! | `rules`, `siddhi` | compiles; rules without declarations know those of the flights |
+//! | `test` | a file of tests for the rules that the page shows last |
+//! | `sql` | is a query; on a page with an `app.siddhi` of its own over that |
+//! | `toml` | is an `app.toml` |
+//! | `json` | is JSON |
+//! | `text`, also as a second word | is shown, and not run |
+//!
+//! All commands run in a directory of the page's own, on one data directory with the flights, which is served.
+
+mod blocks;
+mod help;
+mod page;
+
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+
+use crate::{Serving, root, run, serve_data, sql, tidemill};
+use page::Page;
+
+/// Pages with blocks that run. Every page is looked through for blocks that nobody has marked.
+const PAGES: [&str; 13] = [
+    "README.md",
+    "examples/flights/README.md",
+    "docs/ARCHITECTURE.md",
+    "docs/app.md",
+    "docs/http.md",
+    "docs/rules.md",
+    "docs/semantics.md",
+    "docs/siddhi.md",
+    "docs/sql.md",
+    "docs/rfcs/0001-spine.md",
+    "docs/rfcs/0002-flow.md",
+    "docs/rfcs/0003-flow-in-the-engine.md",
+    "docs/rfcs/0004-corrections.md",
+];
+
+/// The flights as the pages have them: replayed, and served.
+pub struct World {
+    dir: tempfile::TempDir,
+    /// What the run has printed.
+    printed: String,
+    server: Serving,
+}
+
+impl World {
+    fn new() -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let data = dir.path().join("data");
+        let text = data.to_str().unwrap();
+        let (printed, _) = run(&["run", "examples/flights", "--data", text, "--until-idle"], 0);
+        let server = serve_data(&data);
+        let world = Self { dir, printed, server };
+        let bin = world.dir.path().join("bin");
+        std::fs::create_dir(&bin).unwrap();
+        std::os::unix::fs::symlink(env!("CARGO_BIN_EXE_tidemill"), bin.join("tidemill")).unwrap();
+        world
+    }
+
+    fn data(&self) -> PathBuf {
+        self.dir.path().join("data")
+    }
+
+    /// A new directory to run commands in; `examples` and `scripts` are there.
+    fn place(&self, name: &str) -> PathBuf {
+        let place = self.dir.path().join(name.replace('/', "-"));
+        std::fs::create_dir(&place).unwrap();
+        for shared in ["examples", "scripts"] {
+            std::os::unix::fs::symlink(root().join(shared), place.join(shared)).unwrap();
+        }
+        place
+    }
+
+    /// Runs a command of a page with the shell. What it prints on both outputs, and its exit code.
+    fn shell(&self, place: &Path, command: &str) -> (String, i32) {
+        let data = self.data();
+        let data = data.to_str().unwrap();
+        let host = self.server.base.trim_start_matches("http://");
+        let mut text = command.replace("cargo run --release --bin tidemill -- ", "tidemill ");
+        for named in ["/tmp/flights", "run", "data", "DATA", "DIR"] {
+            text = text.replace(&format!("--data {named} "), &format!("--data {data} "));
+            text = text.replace(&format!("{named}/token"), &format!("{data}/token"));
+            if let Some(rest) = text.strip_suffix(&format!("--data {named}")) {
+                text = format!("{rest}--data {data}");
+            }
+        }
+        for address in ["127.0.0.1:4700", "localhost:4700"] {
+            text = text.replace(address, host);
+        }
+        if text.starts_with("tidemill run examples/flights") {
+            return (self.printed.clone(), 0);
+        }
+        // the shell for people: without a terminal it takes its queries from standard input
+        if text == format!("tidemill sql --data {data}") {
+            text = format!("echo 'SELECT 1' | {text}");
+        }
+        if text.starts_with("tidemill serve") {
+            return (String::new(), 0);
+        }
+        let path = format!("{}:{}", self.dir.path().join("bin").display(), std::env::var("PATH").unwrap());
+        let mut shell = std::process::Command::new("sh");
+        shell.args(["-c", &format!("{text}\n")]).current_dir(place).env("PATH", path).env_remove("RUST_LOG");
+        let output = shell.stdin(Stdio::null()).output().unwrap();
+        let printed = [output.stdout, output.stderr].concat();
+        (String::from_utf8(printed).unwrap(), output.status.code().unwrap_or(-1))
+    }
+}
+
+#[test]
+fn pages_and_help_show_what_happens() {
+    let world = World::new();
+    let mut wrong = Vec::new();
+    for name in PAGES {
+        let text = std::fs::read_to_string(root().join(name)).unwrap();
+        Page::new(&world, name).run(&text, &mut wrong);
+    }
+    help::examples(&world, &mut wrong);
+    system_tables(&world, &mut wrong);
+    try_next(&world, &mut wrong);
+    assert!(wrong.is_empty(), "{} things are not as shown\n\n{}", wrong.len(), wrong.join("\n\n"));
+}
+
+/// The tables of `system` and their columns are those that `docs/sql.md` lists.
+fn system_tables(world: &World, wrong: &mut Vec<String>) {
+    let query = "SELECT table_name, column_name FROM information_schema.columns WHERE table_schema = 'system' \
+                 ORDER BY table_name, ordinal_position";
+    let mut found: Vec<(String, Vec<String>)> = Vec::new();
+    for row in sql(world.data().to_str().unwrap(), query) {
+        let text = |name: &str| row[name].as_str().unwrap().to_owned();
+        match found.last_mut().filter(|(table, _)| *table == text("table_name")) {
+            Some((_, columns)) => columns.push(text("column_name")),
+            None => found.push((text("table_name"), vec![text("column_name")])),
+        }
+    }
+    let page = std::fs::read_to_string(root().join("docs/sql.md")).unwrap();
+    for (table, columns) in found {
+        let columns: Vec<String> = columns.iter().map(|name| format!("`{name}`")).collect();
+        let line = page.lines().find(|line| line.starts_with(&format!("| `system.{table}` |")));
+        let shown: Option<Vec<String>> = line.map(|line| {
+            let cell = line.split('|').nth(3).unwrap_or_default();
+            cell.split('`').skip(1).step_by(2).map(|name| format!("`{name}`")).collect()
+        });
+        if shown.as_ref() != Some(&columns) {
+            wrong.push(format!(
+                "docs/sql.md: expected a line `| `system.{table}` | … | {} |`, found {line:?}",
+                columns.join(" ")
+            ));
+        }
+    }
+}
+
+/// What a run of the flights offers to do next.
+fn try_next(world: &World, wrong: &mut Vec<String>) {
+    let offered = world.printed.lines().map(str::trim).filter(|line| line.starts_with("tidemill "));
+    let offered: Vec<&str> = offered.collect();
+    assert!(offered.len() >= 3, "{}", world.printed);
+    for command in offered {
+        let (printed, code) = world.shell(world.dir.path(), command);
+        if code != 0 {
+            wrong.push(format!("offered by the run: {command}\nexit code {code}\n{printed}"));
+        }
+    }
+}
+
+/// The help text of a command, `tidemill` itself for none.
+fn help_of(command: Option<&str>) -> String {
+    let args: Vec<&str> = command.into_iter().chain(["--help"]).collect();
+    let output = tidemill(&args).output().unwrap();
+    assert!(output.status.success(), "{args:?}");
+    String::from_utf8(output.stdout).unwrap()
+}
