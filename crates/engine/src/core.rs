@@ -16,8 +16,8 @@ use crate::entry::Streams;
 use crate::inbox::InFlight;
 use crate::partition::Partition;
 use crate::queries::{Homes, Queries};
-use crate::space::Space;
 use crate::refused::Refused;
+use crate::space::Space;
 use crate::subscribe::Subscribers;
 use crate::{Analytics, App, LedgerCounts, Settings};
 

@@ -200,7 +200,7 @@ impl BatchBuilder {
             FieldType::Bool => cell.parse().ok().map(Slot::Bool),
             FieldType::Int => cell.parse::<i32>().ok().map(|n| Slot::Int(n.into())),
             FieldType::Long => cell.parse().ok().map(Slot::Int),
-            FieldType::Float | FieldType::Double => number(ty, cell).map(Slot::Float),
+            FieldType::Float | FieldType::Double => number(field.ty, cell).map(Slot::Float),
             FieldType::Time => field.time_from_text(cell).map(|t| Slot::Int(t.0)),
             FieldType::String => Some(self.keep_text(cell)),
             FieldType::Object => Some(self.keep_text(&serde_json::Value::from(cell).to_string())),
@@ -230,7 +230,7 @@ impl BatchBuilder {
                 whole(raw).filter(|n| i32::try_from(*n).is_ok()).map(Slot::Int)
             }
             (FieldType::Long, b'-' | b'0'..=b'9') => whole(raw).map(Slot::Int),
-            (FieldType::Float | FieldType::Double, b'-' | b'0'..=b'9') => number(ty, raw).map(Slot::Float),
+            (FieldType::Float | FieldType::Double, b'-' | b'0'..=b'9') => number(field.ty, raw).map(Slot::Float),
             (FieldType::Time, b'"') => {
                 json_text(raw).and_then(|t| field.time_from_text(&t)).map(|t| Slot::Int(t.0))
             }
