@@ -60,6 +60,11 @@ impl Snapshot {
         !self.window || self.aggregates.iter().all(|a| *a)
     }
 
+    /// Whether it shows the last event of each group for as long as a window holds events of it.
+    fn counts_groups(&self) -> bool {
+        self.window && self.grouped && self.by_group()
+    }
+
     /// Whether it shows one event of each group, of those that a window holds.
     fn one_each(&self) -> bool {
         self.grouped && self.aggregates.iter().any(|a| *a) && !self.by_group()
@@ -73,7 +78,8 @@ pub struct Rate {
     held: Batch,
     /// What waits where events take the place of others, and what a snapshot shows.
     waiting: Waiting,
-    /// For each group (the whole query is one without `group by`): events of its round, or when its last one passed.
+    /// For each group (the whole query is one without `group by`): events of its round, when its last one passed, or
+    /// how many of its events a window holds.
     groups: HashMap<String, i64>,
     /// Events of the round of all groups.
     count: u64,
@@ -108,6 +114,9 @@ impl Rate {
         let more = match &self.plan {
             RatePlan::Time(Which::All, _) => rows.len(),
             RatePlan::Time(Which::Last, _) => {
+                rows.filter(|row| !self.waiting.has_group(input.group(*row))).count()
+            }
+            RatePlan::Snapshot(_, snapshot) if snapshot.counts_groups() => {
                 rows.filter(|row| !self.waiting.has_group(input.group(*row))).count()
             }
             RatePlan::Snapshot(_, snapshot) if snapshot.by_group() => {
@@ -211,6 +220,12 @@ impl Rate {
                 }
             }
             RatePlan::Time(Which::Last, _) => self.waiting.replace(input, row),
+            RatePlan::Snapshot(_, snapshot) if snapshot.counts_groups() => {
+                // what leaves renews the totals of its group, too
+                self.waiting.replace(input, row);
+                let held = self.groups.entry_ref(input.group(row)).or_insert(0);
+                *held += if kind == Kind::Current { 1 } else { -1 };
+            }
             RatePlan::Snapshot(_, snapshot) => match (kind, snapshot.by_group()) {
                 (Kind::Current, true) => self.waiting.replace(input, row),
                 // nothing is shown after one that left as the last
@@ -233,6 +248,10 @@ impl Rate {
             }
             RatePlan::Snapshot(period, snapshot) => {
                 self.timers.ask(due.saturating_add(*period));
+                if snapshot.counts_groups() {
+                    let left = self.groups.extract_if(|_, held| *held <= 0);
+                    left.for_each(|(group, _)| self.waiting.remove_group(&group));
+                }
                 self.waiting.show(snapshot.one_each(), out);
             }
             RatePlan::Events(..) => {}
