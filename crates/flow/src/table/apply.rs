@@ -1,5 +1,6 @@
 //! What events do to the rows of a table.
 
+use hashbrown::HashSet;
 use smallvec::SmallVec;
 
 use super::key::{Cell, Code};
@@ -9,6 +10,9 @@ use crate::batch::Batch;
 use crate::column::Column;
 use crate::expr::{Expr, Failure, Frame, NoHost, Node};
 use crate::value::Value;
+
+/// The columns of a row and what they are assigned.
+type Assigned = SmallVec<[(usize, Value); 4]>;
 
 /// An update by the primary key with columns of the event alone.
 struct Keyed {
@@ -51,9 +55,7 @@ impl Table {
                 Action::Update { on, set, insert } => {
                     self.matching(on, &frame).and_then(|found| match found.is_empty() && *insert {
                         true => self.insert_event(events, i),
-                        false => {
-                            found.into_iter().try_for_each(|place| self.assign(place, set, chained, &frame))
-                        }
+                        false => self.assign_all(&found, set, chained, &frame),
                     })
                 }
             };
@@ -77,14 +79,44 @@ impl Table {
         self.add(|column| (&events.columns[column], i)).map(|_| ())
     }
 
-    /// Assigns one value after the other, each seeing those before it. Nothing changes when another row has the new key.
-    fn assign(
+    /// Assigns the values of an event to all rows that it found. Nothing changes when two rows would have one key then.
+    fn assign_all(
         &mut self,
-        place: Place,
+        found: &[Place],
         set: &[(usize, Expr)],
         chained: bool,
         event: &Frame<'_>,
     ) -> Result<(), Failure> {
+        let in_key = |column: &usize| self.key.as_ref().is_some_and(|key| key.columns().contains(column));
+        if !set.iter().any(|(column, _)| in_key(column)) {
+            return found.iter().try_for_each(|place| {
+                let values = self.assigned(*place, set, chained, event)?;
+                self.write(*place, &values, false);
+                Ok(())
+            });
+        }
+        let mut all: SmallVec<[(Place, Assigned); 4]> = SmallVec::new();
+        for place in found {
+            all.push((*place, self.assigned(*place, set, chained, event)?));
+        }
+        if !self.may_become(&all) {
+            return Ok(());
+        }
+        if let Some(key) = &mut self.key {
+            found.iter().for_each(|place| key.remove(&self.rows, *place));
+        }
+        all.iter().for_each(|(place, values)| self.write(*place, values, true));
+        Ok(())
+    }
+
+    /// The values that a row is assigned, one after the other, each seeing those before it.
+    fn assigned(
+        &self,
+        place: Place,
+        set: &[(usize, Expr)],
+        chained: bool,
+        event: &Frame<'_>,
+    ) -> Result<Assigned, Failure> {
         // the row as it becomes, where later values look at earlier ones
         let mut row: Vec<Column> = Vec::new();
         if chained {
@@ -95,7 +127,7 @@ impl Table {
                 column
             }));
         }
-        let mut values: SmallVec<[(usize, Value); 4]> = SmallVec::new();
+        let mut values = Assigned::new();
         for (column, expr) in set {
             let seen = if chained { (row.as_slice(), 0) } else { self.rows.at(place) };
             let rows = [event.rows[EVENT], Some(seen)];
@@ -107,14 +139,15 @@ impl Table {
             }
             values.push((*column, value));
         }
-        let Some(moves) = self.may_become(place, &values) else { return Ok(()) };
-        if moves && let Some(key) = &mut self.key {
-            key.remove(&self.rows, place);
-        }
+        Ok(values)
+    }
+
+    /// Writes values into a row; with `moves` its key was taken out before and is put in again.
+    fn write(&mut self, place: Place, values: &[(usize, Value)], moves: bool) {
         let is_set = |column: usize| values.iter().any(|(c, _)| *c == column);
         let touched = |index: &&mut super::Index| is_set(index.column);
         self.indexes.iter_mut().filter(touched).for_each(|index| index.remove(&self.rows, place));
-        for (column, value) in &values {
+        for (column, value) in values {
             let (column, i) = self.rows.cell_mut(place, *column);
             column.set(i, value);
         }
@@ -123,35 +156,30 @@ impl Table {
             let code = key.code(|column| self.rows.cell(place, column));
             key.insert(code, &self.rows, place);
         }
-        Ok(())
     }
 
-    /// Whether its key changes when a row takes these values; `None` when it cannot take them.
-    fn may_become(&self, place: Place, values: &[(usize, Value)]) -> Option<bool> {
-        let Some(key) = &self.key else { return Some(false) };
-        if !values.iter().any(|(column, _)| key.columns().contains(column)) {
-            return Some(false);
-        }
-        let mut made: SmallVec<[(usize, Column); 2]> = SmallVec::new();
-        for (column, value) in values.iter().filter(|(column, _)| key.columns().contains(column)) {
-            let mut one = Column::new(self.rows.types()[*column]);
-            one.push(value.clone());
-            made.push((*column, one));
-        }
-        let cell = |column: usize| -> Cell<'_> {
-            match made.iter().rev().find(|(c, _)| *c == column) {
-                Some((_, one)) => (one, 0),
-                None => self.rows.cell(place, column),
+    /// Whether rows may take these values together: each has a key then that no other row has.
+    fn may_become(&self, all: &[(Place, Assigned)]) -> bool {
+        let Some(key) = &self.key else { return true };
+        let changed: HashSet<Place> = all.iter().map(|(place, _)| *place).collect();
+        let mut taken = HashSet::new();
+        all.iter().all(|(place, values)| {
+            let mut made: SmallVec<[(usize, Column); 2]> = SmallVec::new();
+            for (column, value) in values.iter().filter(|(column, _)| key.columns().contains(column)) {
+                let mut one = Column::new(self.rows.types()[*column]);
+                one.push(value.clone());
+                made.push((*column, one));
             }
-        };
-        if !key.may_hold(cell) {
-            return None;
-        }
-        match key.find(key.code(cell), &self.rows, cell) {
-            Some(same) if same == place => Some(false),
-            Some(_) => None,
-            None => Some(true),
-        }
+            let cell = |column: usize| -> Cell<'_> {
+                match made.iter().rev().find(|(c, _)| *c == column) {
+                    Some((_, one)) => (one, 0),
+                    None => self.rows.cell(*place, column),
+                }
+            };
+            let free =
+                || key.find(key.code(cell), &self.rows, cell).is_none_or(|other| changed.contains(&other));
+            key.may_hold(cell) && free() && (all.len() == 1 || taken.insert(key.text(&cell)))
+        })
     }
 
     /// The update, when a row is found by its key where it lies in the event, and takes columns of the event as they are.

@@ -120,7 +120,7 @@ impl PrimaryKey {
                 Part::Null => 0,
                 Part::Bits(bits) => self.state.hash_one(bits),
                 Part::Text(text) if text.contains(':') => {
-                    return Code::Hash(self.state.hash_one(self.joined(&cell)) as u32);
+                    return Code::Hash(self.state.hash_one(self.text(&cell)) as u32);
                 }
                 Part::Text(text) => self.state.hash_one(text.as_ref()),
             };
@@ -129,9 +129,9 @@ impl PrimaryKey {
         Code::Hash((hash >> 32) as u32)
     }
 
-    /// The texts put together. They are looked at only where one of them has a colon: without, texts put together are
-    /// the same when the values are.
-    fn joined<'a>(&self, cell: &impl Fn(usize) -> Cell<'a>) -> String {
+    /// The texts put together: rows have one key when these are the same. A lookup needs them only where one has a colon:
+    /// without, texts put together are the same when the values are.
+    pub(super) fn text<'a>(&self, cell: &impl Fn(usize) -> Cell<'a>) -> String {
         let mut text = String::new();
         for column in &self.columns {
             let (column, row) = cell(*column);
@@ -156,7 +156,7 @@ impl PrimaryKey {
             equal &= a == b;
             colons = (colons.0 || has_colon(&a), colons.1 || has_colon(&b));
         }
-        equal || colons == (true, true) && self.joined(&a) == self.joined(&b)
+        equal || colons == (true, true) && self.text(&a) == self.text(&b)
     }
 
     /// The row with a key.

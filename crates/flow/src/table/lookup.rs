@@ -10,6 +10,7 @@ use super::index;
 use super::key::{Cell, PrimaryKey};
 use super::rows::Place;
 use super::search::{Access, Bounds, Search};
+use super::written;
 use crate::column::Column;
 use crate::expr::{Expr, Failure, Frame, Node, RowRef};
 use crate::value::Value;
@@ -109,7 +110,7 @@ impl Table {
                 made.push(None);
                 continue;
             }
-            match fitted(&value.eval(frame)?, ty) {
+            match fitted(&value.eval(frame)?, ty, key.columns().len() > 1) {
                 Fitted::Nothing => return Ok(Some(None)),
                 Fitted::Unknown => return Ok(None),
                 Fitted::As(value) => {
@@ -192,7 +193,8 @@ enum Fitted {
     Unknown,
 }
 
-fn fitted(value: &Value, ty: FieldType) -> Fitted {
+/// With `written` a double is equal to the float that is written as it is.
+fn fitted(value: &Value, ty: FieldType, written: bool) -> Fitted {
     let whole = match (value, value.as_i64(), value.as_f64()) {
         (Value::Null, ..) => return Fitted::Nothing,
         (_, None, Some(n)) if n.is_nan() => return Fitted::Nothing,
@@ -213,6 +215,12 @@ fn fitted(value: &Value, ty: FieldType) -> Fitted {
         // the two zeros are equal, but two keys
         (FieldType::Float | FieldType::Double, Some(0.0)) => Fitted::Unknown,
         (FieldType::Double, Some(n)) => Fitted::As(Value::Double(n)),
+        (FieldType::Float, Some(n)) if written && matches!(value, Value::Double(_)) => {
+            match written::double(n as f32) == n {
+                true => Fitted::As(Value::Float(n as f32)),
+                false => Fitted::Nothing,
+            }
+        }
         (FieldType::Float, Some(n)) if f64::from(n as f32) == n => Fitted::As(Value::Float(n as f32)),
         (FieldType::Float, Some(_)) => Fitted::Nothing,
         _ if value.ty() == Some(ty) => Fitted::As(value.clone()),

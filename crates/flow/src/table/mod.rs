@@ -11,6 +11,7 @@ mod plan;
 mod rows;
 mod search;
 mod snapshot;
+mod written;
 
 use tidemill_types::FieldType;
 

@@ -24,6 +24,14 @@ pub(crate) fn definition(d: &TableDefinition) -> Result<catalog::Table, Diagnost
             }
             columns(annotation, &attributes, &mut primary_key)?;
         } else if annotation.is("index") || annotation.is("indexBy") {
+            let several: Vec<_> = annotation.elements().map(|e| e.value.value.trim()).collect();
+            if several.len() > 1 {
+                let name = &annotation.name.name;
+                let each: Vec<_> = several.iter().map(|column| format!("@{name}('{column}')")).collect();
+                let message = format!("`@{name}` takes one column, not {}", several.len());
+                return Err(Diagnostic::error("F0813", annotation.span, message)
+                    .help(format!("write an annotation for each: {}", each.join(" "))));
+            }
             columns(annotation, &attributes, &mut indexes)?;
         }
     }

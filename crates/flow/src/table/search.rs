@@ -3,6 +3,7 @@
 use tidemill_types::FieldType;
 
 use super::index::is_number;
+use super::written;
 use crate::catalog;
 use crate::equality::Domain;
 use crate::expr::{Comparison, Expr, Node};
@@ -44,8 +45,13 @@ struct Term<'e> {
 
 impl Search {
     /// Compiles a search of a table whose row is slot `slot` of the condition; without one it finds all.
-    pub fn new(condition: Option<Expr>, slot: usize, table: &catalog::Table) -> Self {
+    pub fn new(mut condition: Option<Expr>, slot: usize, table: &catalog::Table) -> Self {
         let access = condition.as_ref().map_or(Access::Scan, |c| Access::of(c, slot, table));
+        if let (Access::Key { .. }, [_, _, ..], Some(condition)) =
+            (&access, table.primary_key.as_slice(), &mut condition)
+        {
+            compare_as_written(condition, slot, table);
+        }
         Self { condition, slot, access }
     }
 
@@ -69,8 +75,15 @@ impl Access {
         };
         let key = &table.primary_key;
         if !key.is_empty()
-            && let Some(values) = key.iter().map(equal).collect::<Option<Vec<_>>>()
+            && let Some(mut values) = key.iter().map(equal).collect::<Option<Vec<_>>>()
         {
+            for (column, value) in key.iter().zip(&mut values) {
+                if key.len() > 1
+                    && (table.attributes[*column].1, value.ty) == (FieldType::Double, FieldType::Float)
+                {
+                    written::read_as_double(value);
+                }
+            }
             let same = |(column, value): (&usize, &Expr)| table.attributes[*column].1 == value.ty;
             let exact = others == 0
                 && key.len() == 1
@@ -121,20 +134,46 @@ pub(crate) fn equal_to(condition: &Expr, slot: usize, column: usize) -> Option<&
     terms.into_iter().find(|t| t.op == Comparison::Eq && t.column == column).map(|t| t.value)
 }
 
+/// Lets a condition that names a key of several columns compare their floats with doubles, and doubles with floats, as
+/// they are written.
+fn compare_as_written(condition: &mut Expr, slot: usize, table: &catalog::Table) {
+    match &mut condition.node {
+        Node::And(a, b) => {
+            compare_as_written(a, slot, table);
+            compare_as_written(b, slot, table);
+        }
+        Node::Compare(Comparison::Eq, a, b) => {
+            let in_key = |x: &Expr| matches!(x.node, Node::Column { slot: s, column } if s == slot && table.primary_key.contains(&column));
+            let key_is_left = in_key(a);
+            if (key_is_left || in_key(b)) && is_free(if key_is_left { b } else { a }, slot) {
+                match (a.ty, b.ty) {
+                    (FieldType::Float, FieldType::Double) => written::read_as_double(a),
+                    (FieldType::Double, FieldType::Float) => written::read_as_double(b),
+                    _ => {}
+                }
+            }
+        }
+        _ => {}
+    }
+}
+
+/// Whether an expression does not look at the row of a slot.
+fn is_free(x: &Expr, slot: usize) -> bool {
+    let mut free = true;
+    x.walk(&mut |part| {
+        free &= !matches!(part.node, Node::Column { slot: s, .. } if s == slot);
+        free &= !matches!(part.node, Node::In { .. });
+    });
+    free
+}
+
 /// Adds the terms of a condition that can be used; how many other conditions there are beside them.
 fn collect<'e>(condition: &'e Expr, slot: usize, terms: &mut Vec<Term<'e>>) -> usize {
     let column = |x: &Expr| match x.node {
         Node::Column { slot: s, column } if s == slot => Some(column),
         _ => None,
     };
-    let free = |x: &Expr| {
-        let mut free = true;
-        x.walk(&mut |part| {
-            free &= !matches!(part.node, Node::Column { slot: s, .. } if s == slot);
-            free &= !matches!(part.node, Node::In { .. });
-        });
-        free
-    };
+    let free = |x: &Expr| is_free(x, slot);
     match &condition.node {
         Node::And(a, b) => collect(a, slot, terms) + collect(b, slot, terms),
         Node::Compare(op, a, b) if *op != Comparison::Ne => {

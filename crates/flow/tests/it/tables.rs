@@ -17,7 +17,7 @@ type Row = Vec<Value>;
 
 const KEYS: &[&str] =
     &["", "@primaryKey('k')", "@primaryKey('s')", "@primaryKey('s', 'k')", "@primaryKey('n', 's')"];
-const INDEXES: &[&str] = &["", "@index('v')", "@index('s')", "@index('n', 'v')", "@index('k')"];
+const INDEXES: &[&str] = &["", "@index('v')", "@index('s')", "@index('n') @index('v')", "@index('k')"];
 const NUMBERS: &[&str] = &["int", "long", "float", "double"];
 
 /// Whether a row and an event go together.
@@ -120,17 +120,15 @@ impl Model {
     }
 
     fn update(&mut self, event: &Row, on: Condition, set: &[usize]) -> bool {
-        let found: Vec<Row> = self.rows.iter().filter(|row| on(row, event)).cloned().collect();
-        for before in &found {
-            // rows are told apart by their text: where there are equal ones each is changed alike
-            let Some(place) = self.rows.iter().position(|r| format!("{r:?}") == format!("{before:?}")) else {
-                continue;
-            };
-            let mut after = before.clone();
-            set.iter().for_each(|column| after[*column] = event[*column].clone());
-            if self.has_room(&after, Some(place)) {
-                self.rows[place] = after;
-            }
+        let found: Vec<usize> = (0..self.rows.len()).filter(|i| on(&self.rows[*i], event)).collect();
+        let mut after = Self { key: self.key.clone(), rows: self.rows.clone() };
+        for i in &found {
+            set.iter().for_each(|column| after.rows[*i][*column] = event[*column].clone());
+        }
+        // all rows that were found change together, or none does
+        let same_key = !set.iter().any(|column| self.key.contains(column));
+        if same_key || found.iter().all(|i| after.has_room(&after.rows[*i], Some(*i))) {
+            self.rows = after.rows;
         }
         self.sort();
         !found.is_empty()
