@@ -8,7 +8,7 @@ use super::keys::Keys;
 use super::{JoinPlan, SidePlan, Source};
 use crate::aggregation::{self, Read};
 use crate::catalog::{Attributes, Catalog, Table, full_name};
-use crate::expr::{Compiler, Node, Resolved, Scope};
+use crate::expr::{Compiler, Node, Resolved, Scope, StepTime};
 use crate::plan::{handlers, make_window, stateless_handlers};
 use crate::query::Handler;
 use crate::registry::Registry;
@@ -22,8 +22,24 @@ pub(crate) struct Sides<'a> {
     names: [&'a str; 2],
     attributes: [&'a Attributes; 2],
     tables: &'a [Table],
-    /// Whether both sides are one row, left columns first.
+    /// Whether both sides are one row: left columns, right columns, the left side's time, the right side's time.
     flat: bool,
+    /// Whether the time of a side's events is known: not that of rows that are only searched.
+    timed: [bool; 2],
+}
+
+impl Sides<'_> {
+    /// The column with the time of a side's event; null where there is none.
+    fn time(&self, side: usize) -> Resolved {
+        let width: usize = self.attributes.iter().map(|of| of.len()).sum();
+        Resolved { slot: select::INPUT, column: width + side, ty: FieldType::Long }
+    }
+
+    /// The side of a name that is no attribute's, in a selection.
+    fn side_of(&self, name: &str) -> Option<usize> {
+        let is_attribute = self.attributes.iter().any(|of| of.iter().any(|(known, _)| known == name));
+        self.names.iter().position(|known| *known == name).filter(|_| self.flat && !is_attribute)
+    }
 }
 
 impl Scope for Sides<'_> {
@@ -63,7 +79,14 @@ impl Scope for Sides<'_> {
         let Some(column) = column(side) else {
             let names = self.attributes.iter().flat_map(|a| a.iter()).map(|(known, _)| known.as_str());
             let message = format!("this join has no attribute `{name}` here{}", did_you_mean(name, names));
-            return Err(Diagnostic::error("F0903", attribute.name.span, message));
+            let diagnostic = Diagnostic::error("F0903", attribute.name.span, message);
+            return Err(match self.names.contains(&name.as_str()) {
+                true => diagnostic.note(
+                    "the name of a side alone stands in `SIDE is null` and, where it is a stream, in \
+                     `eventTimestamp(SIDE)`, both in `select` and `having`",
+                ),
+                false => diagnostic,
+            });
         };
         let ty = self.attributes[side][column].1;
         Ok(match (self.flat, side) {
@@ -71,6 +94,19 @@ impl Scope for Sides<'_> {
             (true, 0) => Resolved { slot: select::INPUT, column, ty },
             (true, _) => Resolved { slot: select::INPUT, column: self.attributes[0].len() + column, ty },
         })
+    }
+
+    fn bare_step(&mut self, name: &ast::Ident) -> Option<Resolved> {
+        self.side_of(&name.name).map(|side| self.time(side))
+    }
+
+    fn step(&mut self, step: &ast::SourceRef) -> Option<Resolved> {
+        step.as_name().and_then(|name| self.bare_step(name))
+    }
+
+    fn step_time(&mut self, name: &ast::Ident) -> Option<StepTime> {
+        let side = self.side_of(&name.name).filter(|side| self.timed[*side])?;
+        Some(StepTime::At(self.time(side)))
     }
 
     fn tables(&self) -> &[Table] {
@@ -93,7 +129,9 @@ impl Compiled {
 
     fn sides<'a>(&'a self, tables: &'a [Table], flat: bool) -> Sides<'a> {
         let names = [self.names[0].as_str(), self.names[1].as_str()];
-        Sides { names, attributes: [&self.attributes[0], &self.attributes[1]], tables, flat }
+        let attributes = [&self.attributes[0], &self.attributes[1]];
+        let timed = [0, 1].map(|side: usize| matches!(self.plan.sides[side].source, Source::Stream(_)));
+        Sides { names, attributes, tables, flat, timed }
     }
 
     /// What `*` stands for.
@@ -155,13 +193,18 @@ pub(crate) fn compile(
     let right_outer = matches!(join.kind, JoinKind::RightOuter | JoinKind::FullOuter);
     let (left, left_name, left_attributes) =
         side(&join.left, triggers(&join.left), left_outer, catalog, registry)?;
-    let (right, right_name, right_attributes) =
+    let (mut right, right_name, right_attributes) =
         side(&join.right, triggers(&join.right), right_outer, catalog, registry)?;
+    if !one_sided && left.source == right.source && matches!(right.source, Source::Window(..)) {
+        // what comes to a window joined with itself is matched once, not once from each side
+        right.triggers = false;
+    }
     if !left.triggers && !right.triggers {
         return Err(Diagnostic::error("F0906", join.span, "neither side of this join ever gets an event")
             .note("tables and aggregations are searched only"));
     }
-    let width = left.columns.len() + right.columns.len();
+    // the columns of both sides, then their times
+    let width = left.columns.len() + right.columns.len() + 2;
     let plan = JoinPlan {
         sides: [left, right],
         on: None,

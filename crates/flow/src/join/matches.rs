@@ -14,12 +14,25 @@ pub(super) type At = u64;
 /// No row: what an outer join shows beside an event without a match.
 pub(super) const NOTHING: At = At::MAX;
 
+/// What is wanted of a side's row.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Value {
+    /// A column.
+    Of(usize),
+    /// The time of the event; null where there is none.
+    Time,
+}
+
 /// Matches in chunks for the selection, one for each event that has some; several chunks may be one emission.
 pub(crate) struct Matches {
     /// Columns of the left side, then of the right one.
-    columns: [Vec<(usize, Column)>; 2],
+    columns: [Vec<(Value, Column)>; 2],
     /// For each match the row of a side, where its values are still to be taken from there.
     at: [Vec<At>; 2],
+    /// Whether the times of a side are wanted.
+    timed: [bool; 2],
+    /// Of the rows in `at` those that leave, with their time: it is when they leave.
+    leaving: [Vec<(usize, i64)>; 2],
     times: Vec<i64>,
     kinds: Vec<Kind>,
     ends: Vec<u32>,
@@ -30,8 +43,11 @@ pub(crate) struct Matches {
 
 impl Matches {
     /// No matches. `columns` are those that are wanted of each side, with their types.
-    pub(super) fn new(columns: [Vec<(usize, FieldType)>; 2]) -> Self {
+    pub(super) fn new(columns: [Vec<(Value, FieldType)>; 2]) -> Self {
+        let timed = [0, 1].map(|side: usize| columns[side].iter().any(|(value, _)| *value == Value::Time));
         Self {
+            timed,
+            leaving: [vec![], vec![]],
             columns: columns.map(|of| of.into_iter().map(|(i, ty)| (i, Column::new(ty))).collect()),
             at: [vec![], vec![]],
             times: vec![],
@@ -85,10 +101,19 @@ impl Matches {
     /// Adds a match of row `event` of side `side`; `other` is the row of the other side.
     #[inline]
     pub(super) fn push(&mut self, side: usize, event: At, other: At, time: i64, kind: Kind) {
+        self.note_leaving(side, time, kind);
         self.at[side].push(event);
         self.at[1 - side].push(other);
         self.times.push(time);
         self.kinds.push(kind);
+    }
+
+    /// The next row of a side, if it leaves, has this time.
+    #[inline]
+    fn note_leaving(&mut self, side: usize, time: i64, kind: Kind) {
+        if self.timed[side] && kind == Kind::Expired {
+            self.leaving[side].push((self.at[side].len(), time));
+        }
     }
 
     /// Room for so many matches more, each of its own event.
@@ -121,12 +146,15 @@ impl Matches {
         time: i64,
         kind: Kind,
     ) {
-        for (i, column) in &mut self.columns[1 - side] {
-            match other {
-                Some((columns, row)) => column.push_from(&columns[*i], row),
-                None => column.push_null(),
+        for (value, column) in &mut self.columns[1 - side] {
+            match (other, *value) {
+                (Some((columns, row)), Value::Of(i)) => column.push_from(&columns[i], row),
+                // whoever asks for it asks only whether there is a row
+                (Some(_), Value::Time) => column.push(crate::value::Value::Long(0)),
+                (None, _) => column.push_null(),
             }
         }
+        self.note_leaving(side, time, kind);
         self.at[side].push(event);
         self.times.push(time);
         self.kinds.push(kind);
@@ -152,42 +180,56 @@ impl Matches {
     }
 
     /// Takes the values of the rows of a side that were matched since the last time.
-    pub(super) fn gather<'r>(&mut self, side: usize, row: impl Fn(At) -> Rows<'r>) {
+    pub(super) fn gather<'r>(&mut self, side: usize, row: impl Fn(At) -> Rows<'r>, time: impl Fn(At) -> i64) {
         let at = std::mem::take(&mut self.at[side]);
-        for (i, column) in &mut self.columns[side] {
+        for (value, column) in &mut self.columns[side] {
+            let Value::Of(i) = *value else {
+                push_times(column, &at, &self.leaving[side], &time);
+                continue;
+            };
             for at in &at {
                 match *at {
                     NOTHING => column.push_null(),
                     at => {
                         let (columns, row) = row(at);
-                        column.push_from(&columns[*i], row);
+                        column.push_from(&columns[i], row);
                     }
                 }
             }
         }
         self.at[side] = at;
         self.at[side].clear();
+        self.leaving[side].clear();
     }
 
     /// The same where the rows are those of a window.
     pub(super) fn gather_held(&mut self, side: usize, rows: &RowStore) {
         if self.at[side].contains(&NOTHING) {
-            return self.gather(side, |seq| rows.row(seq));
+            return self.gather(side, |seq| rows.row(seq), |seq| rows.time(seq));
         }
-        for (i, column) in &mut self.columns[side] {
-            let taken = rows.gather(*i, self.at[side].iter().map(|seq| Some(*seq)));
+        for (value, column) in &mut self.columns[side] {
+            let Value::Of(i) = *value else {
+                push_times(column, &self.at[side], &self.leaving[side], &|seq| rows.time(seq));
+                continue;
+            };
+            let taken = rows.gather(i, self.at[side].iter().map(|seq| Some(*seq)));
             match column.is_empty() {
                 true => *column = taken,
                 false => column.extend_range(&taken, 0..taken.len()),
             }
         }
         self.at[side].clear();
+        self.leaving[side].clear();
     }
 
     /// What the selection makes of them: a chunk for each emission.
     pub(crate) fn select(self, selector: &mut Selector, host: &dyn Host) -> Result<Batch, Failure> {
         let Self { columns, times, kinds, ends, clocks, emissions, .. } = self;
-        let mut columns: Vec<Column> = columns.into_iter().flatten().map(|(_, column)| column).collect();
+        // values of both sides, then their times
+        let (values, side_times): (Vec<_>, Vec<_>) =
+            columns.into_iter().flatten().partition(|(value, _)| *value != Value::Time);
+        let mut columns: Vec<Column> =
+            values.into_iter().chain(side_times).map(|(_, column)| column).collect();
         if times.len() >= COLUMNS_FROM {
             // what goes on as it is goes on without a copy
             columns.iter_mut().for_each(Column::share);
@@ -236,6 +278,18 @@ impl Matches {
             all.end_chunk(now);
         }
         Ok(all)
+    }
+}
+
+/// Adds the times of rows; those of `leaving`, by their place, have the time at which they leave.
+fn push_times(column: &mut Column, at: &[At], leaving: &[(usize, i64)], time: &impl Fn(At) -> i64) {
+    let mut leaving = leaving.iter().peekable();
+    for (i, at) in at.iter().enumerate() {
+        let left = leaving.next_if(|(place, _)| *place == i).map(|(_, time)| *time);
+        match *at {
+            NOTHING => column.push_null(),
+            at => column.push(crate::value::Value::Long(left.unwrap_or_else(|| time(at)))),
+        }
     }
 }
 

@@ -29,6 +29,7 @@ use keys::Keys;
 
 pub(crate) use compile::{compile, no_window_on_window};
 pub(crate) use matches::Matches;
+use matches::Value;
 
 /// A row: columns, and its place in them.
 type Rows<'a> = (&'a [Column], usize);
@@ -46,7 +47,7 @@ pub struct JoinPlan {
     pub search: Option<Search>,
     /// Which buckets are read of a side that is an aggregation.
     pub read: Option<Read>,
-    /// The columns that come out, counted over the left side and then the right one.
+    /// The columns that come out, counted over the left side and then the right one; behind them come the times of both.
     pub columns: Vec<usize>,
 }
 
@@ -94,12 +95,14 @@ impl JoinPlan {
 
     /// No matches so far.
     fn matches(&self) -> Matches {
-        let width = self.sides[0].columns.len();
+        let [left, right] = [0, 1].map(|side: usize| self.sides[side].columns.len());
         let of = |side: usize| {
-            let columns = self.columns.iter().copied().filter(move |c| (*c >= width) == (side == 1));
-            columns.map(move |c| {
-                let column = c - side * width;
-                (column, self.sides[side].columns[column])
+            let (from, to) = if side == 0 { (0, left) } else { (left, left + right) };
+            self.columns.iter().filter_map(move |c| match *c {
+                c if (from..to).contains(&c) => {
+                    Some((Value::Of(c - from), self.sides[side].columns[c - from]))
+                }
+                c => (c == left + right + side).then_some((Value::Time, FieldType::Long)),
             })
         };
         Matches::new([of(0).collect(), of(1).collect()])
@@ -335,9 +338,12 @@ impl Join {
         for (side, input) in inputs.into_iter().enumerate() {
             match (&self.held[side], input) {
                 (Some(held), _) => found.gather_held(side, held.store()),
-                (None, Some(input)) => found.gather(side, |row| (&input.columns, row as usize)),
+                (None, Some(input)) => {
+                    let row = |row| (input.columns.as_slice(), row as usize);
+                    found.gather(side, row, |row| input.times[row as usize]);
+                }
                 // there is nothing but rows that are not there
-                (None, None) => found.gather(side, |_| (&[], 0)),
+                (None, None) => found.gather(side, |_| (&[], 0), |_| 0),
             }
         }
     }
