@@ -320,10 +320,11 @@ impl Automaton {
     pub(super) fn repeat(&mut self, first: usize, record: &Shared) {
         let mut copy = record.lock().clone();
         copy.expired = false;
-        if let Form::Side(side) = self.plan.steps[first].form
-            && [first, side.partner].iter().any(|side| copy.slots[*side].iter().any(|row| row.is_silence()))
+        if let Form::Side(_) = self.plan.steps[first].form
+            && copy.slots[first].iter().any(|row| row.is_silence())
         {
-            // the next silence may be over already
+            // The silence of the side named first: the next one may be over already. Behind that of the other side the
+            // round begins with it.
             copy.time = -1;
         }
         copy.slots.iter_mut().skip(first).for_each(Vec::clear);
