@@ -93,8 +93,8 @@ fn read(text: &str, ty: FieldType) -> Option<Value> {
 
 /// `cast(x, 'type')`: the value itself under another type.
 ///
-/// Columns hold values of their type only. So a number becomes the equal number of the type, and to a text anything
-/// becomes one; what has no equal fails. A null bool is false.
+/// Columns hold values of their type only. So a number becomes the equal number of the type, a text the number that it
+/// says, and to a text anything becomes one; what has no equal fails. A null bool is false.
 fn cast(x: &Value, ty: FieldType) -> Computed {
     if x.ty() == Some(ty) {
         return Ok(x.clone());
@@ -104,6 +104,7 @@ fn cast(x: &Value, ty: FieldType) -> Computed {
         (Value::Null, _) => Value::Null,
         (Value::Object(_), FieldType::String) => Value::Null,
         (_, FieldType::String) => Value::text(&x.to_string()),
+        (Value::Str(text), ty) if ty != FieldType::Bool => read(text, ty).unwrap_or(Value::Null),
         (Value::Int(_) | Value::Long(_) | Value::Float(_) | Value::Double(_), ty)
             if ty != FieldType::Bool =>
         {

@@ -29,7 +29,7 @@ pub(super) fn register(str: &mut Library<'_>) {
     str.add("coalesce", &["T x, T more* -> T"], Nulls::Pass, |args| {
         Ok(args.iter().find(|a| !a.is_null()).cloned().unwrap_or_default())
     });
-    str.add("concat", &["value x, value more* -> string"], Nulls::Pass, |args| {
+    str.add("concat", &["value x, value y, value more* -> string"], Nulls::Pass, |args| {
         let parts = args.iter().filter(|a| !a.is_null());
         Ok(Value::Str(parts.map(ToString::to_string).collect::<String>().into()))
     });

@@ -95,8 +95,9 @@ impl Fields {
             }
             'y' | 'Y' => self.year = Some(n),
             'M' | 'L' => self.month = Some(n),
-            'd' => self.day = Some(n),
-            'D' => self.day_of_year = Some(n),
+            // of the two days the one that is written last counts
+            'd' => (self.day, self.day_of_year) = (Some(n), None),
+            'D' => (self.day, self.day_of_year) = (None, Some(n)),
             'H' => self.hour = Some(n),
             'k' => self.hour = Some(if n == 24 { 0 } else { n }),
             'K' => self.hour_of_half = Some(n),
@@ -127,10 +128,9 @@ impl Fields {
         let year = self.year.unwrap_or(1970);
         let year = if self.before_christ { 1 - year } else { year };
         let days = match self.day_of_year {
-            Some(day) if self.month.is_none() && self.day.is_none() => {
-                month_start(year, 1)?.checked_add(day - 1)?
-            }
-            _ => month_start(year, self.month.unwrap_or(1))?.checked_add(self.day.unwrap_or(1) - 1)?,
+            // whatever month is written beside it
+            Some(day) => month_start(year, 1)?.checked_add(day - 1)?,
+            None => month_start(year, self.month.unwrap_or(1))?.checked_add(self.day.unwrap_or(1) - 1)?,
         };
         let half = if self.afternoon { 12 } else { 0 };
         let hour = self.hour.unwrap_or(self.hour_of_half.unwrap_or(0).checked_add(half)?);

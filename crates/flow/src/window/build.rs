@@ -116,6 +116,15 @@ impl Parameter {
         }
     }
 
+    /// The same where 0 and -1 stand for none.
+    pub fn span_or_none(&self, what: &str) -> Result<Option<i64>, String> {
+        match self.expr.as_const().and_then(Value::as_i64) {
+            Some(0 | -1) => Ok(None),
+            Some(span) if span > 0 => Ok(Some(span)),
+            _ => self.wrong(what, "a constant time or number of milliseconds above 0, or -1 for none"),
+        }
+    }
+
     /// A span that spans repeat after: not zero.
     pub fn period(&self, what: &str) -> Result<i64, String> {
         match self.span(what)? {

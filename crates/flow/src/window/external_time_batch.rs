@@ -39,7 +39,7 @@ fn make(parameters: &[Parameter], keys: Option<Keys>) -> Result<MakeWindow, Stri
         }
         Some(p) => Start::Constant(p.instant("the start")?),
     };
-    let timeout = parameters.get(3).map(|p| p.span("the timeout")).transpose()?.filter(|t| *t > 0);
+    let timeout = parameters.get(3).map(|p| p.span_or_none("the timeout")).transpose()?.flatten();
     let replace = parameters.get(4).map(|p| p.flag("replace")).transpose()?.unwrap_or(false);
     Ok(Arc::new(move || {
         let (current, sent) = (Rows::new(keys.is_some()), Rows::new(keys.is_some()));

@@ -39,10 +39,16 @@ impl Keys {
 
     /// What `unique` windows go by: anything computed from the event but objects and constants.
     pub(super) fn unique(keys: &[Parameter]) -> Result<Self, String> {
-        for key in keys {
-            if key.expr.ty == FieldType::Object || key.expr.as_const().is_some() {
-                return Err(format!("`{}`, an object or a constant, tells no events apart", key.text));
-            }
+        match keys.iter().find(|key| key.expr.as_const().is_some()) {
+            Some(key) => Err(format!("`{}`, a constant, tells no events apart", key.text)),
+            None => Self::unique_or_constant(keys),
+        }
+    }
+
+    /// The same, or a constant, with which all events have one key.
+    pub(super) fn unique_or_constant(keys: &[Parameter]) -> Result<Self, String> {
+        if let Some(key) = keys.iter().find(|key| key.expr.ty == FieldType::Object) {
+            return Err(format!("`{}`, an object, tells no events apart", key.text));
         }
         let exprs = keys.iter().map(|k| k.expr.clone()).collect();
         Ok(Self { exprs, separator: "\0", text: String::new() })

@@ -86,7 +86,7 @@ pub(super) fn time_length_batch(parameters: &[Parameter], _: &Source<'_>) -> Res
     let start = (parameters.len() == 4).then(|| parameters[2].instant("the start")).transpose()?;
     let n = positive(&parameters[parameters.len() - 1])?;
     let until = move || Until::Either { spans: Spans::new(span, start), n, full: false };
-    tumbling(Keys::unique(&parameters[..1])?, false, until)
+    tumbling(Keys::unique_or_constant(&parameters[..1])?, false, until)
 }
 
 fn tumbling(
