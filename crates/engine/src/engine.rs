@@ -282,8 +282,9 @@ impl Engine {
         Ok(self.core.subscribers.subscribe(stream))
     }
 
-    /// Flushes tails into tablets now.
+    /// Flushes tails into tablets now, and looks which queries lose events.
     pub fn flush(&self) -> Result<()> {
+        maintain::report_lost(&self.core);
         maintain::flush(&self.core)
     }
 

@@ -7,6 +7,7 @@ use tidemill_types::{Error, Offset, PartitionId, Result};
 use tidemill_zones::Table;
 
 use crate::core::Core;
+use crate::queries;
 use crate::state::{self, StateImage};
 
 /// Checkpoints kept per partition: the last, and one to fall back to when it is damaged.
@@ -32,6 +33,7 @@ pub fn run(core: &Core) {
         let large = core.all_tables().any(|(_, t)| t.pending_bytes() >= core.settings.flush_bytes);
         if large || flushed.elapsed() >= flush_every {
             settle(core, "tables", flush(core));
+            report_lost(core);
             flushed = Instant::now();
         }
         if checkpointed.elapsed() >= checkpoint_every {
@@ -59,6 +61,20 @@ pub fn run(core: &Core) {
 fn relieve(core: &Core) {
     core.space.release();
     settle(core, "checkpoint", checkpoint(core).and_then(|()| shed_log(core)));
+}
+
+/// Reports queries that fail where no fault stream takes the events.
+pub fn report_lost(core: &Core) {
+    let losing: Vec<String> = queries::queries(core)
+        .into_iter()
+        .filter(|query| query.lost > 0)
+        .map(|query| format!("`{}` of {}", query.name, query.file))
+        .collect();
+    if !losing.is_empty() {
+        let problem =
+            format!("events are lost in {}; system.queries tells how many and why", losing.join(", "));
+        core.report("queries", problem);
+    }
 }
 
 fn settle(core: &Core, area: &'static str, result: Result<()>) {

@@ -282,6 +282,7 @@ impl Engine {
             text("keeps", all.iter().map(|q| q.keeps.clone())),
             int("emitted", all.iter().map(|q| q.emitted)),
             int("errors", all.iter().map(|q| q.errors)),
+            int("lost", all.iter().map(|q| q.lost)),
             text_or_null("last_error", all.iter().map(|q| q.last_error.clone())),
         ]
     }

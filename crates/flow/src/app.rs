@@ -52,6 +52,9 @@ pub trait Sink {
     fn emission(&mut self, query: &str, emission: &Batch);
     /// Events could not be worked off by a query.
     fn failure(&mut self, query: &str, failure: &Failure);
+    /// What becomes of the events of `stream` of which [`Self::failure`] told last: they went to its fault stream when
+    /// `kept`, and are lost for the query and those behind it when not. What fails in a timer has no events.
+    fn failed_events(&mut self, _stream: &str, _events: &Batch, _kept: bool) {}
     /// Events came to a stream that is printed.
     fn logged(&mut self, log: &Log, events: &Batch) {
         log.trace(events);
@@ -456,8 +459,10 @@ impl App {
 
     /// Events of a stream with `@OnError(action='STREAM')` that could not be worked off go to its fault stream.
     fn fault(&mut self, stream: usize, events: &Batch, failure: &Failure, depth: usize, sink: &mut dyn Sink) {
-        let name = format!("!{}", self.plan.catalog.streams()[stream].name);
-        let Some(fault) = self.plan.catalog.find(&name) else { return };
+        let of = &self.plan.catalog.streams()[stream].name;
+        let fault = self.plan.catalog.find(&format!("!{of}"));
+        sink.failed_events(of, events, fault.is_some());
+        let Some(fault) = fault else { return };
         let mut failed = events.clone();
         let mut reason = Column::new(FieldType::Object);
         events.times.iter().for_each(|_| reason.push(Value::text(&failure.0)));

@@ -1,6 +1,7 @@
 //! Runs over recorded inputs in virtual time: what went in decides what comes out, whatever the machine's clock says.
 
 mod check;
+mod lost;
 
 use std::collections::BTreeMap;
 
@@ -20,6 +21,7 @@ use crate::snapshot::Resume;
 use crate::value::{Object, Value};
 
 pub use check::{check, check_interrupted};
+pub use lost::{Lost, LostEvents};
 
 /// Something that is done to an app.
 #[derive(Debug, Clone, Deserialize)]
@@ -195,6 +197,7 @@ struct Recorder<'s> {
     watches_query: &'s dyn Fn(&str) -> bool,
     input: i64,
     out: Vec<Output>,
+    lost: LostEvents,
 }
 
 impl<'s> Replay<'s> {
@@ -206,7 +209,8 @@ impl<'s> Replay<'s> {
         watches_query: &'s dyn Fn(&str) -> bool,
     ) -> Self {
         let mut app = Runner::new(plan.into());
-        let mut recorder = Recorder { watches, watches_query, input: -1, out: vec![] };
+        let mut recorder =
+            Recorder { watches, watches_query, input: -1, out: vec![], lost: LostEvents::default() };
         app.start(start, &mut recorder);
         Self { app, recorder }
     }
@@ -220,6 +224,7 @@ impl<'s> Replay<'s> {
     pub fn try_input(&mut self, input: &Input) -> bool {
         self.recorder.input += 1;
         let done = self.done(input).and_then(|()| self.app.settle(&mut self.recorder));
+        self.recorder.lost.end_call();
         let Err(failure) = done else { return true };
         let what = What::Failure { failure: failure.0 };
         self.recorder.out.push(Output { input: self.recorder.input, what });
@@ -303,6 +308,11 @@ impl<'s> Replay<'s> {
         std::mem::take(&mut self.recorder.out)
     }
 
+    /// What was lost so far, by query, because it failed and no fault stream took the events.
+    pub fn lost(&self) -> &[Lost] {
+        self.recorder.lost.by_query()
+    }
+
     /// The app.
     pub fn app(&self) -> &App {
         self.app.app()
@@ -337,7 +347,13 @@ impl Sink for Recorder<'_> {
         }
     }
 
-    fn failure(&mut self, _query: &str, _failure: &Failure) {}
+    fn failure(&mut self, query: &str, failure: &Failure) {
+        self.lost.failure(query, failure);
+    }
+
+    fn failed_events(&mut self, stream: &str, events: &Batch, kept: bool) {
+        self.lost.failed_events(stream, events, kept);
+    }
 }
 
 impl Corrections for Recorder<'_> {

@@ -38,6 +38,7 @@ use crate::settings::ChangedQueries;
 
 pub use late::{Late, LatePolicy};
 pub use lines::{LogLines, LogText};
+pub(crate) use on_demand::queries;
 pub use on_demand::{QueryInfo, Rows};
 pub use place::{ONE, Placed};
 pub use why::QueryWhy;

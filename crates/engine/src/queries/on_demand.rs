@@ -6,6 +6,7 @@ use tidemill_lang::{FileId, SourceFile, Sources, render_all, siddhi};
 use tidemill_types::{Error, PartitionId, Result};
 
 use super::{ONE, Queries};
+use crate::core::Core;
 use crate::engine::Engine;
 use crate::entry::Entry;
 
@@ -28,6 +29,8 @@ pub struct QueryInfo {
     pub emitted: u64,
     /// Calls that it could not work off.
     pub errors: u64,
+    /// Of these calls those whose events no fault stream took.
+    pub lost: u64,
     /// Why not, the latest of them.
     pub last_error: Option<String>,
 }
@@ -38,42 +41,45 @@ pub type Rows = Vec<Vec<serde_json::Value>>;
 impl Engine {
     /// All queries in order of files and text.
     pub fn queries(&self) -> Vec<QueryInfo> {
-        let core = &self.core;
-        let mut all = Vec::new();
-        for file in &core.queries.files {
-            for (placed, (name, facts)) in
-                file.placed.iter().flat_map(|p| p.queries.iter().map(move |q| (p, q)))
-            {
-                let mut info = QueryInfo {
-                    file: file.name.clone(),
-                    name: name.clone(),
-                    runs: if placed.everywhere {
-                        "every partition".into()
-                    } else {
-                        format!("partition {ONE}")
-                    },
-                    why: placed.why.clone(),
-                    group: placed.group.clone(),
-                    keeps: facts.keeps.join(", "),
-                    emitted: 0,
-                    errors: 0,
-                    last_error: None,
-                };
-                for partition in core.partitions() {
-                    partition.state.read().flow.with(|flow| {
-                        if let Some(counts) = flow.counts.get(&file.name).and_then(|f| f.get(name)) {
-                            info.emitted += counts.emitted;
-                            info.errors += counts.errors;
-                            info.last_error = info.last_error.take().or_else(|| counts.last_error.clone());
-                        }
-                    });
-                }
-                all.push(info);
-            }
-        }
-        all
+        queries(&self.core)
     }
+}
 
+/// See [`Engine::queries`].
+pub(crate) fn queries(core: &Core) -> Vec<QueryInfo> {
+    let mut all = Vec::new();
+    for file in &core.queries.files {
+        for (placed, (name, facts)) in file.placed.iter().flat_map(|p| p.queries.iter().map(move |q| (p, q)))
+        {
+            let mut info = QueryInfo {
+                file: file.name.clone(),
+                name: name.clone(),
+                runs: if placed.everywhere { "every partition".into() } else { format!("partition {ONE}") },
+                why: placed.why.clone(),
+                group: placed.group.clone(),
+                keeps: facts.keeps.join(", "),
+                emitted: 0,
+                errors: 0,
+                lost: 0,
+                last_error: None,
+            };
+            for partition in core.partitions() {
+                partition.state.read().flow.with(|flow| {
+                    if let Some(counts) = flow.counts.get(&file.name).and_then(|f| f.get(name)) {
+                        info.emitted += counts.emitted;
+                        info.errors += counts.errors;
+                        info.lost += counts.errors - counts.kept;
+                        info.last_error = info.last_error.take().or_else(|| counts.last_error.clone());
+                    }
+                });
+            }
+            all.push(info);
+        }
+    }
+    all
+}
+
+impl Engine {
     /// Runs an on-demand query over tables, named windows and aggregations. `file`: the app that has them; it can be left
     /// out where only one has. Everything that was acknowledged before is seen, but for events that are still on their way from
     /// other partitions.

@@ -44,6 +44,9 @@ pub struct QueryCounts {
     pub errors: u64,
     /// Why not, the last time.
     pub last_error: Option<String>,
+    /// Of these calls those whose events went to a fault stream: nothing was lost by them.
+    #[serde(default)]
+    pub kept: u64,
 }
 
 /// A unit at work.
@@ -287,11 +290,14 @@ struct Outlet<'a> {
     lines: &'a LogLines,
     counts: &'a mut Counts,
     out: &'a mut Vec<Out>,
+    /// The query that failed last.
+    failed: String,
 }
 
 impl<'a> Outlet<'a> {
     fn new(queries: &'a Queries, unit: &'a Unit, counts: &'a mut Counts, out: &'a mut Vec<Out>) -> Self {
-        Self { unit, file: &queries.files[unit.file].name, lines: &queries.lines, counts, out }
+        let file = &queries.files[unit.file].name;
+        Self { unit, file, lines: &queries.lines, counts, out, failed: String::new() }
     }
 }
 
@@ -314,6 +320,13 @@ impl Sink for Outlet<'_> {
             counts.errors += 1;
             counts.last_error = Some(failure.0.clone());
         });
+        query.clone_into(&mut self.failed);
+    }
+
+    fn failed_events(&mut self, _stream: &str, _events: &Batch, kept: bool) {
+        if kept {
+            count(self.counts, self.file, &self.failed, |counts| counts.kept += 1);
+        }
     }
 
     fn logged(&mut self, log: &Log, events: &Batch) {

@@ -506,4 +506,27 @@ fn failures_of_queries_are_counted() {
     let length = info.iter().find(|q| q.name == "length").unwrap();
     assert_eq!((length.emitted, length.errors), (1, 1));
     assert!(length.last_error.is_some());
+    assert_eq!(length.lost, 0, "the fault stream has the event");
+}
+
+#[test]
+fn events_that_a_failing_query_loses_are_a_problem() {
+    let queries = "
+        define stream S (text string);
+        @info(name='length') from S select str:length(text) as n insert into Lengths;
+        @info(name='count') from Lengths select count() as n insert into Counted;
+    ";
+    let dir = tempfile::tempdir().unwrap();
+    let app = quiet(App::from_texts("x", None, &[("s.siddhi", queries)]));
+    let engine = Engine::open(dir.path(), Some(app)).unwrap();
+    send(&engine, "S", "{\"text\":\"four\"}\n");
+    engine.flush().unwrap();
+    assert_eq!(engine.health().problems, Vec::<String>::new());
+    send(&engine, "S", "{}\n{}\n{\"text\":\"seven\"}\n");
+    let lost: Vec<_> = engine.queries().into_iter().map(|q| (q.name, q.emitted, q.errors, q.lost)).collect();
+    assert_eq!(lost, [("length".into(), 2, 2, 2), ("count".into(), 2, 0, 0)]);
+    engine.flush().unwrap();
+    let expected = "queries: events are lost in `length` of s.siddhi; system.queries tells how many and why";
+    assert_eq!(engine.health().problems, [expected]);
+    assert!(engine.health().ready, "the engine goes on");
 }

@@ -264,6 +264,12 @@ impl Sink for Recording<'_> {
             to.failure(query, failure);
         }
     }
+
+    fn failed_events(&mut self, stream: &str, events: &Batch, kept: bool) {
+        if let Some(to) = &mut self.to {
+            to.failed_events(stream, events, kept);
+        }
+    }
 }
 
 /// Takes what the lagging app puts out: what was put out before is final. It comes in the same order, stream by stream.

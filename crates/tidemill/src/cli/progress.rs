@@ -76,6 +76,22 @@ impl Progress {
             "Rules fired",
             "SELECT rule, kind, fired, errors FROM system.rules ORDER BY kind DESC, fired DESC",
         )?;
+        if engine.queries().iter().any(|query| query.errors > 0) {
+            table(
+                tidemill,
+                "Queries that failed: events that are `lost` went to no fault stream",
+                "SELECT file, query, errors, lost, last_error FROM system.queries WHERE errors > 0",
+            )?;
+        }
+        for query in engine.queries().iter().filter(|query| query.lost > 0) {
+            eprintln!(
+                "error: query `{}` of {} failed {} times and lost its events; the last time: {}",
+                query.name,
+                query.file,
+                query.lost,
+                query.last_error.as_deref().unwrap_or("unknown")
+            );
+        }
         for part in &engine.app().summary {
             table(tidemill, &part.title, &part.sql)?;
         }

@@ -12,7 +12,7 @@ use tidemill_engine::AppFile;
 use tidemill_flow::Registry;
 use tidemill_flow::plan::AppPlan;
 use tidemill_flow::query::Target;
-use tidemill_flow::replay::{self, Case, Input, Replay, What};
+use tidemill_flow::replay::{self, Case, Input, Lost, Replay, What};
 
 use super::replay_files;
 use super::stdio::Stdout;
@@ -73,7 +73,7 @@ pub fn replay(args: ReplayArgs) -> anyhow::Result<ExitCode> {
             bail!("{}: it has no source of type 'file'; give its events with --events", app.display());
         }
         let dir = read.dir.join(&file.name).parent().map(Path::to_owned).unwrap_or_default();
-        return replay_files::run(plan, &dir);
+        return Ok(exit_code(&replay_files::run(plan, &dir)?));
     };
     let input = BufReader::new(File::open(events).with_context(|| events.display().to_string())?);
     let mut out: Box<dyn Write> = match &args.out {
@@ -90,7 +90,7 @@ pub fn replay(args: ReplayArgs) -> anyhow::Result<ExitCode> {
     let written: Vec<String> = written.collect();
     let watches = |stream: &str| written.iter().any(|w| w == stream);
     let mut run = Replay::new(plan, 0, &watches, &|_| false);
-    let mut failed = 0_u64;
+    let (mut told, mut failed) = (0, 0_u64);
     for (number, line) in (1..).zip(input.lines()) {
         let line = line.with_context(|| events.display().to_string())?;
         if line.trim().is_empty() {
@@ -106,6 +106,10 @@ pub fn replay(args: ReplayArgs) -> anyhow::Result<ExitCode> {
         if !done {
             failed += 1;
         }
+        for lost in &run.lost()[told..] {
+            eprintln!("{}:{number}: {}", events.display(), first_failure(lost));
+        }
+        told = run.lost().len();
         for output in run.take() {
             if let (What::Failure { failure }, false) = (&output.what, done) {
                 eprintln!("error: {}:{number}: {failure}", events.display());
@@ -119,7 +123,43 @@ pub fn replay(args: ReplayArgs) -> anyhow::Result<ExitCode> {
     if let Some(query) = &args.why {
         println!("{}", run.app().why(query, args.key.as_deref())?);
     }
-    Ok(if failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    summary(run.lost());
+    if failed > 0 {
+        eprintln!("{failed} inputs failed; each is told above");
+        return Ok(ExitCode::FAILURE);
+    }
+    Ok(exit_code(run.lost()))
+}
+
+/// Said as soon as a query fails for the first time.
+pub fn first_failure(lost: &Lost) -> String {
+    let at = lost.example.as_ref().map_or_else(|| " in a timer".to_owned(), |event| format!(" at {event}"));
+    format!("`{}` failed{at}: {}", lost.query, lost.reason)
+}
+
+/// Says at the end how much each query lost.
+pub fn summary(all: &[Lost]) {
+    for lost in all {
+        let times = match lost.times {
+            1 => "once".to_owned(),
+            n => format!("{n} times"),
+        };
+        let events = match lost.events {
+            0 => String::new(),
+            1 => " and lost 1 event".to_owned(),
+            n => format!(" and lost {n} events"),
+        };
+        eprintln!("`{}` failed {times}{events}; the first time: {}", lost.query, lost.reason);
+    }
+    if !all.is_empty() {
+        eprintln!(
+            "to keep such events write @OnError(action='STREAM') before their stream and read `!STREAM`"
+        );
+    }
+}
+
+fn exit_code(lost: &[Lost]) -> ExitCode {
+    if lost.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
 /// What messages call a file of an app.

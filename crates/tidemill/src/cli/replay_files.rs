@@ -13,8 +13,11 @@ use tidemill_flow::column::Data;
 use tidemill_flow::expr::Failure;
 use tidemill_flow::io::file::{FileSource, Mapper};
 use tidemill_flow::plan::AppPlan;
+use tidemill_flow::replay::{Lost, LostEvents};
 use tidemill_flow::{Column, arrow};
 use tidemill_types::{Field, StreamSchema};
+
+use super::replay::{first_failure, summary};
 
 /// Events that are collected before they are written.
 const WRITE_ROWS: usize = 4096;
@@ -23,7 +26,9 @@ const WRITE_ROWS: usize = 4096;
 ///
 /// Events go in one by one. Those of several files go in by their times, the file that is named first before the others
 /// where times are equal; events without a time come at the time of the clock, before all that are later.
-pub fn run(mut plan: AppPlan, dir: &Path) -> anyhow::Result<ExitCode> {
+///
+/// Returns what was lost because queries failed; it has been said on standard error.
+pub fn run(mut plan: AppPlan, dir: &Path) -> anyhow::Result<Vec<Lost>> {
     let files = plan.file_sources.iter_mut().map(|s| &mut s.path);
     for path in files.chain(plan.file_sinks.iter_mut().map(|s| &mut s.path)) {
         *path = dir.join(&*path).display().to_string();
@@ -35,6 +40,7 @@ pub fn run(mut plan: AppPlan, dir: &Path) -> anyhow::Result<ExitCode> {
     let mut sinks = Sinks::create(&plan)?;
     let mut app = App::new(plan.clone());
     app.start(0, &mut sinks);
+    let mut told = 0;
     loop {
         let mut next: Option<(i64, usize)> = None;
         for (i, feed) in feeds.iter_mut().enumerate() {
@@ -46,12 +52,19 @@ pub fn run(mut plan: AppPlan, dir: &Path) -> anyhow::Result<ExitCode> {
         let Some((time, i)) = next else { break };
         let (stream, event) = feeds[i].take();
         app.send(stream, event, vec![time], &mut sinks).map_err(|failure| anyhow!(failure.0))?;
+        sinks.lost.end_call();
+        for lost in &sinks.lost.by_query()[told..] {
+            eprintln!("{}: {}", feeds[i].source.path, first_failure(lost));
+        }
+        told = sinks.lost.by_query().len();
         if let Some(error) = sinks.error.take() {
             return Err(error.into());
         }
     }
+    let lost = sinks.lost.by_query().to_vec();
     sinks.finish()?;
-    Ok(ExitCode::SUCCESS)
+    summary(&lost);
+    Ok(lost)
 }
 
 fn schema(stream: &Stream) -> Arc<StreamSchema> {
@@ -126,6 +139,7 @@ impl<'p> Feed<'p> {
 struct Sinks {
     files: Vec<File>,
     error: Option<tidemill_types::Error>,
+    lost: LostEvents,
 }
 
 struct File {
@@ -152,7 +166,7 @@ impl Sinks {
                 waiting: columns(&stream.attributes),
             });
         }
-        Ok(Self { files, error: None })
+        Ok(Self { files, error: None, lost: LostEvents::default() })
     }
 
     fn finish(mut self) -> anyhow::Result<()> {
@@ -195,6 +209,10 @@ impl Sink for Sinks {
     fn emission(&mut self, _: &str, _: &Batch) {}
 
     fn failure(&mut self, query: &str, failure: &Failure) {
-        eprintln!("{query}: {}", failure.0);
+        self.lost.failure(query, failure);
+    }
+
+    fn failed_events(&mut self, stream: &str, events: &Batch, kept: bool) {
+        self.lost.failed_events(stream, events, kept);
     }
 }

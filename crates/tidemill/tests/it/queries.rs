@@ -305,3 +305,64 @@ fn queries_tell_what_they_wait_for() {
 ";
     assert_eq!(told, expected);
 }
+
+#[test]
+fn replay_says_what_it_loses() {
+    let dir = tempfile::tempdir().unwrap();
+    let (siddhi, events) = (dir.path().join("a.siddhi"), dir.path().join("events.jsonl"));
+    let text = "define stream S (t string);
+@info(name='double') from S select cast(t, 'double') as d insert into Out;
+";
+    std::fs::write(&siddhi, text).unwrap();
+    let line = |t: &str| format!("{{\"stream\":\"S\",\"timestamp\":1,\"data\":[\"{t}\"]}}\n");
+    std::fs::write(&events, line("1.5") + &line("x") + &line("y")).unwrap();
+    let replay = ["replay", siddhi.to_str().unwrap(), "--events", events.to_str().unwrap()];
+    let (out, err) = run(&replay, 1);
+    assert_eq!(out, "{\"input\":0,\"stream\":\"Out\",\"timestamp\":1,\"data\":[1.5]}\n");
+    let at = events.display();
+    let expected = format!(
+        "{at}:2: `double` failed at S at 1: [\"x\"]: cast: `x` is of type string, not double
+`double` failed 2 times and lost 2 events; the first time: cast: `x` is of type string, not double
+to keep such events write @OnError(action='STREAM') before their stream and read `!STREAM`
+"
+    );
+    assert_eq!(err, expected);
+    // what goes to a fault stream is not lost
+    std::fs::write(
+        &siddhi,
+        format!("@OnError(action='STREAM') {text}from !S select t insert into Failed;\n"),
+    )
+    .unwrap();
+    let (out, err) = run(&replay, 0);
+    assert!(out.contains("{\"input\":1,\"stream\":\"Failed\",\"timestamp\":1,\"data\":[\"x\"]}"), "{out}");
+    assert_eq!(err, "");
+    // nor is an input that cannot go in passed over
+    std::fs::write(&events, "{\"stream\":\"T\",\"timestamp\":1,\"data\":[]}\n").unwrap();
+    let (_, err) = run(&replay, 1);
+    assert!(err.contains("events.jsonl:1: there is no stream `T`"), "{err}");
+}
+
+#[test]
+fn run_says_what_queries_lose() {
+    let dir = tempfile::tempdir().unwrap();
+    let (apps, data) = (dir.path().join("app"), dir.path().join("data"));
+    std::fs::create_dir(&apps).unwrap();
+    std::fs::write(
+        apps.join("a.siddhi"),
+        "define stream S (t string);
+@info(name='double') from S select cast(t, 'double') as d insert into Out;
+",
+    )
+    .unwrap();
+    std::fs::write(apps.join("s.jsonl"), "{\"t\":\"1.5\"}\n{\"t\":\"x\"}\n").unwrap();
+    std::fs::write(
+        apps.join("app.toml"),
+        "name = \"losing\"\n[[source]]\nstream = \"S\"\npath = \"s.jsonl\"\nformat = \"jsonl\"\n",
+    )
+    .unwrap();
+    let (out, err) =
+        run(&["run", apps.to_str().unwrap(), "--data", data.to_str().unwrap(), "--until-idle"], 0);
+    assert!(out.contains("Queries that failed"), "{out}");
+    let said = "query `double` of a.siddhi failed 1 times and lost its events; the last time: cast: `x` is of type string, not double";
+    assert!(err.contains(said), "{err}");
+}
