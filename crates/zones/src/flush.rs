@@ -9,13 +9,14 @@ use bytes::Bytes;
 use tidemill_types::{Error, Offset, PartitionId, Result};
 use uuid::Uuid;
 
-use crate::delta::action::{Add, CommitInfo, Line, Txn, to_lines};
+use crate::checksum::Checksums;
+use crate::delta::action::{Add, CommitInfo, Line, Txn, UNSEALED, to_lines};
 use crate::delta::commit::{Mark, Prepared, Writer, committed, log_id, owner_id};
 use crate::delta::maintenance;
 use crate::encode::Encoded;
 use crate::error::internal;
 use crate::table::Table;
-use crate::tablet::{LEVEL_FLUSHED, Tablet, tablet_name};
+use crate::tablet::{CHECKSUMS_TAG, LEVEL_FLUSHED, Tablet, tablet_name};
 
 /// What a flush has committed.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -132,8 +133,17 @@ impl Table {
         let path = self.place.path(&name);
         let size = encoded.bytes.len() as u64;
         let (rows, columns) = (encoded.rows, encoded.columns);
-        let tablet =
-            Tablet { path: path.clone(), name: name.clone(), size, rows, level: LEVEL_FLUSHED, columns };
+        let checksums = Checksums::of(&encoded.bytes);
+        let tags = BTreeMap::from([(CHECKSUMS_TAG.to_owned(), Some(checksums.to_text()))]);
+        let tablet = Tablet {
+            path: path.clone(),
+            name: name.clone(),
+            size,
+            rows,
+            level: LEVEL_FLUSHED,
+            columns,
+            checksums: Some(Arc::new(checksums)),
+        };
         let add = Add {
             path: name,
             partition_values: BTreeMap::new(),
@@ -141,6 +151,7 @@ impl Table {
             modification_time: now_ms,
             data_change: true,
             stats: Some(tablet.stats_json(&self.schema)),
+            tags: Some(tags),
             deletion_vector: None,
         };
         Ok((add, path, encoded.bytes))
@@ -191,6 +202,7 @@ pub(crate) fn commit_info(id: &str, now_ms: i64, operation: &str) -> CommitInfo 
         engine_info: concat!("tidemill/", env!("CARGO_PKG_VERSION")).to_owned(),
         is_blind_append: operation == "WRITE",
         txn_id: Some(id.to_owned()),
+        crc32c: Some(UNSEALED.to_owned()),
     }
 }
 

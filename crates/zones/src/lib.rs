@@ -14,6 +14,8 @@
 //! files, for commits list them and every query looks at their statistics. Merging tablets into larger ones
 //! of the next level is not built yet; until then `flush` is to be called by size and time, not per batch.
 
+mod checked;
+mod checksum;
 mod delta;
 mod durable;
 mod encode;
@@ -28,6 +30,7 @@ mod tablet;
 mod tail;
 mod zones;
 
+pub use checked::CheckedStore;
 pub use durable::DurableLocal;
 pub use flush::Flushed;
 pub use options::{Compression, ZonesOptions};

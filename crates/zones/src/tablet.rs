@@ -1,11 +1,17 @@
 //! A tablet: one sorted, immutable Parquet file of a table, and what is known about it without opening it.
 
+use std::sync::Arc;
+
 use arrow_schema::{DataType, Schema};
 use object_store::path::Path;
 use serde_json::{Map, Number, Value as Json};
 use tidemill_types::{Error, Result, Timestamp, Value};
 
+use crate::checksum::Checksums;
 use crate::delta::action::Add;
+
+/// The tag of an `add` action that has the checksums of the file.
+pub(crate) const CHECKSUMS_TAG: &str = "tidemill.crc32c";
 
 /// The level that flushes write to. Levels above it are for tablets merged from several.
 pub(crate) const LEVEL_FLUSHED: u32 = 0;
@@ -25,6 +31,8 @@ pub struct Tablet {
     pub level: u32,
     /// Statistics of each column, in the order of the table's schema.
     pub columns: Box<[ColumnStats]>,
+    /// What its bytes are compared with when they are read; none for files of other programs and of before.
+    pub(crate) checksums: Option<Arc<Checksums>>,
 }
 
 /// What is known about a column of a tablet. `None` means unknown.
@@ -74,7 +82,23 @@ impl Tablet {
             max: from_json(field.data_type(), &stats["maxValues"][field.name()]),
             null_count: stats["nullCount"][field.name()].as_u64(),
         });
-        Ok(Self { path, size, rows, level: level_of(&name), columns: columns.collect(), name })
+        let tag = add.tags.as_ref().and_then(|tags| tags.get(CHECKSUMS_TAG)?.as_deref());
+        let checksums = tag.map(|text| {
+            Checksums::parse(text, size).map(Arc::new).ok_or_else(|| {
+                Error::corrupt(format!(
+                    "table `{table}`: the checksums of file {name} in its Delta log cannot be read"
+                ))
+            })
+        });
+        Ok(Self {
+            path,
+            size,
+            rows,
+            level: level_of(&name),
+            columns: columns.collect(),
+            checksums: checksums.transpose()?,
+            name,
+        })
     }
 
     /// Its statistics as Delta keeps them: JSON text.

@@ -28,7 +28,7 @@ use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::empty::EmptyExec;
 use datafusion::physical_plan::union::UnionExec;
 use tidemill_types::Error;
-use tidemill_zones::{TableSnapshot, Tablet};
+use tidemill_zones::{CheckedStore, TableSnapshot, Tablet};
 use url::Url;
 
 pub(crate) use reader::OpenFiles;
@@ -84,6 +84,7 @@ impl EventsTable {
         let environment = state.runtime_env();
         let store_url = ObjectStoreUrl::parse(&self.store[..url::Position::BeforePath])?;
         let store = environment.object_store(&store_url)?;
+        let store = Arc::new(CheckedStore::new(store, tablets.iter().copied()));
         let cache = environment.cache_manager.get_file_metadata_cache();
         let options = state.default_table_options().parquet;
         let source = ParquetSource::new(self.schema.clone())

@@ -1,7 +1,6 @@
 //! `tidemill replay` of an app that reads files: to their end, in virtual time.
 
 use std::path::Path;
-use std::process::ExitCode;
 use std::sync::Arc;
 
 use anyhow::{Context, anyhow, bail};

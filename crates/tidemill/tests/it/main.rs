@@ -7,6 +7,7 @@ mod directory;
 mod embedding;
 mod flights;
 mod pages;
+mod flips;
 mod queries;
 mod why_again;
 

@@ -40,6 +40,9 @@ pub(crate) struct CommitInfo {
     pub is_blind_append: bool,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub txn_id: Option<String>,
+    /// The checksum of the whole entry, as [`seal`] puts it in. Other programs have none.
+    #[serde(default, rename = "tidemill.crc32c", skip_serializing_if = "Option::is_none")]
+    pub crc32c: Option<String>,
 }
 
 /// What a reader and a writer must understand.
@@ -106,6 +109,9 @@ pub(crate) struct Add {
     /// Statistics: a JSON object, as text.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stats: Option<String>,
+    /// What the writer wants to say of the file; ours has its checksums there.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tags: Option<BTreeMap<String, Option<String>>>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub deletion_vector: Option<Json>,
 }
@@ -132,6 +138,7 @@ impl Entry {
     /// Reads the lines of an entry, or of a Delta checkpoint turned into lines. The error is the line, from
     /// 1, and what is wrong with it.
     pub fn parse(bytes: &[u8]) -> Result<Self, String> {
+        check_seal(bytes)?;
         let mut entry = Self::default();
         let mut lines = 0;
         for (index, text) in bytes.split(|b| *b == b'\n').enumerate() {
@@ -167,12 +174,71 @@ pub(crate) fn to_lines(lines: &[Line]) -> serde_json::Result<Vec<u8>> {
         serde_json::to_writer(&mut text, line)?;
         text.push(b'\n');
     }
+    seal(&mut text);
     Ok(text)
+}
+
+/// What stands in place of the checksum while it is computed.
+pub(crate) const UNSEALED: &str = "00000000";
+
+/// What comes before the checksum in an entry's text.
+const SEAL: &[u8] = b"\"tidemill.crc32c\":\"";
+
+/// Where the digits of the checksum are. It is in the first line, where no text of a user comes before it.
+fn seal_place(text: &[u8]) -> Option<std::ops::Range<usize>> {
+    let line = text.split(|b| *b == b'\n').next()?;
+    let line = line.starts_with(b"{\"commitInfo\":").then_some(line)?;
+    let start = line.windows(SEAL.len()).position(|w| w == SEAL)? + SEAL.len();
+    (start + UNSEALED.len() <= line.len()).then_some(start..start + UNSEALED.len())
+}
+
+/// The checksum of an entry's text, with [`UNSEALED`] in its own place.
+fn seal_of(text: &[u8], place: &std::ops::Range<usize>) -> String {
+    let parts = [&text[..place.start], UNSEALED.as_bytes(), &text[place.end..]];
+    format!("{:08x}", parts.iter().fold(0, |sum, part| crc32c::crc32c_append(sum, part)))
+}
+
+/// Puts the checksum of the whole text into its commitInfo: what a flipped bit makes of a number or a bound is JSON
+/// all the same.
+fn seal(text: &mut [u8]) {
+    if let Some(place) = seal_place(text) {
+        let sum = seal_of(text, &place);
+        text[place].copy_from_slice(sum.as_bytes());
+    }
+}
+
+fn check_seal(text: &[u8]) -> Result<(), String> {
+    let Some(place) = seal_place(text) else { return Ok(()) };
+    let (found, computed) = (text[place.clone()].to_owned(), seal_of(text, &place));
+    match found == computed.as_bytes() {
+        true => Ok(()),
+        false => Err("its checksum differs: it is not what was written".to_owned()),
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn no_flipped_bit_of_an_entry_goes_unseen() {
+        let info = crate::flush::commit_info("an id", 1, "WRITE");
+        let txn = Txn { app_id: "log/0".to_owned(), version: 77, last_updated: Some(5) };
+        let lines =
+            [Line { commit_info: Some(info), ..Line::default() }, Line { txn: Some(txn), ..Line::default() }];
+        let text = to_lines(&lines).unwrap();
+        assert_eq!(Entry::parse(&text).unwrap().txns[0].version, 77);
+        let place = seal_place(&text).unwrap();
+        for bit in 0..text.len() * 8 {
+            let mut damaged = text.clone();
+            damaged[bit / 8] ^= 1 << (bit % 8);
+            // what takes the checksum itself away leaves everything else as it was
+            if let Ok(entry) = Entry::parse(&damaged) {
+                assert!(bit / 8 < place.end, "bit {bit}: {}", String::from_utf8_lossy(&damaged));
+                assert_eq!(entry.txns[0].version, 77);
+            }
+        }
+    }
 
     #[test]
     fn foreign_actions_are_passed_over_and_damage_is_placed() {

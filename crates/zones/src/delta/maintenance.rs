@@ -13,6 +13,7 @@ use object_store::prefix::PrefixStore;
 use tidemill_types::{Error, Result, StreamSchema};
 
 use super::schema::DeltaSchema;
+use super::sums::CheckpointSums;
 use crate::ZonesOptions;
 use crate::error::{internal, store_error};
 use crate::location::Location;
@@ -66,10 +67,13 @@ pub(crate) async fn checkpoint(place: &Location, table: &str) -> Result<u64> {
     let loaded = load(place, table).await?;
     let failed = |e| delta_error(format!("the Delta checkpoint of table `{table}` cannot be written"), e);
     checkpoints::create_checkpoint(&loaded, None).await.map_err(failed)?;
+    let version = loaded.version().unwrap_or_default();
+    CheckpointSums::remember(place.store.as_ref(), &place.path("_delta_log"), version)
+        .await
+        .map_err(|e| store_error(format!("the checksum of the Delta checkpoint of table `{table}`"), e))?;
     let cleaned = checkpoints::cleanup_metadata(&loaded, None)
         .await
         .map_err(|e| delta_error(format!("the Delta log of table `{table}` cannot be cleaned"), e))?;
-    let version = loaded.version().unwrap_or_default();
     tracing::debug!(table, version, cleaned, "wrote a Delta checkpoint");
     Ok(version)
 }

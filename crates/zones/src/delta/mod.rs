@@ -11,6 +11,7 @@ pub(crate) mod commit;
 pub(crate) mod maintenance;
 pub(crate) mod replay;
 pub(crate) mod schema;
+mod sums;
 
 use object_store::path::Path;
 

@@ -13,6 +13,7 @@ use tidemill_types::{Error, Result};
 
 use super::action::{Add, Entry, Metadata, Protocol};
 use super::entry_path;
+use super::sums::CheckpointSums;
 use crate::error::store_error;
 use crate::location::Location;
 use crate::retry::Retry;
@@ -162,9 +163,14 @@ impl Reader<'_> {
 
     async fn checkpoint(&self, version: u64, parts: &[Path]) -> Result<Vec<Entry>> {
         let mut entries = Vec::new();
+        let sums = CheckpointSums::read(self.store, &self.log).await;
         for path in parts {
             let bytes = self.fetch(path).await.map_err(|e| store_error(self.unreadable(path), e))?;
-            entries.push(checkpoint_entry(bytes).map_err(|e| {
+            let sound = match sums.agrees(version, &bytes) {
+                true => checkpoint_entry(bytes),
+                false => Err("its checksum is not the one in _tidemill_checkpoints.json".to_owned()),
+            };
+            entries.push(sound.map_err(|e| {
                 Error::corrupt(format!(
                     "table `{}`: the Delta checkpoint of version {version} ({}) is damaged: {e}; restore it, or the \
                      log entries before it, from a copy",

@@ -2,9 +2,12 @@
 
 use std::sync::Arc;
 
+use futures::TryStreamExt;
 use object_store::{ObjectStore, ObjectStoreExt, PutPayload};
+use rand::rngs::StdRng;
+use rand::{Rng, SeedableRng};
 use tidemill_types::{Error, ErrorKind};
-use tidemill_zones::ZonesOptions;
+use tidemill_zones::{CheckedStore, ZonesOptions};
 
 use crate::lifecycle::{log_files, url_path};
 use crate::support::{assert_rows, flush_all, memory, options, p, push, rows_of, stream, table, zones};
@@ -125,4 +128,60 @@ async fn features_of_other_writers_are_refused() {
     let error = refusal(&store).await;
     assert_eq!(error.kind(), ErrorKind::Invalid);
     assert!(error.to_string().contains("deletionVectors"), "{error}");
+}
+
+/// Everything a table says of itself and of its rows, or why it cannot.
+async fn told(store: &Arc<dyn ObjectStore>) -> Result<String, Error> {
+    let t = zones(store, 2, options()).await.table(&stream("Flight"), 4).await?;
+    let snapshot = t.snapshot();
+    let mut text = format!("{:?} {:?}\n", t.committed(p(0)), t.tablet_rows());
+    let checked = CheckedStore::new(store.clone(), snapshot.tablets.iter().map(Arc::as_ref));
+    for tablet in snapshot.tablets.iter() {
+        let read = async { checked.get(&tablet.path).await?.bytes().await };
+        let bytes = read.await.map_err(|e| Error::corrupt(e.to_string()))?;
+        text += &format!("{} {} {:?} {bytes:?}\n", tablet.name, tablet.rows, tablet.columns);
+    }
+    Ok(text)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn no_flipped_bit_gives_other_data_in_silence() {
+    const SEED: u64 = 20_261_122;
+    let store = memory();
+    let settings = ZonesOptions { delta_checkpoint_commits: 3, delta_log_retention_s: 0, ..options() };
+    let t = zones(&store, 1, settings).await.table(&stream("Flight"), 4).await.unwrap();
+    for offset in 0..8 {
+        push(&t, 0, offset, 10);
+        flush_all(&t).await.unwrap();
+    }
+    let good = told(&store).await.unwrap();
+    let mut files: Vec<_> = store.list(None).map_ok(|f| f.location).try_collect().await.unwrap();
+    files.sort();
+    for kind in [".json", "checkpoint.parquet", "_last_checkpoint", "_tidemill_checkpoints.json", "tablets/0"]
+    {
+        assert!(files.iter().any(|f| f.as_ref().contains(kind)), "{kind}: {files:?}");
+    }
+    let mut rng = StdRng::seed_from_u64(SEED);
+    let (mut flips, mut refused) = (0, 0);
+    for file in &files {
+        let whole = store.get(file).await.unwrap().bytes().await.unwrap();
+        for _ in 0..40 {
+            let bit = rng.random_range(0..whole.len() * 8);
+            let mut damaged = whole.to_vec();
+            damaged[bit / 8] ^= 1 << (bit % 8);
+            store.put(file, PutPayload::from(damaged)).await.unwrap();
+            flips += 1;
+            match told(&store).await {
+                Ok(text) => assert!(text == good, "seed {SEED}: bit {bit} of {file} gives other data"),
+                Err(error) => {
+                    refused += 1;
+                    let name = file.filename().unwrap();
+                    assert!(error.to_string().contains(name), "seed {SEED}: bit {bit} of {file}: {error}");
+                }
+            }
+        }
+        store.put(file, PutPayload::from(whole)).await.unwrap();
+    }
+    assert_eq!(told(&store).await.unwrap(), good);
+    assert!(flips >= 500 && refused >= flips / 4, "{flips} flips, {refused} refused");
 }
