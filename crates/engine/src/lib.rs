@@ -48,6 +48,6 @@ pub use queries::load::Compiled;
 pub use queries::{LogLines, LogText, QueryWhy};
 pub use recover::{Report, compile, compile_for};
 pub use refused::RefusedRows;
-pub use settings::{ChangedQueries, Settings, parse_bytes};
+pub use settings::{ChangedQueries, ServerSettings, Settings, SqlSettings, parse_bytes};
 pub use tidemill_log::Durability;
 pub use views::SYSTEM_TABLES;

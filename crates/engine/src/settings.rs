@@ -1,9 +1,13 @@
 //! Engine settings: plain data with units in their text form.
 
+mod sections;
+
 use serde::{Deserialize, Deserializer};
 use tidemill_log::Durability;
 use tidemill_types::{Duration, Error, Result};
 use tidemill_zones::ZonesOptions;
+
+pub use sections::{ServerSettings, SqlSettings};
 
 /// What to do with the state of queries whose text has changed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
@@ -64,6 +68,10 @@ pub struct Settings {
     pub tables: Option<String>,
     /// How tables are written and opened: `zones.compression = "snappy"`, `zones.open_degraded = true`.
     pub zones: ZonesOptions,
+    /// Limits of SQL queries: `sql.memory_bytes = "2GiB"`.
+    pub sql: SqlSettings,
+    /// Who may call over HTTP and how much at once: `server.hosts = ["events.example.com"]`.
+    pub server: ServerSettings,
 }
 
 impl Default for Settings {
@@ -86,6 +94,8 @@ impl Default for Settings {
             log_repair: false,
             tables: None,
             zones: ZonesOptions::default(),
+            sql: SqlSettings::default(),
+            server: ServerSettings::default(),
         }
     }
 }
@@ -165,6 +175,8 @@ impl Settings {
                 return Err(Error::invalid(format!("setting {name} = {value}: expected at least 64KiB")));
             }
         }
+        self.sql.check()?;
+        self.server.check()?;
         self.zones.validate()
     }
 }
@@ -234,6 +246,25 @@ mod tests {
     }
 
     #[test]
+    fn sections_are_read_where_the_engine_does_not_use_them() {
+        let s: Settings = toml::from_str(
+            "sql.memory_bytes = \"1GiB\"\nsql.query_timeout = \"5s\"\n[server]\nhosts = [\"a.example\"]\nbody_bytes_max = 4096",
+        )
+        .unwrap();
+        assert_eq!((s.sql.memory_bytes, s.sql.rows_max), (Some(1 << 30), None));
+        assert_eq!(s.sql.query_timeout, Some(Duration::seconds(5)));
+        assert_eq!((s.server.hosts.len(), s.server.body_bytes_max), (1, Some(4096)));
+        let error = toml::from_str::<Settings>("sql.memory = \"1GiB\"").unwrap_err().to_string();
+        assert!(error.contains("`memory`") && error.contains("`memory_bytes`"), "{error}");
+        let zero: Settings = toml::from_str("sql.function_bytes = 0").unwrap();
+        assert!(
+            zero.check().unwrap_err().to_string().contains("sql.function_bytes = 0"),
+            "{:?}",
+            zero.check()
+        );
+    }
+
+    #[test]
     fn the_environment_wins() {
         let read = |toml: &str, variables: &[(&str, &str)]| {
             let variables = variables.iter().map(|(n, v)| ((*n).to_owned(), (*v).to_owned()));
@@ -245,10 +276,16 @@ mod tests {
             ("TIDEMILL_SETTINGS__FLUSH_INTERVAL", "1s"),
             ("TIDEMILL_SETTINGS__PARTITIONS", "2"),
             ("TIDEMILL_SETTINGS__ZONES__OPEN_DEGRADED", "true"),
+            ("TIDEMILL_SETTINGS__SQL__ROWS_MAX", "7"),
+            ("TIDEMILL_SETTINGS__SERVER__HOSTS", "[\"b.example\"]"),
         ];
         let s = read(toml, &variables).unwrap().unwrap();
         assert_eq!((s.flush_interval, s.partitions, s.why_events), (Duration::seconds(1), 2, 5));
         assert!(s.zones.open_degraded);
+        assert_eq!(
+            (s.sql.rows_max, s.server.hosts.as_slice()),
+            (Some(7), ["b.example".to_owned()].as_slice())
+        );
         let error = read(toml, &[("TIDEMILL_SETTINGS__PARTITION", "2")]).unwrap_err().to_string();
         assert!(error.contains("TIDEMILL_SETTINGS__PARTITION") && error.contains("partitions"), "{error}");
         let error = read(toml, &[("TIDEMILL_SETTINGS__PARTITIONS", "0")]).unwrap_err().to_string();

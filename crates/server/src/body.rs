@@ -247,7 +247,7 @@ fn too_large(limit: usize, what: &str) -> ApiError {
     ApiError::with_status(
         StatusCode::PAYLOAD_TOO_LARGE,
         ErrorKind::LimitReached,
-        format!("the {what}body is larger than {limit} bytes (body_bytes_max): send it in parts"),
+        format!("the {what}body is larger than {limit} bytes (`server.body_bytes_max`): send it in parts"),
     )
     .with_header(header::CONNECTION, HeaderValue::from_static("close"))
 }

@@ -15,6 +15,7 @@
 
 mod collection;
 mod http;
+mod options;
 mod tables;
 
 use std::path::Path;
@@ -22,7 +23,7 @@ use std::sync::Arc;
 
 use serde::Serialize;
 use tidemill_engine::Analytics;
-use tidemill_sql::{MissingFields, Sql, SqlOptions};
+use tidemill_sql::{MissingFields, Sql};
 
 pub use collection::Collection;
 pub use http::SqlOverEngine;
@@ -76,7 +77,7 @@ impl Tidemill {
 
     fn start(dir: &Path, app: Option<App>, clock: Arc<dyn Clock>) -> Result<Self> {
         let engine = Arc::new(Engine::open_with(dir, app, clock)?);
-        let options = SqlOptions { spill_dir: Some(dir.join("spill")), ..SqlOptions::default() };
+        let options = options::sql(&engine.app().settings.sql, dir);
         let sql = Arc::new(Sql::new(Arc::new(EngineTables::new(&engine)), options)?);
         engine.set_analytics(Arc::new(EngineSql {
             engine: Arc::downgrade(&engine),
@@ -136,6 +137,11 @@ impl Tidemill {
     /// The engine below.
     pub fn engine(&self) -> &Arc<Engine> {
         &self.engine
+    }
+
+    /// How the HTTP server behaves by the app's settings; the token is for the caller to add.
+    pub fn server_options(&self) -> server::ServerOptions {
+        options::server(&self.engine.app().settings.server)
     }
 
     /// What the HTTP server needs to answer SQL.

@@ -65,7 +65,7 @@ fn refused(header: &str, found: &str) -> ApiError {
         ErrorKind::Invalid,
         format!(
             "header {header} {found}: expected localhost, 127.0.0.1 or [::1]. \
-             To serve another name on a loopback address, add it to the server's `hosts`"
+             To serve another name on a loopback address, add it to the setting `server.hosts`"
         ),
     )
 }

@@ -151,7 +151,7 @@ async fn start_server(
     data: &Path,
     address: SocketAddr,
 ) -> anyhow::Result<tidemill::server::Server> {
-    let options = ServerOptions { token: Some(Token::new(token(data)?)?), ..ServerOptions::default() };
+    let options = ServerOptions { token: Some(Token::new(token(data)?)?), ..tidemill.server_options() };
     let sql = Arc::new(tidemill.sql_service());
     let server = tidemill::server::serve(address, tidemill.engine().clone(), sql, options)
         .await

@@ -1,0 +1,82 @@
+//! From the settings of an app to the options of the SQL session and of the HTTP server.
+
+use std::path::Path;
+
+use tidemill_engine::{ServerSettings, SqlSettings};
+use tidemill_server::ServerOptions;
+use tidemill_sql::SqlOptions;
+use tidemill_types::Duration;
+
+/// The options of the SQL session on the data directory `dir`.
+pub(crate) fn sql(settings: &SqlSettings, dir: &Path) -> SqlOptions {
+    let usual = SqlOptions::default();
+    SqlOptions {
+        memory_bytes: size(settings.memory_bytes, usual.memory_bytes),
+        function_bytes: size(settings.function_bytes, usual.function_bytes),
+        spill_dir: Some(dir.join("spill")),
+        spill_bytes: settings.spill_bytes.unwrap_or(usual.spill_bytes),
+        target_partitions: size(settings.target_partitions, usual.target_partitions),
+        query_timeout: time(settings.query_timeout, usual.query_timeout),
+        rows_max: settings.rows_max.map(|n| size(Some(n), 0)).or(usual.rows_max),
+        collect_bytes_max: size(settings.collect_bytes_max, usual.collect_bytes_max),
+        queries_max: size(settings.queries_max, usual.queries_max),
+        text_bytes_max: size(settings.text_bytes_max, usual.text_bytes_max),
+    }
+}
+
+/// The options of the HTTP server, without a token.
+pub(crate) fn server(settings: &ServerSettings) -> ServerOptions {
+    let usual = ServerOptions::default();
+    let body_bytes_max = size(settings.body_bytes_max, usual.body_bytes_max);
+    ServerOptions {
+        token: None,
+        hosts: settings.hosts.clone(),
+        body_bytes_max,
+        // where only the one is set, the other gives way: a body that is allowed has to fit
+        bodies_bytes_max: size(settings.bodies_bytes_max, usual.bodies_bytes_max.max(body_bytes_max)),
+        reply_bytes_max: size(settings.reply_bytes_max, usual.reply_bytes_max),
+        request_timeout: time(settings.request_timeout, usual.request_timeout),
+        query_timeout: time(settings.query_timeout, usual.query_timeout),
+        stall_timeout: time(settings.stall_timeout, usual.stall_timeout),
+        concurrency_max: size(settings.concurrency_max, usual.concurrency_max),
+        connections_max: size(settings.connections_max, usual.connections_max),
+    }
+}
+
+fn size(set: Option<u64>, usual: usize) -> usize {
+    set.map_or(usual, |n| usize::try_from(n).unwrap_or(usize::MAX))
+}
+
+fn time(set: Option<Duration>, usual: std::time::Duration) -> std::time::Duration {
+    set.map_or(usual, |t| std::time::Duration::from_micros(t.0.unsigned_abs()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_set_is_used_and_the_rest_has_its_default() {
+        let sql_settings = SqlSettings {
+            function_bytes: Some(5),
+            query_timeout: Some(Duration::seconds(7)),
+            rows_max: Some(9),
+            ..SqlSettings::default()
+        };
+        let options = sql(&sql_settings, Path::new("data"));
+        assert_eq!((options.function_bytes, options.rows_max), (5, Some(9)));
+        assert_eq!(options.query_timeout, std::time::Duration::from_secs(7));
+        assert_eq!(options.memory_bytes, SqlOptions::default().memory_bytes);
+        assert_eq!(options.spill_dir.as_deref(), Some(Path::new("data/spill")));
+
+        let large = ServerSettings {
+            body_bytes_max: Some(4 << 30),
+            hosts: vec!["a.example".to_owned()],
+            ..ServerSettings::default()
+        };
+        let options = server(&large);
+        assert_eq!((options.body_bytes_max, options.bodies_bytes_max), (4 << 30, 4 << 30));
+        assert_eq!(options.hosts, ["a.example"]);
+        options.check(([127, 0, 0, 1], 0).into()).unwrap();
+    }
+}
