@@ -30,6 +30,7 @@ mod replay_files;
 mod run;
 mod sql;
 pub mod stdio;
+mod statements;
 mod test;
 mod vars;
 mod why;

@@ -6,14 +6,16 @@ use rustyline::DefaultEditor;
 use rustyline::error::ReadlineError;
 
 use super::sql::Session;
+use super::statements::{is_blank, statements};
 use super::{DataArgs, OutputFormat};
 
 const HELP: &str = "\
-Statements end with `;` and may span lines.
+Statements end with `;` and may span lines. NULL is shown as NULL, an empty text as nothing.
   \\d            tables
   \\d TABLE      columns of a table, such as events.TakeOffEvent
   \\o FORMAT     table, json, ndjson or csv
-  \\q            leave";
+  \\q, exit      leave
+  Ctrl-C        stop the query, or drop what is typed";
 
 /// Reads statements until the end of input. History is kept in the data directory.
 pub fn repl(session: &Session, data: &DataArgs, mut format: OutputFormat) -> anyhow::Result<ExitCode> {
@@ -35,16 +37,23 @@ pub fn repl(session: &Session, data: &DataArgs, mut format: OutputFormat) -> any
                     }
                     continue;
                 }
-                statement.push_str(line);
-                if line.ends_with(';') {
-                    let _ = editor.add_history_entry(statement.as_str());
-                    show(session, statement.trim_end_matches(';'), format);
-                    statement.clear();
-                } else if !statement.trim().is_empty() {
-                    statement.push('\n');
-                } else {
-                    statement.clear();
+                match line.trim().trim_end_matches(';').to_ascii_lowercase().as_str() {
+                    "exit" | "quit" if statement.is_empty() => break,
+                    "help" if statement.is_empty() => {
+                        println!("{HELP}");
+                        continue;
+                    }
+                    _ => statement.push_str(line),
                 }
+                let (complete, rest) = statements(&statement);
+                if !complete.is_empty() {
+                    let _ = editor.add_history_entry(statement.as_str());
+                }
+                for statement in complete.into_iter().filter(|s| !is_blank(s)) {
+                    show(session, statement, format);
+                }
+                let rest = if is_blank(rest) { String::new() } else { format!("{rest}\n") };
+                statement = rest;
             }
             Err(ReadlineError::Interrupted) => statement.clear(),
             Err(ReadlineError::Eof) => break,
@@ -68,7 +77,11 @@ fn command(session: &Session, line: &str, format: &mut OutputFormat) -> bool {
                           WHERE table_schema IN ('events', 'docs', 'system') ORDER BY 1, 2";
             show(session, tables, OutputFormat::Table);
         }
-        ("\\d", table) => show(session, &format!("DESCRIBE {table}"), OutputFormat::Table),
+        ("\\d", table) => {
+            if let Err(e) = columns(session, table) {
+                complain(&e);
+            }
+        }
         ("\\o", name) => match <OutputFormat as clap::ValueEnum>::from_str(name, true) {
             Ok(new) => *format = new,
             Err(_) => eprintln!("`{name}` is no format: expected table, json, ndjson or csv"),
@@ -80,6 +93,76 @@ fn command(session: &Session, line: &str, format: &mut OutputFormat) -> bool {
 
 fn show(session: &Session, statement: &str, format: OutputFormat) {
     if let Err(e) = session.run(statement, format, &mut std::io::stdout().lock()) {
-        eprintln!("error: {e:#}");
+        complain(&e);
+    }
+}
+
+fn complain(error: &anyhow::Error) {
+    let interrupted = |e: &std::io::Error| e.kind() == std::io::ErrorKind::Interrupted;
+    let stopped = error.chain().any(|cause| {
+        // the HTTP client wraps the error of the connection into one of its own
+        cause.downcast_ref::<std::io::Error>().is_some_and(interrupted)
+            || matches!(cause.downcast_ref::<ureq::Error>(), Some(ureq::Error::Io(e)) if interrupted(e))
+    });
+    match stopped {
+        true => eprintln!("stopped"),
+        false => eprintln!("error: {error:#}"),
+    }
+}
+
+/// Prints the columns of a table with the names that types have in SQL.
+fn columns(session: &Session, table: &str) -> anyhow::Result<()> {
+    let mut lines = Vec::new();
+    session.run(&format!("DESCRIBE {table}"), OutputFormat::Ndjson, &mut lines)?;
+    let mut rows = vec![];
+    for line in lines.split(|b| *b == b'\n').filter(|l| !l.is_empty()) {
+        let row: serde_json::Value = serde_json::from_slice(line)?;
+        let text = |key: &str| row[key].as_str().unwrap_or_default().to_owned();
+        let null = if text("is_nullable") == "NO" { "not null" } else { "" };
+        rows.push((text("column_name"), sql_type(&text("data_type")), null));
+    }
+    let width = |of: &dyn Fn(&(String, String, &str)) -> usize| rows.iter().map(of).max().unwrap_or(0).max(6);
+    let (name, ty) = (width(&|r| r.0.chars().count()), width(&|r| r.1.chars().count()));
+    println!(
+        " {:<name$} | {:<ty$} |\n-{}-+-{}-+---------",
+        "column",
+        "type",
+        "-".repeat(name),
+        "-".repeat(ty)
+    );
+    for (column, of, null) in &rows {
+        println!("{}", format!(" {column:<name$} | {of:<ty$} | {null}").trim_end());
+    }
+    Ok(())
+}
+
+/// What SQL calls a type of Arrow; others keep their name.
+fn sql_type(arrow: &str) -> String {
+    match arrow {
+        "Utf8" | "LargeUtf8" | "Utf8View" => "varchar",
+        "Boolean" => "boolean",
+        "Int8" => "tinyint",
+        "Int16" => "smallint",
+        "Int32" => "int",
+        "Int64" => "bigint",
+        "UInt64" => "bigint unsigned",
+        "Float32" => "real",
+        "Float64" => "double",
+        "Date32" | "Date64" => "date",
+        "Binary" | "LargeBinary" | "BinaryView" => "bytea",
+        time if time.starts_with("Timestamp(") => "timestamp",
+        other => other,
+    }
+    .to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn types_have_their_names_in_sql() {
+        let named = ["Utf8", "Int64", "Timestamp(µs, \"UTC\")", "List(Int64)"].map(sql_type);
+        assert_eq!(named, ["varchar", "bigint", "timestamp", "List(Int64)"]);
     }
 }

@@ -7,17 +7,19 @@ use anyhow::Context;
 use tidemill::{Tidemill, output};
 
 use super::client::Client;
+use super::statements::script;
 use super::{DataArgs, OutputFormat, repl};
 
 /// Runs SQL over events, documents and system tables.
 #[derive(clap::Args)]
 #[command(
-    after_help = "Examples:\n  tidemill sql --data data -c 'SELECT * FROM system.streams'\n  tidemill sql --data data -o csv -c 'SELECT * FROM events.\"TakeOffEvent\" LIMIT 10'\n  tidemill sql --data data        (interactive)"
+    after_help = "Examples:\n  tidemill sql --data data -c 'SELECT * FROM system.streams'\n  tidemill sql --data data -o csv -c 'SELECT * FROM events.\"TakeOffEvent\" LIMIT 10'\n  tidemill sql --data data < script.sql\n  tidemill sql --data data        (interactive)"
 )]
 pub struct SqlArgs {
     #[command(flatten)]
     data: DataArgs,
-    /// The query; several are run in turn. Without one: interactive, or from standard input.
+    /// The query, or several with `;` between them, which are run in turn until one fails. Without one: interactive, or
+    /// from standard input.
     #[arg(short = 'c', long = "command", value_name = "QUERY")]
     commands: Vec<String>,
     /// How rows are printed.
@@ -83,17 +85,27 @@ pub fn sql(args: SqlArgs) -> anyhow::Result<ExitCode> {
         commands.push(text);
     }
     let session = Session::open(&args.data)?;
-    if commands.is_empty() {
+    let interactive = commands.is_empty();
+    let commands = commands.iter().flat_map(|text| match script(text) {
+        // nothing in it: the session says so
+        none if none.is_empty() => vec![text.clone()],
+        statements => statements,
+    });
+    let commands: Vec<String> = commands.collect();
+    if interactive {
         return repl::repl(&session, &args.data, args.output);
     }
     let mut out = std::io::stdout().lock();
-    for command in &commands {
+    for (index, command) in commands.iter().enumerate() {
         if let Err(e) = session.run(command, args.output, &mut out) {
             // a reader that has seen enough (`| head`) is no failure
             if is_broken_pipe(&e) {
                 return Ok(ExitCode::SUCCESS);
             }
-            return Err(e);
+            return Err(match commands.len() {
+                1 => e,
+                n => e.context(format!("statement {} of {n}", index + 1)),
+            });
         }
     }
     Ok(ExitCode::SUCCESS)
