@@ -62,8 +62,28 @@ pub(crate) struct Snapshots {
     files: Arc<OpenFiles>,
     missing: MissingFields,
     taken: Mutex<HashMap<(Schema, String), Taken>>,
+    names: Mutex<HashMap<Schema, Arc<Names>>>,
     /// Fields that the query names and no document has.
     absent: Mutex<Vec<String>>,
+}
+
+/// The names of a schema's tables when the query first asked for them.
+#[derive(Default)]
+struct Names {
+    sorted: Vec<String>,
+    /// The spellings there are of a name in lower case.
+    spellings: HashMap<String, Vec<String>>,
+}
+
+impl Names {
+    fn new(mut sorted: Vec<String>) -> Self {
+        sorted.sort_unstable();
+        let mut spellings: HashMap<String, Vec<String>> = HashMap::new();
+        for name in &sorted {
+            spellings.entry(name.to_lowercase()).or_default().push(name.clone());
+        }
+        Self { sorted, spellings }
+    }
 }
 
 /// A table's snapshot.
@@ -75,7 +95,14 @@ enum Taken {
 
 impl Snapshots {
     pub fn new(tables: Arc<dyn Tables>, files: Arc<OpenFiles>, missing: MissingFields) -> Arc<Self> {
-        Arc::new(Self { tables, files, missing, taken: Mutex::default(), absent: Mutex::default() })
+        Arc::new(Self {
+            tables,
+            files,
+            missing,
+            taken: Mutex::default(),
+            names: Mutex::default(),
+            absent: Mutex::default(),
+        })
     }
 
     /// If planning failed on a field that no document has and such fields are null, adds it to the collections.
@@ -98,24 +125,24 @@ impl Snapshots {
         true
     }
 
-    fn names(&self, schema: Schema) -> Vec<String> {
-        let mut names = match schema {
-            Schema::Events => self.tables.streams(),
-            Schema::Docs => self.tables.collections(),
-            Schema::System => self.tables.system_tables(),
+    fn names(&self, schema: Schema) -> Arc<Names> {
+        let names = || {
+            Arc::new(Names::new(match schema {
+                Schema::Events => self.tables.streams(),
+                Schema::Docs => self.tables.collections(),
+                Schema::System => self.tables.system_tables(),
+            }))
         };
-        names.sort_unstable();
-        names
+        self.names.lock().entry(schema).or_insert_with(names).clone()
     }
 
     /// The name as the table has it: the same spelling, or the only one that differs in case.
     fn spelling(&self, schema: Schema, name: &str) -> Option<String> {
         let names = self.names(schema);
-        if names.iter().any(|n| n == name) {
-            return Some(name.to_owned());
+        match names.spellings.get(&name.to_lowercase())?.as_slice() {
+            [only] => Some(only.clone()),
+            several => several.iter().find(|n| *n == name).cloned(),
         }
-        let mut alike = names.into_iter().filter(|n| n.to_lowercase() == name.to_lowercase());
-        alike.next().filter(|_| alike.next().is_none())
     }
 
     /// Where the table `name` of `schema` (or of any schema, for [`BARE`]) is.
@@ -138,9 +165,9 @@ impl Snapshots {
         let found = found.or_else(|| absent.then(|| name.to_owned()));
         found.map(|n| (schema, n)).ok_or_else(|| {
             let names = self.names(schema);
-            let hint = match names.is_empty() {
+            let hint = match names.sorted.is_empty() {
                 true => format!(". There are no tables in `{}` yet", schema.name()),
-                false => did_you_mean(name, names.iter().map(String::as_str)),
+                false => did_you_mean(name, names.sorted.iter().map(String::as_str)),
             };
             Error::not_found(format!("there is no {} `{name}`{hint}", schema.noun()))
         })
@@ -152,10 +179,11 @@ impl Snapshots {
         match found.as_slice() {
             [one] => Ok(one.clone()),
             [] => {
-                let known = Schema::ALL
-                    .into_iter()
-                    .flat_map(|s| self.names(s).into_iter().map(move |n| (format!("{}.{n}", s.name()), n)));
-                let known: Vec<(String, String)> = known.collect();
+                let mut known: Vec<(String, String)> = vec![];
+                for schema in Schema::ALL {
+                    let names = self.names(schema);
+                    known.extend(names.sorted.iter().map(|n| (format!("{}.{n}", schema.name()), n.clone())));
+                }
                 let near = tidemill_types::nearest(name, known.iter().map(|(_, bare)| bare.as_str()));
                 let full = known.iter().find(|(_, bare)| Some(bare.as_str()) == near).map(|(full, _)| full);
                 let hint = match full {
@@ -264,7 +292,7 @@ struct QuerySchema {
 #[async_trait]
 impl SchemaProvider for QuerySchema {
     fn table_names(&self) -> Vec<String> {
-        Schema::parse(&self.name).map_or_else(Vec::new, |s| self.snapshots.names(s))
+        Schema::parse(&self.name).map_or_else(Vec::new, |s| self.snapshots.names(s).sorted.clone())
     }
 
     async fn table(&self, name: &str) -> PlanResult<Option<Arc<dyn TableProvider>>> {

@@ -90,6 +90,8 @@ fn map(error: &DataFusionError) -> Error {
         DataFusionError::ObjectStore(inner) => store(inner),
         DataFusionError::IoError(inner) => Error::unavailable(format!("disk: {inner}")),
         DataFusionError::ExecutionJoin(inner) => Error::internal(format!("a query thread failed: {inner}")),
+        // patterns of `~` and LIKE are compiled where only a defect is expected
+        DataFusionError::Internal(message) if message.contains(NO_PATTERN) => pattern(message),
         DataFusionError::Internal(message)
         | DataFusionError::Substrait(message)
         | DataFusionError::Ffi(message) => Error::internal(tidy(message)),
@@ -113,7 +115,19 @@ fn external(inner: &(dyn std::error::Error + Send + Sync + 'static)) -> Error {
     if let Some(nested) = inner.downcast_ref::<StoreError>() {
         return store(nested);
     }
+    if let Some(pattern) = inner.downcast_ref::<regex::Error>() {
+        return Error::invalid(format!("{BAD_PATTERN}: {pattern}"));
+    }
     Error::internal(inner.to_string())
+}
+
+const NO_PATTERN: &str = "Regular expression did not compile: ";
+const BAD_PATTERN: &str = "the regular expression cannot be used, make it shorter or its repetitions fewer";
+
+fn pattern(message: &str) -> Error {
+    let message = tidy(message);
+    let why = message.split_once(NO_PATTERN).map_or(message.as_str(), |(_, why)| why);
+    Error::invalid(format!("{BAD_PATTERN}: {why}"))
 }
 
 fn schema(error: &SchemaError) -> Error {
@@ -147,7 +161,10 @@ fn arrow(error: &ArrowError) -> Error {
         | ArrowError::ParseError(m)
         | ArrowError::ComputeError(m)
         | ArrowError::ArithmeticOverflow(m)
-        | ArrowError::InvalidArgumentError(m) => Error::invalid(tidy(m)),
+        | ArrowError::InvalidArgumentError(m) => match m.contains(NO_PATTERN) {
+            true => pattern(m),
+            false => Error::invalid(tidy(m)),
+        },
         ArrowError::MemoryError(m) => Error::limit(tidy(m)),
         ArrowError::ParquetError(m) => Error::corrupt(tidy(m)),
         // writing spilled batches wraps the limit into an I/O error
@@ -166,6 +183,7 @@ fn parquet(error: &ParquetError) -> Error {
 
 fn store(error: &StoreError) -> Error {
     match error {
+        StoreError::Generic { source, .. } if source.is::<Error>() => external(source.as_ref()),
         StoreError::NotFound { path, .. } => {
             Error::corrupt(format!("{path}: the table names this file, but the store does not have it"))
         }

@@ -11,7 +11,9 @@
 //!      system.X   a batch of rows, or a kept table
 //! ```
 
+mod batches;
 mod catalog;
+mod deadline;
 mod docs;
 mod error;
 mod events;
@@ -22,8 +24,11 @@ mod options;
 pub mod output;
 mod parse;
 mod query;
+mod rerun;
 mod session;
+mod stack;
 mod tables;
+mod tree;
 
 pub use options::{MissingFields, SqlOptions};
 pub use query::{QueryResult, QueryRows};

@@ -9,6 +9,10 @@ pub struct SqlOptions {
     /// Memory for sorts, joins and aggregations of all running queries together, in bytes. What does not fit is
     /// spilled to disk; what cannot spill fails with `LimitReached`.
     pub memory_bytes: usize,
+    /// The most bytes that one call of a function may make for a batch of rows: of `repeat`, `lpad`, `replace` and all
+    /// others whose result can be larger than their arguments. What a query holds of them while it runs is a small
+    /// multiple.
+    pub function_bytes: usize,
     /// Directory for spilled data. Without one nothing is spilled.
     pub spill_dir: Option<PathBuf>,
     /// Spilled data of all running queries together, in bytes.
@@ -31,6 +35,7 @@ impl Default for SqlOptions {
     fn default() -> Self {
         Self {
             memory_bytes: 512 << 20,
+            function_bytes: 64 << 20,
             spill_dir: None,
             spill_bytes: 10 << 30,
             target_partitions: std::thread::available_parallelism().map_or(4, |n| n.get()),

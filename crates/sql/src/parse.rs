@@ -11,11 +11,12 @@ use datafusion::sql::parser::Statement;
 use tidemill_types::{Error, Result};
 
 use crate::error::{from_datafusion, place};
+use crate::{names, stack, tree};
 
 /// Parses `text` into one statement that only reads.
 ///
 /// Errors: `Invalid` with line and column for text that is no SQL; `Invalid` with what to do instead for statements
-/// that write, and for more than one statement.
+/// that write, for more than one statement, and for one that is nested too deeply or too large ([`tree::bound`]).
 pub(crate) fn parse(state: &SessionState, text: &str, bytes_max: usize) -> Result<Statement> {
     if text.len() > bytes_max {
         return Err(Error::limit(format!(
@@ -23,9 +24,24 @@ pub(crate) fn parse(state: &SessionState, text: &str, bytes_max: usize) -> Resul
             text.len()
         )));
     }
-    let statement = state.sql_to_statement(text, &Dialect::Generic).map_err(|e| syntax(&e, text))?;
-    only_reads(&statement)?;
-    Ok(statement)
+    if tree::too_many_brackets(text) {
+        return Err(nested());
+    }
+    stack::parsing(text, || {
+        let mut statement = state.sql_to_statement(text, &Dialect::Generic).map_err(|e| syntax(&e, text))?;
+        // before anything becomes other text
+        names::name_columns(&mut statement);
+        tree::bound(&mut statement, text)?;
+        only_reads(&statement)?;
+        Ok(statement)
+    })
+}
+
+fn nested() -> Error {
+    Error::invalid(
+        "the query is nested too deeply: brackets, functions and queries inside one another may be 50 levels deep. Take \
+         inner queries out with WITH name AS (…)",
+    )
 }
 
 fn syntax(error: &DataFusionError, text: &str) -> Error {
@@ -35,9 +51,7 @@ fn syntax(error: &DataFusionError, text: &str) -> Error {
             ParserError::ParserError(message) | ParserError::TokenizerError(message) => {
                 located(message, text)
             }
-            ParserError::RecursionLimitExceeded => {
-                Error::limit("the query is nested too deeply: the limit is 50 levels")
-            }
+            ParserError::RecursionLimitExceeded => nested(),
         },
         DataFusionError::Plan(message) if message.starts_with("No SQL statements") => {
             Error::invalid("the query is empty: type, for example, SELECT 1 or SHOW TABLES")
@@ -85,7 +99,7 @@ const SEND: &str =
     "send events to a stream (POST /api/v1/streams/NAME), change documents through their collection";
 const DECLARE: &str = "streams are declared in the app's rules, collections appear with their first document";
 const EXPORT: &str = "run the query with the output format csv, json or ndjson and keep what it prints";
-const SETTINGS: &str = "limits of queries are settings of the server, section [sql]";
+const SETTINGS: &str = "limits of queries are settings of the app: sql.memory_bytes, sql.query_timeout …";
 const SNAPSHOT: &str = "every query reads one snapshot by itself";
 const DIRECT: &str = "send the query itself";
 

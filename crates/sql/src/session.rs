@@ -2,29 +2,37 @@
 
 use std::fs::DirBuilder;
 use std::os::unix::fs::DirBuilderExt;
+use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
 use arrow::array::RecordBatch;
 use arrow::datatypes::SchemaRef;
+use datafusion::common::config::ConfigNonZeroUsize;
 use datafusion::execution::SessionState;
 use datafusion::execution::disk_manager::{DiskManagerBuilder, DiskManagerMode};
 use datafusion::execution::runtime_env::{RuntimeEnv, RuntimeEnvBuilder};
 use datafusion::execution::session_state::SessionStateBuilder;
 use datafusion::logical_expr::LogicalPlan;
+use datafusion::optimizer::Optimizer;
+use datafusion::physical_optimizer::PhysicalOptimizerRule;
+use datafusion::physical_optimizer::optimizer::PhysicalOptimizer;
 use datafusion::physical_plan::{SendableRecordBatchStream, execute_stream};
 use datafusion::prelude::{SQLOptions, SessionConfig};
 use futures::StreamExt;
 use tidemill_types::{Error, Result};
 use tokio::runtime::Runtime;
-use tokio::sync::{Semaphore, mpsc, oneshot};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
 
 use crate::catalog::{BARE, CATALOG, QueryCatalog, Snapshots};
+use crate::deadline::Deadline;
 use crate::error::from_datafusion;
 use crate::events::OpenFiles;
 use crate::memory::QueryMemory;
 use crate::query::{AbortOnDrop, Closing, Message, QueryResult, QueryRows};
-use crate::{MissingFields, SqlOptions, Tables, functions, names, parse};
+use crate::{
+    MissingFields, SqlOptions, Tables, batches, deadline, functions, names, parse, rerun, stack, tree,
+};
 
 /// Finished batches that wait for a slow reader, per query.
 const BATCHES_READY: usize = 2;
@@ -42,7 +50,9 @@ struct Shared {
     tables: Arc<dyn Tables>,
     options: SqlOptions,
     state: SessionState,
-    running: Semaphore,
+    running: Arc<Semaphore>,
+    /// Queries that are being planned at the same time: as many as there are threads to run them.
+    planning: Arc<Semaphore>,
     closing: Closing,
 }
 
@@ -54,12 +64,15 @@ impl Sql {
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(options.target_partitions.max(1))
             .thread_name("sql")
+            .thread_stack_size(stack::THREAD_BYTES)
             .enable_all()
             .build()
             .map_err(|e| Error::unavailable("the threads for queries cannot be started").with_source(e))?;
         let state = session_state(&options, environment(tables.as_ref(), &options)?)?;
-        let running = Semaphore::new(options.queries_max.max(1));
-        let shared = Arc::new(Shared { tables, options, state, running, closing: Closing::default() });
+        let running = Arc::new(Semaphore::new(options.queries_max.max(1)));
+        let planning = Arc::new(Semaphore::new(options.target_partitions.max(1)));
+        let shared =
+            Arc::new(Shared { tables, options, state, running, planning, closing: Closing::default() });
         Ok(Self { shared, runtime: Some(runtime) })
     }
 
@@ -93,8 +106,14 @@ impl Sql {
         let (shared, text) = (self.shared.clone(), sql.to_owned());
         let task = runtime.spawn(async move {
             let limit = shared.options.query_timeout;
-            let planned = tokio::time::timeout(limit, shared.plan_alone(&text, MissingFields::Refused)).await;
-            planned.unwrap_or_else(|_| Err(too_long(limit))).map(|(_, plan, _)| plan.schema().inner().clone())
+            let deadline = tokio::time::Instant::now() + limit;
+            let planner = shared.clone();
+            let plan = async move {
+                let (_, plan, _) = planner.plan_alone(&text, MissingFields::Refused).await?;
+                Ok(plan.schema().inner().clone())
+            };
+            let planned = tokio::time::timeout_at(deadline, shared.apart(deadline, plan)).await;
+            planned.unwrap_or_else(|_| Err(too_long(limit)))
         });
         let guard = AbortOnDrop(task.abort_handle());
         let schema = task.await.map_err(|_| self.shared.closing.ended_early())?;
@@ -141,7 +160,7 @@ impl Shared {
     ) {
         let deadline = tokio::time::Instant::now() + self.options.query_timeout;
         let timeout = self.options.query_timeout;
-        let started = tokio::time::timeout_at(deadline, self.start(&text, missing)).await;
+        let started = tokio::time::timeout_at(deadline, self.start(&text, missing, deadline)).await;
         let mut running = match started.unwrap_or_else(|_| Err(too_long(timeout))) {
             Ok(running) => {
                 if head.send(Ok(running.stream.schema())).is_err() {
@@ -163,15 +182,46 @@ impl Shared {
         let _ = messages.send(last).await;
     }
 
-    async fn start(&self, text: &str, missing: MissingFields) -> Result<Running<'_>> {
-        let permit = self.running.acquire().await.map_err(|_| self.closing.ended_early())?;
-        let (state, plan, files) = self.plan_alone(text, missing).await?;
-        let stream = async {
-            let physical = state.create_physical_plan(&plan).await?;
-            execute_stream(physical, state.task_ctx())
+    async fn start(
+        self: &Arc<Self>,
+        text: &str,
+        missing: MissingFields,
+        deadline: tokio::time::Instant,
+    ) -> Result<Running> {
+        let permit = self.running.clone().acquire_owned().await.map_err(|_| self.closing.ended_early())?;
+        let (planner, text) = (self.clone(), text.to_owned());
+        let plan = async move {
+            let (mut state, plan, files) = planner.plan_alone(&text, missing).await?;
+            let physical = async {
+                let plan = state.optimize(&plan)?;
+                let rows = batches::rows(&plan, state.config().batch_size(), planner.options.function_bytes)?;
+                state.config_mut().options_mut().execution.batch_size = ConfigNonZeroUsize::try_new(rows)?;
+                state.query_planner().create_physical_plan(&plan, &state).await
+            };
+            let physical = physical.await.map_err(|e| from_datafusion(&e, Some(&text)))?;
+            // held until planning has really ended, also when the query is over before
+            Ok((physical, state.task_ctx(), files, permit))
         };
-        let stream = stream.await.map_err(|e| from_datafusion(&e, Some(text)))?;
+        let (physical, context, files, permit) = self.apart(deadline, plan).await?;
+        let stream = execute_stream(physical, context).map_err(|e| from_datafusion(&e, None))?;
         Ok(Running { stream, files, _permit: permit })
+    }
+
+    /// Runs `plan` on a thread of its own, so that it keeps no other query from going on or from being told that its
+    /// time is over.
+    async fn apart<T: Send + 'static>(
+        &self,
+        deadline: tokio::time::Instant,
+        plan: impl Future<Output = Result<T>> + Send + 'static,
+    ) -> Result<T> {
+        let place = self.planning.clone().acquire_owned().await.map_err(|_| self.closing.ended_early())?;
+        let (deadline, _waiting) = Deadline::at(deadline);
+        let runtime = tokio::runtime::Handle::current();
+        let planned = tokio::task::spawn_blocking(move || {
+            let _place = place;
+            runtime.block_on(deadline.scope(plan))
+        });
+        planned.await.map_err(|_| self.closing.ended_early())?
     }
 
     /// Plans `text` against snapshots of its own.
@@ -192,13 +242,14 @@ impl Shared {
     async fn plan(&self, state: &SessionState, snapshots: &Snapshots, text: &str) -> Result<LogicalPlan> {
         let mut statement = parse::parse(state, text, self.options.text_bytes_max)?;
         names::check_tables(state, snapshots, &statement, text)?;
-        names::name_columns(&mut statement);
+        tree::make_lists(&mut statement);
         let mut corrections = 0;
         let plan = loop {
             let error = match state.statement_to_plan(statement.clone()).await {
                 Ok(plan) => break plan,
                 Err(error) => error,
             };
+            deadline::check().map_err(|e| from_datafusion(&e, None))?;
             corrections += 1;
             let corrected = names::correct_case(&mut statement, &error) || snapshots.add_missing(&error);
             if corrections > CORRECTIONS_MAX || !corrected {
@@ -217,13 +268,13 @@ impl Shared {
 }
 
 /// A query that has begun to produce batches.
-struct Running<'s> {
+struct Running {
     stream: SendableRecordBatchStream,
     files: Arc<OpenFiles>,
-    _permit: tokio::sync::SemaphorePermit<'s>,
+    _permit: OwnedSemaphorePermit,
 }
 
-impl Running<'_> {
+impl Running {
     /// Sends the batches on. Ends quietly when the reader is gone.
     async fn forward(&mut self, options: &SqlOptions, messages: &mpsc::Sender<Message>) -> Result<()> {
         let mut rows = 0_usize;
@@ -294,11 +345,16 @@ fn session_state(options: &SqlOptions, environment: Arc<RuntimeEnv>) -> Result<S
     let reserve = options.memory_bytes / (8 * options.target_partitions.max(1));
     settings.execution.sort_spill_reservation_bytes =
         reserve.min(settings.execution.sort_spill_reservation_bytes);
+    let mut physical = deadline::physical(PhysicalOptimizer::new().rules);
+    physical.push(Arc::new(rerun::AllowRerun) as Arc<dyn PhysicalOptimizerRule + Send + Sync>);
     let mut state = SessionStateBuilder::new()
         .with_config(config)
         .with_runtime_env(environment)
         .with_default_features()
         .with_expr_planners(functions::planners())
+        .with_analyzer_rule(Arc::new(functions::BoundFunctions { bytes_max: options.function_bytes }))
+        .with_optimizer_rules(deadline::logical(Optimizer::new().rules))
+        .with_physical_optimizer_rules(physical)
         .build();
     functions::register(&mut state).map_err(|e| from_datafusion(&e, None))?;
     Ok(state)

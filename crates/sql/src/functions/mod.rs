@@ -1,6 +1,8 @@
 //! Functions under the names people know, beside DataFusion's own.
 
 mod access;
+mod bounded;
+mod chain;
 mod first_last;
 
 use std::sync::Arc;
@@ -14,6 +16,9 @@ use datafusion::logical_expr::planner::ExprPlanner;
 use datafusion::logical_expr::{Expr, LogicalPlan, LogicalPlanBuilder};
 use datafusion_functions_json::{register_all, udfs};
 
+pub(crate) use bounded::BoundFunctions;
+pub(crate) use chain::CHAIN;
+
 /// What turns operators into functions: ours before DataFusion's, which would take text for a struct.
 pub(crate) fn planners() -> Vec<Arc<dyn ExprPlanner>> {
     let mut planners: Vec<Arc<dyn ExprPlanner>> = vec![Arc::new(access::JsonAccess)];
@@ -26,10 +31,12 @@ pub(crate) fn planners() -> Vec<Arc<dyn ExprPlanner>> {
 /// - `time_bucket(interval, time [, origin])`: `date_bin` under TimescaleDB's name
 /// - `percentile(x, p)`: `percentile_cont`, exact
 /// - `first(x, time)`, `last(x, time)`: the value at the smallest, the largest time
+/// - `operators('+-', a, b, c)`: what long chains of operators are turned into
 /// - `json_get(text, path…)` and its typed forms, `->`, `->>`, `text['name']`
 pub(crate) fn register(state: &mut SessionState) -> Result<()> {
     state.register_udf(Arc::new(date_bin().as_ref().clone().with_aliases(["time_bucket"])))?;
     state.register_udaf(Arc::new(percentile_cont_udaf().as_ref().clone().with_aliases(["percentile"])))?;
+    state.register_udf(Arc::new(chain::Chain::default().into()))?;
     state.register_udaf(Arc::new(first_last::first()))?;
     state.register_udaf(Arc::new(first_last::last()))?;
     register_all(state)

@@ -31,7 +31,7 @@ impl<W: Write> Writer<W> {
 
     pub fn write(&mut self, batch: &RecordBatch) -> Result<()> {
         let failed = |e| Error::internal("a result cannot be written as text").with_source(e);
-        let options = FormatOptions::default().with_null("");
+        let options = FormatOptions::default().with_null("NULL");
         let columns = batch.columns().iter().map(|c| ArrayFormatter::try_new(c.as_ref(), &options));
         let columns = columns.collect::<std::result::Result<Vec<_>, _>>().map_err(failed)?;
         for row in 0..batch.num_rows() {

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use arrow::array::{Int32Array, Int64Array, RecordBatch, StringArray, TimestampMicrosecondArray};
 use arrow::datatypes::{DataType, Field as ArrowField, Schema};
@@ -32,6 +33,8 @@ pub struct Fixture {
     pub collections: BTreeMap<String, Vec<Bytes>>,
     rejected: Arc<Table>,
     /// Removed with the fixture.
+    /// How often the collections were listed.
+    pub listings: AtomicUsize,
     _dir: tempfile::TempDir,
 }
 
@@ -45,6 +48,7 @@ impl Tables for Fixture {
     }
 
     fn collections(&self) -> Vec<String> {
+        self.listings.fetch_add(1, Ordering::Relaxed);
         self.collections.keys().cloned().collect()
     }
 
@@ -117,7 +121,14 @@ impl Fixture {
         let texts =
             [("stream", FieldType::String), ("reason", FieldType::String), ("raw", FieldType::String)];
         let rejected = zones.table(&stream("rejected", &texts, None), 1).await.unwrap();
-        Self { zones, streams: BTreeMap::new(), collections: BTreeMap::new(), rejected, _dir: dir }
+        Self {
+            zones,
+            streams: BTreeMap::new(),
+            collections: BTreeMap::new(),
+            rejected,
+            listings: AtomicUsize::new(0),
+            _dir: dir,
+        }
     }
 
     /// Opens the table of a stream with two partitions.

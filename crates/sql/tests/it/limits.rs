@@ -1,6 +1,7 @@
 //! Limits, damage and the end of queries.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use futures::StreamExt;
@@ -85,7 +86,37 @@ async fn results_and_texts_have_a_size() {
 
     let deep = format!("select {}1{}", "(".repeat(2_000), ")".repeat(2_000));
     let error = fails(&session(options()).await, &deep).await;
-    assert!(matches!(error.kind(), ErrorKind::LimitReached | ErrorKind::Invalid), "{error}");
+    assert_eq!(error.kind(), ErrorKind::Invalid, "{error}");
+}
+
+#[tokio::test]
+async fn many_collections_are_listed_once() {
+    let mut fixture = Fixture::empty().await;
+    fixture.collections = (0..2_500).map(|n| (format!("c{n}"), vec![])).collect();
+    let fixture = Arc::new(fixture);
+    let sql = Sql::new(fixture.clone(), options()).unwrap();
+    let counted = "select * from information_schema.tables where table_schema = 'docs'";
+    let rows = sql.query(counted).await.unwrap().collect().await.unwrap();
+    assert_eq!(rows.num_rows(), 2_500);
+    let listings = fixture.listings.load(Ordering::Relaxed);
+    assert_eq!(listings, 1, "each listing copies and sorts all names");
+}
+
+#[tokio::test]
+async fn text_and_patterns_that_cannot_be_used_are_the_callers_to_change() {
+    let sql = session(options()).await;
+    let deep = format!("select {}1{}", "abs(".repeat(60), ")".repeat(60));
+    for query in [
+        &deep,
+        "select regexp_like(carrier, '((x{100}){100}){100}') from events.TakeOffEvent",
+        "select carrier ~ '((x{100}){100}){100}' from events.TakeOffEvent",
+        "select regexp_replace('abc', '((x{100}){100}){100}', 'y')",
+        "select regexp_count(carrier, '((x{100}){100}){100}') from events.TakeOffEvent",
+    ] {
+        let error = fails(&sql, query).await;
+        assert_eq!(error.kind(), ErrorKind::Invalid, "{query}: {error}");
+        assert!(!error.kind().is_retryable(), "{query}: {error}");
+    }
 }
 
 #[test]

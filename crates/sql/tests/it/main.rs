@@ -4,6 +4,8 @@ mod cases;
 mod documents;
 mod exact;
 mod fixture;
+mod flips;
+mod hostile;
 mod limits;
 mod output;
 mod pruning;

@@ -1,0 +1,104 @@
+//! Ends planning at the query's deadline, or when nobody waits for the query any more.
+//!
+//! Planning is one long computation that no timeout interrupts. It runs on a thread of its own, so that the caller
+//! has its answer in time, and between any two rules of the optimizer it looks whether it should go on.
+
+use std::future::Future;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use datafusion::common::config::ConfigOptions;
+use datafusion::common::tree_node::Transformed;
+use datafusion::common::{DataFusionError, Result};
+use datafusion::logical_expr::LogicalPlan;
+use datafusion::optimizer::{OptimizerConfig, OptimizerRule};
+use datafusion::physical_optimizer::PhysicalOptimizerRule;
+use datafusion::physical_plan::ExecutionPlan;
+use tidemill_types::Error;
+use tokio::time::Instant;
+
+tokio::task_local! {
+    static CURRENT: Deadline;
+}
+
+/// When planning has to end.
+#[derive(Debug, Clone)]
+pub(crate) struct Deadline {
+    at: Instant,
+    abandoned: Arc<AtomicBool>,
+}
+
+/// Held by whoever waits for a plan. Dropping it abandons the planning.
+#[derive(Debug)]
+pub(crate) struct Waiting(Arc<AtomicBool>);
+
+impl Drop for Waiting {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Release);
+    }
+}
+
+impl Deadline {
+    pub fn at(at: Instant) -> (Self, Waiting) {
+        let abandoned = Arc::new(AtomicBool::new(false));
+        (Self { at, abandoned: abandoned.clone() }, Waiting(abandoned))
+    }
+
+    /// Runs `planning` under this deadline.
+    pub fn scope<F: Future>(self, planning: F) -> impl Future<Output = F::Output> {
+        CURRENT.scope(self, planning)
+    }
+}
+
+/// Errors: `LimitReached` when the deadline of the planning that runs on this thread has passed.
+pub(crate) fn check() -> Result<()> {
+    let over = CURRENT.try_with(|d| d.abandoned.load(Ordering::Acquire) || Instant::now() >= d.at);
+    match over.unwrap_or(false) {
+        true => Err(DataFusionError::External(Box::new(Error::limit(
+            "planning the query took longer than `sql.query_timeout`: ask for less in one query",
+        )))),
+        false => Ok(()),
+    }
+}
+
+/// A rule that changes nothing.
+#[derive(Debug)]
+struct Check;
+
+impl OptimizerRule for Check {
+    fn name(&self) -> &str {
+        "deadline"
+    }
+
+    fn rewrite(&self, plan: LogicalPlan, _: &dyn OptimizerConfig) -> Result<Transformed<LogicalPlan>> {
+        check().map(|()| Transformed::no(plan))
+    }
+}
+
+impl PhysicalOptimizerRule for Check {
+    fn name(&self) -> &str {
+        "deadline"
+    }
+
+    fn optimize(&self, plan: Arc<dyn ExecutionPlan>, _: &ConfigOptions) -> Result<Arc<dyn ExecutionPlan>> {
+        check().map(|()| plan)
+    }
+
+    fn schema_check(&self) -> bool {
+        true
+    }
+}
+
+/// The rules with a look at the deadline after each.
+pub(crate) fn logical(
+    rules: Vec<Arc<dyn OptimizerRule + Send + Sync>>,
+) -> Vec<Arc<dyn OptimizerRule + Send + Sync>> {
+    rules.into_iter().flat_map(|rule| [rule, Arc::new(Check) as _]).collect()
+}
+
+/// As [`logical`], for the rules of the physical plan.
+pub(crate) fn physical(
+    rules: Vec<Arc<dyn PhysicalOptimizerRule + Send + Sync>>,
+) -> Vec<Arc<dyn PhysicalOptimizerRule + Send + Sync>> {
+    rules.into_iter().flat_map(|rule| [rule, Arc::new(Check) as _]).collect()
+}

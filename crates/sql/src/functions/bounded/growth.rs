@@ -1,0 +1,306 @@
+//! How large the result of a function can be, from its arguments.
+
+use arrow::array::{Array, AsArray};
+use arrow::datatypes::DataType;
+use datafusion::common::{Result, ScalarValue};
+use datafusion::logical_expr::ColumnarValue;
+
+use super::super::chain::CHAIN;
+use super::sizes::{bytes, elements, whole};
+
+/// The most bytes a character takes.
+const CHAR: u128 = 4;
+/// Bytes that an element of a list takes beside its value, or as a number written as text.
+const ELEMENT: u128 = 32;
+/// Comparisons per byte of the limit that a function of quadratic time may make.
+pub(super) const WORK_PER_BYTE: u128 = 16;
+
+/// The rule by which a function's result grows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) enum Growth {
+    /// No more than all arguments together.
+    Sum,
+    /// A few times the arguments: characters become longer, lists of parts have offsets.
+    Parts,
+    /// The first argument as often as the second says.
+    Times,
+    /// As many characters or elements as the second argument says.
+    Length,
+    /// Numbers or times from the first argument to the second, by the third.
+    Series,
+    /// The third argument for each occurrence of the second in the first.
+    Replace,
+    /// As [`Self::Replace`], with a regular expression.
+    ReplacePattern,
+    /// The third argument for each element of the first.
+    ReplaceElements,
+    /// The elements of the first argument with the others between them.
+    Write,
+    /// A date or number written as the second argument says.
+    Format,
+    /// The first argument between all others.
+    Between,
+    /// As large as the type in the second argument says.
+    Type,
+    /// The texts among the operands, where `||` is one of the operators.
+    Chain,
+    /// A number, in time that grows with the product of the arguments' lengths.
+    Work,
+}
+
+impl Growth {
+    /// The rule for the function `name`, or `None` where the result is of fixed size or one of the arguments.
+    pub fn of(name: &str) -> Option<Self> {
+        Some(match name {
+            "repeat" | "array_repeat" => Self::Times,
+            "lpad" | "rpad" | "array_resize" => Self::Length,
+            "generate_series" | "range" => Self::Series,
+            "replace" => Self::Replace,
+            "regexp_replace" => Self::ReplacePattern,
+            "array_replace" | "array_replace_n" | "array_replace_all" => Self::ReplaceElements,
+            "array_to_string" => Self::Write,
+            "to_char" => Self::Format,
+            "concat_ws" => Self::Between,
+            "arrow_cast" | "arrow_try_cast" => Self::Type,
+            "levenshtein" => Self::Work,
+            CHAIN => Self::Chain,
+            "concat" | "overlay" | "make_array" | "struct" | "named_struct" | "map" | "array_append"
+            | "array_prepend" | "array_concat" | "array_union" | "array_intersect" | "array_except"
+            | "arrays_zip" | "array_remove" | "array_remove_n" | "array_remove_all" | "array_slice"
+            | "array_distinct" | "array_sort" | "array_reverse" | "array_pop_back" | "array_pop_front"
+            | "array_compact" | "array_add" | "array_subtract" | "array_scale" | "array_normalize"
+            | "array_positions" | "array_element" | "array_any_value" | "array_first" | "flatten"
+            | "map_entries" | "map_keys" | "map_values" | "map_extract" | "substr" | "substr_index"
+            | "left" | "right" | "split_part" | "reverse" | "btrim" | "ltrim" | "rtrim" | "nullif"
+            | "nvl" | "nvl2" | "coalesce" | "greatest" | "least" | "decode" => Self::Sum,
+            "string_to_array" | "regexp_match" | "translate" | "upper" | "lower" | "initcap" | "encode"
+            | "json_get" | "json_get_array" | "json_get_json" | "json_get_str" | "json_as_text"
+            | "json_object_keys" | "json_from_scalar" | "json_union_to_text" => Self::Parts,
+            _ => return None,
+        })
+    }
+
+    /// The most bytes that a call with `args` for `rows` rows makes; 0 when it will fail for its arguments.
+    ///
+    /// What is refused by a bound that is quick to compute is counted exactly where that is possible.
+    pub fn bytes(self, args: &[ColumnarValue], rows: usize, bytes_max: usize) -> Result<u128> {
+        let scalar = args.iter().all(|a| matches!(a, ColumnarValue::Scalar(_)));
+        let rows = if scalar { 1 } else { rows };
+        match (self, args) {
+            (Self::Sum, _) => sum(args, rows),
+            (Self::Parts, _) => Ok(sum(args, rows)?.saturating_mul(CHAR + 4)),
+            (Self::Times, [value, times, ..]) => {
+                let (value, times) = (bytes(value)?, whole(times)?);
+                Ok(total(rows, |row| (value.at(row) + 4).saturating_mul(positive(times.at(row)))))
+            }
+            (Self::Length, [value, length, fill @ ..]) => {
+                let (value, length) = (bytes(value)?, whole(length)?);
+                let fill = fill.first().map(bytes).transpose()?;
+                let each = |row| fill.as_ref().map_or(0, |f| f.at(row)).max(CHAR) + CHAR;
+                let text =
+                    matches!(args[0].data_type(), DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View);
+                Ok(total(rows, |row| {
+                    let each = if text { CHAR } else { each(row) };
+                    each.saturating_mul(positive(length.at(row))).saturating_add(value.at(row))
+                }))
+            }
+            (Self::Series, _) => series(args, rows),
+            (Self::Replace, [text, from, to]) => {
+                let quick = replaced(text, from, to, rows)?;
+                if quick <= bytes_max as u128 { Ok(quick) } else { replaced_exactly(text, from, to, rows) }
+            }
+            (Self::ReplacePattern, [text, pattern, to, flags @ ..]) => {
+                let all = match flags.first() {
+                    None => false,
+                    Some(ColumnarValue::Array(_)) => true,
+                    Some(flags) => text_at(flags, 0).is_some_and(|f| f.contains('g')),
+                };
+                let quick = replaced_pattern(text, to, all, rows)?;
+                if quick <= bytes_max as u128 {
+                    return Ok(quick);
+                }
+                let flags = flags.first().and_then(|f| text_at(f, 0)).unwrap_or_default();
+                Ok(replaced_pattern_exactly(text, pattern, to, flags, rows)?.unwrap_or(quick))
+            }
+            (Self::ReplaceElements, [list, _, to, ..]) => {
+                let (list, count, to) = (bytes(list)?, elements(list)?, bytes(to)?);
+                Ok(total(rows, |row| list.at(row) + count.at(row).saturating_mul(to.at(row) + 4)))
+            }
+            (Self::Write, [list, between @ ..]) => {
+                let (list, count) = (bytes(list)?, elements(list)?);
+                let between = between.iter().map(bytes).collect::<Result<Vec<_>>>()?;
+                Ok(total(rows, |row| {
+                    let each: u128 = between.iter().map(|b| b.at(row)).sum();
+                    list.at(row) + count.at(row).saturating_mul(each + ELEMENT)
+                }))
+            }
+            (Self::Format, [_, format, ..]) => {
+                let format = bytes(format)?;
+                Ok(total(rows, |row| format.at(row).saturating_mul(ELEMENT)))
+            }
+            (Self::Between, [between, values @ ..]) => {
+                let between = bytes(between)?;
+                let gaps = values.len() as u128;
+                let all = total(rows, |row| between.at(row).saturating_mul(gaps));
+                Ok(sum(values, rows)?.saturating_add(all))
+            }
+            (Self::Type, [_, ty]) => Ok((rows as u128).saturating_mul(text_at(ty, 0).map_or(0, width))),
+            (Self::Chain, [operators, operands @ ..]) => {
+                if text_at(operators, 0).is_none_or(|o| !o.contains('|')) {
+                    return Ok(0);
+                }
+                sum(operands, rows)
+            }
+            (Self::Work, [a, b]) => {
+                let (a, b) = (bytes(a)?, bytes(b)?);
+                Ok(total(rows, |row| a.at(row).saturating_mul(b.at(row))) / WORK_PER_BYTE)
+            }
+            _ => sum(args, rows),
+        }
+    }
+}
+
+fn positive(n: i64) -> u128 {
+    u128::try_from(n).unwrap_or(0)
+}
+
+fn total(rows: usize, of: impl Fn(usize) -> u128) -> u128 {
+    (0..rows).fold(0, |sum: u128, row| sum.saturating_add(of(row)))
+}
+
+/// All arguments, constants counted for every row.
+fn sum(args: &[ColumnarValue], rows: usize) -> Result<u128> {
+    args.iter().try_fold(0_u128, |sum, arg| {
+        let bytes = bytes(arg)?;
+        Ok(sum.saturating_add(total(rows, |row| bytes.at(row))))
+    })
+}
+
+fn series(args: &[ColumnarValue], rows: usize) -> Result<u128> {
+    let (start, stop, step) = match args {
+        [stop] => (None, stop, None),
+        [start, stop] => (Some(start), stop, None),
+        [start, stop, step, ..] => (Some(start), stop, Some(step)),
+        [] => return Ok(0),
+    };
+    let start = start.map(whole).transpose()?;
+    let stop = whole(stop)?;
+    let steps =
+        step.map(|s| if matches!(s.data_type(), DataType::Interval(_)) { micros(s) } else { whole(s) });
+    let step = steps.transpose()?;
+    Ok(total(rows, |row| {
+        let from = i128::from(start.as_ref().map_or(0, |s| s.at(row)));
+        let by = step.as_ref().map_or(1, |s| s.at(row)).unsigned_abs().max(1);
+        ((i128::from(stop.at(row)) - from).unsigned_abs() / u128::from(by) + 1) * 8
+    }))
+}
+
+/// The least microseconds that each interval can stand for.
+fn micros(arg: &ColumnarValue) -> Result<super::sizes::PerRow<i64>> {
+    const DAY: i64 = 86_400_000_000;
+    let array = match arg {
+        ColumnarValue::Array(array) => array.clone(),
+        ColumnarValue::Scalar(scalar) => scalar.to_array()?,
+    };
+    let target = DataType::Interval(arrow::datatypes::IntervalUnit::MonthDayNano);
+    let array = arrow::compute::cast(&array, &target)?;
+    let intervals = array.as_primitive::<arrow::datatypes::IntervalMonthDayNanoType>();
+    let each = (0..intervals.len()).map(|row| {
+        let interval = intervals.value(row);
+        let days = i64::from(interval.months) * 28 + i64::from(interval.days);
+        days.saturating_mul(DAY).saturating_add(interval.nanoseconds / 1_000)
+    });
+    let each: Vec<i64> = each.collect();
+    Ok(match arg {
+        ColumnarValue::Scalar(_) => super::sizes::PerRow::All(each.first().copied().unwrap_or_default()),
+        ColumnarValue::Array(_) => super::sizes::PerRow::Each(each),
+    })
+}
+
+fn replaced(text: &ColumnarValue, from: &ColumnarValue, to: &ColumnarValue, rows: usize) -> Result<u128> {
+    let (text, from, to) = (bytes(text)?, bytes(from)?, bytes(to)?);
+    Ok(total(rows, |row| {
+        let text = text.at(row);
+        let times = text.checked_div(from.at(row)).unwrap_or(text + 1);
+        text.saturating_add(times.saturating_mul(to.at(row)))
+    }))
+}
+
+fn replaced_exactly(
+    text: &ColumnarValue,
+    from: &ColumnarValue,
+    to: &ColumnarValue,
+    rows: usize,
+) -> Result<u128> {
+    let to = bytes(to)?;
+    Ok(total(rows, |row| {
+        let (text, from) = (text_at(text, row).unwrap_or_default(), text_at(from, row).unwrap_or_default());
+        let times = text.matches(from).count() as u128;
+        (text.len() as u128).saturating_add(times.saturating_mul(to.at(row)))
+    }))
+}
+
+/// What a replacement can make of `matched` bytes in `times` matches: it may name what was matched, again and again.
+fn replacement(to: &str, times: u128, matched: u128) -> u128 {
+    let names = to.bytes().filter(|b| matches!(b, b'$' | b'\\')).count() as u128;
+    times.saturating_mul(to.len() as u128).saturating_add(names.saturating_mul(matched))
+}
+
+fn replaced_pattern(text: &ColumnarValue, to: &ColumnarValue, all: bool, rows: usize) -> Result<u128> {
+    let text = bytes(text)?;
+    Ok(total(rows, |row| {
+        let text = text.at(row);
+        let times = if all { text + 1 } else { 1 };
+        text.saturating_add(replacement(text_at(to, row).unwrap_or_default(), times, text))
+    }))
+}
+
+/// As [`replaced_pattern`] with the matches counted; `None` where the pattern differs from row to row or is none.
+fn replaced_pattern_exactly(
+    text: &ColumnarValue,
+    pattern: &ColumnarValue,
+    to: &ColumnarValue,
+    flags: &str,
+    rows: usize,
+) -> Result<Option<u128>> {
+    let ColumnarValue::Scalar(_) = pattern else { return Ok(None) };
+    let inline: String = flags.chars().filter(|c| *c != 'g').collect();
+    let pattern = text_at(pattern, 0).unwrap_or_default();
+    let pattern = if inline.is_empty() { pattern.to_owned() } else { format!("(?{inline}){pattern}") };
+    let Ok(pattern) = regex::Regex::new(&pattern) else { return Ok(None) };
+    Ok(Some(total(rows, |row| {
+        let text = text_at(text, row).unwrap_or_default();
+        let most = if flags.contains('g') { usize::MAX } else { 1 };
+        let (times, matched) = pattern
+            .find_iter(text)
+            .take(most)
+            .fold((0, 0), |(times, bytes), m| (times + 1, bytes + m.len() as u128));
+        (text.len() as u128).saturating_add(replacement(text_at(to, row).unwrap_or_default(), times, matched))
+    })))
+}
+
+/// The product of the numbers in the name of a type of fixed size, such as `FixedSizeList(5 x Int64)`.
+fn width(ty: &str) -> u128 {
+    if !ty.contains("FixedSize") {
+        return 0;
+    }
+    let numbers = ty.split(|c: char| !c.is_ascii_digit()).filter_map(|n| n.parse::<u128>().ok());
+    numbers.filter(|n| *n > 0).fold(8, u128::saturating_mul)
+}
+
+/// The text of one row; `None` for null and for what is no text.
+fn text_at(arg: &ColumnarValue, row: usize) -> Option<&str> {
+    match arg {
+        ColumnarValue::Scalar(
+            ScalarValue::Utf8(text) | ScalarValue::LargeUtf8(text) | ScalarValue::Utf8View(text),
+        ) => text.as_deref(),
+        ColumnarValue::Scalar(_) => None,
+        ColumnarValue::Array(array) if array.is_null(row) => None,
+        ColumnarValue::Array(array) => match array.data_type() {
+            DataType::Utf8 => Some(array.as_string::<i32>().value(row)),
+            DataType::LargeUtf8 => Some(array.as_string::<i64>().value(row)),
+            DataType::Utf8View => Some(array.as_string_view().value(row)),
+            _ => None,
+        },
+    }
+}

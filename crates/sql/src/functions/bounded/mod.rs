@@ -1,0 +1,212 @@
+//! Functions whose result may be larger than their arguments, with a bound.
+//!
+//! DataFusion's memory pool knows what sorts, joins and aggregations hold, not what a function makes:
+//! `repeat('x', 2000000000)` is allocated before anybody is asked. So every such function is wrapped: before a call the
+//! size of its result is computed from the arguments ([`growth`]), and a call that would make more than
+//! `sql.function_bytes` fails instead. Constants are folded by calling the same wrapped function, so the bound holds
+//! while a query is planned, too.
+
+mod growth;
+mod join;
+mod sizes;
+
+use std::sync::Arc;
+
+use arrow::datatypes::{DataType, FieldRef};
+use datafusion::common::config::ConfigOptions;
+use datafusion::common::tree_node::{Transformed, TreeNode};
+use datafusion::common::{DataFusionError, Result, ScalarValue};
+use datafusion::logical_expr::expr::ScalarFunction;
+use datafusion::logical_expr::interval_arithmetic::Interval;
+use datafusion::logical_expr::preimage::PreimageResult;
+use datafusion::logical_expr::simplify::{ExprSimplifyResult, SimplifyContext};
+use datafusion::logical_expr::sort_properties::{ExprProperties, SortProperties};
+use datafusion::logical_expr::{
+    BinaryExpr, ColumnarValue, Documentation, Expr, ExpressionPlacement, LogicalPlan, Operator,
+    ReturnFieldArgs, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, StructFieldMapping,
+};
+use datafusion::optimizer::AnalyzerRule;
+use tidemill_types::Error;
+
+use growth::Growth;
+
+/// Wraps every function of a plan that may make more than it is given. Runs last of the analyzer rules, before
+/// anything is evaluated.
+#[derive(Debug)]
+pub(crate) struct BoundFunctions {
+    /// The most bytes one call may make.
+    pub bytes_max: usize,
+}
+
+impl AnalyzerRule for BoundFunctions {
+    fn name(&self) -> &str {
+        "bound_functions"
+    }
+
+    fn analyze(&self, plan: LogicalPlan, _: &ConfigOptions) -> Result<LogicalPlan> {
+        let bounded = plan.transform_up_with_subqueries(|plan| {
+            plan.map_expressions(|expr| expr.transform_up(|e| Ok(bound(e, self.bytes_max))))
+        })?;
+        Ok(bounded.data)
+    }
+}
+
+fn bound(expr: Expr, bytes_max: usize) -> Transformed<Expr> {
+    match expr {
+        Expr::ScalarFunction(call) => match Growth::of(call.func.name()) {
+            Some(growth) if !call.func.inner().is::<Bounded>() => {
+                let func = Bounded { inner: call.func, growth, bytes_max };
+                Transformed::yes(Expr::ScalarFunction(ScalarFunction {
+                    func: Arc::new(func.into()),
+                    args: call.args,
+                }))
+            }
+            _ => Transformed::no(Expr::ScalarFunction(call)),
+        },
+        Expr::BinaryExpr(BinaryExpr { left, op: Operator::StringConcat, right }) => {
+            let inner = Arc::new(ScalarUDF::from(join::Join::default()));
+            let func = Bounded { inner, growth: Growth::Sum, bytes_max };
+            Transformed::yes(Expr::ScalarFunction(ScalarFunction {
+                func: Arc::new(func.into()),
+                args: vec![*left, *right],
+            }))
+        }
+        other => Transformed::no(other),
+    }
+}
+
+/// A function that checks the size of its result first. In everything else it is the function inside.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+struct Bounded {
+    inner: Arc<ScalarUDF>,
+    growth: Growth,
+    bytes_max: usize,
+}
+
+impl Bounded {
+    fn check(&self, args: &ScalarFunctionArgs) -> Result<()> {
+        let bytes = self.growth.bytes(&args.args, args.number_rows, self.bytes_max)?;
+        if bytes <= self.bytes_max as u128 {
+            return Ok(());
+        }
+        let (name, most) = (self.inner.name(), self.bytes_max);
+        Err(DataFusionError::External(Box::new(Error::limit(match self.growth {
+            Growth::Work => format!(
+                "`{name}` would take too long for texts of this length: the limit is {most} (`sql.function_bytes`) times \
+                 {} comparisons in one call. Cut the texts with left(text, n)",
+                growth::WORK_PER_BYTE
+            ),
+            _ => format!(
+                "`{name}` would make up to {bytes} bytes in one call for {} rows, the limit is {most} \
+                 (`sql.function_bytes`): make shorter values, or fewer",
+                args.number_rows
+            ),
+        }))))
+    }
+}
+
+impl ScalarUDFImpl for Bounded {
+    fn name(&self) -> &str {
+        self.inner.name()
+    }
+
+    fn aliases(&self) -> &[String] {
+        self.inner.aliases()
+    }
+
+    fn schema_name(&self, args: &[Expr]) -> Result<String> {
+        self.inner.schema_name(args)
+    }
+
+    fn signature(&self) -> &Signature {
+        self.inner.signature()
+    }
+
+    fn return_type(&self, arg_types: &[DataType]) -> Result<DataType> {
+        self.inner.return_type(arg_types)
+    }
+
+    fn with_updated_config(&self, config: &ConfigOptions) -> Option<ScalarUDF> {
+        let inner = Arc::new(self.inner.inner().with_updated_config(config)?);
+        Some(Self { inner, ..self.clone() }.into())
+    }
+
+    fn return_field_from_args(&self, args: ReturnFieldArgs<'_>) -> Result<FieldRef> {
+        self.inner.return_field_from_args(args)
+    }
+
+    fn is_strict(&self) -> bool {
+        self.inner.inner().is_strict()
+    }
+
+    fn invoke_with_args(&self, args: ScalarFunctionArgs) -> Result<ColumnarValue> {
+        self.check(&args)?;
+        self.inner.invoke_with_args(args)
+    }
+
+    /// What the function becomes may be other functions, which need the bound as well.
+    fn simplify(&self, args: Vec<Expr>, info: &SimplifyContext) -> Result<ExprSimplifyResult> {
+        Ok(match self.inner.simplify(args, info)? {
+            ExprSimplifyResult::Simplified(expr) => {
+                let bounded = expr.transform_up(|e| Ok(bound(e, self.bytes_max)))?;
+                ExprSimplifyResult::Simplified(bounded.data)
+            }
+            original => original,
+        })
+    }
+
+    fn preimage(&self, args: &[Expr], literal: &Expr, info: &SimplifyContext) -> Result<PreimageResult> {
+        self.inner.preimage(args, literal, info)
+    }
+
+    fn short_circuits(&self) -> bool {
+        self.inner.short_circuits()
+    }
+
+    fn conditional_arguments<'a>(&self, args: &'a [Expr]) -> Option<(Vec<&'a Expr>, Vec<&'a Expr>)> {
+        self.inner.conditional_arguments(args)
+    }
+
+    fn evaluate_bounds(&self, inputs: &[&Interval]) -> Result<Interval> {
+        self.inner.evaluate_bounds(inputs)
+    }
+
+    fn propagate_constraints(
+        &self,
+        interval: &Interval,
+        inputs: &[&Interval],
+    ) -> Result<Option<Vec<Interval>>> {
+        self.inner.propagate_constraints(interval, inputs)
+    }
+
+    fn output_ordering(&self, inputs: &[ExprProperties]) -> Result<SortProperties> {
+        self.inner.output_ordering(inputs)
+    }
+
+    fn preserves_lex_ordering(&self, inputs: &[ExprProperties]) -> Result<bool> {
+        self.inner.preserves_lex_ordering(inputs)
+    }
+
+    fn strictly_order_preserving(&self, inputs: &[ExprProperties]) -> Result<bool> {
+        self.inner.inner().strictly_order_preserving(inputs)
+    }
+
+    fn coerce_types(&self, arg_types: &[DataType]) -> Result<Vec<DataType>> {
+        self.inner.coerce_types(arg_types)
+    }
+
+    fn struct_field_mapping(&self, literals: &[Option<ScalarValue>]) -> Option<StructFieldMapping> {
+        self.inner.struct_field_mapping(literals)
+    }
+
+    fn documentation(&self) -> Option<&Documentation> {
+        self.inner.documentation()
+    }
+
+    fn placement(&self, args: &[ExpressionPlacement]) -> ExpressionPlacement {
+        self.inner.placement(args)
+    }
+}
+
+#[cfg(test)]
+mod tests;

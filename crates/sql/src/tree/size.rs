@@ -1,0 +1,99 @@
+//! How large a statement is once every `WITH` query stands where it is used.
+
+use std::collections::HashMap;
+
+use datafusion::logical_expr::sqlparser::ast::{ObjectName, Query};
+
+/// What planning a query costs.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct Size {
+    pub relations: usize,
+    pub nodes: usize,
+    /// Operators and queries inside one another, at the deepest place.
+    pub levels: usize,
+}
+
+impl Size {
+    fn add(&mut self, inner: Size) {
+        self.relations = self.relations.saturating_add(inner.relations);
+        self.nodes = self.nodes.saturating_add(inner.nodes);
+        self.levels = self.levels.max(inner.levels.saturating_add(1));
+    }
+}
+
+/// The queries that are being visited, the innermost last.
+#[derive(Debug, Default)]
+pub(super) struct Scopes(Vec<Scope>);
+
+#[derive(Debug, Default)]
+struct Scope {
+    /// The `WITH` queries by address, which tells them from other queries inside this one.
+    with: Vec<(*const Query, String)>,
+    /// The sizes of those that were visited already.
+    named: HashMap<String, Size>,
+    size: Size,
+    /// Levels that joins and set operations add above whatever is inside.
+    above: usize,
+}
+
+impl Scopes {
+    /// A query begins; its set operations are `levels` deep.
+    pub fn enter(&mut self, query: &Query, levels: usize) {
+        let with = query.with.iter().flat_map(|w| &w.cte_tables);
+        let with = with.map(|cte| (&raw const *cte.query, cte.alias.name.value.clone())).collect();
+        self.0.push(Scope { with, above: levels, ..Scope::default() });
+    }
+
+    /// A query ends. Returns the size of the query around it, or its own when it is the outermost.
+    pub fn leave(&mut self, query: &Query) -> &Size {
+        let mut scope = self.0.pop().unwrap_or_default();
+        scope.size.levels = scope.size.levels.saturating_add(scope.above);
+        let Some(outer) = self.0.last_mut() else {
+            // kept for the caller to look at: there is no query around it
+            self.0.push(scope);
+            return self.current();
+        };
+        match outer.with.iter().find(|(address, _)| std::ptr::eq(*address, query)) {
+            Some((_, name)) => {
+                outer.named.insert(name.clone(), scope.size);
+            }
+            None => outer.size.add(scope.size),
+        }
+        self.current()
+    }
+
+    /// The query names a table, or a `WITH` query. Returns the size of the query so far.
+    pub fn read(&mut self, relation: &ObjectName) -> &Size {
+        let name = match relation.0.as_slice() {
+            [part] => part.as_ident().map(|i| i.value.as_str()),
+            _ => None,
+        };
+        let named = name.and_then(|n| self.0.iter().rev().find_map(|s| s.named.get(n))).copied();
+        if let Some(scope) = self.0.last_mut() {
+            let inner = named.unwrap_or_default();
+            // a query without a table is planned again, too
+            scope.size.add(Size { relations: inner.relations.max(1), ..inner });
+        }
+        self.current()
+    }
+
+    /// A `FROM` of the query joins `tables`, each join above the one before.
+    pub fn join(&mut self, tables: usize) {
+        if let Some(scope) = self.0.last_mut() {
+            scope.above += tables;
+        }
+    }
+
+    /// An expression of the query, `levels` deep in expressions.
+    pub fn expression(&mut self, levels: usize) {
+        if let Some(scope) = self.0.last_mut() {
+            scope.size.nodes = scope.size.nodes.saturating_add(1);
+            scope.size.levels = scope.size.levels.max(levels);
+        }
+    }
+
+    fn current(&self) -> &Size {
+        const NONE: &Size = &Size { relations: 0, nodes: 0, levels: 0 };
+        self.0.last().map_or(NONE, |s| &s.size)
+    }
+}
