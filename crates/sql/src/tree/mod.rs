@@ -15,6 +15,7 @@ use std::ops::ControlFlow;
 
 use datafusion::logical_expr::sqlparser::ast::{Expr, ObjectName, Query, Select, Spanned, TableFactor};
 use datafusion::logical_expr::sqlparser::ast::{Statement as Ast, VisitMut, VisitorMut};
+use datafusion::logical_expr::sqlparser::tokenizer::Location;
 use datafusion::sql::parser::Statement;
 use tidemill_types::{Error, Result};
 
@@ -141,7 +142,7 @@ impl VisitorMut for Bounds<'_> {
         self.levels += 1;
         self.scopes.expression(self.levels + accesses);
         if self.levels + accesses > LEVELS_MAX {
-            let at = expr.span().start;
+            let at = first_place(expr);
             let deep = too_deep(&format!("more than {LEVELS_MAX}"));
             return match (deep, at.line) {
                 (ControlFlow::Break(error), 1..) => {
@@ -156,6 +157,18 @@ impl VisitorMut for Bounds<'_> {
     fn post_visit_expr(&mut self, _: &mut Expr) -> Flow {
         self.levels -= 1;
         ControlFlow::Continue(())
+    }
+}
+
+/// Where the first operand of a chain is. Does not recurse, as [`Spanned::span`] does.
+fn first_place(mut expr: &Expr) -> Location {
+    loop {
+        expr = match expr {
+            Expr::BinaryOp { left, .. } => left,
+            Expr::Cast { expr, .. } | Expr::Nested(expr) | Expr::IsNull(expr) | Expr::IsNotNull(expr) => expr,
+            Expr::Identifier(_) | Expr::CompoundIdentifier(_) | Expr::Value(_) => return expr.span().start,
+            _ => return Location::empty(),
+        }
     }
 }
 
