@@ -100,7 +100,7 @@ impl Index {
         keys.iter().find(|key| self.equal(key).any(|slot| Some(slot) != own))
     }
 
-    fn equal(&self, key: &Key) -> impl Iterator<Item = Slot> {
+    pub fn equal(&self, key: &Key) -> impl Iterator<Item = Slot> {
         let range = (Bound::Included((key.clone(), 0)), Bound::Included((key.clone(), Slot::MAX)));
         self.entries.range(range).map(|(_, slot)| *slot)
     }

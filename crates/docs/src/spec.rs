@@ -69,6 +69,21 @@ impl CollectionSpec {
         Self { name: name.into(), shard_key: None, replicated: false, indexes: Vec::new() }
     }
 
+    /// Where its documents are, for people: `replicated`, or `spread by FIELD`.
+    pub fn place(&self) -> String {
+        match &self.shard_key {
+            _ if self.replicated => "replicated".to_owned(),
+            Some(field) => format!("spread by `{field}`"),
+            None => "spread by `_id`".to_owned(),
+        }
+    }
+
+    /// Whether its documents are where those of `other` are.
+    pub fn has_place_of(&self, other: &Self) -> bool {
+        let field = |spec: &Self| spec.shard_key.clone().filter(|key| key != "_id");
+        self.replicated == other.replicated && (self.replicated || field(self) == field(other))
+    }
+
     /// Checks the name and the indexes. Errors: what is wrong and what is allowed.
     pub(crate) fn check(&self) -> Result<()> {
         let bad = self.name.is_empty()

@@ -61,6 +61,33 @@ impl Store {
         Ok(())
     }
 
+    /// Makes a collection what its declaration says: makes it where there is none, makes and drops indexes, and moves the
+    /// shard key or the replication of one without documents.
+    ///
+    /// Errors: `NamespaceExists` when documents lie where another shard key or replication put them; those of
+    /// [`Collection::create_index`].
+    pub fn declare_collection(&mut self, spec: &CollectionSpec) -> Result<()> {
+        spec.check()?;
+        match self.collections.get_mut(&spec.name) {
+            Some(old) if old.spec.has_place_of(spec) => old.set_indexes(&spec.indexes),
+            Some(old) if old.is_empty() => {
+                self.drop_collection(&spec.name);
+                self.create_collection(spec)
+            }
+            Some(old) => Err(DocsError::new(
+                ErrorCode::NamespaceExists,
+                format!(
+                    "collection `{}` has {} documents that are {}, and is declared as {}",
+                    spec.name,
+                    old.len(),
+                    old.spec.place(),
+                    spec.place()
+                ),
+            )),
+            None => self.create_collection(spec),
+        }
+    }
+
     /// Removes a collection with its documents. Says whether there was one.
     pub fn drop_collection(&mut self, name: &str) -> bool {
         let Some(gone) = self.collections.remove(name) else {

@@ -2,6 +2,7 @@
 
 use tidemill_types::did_you_mean;
 
+use crate::DocBytes;
 use crate::error::{DocsError, ErrorCode, Result};
 use crate::index::{Index, Keys, Slot};
 use crate::spec::IndexSpec;
@@ -70,6 +71,43 @@ impl Collection {
         self.release(index.bytes);
         self.spec.indexes.retain(|i| i.name != name);
         Ok(())
+    }
+
+    /// Makes and drops indexes until the collection has those of `wanted`, in that order.
+    ///
+    /// Errors: as [`Self::create_index`]; indexes may have been dropped then.
+    pub(crate) fn set_indexes(&mut self, wanted: &[IndexSpec]) -> Result<()> {
+        let surplus: Vec<String> =
+            self.spec.indexes.iter().filter(|i| !wanted.contains(i)).map(|i| i.name.clone()).collect();
+        for name in surplus {
+            self.drop_index(&name)?;
+        }
+        for index in wanted {
+            self.create_index(index.clone())?;
+        }
+        let place = |name: &str| wanted.iter().position(|i| i.name == name);
+        self.indexes.sort_by_key(|i| place(&i.spec.name));
+        self.spec.indexes.sort_by_key(|i| place(&i.name));
+        Ok(())
+    }
+
+    /// Two documents that cannot be in the unique index `spec` together, the earlier one first; `None` when the index can
+    /// be made, and for an index that is not unique. Nothing is changed.
+    ///
+    /// Bounds: memory for the index. Errors: a document that cannot be indexed at all.
+    pub fn violation(&self, spec: &IndexSpec) -> Result<Option<(DocBytes, DocBytes)>> {
+        spec.check()?;
+        let mut index = Index::new(spec.clone());
+        for (slot, row) in (0..).zip(&self.rows) {
+            let Some(row) = row else { continue };
+            let keys = index.keys(&row.doc)?;
+            if let Some(key) = index.conflict(&keys, Some(slot)) {
+                let first = index.equal(key).find_map(|slot| self.doc_at(slot));
+                return Ok(first.map(|first| (first.clone(), row.doc.clone())));
+            }
+            index.add(keys, slot);
+        }
+        Ok(None)
     }
 
     /// The keys of a new document in every index. Errors: as [`Index::keys`]; a unique value that is there already.

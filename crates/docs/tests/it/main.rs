@@ -3,5 +3,6 @@
 mod cases;
 mod checkpoint;
 mod commands;
+mod declared;
 mod limits;
 mod properties;
