@@ -31,8 +31,10 @@ mod tail;
 mod zones;
 
 pub use checked::CheckedStore;
+pub use delta::schema::StoredColumn;
 pub use durable::DurableLocal;
 pub use flush::Flushed;
+pub use open::StoredTable;
 pub use options::{Compression, ZonesOptions};
 pub use table::{MissingFile, Table, TableSnapshot};
 pub use tablet::{ColumnStats, Tablet};

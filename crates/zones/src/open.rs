@@ -1,11 +1,11 @@
 //! Opening a table: create or replay it, check it against the declaration and the store, clear up after a
 //! crash.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64};
 
-use arrow_schema::SchemaRef;
+use arrow_schema::{Schema, SchemaRef};
 use bytes::Bytes;
 use futures::TryStreamExt;
 use object_store::{Error as StoreError, ObjectMeta, ObjectStoreExt};
@@ -17,7 +17,7 @@ use crate::delta::action::{Line, to_lines};
 use crate::delta::commit::{Prepared, Writer, committed};
 use crate::delta::maintenance;
 use crate::delta::replay::{Replay, replay};
-use crate::delta::schema::{DeltaSchema, Evolution, check_protocol, evolve};
+use crate::delta::schema::{DeltaSchema, StoredColumn, check_protocol, columns, evolve};
 use crate::encode::Encoder;
 use crate::error::{internal, store_error};
 use crate::flush::commit_info;
@@ -53,11 +53,15 @@ pub(crate) async fn open(
     DeltaSchema::of(stream)?;
     let replay = replay_or_create(around, &place, stream, retry).await?;
     check_protocol(&stream.name, &replay.protocol, &replay.metadata)?;
-    let evolution = evolve(stream, &replay.metadata.schema_string)?;
+    let held = Held::of(&replay, &stream.name)?;
+    let evolution = evolve(stream, &replay.metadata.schema_string, &|column| held.column(column))?;
     check_txns(&stream.name, &replay.txns, partitions, around.epoch)?;
 
     let schema = stream.table_schema();
-    let live = tablets(&replay, &place, &schema, &stream.name)?;
+    let mut stored_schema = schema.fields().iter().cloned().collect::<Vec<_>>();
+    stored_schema.extend(evolution.removed.into_iter().map(Arc::new));
+    let stored_schema = Arc::new(Schema::new(stored_schema));
+    let live = tablets(&replay, &place, &stored_schema, &stream.name)?;
     let stored = list_tablets(&place, &stream.name, retry).await?;
     let missing = find_missing(&place, &stream.name, &replay, &live, &stored, retry).await?;
     if !missing.is_empty() {
@@ -69,7 +73,7 @@ pub(crate) async fn open(
     let mut writer = Writer {
         table: stream.name.clone(),
         place,
-        schema: schema.clone(),
+        schema: stored_schema,
         epoch: around.epoch,
         retry,
         version: replay.version,
@@ -79,8 +83,8 @@ pub(crate) async fn open(
         prepared: None,
         stale: None,
     };
-    if let Evolution::Append(text) = evolution {
-        add_columns(&mut writer, text, &around.clock).await?;
+    if let Some(text) = evolution.commit {
+        change_columns(&mut writer, text, &around.clock).await?;
     }
     Table::assemble(around, stream.clone(), schema, partitions, writer, checkpoint, missing)
 }
@@ -108,6 +112,7 @@ impl Table {
             place: writer.place.clone(),
             stream,
             schema,
+            stored_schema: writer.schema.clone(),
             options: around.options.clone(),
             epoch: around.epoch,
             clock: around.clock.clone(),
@@ -119,6 +124,59 @@ impl Table {
             missing: missing.into(),
             retired: AtomicBool::new(false),
         })
+    }
+}
+
+/// A table as it is stored, whatever the app says about it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StoredTable {
+    /// Its columns, those of Tidemill's own (`_time`, …) included.
+    pub columns: Vec<StoredColumn>,
+    /// Rows of its live files.
+    pub rows: u64,
+}
+
+/// What is stored under the name `table`; `None` when there is no such table. Nothing is written.
+pub(crate) async fn stored(around: &Surroundings, table: &str) -> Result<Option<StoredTable>> {
+    if check_name(table).is_err() {
+        return Ok(None);
+    }
+    let place = around.place.table(table);
+    let Some(replay) = replay(&place, table, Retry::new(&around.options)).await? else { return Ok(None) };
+    let held = Held::of(&replay, table)?;
+    let columns = columns(table, &replay.metadata.schema_string, &|column| held.column(column))?;
+    Ok(Some(StoredTable { columns, rows: held.rows }))
+}
+
+/// Which columns the live files hold, by their statistics.
+struct Held {
+    rows: u64,
+    columns: HashSet<String>,
+    /// Whether some file was written by another program, whose statistics may leave columns out.
+    foreign: bool,
+}
+
+impl Held {
+    /// Errors: `Corrupt` for statistics that are no JSON.
+    fn of(replay: &Replay, table: &str) -> Result<Self> {
+        let mut held = Self { rows: 0, columns: HashSet::new(), foreign: false };
+        for (name, add) in &replay.live {
+            let stats: serde_json::Value = serde_json::from_str(add.stats.as_deref().unwrap_or("{}"))
+                .map_err(|e| {
+                    Error::corrupt(format!("table `{table}`: the statistics of file {name} cannot be read"))
+                        .with_source(e)
+                })?;
+            held.rows += stats["numRecords"].as_u64().unwrap_or(0);
+            match stats["nullCount"].as_object().filter(|_| tablet_id(name).is_some()) {
+                Some(counts) => held.columns.extend(counts.keys().cloned()),
+                None => held.foreign = true,
+            }
+        }
+        Ok(held)
+    }
+
+    fn column(&self, name: &str) -> bool {
+        self.foreign || self.columns.contains(name)
     }
 }
 
@@ -293,8 +351,8 @@ async fn remove_orphans(
     }
 }
 
-/// Commits the declaration's schema; rows that are stored have nulls in the new columns.
-async fn add_columns(writer: &mut Writer, schema_string: String, clock: &Clock) -> Result<()> {
+/// Commits the declaration's columns and those that stay; rows that are stored have nulls in the new ones.
+async fn change_columns(writer: &mut Writer, schema_string: String, clock: &Clock) -> Result<()> {
     let id = Uuid::new_v4().to_string();
     let now_ms = clock().micros().div_euclid(1_000);
     let mut metadata = writer.metadata.clone();

@@ -32,6 +32,8 @@ use crate::{Clock, ZonesOptions};
 pub struct Table {
     pub(crate) stream: Arc<StreamSchema>,
     pub(crate) schema: SchemaRef,
+    /// `schema`, then the columns that are stored and no longer declared.
+    pub(crate) stored_schema: SchemaRef,
     pub(crate) place: Location,
     pub(crate) options: Arc<ZonesOptions>,
     pub(crate) epoch: u64,
@@ -71,7 +73,8 @@ pub struct MissingFile {
 /// A table at one instant: every row pushed before it, exactly once, either in a tablet or in the tail.
 #[derive(Debug, Clone)]
 pub struct TableSnapshot {
-    /// Schema of the tail and, but for columns that older tablets lack, of the tablets.
+    /// All columns: the declared ones as [`Table::schema`] has them, then those of removed fields. Tablets and the tail
+    /// may lack some of them: they are null there.
     pub schema: SchemaRef,
     /// Version of the Delta log.
     pub version: i64,
@@ -101,7 +104,7 @@ impl Table {
         &self.stream
     }
 
-    /// Its schema: [`StreamSchema::table_schema`].
+    /// The schema of what is pushed: [`StreamSchema::table_schema`]. [`TableSnapshot::schema`] has all that is stored.
     pub fn schema(&self) -> &SchemaRef {
         &self.schema
     }
@@ -229,7 +232,7 @@ impl Table {
         }
         // Delta versions are counted by commits: they stay far below 2^63
         TableSnapshot {
-            schema: self.schema.clone(),
+            schema: self.stored_schema.clone(),
             version: shared.version as i64,
             tablets: shared.tablets.clone(),
             tail,

@@ -12,7 +12,7 @@ use url::Url;
 
 use crate::ZonesOptions;
 use crate::location::Location;
-use crate::open::{Surroundings, open};
+use crate::open::{StoredTable, Surroundings, open, stored};
 use crate::table::Table;
 
 /// Where the time of commits comes from, and the age of files.
@@ -68,7 +68,7 @@ impl Zones {
     /// The table of `schema`, created when it is not there. Asking again gives the same table; asking with
     /// another schema opens it again, which its tail must be empty for.
     ///
-    /// Fields may be added to a stream: stored rows have nulls there.
+    /// Fields may be added to a stream: stored rows have nulls there. Fields may be removed: new rows have nulls there.
     ///
     /// Errors: `Invalid` when the declaration does not fit what is stored, with what to do; `Corrupt` naming
     /// damaged or missing files; `Conflict` when a later owner has written to the table; `Unavailable`.
@@ -84,6 +84,14 @@ impl Zones {
         let table = Arc::new(open(&self.around, schema, partitions).await?);
         tables.insert(schema.name.clone(), table.clone());
         Ok(table)
+    }
+
+    /// What is stored under the name `table`, whatever the app says about it; `None` when there is no such table. It need
+    /// not be open, nothing is written, and rows in its tail are not counted.
+    ///
+    /// Errors: `Corrupt` naming a damaged entry of its log; `Unavailable`.
+    pub async fn stored(&self, table: &str) -> Result<Option<StoredTable>> {
+        stored(&self.around, table).await
     }
 
     /// Closes the table `name`; asking for it again opens it anew, as after a restart. Rows in its tail are

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use arrow_schema::DataType;
+use arrow_schema::{DataType, Field as ArrowField};
 use serde::{Deserialize, Serialize};
 use serde_json::Value as Json;
 use tidemill_types::{Error, FieldType, Result, StreamSchema};
@@ -34,11 +34,31 @@ struct DeltaField {
 
 /// What opening a table with a declaration asks for.
 #[derive(Debug, PartialEq)]
-pub(crate) enum Evolution {
-    /// The stored schema serves.
-    None,
-    /// Fields joined the declaration: commit this schema.
-    Append(String),
+pub(crate) struct Evolution {
+    /// The schema to commit; `None` when the stored one serves.
+    pub commit: Option<String>,
+    /// Columns that files hold and the declaration no longer names, in the order in which they are stored.
+    pub removed: Vec<ArrowField>,
+}
+
+/// A column of a stored table.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StoredColumn {
+    /// Its name.
+    pub name: String,
+    /// Its type as Delta, or the declaration that made it, names it.
+    pub type_name: String,
+    /// The type of the field that it keeps; `None` for a type that no field has.
+    pub ty: Option<FieldType>,
+    /// Whether a live file may hold values of it. A column that none holds can be declared anew with any type.
+    pub in_files: bool,
+}
+
+impl StoredColumn {
+    /// Whether the field `name: ty` can be kept in it.
+    pub fn takes(&self, ty: FieldType) -> bool {
+        !self.in_files || self.ty == Some(ty)
+    }
 }
 
 impl DeltaSchema {
@@ -141,23 +161,55 @@ pub(crate) fn check_protocol(table: &str, protocol: &Protocol, metadata: &Metada
     )))
 }
 
-/// Compares the stored schema with the declaration of `stream`.
+/// The columns of a stored table; `in_files` says whether a live file may hold a column.
 ///
-/// New fields may come; none may go, and none may change its type: what is stored could not be read as
-/// declared. The order of the fields is free, columns are matched by name.
+/// Errors: `Corrupt` when the stored schema cannot be read.
+pub(crate) fn columns(
+    table: &str,
+    stored: &str,
+    in_files: &dyn Fn(&str) -> bool,
+) -> Result<Vec<StoredColumn>> {
+    let stored = parse(table, stored)?;
+    let column = |field: &DeltaField| StoredColumn {
+        name: field.name.clone(),
+        type_name: field.shown(),
+        ty: field.field_type(),
+        in_files: in_files(&field.name),
+    };
+    Ok(stored.fields.iter().map(column).collect())
+}
+
+fn parse(table: &str, stored: &str) -> Result<DeltaSchema> {
+    serde_json::from_str(stored).map_err(|e| {
+        Error::corrupt(format!("table `{table}`: its Delta schema cannot be read")).with_source(e)
+    })
+}
+
+/// Compares the stored schema with the declaration of `stream`; `in_files` says whether a live file may hold a column.
+///
+/// Fields may come, and they may go: their columns stay. A column that files hold keeps its type: what is stored could
+/// not be read as declared. The order of the fields is free, columns are matched by name.
 ///
 /// Errors: `Invalid` naming every field in the way and what to do; `Corrupt` when the stored schema cannot be
 /// read.
-pub(crate) fn evolve(stream: &StreamSchema, stored: &str) -> Result<Evolution> {
-    let stored: DeltaSchema = serde_json::from_str(stored).map_err(|e| {
-        Error::corrupt(format!("table `{}`: its Delta schema cannot be read", stream.name)).with_source(e)
-    })?;
+pub(crate) fn evolve(
+    stream: &StreamSchema,
+    stored: &str,
+    in_files: &dyn Fn(&str) -> bool,
+) -> Result<Evolution> {
+    let stored = parse(&stream.name, stored)?;
     let wanted = DeltaSchema::of(stream)?;
     let mut faults = Vec::new();
+    let mut merged = wanted.fields.clone();
+    let mut removed = Vec::new();
     for old in &stored.fields {
-        match wanted.fields.iter().find(|f| f.name == old.name) {
-            None => faults.push(format!("field `{}` ({}) is stored but not declared", old.name, old.shown())),
-            Some(new) if new.shown() != old.shown() => {
+        let held = in_files(&old.name);
+        match wanted.fields.iter().find(|f| f.name.eq_ignore_ascii_case(&old.name)) {
+            Some(new) if new.name != old.name && held => faults.push(format!(
+                "field `{}` differs from the stored column `{}` in case only, which readers of the table do not distinguish",
+                new.name, old.name
+            )),
+            Some(new) if new.name == old.name && held && new.shown() != old.shown() => {
                 faults.push(format!(
                     "field `{}` is stored as {} but declared as {}",
                     old.name,
@@ -166,22 +218,28 @@ pub(crate) fn evolve(stream: &StreamSchema, stored: &str) -> Result<Evolution> {
                 ));
             }
             Some(_) => {}
+            None if held => {
+                merged.push(old.clone());
+                removed.extend(old.field_type().map(|ty| ArrowField::new(&old.name, ty.arrow(), true)));
+            }
+            None => {}
         }
     }
-    let added: Vec<&DeltaField> =
-        wanted.fields.iter().filter(|new| !stored.fields.iter().any(|old| old.name == new.name)).collect();
-    faults.extend(
-        added.iter().filter(|f| !f.nullable).map(|f| format!("column `{}` is not in the table", f.name)),
-    );
+    let added = wanted.fields.iter().filter(|new| !stored.fields.iter().any(|old| old.name == new.name));
+    faults.extend(added.filter(|f| !f.nullable).map(|f| format!("column `{}` is not in the table", f.name)));
     if !faults.is_empty() {
         return Err(Error::invalid(format!(
-            "stream `{}` does not fit its table: {}. Declare the stored fields as they were (new ones may be added), or \
-             give the changed stream another name",
+            "stream `{}` does not fit its table: {}. Declare the stored fields with their types, give the field another \
+             name, or give the changed stream another name",
             stream.name,
             faults.join("; ")
         )));
     }
-    if added.is_empty() { Ok(Evolution::None) } else { Ok(Evolution::Append(wanted.text()?)) }
+    let serves = merged
+        .iter()
+        .all(|new| stored.fields.iter().any(|old| old.name == new.name && old.shown() == new.shown()));
+    let commit = if serves { None } else { Some(DeltaSchema { kind: stored.kind, fields: merged }.text()?) };
+    Ok(Evolution { commit, removed })
 }
 
 impl DeltaField {
@@ -191,6 +249,21 @@ impl DeltaField {
             Json::String(name) => name.clone(),
             nested => nested.to_string(),
         }
+    }
+
+    /// The type of the field that it keeps.
+    fn field_type(&self) -> Option<FieldType> {
+        Some(match self.shown().as_str() {
+            "boolean" => FieldType::Bool,
+            "integer" => FieldType::Int,
+            "long" => FieldType::Long,
+            "float" => FieldType::Float,
+            "double" => FieldType::Double,
+            "string" => FieldType::String,
+            "timestamp" => FieldType::Time,
+            "object" => FieldType::Object,
+            _ => return None,
+        })
     }
 }
 
@@ -204,24 +277,54 @@ mod tests {
         StreamSchema { name: "S".to_owned(), fields, key: None, id: vec![], time: None }
     }
 
+    /// What opening asks for when files hold all columns.
+    fn against(stream: &StreamSchema, stored: &str) -> Result<Evolution> {
+        evolve(stream, stored, &|_| true)
+    }
+
+    fn serves(removed: &[&str]) -> Evolution {
+        let removed = removed.iter().map(|name| ArrowField::new(*name, DataType::Utf8, true));
+        Evolution { commit: None, removed: removed.collect() }
+    }
+
     #[test]
-    fn new_fields_come_and_nothing_else_changes() {
+    fn fields_come_and_go_and_keep_their_types() {
         let old = stream(&[("a", FieldType::Int), ("o", FieldType::Object)]);
         let text = DeltaSchema::of(&old).unwrap().text().unwrap();
-        assert_eq!(evolve(&old, &text).unwrap(), Evolution::None);
+        assert_eq!(against(&old, &text).unwrap(), serves(&[]));
         let reordered = stream(&[("o", FieldType::Object), ("a", FieldType::Int)]);
-        assert_eq!(evolve(&reordered, &text).unwrap(), Evolution::None);
+        assert_eq!(against(&reordered, &text).unwrap(), serves(&[]));
         let wider = stream(&[("a", FieldType::Int), ("o", FieldType::Object), ("b", FieldType::Time)]);
-        let Evolution::Append(new) = evolve(&wider, &text).unwrap() else { panic!("expected a new schema") };
-        assert_eq!(evolve(&wider, &new).unwrap(), Evolution::None);
+        let new = against(&wider, &text).unwrap().commit.unwrap();
+        assert_eq!(against(&wider, &new).unwrap(), serves(&[]));
 
-        let refused = evolve(&stream(&[("a", FieldType::Long), ("o", FieldType::String)]), &text)
+        let narrow = stream(&[("a", FieldType::Int)]);
+        assert_eq!(against(&narrow, &text).unwrap(), serves(&["o"]));
+        let other = stream(&[("a", FieldType::Int), ("c", FieldType::Bool)]);
+        let replaced = against(&other, &text).unwrap();
+        assert_eq!(replaced.removed, serves(&["o"]).removed);
+        assert_eq!(against(&old, &replaced.commit.unwrap()).unwrap().removed.len(), 1, "`o` is there again");
+
+        let refused = against(&stream(&[("a", FieldType::Long), ("o", FieldType::String)]), &text)
             .unwrap_err()
             .to_string();
         assert!(refused.contains("`a` is stored as integer but declared as long"), "{refused}");
         assert!(refused.contains("`o` is stored as object but declared as string"), "{refused}");
-        let refused = evolve(&stream(&[("a", FieldType::Int)]), &text).unwrap_err().to_string();
-        assert!(refused.contains("`o` (object) is stored but not declared"), "{refused}");
+        let refused = against(&stream(&[("A", FieldType::Int)]), &text).unwrap_err().to_string();
+        assert!(refused.contains("`A` differs from the stored column `a` in case only"), "{refused}");
+    }
+
+    #[test]
+    fn columns_that_no_file_holds_bind_nobody() {
+        let old = stream(&[("a", FieldType::Int), ("b", FieldType::Int)]);
+        let text = DeltaSchema::of(&old).unwrap().text().unwrap();
+        let new = stream(&[("a", FieldType::Int), ("B", FieldType::String)]);
+        let evolution = evolve(&new, &text, &|name| name == "a" || name.starts_with('_')).unwrap();
+        assert_eq!(evolution.removed, []);
+        let commit = evolution.commit.unwrap();
+        let names: Vec<_> = columns("S", &commit, &|_| true).unwrap().into_iter().map(|c| c.name).collect();
+        assert_eq!(names[..2], ["a", "B"]);
+        assert!(!names.contains(&"b".to_owned()));
     }
 
     #[test]
