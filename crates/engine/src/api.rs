@@ -108,10 +108,14 @@ pub struct StreamInfo {
     pub schema: Arc<StreamSchema>,
     /// Its ledger over all partitions.
     pub ledger: LedgerCounts,
+    /// Rows in its table.
+    pub rows_in_table: u64,
     /// Rows in the memory tail, not yet in a tablet.
     pub tail_rows: u64,
     /// Tablets (Parquet files).
     pub tablets: u64,
+    /// Whether the app declares it; otherwise an earlier one did.
+    pub declared: bool,
 }
 
 impl StreamInfo {

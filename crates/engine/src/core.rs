@@ -49,6 +49,8 @@ pub struct Core {
     pub rejected_schema: Arc<StreamSchema>,
     /// All tables.
     pub zones: Zones,
+    /// Streams with stored events that the app does not declare, and their tables, once they are opened.
+    pub former: OnceLock<Vec<(Arc<StreamSchema>, Arc<Table>)>>,
     /// Runs what talks to the object store.
     pub runtime: tokio::runtime::Runtime,
     /// Records written but not applied.
@@ -135,7 +137,7 @@ pub struct Parts {
     pub log: Arc<dyn Log>,
     pub program: Arc<Program>,
     pub queries: Arc<Queries>,
-    pub partitions: u32,
+    pub homes: Homes,
     pub tables: Vec<Arc<Table>>,
     pub rejected: Arc<Table>,
     pub rejected_schema: Arc<StreamSchema>,
@@ -155,7 +157,7 @@ impl Core {
             app: parts.app,
             clock: parts.clock,
             log: parts.log,
-            homes: parts.queries.homes(&parts.program, parts.partitions),
+            homes: parts.homes,
             queries: parts.queries,
             program: parts.program,
             streams,
@@ -163,6 +165,7 @@ impl Core {
             rejected: parts.rejected,
             rejected_schema: parts.rejected_schema,
             zones: parts.zones,
+            former: OnceLock::new(),
             runtime: parts.runtime,
             in_flight: InFlight::default(),
             space,
@@ -216,6 +219,11 @@ impl Core {
     /// Bytes that wait to be applied, and may not be on the disk yet.
     fn bytes_waiting(&self) -> u64 {
         self.partitions().iter().map(|p| p.inbox.depth().1 as u64).sum()
+    }
+
+    /// Tables of streams that the app does not declare any more. Nothing joins them.
+    pub fn former_tables(&self) -> &[(Arc<StreamSchema>, Arc<Table>)] {
+        self.former.get().map_or(&[], Vec::as_slice)
     }
 
     /// Remembers a problem of `area` for health and logs it when it is new.

@@ -1,17 +1,17 @@
 //! The data directory: who holds it, how many partitions it has, which app is deployed in it.
 
+use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions};
 use std::io::Write;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
-use tidemill_types::{Error, Result};
+use tidemill_types::{Error, Field, Offset, PartitionId, Result, StreamSchema};
 
 use crate::App;
 use crate::app::AppSource;
-use crate::private;
-use crate::space;
+use crate::{crash_points, private, space};
 
 const FORMAT: u32 = 1;
 
@@ -91,20 +91,92 @@ impl DataDir {
         self.meta.epoch
     }
 
-    /// The app deployed here, if one is.
-    pub fn app(&self) -> Result<Option<App>> {
-        deployed(&self.path)
+    /// What is deployed here, if anything is.
+    pub fn deployment(&self) -> Result<Option<Deployment>> {
+        deployment(&self.path)
     }
 
-    /// Makes `app` the deployed one.
-    pub fn deploy(&self, app: &App) -> Result<()> {
-        write_json(&self.path.join("app.json"), app.source())
+    /// Makes `deployment` the one that the next start opens. After a crash it is the one before, or this one.
+    pub fn deploy(&self, deployment: &Deployment) -> Result<()> {
+        let Deployment { app, since, former, homes } = deployment.clone();
+        write_json(&app_file(&self.path), &Stored { app: app.source().clone(), since, former, homes })
     }
+}
+
+/// An app that has worked on a data directory, and what a later one has to know of those before it.
+#[derive(Debug, Clone, Default)]
+pub struct Deployment {
+    /// The app.
+    pub app: App,
+    /// By partition, the first record that this app may apply: those before it belong to the app before it. Empty
+    /// where it was the first.
+    pub since: Vec<Offset>,
+    /// Streams with stored events that earlier apps declared and this one does not.
+    pub former: BTreeMap<String, Declared>,
+    /// Streams without a key whose events stay in a partition other than the one that queries want them in.
+    pub homes: BTreeMap<String, PartitionId>,
+}
+
+/// What an app said of a stream.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Declared {
+    /// Its fields.
+    pub fields: Vec<Field>,
+    /// Its key.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub key: Option<String>,
+    /// The fields that made an event unique.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub id: Vec<String>,
+    /// The field that held the event time.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub time: Option<String>,
+    /// Without a key, the partition in which its events lie.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub home: Option<PartitionId>,
+}
+
+impl Declared {
+    /// What `schema` says. `home`: where events without a key lie.
+    pub fn of(schema: &StreamSchema, home: PartitionId) -> Self {
+        let name = |at: &usize| schema.fields[*at].name.clone();
+        Self {
+            fields: schema.fields.clone(),
+            key: schema.key.as_ref().map(name),
+            id: schema.id.iter().map(name).collect(),
+            time: schema.time.as_ref().map(name),
+            home: schema.key.is_none().then_some(home),
+        }
+    }
+}
+
+/// `app.json`. What stands beside the app came later: without it, the app was the first.
+#[derive(Serialize, Deserialize)]
+struct Stored {
+    #[serde(flatten)]
+    app: AppSource,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    since: Vec<Offset>,
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    former: BTreeMap<String, Declared>,
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    homes: BTreeMap<String, PartitionId>,
+}
+
+fn app_file(dir: &Path) -> PathBuf {
+    dir.join("app.json")
+}
+
+fn deployment(dir: &Path) -> Result<Option<Deployment>> {
+    let Some(stored) = read_json::<Stored>(&app_file(dir))? else { return Ok(None) };
+    let Stored { app, since, former, homes } = stored;
+    let app = App::from_source(app).map_err(|e| e.context(app_file(dir).display()))?;
+    Ok(Some(Deployment { app, since, former, homes }))
 }
 
 /// The app deployed in a data directory, if one is. Takes no hold of it.
 pub fn deployed(dir: &Path) -> Result<Option<App>> {
-    read_json::<AppSource>(&dir.join("app.json"))?.map(App::from_source).transpose()
+    Ok(deployment(dir)?.map(|deployment| deployment.app))
 }
 
 /// What may be in a data directory whose `meta.json` is not there: it was just being made, or lost that file.
@@ -191,11 +263,15 @@ pub fn write_json(path: &Path, value: &impl Serialize) -> Result<()> {
     let failed = |e: std::io::Error| {
         Error::unavailable(format!("{}: cannot be written", path.display())).with_source(e)
     };
+    let step = |what: &str| crash_points::before(|| format!("{what} {}", path.display()));
     let temporary = path.with_extension("tmp");
+    step("write beside");
     let mut file = private::create_file(&temporary).map_err(failed)?;
     let bytes = serde_json::to_vec_pretty(value).map_err(|e| failed(e.into()))?;
     file.write_all(&bytes).and_then(|()| file.sync_all()).map_err(failed)?;
+    step("replace");
     std::fs::rename(&temporary, path).map_err(failed)?;
+    step("sync the directory of");
     let dir = path.parent().unwrap_or(Path::new("."));
     File::open(dir).and_then(|d| d.sync_all()).map_err(failed)
 }

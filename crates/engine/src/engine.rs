@@ -16,10 +16,10 @@ use crate::core::Core;
 use crate::datadir::DataDir;
 use crate::entry::{Entry, Events, RejectedRow};
 use crate::ingest::{self, BadRow, Decoded, Rows};
-use crate::queries::{self, Homes, ticks};
+use crate::queries::{Homes, ticks};
 use crate::turn::TurnReply;
 use crate::{
-    Analytics, App, BodyFormat, Health, RowError, SendOptions, SendReply, clock::Clock,
+    Analytics, App, BodyFormat, Health, RowError, SendOptions, SendReply, clock::Clock, deploy,
     environment::Environment, insight, maintain, partition, recover, source, transfers,
 };
 
@@ -59,8 +59,10 @@ impl Engine {
     /// Opens `dir`, recovers it, deploys `app` (or goes on with the app deployed there) and starts applying.
     /// Sources start with [`Self::start_sources`].
     ///
-    /// Errors: `Conflict` when another process holds the directory, `Invalid` when the app does not compile,
-    /// `Corrupt` with file and place when stored data is damaged, `NotFound` when there is no app.
+    /// An app that cannot be deployed changes nothing: the directory opens with the one before.
+    ///
+    /// Errors: `Conflict` when another process holds the directory or what is stored does not fit the app, `Invalid` when
+    /// the app does not compile, `Corrupt` with file and place when stored data is damaged, `NotFound` when there is no app.
     pub fn open(dir: &Path, app: Option<App>) -> Result<Self> {
         Self::open_in(dir, app, Environment::default())
     }
@@ -79,34 +81,11 @@ impl Engine {
             dir,
             app.as_ref().map_or_else(Default::default, |a| a.settings.clone()).partitions,
         )?;
-        let deployed = data.app()?;
-        let (core, recovery) = match (deployed, app) {
-            (None, None) => return Err(no_app(dir)),
-            (Some(old), None) => recover::open(&data, old, &environment)?,
-            (Some(old), Some(new)) if old.rules == new.rules && old.queries == new.queries => {
-                data.deploy(&new)?;
-                recover::open(&data, new, &environment)?
-            }
-            (Some(old), Some(new)) => {
-                // compile first: a wrong app must not cost the right one its state
-                let compiled = recover::compile_for(&new, data.partitions())?;
-                let before = recover::compile_for(&old, data.partitions())?;
-                queries::changed(&before.queries, &compiled.queries, new.settings.changed_queries)?;
-                let (core, report) = recover::open(&data, old, &environment)?;
-                Self::run(core, None, report)?.stop()?;
-                data.deploy(&new)?;
-                recover::open(&data, new, &environment)?
-            }
-            (None, Some(new)) => {
-                recover::compile_for(&new, data.partitions())?;
-                data.deploy(&new)?;
-                recover::open(&data, new, &environment)?
-            }
-        };
+        let (core, recovery) = deploy::open(&data, app, &environment)?;
         Self::run(core, Some(data), recovery)
     }
 
-    fn run(core: Arc<Core>, data: Option<DataDir>, recovery: recover::Report) -> Result<Self> {
+    pub(crate) fn run(core: Arc<Core>, data: Option<DataDir>, recovery: recover::Report) -> Result<Self> {
         let partition::Threads { owners, forwarders } = partition::start(&core)?;
         let mut threads = Vec::new();
         let bodies =

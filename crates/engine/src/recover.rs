@@ -1,20 +1,23 @@
 //! From a data directory to a running state: checkpoint, replay, checks.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Instant;
 
 use tidemill_log::{LocalLog, Log, LogOptions};
 use tidemill_types::{Error, Field, FieldType, Offset, PartitionId, Result, StreamSchema};
-use tidemill_zones::{Zones, ZonesOptions};
+use tidemill_zones::{StoredTable, Zones, ZonesOptions};
 
 use crate::clock::Clock;
 use crate::core::{Core, Parts};
-use crate::datadir::DataDir;
+use crate::crash_points;
+use crate::datadir::{DataDir, Declared, Deployment};
 use crate::entry;
 use crate::environment::Environment;
 use crate::outbox::Emission;
 use crate::partition::Partition;
 use crate::queries;
+use crate::queries::Homes;
 use crate::queries::load::Compiled;
 use crate::state::{self, Deployed, Loaded, State};
 use crate::transfers::{self, Arrivals};
@@ -33,6 +36,8 @@ pub struct Report {
     /// What was not as it should be but did not stop the start: a torn tail that was cut, a damaged checkpoint that
     /// was passed over, a ledger that does not balance.
     pub warnings: Vec<String>,
+    /// Where the app took the place of another: what is different, and what became of what was stored.
+    pub changes: Vec<String>,
 }
 
 /// Compiles the app's rules and queries; the queries are placed for so many partitions as its settings say.
@@ -49,9 +54,14 @@ pub fn compile_for(app: &App, partitions: u32) -> Result<Compiled> {
 }
 
 /// Opens everything below the data directory and brings it to the end of the log.
-pub fn open(data: &DataDir, app: App, environment: &Environment) -> Result<(Arc<Core>, Report)> {
+pub fn open(
+    data: &DataDir,
+    deployment: Deployment,
+    environment: &Environment,
+) -> Result<(Arc<Core>, Report)> {
     let start = Instant::now();
     let mut report = Report::default();
+    let Deployment { app, since, former, homes } = deployment;
     report.warnings.extend(other_partitions(data, &app.settings));
     let compiled = compile_for(&app, data.partitions())?;
     let options = LogOptions {
@@ -61,11 +71,14 @@ pub fn open(data: &DataDir, app: App, environment: &Environment) -> Result<(Arc<
     };
     let (log, cut) = LocalLog::open_on(environment.log_disk.clone(), data.path().join("log"), options)?;
     report.warnings.extend(cut.iter().filter(|r| r.cut.is_some()).map(ToString::to_string));
-    let core = Arc::new(Core::new(parts(data, app, environment.clock.clone(), Arc::new(log), compiled)?));
+    let homes = compiled.queries.homes(&compiled.program, data.partitions()).keeping(&homes);
+    let clock = environment.clock.clone();
+    let core = Arc::new(Core::new(parts(data, app, clock, Arc::new(log), compiled, homes)?));
     check_tables(&core, &ends(&core))?;
     let mut loaded = Vec::new();
     for p in 0..data.partitions() {
-        loaded.push(load_state(&core, PartitionId(p), &mut report)?);
+        let since = since.get(p as usize).copied().unwrap_or_default();
+        loaded.push(load_state(&core, PartitionId(p), since, &mut report)?);
     }
     let arrived = Arrivals::find(&core, &loaded)?;
     arrived.keep_offsets_unique(&core, &mut report)?;
@@ -88,6 +101,7 @@ pub fn open(data: &DataDir, app: App, environment: &Environment) -> Result<(Arc<
         transfers::count_from_here(&core);
     }
     core.partitions().iter().for_each(|p| p.look_at_clocks(&core));
+    open_former(&core, &former, data.partitions(), &mut report);
     report.warnings.extend(check_ledger(&core));
     report.millis = start.elapsed().as_millis() as u64;
     for warning in &report.warnings {
@@ -115,8 +129,9 @@ fn parts(
     clock: Arc<dyn Clock>,
     log: Arc<dyn Log>,
     compiled: Compiled,
+    homes: Homes,
 ) -> Result<Parts> {
-    let Compiled { program, queries } = compiled;
+    let Compiled { program, queries, .. } = compiled;
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(1)
         .thread_name("object-store")
@@ -129,7 +144,10 @@ fn parts(
     let tables = program
         .streams()
         .iter()
-        .map(|stream| runtime.block_on(zones.table(stream, data.partitions())))
+        .map(|stream| {
+            crash_points::before(|| format!("open table {}", stream.name));
+            runtime.block_on(zones.table(stream, data.partitions()))
+        })
         .collect::<Result<Vec<_>>>()?;
     let rejected_schema = Arc::new(rejected_schema());
     let rejected = runtime.block_on(zones.table(&rejected_schema, data.partitions()))?;
@@ -140,7 +158,7 @@ fn parts(
         log,
         program,
         queries,
-        partitions: data.partitions(),
+        homes,
         tables,
         rejected,
         rejected_schema,
@@ -166,24 +184,73 @@ pub fn rejected_schema() -> StreamSchema {
     }
 }
 
-/// The newest readable checkpoint; a damaged one is passed over only when the log still reaches back to the one before.
-fn load_state(core: &Core, id: PartitionId, report: &mut Report) -> Result<Loaded> {
+/// Opens the tables of streams with stored events that the app does not declare. They can be asked and take no more
+/// events, so one that cannot be opened stops nothing.
+fn open_former(core: &Core, declared: &BTreeMap<String, Declared>, partitions: u32, report: &mut Report) {
+    let mut names = BTreeSet::new();
+    for partition in core.partitions() {
+        let state = partition.state.read();
+        let stored = state.ledger.iter().filter(|(_, counts)| counts.stored > 0);
+        names.extend(stored.map(|(name, _)| name.clone()).filter(|n| !core.streams.contains_key(n)));
+    }
+    let open = |name: &str| {
+        let Some(stored) = core.runtime.block_on(core.zones.stored(name))? else {
+            return Err(Error::corrupt("its table is missing"));
+        };
+        let schema = Arc::new(former_schema(name, stored, declared.get(name)));
+        let table = core.runtime.block_on(core.zones.table(&schema, partitions))?;
+        Ok((schema, table))
+    };
+    let mut opened = Vec::new();
+    for name in names {
+        match open(&name) {
+            Ok(table) => opened.push(table),
+            Err(e) => report
+                .warnings
+                .push(format!("stream {name}, which the app no longer declares, cannot be asked: {e}")),
+        }
+    }
+    let first_time = core.former.set(opened).is_ok();
+    debug_assert!(first_time, "former tables are opened once");
+}
+
+/// A stream as its table tells it, with what the app that declared it said of key, id and time.
+fn former_schema(name: &str, stored: StoredTable, declared: Option<&Declared>) -> StreamSchema {
+    let columns = stored.columns.into_iter().filter(|c| !c.name.starts_with('_'));
+    let fields: Vec<Field> = columns.filter_map(|c| Some(Field { name: c.name, ty: c.ty? })).collect();
+    let place = |field: &String| fields.iter().position(|f| f.name == *field);
+    let (key, id, time) = match declared {
+        Some(d) => (
+            d.key.as_ref().and_then(place),
+            d.id.iter().filter_map(place).collect(),
+            d.time.as_ref().and_then(place),
+        ),
+        None => (None, Vec::new(), None),
+    };
+    StreamSchema { name: name.to_owned(), fields, key, id, time }
+}
+
+/// The newest readable checkpoint; a damaged one is passed over only when its copy can be read, or when the log still
+/// reaches back to the one before and this app may replay it: records before `since` belong to the app before it.
+fn load_state(core: &Core, id: PartitionId, since: Offset, report: &mut Report) -> Result<Loaded> {
     let dir = state::dir_of(&core.dir, id);
     let files = state::list(&dir)?;
     let log_start = core.log.start(id);
     let mut damage = None;
-    let deployed =
-        Deployed { program: &core.program, queries: &core.queries, settings: &core.settings, partition: id };
-    for (_, path) in files.iter().rev() {
+    let deployed = Deployed {
+        program: &core.program,
+        queries: &core.queries,
+        settings: &core.settings,
+        partition: id,
+        since,
+    };
+    let own = files.iter().rev().take_while(|(offset, _)| *offset >= since);
+    for (_, path) in own {
         match state::load(path, &deployed) {
             Ok(mut loaded) => {
-                if id.0 == 0 {
-                    report.warnings.extend(
-                        loaded
-                            .lost
-                            .iter()
-                            .map(|file| format!("{file}: its text has changed, so its queries begin anew")),
-                    );
+                // what the app before it knew is in the checkpoint of the deploy, which has told what becomes of it
+                if id.0 == 0 && (loaded.state.next > since || since == Offset(0)) {
+                    report.warnings.extend(loaded.lost.iter().map(|file| begins_anew(core, file)));
                 }
                 report.warnings.extend(state::load_why(path, &mut loaded.state, &core.program));
                 if let Some(damage) = damage {
@@ -195,10 +262,16 @@ fn load_state(core: &Core, id: PartitionId, report: &mut Report) -> Result<Loade
             Err(e) => return Err(e),
         }
     }
-    if log_start > Offset(0) {
-        let reason = damage.map_or_else(|| "there is none".to_owned(), |e| e.to_string());
+    let reason = damage.as_ref().map_or_else(|| "there is none".to_owned(), ToString::to_string);
+    let from = log_start.max(since);
+    if from > Offset(0) {
+        let before = if since > log_start {
+            "what lies before it belongs to an earlier app"
+        } else {
+            "the log starts there"
+        };
         return Err(Error::corrupt(format!(
-            "partition {id}: no readable checkpoint ({reason}), and the log starts at offset {log_start}; restore {} from a backup",
+            "partition {id}: no readable checkpoint at or after offset {from} ({reason}), and {before}; restore {} from a backup",
             dir.display()
         )));
     }
@@ -207,6 +280,15 @@ fn load_state(core: &Core, id: PartitionId, report: &mut Report) -> Result<Loade
     }
     let state = State::new(&deployed)?;
     Ok(Loaded { state, lost: Vec::new(), outbox: Vec::new(), counts_transfers: true })
+}
+
+/// What is said of a file whose saved state is not that of its queries.
+fn begins_anew(core: &Core, file: &str) -> String {
+    if core.queries.files.iter().any(|f| f.name == file) {
+        format!("{file}: its text has changed, so its queries begin anew")
+    } else {
+        format!("{file} is no longer part of the app; its state is dropped")
+    }
 }
 
 /// Replays every partition on its own thread up to where its log ended at the start.
@@ -285,7 +367,8 @@ fn check_tables(core: &Core, ends: &[Offset]) -> Result<()> {
 /// What the ledgers say is stored must be in the tables.
 fn check_ledger(core: &Core) -> Vec<String> {
     let mut warnings = Vec::new();
-    for (stream, table) in core.program.streams().iter().zip(&core.tables) {
+    let tables = core.program.streams().iter().zip(&core.tables);
+    for (stream, table) in tables.chain(core.former_tables().iter().map(|(s, t)| (s, t))) {
         let ledger = core.ledger(&stream.name);
         let in_table = table.tablet_rows() + table.pending_rows();
         if ledger.stored != in_table || !ledger.balances() {

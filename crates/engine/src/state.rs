@@ -12,6 +12,7 @@ use tidemill_docs::{Limits, Store, StoreSnapshot};
 use tidemill_rules::{Counters, Executor, Program, Trace, TraceImage, TraceLimits};
 use tidemill_types::{Error, Offset, PartitionId, Result};
 
+use crate::crash_points;
 use crate::dedupe::Dedupe;
 use crate::entry::{self, Encoder, Entry, Streams};
 use crate::outbox::Emission;
@@ -29,6 +30,8 @@ pub struct State {
     pub store: Store,
     /// Ids seen, by stream; only streams with an `id`.
     pub dedupe: BTreeMap<String, Dedupe>,
+    /// The fields that those ids are made of.
+    id_fields: BTreeMap<String, Vec<String>>,
     /// How far each source has been applied.
     pub sources: BTreeMap<String, u64>,
     /// For each other partition the last of its records whose emitted events were applied here.
@@ -70,6 +73,8 @@ pub struct Deployed<'d> {
     pub settings: &'d Settings,
     /// The partition.
     pub partition: PartitionId,
+    /// The first record that this app may apply. A checkpoint there was taken under the app before it.
+    pub since: Offset,
 }
 
 /// A frozen copy of a [`State`], cheap to make: documents are shared, not copied.
@@ -104,15 +109,19 @@ struct Meta {
     /// `None` in a checkpoint of a version that did not count.
     #[serde(default)]
     transfers: Option<Transfers>,
+    /// The fields that those ids are made of. Missing in checkpoints of the first versions.
+    #[serde(default)]
+    id_fields: BTreeMap<String, Vec<String>>,
 }
 
 impl State {
     /// The state before the first record.
     pub fn new(deployed: &Deployed<'_>) -> Result<Self> {
-        let Deployed { program, queries, settings, partition } = *deployed;
+        let Deployed { program, queries, settings, partition, .. } = *deployed;
         Self {
             store: Store::new(limits(settings)),
             dedupe: BTreeMap::new(),
+            id_fields: BTreeMap::new(),
             sources: BTreeMap::new(),
             provenance: BTreeMap::new(),
             forwarded: BTreeMap::new(),
@@ -126,13 +135,23 @@ impl State {
         .deployed(program, settings)
     }
 
-    /// Makes room for what the app declares: collections, indexes, dedupe sets.
+    /// Makes room for what the app declares: collections, indexes, dedupe sets. What a stream remembers of ids made of
+    /// other fields is forgotten; a stream that the app does not name keeps what it remembers.
     fn deployed(mut self, program: &Program, settings: &Settings) -> Result<Self> {
         for spec in program.collections() {
-            self.store.create_collection(spec)?;
+            self.store.declare_collection(spec)?;
         }
-        for stream in program.streams().iter().filter(|s| !s.id.is_empty()) {
-            self.dedupe.entry(stream.name.clone()).or_insert_with(|| Dedupe::new(settings.dedupe_ids));
+        for stream in program.streams() {
+            let fields: Vec<String> = stream.id.iter().map(|i| stream.fields[*i].name.clone()).collect();
+            let other = self.id_fields.get(&stream.name).is_some_and(|made_of| *made_of != fields);
+            if other || fields.is_empty() {
+                self.dedupe.remove(&stream.name);
+                self.id_fields.remove(&stream.name);
+            }
+            if !fields.is_empty() {
+                self.dedupe.entry(stream.name.clone()).or_insert_with(|| Dedupe::new(settings.dedupe_ids));
+                self.id_fields.insert(stream.name.clone(), fields);
+            }
         }
         Ok(self)
     }
@@ -168,6 +187,7 @@ impl State {
                 ids: ids.iter().map(|(stream, ids)| (stream.clone(), ids.len() as u64)).collect(),
                 outbox: entries.iter().map(|(target, entry)| (*target, entry.len() as u64)).collect(),
                 transfers: Some(self.transfers.clone()),
+                id_fields: self.id_fields.clone(),
             },
             ids,
             flow,
@@ -207,9 +227,15 @@ impl StateImage {
             Error::unavailable(format!("{}: cannot be written", path.display())).with_source(e)
         };
         private::create_dir(dir).map_err(failed)?;
+        let step = |what: &str| crash_points::before(|| format!("{what} {}", path.display()));
         let temporary = path.with_extension("tmp");
-        let written = self.write_file(&temporary).and_then(|()| std::fs::rename(&temporary, &path));
+        step("write beside");
+        let written = self.write_file(&temporary).and_then(|()| {
+            step("replace");
+            std::fs::rename(&temporary, &path)
+        });
         written.inspect_err(|_| give_room_back(&temporary)).map_err(failed)?;
+        step("sync the directory of");
         sync_dir(dir).map_err(failed)?;
         Ok(path)
     }
@@ -292,6 +318,24 @@ fn why_of(checkpoint: &Path) -> PathBuf {
     checkpoint.with_extension("why")
 }
 
+/// Writes the copy of a checkpoint, if there is none; when this returns it is on the disk.
+pub fn copy(dir: &Path, next: Offset) -> Result<()> {
+    let (checkpoint, copy) = (dir.join(file_name(next)), dir.join(copy_name(next)));
+    if copy.exists() {
+        return Ok(());
+    }
+    let failed = |e: std::io::Error| {
+        Error::unavailable(format!("{}: cannot be written", copy.display())).with_source(e)
+    };
+    let temporary = copy.with_extension("tmp");
+    crash_points::before(|| format!("write beside {}", copy.display()));
+    let copied = std::fs::copy(&checkpoint, &temporary)
+        .and_then(|_| File::open(&temporary)?.sync_all())
+        .and_then(|()| std::fs::rename(&temporary, &copy));
+    copied.inspect_err(|_| give_room_back(&temporary)).map_err(failed)?;
+    sync_dir(dir).map_err(failed)
+}
+
 /// Removes a checkpoint and the explanations beside it.
 pub fn remove(checkpoint: &Path) -> Result<()> {
     let failed =
@@ -353,7 +397,7 @@ pub fn load(path: &Path, deployed: &Deployed<'_>) -> Result<Loaded> {
 }
 
 fn read(input: &mut impl Read, deployed: &Deployed<'_>) -> Result<Loaded> {
-    let Deployed { program, queries, settings, partition } = *deployed;
+    let Deployed { program, queries, settings, partition, since } = *deployed;
     let mut magic = [0; 8];
     fill(input, &mut magic, "its header")?;
     if &magic != MAGIC {
@@ -396,13 +440,17 @@ fn read(input: &mut impl Read, deployed: &Deployed<'_>) -> Result<Loaded> {
     let mut outbox = Vec::new();
     if !meta.outbox.is_empty() {
         let bytes = section(input, meta.outbox.iter().map(|(_, bytes)| *bytes), "the emissions")?;
-        outbox = decode(&meta.outbox, bytes, program)?;
+        // at a deploy everything has arrived, and the emissions are written as the app before knew its streams
+        if meta.next > since {
+            outbox = decode(&meta.outbox, bytes, program)?;
+        }
     }
     let counts_transfers = meta.transfers.is_some();
     let store = Store::read_from(input, limits(settings))?;
     let state = State {
         store,
         dedupe,
+        id_fields: meta.id_fields,
         sources: meta.sources,
         provenance: meta.provenance,
         forwarded: meta.forwarded,

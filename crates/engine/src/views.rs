@@ -7,8 +7,8 @@ use arrow_array::{ArrayRef, BooleanArray, Int64Array, RecordBatch, StringArray};
 use arrow_schema::{Field, Schema};
 use tidemill_rules::Explanation;
 use tidemill_rules::why::Selector;
-use tidemill_types::{Error, ErrorKind, Result, did_you_mean};
-use tidemill_zones::{TableSnapshot, Zones};
+use tidemill_types::{Error, ErrorKind, Result, StreamSchema, did_you_mean};
+use tidemill_zones::{Table, TableSnapshot, Zones};
 
 use crate::again;
 use crate::engine::Engine;
@@ -34,17 +34,25 @@ impl Engine {
     /// All streams with their counts.
     pub fn streams(&self) -> Vec<StreamInfo> {
         let core = &self.core;
-        core.program
-            .streams()
-            .iter()
-            .zip(&core.tables)
-            .map(|(schema, table)| StreamInfo {
-                schema: schema.clone(),
-                ledger: core.ledger(&schema.name),
-                tail_rows: table.pending_rows(),
-                tablets: table.snapshot().tablets.len() as u64,
-            })
-            .collect()
+        let tables = core.program.streams().iter().zip(&core.tables);
+        tables.map(|(schema, table)| self.stream_info(schema, table, true)).collect()
+    }
+
+    /// Streams with stored events that the app does not declare: they can be asked, and take no more events.
+    pub fn former_streams(&self) -> Vec<StreamInfo> {
+        let tables = self.core.former_tables().iter();
+        tables.map(|(schema, table)| self.stream_info(schema, table, false)).collect()
+    }
+
+    fn stream_info(&self, schema: &Arc<StreamSchema>, table: &Table, declared: bool) -> StreamInfo {
+        StreamInfo {
+            schema: schema.clone(),
+            ledger: self.core.ledger(&schema.name),
+            rows_in_table: table.tablet_rows() + table.pending_rows(),
+            tail_rows: table.pending_rows(),
+            tablets: table.snapshot().tablets.len() as u64,
+            declared,
+        }
     }
 
     /// One stream with its counts.
@@ -58,15 +66,18 @@ impl Engine {
             .ok_or_else(|| Error::internal(format!("stream `{name}` has no table")))
     }
 
-    /// Names of all streams, in order of declaration.
+    /// Names of all streams that have a table: those of the app in order of declaration, then those that only earlier
+    /// apps declared.
     pub fn stream_names(&self) -> Vec<String> {
-        self.core.program.streams().iter().map(|s| s.name.clone()).collect()
+        let former = self.core.former_tables().iter().map(|(s, _)| s);
+        self.core.program.streams().iter().chain(former).map(|s| s.name.clone()).collect()
     }
 
     /// The table of a stream at this instant; `None` for an unknown stream.
     pub fn table_snapshot(&self, stream: &str) -> Option<TableSnapshot> {
-        let at = self.core.program.stream_index(stream)?;
-        self.core.tables.get(at).map(|t| t.snapshot())
+        let declared = self.core.program.stream_index(stream).and_then(|at| self.core.tables.get(at));
+        let former = || self.core.former_tables().iter().find(|(s, _)| s.name == stream).map(|(_, t)| t);
+        declared.or_else(former).map(|table| table.snapshot())
     }
 
     /// The table of refused rows at this instant.
@@ -208,7 +219,7 @@ impl Engine {
     }
 
     fn streams_table(&self) -> Columns {
-        let streams = self.streams();
+        let streams = [self.streams(), self.former_streams()].concat();
         let fields =
             |s: &StreamInfo| s.fields().map(|(n, t)| format!("{n} {t}")).collect::<Vec<_>>().join(", ");
         let name = |s: &StreamInfo, i: &usize| s.schema.fields[*i].name.clone();
@@ -224,6 +235,7 @@ impl Engine {
             int("rows", streams.iter().map(|s| s.ledger.stored)),
             int("tail_rows", streams.iter().map(|s| s.tail_rows)),
             int("tablets", streams.iter().map(|s| s.tablets)),
+            bool("declared", streams.iter().map(|s| s.declared)),
         ]
     }
 
@@ -243,9 +255,11 @@ impl Engine {
     }
 
     fn tablets_table(&self) -> Columns {
+        let former = self.core.former_tables().iter().map(|(stream, table)| (stream, table));
         let tablets: Vec<_> = self
             .core
             .all_tables()
+            .chain(former)
             .flat_map(|(s, t)| {
                 t.snapshot().tablets.iter().map(|tablet| (s.name.clone(), tablet.clone())).collect::<Vec<_>>()
             })
@@ -288,19 +302,18 @@ impl Engine {
     }
 
     fn ledger_table(&self) -> Columns {
-        let streams = self.streams();
-        let in_table = |s: &StreamInfo| {
-            let at = self.core.program.stream_index(&s.schema.name);
-            at.map_or(0, |i| self.core.tables[i].tablet_rows() + self.core.tables[i].pending_rows())
-        };
+        let streams = [self.streams(), self.former_streams()].concat();
         vec![
             text("stream", streams.iter().map(|s| s.schema.name.clone())),
             int("received", streams.iter().map(|s| s.ledger.received)),
             int("stored", streams.iter().map(|s| s.ledger.stored)),
             int("duplicate", streams.iter().map(|s| s.ledger.duplicate)),
             int("rejected", streams.iter().map(|s| s.ledger.rejected)),
-            int("rows_in_table", streams.iter().map(in_table)),
-            bool("balanced", streams.iter().map(|s| s.ledger.balances() && in_table(s) == s.ledger.stored)),
+            int("rows_in_table", streams.iter().map(|s| s.rows_in_table)),
+            bool(
+                "balanced",
+                streams.iter().map(|s| s.ledger.balances() && s.rows_in_table == s.ledger.stored),
+            ),
         ]
     }
 

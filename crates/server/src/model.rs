@@ -138,7 +138,7 @@ pub(crate) struct Ledger {
 
 impl From<engine::StreamInfo> for Stream {
     fn from(info: engine::StreamInfo) -> Self {
-        let engine::StreamInfo { ref schema, ledger, tail_rows, tablets } = info;
+        let engine::StreamInfo { ref schema, ledger, tail_rows, tablets, .. } = info;
         let name_of = |index: usize| schema.fields.get(index).map(|f| f.name.clone());
         Self {
             name: schema.name.clone(),

@@ -1,6 +1,7 @@
 //! From files to units.
 
 use std::collections::{BTreeMap, HashMap};
+use std::fmt;
 use std::sync::Arc;
 
 use tidemill_flow::plan::{self, AppPlan};
@@ -8,7 +9,7 @@ use tidemill_flow::query::Target;
 use tidemill_flow::{Registry, catalog};
 use tidemill_lang::siddhi;
 use tidemill_lang::siddhi::ast::{self, Definition, ExprKind};
-use tidemill_lang::{Diagnostic, FileId, SourceFile, Sources, render_all};
+use tidemill_lang::{Diagnostic, FileId, SourceFile, Sources, Span, render_all};
 use tidemill_rules::Program;
 use tidemill_types::{Error, Field, FieldType, Result, StreamSchema};
 
@@ -34,6 +35,49 @@ pub struct Compiled {
     pub program: Arc<Program>,
     /// The queries.
     pub queries: Arc<Queries>,
+    /// Where the streams stand that only queries define.
+    places: BTreeMap<String, Place>,
+}
+
+/// Where an app says what a stream or an entity is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Place {
+    /// The file.
+    pub file: String,
+    /// The line, from 1.
+    pub line: u32,
+    /// Whether it is declared there. The key of a stream that a query makes follows from the query.
+    pub declared: bool,
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}", self.file, self.line)
+    }
+}
+
+impl Compiled {
+    /// Where the stream `name` is declared, or the first query that makes it.
+    pub fn place_of_stream(&self, name: &str) -> Option<Place> {
+        let catalog = self.program.catalog();
+        let span = catalog.stream(name).and_then(|at| catalog.stream_spans.get(at).copied().flatten());
+        span.and_then(|span| self.place(span)).or_else(|| self.places.get(name).cloned())
+    }
+
+    /// Where the entity `name` is declared.
+    pub fn place_of_entity(&self, name: &str) -> Option<Place> {
+        let catalog = self.program.catalog();
+        self.place(catalog.entities[catalog.entity(name)?].span)
+    }
+
+    fn place(&self, span: Span) -> Option<Place> {
+        place(self.program.sources(), span, true)
+    }
+}
+
+fn place(sources: &Sources, span: Span, declared: bool) -> Option<Place> {
+    let file = sources.get(span.file)?;
+    Some(Place { file: file.name().to_owned(), line: file.position(span.start).line, declared })
 }
 
 /// Compiles rules and queries together.
@@ -87,6 +131,18 @@ pub fn compile(
     }
     let program = Program::compile_with(&sources, &declared)
         .map_err(|wrong| Error::invalid(render_all(&wrong, &sources)))?;
+    let mut places = BTreeMap::new();
+    for file in &read {
+        for stream in visible(&file.plan) {
+            let defined = file.keys.contains_key(&stream.name);
+            let found = place(&file.sources, stream.span, defined);
+            match places.get(&stream.name) {
+                // what one file only reads or writes, another may define
+                Some(Place { declared, .. }) if *declared || !defined => {}
+                _ => places.extend(found.map(|place| (stream.name.clone(), place))),
+            }
+        }
+    }
     let mut all = Queries::default();
     for (number, (file, placement)) in read.into_iter().zip(placements).enumerate() {
         let parts = split::parts(&file.app, &placement, &file.plan.catalog);
@@ -104,7 +160,7 @@ pub fn compile(
             name: file.name,
         });
     }
-    Ok(Compiled { queries: Arc::new(all.connect(&program)), program: Arc::new(program) })
+    Ok(Compiled { queries: Arc::new(all.connect(&program)), program: Arc::new(program), places })
 }
 
 fn read_file(file: &AppFile, registry: &Registry, variable: &dyn Fn(&str) -> Option<String>) -> Result<Read> {

@@ -27,7 +27,7 @@ pub mod ticks;
 mod together;
 mod why;
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
 use tidemill_flow::plan::AppPlan;
@@ -152,7 +152,7 @@ impl Queries {
     }
 
     /// Whether a unit knows anything between events.
-    fn keeps_state(&self, unit: &Unit) -> bool {
+    pub fn keeps_state(&self, unit: &Unit) -> bool {
         let file = &self.files[unit.file];
         let catalog = &unit.plan.catalog;
         let placed = file.placed.iter().filter(|p| p.everywhere == unit.everywhere);
@@ -184,7 +184,7 @@ impl Queries {
         let streams = program.streams().iter().enumerate();
         let first =
             streams.filter(|(i, s)| s.key.is_none() && self.is_gathered(*i)).map(|(_, s)| s.name.clone());
-        Homes { partitions, first: first.collect() }
+        Homes { partitions, first: first.collect(), kept: BTreeMap::new() }
     }
 }
 
@@ -195,12 +195,20 @@ pub struct Homes {
     pub partitions: u32,
     /// Streams without a key whose events are wanted in [`ONE`]: they live there from the start.
     first: BTreeSet<String>,
+    /// Streams without a key that stay where their events lie, whatever queries want.
+    kept: BTreeMap<String, PartitionId>,
 }
 
 impl Homes {
     /// All streams spread by key, those without one by their names.
     pub fn new(partitions: u32) -> Self {
-        Self { partitions, first: BTreeSet::new() }
+        Self { partitions, ..Self::default() }
+    }
+
+    /// The same, with streams that stay where they are.
+    #[must_use]
+    pub fn keeping(self, kept: &BTreeMap<String, PartitionId>) -> Self {
+        Self { kept: kept.clone(), ..self }
     }
 
     /// The partition of a key.
@@ -210,32 +218,47 @@ impl Homes {
 
     /// The partition of a stream's events without a key, and of rows that could not be read.
     pub fn of_stream(&self, name: &str) -> PartitionId {
-        if self.first.contains(name) { PartitionId(ONE) } else { self.of_key(name.as_bytes()) }
+        match self.kept.get(name) {
+            Some(kept) => *kept,
+            None if self.first.contains(name) => PartitionId(ONE),
+            None => self.of_key(name.as_bytes()),
+        }
     }
+}
+
+/// A unit of `after` that goes on with the state of a unit of `before`.
+pub fn successor<'q>(before: &Queries, unit: &Unit, after: &'q Queries) -> Option<&'q Unit> {
+    let file = &before.files[unit.file].name;
+    after.units.iter().find(|u| u.identity == unit.identity && after.files[u.file].name == *file)
 }
 
 /// Whether a changed app may take over: files that are gone or mean something else lose their state.
 ///
 /// Errors: `Conflict` naming the files, where the setting says so.
 pub fn changed(before: &Queries, after: &Queries, setting: ChangedQueries) -> Result<()> {
-    let kept = |unit: &&Unit| {
-        let file = &before.files[unit.file].name;
-        after.units.iter().any(|u| u.identity == unit.identity && after.files[u.file].name == *file)
-    };
     let mut lost: Vec<&str> = before
         .units
         .iter()
-        .filter(|unit| before.keeps_state(unit) && !kept(unit))
+        .filter(|unit| before.keeps_state(unit) && successor(before, unit, after).is_none())
         .map(|unit| before.files[unit.file].name.as_str())
         .collect();
     lost.dedup();
     if lost.is_empty() || setting == ChangedQueries::Restart {
         return Ok(());
     }
+    let (gone, changed): (Vec<&str>, Vec<&str>) =
+        lost.into_iter().partition(|name| after.files.iter().all(|file| file.name != *name));
+    let mut reasons = Vec::new();
+    if !changed.is_empty() {
+        reasons.push(format!("{}: changed since it was deployed", changed.join(", ")));
+    }
+    if !gone.is_empty() {
+        reasons.push(format!("{}: no longer part of the app", gone.join(", ")));
+    }
     Err(Error::conflict(format!(
-        "{}: changed since it was deployed, and the windows, patterns and tables of its queries belong to the old text; \
-         deploy it under another name, or drop them with changed_queries = \"restart\" under [settings] \
-         (TIDEMILL_SETTINGS__CHANGED_QUERIES=restart)",
-        lost.join(", ")
+        "{}, and the windows, patterns and tables of its queries belong to the text that was deployed; bring that back, \
+         deploy changed queries in a file with another name beside it, or drop what they know with \
+         changed_queries = \"restart\" under [settings] (TIDEMILL_SETTINGS__CHANGED_QUERIES=restart)",
+        reasons.join("; ")
     )))
 }

@@ -1,6 +1,7 @@
 //! The engine on a real data directory.
 
 mod corrections;
+mod deploys;
 mod documents;
 mod full_disk;
 mod power;

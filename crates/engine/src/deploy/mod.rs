@@ -1,0 +1,190 @@
+//! One app takes the place of another on a data directory with data.
+//!
+//! Everything that can be refused is refused before anything of the new app is written, and `app.json`, which says
+//! what the next start opens, is replaced last, by a rename: whenever a deploy ends, by an error or by a crash, the
+//! directory opens with the app that last worked. The steps and what a crash between them leaves behind:
+//! `docs/rfcs/0005-deploys.md`.
+
+mod facts;
+mod plan;
+mod settings;
+
+use std::sync::Arc;
+
+use tidemill_log::{LocalLog, Log, LogOptions};
+use tidemill_types::{Error, ErrorKind, Offset, PartitionId, Result};
+
+pub use facts::Facts;
+pub use plan::{After, Before, DeployPlan};
+
+use crate::core::Core;
+use crate::datadir::{DataDir, Deployment};
+use crate::engine::Engine;
+use crate::environment::Environment;
+use crate::queries;
+use crate::recover::{self, Report};
+use crate::{App, state};
+
+/// Opens `data` with `app`, or with what is deployed there. Nothing is applied yet.
+///
+/// Errors: `NotFound` when there is no app; `Invalid` for an app that does not compile, `Conflict` for one that what is
+/// stored does not fit, both with nothing changed; those of [`recover::open`].
+pub fn open(data: &DataDir, app: Option<App>, environment: &Environment) -> Result<(Arc<Core>, Report)> {
+    match (data.deployment()?, app) {
+        (None, None) => Err(Error::not_found(format!(
+            "{}: no app is deployed in it; start with `tidemill run APP --data {}`",
+            data.path().display(),
+            data.path().display()
+        ))),
+        (Some(old), None) => recover::open(data, old, environment),
+        (None, Some(app)) => {
+            let first = Deployment { app, ..Deployment::default() };
+            let opened = recover::open(data, first.clone(), environment)?;
+            data.deploy(&first)?;
+            Ok(opened)
+        }
+        (Some(old), Some(app)) if old.app.source() == app.source() => {
+            recover::open(data, Deployment { app, ..old }, environment)
+        }
+        (Some(old), Some(app)) => replace(data, old, app, environment),
+    }
+}
+
+/// Whether records mean the same under both apps: they may differ in settings, sources, documents and summary.
+fn means_the_same(old: &App, new: &App) -> bool {
+    let vars = new.queries.is_empty() || old.vars == new.vars;
+    old.rules == new.rules && old.queries == new.queries && vars
+}
+
+fn replace(
+    data: &DataDir,
+    mut old: Deployment,
+    app: App,
+    environment: &Environment,
+) -> Result<(Arc<Core>, Report)> {
+    // compile first: a wrong app must not cost the right one anything
+    let compiled = recover::compile_for(&app, data.partitions())?;
+    let mut changes = settings::changes(data, &old.app, &app, &compiled)?;
+    if means_the_same(&old.app, &app) {
+        let new = Deployment { app, ..old };
+        let (core, mut report) =
+            recover::open(data, new.clone(), environment).map_err(|e| not_deployed(data, e))?;
+        data.deploy(&new)?;
+        report.changes = changes;
+        return Ok((core, report));
+    }
+    // code is not kept with the data: what the former app's queries use is given again with the new one
+    old.app = old.app.with_registry(app.registry().into_owned());
+    // where they are now: they have been moved, or there are none yet
+    old.app.settings.tables.clone_from(&app.settings.tables);
+    let before = match recover::compile_for(&old.app, data.partitions()) {
+        Ok(before) => before,
+        Err(e) => return take_over(data, old, app, environment, e),
+    };
+    queries::changed(&before.queries, &compiled.queries, app.settings.changed_queries)?;
+    let (core, drained) = match drain(data, old.clone(), environment) {
+        Ok(drained) => drained,
+        Err(e) if e.kind() == ErrorKind::Invalid => return take_over(data, old, app, environment, e),
+        Err(e) => return Err(e),
+    };
+    let before = Before { compiled: &before, former: &old.former, homes: &core.homes };
+    let after = After { compiled: &compiled, partitions: data.partitions() };
+    let facts = Facts::gather(&core, &before, &after)?;
+    let plan = DeployPlan::new(&before, &after, &facts).map_err(|refused| {
+        Error::conflict(format!(
+            "{}: this app does not fit what is stored there; nothing was changed\n{}",
+            data.path().display(),
+            refused.iter().map(|r| format!("  {r}")).collect::<Vec<_>>().join("\n")
+        ))
+    })?;
+    let since = core.partitions().iter().map(|p| p.applied()).collect();
+    drop(core);
+    keep_copies(data)?;
+    let new = Deployment { app, since, former: plan.former, homes: plan.homes };
+    let (core, mut report) =
+        recover::open(data, new.clone(), environment).map_err(|e| not_deployed(data, e))?;
+    data.deploy(&new)?;
+    changes.extend(plan.changes);
+    report.changes = changes;
+    report.warnings.splice(0..0, drained.warnings);
+    Ok((core, report))
+}
+
+fn not_deployed(data: &DataDir, error: Error) -> Error {
+    error.context(format!("{}: the app was not deployed, the one before it stays", data.path().display()))
+}
+
+/// Applies everything that is in the log under the app that it was written for, and takes a checkpoint of it.
+///
+/// Errors: those of [`recover::open`]; `Unavailable` when the log could not be applied to its end, or nothing written.
+fn drain(data: &DataDir, old: Deployment, environment: &Environment) -> Result<(Arc<Core>, Report)> {
+    let (core, report) = recover::open(data, old, environment)?;
+    let ends =
+        |core: &Core| -> Vec<Offset> { core.partitions().iter().map(|p| core.log.end(p.id)).collect() };
+    let engine = Engine::run(core.clone(), None, report.clone())?;
+    engine
+        .stop()
+        .map_err(|e| e.context("what is in the log could not be checkpointed; nothing is deployed"))?;
+    for (partition, end) in core.partitions().iter().zip(ends(&core)) {
+        if partition.applied() != end {
+            return Err(Error::unavailable(format!(
+                "partition {}: its log is applied up to offset {} only, not to {end}; nothing is deployed",
+                partition.id,
+                partition.applied()
+            )));
+        }
+        if !partition.outbox.unsettled(&*core.log).is_empty() {
+            return Err(Error::unavailable(format!(
+                "partition {}: what it emitted for other partitions is not in their logs; nothing is deployed",
+                partition.id
+            )));
+        }
+    }
+    Ok((core, report))
+}
+
+/// Deploys an app where the deployed one cannot be opened any more, as its files or its tables were changed from outside
+/// or by another version. That is sound as long as none of its records wait to be applied.
+///
+/// Errors: `why` the deployed app cannot be opened, when records wait; those of [`recover::open`].
+fn take_over(
+    data: &DataDir,
+    old: Deployment,
+    app: App,
+    environment: &Environment,
+    why: Error,
+) -> Result<(Arc<Core>, Report)> {
+    let why = why.context(format!("the app that is deployed in {} cannot be opened", data.path().display()));
+    let options = LogOptions::new(data.partitions());
+    let (log, _) = LocalLog::open_on(environment.log_disk.clone(), data.path().join("log"), options)?;
+    for p in (0..data.partitions()).map(PartitionId) {
+        let checkpoints = state::list(&state::dir_of(data.path(), p))?;
+        let applied = checkpoints.last().map_or(Offset(0), |(offset, _)| *offset);
+        if applied < log.end(p) {
+            return Err(why.context(format!(
+                "nothing is deployed: records of partition {p} from offset {applied} on belong to the deployed app, which \
+                 has to apply them first"
+            )));
+        }
+    }
+    log.close()?;
+    drop(log);
+    let new = Deployment { app, ..old };
+    let (core, mut report) =
+        recover::open(data, new.clone(), environment).map_err(|e| not_deployed(data, e))?;
+    data.deploy(&new)?;
+    report.warnings.push(format!("{why}; another app has taken its place"));
+    Ok((core, report))
+}
+
+/// Copies the newest checkpoint of each partition: the ones before it belong to the former app, so there is no other to
+/// fall back to.
+fn keep_copies(data: &DataDir) -> Result<()> {
+    for p in 0..data.partitions() {
+        let dir = state::dir_of(data.path(), PartitionId(p));
+        if let Some((newest, _)) = state::list(&dir)?.last() {
+            state::copy(&dir, *newest)?;
+        }
+    }
+    Ok(())
+}
