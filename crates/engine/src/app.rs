@@ -74,13 +74,31 @@ pub struct DocumentsConfig {
 }
 
 /// A query that is part of an app's summary.
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SummaryConfig {
     /// What it shows.
     pub title: String,
     /// The query.
     pub sql: String,
+    /// The line of `app.toml` on which the query begins, from 1.
+    pub line: u32,
+}
+
+/// `[[summary]]` as it is written.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct SummaryToml {
+    title: String,
+    sql: toml::Spanned<String>,
+}
+
+impl SummaryToml {
+    /// `text`: the file it was read from.
+    fn placed(self, text: &str) -> SummaryConfig {
+        let before = text.get(..self.sql.span().start).unwrap_or_default();
+        let line = 1 + before.matches('\n').count() as u32;
+        SummaryConfig { title: self.title, sql: self.sql.into_inner(), line }
+    }
 }
 
 /// A source of events.
@@ -128,7 +146,7 @@ struct AppToml {
     settings: Settings,
     documents: Vec<DocumentsConfig>,
     source: Vec<SourceConfig>,
-    summary: Vec<SummaryConfig>,
+    summary: Vec<SummaryToml>,
     try_next: Vec<String>,
 }
 
@@ -304,7 +322,7 @@ impl App {
         self.settings = toml.settings;
         self.documents = toml.documents;
         self.sources = toml.source;
-        self.summary = toml.summary;
+        self.summary = toml.summary.into_iter().map(|s| s.placed(text)).collect();
         self.try_next = toml.try_next;
         self.vars.clone_from(&vars);
         for documents in &mut self.documents {

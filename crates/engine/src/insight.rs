@@ -67,9 +67,13 @@ impl Engine {
         run_one(core, aggregate)
     }
 
-    /// Runs every aggregate rule once, in order of declaration.
+    /// Runs every aggregate rule once, in order of declaration, and returns how many documents they wrote.
+    ///
+    /// Errors: that of the first that failed; the others have run all the same.
     pub fn run_all_aggregates(&self) -> Result<u64> {
-        self.core.program.aggregates().iter().map(|a| run_one(&self.core, a)).sum()
+        let runs: Vec<Result<u64>> =
+            self.core.program.aggregates().iter().map(|a| run_one(&self.core, a)).collect();
+        runs.into_iter().sum()
     }
 }
 

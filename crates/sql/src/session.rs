@@ -102,6 +102,11 @@ impl Sql {
     ///
     /// Errors: as [`Self::query`].
     pub async fn describe(&self, sql: &str) -> Result<SchemaRef> {
+        self.describe_with(sql, MissingFields::Refused).await
+    }
+
+    /// As [`Self::describe`], saying what to do about fields and collections that do not exist.
+    pub async fn describe_with(&self, sql: &str, missing: MissingFields) -> Result<SchemaRef> {
         let runtime = self.runtime.as_ref().ok_or_else(|| self.shared.closing.ended_early())?;
         let (shared, text) = (self.shared.clone(), sql.to_owned());
         let task = runtime.spawn(async move {
@@ -109,7 +114,7 @@ impl Sql {
             let deadline = tokio::time::Instant::now() + limit;
             let planner = shared.clone();
             let plan = async move {
-                let (_, plan, _) = planner.plan_alone(&text, MissingFields::Refused).await?;
+                let (_, plan, _) = planner.plan_alone(&text, missing).await?;
                 Ok(plan.schema().inner().clone())
             };
             let planned = tokio::time::timeout_at(deadline, shared.apart(deadline, plan)).await;

@@ -120,6 +120,23 @@ impl Tidemill {
         self.sql.query_blocking(query)
     }
 
+    /// Runs a query of the app's summary. Fields and collections that nothing has written yet are null, as they are for
+    /// aggregate rules.
+    ///
+    /// Errors: as [`Self::sql`].
+    pub fn summary(&self, query: &str) -> Result<QueryRows> {
+        self.engine.catch_up()?;
+        self.sql.query_blocking_with(query, MissingFields::Null)
+    }
+
+    /// Plans a query of the app's summary without running it.
+    ///
+    /// Errors: as [`Self::sql`].
+    pub fn check_summary(&self, query: &str) -> Result<()> {
+        let described = self.sql.describe_with(query, MissingFields::Null);
+        futures::executor::block_on(described).map(|_| ())
+    }
+
     /// Starts a query and reads its rows as they come.
     pub async fn query(&self, query: &str) -> Result<QueryResult> {
         let engine = self.engine.clone();

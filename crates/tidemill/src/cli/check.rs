@@ -3,11 +3,12 @@
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use tidemill::App;
+use anyhow::Context;
+use tidemill::{App, Tidemill};
 
 use super::vars::VarArgs;
 
-/// Checks an app's rules, queries and settings without running it.
+/// Checks an app's rules, queries, settings and summary without running it.
 #[derive(clap::Args)]
 #[command(after_help = "Example:\n  tidemill check examples/flights")]
 pub struct CheckArgs {
@@ -21,6 +22,11 @@ pub fn check(args: CheckArgs) -> anyhow::Result<ExitCode> {
     let app = App::read(&args.app, &args.vars.set)?;
     match tidemill_engine::compile(&app) {
         Ok(compiled) => {
+            let wrong = summary(&app)?;
+            if !wrong.is_empty() {
+                wrong.iter().for_each(|line| eprintln!("{line}"));
+                return Ok(ExitCode::FAILURE);
+            }
             for file in &compiled.queries.files {
                 println!(
                     "{}: {} streams, {} queries: good",
@@ -46,4 +52,25 @@ pub fn check(args: CheckArgs) -> anyhow::Result<ExitCode> {
             Ok(ExitCode::FAILURE)
         }
     }
+}
+
+/// Plans the SQL of the app's summary on an empty data directory, and says what is wrong with it.
+fn summary(app: &App) -> anyhow::Result<Vec<String>> {
+    if app.summary.is_empty() {
+        return Ok(Vec::new());
+    }
+    let dir = tempfile::tempdir().context("a directory to plan the summary in")?;
+    let mut alone = app.clone();
+    // nothing outside of that directory, and no more of it than is needed
+    alone.settings.tables = None;
+    alone.settings.partitions = 1;
+    let tidemill = Tidemill::open_with(dir.path(), alone)?;
+    let wrong = app.summary.iter().filter_map(|part| {
+        let error = tidemill.check_summary(&part.sql).err()?;
+        let file = app.dir.join("app.toml");
+        Some(format!("error: {}:{}: summary \"{}\": {error}", file.display(), part.line, part.title))
+    });
+    let wrong = wrong.collect();
+    tidemill.engine().abandon();
+    Ok(wrong)
 }

@@ -53,8 +53,8 @@ impl Progress {
         }
     }
 
-    /// Prints what happened: events, refused rows, rules, the app's own queries, the ledger, and what to do next.
-    /// Returns whether rows were refused.
+    /// Prints what happened: events, refused rows, rules, the app's own queries, the ledger, and what to do next. A query
+    /// that fails is told on standard error and the others go on. False when one did, or when rows were refused.
     pub fn summary(&mut self, tidemill: &Tidemill) -> anyhow::Result<bool> {
         // also those of a source that ended between two looks
         self.refusals.tell_new(tidemill);
@@ -71,17 +71,29 @@ impl Progress {
         if engine.recovery.records > 0 {
             println!("recovered {} log records in {} ms", engine.recovery.records, engine.recovery.millis);
         }
-        table(
-            tidemill,
-            "Rules fired",
-            "SELECT rule, kind, fired, errors FROM system.rules ORDER BY kind DESC, fired DESC",
-        )?;
-        if engine.queries().iter().any(|query| query.errors > 0) {
-            table(
-                tidemill,
-                "Queries that failed: events that are `lost` went to no fault stream",
-                "SELECT file, query, errors, lost, last_error FROM system.queries WHERE errors > 0",
-            )?;
+        let rules = "SELECT rule, kind, fired, errors FROM system.rules ORDER BY kind DESC, fired DESC";
+        let failed = "SELECT file, query, errors, lost, last_error FROM system.queries WHERE errors > 0";
+        let ledger = "SELECT stream, received, stored, duplicate, rejected, balanced FROM system.ledger";
+        let any_failed = engine.queries().iter().any(|query| query.errors > 0);
+        let failures =
+            any_failed.then_some(("Queries that failed: events that are `lost` went to no fault stream", failed));
+        let own = engine.app().summary.iter().map(|part| (part.title.as_str(), part.sql.as_str()));
+        let parts = std::iter::once(("Rules fired", rules))
+            .chain(failures)
+            .chain(own)
+            .chain([("Ledger: received = stored + duplicate + rejected", ledger)]);
+        let mut good = !any_refused;
+        for (title, query) in parts {
+            match tidemill.summary(query) {
+                Ok(rows) => {
+                    println!("\n{title}");
+                    super::sql::write_rows(output::Format::Table, &rows, Stdout)?;
+                }
+                Err(e) => {
+                    eprintln!("error: summary \"{title}\": {e}");
+                    good = false;
+                }
+            }
         }
         for query in engine.queries().iter().filter(|query| query.lost > 0) {
             eprintln!(
@@ -92,31 +104,16 @@ impl Progress {
                 query.last_error.as_deref().unwrap_or("unknown")
             );
         }
-        for part in &engine.app().summary {
-            table(tidemill, &part.title, &part.sql)?;
-        }
-        table(
-            tidemill,
-            "Ledger: received = stored + duplicate + rejected",
-            "SELECT stream, received, stored, duplicate, rejected, balanced FROM system.ledger",
-        )?;
         if !engine.app().try_next.is_empty() {
             println!("\nTry next:");
             for command in &engine.app().try_next {
                 println!("  {}", command.replace("${data_dir}", &engine.data_dir().display().to_string()));
             }
         }
-        Ok(any_refused)
+        Ok(good)
     }
 }
 
 fn applied(tidemill: &Tidemill) -> u64 {
     tidemill.engine().events_applied()
-}
-
-fn table(tidemill: &Tidemill, title: &str, query: &str) -> anyhow::Result<()> {
-    println!("\n{title}");
-    let rows = tidemill.sql(query)?;
-    super::sql::write_rows(output::Format::Table, &rows, Stdout)?;
-    Ok(())
 }

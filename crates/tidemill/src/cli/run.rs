@@ -62,24 +62,28 @@ fn default_address() -> SocketAddr {
 pub fn run(args: RunArgs) -> anyhow::Result<ExitCode> {
     let app = App::read(&args.app, &args.vars.set)?;
     let tidemill = Tidemill::open_with(&args.data.data, app)?;
-    live(tidemill, &args.data.data, args.listen, args.until_idle)
+    live(tidemill, &args.data.data, args.listen, Mode::Run { until_idle: args.until_idle })
 }
 
 pub fn serve(args: ServeArgs) -> anyhow::Result<ExitCode> {
     let tidemill = Tidemill::open(&args.data.data)?;
-    live(tidemill, &args.data.data, args.listen, false)
+    live(tidemill, &args.data.data, args.listen, Mode::Serve)
 }
 
-fn live(
-    tidemill: Tidemill,
-    data: &Path,
-    listen: Option<SocketAddr>,
-    until_idle: bool,
-) -> anyhow::Result<ExitCode> {
+/// What is asked for besides reading sources and answering requests.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Mode {
+    /// Show what the sources brought, and stop then if so wished.
+    Run { until_idle: bool },
+    /// Nothing: say when it is ready.
+    Serve,
+}
+
+fn live(tidemill: Tidemill, data: &Path, listen: Option<SocketAddr>, mode: Mode) -> anyhow::Result<ExitCode> {
     stdio::go_on_when_closed();
     let sinks = LogSinks::start(tidemill.engine()).context("the thread that prints lines of sinks")?;
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
-    let code = runtime.block_on(live_async(&tidemill, data, listen, until_idle))?;
+    let code = runtime.block_on(live_async(&tidemill, data, listen, mode))?;
     let closed = tidemill.close();
     sinks.finish();
     closed?;
@@ -90,14 +94,23 @@ async fn live_async(
     tidemill: &Tidemill,
     data: &Path,
     listen: Option<SocketAddr>,
-    until_idle: bool,
+    mode: Mode,
 ) -> anyhow::Result<ExitCode> {
     let mut interrupt = signal(SignalKind::interrupt())?;
     let mut terminate = signal(SignalKind::terminate())?;
+    let until_idle = mode == Mode::Run { until_idle: true };
+    for change in &tidemill.engine().recovery.changes {
+        eprintln!("deployed: {change}");
+    }
     let server = match listen.or_else(|| (!until_idle).then(default_address)) {
         Some(address) => Some(start_server(tidemill, data, address).await?),
         None => None,
     };
+    if mode == Mode::Serve {
+        let app = &tidemill.engine().app().name;
+        let recovery = &tidemill.engine().recovery;
+        println!("Ready: {app}, {} log records recovered in {} ms", recovery.records, recovery.millis);
+    }
     let mut progress = Progress::new(tidemill);
     tidemill.engine().start_sources()?;
     let stopped = loop {
@@ -113,12 +126,16 @@ async fn live_async(
     let mut code = ExitCode::SUCCESS;
     if !stopped {
         let engine = tidemill.engine().clone();
-        tokio::task::spawn_blocking(move || {
+        let aggregated = tokio::task::spawn_blocking(move || {
             engine.wait_idle();
-            engine.run_all_aggregates().map(|_| ())
+            engine.run_all_aggregates()
         })
-        .await??;
-        if tokio::task::block_in_place(|| progress.summary(tidemill))? {
+        .await?;
+        if let Err(e) = aggregated {
+            eprintln!("error: {e}");
+            code = ExitCode::FAILURE;
+        }
+        if mode != Mode::Serve && !tokio::task::block_in_place(|| progress.summary(tidemill))? {
             code = ExitCode::FAILURE;
         }
         for problem in tidemill.engine().source_problems() {
@@ -126,12 +143,14 @@ async fn live_async(
             code = ExitCode::FAILURE;
         }
         if let Some(server) = server.as_ref().filter(|_| !until_idle) {
-            println!(
-                "\nServing http://{} (token in {}); Ctrl-C stops.",
-                server.addr(),
-                token_file(data).display()
-            );
-            stdio::Stdout.flush()?;
+            if mode != Mode::Serve {
+                println!(
+                    "\nServing http://{} (token in {}); Ctrl-C stops.",
+                    server.addr(),
+                    token_file(data).display()
+                );
+                stdio::Stdout.flush()?;
+            }
             tokio::select! {
                 _ = interrupt.recv() => {}
                 _ = terminate.recv() => {}

@@ -5,6 +5,7 @@ mod commands;
 mod damage;
 mod directory;
 mod embedding;
+mod deploys;
 mod flights;
 mod pages;
 mod flips;
