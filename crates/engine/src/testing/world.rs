@@ -394,6 +394,8 @@ fn parts(app: &App, compiled: &Compiled, clock: Arc<ManualClock>) -> Result<Part
     // a test may ask why however little the app keeps for that
     let mut app = app.clone();
     app.settings.why_events = Settings::default().why_events;
+    // nothing is written to a disk, so no room has to be kept back on one
+    app.settings.reserve_bytes = 0;
     Ok(Parts {
         dir: PathBuf::new(),
         app,
