@@ -1,8 +1,8 @@
 //! The session: plans a query against one snapshot and runs it on its own threads, within its limits.
 
 use std::fs::DirBuilder;
-use std::os::unix::fs::DirBuilderExt;
 use std::future::Future;
+use std::os::unix::fs::DirBuilderExt;
 use std::sync::Arc;
 use std::time::Duration;
 

@@ -230,7 +230,9 @@ impl BatchBuilder {
                 whole(raw).filter(|n| i32::try_from(*n).is_ok()).map(Slot::Int)
             }
             (FieldType::Long, b'-' | b'0'..=b'9') => whole(raw).map(Slot::Int),
-            (FieldType::Float | FieldType::Double, b'-' | b'0'..=b'9') => number(field.ty, raw).map(Slot::Float),
+            (FieldType::Float | FieldType::Double, b'-' | b'0'..=b'9') => {
+                number(field.ty, raw).map(Slot::Float)
+            }
             (FieldType::Time, b'"') => {
                 json_text(raw).and_then(|t| field.time_from_text(&t)).map(|t| Slot::Int(t.0))
             }

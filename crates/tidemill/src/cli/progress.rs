@@ -75,8 +75,8 @@ impl Progress {
         let failed = "SELECT file, query, errors, lost, last_error FROM system.queries WHERE errors > 0";
         let ledger = "SELECT stream, received, stored, duplicate, rejected, balanced FROM system.ledger";
         let any_failed = engine.queries().iter().any(|query| query.errors > 0);
-        let failures =
-            any_failed.then_some(("Queries that failed: events that are `lost` went to no fault stream", failed));
+        let failures = any_failed
+            .then_some(("Queries that failed: events that are `lost` went to no fault stream", failed));
         let own = engine.app().summary.iter().map(|part| (part.title.as_str(), part.sql.as_str()));
         let parts = std::iter::once(("Rules fired", rules))
             .chain(failures)

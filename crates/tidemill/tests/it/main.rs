@@ -3,12 +3,12 @@
 mod apps;
 mod commands;
 mod damage;
+mod deploys;
 mod directory;
 mod embedding;
-mod deploys;
 mod flights;
-mod pages;
 mod flips;
+mod pages;
 mod queries;
 mod why_again;
 
