@@ -271,7 +271,11 @@ fn try_edit(base: &Base, number: usize, case: &Case) -> String {
     let title = &case.title;
     let app = match read(&root, "app", &files) {
         Ok(app) => app,
-        Err(e) => return said("refused", [e.replace(&root.display().to_string(), "ROOT")]),
+        Err(e) => {
+            // the list of settings grows
+            let (told, _) = e.split_once(", expected one of").unwrap_or((&e, ""));
+            return said("refused", [told.replace(&root.display().to_string(), "ROOT")]);
+        }
     };
     let new_rules = app.rules.clone();
     let former_rules = read_former(&root).rules;
