@@ -217,7 +217,7 @@ fn open_former(core: &Core, declared: &BTreeMap<String, Declared>, partitions: u
 /// A stream as its table tells it, with what the app that declared it said of key, id and time.
 fn former_schema(name: &str, stored: StoredTable, declared: Option<&Declared>) -> StreamSchema {
     let columns = stored.columns.into_iter().filter(|c| !c.name.starts_with('_'));
-    let fields: Vec<Field> = columns.filter_map(|c| Some(Field { name: c.name, ty: c.ty? })).collect();
+    let fields: Vec<Field> = columns.filter_map(|c| Some(Field::new(c.name, c.ty?))).collect();
     let place = |field: &String| fields.iter().position(|f| f.name == *field);
     let (key, id, time) = match declared {
         Some(d) => (

@@ -68,7 +68,13 @@ impl World {
         let core = Core::new(parts(app, compiled, clock.clone())?);
         let settings = core.settings.clone();
         let state = |partition: PartitionId| {
-            let deployed = Deployed { program: &program, queries: &queries, settings: &settings, partition };
+            let deployed = Deployed {
+                program: &program,
+                queries: &queries,
+                settings: &settings,
+                partition,
+                since: Offset(0),
+            };
             State::new(&deployed).map(|state| Partition::new(partition, state, settings.inbox_bytes as usize))
         };
         core.set_partitions((0..partitions).map(|p| state(PartitionId(p))).collect::<Result<_>>()?);
@@ -403,7 +409,7 @@ fn parts(app: &App, compiled: &Compiled, clock: Arc<ManualClock>) -> Result<Part
         log: Arc::new(MemoryLog::new(partitions)),
         program: compiled.program.clone(),
         queries: compiled.queries.clone(),
-        partitions,
+        homes: compiled.queries.homes(&compiled.program, partitions),
         tables,
         rejected,
         rejected_schema,

@@ -186,7 +186,7 @@ fn as_written(name: &str, batch: &RecordBatch) -> StreamSchema {
         ["bool", "int", "long", "float", "double", "string", "time"].map(|t| FieldType::parse(t).unwrap());
     let fields = schema.fields()[..own].iter().map(|f| {
         let ty = types.iter().find(|ty| ty.arrow() == *f.data_type());
-        Field { name: f.name().clone(), ty: *ty.unwrap() }
+        Field::new(f.name().clone(), *ty.unwrap())
     });
     StreamSchema { name: name.to_owned(), fields: fields.collect(), key: None, id: vec![], time: None }
 }

@@ -163,7 +163,7 @@ impl Reader<'_> {
 
     async fn checkpoint(&self, version: u64, parts: &[Path]) -> Result<Vec<Entry>> {
         let mut entries = Vec::new();
-        let sums = CheckpointSums::read(self.place.store, &self.log).await;
+        let sums = CheckpointSums::read(&*self.place.store, &self.log).await;
         for path in parts {
             let bytes = self.fetch(path).await.map_err(|e| store_error(self.unreadable(path), e))?;
             let sound = match sums.agrees(version, &bytes) {
