@@ -211,7 +211,9 @@ pub(crate) fn name_columns(statement: &mut Statement) {
         let free = std::iter::once(text.clone()).chain(numbered).find(|name| !taken.contains(name));
         let name = free.unwrap_or(text);
         taken.insert(name.clone());
-        *item = SelectItem::ExprWithAlias { expr: expr.clone(), alias: Ident::with_quote('"', name) };
+        // moved, not copied: a tree that is too deep is not known to be so yet, and copying takes more stack than dropping
+        let expr = std::mem::replace(expr, Expr::Identifier(Ident::new("")));
+        *item = SelectItem::ExprWithAlias { expr, alias: Ident::with_quote('"', name) };
     }
 }
 

@@ -9,7 +9,7 @@ pub(crate) const THREAD_BYTES: usize = if cfg!(debug_assertions) { 128 << 20 } e
 
 /// Stack that parsing may take per byte of text. A chain of operators makes the deepest tree per byte, a level for
 /// every two; until it is known to be too deep it has to be walked and dropped.
-const PARSED_BYTES: usize = if cfg!(debug_assertions) { 512 } else { 256 };
+const PARSED_BYTES: usize = if cfg!(debug_assertions) { 1024 } else { 256 };
 
 /// Runs `parse` on a stack that is large enough for any tree that `text` can make.
 pub(crate) fn parsing<T>(text: &str, parse: impl FnOnce() -> T) -> T {

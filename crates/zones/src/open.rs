@@ -53,7 +53,7 @@ pub(crate) async fn open(
     DeltaSchema::of(stream)?;
     let replay = replay_or_create(around, &place, stream, retry).await?;
     check_protocol(&stream.name, &replay.protocol, &replay.metadata)?;
-    let held = Held::of(&replay, &stream.name)?;
+    let held = Held::of(&replay, &place, &stream.name)?;
     let evolution = evolve(stream, &replay.metadata.schema_string, &|column| held.column(column))?;
     check_txns(&stream.name, &replay.txns, partitions, around.epoch)?;
 
@@ -143,7 +143,7 @@ pub(crate) async fn stored(around: &Surroundings, table: &str) -> Result<Option<
     }
     let place = around.place.table(table);
     let Some(replay) = replay(&place, table, Retry::new(&around.options)).await? else { return Ok(None) };
-    let held = Held::of(&replay, table)?;
+    let held = Held::of(&replay, &place, table)?;
     let columns = columns(table, &replay.metadata.schema_string, &|column| held.column(column))?;
     Ok(Some(StoredTable { columns, rows: held.rows }))
 }
@@ -158,13 +158,14 @@ struct Held {
 
 impl Held {
     /// Errors: `Corrupt` for statistics that are no JSON.
-    fn of(replay: &Replay, table: &str) -> Result<Self> {
+    fn of(replay: &Replay, place: &Location, table: &str) -> Result<Self> {
         let mut held = Self { rows: 0, columns: HashSet::new(), foreign: false };
         for (name, add) in &replay.live {
             let stats: serde_json::Value = serde_json::from_str(add.stats.as_deref().unwrap_or("{}"))
                 .map_err(|e| {
                     Error::corrupt(format!("table `{table}`: the statistics of file {name} cannot be read"))
                         .with_source(e)
+                        .context(replay.named_by(place, name))
                 })?;
             held.rows += stats["numRecords"].as_u64().unwrap_or(0);
             match stats["nullCount"].as_object().filter(|_| tablet_id(name).is_some()) {

@@ -74,6 +74,8 @@ fn open(dir: &Path, disk: &SimDisk) -> tidemill_types::Result<Engine> {
     let mut app = App::from_rules("hops", RULES);
     app.settings.partitions = 4;
     app.settings.segment_bytes = 16 << 10;
+    // the checkpoints are on the disk of the machine, whose room is not the subject here
+    app.settings.reserve_bytes = 0;
     app.settings.flush_interval = tidemill_types::Duration::seconds(3600);
     app.settings.checkpoint_interval = tidemill_types::Duration::seconds(3600);
     let environment = Environment { log_disk: Arc::new(disk.clone()), ..Environment::default() };

@@ -7,7 +7,9 @@ use tidemill_lang::source::{FileId, SourceFile};
 fn the_reference_shows_what_can_be_parsed() {
     let reference = include_str!("../../../../docs/rules.md");
     let blocks = reference.split("```").skip(1).step_by(2);
-    let rules: Vec<&str> = blocks.filter(|b| b.trim_start().starts_with("event ")).collect();
+    // the word behind the fence says what a block is
+    let texts = blocks.filter_map(|b| b.split_once('\n')).filter(|(word, _)| *word == "rules");
+    let rules: Vec<&str> = texts.map(|(_, text)| text).filter(|text| text.starts_with("event ")).collect();
     assert!(!rules.is_empty(), "the reference begins with an example");
     for text in rules {
         let file = SourceFile::new(FileId(0), "rules.md", text);

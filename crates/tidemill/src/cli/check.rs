@@ -64,7 +64,7 @@ fn summary(app: &App) -> anyhow::Result<Vec<String>> {
     // nothing outside of that directory, and no more of it than is needed
     alone.settings.tables = None;
     alone.settings.partitions = 1;
-    let tidemill = Tidemill::open_with(dir.path(), alone)?;
+    let tidemill = Tidemill::open_with(dir.path().join("data"), alone)?;
     let wrong = app.summary.iter().filter_map(|part| {
         let error = tidemill.check_summary(&part.sql).err()?;
         let file = app.dir.join("app.toml");

@@ -357,7 +357,7 @@ fn run_says_what_queries_lose() {
     std::fs::write(apps.join("s.jsonl"), "{\"t\":\"1.5\"}\n{\"t\":\"x\"}\n").unwrap();
     std::fs::write(
         apps.join("app.toml"),
-        "name = \"losing\"\n[[source]]\nstream = \"S\"\npath = \"s.jsonl\"\nformat = \"jsonl\"\n",
+        "name = \"losing\"\n[[source]]\nname = \"s\"\ntype = \"file\"\nstream = \"S\"\npath = \"s.jsonl\"\nformat = \"ndjson\"\n",
     )
     .unwrap();
     let (out, err) =

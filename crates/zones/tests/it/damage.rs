@@ -89,7 +89,9 @@ async fn the_entry_that_names_what_is_not_there_is_told() {
         let entry = store.get(&path).await.unwrap().bytes().await.unwrap();
         let text = String::from_utf8(entry.to_vec()).unwrap();
         assert!(text.contains(good), "{good}: {text}");
-        store.put(&path, PutPayload::from(text.replace(good, damaged))).await.unwrap();
+        // as another program would have written it, without our checksum
+        let damaged = text.replace(good, damaged).replace("tidemill.crc32c", "other.crc32c");
+        store.put(&path, PutPayload::from(damaged)).await.unwrap();
         let error = refusal(&store).await.to_string();
         let place = "Delta log entry memory:///tables/Flight/_delta_log/00000000000000000004.json";
         assert!(error.contains(place) && error.contains(shown), "{shown}: {error}");
