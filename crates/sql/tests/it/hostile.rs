@@ -83,9 +83,14 @@ async fn hostile_statements_are_answered() {
     let (_fixture, sql) = fixture::sql(State::Tail, limits).await;
     let (_fixture, impatient) =
         fixture::sql(State::Tail, SqlOptions { query_timeout: Duration::from_secs(2), ..options() }).await;
-    let only = std::env::var("HOSTILE").unwrap_or_default();
+    // all of them take a debug build several minutes: TIDEMILL_HOSTILE= runs all, TIDEMILL_HOSTILE=chain those so named
+    let only = std::env::var("TIDEMILL_HOSTILE").ok();
+    let chosen = |(n, s): &(usize, &Statement)| match &only {
+        Some(name) => s.name.contains(name),
+        None => n % 4 == 0,
+    };
     let mut failures = String::new();
-    for statement in statements().iter().filter(|s| s.name.contains(&only)) {
+    for (_, statement) in statements().iter().enumerate().filter(chosen) {
         let endless = statement.outcomes == ["limit_reached"] && statement.name.starts_with("endless");
         let found = run(if endless { &impatient } else { &sql }, &statement.sql).await;
         if !statement.outcomes.iter().any(|o| matches(o, &found)) {

@@ -13,7 +13,7 @@ use super::{DataArgs, OutputFormat, repl};
 /// Runs SQL over events, documents and system tables.
 #[derive(clap::Args)]
 #[command(
-    after_help = "Examples:\n  tidemill sql --data data -c 'SELECT * FROM system.streams'\n  tidemill sql --data data -o csv -c 'SELECT * FROM events.\"TakeOffEvent\" LIMIT 10'\n  tidemill sql --data data < script.sql\n  tidemill sql --data data        (interactive)"
+    after_help = "Examples:\n  tidemill sql --data data -c 'SELECT * FROM system.streams'\n  tidemill sql --data data -o csv -c 'SELECT * FROM events.\"TakeOffEvent\" LIMIT 10'\n  tidemill sql --data data        (interactive)"
 )]
 pub struct SqlArgs {
     #[command(flatten)]

@@ -85,7 +85,8 @@ fn served(mut command: Command, data: &Path) -> Serving {
         if let Some(address) = line.strip_prefix("Listening on ") {
             serving.base = address.to_owned();
         }
-        if line.starts_with("Serving ") {
+        // `run` says that it serves once its sources have ended, `serve` that it is ready
+        if line.starts_with("Serving ") || line.starts_with("Ready: ") {
             break;
         }
     }
