@@ -59,11 +59,13 @@ impl<'c> Backtest<'c> {
         time: Timestamp,
         received: Timestamp,
     ) -> Result<()> {
-        self.clocks(received)?;
+        self.advance(received)?;
         self.send(stream, one, rows::time_ms(time), rows::time_ms(received), None, 0)
     }
 
-    fn clocks(&mut self, to: Timestamp) -> Result<()> {
+    /// Moves the clock on to `to` and works off what falls due up to then, `to` included. Queries on the clock of their
+    /// events (`@app:playback`) stay where their last event left them.
+    pub fn advance(&mut self, to: Timestamp) -> Result<()> {
         let to = rows::time_ms(to);
         let queries = &self.compiled.queries;
         for (number, _) in queries.units.iter().enumerate().filter(|(_, unit)| !unit.plan.playback) {

@@ -9,9 +9,9 @@ use anyhow::{Context, bail};
 use serde_json::{Map, Value as Json};
 use tidemill::App;
 use tidemill_engine::queries::backtest::{Backtest, Put};
-use tidemill_engine::{Compiled, compile_for};
+use tidemill_engine::{Clock, Compiled, SystemClock, compile_for};
 use tidemill_types::decode::BatchBuilder;
-use tidemill_types::{FieldType, StreamSchema, Timestamp};
+use tidemill_types::{Duration, FieldType, StreamSchema, Timestamp};
 
 use super::sql::Session;
 use super::vars::VarArgs;
@@ -19,11 +19,14 @@ use super::{DataArgs, OutputFormat};
 
 /// Runs the deployed queries and changed ones over stored events, and shows what comes out differently.
 ///
-/// Events come in the order in which they were received, with a clock of their own; nothing is written. Rules do not
-/// run: what they emitted is part of the history. The exit code is 1 when something differs.
+/// Events come in the order in which they were received, with a clock of their own that goes on to `--to`, or to now,
+/// behind the last of them, so that what waits for time alone comes out as well. Nothing is written. Rules do not run:
+/// what they emitted is part of the history. The exit code is 1 when something differs.
+///
+/// A TIME is RFC 3339, a date, or so long ago: 2026-01-01T10:00:00Z, 2026-01-01, -1h, "-2 days".
 #[derive(clap::Args)]
 #[command(
-    after_help = "Example:\n  tidemill backtest changed/flights --data data --from 2026-01-01T00:00:00Z --to 2026-01-02T00:00:00Z"
+    after_help = "Examples:\n  tidemill backtest changed/flights --data data --from -1h\n  tidemill backtest changed/flights --data data --from 2026-01-01T00:00:00Z --to 2026-01-02T00:00:00Z"
 )]
 pub struct BacktestArgs {
     /// Directory of the changed app, or one *.siddhi or *.rules file.
@@ -31,16 +34,42 @@ pub struct BacktestArgs {
     #[command(flatten)]
     data: DataArgs,
     /// Events received from then on.
-    #[arg(long, value_name = "TIME", value_parser = Timestamp::parse)]
-    from: Option<Timestamp>,
-    /// Events received before then.
-    #[arg(long, value_name = "TIME", value_parser = Timestamp::parse)]
-    to: Option<Timestamp>,
+    #[arg(long, value_name = "TIME", value_parser = Moment::parse, allow_hyphen_values = true)]
+    from: Option<Moment>,
+    /// Events received before then. The clock stops there, but never later than now.
+    #[arg(long, value_name = "TIME", value_parser = Moment::parse, allow_hyphen_values = true)]
+    to: Option<Moment>,
     /// How many events that differ are shown of each stream, on each side.
     #[arg(long, value_name = "N", default_value_t = 10)]
     show: usize,
     #[command(flatten)]
     vars: VarArgs,
+}
+
+/// A time that an option gives.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Moment {
+    At(Timestamp),
+    Ago(Duration),
+}
+
+impl Moment {
+    fn parse(text: &str) -> Result<Self, String> {
+        let parsed = match text.strip_prefix('-') {
+            Some(ago) => Duration::parse(ago).map(Self::Ago),
+            None => Timestamp::parse(text).map(Self::At),
+        };
+        parsed.map_err(|_| {
+            format!("`{text}` is not a time: expected RFC 3339, for example 2013-01-01T10:17:00Z, or how long ago, for example -1h")
+        })
+    }
+
+    fn before(self, now: Timestamp) -> Timestamp {
+        match self {
+            Self::At(time) => time,
+            Self::Ago(ago) => Timestamp(now.0.saturating_sub(ago.0)),
+        }
+    }
 }
 
 /// A stored event and its place in the order of arrival.
@@ -57,6 +86,13 @@ pub fn backtest(args: BacktestArgs) -> anyhow::Result<ExitCode> {
     };
     let changed = App::read(&args.app, &args.vars.set)?;
     let (before, after) = (compile_for(&deployed, 1)?, compile_for(&changed, 1)?);
+    let now = SystemClock.now();
+    let (from, to) = (args.from.map(|t| t.before(now)), args.to.map(|t| t.before(now)));
+    if let (Some(from), Some(to)) = (from, to)
+        && from >= to
+    {
+        bail!("--from {from} is not before --to {to}");
+    }
     let session = Session::open(&args.data)?;
     let known = names(&session)?;
     let mut wanted = BTreeSet::new();
@@ -67,11 +103,12 @@ pub fn backtest(args: BacktestArgs) -> anyhow::Result<ExitCode> {
     }
     let mut events = Vec::new();
     for stream in wanted.iter().filter(|s| known.contains(*s)) {
-        history(&session, stream, args.from, args.to, &mut events)?;
+        history(&session, stream, from, to, &mut events)?;
     }
     events.sort_by_key(|e: &Stored| e.at);
     println!("{} events of {}", events.len(), wanted.iter().cloned().collect::<Vec<_>>().join(", "));
-    let different = show(&run(&before, &events)?, &run(&after, &events)?, args.show);
+    let end = to.unwrap_or(now).min(now);
+    let different = show(&run(&before, &events, end)?, &run(&after, &events, end)?, args.show);
     Ok(if different { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }
 
@@ -117,8 +154,8 @@ fn history(
     Ok(())
 }
 
-/// What the queries of an app put out.
-fn run(compiled: &Compiled, events: &[Stored]) -> anyhow::Result<Vec<Put>> {
+/// What the queries of an app put out until the clock shows `end`.
+fn run(compiled: &Compiled, events: &[Stored], end: Timestamp) -> anyhow::Result<Vec<Put>> {
     let mut backtest = Backtest::new(compiled);
     let reads = backtest.reads();
     let streams = compiled.program.streams();
@@ -131,6 +168,10 @@ fn run(compiled: &Compiled, events: &[Stored]) -> anyhow::Result<Vec<Put>> {
         let json = serde_json::to_vec(&fields(&event.fields, &streams[stream]))?;
         builder.push_json(&json, event.time)?;
         backtest.event(stream, &builder.finish(), event.time, event.at.0)?;
+        out.append(&mut backtest.take());
+    }
+    if !events.is_empty() {
+        backtest.advance(end)?;
         out.append(&mut backtest.take());
     }
     Ok(out)
@@ -176,7 +217,7 @@ fn show(before: &[Put], after: &[Put], most: usize) -> bool {
             let own = events.iter().filter(|(_, n)| *n * sign > 0);
             for ((time, event), n) in own.take(most) {
                 let times = if n.abs() > 1 { format!(" ({} times)", n.abs()) } else { String::new() };
-                println!("  {mark} {time} {event}{times}");
+                println!("  {mark} {} {event}{times}", Timestamp(time.saturating_mul(1000)));
             }
         }
     }

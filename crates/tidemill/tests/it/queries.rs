@@ -244,6 +244,42 @@ fn changed_queries_are_tried_on_history() {
     assert!(out.starts_with("0 events"), "{out}");
 }
 
+#[test]
+fn a_backtest_goes_on_behind_the_last_event() {
+    let dir = tempfile::tempdir().unwrap();
+    let write = |name: &str, wait: &str| {
+        let app = dir.path().join(name);
+        std::fs::create_dir_all(&app).unwrap();
+        let text = format!(
+            "define stream Sent (id int);\ndefine stream Done (id int);\n\
+             from every s=Sent -> not Done[id == s.id] for {wait} select s.id as id insert into Late;\n"
+        );
+        std::fs::write(app.join("late.siddhi"), text).unwrap();
+        std::fs::write(app.join("sent.ndjson"), "{\"id\":1}\n{\"id\":2}\n").unwrap();
+        let source = "[[source]]\nname = \"sent\"\ntype = \"file\"\npath = \"sent.ndjson\"\nformat = \"ndjson\"\nstream = \"Sent\"\n";
+        std::fs::write(app.join("app.toml"), source).unwrap();
+        app.to_str().unwrap().to_owned()
+    };
+    let (deployed, changed) = (write("app", "1 millisec"), write("changed", "1 hour"));
+    let data = dir.path().join("data");
+    let data = data.to_str().unwrap();
+    run(&["run", &deployed, "--data", data, "--until-idle"], 0);
+    let backtest =
+        |options: &[&str], code: i32| run(&[&["backtest", &changed, "--data", data], options].concat(), code);
+    for from in [&[][..], &["--from", "-1h"], &["--from=-2 days", "--to", "2200-01-01"]] {
+        let (out, _) = backtest(from, 1);
+        assert!(out.contains("Late: 0 in both, 2 only in old, 0 only in new"), "{out}");
+        let shown = out.lines().find_map(|line| line.strip_prefix("  - ")).unwrap();
+        tidemill_types::Timestamp::parse(shown.split(' ').next().unwrap()).unwrap();
+    }
+    let (out, _) = backtest(&["--from", "-1d", "--to", "-1h"], 0);
+    assert!(out.starts_with("0 events of Done, Sent"), "{out}");
+    let (_, err) = backtest(&["--from", "-1h", "--to", "-1d"], 1);
+    assert!(err.contains("is not before --to"), "{err}");
+    let (_, err) = backtest(&["--from", "-1x"], 2);
+    assert!(err.contains("`-1x` is not a time: expected RFC 3339"), "{err}");
+}
+
 /// Asks in three ways why a query puts nothing out: without a server, of one, and at the end of a replay.
 #[test]
 fn queries_tell_what_they_wait_for() {
