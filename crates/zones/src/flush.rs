@@ -207,7 +207,7 @@ pub(crate) fn commit_info(id: &str, now_ms: i64, operation: &str) -> CommitInfo 
 }
 
 /// An id that sorts by time.
-fn new_id(now_ms: i64) -> Uuid {
+pub(crate) fn new_id(now_ms: i64) -> Uuid {
     let ms = now_ms.max(0) as u64;
     let nanos = (ms % 1_000) as u32 * 1_000_000;
     Uuid::new_v7(uuid::Timestamp::from_unix(uuid::NoContext, ms / 1_000, nanos))

@@ -15,7 +15,7 @@ use uuid::Uuid;
 
 use crate::delta::action::{Line, to_lines};
 use crate::delta::commit::{Prepared, Writer, committed};
-use crate::delta::maintenance;
+use crate::delta::create::create;
 use crate::delta::replay::{Replay, replay};
 use crate::delta::schema::{DeltaSchema, StoredColumn, check_protocol, columns, evolve};
 use crate::encode::Encoder;
@@ -202,7 +202,8 @@ async fn replay_or_create(
     if let Some(replay) = replay(place, &stream.name, retry).await? {
         return Ok(replay);
     }
-    let created = maintenance::create(place, stream, &around.options).await;
+    let now_ms = (around.clock)().micros().div_euclid(1_000);
+    let created = create(place, stream, &around.options, now_ms).await;
     // whoever created it, this node or another at the same moment: what counts is what is there now
     match replay(place, &stream.name, retry).await? {
         Some(replay) => Ok(replay),

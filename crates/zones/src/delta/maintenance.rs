@@ -1,21 +1,17 @@
-//! What deltalake does for us: create a table, write a Delta checkpoint, clean the log, vacuum.
+//! What deltalake does for us: write a Delta checkpoint, clean the log, vacuum.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use deltalake_core::kernel::StructType;
 use deltalake_core::logstore::{LogStoreRef, StorageConfig, default_logstore};
-use deltalake_core::operations::create::CreateBuilder;
 use deltalake_core::operations::vacuum::VacuumMode;
-use deltalake_core::protocol::{SaveMode, checkpoints};
+use deltalake_core::protocol::checkpoints;
 use deltalake_core::{DeltaTable, DeltaTableError};
 use object_store::prefix::PrefixStore;
-use tidemill_types::{Error, Result, StreamSchema};
+use tidemill_types::{Error, Result};
 
-use super::schema::DeltaSchema;
 use super::sums::CheckpointSums;
-use crate::ZonesOptions;
-use crate::error::{internal, store_error};
+use crate::error::store_error;
 use crate::location::Location;
 
 fn log_store(place: &Location) -> LogStoreRef {
@@ -28,31 +24,6 @@ fn delta_error(what: String, error: DeltaTableError) -> Error {
         DeltaTableError::ObjectStore { source } => store_error(what, source),
         other => Error::unavailable(what).with_source(other),
     }
-}
-
-/// Creates the table of `stream` at `place`; nothing happens when there is one.
-pub(crate) async fn create(place: &Location, stream: &StreamSchema, options: &ZonesOptions) -> Result<()> {
-    // through its text, so that creation and evolution write the same schema
-    let text = DeltaSchema::of(stream)?.text()?;
-    let schema: StructType =
-        serde_json::from_str(&text).map_err(|e| internal("deltalake does not take our schema", e))?;
-    let configuration = [
-        ("delta.checkpointInterval", options.delta_checkpoint_commits.to_string()),
-        ("delta.logRetentionDuration", format!("interval {} seconds", options.delta_log_retention_s)),
-        // writers decide when to clean, and then do it as a step of its own
-        ("delta.enableExpiredLogCleanup", "false".to_owned()),
-        // statistics of every column are read, not of the first 32
-        ("delta.dataSkippingNumIndexedCols", "-1".to_owned()),
-    ];
-    CreateBuilder::new()
-        .with_log_store(log_store(place))
-        .with_table_name(&stream.name)
-        .with_columns(schema.fields().cloned())
-        .with_configuration(configuration.map(|(key, value)| (key, Some(value))))
-        .with_save_mode(SaveMode::Ignore)
-        .await
-        .map_err(|e| delta_error(format!("table `{}` cannot be created", stream.name), e))?;
-    Ok(())
 }
 
 async fn load(place: &Location, table: &str) -> Result<DeltaTable> {

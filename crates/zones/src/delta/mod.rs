@@ -1,13 +1,14 @@
 //! The Delta log: what its entries say, how a table's state is replayed from them, how ours are written.
 //!
-//! Creating tables, Delta checkpoints, log cleanup and vacuum are deltalake's ([`deltalake_core`]). Replay
-//! and commit are our own, for two reasons. A commit through deltalake costs time proportional to the number
+//! Delta checkpoints, log cleanup and vacuum are deltalake's ([`deltalake_core`]). Creating tables is our own because
+//! every entry carries a checksum, replay and commit are for two reasons. A commit through deltalake costs time proportional to the number
 //! of files and does not refuse a `txn` version that goes backwards; ours needs only the versions of the
 //! application ids. And the replay that opens a table is then the same few lines that judge a commit which
 //! came between.
 
 pub(crate) mod action;
 pub(crate) mod commit;
+pub(crate) mod create;
 pub(crate) mod maintenance;
 pub(crate) mod replay;
 pub(crate) mod schema;

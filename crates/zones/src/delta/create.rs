@@ -1,0 +1,66 @@
+//! The first entry of a table's Delta log.
+
+use std::collections::BTreeMap;
+
+use object_store::{Error as StoreError, PutMode, PutPayload};
+use tidemill_types::{Result, StreamSchema};
+use uuid::Uuid;
+
+use super::action::{Format, Line, Metadata, Protocol, to_lines};
+use super::entry_path;
+use super::schema::DeltaSchema;
+use crate::ZonesOptions;
+use crate::error::{internal, store_error};
+use crate::flush::{commit_info, new_id};
+use crate::location::Location;
+use crate::retry::Retry;
+
+/// Creates the table of `stream` at `place`. Nothing happens when there is one.
+///
+/// Errors: `Invalid` for a schema that Delta does not take; `Unavailable` if the store fails.
+pub(crate) async fn create(
+    place: &Location,
+    stream: &StreamSchema,
+    options: &ZonesOptions,
+    now_ms: i64,
+) -> Result<()> {
+    let configuration = [
+        ("delta.checkpointInterval", options.delta_checkpoint_commits.to_string()),
+        ("delta.logRetentionDuration", format!("interval {} seconds", options.delta_log_retention_s)),
+        // writers decide when to clean, and then do it as a step of its own
+        ("delta.enableExpiredLogCleanup", "false".to_owned()),
+        // statistics of every column are read, not of the first 32
+        ("delta.dataSkippingNumIndexedCols", "-1".to_owned()),
+    ];
+    let metadata = Metadata {
+        id: Uuid::new_v4().to_string(),
+        name: Some(stream.name.clone()),
+        description: None,
+        format: Format { provider: "parquet".to_owned(), options: BTreeMap::new() },
+        schema_string: DeltaSchema::of(stream)?.text()?,
+        partition_columns: Vec::new(),
+        configuration: configuration.map(|(key, value)| (key.to_owned(), value)).into(),
+        created_time: Some(now_ms),
+    };
+    let protocol = Protocol {
+        min_reader_version: 1,
+        min_writer_version: 2,
+        reader_features: None,
+        writer_features: None,
+    };
+    let info = commit_info(&new_id(now_ms).to_string(), now_ms, "CREATE TABLE");
+    let lines = [
+        Line { commit_info: Some(info), ..Line::default() },
+        Line { protocol: Some(protocol), ..Line::default() },
+        Line { meta_data: Some(metadata), ..Line::default() },
+    ];
+    let entry =
+        to_lines(&lines).map_err(|e| internal("the first entry of a table cannot be written as JSON", e))?;
+    let path = entry_path(&place.path("_delta_log"), 0);
+    let put = || place.store.put_opts(&path, PutPayload::from(entry.clone()), PutMode::Create.into());
+    match Retry::new(options).run(put).await {
+        // another node created it at the same moment, or the store lost the answer to the first attempt
+        Ok(_) | Err(StoreError::AlreadyExists { .. } | StoreError::Precondition { .. }) => Ok(()),
+        Err(e) => Err(store_error(format!("table `{}` cannot be created", stream.name), e)),
+    }
+}
