@@ -6,12 +6,13 @@ use std::io::Write;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
-use serde::{Deserialize, Serialize, de::DeserializeOwned};
+use serde::{Deserialize, Serialize};
 use tidemill_types::{Error, Field, Offset, PartitionId, Result, StreamSchema};
 
 use crate::App;
 use crate::app::AppSource;
-use crate::{crash_points, private, space};
+use crate::json_file::{read_json, write_json};
+use crate::{private, space};
 
 const FORMAT: u32 = 1;
 
@@ -245,33 +246,4 @@ fn lock(path: &Path) -> Result<File> {
 
 fn failed(path: &Path, e: std::io::Error) -> Error {
     Error::unavailable(format!("{}: cannot be opened", path.display())).with_source(e)
-}
-
-/// The file's content, or `None` when it is not there.
-pub fn read_json<T: DeserializeOwned>(path: &Path) -> Result<Option<T>> {
-    match std::fs::read(path) {
-        Ok(bytes) => serde_json::from_slice(&bytes)
-            .map(Some)
-            .map_err(|e| Error::corrupt(format!("{}: cannot be read", path.display())).with_source(e)),
-        Err(e) if e.kind() == std::io::ErrorKind::NotFound => Ok(None),
-        Err(e) => Err(failed(path, e)),
-    }
-}
-
-/// Replaces the file so that after a crash it holds the old content or the new.
-pub fn write_json(path: &Path, value: &impl Serialize) -> Result<()> {
-    let failed = |e: std::io::Error| {
-        Error::unavailable(format!("{}: cannot be written", path.display())).with_source(e)
-    };
-    let step = |what: &str| crash_points::before(|| format!("{what} {}", path.display()));
-    let temporary = path.with_extension("tmp");
-    step("write beside");
-    let mut file = private::create_file(&temporary).map_err(failed)?;
-    let bytes = serde_json::to_vec_pretty(value).map_err(|e| failed(e.into()))?;
-    file.write_all(&bytes).and_then(|()| file.sync_all()).map_err(failed)?;
-    step("replace");
-    std::fs::rename(&temporary, path).map_err(failed)?;
-    step("sync the directory of");
-    let dir = path.parent().unwrap_or(Path::new("."));
-    File::open(dir).and_then(|d| d.sync_all()).map_err(failed)
 }

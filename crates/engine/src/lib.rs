@@ -20,6 +20,7 @@ mod host;
 mod inbox;
 mod ingest;
 mod insight;
+mod json_file;
 mod maintain;
 mod outbox;
 mod partition;

@@ -8,6 +8,7 @@ mod directory;
 mod embedding;
 mod flights;
 mod flips;
+mod former;
 mod pages;
 mod queries;
 mod why_again;
@@ -93,4 +94,17 @@ fn served(mut command: Command, data: &Path) -> Serving {
     let token = std::fs::read_to_string(data.join("token")).unwrap();
     serving.token = token.trim().to_owned();
     serving
+}
+
+/// Copies a directory with all that is in it.
+fn copy(from: &Path, to: &Path) {
+    std::fs::create_dir_all(to).unwrap();
+    for entry in std::fs::read_dir(from).unwrap() {
+        let entry = entry.unwrap();
+        let target = to.join(entry.file_name());
+        match entry.file_type().unwrap().is_dir() {
+            true => copy(&entry.path(), &target),
+            false => drop(std::fs::copy(entry.path(), target).unwrap()),
+        }
+    }
 }

@@ -1,0 +1,81 @@
+//! Small JSON files of the data directory, with a checksum as their last field.
+
+use std::fs::File;
+use std::io::Write;
+use std::path::Path;
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use tidemill_types::{Error, Result};
+
+use crate::{crash_points, private};
+
+/// Stands between the last field of a file and its checksum, which is eight hexadecimal digits.
+const CHECKSUM: &str = ",\n  \"crc32c\": \"";
+/// Stands behind the checksum.
+const END: &str = "\"\n}";
+
+/// Reads a file that [`write_json`] wrote, or returns `None` if there is none. A file without a checksum, as former
+/// releases wrote it, is taken as it is.
+///
+/// Errors: `Corrupt` if the checksum is another one, or if the content is not that of a `T`; `Unavailable`.
+pub fn read_json<T: DeserializeOwned>(path: &Path) -> Result<Option<T>> {
+    let bytes = match std::fs::read(path) {
+        Ok(bytes) => bytes,
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+        Err(e) => {
+            return Err(Error::unavailable(format!("{}: cannot be opened", path.display())).with_source(e));
+        }
+    };
+    if let Some((content, sum)) = split(&bytes)
+        && sum != checksum(content)
+    {
+        return Err(Error::corrupt(format!(
+            "{}: the checksum is {}, but its content has {}: the file is damaged. Restore it from a backup; if you \
+             changed it by hand, remove its line `crc32c`",
+            path.display(),
+            String::from_utf8_lossy(sum),
+            String::from_utf8_lossy(&checksum(content)),
+        )));
+    }
+    serde_json::from_slice(&bytes)
+        .map(Some)
+        .map_err(|e| Error::corrupt(format!("{}: cannot be read", path.display())).with_source(e))
+}
+
+/// Replaces the file so that after a crash it holds the old content or the new. `value` is a struct or a map that is
+/// not empty.
+///
+/// Errors: `Unavailable`.
+pub fn write_json(path: &Path, value: &impl Serialize) -> Result<()> {
+    let failed = |e: std::io::Error| {
+        Error::unavailable(format!("{}: cannot be written", path.display())).with_source(e)
+    };
+    let step = |what: &str| crash_points::before(|| format!("{what} {}", path.display()));
+    let temporary = path.with_extension("tmp");
+    step("write beside");
+    let mut file = private::create_file(&temporary).map_err(failed)?;
+    let text = serde_json::to_vec_pretty(value).map_err(|e| failed(e.into()))?;
+    let content = text.strip_suffix(b"\n}").unwrap_or(&text);
+    let bytes = [content, CHECKSUM.as_bytes(), &checksum(content), END.as_bytes()].concat();
+    file.write_all(&bytes).and_then(|()| file.sync_all()).map_err(failed)?;
+    step("replace");
+    std::fs::rename(&temporary, path).map_err(failed)?;
+    step("sync the directory of");
+    let dir = path.parent().unwrap_or(Path::new("."));
+    File::open(dir).and_then(|d| d.sync_all()).map_err(failed)
+}
+
+/// The content in front of the checksum, and the checksum.
+fn split(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
+    let (content, sum) = bytes.strip_suffix(END.as_bytes())?.split_at_checked(bytes.len() - END.len() - 8)?;
+    Some((content.strip_suffix(CHECKSUM.as_bytes())?, sum))
+}
+
+fn checksum(content: &[u8]) -> [u8; 8] {
+    let mut digits = [0; 8];
+    for (digit, shift) in digits.iter_mut().zip((0..8).rev()) {
+        *digit = b"0123456789abcdef"[(crc32c::crc32c(content) >> (4 * shift) & 15) as usize];
+    }
+    digits
+}
