@@ -292,8 +292,13 @@ impl Engine {
         self.core.counts.applied.load(Ordering::Relaxed)
     }
 
-    /// Whether all is well.
+    /// Whether all is well. Room on the disk is judged now, as it is for a write: the thread that looks for room may be
+    /// busy with a slow store.
     pub fn health(&self) -> Health {
+        match self.core.check_room() {
+            Ok(()) => self.core.solve("disk"),
+            Err(e) => self.core.report("disk", e.to_string()),
+        }
         let mut problems = self.recovery.warnings.clone();
         problems.extend(self.core.problems());
         problems.extend(transfers::doubled(&self.core));

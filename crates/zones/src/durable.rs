@@ -330,12 +330,15 @@ mod tests {
 
     #[test]
     fn what_is_not_allowed_is_not_tried_again() {
-        for kind in [io::ErrorKind::PermissionDenied, io::ErrorKind::ReadOnlyFilesystem] {
+        let full = [io::ErrorKind::StorageFull, io::ErrorKind::QuotaExceeded];
+        for kind in
+            [io::ErrorKind::PermissionDenied, io::ErrorKind::ReadOnlyFilesystem].into_iter().chain(full)
+        {
             assert!(!crate::error::is_transient(&store_failure(FsPath::new("/t"), kind.into())), "{kind}");
         }
         assert!(crate::error::is_transient(&store_failure(
             FsPath::new("/t"),
-            io::ErrorKind::StorageFull.into()
+            io::ErrorKind::TimedOut.into()
         )));
     }
 }

@@ -1,14 +1,26 @@
 //! Errors of the layers below, as errors of this crate.
 
-use std::fmt;
+use std::error::Error as StdError;
+use std::{fmt, io};
 
 use object_store::Error as StoreError;
 use tidemill_types::{Error, ErrorKind};
 
 /// Whether the same request may succeed when it is sent again: the store did not answer, or answered with a
-/// fault of its own. What it refused with a reason stays refused.
+/// fault of its own. What it refused with a reason stays refused, and a full disk stays full until somebody makes room.
 pub(crate) fn is_transient(error: &StoreError) -> bool {
-    matches!(error, StoreError::Generic { .. } | StoreError::JoinError { .. })
+    matches!(error, StoreError::Generic { .. } | StoreError::JoinError { .. }) && !is_full(error)
+}
+
+fn is_full(error: &StoreError) -> bool {
+    let mut cause: Option<&(dyn StdError + 'static)> = Some(error);
+    while let Some(error) = cause {
+        if let Some(io) = error.downcast_ref::<io::Error>() {
+            return matches!(io.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded);
+        }
+        cause = error.source();
+    }
+    false
 }
 
 /// `error`, met while doing `what`.
