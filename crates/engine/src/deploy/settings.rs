@@ -12,13 +12,6 @@ use crate::{App, Settings};
 /// Errors: `Conflict` when the tables would be looked for where they are not.
 pub fn changes(data: &DataDir, old: &App, new: &App, compiled: &Compiled) -> Result<Vec<String>> {
     let mut changes = Vec::new();
-    if old.settings.partitions != new.settings.partitions && new.settings.partitions != data.partitions() {
-        changes.push(format!(
-            "app.toml: partitions = {} has no effect: a data directory keeps the number it was made with, here {}",
-            new.settings.partitions,
-            data.partitions()
-        ));
-    }
     if location(data, &old.settings) != location(data, &new.settings) {
         tables_moved(data, old, new, compiled)?;
         changes.push(format!("app.toml: the tables are in {} now", location(data, &new.settings)));

@@ -22,8 +22,10 @@ use super::vars::VarArgs;
 ///
 /// The clock is that of the events: it moves to each event's time before the event goes in. Inputs are lines such as
 /// {"stream":"S","timestamp":1000,"data":["a",1]} or {"timestamp":2000}, which only moves the clock. Without them an
-/// app with sources of type 'file' reads its files to their end and writes those of its sinks. The exit code is 1 when an
-/// input could not be done: there is no such stream, or the attributes are too few or too many.
+/// app with sources of type 'file' reads its files to their end and writes those of its sinks.
+///
+/// The exit code is 1 when an input could not be processed (there is no such stream, a row cannot be read, the attributes
+/// are too few or too many) or when a query failed and lost events.
 #[derive(clap::Args)]
 #[command(
     after_help = "Example:\n  tidemill replay app.siddhi --events events.jsonl\n  tidemill replay app.siddhi --events events.jsonl --why average\n  tidemill replay --case cases/*.json"
@@ -73,7 +75,7 @@ pub fn replay(args: ReplayArgs) -> anyhow::Result<ExitCode> {
             bail!("{}: it has no source of type 'file'; give its events with --events", app.display());
         }
         let dir = read.dir.join(&file.name).parent().map(Path::to_owned).unwrap_or_default();
-        return Ok(exit_code(&replay_files::run(plan, &dir)?));
+        return Ok(exit_code(replay_files::run(plan, &dir)?));
     };
     let input = BufReader::new(File::open(events).with_context(|| events.display().to_string())?);
     let mut out: Box<dyn Write> = match &args.out {
@@ -128,7 +130,7 @@ pub fn replay(args: ReplayArgs) -> anyhow::Result<ExitCode> {
         eprintln!("{failed} inputs failed; each is told above");
         return Ok(ExitCode::FAILURE);
     }
-    Ok(exit_code(run.lost()))
+    Ok(exit_code(run.lost().is_empty()))
 }
 
 /// Said as soon as a query fails for the first time.
@@ -158,8 +160,8 @@ pub fn summary(all: &[Lost]) {
     }
 }
 
-fn exit_code(lost: &[Lost]) -> ExitCode {
-    if lost.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+fn exit_code(complete: bool) -> ExitCode {
+    if complete { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
 /// What messages call a file of an app.

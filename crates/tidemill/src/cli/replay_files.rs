@@ -12,7 +12,7 @@ use tidemill_flow::column::Data;
 use tidemill_flow::expr::Failure;
 use tidemill_flow::io::file::{FileSource, Mapper};
 use tidemill_flow::plan::AppPlan;
-use tidemill_flow::replay::{Lost, LostEvents};
+use tidemill_flow::replay::LostEvents;
 use tidemill_flow::{Column, arrow};
 use tidemill_types::{Field, StreamSchema};
 
@@ -26,8 +26,8 @@ const WRITE_ROWS: usize = 4096;
 /// Events go in one by one. Those of several files go in by their times, the file that is named first before the others
 /// where times are equal; events without a time come at the time of the clock, before all that are later.
 ///
-/// Returns what was lost because queries failed; it has been said on standard error.
-pub fn run(mut plan: AppPlan, dir: &Path) -> anyhow::Result<Vec<Lost>> {
+/// Returns whether every row was read and every event processed. What was not has been reported on standard error.
+pub fn run(mut plan: AppPlan, dir: &Path) -> anyhow::Result<bool> {
     let files = plan.file_sources.iter_mut().map(|s| &mut s.path);
     for path in files.chain(plan.file_sinks.iter_mut().map(|s| &mut s.path)) {
         *path = dir.join(&*path).display().to_string();
@@ -63,7 +63,12 @@ pub fn run(mut plan: AppPlan, dir: &Path) -> anyhow::Result<Vec<Lost>> {
     let lost = sinks.lost.by_query().to_vec();
     sinks.finish()?;
     summary(&lost);
-    Ok(lost)
+    let mut complete = lost.is_empty();
+    for feed in feeds.iter().filter(|feed| feed.bad_rows > 0) {
+        complete = false;
+        eprintln!("{}: {} bad rows were left out; each is reported above", feed.source.path, feed.bad_rows);
+    }
+    Ok(complete)
 }
 
 fn schema(stream: &Stream) -> Arc<StreamSchema> {
@@ -91,6 +96,7 @@ struct Feed<'p> {
     reader: Reader,
     columns: Vec<Column>,
     row: usize,
+    bad_rows: u64,
 }
 
 impl<'p> Feed<'p> {
@@ -99,7 +105,7 @@ impl<'p> Feed<'p> {
         let reading = Reading { complete, ..Reading::default() };
         let format = format(&source.mapper)?;
         let reader = tidemill_files::open(Path::new(&source.path), &format, &schema(stream), reading)?;
-        Ok(Self { source, attributes: &stream.attributes, reader, columns: vec![], row: 0 })
+        Ok(Self { source, attributes: &stream.attributes, reader, columns: vec![], row: 0, bad_rows: 0 })
     }
 
     /// The time of the next event, `now` if it has none; nothing at the end of the file.
@@ -108,6 +114,7 @@ impl<'p> Feed<'p> {
             let next = self.reader.next();
             for bad in self.reader.take_bad() {
                 eprintln!("{}: {bad}; left out", self.source.path);
+                self.bad_rows += 1;
             }
             let Some(batch) = next else { return Ok(None) };
             self.columns =

@@ -217,6 +217,14 @@ fn paths_of_files_count_from_where_the_app_is() {
         @sink(type='file', file.uri='out.csv', @map(type='csv')) define stream Out (n int);
         from In[n > 1] select n insert into Out;";
     write(dir.path(), &[("a.siddhi", app), ("in.csv", "1\n2\n3\n")]);
-    run(&["replay", dir.path().join("a.siddhi").to_str().unwrap()], 0);
-    assert_eq!(std::fs::read_to_string(dir.path().join("out.csv")).unwrap(), "2\n3\n");
+    let app = dir.path().join("a.siddhi");
+    let app = app.to_str().unwrap();
+    run(&["replay", app], 0);
+    let out = || std::fs::read_to_string(dir.path().join("out.csv")).unwrap();
+    assert_eq!(out(), "2\n3\n");
+    // the good rows come through, and the exit code says that there were others
+    write(dir.path(), &[("in.csv", "1\ntwo\n3\nfour\n5\n")]);
+    let (_, err) = run(&["replay", app], 1);
+    assert_eq!(out(), "2\n3\n3\n5\n", "a sink appends");
+    assert!(err.contains("in.csv: 2 bad rows were left out; each is reported above"), "{err}");
 }
