@@ -1,4 +1,6 @@
-//! Chores of the project: `cargo xtask layers`.
+//! Chores of the project: `cargo xtask layers` checks the structure, `cargo xtask structure` prints it.
+
+mod structure;
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -29,9 +31,13 @@ const HEAVY: &[&str] = &["datafusion", "deltalake-core", "parquet", "axum"];
 
 fn main() -> ExitCode {
     let result = match std::env::args().nth(1).as_deref() {
-        Some("layers") => layers(Path::new("crates")),
+        Some("layers") => check(Path::new("crates")),
+        Some("structure") => structure::read(Path::new("crates")).map(|crates| {
+            print!("{}", structure::table(&crates));
+            Vec::new()
+        }),
         _ => {
-            eprintln!("usage: cargo xtask layers");
+            eprintln!("usage: cargo xtask layers | structure");
             return ExitCode::from(2);
         }
     };
@@ -48,6 +54,13 @@ fn main() -> ExitCode {
             ExitCode::FAILURE
         }
     }
+}
+
+/// What is wrong with dependencies between crates, and with imports between the modules of a crate.
+fn check(crates: &Path) -> Result<Vec<String>> {
+    let mut problems = layers(crates)?;
+    problems.extend(structure::problems(&structure::read(crates)?));
+    Ok(problems)
 }
 
 /// What in the crates' manifests points up, sideways or at something heavy.
