@@ -217,7 +217,7 @@ fn cases(text: &str) -> Vec<Case> {
     cases
 }
 
-/// `FILE: old ==> new`, `FILE: + text`, `FILE: -`; `\n` is a line's end.
+/// `FILE: old ==> new`, `FILE: + text`, `FILE: -`; `\n` is a line's end, `ROOT` a directory of the case's own.
 fn edit(files: &mut BTreeMap<String, String>, edit: &str) {
     let edit = edit.replace("\\n", "\n");
     let (file, what) = edit.split_once(": ").unwrap_or_else(|| panic!("{edit}: expected `FILE: …`"));
@@ -267,7 +267,8 @@ fn try_edit(base: &Base, number: usize, case: &Case) -> String {
     let data = root.join("data");
     copy_dir(&base.data, &data);
     let mut files = former_app();
-    case.edits.iter().for_each(|e| edit(&mut files, e));
+    let root_text = root.display().to_string();
+    case.edits.iter().for_each(|e| edit(&mut files, &e.replace("ROOT", &root_text)));
     let title = &case.title;
     let app = match read(&root, "app", &files) {
         Ok(app) => app,
