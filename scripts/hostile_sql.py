@@ -73,7 +73,9 @@ class Server:
 
     def status(self, field):
         text = pathlib.Path(f"/proc/{self.process.pid}/status").read_text()
-        return int(re.search(rf"^{field}:\s+(\d+) kB", text, re.M).group(1)) << 10
+        found = re.search(rf"^{field}:\s+(\d+) kB", text, re.M)
+        # a process that has ended and was not waited for has no such line
+        return int(found.group(1)) << 10 if found else 0
 
     def sql(self, text):
         """The outcome: `rows` and the first cell, or the kind of the error and its message."""

@@ -9,6 +9,7 @@
 
 mod brackets;
 mod chains;
+mod grouping;
 mod size;
 
 use std::ops::ControlFlow;
@@ -34,6 +35,9 @@ pub(crate) const RELATIONS_MAX: usize = 2_000;
 
 /// Tables that one `FROM` may join. Planning takes time that grows with the square of it.
 pub(crate) const JOINED_MAX: usize = 300;
+
+/// Grouping sets of one `SELECT`, as in PostgreSQL. Each is an expression of the plan for every grouped column.
+pub(crate) const GROUPING_SETS_MAX: u64 = 4_096;
 
 /// Operators, functions, columns and constants, those of `WITH` queries counted wherever the query is used.
 pub(crate) const NODES_MAX: usize = 1_000_000;
@@ -116,6 +120,13 @@ impl VisitorMut for Bounds<'_> {
     }
 
     fn pre_visit_select(&mut self, select: &mut Select) -> Flow {
+        let sets = grouping::sets(&select.group_by);
+        if sets > GROUPING_SETS_MAX {
+            return refuse(format!(
+                "GROUP BY makes {sets} grouping sets, the limit is {GROUPING_SETS_MAX}: CUBE of n expressions makes 2^n. \
+                 Name those that you need with GROUPING SETS"
+            ));
+        }
         let joined: usize = select.from.iter().map(|t| 1 + t.joins.len()).sum();
         self.joined(joined)
     }

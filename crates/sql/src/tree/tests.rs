@@ -90,3 +90,27 @@ fn with_queries_count_where_they_are_used() {
     let joined = format!("SELECT 1 FROM {}", chain(|n| format!("t{n}"), ", ", 301));
     assert!(bounded(&joined).unwrap_err().to_string().contains("joins 301 tables, the limit is 300"));
 }
+
+#[test]
+fn grouping_sets_are_counted() {
+    for (group_by, sets) in [
+        ("a, b", None),
+        ("CUBE (a, b, c)", None),
+        ("GROUPING SETS ((a), (b), ())", None),
+        ("CUBE (a, b, c, d, e, f, g), CUBE (h, i, j, k, l)", None),
+        ("CUBE (a, b, c, d, e, f, g), CUBE (h, i, j, k, l), ROLLUP (m, n)", Some("12288")),
+        ("CUBE (a, b, c, d, e, f, g, h, i, j, k, l, m)", Some("8192")),
+    ] {
+        let outcome = bounded(&format!("SELECT count(*) FROM t GROUP BY {group_by}"));
+        match sets {
+            None => drop(outcome.unwrap()),
+            Some(sets) => {
+                let error = outcome.unwrap_err().to_string();
+                assert!(
+                    error.contains(&format!("GROUP BY makes {sets} grouping sets, the limit is 4096")),
+                    "{error}"
+                );
+            }
+        }
+    }
+}

@@ -280,7 +280,7 @@ fn replaced_pattern_exactly(
 }
 
 /// The product of the numbers in the name of a type of fixed size, such as `FixedSizeList(5 x Int64)`.
-fn width(ty: &str) -> u128 {
+pub(super) fn width(ty: &str) -> u128 {
     if !ty.contains("FixedSize") {
         return 0;
     }

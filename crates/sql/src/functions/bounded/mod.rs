@@ -86,6 +86,10 @@ struct Bounded {
 impl Bounded {
     fn check(&self, args: &ScalarFunctionArgs) -> Result<()> {
         let bytes = self.growth.bytes(&args.args, args.number_rows, self.bytes_max)?;
+        self.allow(bytes, args.number_rows)
+    }
+
+    fn allow(&self, bytes: u128, rows: usize) -> Result<()> {
         if bytes <= self.bytes_max as u128 {
             return Ok(());
         }
@@ -97,9 +101,8 @@ impl Bounded {
                 growth::WORK_PER_BYTE
             ),
             _ => format!(
-                "`{name}` would make up to {bytes} bytes in one call for {} rows, the limit is {most} \
+                "`{name}` would make up to {bytes} bytes in one call for {rows} rows, the limit is {most} \
                  (`sql.function_bytes`): make shorter values, or fewer",
-                args.number_rows
             ),
         }))))
     }
@@ -131,8 +134,13 @@ impl ScalarUDFImpl for Bounded {
         Some(Self { inner, ..self.clone() }.into())
     }
 
+    /// A cast to a type of fixed size is bounded here: of null, and as part of a plan, no function is called for it.
     fn return_field_from_args(&self, args: ReturnFieldArgs<'_>) -> Result<FieldRef> {
-        self.inner.return_field_from_args(args)
+        let field = self.inner.return_field_from_args(args)?;
+        if self.growth == Growth::Type {
+            self.allow(growth::width(&field.data_type().to_string()), 1)?;
+        }
+        Ok(field)
     }
 
     fn is_strict(&self) -> bool {
