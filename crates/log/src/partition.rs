@@ -131,15 +131,12 @@ impl Partition {
                 "a group of no records cannot be appended: give at least one payload",
             ));
         }
-        let most = self.options.pending_bytes_max;
-        let cost = group_cost(lengths.clone());
-        if cost > most || lengths.clone().any(|n| n > PAYLOAD_BYTES_MAX) {
+        if let Some(bytes) = lengths.clone().find(|n| *n > PAYLOAD_BYTES_MAX) {
             return Err(Error::limit(format!(
-                "a group of {records} records needs {cost} bytes in the log, the limit is {most} (pending_bytes_max): \
-                 append it in parts"
+                "one of {records} records has {bytes} bytes, the limit is {PAYLOAD_BYTES_MAX}: append it in parts"
             )));
         }
-        Ok(cost)
+        Ok(group_cost(lengths))
     }
 
     fn wait_for_room(&self, state: &mut MutexGuard<'_, State>, cost: usize) -> Result<()> {
@@ -149,7 +146,9 @@ impl Partition {
             if state.closed {
                 return Err(closed());
             }
-            let full = state.tail.unsynced_bytes() + cost > most;
+            // a group that is larger than the limit has the whole of it, so that a large record does not wait for ever
+            let unsynced = state.tail.unsynced_bytes();
+            let full = unsynced > 0 && unsynced + cost > most;
             if !full && state.trouble.is_none() {
                 return Ok(());
             }

@@ -189,14 +189,18 @@ fn one_fsync_serves_all_that_wait() {
 }
 
 #[test]
-fn too_large_a_group_is_refused_whole() {
+fn group_above_the_pending_limit_waits_until_nothing_else_is_pending() {
     let disk = SimDisk::default();
     let log = open(&disk, LogOptions { pending_bytes_max: 10_000, ..options() });
-    let error = log.write(P, Timestamp(0), &[&[0; 6000], &[0; 6000]]).unwrap_err();
-    assert_eq!(error.kind(), ErrorKind::LimitReached);
-    assert!(error.message().contains("pending_bytes_max"), "{error}");
-    assert_eq!(log.end(P), Offset(0));
-    log.append(P, Timestamp(0), &[&[0; 8500]], Durability::Fsync).unwrap();
+    log.append(P, Timestamp(0), &[&[1; 500]], Durability::Memory).unwrap();
+    log.write(P, Timestamp(0), &[&[2; 6000], &[3; 6000]]).unwrap();
+    assert_eq!(log.durable(P), Offset(1), "what was pending is on the disk");
+    // the large one is pending now, and what follows waits for it
+    log.write(P, Timestamp(0), &[&[4; 8500]]).unwrap();
+    assert_eq!(log.durable(P), Offset(3));
+    log.sync(P, Offset(3), Durability::Fsync).unwrap();
+    let log = open(&after_power_loss(&disk), LogOptions { pending_bytes_max: 10_000, ..options() });
+    assert_eq!(payloads(&log, P).iter().map(Vec::len).collect::<Vec<_>>(), [500, 6000, 6000, 8500]);
 }
 
 /// A file system with 1 MiB, if this process may mount one.
