@@ -113,7 +113,7 @@ async fn live_async(
     }
     let mut progress = Progress::new(tidemill);
     tidemill.engine().start_sources()?;
-    let stopped = loop {
+    let mut stopped = loop {
         if !tidemill.engine().sources_running() {
             break false;
         }
@@ -126,15 +126,21 @@ async fn live_async(
     let mut code = ExitCode::SUCCESS;
     if !stopped {
         let engine = tidemill.engine().clone();
-        let aggregated = tokio::task::spawn_blocking(move || {
+        let mut aggregated = tokio::task::spawn_blocking(move || {
             engine.wait_idle();
             engine.run_all_aggregates()
-        })
-        .await?;
-        if let Err(e) = aggregated {
-            eprintln!("error: {e}");
-            code = ExitCode::FAILURE;
+        });
+        tokio::select! {
+            aggregated = &mut aggregated => if let Err(e) = aggregated? {
+                eprintln!("error: {e}");
+                code = ExitCode::FAILURE;
+            },
+            // a disk that is full may keep the engine from ever being idle
+            _ = interrupt.recv() => stopped = true,
+            _ = terminate.recv() => stopped = true,
         }
+    }
+    if !stopped {
         if mode != Mode::Serve && !tokio::task::block_in_place(|| progress.summary(tidemill))? {
             code = ExitCode::FAILURE;
         }
