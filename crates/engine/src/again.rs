@@ -96,7 +96,11 @@ fn literal(ty: FieldType, text: &str) -> Option<String> {
     Some(match ty {
         FieldType::Bool => text.parse::<bool>().ok()?.to_string(),
         FieldType::Int | FieldType::Long => text.parse::<i64>().ok()?.to_string(),
-        FieldType::Float | FieldType::Double => {
+        FieldType::Float => {
+            let number = text.parse::<f32>().ok().filter(|n| n.is_finite())?;
+            format!("CAST({number:?} AS REAL)")
+        }
+        FieldType::Double => {
             let number = text.parse::<f64>().ok().filter(|n| n.is_finite())?;
             format!("CAST({number:?} AS DOUBLE)")
         }

@@ -69,6 +69,8 @@ pub struct Core {
     pub refused: Refused,
     /// Signals maintenance that there is work, or that it is time to stop.
     pub wake: Wake,
+    /// Held while checkpoints are taken and the log is cut: two at once would write the same files.
+    pub checkpointing: Mutex<()>,
     partitions: OnceLock<Vec<Partition>>,
     problems: Mutex<BTreeMap<&'static str, String>>,
     source_problems: Mutex<BTreeMap<String, String>>,
@@ -119,13 +121,31 @@ impl Wake {
         self.changed.notify_all();
     }
 
-    /// Waits for a signal or until `timeout` is over.
-    pub fn wait(&self, timeout: std::time::Duration) {
+    /// Waits for a signal that the caller has not seen, or until `timeout` is over. `seen` counts the signals that it
+    /// has seen; 0 at first.
+    pub fn wait(&self, seen: &mut u64, timeout: std::time::Duration) {
         let mut signals = self.signals.lock();
-        let before = *signals;
-        if *signals == before {
+        if *signals == *seen {
             self.changed.wait_for(&mut signals, timeout);
         }
+        *seen = *signals;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    #[test]
+    fn signal_between_two_waits_is_seen_by_each_waiter() {
+        let wake = super::Wake::default();
+        wake.wake();
+        let (mut one, mut other) = (0, 0);
+        wake.wait(&mut one, Duration::from_secs(3600));
+        wake.wait(&mut other, Duration::from_secs(3600));
+        wake.wake();
+        wake.wait(&mut one, Duration::from_secs(3600));
+        assert_eq!((one, other), (2, 1));
     }
 }
 
@@ -175,6 +195,7 @@ impl Core {
             counts: Counts::default(),
             refused: Refused::default(),
             wake: Wake::default(),
+            checkpointing: Mutex::default(),
             partitions: OnceLock::new(),
             problems: Mutex::default(),
             source_problems: Mutex::default(),

@@ -122,13 +122,13 @@ impl Engine {
         Ok(())
     }
 
-    /// Waits until all sources have ended and everything they brought is applied.
+    /// Waits until all sources have ended and everything they brought is applied, or until the engine is stopping.
     pub fn wait_idle(&self) {
         for thread in self.sources.lock().drain(..) {
             // a source that panicked has been reported by the panic itself; what it brought is applied all the same
             let _ = thread.join();
         }
-        self.core.in_flight.wait_zero();
+        self.core.in_flight.wait_zero_or(|| self.core.is_stopping());
     }
 
     /// Whether sources are still being read.
@@ -313,11 +313,10 @@ impl Engine {
         if !self.stop_threads(STOP_WAIT) {
             return Ok(());
         }
-        let result = maintain::checkpoint(&self.core)
-            .and_then(|()| maintain::shed_log(&self.core))
-            .and_then(|()| self.core.log.close());
+        let result = maintain::checkpoint(&self.core).and_then(|()| maintain::shed_log(&self.core));
+        let closed = self.core.log.close();
         self.data.lock().take();
-        result
+        result.and(closed)
     }
 
     /// Stops at once, without the last flush and checkpoint: the next start replays the log, as after a crash.
@@ -362,7 +361,12 @@ impl Engine {
             let _ = thread.join();
         }
         // the owners put nothing more in; what a failing disk kept here is in the last checkpoint
-        self.core.partitions().iter().for_each(|p| p.outbox.close());
+        for (reply, _) in self.core.partitions().iter().flat_map(|p| p.outbox.close()) {
+            // a caller that no longer waits is no error
+            let _ = reply.send(Err(Error::unavailable(
+                "the events are in the log and applied, but the engine stopped before what they emitted was sent on",
+            )));
+        }
         for thread in self.forwarders.lock().drain(..) {
             let _ = thread.join();
         }

@@ -153,14 +153,6 @@ impl InFlight {
         *self.count.lock() == 0
     }
 
-    /// Waits until there are none.
-    pub fn wait_zero(&self) {
-        let mut count = self.count.lock();
-        while *count > 0 {
-            self.zero.wait(&mut count);
-        }
-    }
-
     /// Waits until there are none or `stopping` says that nobody works on them.
     pub fn wait_zero_or(&self, stopping: impl Fn() -> bool) {
         let mut count = self.count.lock();

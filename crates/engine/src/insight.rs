@@ -31,6 +31,7 @@ pub fn run(core: &Core) {
     for (aggregate, every) in &scheduled {
         due.insert(&aggregate.name, started + *every);
     }
+    let mut signals = 0;
     while !core.is_stopping() {
         let now = Instant::now();
         for (aggregate, every) in &scheduled {
@@ -44,7 +45,7 @@ pub fn run(core: &Core) {
             .values()
             .min()
             .map_or(Duration::from_secs(1), |d| d.saturating_duration_since(Instant::now()));
-        core.wake.wait(next.clamp(Duration::from_millis(1), Duration::from_secs(1)));
+        core.wake.wait(&mut signals, next.clamp(Duration::from_millis(1), Duration::from_secs(1)));
     }
 }
 
@@ -71,6 +72,9 @@ impl Engine {
     ///
     /// Errors: that of the first that failed; the others have run all the same.
     pub fn run_all_aggregates(&self) -> Result<u64> {
+        if self.core.is_stopping() {
+            return Err(Error::unavailable("the engine is stopping"));
+        }
         let runs: Vec<Result<u64>> =
             self.core.program.aggregates().iter().map(|a| run_one(&self.core, a)).collect();
         runs.into_iter().sum()

@@ -68,7 +68,8 @@ pub fn write_json(path: &Path, value: &impl Serialize) -> Result<()> {
 
 /// The content in front of the checksum, and the checksum.
 fn split(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
-    let (content, sum) = bytes.strip_suffix(END.as_bytes())?.split_at_checked(bytes.len() - END.len() - 8)?;
+    let sealed = bytes.strip_suffix(END.as_bytes())?;
+    let (content, sum) = sealed.split_at_checked(sealed.len().checked_sub(8)?)?;
     Some((content.strip_suffix(CHECKSUM.as_bytes())?, sum))
 }
 
@@ -78,4 +79,27 @@ fn checksum(content: &[u8]) -> [u8; 8] {
         *digit = b"0123456789abcdef"[(crc32c::crc32c(content) >> (4 * shift) & 15) as usize];
     }
     digits
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn files_without_a_checksum_are_read() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("a.json");
+        let value = std::collections::BTreeMap::from([("a", "\"\n}")]);
+        write_json(&path, &value).unwrap();
+        let read = || read_json::<std::collections::BTreeMap<String, String>>(&path);
+        assert_eq!(read().unwrap().unwrap()["a"], "\"\n}");
+        std::fs::write(&path, "{\"a\":\"b\"\n}").unwrap();
+        assert_eq!(read().unwrap().unwrap()["a"], "b");
+        std::fs::write(&path, "\"\n}").unwrap();
+        assert!(read().is_err());
+        write_json(&path, &value).unwrap();
+        let text = std::fs::read_to_string(&path).unwrap();
+        std::fs::write(&path, text.replace("\"a\"", "\"b\"")).unwrap();
+        assert!(read().unwrap_err().message().contains("checksum"));
+    }
 }

@@ -23,10 +23,11 @@ pub fn run(core: &Core) {
     let checkpoint_every = every(core.settings.checkpoint_interval);
     let (mut flushed, mut checkpointed) = (Instant::now(), Instant::now());
     let mut relieved: Option<Instant> = None;
+    let mut signals = 0;
     while !core.is_stopping() {
         let next = (flushed + flush_every).min(checkpointed + checkpoint_every);
         let wait = next.saturating_duration_since(Instant::now()).min(Duration::from_millis(50));
-        core.wake.wait(wait);
+        core.wake.wait(&mut signals, wait);
         if core.is_stopping() {
             return;
         }
@@ -113,6 +114,10 @@ fn flush_table(core: &Core, table: &Table, cut: &[(PartitionId, Offset)]) -> Res
 ///
 /// A partition that cannot be checkpointed does not keep the others from it: on a full disk each of them frees room.
 pub fn checkpoint(core: &Core) -> Result<()> {
+    let _alone = core.checkpointing.lock();
+    if !core.checkpoints_allowed() {
+        return Err(Error::unavailable("a partition stopped applying its log; no checkpoint is taken"));
+    }
     let mut images = Vec::new();
     for partition in core.partitions() {
         let dir = state::dir_of(&core.dir, partition.id);
@@ -171,6 +176,10 @@ fn publish(core: &Core, id: PartitionId, image: &StateImage) -> Result<()> {
 /// without traffic would never get rid of: it writes its last checkpoint a second time, if that takes less room than the
 /// log.
 pub fn shed_log(core: &Core) -> Result<()> {
+    let _alone = core.checkpointing.lock();
+    if !core.checkpoints_allowed() {
+        return Ok(());
+    }
     for partition in core.partitions() {
         let dir = state::dir_of(&core.dir, partition.id);
         let files = state::list(&dir)?;

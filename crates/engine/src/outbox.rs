@@ -137,10 +137,13 @@ impl Outbox {
         emissions.map(|e| e.events.rows() as u64).sum()
     }
 
-    /// Ends the forwarder; what waits stays, for the last checkpoint.
-    pub fn close(&self) {
-        self.inner.lock().closed = true;
+    /// Ends the forwarder. What waits stays for the last checkpoint. Returns the answers that waited for it to be sent.
+    #[must_use]
+    pub fn close(&self) -> Replies {
+        let mut inner = self.inner.lock();
+        inner.closed = true;
         self.changed.notify_all();
+        inner.waiting.iter_mut().flat_map(|parcel| std::mem::take(&mut parcel.replies)).collect()
     }
 }
 

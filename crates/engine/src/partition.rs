@@ -1,5 +1,6 @@
 //! A partition: its door (append order), its inbox, its state, and the thread that owns it.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::thread::JoinHandle;
@@ -227,7 +228,13 @@ impl Partition {
             return;
         }
         let next = items.last().map_or(Offset(0), |i| i.offset.next());
-        let result = turn::apply(core, self.id, &mut self.state.write(), items);
+        // a panic, as of a function that a program has registered, leaves the state half changed, as an error does
+        let apply = || turn::apply(core, self.id, &mut self.state.write(), items);
+        let result = catch_unwind(AssertUnwindSafe(apply)).unwrap_or_else(|panic| {
+            let message = panic.downcast_ref::<&str>().copied().map(str::to_owned);
+            let message = message.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_default();
+            Err(Error::internal(format!("a panic while a record was applied: {message}")))
+        });
         match result {
             Ok(round) => {
                 self.look_at_clocks(core);

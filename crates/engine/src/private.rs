@@ -15,6 +15,17 @@ pub fn create_dir(path: &Path) -> io::Result<()> {
     DirBuilder::new().recursive(true).mode(0o700).create(path)
 }
 
+/// [`create_dir`] that outlives a power failure: the directories above those that were made are synced.
+pub fn create_dir_durably(path: &Path) -> io::Result<()> {
+    if path.is_dir() {
+        return Ok(());
+    }
+    let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    create_dir_durably(parent)?;
+    create_dir(path)?;
+    File::open(parent)?.sync_all()
+}
+
 /// Shuts everybody out of a directory that all users of the machine could read. Returns what it was open as, if it was.
 ///
 /// One that is open to its group alone stays so: nothing makes it that by itself.

@@ -78,7 +78,9 @@ pub fn open(
     let mut loaded = Vec::new();
     for p in 0..data.partitions() {
         let since = since.get(p as usize).copied().unwrap_or_default();
-        loaded.push(load_state(&core, PartitionId(p), since, &mut report)?);
+        let state = load_state(&core, PartitionId(p), since, &mut report)?;
+        check_log_joins(&core, PartitionId(p), state.state.next)?;
+        loaded.push(state);
     }
     let arrived = Arrivals::find(&core, &loaded)?;
     arrived.keep_offsets_unique(&core, &mut report)?;
@@ -308,26 +310,29 @@ fn replay_all(core: &Arc<Core>, ends: &[Offset], arrived: &Arrivals) -> Result<u
     results.into_iter().sum()
 }
 
+/// Refuses a log that does not join the checkpoint, which is at offset `from`.
+fn check_log_joins(core: &Core, id: PartitionId, from: Offset) -> Result<()> {
+    let (start, end) = (core.log.start(id), core.log.end(id));
+    if from > end {
+        return Err(Error::corrupt(format!(
+            "partition {id}: the checkpoint is at offset {from}, but the log ends at {end}; restore the log from a backup"
+        )));
+    }
+    if from < start {
+        return Err(Error::corrupt(format!(
+            "partition {id}: the log in {} begins at offset {start}, but the records from offset {from} on are not applied \
+             yet: segments before {:020}.seg are missing; restore them from a backup",
+            core.dir.join("log").join(format!("p{:05}", id.0)).display(),
+            start.0
+        )));
+    }
+    Ok(())
+}
+
 fn replay(core: &Core, partition: &Partition, end: Offset, arrived: &Arrivals) -> Result<u64> {
     let missing = |emission: &Emission| arrived.lacks(partition.id, emission);
     let mut from = partition.applied();
     let mut records = 0;
-    if from > end {
-        return Err(Error::corrupt(format!(
-            "partition {}: the checkpoint is at offset {from}, but the log ends at {end}; restore the log from a backup",
-            partition.id
-        )));
-    }
-    let start = core.log.start(partition.id);
-    if from < start {
-        return Err(Error::corrupt(format!(
-            "partition {}: the log in {} begins at offset {start}, but the records from offset {from} on are not applied \
-             yet: segments before {:020}.seg are missing; restore them from a backup",
-            partition.id,
-            core.dir.join("log").join(format!("p{:05}", partition.id.0)).display(),
-            start.0
-        )));
-    }
     while from < end {
         core.flush_full_tails()?;
         let batch = core.log.read(partition.id, from, READ_BYTES)?;

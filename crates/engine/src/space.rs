@@ -4,6 +4,7 @@
 //! room itself. So some is kept back in a file: when the disk runs low, writes are refused, the file is given up, and
 //! what it held is the checkpoint's.
 
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 
@@ -26,18 +27,28 @@ pub struct Space {
     /// Bytes that may be written before the disk is looked at again; negative when it runs low.
     room: AtomicI64,
     reserved: AtomicBool,
+    /// The file system did not take the reserve, which has been reported.
+    refused: AtomicBool,
 }
 
 impl Space {
     /// Watches the disk that `dir` is on. `reserve_bytes` of 0 keeps nothing back and refuses nothing.
     pub fn new(dir: &Path, reserve_bytes: u64) -> Self {
         let most = disk(dir).map_or(reserve_bytes, |(_, total)| total / PART_OF_DISK);
-        let reserved = dir.join(FILE).exists();
+        let reserve_bytes = reserve_bytes.min(most);
+        // one of another size is of another setting, or a crash came before it had its room
+        let reserved = dir.join(FILE).metadata().ok().map(|file| file.blocks() * 512);
+        let whole =
+            reserve_bytes > 0 && reserved.is_some_and(|bytes| bytes.abs_diff(reserve_bytes) < 1 << 16);
+        if reserved.is_some() && !whole {
+            release(dir);
+        }
         let space = Self {
             dir: dir.to_owned(),
-            reserve_bytes: reserve_bytes.min(most),
+            reserve_bytes,
             room: AtomicI64::new(i64::MAX),
-            reserved: AtomicBool::new(reserved),
+            reserved: AtomicBool::new(whole),
+            refused: AtomicBool::new(false),
         };
         space.look(0);
         space
@@ -68,13 +79,16 @@ impl Space {
     /// Keeps room back when there is enough of it.
     pub fn reserve(&self) {
         let enough = disk(&self.dir).is_some_and(|(free, _)| free / 2 > self.reserve_bytes);
-        if self.reserve_bytes == 0 || self.reserved.load(Ordering::Relaxed) || !enough {
+        let done = self.reserved.load(Ordering::Relaxed) || self.refused.load(Ordering::Relaxed);
+        if self.reserve_bytes == 0 || done || !enough {
             return;
         }
         match allocate(&self.dir.join(FILE), self.reserve_bytes) {
             Ok(()) => self.reserved.store(true, Ordering::Relaxed),
             Err(e) => {
-                tracing::warn!(error = %e, "no room can be kept back for checkpoints");
+                if !self.refused.swap(true, Ordering::Relaxed) {
+                    tracing::warn!(error = %e, "no room can be kept back for checkpoints");
+                }
                 self.release();
             }
         }

@@ -226,7 +226,7 @@ impl StateImage {
         let failed = |e: std::io::Error| {
             Error::unavailable(format!("{}: cannot be written", path.display())).with_source(e)
         };
-        private::create_dir(dir).map_err(failed)?;
+        private::create_dir_durably(dir).map_err(failed)?;
         let step = |what: &str| crash_points::before(|| format!("{what} {}", path.display()));
         let temporary = path.with_extension("tmp");
         step("write beside");
@@ -293,12 +293,15 @@ fn give_room_back(temporary: &Path) {
 
 /// Checkpoint files in `dir`, copies included, oldest first.
 pub fn list(dir: &Path) -> Result<Vec<(Offset, PathBuf)>> {
-    let Ok(entries) = std::fs::read_dir(dir) else { return Ok(Vec::new()) };
+    let failed = |e| Error::unavailable(format!("{}: cannot be listed", dir.display())).with_source(e);
+    let entries = match std::fs::read_dir(dir) {
+        Ok(entries) => entries,
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
+        Err(e) => return Err(failed(e)),
+    };
     let mut found = Vec::new();
     for entry in entries {
-        let path = entry
-            .map_err(|e| Error::unavailable(format!("{}: cannot be listed", dir.display())).with_source(e))?
-            .path();
+        let path = entry.map_err(failed)?.path();
         let offset = path
             .file_name()
             .and_then(|n| n.to_str())

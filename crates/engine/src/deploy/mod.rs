@@ -64,7 +64,7 @@ fn replace(
 ) -> Result<(Arc<Core>, Report)> {
     // compile first: a wrong app must not cost the right one anything
     let compiled = recover::compile_for(&app, data.partitions())?;
-    let mut changes = settings::changes(data, &old.app, &app, &compiled)?;
+    let mut changes = settings::changes(data, &old, &app, &compiled)?;
     if means_the_same(&old.app, &app) {
         let new = Deployment { app, ..old };
         let (core, mut report) =
@@ -157,7 +157,9 @@ fn take_over(
     let why = why.context(format!("the app that is deployed in {} cannot be opened", data.path().display()));
     let options = LogOptions::new(data.partitions());
     let (log, _) = LocalLog::open_on(environment.log_disk.clone(), data.path().join("log"), options)?;
+    let mut since = Vec::new();
     for p in (0..data.partitions()).map(PartitionId) {
+        since.push(log.end(p));
         let checkpoints = state::list(&state::dir_of(data.path(), p))?;
         let applied = checkpoints.last().map_or(Offset(0), |(offset, _)| *offset);
         if applied < log.end(p) {
@@ -169,7 +171,8 @@ fn take_over(
     }
     log.close()?;
     drop(log);
-    let new = Deployment { app, ..old };
+    keep_copies(data)?;
+    let new = Deployment { app, since, ..old };
     let (core, mut report) =
         recover::open(data, new.clone(), environment).map_err(|e| not_deployed(data, e))?;
     data.deploy(&new)?;

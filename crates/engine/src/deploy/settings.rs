@@ -1,19 +1,22 @@
 //! What a deploy changes besides rules and queries.
 
+use std::collections::BTreeSet;
+
 use tidemill_types::{Error, Result};
 use tidemill_zones::Zones;
 
-use crate::datadir::DataDir;
+use crate::datadir::{DataDir, Deployment};
 use crate::queries::load::Compiled;
-use crate::{App, Settings};
+use crate::{App, Settings, recover};
 
 /// What is different in settings and sources, in words. Nothing is changed.
 ///
 /// Errors: `Conflict` when the tables would be looked for where they are not.
-pub fn changes(data: &DataDir, old: &App, new: &App, compiled: &Compiled) -> Result<Vec<String>> {
+pub fn changes(data: &DataDir, deployed: &Deployment, new: &App, compiled: &Compiled) -> Result<Vec<String>> {
     let mut changes = Vec::new();
+    let old = &deployed.app;
     if location(data, &old.settings) != location(data, &new.settings) {
-        tables_moved(data, old, new, compiled)?;
+        tables_moved(data, deployed, new, compiled)?;
         changes.push(format!("app.toml: the tables are in {} now", location(data, &new.settings)));
     }
     for source in &new.sources {
@@ -37,8 +40,16 @@ pub fn location(data: &DataDir, settings: &Settings) -> String {
     settings.tables.clone().unwrap_or_else(|| data.path().join("tables").to_string_lossy().into_owned())
 }
 
-/// Refuses another place for tables unless they have been moved there.
-fn tables_moved(data: &DataDir, old: &App, new: &App, compiled: &Compiled) -> Result<()> {
+/// Refuses another place for tables unless they have been moved there, those of streams that only the deployed app or
+/// one before it declared included.
+fn tables_moved(data: &DataDir, deployed: &Deployment, new: &App, compiled: &Compiled) -> Result<()> {
+    let old = &deployed.app;
+    // where the deployed app does not compile any more, its streams are not known
+    let before = recover::compile_for(old, data.partitions()).ok();
+    let declared = before.iter().chain([compiled]).flat_map(|c| c.program.streams());
+    let former = deployed.former.keys().map(String::as_str);
+    let streams: BTreeSet<&str> =
+        declared.map(|s| s.name.as_str()).chain(former).chain(["system.rejected"]).collect();
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
@@ -48,7 +59,7 @@ fn tables_moved(data: &DataDir, old: &App, new: &App, compiled: &Compiled) -> Re
         let zones = runtime.block_on(Zones::open(&location(data, settings), data.epoch(), options, &[]))?;
         Ok(runtime.block_on(zones.stored(stream))?.map_or(0, |table| table.rows))
     };
-    for stream in compiled.program.streams().iter().map(|s| s.name.as_str()).chain(["system.rejected"]) {
+    for stream in streams {
         let (there, here) = (rows(&new.settings, stream)?, rows(&old.settings, stream)?);
         if there < here {
             return Err(Error::conflict(format!(

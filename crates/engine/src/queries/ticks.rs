@@ -30,8 +30,9 @@ pub fn run(core: &Core) {
     if core.queries.is_empty() {
         return;
     }
+    let mut signals = 0;
     while !core.is_stopping() {
-        core.wake.wait(LOOK);
+        core.wake.wait(&mut signals, LOOK);
         for partition in core.partitions() {
             look(core, partition);
         }
@@ -52,9 +53,15 @@ pub fn look(core: &Core, partition: &Partition) {
     }
     // nothing is due until this is applied
     partition.due.store(i64::MAX, Ordering::Release);
+    let jumped = !jumps.is_empty();
     let tick = Entry::Tick { jumps };
     match core.check_room().and_then(|()| partition.write(core, tick, Durability::Os, None)) {
-        Ok(_) => core.solve("clocks of queries"),
+        Ok(_) => {
+            if jumped {
+                partition.last_events.store(now.0, Ordering::Release);
+            }
+            core.solve("clocks of queries");
+        }
         Err(e) => {
             partition.due.store(due, Ordering::Release);
             core.report("clocks of queries", format!("partition {}: {e}", partition.id));
@@ -85,9 +92,6 @@ fn jumps(core: &Core, partition: &Partition, now: i64) -> Vec<(String, i64)> {
         jumps.extend(
             clock(core, partition, number).map(|clock| (file.name.clone(), clock.saturating_add(increment))),
         );
-    }
-    if !jumps.is_empty() {
-        partition.last_events.store(now, Ordering::Release);
     }
     jumps
 }

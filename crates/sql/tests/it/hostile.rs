@@ -17,9 +17,12 @@ struct Statement {
 
 fn statements() -> Vec<Statement> {
     let text = include_str!("../hostile.txt");
-    let entries = text.split("\n\n").filter_map(|entry| entry.trim().split_once('\n'));
-    // the text before the first entry has no colon at the end of a name
-    let named = entries.filter_map(|(head, sql)| Some((head.rsplit_once(": ")?, sql)));
+    // the first two paragraphs say what the file is
+    let entries = text.split("\n\n").skip(2).map(str::trim).filter(|entry| !entry.is_empty());
+    let named = entries.map(|entry| {
+        let named = entry.split_once('\n').and_then(|(head, sql)| Some((head.rsplit_once(": ")?, sql)));
+        named.unwrap_or_else(|| panic!("expected `name: outcome` and a statement on the next lines: {entry}"))
+    });
     let statement = |((name, outcomes), sql): ((&str, &str), &str)| Statement {
         name: name.to_owned(),
         outcomes: outcomes.split(" or ").map(str::to_owned).collect(),
@@ -90,7 +93,9 @@ async fn hostile_statements_are_answered() {
         None => n % 4 == 0,
     };
     let mut failures = String::new();
-    for (_, statement) in statements().iter().enumerate().filter(chosen) {
+    let all = statements();
+    assert!(all.iter().enumerate().any(|s| chosen(&s)), "no statement is called so: {only:?}");
+    for (_, statement) in all.iter().enumerate().filter(chosen) {
         let endless = statement.outcomes == ["limit_reached"] && statement.name.starts_with("endless");
         let found = run(if endless { &impatient } else { &sql }, &statement.sql).await;
         if !statement.outcomes.iter().any(|o| matches(o, &found)) {

@@ -4,7 +4,7 @@ use serde_json::json;
 use tidemill::{App, Document, EventSelector, Explanation, Tidemill};
 
 const RULES: &str = "
-    event Order { id: string, customer: string, amount: double } key customer id customer, id;
+    event Order { id: string, customer: string, amount: double, share: float } key customer id customer, id;
     event Big { customer: string, order: string } key customer;
     event Far { order: string } key order;
     entity Customer key id;
@@ -44,7 +44,7 @@ fn what_is_evaluated_again_is_what_happened() {
     {
         let tidemill = open(dir.path(), 10_000);
         for n in 0..60 {
-            let event = json!({"id": format!("o{n}"), "customer": format!("c{}", n % 7), "amount": n * 5});
+            let event = json!({"id": format!("o{n}"), "customer": format!("c{}", n % 7), "amount": n * 5, "share": n as f32 / 10.0});
             let reply = tidemill.send("Order", &event).unwrap();
             let id: EventSelector = reply.events.unwrap()[0].as_ref().unwrap().parse().unwrap();
             let why = tidemill.engine().why(None, &id).unwrap();
@@ -66,6 +66,9 @@ fn what_is_evaluated_again_is_what_happened() {
     let by_field = tidemill.engine().why(Some("Huge"), &"id=o30".parse().unwrap()).unwrap();
     assert_eq!(by_field.len(), 1);
     assert!(by_field[0].to_string().contains("Huge fired"), "{}", by_field[0]);
+    // 3.1 is another number as a float than as a double
+    let by_float = tidemill.engine().why(Some("Count"), &"share=3.1".parse().unwrap()).unwrap();
+    assert_eq!(by_float[0].event["id"], json!("o31"));
     let of_customer = tidemill.engine().why(Some("Count"), &"customer=c3".parse().unwrap()).unwrap();
     assert_eq!(of_customer[0].event["id"], json!("o59"));
     let none = tidemill.engine().why(None, &"id=o99".parse().unwrap()).unwrap_err();
