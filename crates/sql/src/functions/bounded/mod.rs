@@ -51,6 +51,16 @@ impl AnalyzerRule for BoundFunctions {
     }
 }
 
+/// The text of the type that a cast makes.
+fn cast_type(expr: &Expr) -> Option<String> {
+    match expr {
+        Expr::Alias(alias) => cast_type(&alias.expr),
+        Expr::Cast(cast) => Some(cast.field.data_type().to_string()),
+        Expr::TryCast(cast) => Some(cast.field.data_type().to_string()),
+        _ => None,
+    }
+}
+
 fn bound(expr: Expr, bytes_max: usize) -> Transformed<Expr> {
     match expr {
         Expr::ScalarFunction(call) => match Growth::of(call.func.name()) {
@@ -134,13 +144,8 @@ impl ScalarUDFImpl for Bounded {
         Some(Self { inner, ..self.clone() }.into())
     }
 
-    /// A cast to a type of fixed size is bounded here: of null, and as part of a plan, no function is called for it.
     fn return_field_from_args(&self, args: ReturnFieldArgs<'_>) -> Result<FieldRef> {
-        let field = self.inner.return_field_from_args(args)?;
-        if self.growth == Growth::Type {
-            self.allow(growth::width(&field.data_type().to_string()), 1)?;
-        }
-        Ok(field)
+        self.inner.return_field_from_args(args)
     }
 
     fn is_strict(&self) -> bool {
@@ -156,6 +161,10 @@ impl ScalarUDFImpl for Bounded {
     fn simplify(&self, args: Vec<Expr>, info: &SimplifyContext) -> Result<ExprSimplifyResult> {
         Ok(match self.inner.simplify(args, info)? {
             ExprSimplifyResult::Simplified(expr) => {
+                if self.growth == Growth::Type {
+                    // it is evaluated as a cast, which nothing bounds
+                    self.allow(growth::width(&cast_type(&expr).unwrap_or_default()), 1)?;
+                }
                 let bounded = expr.transform_up(|e| Ok(bound(e, self.bytes_max)))?;
                 ExprSimplifyResult::Simplified(bounded.data)
             }
