@@ -4,11 +4,13 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use serde_json::json;
-use tidemill::flow::expr::Failure;
-use tidemill::flow::registry::{Aggregator, Arg, Function, FunctionState};
+use tidemill::flow::expr::EvalError;
+use tidemill::flow::registry::{Aggregator, ArgumentType, Function, FunctionContext};
 use tidemill::flow::snapshot::{Error, Reader, Writer};
-use tidemill::flow::store::{RowStore, Seq};
-use tidemill::flow::window::{Context, MakeWindow, Needs, Parameter, Source, Window};
+use tidemill::flow::store::{RowId, RowStore};
+use tidemill::flow::window::{
+    Parameter, RetainedRows, Window, WindowConstructor, WindowContext, WindowInput,
+};
 use tidemill::flow::{FieldType, Registry, Value};
 use tidemill::output::{Format, Writer as TableWriter};
 use tidemill::{App, Tidemill};
@@ -24,11 +26,13 @@ const QUERIES: &str = "
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut registry = Registry::standard();
     registry.function("own:celsius", |args| match args {
-        [Arg { ty: FieldType::Double, .. }] => Ok((Arc::new(Celsius), FieldType::Double)),
+        [ArgumentType { ty: FieldType::Double, .. }] => Ok((Arc::new(Celsius), FieldType::Double)),
         _ => Err("expected a double, degrees Fahrenheit".into()),
     });
     registry.aggregator("own:median", |args| match args {
-        [Arg { ty: FieldType::Double, .. }] => Ok((Arc::new(|| Box::<Median>::default()), FieldType::Double)),
+        [ArgumentType { ty: FieldType::Double, .. }] => {
+            Ok((Arc::new(|| Box::<Median>::default()), FieldType::Double))
+        }
         _ => Err("expected a double".into()),
     });
     registry.window("own:run", run);
@@ -53,7 +57,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
 struct Celsius;
 
 impl Function for Celsius {
-    fn call(&self, args: &[Value], _: &FunctionState<'_>) -> Result<Value, Failure> {
+    fn call(&self, args: &[Value], _: &FunctionContext<'_>) -> Result<Value, EvalError> {
         Ok(args[0].as_f64().map_or(Value::Null, |f| Value::Double((f - 32.0) / 1.8)))
     }
 }
@@ -70,14 +74,14 @@ impl Median {
 }
 
 impl Aggregator for Median {
-    fn add(&mut self, args: &[Value]) -> Result<(), Failure> {
+    fn add(&mut self, args: &[Value]) -> Result<(), EvalError> {
         if let Some((place, value)) = self.place(args) {
             self.0.insert(place, value);
         }
         Ok(())
     }
 
-    fn remove(&mut self, args: &[Value]) -> Result<(), Failure> {
+    fn remove(&mut self, args: &[Value]) -> Result<(), EvalError> {
         if let Some((place, _)) = self.place(args) {
             self.0.remove(place);
         }
@@ -96,14 +100,14 @@ impl Aggregator for Median {
         json!(self.0)
     }
 
-    fn restore(&mut self, state: &serde_json::Value) -> Result<(), Failure> {
-        self.0 = serde_json::from_value(state.clone()).map_err(|e| Failure(e.to_string()))?;
+    fn restore(&mut self, state: &serde_json::Value) -> Result<(), EvalError> {
+        self.0 = serde_json::from_value(state.clone()).map_err(|e| EvalError(e.to_string()))?;
         Ok(())
     }
 }
 
 /// `own:run(attribute)`: the events since the attribute was last another one; then all of them leave.
-fn run(parameters: &[Parameter], _: &Source<'_>) -> Result<MakeWindow, String> {
+fn run(parameters: &[Parameter], _: &WindowInput<'_>) -> Result<WindowConstructor, String> {
     let [attribute] = parameters else { return Err("expected one attribute: own:run(attribute)".into()) };
     let column = attribute.column("the attribute", &[FieldType::String])?;
     Ok(Arc::new(move || Box::new(Run { column, held: vec![] })))
@@ -112,14 +116,14 @@ fn run(parameters: &[Parameter], _: &Source<'_>) -> Result<MakeWindow, String> {
 /// Rows have numbers; a window says which arrived and which left.
 struct Run {
     column: usize,
-    held: Vec<Seq>,
+    held: Vec<RowId>,
 }
 
 impl Window for Run {
-    fn arrive(&mut self, rows: Range<Seq>, context: &mut Context<'_>) -> Result<(), Failure> {
+    fn process(&mut self, rows: Range<RowId>, context: &mut WindowContext<'_>) -> Result<(), EvalError> {
         for row in rows {
             let is_other =
-                |last: &Seq| context.rows.text(*last, self.column) != context.rows.text(row, self.column);
+                |last: &RowId| context.rows.text(*last, self.column) != context.rows.text(row, self.column);
             if self.held.last().is_some_and(is_other) {
                 self.held.drain(..).for_each(|left| context.out.expired(left, context.now));
             }
@@ -130,16 +134,16 @@ impl Window for Run {
         Ok(())
     }
 
-    fn goes_by_clock(&self) -> bool {
+    fn is_time_driven(&self) -> bool {
         false
     }
 
-    fn held(&self) -> Vec<Seq> {
+    fn rows(&self) -> Vec<RowId> {
         self.held.clone()
     }
 
-    fn needs(&self) -> Needs {
-        self.held.first().map_or(Needs::Nothing, |oldest| Needs::From(*oldest))
+    fn retained_rows(&self) -> RetainedRows {
+        self.held.first().map_or(RetainedRows::Nothing, |oldest| RetainedRows::From(*oldest))
     }
 
     fn save(&self, out: &mut Writer<'_>) -> Result<(), Error> {

@@ -7,13 +7,13 @@ use std::sync::Arc;
 
 use anyhow::{Context, anyhow};
 use arrow_array::RecordBatch;
-use tidemill_flow::app::Sink;
 use tidemill_flow::batch::Batch;
-use tidemill_flow::column::{Data, Strings};
-use tidemill_flow::expr::Failure;
-use tidemill_flow::feed::Part;
+use tidemill_flow::column::{Data, StringColumn};
+use tidemill_flow::expr::EvalError;
 use tidemill_flow::plan::AppPlan;
-use tidemill_flow::registry::{Arg, Argument, Function, FunctionState};
+use tidemill_flow::registry::{ArgumentType, ColumnarValue, Function, FunctionContext};
+use tidemill_flow::runtime::OutputHandler;
+use tidemill_flow::stream_batch::StreamBatch;
 use tidemill_flow::{Column, Registry, Value, arrow, replay};
 use tidemill_types::{Field, FieldType, StreamSchema};
 
@@ -51,22 +51,22 @@ impl fmt::Debug for Texts {
 }
 
 impl Function for Texts {
-    fn call(&self, args: &[Value], _: &FunctionState) -> Result<Value, Failure> {
+    fn call(&self, args: &[Value], _: &FunctionContext) -> Result<Value, EvalError> {
         let texts: Option<Vec<&str>> = args.iter().map(Value::as_str).collect();
-        let texts = texts.ok_or_else(|| Failure(format!("{}: an argument is null", self.name)))?;
+        let texts = texts.ok_or_else(|| EvalError(format!("{}: an argument is null", self.name)))?;
         Ok(Value::text((self.make)(&texts, &mut String::new())))
     }
 
-    fn call_batch(&self, args: &[Argument<'_>], rows: usize) -> Option<Column> {
+    fn call_batch(&self, args: &[ColumnarValue<'_>], rows: usize) -> Option<Column> {
         // what comes out is about as long as what it is made of
         let bytes = args.iter().map(|arg| match arg {
-            Argument::Each(column) => match column.data() {
+            ColumnarValue::Array(column) => match column.data() {
                 Data::Str(texts) => texts.bytes(),
                 _ => 0,
             },
-            Argument::Same(_) => 0,
+            ColumnarValue::Scalar(_) => 0,
         });
-        let mut out = Strings::with_capacity(rows, (self.room)(bytes.max().unwrap_or(0), rows));
+        let mut out = StringColumn::with_capacity(rows, (self.room)(bytes.max().unwrap_or(0), rows));
         let mut scratch = String::new();
         let mut texts = [""; 2];
         let texts = texts.get_mut(..args.len())?;
@@ -125,7 +125,7 @@ pub fn register(registry: &mut Registry) {
         ("email:metrics", 1, count, |_, rows| 16 * rows),
     ];
     for (name, texts, make, room) in functions {
-        registry.function(name, move |args: &[Arg]| {
+        registry.function(name, move |args: &[ArgumentType]| {
             if args.len() != texts || args.iter().any(|a| a.ty != FieldType::String) {
                 return Err(format!("wanted {texts} of type string"));
             }
@@ -156,11 +156,11 @@ pub fn mails() -> Arc<StreamSchema> {
 }
 
 /// Mails from a file as the app's stream number `stream` takes them, with the pattern added.
-pub fn with_pattern(batch: RecordBatch, stream: usize) -> anyhow::Result<Part> {
+pub fn with_pattern(batch: RecordBatch, stream: usize) -> anyhow::Result<StreamBatch> {
     let rows = batch.num_rows();
     let attributes = mails().fields.iter().map(|f| (f.name.clone(), f.ty)).collect();
     let mut columns = arrow::columns(batch, &attributes)?;
-    let mut pattern = Strings::default();
+    let mut pattern = StringColumn::default();
     (0..rows).for_each(|_| pattern.push(PATTERN));
     columns.push(Column::of(Data::Str(pattern)));
     let times = match columns[0].data() {
@@ -168,7 +168,7 @@ pub fn with_pattern(batch: RecordBatch, stream: usize) -> anyhow::Result<Part> {
         _ => vec![],
     };
     columns.iter_mut().for_each(Column::share);
-    Ok(Part { stream, columns, times })
+    Ok(StreamBatch { stream, columns, times })
 }
 
 /// Batches of mails in a file, for stream number `stream` of the app.
@@ -176,7 +176,7 @@ pub fn read(
     path: &Path,
     batch_rows: usize,
     stream: usize,
-) -> anyhow::Result<impl Iterator<Item = anyhow::Result<Part>>> {
+) -> anyhow::Result<impl Iterator<Item = anyhow::Result<StreamBatch>>> {
     let format = tidemill_files::Format::of(path)?;
     let reading = tidemill_files::Reading { batch_rows, ..Default::default() };
     let reader = tidemill_files::open(path, &format, &mails(), reading)?;
@@ -200,7 +200,7 @@ impl<F: FnMut(&Batch)> Watch<F> {
     }
 }
 
-impl<F: FnMut(&Batch)> Sink for Watch<F> {
+impl<F: FnMut(&Batch)> OutputHandler for Watch<F> {
     fn events(&mut self, stream: &str, events: &Batch) {
         match stream {
             "Out" => {
@@ -221,7 +221,7 @@ impl<F: FnMut(&Batch)> Sink for Watch<F> {
 
     fn emission(&mut self, _: &str, _: &Batch) {}
 
-    fn failure(&mut self, query: &str, failure: &Failure) {
+    fn failure(&mut self, query: &str, failure: &EvalError) {
         self.failure.get_or_insert_with(|| format!("{query}: {}", failure.0));
     }
 }

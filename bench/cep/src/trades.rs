@@ -1,8 +1,8 @@
 //! The ten queries a to j: their texts, what goes in, what must come out.
 
 use tidemill_flow::Column;
-use tidemill_flow::column::{Data, Strings};
-use tidemill_flow::feed::Part;
+use tidemill_flow::column::{Data, StringColumn};
+use tidemill_flow::stream_batch::StreamBatch;
 
 use crate::random::{at, fnv1a, mix};
 
@@ -180,8 +180,8 @@ impl Bench {
     }
 
     /// Events with these numbers, for stream number `stream` of the app.
-    pub fn events(&self, stream: usize, events: impl Iterator<Item = u64>) -> Part {
-        let (mut symbols, mut prices) = (Strings::default(), vec![]);
+    pub fn events(&self, stream: usize, events: impl Iterator<Item = u64>) -> StreamBatch {
+        let (mut symbols, mut prices) = (StringColumn::default(), vec![]);
         let (mut volumes, mut times) = (vec![], vec![]);
         for i in events {
             let (one, two) = (at(SEED, 2 * i), at(SEED, 2 * i + 1));
@@ -193,7 +193,7 @@ impl Bench {
         let data = [Data::Str(symbols), Data::Double(prices), Data::Long(volumes), Data::Long(times.clone())];
         let mut columns: Vec<Column> = data.into_iter().map(Column::of).collect();
         columns.iter_mut().for_each(Column::share);
-        Part { stream, columns, times }
+        StreamBatch { stream, columns, times }
     }
 }
 

@@ -8,11 +8,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tidemill_flow::app::{App, Sink};
 use tidemill_flow::correct::{CorrectedApp, Corrections};
-use tidemill_flow::expr::Failure;
-use tidemill_flow::feed::Part;
+use tidemill_flow::expr::EvalError;
 use tidemill_flow::replay::compile;
+use tidemill_flow::runtime::{AppRuntime, OutputHandler};
+use tidemill_flow::stream_batch::StreamBatch;
 use tidemill_flow::{Batch, Column, Registry, Value};
 use tidemill_types::FieldType;
 
@@ -36,7 +36,7 @@ struct Counted {
     back: usize,
 }
 
-impl Sink for Counted {
+impl OutputHandler for Counted {
     fn events(&mut self, stream: &str, events: &Batch) {
         if stream == "Out" {
             self.out += events.len();
@@ -45,7 +45,7 @@ impl Sink for Counted {
 
     fn emission(&mut self, _: &str, _: &Batch) {}
 
-    fn failure(&mut self, query: &str, failure: &Failure) {
+    fn failure(&mut self, query: &str, failure: &EvalError) {
         panic!("{query}: {}", failure.0);
     }
 }
@@ -65,12 +65,12 @@ fn main() {
     println!("| --- | ---: | ---: |");
     let in_order = calls(usize::MAX);
     let plain = (0..runs).map(|_| {
-        let mut app = App::new(plan.clone());
+        let mut app = AppRuntime::new(plan.clone());
         let mut counted = Counted::default();
         app.start(0, &mut counted);
         let parts = in_order.clone();
         let start = clock();
-        parts.into_iter().for_each(|part| app.feed(vec![part], None, &mut counted).expect("fed"));
+        parts.into_iter().for_each(|part| app.send_batch(vec![part], None, &mut counted).expect("fed"));
         let took = clock() - start;
         assert_eq!(counted.out, EVENTS);
         took
@@ -105,7 +105,7 @@ fn main() {
 }
 
 /// The events; of every `late_every`th call an event waits for the next one.
-fn calls(late_every: usize) -> Vec<Part> {
+fn calls(late_every: usize) -> Vec<StreamBatch> {
     let mut times: Vec<usize> = (0..EVENTS).collect();
     for call in (1..EVENTS / TOGETHER).filter(|call| call % late_every == 0) {
         let end = call * TOGETHER;
@@ -119,7 +119,7 @@ fn calls(late_every: usize) -> Vec<Part> {
         }
         columns.iter_mut().for_each(Column::share);
         let times = times.iter().map(|i| 1_700_000_000_000 + *i as i64).collect();
-        Part { stream: 0, columns, times }
+        StreamBatch { stream: 0, columns, times }
     };
     times.chunks(TOGETHER).map(part).collect()
 }

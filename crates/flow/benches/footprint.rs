@@ -8,10 +8,10 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use tidemill_flow::app::{App, Sink};
-use tidemill_flow::expr::Failure;
+use tidemill_flow::expr::EvalError;
 use tidemill_flow::plan::AppPlan;
 use tidemill_flow::replay::compile;
+use tidemill_flow::runtime::{AppRuntime, OutputHandler};
 use tidemill_flow::{Batch, Column, Registry, Value};
 use tidemill_types::FieldType;
 
@@ -63,12 +63,12 @@ const IDLE: [(&str, &str); 4] = [
 
 struct Nothing;
 
-impl Sink for Nothing {
+impl OutputHandler for Nothing {
     fn events(&mut self, _: &str, _: &Batch) {}
 
     fn emission(&mut self, _: &str, _: &Batch) {}
 
-    fn failure(&mut self, query: &str, failure: &Failure) {
+    fn failure(&mut self, query: &str, failure: &EvalError) {
         panic!("{query}: {}", failure.0);
     }
 }
@@ -98,7 +98,7 @@ fn plan(queries: &str) -> Arc<AppPlan> {
 }
 
 fn keyed(name: &str, query: &str, keys: usize) {
-    let mut app = App::new(plan(&format!("partition with (symbol of S) begin {query} end;")));
+    let mut app = AppRuntime::new(plan(&format!("partition with (symbol of S) begin {query} end;")));
     app.start(0, &mut Nothing);
     let empty = counted::live();
     let each = || (counted::live() - empty) as f64 / keys as f64;
@@ -112,7 +112,7 @@ fn keyed(name: &str, query: &str, keys: usize) {
 }
 
 /// An event for each key, each in a call of its own.
-fn round(app: &mut App, turn: usize, keys: usize) {
+fn round(app: &mut AppRuntime, turn: usize, keys: usize) {
     for key in 0..keys {
         let mut columns = [FieldType::String, FieldType::Double, FieldType::Long].map(Column::new);
         columns[0].push(Value::text(&format!("S{key:06}")));
@@ -133,7 +133,7 @@ fn idle(name: &str, queries: usize, text: &str) {
         let (peak, (planned, app)) = counted::peak(|| {
             let plan = plan(text);
             let planned = counted::live();
-            let mut app = App::new(plan);
+            let mut app = AppRuntime::new(plan);
             app.start(0, &mut Nothing);
             (planned, app)
         });

@@ -7,9 +7,9 @@
 
 use std::time::Duration;
 
+use tidemill_flow::app_stores::AppStores;
 use tidemill_flow::query::{Query, Target};
 use tidemill_flow::replay::compile;
-use tidemill_flow::shared::Shared;
 use tidemill_flow::table::Table;
 use tidemill_flow::{Batch, Kind, Registry, Value};
 use tidemill_types::FieldType;
@@ -44,7 +44,7 @@ fn main() {
 fn join(runs: usize, events: u64, expected: (u64, u64)) {
     let sides = [events_of(events, 100, 0, 2), events_of(events, 100, 1, 2)];
     let plan = compile("join", JOIN, &Registry::standard(), &|_| None).expect("an app");
-    let host = Shared::default();
+    let host = AppStores::default();
     let pass = |see: &mut dyn FnMut(&Batch)| {
         let mut query = Query::new(plan.queries[0].clone());
         let start = clock();
@@ -71,7 +71,7 @@ fn table(runs: usize, events: u64, expected: (u64, u64)) {
     let input = events_of(events, 100_000, 0, 1);
     let plan = compile("table", TABLE, &Registry::standard(), &|_| None).expect("an app");
     let Target::Table(number, action) = &plan.queries[0].target else { panic!("it writes a table") };
-    let host = Shared::default();
+    let host = AppStores::default();
     let (mut rates, mut alone) = (Vec::new(), Vec::new());
     for _ in 0..runs {
         let mut query = Query::new(plan.queries[0].clone());

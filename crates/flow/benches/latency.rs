@@ -10,11 +10,11 @@ use std::hint::black_box;
 use std::sync::Arc;
 use std::time::Instant;
 
-use tidemill_flow::app::{App, Sink};
-use tidemill_flow::column::{Data, Strings};
-use tidemill_flow::expr::Failure;
+use tidemill_flow::column::{Data, StringColumn};
+use tidemill_flow::expr::EvalError;
 use tidemill_flow::plan::AppPlan;
 use tidemill_flow::replay::compile;
+use tidemill_flow::runtime::{AppRuntime, OutputHandler};
 use tidemill_flow::{Batch, Column, Registry};
 
 mod counted;
@@ -64,14 +64,14 @@ const CASES: [Case; 4] = [
 #[derive(Default)]
 struct Rows(u64);
 
-impl Sink for Rows {
+impl OutputHandler for Rows {
     fn events(&mut self, _: &str, _: &Batch) {}
 
     fn emission(&mut self, _: &str, emission: &Batch) {
         self.0 += black_box(emission).len() as u64;
     }
 
-    fn failure(&mut self, query: &str, failure: &Failure) {
+    fn failure(&mut self, query: &str, failure: &EvalError) {
         panic!("{query}: {}", failure.0);
     }
 }
@@ -138,8 +138,13 @@ fn allocated(case: &Case, plan: &Arc<AppPlan>, events: u64) -> (usize, usize) {
     sum
 }
 
-fn through(case: &Case, plan: &Arc<AppPlan>, events: u64, send: &mut dyn FnMut(u64, &mut App, &mut Rows)) {
-    let mut app = App::new(plan.clone());
+fn through(
+    case: &Case,
+    plan: &Arc<AppPlan>,
+    events: u64,
+    send: &mut dyn FnMut(u64, &mut AppRuntime, &mut Rows),
+) {
+    let mut app = AppRuntime::new(plan.clone());
     let mut rows = Rows::default();
     app.start(FIRST, &mut rows);
     (0..events).for_each(|i| send(i, &mut app, &mut rows));
@@ -154,7 +159,7 @@ fn through(case: &Case, plan: &Arc<AppPlan>, events: u64, send: &mut dyn FnMut(u
 
 /// Event `i` as the columns of a call.
 fn event(i: u64) -> Vec<Column> {
-    let mut symbol = Strings::default();
+    let mut symbol = StringColumn::default();
     symbol.push(symbol_of(i));
     vec![
         Column::of(Data::Str(symbol)),

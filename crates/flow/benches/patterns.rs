@@ -7,8 +7,8 @@
 use std::hint::black_box;
 use std::time::Instant;
 
-use tidemill_flow::column::{Data, Strings};
-use tidemill_flow::expr::NoHost;
+use tidemill_flow::column::{Data, StringColumn};
+use tidemill_flow::expr::NoContext;
 use tidemill_flow::query::{Query, QueryPlan};
 use tidemill_flow::{Batch, Column, Kind, Registry, replay};
 
@@ -78,7 +78,7 @@ fn run(plan: &QueryPlan, input: &[Batch], events: usize) -> f64 {
     let mut query = started(plan);
     let before = Clock::now();
     for batch in input {
-        black_box(query.push(0, batch, &NoHost).expect("nothing fails"));
+        black_box(query.push(0, batch, &NoContext).expect("nothing fails"));
     }
     events as f64 / before.seconds()
 }
@@ -88,7 +88,7 @@ fn check(case: &Case, plan: &QueryPlan, input: &[Batch], events: usize) {
     let mut query = started(plan);
     let mut found = (0, 0_u64);
     for batch in input {
-        let out = query.push(0, batch, &NoHost).expect("nothing fails");
+        let out = query.push(0, batch, &NoContext).expect("nothing fails");
         for row in 0..out.len() {
             let hash = out.columns.iter().fold(0x243F_6A88_85A3_08D3, |h, column| mix(h ^ bits(column, row)));
             found = (found.0 + 1, found.1.wrapping_add(hash));
@@ -124,7 +124,7 @@ fn batches(events: usize, size: usize) -> Vec<Batch> {
 }
 
 fn batch(rows: std::ops::Range<usize>) -> Batch {
-    let mut symbols = Strings::default();
+    let mut symbols = StringColumn::default();
     let (mut prices, mut volumes) = (Vec::new(), Vec::new());
     for i in rows.clone() {
         let (a, b) = (draw(2 * i as u64), draw(2 * i as u64 + 1));

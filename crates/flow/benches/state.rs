@@ -9,11 +9,11 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Instant;
 
-use tidemill_flow::app::{App, Sink};
-use tidemill_flow::expr::Failure;
+use tidemill_flow::expr::EvalError;
 use tidemill_flow::plan::AppPlan;
 use tidemill_flow::replay::compile;
-use tidemill_flow::snapshot::Resume;
+use tidemill_flow::runtime::{AppRuntime, OutputHandler};
+use tidemill_flow::snapshot::RestoreMode;
 use tidemill_flow::{Batch, Column, Registry, Value};
 use tidemill_types::FieldType;
 
@@ -27,7 +27,7 @@ const SYMBOLS: i64 = 1000;
 #[derive(Default)]
 struct Last(Vec<String>);
 
-impl Sink for Last {
+impl OutputHandler for Last {
     fn events(&mut self, _: &str, _: &Batch) {}
 
     fn emission(&mut self, _: &str, emission: &Batch) {
@@ -35,7 +35,7 @@ impl Sink for Last {
         self.0 = (0..emission.len()).map(row).collect();
     }
 
-    fn failure(&mut self, query: &str, failure: &Failure) {
+    fn failure(&mut self, query: &str, failure: &EvalError) {
         panic!("{query}: {}", failure.0);
     }
 }
@@ -48,7 +48,7 @@ fn plan(window: &str) -> Arc<AppPlan> {
     compile("bench", &text, &Registry::standard(), &|_| None).unwrap_or_else(|e| panic!("{e}")).into()
 }
 
-fn send(app: &mut App, first: i64, events: usize, sink: &mut Last) {
+fn send(app: &mut AppRuntime, first: i64, events: usize, sink: &mut Last) {
     let mut columns = [FieldType::String, FieldType::Double, FieldType::Long].map(Column::new);
     let numbers = first..first + events as i64;
     for i in numbers.clone() {
@@ -74,7 +74,7 @@ fn run(window: &str, events: usize, file: &Path) {
     let empty = counted::live();
     let mut sink = Last::default();
     let (_, run_peak, mut app) = measured(empty, || {
-        let mut app = App::new(plan(window));
+        let mut app = AppRuntime::new(plan(window));
         app.start(0, &mut sink);
         for first in (0..events).step_by(CHUNK) {
             send(&mut app, first as i64, CHUNK.min(events - first), &mut sink);
@@ -93,9 +93,9 @@ fn run(window: &str, events: usize, file: &Path) {
     drop(app);
     let before = counted::live();
     let (restore, restore_peak, mut app) = measured(before, || {
-        let mut app = App::new(plan(window));
+        let mut app = AppRuntime::new(plan(window));
         let mut input = File::open(file).expect("the file");
-        app.restore(&mut input, Resume::Exactly).unwrap_or_else(|e| panic!("{e}"));
+        app.restore(&mut input, RestoreMode::Exactly).unwrap_or_else(|e| panic!("{e}"));
         app
     });
     let restored = megabytes(counted::live() - before);

@@ -47,7 +47,10 @@ fn playback(annotation: &AppAnnotation) -> Option<Diagnostic> {
 /// The annotation of a name, if it is there.
 ///
 /// Errors: it is there twice, or says something twice.
-pub fn only<'a>(annotations: &'a [Annotation], name: &str) -> Result<Option<&'a Annotation>, Diagnostic> {
+pub fn at_most_one<'a>(
+    annotations: &'a [Annotation],
+    name: &str,
+) -> Result<Option<&'a Annotation>, Diagnostic> {
     let mut found = annotations.iter().filter(|a| a.is(name));
     let Some(first) = found.next() else { return Ok(None) };
     if let Some(second) = found.next() {
@@ -68,7 +71,7 @@ pub fn only<'a>(annotations: &'a [Annotation], name: &str) -> Result<Option<&'a 
 
 /// Whether failed events of a stream go to a fault stream. Errors: an unknown action.
 pub fn has_fault_stream(annotations: &[Annotation]) -> Result<bool, Diagnostic> {
-    let Some(on_error) = only(annotations, "OnError")? else { return Ok(false) };
+    let Some(on_error) = at_most_one(annotations, "OnError")? else { return Ok(false) };
     let actions = ["LOG", "STREAM", "STORE"];
     let Some(action) = on_error.element("action") else {
         return Err(Diagnostic::error("F0508", on_error.span, "`@OnError` needs an action")
@@ -79,7 +82,7 @@ pub fn has_fault_stream(annotations: &[Annotation]) -> Result<bool, Diagnostic> 
 
 /// What is wrong with `@async` before a stream.
 pub fn check_stream(annotations: &[Annotation]) -> Result<(), Diagnostic> {
-    if let Some(annotation) = only(annotations, "async")? {
+    if let Some(annotation) = at_most_one(annotations, "async")? {
         for element in annotation.elements() {
             let key = element.key.as_ref().map_or("", |k| k.value.as_str());
             let known = ["buffer.size", "workers", "batch.size.max"];

@@ -32,7 +32,7 @@ use serde_json::Value as Json;
 use tidemill_types::{Error, FieldType, Result, did_you_mean};
 
 use crate::catalog::Attributes;
-use crate::column::{Column, Data, Strings};
+use crate::column::{Column, Data, StringColumn};
 use crate::functions::json_text::{from_json, to_json};
 use crate::value::{Object, Value};
 
@@ -153,14 +153,14 @@ fn decoded(values: &Column, nulls: Option<&NullBuffer>, keys: &[usize]) -> Colum
 }
 
 /// The values of an array that is done with: its memory, where nobody else holds it.
-fn taken<T: ArrowPrimitiveType>(array: ArrayRef) -> Vec<T::Native> {
+fn into_values<T: ArrowPrimitiveType>(array: ArrayRef) -> Vec<T::Native> {
     let values = array.as_primitive::<T>().values().clone();
     drop(array);
     Vec::from(values)
 }
 
 /// The values of an array as a wider type.
-fn widened<T: ArrowPrimitiveType, W: From<T::Native>>(array: &ArrayRef) -> Vec<W> {
+fn widen<T: ArrowPrimitiveType, W: From<T::Native>>(array: &ArrayRef) -> Vec<W> {
     array.as_primitive::<T>().values().iter().map(|v| W::from(*v)).collect()
 }
 
@@ -170,19 +170,19 @@ fn bools(array: ArrayRef) -> Option<Data> {
 
 fn ints(array: ArrayRef) -> Option<Data> {
     Some(Data::Int(match array.data_type() {
-        DataType::Int32 => taken::<Int32Type>(array),
-        DataType::Int8 => widened::<Int8Type, _>(&array),
-        DataType::Int16 => widened::<Int16Type, _>(&array),
-        DataType::UInt8 => widened::<UInt8Type, _>(&array),
-        DataType::UInt16 => widened::<UInt16Type, _>(&array),
+        DataType::Int32 => into_values::<Int32Type>(array),
+        DataType::Int8 => widen::<Int8Type, _>(&array),
+        DataType::Int16 => widen::<Int16Type, _>(&array),
+        DataType::UInt8 => widen::<UInt8Type, _>(&array),
+        DataType::UInt16 => widen::<UInt16Type, _>(&array),
         _ => return None,
     }))
 }
 
 fn longs(array: ArrayRef) -> Option<Data> {
     Some(Data::Long(match array.data_type() {
-        DataType::Int64 => taken::<Int64Type>(array),
-        DataType::UInt32 => widened::<UInt32Type, _>(&array),
+        DataType::Int64 => into_values::<Int64Type>(array),
+        DataType::UInt32 => widen::<UInt32Type, _>(&array),
         DataType::Timestamp(..) => timestamps(&array)?,
         _ => match ints(array)? {
             Data::Int(v) => v.into_iter().map(i64::from).collect(),
@@ -193,22 +193,22 @@ fn longs(array: ArrayRef) -> Option<Data> {
 
 fn floats(array: ArrayRef) -> Option<Data> {
     Some(Data::Float(match array.data_type() {
-        DataType::Float32 => taken::<Float32Type>(array),
-        DataType::Float16 => widened::<Float16Type, _>(&array),
-        DataType::Int8 => widened::<Int8Type, _>(&array),
-        DataType::Int16 => widened::<Int16Type, _>(&array),
-        DataType::UInt8 => widened::<UInt8Type, _>(&array),
-        DataType::UInt16 => widened::<UInt16Type, _>(&array),
+        DataType::Float32 => into_values::<Float32Type>(array),
+        DataType::Float16 => widen::<Float16Type, _>(&array),
+        DataType::Int8 => widen::<Int8Type, _>(&array),
+        DataType::Int16 => widen::<Int16Type, _>(&array),
+        DataType::UInt8 => widen::<UInt8Type, _>(&array),
+        DataType::UInt16 => widen::<UInt16Type, _>(&array),
         _ => return None,
     }))
 }
 
 fn doubles(array: ArrayRef) -> Option<Data> {
     Some(Data::Double(match array.data_type() {
-        DataType::Float64 => taken::<Float64Type>(array),
-        DataType::Float32 => widened::<Float32Type, _>(&array),
-        DataType::Float16 => widened::<Float16Type, _>(&array),
-        DataType::UInt32 => widened::<UInt32Type, _>(&array),
+        DataType::Float64 => into_values::<Float64Type>(array),
+        DataType::Float32 => widen::<Float32Type, _>(&array),
+        DataType::Float16 => widen::<Float16Type, _>(&array),
+        DataType::UInt32 => widen::<UInt32Type, _>(&array),
         _ => match ints(array)? {
             Data::Int(v) => v.into_iter().map(f64::from).collect(),
             _ => return None,
@@ -231,7 +231,7 @@ fn each<T: ArrowPrimitiveType<Native = i64>>(array: &ArrayRef, convert: fn(i64) 
     array.as_primitive::<T>().values().iter().map(|t| convert(*t)).collect()
 }
 
-fn strings(array: ArrayRef) -> Option<Strings> {
+fn strings(array: ArrayRef) -> Option<StringColumn> {
     match array.data_type() {
         DataType::Utf8 => {}
         DataType::LargeUtf8 => return Some(copied(array.as_string::<i64>().iter())),
@@ -247,16 +247,16 @@ fn strings(array: ArrayRef) -> Option<Strings> {
     drop(array);
     let mut text = values.into_vec::<u8>().unwrap_or_else(|shared| shared.to_vec());
     text.truncate(ends.last().map_or(0, |end| *end as usize));
-    Some(Strings::of(String::from_utf8(text).ok()?, &ends))
+    Some(StringColumn::of(String::from_utf8(text).ok()?, &ends))
 }
 
-fn copied<'t>(texts: impl Iterator<Item = Option<&'t str>>) -> Strings {
-    let mut strings = Strings::default();
+fn copied<'t>(texts: impl Iterator<Item = Option<&'t str>>) -> StringColumn {
+    let mut strings = StringColumn::default();
     texts.for_each(|text| strings.push(text.unwrap_or_default()));
     strings
 }
 
-fn objects(texts: &Strings, nulls: &[bool]) -> Result<Data> {
+fn objects(texts: &StringColumn, nulls: &[bool]) -> Result<Data> {
     let object = |i: usize| {
         if nulls.get(i) == Some(&true) {
             return Ok(Value::Null);
@@ -270,7 +270,7 @@ fn objects(texts: &Strings, nulls: &[bool]) -> Result<Data> {
     (0..texts.len()).map(object).collect::<Result<_>>().map(Data::Object)
 }
 
-fn string_array(texts: Strings, nulls: Option<NullBuffer>) -> Result<StringArray> {
+fn string_array(texts: StringColumn, nulls: Option<NullBuffer>) -> Result<StringArray> {
     let (text, ends) = texts.into_parts();
     if i32::try_from(text.len()).is_err() {
         return Err(Error::limit("texts of a batch are more than 2 GiB together: send smaller batches"));

@@ -72,7 +72,7 @@ impl Catalog {
         let known = self.tables.iter().find(|t| t.name == table.name);
         match known {
             Some(known) if known.attributes == table.attributes => Ok(()),
-            Some(known) => Err(taken(&table.name, "a table", table.span, known.span)),
+            Some(known) => Err(already_defined(&table.name, "a table", table.span, known.span)),
             None => {
                 self.not_a_stream(&table.name, table.span)?;
                 self.tables.push(table);
@@ -108,10 +108,10 @@ impl Catalog {
         let (name, span) = (&aggregation.name, aggregation.span);
         self.not_a_stream(name, span)?;
         if let Some(table) = self.tables.iter().find(|t| t.name == *name) {
-            return Err(taken(name, "a table", span, table.span));
+            return Err(already_defined(name, "a table", span, table.span));
         }
         if let Some(known) = self.find_aggregation(name) {
-            return Err(taken(name, "an aggregation", span, self.aggregations[known].span));
+            return Err(already_defined(name, "an aggregation", span, self.aggregations[known].span));
         }
         self.aggregations.push(Arc::new(aggregation));
         Ok(())
@@ -121,7 +121,7 @@ impl Catalog {
         match self.find(name) {
             Some(known) => {
                 let what = if self.window(known).is_some() { "a window" } else { "a stream" };
-                Err(taken(name, what, span, self.streams[known].span))
+                Err(already_defined(name, what, span, self.streams[known].span))
             }
             None => Ok(()),
         }
@@ -156,11 +156,11 @@ impl Catalog {
     /// Errors: that it is another, with the place of the first.
     pub fn define(&mut self, stream: Stream) -> Result<usize, Diagnostic> {
         if let Some(table) = self.tables.iter().find(|t| t.name == stream.name) {
-            return Err(taken(&stream.name, "a table", stream.span, table.span));
+            return Err(already_defined(&stream.name, "a table", stream.span, table.span));
         }
         if let Some(known) = self.find_aggregation(&stream.name) {
             let known = self.aggregations[known].span;
-            return Err(taken(&stream.name, "an aggregation", stream.span, known)
+            return Err(already_defined(&stream.name, "an aggregation", stream.span, known)
                 .note("an aggregation is filled by the stream that it reads"));
         }
         match self.find(&stream.name) {
@@ -240,8 +240,8 @@ impl Catalog {
             stream.span,
             format!(
                 "`{name}` has the attributes ({}), the query gives ({})",
-                listed(&defined.attributes),
-                listed(attributes)
+                list_attributes(&defined.attributes),
+                list_attributes(attributes)
             ),
         )
         .note_at(defined.span, "it is defined here")
@@ -263,7 +263,7 @@ fn inner_outside(name: &str, span: Span) -> Diagnostic {
         .help(format!("write `{}`, or put the query into a partition", name.trim_start_matches('#')))
 }
 
-fn taken(name: &str, what: &str, span: Span, known: Span) -> Diagnostic {
+fn already_defined(name: &str, what: &str, span: Span, known: Span) -> Diagnostic {
     Diagnostic::error("F0205", span, format!("there is {what} called `{name}` already"))
         .note_at(known, "it is defined here")
         .help("give one of them another name")
@@ -278,7 +278,7 @@ pub fn full_name(stream: &StreamRef) -> String {
 }
 
 /// `a int, b string`
-pub fn listed(attributes: &Attributes) -> String {
+pub fn list_attributes(attributes: &Attributes) -> String {
     let all: Vec<String> = attributes.iter().map(|(name, ty)| format!("{name} {}", ty.name())).collect();
     all.join(", ")
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use tidemill_types::FieldType;
 
-pub use crate::strings::Strings;
+pub use crate::string_column::StringColumn;
 use crate::value::Value;
 
 /// A column of values of one type, any of which may be null.
@@ -16,7 +16,7 @@ pub struct Column(Repr);
 
 #[derive(Debug, Clone)]
 enum Repr {
-    Own(Values),
+    Owned(Values),
     Shared(Arc<Values>),
 }
 
@@ -41,7 +41,7 @@ pub enum Data {
     /// `double`
     Double(Vec<f64>),
     /// `string`
-    Str(Strings),
+    Str(StringColumn),
     /// `object`
     Object(Vec<Value>),
 }
@@ -70,7 +70,7 @@ impl Column {
             FieldType::Long | FieldType::Time => Data::Long(vec![]),
             FieldType::Float => Data::Float(vec![]),
             FieldType::Double => Data::Double(vec![]),
-            FieldType::String => Data::Str(Strings::default()),
+            FieldType::String => Data::Str(StringColumn::default()),
             FieldType::Object => Data::Object(vec![]),
         })
     }
@@ -82,47 +82,47 @@ impl Column {
 
     /// A column with nulls where `nulls` says so; as long as the values, or empty for none.
     pub fn with_nulls(data: Data, nulls: Vec<bool>) -> Self {
-        let column = Self(Repr::Own(Values { data, nulls }));
+        let column = Self(Repr::Owned(Values { data, nulls }));
         debug_assert!(column.nulls().is_empty() || column.nulls().len() == column.len());
         column
     }
 
     /// Its values, and for each whether it is null; nothing when none is.
     pub fn into_parts(mut self) -> (Data, Vec<bool>) {
-        let Values { data, nulls } = self.own();
+        let Values { data, nulls } = self.values_mut();
         (std::mem::replace(data, Data::Bool(vec![])), std::mem::take(nulls))
     }
 
     /// From here on copies of it share its values.
     pub fn share(&mut self) {
-        if let Repr::Own(values) = &mut self.0 {
+        if let Repr::Owned(values) = &mut self.0 {
             let values = std::mem::replace(values, Values { data: Data::Bool(vec![]), nulls: vec![] });
             self.0 = Repr::Shared(Arc::new(values));
         }
     }
 
     /// Whether nobody else has its values.
-    pub(crate) fn is_own(&self) -> bool {
-        matches!(self.0, Repr::Own(_))
+    pub(crate) fn is_unshared(&self) -> bool {
+        matches!(self.0, Repr::Owned(_))
     }
 
     #[inline]
     fn values(&self) -> &Values {
         match &self.0 {
-            Repr::Own(values) => values,
+            Repr::Owned(values) => values,
             Repr::Shared(values) => values,
         }
     }
 
     #[inline]
-    fn own(&mut self) -> &mut Values {
+    fn values_mut(&mut self) -> &mut Values {
         if let Repr::Shared(values) = &mut self.0 {
             let values =
                 std::mem::replace(values, Arc::new(Values { data: Data::Bool(vec![]), nulls: vec![] }));
-            self.0 = Repr::Own(Arc::unwrap_or_clone(values));
+            self.0 = Repr::Owned(Arc::unwrap_or_clone(values));
         }
         match &mut self.0 {
-            Repr::Own(values) => values,
+            Repr::Owned(values) => values,
             Repr::Shared(_) => unreachable!("made its own above"),
         }
     }
@@ -187,7 +187,7 @@ impl Column {
 
     /// Adds a value. One of another type is not the caller's to give; a narrower number is widened, anything else becomes null.
     pub fn push(&mut self, value: Value) {
-        let Values { data, nulls } = self.own();
+        let Values { data, nulls } = self.values_mut();
         match (data, value) {
             (Data::Bool(v), Value::Bool(x)) => v.push(x),
             (Data::Int(v), Value::Int(x)) => v.push(x),
@@ -207,7 +207,7 @@ impl Column {
     /// Adds a null.
     pub fn push_null(&mut self) {
         let len = self.len();
-        let Values { data, nulls } = self.own();
+        let Values { data, nulls } = self.values_mut();
         match data {
             Data::Bool(v) => v.push(false),
             Data::Int(v) => v.push(0),
@@ -226,7 +226,7 @@ impl Column {
         if other.is_null(i) {
             return self.push_null();
         }
-        let Values { data, nulls } = self.own();
+        let Values { data, nulls } = self.values_mut();
         match (data, other.data()) {
             (Data::Bool(v), Data::Bool(o)) => v.push(o[i]),
             (Data::Int(v), Data::Int(o)) => v.push(o[i]),
@@ -243,7 +243,7 @@ impl Column {
 
     /// Adds the values at `rows` of a column of the same type.
     pub fn gather(&mut self, other: &Self, rows: &[u32]) {
-        let Values { data, nulls } = self.own();
+        let Values { data, nulls } = self.values_mut();
         if !nulls.is_empty() || !other.nulls().is_empty() {
             rows.iter().for_each(|i| self.push_from(other, *i as usize));
             return;
@@ -262,7 +262,7 @@ impl Column {
 
     /// Replaces value `i`. What is not of the column's type becomes null.
     pub fn set(&mut self, i: usize, value: &Value) {
-        let Values { data, nulls } = self.own();
+        let Values { data, nulls } = self.values_mut();
         match (data, value) {
             (Data::Bool(v), Value::Bool(x)) => v[i] = *x,
             (Data::Int(v), Value::Int(x)) => v[i] = *x,
@@ -280,7 +280,7 @@ impl Column {
 
     fn set_null(&mut self, i: usize) {
         let len = self.len();
-        let Values { data, nulls } = self.own();
+        let Values { data, nulls } = self.values_mut();
         match data {
             Data::Str(v) => v.set(i, ""),
             Data::Object(v) => v[i] = Value::Null,
@@ -295,7 +295,7 @@ impl Column {
         if other.is_null(j) {
             return self.set_null(i);
         }
-        let Values { data, nulls } = self.own();
+        let Values { data, nulls } = self.values_mut();
         match (data, other.data()) {
             (Data::Bool(v), Data::Bool(o)) => v[i] = o[j],
             (Data::Int(v), Data::Int(o)) => v[i] = o[j],
@@ -312,7 +312,7 @@ impl Column {
 
     /// Adds values `rows` of a column of the same type.
     pub fn extend_range(&mut self, other: &Self, rows: Range<usize>) {
-        let Values { data, nulls } = self.own();
+        let Values { data, nulls } = self.values_mut();
         if !nulls.is_empty() || !other.nulls().is_empty() {
             rows.for_each(|i| self.push_from(other, i));
             return;
@@ -331,7 +331,7 @@ impl Column {
 
     /// Adds values to a column of ints without nulls.
     pub(crate) fn extend_ints(&mut self, values: impl Iterator<Item = i32>) {
-        if let Values { data: Data::Int(ints), .. } = self.own() {
+        if let Values { data: Data::Int(ints), .. } = self.values_mut() {
             ints.extend(values);
         }
     }
@@ -339,7 +339,7 @@ impl Column {
     /// Replaces value `i` of a column of doubles.
     #[inline]
     pub(crate) fn set_double(&mut self, i: usize, value: f64) {
-        let Values { data, nulls } = self.own();
+        let Values { data, nulls } = self.values_mut();
         if let Data::Double(values) = data {
             values[i] = value;
             if let Some(null) = nulls.get_mut(i) {
@@ -351,7 +351,7 @@ impl Column {
     /// Replaces value `i` of a column of longs.
     #[inline]
     pub fn set_long(&mut self, i: usize, value: i64) {
-        let Values { data, nulls } = self.own();
+        let Values { data, nulls } = self.values_mut();
         if let Data::Long(values) = data {
             values[i] = value;
             if let Some(null) = nulls.get_mut(i) {
@@ -362,7 +362,7 @@ impl Column {
 
     /// Keeps the first `len` values.
     pub fn truncate(&mut self, len: usize) {
-        let Values { data, nulls } = self.own();
+        let Values { data, nulls } = self.values_mut();
         each!(data, v => v.truncate(len));
         nulls.truncate(len);
     }

@@ -10,18 +10,18 @@ use crate::expr::{Comparison, compare};
 
 /// What two columns are compared as.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Domain {
+pub(crate) enum CompareType {
     /// Two bools.
     Bool,
     /// Two whole numbers.
-    Whole,
+    Integer,
     /// Two numbers of which one is a decimal: both as doubles.
-    Decimal,
+    Float,
     /// Two texts.
     Text,
 }
 
-impl Domain {
+impl CompareType {
     /// What values of these types are compared as; none when `==` does not hold for any.
     pub(crate) fn of(a: FieldType, b: FieldType) -> Option<Self> {
         let whole = |ty| matches!(ty, FieldType::Int | FieldType::Long | FieldType::Time);
@@ -29,56 +29,56 @@ impl Domain {
         match (a, b) {
             (FieldType::Bool, FieldType::Bool) => Some(Self::Bool),
             (FieldType::String, FieldType::String) => Some(Self::Text),
-            _ if whole(a) && whole(b) => Some(Self::Whole),
-            _ if (whole(a) || decimal(a)) && (whole(b) || decimal(b)) => Some(Self::Decimal),
+            _ if whole(a) && whole(b) => Some(Self::Integer),
+            _ if (whole(a) || decimal(a)) && (whole(b) || decimal(b)) => Some(Self::Float),
             _ => None,
         }
     }
 }
 
 /// What is equal to nothing: null, and what is no number.
-pub(crate) const NONE: u64 = 0;
+pub(crate) const NO_HASH: u64 = 0;
 
 /// All of value `row` as a number, the same for all that are equal to it in the domain and for no other. None when it
 /// does not fit, or is equal to nothing; decimals are hashed.
 #[inline]
-pub(crate) fn exact(column: &Column, row: usize, domain: Domain) -> Option<u64> {
-    if domain == Domain::Decimal { None } else { bits(column, row, domain) }
+pub(crate) fn exact_bits(column: &Column, row: usize, domain: CompareType) -> Option<u64> {
+    if domain == CompareType::Float { None } else { bits(column, row, domain) }
 }
 
 #[inline]
-fn bits(column: &Column, row: usize, domain: Domain) -> Option<u64> {
+fn bits(column: &Column, row: usize, domain: CompareType) -> Option<u64> {
     if column.is_null(row) {
         return None;
     }
     let decimal = |n: f64| if n.is_nan() { None } else { Some((n + 0.0).to_bits()) };
     match (column.data(), domain) {
-        (Data::Str(v), Domain::Text) => v.tiny(row),
-        (Data::Int(v), Domain::Whole) => Some(i64::from(v[row]) as u64),
-        (Data::Long(v), Domain::Whole) => Some(v[row] as u64),
-        (Data::Int(v), Domain::Decimal) => decimal(f64::from(v[row])),
-        (Data::Long(v), Domain::Decimal) => decimal(v[row] as f64),
-        (Data::Float(v), Domain::Decimal) => decimal(f64::from(v[row])),
-        (Data::Double(v), Domain::Decimal) => decimal(v[row]),
-        (Data::Bool(v), Domain::Bool) => Some(u64::from(v[row])),
+        (Data::Str(v), CompareType::Text) => v.tiny_key(row),
+        (Data::Int(v), CompareType::Integer) => Some(i64::from(v[row]) as u64),
+        (Data::Long(v), CompareType::Integer) => Some(v[row] as u64),
+        (Data::Int(v), CompareType::Float) => decimal(f64::from(v[row])),
+        (Data::Long(v), CompareType::Float) => decimal(v[row] as f64),
+        (Data::Float(v), CompareType::Float) => decimal(f64::from(v[row])),
+        (Data::Double(v), CompareType::Float) => decimal(v[row]),
+        (Data::Bool(v), CompareType::Bool) => Some(u64::from(v[row])),
         _ => None,
     }
 }
 
-/// The hash of value `row`, the same for all that are equal to it in the domain; [`NONE`] when nothing is.
+/// The hash of value `row`, the same for all that are equal to it in the domain; [`NO_HASH`] when nothing is.
 #[inline]
-pub(crate) fn hash(column: &Column, row: usize, domain: Domain, state: &DefaultHashBuilder) -> u64 {
+pub(crate) fn hash(column: &Column, row: usize, domain: CompareType, state: &DefaultHashBuilder) -> u64 {
     match column.data() {
-        Data::Str(v) if domain == Domain::Text && !column.is_null(row) => v.hash(row, state) | 1,
-        _ => bits(column, row, domain).map_or(NONE, |bits| state.hash_one(bits) | 1),
+        Data::Str(v) if domain == CompareType::Text && !column.is_null(row) => v.hash(row, state) | 1,
+        _ => bits(column, row, domain).map_or(NO_HASH, |bits| state.hash_one(bits) | 1),
     }
 }
 
-/// One hash of two; [`NONE`] when either is.
+/// One hash of two; [`NO_HASH`] when either is.
 #[inline]
-pub(crate) fn both(a: u64, b: u64) -> u64 {
-    if a == NONE || b == NONE {
-        NONE
+pub(crate) fn combine_hashes(a: u64, b: u64) -> u64 {
+    if a == NO_HASH || b == NO_HASH {
+        NO_HASH
     } else {
         (a.rotate_left(23) ^ b).wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1
     }

@@ -5,11 +5,11 @@ use std::sync::Arc;
 use tidemill_types::FieldType;
 
 use crate::batch::{Batch, Kind};
-use crate::expr::Failure;
-use crate::held::Held;
-use crate::select::Wanted;
+use crate::expr::EvalError;
+use crate::select::OutputEvents;
 use crate::why::{SideWritten, WindowState};
-use crate::window::MakeWindow;
+use crate::window::WindowConstructor;
+use crate::window_operator::WindowOperator;
 
 /// A compiled named window.
 #[derive(Clone)]
@@ -19,29 +19,29 @@ pub struct NamedWindowPlan {
     /// The types of its columns.
     pub columns: Vec<FieldType>,
     /// Makes the window.
-    pub make: MakeWindow,
+    pub make: WindowConstructor,
     /// What its readers get.
-    pub output: Wanted,
+    pub output: OutputEvents,
     /// What it says, for whoever asks.
-    pub written: Arc<SideWritten>,
+    pub source_text: Arc<SideWritten>,
 }
 
 /// A named window at work.
 pub struct NamedWindow {
     plan: NamedWindowPlan,
-    pub(crate) held: Held,
+    pub(crate) operator: WindowOperator,
 }
 
 impl NamedWindow {
     /// A window without rows.
     pub fn new(plan: NamedWindowPlan) -> Self {
-        let held = Held::new(&plan.make, &plan.columns, plan.output.expired, true);
-        Self { plan, held }
+        let held = WindowOperator::new(&plan.make, &plan.columns, plan.output.expired, true);
+        Self { plan, operator: held }
     }
 
     /// The same with another greatest number of rows.
     pub fn with_rows_max(mut self, rows_max: usize) -> Self {
-        self.held.set_rows_max(rows_max);
+        self.operator.set_rows_max(rows_max);
         self
     }
 
@@ -52,33 +52,33 @@ impl NamedWindow {
 
     /// What it holds and waits for, with the clock at `now`.
     pub(crate) fn why(&self, now: i64) -> WindowState {
-        self.held.why(&self.plan.written, now)
+        self.operator.why(&self.plan.source_text, now)
     }
 
     /// Events arrive, all of them as current ones: what its readers get.
-    pub fn insert(&mut self, events: &Batch) -> Result<Batch, Failure> {
-        let mut out = self.held.empty();
+    pub fn insert(&mut self, events: &Batch) -> Result<Batch, EvalError> {
+        let mut out = self.operator.empty();
         for (rows, clock) in events.chunks() {
-            self.held.arrive(events, None, rows, clock, &mut out)?;
+            self.operator.process_chunk(events, None, rows, clock, &mut out)?;
         }
-        Ok(self.wanted(&out))
+        Ok(self.filter_output(&out))
     }
 
     /// What its readers get from its next timer that is due at `now`, if there is one.
-    pub fn timer(&mut self, now: i64) -> Option<Result<Batch, Failure>> {
-        let out = self.held.timer(now)?;
-        Some(out.map(|out| self.wanted(&out)))
+    pub fn fire_timer(&mut self, now: i64) -> Option<Result<Batch, EvalError>> {
+        let out = self.operator.fire_timer(now)?;
+        Some(out.map(|out| self.filter_output(&out)))
     }
 
     /// What its readers get at an instant of its schedule.
-    pub fn instant(&mut self, at: i64) -> Result<Batch, Failure> {
-        let out = self.held.instant(at)?;
-        Ok(self.wanted(&out))
+    pub fn fire_schedule(&mut self, at: i64) -> Result<Batch, EvalError> {
+        let out = self.operator.fire_schedule(at)?;
+        Ok(self.filter_output(&out))
     }
 
     /// Without resets, which stay inside.
-    fn wanted(&self, out: &Batch) -> Batch {
-        let mut passed = self.held.empty();
+    fn filter_output(&self, out: &Batch) -> Batch {
+        let mut passed = self.operator.empty();
         for (rows, clock) in out.chunks() {
             for row in rows {
                 let kind = out.kinds[row];

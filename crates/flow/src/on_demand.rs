@@ -9,65 +9,70 @@ use tidemill_lang::{Diagnostic, FileId, SourceFile, Sources};
 use tidemill_types::did_you_mean;
 
 use crate::aggregation::{self, Read};
+use crate::app_stores::AppStores;
 use crate::batch::{Batch, Kind};
 use crate::catalog::Attributes;
 use crate::column::Column;
-use crate::expr::{Compiler, Expr, Failure, Frame, Host, NoHost, Place};
+use crate::expr::{Compiler, EvalContext, EvalError, Expr, Frame, NoContext, StoreRef};
 use crate::plan::{AppPlan, selection};
 use crate::registry::Registry;
-use crate::scope::Single;
+use crate::scope::StreamScope;
 use crate::select::{self, Selector};
-use crate::shared::Shared;
 use crate::table;
 
 pub use cache::Cache;
 
 /// A compiled on-demand query.
-pub struct OnDemand {
+pub struct OnDemandPlan {
     select: select::Plan,
-    what: What,
+    what: OnDemandKind,
 }
 
-enum What {
+enum OnDemandKind {
     /// Rows that satisfy the condition, as slot 0.
-    Find(Store, Attributes, Option<Expr>),
+    Find(OnDemandSource, Attributes, Option<Expr>),
     /// What is done to a table.
     Change(usize, table::Action),
 }
 
 /// What is asked.
-enum Store {
+enum OnDemandSource {
     /// A table or named window.
-    Place(Place),
+    Rows(StoreRef),
     /// An aggregation, and which of its buckets.
     Aggregation(usize, Read),
 }
 
 /// Compiles `text`. Errors: what is wrong with it, as a terminal shows it.
-pub fn compile(text: &str, plan: &AppPlan, registry: &Registry) -> Result<OnDemand, Failure> {
+pub fn compile(text: &str, plan: &AppPlan, registry: &Registry) -> Result<OnDemandPlan, EvalError> {
     let mut sources = Sources::default();
     sources.add("query", text);
-    let rendered = |d: &[Diagnostic]| Failure(tidemill_lang::render_all(d, &sources));
+    let rendered = |d: &[Diagnostic]| EvalError(tidemill_lang::render_all(d, &sources));
     let file = SourceFile::new(FileId(0), "query", text);
     let query = tidemill_lang::siddhi::parse_on_demand(&file).map_err(|d| rendered(&d))?;
     let compiled = match &query {
-        OnDemandQuery::Find(query) => find(query, plan, registry),
-        OnDemandQuery::Change(query) => change(query, plan, registry),
+        OnDemandQuery::Find(query) => compile_find(query, plan, registry),
+        OnDemandQuery::Change(query) => compile_change(query, plan, registry),
     };
     compiled.map_err(|d| rendered(&[d]))
 }
 
-fn find(find: &ast::FindQuery, plan: &AppPlan, registry: &Registry) -> Result<OnDemand, Diagnostic> {
+fn compile_find(
+    find: &ast::FindQuery,
+    plan: &AppPlan,
+    registry: &Registry,
+) -> Result<OnDemandPlan, Diagnostic> {
     let name = &find.store.name;
     if let Some(number) = plan.catalog.find_aggregation(name) {
-        return buckets(find, number, plan, registry);
+        return compile_aggregation_find(find, number, plan, registry);
     }
     let tables = plan.catalog.tables();
-    let table = tables.iter().position(|t| t.name == *name).map(|t| (Place::Table(t), &tables[t].attributes));
+    let table =
+        tables.iter().position(|t| t.name == *name).map(|t| (StoreRef::Table(t), &tables[t].attributes));
     let window = || {
         let stream = plan.catalog.find(name)?;
         let window = plan.catalog.window(stream)?;
-        Some((Place::Window(window), &plan.catalog.streams()[stream].attributes))
+        Some((StoreRef::Window(window), &plan.catalog.streams()[stream].attributes))
     };
     let Some((place, attributes)) = table.or_else(window) else {
         let aggregations = plan.catalog.aggregations().iter().map(|a| a.name.as_str());
@@ -79,23 +84,26 @@ fn find(find: &ast::FindQuery, plan: &AppPlan, registry: &Registry) -> Result<On
         return Err(Diagnostic::error("F0701", within.span, "`within` and `per` go with an aggregation"));
     }
     let (on, select) = clauses(find, attributes, tables, registry)?;
-    Ok(OnDemand { select, what: What::Find(Store::Place(place), attributes.clone(), on) })
+    Ok(OnDemandPlan { select, what: OnDemandKind::Find(OnDemandSource::Rows(place), attributes.clone(), on) })
 }
 
 /// The same for an aggregation.
-fn buckets(
+fn compile_aggregation_find(
     find: &ast::FindQuery,
     number: usize,
     plan: &AppPlan,
     registry: &Registry,
-) -> Result<OnDemand, Diagnostic> {
+) -> Result<OnDemandPlan, Diagnostic> {
     let of = &plan.catalog.aggregations()[number];
     let Some(within) = &find.within else { return Err(aggregation::no_within(&of.name, find.store.span)) };
     let attributes = of.attributes();
-    let mut scope = Single { stream: &of.name, attributes: &attributes, tables: &[] };
+    let mut scope = StreamScope { stream: &of.name, attributes: &attributes, tables: &[] };
     let read = aggregation::read(within, of, select::INPUT, &mut scope, registry)?;
     let (on, select) = clauses(find, &attributes, plan.catalog.tables(), registry)?;
-    Ok(OnDemand { select, what: What::Find(Store::Aggregation(number, read), attributes, on) })
+    Ok(OnDemandPlan {
+        select,
+        what: OnDemandKind::Find(OnDemandSource::Aggregation(number, read), attributes, on),
+    })
 }
 
 /// The condition and the selection.
@@ -105,44 +113,48 @@ fn clauses(
     tables: &[crate::catalog::Table],
     registry: &Registry,
 ) -> Result<(Option<Expr>, select::Plan), Diagnostic> {
-    let mut scope = Single { stream: &find.store.name, attributes, tables };
+    let mut scope = StreamScope { stream: &find.store.name, attributes, tables };
     let on = match &find.on {
         Some(on) => Some(Compiler { scope: &mut scope, registry, aggregates: None }.condition(on, "`on`")?),
         None => None,
     };
     let output = ast::Output { action: ast::OutputAction::Return, kind: None, span: find.span };
-    let query = whole(&find.store, find.select.clone(), output);
+    let query = as_query(&find.store, find.select.clone(), output);
     Ok((on, selection(&query, attributes, &mut scope, true, registry)?))
 }
 
-fn change(change: &ast::ChangeQuery, plan: &AppPlan, registry: &Registry) -> Result<OnDemand, Diagnostic> {
+fn compile_change(
+    change: &ast::ChangeQuery,
+    plan: &AppPlan,
+    registry: &Registry,
+) -> Result<OnDemandPlan, Diagnostic> {
     let nothing = ast::Ident { name: String::new(), span: change.span };
-    let query = whole(&nothing, change.select.clone(), change.output.clone());
+    let query = as_query(&nothing, change.select.clone(), change.output.clone());
     let none = Attributes::new();
     let tables = plan.catalog.tables();
-    let mut scope = Single { stream: "", attributes: &none, tables };
+    let mut scope = StreamScope { stream: "", attributes: &none, tables };
     let select = selection(&query, &none, &mut scope, false, registry)?;
     let written = select.outputs().iter().map(|(name, expr)| (name.clone(), expr.ty)).collect();
     match table::action(&change.output, &written, tables, registry)? {
-        Some((table, action)) => Ok(OnDemand { select, what: What::Change(table, action) }),
+        Some((table, action)) => Ok(OnDemandPlan { select, what: OnDemandKind::Change(table, action) }),
         None => Err(Diagnostic::error("F0703", change.output.span, "only tables can be changed on demand")),
     }
 }
 
 /// The query with its clauses where others have them.
-fn whole(store: &ast::Ident, select: Option<ast::Selection>, output: ast::Output) -> ast::Query {
+fn as_query(store: &ast::Ident, select: Option<ast::Selection>, output: ast::Output) -> ast::Query {
     let span = output.span;
     let stream = ast::StreamRef { name: store.clone(), scope: ast::Scope::App, span };
     let input = ast::StreamInput { stream, handlers: vec![], window: None, after: vec![], span };
     ast::Query { annotations: vec![], input: ast::Input::Stream(input), select, rate: None, output, span }
 }
 
-impl OnDemand {
+impl OnDemandPlan {
     /// Runs it. What it finds is one chunk; what changes a table gives nothing.
-    pub fn run(&self, shared: &mut Shared, now: i64) -> Result<Batch, Failure> {
+    pub fn run(&self, shared: &mut AppStores, now: i64) -> Result<Batch, EvalError> {
         let mut selector = Selector::new(Arc::new(self.select.clone()), false, false, None);
         match &self.what {
-            What::Find(store, attributes, on) => {
+            OnDemandKind::Find(store, attributes, on) => {
                 let mut rows = Batch::new(attributes.iter().map(|(_, ty)| *ty));
                 let frame = Frame { rows: &[], time: now, now, host: &*shared };
                 let mut add = |columns: &[Column], row: usize| {
@@ -154,18 +166,20 @@ impl OnDemand {
                 };
                 let on = on.as_ref();
                 match store {
-                    Store::Place(place) => shared.search(*place, select::INPUT, on, &frame, &mut add)?,
-                    Store::Aggregation(number, read) => {
+                    OnDemandSource::Rows(place) => {
+                        shared.search(*place, select::INPUT, on, &frame, &mut add)?
+                    }
+                    OnDemandSource::Aggregation(number, read) => {
                         shared.buckets(*number, read, select::INPUT, on, &frame, &mut add)?;
                     }
                 }
                 rows.end_chunk(now);
                 selector.process(&rows, &*shared)
             }
-            What::Change(table, action) => {
+            OnDemandKind::Change(table, action) => {
                 let mut one = Batch { times: vec![now], kinds: vec![Kind::Current], ..Batch::default() };
                 one.end_chunk(now);
-                let given = selector.process(&one, &NoHost)?;
+                let given = selector.process(&one, &NoContext)?;
                 if let Some(table) = shared.tables.get_mut(*table) {
                     table.apply(action, &given, now)?;
                 }

@@ -10,20 +10,20 @@ use smallvec::SmallVec;
 use tidemill_types::FieldType;
 
 use crate::batch::{Batch, Kind};
-use crate::expr::{Expr, Failure, Frame, Host, Node};
-use crate::held::Held;
+use crate::expr::{EvalContext, EvalError, Expr, Frame, Node};
 use crate::join::{Join, JoinPlan, Matches};
 use crate::limits::Limits;
+use crate::output_rate::{OutputRateLimiter, OutputRatePlan};
 use crate::partition;
-use crate::processor::{Handlers, Stateful};
-use crate::rate::{Rate, RatePlan};
+use crate::processor::{Handlers, StatefulHandler};
 use crate::registry::{EventRef, StreamFunction};
-use crate::select::{self, Plan as SelectPlan, Selector, Wanted};
+use crate::select::{self, OutputEvents, Plan as SelectPlan, Selector};
 use crate::snapshot::{Error, Reader, Writer};
 use crate::state::{Machine, StatePlan};
 use crate::table::Action;
 use crate::why::{Seen, Written};
-use crate::window::MakeWindow;
+use crate::window::WindowConstructor;
+use crate::window_operator::WindowOperator;
 
 pub use schedulers::Scheduler;
 
@@ -35,7 +35,7 @@ pub enum Handler {
     /// `#function(…)`
     Function(Arc<dyn StreamFunction>, Vec<Expr>, Vec<FieldType>),
     /// One that has a state.
-    Stateful(Stateful),
+    Stateful(StatefulHandler),
 }
 
 /// A compiled query.
@@ -54,7 +54,7 @@ pub struct QueryPlan {
     /// A pattern or a sequence, in the place of stream and window.
     pub state: Option<Arc<StatePlan>>,
     /// The window.
-    pub window: Option<MakeWindow>,
+    pub window: Option<WindowConstructor>,
     /// Behind it.
     pub after: Vec<Handler>,
     /// Whether the stream is what a named window puts out: events leave there, too.
@@ -62,7 +62,7 @@ pub struct QueryPlan {
     /// What comes out.
     pub select: Arc<SelectPlan>,
     /// When that goes on.
-    pub rate: Option<RatePlan>,
+    pub rate: Option<OutputRatePlan>,
     /// The column by which chunks are cut first, where this was a partition; events without a value are left out.
     pub cut_by: Option<usize>,
     /// What it writes.
@@ -72,7 +72,7 @@ pub struct QueryPlan {
     /// How much it may hold.
     pub limits: Limits,
     /// What it says, for whoever asks.
-    pub written: Arc<Written>,
+    pub source_text: Arc<Written>,
 }
 
 /// What a query writes.
@@ -91,7 +91,7 @@ pub enum Target {
 
 impl QueryPlan {
     /// A query that selects and does nothing else; what it reads and writes is still to be said.
-    pub fn of(select: SelectPlan) -> Self {
+    pub fn select_only(select: SelectPlan) -> Self {
         Self {
             name: String::new(),
             stream: 0,
@@ -108,7 +108,7 @@ impl QueryPlan {
             target: Target::Stream(0),
             join: None,
             limits: Limits::default(),
-            written: Arc::default(),
+            source_text: Arc::default(),
         }
     }
 
@@ -121,9 +121,9 @@ impl QueryPlan {
     }
 
     /// Whether the numbers of the groups lie with the rows of the window, so that they are looked up once.
-    fn keeps_groups(&self) -> bool {
+    fn stores_group_ids(&self) -> bool {
         let Some(make) = &self.window else { return false };
-        let rewritten = make().rewrites();
+        let rewritten = make().rewritten_column();
         let column = |expr: &Expr| match expr.node {
             Node::Column { slot: select::INPUT, column } => Some(column) != rewritten,
             _ => false,
@@ -149,35 +149,37 @@ pub struct Query {
     // most queries have few of these: boxes keep the copies of many keys small
     machine: Option<Box<Machine>>,
     before: Handlers,
-    pub(crate) window: Option<Box<Held>>,
+    pub(crate) window: Option<Box<WindowOperator>>,
     after: Handlers,
     join: Option<Box<Join>>,
     pub(crate) selector: Selector,
-    pub(crate) rate: Option<Box<Rate>>,
-    pub(crate) seen: Seen,
+    pub(crate) rate: Option<Box<OutputRateLimiter>>,
+    pub(crate) stats: Seen,
 }
 
 impl Query {
     /// A query that has seen nothing.
     pub fn new(plan: impl Into<Arc<QueryPlan>>) -> Self {
         let plan = plan.into();
-        let wants_expired = plan.select.wanted.expired;
-        let keyed = plan.keeps_groups();
+        let wants_expired = plan.select.output_events.expired;
+        let keyed = plan.stores_group_ids();
         let mut columns = plan.columns.clone();
         columns.extend(keyed.then_some(FieldType::Int));
-        let window =
-            plan.window.as_ref().map(|make| Box::new(Held::new(make, &columns, wants_expired, false)));
+        let window = plan
+            .window
+            .as_ref()
+            .map(|make| Box::new(WindowOperator::new(make, &columns, wants_expired, false)));
         let aggregates = !plan.select.aggregates.is_empty();
         let join = plan.join.clone().map(|join| Box::new(Join::new(join, wants_expired, aggregates)));
         let leaving = plan.window.is_some() || plan.join.is_some() || plan.reads_window;
         let group_column = keyed.then_some(plan.columns.len());
         let selector = Selector::new(plan.select.clone(), leaving, plan.rate.is_some(), group_column);
-        let rate = plan.rate.clone().map(|rate| Box::new(Rate::new(rate, plan.select.types())));
+        let rate = plan.rate.clone().map(|rate| Box::new(OutputRateLimiter::new(rate, plan.select.types())));
         let machine = plan.state.clone().map(|state| Box::new(Machine::new(state)));
         let (before, after) =
             (Handlers::new(&plan.before, &plan.read), Handlers::new(&plan.after, &plan.columns));
         let mut query =
-            Self { plan, machine, before, window, after, join, selector, rate, seen: Seen::default() };
+            Self { plan, machine, before, window, after, join, selector, rate, stats: Seen::default() };
         let rows_max = query.plan.limits.window_rows;
         query.window.iter_mut().for_each(|held| held.set_rows_max(rows_max));
         query.join.iter_mut().for_each(|join| join.set_rows_max(rows_max));
@@ -206,40 +208,40 @@ impl Query {
     }
 
     /// Events of one of its streams arrive at `port`: what comes out. Errors: why they cannot be worked off.
-    pub fn push(&mut self, port: usize, input: &Batch, host: &dyn Host) -> Result<Batch, Failure> {
-        self.seen.arrive(&self.plan, port, input);
+    pub fn push(&mut self, port: usize, input: &Batch, host: &dyn EvalContext) -> Result<Batch, EvalError> {
+        self.stats.arrive(&self.plan, port, input);
         if let Some(join) = &mut self.join {
             let pairs = join.push(port, input, host)?;
-            return self.joined(pairs, host);
+            return self.select_joined(pairs, host);
         }
         if let Some(machine) = &mut self.machine {
             let done = machine.events(port, input, host);
-            let out = self.matched(host)?;
+            let out = self.select_matches(host)?;
             done?;
-            return self.limited(out);
+            return self.limit_output(out);
         }
         if let Some(column) = self.plan.cut_by {
             let input = partition::cut(input, column);
-            return self.selected(&input, host);
+            return self.select_events(&input, host);
         }
         let handled = self.before.push(input, host)?;
-        self.seen.pass(&self.plan, input, handled.len(), host);
+        self.stats.pass(&self.plan, input, handled.len(), host);
         if handled.is_empty() {
             return Ok(Batch::default());
         }
-        self.arrive(&handled, host)
+        self.process_handled(&handled, host)
     }
 
     /// Events come out of the handlers before the window.
-    fn arrive(&mut self, input: &Batch, host: &dyn Host) -> Result<Batch, Failure> {
+    fn process_handled(&mut self, input: &Batch, host: &dyn EvalContext) -> Result<Batch, EvalError> {
         let Some(held) = &mut self.window else {
             let out = self.selector.process(input, host)?;
-            return self.limited(out);
+            return self.limit_output(out);
         };
         let (one, many);
         let ids = match input.len() {
             1 => {
-                one = self.selector.group_of_one(input);
+                one = self.selector.group_of_row(input);
                 one.as_slice()
             }
             _ => {
@@ -251,25 +253,29 @@ impl Query {
         if let [clock] = input.clocks[..]
             && self.plan.after.is_empty()
         {
-            held.arrive_alone(input, ids, clock)?;
-            return self.selected_of_window(clock, host);
+            held.process_chunk_in_place(input, ids, clock)?;
+            return self.select_window_output(clock, host);
         }
         let mut out = held.empty();
         for (rows, clock) in input.chunks() {
-            held.arrive(input, ids, rows, clock, &mut out)?;
+            held.process_chunk(input, ids, rows, clock, &mut out)?;
         }
-        self.behind(out, host)
+        self.process_after_window(out, host)
     }
 
     /// What comes out of what the window said last.
-    pub(super) fn selected_of_window(&mut self, clock: i64, host: &dyn Host) -> Result<Batch, Failure> {
+    pub(super) fn select_window_output(
+        &mut self,
+        clock: i64,
+        host: &dyn EvalContext,
+    ) -> Result<Batch, EvalError> {
         let Some(held) = &mut self.window else { return Ok(Batch::default()) };
-        let out = match held.said_rows() < select::COLUMNS_FROM {
-            true => self.selector.chunks(held.said(), clock, host),
-            false => self.selector.process(&held.said_batch(clock), host),
+        let out = match held.output_len() < select::COLUMNAR_ROWS_MIN {
+            true => self.selector.chunks(held.output(), clock, host),
+            false => self.selector.process(&held.output_batch(clock), host),
         };
-        held.forget();
-        self.limited(out?)
+        held.evict_unneeded();
+        self.limit_output(out?)
     }
 
     /// Takes back what came out, for its memory.
@@ -282,15 +288,15 @@ impl Query {
         &mut self,
         inputs: &[(usize, &Batch)],
         turns: impl IntoIterator<Item = (usize, usize)>,
-        host: &dyn Host,
-    ) -> Result<Batch, Failure> {
+        host: &dyn EvalContext,
+    ) -> Result<Batch, EvalError> {
         if let Some(join) = &mut self.join
             && let [(0, left), (1, right)] = inputs
         {
-            self.seen.arrive(&self.plan, 0, left);
-            self.seen.arrive(&self.plan, 1, right);
+            self.stats.arrive(&self.plan, 0, left);
+            self.stats.arrive(&self.plan, 1, right);
             let found = join.interleave([left, right], turns.into_iter(), host)?;
-            return self.joined(found, host);
+            return self.select_joined(found, host);
         }
         let mut all = Batch::new(self.plan.select.types());
         let mut next = vec![0; inputs.len()];
@@ -313,15 +319,15 @@ impl Query {
     }
 
     /// The first instant later than `after` at which it wants the clock to stop.
-    pub fn next_instant(&self, after: i64) -> Option<i64> {
+    pub fn next_scheduled(&self, after: i64) -> Option<i64> {
         match &self.join {
             Some(join) => join.next_instant(after),
-            None => self.window.as_ref()?.next_instant(after),
+            None => self.window.as_ref()?.next_scheduled(after),
         }
     }
 
     /// Such an instant was reached.
-    pub fn instant(&mut self, at: i64, host: &dyn Host) -> Result<Batch, Failure> {
+    pub fn fire_schedule(&mut self, at: i64, host: &dyn EvalContext) -> Result<Batch, EvalError> {
         if let Some(join) = &mut self.join {
             let found = join.instant(at, host)?;
             let mut all = Batch::new(self.plan.select.types());
@@ -332,11 +338,11 @@ impl Query {
                     all.end_chunk(clock);
                 }
             }
-            return self.limited(all);
+            return self.limit_output(all);
         }
         let Some(held) = &mut self.window else { return Ok(Batch::default()) };
-        let out = held.instant(at)?;
-        self.behind(out, host)
+        let out = held.fire_schedule(at)?;
+        self.process_after_window(out, host)
     }
 
     /// When the next of its timers is due.
@@ -345,37 +351,37 @@ impl Query {
     }
 
     /// Runs the next of its timers that is due at `now`, if there is one.
-    pub fn timer(&mut self, now: i64, host: &dyn Host) -> Option<Result<Batch, Failure>> {
-        Scheduler::ALL.into_iter().find_map(|scheduler| self.timer_of(scheduler, now, host))
+    pub fn fire_timer(&mut self, now: i64, host: &dyn EvalContext) -> Option<Result<Batch, EvalError>> {
+        Scheduler::ALL.into_iter().find_map(|scheduler| self.fire_timer_of(scheduler, now, host))
     }
 
-    fn joined(&mut self, found: Matches, host: &dyn Host) -> Result<Batch, Failure> {
+    fn select_joined(&mut self, found: Matches, host: &dyn EvalContext) -> Result<Batch, EvalError> {
         let out = found.select(&mut self.selector, host)?;
-        self.limited(out)
+        self.limit_output(out)
     }
 
     /// What comes out of the matches that are done: those of one event are one chunk.
-    fn matched(&mut self, host: &dyn Host) -> Result<Batch, Failure> {
+    fn select_matches(&mut self, host: &dyn EvalContext) -> Result<Batch, EvalError> {
         match self.machine.as_deref_mut().and_then(Machine::take_matches) {
             Some(done) => done.selected(&mut self.selector, host),
             None => Ok(Batch::default()),
         }
     }
 
-    fn behind(&mut self, out: Batch, host: &dyn Host) -> Result<Batch, Failure> {
+    fn process_after_window(&mut self, out: Batch, host: &dyn EvalContext) -> Result<Batch, EvalError> {
         let handled = self.after.push(&out, host)?;
-        self.selected(&handled, host)
+        self.select_events(&handled, host)
     }
 
-    fn selected(&mut self, input: &Batch, host: &dyn Host) -> Result<Batch, Failure> {
+    fn select_events(&mut self, input: &Batch, host: &dyn EvalContext) -> Result<Batch, EvalError> {
         let out = self.selector.process(input, host)?;
-        self.limited(out)
+        self.limit_output(out)
     }
 
     /// What goes on of what came out of one call.
-    fn limited(&mut self, out: Batch) -> Result<Batch, Failure> {
+    fn limit_output(&mut self, out: Batch) -> Result<Batch, EvalError> {
         let Some(rate) = &mut self.rate else { return Ok(out) };
-        rate.has_room(&out, 0..out.len())?;
+        rate.check_capacity(&out, 0..out.len())?;
         Ok(rate.push(&out))
     }
 
@@ -410,17 +416,17 @@ impl Query {
     }
 
     /// Which of its outputs go on.
-    pub fn wanted(&self) -> Wanted {
-        self.plan.select.wanted
+    pub fn output_events(&self) -> OutputEvents {
+        self.plan.select.output_events
     }
 }
 
 /// What the handlers make of the events, one handler after the other.
-pub(crate) fn handle<'b>(
+pub(crate) fn apply_handlers<'b>(
     handlers: &[Handler],
     input: &'b Batch,
-    host: &dyn Host,
-) -> Result<Cow<'b, Batch>, Failure> {
+    host: &dyn EvalContext,
+) -> Result<Cow<'b, Batch>, EvalError> {
     let mut now = Cow::Borrowed(input);
     for handler in handlers {
         if now.is_empty() {
@@ -429,10 +435,10 @@ pub(crate) fn handle<'b>(
         now = match handler {
             Handler::Filter(condition) => filter(condition, now, host)?,
             Handler::Function(function, args, added) => {
-                Cow::Owned(call(function.as_ref(), args, added, &now, host)?)
+                Cow::Owned(call_stream_function(function.as_ref(), args, added, &now, host)?)
             }
             Handler::Stateful(_) => {
-                return Err(Failure("a handler with a state cannot run here".into()));
+                return Err(EvalError("a handler with a state cannot run here".into()));
             }
         };
     }
@@ -440,7 +446,11 @@ pub(crate) fn handle<'b>(
 }
 
 /// The events that satisfy the condition; a reset always passes.
-fn filter<'b>(condition: &Expr, input: Cow<'b, Batch>, host: &dyn Host) -> Result<Cow<'b, Batch>, Failure> {
+fn filter<'b>(
+    condition: &Expr,
+    input: Cow<'b, Batch>,
+    host: &dyn EvalContext,
+) -> Result<Cow<'b, Batch>, EvalError> {
     let mut passing: SmallVec<[bool; 16]> = SmallVec::new();
     for (rows, clock) in input.chunks() {
         for row in rows {
@@ -465,13 +475,13 @@ fn filter<'b>(condition: &Expr, input: Cow<'b, Batch>, host: &dyn Host) -> Resul
     Ok(Cow::Owned(out))
 }
 
-fn call(
+fn call_stream_function(
     function: &dyn StreamFunction,
     args: &[Expr],
     added: &[FieldType],
     input: &Batch,
-    host: &dyn Host,
-) -> Result<Batch, Failure> {
+    host: &dyn EvalContext,
+) -> Result<Batch, EvalError> {
     let mut out = Batch::new(input.columns.iter().map(crate::Column::ty).chain(added.iter().copied()));
     for (rows, clock) in input.chunks() {
         for row in rows {
@@ -495,7 +505,7 @@ fn call(
                 }
                 out.times.push(input.times[row]);
                 out.kinds.push(input.kinds[row]);
-                if function.apart() {
+                if function.emits_separate_chunks() {
                     out.end_chunk(clock);
                 }
             }

@@ -8,14 +8,14 @@ use tidemill_types::{FieldType, did_you_mean};
 
 use crate::batch::Kind;
 use crate::column::{Column, Data};
-use crate::expr::{Failure, Host};
+use crate::expr::{EvalContext, EvalError};
 use crate::state::Limits;
 use crate::value::Value;
-use crate::window::{MakeWindow, Parameter, Source};
+use crate::window::{Parameter, WindowConstructor, WindowInput};
 
 /// An argument as the compiler knows it.
 #[derive(Debug, Clone)]
-pub struct Arg {
+pub struct ArgumentType {
     /// Its type.
     pub ty: FieldType,
     /// Its value, if it is a constant.
@@ -24,39 +24,39 @@ pub struct Arg {
 
 /// What a function may know besides its arguments.
 #[derive(Clone, Copy)]
-pub struct FunctionState<'a> {
+pub struct FunctionContext<'a> {
     /// The clock, milliseconds since 1970.
     pub now: i64,
     /// The event's timestamp.
     pub time: i64,
     /// What the app holds besides.
-    pub host: &'a dyn Host,
+    pub host: &'a dyn EvalContext,
 }
 
-impl FunctionState<'_> {
+impl FunctionContext<'_> {
     /// 64 random bits: others at each call, and the same ones when the same inputs are replayed.
     pub fn random(&self) -> u64 {
-        self.host.draw(self.time)
+        self.host.random_u64(self.time)
     }
 }
 
 /// An argument of many calls at once.
 #[derive(Debug, Clone, Copy)]
-pub enum Argument<'a> {
+pub enum ColumnarValue<'a> {
     /// A value for each row.
-    Each(&'a Column),
+    Array(&'a Column),
     /// One value for all rows.
-    Same(&'a Value),
+    Scalar(&'a Value),
 }
 
-impl<'a> Argument<'a> {
+impl<'a> ColumnarValue<'a> {
     /// Value `row` as a text; none if it is null or something else.
     #[inline]
     pub fn text(self, row: usize) -> Option<&'a str> {
         match self {
-            Self::Same(value) => value.as_str(),
-            Self::Each(column) if column.is_null(row) => None,
-            Self::Each(column) => match column.data() {
+            Self::Scalar(value) => value.as_str(),
+            Self::Array(column) if column.is_null(row) => None,
+            Self::Array(column) => match column.data() {
                 Data::Str(texts) => Some(texts.get(row)),
                 _ => None,
             },
@@ -66,8 +66,8 @@ impl<'a> Argument<'a> {
     /// Whether no value is null.
     pub fn has_no_nulls(self) -> bool {
         match self {
-            Self::Same(value) => !value.is_null(),
-            Self::Each(column) => !column.nulls().contains(&true),
+            Self::Scalar(value) => !value.is_null(),
+            Self::Array(column) => !column.nulls().contains(&true),
         }
     }
 }
@@ -75,13 +75,13 @@ impl<'a> Argument<'a> {
 /// A function: one value from the values of its arguments.
 pub trait Function: fmt::Debug + Send + Sync {
     /// The value. Errors: why the event cannot be worked off.
-    fn call(&self, args: &[Value], state: &FunctionState<'_>) -> Result<Value, Failure>;
+    fn call(&self, args: &[Value], state: &FunctionContext<'_>) -> Result<Value, EvalError>;
 
     /// The values for `rows` rows at once, as [`Function::call`] gives them one by one. `None`: it does not do that
     /// for these arguments, or some row fails; it is then called row by row.
     ///
     /// Worth the while where values need not become [`Value`]s: a column of texts can be read where it lies.
-    fn call_batch(&self, _args: &[Argument<'_>], _rows: usize) -> Option<Column> {
+    fn call_batch(&self, _args: &[ColumnarValue<'_>], _rows: usize) -> Option<Column> {
         None
     }
 
@@ -92,72 +92,73 @@ pub trait Function: fmt::Debug + Send + Sync {
 }
 
 /// A function that was checked: what runs, and the type of its value.
-pub type BuiltFunction = (Arc<dyn Function>, FieldType);
+pub type BoundFunction = (Arc<dyn Function>, FieldType);
 
 /// Checks the arguments of a function. Errors: what is wrong with them.
-pub type BuildFunction = dyn Fn(&[Arg]) -> Result<BuiltFunction, String> + Send + Sync;
+pub type FunctionFactory = dyn Fn(&[ArgumentType]) -> Result<BoundFunction, String> + Send + Sync;
 
 /// An aggregate over the values that a window holds.
 pub trait Aggregator: Send {
     /// An event arrived. Errors: why it cannot be worked off.
-    fn add(&mut self, args: &[Value]) -> Result<(), Failure>;
+    fn add(&mut self, args: &[Value]) -> Result<(), EvalError>;
     /// An event that was added left.
-    fn remove(&mut self, args: &[Value]) -> Result<(), Failure>;
+    fn remove(&mut self, args: &[Value]) -> Result<(), EvalError>;
     /// Everything left at once.
     fn reset(&mut self);
     /// The value now.
     fn value(&self) -> Value;
     /// Which of the common ones it is, if it is one: those are computed for many groups and events in one loop.
-    fn total(&self) -> Option<Total> {
+    fn builtin(&self) -> Option<BuiltinAggregate> {
         None
     }
     /// Its state, for a checkpoint.
     fn save(&self) -> serde_json::Value;
     /// Takes a saved state back. Errors: that it is none of this aggregate.
-    fn restore(&mut self, state: &serde_json::Value) -> Result<(), Failure>;
+    fn restore(&mut self, state: &serde_json::Value) -> Result<(), EvalError>;
 }
 
 /// The common aggregates.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Total {
+pub enum BuiltinAggregate {
     /// The sum of whole numbers, a long.
-    WholeSum,
+    IntegerSum,
     /// The sum of numbers, a double.
-    Sum,
+    FloatSum,
     /// The mean of numbers, a double.
     Mean,
     /// The number of events, a long.
     Count,
     /// The least number.
-    Least,
+    Min,
     /// The greatest number.
-    Greatest,
+    Max,
 }
 
 /// Makes an aggregate without events.
-pub type MakeAggregator = Arc<dyn Fn() -> Box<dyn Aggregator> + Send + Sync>;
+pub type AggregatorConstructor = Arc<dyn Fn() -> Box<dyn Aggregator> + Send + Sync>;
 
 /// Checks the arguments of an aggregate. Errors: what is wrong with them.
-pub type BuildAggregator = dyn Fn(&[Arg]) -> Result<(MakeAggregator, FieldType), String> + Send + Sync;
+pub type AggregatorFactory =
+    dyn Fn(&[ArgumentType]) -> Result<(AggregatorConstructor, FieldType), String> + Send + Sync;
 
 /// A stream function: what it adds to an event, for each event that it makes of it.
 pub trait StreamFunction: fmt::Debug + Send + Sync {
     /// The values of the added attributes, once for each event that goes on. Errors: why the event cannot be worked
     /// off.
-    fn call(&self, args: &[Value]) -> Result<Vec<Vec<Value>>, Failure>;
+    fn call(&self, args: &[Value]) -> Result<Vec<Vec<Value>>, EvalError>;
 
     /// Whether each of the events that it makes goes on by itself, as a chunk of its own.
-    fn apart(&self) -> bool {
+    fn emits_separate_chunks(&self) -> bool {
         false
     }
 
     /// The same as [`StreamFunction::call`] for a function that looks at the whole event.
-    fn call_on(&self, args: &[Value], _event: &EventRef<'_>) -> Result<Vec<Vec<Value>>, Failure> {
+    fn call_on(&self, args: &[Value], _event: &EventRef<'_>) -> Result<Vec<Vec<Value>>, EvalError> {
         self.call(args)
     }
 
     /// Whether it does something besides: then it cannot be called again for the same event.
-    fn acts_outside(&self) -> bool {
+    fn has_side_effects(&self) -> bool {
         false
     }
 }
@@ -174,14 +175,14 @@ pub struct EventRef<'a> {
 }
 
 /// A stream function that was checked: what runs, and name and type of each attribute that it adds.
-pub type BuiltStreamFunction = (Arc<dyn StreamFunction>, Vec<(String, FieldType)>);
+pub type BoundStreamFunction = (Arc<dyn StreamFunction>, Vec<(String, FieldType)>);
 
 /// Checks the arguments of a stream function. Errors: what is wrong with them.
-pub type BuildStreamFunction = dyn Fn(&[Arg]) -> Result<BuiltStreamFunction, String> + Send + Sync;
+pub type StreamFunctionFactory = dyn Fn(&[ArgumentType]) -> Result<BoundStreamFunction, String> + Send + Sync;
 
 /// An event that a stream processor takes, holds or lets go.
 #[derive(Debug, Clone)]
-pub struct Row {
+pub struct ProcessorEvent {
     /// Its timestamp, milliseconds since 1970.
     pub time: i64,
     /// Arrived or expired.
@@ -197,54 +198,62 @@ pub trait StreamProcessor: Send {
     /// The app starts.
     fn start(&mut self, _now: i64) {}
     /// An event arrives; `args` are its arguments. Errors: why the event cannot be worked off.
-    fn event(&mut self, event: Row, args: &[Value], now: i64, out: &mut Vec<Row>) -> Result<(), Failure>;
-    /// The instant at which [`Self::timer`] is to be called, if it wants that.
+    fn process(
+        &mut self,
+        event: ProcessorEvent,
+        args: &[Value],
+        now: i64,
+        out: &mut Vec<ProcessorEvent>,
+    ) -> Result<(), EvalError>;
+    /// The instant at which [`Self::on_timer`] is to be called, if it wants that.
     fn due(&self) -> Option<i64> {
         None
     }
     /// That instant was reached; the clock may be beyond it.
-    fn timer(&mut self, _now: i64, _out: &mut Vec<Row>) {}
+    fn on_timer(&mut self, _now: i64, _out: &mut Vec<ProcessorEvent>) {}
     /// Its state, for a checkpoint.
     fn save(&self) -> serde_json::Value;
     /// Takes a saved state back. Errors: that it is none of this processor.
-    fn restore(&mut self, state: &serde_json::Value) -> Result<(), Failure>;
+    fn restore(&mut self, state: &serde_json::Value) -> Result<(), EvalError>;
 }
 
 /// Makes a stream processor that has seen nothing.
-pub type MakeStreamProcessor = Arc<dyn Fn() -> Box<dyn StreamProcessor> + Send + Sync>;
+pub type StreamProcessorConstructor = Arc<dyn Fn() -> Box<dyn StreamProcessor> + Send + Sync>;
 
 /// A stream processor that was checked: what makes it, and name and type of each attribute that it adds.
-pub type BuiltStreamProcessor = (MakeStreamProcessor, Vec<(String, FieldType)>);
+pub type BoundStreamProcessor = (StreamProcessorConstructor, Vec<(String, FieldType)>);
 
 /// Checks the arguments of a stream processor. Errors: what is wrong with them.
-pub type BuildStreamProcessor = dyn Fn(&[Arg]) -> Result<BuiltStreamProcessor, String> + Send + Sync;
+pub type StreamProcessorFactory =
+    dyn Fn(&[ArgumentType]) -> Result<BoundStreamProcessor, String> + Send + Sync;
 
 /// Checks the parameters of a window, and where its rows come from. Errors: what is wrong with them.
-pub type BuildWindow = dyn Fn(&[Parameter], &Source<'_>) -> Result<MakeWindow, String> + Send + Sync;
+pub type WindowFactory =
+    dyn Fn(&[Parameter], &WindowInput<'_>) -> Result<WindowConstructor, String> + Send + Sync;
 
 /// Functions, aggregates, stream functions, stream processors and windows by name. Names heed case; extensions have a
 /// namespace.
 #[derive(Default, Clone)]
 pub struct Registry {
-    functions: BTreeMap<String, Arc<BuildFunction>>,
-    aggregators: BTreeMap<String, Arc<BuildAggregator>>,
-    stream_functions: BTreeMap<String, Arc<BuildStreamFunction>>,
-    stream_processors: BTreeMap<String, Arc<BuildStreamProcessor>>,
-    windows: BTreeMap<String, Arc<BuildWindow>>,
+    functions: BTreeMap<String, Arc<FunctionFactory>>,
+    aggregators: BTreeMap<String, Arc<AggregatorFactory>>,
+    stream_functions: BTreeMap<String, Arc<StreamFunctionFactory>>,
+    stream_processors: BTreeMap<String, Arc<StreamProcessorFactory>>,
+    windows: BTreeMap<String, Arc<WindowFactory>>,
     limits: Limits,
-    repeating: bool,
+    replayable_only: bool,
 }
 
 impl Registry {
     /// Whether apps that are compiled from now on work events off more than once: then functions that give something
     /// else or do something the second time are refused.
-    pub(crate) fn set_repeating(&mut self, repeating: bool) {
-        self.repeating = repeating;
+    pub(crate) fn set_replayable_only(&mut self, repeating: bool) {
+        self.replayable_only = repeating;
     }
 
-    /// See [`set_repeating`](Self::set_repeating).
-    pub(crate) fn is_repeating(&self) -> bool {
-        self.repeating
+    /// See [`set_repeating`](Self::set_replayable_only).
+    pub(crate) fn is_replayable_only(&self) -> bool {
+        self.replayable_only
     }
 
     /// What one pattern or sequence may hold.
@@ -272,7 +281,7 @@ impl Registry {
     pub fn function(
         &mut self,
         name: &str,
-        build: impl Fn(&[Arg]) -> Result<BuiltFunction, String> + Send + Sync + 'static,
+        build: impl Fn(&[ArgumentType]) -> Result<BoundFunction, String> + Send + Sync + 'static,
     ) {
         self.functions.insert(name.to_owned(), Arc::new(build));
     }
@@ -281,7 +290,10 @@ impl Registry {
     pub fn aggregator(
         &mut self,
         name: &str,
-        build: impl Fn(&[Arg]) -> Result<(MakeAggregator, FieldType), String> + Send + Sync + 'static,
+        build: impl Fn(&[ArgumentType]) -> Result<(AggregatorConstructor, FieldType), String>
+        + Send
+        + Sync
+        + 'static,
     ) {
         self.aggregators.insert(name.to_owned(), Arc::new(build));
     }
@@ -290,7 +302,7 @@ impl Registry {
     pub fn stream_function(
         &mut self,
         name: &str,
-        build: impl Fn(&[Arg]) -> Result<BuiltStreamFunction, String> + Send + Sync + 'static,
+        build: impl Fn(&[ArgumentType]) -> Result<BoundStreamFunction, String> + Send + Sync + 'static,
     ) {
         self.stream_functions.insert(name.to_owned(), Arc::new(build));
     }
@@ -299,7 +311,7 @@ impl Registry {
     pub fn stream_processor(
         &mut self,
         name: &str,
-        build: impl Fn(&[Arg]) -> Result<BuiltStreamProcessor, String> + Send + Sync + 'static,
+        build: impl Fn(&[ArgumentType]) -> Result<BoundStreamProcessor, String> + Send + Sync + 'static,
     ) {
         self.stream_processors.insert(name.to_owned(), Arc::new(build));
     }
@@ -309,13 +321,16 @@ impl Registry {
     pub fn window(
         &mut self,
         name: &str,
-        build: impl Fn(&[Parameter], &Source<'_>) -> Result<MakeWindow, String> + Send + Sync + 'static,
+        build: impl Fn(&[Parameter], &WindowInput<'_>) -> Result<WindowConstructor, String>
+        + Send
+        + Sync
+        + 'static,
     ) {
         self.windows.insert(name.to_owned(), Arc::new(build));
     }
 
     /// The window called `name`. Errors: that there is none, with the nearest name.
-    pub fn find_window(&self, name: &str) -> Result<&BuildWindow, String> {
+    pub fn find_window(&self, name: &str) -> Result<&WindowFactory, String> {
         self.windows.get(name).map(Arc::as_ref).ok_or_else(|| {
             let hint = did_you_mean(name, self.windows.keys().map(String::as_str));
             format!("there is no window `{name}`{hint}")
@@ -323,12 +338,12 @@ impl Registry {
     }
 
     /// The stream processor called `name`.
-    pub fn find_stream_processor(&self, name: &str) -> Option<&BuildStreamProcessor> {
+    pub fn find_stream_processor(&self, name: &str) -> Option<&StreamProcessorFactory> {
         self.stream_processors.get(name).map(Arc::as_ref)
     }
 
     /// The stream function called `name`. Errors: that there is none, with the nearest name.
-    pub fn find_stream_function(&self, name: &str) -> Result<&BuildStreamFunction, String> {
+    pub fn find_stream_function(&self, name: &str) -> Result<&StreamFunctionFactory, String> {
         self.stream_functions.get(name).map(Arc::as_ref).ok_or_else(|| {
             if self.stream_processors.contains_key(name) {
                 return format!(
@@ -343,12 +358,12 @@ impl Registry {
     }
 
     /// The function called `name`.
-    pub fn find_function(&self, name: &str) -> Option<&BuildFunction> {
+    pub fn find_function(&self, name: &str) -> Option<&FunctionFactory> {
         self.functions.get(name).map(Arc::as_ref)
     }
 
     /// The aggregate called `name`.
-    pub fn find_aggregator(&self, name: &str) -> Option<&BuildAggregator> {
+    pub fn find_aggregator(&self, name: &str) -> Option<&AggregatorFactory> {
         self.aggregators.get(name).map(Arc::as_ref)
     }
 

@@ -1,7 +1,7 @@
 //! Runs over recorded inputs in virtual time: what went in decides what comes out, whatever the machine's clock says.
 
 mod check;
-mod lost;
+mod losses;
 
 use std::collections::BTreeMap;
 
@@ -10,18 +10,18 @@ use serde_json::{Value as Json, json};
 use tidemill_lang::{FileId, SourceFile, Sources, siddhi};
 use tidemill_types::FieldType;
 
-use crate::app::{App, Sink};
 use crate::batch::{Batch, Kind};
 use crate::column::Column;
 use crate::correct::{Corrections, Runner, TooLate};
-use crate::expr::Failure;
+use crate::expr::EvalError;
 use crate::plan::{self, AppPlan};
 use crate::registry::Registry;
-use crate::snapshot::Resume;
+use crate::runtime::{AppRuntime, OutputHandler};
+use crate::snapshot::RestoreMode;
 use crate::value::{Object, Value};
 
 pub use check::{check, check_interrupted};
-pub use lost::{Lost, LostEvents};
+pub use losses::{LossCounter, QueryLoss};
 
 /// Something that is done to an app.
 #[derive(Debug, Clone, Deserialize)]
@@ -110,13 +110,13 @@ pub struct Output {
     pub input: i64,
     /// What it was.
     #[serde(flatten)]
-    pub what: What,
+    pub what: OutputKind,
 }
 
 /// See [`Output`].
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(untagged)]
-pub enum What {
+pub enum OutputKind {
     /// An event that came out on a stream before is taken back: a late event has made it wrong.
     Retracted {
         /// The stream.
@@ -197,7 +197,7 @@ struct Recorder<'s> {
     watches_query: &'s dyn Fn(&str) -> bool,
     input: i64,
     out: Vec<Output>,
-    lost: LostEvents,
+    lost: LossCounter,
 }
 
 impl<'s> Replay<'s> {
@@ -210,7 +210,7 @@ impl<'s> Replay<'s> {
     ) -> Self {
         let mut app = Runner::new(plan.into());
         let mut recorder =
-            Recorder { watches, watches_query, input: -1, out: vec![], lost: LostEvents::default() };
+            Recorder { watches, watches_query, input: -1, out: vec![], lost: LossCounter::default() };
         app.start(start, &mut recorder);
         Self { app, recorder }
     }
@@ -223,15 +223,15 @@ impl<'s> Replay<'s> {
     /// Does one input. Returns whether it could be done: that it could not is among what comes out.
     pub fn try_input(&mut self, input: &Input) -> bool {
         self.recorder.input += 1;
-        let done = self.done(input).and_then(|()| self.app.settle(&mut self.recorder));
+        let done = self.apply(input).and_then(|()| self.app.settle(&mut self.recorder));
         self.recorder.lost.end_call();
         let Err(failure) = done else { return true };
-        let what = What::Failure { failure: failure.0 };
+        let what = OutputKind::Failure { failure: failure.0 };
         self.recorder.out.push(Output { input: self.recorder.input, what });
         false
     }
 
-    fn done(&mut self, input: &Input) -> Result<(), Failure> {
+    fn apply(&mut self, input: &Input) -> Result<(), EvalError> {
         match input {
             Input::Clock { timestamp } => {
                 self.app.advance((*timestamp).max(self.app.now()), &mut self.recorder);
@@ -245,7 +245,7 @@ impl<'s> Replay<'s> {
             Input::OnDemand { on_demand } => {
                 let found = self.app.on_demand(on_demand)?;
                 let row = |i| found.columns.iter().map(|c| json_of(&c.get(i))).collect();
-                let what = What::Rows { rows: (0..found.len()).map(row).collect() };
+                let what = OutputKind::Rows { rows: (0..found.len()).map(row).collect() };
                 self.recorder.out.push(Output { input: self.recorder.input, what });
                 Ok(())
             }
@@ -257,21 +257,22 @@ impl<'s> Replay<'s> {
                 if let Runner::Plain(app) = &mut app {
                     app.start(self.app.now(), &mut self.recorder);
                 }
-                app.restore(&mut state.as_slice(), Resume::Restarted)?;
+                app.restore(&mut state.as_slice(), RestoreMode::Restarted)?;
                 self.app = app;
                 Ok(())
             }
         }
     }
 
-    fn send(&mut self, stream: &str, events: &[Event]) -> Result<(), Failure> {
+    fn send(&mut self, stream: &str, events: &[Event]) -> Result<(), EvalError> {
         let catalog = &self.app.app().plan().catalog;
-        let number = catalog.find(stream).ok_or_else(|| Failure(format!("there is no stream `{stream}`")))?;
+        let number =
+            catalog.find(stream).ok_or_else(|| EvalError(format!("there is no stream `{stream}`")))?;
         let attributes = &catalog.streams()[number].attributes;
         let mut columns: Vec<Column> = attributes.iter().map(|(_, ty)| Column::new(*ty)).collect();
         for event in events {
             if event.data.len() != columns.len() {
-                return Err(Failure(format!(
+                return Err(EvalError(format!(
                     "`{stream}` has {} attributes, the event {}",
                     columns.len(),
                     event.data.len()
@@ -285,7 +286,7 @@ impl<'s> Replay<'s> {
         let late = self.app.send(number, columns, times, &mut self.recorder)?;
         for TooLate { row, behind, .. } in late {
             let failure = format!("event {row} was left out: it came {behind} ms behind the clock");
-            let what = What::Failure { failure };
+            let what = OutputKind::Failure { failure };
             self.recorder.out.push(Output { input: self.recorder.input, what });
         }
         Ok(())
@@ -294,11 +295,11 @@ impl<'s> Replay<'s> {
     /// Goes on with a new app of `plan` that has the state of the one so far, as another process does after a crash.
     ///
     /// Errors: why the state could not be saved or taken back.
-    pub fn reload(&mut self, plan: AppPlan) -> Result<(), Failure> {
+    pub fn reload(&mut self, plan: AppPlan) -> Result<(), EvalError> {
         let mut state = Vec::new();
         self.app.save(&mut state)?;
         let mut app = Runner::new(plan.into());
-        app.restore(&mut state.as_slice(), Resume::Exactly)?;
+        app.restore(&mut state.as_slice(), RestoreMode::Exactly)?;
         self.app = app;
         Ok(())
     }
@@ -309,24 +310,24 @@ impl<'s> Replay<'s> {
     }
 
     /// What was lost so far, by query, because it failed and no fault stream took the events.
-    pub fn lost(&self) -> &[Lost] {
+    pub fn losses(&self) -> &[QueryLoss] {
         self.recorder.lost.by_query()
     }
 
     /// The app.
-    pub fn app(&self) -> &App {
+    pub fn app(&self) -> &AppRuntime {
         self.app.app()
     }
 }
 
-impl Sink for Recorder<'_> {
+impl OutputHandler for Recorder<'_> {
     fn events(&mut self, stream: &str, events: &Batch) {
         if !(self.watches)(stream) {
             return;
         }
         for row in 0..events.len() {
             let data = events.columns.iter().map(|c| json_of(&c.get(row))).collect();
-            let what = What::Stream { stream: stream.to_owned(), timestamp: events.times[row], data };
+            let what = OutputKind::Stream { stream: stream.to_owned(), timestamp: events.times[row], data };
             self.out.push(Output { input: self.input, what });
         }
     }
@@ -342,12 +343,12 @@ impl Sink for Recorder<'_> {
                 rows.map(|r| emission.columns.iter().map(|c| json_of(&c.get(r))).collect()).collect()
             };
             let (current, expired) = (of(Kind::Current), of(Kind::Expired));
-            let what = What::Query { query: query.to_owned(), timestamp, current, expired };
+            let what = OutputKind::Query { query: query.to_owned(), timestamp, current, expired };
             self.out.push(Output { input: self.input, what });
         }
     }
 
-    fn failure(&mut self, query: &str, failure: &Failure) {
+    fn failure(&mut self, query: &str, failure: &EvalError) {
         self.lost.failure(query, failure);
     }
 
@@ -363,7 +364,8 @@ impl Corrections for Recorder<'_> {
         }
         for row in 0..events.len() {
             let data = events.columns.iter().map(|c| json_of(&c.get(row))).collect();
-            let what = What::Retracted { retracted: stream.to_owned(), timestamp: events.times[row], data };
+            let what =
+                OutputKind::Retracted { retracted: stream.to_owned(), timestamp: events.times[row], data };
             self.out.push(Output { input: self.input, what });
         }
     }

@@ -5,11 +5,11 @@ use tidemill_lang::siddhi::ast::{AttributeRef, Ident, SourceRef};
 use tidemill_types::did_you_mean;
 
 use crate::catalog::{Attributes, Table};
-use crate::expr::{Resolved, Scope, StepTime};
+use crate::expr::{ColumnRef, Scope, StepTime};
 use crate::select;
 
 /// A query that reads one stream: `a`, `S.a`.
-pub struct Single<'a> {
+pub struct StreamScope<'a> {
     /// The stream's name, with its mark.
     pub stream: &'a str,
     /// Its attributes, then those that stream functions added.
@@ -18,7 +18,7 @@ pub struct Single<'a> {
     pub tables: &'a [Table],
 }
 
-impl Scope for Single<'_> {
+impl Scope for StreamScope<'_> {
     fn all_names(&self) -> Vec<String> {
         self.attributes.iter().map(|(name, _)| name.clone()).collect()
     }
@@ -27,7 +27,7 @@ impl Scope for Single<'_> {
         self.tables
     }
 
-    fn attribute(&mut self, attribute: &AttributeRef) -> Result<Resolved, Diagnostic> {
+    fn attribute(&mut self, attribute: &AttributeRef) -> Result<ColumnRef, Diagnostic> {
         if let Some(source) = &attribute.source {
             let name = crate::catalog::full_name(&source.stream);
             if name != self.stream || source.index.is_some() || source.inner.is_some() {
@@ -40,34 +40,34 @@ impl Scope for Single<'_> {
         }
         let name = &attribute.name.name;
         match self.attributes.iter().position(|(known, _)| known == name) {
-            Some(column) => Ok(Resolved { slot: select::INPUT, column, ty: self.attributes[column].1 }),
+            Some(column) => Ok(ColumnRef { slot: select::INPUT, column, ty: self.attributes[column].1 }),
             None => Err(unknown(attribute, &format!("`{}`", self.stream), self.attributes)),
         }
     }
 }
 
 /// Names beside which tables may be asked.
-pub struct WithTables<'a> {
+pub struct TableScope<'a> {
     /// The names.
     pub names: &'a mut dyn Scope,
     /// The tables that may be asked.
     pub tables: &'a [Table],
 }
 
-impl Scope for WithTables<'_> {
+impl Scope for TableScope<'_> {
     fn all_names(&self) -> Vec<String> {
         self.names.all_names()
     }
 
-    fn attribute(&mut self, attribute: &AttributeRef) -> Result<Resolved, Diagnostic> {
+    fn attribute(&mut self, attribute: &AttributeRef) -> Result<ColumnRef, Diagnostic> {
         self.names.attribute(attribute)
     }
 
-    fn step(&mut self, step: &SourceRef) -> Option<Resolved> {
+    fn step(&mut self, step: &SourceRef) -> Option<ColumnRef> {
         self.names.step(step)
     }
 
-    fn bare_step(&mut self, name: &Ident) -> Option<Resolved> {
+    fn bare_step(&mut self, name: &Ident) -> Option<ColumnRef> {
         self.names.bare_step(name)
     }
 
@@ -81,7 +81,7 @@ impl Scope for WithTables<'_> {
 }
 
 /// `having`: what comes out; where input attributes are allowed as well, those that no output hides.
-pub struct Having<'a> {
+pub struct HavingScope<'a> {
     /// The output columns.
     pub output: &'a Attributes,
     /// The names of what goes in.
@@ -90,7 +90,7 @@ pub struct Having<'a> {
     pub sees_input: bool,
 }
 
-impl Scope for Having<'_> {
+impl Scope for HavingScope<'_> {
     fn all_names(&self) -> Vec<String> {
         match self.sees_input {
             true => self.input.all_names(),
@@ -102,12 +102,12 @@ impl Scope for Having<'_> {
         self.input.tables()
     }
 
-    fn attribute(&mut self, attribute: &AttributeRef) -> Result<Resolved, Diagnostic> {
+    fn attribute(&mut self, attribute: &AttributeRef) -> Result<ColumnRef, Diagnostic> {
         let name = &attribute.name.name;
         if attribute.source.is_none()
             && let Some(column) = self.output.iter().position(|(known, _)| known == name)
         {
-            return Ok(Resolved { slot: select::OUTPUT, column, ty: self.output[column].1 });
+            return Ok(ColumnRef { slot: select::OUTPUT, column, ty: self.output[column].1 });
         }
         if let (false, Some(source)) = (self.sees_input, &attribute.source) {
             let message = "`having` sees what comes out: columns by their names alone";
@@ -121,11 +121,11 @@ impl Scope for Having<'_> {
         }
     }
 
-    fn step(&mut self, step: &SourceRef) -> Option<Resolved> {
+    fn step(&mut self, step: &SourceRef) -> Option<ColumnRef> {
         self.input.step(step).filter(|_| self.sees_input)
     }
 
-    fn bare_step(&mut self, name: &Ident) -> Option<Resolved> {
+    fn bare_step(&mut self, name: &Ident) -> Option<ColumnRef> {
         // a step goes before a column of its name
         self.input.bare_step(name).filter(|_| self.sees_input)
     }

@@ -1,43 +1,43 @@
 //! Rows that a query holds: numbered as they arrive, forgotten when nobody needs them.
 
-mod near;
+mod cursor;
 mod snapshot;
 
 use std::collections::VecDeque;
 
 use tidemill_types::FieldType;
 
-pub(crate) use near::Longs;
-use near::Near;
+use cursor::ColumnCursor;
+pub(crate) use cursor::I64Cursor;
 
 use crate::batch::{Batch, Kind};
-use crate::column::{Column, Data, Strings};
+use crate::column::{Column, Data, StringColumn};
 use crate::value::Value;
 
 /// The number of a row; it never changes, and later rows have greater ones.
-pub type Seq = u64;
+pub type RowId = u64;
 
 /// Rows of one segment.
 pub const SEGMENT_ROWS: u64 = 4096;
 
 /// With fewer rows that are needed no memory is kept for others.
-const SPARE_FROM: u64 = SEGMENT_ROWS / 8;
+const SPARE_ROWS_MIN: u64 = SEGMENT_ROWS / 8;
 
 /// Rows in segments of typed columns.
 ///
 /// A row costs its values and eight bytes for its time. Random access costs a shift and a mask. Few old rows that are
-/// still needed among many that are not can be [picked out](Self::keep_only); they keep their numbers and cost a
+/// still needed among many that are not can be [picked out](Self::retain_only); they keep their numbers and cost a
 /// search.
 #[derive(Debug, Clone)]
 pub struct RowStore {
     types: Vec<FieldType>,
     segments: VecDeque<Segment>,
     /// The number of the first row of the first segment.
-    base: Seq,
-    next: Seq,
+    base: RowId,
+    next: RowId,
     /// The numbers of the rows that were picked out, ascending, all below `base`.
-    picked: Vec<Seq>,
-    picked_rows: Segment,
+    retained: Vec<RowId>,
+    retained_rows: Segment,
     /// A segment without rows, kept for its memory.
     spare: Option<Segment>,
     /// How many rows were added last.
@@ -84,8 +84,8 @@ impl RowStore {
             segments: VecDeque::new(),
             base: 0,
             next: 0,
-            picked: vec![],
-            picked_rows,
+            retained: vec![],
+            retained_rows: picked_rows,
             spare: None,
             appended: 0,
         }
@@ -93,10 +93,10 @@ impl RowStore {
 
     /// A store with the rows of a batch under numbers that they had before, ascending; the next one gets `next`, which
     /// is greater. With [`Self::rows_at`] it makes a checkpoint.
-    pub fn of_rows(types: Vec<FieldType>, numbers: Vec<Seq>, batch: &Batch, next: Seq) -> Self {
-        let mut store = Self { base: next, next, picked: numbers, ..Self::new(types) };
+    pub fn from_rows(types: Vec<FieldType>, numbers: Vec<RowId>, batch: &Batch, next: RowId) -> Self {
+        let mut store = Self { base: next, next, retained: numbers, ..Self::new(types) };
         for row in 0..batch.len() {
-            store.picked_rows.push(batch, row);
+            store.retained_rows.push(batch, row);
         }
         store
     }
@@ -107,17 +107,17 @@ impl RowStore {
     }
 
     /// The number that the next row will get.
-    pub fn next(&self) -> Seq {
+    pub fn next_id(&self) -> RowId {
         self.next
     }
 
     /// Rows kept, forgotten ones that share a segment with others included.
     pub fn rows(&self) -> u64 {
-        self.next - self.base + self.picked.len() as u64
+        self.next - self.base + self.retained.len() as u64
     }
 
     /// Adds rows `rows` of a batch with these columns; returns the number of the first.
-    pub fn append(&mut self, batch: &Batch, rows: std::ops::Range<usize>) -> Seq {
+    pub fn append(&mut self, batch: &Batch, rows: std::ops::Range<usize>) -> RowId {
         self.append_with(batch, None, rows)
     }
 
@@ -127,7 +127,7 @@ impl RowStore {
         batch: &Batch,
         ids: Option<&[u32]>,
         mut rows: std::ops::Range<usize>,
-    ) -> Seq {
+    ) -> RowId {
         let first = self.next;
         self.appended = rows.len() as u64;
         while !rows.is_empty() {
@@ -152,12 +152,12 @@ impl RowStore {
     }
 
     /// The values of a column at these rows; null where there is none.
-    pub fn gather(&self, column: usize, numbers: impl Iterator<Item = Option<Seq>>) -> Column {
+    pub fn gather(&self, column: usize, numbers: impl Iterator<Item = Option<RowId>>) -> Column {
         let plain = |segment: &Segment| segment.columns[column].nulls().is_empty();
-        if plain(&self.picked_rows) && self.segments.iter().all(plain) {
+        if plain(&self.retained_rows) && self.segments.iter().all(plain) {
             macro_rules! near {
                 ($variant:ident) => {
-                    Near::new(self, column, |data| match data {
+                    ColumnCursor::new(self, column, |data| match data {
                         Data::$variant(values) => Some(values),
                         _ => None,
                     })
@@ -166,7 +166,7 @@ impl RowStore {
             macro_rules! typed {
                 ($variant:ident, $none:expr) => {{
                     let mut near = near!($variant);
-                    let value = |seq: Option<Seq>| {
+                    let value = |seq: Option<RowId>| {
                         seq.and_then(|seq| near.at(seq)).map_or($none, |(values, row)| values[row])
                     };
                     return Column::of(Data::$variant(numbers.map(value).collect()));
@@ -180,14 +180,14 @@ impl RowStore {
                 FieldType::String => {
                     let mut near = near!(Str);
                     let short = |segment: &Segment| match segment.columns[column].data() {
-                        Data::Str(texts) => texts.are_short(),
+                        Data::Str(texts) => texts.are_inline(),
                         _ => false,
                     };
-                    if short(&self.picked_rows) && self.segments.iter().all(short) {
+                    if short(&self.retained_rows) && self.segments.iter().all(short) {
                         let texts = numbers.map(|seq| seq.and_then(|seq| near.at(seq)));
-                        return Column::of(Data::Str(Strings::of_short(texts)));
+                        return Column::of(Data::Str(StringColumn::from_inline(texts)));
                     }
-                    let mut texts = Strings::default();
+                    let mut texts = StringColumn::default();
                     texts.reserve(numbers.size_hint().0);
                     for seq in numbers {
                         match seq.and_then(|seq| near.at(seq)) {
@@ -214,46 +214,46 @@ impl RowStore {
     }
 
     /// Forgets rows below `seq`, a segment at a time; all of them once none is needed and they are many.
-    pub fn forget_below(&mut self, seq: Seq) {
+    pub fn evict_below(&mut self, seq: RowId) {
         self.drop_segments(seq);
-        if seq >= self.next && self.next - self.base >= SPARE_FROM {
+        if seq >= self.next && self.next - self.base >= SPARE_ROWS_MIN {
             // the next rows come to lie where these were, which the processor has at hand
             self.spare = self.segments.pop_back();
             self.spare.iter_mut().for_each(Segment::clear);
             self.base = self.next;
         }
-        if self.picked.last().is_some_and(|last| *last < seq) {
-            self.pick(&[]);
+        if self.retained.last().is_some_and(|last| *last < seq) {
+            self.copy_retained(&[]);
         }
     }
 
-    fn drop_segments(&mut self, seq: Seq) {
+    fn drop_segments(&mut self, seq: RowId) {
         while self.base + SEGMENT_ROWS <= seq.min(self.next) && !self.segments.is_empty() {
             let mut spare = self.segments.pop_front();
             spare.iter_mut().for_each(Segment::clear);
             // there may be many small windows, and each would keep one
             let much = self.next.saturating_sub(seq) + self.appended;
-            self.spare = spare.filter(|_| much >= SPARE_FROM);
+            self.spare = spare.filter(|_| much >= SPARE_ROWS_MIN);
             self.base += SEGMENT_ROWS;
         }
     }
 
     /// Forgets rows that are not in `kept`, which is ascending. Rows of the last segment may stay.
-    pub fn keep_only(&mut self, kept: &[Seq]) {
+    pub fn retain_only(&mut self, kept: &[RowId]) {
         let full = (self.next - self.base) / SEGMENT_ROWS * SEGMENT_ROWS;
         let base = self.base + full;
-        self.pick(&kept[..kept.partition_point(|seq| *seq < base)]);
+        self.copy_retained(&kept[..kept.partition_point(|seq| *seq < base)]);
         self.drop_segments(base);
     }
 
     /// The numbers of the rows from `oldest` on.
-    pub fn numbers_from(&self, oldest: Seq) -> Vec<Seq> {
-        let picked = &self.picked[self.picked.partition_point(|seq| *seq < oldest)..];
+    pub fn ids_from(&self, oldest: RowId) -> Vec<RowId> {
+        let picked = &self.retained[self.retained.partition_point(|seq| *seq < oldest)..];
         picked.iter().copied().chain(self.base.max(oldest)..self.next).collect()
     }
 
     /// A copy of these rows, as current events.
-    pub fn rows_at(&self, numbers: &[Seq]) -> Batch {
+    pub fn rows_at(&self, numbers: &[RowId]) -> Batch {
         let mut batch = Batch::new(self.types.iter().copied());
         for seq in numbers {
             let (columns, row) = self.row(*seq);
@@ -267,55 +267,55 @@ impl RowStore {
     }
 
     /// Picks out these rows anew, and drops what was picked before.
-    fn pick(&mut self, kept: &[Seq]) {
+    fn copy_retained(&mut self, kept: &[RowId]) {
         let mut rows = Segment::new(&self.types);
         for seq in kept {
             let (from, row) = self.at(*seq);
             rows.push_from(from, row);
         }
-        self.picked = kept.to_vec();
-        self.picked_rows = rows;
+        self.retained = kept.to_vec();
+        self.retained_rows = rows;
     }
 
     #[inline]
-    fn at(&self, seq: Seq) -> (&Segment, usize) {
+    fn at(&self, seq: RowId) -> (&Segment, usize) {
         if seq < self.base {
-            return (&self.picked_rows, self.picked.partition_point(|picked| *picked < seq));
+            return (&self.retained_rows, self.retained.partition_point(|picked| *picked < seq));
         }
         let place = seq - self.base;
         (&self.segments[(place / SEGMENT_ROWS) as usize], (place % SEGMENT_ROWS) as usize)
     }
 
     /// The columns in which a row lies, and where in them.
-    pub fn row(&self, seq: Seq) -> (&[Column], usize) {
+    pub fn row(&self, seq: RowId) -> (&[Column], usize) {
         let (segment, row) = self.at(seq);
         (&segment.columns, row)
     }
 
     /// A row's timestamp.
     #[inline]
-    pub fn time(&self, seq: Seq) -> i64 {
+    pub fn time(&self, seq: RowId) -> i64 {
         let (segment, row) = self.at(seq);
         segment.times[row]
     }
 
     /// The timestamps, for those who look at rows in their order.
-    pub(crate) fn times(&self) -> Longs<'_> {
-        Longs::new(self, None)
+    pub(crate) fn time_cursor(&self) -> I64Cursor<'_> {
+        I64Cursor::new(self, None)
     }
 
     /// The values of a column of longs, for those who look at rows in their order; none when one may be null.
-    pub(crate) fn longs(&self, column: usize) -> Option<Longs<'_>> {
+    pub(crate) fn i64_cursor(&self, column: usize) -> Option<I64Cursor<'_>> {
         let plain = |segment: &Segment| {
             let column = &segment.columns[column];
             column.nulls().is_empty() && matches!(column.data(), Data::Long(_))
         };
-        let all = plain(&self.picked_rows) && self.segments.iter().all(plain);
-        all.then_some(Longs::new(self, Some(column)))
+        let all = plain(&self.retained_rows) && self.segments.iter().all(plain);
+        all.then_some(I64Cursor::new(self, Some(column)))
     }
 
     /// The values of a column at rows that follow each other.
-    pub(crate) fn range(&self, column: usize, rows: std::ops::Range<Seq>) -> Column {
+    pub(crate) fn range(&self, column: usize, rows: std::ops::Range<RowId>) -> Column {
         let mut out = Column::new(self.types[column]);
         let mut seq = rows.start;
         while seq < rows.end {
@@ -325,26 +325,26 @@ impl RowStore {
                 false => segment.times.len().min(row + (rows.end - seq) as usize),
             };
             out.extend_range(&segment.columns[column], row..end);
-            seq += (end - row) as Seq;
+            seq += (end - row) as RowId;
         }
         out
     }
 
     /// The timestamps of rows that follow each other.
-    pub(crate) fn times_of(&self, rows: std::ops::Range<Seq>) -> Vec<i64> {
-        let mut times = self.times();
+    pub(crate) fn times_of(&self, rows: std::ops::Range<RowId>) -> Vec<i64> {
+        let mut times = self.time_cursor();
         rows.map(|seq| times.get(seq)).collect()
     }
 
     /// A value.
-    pub fn value(&self, seq: Seq, column: usize) -> Value {
+    pub fn value(&self, seq: RowId, column: usize) -> Value {
         let (columns, row) = self.row(seq);
         columns[column].get(row)
     }
 
     /// A long; `None` for null.
     #[inline]
-    pub fn long(&self, seq: Seq, column: usize) -> Option<i64> {
+    pub fn long(&self, seq: RowId, column: usize) -> Option<i64> {
         let (columns, row) = self.row(seq);
         match columns[column].data() {
             Data::Long(values) if !columns[column].is_null(row) => Some(values[row]),
@@ -353,7 +353,7 @@ impl RowStore {
     }
 
     /// A text, where it lies; `None` for null.
-    pub fn text(&self, seq: Seq, column: usize) -> Option<&str> {
+    pub fn text(&self, seq: RowId, column: usize) -> Option<&str> {
         let (columns, row) = self.row(seq);
         match columns[column].data() {
             Data::Str(values) if !columns[column].is_null(row) => Some(values.get(row)),
@@ -362,7 +362,7 @@ impl RowStore {
     }
 
     /// Replaces a long of a row that has just arrived.
-    pub fn set_long(&mut self, seq: Seq, column: usize, value: i64) {
+    pub fn set_long(&mut self, seq: RowId, column: usize, value: i64) {
         let Some(place) = seq.checked_sub(self.base) else { return };
         if let Some(segment) = self.segments.get_mut((place / SEGMENT_ROWS) as usize) {
             segment.columns[column].set_long((place % SEGMENT_ROWS) as usize, value);
@@ -389,20 +389,23 @@ mod tests {
     #[test]
     fn rows_that_are_picked_out_keep_their_numbers() {
         let mut store = filled(20_000);
-        store.keep_only(&[3, 4_097, 12_000, 19_999]);
+        store.retain_only(&[3, 4_097, 12_000, 19_999]);
         // three picked out, and the last segment
         assert_eq!(store.rows(), 3 + 20_000 - 16_384);
         let values = [3, 4_097, 12_000, 19_999].map(|seq| store.long(seq, 0));
         assert_eq!(values, [Some(3), Some(4_097), Some(12_000), None]);
         assert_eq!(store.time(12_000), 12_000);
-        store.keep_only(&[4_097]);
+        store.retain_only(&[4_097]);
         assert_eq!((store.long(4_097, 0), store.time(4_097)), (Some(4_097), 4_097));
-        let numbers = store.numbers_from(4_097);
+        let numbers = store.ids_from(4_097);
         assert_eq!((numbers[0], numbers[1], numbers.len() as u64), (4_097, 16_384, store.rows()));
         let other =
-            RowStore::of_rows(vec![FieldType::Long], numbers.clone(), &store.rows_at(&numbers), 20_000);
-        assert_eq!((other.long(4_097, 0), other.time(19_999), other.next()), (Some(4_097), 19_999, 20_000));
-        store.forget_below(19_000);
+            RowStore::from_rows(vec![FieldType::Long], numbers.clone(), &store.rows_at(&numbers), 20_000);
+        assert_eq!(
+            (other.long(4_097, 0), other.time(19_999), other.next_id()),
+            (Some(4_097), 19_999, 20_000)
+        );
+        store.evict_below(19_000);
         assert_eq!(store.rows(), 20_000 - 16_384);
     }
 }

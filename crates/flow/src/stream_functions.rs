@@ -9,8 +9,8 @@ use std::sync::Arc;
 use tidemill_types::FieldType;
 
 use crate::catalog::Attributes;
-use crate::expr::Failure;
-use crate::registry::{Arg, Registry, StreamFunction};
+use crate::expr::EvalError;
+use crate::registry::{ArgumentType, Registry, StreamFunction};
 use crate::value::Value;
 pub(crate) use log::Priority;
 
@@ -25,7 +25,7 @@ pub fn register(registry: &mut Registry) {
     registry.stream_function("map:tokenize", tokens::maps);
 }
 
-fn pol2cart(args: &[Arg]) -> Result<(Arc<dyn StreamFunction>, Attributes), String> {
+fn pol2cart(args: &[ArgumentType]) -> Result<(Arc<dyn StreamFunction>, Attributes), String> {
     if !(2..=3).contains(&args.len()) || args.iter().any(|a| a.ty != FieldType::Double) {
         return Err("pol2Cart(theta, rho [, z]) wants two or three doubles: convert(a, 'double')".into());
     }
@@ -38,10 +38,10 @@ fn pol2cart(args: &[Arg]) -> Result<(Arc<dyn StreamFunction>, Attributes), Strin
 struct Cartesian;
 
 impl StreamFunction for Cartesian {
-    fn call(&self, args: &[Value]) -> Result<Vec<Vec<Value>>, Failure> {
+    fn call(&self, args: &[Value]) -> Result<Vec<Vec<Value>>, EvalError> {
         let number = |i: usize, what: &str| {
             let number = args.get(i).and_then(Value::as_f64);
-            number.ok_or_else(|| Failure(format!("pol2Cart: `{what}` is null")))
+            number.ok_or_else(|| EvalError(format!("pol2Cart: `{what}` is null")))
         };
         let (theta, rho) = (number(0, "theta")?.to_radians(), number(1, "rho")?);
         let mut added = vec![Value::Double(rho * theta.cos()), Value::Double(rho * theta.sin())];

@@ -12,11 +12,11 @@ use tidemill_bench_cep::digest::{Digest, Totals, expected};
 use tidemill_bench_cep::email::{self, Watch};
 use tidemill_bench_cep::measure::{Rates, shown, timed, timed_by_the_wall};
 use tidemill_files::{Codec, Format, Writer, Writing};
-use tidemill_flow::app::App;
 use tidemill_flow::arrow;
 use tidemill_flow::batch::Batch;
-use tidemill_flow::feed::Part;
 use tidemill_flow::plan::AppPlan;
+use tidemill_flow::runtime::AppRuntime;
+use tidemill_flow::stream_batch::StreamBatch;
 
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
@@ -44,7 +44,8 @@ fn main() -> anyhow::Result<()> {
     let args = Args::parse();
     let plan = Arc::new(email::plan()?);
     let stream = stream(&plan)?;
-    let mails: Vec<Part> = email::read(&args.file, args.batch, stream)?.collect::<anyhow::Result<_>>()?;
+    let mails: Vec<StreamBatch> =
+        email::read(&args.file, args.batch, stream)?.collect::<anyhow::Result<_>>()?;
     let count: u64 = mails.iter().map(|part| part.times.len() as u64).sum();
     let totals = check(&plan, &mails, count)?;
     println!("| source | sink | threads | mails/s, median | slowest | fastest |");
@@ -81,7 +82,7 @@ fn stream(plan: &AppPlan) -> anyhow::Result<usize> {
 }
 
 /// What comes out, compared with what is known to be right.
-fn check(plan: &Arc<AppPlan>, mails: &[Part], count: u64) -> anyhow::Result<Totals> {
+fn check(plan: &Arc<AppPlan>, mails: &[StreamBatch], count: u64) -> anyhow::Result<Totals> {
     let mut digest = Digest::default();
     let totals = run(plan, mails.iter().cloned().map(Ok), |out| digest.add(out))?;
     let (rows, rowsum, sha256) = digest.finish();
@@ -98,14 +99,14 @@ fn check(plan: &Arc<AppPlan>, mails: &[Part], count: u64) -> anyhow::Result<Tota
 /// Runs the app over mails; `out` gets what comes out.
 fn run(
     plan: &Arc<AppPlan>,
-    mails: impl Iterator<Item = anyhow::Result<Part>>,
+    mails: impl Iterator<Item = anyhow::Result<StreamBatch>>,
     out: impl FnMut(&Batch),
 ) -> anyhow::Result<Totals> {
-    let mut app = App::new(plan.clone());
+    let mut app = AppRuntime::new(plan.clone());
     let mut watch = Watch::new(out);
     app.start(0, &mut watch);
     for part in mails {
-        app.feed(vec![part?], None, &mut watch).map_err(|failure| anyhow!(failure.0))?;
+        app.send_batch(vec![part?], None, &mut watch).map_err(|failure| anyhow!(failure.0))?;
     }
     match watch.failure {
         None => Ok(watch.totals),
@@ -113,11 +114,15 @@ fn run(
     }
 }
 
-fn in_memory(plan: &Arc<AppPlan>, mails: &[Part], threads: usize) -> anyhow::Result<(Totals, Duration)> {
+fn in_memory(
+    plan: &Arc<AppPlan>,
+    mails: &[StreamBatch],
+    threads: usize,
+) -> anyhow::Result<(Totals, Duration)> {
     // what is sent shares its memory with the copy
     let part = mails.len().div_ceil(threads).max(1);
-    let parts: Vec<Vec<Part>> = mails.chunks(part).map(<[Part]>::to_vec).collect();
-    let work = |mails: Vec<Part>| {
+    let parts: Vec<Vec<StreamBatch>> = mails.chunks(part).map(<[StreamBatch]>::to_vec).collect();
+    let work = |mails: Vec<StreamBatch>| {
         run(plan, mails.into_iter().map(Ok), |out| {
             black_box(out.columns.last());
         })

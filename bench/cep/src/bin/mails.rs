@@ -7,7 +7,7 @@ use clap::Parser;
 use tidemill_bench_cep::email;
 use tidemill_bench_cep::mails::Corpus;
 use tidemill_files::{Format, Writer, Writing};
-use tidemill_flow::column::{Data, Strings};
+use tidemill_flow::column::{Data, StringColumn};
 use tidemill_flow::{Column, arrow};
 
 /// Mails that are made before they are written.
@@ -36,7 +36,7 @@ fn main() -> anyhow::Result<()> {
         let mails: Vec<_> = (start..args.count.min(start + BATCH)).map(|i| corpus.mail(i)).collect();
         let times = Column::of(Data::Long(mails.iter().map(|m| m.time).collect()));
         let text = |i: usize| {
-            let mut texts = Strings::default();
+            let mut texts = StringColumn::default();
             mails.iter().for_each(|m| texts.push(&m.texts[i]));
             Column::of(Data::Str(texts))
         };

@@ -8,11 +8,11 @@ use anyhow::{anyhow, ensure};
 use clap::Parser;
 use tidemill_bench_cep::measure::{Rates, shown, timed};
 use tidemill_bench_cep::trades::{BENCHES, Bench, Checksum};
-use tidemill_flow::app::{App, Sink};
 use tidemill_flow::batch::Batch;
-use tidemill_flow::expr::Failure;
-use tidemill_flow::feed::Part;
+use tidemill_flow::expr::EvalError;
 use tidemill_flow::plan::AppPlan;
+use tidemill_flow::runtime::{AppRuntime, OutputHandler};
+use tidemill_flow::stream_batch::StreamBatch;
 use tidemill_flow::{Registry, replay};
 
 #[global_allocator]
@@ -80,7 +80,7 @@ fn run(
 ) -> anyhow::Result<(Checksum, Duration)> {
     let find = |name| plan.catalog.find(name).ok_or_else(|| anyhow!("there is no stream `{name}`"));
     let streams = if bench.two_streams { vec![find("S")?, find("T")?] } else { vec![find("S")?] };
-    let mut app = App::new(plan.clone());
+    let mut app = AppRuntime::new(plan.clone());
     app.start(0, &mut watch);
     let mut time = Duration::ZERO;
     for from in (0..args.events).step_by(PREPARED as usize) {
@@ -105,11 +105,11 @@ fn run(
 
 /// Events that are handed in together.
 struct Send {
-    parts: Vec<Part>,
+    parts: Vec<StreamBatch>,
     /// Of which part each is the next.
     order: Option<Vec<u16>>,
     /// Instead: one event by itself.
-    alone: Option<Part>,
+    alone: Option<StreamBatch>,
 }
 
 impl Send {
@@ -121,15 +121,15 @@ impl Send {
         let part = |(turn, stream): (usize, &usize)| {
             bench.events(*stream, events.clone().filter(|i| i % turns == turn as u64))
         };
-        let mut parts: Vec<Part> = streams.iter().enumerate().map(part).collect();
+        let mut parts: Vec<StreamBatch> = streams.iter().enumerate().map(part).collect();
         let alone = (args.together == 1).then(|| parts.swap_remove((of.start % turns) as usize));
         Self { parts, order, alone }
     }
 
-    fn to(self, app: &mut App, watch: &mut Watch) -> Result<(), Failure> {
+    fn to(self, app: &mut AppRuntime, watch: &mut Watch) -> Result<(), EvalError> {
         match self.alone {
             Some(part) => app.send(part.stream, part.columns, part.times, watch),
-            None => app.feed(self.parts, self.order.as_deref(), watch),
+            None => app.send_batch(self.parts, self.order.as_deref(), watch),
         }
     }
 }
@@ -143,7 +143,7 @@ struct Watch {
     failure: Option<String>,
 }
 
-impl Sink for Watch {
+impl OutputHandler for Watch {
     fn events(&mut self, stream: &str, events: &Batch) {
         match stream {
             "Out" if self.hashes => self.out.add(&events.columns),
@@ -154,7 +154,7 @@ impl Sink for Watch {
 
     fn emission(&mut self, _: &str, _: &Batch) {}
 
-    fn failure(&mut self, query: &str, failure: &Failure) {
+    fn failure(&mut self, query: &str, failure: &EvalError) {
         self.failure.get_or_insert_with(|| format!("{query}: {}", failure.0));
     }
 }

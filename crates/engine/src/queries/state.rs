@@ -5,12 +5,12 @@ use std::io::Read;
 
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
-use tidemill_flow::app::Sink;
 use tidemill_flow::correct::{Corrections, Runner, TooLate};
-use tidemill_flow::expr::Failure;
-use tidemill_flow::feed::Part;
+use tidemill_flow::expr::EvalError;
 use tidemill_flow::io::Log;
-use tidemill_flow::snapshot::Resume;
+use tidemill_flow::runtime::OutputHandler;
+use tidemill_flow::snapshot::RestoreMode;
+use tidemill_flow::stream_batch::StreamBatch;
 use tidemill_flow::why::Report;
 use tidemill_flow::{Batch, Column};
 use tidemill_types::{Error, PartitionId, Result};
@@ -101,7 +101,7 @@ impl FlowState {
     pub fn works_together(&self, unit: usize) -> bool {
         self.with(|flow| {
             let running = flow.units.get(unit).and_then(Option::as_ref);
-            running.is_some_and(|running| running.app.app().why_one_by_one().is_none())
+            running.is_some_and(|running| running.app.app().row_at_a_time_reason().is_none())
         })
     }
 
@@ -158,14 +158,14 @@ impl Flow {
         columns: Vec<Column>,
         time: i64,
         out: &mut Vec<Out>,
-    ) -> Result<(), Failure> {
+    ) -> Result<(), EvalError> {
         let Some(Some(running)) = self.units.get_mut(unit) else { return Ok(()) };
         let plan = &queries.units[unit];
         let mut outlet = Outlet::new(queries, plan, &mut self.counts, out);
         match running.app.send(stream, columns, vec![time], &mut outlet)?.first() {
             None => Ok(()),
             // who hands events in has looked before
-            Some(late) => Err(Failure(format!("an event came {} ms behind the clock", late.behind))),
+            Some(late) => Err(EvalError(format!("an event came {} ms behind the clock", late.behind))),
         }
     }
 
@@ -175,10 +175,10 @@ impl Flow {
         &mut self,
         queries: &Queries,
         unit: usize,
-        parts: Vec<Part>,
+        parts: Vec<StreamBatch>,
         order: &[u16],
         out: &mut Vec<Out>,
-    ) -> Result<Vec<TooLate>, Failure> {
+    ) -> Result<Vec<TooLate>, EvalError> {
         let Some(Some(running)) = self.units.get_mut(unit) else { return Ok(vec![]) };
         let plan = &queries.units[unit];
         let mut outlet = Outlet::new(queries, plan, &mut self.counts, out);
@@ -262,7 +262,7 @@ impl Flow {
             };
             let Some(Some(running)) = self.units.get_mut(number) else { continue };
             let input: &mut dyn Read = &mut own;
-            running.app.restore(input, Resume::Exactly).map_err(|e| {
+            running.app.restore(input, RestoreMode::Exactly).map_err(|e| {
                 Error::corrupt(format!("the state of {} cannot be read", state.file)).with_source(e)
             })?;
             running.started = state.started;
@@ -301,7 +301,7 @@ impl<'a> Outlet<'a> {
     }
 }
 
-impl Sink for Outlet<'_> {
+impl OutputHandler for Outlet<'_> {
     fn events(&mut self, stream: &str, events: &Batch) {
         if self.unit.outputs.contains_key(stream) {
             self.out.push(Out { stream: stream.to_owned(), events: events.clone(), retracted: false });
@@ -315,7 +315,7 @@ impl Sink for Outlet<'_> {
         count(self.counts, self.file, query, |counts| counts.emitted += emission.len() as u64);
     }
 
-    fn failure(&mut self, query: &str, failure: &Failure) {
+    fn failure(&mut self, query: &str, failure: &EvalError) {
         count(self.counts, self.file, query, |counts| {
             counts.errors += 1;
             counts.last_error = Some(failure.0.clone());

@@ -10,7 +10,7 @@ use std::collections::BTreeSet;
 use arrow_buffer::BooleanBuffer;
 use tidemill_flow::Column;
 use tidemill_flow::correct::TooLate;
-use tidemill_flow::feed::Part;
+use tidemill_flow::stream_batch::StreamBatch;
 use tidemill_types::Result;
 
 use super::cascade::Cascade;
@@ -95,7 +95,7 @@ impl Cascade<'_> {
         let playback = queries.units[unit].plan.playback;
         // for each part of the record which one of the unit's it is
         let mut places: Vec<Option<u16>> = vec![None; parts.len()];
-        let mut own: Vec<Part> = Vec::new();
+        let mut own: Vec<StreamBatch> = Vec::new();
         // for each of the unit's the record's, and the rows of that
         let mut taken: Vec<(usize, Vec<u32>)> = Vec::new();
         for (number, part) in parts.iter().enumerate() {
@@ -107,7 +107,7 @@ impl Cascade<'_> {
                 false => self.now,
             };
             places[number] = Some(own.len() as u16);
-            own.push(Part {
+            own.push(StreamBatch {
                 stream: *stream,
                 columns: columns.iter().map(|column| only(column, &rows)).collect(),
                 times: rows.iter().map(time).collect(),

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use arrow_array::RecordBatch;
 use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
 use tidemill_engine::{App, BodyFormat, Engine, ManualClock, SendOptions};
-use tidemill_flow::expr::Failure;
-use tidemill_flow::registry::{Function, FunctionState};
+use tidemill_flow::expr::EvalError;
+use tidemill_flow::registry::{Function, FunctionContext};
 use tidemill_flow::{FieldType, Registry, Value};
 use tidemill_types::{ErrorKind, Timestamp, event_json};
 
@@ -139,7 +139,7 @@ fn rules_and_queries_share_streams() {
 struct Twice;
 
 impl Function for Twice {
-    fn call(&self, args: &[Value], _: &FunctionState<'_>) -> Result<Value, Failure> {
+    fn call(&self, args: &[Value], _: &FunctionContext<'_>) -> Result<Value, EvalError> {
         Ok(args[0].as_f64().map_or(Value::Null, |n| Value::Double(2.0 * n)))
     }
 }
@@ -171,7 +171,7 @@ fn what_is_added_to_the_registry_comes_with_the_app() {
 struct Fragile;
 
 impl Function for Fragile {
-    fn call(&self, args: &[Value], state: &FunctionState<'_>) -> Result<Value, Failure> {
+    fn call(&self, args: &[Value], state: &FunctionContext<'_>) -> Result<Value, EvalError> {
         assert!(args[0].as_f64().is_none_or(|n| n >= 0.0), "a negative number");
         Twice.call(args, state)
     }

@@ -14,7 +14,7 @@ use crate::expr::compile::call_name;
 use crate::expr::{AggregateCall, Compiler, Expr, Node, Scope};
 use crate::plan::stateless_handlers;
 use crate::registry::Registry;
-use crate::scope::Single;
+use crate::scope::StreamScope;
 use crate::select::{AGGREGATES, INPUT};
 
 /// The aggregates that buckets can keep.
@@ -37,7 +37,7 @@ pub(crate) fn define(
             .help("let a query insert what leaves the window into a stream and read that"));
     }
     let before = stateless_handlers(&d.input.handlers, name, &mut attributes, catalog.tables(), registry)?;
-    let mut scope = Single { stream: name, attributes: &attributes, tables: &[] };
+    let mut scope = StreamScope { stream: name, attributes: &attributes, tables: &[] };
     let mut group_by = Vec::new();
     for attribute in &d.group_by {
         let found = scope.attribute(attribute)?;
@@ -135,7 +135,7 @@ fn units(every: &Periods) -> Result<Vec<PeriodUnit>, Diagnostic> {
 /// Compiles what is selected.
 fn items(
     list: &[SelectItem],
-    scope: &mut Single<'_>,
+    scope: &mut StreamScope<'_>,
     keeper: &mut Keeper<'_>,
     registry: &Registry,
 ) -> Result<Vec<(String, Expr)>, Diagnostic> {

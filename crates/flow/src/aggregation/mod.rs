@@ -29,7 +29,7 @@ use std::sync::Arc;
 
 use crate::batch::{Batch, Kind};
 use crate::column::{Column, Data};
-use crate::expr::{Failure, Frame, NoHost, Node};
+use crate::expr::{EvalError, Frame, NoContext, Node};
 use crate::limits::Limits;
 use bucket::Events;
 use groups::Groups;
@@ -102,7 +102,7 @@ impl Aggregation {
     /// Events that went through the handlers are worked in, the current ones of them. All of them, or on failure none.
     ///
     /// Errors: a time that is null or cannot be read, what an expression says, and that there are too many rows.
-    pub fn push(&mut self, events: &Batch) -> Result<(), Failure> {
+    pub fn push(&mut self, events: &Batch) -> Result<(), EvalError> {
         let plan = self.plan.clone();
         let events = current(events);
         if events.is_empty() {
@@ -114,19 +114,19 @@ impl Aggregation {
         let full = self.len() >= self.rows_max;
         let groups = self.group(&plan, &events, full).filter(|groups| !full || self.has_rows(&times, groups));
         let groups = groups.ok_or_else(|| {
-            Failure(format!("aggregation `{}` has {} rows, the most it may", plan.name, self.rows_max))
+            EvalError(format!("aggregation `{}` has {} rows, the most it may", plan.name, self.rows_max))
         })?;
         let mut from = 0;
         while from < times.len() {
             let bucket = match self.levels[0].open_range().filter(|open| open.contains(&times[from])) {
                 Some(open) => open,
-                None => calendar::bucket(self.levels[0].unit, times[from]).map_err(Failure)?,
+                None => calendar::bucket(self.levels[0].unit, times[from]).map_err(EvalError)?,
             };
             let together = times[from..].iter().take_while(|time| bucket.contains(time)).count();
             let run = from..from + together;
             let input =
                 Events { groups: &groups[run.clone()], times: &times[run.clone()], args: &args, from };
-            level::put(&plan, &mut self.levels, bucket.start, &Input::Events(&input)).map_err(Failure)?;
+            level::put(&plan, &mut self.levels, bucket.start, &Input::Events(&input)).map_err(EvalError)?;
             from = run.end;
         }
         Ok(())
@@ -194,7 +194,7 @@ fn current(events: &Batch) -> Cow<'_, Batch> {
 }
 
 /// The times of the events, all of them in the calendar.
-fn times<'e>(plan: &AggregationPlan, events: &'e Batch) -> Result<Cow<'e, [i64]>, Failure> {
+fn times<'e>(plan: &AggregationPlan, events: &'e Batch) -> Result<Cow<'e, [i64]>, EvalError> {
     let times = match plan.by.map(|column| &events.columns[column]) {
         None => Cow::Borrowed(events.times.as_slice()),
         Some(column) => match column.data() {
@@ -206,28 +206,28 @@ fn times<'e>(plan: &AggregationPlan, events: &'e Batch) -> Result<Cow<'e, [i64]>
         },
     };
     for time in times.iter() {
-        calendar::check(*time).map_err(Failure)?;
+        calendar::check(*time).map_err(EvalError)?;
     }
     Ok(times)
 }
 
-fn time(plan: &AggregationPlan, column: &Column, row: usize) -> Result<i64, Failure> {
+fn time(plan: &AggregationPlan, column: &Column, row: usize) -> Result<i64, EvalError> {
     match column.data() {
         _ if column.is_null(row) => {
-            Err(Failure(format!("the time by which `{}` aggregates is null", plan.name)))
+            Err(EvalError(format!("the time by which `{}` aggregates is null", plan.name)))
         }
         Data::Long(times) => Ok(times[row]),
         Data::Str(texts) => calendar::instant(texts.get(row)).ok_or_else(|| {
             let text = texts.get(row);
-            Failure(format!("`{text}` is no instant: it is written {}", calendar::INSTANT))
+            EvalError(format!("`{text}` is no instant: it is written {}", calendar::INSTANT))
         }),
-        _ => Err(Failure(format!("the time by which `{}` aggregates is no time", plan.name))),
+        _ => Err(EvalError(format!("the time by which `{}` aggregates is no time", plan.name))),
     }
 }
 
 /// The arguments of the cells for all events.
-fn compute<'e>(plan: &AggregationPlan, events: &'e Batch) -> Result<Vec<Cow<'e, Column>>, Failure> {
-    let column = |arg: &crate::expr::Expr| -> Result<Cow<'e, Column>, Failure> {
+fn compute<'e>(plan: &AggregationPlan, events: &'e Batch) -> Result<Vec<Cow<'e, Column>>, EvalError> {
+    let column = |arg: &crate::expr::Expr| -> Result<Cow<'e, Column>, EvalError> {
         if let Node::Column { column, .. } = arg.node {
             return Ok(Cow::Borrowed(&events.columns[column]));
         }
@@ -235,7 +235,7 @@ fn compute<'e>(plan: &AggregationPlan, events: &'e Batch) -> Result<Vec<Cow<'e, 
         for (rows, clock) in events.chunks() {
             for row in rows {
                 let source = [Some((events.columns.as_slice(), row))];
-                let frame = Frame { rows: &source, time: events.times[row], now: clock, host: &NoHost };
+                let frame = Frame { rows: &source, time: events.times[row], now: clock, host: &NoContext };
                 values.push(arg.eval(&frame)?);
             }
         }

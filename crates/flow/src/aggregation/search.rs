@@ -11,7 +11,7 @@ use super::groups::write_value;
 use super::plan::ROW;
 use super::{Aggregation, Read, calendar};
 use crate::column::Column;
-use crate::expr::{Expr, Failure, Frame, NoHost, Node, RowRef};
+use crate::expr::{EvalError, Expr, Frame, NoContext, Node, RowRef};
 use crate::table::equal_to;
 use crate::value::Value;
 
@@ -30,7 +30,7 @@ impl Aggregation {
         condition: Option<&Expr>,
         frame: &Frame<'_>,
         visit: &mut dyn FnMut(&[Column], usize),
-    ) -> Result<(), Failure> {
+    ) -> Result<(), EvalError> {
         let (mut range, level) = read.eval(&self.plan, frame)?;
         let mut found: BTreeMap<i64, Parts<'_>> = BTreeMap::new();
         if self.plan.by.is_some() {
@@ -41,7 +41,7 @@ impl Aggregation {
         let unit = self.levels[level].unit;
         // from great to small: of events of one time the latest came last
         for (start, bucket) in self.levels[..=level].iter().rev().filter_map(|finer| finer.open()) {
-            let start = calendar::bucket(unit, start).map_err(Failure)?.start;
+            let start = calendar::bucket(unit, start).map_err(EvalError)?.start;
             if range.contains(&start) {
                 found.entry(start).or_default().push(bucket);
             }
@@ -123,7 +123,7 @@ impl Aggregation {
         condition: &Expr,
         slot: usize,
         frame: &Frame<'_>,
-    ) -> Result<Option<Option<u32>>, Failure> {
+    ) -> Result<Option<Option<u32>>, EvalError> {
         if self.plan.group_by.is_empty() {
             return Ok(None);
         }
@@ -149,7 +149,7 @@ impl Aggregation {
         start: i64,
         parts: &[&Bucket],
         group: Option<&Option<u32>>,
-    ) -> Result<Vec<Column>, Failure> {
+    ) -> Result<Vec<Column>, EvalError> {
         let merged;
         let bucket = match parts {
             [one] => *one,
@@ -176,7 +176,12 @@ impl Aggregation {
                 let all = all.get_or_insert_with(|| self.whole_rows(bucket, rows.clone()));
                 for row in 0..rows.len() {
                     let rows = [Some((all.as_slice(), row))];
-                    column.push(item.eval(&Frame { rows: &rows, time: start, now: start, host: &NoHost })?);
+                    column.push(item.eval(&Frame {
+                        rows: &rows,
+                        time: start,
+                        now: start,
+                        host: &NoContext,
+                    })?);
                 }
             }
             columns.push(column);

@@ -8,7 +8,7 @@ use tidemill_lang::siddhi::ast::OnDemandQuery;
 use tidemill_lang::{FileId, SourceFile};
 
 use super::*;
-use crate::scope::Single;
+use crate::scope::StreamScope;
 use crate::snapshot::{Error, Reader, Writer};
 use crate::value::Value;
 use crate::{Registry, replay, select};
@@ -74,10 +74,10 @@ fn rows(aggregation: &Aggregation, query: &str) -> Vec<String> {
     };
     let plan = aggregation.plan();
     let attributes = plan.attributes();
-    let mut scope = Single { stream: &plan.name, attributes: &attributes, tables: &[] };
+    let mut scope = StreamScope { stream: &plan.name, attributes: &attributes, tables: &[] };
     let within = find.within.as_ref().expect("`within`");
     let read = read(within, plan, select::INPUT, &mut scope, &Registry::standard()).expect("a clause");
-    let frame = Frame { rows: &[], time: 0, now: 0, host: &NoHost };
+    let frame = Frame { rows: &[], time: 0, now: 0, host: &NoContext };
     let mut rows = Vec::new();
     let mut visit = |columns: &[Column], row: usize| {
         rows.push(columns.iter().map(|c| c.get(row).to_string()).collect::<Vec<_>>().join(" "));

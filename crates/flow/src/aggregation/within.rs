@@ -8,7 +8,7 @@ use tidemill_types::{FieldType, did_you_mean};
 
 use super::calendar;
 use super::plan::AggregationPlan;
-use crate::expr::{Compiler, Expr, Failure, Frame, Node, Scope};
+use crate::expr::{Compiler, EvalError, Expr, Frame, Node, Scope};
 use crate::registry::Registry;
 use crate::value::Value;
 
@@ -147,18 +147,18 @@ impl Read {
         &self,
         of: &AggregationPlan,
         frame: &Frame<'_>,
-    ) -> Result<(Range<i64>, usize), Failure> {
+    ) -> Result<(Range<i64>, usize), EvalError> {
         let range = match &self.within {
             Within::Known(from, to) => *from..*to,
-            Within::Stretch(text) => stretch(&text.eval(frame)?).map_err(Failure)?,
+            Within::Stretch(text) => stretch(&text.eval(frame)?).map_err(EvalError)?,
             Within::Between(from, to) => {
                 let (from, to) = (moment(&from.eval(frame)?), moment(&to.eval(frame)?));
-                between(from.map_err(Failure)?, to.map_err(Failure)?).map_err(Failure)?
+                between(from.map_err(EvalError)?, to.map_err(EvalError)?).map_err(EvalError)?
             }
         };
         let level = match &self.per {
             Per::Known(level) => *level,
-            Per::Name(name) => place(&name.eval(frame)?, of).map_err(Failure)?,
+            Per::Name(name) => place(&name.eval(frame)?, of).map_err(EvalError)?,
         };
         Ok((range, level))
     }

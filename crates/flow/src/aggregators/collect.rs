@@ -5,10 +5,10 @@ use std::collections::btree_map::{BTreeMap, Entry};
 
 use serde_json::{Value as Json, json};
 
+use super::counted_multiset::CountedMultiset;
 use super::state::{decode, encode};
-use super::tally::Tally;
-use super::{VALUES_MAX, add, copies, flag, foreign, has_room};
-use crate::expr::Failure;
+use super::{VALUES_MAX, add, check_capacity, cloning_constructor, flag, foreign_state};
+use crate::expr::EvalError;
 use crate::functions::object::{check_depth, equal, list, map};
 use crate::registry::{Aggregator, Registry};
 use crate::value::{Key, Object, Value};
@@ -20,37 +20,41 @@ pub(super) fn register(registry: &mut Registry) {
     ] {
         add(registry, name, &[form], move |args| {
             if flag(args, 1) {
-                copies(Lists { merge, held: Tally::default() })
+                cloning_constructor(CollectList { merge, held: CountedMultiset::default() })
             } else {
-                copies(Lists { merge, held: VecDeque::new() })
+                cloning_constructor(CollectList { merge, held: VecDeque::new() })
             }
         });
     }
     let form = "any key, any value -> object";
-    add(registry, "map:collect", &[form], |_| copies(Maps { merge: false, held: BTreeMap::new() }));
+    add(registry, "map:collect", &[form], |_| {
+        cloning_constructor(CollectMap { merge: false, held: BTreeMap::new() })
+    });
     let form = "object map -> object";
-    add(registry, "map:merge", &[form], |_| copies(Maps { merge: true, held: BTreeMap::new() }));
+    add(registry, "map:merge", &[form], |_| {
+        cloning_constructor(CollectMap { merge: true, held: BTreeMap::new() })
+    });
 }
 
 /// What a list is collected in.
-trait Items: Default + Clone + Send + Sync + 'static {
+trait ItemCollection: Default + Clone + Send + Sync + 'static {
     /// Errors: that there is no room for it.
-    fn push(&mut self, item: Value) -> Result<(), Failure>;
-    fn take_out(&mut self, item: &Value);
+    fn push(&mut self, item: Value) -> Result<(), EvalError>;
+    fn remove_one(&mut self, item: &Value);
     fn items(&self) -> Vec<Value>;
     fn save(&self) -> Json;
     fn restored(state: &Json) -> Option<Self>;
 }
 
 /// All values, in the order in which they came.
-impl Items for VecDeque<Value> {
-    fn push(&mut self, item: Value) -> Result<(), Failure> {
-        has_room(self.len(), VALUES_MAX)?;
+impl ItemCollection for VecDeque<Value> {
+    fn push(&mut self, item: Value) -> Result<(), EvalError> {
+        check_capacity(self.len(), VALUES_MAX)?;
         self.push_back(item);
         Ok(())
     }
 
-    fn take_out(&mut self, item: &Value) {
+    fn remove_one(&mut self, item: &Value) {
         // what leaves is the oldest, with most windows
         if let Some(at) = self.iter().position(|held| equal(held, item)) {
             self.remove(at);
@@ -71,12 +75,12 @@ impl Items for VecDeque<Value> {
 }
 
 /// Each value once. One that is still held elsewhere stays when it leaves; in the reference it goes with the first.
-impl Items for Tally {
-    fn push(&mut self, item: Value) -> Result<(), Failure> {
+impl ItemCollection for CountedMultiset {
+    fn push(&mut self, item: Value) -> Result<(), EvalError> {
         self.add(Key(item))
     }
 
-    fn take_out(&mut self, item: &Value) {
+    fn remove_one(&mut self, item: &Value) {
         self.remove(&Key(item.clone()));
     }
 
@@ -95,30 +99,30 @@ impl Items for Tally {
 
 /// A list of the values held, or of what lists held have.
 #[derive(Clone)]
-struct Lists<I> {
+struct CollectList<I> {
     merge: bool,
     held: I,
 }
 
-impl<I: Items> Lists<I> {
-    fn each(&self, args: &[Value]) -> Result<Vec<Value>, Failure> {
+impl<I: ItemCollection> CollectList<I> {
+    fn each(&self, args: &[Value]) -> Result<Vec<Value>, EvalError> {
         if !self.merge {
-            check_depth(&args[0]).map_err(|e| Failure(format!("list:collect: {e}")))?;
+            check_depth(&args[0]).map_err(|e| EvalError(format!("list:collect: {e}")))?;
             return Ok(vec![args[0].clone()]);
         }
-        let list = list(args, 0).map_err(|e| Failure(format!("list:merge: {e}")))?;
+        let list = list(args, 0).map_err(|e| EvalError(format!("list:merge: {e}")))?;
         let items = list.lock().clone();
         Ok(items)
     }
 }
 
-impl<I: Items> Aggregator for Lists<I> {
-    fn add(&mut self, args: &[Value]) -> Result<(), Failure> {
+impl<I: ItemCollection> Aggregator for CollectList<I> {
+    fn add(&mut self, args: &[Value]) -> Result<(), EvalError> {
         self.each(args)?.into_iter().try_for_each(|item| self.held.push(item))
     }
 
-    fn remove(&mut self, args: &[Value]) -> Result<(), Failure> {
-        self.each(args)?.iter().for_each(|item| self.held.take_out(item));
+    fn remove(&mut self, args: &[Value]) -> Result<(), EvalError> {
+        self.each(args)?.iter().for_each(|item| self.held.remove_one(item));
         Ok(())
     }
 
@@ -134,39 +138,39 @@ impl<I: Items> Aggregator for Lists<I> {
         self.held.save()
     }
 
-    fn restore(&mut self, state: &Json) -> Result<(), Failure> {
-        self.held = I::restored(state).ok_or_else(foreign)?;
+    fn restore(&mut self, state: &Json) -> Result<(), EvalError> {
+        self.held = I::restored(state).ok_or_else(foreign_state)?;
         Ok(())
     }
 }
 
 /// A map of the entries held, or of what maps held have: of several values of a key the newest.
 #[derive(Clone)]
-struct Maps {
+struct CollectMap {
     merge: bool,
     held: BTreeMap<Key, VecDeque<Value>>,
 }
 
-impl Maps {
-    fn each(&self, args: &[Value]) -> Result<Vec<(Key, Value)>, Failure> {
+impl CollectMap {
+    fn each(&self, args: &[Value]) -> Result<Vec<(Key, Value)>, EvalError> {
         if !self.merge {
-            args.iter().try_for_each(check_depth).map_err(|e| Failure(format!("map:collect: {e}")))?;
+            args.iter().try_for_each(check_depth).map_err(|e| EvalError(format!("map:collect: {e}")))?;
             return Ok(vec![(Key(args[0].clone()), args[1].clone())]);
         }
-        let map = map(args, 0).map_err(|e| Failure(format!("map:merge: {e}")))?;
+        let map = map(args, 0).map_err(|e| EvalError(format!("map:merge: {e}")))?;
         let entries = map.lock().clone();
         Ok(entries.into_iter().collect())
     }
 }
 
-impl Aggregator for Maps {
-    fn add(&mut self, args: &[Value]) -> Result<(), Failure> {
+impl Aggregator for CollectMap {
+    fn add(&mut self, args: &[Value]) -> Result<(), EvalError> {
         for (key, value) in self.each(args)? {
             let values = self.held.len();
             let of = match self.held.entry(key) {
                 Entry::Occupied(of) => of.into_mut(),
                 Entry::Vacant(free) => {
-                    has_room(values, VALUES_MAX)?;
+                    check_capacity(values, VALUES_MAX)?;
                     free.insert(VecDeque::new())
                 }
             };
@@ -175,10 +179,10 @@ impl Aggregator for Maps {
         Ok(())
     }
 
-    fn remove(&mut self, args: &[Value]) -> Result<(), Failure> {
+    fn remove(&mut self, args: &[Value]) -> Result<(), EvalError> {
         for (key, value) in self.each(args)? {
             if let Some(values) = self.held.get_mut(&key) {
-                values.take_out(&value);
+                values.remove_one(&value);
                 if values.is_empty() {
                     self.held.remove(&key);
                 }
@@ -197,13 +201,13 @@ impl Aggregator for Maps {
     }
 
     fn save(&self) -> Json {
-        self.held.iter().map(|(key, values)| json!([encode(&key.0), Items::save(values)])).collect()
+        self.held.iter().map(|(key, values)| json!([encode(&key.0), ItemCollection::save(values)])).collect()
     }
 
-    fn restore(&mut self, state: &Json) -> Result<(), Failure> {
+    fn restore(&mut self, state: &Json) -> Result<(), EvalError> {
         let entry = |e: &Json| Some((Key(decode(e.get(0)?)?), VecDeque::restored(e.get(1)?)?));
         let entries = state.as_array().and_then(|all| all.iter().map(entry).collect());
-        self.held = entries.ok_or_else(foreign)?;
+        self.held = entries.ok_or_else(foreign_state)?;
         Ok(())
     }
 }

@@ -5,9 +5,9 @@ use std::sync::Arc;
 use serde_json::{Value as Json, json};
 use tidemill_types::FieldType;
 
-use super::tally::Tally;
-use super::{add, copies, flag, foreign};
-use crate::expr::Failure;
+use super::counted_multiset::CountedMultiset;
+use super::{add, cloning_constructor, flag, foreign_state};
+use crate::expr::EvalError;
 use crate::functions::json_text::{from_json, json_of};
 use crate::functions::library::constant_text;
 use crate::registry::{Aggregator, Registry};
@@ -27,40 +27,45 @@ pub(super) fn register(registry: &mut Registry) {
             let enclosed = args.get(1).is_some_and(|a| a.ty == FieldType::String);
             let enclosing = enclosed.then(|| Arc::from(constant_text(args, 1).unwrap_or_default()));
             let distinct = flag(args, if enclosed { 2 } else { 1 });
-            copies(Group { held: Tally::default(), enclosing, distinct, as_object })
+            cloning_constructor(GroupJson {
+                held: CountedMultiset::default(),
+                enclosing,
+                distinct,
+                as_object,
+            })
         });
     }
 }
 
 /// The JSON of all events held, as an array. Equal ones stand together, where the first of them came.
 #[derive(Clone)]
-struct Group {
+struct GroupJson {
     /// Their texts.
-    held: Tally,
+    held: CountedMultiset,
     /// The name of the only member of an object that has the array, as the last event had it.
     enclosing: Option<Arc<str>>,
     distinct: bool,
     as_object: bool,
 }
 
-impl Group {
-    fn key(&mut self, args: &[Value]) -> Result<Key, Failure> {
+impl GroupJson {
+    fn key(&mut self, args: &[Value]) -> Result<Key, EvalError> {
         if let (Some(enclosing), Some(Value::Str(name))) = (&mut self.enclosing, args.get(1)) {
             *enclosing = name.clone();
         }
         let name = if self.as_object { "json:groupAsObject" } else { "json:group" };
-        let json = json_of(&args[0]).map_err(|e| Failure(format!("{name}: {e}")))?;
+        let json = json_of(&args[0]).map_err(|e| EvalError(format!("{name}: {e}")))?;
         Ok(Key(Value::text(&json.to_string())))
     }
 }
 
-impl Aggregator for Group {
-    fn add(&mut self, args: &[Value]) -> Result<(), Failure> {
+impl Aggregator for GroupJson {
+    fn add(&mut self, args: &[Value]) -> Result<(), EvalError> {
         let key = self.key(args)?;
         self.held.add(key)
     }
 
-    fn remove(&mut self, args: &[Value]) -> Result<(), Failure> {
+    fn remove(&mut self, args: &[Value]) -> Result<(), EvalError> {
         let key = self.key(args)?;
         self.held.remove(&key);
         Ok(())
@@ -94,8 +99,8 @@ impl Aggregator for Group {
         json!([self.enclosing.as_deref(), self.held.save()])
     }
 
-    fn restore(&mut self, state: &Json) -> Result<(), Failure> {
-        self.held = state.get(1).and_then(Tally::restored).ok_or_else(foreign)?;
+    fn restore(&mut self, state: &Json) -> Result<(), EvalError> {
+        self.held = state.get(1).and_then(CountedMultiset::restored).ok_or_else(foreign_state)?;
         self.enclosing = state.get(0).and_then(Json::as_str).map(Arc::from);
         Ok(())
     }

@@ -3,35 +3,39 @@
 use serde::Deserialize;
 use serde_json::{Value as Json, json};
 
-use super::{add, copies, foreign};
-use crate::expr::Failure;
+use super::{add, cloning_constructor, foreign_state};
+use crate::expr::EvalError;
 use crate::registry::{Aggregator, Registry};
 use crate::value::Value;
 
 pub(super) fn register(registry: &mut Registry) {
-    add(registry, "and", &["bool x -> bool"], |_| copies(Logic { counts: [0, 0], all: true }));
-    add(registry, "or", &["bool x -> bool"], |_| copies(Logic { counts: [0, 0], all: false }));
+    add(registry, "and", &["bool x -> bool"], |_| {
+        cloning_constructor(BoolAggregate { counts: [0, 0], all: true })
+    });
+    add(registry, "or", &["bool x -> bool"], |_| {
+        cloning_constructor(BoolAggregate { counts: [0, 0], all: false })
+    });
 }
 
 /// Whether all or any of the bools held are true; of none that is false.
 #[derive(Clone)]
-struct Logic {
+struct BoolAggregate {
     /// How many are false and how many true.
     counts: [i64; 2],
     all: bool,
 }
 
-impl Aggregator for Logic {
-    fn add(&mut self, args: &[Value]) -> Result<(), Failure> {
+impl Aggregator for BoolAggregate {
+    fn add(&mut self, args: &[Value]) -> Result<(), EvalError> {
         match args[0] {
             Value::Bool(b) => self.counts[usize::from(b)] += 1,
-            _ => return Err(Failure(format!("{}: `x` is null", if self.all { "and" } else { "or" }))),
+            _ => return Err(EvalError(format!("{}: `x` is null", if self.all { "and" } else { "or" }))),
         }
         Ok(())
     }
 
     /// A null never came in, for it failed.
-    fn remove(&mut self, args: &[Value]) -> Result<(), Failure> {
+    fn remove(&mut self, args: &[Value]) -> Result<(), EvalError> {
         if let Value::Bool(b) = args[0] {
             self.counts[usize::from(b)] -= 1;
         }
@@ -51,8 +55,8 @@ impl Aggregator for Logic {
         json!(self.counts)
     }
 
-    fn restore(&mut self, state: &Json) -> Result<(), Failure> {
-        self.counts = <[i64; 2]>::deserialize(state).map_err(|_| foreign())?;
+    fn restore(&mut self, state: &Json) -> Result<(), EvalError> {
+        self.counts = <[i64; 2]>::deserialize(state).map_err(|_| foreign_state())?;
         Ok(())
     }
 }

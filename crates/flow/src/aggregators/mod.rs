@@ -6,30 +6,30 @@
 )]
 
 mod collect;
-mod extremes;
+mod counted_multiset;
+mod group_concat;
 mod json;
 mod logic;
+mod min_max;
 mod sets;
-mod spread;
 pub(crate) mod state;
+mod statistics;
 mod sums;
-mod tally;
-mod texts;
 
 use std::sync::Arc;
 
-use crate::expr::Failure;
+use crate::expr::EvalError;
 use crate::functions::signature::Signature;
-use crate::registry::{Aggregator, Arg, MakeAggregator, Registry};
+use crate::registry::{Aggregator, AggregatorConstructor, ArgumentType, Registry};
 
 /// Registers all of them.
 pub fn register(registry: &mut Registry) {
     sums::register(registry);
-    extremes::register(registry);
-    spread::register(registry);
+    min_max::register(registry);
+    statistics::register(registry);
     logic::register(registry);
     sets::register(registry);
-    texts::register(registry);
+    group_concat::register(registry);
     collect::register(registry);
     json::register(registry);
 }
@@ -40,7 +40,7 @@ fn add(
     registry: &mut Registry,
     name: &str,
     forms: &[&'static str],
-    make: impl Fn(&[Arg]) -> Result<MakeAggregator, String> + Send + Sync + 'static,
+    make: impl Fn(&[ArgumentType]) -> Result<AggregatorConstructor, String> + Send + Sync + 'static,
 ) {
     let signature = Signature::parse(forms);
     registry.aggregator(name, move |args| {
@@ -50,12 +50,14 @@ fn add(
 }
 
 /// How to make copies of an aggregate without events.
-fn copies<A: Aggregator + Clone + Sync + 'static>(empty: A) -> Result<MakeAggregator, String> {
+fn cloning_constructor<A: Aggregator + Clone + Sync + 'static>(
+    empty: A,
+) -> Result<AggregatorConstructor, String> {
     Ok(Arc::new(move || Box::new(empty.clone())))
 }
 
 /// The bool that argument `i` is; false if there is none.
-fn flag(args: &[Arg], i: usize) -> bool {
+fn flag(args: &[ArgumentType], i: usize) -> bool {
     args.get(i).and_then(|a| a.constant.as_ref()).is_some_and(|c| c.is_true())
 }
 
@@ -63,14 +65,14 @@ fn flag(args: &[Arg], i: usize) -> bool {
 const VALUES_MAX: usize = 50_000_000;
 
 /// Errors: that a total which remembers so many values can remember no other.
-fn has_room(values: usize, most: usize) -> Result<(), Failure> {
+fn check_capacity(values: usize, most: usize) -> Result<(), EvalError> {
     match values < most {
         true => Ok(()),
-        false => Err(Failure(format!("a total remembers {values} values, the most it may"))),
+        false => Err(EvalError(format!("a total remembers {values} values, the most it may"))),
     }
 }
 
 /// That a state was not saved by the aggregate that is to take it.
-fn foreign() -> Failure {
-    Failure("the saved state is not one of this aggregate".into())
+fn foreign_state() -> EvalError {
+    EvalError("the saved state is not one of this aggregate".into())
 }

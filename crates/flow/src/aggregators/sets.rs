@@ -5,28 +5,28 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use serde_json::Value as Json;
 
-use super::tally::Tally;
-use super::{add, copies, foreign};
-use crate::expr::Failure;
+use super::counted_multiset::CountedMultiset;
+use super::{add, cloning_constructor, foreign_state};
+use crate::expr::EvalError;
 use crate::registry::{Aggregator, Registry};
 use crate::value::{Key, Object, Value};
 
 pub(super) fn register(registry: &mut Registry) {
     let form = "string|int|long|float|double x -> long";
-    add(registry, "distinctCount", &[form], |_| copies(DistinctCount::default()));
-    add(registry, "unionSet", &["object set -> object"], |_| copies(UnionSet::default()));
+    add(registry, "distinctCount", &[form], |_| cloning_constructor(DistinctCount::default()));
+    add(registry, "unionSet", &["object set -> object"], |_| cloning_constructor(UnionSet::default()));
 }
 
 /// The number of different values held; null is one.
 #[derive(Clone, Default)]
-struct DistinctCount(Tally);
+struct DistinctCount(CountedMultiset);
 
 impl Aggregator for DistinctCount {
-    fn add(&mut self, args: &[Value]) -> Result<(), Failure> {
+    fn add(&mut self, args: &[Value]) -> Result<(), EvalError> {
         self.0.add(Key(args[0].clone()))
     }
 
-    fn remove(&mut self, args: &[Value]) -> Result<(), Failure> {
+    fn remove(&mut self, args: &[Value]) -> Result<(), EvalError> {
         self.0.remove(&Key(args[0].clone()));
         Ok(())
     }
@@ -43,32 +43,32 @@ impl Aggregator for DistinctCount {
         self.0.save()
     }
 
-    fn restore(&mut self, state: &Json) -> Result<(), Failure> {
-        self.0 = Tally::restored(state).ok_or_else(foreign)?;
+    fn restore(&mut self, state: &Json) -> Result<(), EvalError> {
+        self.0 = CountedMultiset::restored(state).ok_or_else(foreign_state)?;
         Ok(())
     }
 }
 
 /// The elements of all sets held. An element leaves with the last set that has it.
 #[derive(Clone, Default)]
-struct UnionSet(Tally);
+struct UnionSet(CountedMultiset);
 
 impl UnionSet {
-    fn each(set: &Value, mut take: impl FnMut(&Key) -> Result<(), Failure>) -> Result<(), Failure> {
+    fn each(set: &Value, mut take: impl FnMut(&Key) -> Result<(), EvalError>) -> Result<(), EvalError> {
         match set {
             Value::Null => Ok(()),
             Value::Object(Object::Set(set)) => set.lock().keys().try_for_each(&mut take),
-            other => Err(Failure(format!("unionSet: `{other}` is no set"))),
+            other => Err(EvalError(format!("unionSet: `{other}` is no set"))),
         }
     }
 }
 
 impl Aggregator for UnionSet {
-    fn add(&mut self, args: &[Value]) -> Result<(), Failure> {
+    fn add(&mut self, args: &[Value]) -> Result<(), EvalError> {
         Self::each(&args[0], |key| self.0.add(key.clone()))
     }
 
-    fn remove(&mut self, args: &[Value]) -> Result<(), Failure> {
+    fn remove(&mut self, args: &[Value]) -> Result<(), EvalError> {
         Self::each(&args[0], |key| {
             self.0.remove(key);
             Ok(())
@@ -88,8 +88,8 @@ impl Aggregator for UnionSet {
         self.0.save()
     }
 
-    fn restore(&mut self, state: &Json) -> Result<(), Failure> {
-        self.0 = Tally::restored(state).ok_or_else(foreign)?;
+    fn restore(&mut self, state: &Json) -> Result<(), EvalError> {
+        self.0 = CountedMultiset::restored(state).ok_or_else(foreign_state)?;
         Ok(())
     }
 }

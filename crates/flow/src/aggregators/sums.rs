@@ -4,30 +4,34 @@ use serde::Deserialize;
 use serde_json::{Value as Json, json};
 use tidemill_types::FieldType;
 
-use super::{add, copies, foreign};
-use crate::expr::Failure;
-use crate::registry::{Aggregator, Registry, Total};
+use super::{add, cloning_constructor, foreign_state};
+use crate::expr::EvalError;
+use crate::registry::{Aggregator, BuiltinAggregate, Registry};
 use crate::value::Value;
 
 pub(super) fn register(registry: &mut Registry) {
     add(registry, "sum", &["whole x -> long", "decimal x -> double"], |args| match args[0].ty {
-        FieldType::Float | FieldType::Double => copies(Decimals { sum: 0.0, count: 0, mean: false }),
-        _ => copies(Whole { sum: 0, count: 0 }),
+        FieldType::Float | FieldType::Double => {
+            cloning_constructor(FloatSum { sum: 0.0, count: 0, mean: false })
+        }
+        _ => cloning_constructor(IntegerSum { sum: 0, count: 0 }),
     });
-    add(registry, "avg", &["number x -> double"], |_| copies(Decimals { sum: 0.0, count: 0, mean: true }));
-    add(registry, "count", &[" -> long", "any x -> long"], |_| copies(Count(0)));
+    add(registry, "avg", &["number x -> double"], |_| {
+        cloning_constructor(FloatSum { sum: 0.0, count: 0, mean: true })
+    });
+    add(registry, "count", &[" -> long", "any x -> long"], |_| cloning_constructor(CountAccumulator(0)));
 }
 
 /// A sum of whole numbers. It wraps around like other arithmetic on longs, and is exact also when values leave; in the
 /// reference digits beyond 2^53 are lost then.
 #[derive(Clone)]
-struct Whole {
+struct IntegerSum {
     sum: i64,
     count: i64,
 }
 
-impl Aggregator for Whole {
-    fn add(&mut self, args: &[Value]) -> Result<(), Failure> {
+impl Aggregator for IntegerSum {
+    fn add(&mut self, args: &[Value]) -> Result<(), EvalError> {
         if let Some(n) = args[0].as_i64() {
             self.sum = self.sum.wrapping_add(n);
             self.count += 1;
@@ -35,7 +39,7 @@ impl Aggregator for Whole {
         Ok(())
     }
 
-    fn remove(&mut self, args: &[Value]) -> Result<(), Failure> {
+    fn remove(&mut self, args: &[Value]) -> Result<(), EvalError> {
         if let Some(n) = args[0].as_i64() {
             self.sum = self.sum.wrapping_sub(n);
             self.count -= 1;
@@ -51,16 +55,16 @@ impl Aggregator for Whole {
         if self.count == 0 { Value::Null } else { Value::Long(self.sum) }
     }
 
-    fn total(&self) -> Option<Total> {
-        Some(Total::WholeSum)
+    fn builtin(&self) -> Option<BuiltinAggregate> {
+        Some(BuiltinAggregate::IntegerSum)
     }
 
     fn save(&self) -> Json {
         json!([self.sum, self.count])
     }
 
-    fn restore(&mut self, state: &Json) -> Result<(), Failure> {
-        let [sum, count] = <[i64; 2]>::deserialize(state).map_err(|_| foreign())?;
+    fn restore(&mut self, state: &Json) -> Result<(), EvalError> {
+        let [sum, count] = <[i64; 2]>::deserialize(state).map_err(|_| foreign_state())?;
         *self = Self { sum, count };
         Ok(())
     }
@@ -68,14 +72,14 @@ impl Aggregator for Whole {
 
 /// The sum or the mean of numbers as doubles. Rounding stays in the sum, also when all have left.
 #[derive(Clone)]
-struct Decimals {
+struct FloatSum {
     sum: f64,
     count: i64,
     mean: bool,
 }
 
-impl Aggregator for Decimals {
-    fn add(&mut self, args: &[Value]) -> Result<(), Failure> {
+impl Aggregator for FloatSum {
+    fn add(&mut self, args: &[Value]) -> Result<(), EvalError> {
         if let Some(n) = args[0].as_f64() {
             self.sum += n;
             self.count += 1;
@@ -83,7 +87,7 @@ impl Aggregator for Decimals {
         Ok(())
     }
 
-    fn remove(&mut self, args: &[Value]) -> Result<(), Failure> {
+    fn remove(&mut self, args: &[Value]) -> Result<(), EvalError> {
         if let Some(n) = args[0].as_f64() {
             self.sum -= n;
             self.count -= 1;
@@ -103,16 +107,16 @@ impl Aggregator for Decimals {
         }
     }
 
-    fn total(&self) -> Option<Total> {
-        Some(if self.mean { Total::Mean } else { Total::Sum })
+    fn builtin(&self) -> Option<BuiltinAggregate> {
+        Some(if self.mean { BuiltinAggregate::Mean } else { BuiltinAggregate::FloatSum })
     }
 
     fn save(&self) -> Json {
         json!([self.sum.to_bits(), self.count])
     }
 
-    fn restore(&mut self, state: &Json) -> Result<(), Failure> {
-        let (sum, count) = <(u64, i64)>::deserialize(state).map_err(|_| foreign())?;
+    fn restore(&mut self, state: &Json) -> Result<(), EvalError> {
+        let (sum, count) = <(u64, i64)>::deserialize(state).map_err(|_| foreign_state())?;
         (self.sum, self.count) = (f64::from_bits(sum), count);
         Ok(())
     }
@@ -120,15 +124,15 @@ impl Aggregator for Decimals {
 
 /// The number of events; below zero where more left than came, as behind a window that shows only those that leave.
 #[derive(Clone)]
-struct Count(i64);
+struct CountAccumulator(i64);
 
-impl Aggregator for Count {
-    fn add(&mut self, _: &[Value]) -> Result<(), Failure> {
+impl Aggregator for CountAccumulator {
+    fn add(&mut self, _: &[Value]) -> Result<(), EvalError> {
         self.0 += 1;
         Ok(())
     }
 
-    fn remove(&mut self, _: &[Value]) -> Result<(), Failure> {
+    fn remove(&mut self, _: &[Value]) -> Result<(), EvalError> {
         self.0 -= 1;
         Ok(())
     }
@@ -141,16 +145,16 @@ impl Aggregator for Count {
         Value::Long(self.0)
     }
 
-    fn total(&self) -> Option<Total> {
-        Some(Total::Count)
+    fn builtin(&self) -> Option<BuiltinAggregate> {
+        Some(BuiltinAggregate::Count)
     }
 
     fn save(&self) -> Json {
         json!(self.0)
     }
 
-    fn restore(&mut self, state: &Json) -> Result<(), Failure> {
-        self.0 = state.as_i64().ok_or_else(foreign)?;
+    fn restore(&mut self, state: &Json) -> Result<(), EvalError> {
+        self.0 = state.as_i64().ok_or_else(foreign_state)?;
         Ok(())
     }
 }

@@ -31,13 +31,13 @@ use std::sync::Arc;
 use tidemill_lang::siddhi::ast::OnDemandQuery;
 use tidemill_lang::{FileId, SourceFile, siddhi};
 
-use crate::app::{App, Sink};
 use crate::batch::Batch;
 use crate::column::Column;
-use crate::expr::Failure;
-use crate::feed::{self, Part};
+use crate::expr::EvalError;
 use crate::plan::AppPlan;
-use crate::snapshot::Resume;
+use crate::runtime::{AppRuntime, OutputHandler};
+use crate::snapshot::RestoreMode;
+use crate::stream_batch::{self, StreamBatch};
 use crate::why::Report;
 use buffer::Buffer;
 use outputs::{Confirming, Outputs, Recording};
@@ -48,7 +48,7 @@ pub use runner::Runner;
 const STEP_EVENTS: usize = 1024;
 
 /// What a corrected app puts out.
-pub trait Corrections: Sink {
+pub trait Corrections: OutputHandler {
     /// Rows that a stream got before are not so: time and values are those that they had.
     fn retracted(&mut self, stream: &str, events: &Batch);
 }
@@ -66,14 +66,14 @@ pub struct TooLate {
 
 /// An app whose late events correct what it has put out.
 ///
-/// What it has put out less what it has taken back is, after each [`settle`](Self::settle), what an [`App`] would have
+/// What it has put out less what it has taken back is, after each [`settle`](Self::settle), what an [`AppRuntime`] would have
 /// put out that got the same events, each by itself, in order of their times; events of one time in order of arrival.
 pub struct CorrectedApp {
     plan: Arc<AppPlan>,
     /// How late an event may be, milliseconds.
     allowed: i64,
-    leading: App,
-    lagging: App,
+    leading: AppRuntime,
+    lagging: AppRuntime,
     /// Whether the leading app was started.
     running: bool,
     /// Whether the lagging app was.
@@ -96,9 +96,9 @@ impl CorrectedApp {
     /// An app that has not started; it starts with its first event, or when [told](Self::start). `allowed`: how far
     /// behind the clock an event may be, milliseconds.
     pub fn new(plan: Arc<AppPlan>, allowed: i64) -> Self {
-        let leading = App::new(plan.clone());
+        let leading = AppRuntime::new(plan.clone());
         Self {
-            lagging: App::new(plan.clone()),
+            lagging: AppRuntime::new(plan.clone()),
             buffer: Buffer::new(&plan.catalog),
             put_out: Outputs::new(&plan.catalog),
             ahead: Outputs::new(&plan.catalog),
@@ -123,7 +123,7 @@ impl CorrectedApp {
     }
 
     /// The app that has seen everything; between two [settlings](Self::settle) perhaps not late events.
-    pub fn app(&self) -> &App {
+    pub fn app(&self) -> &AppRuntime {
         &self.leading
     }
 
@@ -159,27 +159,27 @@ impl CorrectedApp {
         }
     }
 
-    /// Hands events in, each by itself; `order` as in [`App::feed`]. What comes in time is put out at once, late events
+    /// Hands events in, each by itself; `order` as in [`AppRuntime::send_batch`]. What comes in time is put out at once, late events
     /// count from the next [`settle`](Self::settle) on. Which ones came too late is told; they are left out.
     ///
     /// Errors: the parts do not fit, or no more can be kept; then nothing was taken, but the clock goes on.
     pub fn feed(
         &mut self,
-        parts: Vec<Part>,
+        parts: Vec<StreamBatch>,
         order: Option<&[u16]>,
         sink: &mut dyn Corrections,
-    ) -> Result<Vec<TooLate>, Failure> {
+    ) -> Result<Vec<TooLate>, EvalError> {
         for part in &parts {
             self.leading.check(part.stream, &part.columns, part.times.len())?;
         }
-        let order = feed::ordered(&parts, order)?;
+        let order = stream_batch::checked_order(&parts, order)?;
         let sorted = self.sort_out(&parts, &order);
         let Some((clock, earliest)) = sorted.span else { return Ok(sorted.too_late) };
         let first = sorted.taken[0];
         self.clock = Some(clock);
         self.make_room(sorted.taken.len(), clock.saturating_sub(self.allowed).min(earliest))?;
         for (part, row) in &sorted.taken {
-            let Part { stream, columns, times } = &parts[*part];
+            let StreamBatch { stream, columns, times } = &parts[*part];
             self.buffer.event(*stream, columns, *row, times[*row]);
         }
         if self.stale || !sorted.in_order {
@@ -192,16 +192,16 @@ impl CorrectedApp {
             self.leading.start(parts[first.0].times[first.1], &mut recording);
         }
         if sorted.too_late.is_empty() {
-            self.leading.feed(parts, Some(&order), &mut recording)?;
+            self.leading.send_batch(parts, Some(&order), &mut recording)?;
         } else {
             let (parts, order) = only(&parts, &sorted.taken);
-            self.leading.feed(parts, Some(&order), &mut recording)?;
+            self.leading.send_batch(parts, Some(&order), &mut recording)?;
         }
         Ok(sorted.too_late)
     }
 
     /// Which events are taken, and whether they come in order.
-    fn sort_out(&self, parts: &[Part], order: &[u16]) -> SortedOut {
+    fn sort_out(&self, parts: &[StreamBatch], order: &[u16]) -> SortedOut {
         let mut next = vec![0; parts.len()];
         let mut clock = self.clock;
         let mut found = SortedOut {
@@ -230,7 +230,7 @@ impl CorrectedApp {
     }
 
     /// Lets what is final go where there is no room for so many events.
-    fn make_room(&mut self, events: usize, horizon: i64) -> Result<(), Failure> {
+    fn make_room(&mut self, events: usize, horizon: i64) -> Result<(), EvalError> {
         let most = self.plan.limits().corrected_rows;
         if self.rows() + events <= most {
             return Ok(());
@@ -239,7 +239,7 @@ impl CorrectedApp {
         if self.rows() + events <= most {
             return Ok(());
         }
-        Err(Failure(format!(
+        Err(EvalError(format!(
             "`@late(policy='correct')` keeps {} rows that may still change: at most {most} events and rows put out; \
              a shorter time than allowed='{} millisec' needs fewer",
             self.rows(),
@@ -271,7 +271,7 @@ impl CorrectedApp {
     /// To be called behind each call or group of calls, and before the app is asked or saved.
     ///
     /// Errors: the state of the app cannot be copied; late events wait for the next time.
-    pub fn settle(&mut self, sink: &mut dyn Corrections) -> Result<(), Failure> {
+    pub fn settle(&mut self, sink: &mut dyn Corrections) -> Result<(), EvalError> {
         if let Some(clock) = self.clock {
             self.confirm(clock.saturating_sub(self.allowed), self.step);
         }
@@ -293,8 +293,8 @@ impl CorrectedApp {
     }
 
     /// An app that stands where the lagging one does.
-    fn copy(&mut self) -> Result<App, Failure> {
-        let mut app = App::new(self.plan.clone());
+    fn copy(&mut self) -> Result<AppRuntime, EvalError> {
+        let mut app = AppRuntime::new(self.plan.clone());
         if !self.begun {
             return Ok(app);
         }
@@ -306,13 +306,13 @@ impl CorrectedApp {
                 state
             }
         };
-        app.restore(&mut state.as_slice(), Resume::Exactly)?;
+        app.restore(&mut state.as_slice(), RestoreMode::Exactly)?;
         self.base = Some(state);
         Ok(app)
     }
 
     /// An app that stands where the lagging one does gets all events kept.
-    fn run_behind(&self, app: &mut App, outputs: &mut Outputs) {
+    fn run_behind(&self, app: &mut AppRuntime, outputs: &mut Outputs) {
         let mut recording = Recording::of(outputs, None);
         if !self.begun
             && let Some(first) = self.buffer.first_time()
@@ -322,13 +322,13 @@ impl CorrectedApp {
         self.buffer.play(self.buffer.len(), app, &mut recording);
     }
 
-    /// Runs an on-demand query, as [`App::on_demand`] does. One that changes a table belongs to the clock's time: where
+    /// Runs an on-demand query, as [`AppRuntime::on_demand`] does. One that changes a table belongs to the clock's time: where
     /// later events turn out to come before it, it is run behind them.
     ///
-    /// Errors: those of [`App::on_demand`]; late events were not [settled](Self::settle).
-    pub fn on_demand(&mut self, query: &str) -> Result<Batch, Failure> {
+    /// Errors: those of [`AppRuntime::on_demand`]; late events were not [settled](Self::settle).
+    pub fn on_demand(&mut self, query: &str) -> Result<Batch, EvalError> {
         if self.stale {
-            return Err(Failure("late events were not worked in yet".into()));
+            return Err(EvalError("late events were not worked in yet".into()));
         }
         let read = siddhi::parse_on_demand(&SourceFile::new(FileId(0), "query", query));
         let found = self.leading.on_demand(query)?;
@@ -338,9 +338,9 @@ impl CorrectedApp {
         Ok(found)
     }
 
-    /// Why a query puts nothing out: see [`App::why`]. Counts begin anew with each correction.
+    /// Why a query puts nothing out: see [`AppRuntime::why`]. Counts begin anew with each correction.
     ///
-    /// Errors: those of [`App::why`].
+    /// Errors: those of [`AppRuntime::why`].
     pub fn why(&self, query: &str, key: Option<&str>) -> tidemill_types::Result<Report> {
         self.leading.why(query, key)
     }
@@ -358,18 +358,18 @@ struct SortedOut {
 }
 
 /// These events of the parts, with their order.
-fn only(parts: &[Part], taken: &[(usize, usize)]) -> (Vec<Part>, Vec<u16>) {
+fn only(parts: &[StreamBatch], taken: &[(usize, usize)]) -> (Vec<StreamBatch>, Vec<u16>) {
     let rows_of = |number: usize| -> Vec<u32> {
         taken.iter().filter(|(part, _)| *part == number).map(|(_, row)| *row as u32).collect()
     };
-    let pick = |(number, part): (usize, &Part)| {
+    let pick = |(number, part): (usize, &StreamBatch)| {
         let rows = rows_of(number);
         let column = |from: &Column| {
             let mut column = Column::new(from.ty());
             column.gather(from, &rows);
             column
         };
-        Part {
+        StreamBatch {
             stream: part.stream,
             columns: part.columns.iter().map(column).collect(),
             times: rows.iter().map(|row| part.times[*row as usize]).collect(),

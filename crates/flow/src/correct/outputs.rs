@@ -7,11 +7,11 @@ use std::sync::Arc;
 use tidemill_types::FieldType;
 use xxhash_rust::xxh3::Xxh3;
 
-use crate::app::Sink;
 use crate::batch::{Batch, Kind};
 use crate::catalog::Catalog;
 use crate::column::{Column, Data};
-use crate::expr::Failure;
+use crate::expr::EvalError;
+use crate::runtime::OutputHandler;
 use crate::value::{Key, Object, Value};
 
 use super::Corrections;
@@ -83,7 +83,7 @@ impl Outputs {
         self.index.get(stream).map(|i| &mut self.streams[*i])
     }
 
-    fn failed(&mut self, query: &str, failure: &Failure) {
+    fn failed(&mut self, query: &str, failure: &EvalError) {
         *self.failures.entry((query.to_owned(), failure.0.clone())).or_default() += 1;
     }
 
@@ -105,7 +105,7 @@ impl Outputs {
         {
             let more =
                 (of(&wanted.failures, which) + of(failed, which)).saturating_sub(of(&self.failures, which));
-            let failure = || (which.0.clone(), Failure(which.1.clone()));
+            let failure = || (which.0.clone(), EvalError(which.1.clone()));
             difference.failures.extend((0..more).map(|_| failure()));
         }
         difference
@@ -209,7 +209,7 @@ impl Rows {
 pub(super) struct Difference {
     retracted: Vec<(String, Batch)>,
     added: Vec<(String, Batch)>,
-    failures: Vec<(String, Failure)>,
+    failures: Vec<(String, EvalError)>,
 }
 
 impl Difference {
@@ -239,7 +239,7 @@ impl<'a> Recording<'a> {
     }
 }
 
-impl Sink for Recording<'_> {
+impl OutputHandler for Recording<'_> {
     fn events(&mut self, stream: &str, events: &Batch) {
         if let Some(rows) = self.outputs.of(stream) {
             rows.push(events);
@@ -258,7 +258,7 @@ impl Sink for Recording<'_> {
         }
     }
 
-    fn failure(&mut self, query: &str, failure: &Failure) {
+    fn failure(&mut self, query: &str, failure: &EvalError) {
         self.outputs.failed(query, failure);
         if let Some(to) = &mut self.to {
             to.failure(query, failure);
@@ -279,7 +279,7 @@ pub(super) struct Confirming<'a> {
     pub(super) ahead: &'a mut Outputs,
 }
 
-impl Sink for Confirming<'_> {
+impl OutputHandler for Confirming<'_> {
     fn events(&mut self, stream: &str, events: &Batch) {
         let (Some(put_out), Some(ahead)) = (self.put_out.of(stream), self.ahead.of(stream)) else { return };
         for row in 0..events.len() {
@@ -295,7 +295,7 @@ impl Sink for Confirming<'_> {
 
     fn emission(&mut self, _query: &str, _emission: &Batch) {}
 
-    fn failure(&mut self, query: &str, failure: &Failure) {
+    fn failure(&mut self, query: &str, failure: &EvalError) {
         let key = (query.to_owned(), failure.0.clone());
         match self.put_out.failures.get_mut(&key) {
             Some(1) => drop(self.put_out.failures.remove(&key)),

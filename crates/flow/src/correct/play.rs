@@ -2,17 +2,17 @@
 
 use tidemill_types::FieldType;
 
-use crate::app::{App, Sink};
 use crate::column::Column;
-use crate::expr::Failure;
-use crate::feed::Part;
+use crate::expr::EvalError;
+use crate::runtime::{AppRuntime, OutputHandler};
+use crate::stream_batch::StreamBatch;
 
 use super::buffer::{Buffer, CHUNK_ROWS, What};
 use super::outputs::frozen;
 
 impl Buffer {
     /// The first `count` go through an app, in order, each by itself.
-    pub(super) fn play(&self, count: usize, app: &mut App, sink: &mut dyn Sink) {
+    pub(super) fn play(&self, count: usize, app: &mut AppRuntime, sink: &mut dyn OutputHandler) {
         let mut run = Run::default();
         for entry in self.entries.iter().take(count) {
             if let What::Event { stream, row } = entry.what {
@@ -41,7 +41,7 @@ impl Buffer {
 /// Events that are handed in together.
 #[derive(Default)]
 struct Run {
-    parts: Vec<Part>,
+    parts: Vec<StreamBatch>,
     order: Vec<u16>,
 }
 
@@ -49,7 +49,7 @@ impl Run {
     fn push(&mut self, stream: usize, columns: &[Column], row: usize, time: i64) {
         let place = self.parts.iter().position(|part| part.stream == stream).unwrap_or_else(|| {
             let columns = columns.iter().map(|column| Column::new(column.ty())).collect();
-            self.parts.push(Part { stream, columns, times: vec![] });
+            self.parts.push(StreamBatch { stream, columns, times: vec![] });
             self.parts.len() - 1
         });
         let part = &mut self.parts[place];
@@ -64,16 +64,16 @@ impl Run {
         self.order.push(place as u16);
     }
 
-    fn hand_in(&mut self, app: &mut App, sink: &mut dyn Sink) {
+    fn hand_in(&mut self, app: &mut AppRuntime, sink: &mut dyn OutputHandler) {
         if self.order.is_empty() {
             return;
         }
         let (parts, order) = (std::mem::take(&mut self.parts), std::mem::take(&mut self.order));
         let stream = parts[0].stream;
         // they fitted when they came
-        if let Err(Failure(why)) = app.feed(parts, Some(&order), sink) {
+        if let Err(EvalError(why)) = app.send_batch(parts, Some(&order), sink) {
             let name = app.plan().catalog.streams()[stream].name.clone();
-            sink.failure(&name, &Failure(why));
+            sink.failure(&name, &EvalError(why));
         }
     }
 }

@@ -3,13 +3,13 @@
 use std::io::{Read, Write};
 use std::sync::Arc;
 
-use crate::app::App;
 use crate::batch::Batch;
 use crate::column::Column;
-use crate::expr::Failure;
-use crate::feed::Part;
+use crate::expr::EvalError;
 use crate::plan::AppPlan;
-use crate::snapshot::{self, Resume};
+use crate::runtime::AppRuntime;
+use crate::snapshot::{self, RestoreMode};
+use crate::stream_batch::StreamBatch;
 use crate::why::Report;
 
 use super::{CorrectedApp, Corrections, TooLate};
@@ -17,7 +17,7 @@ use super::{CorrectedApp, Corrections, TooLate};
 /// An app that corrects what it has put out, if its text says so, and otherwise one that does not.
 pub enum Runner {
     /// Late events go in as they come.
-    Plain(Box<App>),
+    Plain(Box<AppRuntime>),
     /// Late events [correct](CorrectedApp) what was put out.
     Corrected(Box<CorrectedApp>),
 }
@@ -26,12 +26,12 @@ impl Runner {
     /// An app that has not started.
     pub fn new(plan: Arc<AppPlan>) -> Self {
         match plan.corrected {
-            None => Self::Plain(Box::new(App::new(plan))),
+            None => Self::Plain(Box::new(AppRuntime::new(plan))),
             Some(allowed) => Self::Corrected(Box::new(CorrectedApp::new(plan, allowed))),
         }
     }
 
-    /// Seeds random values: see [`App::seed`]. An app that is corrected draws none.
+    /// Seeds random values: see [`AppRuntime::seed`]. An app that is corrected draws none.
     pub fn seed(&mut self, text: &str) {
         if let Self::Plain(app) = self {
             app.seed(text);
@@ -39,7 +39,7 @@ impl Runner {
     }
 
     /// The app, for who wants to look at it.
-    pub fn app(&self) -> &App {
+    pub fn app(&self) -> &AppRuntime {
         match self {
             Self::Plain(app) => app,
             Self::Corrected(app) => app.app(),
@@ -78,7 +78,7 @@ impl Runner {
         }
     }
 
-    /// Hands events to a stream in one call, as one chunk: see [`App::send`]. One that is corrected takes each by
+    /// Hands events to a stream in one call, as one chunk: see [`AppRuntime::send`]. One that is corrected takes each by
     /// itself. Which came too late: they were left out.
     ///
     /// Errors: they do not fit the stream; an app that is corrected can keep no more.
@@ -88,10 +88,10 @@ impl Runner {
         columns: Vec<Column>,
         times: Vec<i64>,
         sink: &mut dyn Corrections,
-    ) -> Result<Vec<TooLate>, Failure> {
+    ) -> Result<Vec<TooLate>, EvalError> {
         match self {
             Self::Plain(app) => app.send(stream, columns, times, sink).map(|()| vec![]),
-            Self::Corrected(app) => app.feed(vec![Part { stream, columns, times }], None, sink),
+            Self::Corrected(app) => app.feed(vec![StreamBatch { stream, columns, times }], None, sink),
         }
     }
 
@@ -100,18 +100,18 @@ impl Runner {
     /// Errors: as for [`Runner::send`]; then none was taken.
     pub fn feed(
         &mut self,
-        parts: Vec<Part>,
+        parts: Vec<StreamBatch>,
         order: Option<&[u16]>,
         sink: &mut dyn Corrections,
-    ) -> Result<Vec<TooLate>, Failure> {
+    ) -> Result<Vec<TooLate>, EvalError> {
         match self {
-            Self::Plain(app) => app.feed(parts, order, sink).map(|()| vec![]),
+            Self::Plain(app) => app.send_batch(parts, order, sink).map(|()| vec![]),
             Self::Corrected(app) => app.feed(parts, order, sink),
         }
     }
 
     /// Works late events in: see [`CorrectedApp::settle`].
-    pub fn settle(&mut self, sink: &mut dyn Corrections) -> Result<(), Failure> {
+    pub fn settle(&mut self, sink: &mut dyn Corrections) -> Result<(), EvalError> {
         match self {
             Self::Plain(_) => Ok(()),
             Self::Corrected(app) => app.settle(sink),
@@ -119,29 +119,29 @@ impl Runner {
     }
 
     /// Runs an on-demand query. Errors: that it cannot be read, or what failed.
-    pub fn on_demand(&mut self, query: &str) -> Result<Batch, Failure> {
+    pub fn on_demand(&mut self, query: &str) -> Result<Batch, EvalError> {
         match self {
             Self::Plain(app) => app.on_demand(query),
             Self::Corrected(app) => app.on_demand(query),
         }
     }
 
-    /// When something is due next without events: see [`App::next_due`].
+    /// When something is due next without events: see [`AppRuntime::next_due`].
     pub fn next_due(&self) -> Option<i64> {
         self.app().next_due()
     }
 
-    /// The clock is going on after it may have stood still: see [`App::pass_over_triggers`]. Where it is that of the
+    /// The clock is going on after it may have stood still: see [`AppRuntime::skip_triggers`]. Where it is that of the
     /// events, as in an app that is corrected, nothing is passed over.
     pub fn pass_over_triggers(&mut self, to: i64, standstill: i64) {
         if let Self::Plain(app) = self {
-            app.pass_over_triggers(to, standstill);
+            app.skip_triggers(to, standstill);
         }
     }
 
-    /// Why a query puts nothing out: see [`App::why`].
+    /// Why a query puts nothing out: see [`AppRuntime::why`].
     ///
-    /// Errors: those of [`App::why`].
+    /// Errors: those of [`AppRuntime::why`].
     pub fn why(&self, query: &str, key: Option<&str>) -> tidemill_types::Result<Report> {
         self.app().why(query, key)
     }
@@ -156,11 +156,11 @@ impl Runner {
         }
     }
 
-    /// Takes a state back: see [`App::restore`]. One that is corrected goes on exactly, whatever `resume` says: its clock
+    /// Takes a state back: see [`AppRuntime::restore`]. One that is corrected goes on exactly, whatever `resume` says: its clock
     /// is that of its events.
     ///
     /// Errors: reading failed, the state is damaged or one of another app.
-    pub fn restore(&mut self, input: &mut dyn Read, resume: Resume) -> Result<(), snapshot::Error> {
+    pub fn restore(&mut self, input: &mut dyn Read, resume: RestoreMode) -> Result<(), snapshot::Error> {
         match self {
             Self::Plain(app) => app.restore(input, resume),
             Self::Corrected(app) => app.restore(input),

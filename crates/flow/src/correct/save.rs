@@ -7,9 +7,9 @@ use std::io::{self, Read, Write};
 
 use serde::{Deserialize, Serialize};
 
-use crate::app::App;
 use crate::batch::Batch;
-use crate::snapshot::{CHUNK_ROWS, Error, Reader, Resume, RowAt, Writer};
+use crate::runtime::AppRuntime;
+use crate::snapshot::{CHUNK_ROWS, Error, Reader, RestoreMode, RowAt, Writer};
 
 use super::CorrectedApp;
 use super::buffer::{Buffer, What};
@@ -63,7 +63,7 @@ impl CorrectedApp {
     pub fn restore(&mut self, input: &mut dyn Read) -> Result<(), Error> {
         let mut from = Reader::new(input)?;
         from.section("corrections")?;
-        crate::app::same_app(&from.text()?, &self.plan.text)?;
+        crate::runtime::check_same_app(&from.text()?, &self.plan.text)?;
         let saved: Saved = from.json()?;
         let mut fresh = Self::new(self.plan.clone(), self.allowed).with_step(self.step);
         (fresh.clock, fresh.begun) = (saved.clock, saved.begun);
@@ -75,7 +75,7 @@ impl CorrectedApp {
             rows.push(&batch);
         }
         from.finish()?;
-        fresh.lagging.restore(input, Resume::Exactly)?;
+        fresh.lagging.restore(input, RestoreMode::Exactly)?;
         let failures = saved.failures.into_iter().map(|(query, why, count)| ((query, why), count));
         fresh.put_out.failures = failures.collect();
         fresh.lead()?;
@@ -86,11 +86,11 @@ impl CorrectedApp {
     /// Makes the leading app from the lagging one.
     fn lead(&mut self) -> Result<(), Error> {
         let mut outputs = Outputs::new(&self.plan.catalog);
-        let mut app = App::new(self.plan.clone());
+        let mut app = AppRuntime::new(self.plan.clone());
         if self.begun {
             let mut state = Vec::new();
             self.lagging.save(&mut state)?;
-            app.restore(&mut state.as_slice(), Resume::Exactly)?;
+            app.restore(&mut state.as_slice(), RestoreMode::Exactly)?;
             self.base = Some(state);
         }
         self.running = self.begun || self.buffer.first_time().is_some();

@@ -7,15 +7,17 @@ use tidemill_lang::siddhi::ast::{self, Args, BinaryOp, ExprKind, Literal, NullOp
 use tidemill_lang::{Diagnostic, Span};
 use tidemill_types::{FieldType, did_you_mean};
 
-use super::{Arithmetic, Comparison, Expr, Failure, Node};
+use super::{Arithmetic, Comparison, EvalError, Expr, Node};
 use crate::catalog::Table;
 use crate::column::{Column, Data};
-use crate::registry::{Arg, Argument, Function, FunctionState, MakeAggregator, Registry};
+use crate::registry::{
+    AggregatorConstructor, ArgumentType, ColumnarValue, Function, FunctionContext, Registry,
+};
 use crate::value::Value;
 
 /// What a name stands for.
 #[derive(Debug, Clone)]
-pub struct Resolved {
+pub struct ColumnRef {
     /// Which row.
     pub slot: usize,
     /// Which of its columns.
@@ -30,24 +32,24 @@ pub enum StepTime {
     /// It is the event that is looked at.
     Own,
     /// In a column.
-    At(Resolved),
+    At(ColumnRef),
 }
 
 /// The names that an expression may use.
 pub trait Scope {
     /// The column that `attribute` means. Errors: why there is none.
-    fn attribute(&mut self, attribute: &ast::AttributeRef) -> Result<Resolved, Diagnostic>;
+    fn attribute(&mut self, attribute: &ast::AttributeRef) -> Result<ColumnRef, Diagnostic>;
 
     /// The plain names for which `*` stands in `f(*)`, in order.
     fn all_names(&self) -> Vec<String>;
 
     /// `e1 is null`, `e1[2] is null`: a column that is null when the step did not happen; `None` when it is no step.
-    fn step(&mut self, _step: &ast::SourceRef) -> Option<Resolved> {
+    fn step(&mut self, _step: &ast::SourceRef) -> Option<ColumnRef> {
         None
     }
 
     /// The same for a bare name.
-    fn bare_step(&mut self, _name: &ast::Ident) -> Option<Resolved> {
+    fn bare_step(&mut self, _name: &ast::Ident) -> Option<ColumnRef> {
         None
     }
 
@@ -71,21 +73,21 @@ pub trait Scope {
 const ROW_SLOT: usize = 3;
 
 /// The condition of `in`: `Table.column` is the row, everything else what it is outside.
-struct InTable<'a> {
+struct InConditionScope<'a> {
     outer: &'a mut dyn Scope,
     table: &'a Table,
     slot: usize,
 }
 
-impl Scope for InTable<'_> {
-    fn attribute(&mut self, attribute: &ast::AttributeRef) -> Result<Resolved, Diagnostic> {
+impl Scope for InConditionScope<'_> {
+    fn attribute(&mut self, attribute: &ast::AttributeRef) -> Result<ColumnRef, Diagnostic> {
         let source = attribute.source.as_ref().and_then(|s| s.as_name());
         if source.is_none_or(|name| name.name != self.table.name) {
             return self.outer.attribute(attribute);
         }
         let (name, columns) = (&attribute.name, &self.table.attributes);
         match columns.iter().position(|(known, _)| *known == name.name) {
-            Some(column) => Ok(Resolved { slot: self.slot, column, ty: columns[column].1 }),
+            Some(column) => Ok(ColumnRef { slot: self.slot, column, ty: columns[column].1 }),
             None => {
                 let hint = did_you_mean(&name.name, columns.iter().map(|(known, _)| known.as_str()));
                 let message = format!("`{}` has no column `{}`{hint}", self.table.name, name.name);
@@ -117,7 +119,7 @@ pub struct AggregateCall {
     /// What is called: `name` or `namespace:name`.
     pub name: String,
     /// Makes its state.
-    pub make: MakeAggregator,
+    pub make: AggregatorConstructor,
     /// Its arguments, computed on the events that go in.
     pub args: Vec<Expr>,
     /// The type of its value.
@@ -136,13 +138,13 @@ pub struct Compiler<'c> {
     pub aggregates: Option<(&'c mut Vec<AggregateCall>, usize)>,
 }
 
-type Compiled = Result<Expr, Diagnostic>;
+type CompileResult = Result<Expr, Diagnostic>;
 
 impl Compiler<'_> {
     /// Compiles `expr`.
     ///
     /// Errors: the first thing that is wrong with it.
-    pub fn compile(&mut self, expr: &ast::Expr) -> Compiled {
+    pub fn compile(&mut self, expr: &ast::Expr) -> CompileResult {
         match &expr.kind {
             ExprKind::Literal(literal) => Ok(constant(literal)),
             ExprKind::Time(time) => Ok(Expr::constant(Value::Long(time.ms), FieldType::Long)),
@@ -160,12 +162,12 @@ impl Compiler<'_> {
                 Ok(Expr { node: Node::Not(Box::new(inner)), ty: FieldType::Bool })
             }
             ExprKind::Binary { op, left, right } => self.binary(expr.span, *op, left, right),
-            ExprKind::In { condition, table } => self.within(condition, table),
+            ExprKind::In { condition, table } => self.in_table(condition, table),
         }
     }
 
     /// Compiles what must be a bool. `what` says where it stands.
-    pub fn condition(&mut self, expr: &ast::Expr, what: &str) -> Compiled {
+    pub fn condition(&mut self, expr: &ast::Expr, what: &str) -> CompileResult {
         let compiled = self.compile(expr)?;
         if compiled.ty != FieldType::Bool {
             return Err(Diagnostic::error(
@@ -178,8 +180,8 @@ impl Compiler<'_> {
         Ok(compiled)
     }
 
-    fn is_null(&mut self, operand: &NullOperand) -> Compiled {
-        let column = |r: super::Resolved| Expr::column(r.slot, r.column, r.ty);
+    fn is_null(&mut self, operand: &NullOperand) -> CompileResult {
+        let column = |r: super::ColumnRef| Expr::column(r.slot, r.column, r.ty);
         let inner = match operand {
             NullOperand::Step(step) => self.scope.step(step).map(column).ok_or_else(|| {
                 Diagnostic::error("F0103", step.span, format!("there is no step `{}`", step.stream.name.name))
@@ -198,7 +200,7 @@ impl Compiler<'_> {
         Ok(Expr { node: Node::IsNull(Box::new(inner)), ty: FieldType::Bool })
     }
 
-    fn binary(&mut self, span: Span, op: BinaryOp, left: &ast::Expr, right: &ast::Expr) -> Compiled {
+    fn binary(&mut self, span: Span, op: BinaryOp, left: &ast::Expr, right: &ast::Expr) -> CompileResult {
         let logic = |node| Ok(Expr { node, ty: FieldType::Bool });
         match op {
             BinaryOp::And => {
@@ -248,7 +250,7 @@ impl Compiler<'_> {
         Ok(Expr { node: Node::Arithmetic(op, Box::new(a), Box::new(b)), ty })
     }
 
-    fn within(&mut self, condition: &ast::Expr, table: &ast::Ident) -> Compiled {
+    fn in_table(&mut self, condition: &ast::Expr, table: &ast::Ident) -> CompileResult {
         let registry = self.registry;
         let slot = self.scope.row_slot();
         let tables = self.scope.tables();
@@ -262,7 +264,7 @@ impl Compiler<'_> {
             });
         };
         let of = tables[number].clone();
-        let mut scope = InTable { outer: &mut *self.scope, table: &of, slot };
+        let mut scope = InConditionScope { outer: &mut *self.scope, table: &of, slot };
         let mut inner = Compiler { scope: &mut scope, registry, aggregates: None };
         let condition = inner.compile(condition)?;
         Ok(Expr {
@@ -271,7 +273,7 @@ impl Compiler<'_> {
         })
     }
 
-    fn call(&mut self, call: &ast::Call) -> Compiled {
+    fn call(&mut self, call: &ast::Call) -> CompileResult {
         let name = call_name(call);
         let registry = self.registry;
         let wrong = |what: String| Diagnostic::error("F0106", call.span, format!("{name}: {what}"));
@@ -307,8 +309,8 @@ impl Compiler<'_> {
             args = list.iter().zip(args).map(|(written, arg)| uncast(written, arg)).collect();
         }
         let (function, ty) = build(&describe(&args)).map_err(wrong)?;
-        if registry.is_repeating() && function.depends_on_order() {
-            return Err(crate::plan::not_again(
+        if registry.is_replayable_only() && function.depends_on_order() {
+            return Err(crate::plan::not_repeatable(
                 call.span,
                 &format!("`{name}` gives another value each time"),
             ));
@@ -336,7 +338,7 @@ impl Compiler<'_> {
         if matches!(call.args, Args::All(_)) && call_name(call) == "count" {
             return Ok(vec![]);
         }
-        written_args(call, self.scope)?.iter().map(|a| self.compile(a)).collect()
+        expanded_args(call, self.scope)?.iter().map(|a| self.compile(a)).collect()
     }
 }
 
@@ -345,12 +347,12 @@ impl Compiler<'_> {
 struct NullIsFalse(Arc<dyn Function>);
 
 impl Function for NullIsFalse {
-    fn call(&self, args: &[Value], state: &FunctionState<'_>) -> Result<Value, Failure> {
+    fn call(&self, args: &[Value], state: &FunctionContext<'_>) -> Result<Value, EvalError> {
         let value = self.0.call(args, state)?;
         Ok(if value.is_null() { Value::Bool(false) } else { value })
     }
 
-    fn call_batch(&self, args: &[Argument<'_>], rows: usize) -> Option<Column> {
+    fn call_batch(&self, args: &[ColumnarValue<'_>], rows: usize) -> Option<Column> {
         let column = self.0.call_batch(args, rows)?;
         if column.nulls().is_empty() {
             return Some(column);
@@ -364,7 +366,7 @@ impl Function for NullIsFalse {
 }
 
 /// The arguments of a call, `*` written out: all attributes that `scope` has. Errors: two of them have one name.
-pub(crate) fn written_args<'a>(
+pub(crate) fn expanded_args<'a>(
     call: &'a ast::Call,
     scope: &dyn Scope,
 ) -> Result<Cow<'a, [ast::Expr]>, Diagnostic> {
@@ -392,8 +394,8 @@ pub(crate) fn call_name(call: &ast::Call) -> String {
     }
 }
 
-pub(crate) fn describe(args: &[Expr]) -> Vec<Arg> {
-    args.iter().map(|a| Arg { ty: a.ty, constant: a.as_const().cloned() }).collect()
+pub(crate) fn describe(args: &[Expr]) -> Vec<ArgumentType> {
+    args.iter().map(|a| ArgumentType { ty: a.ty, constant: a.as_const().cloned() }).collect()
 }
 
 /// The object itself where an object is cast: for those who look at what a value is, not at the type that it is given.

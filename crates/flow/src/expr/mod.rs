@@ -9,18 +9,18 @@ use std::sync::Arc;
 use tidemill_types::FieldType;
 use xxhash_rust::xxh3::xxh3_64;
 
-pub use compile::{AggregateCall, Compiler, Resolved, Scope, StepTime};
+pub use compile::{AggregateCall, ColumnRef, Compiler, Scope, StepTime};
 pub(crate) use ops::{arithmetic, compare};
 
 use crate::aggregation::Read;
 use crate::column::{Column, Data};
-use crate::registry::{Function, FunctionState};
+use crate::registry::{Function, FunctionContext};
 use crate::table::Search;
 use crate::value::Value;
 
 /// Why an event could not be worked off.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Failure(pub String);
+pub struct EvalError(pub String);
 
 /// A compiled expression.
 #[derive(Debug, Clone)]
@@ -112,11 +112,11 @@ pub struct Frame<'a> {
     /// The clock, milliseconds.
     pub now: i64,
     /// What the app holds besides.
-    pub host: &'a dyn Host,
+    pub host: &'a dyn EvalContext,
 }
 
 /// What expressions ask the app for.
-pub trait Host {
+pub trait EvalContext {
     /// Whether some row of the table satisfies the condition in which it is slot `slot`.
     fn any_row(
         &self,
@@ -124,7 +124,7 @@ pub trait Host {
         slot: usize,
         condition: &Expr,
         frame: &Frame<'_>,
-    ) -> Result<bool, Failure>;
+    ) -> Result<bool, EvalError>;
 
     /// Shows the rows of a table that a search finds, in its order.
     fn find(
@@ -133,19 +133,19 @@ pub trait Host {
         _search: &Search,
         _frame: &Frame<'_>,
         _visit: &mut dyn FnMut(&[Column], usize),
-    ) -> Result<(), Failure> {
+    ) -> Result<(), EvalError> {
         Ok(())
     }
 
     /// Shows the rows of a table or named window that satisfy the condition in which they are slot `slot`, in its order.
     fn search(
         &self,
-        _place: Place,
+        _place: StoreRef,
         _slot: usize,
         _condition: Option<&Expr>,
         _frame: &Frame<'_>,
         _visit: &mut dyn FnMut(&[Column], usize),
-    ) -> Result<(), Failure> {
+    ) -> Result<(), EvalError> {
         Ok(())
     }
 
@@ -159,19 +159,19 @@ pub trait Host {
         _condition: Option<&Expr>,
         _frame: &Frame<'_>,
         _visit: &mut dyn FnMut(&[Column], usize),
-    ) -> Result<(), Failure> {
+    ) -> Result<(), EvalError> {
         Ok(())
     }
 
     /// 64 random bits for an event with timestamp `time`: the same ones when the same inputs are replayed.
-    fn draw(&self, time: i64) -> u64 {
+    fn random_u64(&self, time: i64) -> u64 {
         xxh3_64(&time.to_le_bytes())
     }
 }
 
 /// What can be searched: a table or named window of the app, by its number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Place {
+pub enum StoreRef {
     /// A table.
     Table(usize),
     /// A named window.
@@ -179,10 +179,10 @@ pub enum Place {
 }
 
 /// No tables.
-pub struct NoHost;
+pub struct NoContext;
 
-impl Host for NoHost {
-    fn any_row(&self, _: usize, _: usize, _: &Expr, _: &Frame<'_>) -> Result<bool, Failure> {
+impl EvalContext for NoContext {
+    fn any_row(&self, _: usize, _: usize, _: &Expr, _: &Frame<'_>) -> Result<bool, EvalError> {
         Ok(false)
     }
 }
@@ -209,7 +209,7 @@ impl Expr {
     /// Its value.
     ///
     /// Errors: what a function says of its arguments.
-    pub fn eval(&self, frame: &Frame<'_>) -> Result<Value, Failure> {
+    pub fn eval(&self, frame: &Frame<'_>) -> Result<Value, EvalError> {
         Ok(match &self.node {
             Node::Const(value) => value.clone(),
             Node::Column { slot, column } => match frame.rows.get(*slot).copied().flatten() {
@@ -225,7 +225,7 @@ impl Expr {
             Node::Call(function, args) => {
                 let values = args.iter().map(|a| a.eval(frame)).collect::<Result<Vec<_>, _>>()?;
                 function
-                    .call(&values, &FunctionState { now: frame.now, time: frame.time, host: frame.host })?
+                    .call(&values, &FunctionContext { now: frame.now, time: frame.time, host: frame.host })?
             }
             Node::In { table, slot, condition } => {
                 Value::Bool(frame.host.any_row(*table, *slot, condition, frame)?)
@@ -234,7 +234,7 @@ impl Expr {
     }
 
     /// Adds its value to a column of its type.
-    pub(crate) fn eval_into(&self, frame: &Frame<'_>, out: &mut Column) -> Result<(), Failure> {
+    pub(crate) fn eval_into(&self, frame: &Frame<'_>, out: &mut Column) -> Result<(), EvalError> {
         match &self.node {
             Node::Column { slot, column } => match frame.rows.get(*slot).copied().flatten() {
                 Some((columns, row)) => out.push_from(&columns[*column], row),
@@ -264,7 +264,7 @@ impl Expr {
     }
 
     /// Whether it is true; null is not.
-    pub fn is_true(&self, frame: &Frame<'_>) -> Result<bool, Failure> {
+    pub fn is_true(&self, frame: &Frame<'_>) -> Result<bool, EvalError> {
         match &self.node {
             Node::And(a, b) => Ok(a.is_true(frame)? && b.is_true(frame)?),
             Node::Or(a, b) => Ok(a.is_true(frame)? || b.is_true(frame)?),

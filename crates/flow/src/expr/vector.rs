@@ -5,16 +5,16 @@ use std::cmp::Ordering;
 
 use tidemill_types::FieldType;
 
-use super::{Arithmetic, Comparison, Expr, Failure, Frame, Host, Node, RowRef};
-use crate::column::{Column, Data, Strings};
-use crate::registry::{Argument, FunctionState};
+use super::{Arithmetic, Comparison, EvalContext, EvalError, Expr, Frame, Node, RowRef};
+use crate::column::{Column, Data, StringColumn};
+use crate::registry::{ColumnarValue, FunctionContext};
 use crate::value::Value;
 
 /// Slots that rows have: input, aggregates, output.
 const SLOTS: usize = 3;
 
 /// Rows to compute on.
-pub struct Lanes<'a> {
+pub struct BatchRows<'a> {
     /// For each slot its columns, each with a value per row; none where nothing reads the slot.
     pub slots: [&'a [Column]; SLOTS],
     /// The events' timestamps, one per row.
@@ -22,11 +22,11 @@ pub struct Lanes<'a> {
     /// The clock at each row.
     pub clocks: &'a [i64],
     /// What the app holds besides.
-    pub host: &'a dyn Host,
+    pub host: &'a dyn EvalContext,
 }
 
 /// Rows that could not be worked off, ascending, and why; a row is there once.
-pub type Failed = Vec<(u32, Failure)>;
+pub type FailedRows = Vec<(u32, EvalError)>;
 
 /// Values of an expression.
 enum Vector<'a> {
@@ -34,7 +34,7 @@ enum Vector<'a> {
     Const(&'a Value),
 }
 
-impl Lanes<'_> {
+impl BatchRows<'_> {
     fn len(&self) -> usize {
         self.times.len()
     }
@@ -53,7 +53,7 @@ impl Lanes<'_> {
 }
 
 /// The values of `expr` on all rows. For rows that failed something stands in the column.
-pub fn column(expr: &Expr, lanes: &Lanes<'_>, failed: &mut Failed) -> Column {
+pub fn column(expr: &Expr, lanes: &BatchRows<'_>, failed: &mut FailedRows) -> Column {
     match eval(expr, lanes, failed) {
         Vector::Column(column) => column.into_owned(),
         Vector::Const(value) => constant(value, expr.ty, lanes.len()),
@@ -61,7 +61,7 @@ pub fn column(expr: &Expr, lanes: &Lanes<'_>, failed: &mut Failed) -> Column {
 }
 
 /// For each row whether `expr` is true; null is not, and neither is a row that failed.
-pub fn mask(expr: &Expr, lanes: &Lanes<'_>, failed: &mut Failed) -> Vec<bool> {
+pub fn mask(expr: &Expr, lanes: &BatchRows<'_>, failed: &mut FailedRows) -> Vec<bool> {
     match eval(expr, lanes, failed) {
         Vector::Column(column) => truth(&column).into_owned(),
         Vector::Const(value) => vec![value.is_true(); lanes.len()],
@@ -103,7 +103,7 @@ pub fn order_matters(exprs: &[&Expr]) -> bool {
     objects && exprs.len() > 1
 }
 
-fn eval<'a>(expr: &'a Expr, lanes: &Lanes<'a>, failed: &mut Failed) -> Vector<'a> {
+fn eval<'a>(expr: &'a Expr, lanes: &BatchRows<'a>, failed: &mut FailedRows) -> Vector<'a> {
     match &expr.node {
         Node::Const(value) => Vector::Const(value),
         Node::Column { slot, column } => match lanes.slots.get(*slot).and_then(|s| s.get(*column)) {
@@ -150,7 +150,7 @@ fn eval<'a>(expr: &'a Expr, lanes: &Lanes<'a>, failed: &mut Failed) -> Vector<'a
         },
         Node::Call(function, args) => {
             let args: Vec<Vector<'a>> = args.iter().map(|a| eval(a, lanes, failed)).collect();
-            let all: Vec<Argument<'_>> = args.iter().map(Vector::argument).collect();
+            let all: Vec<ColumnarValue<'_>> = args.iter().map(Vector::argument).collect();
             if failed.is_empty()
                 && let Some(column) = function.call_batch(&all, lanes.len())
             {
@@ -163,7 +163,7 @@ fn eval<'a>(expr: &'a Expr, lanes: &Lanes<'a>, failed: &mut Failed) -> Vector<'a
                 values.clear();
                 values.extend(args.iter().map(|a| a.get(row)));
                 let state =
-                    FunctionState { now: lanes.clocks[row], time: lanes.times[row], host: lanes.host };
+                    FunctionContext { now: lanes.clocks[row], time: lanes.times[row], host: lanes.host };
                 match has_failed(&failed[..before], row) {
                     true => out.push_null(),
                     false => match function.call(&values, &state) {
@@ -182,19 +182,19 @@ fn eval<'a>(expr: &'a Expr, lanes: &Lanes<'a>, failed: &mut Failed) -> Vector<'a
     }
 }
 
-fn has_failed(failed: &[(u32, Failure)], row: usize) -> bool {
+fn has_failed(failed: &[(u32, EvalError)], row: usize) -> bool {
     !failed.is_empty() && failed.binary_search_by_key(&(row as u32), |(row, _)| *row).is_ok()
 }
 
 /// What came behind `before` joins what was there.
-fn in_order(failed: &mut Failed, before: usize) {
+fn in_order(failed: &mut FailedRows, before: usize) {
     if before > 0 && failed.len() > before {
         failed.sort_by_key(|(row, _)| *row);
         failed.dedup_by_key(|(row, _)| *row);
     }
 }
 
-fn row_by_row<'a>(expr: &Expr, lanes: &Lanes<'_>, failed: &mut Failed) -> Vector<'a> {
+fn row_by_row<'a>(expr: &Expr, lanes: &BatchRows<'_>, failed: &mut FailedRows) -> Vector<'a> {
     let mut out = Column::new(expr.ty);
     let before = failed.len();
     lanes.frames(|row, frame| match has_failed(&failed[..before], row) {
@@ -219,10 +219,10 @@ impl Vector<'_> {
         }
     }
 
-    fn argument(&self) -> Argument<'_> {
+    fn argument(&self) -> ColumnarValue<'_> {
         match self {
-            Self::Const(value) => Argument::Same(value),
-            Self::Column(column) => Argument::Each(column),
+            Self::Const(value) => ColumnarValue::Scalar(value),
+            Self::Column(column) => ColumnarValue::Array(column),
         }
     }
 
@@ -469,12 +469,12 @@ fn truths(op: Comparison, a: &Vector<'_>, b: &Vector<'_>, len: usize) -> Option<
     Some(by_order(op, &operand(a)?, &operand(b)?, len))
 }
 
-enum Texts<'v> {
-    Many(&'v Strings),
+enum StringOperand<'v> {
+    Many(&'v StringColumn),
     One(&'v str),
 }
 
-impl Texts<'_> {
+impl StringOperand<'_> {
     fn get(&self, i: usize) -> &str {
         match self {
             Self::Many(texts) => texts.get(i),
@@ -483,17 +483,17 @@ impl Texts<'_> {
     }
 }
 
-fn strings<'v>(vector: &'v Vector<'_>) -> Option<Texts<'v>> {
+fn strings<'v>(vector: &'v Vector<'_>) -> Option<StringOperand<'v>> {
     match vector {
-        Vector::Const(value) => value.as_str().map(Texts::One),
+        Vector::Const(value) => value.as_str().map(StringOperand::One),
         Vector::Column(column) => match column.data() {
-            Data::Str(texts) => Some(Texts::Many(texts)),
+            Data::Str(texts) => Some(StringOperand::Many(texts)),
             _ => None,
         },
     }
 }
 
-fn texts(op: Comparison, a: &Texts<'_>, b: &Texts<'_>, len: usize) -> Vec<bool> {
+fn texts(op: Comparison, a: &StringOperand<'_>, b: &StringOperand<'_>, len: usize) -> Vec<bool> {
     let order = |i: usize| a.get(i).cmp(b.get(i));
     match op {
         Comparison::Eq => (0..len).map(|i| a.get(i) == b.get(i)).collect(),

@@ -2,9 +2,9 @@
 
 use tidemill_types::FieldType;
 
-use super::library::{Computed, Library, Nulls, constant_text};
+use super::library::{NamespaceRegistrar, NullPolicy, ScalarResult, constant_text};
 use super::number::{parse_double, parse_float, parse_whole};
-use crate::registry::Arg;
+use crate::registry::ArgumentType;
 use crate::value::Value;
 
 /// The types that a value is converted to.
@@ -17,8 +17,8 @@ const TARGETS: [FieldType; 6] = [
     FieldType::Bool,
 ];
 
-pub(super) fn register(core: &mut Library<'_>) {
-    core.build_typed("convert", &["any x, const string type -> object"], Nulls::Null, |args| {
+pub(super) fn register(core: &mut NamespaceRegistrar<'_>) {
+    core.build_typed("convert", &["any x, const string type -> object"], NullPolicy::Null, |args| {
         let ty = target(args)?;
         if args[0].ty == FieldType::Object && ty != FieldType::String {
             return Err(format!("an object can only be converted to string, not to {}", ty.name()));
@@ -28,7 +28,7 @@ pub(super) fn register(core: &mut Library<'_>) {
         }
         Ok((Box::new(move |args, _| Ok(convert(&args[0], ty))), ty))
     });
-    core.build_typed("cast", &["any x, const string type -> object"], Nulls::Pass, |args| {
+    core.build_typed("cast", &["any x, const string type -> object"], NullPolicy::Pass, |args| {
         let ty = target(args)?;
         if ty == FieldType::Object {
             return Err(unknown("object", &TARGETS));
@@ -38,7 +38,7 @@ pub(super) fn register(core: &mut Library<'_>) {
 }
 
 /// The type that the second argument names, in any case.
-fn target(args: &[Arg]) -> Result<FieldType, String> {
+fn target(args: &[ArgumentType]) -> Result<FieldType, String> {
     let name = constant_text(args, 1).unwrap_or_default();
     match FieldType::parse(&name.to_ascii_lowercase()) {
         Some(FieldType::Time) | None => Err(unknown(name, &TARGETS)),
@@ -95,7 +95,7 @@ fn read(text: &str, ty: FieldType) -> Option<Value> {
 ///
 /// Columns hold values of their type only. So a number becomes the equal number of the type, a text the number that it
 /// says, and to a text anything becomes one; what has no equal fails. A null bool is false.
-fn cast(x: &Value, ty: FieldType) -> Computed {
+fn cast(x: &Value, ty: FieldType) -> ScalarResult {
     if x.ty() == Some(ty) {
         return Ok(x.clone());
     }

@@ -2,16 +2,16 @@
 
 use serde_json::Value as Json;
 
-use super::compiled::Compiled;
+use super::compile_cache::CompileCache;
 use super::json_path::Path;
 use super::json_text::{from_json, json_of, read_json, to_json};
-use super::library::{Compute, Library, Nulls, text};
+use super::library::{NamespaceRegistrar, NullPolicy, ScalarFn, text};
 use super::number::{parse_double, parse_float, parse_int, parse_whole};
 use super::object::check_depth;
-use crate::registry::Arg;
+use crate::registry::ArgumentType;
 use crate::value::Value;
 
-pub(super) fn register(json: &mut Library<'_>) {
+pub(super) fn register(json: &mut NamespaceRegistrar<'_>) {
     get(json, "getBool", "string|object json, string path -> bool", |found| {
         let text = one(found)?;
         let known = text.eq_ignore_ascii_case("true") || text.eq_ignore_ascii_case("false");
@@ -38,19 +38,19 @@ pub(super) fn register(json: &mut Library<'_>) {
         Json::Array(items) if items.len() == 1 => items.first().map(from_json),
         other => Some(from_json(&other)),
     });
-    json.build("isExists", &["string|object json, string path -> bool"], Nulls::Fail, |args| {
-        let paths = Compiled::of(args, 1, Path::compile)?;
+    json.build("isExists", &["string|object json, string path -> bool"], NullPolicy::Fail, |args| {
+        let paths = CompileCache::of(args, 1, Path::compile)?;
         Ok(Box::new(move |args, _| {
             let path = paths.get(text(args, 1)?)?;
             Ok(Value::Bool(!path.find(&*json_of(&args[0])?).is_empty()))
         }))
     });
     let form = "string|object json, string path, any element, string key? -> object";
-    json.build("setElement", &[form], Nulls::Fail, set_element);
-    json.add("toObject", &["string json -> object"], Nulls::Fail, |args| {
+    json.build("setElement", &[form], NullPolicy::Fail, set_element);
+    json.add("toObject", &["string json -> object"], NullPolicy::Fail, |args| {
         Ok(read_json(text(args, 0)?).map_or(Value::Null, |json| from_json(&json)))
     });
-    json.add("toString", &["string|object json, bool escape? -> string"], Nulls::Fail, |args| {
+    json.add("toString", &["string|object json, bool escape? -> string"], NullPolicy::Fail, |args| {
         let text = to_json(&args[0]).to_string();
         let escape = args.get(1).is_some_and(Value::is_true);
         Ok(Value::text(&if escape { for_html(&text) } else { text }))
@@ -58,9 +58,14 @@ pub(super) fn register(json: &mut Library<'_>) {
 }
 
 /// A function that takes the value at a path; null if there is none or it is not of the type.
-fn get(json: &mut Library<'_>, name: &'static str, form: &'static str, take: fn(Json) -> Option<Value>) {
-    json.build(name, &[form], Nulls::Fail, move |args| {
-        let paths = Compiled::of(args, 1, Path::compile)?;
+fn get(
+    json: &mut NamespaceRegistrar<'_>,
+    name: &'static str,
+    form: &'static str,
+    take: fn(Json) -> Option<Value>,
+) {
+    json.build(name, &[form], NullPolicy::Fail, move |args| {
+        let paths = CompileCache::of(args, 1, Path::compile)?;
         Ok(Box::new(move |args, _| {
             let path = paths.get(text(args, 1)?)?;
             Ok(path.read(&*json_of(&args[0])?).and_then(take).unwrap_or_default())
@@ -85,8 +90,8 @@ fn one(found: Json) -> Option<String> {
 
 /// The JSON with an element added to the array at a path, put under a key of the object there, or set in its place.
 /// Without such a place the JSON stays as it is.
-fn set_element(args: &[Arg]) -> Result<Box<Compute>, String> {
-    let paths = Compiled::of(args, 1, Path::compile)?;
+fn set_element(args: &[ArgumentType]) -> Result<Box<ScalarFn>, String> {
+    let paths = CompileCache::of(args, 1, Path::compile)?;
     Ok(Box::new(move |args, _| {
         let mut json = Json::clone(&*json_of(&args[0])?);
         let path = paths.get(text(args, 1)?)?;

@@ -5,29 +5,29 @@ use std::sync::Arc;
 
 use tidemill_types::FieldType;
 
-use super::signature::{Form, Signature};
+use super::signature::{Overload, Signature};
 use crate::column::Column;
-use crate::expr::Failure;
-use crate::registry::{Arg, Argument, BuiltFunction, Function, FunctionState, Registry};
+use crate::expr::EvalError;
+use crate::registry::{ArgumentType, BoundFunction, ColumnarValue, Function, FunctionContext, Registry};
 use crate::value::Value;
 
 /// A value, or why there is none.
-pub(crate) type Computed = Result<Value, String>;
+pub(crate) type ScalarResult = Result<Value, String>;
 
 /// Computes a function.
-pub(crate) type Compute = dyn Fn(&[Value], &FunctionState) -> Computed + Send + Sync;
+pub(crate) type ScalarFn = dyn Fn(&[Value], &FunctionContext) -> ScalarResult + Send + Sync;
 
-/// Computes a function for many rows at once, or leaves that to [`Compute`]; see [`Function::call_batch`].
-pub(crate) type ComputeBatch = dyn Fn(&[Argument<'_>], usize) -> Option<Column> + Send + Sync;
+/// Computes a function for many rows at once, or leaves that to [`ScalarFn`]; see [`Function::call_batch`].
+pub(crate) type BatchScalarFn = dyn Fn(&[ColumnarValue<'_>], usize) -> Option<Column> + Send + Sync;
 
 /// Computes no batch.
-fn row_by_row(_: &[Argument<'_>], _: usize) -> Option<Column> {
+fn row_by_row(_: &[ColumnarValue<'_>], _: usize) -> Option<Column> {
     None
 }
 
 /// What an argument that is null does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Nulls {
+pub(crate) enum NullPolicy {
     /// The event fails.
     Fail,
     /// The result is null.
@@ -37,15 +37,15 @@ pub(crate) enum Nulls {
 }
 
 /// What computes the calls in a place, and the type of the result.
-type Made = (Box<Compute>, Box<ComputeBatch>, FieldType);
+type BoundScalarFn = (Box<ScalarFn>, Box<BatchScalarFn>, FieldType);
 
 /// Registers functions of one namespace.
-pub(crate) struct Library<'r> {
+pub(crate) struct NamespaceRegistrar<'r> {
     registry: &'r mut Registry,
     namespace: &'static str,
 }
 
-impl<'r> Library<'r> {
+impl<'r> NamespaceRegistrar<'r> {
     /// Functions called `namespace:name`, or `name` in the namespace without a name.
     pub(crate) fn new(registry: &'r mut Registry, namespace: &'static str) -> Self {
         Self { registry, namespace }
@@ -56,8 +56,8 @@ impl<'r> Library<'r> {
         &mut self,
         name: &'static str,
         forms: &[&'static str],
-        nulls: Nulls,
-        compute: fn(&[Value]) -> Computed,
+        nulls: NullPolicy,
+        compute: fn(&[Value]) -> ScalarResult,
     ) {
         self.build(name, forms, nulls, move |_| Ok(Box::new(move |args, _| compute(args))));
     }
@@ -67,8 +67,8 @@ impl<'r> Library<'r> {
         &mut self,
         name: &'static str,
         forms: &[&'static str],
-        nulls: Nulls,
-        make: impl Fn(&[Arg]) -> Result<Box<Compute>, String> + Send + Sync + 'static,
+        nulls: NullPolicy,
+        make: impl Fn(&[ArgumentType]) -> Result<Box<ScalarFn>, String> + Send + Sync + 'static,
     ) {
         self.register(name, forms, nulls, move |args, ty| Ok((make(args)?, Box::new(row_by_row), ty)));
     }
@@ -78,8 +78,11 @@ impl<'r> Library<'r> {
         &mut self,
         name: &'static str,
         forms: &[&'static str],
-        nulls: Nulls,
-        make: impl Fn(&[Arg]) -> Result<(Box<Compute>, Box<ComputeBatch>), String> + Send + Sync + 'static,
+        nulls: NullPolicy,
+        make: impl Fn(&[ArgumentType]) -> Result<(Box<ScalarFn>, Box<BatchScalarFn>), String>
+        + Send
+        + Sync
+        + 'static,
     ) {
         self.register(name, forms, nulls, move |args, ty| {
             let (compute, batch) = make(args)?;
@@ -92,8 +95,8 @@ impl<'r> Library<'r> {
         &mut self,
         name: &'static str,
         forms: &[&'static str],
-        nulls: Nulls,
-        make: impl Fn(&[Arg]) -> Result<(Box<Compute>, FieldType), String> + Send + Sync + 'static,
+        nulls: NullPolicy,
+        make: impl Fn(&[ArgumentType]) -> Result<(Box<ScalarFn>, FieldType), String> + Send + Sync + 'static,
     ) {
         self.register(name, forms, nulls, move |args, _| {
             let (compute, ty) = make(args)?;
@@ -105,22 +108,22 @@ impl<'r> Library<'r> {
         &mut self,
         name: &'static str,
         forms: &[&'static str],
-        nulls: Nulls,
-        make: impl Fn(&[Arg], FieldType) -> Result<Made, String> + Send + Sync + 'static,
+        nulls: NullPolicy,
+        make: impl Fn(&[ArgumentType], FieldType) -> Result<BoundScalarFn, String> + Send + Sync + 'static,
     ) {
         let signature = Signature::parse(forms);
-        let name = self.full(name);
+        let name = self.qualified_name(name);
         let called = name.clone();
         self.registry.function(&name, move |args| {
             let (form, ty) = signature.check(args)?;
             let (compute, batch, ty) = make(args, ty)?;
-            let native = Native { name: called.clone(), form: form.clone(), nulls, compute, batch };
-            let built: BuiltFunction = (Arc::new(native), ty);
+            let native = NativeFunction { name: called.clone(), form: form.clone(), nulls, compute, batch };
+            let built: BoundFunction = (Arc::new(native), ty);
             Ok(built)
         });
     }
 
-    fn full(&self, name: &str) -> String {
+    fn qualified_name(&self, name: &str) -> String {
         if self.namespace.is_empty() { name.to_owned() } else { format!("{}:{name}", self.namespace) }
     }
 }
@@ -129,30 +132,30 @@ impl<'r> Library<'r> {
 const RANDOM: &[&str] = &["UUID", "math:rand"];
 
 /// A function that comes built in.
-struct Native {
+struct NativeFunction {
     name: String,
-    form: Form,
-    nulls: Nulls,
-    compute: Box<Compute>,
-    batch: Box<ComputeBatch>,
+    form: Overload,
+    nulls: NullPolicy,
+    compute: Box<ScalarFn>,
+    batch: Box<BatchScalarFn>,
 }
 
-impl Function for Native {
-    fn call(&self, args: &[Value], state: &FunctionState) -> Result<Value, Failure> {
-        if self.nulls != Nulls::Pass
+impl Function for NativeFunction {
+    fn call(&self, args: &[Value], state: &FunctionContext) -> Result<Value, EvalError> {
+        if self.nulls != NullPolicy::Pass
             && let Some(null) = args.iter().position(Value::is_null)
         {
             return match self.nulls {
-                Nulls::Null => Ok(Value::Null),
-                _ => Err(Failure(format!("{}: `{}` is null", self.name, self.form.name(null)))),
+                NullPolicy::Null => Ok(Value::Null),
+                _ => Err(EvalError(format!("{}: `{}` is null", self.name, self.form.name(null)))),
             };
         }
-        (self.compute)(args, state).map_err(|why| Failure(format!("{}: {why}", self.name)))
+        (self.compute)(args, state).map_err(|why| EvalError(format!("{}: {why}", self.name)))
     }
 
-    fn call_batch(&self, args: &[Argument<'_>], rows: usize) -> Option<Column> {
+    fn call_batch(&self, args: &[ColumnarValue<'_>], rows: usize) -> Option<Column> {
         let has_nulls = || args.iter().any(|a| !a.has_no_nulls());
-        if self.nulls != Nulls::Pass && has_nulls() { None } else { (self.batch)(args, rows) }
+        if self.nulls != NullPolicy::Pass && has_nulls() { None } else { (self.batch)(args, rows) }
     }
 
     fn depends_on_order(&self) -> bool {
@@ -160,7 +163,7 @@ impl Function for Native {
     }
 }
 
-impl fmt::Debug for Native {
+impl fmt::Debug for NativeFunction {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}{}", self.name, self.form)
     }
@@ -185,6 +188,6 @@ pub(crate) fn double(args: &[Value], i: usize) -> Result<f64, String> {
 }
 
 /// The text that argument `i` always has, if it is a constant one.
-pub(crate) fn constant_text(args: &[Arg], i: usize) -> Option<&str> {
+pub(crate) fn constant_text(args: &[ArgumentType], i: usize) -> Option<&str> {
     args.get(i)?.constant.as_ref()?.as_str()
 }

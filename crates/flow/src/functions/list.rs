@@ -2,16 +2,16 @@
 
 use std::cmp::Ordering;
 
-use super::library::{Computed, Library, Nulls, constant_text, int};
-use super::object::{List, equal, fits, is_list, list, new_list};
+use super::library::{NamespaceRegistrar, NullPolicy, ScalarResult, constant_text, int};
+use super::object::{List, check_insertable, equal, is_list, list, new_list};
 use crate::value::{Object, Value};
 
-pub(super) fn register(lists: &mut Library<'_>) {
+pub(super) fn register(lists: &mut NamespaceRegistrar<'_>) {
     changing(lists);
     asking(lists);
 }
 
-fn object(list: List) -> Computed {
+fn object(list: List) -> ScalarResult {
     Ok(Value::Object(Object::List(list)))
 }
 
@@ -22,24 +22,24 @@ fn place(args: &[Value], i: usize, end: usize) -> Result<usize, String> {
     place.ok_or_else(|| format!("there is no place {index} in the list"))
 }
 
-fn changing(lists: &mut Library<'_>) {
-    lists.add("create", &["any x* -> object"], Nulls::Pass, |args| match args {
+fn changing(lists: &mut NamespaceRegistrar<'_>) {
+    lists.add("create", &["any x* -> object"], NullPolicy::Pass, |args| match args {
         [Value::Null] => Ok(Value::Object(Object::list(vec![]))),
         _ => new_list(args.to_vec()),
     });
-    lists.add("add", &["object list, any x, int index? -> object"], Nulls::Pass, |args| {
+    lists.add("add", &["object list, any x, int index? -> object"], NullPolicy::Pass, |args| {
         let into = list(args, 0)?;
-        fits(&args[1], &into)?;
+        check_insertable(&args[1], &into)?;
         let mut items = into.lock();
         let at = if args.len() == 3 { place(args, 2, items.len() + 1)? } else { items.len() };
         items.insert(at, args[1].clone());
         drop(items);
         object(into)
     });
-    lists.add("addAll", &["object list, object more, bool distinct? -> object"], Nulls::Fail, |args| {
+    lists.add("addAll", &["object list, object more, bool distinct? -> object"], NullPolicy::Fail, |args| {
         let (into, more) = (list(args, 0)?, list(args, 1)?);
         let more = more.lock().clone();
-        more.iter().try_for_each(|x| fits(x, &into))?;
+        more.iter().try_for_each(|x| check_insertable(x, &into))?;
         let distinct = args.get(2).is_some_and(Value::is_true);
         let mut items = into.lock().clone();
         for x in more {
@@ -50,16 +50,16 @@ fn changing(lists: &mut Library<'_>) {
         *into.lock() = items;
         object(into)
     });
-    lists.add("clear", &["object list -> object"], Nulls::Fail, |args| {
+    lists.add("clear", &["object list -> object"], NullPolicy::Fail, |args| {
         let list = list(args, 0)?;
         list.lock().clear();
         object(list)
     });
-    lists.add("clone", &["object list -> object"], Nulls::Fail, |args| {
+    lists.add("clone", &["object list -> object"], NullPolicy::Fail, |args| {
         let items = list(args, 0)?.lock().clone();
         Ok(Value::Object(Object::list(items)))
     });
-    lists.add("remove", &["object list, any x -> object"], Nulls::Pass, |args| {
+    lists.add("remove", &["object list, any x -> object"], NullPolicy::Pass, |args| {
         let list = list(args, 0)?;
         let found = find(&list, &args[1]);
         if let Some(at) = found {
@@ -67,9 +67,13 @@ fn changing(lists: &mut Library<'_>) {
         }
         object(list)
     });
-    lists.add("removeAll", &["object list, object those -> object"], Nulls::Fail, |args| keep(args, false));
-    lists.add("retainAll", &["object list, object those -> object"], Nulls::Fail, |args| keep(args, true));
-    lists.add("removeByIndex", &["object list, int index -> object"], Nulls::Fail, |args| {
+    lists.add("removeAll", &["object list, object those -> object"], NullPolicy::Fail, |args| {
+        retain_items(args, false)
+    });
+    lists.add("retainAll", &["object list, object those -> object"], NullPolicy::Fail, |args| {
+        retain_items(args, true)
+    });
+    lists.add("removeByIndex", &["object list, int index -> object"], NullPolicy::Fail, |args| {
         let list = list(args, 0)?;
         let mut items = list.lock();
         let at = place(args, 1, items.len())?;
@@ -77,16 +81,16 @@ fn changing(lists: &mut Library<'_>) {
         drop(items);
         object(list)
     });
-    lists.add("setValue", &["object list, int index, any x -> object"], Nulls::Pass, |args| {
+    lists.add("setValue", &["object list, int index, any x -> object"], NullPolicy::Pass, |args| {
         let list = list(args, 0)?;
-        fits(&args[2], &list)?;
+        check_insertable(&args[2], &list)?;
         let mut items = list.lock();
         let at = place(args, 1, items.len())?;
         items[at] = args[2].clone();
         drop(items);
         object(list)
     });
-    lists.build("sort", &["object list, const string order? -> object"], Nulls::Fail, |args| {
+    lists.build("sort", &["object list, const string order? -> object"], NullPolicy::Fail, |args| {
         let order = constant_text(args, 1).unwrap_or("REV");
         let (sort, reverse) = match order.to_ascii_uppercase().as_str() {
             "ASC" => (true, false),
@@ -110,7 +114,7 @@ fn changing(lists: &mut Library<'_>) {
 }
 
 /// Keeps the items that the second list has, or those that it has not.
-fn keep(args: &[Value], those: bool) -> Computed {
+fn retain_items(args: &[Value], those: bool) -> ScalarResult {
     let (list, others) = (list(args, 0)?, list(args, 1)?);
     let others = others.lock().clone();
     let mut items = list.lock().clone();
@@ -152,37 +156,37 @@ fn find(list: &List, x: &Value) -> Option<usize> {
     list.lock().iter().position(|item| equal(item, x))
 }
 
-fn asking(lists: &mut Library<'_>) {
-    lists.add("get", &["object list, int index -> object"], Nulls::Fail, |args| {
+fn asking(lists: &mut NamespaceRegistrar<'_>) {
+    lists.add("get", &["object list, int index -> object"], NullPolicy::Fail, |args| {
         let list = list(args, 0)?;
         let index = usize::try_from(int(args, 1)?).ok();
         let item = index.and_then(|i| list.lock().get(i).cloned());
         Ok(item.unwrap_or_default())
     });
-    lists.add("contains", &["object list, any x -> bool"], Nulls::Pass, |args| {
+    lists.add("contains", &["object list, any x -> bool"], NullPolicy::Pass, |args| {
         Ok(Value::Bool(find(&list(args, 0)?, &args[1]).is_some()))
     });
     let two = ["object list, object those -> bool"];
-    lists.add("containsAll", &two, Nulls::Fail, |args| {
+    lists.add("containsAll", &two, NullPolicy::Fail, |args| {
         let (items, those) = (list(args, 0)?.lock().clone(), list(args, 1)?.lock().clone());
         Ok(Value::Bool(those.iter().all(|x| items.iter().any(|item| equal(item, x)))))
     });
-    lists.add("containsAny", &two, Nulls::Fail, |args| {
+    lists.add("containsAny", &two, NullPolicy::Fail, |args| {
         let (items, those) = (list(args, 0)?.lock().clone(), list(args, 1)?.lock().clone());
         Ok(Value::Bool(those.iter().any(|x| items.iter().any(|item| equal(item, x)))))
     });
-    lists.add("isEmpty", &["object list -> bool"], Nulls::Fail, |args| {
+    lists.add("isEmpty", &["object list -> bool"], NullPolicy::Fail, |args| {
         Ok(Value::Bool(list(args, 0)?.lock().is_empty()))
     });
-    lists.add("isList", &["any x -> bool"], Nulls::Pass, |args| Ok(Value::Bool(is_list(&args[0]))));
-    lists.add("size", &["object list -> int"], Nulls::Fail, |args| {
+    lists.add("isList", &["any x -> bool"], NullPolicy::Pass, |args| Ok(Value::Bool(is_list(&args[0]))));
+    lists.add("size", &["object list -> int"], NullPolicy::Fail, |args| {
         Ok(Value::Int(list(args, 0)?.lock().len() as i32))
     });
-    lists.add("indexOf", &["object list, any x -> int"], Nulls::Pass, |args| {
+    lists.add("indexOf", &["object list, any x -> int"], NullPolicy::Pass, |args| {
         let found = find(&list(args, 0)?, &args[1]);
         Ok(Value::Int(found.map_or(-1, |i| i as i32)))
     });
-    lists.add("lastIndexOf", &["object list, any x -> int"], Nulls::Pass, |args| {
+    lists.add("lastIndexOf", &["object list, any x -> int"], NullPolicy::Pass, |args| {
         let items = list(args, 0)?.lock().clone();
         let found = items.iter().rposition(|item| equal(item, &args[1]));
         Ok(Value::Int(found.map_or(-1, |i| i as i32)))

@@ -5,19 +5,19 @@
 use std::collections::BTreeMap;
 
 use super::json_text::{parse_lenient, plain_json};
-use super::library::{Computed, Library, Nulls, constant_text, text};
-use super::object::{Map, equal, fits, is_map, map, new_map};
+use super::library::{NamespaceRegistrar, NullPolicy, ScalarResult, constant_text, text};
+use super::object::{Map, check_insertable, equal, is_map, map, new_map};
 use super::xml;
-use crate::registry::Arg;
+use crate::registry::ArgumentType;
 use crate::value::{Key, Object, Value};
 
-pub(super) fn register(maps: &mut Library<'_>) {
+pub(super) fn register(maps: &mut NamespaceRegistrar<'_>) {
     changing(maps);
     asking(maps);
     texts(maps);
 }
 
-fn object(map: Map) -> Computed {
+fn object(map: Map) -> ScalarResult {
     Ok(Value::Object(Object::Map(map)))
 }
 
@@ -27,20 +27,20 @@ fn key(args: &[Value], i: usize) -> Key {
 
 /// What may become of an entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Put {
+enum PutMode {
     Always,
     IfAbsent,
     IfPresent,
 }
 
-fn put(into: &Map, key: Key, value: Value, when: Put) -> Result<(), String> {
-    fits(&key.0, into)?;
-    fits(&value, into)?;
+fn put(into: &Map, key: Key, value: Value, when: PutMode) -> Result<(), String> {
+    check_insertable(&key.0, into)?;
+    check_insertable(&value, into)?;
     let mut entries = into.lock();
     let wanted = match when {
-        Put::Always => true,
-        Put::IfAbsent => entries.get(&key).is_none_or(Value::is_null),
-        Put::IfPresent => entries.contains_key(&key),
+        PutMode::Always => true,
+        PutMode::IfAbsent => entries.get(&key).is_none_or(Value::is_null),
+        PutMode::IfPresent => entries.contains_key(&key),
     };
     if wanted {
         entries.insert(key, value);
@@ -48,21 +48,21 @@ fn put(into: &Map, key: Key, value: Value, when: Put) -> Result<(), String> {
     Ok(())
 }
 
-fn put_one(args: &[Value], when: Put) -> Computed {
+fn put_one(args: &[Value], when: PutMode) -> ScalarResult {
     let into = map(args, 0)?;
     put(&into, key(args, 1), args[2].clone(), when)?;
     object(into)
 }
 
-fn put_all(args: &[Value], when: Put) -> Computed {
+fn put_all(args: &[Value], when: PutMode) -> ScalarResult {
     let (into, from) = (map(args, 0)?, map(args, 1)?);
     let from = from.lock().clone();
     from.into_iter().try_for_each(|(k, v)| put(&into, k, v, when))?;
     object(into)
 }
 
-fn changing(maps: &mut Library<'_>) {
-    maps.build("create", &["any key* -> object"], Nulls::Pass, |args: &[Arg]| {
+fn changing(maps: &mut NamespaceRegistrar<'_>) {
+    maps.build("create", &["any key* -> object"], NullPolicy::Pass, |args: &[ArgumentType]| {
         if args.len() % 2 == 1 {
             return Err("wanted pairs of a key and a value, given is a key without a value".into());
         }
@@ -72,80 +72,86 @@ fn changing(maps: &mut Library<'_>) {
         }))
     });
     let entry = ["object map, any key, any value -> object"];
-    maps.add("put", &entry, Nulls::Pass, |args| put_one(args, Put::Always));
-    maps.add("putIfAbsent", &entry, Nulls::Pass, |args| put_one(args, Put::IfAbsent));
-    maps.add("replace", &entry, Nulls::Pass, |args| put_one(args, Put::IfPresent));
+    maps.add("put", &entry, NullPolicy::Pass, |args| put_one(args, PutMode::Always));
+    maps.add("putIfAbsent", &entry, NullPolicy::Pass, |args| put_one(args, PutMode::IfAbsent));
+    maps.add("replace", &entry, NullPolicy::Pass, |args| put_one(args, PutMode::IfPresent));
     let two = ["object map, object from -> object"];
-    maps.add("putAll", &two, Nulls::Fail, |args| put_all(args, Put::Always));
-    maps.add("replaceAll", &two, Nulls::Fail, |args| put_all(args, Put::IfPresent));
-    maps.add("remove", &["object map, any key -> object"], Nulls::Pass, |args| {
+    maps.add("putAll", &two, NullPolicy::Fail, |args| put_all(args, PutMode::Always));
+    maps.add("replaceAll", &two, NullPolicy::Fail, |args| put_all(args, PutMode::IfPresent));
+    maps.add("remove", &["object map, any key -> object"], NullPolicy::Pass, |args| {
         let from = map(args, 0)?;
         from.lock().remove(&key(args, 1));
         object(from)
     });
-    maps.add("clear", &["object map -> object"], Nulls::Fail, |args| {
+    maps.add("clear", &["object map -> object"], NullPolicy::Fail, |args| {
         let map = map(args, 0)?;
         map.lock().clear();
         object(map)
     });
-    maps.add("clone", &["object map -> object"], Nulls::Fail, |args| {
+    maps.add("clone", &["object map -> object"], NullPolicy::Fail, |args| {
         let entries = map(args, 0)?.lock().clone();
         Ok(Value::Object(Object::map(entries)))
     });
-    maps.add("combineByKey", &["object map, object other, object more* -> object"], Nulls::Fail, |args| {
-        let maps =
-            (0..args.len()).map(|i| Ok(map(args, i)?.lock().clone())).collect::<Result<Vec<_>, String>>()?;
-        let mut combined = BTreeMap::new();
-        for key in maps.iter().flat_map(BTreeMap::keys) {
-            let values = maps.iter().map(|m| m.get(key).cloned().unwrap_or_default()).collect();
-            combined.insert(key.clone(), Value::Object(Object::list(values)));
-        }
-        new_map(combined)
-    });
+    maps.add(
+        "combineByKey",
+        &["object map, object other, object more* -> object"],
+        NullPolicy::Fail,
+        |args| {
+            let maps = (0..args.len())
+                .map(|i| Ok(map(args, i)?.lock().clone()))
+                .collect::<Result<Vec<_>, String>>()?;
+            let mut combined = BTreeMap::new();
+            for key in maps.iter().flat_map(BTreeMap::keys) {
+                let values = maps.iter().map(|m| m.get(key).cloned().unwrap_or_default()).collect();
+                combined.insert(key.clone(), Value::Object(Object::list(values)));
+            }
+            new_map(combined)
+        },
+    );
 }
 
-fn asking(maps: &mut Library<'_>) {
-    maps.add("get", &["object map, any key, any otherwise? -> object"], Nulls::Pass, |args| {
+fn asking(maps: &mut NamespaceRegistrar<'_>) {
+    maps.add("get", &["object map, any key, any otherwise? -> object"], NullPolicy::Pass, |args| {
         let found = map(args, 0)?.lock().get(&key(args, 1)).cloned();
         Ok(found.or_else(|| args.get(2).cloned()).unwrap_or_default())
     });
-    maps.add("containsKey", &["object map, any key -> bool"], Nulls::Pass, |args| {
+    maps.add("containsKey", &["object map, any key -> bool"], NullPolicy::Pass, |args| {
         Ok(Value::Bool(map(args, 0)?.lock().contains_key(&key(args, 1))))
     });
-    maps.add("containsValue", &["object map, any value -> bool"], Nulls::Pass, |args| {
+    maps.add("containsValue", &["object map, any value -> bool"], NullPolicy::Pass, |args| {
         let entries = map(args, 0)?.lock().clone();
         Ok(Value::Bool(entries.values().any(|v| equal(v, &args[1]))))
     });
-    maps.add("isMap", &["any x -> bool"], Nulls::Pass, |args| Ok(Value::Bool(is_map(&args[0]))));
-    maps.add("isEmpty", &["object map -> bool"], Nulls::Fail, |args| {
+    maps.add("isMap", &["any x -> bool"], NullPolicy::Pass, |args| Ok(Value::Bool(is_map(&args[0]))));
+    maps.add("isEmpty", &["object map -> bool"], NullPolicy::Fail, |args| {
         Ok(Value::Bool(map(args, 0)?.lock().is_empty()))
     });
-    maps.add("size", &["object map -> int"], Nulls::Fail, |args| {
+    maps.add("size", &["object map -> int"], NullPolicy::Fail, |args| {
         Ok(Value::Int(map(args, 0)?.lock().len() as i32))
     });
-    maps.add("keys", &["object map -> object"], Nulls::Fail, |args| {
+    maps.add("keys", &["object map -> object"], NullPolicy::Fail, |args| {
         let keys = map(args, 0)?.lock().keys().map(|k| k.0.clone()).collect();
         Ok(Value::Object(Object::list(keys)))
     });
-    maps.add("values", &["object map -> object"], Nulls::Fail, |args| {
+    maps.add("values", &["object map -> object"], NullPolicy::Fail, |args| {
         let values = map(args, 0)?.lock().values().cloned().collect();
         Ok(Value::Object(Object::list(values)))
     });
 }
 
-fn texts(maps: &mut Library<'_>) {
-    maps.add("toJSON", &["object map -> string"], Nulls::Fail, |args| {
+fn texts(maps: &mut NamespaceRegistrar<'_>) {
+    maps.add("toJSON", &["object map -> string"], NullPolicy::Fail, |args| {
         let map = map(args, 0)?;
         Ok(Value::text(&plain_json(&Value::Object(Object::Map(map)))?))
     });
-    maps.add("createFromJSON", &["string json -> object"], Nulls::Fail, |args| {
+    maps.add("createFromJSON", &["string json -> object"], NullPolicy::Fail, |args| {
         let read = parse_lenient(text(args, 0)?)?;
         if !is_map(&read) {
             return Err(format!("`{}` is no JSON object", args[0]));
         }
         Ok(read)
     });
-    maps.build("toXML", &["object map, const string root? -> string"], Nulls::Fail, |args| {
+    maps.build("toXML", &["object map, const string root? -> string"], NullPolicy::Fail, |args| {
         let root = constant_text(args, 1).map(str::to_owned);
         Ok(Box::new(move |args, _| {
             let inner = xml::write(&map(args, 0)?.lock());
@@ -155,5 +161,5 @@ fn texts(maps: &mut Library<'_>) {
             }))
         }))
     });
-    maps.add("createFromXML", &["string xml -> object"], Nulls::Fail, |args| xml::read(text(args, 0)?));
+    maps.add("createFromXML", &["string xml -> object"], NullPolicy::Fail, |args| xml::read(text(args, 0)?));
 }

@@ -4,20 +4,21 @@ use std::f64::consts::{E, LN_2, PI};
 
 use parking_lot::Mutex;
 
-use super::library::{Computed, Library, Nulls, double, int, text};
+use super::library::{NamespaceRegistrar, NullPolicy, ScalarResult, double, int, text};
 use super::number::{
-    Seeded, hex_double, hex_float, in_base, parse_double, parse_float, parse_int, parse_whole, round_half_up,
+    JavaRandom, hex_double, hex_float, in_base, parse_double, parse_float, parse_int, parse_whole,
+    round_half_up,
 };
 use crate::value::Value;
 
-pub(super) fn register(math: &mut Library<'_>) {
+pub(super) fn register(math: &mut NamespaceRegistrar<'_>) {
     of_one(math);
     of_two(math);
     texts(math);
     classes(math);
-    math.add("e", &[" -> double"], Nulls::Pass, |_| Ok(Value::Double(E)));
-    math.add("pi", &[" -> double"], Nulls::Pass, |_| Ok(Value::Double(PI)));
-    math.build("rand", &[" -> double", "const whole seed -> double"], Nulls::Pass, |args| {
+    math.add("e", &[" -> double"], NullPolicy::Pass, |_| Ok(Value::Double(E)));
+    math.add("pi", &[" -> double"], NullPolicy::Pass, |_| Ok(Value::Double(PI)));
+    math.build("rand", &[" -> double", "const whole seed -> double"], NullPolicy::Pass, |args| {
         let seed = args.first().and_then(|a| a.constant.as_ref()).and_then(Value::as_i64);
         Ok(match seed {
             // 53 bits: as many as a double keeps
@@ -25,7 +26,7 @@ pub(super) fn register(math: &mut Library<'_>) {
                 Box::new(|_, state| Ok(Value::Double((state.random() >> 11) as f64 / (1u64 << 53) as f64)))
             }
             Some(seed) => {
-                let seeded = Mutex::new(Seeded::new(seed));
+                let seeded = Mutex::new(JavaRandom::new(seed));
                 Box::new(move |_, _| Ok(Value::Double(seeded.lock().next_double())))
             }
         })
@@ -35,7 +36,7 @@ pub(super) fn register(math: &mut Library<'_>) {
 /// A function of one double. The forms tell which numbers are taken.
 macro_rules! one {
     ($math:ident, $name:literal, $form:expr, $compute:expr) => {
-        $math.add($name, &[$form], Nulls::Null, |args| {
+        $math.add($name, &[$form], NullPolicy::Null, |args| {
             let compute: fn(f64) -> f64 = $compute;
             Ok(Value::Double(compute(double(args, 0)?)))
         });
@@ -45,7 +46,7 @@ macro_rules! one {
 const NUMBER: &str = "number x -> double";
 const DECIMAL: &str = "decimal x -> double";
 
-fn of_one(math: &mut Library<'_>) {
+fn of_one(math: &mut NamespaceRegistrar<'_>) {
     one!(math, "abs", NUMBER, f64::abs);
     one!(math, "cbrt", NUMBER, f64::cbrt);
     one!(math, "ceil", DECIMAL, f64::ceil);
@@ -63,19 +64,19 @@ fn of_one(math: &mut Library<'_>) {
     one!(math, "tanh", NUMBER, f64::tanh);
     one!(math, "toDegrees", NUMBER, f64::to_degrees);
     one!(math, "toRadians", NUMBER, f64::to_radians);
-    math.add("acos", &[DECIMAL], Nulls::Null, |args| Ok(defined(double(args, 0)?.acos())));
-    math.add("asin", &[DECIMAL], Nulls::Null, |args| Ok(defined(double(args, 0)?.asin())));
-    math.add("round", &["float x -> int", "double x -> long"], Nulls::Null, |args| {
+    math.add("acos", &[DECIMAL], NullPolicy::Null, |args| Ok(defined(double(args, 0)?.acos())));
+    math.add("asin", &[DECIMAL], NullPolicy::Null, |args| Ok(defined(double(args, 0)?.asin())));
+    math.add("round", &["float x -> int", "double x -> long"], NullPolicy::Null, |args| {
         Ok(match args[0] {
             Value::Float(x) => Value::Int(round_half_up(f64::from(x)) as i32),
             _ => Value::Long(round_half_up(double(args, 0)?) as i64),
         })
     });
-    math.add("signum", &["number x -> int"], Nulls::Null, |args| {
+    math.add("signum", &["number x -> int"], NullPolicy::Null, |args| {
         let x = double(args, 0)?;
         Ok(Value::Int(i32::from(x > 0.0) - i32::from(x < 0.0)))
     });
-    math.add("getExponent", &["number x -> int"], Nulls::Null, |args| {
+    math.add("getExponent", &["number x -> int"], NullPolicy::Null, |args| {
         Ok(Value::Int(match args[0] {
             Value::Float(x) if x != 0.0 => ((x.to_bits() >> 23 & 0xFF) as i32) - 127,
             _ => ((double(args, 0)?.to_bits() >> 52 & 0x7FF) as i32) - 1023,
@@ -90,7 +91,7 @@ fn defined(x: f64) -> Value {
 /// A function of two doubles.
 macro_rules! two {
     ($math:ident, $name:literal, $form:expr, $compute:expr) => {
-        $math.add($name, &[$form], Nulls::Null, |args| {
+        $math.add($name, &[$form], NullPolicy::Null, |args| {
             let compute: fn(f64, f64) -> f64 = $compute;
             Ok(Value::Double(compute(double(args, 0)?, double(args, 1)?)))
         });
@@ -99,8 +100,8 @@ macro_rules! two {
 
 const TWO: &str = "number x, number y -> double";
 
-fn of_two(math: &mut Library<'_>) {
-    math.add("atan", &[NUMBER, "number y, number x -> double"], Nulls::Null, |args| {
+fn of_two(math: &mut NamespaceRegistrar<'_>) {
+    math.add("atan", &[NUMBER, "number y, number x -> double"], NullPolicy::Null, |args| {
         let y = double(args, 0)?;
         Ok(Value::Double(if args.len() == 2 { y.atan2(double(args, 1)?) } else { y.atan() }))
     });
@@ -123,7 +124,7 @@ fn of_two(math: &mut Library<'_>) {
         // where IEEE has 1, Java says that it is not known
         if y.is_nan() || x.abs() == 1.0 && y.is_infinite() { f64::NAN } else { x.powf(y) }
     });
-    math.add("log", &["number x, number base -> double"], Nulls::Null, |args| {
+    math.add("log", &["number x, number base -> double"], NullPolicy::Null, |args| {
         let base = double(args, 1)?;
         if base == 1.0 {
             return Err("there is no logarithm to the base 1".into());
@@ -132,32 +133,32 @@ fn of_two(math: &mut Library<'_>) {
     });
 }
 
-fn texts(math: &mut Library<'_>) {
-    math.add("parseInt", &["string text -> int"], Nulls::Null, |args| {
+fn texts(math: &mut NamespaceRegistrar<'_>) {
+    math.add("parseInt", &["string text -> int"], NullPolicy::Null, |args| {
         Ok(Value::Int(parse_int(text(args, 0)?, 10)?))
     });
-    math.add("parseLong", &["string text -> long"], Nulls::Null, |args| {
+    math.add("parseLong", &["string text -> long"], NullPolicy::Null, |args| {
         Ok(Value::Long(parse_whole(text(args, 0)?, 10)?))
     });
-    math.add("parseFloat", &["string text -> float"], Nulls::Null, |args| {
+    math.add("parseFloat", &["string text -> float"], NullPolicy::Null, |args| {
         Ok(Value::Float(parse_float(text(args, 0)?)?))
     });
-    math.add("parseDouble", &["string text -> double"], Nulls::Null, |args| {
+    math.add("parseDouble", &["string text -> double"], NullPolicy::Null, |args| {
         Ok(Value::Double(parse_double(text(args, 0)?)?))
     });
     let whole = ["whole x -> string"];
-    math.add("bin", &whole, Nulls::Null, |args| {
+    math.add("bin", &whole, NullPolicy::Null, |args| {
         unsigned(&args[0], |n| format!("{n:b}"), |n| format!("{n:b}"))
     });
-    math.add("oct", &whole, Nulls::Null, |args| {
+    math.add("oct", &whole, NullPolicy::Null, |args| {
         unsigned(&args[0], |n| format!("{n:o}"), |n| format!("{n:o}"))
     });
-    math.add("hex", &["number x -> string"], Nulls::Null, |args| match &args[0] {
+    math.add("hex", &["number x -> string"], NullPolicy::Null, |args| match &args[0] {
         Value::Float(x) => Ok(Value::text(&hex_float(*x))),
         Value::Double(x) => Ok(Value::text(&hex_double(*x))),
         whole => unsigned(whole, |n| format!("{n:x}"), |n| format!("{n:x}")),
     });
-    math.add("conv", &["string text, int from, int to -> string"], Nulls::Null, |args| {
+    math.add("conv", &["string text, int from, int to -> string"], NullPolicy::Null, |args| {
         let n = parse_int(text(args, 0)?, u32::try_from(int(args, 1)?).unwrap_or(0))?;
         let to = u32::try_from(int(args, 2)?).ok().filter(|to| (2..=36).contains(to)).unwrap_or(10);
         Ok(Value::text(&in_base(n, to)))
@@ -165,7 +166,7 @@ fn texts(math: &mut Library<'_>) {
 }
 
 /// A whole number by its bits.
-fn unsigned(x: &Value, int: fn(u32) -> String, long: fn(u64) -> String) -> Computed {
+fn unsigned(x: &Value, int: fn(u32) -> String, long: fn(u64) -> String) -> ScalarResult {
     Ok(match x {
         Value::Int(n) => Value::text(&int(*n as u32)),
         Value::Long(n) => Value::text(&long(*n as u64)),
@@ -173,10 +174,12 @@ fn unsigned(x: &Value, int: fn(u32) -> String, long: fn(u64) -> String) -> Compu
     })
 }
 
-fn classes(math: &mut Library<'_>) {
+fn classes(math: &mut NamespaceRegistrar<'_>) {
     let forms = ["decimal x -> bool"];
-    math.add("isInfinite", &forms, Nulls::Pass, |args| {
+    math.add("isInfinite", &forms, NullPolicy::Pass, |args| {
         Ok(Value::Bool(args[0].as_f64().is_some_and(f64::is_infinite)))
     });
-    math.add("isNan", &forms, Nulls::Pass, |args| Ok(Value::Bool(args[0].as_f64().is_some_and(f64::is_nan))));
+    math.add("isNan", &forms, NullPolicy::Pass, |args| {
+        Ok(Value::Bool(args[0].as_f64().is_some_and(f64::is_nan)))
+    });
 }

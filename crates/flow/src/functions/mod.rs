@@ -5,22 +5,22 @@
     reason = "a list used as a key is compared by its text, as Java does by its content"
 )]
 
-pub(crate) mod compiled;
+pub(crate) mod compile_cache;
 mod convert;
 mod core;
+pub(crate) mod java_regex;
+mod java_regex_class;
+mod java_regex_syntax;
 mod json;
 pub(crate) mod json_path;
 pub mod json_text;
 pub(crate) mod library;
 mod list;
-mod literal;
+mod literal_pattern;
 mod map;
 mod math;
 mod number;
 pub(crate) mod object;
-pub(crate) mod pattern;
-mod pattern_class;
-mod pattern_syntax;
 mod regex;
 pub(crate) mod signature;
 mod str;
@@ -32,18 +32,18 @@ mod time_zone;
 mod xml;
 
 use crate::registry::Registry;
-use library::Library;
+use library::NamespaceRegistrar;
 
 /// Registers all of them.
 pub fn register(registry: &mut Registry) {
-    let mut without = Library::new(registry, "");
+    let mut without = NamespaceRegistrar::new(registry, "");
     core::register(&mut without);
     convert::register(&mut without);
-    str::register(&mut Library::new(registry, "str"));
-    regex::register(&mut Library::new(registry, "regex"));
-    math::register(&mut Library::new(registry, "math"));
-    time::register(&mut Library::new(registry, "time"));
-    map::register(&mut Library::new(registry, "map"));
-    list::register(&mut Library::new(registry, "list"));
-    json::register(&mut Library::new(registry, "json"));
+    str::register(&mut NamespaceRegistrar::new(registry, "str"));
+    regex::register(&mut NamespaceRegistrar::new(registry, "regex"));
+    math::register(&mut NamespaceRegistrar::new(registry, "math"));
+    time::register(&mut NamespaceRegistrar::new(registry, "time"));
+    map::register(&mut NamespaceRegistrar::new(registry, "map"));
+    list::register(&mut NamespaceRegistrar::new(registry, "list"));
+    json::register(&mut NamespaceRegistrar::new(registry, "json"));
 }

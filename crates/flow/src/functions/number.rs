@@ -102,12 +102,12 @@ pub(crate) fn round_half_up(n: f64) -> f64 {
 
 /// Java's generator of random numbers, for those who give a seed and want its numbers: a linear congruence modulo
 /// 2^48, of which the upper bits are used.
-pub(crate) struct Seeded(u64);
+pub(crate) struct JavaRandom(u64);
 
 const MULTIPLIER: u64 = 0x5_DEEC_E66D;
 const MASK: u64 = (1 << 48) - 1;
 
-impl Seeded {
+impl JavaRandom {
     /// The generator for a seed.
     pub(crate) fn new(seed: i64) -> Self {
         Self((seed as u64 ^ MULTIPLIER) & MASK)

@@ -86,41 +86,43 @@ pub(crate) fn equal(a: &Value, b: &Value) -> bool {
 }
 
 /// That `value` may be put into what lies at `target`: it does not hold it, at any depth, and is not too deep itself.
-pub(crate) fn fits<T>(value: &Value, target: &Arc<Mutex<T>>) -> Result<(), String> {
-    reach(value, Arc::as_ptr(target).cast(), 0)
+pub(crate) fn check_insertable<T>(value: &Value, target: &Arc<Mutex<T>>) -> Result<(), String> {
+    check_reach(value, Arc::as_ptr(target).cast(), 0)
 }
 
 /// Errors: that lists and maps in it lie too deep in each other.
 pub(crate) fn check_depth(value: &Value) -> Result<(), String> {
-    reach(value, std::ptr::null(), 0)
+    check_reach(value, std::ptr::null(), 0)
 }
 
 /// A list of these. Errors: that they lie too deep in each other.
 pub(crate) fn new_list(items: Vec<Value>) -> Result<Value, String> {
-    items.iter().try_for_each(|v| reach(v, std::ptr::null(), 1))?;
+    items.iter().try_for_each(|v| check_reach(v, std::ptr::null(), 1))?;
     Ok(Value::Object(Object::list(items)))
 }
 
 /// A map of these. Errors: that they lie too deep in each other.
 pub(crate) fn new_map(entries: BTreeMap<Key, Value>) -> Result<Value, String> {
-    entries
-        .iter()
-        .try_for_each(|(k, v)| reach(&k.0, std::ptr::null(), 1).and(reach(v, std::ptr::null(), 1)))?;
+    entries.iter().try_for_each(|(k, v)| {
+        check_reach(&k.0, std::ptr::null(), 1).and(check_reach(v, std::ptr::null(), 1))
+    })?;
     Ok(Value::Object(Object::map(entries)))
 }
 
-fn reach(value: &Value, target: *const (), depth: usize) -> Result<(), String> {
+fn check_reach(value: &Value, target: *const (), depth: usize) -> Result<(), String> {
     if depth > DEPTH_MAX {
         return Err(format!("lists and maps lie more than {DEPTH_MAX} deep in each other"));
     }
     let itself = || "a list or map cannot hold itself".to_owned();
     match value {
         Value::Object(Object::List(list)) if Arc::as_ptr(list).cast() == target => Err(itself()),
-        Value::Object(Object::List(list)) => list.lock().iter().try_for_each(|v| reach(v, target, depth + 1)),
+        Value::Object(Object::List(list)) => {
+            list.lock().iter().try_for_each(|v| check_reach(v, target, depth + 1))
+        }
         Value::Object(Object::Map(map)) if Arc::as_ptr(map).cast() == target => Err(itself()),
         Value::Object(Object::Map(map)) => map.lock().iter().try_for_each(|(k, v)| {
-            reach(&k.0, target, depth + 1)?;
-            reach(v, target, depth + 1)
+            check_reach(&k.0, target, depth + 1)?;
+            check_reach(v, target, depth + 1)
         }),
         _ => Ok(()),
     }

@@ -2,23 +2,23 @@
 
 use std::sync::Arc;
 
-use super::compiled::Compiled;
-use super::library::{Compute, ComputeBatch, Library, Nulls, int, text};
-use super::pattern::{Part, Pattern, patterns};
+use super::compile_cache::CompileCache;
+use super::java_regex::{JavaRegex, MatchMode, patterns};
+use super::library::{BatchScalarFn, NamespaceRegistrar, NullPolicy, ScalarFn, int, text};
 use super::str::byte_of_unit;
 use crate::column::{Column, Data};
-use crate::registry::{Arg, Argument};
+use crate::registry::{ArgumentType, ColumnarValue};
 use crate::value::Value;
 
-pub(super) fn register(regex: &mut Library<'_>) {
+pub(super) fn register(regex: &mut NamespaceRegistrar<'_>) {
     let forms = ["string regex, string text, int start? -> bool"];
-    regex.build_batched("find", &forms, Nulls::Pass, |args| test(args, Part::Any));
+    regex.build_batched("find", &forms, NullPolicy::Pass, |args| test(args, MatchMode::Any));
     let forms = ["string regex, string text -> bool"];
-    regex.build_batched("matches", &forms, Nulls::Pass, |args| test(args, Part::Whole));
-    regex.build_batched("lookingAt", &forms, Nulls::Pass, |args| test(args, Part::Start));
+    regex.build_batched("matches", &forms, NullPolicy::Pass, |args| test(args, MatchMode::Whole));
+    regex.build_batched("lookingAt", &forms, NullPolicy::Pass, |args| test(args, MatchMode::Start));
     let forms = ["string regex, string text, int group -> string"];
-    regex.build("group", &forms, Nulls::Fail, |args| {
-        let patterns = patterns(args, 0, Part::Any)?;
+    regex.build("group", &forms, NullPolicy::Fail, |args| {
+        let patterns = patterns(args, 0, MatchMode::Any)?;
         Ok(Box::new(move |args, _| {
             let pattern = patterns.get(text(args, 0)?)?;
             let group = usize::try_from(int(args, 2)?).map_err(|_| "there are no groups below 0")?;
@@ -29,10 +29,10 @@ pub(super) fn register(regex: &mut Library<'_>) {
     });
 }
 
-fn test(args: &[Arg], part: Part) -> Result<(Box<Compute>, Box<ComputeBatch>), String> {
+fn test(args: &[ArgumentType], part: MatchMode) -> Result<(Box<ScalarFn>, Box<BatchScalarFn>), String> {
     let patterns = Arc::new(patterns(args, 0, part)?);
     let all = patterns.clone();
-    let one: Box<Compute> = Box::new(move |args, _| {
+    let one: Box<ScalarFn> = Box::new(move |args, _| {
         let pattern = patterns.get(args[0].as_str().ok_or("`regex` is null")?)?;
         let Some(text) = args[1].as_str() else { return Ok(Value::Bool(false)) };
         let start = match args.get(2) {
@@ -48,9 +48,9 @@ fn test(args: &[Arg], part: Part) -> Result<(Box<Compute>, Box<ComputeBatch>), S
 }
 
 /// From the start of each text. Patterns that are data are mostly the same from row to row.
-fn test_batch(patterns: &Compiled<Pattern>, args: &[Argument<'_>], rows: usize) -> Option<Column> {
+fn test_batch(patterns: &CompileCache<JavaRegex>, args: &[ColumnarValue<'_>], rows: usize) -> Option<Column> {
     let [regex, texts] = args else { return None };
-    let mut last: Option<(&str, Arc<Pattern>)> = None;
+    let mut last: Option<(&str, Arc<JavaRegex>)> = None;
     let mut found = Vec::with_capacity(rows);
     for row in 0..rows {
         let regex = regex.text(row)?;

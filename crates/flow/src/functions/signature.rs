@@ -10,13 +10,13 @@ use std::fmt;
 
 use tidemill_types::FieldType;
 
-use crate::registry::Arg;
+use crate::registry::ArgumentType;
 
 /// A set of types.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Types(u8);
+struct TypeSet(u8);
 
-const EACH: [FieldType; 7] = [
+const ALL_TYPES: [FieldType; 7] = [
     FieldType::String,
     FieldType::Int,
     FieldType::Long,
@@ -25,13 +25,13 @@ const EACH: [FieldType; 7] = [
     FieldType::Bool,
     FieldType::Object,
 ];
-const NUMBER: Types = Types(0b001_1110);
-const WHOLE: Types = Types(0b000_0110);
-const DECIMAL: Types = Types(0b001_1000);
-const VALUE: Types = Types(0b011_1111);
-const ANY: Types = Types(0b111_1111);
+const NUMBER: TypeSet = TypeSet(0b001_1110);
+const WHOLE: TypeSet = TypeSet(0b000_0110);
+const DECIMAL: TypeSet = TypeSet(0b001_1000);
+const VALUE: TypeSet = TypeSet(0b011_1111);
+const ANY: TypeSet = TypeSet(0b111_1111);
 
-impl Types {
+impl TypeSet {
     fn parse(name: &str) -> Option<Self> {
         Some(match name {
             "number" | "N" => NUMBER,
@@ -46,7 +46,7 @@ impl Types {
     }
 
     fn of(ty: FieldType) -> Self {
-        let place = EACH.iter().position(|t| *t == plain(ty));
+        let place = ALL_TYPES.iter().position(|t| *t == plain(ty));
         Self(place.map_or(0, |place| 1 << place))
     }
 
@@ -60,14 +60,15 @@ fn plain(ty: FieldType) -> FieldType {
     if ty == FieldType::Time { FieldType::Long } else { ty }
 }
 
-impl fmt::Display for Types {
+impl fmt::Display for TypeSet {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match *self {
             NUMBER => f.write_str("number"),
             ANY => f.write_str("any"),
             VALUE => f.write_str("any-but-object"),
             _ => {
-                let names: Vec<_> = EACH.iter().filter(|t| self.contains(**t)).map(|t| t.name()).collect();
+                let names: Vec<_> =
+                    ALL_TYPES.iter().filter(|t| self.contains(**t)).map(|t| t.name()).collect();
                 f.write_str(&names.join("|"))
             }
         }
@@ -75,7 +76,7 @@ impl fmt::Display for Types {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Occurs {
+enum Arity {
     Once,
     Optional,
     Repeated,
@@ -84,30 +85,30 @@ enum Occurs {
 #[derive(Debug, Clone)]
 struct Parameter {
     name: &'static str,
-    types: Types,
+    types: TypeSet,
     /// Whether its type is the one that the form has only once.
     shared: bool,
     constant: bool,
-    occurs: Occurs,
+    occurs: Arity,
 }
 
 /// One way to call a function.
 #[derive(Debug, Clone)]
-pub(crate) struct Form {
+pub(crate) struct Overload {
     parameters: Vec<Parameter>,
     /// The type of the result; none when it is the shared one.
     result: Option<FieldType>,
 }
 
 /// Why arguments do not fit a form.
-enum Misfit {
+enum SignatureMismatch {
     /// Their number or types.
     Types,
     /// An argument that is no constant.
     Variable(&'static str),
 }
 
-impl Form {
+impl Overload {
     /// Reads a form; `None` when it is not written as the module says.
     fn parse(text: &'static str) -> Option<Self> {
         let (parameters, result) = text.rsplit_once("->")?;
@@ -127,20 +128,20 @@ impl Form {
         };
         let (ty, name) = text.split_once(' ')?;
         let (name, occurs) = match (name.strip_suffix('?'), name.strip_suffix('*')) {
-            (Some(name), _) => (name, Occurs::Optional),
-            (_, Some(name)) => (name, Occurs::Repeated),
-            _ => (name, Occurs::Once),
+            (Some(name), _) => (name, Arity::Optional),
+            (_, Some(name)) => (name, Arity::Repeated),
+            _ => (name, Arity::Once),
         };
         let shared = matches!(ty, "T" | "N");
-        Some(Parameter { name, types: Types::parse(ty)?, shared, constant, occurs })
+        Some(Parameter { name, types: TypeSet::parse(ty)?, shared, constant, occurs })
     }
 
     /// The type of the result for these arguments.
-    fn check(&self, args: &[Arg]) -> Result<FieldType, Misfit> {
-        let least = self.parameters.iter().filter(|p| p.occurs == Occurs::Once).count();
-        let repeated = self.parameters.last().is_some_and(|p| p.occurs == Occurs::Repeated);
+    fn check(&self, args: &[ArgumentType]) -> Result<FieldType, SignatureMismatch> {
+        let least = self.parameters.iter().filter(|p| p.occurs == Arity::Once).count();
+        let repeated = self.parameters.last().is_some_and(|p| p.occurs == Arity::Repeated);
         if args.len() < least || !repeated && args.len() > self.parameters.len() {
-            return Err(Misfit::Types);
+            return Err(SignatureMismatch::Types);
         }
         let mut shared = None;
         let mut variable = None;
@@ -148,14 +149,14 @@ impl Form {
             let ty = plain(arg.ty);
             let same = !parameter.shared || *shared.get_or_insert(ty) == ty;
             if !same || !parameter.types.contains(ty) {
-                return Err(Misfit::Types);
+                return Err(SignatureMismatch::Types);
             }
             if parameter.constant && arg.constant.is_none() {
                 variable.get_or_insert(parameter.name);
             }
         }
         match variable {
-            Some(name) => Err(Misfit::Variable(name)),
+            Some(name) => Err(SignatureMismatch::Variable(name)),
             None => Ok(self.result.or(shared).unwrap_or(FieldType::Object)),
         }
     }
@@ -171,14 +172,14 @@ impl Form {
     }
 }
 
-impl fmt::Display for Form {
+impl fmt::Display for Overload {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("(")?;
         for (i, p) in self.parameters.iter().enumerate() {
             let (open, close) = match p.occurs {
-                Occurs::Once => ("", ""),
-                Occurs::Optional => ("[", "]"),
-                Occurs::Repeated => ("", "..."),
+                Arity::Once => ("", ""),
+                Arity::Optional => ("[", "]"),
+                Arity::Repeated => ("", "..."),
             };
             let comma = if i == 0 { "" } else { ", " };
             let constant = if p.constant { "constant " } else { "" };
@@ -195,24 +196,24 @@ impl fmt::Display for Form {
 
 /// All ways to call a function.
 #[derive(Debug, Clone)]
-pub(crate) struct Signature(Vec<Form>);
+pub(crate) struct Signature(Vec<Overload>);
 
 impl Signature {
     /// Reads forms written as the module says; a form that is not is left out, which a test forbids.
     pub(crate) fn parse(forms: &[&'static str]) -> Self {
-        let read: Vec<_> = forms.iter().filter_map(|form| Form::parse(form)).collect();
+        let read: Vec<_> = forms.iter().filter_map(|form| Overload::parse(form)).collect();
         debug_assert_eq!(read.len(), forms.len(), "{forms:?}");
         Self(read)
     }
 
     /// The form that the arguments fit, and the type of the result. Errors: what was given and what there is.
-    pub(crate) fn check(&self, args: &[Arg]) -> Result<(&Form, FieldType), String> {
+    pub(crate) fn check(&self, args: &[ArgumentType]) -> Result<(&Overload, FieldType), String> {
         let mut variable = None;
         for form in &self.0 {
             match form.check(args) {
                 Ok(ty) => return Ok((form, ty)),
-                Err(Misfit::Variable(name)) => variable = Some(name),
-                Err(Misfit::Types) => {}
+                Err(SignatureMismatch::Variable(name)) => variable = Some(name),
+                Err(SignatureMismatch::Types) => {}
             }
         }
         if let Some(name) = variable {
@@ -228,8 +229,8 @@ impl Signature {
 mod tests {
     use super::*;
 
-    fn args(types: &[FieldType]) -> Vec<Arg> {
-        types.iter().map(|ty| Arg { ty: *ty, constant: None }).collect()
+    fn args(types: &[FieldType]) -> Vec<ArgumentType> {
+        types.iter().map(|ty| ArgumentType { ty: *ty, constant: None }).collect()
     }
 
     #[test]

@@ -2,38 +2,38 @@
 
 use std::sync::Arc;
 
-use super::compiled::Compiled;
-use super::library::{Compute, ComputeBatch, Computed, Library, Nulls, int, text};
-use super::pattern::{Part, Pattern, patterns};
-use crate::column::{Column, Data, Strings};
-use crate::registry::{Arg, Argument};
+use super::compile_cache::CompileCache;
+use super::java_regex::{JavaRegex, MatchMode, patterns};
+use super::library::{BatchScalarFn, NamespaceRegistrar, NullPolicy, ScalarFn, ScalarResult, int, text};
+use crate::column::{Column, Data, StringColumn};
+use crate::registry::{ArgumentType, ColumnarValue};
 use crate::value::{Key, Object, Value};
 
 /// The longest text that `repeat` makes, in bytes.
 const REPEATED_BYTES_MAX: usize = 64 << 20;
 
-pub(super) fn register(str: &mut Library<'_>) {
-    str.add("charAt", &["string text, int index -> string"], Nulls::Fail, |args| {
+pub(super) fn register(str: &mut NamespaceRegistrar<'_>) {
+    str.add("charAt", &["string text, int index -> string"], NullPolicy::Fail, |args| {
         let index = usize::try_from(int(args, 1)?).ok();
         let unit = index.and_then(|i| text(args, 0).ok()?.encode_utf16().nth(i));
         let unit = unit.ok_or_else(|| format!("there is no character {}", args[1]))?;
         Ok(Value::text(&String::from_utf16_lossy(&[unit])))
     });
-    str.add("charFrequency", &["string text, string char -> long"], Nulls::Fail, |args| {
+    str.add("charFrequency", &["string text, string char -> long"], NullPolicy::Fail, |args| {
         let mut units = text(args, 1)?.encode_utf16();
         let (Some(unit), None) = (units.next(), units.next()) else {
             return Err(format!("`{}` is not one character", args[1]));
         };
         Ok(Value::Long(text(args, 0)?.encode_utf16().filter(|u| *u == unit).count() as i64))
     });
-    str.add("coalesce", &["T x, T more* -> T"], Nulls::Pass, |args| {
+    str.add("coalesce", &["T x, T more* -> T"], NullPolicy::Pass, |args| {
         Ok(args.iter().find(|a| !a.is_null()).cloned().unwrap_or_default())
     });
-    str.add("concat", &["value x, value y, value more* -> string"], Nulls::Pass, |args| {
+    str.add("concat", &["value x, value y, value more* -> string"], NullPolicy::Pass, |args| {
         let parts = args.iter().filter(|a| !a.is_null());
         Ok(Value::Str(parts.map(ToString::to_string).collect::<String>().into()))
     });
-    str.add("contains", &["string text, string part -> bool"], Nulls::Pass, |args| {
+    str.add("contains", &["string text, string part -> bool"], NullPolicy::Pass, |args| {
         match (&args[0], &args[1]) {
             (Value::Null, _) => Ok(Value::Bool(false)),
             (_, Value::Null) => Err("`part` is null".into()),
@@ -42,56 +42,56 @@ pub(super) fn register(str: &mut Library<'_>) {
             }
         }
     });
-    str.add("equalsIgnoreCase", &["string text, string other -> bool"], Nulls::Pass, |args| {
+    str.add("equalsIgnoreCase", &["string text, string other -> bool"], NullPolicy::Pass, |args| {
         let text = args[0].as_str().ok_or("`text` is null")?;
         Ok(Value::Bool(args[1].as_str().is_some_and(|other| equal_but_case(text, other))))
     });
     str.add(
         "fillTemplate",
         &["string template, object map -> string", "string template, value x, value more* -> string"],
-        Nulls::Fail,
+        NullPolicy::Fail,
         fill_template,
     );
-    str.add("hex", &["string text -> string"], Nulls::Fail, |args| {
+    str.add("hex", &["string text -> string"], NullPolicy::Fail, |args| {
         Ok(Value::text(&text(args, 0)?.encode_utf16().map(|unit| format!("{unit:02x}")).collect::<String>()))
     });
-    str.add("unhex", &["string hex -> string"], Nulls::Fail, unhex);
-    str.add("length", &["string text -> int"], Nulls::Fail, |args| {
+    str.add("unhex", &["string hex -> string"], NullPolicy::Fail, unhex);
+    str.add("length", &["string text -> int"], NullPolicy::Fail, |args| {
         Ok(Value::Int(text(args, 0)?.encode_utf16().count() as i32))
     });
-    str.add("locate", &["string part, string text, int start? -> int"], Nulls::Fail, locate);
-    str.add("lower", &["string text -> string"], Nulls::Fail, |args| {
+    str.add("locate", &["string part, string text, int start? -> int"], NullPolicy::Fail, locate);
+    str.add("lower", &["string text -> string"], NullPolicy::Fail, |args| {
         Ok(Value::text(&text(args, 0)?.to_lowercase()))
     });
-    str.add("upper", &["string text -> string"], Nulls::Fail, |args| {
+    str.add("upper", &["string text -> string"], NullPolicy::Fail, |args| {
         Ok(Value::text(&text(args, 0)?.to_uppercase()))
     });
-    str.add("trim", &["string text -> string"], Nulls::Fail, |args| {
+    str.add("trim", &["string text -> string"], NullPolicy::Fail, |args| {
         Ok(Value::text(text(args, 0)?.trim_matches(|c: char| c <= ' ')))
     });
-    str.add("reverse", &["string text -> string"], Nulls::Fail, |args| {
+    str.add("reverse", &["string text -> string"], NullPolicy::Fail, |args| {
         Ok(Value::text(&text(args, 0)?.chars().rev().collect::<String>()))
     });
-    str.add("repeat", &["string text, int times -> string"], Nulls::Fail, |args| {
+    str.add("repeat", &["string text, int times -> string"], NullPolicy::Fail, |args| {
         let (text, times) = (text(args, 0)?, usize::try_from(int(args, 1)?).unwrap_or(0));
         if text.len().saturating_mul(times) > REPEATED_BYTES_MAX {
             return Err(format!("the text would be longer than {REPEATED_BYTES_MAX} bytes"));
         }
         Ok(Value::text(&text.repeat(times)))
     });
-    str.add("strcmp", &["string text, string other -> int"], Nulls::Fail, |args| {
+    str.add("strcmp", &["string text, string other -> int"], NullPolicy::Fail, |args| {
         Ok(Value::Int(compare(text(args, 0)?, text(args, 1)?)))
     });
-    str.build("regexp", &["string text, string regex -> bool"], Nulls::Fail, |args| {
-        let patterns = patterns(args, 1, Part::Whole)?;
+    str.build("regexp", &["string text, string regex -> bool"], NullPolicy::Fail, |args| {
+        let patterns = patterns(args, 1, MatchMode::Whole)?;
         Ok(Box::new(move |args, _| {
             Ok(Value::Bool(patterns.get(text(args, 1)?)?.matches(text(args, 0)?, 0)?))
         }))
     });
-    str.build_batched("replaceAll", &[REPLACE], Nulls::Fail, |args| replace(args, true));
-    str.build_batched("replaceFirst", &[REPLACE], Nulls::Fail, |args| replace(args, false));
-    str.build("split", &["string text, string regex, int index -> string"], Nulls::Fail, |args| {
-        let patterns = patterns(args, 1, Part::Any)?;
+    str.build_batched("replaceAll", &[REPLACE], NullPolicy::Fail, |args| replace(args, true));
+    str.build_batched("replaceFirst", &[REPLACE], NullPolicy::Fail, |args| replace(args, false));
+    str.build("split", &["string text, string regex, int index -> string"], NullPolicy::Fail, |args| {
+        let patterns = patterns(args, 1, MatchMode::Any)?;
         Ok(Box::new(move |args, _| {
             let parts = patterns.get(text(args, 1)?)?.split(text(args, 0)?)?;
             let part = usize::try_from(int(args, 2)?).ok().and_then(|i| parts.get(i).copied());
@@ -99,7 +99,7 @@ pub(super) fn register(str: &mut Library<'_>) {
             part.map(Value::text).ok_or_else(missing)
         }))
     });
-    str.build("substr", &SUBSTR, Nulls::Fail, substr);
+    str.build("substr", &SUBSTR, NullPolicy::Fail, substr);
 }
 
 const REPLACE: &str = "string text, string regex, string replacement -> string";
@@ -107,10 +107,10 @@ const REPLACE: &str = "string text, string regex, string replacement -> string";
 const SUBSTR: [&str; 2] =
     ["string text, int begin, int length? -> string", "string text, string regex, int group? -> string"];
 
-fn replace(args: &[Arg], all: bool) -> Result<(Box<Compute>, Box<ComputeBatch>), String> {
-    let patterns = Arc::new(patterns(args, 1, Part::Any)?);
+fn replace(args: &[ArgumentType], all: bool) -> Result<(Box<ScalarFn>, Box<BatchScalarFn>), String> {
+    let patterns = Arc::new(patterns(args, 1, MatchMode::Any)?);
     let many = patterns.clone();
-    let one: Box<Compute> = Box::new(move |args, _| {
+    let one: Box<ScalarFn> = Box::new(move |args, _| {
         let replaced = patterns.get(text(args, 1)?)?.replace(text(args, 0)?, text(args, 2)?, all)?;
         Ok(replaced.map_or_else(|| args[0].clone(), |text| Value::text(&text)))
     });
@@ -119,18 +119,22 @@ fn replace(args: &[Arg], all: bool) -> Result<(Box<Compute>, Box<ComputeBatch>),
 
 /// One pattern for all rows; texts in which it is not found are copied together, or not at all.
 fn replace_batch(
-    patterns: &Compiled<Pattern>,
-    args: &[Argument<'_>],
+    patterns: &CompileCache<JavaRegex>,
+    args: &[ColumnarValue<'_>],
     rows: usize,
     all: bool,
 ) -> Option<Column> {
-    let [Argument::Each(column), Argument::Same(Value::Str(pattern)), Argument::Same(Value::Str(by))] = args
+    let [
+        ColumnarValue::Array(column),
+        ColumnarValue::Scalar(Value::Str(pattern)),
+        ColumnarValue::Scalar(Value::Str(by)),
+    ] = args
     else {
         return None;
     };
     let Data::Str(texts) = column.data() else { return None };
     let pattern = patterns.get(pattern).ok()?;
-    let mut out: Option<Strings> = None;
+    let mut out: Option<StringColumn> = None;
     for row in 0..rows {
         let text = texts.get(row);
         match (pattern.replace(text, by, all).ok()?, &mut out) {
@@ -142,8 +146,8 @@ fn replace_batch(
     Some(out.map_or_else(|| (*column).clone(), |texts| Column::of(Data::Str(texts))))
 }
 
-fn substr(args: &[Arg]) -> Result<Box<Compute>, String> {
-    let patterns = patterns(args, 1, Part::Any)?;
+fn substr(args: &[ArgumentType]) -> Result<Box<ScalarFn>, String> {
+    let patterns = patterns(args, 1, MatchMode::Any)?;
     Ok(Box::new(move |args, _| match &args[1] {
         Value::Int(begin) => {
             let text = text(args, 0)?;
@@ -210,7 +214,7 @@ fn equal_but_case(a: &str, b: &str) -> bool {
         || !(a.is_ascii() && b.is_ascii()) && a.chars().map(fold).eq(b.chars().map(fold))
 }
 
-fn unhex(args: &[Value]) -> Computed {
+fn unhex(args: &[Value]) -> ScalarResult {
     let hex = text(args, 0)?;
     let digits = hex.chars().map(|c| c.to_digit(16)).collect::<Option<Vec<_>>>();
     let digits = digits.filter(|d| d.len().is_multiple_of(2));
@@ -220,7 +224,7 @@ fn unhex(args: &[Value]) -> Computed {
 }
 
 /// The place of a part, -1 if it is not there. The reference adds `start` also to the -1.
-fn locate(args: &[Value]) -> Computed {
+fn locate(args: &[Value]) -> ScalarResult {
     let (part, text) = (text(args, 0)?, text(args, 1)?);
     let start = args.get(2).map_or(Ok(0), |_| int(args, 2))?;
     let from = usize::try_from(start).ok().and_then(|s| byte_of_unit(text, s));
@@ -230,7 +234,7 @@ fn locate(args: &[Value]) -> Computed {
 }
 
 /// `{{1}}` by argument 1, or `{{key}}` by the map's value. A key that the map lacks stays without its braces.
-fn fill_template(args: &[Value]) -> Computed {
+fn fill_template(args: &[Value]) -> ScalarResult {
     let template = text(args, 0)?;
     let map = match &args[1] {
         Value::Object(Object::Map(map)) => Some(map.lock().clone()),

@@ -6,12 +6,12 @@ use jiff::civil::Date;
 use jiff::tz::TimeZone;
 use tidemill_types::FieldType;
 
-use super::compiled::Compiled;
-use super::library::{Compute, Library, Nulls, constant_text, int, text};
-use super::time_format::{DAYS, Format, zoned};
+use super::compile_cache::CompileCache;
+use super::library::{NamespaceRegistrar, NullPolicy, ScalarFn, constant_text, int, text};
+use super::time_format::{DAYS, DateFormat, zoned};
 use super::time_week::WeekRule;
 use super::time_zone;
-use crate::registry::Arg;
+use crate::registry::ArgumentType;
 use crate::value::Value;
 
 const DEFAULT: &str = "yyyy-MM-dd HH:mm:ss.SSS";
@@ -19,43 +19,45 @@ const DATE: &str = "yyyy-MM-dd";
 const CLOCK: &str = "HH:mm:ss";
 const SECONDS: &str = "yyyy-MM-dd HH:mm:ss";
 
-pub(super) fn register(time: &mut Library<'_>) {
+pub(super) fn register(time: &mut NamespaceRegistrar<'_>) {
     now(time, "currentDate", &[" -> string"], DATE);
     now(time, "currentTime", &[" -> string"], CLOCK);
     now(time, "currentTimestamp", &[" -> string", "string zone -> string"], SECONDS);
-    time.build("utcTimestamp", &[" -> string", "string format -> string"], Nulls::Fail, |args| {
-        let formats = Formats::of(args, 0, SECONDS)?;
-        Ok(Box::new(move |args, state| written(&*formats.get(args)?, state.now)))
+    time.build("utcTimestamp", &[" -> string", "string format -> string"], NullPolicy::Fail, |args| {
+        let formats = DateFormatArgument::of(args, 0, SECONDS)?;
+        Ok(Box::new(move |args, state| format_date(&*formats.get(args)?, state.now)))
     });
-    time.build("date", &["string date, string format? -> string"], Nulls::Fail, |args| {
-        let formats = Formats::of(args, 1, DEFAULT)?;
-        let date = Format::compile(DATE)?;
-        Ok(Box::new(move |args, _| written(&date, formats.read(args, 0)?)))
+    time.build("date", &["string date, string format? -> string"], NullPolicy::Fail, |args| {
+        let formats = DateFormatArgument::of(args, 1, DEFAULT)?;
+        let date = DateFormat::compile(DATE)?;
+        Ok(Box::new(move |args, _| format_date(&date, formats.read(args, 0)?)))
     });
     let forms =
         ["string date, string target, string source? -> string", "long date, string target -> string"];
-    time.build("dateFormat", &forms, Nulls::Fail, |args| {
-        let (targets, sources) = (Formats::of(args, 1, DEFAULT)?, Formats::of(args, 2, DEFAULT)?);
-        Ok(Box::new(move |args, _| written(&*targets.get(args)?, sources.read(args, 0)?)))
+    time.build("dateFormat", &forms, NullPolicy::Fail, |args| {
+        let (targets, sources) =
+            (DateFormatArgument::of(args, 1, DEFAULT)?, DateFormatArgument::of(args, 2, DEFAULT)?);
+        Ok(Box::new(move |args, _| format_date(&*targets.get(args)?, sources.read(args, 0)?)))
     });
-    time.build("dateAdd", &SHIFT, Nulls::Fail, |args| shift(args, 1));
-    time.build("dateSub", &SHIFT, Nulls::Fail, |args| shift(args, -1));
+    time.build("dateAdd", &SHIFT, NullPolicy::Fail, |args| shift(args, 1));
+    time.build("dateSub", &SHIFT, NullPolicy::Fail, |args| shift(args, -1));
     let forms = [
         "string date, string other -> long",
         "long date, long other -> long",
         "string date, string other, string format, string format -> long",
     ];
-    time.build("dateDiff", &forms, Nulls::Fail, |args| {
-        let (first, second) = (Formats::of(args, 2, DEFAULT)?, Formats::of(args, 3, DEFAULT)?);
+    time.build("dateDiff", &forms, NullPolicy::Fail, |args| {
+        let (first, second) =
+            (DateFormatArgument::of(args, 2, DEFAULT)?, DateFormatArgument::of(args, 3, DEFAULT)?);
         Ok(Box::new(move |args, _| {
             let difference = first.read(args, 0)?.checked_sub(second.read(args, 1)?);
             let difference = difference.ok_or("the dates are too far apart")?;
-            Ok(Value::Long(difference / Unit::DAY_MS))
+            Ok(Value::Long(difference / DateUnit::DAY_MS))
         }))
     });
-    time.build("dayOfWeek", &["string date, string format? -> string"], Nulls::Fail, |args| {
+    time.build("dayOfWeek", &["string date, string format? -> string"], NullPolicy::Fail, |args| {
         // without a format the text may end with the date
-        let formats = Formats::of(args, 1, DATE)?;
+        let formats = DateFormatArgument::of(args, 1, DATE)?;
         Ok(Box::new(move |args, _| {
             let weekday = zoned(formats.read(args, 0)?, &TimeZone::UTC)?.weekday();
             let name = usize::try_from(weekday.to_monday_zero_offset()).ok().and_then(|i| DAYS.get(i));
@@ -66,19 +68,19 @@ pub(super) fn register(time: &mut Library<'_>) {
         "const string unit, string date, string format?, const string locale? -> int",
         "long date, const string unit, const string locale? -> int",
     ];
-    time.build("extract", &forms, Nulls::Fail, extract);
+    time.build("extract", &forms, NullPolicy::Fail, extract);
     let forms = [" -> long", "string date, string format? -> long"];
-    time.build("timestampInMilliseconds", &forms, Nulls::Fail, |args| {
-        let formats = Formats::of(args, 1, DEFAULT)?;
+    time.build("timestampInMilliseconds", &forms, NullPolicy::Fail, |args| {
+        let formats = DateFormatArgument::of(args, 1, DEFAULT)?;
         Ok(Box::new(move |args, state| {
             Ok(Value::Long(if args.is_empty() { state.now } else { formats.read(args, 0)? }))
         }))
     });
     let form = "string date, string format, string zone, string from? -> string";
-    time.build("timezoneConvert", &[form], Nulls::Fail, |args| {
-        let formats = Formats::of(args, 1, DEFAULT)?;
+    time.build("timezoneConvert", &[form], NullPolicy::Fail, |args| {
+        let formats = DateFormatArgument::of(args, 1, DEFAULT)?;
         let (zones, sources) =
-            (Compiled::of(args, 2, time_zone::find)?, Compiled::of(args, 3, time_zone::find)?);
+            (CompileCache::of(args, 2, time_zone::find)?, CompileCache::of(args, 3, time_zone::find)?);
         Ok(Box::new(move |args, _| {
             let format = formats.get(args)?;
             let source = match args.get(3) {
@@ -92,19 +94,19 @@ pub(super) fn register(time: &mut Library<'_>) {
 }
 
 /// The formats that an argument gives, or the one to take without it.
-struct Formats {
+struct DateFormatArgument {
     argument: usize,
-    compiled: Compiled<Format>,
-    otherwise: Arc<Format>,
+    compiled: CompileCache<DateFormat>,
+    otherwise: Arc<DateFormat>,
 }
 
-impl Formats {
-    fn of(args: &[Arg], argument: usize, otherwise: &str) -> Result<Self, String> {
-        let compiled = Compiled::of(args, argument, Format::compile)?;
-        Ok(Self { argument, compiled, otherwise: Arc::new(Format::compile(otherwise)?) })
+impl DateFormatArgument {
+    fn of(args: &[ArgumentType], argument: usize, otherwise: &str) -> Result<Self, String> {
+        let compiled = CompileCache::of(args, argument, DateFormat::compile)?;
+        Ok(Self { argument, compiled, otherwise: Arc::new(DateFormat::compile(otherwise)?) })
     }
 
-    fn get(&self, args: &[Value]) -> Result<Arc<Format>, String> {
+    fn get(&self, args: &[Value]) -> Result<Arc<DateFormat>, String> {
         match args.get(self.argument).and_then(Value::as_str) {
             Some(format) => self.compiled.get(format),
             None => Ok(self.otherwise.clone()),
@@ -120,25 +122,25 @@ impl Formats {
     }
 }
 
-fn written(format: &Format, ms: i64) -> Result<Value, String> {
+fn format_date(format: &DateFormat, ms: i64) -> Result<Value, String> {
     Ok(Value::text(&format.format(ms, &TimeZone::UTC)?))
 }
 
 /// The clock as a text, in the zone that the argument names.
-fn now(time: &mut Library<'_>, name: &'static str, forms: &[&'static str], format: &'static str) {
-    time.build(name, forms, Nulls::Fail, move |args| {
-        let format = Format::compile(format)?;
-        let zones = Compiled::of(args, 0, time_zone::find)?;
+fn now(time: &mut NamespaceRegistrar<'_>, name: &'static str, forms: &[&'static str], format: &'static str) {
+    time.build(name, forms, NullPolicy::Fail, move |args| {
+        let format = DateFormat::compile(format)?;
+        let zones = CompileCache::of(args, 0, time_zone::find)?;
         Ok(Box::new(move |args, state| match args.first() {
             Some(_) => Ok(Value::text(&format.format(state.now, &*zones.get(text(args, 0)?)?)?)),
-            None => written(&format, state.now),
+            None => format_date(&format, state.now),
         }))
     });
 }
 
 /// A part of a date.
 #[derive(Debug, Clone, Copy)]
-enum Unit {
+enum DateUnit {
     Year,
     Quarter,
     Month,
@@ -149,11 +151,11 @@ enum Unit {
     Second,
 }
 
-impl Unit {
+impl DateUnit {
     const DAY_MS: i64 = 86_400_000;
 
     /// The unit that argument `i` names, in any case.
-    fn of(args: &[Arg], i: usize) -> Result<Self, String> {
+    fn of(args: &[ArgumentType], i: usize) -> Result<Self, String> {
         let name = constant_text(args, i).unwrap_or_default();
         Ok(match name.to_ascii_uppercase().as_str() {
             "YEAR" => Self::Year,
@@ -209,36 +211,36 @@ const SHIFT: [&str; 2] = [
     "long date, int count, const string unit -> string",
 ];
 
-fn shift(args: &[Arg], sign: i64) -> Result<Box<Compute>, String> {
-    let unit = Unit::of(args, 2)?;
-    let formats = Formats::of(args, 3, DEFAULT)?;
+fn shift(args: &[ArgumentType], sign: i64) -> Result<Box<ScalarFn>, String> {
+    let unit = DateUnit::of(args, 2)?;
+    let formats = DateFormatArgument::of(args, 3, DEFAULT)?;
     Ok(Box::new(move |args, _| {
         let shifted = unit.add(formats.read(args, 0)?, sign * i64::from(int(args, 1)?));
         let shifted = shifted.ok_or("the date would be beyond the calendar")?;
         match args[0] {
             Value::Long(_) => Ok(Value::text(&shifted.to_string())),
-            _ => written(&*formats.get(args)?, shifted),
+            _ => format_date(&*formats.get(args)?, shifted),
         }
     }))
 }
 
-fn extract(args: &[Arg]) -> Result<Box<Compute>, String> {
+fn extract(args: &[ArgumentType]) -> Result<Box<ScalarFn>, String> {
     let by_text = args[0].ty == FieldType::String;
     let (unit, date, format, locale) = if by_text { (0, 1, 2, 3) } else { (1, 0, usize::MAX, 2) };
-    let unit = Unit::of(args, unit)?;
+    let unit = DateUnit::of(args, unit)?;
     let weeks = constant_text(args, locale).map_or(Ok(WeekRule::ENGLISH), WeekRule::of)?;
-    let formats = Formats::of(args, format, DEFAULT)?;
+    let formats = DateFormatArgument::of(args, format, DEFAULT)?;
     Ok(Box::new(move |args, _| {
         let at = zoned(formats.read(args, date)?, &TimeZone::UTC)?;
         Ok(Value::Int(match unit {
-            Unit::Year => i32::from(at.year()),
-            Unit::Quarter => (i32::from(at.month()) - 1) / 3 + 1,
-            Unit::Month => i32::from(at.month()),
-            Unit::Week => weeks.week(at.date()).1,
-            Unit::Day => i32::from(at.day()),
-            Unit::Hour => i32::from(at.hour()),
-            Unit::Minute => i32::from(at.minute()),
-            Unit::Second => i32::from(at.second()),
+            DateUnit::Year => i32::from(at.year()),
+            DateUnit::Quarter => (i32::from(at.month()) - 1) / 3 + 1,
+            DateUnit::Month => i32::from(at.month()),
+            DateUnit::Week => weeks.week(at.date()).1,
+            DateUnit::Day => i32::from(at.day()),
+            DateUnit::Hour => i32::from(at.hour()),
+            DateUnit::Minute => i32::from(at.minute()),
+            DateUnit::Second => i32::from(at.second()),
         }))
     }))
 }

@@ -32,7 +32,7 @@ const RUN_MAX: usize = 40;
 
 /// A part of a pattern.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Element {
+pub(super) enum FormatElement {
     /// What stands there as it is.
     Literal(String),
     /// A letter and how often it stands there.
@@ -41,14 +41,14 @@ pub(super) enum Element {
 
 /// A pattern that was read.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Format {
+pub(super) struct DateFormat {
     /// The pattern.
     pub(super) pattern: String,
     /// Its parts.
-    pub(super) elements: Vec<Element>,
+    pub(super) elements: Vec<FormatElement>,
 }
 
-impl Format {
+impl DateFormat {
     /// Errors: a letter that means nothing, a quote that is not closed.
     pub(super) fn compile(pattern: &str) -> Result<Self, String> {
         let wrong = |why: String| format!("the date format `{pattern}` cannot be used: {why}");
@@ -69,7 +69,7 @@ impl Format {
                 if count > RUN_MAX {
                     return Err(wrong(format!("`{c}` stands more than {RUN_MAX} times")));
                 }
-                elements.push(Element::Field(c, count));
+                elements.push(FormatElement::Field(c, count));
             } else {
                 literal(&mut elements, &c.to_string());
             }
@@ -83,8 +83,8 @@ impl Format {
         let mut out = String::new();
         for element in &self.elements {
             match element {
-                Element::Literal(text) => out.push_str(text),
-                Element::Field(letter, count) => field(&at, *letter, *count, &mut out),
+                FormatElement::Literal(text) => out.push_str(text),
+                FormatElement::Field(letter, count) => field(&at, *letter, *count, &mut out),
             }
         }
         Ok(out)
@@ -106,10 +106,10 @@ fn quoted(chars: &mut std::iter::Peekable<std::str::Chars<'_>>) -> Option<String
     }
 }
 
-fn literal(elements: &mut Vec<Element>, text: &str) {
+fn literal(elements: &mut Vec<FormatElement>, text: &str) {
     match elements.last_mut() {
-        Some(Element::Literal(before)) => before.push_str(text),
-        _ => elements.push(Element::Literal(text.to_owned())),
+        Some(FormatElement::Literal(before)) => before.push_str(text),
+        _ => elements.push(FormatElement::Literal(text.to_owned())),
     }
 }
 

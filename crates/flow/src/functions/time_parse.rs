@@ -4,7 +4,7 @@
 use jiff::civil::Date;
 use jiff::tz::TimeZone;
 
-use super::time_format::{DAYS, Element, Format, MONTHS};
+use super::time_format::{DAYS, DateFormat, FormatElement, MONTHS};
 use super::time_zone;
 
 const DAY_MS: i64 = 86_400_000;
@@ -14,7 +14,7 @@ const TWO_DIGITS_SINCE: i64 = 2026 - 80;
 
 /// What a text says.
 #[derive(Default)]
-struct Fields {
+struct ParsedFields {
     before_christ: bool,
     year: Option<i64>,
     month: Option<i64>,
@@ -29,16 +29,16 @@ struct Fields {
     zone: Option<TimeZone>,
 }
 
-impl Format {
+impl DateFormat {
     /// The instant, milliseconds since 1970, that a text says in zone `tz` unless it names one. What it leaves out is
     /// that of 1970-01-01 00:00. Errors: that it does not read as the format, or is beyond the calendar.
     pub(super) fn parse(&self, text: &str, tz: &TimeZone) -> Result<i64, String> {
-        let mut fields = Fields::default();
+        let mut fields = ParsedFields::default();
         let mut rest = text;
         for (i, element) in self.elements.iter().enumerate() {
             let read = match element {
-                Element::Literal(literal) => rest.strip_prefix(literal.as_str()),
-                Element::Field(letter, count) => {
+                FormatElement::Literal(literal) => rest.strip_prefix(literal.as_str()),
+                FormatElement::Field(letter, count) => {
                     let width = self.elements.get(i + 1).is_some_and(numeric).then_some(*count);
                     fields.read(rest.trim_start_matches([' ', '\t']), *letter, *count, width)
                 }
@@ -50,15 +50,15 @@ impl Format {
 }
 
 /// Whether the element is read as digits only.
-fn numeric(element: &Element) -> bool {
+fn numeric(element: &FormatElement) -> bool {
     match element {
-        Element::Literal(_) => false,
-        Element::Field('M' | 'L', count) => *count < 3,
-        Element::Field(letter, _) => !matches!(letter, 'G' | 'E' | 'a' | 'z' | 'Z' | 'X'),
+        FormatElement::Literal(_) => false,
+        FormatElement::Field('M' | 'L', count) => *count < 3,
+        FormatElement::Field(letter, _) => !matches!(letter, 'G' | 'E' | 'a' | 'z' | 'Z' | 'X'),
     }
 }
 
-impl Fields {
+impl ParsedFields {
     /// Takes a field from the start of a text; returns what is left. `width`: how many digits it may take.
     fn read<'t>(
         &mut self,

@@ -29,13 +29,13 @@ pub(super) fn write(entries: &Entries) -> String {
 
 /// An element that is open.
 #[derive(Default)]
-struct Open {
+struct OpenElement {
     name: String,
     text: String,
     children: Entries,
 }
 
-impl Open {
+impl OpenElement {
     /// A map if it has elements, else what its text reads as.
     fn value(self) -> Value {
         if self.children.is_empty() { scalar(&self.text) } else { Value::Object(Object::map(self.children)) }
@@ -61,7 +61,7 @@ fn scalar(text: &str) -> Value {
 /// The elements in the root element, as a map; attributes are left out.
 pub(super) fn read(xml: &str) -> Result<Value, String> {
     let mut reader = Reader::from_str(xml);
-    let mut open: Vec<Open> = Vec::new();
+    let mut open: Vec<OpenElement> = Vec::new();
     let mut root = None;
     let wrong = |e: &dyn std::fmt::Display| format!("the XML cannot be read: {e}");
     loop {
@@ -71,13 +71,13 @@ pub(super) fn read(xml: &str) -> Result<Value, String> {
                     return Err(wrong(&format!("elements lie more than {DEPTH_MAX} deep in each other")));
                 }
                 let name = String::from_utf8_lossy(tag.local_name().as_ref()).into_owned();
-                open.push(Open { name, ..Open::default() });
+                open.push(OpenElement { name, ..OpenElement::default() });
             }
             Event::Empty(tag) => {
                 let name = String::from_utf8_lossy(tag.local_name().as_ref()).into_owned();
                 match open.last_mut() {
                     Some(parent) => drop(parent.children.insert(Key(Value::text(&name)), Value::text(""))),
-                    None => root = Some(Open::default()),
+                    None => root = Some(OpenElement::default()),
                 }
             }
             Event::End(_) => {
@@ -105,7 +105,7 @@ pub(super) fn read(xml: &str) -> Result<Value, String> {
     }
 }
 
-fn add(open: &mut [Open], text: &str) {
+fn add(open: &mut [OpenElement], text: &str) {
     if let Some(element) = open.last_mut() {
         element.text.push_str(text);
     }

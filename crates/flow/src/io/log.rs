@@ -160,20 +160,20 @@ mod tests {
 
     use super::*;
     use crate::Registry;
-    use crate::app::{App, Sink};
     use crate::column::Column;
-    use crate::expr::Failure;
+    use crate::expr::EvalError;
     use crate::replay;
+    use crate::runtime::{AppRuntime, OutputHandler};
 
     #[derive(Default)]
     struct Lines(Vec<String>);
 
-    impl Sink for Lines {
+    impl OutputHandler for Lines {
         fn events(&mut self, _: &str, _: &Batch) {}
 
         fn emission(&mut self, _: &str, _: &Batch) {}
 
-        fn failure(&mut self, query: &str, failure: &Failure) {
+        fn failure(&mut self, query: &str, failure: &EvalError) {
             panic!("{query}: {}", failure.0);
         }
 
@@ -190,7 +190,7 @@ mod tests {
         );
         let plan = replay::compile("a.siddhi", &text, &Registry::standard(), &|_| None).unwrap();
         let stream = plan.catalog.find("In").unwrap();
-        let mut app = App::new(Arc::new(plan));
+        let mut app = AppRuntime::new(Arc::new(plan));
         let mut seen = Lines::default();
         app.start(0, &mut seen);
         for values in [

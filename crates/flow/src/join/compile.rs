@@ -8,11 +8,11 @@ use super::keys::Keys;
 use super::{JoinPlan, SidePlan, Source};
 use crate::aggregation::{self, Read};
 use crate::catalog::{Attributes, Catalog, Table, full_name};
-use crate::expr::{Compiler, Node, Resolved, Scope, StepTime};
+use crate::expr::{ColumnRef, Compiler, Node, Scope, StepTime};
 use crate::plan::{handlers, make_window, stateless_handlers};
 use crate::query::Handler;
 use crate::registry::Registry;
-use crate::scope::Single;
+use crate::scope::StreamScope;
 use crate::select;
 use crate::table::Search;
 use crate::why::SideWritten;
@@ -30,9 +30,9 @@ pub(crate) struct Sides<'a> {
 
 impl Sides<'_> {
     /// The column with the time of a side's event; null where there is none.
-    fn time(&self, side: usize) -> Resolved {
+    fn time(&self, side: usize) -> ColumnRef {
         let width: usize = self.attributes.iter().map(|of| of.len()).sum();
-        Resolved { slot: select::INPUT, column: width + side, ty: FieldType::Long }
+        ColumnRef { slot: select::INPUT, column: width + side, ty: FieldType::Long }
     }
 
     /// The side of a name that is no attribute's, in a selection.
@@ -47,7 +47,7 @@ impl Scope for Sides<'_> {
         self.attributes.iter().flat_map(|side| side.iter()).map(|(name, _)| name.clone()).collect()
     }
 
-    fn attribute(&mut self, attribute: &AttributeRef) -> Result<Resolved, Diagnostic> {
+    fn attribute(&mut self, attribute: &AttributeRef) -> Result<ColumnRef, Diagnostic> {
         let name = &attribute.name.name;
         let column = |side: usize| self.attributes[side].iter().position(|(known, _)| known == name);
         let side = match &attribute.source {
@@ -90,17 +90,17 @@ impl Scope for Sides<'_> {
         };
         let ty = self.attributes[side][column].1;
         Ok(match (self.flat, side) {
-            (false, _) => Resolved { slot: side, column, ty },
-            (true, 0) => Resolved { slot: select::INPUT, column, ty },
-            (true, _) => Resolved { slot: select::INPUT, column: self.attributes[0].len() + column, ty },
+            (false, _) => ColumnRef { slot: side, column, ty },
+            (true, 0) => ColumnRef { slot: select::INPUT, column, ty },
+            (true, _) => ColumnRef { slot: select::INPUT, column: self.attributes[0].len() + column, ty },
         })
     }
 
-    fn bare_step(&mut self, name: &ast::Ident) -> Option<Resolved> {
+    fn bare_step(&mut self, name: &ast::Ident) -> Option<ColumnRef> {
         self.side_of(&name.name).map(|side| self.time(side))
     }
 
-    fn step(&mut self, step: &ast::SourceRef) -> Option<Resolved> {
+    fn step(&mut self, step: &ast::SourceRef) -> Option<ColumnRef> {
         step.as_name().and_then(|name| self.bare_step(name))
     }
 
@@ -308,7 +308,7 @@ fn side(
     let window = match (&input.window, source) {
         (None, _) => None,
         (Some(window), Source::Stream(_)) => {
-            let mut scope = Single { stream: &name, attributes: &attributes, tables: catalog.tables() };
+            let mut scope = StreamScope { stream: &name, attributes: &attributes, tables: catalog.tables() };
             Some(make_window(&window.call, &name, (&attributes, None), &mut scope, registry)?)
         }
         (Some(window), _) => return Err(no_window_on_window(&name, window.span)),

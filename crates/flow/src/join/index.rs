@@ -9,9 +9,9 @@ use hashbrown::{DefaultHashBuilder, HashTable};
 use super::Rows;
 use super::keys::Keys;
 use crate::column::{Column, Data};
-use crate::equality::{self, Domain, NONE};
-use crate::store::Seq;
-use crate::tiny::Tiny;
+use crate::equality::{self, CompareType, NO_HASH};
+use crate::store::RowId;
+use crate::u64_map::U64IndexMap;
 
 const NO_BUCKET: u32 = u32::MAX;
 /// Buckets kept though none of their rows is there any more, whatever there are of rows.
@@ -24,7 +24,7 @@ const LEFT_ROWS: usize = 1024;
 pub(super) struct Index {
     state: DefaultHashBuilder,
     /// The numbers of the buckets of keys that are numbers, and of the others by their hashes.
-    exact: Tiny,
+    exact: U64IndexMap,
     hashed: HashTable<u32>,
     buckets: Vec<Bucket>,
     sides: [Side; 2],
@@ -34,7 +34,7 @@ pub(super) struct Index {
 struct Bucket {
     key: Key,
     /// For each side the number behind the newest row that has arrived; zero when there was none.
-    ends: [Seq; 2],
+    ends: [RowId; 2],
 }
 
 /// What the rows of a bucket have in common.
@@ -49,8 +49,8 @@ enum Key {
 /// The rows of a side from `base` on, without gaps; those below `oldest` have left.
 #[derive(Default)]
 struct Side {
-    base: Seq,
-    oldest: Seq,
+    base: RowId,
+    oldest: RowId,
     rows: Vec<Row>,
 }
 
@@ -62,8 +62,8 @@ struct Row {
 }
 
 impl Side {
-    fn end(&self) -> Seq {
-        self.base + self.rows.len() as Seq
+    fn end(&self) -> RowId {
+        self.base + self.rows.len() as RowId
     }
 
     fn here(&self) -> &[Row] {
@@ -73,7 +73,7 @@ impl Side {
 
 impl Index {
     /// The number that the next row of a side will have.
-    pub(super) fn end(&self, side: usize) -> Seq {
+    pub(super) fn end(&self, side: usize) -> RowId {
         self.sides[side].end()
     }
 
@@ -83,7 +83,7 @@ impl Index {
         let of = |i: usize| (&columns[keys.column(i, side)], keys.equal[i].2);
         if let [_] = keys.equal.as_slice()
             && let (column, domain) = of(0)
-            && let Some(number) = equality::exact(column, row, domain)
+            && let Some(number) = equality::exact_bits(column, row, domain)
         {
             return Some(Key::Exact(number));
         }
@@ -91,8 +91,8 @@ impl Index {
             let (column, domain) = of(i);
             equality::hash(column, row, domain, &self.state)
         };
-        let hash = (1..keys.equal.len()).fold(hash(0), |all, i| equality::both(all, hash(i)));
-        (hash != NONE).then_some(Key::Hash(hash))
+        let hash = (1..keys.equal.len()).fold(hash(0), |all, i| equality::combine_hashes(all, hash(i)));
+        (hash != NO_HASH).then_some(Key::Hash(hash))
     }
 
     #[inline]
@@ -121,11 +121,11 @@ impl Index {
             // then there are no columns either
             return;
         }
-        if let [(.., Domain::Text)] = keys.equal.as_slice()
+        if let [(.., CompareType::Text)] = keys.equal.as_slice()
             && let column = &columns[keys.column(0, side)]
             && column.nulls().is_empty()
             && let Data::Str(texts) = column.data()
-            && let Some(numbers) = texts.all_tiny()
+            && let Some(numbers) = texts.all_tiny_keys()
         {
             let mut rest = Vec::new();
             let mut buckets = self.exact.get_all(&numbers, &mut rest);
@@ -137,7 +137,7 @@ impl Index {
                 let number = numbers[row as usize];
                 let bucket = self.exact.get(number).unwrap_or_else(|| self.new_bucket(Key::Exact(number)));
                 let Side { base, rows, .. } = &mut self.sides[side];
-                rows[(first + Seq::from(row) - *base) as usize].bucket = bucket;
+                rows[(first + RowId::from(row) - *base) as usize].bucket = bucket;
             }
             return;
         }
@@ -159,11 +159,11 @@ impl Index {
     /// A bucket is found by its key from here on.
     fn name(&mut self, number: u32) -> u32 {
         match self.buckets[number as usize].key {
-            Key::Exact(key) => self.exact.put(key, number),
+            Key::Exact(key) => self.exact.insert(key, number),
             Key::Hash(hash) => {
                 let hash_of = |n: &u32| match self.buckets[*n as usize].key {
                     Key::Hash(hash) => hash,
-                    Key::Exact(_) => NONE,
+                    Key::Exact(_) => NO_HASH,
                 };
                 self.hashed.insert_unique(hash, number, hash_of);
                 number
@@ -196,7 +196,7 @@ impl Index {
 
     /// A row that has entered a side arrives, behind all that have. Its bucket.
     #[inline]
-    pub(super) fn arrive(&mut self, side: usize, seq: Seq) -> Option<u32> {
+    pub(super) fn arrive(&mut self, side: usize, seq: RowId) -> Option<u32> {
         let Side { base, rows, .. } = &mut self.sides[side];
         let row = &mut rows[(seq - *base) as usize];
         if row.bucket == NO_BUCKET {
@@ -211,12 +211,12 @@ impl Index {
 
     /// The rows of a side below `seq` leave; they lie there until [`Self::forget_below`].
     #[inline]
-    pub(super) fn leave(&mut self, side: usize, seq: Seq) {
+    pub(super) fn leave(&mut self, side: usize, seq: RowId) {
         self.sides[side].oldest = seq;
     }
 
     /// Lets go of the rows of a side below `seq`.
-    pub(super) fn forget_below(&mut self, side: usize, seq: Seq) {
+    pub(super) fn forget_below(&mut self, side: usize, seq: RowId) {
         let side = &mut self.sides[side];
         side.oldest = side.oldest.max(seq);
         let left = side.oldest - side.base;
@@ -226,7 +226,7 @@ impl Index {
     }
 
     /// A side has no rows; the next one gets the number `next`.
-    pub(super) fn clear(&mut self, side: usize, next: Seq) {
+    pub(super) fn clear(&mut self, side: usize, next: RowId) {
         self.sides[side] = Side { base: next, oldest: next, rows: vec![] };
     }
 
@@ -237,7 +237,7 @@ impl Index {
 
     /// The bucket of a row of a side that is in the index.
     #[inline]
-    pub(super) fn bucket_of(&self, side: usize, seq: Seq) -> Option<u32> {
+    pub(super) fn bucket_of(&self, side: usize, seq: RowId) -> Option<u32> {
         let Side { base, rows, .. } = &self.sides[side];
         let row = rows.get(seq.checked_sub(*base)? as usize)?;
         (row.bucket != NO_BUCKET).then_some(row.bucket)
@@ -256,7 +256,7 @@ impl Index {
 
     /// The rows of a side in a bucket that have arrived and not left, newest first.
     #[inline]
-    pub(super) fn rows(&self, bucket: u32, side: usize) -> impl Iterator<Item = Seq> + '_ {
+    pub(super) fn rows(&self, bucket: u32, side: usize) -> impl Iterator<Item = RowId> + '_ {
         let end = self.buckets[bucket as usize].ends[side];
         let Side { base, oldest, rows } = &self.sides[side];
         let mut next = end.checked_sub(1);
@@ -264,7 +264,7 @@ impl Index {
             let seq = next.filter(|seq| seq >= oldest)?;
             next = match rows[(seq - base) as usize].back {
                 0 => None,
-                back => seq.checked_sub(Seq::from(back)),
+                back => seq.checked_sub(RowId::from(back)),
             };
             Some(seq)
         })
@@ -276,6 +276,6 @@ impl Side {
     fn drop_left(&mut self) {
         let left = ((self.oldest - self.base) as usize).min(self.rows.len());
         self.rows.drain(..left);
-        self.base += left as Seq;
+        self.base += left as RowId;
     }
 }

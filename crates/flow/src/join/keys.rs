@@ -3,14 +3,14 @@
 use tidemill_types::FieldType;
 
 use super::Rows;
-use crate::equality::{self, Domain};
+use crate::equality::{self, CompareType};
 use crate::expr::{Comparison, Expr, Node};
 
 /// A condition taken apart.
 #[derive(Debug, Clone, Default)]
 pub struct Keys {
     /// Columns of the left and the right side that must be equal.
-    pub(super) equal: Vec<(usize, usize, Domain)>,
+    pub(super) equal: Vec<(usize, usize, CompareType)>,
     /// What must hold besides.
     pub(super) rest: Option<Expr>,
 }
@@ -32,7 +32,7 @@ impl Keys {
         if let Node::Compare(Comparison::Eq, a, b) = &condition.node
             && let Node::Column { slot: 0, column: left } | Node::Column { slot: 1, column: left } = a.node
             && let Node::Column { slot: 0, column: right } | Node::Column { slot: 1, column: right } = b.node
-            && let Some(domain) = Domain::of(a.ty, b.ty)
+            && let Some(domain) = CompareType::of(a.ty, b.ty)
         {
             match (slot(a), slot(b)) {
                 (0, 1) => return self.equal.push((left, right, domain)),

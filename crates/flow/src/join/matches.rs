@@ -5,8 +5,8 @@ use tidemill_types::FieldType;
 use super::Rows;
 use crate::batch::{Batch, Kind};
 use crate::column::Column;
-use crate::expr::{Failure, Host};
-use crate::select::{COLUMNS_FROM, Plan, Selector};
+use crate::expr::{EvalContext, EvalError};
+use crate::select::{COLUMNAR_ROWS_MIN, Plan, Selector};
 use crate::store::RowStore;
 
 /// Where a row lies: its number, or its place in a batch.
@@ -223,14 +223,14 @@ impl Matches {
     }
 
     /// What the selection makes of them: a chunk for each emission.
-    pub(crate) fn select(self, selector: &mut Selector, host: &dyn Host) -> Result<Batch, Failure> {
+    pub(crate) fn select(self, selector: &mut Selector, host: &dyn EvalContext) -> Result<Batch, EvalError> {
         let Self { columns, times, kinds, ends, clocks, emissions, .. } = self;
         // values of both sides, then their times
         let (values, side_times): (Vec<_>, Vec<_>) =
             columns.into_iter().flatten().partition(|(value, _)| *value != Value::Time);
         let mut columns: Vec<Column> =
             values.into_iter().chain(side_times).map(|(_, column)| column).collect();
-        if times.len() >= COLUMNS_FROM {
+        if times.len() >= COLUMNAR_ROWS_MIN {
             // what goes on as it is goes on without a copy
             columns.iter_mut().for_each(Column::share);
         }
@@ -239,7 +239,7 @@ impl Matches {
             return selector.process(&pairs, host);
         }
         let plan = selector.plan();
-        let wanted = plan.wanted;
+        let wanted = plan.output_events;
         if passes_all(plan) {
             let mut out = selector.process(&pairs, host)?;
             (out.ends, out.clocks) = (vec![], vec![]);

@@ -16,14 +16,14 @@ use tidemill_types::FieldType;
 use crate::aggregation::Read;
 use crate::batch::{Batch, Kind};
 use crate::column::Column;
-use crate::expr::{Expr, Failure, Host};
-use crate::held::Held;
+use crate::expr::{EvalContext, EvalError, Expr};
 use crate::processor::Handlers;
 use crate::query::Handler;
 use crate::snapshot::{Error, Reader, Writer};
-use crate::store::Seq;
+use crate::store::RowId;
 use crate::table::Search;
-use crate::window::{MakeWindow, Signals};
+use crate::window::{RowChanges, WindowConstructor};
+use crate::window_operator::WindowOperator;
 use index::Index;
 use keys::Keys;
 
@@ -63,7 +63,7 @@ pub struct SidePlan {
     /// What is done to events that arrive.
     pub before: Vec<Handler>,
     /// Its window.
-    pub window: Option<MakeWindow>,
+    pub window: Option<WindowConstructor>,
     /// Whether what arrives is matched.
     pub triggers: bool,
     /// Whether it comes out without a match.
@@ -114,12 +114,12 @@ pub(crate) struct Join {
     plan: Arc<JoinPlan>,
     /// The handlers of each side.
     before: [Handlers; 2],
-    held: [Option<Held>; 2],
+    held: [Option<WindowOperator>; 2],
     /// Whether an event of a side without a window leaves at once, for somebody to see.
     leaves: bool,
     /// The rows that the windows hold, by the columns that must be equal.
     index: Option<Index>,
-    signals: Signals,
+    signals: RowChanges,
 }
 
 impl Join {
@@ -128,14 +128,15 @@ impl Join {
     pub(crate) fn new(plan: Arc<JoinPlan>, wants_expired: bool, aggregates: bool) -> Self {
         let held = [0, 1].map(|side: usize| {
             let side = &plan.sides[side];
-            side.window.as_ref().map(|make| Held::new(make, &side.columns, wants_expired, true))
+            side.window.as_ref().map(|make| WindowOperator::new(make, &side.columns, wants_expired, true))
         });
         let before =
             [0, 1].map(|side: usize| Handlers::new(&plan.sides[side].before, &plan.sides[side].read));
-        let indexed = !plan.keys.equal.is_empty() && held.iter().flatten().any(|held| held.fifo().is_some());
+        let indexed =
+            !plan.keys.equal.is_empty() && held.iter().flatten().any(|held| held.rows_in_order().is_some());
         let index = indexed.then(Index::default);
         let leaves = wants_expired || aggregates;
-        Self { plan, before, held, leaves, index, signals: Signals::default() }
+        Self { plan, before, held, leaves, index, signals: RowChanges::default() }
     }
 
     /// The app starts.
@@ -150,7 +151,7 @@ impl Join {
     }
 
     /// The windows, left first.
-    pub(crate) fn windows(&mut self) -> impl Iterator<Item = &mut Held> {
+    pub(crate) fn windows(&mut self) -> impl Iterator<Item = &mut WindowOperator> {
         self.held.iter_mut().flatten()
     }
 
@@ -174,13 +175,18 @@ impl Join {
     }
 
     /// Events arrive at a side: the matches of what its window puts out of each chunk.
-    pub(crate) fn push(&mut self, side: usize, input: &Batch, host: &dyn Host) -> Result<Matches, Failure> {
+    pub(crate) fn push(
+        &mut self,
+        side: usize,
+        input: &Batch,
+        host: &dyn EvalContext,
+    ) -> Result<Matches, EvalError> {
         let handled = self.before[side].push(input, host)?;
         self.come(side, &handled, host)
     }
 
     /// The same behind the side's handlers.
-    fn come(&mut self, side: usize, input: &Batch, host: &dyn Host) -> Result<Matches, Failure> {
+    fn come(&mut self, side: usize, input: &Batch, host: &dyn EvalContext) -> Result<Matches, EvalError> {
         let mut found = self.plan.matches();
         let first = self.enter(side, input)?;
         for (rows, clock) in input.chunks() {
@@ -196,8 +202,8 @@ impl Join {
         &mut self,
         inputs: [&Batch; 2],
         turns: impl Iterator<Item = (usize, usize)>,
-        host: &dyn Host,
-    ) -> Result<Matches, Failure> {
+        host: &dyn EvalContext,
+    ) -> Result<Matches, EvalError> {
         let plan = self.plan.clone();
         let mut found = plan.matches();
         // rows of windows stay where they are until all is put together
@@ -244,14 +250,14 @@ impl Join {
 
     /// The rows of a batch enter the store of a side's window, though they have not arrived at it; the number of the
     /// first.
-    fn enter(&mut self, side: usize, input: &Batch) -> Result<Seq, Failure> {
+    fn enter(&mut self, side: usize, input: &Batch) -> Result<RowId, EvalError> {
         let Some(held) = &mut self.held[side] else { return Ok(0) };
-        let first = held.append(input)?;
+        let first = held.try_append(input)?;
         if let Some(index) = &mut self.index
-            && held.fifo().is_some()
+            && held.rows_in_order().is_some()
         {
             index.enter_all(&self.plan.keys, side, &input.columns, input.len());
-            debug_assert_eq!(index.end(side), held.store().next());
+            debug_assert_eq!(index.end(side), held.store().next_id());
         }
         Ok(first)
     }
@@ -262,31 +268,31 @@ impl Join {
         &mut self,
         side: usize,
         input: &Batch,
-        first: Seq,
+        first: RowId,
         rows: Range<usize>,
         clock: i64,
-        host: &dyn Host,
+        host: &dyn EvalContext,
         found: &mut Matches,
-    ) -> Result<(), Failure> {
+    ) -> Result<(), EvalError> {
         let mut signals = std::mem::take(&mut self.signals);
         signals.clear();
         match &mut self.held[side] {
             Some(held) => {
-                let numbers = first + rows.start as Seq..first + rows.end as Seq;
+                let numbers = first + rows.start as RowId..first + rows.end as RowId;
                 if let Some(index) = &mut self.index
-                    && held.fifo().is_some()
+                    && held.rows_in_order().is_some()
                 {
                     numbers.clone().for_each(|seq| {
                         index.arrive(side, seq);
                     });
                 }
-                held.step(numbers, clock, &mut signals)?;
-                self.forget(side, first + rows.end as Seq);
+                held.process_into(numbers, clock, &mut signals)?;
+                self.forget(side, first + rows.end as RowId);
             }
             None => {
                 let leaves = self.leaves && matches!(self.plan.sides[side].source, Source::Stream(_));
                 for row in rows {
-                    let (seq, time) = (row as Seq, input.times[row]);
+                    let (seq, time) = (row as RowId, input.times[row]);
                     match input.kinds[row] {
                         Kind::Reset => signals.reset(time),
                         Kind::Expired => signals.expired(seq, time),
@@ -306,29 +312,29 @@ impl Join {
     }
 
     /// The index lets go of what a window does not need of the rows that have arrived.
-    fn forget(&mut self, side: usize, arrived: Seq) {
+    fn forget(&mut self, side: usize, arrived: RowId) {
         if let (Some(index), Some(held)) = (&mut self.index, &self.held[side]) {
-            index.forget_below(side, held.oldest().unwrap_or(arrived).min(arrived));
+            index.forget_below(side, held.oldest_retained().unwrap_or(arrived).min(arrived));
         }
     }
 
     /// The index is made again of what a window needs.
     fn index_anew(&mut self, side: usize) {
         let (Some(index), Some(held)) = (&mut self.index, &self.held[side]) else { return };
-        if held.fifo().is_none() {
+        if held.rows_in_order().is_none() {
             return;
         }
         let rows = held.store();
-        let oldest = held.oldest().unwrap_or(rows.next());
+        let oldest = held.oldest_retained().unwrap_or(rows.next_id());
         index.clear(side, oldest);
-        for seq in rows.numbers_from(oldest) {
+        for seq in rows.ids_from(oldest) {
             while index.end(side) < seq {
                 index.skip(side);
             }
             index.enter(&self.plan.keys, side, rows.row(seq));
             index.arrive(side, seq);
         }
-        while index.end(side) < rows.next() {
+        while index.end(side) < rows.next_id() {
             index.skip(side);
         }
     }
@@ -359,36 +365,36 @@ impl Join {
         &mut self,
         side: usize,
         now: i64,
-        host: &dyn Host,
-    ) -> Option<Result<Matches, Failure>> {
-        if let Some(out) = self.before[side].timer(now, host) {
+        host: &dyn EvalContext,
+    ) -> Option<Result<Matches, EvalError>> {
+        if let Some(out) = self.before[side].fire_timer(now, host) {
             return Some(out.and_then(|out| self.come(side, &out, host)));
         }
-        let mut signals = Signals::default();
-        let done = self.held[side].as_mut()?.timer_step(now, &mut signals)?;
+        let mut signals = RowChanges::default();
+        let done = self.held[side].as_mut()?.fire_timer_into(now, &mut signals)?;
         Some(done.and_then(|()| self.let_out(side, &signals, now, host)))
     }
 
     /// When the next timer of a side is due.
     pub(crate) fn next_timer_of(&self, side: usize) -> Option<i64> {
-        let window = self.held[side].as_ref().and_then(Held::next_timer);
+        let window = self.held[side].as_ref().and_then(WindowOperator::next_timer);
         self.before[side].due().into_iter().chain(window).min()
     }
 
     /// The first instant later than `after` at which one of its windows wants the clock to stop.
     pub(crate) fn next_instant(&self, after: i64) -> Option<i64> {
-        self.held.iter().flatten().filter_map(|held| held.next_instant(after)).min()
+        self.held.iter().flatten().filter_map(|held| held.next_scheduled(after)).min()
     }
 
     /// The matches of what its windows let out at such an instant.
-    pub(crate) fn instant(&mut self, at: i64, host: &dyn Host) -> Result<Vec<Matches>, Failure> {
+    pub(crate) fn instant(&mut self, at: i64, host: &dyn EvalContext) -> Result<Vec<Matches>, EvalError> {
         let mut all = Vec::new();
         for side in 0..2 {
             if let Some(held) = &mut self.held[side]
-                && held.next_instant(at - 1) == Some(at)
+                && held.next_scheduled(at - 1) == Some(at)
             {
-                let mut signals = Signals::default();
-                held.instant_step(at, &mut signals)?;
+                let mut signals = RowChanges::default();
+                held.fire_schedule_into(at, &mut signals)?;
                 all.push(self.let_out(side, &signals, at, host)?);
             }
         }
@@ -399,13 +405,13 @@ impl Join {
     fn let_out(
         &mut self,
         side: usize,
-        signals: &Signals,
+        signals: &RowChanges,
         clock: i64,
-        host: &dyn Host,
-    ) -> Result<Matches, Failure> {
+        host: &dyn EvalContext,
+    ) -> Result<Matches, EvalError> {
         let mut found = self.plan.matches();
         if let Some(held) = &self.held[side] {
-            let arrived = held.store().next();
+            let arrived = held.store().next_id();
             self.forget(side, arrived);
         }
         self.matches(side, signals, None, clock, host, &mut found)?;

@@ -5,21 +5,21 @@ use super::matches::{At, Matches, NOTHING};
 use super::{Join, JoinPlan, Rows, Source};
 use crate::batch::{Batch, Kind};
 use crate::column::Column;
-use crate::expr::{Failure, Frame, Host, Place, RowRef};
-use crate::held::Held;
-use crate::window::{Fifo, Signals};
+use crate::expr::{EvalContext, EvalError, Frame, RowRef, StoreRef};
+use crate::window::{RowChanges, RowQueue};
+use crate::window_operator::WindowOperator;
 
 impl Join {
     /// Adds the matches of what a side lets out; `input` is the batch in which its rows lie when it has no window.
     pub(super) fn matches(
         &self,
         side: usize,
-        signals: &Signals,
+        signals: &RowChanges,
         input: Option<&Batch>,
         clock: i64,
-        host: &dyn Host,
+        host: &dyn EvalContext,
         found: &mut Matches,
-    ) -> Result<(), Failure> {
+    ) -> Result<(), EvalError> {
         if !self.plan.sides[side].triggers {
             return Ok(());
         }
@@ -54,7 +54,12 @@ impl Join {
     }
 
     /// Adds the matches of one event.
-    fn match_one(&self, event: &Event<'_>, host: &dyn Host, found: &mut Matches) -> Result<(), Failure> {
+    fn match_one(
+        &self,
+        event: &Event<'_>,
+        host: &dyn EvalContext,
+        found: &mut Matches,
+    ) -> Result<(), EvalError> {
         let Event { side, at, row, time, kind, clock } = *event;
         let other = 1 - side;
         let before = found.len();
@@ -63,11 +68,11 @@ impl Join {
         rows[side] = Some(row);
         if self.is_held(other) {
             if let Some(held) = &self.held[other] {
-                match (&self.index, held.fifo()) {
+                match (&self.index, held.rows_in_order()) {
                     (Some(index), Some(fifo)) => self.match_by_key(event, index, held, fifo, host, found)?,
                     _ => {
                         let frame = Frame { rows: &rows, time, now: clock, host };
-                        held.find_rows(self.plan.on.as_ref(), other, &frame, &mut |seq| {
+                        held.find_row_ids(self.plan.on.as_ref(), other, &frame, &mut |seq| {
                             found.push(side, at, seq, time, kind);
                         })?;
                     }
@@ -86,7 +91,7 @@ impl Join {
         match (sides[other].source, search, read) {
             (Source::Table(table), Some(search), _) => host.find(table, search, &frame, &mut add)?,
             (Source::Window(_, window), ..) => {
-                host.search(Place::Window(window), other, on.as_ref(), &frame, &mut add)?;
+                host.search(StoreRef::Window(window), other, on.as_ref(), &frame, &mut add)?;
             }
             (Source::Aggregation(aggregation), _, Some(read)) => {
                 host.buckets(aggregation, read, other, on.as_ref(), &frame, &mut add)?;
@@ -105,14 +110,14 @@ impl Join {
         &self,
         event: &Event<'_>,
         index: &Index,
-        held: &Held,
-        fifo: &Fifo,
-        host: &dyn Host,
+        held: &WindowOperator,
+        fifo: &RowQueue,
+        host: &dyn EvalContext,
         found: &mut Matches,
-    ) -> Result<(), Failure> {
+    ) -> Result<(), EvalError> {
         let Event { side, at, row, time, kind, .. } = *event;
         let (keys, other) = (&self.plan.keys, 1 - side);
-        let known = self.held[side].as_ref().is_some_and(|held| held.fifo().is_some());
+        let known = self.held[side].as_ref().is_some_and(|held| held.rows_in_order().is_some());
         let bucket = match known {
             true => index.bucket_of(side, at),
             false => None,
@@ -138,8 +143,8 @@ impl JoinPlan {
         event: &Event<'_>,
         exact: bool,
         candidate: Rows<'_>,
-        host: &dyn Host,
-    ) -> Result<bool, Failure> {
+        host: &dyn EvalContext,
+    ) -> Result<bool, EvalError> {
         let Event { side, row, time, clock, .. } = *event;
         let keys = &self.keys;
         if !exact && !keys.hold(side, row, candidate) {

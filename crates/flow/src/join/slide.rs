@@ -4,24 +4,26 @@ use super::Join;
 use super::matches::{Matches, NOTHING};
 use super::search::Event;
 use crate::batch::{Batch, Kind};
-use crate::expr::{Failure, Host};
-use crate::held::Slid;
-use crate::store::Seq;
+use crate::expr::{EvalContext, EvalError};
+use crate::store::RowId;
+use crate::window_operator::SlidingEvictions;
 
 /// A side while its rows arrive.
 struct Side<'a> {
     input: &'a Batch,
     /// The number of the first row of `input`.
-    first: Seq,
-    slid: Slid,
+    first: RowId,
+    slid: SlidingEvictions,
     /// The oldest row that is held.
-    oldest: Seq,
+    oldest: RowId,
 }
 
 impl Join {
     /// Whether [`Self::slide`] may work off these batches, whose first rows have these numbers.
-    pub(super) fn slides(&self, inputs: [&Batch; 2], first: [Seq; 2]) -> bool {
-        let slides = |side: usize| self.held[side].as_ref().is_some_and(|held| held.slides(first[side]));
+    pub(super) fn slides(&self, inputs: [&Batch; 2], first: [RowId; 2]) -> bool {
+        let slides = |side: usize| {
+            self.held[side].as_ref().is_some_and(|held| held.supports_sliding_path(first[side]))
+        };
         let each = |input: &&Batch| input.ends.len() == input.len();
         self.index.is_some() && !self.leaves && inputs.iter().all(each) && slides(0) && slides(1)
     }
@@ -30,15 +32,16 @@ impl Join {
     pub(super) fn slide(
         &mut self,
         inputs: [&Batch; 2],
-        first: [Seq; 2],
+        first: [RowId; 2],
         turns: impl Iterator<Item = (usize, usize)>,
-        host: &dyn Host,
+        host: &dyn EvalContext,
         found: &mut Matches,
-    ) -> Result<(), Failure> {
-        let mut side = |side: usize| -> Result<Side<'_>, Failure> {
+    ) -> Result<(), EvalError> {
+        let mut side = |side: usize| -> Result<Side<'_>, EvalError> {
             let (input, first) = (inputs[side], first[side]);
-            let slid = self.held[side].as_mut().and_then(|held| held.slide(input, first, &input.clocks));
-            let slid = slid.ok_or_else(|| Failure("a window lets other rows go than its oldest".into()))?;
+            let slid =
+                self.held[side].as_mut().and_then(|held| held.process_sliding(input, first, &input.clocks));
+            let slid = slid.ok_or_else(|| EvalError("a window lets other rows go than its oldest".into()))?;
             let oldest = slid.oldest;
             Ok(Side { input, first, slid, oldest })
         };
@@ -54,8 +57,8 @@ impl Join {
             let until = (next[turn] + count).min(inputs[turn].len());
             for row in next[turn]..until {
                 let Side { input, first, slid, oldest } = &mut sides[turn];
-                *oldest += Seq::from(slid.slide.before[row]);
-                let at = *first + row as Seq;
+                *oldest += RowId::from(slid.counts.before[row]);
+                let at = *first + row as RowId;
                 index.leave(turn, *oldest);
                 let bucket = index.arrive(turn, at);
                 if !plan.sides[turn].triggers {

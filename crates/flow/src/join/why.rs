@@ -1,7 +1,7 @@
 //! What a join tells of itself.
 
 use super::{Join, Source};
-use crate::expr::{Frame, Host, Place, RowRef};
+use crate::expr::{EvalContext, Frame, RowRef, StoreRef};
 use crate::query::Handler;
 use crate::why::{Kept, LastEvent, Notes, SideState, SideWritten, Written, refused, shown};
 
@@ -12,7 +12,7 @@ impl Join {
         written: &Written,
         notes: Option<&Notes>,
         now: i64,
-        host: &dyn Host,
+        host: &dyn EvalContext,
     ) -> Vec<SideState> {
         let side = |side: usize| -> Option<SideState> {
             let plan = &self.plan.sides[side];
@@ -40,9 +40,9 @@ impl Join {
     }
 
     /// The rows that a side holds.
-    fn rows(&self, side: usize, now: i64, host: &dyn Host) -> Option<u64> {
+    fn rows(&self, side: usize, now: i64, host: &dyn EvalContext) -> Option<u64> {
         match (self.plan.sides[side].source, &self.held[side]) {
-            (Source::Stream(_), held) => Some(held.as_ref().map_or(0, |held| held.found())),
+            (Source::Stream(_), held) => Some(held.as_ref().map_or(0, |held| held.visible_row_count())),
             (Source::Aggregation(_), _) => None,
             (Source::Table(_) | Source::Window(..), _) => {
                 self.count(side, false, &Frame { rows: &[], time: now, now, host })
@@ -55,20 +55,20 @@ impl Join {
         let on = self.plan.on.as_ref().filter(|_| matching);
         let mut rows = 0;
         let found = match (self.plan.sides[side].source, &self.held[side]) {
-            (Source::Stream(_), Some(held)) => held.find_rows(on, side, frame, &mut |_| rows += 1),
+            (Source::Stream(_), Some(held)) => held.find_row_ids(on, side, frame, &mut |_| rows += 1),
             (Source::Stream(_), None) => Ok(()),
             (Source::Aggregation(_), _) => return None,
             (Source::Table(table), _) => {
-                frame.host.search(Place::Table(table), side, on, frame, &mut |_, _| rows += 1)
+                frame.host.search(StoreRef::Table(table), side, on, frame, &mut |_, _| rows += 1)
             }
             (Source::Window(_, window), _) => {
-                frame.host.search(Place::Window(window), side, on, frame, &mut |_, _| rows += 1)
+                frame.host.search(StoreRef::Window(window), side, on, frame, &mut |_, _| rows += 1)
             }
         };
         found.ok().map(|()| rows)
     }
 
-    fn last(&self, side: usize, kept: &Kept, written: &Written, host: &dyn Host) -> LastEvent {
+    fn last(&self, side: usize, kept: &Kept, written: &Written, host: &dyn EvalContext) -> LastEvent {
         let plan = &self.plan.sides[side];
         let none = SideWritten::default();
         let texts = written.sides.get(side).unwrap_or(&none);

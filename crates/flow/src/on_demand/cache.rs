@@ -3,8 +3,8 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use super::{OnDemand, compile};
-use crate::expr::Failure;
+use super::{OnDemandPlan, compile};
+use crate::expr::EvalError;
 use crate::plan::AppPlan;
 
 /// Most texts that are kept.
@@ -16,35 +16,35 @@ const TEXT_BYTES_MAX: usize = 64 << 10;
 #[derive(Default)]
 pub struct Cache {
     /// The one that was run last is the last one.
-    kept: VecDeque<(Box<str>, Arc<OnDemand>)>,
+    recent: VecDeque<(Box<str>, Arc<OnDemandPlan>)>,
 }
 
 impl Cache {
     /// The query of a text. Errors: what is wrong with it; it is not kept then.
-    pub fn compile(&mut self, text: &str, plan: &AppPlan) -> Result<Arc<OnDemand>, Failure> {
-        if let Some(place) = self.kept.iter().position(|(known, _)| **known == *text)
-            && let Some((text, query)) = self.kept.remove(place)
+    pub fn compile(&mut self, text: &str, plan: &AppPlan) -> Result<Arc<OnDemandPlan>, EvalError> {
+        if let Some(place) = self.recent.iter().position(|(known, _)| **known == *text)
+            && let Some((text, query)) = self.recent.remove(place)
         {
-            self.kept.push_back((text, query.clone()));
+            self.recent.push_back((text, query.clone()));
             return Ok(query);
         }
         let query = Arc::new(compile(text, plan, &plan.registry)?);
         if text.len() <= TEXT_BYTES_MAX {
-            if self.kept.len() == TEXTS_MAX {
-                self.kept.pop_front();
+            if self.recent.len() == TEXTS_MAX {
+                self.recent.pop_front();
             }
-            self.kept.push_back((text.into(), query.clone()));
+            self.recent.push_back((text.into(), query.clone()));
         }
         Ok(query)
     }
 
     /// How many it keeps.
     pub fn len(&self) -> usize {
-        self.kept.len()
+        self.recent.len()
     }
 
     /// Whether it keeps none.
     pub fn is_empty(&self) -> bool {
-        self.kept.is_empty()
+        self.recent.is_empty()
     }
 }

@@ -9,15 +9,15 @@ use crate::batch::Batch;
 use crate::column::Column;
 use crate::expr::vector::is_plain;
 use crate::expr::{Expr, Node};
-use crate::plan::{AppPlan, Element};
+use crate::plan::{AppPlan, PlanElement};
 use crate::query::{QueryPlan, Target};
 use crate::select;
 
 /// The app with such partitions as queries; it puts out the same.
 pub(crate) fn flattened(plan: Arc<AppPlan>) -> Arc<AppPlan> {
-    let flat = |element: &Element| match element {
-        Element::Query(_) => None,
-        Element::Partition(number) => as_query(&plan.partitions[*number]),
+    let flat = |element: &PlanElement| match element {
+        PlanElement::Query(_) => None,
+        PlanElement::Partition(number) => as_query(&plan.partitions[*number]),
     };
     let flat: Vec<Option<QueryPlan>> = plan.elements.iter().map(flat).collect();
     if flat.iter().all(Option::is_none) {
@@ -26,7 +26,7 @@ pub(crate) fn flattened(plan: Arc<AppPlan>) -> Arc<AppPlan> {
     let mut plan = Arc::unwrap_or_clone(plan);
     for (element, query) in plan.elements.iter_mut().zip(flat) {
         if let Some(query) = query {
-            *element = Element::Query(plan.queries.len());
+            *element = PlanElement::Query(plan.queries.len());
             plan.queries.push(query);
         }
     }

@@ -9,7 +9,7 @@ use std::hash::BuildHasher as _;
 use super::keys::Route;
 use super::plan::{PartitionPlan, Purge};
 use crate::batch::Batch;
-use crate::expr::{Failure, Host};
+use crate::expr::{EvalContext, EvalError};
 use crate::query::{Query, QueryPlan, Scheduler};
 use crate::why::Notes;
 
@@ -83,7 +83,7 @@ impl Partition {
     /// A partition without keys.
     pub fn new(plan: Arc<PartitionPlan>) -> Self {
         let made = plan.queries.iter().map(|query| Query::new(query.clone()));
-        let calendars = made.enumerate().filter(|(_, query)| query.next_instant(0).is_some()).collect();
+        let calendars = made.enumerate().filter(|(_, query)| query.next_scheduled(0).is_some()).collect();
         let due = plan.schedulers().iter().map(|_| BTreeSet::new()).collect();
         let notes = plan.queries.iter().map(|_| None).collect();
         Self {
@@ -137,12 +137,12 @@ impl Partition {
     }
 
     /// Where events of a stream go.
-    pub fn route(&self, stream: usize, events: &Batch, now: i64, host: &dyn Host) -> Route {
+    pub fn route(&self, stream: usize, events: &Batch, now: i64, host: &dyn EvalContext) -> Route {
         self.plan.route(stream, events, now, host)
     }
 
     /// The key gets an event of its own; it begins with the first one. Errors: there are four billion keys.
-    pub fn enter(&mut self, name: &str, now: i64) -> Result<KeyId, Failure> {
+    pub fn enter(&mut self, name: &str, now: i64) -> Result<KeyId, EvalError> {
         if let Some(key) = self.find(name) {
             if let Some(instance) = &mut self.instances[key.0 as usize] {
                 instance.used = now;
@@ -153,12 +153,12 @@ impl Partition {
     }
 
     /// Adds a key that is not there.
-    pub(super) fn insert(&mut self, mut instance: Instance) -> Result<KeyId, Failure> {
+    pub(super) fn insert(&mut self, mut instance: Instance) -> Result<KeyId, EvalError> {
         let at = match self.free.pop() {
             Some(at) => at,
             None => {
                 let at = u32::try_from(self.instances.len());
-                let at = at.map_err(|_| Failure("a partition has too many keys".into()))?;
+                let at = at.map_err(|_| EvalError("a partition has too many keys".into()))?;
                 self.instances.push(None);
                 at
             }
@@ -188,8 +188,8 @@ impl Partition {
         query: usize,
         port: usize,
         events: &Batch,
-        host: &dyn Host,
-    ) -> Result<Batch, Failure> {
+        host: &dyn EvalContext,
+    ) -> Result<Batch, EvalError> {
         let Some(Some(instance)) = self.instances.get_mut(key.0 as usize) else {
             return Ok(Batch::default());
         };
@@ -201,9 +201,9 @@ impl Partition {
             return out;
         }
         self.notes[query].get_or_insert_default().key = (key.0, instance.number);
-        std::mem::swap(&mut at_work.seen.notes, &mut self.notes[query]);
+        std::mem::swap(&mut at_work.stats.notes, &mut self.notes[query]);
         let out = at_work.push(port, events, host);
-        std::mem::swap(&mut at_work.seen.notes, &mut self.notes[query]);
+        std::mem::swap(&mut at_work.stats.notes, &mut self.notes[query]);
         self.note(key, query);
         out
     }
@@ -226,11 +226,11 @@ impl Partition {
         key: KeyId,
         scheduler: usize,
         now: i64,
-        host: &dyn Host,
-    ) -> Option<(usize, Result<Batch, Failure>)> {
+        host: &dyn EvalContext,
+    ) -> Option<(usize, Result<Batch, EvalError>)> {
         let (query, of) = *self.plan.schedulers().get(scheduler)?;
         let instance = self.instances.get_mut(key.0 as usize)?.as_mut()?;
-        let out = instance.queries[query].as_mut()?.timer_of(of, now, host)?;
+        let out = instance.queries[query].as_mut()?.fire_timer_of(of, now, host)?;
         self.note(key, query);
         Some((query, out))
     }
@@ -242,12 +242,12 @@ impl Partition {
 
     /// The first instant later than `after` at which a query wants the clock to stop.
     pub fn next_instant(&self, after: i64) -> Option<i64> {
-        self.calendars.iter().filter_map(|(_, query)| query.next_instant(after)).min()
+        self.calendars.iter().filter_map(|(_, query)| query.next_scheduled(after)).min()
     }
 
     /// The queries that want the clock to stop at `at`.
     pub fn queries_at(&self, at: i64) -> Vec<usize> {
-        let of = self.calendars.iter().filter(|(_, query)| query.next_instant(at - 1) == Some(at));
+        let of = self.calendars.iter().filter(|(_, query)| query.next_scheduled(at - 1) == Some(at));
         of.map(|(query, _)| *query).collect()
     }
 
@@ -257,10 +257,10 @@ impl Partition {
         key: KeyId,
         query: usize,
         at: i64,
-        host: &dyn Host,
-    ) -> Option<Result<Batch, Failure>> {
+        host: &dyn EvalContext,
+    ) -> Option<Result<Batch, EvalError>> {
         let instance = self.instances.get_mut(key.0 as usize)?.as_mut()?;
-        let out = instance.queries[query].as_mut()?.instant(at, host);
+        let out = instance.queries[query].as_mut()?.fire_schedule(at, host);
         self.note(key, query);
         Some(out)
     }

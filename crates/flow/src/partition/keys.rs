@@ -8,7 +8,7 @@ use smallvec::SmallVec;
 use super::plan::{KeyPart, PartitionPlan};
 use crate::batch::Batch;
 use crate::column::{Column, Data};
-use crate::expr::{Expr, Failure, Frame, Host, Node};
+use crate::expr::{EvalContext, EvalError, Expr, Frame, Node};
 use crate::select;
 
 /// Where the events of a stream go.
@@ -16,7 +16,7 @@ pub enum Route {
     /// To all keys seen so far.
     Everywhere,
     /// To these keys one after the other, until a key could not be computed.
-    Cuts(SmallVec<[Cut; 1]>, Option<Failure>),
+    Cuts(SmallVec<[Cut; 1]>, Option<EvalError>),
 }
 
 /// Events that go to one key together.
@@ -49,7 +49,7 @@ impl Cut {
 impl PartitionPlan {
     /// Where events of a stream go. What could not be routed ends the way: of the chunk in which a key fails only the
     /// cuts before it go on.
-    pub fn route(&self, stream: usize, events: &Batch, now: i64, host: &dyn Host) -> Route {
+    pub fn route(&self, stream: usize, events: &Batch, now: i64, host: &dyn EvalContext) -> Route {
         let Some(keys) = self.keys.iter().find(|k| k.stream == stream) else { return Route::Everywhere };
         let mut cuts: SmallVec<[Cut; 1]> = SmallVec::new();
         let mut text = String::new();
@@ -77,7 +77,7 @@ impl PartitionPlan {
 
 impl KeyPart {
     /// Writes the event's key behind `text`; whether it has one.
-    fn write(&self, frame: &Frame<'_>, text: &mut String) -> Result<bool, Failure> {
+    fn write(&self, frame: &Frame<'_>, text: &mut String) -> Result<bool, EvalError> {
         match self {
             Self::Value(key) => value_text(key, frame, text),
             Self::Range(condition, name) => {
@@ -92,7 +92,7 @@ impl KeyPart {
 }
 
 /// Writes the text of a value; false for null.
-fn value_text(key: &Expr, frame: &Frame<'_>, text: &mut String) -> Result<bool, Failure> {
+fn value_text(key: &Expr, frame: &Frame<'_>, text: &mut String) -> Result<bool, EvalError> {
     // most keys are texts as they came
     if let Node::Column { slot: select::INPUT, column } = key.node
         && let Some(Some((columns, row))) = frame.rows.first()
@@ -108,6 +108,6 @@ fn value_text(key: &Expr, frame: &Frame<'_>, text: &mut String) -> Result<bool, 
     if value.is_null() {
         return Ok(false);
     }
-    write!(text, "{value}").map_err(|_| Failure("the key has no text".into()))?;
+    write!(text, "{value}").map_err(|_| EvalError("the key has no text".into()))?;
     Ok(true)
 }

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::expr::Expr;
+use crate::output_rate::OutputRatePlan;
 use crate::query::{Handler, QueryPlan, Scheduler, Target};
-use crate::rate::RatePlan;
 
 /// A compiled partition.
 #[derive(Clone)]
@@ -112,7 +112,7 @@ impl PartitionPlan {
             self.queries.iter().any(written)
         };
         let plain = |q: &Arc<QueryPlan>| {
-            let events = matches!(q.rate, None | Some(RatePlan::Events(..)));
+            let events = matches!(q.rate, None | Some(OutputRatePlan::Events(..)));
             let stateless = !q.before.iter().chain(&q.after).any(|h| matches!(h, Handler::Stateful(_)));
             events && stateless && q.state.is_none() && q.join.is_none() && q.window.is_none()
         };

@@ -2,7 +2,7 @@
 
 use super::instances::{Instance, KeyId, NEVER, Partition};
 use crate::query::Query;
-use crate::snapshot::{Error, Reader, Resume, Writer};
+use crate::snapshot::{Error, Reader, RestoreMode, Writer};
 
 impl Partition {
     /// Writes its state.
@@ -26,9 +26,9 @@ impl Partition {
     /// for as the app goes on: from the start of one or the other.
     ///
     /// Errors: that it is none; then the partition is not to be used.
-    pub fn restore(&mut self, from: &mut Reader<'_>, resume: Resume) -> Result<(), Error> {
+    pub fn restore(&mut self, from: &mut Reader<'_>, resume: RestoreMode) -> Result<(), Error> {
         let start = from.signed()?;
-        if resume == Resume::Exactly {
+        if resume == RestoreMode::Exactly {
             self.start = start;
         }
         for _ in 0..from.number()? {

@@ -6,7 +6,7 @@ use tidemill_types::FieldType;
 
 use super::{Partition, PartitionPlan, Route};
 use crate::batch::{Batch, Kind};
-use crate::expr::NoHost;
+use crate::expr::NoContext;
 use crate::registry::Registry;
 use crate::value::Value;
 
@@ -30,10 +30,10 @@ fn event(key: &str, time: i64) -> Batch {
 /// An event goes in; how many rows come out of the first query.
 fn push(partition: &mut Partition, key: &str, time: i64) -> usize {
     let event = event(key, time);
-    let Route::Cuts(cuts, None) = partition.route(0, &event, time, &NoHost) else { panic!("no key") };
+    let Route::Cuts(cuts, None) = partition.route(0, &event, time, &NoContext) else { panic!("no key") };
     assert_eq!(cuts.len(), 1);
     let id = partition.enter(&cuts[0].key, time).unwrap();
-    partition.push(id, 0, 0, &cuts[0].of(&event), &NoHost).unwrap().len()
+    partition.push(id, 0, 0, &cuts[0].of(&event), &NoContext).unwrap().len()
 }
 
 const TIME: &str = "@purge(enable='true', interval='100 milliseconds', idle.period='250 milliseconds')
@@ -50,7 +50,7 @@ fn heads_come_by_age_then_by_key() {
     assert_eq!(partition.take_due(0, 1004), None);
     let mut fired = Vec::new();
     while let Some(key) = partition.take_due(0, 1010) {
-        while let Some((0, out)) = partition.timer(key, 0, 1010, &NoHost) {
+        while let Some((0, out)) = partition.timer(key, 0, 1010, &NoContext) {
             fired.push(out.unwrap().columns[0].get(0).to_string());
         }
     }

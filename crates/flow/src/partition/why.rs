@@ -4,7 +4,7 @@ use super::{KeyId, Partition};
 use crate::batch::Batch;
 use tidemill_types::{Error, Result};
 
-use crate::expr::Host;
+use crate::expr::EvalContext;
 use crate::why::{Asking, Keys, Report, SHOWN_MAX, refused};
 
 impl Partition {
@@ -12,14 +12,20 @@ impl Partition {
     pub(crate) fn emitted(&mut self, key: KeyId, query: usize, out: &Batch) {
         let instance = self.instances.get_mut(key.0 as usize).and_then(Option::as_mut);
         if let Some(at_work) = instance.and_then(|instance| instance.queries[query].as_mut()) {
-            at_work.seen.emit(out);
+            at_work.stats.emit(out);
         }
     }
 
     /// Why nothing comes out of a query, for a key, or of all keys together.
     ///
     /// Errors: `NotFound` when there is no such key.
-    pub(crate) fn why(&self, query: usize, key: Option<&str>, now: i64, host: &dyn Host) -> Result<Report> {
+    pub(crate) fn why(
+        &self,
+        query: usize,
+        key: Option<&str>,
+        now: i64,
+        host: &dyn EvalContext,
+    ) -> Result<Report> {
         let keys = self.keys();
         let named = |at: u32| self.instances.get(at as usize)?.as_ref().map(|key| key.name.to_string());
         let some: Vec<String> = keys.iter().take(SHOWN_MAX).filter_map(|key| named(key.0)).collect();
@@ -31,7 +37,7 @@ impl Partition {
             // the place may be that of another key by now
             let there = self.instances.get(at as usize)?.as_ref().is_some_and(|key| key.number == number);
             let key = named(at).filter(|_| there)?;
-            let found = refused(&notes.refused, &plan.before, &plan.written.input, &Asking(host))?;
+            let found = refused(&notes.refused, &plan.before, &plan.source_text.input, &Asking(host))?;
             Some(crate::why::Refused { key: Some(key), ..found })
         });
         let none = || Report { query: plan.name.clone(), clock: now, ..Report::default() };
@@ -46,10 +52,10 @@ impl Partition {
         }
         let mut report = none();
         for query in self.instances.iter().flatten().filter_map(|instance| instance.queries[query].as_ref()) {
-            report.arrived += query.seen.arrived;
-            *report.passed.get_or_insert(0) += query.seen.passed;
-            report.emitted += query.seen.emitted;
-            let at = (query.seen.emitted > 0).then_some(query.seen.emitted_at);
+            report.arrived += query.stats.arrived;
+            *report.passed.get_or_insert(0) += query.stats.passed;
+            report.emitted += query.stats.emitted;
+            let at = (query.stats.emitted > 0).then_some(query.stats.emitted_at);
             report.emitted_at = report.emitted_at.max(at);
         }
         report.passed = report.passed.filter(|_| !plan.before.is_empty());

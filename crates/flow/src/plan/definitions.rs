@@ -4,7 +4,7 @@ use tidemill_lang::Diagnostic;
 use tidemill_lang::siddhi::ast::{self, Definition, EventKind};
 use tidemill_types::FieldType;
 
-use super::selection::wanted;
+use super::selection::output_events;
 use super::{Planner, Trigger, make_window};
 use crate::aggregation;
 use crate::annotations;
@@ -12,7 +12,7 @@ use crate::catalog::{self, Stream};
 use crate::cron::Cron;
 use crate::io;
 use crate::named_window::NamedWindowPlan;
-use crate::scope::Single;
+use crate::scope::StreamScope;
 use crate::table;
 use crate::why::SideWritten;
 
@@ -75,14 +75,20 @@ impl Planner<'_> {
             Definition::Window(d) => {
                 let attributes = catalog::attributes(&d.attributes)?;
                 let name = catalog::full_name(&d.id);
-                let mut scope = Single { stream: &name, attributes: &attributes, tables: &[] };
+                let mut scope = StreamScope { stream: &name, attributes: &attributes, tables: &[] };
                 let make = make_window(&d.window, &name, (&attributes, None), &mut scope, self.registry)?;
                 let columns = attributes.iter().map(|(_, ty)| *ty).collect();
                 let written = SideWritten::of_window(&d.window, &name, &attributes).into();
                 let stream = Stream { name, attributes, span: d.id.span };
                 let stream = self.plan.catalog.define_window(stream)?;
-                let output = wanted(Some(d.output.map_or(EventKind::All, |k| k.kind)));
-                self.plan.windows.push(NamedWindowPlan { stream, columns, make, output, written });
+                let output = output_events(Some(d.output.map_or(EventKind::All, |k| k.kind)));
+                self.plan.windows.push(NamedWindowPlan {
+                    stream,
+                    columns,
+                    make,
+                    output,
+                    source_text: written,
+                });
                 Ok(())
             }
             Definition::Function(d) => Err(Diagnostic::error(

@@ -6,10 +6,10 @@ use tidemill_lang::{Diagnostic, Span};
 use crate::catalog::{Attributes, Table};
 use crate::expr::compile::{call_name, describe};
 use crate::expr::{AggregateCall, Compiler, Expr};
-use crate::processor::{ProcessorPlan, Stateful, Totals};
+use crate::processor::{AggregateFilter, ProcessorPlan, StatefulHandler};
 use crate::query::Handler;
 use crate::registry::Registry;
-use crate::scope::Single;
+use crate::scope::StreamScope;
 use crate::select;
 
 /// Compiles the handlers of a query that reads one stream; `attributes` grows by what functions add.
@@ -20,7 +20,7 @@ pub(crate) fn compile(
     tables: &[Table],
     registry: &Registry,
 ) -> Result<Vec<Handler>, Diagnostic> {
-    handlers.iter().map(|h| Place { stream, tables, registry }.handler(h, attributes)).collect()
+    handlers.iter().map(|h| HandlerCompiler { stream, tables, registry }.handler(h, attributes)).collect()
 }
 
 /// The same where none can have a state of its own.
@@ -47,13 +47,13 @@ pub(crate) fn stateless(
     }
 }
 
-struct Place<'a> {
+struct HandlerCompiler<'a> {
     stream: &'a str,
     tables: &'a [Table],
     registry: &'a Registry,
 }
 
-impl Place<'_> {
+impl HandlerCompiler<'_> {
     fn handler(&self, handler: &ast::Handler, attributes: &mut Attributes) -> Result<Handler, Diagnostic> {
         match &handler.kind {
             HandlerKind::Filter(condition) => self.filter(condition, attributes),
@@ -62,7 +62,7 @@ impl Place<'_> {
     }
 
     fn filter(&self, condition: &ast::Expr, attributes: &Attributes) -> Result<Handler, Diagnostic> {
-        let mut scope = Single { stream: self.stream, attributes, tables: self.tables };
+        let mut scope = StreamScope { stream: self.stream, attributes, tables: self.tables };
         let mut aggregates: Vec<AggregateCall> = Vec::new();
         let mut compiler = Compiler {
             scope: &mut scope,
@@ -72,7 +72,10 @@ impl Place<'_> {
         let condition = compiler.condition(condition, "a filter")?;
         Ok(match aggregates.is_empty() {
             true => Handler::Filter(condition),
-            false => Handler::Stateful(Stateful::Totals(Totals { condition, aggregates: aggregates.into() })),
+            false => Handler::Stateful(StatefulHandler::Filter(AggregateFilter {
+                condition,
+                aggregates: aggregates.into(),
+            })),
         })
     }
 
@@ -85,13 +88,17 @@ impl Place<'_> {
             let (make, added) = build(&described).map_err(wrong)?;
             let types = added.iter().map(|(_, ty)| *ty).collect();
             self.add(added, attributes, call.span)?;
-            return Ok(Handler::Stateful(Stateful::Processor(ProcessorPlan { make, args, added: types })));
+            return Ok(Handler::Stateful(StatefulHandler::Processor(ProcessorPlan {
+                make,
+                args,
+                added: types,
+            })));
         }
         let build = self.registry.find_stream_function(&name);
         let build = build.map_err(|e| Diagnostic::error("F0415", call.name.span, e))?;
         let (function, added) = build(&described).map_err(wrong)?;
-        if self.registry.is_repeating() && function.acts_outside() {
-            return Err(super::late::not_again(
+        if self.registry.is_replayable_only() && function.has_side_effects() {
+            return Err(super::late::not_repeatable(
                 call.span,
                 &format!("`#{name}` would do again what it has done"),
             ));
@@ -102,7 +109,7 @@ impl Place<'_> {
     }
 
     fn args(&self, call: &ast::Call, attributes: &Attributes) -> Result<Vec<Expr>, Diagnostic> {
-        let mut scope = Single { stream: self.stream, attributes, tables: self.tables };
+        let mut scope = StreamScope { stream: self.stream, attributes, tables: self.tables };
         let mut compiler = Compiler { scope: &mut scope, registry: self.registry, aggregates: None };
         compiler.args(call)
     }

@@ -4,10 +4,10 @@ use tidemill_lang::Diagnostic;
 use tidemill_lang::siddhi::ast::{self, ExprKind};
 
 use crate::catalog::Attributes;
-use crate::expr::compile::written_args;
+use crate::expr::compile::expanded_args;
 use crate::expr::{Compiler, Scope};
 use crate::registry::Registry;
-use crate::window::{self, MakeWindow, Parameter};
+use crate::window::{self, Parameter, WindowConstructor};
 
 pub(crate) fn make_window(
     call: &ast::Call,
@@ -15,9 +15,9 @@ pub(crate) fn make_window(
     (attributes, selected): (&Attributes, Option<&[usize]>),
     scope: &mut dyn Scope,
     registry: &Registry,
-) -> Result<MakeWindow, Diagnostic> {
+) -> Result<WindowConstructor, Diagnostic> {
     let mut parameters = Vec::new();
-    for argument in written_args(call, scope)?.iter() {
+    for argument in expanded_args(call, scope)?.iter() {
         let mut compiler = Compiler { scope: &mut *scope, registry, aggregates: None };
         let attribute = match &argument.kind {
             ExprKind::Attribute(a) => Some(a.name.name.clone()),
@@ -35,7 +35,7 @@ pub(crate) fn make_window(
         .enumerate()
         .map(|(column, (name, ty))| window::Attribute { name: name.clone(), ty: *ty, column })
         .collect();
-    let source = window::Source { names: &[stream], attributes: &attributes, selected, registry };
+    let source = window::WindowInput { names: &[stream], attributes: &attributes, selected, registry };
     let build = registry.find_window(&name).map_err(|e| Diagnostic::error("F0406", call.name.span, e))?;
     build(&parameters, &source).map_err(|e| Diagnostic::error("F0407", call.span, format!("{name}: {e}")))
 }

@@ -14,7 +14,7 @@ const INSIDE: &str = "inMemory";
 /// How far behind the clock events may be that correct what was put out, milliseconds; `None` where none do.
 ///
 /// Errors: what is wrong with the annotations, and connections that cannot go through events again.
-pub(super) fn corrected(app: &App) -> Result<Option<i64>, Vec<Diagnostic>> {
+pub(super) fn correction_span(app: &App) -> Result<Option<i64>, Vec<Diagnostic>> {
     let said = app.definitions.iter().filter_map(|definition| match definition {
         Definition::Stream(stream) => Some((stream, stream.annotations.iter().find(|a| a.is("late"))?)),
         _ => None,
@@ -93,12 +93,12 @@ fn connections(app: &App) -> impl Iterator<Item = Diagnostic> + '_ {
         let ty = annotation.element("type").filter(|ty| ty.value.value != INSIDE)?;
         let kind = if annotation.is("source") { "source" } else { "sink" };
         let what = format!("a {kind} of type `{}` cannot take back what went through it", ty.value.value);
-        Some(not_again(annotation.span, &what))
+        Some(not_repeatable(annotation.span, &what))
     })
 }
 
 /// That something cannot be done again for events that were worked off.
-pub(crate) fn not_again(span: Span, what: &str) -> Diagnostic {
+pub(crate) fn not_repeatable(span: Span, what: &str) -> Diagnostic {
     Diagnostic::error("F0510", span, what)
         .note("with `@late(policy='correct')` events are worked off again when late ones come")
         .help("put this into another file, which reads what comes out of this one")

@@ -26,7 +26,7 @@ use crate::registry::Registry;
 
 pub(crate) use handlers::{compile as handlers, stateless as stateless_handlers};
 pub(crate) use input::make_window;
-pub(crate) use late::not_again;
+pub(crate) use late::not_repeatable;
 pub(crate) use partitions::time;
 pub(crate) use selection::selection;
 
@@ -49,7 +49,7 @@ pub struct AppPlan {
     /// Its partitions in order.
     pub partitions: Vec<Arc<PartitionPlan>>,
     /// Queries and partitions in the order of the text.
-    pub elements: Vec<Element>,
+    pub elements: Vec<PlanElement>,
     /// Where events come from besides the senders.
     pub sources: Vec<io::Source>,
     /// Where they go besides the queries.
@@ -109,8 +109,8 @@ impl AppPlan {
     pub fn all_queries(&self) -> impl Iterator<Item = &QueryPlan> {
         self.elements.iter().flat_map(|element| {
             let (one, inside) = match element {
-                Element::Query(i) => (self.queries.get(*i), &[][..]),
-                Element::Partition(i) => (None, self.partitions[*i].queries.as_slice()),
+                PlanElement::Query(i) => (self.queries.get(*i), &[][..]),
+                PlanElement::Partition(i) => (None, self.partitions[*i].queries.as_slice()),
             };
             one.into_iter().chain(inside.iter().map(Arc::as_ref))
         })
@@ -119,7 +119,7 @@ impl AppPlan {
 
 /// What runs, by its number in the plan.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Element {
+pub enum PlanElement {
     /// A query.
     Query(usize),
     /// A partition.
@@ -152,9 +152,9 @@ impl Trigger {
 ///
 /// Errors: everything that is wrong with it, in order of the text.
 pub fn compile(app: &ast::App, registry: &Registry) -> Result<AppPlan, Vec<Diagnostic>> {
-    let late = late::corrected(app);
+    let late = late::correction_span(app);
     let mut repeating = registry.clone();
-    repeating.set_repeating(!matches!(late, Ok(None)));
+    repeating.set_replayable_only(!matches!(late, Ok(None)));
     let registry = &repeating;
     let mut planner = Planner {
         registry,
@@ -177,7 +177,7 @@ pub fn compile(app: &ast::App, registry: &Registry) -> Result<AppPlan, Vec<Diagn
             limits: Limits::default(),
         },
         names: BTreeMap::new(),
-        broken: BTreeSet::new(),
+        undefined: BTreeSet::new(),
         queries: 0,
     };
     let mut wrong = annotations::check_app(&app.annotations);
@@ -190,8 +190,8 @@ pub fn compile(app: &ast::App, registry: &Registry) -> Result<AppPlan, Vec<Diagn
         app.definitions.iter().partition(|d| matches!(d, Definition::Aggregation(_)));
     for definition in others.into_iter().chain(aggregations) {
         if let Err(diagnostic) = planner.definition(definition) {
-            wrong.extend(planner.own_mistakes(vec![diagnostic]));
-            planner.broken.insert(definition.name().name.clone());
+            wrong.extend(planner.root_causes(vec![diagnostic]));
+            planner.undefined.insert(definition.name().name.clone());
         }
     }
     wrong.sort_by_key(|d| d.span.start);
@@ -199,22 +199,22 @@ pub fn compile(app: &ast::App, registry: &Registry) -> Result<AppPlan, Vec<Diagn
         match element {
             ExecutionElement::Query(query) => match planner.query(query) {
                 Ok(query) => {
-                    planner.plan.elements.push(Element::Query(planner.plan.queries.len()));
+                    planner.plan.elements.push(PlanElement::Query(planner.plan.queries.len()));
                     planner.plan.queries.push(query);
                 }
                 Err(diagnostic) => {
-                    wrong.extend(planner.own_mistakes(vec![diagnostic]));
-                    planner.cannot_write(query);
+                    wrong.extend(planner.root_causes(vec![diagnostic]));
+                    planner.mark_undefined(query);
                 }
             },
             ExecutionElement::Partition(partition) => match planner.partition(partition) {
                 Ok(partition) => {
-                    planner.plan.elements.push(Element::Partition(planner.plan.partitions.len()));
+                    planner.plan.elements.push(PlanElement::Partition(planner.plan.partitions.len()));
                     planner.plan.partitions.push(Arc::new(partition));
                 }
                 Err(diagnostics) => {
-                    wrong.extend(planner.own_mistakes(diagnostics));
-                    partition.queries.iter().for_each(|query| planner.cannot_write(query));
+                    wrong.extend(planner.root_causes(diagnostics));
+                    partition.queries.iter().for_each(|query| planner.mark_undefined(query));
                 }
             },
         }
@@ -234,28 +234,28 @@ struct Planner<'r> {
     /// Names given by `@info`, and where.
     names: BTreeMap<String, Span>,
     /// What could not be defined: who uses it has made no further mistake.
-    broken: BTreeSet<String>,
+    undefined: BTreeSet<String>,
     /// How many queries there are so far.
     queries: usize,
 }
 
 impl Planner<'_> {
     /// Without those that only say that something is missing which could not be defined.
-    fn own_mistakes(&self, mut diagnostics: Vec<Diagnostic>) -> Vec<Diagnostic> {
+    fn root_causes(&self, mut diagnostics: Vec<Diagnostic>) -> Vec<Diagnostic> {
         diagnostics.retain(|d| {
             let missing = d.message.starts_with("there is no ") || d.message.starts_with("no query before ");
             let named = d.message.split('`').nth(1).unwrap_or_default();
-            !missing || !self.broken.contains(named.trim_start_matches('!'))
+            !missing || !self.undefined.contains(named.trim_start_matches('!'))
         });
         diagnostics
     }
 
     /// A query is wrong: the stream that it would have defined is not.
-    fn cannot_write(&mut self, query: &ast::Query) {
+    fn mark_undefined(&mut self, query: &ast::Query) {
         if let ast::OutputAction::Insert { target } = &query.output.action {
             let name = full_name(target);
             if self.plan.catalog.find(&name).is_none() {
-                self.broken.insert(name);
+                self.undefined.insert(name);
             }
         }
     }

@@ -10,7 +10,7 @@ use super::Planner;
 use crate::annotations;
 use crate::expr::Compiler;
 use crate::partition::{KeyPart, PartitionPlan, Purge, StreamKeys};
-use crate::scope::Single;
+use crate::scope::StreamScope;
 
 /// How often idle keys are looked for when nothing is said: 5 minutes.
 const PURGE_INTERVAL_MS: i64 = 5 * 60 * 1000;
@@ -19,7 +19,7 @@ impl Planner<'_> {
     /// Compiles a partition with its queries. Errors: everything that is wrong with them.
     pub(super) fn partition(&mut self, partition: &ast::Partition) -> Result<PartitionPlan, Vec<Diagnostic>> {
         let mut wrong = Vec::new();
-        let annotation = annotations::only(&partition.annotations, "purge");
+        let annotation = annotations::at_most_one(&partition.annotations, "purge");
         let purge = annotation.and_then(|of| of.map_or(Ok(None), purge)).unwrap_or_else(|diagnostic| {
             wrong.push(diagnostic);
             None
@@ -43,7 +43,7 @@ impl Planner<'_> {
                 Ok(query) => queries.push(Arc::new(query)),
                 Err(diagnostic) => {
                     wrong.push(diagnostic);
-                    self.cannot_write(query);
+                    self.mark_undefined(query);
                 }
             }
         }
@@ -72,7 +72,7 @@ impl Planner<'_> {
                 .note("a stream that a query defines can be named by the partitions after it only"));
         };
         let attributes = &catalog.streams()[stream].attributes;
-        let mut scope = Single { stream: name, attributes, tables: catalog.tables() };
+        let mut scope = StreamScope { stream: name, attributes, tables: catalog.tables() };
         let mut compiler = Compiler { scope: &mut scope, registry: self.registry, aggregates: None };
         let parts = match &key.kind {
             PartitionKeyKind::Value(value) => vec![KeyPart::Value(compiler.compile(value)?)],

@@ -11,7 +11,7 @@ use crate::annotations;
 use crate::catalog::{Attributes, Stream};
 use crate::join;
 use crate::query::{QueryPlan, Target};
-use crate::scope::{Single, WithTables};
+use crate::scope::{StreamScope, TableScope};
 use crate::select;
 use crate::state::{self, Lookup};
 use crate::table;
@@ -36,13 +36,13 @@ impl Planner<'_> {
         let before = handlers::compile(&input.handlers, &name, &mut attributes, tables, registry)?;
         let columns = attributes.iter().map(|(_, ty)| *ty).collect();
         let side = SideWritten::of(input, &name, &attributes);
-        let selected = selected(query, &name, &attributes);
+        let selected = selected_columns(query, &name, &attributes);
         let window = match &input.window {
             Some(window) if self.plan.catalog.window(stream).is_some() => {
                 return Err(join::no_window_on_window(&name, window.span));
             }
             Some(window) => {
-                let mut scope = Single { stream: &name, attributes: &attributes, tables };
+                let mut scope = StreamScope { stream: &name, attributes: &attributes, tables };
                 Some(make_window(
                     &window.call,
                     &name,
@@ -54,12 +54,12 @@ impl Planner<'_> {
             None => None,
         };
         let after = handlers::compile(&input.after, &name, &mut attributes, tables, registry)?;
-        let mut scope = Single { stream: &name, attributes: &attributes, tables };
+        let mut scope = StreamScope { stream: &name, attributes: &attributes, tables };
         let select = selection(query, &attributes, &mut scope, false, registry)?;
         let reads_window = self.plan.catalog.window(stream).is_some();
         let written = Written { input: side, ..Written::of(query) }.into();
         let plan = QueryPlan {
-            written,
+            source_text: written,
             stream,
             read,
             columns,
@@ -67,7 +67,7 @@ impl Planner<'_> {
             window,
             after,
             reads_window,
-            ..QueryPlan::of(select)
+            ..QueryPlan::select_only(select)
         };
         self.output(query, plan)
     }
@@ -88,13 +88,18 @@ impl Planner<'_> {
             let message = format!("several steps have an attribute `{name}`: select them one by one");
             return Err(Diagnostic::error("F0504", span, message));
         }
-        let mut scope = WithTables { names: &mut scope, tables: self.plan.catalog.tables() };
+        let mut scope = TableScope { names: &mut scope, tables: self.plan.catalog.tables() };
         let mut select = selection(query, &all, &mut scope, true, self.registry)?;
         select.without_order();
         let stream = state.steps.first().map_or(0, |s| s.stream);
         state.columns = references;
         let written = Written::of(query).into();
-        let plan = QueryPlan { stream, state: Some(Arc::new(state)), written, ..QueryPlan::of(select) };
+        let plan = QueryPlan {
+            stream,
+            state: Some(Arc::new(state)),
+            source_text: written,
+            ..QueryPlan::select_only(select)
+        };
         self.output(query, plan)
     }
 
@@ -107,7 +112,10 @@ impl Planner<'_> {
         let on = input.on.as_ref().map(ToString::to_string).unwrap_or_default();
         let written = Written { sides, on, ..Written::of(query) }.into();
         let join = join.narrowed(&mut select);
-        self.output(query, QueryPlan { join: Some(Arc::new(join)), written, ..QueryPlan::of(select) })
+        self.output(
+            query,
+            QueryPlan { join: Some(Arc::new(join)), source_text: written, ..QueryPlan::select_only(select) },
+        )
     }
 
     /// What the output of a query is written to.
@@ -163,7 +171,7 @@ impl Planner<'_> {
     }
 
     fn name_of(&mut self, annotations: &[Annotation]) -> Result<String, Diagnostic> {
-        let given = annotations::only(annotations, "info")?.and_then(|info| info.element("name"));
+        let given = annotations::at_most_one(annotations, "info")?.and_then(|info| info.element("name"));
         self.queries += 1;
         let Some(given) = given else { return Ok(format!("query {}", self.queries)) };
         let name = &given.value.value;
@@ -181,7 +189,7 @@ impl Planner<'_> {
 }
 
 /// The attributes that stand in a list of what is selected by their names alone; none where all are selected.
-fn selected(query: &ast::Query, stream: &str, attributes: &Attributes) -> Option<Vec<usize>> {
+fn selected_columns(query: &ast::Query, stream: &str, attributes: &Attributes) -> Option<Vec<usize>> {
     let Some(SelectItems::List(items)) = query.select.as_ref().map(|clause| &clause.items) else {
         return None;
     };

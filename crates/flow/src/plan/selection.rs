@@ -6,10 +6,10 @@ use tidemill_types::did_you_mean;
 
 use crate::catalog::Attributes;
 use crate::expr::{AggregateCall, Compiler, Expr, Node, Scope};
-use crate::rate::{RatePlan, Snapshot, Which};
+use crate::output_rate::{OutputRatePlan, RateSelection, SnapshotPlan};
 use crate::registry::Registry;
-use crate::scope::Having;
-use crate::select::{self, Wanted};
+use crate::scope::HavingScope;
+use crate::select::{self, OutputEvents};
 use crate::value::Value;
 
 /// Compiles the select clause. `input` is what `*` stands for.
@@ -53,7 +53,7 @@ pub(crate) fn selection(
         order_by: vec![],
         offset: 0,
         limit: None,
-        wanted: wanted(query.output.kind.map(|k| k.kind)),
+        output_events: output_events(query.output.kind.map(|k| k.kind)),
         every_event: false,
     };
     if let Some(clause) = clause {
@@ -62,7 +62,7 @@ pub(crate) fn selection(
             plan.group_by.push(Expr::column(found.slot, found.column, found.ty));
         }
         if let Some(having) = &clause.having {
-            let mut scope = Having { output: &output, input: scope, sees_input: having_sees_input };
+            let mut scope = HavingScope { output: &output, input: scope, sees_input: having_sees_input };
             let selected = aggregates.len();
             let mut compiler = Compiler {
                 scope: &mut scope,
@@ -71,7 +71,7 @@ pub(crate) fn selection(
             };
             plan.having = Some(compiler.condition(having, "`having`")?);
             for call in &mut aggregates[selected..] {
-                written_out(call, &plan.items)?;
+                expand_output_columns(call, &plan.items)?;
             }
         }
         for item in &clause.order_by {
@@ -110,7 +110,7 @@ pub(crate) fn selection(
 /// What an aggregate in `having` is about: the values of output columns in place of their names.
 ///
 /// Errors: one of them is an aggregate itself.
-fn written_out(call: &mut AggregateCall, items: &[(String, Expr)]) -> Result<(), Diagnostic> {
+fn expand_output_columns(call: &mut AggregateCall, items: &[(String, Expr)]) -> Result<(), Diagnostic> {
     let mut total = None;
     for arg in &mut call.args {
         arg.walk_mut(&mut |part| {
@@ -140,21 +140,23 @@ pub(super) fn rate(
     query: &ast::Query,
     select: &mut select::Plan,
     window: bool,
-) -> Result<RatePlan, Diagnostic> {
+) -> Result<OutputRatePlan, Diagnostic> {
     let which = |which: Option<ast::RateEvents>| match which {
-        None | Some(ast::RateEvents::All) => Which::All,
-        Some(ast::RateEvents::First) => Which::First,
-        Some(ast::RateEvents::Last) => Which::Last,
+        None | Some(ast::RateEvents::All) => RateSelection::All,
+        Some(ast::RateEvents::First) => RateSelection::First,
+        Some(ast::RateEvents::Last) => RateSelection::Last,
     };
     match &rate.kind {
         ast::RateKind::Events { count: 0, count_span, .. } => {
             Err(Diagnostic::error("F0412", *count_span, "a round has at least one event"))
         }
-        ast::RateKind::Events { which: w, count, .. } => Ok(RatePlan::Events(which(*w), u64::from(*count))),
-        ast::RateKind::Time { which: w, every } => Ok(RatePlan::Time(which(*w), every.ms.max(1))),
+        ast::RateKind::Events { which: w, count, .. } => {
+            Ok(OutputRatePlan::Events(which(*w), u64::from(*count)))
+        }
+        ast::RateKind::Time { which: w, every } => Ok(OutputRatePlan::Time(which(*w), every.ms.max(1))),
         ast::RateKind::Snapshot { every } => {
             match query.output.kind {
-                None => select.wanted = Wanted { current: true, expired: true },
+                None => select.output_events = OutputEvents { current: true, expired: true },
                 Some(kind) if kind.kind != EventKind::All => {
                     return Err(Diagnostic::error("F0413", kind.span, "a snapshot needs `all events`"));
                 }
@@ -164,18 +166,21 @@ pub(super) fn rate(
             let aggregates = select.outputs().iter().map(|(_, expr)| {
                 matches!(expr.node, crate::expr::Node::Column { slot: select::AGGREGATES, .. })
             });
-            let snapshot =
-                Snapshot { window, aggregates: aggregates.collect(), grouped: !select.group_by.is_empty() };
-            Ok(RatePlan::Snapshot(every.ms.max(1), snapshot.into()))
+            let snapshot = SnapshotPlan {
+                window,
+                aggregates: aggregates.collect(),
+                grouped: !select.group_by.is_empty(),
+            };
+            Ok(OutputRatePlan::Snapshot(every.ms.max(1), snapshot.into()))
         }
     }
 }
 
-pub(super) fn wanted(kind: Option<EventKind>) -> Wanted {
+pub(super) fn output_events(kind: Option<EventKind>) -> OutputEvents {
     match kind {
-        None | Some(EventKind::Current) => Wanted { current: true, expired: false },
-        Some(EventKind::Expired) => Wanted { current: false, expired: true },
-        Some(EventKind::All) => Wanted { current: true, expired: true },
+        None | Some(EventKind::Current) => OutputEvents { current: true, expired: false },
+        Some(EventKind::Expired) => OutputEvents { current: false, expired: true },
+        Some(EventKind::All) => OutputEvents { current: true, expired: true },
     }
 }
 

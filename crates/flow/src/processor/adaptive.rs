@@ -10,10 +10,10 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value as Json, json};
 
-use super::held_back::{HeldBack, Saved};
 use super::reorder::{constant_bool, constant_long, is_long, sorted_by};
-use crate::expr::{Failure, compile::rank};
-use crate::registry::{Arg, BuiltStreamProcessor, Row, StreamProcessor};
+use super::reorder_buffer::{ReorderBuffer, SavedReorderBuffer};
+use crate::expr::{EvalError, compile::rank};
+use crate::registry::{ArgumentType, BoundStreamProcessor, ProcessorEvent, StreamProcessor};
 use crate::value::Value;
 
 const FORM: &str = "reorder:akslack(ts, field [, batch.size [, timeout [, max.k [, discard.late \
@@ -26,7 +26,7 @@ const WINDOW_MS: i64 = 10_000_000_000;
 /// How strongly the controller answers to an error, and to its change.
 const GAIN: (f64, f64) = (0.5, 0.8);
 
-pub(super) fn build(args: &[Arg]) -> Result<BuiltStreamProcessor, String> {
+pub(super) fn build(args: &[ArgumentType]) -> Result<BoundStreamProcessor, String> {
     let fits = matches!(args.len(), 2..=6 | 8) && is_long(&args[0]) && rank(args[1].ty).is_some();
     if !fits {
         return Err(format!("the form is {FORM}; `ts` is a long attribute, `field` a number"));
@@ -39,7 +39,7 @@ pub(super) fn build(args: &[Arg]) -> Result<BuiltStreamProcessor, String> {
             value.ok_or_else(|| format!("{FORM} wants error and confidence as constants between 0 and 1"))
         }
     };
-    let settings = Settings {
+    let settings = AdaptiveReorderSettings {
         batch: long(2)?.unwrap_or(10_000).max(1) as usize,
         timeout: long(3)?,
         k_max: long(4)?.unwrap_or(i64::MAX),
@@ -47,13 +47,18 @@ pub(super) fn build(args: &[Arg]) -> Result<BuiltStreamProcessor, String> {
         error: part(6, 0.03)?,
         critical: normal_quantile((1.0 + part(7, 0.95)?) / 2.0),
     };
-    let make =
-        move || Box::new(Adaptive { settings, waiting: HeldBack::default(), now: Progress::default() });
+    let make = move || {
+        Box::new(AdaptiveReorder {
+            settings,
+            waiting: ReorderBuffer::default(),
+            now: AdaptiveReorderState::default(),
+        })
+    };
     Ok((Arc::new(move || make()), vec![]))
 }
 
 #[derive(Debug, Clone, Copy)]
-struct Settings {
+struct AdaptiveReorderSettings {
     /// How many events there are between two moves of alpha.
     batch: usize,
     timeout: Option<i64>,
@@ -65,14 +70,14 @@ struct Settings {
     critical: f64,
 }
 
-struct Adaptive {
-    settings: Settings,
-    waiting: HeldBack,
-    now: Progress,
+struct AdaptiveReorder {
+    settings: AdaptiveReorderSettings,
+    waiting: ReorderBuffer,
+    now: AdaptiveReorderState,
 }
 
 #[derive(Debug, Serialize, Deserialize)]
-struct Progress {
+struct AdaptiveReorderState {
     k: i64,
     alpha: f64,
     controller: Controller,
@@ -95,7 +100,7 @@ struct Controller {
     error: f64,
 }
 
-impl Default for Progress {
+impl Default for AdaptiveReorderState {
     fn default() -> Self {
         Self {
             k: 0,
@@ -112,15 +117,21 @@ impl Default for Progress {
     }
 }
 
-impl StreamProcessor for Adaptive {
+impl StreamProcessor for AdaptiveReorder {
     fn start(&mut self, now: i64) {
         self.waiting.start(now);
     }
 
-    fn event(&mut self, event: Row, args: &[Value], now: i64, out: &mut Vec<Row>) -> Result<(), Failure> {
+    fn process(
+        &mut self,
+        event: ProcessorEvent,
+        args: &[Value],
+        now: i64,
+        out: &mut Vec<ProcessorEvent>,
+    ) -> Result<(), EvalError> {
         let ts = sorted_by(args, "reorder:akslack")?;
         let field = args.get(1).and_then(Value::as_f64);
-        let field = field.ok_or_else(|| Failure("reorder:akslack: `field` is null".into()))?;
+        let field = field.ok_or_else(|| EvalError("reorder:akslack: `field` is null".into()))?;
         let Self { settings, waiting, now: state } = self;
         state.arrivals.push_back(ts);
         if state.arrivals.len() > ARRIVALS_MAX {
@@ -155,9 +166,9 @@ impl StreamProcessor for Adaptive {
         self.settings.timeout.and(self.waiting.due())
     }
 
-    fn timer(&mut self, now: i64, out: &mut Vec<Row>) {
+    fn on_timer(&mut self, now: i64, out: &mut Vec<ProcessorEvent>) {
         if let Some(timeout) = self.settings.timeout {
-            let last = self.waiting.release_old(timeout, now, out);
+            let last = self.waiting.release_expired(timeout, now, out);
             self.now.last_sent = self.now.last_sent.max(last);
         }
     }
@@ -166,20 +177,20 @@ impl StreamProcessor for Adaptive {
         json!({ "waiting": self.waiting.save(), "progress": self.now })
     }
 
-    fn restore(&mut self, state: &Json) -> Result<(), Failure> {
-        let wrong = |e: &dyn std::fmt::Display| Failure(format!("no state of reorder:akslack: {e}"));
-        let saved = Saved::deserialize(&state["waiting"]).map_err(|e| wrong(&e))?;
+    fn restore(&mut self, state: &Json) -> Result<(), EvalError> {
+        let wrong = |e: &dyn std::fmt::Display| EvalError(format!("no state of reorder:akslack: {e}"));
+        let saved = SavedReorderBuffer::deserialize(&state["waiting"]).map_err(|e| wrong(&e))?;
         self.waiting.restore(&saved).ok_or_else(|| wrong(&"its events cannot be read"))?;
-        self.now = Progress::deserialize(&state["progress"]).map_err(|e| wrong(&e))?;
+        self.now = AdaptiveReorderState::deserialize(&state["progress"]).map_err(|e| wrong(&e))?;
         Ok(())
     }
 }
 
-impl Progress {
+impl AdaptiveReorderState {
     /// Moves alpha towards what the fields since the last time ask for.
-    fn adapt(&mut self, ts: i64, settings: &Settings) {
+    fn adapt(&mut self, ts: i64, settings: &AdaptiveReorderSettings) {
         let wanted = coverage_wanted(&self.fields, settings);
-        let covered = if self.slack == 0 { 1.0 } else { self.covered(ts) };
+        let covered = if self.slack == 0 { 1.0 } else { self.coverage(ts) };
         let error = wanted - covered;
         let step = GAIN.0 * error + GAIN.1 * (error - self.controller.error);
         self.alpha = (self.controller.alpha + step).abs();
@@ -190,7 +201,7 @@ impl Progress {
     }
 
     /// The part of a window's events that were there before the first event came that closes it.
-    fn covered(&self, ts: i64) -> f64 {
+    fn coverage(&self, ts: i64) -> f64 {
         let high = ts.saturating_sub(self.slack);
         let low = high.saturating_sub(WINDOW_MS);
         let (mut early, mut all, mut begun, mut closed) = (0u64, 0u64, false, false);
@@ -208,7 +219,7 @@ impl Progress {
 
 /// The least part of a window's events whose sum is wrong by at most the error, at the confidence: where
 /// `(1 + s) c² - (2 ± 2e + s) c + (1 ± e)²` becomes 0, `s` being the square of the critical relative deviation.
-fn coverage_wanted(fields: &[f64], settings: &Settings) -> f64 {
+fn coverage_wanted(fields: &[f64], settings: &AdaptiveReorderSettings) -> f64 {
     let n = fields.len() as f64;
     let mean = fields.iter().sum::<f64>() / n;
     let variance = fields.iter().map(|x| (x - mean).powi(2)).sum::<f64>() / n;
@@ -249,7 +260,7 @@ mod tests {
 
     #[test]
     fn even_fields_need_less_coverage_than_uneven_ones() {
-        let settings = Settings {
+        let settings = AdaptiveReorderSettings {
             batch: 10,
             timeout: None,
             k_max: i64::MAX,

@@ -8,11 +8,11 @@ use serde::Deserialize;
 use serde_json::{Value as Json, json};
 use tidemill_types::FieldType;
 
-use crate::expr::Failure;
-use crate::registry::{Arg, BuiltStreamProcessor, Row, StreamProcessor};
+use crate::expr::EvalError;
+use crate::registry::{ArgumentType, BoundStreamProcessor, ProcessorEvent, StreamProcessor};
 use crate::value::Value;
 
-pub(super) fn build(args: &[Arg]) -> Result<BuiltStreamProcessor, String> {
+pub(super) fn build(args: &[ArgumentType]) -> Result<BoundStreamProcessor, String> {
     let form = "unique:deduplicate(key, interval)";
     let [key, interval] = args else {
         return Err(format!("the form is {form}, not with {} parameters", args.len()));
@@ -23,27 +23,33 @@ pub(super) fn build(args: &[Arg]) -> Result<BuiltStreamProcessor, String> {
     let interval = interval.constant.as_ref().and_then(Value::as_i64).filter(|i| *i >= 0);
     let interval =
         interval.ok_or_else(|| format!("{form}: the interval is a constant time, like `30 sec`"))?;
-    Ok((Arc::new(move || Box::new(Deduplicate { interval, passed: Passed::default() })), vec![]))
+    Ok((Arc::new(move || Box::new(Deduplicate { interval, passed: DeduplicateState::default() })), vec![]))
 }
 
 /// Passes an event unless one with its key passed within the interval before it, by the events' timestamps.
 struct Deduplicate {
     /// Milliseconds; an event exactly so much later is still held for a duplicate.
     interval: i64,
-    passed: Passed,
+    passed: DeduplicateState,
 }
 
 #[derive(Debug, Default)]
-struct Passed {
+struct DeduplicateState {
     keys: HashSet<String>,
     /// When each of them passed, in the order in which they did: what is over is forgotten from the front.
     order: VecDeque<(i64, String)>,
 }
 
 impl StreamProcessor for Deduplicate {
-    fn event(&mut self, event: Row, args: &[Value], _now: i64, out: &mut Vec<Row>) -> Result<(), Failure> {
+    fn process(
+        &mut self,
+        event: ProcessorEvent,
+        args: &[Value],
+        _now: i64,
+        out: &mut Vec<ProcessorEvent>,
+    ) -> Result<(), EvalError> {
         let key = match args.first() {
-            None | Some(Value::Null) => return Err(Failure("unique:deduplicate: the key is null".into())),
+            None | Some(Value::Null) => return Err(EvalError("unique:deduplicate: the key is null".into())),
             Some(key) => key.to_string(),
         };
         let is_over = |passed: i64| event.time.saturating_sub(passed) > self.interval;
@@ -61,10 +67,10 @@ impl StreamProcessor for Deduplicate {
         json!(self.passed.order)
     }
 
-    fn restore(&mut self, state: &Json) -> Result<(), Failure> {
+    fn restore(&mut self, state: &Json) -> Result<(), EvalError> {
         let order = VecDeque::<(i64, String)>::deserialize(state);
-        let order = order.map_err(|e| Failure(format!("no state of unique:deduplicate: {e}")))?;
-        self.passed = Passed { keys: order.iter().map(|(_, key)| key.clone()).collect(), order };
+        let order = order.map_err(|e| EvalError(format!("no state of unique:deduplicate: {e}")))?;
+        self.passed = DeduplicateState { keys: order.iter().map(|(_, key)| key.clone()).collect(), order };
         Ok(())
     }
 }

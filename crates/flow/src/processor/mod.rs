@@ -1,10 +1,10 @@
 //! Handlers with a state: stream processors, and filters whose conditions hold aggregates.
 
 mod adaptive;
+mod aggregate_filter;
 mod deduplicate;
-mod held_back;
 mod reorder;
-mod totals;
+mod reorder_buffer;
 
 use std::borrow::Cow;
 use std::fmt;
@@ -12,13 +12,13 @@ use std::fmt;
 use serde_json::Value as Json;
 use tidemill_types::FieldType;
 
-pub use totals::Totals;
+pub use aggregate_filter::AggregateFilter;
 
 use crate::batch::{Batch, Kind};
 use crate::column::Column;
-use crate::expr::{Expr, Failure, Frame, Host};
-use crate::query::{Handler, handle};
-use crate::registry::{MakeStreamProcessor, Registry, Row, StreamProcessor};
+use crate::expr::{EvalContext, EvalError, Expr, Frame};
+use crate::query::{Handler, apply_handlers};
+use crate::registry::{ProcessorEvent, Registry, StreamProcessor, StreamProcessorConstructor};
 
 /// Registers the stream processors that come built in.
 pub(crate) fn register(registry: &mut Registry) {
@@ -29,9 +29,9 @@ pub(crate) fn register(registry: &mut Registry) {
 
 /// A compiled handler with a state.
 #[derive(Debug, Clone)]
-pub enum Stateful {
+pub enum StatefulHandler {
     /// `[sum(a) < 10]`
-    Totals(Totals),
+    Filter(AggregateFilter),
     /// `#reorder:kslack(…)`
     Processor(ProcessorPlan),
 }
@@ -40,7 +40,7 @@ pub enum Stateful {
 #[derive(Clone)]
 pub struct ProcessorPlan {
     /// Makes its state.
-    pub make: MakeStreamProcessor,
+    pub make: StreamProcessorConstructor,
     /// Its arguments.
     pub args: Vec<Expr>,
     /// The types of the attributes that it adds.
@@ -57,12 +57,12 @@ impl fmt::Debug for ProcessorPlan {
 pub(crate) struct Handlers {
     plan: Vec<Handler>,
     /// For each handler its state, if it has one.
-    states: Vec<Option<State>>,
+    states: Vec<Option<HandlerState>>,
     stateful: bool,
 }
 
-enum State {
-    Totals(totals::Running),
+enum HandlerState {
+    Filter(aggregate_filter::AggregateFilterState),
     Processor { processor: Box<dyn StreamProcessor>, types: Vec<FieldType> },
 }
 
@@ -70,7 +70,7 @@ impl Handlers {
     /// Handlers that have seen nothing; `types` are the columns of what comes to the first.
     pub(crate) fn new(plan: &[Handler], types: &[FieldType]) -> Self {
         let mut types = types.to_vec();
-        let states: Vec<Option<State>> = plan
+        let states: Vec<Option<HandlerState>> = plan
             .iter()
             .map(|handler| match handler {
                 Handler::Filter(_) => None,
@@ -78,10 +78,12 @@ impl Handlers {
                     types.extend(added);
                     None
                 }
-                Handler::Stateful(Stateful::Totals(plan)) => Some(State::Totals(plan.begin())),
-                Handler::Stateful(Stateful::Processor(plan)) => {
+                Handler::Stateful(StatefulHandler::Filter(plan)) => {
+                    Some(HandlerState::Filter(plan.initial_state()))
+                }
+                Handler::Stateful(StatefulHandler::Processor(plan)) => {
                     types.extend(&plan.added);
-                    Some(State::Processor { processor: (plan.make)(), types: types.clone() })
+                    Some(HandlerState::Processor { processor: (plan.make)(), types: types.clone() })
                 }
             })
             .collect();
@@ -97,37 +99,41 @@ impl Handlers {
     /// The app starts.
     pub(crate) fn start(&mut self, now: i64) {
         for state in self.states.iter_mut().flatten() {
-            if let State::Processor { processor, .. } = state {
+            if let HandlerState::Processor { processor, .. } = state {
                 processor.start(now);
             }
         }
     }
 
     /// What they make of the events. Errors: why these cannot be worked off.
-    pub(crate) fn push<'b>(&mut self, input: &'b Batch, host: &dyn Host) -> Result<Cow<'b, Batch>, Failure> {
+    pub(crate) fn push<'b>(
+        &mut self,
+        input: &'b Batch,
+        host: &dyn EvalContext,
+    ) -> Result<Cow<'b, Batch>, EvalError> {
         if !self.stateful {
-            return handle(&self.plan, input, host);
+            return apply_handlers(&self.plan, input, host);
         }
-        self.from(0, Cow::Borrowed(input), host)
+        self.process_from(0, Cow::Borrowed(input), host)
     }
 
-    fn from<'b>(
+    fn process_from<'b>(
         &mut self,
         first: usize,
         input: Cow<'b, Batch>,
-        host: &dyn Host,
-    ) -> Result<Cow<'b, Batch>, Failure> {
+        host: &dyn EvalContext,
+    ) -> Result<Cow<'b, Batch>, EvalError> {
         let mut now = input;
         for (handler, state) in self.plan.iter().zip(&mut self.states).skip(first) {
             now = Cow::Owned(match (handler, state) {
-                (Handler::Stateful(Stateful::Totals(plan)), Some(State::Totals(running))) => {
+                (Handler::Stateful(StatefulHandler::Filter(plan)), Some(HandlerState::Filter(running))) => {
                     running.filter(plan, &now, host)?
                 }
                 (
-                    Handler::Stateful(Stateful::Processor(plan)),
-                    Some(State::Processor { processor, types }),
+                    Handler::Stateful(StatefulHandler::Processor(plan)),
+                    Some(HandlerState::Processor { processor, types }),
                 ) => process(processor.as_mut(), types, &plan.args, &now, host)?,
-                _ => handle(std::slice::from_ref(handler), &now, host)?.into_owned(),
+                _ => apply_handlers(std::slice::from_ref(handler), &now, host)?.into_owned(),
             });
         }
         Ok(now)
@@ -135,50 +141,55 @@ impl Handlers {
 
     /// The first instant at which one of them wants to be called.
     pub(crate) fn due(&self) -> Option<i64> {
-        self.states.iter().flatten().filter_map(State::due).min()
+        self.states.iter().flatten().filter_map(HandlerState::due).min()
     }
 
     /// What comes out of the next of their timers that is due at `now`, if there is one.
-    pub(crate) fn timer(&mut self, now: i64, host: &dyn Host) -> Option<Result<Batch, Failure>> {
-        let is_due = |s: &Option<State>| s.as_ref().and_then(State::due).is_some_and(|due| due <= now);
+    pub(crate) fn fire_timer(
+        &mut self,
+        now: i64,
+        host: &dyn EvalContext,
+    ) -> Option<Result<Batch, EvalError>> {
+        let is_due =
+            |s: &Option<HandlerState>| s.as_ref().and_then(HandlerState::due).is_some_and(|due| due <= now);
         let place = self.states.iter().position(is_due)?;
-        let State::Processor { processor, types } = self.states[place].as_mut()? else { return None };
+        let HandlerState::Processor { processor, types } = self.states[place].as_mut()? else { return None };
         let mut rows = Vec::new();
-        processor.timer(now, &mut rows);
+        processor.on_timer(now, &mut rows);
         let mut out = Batch::new(types.iter().copied());
         rows.into_iter().for_each(|row| push(&mut out, row));
         out.end_chunk(now);
-        Some(self.from(place + 1, Cow::Owned(out), host).map(Cow::into_owned))
+        Some(self.process_from(place + 1, Cow::Owned(out), host).map(Cow::into_owned))
     }
 
     /// The states of those that have one, in order.
     pub(crate) fn save(&self) -> Json {
         let states = self.states.iter().flatten().map(|state| match state {
-            State::Totals(running) => running.save(),
-            State::Processor { processor, .. } => processor.save(),
+            HandlerState::Filter(running) => running.save(),
+            HandlerState::Processor { processor, .. } => processor.save(),
         });
         Json::Array(states.collect())
     }
 
     /// Takes saved states back. Errors: that they are none of these handlers.
-    pub(crate) fn restore(&mut self, saved: &Json) -> Result<(), Failure> {
-        let states: Vec<&mut State> = self.states.iter_mut().flatten().collect();
+    pub(crate) fn restore(&mut self, saved: &Json) -> Result<(), EvalError> {
+        let states: Vec<&mut HandlerState> = self.states.iter_mut().flatten().collect();
         let saved = saved.as_array().filter(|saved| saved.len() == states.len());
-        let saved = saved.ok_or_else(|| Failure("no state of these handlers".into()))?;
+        let saved = saved.ok_or_else(|| EvalError("no state of these handlers".into()))?;
         for (state, saved) in states.into_iter().zip(saved) {
             match state {
-                State::Totals(running) => running.restore(saved)?,
-                State::Processor { processor, .. } => processor.restore(saved)?,
+                HandlerState::Filter(running) => running.restore(saved)?,
+                HandlerState::Processor { processor, .. } => processor.restore(saved)?,
             }
         }
         Ok(())
     }
 }
 
-impl State {
+impl HandlerState {
     fn due(&self) -> Option<i64> {
         match self {
-            Self::Totals(_) => None,
+            Self::Filter(_) => None,
             Self::Processor { processor, .. } => processor.due(),
         }
     }
@@ -189,15 +200,15 @@ fn process(
     types: &[FieldType],
     args: &[Expr],
     input: &Batch,
-    host: &dyn Host,
-) -> Result<Batch, Failure> {
+    host: &dyn EvalContext,
+) -> Result<Batch, EvalError> {
     let mut out = Batch::new(types.iter().copied());
     for (rows, clock) in input.chunks() {
         let mut made = Vec::new();
         for row in rows {
             let kind = input.kinds[row];
             let values = input.columns.iter().map(|c| c.get(row)).collect();
-            let event = Row { time: input.times[row], kind, values };
+            let event = ProcessorEvent { time: input.times[row], kind, values };
             if kind == Kind::Reset {
                 made.push(event);
                 continue;
@@ -205,7 +216,7 @@ fn process(
             let source = [Some((input.columns.as_slice(), row))];
             let frame = Frame { rows: &source, time: event.time, now: clock, host };
             let args = args.iter().map(|a| a.eval(&frame)).collect::<Result<Vec<_>, _>>()?;
-            processor.event(event, &args, clock, &mut made)?;
+            processor.process(event, &args, clock, &mut made)?;
         }
         made.into_iter().for_each(|row| push(&mut out, row));
         out.end_chunk(clock);
@@ -214,7 +225,7 @@ fn process(
 }
 
 /// Adds a row; columns that it has no value for are null.
-fn push(out: &mut Batch, row: Row) {
+fn push(out: &mut Batch, row: ProcessorEvent) {
     let mut values = row.values.into_iter();
     let add = |column: &mut Column| column.push(values.next().unwrap_or_default());
     out.columns.iter_mut().for_each(add);

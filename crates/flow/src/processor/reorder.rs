@@ -7,14 +7,14 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value as Json, json};
 use tidemill_types::FieldType;
 
-use super::held_back::{HeldBack, Saved};
-use crate::expr::Failure;
-use crate::registry::{Arg, BuiltStreamProcessor, Row, StreamProcessor};
+use super::reorder_buffer::{ReorderBuffer, SavedReorderBuffer};
+use crate::expr::EvalError;
+use crate::registry::{ArgumentType, BoundStreamProcessor, ProcessorEvent, StreamProcessor};
 use crate::value::Value;
 
 pub(super) const FORM: &str = "reorder:kslack(ts [, timeout [, max.k]] [, discard.late])";
 
-pub(super) fn build(args: &[Arg]) -> Result<BuiltStreamProcessor, String> {
+pub(super) fn build(args: &[ArgumentType]) -> Result<BoundStreamProcessor, String> {
     let (discard, numbers) = match args.split_last() {
         Some((last, rest)) if last.ty == FieldType::Bool => (constant_bool(last, FORM)?, rest),
         _ => (false, args),
@@ -26,44 +26,44 @@ pub(super) fn build(args: &[Arg]) -> Result<BuiltStreamProcessor, String> {
         _ => return Err(format!("the form is {FORM}; `ts` is a long attribute, the others are constants")),
     };
     let k_max = k_max.unwrap_or(i64::MAX);
-    let made = move || Slack { timeout, k_max, discard, ..Slack::default() };
+    let made = move || SlackReorder { timeout, k_max, discard, ..SlackReorder::default() };
     Ok((Arc::new(move || Box::new(made())), vec![]))
 }
 
-pub(super) fn is_long(arg: &Arg) -> bool {
+pub(super) fn is_long(arg: &ArgumentType) -> bool {
     matches!(arg.ty, FieldType::Long | FieldType::Time)
 }
 
 /// A constant long from 0 on; `None` for a negative one, which stands for none.
-pub(super) fn constant_long(arg: &Arg, form: &str) -> Result<Option<i64>, String> {
+pub(super) fn constant_long(arg: &ArgumentType, form: &str) -> Result<Option<i64>, String> {
     let value = arg.constant.as_ref().filter(|_| is_long(arg)).and_then(Value::as_i64);
     let value = value.ok_or_else(|| format!("{form} wants constant longs, like `1000L`"))?;
     Ok((value >= 0).then_some(value))
 }
 
-pub(super) fn constant_bool(arg: &Arg, form: &str) -> Result<bool, String> {
+pub(super) fn constant_bool(arg: &ArgumentType, form: &str) -> Result<bool, String> {
     let value = arg.constant.as_ref().ok_or_else(|| format!("{form}: `discard.late` is a constant"))?;
     Ok(value.is_true())
 }
 
 /// The timestamp that an event is sorted by. Errors: that it is null.
-pub(super) fn sorted_by(args: &[Value], name: &str) -> Result<i64, Failure> {
+pub(super) fn sorted_by(args: &[Value], name: &str) -> Result<i64, EvalError> {
     let ts = args.first().and_then(Value::as_i64);
-    ts.ok_or_else(|| Failure(format!("{name}: `ts` is null")))
+    ts.ok_or_else(|| EvalError(format!("{name}: `ts` is null")))
 }
 
 #[derive(Default)]
-struct Slack {
+struct SlackReorder {
     timeout: Option<i64>,
     k_max: i64,
     discard: bool,
     /// What is put aside and what waits: they differ only in what K is made of.
-    waiting: HeldBack,
-    now: Progress,
+    waiting: ReorderBuffer,
+    now: ReorderState,
 }
 
 #[derive(Debug, Default, Serialize, Deserialize)]
-struct Progress {
+struct ReorderState {
     k: i64,
     greatest: Option<i64>,
     last_sent: Option<i64>,
@@ -71,12 +71,18 @@ struct Progress {
     least: Option<i64>,
 }
 
-impl StreamProcessor for Slack {
+impl StreamProcessor for SlackReorder {
     fn start(&mut self, now: i64) {
         self.waiting.start(now);
     }
 
-    fn event(&mut self, event: Row, args: &[Value], now: i64, out: &mut Vec<Row>) -> Result<(), Failure> {
+    fn process(
+        &mut self,
+        event: ProcessorEvent,
+        args: &[Value],
+        now: i64,
+        out: &mut Vec<ProcessorEvent>,
+    ) -> Result<(), EvalError> {
         let ts = sorted_by(args, "reorder:kslack")?;
         if self.discard && self.now.last_sent.is_some_and(|sent| ts < sent) {
             return Ok(());
@@ -99,9 +105,9 @@ impl StreamProcessor for Slack {
         self.timeout.and(self.waiting.due())
     }
 
-    fn timer(&mut self, now: i64, out: &mut Vec<Row>) {
+    fn on_timer(&mut self, now: i64, out: &mut Vec<ProcessorEvent>) {
         if let Some(timeout) = self.timeout {
-            let last = self.waiting.release_old(timeout, now, out);
+            let last = self.waiting.release_expired(timeout, now, out);
             self.now.last_sent = self.now.last_sent.max(last);
         }
     }
@@ -110,11 +116,11 @@ impl StreamProcessor for Slack {
         json!({ "waiting": self.waiting.save(), "progress": self.now })
     }
 
-    fn restore(&mut self, state: &Json) -> Result<(), Failure> {
-        let wrong = |e: &dyn std::fmt::Display| Failure(format!("no state of reorder:kslack: {e}"));
-        let saved = Saved::deserialize(&state["waiting"]).map_err(|e| wrong(&e))?;
+    fn restore(&mut self, state: &Json) -> Result<(), EvalError> {
+        let wrong = |e: &dyn std::fmt::Display| EvalError(format!("no state of reorder:kslack: {e}"));
+        let saved = SavedReorderBuffer::deserialize(&state["waiting"]).map_err(|e| wrong(&e))?;
         self.waiting.restore(&saved).ok_or_else(|| wrong(&"its events cannot be read"))?;
-        self.now = Progress::deserialize(&state["progress"]).map_err(|e| wrong(&e))?;
+        self.now = ReorderState::deserialize(&state["progress"]).map_err(|e| wrong(&e))?;
         Ok(())
     }
 }

@@ -3,12 +3,12 @@
 
 use super::{Handler, Query, QueryPlan};
 use crate::batch::Batch;
-use crate::expr::{Failure, Host};
-use crate::held::Held;
-use crate::processor::Stateful;
-use crate::rate::{Rate, RatePlan};
+use crate::expr::{EvalContext, EvalError};
+use crate::output_rate::{OutputRateLimiter, OutputRatePlan};
+use crate::processor::StatefulHandler;
 use crate::state::StatePlan;
-use crate::window::MakeWindow;
+use crate::window::WindowConstructor;
+use crate::window_operator::WindowOperator;
 
 /// A scheduler of a query.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -25,8 +25,8 @@ pub enum Scheduler {
     Rate,
 }
 
-fn have_timers(handlers: &[Handler]) -> bool {
-    handlers.iter().any(|handler| matches!(handler, Handler::Stateful(Stateful::Processor(_))))
+fn any_has_timers(handlers: &[Handler]) -> bool {
+    handlers.iter().any(|handler| matches!(handler, Handler::Stateful(StatefulHandler::Processor(_))))
 }
 
 impl Scheduler {
@@ -38,19 +38,19 @@ impl QueryPlan {
     /// Its schedulers in the order in which they are served.
     pub fn schedulers(&self) -> Vec<Scheduler> {
         let clocked =
-            |window: &Option<MakeWindow>| window.as_ref().is_some_and(|make| make().goes_by_clock());
+            |window: &Option<WindowConstructor>| window.as_ref().is_some_and(|make| make().is_time_driven());
         let side = |side: usize| {
             let side = self.join.as_ref().map(|join| &join.sides[side]);
-            side.is_some_and(|side| clocked(&side.window) || have_timers(&side.before))
+            side.is_some_and(|side| clocked(&side.window) || any_has_timers(&side.before))
         };
         let waits = |state: &StatePlan| state.steps.iter().any(|step| step.wait().is_some());
         let input = clocked(&self.window) || self.state.as_deref().is_some_and(waits) || side(0);
         [
-            have_timers(&self.before).then_some(Scheduler::Before),
+            any_has_timers(&self.before).then_some(Scheduler::Before),
             input.then_some(Scheduler::Input),
             side(1).then_some(Scheduler::Right),
-            have_timers(&self.after).then_some(Scheduler::After),
-            self.rate.as_ref().is_some_and(RatePlan::has_beats).then_some(Scheduler::Rate),
+            any_has_timers(&self.after).then_some(Scheduler::After),
+            self.rate.as_ref().is_some_and(OutputRatePlan::has_ticks).then_some(Scheduler::Rate),
         ]
         .into_iter()
         .flatten()
@@ -64,55 +64,55 @@ impl Query {
         match (scheduler, &self.join) {
             (Scheduler::Before, _) => self.before.due(),
             (Scheduler::After, _) => self.after.due(),
-            (Scheduler::Rate, _) => self.rate.as_deref().and_then(Rate::next_timer),
+            (Scheduler::Rate, _) => self.rate.as_deref().and_then(OutputRateLimiter::next_timer),
             (Scheduler::Input, Some(join)) => join.next_timer_of(0),
             (Scheduler::Right, Some(join)) => join.next_timer_of(1),
             (Scheduler::Input, None) => match &self.machine {
                 Some(machine) => machine.next_timer(),
-                None => self.window.as_deref().and_then(Held::next_timer),
+                None => self.window.as_deref().and_then(WindowOperator::next_timer),
             },
             (Scheduler::Right, None) => None,
         }
     }
 
     /// Runs the head of a scheduler's queue, if it is due at `now`.
-    pub fn timer_of(
+    pub fn fire_timer_of(
         &mut self,
         scheduler: Scheduler,
         now: i64,
-        host: &dyn Host,
-    ) -> Option<Result<Batch, Failure>> {
+        host: &dyn EvalContext,
+    ) -> Option<Result<Batch, EvalError>> {
         match scheduler {
-            Scheduler::Rate => return self.rate.as_mut()?.timer(now).map(Ok),
+            Scheduler::Rate => return self.rate.as_mut()?.fire_timer(now).map(Ok),
             Scheduler::Before => {
-                let out = self.before.timer(now, host)?;
-                return Some(out.and_then(|out| self.arrive(&out, host)));
+                let out = self.before.fire_timer(now, host)?;
+                return Some(out.and_then(|out| self.process_handled(&out, host)));
             }
             Scheduler::After => {
-                let out = self.after.timer(now, host)?;
-                return Some(out.and_then(|out| self.selected(&out, host)));
+                let out = self.after.fire_timer(now, host)?;
+                return Some(out.and_then(|out| self.select_events(&out, host)));
             }
             Scheduler::Input | Scheduler::Right => {}
         }
         if let Some(join) = &mut self.join {
             let side = usize::from(scheduler == Scheduler::Right);
             let pairs = join.timer_of(side, now, host)?;
-            return Some(pairs.and_then(|pairs| self.joined(pairs, host)));
+            return Some(pairs.and_then(|pairs| self.select_joined(pairs, host)));
         }
         if let Some(machine) = &mut self.machine {
-            return machine.timer(now).then(|| self.waited(host));
+            return machine.timer(now).then(|| self.select_timer_matches(host));
         }
         let held = self.window.as_mut()?;
         if self.plan.after.is_empty() {
-            let done = held.timer_alone(now)?;
-            return Some(done.and_then(|()| self.selected_of_window(now, host)));
+            let done = held.fire_timer_in_place(now)?;
+            return Some(done.and_then(|()| self.select_window_output(now, host)));
         }
-        let out = held.timer(now)?;
-        Some(out.and_then(|out| self.behind(out, host)))
+        let out = held.fire_timer(now)?;
+        Some(out.and_then(|out| self.process_after_window(out, host)))
     }
 
     /// What comes out of the matches that a timer has brought.
-    pub(super) fn waited(&mut self, host: &dyn Host) -> Result<Batch, Failure> {
-        self.matched(host).and_then(|out| self.limited(out))
+    pub(super) fn select_timer_matches(&mut self, host: &dyn EvalContext) -> Result<Batch, EvalError> {
+        self.select_matches(host).and_then(|out| self.limit_output(out))
     }
 }

@@ -1,16 +1,16 @@
 //! What a query tells of itself.
 
 use super::{Handler, Query};
-use crate::expr::Host;
+use crate::expr::EvalContext;
 use crate::state::why as pattern;
 use crate::why::{Asking, HavingState, Report, refused};
 
 impl Query {
     /// Why nothing comes out, with the clock at `now`.
-    pub(crate) fn why(&self, now: i64, host: &dyn Host) -> Report {
+    pub(crate) fn why(&self, now: i64, host: &dyn EvalContext) -> Report {
         let host = &Asking(host);
-        let (plan, seen) = (&*self.plan, &self.seen);
-        let written = &*plan.written;
+        let (plan, seen) = (&*self.plan, &self.stats);
+        let written = &*plan.source_text;
         let notes = seen.notes.as_deref();
         let kept_out = notes.and_then(|n| refused(&n.refused, &plan.before, &written.input, host));
         Report {
@@ -32,8 +32,8 @@ impl Query {
         }
     }
 
-    fn having(&self, now: i64, host: &dyn Host) -> Option<HavingState> {
-        let condition = self.plan.written.having.clone();
+    fn having(&self, now: i64, host: &dyn EvalContext) -> Option<HavingState> {
+        let condition = self.plan.source_text.having.clone();
         let judged = self.selector.why(now, host)?;
         // what a filter behind the window lets through is not known here
         let filtered = self.plan.after.iter().any(|handler| matches!(handler, Handler::Stateful(_)));

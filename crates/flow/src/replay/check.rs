@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use serde_json::Value as Json;
 
-use super::{Case, Output, Replay, What, compile};
-use crate::expr::Failure;
+use super::{Case, Output, OutputKind, Replay, compile};
+use crate::expr::EvalError;
 use crate::registry::Registry;
 
 /// Runs a case and says how what comes out differs from what was recorded; nothing when it does not.
@@ -40,7 +40,7 @@ pub fn check_interrupted(
     let mut replay = Replay::new(plan, case.start, &watches, &watches_query);
     for (i, input) in case.inputs.iter().enumerate() {
         if before(i) {
-            let plan = compile("app.siddhi", &case.app, registry, &|_| None).map_err(Failure);
+            let plan = compile("app.siddhi", &case.app, registry, &|_| None).map_err(EvalError);
             let reloaded = plan.and_then(|plan| replay.reload(plan));
             differences.extend(reloaded.err().map(|e| format!("before input {i}: {}", e.0)));
         }
@@ -64,10 +64,12 @@ pub fn check_interrupted(
 fn list_of(output: &Output) -> String {
     match &output.what {
         // what comes and what is taken back belong together: their order matters
-        What::Stream { stream, .. } | What::Retracted { retracted: stream, .. } => format!("stream {stream}"),
-        What::Query { query, .. } => format!("query {query}"),
-        What::Rows { .. } => "answers".into(),
-        What::Failure { .. } => "failures".into(),
+        OutputKind::Stream { stream, .. } | OutputKind::Retracted { retracted: stream, .. } => {
+            format!("stream {stream}")
+        }
+        OutputKind::Query { query, .. } => format!("query {query}"),
+        OutputKind::Rows { .. } => "answers".into(),
+        OutputKind::Failure { .. } => "failures".into(),
     }
 }
 
@@ -105,15 +107,19 @@ fn same(a: &Output, b: &Output, unordered: bool) -> bool {
     };
     a.input == b.input
         && match (&a.what, &b.what) {
-            (What::Stream { timestamp: s, data: a, .. }, What::Stream { timestamp: t, data: b, .. })
+            (
+                OutputKind::Stream { timestamp: s, data: a, .. },
+                OutputKind::Stream { timestamp: t, data: b, .. },
+            )
             | (
-                What::Retracted { timestamp: s, data: a, .. },
-                What::Retracted { timestamp: t, data: b, .. },
+                OutputKind::Retracted { timestamp: s, data: a, .. },
+                OutputKind::Retracted { timestamp: t, data: b, .. },
             ) => s == t && same_values(a, b),
-            (What::Query { current: c, expired: e, .. }, What::Query { current: d, expired: f, .. }) => {
-                rows(c, d) && rows(e, f)
-            }
-            (What::Rows { rows: a }, What::Rows { rows: b }) if unordered => {
+            (
+                OutputKind::Query { current: c, expired: e, .. },
+                OutputKind::Query { current: d, expired: f, .. },
+            ) => rows(c, d) && rows(e, f),
+            (OutputKind::Rows { rows: a }, OutputKind::Rows { rows: b }) if unordered => {
                 let mut rest: Vec<&Vec<Json>> = a.iter().collect();
                 let take = |row: &Vec<Json>| {
                     let place = rest.iter().position(|r| same_values(r, row));
@@ -121,8 +127,8 @@ fn same(a: &Output, b: &Output, unordered: bool) -> bool {
                 };
                 a.len() == b.len() && b.iter().all(take)
             }
-            (What::Rows { rows: a }, What::Rows { rows: b }) => rows(a, b),
-            (What::Failure { .. }, What::Failure { .. }) => true,
+            (OutputKind::Rows { rows: a }, OutputKind::Rows { rows: b }) => rows(a, b),
+            (OutputKind::Failure { .. }, OutputKind::Failure { .. }) => true,
             _ => false,
         }
 }

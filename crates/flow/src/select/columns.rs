@@ -2,38 +2,38 @@
 
 use std::borrow::Cow;
 
-use super::incoming::{Incoming, ascend, gathered, numbers, some};
+use super::input::{SelectorInput, gather, group_ids_in, is_strictly_ascending, pick};
 use super::{OUTPUT, Plan, Row, Selector, order};
 use crate::batch::{Batch, Kind};
 use crate::column::Column;
-use crate::expr::vector::{self, Failed, Lanes, inputs};
-use crate::expr::{Expr, Failure, Host, Node};
-use crate::select::sums::Ids;
+use crate::expr::vector::{self, BatchRows, FailedRows, inputs};
+use crate::expr::{EvalContext, EvalError, Expr, Node};
+use crate::select::sums::GroupIds;
 
 /// Fewer rows are worked off one by one: that costs less than columns do.
-pub(crate) const COLUMNS_FROM: usize = 8;
+pub(crate) const COLUMNAR_ROWS_MIN: usize = 8;
 
 /// Memory for more rows is not kept.
-const REUSED_ROWS: usize = 64;
+const REUSED_ROWS_MAX: usize = 64;
 
 /// So many groups are remembered though nothing is computed for them.
 const GROUPS_KEPT: usize = 4096;
 
 /// Chunks that could not be worked off, by their place in what came, and why.
-pub(crate) type FailedChunks = Vec<(u32, Failure)>;
+pub(crate) type FailedChunks = Vec<(u32, EvalError)>;
 
 /// Where a plan reads the columns of its input.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Used {
+pub(super) struct ReferencedColumns {
     pub(super) groups: Vec<usize>,
     pub(super) args: Vec<usize>,
     pub(super) items: Vec<usize>,
     having: Vec<usize>,
 }
 
-impl Used {
+impl ReferencedColumns {
     /// All of them, ascending.
-    pub(super) fn all(&self) -> Vec<usize> {
+    pub(super) fn all_columns(&self) -> Vec<usize> {
         let mut all = [&*self.groups, &self.args, &self.items, &self.having].concat();
         all.sort_unstable();
         all.dedup();
@@ -59,8 +59,8 @@ impl Plan {
         slots && if stateless { !vector::order_matters(&items) } else { plain }
     }
 
-    pub(super) fn used(&self) -> Used {
-        Used {
+    pub(super) fn referenced_columns(&self) -> ReferencedColumns {
+        ReferencedColumns {
             groups: inputs(&self.group_by),
             args: inputs(self.aggregates.iter().flat_map(|a| &a.args)),
             items: inputs(self.items.iter().map(|(_, x)| x)),
@@ -74,12 +74,12 @@ impl Selector {
     /// of them.
     pub(crate) fn select(
         &mut self,
-        input: &Incoming<'_>,
-        host: &dyn Host,
+        input: &SelectorInput<'_>,
+        host: &dyn EvalContext,
         failed: &mut FailedChunks,
     ) -> Batch {
-        match self.columnar && input.len() >= COLUMNS_FROM {
-            true => self.in_columns(input, host, failed),
+        match self.columnar && input.len() >= COLUMNAR_ROWS_MIN {
+            true => self.select_columnar(input, host, failed),
             false => self.chunk_by_chunk(&input.to_batch(), host, failed),
         }
     }
@@ -89,8 +89,8 @@ impl Selector {
         &mut self,
         chunks: impl Iterator<Item = C>,
         clock: i64,
-        host: &dyn Host,
-    ) -> Result<Batch, Failure> {
+        host: &dyn EvalContext,
+    ) -> Result<Batch, EvalError> {
         let mut out = self.empty();
         let mut done = Ok(());
         for chunk in chunks {
@@ -107,14 +107,15 @@ impl Selector {
     /// Takes back what came out, for its memory.
     pub(crate) fn reuse(&mut self, mut out: Batch) {
         // of a column that somebody else has, too, there is nothing to be had
-        let own = out.columns.iter().all(Column::is_own) && out.columns.len() == self.plan.outputs().len();
-        if own && out.times.capacity() <= REUSED_ROWS {
+        let own =
+            out.columns.iter().all(Column::is_unshared) && out.columns.len() == self.plan.outputs().len();
+        if own && out.times.capacity() <= REUSED_ROWS_MAX {
             out.clear();
             self.spare = Some(out);
         }
     }
 
-    fn chunk_by_chunk(&mut self, input: &Batch, host: &dyn Host, failed: &mut FailedChunks) -> Batch {
+    fn chunk_by_chunk(&mut self, input: &Batch, host: &dyn EvalContext, failed: &mut FailedChunks) -> Batch {
         let mut out = self.empty();
         for (number, (rows, clock)) in input.chunks().enumerate() {
             if let Err(failure) = self.chunk(input.rows(rows), clock, host, &mut out) {
@@ -125,14 +126,14 @@ impl Selector {
         out
     }
 
-    pub(super) fn in_columns(
+    pub(super) fn select_columnar(
         &mut self,
-        input: &Incoming<'_>,
-        host: &dyn Host,
+        input: &SelectorInput<'_>,
+        host: &dyn EvalContext,
         failed: &mut FailedChunks,
     ) -> Batch {
         let plan = self.plan.clone();
-        let wanted = plan.wanted;
+        let wanted = plan.output_events;
         let ids = (!plan.group_by.is_empty()).then(|| self.group_ids(input));
         let aggregates = self.aggregates(input, ids.as_deref(), host);
         let all = !input.kinds.contains(&Kind::Reset)
@@ -144,39 +145,39 @@ impl Selector {
         let chunks = input.chunks_of(rows.as_deref());
         let ids = ids.map(|ids| match &rows {
             None => ids,
-            Some(rows) => some(&ids, rows),
+            Some(rows) => pick(&ids, rows),
         });
-        self.come_out(Made { rows, chunks, ids, aggregates, items: None }, input, host, failed)
+        self.emit(ProjectedRows { rows, chunks, ids, aggregates, items: None }, input, host, failed)
     }
 
     /// What of the outputs in the making comes out.
-    pub(super) fn come_out(
+    pub(super) fn emit(
         &mut self,
-        mut made: Made,
-        input: &Incoming<'_>,
-        host: &dyn Host,
+        mut made: ProjectedRows,
+        input: &SelectorInput<'_>,
+        host: &dyn EvalContext,
         failed: &mut FailedChunks,
     ) -> Batch {
         let plan = self.plan.clone();
         made.aggregates.iter_mut().for_each(Column::share);
         if let Some(having) = &plan.having {
-            made.compute(&self.plan, &self.used, input, host, failed);
-            let satisfying = made.satisfying(having, &self.used, input, host);
-            made.keep(&satisfying);
+            made.compute(&self.plan, &self.referenced, input, host, failed);
+            let satisfying = made.matching_rows(having, &self.referenced, input, host);
+            made.retain_rows(&satisfying);
         }
-        if plan.last_only() && !ascend(&made.chunks) {
+        if plan.last_only() && !is_strictly_ascending(&made.chunks) {
             let last = made.last_of_chunks();
-            made.keep(&last);
+            made.retain_rows(&last);
         }
         if made.items.is_none() {
-            made.compute(&self.plan, &self.used, input, host, failed);
+            made.compute(&self.plan, &self.referenced, input, host, failed);
         }
         if !failed.is_empty() {
-            made.leave_out(failed);
+            made.drop_chunks(failed);
         }
         if !plan.order_by.is_empty() || plan.offset > 0 || plan.limit.is_some() {
-            let arranged = made.arranged(&plan, input);
-            made.keep(&arranged);
+            let arranged = made.order_and_limit(&plan, input);
+            made.retain_rows(&arranged);
         }
         self.finish(made, input)
     }
@@ -184,78 +185,84 @@ impl Selector {
     /// The number of each event's group, if they are kept in the window to which the events are on their way.
     pub(crate) fn groups_of(&mut self, events: &Batch) -> Option<Vec<u32>> {
         self.group_column?;
-        Some(self.found_groups(&events.columns, &events.kinds))
+        Some(self.find_group_ids(&events.columns, &events.kinds))
     }
 
     /// The same for a single event.
-    pub(crate) fn group_of_one(&mut self, event: &Batch) -> Option<u32> {
+    pub(crate) fn group_of_row(&mut self, event: &Batch) -> Option<u32> {
         self.group_column?;
         if event.kinds[0] == Kind::Reset {
             // it belongs to all groups
             return Some(0);
         }
-        Some(self.found_group(&event.columns, 0))
+        Some(self.find_group_id(&event.columns, 0))
     }
 
-    pub(super) fn group_ids(&mut self, input: &Incoming<'_>) -> Vec<u32> {
+    pub(super) fn group_ids(&mut self, input: &SelectorInput<'_>) -> Vec<u32> {
         if let Some(column) = self.group_column {
-            return numbers(&input.columns(&[column], None)[column]);
+            return group_ids_in(&input.columns(&[column], None)[column]);
         }
-        let columns = input.columns(&self.used.groups, None);
-        self.found_groups(&columns, &input.kinds)
+        let columns = input.columns(&self.referenced.groups, None);
+        self.find_group_ids(&columns, &input.kinds)
     }
 
-    pub(super) fn found_groups(&mut self, columns: &[Column], kinds: &[Kind]) -> Vec<u32> {
+    pub(super) fn find_group_ids(&mut self, columns: &[Column], kinds: &[Kind]) -> Vec<u32> {
         let key = |x: &Expr| match x.node {
             Node::Column { column, .. } => Cow::Borrowed(&columns[column]),
             _ => Cow::Owned(Column::new(x.ty)),
         };
         let keys: Vec<Cow<'_, Column>> = self.plan.group_by.iter().map(key).collect();
-        let ids = self.groups.of_columns(&keys, kinds);
+        let ids = self.groups.ids_of_columns(&keys, kinds);
         self.grow();
         ids
     }
 
     /// The values of the aggregates behind each event that is wanted.
-    fn aggregates(&mut self, input: &Incoming<'_>, ids: Option<&[u32]>, host: &dyn Host) -> Vec<Column> {
-        if self.totals.is_empty() {
+    fn aggregates(
+        &mut self,
+        input: &SelectorInput<'_>,
+        ids: Option<&[u32]>,
+        host: &dyn EvalContext,
+    ) -> Vec<Column> {
+        if self.accumulators.is_empty() {
             return vec![];
         }
-        let columns = input.columns(&self.used.args, None);
+        let columns = input.columns(&self.referenced.args, None);
         // comparisons and arithmetic do not ask for the clock
-        let lanes = Lanes { slots: [&columns, &[], &[]], times: &input.times, clocks: &input.times, host };
-        let ids = Ids::of(ids);
-        let calls = self.totals.iter_mut().zip(&self.plan.aggregates);
+        let lanes =
+            BatchRows { slots: [&columns, &[], &[]], times: &input.times, clocks: &input.times, host };
+        let ids = GroupIds::of(ids);
+        let calls = self.accumulators.iter_mut().zip(&self.plan.aggregates);
         let values = calls.map(|(total, call)| {
             // plain expressions do not fail
             let args: Vec<Column> =
-                call.args.iter().map(|x| vector::column(x, &lanes, &mut Failed::new())).collect();
-            total.run(call.ty, ids, &input.kinds, &args, self.plan.wanted)
+                call.args.iter().map(|x| vector::column(x, &lanes, &mut FailedRows::new())).collect();
+            total.update_batch(call.ty, ids, &input.kinds, &args, self.plan.output_events)
         });
         values.collect()
     }
 
-    fn finish(&mut self, made: Made, input: &Incoming<'_>) -> Batch {
-        let Made { rows, chunks, ids, mut items, .. } = made;
+    fn finish(&mut self, made: ProjectedRows, input: &SelectorInput<'_>) -> Batch {
+        let ProjectedRows { rows, chunks, ids, mut items, .. } = made;
         items.iter_mut().for_each(|items| items.truncate(self.plan.outputs().len()));
         let mut out = Batch {
             columns: items.unwrap_or_default(),
-            times: rows.as_ref().map_or_else(|| input.times.to_vec(), |rows| some(&input.times, rows)),
-            kinds: rows.as_ref().map_or_else(|| input.kinds.to_vec(), |rows| some(&input.kinds, rows)),
+            times: rows.as_ref().map_or_else(|| input.times.to_vec(), |rows| pick(&input.times, rows)),
+            kinds: rows.as_ref().map_or_else(|| input.kinds.to_vec(), |rows| pick(&input.kinds, rows)),
             ..Batch::default()
         };
         if let Some(ids) = ids.filter(|_| self.names_groups) {
             out.groups = ids.iter().map(ToString::to_string).collect();
         }
-        let no_chunk_is_empty = || input.ends.first() != Some(&0) && ascend(&input.ends);
+        let no_chunk_is_empty = || input.ends.first() != Some(&0) && is_strictly_ascending(&input.ends);
         if rows.is_none() && no_chunk_is_empty() {
             // all of it
             out.ends = input.ends.to_vec();
             out.clocks = input.clocks.to_vec();
             out.origins = (0..out.ends.len() as u32).map(Some).collect();
-        } else if ascend(&chunks) {
+        } else if is_strictly_ascending(&chunks) {
             out.ends.extend(1..=chunks.len() as u32);
-            out.clocks = some(&input.clocks, &chunks);
+            out.clocks = pick(&input.clocks, &chunks);
             out.origins = chunks.iter().map(|chunk| Some(*chunk)).collect();
         } else {
             for (row, chunk) in chunks.iter().enumerate() {
@@ -266,16 +273,16 @@ impl Selector {
                 }
             }
         }
-        let forgets = self.totals.is_empty() && !self.names_groups && self.group_column.is_none();
+        let forgets = self.accumulators.is_empty() && !self.names_groups && self.group_column.is_none();
         if forgets && self.groups.len() > GROUPS_KEPT {
-            self.groups = super::Groups::default();
+            self.groups = super::GroupValues::default();
         }
         out
     }
 }
 
 /// Outputs in the making.
-pub(super) struct Made {
+pub(super) struct ProjectedRows {
     /// Their rows in what came; all of it, in order, without.
     pub(super) rows: Option<Vec<u32>>,
     /// The chunk of each.
@@ -288,32 +295,32 @@ pub(super) struct Made {
     pub(super) items: Option<Vec<Column>>,
 }
 
-impl Made {
+impl ProjectedRows {
     /// Keeps those at `places`, in that order.
-    fn keep(&mut self, places: &[u32]) {
+    fn retain_rows(&mut self, places: &[u32]) {
         if places.len() == self.chunks.len() && places.iter().enumerate().all(|(i, place)| i as u32 == *place)
         {
             return;
         }
         self.rows = Some(match &self.rows {
             None => places.to_vec(),
-            Some(rows) => some(rows, places),
+            Some(rows) => pick(rows, places),
         });
-        self.chunks = some(&self.chunks, places);
-        self.ids = self.ids.as_ref().map(|ids| some(ids, places));
+        self.chunks = pick(&self.chunks, places);
+        self.ids = self.ids.as_ref().map(|ids| pick(ids, places));
         for column in self.aggregates.iter_mut().chain(self.items.iter_mut().flatten()) {
-            *column = gathered(column, places);
+            *column = gather(column, places);
         }
     }
 
-    fn times_and_clocks<'i>(&self, input: &'i Incoming<'_>) -> (Cow<'i, [i64]>, Cow<'i, [i64]>) {
+    fn times_and_clocks<'i>(&self, input: &'i SelectorInput<'_>) -> (Cow<'i, [i64]>, Cow<'i, [i64]>) {
         let times = match &self.rows {
             None => Cow::Borrowed(&*input.times),
-            Some(rows) => Cow::Owned(some(&input.times, rows)),
+            Some(rows) => Cow::Owned(pick(&input.times, rows)),
         };
-        let clocks = match self.rows.is_none() && input.is_each() {
+        let clocks = match self.rows.is_none() && input.is_row_per_chunk() {
             true => Cow::Borrowed(&*input.clocks),
-            false => Cow::Owned(some(&input.clocks, &self.chunks)),
+            false => Cow::Owned(pick(&input.clocks, &self.chunks)),
         };
         (times, clocks)
     }
@@ -321,15 +328,16 @@ impl Made {
     fn compute(
         &mut self,
         plan: &Plan,
-        used: &Used,
-        input: &Incoming<'_>,
-        host: &dyn Host,
+        used: &ReferencedColumns,
+        input: &SelectorInput<'_>,
+        host: &dyn EvalContext,
         failed: &mut FailedChunks,
     ) {
         let columns = input.columns(&used.items, self.rows.as_deref());
         let (times, clocks) = self.times_and_clocks(input);
-        let lanes = Lanes { slots: [&columns, &self.aggregates, &[]], times: &times, clocks: &clocks, host };
-        let mut rows = Failed::new();
+        let lanes =
+            BatchRows { slots: [&columns, &self.aggregates, &[]], times: &times, clocks: &clocks, host };
+        let mut rows = FailedRows::new();
         self.items = Some(plan.items.iter().map(|(_, x)| vector::column(x, &lanes, &mut rows)).collect());
         for (row, failure) in rows {
             let chunk = self.chunks[row as usize];
@@ -340,13 +348,19 @@ impl Made {
     }
 
     /// The places of those that satisfy `having`.
-    fn satisfying(&self, having: &Expr, used: &Used, input: &Incoming<'_>, host: &dyn Host) -> Vec<u32> {
+    fn matching_rows(
+        &self,
+        having: &Expr,
+        used: &ReferencedColumns,
+        input: &SelectorInput<'_>,
+        host: &dyn EvalContext,
+    ) -> Vec<u32> {
         let columns = input.columns(&used.having, self.rows.as_deref());
         let (times, clocks) = self.times_and_clocks(input);
         let output = self.items.as_deref().unwrap_or_default();
         let lanes =
-            Lanes { slots: [&columns, &self.aggregates, output], times: &times, clocks: &clocks, host };
-        let mask = vector::mask(having, &lanes, &mut Failed::new());
+            BatchRows { slots: [&columns, &self.aggregates, output], times: &times, clocks: &clocks, host };
+        let mask = vector::mask(having, &lanes, &mut FailedRows::new());
         (0..mask.len() as u32).filter(|row| mask[*row as usize]).collect()
     }
 
@@ -381,15 +395,15 @@ impl Made {
     }
 
     /// Leaves out what is of failed chunks.
-    fn leave_out(&mut self, failed: &FailedChunks) {
+    fn drop_chunks(&mut self, failed: &FailedChunks) {
         let good = |chunk: &u32| failed.binary_search_by_key(chunk, |(chunk, _)| *chunk).is_err();
         let places: Vec<u32> =
             (0..self.chunks.len() as u32).filter(|place| good(&self.chunks[*place as usize])).collect();
-        self.keep(&places);
+        self.retain_rows(&places);
     }
 
     /// Order, offset and limit of each chunk.
-    fn arranged(&self, plan: &Plan, input: &Incoming<'_>) -> Vec<u32> {
+    fn order_and_limit(&self, plan: &Plan, input: &SelectorInput<'_>) -> Vec<u32> {
         let items = self.items.as_deref().unwrap_or_default();
         let kind = |place: u32| {
             let row = self.rows.as_ref().map_or(place, |rows| rows[place as usize]);

@@ -10,16 +10,16 @@ use serde_json::Value as Json;
 use tidemill_types::FieldType;
 
 use crate::batch::Kind;
-use crate::column::{Column, Data, Strings};
-use crate::expr::Failure;
-use crate::tiny::Tiny;
+use crate::column::{Column, Data, StringColumn};
+use crate::expr::EvalError;
+use crate::u64_map::U64IndexMap;
 use crate::value::Value;
 
 /// Keys and their numbers, in order of first sight.
 ///
 /// Two keys are one group when their texts are equal, as in the reference: so null and the text `null` are.
 #[derive(Default)]
-pub(super) struct Groups {
+pub(super) struct GroupValues {
     index: HashTable<u32>,
     hasher: DefaultHashBuilder,
     /// The keys, one behind the other.
@@ -27,17 +27,17 @@ pub(super) struct Groups {
     ends: Vec<usize>,
     scratch: Vec<u8>,
     /// The numbers of keys that are short texts, found without a look at the keys: of seven bytes at most, and others.
-    tiny: Tiny,
-    short: Known,
+    tiny_keys: U64IndexMap,
+    inline_keys: PrimitiveGroupKeys,
     /// Rows whose groups are to be looked for once more; kept for its memory.
     rest: Vec<u32>,
 }
 
 /// Keys that are numbers, with the numbers of their groups beside them.
 #[derive(Default)]
-struct Known(HashTable<(u128, u32)>);
+struct PrimitiveGroupKeys(HashTable<(u128, u32)>);
 
-impl Known {
+impl PrimitiveGroupKeys {
     #[inline]
     fn get(&self, key: u128, hasher: &DefaultHashBuilder) -> Option<u32> {
         self.0.find(hasher.hash_one(key), |(known, _)| *known == key).map(|(_, id)| *id)
@@ -49,7 +49,7 @@ impl Known {
     }
 }
 
-impl Groups {
+impl GroupValues {
     /// How many there are.
     pub(super) fn len(&self) -> usize {
         self.ends.len()
@@ -75,7 +75,7 @@ impl Groups {
     }
 
     /// The number of the group with these values.
-    pub(super) fn of_values(&mut self, values: impl Iterator<Item = Value>, alone: bool) -> u32 {
+    pub(super) fn id_of_values(&mut self, values: impl Iterator<Item = Value>, alone: bool) -> u32 {
         let mut scratch = std::mem::take(&mut self.scratch);
         scratch.clear();
         values.for_each(|value| encode(&value, alone, &mut scratch));
@@ -86,25 +86,25 @@ impl Groups {
 
     /// The number of the group of a text; `texts` are those of `column`.
     #[inline]
-    pub(super) fn of_text(&mut self, column: &Column, texts: &Strings, row: usize) -> u32 {
+    pub(super) fn id_of_string(&mut self, column: &Column, texts: &StringColumn, row: usize) -> u32 {
         if column.is_null(row) {
             return self.find(NULL);
         }
-        if let Some(number) = texts.tiny(row) {
-            return match self.tiny.get(number) {
+        if let Some(number) = texts.tiny_key(row) {
+            return match self.tiny_keys.get(number) {
                 Some(id) => id,
                 None => {
                     let id = self.find(texts.get(row).as_bytes());
-                    self.tiny.put(number, id)
+                    self.tiny_keys.insert(number, id)
                 }
             };
         }
-        if let Some(number) = texts.short(row) {
-            return match self.short.get(number, &self.hasher) {
+        if let Some(number) = texts.inline_key(row) {
+            return match self.inline_keys.get(number, &self.hasher) {
                 Some(id) => id,
                 None => {
                     let id = self.find(texts.get(row).as_bytes());
-                    self.short.put(number, id, &self.hasher)
+                    self.inline_keys.put(number, id, &self.hasher)
                 }
             };
         }
@@ -112,30 +112,31 @@ impl Groups {
     }
 
     /// The number of each row's group; any number for a reset, which belongs to all of them.
-    pub(super) fn of_columns(&mut self, columns: &[Cow<'_, Column>], kinds: &[Kind]) -> Vec<u32> {
+    pub(super) fn ids_of_columns(&mut self, columns: &[Cow<'_, Column>], kinds: &[Kind]) -> Vec<u32> {
         if let [column] = columns
             && let Data::Str(texts) = column.data()
         {
             if column.nulls().is_empty()
                 && !kinds.contains(&Kind::Reset)
-                && let Some(numbers) = texts.all_tiny()
+                && let Some(numbers) = texts.all_tiny_keys()
             {
                 let mut rest = std::mem::take(&mut self.rest);
-                let mut ids = self.tiny.get_all(&numbers, &mut rest);
-                rest.iter().for_each(|row| ids[*row as usize] = self.of_text(column, texts, *row as usize));
+                let mut ids = self.tiny_keys.get_all(&numbers, &mut rest);
+                rest.iter()
+                    .for_each(|row| ids[*row as usize] = self.id_of_string(column, texts, *row as usize));
                 self.rest = rest;
                 return ids;
             }
             let ids = kinds.iter().enumerate().map(|(row, kind)| match kind {
                 Kind::Reset => 0,
-                _ => self.of_text(column, texts, row),
+                _ => self.id_of_string(column, texts, row),
             });
             return ids.collect();
         }
         let alone = columns.len() == 1;
         let ids = kinds.iter().enumerate().map(|(row, kind)| match kind {
             Kind::Reset => 0,
-            _ => self.of_values(columns.iter().map(|c| c.get(row)), alone),
+            _ => self.id_of_values(columns.iter().map(|c| c.get(row)), alone),
         });
         ids.collect()
     }
@@ -146,8 +147,8 @@ impl Groups {
     }
 
     /// Saved keys.
-    pub(super) fn restored(state: &Json) -> Result<Self, Failure> {
-        let wrong = || Failure("the saved groups cannot be read".into());
+    pub(super) fn restored(state: &Json) -> Result<Self, EvalError> {
+        let wrong = || EvalError("the saved groups cannot be read".into());
         let mut groups = Self::default();
         for (number, key) in state.as_array().ok_or_else(wrong)?.iter().enumerate() {
             let key = key.as_str().and_then(|key| BASE64.decode(key).ok()).ok_or_else(wrong)?;
@@ -194,7 +195,7 @@ fn bits(n: f64) -> [u8; 8] {
 
 /// The values of a key whose parts have these types; what is null comes as the text it is one group with, or as null
 /// where it is no text. `None` for a key that does not read so.
-pub(super) fn decoded(key: &[u8], types: &[FieldType]) -> Option<Vec<Value>> {
+pub(super) fn decode(key: &[u8], types: &[FieldType]) -> Option<Vec<Value>> {
     let mut rest = key;
     let mut values = Vec::with_capacity(types.len());
     for ty in types {

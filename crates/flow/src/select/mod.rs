@@ -8,13 +8,13 @@
 //!
 //! of those of a wanted kind that pass `having`.
 
+mod accumulators;
 mod columns;
-mod extremes;
 mod groups;
-mod incoming;
-mod slide;
+mod input;
+mod min_max;
+mod sliding;
 mod sums;
-mod totals;
 mod why;
 
 use std::cmp::Ordering;
@@ -24,15 +24,15 @@ use hashbrown::HashMap;
 use smallvec::SmallVec;
 use tidemill_types::FieldType;
 
-use columns::Used;
-pub(crate) use columns::{COLUMNS_FROM, FailedChunks};
-use groups::Groups;
-pub(crate) use incoming::{Incoming, Rows};
-use totals::Totals;
+use accumulators::GroupAccumulators;
+use columns::ReferencedColumns;
+pub(crate) use columns::{COLUMNAR_ROWS_MIN, FailedChunks};
+use groups::GroupValues;
+pub(crate) use input::{InputRows, SelectorInput};
 
 use crate::batch::{Batch, Kind};
 use crate::column::{Column, Data};
-use crate::expr::{AggregateCall, Expr, Failure, Frame, Host, Node};
+use crate::expr::{AggregateCall, EvalContext, EvalError, Expr, Frame, Node};
 use crate::value::{self, Value};
 
 /// The slot of the input row in the expressions of a selection.
@@ -44,14 +44,14 @@ pub const OUTPUT: usize = 2;
 
 /// Which events a query is asked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Wanted {
+pub struct OutputEvents {
     /// Those that arrived.
     pub current: bool,
     /// Those that left.
     pub expired: bool,
 }
 
-impl Wanted {
+impl OutputEvents {
     fn has(self, kind: Kind) -> bool {
         match kind {
             Kind::Current => self.current,
@@ -81,7 +81,7 @@ pub struct Plan {
     /// How many come out at most.
     pub limit: Option<usize>,
     /// Which events come out.
-    pub wanted: Wanted,
+    pub output_events: OutputEvents,
     /// Every event comes out, whatever there are of aggregates and groups.
     pub every_event: bool,
 }
@@ -112,16 +112,16 @@ impl Plan {
 /// What the aggregates of a selection have seen.
 pub struct Selector {
     plan: Arc<Plan>,
-    groups: Groups,
+    groups: GroupValues,
     /// For each aggregate its state by group.
-    totals: Vec<Totals>,
+    accumulators: Vec<GroupAccumulators>,
     /// One row: the values of the aggregates behind the event that is worked off.
     values: Vec<Column>,
     /// Whether what comes behind asks for the groups of events.
     names_groups: bool,
     /// Whether all of it is computed column by column.
     columnar: bool,
-    used: Used,
+    referenced: ReferencedColumns,
     /// The column in which the numbers of groups lie, where they were looked up already.
     group_column: Option<usize>,
     /// A batch that came out before, for its memory.
@@ -140,7 +140,7 @@ pub(crate) struct Row<'r> {
 }
 
 /// An output that may come out of a chunk.
-struct Candidate {
+struct OutputRow {
     row: Vec<Value>,
     kind: Kind,
     time: i64,
@@ -155,14 +155,24 @@ impl Selector {
     /// Without groups kept there is none.
     pub fn new(plan: Arc<Plan>, leaving: bool, names_groups: bool, group_column: Option<usize>) -> Self {
         let values = plan.aggregates.iter().map(|a| Column::new(a.ty)).collect();
-        let totals: Vec<Totals> = plan.aggregates.iter().map(|a| Totals::new(a, leaving)).collect();
-        let columnar = plan.is_columnar() && totals.iter().all(Totals::is_typed);
-        let used = plan.used();
-        let groups = Groups::default();
-        let mut selector =
-            Self { plan, groups, totals, values, names_groups, columnar, used, group_column, spare: None };
+        let totals: Vec<GroupAccumulators> =
+            plan.aggregates.iter().map(|a| GroupAccumulators::new(a, leaving)).collect();
+        let columnar = plan.is_columnar() && totals.iter().all(GroupAccumulators::is_typed);
+        let used = plan.referenced_columns();
+        let groups = GroupValues::default();
+        let mut selector = Self {
+            plan,
+            groups,
+            accumulators: totals,
+            values,
+            names_groups,
+            columnar,
+            referenced: used,
+            group_column,
+            spare: None,
+        };
         if selector.plan.group_by.is_empty() {
-            selector.totals.iter_mut().for_each(|t| t.grow(1));
+            selector.accumulators.iter_mut().for_each(|t| t.grow(1));
         }
         selector
     }
@@ -175,9 +185,9 @@ impl Selector {
     /// What comes out of each chunk of `input`, as a chunk; chunks of which nothing comes out are left out.
     ///
     /// Errors: the first failure of an expression; what was worked in stays.
-    pub fn process(&mut self, input: &Batch, host: &dyn Host) -> Result<Batch, Failure> {
+    pub fn process(&mut self, input: &Batch, host: &dyn EvalContext) -> Result<Batch, EvalError> {
         let mut failed = FailedChunks::new();
-        let out = self.select(&Incoming::batch(input), host, &mut failed);
+        let out = self.select(&SelectorInput::batch(input), host, &mut failed);
         match failed.into_iter().next() {
             None => Ok(Batch { origins: vec![], ..out }),
             Some((_, failure)) => Err(failure),
@@ -189,17 +199,17 @@ impl Selector {
         &mut self,
         rows: impl Iterator<Item = Row<'r>> + Clone,
         clock: i64,
-        host: &dyn Host,
+        host: &dyn EvalContext,
         out: &mut Batch,
-    ) -> Result<(), Failure> {
+    ) -> Result<(), EvalError> {
         let plan = &self.plan;
         let arranged = !plan.order_by.is_empty() || plan.offset > 0 || plan.limit.is_some();
-        let one = || rows.clone().filter(|row| plan.wanted.has(row.kind)).nth(1).is_none();
+        let one = || rows.clone().filter(|row| plan.output_events.has(row.kind)).nth(1).is_none();
         if !arranged && (!plan.last_only() || one()) {
-            return self.chunk_in_place(rows, clock, host, out);
+            return self.emit_chunk_in_place(rows, clock, host, out);
         }
         let candidates = self.candidates(rows, clock, host)?;
-        for candidate in self.arrange(candidates) {
+        for candidate in self.order_and_limit(candidates) {
             for (column, value) in out.columns.iter_mut().zip(candidate.row) {
                 column.push(value);
             }
@@ -214,16 +224,16 @@ impl Selector {
     }
 
     /// The same where whatever is wanted comes out as it comes.
-    fn chunk_in_place<'r>(
+    fn emit_chunk_in_place<'r>(
         &mut self,
         rows: impl Iterator<Item = Row<'r>>,
         clock: i64,
-        host: &dyn Host,
+        host: &dyn EvalContext,
         out: &mut Batch,
-    ) -> Result<(), Failure> {
+    ) -> Result<(), EvalError> {
         let before = out.len();
         for row in rows {
-            if let Err(failure) = self.row_in_place(row, clock, host, out) {
+            if let Err(failure) = self.emit_row_in_place(row, clock, host, out) {
                 out.truncate(before);
                 return Err(failure);
             }
@@ -232,22 +242,22 @@ impl Selector {
         Ok(())
     }
 
-    fn row_in_place(
+    fn emit_row_in_place(
         &mut self,
         Row { kind, time, columns, row }: Row<'_>,
         clock: i64,
-        host: &dyn Host,
+        host: &dyn EvalContext,
         out: &mut Batch,
-    ) -> Result<(), Failure> {
+    ) -> Result<(), EvalError> {
         if kind == Kind::Reset {
-            self.totals.iter_mut().for_each(Totals::reset);
+            self.accumulators.iter_mut().for_each(GroupAccumulators::reset);
             return Ok(());
         }
         let source = Some((columns, row));
         let frame = Frame { rows: &[source], time, now: clock, host };
-        let group = self.group(columns, row);
+        let group = self.group_id(columns, row);
         self.aggregate(group, kind, &frame)?;
-        if !self.plan.wanted.has(kind) {
+        if !self.plan.output_events.has(kind) {
             return Ok(());
         }
         let place = out.len();
@@ -276,22 +286,22 @@ impl Selector {
         &mut self,
         rows: impl Iterator<Item = Row<'r>>,
         clock: i64,
-        host: &dyn Host,
-    ) -> Result<Vec<Candidate>, Failure> {
+        host: &dyn EvalContext,
+    ) -> Result<Vec<OutputRow>, EvalError> {
         let last_only = self.plan.last_only();
-        let mut found: Vec<Candidate> = Vec::new();
+        let mut found: Vec<OutputRow> = Vec::new();
         // the place of each group's candidate
         let mut places: HashMap<u32, usize> = HashMap::new();
         for Row { kind, time, columns, row } in rows {
             if kind == Kind::Reset {
-                self.totals.iter_mut().for_each(Totals::reset);
+                self.accumulators.iter_mut().for_each(GroupAccumulators::reset);
                 continue;
             }
             let source = Some((columns, row));
             let frame = Frame { rows: &[source], time, now: clock, host };
-            let group = self.group(columns, row);
+            let group = self.group_id(columns, row);
             self.aggregate(group, kind, &frame)?;
-            if !self.plan.wanted.has(kind) {
+            if !self.plan.output_events.has(kind) {
                 continue;
             }
             let aggregates = Some((self.values.as_slice(), 0));
@@ -305,7 +315,7 @@ impl Selector {
                     continue;
                 }
             }
-            let candidate = Candidate { row: values, kind, time, group };
+            let candidate = OutputRow { row: values, kind, time, group };
             if !last_only {
                 found.push(candidate);
             } else if let Some(place) = places.get(&candidate.group) {
@@ -319,7 +329,7 @@ impl Selector {
     }
 
     /// The number of the group of an event that lies in these columns at `row`.
-    fn group(&mut self, columns: &[Column], row: usize) -> u32 {
+    fn group_id(&mut self, columns: &[Column], row: usize) -> u32 {
         if self.plan.group_by.is_empty() {
             return 0;
         }
@@ -328,11 +338,11 @@ impl Selector {
         {
             return ids[row].cast_unsigned();
         }
-        self.found_group(columns, row)
+        self.find_group_id(columns, row)
     }
 
     /// The same where it is not kept in one of the columns.
-    fn found_group(&mut self, columns: &[Column], row: usize) -> u32 {
+    fn find_group_id(&mut self, columns: &[Column], row: usize) -> u32 {
         let Self { plan, groups, .. } = self;
         let column = |x: &Expr| match x.node {
             Node::Column { column, .. } => columns.get(column),
@@ -341,10 +351,10 @@ impl Selector {
         let by = plan.group_by.as_slice();
         let alone = if let [x] = by { column(x) } else { None };
         let group = match alone.map(|of| (of, of.data())) {
-            Some((of, Data::Str(texts))) => groups.of_text(of, texts, row),
+            Some((of, Data::Str(texts))) => groups.id_of_string(of, texts, row),
             _ => {
                 let values = by.iter().map(|x| column(x).map_or(Value::Null, |c| c.get(row)));
-                groups.of_values(values, by.len() == 1)
+                groups.id_of_values(values, by.len() == 1)
             }
         };
         self.grow();
@@ -353,24 +363,24 @@ impl Selector {
 
     fn grow(&mut self) {
         let groups = self.groups.len();
-        self.totals.iter_mut().for_each(|t| t.grow(groups));
+        self.accumulators.iter_mut().for_each(|t| t.grow(groups));
     }
 
     /// Works an event into the aggregates of its group and reads their values.
-    fn aggregate(&mut self, group: u32, kind: Kind, frame: &Frame<'_>) -> Result<(), Failure> {
-        let calls = self.totals.iter_mut().zip(&self.plan.aggregates).zip(&mut self.values);
+    fn aggregate(&mut self, group: u32, kind: Kind, frame: &Frame<'_>) -> Result<(), EvalError> {
+        let calls = self.accumulators.iter_mut().zip(&self.plan.aggregates).zip(&mut self.values);
         for ((total, call), value) in calls {
             let args =
                 call.args.iter().map(|a| a.eval(frame)).collect::<Result<SmallVec<[Value; 2]>, _>>()?;
-            total.work(group as usize, kind, &args)?;
+            total.update(group as usize, kind, &args)?;
             value.truncate(0);
-            value.push(total.value_behind(group as usize, kind, args.first()));
+            value.push(total.value_after(group as usize, kind, args.first()));
         }
         Ok(())
     }
 
     /// Order, offset and limit of one emission.
-    fn arrange(&self, mut found: Vec<Candidate>) -> Vec<Candidate> {
+    fn order_and_limit(&self, mut found: Vec<OutputRow>) -> Vec<OutputRow> {
         let plan = &self.plan;
         if !plan.order_by.is_empty() {
             // runs of current and of expired events are sorted apart
@@ -388,18 +398,19 @@ impl Selector {
     /// The groups, and the states of the aggregates by group.
     pub fn save(&self) -> serde_json::Value {
         let groups = if self.plan.group_by.is_empty() { 1 } else { self.groups.len() };
-        let states = |total: &Totals| (0..groups).map(|g| total.save(g)).collect::<Vec<_>>();
-        let totals: Vec<_> = self.totals.iter().map(states).collect();
+        let states = |total: &GroupAccumulators| (0..groups).map(|g| total.save(g)).collect::<Vec<_>>();
+        let totals: Vec<_> = self.accumulators.iter().map(states).collect();
         serde_json::json!({ "groups": self.groups.save(), "totals": totals })
     }
 
     /// Takes saved states back.
-    pub fn restore(&mut self, state: &serde_json::Value) -> Result<(), Failure> {
-        let wrong = || Failure("no state of a selection".into());
-        self.groups = Groups::restored(&state["groups"])?;
+    pub fn restore(&mut self, state: &serde_json::Value) -> Result<(), EvalError> {
+        let wrong = || EvalError("no state of a selection".into());
+        self.groups = GroupValues::restored(&state["groups"])?;
         let groups = if self.plan.group_by.is_empty() { 1 } else { self.groups.len() };
-        let totals = state["totals"].as_array().filter(|t| t.len() == self.totals.len()).ok_or_else(wrong)?;
-        for (total, saved) in self.totals.iter_mut().zip(totals) {
+        let totals =
+            state["totals"].as_array().filter(|t| t.len() == self.accumulators.len()).ok_or_else(wrong)?;
+        for (total, saved) in self.accumulators.iter_mut().zip(totals) {
             total.grow(groups);
             let saved = saved.as_array().filter(|s| s.len() == groups).ok_or_else(wrong)?;
             for (group, saved) in saved.iter().enumerate() {

@@ -2,21 +2,21 @@
 
 use std::borrow::Cow;
 
-use super::Wanted;
+use super::OutputEvents;
 use crate::batch::Kind;
 use crate::column::{Column, Data};
-use crate::window::Slide;
+use crate::window::EvictionCounts;
 
 /// Which group each row belongs to.
 #[derive(Clone, Copy)]
-pub(super) enum Ids<'a> {
+pub(super) enum GroupIds<'a> {
     /// All to the first.
     One,
     /// By number.
     Many(&'a [u32]),
 }
 
-impl<'a> Ids<'a> {
+impl<'a> GroupIds<'a> {
     /// All to the first where there are none.
     pub(super) fn of(ids: Option<&'a [u32]>) -> Self {
         ids.map_or(Self::One, Self::Many)
@@ -32,14 +32,14 @@ impl<'a> Ids<'a> {
 }
 
 /// Events that arrive at an aggregate, or leave it.
-pub(super) struct Passing<'a> {
+pub(super) struct AggregateUpdates<'a> {
     /// The group of each.
     pub(super) ids: &'a [u32],
     /// The values that are aggregated.
     pub(super) arg: Option<Column>,
 }
 
-impl Passing<'_> {
+impl AggregateUpdates<'_> {
     pub(super) fn numbers<'s, T: Clone>(&'s self, of: fn(&'s Column) -> Cow<'s, [T]>) -> Cow<'s, [T]> {
         self.arg.as_ref().map_or_else(Cow::default, of)
     }
@@ -50,29 +50,29 @@ impl Passing<'_> {
 }
 
 /// What happens next: the number of the row among those that arrive, or among those that leave.
-pub(super) enum Step {
-    Arrives(usize),
-    Leaves(usize),
+pub(super) enum AddOrRetract {
+    Add(usize),
+    Retract(usize),
 }
 
-impl Slide {
+impl EvictionCounts {
     /// Whether one row leaves before each that arrives, and none behind them.
-    fn is_one_by_one(&self) -> bool {
-        self.behind == 0 && self.before.iter().fold(true, |all, before| all & (*before == 1))
+    fn is_one_for_one(&self) -> bool {
+        self.after_last == 0 && self.before.iter().fold(true, |all, before| all & (*before == 1))
     }
 
     #[inline(always)]
-    pub(super) fn each(&self, mut step: impl FnMut(Step)) {
+    pub(super) fn for_each_step(&self, mut step: impl FnMut(AddOrRetract)) {
         let mut left = 0;
         for (row, count) in self.before.iter().enumerate() {
             for _ in 0..*count {
-                step(Step::Leaves(left));
+                step(AddOrRetract::Retract(left));
                 left += 1;
             }
-            step(Step::Arrives(row));
+            step(AddOrRetract::Add(row));
         }
-        for _ in 0..self.behind {
-            step(Step::Leaves(left));
+        for _ in 0..self.after_last {
+            step(AddOrRetract::Retract(left));
             left += 1;
         }
     }
@@ -80,32 +80,32 @@ impl Slide {
 
 /// Events of all kinds.
 #[derive(Clone, Copy)]
-pub(super) struct Rows<'a> {
-    pub(super) ids: Ids<'a>,
+pub(super) struct AggregateInput<'a> {
+    pub(super) ids: GroupIds<'a>,
     pub(super) kinds: &'a [Kind],
     /// Whether all of them arrive, and are wanted.
     pub(super) all: bool,
-    pub(super) wanted: Wanted,
+    pub(super) wanted: OutputEvents,
 }
 
-/// Sums of events in their order; `change` and `value` as for [`slide_sums`]. `added` tells whether a sum to which
+/// Sums of events in their order; `change` and `value` as for [`update_sums_sliding`]. `added` tells whether a sum to which
 /// something was added has a value even if as much had left before.
 #[inline]
-pub(super) fn run_sums<T: Copy + Default>(
+pub(super) fn update_sums<T: Copy + Default>(
     sums: &mut [(T, i64)],
-    Rows { ids, kinds, all, wanted }: Rows<'_>,
+    AggregateInput { ids, kinds, all, wanted }: AggregateInput<'_>,
     (numbers, nulls): (&[T], &[bool]),
     (change, value, added): (impl Fn((T, i64), T, bool) -> (T, i64), impl Fn(T, i64) -> T, bool),
-) -> Made<T> {
+) -> NullableColumn<T> {
     if all && nulls.is_empty() {
         let next = |(row, number): (usize, &T)| {
             let total = &mut sums[ids.get(row)];
             *total = change(*total, *number, false);
             value(total.0, total.1)
         };
-        return Made { values: numbers.iter().enumerate().map(next).collect(), nulls: vec![] };
+        return NullableColumn { values: numbers.iter().enumerate().map(next).collect(), nulls: vec![] };
     }
-    let mut out = Made::with_capacity(kinds.len());
+    let mut out = NullableColumn::with_capacity(kinds.len());
     for (row, kind) in kinds.iter().enumerate() {
         if *kind == Kind::Reset {
             sums.fill(Default::default());
@@ -127,9 +127,9 @@ pub(super) fn run_sums<T: Copy + Default>(
 
 /// Works numbers into sums.
 #[inline]
-pub(super) fn take_sums<T: Copy>(
+pub(super) fn accumulate_sums<T: Copy>(
     sums: &mut [(T, i64)],
-    ids: Ids<'_>,
+    ids: GroupIds<'_>,
     (numbers, nulls): (&[T], &[bool]),
     change: impl Fn((T, i64), T, bool) -> (T, i64),
 ) {
@@ -143,17 +143,17 @@ pub(super) fn take_sums<T: Copy>(
 
 /// Sums while events arrive and others leave: `change` works a number in or out, `value` is what comes out of a sum.
 #[inline]
-pub(super) fn slide_sums<T: Copy>(
+pub(super) fn update_sums_sliding<T: Copy>(
     sums: &mut [(T, i64)],
-    slide: &Slide,
-    (new, arriving): (&Passing<'_>, &[T]),
-    (old, leaving): (&Passing<'_>, &[T]),
+    slide: &EvictionCounts,
+    (new, arriving): (&AggregateUpdates<'_>, &[T]),
+    (old, leaving): (&AggregateUpdates<'_>, &[T]),
     change: impl Fn((T, i64), T, bool) -> (T, i64),
     value: impl Fn(T, i64) -> T,
-) -> Made<T> {
+) -> NullableColumn<T> {
     let (new_nulls, old_nulls) = (new.nulls(), old.nulls());
     if new_nulls.is_empty() && old_nulls.is_empty() {
-        if slide.is_one_by_one() && old.ids.len() == new.ids.len() && leaving.len() == arriving.len() {
+        if slide.is_one_for_one() && old.ids.len() == new.ids.len() && leaving.len() == arriving.len() {
             // the usual case of a full window, with nothing to be told row by row
             let pass = |((gone, left), (id, number)): ((&u32, &T), (&u32, &T))| {
                 let total = &mut sums[*gone as usize];
@@ -163,7 +163,7 @@ pub(super) fn slide_sums<T: Copy>(
                 value(total.0, total.1)
             };
             let (gone, come) = (old.ids.iter().zip(leaving), new.ids.iter().zip(arriving));
-            return Made { values: gone.zip(come).map(pass).collect(), nulls: vec![] };
+            return NullableColumn { values: gone.zip(come).map(pass).collect(), nulls: vec![] };
         }
         let mut leaving = old.ids.iter().zip(leaving);
         let arrive = |((before, id), number): ((&u32, &u32), &T)| {
@@ -180,16 +180,16 @@ pub(super) fn slide_sums<T: Copy>(
             let total = &mut sums[*id as usize];
             *total = change(*total, *number, true);
         }
-        return Made { values, nulls: vec![] };
+        return NullableColumn { values, nulls: vec![] };
     }
-    let mut out = Made::with_capacity(slide.before.len());
-    slide.each(|step| match step {
-        Step::Leaves(row) if !old_nulls.is_empty() && old_nulls[row] => {}
-        Step::Leaves(row) => {
+    let mut out = NullableColumn::with_capacity(slide.before.len());
+    slide.for_each_step(|step| match step {
+        AddOrRetract::Retract(row) if !old_nulls.is_empty() && old_nulls[row] => {}
+        AddOrRetract::Retract(row) => {
             let g = old.ids[row] as usize;
             sums[g] = change(sums[g], leaving[row], true);
         }
-        Step::Arrives(row) => {
+        AddOrRetract::Add(row) => {
             let g = new.ids[row] as usize;
             if new_nulls.is_empty() || !new_nulls[row] {
                 sums[g] = change(sums[g], arriving[row], false);
@@ -202,19 +202,19 @@ pub(super) fn slide_sums<T: Copy>(
 }
 
 /// Values that come into being, any of which may be null.
-pub(super) struct Made<T> {
+pub(super) struct NullableColumn<T> {
     values: Vec<T>,
     nulls: Vec<bool>,
 }
 
 /// Values with the number of events behind each: without events it is null.
-pub(super) fn values<T>(of: impl Iterator<Item = (T, i64)>) -> Made<T> {
-    let mut out = Made::with_capacity(of.size_hint().0);
+pub(super) fn null_where_empty<T>(of: impl Iterator<Item = (T, i64)>) -> NullableColumn<T> {
+    let mut out = NullableColumn::with_capacity(of.size_hint().0);
     of.for_each(|(value, count)| out.push(value, count == 0));
     out
 }
 
-impl<T> Made<T> {
+impl<T> NullableColumn<T> {
     pub(super) fn into_column(self, data: fn(Vec<T>) -> Data) -> Column {
         Column::with_nulls(data(self.values), self.nulls)
     }
@@ -236,7 +236,7 @@ impl<T> Made<T> {
 /// Sums of whole numbers wrap around like other arithmetic on longs, and are exact also when values leave; in the
 /// reference digits beyond 2^53 are lost then.
 #[inline]
-pub(super) fn whole((sum, count): (i64, i64), n: i64, leaves: bool) -> (i64, i64) {
+pub(super) fn update_integer_sum((sum, count): (i64, i64), n: i64, leaves: bool) -> (i64, i64) {
     match leaves {
         true => (sum.wrapping_sub(n), count - 1),
         false => (sum.wrapping_add(n), count + 1),
@@ -245,7 +245,7 @@ pub(super) fn whole((sum, count): (i64, i64), n: i64, leaves: bool) -> (i64, i64
 
 /// Rounding stays in the sum, also when all have left.
 #[inline]
-pub(super) fn decimal((sum, count): (f64, i64), n: f64, leaves: bool) -> (f64, i64) {
+pub(super) fn update_float_sum((sum, count): (f64, i64), n: f64, leaves: bool) -> (f64, i64) {
     match leaves {
         true => (sum - n, count - 1),
         false => (sum + n, count + 1),
@@ -253,7 +253,7 @@ pub(super) fn decimal((sum, count): (f64, i64), n: f64, leaves: bool) -> (f64, i
 }
 
 #[inline]
-pub(super) fn counted(count: i64, leaves: bool) -> i64 {
+pub(super) fn update_count(count: i64, leaves: bool) -> i64 {
     if leaves { count - 1 } else { count + 1 }
 }
 

@@ -1,9 +1,9 @@
 //! Which groups `having` keeps back.
 
-use super::groups::decoded;
+use super::groups::decode;
 use super::{INPUT, OUTPUT, Plan, Selector, one_row};
 use crate::column::Column;
-use crate::expr::{Expr, Frame, Host, Node};
+use crate::expr::{EvalContext, Expr, Frame, Node};
 use crate::value::Value;
 use crate::why::{HavingState, SHOWN_MAX, Shown};
 
@@ -13,7 +13,7 @@ const GROUPS_MAX: usize = 10_000;
 impl Selector {
     /// Which groups the condition does not let through as their totals are now; nothing where there is no condition.
     /// What it says is left to the caller.
-    pub(crate) fn why(&self, now: i64, host: &dyn Host) -> Option<HavingState> {
+    pub(crate) fn why(&self, now: i64, host: &dyn EvalContext) -> Option<HavingState> {
         let plan = &*self.plan;
         let having = plan.having.as_ref()?;
         let by_itself = HavingState { condition: String::new(), groups: None, failing: 0, some: vec![] };
@@ -34,17 +34,23 @@ impl Selector {
     }
 
     /// What would come out of a group, if the condition is not true for it.
-    fn not_having(&self, group: usize, having: &Expr, now: i64, host: &dyn Host) -> Option<Vec<Shown>> {
+    fn not_having(
+        &self,
+        group: usize,
+        having: &Expr,
+        now: i64,
+        host: &dyn EvalContext,
+    ) -> Option<Vec<Shown>> {
         let plan = &*self.plan;
         let key = match plan.group_by.is_empty() {
             true => vec![],
             false => {
                 let types: Vec<_> = plan.group_by.iter().map(|x| x.ty).collect();
-                decoded(self.groups.key(u32::try_from(group).ok()?), &types)?
+                decode(self.groups.key(u32::try_from(group).ok()?), &types)?
             }
         };
         let input = group_row(plan, &key);
-        let totals: Vec<Value> = self.totals.iter().map(|total| total.value(group)).collect();
+        let totals: Vec<Value> = self.accumulators.iter().map(|total| total.value(group)).collect();
         let totals: Vec<Column> = plan
             .aggregates
             .iter()

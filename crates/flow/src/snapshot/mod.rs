@@ -1,6 +1,6 @@
 //! States of apps as streams of checked blocks: `docs/formats/flow-state.md`.
 //!
-//! [`App::save`](crate::app::App::save) and [`App::restore`](crate::app::App::restore) hand a [`Writer`] or a [`Reader`]
+//! [`App::save`](crate::runtime::AppRuntime::save) and [`App::restore`](crate::runtime::AppRuntime::restore) hand a [`Writer`] or a [`Reader`]
 //! from element to element; each writes into the section of whatever contains it, so a query writes the same whether it
 //! stands in the app or is one key's copy in a partition. Nothing is held in memory but the state itself and a block.
 
@@ -14,7 +14,7 @@ pub use read::Reader;
 pub(crate) use values::RowAt;
 pub use write::Writer;
 
-use crate::expr::Failure;
+use crate::expr::EvalError;
 
 /// What a state begins with; the last byte is the format version.
 const MAGIC: [u8; 8] = *b"TMFLOW\0\x01";
@@ -50,7 +50,7 @@ fn checksum(number: u64, kind: u8, contents: &[u8]) -> u32 {
 
 /// How an app goes on with a saved state.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Resume {
+pub enum RestoreMode {
     /// As if it had not been interrupted: the clock and what triggers wait for are those of the state.
     Exactly,
     /// As the reference does after a restart: the clock and the triggers of the app that takes the state stay, so
@@ -92,7 +92,7 @@ fn of_section(section: &str) -> String {
     if section.is_empty() { String::new() } else { format!(" in `{section}`") }
 }
 
-impl From<Error> for Failure {
+impl From<Error> for EvalError {
     fn from(error: Error) -> Self {
         Self(error.to_string())
     }

@@ -8,7 +8,7 @@ use tidemill_types::FieldType;
 
 use super::{CHUNK_ROWS, Error, OBJECT_DEPTH_MAX, Reader, Writer};
 use crate::batch::{Batch, Kind};
-use crate::column::{Column, Data, Strings};
+use crate::column::{Column, Data, StringColumn};
 use crate::value::{Key, Object, Value};
 
 /// Where a row lies: columns, and its place in them.
@@ -198,7 +198,7 @@ impl Reader<'_> {
             FieldType::Float => Data::Float(self.fixed(rows, f32::from_le_bytes)?),
             FieldType::Double => Data::Double(self.fixed(rows, f64::from_le_bytes)?),
             FieldType::String => {
-                let mut texts = Strings::default();
+                let mut texts = StringColumn::default();
                 let mut bytes = Vec::new();
                 for _ in 0..rows {
                     bytes.clear();

@@ -16,13 +16,13 @@ impl Automaton {
 
     /// When the next of its timers is due.
     pub fn next_timer(&self) -> Option<i64> {
-        self.steps.iter().filter_map(|step| step.timers.next()).min()
+        self.steps.iter().filter_map(|step| step.timers.next_due()).min()
     }
 
     /// Runs the next of its timers that is due at `now`; whether there was one.
     pub fn timer(&mut self, now: i64) -> bool {
         self.now = now;
-        let due = (0..self.steps.len()).find_map(|i| Some((i, self.steps[i].timers.take_due(now)?)));
+        let due = (0..self.steps.len()).find_map(|i| Some((i, self.steps[i].timers.pop_due(now)?)));
         let Some((i, due)) = due else { return false };
         if !self.steps[i].over {
             match self.plan.steps[i].form {
@@ -145,7 +145,7 @@ impl Automaton {
                 0 => self.now,
                 spoiled => spoiled,
             };
-            self.steps[i].timers.ask(from.saturating_add(wait));
+            self.steps[i].timers.schedule(from.saturating_add(wait));
         }
     }
 

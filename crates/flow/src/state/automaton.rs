@@ -12,8 +12,8 @@ use super::record::{Record, Row, Shared};
 use super::too_many;
 use crate::batch::{Batch, Kind};
 use crate::column::Column;
-use crate::expr::{Failure, Frame, Host};
-use crate::window::Timers;
+use crate::expr::{EvalContext, EvalError, Frame};
+use crate::window::TimerQueue;
 
 /// Works off every form of pattern and sequence.
 pub(super) struct Automaton {
@@ -45,7 +45,7 @@ pub(super) struct StepState {
     /// When an event last spoiled the absent side of a logical step; 0 for not since it was last looked at.
     pub spoiled: i64,
     /// Its scheduler.
-    pub timers: Timers,
+    pub timers: TimerQueue,
     /// What its filters read of a match.
     scratch: Vec<Column>,
     /// The last event that it was offered.
@@ -59,7 +59,7 @@ pub(super) struct Offer<'a> {
     pub batch: &'a Batch,
     pub row: usize,
     pub time: i64,
-    pub host: &'a dyn Host,
+    pub host: &'a dyn EvalContext,
     /// The event as matches keep it, made when the first one does.
     kept: Option<Arc<Row>>,
 }
@@ -110,7 +110,7 @@ impl Automaton {
     /// Events of one of its streams.
     ///
     /// Errors: a filter failed, or there are too many partial matches.
-    pub fn events(&mut self, port: usize, batch: &Batch, host: &dyn Host) -> Result<(), Failure> {
+    pub fn events(&mut self, port: usize, batch: &Batch, host: &dyn EvalContext) -> Result<(), EvalError> {
         let together = self.plan.goes_on_together(port);
         for (rows, clock) in batch.chunks() {
             for row in rows.filter(|row| batch.kinds[*row] == Kind::Current) {
@@ -139,8 +139,8 @@ impl Automaton {
         batch: &Batch,
         row: usize,
         now: i64,
-        host: &dyn Host,
-    ) -> Result<(), Failure> {
+        host: &dyn EvalContext,
+    ) -> Result<(), EvalError> {
         self.now = now;
         let time = batch.times[row];
         self.expire(time);
@@ -285,7 +285,7 @@ impl Automaton {
                 for s in sides {
                     self.add_fresh(s, record.clone(), sequence || start);
                     if let (false, Some(wait)) = (start, self.plan.steps[s].wait()) {
-                        self.steps[s].timers.ask(time.saturating_add(wait));
+                        self.steps[s].timers.schedule(time.saturating_add(wait));
                     }
                 }
             }
@@ -313,7 +313,7 @@ impl Automaton {
 
     pub(super) fn ask(&mut self, i: usize, at: i64) {
         self.steps[i].asked = at;
-        self.steps[i].timers.ask(at);
+        self.steps[i].timers.schedule(at);
     }
 
     /// A copy of a match begins the `every` group anew that starts with step `first`.
@@ -384,7 +384,7 @@ impl Automaton {
     }
 
     /// Whether the event passes the filters of step `i`, given a match.
-    pub(super) fn fits(&mut self, i: usize, record: &Record, offer: &Offer<'_>) -> Result<bool, Failure> {
+    pub(super) fn fits(&mut self, i: usize, record: &Record, offer: &Offer<'_>) -> Result<bool, EvalError> {
         let step = &self.plan.steps[i];
         if step.filters.is_empty() {
             return Ok(true);

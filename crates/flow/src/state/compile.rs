@@ -11,7 +11,7 @@ use crate::catalog::Catalog;
 use crate::expr::compile::{call_name, describe};
 use crate::expr::{Compiler, Expr};
 use crate::registry::Registry;
-use crate::scope::WithTables;
+use crate::scope::TableScope;
 
 /// Compiles a pattern or a sequence; its columns come to it with the selection. The names are those of its steps.
 ///
@@ -173,7 +173,7 @@ impl<'a> Draft<'a> {
         };
         for handler in self.handlers[i] {
             let mut names = Lookup { steps: &self.names, own: Some(i), known, references: &mut references };
-            let mut scope = WithTables { names: &mut names, tables: self.catalog.tables() };
+            let mut scope = TableScope { names: &mut names, tables: self.catalog.tables() };
             let mut compiler = Compiler { scope: &mut scope, registry: self.registry, aggregates: None };
             match &handler.kind {
                 HandlerKind::Filter(condition) => {

@@ -6,7 +6,7 @@ use super::plan::{Reference, StatePlan, What, Which};
 use super::record::Record;
 use crate::batch::Batch;
 use crate::column::Column;
-use crate::expr::{Expr, Frame, Host, Node};
+use crate::expr::{EvalContext, Expr, Frame, Node};
 use crate::value::Value;
 
 /// What waits at a step.
@@ -77,7 +77,7 @@ impl Looked {
         plan: &StatePlan,
         i: usize,
         of_match: &[Column],
-        host: &dyn Host,
+        host: &dyn EvalContext,
     ) -> Option<Refused> {
         if self.columns.is_empty() {
             return None;
@@ -142,11 +142,11 @@ pub(super) fn name_of(plan: &StatePlan, reference: &Reference) -> String {
 }
 
 impl Automaton {
-    pub(super) fn inspect(&self, host: &dyn Host) -> Vec<StepReport> {
+    pub(super) fn inspect(&self, host: &dyn EvalContext) -> Vec<StepReport> {
         (0..self.steps.len()).map(|i| self.inspect_step(i, host)).collect()
     }
 
-    fn inspect_step(&self, i: usize, host: &dyn Host) -> StepReport {
+    fn inspect_step(&self, i: usize, host: &dyn EvalContext) -> StepReport {
         let (plan, step) = (&self.plan, &self.steps[i]);
         let newest = step.fresh.back().or(step.waiting.back()).map(|record| self.partial(i, &record.lock()));
         // those that have been offered the last event and are still there; they came before it
@@ -163,7 +163,7 @@ impl Automaton {
         StepReport {
             step: step_name(plan, i),
             waiting: step.fresh.len() + step.waiting.len(),
-            due: step.timers.next(),
+            due: step.timers.next_due(),
             newest,
             refused,
         }

@@ -8,7 +8,7 @@ use super::inspect::StepReport;
 use super::matches::Matches;
 use super::plan::StatePlan;
 use crate::batch::Batch;
-use crate::expr::{Failure, Host};
+use crate::expr::{EvalContext, EvalError};
 use crate::snapshot::{Error, Reader, Writer};
 
 /// A pattern or a sequence at work.
@@ -50,7 +50,7 @@ impl Machine {
     /// Events of one of its streams, number `port`; each is taken on its own, and of those that arrive only.
     ///
     /// Errors: a filter failed, or there are too many partial matches. What came behind that event was not taken.
-    pub fn events(&mut self, port: usize, batch: &Batch, host: &dyn Host) -> Result<(), Failure> {
+    pub fn events(&mut self, port: usize, batch: &Batch, host: &dyn EvalContext) -> Result<(), EvalError> {
         match &mut self.work {
             Work::Chain(chain) => chain.events(port, batch, host),
             Work::Automaton(automaton) => automaton.events(port, batch, host),
@@ -84,7 +84,7 @@ impl Machine {
     /// What waits at each step, and why it goes on waiting.
     ///
     /// The conditions are computed anew for this, on the last event of the last batch that the step was offered.
-    pub fn inspect(&self, host: &dyn Host) -> Vec<StepReport> {
+    pub fn inspect(&self, host: &dyn EvalContext) -> Vec<StepReport> {
         match &self.work {
             Work::Chain(chain) => chain.inspect(host),
             Work::Automaton(automaton) => automaton.inspect(host),

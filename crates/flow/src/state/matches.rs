@@ -4,7 +4,7 @@ use tidemill_types::FieldType;
 
 use crate::batch::Batch;
 use crate::column::Column;
-use crate::expr::{Failure, Host, Node};
+use crate::expr::{EvalContext, EvalError, Node};
 use crate::select::{self, Selector};
 
 /// Matches that are done, in the order in which they came about.
@@ -35,10 +35,11 @@ impl Matches {
     /// What a selection makes of them. It sees each by itself; what comes out of those that go on together is one chunk.
     ///
     /// Errors: those of the selection.
-    pub fn selected(mut self, selector: &mut Selector, host: &dyn Host) -> Result<Batch, Failure> {
+    pub fn selected(mut self, selector: &mut Selector, host: &dyn EvalContext) -> Result<Batch, EvalError> {
         let plan = selector.plan();
         // one row of each match
-        let all = plan.having.is_none() && plan.offset == 0 && plan.limit != Some(0) && plan.wanted.current;
+        let all =
+            plan.having.is_none() && plan.offset == 0 && plan.limit != Some(0) && plan.output_events.current;
         if all && copies(plan) {
             let columns = std::mem::take(&mut self.batch.columns);
             let columns = arranged(plan, columns);

@@ -28,9 +28,9 @@ pub use names::{Lookup, StepNames};
 pub use plan::{Form, Limits, LogicalForm, Reference, StatePlan, StepPlan, What, Which};
 pub(crate) use why::why;
 
-use crate::expr::Failure;
+use crate::expr::EvalError;
 
-fn too_many(held: usize, limits: &Limits) -> Failure {
+fn too_many(held: usize, limits: &Limits) -> EvalError {
     let most = limits.partial_matches_max;
-    Failure(format!("{held} partial matches wait, at most {most} may: bound them with `within`"))
+    EvalError(format!("{held} partial matches wait, at most {most} may: bound them with `within`"))
 }

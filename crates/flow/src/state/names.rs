@@ -6,7 +6,7 @@ use tidemill_types::{FieldType, did_you_mean};
 
 use super::plan::{Reference, What, Which};
 use crate::catalog::{self, Attributes};
-use crate::expr::{Resolved, Scope, StepTime};
+use crate::expr::{ColumnRef, Scope, StepTime};
 
 /// The names of a step.
 #[derive(Debug, Clone)]
@@ -54,14 +54,14 @@ impl Lookup<'_> {
         self.steps.iter().take(self.known).position(|s| s.is(name))
     }
 
-    fn event(&mut self, step: usize, attribute: usize) -> Resolved {
+    fn event(&mut self, step: usize, attribute: usize) -> ColumnRef {
         if attribute >= self.steps[step].width {
             return self.reference(step, Which::Newest, What::Attribute(attribute));
         }
-        Resolved { slot: 0, column: attribute, ty: self.steps[step].attributes[attribute].1 }
+        ColumnRef { slot: 0, column: attribute, ty: self.steps[step].attributes[attribute].1 }
     }
 
-    fn reference(&mut self, step: usize, which: Which, what: What) -> Resolved {
+    fn reference(&mut self, step: usize, which: Which, what: What) -> ColumnRef {
         let ty = match (which, what) {
             (_, What::Presence) => FieldType::Bool,
             (Which::All, _) => FieldType::Object,
@@ -73,7 +73,7 @@ impl Lookup<'_> {
             self.references.push(reference);
             self.references.len() - 1
         });
-        Resolved { slot: usize::from(self.own.is_some()), column, ty }
+        ColumnRef { slot: usize::from(self.own.is_some()), column, ty }
     }
 
     fn which(&self, step: usize, index: Option<Index>) -> Option<Which> {
@@ -111,7 +111,7 @@ impl Lookup<'_> {
         all
     }
 
-    fn plain(&mut self, attribute: &AttributeRef) -> Result<Resolved, Diagnostic> {
+    fn plain(&mut self, attribute: &AttributeRef) -> Result<ColumnRef, Diagnostic> {
         let name = &attribute.name.name;
         let column = |step: &StepNames| step.attributes.iter().position(|(known, _)| known == name);
         if let Some(own) = self.own {
@@ -152,7 +152,7 @@ impl Scope for Lookup<'_> {
         steps.iter().flat_map(|step| &step.attributes).map(|(name, _)| name.clone()).collect()
     }
 
-    fn attribute(&mut self, attribute: &AttributeRef) -> Result<Resolved, Diagnostic> {
+    fn attribute(&mut self, attribute: &AttributeRef) -> Result<ColumnRef, Diagnostic> {
         let Some(source) = &attribute.source else { return self.plain(attribute) };
         let name = catalog::full_name(&source.stream);
         let Some(step) = self.find(&name).filter(|_| source.inner.is_none()) else {
@@ -183,14 +183,14 @@ impl Scope for Lookup<'_> {
         Ok(self.reference(step, which, What::Attribute(column)))
     }
 
-    fn step(&mut self, step: &SourceRef) -> Option<Resolved> {
+    fn step(&mut self, step: &SourceRef) -> Option<ColumnRef> {
         let name = catalog::full_name(&step.stream);
         let found = self.find(&name).filter(|_| step.inner.is_none())?;
         let which = self.which(found, step.index).unwrap_or(Which::Newest);
         Some(self.reference(found, which, What::Presence))
     }
 
-    fn bare_step(&mut self, name: &Ident) -> Option<Resolved> {
+    fn bare_step(&mut self, name: &Ident) -> Option<ColumnRef> {
         let found = self.find(&name.name)?;
         Some(self.reference(found, Which::Newest, What::Presence))
     }

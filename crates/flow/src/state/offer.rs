@@ -5,13 +5,13 @@ use std::sync::Arc;
 use super::automaton::{Automaton, Offer};
 use super::plan::{Form, LogicalForm};
 use super::record::Shared;
-use crate::expr::Failure;
+use crate::expr::EvalError;
 
 impl Automaton {
     /// Offers an event to all that waits at step `i`, in order.
     ///
     /// Errors: the first failure of a filter; what was not offered the event goes on waiting.
-    pub(super) fn offer(&mut self, i: usize, offer: &mut Offer<'_>) -> Result<(), Failure> {
+    pub(super) fn offer(&mut self, i: usize, offer: &mut Offer<'_>) -> Result<(), EvalError> {
         if self.steps[i].over && self.plan.steps[i].is_absent() {
             return Ok(());
         }
@@ -34,7 +34,7 @@ impl Automaton {
     }
 
     /// Whether the match goes on waiting at the step.
-    fn offer_one(&mut self, i: usize, record: &Shared, offer: &mut Offer<'_>) -> Result<bool, Failure> {
+    fn offer_one(&mut self, i: usize, record: &Shared, offer: &mut Offer<'_>) -> Result<bool, EvalError> {
         let last = self.steps.len() - 1;
         let before = self.steps[last].returned;
         let kept = self.offer_to(i, record, offer)?;
@@ -45,7 +45,7 @@ impl Automaton {
         Ok(kept)
     }
 
-    fn offer_to(&mut self, i: usize, record: &Shared, offer: &mut Offer<'_>) -> Result<bool, Failure> {
+    fn offer_to(&mut self, i: usize, record: &Shared, offer: &mut Offer<'_>) -> Result<bool, EvalError> {
         match self.plan.steps[i].form {
             Form::Stream => {
                 if !self.fits(i, &record.lock(), offer)? {
@@ -78,7 +78,7 @@ impl Automaton {
         offer: &mut Offer<'_>,
         min: usize,
         max: Option<usize>,
-    ) -> Result<bool, Failure> {
+    ) -> Result<bool, EvalError> {
         let sequence = self.plan.sequence;
         {
             let mut inner = record.lock();
@@ -87,7 +87,7 @@ impl Automaton {
             }
             let most = self.plan.limits.collected_max;
             if inner.slots[i].len() >= most {
-                return Err(Failure(format!("a step has collected {most} events; it can hold no more")));
+                return Err(EvalError(format!("a step has collected {most} events; it can hold no more")));
             }
             inner.slots[i].push(offer.kept());
         }
@@ -133,7 +133,7 @@ impl Automaton {
         side: LogicalForm,
         record: &Shared,
         offer: &mut Offer<'_>,
-    ) -> Result<bool, Failure> {
+    ) -> Result<bool, EvalError> {
         if !side.and && !record.lock().slots[side.partner].is_empty() {
             return Ok(false);
         }
@@ -166,7 +166,7 @@ impl Automaton {
         side: LogicalForm,
         record: &Shared,
         offer: &mut Offer<'_>,
-    ) -> Result<bool, Failure> {
+    ) -> Result<bool, EvalError> {
         let sequence = self.plan.sequence;
         if !side.and && !record.lock().slots[side.partner].is_empty() {
             return Ok(false);
@@ -196,7 +196,7 @@ impl Automaton {
         wait: i64,
         record: &Shared,
         offer: &mut Offer<'_>,
-    ) -> Result<bool, Failure> {
+    ) -> Result<bool, EvalError> {
         if !self.fits(i, &record.lock(), offer)? {
             return Ok(true);
         }

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use super::automaton::Automaton;
 use super::record::{Record, Row, Shared};
 use crate::snapshot::{Error, Reader, Writer};
-use crate::window::Timers;
+use crate::window::TimerQueue;
 
 /// What a step is besides its matches.
 #[derive(Serialize, Deserialize)]
@@ -138,7 +138,7 @@ impl Automaton {
         for step in &mut self.steps {
             step.fresh = known.list(steps, from)?;
             step.waiting = known.list(steps, from)?;
-            step.timers = Timers::restored(from)?;
+            step.timers = TimerQueue::restored(from)?;
             let saved: SavedStep = from.state()?;
             step.armed = saved.armed;
             step.returned = saved.returned;

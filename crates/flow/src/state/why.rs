@@ -3,11 +3,11 @@
 use super::inspect::{Partial, StepReport};
 use super::machine::Machine;
 use super::plan::{Form, StatePlan};
-use crate::expr::Host;
+use crate::expr::EvalContext;
 use crate::why::{PartialMatch, PatternState, Shown, StepState, when};
 
 /// What waits at each step of a pattern at work.
-pub(crate) fn why(machine: &Machine, plan: &StatePlan, host: &dyn Host) -> PatternState {
+pub(crate) fn why(machine: &Machine, plan: &StatePlan, host: &dyn EvalContext) -> PatternState {
     let reports = machine.inspect(host);
     let waiting: Vec<usize> = reports.iter().map(|report| report.waiting).collect();
     let came = |i: usize| {

@@ -1,22 +1,22 @@
 //! The rows of a store in a state, a chunk at a time.
 
-use super::{RowStore, Segment, Seq};
+use super::{RowId, RowStore, Segment};
 use crate::snapshot::{CHUNK_ROWS, Error, Reader, RowAt, Writer};
-use crate::window::{Needs, Window};
+use crate::window::{RetainedRows, Window};
 
 impl RowStore {
     /// Writes the rows that a window needs.
     pub(crate) fn save(&self, window: &dyn Window, out: &mut Writer<'_>) -> Result<(), Error> {
         let (mut picked, mut from) = (Vec::new(), self.next);
-        match window.needs() {
-            Needs::Nothing => {}
-            Needs::From(oldest) => {
-                let old = self.picked.partition_point(|seq| *seq < oldest);
-                picked.extend_from_slice(&self.picked[old..]);
+        match window.retained_rows() {
+            RetainedRows::Nothing => {}
+            RetainedRows::From(oldest) => {
+                let old = self.retained.partition_point(|seq| *seq < oldest);
+                picked.extend_from_slice(&self.retained[old..]);
                 from = self.base.max(oldest).min(self.next);
             }
-            Needs::Scattered(_) => {
-                picked = window.scattered();
+            RetainedRows::Sparse(_) => {
+                picked = window.sparse_rows();
                 picked.sort_unstable();
             }
         }
@@ -35,7 +35,11 @@ impl RowStore {
         Ok(())
     }
 
-    fn save_rows(&self, rows: impl Iterator<Item = Seq> + Clone, out: &mut Writer<'_>) -> Result<(), Error> {
+    fn save_rows(
+        &self,
+        rows: impl Iterator<Item = RowId> + Clone,
+        out: &mut Writer<'_>,
+    ) -> Result<(), Error> {
         for seq in rows.clone() {
             out.bytes(&self.time(seq).to_le_bytes())?;
         }
@@ -54,13 +58,13 @@ impl RowStore {
             let numbers = from.numbers()?;
             let (Some(first), Some(last)) = (numbers.first(), numbers.last()) else { break };
             let ascending = numbers.is_sorted_by(|a, b| a < b);
-            let behind = store.picked.last().is_none_or(|before| before < first);
+            let behind = store.retained.last().is_none_or(|before| before < first);
             if !ascending || !behind || *last >= next || numbers.len() > CHUNK_ROWS {
                 return Err(from.damaged("row numbers that do not ascend"));
             }
             let segment = Segment::read(&store.types, numbers.len(), from)?;
-            (0..numbers.len()).for_each(|row| store.picked_rows.push_from(&segment, row));
-            store.picked.extend(numbers);
+            (0..numbers.len()).for_each(|row| store.retained_rows.push_from(&segment, row));
+            store.retained.extend(numbers);
         }
         let mut left = next - base;
         while left > 0 {
@@ -73,9 +77,9 @@ impl RowStore {
     }
 
     /// Whether a row is there.
-    pub(crate) fn has(&self, seq: Seq) -> bool {
+    pub(crate) fn has(&self, seq: RowId) -> bool {
         match seq < self.base {
-            true => self.picked.binary_search(&seq).is_ok(),
+            true => self.retained.binary_search(&seq).is_ok(),
             false => seq < self.next,
         }
     }

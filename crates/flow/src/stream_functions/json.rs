@@ -5,14 +5,14 @@ use std::sync::Arc;
 use serde_json::Value as Json;
 use tidemill_types::FieldType;
 
-use crate::expr::Failure;
-use crate::functions::compiled::Compiled;
+use crate::expr::EvalError;
+use crate::functions::compile_cache::CompileCache;
 use crate::functions::json_path::Path;
 use crate::functions::json_text::{from_json, json_of};
-use crate::registry::{Arg, BuiltStreamFunction, StreamFunction};
+use crate::registry::{ArgumentType, BoundStreamFunction, StreamFunction};
 use crate::value::Value;
 
-pub(super) fn build(name: &'static str, args: &[Arg]) -> Result<BuiltStreamFunction, String> {
+pub(super) fn build(name: &'static str, args: &[ArgumentType]) -> Result<BoundStreamFunction, String> {
     let fits = match args {
         [json, path, rest @ ..] => {
             matches!(json.ty, FieldType::String | FieldType::Object)
@@ -30,26 +30,26 @@ pub(super) fn build(name: &'static str, args: &[Arg]) -> Result<BuiltStreamFunct
     }
     let as_object = name.ends_with("AsObject");
     let fail_on_missing = args.get(2).and_then(|a| a.constant.as_ref()).is_none_or(Value::is_true);
-    let paths = Compiled::of(args, 1, Path::compile)?;
+    let paths = CompileCache::of(args, 1, Path::compile)?;
     let ty = if as_object { FieldType::Object } else { FieldType::String };
-    Ok((Arc::new(Elements { name, paths, as_object, fail_on_missing }), vec![("jsonElement".into(), ty)]))
+    Ok((Arc::new(TokenizeJson { name, paths, as_object, fail_on_missing }), vec![("jsonElement".into(), ty)]))
 }
 
-struct Elements {
+struct TokenizeJson {
     name: &'static str,
-    paths: Compiled<Path>,
+    paths: CompileCache<Path>,
     as_object: bool,
     /// A path that leads nowhere fails the event; otherwise it goes on with a null.
     fail_on_missing: bool,
 }
 
-impl std::fmt::Debug for Elements {
+impl std::fmt::Debug for TokenizeJson {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(self.name)
     }
 }
 
-impl Elements {
+impl TokenizeJson {
     fn element(&self, json: &Json) -> Value {
         match json {
             Json::Null => Value::Null,
@@ -60,9 +60,9 @@ impl Elements {
     }
 }
 
-impl StreamFunction for Elements {
-    fn call(&self, args: &[Value]) -> Result<Vec<Vec<Value>>, Failure> {
-        let wrong = |why: String| Failure(format!("{}: {why}", self.name));
+impl StreamFunction for TokenizeJson {
+    fn call(&self, args: &[Value]) -> Result<Vec<Vec<Value>>, EvalError> {
+        let wrong = |why: String| EvalError(format!("{}: {why}", self.name));
         let (Some(json), Some(path)) = (args.first(), args.get(1).and_then(Value::as_str)) else {
             return Err(wrong("the path is null".into()));
         };

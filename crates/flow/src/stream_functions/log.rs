@@ -5,8 +5,8 @@ use std::sync::Arc;
 use tidemill_types::{FieldType, did_you_mean};
 
 use crate::column::Column;
-use crate::expr::Failure;
-use crate::registry::{Arg, BuiltStreamFunction, EventRef, StreamFunction};
+use crate::expr::EvalError;
+use crate::registry::{ArgumentType, BoundStreamFunction, EventRef, StreamFunction};
 use crate::value::Value;
 
 const FORM: &str = "log([priority,] [message] [, with.event])";
@@ -58,12 +58,12 @@ impl Priority {
 }
 
 /// An event as a line shows it: its timestamp and its attributes.
-fn shown(columns: &[Column], row: usize, time: i64) -> String {
+fn format_event(columns: &[Column], row: usize, time: i64) -> String {
     let values: Vec<String> = columns.iter().map(|c| c.get(row).to_string()).collect();
     format!("{time} [{}]", values.join(", "))
 }
 
-pub(super) fn build(args: &[Arg]) -> Result<BuiltStreamFunction, String> {
+pub(super) fn build(args: &[ArgumentType]) -> Result<BoundStreamFunction, String> {
     let (with_event, texts) = match args.split_last() {
         Some((last, rest)) if last.ty == FieldType::Bool => (Some(rest.len()), rest),
         _ => (None, args),
@@ -75,7 +75,7 @@ pub(super) fn build(args: &[Arg]) -> Result<BuiltStreamFunction, String> {
     if texts.len() > 2 || texts.iter().any(|t| t.ty != FieldType::String) {
         return Err(wrong());
     }
-    let constant = |arg: &Arg| arg.constant.as_ref().and_then(|c| c.as_str().map(str::to_owned));
+    let constant = |arg: &ArgumentType| arg.constant.as_ref().and_then(|c| c.as_str().map(str::to_owned));
     let (priority, message) = match texts {
         [] => (Priority::Info, None),
         [message] => match constant(message).and_then(|name| Priority::parse(&name).ok()) {
@@ -88,11 +88,11 @@ pub(super) fn build(args: &[Arg]) -> Result<BuiltStreamFunction, String> {
             (Priority::parse(&name)?, Some(1))
         }
     };
-    Ok((Arc::new(Log { priority, message, with_event }), vec![]))
+    Ok((Arc::new(LogFunction { priority, message, with_event }), vec![]))
 }
 
 #[derive(Debug)]
-struct Log {
+struct LogFunction {
     priority: Priority,
     /// The argument that is the message.
     message: Option<usize>,
@@ -100,21 +100,21 @@ struct Log {
     with_event: Option<usize>,
 }
 
-impl StreamFunction for Log {
-    fn acts_outside(&self) -> bool {
+impl StreamFunction for LogFunction {
+    fn has_side_effects(&self) -> bool {
         true
     }
 
-    fn call(&self, args: &[Value]) -> Result<Vec<Vec<Value>>, Failure> {
+    fn call(&self, args: &[Value]) -> Result<Vec<Vec<Value>>, EvalError> {
         self.priority
             .write(&self.message.and_then(|i| args.get(i)).map(Value::to_string).unwrap_or_default());
         Ok(vec![vec![]])
     }
 
-    fn call_on(&self, args: &[Value], event: &EventRef<'_>) -> Result<Vec<Vec<Value>>, Failure> {
+    fn call_on(&self, args: &[Value], event: &EventRef<'_>) -> Result<Vec<Vec<Value>>, EvalError> {
         let message = self.message.and_then(|i| args.get(i)).map(Value::to_string);
         let with_event = self.with_event.and_then(|i| args.get(i)).is_none_or(Value::is_true);
-        let event = with_event.then(|| shown(event.columns, event.row, event.time));
+        let event = with_event.then(|| format_event(event.columns, event.row, event.time));
         let parts: Vec<String> = message.into_iter().chain(event).collect();
         self.priority.write(&parts.join(", "));
         Ok(vec![vec![]])
@@ -125,17 +125,17 @@ impl StreamFunction for Log {
 mod tests {
     use super::*;
 
-    fn text(text: &str) -> Arg {
-        Arg { ty: FieldType::String, constant: Some(Value::text(text)) }
+    fn text(text: &str) -> ArgumentType {
+        ArgumentType { ty: FieldType::String, constant: Some(Value::text(text)) }
     }
 
-    fn yes() -> Arg {
-        Arg { ty: FieldType::Bool, constant: Some(Value::Bool(true)) }
+    fn yes() -> ArgumentType {
+        ArgumentType { ty: FieldType::Bool, constant: Some(Value::Bool(true)) }
     }
 
     #[test]
     fn forms_are_checked() {
-        let attribute = Arg { ty: FieldType::String, constant: None };
+        let attribute = ArgumentType { ty: FieldType::String, constant: None };
         for good in [
             vec![],
             vec![yes()],

@@ -6,36 +6,36 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use tidemill_types::FieldType;
 
-use crate::expr::Failure;
-use crate::functions::compiled::Compiled;
+use crate::expr::EvalError;
+use crate::functions::compile_cache::CompileCache;
+use crate::functions::java_regex::{JavaRegex, MatchMode, patterns};
 use crate::functions::object;
-use crate::functions::pattern::{Part, Pattern, patterns};
-use crate::registry::{Arg, BuiltStreamFunction, StreamFunction};
+use crate::registry::{ArgumentType, BoundStreamFunction, StreamFunction};
 use crate::value::{Key, Object, Value};
 
-pub(super) fn text(args: &[Arg]) -> Result<BuiltStreamFunction, String> {
+pub(super) fn text(args: &[ArgumentType]) -> Result<BoundStreamFunction, String> {
     let types: Vec<FieldType> = args.iter().map(|a| a.ty).collect();
     match types.as_slice() {
         [FieldType::String, FieldType::String] | [FieldType::String, FieldType::String, FieldType::Bool] => {}
         _ => return Err("str:tokenize(text, regex [, distinct]) wants two texts and perhaps a bool".into()),
     }
-    let patterns = patterns(args, 1, Part::Any).map_err(|why| format!("str:tokenize: {why}"))?;
-    Ok((Arc::new(Tokens { patterns }), vec![("token".into(), FieldType::String)]))
+    let patterns = patterns(args, 1, MatchMode::Any).map_err(|why| format!("str:tokenize: {why}"))?;
+    Ok((Arc::new(TokenizeText { patterns }), vec![("token".into(), FieldType::String)]))
 }
 
-pub(super) fn lists(args: &[Arg]) -> Result<BuiltStreamFunction, String> {
+pub(super) fn lists(args: &[ArgumentType]) -> Result<BoundStreamFunction, String> {
     objects("list:tokenize(list, …)", args)?;
     let added = vec![("index".into(), FieldType::Int), ("value".into(), FieldType::Object)];
-    Ok((Arc::new(Lists), added))
+    Ok((Arc::new(TokenizeLists), added))
 }
 
-pub(super) fn maps(args: &[Arg]) -> Result<BuiltStreamFunction, String> {
+pub(super) fn maps(args: &[ArgumentType]) -> Result<BoundStreamFunction, String> {
     objects("map:tokenize(map, …)", args)?;
     let added = vec![("key".into(), FieldType::Object), ("value".into(), FieldType::Object)];
-    Ok((Arc::new(Maps), added))
+    Ok((Arc::new(TokenizeMaps), added))
 }
 
-fn objects(form: &str, args: &[Arg]) -> Result<(), String> {
+fn objects(form: &str, args: &[ArgumentType]) -> Result<(), String> {
     match !args.is_empty() && args.iter().all(|a| a.ty == FieldType::Object) {
         true => Ok(()),
         false => Err(format!("{form} wants objects")),
@@ -43,19 +43,19 @@ fn objects(form: &str, args: &[Arg]) -> Result<(), String> {
 }
 
 /// The parts of a text, as `str:split` has them. Each goes on by itself, so that totals see one after the other.
-struct Tokens {
-    patterns: Compiled<Pattern>,
+struct TokenizeText {
+    patterns: CompileCache<JavaRegex>,
 }
 
-impl fmt::Debug for Tokens {
+impl fmt::Debug for TokenizeText {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("str:tokenize")
     }
 }
 
-impl StreamFunction for Tokens {
-    fn call(&self, args: &[Value]) -> Result<Vec<Vec<Value>>, Failure> {
-        let wrong = |why: String| Failure(format!("str:tokenize: {why}"));
+impl StreamFunction for TokenizeText {
+    fn call(&self, args: &[Value]) -> Result<Vec<Vec<Value>>, EvalError> {
+        let wrong = |why: String| EvalError(format!("str:tokenize: {why}"));
         let (Some(text), Some(pattern)) = (args[0].as_str(), args[1].as_str()) else {
             return Err(wrong(format!("`{}` is null", if args[0].is_null() { "text" } else { "regex" })));
         };
@@ -70,45 +70,45 @@ impl StreamFunction for Tokens {
         Ok(tokens.into_iter().map(|t| vec![Value::text(t)]).collect())
     }
 
-    fn apart(&self) -> bool {
+    fn emits_separate_chunks(&self) -> bool {
         true
     }
 }
 
 /// The elements of a list; of several lists what stands at each place, as a list, null where one is shorter.
 #[derive(Debug)]
-struct Lists;
+struct TokenizeLists;
 
-impl StreamFunction for Lists {
-    fn call(&self, args: &[Value]) -> Result<Vec<Vec<Value>>, Failure> {
-        let wrong = |why: String| Failure(format!("list:tokenize: {why}"));
+impl StreamFunction for TokenizeLists {
+    fn call(&self, args: &[Value]) -> Result<Vec<Vec<Value>>, EvalError> {
+        let wrong = |why: String| EvalError(format!("list:tokenize: {why}"));
         let lists = (0..args.len()).map(|i| Ok(object::list(args, i)?.lock().clone()));
         let lists: Vec<Vec<Value>> = lists.collect::<Result<_, String>>().map_err(wrong)?;
         let longest = lists.iter().map(Vec::len).max().unwrap_or(0);
-        let at = |i: usize| together(lists.iter().map(|list| list.get(i).cloned()));
+        let at = |i: usize| value_or_list(lists.iter().map(|list| list.get(i).cloned()));
         Ok((0..longest).map(|i| vec![Value::Int(i as i32), at(i)]).collect())
     }
 }
 
 /// The entries of a map; of several maps what each key has, as a list, null where one lacks it.
 #[derive(Debug)]
-struct Maps;
+struct TokenizeMaps;
 
-impl StreamFunction for Maps {
-    fn call(&self, args: &[Value]) -> Result<Vec<Vec<Value>>, Failure> {
-        let wrong = |why: String| Failure(format!("map:tokenize: {why}"));
+impl StreamFunction for TokenizeMaps {
+    fn call(&self, args: &[Value]) -> Result<Vec<Vec<Value>>, EvalError> {
+        let wrong = |why: String| EvalError(format!("map:tokenize: {why}"));
         let maps = (0..args.len()).map(|i| Ok(object::map(args, i)?.lock().clone()));
         let maps: Vec<_> = maps.collect::<Result<_, String>>().map_err(wrong)?;
         let mut keys: Vec<&Key> = maps.iter().flat_map(|map| map.keys()).collect();
         keys.sort_unstable();
         keys.dedup();
-        let of = |key: &Key| together(maps.iter().map(|map| map.get(key).cloned()));
+        let of = |key: &Key| value_or_list(maps.iter().map(|map| map.get(key).cloned()));
         Ok(keys.into_iter().map(|key| vec![key.0.clone(), of(key)]).collect())
     }
 }
 
 /// The one value, or the list of several.
-fn together(values: impl Iterator<Item = Option<Value>>) -> Value {
+fn value_or_list(values: impl Iterator<Item = Option<Value>>) -> Value {
     let mut values: Vec<Value> = values.map(Option::unwrap_or_default).collect();
     match values.len() {
         1 => values.remove(0),

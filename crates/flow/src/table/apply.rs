@@ -8,7 +8,7 @@ use super::rows::Place;
 use super::{Action, EVENT, ROW, Search, Table, fit};
 use crate::batch::Batch;
 use crate::column::Column;
-use crate::expr::{Expr, Failure, Frame, NoHost, Node};
+use crate::expr::{EvalError, Expr, Frame, NoContext, Node};
 use crate::value::Value;
 
 /// The columns of a row and what they are assigned.
@@ -26,12 +26,17 @@ impl Table {
     /// Each event in turn does `action`. `now` is the clock where a batch has no chunks.
     ///
     /// Errors: what an expression says, and that the table is full; what was done before stays.
-    pub fn apply(&mut self, action: &Action, events: &Batch, now: i64) -> Result<(), Failure> {
+    pub fn apply(&mut self, action: &Action, events: &Batch, now: i64) -> Result<(), EvalError> {
         self.apply_rows(action, events, now).map_err(|(_, failure)| failure)
     }
 
     /// The same; an error comes with the place of its event.
-    pub fn apply_rows(&mut self, action: &Action, events: &Batch, now: i64) -> Result<(), (usize, Failure)> {
+    pub fn apply_rows(
+        &mut self,
+        action: &Action,
+        events: &Batch,
+        now: i64,
+    ) -> Result<(), (usize, EvalError)> {
         if let Action::Update { on, set, insert } = action
             && let Some(keyed) = self.keyed(on, set, events)
         {
@@ -45,7 +50,7 @@ impl Table {
             }
             let now = events.clocks.get(chunk).copied().unwrap_or(now);
             let rows = [Some((events.columns.as_slice(), i))];
-            let frame = Frame { rows: &rows, time: events.times[i], now, host: &NoHost };
+            let frame = Frame { rows: &rows, time: events.times[i], now, host: &NoContext };
             let done = match action {
                 Action::Insert => self.insert_event(events, i),
                 Action::Delete(on) => self.matching(on, &frame).map(|found| {
@@ -65,7 +70,7 @@ impl Table {
     }
 
     /// The rows that are found, in the table's order.
-    pub(super) fn matching(&self, on: &Search, frame: &Frame<'_>) -> Result<SmallVec<[Place; 4]>, Failure> {
+    pub(super) fn matching(&self, on: &Search, frame: &Frame<'_>) -> Result<SmallVec<[Place; 4]>, EvalError> {
         let mut found = SmallVec::new();
         self.find(on, frame, &mut |place, _, _| {
             found.push(place);
@@ -75,7 +80,7 @@ impl Table {
     }
 
     /// Adds event `i`, whose columns are the table's.
-    fn insert_event(&mut self, events: &Batch, i: usize) -> Result<(), Failure> {
+    fn insert_event(&mut self, events: &Batch, i: usize) -> Result<(), EvalError> {
         self.add(|column| (&events.columns[column], i)).map(|_| ())
     }
 
@@ -86,7 +91,7 @@ impl Table {
         set: &[(usize, Expr)],
         chained: bool,
         event: &Frame<'_>,
-    ) -> Result<(), Failure> {
+    ) -> Result<(), EvalError> {
         let in_key = |column: &usize| self.key.as_ref().is_some_and(|key| key.columns().contains(column));
         if !set.iter().any(|(column, _)| in_key(column)) {
             return found.iter().try_for_each(|place| {
@@ -116,7 +121,7 @@ impl Table {
         set: &[(usize, Expr)],
         chained: bool,
         event: &Frame<'_>,
-    ) -> Result<Assigned, Failure> {
+    ) -> Result<Assigned, EvalError> {
         // the row as it becomes, where later values look at earlier ones
         let mut row: Vec<Column> = Vec::new();
         if chained {
@@ -207,7 +212,12 @@ impl Table {
     }
 
     /// The events of a batch find their rows; then column after column is written.
-    fn update_by_key(&mut self, keyed: &Keyed, insert: bool, events: &Batch) -> Result<(), (usize, Failure)> {
+    fn update_by_key(
+        &mut self,
+        keyed: &Keyed,
+        insert: bool,
+        events: &Batch,
+    ) -> Result<(), (usize, EvalError)> {
         let column = &events.columns[keyed.key];
         let Some(key) = &self.key else { return Ok(()) };
         let codes: SmallVec<[Code; 16]> = (0..events.len()).map(|i| key.code(|_| (column, i))).collect();

@@ -11,7 +11,7 @@ use super::index::{self, is_number};
 use super::rows::{Place, Rows};
 use crate::catalog;
 use crate::column::{Column, Data};
-use crate::tiny::Tiny;
+use crate::u64_map::U64IndexMap;
 
 /// A value where it lies.
 pub(super) type Cell<'a> = (&'a Column, usize);
@@ -20,7 +20,7 @@ pub(super) type Cell<'a> = (&'a Column, usize);
 pub(super) struct PrimaryKey {
     columns: Vec<usize>,
     /// The rows whose key is one value of at most eight bytes.
-    exact: Tiny,
+    exact: U64IndexMap,
     /// The others by their hashes.
     rows: HashTable<Entry>,
     /// The rows of a single number in its order.
@@ -71,7 +71,7 @@ impl PrimaryKey {
             [column] => is_number(plan.attributes[*column].1).then(BTreeMap::new),
             _ => None,
         };
-        let (exact, rows, state) = (Tiny::default(), HashTable::new(), DefaultHashBuilder::default());
+        let (exact, rows, state) = (U64IndexMap::default(), HashTable::new(), DefaultHashBuilder::default());
         Some(Self { columns, exact, rows, order, state })
     }
 
@@ -103,7 +103,7 @@ impl PrimaryKey {
             if let Data::Str(texts) = column.data()
                 && !column.is_null(row)
             {
-                return match texts.tiny(row) {
+                return match texts.tiny_key(row) {
                     Some(number) => Code::Exact(number),
                     None => Code::Hash(texts.hash(row, &self.state) as u32),
                 };
@@ -177,7 +177,7 @@ impl PrimaryKey {
 
     /// Says which keys are going to be looked up.
     pub(super) fn expect(&self, codes: &[Code]) {
-        self.exact.expect(codes.iter().filter_map(|code| match code {
+        self.exact.prefetch_keys(codes.iter().filter_map(|code| match code {
             Code::Exact(number) => Some(*number),
             Code::Hash(_) => None,
         }));
@@ -202,7 +202,7 @@ impl PrimaryKey {
     pub(super) fn insert(&mut self, code: Code, rows: &Rows, place: Place) {
         match code {
             Code::Exact(number) => {
-                self.exact.put(number, place);
+                self.exact.insert(number, place);
             }
             Code::Hash(hash) => {
                 let entry = Entry { hash, place };

@@ -12,7 +12,7 @@ use super::rows::Place;
 use super::search::{Access, Bounds, Search};
 use super::written;
 use crate::column::Column;
-use crate::expr::{Expr, Failure, Frame, Node, RowRef};
+use crate::expr::{EvalError, Expr, Frame, Node, RowRef};
 use crate::value::Value;
 
 /// More candidates than one row of so many are not worth an index.
@@ -26,7 +26,7 @@ impl Table {
         search: &Search,
         frame: &Frame<'_>,
         visit: &mut dyn FnMut(Place, &[Column], usize) -> bool,
-    ) -> Result<(), Failure> {
+    ) -> Result<(), EvalError> {
         let mut verify = Verify { table: self, search, frame, visit };
         match &search.access {
             Access::Scan => {}
@@ -97,7 +97,7 @@ impl Table {
         key: &PrimaryKey,
         values: &[Expr],
         frame: &Frame<'_>,
-    ) -> Result<Option<Option<Place>>, Failure> {
+    ) -> Result<Option<Option<Place>>, EvalError> {
         // values that lie in columns of the same type are looked at there
         let mut made: SmallVec<[Option<Column>; 2]> = SmallVec::new();
         for (column, value) in key.columns().iter().zip(values) {
@@ -151,7 +151,7 @@ struct Verify<'f, 'v> {
 }
 
 impl Verify<'_, '_> {
-    fn each(&mut self, places: impl Iterator<Item = Place>) -> Result<(), Failure> {
+    fn each(&mut self, places: impl Iterator<Item = Place>) -> Result<(), EvalError> {
         let Frame { time, now, host, .. } = *self.frame;
         let mut rows: SmallVec<[RowRef<'_>; 8]> = SmallVec::new();
         let exact = self.search.exact_key().is_some();
@@ -175,7 +175,7 @@ impl Verify<'_, '_> {
         Ok(())
     }
 
-    fn all(&mut self) -> Result<(), Failure> {
+    fn all(&mut self) -> Result<(), EvalError> {
         let table = self.table;
         match table.key.as_ref().and_then(PrimaryKey::order) {
             Some(order) => self.each(order.values().copied()),
@@ -288,7 +288,7 @@ fn within(low_bound: Option<&Value>, high_bound: Option<&Value>, ty: FieldType) 
 
 impl Bounds {
     /// The keys of a column of type `ty`. `text` gives those of texts.
-    fn keys(&self, ty: FieldType, text: &dyn Fn(&str) -> i64, frame: &Frame<'_>) -> Result<Keys, Failure> {
+    fn keys(&self, ty: FieldType, text: &dyn Fn(&str) -> i64, frame: &Frame<'_>) -> Result<Keys, EvalError> {
         let value = |x: &Option<Expr>| x.as_ref().map(|x| x.eval(frame)).transpose();
         Ok(match self {
             Self::Equal(x) => match x.eval(frame)? {

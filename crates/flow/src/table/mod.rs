@@ -18,7 +18,7 @@ use tidemill_types::FieldType;
 use crate::batch::{Batch, Kind};
 use crate::catalog;
 use crate::column::Column;
-use crate::expr::{Expr, Failure, Frame, NoHost};
+use crate::expr::{EvalError, Expr, Frame, NoContext};
 use crate::limits::Limits;
 use crate::value::Value;
 use index::Index;
@@ -89,7 +89,7 @@ impl Table {
     /// A copy of its rows in its order, as one chunk of current events of the instant `time`.
     pub fn rows(&self, time: i64) -> Batch {
         let mut rows = Batch::new(self.rows.types().iter().copied());
-        let frame = Frame { rows: &[], time, now: time, host: &NoHost };
+        let frame = Frame { rows: &[], time, now: time, host: &NoContext };
         let all = self.find(&Search::new(None, ROW, &self.plan), &frame, &mut |_, columns, row| {
             rows.columns.iter_mut().zip(columns).for_each(|(column, from)| column.push_from(from, row));
             rows.times.push(time);
@@ -109,7 +109,7 @@ impl Table {
     /// Adds a row; one whose key is there already is dropped. Whether it was added.
     ///
     /// Errors: the table is full, or a key that orders rows is null.
-    pub fn insert(&mut self, values: Vec<Value>) -> Result<bool, Failure> {
+    pub fn insert(&mut self, values: Vec<Value>) -> Result<bool, EvalError> {
         let mut row: Vec<Column> = self.rows.types().iter().map(|ty| Column::new(*ty)).collect();
         for (value, column) in values.into_iter().zip(&mut row) {
             column.push(fit(value, column.ty()));
@@ -119,11 +119,11 @@ impl Table {
     }
 
     /// The same with values where they lie, of the columns' types.
-    fn add<'a>(&mut self, cell: impl Fn(usize) -> Cell<'a>) -> Result<bool, Failure> {
+    fn add<'a>(&mut self, cell: impl Fn(usize) -> Cell<'a>) -> Result<bool, EvalError> {
         let mut code = None;
         if let Some(key) = &self.key {
             if !key.may_hold(&cell) {
-                return Err(Failure(format!("the primary key of `{}` cannot be null", self.plan.name)));
+                return Err(EvalError(format!("the primary key of `{}` cannot be null", self.plan.name)));
             }
             let of_key = key.code(&cell);
             if key.find(of_key, &self.rows, &cell).is_some() {
@@ -132,7 +132,7 @@ impl Table {
             code = Some(of_key);
         }
         if self.len() >= self.rows_max {
-            return Err(Failure(format!(
+            return Err(EvalError(format!(
                 "table `{}` has {} rows, the most it may",
                 self.plan.name, self.rows_max
             )));

@@ -5,8 +5,8 @@ use tidemill_lang::{Diagnostic, Span};
 use tidemill_types::{FieldType, did_you_mean};
 
 use super::{Action, EVENT, ROW, Search, index};
-use crate::catalog::{self, Attributes, listed};
-use crate::expr::{Compiler, Expr, Resolved, Scope};
+use crate::catalog::{self, Attributes, list_attributes};
+use crate::expr::{ColumnRef, Compiler, Expr, Scope};
 use crate::registry::Registry;
 
 /// Compiles a definition.
@@ -133,7 +133,7 @@ fn whole_rows(at: Span, written: &Attributes, table: &catalog::Table) -> Result<
     if table.attributes == *written {
         return Ok(());
     }
-    let (has, gives) = (listed(&table.attributes), listed(written));
+    let (has, gives) = (list_attributes(&table.attributes), list_attributes(written));
     let message = format!("`{}` has the columns ({has}), the query gives ({gives})", table.name);
     Err(Diagnostic::error("F0807", at, message)
         .note_at(table.span, "it is defined here")
@@ -219,7 +219,7 @@ impl Scope for Target<'_> {
         self.written.iter().map(|(name, _)| name.clone()).collect()
     }
 
-    fn attribute(&mut self, attribute: &AttributeRef) -> Result<Resolved, Diagnostic> {
+    fn attribute(&mut self, attribute: &AttributeRef) -> Result<ColumnRef, Diagnostic> {
         let (slot, of, columns) = match &attribute.source {
             None => (EVENT, "the query's output", self.written),
             Some(source) => match source.as_name() {
@@ -235,7 +235,7 @@ impl Scope for Target<'_> {
         };
         let column = columns.iter().position(|(known, _)| *known == attribute.name.name);
         let column = column.ok_or_else(|| unknown(attribute, of, columns))?;
-        Ok(Resolved { slot, column, ty: columns[column].1 })
+        Ok(ColumnRef { slot, column, ty: columns[column].1 })
     }
 }
 

@@ -3,7 +3,7 @@
 use tidemill_types::FieldType;
 
 use crate::column::{Column, Data};
-use crate::tiny::prefetch;
+use crate::u64_map::prefetch;
 
 /// Where a row lies. Rows that were added later lie behind; none moves until [`Rows::compact`].
 pub(super) type Place = u32;

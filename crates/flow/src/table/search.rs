@@ -5,7 +5,7 @@ use tidemill_types::FieldType;
 use super::index::is_number;
 use super::written;
 use crate::catalog;
-use crate::equality::Domain;
+use crate::equality::CompareType;
 use crate::expr::{Comparison, Expr, Node};
 
 /// A compiled search of a table.
@@ -71,7 +71,7 @@ impl Access {
         terms.retain(|term| usable(term, table.attributes[term.column].1));
         let equal = |column: &usize| {
             let ty = table.attributes[*column].1;
-            equal_to(condition, slot, *column).filter(|x| Domain::of(ty, x.ty).is_some()).cloned()
+            equal_to(condition, slot, *column).filter(|x| CompareType::of(ty, x.ty).is_some()).cloned()
         };
         let key = &table.primary_key;
         if !key.is_empty()
@@ -207,14 +207,16 @@ fn flipped(op: Comparison) -> Comparison {
 /// Whether keys can tell what a term says. A float and a whole number are ordered with the precision of floats, which
 /// keys are not.
 fn usable(term: &Term<'_>, ty: FieldType) -> bool {
-    let domain = Domain::of(ty, term.value.ty);
+    let domain = CompareType::of(ty, term.value.ty);
     if term.op == Comparison::Eq {
         return domain.is_some();
     }
     let whole = |ty| matches!(ty, FieldType::Int | FieldType::Long);
     match domain {
-        Some(Domain::Whole) => true,
-        Some(Domain::Decimal) => ty == FieldType::Double || ty == FieldType::Float && !whole(term.value.ty),
+        Some(CompareType::Integer) => true,
+        Some(CompareType::Float) => {
+            ty == FieldType::Double || ty == FieldType::Float && !whole(term.value.ty)
+        }
         _ => false,
     }
 }

@@ -22,7 +22,7 @@ fn equals(column: usize, ty: FieldType, value: Value) -> Expr {
 fn found(table: &Table, on: &Expr) -> Vec<u32> {
     let rows = [None];
     let on = Search::new(Some(on.clone()), ROW, table.plan());
-    table.matching(&on, &Frame { rows: &rows, time: 0, now: 0, host: &NoHost }).unwrap().to_vec()
+    table.matching(&on, &Frame { rows: &rows, time: 0, now: 0, host: &NoContext }).unwrap().to_vec()
 }
 
 #[test]
@@ -30,7 +30,7 @@ fn a_full_table_says_so() {
     let mut table = table(vec![], vec![]).with_rows_max(2);
     assert_eq!(table.insert(row(1, 1.0)), Ok(true));
     assert_eq!(table.insert(row(1, 1.0)), Ok(true));
-    assert_eq!(table.insert(row(2, 1.0)), Err(Failure("table `T` has 2 rows, the most it may".into())));
+    assert_eq!(table.insert(row(2, 1.0)), Err(EvalError("table `T` has 2 rows, the most it may".into())));
 }
 
 #[test]

@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use tidemill_types::FieldType;
 
-use crate::expr::{Expr, Failure, Node};
-use crate::registry::{Function, FunctionState};
+use crate::expr::{EvalError, Expr, Node};
+use crate::registry::{Function, FunctionContext};
 use crate::value::Value;
 
 /// The double that is written as a float is.
@@ -24,7 +24,7 @@ pub(super) fn read_as_double(x: &mut Expr) {
 struct AsDouble;
 
 impl Function for AsDouble {
-    fn call(&self, args: &[Value], _: &FunctionState<'_>) -> Result<Value, Failure> {
+    fn call(&self, args: &[Value], _: &FunctionContext<'_>) -> Result<Value, EvalError> {
         Ok(match args {
             [Value::Float(n)] => Value::Double(double(*n)),
             _ => Value::Null,

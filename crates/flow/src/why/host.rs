@@ -2,20 +2,20 @@
 
 use crate::aggregation::Read;
 use crate::column::Column;
-use crate::expr::{Expr, Failure, Frame, Host, Place};
+use crate::expr::{EvalContext, EvalError, Expr, Frame, StoreRef};
 use crate::table::Search;
 
 /// The app, but for random values: those that it draws are counted, and a report must not change what comes out later.
-pub(crate) struct Asking<'a>(pub &'a dyn Host);
+pub(crate) struct Asking<'a>(pub &'a dyn EvalContext);
 
-impl Host for Asking<'_> {
+impl EvalContext for Asking<'_> {
     fn any_row(
         &self,
         table: usize,
         slot: usize,
         condition: &Expr,
         frame: &Frame<'_>,
-    ) -> Result<bool, Failure> {
+    ) -> Result<bool, EvalError> {
         self.0.any_row(table, slot, condition, frame)
     }
 
@@ -25,18 +25,18 @@ impl Host for Asking<'_> {
         search: &Search,
         frame: &Frame<'_>,
         visit: &mut dyn FnMut(&[Column], usize),
-    ) -> Result<(), Failure> {
+    ) -> Result<(), EvalError> {
         self.0.find(table, search, frame, visit)
     }
 
     fn search(
         &self,
-        place: Place,
+        place: StoreRef,
         slot: usize,
         condition: Option<&Expr>,
         frame: &Frame<'_>,
         visit: &mut dyn FnMut(&[Column], usize),
-    ) -> Result<(), Failure> {
+    ) -> Result<(), EvalError> {
         self.0.search(place, slot, condition, frame, visit)
     }
 
@@ -48,7 +48,7 @@ impl Host for Asking<'_> {
         condition: Option<&Expr>,
         frame: &Frame<'_>,
         visit: &mut dyn FnMut(&[Column], usize),
-    ) -> Result<(), Failure> {
+    ) -> Result<(), EvalError> {
         self.0.buckets(aggregation, read, slot, condition, frame, visit)
     }
 }

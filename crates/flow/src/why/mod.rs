@@ -1,6 +1,6 @@
 //! Why a query puts nothing out: what came to it, what it holds, and what it waits for.
 //!
-//! [`App::why`](crate::app::App::why) makes a [`Report`]. Nothing of it is computed while events are worked off but a few
+//! [`App::why`](crate::runtime::AppRuntime::why) makes a [`Report`]. Nothing of it is computed while events are worked off but a few
 //! counts; a condition that failed is computed again, on the last event that did not satisfy it, when somebody asks. So
 //! counts and that event begin anew where an app takes a saved state; what is held does not.
 //!
@@ -23,7 +23,7 @@ use tidemill_types::Timestamp;
 use crate::functions::json_text::to_json;
 use crate::state;
 use crate::value::Value;
-use crate::window::Waits;
+use crate::window::WindowStatus;
 
 pub(crate) use host::Asking;
 pub(crate) use seen::{Kept, Notes, Seen, refused, shown};
@@ -134,7 +134,7 @@ pub struct WindowState {
     pub window: String,
     /// What it holds and waits for.
     #[serde(flatten)]
-    pub waits: Waits,
+    pub waits: WindowStatus,
     /// Most rows that it may keep.
     pub rows_max: u64,
 }

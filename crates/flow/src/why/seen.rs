@@ -3,7 +3,7 @@
 use super::{Refused, Shown, SideWritten};
 use crate::batch::{Batch, Kind};
 use crate::column::Column;
-use crate::expr::{Expr, Frame, Host, Node};
+use crate::expr::{EvalContext, Expr, Frame, Node};
 use crate::query::{Handler, QueryPlan};
 use crate::state::conjuncts;
 
@@ -118,7 +118,7 @@ impl Seen {
 
     /// Of what arrived so many events are left behind the handlers in front.
     #[inline]
-    pub fn pass(&mut self, plan: &QueryPlan, input: &Batch, left: usize, host: &dyn Host) {
+    pub fn pass(&mut self, plan: &QueryPlan, input: &Batch, left: usize, host: &dyn EvalContext) {
         self.passed += left as u64;
         if left < input.len() {
             self.refuse(plan, input, host);
@@ -148,7 +148,7 @@ impl Seen {
     }
 
     #[cold]
-    fn refuse(&mut self, plan: &QueryPlan, input: &Batch, host: &dyn Host) {
+    fn refuse(&mut self, plan: &QueryPlan, input: &Batch, host: &dyn EvalContext) {
         let row = match input.len() {
             1 => Some(0),
             len => (len.saturating_sub(LOOKED_BACK_MAX)..len).rev().find(|row| {
@@ -178,7 +178,7 @@ pub(crate) fn refused(
     kept: &Kept,
     handlers: &[Handler],
     written: &SideWritten,
-    host: &dyn Host,
+    host: &dyn EvalContext,
 ) -> Option<Refused> {
     if !kept.is_there() {
         return None;

@@ -7,20 +7,23 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use super::build::arity;
-use super::fifo::Fifo;
-use super::{Context, Look, MakeWindow, Needs, Parameter, Source, Waits, Window};
-use crate::expr::Failure;
+use super::row_queue::RowQueue;
+use super::{
+    Parameter, RetainedRows, StatusContext, Window, WindowConstructor, WindowContext, WindowInput,
+    WindowStatus,
+};
+use crate::expr::EvalError;
 use crate::snapshot::{Error, Reader, Writer};
-use crate::store::{RowStore, Seq};
+use crate::store::{RowId, RowStore};
 
-pub(super) fn build(parameters: &[Parameter], _: &Source<'_>) -> Result<MakeWindow, String> {
+pub(super) fn build(parameters: &[Parameter], _: &WindowInput<'_>) -> Result<WindowConstructor, String> {
     arity(parameters, 0..=1, "batch([n])")?;
     let n = parameters.first().map(|p| p.count("the length")).transpose()?.unwrap_or(0);
-    Ok(Arc::new(move || Box::new(Batch { n, state: State::default() })))
+    Ok(Arc::new(move || Box::new(BatchWindow { n, state: State::default() })))
 }
 
 /// Each chunk is a batch; with `n` it is cut into batches of `n`, which leave together.
-struct Batch {
+struct BatchWindow {
     /// 0 for chunks as they are.
     n: u64,
     state: State,
@@ -29,13 +32,13 @@ struct Batch {
 #[derive(Default, Serialize, Deserialize)]
 struct State {
     /// The last chunk.
-    before: Fifo,
+    before: RowQueue,
     /// Whether a batch went out since the last reset.
     came: bool,
 }
 
-impl Window for Batch {
-    fn arrive(&mut self, rows: Range<Seq>, context: &mut Context<'_>) -> Result<(), Failure> {
+impl Window for BatchWindow {
+    fn process(&mut self, rows: Range<RowId>, context: &mut WindowContext<'_>) -> Result<(), EvalError> {
         let state = &mut self.state;
         if rows.is_empty() {
             return Ok(());
@@ -61,28 +64,28 @@ impl Window for Batch {
         }
         context.out.end_chunk();
         // The reference shows joins nothing where nobody wants expired events; the last chunk is what they look for.
-        if context.keeps_batches() {
+        if context.retains_sent_batches() {
             state.before.push_all(rows);
         }
         Ok(())
     }
 
-    fn goes_by_clock(&self) -> bool {
+    fn is_time_driven(&self) -> bool {
         false
     }
 
-    fn fifo(&self) -> Option<&Fifo> {
+    fn rows_in_order(&self) -> Option<&RowQueue> {
         Some(&self.state.before)
     }
 
-    fn needs(&self) -> Needs {
-        Needs::from(self.state.before.front())
+    fn retained_rows(&self) -> RetainedRows {
+        RetainedRows::from_oldest(self.state.before.front())
     }
 
-    fn waits(&self, look: &Look<'_>) -> Waits {
+    fn status(&self, look: &StatusContext<'_>) -> WindowStatus {
         let held = &self.state.before;
-        let between = look.ends(held.front(), held.iter().next_back());
-        Waits::new(held.len(), between, "events that are sent together: they go out at once")
+        let between = look.time_range_of_ends(held.front(), held.iter().next_back());
+        WindowStatus::new(held.len(), between, "events that are sent together: they go out at once")
     }
 
     fn save(&self, out: &mut Writer<'_>) -> Result<(), Error> {

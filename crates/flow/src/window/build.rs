@@ -5,8 +5,8 @@ use std::ops::RangeInclusive;
 use tidemill_types::FieldType;
 
 use super::{
-    MakeWindow, batch, cron, expression, expression_batch, external_time, external_time_batch, frequent,
-    length, length_batch, lossy_frequent, session, sort, time, time_batch, time_length, unique,
+    WindowConstructor, batch, cron, expression, expression_batch, external_time, external_time_batch,
+    frequent, length, length_batch, lossy_frequent, session, sort, time, time_batch, time_length, unique,
 };
 use crate::expr::{Expr, Node};
 use crate::registry::Registry;
@@ -36,7 +36,7 @@ pub struct Attribute {
 
 /// Where a window's rows come from.
 #[derive(Clone, Copy)]
-pub struct Source<'a> {
+pub struct WindowInput<'a> {
     /// What may stand before an attribute: the stream's name, its alias.
     pub names: &'a [&'a str],
     /// The attributes in order.
@@ -47,10 +47,10 @@ pub struct Source<'a> {
     pub registry: &'a Registry,
 }
 
-type Build = fn(&[Parameter], &Source<'_>) -> Result<MakeWindow, String>;
+type WindowFactoryFn = fn(&[Parameter], &WindowInput<'_>) -> Result<WindowConstructor, String>;
 
 /// The windows that come built in.
-const WINDOWS: &[(&str, Build)] = &[
+const WINDOWS: &[(&str, WindowFactoryFn)] = &[
     ("batch", batch::build),
     ("cron", cron::build),
     ("delay", time::delay),

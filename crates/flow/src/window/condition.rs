@@ -9,11 +9,11 @@ use tidemill_lang::siddhi::{ast, parse_expression};
 use tidemill_lang::{Diagnostic, FileId, SourceFile, Span};
 use tidemill_types::FieldType;
 
-use super::{Attribute, Source};
+use super::{Attribute, WindowInput};
 use crate::column::Column;
-use crate::expr::{AggregateCall, Compiler, Expr, Failure, Frame, NoHost, Resolved, Scope};
+use crate::expr::{AggregateCall, ColumnRef, Compiler, EvalError, Expr, Frame, NoContext, Scope};
 use crate::registry::{Aggregator, Registry};
-use crate::store::{RowStore, Seq};
+use crate::store::{RowId, RowStore};
 use crate::value::Value;
 
 /// The rows of a condition's frame.
@@ -36,14 +36,14 @@ pub(super) struct Condition {
 }
 
 /// Compiles conditions, also those that come with the events.
-pub(super) struct Conditions {
+pub(super) struct ConditionCompiler {
     names: Vec<String>,
     attributes: Vec<Attribute>,
     registry: Registry,
 }
 
-impl Conditions {
-    pub(super) fn new(source: &Source<'_>) -> Self {
+impl ConditionCompiler {
+    pub(super) fn new(source: &WindowInput<'_>) -> Self {
         Self {
             names: source.names.iter().map(ToString::to_string).collect(),
             attributes: source.attributes.to_vec(),
@@ -60,7 +60,7 @@ impl Conditions {
         let mut ast = parse_expression(&file).map_err(|d| wrong(first(d)))?;
         mark_timestamps(&mut ast);
         let mut calls = vec![];
-        let mut scope = Names { conditions: self };
+        let mut scope = ConditionScope { conditions: self };
         let mut compiler = Compiler {
             scope: &mut scope,
             registry: &self.registry,
@@ -116,16 +116,16 @@ fn timestamp(event: Ident, span: Span) -> AttributeRef {
     AttributeRef { source: Some(Box::new(source)), name: Ident { name: TIMESTAMP.to_owned(), span }, span }
 }
 
-struct Names<'c> {
-    conditions: &'c Conditions,
+struct ConditionScope<'c> {
+    conditions: &'c ConditionCompiler,
 }
 
-impl Scope for Names<'_> {
+impl Scope for ConditionScope<'_> {
     fn all_names(&self) -> Vec<String> {
         self.conditions.attributes.iter().map(|known| known.name.clone()).collect()
     }
 
-    fn attribute(&mut self, attribute: &AttributeRef) -> Result<Resolved, Diagnostic> {
+    fn attribute(&mut self, attribute: &AttributeRef) -> Result<ColumnRef, Diagnostic> {
         let wrong = |what: String| Err(Diagnostic::error("F0111", attribute.span, what));
         let slot = match &attribute.source {
             None => EVENT,
@@ -138,10 +138,10 @@ impl Scope for Names<'_> {
         };
         let name = &attribute.name.name;
         if name == TIMESTAMP {
-            return Ok(Resolved { slot: TIMES, column: slot - FIRST, ty: FieldType::Long });
+            return Ok(ColumnRef { slot: TIMES, column: slot - FIRST, ty: FieldType::Long });
         }
         match self.conditions.attributes.iter().find(|known| known.name == *name) {
-            Some(known) => Ok(Resolved { slot, column: known.column, ty: known.ty }),
+            Some(known) => Ok(ColumnRef { slot, column: known.column, ty: known.ty }),
             None => wrong(format!("there is no attribute `{name}`")),
         }
     }
@@ -149,17 +149,17 @@ impl Scope for Names<'_> {
 
 /// An event with the timestamp that it has at the moment.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Event {
-    pub(super) seq: Seq,
+pub(super) struct TimedRow {
+    pub(super) seq: RowId,
     pub(super) time: i64,
 }
 
 /// What a condition looks at.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct View<'r> {
-    pub(super) event: Event,
-    pub(super) first: Event,
-    pub(super) last: Event,
+pub(super) struct ConditionInput<'r> {
+    pub(super) event: TimedRow,
+    pub(super) first: TimedRow,
+    pub(super) last: TimedRow,
     pub(super) now: i64,
     pub(super) rows: &'r RowStore,
 }
@@ -188,27 +188,27 @@ impl Evaluator {
     /// The event enters the aggregates.
     ///
     /// All of them: in the reference one on the right of an `and` or `or` that is decided misses the event for good.
-    pub(super) fn add(&mut self, view: &View<'_>) -> Result<(), Failure> {
+    pub(super) fn add(&mut self, view: &ConditionInput<'_>) -> Result<(), EvalError> {
         self.change(view, |aggregate, args| aggregate.add(args))
     }
 
     /// The event leaves the aggregates.
-    pub(super) fn remove(&mut self, view: &View<'_>) -> Result<(), Failure> {
+    pub(super) fn remove(&mut self, view: &ConditionInput<'_>) -> Result<(), EvalError> {
         self.change(view, |aggregate, args| aggregate.remove(args))
     }
 
     /// The aggregates begin anew with the event.
-    pub(super) fn restart(&mut self, view: &View<'_>) -> Result<(), Failure> {
+    pub(super) fn restart(&mut self, view: &ConditionInput<'_>) -> Result<(), EvalError> {
         self.aggregates.iter_mut().for_each(|aggregate| aggregate.reset());
         self.add(view)
     }
 
     fn change(
         &mut self,
-        view: &View<'_>,
-        change: impl Fn(&mut dyn Aggregator, &[Value]) -> Result<(), Failure>,
-    ) -> Result<(), Failure> {
-        self.look(view);
+        view: &ConditionInput<'_>,
+        change: impl Fn(&mut dyn Aggregator, &[Value]) -> Result<(), EvalError>,
+    ) -> Result<(), EvalError> {
+        self.load_input(view);
         let Self { condition, aggregates, values, times } = self;
         for (call, aggregate) in condition.calls.iter().zip(aggregates) {
             let args = call.args.iter().map(|arg| eval(arg, view, values, times));
@@ -218,8 +218,8 @@ impl Evaluator {
     }
 
     /// Whether the condition is true; null is not.
-    pub(super) fn holds(&mut self, view: &View<'_>) -> Result<bool, Failure> {
-        self.look(view);
+    pub(super) fn holds(&mut self, view: &ConditionInput<'_>) -> Result<bool, EvalError> {
+        self.load_input(view);
         for (value, aggregate) in self.values.iter_mut().zip(&self.aggregates) {
             value.truncate(0);
             value.push(aggregate.value());
@@ -227,7 +227,7 @@ impl Evaluator {
         Ok(eval(&self.condition.expr, view, &self.values, &self.times)?.is_true())
     }
 
-    fn look(&mut self, view: &View<'_>) {
+    fn load_input(&mut self, view: &ConditionInput<'_>) {
         for (column, event) in self.times.iter_mut().zip([view.first, view.last]) {
             column.truncate(0);
             column.push(Value::Long(event.time));
@@ -238,15 +238,20 @@ impl Evaluator {
         self.aggregates.iter().map(|aggregate| aggregate.save()).collect()
     }
 
-    pub(super) fn restore(&mut self, state: &serde_json::Value) -> Result<(), Failure> {
+    pub(super) fn restore(&mut self, state: &serde_json::Value) -> Result<(), EvalError> {
         let saved = state.as_array().filter(|saved| saved.len() == self.aggregates.len());
-        let saved = saved.ok_or_else(|| Failure("not the aggregates of this condition".into()))?;
+        let saved = saved.ok_or_else(|| EvalError("not the aggregates of this condition".into()))?;
         self.aggregates.iter_mut().zip(saved).try_for_each(|(aggregate, saved)| aggregate.restore(saved))
     }
 }
 
-fn eval(expr: &Expr, view: &View<'_>, values: &[Column], times: &[Column]) -> Result<Value, Failure> {
-    let row = |event: Event| Some(view.rows.row(event.seq));
+fn eval(
+    expr: &Expr,
+    view: &ConditionInput<'_>,
+    values: &[Column],
+    times: &[Column],
+) -> Result<Value, EvalError> {
+    let row = |event: TimedRow| Some(view.rows.row(event.seq));
     let rows = [row(view.event), row(view.first), row(view.last), Some((values, 0)), Some((times, 0))];
-    expr.eval(&Frame { rows: &rows, time: view.event.time, now: view.now, host: &NoHost })
+    expr.eval(&Frame { rows: &rows, time: view.event.time, now: view.now, host: &NoContext })
 }

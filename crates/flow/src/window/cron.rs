@@ -7,14 +7,17 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use super::build::arity;
-use super::fifo::Fifo;
-use super::{Context, Look, MakeWindow, Needs, Parameter, Source, Waits, Window};
+use super::row_queue::RowQueue;
+use super::{
+    Parameter, RetainedRows, StatusContext, Window, WindowConstructor, WindowContext, WindowInput,
+    WindowStatus,
+};
 use crate::cron::Cron;
-use crate::expr::Failure;
+use crate::expr::EvalError;
 use crate::snapshot::{Error, Reader, Writer};
-use crate::store::{RowStore, Seq};
+use crate::store::{RowId, RowStore};
 
-pub(super) fn build(parameters: &[Parameter], _: &Source<'_>) -> Result<MakeWindow, String> {
+pub(super) fn build(parameters: &[Parameter], _: &WindowInput<'_>) -> Result<WindowConstructor, String> {
     arity(parameters, 1..=1, "cron('schedule')")?;
     let schedule = Arc::new(Cron::parse(parameters[0].constant_text("the schedule")?)?);
     Ok(Arc::new(move || Box::new(CronBatch { schedule: Arc::clone(&schedule), state: State::default() })))
@@ -29,22 +32,22 @@ struct CronBatch {
 #[derive(Default, Serialize, Deserialize)]
 struct State {
     /// What came since the last instant.
-    current: Fifo,
+    current: RowQueue,
     /// What went out last.
-    before: Fifo,
+    before: RowQueue,
 }
 
 impl Window for CronBatch {
-    fn arrive(&mut self, rows: Range<Seq>, _: &mut Context<'_>) -> Result<(), Failure> {
+    fn process(&mut self, rows: Range<RowId>, _: &mut WindowContext<'_>) -> Result<(), EvalError> {
         self.state.current.push_all(rows);
         Ok(())
     }
 
-    fn next_instant(&self, after: i64) -> Option<i64> {
+    fn next_scheduled(&self, after: i64) -> Option<i64> {
         self.schedule.next_after(after)
     }
 
-    fn instant(&mut self, at: i64, context: &mut Context<'_>) -> Result<(), Failure> {
+    fn on_schedule(&mut self, at: i64, context: &mut WindowContext<'_>) -> Result<(), EvalError> {
         let state = &mut self.state;
         if state.current.is_empty() {
             return Ok(());
@@ -58,22 +61,22 @@ impl Window for CronBatch {
     }
 
     // the reference shows joins nothing; here they find the last batch, as in the other batch windows
-    fn fifo(&self) -> Option<&Fifo> {
+    fn rows_in_order(&self) -> Option<&RowQueue> {
         Some(&self.state.before)
     }
 
-    fn needs(&self) -> Needs {
-        Needs::from(self.state.before.front().or(self.state.current.front()))
+    fn retained_rows(&self) -> RetainedRows {
+        RetainedRows::from_oldest(self.state.before.front().or(self.state.current.front()))
     }
 
-    fn waits(&self, look: &Look<'_>) -> Waits {
+    fn status(&self, look: &StatusContext<'_>) -> WindowStatus {
         let rows = &self.state.current;
-        let between = look.ends(rows.front(), rows.iter().next_back());
+        let between = look.time_range_of_ends(rows.front(), rows.iter().next_back());
         let waits_for = match rows.is_empty() {
             true => "events; they go out at the next instant of the schedule",
             false => "the next instant of the schedule",
         };
-        Waits::new(rows.len(), between, waits_for)
+        WindowStatus::new(rows.len(), between, waits_for)
     }
 
     fn save(&self, out: &mut Writer<'_>) -> Result<(), Error> {

@@ -5,19 +5,26 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use super::build::arity;
-use super::condition::{Evaluator, Event, View};
-use super::fifo::Fifo;
-use super::watch::{self, Origin, Saved};
-use super::{Context, Look, MakeWindow, Needs, Parameter, Source, Waits, Window};
-use crate::expr::Failure;
+use super::condition::{ConditionInput, Evaluator, TimedRow};
+use super::dynamic_condition::{self, ConditionSource, SavedEvaluator};
+use super::row_queue::RowQueue;
+use super::{
+    Parameter, RetainedRows, StatusContext, Window, WindowConstructor, WindowContext, WindowInput,
+    WindowStatus,
+};
+use crate::expr::EvalError;
 use crate::snapshot::{Error, Reader, Writer};
-use crate::store::{RowStore, Seq};
+use crate::store::{RowId, RowStore};
 
-pub(super) fn build(parameters: &[Parameter], source: &Source<'_>) -> Result<MakeWindow, String> {
+pub(super) fn build(parameters: &[Parameter], source: &WindowInput<'_>) -> Result<WindowConstructor, String> {
     arity(parameters, 1..=1, "expression('condition')")?;
-    let origin = Origin::of(&parameters[0], source)?;
+    let origin = ConditionSource::of(&parameters[0], source)?;
     Ok(Arc::new(move || {
-        Box::new(Expression { evaluator: origin.evaluator(), origin: origin.clone(), held: Fifo::default() })
+        Box::new(Expression {
+            evaluator: origin.evaluator(),
+            origin: origin.clone(),
+            held: RowQueue::default(),
+        })
     }))
 }
 
@@ -25,19 +32,19 @@ pub(super) fn build(parameters: &[Parameter], source: &Source<'_>) -> Result<Mak
 ///
 /// Plain attributes are those of the arrival, and after that of the event that has just left.
 struct Expression {
-    origin: Origin,
+    origin: ConditionSource,
     evaluator: Option<Evaluator>,
-    held: Fifo,
+    held: RowQueue,
 }
 
 impl Expression {
-    fn slide(&mut self, seq: Seq, context: &mut Context<'_>) -> Result<(), Failure> {
+    fn process_row(&mut self, seq: RowId, context: &mut WindowContext<'_>) -> Result<(), EvalError> {
         let Some(evaluator) = &mut self.evaluator else { return Ok(()) };
         let (now, rows) = (context.now, &*context.rows);
-        let event = |seq| Event { seq, time: rows.time(seq) };
+        let event = |seq| TimedRow { seq, time: rows.time(seq) };
         let arrival = event(seq);
         let first = self.held.front().map_or(arrival, event);
-        let view = View { event: arrival, first, last: arrival, now, rows };
+        let view = ConditionInput { event: arrival, first, last: arrival, now, rows };
         evaluator.add(&view)?;
         self.held.push(seq);
         let mut holds = match evaluator.holds(&view) {
@@ -51,10 +58,10 @@ impl Expression {
         };
         while !holds && let Some(oldest) = self.held.pop() {
             context.out.expired(oldest, now);
-            let leaver = Event { seq: oldest, time: now };
+            let leaver = TimedRow { seq: oldest, time: now };
             let first = self.held.front().map_or(leaver, event);
             let last = if oldest == seq { leaver } else { arrival };
-            let view = View { event: leaver, first, last, now, rows };
+            let view = ConditionInput { event: leaver, first, last, now, rows };
             evaluator.remove(&view)?;
             holds = evaluator.holds(&view)?;
         }
@@ -63,49 +70,49 @@ impl Expression {
 }
 
 impl Window for Expression {
-    fn arrive(&mut self, rows: Range<Seq>, context: &mut Context<'_>) -> Result<(), Failure> {
+    fn process(&mut self, rows: Range<RowId>, context: &mut WindowContext<'_>) -> Result<(), EvalError> {
         for seq in rows {
             if let Some(evaluator) = self.origin.changed(seq, self.evaluator.as_ref(), context.rows)? {
                 // under a new condition all that is held comes once more
                 self.evaluator = Some(evaluator);
                 for held in mem::take(&mut self.held).iter() {
-                    self.slide(held, context)?;
+                    self.process_row(held, context)?;
                 }
             }
-            self.slide(seq, context)?;
+            self.process_row(seq, context)?;
             context.out.current(seq, context.rows.time(seq));
         }
         context.out.end_chunk();
         Ok(())
     }
 
-    fn goes_by_clock(&self) -> bool {
+    fn is_time_driven(&self) -> bool {
         false
     }
 
-    fn fifo(&self) -> Option<&Fifo> {
+    fn rows_in_order(&self) -> Option<&RowQueue> {
         Some(&self.held)
     }
 
-    fn needs(&self) -> Needs {
-        Needs::from(self.held.front())
+    fn retained_rows(&self) -> RetainedRows {
+        RetainedRows::from_oldest(self.held.front())
     }
 
-    fn waits(&self, look: &Look<'_>) -> Waits {
-        let between = look.ends(self.held.front(), self.held.iter().next_back());
+    fn status(&self, look: &StatusContext<'_>) -> WindowStatus {
+        let between = look.time_range_of_ends(self.held.front(), self.held.iter().next_back());
         let waits_for = format!(
             "events; the oldest leave while `{}` is not true",
             self.evaluator.as_ref().map_or("the condition that events bring along", Evaluator::text)
         );
-        Waits::new(self.held.len(), between, waits_for)
+        WindowStatus::new(self.held.len(), between, waits_for)
     }
 
     fn save(&self, out: &mut Writer<'_>) -> Result<(), Error> {
-        out.state(&(watch::save(self.evaluator.as_ref()), &self.held))
+        out.state(&(dynamic_condition::save(self.evaluator.as_ref()), &self.held))
     }
 
     fn restore(&mut self, from: &mut Reader<'_>, _: &RowStore) -> Result<(), Error> {
-        let (evaluator, held): (Saved, Fifo) = from.state()?;
+        let (evaluator, held): (SavedEvaluator, RowQueue) = from.state()?;
         self.evaluator = self.origin.restore(&evaluator).map_err(|e| from.damaged(e.0))?;
         self.held = held;
         Ok(())

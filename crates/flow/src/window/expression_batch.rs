@@ -8,17 +8,20 @@ use std::sync::Arc;
 use tidemill_types::FieldType;
 
 use super::build::arity;
-use super::condition::{Evaluator, Event, View};
-use super::fifo::Fifo;
-use super::watch::{self, Origin, Saved};
-use super::{Context, Look, MakeWindow, Needs, Parameter, Source, Waits, Window};
-use crate::expr::{Expr, Failure};
+use super::condition::{ConditionInput, Evaluator, TimedRow};
+use super::dynamic_condition::{self, ConditionSource, SavedEvaluator};
+use super::row_queue::RowQueue;
+use super::{
+    Parameter, RetainedRows, StatusContext, Window, WindowConstructor, WindowContext, WindowInput,
+    WindowStatus,
+};
+use crate::expr::{EvalError, Expr};
 use crate::snapshot::{Error, Reader, Writer};
-use crate::store::{RowStore, Seq};
+use crate::store::{RowId, RowStore};
 
-pub(super) fn build(parameters: &[Parameter], source: &Source<'_>) -> Result<MakeWindow, String> {
+pub(super) fn build(parameters: &[Parameter], source: &WindowInput<'_>) -> Result<WindowConstructor, String> {
     arity(parameters, 1..=3, "expressionBatch('condition' [, include.triggering [, stream.current]])")?;
-    let origin = Origin::of(&parameters[0], source)?;
+    let origin = ConditionSource::of(&parameters[0], source)?;
     let includes = match parameters.get(1) {
         Some(p) if p.expr.ty == FieldType::Bool => Some(p.expr.clone()),
         Some(p) => return Err(format!("include.triggering is to be a bool, not `{}`", p.text)),
@@ -31,34 +34,35 @@ pub(super) fn build(parameters: &[Parameter], source: &Source<'_>) -> Result<Mak
             includes: includes.clone(),
             streams,
             evaluator: origin.evaluator(),
-            current: Fifo::default(),
-            before: Fifo::default(),
+            current: RowQueue::default(),
+            before: RowQueue::default(),
         })
     }))
 }
 
 /// No reset goes out: totals are brought back by the leavers alone, so they go out whether anybody wants them or not.
 struct ExpressionBatch {
-    origin: Origin,
+    origin: ConditionSource,
     /// Whether an event that breaks the condition belongs to the batch that it ends.
     includes: Option<Expr>,
     /// Events pass at once; only their leaving is in batches.
     streams: bool,
     evaluator: Option<Evaluator>,
     /// The batch being filled.
-    current: Fifo,
+    current: RowQueue,
     /// The batch that went out; none with `streams`.
-    before: Fifo,
+    before: RowQueue,
 }
 
 impl ExpressionBatch {
     /// Whether an event breaks the condition; then the aggregates begin anew with it.
-    fn breaks(&mut self, seq: Seq, context: &Context<'_>) -> Result<bool, Failure> {
+    fn breaks(&mut self, seq: RowId, context: &WindowContext<'_>) -> Result<bool, EvalError> {
         let Some(evaluator) = &mut self.evaluator else { return Ok(false) };
-        let event = |seq| Event { seq, time: context.rows.time(seq) };
+        let event = |seq| TimedRow { seq, time: context.rows.time(seq) };
         let arrival = event(seq);
         let first = self.current.front().map_or(arrival, event);
-        let view = View { event: arrival, first, last: arrival, now: context.now, rows: context.rows };
+        let view =
+            ConditionInput { event: arrival, first, last: arrival, now: context.now, rows: context.rows };
         evaluator.add(&view)?;
         match evaluator.holds(&view) {
             Ok(true) => Ok(false),
@@ -70,11 +74,11 @@ impl ExpressionBatch {
         }
     }
 
-    fn includes(&self, seq: Seq, context: &Context<'_>) -> Result<bool, Failure> {
+    fn includes(&self, seq: RowId, context: &WindowContext<'_>) -> Result<bool, EvalError> {
         self.includes.as_ref().map_or(Ok(false), |expr| Ok(context.eval(expr, seq)?.is_true()))
     }
 
-    fn collect(&mut self, seq: Seq, context: &mut Context<'_>) -> Result<(), Failure> {
+    fn collect(&mut self, seq: RowId, context: &mut WindowContext<'_>) -> Result<(), EvalError> {
         if !self.breaks(seq, context)? {
             self.current.push(seq);
             return Ok(());
@@ -103,10 +107,15 @@ impl ExpressionBatch {
     }
 
     /// `arrives` is not set for an event that had passed and comes once more under a new condition: it can only leave.
-    fn pass(&mut self, seq: Seq, arrives: bool, context: &mut Context<'_>) -> Result<(), Failure> {
+    fn process_streaming(
+        &mut self,
+        seq: RowId,
+        arrives: bool,
+        context: &mut WindowContext<'_>,
+    ) -> Result<(), EvalError> {
         let (now, time) = (context.now, context.rows.time(seq));
         let breaks = self.breaks(seq, context)?;
-        let current = |context: &mut Context<'_>, time| {
+        let current = |context: &mut WindowContext<'_>, time| {
             if arrives {
                 context.out.current(seq, time);
             }
@@ -133,21 +142,21 @@ impl ExpressionBatch {
 }
 
 impl Window for ExpressionBatch {
-    fn arrive(&mut self, rows: Range<Seq>, context: &mut Context<'_>) -> Result<(), Failure> {
+    fn process(&mut self, rows: Range<RowId>, context: &mut WindowContext<'_>) -> Result<(), EvalError> {
         for seq in rows {
             if let Some(evaluator) = self.origin.changed(seq, self.evaluator.as_ref(), context.rows)? {
                 // under a new condition the batch being filled comes once more
                 self.evaluator = Some(evaluator);
                 for held in mem::take(&mut self.current).iter() {
                     if self.streams {
-                        self.pass(held, false, context)?;
+                        self.process_streaming(held, false, context)?;
                     } else {
                         self.collect(held, context)?;
                     }
                 }
             }
             if self.streams {
-                self.pass(seq, true, context)?;
+                self.process_streaming(seq, true, context)?;
                 context.out.end_chunk();
             } else {
                 self.collect(seq, context)?;
@@ -156,33 +165,33 @@ impl Window for ExpressionBatch {
         Ok(())
     }
 
-    fn goes_by_clock(&self) -> bool {
+    fn is_time_driven(&self) -> bool {
         false
     }
 
-    fn fifo(&self) -> Option<&Fifo> {
+    fn rows_in_order(&self) -> Option<&RowQueue> {
         Some(&self.current)
     }
 
-    fn needs(&self) -> Needs {
-        Needs::from(self.before.front().or(self.current.front()))
+    fn retained_rows(&self) -> RetainedRows {
+        RetainedRows::from_oldest(self.before.front().or(self.current.front()))
     }
 
-    fn waits(&self, look: &Look<'_>) -> Waits {
-        let between = look.ends(self.current.front(), self.current.iter().next_back());
+    fn status(&self, look: &StatusContext<'_>) -> WindowStatus {
+        let between = look.time_range_of_ends(self.current.front(), self.current.iter().next_back());
         let waits_for = format!(
             "an event with which `{}` is not true any more",
             self.evaluator.as_ref().map_or("the condition that events bring along", Evaluator::text)
         );
-        Waits::new(self.current.len(), between, waits_for)
+        WindowStatus::new(self.current.len(), between, waits_for)
     }
 
     fn save(&self, out: &mut Writer<'_>) -> Result<(), Error> {
-        out.state(&(watch::save(self.evaluator.as_ref()), &self.current, &self.before))
+        out.state(&(dynamic_condition::save(self.evaluator.as_ref()), &self.current, &self.before))
     }
 
     fn restore(&mut self, from: &mut Reader<'_>, _: &RowStore) -> Result<(), Error> {
-        let (evaluator, current, before): (Saved, Fifo, Fifo) = from.state()?;
+        let (evaluator, current, before): (SavedEvaluator, RowQueue, RowQueue) = from.state()?;
         self.evaluator = self.origin.restore(&evaluator).map_err(|e| from.damaged(e.0))?;
         (self.current, self.before) = (current, before);
         Ok(())

@@ -7,18 +7,21 @@ use serde::{Deserialize, Serialize};
 use tidemill_types::FieldType;
 
 use super::build::arity;
-use super::fifo::Fifo;
-use super::{Context, Look, MakeWindow, Needs, Parameter, Slide, Source, Waits, Window};
-use crate::expr::Failure;
+use super::row_queue::RowQueue;
+use super::{
+    EvictionCounts, Parameter, RetainedRows, StatusContext, Window, WindowConstructor, WindowContext,
+    WindowInput, WindowStatus,
+};
+use crate::expr::EvalError;
 use crate::snapshot::{Error, Reader, Writer};
-use crate::store::{RowStore, Seq};
+use crate::store::{RowId, RowStore};
 use crate::why::when;
 
-pub(super) fn build(parameters: &[Parameter], _: &Source<'_>) -> Result<MakeWindow, String> {
+pub(super) fn build(parameters: &[Parameter], _: &WindowInput<'_>) -> Result<WindowConstructor, String> {
     arity(parameters, 2..=2, "externalTime(attribute, span)")?;
     let column = parameters[0].column("the time", &[FieldType::Long])?;
     let span = parameters[1].span("the span")?;
-    let state = State { held: Fifo::default(), due: i64::MAX };
+    let state = State { held: RowQueue::default(), due: i64::MAX };
     Ok(Arc::new(move || Box::new(ExternalTime { column, span, state: state.clone() })))
 }
 
@@ -31,13 +34,13 @@ struct ExternalTime {
 
 #[derive(Clone, Serialize, Deserialize)]
 struct State {
-    held: Fifo,
+    held: RowQueue,
     /// The value at which the head leaves; the end of time when there is none.
     due: i64,
 }
 
 /// Checks that every row has a time. Errors: that one is null.
-pub(super) fn require_times(rows: Range<Seq>, column: usize, store: &RowStore) -> Result<(), Failure> {
+pub(super) fn require_times(rows: Range<RowId>, column: usize, store: &RowStore) -> Result<(), EvalError> {
     for seq in rows {
         if store.long(seq, column).is_none() {
             return Err(null());
@@ -46,19 +49,19 @@ pub(super) fn require_times(rows: Range<Seq>, column: usize, store: &RowStore) -
     Ok(())
 }
 
-fn null() -> Failure {
-    Failure("the attribute that the window takes the time from is null".into())
+fn null() -> EvalError {
+    EvalError("the attribute that the window takes the time from is null".into())
 }
 
 impl ExternalTime {
     #[inline]
-    fn due(&self, rows: &RowStore, seq: Seq) -> i64 {
+    fn due(&self, rows: &RowStore, seq: RowId) -> i64 {
         rows.long(seq, self.column).unwrap_or(i64::MIN).saturating_add(self.span)
     }
 }
 
 impl Window for ExternalTime {
-    fn arrive(&mut self, rows: Range<Seq>, context: &mut Context<'_>) -> Result<(), Failure> {
+    fn process(&mut self, rows: Range<RowId>, context: &mut WindowContext<'_>) -> Result<(), EvalError> {
         if rows.end - rows.start > 1 {
             // none of a chunk is held when one of it fails
             require_times(rows.clone(), self.column, context.rows)?;
@@ -84,17 +87,23 @@ impl Window for ExternalTime {
         Ok(())
     }
 
-    fn slides(&self, rows: &RowStore) -> bool {
-        rows.longs(self.column).is_some()
+    fn supports_sliding_path(&self, rows: &RowStore) -> bool {
+        rows.i64_cursor(self.column).is_some()
     }
 
-    fn slide(&mut self, rows: Range<Seq>, _: &[i64], _: i64, context: &mut Context<'_>) -> Option<Slide> {
+    fn process_sliding(
+        &mut self,
+        rows: Range<RowId>,
+        _: &[i64],
+        _: i64,
+        context: &mut WindowContext<'_>,
+    ) -> Option<EvictionCounts> {
         let store = &*context.rows;
-        let mut arriving = store.longs(self.column)?;
-        let mut heads = store.longs(self.column)?;
+        let mut arriving = store.i64_cursor(self.column)?;
+        let mut heads = store.i64_cursor(self.column)?;
         let mut due = self.state.due;
         let mut head = self.state.held.front().unwrap_or(rows.start);
-        let left = |seq: Seq| {
+        let left = |seq: RowId| {
             let now = arriving.get(seq);
             let first = head;
             while now >= due && head < seq {
@@ -112,24 +121,24 @@ impl Window for ExternalTime {
         held.push_all(rows);
         held.pop_all(head - first);
         self.state.due = due;
-        Some(Slide { before, behind: 0 })
+        Some(EvictionCounts { before, after_last: 0 })
     }
 
-    fn goes_by_clock(&self) -> bool {
+    fn is_time_driven(&self) -> bool {
         false
     }
 
-    fn fifo(&self) -> Option<&Fifo> {
+    fn rows_in_order(&self) -> Option<&RowQueue> {
         Some(&self.state.held)
     }
 
-    fn needs(&self) -> Needs {
-        Needs::from(self.state.held.front())
+    fn retained_rows(&self) -> RetainedRows {
+        RetainedRows::from_oldest(self.state.held.front())
     }
 
-    fn waits(&self, look: &Look<'_>) -> Waits {
+    fn status(&self, look: &StatusContext<'_>) -> WindowStatus {
         let held = &self.state.held;
-        let between = look.ends(held.front(), held.iter().next_back());
+        let between = look.time_range_of_ends(held.front(), held.iter().next_back());
         let waits_for = match held.is_empty() {
             true => "an event".to_owned(),
             false => {
@@ -137,7 +146,7 @@ impl Window for ExternalTime {
                 format!("an event with {name} from {} on: with it the oldest leaves", when(self.state.due))
             }
         };
-        Waits::new(held.len(), between, waits_for)
+        WindowStatus::new(held.len(), between, waits_for)
     }
 
     fn save(&self, out: &mut Writer<'_>) -> Result<(), Error> {

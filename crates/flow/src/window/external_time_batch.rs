@@ -10,39 +10,45 @@ use tidemill_types::FieldType;
 
 use super::build::arity;
 use super::external_time::require_times;
-use super::key::Keys;
+use super::key::KeyEncoder;
 use super::time_batch::grid_end;
 use super::unique::UniqueBatch;
-use super::{Context, Look, MakeWindow, Needs, Parameter, Source, Waits, Window};
-use crate::expr::{Failure, Node};
+use super::{
+    Parameter, RetainedRows, StatusContext, Window, WindowConstructor, WindowContext, WindowInput,
+    WindowStatus,
+};
+use crate::expr::{EvalError, Node};
 use crate::snapshot::{Error, Reader, Writer};
-use crate::store::{RowStore, Seq};
+use crate::store::{RowId, RowStore};
 use crate::why::when;
 
-pub(super) fn build(parameters: &[Parameter], _: &Source<'_>) -> Result<MakeWindow, String> {
+pub(super) fn build(parameters: &[Parameter], _: &WindowInput<'_>) -> Result<WindowConstructor, String> {
     arity(parameters, 2..=5, "externalTimeBatch(attribute, span [, start [, timeout [, replace]]])")?;
     make(parameters, None)
 }
 
-pub(super) fn build_unique(parameters: &[Parameter], _: &Source<'_>) -> Result<MakeWindow, String> {
+pub(super) fn build_unique(
+    parameters: &[Parameter],
+    _: &WindowInput<'_>,
+) -> Result<WindowConstructor, String> {
     arity(parameters, 3..=6, "externalTimeBatch(key, attribute, span [, start [, timeout [, replace]]])")?;
-    make(&parameters[1..], Some(Keys::unique(&parameters[..1])?))
+    make(&parameters[1..], Some(KeyEncoder::unique(&parameters[..1])?))
 }
 
-fn make(parameters: &[Parameter], keys: Option<Keys>) -> Result<MakeWindow, String> {
+fn make(parameters: &[Parameter], keys: Option<KeyEncoder>) -> Result<WindowConstructor, String> {
     let column = parameters[0].column("the time", &[FieldType::Long])?;
     let span = parameters[1].period("the span")?;
     let start = match parameters.get(2) {
-        None => Start::FirstEvent,
+        None => SpanStart::FirstEvent,
         Some(p) if matches!(p.expr.node, Node::Column { .. }) => {
-            Start::Attribute(p.column("the start", &[FieldType::Long])?)
+            SpanStart::Attribute(p.column("the start", &[FieldType::Long])?)
         }
-        Some(p) => Start::Constant(p.instant("the start")?),
+        Some(p) => SpanStart::Constant(p.instant("the start")?),
     };
     let timeout = parameters.get(3).map(|p| p.span_or_none("the timeout")).transpose()?.flatten();
     let replace = parameters.get(4).map(|p| p.flag("replace")).transpose()?.unwrap_or(false);
     Ok(Arc::new(move || {
-        let (current, sent) = (Rows::new(keys.is_some()), Rows::new(keys.is_some()));
+        let (current, sent) = (BatchBuffer::new(keys.is_some()), BatchBuffer::new(keys.is_some()));
         let state = State { current, sent, span: None, latest: i64::MIN, due: 0, flushed: false };
         Box::new(ExternalTimeBatch { column, span, start, timeout, replace, keys: keys.clone(), state })
     }))
@@ -50,7 +56,7 @@ fn make(parameters: &[Parameter], keys: Option<Keys>) -> Result<MakeWindow, Stri
 
 /// Where the first span begins.
 #[derive(Clone, Copy)]
-enum Start {
+enum SpanStart {
     FirstEvent,
     Constant(i64),
     /// A column of the first event.
@@ -60,21 +66,21 @@ enum Start {
 struct ExternalTimeBatch {
     column: usize,
     span: i64,
-    start: Start,
+    start: SpanStart,
     /// How long the clock may run on without an event that ends the span before what is there goes out.
     timeout: Option<i64>,
     /// The attribute is set to the span's end.
     replace: bool,
-    keys: Option<Keys>,
+    keys: Option<KeyEncoder>,
     state: State,
 }
 
 #[derive(Serialize, Deserialize)]
 struct State {
     /// What has not gone out yet.
-    current: Rows,
+    current: BatchBuffer,
     /// What went out last: the span before, or after a timeout what is there of the running one.
-    sent: Rows,
+    sent: BatchBuffer,
     /// Where the first span began, and the end of the running one.
     span: Option<(i64, i64)>,
     /// The greatest value so far.
@@ -87,17 +93,17 @@ struct State {
 
 /// The rows of a batch.
 #[derive(Serialize, Deserialize)]
-enum Rows {
-    All(Vec<Seq>),
+enum BatchBuffer {
+    All(Vec<RowId>),
     Unique(UniqueBatch),
 }
 
-impl Rows {
+impl BatchBuffer {
     fn new(unique: bool) -> Self {
         if unique { Self::Unique(UniqueBatch::default()) } else { Self::All(vec![]) }
     }
 
-    fn as_slice(&self) -> &[Seq] {
+    fn as_slice(&self) -> &[RowId] {
         match self {
             Self::All(rows) => rows,
             Self::Unique(rows) => rows.rows(),
@@ -121,48 +127,48 @@ impl Rows {
 }
 
 impl ExternalTimeBatch {
-    fn ask(&mut self, context: &mut Context<'_>) {
+    fn schedule_timeout(&mut self, context: &mut WindowContext<'_>) {
         if let Some(timeout) = self.timeout {
             self.state.due = context.now.saturating_add(timeout);
-            context.timers.ask(self.state.due);
+            context.timers.schedule(self.state.due);
         }
     }
 
-    fn begin(&mut self, first: Seq, context: &mut Context<'_>) {
+    fn begin(&mut self, first: RowId, context: &mut WindowContext<'_>) {
         if self.state.span.is_some() {
             return;
         }
         let time = context.rows.long(first, self.column).unwrap_or_default();
         self.state.span = Some(match self.start {
-            Start::FirstEvent => (time, time.saturating_add(self.span)),
-            Start::Constant(start) => (start, grid_end(time, start, self.span)),
-            Start::Attribute(column) => {
+            SpanStart::FirstEvent => (time, time.saturating_add(self.span)),
+            SpanStart::Constant(start) => (start, grid_end(time, start, self.span)),
+            SpanStart::Attribute(column) => {
                 let start = context.rows.long(first, column).unwrap_or(time);
                 (start, start.saturating_add(self.span))
             }
         });
-        self.ask(context);
+        self.schedule_timeout(context);
     }
 
-    fn add(&mut self, seq: Seq, end: i64, context: &mut Context<'_>) -> Result<(), Failure> {
+    fn add(&mut self, seq: RowId, end: i64, context: &mut WindowContext<'_>) -> Result<(), EvalError> {
         if self.replace {
             context.rows.set_long(seq, self.column, end);
         }
         match (&mut self.state.current, &mut self.keys) {
-            (Rows::Unique(rows), Some(keys)) => rows.put(keys.of(seq, context)?, seq),
-            (Rows::All(rows), _) => rows.push(seq),
+            (BatchBuffer::Unique(rows), Some(keys)) => rows.put(keys.encode(seq, context)?, seq),
+            (BatchBuffer::All(rows), _) => rows.push(seq),
             _ => {}
         }
         Ok(())
     }
 
-    fn all_current(rows: &Rows, context: &mut Context<'_>) {
+    fn all_current(rows: &BatchBuffer, context: &mut WindowContext<'_>) {
         for seq in rows.as_slice() {
             context.out.current(*seq, context.rows.time(*seq));
         }
     }
 
-    fn all_expired(&self, context: &mut Context<'_>) {
+    fn all_expired(&self, context: &mut WindowContext<'_>) {
         if context.wants_expired {
             for seq in self.state.sent.as_slice() {
                 context.out.expired(*seq, self.state.latest);
@@ -171,7 +177,7 @@ impl ExternalTimeBatch {
     }
 
     /// What went out before leaves, what is there goes out.
-    fn flush(&mut self, by_timer: bool, context: &mut Context<'_>) {
+    fn flush(&mut self, by_timer: bool, context: &mut WindowContext<'_>) {
         self.all_expired(context);
         self.state.sent.clear();
         if !self.state.current.as_slice().is_empty() {
@@ -184,7 +190,7 @@ impl ExternalTimeBatch {
     }
 
     /// What came since a timeout goes out, together with what that one has sent.
-    fn flush_rest(&mut self, by_timer: bool, context: &mut Context<'_>) {
+    fn flush_rest(&mut self, by_timer: bool, context: &mut WindowContext<'_>) {
         if self.state.current.as_slice().is_empty() {
             return;
         }
@@ -205,15 +211,15 @@ impl ExternalTimeBatch {
     }
 
     /// After a timeout what was sent is needed once more, else only where somebody asks for it.
-    fn drop_sent(&mut self, by_timer: bool, context: &Context<'_>) {
-        if !by_timer && !context.keeps_batches() {
+    fn drop_sent(&mut self, by_timer: bool, context: &WindowContext<'_>) {
+        if !by_timer && !context.retains_sent_batches() {
             self.state.sent.clear();
         }
     }
 }
 
 impl Window for ExternalTimeBatch {
-    fn arrive(&mut self, rows: Range<Seq>, context: &mut Context<'_>) -> Result<(), Failure> {
+    fn process(&mut self, rows: Range<RowId>, context: &mut WindowContext<'_>) -> Result<(), EvalError> {
         require_times(rows.clone(), self.column, context.rows)?;
         if !rows.is_empty() {
             self.begin(rows.start, context);
@@ -234,12 +240,12 @@ impl Window for ExternalTimeBatch {
             let end = grid_end(self.state.latest, start, self.span);
             self.state.span = Some((start, end));
             self.add(seq, end, context)?;
-            self.ask(context);
+            self.schedule_timeout(context);
         }
         Ok(())
     }
 
-    fn timer(&mut self, due: i64, context: &mut Context<'_>) -> Result<(), Failure> {
+    fn on_timer(&mut self, due: i64, context: &mut WindowContext<'_>) -> Result<(), EvalError> {
         if due < self.state.due {
             return Ok(());
         }
@@ -248,42 +254,42 @@ impl Window for ExternalTimeBatch {
         } else {
             self.flush(true, context);
         }
-        self.ask(context);
+        self.schedule_timeout(context);
         Ok(())
     }
 
-    fn held(&self) -> Vec<Seq> {
+    fn rows(&self) -> Vec<RowId> {
         self.state.sent.as_slice().to_vec()
     }
 
-    fn needs(&self) -> Needs {
+    fn retained_rows(&self) -> RetainedRows {
         let (sent, current) = (self.state.sent.as_slice(), self.state.current.as_slice());
         match self.keys {
-            None => Needs::from(sent.first().or(current.first()).copied()),
-            Some(_) => Needs::scattered(sent.len() + current.len()),
+            None => RetainedRows::from_oldest(sent.first().or(current.first()).copied()),
+            Some(_) => RetainedRows::sparse(sent.len() + current.len()),
         }
     }
 
-    fn scattered(&self) -> Vec<Seq> {
+    fn sparse_rows(&self) -> Vec<RowId> {
         [self.state.sent.as_slice(), self.state.current.as_slice()].concat()
     }
 
-    fn rewrites(&self) -> Option<usize> {
+    fn rewritten_column(&self) -> Option<usize> {
         self.replace.then_some(self.column)
     }
 
-    fn waits(&self, look: &Look<'_>) -> Waits {
+    fn status(&self, look: &StatusContext<'_>) -> WindowStatus {
         let current = self.state.current.as_slice();
-        let between = look.between(current.iter().copied());
+        let between = look.time_range(current.iter().copied());
         let Some((_, end)) = self.state.span else {
-            return Waits::new(0, None, "an event, with which the first batch begins");
+            return WindowStatus::new(0, None, "an event, with which the first batch begins");
         };
         let mut waits_for = format!("an event with {} from {} on", look.name(self.column), when(end));
         let due = self.timeout.map(|_| self.state.due);
         if let Some(due) = due {
             waits_for += &format!(", or the clock: without one the batch goes out at {}", when(due));
         }
-        Waits::new(current.len() as u64, between, waits_for).due(due)
+        WindowStatus::new(current.len() as u64, between, waits_for).due(due)
     }
 
     fn save(&self, out: &mut Writer<'_>) -> Result<(), Error> {

@@ -9,40 +9,43 @@ use hashbrown::HashMap;
 use serde::{Deserialize, Serialize};
 
 use super::build::arity;
-use super::key::Keys;
-use super::{Context, Look, MakeWindow, Needs, Parameter, Source, Waits, Window};
-use crate::expr::Failure;
+use super::key::KeyEncoder;
+use super::{
+    Parameter, RetainedRows, StatusContext, Window, WindowConstructor, WindowContext, WindowInput,
+    WindowStatus,
+};
+use crate::expr::EvalError;
 use crate::snapshot::{Error, Reader, Writer};
-use crate::store::{RowStore, Seq};
+use crate::store::{RowId, RowStore};
 
-pub(super) fn build(parameters: &[Parameter], source: &Source<'_>) -> Result<MakeWindow, String> {
+pub(super) fn build(parameters: &[Parameter], source: &WindowInput<'_>) -> Result<WindowConstructor, String> {
     arity(parameters, 1..=usize::MAX, "frequent(n [, attribute …])")?;
     let n = parameters[0].count("the number of keys")?;
-    let keys = Keys::of_attributes(&parameters[1..], source)?;
+    let keys = KeyEncoder::of_attributes(&parameters[1..], source)?;
     Ok(Arc::new(move || Box::new(Frequent { n, keys: keys.clone(), counts: HashMap::new(), entered: 0 })))
 }
 
 struct Frequent {
     n: u64,
-    keys: Keys,
-    counts: HashMap<Box<str>, Count>,
+    keys: KeyEncoder,
+    counts: HashMap<Box<str>, KeyCount>,
     /// Keys that ever entered: their order.
     entered: u64,
 }
 
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
-struct Count {
+struct KeyCount {
     count: u64,
     /// The key's newest event.
-    seq: Seq,
+    seq: RowId,
     /// When the key entered.
     entered: u64,
 }
 
 impl Frequent {
     /// Takes one off each key; those with none left leave.
-    fn take_off(&mut self, context: &mut Context<'_>) {
-        let mut leaving: Vec<Count> = vec![];
+    fn decrement_counts(&mut self, context: &mut WindowContext<'_>) {
+        let mut leaving: Vec<KeyCount> = vec![];
         self.counts.retain(|_, count| {
             count.count -= 1;
             if count.count == 0 {
@@ -56,7 +59,7 @@ impl Frequent {
         }
     }
 
-    fn in_order(&self) -> Vec<(&str, Count)> {
+    fn in_order(&self) -> Vec<(&str, KeyCount)> {
         let mut all: Vec<_> = self.counts.iter().map(|(key, count)| (&**key, *count)).collect();
         all.sort_unstable_by_key(|(_, count)| count.entered);
         all
@@ -64,20 +67,20 @@ impl Frequent {
 }
 
 impl Window for Frequent {
-    fn arrive(&mut self, rows: Range<Seq>, context: &mut Context<'_>) -> Result<(), Failure> {
+    fn process(&mut self, rows: Range<RowId>, context: &mut WindowContext<'_>) -> Result<(), EvalError> {
         for seq in rows {
-            if let Some(count) = self.counts.get_mut(self.keys.of(seq, context)?) {
+            if let Some(count) = self.counts.get_mut(self.keys.encode(seq, context)?) {
                 count.count += 1;
                 count.seq = seq;
             } else {
                 if self.counts.len() as u64 >= self.n {
-                    self.take_off(context);
+                    self.decrement_counts(context);
                     if self.counts.len() as u64 >= self.n {
                         continue;
                     }
                 }
-                let key = self.keys.of(seq, context)?.into();
-                self.counts.insert(key, Count { count: 1, seq, entered: self.entered });
+                let key = self.keys.encode(seq, context)?.into();
+                self.counts.insert(key, KeyCount { count: 1, seq, entered: self.entered });
                 self.entered += 1;
             }
             context.out.current(seq, context.rows.time(seq));
@@ -86,30 +89,30 @@ impl Window for Frequent {
         Ok(())
     }
 
-    fn goes_by_clock(&self) -> bool {
+    fn is_time_driven(&self) -> bool {
         false
     }
 
-    fn held(&self) -> Vec<Seq> {
+    fn rows(&self) -> Vec<RowId> {
         self.in_order().into_iter().map(|(_, count)| count.seq).collect()
     }
 
-    fn needs(&self) -> Needs {
-        Needs::scattered(self.counts.len())
+    fn retained_rows(&self) -> RetainedRows {
+        RetainedRows::sparse(self.counts.len())
     }
 
-    fn scattered(&self) -> Vec<Seq> {
+    fn sparse_rows(&self) -> Vec<RowId> {
         self.counts.values().map(|count| count.seq).collect()
     }
 
-    fn waits(&self, look: &Look<'_>) -> Waits {
-        let between = look.between(self.counts.values().map(|count| count.seq));
+    fn status(&self, look: &StatusContext<'_>) -> WindowStatus {
+        let between = look.time_range(self.counts.values().map(|count| count.seq));
         let keys = self.counts.len() as u64;
         let waits_for = match keys < self.n {
             true => "events",
             false => "events of the keys that it counts: those of others only make their counts less",
         };
-        Waits::new(keys, between, waits_for).of(self.n)
+        WindowStatus::new(keys, between, waits_for).of(self.n)
     }
 
     fn save(&self, out: &mut Writer<'_>) -> Result<(), Error> {
@@ -118,7 +121,7 @@ impl Window for Frequent {
 
     // the reference keeps only the counts, not the events; here both come back
     fn restore(&mut self, from: &mut Reader<'_>, _: &RowStore) -> Result<(), Error> {
-        let counts: Vec<(Box<str>, Count)> = from.state()?;
+        let counts: Vec<(Box<str>, KeyCount)> = from.state()?;
         self.entered = counts.last().map_or(0, |(_, count)| count.entered + 1);
         self.counts = counts.into_iter().collect();
         Ok(())

@@ -4,23 +4,23 @@ use std::fmt::Write as _;
 
 use tidemill_types::FieldType;
 
-use super::{Context, Parameter, Source};
-use crate::expr::{Expr, Failure, Node};
-use crate::store::Seq;
+use super::{Parameter, WindowContext, WindowInput};
+use crate::expr::{EvalError, Expr, Node};
+use crate::store::RowId;
 
 /// Computes keys. The text is written anew for each event, so that known keys cost no memory.
 #[derive(Clone)]
-pub(super) struct Keys {
+pub(super) struct KeyEncoder {
     exprs: Vec<Expr>,
     /// What stands between the texts.
     separator: &'static str,
     text: String,
 }
 
-impl Keys {
+impl KeyEncoder {
     /// The values of attributes, or of all that are selected when none is named. As in the reference nothing stands between
     /// them: `a` and `bc` are one key with `ab` and `c`.
-    pub(super) fn of_attributes(attributes: &[Parameter], source: &Source<'_>) -> Result<Self, String> {
+    pub(super) fn of_attributes(attributes: &[Parameter], source: &WindowInput<'_>) -> Result<Self, String> {
         for attribute in attributes {
             if attribute.attribute.is_none() {
                 return Err(format!("a key is to be an attribute, not `{}`", attribute.text));
@@ -55,7 +55,7 @@ impl Keys {
     }
 
     /// The key of a row.
-    pub(super) fn of(&mut self, seq: Seq, context: &Context<'_>) -> Result<&str, Failure> {
+    pub(super) fn encode(&mut self, seq: RowId, context: &WindowContext<'_>) -> Result<&str, EvalError> {
         self.text.clear();
         for (i, expr) in self.exprs.iter().enumerate() {
             if i > 0 {
@@ -73,7 +73,7 @@ impl Keys {
 }
 
 /// The text of a text attribute, where it lies.
-fn text_of<'c>(expr: &Expr, seq: Seq, context: &'c Context<'_>) -> Option<&'c str> {
+fn text_of<'c>(expr: &Expr, seq: RowId, context: &'c WindowContext<'_>) -> Option<&'c str> {
     let Node::Column { slot: 0, column } = expr.node else { return None };
     context.rows.text(seq, column)
 }

@@ -4,25 +4,28 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use super::build::arity;
-use super::fifo::Fifo;
-use super::{Context, Look, MakeWindow, Needs, Parameter, Slide, Source, Waits, Window};
-use crate::expr::Failure;
+use super::row_queue::RowQueue;
+use super::{
+    EvictionCounts, Parameter, RetainedRows, StatusContext, Window, WindowConstructor, WindowContext,
+    WindowInput, WindowStatus,
+};
+use crate::expr::EvalError;
 use crate::snapshot::{Error, Reader, Writer};
-use crate::store::{RowStore, Seq};
+use crate::store::{RowId, RowStore};
 
-pub(super) fn build(parameters: &[Parameter], _: &Source<'_>) -> Result<MakeWindow, String> {
+pub(super) fn build(parameters: &[Parameter], _: &WindowInput<'_>) -> Result<WindowConstructor, String> {
     arity(parameters, 1..=1, "length(n)")?;
     let n = parameters[0].count("the length")?;
-    Ok(Arc::new(move || Box::new(Length { n, held: Fifo::default() })))
+    Ok(Arc::new(move || Box::new(LengthWindow { n, held: RowQueue::default() })))
 }
 
-struct Length {
+struct LengthWindow {
     n: u64,
-    held: Fifo,
+    held: RowQueue,
 }
 
-impl Window for Length {
-    fn arrive(&mut self, rows: Range<Seq>, context: &mut Context<'_>) -> Result<(), Failure> {
+impl Window for LengthWindow {
+    fn process(&mut self, rows: Range<RowId>, context: &mut WindowContext<'_>) -> Result<(), EvalError> {
         for seq in rows {
             let time = context.rows.time(seq);
             if self.n == 0 {
@@ -43,11 +46,17 @@ impl Window for Length {
         Ok(())
     }
 
-    fn slides(&self, _: &RowStore) -> bool {
+    fn supports_sliding_path(&self, _: &RowStore) -> bool {
         self.n > 0
     }
 
-    fn slide(&mut self, rows: Range<Seq>, _: &[i64], _: i64, _: &mut Context<'_>) -> Option<Slide> {
+    fn process_sliding(
+        &mut self,
+        rows: Range<RowId>,
+        _: &[i64],
+        _: i64,
+        _: &mut WindowContext<'_>,
+    ) -> Option<EvictionCounts> {
         if self.n == 0 {
             return None;
         }
@@ -56,24 +65,24 @@ impl Window for Length {
         let before = (0..count).map(|i| u32::from(i >= room)).collect();
         self.held.push_all(rows);
         self.held.pop_all(count - room);
-        Some(Slide { before, behind: 0 })
+        Some(EvictionCounts { before, after_last: 0 })
     }
 
-    fn goes_by_clock(&self) -> bool {
+    fn is_time_driven(&self) -> bool {
         false
     }
 
-    fn fifo(&self) -> Option<&Fifo> {
+    fn rows_in_order(&self) -> Option<&RowQueue> {
         Some(&self.held)
     }
 
-    fn needs(&self) -> Needs {
-        Needs::from(self.held.front())
+    fn retained_rows(&self) -> RetainedRows {
+        RetainedRows::from_oldest(self.held.front())
     }
 
-    fn waits(&self, look: &Look<'_>) -> Waits {
-        let between = look.ends(self.held.front(), self.held.iter().next_back());
-        Waits::sliding(self.held.len(), self.n, "events", between)
+    fn status(&self, look: &StatusContext<'_>) -> WindowStatus {
+        let between = look.time_range_of_ends(self.held.front(), self.held.iter().next_back());
+        WindowStatus::sliding(self.held.len(), self.n, "events", between)
     }
 
     fn save(&self, out: &mut Writer<'_>) -> Result<(), Error> {

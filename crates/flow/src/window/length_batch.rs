@@ -7,14 +7,17 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use super::build::arity;
-use super::fifo::Fifo;
-use super::waits::more;
-use super::{Context, Look, MakeWindow, Needs, Parameter, Source, Tumbled, Waits, Window};
-use crate::expr::Failure;
+use super::row_queue::RowQueue;
+use super::status::more;
+use super::{
+    CompletedBatch, Parameter, RetainedRows, StatusContext, Window, WindowConstructor, WindowContext,
+    WindowInput, WindowStatus,
+};
+use crate::expr::EvalError;
 use crate::snapshot::{Error, Reader, Writer};
-use crate::store::{RowStore, Seq};
+use crate::store::{RowId, RowStore};
 
-pub(super) fn build(parameters: &[Parameter], _: &Source<'_>) -> Result<MakeWindow, String> {
+pub(super) fn build(parameters: &[Parameter], _: &WindowInput<'_>) -> Result<WindowConstructor, String> {
     arity(parameters, 1..=2, "lengthBatch(n [, stream.current])")?;
     let n = parameters[0].count("the length")?;
     let streams = parameters.get(1).map(|p| p.flag("stream.current")).transpose()?.unwrap_or(false);
@@ -34,15 +37,15 @@ struct LengthBatch {
 #[derive(Default, Serialize, Deserialize)]
 struct State {
     /// The batch being filled.
-    current: Fifo,
+    current: RowQueue,
     /// What waits to expire: the batch that went out, or with `streams` the one that is passing.
-    before: Fifo,
+    before: RowQueue,
     /// Events of the passing batch, which need not be held for it.
     passed: u64,
 }
 
 impl LengthBatch {
-    fn collect(&mut self, seq: Seq, context: &mut Context<'_>) {
+    fn collect(&mut self, seq: RowId, context: &mut WindowContext<'_>) {
         let state = &mut self.state;
         state.current.push(seq);
         if state.current.len() < self.n {
@@ -57,12 +60,12 @@ impl LengthBatch {
         state.current.clear();
         // Where nobody wants expired events the reference never forgets a batch that went out; a join finds the last one
         // here, as it does when somebody wants them.
-        if !context.keeps_batches() {
+        if !context.retains_sent_batches() {
             state.before.clear();
         }
     }
 
-    fn pass(&mut self, seq: Seq, context: &mut Context<'_>) {
+    fn process_streaming(&mut self, seq: RowId, context: &mut WindowContext<'_>) {
         let state = &mut self.state;
         if state.passed == self.n {
             if context.wants_expired {
@@ -74,14 +77,14 @@ impl LengthBatch {
         }
         context.out.current(seq, context.rows.time(seq));
         state.passed += 1;
-        if context.keeps_batches() {
+        if context.retains_sent_batches() {
             state.before.push(seq);
         }
     }
 }
 
 impl Window for LengthBatch {
-    fn arrive(&mut self, rows: Range<Seq>, context: &mut Context<'_>) -> Result<(), Failure> {
+    fn process(&mut self, rows: Range<RowId>, context: &mut WindowContext<'_>) -> Result<(), EvalError> {
         for seq in rows {
             if self.n == 0 {
                 context.out.current(seq, context.rows.time(seq));
@@ -90,7 +93,7 @@ impl Window for LengthBatch {
                 }
                 context.out.reset(context.now);
             } else if self.streams {
-                self.pass(seq, context);
+                self.process_streaming(seq, context);
             } else {
                 self.collect(seq, context);
             }
@@ -99,10 +102,14 @@ impl Window for LengthBatch {
         Ok(())
     }
 
-    fn tumble(&mut self, rows: Range<Seq>, context: &mut Context<'_>) -> Option<Vec<Tumbled>> {
+    fn process_batches(
+        &mut self,
+        rows: Range<RowId>,
+        context: &mut WindowContext<'_>,
+    ) -> Option<Vec<CompletedBatch>> {
         let current = &mut self.state.current;
-        let whole = current.goes_on_with(rows.start) && self.state.before.is_empty();
-        if self.n < LARGE || self.streams || context.keeps_batches() || !whole {
+        let whole = current.is_contiguous_with(rows.start) && self.state.before.is_empty();
+        if self.n < LARGE || self.streams || context.retains_sent_batches() || !whole {
             return None;
         }
         let first = current.front().unwrap_or(rows.start);
@@ -111,32 +118,32 @@ impl Window for LengthBatch {
         current.pop_all(batches * self.n);
         let batch = |i: u64| {
             let end = first + (i + 1) * self.n;
-            Tumbled { at: (end - 1 - rows.start) as u32, rows: end - self.n..end }
+            CompletedBatch { completing_row: (end - 1 - rows.start) as u32, rows: end - self.n..end }
         };
         Some((0..batches).map(batch).collect())
     }
 
-    fn goes_by_clock(&self) -> bool {
+    fn is_time_driven(&self) -> bool {
         false
     }
 
-    fn fifo(&self) -> Option<&Fifo> {
+    fn rows_in_order(&self) -> Option<&RowQueue> {
         Some(&self.state.before)
     }
 
-    fn needs(&self) -> Needs {
-        Needs::from(self.state.before.front().or(self.state.current.front()))
+    fn retained_rows(&self) -> RetainedRows {
+        RetainedRows::from_oldest(self.state.before.front().or(self.state.current.front()))
     }
 
-    fn waits(&self, look: &Look<'_>) -> Waits {
+    fn status(&self, look: &StatusContext<'_>) -> WindowStatus {
         let state = &self.state;
         if self.streams {
             let more = more(self.n.saturating_sub(state.passed), "events");
             let waits_for = format!("{more} to pass at once; with the one behind all of them leave");
-            return Waits::new(state.passed, None, waits_for).of(self.n);
+            return WindowStatus::new(state.passed, None, waits_for).of(self.n);
         }
-        let between = look.ends(state.current.front(), state.current.iter().next_back());
-        Waits::filling(state.current.len(), self.n, "events", between)
+        let between = look.time_range_of_ends(state.current.front(), state.current.iter().next_back());
+        WindowStatus::filling(state.current.len(), self.n, "events", between)
     }
 
     fn save(&self, out: &mut Writer<'_>) -> Result<(), Error> {

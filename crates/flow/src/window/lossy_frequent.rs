@@ -10,13 +10,16 @@ use hashbrown::HashMap;
 use serde::{Deserialize, Serialize};
 
 use super::build::arity;
-use super::key::Keys;
-use super::{Context, Look, MakeWindow, Needs, Parameter, Source, Waits, Window};
-use crate::expr::Failure;
+use super::key::KeyEncoder;
+use super::{
+    Parameter, RetainedRows, StatusContext, Window, WindowConstructor, WindowContext, WindowInput,
+    WindowStatus,
+};
+use crate::expr::EvalError;
 use crate::snapshot::{Error, Reader, Writer};
-use crate::store::{RowStore, Seq};
+use crate::store::{RowId, RowStore};
 
-pub(super) fn build(parameters: &[Parameter], source: &Source<'_>) -> Result<MakeWindow, String> {
+pub(super) fn build(parameters: &[Parameter], source: &WindowInput<'_>) -> Result<WindowConstructor, String> {
     arity(parameters, 1..=usize::MAX, "lossyFrequent(support, error [, attribute …])")?;
     let support = parameters[0].share("the support")?;
     let error = match parameters.get(1) {
@@ -27,7 +30,7 @@ pub(super) fn build(parameters: &[Parameter], source: &Source<'_>) -> Result<Mak
     if error == 0.0 {
         return Err("without an error nothing is ever forgotten; it is to be above 0.0".into());
     }
-    let keys = Keys::of_attributes(parameters.get(2..).unwrap_or_default(), source)?;
+    let keys = KeyEncoder::of_attributes(parameters.get(2..).unwrap_or_default(), source)?;
     let width = (1.0 / error).ceil();
     Ok(Arc::new(move || {
         let state = State { counts: HashMap::new(), total: 0 };
@@ -40,29 +43,29 @@ struct LossyFrequent {
     share: f64,
     /// Events of a bucket: after each, rare keys leave.
     width: f64,
-    keys: Keys,
+    keys: KeyEncoder,
     state: State,
 }
 
 struct State {
-    counts: HashMap<Box<str>, Count>,
+    counts: HashMap<Box<str>, KeyCount>,
     total: u64,
 }
 
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
-struct Count {
+struct KeyCount {
     count: u64,
     /// The bucket before the one in which the key entered.
     before: u64,
     /// The key's newest event, passed or not.
-    seq: Seq,
+    seq: RowId,
     /// When the key entered: the events up to it.
     entered: u64,
 }
 
 impl LossyFrequent {
-    fn end_bucket(&mut self, bucket: u64, context: &mut Context<'_>) {
-        let mut leaving: Vec<Count> = vec![];
+    fn end_bucket(&mut self, bucket: u64, context: &mut WindowContext<'_>) {
+        let mut leaving: Vec<KeyCount> = vec![];
         self.state.counts.retain(|_, count| {
             let stays = count.count + count.before > bucket;
             if !stays {
@@ -76,7 +79,7 @@ impl LossyFrequent {
         }
     }
 
-    fn in_order(&self) -> Vec<(&str, Count)> {
+    fn in_order(&self) -> Vec<(&str, KeyCount)> {
         let mut all: Vec<_> = self.state.counts.iter().map(|(key, count)| (&**key, *count)).collect();
         all.sort_unstable_by_key(|(_, count)| count.entered);
         all
@@ -84,14 +87,14 @@ impl LossyFrequent {
 }
 
 impl Window for LossyFrequent {
-    fn arrive(&mut self, rows: Range<Seq>, context: &mut Context<'_>) -> Result<(), Failure> {
+    fn process(&mut self, rows: Range<RowId>, context: &mut WindowContext<'_>) -> Result<(), EvalError> {
         for seq in rows {
-            let key = self.keys.of(seq, context)?;
+            let key = self.keys.encode(seq, context)?;
             let state = &mut self.state;
             state.total += 1;
             let total = state.total as f64;
             let bucket = (total / self.width).ceil() as u64;
-            let new = Count { count: 0, before: bucket - 1, seq, entered: state.total };
+            let new = KeyCount { count: 0, before: bucket - 1, seq, entered: state.total };
             let count = state.counts.entry_ref(key).or_insert(new);
             count.count += 1;
             count.seq = seq;
@@ -106,28 +109,28 @@ impl Window for LossyFrequent {
         Ok(())
     }
 
-    fn goes_by_clock(&self) -> bool {
+    fn is_time_driven(&self) -> bool {
         false
     }
 
-    fn held(&self) -> Vec<Seq> {
+    fn rows(&self) -> Vec<RowId> {
         self.in_order().into_iter().map(|(_, count)| count.seq).collect()
     }
 
-    fn needs(&self) -> Needs {
-        Needs::scattered(self.state.counts.len())
+    fn retained_rows(&self) -> RetainedRows {
+        RetainedRows::sparse(self.state.counts.len())
     }
 
-    fn scattered(&self) -> Vec<Seq> {
+    fn sparse_rows(&self) -> Vec<RowId> {
         self.state.counts.values().map(|count| count.seq).collect()
     }
 
-    fn waits(&self, look: &Look<'_>) -> Waits {
-        let between = look.between(self.state.counts.values().map(|count| count.seq));
+    fn status(&self, look: &StatusContext<'_>) -> WindowStatus {
+        let between = look.time_range(self.state.counts.values().map(|count| count.seq));
         let least = self.share * self.state.total as f64;
         let waits_for =
             format!("events whose keys came {least:.1} times or more, of {} events", self.state.total);
-        Waits::new(self.state.counts.len() as u64, between, waits_for)
+        WindowStatus::new(self.state.counts.len() as u64, between, waits_for)
     }
 
     fn save(&self, out: &mut Writer<'_>) -> Result<(), Error> {
@@ -136,7 +139,7 @@ impl Window for LossyFrequent {
 
     // the reference loses the counts; here they come back
     fn restore(&mut self, from: &mut Reader<'_>, _: &RowStore) -> Result<(), Error> {
-        let (total, counts): (u64, Vec<(Box<str>, Count)>) = from.state()?;
+        let (total, counts): (u64, Vec<(Box<str>, KeyCount)>) = from.state()?;
         self.state = State { counts: counts.into_iter().collect(), total };
         Ok(())
     }

@@ -1,32 +1,32 @@
 //! Windows: which events a query holds, and when they leave.
 //!
-//! A window sees rows by their numbers in a [`RowStore`] and says what goes on as [`Signals`]; the rows themselves are
+//! A window sees rows by their numbers in a [`RowStore`] and says what goes on as [`RowChanges`]; the rows themselves are
 //! put together by whoever runs it. What a window emits is a function of its state, the chunks and the clock.
 
-mod aging;
 mod batch;
 mod build;
 mod condition;
 mod cron;
+mod dynamic_condition;
 mod expression;
 mod expression_batch;
 mod external_time;
 mod external_time_batch;
-mod fifo;
 mod frequent;
 mod key;
 mod length;
 mod length_batch;
 mod lossy_frequent;
+mod row_changes;
+mod row_queue;
 mod session;
-mod signals;
 mod sort;
+mod status;
 mod time;
 mod time_batch;
+mod time_eviction;
 mod time_length;
 mod unique;
-mod waits;
-mod watch;
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -35,31 +35,31 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 pub(crate) use build::register;
-pub use build::{Attribute, Parameter, Source};
-pub use fifo::Fifo;
-pub use signals::{Mark, Signal, Signals};
-pub use waits::{Look, Waits};
+pub use build::{Attribute, Parameter, WindowInput};
+pub use row_changes::{RowChange, RowChanges, Savepoint};
+pub use row_queue::RowQueue;
+pub use status::{StatusContext, WindowStatus};
 
-use crate::expr::{Expr, Failure, Frame, NoHost};
+use crate::expr::{EvalError, Expr, Frame, NoContext};
 use crate::snapshot::{Error, Reader, Writer};
-use crate::store::{RowStore, SEGMENT_ROWS, Seq};
+use crate::store::{RowId, RowStore, SEGMENT_ROWS};
 use crate::value::Value;
 
 /// The due times that one scheduler was asked for, in the order in which it was asked, not sorted: a due time behind a
 /// later one waits for it.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
-pub struct Timers {
+pub struct TimerQueue {
     due: VecDeque<i64>,
 }
 
-impl Timers {
+impl TimerQueue {
     /// Asks for a call at `due`.
-    pub fn ask(&mut self, due: i64) {
+    pub fn schedule(&mut self, due: i64) {
         self.due.push_back(due);
     }
 
     /// The head, if it is due at `now`; it is taken.
-    pub fn take_due(&mut self, now: i64) -> Option<i64> {
+    pub fn pop_due(&mut self, now: i64) -> Option<i64> {
         self.due.front().copied().filter(|due| *due <= now)?;
         self.due.pop_front()
     }
@@ -77,21 +77,21 @@ impl Timers {
     }
 
     /// The head.
-    pub fn next(&self) -> Option<i64> {
+    pub fn next_due(&self) -> Option<i64> {
         self.due.front().copied()
     }
 }
 
 /// What a window works with.
-pub struct Context<'a> {
+pub struct WindowContext<'a> {
     /// The clock, milliseconds.
     pub now: i64,
     /// The rows.
     pub rows: &'a mut RowStore,
     /// What goes on.
-    pub out: &'a mut Signals,
+    pub out: &'a mut RowChanges,
     /// When it wants to be called.
-    pub timers: &'a mut Timers,
+    pub timers: &'a mut TimerQueue,
     /// Whether anybody wants expired events; some windows do not put them out otherwise. The same for a window's life.
     pub wants_expired: bool,
     /// Whether joins or on-demand queries look at what it holds; some windows hold less otherwise. The same for a
@@ -99,146 +99,150 @@ pub struct Context<'a> {
     pub searched: bool,
 }
 
-impl Context<'_> {
+impl WindowContext<'_> {
     /// The value of an expression on a row.
-    pub fn eval(&self, expr: &Expr, seq: Seq) -> Result<Value, Failure> {
+    pub fn eval(&self, expr: &Expr, seq: RowId) -> Result<Value, EvalError> {
         let rows = [Some(self.rows.row(seq))];
-        expr.eval(&Frame { rows: &rows, time: self.rows.time(seq), now: self.now, host: &NoHost })
+        expr.eval(&Frame { rows: &rows, time: self.rows.time(seq), now: self.now, host: &NoContext })
     }
 
     /// Whether a batch that went out is still needed.
-    fn keeps_batches(&self) -> bool {
+    fn retains_sent_batches(&self) -> bool {
         self.wants_expired || self.searched
     }
 }
 
 /// What leaves a window while rows arrive: always its oldest.
 #[derive(Debug)]
-pub struct Slide {
+pub struct EvictionCounts {
     /// For each row that arrives how many leave before it.
     pub before: Vec<u32>,
     /// How many leave behind the last one.
-    pub behind: u32,
+    pub after_last: u32,
 }
 
 /// A batch that comes out of a window.
 #[derive(Debug)]
-pub struct Tumbled {
+pub struct CompletedBatch {
     /// The number of the row with whose arrival it does, among those that arrive.
-    pub at: u32,
+    pub completing_row: u32,
     /// Its rows.
-    pub rows: Range<Seq>,
+    pub rows: Range<RowId>,
 }
 
 /// Which rows a window still needs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Needs {
+pub enum RetainedRows {
     /// None that arrived so far.
     Nothing,
     /// This one and all later ones.
-    From(Seq),
-    /// So many, here and there: [`Window::scattered`] says which.
-    Scattered(usize),
+    From(RowId),
+    /// So many, here and there: [`Window::sparse_rows`] says which.
+    Sparse(usize),
 }
 
-impl Needs {
-    fn from(oldest: Option<Seq>) -> Self {
+impl RetainedRows {
+    fn from_oldest(oldest: Option<RowId>) -> Self {
         oldest.map_or(Self::Nothing, Self::From)
     }
 
-    fn scattered(rows: usize) -> Self {
-        if rows == 0 { Self::Nothing } else { Self::Scattered(rows) }
+    fn sparse(rows: usize) -> Self {
+        if rows == 0 { Self::Nothing } else { Self::Sparse(rows) }
     }
 }
 
 /// A window. It holds numbers of rows; they arrive with ever greater numbers, not without gaps.
 ///
-/// On an error, what it put out in the failed call counts for nothing: see [`Signals::rewind`].
+/// On an error, what it put out in the failed call counts for nothing: see [`RowChanges::rewind`].
 pub trait Window: Send {
     /// A chunk arrived, in order. The clock stands at its time already, and timers due before it have run.
-    fn arrive(&mut self, rows: Range<Seq>, context: &mut Context<'_>) -> Result<(), Failure>;
+    fn process(&mut self, rows: Range<RowId>, context: &mut WindowContext<'_>) -> Result<(), EvalError>;
 
-    /// Whether [`Self::slide`] works for the rows that are held and those that are about to arrive, all in `rows`.
-    fn slides(&self, _rows: &RowStore) -> bool {
+    /// Whether [`Self::process_sliding`] works for the rows that are held and those that are about to arrive, all in `rows`.
+    fn supports_sliding_path(&self, _rows: &RowStore) -> bool {
         false
     }
 
     /// Rows arrive one after the other at the instants `clocks`, and the clock goes on to `until`: the same as
-    /// [`Self::arrive`] and [`Self::timer`] in their order, for somebody who looks only at what arrives.
+    /// [`Self::process`] and [`Self::on_timer`] in their order, for somebody who looks only at what arrives.
     ///
     /// `None`: not every row comes out as it arrives, or what leaves is not the oldest; then nothing has changed.
-    fn slide(
+    fn process_sliding(
         &mut self,
-        _rows: Range<Seq>,
+        _rows: Range<RowId>,
         _clocks: &[i64],
         _until: i64,
-        _context: &mut Context<'_>,
-    ) -> Option<Slide> {
+        _context: &mut WindowContext<'_>,
+    ) -> Option<EvictionCounts> {
         None
     }
 
-    /// Rows arrive one after the other: the same as [`Self::arrive`], where what comes out is large batches of rows
+    /// Rows arrive one after the other: the same as [`Self::process`], where what comes out is large batches of rows
     /// that follow each other, each behind a reset.
     ///
     /// `None`: that is not so; then nothing has changed.
-    fn tumble(&mut self, _rows: Range<Seq>, _context: &mut Context<'_>) -> Option<Vec<Tumbled>> {
+    fn process_batches(
+        &mut self,
+        _rows: Range<RowId>,
+        _context: &mut WindowContext<'_>,
+    ) -> Option<Vec<CompletedBatch>> {
         None
     }
 
     /// A due time that it asked for was reached; the clock may stand later.
-    fn timer(&mut self, _due: i64, _context: &mut Context<'_>) -> Result<(), Failure> {
+    fn on_timer(&mut self, _due: i64, _context: &mut WindowContext<'_>) -> Result<(), EvalError> {
         Ok(())
     }
 
     /// Whether it may ask for timers.
-    fn goes_by_clock(&self) -> bool {
+    fn is_time_driven(&self) -> bool {
         true
     }
 
     /// The app starts; the clock stands at `context.now`.
-    fn start(&mut self, _context: &mut Context<'_>) {}
+    fn start(&mut self, _context: &mut WindowContext<'_>) {}
 
     /// The first instant of its schedule later than `after`. The clock stops there on its way, runs the timers that
-    /// are due, and calls [`Self::instant`]. Only windows that go by a calendar have one; it is never saved.
-    fn next_instant(&self, _after: i64) -> Option<i64> {
+    /// are due, and calls [`Self::on_schedule`]. Only windows that go by a calendar have one; it is never saved.
+    fn next_scheduled(&self, _after: i64) -> Option<i64> {
         None
     }
 
     /// An instant of its schedule was reached; the clock stands there.
-    fn instant(&mut self, _at: i64, _context: &mut Context<'_>) -> Result<(), Failure> {
+    fn on_schedule(&mut self, _at: i64, _context: &mut WindowContext<'_>) -> Result<(), EvalError> {
         Ok(())
     }
 
     /// What joins and on-demand queries find, in the window's order.
-    fn held(&self) -> Vec<Seq> {
-        self.fifo().map_or_else(Vec::new, |held| held.iter().collect())
+    fn rows(&self) -> Vec<RowId> {
+        self.rows_in_order().map_or_else(Vec::new, |held| held.iter().collect())
     }
 
     /// The same where it lies, when its order is that of arrival.
-    fn fifo(&self) -> Option<&Fifo> {
+    fn rows_in_order(&self) -> Option<&RowQueue> {
         None
     }
 
-    /// Which rows it needs, held or not; [`forget`] lets the others go.
-    fn needs(&self) -> Needs;
+    /// Which rows it needs, held or not; [`evict_unneeded`] lets the others go.
+    fn retained_rows(&self) -> RetainedRows;
 
-    /// The rows it needs, in no particular order, when they are [`Needs::Scattered`].
-    fn scattered(&self) -> Vec<Seq> {
+    /// The rows it needs, in no particular order, when they are [`RetainedRows::Sparse`].
+    fn sparse_rows(&self) -> Vec<RowId> {
         vec![]
     }
 
     /// The column that it writes in arriving rows. What is computed from it must be computed behind the window.
-    fn rewrites(&self) -> Option<usize> {
+    fn rewritten_column(&self) -> Option<usize> {
         None
     }
 
     /// What it holds and waits for, for whoever asks why nothing comes out.
-    fn waits(&self, look: &Look<'_>) -> Waits {
-        let mut held = self.held();
+    fn status(&self, look: &StatusContext<'_>) -> WindowStatus {
+        let mut held = self.rows();
         if held.is_empty() {
-            held = self.scattered();
+            held = self.sparse_rows();
         }
-        Waits::new(held.len() as u64, look.between(held.into_iter()), "events")
+        WindowStatus::new(held.len() as u64, look.time_range(held.into_iter()), "events")
     }
 
     /// Its state, for a checkpoint.
@@ -250,15 +254,15 @@ pub trait Window: Send {
 }
 
 /// Makes a window without events.
-pub type MakeWindow = Arc<dyn Fn() -> Box<dyn Window> + Send + Sync>;
+pub type WindowConstructor = Arc<dyn Fn() -> Box<dyn Window> + Send + Sync>;
 
 /// The rows that a window needs, ascending: what a checkpoint keeps of its store.
-pub fn needed(window: &dyn Window, rows: &RowStore) -> Vec<Seq> {
-    match window.needs() {
-        Needs::Nothing => vec![],
-        Needs::From(oldest) => rows.numbers_from(oldest),
-        Needs::Scattered(_) => {
-            let mut kept = window.scattered();
+pub fn retained_row_ids(window: &dyn Window, rows: &RowStore) -> Vec<RowId> {
+    match window.retained_rows() {
+        RetainedRows::Nothing => vec![],
+        RetainedRows::From(oldest) => rows.ids_from(oldest),
+        RetainedRows::Sparse(_) => {
+            let mut kept = window.sparse_rows();
             kept.sort_unstable();
             kept
         }
@@ -270,13 +274,13 @@ pub fn needed(window: &dyn Window, rows: &RowStore) -> Vec<Seq> {
 ///
 /// Cost: nothing much, and now and then a copy of the rows that are needed; per row that arrives it is bounded. Bounds: a
 /// store keeps at most about twice the rows that are needed and two segments.
-pub fn forget(window: &dyn Window, rows: &mut RowStore) {
-    match window.needs() {
-        Needs::Nothing => rows.forget_below(rows.next()),
-        Needs::From(oldest) => rows.forget_below(oldest),
-        Needs::Scattered(count) => {
+pub fn evict_unneeded(window: &dyn Window, rows: &mut RowStore) {
+    match window.retained_rows() {
+        RetainedRows::Nothing => rows.evict_below(rows.next_id()),
+        RetainedRows::From(oldest) => rows.evict_below(oldest),
+        RetainedRows::Sparse(count) => {
             if rows.rows() > 2 * (count as u64 + SEGMENT_ROWS) {
-                rows.keep_only(&needed(window, rows));
+                rows.retain_only(&retained_row_ids(window, rows));
             }
         }
     }

@@ -10,20 +10,23 @@ use smallvec::SmallVec;
 use tidemill_types::FieldType;
 
 use super::build::arity;
-use super::waits::more;
-use super::{Context, Look, MakeWindow, Needs, Parameter, Source, Waits, Window};
-use crate::expr::Failure;
+use super::status::more;
+use super::{
+    Parameter, RetainedRows, StatusContext, Window, WindowConstructor, WindowContext, WindowInput,
+    WindowStatus,
+};
+use crate::expr::EvalError;
 use crate::snapshot::{Error, Reader, Writer};
-use crate::store::{RowStore, Seq};
+use crate::store::{RowId, RowStore};
 use crate::value::{Value, order};
 
 const SORTABLE: &[FieldType] =
     &[FieldType::Int, FieldType::Long, FieldType::Float, FieldType::Double, FieldType::String];
 
-pub(super) fn build(parameters: &[Parameter], _: &Source<'_>) -> Result<MakeWindow, String> {
+pub(super) fn build(parameters: &[Parameter], _: &WindowInput<'_>) -> Result<WindowConstructor, String> {
     arity(parameters, 2..=usize::MAX, "sort(n, attribute [, 'asc' | 'desc'] …)")?;
     let n = parameters[0].count("the length")?;
-    let mut order: SmallVec<[Column; 2]> = SmallVec::new();
+    let mut order: SmallVec<[SortColumn; 2]> = SmallVec::new();
     let mut rest = parameters[1..].iter().peekable();
     while let Some(attribute) = rest.next() {
         let column = attribute.column("what is sorted by", SORTABLE)?;
@@ -38,15 +41,15 @@ pub(super) fn build(parameters: &[Parameter], _: &Source<'_>) -> Result<MakeWind
             let (one, other) = (&attribute.text, &next.text);
             return Err(format!("between `{one}` and `{other}` has to stand 'asc' or 'desc'"));
         }
-        order.push(Column { column, descending });
+        order.push(SortColumn { column, descending });
     }
     Ok(Arc::new(move || {
-        Box::new(Sort { n, order: order.clone(), entries: BTreeSet::new(), overflowed: false })
+        Box::new(SortWindow { n, order: order.clone(), entries: BTreeSet::new(), overflowed: false })
     }))
 }
 
 #[derive(Clone, Copy)]
-struct Column {
+struct SortColumn {
     column: usize,
     descending: bool,
 }
@@ -55,34 +58,34 @@ struct Column {
 const RESTORED_PIECES: usize = 16;
 
 /// When more than `n` are held the last one in order leaves, among equals the newest.
-struct Sort {
+struct SortWindow {
     n: u64,
-    order: SmallVec<[Column; 2]>,
-    entries: BTreeSet<Entry>,
+    order: SmallVec<[SortColumn; 2]>,
+    entries: BTreeSet<SortEntry>,
     /// Until more than `n` came they are held in the order of their arrival.
     overflowed: bool,
 }
 
 #[derive(Serialize, Deserialize)]
 struct State {
-    rows: Vec<Seq>,
+    rows: Vec<RowId>,
     overflowed: bool,
 }
 
 #[derive(Debug, PartialEq, Eq)]
-struct Entry {
-    key: SmallVec<[Part; 1]>,
-    seq: Seq,
+struct SortEntry {
+    key: SmallVec<[SortValue; 1]>,
+    seq: RowId,
 }
 
 /// A value to sort by, turned round for descending order.
 #[derive(Debug)]
-struct Part {
+struct SortValue {
     value: Value,
     descending: bool,
 }
 
-impl Ord for Part {
+impl Ord for SortValue {
     fn cmp(&self, other: &Self) -> Ordering {
         let ordering = match (&self.value, &other.value) {
             (Value::Int(a), Value::Int(b)) => a.cmp(b),
@@ -98,48 +101,48 @@ impl Ord for Part {
     }
 }
 
-impl PartialOrd for Part {
+impl PartialOrd for SortValue {
     fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
         Some(self.cmp(other))
     }
 }
 
-impl PartialEq for Part {
+impl PartialEq for SortValue {
     fn eq(&self, other: &Self) -> bool {
         self.cmp(other).is_eq()
     }
 }
 
-impl Eq for Part {}
+impl Eq for SortValue {}
 
-impl Ord for Entry {
+impl Ord for SortEntry {
     fn cmp(&self, other: &Self) -> Ordering {
         self.key.cmp(&other.key).then(self.seq.cmp(&other.seq))
     }
 }
 
-impl PartialOrd for Entry {
+impl PartialOrd for SortEntry {
     fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
         Some(self.cmp(other))
     }
 }
 
-impl Sort {
-    fn entry(&self, seq: Seq, rows: &RowStore) -> Result<Entry, Failure> {
+impl SortWindow {
+    fn entry(&self, seq: RowId, rows: &RowStore) -> Result<SortEntry, EvalError> {
         let mut key = SmallVec::new();
-        for Column { column, descending } in &self.order {
+        for SortColumn { column, descending } in &self.order {
             let value = rows.value(seq, *column);
             if value.is_null() {
-                return Err(Failure("null has no place in the order of the sort window".into()));
+                return Err(EvalError("null has no place in the order of the sort window".into()));
             }
-            key.push(Part { value, descending: *descending });
+            key.push(SortValue { value, descending: *descending });
         }
-        Ok(Entry { key, seq })
+        Ok(SortEntry { key, seq })
     }
 }
 
-impl Window for Sort {
-    fn arrive(&mut self, rows: Range<Seq>, context: &mut Context<'_>) -> Result<(), Failure> {
+impl Window for SortWindow {
+    fn process(&mut self, rows: Range<RowId>, context: &mut WindowContext<'_>) -> Result<(), EvalError> {
         // The reference notices a null when it sorts, and then fails at every later event. Here the chunk with the
         // null fails and is not held.
         let entries = rows.map(|seq| self.entry(seq, context.rows)).collect::<Result<Vec<_>, _>>()?;
@@ -157,37 +160,37 @@ impl Window for Sort {
         Ok(())
     }
 
-    fn goes_by_clock(&self) -> bool {
+    fn is_time_driven(&self) -> bool {
         false
     }
 
-    fn held(&self) -> Vec<Seq> {
-        let mut rows = self.scattered();
+    fn rows(&self) -> Vec<RowId> {
+        let mut rows = self.sparse_rows();
         if !self.overflowed {
             rows.sort_unstable();
         }
         rows
     }
 
-    fn needs(&self) -> Needs {
-        Needs::scattered(self.entries.len())
+    fn retained_rows(&self) -> RetainedRows {
+        RetainedRows::sparse(self.entries.len())
     }
 
-    fn scattered(&self) -> Vec<Seq> {
+    fn sparse_rows(&self) -> Vec<RowId> {
         self.entries.iter().map(|entry| entry.seq).collect()
     }
 
-    fn waits(&self, look: &Look<'_>) -> Waits {
+    fn status(&self, look: &StatusContext<'_>) -> WindowStatus {
         let held = self.entries.len() as u64;
         let waits_for = match self.n.saturating_sub(held) {
             0 => "more events: it is full, and with the next the last in its order leaves".to_owned(),
             n => format!("{} until it is full; nothing leaves before", more(n, "events")),
         };
-        Waits::new(held, look.between(self.scattered().into_iter()), waits_for).of(self.n)
+        WindowStatus::new(held, look.time_range(self.sparse_rows().into_iter()), waits_for).of(self.n)
     }
 
     fn save(&self, out: &mut Writer<'_>) -> Result<(), Error> {
-        out.state(&State { rows: self.scattered(), overflowed: self.overflowed })
+        out.state(&State { rows: self.sparse_rows(), overflowed: self.overflowed })
     }
 
     fn restore(&mut self, from: &mut Reader<'_>, rows: &RowStore) -> Result<(), Error> {
@@ -200,7 +203,7 @@ impl Window for Sort {
         self.entries.clear();
         for rows_of_piece in state.rows.chunks(piece) {
             let entries = rows_of_piece.iter().map(|seq| self.entry(*seq, rows)).collect::<Result<_, _>>();
-            let mut entries: BTreeSet<Entry> = entries.map_err(|e| from.damaged(e.0))?;
+            let mut entries: BTreeSet<SortEntry> = entries.map_err(|e| from.damaged(e.0))?;
             self.entries.append(&mut entries);
         }
         self.overflowed = state.overflowed;

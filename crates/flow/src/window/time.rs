@@ -3,38 +3,45 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use super::aging::Aging;
 use super::build::arity;
-use super::fifo::Fifo;
-use super::{Context, Look, MakeWindow, Needs, Parameter, Slide, Source, Waits, Window};
-use crate::expr::Failure;
+use super::row_queue::RowQueue;
+use super::time_eviction::TimeEviction;
+use super::{
+    EvictionCounts, Parameter, RetainedRows, StatusContext, Window, WindowConstructor, WindowContext,
+    WindowInput, WindowStatus,
+};
+use crate::expr::EvalError;
 use crate::snapshot::{Error, Reader, Writer};
-use crate::store::{RowStore, Seq};
+use crate::store::{RowId, RowStore};
 
-pub(super) fn build(parameters: &[Parameter], _: &Source<'_>) -> Result<MakeWindow, String> {
+pub(super) fn build(parameters: &[Parameter], _: &WindowInput<'_>) -> Result<WindowConstructor, String> {
     arity(parameters, 1..=1, "time(span)")?;
     let span = parameters[0].span("the span")?;
-    Ok(Arc::new(move || Box::new(Time { rows: Aging::new(span), asked: i64::MIN, delays: false })))
+    Ok(Arc::new(move || {
+        Box::new(TimeWindow { rows: TimeEviction::new(span), asked: i64::MIN, delays: false })
+    }))
 }
 
-pub(super) fn delay(parameters: &[Parameter], _: &Source<'_>) -> Result<MakeWindow, String> {
+pub(super) fn delay(parameters: &[Parameter], _: &WindowInput<'_>) -> Result<WindowConstructor, String> {
     arity(parameters, 1..=1, "delay(span)")?;
     let span = parameters[0].span("the span")?;
-    Ok(Arc::new(move || Box::new(Time { rows: Aging::new(span), asked: i64::MIN, delays: true })))
+    Ok(Arc::new(move || {
+        Box::new(TimeWindow { rows: TimeEviction::new(span), asked: i64::MIN, delays: true })
+    }))
 }
 
 /// An event leaves when its age reaches the span: just before an arrival, or by a timer.
-struct Time {
-    rows: Aging,
+struct TimeWindow {
+    rows: TimeEviction,
     /// The greatest timestamp so far: only a greater one asks for a timer.
     asked: i64,
     /// Events come out only when they leave; nothing ever expires, and what is held still waits.
     delays: bool,
 }
 
-impl Time {
+impl TimeWindow {
     #[inline]
-    fn leave(&mut self, context: &mut Context<'_>) {
+    fn evict_due(&mut self, context: &mut WindowContext<'_>) {
         while let Some(seq) = self.rows.pop_due(context.now, context.rows) {
             match self.delays {
                 true => context.out.current(seq, context.now),
@@ -44,11 +51,11 @@ impl Time {
     }
 }
 
-impl Window for Time {
-    fn arrive(&mut self, rows: Range<Seq>, context: &mut Context<'_>) -> Result<(), Failure> {
+impl Window for TimeWindow {
+    fn process(&mut self, rows: Range<RowId>, context: &mut WindowContext<'_>) -> Result<(), EvalError> {
         for seq in rows {
             // also for the second event of a chunk: the first one may be too old already
-            self.leave(context);
+            self.evict_due(context);
             let time = context.rows.time(seq);
             if !self.delays {
                 context.out.current(seq, time);
@@ -56,59 +63,64 @@ impl Window for Time {
             self.rows.push(seq, time);
             if self.asked < time {
                 self.asked = time;
-                context.timers.ask(self.rows.due(time));
+                context.timers.schedule(self.rows.due(time));
             }
         }
         context.out.end_chunk();
         Ok(())
     }
 
-    fn slides(&self, _: &RowStore) -> bool {
+    fn supports_sliding_path(&self, _: &RowStore) -> bool {
         !self.delays
     }
 
-    fn slide(
+    fn process_sliding(
         &mut self,
-        rows: Range<Seq>,
+        rows: Range<RowId>,
         clocks: &[i64],
         until: i64,
-        context: &mut Context<'_>,
-    ) -> Option<Slide> {
+        context: &mut WindowContext<'_>,
+    ) -> Option<EvictionCounts> {
         if self.delays {
             return None;
         }
-        let mut times = context.rows.times();
+        let mut times = context.rows.time_cursor();
         for seq in rows.clone() {
             let time = times.get(seq);
             if self.asked < time {
                 self.asked = time;
-                context.timers.ask(self.rows.due(time));
+                context.timers.schedule(self.rows.due(time));
             }
         }
         // those that are due before an arrival let nothing go that it would not
-        let due = std::iter::from_fn(|| context.timers.take_due(until)).last();
-        Some(self.rows.slide(rows, clocks, due.map(|_| until), context.rows))
+        let due = std::iter::from_fn(|| context.timers.pop_due(until)).last();
+        Some(self.rows.process_sliding(rows, clocks, due.map(|_| until), context.rows))
     }
 
-    fn timer(&mut self, _due: i64, context: &mut Context<'_>) -> Result<(), Failure> {
-        self.leave(context);
+    fn on_timer(&mut self, _due: i64, context: &mut WindowContext<'_>) -> Result<(), EvalError> {
+        self.evict_due(context);
         context.out.end_chunk();
         Ok(())
     }
 
-    fn fifo(&self) -> Option<&Fifo> {
-        Some(self.rows.held())
+    fn rows_in_order(&self) -> Option<&RowQueue> {
+        Some(self.rows.rows())
     }
 
-    fn needs(&self) -> Needs {
-        Needs::from(self.rows.held().front())
+    fn retained_rows(&self) -> RetainedRows {
+        RetainedRows::from_oldest(self.rows.rows().front())
     }
 
-    fn waits(&self, look: &Look<'_>) -> Waits {
-        let held = self.rows.held();
-        let between = look.ends(held.front(), held.iter().next_back());
+    fn status(&self, look: &StatusContext<'_>) -> WindowStatus {
+        let held = self.rows.rows();
+        let between = look.time_range_of_ends(held.front(), held.iter().next_back());
         let due = between.map(|(oldest, _)| self.rows.due(oldest));
-        Waits::aging(held.len(), between, due, if self.delays { "comes out" } else { "leaves" })
+        WindowStatus::time_eviction(
+            held.len(),
+            between,
+            due,
+            if self.delays { "comes out" } else { "leaves" },
+        )
     }
 
     fn save(&self, out: &mut Writer<'_>) -> Result<(), Error> {

@@ -8,13 +8,16 @@ use serde::{Deserialize, Serialize};
 use tidemill_types::FieldType;
 
 use super::build::arity;
-use super::fifo::Fifo;
-use super::{Context, Look, MakeWindow, Needs, Parameter, Source, Waits, Window};
-use crate::expr::Failure;
+use super::row_queue::RowQueue;
+use super::{
+    Parameter, RetainedRows, StatusContext, Window, WindowConstructor, WindowContext, WindowInput,
+    WindowStatus,
+};
+use crate::expr::EvalError;
 use crate::snapshot::{Error, Reader, Writer};
-use crate::store::{RowStore, Seq};
+use crate::store::{RowId, RowStore};
 
-pub(super) fn build(parameters: &[Parameter], _: &Source<'_>) -> Result<MakeWindow, String> {
+pub(super) fn build(parameters: &[Parameter], _: &WindowInput<'_>) -> Result<WindowConstructor, String> {
     arity(parameters, 1..=3, "timeBatch(span [, start] [, stream.current])")?;
     let span = parameters[0].period("the span")?;
     let (start, streams) = match &parameters[1..] {
@@ -24,14 +27,14 @@ pub(super) fn build(parameters: &[Parameter], _: &Source<'_>) -> Result<MakeWind
         [start, flag, ..] => (Some(start.instant("the start")?), flag.flag("stream.current")?),
     };
     Ok(Arc::new(move || {
-        let spans = Spans::new(span, start);
+        let spans = TimeSpans::new(span, start);
         Box::new(TimeBatch { streams, state: State { spans, ..State::default() } })
     }))
 }
 
 /// Spans of the clock, one after the other. They begin with the first event.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
-pub(super) struct Spans {
+pub(super) struct TimeSpans {
     #[serde(skip)]
     span: i64,
     /// An instant at which some span begins.
@@ -41,14 +44,14 @@ pub(super) struct Spans {
     end: Option<i64>,
 }
 
-impl Spans {
+impl TimeSpans {
     pub(super) fn new(span: i64, start: Option<i64>) -> Self {
         Self { span, start, end: None }
     }
 
-    /// Whether the running span has ended; then [`Self::go_on`] is to be called.
+    /// Whether the running span has ended; then [`Self::advance`] is to be called.
     #[inline]
-    pub(super) fn ends(&mut self, context: &mut Context<'_>) -> bool {
+    pub(super) fn has_ended(&mut self, context: &mut WindowContext<'_>) -> bool {
         let now = context.now;
         let end = match self.end {
             Some(end) => end,
@@ -58,7 +61,7 @@ impl Spans {
                     Some(start) => grid_end(now, start, self.span),
                     None => now.saturating_add(self.span),
                 };
-                context.timers.ask(end);
+                context.timers.schedule(end);
                 self.end = Some(end);
                 end
             }
@@ -68,11 +71,11 @@ impl Spans {
 
     /// Begins the next span. Of several that have ended meanwhile each has its timer, which is due at once; but when
     /// nothing is left that could come out, the clock is caught up with in one step.
-    pub(super) fn go_on(&mut self, nothing_left: bool, context: &mut Context<'_>) {
+    pub(super) fn advance(&mut self, nothing_left: bool, context: &mut WindowContext<'_>) {
         let Some(end) = self.end else { return };
         let ended = if nothing_left { (context.now.saturating_sub(end) / self.span).max(0) } else { 0 };
         let end = ended.saturating_mul(self.span).saturating_add(end).saturating_add(self.span);
-        context.timers.ask(end);
+        context.timers.schedule(end);
         self.end = Some(end);
     }
 
@@ -102,17 +105,17 @@ struct TimeBatch {
 
 #[derive(Default, Serialize, Deserialize)]
 struct State {
-    spans: Spans,
+    spans: TimeSpans,
     /// The events of the running span.
-    current: Fifo,
+    current: RowQueue,
     /// What waits to expire: the span that went out, or with `streams` the running one.
-    before: Fifo,
+    before: RowQueue,
     /// Whether anything came since the last reset.
     came: bool,
 }
 
 impl TimeBatch {
-    fn flush(&mut self, context: &mut Context<'_>) {
+    fn flush(&mut self, context: &mut WindowContext<'_>) {
         let state = &mut self.state;
         if context.wants_expired {
             context.out.all_expired(&state.before, context.now);
@@ -124,23 +127,23 @@ impl TimeBatch {
             context.out.reset(context.now);
         }
         context.out.all_current(&state.current, context.rows);
-        if context.keeps_batches() {
+        if context.retains_sent_batches() {
             mem::swap(&mut state.current, &mut state.before);
         }
         state.current.clear();
-        state.spans.go_on(state.before.is_empty(), context);
+        state.spans.advance(state.before.is_empty(), context);
     }
 }
 
 impl Window for TimeBatch {
-    fn arrive(&mut self, rows: Range<Seq>, context: &mut Context<'_>) -> Result<(), Failure> {
-        let ends = self.state.spans.ends(context);
+    fn process(&mut self, rows: Range<RowId>, context: &mut WindowContext<'_>) -> Result<(), EvalError> {
+        let ends = self.state.spans.has_ended(context);
         self.state.came |= !rows.is_empty();
         if self.streams {
             for seq in rows.clone() {
                 context.out.current(seq, context.rows.time(seq));
             }
-            if context.keeps_batches() {
+            if context.retains_sent_batches() {
                 self.state.before.push_all(rows);
             }
         } else {
@@ -153,27 +156,27 @@ impl Window for TimeBatch {
         Ok(())
     }
 
-    fn timer(&mut self, _due: i64, context: &mut Context<'_>) -> Result<(), Failure> {
-        if self.state.spans.ends(context) {
+    fn on_timer(&mut self, _due: i64, context: &mut WindowContext<'_>) -> Result<(), EvalError> {
+        if self.state.spans.has_ended(context) {
             self.flush(context);
             context.out.end_chunk();
         }
         Ok(())
     }
 
-    fn fifo(&self) -> Option<&Fifo> {
+    fn rows_in_order(&self) -> Option<&RowQueue> {
         Some(&self.state.before)
     }
 
-    fn needs(&self) -> Needs {
-        Needs::from(self.state.before.front().or(self.state.current.front()))
+    fn retained_rows(&self) -> RetainedRows {
+        RetainedRows::from_oldest(self.state.before.front().or(self.state.current.front()))
     }
 
-    fn waits(&self, look: &Look<'_>) -> Waits {
+    fn status(&self, look: &StatusContext<'_>) -> WindowStatus {
         let state = &self.state;
         let rows = if self.streams { &state.before } else { &state.current };
-        let between = look.ends(rows.front(), rows.iter().next_back());
-        Waits::spanning(rows.len(), between, state.spans.end())
+        let between = look.time_range_of_ends(rows.front(), rows.iter().next_back());
+        WindowStatus::spanning(rows.len(), between, state.spans.end())
     }
 
     fn save(&self, out: &mut Writer<'_>) -> Result<(), Error> {

@@ -3,29 +3,32 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use super::aging::Aging;
 use super::build::arity;
-use super::fifo::Fifo;
-use super::{Context, Look, MakeWindow, Needs, Parameter, Source, Waits, Window};
-use crate::expr::Failure;
+use super::row_queue::RowQueue;
+use super::time_eviction::TimeEviction;
+use super::{
+    Parameter, RetainedRows, StatusContext, Window, WindowConstructor, WindowContext, WindowInput,
+    WindowStatus,
+};
+use crate::expr::EvalError;
 use crate::snapshot::{Error, Reader, Writer};
-use crate::store::{RowStore, Seq};
+use crate::store::{RowId, RowStore};
 
-pub(super) fn build(parameters: &[Parameter], _: &Source<'_>) -> Result<MakeWindow, String> {
+pub(super) fn build(parameters: &[Parameter], _: &WindowInput<'_>) -> Result<WindowConstructor, String> {
     arity(parameters, 2..=2, "timeLength(span, n)")?;
     let span = parameters[0].span("the span")?;
     let n = parameters[1].count("the length")?;
-    Ok(Arc::new(move || Box::new(TimeLength { n, rows: Aging::new(span) })))
+    Ok(Arc::new(move || Box::new(TimeLength { n, rows: TimeEviction::new(span) })))
 }
 
 /// By age as in `time`, by number as in `length`. With `n` = 0 events pass and never leave.
 struct TimeLength {
     n: u64,
-    rows: Aging,
+    rows: TimeEviction,
 }
 
 impl TimeLength {
-    fn leave(&mut self, context: &mut Context<'_>) {
+    fn evict_due(&mut self, context: &mut WindowContext<'_>) {
         while let Some(seq) = self.rows.pop_due(context.now, context.rows) {
             context.out.expired(seq, context.now);
         }
@@ -33,10 +36,10 @@ impl TimeLength {
 }
 
 impl Window for TimeLength {
-    fn arrive(&mut self, rows: Range<Seq>, context: &mut Context<'_>) -> Result<(), Failure> {
+    fn process(&mut self, rows: Range<RowId>, context: &mut WindowContext<'_>) -> Result<(), EvalError> {
         for seq in rows {
-            self.leave(context);
-            if self.rows.held().len() >= self.n
+            self.evict_due(context);
+            if self.rows.rows().len() >= self.n
                 && let Some(oldest) = self.rows.pop(context.rows)
             {
                 context.out.expired(oldest, context.now);
@@ -46,31 +49,31 @@ impl Window for TimeLength {
             if self.n > 0 {
                 self.rows.push(seq, time);
             }
-            context.timers.ask(self.rows.due(time));
+            context.timers.schedule(self.rows.due(time));
         }
         context.out.end_chunk();
         Ok(())
     }
 
-    fn timer(&mut self, _due: i64, context: &mut Context<'_>) -> Result<(), Failure> {
-        self.leave(context);
+    fn on_timer(&mut self, _due: i64, context: &mut WindowContext<'_>) -> Result<(), EvalError> {
+        self.evict_due(context);
         context.out.end_chunk();
         Ok(())
     }
 
-    fn fifo(&self) -> Option<&Fifo> {
-        Some(self.rows.held())
+    fn rows_in_order(&self) -> Option<&RowQueue> {
+        Some(self.rows.rows())
     }
 
-    fn needs(&self) -> Needs {
-        Needs::from(self.rows.held().front())
+    fn retained_rows(&self) -> RetainedRows {
+        RetainedRows::from_oldest(self.rows.rows().front())
     }
 
-    fn waits(&self, look: &Look<'_>) -> Waits {
-        let held = self.rows.held();
-        let between = look.ends(held.front(), held.iter().next_back());
+    fn status(&self, look: &StatusContext<'_>) -> WindowStatus {
+        let held = self.rows.rows();
+        let between = look.time_range_of_ends(held.front(), held.iter().next_back());
         let due = between.map(|(oldest, _)| self.rows.due(oldest));
-        let mut waits = Waits::aging(held.len(), between, due, "leaves").of(self.n);
+        let mut waits = WindowStatus::time_eviction(held.len(), between, due, "leaves").of(self.n);
         if held.len() >= self.n && self.n > 0 {
             waits.waits_for += ", or with the next event: it is full";
         }

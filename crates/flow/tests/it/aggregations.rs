@@ -6,7 +6,7 @@
 use std::path::Path;
 use std::{env, fs};
 
-use tidemill_flow::replay::{Input, Replay, What, compile};
+use tidemill_flow::replay::{Input, OutputKind, Replay, compile};
 use tidemill_flow::{Registry, plan::AppPlan};
 
 const STREAMS: &str = "define stream S (k string, n int, v double, b bool, o object, ts long, at string);
@@ -27,7 +27,7 @@ fn said(case: &str) -> Vec<String> {
             let mut replay = Replay::new(compiled("").expect("the streams"), 0, &|_| true, &|_| true);
             replay.input(&Input::OnDemand { on_demand: query.trim().to_owned() });
             match replay.take().pop().map(|out| out.what) {
-                Some(What::Failure { failure }) => failure,
+                Some(OutputKind::Failure { failure }) => failure,
                 _ => String::new(),
             }
         }

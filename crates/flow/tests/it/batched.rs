@@ -1,8 +1,8 @@
 //! Functions that do many rows at once give what they give row by row.
 
 use proptest::prelude::*;
-use tidemill_flow::expr::NoHost;
-use tidemill_flow::registry::{Arg, Argument, FunctionState};
+use tidemill_flow::expr::NoContext;
+use tidemill_flow::registry::{ArgumentType, ColumnarValue, FunctionContext};
 use tidemill_flow::{Column, Registry, Value};
 use tidemill_types::FieldType;
 
@@ -16,11 +16,11 @@ fn argument(values: &'static str) -> impl Strategy<Value = Texts> {
 /// Calls a function on six rows at once and one by one. Whether it did them at once.
 fn same(name: &str, arguments: &[Texts]) -> Result<bool, TestCaseError> {
     let value = |text: &Option<String>| text.as_deref().map_or(Value::Null, Value::text);
-    let declared: Vec<Arg> = arguments
+    let declared: Vec<ArgumentType> = arguments
         .iter()
         .map(|(constant, texts)| {
             let constant = constant.then(|| value(&texts[0])).filter(|v| !v.is_null());
-            Arg { ty: FieldType::String, constant }
+            ArgumentType { ty: FieldType::String, constant }
         })
         .collect();
     let registry = Registry::standard();
@@ -34,10 +34,12 @@ fn same(name: &str, arguments: &[Texts]) -> Result<bool, TestCaseError> {
             column
         })
         .collect();
-    let given: Vec<Argument<'_>> = declared
+    let given: Vec<ColumnarValue<'_>> = declared
         .iter()
         .zip(&columns)
-        .map(|(arg, column)| arg.constant.as_ref().map_or(Argument::Each(column), Argument::Same))
+        .map(|(arg, column)| {
+            arg.constant.as_ref().map_or(ColumnarValue::Array(column), ColumnarValue::Scalar)
+        })
         .collect();
     let Some(at_once) = function.call_batch(&given, 6) else { return Ok(false) };
     prop_assert_eq!(at_once.ty(), ty);
@@ -48,7 +50,7 @@ fn same(name: &str, arguments: &[Texts]) -> Result<bool, TestCaseError> {
             .zip(&columns)
             .map(|(arg, column)| arg.constant.clone().unwrap_or_else(|| column.get(row)))
             .collect();
-        let alone = function.call(&values, &FunctionState { now: 0, time: 0, host: &NoHost });
+        let alone = function.call(&values, &FunctionContext { now: 0, time: 0, host: &NoContext });
         prop_assert_eq!(format!("{:?}", Ok::<_, ()>(at_once.get(row))), format!("{alone:?}"));
     }
     Ok(true)

@@ -12,11 +12,11 @@ use std::{env, fs};
 
 use serde_json::json;
 use tidemill_flow::Registry;
-use tidemill_flow::app::App;
 use tidemill_flow::correct::CorrectedApp;
-use tidemill_flow::feed::Part;
 use tidemill_flow::limits::Limits;
-use tidemill_flow::replay::{Input, Replay, What, compile};
+use tidemill_flow::replay::{Input, OutputKind, Replay, compile};
+use tidemill_flow::runtime::AppRuntime;
+use tidemill_flow::stream_batch::StreamBatch;
 use tidemill_flow::{Column, Value};
 use tidemill_types::FieldType;
 
@@ -61,15 +61,15 @@ fn filled(text: &str) -> String {
             for output in replay.take() {
                 let row = |data: &[serde_json::Value]| serde_json::to_string(data).expect("JSON");
                 let _ = match &output.what {
-                    What::Stream { stream, timestamp, data } => {
+                    OutputKind::Stream { stream, timestamp, data } => {
                         writeln!(out, "  + {stream} {timestamp} {}", row(data))
                     }
-                    What::Retracted { retracted, timestamp, data } => {
+                    OutputKind::Retracted { retracted, timestamp, data } => {
                         writeln!(out, "  - {retracted} {timestamp} {}", row(data))
                     }
-                    What::Rows { rows } => writeln!(out, "  {}", json!(rows)),
-                    What::Failure { failure } => writeln!(out, "  ! {failure}"),
-                    What::Query { .. } => Ok(()),
+                    OutputKind::Rows { rows } => writeln!(out, "  {}", json!(rows)),
+                    OutputKind::Failure { failure } => writeln!(out, "  ! {failure}"),
+                    OutputKind::Query { .. } => Ok(()),
                 };
             }
         }
@@ -103,10 +103,10 @@ fn app(limits: Limits) -> CorrectedApp {
     CorrectedApp::new(Arc::new(plan.with_limits(limits)), 1000)
 }
 
-fn event(n: i32, time: i64) -> Vec<Part> {
+fn event(n: i32, time: i64) -> Vec<StreamBatch> {
     let mut column = Column::new(FieldType::Int);
     column.push(Value::Int(n));
-    vec![Part { stream: 0, columns: vec![column], times: vec![time] }]
+    vec![StreamBatch { stream: 0, columns: vec![column], times: vec![time] }]
 }
 
 #[test]
@@ -171,9 +171,10 @@ fn states_belong_to_their_policy() {
     let other = make("@late(policy='correct', allowed='2 sec')");
     let why = CorrectedApp::new(other, 2000).restore(&mut state.as_slice()).expect_err("another time");
     assert!(why.to_string().contains("1 sec"), "{why}");
-    let mut plain = App::new(make(""));
-    let why =
-        plain.restore(&mut state.as_slice(), tidemill_flow::snapshot::Resume::Exactly).expect_err("plain");
+    let mut plain = AppRuntime::new(make(""));
+    let why = plain
+        .restore(&mut state.as_slice(), tidemill_flow::snapshot::RestoreMode::Exactly)
+        .expect_err("plain");
     assert!(why.to_string().contains("expected the section `app`"), "{why}");
     for at in (0..state.len()).step_by(7) {
         let mut damaged = state.clone();

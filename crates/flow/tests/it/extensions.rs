@@ -3,17 +3,17 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use tidemill_flow::app::{App, Sink};
-use tidemill_flow::expr::Failure;
-use tidemill_flow::feed::Part;
+use tidemill_flow::expr::EvalError;
 use tidemill_flow::replay::compile;
-use tidemill_flow::snapshot::{Error, Reader, Resume, Writer};
-use tidemill_flow::store::{RowStore, Seq};
-use tidemill_flow::window::{Context, MakeWindow, Needs, Parameter, Source, Window};
+use tidemill_flow::runtime::{AppRuntime, OutputHandler};
+use tidemill_flow::snapshot::{Error, Reader, RestoreMode, Writer};
+use tidemill_flow::store::{RowId, RowStore};
+use tidemill_flow::stream_batch::StreamBatch;
+use tidemill_flow::window::{Parameter, RetainedRows, Window, WindowConstructor, WindowContext, WindowInput};
 use tidemill_flow::{Batch, Column, FieldType, Registry, Value};
 
 /// `own:run(attribute)`: the events since the attribute was last another one; then all of them leave.
-fn run(parameters: &[Parameter], _: &Source<'_>) -> Result<MakeWindow, String> {
+fn run(parameters: &[Parameter], _: &WindowInput<'_>) -> Result<WindowConstructor, String> {
     let [attribute] = parameters else { return Err("expected one attribute: own:run(attribute)".into()) };
     let column = attribute.column("the attribute", &[FieldType::String])?;
     Ok(Arc::new(move || Box::new(Run { column, held: vec![] })))
@@ -21,14 +21,14 @@ fn run(parameters: &[Parameter], _: &Source<'_>) -> Result<MakeWindow, String> {
 
 struct Run {
     column: usize,
-    held: Vec<Seq>,
+    held: Vec<RowId>,
 }
 
 impl Window for Run {
-    fn arrive(&mut self, rows: Range<Seq>, context: &mut Context<'_>) -> Result<(), Failure> {
+    fn process(&mut self, rows: Range<RowId>, context: &mut WindowContext<'_>) -> Result<(), EvalError> {
         for row in rows {
             let is_other =
-                |last: &Seq| context.rows.text(*last, self.column) != context.rows.text(row, self.column);
+                |last: &RowId| context.rows.text(*last, self.column) != context.rows.text(row, self.column);
             if self.held.last().is_some_and(is_other) {
                 self.held.drain(..).for_each(|left| context.out.expired(left, context.now));
             }
@@ -39,16 +39,16 @@ impl Window for Run {
         Ok(())
     }
 
-    fn goes_by_clock(&self) -> bool {
+    fn is_time_driven(&self) -> bool {
         false
     }
 
-    fn held(&self) -> Vec<Seq> {
+    fn rows(&self) -> Vec<RowId> {
         self.held.clone()
     }
 
-    fn needs(&self) -> Needs {
-        self.held.first().map_or(Needs::Nothing, |oldest| Needs::From(*oldest))
+    fn retained_rows(&self) -> RetainedRows {
+        self.held.first().map_or(RetainedRows::Nothing, |oldest| RetainedRows::From(*oldest))
     }
 
     fn save(&self, out: &mut Writer<'_>) -> Result<(), Error> {
@@ -71,7 +71,7 @@ fn registry() -> Registry {
 #[derive(Default)]
 struct Lines(Vec<String>);
 
-impl Sink for Lines {
+impl OutputHandler for Lines {
     fn events(&mut self, stream: &str, events: &Batch) {
         if stream == "Out" {
             let value = |row: usize| move |column: &Column| column.get(row).to_string();
@@ -82,7 +82,7 @@ impl Sink for Lines {
 
     fn emission(&mut self, _: &str, _: &Batch) {}
 
-    fn failure(&mut self, query: &str, failure: &Failure) {
+    fn failure(&mut self, query: &str, failure: &EvalError) {
         self.0.push(format!("{query}: {}", failure.0));
     }
 }
@@ -92,7 +92,7 @@ impl Sink for Lines {
 fn out(queries: &str, letters: &str, together: usize, saved: bool) -> Vec<String> {
     let text = format!("define stream S (k string, v int);\n{queries}");
     let plan = Arc::new(compile("own.siddhi", &text, &registry(), &|_| None).unwrap());
-    let mut app = App::new(plan.clone());
+    let mut app = AppRuntime::new(plan.clone());
     let mut lines = Lines::default();
     app.start(0, &mut lines);
     let stream = plan.catalog.find("S").unwrap();
@@ -101,8 +101,8 @@ fn out(queries: &str, letters: &str, together: usize, saved: bool) -> Vec<String
         if saved {
             let mut state = Vec::new();
             app.save(&mut state).unwrap();
-            app = App::new(plan.clone());
-            app.restore(&mut state.as_slice(), Resume::Exactly).unwrap();
+            app = AppRuntime::new(plan.clone());
+            app.restore(&mut state.as_slice(), RestoreMode::Exactly).unwrap();
         }
         let first = (number * together) as i64;
         let mut columns = vec![Column::new(FieldType::String), Column::new(FieldType::Int)];
@@ -111,7 +111,7 @@ fn out(queries: &str, letters: &str, together: usize, saved: bool) -> Vec<String
             columns[1].push(Value::Int(first as i32 + i as i32));
         }
         let times = (first..first + chunk.len() as i64).collect();
-        app.feed(vec![Part { stream, columns, times }], None, &mut lines).unwrap();
+        app.send_batch(vec![StreamBatch { stream, columns, times }], None, &mut lines).unwrap();
     }
     lines.0
 }

@@ -5,10 +5,10 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::{env, fs};
 
-use tidemill_flow::app::{App, Sink};
-use tidemill_flow::expr::Failure;
-use tidemill_flow::feed::Part;
+use tidemill_flow::expr::EvalError;
 use tidemill_flow::replay::{Case, Input, compile, value_of};
+use tidemill_flow::runtime::{AppRuntime, OutputHandler};
+use tidemill_flow::stream_batch::StreamBatch;
 use tidemill_flow::{Batch, Column, Registry};
 
 /// What came to each stream and out of each query, in order.
@@ -25,7 +25,7 @@ impl Told {
     }
 }
 
-impl Sink for Told {
+impl OutputHandler for Told {
     fn events(&mut self, stream: &str, events: &Batch) {
         self.add(stream.to_owned(), events);
     }
@@ -34,15 +34,18 @@ impl Sink for Told {
         self.add(format!("query {query}"), emission);
     }
 
-    fn failure(&mut self, query: &str, failure: &Failure) {
+    fn failure(&mut self, query: &str, failure: &EvalError) {
         self.0.entry(format!("failure of {query}")).or_default().push(failure.0.clone());
     }
 }
 
 /// A run of single events as parts, with their order.
-pub fn parts(app: &App, events: &[(&str, i64, &[serde_json::Value])]) -> Option<(Vec<Part>, Vec<u16>)> {
+pub fn parts(
+    app: &AppRuntime,
+    events: &[(&str, i64, &[serde_json::Value])],
+) -> Option<(Vec<StreamBatch>, Vec<u16>)> {
     let catalog = &app.plan().catalog;
-    let mut parts: Vec<Part> = Vec::new();
+    let mut parts: Vec<StreamBatch> = Vec::new();
     let mut order = Vec::new();
     for (stream, time, data) in events {
         let stream = catalog.find(stream)?;
@@ -50,7 +53,7 @@ pub fn parts(app: &App, events: &[(&str, i64, &[serde_json::Value])]) -> Option<
         let known = parts.iter().position(|p| p.stream == stream);
         let place = known.unwrap_or_else(|| {
             let columns = attributes.iter().map(|(_, ty)| Column::new(*ty)).collect();
-            parts.push(Part { stream, columns, times: vec![] });
+            parts.push(StreamBatch { stream, columns, times: vec![] });
             parts.len() - 1
         });
         let part = &mut parts[place];
@@ -65,8 +68,8 @@ pub fn parts(app: &App, events: &[(&str, i64, &[serde_json::Value])]) -> Option<
 /// Runs a case with at most `together` events handed in at once; none if it is not made for this.
 fn run(case: &Case, registry: &Registry, together: usize) -> Option<(Told, bool)> {
     let plan = compile("app.siddhi", &case.app, registry, &|_| None).ok()?;
-    let mut app = App::new(Arc::new(plan));
-    let at_once = app.why_one_by_one().is_none();
+    let mut app = AppRuntime::new(Arc::new(plan));
+    let at_once = app.row_at_a_time_reason().is_none();
     let mut told = Told::default();
     app.start(case.start, &mut told);
     let mut waiting: Vec<(&str, i64, &[serde_json::Value])> = Vec::new();
@@ -79,7 +82,7 @@ fn run(case: &Case, registry: &Registry, together: usize) -> Option<(Told, bool)
         }
         if !waiting.is_empty() {
             let (parts, order) = parts(&app, &waiting)?;
-            app.feed(parts, Some(&order), &mut told).ok()?;
+            app.send_batch(parts, Some(&order), &mut told).ok()?;
             waiting.clear();
         }
         match input {
@@ -94,7 +97,7 @@ fn run(case: &Case, registry: &Registry, together: usize) -> Option<(Told, bool)
     }
     if !waiting.is_empty() {
         let (parts, order) = parts(&app, &waiting)?;
-        app.feed(parts, Some(&order), &mut told).ok()?;
+        app.send_batch(parts, Some(&order), &mut told).ok()?;
     }
     Some((told, at_once))
 }
@@ -143,12 +146,12 @@ fn both(app: &str, events: &[(&str, i64, &[serde_json::Value])]) -> [Told; 2] {
 fn in_batches(app: &str, events: &[(&str, i64, &[serde_json::Value])], together: [usize; 2]) -> [Told; 2] {
     let plan = Arc::new(compile("app.siddhi", app, &Registry::standard(), &|_| None).unwrap());
     together.map(|together| {
-        let mut app = App::new(plan.clone());
+        let mut app = AppRuntime::new(plan.clone());
         let mut told = Told::default();
         app.start(0, &mut told);
         for events in events.chunks(together) {
             let (parts, order) = parts(&app, events).unwrap();
-            app.feed(parts, Some(&order), &mut told).unwrap();
+            app.send_batch(parts, Some(&order), &mut told).unwrap();
         }
         told
     })

@@ -17,10 +17,10 @@ use std::path::{Path, PathBuf};
 use std::sync::LazyLock;
 
 use proptest::prelude::*;
+use tidemill_flow::app_stores::AppStores;
 use tidemill_flow::column::Column;
-use tidemill_flow::expr::{AggregateCall, Compiler, Expr, Failure, Frame, NoHost, Resolved, Scope};
-use tidemill_flow::registry::{Aggregator, Arg, FunctionState};
-use tidemill_flow::shared::Shared;
+use tidemill_flow::expr::{AggregateCall, ColumnRef, Compiler, EvalError, Expr, Frame, NoContext, Scope};
+use tidemill_flow::registry::{Aggregator, ArgumentType, FunctionContext};
 use tidemill_flow::value::Key;
 use tidemill_flow::{Object, Registry, Value};
 use tidemill_lang::Diagnostic;
@@ -40,7 +40,7 @@ struct Row {
     names: Vec<String>,
     columns: Vec<Column>,
     /// What random values come from.
-    shared: Shared,
+    shared: AppStores,
 }
 
 impl Row {
@@ -73,7 +73,7 @@ impl Row {
         }
     }
 
-    fn eval(&self, expr: &Expr) -> Result<Value, Failure> {
+    fn eval(&self, expr: &Expr) -> Result<Value, EvalError> {
         let rows = [Some((self.columns.as_slice(), 0))];
         expr.eval(&Frame { rows: &rows, time: TIME, now: NOW, host: &self.shared })
     }
@@ -84,12 +84,12 @@ impl Scope for Row {
         self.names.clone()
     }
 
-    fn attribute(&mut self, attribute: &AttributeRef) -> Result<Resolved, Diagnostic> {
+    fn attribute(&mut self, attribute: &AttributeRef) -> Result<ColumnRef, Diagnostic> {
         let name = &attribute.name;
         let column = self.names.iter().position(|n| *n == name.name);
         let column = column
             .ok_or_else(|| Diagnostic::error("X", name.span, format!("no attribute `{}`", name.name)))?;
-        Ok(Resolved { slot: 0, column, ty: self.columns[column].ty() })
+        Ok(ColumnRef { slot: 0, column, ty: self.columns[column].ty() })
     }
 }
 
@@ -138,7 +138,7 @@ fn outcome(text: &str, row: &mut Row) -> String {
             assert!(fits, "{text}: {value:?} is not of type {}", expr.ty.name());
             format!(" = {} : {}", show(&value), expr.ty.name())
         }
-        Err(Failure(why)) => format!(" fails: {why}"),
+        Err(EvalError(why)) => format!(" fails: {why}"),
     }
 }
 
@@ -181,7 +181,7 @@ impl Trial {
             }
             let args: Vec<Value> = self.call.args.iter().map(|a| self.row.eval(a).expect(line)).collect();
             let done = if action == "+" { self.state.add(&args) } else { self.state.remove(&args) };
-            if let Err(Failure(why)) = done {
+            if let Err(EvalError(why)) = done {
                 return format!(" fails: {why}");
             }
         }
@@ -334,11 +334,11 @@ proptest! {
     ) {
         let registry = &*REGISTRY;
         let values: Vec<Value> = args.iter().map(|(value, ..)| value.clone()).collect();
-        let described: Vec<Arg> = args.iter().map(|(value, constant, object)| Arg {
+        let described: Vec<ArgumentType> = args.iter().map(|(value, constant, object)| ArgumentType {
             ty: value.ty().filter(|_| !object).unwrap_or(FieldType::Object),
             constant: (*constant && !value.is_null()).then(|| value.clone()),
         }).collect();
-        let state = FunctionState { now: NOW, time: TIME, host: &NoHost };
+        let state = FunctionContext { now: NOW, time: TIME, host: &NoContext };
         for name in &*NAMES {
             if let Some(Ok((function, _))) = registry.find_function(name).map(|build| build(&described)) {
                 let _ = function.call(&values, &state);

@@ -7,11 +7,11 @@ use std::collections::VecDeque;
 use rand::rngs::StdRng;
 use rand::seq::IndexedRandom;
 use rand::{Rng, SeedableRng};
+use tidemill_flow::app_stores::AppStores;
 use tidemill_flow::batch::Kind;
 use tidemill_flow::plan::AppPlan;
 use tidemill_flow::query::Query;
 use tidemill_flow::replay::compile;
-use tidemill_flow::shared::Shared;
 use tidemill_flow::{Batch, Registry, Value};
 use tidemill_types::FieldType;
 
@@ -213,7 +213,7 @@ fn run(seed: u64) {
         let attributes = &model.plan.catalog.streams()[i].attributes;
         attributes.iter().map(|(_, ty)| *ty).collect()
     });
-    let host = Shared::default();
+    let host = AppStores::default();
     let mut query = Query::new(model.plan.queries[0].clone());
     query.start(0);
     let timed = model.sides.iter().any(|s| matches!(s.window, Window::Time(_)));
@@ -228,7 +228,7 @@ fn run(seed: u64) {
             expected.extend(model.matched(side, &out));
         }
         let mut found = Vec::new();
-        while let Some(out) = query.timer(now, &host) {
+        while let Some(out) = query.fire_timer(now, &host) {
             found.extend(texts(&out.unwrap()));
         }
         assert_eq!(found, expected, "seed {seed}, step {step}, timers at {now}");

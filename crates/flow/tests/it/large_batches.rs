@@ -7,10 +7,10 @@ use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use serde_json::{Value as Json, json};
 use tidemill_flow::Registry;
-use tidemill_flow::app::App;
 use tidemill_flow::plan::AppPlan;
 use tidemill_flow::replay::compile;
-use tidemill_flow::snapshot::Resume;
+use tidemill_flow::runtime::AppRuntime;
+use tidemill_flow::snapshot::RestoreMode;
 
 use crate::fed::{Told, parts};
 
@@ -77,7 +77,7 @@ fn events(rng: &mut StdRng, late: bool) -> Vec<Event> {
 
 fn run(plan: &Arc<AppPlan>, events: &[Event], together: usize, saved: bool) -> Told {
     let mut told = Told::default();
-    let mut app = App::new(plan.clone());
+    let mut app = AppRuntime::new(plan.clone());
     app.start(0, &mut told);
     for (number, chunk) in events.chunks(together).enumerate() {
         let chunk: Vec<_> =
@@ -85,14 +85,14 @@ fn run(plan: &Arc<AppPlan>, events: &[Event], together: usize, saved: bool) -> T
         let (parts, order) = parts(&app, &chunk).unwrap();
         // one stream alone takes another way than two
         match number % 3 == 2 && parts.len() == 1 {
-            true => app.feed(parts, None, &mut told).unwrap(),
-            false => app.feed(parts, Some(&order), &mut told).unwrap(),
+            true => app.send_batch(parts, None, &mut told).unwrap(),
+            false => app.send_batch(parts, Some(&order), &mut told).unwrap(),
         }
         if saved && number % 2 == 0 {
             let mut state = Vec::new();
             app.save(&mut state).unwrap();
-            app = App::new(plan.clone());
-            app.restore(&mut state.as_slice(), Resume::Exactly).unwrap();
+            app = AppRuntime::new(plan.clone());
+            app.restore(&mut state.as_slice(), RestoreMode::Exactly).unwrap();
         }
     }
     told

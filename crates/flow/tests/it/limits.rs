@@ -1,19 +1,19 @@
 //! What is more than an app may hold fails, and says so.
 
-use tidemill_flow::app::{App, Sink};
-use tidemill_flow::expr::Failure;
+use tidemill_flow::expr::EvalError;
 use tidemill_flow::limits::Limits;
 use tidemill_flow::replay::compile;
+use tidemill_flow::runtime::{AppRuntime, OutputHandler};
 use tidemill_flow::{Batch, Column, Registry, Value};
 use tidemill_types::FieldType;
 
 #[derive(Default)]
 struct Failures(Vec<String>);
 
-impl Sink for Failures {
+impl OutputHandler for Failures {
     fn events(&mut self, _: &str, _: &Batch) {}
     fn emission(&mut self, _: &str, _: &Batch) {}
-    fn failure(&mut self, of: &str, failure: &Failure) {
+    fn failure(&mut self, of: &str, failure: &EvalError) {
         self.0.push(format!("{of}: {}", failure.0));
     }
 }
@@ -34,7 +34,7 @@ fn full_tables_and_windows_say_so() {
     let plan = compile("app", app, &Registry::standard(), &|_| None).expect("an app");
     let plan =
         plan.with_limits(Limits { table_rows: 3, window_rows: 4, aggregation_rows: 2, ..Limits::default() });
-    let mut app = App::new(plan.into());
+    let mut app = AppRuntime::new(plan.into());
     let mut failures = Failures::default();
     app.start(0, &mut failures);
     for stream in 0..6 {
@@ -72,7 +72,7 @@ fn full_output_rates_say_so_and_go_on_after_a_beat() {
         @info(name='held') from A#window.length(2) select v output snapshot every 1 sec insert into Held;";
     let plan = compile("app", app, &Registry::standard(), &|_| None).expect("an app");
     let plan = plan.with_limits(Limits { rate_rows: 3, ..Limits::default() });
-    let mut app = App::new(plan.into());
+    let mut app = AppRuntime::new(plan.into());
     let mut failures = Failures::default();
     app.start(0, &mut failures);
     let mut send = |time: i64, v: i32, failures: &mut Failures| {

@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use tidemill_flow::app::{App, Sink};
 use tidemill_flow::column::Column;
-use tidemill_flow::expr::Failure;
+use tidemill_flow::expr::EvalError;
 use tidemill_flow::replay::compile;
+use tidemill_flow::runtime::{AppRuntime, OutputHandler};
 use tidemill_flow::{Batch, Registry, Value};
 use tidemill_types::FieldType;
 
@@ -17,7 +17,7 @@ struct Counts {
     last: Vec<Value>,
 }
 
-impl Sink for Counts {
+impl OutputHandler for Counts {
     fn events(&mut self, stream: &str, events: &Batch) {
         if stream == "Out" {
             self.rows += events.len() as u64;
@@ -29,20 +29,20 @@ impl Sink for Counts {
 
     fn emission(&mut self, _: &str, _: &Batch) {}
 
-    fn failure(&mut self, query: &str, failure: &Failure) {
+    fn failure(&mut self, query: &str, failure: &EvalError) {
         panic!("{query}: {failure:?}");
     }
 }
 
-fn app(queries: &str) -> (App, Counts) {
+fn app(queries: &str) -> (AppRuntime, Counts) {
     let text = format!("@app:playback define stream S (k long, v int); {queries}");
     let plan = compile("app.siddhi", &text, &Registry::standard(), &|_| None).unwrap();
-    let (mut app, mut counts) = (App::new(Arc::new(plan)), Counts::default());
+    let (mut app, mut counts) = (AppRuntime::new(Arc::new(plan)), Counts::default());
     app.start(0, &mut counts);
     (app, counts)
 }
 
-fn send(app: &mut App, counts: &mut Counts, key: i64, time: i64) {
+fn send(app: &mut AppRuntime, counts: &mut Counts, key: i64, time: i64) {
     let mut columns = [FieldType::Long, FieldType::Int].map(Column::new);
     columns[0].push(Value::Long(key));
     columns[1].push(Value::Int(1));

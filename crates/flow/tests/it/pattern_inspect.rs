@@ -1,6 +1,6 @@
 //! Why a pattern does not match: what waits, and what the last event did not satisfy.
 
-use tidemill_flow::expr::NoHost;
+use tidemill_flow::expr::NoContext;
 use tidemill_flow::state::{Machine, StepReport};
 use tidemill_flow::{Batch, Kind, Registry, Value, replay};
 use tidemill_types::FieldType;
@@ -21,7 +21,7 @@ fn after(query: &str, events: &[(i64, &str, f64)]) -> [Machine; 2] {
             batch.times.push(*time);
             batch.kinds.push(Kind::Current);
             batch.end_chunk(*time);
-            machine.events(0, &batch, &NoHost).unwrap();
+            machine.events(0, &batch, &NoContext).unwrap();
         }
     }
     machines
@@ -43,7 +43,7 @@ fn line(step: &StepReport) -> String {
 }
 
 fn report(machine: &Machine) -> Vec<String> {
-    machine.inspect(&NoHost).iter().map(line).collect()
+    machine.inspect(&NoContext).iter().map(line).collect()
 }
 
 #[test]

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
-use tidemill_flow::expr::NoHost;
+use tidemill_flow::expr::NoContext;
 use tidemill_flow::snapshot::{Reader, Writer};
 use tidemill_flow::state::{Machine, Matches, StatePlan};
 use tidemill_flow::{Batch, Column, Kind, Registry, Value, replay};
@@ -169,7 +169,7 @@ fn run(seed: u64) -> usize {
         }
         let port = rng.random_range(0..2);
         let results = [&mut short, &mut general].map(|machine| {
-            let result = machine.events(port, &batch, &NoHost);
+            let result = machine.events(port, &batch, &NoContext);
             (result, rows(machine.take_matches()))
         });
         assert_eq!(results[0], results[1], "seed {seed}, after {sent} events: {query}");
@@ -222,7 +222,7 @@ fn many_that_wait_are_found_by_their_keys() {
             batch.times.push(n);
             batch.kinds.push(Kind::Current);
             batch.end_chunk(n);
-            machine.events(port, &batch, &NoHost).expect("nothing fails");
+            machine.events(port, &batch, &NoContext).expect("nothing fails");
             rows(machine.take_matches())
         };
         let mut matched = 0;

@@ -5,9 +5,9 @@ use std::path::{Path, PathBuf};
 use std::{env, fs};
 
 use tidemill_flow::Registry;
-use tidemill_flow::app::App;
 use tidemill_flow::replay::{Case, Input, Replay, check, check_interrupted, compile};
-use tidemill_flow::snapshot::{Error, Resume};
+use tidemill_flow::runtime::AppRuntime;
+use tidemill_flow::snapshot::{Error, RestoreMode};
 
 /// Runs that an interruption changes, and why.
 const CHANGED: &[(&str, &str)] = &[];
@@ -98,9 +98,9 @@ fn inputs() -> Vec<Input> {
     (1..40).map(event).collect()
 }
 
-fn state(registry: &Registry) -> (Vec<u8>, App) {
+fn state(registry: &Registry) -> (Vec<u8>, AppRuntime) {
     let plan = compile("app", APP, registry, &|_| None).unwrap_or_else(|e| panic!("{e}"));
-    let (all, fresh) = (|_: &str| true, App::new(plan.clone().into()));
+    let (all, fresh) = (|_: &str| true, AppRuntime::new(plan.clone().into()));
     let mut replay = Replay::new(plan, 0, &all, &all);
     inputs().iter().for_each(|input| replay.input(input));
     let mut state = Vec::new();
@@ -108,7 +108,7 @@ fn state(registry: &Registry) -> (Vec<u8>, App) {
     (state, fresh)
 }
 
-fn saved(app: &App) -> Vec<u8> {
+fn saved(app: &AppRuntime) -> Vec<u8> {
     let mut state = Vec::new();
     app.save(&mut state).unwrap();
     state
@@ -118,7 +118,7 @@ fn saved(app: &App) -> Vec<u8> {
 fn a_state_that_was_taken_back_is_saved_with_the_same_length() {
     let (state, mut app) = state(&Registry::standard());
     assert!(state.len() > 1000, "{} bytes", state.len());
-    app.restore(&mut state.as_slice(), Resume::Exactly).unwrap();
+    app.restore(&mut state.as_slice(), RestoreMode::Exactly).unwrap();
     // groups are in any order
     assert_eq!(saved(&app).len(), state.len());
     assert_eq!(app.now(), 39 * 400);
@@ -129,7 +129,7 @@ fn a_state_that_was_taken_back_is_saved_with_the_same_length() {
 fn damage_is_found() {
     let (state, mut app) = state(&Registry::standard());
     let before = saved(&app);
-    let mut refused = |damaged: &[u8], what: &str| match app.restore(&mut &*damaged, Resume::Exactly) {
+    let mut refused = |damaged: &[u8], what: &str| match app.restore(&mut &*damaged, RestoreMode::Exactly) {
         Err(Error::Damaged { at, .. }) => assert!(at <= state.len() as u64, "{what}: at {at}"),
         Err(Error::Version { .. }) => {}
         other => panic!("{what}: {other:?}"),
@@ -153,7 +153,7 @@ fn states_of_other_apps_are_refused() {
     let (state, _) = state(&registry);
     let restored = |text: &str| {
         let plan = compile("app", text, &registry, &|_| None).unwrap_or_else(|e| panic!("{e}"));
-        App::new(plan.into()).restore(&mut state.as_slice(), Resume::Exactly)
+        AppRuntime::new(plan.into()).restore(&mut state.as_slice(), RestoreMode::Exactly)
     };
     // what is said the same way in another form is the same
     let same = APP.replace("define stream S", "/* in */ DEFINE  stream S").replace("'everything'", "'all'");
@@ -162,12 +162,12 @@ fn states_of_other_apps_are_refused() {
     assert!(refused.contains("another app") && refused.contains("length"), "{refused}");
     let refused = restored(&APP.replace("from Beat select triggered_time as t insert into Beats;", ""));
     assert!(matches!(refused, Err(Error::OtherApp(_))), "{refused:?}");
-    let refused = App::new(compile("app", APP, &registry, &|_| None).unwrap().into())
-        .restore(&mut b"no state at all".as_slice(), Resume::Exactly);
+    let refused = AppRuntime::new(compile("app", APP, &registry, &|_| None).unwrap().into())
+        .restore(&mut b"no state at all".as_slice(), RestoreMode::Exactly);
     assert!(matches!(refused, Err(Error::Damaged { at: 0, .. })), "{refused:?}");
     let mut later = state.clone();
     later[7] = 9;
-    let refused = App::new(compile("app", APP, &registry, &|_| None).unwrap().into())
-        .restore(&mut later.as_slice(), Resume::Exactly);
+    let refused = AppRuntime::new(compile("app", APP, &registry, &|_| None).unwrap().into())
+        .restore(&mut later.as_slice(), RestoreMode::Exactly);
     assert!(matches!(refused, Err(Error::Version { found: 9 })), "{refused:?}");
 }

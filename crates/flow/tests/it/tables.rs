@@ -6,9 +6,9 @@ use std::fmt::Write as _;
 use rand::rngs::StdRng;
 use rand::seq::IndexedRandom;
 use rand::{Rng, SeedableRng};
-use tidemill_flow::app::{App, Sink};
-use tidemill_flow::expr::Failure;
+use tidemill_flow::expr::EvalError;
 use tidemill_flow::replay::compile;
+use tidemill_flow::runtime::{AppRuntime, OutputHandler};
 use tidemill_flow::{Batch, Column, Registry, Value};
 use tidemill_types::FieldType;
 
@@ -141,12 +141,12 @@ struct Seen {
     failures: usize,
 }
 
-impl Sink for Seen {
+impl OutputHandler for Seen {
     fn events(&mut self, stream: &str, events: &Batch) {
         self.rows.entry(stream.to_owned()).or_default().extend(texts(events));
     }
     fn emission(&mut self, _: &str, _: &Batch) {}
-    fn failure(&mut self, _: &str, _: &Failure) {
+    fn failure(&mut self, _: &str, _: &EvalError) {
         self.failures += 1;
     }
 }
@@ -223,7 +223,7 @@ fn run(seed: u64) {
     let stream = plan.catalog.find("E").unwrap();
     let types: Vec<FieldType> = plan.catalog.streams()[stream].attributes.iter().map(|(_, ty)| *ty).collect();
     let key = plan.catalog.tables()[0].primary_key.clone();
-    let mut app_run = App::new(plan.into());
+    let mut app_run = AppRuntime::new(plan.into());
     app_run.start(0, &mut Seen::default());
     let mut model = Model { key, rows: vec![] };
     let wide = rng.random_bool(0.3);

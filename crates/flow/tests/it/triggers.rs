@@ -1,8 +1,8 @@
 //! Triggers that nobody was there for.
 
-use tidemill_flow::app::{App, Sink};
-use tidemill_flow::expr::Failure;
+use tidemill_flow::expr::EvalError;
 use tidemill_flow::replay::compile;
+use tidemill_flow::runtime::{AppRuntime, OutputHandler};
 use tidemill_flow::{Batch, Registry};
 
 const APP: &str = "define trigger Seconds at every 10 sec;
@@ -13,26 +13,26 @@ const APP: &str = "define trigger Seconds at every 10 sec;
 #[derive(Default)]
 struct Fired(Vec<(String, i64)>);
 
-impl Sink for Fired {
+impl OutputHandler for Fired {
     fn events(&mut self, stream: &str, events: &Batch) {
         if stream != "O" {
             self.0.extend(events.times.iter().map(|at| (stream.to_owned(), *at)));
         }
     }
     fn emission(&mut self, _: &str, _: &Batch) {}
-    fn failure(&mut self, query: &str, failure: &Failure) {
+    fn failure(&mut self, query: &str, failure: &EvalError) {
         panic!("{query}: {}", failure.0);
     }
 }
 
 fn fired(passes_over: bool, moves: &[i64]) -> Vec<(String, i64)> {
     let plan = compile("app.siddhi", APP, &Registry::standard(), &|_| None).unwrap();
-    let mut app = App::new(plan.into());
+    let mut app = AppRuntime::new(plan.into());
     let mut seen = Fired::default();
     app.start(5_000, &mut seen);
     for to in moves {
         if passes_over {
-            app.pass_over_triggers(*to, 60_000);
+            app.skip_triggers(*to, 60_000);
         }
         app.advance(*to, &mut seen);
     }

@@ -9,35 +9,35 @@ use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::{env, fs};
 
-use tidemill_flow::app::{App, Sink};
-use tidemill_flow::expr::Failure;
-use tidemill_flow::feed::Part;
+use tidemill_flow::expr::EvalError;
 use tidemill_flow::replay::{compile, value_of};
-use tidemill_flow::snapshot::Resume;
+use tidemill_flow::runtime::{AppRuntime, OutputHandler};
+use tidemill_flow::snapshot::RestoreMode;
+use tidemill_flow::stream_batch::StreamBatch;
 use tidemill_flow::{Batch, Column, Registry};
 
 struct Nothing;
 
-impl Sink for Nothing {
+impl OutputHandler for Nothing {
     fn events(&mut self, _: &str, _: &Batch) {}
     fn emission(&mut self, _: &str, _: &Batch) {}
-    fn failure(&mut self, query: &str, failure: &Failure) {
+    fn failure(&mut self, query: &str, failure: &EvalError) {
         panic!("{query}: {}", failure.0);
     }
 }
 
 /// An app at work, and what was not handed in yet.
 struct Run {
-    app: App,
+    app: AppRuntime,
     together: bool,
-    parts: Vec<Part>,
+    parts: Vec<StreamBatch>,
     order: Vec<u16>,
 }
 
 impl Run {
     fn new(text: &str, together: bool) -> Self {
         let plan = compile("app.siddhi", text, &Registry::standard(), &|_| None);
-        let mut app = App::new(plan.unwrap_or_else(|e| panic!("{e}")).into());
+        let mut app = AppRuntime::new(plan.unwrap_or_else(|e| panic!("{e}")).into());
         app.start(0, &mut Nothing);
         Self { app, together, parts: vec![], order: vec![] }
     }
@@ -47,7 +47,7 @@ impl Run {
         let attributes = self.app.plan().catalog.streams()[number].attributes.clone();
         let place = self.parts.iter().position(|p| p.stream == number).unwrap_or_else(|| {
             let columns = attributes.iter().map(|(_, ty)| Column::new(*ty)).collect();
-            self.parts.push(Part { stream: number, columns, times: vec![] });
+            self.parts.push(StreamBatch { stream: number, columns, times: vec![] });
             self.parts.len() - 1
         });
         let part = &mut self.parts[place];
@@ -63,7 +63,7 @@ impl Run {
 
     fn hand_in(&mut self) {
         let (parts, order) = (std::mem::take(&mut self.parts), std::mem::take(&mut self.order));
-        self.app.feed(parts, Some(&order), &mut Nothing).unwrap();
+        self.app.send_batch(parts, Some(&order), &mut Nothing).unwrap();
     }
 
     fn step(&mut self, line: &str) -> Option<String> {
@@ -76,8 +76,8 @@ impl Run {
             "restart" => {
                 let mut state = Vec::new();
                 self.app.save(&mut state).unwrap();
-                self.app = App::new(self.app.shared_plan());
-                self.app.restore(&mut state.as_slice(), Resume::Exactly).unwrap();
+                self.app = AppRuntime::new(self.app.shared_plan());
+                self.app.restore(&mut state.as_slice(), RestoreMode::Exactly).unwrap();
             }
             "why" => {
                 let (query, key) = match rest.split_once(" of ") {
@@ -161,7 +161,7 @@ fn asking_changes_nothing() {
     let ids = |asks: bool| {
         let mut seen = Recorder::default();
         let plan = compile("app.siddhi", text, &Registry::standard(), &|_| None).unwrap();
-        let mut app = App::new(plan.into());
+        let mut app = AppRuntime::new(plan.into());
         app.start(0, &mut seen);
         for i in 0..200 {
             let mut column = Column::new(tidemill_types::FieldType::Int);
@@ -181,11 +181,11 @@ fn asking_changes_nothing() {
 #[derive(Default)]
 struct Recorder(Vec<String>);
 
-impl Sink for Recorder {
+impl OutputHandler for Recorder {
     fn events(&mut self, _: &str, events: &Batch) {
         self.0.extend((0..events.len()).map(|row| events.columns[1].get(row).to_string()));
     }
     fn sent(&mut self, _: &str, _: &Batch) {}
     fn emission(&mut self, _: &str, _: &Batch) {}
-    fn failure(&mut self, _: &str, _: &Failure) {}
+    fn failure(&mut self, _: &str, _: &EvalError) {}
 }

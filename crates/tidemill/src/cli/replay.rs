@@ -12,7 +12,7 @@ use tidemill_engine::AppFile;
 use tidemill_flow::Registry;
 use tidemill_flow::plan::AppPlan;
 use tidemill_flow::query::Target;
-use tidemill_flow::replay::{self, Case, Input, Lost, Replay, What};
+use tidemill_flow::replay::{self, Case, Input, OutputKind, QueryLoss, Replay};
 
 use super::replay_files;
 use super::stdio::Stdout;
@@ -108,12 +108,12 @@ pub fn replay(args: ReplayArgs) -> anyhow::Result<ExitCode> {
         if !done {
             failed += 1;
         }
-        for lost in &run.lost()[told..] {
+        for lost in &run.losses()[told..] {
             eprintln!("{}:{number}: {}", events.display(), first_failure(lost));
         }
-        told = run.lost().len();
+        told = run.losses().len();
         for output in run.take() {
-            if let (What::Failure { failure }, false) = (&output.what, done) {
+            if let (OutputKind::Failure { failure }, false) = (&output.what, done) {
                 eprintln!("error: {}:{number}: {failure}", events.display());
             }
             serde_json::to_writer(&mut out, &output)?;
@@ -125,22 +125,22 @@ pub fn replay(args: ReplayArgs) -> anyhow::Result<ExitCode> {
     if let Some(query) = &args.why {
         println!("{}", run.app().why(query, args.key.as_deref())?);
     }
-    summary(run.lost());
+    summary(run.losses());
     if failed > 0 {
         eprintln!("{failed} inputs failed; each is told above");
         return Ok(ExitCode::FAILURE);
     }
-    Ok(exit_code(run.lost().is_empty()))
+    Ok(exit_code(run.losses().is_empty()))
 }
 
 /// Said as soon as a query fails for the first time.
-pub fn first_failure(lost: &Lost) -> String {
+pub fn first_failure(lost: &QueryLoss) -> String {
     let at = lost.example.as_ref().map_or_else(|| " in a timer".to_owned(), |event| format!(" at {event}"));
     format!("`{}` failed{at}: {}", lost.query, lost.reason)
 }
 
 /// Says at the end how much each query lost.
-pub fn summary(all: &[Lost]) {
+pub fn summary(all: &[QueryLoss]) {
     for lost in all {
         let times = match lost.times {
             1 => "once".to_owned(),

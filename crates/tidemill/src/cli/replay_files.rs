@@ -5,14 +5,14 @@ use std::sync::Arc;
 
 use anyhow::{Context, anyhow, bail};
 use tidemill_files::{Codec, Format, Reader, Reading, Writer, Writing};
-use tidemill_flow::app::{App, Sink};
 use tidemill_flow::batch::Batch;
 use tidemill_flow::catalog::{Attributes, Stream};
 use tidemill_flow::column::Data;
-use tidemill_flow::expr::Failure;
+use tidemill_flow::expr::EvalError;
 use tidemill_flow::io::file::{FileSource, Mapper};
 use tidemill_flow::plan::AppPlan;
-use tidemill_flow::replay::LostEvents;
+use tidemill_flow::replay::LossCounter;
+use tidemill_flow::runtime::{AppRuntime, OutputHandler};
 use tidemill_flow::{Column, arrow};
 use tidemill_types::{Field, StreamSchema};
 
@@ -37,7 +37,7 @@ pub fn run(mut plan: AppPlan, dir: &Path) -> anyhow::Result<bool> {
     let feeds = plan.file_sources.iter().map(|source| Feed::open(source, &streams[source.stream]));
     let mut feeds = feeds.collect::<anyhow::Result<Vec<Feed<'_>>>>()?;
     let mut sinks = Sinks::create(&plan)?;
-    let mut app = App::new(plan.clone());
+    let mut app = AppRuntime::new(plan.clone());
     app.start(0, &mut sinks);
     let mut told = 0;
     loop {
@@ -145,7 +145,7 @@ impl<'p> Feed<'p> {
 struct Sinks {
     files: Vec<File>,
     error: Option<tidemill_types::Error>,
-    lost: LostEvents,
+    lost: LossCounter,
 }
 
 struct File {
@@ -172,7 +172,7 @@ impl Sinks {
                 waiting: columns(&stream.attributes),
             });
         }
-        Ok(Self { files, error: None, lost: LostEvents::default() })
+        Ok(Self { files, error: None, lost: LossCounter::default() })
     }
 
     fn finish(mut self) -> anyhow::Result<()> {
@@ -198,7 +198,7 @@ impl File {
     }
 }
 
-impl Sink for Sinks {
+impl OutputHandler for Sinks {
     fn events(&mut self, stream: &str, events: &Batch) {
         for file in self.files.iter_mut().filter(|f| f.stream == stream) {
             for (waiting, column) in file.waiting.iter_mut().zip(&events.columns) {
@@ -214,7 +214,7 @@ impl Sink for Sinks {
 
     fn emission(&mut self, _: &str, _: &Batch) {}
 
-    fn failure(&mut self, query: &str, failure: &Failure) {
+    fn failure(&mut self, query: &str, failure: &EvalError) {
         self.lost.failure(query, failure);
     }
 

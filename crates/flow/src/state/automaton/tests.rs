@@ -1,5 +1,5 @@
 use super::*;
-use crate::expr::NoHost;
+use crate::expr::NoContext;
 use crate::snapshot::{Error, Reader, Writer};
 use crate::state::{Form, Limits, StepPlan, What, Which};
 use crate::value::Value;
@@ -34,13 +34,13 @@ fn machine(min: usize, within: Option<i64>) -> Automaton {
     Automaton::new(Arc::new(plan))
 }
 
-fn send(machine: &mut Automaton, stream: usize, time: i64, value: i32) -> Result<usize, Failure> {
+fn send(machine: &mut Automaton, stream: usize, time: i64, value: i32) -> Result<usize, EvalError> {
     let mut batch = Batch::new([FieldType::Int]);
     batch.columns[0].push(Value::Int(value));
     batch.times.push(time);
     batch.kinds.push(Kind::Current);
     batch.end_chunk(time);
-    machine.events(stream, &batch, &NoHost)?;
+    machine.events(stream, &batch, &NoContext)?;
     Ok(machine.take_matches().map_or(0, |m| m.batch.len()))
 }
 

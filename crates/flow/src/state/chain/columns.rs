@@ -13,7 +13,7 @@ use super::run::{Event, Run, admit, mask_of, words};
 use super::{Fresh, State};
 use crate::batch::Kind;
 use crate::column::{Column, Data};
-use crate::expr::{Comparison, Failure};
+use crate::expr::{Comparison, EvalError};
 use crate::state::conditions::{Domain, holds};
 use crate::state::plan::What;
 
@@ -80,7 +80,7 @@ impl ChainPlan {
 
 impl Run<'_> {
     /// How many of the first events of the batch are done; the others go one by one.
-    pub(super) fn in_columns(&mut self) -> Result<usize, Failure> {
+    pub(super) fn in_columns(&mut self) -> Result<usize, EvalError> {
         let batch = self.batch;
         let rows = batch.len();
         let singly = batch.ends.len() == rows && batch.kinds.iter().all(|kind| *kind == Kind::Current);
@@ -216,7 +216,7 @@ impl Run<'_> {
     }
 
     /// Steps of a sequence.
-    fn follow(&mut self) -> Result<usize, Failure> {
+    fn follow(&mut self) -> Result<usize, EvalError> {
         let (layout, batch) = (self.layout, self.batch);
         let steps = layout.steps.len();
         let until = batch.len() - LAST;
@@ -278,7 +278,7 @@ impl Run<'_> {
     }
 
     /// The event of a row by itself.
-    fn one(&mut self, row: usize) -> Result<(), Failure> {
+    fn one(&mut self, row: usize) -> Result<(), EvalError> {
         self.single(Event { row, time: self.batch.times[row], now: self.batch.clocks[row] })
     }
 

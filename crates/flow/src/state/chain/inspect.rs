@@ -5,17 +5,17 @@ use super::plan::{Capture, Read};
 use super::run::read_word;
 use super::{Chain, NEVER};
 use crate::column::Column;
-use crate::expr::Host;
+use crate::expr::EvalContext;
 use crate::state::inspect::{Partial, StepReport, name_of, step_name};
 use crate::state::plan::{Reference, Which};
 
 impl Chain {
     /// What waits at each step.
-    pub fn inspect(&self, host: &dyn Host) -> Vec<StepReport> {
+    pub fn inspect(&self, host: &dyn EvalContext) -> Vec<StepReport> {
         (0..self.layout.steps.len()).map(|i| self.inspect_step(i, host)).collect()
     }
 
-    fn inspect_step(&self, i: usize, host: &dyn Host) -> StepReport {
+    fn inspect_step(&self, i: usize, host: &dyn EvalContext) -> StepReport {
         let (list, fresh) = (&self.state.waiting[i], &self.state.fresh[i]);
         let refusal = &self.state.work.refused[i];
         let broken = Some(refusal.broken.as_slice()).filter(|words| !words.is_empty());

@@ -24,7 +24,7 @@ use super::matches::Matches;
 use super::plan::StatePlan;
 use crate::batch::Batch;
 use crate::column::Column;
-use crate::expr::{Failure, Host};
+use crate::expr::{EvalContext, EvalError};
 use fresh::Fresh;
 use list::List;
 pub(super) use plan::ChainPlan;
@@ -111,7 +111,7 @@ impl Chain {
     }
 
     /// Events of one of its streams. Errors: the first failure.
-    pub fn events(&mut self, port: usize, batch: &Batch, host: &dyn Host) -> Result<(), Failure> {
+    pub fn events(&mut self, port: usize, batch: &Batch, host: &dyn EvalContext) -> Result<(), EvalError> {
         let (plan, layout, state) = (&self.plan, &self.layout, &mut self.state);
         Run { plan, layout, state, port, batch, host }.events()
     }

@@ -9,7 +9,7 @@ use super::values::{Values, double, single, text, whole, word_double, word_singl
 use super::{NEVER, State};
 use crate::batch::{Batch, Kind};
 use crate::column::{Column, Data};
-use crate::expr::{Comparison, Expr, Failure, Frame, Host, NoHost, RowRef};
+use crate::expr::{Comparison, EvalContext, EvalError, Expr, Frame, NoContext, RowRef};
 use crate::state::conditions::{Domain, holds};
 use crate::state::matches::ends;
 use crate::state::plan::{StatePlan, What};
@@ -23,7 +23,7 @@ pub(super) struct Run<'a> {
     pub state: &'a mut State,
     pub port: usize,
     pub batch: &'a Batch,
-    pub host: &'a dyn Host,
+    pub host: &'a dyn EvalContext,
 }
 
 /// The event that is worked off.
@@ -35,7 +35,7 @@ pub(super) struct Event {
 }
 
 impl Run<'_> {
-    pub fn events(&mut self) -> Result<(), Failure> {
+    pub fn events(&mut self) -> Result<(), EvalError> {
         self.masks();
         self.state.work.refused.iter_mut().for_each(|refusal| refusal.broken.clear());
         let done = self.in_columns()?;
@@ -51,7 +51,7 @@ impl Run<'_> {
     }
 
     /// One event, with what it completes.
-    pub(super) fn single(&mut self, event: Event) -> Result<(), Failure> {
+    pub(super) fn single(&mut self, event: Event) -> Result<(), EvalError> {
         let before = self.state.done_count;
         let done = self.event(event);
         self.end_event(before, event.now);
@@ -99,7 +99,7 @@ impl Run<'_> {
         }
     }
 
-    fn event(&mut self, event: Event) -> Result<(), Failure> {
+    fn event(&mut self, event: Event) -> Result<(), EvalError> {
         let layout = self.layout;
         if let Some(within) = self.plan.within {
             self.expire(event.time, within.unsigned_abs());
@@ -134,7 +134,7 @@ impl Run<'_> {
     }
 
     /// A match begins with the event, if it fits; the empty match from which it comes stays.
-    fn start(&mut self, event: Event) -> Result<(), Failure> {
+    fn start(&mut self, event: Event) -> Result<(), EvalError> {
         if !self.is_fit(0, event)? {
             if self.plan.sequence {
                 self.state.note_broken(0, None, event.row);
@@ -193,7 +193,7 @@ impl Run<'_> {
     }
 
     /// Offers an event to all that waits at a step, in order.
-    fn offer(&mut self, i: usize, event: Event) -> Result<(), Failure> {
+    fn offer(&mut self, i: usize, event: Event) -> Result<(), EvalError> {
         let step = &self.layout.steps[i];
         if !self.is_fit(i, event)? {
             if self.plan.sequence {
@@ -237,7 +237,7 @@ impl Run<'_> {
     }
 
     /// Whether the event satisfies the conditions that look at nothing else.
-    fn is_fit(&self, i: usize, event: Event) -> Result<bool, Failure> {
+    fn is_fit(&self, i: usize, event: Event) -> Result<bool, EvalError> {
         let step = &self.layout.steps[i];
         if !step.masked.is_empty() && !self.state.work.masks[i][event.row] {
             return Ok(false);
@@ -254,7 +254,7 @@ impl Run<'_> {
 
     /// Whether event and match satisfy the conditions on both, save that of the index.
     #[inline]
-    fn fits(&mut self, i: usize, place: usize, event: Event) -> Result<bool, Failure> {
+    fn fits(&mut self, i: usize, place: usize, event: Event) -> Result<bool, EvalError> {
         let step = &self.layout.steps[i];
         let State { waiting, values, work, .. } = &mut *self.state;
         let found = waiting[i].get(place);
@@ -481,7 +481,7 @@ fn key(domain: Domain, value: &Value) -> Key {
 
 /// The value of something that cannot fail.
 fn evaluate(expr: &Expr, rows: &[RowRef<'_>], time: i64, now: i64) -> Value {
-    expr.eval(&Frame { rows, time, now, host: &NoHost }).unwrap_or_default()
+    expr.eval(&Frame { rows, time, now, host: &NoContext }).unwrap_or_default()
 }
 
 /// Puts what conditions read of a match where they look for it.

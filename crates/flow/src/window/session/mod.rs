@@ -9,15 +9,18 @@ use std::sync::Arc;
 use hashbrown::HashMap;
 use tidemill_types::FieldType;
 
-use self::sessions::{Fate, Session, Sessions};
+use self::sessions::{InsertOutcome, Session, Sessions};
 use super::build::arity;
-use super::{Context, Look, MakeWindow, Needs, Parameter, Source, Waits, Window};
-use crate::expr::Failure;
+use super::{
+    Parameter, RetainedRows, StatusContext, Window, WindowConstructor, WindowContext, WindowInput,
+    WindowStatus,
+};
+use crate::expr::EvalError;
 use crate::snapshot::{Error, Reader, Writer};
-use crate::store::{RowStore, Seq};
+use crate::store::{RowId, RowStore};
 use crate::why::when;
 
-pub(super) fn build(parameters: &[Parameter], _: &Source<'_>) -> Result<MakeWindow, String> {
+pub(super) fn build(parameters: &[Parameter], _: &WindowInput<'_>) -> Result<WindowConstructor, String> {
     arity(parameters, 1..=3, "session(gap [, key [, latency]])")?;
     let gap = span(&parameters[0], "the gap")?;
     let key = parameters.get(1).map(|p| p.column("the key", &[FieldType::String])).transpose()?;
@@ -47,19 +50,19 @@ struct SessionWindow {
     latency: i64,
     sessions: HashMap<Arc<str>, Sessions>,
     /// The open sessions, and the ended ones.
-    open: Order,
-    ended: Order,
+    open: SessionOrder,
+    ended: SessionOrder,
     /// Rows of all sessions.
     rows: usize,
     /// Keys so far.
-    born: u64,
+    keys_created: u64,
 }
 
 /// Sessions by their end, then by the order of their keys.
-type Order = BTreeSet<(i64, u64, Arc<str>)>;
+type SessionOrder = BTreeSet<(i64, u64, Arc<str>)>;
 
 impl SessionWindow {
-    fn key(&self, seq: Seq, rows: &RowStore) -> Arc<str> {
+    fn key(&self, seq: RowId, rows: &RowStore) -> Arc<str> {
         let text = self.key.and_then(|column| rows.text(seq, column)).unwrap_or_default();
         match self.sessions.get_key_value(text) {
             Some((key, _)) => Arc::clone(key),
@@ -68,10 +71,10 @@ impl SessionWindow {
     }
 
     /// Changes the sessions of a key and keeps the orders up to date.
-    fn with<T>(&mut self, key: &Arc<str>, change: impl FnOnce(&mut Sessions) -> T) -> T {
+    fn update_sessions<T>(&mut self, key: &Arc<str>, change: impl FnOnce(&mut Sessions) -> T) -> T {
         let mut sessions = self.sessions.remove(key).unwrap_or_else(|| {
-            self.born += 1;
-            Sessions { born: self.born, ..Sessions::default() }
+            self.keys_created += 1;
+            Sessions { born: self.keys_created, ..Sessions::default() }
         });
         let place = |session: &Session, born| (session.end, born, Arc::clone(key));
         for (order, session) in [(&mut self.open, &sessions.open), (&mut self.ended, &sessions.ended)] {
@@ -91,7 +94,7 @@ impl SessionWindow {
         changed
     }
 
-    fn expire(&mut self, session: Option<Session>, context: &mut Context<'_>) {
+    fn expire(&mut self, session: Option<Session>, context: &mut WindowContext<'_>) {
         for seq in session.into_iter().flat_map(|session| session.rows) {
             self.rows -= 1;
             context.out.expired(seq, context.rows.time(seq));
@@ -100,34 +103,39 @@ impl SessionWindow {
 
     /// A session made room for a new one, which happens only inside a chunk: else a timer ends it before. What leaves
     /// behind the chunk is returned.
-    fn make_room(&mut self, key: &Arc<str>, session: Session, context: &mut Context<'_>) -> Option<Session> {
+    fn retire_session(
+        &mut self,
+        key: &Arc<str>,
+        session: Session,
+        context: &mut WindowContext<'_>,
+    ) -> Option<Session> {
         if self.latency == 0 {
             // in the reference the new event would be in no session and never leave
             self.expire(Some(session), context);
             return None;
         }
-        context.timers.ask(session.end.saturating_add(self.latency));
-        self.with(key, |sessions| sessions.ended.replace(session))
+        context.timers.schedule(session.end.saturating_add(self.latency));
+        self.update_sessions(key, |sessions| sessions.ended.replace(session))
     }
 }
 
 impl Window for SessionWindow {
-    fn arrive(&mut self, rows: Range<Seq>, context: &mut Context<'_>) -> Result<(), Failure> {
+    fn process(&mut self, rows: Range<RowId>, context: &mut WindowContext<'_>) -> Result<(), EvalError> {
         if let Some(column) = self.key
             && rows.clone().any(|seq| context.rows.text(seq, column).is_none())
         {
-            return Err(Failure("the key of the session is null".into()));
+            return Err(EvalError("the key of the session is null".into()));
         }
         let mut behind = vec![];
         for seq in rows {
             let (time, gap) = (context.rows.time(seq), self.gap);
             let key = self.key(seq, context.rows);
-            match self.with(&key, |sessions| sessions.enter(seq, time, gap)) {
-                Fate::Lost => continue,
-                Fate::Late => {}
-                Fate::Joined(earlier) => {
-                    behind.extend(earlier.and_then(|session| self.make_room(&key, session, context)));
-                    context.timers.ask(time.saturating_add(gap));
+            match self.update_sessions(&key, |sessions| sessions.insert(seq, time, gap)) {
+                InsertOutcome::Lost => continue,
+                InsertOutcome::Late => {}
+                InsertOutcome::Open(earlier) => {
+                    behind.extend(earlier.and_then(|session| self.retire_session(&key, session, context)));
+                    context.timers.schedule(time.saturating_add(gap));
                 }
             }
             self.rows += 1;
@@ -140,20 +148,20 @@ impl Window for SessionWindow {
         Ok(())
     }
 
-    fn timer(&mut self, due: i64, context: &mut Context<'_>) -> Result<(), Failure> {
+    fn on_timer(&mut self, due: i64, context: &mut WindowContext<'_>) -> Result<(), EvalError> {
         while let Some((end, _, key)) = self.open.first().filter(|(end, ..)| *end <= due).cloned() {
             if self.latency > 0 {
-                self.with(&key, Sessions::end_open);
-                context.timers.ask(end.saturating_add(self.latency));
+                self.update_sessions(&key, Sessions::end_open);
+                context.timers.schedule(end.saturating_add(self.latency));
             } else {
-                let session = self.with(&key, |sessions| sessions.open.take());
+                let session = self.update_sessions(&key, |sessions| sessions.open.take());
                 self.expire(session, context);
             }
         }
         let latency = self.latency;
         let is_over = |end: i64| end.saturating_add(latency) <= due;
         while let Some((_, _, key)) = self.ended.first().filter(|(end, ..)| is_over(*end)).cloned() {
-            let session = self.with(&key, |sessions| sessions.ended.take());
+            let session = self.update_sessions(&key, |sessions| sessions.ended.take());
             self.expire(session, context);
         }
         context.out.end_chunk();
@@ -161,22 +169,22 @@ impl Window for SessionWindow {
     }
 
     // the reference shows joins nothing; here they find the events of all sessions, which is what totals cover
-    fn held(&self) -> Vec<Seq> {
-        let mut rows = self.scattered();
+    fn rows(&self) -> Vec<RowId> {
+        let mut rows = self.sparse_rows();
         rows.sort_unstable();
         rows
     }
 
-    fn needs(&self) -> Needs {
-        Needs::scattered(self.rows)
+    fn retained_rows(&self) -> RetainedRows {
+        RetainedRows::sparse(self.rows)
     }
 
-    fn scattered(&self) -> Vec<Seq> {
+    fn sparse_rows(&self) -> Vec<RowId> {
         self.sessions.values().flat_map(Sessions::rows).collect()
     }
 
-    fn waits(&self, look: &Look<'_>) -> Waits {
-        let between = look.between(self.scattered().into_iter());
+    fn status(&self, look: &StatusContext<'_>) -> WindowStatus {
+        let between = look.time_range(self.sparse_rows().into_iter());
         let ends = self.open.first().map(|(end, ..)| (end, "ends"));
         let gone = self.ended.first().map(|(end, ..)| (end, "takes late events"));
         let which = match self.open.len() + self.ended.len() {
@@ -196,7 +204,7 @@ impl Window for SessionWindow {
         };
         let leaves =
             [self.open.first(), self.ended.first()].into_iter().flatten().map(|(end, ..)| *end).min();
-        Waits::new(self.rows as u64, between, waits_for)
+        WindowStatus::new(self.rows as u64, between, waits_for)
             .due(leaves.map(|end| end.saturating_add(self.latency)))
     }
 
@@ -212,9 +220,9 @@ impl Window for SessionWindow {
         *self = Self { gap: self.gap, key: self.key, latency: self.latency, ..Self::default() };
         for (key, sessions) in saved {
             self.rows += sessions.rows().count();
-            self.born = self.born.max(sessions.born);
+            self.keys_created = self.keys_created.max(sessions.born);
             let key = key.into();
-            self.with(&key, |fresh| *fresh = sessions);
+            self.update_sessions(&key, |fresh| *fresh = sessions);
         }
         Ok(())
     }

@@ -5,7 +5,7 @@ use std::mem;
 
 use serde::{Deserialize, Serialize};
 
-use crate::store::Seq;
+use crate::store::RowId;
 
 /// The session that is open, and with a latency the one before it, which has ended but still takes late events.
 #[derive(Debug, Default, Serialize, Deserialize)]
@@ -22,13 +22,13 @@ pub(super) struct Session {
     pub(super) start: i64,
     /// When it ends if nothing comes.
     pub(super) end: i64,
-    pub(super) rows: VecDeque<Seq>,
+    pub(super) rows: VecDeque<RowId>,
 }
 
 /// What became of an event.
-pub(super) enum Fate {
+pub(super) enum InsertOutcome {
     /// It is in the open session, which now ends later; a session that made room for it leaves or stays as told.
-    Joined(Option<Session>),
+    Open(Option<Session>),
     /// It is in a session, of which the end was not moved.
     Late,
     /// It is in none.
@@ -36,14 +36,14 @@ pub(super) enum Fate {
 }
 
 impl Session {
-    fn of(seq: Seq, time: i64, gap: i64) -> Self {
+    fn of(seq: RowId, time: i64, gap: i64) -> Self {
         Self { start: time, end: time.saturating_add(gap), rows: VecDeque::from([seq]) }
     }
 }
 
 impl Sessions {
     /// Takes an event in.
-    pub(super) fn enter(&mut self, seq: Seq, time: i64, gap: i64) -> Fate {
+    pub(super) fn insert(&mut self, seq: RowId, time: i64, gap: i64) -> InsertOutcome {
         match &mut self.open {
             None => self.open = Some(Session::of(seq, time, gap)),
             Some(open) if time < open.start => return self.late(seq, time, gap),
@@ -51,30 +51,30 @@ impl Sessions {
                 open.rows.push_back(seq);
                 open.end = time.saturating_add(gap);
             }
-            Some(open) => return Fate::Joined(Some(mem::replace(open, Session::of(seq, time, gap)))),
+            Some(open) => return InsertOutcome::Open(Some(mem::replace(open, Session::of(seq, time, gap)))),
         }
-        Fate::Joined(None)
+        InsertOutcome::Open(None)
     }
 
     /// An event older than the open session.
-    fn late(&mut self, seq: Seq, time: i64, gap: i64) -> Fate {
-        let Some(open) = &mut self.open else { return Fate::Lost };
+    fn late(&mut self, seq: RowId, time: i64, gap: i64) -> InsertOutcome {
+        let Some(open) = &mut self.open else { return InsertOutcome::Lost };
         if time >= open.start.saturating_sub(gap) {
             open.rows.push_front(seq);
             open.start = time;
         } else {
             let Some(ended) = self.ended.as_mut().filter(|e| time >= e.start.saturating_sub(gap)) else {
-                return Fate::Lost;
+                return InsertOutcome::Lost;
             };
             ended.rows.push_back(seq);
             if time < ended.start && time <= ended.end.saturating_sub(gap) {
                 ended.start = time;
-                return Fate::Late;
+                return InsertOutcome::Late;
             }
             ended.end = time.saturating_add(gap);
         }
         self.merge(gap);
-        Fate::Late
+        InsertOutcome::Late
     }
 
     /// Makes one session of the two when the gap between them is closed.
@@ -98,7 +98,7 @@ impl Sessions {
         self.ended = Some(open);
     }
 
-    pub(super) fn rows(&self) -> impl Iterator<Item = Seq> + '_ {
+    pub(super) fn rows(&self) -> impl Iterator<Item = RowId> + '_ {
         self.ended.iter().chain(&self.open).flat_map(|session| session.rows.iter().copied())
     }
 }

@@ -3,19 +3,19 @@
 use hashbrown::HashMap;
 use serde::{Deserialize, Serialize};
 
-use crate::store::Seq;
+use crate::store::RowId;
 
 /// Rows of different keys, in the order in which the keys were first seen.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
-#[serde(from = "Vec<(String, Seq)>", into = "Vec<(String, Seq)>")]
+#[serde(from = "Vec<(String, RowId)>", into = "Vec<(String, RowId)>")]
 pub(in crate::window) struct UniqueBatch {
-    rows: Vec<Seq>,
+    rows: Vec<RowId>,
     places: HashMap<Box<str>, usize>,
 }
 
 impl UniqueBatch {
     /// Adds a row; an earlier one of its key makes room in place.
-    pub(in crate::window) fn put(&mut self, key: &str, seq: Seq) {
+    pub(in crate::window) fn put(&mut self, key: &str, seq: RowId) {
         match self.places.get(key) {
             Some(place) => self.rows[*place] = seq,
             None => self.add(key.into(), seq),
@@ -23,13 +23,13 @@ impl UniqueBatch {
     }
 
     /// Adds a row, unless there is one of its key.
-    pub(in crate::window) fn put_first(&mut self, key: &str, seq: Seq) {
+    pub(in crate::window) fn put_first(&mut self, key: &str, seq: RowId) {
         if !self.places.contains_key(key) {
             self.add(key.into(), seq);
         }
     }
 
-    fn add(&mut self, key: Box<str>, seq: Seq) {
+    fn add(&mut self, key: Box<str>, seq: RowId) {
         self.places.insert(key, self.rows.len());
         self.rows.push(seq);
     }
@@ -41,13 +41,13 @@ impl UniqueBatch {
         }
     }
 
-    fn entries(&self) -> Vec<(&str, Seq)> {
+    fn entries(&self) -> Vec<(&str, RowId)> {
         let mut keys: Vec<(usize, &str)> = self.places.iter().map(|(key, place)| (*place, &**key)).collect();
         keys.sort_unstable();
         keys.into_iter().map(|(place, key)| (key, self.rows[place])).collect()
     }
 
-    pub(in crate::window) fn rows(&self) -> &[Seq] {
+    pub(in crate::window) fn rows(&self) -> &[RowId] {
         &self.rows
     }
 
@@ -57,8 +57,8 @@ impl UniqueBatch {
     }
 }
 
-impl From<Vec<(String, Seq)>> for UniqueBatch {
-    fn from(entries: Vec<(String, Seq)>) -> Self {
+impl From<Vec<(String, RowId)>> for UniqueBatch {
+    fn from(entries: Vec<(String, RowId)>) -> Self {
         let mut batch = Self::default();
         for (key, seq) in entries {
             batch.put(&key, seq);
@@ -67,7 +67,7 @@ impl From<Vec<(String, Seq)>> for UniqueBatch {
     }
 }
 
-impl From<UniqueBatch> for Vec<(String, Seq)> {
+impl From<UniqueBatch> for Vec<(String, RowId)> {
     fn from(batch: UniqueBatch) -> Self {
         batch.entries().into_iter().map(|(key, seq)| (key.to_owned(), seq)).collect()
     }

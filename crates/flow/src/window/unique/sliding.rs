@@ -6,15 +6,15 @@ use std::sync::Arc;
 
 use hashbrown::{HashMap, HashSet};
 
-use super::super::key::Keys;
-use super::super::{Context, Look, Needs, Waits, Window};
-use crate::expr::Failure;
+use super::super::key::KeyEncoder;
+use super::super::{RetainedRows, StatusContext, Window, WindowContext, WindowStatus};
+use crate::expr::EvalError;
 use crate::snapshot::{Error, Reader, Writer};
-use crate::store::{RowStore, Seq};
+use crate::store::{RowId, RowStore};
 
 /// What besides a newer event of its key lets an event go.
 #[derive(Clone, Copy)]
-pub(super) enum Limit {
+pub(super) enum EvictionBound {
     /// Nothing.
     None,
     /// So many keys with newer events; above 0.
@@ -24,142 +24,144 @@ pub(super) enum Limit {
 }
 
 /// The newest event of each key.
-pub(super) struct Latest {
-    keys: Keys,
-    limit: Limit,
-    by_key: HashMap<Arc<str>, Seq>,
-    by_age: BTreeMap<Seq, Arc<str>>,
+pub(super) struct LatestPerKey {
+    keys: KeyEncoder,
+    limit: EvictionBound,
+    by_key: HashMap<Arc<str>, RowId>,
+    by_age: BTreeMap<RowId, Arc<str>>,
     /// The greatest timestamp so far: only a greater one asks for a timer.
     asked: i64,
 }
 
-impl Latest {
-    pub(super) fn new(keys: Keys, limit: Limit) -> Self {
+impl LatestPerKey {
+    pub(super) fn new(keys: KeyEncoder, limit: EvictionBound) -> Self {
         Self { keys, limit, by_key: HashMap::new(), by_age: BTreeMap::new(), asked: i64::MIN }
     }
 
-    fn leave(&mut self, seq: Seq, context: &mut Context<'_>) {
+    fn evict(&mut self, seq: RowId, context: &mut WindowContext<'_>) {
         if let Some(key) = self.by_age.remove(&seq) {
             self.by_key.remove(&key);
         }
         context.out.expired(seq, context.now);
     }
 
-    fn leave_by_age(&mut self, context: &mut Context<'_>) {
-        let Limit::Age(span) = self.limit else { return };
+    fn evict_due(&mut self, context: &mut WindowContext<'_>) {
+        let EvictionBound::Age(span) = self.limit else { return };
         while let Some((oldest, _)) = self.by_age.first_key_value() {
             let oldest = *oldest;
             if context.rows.time(oldest).saturating_add(span) > context.now {
                 break;
             }
-            self.leave(oldest, context);
+            self.evict(oldest, context);
         }
     }
 
-    fn enter(&mut self, key: Arc<str>, seq: Seq) {
+    fn insert(&mut self, key: Arc<str>, seq: RowId) {
         self.by_key.insert(Arc::clone(&key), seq);
         self.by_age.insert(seq, key);
     }
 }
 
-impl Window for Latest {
-    fn arrive(&mut self, rows: Range<Seq>, context: &mut Context<'_>) -> Result<(), Failure> {
+impl Window for LatestPerKey {
+    fn process(&mut self, rows: Range<RowId>, context: &mut WindowContext<'_>) -> Result<(), EvalError> {
         for seq in rows {
-            self.leave_by_age(context);
-            let key = self.keys.of(seq, context)?;
+            self.evict_due(context);
+            let key = self.keys.encode(seq, context)?;
             let time = context.rows.time(seq);
             let key = match self.by_key.get_key_value(key) {
                 Some((known, older)) => {
                     let (known, older) = (Arc::clone(known), *older);
-                    self.leave(older, context);
+                    self.evict(older, context);
                     known
                 }
                 None => Arc::from(key),
             };
-            if let Limit::Length(n) = self.limit
+            if let EvictionBound::Length(n) = self.limit
                 && self.by_age.len() >= n
                 && let Some((oldest, _)) = self.by_age.first_key_value()
             {
-                self.leave(*oldest, context);
+                self.evict(*oldest, context);
             }
-            if let Limit::Age(span) = self.limit
+            if let EvictionBound::Age(span) = self.limit
                 && self.asked < time
             {
                 self.asked = time;
-                context.timers.ask(time.saturating_add(span));
+                context.timers.schedule(time.saturating_add(span));
             }
             context.out.current(seq, time);
-            self.enter(key, seq);
+            self.insert(key, seq);
         }
         context.out.end_chunk();
         Ok(())
     }
 
-    fn timer(&mut self, _due: i64, context: &mut Context<'_>) -> Result<(), Failure> {
-        self.leave_by_age(context);
+    fn on_timer(&mut self, _due: i64, context: &mut WindowContext<'_>) -> Result<(), EvalError> {
+        self.evict_due(context);
         context.out.end_chunk();
         Ok(())
     }
 
-    fn held(&self) -> Vec<Seq> {
-        self.scattered()
+    fn rows(&self) -> Vec<RowId> {
+        self.sparse_rows()
     }
 
-    fn needs(&self) -> Needs {
-        Needs::scattered(self.by_age.len())
+    fn retained_rows(&self) -> RetainedRows {
+        RetainedRows::sparse(self.by_age.len())
     }
 
-    fn scattered(&self) -> Vec<Seq> {
+    fn sparse_rows(&self) -> Vec<RowId> {
         self.by_age.keys().copied().collect()
     }
 
-    fn waits(&self, look: &Look<'_>) -> Waits {
+    fn status(&self, look: &StatusContext<'_>) -> WindowStatus {
         let held = self.by_age.len() as u64;
         let ends =
             [self.by_age.first_key_value(), self.by_age.last_key_value()].map(|e| e.map(|(seq, _)| *seq));
-        let between = look.ends(ends[0], ends[1]);
+        let between = look.time_range_of_ends(ends[0], ends[1]);
         match self.limit {
-            Limit::None => Waits::new(held, between, "events; one leaves with the next of its key"),
-            Limit::Length(n) => Waits::sliding(held, n as u64, "keys", between),
-            Limit::Age(span) => {
+            EvictionBound::None => {
+                WindowStatus::new(held, between, "events; one leaves with the next of its key")
+            }
+            EvictionBound::Length(n) => WindowStatus::sliding(held, n as u64, "keys", between),
+            EvictionBound::Age(span) => {
                 let due = between.map(|(oldest, _)| oldest.saturating_add(span));
-                Waits::aging(held, between, due, "leaves")
+                WindowStatus::time_eviction(held, between, due, "leaves")
             }
         }
     }
 
     fn save(&self, out: &mut Writer<'_>) -> Result<(), Error> {
-        let rows: Vec<(Seq, &str)> = self.by_age.iter().map(|(seq, key)| (*seq, &**key)).collect();
+        let rows: Vec<(RowId, &str)> = self.by_age.iter().map(|(seq, key)| (*seq, &**key)).collect();
         out.state(&(self.asked, rows))
     }
 
     fn restore(&mut self, from: &mut Reader<'_>, _: &RowStore) -> Result<(), Error> {
-        let (asked, rows): (i64, Vec<(Seq, String)>) = from.state()?;
+        let (asked, rows): (i64, Vec<(RowId, String)>) = from.state()?;
         self.asked = asked;
         self.by_key.clear();
         self.by_age.clear();
-        rows.into_iter().for_each(|(seq, key)| self.enter(key.into(), seq));
+        rows.into_iter().for_each(|(seq, key)| self.insert(key.into(), seq));
         Ok(())
     }
 }
 
 /// The first event of each key; nothing ever leaves.
-pub(super) struct First {
-    keys: Keys,
+pub(super) struct FirstPerKey {
+    keys: KeyEncoder,
     seen: HashSet<Box<str>>,
-    held: Vec<Seq>,
+    held: Vec<RowId>,
 }
 
-impl First {
-    pub(super) fn new(keys: Keys) -> Self {
+impl FirstPerKey {
+    pub(super) fn new(keys: KeyEncoder) -> Self {
         Self { keys, seen: HashSet::new(), held: vec![] }
     }
 }
 
-impl Window for First {
-    fn arrive(&mut self, rows: Range<Seq>, context: &mut Context<'_>) -> Result<(), Failure> {
+impl Window for FirstPerKey {
+    fn process(&mut self, rows: Range<RowId>, context: &mut WindowContext<'_>) -> Result<(), EvalError> {
         for seq in rows {
-            let key = self.keys.of(seq, context)?;
+            let key = self.keys.encode(seq, context)?;
             if !self.seen.contains(key) {
                 self.seen.insert(key.into());
                 context.out.current(seq, context.rows.time(seq));
@@ -172,21 +174,25 @@ impl Window for First {
         Ok(())
     }
 
-    fn held(&self) -> Vec<Seq> {
+    fn rows(&self) -> Vec<RowId> {
         self.held.clone()
     }
 
-    fn needs(&self) -> Needs {
-        Needs::scattered(self.held.len())
+    fn retained_rows(&self) -> RetainedRows {
+        RetainedRows::sparse(self.held.len())
     }
 
-    fn scattered(&self) -> Vec<Seq> {
+    fn sparse_rows(&self) -> Vec<RowId> {
         self.held.clone()
     }
 
-    fn waits(&self, look: &Look<'_>) -> Waits {
-        let between = look.between(self.held.iter().copied());
-        Waits::new(self.seen.len() as u64, between, "events of keys that it has not seen; others are ignored")
+    fn status(&self, look: &StatusContext<'_>) -> WindowStatus {
+        let between = look.time_range(self.held.iter().copied());
+        WindowStatus::new(
+            self.seen.len() as u64,
+            between,
+            "events of keys that it has not seen; others are ignored",
+        )
     }
 
     fn save(&self, out: &mut Writer<'_>) -> Result<(), Error> {
@@ -196,7 +202,7 @@ impl Window for First {
     }
 
     fn restore(&mut self, from: &mut Reader<'_>, _: &RowStore) -> Result<(), Error> {
-        let (seen, held): (Vec<Box<str>>, Vec<Seq>) = from.state()?;
+        let (seen, held): (Vec<Box<str>>, Vec<RowId>) = from.state()?;
         (self.seen, self.held) = (seen.into_iter().collect(), held);
         Ok(())
     }

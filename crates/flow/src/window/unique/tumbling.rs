@@ -5,33 +5,33 @@ use std::ops::Range;
 
 use serde::{Deserialize, Serialize};
 
-use super::super::key::Keys;
-use super::super::time_batch::Spans;
-use super::super::waits::more;
-use super::super::{Context, Look, Needs, Waits, Window};
+use super::super::key::KeyEncoder;
+use super::super::status::more;
+use super::super::time_batch::TimeSpans;
+use super::super::{RetainedRows, StatusContext, Window, WindowContext, WindowStatus};
 use super::UniqueBatch;
-use crate::expr::Failure;
+use crate::expr::EvalError;
 use crate::snapshot::{Error, Reader, Writer};
-use crate::store::{RowStore, Seq};
+use crate::store::{RowId, RowStore};
 use crate::why::when;
 
 /// When a batch goes out.
-pub(super) enum Until {
+pub(super) enum BatchTrigger {
     /// With so many keys.
     Length(usize),
     /// At the end of a span of the clock.
-    Time(Spans),
+    Time(TimeSpans),
     /// Whichever comes first.
     Either {
-        spans: Spans,
+        spans: TimeSpans,
         n: usize,
         /// The keys came before the span's end: what still comes in it is ignored.
         full: bool,
     },
 }
 
-impl Until {
-    fn spans(&mut self) -> Option<&mut Spans> {
+impl BatchTrigger {
+    fn spans(&mut self) -> Option<&mut TimeSpans> {
         match self {
             Self::Length(_) => None,
             Self::Time(spans) | Self::Either { spans, .. } => Some(spans),
@@ -41,30 +41,30 @@ impl Until {
 
 /// One event per key and batch: `[batch before-…, R, batch+…]`. The events of a batch get the clock as timestamp.
 pub(super) struct UniqueTumbling {
-    keys: Keys,
+    keys: KeyEncoder,
     /// The first event of a key stays, not the newest.
     first: bool,
-    until: Until,
+    until: BatchTrigger,
     current: UniqueBatch,
     /// The batch that went out.
-    before: Vec<Seq>,
+    before: Vec<RowId>,
 }
 
 #[derive(Serialize, Deserialize)]
 struct State {
     current: UniqueBatch,
-    before: Vec<Seq>,
-    spans: Option<Spans>,
+    before: Vec<RowId>,
+    spans: Option<TimeSpans>,
     full: bool,
 }
 
 impl UniqueTumbling {
-    pub(super) fn new(keys: Keys, first: bool, until: Until) -> Self {
+    pub(super) fn new(keys: KeyEncoder, first: bool, until: BatchTrigger) -> Self {
         Self { keys, first, until, current: UniqueBatch::default(), before: vec![] }
     }
 
-    fn put(&mut self, seq: Seq, context: &Context<'_>) -> Result<(), Failure> {
-        let key = self.keys.of(seq, context)?;
+    fn put(&mut self, seq: RowId, context: &WindowContext<'_>) -> Result<(), EvalError> {
+        let key = self.keys.encode(seq, context)?;
         if self.first {
             self.current.put_first(key, seq);
         } else {
@@ -73,7 +73,7 @@ impl UniqueTumbling {
         Ok(())
     }
 
-    fn flush(&mut self, context: &mut Context<'_>) {
+    fn flush(&mut self, context: &mut WindowContext<'_>) {
         let now = context.now;
         for seq in mem::take(&mut self.before) {
             if context.wants_expired {
@@ -86,7 +86,7 @@ impl UniqueTumbling {
         for seq in self.current.rows() {
             context.out.current(*seq, now);
         }
-        if context.keeps_batches() {
+        if context.retains_sent_batches() {
             self.before.extend(self.current.rows());
         }
         self.current.clear();
@@ -95,22 +95,22 @@ impl UniqueTumbling {
 
     /// Whether the running span has ended. The next one is begun; what came until now goes out with it, if it has not
     /// before.
-    fn span_ends(&mut self, context: &mut Context<'_>) -> bool {
-        self.until.spans().is_some_and(|spans| spans.ends(context))
+    fn span_ends(&mut self, context: &mut WindowContext<'_>) -> bool {
+        self.until.spans().is_some_and(|spans| spans.has_ended(context))
     }
 
-    fn next_span(&mut self, context: &mut Context<'_>) {
+    fn next_span(&mut self, context: &mut WindowContext<'_>) {
         let nothing_left = self.before.is_empty() && self.current.rows().is_empty();
         if let Some(spans) = self.until.spans() {
-            spans.go_on(nothing_left, context);
+            spans.advance(nothing_left, context);
         }
     }
 }
 
 impl Window for UniqueTumbling {
-    fn arrive(&mut self, rows: Range<Seq>, context: &mut Context<'_>) -> Result<(), Failure> {
+    fn process(&mut self, rows: Range<RowId>, context: &mut WindowContext<'_>) -> Result<(), EvalError> {
         let ends = self.span_ends(context);
-        if let Until::Either { full, .. } = &mut self.until
+        if let BatchTrigger::Either { full, .. } = &mut self.until
             && *full
         {
             *full = !ends;
@@ -122,8 +122,8 @@ impl Window for UniqueTumbling {
         for seq in rows {
             self.put(seq, context)?;
             match &mut self.until {
-                Until::Length(n) if self.current.rows().len() == *n => self.flush(context),
-                Until::Either { n, full, .. } if self.current.rows().len() == *n => {
+                BatchTrigger::Length(n) if self.current.rows().len() == *n => self.flush(context),
+                BatchTrigger::Either { n, full, .. } if self.current.rows().len() == *n => {
                     *full = true;
                     self.flush(context);
                     break;
@@ -132,7 +132,7 @@ impl Window for UniqueTumbling {
             }
         }
         if ends {
-            if !matches!(self.until, Until::Either { full: true, .. }) {
+            if !matches!(self.until, BatchTrigger::Either { full: true, .. }) {
                 self.flush(context);
             }
             self.next_span(context);
@@ -140,45 +140,45 @@ impl Window for UniqueTumbling {
         Ok(())
     }
 
-    fn timer(&mut self, _due: i64, context: &mut Context<'_>) -> Result<(), Failure> {
+    fn on_timer(&mut self, _due: i64, context: &mut WindowContext<'_>) -> Result<(), EvalError> {
         if !self.span_ends(context) {
             return Ok(());
         }
         match &mut self.until {
-            Until::Either { full, .. } if *full => *full = false,
+            BatchTrigger::Either { full, .. } if *full => *full = false,
             _ => self.flush(context),
         }
         self.next_span(context);
         Ok(())
     }
 
-    fn held(&self) -> Vec<Seq> {
+    fn rows(&self) -> Vec<RowId> {
         self.before.clone()
     }
 
-    fn needs(&self) -> Needs {
-        Needs::scattered(self.before.len() + self.current.rows().len())
+    fn retained_rows(&self) -> RetainedRows {
+        RetainedRows::sparse(self.before.len() + self.current.rows().len())
     }
 
-    fn scattered(&self) -> Vec<Seq> {
+    fn sparse_rows(&self) -> Vec<RowId> {
         [&self.before, self.current.rows()].concat()
     }
 
-    fn waits(&self, look: &Look<'_>) -> Waits {
+    fn status(&self, look: &StatusContext<'_>) -> WindowStatus {
         let rows = self.current.rows();
-        let (held, between) = (rows.len() as u64, look.between(rows.iter().copied()));
+        let (held, between) = (rows.len() as u64, look.time_range(rows.iter().copied()));
         match &self.until {
-            Until::Length(n) => Waits::filling(held, *n as u64, "keys", between),
-            Until::Time(spans) => Waits::spanning(held, between, spans.end()),
-            Until::Either { spans, n, full: false } => {
-                let mut waits = Waits::spanning(held, between, spans.end()).of(*n as u64);
+            BatchTrigger::Length(n) => WindowStatus::filling(held, *n as u64, "keys", between),
+            BatchTrigger::Time(spans) => WindowStatus::spanning(held, between, spans.end()),
+            BatchTrigger::Either { spans, n, full: false } => {
+                let mut waits = WindowStatus::spanning(held, between, spans.end()).of(*n as u64);
                 waits.waits_for += &format!(", or {}", more((*n as u64).saturating_sub(held), "keys"));
                 waits
             }
-            Until::Either { spans, full: true, .. } => {
+            BatchTrigger::Either { spans, full: true, .. } => {
                 let end = spans.end();
                 let begins = end.map_or_else(String::new, |end| format!(" at {}", when(end)));
-                Waits::new(
+                WindowStatus::new(
                     0,
                     None,
                     format!("the next span{begins}: this one went out, what comes is ignored"),
@@ -190,9 +190,9 @@ impl Window for UniqueTumbling {
 
     fn save(&self, out: &mut Writer<'_>) -> Result<(), Error> {
         let (spans, full) = match &self.until {
-            Until::Length(_) => (None, false),
-            Until::Time(spans) => (Some(spans.clone()), false),
-            Until::Either { spans, full, .. } => (Some(spans.clone()), *full),
+            BatchTrigger::Length(_) => (None, false),
+            BatchTrigger::Time(spans) => (Some(spans.clone()), false),
+            BatchTrigger::Either { spans, full, .. } => (Some(spans.clone()), *full),
         };
         out.state(&State { current: self.current.clone(), before: self.before.clone(), spans, full })
     }
@@ -202,7 +202,7 @@ impl Window for UniqueTumbling {
         if let Some((spans, saved)) = self.until.spans().zip(state.spans.as_ref()) {
             spans.resume(saved);
         }
-        if let Until::Either { full, .. } = &mut self.until {
+        if let BatchTrigger::Either { full, .. } = &mut self.until {
             *full = state.full;
         }
         (self.current, self.before) = (state.current, state.before);

@@ -6,11 +6,11 @@ use std::sync::Arc;
 use rand::Rng;
 use rand::rngs::StdRng;
 use serde_json::Value as Json;
-use tidemill_flow::app::{App, Sink};
 use tidemill_flow::correct::{CorrectedApp, Corrections};
-use tidemill_flow::expr::Failure;
+use tidemill_flow::expr::EvalError;
 use tidemill_flow::plan::AppPlan;
 use tidemill_flow::replay::{Input, compile};
+use tidemill_flow::runtime::{AppRuntime, OutputHandler};
 use tidemill_flow::{Batch, Registry};
 
 use super::app::Generated;
@@ -61,14 +61,14 @@ impl Net {
     }
 }
 
-impl Sink for Net {
+impl OutputHandler for Net {
     fn events(&mut self, stream: &str, events: &Batch) {
         self.put_out += events.len();
         self.change(stream, events, 1);
     }
     fn sent(&mut self, _: &str, _: &Batch) {}
     fn emission(&mut self, _: &str, _: &Batch) {}
-    fn failure(&mut self, _: &str, _: &Failure) {}
+    fn failure(&mut self, _: &str, _: &EvalError) {}
 }
 
 impl Corrections for Net {
@@ -109,9 +109,9 @@ fn in_order(inputs: &[Input], allowed: i64) -> Vec<(i64, Input)> {
 
 type One<'a> = (&'a str, i64, &'a [Json]);
 
-fn run_in_order(plan: &Arc<AppPlan>, inputs: &[(i64, Input)]) -> Result<(Net, App), String> {
+fn run_in_order(plan: &Arc<AppPlan>, inputs: &[(i64, Input)]) -> Result<(Net, AppRuntime), String> {
     let mut net = Net::default();
-    let mut app = App::new(plan.clone());
+    let mut app = AppRuntime::new(plan.clone());
     let first = inputs.iter().find(|(_, input)| !matches!(input, Input::OnDemand { .. }));
     if let Some((time, _)) = first {
         app.start(*time, &mut net);

@@ -5,10 +5,10 @@ use std::sync::Arc;
 use rand::Rng;
 use rand::rngs::StdRng;
 use tidemill_flow::Registry;
-use tidemill_flow::app::App;
 use tidemill_flow::plan::AppPlan;
 use tidemill_flow::replay::{Input, compile};
-use tidemill_flow::snapshot::Resume;
+use tidemill_flow::runtime::AppRuntime;
+use tidemill_flow::snapshot::RestoreMode;
 
 use super::app::Generated;
 use super::{OUTPUTS_MAX, events};
@@ -43,7 +43,7 @@ pub fn check(generated: &Generated, rng: &mut StdRng, registry: &Registry) -> Re
             }
         }
     }
-    Ok(App::new(plan).why_one_by_one().is_none())
+    Ok(AppRuntime::new(plan).row_at_a_time_reason().is_none())
 }
 
 /// What comes out when at most so many events are handed in together; before a call the app may be `interrupted`.
@@ -54,7 +54,7 @@ fn run(
     interrupted: &mut dyn FnMut() -> bool,
 ) -> Result<Told, String> {
     let mut told = Told::default();
-    let mut app = App::new(plan.clone());
+    let mut app = AppRuntime::new(plan.clone());
     app.start(0, &mut told);
     let mut rest = inputs;
     // what timers failed at is told first
@@ -80,7 +80,7 @@ fn run(
             app.advance((*timestamp).max(app.now()), &mut told);
         } else {
             let (parts, order) = parts(&app, &calls).ok_or("an event does not fit its stream")?;
-            app.feed(parts, Some(&order), &mut told).map_err(|failure| failure.0)?;
+            app.send_batch(parts, Some(&order), &mut told).map_err(|failure| failure.0)?;
         }
         rest = &rest[calls.len().max(1)..];
     }
@@ -88,12 +88,12 @@ fn run(
 }
 
 /// A new app with the state of this one.
-fn again(app: &App, plan: &Arc<AppPlan>) -> Result<App, String> {
+fn again(app: &AppRuntime, plan: &Arc<AppPlan>) -> Result<AppRuntime, String> {
     let mut state = Vec::new();
     app.save(&mut state).map_err(|e| format!("its state cannot be saved: {e}"))?;
-    let mut again = App::new(plan.clone());
+    let mut again = AppRuntime::new(plan.clone());
     again
-        .restore(&mut state.as_slice(), Resume::Exactly)
+        .restore(&mut state.as_slice(), RestoreMode::Exactly)
         .map_err(|e| format!("its state is not taken back: {e}"))?;
     Ok(again)
 }

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use tidemill_flow::expr::Failure;
-use tidemill_flow::registry::{Aggregator, MakeAggregator};
+use tidemill_flow::expr::EvalError;
+use tidemill_flow::registry::{Aggregator, AggregatorConstructor};
 use tidemill_flow::{Registry, Value};
 use tidemill_types::FieldType;
 
@@ -14,7 +14,7 @@ pub fn registry() -> Registry {
     registry
 }
 
-fn make(counts: bool) -> MakeAggregator {
+fn make(counts: bool) -> AggregatorConstructor {
     Arc::new(move || Box::new(Total { counts, events: 0, total: 0 }))
 }
 
@@ -36,12 +36,12 @@ impl Total {
 }
 
 impl Aggregator for Total {
-    fn add(&mut self, args: &[Value]) -> Result<(), Failure> {
+    fn add(&mut self, args: &[Value]) -> Result<(), EvalError> {
         self.change(args, 1);
         Ok(())
     }
 
-    fn remove(&mut self, args: &[Value]) -> Result<(), Failure> {
+    fn remove(&mut self, args: &[Value]) -> Result<(), EvalError> {
         self.change(args, -1);
         Ok(())
     }
@@ -58,8 +58,9 @@ impl Aggregator for Total {
         serde_json::json!([self.events, self.total])
     }
 
-    fn restore(&mut self, state: &serde_json::Value) -> Result<(), Failure> {
-        let saved: (i64, i64) = serde_json::from_value(state.clone()).map_err(|e| Failure(e.to_string()))?;
+    fn restore(&mut self, state: &serde_json::Value) -> Result<(), EvalError> {
+        let saved: (i64, i64) =
+            serde_json::from_value(state.clone()).map_err(|e| EvalError(e.to_string()))?;
         (self.events, self.total) = saved;
         Ok(())
     }

@@ -1,10 +1,12 @@
 //! Runs one window as the run time does.
 
 use tidemill_flow::batch::{Batch, Kind};
-use tidemill_flow::expr::{Compiler, Resolved, Scope};
+use tidemill_flow::expr::{ColumnRef, Compiler, Scope};
 use tidemill_flow::snapshot::{Reader, Writer};
-use tidemill_flow::store::{RowStore, Seq};
-use tidemill_flow::window::{self, Context, MakeWindow, Parameter, Signals, Source, Timers, Window};
+use tidemill_flow::store::{RowId, RowStore};
+use tidemill_flow::window::{
+    self, Parameter, RowChanges, TimerQueue, Window, WindowConstructor, WindowContext, WindowInput,
+};
 use tidemill_flow::{Registry, Value};
 use tidemill_lang::siddhi::ast::{self, AttributeRef, Definition, ExprKind};
 use tidemill_lang::{Diagnostic, FileId, SourceFile, siddhi};
@@ -65,16 +67,16 @@ fn value(word: &str, ty: FieldType) -> Value {
 }
 
 pub struct Driver {
-    make: MakeWindow,
+    make: WindowConstructor,
     window: Box<dyn Window>,
     store: RowStore,
-    timers: Timers,
-    out: Signals,
+    timers: TimerQueue,
+    out: RowChanges,
     clock: i64,
     wants_expired: bool,
     searched: bool,
     /// Chunks that are in the store already, for [`Driver::run_appended`].
-    appended: std::collections::VecDeque<std::ops::Range<Seq>>,
+    appended: std::collections::VecDeque<std::ops::Range<RowId>>,
 }
 
 impl Driver {
@@ -98,8 +100,8 @@ impl Driver {
             make,
             window,
             store: RowStore::new(types),
-            timers: Timers::default(),
-            out: Signals::default(),
+            timers: TimerQueue::default(),
+            out: RowChanges::default(),
             clock: 0,
             wants_expired,
             searched,
@@ -127,7 +129,7 @@ impl Driver {
             Step::Chunk(events) => {
                 let mut lines = self.advance(events.last().unwrap().0);
                 let rows = self.appended.pop_front().unwrap_or_else(|| self.append(events));
-                lines.extend(self.call(self.clock, |window, context| window.arrive(rows, context)));
+                lines.extend(self.call(self.clock, |window, context| window.process(rows, context)));
                 lines
             }
             Step::Restart => {
@@ -137,10 +139,10 @@ impl Driver {
                 self.window.save(&mut out).unwrap();
                 out.finish().unwrap();
                 if self.appended.is_empty() {
-                    let numbers = window::needed(self.window.as_ref(), &self.store);
+                    let numbers = window::retained_row_ids(self.window.as_ref(), &self.store);
                     let rows = self.store.rows_at(&numbers);
                     let types = self.store.types().to_vec();
-                    self.store = RowStore::of_rows(types, numbers, &rows, self.store.next());
+                    self.store = RowStore::from_rows(types, numbers, &rows, self.store.next_id());
                 }
                 let timers = serde_json::to_value(&self.timers).unwrap();
                 self.timers = serde_json::from_value(timers).unwrap();
@@ -153,12 +155,12 @@ impl Driver {
                 vec![]
             }
             Step::Held => {
-                let names: Vec<String> = self.window.held().iter().map(|seq| self.name(*seq)).collect();
+                let names: Vec<String> = self.window.rows().iter().map(|seq| self.name(*seq)).collect();
                 vec![if names.is_empty() { "nothing".to_owned() } else { names.join(" ") }]
             }
         };
         if self.appended.is_empty() {
-            window::forget(self.window.as_ref(), &mut self.store);
+            window::evict_unneeded(self.window.as_ref(), &mut self.store);
         }
         lines
     }
@@ -173,7 +175,7 @@ impl Driver {
         }
     }
 
-    fn append(&mut self, events: &[Event]) -> std::ops::Range<Seq> {
+    fn append(&mut self, events: &[Event]) -> std::ops::Range<RowId> {
         let mut batch = Batch::new(self.store.types().to_vec());
         for (time, values) in events {
             for (column, value) in batch.columns.iter_mut().zip(values) {
@@ -183,15 +185,15 @@ impl Driver {
             batch.kinds.push(Kind::Current);
         }
         let first = self.store.append(&batch, 0..events.len());
-        first..self.store.next()
+        first..self.store.next_id()
     }
 
     fn advance(&mut self, to: i64) -> Vec<String> {
         let mut lines = vec![];
-        while let Some(at) = self.window.next_instant(self.clock).filter(|at| *at <= to) {
+        while let Some(at) = self.window.next_scheduled(self.clock).filter(|at| *at <= to) {
             self.clock = at;
             lines.extend(self.run_timers());
-            lines.extend(self.call(at, |window, context| window.instant(at, context)));
+            lines.extend(self.call(at, |window, context| window.on_schedule(at, context)));
         }
         self.clock = self.clock.max(to);
         lines.extend(self.run_timers());
@@ -200,8 +202,8 @@ impl Driver {
 
     fn run_timers(&mut self) -> Vec<String> {
         let mut lines = vec![];
-        while let Some(due) = self.timers.take_due(self.clock) {
-            lines.extend(self.call(self.clock, |window, context| window.timer(due, context)));
+        while let Some(due) = self.timers.pop_due(self.clock) {
+            lines.extend(self.call(self.clock, |window, context| window.on_timer(due, context)));
         }
         lines
     }
@@ -209,12 +211,12 @@ impl Driver {
     fn call(
         &mut self,
         now: i64,
-        what: impl FnOnce(&mut dyn Window, &mut Context<'_>) -> Result<(), tidemill_flow::expr::Failure>,
+        what: impl FnOnce(&mut dyn Window, &mut WindowContext<'_>) -> Result<(), tidemill_flow::expr::EvalError>,
     ) -> Vec<String> {
         let mark = self.out.mark();
         let result = what(
             self.window.as_mut(),
-            &mut Context {
+            &mut WindowContext {
                 now,
                 rows: &mut self.store,
                 out: &mut self.out,
@@ -239,7 +241,7 @@ impl Driver {
         lines
     }
 
-    fn word(&self, signal: &window::Signal) -> String {
+    fn word(&self, signal: &window::RowChange) -> String {
         let mark = match signal.kind {
             Kind::Reset => return "R".to_owned(),
             Kind::Current => '+',
@@ -249,13 +251,13 @@ impl Driver {
         if signal.time != self.store.time(signal.seq) {
             word += &format!("@{}", signal.time);
         }
-        if let Some(column) = self.window.rewrites() {
+        if let Some(column) = self.window.rewritten_column() {
             word += &format!("({})", self.store.value(signal.seq, column));
         }
         word
     }
 
-    fn name(&self, seq: Seq) -> String {
+    fn name(&self, seq: RowId) -> String {
         self.store.value(seq, 0).to_string()
     }
 }
@@ -271,15 +273,15 @@ impl Scope for Columns<'_> {
         self.0.iter().map(|known| known.name.clone()).collect()
     }
 
-    fn attribute(&mut self, attribute: &AttributeRef) -> Result<Resolved, Diagnostic> {
+    fn attribute(&mut self, attribute: &AttributeRef) -> Result<ColumnRef, Diagnostic> {
         let known = self.0.iter().find(|known| known.name == attribute.name.name);
-        known.map(|known| Resolved { slot: 0, column: known.column, ty: known.ty }).ok_or_else(|| {
+        known.map(|known| ColumnRef { slot: 0, column: known.column, ty: known.ty }).ok_or_else(|| {
             Diagnostic::error("T0001", attribute.span, format!("no attribute `{}`", attribute.name.name))
         })
     }
 }
 
-fn make(definition: &ast::WindowDefinition) -> Result<MakeWindow, String> {
+fn make(definition: &ast::WindowDefinition) -> Result<WindowConstructor, String> {
     let registry: Registry = aggregates::registry();
     let attributes: Vec<window::Attribute> = definition
         .attributes
@@ -303,7 +305,7 @@ fn make(definition: &ast::WindowDefinition) -> Result<MakeWindow, String> {
         Ok(Parameter { expr, attribute, text: argument.to_string() })
     };
     let parameters = call.args.list().iter().map(parameter).collect::<Result<Vec<_>, String>>()?;
-    let source = Source { names: &["S"], attributes: &attributes, selected: None, registry: &registry };
+    let source = WindowInput { names: &["S"], attributes: &attributes, selected: None, registry: &registry };
     let build = registry.find_window(&name)?;
     build(&parameters, &source).map_err(|e| format!("{name}: {e}"))
 }

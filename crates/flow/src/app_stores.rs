@@ -1,0 +1,155 @@
+//! What the queries of an app share: its tables, named windows and aggregations.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
+
+use crate::aggregation::{Aggregation, Read};
+use crate::column::Column;
+use crate::expr::{EvalContext, EvalError, Expr, Frame, StoreRef};
+use crate::named_window::NamedWindow;
+use crate::table::{Search, Table};
+
+/// The tables, named windows and aggregations of an app, each by its number.
+#[derive(Default)]
+pub struct AppStores {
+    /// The tables.
+    pub tables: Vec<Table>,
+    /// The named windows.
+    pub windows: Vec<NamedWindow>,
+    /// The aggregations.
+    pub aggregations: Vec<Aggregation>,
+    /// What random values are made of.
+    pub rng: DeterministicRng,
+}
+
+/// Random bits that come out the same when the same inputs are replayed: they are made of a seed, the number of the
+/// input during which they are drawn, how many were drawn since it came, and the event's time.
+#[derive(Debug, Default)]
+pub struct DeterministicRng {
+    seed: u64,
+    input: AtomicU64,
+    drawn: AtomicU64,
+}
+
+impl DeterministicRng {
+    /// Draws seeded with a text, the name of what draws.
+    pub fn seeded(name: &str) -> Self {
+        Self { seed: xxh3_64(name.as_bytes()), ..Self::default() }
+    }
+
+    /// Draws with the same seed that have not begun.
+    pub fn restarted(&self) -> Self {
+        Self { seed: self.seed, ..Self::default() }
+    }
+
+    /// The next input comes.
+    pub fn next_input(&mut self) {
+        self.next_inputs(1);
+    }
+
+    /// So many inputs come, and nothing is drawn before the last one.
+    pub fn next_inputs(&mut self, inputs: u64) {
+        *self.input.get_mut() += inputs;
+        *self.drawn.get_mut() = 0;
+    }
+
+    /// Where the draws stand, for a checkpoint: the number of the input, and what was drawn since it came.
+    pub fn position(&self) -> (u64, u64) {
+        (self.input.load(Ordering::Relaxed), self.drawn.load(Ordering::Relaxed))
+    }
+
+    /// Takes a saved position back.
+    pub fn set_position(&mut self, (input, drawn): (u64, u64)) {
+        *self.input.get_mut() = input;
+        *self.drawn.get_mut() = drawn;
+    }
+
+    fn next_u64(&self, time: i64) -> u64 {
+        let (input, drawn) = (self.input.load(Ordering::Relaxed), self.drawn.fetch_add(1, Ordering::Relaxed));
+        let mut bytes = [0; 24];
+        bytes[..8].copy_from_slice(&input.to_le_bytes());
+        bytes[8..16].copy_from_slice(&drawn.to_le_bytes());
+        bytes[16..].copy_from_slice(&time.to_le_bytes());
+        xxh3_64_with_seed(&bytes, self.seed)
+    }
+}
+
+impl EvalContext for AppStores {
+    fn random_u64(&self, time: i64) -> u64 {
+        self.rng.next_u64(time)
+    }
+
+    fn any_row(
+        &self,
+        table: usize,
+        slot: usize,
+        condition: &Expr,
+        frame: &Frame<'_>,
+    ) -> Result<bool, EvalError> {
+        let mut any = false;
+        if let Some(table) = self.tables.get(table) {
+            let search = Search::new(Some(condition.clone()), slot, table.plan());
+            table.find(&search, frame, &mut |_, _, _| {
+                any = true;
+                false
+            })?;
+        }
+        Ok(any)
+    }
+
+    fn find(
+        &self,
+        table: usize,
+        search: &Search,
+        frame: &Frame<'_>,
+        visit: &mut dyn FnMut(&[Column], usize),
+    ) -> Result<(), EvalError> {
+        match self.tables.get(table) {
+            Some(table) => table.find(search, frame, &mut |_, columns, row| {
+                visit(columns, row);
+                true
+            }),
+            None => Ok(()),
+        }
+    }
+
+    fn search(
+        &self,
+        place: StoreRef,
+        slot: usize,
+        condition: Option<&Expr>,
+        frame: &Frame<'_>,
+        visit: &mut dyn FnMut(&[Column], usize),
+    ) -> Result<(), EvalError> {
+        match place {
+            StoreRef::Table(number) => match self.tables.get(number) {
+                Some(table) => {
+                    self.find(number, &Search::new(condition.cloned(), slot, table.plan()), frame, visit)
+                }
+                None => Ok(()),
+            },
+            StoreRef::Window(window) => match self.windows.get(window) {
+                Some(window) => {
+                    window.operator.find(condition, slot, frame, &mut |columns, row, _| visit(columns, row))
+                }
+                None => Ok(()),
+            },
+        }
+    }
+
+    fn buckets(
+        &self,
+        aggregation: usize,
+        read: &Read,
+        slot: usize,
+        condition: Option<&Expr>,
+        frame: &Frame<'_>,
+        visit: &mut dyn FnMut(&[Column], usize),
+    ) -> Result<(), EvalError> {
+        match self.aggregations.get(aggregation) {
+            Some(aggregation) => aggregation.search(read, slot, condition, frame, visit),
+            None => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,427 @@
+//! A query over many chunks at once, with the same results as one by one.
+
+use std::borrow::Cow;
+
+use crate::batch::{Batch, Kind};
+use crate::expr::vector::{self, BatchRows, FailedRows};
+use crate::expr::{EvalContext, EvalError, Expr};
+use crate::join::Source;
+use crate::output_rate::{OutputRateLimiter, OutputRatePlan};
+use crate::partition;
+use crate::query::{Handler, Query, QueryPlan, Scheduler};
+use crate::select::{FailedChunks, InputRows, SelectorInput};
+use crate::window_operator::WindowOutput;
+
+/// What a query made of many chunks.
+#[derive(Default)]
+pub(crate) struct BatchOutput {
+    /// What came out, with the chunks of the input in order.
+    pub(crate) out: Batch,
+    /// The chunks of the input that could not be worked off, ascending, and why.
+    pub(crate) failed: FailedChunks,
+    /// What failed when a timer ran.
+    pub(crate) timer_failures: Vec<EvalError>,
+}
+
+impl BatchOutput {
+    /// With what came out, or why nothing did.
+    pub(crate) fn with_result(mut self, out: Result<Batch, EvalError>) -> Self {
+        match out {
+            Ok(out) => self.out = out,
+            Err(failure) => self.timer_failures.push(failure),
+        }
+        self
+    }
+}
+
+impl QueryPlan {
+    /// Whether it runs over many chunks at once; else why not.
+    pub(crate) fn check_batchable(&self) -> Result<(), &'static str> {
+        let filters = |handlers: &[Handler]| handlers.iter().all(|h| matches!(h, Handler::Filter(_)));
+        let plain = |handlers: &[Handler]| {
+            handlers.iter().all(|h| matches!(h, Handler::Filter(condition) if vector::is_plain(condition)))
+        };
+        if !filters(&self.before) || !filters(&self.after) {
+            return Err("it has a stream function");
+        }
+        if let Some(join) = &self.join {
+            let [left, right] = &join.sides;
+            if left.source == right.source {
+                return Err("it joins a stream with itself");
+            }
+            if join.on.as_ref().is_some_and(|on| !vector::is_plain(on))
+                || join.sides.iter().any(|side| !plain(&side.before))
+                || join.search.is_some()
+                || join.sides.iter().any(|side| !matches!(side.source, Source::Stream(_)))
+            {
+                return Err("it joins by more than comparisons of two streams");
+            }
+        }
+        if let Some(state) = &self.state
+            && state.steps.iter().any(|step| !step.filters.iter().all(vector::is_plain))
+        {
+            return Err("its steps call functions");
+        }
+        let select = &self.select;
+        let selected = select.items.iter().map(|(_, expr)| expr);
+        let summed = select.aggregates.iter().flat_map(|a| &a.args);
+        let mut exprs = selected.chain(summed).chain(&select.group_by).chain(&select.having);
+        if (self.join.is_some() || self.state.is_some()) && !exprs.all(vector::is_plain) {
+            // where one match fails, those of the other events have to come out
+            return Err("what it selects of matches calls functions");
+        }
+        let timers = self.schedulers().iter().filter(|s| **s != Scheduler::Rate).count();
+        if (self.join.is_some() || self.state.is_some()) && timers + usize::from(self.has_ticks()) > 0 {
+            return Err("it waits for the clock");
+        }
+        if self.is_time_driven() && self.has_ticks() {
+            return Err("both its window and its output go by the clock");
+        }
+        Ok(())
+    }
+
+    /// Whether something comes out of it when only the clock moves.
+    pub(crate) fn has_timers(&self) -> bool {
+        self.has_ticks() || self.is_time_driven()
+    }
+
+    fn is_time_driven(&self) -> bool {
+        self.window.as_ref().is_some_and(|make| make().is_time_driven())
+    }
+
+    fn has_ticks(&self) -> bool {
+        self.rate.as_ref().is_some_and(OutputRatePlan::has_ticks)
+    }
+}
+
+impl Query {
+    /// Works off all chunks of `input`, each as [`Query::push`] would, and the timers that are due on the way. `ticks`
+    /// are the clocks of all that was sent, ascending: at each of them timers run before the chunks.
+    pub(crate) fn run(
+        &mut self,
+        port: usize,
+        input: &Batch,
+        ticks: &[i64],
+        host: &dyn EvalContext,
+    ) -> BatchOutput {
+        let mut ran = BatchOutput::default();
+        let plan = self.plan.clone();
+        if plan.join.is_some() || plan.state.is_some() {
+            // comparisons do not fail; what does is that there is no more room
+            let out = self.push(port, input, host);
+            return ran.with_result(out);
+        }
+        self.stats.arrive(&plan, port, input);
+        let cut = plan.cut_by.map(|column| partition::cut(input, column));
+        let input = cut.as_deref().unwrap_or(input);
+        let arrived = input;
+        let input = apply_filters(&plan.before, SelectorInput::batch(input), host, &mut ran.failed);
+        match arrived.ends.len() == arrived.len() {
+            true => self.stats.pass_singly(&plan, arrived, input.incoming.len(), || {
+                input.last_dropped_chunk(arrived.len())
+            }),
+            false => self.stats.pass(&plan, arrived, input.incoming.len(), host),
+        }
+        let out = match &mut self.window {
+            None => {
+                let mut failed = FailedChunks::new();
+                let mut out = self.selector.select(&input.incoming, host, &mut failed);
+                input.map_to_input_chunks(&mut out, failed, &mut ran);
+                out
+            }
+            Some(_) => self.run_window(&input, ticks, host, &mut ran),
+        };
+        ran.out = match &mut self.rate {
+            None => out,
+            Some(rate) if plan.has_ticks() => limit_with_ticks(rate, &out, ticks, &mut ran),
+            Some(rate) => rate.push(&out),
+        };
+        ran.failed.sort_by_key(|(chunk, _)| *chunk);
+        ran.failed.dedup_by_key(|(chunk, _)| *chunk);
+        ran
+    }
+
+    /// What comes out of the window and of the selection behind it.
+    fn run_window(
+        &mut self,
+        input: &FilteredInput<'_>,
+        ticks: &[i64],
+        host: &dyn EvalContext,
+        ran: &mut BatchOutput,
+    ) -> Batch {
+        let Some(held) = &mut self.window else { return Batch::default() };
+        let after = &self.plan.after;
+        let arriving = input.incoming.to_batch();
+        let ids = self.selector.groups_of(&arriving);
+        let entered = held.append(&arriving, ids.as_deref());
+        let each =
+            after.is_empty() && arriving.ends.len() == arriving.len() && held.has_capacity_for(&entered);
+        if each
+            && self.selector.supports_batch_path()
+            && let Some(batches) = held.process_batches(&arriving, entered.first)
+        {
+            let mut failed = FailedChunks::new();
+            let mut out =
+                self.selector.select_batches(&batches, &arriving.clocks, held.rows(), host, &mut failed);
+            input.map_to_input_chunks(&mut out, failed, ran);
+            held.evict_unneeded();
+            return out;
+        }
+        if each
+            && self.selector.supports_sliding_path()
+            && held.supports_sliding_path(entered.first)
+            && let Some(slid) = held.process_sliding(&arriving, entered.first, ticks)
+        {
+            let mut failed = FailedChunks::new();
+            let mut out = self.selector.select_sliding(&arriving, ids, &slid, held.rows(), host, &mut failed);
+            input.map_to_input_chunks(&mut out, failed, ran);
+            held.evict_unneeded();
+            return out;
+        }
+        let WindowOutput { signals, clocks, origins, first, failed, timer_failures: broken } =
+            held.process_all(&arriving, entered, ticks);
+        ran.failed.extend(failed.into_iter().map(|(chunk, f)| (input.input_chunk(chunk), f)));
+        ran.timer_failures.extend(broken);
+        let incoming = SelectorInput {
+            kinds: signals.items.iter().map(|s| s.kind).collect(),
+            times: signals.items.iter().map(|s| s.time).collect(),
+            ends: signals.ends.iter().map(|e| *e as u32).collect(),
+            clocks: clocks.into(),
+            rows: InputRows::Window { signals: &signals, rows: held.rows(), arrived: (&arriving, first) },
+        };
+        let mut failed = FailedChunks::new();
+        let behind = match after.is_empty() {
+            true => FilteredInput { incoming, origins: None },
+            false => {
+                let batch = incoming.to_batch().into_owned();
+                apply_filters(after, SelectorInput::owned(batch), host, &mut failed)
+            }
+        };
+        let mut late = FailedChunks::new();
+        let mut out = self.selector.select(&behind.incoming, host, &mut late);
+        for chunk in &mut out.origins {
+            let arrived = chunk.and_then(|chunk| origins[behind.input_chunk(chunk) as usize]);
+            *chunk = arrived.map(|chunk| input.input_chunk(chunk));
+        }
+        failed.extend(late.into_iter().map(|(chunk, f)| (behind.input_chunk(chunk), f)));
+        for (chunk, failure) in failed {
+            match origins[chunk as usize] {
+                Some(chunk) => ran.failed.push((input.input_chunk(chunk), failure)),
+                None => ran.timer_failures.push(failure),
+            }
+        }
+        held.evict_unneeded();
+        out
+    }
+}
+
+/// What is left behind filters, and the chunk that each chunk of it was.
+struct FilteredInput<'a> {
+    incoming: SelectorInput<'a>,
+    origins: Option<Vec<u32>>,
+}
+
+impl FilteredInput<'_> {
+    /// The last of so many chunks of which nothing is left.
+    fn last_dropped_chunk(&self, chunks: usize) -> Option<usize> {
+        let left = self.origins.as_ref()?.iter().rev();
+        let mut before = chunks;
+        for origin in left {
+            if *origin as usize + 1 != before {
+                break;
+            }
+            before -= 1;
+        }
+        before.checked_sub(1)
+    }
+
+    /// What came out of it, and what of it failed, is traced back to the chunks before the filters.
+    fn map_to_input_chunks(&self, out: &mut Batch, failed: FailedChunks, ran: &mut BatchOutput) {
+        out.origins.iter_mut().flatten().for_each(|chunk| *chunk = self.input_chunk(*chunk));
+        ran.failed.extend(failed.into_iter().map(|(chunk, f)| (self.input_chunk(chunk), f)));
+    }
+
+    fn input_chunk(&self, chunk: u32) -> u32 {
+        self.origins.as_ref().map_or(chunk, |origins| origins[chunk as usize])
+    }
+}
+
+/// The events that satisfy the conditions; a reset always passes. Nothing is left of a chunk of which one event failed.
+fn apply_filters<'a>(
+    handlers: &[Handler],
+    input: SelectorInput<'a>,
+    host: &dyn EvalContext,
+    failed: &mut FailedChunks,
+) -> FilteredInput<'a> {
+    let mut now = FilteredInput { incoming: input, origins: None };
+    for handler in handlers {
+        let Handler::Filter(condition) = handler else { continue };
+        let (rows, chunks) = passing_rows(condition, &now, host, failed);
+        if rows.len() == now.incoming.len() {
+            continue;
+        }
+        let origins = chunks.iter().map(|chunk| now.input_chunk(*chunk)).collect();
+        now = FilteredInput { incoming: now.incoming.take_rows(rows, &chunks), origins: Some(origins) };
+    }
+    now
+}
+
+/// The rows that pass, and the chunks of which something passes.
+fn passing_rows(
+    condition: &Expr,
+    input: &FilteredInput<'_>,
+    host: &dyn EvalContext,
+    failed: &mut FailedChunks,
+) -> (Vec<u32>, Vec<u32>) {
+    let incoming = &input.incoming;
+    let columns = incoming.columns(&vector::inputs([condition]), None);
+    if vector::is_plain(condition) {
+        // it neither fails nor asks for the clock
+        let times = &incoming.times;
+        let lanes = BatchRows { slots: [&columns, &[], &[]], times, clocks: times, host };
+        let mut mask = vector::mask(condition, &lanes, &mut FailedRows::new());
+        mask.iter_mut().zip(&*incoming.kinds).for_each(|(passes, kind)| *passes |= *kind == Kind::Reset);
+        let rows = true_indices(&mask);
+        let mut chunks = incoming.chunks_of(Some(&rows));
+        if !incoming.is_row_per_chunk() {
+            chunks.dedup();
+        }
+        return (rows, chunks);
+    }
+    let of = incoming.chunks_of(None);
+    let clocks: Vec<i64> = of.iter().map(|chunk| incoming.clocks[*chunk as usize]).collect();
+    let lanes = BatchRows { slots: [&columns, &[], &[]], times: &incoming.times, clocks: &clocks, host };
+    let mut rows_failed = FailedRows::new();
+    let mask = vector::mask(condition, &lanes, &mut rows_failed);
+    let mut bad: Vec<u32> = Vec::new();
+    for (row, failure) in rows_failed {
+        if incoming.kinds[row as usize] == Kind::Reset {
+            // it passes whatever the condition makes of its values
+            continue;
+        }
+        let chunk = of[row as usize];
+        if bad.last() != Some(&chunk) {
+            bad.push(chunk);
+            failed.push((input.input_chunk(chunk), failure));
+        }
+    }
+    let passes = |row: &usize| {
+        (mask[*row] || incoming.kinds[*row] == Kind::Reset)
+            && (bad.is_empty() || bad.binary_search(&of[*row]).is_err())
+    };
+    let rows: Vec<u32> = (0..mask.len()).filter(passes).map(|row| row as u32).collect();
+    let mut chunks: Vec<u32> = rows.iter().map(|row| of[*row as usize]).collect();
+    chunks.dedup();
+    (rows, chunks)
+}
+
+/// Where the mask is true.
+fn true_indices(mask: &[bool]) -> Vec<u32> {
+    // every row is written down, and the next one over it if it does not pass: whether it does cannot be foretold
+    let mut places = vec![0; mask.len() + 1];
+    let mut count = 0;
+    for (row, passes) in mask.iter().enumerate() {
+        places[count] = row as u32;
+        count += usize::from(*passes);
+    }
+    places.truncate(count);
+    places
+}
+
+/// What goes on of many chunks where the rate has beats: those that are due come before a chunk. What came of one chunk
+/// of the input finds room together or not at all.
+fn limit_with_ticks(
+    rate: &mut OutputRateLimiter,
+    out: &Batch,
+    ticks: &[i64],
+    ran: &mut BatchOutput,
+) -> Batch {
+    let mut all = Batch::new(out.columns.iter().map(crate::Column::ty));
+    let beats = |rate: &mut OutputRateLimiter, until: i64, all: &mut Batch| {
+        while let Some(due) = rate.next_timer().filter(|due| *due <= until) {
+            let now = ticks[ticks.partition_point(|tick| *tick < due)];
+            match rate.fire_timer(now) {
+                Some(more) => all.append(&more),
+                None => break,
+            }
+        }
+    };
+    let origin = |chunk: usize| out.origins.get(chunk).copied().flatten();
+    let mut chunks = out.chunks().enumerate().peekable();
+    while let Some((first, (rows, clock))) = chunks.next() {
+        let mut together = vec![rows];
+        while let Some((_, (rows, _))) =
+            chunks.next_if(|(next, _)| origin(first).is_some() && origin(*next) == origin(first))
+        {
+            together.push(rows);
+        }
+        beats(rate, clock, &mut all);
+        let end = together.last().map_or(0, |rows| rows.end);
+        if let Err(failure) = rate.check_capacity(out, together[0].start..end) {
+            match origin(first) {
+                Some(chunk) => ran.failed.push((chunk, failure)),
+                None => ran.timer_failures.push(failure),
+            }
+            continue;
+        }
+        for rows in together {
+            all.append(&rate.push(&out.chunk(rows, clock)));
+        }
+    }
+    if let Some(last) = ticks.last() {
+        beats(rate, *last, &mut all);
+    }
+    all
+}
+
+impl Batch {
+    /// A chunk by itself.
+    pub(crate) fn chunk(&self, rows: std::ops::Range<usize>, clock: i64) -> Self {
+        let mut chunk = Self::new(self.columns.iter().map(crate::Column::ty));
+        for (column, from) in chunk.columns.iter_mut().zip(&self.columns) {
+            column.extend_range(from, rows.clone());
+        }
+        chunk.times.extend_from_slice(&self.times[rows.clone()]);
+        chunk.kinds.extend_from_slice(&self.kinds[rows.clone()]);
+        chunk.groups.extend(self.groups.get(rows).into_iter().flatten().cloned());
+        chunk.end_chunk(clock);
+        chunk
+    }
+
+    /// The chunks behind chunk `last`.
+    pub(crate) fn chunks_after(&self, last: usize) -> Self {
+        let mut rest = Self::new(self.columns.iter().map(crate::Column::ty));
+        for (rows, clock) in self.chunks().skip(last + 1) {
+            rest.append(&self.chunk(rows, clock));
+        }
+        rest.origins = self.origins.get(last + 1..).unwrap_or_default().to_vec();
+        rest
+    }
+
+    /// Adds all chunks of a batch with the same columns.
+    pub(crate) fn append(&mut self, other: &Self) {
+        let base = self.len() as u32;
+        for (column, from) in self.columns.iter_mut().zip(&other.columns) {
+            column.extend_range(from, 0..other.len());
+        }
+        self.times.extend_from_slice(&other.times);
+        self.kinds.extend_from_slice(&other.kinds);
+        self.groups.extend_from_slice(&other.groups);
+        self.ends.extend(other.ends.iter().map(|end| end + base));
+        self.clocks.extend_from_slice(&other.clocks);
+    }
+
+    /// Without these chunks, which are ascending.
+    pub(crate) fn without_chunks(&self, chunks: &FailedChunks) -> Cow<'_, Self> {
+        if chunks.is_empty() {
+            return Cow::Borrowed(self);
+        }
+        let mut rest = Self::new(self.columns.iter().map(crate::Column::ty));
+        for (number, (rows, clock)) in self.chunks().enumerate() {
+            if chunks.binary_search_by_key(&(number as u32), |(chunk, _)| *chunk).is_err() {
+                rest.append(&self.chunk(rows, clock));
+            }
+        }
+        Cow::Owned(rest)
+    }
+}

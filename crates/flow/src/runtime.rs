@@ -1,0 +1,577 @@
+//! An app at work: its clock, its streams, its queries.
+
+mod aggregations;
+mod partitions;
+mod snapshot;
+mod triggers;
+mod why;
+
+pub(crate) use snapshot::check_same_app;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use tidemill_types::FieldType;
+
+use crate::aggregation::Aggregation;
+use crate::app_stores::{AppStores, DeterministicRng};
+use crate::batch::{Batch, Kind};
+use crate::column::Column;
+use crate::expr::EvalError;
+use crate::io::{Log, Strategy};
+use crate::named_window::NamedWindow;
+use crate::on_demand;
+use crate::partition::{self, KeyId, Partition};
+use crate::plan::{AppPlan, PlanElement, Trigger};
+use crate::query::{Query, QueryPlan, Target};
+use crate::table::Table;
+use crate::value::Value;
+
+/// Deepest way of an event from query to query: a query may feed itself, but not for ever.
+const DEPTH_MAX: usize = 500;
+
+/// With less of the stack left than this an event goes on in a new piece of it, bytes.
+const STACK_LEFT: usize = 256 << 10;
+/// How large that is, bytes.
+const STACK_MORE: usize = 1 << 20;
+
+/// Goes on to another stream: threads may have small stacks, and a query that feeds itself goes deep.
+fn with_stack_guard<R>(on: impl FnOnce() -> R) -> R {
+    stacker::maybe_grow(STACK_LEFT, STACK_MORE, on)
+}
+
+/// What an app puts out.
+pub trait OutputHandler {
+    /// Events came to a stream, in order: time and values.
+    fn events(&mut self, stream: &str, events: &Batch);
+    /// The same for events that were sent ([`AppRuntime::send`]) and did not come from a query, trigger or topic.
+    fn sent(&mut self, stream: &str, events: &Batch) {
+        self.events(stream, events);
+    }
+    /// A query put something out: current and expired events, as one emission.
+    fn emission(&mut self, query: &str, emission: &Batch);
+    /// Events could not be worked off by a query.
+    fn failure(&mut self, query: &str, failure: &EvalError);
+    /// What becomes of the events of `stream` of which [`Self::failure`] told last: they went to its fault stream when
+    /// `kept`, and are lost for the query and those behind it when not. What fails in a timer has no events.
+    fn failed_events(&mut self, _stream: &str, _events: &Batch, _kept: bool) {}
+    /// Events came to a stream that is printed.
+    fn logged(&mut self, log: &Log, events: &Batch) {
+        log.trace(events);
+    }
+}
+
+/// An app at work.
+///
+/// It has no clock of its own: whoever runs it moves its clock ([`AppRuntime::advance`]) and hands events in ([`AppRuntime::send`]).
+pub struct AppRuntime {
+    plan: Arc<AppPlan>,
+    pub(crate) queries: Vec<Query>,
+    /// Its tables, named windows and aggregations.
+    pub(crate) stores: AppStores,
+    partitions: Vec<Partition>,
+    /// For each stream who reads it, in order.
+    pub(crate) subscribers: Vec<Vec<Subscriber>>,
+    /// Why events handed in together go through it one by one; `None` if they do not.
+    pub(crate) row_at_a_time_reason: Option<String>,
+    /// For each trigger the instant at which it fires next.
+    triggers: Vec<Option<i64>>,
+    /// How often sinks with turns have put events out.
+    sink_turns: BTreeMap<usize, usize>,
+    pub(crate) now: i64,
+    /// Where the clock stood when it took a saved state, if it did: counts of what came begin there.
+    restored_at: Option<i64>,
+    /// On-demand queries that were run.
+    on_demand_cache: on_demand::Cache,
+    /// The queries and partitions in which something may be due without events, in order.
+    pub(crate) time_driven: Vec<PlanElement>,
+    /// A batch without events, kept for its memory.
+    envelope: Batch,
+}
+
+/// Who reads a stream.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Subscriber {
+    /// A query, and the port to which the events go.
+    Query(usize, usize),
+    /// A partition.
+    Partition(usize),
+}
+
+/// Which query put something out.
+#[derive(Debug, Clone, Copy)]
+enum Emitter {
+    /// One of the app.
+    Query(usize),
+    /// One of a key.
+    InPartition { partition: usize, key: KeyId, query: usize },
+}
+
+impl Emitter {
+    fn plan(self, plan: &AppPlan) -> &QueryPlan {
+        match self {
+            Self::Query(query) => &plan.queries[query],
+            Self::InPartition { partition, query, .. } => &plan.partitions[partition].queries[query],
+        }
+    }
+}
+
+impl AppRuntime {
+    /// An app that has not started.
+    pub fn new(plan: Arc<AppPlan>) -> Self {
+        let plan = partition::flattened(plan);
+        let streams = plan.catalog.streams();
+        let queries: Vec<Query> = plan.queries.iter().map(|q| Query::new(q.clone())).collect();
+        let partitions = plan.partitions.iter().cloned().map(Partition::new).collect();
+        let mut readers = vec![Vec::new(); streams.len()];
+        for element in &plan.elements {
+            match *element {
+                PlanElement::Query(i) => {
+                    let reads = plan.queries[i].reads().into_iter();
+                    reads.for_each(|(stream, port)| readers[stream].push(Subscriber::Query(i, port)));
+                }
+                PlanElement::Partition(i) => {
+                    plan.partitions[i]
+                        .reads()
+                        .for_each(|stream| readers[stream].push(Subscriber::Partition(i)));
+                }
+            }
+        }
+        let limits = plan.limits();
+        let table = |of| Table::new(of).with_rows_max(limits.table_rows);
+        let window = |of| NamedWindow::new(of).with_rows_max(limits.window_rows);
+        let aggregation = |of| Aggregation::new(of).with_rows_max(limits.aggregation_rows);
+        let shared = AppStores {
+            tables: plan.catalog.tables().iter().cloned().map(table).collect(),
+            windows: plan.windows.iter().cloned().map(window).collect(),
+            aggregations: plan.catalog.aggregations().iter().cloned().map(aggregation).collect(),
+            rng: DeterministicRng::seeded(plan.name.as_deref().unwrap_or_default()),
+        };
+        let triggers = vec![None; plan.triggers.len()];
+        let one_by_one = crate::stream_batch::row_at_a_time_reason(&plan);
+        let (turns, asked) = (BTreeMap::new(), on_demand::Cache::default());
+        let is_clocked = |element: &PlanElement| match *element {
+            PlanElement::Query(i) => !plan.queries[i].schedulers().is_empty(),
+            PlanElement::Partition(i) => !plan.partitions[i].schedulers().is_empty(),
+        };
+        let clocked = plan.elements.iter().copied().filter(is_clocked).collect();
+        Self {
+            plan,
+            queries,
+            partitions,
+            stores: shared,
+            subscribers: readers,
+            row_at_a_time_reason: one_by_one,
+            triggers,
+            sink_turns: turns,
+            now: 0,
+            on_demand_cache: asked,
+            time_driven: clocked,
+            envelope: Batch::default(),
+            restored_at: None,
+        }
+    }
+
+    /// The compiled app.
+    pub fn plan(&self) -> &AppPlan {
+        &self.plan
+    }
+
+    /// The same, to make another app of it.
+    pub fn shared_plan(&self) -> Arc<AppPlan> {
+        self.plan.clone()
+    }
+
+    /// Seeds its random values (`UUID()`, `math:rand()`) with a text other than its name: copies of an app that run
+    /// beside each other must not draw the same.
+    pub fn seed(&mut self, text: &str) {
+        self.stores.rng = DeterministicRng::seeded(text);
+    }
+
+    /// The clock.
+    pub fn now(&self) -> i64 {
+        self.now
+    }
+
+    /// Starts it at `now`.
+    pub fn start(&mut self, now: i64, sink: &mut dyn OutputHandler) {
+        self.now = now;
+        self.stores.windows.iter_mut().for_each(|w| w.operator.start(now));
+        self.stores.aggregations.iter_mut().for_each(|a| a.start(now));
+        self.queries.iter_mut().for_each(|q| q.start(now));
+        self.partitions.iter_mut().for_each(|p| p.start(now));
+        for i in 0..self.triggers.len() {
+            match &self.plan.triggers[i].1 {
+                Trigger::Start => self.fire_trigger(i, now, sink),
+                other => self.triggers[i] = other.after(now),
+            }
+        }
+    }
+
+    /// Moves the clock to `to`, unless it is there already, and runs everything that is due on the way.
+    pub fn advance(&mut self, to: i64, sink: &mut dyn OutputHandler) {
+        self.skip_purges(to);
+        while let Some(at) = self.next_stop().filter(|at| *at <= to) {
+            self.now = self.now.max(at);
+            self.run_due_timers(sink);
+            for i in 0..self.triggers.len() {
+                if self.triggers[i] == Some(at) {
+                    self.triggers[i] = self.plan.triggers[i].1.after(at);
+                    self.fire_trigger(i, at, sink);
+                }
+            }
+            self.purge_aggregations(at);
+            for i in 0..self.stores.windows.len() {
+                if self.stores.windows[i].operator.next_scheduled(at - 1) == Some(at) {
+                    let out = self.stores.windows[i].fire_schedule(at);
+                    self.emit_window(i, out, 1, sink);
+                }
+            }
+            for i in 0..self.time_driven.len() {
+                match self.time_driven[i] {
+                    PlanElement::Query(i) if self.queries[i].next_scheduled(at - 1) == Some(at) => {
+                        let out = self.queries[i].fire_schedule(at, &self.stores);
+                        self.emit(Emitter::Query(i), out, 0, sink);
+                    }
+                    PlanElement::Query(_) => {}
+                    PlanElement::Partition(i) => self.run_partition_schedules(i, at, sink),
+                }
+            }
+            self.partitions.iter_mut().for_each(|p| p.purge(at));
+            self.skip_purges(to);
+        }
+        if to > self.now {
+            self.now = to;
+        }
+        self.run_due_timers(sink);
+    }
+
+    /// The next instant later than the clock at which it stops on its way: triggers, windows that go by a calendar,
+    /// idle keys.
+    pub(crate) fn next_stop(&self) -> Option<i64> {
+        let triggers = self.triggers.iter().flatten().copied();
+        let windows = self.stores.windows.iter().filter_map(|w| w.operator.next_scheduled(self.now));
+        let queries = self.time_driven_queries().filter_map(|query| query.next_scheduled(self.now));
+        let partitions = self.partitions.iter().filter_map(|p| p.next_instant(self.now));
+        let aggregations = self.stores.aggregations.iter().filter_map(Aggregation::next_purge);
+        let stops = triggers.chain(windows).chain(queries).chain(partitions).chain(aggregations).min();
+        if self.plan.partitions.iter().all(|p| p.purge.is_none()) {
+            return stops;
+        }
+        let due = self.next_timer();
+        stops.into_iter().chain(self.partitions.iter().filter_map(|p| p.next_purge(self.now, due))).min()
+    }
+
+    fn next_timer(&self) -> Option<i64> {
+        let windows = self.stores.windows.iter().filter_map(|w| w.operator.next_timer());
+        let queries = self.time_driven_queries().filter_map(Query::next_timer);
+        windows.chain(queries).chain(self.partitions.iter().filter_map(Partition::next_timer)).min()
+    }
+
+    fn time_driven_queries(&self) -> impl Iterator<Item = &Query> {
+        self.time_driven.iter().filter_map(|element| match *element {
+            PlanElement::Query(i) => Some(&self.queries[i]),
+            PlanElement::Partition(_) => None,
+        })
+    }
+
+    fn run_due_timers(&mut self, sink: &mut dyn OutputHandler) {
+        for i in 0..self.stores.windows.len() {
+            while let Some(out) = self.stores.windows[i].fire_timer(self.now) {
+                self.emit_window(i, out, 1, sink);
+            }
+        }
+        for i in 0..self.time_driven.len() {
+            match self.time_driven[i] {
+                PlanElement::Query(i) => {
+                    while let Some(out) = self.queries[i].fire_timer(self.now, &self.stores) {
+                        self.emit(Emitter::Query(i), out, 0, sink);
+                    }
+                }
+                PlanElement::Partition(i) => self.run_partition_timers(i, sink),
+            }
+        }
+    }
+
+    fn fire_trigger(&mut self, trigger: usize, at: i64, sink: &mut dyn OutputHandler) {
+        let stream = self.plan.triggers[trigger].0;
+        let mut events = Batch::new([FieldType::Long]);
+        events.columns[0].push(Value::Long(at));
+        events.times.push(at);
+        events.kinds.push(Kind::Current);
+        events.end_chunk(self.now);
+        self.deliver(stream, &events, 1, sink);
+    }
+
+    /// When its next timer, trigger or calendar window is due; the clock may stand there already.
+    pub fn next_due(&self) -> Option<i64> {
+        self.next_timer().into_iter().chain(self.next_stop()).min()
+    }
+
+    /// Hands events to a stream in one call: they stay together as one chunk. The clock first moves to the time of the
+    /// last one.
+    ///
+    /// `columns` are the stream's attributes in order. Errors: that they are not.
+    pub fn send(
+        &mut self,
+        stream: usize,
+        columns: Vec<Column>,
+        times: Vec<i64>,
+        sink: &mut dyn OutputHandler,
+    ) -> Result<(), EvalError> {
+        self.check(stream, &columns, times.len())?;
+        let Some(last) = times.last().copied() else { return Ok(()) };
+        self.stores.rng.next_input();
+        self.advance(last, sink);
+        let mut batch = Batch { columns, times, ..std::mem::take(&mut self.envelope) };
+        batch.kinds.resize(batch.times.len(), Kind::Current);
+        batch.end_chunk(self.now);
+        self.deliver(stream, &batch, 0, sink);
+        (batch.columns, batch.times) = (vec![], vec![]);
+        batch.clear();
+        self.envelope = batch;
+        Ok(())
+    }
+
+    /// That these can be events of the stream: so many rows, its attributes in order.
+    pub(crate) fn check(&self, stream: usize, columns: &[Column], rows: usize) -> Result<(), EvalError> {
+        let defined = self.plan.catalog.streams().get(stream);
+        let defined = defined.ok_or_else(|| EvalError(format!("there is no stream {stream}")))?;
+        let mut pairs = columns.iter().zip(&defined.attributes);
+        let fits = columns.len() == defined.attributes.len()
+            && pairs.all(|(c, (_, ty))| c.len() == rows && c.ty() == *ty);
+        if !fits {
+            return Err(EvalError(format!("`{}` has other attributes", defined.name)));
+        }
+        if self.plan.catalog.window(stream).is_some() {
+            return Err(EvalError(format!("`{}` is a window: queries write it", defined.name)));
+        }
+        if self.plan.catalog.is_inner(stream) {
+            return Err(EvalError(format!("`{}` is an inner stream: queries write it", defined.name)));
+        }
+        Ok(())
+    }
+
+    /// Depth first: all that follows from the events for one reader comes before the next reader gets them.
+    fn deliver(&mut self, stream: usize, events: &Batch, depth: usize, sink: &mut dyn OutputHandler) {
+        with_stack_guard(|| self.deliver_to_subscribers(stream, events, depth, sink));
+    }
+
+    fn deliver_to_subscribers(
+        &mut self,
+        stream: usize,
+        events: &Batch,
+        depth: usize,
+        sink: &mut dyn OutputHandler,
+    ) {
+        if depth > DEPTH_MAX {
+            let message = format!("events went through {DEPTH_MAX} streams without coming to an end");
+            return sink.failure(&self.plan.catalog.streams()[stream].name, &EvalError(message));
+        }
+        if let Some(failure) = self.aggregate(stream, events, sink) {
+            self.send_to_fault_stream(stream, events, &failure, depth, sink);
+            return;
+        }
+        for i in 0..self.subscribers[stream].len() {
+            let failure = match self.subscribers[stream][i] {
+                Subscriber::Query(query, port) if events.len() > 1 && self.is_self_join(query, stream) => {
+                    if port == 0 {
+                        self.run_self_join(query, events, depth, sink)
+                    } else {
+                        None
+                    }
+                }
+                Subscriber::Query(query, port) => {
+                    let out = self.queries[query].push(port, events, &self.stores);
+                    self.emit(Emitter::Query(query), out, depth, sink)
+                }
+                Subscriber::Partition(partition) => {
+                    self.route_to_partition(partition, stream, events, depth, sink)
+                }
+            };
+            if let Some(failure) = failure {
+                self.send_to_fault_stream(stream, events, &failure, depth, sink);
+                return;
+            }
+        }
+        // whoever watches a stream comes behind its queries
+        let name = &self.plan.catalog.streams()[stream].name;
+        if depth == 0 {
+            sink.sent(name, events)
+        } else {
+            sink.events(name, events)
+        }
+        if self.plan.sinks.iter().any(|s| s.stream == stream) {
+            self.publish(stream, events, depth, sink);
+        }
+    }
+
+    /// Whether a query joins a stream with itself.
+    fn is_self_join(&self, query: usize, stream: usize) -> bool {
+        let reads = |reader: &&Subscriber| matches!(reader, Subscriber::Query(q, _) if *q == query);
+        self.plan.catalog.window(stream).is_none()
+            && self.subscribers[stream].iter().filter(reads).count() > 1
+    }
+
+    /// Each event goes to both sides of a join before the next one does.
+    fn run_self_join(
+        &mut self,
+        query: usize,
+        events: &Batch,
+        depth: usize,
+        sink: &mut dyn OutputHandler,
+    ) -> Option<EvalError> {
+        for (rows, clock) in events.chunks() {
+            for (row, port) in rows.flat_map(|row| [(row, 0), (row, 1)]) {
+                let out = self.queries[query].push(port, &events.chunk(row..row + 1, clock), &self.stores);
+                if let Some(failure) = self.emit(Emitter::Query(query), out, depth, sink) {
+                    return Some(failure);
+                }
+            }
+        }
+        None
+    }
+
+    /// Events of a stream go to the topics of its sinks, and from there to the streams that listen; those of one topic
+    /// stay together.
+    fn publish(&mut self, stream: usize, events: &Batch, depth: usize, sink: &mut dyn OutputHandler) {
+        let plan = self.plan.clone();
+        for (number, to) in plan.sinks.iter().enumerate().filter(|(_, s)| s.stream == stream) {
+            if let Some(log) = &to.log {
+                sink.logged(log, events);
+                continue;
+            }
+            let turn = match to.strategy {
+                Strategy::RoundRobin => {
+                    let turns = self.sink_turns.entry(number).or_insert(0);
+                    *turns += 1;
+                    *turns - 1
+                }
+                _ => 0,
+            };
+            for (topic, rows) in to.spread(events, turn) {
+                let mut sent = Batch::new(events.columns.iter().map(Column::ty));
+                for row in rows {
+                    sent.push_row(events, row, Kind::Current, events.times[row]);
+                }
+                sent.end_chunk(self.now);
+                for source in plan.sources.iter().filter(|s| s.topic == topic) {
+                    let columns = &plan.catalog.streams()[source.stream].attributes;
+                    if columns.len() == events.columns.len() {
+                        self.deliver(source.stream, &sent, depth + 1, sink);
+                    } else {
+                        let message = format!("events of topic `{}` have other attributes", source.topic);
+                        sink.failure(&plan.catalog.streams()[source.stream].name, &EvalError(message));
+                    }
+                }
+            }
+        }
+    }
+
+    /// Events of a stream with `@OnError(action='STREAM')` that could not be worked off go to its fault stream.
+    fn send_to_fault_stream(
+        &mut self,
+        stream: usize,
+        events: &Batch,
+        failure: &EvalError,
+        depth: usize,
+        sink: &mut dyn OutputHandler,
+    ) {
+        let of = &self.plan.catalog.streams()[stream].name;
+        let fault = self.plan.catalog.find(&format!("!{of}"));
+        sink.failed_events(of, events, fault.is_some());
+        let Some(fault) = fault else { return };
+        let mut failed = events.clone();
+        let mut reason = Column::new(FieldType::Object);
+        events.times.iter().for_each(|_| reason.push(Value::text(&failure.0)));
+        failed.columns.push(reason);
+        self.deliver(fault, &failed, depth + 1, sink);
+    }
+
+    /// Hands a query's output on; what failed, if something did.
+    fn emit(
+        &mut self,
+        from: Emitter,
+        out: Result<Batch, EvalError>,
+        depth: usize,
+        sink: &mut dyn OutputHandler,
+    ) -> Option<EvalError> {
+        let plan = self.plan.clone();
+        let plan = from.plan(&plan);
+        let done = out.and_then(|out| {
+            if !out.is_empty() {
+                sink.emission(&plan.name, &out);
+                self.note_emission(from, &out);
+                let mut events = out;
+                // what left a window arrives elsewhere
+                events.kinds.fill(Kind::Current);
+                events.groups.clear();
+                self.write(from, &plan.target, &events, depth, sink)?;
+                if let Emitter::Query(query) = from {
+                    self.queries[query].reuse(events);
+                }
+            }
+            Ok(())
+        });
+        let failure = done.err()?;
+        sink.failure(&plan.name, &failure);
+        Some(failure)
+    }
+
+    fn write(
+        &mut self,
+        from: Emitter,
+        to: &Target,
+        events: &Batch,
+        depth: usize,
+        sink: &mut dyn OutputHandler,
+    ) -> Result<(), EvalError> {
+        match to {
+            Target::Stream(stream) => self.deliver(*stream, events, depth + 1, sink),
+            Target::Inner(stream) => {
+                if let Emitter::InPartition { partition, key, .. } = from {
+                    // what fails behind an inner stream does no harm to who wrote it
+                    with_stack_guard(|| {
+                        self.deliver_to_instance(partition, key, *stream, events, depth + 1, sink)
+                    });
+                }
+            }
+            Target::Table(table, action) => self.stores.tables[*table].apply(action, events, self.now)?,
+            Target::Window(window) => {
+                let out = self.stores.windows[*window].insert(events)?;
+                self.emit_window(*window, Ok(out), depth + 1, sink);
+            }
+        }
+        Ok(())
+    }
+
+    /// Hands what a named window puts out to its readers, chunk by chunk; each keeps its kind.
+    fn emit_window(
+        &mut self,
+        window: usize,
+        out: Result<Batch, EvalError>,
+        depth: usize,
+        sink: &mut dyn OutputHandler,
+    ) {
+        let stream = self.plan.windows[window].stream;
+        match out {
+            Err(failure) => sink.failure(&self.plan.catalog.streams()[stream].name, &failure),
+            Ok(out) => {
+                for (rows, clock) in out.chunks() {
+                    let mut chunk = Batch::new(out.columns.iter().map(Column::ty));
+                    rows.for_each(|row| chunk.push_row(&out, row, out.kinds[row], out.times[row]));
+                    chunk.end_chunk(clock);
+                    self.deliver(stream, &chunk, depth, sink);
+                }
+            }
+        }
+    }
+
+    /// Runs an on-demand query: the rows that it finds, none where it changes a table.
+    ///
+    /// Errors: that it cannot be read, or what failed.
+    pub fn on_demand(&mut self, query: &str) -> Result<Batch, EvalError> {
+        let query = self.on_demand_cache.compile(query, &self.plan)?;
+        query.run(&mut self.stores, self.now)
+    }
+}

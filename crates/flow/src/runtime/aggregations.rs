@@ -1,0 +1,80 @@
+//! What happens to the aggregations of an app.
+
+use std::borrow::Cow;
+
+use super::{AppRuntime, OutputHandler};
+use crate::batch::Batch;
+use crate::expr::EvalError;
+use crate::query::apply_handlers;
+use crate::select::FailedChunks;
+
+impl AppRuntime {
+    /// Events of a stream are worked into the aggregations that read it: what failed, if something did.
+    pub(super) fn aggregate(
+        &mut self,
+        stream: usize,
+        events: &Batch,
+        sink: &mut dyn OutputHandler,
+    ) -> Option<EvalError> {
+        for i in 0..self.stores.aggregations.len() {
+            let plan = self.stores.aggregations[i].plan().clone();
+            if plan.stream != stream {
+                continue;
+            }
+            let done = apply_handlers(&plan.before, events, &self.stores);
+            if let Err(failure) = done.and_then(|events| self.stores.aggregations[i].push(&events)) {
+                sink.failure(&plan.name, &failure);
+                return Some(failure);
+            }
+        }
+        None
+    }
+
+    /// The same for many chunks, each by itself; what is left of them for the queries.
+    pub(crate) fn aggregate_each<'b>(
+        &mut self,
+        stream: usize,
+        events: &'b Batch,
+        sink: &mut dyn OutputHandler,
+    ) -> Cow<'b, Batch> {
+        let mut rest = Cow::Borrowed(events);
+        for i in 0..self.stores.aggregations.len() {
+            let plan = self.stores.aggregations[i].plan().clone();
+            if plan.stream != stream {
+                continue;
+            }
+            let at_once = apply_handlers(&plan.before, &rest, &self.stores)
+                .and_then(|events| self.stores.aggregations[i].push(&events));
+            if at_once.is_ok() {
+                continue;
+            }
+            // of what failed as a whole nothing was worked in
+            let mut failed = FailedChunks::new();
+            for (chunk, (rows, clock)) in rest.chunks().enumerate() {
+                let one = rest.chunk(rows, clock);
+                let done = apply_handlers(&plan.before, &one, &self.stores)
+                    .and_then(|events| self.stores.aggregations[i].push(&events));
+                if let Err(failure) = done {
+                    sink.failure(&plan.name, &failure);
+                    failed.push((chunk as u32, failure));
+                }
+            }
+            rest = Cow::Owned(rest.without_chunks(&failed).into_owned());
+        }
+        rest
+    }
+
+    /// Those that are to forget what is too old at `at` do so.
+    pub(super) fn purge_aggregations(&mut self, at: i64) {
+        let due = self.stores.aggregations.iter_mut().filter(|a| a.next_purge() == Some(at));
+        due.for_each(|a| a.purge(at));
+    }
+
+    /// Leaves out purges up to `to` that would forget nothing and at which no timer is due.
+    pub(crate) fn skip_purges(&mut self, to: i64) {
+        if !self.stores.aggregations.is_empty() {
+            let until = self.next_timer().map_or(to, |due| due.min(to));
+            self.stores.aggregations.iter_mut().for_each(|a| a.skip_purges(until));
+        }
+    }
+}

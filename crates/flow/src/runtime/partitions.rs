@@ -1,0 +1,102 @@
+//! What happens inside the partitions of an app.
+
+use super::{AppRuntime, DEPTH_MAX, Emitter, OutputHandler};
+use crate::batch::Batch;
+use crate::expr::EvalError;
+use crate::partition::{KeyId, Route};
+
+impl AppRuntime {
+    /// Events of a stream reach a partition that reads it: why they could not be worked off, if so.
+    pub(super) fn route_to_partition(
+        &mut self,
+        partition: usize,
+        stream: usize,
+        events: &Batch,
+        depth: usize,
+        sink: &mut dyn OutputHandler,
+    ) -> Option<EvalError> {
+        match self.partitions[partition].route(stream, events, self.now, &self.stores) {
+            Route::Everywhere => {
+                let keys = self.partitions[partition].keys();
+                keys.into_iter()
+                    .find_map(|key| self.deliver_to_instance(partition, key, stream, events, depth, sink))
+            }
+            Route::Cuts(cuts, failure) => {
+                for cut in cuts {
+                    let failure = match self.partitions[partition].enter(&cut.key, self.now) {
+                        Ok(key) => {
+                            self.deliver_to_instance(partition, key, stream, &cut.of(events), depth, sink)
+                        }
+                        Err(failure) => Some(self.report_failure(partition, failure, sink)),
+                    };
+                    if failure.is_some() {
+                        return failure;
+                    }
+                }
+                failure.map(|failure| self.report_failure(partition, failure, sink))
+            }
+        }
+    }
+
+    fn report_failure(
+        &self,
+        partition: usize,
+        failure: EvalError,
+        sink: &mut dyn OutputHandler,
+    ) -> EvalError {
+        sink.failure(&format!("partition {}", partition + 1), &failure);
+        failure
+    }
+
+    /// Events of a stream, an inner one as well, reach the queries of a key that read it, depth first.
+    pub(super) fn deliver_to_instance(
+        &mut self,
+        partition: usize,
+        key: KeyId,
+        stream: usize,
+        events: &Batch,
+        depth: usize,
+        sink: &mut dyn OutputHandler,
+    ) -> Option<EvalError> {
+        if depth > DEPTH_MAX {
+            let message = format!("events went through {DEPTH_MAX} streams without coming to an end");
+            let failure = EvalError(message);
+            sink.failure(&self.plan.catalog.streams()[stream].name, &failure);
+            return None;
+        }
+        let plan = self.partitions[partition].plan().clone();
+        plan.readers(stream).iter().find_map(|(query, port)| {
+            let out = self.partitions[partition].push(key, *query, *port, events, &self.stores);
+            self.emit(Emitter::InPartition { partition, key, query: *query }, out, depth, sink)
+        })
+    }
+
+    /// Each scheduler serves its keys by the age of their heads, each key until nothing of it is due any more.
+    pub(super) fn run_partition_timers(&mut self, partition: usize, sink: &mut dyn OutputHandler) {
+        for scheduler in 0..self.partitions[partition].plan().schedulers().len() {
+            while let Some(key) = self.partitions[partition].take_due(scheduler, self.now) {
+                while let Some((query, out)) =
+                    self.partitions[partition].timer(key, scheduler, self.now, &self.stores)
+                {
+                    self.emit(Emitter::InPartition { partition, key, query }, out, 0, sink);
+                }
+            }
+        }
+    }
+
+    /// The clock stopped at an instant that calendars in a partition ask for.
+    pub(super) fn run_partition_schedules(
+        &mut self,
+        partition: usize,
+        at: i64,
+        sink: &mut dyn OutputHandler,
+    ) {
+        for query in self.partitions[partition].queries_at(at) {
+            for key in self.partitions[partition].keys() {
+                if let Some(out) = self.partitions[partition].instant(key, query, at, &self.stores) {
+                    self.emit(Emitter::InPartition { partition, key, query }, out, 0, sink);
+                }
+            }
+        }
+    }
+}

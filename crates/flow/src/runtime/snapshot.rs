@@ -1,0 +1,128 @@
+//! The state of an app, saved and taken back.
+
+use std::io::{Read, Write};
+
+use serde::{Deserialize, Serialize};
+
+use super::AppRuntime;
+use crate::aggregation::Aggregation;
+use crate::snapshot::{Error, Reader, RestoreMode, Writer};
+
+/// What is not in an element.
+#[derive(Serialize, Deserialize)]
+struct SavedAppState {
+    now: i64,
+    /// For each trigger when it fires next.
+    triggers: Vec<Option<i64>>,
+    /// For each sink that takes turns how often it has put events out.
+    turns: std::collections::BTreeMap<usize, usize>,
+    /// Where random values stand.
+    draws: (u64, u64),
+}
+
+impl AppRuntime {
+    /// Writes its state. Cost: its size; nothing is copied as a whole.
+    ///
+    /// Errors: writing failed.
+    pub fn save(&self, out: &mut dyn Write) -> Result<(), Error> {
+        let mut out = Writer::new(out)?;
+        out.section("app")?;
+        out.text(&self.plan.text)?;
+        out.section("clock")?;
+        let draws = self.stores.rng.position();
+        let (triggers, turns) = (self.triggers.clone(), self.sink_turns.clone());
+        out.json(&SavedAppState { now: self.now, triggers, turns, draws })?;
+        for (table, name) in self.stores.tables.iter().zip(self.plan.table_names()) {
+            out.section(&name)?;
+            table.save(&mut out)?;
+        }
+        for (window, name) in self.stores.windows.iter().zip(self.plan.window_names()) {
+            out.section(&name)?;
+            window.operator.save(&mut out)?;
+        }
+        for (aggregation, name) in self.stores.aggregations.iter().zip(self.plan.aggregation_names()) {
+            out.section(&name)?;
+            aggregation.save(&mut out)?;
+        }
+        for (query, name) in self.queries.iter().zip(self.plan.query_names()) {
+            out.section(&name)?;
+            query.save(&mut out)?;
+        }
+        for (partition, number) in self.partitions.iter().zip(1..) {
+            out.section(&format!("partition {number}"))?;
+            partition.save(&mut out)?;
+        }
+        out.finish()
+    }
+
+    /// Takes a state back that an app of the same text saved; what was here before is gone. To go on
+    /// [exactly](RestoreMode::Exactly) it need not have been started.
+    ///
+    /// Errors: reading failed, the state is damaged or one of another app. The app is then as it was.
+    pub fn restore(&mut self, input: &mut dyn Read, resume: RestoreMode) -> Result<(), Error> {
+        let mut fresh = Self::new(self.plan.clone());
+        let mut from = Reader::new(input)?;
+        from.section("app")?;
+        check_same_app(&from.text()?, &self.plan.text)?;
+        from.section("clock")?;
+        let saved: SavedAppState = from.json()?;
+        if saved.triggers.len() != self.triggers.len() {
+            return Err(from.damaged(format!("{} triggers", saved.triggers.len())));
+        }
+        for (table, name) in fresh.stores.tables.iter_mut().zip(self.plan.table_names()) {
+            from.section(&name)?;
+            table.restore(&mut from)?;
+        }
+        for (window, name) in fresh.stores.windows.iter_mut().zip(self.plan.window_names()) {
+            from.section(&name)?;
+            window.operator.restore(&mut from)?;
+        }
+        let old = self.stores.aggregations.iter().map(Aggregation::next_purge);
+        let aggregations = fresh.stores.aggregations.iter_mut().zip(old);
+        for ((aggregation, purge), name) in aggregations.zip(self.plan.aggregation_names()) {
+            from.section(&name)?;
+            aggregation.restore(&mut from)?;
+            if resume == RestoreMode::Restarted {
+                aggregation.purge_next(purge);
+            }
+        }
+        for (query, name) in fresh.queries.iter_mut().zip(self.plan.query_names()) {
+            from.section(&name)?;
+            query.restore(&mut from)?;
+        }
+        for ((partition, old), number) in fresh.partitions.iter_mut().zip(&self.partitions).zip(1..) {
+            from.section(&format!("partition {number}"))?;
+            partition.start(old.started());
+            partition.restore(&mut from, resume)?;
+        }
+        from.finish()?;
+        fresh.sink_turns = saved.turns;
+        fresh.stores.rng = self.stores.rng.restarted();
+        fresh.stores.rng.set_position(saved.draws);
+        (fresh.now, fresh.triggers) = match resume {
+            RestoreMode::Exactly => (saved.now, saved.triggers),
+            RestoreMode::Restarted => (self.now, std::mem::take(&mut self.triggers)),
+        };
+        fresh.restored_at = Some(fresh.now);
+        *self = fresh;
+        Ok(())
+    }
+}
+
+/// Whether a state is one of this app, by their texts. Errors: the first line that differs.
+pub(crate) fn check_same_app(saved: &str, here: &str) -> Result<(), Error> {
+    if saved == here {
+        return Ok(());
+    }
+    let (mut was, mut is) = (saved.lines(), here.lines());
+    loop {
+        let (was, is) = (was.next(), is.next());
+        if was != is {
+            let text = |line: Option<&str>| line.map_or("nothing".to_owned(), |l| format!("`{}`", l.trim()));
+            return Err(Error::OtherApp(format!("it had {} where this one has {}", text(was), text(is))));
+        }
+        if was.is_none() {
+            return Ok(());
+        }
+    }
+}

@@ -1,0 +1,361 @@
+//! What the aggregates of a selection hold, for all groups.
+
+use std::borrow::Cow;
+
+use serde_json::Value as Json;
+use tidemill_types::FieldType;
+
+use super::OutputEvents;
+use super::min_max::MinMaxAccumulator;
+use super::sums::{
+    AddOrRetract, AggregateInput, AggregateUpdates, GroupIds, accumulate_sums, doubles, longs,
+    null_where_empty, update_count, update_float_sum, update_integer_sum, update_sums, update_sums_sliding,
+};
+use crate::batch::Kind;
+use crate::column::{Column, Data};
+use crate::expr::{AggregateCall, EvalError};
+use crate::registry::{Aggregator, AggregatorConstructor, BuiltinAggregate};
+use crate::u64_map::prefetch_all;
+use crate::value::Value;
+use crate::window::EvictionCounts;
+
+/// One aggregate's state for each group, by the group's number.
+///
+/// The common ones are kept in arrays and computed for many events in one loop; any other is an object per group.
+pub(super) enum GroupAccumulators {
+    /// A sum of whole numbers.
+    IntegerSum(Vec<(i64, i64)>),
+    /// A sum or mean of numbers as doubles.
+    FloatSum { sums: Vec<(f64, i64)>, mean: bool },
+    /// A count of events.
+    Count(Vec<i64>),
+    /// The least or greatest, where nothing ever leaves one by one.
+    MinMax(MinMaxAccumulator),
+    /// Anything else.
+    Boxed { make: AggregatorConstructor, states: Vec<Box<dyn Aggregator>> },
+}
+
+impl GroupAccumulators {
+    /// Without groups. `leaving` tells whether events leave one by one.
+    pub(super) fn new(call: &AggregateCall, leaving: bool) -> Self {
+        match (call.make)().builtin() {
+            Some(BuiltinAggregate::IntegerSum) => Self::IntegerSum(vec![]),
+            Some(BuiltinAggregate::FloatSum) => Self::FloatSum { sums: vec![], mean: false },
+            Some(BuiltinAggregate::Mean) => Self::FloatSum { sums: vec![], mean: true },
+            Some(BuiltinAggregate::Count) => Self::Count(vec![]),
+            Some(BuiltinAggregate::Min) if !leaving => Self::MinMax(MinMaxAccumulator::new(call.ty, false)),
+            Some(BuiltinAggregate::Max) if !leaving => Self::MinMax(MinMaxAccumulator::new(call.ty, true)),
+            _ => Self::Boxed { make: call.make.clone(), states: vec![] },
+        }
+    }
+
+    /// Whether many events are computed in one loop that cannot fail.
+    pub(super) fn is_typed(&self) -> bool {
+        !matches!(self, Self::Boxed { .. })
+    }
+
+    /// There are so many groups now.
+    pub(super) fn grow(&mut self, groups: usize) {
+        match self {
+            Self::IntegerSum(sums) => sums.resize(groups, (0, 0)),
+            Self::FloatSum { sums, .. } => sums.resize(groups, (0.0, 0)),
+            Self::Count(counts) => counts.resize(groups, 0),
+            Self::MinMax(extremes) => extremes.grow(groups),
+            Self::Boxed { make, states } => states.resize_with(groups, || make()),
+        }
+    }
+
+    /// Everything left at once.
+    pub(super) fn reset(&mut self) {
+        match self {
+            Self::IntegerSum(sums) => sums.fill((0, 0)),
+            Self::FloatSum { sums, .. } => sums.fill((0.0, 0)),
+            Self::Count(counts) => counts.fill(0),
+            Self::MinMax(extremes) => extremes.reset(),
+            Self::Boxed { states, .. } => states.iter_mut().for_each(|s| s.reset()),
+        }
+    }
+
+    /// One event arrives at its group or leaves it. Errors: why it cannot be worked off.
+    pub(super) fn update(&mut self, group: usize, kind: Kind, args: &[Value]) -> Result<(), EvalError> {
+        let leaves = kind == Kind::Expired;
+        match self {
+            Self::IntegerSum(sums) => {
+                if let Some(n) = args[0].as_i64() {
+                    sums[group] = update_integer_sum(sums[group], n, leaves);
+                }
+            }
+            Self::FloatSum { sums, .. } => {
+                if let Some(n) = args[0].as_f64() {
+                    sums[group] = update_float_sum(sums[group], n, leaves);
+                }
+            }
+            Self::Count(counts) => counts[group] = update_count(counts[group], leaves),
+            Self::MinMax(_) if leaves => {}
+            Self::MinMax(extremes) => extremes.add(group, &args[0]),
+            Self::Boxed { states, .. } if leaves => states[group].remove(args)?,
+            Self::Boxed { states, .. } => states[group].add(args)?,
+        }
+        Ok(())
+    }
+
+    /// The value of a group.
+    pub(super) fn value(&self, group: usize) -> Value {
+        match self {
+            Self::IntegerSum(sums) => match sums[group] {
+                (_, 0) => Value::Null,
+                (sum, _) => Value::Long(sum),
+            },
+            Self::FloatSum { sums, mean } => match sums[group] {
+                (_, 0) => Value::Null,
+                (sum, count) => Value::Double(if *mean { sum / count as f64 } else { sum }),
+            },
+            Self::Count(counts) => Value::Long(counts[group]),
+            Self::MinMax(extremes) => extremes.value(group),
+            Self::Boxed { states, .. } => states[group].value(),
+        }
+    }
+
+    /// The same behind an event: a sum to which something was added is never null, also when as much had left before.
+    pub(super) fn value_after(&self, group: usize, kind: Kind, arg: Option<&Value>) -> Value {
+        let is_added = kind == Kind::Current && arg.is_some_and(|arg| !arg.is_null());
+        match self {
+            Self::IntegerSum(sums) if is_added => Value::Long(sums[group].0),
+            Self::FloatSum { sums, mean: false } if is_added => Value::Double(sums[group].0),
+            _ => self.value(group),
+        }
+    }
+
+    /// Works off `count` events that arrive, with nobody who looks at the values between them. Only for typed ones: see
+    /// [`Self::is_typed`].
+    pub(super) fn accumulate(&mut self, ids: GroupIds<'_>, arg: Option<&Column>, count: usize) {
+        match (self, arg) {
+            (Self::IntegerSum(sums), Some(arg)) => {
+                accumulate_sums(sums, ids, (&longs(arg), arg.nulls()), update_integer_sum)
+            }
+            (Self::FloatSum { sums, .. }, Some(arg)) => {
+                accumulate_sums(sums, ids, (&doubles(arg), arg.nulls()), update_float_sum);
+            }
+            (Self::Count(counts), _) => (0..count).for_each(|row| counts[ids.get(row)] += 1),
+            (total, arg) => {
+                for row in 0..count {
+                    let arg = arg.map(|arg| arg.get(row));
+                    // typed ones do not fail
+                    total.update(ids.get(row), Kind::Current, arg.as_slice()).ok();
+                }
+            }
+        }
+    }
+
+    /// The values of groups.
+    pub(super) fn values(&self, ty: FieldType, groups: &[u32]) -> Column {
+        let of = |group: &u32| *group as usize;
+        match self {
+            Self::IntegerSum(sums) => {
+                null_where_empty(groups.iter().map(|g| sums[of(g)])).into_column(Data::Long)
+            }
+            Self::FloatSum { sums, mean } => {
+                let value = |(sum, count): (f64, i64)| (if *mean { sum / count as f64 } else { sum }, count);
+                null_where_empty(groups.iter().map(|g| value(sums[of(g)]))).into_column(Data::Double)
+            }
+            Self::Count(counts) => Column::of(Data::Long(groups.iter().map(|g| counts[of(g)]).collect())),
+            Self::MinMax(_) | Self::Boxed { .. } => {
+                let mut out = Column::new(ty);
+                groups.iter().for_each(|group| out.push(self.value(of(group))));
+                out
+            }
+        }
+    }
+
+    /// Asks for the memory of these groups, where there are so many that it may be far away.
+    fn prefetch(&self, ids: &[u32]) {
+        match self {
+            Self::IntegerSum(sums) => prefetch_all(sums, ids),
+            Self::FloatSum { sums, .. } => prefetch_all(sums, ids),
+            Self::Count(counts) => prefetch_all(counts, ids),
+            Self::MinMax(extremes) => extremes.prefetch(ids),
+            Self::Boxed { .. } => {}
+        }
+    }
+
+    /// Works off many events; returns the value behind each that is wanted. Only for typed ones: see
+    /// [`Self::is_typed`].
+    pub(super) fn update_batch(
+        &mut self,
+        ty: FieldType,
+        ids: GroupIds<'_>,
+        kinds: &[Kind],
+        args: &[Column],
+        wanted: OutputEvents,
+    ) -> Column {
+        if let GroupIds::Many(ids) = ids {
+            self.prefetch(ids);
+        }
+        let arg = args.first();
+        let all = wanted.current && kinds.iter().all(|kind| *kind == Kind::Current);
+        let rows = AggregateInput { ids, kinds, all, wanted };
+        match self {
+            Self::IntegerSum(sums) => {
+                let numbers = arg.map_or_else(Cow::default, longs);
+                let nulls = arg.map_or(&[][..], Column::nulls);
+                let out =
+                    update_sums(sums, rows, (&numbers, nulls), (update_integer_sum, |sum, _| sum, true));
+                out.into_column(Data::Long)
+            }
+            Self::FloatSum { sums, mean } => {
+                let numbers = arg.map_or_else(Cow::default, doubles);
+                let nulls = arg.map_or(&[][..], Column::nulls);
+                let value = |sum: f64, count: i64| if *mean { sum / count as f64 } else { sum };
+                let out = update_sums(sums, rows, (&numbers, nulls), (update_float_sum, value, !*mean));
+                out.into_column(Data::Double)
+            }
+            Self::Count(counts) if all => {
+                let count = |row: usize| {
+                    let count = &mut counts[ids.get(row)];
+                    *count += 1;
+                    *count
+                };
+                Column::of(Data::Long((0..kinds.len()).map(count).collect()))
+            }
+            Self::Count(counts) => {
+                let mut values = Vec::with_capacity(kinds.len());
+                for (row, kind) in kinds.iter().enumerate() {
+                    if *kind == Kind::Reset {
+                        counts.fill(0);
+                        continue;
+                    }
+                    let g = ids.get(row);
+                    counts[g] = update_count(counts[g], *kind == Kind::Expired);
+                    if wanted.has(*kind) {
+                        values.push(counts[g]);
+                    }
+                }
+                Column::of(Data::Long(values))
+            }
+            Self::MinMax(extremes) => extremes.update_batch(ty, ids, kinds, arg, |kind| wanted.has(kind)),
+            Self::Boxed { .. } => {
+                let mut out = Column::new(ty);
+                for (row, kind) in kinds.iter().enumerate() {
+                    if *kind == Kind::Reset {
+                        self.reset();
+                        continue;
+                    }
+                    let g = ids.get(row);
+                    let args: smallvec::SmallVec<[Value; 2]> = args.iter().map(|a| a.get(row)).collect();
+                    // typed ones do not fail
+                    self.update(g, *kind, &args).ok();
+                    if wanted.has(*kind) {
+                        out.push(self.value(g));
+                    }
+                }
+                out
+            }
+        }
+    }
+
+    /// Works off events that arrive, and those that leave between them; returns the value behind each arrival. Only for
+    /// typed ones: see [`Self::is_typed`].
+    pub(super) fn update_sliding(
+        &mut self,
+        ty: FieldType,
+        slide: &EvictionCounts,
+        new: &AggregateUpdates<'_>,
+        old: &AggregateUpdates<'_>,
+    ) -> Column {
+        self.prefetch(new.ids);
+        self.prefetch(old.ids);
+        match self {
+            Self::IntegerSum(sums) => {
+                let (arriving, leaving) = (new.numbers(longs), old.numbers(longs));
+                let out = update_sums_sliding(
+                    sums,
+                    slide,
+                    (new, &arriving),
+                    (old, &leaving),
+                    update_integer_sum,
+                    |sum, _| sum,
+                );
+                out.into_column(Data::Long)
+            }
+            Self::FloatSum { sums, mean } => {
+                let (arriving, leaving) = (new.numbers(doubles), old.numbers(doubles));
+                let value = |sum: f64, count: i64| if *mean { sum / count as f64 } else { sum };
+                let out = update_sums_sliding(
+                    sums,
+                    slide,
+                    (new, &arriving),
+                    (old, &leaving),
+                    update_float_sum,
+                    value,
+                );
+                out.into_column(Data::Double)
+            }
+            Self::Count(counts) => {
+                let mut out = Vec::with_capacity(slide.before.len());
+                slide.for_each_step(|step| match step {
+                    AddOrRetract::Retract(row) => {
+                        let g = old.ids[row] as usize;
+                        counts[g] = update_count(counts[g], true);
+                    }
+                    AddOrRetract::Add(row) => {
+                        let g = new.ids[row] as usize;
+                        counts[g] = update_count(counts[g], false);
+                        out.push(counts[g]);
+                    }
+                });
+                Column::of(Data::Long(out))
+            }
+            Self::MinMax(_) | Self::Boxed { .. } => {
+                let mut out = Column::new(ty);
+                slide.for_each_step(|step| {
+                    let (of, row, kind) = match step {
+                        AddOrRetract::Retract(row) => (old, row, Kind::Expired),
+                        AddOrRetract::Add(row) => (new, row, Kind::Current),
+                    };
+                    let arg = of.arg.as_ref().map(|arg| arg.get(row));
+                    // typed ones do not fail
+                    let g = of.ids[row] as usize;
+                    self.update(g, kind, arg.as_slice()).ok();
+                    if kind == Kind::Current {
+                        out.push(self.value(g));
+                    }
+                });
+                out
+            }
+        }
+    }
+
+    /// The state of a group, as the aggregate itself would save it.
+    pub(super) fn save(&self, group: usize) -> Json {
+        match self {
+            Self::IntegerSum(sums) => serde_json::json!([sums[group].0, sums[group].1]),
+            Self::FloatSum { sums, .. } => serde_json::json!([sums[group].0.to_bits(), sums[group].1]),
+            Self::Count(counts) => serde_json::json!(counts[group]),
+            Self::MinMax(extremes) => crate::aggregators::state::encode(&extremes.value(group)),
+            Self::Boxed { states, .. } => states[group].save(),
+        }
+    }
+
+    /// Takes the saved state of a group back.
+    pub(super) fn restore(&mut self, group: usize, state: &Json) -> Result<(), EvalError> {
+        let wrong = || EvalError("the saved state is not one of this aggregate".into());
+        let pair = || Some((state.get(0)?, state.get(1)?.as_i64()?));
+        match self {
+            Self::IntegerSum(sums) => {
+                let (sum, count) = pair().ok_or_else(wrong)?;
+                sums[group] = (sum.as_i64().ok_or_else(wrong)?, count);
+            }
+            Self::FloatSum { sums, .. } => {
+                let (sum, count) = pair().ok_or_else(wrong)?;
+                sums[group] = (f64::from_bits(sum.as_u64().ok_or_else(wrong)?), count);
+            }
+            Self::Count(counts) => counts[group] = state.as_i64().ok_or_else(wrong)?,
+            Self::MinMax(extremes) => {
+                let value = crate::aggregators::state::decode(state).ok_or_else(wrong)?;
+                extremes.set(group, value).map_err(|()| wrong())?;
+            }
+            Self::Boxed { states, .. } => states[group].restore(state)?,
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,193 @@
+//! What comes to a selection, where it lies.
+
+use std::borrow::Cow;
+
+use tidemill_types::FieldType;
+
+use crate::batch::{Batch, Kind};
+use crate::column::{Column, Data};
+use crate::store::{RowId, RowStore};
+use crate::window::RowChanges;
+
+/// Where the columns of rows are.
+pub(crate) enum InputRows<'a> {
+    /// The rows of a batch.
+    All(Cow<'a, Batch>),
+    /// Some rows of a batch, ascending.
+    Some(Cow<'a, Batch>, Vec<u32>),
+    /// Rows that a window speaks of. `arrived` is what came to it last, under numbers from the given one on.
+    Window { signals: &'a RowChanges, rows: &'a RowStore, arrived: (&'a Batch, RowId) },
+}
+
+/// What comes to a selection: rows with kinds and times, in chunks with clocks.
+pub(crate) struct SelectorInput<'a> {
+    pub(crate) rows: InputRows<'a>,
+    pub(crate) kinds: Cow<'a, [Kind]>,
+    pub(crate) times: Cow<'a, [i64]>,
+    pub(crate) ends: Cow<'a, [u32]>,
+    pub(crate) clocks: Cow<'a, [i64]>,
+}
+
+impl<'a> SelectorInput<'a> {
+    /// All of a batch.
+    pub(crate) fn batch(batch: &'a Batch) -> Self {
+        Self {
+            rows: InputRows::All(Cow::Borrowed(batch)),
+            kinds: Cow::Borrowed(&batch.kinds),
+            times: Cow::Borrowed(&batch.times),
+            ends: Cow::Borrowed(&batch.ends),
+            clocks: Cow::Borrowed(&batch.clocks),
+        }
+    }
+
+    /// All of a batch that nobody else needs.
+    pub(crate) fn owned(mut batch: Batch) -> Self {
+        let kinds = Cow::Owned(std::mem::take(&mut batch.kinds));
+        let times = Cow::Owned(std::mem::take(&mut batch.times));
+        let ends = Cow::Owned(std::mem::take(&mut batch.ends));
+        let clocks = Cow::Owned(std::mem::take(&mut batch.clocks));
+        Self { rows: InputRows::All(Cow::Owned(batch)), kinds, times, ends, clocks }
+    }
+
+    /// Its rows at `places`, ascending; `chunks` are those of which there is one.
+    pub(crate) fn take_rows(self, places: Vec<u32>, chunks: &[u32]) -> Self {
+        let mut ends = Vec::with_capacity(chunks.len());
+        if self.is_row_per_chunk() {
+            ends.extend(1..=chunks.len() as u32);
+        } else {
+            for chunk in chunks {
+                let end = self.ends[*chunk as usize];
+                let from = ends.last().map_or(0, |end| *end as usize);
+                ends.push((from + places[from..].partition_point(|place| *place < end)) as u32);
+            }
+        }
+        let kinds = Cow::Owned(pick(&self.kinds, &places));
+        let times = Cow::Owned(pick(&self.times, &places));
+        let clocks = Cow::Owned(pick(&self.clocks, chunks));
+        let rows = match self.rows {
+            InputRows::All(batch) => InputRows::Some(batch, places),
+            InputRows::Some(batch, rows) => InputRows::Some(batch, pick(&rows, &places)),
+            InputRows::Window { .. } => {
+                let all = self.to_batch().into_owned();
+                return Self::owned(all).take_rows(places, chunks);
+            }
+        };
+        Self { rows, kinds, times, ends: Cow::Owned(ends), clocks }
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.times.len()
+    }
+
+    /// Whether each row is a chunk.
+    pub(crate) fn is_row_per_chunk(&self) -> bool {
+        self.ends.len() == self.len()
+    }
+
+    /// The batch whose columns those of the rows at `picked` are as they lie.
+    fn as_whole_batch(&self, picked: Option<&[u32]>) -> Option<&Batch> {
+        match (&self.rows, picked) {
+            (InputRows::All(batch), None) => Some(batch),
+            (InputRows::Window { signals, arrived: (batch, first), .. }, Some(picked)) => {
+                let arrives = |(i, row): (usize, &u32)| {
+                    let signal = &signals.items[*row as usize];
+                    signal.kind == Kind::Current && signal.seq == first + i as u64
+                };
+                let all = picked.len() == batch.len() && picked.iter().enumerate().all(arrives);
+                all.then_some(batch)
+            }
+            _ => None,
+        }
+    }
+
+    /// The columns `used` of the rows at `picked` (of all rows without it); the others may be empty.
+    pub(crate) fn columns(&self, used: &[usize], picked: Option<&[u32]>) -> Cow<'_, [Column]> {
+        if let Some(batch) = self.as_whole_batch(picked) {
+            return Cow::Borrowed(&batch.columns);
+        }
+        let width = used.iter().max().map_or(0, |last| last + 1);
+        let mut columns: Vec<Column> = (0..width).map(|_| Column::new(FieldType::Bool)).collect();
+        for c in used {
+            columns[*c] = self.column(*c, picked);
+            // what goes on as it is goes on without a copy
+            columns[*c].share();
+        }
+        Cow::Owned(columns)
+    }
+
+    fn column(&self, c: usize, picked: Option<&[u32]>) -> Column {
+        match (&self.rows, picked) {
+            (InputRows::All(batch), None) => batch.columns[c].clone(),
+            (InputRows::All(batch), Some(picked)) => gather(&batch.columns[c], picked),
+            (InputRows::Some(batch, rows), None) => gather(&batch.columns[c], rows),
+            (InputRows::Some(batch, rows), Some(picked)) => gather(&batch.columns[c], &pick(rows, picked)),
+            (InputRows::Window { signals, rows, .. }, None) => {
+                rows.gather(c, signals.items.iter().map(|s| (s.kind != Kind::Reset).then_some(s.seq)))
+            }
+            (InputRows::Window { signals, rows, .. }, Some(picked)) => {
+                rows.gather(c, picked.iter().map(|i| Some(signals.items[*i as usize].seq)))
+            }
+        }
+    }
+
+    /// The chunk of each row at `picked`, which is ascending; of each row without it.
+    pub(crate) fn chunks_of(&self, picked: Option<&[u32]>) -> Vec<u32> {
+        if self.is_row_per_chunk() {
+            return picked.map_or_else(|| (0..self.len() as u32).collect(), <[u32]>::to_vec);
+        }
+        let mut chunk = 0;
+        let mut chunk_of = |row: u32| {
+            while self.ends[chunk as usize] <= row {
+                chunk += 1;
+            }
+            chunk
+        };
+        match picked {
+            None => (0..self.len() as u32).map(chunk_of).collect(),
+            Some(picked) => picked.iter().map(|row| chunk_of(*row)).collect(),
+        }
+    }
+
+    /// All of it as a batch.
+    pub(crate) fn to_batch(&self) -> Cow<'_, Batch> {
+        if let InputRows::All(Cow::Borrowed(batch)) = &self.rows {
+            return Cow::Borrowed(batch);
+        }
+        let width = match &self.rows {
+            InputRows::All(batch) | InputRows::Some(batch, _) => batch.columns.len(),
+            InputRows::Window { rows, .. } => rows.types().len(),
+        };
+        Cow::Owned(Batch {
+            columns: (0..width).map(|c| self.column(c, None)).collect(),
+            times: self.times.to_vec(),
+            kinds: self.kinds.to_vec(),
+            ends: self.ends.to_vec(),
+            clocks: self.clocks.to_vec(),
+            ..Batch::default()
+        })
+    }
+}
+
+/// The numbers of groups in a column.
+pub(super) fn group_ids_in(ids: &Column) -> Vec<u32> {
+    match ids.data() {
+        Data::Int(ids) => ids.iter().map(|id| id.cast_unsigned()).collect(),
+        _ => vec![],
+    }
+}
+
+pub(super) fn gather(column: &Column, rows: &[u32]) -> Column {
+    let mut out = Column::new(column.ty());
+    out.gather(column, rows);
+    out
+}
+
+/// Whether no number is there twice, and they ascend.
+pub(super) fn is_strictly_ascending(numbers: &[u32]) -> bool {
+    // without a way out many are compared at once
+    numbers.windows(2).fold(true, |all, pair| all & (pair[0] < pair[1]))
+}
+
+pub(super) fn pick<T: Copy>(values: &[T], places: &[u32]) -> Vec<T> {
+    places.iter().map(|i| values[*i as usize]).collect()
+}

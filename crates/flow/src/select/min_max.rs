@@ -1,0 +1,171 @@
+//! The least or greatest value of each group, where nothing ever leaves one by one.
+
+use std::cmp::Ordering;
+
+use tidemill_types::FieldType;
+
+use super::sums::GroupIds;
+use crate::batch::Kind;
+use crate::column::{Column, Data};
+use crate::u64_map::prefetch_all;
+use crate::value::{Key, Value, order};
+
+/// One value per group.
+pub(super) struct MinMaxAccumulator {
+    greatest: bool,
+    best: MinMaxValues,
+}
+
+enum MinMaxValues {
+    Long(Vec<Option<i64>>),
+    Double(Vec<Option<f64>>),
+    /// Of any type.
+    Any(Vec<Value>),
+}
+
+/// Does the same for the values of each type.
+macro_rules! each {
+    ($best:expr, $v:ident => $do:expr) => {
+        match $best {
+            MinMaxValues::Long($v) => $do,
+            MinMaxValues::Double($v) => $do,
+            MinMaxValues::Any($v) => $do,
+        }
+    };
+}
+
+impl MinMaxAccumulator {
+    /// Without groups; `ty` is the type of the values.
+    pub(super) fn new(ty: FieldType, greatest: bool) -> Self {
+        let best = match ty {
+            FieldType::Long => MinMaxValues::Long(vec![]),
+            FieldType::Double => MinMaxValues::Double(vec![]),
+            _ => MinMaxValues::Any(vec![]),
+        };
+        Self { greatest, best }
+    }
+
+    pub(super) fn grow(&mut self, groups: usize) {
+        each!(&mut self.best, best => best.resize(groups, Default::default()));
+    }
+
+    pub(super) fn reset(&mut self) {
+        each!(&mut self.best, best => best.fill(Default::default()));
+    }
+
+    pub(super) fn value(&self, group: usize) -> Value {
+        match &self.best {
+            MinMaxValues::Long(best) => best[group].map_or(Value::Null, Value::Long),
+            MinMaxValues::Double(best) => best[group].map_or(Value::Null, Value::Double),
+            MinMaxValues::Any(best) => best[group].clone(),
+        }
+    }
+
+    /// Takes a group's value back. Errors: that it is of another type.
+    pub(super) fn set(&mut self, group: usize, value: Value) -> Result<(), ()> {
+        match (&mut self.best, value) {
+            (MinMaxValues::Any(best), value) => best[group] = value,
+            (MinMaxValues::Long(best), Value::Null) => best[group] = None,
+            (MinMaxValues::Double(best), Value::Null) => best[group] = None,
+            (MinMaxValues::Long(best), Value::Long(n)) => best[group] = Some(n),
+            (MinMaxValues::Double(best), Value::Double(n)) => best[group] = Some(n),
+            _ => return Err(()),
+        }
+        Ok(())
+    }
+
+    /// Asks for the memory of these groups.
+    pub(super) fn prefetch(&self, ids: &[u32]) {
+        each!(&self.best, best => prefetch_all(best, ids));
+    }
+
+    /// A value arrives.
+    pub(super) fn add(&mut self, group: usize, value: &Value) {
+        let greatest = self.greatest;
+        match (&mut self.best, value) {
+            (_, Value::Null) => {}
+            (MinMaxValues::Long(best), value) => {
+                let Some(n) = value.as_i64() else { return };
+                update_best(&mut best[group], n, greatest, i64::cmp);
+            }
+            (MinMaxValues::Double(best), value) => {
+                let Some(n) = value.as_f64() else { return };
+                update_best(&mut best[group], n, greatest, |a, b| order(*a, *b));
+            }
+            (MinMaxValues::Any(best), value) => {
+                let best = &mut best[group];
+                let order = || Key(value.clone()).cmp(&Key(best.clone()));
+                if best.is_null() || is_better(order(), greatest) {
+                    *best = value.clone();
+                }
+            }
+        }
+    }
+
+    /// Works off many events; returns the value behind each that is `wanted`.
+    pub(super) fn update_batch(
+        &mut self,
+        ty: FieldType,
+        ids: GroupIds<'_>,
+        kinds: &[Kind],
+        arg: Option<&Column>,
+        wanted: impl Fn(Kind) -> bool,
+    ) -> Column {
+        let plain = arg.filter(|arg| arg.nulls().is_empty() && !kinds.contains(&Kind::Reset));
+        let greatest = self.greatest;
+        macro_rules! typed {
+            ($best:ident, $numbers:ident, $variant:ident, $compare:expr) => {{
+                let mut out = Vec::with_capacity(kinds.len());
+                for (row, kind) in kinds.iter().enumerate() {
+                    let best = &mut $best[ids.get(row)];
+                    if *kind == Kind::Current {
+                        update_best(best, $numbers[row], greatest, $compare);
+                    }
+                    if wanted(*kind) {
+                        out.push(best.unwrap_or_default());
+                    }
+                }
+                Column::of(Data::$variant(out))
+            }};
+        }
+        // where nothing leaves and no value is null, each event has one
+        let all = kinds.iter().all(|kind| *kind == Kind::Current);
+        match (&mut self.best, plain.filter(|_| all).map(Column::data)) {
+            (MinMaxValues::Long(best), Some(Data::Long(numbers))) => typed!(best, numbers, Long, i64::cmp),
+            (MinMaxValues::Double(best), Some(Data::Double(numbers))) => {
+                typed!(best, numbers, Double, |a, b| order(*a, *b))
+            }
+            _ => {
+                let mut out = Column::new(ty);
+                for (row, kind) in kinds.iter().enumerate() {
+                    match kind {
+                        Kind::Reset => {
+                            self.reset();
+                            continue;
+                        }
+                        Kind::Current => {
+                            self.add(ids.get(row), &arg.map_or(Value::Null, |arg| arg.get(row)));
+                        }
+                        Kind::Expired => {}
+                    }
+                    if wanted(*kind) {
+                        out.push(self.value(ids.get(row)));
+                    }
+                }
+                out
+            }
+        }
+    }
+}
+
+#[inline]
+fn update_best<T: Copy>(best: &mut Option<T>, value: T, greatest: bool, compare: fn(&T, &T) -> Ordering) {
+    if best.is_none_or(|best| is_better(compare(&value, &best), greatest)) {
+        *best = Some(value);
+    }
+}
+
+#[inline]
+fn is_better(order: Ordering, greatest: bool) -> bool {
+    if greatest { order.is_gt() } else { order.is_lt() }
+}

@@ -1,0 +1,390 @@
+//! Texts of a column: the short ones lie in their places, the long ones beside.
+
+use std::hash::{BuildHasher, Hash, Hasher};
+use std::ops::Range;
+
+/// Most bytes of a text that lies in its place.
+const INLINE_BYTES: usize = 12;
+
+/// So many bytes that no text needs any more may lie around.
+const WASTE_BYTES_MAX: usize = 4096;
+
+/// Texts, each in sixteen bytes; of those longer than twelve bytes the rest is in one piece of memory beside.
+///
+/// Copying, comparing and hashing short texts is work on whole numbers. Arrow's view arrays lay texts out in the same
+/// way.
+#[derive(Debug, Clone, Default)]
+pub struct StringColumn {
+    views: Vec<View>,
+    /// The long texts.
+    text: String,
+    /// How much of `text` belongs to no text any more, bytes.
+    waste: usize,
+}
+
+/// Length and text, or length, beginning and place of the text.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(C)]
+struct View {
+    len: u32,
+    rest: [u8; INLINE_BYTES],
+}
+
+impl View {
+    fn inline(text: &[u8]) -> Self {
+        let mut rest = [0; INLINE_BYTES];
+        rest[..text.len()].copy_from_slice(text);
+        Self { len: text.len() as u32, rest }
+    }
+
+    fn out_of_line(text: &[u8], start: u32) -> Self {
+        let mut rest = [0; INLINE_BYTES];
+        rest[..4].copy_from_slice(&text[..4]);
+        rest[8..].copy_from_slice(&start.to_le_bytes());
+        Self { len: text.len() as u32, rest }
+    }
+
+    #[inline]
+    fn is_inline(self) -> bool {
+        self.len as usize <= INLINE_BYTES
+    }
+
+    /// All of a text of at most seven bytes as a number.
+    #[inline]
+    fn tiny_key(self) -> u64 {
+        let [a, b, c, d, e, f, g, h, ..] = self.rest;
+        // the eighth byte is zero
+        u64::from_le_bytes([a, b, c, d, e, f, g, h]) | u64::from(self.len) << 56
+    }
+
+    fn start(self) -> usize {
+        let [.., a, b, c, d] = self.rest;
+        u32::from_le_bytes([a, b, c, d]) as usize
+    }
+
+    #[inline]
+    fn range(self) -> Range<usize> {
+        self.start()..self.start() + self.len as usize
+    }
+
+    /// All of a short text as a number; of a long one its length and beginning.
+    #[inline]
+    fn inline_key(self) -> u128 {
+        let mut bytes = [0; 16];
+        bytes[..INLINE_BYTES].copy_from_slice(&self.rest);
+        bytes[INLINE_BYTES..].copy_from_slice(&self.len.to_le_bytes());
+        u128::from_le_bytes(bytes)
+    }
+}
+
+impl StringColumn {
+    /// No texts, with room for so many, and for so many bytes of long ones.
+    pub fn with_capacity(texts: usize, bytes: usize) -> Self {
+        Self { views: Vec::with_capacity(texts), text: String::with_capacity(bytes), waste: 0 }
+    }
+
+    /// About how many bytes the texts have together: what the long ones take.
+    pub fn bytes(&self) -> usize {
+        self.text.len() - self.waste
+    }
+
+    /// The texts in `text` that end at `ends`, which are ascending, at characters and at most its length.
+    pub fn of(text: String, ends: &[u32]) -> Self {
+        debug_assert!(ends.is_sorted() && ends.iter().all(|end| text.is_char_boundary(*end as usize)));
+        let mut start = 0;
+        let mut short = 0;
+        let view = |end: &u32| {
+            let of = &text.as_bytes()[start as usize..*end as usize];
+            let view = match of.len() <= INLINE_BYTES {
+                true => View::inline(of),
+                false => View::out_of_line(of, start),
+            };
+            short += if view.is_inline() { of.len() } else { 0 };
+            start = *end;
+            view
+        };
+        let views: Vec<View> = ends.iter().map(view).collect();
+        let waste = text.len() - start as usize + short;
+        let mut texts = Self { views, text, waste };
+        texts.compact_if_wasteful();
+        texts
+    }
+
+    /// All texts in a row, and where each ends. Together they have at most 4 GiB; those beyond are empty.
+    pub fn into_parts(self) -> (String, Vec<u32>) {
+        let bytes: usize = self.views.iter().map(|view| view.len as usize).sum();
+        let in_a_row = || {
+            let mut end = 0;
+            let next = |view: &View| {
+                let fits = !view.is_inline() && view.start() == end;
+                end += view.len as usize;
+                fits
+            };
+            self.views.iter().all(next)
+        };
+        if bytes == self.text.len() && in_a_row() {
+            let mut end = 0;
+            let ends = self.views.iter().map(|view| {
+                end += view.len;
+                end
+            });
+            let ends = ends.collect();
+            return (self.text, ends);
+        }
+        let mut text = String::with_capacity(bytes);
+        let mut ends = Vec::with_capacity(self.len());
+        for i in 0..self.len() {
+            let of = self.get(i);
+            if text.len() + of.len() <= u32::MAX as usize {
+                text.push_str(of);
+            }
+            ends.push(text.len() as u32);
+        }
+        (text, ends)
+    }
+
+    /// How many there are.
+    #[inline]
+    pub fn len(&self) -> usize {
+        self.views.len()
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.views.is_empty()
+    }
+
+    /// Text `i`.
+    #[inline]
+    pub fn get(&self, i: usize) -> &str {
+        let view = &self.views[i];
+        match view.rest.get(..view.len as usize) {
+            // SAFETY: short views are made of whole texts only, see `view_of` and `of`
+            Some(short) => unsafe { std::str::from_utf8_unchecked(short) },
+            None => &self.text[view.range()],
+        }
+    }
+
+    /// Whether text `i` is text `j` of others.
+    #[inline]
+    pub fn is_equal(&self, i: usize, other: &Self, j: usize) -> bool {
+        let (a, b) = (self.views[i], other.views[j]);
+        match a.is_inline() {
+            true => a == b,
+            false => a.len == b.len && self.get(i) == other.get(j),
+        }
+    }
+
+    /// The hash of text `i`: the same for equal texts of any column.
+    #[inline]
+    pub fn hash(&self, i: usize, hasher: &impl BuildHasher) -> u64 {
+        let view = self.views[i];
+        let mut state = hasher.build_hasher();
+        match view.is_inline() {
+            true => state.write_u128(view.inline_key()),
+            false => self.get(i).hash(&mut state),
+        }
+        state.finish()
+    }
+
+    /// Text `i` where it is short, as a number: equal ones have equal numbers.
+    #[inline]
+    pub(crate) fn inline_key(&self, i: usize) -> Option<u128> {
+        let view = self.views[i];
+        view.is_inline().then(|| view.inline_key())
+    }
+
+    /// Text `i` where it has at most seven bytes, as a number: equal ones have equal numbers.
+    #[inline]
+    pub(crate) fn tiny_key(&self, i: usize) -> Option<u64> {
+        let view = self.views[i];
+        (view.len < 8).then(|| view.tiny_key())
+    }
+
+    /// All texts as such numbers; none when one of them has more than seven bytes.
+    pub(crate) fn all_tiny_keys(&self) -> Option<Vec<u64>> {
+        let lengths = self.views.iter().fold(0, |all, view| all | view.len);
+        (lengths < 8).then(|| self.views.iter().map(|view| view.tiny_key()).collect())
+    }
+
+    /// Adds a text at the end. The long ones have at most 4 GiB together; what is beyond is cut off at a character.
+    #[inline]
+    pub fn push(&mut self, text: &str) {
+        let view = self.view_of(text);
+        self.views.push(view);
+    }
+
+    /// Room for so many more.
+    pub fn reserve(&mut self, more: usize) {
+        self.views.reserve(more);
+    }
+
+    #[inline]
+    fn view_of(&mut self, text: &str) -> View {
+        match text.len() <= INLINE_BYTES {
+            true => View::inline(text.as_bytes()),
+            false => self.push_out_of_line(text),
+        }
+    }
+
+    fn push_out_of_line(&mut self, text: &str) -> View {
+        let mut room = u32::MAX as usize - self.text.len();
+        if text.len() > room && self.waste > 0 {
+            self.compact();
+            room = u32::MAX as usize - self.text.len();
+        }
+        let text = if text.len() <= room { text } else { &text[..text.floor_char_boundary(room)] };
+        if text.len() <= INLINE_BYTES {
+            return View::inline(text.as_bytes());
+        }
+        let start = self.text.len() as u32;
+        self.text.push_str(text);
+        View::out_of_line(text.as_bytes(), start)
+    }
+
+    /// A copy of the first `len` texts, with room for as many as there are.
+    pub fn first(&self, len: usize) -> Self {
+        let mut copy = Self { text: String::with_capacity(self.text.len()), ..Self::default() };
+        copy.reserve(self.len());
+        copy.extend_range(self, 0..len);
+        copy
+    }
+
+    /// Replaces text `i`.
+    pub(crate) fn set(&mut self, i: usize, text: &str) {
+        let before = self.views[i];
+        if !before.is_inline() {
+            if before.len as usize == text.len() {
+                self.text.replace_range(before.range(), text);
+                self.views[i] = View::out_of_line(text.as_bytes(), before.start() as u32);
+                return;
+            }
+            self.waste += before.len as usize;
+            self.views[i] = View::inline(b"");
+        }
+        self.views[i] = self.view_of(text);
+        self.compact_if_wasteful();
+    }
+
+    /// Adds texts `rows` of others.
+    pub(crate) fn extend_range(&mut self, other: &Self, rows: Range<usize>) {
+        if other.text.is_empty() {
+            return self.views.extend_from_slice(&other.views[rows]);
+        }
+        self.reserve(rows.len());
+        rows.for_each(|i| self.push_from(other, i));
+    }
+
+    /// Adds the texts of others at `rows`.
+    pub(crate) fn gather(&mut self, other: &Self, rows: &[u32]) {
+        if other.text.is_empty() {
+            return self.views.extend(rows.iter().map(|i| other.views[*i as usize]));
+        }
+        self.reserve(rows.len());
+        rows.iter().for_each(|i| self.push_from(other, *i as usize));
+    }
+
+    /// Whether all texts lie in their places.
+    pub(crate) fn are_inline(&self) -> bool {
+        self.text.is_empty()
+    }
+
+    /// Texts of others that lie in their places, as [`Self::are_inline`] tells; empty ones where there is none.
+    pub(crate) fn from_inline<'a>(texts: impl Iterator<Item = Option<(&'a Self, usize)>>) -> Self {
+        let view = |at: Option<(&Self, usize)>| at.map_or(View::inline(b""), |(of, i)| of.views[i]);
+        Self { views: texts.map(view).collect(), text: String::new(), waste: 0 }
+    }
+
+    /// Adds text `i` of others.
+    #[inline]
+    pub(crate) fn push_from(&mut self, other: &Self, i: usize) {
+        let view = other.views[i];
+        match view.is_inline() {
+            true => self.views.push(view),
+            false => self.push(other.get(i)),
+        }
+    }
+
+    pub(crate) fn truncate(&mut self, len: usize) {
+        if len == 0 {
+            self.views.clear();
+            self.text.clear();
+            self.waste = 0;
+        } else if len < self.len() {
+            let gone = self.views[len..].iter().filter(|view| !view.is_inline());
+            self.waste += gone.map(|view| view.len as usize).sum::<usize>();
+            self.views.truncate(len);
+            self.compact_if_wasteful();
+        }
+    }
+
+    /// Lets go of what no text needs, once it is more than what they need.
+    fn compact_if_wasteful(&mut self) {
+        let all = self.waste == self.text.len();
+        if self.waste > 0 && (all || self.waste > WASTE_BYTES_MAX && self.waste > self.text.len() / 2) {
+            self.compact();
+        }
+    }
+
+    fn compact(&mut self) {
+        let text = std::mem::take(&mut self.text);
+        self.text = String::with_capacity(text.len() - self.waste);
+        self.waste = 0;
+        for view in self.views.iter_mut().filter(|view| !view.is_inline()) {
+            let of = &text[view.range()];
+            *view = View::out_of_line(of.as_bytes(), self.text.len() as u32);
+            self.text.push_str(of);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LONG: &str = "longer than twelve bytes";
+
+    fn all(texts: &StringColumn) -> Vec<&str> {
+        (0..texts.len()).map(|i| texts.get(i)).collect()
+    }
+
+    #[test]
+    fn short_and_long_texts_come_back() {
+        let texts = ["", "a", "twelve bytes", "thirteen byte", LONG, "äöü", "ends"];
+        let mut strings = StringColumn::default();
+        texts.iter().for_each(|text| strings.push(text));
+        assert_eq!(all(&strings), texts);
+        let (text, ends) = strings.clone().into_parts();
+        assert_eq!(text, texts.concat());
+        assert_eq!(all(&StringColumn::of(text, &ends)), texts);
+        let mut more = StringColumn::default();
+        more.gather(&strings, &[4, 0, 2]);
+        more.extend_range(&strings, 3..5);
+        assert_eq!(all(&more), [LONG, "", "twelve bytes", "thirteen byte", LONG]);
+        assert!(more.is_equal(0, &more, 4) && !more.is_equal(0, &more, 3));
+    }
+
+    #[test]
+    fn replaced_texts_leave_nothing_behind() {
+        let mut texts = StringColumn::default();
+        texts.push("short");
+        texts.push(LONG);
+        for round in 0..10_000 {
+            texts.set(round % 2, &LONG.repeat(1 + round % 5));
+            assert!(texts.text.len() < 64 << 10, "{}", texts.text.len());
+        }
+        texts.set(0, "now short");
+        texts.set(1, &LONG.to_uppercase());
+        assert_eq!(all(&texts), ["now short", &LONG.to_uppercase()]);
+        texts.truncate(1);
+        assert_eq!((all(&texts), texts.text.len()), (vec!["now short"], 0));
+    }
+
+    #[test]
+    fn long_texts_in_a_row_go_on_where_they_lie() {
+        let text = LONG.repeat(3);
+        let (at, ends) = (text.as_ptr(), [24, 48, 72]);
+        let (text, found) = StringColumn::of(text, &ends).into_parts();
+        assert_eq!((text.as_ptr(), found), (at, ends.to_vec()));
+    }
+}

@@ -1,0 +1,74 @@
+//! The condition that an `expression` window goes by: always the same, or the one that its events bring along.
+
+use std::sync::Arc;
+
+use tidemill_types::FieldType;
+
+use super::condition::{Condition, ConditionCompiler, Evaluator};
+use super::{Parameter, WindowInput};
+use crate::expr::EvalError;
+use crate::store::{RowId, RowStore};
+
+/// Where the condition comes from.
+#[derive(Clone)]
+pub(super) enum ConditionSource {
+    /// It is written in the app.
+    Fixed(Arc<Condition>),
+    /// It is an attribute of the events.
+    Column(usize, Arc<ConditionCompiler>),
+}
+
+impl ConditionSource {
+    pub(super) fn of(parameter: &Parameter, source: &WindowInput<'_>) -> Result<Self, String> {
+        let conditions = ConditionCompiler::new(source);
+        if parameter.expr.as_const().is_some() {
+            return Ok(Self::Fixed(conditions.compile(parameter.constant_text("the condition")?)?));
+        }
+        let column = parameter.column("the condition", &[FieldType::String])?;
+        Ok(Self::Column(column, Arc::new(conditions)))
+    }
+
+    /// What evaluates the condition from the start on, if it is known.
+    pub(super) fn evaluator(&self) -> Option<Evaluator> {
+        match self {
+            Self::Fixed(condition) => Some(Evaluator::new(Arc::clone(condition))),
+            Self::Column(..) => None,
+        }
+    }
+
+    /// What evaluates the condition from row `seq` on, if it is another than before.
+    pub(super) fn changed(
+        &self,
+        seq: RowId,
+        before: Option<&Evaluator>,
+        rows: &RowStore,
+    ) -> Result<Option<Evaluator>, EvalError> {
+        let Self::Column(column, conditions) = self else { return Ok(None) };
+        let Some(text) = rows.text(seq, *column) else {
+            return Err(EvalError("the condition of the expression window is null".into()));
+        };
+        if before.is_some_and(|before| before.text() == text) {
+            return Ok(None);
+        }
+        Ok(Some(Evaluator::new(conditions.compile(text).map_err(EvalError)?)))
+    }
+
+    /// Takes a saved evaluator back.
+    pub(super) fn restore(&self, saved: &SavedEvaluator) -> Result<Option<Evaluator>, EvalError> {
+        let Some((text, aggregates)) = saved else { return Ok(None) };
+        let condition = match self {
+            Self::Fixed(condition) => Arc::clone(condition),
+            Self::Column(_, conditions) => conditions.compile(text).map_err(EvalError)?,
+        };
+        let mut evaluator = Evaluator::new(condition);
+        evaluator.restore(aggregates)?;
+        Ok(Some(evaluator))
+    }
+}
+
+/// The text of the condition and the state of its aggregates; none before the first event brought one along.
+pub(super) type SavedEvaluator = Option<(String, serde_json::Value)>;
+
+pub(super) fn save(evaluator: Option<&Evaluator>) -> SavedEvaluator {
+    evaluator.map(|evaluator| (evaluator.text().to_owned(), evaluator.save()))
+}

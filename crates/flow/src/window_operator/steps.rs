@@ -1,0 +1,142 @@
+//! A window for those who look at its rows themselves: what it puts out as signals, and what it holds.
+
+use std::ops::Range;
+
+use smallvec::SmallVec;
+
+use super::WindowOperator;
+use crate::batch::Batch;
+use crate::column::Column;
+use crate::expr::{EvalError, Expr, Frame, RowRef};
+use crate::store::{RowId, RowStore};
+use crate::window::{self, RetainedRows, RowChanges, RowQueue, Window, WindowContext};
+
+impl WindowOperator {
+    /// Does something with the window, the clock showing `now`.
+    pub(super) fn with_window<R>(
+        &mut self,
+        now: i64,
+        out: &mut RowChanges,
+        what: impl FnOnce(&mut dyn Window, &mut WindowContext<'_>) -> R,
+    ) -> R {
+        let mut context = WindowContext {
+            now,
+            rows: &mut self.rows,
+            out,
+            timers: &mut self.timers,
+            wants_expired: self.wants_expired,
+            searched: self.searched,
+        };
+        what(self.window.as_mut(), &mut context)
+    }
+
+    /// The same, where what it puts out is a chunk.
+    pub(super) fn emit_chunk(
+        &mut self,
+        now: i64,
+        out: &mut RowChanges,
+        what: impl FnOnce(&mut dyn Window, &mut WindowContext<'_>) -> Result<(), EvalError>,
+    ) -> Result<(), EvalError> {
+        self.with_window(now, out, what)?;
+        out.end_chunk();
+        Ok(())
+    }
+
+    /// Adds rows that are going to arrive; the number of the first.
+    ///
+    /// Errors: that it has no room for them.
+    pub(crate) fn try_append(&mut self, input: &Batch) -> Result<RowId, EvalError> {
+        self.check_capacity(input.len())?;
+        Ok(self.rows.append(input, 0..input.len()))
+    }
+
+    /// A chunk of rows that were added arrives.
+    pub(crate) fn process_into(
+        &mut self,
+        rows: Range<RowId>,
+        clock: i64,
+        out: &mut RowChanges,
+    ) -> Result<(), EvalError> {
+        self.emit_chunk(clock, out, |window, context| window.process(rows, context))
+    }
+
+    /// Its next timer runs, if it is due at `now`.
+    pub(crate) fn fire_timer_into(
+        &mut self,
+        now: i64,
+        out: &mut RowChanges,
+    ) -> Option<Result<(), EvalError>> {
+        let due = self.timers.pop_due(now)?;
+        Some(self.emit_chunk(now, out, |window, context| window.on_timer(due, context)))
+    }
+
+    /// An instant of its schedule was reached.
+    pub(crate) fn fire_schedule_into(&mut self, at: i64, out: &mut RowChanges) -> Result<(), EvalError> {
+        self.emit_chunk(at, out, |window, context| window.on_schedule(at, context))
+    }
+
+    /// Lets go of the rows that it does not need; all that were added must have arrived.
+    pub(crate) fn release(&mut self) {
+        window::evict_unneeded(self.window.as_ref(), &mut self.rows);
+    }
+
+    /// Its rows, and others that are not forgotten yet.
+    pub(crate) fn store(&self) -> &RowStore {
+        &self.rows
+    }
+
+    /// What it holds, when its order is that of arrival.
+    pub(crate) fn rows_in_order(&self) -> Option<&RowQueue> {
+        self.window.rows_in_order()
+    }
+
+    /// The oldest row that it needs, when it needs all from there on; none when it needs nothing.
+    pub(crate) fn oldest_retained(&self) -> Option<RowId> {
+        match self.window.retained_rows() {
+            RetainedRows::From(oldest) => Some(oldest),
+            RetainedRows::Nothing => None,
+            RetainedRows::Sparse(_) => Some(0),
+        }
+    }
+
+    /// Shows the held rows that satisfy `condition`, in which a row has slot `slot`, in the window's order.
+    pub(crate) fn find(
+        &self,
+        condition: Option<&Expr>,
+        slot: usize,
+        frame: &Frame<'_>,
+        visit: &mut dyn FnMut(&[Column], usize, i64),
+    ) -> Result<(), EvalError> {
+        self.find_row_ids(condition, slot, frame, &mut |seq| {
+            let (columns, row) = self.rows.row(seq);
+            visit(columns, row, self.rows.time(seq));
+        })
+    }
+
+    /// The same by their numbers.
+    pub(crate) fn find_row_ids(
+        &self,
+        condition: Option<&Expr>,
+        slot: usize,
+        frame: &Frame<'_>,
+        visit: &mut dyn FnMut(RowId),
+    ) -> Result<(), EvalError> {
+        let mut rows: SmallVec<[RowRef<'_>; 8]> = frame.rows.iter().copied().collect();
+        rows.resize(rows.len().max(slot + 1), None);
+        let mut look = |seq: RowId| -> Result<(), EvalError> {
+            if let Some(condition) = condition {
+                rows[slot] = Some(self.rows.row(seq));
+                let Frame { time, now, host, .. } = *frame;
+                if !condition.is_true(&Frame { rows: &rows, time, now, host })? {
+                    return Ok(());
+                }
+            }
+            visit(seq);
+            Ok(())
+        };
+        match self.window.rows_in_order() {
+            Some(held) => held.iter().try_for_each(look),
+            None => self.window.rows().into_iter().try_for_each(&mut look),
+        }
+    }
+}

@@ -1,0 +1,22 @@
+//! What a window tells of itself.
+
+use super::WindowOperator;
+use crate::why::{SideWritten, WindowState, when};
+use crate::window::StatusContext;
+
+impl WindowOperator {
+    /// What it holds and waits for, with the clock at `now`.
+    pub(crate) fn why(&self, written: &SideWritten, now: i64) -> WindowState {
+        let mut waits = self.window.status(&StatusContext { rows: &self.rows, names: &written.names });
+        if let Some(at) = self.window.next_scheduled(now) {
+            waits.due = Some(at);
+            waits.waits_for += &format!(", which is {}", when(at));
+        }
+        WindowState { window: written.window.clone(), waits, rows_max: self.rows_max as u64 }
+    }
+
+    /// How many rows joins find.
+    pub(crate) fn visible_row_count(&self) -> u64 {
+        self.window.rows_in_order().map_or_else(|| self.window.rows().len() as u64, |held| held.len())
+    }
+}
