@@ -8,8 +8,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tidemill_flow::correct::{CorrectedApp, Corrections};
 use tidemill_flow::expr::EvalError;
+use tidemill_flow::late::{CorrectingRuntime, RetractionHandler};
 use tidemill_flow::replay::compile;
 use tidemill_flow::runtime::{AppRuntime, OutputHandler};
 use tidemill_flow::stream_batch::StreamBatch;
@@ -50,7 +50,7 @@ impl OutputHandler for Counted {
     }
 }
 
-impl Corrections for Counted {
+impl RetractionHandler for Counted {
     fn retracted(&mut self, _: &str, events: &Batch) {
         self.back += events.len();
     }
@@ -80,15 +80,15 @@ fn main() {
         let calls = calls(late_every);
         let mut back = 0;
         let rates = (0..runs).map(|_| {
-            let mut app = CorrectedApp::new(plan.clone(), allowed);
+            let mut app = CorrectingRuntime::new(plan.clone(), allowed);
             let mut counted = Counted::default();
             app.start(0, &mut counted);
             let parts = calls.clone();
             let start = clock();
             for part in parts {
-                let too_late = app.feed(vec![part], None, &mut counted).expect("fed");
+                let too_late = app.send_batch(vec![part], None, &mut counted).expect("fed");
                 assert!(too_late.is_empty());
-                app.settle(&mut counted).expect("settled");
+                app.apply_corrections(&mut counted).expect("settled");
             }
             let took = clock() - start;
             assert_eq!(counted.out - counted.back, EVENTS);

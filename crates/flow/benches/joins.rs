@@ -11,7 +11,7 @@ use tidemill_flow::app_stores::AppStores;
 use tidemill_flow::query::{Query, Target};
 use tidemill_flow::replay::compile;
 use tidemill_flow::table::Table;
-use tidemill_flow::{Batch, Kind, Registry, Value};
+use tidemill_flow::{Batch, EventKind, Registry, Value};
 use tidemill_types::FieldType;
 
 /// As in the program.
@@ -49,7 +49,7 @@ fn join(runs: usize, events: u64, expected: (u64, u64)) {
         let mut query = Query::new(plan.queries[0].clone());
         let start = clock();
         for (left, right) in sides[0].iter().zip(&sides[1]) {
-            let turns = (0..left.ends.len() + right.ends.len()).map(|i| (i % 2, 1));
+            let turns = (0..left.chunk_ends.len() + right.chunk_ends.len()).map(|i| (i % 2, 1));
             see(&query.interleave(&[(0, left), (1, right)], turns, &host).expect("matches"));
         }
         clock() - start
@@ -116,7 +116,7 @@ fn events_of(events: u64, symbols: u64, first: u64, step: usize) -> Vec<Batch> {
         ];
         batch.columns.iter_mut().zip(values).for_each(|(column, value)| column.push(value));
         batch.times.push(time);
-        batch.kinds.push(Kind::Current);
+        batch.kinds.push(EventKind::Current);
         batch.end_chunk(time);
     }
     all

@@ -10,7 +10,7 @@ use std::time::Instant;
 use tidemill_flow::column::{Data, StringColumn};
 use tidemill_flow::expr::NoContext;
 use tidemill_flow::query::{Query, QueryPlan};
-use tidemill_flow::{Batch, Column, Kind, Registry, replay};
+use tidemill_flow::{Batch, Column, EventKind, Registry, replay};
 
 /// A query, and what comes out of so many events: rows and checksum.
 struct Case {
@@ -141,9 +141,9 @@ fn batch(rows: std::ops::Range<usize>) -> Batch {
     ];
     Batch {
         columns,
-        kinds: vec![Kind::Current; times.len()],
-        ends: (1..=times.len() as u32).collect(),
-        clocks: times.clone(),
+        kinds: vec![EventKind::Current; times.len()],
+        chunk_ends: (1..=times.len() as u32).collect(),
+        chunk_clocks: times.clone(),
         times,
         ..Batch::default()
     }

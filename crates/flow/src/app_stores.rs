@@ -4,11 +4,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
 
-use crate::aggregation::{Aggregation, Read};
+use crate::aggregation::{Aggregation, BucketQuery};
 use crate::column::Column;
 use crate::expr::{EvalContext, EvalError, Expr, Frame, StoreRef};
 use crate::named_window::NamedWindow;
-use crate::table::{Search, Table};
+use crate::table::{Table, TableSearch};
 
 /// The tables, named windows and aggregations of an app, each by its number.
 #[derive(Default)]
@@ -89,7 +89,7 @@ impl EvalContext for AppStores {
     ) -> Result<bool, EvalError> {
         let mut any = false;
         if let Some(table) = self.tables.get(table) {
-            let search = Search::new(Some(condition.clone()), slot, table.plan());
+            let search = TableSearch::new(Some(condition.clone()), slot, table.plan());
             table.find(&search, frame, &mut |_, _, _| {
                 any = true;
                 false
@@ -101,7 +101,7 @@ impl EvalContext for AppStores {
     fn find(
         &self,
         table: usize,
-        search: &Search,
+        search: &TableSearch,
         frame: &Frame<'_>,
         visit: &mut dyn FnMut(&[Column], usize),
     ) -> Result<(), EvalError> {
@@ -125,7 +125,7 @@ impl EvalContext for AppStores {
         match place {
             StoreRef::Table(number) => match self.tables.get(number) {
                 Some(table) => {
-                    self.find(number, &Search::new(condition.cloned(), slot, table.plan()), frame, visit)
+                    self.find(number, &TableSearch::new(condition.cloned(), slot, table.plan()), frame, visit)
                 }
                 None => Ok(()),
             },
@@ -141,7 +141,7 @@ impl EvalContext for AppStores {
     fn buckets(
         &self,
         aggregation: usize,
-        read: &Read,
+        read: &BucketQuery,
         slot: usize,
         condition: Option<&Expr>,
         frame: &Frame<'_>,

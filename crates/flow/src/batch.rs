@@ -3,11 +3,11 @@
 use tidemill_types::FieldType;
 
 use crate::column::Column;
-use crate::select::Row;
+use crate::select::EventRow;
 
 /// What an event is inside a query.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Kind {
+pub enum EventKind {
     /// It arrived.
     Current,
     /// It left a window.
@@ -24,15 +24,15 @@ pub struct Batch {
     /// Milliseconds since 1970, UTC, one per row.
     pub times: Vec<i64>,
     /// One per row.
-    pub kinds: Vec<Kind>,
+    pub kinds: Vec<EventKind>,
     /// The group of each row, where a query has groups and what comes behind it asks for them; else empty.
     pub groups: Vec<String>,
     /// Where each chunk ends.
-    pub ends: Vec<u32>,
+    pub chunk_ends: Vec<u32>,
     /// What the clock showed when a chunk came into being, one per chunk.
-    pub clocks: Vec<i64>,
+    pub chunk_clocks: Vec<i64>,
     /// The chunk of its input that a query made each chunk of, none where a timer did; empty where nobody asks.
-    pub origins: Vec<Option<u32>>,
+    pub input_chunks: Vec<Option<u32>>,
 }
 
 impl Batch {
@@ -54,20 +54,23 @@ impl Batch {
     /// Ends a chunk after what was added, if something was.
     pub fn end_chunk(&mut self, clock: i64) {
         let end = self.times.len() as u32;
-        if self.ends.last().copied().unwrap_or(0) < end {
-            self.ends.push(end);
-            self.clocks.push(clock);
+        if self.chunk_ends.last().copied().unwrap_or(0) < end {
+            self.chunk_ends.push(end);
+            self.chunk_clocks.push(clock);
         }
     }
 
     /// The rows of each chunk, and its clock.
     pub fn chunks(&self) -> impl Iterator<Item = (std::ops::Range<usize>, i64)> + '_ {
-        let starts = std::iter::once(0).chain(self.ends.iter().map(|e| *e as usize));
-        starts.zip(&self.ends).zip(&self.clocks).map(|((start, end), clock)| (start..*end as usize, *clock))
+        let starts = std::iter::once(0).chain(self.chunk_ends.iter().map(|e| *e as usize));
+        starts
+            .zip(&self.chunk_ends)
+            .zip(&self.chunk_clocks)
+            .map(|((start, end), clock)| (start..*end as usize, *clock))
     }
 
     /// Adds row `i` of another batch with the same columns.
-    pub fn push_row(&mut self, other: &Self, i: usize, kind: Kind, time: i64) {
+    pub fn push_row(&mut self, other: &Self, i: usize, kind: EventKind, time: i64) {
         for (column, from) in self.columns.iter_mut().zip(&other.columns) {
             column.push_from(from, i);
         }
@@ -79,16 +82,16 @@ impl Batch {
     }
 
     /// These rows as a selection takes them.
-    pub(crate) fn rows(&self, rows: std::ops::Range<usize>) -> impl Iterator<Item = Row<'_>> + Clone {
-        rows.map(|row| Row { kind: self.kinds[row], time: self.times[row], columns: &self.columns, row })
+    pub(crate) fn rows(&self, rows: std::ops::Range<usize>) -> impl Iterator<Item = EventRow<'_>> + Clone {
+        rows.map(|row| EventRow { kind: self.kinds[row], time: self.times[row], columns: &self.columns, row })
     }
 
     /// Nothing is in it any more; it keeps its memory.
     pub(crate) fn clear(&mut self) {
         self.truncate(0);
-        self.ends.clear();
-        self.clocks.clear();
-        self.origins.clear();
+        self.chunk_ends.clear();
+        self.chunk_clocks.clear();
+        self.input_chunks.clear();
     }
 
     /// Keeps the first `rows` rows, of which the last one ends a chunk or is in one that has not ended.

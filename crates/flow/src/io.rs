@@ -13,8 +13,8 @@ use tidemill_types::did_you_mean;
 
 use crate::catalog::Attributes;
 
-pub use log::Log;
-pub use topic::Topic;
+pub use log::LogSink;
+pub use topic::TopicTemplate;
 
 /// The sources that there are; the last is for [`FILES`] alone.
 const SOURCES: [&str; 2] = ["inMemory", "file"];
@@ -63,7 +63,7 @@ const KNOWN_ELSEWHERE: [&str; 33] = [
 
 /// Where events of a topic go.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Source {
+pub struct TopicSource {
     /// The topic.
     pub topic: String,
     /// The stream.
@@ -72,20 +72,20 @@ pub struct Source {
 
 /// Where events of a stream go.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Sink {
+pub struct StreamSink {
     /// The stream.
     pub stream: usize,
     /// How they are spread over the topics.
-    pub strategy: Strategy,
+    pub strategy: DistributionStrategy,
     /// The topics.
-    pub topics: Vec<Topic>,
+    pub topics: Vec<TopicTemplate>,
     /// Instead of topics: each event is a line.
-    pub log: Option<Log>,
+    pub log: Option<LogSink>,
 }
 
 /// How a sink spreads events over its topics.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Strategy {
+pub enum DistributionStrategy {
     /// Each event goes to all of them.
     Broadcast,
     /// Each event goes to the next one.
@@ -95,12 +95,16 @@ pub enum Strategy {
 }
 
 /// The sources before a stream, called `name`, but for files. Errors: an unknown transport or mapper, a missing topic.
-pub fn sources(annotations: &[Annotation], stream: usize, name: &str) -> Result<Vec<Source>, Diagnostic> {
+pub fn sources(
+    annotations: &[Annotation],
+    stream: usize,
+    name: &str,
+) -> Result<Vec<TopicSource>, Diagnostic> {
     let of = annotations.iter().filter(|a| a.is("source") && !file::is_file(a));
     of.map(|a| {
         transport(a, "source", &SOURCES, name)?;
-        mapper(a)?;
-        Ok(Source { topic: topic(a)?.value.value.clone(), stream })
+        check_mapper(a)?;
+        Ok(TopicSource { topic: topic(a)?.value.value.clone(), stream })
     })
     .collect()
 }
@@ -112,19 +116,19 @@ pub fn sinks(
     name: &str,
     attributes: &Attributes,
     app: Option<&str>,
-) -> Result<Vec<Sink>, Diagnostic> {
+) -> Result<Vec<StreamSink>, Diagnostic> {
     let of = annotations.iter().filter(|a| a.is("sink") && !file::is_file(a));
     of.map(|a| {
         let ty = transport(a, "sink", &SINKS, name)?;
-        on_error(a)?;
+        check_on_error(a)?;
         if ty == "log" {
-            let log = Some(Log::of(a, name, attributes, app)?);
-            return Ok(Sink { stream, strategy: Strategy::Broadcast, topics: vec![], log });
+            let log = Some(LogSink::of(a, name, attributes, app)?);
+            return Ok(StreamSink { stream, strategy: DistributionStrategy::Broadcast, topics: vec![], log });
         }
-        mapper(a)?;
-        let to = |a: &Annotation| Topic::parse(topic(a)?, attributes);
+        check_mapper(a)?;
+        let to = |a: &Annotation| TopicTemplate::parse(topic(a)?, attributes);
         let (strategy, topics) = match a.nested().find(|n| n.is("distribution")) {
-            None => (Strategy::Broadcast, vec![to(a)?]),
+            None => (DistributionStrategy::Broadcast, vec![to(a)?]),
             Some(distribution) => {
                 let destinations = distribution.nested().filter(|n| n.is("destination"));
                 let topics = destinations.map(to).collect::<Result<Vec<_>, _>>()?;
@@ -136,7 +140,7 @@ pub fn sinks(
                 (strategy(distribution, attributes)?, topics)
             }
         };
-        Ok(Sink { stream, strategy, topics, log: None })
+        Ok(StreamSink { stream, strategy, topics, log: None })
     })
     .collect()
 }
@@ -156,7 +160,7 @@ fn transport<'a>(
         return Err(Diagnostic::error("F0601", annotation.span, format!("a {what} needs a type"))
             .expected(all.iter().map(|t| format!("type='{t}'"))));
     };
-    known(all, &ty.value.value, what, ty.span).map_err(|mut unknown| {
+    check_known(all, &ty.value.value, what, ty.span).map_err(|mut unknown| {
         if KNOWN_ELSEWHERE.contains(&ty.value.value.as_str()) {
             unknown.message = format!("{} {FILES}", unknown.message);
             unknown.help(match what {
@@ -172,17 +176,17 @@ fn transport<'a>(
     Ok(&ty.value.value)
 }
 
-fn mapper(annotation: &Annotation) -> Result<(), Diagnostic> {
+fn check_mapper(annotation: &Annotation) -> Result<(), Diagnostic> {
     let Some(map) = annotation.nested().find(|n| n.is("map")) else { return Ok(()) };
     match map.element("type") {
         None => Err(Diagnostic::error("F0601", map.span, "a mapper needs a type")
             .expected(MAPPERS.map(|t| format!("type='{t}'")))),
-        Some(ty) => known(&MAPPERS, &ty.value.value, "mapper", ty.span),
+        Some(ty) => check_known(&MAPPERS, &ty.value.value, "mapper", ty.span),
     }
 }
 
 /// Errors: that there is none called `name`, and which there are.
-fn known(all: &[&str], name: &str, what: &str, span: Span) -> Result<(), Diagnostic> {
+fn check_known(all: &[&str], name: &str, what: &str, span: Span) -> Result<(), Diagnostic> {
     if all.contains(&name) {
         return Ok(());
     }
@@ -200,7 +204,7 @@ fn topic(annotation: &Annotation) -> Result<&Element, Diagnostic> {
 }
 
 /// What becomes of events that a sink could not publish; those that there are publish all they get.
-fn on_error(annotation: &Annotation) -> Result<(), Diagnostic> {
+fn check_on_error(annotation: &Annotation) -> Result<(), Diagnostic> {
     let is_it = |e: &&Element| e.key.as_ref().is_some_and(|k| k.value.eq_ignore_ascii_case("on.error"));
     let Some(action) = annotation.elements().find(is_it) else { return Ok(()) };
     one_of(&["LOG", "WAIT", "STREAM", "STORE"], action).map(drop)
@@ -215,7 +219,7 @@ pub(crate) fn one_of(all: &[&'static str], action: &Element) -> Result<&'static 
     })
 }
 
-fn strategy(distribution: &Annotation, attributes: &Attributes) -> Result<Strategy, Diagnostic> {
+fn strategy(distribution: &Annotation, attributes: &Attributes) -> Result<DistributionStrategy, Diagnostic> {
     let Some(named) = distribution.element("strategy") else {
         let all = ["broadcast", "partitioned", "roundRobin"].map(|s| format!("strategy='{s}'"));
         return Err(
@@ -223,12 +227,12 @@ fn strategy(distribution: &Annotation, attributes: &Attributes) -> Result<Strate
         );
     };
     match named.value.value.as_str() {
-        "broadcast" => Ok(Strategy::Broadcast),
-        "roundRobin" => Ok(Strategy::RoundRobin),
+        "broadcast" => Ok(DistributionStrategy::Broadcast),
+        "roundRobin" => Ok(DistributionStrategy::RoundRobin),
         "partitioned" => {
             let key = distribution.element("partitionKey");
             let column = key.and_then(|k| attributes.iter().position(|(name, _)| *name == k.value.value));
-            column.map(Strategy::Partitioned).ok_or_else(|| {
+            column.map(DistributionStrategy::Partitioned).ok_or_else(|| {
                 let span = key.map_or(distribution.span, |k| k.span);
                 let name = key.map_or("", |k| k.value.value.as_str());
                 let hint = did_you_mean(name, attributes.iter().map(|(name, _)| name.as_str()));

@@ -4,10 +4,10 @@ use std::sync::Arc;
 
 use tidemill_types::FieldType;
 
-use crate::batch::{Batch, Kind};
+use crate::batch::{Batch, EventKind};
+use crate::explain::{InputText, WindowReport};
 use crate::expr::EvalError;
 use crate::select::OutputEvents;
-use crate::why::{SideWritten, WindowState};
 use crate::window::WindowConstructor;
 use crate::window_operator::WindowOperator;
 
@@ -23,7 +23,7 @@ pub struct NamedWindowPlan {
     /// What its readers get.
     pub output: OutputEvents,
     /// What it says, for whoever asks.
-    pub source_text: Arc<SideWritten>,
+    pub source_text: Arc<InputText>,
 }
 
 /// A named window at work.
@@ -51,7 +51,7 @@ impl NamedWindow {
     }
 
     /// What it holds and waits for, with the clock at `now`.
-    pub(crate) fn why(&self, now: i64) -> WindowState {
+    pub(crate) fn why(&self, now: i64) -> WindowReport {
         self.operator.why(&self.plan.source_text, now)
     }
 
@@ -83,9 +83,9 @@ impl NamedWindow {
             for row in rows {
                 let kind = out.kinds[row];
                 let goes = match kind {
-                    Kind::Current => self.plan.output.current,
-                    Kind::Expired => self.plan.output.expired,
-                    Kind::Reset => false,
+                    EventKind::Current => self.plan.output.current,
+                    EventKind::Expired => self.plan.output.expired,
+                    EventKind::Reset => false,
                 };
                 if goes {
                     passed.push_row(out, row, kind, out.times[row]);

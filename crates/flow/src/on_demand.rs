@@ -8,9 +8,9 @@ use tidemill_lang::siddhi::ast::{self, OnDemandQuery};
 use tidemill_lang::{Diagnostic, FileId, SourceFile, Sources};
 use tidemill_types::did_you_mean;
 
-use crate::aggregation::{self, Read};
+use crate::aggregation::{self, BucketQuery};
 use crate::app_stores::AppStores;
-use crate::batch::{Batch, Kind};
+use crate::batch::{Batch, EventKind};
 use crate::catalog::Attributes;
 use crate::column::Column;
 use crate::expr::{Compiler, EvalContext, EvalError, Expr, Frame, NoContext, StoreRef};
@@ -24,7 +24,7 @@ pub use cache::Cache;
 
 /// A compiled on-demand query.
 pub struct OnDemandPlan {
-    select: select::Plan,
+    select: select::SelectPlan,
     what: OnDemandKind,
 }
 
@@ -32,7 +32,7 @@ enum OnDemandKind {
     /// Rows that satisfy the condition, as slot 0.
     Find(OnDemandSource, Attributes, Option<Expr>),
     /// What is done to a table.
-    Change(usize, table::Action),
+    Change(usize, table::TableAction),
 }
 
 /// What is asked.
@@ -40,7 +40,7 @@ enum OnDemandSource {
     /// A table or named window.
     Rows(StoreRef),
     /// An aggregation, and which of its buckets.
-    Aggregation(usize, Read),
+    Aggregation(usize, BucketQuery),
 }
 
 /// Compiles `text`. Errors: what is wrong with it, as a terminal shows it.
@@ -95,7 +95,9 @@ fn compile_aggregation_find(
     registry: &Registry,
 ) -> Result<OnDemandPlan, Diagnostic> {
     let of = &plan.catalog.aggregations()[number];
-    let Some(within) = &find.within else { return Err(aggregation::no_within(&of.name, find.store.span)) };
+    let Some(within) = &find.within else {
+        return Err(aggregation::missing_within(&of.name, find.store.span));
+    };
     let attributes = of.attributes();
     let mut scope = StreamScope { stream: &of.name, attributes: &attributes, tables: &[] };
     let read = aggregation::read(within, of, select::INPUT, &mut scope, registry)?;
@@ -112,7 +114,7 @@ fn clauses(
     attributes: &Attributes,
     tables: &[crate::catalog::Table],
     registry: &Registry,
-) -> Result<(Option<Expr>, select::Plan), Diagnostic> {
+) -> Result<(Option<Expr>, select::SelectPlan), Diagnostic> {
     let mut scope = StreamScope { stream: &find.store.name, attributes, tables };
     let on = match &find.on {
         Some(on) => Some(Compiler { scope: &mut scope, registry, aggregates: None }.condition(on, "`on`")?),
@@ -135,7 +137,7 @@ fn compile_change(
     let mut scope = StreamScope { stream: "", attributes: &none, tables };
     let select = selection(&query, &none, &mut scope, false, registry)?;
     let written = select.outputs().iter().map(|(name, expr)| (name.clone(), expr.ty)).collect();
-    match table::action(&change.output, &written, tables, registry)? {
+    match table::compile_action(&change.output, &written, tables, registry)? {
         Some((table, action)) => Ok(OnDemandPlan { select, what: OnDemandKind::Change(table, action) }),
         None => Err(Diagnostic::error("F0703", change.output.span, "only tables can be changed on demand")),
     }
@@ -162,7 +164,7 @@ impl OnDemandPlan {
                         column.push_from(from, row);
                     }
                     rows.times.push(now);
-                    rows.kinds.push(Kind::Current);
+                    rows.kinds.push(EventKind::Current);
                 };
                 let on = on.as_ref();
                 match store {
@@ -177,7 +179,7 @@ impl OnDemandPlan {
                 selector.process(&rows, &*shared)
             }
             OnDemandKind::Change(table, action) => {
-                let mut one = Batch { times: vec![now], kinds: vec![Kind::Current], ..Batch::default() };
+                let mut one = Batch { times: vec![now], kinds: vec![EventKind::Current], ..Batch::default() };
                 one.end_chunk(now);
                 let given = selector.process(&one, &NoContext)?;
                 if let Some(table) = shared.tables.get_mut(*table) {

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use hashbrown::HashMap;
 
-use crate::batch::{Batch, Kind};
+use crate::batch::{Batch, EventKind};
 use crate::expr::EvalError;
 use crate::limits::Limits;
 use crate::window::TimerQueue;
@@ -134,11 +134,12 @@ impl OutputRateLimiter {
                 rows.filter(|row| !self.pending.has_group(input.group(*row))).count()
             }
             OutputRatePlan::Snapshot(_, snapshot) if snapshot.shows_last_per_group() => {
-                let current = rows.filter(|row| input.kinds[*row] == Kind::Current);
+                let current = rows.filter(|row| input.kinds[*row] == EventKind::Current);
                 current.filter(|row| !self.pending.has_group(input.group(*row))).count()
             }
             OutputRatePlan::Snapshot(..) => {
-                let current = input.kinds[rows.clone()].iter().filter(|kind| **kind == Kind::Current).count();
+                let current =
+                    input.kinds[rows.clone()].iter().filter(|kind| **kind == EventKind::Current).count();
                 // as many as leave make room
                 current.saturating_sub(rows.len() - current)
             }
@@ -239,14 +240,14 @@ impl OutputRateLimiter {
                 // what leaves renews the totals of its group, too
                 self.pending.replace(input, row);
                 let held = self.groups.entry_ref(input.group(row)).or_insert(0);
-                *held += if kind == Kind::Current { 1 } else { -1 };
+                *held += if kind == EventKind::Current { 1 } else { -1 };
             }
             OutputRatePlan::Snapshot(_, snapshot) => match (kind, snapshot.shows_last_per_group()) {
-                (Kind::Current, true) => self.pending.replace(input, row),
+                (EventKind::Current, true) => self.pending.replace(input, row),
                 // nothing is shown after one that left as the last
                 (_, true) if snapshot.window => self.pending.remove_group(input.group(row)),
                 (_, true) => {}
-                (Kind::Current, false) => self.pending.add(input, row),
+                (EventKind::Current, false) => self.pending.add(input, row),
                 (_, false) => self.pending.remove(input, row),
             },
         }

@@ -9,19 +9,19 @@ use std::sync::Arc;
 use smallvec::SmallVec;
 use tidemill_types::FieldType;
 
-use crate::batch::{Batch, Kind};
+use crate::batch::{Batch, EventKind};
+use crate::explain::{InputStats, QueryText};
 use crate::expr::{EvalContext, EvalError, Expr, Frame, Node};
-use crate::join::{Join, JoinPlan, Matches};
+use crate::join::{Join, JoinMatches, JoinPlan};
 use crate::limits::Limits;
 use crate::output_rate::{OutputRateLimiter, OutputRatePlan};
 use crate::partition;
-use crate::processor::{Handlers, StatefulHandler};
+use crate::pattern::{PatternMatcher, PatternPlan};
+use crate::processor::{HandlerChain, StatefulHandler};
 use crate::registry::{EventRef, StreamFunction};
-use crate::select::{self, OutputEvents, Plan as SelectPlan, Selector};
+use crate::select::{self, OutputEvents, SelectPlan, Selector};
 use crate::snapshot::{Error, Reader, Writer};
-use crate::state::{Machine, StatePlan};
-use crate::table::Action;
-use crate::why::{Seen, Written};
+use crate::table::TableAction;
 use crate::window::WindowConstructor;
 use crate::window_operator::WindowOperator;
 
@@ -52,7 +52,7 @@ pub struct QueryPlan {
     /// Before the window.
     pub before: Vec<Handler>,
     /// A pattern or a sequence, in the place of stream and window.
-    pub state: Option<Arc<StatePlan>>,
+    pub state: Option<Arc<PatternPlan>>,
     /// The window.
     pub window: Option<WindowConstructor>,
     /// Behind it.
@@ -72,7 +72,7 @@ pub struct QueryPlan {
     /// How much it may hold.
     pub limits: Limits,
     /// What it says, for whoever asks.
-    pub source_text: Arc<Written>,
+    pub source_text: Arc<QueryText>,
 }
 
 /// What a query writes.
@@ -86,7 +86,7 @@ pub enum Target {
     /// A named window.
     Window(usize),
     /// A table.
-    Table(usize, Box<Action>),
+    Table(usize, Box<TableAction>),
 }
 
 impl QueryPlan {
@@ -147,14 +147,14 @@ impl QueryPlan {
 pub struct Query {
     pub(crate) plan: Arc<QueryPlan>,
     // most queries have few of these: boxes keep the copies of many keys small
-    machine: Option<Box<Machine>>,
-    before: Handlers,
+    machine: Option<Box<PatternMatcher>>,
+    before: HandlerChain,
     pub(crate) window: Option<Box<WindowOperator>>,
-    after: Handlers,
+    after: HandlerChain,
     join: Option<Box<Join>>,
     pub(crate) selector: Selector,
     pub(crate) rate: Option<Box<OutputRateLimiter>>,
-    pub(crate) stats: Seen,
+    pub(crate) stats: InputStats,
 }
 
 impl Query {
@@ -175,11 +175,11 @@ impl Query {
         let group_column = keyed.then_some(plan.columns.len());
         let selector = Selector::new(plan.select.clone(), leaving, plan.rate.is_some(), group_column);
         let rate = plan.rate.clone().map(|rate| Box::new(OutputRateLimiter::new(rate, plan.select.types())));
-        let machine = plan.state.clone().map(|state| Box::new(Machine::new(state)));
+        let machine = plan.state.clone().map(|state| Box::new(PatternMatcher::new(state)));
         let (before, after) =
-            (Handlers::new(&plan.before, &plan.read), Handlers::new(&plan.after, &plan.columns));
+            (HandlerChain::new(&plan.before, &plan.read), HandlerChain::new(&plan.after, &plan.columns));
         let mut query =
-            Self { plan, machine, before, window, after, join, selector, rate, stats: Seen::default() };
+            Self { plan, machine, before, window, after, join, selector, rate, stats: InputStats::default() };
         let rows_max = query.plan.limits.window_rows;
         query.window.iter_mut().for_each(|held| held.set_rows_max(rows_max));
         query.join.iter_mut().for_each(|join| join.set_rows_max(rows_max));
@@ -209,23 +209,23 @@ impl Query {
 
     /// Events of one of its streams arrive at `port`: what comes out. Errors: why they cannot be worked off.
     pub fn push(&mut self, port: usize, input: &Batch, host: &dyn EvalContext) -> Result<Batch, EvalError> {
-        self.stats.arrive(&self.plan, port, input);
+        self.stats.record_input(&self.plan, port, input);
         if let Some(join) = &mut self.join {
-            let pairs = join.push(port, input, host)?;
+            let pairs = join.process(port, input, host)?;
             return self.select_joined(pairs, host);
         }
         if let Some(machine) = &mut self.machine {
-            let done = machine.events(port, input, host);
+            let done = machine.process_batch(port, input, host);
             let out = self.select_matches(host)?;
             done?;
             return self.limit_output(out);
         }
         if let Some(column) = self.plan.cut_by {
-            let input = partition::cut(input, column);
+            let input = partition::split_by_key(input, column);
             return self.select_events(&input, host);
         }
         let handled = self.before.push(input, host)?;
-        self.stats.pass(&self.plan, input, handled.len(), host);
+        self.stats.record_passed(&self.plan, input, handled.len(), host);
         if handled.is_empty() {
             return Ok(Batch::default());
         }
@@ -250,7 +250,7 @@ impl Query {
             }
         };
         let ids = (!ids.is_empty()).then_some(ids);
-        if let [clock] = input.clocks[..]
+        if let [clock] = input.chunk_clocks[..]
             && self.plan.after.is_empty()
         {
             held.process_chunk_in_place(input, ids, clock)?;
@@ -293,8 +293,8 @@ impl Query {
         if let Some(join) = &mut self.join
             && let [(0, left), (1, right)] = inputs
         {
-            self.stats.arrive(&self.plan, 0, left);
-            self.stats.arrive(&self.plan, 1, right);
+            self.stats.record_input(&self.plan, 0, left);
+            self.stats.record_input(&self.plan, 1, right);
             let found = join.interleave([left, right], turns.into_iter(), host)?;
             return self.select_joined(found, host);
         }
@@ -302,7 +302,7 @@ impl Query {
         let mut next = vec![0; inputs.len()];
         for (input, chunks) in turns {
             let (port, batch) = inputs[input];
-            let until = (next[input] + chunks).min(batch.ends.len());
+            let until = (next[input] + chunks).min(batch.chunk_ends.len());
             for (rows, clock) in batch.chunks().skip(next[input]).take(until - next[input]) {
                 let mut one = Batch::new(batch.columns.iter().map(crate::Column::ty));
                 rows.for_each(|row| one.push_row(batch, row, batch.kinds[row], batch.times[row]));
@@ -321,7 +321,7 @@ impl Query {
     /// The first instant later than `after` at which it wants the clock to stop.
     pub fn next_scheduled(&self, after: i64) -> Option<i64> {
         match &self.join {
-            Some(join) => join.next_instant(after),
+            Some(join) => join.next_scheduled(after),
             None => self.window.as_ref()?.next_scheduled(after),
         }
     }
@@ -329,7 +329,7 @@ impl Query {
     /// Such an instant was reached.
     pub fn fire_schedule(&mut self, at: i64, host: &dyn EvalContext) -> Result<Batch, EvalError> {
         if let Some(join) = &mut self.join {
-            let found = join.instant(at, host)?;
+            let found = join.fire_schedule(at, host)?;
             let mut all = Batch::new(self.plan.select.types());
             for found in found {
                 let out = found.select(&mut self.selector, host)?;
@@ -355,15 +355,15 @@ impl Query {
         Scheduler::ALL.into_iter().find_map(|scheduler| self.fire_timer_of(scheduler, now, host))
     }
 
-    fn select_joined(&mut self, found: Matches, host: &dyn EvalContext) -> Result<Batch, EvalError> {
+    fn select_joined(&mut self, found: JoinMatches, host: &dyn EvalContext) -> Result<Batch, EvalError> {
         let out = found.select(&mut self.selector, host)?;
         self.limit_output(out)
     }
 
     /// What comes out of the matches that are done: those of one event are one chunk.
     fn select_matches(&mut self, host: &dyn EvalContext) -> Result<Batch, EvalError> {
-        match self.machine.as_deref_mut().and_then(Machine::take_matches) {
-            Some(done) => done.selected(&mut self.selector, host),
+        match self.machine.as_deref_mut().and_then(PatternMatcher::take_matches) {
+            Some(done) => done.select(&mut self.selector, host),
             None => Ok(Batch::default()),
         }
     }
@@ -456,7 +456,7 @@ fn filter<'b>(
         for row in rows {
             let source = [Some((input.columns.as_slice(), row))];
             let frame = Frame { rows: &source, time: input.times[row], now: clock, host };
-            passing.push(input.kinds[row] == Kind::Reset || condition.is_true(&frame)?);
+            passing.push(input.kinds[row] == EventKind::Reset || condition.is_true(&frame)?);
         }
     }
     if passing.iter().all(|passes| *passes) {
@@ -488,8 +488,8 @@ fn call_stream_function(
             let source = [Some((input.columns.as_slice(), row))];
             let frame = Frame { rows: &source, time: input.times[row], now: clock, host };
             let made = match input.kinds[row] {
-                Kind::Reset => vec![vec![]],
-                Kind::Current | Kind::Expired => {
+                EventKind::Reset => vec![vec![]],
+                EventKind::Current | EventKind::Expired => {
                     let args = args.iter().map(|a| a.eval(&frame)).collect::<Result<Vec<_>, _>>()?;
                     let event = EventRef { columns: &input.columns, row, time: input.times[row] };
                     function.call_on(&args, &event)?

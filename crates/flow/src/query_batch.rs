@@ -2,10 +2,10 @@
 
 use std::borrow::Cow;
 
-use crate::batch::{Batch, Kind};
+use crate::batch::{Batch, EventKind};
 use crate::expr::vector::{self, BatchRows, FailedRows};
 use crate::expr::{EvalContext, EvalError, Expr};
-use crate::join::Source;
+use crate::join::SideSource;
 use crate::output_rate::{OutputRateLimiter, OutputRatePlan};
 use crate::partition;
 use crate::query::{Handler, Query, QueryPlan, Scheduler};
@@ -50,9 +50,9 @@ impl QueryPlan {
                 return Err("it joins a stream with itself");
             }
             if join.on.as_ref().is_some_and(|on| !vector::is_plain(on))
-                || join.sides.iter().any(|side| !plain(&side.before))
+                || join.sides.iter().any(|side| !plain(&side.handlers))
                 || join.search.is_some()
-                || join.sides.iter().any(|side| !matches!(side.source, Source::Stream(_)))
+                || join.sides.iter().any(|side| !matches!(side.source, SideSource::Stream(_)))
             {
                 return Err("it joins by more than comparisons of two streams");
             }
@@ -111,16 +111,16 @@ impl Query {
             let out = self.push(port, input, host);
             return ran.with_result(out);
         }
-        self.stats.arrive(&plan, port, input);
-        let cut = plan.cut_by.map(|column| partition::cut(input, column));
+        self.stats.record_input(&plan, port, input);
+        let cut = plan.cut_by.map(|column| partition::split_by_key(input, column));
         let input = cut.as_deref().unwrap_or(input);
         let arrived = input;
         let input = apply_filters(&plan.before, SelectorInput::batch(input), host, &mut ran.failed);
-        match arrived.ends.len() == arrived.len() {
-            true => self.stats.pass_singly(&plan, arrived, input.incoming.len(), || {
+        match arrived.chunk_ends.len() == arrived.len() {
+            true => self.stats.record_passed_singly(&plan, arrived, input.incoming.len(), || {
                 input.last_dropped_chunk(arrived.len())
             }),
-            false => self.stats.pass(&plan, arrived, input.incoming.len(), host),
+            false => self.stats.record_passed(&plan, arrived, input.incoming.len(), host),
         }
         let out = match &mut self.window {
             None => {
@@ -154,15 +154,21 @@ impl Query {
         let arriving = input.incoming.to_batch();
         let ids = self.selector.groups_of(&arriving);
         let entered = held.append(&arriving, ids.as_deref());
-        let each =
-            after.is_empty() && arriving.ends.len() == arriving.len() && held.has_capacity_for(&entered);
+        let each = after.is_empty()
+            && arriving.chunk_ends.len() == arriving.len()
+            && held.has_capacity_for(&entered);
         if each
             && self.selector.supports_batch_path()
             && let Some(batches) = held.process_batches(&arriving, entered.first)
         {
             let mut failed = FailedChunks::new();
-            let mut out =
-                self.selector.select_batches(&batches, &arriving.clocks, held.rows(), host, &mut failed);
+            let mut out = self.selector.select_batches(
+                &batches,
+                &arriving.chunk_clocks,
+                held.rows(),
+                host,
+                &mut failed,
+            );
             input.map_to_input_chunks(&mut out, failed, ran);
             held.evict_unneeded();
             return out;
@@ -199,7 +205,7 @@ impl Query {
         };
         let mut late = FailedChunks::new();
         let mut out = self.selector.select(&behind.incoming, host, &mut late);
-        for chunk in &mut out.origins {
+        for chunk in &mut out.input_chunks {
             let arrived = chunk.and_then(|chunk| origins[behind.input_chunk(chunk) as usize]);
             *chunk = arrived.map(|chunk| input.input_chunk(chunk));
         }
@@ -237,7 +243,7 @@ impl FilteredInput<'_> {
 
     /// What came out of it, and what of it failed, is traced back to the chunks before the filters.
     fn map_to_input_chunks(&self, out: &mut Batch, failed: FailedChunks, ran: &mut BatchOutput) {
-        out.origins.iter_mut().flatten().for_each(|chunk| *chunk = self.input_chunk(*chunk));
+        out.input_chunks.iter_mut().flatten().for_each(|chunk| *chunk = self.input_chunk(*chunk));
         ran.failed.extend(failed.into_iter().map(|(chunk, f)| (self.input_chunk(chunk), f)));
     }
 
@@ -280,7 +286,7 @@ fn passing_rows(
         let times = &incoming.times;
         let lanes = BatchRows { slots: [&columns, &[], &[]], times, clocks: times, host };
         let mut mask = vector::mask(condition, &lanes, &mut FailedRows::new());
-        mask.iter_mut().zip(&*incoming.kinds).for_each(|(passes, kind)| *passes |= *kind == Kind::Reset);
+        mask.iter_mut().zip(&*incoming.kinds).for_each(|(passes, kind)| *passes |= *kind == EventKind::Reset);
         let rows = true_indices(&mask);
         let mut chunks = incoming.chunks_of(Some(&rows));
         if !incoming.is_row_per_chunk() {
@@ -295,7 +301,7 @@ fn passing_rows(
     let mask = vector::mask(condition, &lanes, &mut rows_failed);
     let mut bad: Vec<u32> = Vec::new();
     for (row, failure) in rows_failed {
-        if incoming.kinds[row as usize] == Kind::Reset {
+        if incoming.kinds[row as usize] == EventKind::Reset {
             // it passes whatever the condition makes of its values
             continue;
         }
@@ -306,7 +312,7 @@ fn passing_rows(
         }
     }
     let passes = |row: &usize| {
-        (mask[*row] || incoming.kinds[*row] == Kind::Reset)
+        (mask[*row] || incoming.kinds[*row] == EventKind::Reset)
             && (bad.is_empty() || bad.binary_search(&of[*row]).is_err())
     };
     let rows: Vec<u32> = (0..mask.len()).filter(passes).map(|row| row as u32).collect();
@@ -346,7 +352,7 @@ fn limit_with_ticks(
             }
         }
     };
-    let origin = |chunk: usize| out.origins.get(chunk).copied().flatten();
+    let origin = |chunk: usize| out.input_chunks.get(chunk).copied().flatten();
     let mut chunks = out.chunks().enumerate().peekable();
     while let Some((first, (rows, clock))) = chunks.next() {
         let mut together = vec![rows];
@@ -394,7 +400,7 @@ impl Batch {
         for (rows, clock) in self.chunks().skip(last + 1) {
             rest.append(&self.chunk(rows, clock));
         }
-        rest.origins = self.origins.get(last + 1..).unwrap_or_default().to_vec();
+        rest.input_chunks = self.input_chunks.get(last + 1..).unwrap_or_default().to_vec();
         rest
     }
 
@@ -407,8 +413,8 @@ impl Batch {
         self.times.extend_from_slice(&other.times);
         self.kinds.extend_from_slice(&other.kinds);
         self.groups.extend_from_slice(&other.groups);
-        self.ends.extend(other.ends.iter().map(|end| end + base));
-        self.clocks.extend_from_slice(&other.clocks);
+        self.chunk_ends.extend(other.chunk_ends.iter().map(|end| end + base));
+        self.chunk_clocks.extend_from_slice(&other.chunk_clocks);
     }
 
     /// Without these chunks, which are ascending.

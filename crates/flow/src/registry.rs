@@ -6,10 +6,10 @@ use std::sync::Arc;
 
 use tidemill_types::{FieldType, did_you_mean};
 
-use crate::batch::Kind;
+use crate::batch::EventKind;
 use crate::column::{Column, Data};
 use crate::expr::{EvalContext, EvalError};
-use crate::state::Limits;
+use crate::pattern::PatternLimits;
 use crate::value::Value;
 use crate::window::{Parameter, WindowConstructor, WindowInput};
 
@@ -186,7 +186,7 @@ pub struct ProcessorEvent {
     /// Its timestamp, milliseconds since 1970.
     pub time: i64,
     /// Arrived or expired.
-    pub kind: Kind,
+    pub kind: EventKind,
     /// Its attributes; what the processor adds comes behind them.
     pub values: Vec<Value>,
 }
@@ -240,7 +240,7 @@ pub struct Registry {
     stream_functions: BTreeMap<String, Arc<StreamFunctionFactory>>,
     stream_processors: BTreeMap<String, Arc<StreamProcessorFactory>>,
     windows: BTreeMap<String, Arc<WindowFactory>>,
-    limits: Limits,
+    limits: PatternLimits,
     replayable_only: bool,
 }
 
@@ -257,12 +257,12 @@ impl Registry {
     }
 
     /// What one pattern or sequence may hold.
-    pub fn limits(&self) -> Limits {
+    pub fn limits(&self) -> PatternLimits {
         self.limits
     }
 
     /// Sets what one pattern or sequence may hold, for apps that are compiled from now on.
-    pub fn set_limits(&mut self, limits: Limits) {
+    pub fn set_limits(&mut self, limits: PatternLimits) {
         self.limits = limits;
     }
 

@@ -10,10 +10,10 @@ use serde_json::{Value as Json, json};
 use tidemill_lang::{FileId, SourceFile, Sources, siddhi};
 use tidemill_types::FieldType;
 
-use crate::batch::{Batch, Kind};
+use crate::batch::{Batch, EventKind};
 use crate::column::Column;
-use crate::correct::{Corrections, Runner, TooLate};
 use crate::expr::EvalError;
+use crate::late::{AppRunner, LateEvent, RetractionHandler};
 use crate::plan::{self, AppPlan};
 use crate::registry::Registry;
 use crate::runtime::{AppRuntime, OutputHandler};
@@ -188,7 +188,7 @@ pub fn compile(
 
 /// Runs inputs through an app; `show` gets what comes out on watched streams and of watched queries, in order.
 pub struct Replay<'s> {
-    app: Runner,
+    app: AppRunner,
     recorder: Recorder<'s>,
 }
 
@@ -208,7 +208,7 @@ impl<'s> Replay<'s> {
         watches: &'s dyn Fn(&str) -> bool,
         watches_query: &'s dyn Fn(&str) -> bool,
     ) -> Self {
-        let mut app = Runner::new(plan.into());
+        let mut app = AppRunner::new(plan.into());
         let mut recorder =
             Recorder { watches, watches_query, input: -1, out: vec![], lost: LossCounter::default() };
         app.start(start, &mut recorder);
@@ -223,7 +223,7 @@ impl<'s> Replay<'s> {
     /// Does one input. Returns whether it could be done: that it could not is among what comes out.
     pub fn try_input(&mut self, input: &Input) -> bool {
         self.recorder.input += 1;
-        let done = self.apply(input).and_then(|()| self.app.settle(&mut self.recorder));
+        let done = self.apply(input).and_then(|()| self.app.apply_corrections(&mut self.recorder));
         self.recorder.lost.end_call();
         let Err(failure) = done else { return true };
         let what = OutputKind::Failure { failure: failure.0 };
@@ -252,9 +252,9 @@ impl<'s> Replay<'s> {
             Input::Restart { .. } => {
                 let mut state = Vec::new();
                 self.app.save(&mut state)?;
-                let mut app = Runner::new(self.app.app().shared_plan());
+                let mut app = AppRunner::new(self.app.app().shared_plan());
                 // one that is corrected goes on by the times of its events
-                if let Runner::Plain(app) = &mut app {
+                if let AppRunner::Plain(app) = &mut app {
                     app.start(self.app.now(), &mut self.recorder);
                 }
                 app.restore(&mut state.as_slice(), RestoreMode::Restarted)?;
@@ -284,7 +284,7 @@ impl<'s> Replay<'s> {
         }
         let times = events.iter().map(|e| e.timestamp).collect();
         let late = self.app.send(number, columns, times, &mut self.recorder)?;
-        for TooLate { row, behind, .. } in late {
+        for LateEvent { row, behind, .. } in late {
             let failure = format!("event {row} was left out: it came {behind} ms behind the clock");
             let what = OutputKind::Failure { failure };
             self.recorder.out.push(Output { input: self.recorder.input, what });
@@ -298,14 +298,14 @@ impl<'s> Replay<'s> {
     pub fn reload(&mut self, plan: AppPlan) -> Result<(), EvalError> {
         let mut state = Vec::new();
         self.app.save(&mut state)?;
-        let mut app = Runner::new(plan.into());
+        let mut app = AppRunner::new(plan.into());
         app.restore(&mut state.as_slice(), RestoreMode::Exactly)?;
         self.app = app;
         Ok(())
     }
 
     /// What came out since it was asked last.
-    pub fn take(&mut self) -> Vec<Output> {
+    pub fn take_outputs(&mut self) -> Vec<Output> {
         std::mem::take(&mut self.recorder.out)
     }
 
@@ -338,11 +338,11 @@ impl OutputHandler for Recorder<'_> {
         }
         for (rows, _) in emission.chunks() {
             let timestamp = emission.times[rows.start];
-            let of = |kind: Kind| -> Vec<Vec<Json>> {
+            let of = |kind: EventKind| -> Vec<Vec<Json>> {
                 let rows = rows.clone().filter(|r| emission.kinds[*r] == kind);
                 rows.map(|r| emission.columns.iter().map(|c| json_of(&c.get(r))).collect()).collect()
             };
-            let (current, expired) = (of(Kind::Current), of(Kind::Expired));
+            let (current, expired) = (of(EventKind::Current), of(EventKind::Expired));
             let what = OutputKind::Query { query: query.to_owned(), timestamp, current, expired };
             self.out.push(Output { input: self.input, what });
         }
@@ -357,7 +357,7 @@ impl OutputHandler for Recorder<'_> {
     }
 }
 
-impl Corrections for Recorder<'_> {
+impl RetractionHandler for Recorder<'_> {
     fn retracted(&mut self, stream: &str, events: &Batch) {
         if !(self.watches)(stream) {
             return;

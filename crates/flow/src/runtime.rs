@@ -15,10 +15,10 @@ use tidemill_types::FieldType;
 
 use crate::aggregation::Aggregation;
 use crate::app_stores::{AppStores, DeterministicRng};
-use crate::batch::{Batch, Kind};
+use crate::batch::{Batch, EventKind};
 use crate::column::Column;
 use crate::expr::EvalError;
-use crate::io::{Log, Strategy};
+use crate::io::{DistributionStrategy, LogSink};
 use crate::named_window::NamedWindow;
 use crate::on_demand;
 use crate::partition::{self, KeyId, Partition};
@@ -56,7 +56,7 @@ pub trait OutputHandler {
     /// `kept`, and are lost for the query and those behind it when not. What fails in a timer has no events.
     fn failed_events(&mut self, _stream: &str, _events: &Batch, _kept: bool) {}
     /// Events came to a stream that is printed.
-    fn logged(&mut self, log: &Log, events: &Batch) {
+    fn logged(&mut self, log: &LogSink, events: &Batch) {
         log.trace(events);
     }
 }
@@ -119,7 +119,7 @@ impl Emitter {
 impl AppRuntime {
     /// An app that has not started.
     pub fn new(plan: Arc<AppPlan>) -> Self {
-        let plan = partition::flattened(plan);
+        let plan = partition::rewrite_as_group_by(plan);
         let streams = plan.catalog.streams();
         let queries: Vec<Query> = plan.queries.iter().map(|q| Query::new(q.clone())).collect();
         let partitions = plan.partitions.iter().cloned().map(Partition::new).collect();
@@ -252,7 +252,7 @@ impl AppRuntime {
         let triggers = self.triggers.iter().flatten().copied();
         let windows = self.stores.windows.iter().filter_map(|w| w.operator.next_scheduled(self.now));
         let queries = self.time_driven_queries().filter_map(|query| query.next_scheduled(self.now));
-        let partitions = self.partitions.iter().filter_map(|p| p.next_instant(self.now));
+        let partitions = self.partitions.iter().filter_map(|p| p.next_scheduled(self.now));
         let aggregations = self.stores.aggregations.iter().filter_map(Aggregation::next_purge);
         let stops = triggers.chain(windows).chain(queries).chain(partitions).chain(aggregations).min();
         if self.plan.partitions.iter().all(|p| p.purge.is_none()) {
@@ -298,7 +298,7 @@ impl AppRuntime {
         let mut events = Batch::new([FieldType::Long]);
         events.columns[0].push(Value::Long(at));
         events.times.push(at);
-        events.kinds.push(Kind::Current);
+        events.kinds.push(EventKind::Current);
         events.end_chunk(self.now);
         self.deliver(stream, &events, 1, sink);
     }
@@ -324,7 +324,7 @@ impl AppRuntime {
         self.stores.rng.next_input();
         self.advance(last, sink);
         let mut batch = Batch { columns, times, ..std::mem::take(&mut self.envelope) };
-        batch.kinds.resize(batch.times.len(), Kind::Current);
+        batch.kinds.resize(batch.times.len(), EventKind::Current);
         batch.end_chunk(self.now);
         self.deliver(stream, &batch, 0, sink);
         (batch.columns, batch.times) = (vec![], vec![]);
@@ -442,17 +442,17 @@ impl AppRuntime {
                 continue;
             }
             let turn = match to.strategy {
-                Strategy::RoundRobin => {
+                DistributionStrategy::RoundRobin => {
                     let turns = self.sink_turns.entry(number).or_insert(0);
                     *turns += 1;
                     *turns - 1
                 }
                 _ => 0,
             };
-            for (topic, rows) in to.spread(events, turn) {
+            for (topic, rows) in to.distribute(events, turn) {
                 let mut sent = Batch::new(events.columns.iter().map(Column::ty));
                 for row in rows {
-                    sent.push_row(events, row, Kind::Current, events.times[row]);
+                    sent.push_row(events, row, EventKind::Current, events.times[row]);
                 }
                 sent.end_chunk(self.now);
                 for source in plan.sources.iter().filter(|s| s.topic == topic) {
@@ -504,7 +504,7 @@ impl AppRuntime {
                 self.note_emission(from, &out);
                 let mut events = out;
                 // what left a window arrives elsewhere
-                events.kinds.fill(Kind::Current);
+                events.kinds.fill(EventKind::Current);
                 events.groups.clear();
                 self.write(from, &plan.target, &events, depth, sink)?;
                 if let Emitter::Query(query) = from {

@@ -10,7 +10,7 @@ use tidemill_types::FieldType;
 use cursor::ColumnCursor;
 pub(crate) use cursor::I64Cursor;
 
-use crate::batch::{Batch, Kind};
+use crate::batch::{Batch, EventKind};
 use crate::column::{Column, Data, StringColumn};
 use crate::value::Value;
 
@@ -261,7 +261,7 @@ impl RowStore {
                 column.push_from(from, row);
             }
             batch.times.push(self.time(*seq));
-            batch.kinds.push(Kind::Current);
+            batch.kinds.push(EventKind::Current);
         }
         batch
     }
@@ -379,7 +379,7 @@ mod tests {
         for i in 0..rows {
             batch.columns[0].push(if i % 7 == 0 { Value::Null } else { Value::Long(i) });
             batch.times.push(i);
-            batch.kinds.push(Kind::Current);
+            batch.kinds.push(EventKind::Current);
         }
         let mut store = RowStore::new(vec![FieldType::Long]);
         store.append(&batch, 0..rows as usize);

@@ -9,7 +9,7 @@
 //! - events are late and something goes by the clock,
 //! - a query works event by event: see [`AppRuntime::row_at_a_time_reason`].
 
-use crate::batch::{Batch, Kind};
+use crate::batch::{Batch, EventKind};
 use crate::column::Column;
 use crate::expr::{EvalError, Expr, Node};
 use crate::plan::{AppPlan, PlanElement};
@@ -198,10 +198,10 @@ impl AppRuntime {
             return done.failed;
         }
         sink.emission(&plan.name, &done.out);
-        self.queries[query].stats.emit(&done.out);
+        self.queries[query].stats.record_output(&done.out);
         let mut events = std::mem::take(&mut done.out);
         // what left a window arrives elsewhere
-        events.kinds.fill(Kind::Current);
+        events.kinds.fill(EventKind::Current);
         events.groups.clear();
         match &plan.target {
             Target::Stream(stream) => {
@@ -212,8 +212,8 @@ impl AppRuntime {
                 let mut rest = events;
                 while let Err((row, failure)) = self.stores.tables[*table].apply_rows(action, &rest, now) {
                     sink.failure(&plan.name, &failure);
-                    let chunk = rest.ends.partition_point(|end| *end as usize <= row);
-                    if let Some(Some(origin)) = rest.origins.get(chunk) {
+                    let chunk = rest.chunk_ends.partition_point(|end| *end as usize <= row);
+                    if let Some(Some(origin)) = rest.input_chunks.get(chunk) {
                         done.failed.push((*origin, failure));
                     }
                     rest = rest.chunks_after(chunk);
@@ -237,9 +237,9 @@ fn into_batches(parts: Vec<StreamBatch>, order: &[u16], clocks: &[i64]) -> Vec<(
     let batch = |(number, part): (usize, StreamBatch)| {
         let own = || order.iter().zip(clocks).filter(|(p, _)| usize::from(**p) == number).map(|(_, c)| *c);
         let mut batch = Batch {
-            kinds: vec![Kind::Current; part.times.len()],
-            ends: (1..=part.times.len() as u32).collect(),
-            clocks: if alone { clocks.to_vec() } else { own().collect() },
+            kinds: vec![EventKind::Current; part.times.len()],
+            chunk_ends: (1..=part.times.len() as u32).collect(),
+            chunk_clocks: if alone { clocks.to_vec() } else { own().collect() },
             columns: part.columns,
             times: part.times,
             ..Batch::default()

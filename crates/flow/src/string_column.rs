@@ -15,7 +15,7 @@ const WASTE_BYTES_MAX: usize = 4096;
 /// way.
 #[derive(Debug, Clone, Default)]
 pub struct StringColumn {
-    views: Vec<View>,
+    views: Vec<StringView>,
     /// The long texts.
     text: String,
     /// How much of `text` belongs to no text any more, bytes.
@@ -25,12 +25,12 @@ pub struct StringColumn {
 /// Length and text, or length, beginning and place of the text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(C)]
-struct View {
+struct StringView {
     len: u32,
     rest: [u8; INLINE_BYTES],
 }
 
-impl View {
+impl StringView {
     fn inline(text: &[u8]) -> Self {
         let mut rest = [0; INLINE_BYTES];
         rest[..text.len()].copy_from_slice(text);
@@ -96,14 +96,14 @@ impl StringColumn {
         let view = |end: &u32| {
             let of = &text.as_bytes()[start as usize..*end as usize];
             let view = match of.len() <= INLINE_BYTES {
-                true => View::inline(of),
-                false => View::out_of_line(of, start),
+                true => StringView::inline(of),
+                false => StringView::out_of_line(of, start),
             };
             short += if view.is_inline() { of.len() } else { 0 };
             start = *end;
             view
         };
-        let views: Vec<View> = ends.iter().map(view).collect();
+        let views: Vec<StringView> = ends.iter().map(view).collect();
         let waste = text.len() - start as usize + short;
         let mut texts = Self { views, text, waste };
         texts.compact_if_wasteful();
@@ -115,7 +115,7 @@ impl StringColumn {
         let bytes: usize = self.views.iter().map(|view| view.len as usize).sum();
         let in_a_row = || {
             let mut end = 0;
-            let next = |view: &View| {
+            let next = |view: &StringView| {
                 let fits = !view.is_inline() && view.start() == end;
                 end += view.len as usize;
                 fits
@@ -220,14 +220,14 @@ impl StringColumn {
     }
 
     #[inline]
-    fn view_of(&mut self, text: &str) -> View {
+    fn view_of(&mut self, text: &str) -> StringView {
         match text.len() <= INLINE_BYTES {
-            true => View::inline(text.as_bytes()),
+            true => StringView::inline(text.as_bytes()),
             false => self.push_out_of_line(text),
         }
     }
 
-    fn push_out_of_line(&mut self, text: &str) -> View {
+    fn push_out_of_line(&mut self, text: &str) -> StringView {
         let mut room = u32::MAX as usize - self.text.len();
         if text.len() > room && self.waste > 0 {
             self.compact();
@@ -235,11 +235,11 @@ impl StringColumn {
         }
         let text = if text.len() <= room { text } else { &text[..text.floor_char_boundary(room)] };
         if text.len() <= INLINE_BYTES {
-            return View::inline(text.as_bytes());
+            return StringView::inline(text.as_bytes());
         }
         let start = self.text.len() as u32;
         self.text.push_str(text);
-        View::out_of_line(text.as_bytes(), start)
+        StringView::out_of_line(text.as_bytes(), start)
     }
 
     /// A copy of the first `len` texts, with room for as many as there are.
@@ -256,11 +256,11 @@ impl StringColumn {
         if !before.is_inline() {
             if before.len as usize == text.len() {
                 self.text.replace_range(before.range(), text);
-                self.views[i] = View::out_of_line(text.as_bytes(), before.start() as u32);
+                self.views[i] = StringView::out_of_line(text.as_bytes(), before.start() as u32);
                 return;
             }
             self.waste += before.len as usize;
-            self.views[i] = View::inline(b"");
+            self.views[i] = StringView::inline(b"");
         }
         self.views[i] = self.view_of(text);
         self.compact_if_wasteful();
@@ -291,7 +291,7 @@ impl StringColumn {
 
     /// Texts of others that lie in their places, as [`Self::are_inline`] tells; empty ones where there is none.
     pub(crate) fn from_inline<'a>(texts: impl Iterator<Item = Option<(&'a Self, usize)>>) -> Self {
-        let view = |at: Option<(&Self, usize)>| at.map_or(View::inline(b""), |(of, i)| of.views[i]);
+        let view = |at: Option<(&Self, usize)>| at.map_or(StringView::inline(b""), |(of, i)| of.views[i]);
         Self { views: texts.map(view).collect(), text: String::new(), waste: 0 }
     }
 
@@ -332,7 +332,7 @@ impl StringColumn {
         self.waste = 0;
         for view in self.views.iter_mut().filter(|view| !view.is_inline()) {
             let of = &text[view.range()];
-            *view = View::out_of_line(of.as_bytes(), self.text.len() as u32);
+            *view = StringView::out_of_line(of.as_bytes(), self.text.len() as u32);
             self.text.push_str(of);
         }
     }

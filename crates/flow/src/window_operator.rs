@@ -5,11 +5,11 @@ mod why;
 
 use tidemill_types::FieldType;
 
-use crate::batch::{Batch, Kind};
+use crate::batch::{Batch, EventKind};
 use crate::column::Column;
 use crate::expr::EvalError;
 use crate::limits::Limits;
-use crate::select::Row;
+use crate::select::EventRow;
 use crate::snapshot::{Error, Reader, Writer};
 use crate::store::{RowId, RowStore};
 use crate::window::{
@@ -149,7 +149,7 @@ impl WindowOperator {
     ) -> Result<(), EvalError> {
         self.check_capacity(input.len())?;
         let AppendedRows { first, .. } = self.append(input, ids);
-        let mut signals = self.take_signals();
+        let mut signals = self.take_changes();
         let done = self.process_into(first..first + input.len() as RowId, clock, &mut signals);
         self.signals = signals;
         done
@@ -157,14 +157,14 @@ impl WindowOperator {
 
     /// The same for its next timer that is due at `now`, if there is one.
     pub(crate) fn fire_timer_in_place(&mut self, now: i64) -> Option<Result<(), EvalError>> {
-        let mut signals = self.take_signals();
+        let mut signals = self.take_changes();
         let done = self.fire_timer_into(now, &mut signals);
         self.signals = signals;
         done
     }
 
     /// Memory for what the window says.
-    fn take_signals(&mut self) -> RowChanges {
+    fn take_changes(&mut self) -> RowChanges {
         let mut signals = std::mem::take(&mut self.signals);
         signals.clear();
         if signals.items.capacity() > REUSED_CHANGES_MAX {
@@ -179,13 +179,13 @@ impl WindowOperator {
     }
 
     /// What it said of them, chunk by chunk, where they lie.
-    pub(crate) fn output(&self) -> impl Iterator<Item = impl Iterator<Item = Row<'_>> + Clone> {
+    pub(crate) fn output(&self) -> impl Iterator<Item = impl Iterator<Item = EventRow<'_>> + Clone> {
         let row = |signal: &RowChange| {
             let (columns, row) = match signal.kind {
-                Kind::Reset => (&[][..], 0),
-                Kind::Current | Kind::Expired => self.rows.row(signal.seq),
+                EventKind::Reset => (&[][..], 0),
+                EventKind::Current | EventKind::Expired => self.rows.row(signal.seq),
             };
-            Row { kind: signal.kind, time: signal.time, columns, row }
+            EventRow { kind: signal.kind, time: signal.time, columns, row }
         };
         self.signals.chunks().map(move |chunk| chunk.iter().map(row))
     }
@@ -243,7 +243,7 @@ impl WindowOperator {
         let now = ticks.last().copied().unwrap_or(i64::MIN);
         let rows = first..first + input.len() as RowId;
         let slide = self.with_window(now, &mut RowChanges::default(), |window, context| {
-            window.process_sliding(rows, &input.clocks, now, context)
+            window.process_sliding(rows, &input.chunk_clocks, now, context)
         })?;
         Some(SlidingEvictions { counts: slide, oldest })
     }
@@ -362,8 +362,8 @@ impl WindowOperator {
         for end in &signals.ends {
             for signal in &signals.items[start..*end] {
                 match signal.kind {
-                    Kind::Reset => out.columns.iter_mut().for_each(Column::push_null),
-                    Kind::Current | Kind::Expired => {
+                    EventKind::Reset => out.columns.iter_mut().for_each(Column::push_null),
+                    EventKind::Current | EventKind::Expired => {
                         let (columns, row) = self.rows.row(signal.seq);
                         for (column, from) in out.columns.iter_mut().zip(columns) {
                             column.push_from(from, row);

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex};
 use tidemill_flow::Batch;
-use tidemill_flow::io::Log;
+use tidemill_flow::io::LogSink;
 
 /// Most bytes of lines that wait.
 const BYTES_MAX: usize = 8 << 20;
@@ -43,8 +43,8 @@ impl LogText {
 
 impl LogLines {
     /// Adds the lines of events.
-    pub(super) fn write(&self, log: &Log, events: &Batch) {
-        if !log.is_shown() {
+    pub(super) fn write(&self, log: &LogSink, events: &Batch) {
+        if !log.is_shown_by_default() {
             return log.trace(events);
         }
         // outside the lock: other owners write, too

@@ -5,13 +5,13 @@ use std::io::Read;
 
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
-use tidemill_flow::correct::{Corrections, Runner, TooLate};
+use tidemill_flow::explain::QueryReport;
 use tidemill_flow::expr::EvalError;
-use tidemill_flow::io::Log;
+use tidemill_flow::io::LogSink;
+use tidemill_flow::late::{AppRunner, LateEvent, RetractionHandler};
 use tidemill_flow::runtime::OutputHandler;
 use tidemill_flow::snapshot::RestoreMode;
 use tidemill_flow::stream_batch::StreamBatch;
-use tidemill_flow::why::Report;
 use tidemill_flow::{Batch, Column};
 use tidemill_types::{Error, PartitionId, Result};
 
@@ -51,7 +51,7 @@ pub struct QueryCounts {
 
 /// A unit at work.
 pub struct Running {
-    app: Runner,
+    app: AppRunner,
     started: bool,
 }
 
@@ -83,7 +83,7 @@ impl FlowState {
     pub fn new(queries: &Queries, partition: PartitionId) -> Self {
         let units = (0..queries.units.len()).map(|number| {
             let app = || {
-                let mut app = Runner::new(queries.units[number].plan.clone());
+                let mut app = AppRunner::new(queries.units[number].plan.clone());
                 app.seed(&format!("{}, unit {number}, partition {partition}", queries.name_of(number)));
                 app
             };
@@ -138,7 +138,7 @@ impl Flow {
     /// The clock of a unit is going to `to` after it may have stood still: see [`App::pass_over_triggers`].
     pub fn pass_over_triggers(&mut self, unit: usize, to: i64, standstill: i64) {
         if let Some(Some(running)) = self.units.get_mut(unit) {
-            running.app.pass_over_triggers(to, standstill);
+            running.app.skip_triggers(to, standstill);
         }
     }
 
@@ -178,18 +178,18 @@ impl Flow {
         parts: Vec<StreamBatch>,
         order: &[u16],
         out: &mut Vec<Out>,
-    ) -> Result<Vec<TooLate>, EvalError> {
+    ) -> Result<Vec<LateEvent>, EvalError> {
         let Some(Some(running)) = self.units.get_mut(unit) else { return Ok(vec![]) };
         let plan = &queries.units[unit];
         let mut outlet = Outlet::new(queries, plan, &mut self.counts, out);
-        running.app.feed(parts, Some(order), &mut outlet)
+        running.app.send_batch(parts, Some(order), &mut outlet)
     }
 
     /// Works late events into a unit that corrects what it has put out.
     pub fn settle(&mut self, queries: &Queries, unit: usize, out: &mut Vec<Out>) {
         let Some(Some(running)) = self.units.get_mut(unit) else { return };
         let plan = &queries.units[unit];
-        let settled = running.app.settle(&mut Outlet::new(queries, plan, &mut self.counts, out));
+        let settled = running.app.apply_corrections(&mut Outlet::new(queries, plan, &mut self.counts, out));
         if let Err(failure) = settled {
             self.failed(&queries.files[plan.file].name, "late events", &failure.0);
         }
@@ -208,7 +208,7 @@ impl Flow {
     /// Why a query of a unit puts nothing out; `None` for a unit that runs elsewhere.
     ///
     /// Errors: those of [`App::why`].
-    pub fn why(&self, unit: usize, query: &str, key: Option<&str>) -> Option<Result<Report>> {
+    pub fn why(&self, unit: usize, query: &str, key: Option<&str>) -> Option<Result<QueryReport>> {
         let running = self.units.get(unit)?.as_ref()?;
         Some(running.app.why(query, key))
     }
@@ -329,12 +329,12 @@ impl OutputHandler for Outlet<'_> {
         }
     }
 
-    fn logged(&mut self, log: &Log, events: &Batch) {
+    fn logged(&mut self, log: &LogSink, events: &Batch) {
         self.lines.write(log, events);
     }
 }
 
-impl Corrections for Outlet<'_> {
+impl RetractionHandler for Outlet<'_> {
     fn retracted(&mut self, stream: &str, events: &Batch) {
         if self.unit.retractions.contains_key(stream) {
             self.out.push(Out { stream: stream.to_owned(), events: events.clone(), retracted: true });

@@ -9,7 +9,7 @@ use std::collections::BTreeSet;
 
 use arrow_buffer::BooleanBuffer;
 use tidemill_flow::Column;
-use tidemill_flow::correct::TooLate;
+use tidemill_flow::late::LateEvent;
 use tidemill_flow::stream_batch::StreamBatch;
 use tidemill_types::Result;
 
@@ -126,7 +126,7 @@ impl Cascade<'_> {
         let plan = &queries.units[unit];
         match flow.feed(queries, unit, own, &order, &mut out) {
             Ok(late) => {
-                for TooLate { part, row, behind } in late {
+                for LateEvent { part, row, behind } in late {
                     let (number, rows) = &taken[part];
                     let (part, allowed) = (&parts[*number], plan.plan.corrected.unwrap_or_default());
                     let Some(stream) = part.stream else { continue };

@@ -3,7 +3,7 @@
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
-use tidemill_flow::why::Report;
+use tidemill_flow::explain::QueryReport;
 use tidemill_types::{Error, ErrorKind, Result, did_you_mean};
 
 use super::QueryFile;
@@ -18,7 +18,7 @@ pub struct QueryWhy {
     pub partition: u32,
     /// What came to it there since the engine started, what it holds, and what it waits for.
     #[serde(flatten)]
-    pub report: Report,
+    pub report: QueryReport,
 }
 
 impl fmt::Display for QueryWhy {

@@ -2,19 +2,19 @@
 
 use hashbrown::HashMap;
 
-use super::cells::Cells;
-use super::plan::Cell;
+use super::accumulators::AccumulatorColumn;
+use super::plan::AccumulatorSpec;
 use crate::column::Column;
 
 /// The rows of a bucket, in the order in which their groups came.
 pub(super) struct Bucket {
     rows: HashMap<u32, u32>,
     groups: Vec<u32>,
-    cells: Vec<Cells>,
+    columns: Vec<AccumulatorColumn>,
 }
 
 /// Events of one bucket, ready to be worked in.
-pub(super) struct Events<'a> {
+pub(super) struct BucketEvents<'a> {
     /// The group of each.
     pub(super) groups: &'a [u32],
     /// The time of each.
@@ -22,13 +22,13 @@ pub(super) struct Events<'a> {
     /// The arguments of the cells, of these and other events.
     pub(super) args: &'a [&'a Column],
     /// Where these begin in the arguments.
-    pub(super) from: usize,
+    pub(super) first_arg_row: usize,
 }
 
 impl Bucket {
-    pub(super) fn new(cells: &[Cell]) -> Self {
-        let cells = cells.iter().map(|cell| Cells::new(cell.keep)).collect();
-        Self { rows: HashMap::new(), groups: vec![], cells }
+    pub(super) fn new(cells: &[AccumulatorSpec]) -> Self {
+        let cells = cells.iter().map(|cell| AccumulatorColumn::new(cell.kind)).collect();
+        Self { rows: HashMap::new(), groups: vec![], columns: cells }
     }
 
     /// How many rows it has.
@@ -42,8 +42,8 @@ impl Bucket {
     }
 
     /// Its columns.
-    pub(super) fn cells(&self) -> &[Cells] {
-        &self.cells
+    pub(super) fn columns(&self) -> &[AccumulatorColumn] {
+        &self.columns
     }
 
     /// The row of a group.
@@ -51,7 +51,7 @@ impl Bucket {
         self.rows.get(&group).map(|row| *row as usize)
     }
 
-    fn row_of(&mut self, group: u32) -> u32 {
+    fn row_or_insert(&mut self, group: u32) -> u32 {
         *self.rows.entry(group).or_insert_with(|| {
             self.groups.push(group);
             (self.groups.len() - 1) as u32
@@ -59,21 +59,22 @@ impl Bucket {
     }
 
     /// Works events in.
-    pub(super) fn add(&mut self, plan: &[Cell], events: &Events<'_>) {
-        let rows: smallvec::SmallVec<[u32; 16]> = events.groups.iter().map(|g| self.row_of(*g)).collect();
+    pub(super) fn accumulate(&mut self, plan: &[AccumulatorSpec], events: &BucketEvents<'_>) {
+        let rows: smallvec::SmallVec<[u32; 16]> =
+            events.groups.iter().map(|g| self.row_or_insert(*g)).collect();
         let len = self.groups.len();
-        for (cells, cell) in self.cells.iter_mut().zip(plan) {
+        for (cells, cell) in self.columns.iter_mut().zip(plan) {
             cells.grow(len);
-            cells.add(&rows, cell.arg.map(|arg| events.args[arg]), events.from, events.times);
+            cells.accumulate(&rows, cell.arg.map(|arg| events.args[arg]), events.first_arg_row, events.times);
         }
     }
 
     /// Works another bucket in.
     pub(super) fn merge(&mut self, other: &Self) {
         for (from, group) in other.groups.iter().enumerate() {
-            let row = self.row_of(*group) as usize;
+            let row = self.row_or_insert(*group) as usize;
             let len = self.groups.len();
-            for (cells, others) in self.cells.iter_mut().zip(&other.cells) {
+            for (cells, others) in self.columns.iter_mut().zip(&other.columns) {
                 cells.grow(len);
                 cells.merge(row, others, from);
             }
@@ -81,8 +82,8 @@ impl Bucket {
     }
 
     /// A bucket of these rows; none if two are of one group.
-    pub(super) fn of(groups: Vec<u32>, cells: Vec<Cells>) -> Option<Self> {
+    pub(super) fn from_parts(groups: Vec<u32>, cells: Vec<AccumulatorColumn>) -> Option<Self> {
         let rows: HashMap<u32, u32> = groups.iter().copied().zip(0..).collect();
-        (rows.len() == groups.len()).then_some(Self { rows, groups, cells })
+        (rows.len() == groups.len()).then_some(Self { rows, groups, columns: cells })
     }
 }

@@ -16,32 +16,33 @@ const DAY_MS: i64 = 24 * HOUR_MS;
 const OFFSET_S_MAX: i64 = 18 * 3600;
 
 /// How an instant is written.
-pub(super) const INSTANT: &str = "yyyy-MM-dd HH:mm:ss, with an offset as in ` +05:30` behind it if need be";
+pub(super) const INSTANT_FORMAT: &str =
+    "yyyy-MM-dd HH:mm:ss, with an offset as in ` +05:30` behind it if need be";
 
 /// The first instant of the year 1 and of the year 9999.
 const YEARS: Range<i64> = -62_135_596_800_000..253_370_764_800_000;
 
 /// Whether `time`, milliseconds since 1970, is one that buckets can have. Errors: it lies outside of the years 1 to 9998.
-pub(super) fn check(time: i64) -> Result<(), String> {
+pub(super) fn check_time(time: i64) -> Result<(), String> {
     match YEARS.contains(&time) {
         true => Ok(()),
-        false => Err(beyond(time)),
+        false => Err(out_of_range(time)),
     }
 }
 
-fn beyond(time: i64) -> String {
+fn out_of_range(time: i64) -> String {
     format!("{time} is beyond the calendar: a time is milliseconds since 1970")
 }
 
 /// The bucket of `unit` in which `time` lies, milliseconds since 1970.
 ///
 /// Errors: a time outside of the years 1 to 9998.
-pub(super) fn bucket(unit: PeriodUnit, time: i64) -> Result<Range<i64>, String> {
+pub(super) fn bucket_range(unit: PeriodUnit, time: i64) -> Result<Range<i64>, String> {
     let fixed = |length: i64| {
         let start = time.div_euclid(length) * length;
         start..start + length
     };
-    check(time)?;
+    check_time(time)?;
     let date = || Some(Timestamp::from_millisecond(time).ok()?.to_zoned(TimeZone::UTC).date());
     let from = |first: Date, length: Span| {
         let end = first.checked_add(length).ok()?;
@@ -60,7 +61,7 @@ pub(super) fn bucket(unit: PeriodUnit, time: i64) -> Result<Range<i64>, String> 
         PeriodUnit::Month => date().and_then(|date| from(date.first_of_month(), 1.month())),
         PeriodUnit::Year => date().and_then(|date| from(date.first_of_year(), 1.year())),
     };
-    calendar.ok_or_else(|| beyond(time))
+    calendar.ok_or_else(|| out_of_range(time))
 }
 
 fn midnight(date: Date) -> Option<i64> {
@@ -68,7 +69,7 @@ fn midnight(date: Date) -> Option<i64> {
 }
 
 /// The instant that a text names: `2023-03-14 10:00:00`, `2023-03-14 10:00:00 +05:30`. `None` when it names none.
-pub(super) fn instant(text: &str) -> Option<i64> {
+pub(super) fn parse_instant(text: &str) -> Option<i64> {
     let (parts, offset_ms) = split(text)?;
     let given = numbers(&parts)?;
     Some(millisecond(date_time(&given)?)? - offset_ms)
@@ -76,7 +77,7 @@ pub(super) fn instant(text: &str) -> Option<i64> {
 
 /// The stretch of time that a text names: all of `2023-03-** **:**:**`, or the second `2023-03-14 10:00:00`; perhaps
 /// with an offset. `None` when it names none.
-pub(super) fn stretch(text: &str) -> Option<Range<i64>> {
+pub(super) fn parse_range(text: &str) -> Option<Range<i64>> {
     let (parts, offset_ms) = split(text)?;
     let given = parts.iter().take_while(|part| **part != "**").count();
     if given == 0 || parts[given..].iter().any(|part| *part != "**") {
@@ -109,11 +110,11 @@ fn split(text: &str) -> Option<([&str; 6], i64)> {
     }
     let part = |from: usize, to: usize| local.get(from..to);
     let parts = [part(0, 4)?, part(5, 7)?, part(8, 10)?, part(11, 13)?, part(14, 16)?, part(17, 19)?];
-    Some((parts, offset.map_or(Some(0), offset_of)?))
+    Some((parts, offset.map_or(Some(0), parse_offset)?))
 }
 
 /// ` +05:30` in milliseconds.
-fn offset_of(text: &str) -> Option<i64> {
+fn parse_offset(text: &str) -> Option<i64> {
     let sign = match text.get(..2)? {
         " +" => 1,
         " -" => -1,
@@ -151,7 +152,7 @@ mod tests {
     use super::*;
 
     fn ms(text: &str) -> i64 {
-        instant(text).unwrap_or_else(|| panic!("{text}"))
+        parse_instant(text).unwrap_or_else(|| panic!("{text}"))
     }
 
     #[test]
@@ -166,25 +167,25 @@ mod tests {
             (PeriodUnit::Month, "2024-02-01 00:00:00", "2024-03-01 00:00:00"),
             (PeriodUnit::Year, "2024-01-01 00:00:00", "2025-01-01 00:00:00"),
         ] {
-            assert_eq!(bucket(unit, time), Ok(ms(start)..ms(end)), "{unit:?}");
+            assert_eq!(bucket_range(unit, time), Ok(ms(start)..ms(end)), "{unit:?}");
         }
     }
 
     #[test]
     fn buckets_before_1970_and_beyond_the_calendar() {
-        assert_eq!(bucket(PeriodUnit::Second, -1), Ok(-1000..0));
-        assert_eq!(bucket(PeriodUnit::Year, -1), Ok(ms("1969-01-01 00:00:00")..0));
+        assert_eq!(bucket_range(PeriodUnit::Second, -1), Ok(-1000..0));
+        assert_eq!(bucket_range(PeriodUnit::Year, -1), Ok(ms("1969-01-01 00:00:00")..0));
         for time in [i64::MIN, i64::MAX, ms("9998-12-31 23:59:59") + 1000] {
-            assert!(bucket(PeriodUnit::Month, time).is_err());
-            assert!(bucket(PeriodUnit::Second, time).is_err());
+            assert!(bucket_range(PeriodUnit::Month, time).is_err());
+            assert!(bucket_range(PeriodUnit::Second, time).is_err());
         }
     }
 
     #[test]
     fn texts_name_instants() {
-        assert_eq!(instant("1970-01-01 00:00:01"), Some(1000));
-        assert_eq!(instant(" 2023-03-14 12:00:00 +01:00 "), instant("2023-03-14 11:00:00"));
-        assert_eq!(instant("2023-03-14 12:00:00 -05:30"), instant("2023-03-14 17:30:00"));
+        assert_eq!(parse_instant("1970-01-01 00:00:01"), Some(1000));
+        assert_eq!(parse_instant(" 2023-03-14 12:00:00 +01:00 "), parse_instant("2023-03-14 11:00:00"));
+        assert_eq!(parse_instant("2023-03-14 12:00:00 -05:30"), parse_instant("2023-03-14 17:30:00"));
         for wrong in [
             "",
             "2023-03-14",
@@ -201,7 +202,7 @@ mod tests {
             "2023-03-14 10:00:0ä",
             "0000-01-01 00:00:00",
         ] {
-            assert_eq!(instant(wrong), None, "{wrong}");
+            assert_eq!(parse_instant(wrong), None, "{wrong}");
         }
     }
 
@@ -216,12 +217,12 @@ mod tests {
             ("2023-03-14 10:05:59", "2023-03-14 10:05:59", "2023-03-14 10:06:00"),
             ("2023-03-14 **:**:** +05:30", "2023-03-13 18:30:00", "2023-03-14 18:30:00"),
         ] {
-            assert_eq!(stretch(text), Some(ms(start)..ms(end)), "{text}");
+            assert_eq!(parse_range(text), Some(ms(start)..ms(end)), "{text}");
         }
         for wrong in
             ["2023-**-14 **:**:**", "****-**-** **:**:**", "2023-03-14", "2023-*-** **:**:**", "2023"]
         {
-            assert_eq!(stretch(wrong), None, "{wrong}");
+            assert_eq!(parse_range(wrong), None, "{wrong}");
         }
     }
 }

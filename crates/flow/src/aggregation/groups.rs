@@ -7,17 +7,17 @@ use crate::value::Value;
 
 /// Groups by key and by number.
 #[derive(Default)]
-pub(super) struct Groups {
-    numbers: HashMap<Box<[u8]>, u32>,
+pub(super) struct GroupTable {
+    ids: HashMap<Box<[u8]>, u32>,
     values: Vec<Box<[Value]>>,
     /// Numbers of groups that were forgotten.
     free: Vec<u32>,
 }
 
-impl Groups {
+impl GroupTable {
     /// The number of the group with `key`; `values` gives what it shows if it is new.
-    pub(super) fn number(&mut self, key: &[u8], values: impl FnOnce() -> Box<[Value]>) -> u32 {
-        if let Some(number) = self.numbers.get(key) {
+    pub(super) fn id_or_insert(&mut self, key: &[u8], values: impl FnOnce() -> Box<[Value]>) -> u32 {
+        if let Some(number) = self.ids.get(key) {
             return *number;
         }
         let number = match self.free.pop() {
@@ -30,13 +30,13 @@ impl Groups {
                 (self.values.len() - 1) as u32
             }
         };
-        self.numbers.insert(key.into(), number);
+        self.ids.insert(key.into(), number);
         number
     }
 
     /// The number of the group with `key`, if there is one.
     pub(super) fn find(&self, key: &[u8]) -> Option<u32> {
-        self.numbers.get(key).copied()
+        self.ids.get(key).copied()
     }
 
     /// One of the values of a group.
@@ -55,8 +55,8 @@ impl Groups {
     }
 
     /// Forgets the groups that `used` says false of.
-    pub(super) fn keep(&mut self, used: &[bool]) {
-        let Self { numbers, values, free } = self;
+    pub(super) fn retain_used(&mut self, used: &[bool]) {
+        let Self { ids: numbers, values, free } = self;
         numbers.retain(|_, number| {
             let keep = used.get(*number as usize).copied().unwrap_or(false);
             if !keep {
@@ -78,7 +78,7 @@ impl Groups {
                 Some(values) => {
                     key.clear();
                     values.iter().for_each(|value| write_value(&mut key, value));
-                    groups.numbers.insert(key.as_slice().into(), number);
+                    groups.ids.insert(key.as_slice().into(), number);
                 }
             }
             groups.values.push(values.unwrap_or_default());

@@ -12,12 +12,12 @@
 //!
 //! A late event goes to its closed bucket, and to that of each greater length up to one that is still open.
 
+mod accumulators;
 mod bucket;
 mod calendar;
-mod cells;
-mod define;
+mod compile;
+mod granularity;
 mod groups;
-mod level;
 mod plan;
 mod purge;
 mod search;
@@ -27,27 +27,27 @@ mod within;
 use std::borrow::Cow;
 use std::sync::Arc;
 
-use crate::batch::{Batch, Kind};
+use crate::batch::{Batch, EventKind};
 use crate::column::{Column, Data};
 use crate::expr::{EvalError, Frame, NoContext, Node};
 use crate::limits::Limits;
-use bucket::Events;
-use groups::Groups;
-use level::{Input, Level};
+use bucket::BucketEvents;
+use granularity::{BucketInput, GranularityBuckets};
+use groups::GroupTable;
 
-pub use cells::Keep;
-pub(crate) use define::define;
-pub use plan::{AGG_TIMESTAMP, AggregationPlan, Cell};
-pub use purge::Purge;
-pub use within::Read;
-pub(crate) use within::{compile as read, no_within};
+pub use accumulators::AccumulatorKind;
+pub(crate) use compile::compile_definition;
+pub use plan::{AGG_TIMESTAMP, AccumulatorSpec, AggregationPlan};
+pub use purge::RetentionPolicy;
+pub use within::BucketQuery;
+pub(crate) use within::{compile_bucket_query as read, missing_within};
 
 /// An aggregation at work.
 pub struct Aggregation {
     plan: Arc<AggregationPlan>,
-    groups: Groups,
+    groups: GroupTable,
     /// From small to great.
-    levels: Vec<Level>,
+    levels: Vec<GranularityBuckets>,
     next_purge: Option<i64>,
     rows_max: usize,
 }
@@ -55,8 +55,8 @@ pub struct Aggregation {
 impl Aggregation {
     /// An aggregation without events.
     pub fn new(plan: Arc<AggregationPlan>) -> Self {
-        let levels = plan.units.iter().map(|unit| Level::new(*unit)).collect();
-        let groups = Groups::default();
+        let levels = plan.units.iter().map(|unit| GranularityBuckets::new(*unit)).collect();
+        let groups = GroupTable::default();
         Self { plan, groups, levels, next_purge: None, rows_max: Limits::default().aggregation_rows }
     }
 
@@ -72,7 +72,7 @@ impl Aggregation {
 
     /// How many rows its buckets have.
     pub fn len(&self) -> usize {
-        self.levels.iter().map(Level::rows).sum()
+        self.levels.iter().map(GranularityBuckets::rows).sum()
     }
 
     /// Whether it has no rows.
@@ -93,7 +93,9 @@ impl Aggregation {
     /// Leaves out purges before `until` that would forget nothing.
     pub fn skip_purges(&mut self, until: i64) {
         let (Some(next), Some(purge)) = (self.next_purge, &self.plan.purge) else { return };
-        let first = |(level, retention): (&Level, &Option<i64>)| level.first()?.checked_add((*retention)?);
+        let first = |(level, retention): (&GranularityBuckets, &Option<i64>)| {
+            level.first()?.checked_add((*retention)?)
+        };
         let until = self.levels.iter().zip(&purge.retention_ms).filter_map(first).fold(until, i64::min);
         let left_out = until.saturating_sub(next).max(0) / purge.interval_ms;
         self.next_purge = Some(next.saturating_add(left_out * purge.interval_ms));
@@ -104,15 +106,16 @@ impl Aggregation {
     /// Errors: a time that is null or cannot be read, what an expression says, and that there are too many rows.
     pub fn push(&mut self, events: &Batch) -> Result<(), EvalError> {
         let plan = self.plan.clone();
-        let events = current(events);
+        let events = current_events(events);
         if events.is_empty() {
             return Ok(());
         }
-        let times = times(&plan, &events)?;
-        let computed = compute(&plan, &events)?;
+        let times = event_times(&plan, &events)?;
+        let computed = compute_args(&plan, &events)?;
         let args: Vec<&Column> = computed.iter().map(Cow::as_ref).collect();
         let full = self.len() >= self.rows_max;
-        let groups = self.group(&plan, &events, full).filter(|groups| !full || self.has_rows(&times, groups));
+        let groups =
+            self.group_ids(&plan, &events, full).filter(|groups| !full || self.has_rows(&times, groups));
         let groups = groups.ok_or_else(|| {
             EvalError(format!("aggregation `{}` has {} rows, the most it may", plan.name, self.rows_max))
         })?;
@@ -120,20 +123,25 @@ impl Aggregation {
         while from < times.len() {
             let bucket = match self.levels[0].open_range().filter(|open| open.contains(&times[from])) {
                 Some(open) => open,
-                None => calendar::bucket(self.levels[0].unit, times[from]).map_err(EvalError)?,
+                None => calendar::bucket_range(self.levels[0].unit, times[from]).map_err(EvalError)?,
             };
             let together = times[from..].iter().take_while(|time| bucket.contains(time)).count();
             let run = from..from + together;
-            let input =
-                Events { groups: &groups[run.clone()], times: &times[run.clone()], args: &args, from };
-            level::put(&plan, &mut self.levels, bucket.start, &Input::Events(&input)).map_err(EvalError)?;
+            let input = BucketEvents {
+                groups: &groups[run.clone()],
+                times: &times[run.clone()],
+                args: &args,
+                first_arg_row: from,
+            };
+            granularity::merge_into(&plan, &mut self.levels, bucket.start, &BucketInput::Events(&input))
+                .map_err(EvalError)?;
             from = run.end;
         }
         Ok(())
     }
 
     /// The group of each event; `None` if one is new and there is to be none.
-    fn group(&mut self, plan: &AggregationPlan, events: &Batch, full: bool) -> Option<Vec<u32>> {
+    fn group_ids(&mut self, plan: &AggregationPlan, events: &Batch, full: bool) -> Option<Vec<u32>> {
         let mut key = Vec::new();
         let columns = || plan.group_by.iter().map(|(column, _)| &events.columns[*column]);
         let number = |row: usize| {
@@ -141,7 +149,9 @@ impl Aggregation {
             columns().for_each(|column| groups::write_key(&mut key, column, row));
             match full {
                 true => self.groups.find(&key),
-                false => Some(self.groups.number(&key, || columns().map(|column| column.get(row)).collect())),
+                false => {
+                    Some(self.groups.id_or_insert(&key, || columns().map(|column| column.get(row)).collect()))
+                }
             }
         };
         (0..events.len()).map(number).collect()
@@ -151,7 +161,8 @@ impl Aggregation {
     fn has_rows(&self, times: &[i64], groups: &[u32]) -> bool {
         let level = &self.levels[0];
         let has = |(time, group): (&i64, &u32)| {
-            let bucket = calendar::bucket(level.unit, *time).ok().and_then(|range| level.find(range.start));
+            let bucket =
+                calendar::bucket_range(level.unit, *time).ok().and_then(|range| level.find(range.start));
             bucket.is_some_and(|bucket| bucket.row(*group).is_some())
         };
         times.iter().zip(groups).all(has)
@@ -161,32 +172,32 @@ impl Aggregation {
     pub fn purge(&mut self, now: i64) {
         let Some(purge) = self.plan.purge.clone() else { return };
         self.next_purge = Some(now.saturating_add(purge.interval_ms));
-        if self.plan.by.is_none() {
+        if self.plan.time_column.is_none() {
             // time that is the clock's is over when the clock says so, without an event
-            level::close_until(&self.plan, &mut self.levels, now);
+            granularity::close_until(&self.plan, &mut self.levels, now);
         }
         let mut forgotten = false;
         for (level, retention) in self.levels.iter_mut().zip(&purge.retention_ms) {
             if let Some(retention) = retention {
-                forgotten |= level.forget_before(now.saturating_sub(*retention));
+                forgotten |= level.evict_before(now.saturating_sub(*retention));
             }
         }
         if forgotten {
-            let used = self.used();
-            self.groups.keep(&used);
+            let used = self.used_groups();
+            self.groups.retain_used(&used);
         }
     }
 }
 
 /// The current ones of the events.
-fn current(events: &Batch) -> Cow<'_, Batch> {
-    if events.kinds.iter().all(|kind| *kind == Kind::Current) {
+fn current_events(events: &Batch) -> Cow<'_, Batch> {
+    if events.kinds.iter().all(|kind| *kind == EventKind::Current) {
         return Cow::Borrowed(events);
     }
     let mut current = Batch::new(events.columns.iter().map(Column::ty));
     for (rows, clock) in events.chunks() {
-        for row in rows.filter(|row| events.kinds[*row] == Kind::Current) {
-            current.push_row(events, row, Kind::Current, events.times[row]);
+        for row in rows.filter(|row| events.kinds[*row] == EventKind::Current) {
+            current.push_row(events, row, EventKind::Current, events.times[row]);
         }
         current.end_chunk(clock);
     }
@@ -194,39 +205,39 @@ fn current(events: &Batch) -> Cow<'_, Batch> {
 }
 
 /// The times of the events, all of them in the calendar.
-fn times<'e>(plan: &AggregationPlan, events: &'e Batch) -> Result<Cow<'e, [i64]>, EvalError> {
-    let times = match plan.by.map(|column| &events.columns[column]) {
+fn event_times<'e>(plan: &AggregationPlan, events: &'e Batch) -> Result<Cow<'e, [i64]>, EvalError> {
+    let times = match plan.time_column.map(|column| &events.columns[column]) {
         None => Cow::Borrowed(events.times.as_slice()),
         Some(column) => match column.data() {
             Data::Long(times) if column.nulls().is_empty() => Cow::Owned(times.clone()),
             _ => {
-                let times = (0..column.len()).map(|row| time(plan, column, row));
+                let times = (0..column.len()).map(|row| event_time(plan, column, row));
                 Cow::Owned(times.collect::<Result<_, _>>()?)
             }
         },
     };
     for time in times.iter() {
-        calendar::check(*time).map_err(EvalError)?;
+        calendar::check_time(*time).map_err(EvalError)?;
     }
     Ok(times)
 }
 
-fn time(plan: &AggregationPlan, column: &Column, row: usize) -> Result<i64, EvalError> {
+fn event_time(plan: &AggregationPlan, column: &Column, row: usize) -> Result<i64, EvalError> {
     match column.data() {
         _ if column.is_null(row) => {
             Err(EvalError(format!("the time by which `{}` aggregates is null", plan.name)))
         }
         Data::Long(times) => Ok(times[row]),
-        Data::Str(texts) => calendar::instant(texts.get(row)).ok_or_else(|| {
+        Data::Str(texts) => calendar::parse_instant(texts.get(row)).ok_or_else(|| {
             let text = texts.get(row);
-            EvalError(format!("`{text}` is no instant: it is written {}", calendar::INSTANT))
+            EvalError(format!("`{text}` is no instant: it is written {}", calendar::INSTANT_FORMAT))
         }),
         _ => Err(EvalError(format!("the time by which `{}` aggregates is no time", plan.name))),
     }
 }
 
 /// The arguments of the cells for all events.
-fn compute<'e>(plan: &AggregationPlan, events: &'e Batch) -> Result<Vec<Cow<'e, Column>>, EvalError> {
+fn compute_args<'e>(plan: &AggregationPlan, events: &'e Batch) -> Result<Vec<Cow<'e, Column>>, EvalError> {
     let column = |arg: &crate::expr::Expr| -> Result<Cow<'e, Column>, EvalError> {
         if let Node::Column { column, .. } = arg.node {
             return Ok(Cow::Borrowed(&events.columns[column]));

@@ -4,8 +4,8 @@ use tidemill_lang::Span;
 use tidemill_lang::siddhi::ast::PeriodUnit;
 use tidemill_types::FieldType;
 
-use super::cells::Keep;
-use super::purge::Purge;
+use super::accumulators::AccumulatorKind;
+use super::purge::RetentionPolicy;
 use crate::catalog::Attributes;
 use crate::expr::Expr;
 use crate::query::Handler;
@@ -26,28 +26,28 @@ pub struct AggregationPlan {
     /// The stream that it reads.
     pub stream: usize,
     /// What is done to the stream's events first.
-    pub before: Vec<Handler>,
+    pub handlers: Vec<Handler>,
     /// The columns that make a group, and their types.
     pub group_by: Vec<(usize, FieldType)>,
     /// The column with the event's time, a long or a text; else it is that of the event.
-    pub by: Option<usize>,
+    pub time_column: Option<usize>,
     /// The lengths of its buckets, from small to great, at least one.
     pub units: Vec<PeriodUnit>,
     /// What is computed of each event, for the cells.
     pub args: Vec<Expr>,
     /// What is kept in each row of a bucket.
-    pub cells: Vec<Cell>,
+    pub accumulators: Vec<AccumulatorSpec>,
     /// What a row shows behind the start of its bucket.
     pub items: Vec<(String, Expr)>,
     /// Which rows are forgotten, and when; nothing is without it.
-    pub purge: Option<Purge>,
+    pub purge: Option<RetentionPolicy>,
 }
 
 /// What is kept of one argument in each row.
 #[derive(Debug, Clone)]
-pub struct Cell {
+pub struct AccumulatorSpec {
     /// What is kept.
-    pub keep: Keep,
+    pub kind: AccumulatorKind,
     /// Of which argument; the number of events has none.
     pub arg: Option<usize>,
     /// The type of what it shows.

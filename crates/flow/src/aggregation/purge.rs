@@ -13,7 +13,7 @@ const DAY_MS: i64 = 24 * HOUR_MS;
 
 /// When rows are forgotten that are too old.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Purge {
+pub struct RetentionPolicy {
     /// Every so many milliseconds, the first time one interval after the start.
     pub interval_ms: i64,
     /// For each length of buckets how long they are kept, from their start on; `None` for ever.
@@ -23,9 +23,12 @@ pub struct Purge {
 /// What the annotations of an aggregation that keeps `units` say of it; `None` when nothing is forgotten.
 ///
 /// Errors: what in `@purge` is not understood, or less than may be.
-pub(super) fn read(annotations: &[Annotation], units: &[PeriodUnit]) -> Result<Option<Purge>, Diagnostic> {
-    let retention_ms = units.iter().map(|unit| retention(*unit).0).collect();
-    let mut purge = Purge { interval_ms: 15 * MINUTE_MS, retention_ms };
+pub(super) fn parse_purge(
+    annotations: &[Annotation],
+    units: &[PeriodUnit],
+) -> Result<Option<RetentionPolicy>, Diagnostic> {
+    let retention_ms = units.iter().map(|unit| default_and_min_retention(*unit).0).collect();
+    let mut purge = RetentionPolicy { interval_ms: 15 * MINUTE_MS, retention_ms };
     let mut enabled = true;
     for annotation in annotations.iter().filter(|a| a.is("purge")) {
         for element in annotation.elements() {
@@ -39,7 +42,7 @@ pub(super) fn read(annotations: &[Annotation], units: &[PeriodUnit]) -> Result<O
                     }
                 };
             } else if element.has_key("interval") {
-                purge.interval_ms = time(element)?;
+                purge.interval_ms = parse_time(element)?;
             } else {
                 let key = element.key.as_ref().map_or("", |k| k.value.as_str());
                 let hint = did_you_mean(key, ["enable", "interval"]);
@@ -53,7 +56,7 @@ pub(super) fn read(annotations: &[Annotation], units: &[PeriodUnit]) -> Result<O
                     .help("write @retentionPeriod(sec='120 sec', min='24 hours', …)"));
             }
             for element in nested.elements() {
-                let (place, kept) = kept(element, units)?;
+                let (place, kept) = parse_retention(element, units)?;
                 purge.retention_ms[place] = kept;
             }
         }
@@ -62,7 +65,7 @@ pub(super) fn read(annotations: &[Annotation], units: &[PeriodUnit]) -> Result<O
 }
 
 /// How long buckets of a unit are kept if nothing is said, and how long at least.
-fn retention(unit: PeriodUnit) -> (Option<i64>, i64) {
+fn default_and_min_retention(unit: PeriodUnit) -> (Option<i64>, i64) {
     match unit {
         PeriodUnit::Second => (Some(120 * SECOND_MS), 120 * SECOND_MS),
         PeriodUnit::Minute => (Some(24 * HOUR_MS), 120 * MINUTE_MS),
@@ -74,7 +77,7 @@ fn retention(unit: PeriodUnit) -> (Option<i64>, i64) {
 }
 
 /// `hours='30 days'`: the place of the unit, and how long its rows are kept.
-fn kept(element: &Element, units: &[PeriodUnit]) -> Result<(usize, Option<i64>), Diagnostic> {
+fn parse_retention(element: &Element, units: &[PeriodUnit]) -> Result<(usize, Option<i64>), Diagnostic> {
     let key = element.key.as_ref().map_or("", |k| k.value.as_str());
     let unit = within::unit(key).map_err(|message| wrong(element, message))?;
     let Some(place) = units.iter().position(|kept| *kept == unit) else {
@@ -85,7 +88,7 @@ fn kept(element: &Element, units: &[PeriodUnit]) -> Result<(usize, Option<i64>),
     if element.value.value.trim().eq_ignore_ascii_case("all") {
         return Ok((place, None));
     }
-    let (ms, (_, least)) = (time(element)?, retention(unit));
+    let (ms, (_, least)) = (parse_time(element)?, default_and_min_retention(unit));
     if ms < least {
         let least = match unit {
             PeriodUnit::Second => "120 sec",
@@ -100,7 +103,7 @@ fn kept(element: &Element, units: &[PeriodUnit]) -> Result<(usize, Option<i64>),
 }
 
 /// A time above zero, in milliseconds.
-fn time(element: &Element) -> Result<i64, Diagnostic> {
+fn parse_time(element: &Element) -> Result<i64, Diagnostic> {
     let text = &element.value.value;
     let parsed = tidemill_lang::siddhi::parse_expression(&SourceFile::new(FileId(0), "time", text.as_str()));
     match parsed.map(|expr| expr.kind) {

@@ -9,14 +9,14 @@ use tidemill_types::FieldType;
 use super::bucket::Bucket;
 use super::groups::write_value;
 use super::plan::ROW;
-use super::{Aggregation, Read, calendar};
+use super::{Aggregation, BucketQuery, calendar};
 use crate::column::Column;
 use crate::expr::{EvalError, Expr, Frame, NoContext, Node, RowRef};
 use crate::table::equal_to;
 use crate::value::Value;
 
 /// What has to be put together for one bucket.
-type Parts<'a> = SmallVec<[&'a Bucket; 2]>;
+type BucketParts<'a> = SmallVec<[&'a Bucket; 2]>;
 
 impl Aggregation {
     /// Shows the rows that `read` asks for and that satisfy `condition`, in which a row has slot `slot`: bucket by bucket
@@ -25,30 +25,30 @@ impl Aggregation {
     /// Errors: what is wrong with `within` and `per`, and what the condition says.
     pub fn search(
         &self,
-        read: &Read,
+        read: &BucketQuery,
         slot: usize,
         condition: Option<&Expr>,
         frame: &Frame<'_>,
         visit: &mut dyn FnMut(&[Column], usize),
     ) -> Result<(), EvalError> {
         let (mut range, level) = read.eval(&self.plan, frame)?;
-        let mut found: BTreeMap<i64, Parts<'_>> = BTreeMap::new();
-        if self.plan.by.is_some() {
-            range = self.cut_ends(level, range, &mut found);
+        let mut found: BTreeMap<i64, BucketParts<'_>> = BTreeMap::new();
+        if self.plan.time_column.is_some() {
+            range = self.split_partial_ends(level, range, &mut found);
         }
         let closed = self.levels[level].closed().range(range.clone());
-        found.extend(closed.map(|(start, bucket)| (*start, Parts::from_slice(&[bucket]))));
+        found.extend(closed.map(|(start, bucket)| (*start, BucketParts::from_slice(&[bucket]))));
         let unit = self.levels[level].unit;
         // from great to small: of events of one time the latest came last
         for (start, bucket) in self.levels[..=level].iter().rev().filter_map(|finer| finer.open()) {
-            let start = calendar::bucket(unit, start).map_err(EvalError)?.start;
+            let start = calendar::bucket_range(unit, start).map_err(EvalError)?.start;
             if range.contains(&start) {
                 found.entry(start).or_default().push(bucket);
             }
         }
         let group = condition.map_or(Ok(None), |c| self.group_of(c, slot, frame))?;
         for (start, parts) in found {
-            let columns = self.show(start, &parts, group.as_ref())?;
+            let columns = self.visit_rows(start, &parts, group.as_ref())?;
             let mut rows: SmallVec<[RowRef<'_>; 8]> = frame.rows.iter().copied().collect();
             rows.resize(rows.len().max(slot + 1), None);
             for row in 0..columns[0].len() {
@@ -70,18 +70,19 @@ impl Aggregation {
 
     /// Of the buckets that begin before the range, or end behind it, what lies in it is put together from finer ones; the
     /// range of the whole ones.
-    fn cut_ends<'a>(
+    fn split_partial_ends<'a>(
         &'a self,
         level: usize,
         range: Range<i64>,
-        found: &mut BTreeMap<i64, Parts<'a>>,
+        found: &mut BTreeMap<i64, BucketParts<'a>>,
     ) -> Range<i64> {
         let Some(finer) = level.checked_sub(1) else { return range };
-        let whole = self.whole(level, &range);
+        let whole = self.whole_buckets(level, &range);
         let mut cut = |stretch: Range<i64>| {
-            let mut parts = Parts::new();
-            self.put_together(finer, stretch.clone(), &mut parts);
-            let start = calendar::bucket(self.levels[level].unit, stretch.start).map(|bucket| bucket.start);
+            let mut parts = BucketParts::new();
+            self.collect_parts(finer, stretch.clone(), &mut parts);
+            let start =
+                calendar::bucket_range(self.levels[level].unit, stretch.start).map(|bucket| bucket.start);
             if let (Ok(start), false) = (start, parts.is_empty()) {
                 found.insert(start, parts);
             }
@@ -93,8 +94,8 @@ impl Aggregation {
 
     /// The buckets of a level that lie in a stretch as a whole; where there is none, an empty range where one bucket ends
     /// and the next begins, or the stretch does.
-    fn whole(&self, level: usize, stretch: &Range<i64>) -> Range<i64> {
-        let bucket = |time| calendar::bucket(self.levels[level].unit, time).ok();
+    fn whole_buckets(&self, level: usize, stretch: &Range<i64>) -> Range<i64> {
+        let bucket = |time| calendar::bucket_range(self.levels[level].unit, time).ok();
         let start = bucket(stretch.start).map_or(stretch.start, |first| match first.start < stretch.start {
             true => first.end.min(stretch.end),
             false => first.start,
@@ -103,17 +104,17 @@ impl Aggregation {
     }
 
     /// What of a stretch there is in buckets of a level and of finer ones; of the finest those that begin in it.
-    fn put_together<'a>(&'a self, level: usize, stretch: Range<i64>, parts: &mut Parts<'a>) {
+    fn collect_parts<'a>(&'a self, level: usize, stretch: Range<i64>, parts: &mut BucketParts<'a>) {
         if stretch.is_empty() {
             return;
         }
         let finer = level.checked_sub(1);
-        let whole = if finer.is_some() { self.whole(level, &stretch) } else { stretch.clone() };
-        finer.into_iter().for_each(|finer| self.put_together(finer, stretch.start..whole.start, parts));
+        let whole = if finer.is_some() { self.whole_buckets(level, &stretch) } else { stretch.clone() };
+        finer.into_iter().for_each(|finer| self.collect_parts(finer, stretch.start..whole.start, parts));
         parts.extend(self.levels[level].closed().range(whole.clone()).map(|(_, bucket)| bucket));
         let open = self.levels[..=level].iter().rev().filter_map(|level| level.open());
         parts.extend(open.filter(|(start, _)| whole.contains(start)).map(|(_, bucket)| bucket));
-        finer.into_iter().for_each(|finer| self.put_together(finer, whole.end..stretch.end, parts));
+        finer.into_iter().for_each(|finer| self.collect_parts(finer, whole.end..stretch.end, parts));
     }
 
     /// The one group that can satisfy the condition, when it says so for all columns that make a group: its number, or
@@ -131,7 +132,7 @@ impl Aggregation {
         for (column, (_, ty)) in self.plan.group_by.iter().enumerate() {
             let shown = self.plan.items.iter().position(|(_, item)| is_column(item, column));
             let value = shown.and_then(|item| equal_to(condition, slot, item + 1));
-            let Some(value) = value.filter(|value| value.ty == *ty && identical(*ty)) else {
+            let Some(value) = value.filter(|value| value.ty == *ty && has_exact_keys(*ty)) else {
                 return Ok(None);
             };
             match value.eval(frame)? {
@@ -144,7 +145,7 @@ impl Aggregation {
     }
 
     /// The rows of a bucket, of one group if it is given.
-    fn show(
+    fn visit_rows(
         &self,
         start: i64,
         parts: &[&Bucket],
@@ -154,7 +155,7 @@ impl Aggregation {
         let bucket = match parts {
             [one] => *one,
             parts => {
-                let mut all = Bucket::new(&self.plan.cells);
+                let mut all = Bucket::new(&self.plan.accumulators);
                 parts.iter().for_each(|part| all.merge(part));
                 merged = all;
                 &merged
@@ -173,7 +174,7 @@ impl Aggregation {
             if let Node::Column { column: of, .. } = item.node {
                 rows.clone().for_each(|row| column.push(self.value(bucket, row, of)));
             } else {
-                let all = all.get_or_insert_with(|| self.whole_rows(bucket, rows.clone()));
+                let all = all.get_or_insert_with(|| self.rows_as_columns(bucket, rows.clone()));
                 for row in 0..rows.len() {
                     let rows = [Some((all.as_slice(), row))];
                     column.push(item.eval(&Frame {
@@ -194,13 +195,17 @@ impl Aggregation {
         let groups = self.plan.group_by.len();
         match column.checked_sub(groups) {
             None => self.groups.value(bucket.groups()[row], column),
-            Some(cell) => bucket.cells()[cell].value(self.plan.cells[cell].keep, row),
+            Some(cell) => bucket.columns()[cell].value(self.plan.accumulators[cell].kind, row),
         }
     }
 
-    fn whole_rows(&self, bucket: &Bucket, rows: Range<usize>) -> Vec<Column> {
-        let types =
-            self.plan.group_by.iter().map(|(_, ty)| *ty).chain(self.plan.cells.iter().map(|cell| cell.ty));
+    fn rows_as_columns(&self, bucket: &Bucket, rows: Range<usize>) -> Vec<Column> {
+        let types = self
+            .plan
+            .group_by
+            .iter()
+            .map(|(_, ty)| *ty)
+            .chain(self.plan.accumulators.iter().map(|cell| cell.ty));
         let column = |(i, ty)| {
             let mut column = Column::new(ty);
             rows.clone().for_each(|row| column.push(self.value(bucket, row, i)));
@@ -215,6 +220,6 @@ fn is_column(item: &Expr, column: usize) -> bool {
 }
 
 /// Whether values of this type are equal exactly when their keys are.
-fn identical(ty: FieldType) -> bool {
+fn has_exact_keys(ty: FieldType) -> bool {
     matches!(ty, FieldType::Int | FieldType::Long | FieldType::String | FieldType::Bool)
 }

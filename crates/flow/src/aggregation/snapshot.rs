@@ -3,11 +3,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::Aggregation;
+use super::accumulators::{AccumulatorColumn, AccumulatorKind};
 use super::bucket::Bucket;
-use super::cells::{Cells, Keep};
-use super::groups::Groups;
-use super::level::Level;
-use super::plan::Cell;
+use super::granularity::GranularityBuckets;
+use super::groups::GroupTable;
+use super::plan::AccumulatorSpec;
 use crate::snapshot::{Error, Reader, Writer};
 use crate::value::{Key, Value};
 
@@ -19,7 +19,7 @@ impl Aggregation {
     pub fn save(&self, out: &mut Writer<'_>) -> Result<(), Error> {
         out.flag(self.next_purge.is_some())?;
         self.next_purge.map_or(Ok(()), |at| out.signed(at))?;
-        let used = self.used();
+        let used = self.used_groups();
         out.number(used.len() as u64)?;
         for (values, used) in self.groups.all().iter().zip(used) {
             out.flag(used)?;
@@ -58,7 +58,7 @@ impl Aggregation {
             });
         }
         let bucket = |from: &mut Reader<'_>| -> Result<(i64, Bucket), Error> {
-            Ok((from.signed()?, Bucket::restored(&self.plan.cells, &groups, from)?))
+            Ok((from.signed()?, Bucket::restored(&self.plan.accumulators, &groups, from)?))
         };
         let mut levels = Vec::with_capacity(self.levels.len());
         for level in &self.levels {
@@ -70,23 +70,23 @@ impl Aggregation {
             for _ in 0..from.number_up_to(ROWS_MAX)? {
                 closed.extend([bucket(from)?]);
             }
-            let restored = Level::restored(level.unit, open, closed);
+            let restored = GranularityBuckets::restored(level.unit, open, closed);
             levels.push(restored.map_err(|what| from.damaged(what))?);
         }
-        (self.groups, self.levels) = (Groups::restored(groups), levels);
+        (self.groups, self.levels) = (GroupTable::restored(groups), levels);
         self.next_purge = next_purge;
         Ok(())
     }
 
     /// Says when rows are forgotten next: that of a state is that of the app that saved it.
-    pub(crate) fn purge_next(&mut self, at: Option<i64>) {
+    pub(crate) fn set_next_purge(&mut self, at: Option<i64>) {
         self.next_purge = at;
     }
 
     /// For each number whether a bucket has a row of the group.
-    pub(super) fn used(&self) -> Vec<bool> {
+    pub(super) fn used_groups(&self) -> Vec<bool> {
         let mut used = vec![false; self.groups.len()];
-        for bucket in self.levels.iter().flat_map(Level::buckets) {
+        for bucket in self.levels.iter().flat_map(GranularityBuckets::buckets) {
             bucket.groups().iter().for_each(|group| used[*group as usize] = true);
         }
         used
@@ -96,10 +96,14 @@ impl Aggregation {
 impl Bucket {
     fn save(&self, out: &mut Writer<'_>) -> Result<(), Error> {
         out.numbers(self.groups().iter().map(|group| u64::from(*group)))?;
-        self.cells().iter().try_for_each(|cells| cells.save(out))
+        self.columns().iter().try_for_each(|cells| cells.save(out))
     }
 
-    fn restored(plan: &[Cell], known: &[Option<Box<[Value]>>], from: &mut Reader<'_>) -> Result<Self, Error> {
+    fn restored(
+        plan: &[AccumulatorSpec],
+        known: &[Option<Box<[Value]>>],
+        from: &mut Reader<'_>,
+    ) -> Result<Self, Error> {
         let mut groups = Vec::new();
         for group in from.numbers()? {
             let there =
@@ -109,56 +113,56 @@ impl Bucket {
                 number.ok_or_else(|| from.damaged(format!("a row of group {group}, which is not there")))?,
             );
         }
-        let cells = plan.iter().map(|cell| Cells::restored(cell.keep, groups.len(), from));
+        let cells = plan.iter().map(|cell| AccumulatorColumn::restored(cell.kind, groups.len(), from));
         let cells = cells.collect::<Result<_, _>>()?;
-        Self::of(groups, cells).ok_or_else(|| from.damaged("two rows of one group"))
+        Self::from_parts(groups, cells).ok_or_else(|| from.damaged("two rows of one group"))
     }
 }
 
-impl Cells {
+impl AccumulatorColumn {
     fn save(&self, out: &mut Writer<'_>) -> Result<(), Error> {
         match self {
             Self::Count(counts) => counts.iter().try_for_each(|count| out.number(*count)),
-            Self::Whole(sums) => sums.iter().try_for_each(|(sum, count)| {
+            Self::IntegerSum(sums) => sums.iter().try_for_each(|(sum, count)| {
                 out.signed(*sum)?;
                 out.number(*count)
             }),
-            Self::Decimal(sums) => sums.iter().try_for_each(|(sum, count)| {
+            Self::FloatSum(sums) => sums.iter().try_for_each(|(sum, count)| {
                 out.bytes(&sum.to_le_bytes())?;
                 out.number(*count)
             }),
-            Self::Least(best) | Self::Greatest(best) => best.iter().try_for_each(|value| out.value(value)),
-            Self::Distinct(sets) => sets.iter().try_for_each(|set| {
+            Self::Min(best) | Self::Max(best) => best.iter().try_for_each(|value| out.value(value)),
+            Self::DistinctCount(sets) => sets.iter().try_for_each(|set| {
                 out.number(set.len() as u64)?;
                 set.iter().try_for_each(|key| out.value(&key.0))
             }),
-            Self::Latest(latest) => latest.iter().try_for_each(|(time, value)| {
+            Self::Last(latest) => latest.iter().try_for_each(|(time, value)| {
                 out.signed(*time)?;
                 out.value(value)
             }),
         }
     }
 
-    fn restored(keep: Keep, rows: usize, from: &mut Reader<'_>) -> Result<Self, Error> {
+    fn restored(keep: AccumulatorKind, rows: usize, from: &mut Reader<'_>) -> Result<Self, Error> {
         let mut cells = Self::new(keep);
         for _ in 0..rows {
             match &mut cells {
                 Self::Count(counts) => counts.push(from.number()?),
-                Self::Whole(sums) => sums.push((from.signed()?, from.number()?)),
-                Self::Decimal(sums) => {
+                Self::IntegerSum(sums) => sums.push((from.signed()?, from.number()?)),
+                Self::FloatSum(sums) => {
                     let mut bits = [0; 8];
                     from.bytes(&mut bits)?;
                     sums.push((f64::from_le_bytes(bits), from.number()?));
                 }
-                Self::Least(best) | Self::Greatest(best) => best.push(from.value()?),
-                Self::Distinct(sets) => {
+                Self::Min(best) | Self::Max(best) => best.push(from.value()?),
+                Self::DistinctCount(sets) => {
                     let mut set = BTreeSet::new();
                     for _ in 0..from.number()? {
                         set.insert(Key(from.value()?));
                     }
                     sets.push(set);
                 }
-                Self::Latest(latest) => latest.push((from.signed()?, from.value()?)),
+                Self::Last(latest) => latest.push((from.signed()?, from.value()?)),
             }
         }
         Ok(cells)

@@ -43,7 +43,7 @@ fn batch(events: &[Event]) -> Batch {
         batch.columns[2].push(v.map_or_else(null, Value::Double));
         batch.columns[3].push(Value::Long(*ts));
         batch.times.push(*ts);
-        batch.kinds.push(Kind::Current);
+        batch.kinds.push(EventKind::Current);
     }
     batch.end_chunk(0);
     batch
@@ -96,7 +96,7 @@ fn per(aggregation: &Aggregation, unit: &str) -> Vec<String> {
 fn reckoned(events: &[Event], unit: tidemill_lang::siddhi::ast::PeriodUnit) -> Vec<String> {
     let mut rows: BTreeMap<(i64, Option<String>), Vec<&Event>> = BTreeMap::new();
     for event in events {
-        let start = calendar::bucket(unit, event.3).expect("a time").start;
+        let start = calendar::bucket_range(unit, event.3).expect("a time").start;
         rows.entry((start, event.0.clone())).or_default().push(event);
     }
     let text = |value: Option<Value>| value.unwrap_or_default().to_string();
@@ -160,7 +160,7 @@ proptest! {
             prop_assert_eq!(per(&aggregation, name), reckoned(&events, *unit), "{}", name);
             // what of the buckets lies in any stretch of time, to the second
             let stretch = START + from..START + from + length;
-            let second = |e: &&Event| calendar::bucket(plan.units[0], e.3).expect("a time").start;
+            let second = |e: &&Event| calendar::bucket_range(plan.units[0], e.3).expect("a time").start;
             let inside: Vec<Event> = events.iter().filter(|e| stretch.contains(&second(e))).cloned().collect();
             let query = format!("from A within {}L, {}L per '{name}'", stretch.start, stretch.end);
             let mut found = rows(&aggregation, &query);

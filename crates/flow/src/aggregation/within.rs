@@ -24,23 +24,23 @@ const UNITS: [(PeriodUnit, [&str; 3]); 6] = [
 
 /// Which buckets of an aggregation are read.
 #[derive(Debug, Clone)]
-pub struct Read {
-    within: Within,
-    per: Per,
+pub struct BucketQuery {
+    within: QueriedRange,
+    per: QueriedGranularity,
 }
 
 #[derive(Debug, Clone)]
-enum Within {
+enum QueriedRange {
     /// Known: starts from the first instant on, before the second.
     Known(i64, i64),
     /// A text that names a stretch of time.
-    Stretch(Expr),
+    Pattern(Expr),
     /// Two instants.
     Between(Expr, Expr),
 }
 
 #[derive(Debug, Clone)]
-enum Per {
+enum QueriedGranularity {
     /// Known: its place among the lengths of the aggregation.
     Known(usize),
     /// The name of a length.
@@ -51,13 +51,13 @@ enum Per {
 /// when they are computed.
 ///
 /// Errors: types, and what is wrong with constants.
-pub(crate) fn compile(
+pub(crate) fn compile_bucket_query(
     clause: &ast::Within,
     of: &AggregationPlan,
     slot: usize,
     scope: &mut dyn Scope,
     registry: &Registry,
-) -> Result<Read, Diagnostic> {
+) -> Result<BucketQuery, Diagnostic> {
     let mut expr = |from: &ast::Expr| -> Result<Expr, Diagnostic> {
         let compiled = Compiler { scope: &mut *scope, registry, aggregates: None }.compile(from)?;
         let mut own = false;
@@ -92,10 +92,10 @@ pub(crate) fn compile(
                     .help("write '2023-03-** **:**:**', or the end behind a comma"));
             }
             match text.as_const() {
-                None => Within::Stretch(text),
+                None => QueriedRange::Pattern(text),
                 Some(value) => {
-                    let range = stretch(value).map_err(|e| unreadable(clause.from.span, e))?;
-                    Within::Known(range.start, range.end)
+                    let range = to_time_range(value).map_err(|e| unreadable(clause.from.span, e))?;
+                    QueriedRange::Known(range.start, range.end)
                 }
             }
         }
@@ -104,15 +104,15 @@ pub(crate) fn compile(
             instant(&clause.from, &from_expr)?;
             instant(to, &to_expr)?;
             let known = |x: &ast::Expr, compiled: &Expr| {
-                let value = compiled.as_const().map(moment).transpose();
+                let value = compiled.as_const().map(to_instant).transpose();
                 value.map_err(|e| unreadable(x.span, e))
             };
             match (known(&clause.from, &from_expr)?, known(to, &to_expr)?) {
                 (Some(a), Some(b)) => {
                     let range = between(a, b).map_err(|e| Diagnostic::error("F0722", clause.from.span, e))?;
-                    Within::Known(range.start, range.end)
+                    QueriedRange::Known(range.start, range.end)
                 }
-                _ => Within::Between(from_expr, to_expr),
+                _ => QueriedRange::Between(from_expr, to_expr),
             }
         }
     };
@@ -122,24 +122,25 @@ pub(crate) fn compile(
         return Err(Diagnostic::error("F0723", clause.per.span, message).help("write per 'hours'"));
     }
     let per = match per.as_const() {
-        None => Per::Name(per),
+        None => QueriedGranularity::Name(per),
         Some(name) => {
-            let place = place(name, of).map_err(|e| Diagnostic::error("F0724", clause.per.span, e))?;
-            Per::Known(place)
+            let place =
+                granularity_index(name, of).map_err(|e| Diagnostic::error("F0724", clause.per.span, e))?;
+            QueriedGranularity::Known(place)
         }
     };
-    Ok(Read { within, per })
+    Ok(BucketQuery { within, per })
 }
 
 /// An aggregation is read without saying which buckets.
-pub(crate) fn no_within(name: &str, span: Span) -> Diagnostic {
+pub(crate) fn missing_within(name: &str, span: Span) -> Diagnostic {
     let message = format!("`{name}` is an aggregation: it is to be said which buckets are read");
     Diagnostic::error("F0725", span, message)
         .expected(["`within`"])
         .help("write as in: within '2023-**-** **:**:**' per 'hours'")
 }
 
-impl Read {
+impl BucketQuery {
     /// The starts of the buckets, and which of the lengths of the aggregation they have.
     ///
     /// Errors: texts that cannot be read, a length that is not kept.
@@ -149,16 +150,16 @@ impl Read {
         frame: &Frame<'_>,
     ) -> Result<(Range<i64>, usize), EvalError> {
         let range = match &self.within {
-            Within::Known(from, to) => *from..*to,
-            Within::Stretch(text) => stretch(&text.eval(frame)?).map_err(EvalError)?,
-            Within::Between(from, to) => {
-                let (from, to) = (moment(&from.eval(frame)?), moment(&to.eval(frame)?));
+            QueriedRange::Known(from, to) => *from..*to,
+            QueriedRange::Pattern(text) => to_time_range(&text.eval(frame)?).map_err(EvalError)?,
+            QueriedRange::Between(from, to) => {
+                let (from, to) = (to_instant(&from.eval(frame)?), to_instant(&to.eval(frame)?));
                 between(from.map_err(EvalError)?, to.map_err(EvalError)?).map_err(EvalError)?
             }
         };
         let level = match &self.per {
-            Per::Known(level) => *level,
-            Per::Name(name) => place(&name.eval(frame)?, of).map_err(EvalError)?,
+            QueriedGranularity::Known(level) => *level,
+            QueriedGranularity::Name(name) => granularity_index(&name.eval(frame)?, of).map_err(EvalError)?,
         };
         Ok((range, level))
     }
@@ -174,7 +175,7 @@ pub(super) fn unit(name: &str) -> Result<PeriodUnit, String> {
     })
 }
 
-fn place(name: &Value, of: &AggregationPlan) -> Result<usize, String> {
+fn granularity_index(name: &Value, of: &AggregationPlan) -> Result<usize, String> {
     let name = name
         .as_str()
         .ok_or("`per` is null: it wants 'seconds', 'minutes', 'hours', 'days', 'months' or 'years'")?;
@@ -185,18 +186,18 @@ fn place(name: &Value, of: &AggregationPlan) -> Result<usize, String> {
     })
 }
 
-fn moment(value: &Value) -> Result<i64, String> {
+fn to_instant(value: &Value) -> Result<i64, String> {
     match value {
         Value::Long(ms) => Ok(*ms),
-        Value::Str(text) => calendar::instant(text)
-            .ok_or_else(|| format!("`{text}` is no instant: it is written {}", calendar::INSTANT)),
+        Value::Str(text) => calendar::parse_instant(text)
+            .ok_or_else(|| format!("`{text}` is no instant: it is written {}", calendar::INSTANT_FORMAT)),
         _ => Err("`within` is null: it wants two instants".into()),
     }
 }
 
-fn stretch(value: &Value) -> Result<Range<i64>, String> {
+fn to_time_range(value: &Value) -> Result<Range<i64>, String> {
     let text = value.as_str().ok_or("`within` is null: it wants a stretch of time")?;
-    calendar::stretch(text).ok_or_else(|| {
+    calendar::parse_range(text).ok_or_else(|| {
         format!("`{text}` is no stretch of time: write `2023-03-** **:**:**` with `**` from some place on, or two instants")
     })
 }

@@ -12,10 +12,10 @@ use xxhash_rust::xxh3::xxh3_64;
 pub use compile::{AggregateCall, ColumnRef, Compiler, Scope, StepTime};
 pub(crate) use ops::{arithmetic, compare};
 
-use crate::aggregation::Read;
+use crate::aggregation::BucketQuery;
 use crate::column::{Column, Data};
 use crate::registry::{Function, FunctionContext};
-use crate::table::Search;
+use crate::table::TableSearch;
 use crate::value::Value;
 
 /// Why an event could not be worked off.
@@ -130,7 +130,7 @@ pub trait EvalContext {
     fn find(
         &self,
         _table: usize,
-        _search: &Search,
+        _search: &TableSearch,
         _frame: &Frame<'_>,
         _visit: &mut dyn FnMut(&[Column], usize),
     ) -> Result<(), EvalError> {
@@ -154,7 +154,7 @@ pub trait EvalContext {
     fn buckets(
         &self,
         _aggregation: usize,
-        _read: &Read,
+        _read: &BucketQuery,
         _slot: usize,
         _condition: Option<&Expr>,
         _frame: &Frame<'_>,

@@ -3,7 +3,7 @@
 use serde_json::Value as Json;
 
 use super::compile_cache::CompileCache;
-use super::json_path::Path;
+use super::json_path::CompiledPath;
 use super::json_text::{from_json, json_of, read_json, to_json};
 use super::library::{NamespaceRegistrar, NullPolicy, ScalarFn, text};
 use super::number::{parse_double, parse_float, parse_int, parse_whole};
@@ -39,7 +39,7 @@ pub(super) fn register(json: &mut NamespaceRegistrar<'_>) {
         other => Some(from_json(&other)),
     });
     json.build("isExists", &["string|object json, string path -> bool"], NullPolicy::Fail, |args| {
-        let paths = CompileCache::of(args, 1, Path::compile)?;
+        let paths = CompileCache::of(args, 1, CompiledPath::compile)?;
         Ok(Box::new(move |args, _| {
             let path = paths.get(text(args, 1)?)?;
             Ok(Value::Bool(!path.find(&*json_of(&args[0])?).is_empty()))
@@ -65,7 +65,7 @@ fn get(
     take: fn(Json) -> Option<Value>,
 ) {
     json.build(name, &[form], NullPolicy::Fail, move |args| {
-        let paths = CompileCache::of(args, 1, Path::compile)?;
+        let paths = CompileCache::of(args, 1, CompiledPath::compile)?;
         Ok(Box::new(move |args, _| {
             let path = paths.get(text(args, 1)?)?;
             Ok(path.read(&*json_of(&args[0])?).and_then(take).unwrap_or_default())
@@ -91,7 +91,7 @@ fn one(found: Json) -> Option<String> {
 /// The JSON with an element added to the array at a path, put under a key of the object there, or set in its place.
 /// Without such a place the JSON stays as it is.
 fn set_element(args: &[ArgumentType]) -> Result<Box<ScalarFn>, String> {
-    let paths = CompileCache::of(args, 1, Path::compile)?;
+    let paths = CompileCache::of(args, 1, CompiledPath::compile)?;
     Ok(Box::new(move |args, _| {
         let mut json = Json::clone(&*json_of(&args[0])?);
         let path = paths.get(text(args, 1)?)?;

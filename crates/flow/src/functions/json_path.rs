@@ -10,13 +10,13 @@ const PATH_BYTES_MAX: usize = 1000;
 const BRACKETS_MAX: usize = 32;
 
 /// A compiled path.
-pub(crate) struct Path {
+pub(crate) struct CompiledPath {
     path: JsonPath,
     /// Whether it names one place: no wildcard, filter, slice, list or search.
     pub(crate) definite: bool,
 }
 
-impl Path {
+impl CompiledPath {
     /// Errors: what is wrong with the path. One that does not begin with `$` begins at the root all the same.
     pub(crate) fn compile(text: &str) -> Result<Self, String> {
         let brackets = text.bytes().filter(|b| matches!(b, b'(' | b'[')).count();

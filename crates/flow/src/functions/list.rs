@@ -7,8 +7,8 @@ use super::object::{List, check_insertable, equal, is_list, list, new_list};
 use crate::value::{Object, Value};
 
 pub(super) fn register(lists: &mut NamespaceRegistrar<'_>) {
-    changing(lists);
-    asking(lists);
+    register_mutators(lists);
+    register_readers(lists);
 }
 
 fn object(list: List) -> ScalarResult {
@@ -22,7 +22,7 @@ fn place(args: &[Value], i: usize, end: usize) -> Result<usize, String> {
     place.ok_or_else(|| format!("there is no place {index} in the list"))
 }
 
-fn changing(lists: &mut NamespaceRegistrar<'_>) {
+fn register_mutators(lists: &mut NamespaceRegistrar<'_>) {
     lists.add("create", &["any x* -> object"], NullPolicy::Pass, |args| match args {
         [Value::Null] => Ok(Value::Object(Object::list(vec![]))),
         _ => new_list(args.to_vec()),
@@ -156,7 +156,7 @@ fn find(list: &List, x: &Value) -> Option<usize> {
     list.lock().iter().position(|item| equal(item, x))
 }
 
-fn asking(lists: &mut NamespaceRegistrar<'_>) {
+fn register_readers(lists: &mut NamespaceRegistrar<'_>) {
     lists.add("get", &["object list, int index -> object"], NullPolicy::Fail, |args| {
         let list = list(args, 0)?;
         let index = usize::try_from(int(args, 1)?).ok();

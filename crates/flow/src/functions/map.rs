@@ -12,9 +12,9 @@ use crate::registry::ArgumentType;
 use crate::value::{Key, Object, Value};
 
 pub(super) fn register(maps: &mut NamespaceRegistrar<'_>) {
-    changing(maps);
-    asking(maps);
-    texts(maps);
+    register_mutators(maps);
+    register_readers(maps);
+    register_text_formats(maps);
 }
 
 fn object(map: Map) -> ScalarResult {
@@ -61,7 +61,7 @@ fn put_all(args: &[Value], when: PutMode) -> ScalarResult {
     object(into)
 }
 
-fn changing(maps: &mut NamespaceRegistrar<'_>) {
+fn register_mutators(maps: &mut NamespaceRegistrar<'_>) {
     maps.build("create", &["any key* -> object"], NullPolicy::Pass, |args: &[ArgumentType]| {
         if args.len() % 2 == 1 {
             return Err("wanted pairs of a key and a value, given is a key without a value".into());
@@ -110,7 +110,7 @@ fn changing(maps: &mut NamespaceRegistrar<'_>) {
     );
 }
 
-fn asking(maps: &mut NamespaceRegistrar<'_>) {
+fn register_readers(maps: &mut NamespaceRegistrar<'_>) {
     maps.add("get", &["object map, any key, any otherwise? -> object"], NullPolicy::Pass, |args| {
         let found = map(args, 0)?.lock().get(&key(args, 1)).cloned();
         Ok(found.or_else(|| args.get(2).cloned()).unwrap_or_default())
@@ -139,7 +139,7 @@ fn asking(maps: &mut NamespaceRegistrar<'_>) {
     });
 }
 
-fn texts(maps: &mut NamespaceRegistrar<'_>) {
+fn register_text_formats(maps: &mut NamespaceRegistrar<'_>) {
     maps.add("toJSON", &["object map -> string"], NullPolicy::Fail, |args| {
         let map = map(args, 0)?;
         Ok(Value::text(&plain_json(&Value::Object(Object::Map(map)))?))

@@ -12,10 +12,10 @@ use super::number::{
 use crate::value::Value;
 
 pub(super) fn register(math: &mut NamespaceRegistrar<'_>) {
-    of_one(math);
-    of_two(math);
-    texts(math);
-    classes(math);
+    register_unary(math);
+    register_binary(math);
+    register_text_formats(math);
+    register_classes(math);
     math.add("e", &[" -> double"], NullPolicy::Pass, |_| Ok(Value::Double(E)));
     math.add("pi", &[" -> double"], NullPolicy::Pass, |_| Ok(Value::Double(PI)));
     math.build("rand", &[" -> double", "const whole seed -> double"], NullPolicy::Pass, |args| {
@@ -46,7 +46,7 @@ macro_rules! one {
 const NUMBER: &str = "number x -> double";
 const DECIMAL: &str = "decimal x -> double";
 
-fn of_one(math: &mut NamespaceRegistrar<'_>) {
+fn register_unary(math: &mut NamespaceRegistrar<'_>) {
     one!(math, "abs", NUMBER, f64::abs);
     one!(math, "cbrt", NUMBER, f64::cbrt);
     one!(math, "ceil", DECIMAL, f64::ceil);
@@ -100,7 +100,7 @@ macro_rules! two {
 
 const TWO: &str = "number x, number y -> double";
 
-fn of_two(math: &mut NamespaceRegistrar<'_>) {
+fn register_binary(math: &mut NamespaceRegistrar<'_>) {
     math.add("atan", &[NUMBER, "number y, number x -> double"], NullPolicy::Null, |args| {
         let y = double(args, 0)?;
         Ok(Value::Double(if args.len() == 2 { y.atan2(double(args, 1)?) } else { y.atan() }))
@@ -133,7 +133,7 @@ fn of_two(math: &mut NamespaceRegistrar<'_>) {
     });
 }
 
-fn texts(math: &mut NamespaceRegistrar<'_>) {
+fn register_text_formats(math: &mut NamespaceRegistrar<'_>) {
     math.add("parseInt", &["string text -> int"], NullPolicy::Null, |args| {
         Ok(Value::Int(parse_int(text(args, 0)?, 10)?))
     });
@@ -174,7 +174,7 @@ fn unsigned(x: &Value, int: fn(u32) -> String, long: fn(u64) -> String) -> Scala
     })
 }
 
-fn classes(math: &mut NamespaceRegistrar<'_>) {
+fn register_classes(math: &mut NamespaceRegistrar<'_>) {
     let forms = ["decimal x -> bool"];
     math.add("isInfinite", &forms, NullPolicy::Pass, |args| {
         Ok(Value::Bool(args[0].as_f64().is_some_and(f64::is_infinite)))

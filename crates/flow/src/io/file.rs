@@ -22,7 +22,7 @@ pub struct FileSource {
     /// The file's path.
     pub path: String,
     /// How events lie in it.
-    pub mapper: Mapper,
+    pub mapper: FileMapper,
     /// The attribute that holds the time of an event, milliseconds; without one events come at the time of the clock.
     pub time: Option<usize>,
 }
@@ -35,14 +35,14 @@ pub struct FileSink {
     /// The file's path.
     pub path: String,
     /// How events lie in it.
-    pub mapper: Mapper,
+    pub mapper: FileMapper,
     /// Whether they go behind what is there.
     pub append: bool,
 }
 
 /// How events lie in a file.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Mapper {
+pub enum FileMapper {
     /// An Avro object container, its blocks compressed with this codec: `null`, `deflate`, `snappy`.
     Avro(String),
     /// A JSON object a line.
@@ -74,11 +74,18 @@ pub fn sources(
 ) -> Result<Vec<FileSource>, Diagnostic> {
     let of = annotations.iter().filter(|a| a.is("source") && is_file(a));
     of.map(|a| {
-        let options = Options(a);
-        options.only(&["type", "file.uri", "mode", "tailing", "action.after.process", "event.time"])?;
-        options.must_be("mode", "line", "files are read line by line")?;
-        options.must_be("tailing", "false", "files are read to their end and not watched")?;
-        options.must_be("action.after.process", "keep", "files stay where they are")?;
+        let options = AnnotationOptions(a);
+        options.check_known(&[
+            "type",
+            "file.uri",
+            "mode",
+            "tailing",
+            "action.after.process",
+            "event.time",
+        ])?;
+        options.check_value("mode", "line", "files are read line by line")?;
+        options.check_value("tailing", "false", "files are read to their end and not watched")?;
+        options.check_value("action.after.process", "keep", "files stay where they are")?;
         let time = options.get("event.time").map(|e| event_time(e, attributes)).transpose()?;
         Ok(FileSource { stream, path: options.path()?, mapper: mapper(a, true)?, time })
     })
@@ -89,12 +96,12 @@ pub fn sources(
 pub fn sinks(annotations: &[Annotation], stream: usize) -> Result<Vec<FileSink>, Diagnostic> {
     let of = annotations.iter().filter(|a| a.is("sink") && is_file(a));
     of.map(|a| {
-        let options = Options(a);
-        options.only(&["type", "file.uri", "append", "add.line.separator", "on.error"])?;
-        options.must_be("add.line.separator", "true", "each event has its line")?;
-        super::on_error(a)?;
+        let options = AnnotationOptions(a);
+        options.check_known(&["type", "file.uri", "append", "add.line.separator", "on.error"])?;
+        options.check_value("add.line.separator", "true", "each event has its line")?;
+        super::check_on_error(a)?;
         let mapper = mapper(a, false)?;
-        let is_text = matches!(mapper, Mapper::Json { .. } | Mapper::Csv { .. });
+        let is_text = matches!(mapper, FileMapper::Json { .. } | FileMapper::Csv { .. });
         let append = options.flag("append", is_text)?;
         if let (true, false, Some(written)) = (append, is_text, options.get("append")) {
             let message = "only lines of text can go behind what is in a file";
@@ -119,7 +126,7 @@ fn event_time(named: &Element, attributes: &Attributes) -> Result<usize, Diagnos
     }
 }
 
-fn mapper(annotation: &Annotation, reads: bool) -> Result<Mapper, Diagnostic> {
+fn mapper(annotation: &Annotation, reads: bool) -> Result<FileMapper, Diagnostic> {
     let expected = || MAPPERS.map(|m| format!("@map(type='{m}')"));
     let Some(map) = annotation.nested().find(|n| n.is("map")) else {
         return Err(Diagnostic::error("F0611", annotation.span, "a file needs a mapper").expected(expected()));
@@ -132,43 +139,43 @@ fn mapper(annotation: &Annotation, reads: bool) -> Result<Mapper, Diagnostic> {
         let help = "events have the attributes of the stream, in its order";
         return Err(Diagnostic::error("F0612", nested.span, message).help(help));
     }
-    super::known(&MAPPERS, &ty.value.value, "mapper of files", ty.span)?;
-    let options = Options(map);
+    super::check_known(&MAPPERS, &ty.value.value, "mapper of files", ty.span)?;
+    let options = AnnotationOptions(map);
     match ty.value.value.as_str() {
         "avro" => {
             let known: &[&str] = if reads { &["type"] } else { &["type", "codec"] };
-            options.only(known)?;
-            let Some(codec) = options.get("codec") else { return Ok(Mapper::Avro(CODECS[0].into())) };
-            super::known(&CODECS, &codec.value.value, "codec", codec.span)?;
-            Ok(Mapper::Avro(codec.value.value.clone()))
+            options.check_known(known)?;
+            let Some(codec) = options.get("codec") else { return Ok(FileMapper::Avro(CODECS[0].into())) };
+            super::check_known(&CODECS, &codec.value.value, "codec", codec.span)?;
+            Ok(FileMapper::Avro(codec.value.value.clone()))
         }
         "json" => {
             let known: &[&str] = if reads { &["type", "fail.on.missing.attribute"] } else { &["type"] };
-            options.only(known)?;
-            Ok(Mapper::Json { complete: options.flag("fail.on.missing.attribute", true)? })
+            options.check_known(known)?;
+            Ok(FileMapper::Json { complete: options.flag("fail.on.missing.attribute", true)? })
         }
         "csv" => {
             let header = if reads { "header.present" } else { "header" };
-            options.only(&["type", "delimiter", header])?;
-            Ok(Mapper::Csv { header: options.flag(header, false)?, delimiter: options.delimiter()? })
+            options.check_known(&["type", "delimiter", header])?;
+            Ok(FileMapper::Csv { header: options.flag(header, false)?, delimiter: options.delimiter()? })
         }
         _ => {
-            options.only(&["type"])?;
-            Ok(Mapper::Parquet)
+            options.check_known(&["type"])?;
+            Ok(FileMapper::Parquet)
         }
     }
 }
 
 /// The options in an annotation.
-struct Options<'a>(&'a Annotation);
+struct AnnotationOptions<'a>(&'a Annotation);
 
-impl<'a> Options<'a> {
+impl<'a> AnnotationOptions<'a> {
     fn get(&self, name: &str) -> Option<&'a Element> {
         self.0.element(name)
     }
 
     /// Errors: an option that is not among these.
-    fn only(&self, known: &[&str]) -> Result<(), Diagnostic> {
+    fn check_known(&self, known: &[&str]) -> Result<(), Diagnostic> {
         match self.0.elements().find(|e| !known.iter().any(|name| e.has_key(name))) {
             None => Ok(()),
             Some(other) => {
@@ -180,7 +187,7 @@ impl<'a> Options<'a> {
     }
 
     /// Errors: that the option has another value than the only one that there is.
-    fn must_be(&self, name: &str, value: &str, why: &str) -> Result<(), Diagnostic> {
+    fn check_value(&self, name: &str, value: &str, why: &str) -> Result<(), Diagnostic> {
         match self.get(name).filter(|e| !e.value.value.eq_ignore_ascii_case(value)) {
             None => Ok(()),
             Some(other) => {

@@ -6,7 +6,7 @@ use serde_json::Value as Json;
 use tidemill_lang::Diagnostic;
 use tidemill_lang::siddhi::ast::Annotation;
 
-use super::topic::Topic;
+use super::topic::TopicTemplate;
 use crate::batch::Batch;
 use crate::catalog::Attributes;
 use crate::replay::json_of;
@@ -18,18 +18,18 @@ const MAPPERS: [&str; 4] = ["csv", "json", "passThrough", "text"];
 
 /// A sink that makes lines of events. Whoever runs the app writes them.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Log {
+pub struct LogSink {
     /// What a line begins with.
     prefix: String,
     /// How urgent it is.
     pub priority: Priority,
-    mapper: Mapper,
+    mapper: LogMapper,
     attributes: Vec<String>,
 }
 
 /// What stands behind the prefix.
 #[derive(Debug, Clone, PartialEq, Eq)]
-enum Mapper {
+enum LogMapper {
     /// `Event{timestamp=1000, data=[a, 1], isExpired=false}`
     PassThrough,
     /// `{"event":{"symbol":"a","volume":1}}`
@@ -39,10 +39,10 @@ enum Mapper {
     /// `a,1`
     Csv,
     /// `@payload("…{{symbol}}…")`
-    Payload(Topic),
+    Payload(TopicTemplate),
 }
 
-impl Log {
+impl LogSink {
     /// Reads the annotation of the stream `name`. Errors: an unknown priority or mapper, a payload with an unknown
     /// attribute.
     pub(super) fn of(
@@ -66,7 +66,7 @@ impl Log {
     }
 
     /// Whether lines are to be seen where nobody asked for more: they are no `DEBUG`, `TRACE` or `OFF`.
-    pub fn is_shown(&self) -> bool {
+    pub fn is_shown_by_default(&self) -> bool {
         matches!(self.priority, Priority::Error | Priority::Warn | Priority::Info)
     }
 
@@ -76,33 +76,33 @@ impl Log {
         let values = events.columns.iter().map(|column| column.get(row));
         // writing to a string does not fail
         let _ = match &self.mapper {
-            Mapper::PassThrough => {
+            LogMapper::PassThrough => {
                 let values: Vec<String> = values.map(|v| v.to_string()).collect();
                 let (time, values) = (events.times[row], values.join(", "));
                 write!(line, "Event{{timestamp={time}, data=[{values}], isExpired=false}}")
             }
-            Mapper::Json => {
+            LogMapper::Json => {
                 // a map of JSON would sort them
                 let fields = self.attributes.iter().zip(values);
                 let fields =
                     fields.map(|(name, value)| format!("{}:{}", Json::from(name.as_str()), json_of(&value)));
                 write!(line, "{{\"event\":{{{}}}}}", fields.collect::<Vec<_>>().join(","))
             }
-            Mapper::Text => {
+            LogMapper::Text => {
                 let fields = self.attributes.iter().zip(values).map(|(name, value)| match value {
                     Value::Str(text) => format!("{name}:\"{text}\""),
                     value => format!("{name}:{value}"),
                 });
                 write!(line, "{}", fields.collect::<Vec<_>>().join(", "))
             }
-            Mapper::Csv => {
+            LogMapper::Csv => {
                 let cells = values.map(|value| match value {
                     Value::Null => String::new(),
                     value => csv_cell(&value.to_string()),
                 });
                 write!(line, "{}", cells.collect::<Vec<_>>().join(","))
             }
-            Mapper::Payload(payload) => write!(line, "{}", payload.of(events, row)),
+            LogMapper::Payload(payload) => write!(line, "{}", payload.of(events, row)),
         };
         line
     }
@@ -121,13 +121,13 @@ fn csv_cell(text: &str) -> String {
     }
 }
 
-fn mapper(annotation: &Annotation, attributes: &Attributes) -> Result<Mapper, Diagnostic> {
-    let Some(map) = annotation.nested().find(|n| n.is("map")) else { return Ok(Mapper::PassThrough) };
+fn mapper(annotation: &Annotation, attributes: &Attributes) -> Result<LogMapper, Diagnostic> {
+    let Some(map) = annotation.nested().find(|n| n.is("map")) else { return Ok(LogMapper::PassThrough) };
     let Some(ty) = map.element("type") else {
         return Err(Diagnostic::error("F0601", map.span, "a mapper needs a type")
             .expected(MAPPERS.map(|t| format!("type='{t}'"))));
     };
-    super::known(&MAPPERS, &ty.value.value, "log mapper", ty.span)?;
+    super::check_known(&MAPPERS, &ty.value.value, "log mapper", ty.span)?;
     let payload = map.nested().find(|n| n.is("payload"));
     if let Some(other) = map.nested().find(|n| !n.is("payload")) {
         let message = format!("there is no `@{}` in a mapper of the sink `log`", other.name.name);
@@ -139,16 +139,16 @@ fn mapper(annotation: &Annotation, attributes: &Attributes) -> Result<Mapper, Di
             Err(Diagnostic::error("F0612", payload.span, message))
         }
         (_, Some(payload)) => match payload.elements().next() {
-            Some(text) => Topic::parse(text, attributes).map(Mapper::Payload),
+            Some(text) => TopicTemplate::parse(text, attributes).map(LogMapper::Payload),
             None => {
                 let message = "`@payload` needs the text";
                 Err(Diagnostic::error("F0612", payload.span, message).expected(["@payload('…')"]))
             }
         },
-        ("json", None) => Ok(Mapper::Json),
-        ("text", None) => Ok(Mapper::Text),
-        ("csv", None) => Ok(Mapper::Csv),
-        _ => Ok(Mapper::PassThrough),
+        ("json", None) => Ok(LogMapper::Json),
+        ("text", None) => Ok(LogMapper::Text),
+        ("csv", None) => Ok(LogMapper::Csv),
+        _ => Ok(LogMapper::PassThrough),
     }
 }
 
@@ -177,7 +177,7 @@ mod tests {
             panic!("{query}: {}", failure.0);
         }
 
-        fn logged(&mut self, log: &Log, events: &Batch) {
+        fn logged(&mut self, log: &LogSink, events: &Batch) {
             self.0.extend((0..events.len()).map(|row| log.line(events, row)));
         }
     }

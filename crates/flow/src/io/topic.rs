@@ -6,21 +6,21 @@ use tidemill_lang::Diagnostic;
 use tidemill_lang::siddhi::ast::Element;
 use tidemill_types::did_you_mean;
 
-use super::{Sink, Strategy};
+use super::{DistributionStrategy, StreamSink};
 use crate::batch::Batch;
 use crate::catalog::Attributes;
 
 /// The topic of a sink, or the text of a payload: a text with places for attributes, `alarms/{{site}}`.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Topic(Vec<Part>);
+pub struct TopicTemplate(Vec<TopicPart>);
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-enum Part {
+enum TopicPart {
     Text(String),
     Column(usize),
 }
 
-impl Topic {
+impl TopicTemplate {
     /// Reads the option of a sink of a stream with these attributes. Errors: a place that names none of them.
     pub(super) fn parse(element: &Element, attributes: &Attributes) -> Result<Self, Diagnostic> {
         let mut parts = vec![];
@@ -33,10 +33,10 @@ impl Topic {
                 let message = format!("the stream has no attribute `{name}`{hint}");
                 Diagnostic::error("F0609", element.span, message)
             })?;
-            parts.extend([Part::Text(text.to_owned()), Part::Column(column)]);
+            parts.extend([TopicPart::Text(text.to_owned()), TopicPart::Column(column)]);
             rest = behind;
         }
-        parts.push(Part::Text(rest.to_owned()));
+        parts.push(TopicPart::Text(rest.to_owned()));
         Ok(Self(parts))
     }
 
@@ -45,27 +45,27 @@ impl Topic {
         let mut topic = String::new();
         for part in &self.0 {
             match part {
-                Part::Text(text) => topic.push_str(text),
+                TopicPart::Text(text) => topic.push_str(text),
                 // writing to a string does not fail
-                Part::Column(column) => drop(write!(topic, "{}", events.columns[*column].get(row))),
+                TopicPart::Column(column) => drop(write!(topic, "{}", events.columns[*column].get(row))),
             }
         }
         topic
     }
 }
 
-impl Sink {
+impl StreamSink {
     /// To which topics events go that came together, and which of them: topics in the order of their first event.
     ///
     /// `turn` says whose turn it is.
-    pub(crate) fn spread(&self, events: &Batch, turn: usize) -> Vec<(String, Vec<usize>)> {
+    pub(crate) fn distribute(&self, events: &Batch, turn: usize) -> Vec<(String, Vec<usize>)> {
         let mut spread: Vec<(String, Vec<usize>)> = vec![];
         for topic in 0..self.topics.len() {
             for row in 0..events.len() {
                 let chosen = match self.strategy {
-                    Strategy::Broadcast => topic,
-                    Strategy::RoundRobin => turn % self.topics.len(),
-                    Strategy::Partitioned(column) => {
+                    DistributionStrategy::Broadcast => topic,
+                    DistributionStrategy::RoundRobin => turn % self.topics.len(),
+                    DistributionStrategy::Partitioned(column) => {
                         let key = events.columns[column].get(row).to_string();
                         tidemill_types::murmur2(key.as_bytes()) as usize % self.topics.len()
                     }

@@ -4,31 +4,31 @@ use tidemill_lang::Diagnostic;
 use tidemill_lang::siddhi::ast::{self, AttributeRef, JoinKind, SelectItems};
 use tidemill_types::{FieldType, did_you_mean};
 
-use super::keys::Keys;
-use super::{JoinPlan, SidePlan, Source};
-use crate::aggregation::{self, Read};
+use super::keys::JoinKeys;
+use super::{JoinPlan, SidePlan, SideSource};
+use crate::aggregation::{self, BucketQuery};
 use crate::catalog::{Attributes, Catalog, Table, full_name};
+use crate::explain::InputText;
 use crate::expr::{ColumnRef, Compiler, Node, Scope, StepTime};
 use crate::plan::{handlers, make_window, stateless_handlers};
 use crate::query::Handler;
 use crate::registry::Registry;
 use crate::scope::StreamScope;
 use crate::select;
-use crate::table::Search;
-use crate::why::SideWritten;
+use crate::table::TableSearch;
 
 /// The names of a join: `Side.a`, or `a` when one side alone has it.
-pub(crate) struct Sides<'a> {
+pub(crate) struct JoinScope<'a> {
     names: [&'a str; 2],
     attributes: [&'a Attributes; 2],
     tables: &'a [Table],
     /// Whether both sides are one row: left columns, right columns, the left side's time, the right side's time.
-    flat: bool,
+    is_joined_row: bool,
     /// Whether the time of a side's events is known: not that of rows that are only searched.
-    timed: [bool; 2],
+    has_time: [bool; 2],
 }
 
-impl Sides<'_> {
+impl JoinScope<'_> {
     /// The column with the time of a side's event; null where there is none.
     fn time(&self, side: usize) -> ColumnRef {
         let width: usize = self.attributes.iter().map(|of| of.len()).sum();
@@ -38,11 +38,11 @@ impl Sides<'_> {
     /// The side of a name that is no attribute's, in a selection.
     fn side_of(&self, name: &str) -> Option<usize> {
         let is_attribute = self.attributes.iter().any(|of| of.iter().any(|(known, _)| known == name));
-        self.names.iter().position(|known| *known == name).filter(|_| self.flat && !is_attribute)
+        self.names.iter().position(|known| *known == name).filter(|_| self.is_joined_row && !is_attribute)
     }
 }
 
-impl Scope for Sides<'_> {
+impl Scope for JoinScope<'_> {
     fn all_names(&self) -> Vec<String> {
         self.attributes.iter().flat_map(|side| side.iter()).map(|(name, _)| name.clone()).collect()
     }
@@ -89,7 +89,7 @@ impl Scope for Sides<'_> {
             });
         };
         let ty = self.attributes[side][column].1;
-        Ok(match (self.flat, side) {
+        Ok(match (self.is_joined_row, side) {
             (false, _) => ColumnRef { slot: side, column, ty },
             (true, 0) => ColumnRef { slot: select::INPUT, column, ty },
             (true, _) => ColumnRef { slot: select::INPUT, column: self.attributes[0].len() + column, ty },
@@ -105,7 +105,7 @@ impl Scope for Sides<'_> {
     }
 
     fn step_time(&mut self, name: &ast::Ident) -> Option<StepTime> {
-        let side = self.side_of(&name.name).filter(|side| self.timed[*side])?;
+        let side = self.side_of(&name.name).filter(|side| self.has_time[*side])?;
         Some(StepTime::At(self.time(side)))
     }
 
@@ -115,29 +115,29 @@ impl Scope for Sides<'_> {
 }
 
 /// A join with its names, for the rest of the query.
-pub(crate) struct Compiled {
+pub(crate) struct CompiledJoin {
     pub(crate) plan: JoinPlan,
     names: [String; 2],
     attributes: [Attributes; 2],
 }
 
-impl Compiled {
+impl CompiledJoin {
     /// The names of the selection.
-    pub(crate) fn scope<'a>(&'a self, tables: &'a [Table]) -> Sides<'a> {
+    pub(crate) fn scope<'a>(&'a self, tables: &'a [Table]) -> JoinScope<'a> {
         self.sides(tables, true)
     }
 
-    fn sides<'a>(&'a self, tables: &'a [Table], flat: bool) -> Sides<'a> {
+    fn sides<'a>(&'a self, tables: &'a [Table], flat: bool) -> JoinScope<'a> {
         let names = [self.names[0].as_str(), self.names[1].as_str()];
         let attributes = [&self.attributes[0], &self.attributes[1]];
-        let timed = [0, 1].map(|side: usize| matches!(self.plan.sides[side].source, Source::Stream(_)));
-        Sides { names, attributes, tables, flat, timed }
+        let timed = [0, 1].map(|side: usize| matches!(self.plan.sides[side].source, SideSource::Stream(_)));
+        JoinScope { names, attributes, tables, is_joined_row: flat, has_time: timed }
     }
 
     /// What `*` stands for.
     ///
     /// Errors: a name that both sides have, where the query selects all.
-    pub(crate) fn all(&self, query: &ast::Query) -> Result<Attributes, Diagnostic> {
+    pub(crate) fn all_columns(&self, query: &ast::Query) -> Result<Attributes, Diagnostic> {
         let [left, right] = &self.attributes;
         let all = query.select.as_ref().is_none_or(|s| matches!(s.items, SelectItems::All(_)));
         if let Some((name, _)) = right.iter().find(|(name, _)| all && left.iter().any(|(l, _)| l == name)) {
@@ -149,19 +149,19 @@ impl Compiled {
     }
 
     /// What its sides are called and how their columns are.
-    pub(crate) fn written(&self, input: &ast::JoinInput) -> Vec<SideWritten> {
+    pub(crate) fn side_texts(&self, input: &ast::JoinInput) -> Vec<InputText> {
         let sides = [&input.left, &input.right].into_iter().zip(&self.names).zip(&self.attributes);
-        sides.map(|((side, name), attributes)| SideWritten::of(&side.input, name, attributes)).collect()
+        sides.map(|((side, name), attributes)| InputText::of(&side.input, name, attributes)).collect()
     }
 
     /// The plan, in which matches have the columns only that the selection asks for; there they get other numbers.
-    pub(crate) fn narrowed(self, select: &mut select::Plan) -> JoinPlan {
+    pub(crate) fn prune_columns(self, select: &mut select::SelectPlan) -> JoinPlan {
         let mut used = vec![false; self.plan.columns.len()];
-        inputs(select, &mut |column| {
+        visit_input_columns(select, &mut |column| {
             used[*column] = true;
         });
         let columns: Vec<usize> = (0..used.len()).filter(|column| used[*column]).collect();
-        inputs(select, &mut |column| {
+        visit_input_columns(select, &mut |column| {
             *column = columns.partition_point(|known| *known < *column);
         });
         JoinPlan { columns, ..self.plan }
@@ -169,7 +169,7 @@ impl Compiled {
 }
 
 /// Shows every column of the input that a selection names.
-fn inputs(select: &mut select::Plan, see: &mut dyn FnMut(&mut usize)) {
+fn visit_input_columns(select: &mut select::SelectPlan, see: &mut dyn FnMut(&mut usize)) {
     let items = select.items.iter_mut().map(|(_, expr)| expr);
     let args = select.aggregates.iter_mut().flat_map(|call| &mut call.args);
     for expr in items.chain(args).chain(&mut select.group_by).chain(&mut select.having) {
@@ -186,7 +186,7 @@ pub(crate) fn compile(
     join: &ast::JoinInput,
     catalog: &Catalog,
     registry: &Registry,
-) -> Result<Compiled, Diagnostic> {
+) -> Result<CompiledJoin, Diagnostic> {
     let one_sided = join.left.unidirectional.is_some() || join.right.unidirectional.is_some();
     let triggers = |side: &ast::JoinSide| !one_sided || side.unidirectional.is_some();
     let left_outer = matches!(join.kind, JoinKind::LeftOuter | JoinKind::FullOuter);
@@ -195,7 +195,7 @@ pub(crate) fn compile(
         side(&join.left, triggers(&join.left), left_outer, catalog, registry)?;
     let (mut right, right_name, right_attributes) =
         side(&join.right, triggers(&join.right), right_outer, catalog, registry)?;
-    if !one_sided && left.source == right.source && matches!(right.source, Source::Window(..)) {
+    if !one_sided && left.source == right.source && matches!(right.source, SideSource::Window(..)) {
         // what comes to a window joined with itself is matched once, not once from each side
         right.triggers = false;
     }
@@ -208,38 +208,38 @@ pub(crate) fn compile(
     let plan = JoinPlan {
         sides: [left, right],
         on: None,
-        keys: Keys::default(),
+        keys: JoinKeys::default(),
         search: None,
-        read: None,
+        bucket_query: None,
         columns: (0..width).collect(),
     };
     let names = [left_name, right_name];
-    let mut compiled = Compiled { plan, names, attributes: [left_attributes, right_attributes] };
+    let mut compiled = CompiledJoin { plan, names, attributes: [left_attributes, right_attributes] };
     if let Some(on) = &join.on {
         let mut scope = compiled.sides(catalog.tables(), false);
         let on = Compiler { scope: &mut scope, registry, aggregates: None }.condition(on, "`on`")?;
-        compiled.plan.keys = Keys::of(&on);
+        compiled.plan.keys = JoinKeys::of(&on);
         compiled.plan.on = Some(on);
     }
-    compiled.plan.read = read(join, &compiled, catalog, registry)?;
+    compiled.plan.bucket_query = compile_bucket_query(join, &compiled, catalog, registry)?;
     let JoinPlan { sides, on, search, .. } = &mut compiled.plan;
     for (slot, side) in sides.iter().enumerate() {
-        if let Source::Table(table) = side.source {
-            *search = Some(Search::new(on.clone(), slot, &catalog.tables()[table]));
+        if let SideSource::Table(table) = side.source {
+            *search = Some(TableSearch::new(on.clone(), slot, &catalog.tables()[table]));
         }
     }
     Ok(compiled)
 }
 
 /// `within … per …`, which goes with an aggregation and an aggregation with it.
-fn read(
+fn compile_bucket_query(
     join: &ast::JoinInput,
-    compiled: &Compiled,
+    compiled: &CompiledJoin,
     catalog: &Catalog,
     registry: &Registry,
-) -> Result<Option<Read>, Diagnostic> {
+) -> Result<Option<BucketQuery>, Diagnostic> {
     let source = |side: &SidePlan| match side.source {
-        Source::Aggregation(number) => Some(number),
+        SideSource::Aggregation(number) => Some(number),
         _ => None,
     };
     let mut sides = compiled.plan.sides.iter().enumerate();
@@ -251,7 +251,7 @@ fn read(
         }
         (None, Some((slot, _))) => {
             let side = if slot == 0 { &join.left } else { &join.right };
-            Err(aggregation::no_within(&compiled.names[slot], side.span))
+            Err(aggregation::missing_within(&compiled.names[slot], side.span))
         }
         (Some(within), Some((slot, number))) => {
             let mut scope = compiled.sides(catalog.tables(), false);
@@ -282,7 +282,7 @@ fn side(
             )
             .help("write the condition behind `on`"));
         }
-        let plan = SidePlan::searched(Source::Table(number), &attributes, outer);
+        let plan = SidePlan::search_only(SideSource::Table(number), &attributes, outer);
         return Ok((plan, called, attributes));
     }
     if let Some(number) = catalog.find_aggregation(&name) {
@@ -293,7 +293,7 @@ fn side(
                 Diagnostic::error("F0907", input.span, message).help("write the condition behind `on`")
             );
         }
-        let plan = SidePlan::searched(Source::Aggregation(number), &attributes, outer);
+        let plan = SidePlan::search_only(SideSource::Aggregation(number), &attributes, outer);
         return Ok((plan, called, attributes));
     }
     let stream = catalog.read(&input.stream)?;
@@ -301,24 +301,28 @@ fn side(
     let read: Vec<FieldType> = attributes.iter().map(|(_, ty)| *ty).collect();
     let (source, compile) = match catalog.window(stream) {
         // what it holds is searched as it is, whatever a handler made of it when it came
-        Some(window) => (Source::Window(stream, window), stateless_handlers as CompileHandlers),
-        None => (Source::Stream(stream), handlers as CompileHandlers),
+        Some(window) => (SideSource::Window(stream, window), stateless_handlers as CompileHandlers),
+        None => (SideSource::Stream(stream), handlers as CompileHandlers),
     };
     let before = compile(&input.handlers, &name, &mut attributes, catalog.tables(), registry)?;
     let window = match (&input.window, source) {
         (None, _) => None,
-        (Some(window), Source::Stream(_)) => {
+        (Some(window), SideSource::Stream(_)) => {
             let mut scope = StreamScope { stream: &name, attributes: &attributes, tables: catalog.tables() };
             Some(make_window(&window.call, &name, (&attributes, None), &mut scope, registry)?)
         }
         (Some(window), _) => return Err(no_window_on_window(&name, window.span)),
     };
-    if matches!(source, Source::Window(..)) && attributes.len() > read.len() {
+    if matches!(source, SideSource::Window(..)) && attributes.len() > read.len() {
         let message = format!("what a function adds is not in the rows that `{name}` holds");
         return Err(Diagnostic::error("F0908", input.span, message));
     }
     let columns = attributes.iter().map(|(_, ty)| *ty).collect();
-    Ok((SidePlan { source, read, columns, before, window, triggers, outer }, called, attributes))
+    Ok((
+        SidePlan { source, input_types: read, columns, handlers: before, window, triggers, outer },
+        called,
+        attributes,
+    ))
 }
 
 /// How handlers are compiled: all of them, or none with a state.
@@ -327,10 +331,10 @@ type CompileHandlers =
 
 impl SidePlan {
     /// A side that only is searched.
-    fn searched(source: Source, attributes: &Attributes, outer: bool) -> Self {
+    fn search_only(source: SideSource, attributes: &Attributes, outer: bool) -> Self {
         let columns: Vec<FieldType> = attributes.iter().map(|(_, ty)| *ty).collect();
         let read = columns.clone();
-        Self { source, read, columns, before: vec![], window: None, triggers: false, outer }
+        Self { source, input_types: read, columns, handlers: vec![], window: None, triggers: false, outer }
     }
 }
 

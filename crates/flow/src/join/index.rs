@@ -6,8 +6,8 @@
 
 use hashbrown::{DefaultHashBuilder, HashTable};
 
-use super::Rows;
-use super::keys::Keys;
+use super::RowView;
+use super::keys::JoinKeys;
 use crate::column::{Column, Data};
 use crate::equality::{self, CompareType, NO_HASH};
 use crate::store::RowId;
@@ -15,31 +15,31 @@ use crate::u64_map::U64IndexMap;
 
 const NO_BUCKET: u32 = u32::MAX;
 /// Buckets kept though none of their rows is there any more, whatever there are of rows.
-const EMPTY_BUCKETS: usize = 1024;
+const EMPTY_BUCKETS_MAX: usize = 1024;
 /// Rows that have left and still lie there, whatever there are of others.
-const LEFT_ROWS: usize = 1024;
+const EXPIRED_ROWS_MAX: usize = 1024;
 
 /// An index of the held rows of one or both sides.
 #[derive(Default)]
-pub(super) struct Index {
+pub(super) struct JoinIndex {
     state: DefaultHashBuilder,
     /// The numbers of the buckets of keys that are numbers, and of the others by their hashes.
     exact: U64IndexMap,
     hashed: HashTable<u32>,
-    buckets: Vec<Bucket>,
-    sides: [Side; 2],
+    buckets: Vec<KeyBucket>,
+    sides: [SideRows; 2],
 }
 
 #[derive(Clone, Copy)]
-struct Bucket {
-    key: Key,
+struct KeyBucket {
+    key: BucketKey,
     /// For each side the number behind the newest row that has arrived; zero when there was none.
     ends: [RowId; 2],
 }
 
 /// What the rows of a bucket have in common.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Key {
+enum BucketKey {
     /// Their key is this number.
     Exact(u64),
     /// Their key has this hash.
@@ -48,30 +48,30 @@ enum Key {
 
 /// The rows of a side from `base` on, without gaps; those below `oldest` have left.
 #[derive(Default)]
-struct Side {
+struct SideRows {
     base: RowId,
     oldest: RowId,
-    rows: Vec<Row>,
+    rows: Vec<IndexedRow>,
 }
 
 #[derive(Clone, Copy)]
-struct Row {
+struct IndexedRow {
     bucket: u32,
     /// How far back the row of the bucket before it is; 0 for the first one, and until it arrives.
-    back: u32,
+    distance_to_previous: u32,
 }
 
-impl Side {
+impl SideRows {
     fn end(&self) -> RowId {
         self.base + self.rows.len() as RowId
     }
 
-    fn here(&self) -> &[Row] {
+    fn live_rows(&self) -> &[IndexedRow] {
         &self.rows[((self.oldest - self.base) as usize).min(self.rows.len())..]
     }
 }
 
-impl Index {
+impl JoinIndex {
     /// The number that the next row of a side will have.
     pub(super) fn end(&self, side: usize) -> RowId {
         self.sides[side].end()
@@ -79,49 +79,50 @@ impl Index {
 
     /// What a row of a side is found by; none when its key is equal to nothing.
     #[inline]
-    fn key(&self, keys: &Keys, side: usize, columns: &[Column], row: usize) -> Option<Key> {
-        let of = |i: usize| (&columns[keys.column(i, side)], keys.equal[i].2);
-        if let [_] = keys.equal.as_slice()
+    fn key(&self, keys: &JoinKeys, side: usize, columns: &[Column], row: usize) -> Option<BucketKey> {
+        let of = |i: usize| (&columns[keys.column(i, side)], keys.equal_columns[i].2);
+        if let [_] = keys.equal_columns.as_slice()
             && let (column, domain) = of(0)
             && let Some(number) = equality::exact_bits(column, row, domain)
         {
-            return Some(Key::Exact(number));
+            return Some(BucketKey::Exact(number));
         }
         let hash = |i: usize| {
             let (column, domain) = of(i);
             equality::hash(column, row, domain, &self.state)
         };
-        let hash = (1..keys.equal.len()).fold(hash(0), |all, i| equality::combine_hashes(all, hash(i)));
-        (hash != NO_HASH).then_some(Key::Hash(hash))
+        let hash =
+            (1..keys.equal_columns.len()).fold(hash(0), |all, i| equality::combine_hashes(all, hash(i)));
+        (hash != NO_HASH).then_some(BucketKey::Hash(hash))
     }
 
     #[inline]
-    fn bucket_with(&self, key: Key) -> Option<u32> {
+    fn find_bucket(&self, key: BucketKey) -> Option<u32> {
         match key {
-            Key::Exact(number) => self.exact.get(number),
-            Key::Hash(hash) => {
-                self.hashed.find(hash, |n| self.buckets[*n as usize].key == Key::Hash(hash)).copied()
+            BucketKey::Exact(number) => self.exact.get(number),
+            BucketKey::Hash(hash) => {
+                self.hashed.find(hash, |n| self.buckets[*n as usize].key == BucketKey::Hash(hash)).copied()
             }
         }
     }
 
     /// Adds a row to a side, behind those that are there; it has not arrived yet.
     #[inline]
-    pub(super) fn enter(&mut self, keys: &Keys, side: usize, (columns, row): Rows<'_>) {
+    pub(super) fn append(&mut self, keys: &JoinKeys, side: usize, (columns, row): RowView<'_>) {
         let bucket = match self.key(keys, side, columns, row) {
             None => NO_BUCKET,
-            Some(key) => self.bucket_with(key).unwrap_or_else(|| self.new_bucket(key)),
+            Some(key) => self.find_bucket(key).unwrap_or_else(|| self.new_bucket(key)),
         };
-        self.sides[side].rows.push(Row { bucket, back: 0 });
+        self.sides[side].rows.push(IndexedRow { bucket, distance_to_previous: 0 });
     }
 
-    /// Adds so many rows to a side, each as [`Self::enter`] does.
-    pub(super) fn enter_all(&mut self, keys: &Keys, side: usize, columns: &[Column], rows: usize) {
+    /// Adds so many rows to a side, each as [`Self::append`] does.
+    pub(super) fn append_all(&mut self, keys: &JoinKeys, side: usize, columns: &[Column], rows: usize) {
         if rows == 0 {
             // then there are no columns either
             return;
         }
-        if let [(.., CompareType::Text)] = keys.equal.as_slice()
+        if let [(.., CompareType::Text)] = keys.equal_columns.as_slice()
             && let column = &columns[keys.column(0, side)]
             && column.nulls().is_empty()
             && let Data::Str(texts) = column.data()
@@ -132,38 +133,41 @@ impl Index {
             rest.iter().for_each(|row| buckets[*row as usize] = NO_BUCKET);
             // a new bucket may be the occasion to number all of them anew, those of these rows, too
             let first = self.sides[side].end();
-            self.sides[side].rows.extend(buckets.into_iter().map(|bucket| Row { bucket, back: 0 }));
+            self.sides[side]
+                .rows
+                .extend(buckets.into_iter().map(|bucket| IndexedRow { bucket, distance_to_previous: 0 }));
             for row in rest {
                 let number = numbers[row as usize];
-                let bucket = self.exact.get(number).unwrap_or_else(|| self.new_bucket(Key::Exact(number)));
-                let Side { base, rows, .. } = &mut self.sides[side];
+                let bucket =
+                    self.exact.get(number).unwrap_or_else(|| self.new_bucket(BucketKey::Exact(number)));
+                let SideRows { base, rows, .. } = &mut self.sides[side];
                 rows[(first + RowId::from(row) - *base) as usize].bucket = bucket;
             }
             return;
         }
         self.sides[side].rows.reserve(rows);
-        (0..rows).for_each(|row| self.enter(keys, side, (columns, row)));
+        (0..rows).for_each(|row| self.append(keys, side, (columns, row)));
     }
 
     #[cold]
-    fn new_bucket(&mut self, key: Key) -> u32 {
-        let rows = self.sides[0].here().len() + self.sides[1].here().len();
-        if self.buckets.len() > 2 * rows + EMPTY_BUCKETS {
-            self.sweep();
+    fn new_bucket(&mut self, key: BucketKey) -> u32 {
+        let rows = self.sides[0].live_rows().len() + self.sides[1].live_rows().len();
+        if self.buckets.len() > 2 * rows + EMPTY_BUCKETS_MAX {
+            self.reclaim_empty_buckets();
         }
         let number = self.buckets.len() as u32;
-        self.buckets.push(Bucket { key, ends: [0; 2] });
-        self.name(number)
+        self.buckets.push(KeyBucket { key, ends: [0; 2] });
+        self.register_bucket(number)
     }
 
     /// A bucket is found by its key from here on.
-    fn name(&mut self, number: u32) -> u32 {
+    fn register_bucket(&mut self, number: u32) -> u32 {
         match self.buckets[number as usize].key {
-            Key::Exact(key) => self.exact.insert(key, number),
-            Key::Hash(hash) => {
+            BucketKey::Exact(key) => self.exact.insert(key, number),
+            BucketKey::Hash(hash) => {
                 let hash_of = |n: &u32| match self.buckets[*n as usize].key {
-                    Key::Hash(hash) => hash,
-                    Key::Exact(_) => NO_HASH,
+                    BucketKey::Hash(hash) => hash,
+                    BucketKey::Exact(_) => NO_HASH,
                 };
                 self.hashed.insert_unique(hash, number, hash_of);
                 number
@@ -172,11 +176,11 @@ impl Index {
     }
 
     /// Gives back the buckets that are empty.
-    fn sweep(&mut self) {
+    fn reclaim_empty_buckets(&mut self) {
         let mut moved = vec![NO_BUCKET; self.buckets.len()];
-        let mut kept: Vec<Bucket> = Vec::new();
+        let mut kept: Vec<KeyBucket> = Vec::new();
         for side in &mut self.sides {
-            side.drop_left();
+            side.drop_expired();
             for row in side.rows.iter_mut().filter(|row| row.bucket != NO_BUCKET) {
                 let to = &mut moved[row.bucket as usize];
                 if *to == NO_BUCKET {
@@ -190,79 +194,79 @@ impl Index {
         self.exact.clear();
         self.hashed.clear();
         for number in 0..self.buckets.len() as u32 {
-            self.name(number);
+            self.register_bucket(number);
         }
     }
 
     /// A row that has entered a side arrives, behind all that have. Its bucket.
     #[inline]
-    pub(super) fn arrive(&mut self, side: usize, seq: RowId) -> Option<u32> {
-        let Side { base, rows, .. } = &mut self.sides[side];
+    pub(super) fn mark_arrived(&mut self, side: usize, seq: RowId) -> Option<u32> {
+        let SideRows { base, rows, .. } = &mut self.sides[side];
         let row = &mut rows[(seq - *base) as usize];
         if row.bucket == NO_BUCKET {
             return None;
         }
         let end = &mut self.buckets[row.bucket as usize].ends[side];
         // one that is farther away than that has left for sure, or there is no room for so many rows
-        row.back = if *end == 0 { 0 } else { u32::try_from(seq + 1 - *end).unwrap_or(0) };
+        row.distance_to_previous = if *end == 0 { 0 } else { u32::try_from(seq + 1 - *end).unwrap_or(0) };
         *end = seq + 1;
         Some(row.bucket)
     }
 
-    /// The rows of a side below `seq` leave; they lie there until [`Self::forget_below`].
+    /// The rows of a side below `seq` leave; they lie there until [`Self::evict_below`].
     #[inline]
-    pub(super) fn leave(&mut self, side: usize, seq: RowId) {
+    pub(super) fn expire_below(&mut self, side: usize, seq: RowId) {
         self.sides[side].oldest = seq;
     }
 
     /// Lets go of the rows of a side below `seq`.
-    pub(super) fn forget_below(&mut self, side: usize, seq: RowId) {
+    pub(super) fn evict_below(&mut self, side: usize, seq: RowId) {
         let side = &mut self.sides[side];
         side.oldest = side.oldest.max(seq);
         let left = side.oldest - side.base;
-        if left as usize > LEFT_ROWS + side.rows.len() / 2 {
-            side.drop_left();
+        if left as usize > EXPIRED_ROWS_MAX + side.rows.len() / 2 {
+            side.drop_expired();
         }
     }
 
     /// A side has no rows; the next one gets the number `next`.
     pub(super) fn clear(&mut self, side: usize, next: RowId) {
-        self.sides[side] = Side { base: next, oldest: next, rows: vec![] };
+        self.sides[side] = SideRows { base: next, oldest: next, rows: vec![] };
     }
 
     /// The next row is not there.
-    pub(super) fn skip(&mut self, side: usize) {
-        self.sides[side].rows.push(Row { bucket: NO_BUCKET, back: 0 });
+    pub(super) fn skip_row(&mut self, side: usize) {
+        self.sides[side].rows.push(IndexedRow { bucket: NO_BUCKET, distance_to_previous: 0 });
     }
 
     /// The bucket of a row of a side that is in the index.
     #[inline]
     pub(super) fn bucket_of(&self, side: usize, seq: RowId) -> Option<u32> {
-        let Side { base, rows, .. } = &self.sides[side];
+        let SideRows { base, rows, .. } = &self.sides[side];
         let row = rows.get(seq.checked_sub(*base)? as usize)?;
         (row.bucket != NO_BUCKET).then_some(row.bucket)
     }
 
     /// The bucket for the key of a row of a side that is not.
-    pub(super) fn find(&self, keys: &Keys, side: usize, (columns, row): Rows<'_>) -> Option<u32> {
-        self.bucket_with(self.key(keys, side, columns, row)?)
+    pub(super) fn find(&self, keys: &JoinKeys, side: usize, (columns, row): RowView<'_>) -> Option<u32> {
+        self.find_bucket(self.key(keys, side, columns, row)?)
     }
 
     /// Whether all rows of a bucket have the same key, not only the same hash.
     #[inline]
     pub(super) fn is_exact(&self, bucket: u32) -> bool {
-        matches!(self.buckets[bucket as usize].key, Key::Exact(_))
+        matches!(self.buckets[bucket as usize].key, BucketKey::Exact(_))
     }
 
     /// The rows of a side in a bucket that have arrived and not left, newest first.
     #[inline]
     pub(super) fn rows(&self, bucket: u32, side: usize) -> impl Iterator<Item = RowId> + '_ {
         let end = self.buckets[bucket as usize].ends[side];
-        let Side { base, oldest, rows } = &self.sides[side];
+        let SideRows { base, oldest, rows } = &self.sides[side];
         let mut next = end.checked_sub(1);
         std::iter::from_fn(move || {
             let seq = next.filter(|seq| seq >= oldest)?;
-            next = match rows[(seq - base) as usize].back {
+            next = match rows[(seq - base) as usize].distance_to_previous {
                 0 => None,
                 back => seq.checked_sub(RowId::from(back)),
             };
@@ -271,9 +275,9 @@ impl Index {
     }
 }
 
-impl Side {
+impl SideRows {
     /// The rows that have left lie there no longer.
-    fn drop_left(&mut self) {
+    fn drop_expired(&mut self) {
         let left = ((self.oldest - self.base) as usize).min(self.rows.len());
         self.rows.drain(..left);
         self.base += left as RowId;

@@ -2,20 +2,20 @@
 
 use tidemill_types::FieldType;
 
-use super::Rows;
+use super::RowView;
 use crate::equality::{self, CompareType};
 use crate::expr::{Comparison, Expr, Node};
 
 /// A condition taken apart.
 #[derive(Debug, Clone, Default)]
-pub struct Keys {
+pub struct JoinKeys {
     /// Columns of the left and the right side that must be equal.
-    pub(super) equal: Vec<(usize, usize, CompareType)>,
+    pub(super) equal_columns: Vec<(usize, usize, CompareType)>,
     /// What must hold besides.
-    pub(super) rest: Option<Expr>,
+    pub(super) residual: Option<Expr>,
 }
 
-impl Keys {
+impl JoinKeys {
     /// Takes a condition apart in which the sides are slots 0 and 1.
     pub(super) fn of(on: &Expr) -> Self {
         let mut keys = Self::default();
@@ -35,12 +35,12 @@ impl Keys {
             && let Some(domain) = CompareType::of(a.ty, b.ty)
         {
             match (slot(a), slot(b)) {
-                (0, 1) => return self.equal.push((left, right, domain)),
-                (1, 0) => return self.equal.push((right, left, domain)),
+                (0, 1) => return self.equal_columns.push((left, right, domain)),
+                (1, 0) => return self.equal_columns.push((right, left, domain)),
                 _ => {}
             }
         }
-        self.rest = Some(match self.rest.take() {
+        self.residual = Some(match self.residual.take() {
             None => condition.clone(),
             Some(rest) => {
                 Expr { node: Node::And(Box::new(rest), Box::new(condition.clone())), ty: FieldType::Bool }
@@ -51,13 +51,13 @@ impl Keys {
     /// The column of a side in key `i`.
     #[inline]
     pub(super) fn column(&self, i: usize, side: usize) -> usize {
-        if side == 0 { self.equal[i].0 } else { self.equal[i].1 }
+        if side == 0 { self.equal_columns[i].0 } else { self.equal_columns[i].1 }
     }
 
     /// Whether two rows have the same key, the first being of side `side`.
     #[inline]
-    pub(super) fn hold(&self, side: usize, a: Rows<'_>, b: Rows<'_>) -> bool {
-        (0..self.equal.len()).all(|i| {
+    pub(super) fn are_equal(&self, side: usize, a: RowView<'_>, b: RowView<'_>) -> bool {
+        (0..self.equal_columns.len()).all(|i| {
             let (x, y) = (self.column(i, side), self.column(i, 1 - side));
             equality::equal(&a.0[x], a.1, &b.0[y], b.1)
         })

@@ -2,58 +2,59 @@
 
 use tidemill_types::FieldType;
 
-use super::Rows;
-use crate::batch::{Batch, Kind};
+use super::RowView;
+use crate::batch::{Batch, EventKind};
 use crate::column::Column;
 use crate::expr::{EvalContext, EvalError};
-use crate::select::{COLUMNAR_ROWS_MIN, Plan, Selector};
+use crate::select::{COLUMNAR_ROWS_MIN, SelectPlan, Selector};
 use crate::store::RowStore;
 
 /// Where a row lies: its number, or its place in a batch.
-pub(super) type At = u64;
+pub(super) type RowPosition = u64;
 /// No row: what an outer join shows beside an event without a match.
-pub(super) const NOTHING: At = At::MAX;
+pub(super) const NO_ROW: RowPosition = RowPosition::MAX;
 
 /// What is wanted of a side's row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Value {
+pub(super) enum SideColumn {
     /// A column.
-    Of(usize),
+    Attribute(usize),
     /// The time of the event; null where there is none.
     Time,
 }
 
 /// Matches in chunks for the selection, one for each event that has some; several chunks may be one emission.
-pub(crate) struct Matches {
+pub(crate) struct JoinMatches {
     /// Columns of the left side, then of the right one.
-    columns: [Vec<(Value, Column)>; 2],
+    columns: [Vec<(SideColumn, Column)>; 2],
     /// For each match the row of a side, where its values are still to be taken from there.
-    at: [Vec<At>; 2],
+    positions: [Vec<RowPosition>; 2],
     /// Whether the times of a side are wanted.
-    timed: [bool; 2],
+    has_time: [bool; 2],
     /// Of the rows in `at` those that leave, with their time: it is when they leave.
-    leaving: [Vec<(usize, i64)>; 2],
+    expiry_times: [Vec<(usize, i64)>; 2],
     times: Vec<i64>,
-    kinds: Vec<Kind>,
-    ends: Vec<u32>,
-    clocks: Vec<i64>,
+    kinds: Vec<EventKind>,
+    chunk_ends: Vec<u32>,
+    chunk_clocks: Vec<i64>,
     /// The chunks behind each emission.
     emissions: Vec<u32>,
 }
 
-impl Matches {
+impl JoinMatches {
     /// No matches. `columns` are those that are wanted of each side, with their types.
-    pub(super) fn new(columns: [Vec<(Value, FieldType)>; 2]) -> Self {
-        let timed = [0, 1].map(|side: usize| columns[side].iter().any(|(value, _)| *value == Value::Time));
+    pub(super) fn new(columns: [Vec<(SideColumn, FieldType)>; 2]) -> Self {
+        let timed =
+            [0, 1].map(|side: usize| columns[side].iter().any(|(value, _)| *value == SideColumn::Time));
         Self {
-            timed,
-            leaving: [vec![], vec![]],
+            has_time: timed,
+            expiry_times: [vec![], vec![]],
             columns: columns.map(|of| of.into_iter().map(|(i, ty)| (i, Column::new(ty))).collect()),
-            at: [vec![], vec![]],
+            positions: [vec![], vec![]],
             times: vec![],
             kinds: vec![],
-            ends: vec![],
-            clocks: vec![],
+            chunk_ends: vec![],
+            chunk_clocks: vec![],
             emissions: vec![],
         }
     }
@@ -62,17 +63,17 @@ impl Matches {
         self.times.len()
     }
 
-    /// The rows of side `other` that the next event is matched with are put here; then [`Self::end_current`].
+    /// The rows of side `other` that the next event is matched with are put here; then [`Self::end_current_event`].
     #[inline]
-    pub(super) fn others(&mut self, other: usize) -> &mut Vec<At> {
-        &mut self.at[other]
+    pub(super) fn other_rows(&mut self, other: usize) -> &mut Vec<RowPosition> {
+        &mut self.positions[other]
     }
 
     /// The rows of the other side that were put there, newest first, are the matches of row `event` of side `side`, a
-    /// current event. Their kinds and emissions are added by [`Self::end_currents`].
+    /// current event. Their kinds and emissions are added by [`Self::finish_current_events`].
     #[inline]
-    pub(super) fn end_current(&mut self, side: usize, event: At, time: i64, clock: i64) {
-        let [left, right] = &mut self.at;
+    pub(super) fn end_current_event(&mut self, side: usize, event: RowPosition, time: i64, clock: i64) {
+        let [left, right] = &mut self.positions;
         let (events, others) = if side == 0 { (left, right) } else { (right, left) };
         let before = events.len();
         match others.len() - before {
@@ -87,75 +88,82 @@ impl Matches {
                 self.times.resize(self.times.len() + count, time);
             }
         }
-        self.ends.push(self.times.len() as u32);
-        self.clocks.push(clock);
+        self.chunk_ends.push(self.times.len() as u32);
+        self.chunk_clocks.push(clock);
     }
 
-    /// See [`Self::end_current`].
-    pub(super) fn end_currents(&mut self) {
-        self.kinds.resize(self.times.len(), Kind::Current);
+    /// See [`Self::end_current_event`].
+    pub(super) fn finish_current_events(&mut self) {
+        self.kinds.resize(self.times.len(), EventKind::Current);
         let emissions = self.emissions.last().map_or(1, |last| last + 1);
-        self.emissions.extend(emissions..=self.ends.len() as u32);
+        self.emissions.extend(emissions..=self.chunk_ends.len() as u32);
     }
 
     /// Adds a match of row `event` of side `side`; `other` is the row of the other side.
     #[inline]
-    pub(super) fn push(&mut self, side: usize, event: At, other: At, time: i64, kind: Kind) {
-        self.note_leaving(side, time, kind);
-        self.at[side].push(event);
-        self.at[1 - side].push(other);
+    pub(super) fn push(
+        &mut self,
+        side: usize,
+        event: RowPosition,
+        other: RowPosition,
+        time: i64,
+        kind: EventKind,
+    ) {
+        self.record_expiry_time(side, time, kind);
+        self.positions[side].push(event);
+        self.positions[1 - side].push(other);
         self.times.push(time);
         self.kinds.push(kind);
     }
 
     /// The next row of a side, if it leaves, has this time.
     #[inline]
-    fn note_leaving(&mut self, side: usize, time: i64, kind: Kind) {
-        if self.timed[side] && kind == Kind::Expired {
-            self.leaving[side].push((self.at[side].len(), time));
+    fn record_expiry_time(&mut self, side: usize, time: i64, kind: EventKind) {
+        if self.has_time[side] && kind == EventKind::Expired {
+            self.expiry_times[side].push((self.positions[side].len(), time));
         }
     }
 
     /// Room for so many matches more, each of its own event.
     pub(super) fn reserve(&mut self, more: usize) {
-        self.at.iter_mut().for_each(|at| at.reserve(more));
+        self.positions.iter_mut().for_each(|at| at.reserve(more));
         self.times.reserve(more);
         self.kinds.reserve(more);
-        self.ends.reserve(more);
-        self.clocks.reserve(more);
+        self.chunk_ends.reserve(more);
+        self.chunk_clocks.reserve(more);
         self.emissions.reserve(more);
     }
 
     /// The rows of side `other` in the matches from `first` on come the other way round: what was found newest first
     /// comes out oldest first.
     #[inline]
-    pub(super) fn turn(&mut self, other: usize, first: usize) {
+    pub(super) fn reverse_from(&mut self, other: usize, first: usize) {
         let found = self.times.len() - first;
         if found > 1 {
-            let from = self.at[other].len() - found;
-            self.at[other][from..].reverse();
+            let from = self.positions[other].len() - found;
+            self.positions[other][from..].reverse();
         }
     }
 
     /// As [`Self::push`], with the values of the other row, where those are taken at once.
-    pub(super) fn push_taken(
+    pub(super) fn push_with_values(
         &mut self,
         side: usize,
-        event: At,
-        other: Option<Rows<'_>>,
+        event: RowPosition,
+        other: Option<RowView<'_>>,
         time: i64,
-        kind: Kind,
+        kind: EventKind,
     ) {
         for (value, column) in &mut self.columns[1 - side] {
             match (other, *value) {
-                (Some((columns, row)), Value::Of(i)) => column.push_from(&columns[i], row),
+                (Some((columns, row)), SideColumn::Attribute(i)) => column.push_from(&columns[i], row),
                 // whoever asks for it asks only whether there is a row
-                (Some(_), Value::Time) => column.push(crate::value::Value::Long(0)),
+                (Some(_), SideColumn::Time) => column.push(crate::value::Value::Long(0)),
                 (None, _) => column.push_null(),
             }
         }
-        self.note_leaving(side, time, kind);
-        self.at[side].push(event);
+        self.record_expiry_time(side, time, kind);
+        self.positions[side].push(event);
         self.times.push(time);
         self.kinds.push(kind);
     }
@@ -164,32 +172,37 @@ impl Matches {
     #[inline]
     pub(super) fn end_event(&mut self, clock: i64) {
         let end = self.times.len() as u32;
-        if self.ends.last().copied().unwrap_or(0) < end {
-            self.ends.push(end);
-            self.clocks.push(clock);
+        if self.chunk_ends.last().copied().unwrap_or(0) < end {
+            self.chunk_ends.push(end);
+            self.chunk_clocks.push(clock);
         }
     }
 
     /// The chunks that were added since come out together.
     #[inline]
     pub(super) fn end_emission(&mut self) {
-        let end = self.ends.len() as u32;
+        let end = self.chunk_ends.len() as u32;
         if self.emissions.last().copied().unwrap_or(0) < end {
             self.emissions.push(end);
         }
     }
 
     /// Takes the values of the rows of a side that were matched since the last time.
-    pub(super) fn gather<'r>(&mut self, side: usize, row: impl Fn(At) -> Rows<'r>, time: impl Fn(At) -> i64) {
-        let at = std::mem::take(&mut self.at[side]);
+    pub(super) fn gather<'r>(
+        &mut self,
+        side: usize,
+        row: impl Fn(RowPosition) -> RowView<'r>,
+        time: impl Fn(RowPosition) -> i64,
+    ) {
+        let at = std::mem::take(&mut self.positions[side]);
         for (value, column) in &mut self.columns[side] {
-            let Value::Of(i) = *value else {
-                push_times(column, &at, &self.leaving[side], &time);
+            let SideColumn::Attribute(i) = *value else {
+                push_times(column, &at, &self.expiry_times[side], &time);
                 continue;
             };
             for at in &at {
                 match *at {
-                    NOTHING => column.push_null(),
+                    NO_ROW => column.push_null(),
                     at => {
                         let (columns, row) = row(at);
                         column.push_from(&columns[i], row);
@@ -197,66 +210,67 @@ impl Matches {
                 }
             }
         }
-        self.at[side] = at;
-        self.at[side].clear();
-        self.leaving[side].clear();
+        self.positions[side] = at;
+        self.positions[side].clear();
+        self.expiry_times[side].clear();
     }
 
     /// The same where the rows are those of a window.
-    pub(super) fn gather_held(&mut self, side: usize, rows: &RowStore) {
-        if self.at[side].contains(&NOTHING) {
+    pub(super) fn gather_from_store(&mut self, side: usize, rows: &RowStore) {
+        if self.positions[side].contains(&NO_ROW) {
             return self.gather(side, |seq| rows.row(seq), |seq| rows.time(seq));
         }
         for (value, column) in &mut self.columns[side] {
-            let Value::Of(i) = *value else {
-                push_times(column, &self.at[side], &self.leaving[side], &|seq| rows.time(seq));
+            let SideColumn::Attribute(i) = *value else {
+                push_times(column, &self.positions[side], &self.expiry_times[side], &|seq| rows.time(seq));
                 continue;
             };
-            let taken = rows.gather(i, self.at[side].iter().map(|seq| Some(*seq)));
+            let taken = rows.gather(i, self.positions[side].iter().map(|seq| Some(*seq)));
             match column.is_empty() {
                 true => *column = taken,
                 false => column.extend_range(&taken, 0..taken.len()),
             }
         }
-        self.at[side].clear();
-        self.leaving[side].clear();
+        self.positions[side].clear();
+        self.expiry_times[side].clear();
     }
 
     /// What the selection makes of them: a chunk for each emission.
     pub(crate) fn select(self, selector: &mut Selector, host: &dyn EvalContext) -> Result<Batch, EvalError> {
-        let Self { columns, times, kinds, ends, clocks, emissions, .. } = self;
+        let Self { columns, times, kinds, chunk_ends: ends, chunk_clocks: clocks, emissions, .. } = self;
         // values of both sides, then their times
         let (values, side_times): (Vec<_>, Vec<_>) =
-            columns.into_iter().flatten().partition(|(value, _)| *value != Value::Time);
+            columns.into_iter().flatten().partition(|(value, _)| *value != SideColumn::Time);
         let mut columns: Vec<Column> =
             values.into_iter().chain(side_times).map(|(_, column)| column).collect();
         if times.len() >= COLUMNAR_ROWS_MIN {
             // what goes on as it is goes on without a copy
             columns.iter_mut().for_each(Column::share);
         }
-        let pairs = Batch { columns, times, kinds, ends, clocks, ..Batch::default() };
-        if emissions.len() == pairs.ends.len() {
+        let pairs =
+            Batch { columns, times, kinds, chunk_ends: ends, chunk_clocks: clocks, ..Batch::default() };
+        if emissions.len() == pairs.chunk_ends.len() {
             return selector.process(&pairs, host);
         }
         let plan = selector.plan();
         let wanted = plan.output_events;
         if passes_all(plan) {
             let mut out = selector.process(&pairs, host)?;
-            (out.ends, out.clocks) = (vec![], vec![]);
+            (out.chunk_ends, out.chunk_clocks) = (vec![], vec![]);
             let (mut row, mut end) = (0, 0);
             for emission in emissions {
                 let last = emission as usize - 1;
-                for kind in &pairs.kinds[row..pairs.ends[last] as usize] {
+                for kind in &pairs.kinds[row..pairs.chunk_ends[last] as usize] {
                     end += u32::from(match kind {
-                        Kind::Current => wanted.current,
-                        Kind::Expired => wanted.expired,
-                        Kind::Reset => false,
+                        EventKind::Current => wanted.current,
+                        EventKind::Expired => wanted.expired,
+                        EventKind::Reset => false,
                     });
                 }
-                row = pairs.ends[last] as usize;
-                if out.ends.last().copied().unwrap_or(0) < end {
-                    out.ends.push(end);
-                    out.clocks.push(pairs.clocks[last]);
+                row = pairs.chunk_ends[last] as usize;
+                if out.chunk_ends.last().copied().unwrap_or(0) < end {
+                    out.chunk_ends.push(end);
+                    out.chunk_clocks.push(pairs.chunk_clocks[last]);
                 }
             }
             return Ok(out);
@@ -282,19 +296,24 @@ impl Matches {
 }
 
 /// Adds the times of rows; those of `leaving`, by their place, have the time at which they leave.
-fn push_times(column: &mut Column, at: &[At], leaving: &[(usize, i64)], time: &impl Fn(At) -> i64) {
+fn push_times(
+    column: &mut Column,
+    at: &[RowPosition],
+    leaving: &[(usize, i64)],
+    time: &impl Fn(RowPosition) -> i64,
+) {
     let mut leaving = leaving.iter().peekable();
     for (i, at) in at.iter().enumerate() {
         let left = leaving.next_if(|(place, _)| *place == i).map(|(_, time)| *time);
         match *at {
-            NOTHING => column.push_null(),
+            NO_ROW => column.push_null(),
             at => column.push(crate::value::Value::Long(left.unwrap_or_else(|| time(at)))),
         }
     }
 }
 
 /// Whether every event of a wanted kind comes out.
-fn passes_all(plan: &Plan) -> bool {
+fn passes_all(plan: &SelectPlan) -> bool {
     plan.aggregates.is_empty()
         && plan.group_by.is_empty()
         && plan.having.is_none()

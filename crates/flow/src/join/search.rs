@@ -1,9 +1,9 @@
 //! What an event of one side is matched with.
 
-use super::index::Index;
-use super::matches::{At, Matches, NOTHING};
-use super::{Join, JoinPlan, Rows, Source};
-use crate::batch::{Batch, Kind};
+use super::index::JoinIndex;
+use super::matches::{JoinMatches, NO_ROW, RowPosition};
+use super::{Join, JoinPlan, RowView, SideSource};
+use crate::batch::{Batch, EventKind};
 use crate::column::Column;
 use crate::expr::{EvalContext, EvalError, Frame, RowRef, StoreRef};
 use crate::window::{RowChanges, RowQueue};
@@ -11,14 +11,14 @@ use crate::window_operator::WindowOperator;
 
 impl Join {
     /// Adds the matches of what a side lets out; `input` is the batch in which its rows lie when it has no window.
-    pub(super) fn matches(
+    pub(super) fn match_changes(
         &self,
         side: usize,
         signals: &RowChanges,
         input: Option<&Batch>,
         clock: i64,
         host: &dyn EvalContext,
-        found: &mut Matches,
+        found: &mut JoinMatches,
     ) -> Result<(), EvalError> {
         if !self.plan.sides[side].triggers {
             return Ok(());
@@ -27,19 +27,19 @@ impl Join {
         for chunk in signals.chunks() {
             for signal in chunk {
                 let (seq, time, kind) = (signal.seq, signal.time, signal.kind);
-                if kind == Kind::Reset {
-                    match self.is_held(other) {
-                        true => found.push(side, NOTHING, NOTHING, time, kind),
-                        false => found.push_taken(side, NOTHING, None, time, kind),
+                if kind == EventKind::Reset {
+                    match self.is_stream_side(other) {
+                        true => found.push(side, NO_ROW, NO_ROW, time, kind),
+                        false => found.push_with_values(side, NO_ROW, None, time, kind),
                     }
-                } else if kind == Kind::Current || self.leaves {
-                    let event: Rows<'_> = match (&self.held[side], input) {
+                } else if kind == EventKind::Current || self.expires_immediately {
+                    let event: RowView<'_> = match (&self.operators[side], input) {
                         (Some(held), _) => held.store().row(seq),
                         (None, Some(input)) => (&input.columns, seq as usize),
                         (None, None) => continue,
                     };
-                    let event = Event { side, at: seq, row: event, time, kind, clock };
-                    self.match_one(&event, host, found)?;
+                    let event = ProbeEvent { side, position: seq, row: event, time, kind, clock };
+                    self.match_event(&event, host, found)?;
                 }
                 found.end_event(clock);
             }
@@ -49,25 +49,25 @@ impl Join {
     }
 
     /// Whether a side is a stream: what it holds is found here.
-    fn is_held(&self, side: usize) -> bool {
-        matches!(self.plan.sides[side].source, Source::Stream(_))
+    fn is_stream_side(&self, side: usize) -> bool {
+        matches!(self.plan.sides[side].source, SideSource::Stream(_))
     }
 
     /// Adds the matches of one event.
-    fn match_one(
+    fn match_event(
         &self,
-        event: &Event<'_>,
+        event: &ProbeEvent<'_>,
         host: &dyn EvalContext,
-        found: &mut Matches,
+        found: &mut JoinMatches,
     ) -> Result<(), EvalError> {
-        let Event { side, at, row, time, kind, clock } = *event;
+        let ProbeEvent { side, position: at, row, time, kind, clock } = *event;
         let other = 1 - side;
         let before = found.len();
         let outer = self.plan.sides[side].outer;
         let mut rows: [RowRef<'_>; 2] = [None; 2];
         rows[side] = Some(row);
-        if self.is_held(other) {
-            if let Some(held) = &self.held[other] {
+        if self.is_stream_side(other) {
+            if let Some(held) = &self.operators[other] {
                 match (&self.index, held.rows_in_order()) {
                     (Some(index), Some(fifo)) => self.match_by_key(event, index, held, fifo, host, found)?,
                     _ => {
@@ -79,27 +79,27 @@ impl Join {
                 }
             }
             if found.len() == before && outer {
-                found.push(side, at, NOTHING, time, kind);
+                found.push(side, at, NO_ROW, time, kind);
             }
             return Ok(());
         }
         let frame = Frame { rows: &rows, time, now: clock, host };
         let mut add = |columns: &[Column], row: usize| {
-            found.push_taken(side, at, Some((columns, row)), time, kind);
+            found.push_with_values(side, at, Some((columns, row)), time, kind);
         };
-        let JoinPlan { sides, on, search, read, .. } = &*self.plan;
+        let JoinPlan { sides, on, search, bucket_query: read, .. } = &*self.plan;
         match (sides[other].source, search, read) {
-            (Source::Table(table), Some(search), _) => host.find(table, search, &frame, &mut add)?,
-            (Source::Window(_, window), ..) => {
+            (SideSource::Table(table), Some(search), _) => host.find(table, search, &frame, &mut add)?,
+            (SideSource::Window(_, window), ..) => {
                 host.search(StoreRef::Window(window), other, on.as_ref(), &frame, &mut add)?;
             }
-            (Source::Aggregation(aggregation), _, Some(read)) => {
+            (SideSource::Aggregation(aggregation), _, Some(read)) => {
                 host.buckets(aggregation, read, other, on.as_ref(), &frame, &mut add)?;
             }
-            (Source::Table(_) | Source::Aggregation(_) | Source::Stream(_), ..) => {}
+            (SideSource::Table(_) | SideSource::Aggregation(_) | SideSource::Stream(_), ..) => {}
         }
         if found.len() == before && outer {
-            found.push_taken(side, at, None, time, kind);
+            found.push_with_values(side, at, None, time, kind);
         }
         Ok(())
     }
@@ -108,16 +108,16 @@ impl Join {
     #[inline]
     fn match_by_key(
         &self,
-        event: &Event<'_>,
-        index: &Index,
+        event: &ProbeEvent<'_>,
+        index: &JoinIndex,
         held: &WindowOperator,
         fifo: &RowQueue,
         host: &dyn EvalContext,
-        found: &mut Matches,
+        found: &mut JoinMatches,
     ) -> Result<(), EvalError> {
-        let Event { side, at, row, time, kind, .. } = *event;
+        let ProbeEvent { side, position: at, row, time, kind, .. } = *event;
         let (keys, other) = (&self.plan.keys, 1 - side);
-        let known = self.held[side].as_ref().is_some_and(|held| held.rows_in_order().is_some());
+        let known = self.operators[side].as_ref().is_some_and(|held| held.rows_in_order().is_some());
         let bucket = match known {
             true => index.bucket_of(side, at),
             false => None,
@@ -130,7 +130,7 @@ impl Join {
                 found.push(side, at, seq, time, kind);
             }
         }
-        found.turn(1 - side, before);
+        found.reverse_from(1 - side, before);
         Ok(())
     }
 }
@@ -140,17 +140,17 @@ impl JoinPlan {
     #[inline]
     pub(super) fn is_match(
         &self,
-        event: &Event<'_>,
+        event: &ProbeEvent<'_>,
         exact: bool,
-        candidate: Rows<'_>,
+        candidate: RowView<'_>,
         host: &dyn EvalContext,
     ) -> Result<bool, EvalError> {
-        let Event { side, row, time, clock, .. } = *event;
+        let ProbeEvent { side, row, time, clock, .. } = *event;
         let keys = &self.keys;
-        if !exact && !keys.hold(side, row, candidate) {
+        if !exact && !keys.are_equal(side, row, candidate) {
             return Ok(false);
         }
-        let Some(rest) = &keys.rest else { return Ok(true) };
+        let Some(rest) = &keys.residual else { return Ok(true) };
         let mut rows: [RowRef<'_>; 2] = [Some(row); 2];
         rows[1 - side] = Some(candidate);
         rest.is_true(&Frame { rows: &rows, time, now: clock, host })
@@ -159,11 +159,11 @@ impl JoinPlan {
 
 /// An event that is matched.
 #[derive(Clone, Copy)]
-pub(super) struct Event<'a> {
+pub(super) struct ProbeEvent<'a> {
     pub side: usize,
-    pub at: At,
-    pub row: Rows<'a>,
+    pub position: RowPosition,
+    pub row: RowView<'a>,
     pub time: i64,
-    pub kind: Kind,
+    pub kind: EventKind,
     pub clock: i64,
 }

@@ -7,9 +7,9 @@ use std::sync::Arc;
 use hashbrown::{DefaultHashBuilder, HashMap, HashSet};
 use tidemill_types::FieldType;
 
-use crate::batch::{Batch, Kind};
+use crate::batch::{Batch, EventKind};
 use crate::column::Column;
-use crate::snapshot::{CHUNK_ROWS, Error, Reader, RowAt, Writer};
+use crate::snapshot::{CHUNK_ROWS, Error, Reader, RowLocation, Writer};
 use crate::store::{RowId, RowStore, SEGMENT_ROWS};
 use crate::value::{Key, Value};
 
@@ -31,7 +31,7 @@ pub(super) struct PendingOutput {
 
 struct PendingEvent {
     seq: RowId,
-    kind: Kind,
+    kind: EventKind,
     group: Arc<str>,
 }
 
@@ -76,7 +76,7 @@ impl PendingOutput {
     pub(super) fn add(&mut self, input: &Batch, row: usize) {
         let seq = self.rows.append(input, row..row + 1);
         let place = self.next;
-        self.push(seq, Kind::Current, input.group(row));
+        self.push(seq, EventKind::Current, input.group(row));
         if self.index.is_some() {
             let hash = self.hash(&input.columns, row, input.group(row));
             self.index.iter_mut().for_each(|index| index.entry(hash).or_default().push_back(place));
@@ -94,7 +94,7 @@ impl PendingOutput {
         self.groups.contains_key(group)
     }
 
-    fn push(&mut self, seq: RowId, kind: Kind, group: &str) {
+    fn push(&mut self, seq: RowId, kind: EventKind, group: &str) {
         let name = match self.groups.get_key_value(group) {
             Some((name, _)) => name.clone(),
             None => Arc::from(group),
@@ -250,11 +250,11 @@ impl PendingOutput {
             self.order.values().map(|entry| (entry.seq, entry.kind, &entry.group)).collect();
         self.save_rows(&waiting, out)?;
         let newest = self.groups.iter().filter(|_| !self.aggregates.is_empty());
-        let newest: Vec<_> = newest.map(|(name, group)| (group.newest, Kind::Current, name)).collect();
+        let newest: Vec<_> = newest.map(|(name, group)| (group.newest, EventKind::Current, name)).collect();
         self.save_rows(&newest, out)
     }
 
-    fn save_rows(&self, rows: &[(RowId, Kind, &Arc<str>)], out: &mut Writer<'_>) -> Result<(), Error> {
+    fn save_rows(&self, rows: &[(RowId, EventKind, &Arc<str>)], out: &mut Writer<'_>) -> Result<(), Error> {
         for chunk in rows.chunks(CHUNK_ROWS) {
             out.number(chunk.len() as u64)?;
             for (seq, kind, group) in chunk {
@@ -262,7 +262,7 @@ impl PendingOutput {
                 out.kind(*kind)?;
                 out.text(group)?;
             }
-            let rows: Vec<RowAt<'_>> = chunk.iter().map(|(seq, ..)| self.rows.row(*seq)).collect();
+            let rows: Vec<RowLocation<'_>> = chunk.iter().map(|(seq, ..)| self.rows.row(*seq)).collect();
             out.rows(self.rows.types(), &rows)?;
         }
         out.number(0)

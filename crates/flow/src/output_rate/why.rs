@@ -1,15 +1,15 @@
 //! What an output rate holds back.
 
 use super::{OutputRateLimiter, OutputRatePlan, RateSelection};
-use crate::why::{RateState, when};
+use crate::explain::{OutputRateReport, format_time};
 
 impl OutputRateLimiter {
     /// What waits, and for what.
-    pub(crate) fn why(&self, written: &str) -> RateState {
+    pub(crate) fn why(&self, written: &str) -> OutputRateReport {
         let held = self.buffered.len() as u64 + self.pending.len();
         let due = self.timers.next_due();
         let round = |due: Option<i64>| match due {
-            Some(due) => format!("the clock: the round ends at {}", when(due)),
+            Some(due) => format!("the clock: the round ends at {}", format_time(due)),
             None => "an event".into(),
         };
         let waits_for = match self.plan {
@@ -31,16 +31,16 @@ impl OutputRateLimiter {
             OutputRatePlan::Time(RateSelection::First, period) => match self.groups.values().min() {
                 None => "an event: the first of a round goes on at once".into(),
                 Some(passed) => {
-                    format!("the first event from {} on", when(passed.saturating_add(period)))
+                    format!("the first event from {} on", format_time(passed.saturating_add(period)))
                 }
             },
             OutputRatePlan::Time(RateSelection::All | RateSelection::Last, _) => round(due),
             OutputRatePlan::Snapshot(..) => match due {
-                Some(due) => format!("the clock: the next snapshot is at {}", when(due)),
+                Some(due) => format!("the clock: the next snapshot is at {}", format_time(due)),
                 None => round(None),
             },
         };
-        RateState { rate: written.to_owned(), held, due, waits_for }
+        OutputRateReport { rate: written.to_owned(), held, due, waits_for }
     }
 }
 

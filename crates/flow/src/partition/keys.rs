@@ -14,21 +14,21 @@ use crate::select;
 /// Where the events of a stream go.
 pub enum Route {
     /// To all keys seen so far.
-    Everywhere,
+    AllKeys,
     /// To these keys one after the other, until a key could not be computed.
-    Cuts(SmallVec<[Cut; 1]>, Option<EvalError>),
+    Runs(SmallVec<[KeyRun; 1]>, Option<EvalError>),
 }
 
 /// Events that go to one key together.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Cut {
+pub struct KeyRun {
     /// The key.
     pub key: String,
     /// The events' rows, ascending; one is there twice when two parts give it the same key.
     rows: SmallVec<[usize; 1]>,
 }
 
-impl Cut {
+impl KeyRun {
     /// Its events; they keep their chunks.
     pub fn of<'b>(&self, events: &'b Batch) -> Cow<'b, Batch> {
         if self.rows.iter().copied().eq(0..events.len()) {
@@ -50,36 +50,36 @@ impl PartitionPlan {
     /// Where events of a stream go. What could not be routed ends the way: of the chunk in which a key fails only the
     /// cuts before it go on.
     pub fn route(&self, stream: usize, events: &Batch, now: i64, host: &dyn EvalContext) -> Route {
-        let Some(keys) = self.keys.iter().find(|k| k.stream == stream) else { return Route::Everywhere };
-        let mut cuts: SmallVec<[Cut; 1]> = SmallVec::new();
+        let Some(keys) = self.keys.iter().find(|k| k.stream == stream) else { return Route::AllKeys };
+        let mut cuts: SmallVec<[KeyRun; 1]> = SmallVec::new();
         let mut text = String::new();
         for row in 0..events.len() {
             let rows = [Some((events.columns.as_slice(), row))];
             let frame = Frame { rows: &rows, time: events.times[row], now, host };
             for part in &keys.parts {
                 text.clear();
-                match part.write(&frame, &mut text) {
+                match part.write_key(&frame, &mut text) {
                     Ok(false) => {}
                     Ok(true) => match cuts.last_mut().filter(|cut| cut.key == text) {
                         Some(cut) => cut.rows.push(row),
-                        None => cuts.push(Cut { key: text.clone(), rows: SmallVec::from_elem(row, 1) }),
+                        None => cuts.push(KeyRun { key: text.clone(), rows: SmallVec::from_elem(row, 1) }),
                     },
                     Err(failure) => {
                         cuts.pop();
-                        return Route::Cuts(cuts, Some(failure));
+                        return Route::Runs(cuts, Some(failure));
                     }
                 }
             }
         }
-        Route::Cuts(cuts, None)
+        Route::Runs(cuts, None)
     }
 }
 
 impl KeyPart {
     /// Writes the event's key behind `text`; whether it has one.
-    fn write(&self, frame: &Frame<'_>, text: &mut String) -> Result<bool, EvalError> {
+    fn write_key(&self, frame: &Frame<'_>, text: &mut String) -> Result<bool, EvalError> {
         match self {
-            Self::Value(key) => value_text(key, frame, text),
+            Self::Value(key) => write_value(key, frame, text),
             Self::Range(condition, name) => {
                 let within = condition.is_true(frame)?;
                 if within {
@@ -92,7 +92,7 @@ impl KeyPart {
 }
 
 /// Writes the text of a value; false for null.
-fn value_text(key: &Expr, frame: &Frame<'_>, text: &mut String) -> Result<bool, EvalError> {
+fn write_value(key: &Expr, frame: &Frame<'_>, text: &mut String) -> Result<bool, EvalError> {
     // most keys are texts as they came
     if let Node::Column { slot: select::INPUT, column } = key.node
         && let Some(Some((columns, row))) = frame.rows.first()

@@ -5,17 +5,17 @@
 //! something from the beginning. Timers of all keys lie ordered by scheduler: what is due next is known without looking
 //! at the keys.
 
-mod flat;
 mod instances;
 mod keys;
 mod plan;
+mod rewrite;
 mod snapshot;
 mod why;
 
-pub(crate) use flat::{cut, flattened};
 pub use instances::{KeyId, Partition};
-pub use keys::{Cut, Route};
-pub use plan::{KeyPart, PartitionPlan, Purge, StreamKeys};
+pub use keys::{KeyRun, Route};
+pub use plan::{IdleKeyPurge, KeyPart, PartitionPlan, StreamKeys};
+pub(crate) use rewrite::{rewrite_as_group_by, split_by_key};
 
 #[cfg(test)]
 mod tests;

@@ -15,13 +15,13 @@ pub struct PartitionPlan {
     /// Its queries in order, for all keys.
     pub queries: Vec<Arc<QueryPlan>>,
     /// When idle keys are dropped.
-    pub purge: Option<Purge>,
+    pub purge: Option<IdleKeyPurge>,
     /// For each stream the queries that read it, in order, and the port to which its events go.
     readers: BTreeMap<usize, Vec<(usize, usize)>>,
     /// The schedulers of the queries, in the order in which they are served.
     schedulers: Vec<(usize, Scheduler)>,
     /// For each query where its schedulers lie in that order.
-    served: Vec<std::ops::Range<usize>>,
+    schedulers_by_query: Vec<std::ops::Range<usize>>,
 }
 
 /// How the events of a stream find their keys.
@@ -44,7 +44,7 @@ pub enum KeyPart {
 
 /// When idle keys are dropped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Purge {
+pub struct IdleKeyPurge {
     /// How often keys are looked at, milliseconds; the first time so long after the start of the app.
     pub interval: i64,
     /// A key that got no event for longer is dropped, milliseconds.
@@ -53,7 +53,7 @@ pub struct Purge {
 
 impl PartitionPlan {
     /// A partition of these queries.
-    pub fn new(keys: Vec<StreamKeys>, queries: Vec<Arc<QueryPlan>>, purge: Option<Purge>) -> Self {
+    pub fn new(keys: Vec<StreamKeys>, queries: Vec<Arc<QueryPlan>>, purge: Option<IdleKeyPurge>) -> Self {
         let mut readers = BTreeMap::<usize, Vec<(usize, usize)>>::new();
         let (mut schedulers, mut served) = (vec![], vec![]);
         for (number, query) in queries.iter().enumerate() {
@@ -64,7 +64,7 @@ impl PartitionPlan {
             schedulers.extend(query.schedulers().into_iter().map(|scheduler| (number, scheduler)));
             served.push(first..schedulers.len());
         }
-        Self { keys, queries, purge, readers, schedulers, served }
+        Self { keys, queries, purge, readers, schedulers, schedulers_by_query: served }
     }
 
     /// The streams that its queries read, inner ones as well.
@@ -84,12 +84,12 @@ impl PartitionPlan {
 
     /// Where the schedulers of a query lie in [`Self::schedulers`].
     pub fn schedulers_of(&self, query: usize) -> std::ops::Range<usize> {
-        self.served.get(query).cloned().unwrap_or_default()
+        self.schedulers_by_query.get(query).cloned().unwrap_or_default()
     }
 
     /// Whether a query has to be there from a key's first event on: it may wait for silence, a beat or an instant that
     /// no event has asked for.
-    pub(crate) fn begins_at_once(query: &QueryPlan) -> bool {
+    pub(crate) fn starts_with_key(query: &QueryPlan) -> bool {
         query.schedulers().into_iter().any(|scheduler| match scheduler {
             Scheduler::Before | Scheduler::After | Scheduler::Rate => true,
             Scheduler::Input => query.state.is_some(),

@@ -12,8 +12,8 @@ impl Partition {
         for KeyId(at) in self.keys() {
             let Some(instance) = &self.instances[at as usize] else { continue };
             out.text(&instance.name)?;
-            out.signed(instance.begun)?;
-            out.signed(instance.used)?;
+            out.signed(instance.started_at)?;
+            out.signed(instance.last_used)?;
             for query in &instance.queries {
                 out.flag(query.is_some())?;
                 query.iter().try_for_each(|query| query.save(out))?;
@@ -49,7 +49,14 @@ impl Partition {
                 });
             }
             let heads = vec![NEVER; self.plan.schedulers().len()].into();
-            let instance = Instance { name, number: 0, begun, used, queries: queries.into(), heads };
+            let instance = Instance {
+                name,
+                sequence: 0,
+                started_at: begun,
+                last_used: used,
+                queries: queries.into(),
+                next_due: heads,
+            };
             self.insert(instance).map_err(|e| from.damaged(e.0))?;
         }
         Ok(())

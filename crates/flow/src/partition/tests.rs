@@ -5,7 +5,7 @@ use std::sync::Arc;
 use tidemill_types::FieldType;
 
 use super::{Partition, PartitionPlan, Route};
-use crate::batch::{Batch, Kind};
+use crate::batch::{Batch, EventKind};
 use crate::expr::NoContext;
 use crate::registry::Registry;
 use crate::value::Value;
@@ -22,7 +22,7 @@ fn event(key: &str, time: i64) -> Batch {
     batch.columns[0].push(Value::text(key));
     batch.columns[1].push(Value::Int(1));
     batch.times.push(time);
-    batch.kinds.push(Kind::Current);
+    batch.kinds.push(EventKind::Current);
     batch.end_chunk(time);
     batch
 }
@@ -30,9 +30,9 @@ fn event(key: &str, time: i64) -> Batch {
 /// An event goes in; how many rows come out of the first query.
 fn push(partition: &mut Partition, key: &str, time: i64) -> usize {
     let event = event(key, time);
-    let Route::Cuts(cuts, None) = partition.route(0, &event, time, &NoContext) else { panic!("no key") };
+    let Route::Runs(cuts, None) = partition.route(0, &event, time, &NoContext) else { panic!("no key") };
     assert_eq!(cuts.len(), 1);
-    let id = partition.enter(&cuts[0].key, time).unwrap();
+    let id = partition.key_for_event(&cuts[0].key, time).unwrap();
     partition.push(id, 0, 0, &cuts[0].of(&event), &NoContext).unwrap().len()
 }
 
@@ -47,10 +47,10 @@ fn heads_come_by_age_then_by_key() {
         assert_eq!(push(&mut partition, key, time), 1);
     }
     assert_eq!(partition.next_timer(), Some(1005));
-    assert_eq!(partition.take_due(0, 1004), None);
+    assert_eq!(partition.pop_due(0, 1004), None);
     let mut fired = Vec::new();
-    while let Some(key) = partition.take_due(0, 1010) {
-        while let Some((0, out)) = partition.timer(key, 0, 1010, &NoContext) {
+    while let Some(key) = partition.pop_due(0, 1010) {
+        while let Some((0, out)) = partition.fire_timer(key, 0, 1010, &NoContext) {
             fired.push(out.unwrap().columns[0].get(0).to_string());
         }
     }
@@ -97,7 +97,7 @@ fn queries_are_made_when_events_reach_them() {
             from every e1=S -> e2=S select e1.k as k insert into Out;
         end;",
     );
-    let at_once: Vec<bool> = plan.queries.iter().map(|q| PartitionPlan::begins_at_once(q)).collect();
+    let at_once: Vec<bool> = plan.queries.iter().map(|q| PartitionPlan::starts_with_key(q)).collect();
     assert_eq!(at_once, [false, false, true, false, true, false]);
     let schedulers: Vec<usize> = (0..6).map(|query| plan.schedulers_of(query).len()).collect();
     assert_eq!(schedulers, [0, 1, 1, 0, 1, 0]);

@@ -4,15 +4,15 @@ use super::{KeyId, Partition};
 use crate::batch::Batch;
 use tidemill_types::{Error, Result};
 
+use crate::explain::{LISTED_MAX, PartitionKeysReport, QueryReport, ReadOnlyContext, first_failed_condition};
 use crate::expr::EvalContext;
-use crate::why::{Asking, Keys, Report, SHOWN_MAX, refused};
 
 impl Partition {
     /// Something came out of a query of a key.
-    pub(crate) fn emitted(&mut self, key: KeyId, query: usize, out: &Batch) {
+    pub(crate) fn record_output(&mut self, key: KeyId, query: usize, out: &Batch) {
         let instance = self.instances.get_mut(key.0 as usize).and_then(Option::as_mut);
         if let Some(at_work) = instance.and_then(|instance| instance.queries[query].as_mut()) {
-            at_work.stats.emit(out);
+            at_work.stats.record_output(out);
         }
     }
 
@@ -25,29 +25,34 @@ impl Partition {
         key: Option<&str>,
         now: i64,
         host: &dyn EvalContext,
-    ) -> Result<Report> {
+    ) -> Result<QueryReport> {
         let keys = self.keys();
         let named = |at: u32| self.instances.get(at as usize)?.as_ref().map(|key| key.name.to_string());
-        let some: Vec<String> = keys.iter().take(SHOWN_MAX).filter_map(|key| named(key.0)).collect();
+        let some: Vec<String> = keys.iter().take(LISTED_MAX).filter_map(|key| named(key.0)).collect();
         let count = keys.len();
         let plan = &self.plan.queries[query];
-        let notes = self.notes.get(query).and_then(Option::as_deref);
+        let notes = self.samples.get(query).and_then(Option::as_deref);
         let kept_out = notes.and_then(|notes| {
-            let (at, number) = notes.refused.key;
+            let (at, number) = notes.rejected.key;
             // the place may be that of another key by now
-            let there = self.instances.get(at as usize)?.as_ref().is_some_and(|key| key.number == number);
+            let there = self.instances.get(at as usize)?.as_ref().is_some_and(|key| key.sequence == number);
             let key = named(at).filter(|_| there)?;
-            let found = refused(&notes.refused, &plan.before, &plan.source_text.input, &Asking(host))?;
-            Some(crate::why::Refused { key: Some(key), ..found })
+            let found = first_failed_condition(
+                &notes.rejected,
+                &plan.before,
+                &plan.source_text.input,
+                &ReadOnlyContext(host),
+            )?;
+            Some(crate::explain::FailedConditionReport { key: Some(key), ..found })
         });
-        let none = || Report { query: plan.name.clone(), clock: now, ..Report::default() };
+        let none = || QueryReport { query: plan.name.clone(), clock: now, ..QueryReport::default() };
         if let Some(key) = key {
             let id = self.find(key).ok_or_else(|| no_such_key(key, count, &some))?;
             let instance = self.instances[id.0 as usize].as_ref();
             let at_work = instance.and_then(|instance| instance.queries[query].as_ref());
             let mut report = at_work.map_or_else(none, |query| query.why(now, host));
             report.kept_out = kept_out.filter(|refused| refused.key.as_deref() == Some(key));
-            report.keys = Some(Keys { count, key: Some(key.to_owned()), some });
+            report.keys = Some(PartitionKeysReport { count, key: Some(key.to_owned()), some });
             return Ok(report);
         }
         let mut report = none();
@@ -60,7 +65,7 @@ impl Partition {
         }
         report.passed = report.passed.filter(|_| !plan.before.is_empty());
         report.kept_out = kept_out;
-        report.keys = Some(Keys { count, key: None, some });
+        report.keys = Some(PartitionKeysReport { count, key: None, some });
         Ok(report)
     }
 }

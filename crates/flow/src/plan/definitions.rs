@@ -10,11 +10,11 @@ use crate::aggregation;
 use crate::annotations;
 use crate::catalog::{self, Stream};
 use crate::cron::Cron;
+use crate::explain::InputText;
 use crate::io;
 use crate::named_window::NamedWindowPlan;
 use crate::scope::StreamScope;
 use crate::table;
-use crate::why::SideWritten;
 
 impl Planner<'_> {
     pub(super) fn definition(&mut self, definition: &Definition) -> Result<(), Diagnostic> {
@@ -71,14 +71,14 @@ impl Planner<'_> {
                 self.plan.triggers.push((stream, at));
                 Ok(())
             }
-            Definition::Table(d) => self.plan.catalog.define_table(table::definition(d)?),
+            Definition::Table(d) => self.plan.catalog.define_table(table::compile_definition(d)?),
             Definition::Window(d) => {
                 let attributes = catalog::attributes(&d.attributes)?;
                 let name = catalog::full_name(&d.id);
                 let mut scope = StreamScope { stream: &name, attributes: &attributes, tables: &[] };
                 let make = make_window(&d.window, &name, (&attributes, None), &mut scope, self.registry)?;
                 let columns = attributes.iter().map(|(_, ty)| *ty).collect();
-                let written = SideWritten::of_window(&d.window, &name, &attributes).into();
+                let written = InputText::of_window(&d.window, &name, &attributes).into();
                 let stream = Stream { name, attributes, span: d.id.span };
                 let stream = self.plan.catalog.define_window(stream)?;
                 let output = output_events(Some(d.output.map_or(EventKind::All, |k| k.kind)));
@@ -98,7 +98,7 @@ impl Planner<'_> {
             )
             .help("write it with the functions that there are, or add it in Rust with Registry::function")),
             Definition::Aggregation(d) => {
-                let plan = aggregation::define(d, &self.plan.catalog, self.registry)?;
+                let plan = aggregation::compile_definition(d, &self.plan.catalog, self.registry)?;
                 self.plan.catalog.define_aggregation(plan)
             }
         }

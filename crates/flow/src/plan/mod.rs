@@ -51,9 +51,9 @@ pub struct AppPlan {
     /// Queries and partitions in the order of the text.
     pub elements: Vec<PlanElement>,
     /// Where events come from besides the senders.
-    pub sources: Vec<io::Source>,
+    pub sources: Vec<io::TopicSource>,
     /// Where they go besides the queries.
-    pub sinks: Vec<io::Sink>,
+    pub sinks: Vec<io::StreamSink>,
     /// The files from which events come, read by whoever runs the app.
     pub file_sources: Vec<io::file::FileSource>,
     /// The files to which they go, written by whoever runs the app.

@@ -9,7 +9,7 @@ use tidemill_types::did_you_mean;
 use super::Planner;
 use crate::annotations;
 use crate::expr::Compiler;
-use crate::partition::{KeyPart, PartitionPlan, Purge, StreamKeys};
+use crate::partition::{IdleKeyPurge, KeyPart, PartitionPlan, StreamKeys};
 use crate::scope::StreamScope;
 
 /// How often idle keys are looked for when nothing is said: 5 minutes.
@@ -89,7 +89,7 @@ impl Planner<'_> {
 }
 
 /// What `@purge(…)` before a partition says.
-fn purge(annotation: &Annotation) -> Result<Option<Purge>, Diagnostic> {
+fn purge(annotation: &Annotation) -> Result<Option<IdleKeyPurge>, Diagnostic> {
     const EXAMPLE: &str = "write `@purge(enable='true', interval='10 sec', idle.period='1 hour')`";
     let missing = |key: &str| {
         Diagnostic::error("F1004", annotation.span, format!("`@purge` needs `{key}`")).help(EXAMPLE)
@@ -108,7 +108,7 @@ fn purge(annotation: &Annotation) -> Result<Option<Purge>, Diagnostic> {
     }
     let idle = time(annotation.element("idle.period").ok_or_else(|| missing("idle.period"))?)?;
     let interval = annotation.element("interval").map(time).transpose()?.unwrap_or(PURGE_INTERVAL_MS);
-    Ok(Some(Purge { interval, idle }))
+    Ok(Some(IdleKeyPurge { interval, idle }))
 }
 
 /// A time that an annotation gives as a text, in milliseconds.

@@ -9,13 +9,13 @@ use super::selection::{rate, selection};
 use super::{Planner, handlers, make_window};
 use crate::annotations;
 use crate::catalog::{Attributes, Stream};
+use crate::explain::{InputText, QueryText};
 use crate::join;
+use crate::pattern::{self, PatternScope};
 use crate::query::{QueryPlan, Target};
 use crate::scope::{StreamScope, TableScope};
 use crate::select;
-use crate::state::{self, Lookup};
 use crate::table;
-use crate::why::{SideWritten, Written};
 
 impl Planner<'_> {
     pub(super) fn query(&mut self, query: &ast::Query) -> Result<QueryPlan, Diagnostic> {
@@ -35,7 +35,7 @@ impl Planner<'_> {
         let read = attributes.iter().map(|(_, ty)| *ty).collect();
         let before = handlers::compile(&input.handlers, &name, &mut attributes, tables, registry)?;
         let columns = attributes.iter().map(|(_, ty)| *ty).collect();
-        let side = SideWritten::of(input, &name, &attributes);
+        let side = InputText::of(input, &name, &attributes);
         let selected = selected_columns(query, &name, &attributes);
         let window = match &input.window {
             Some(window) if self.plan.catalog.window(stream).is_some() => {
@@ -57,7 +57,7 @@ impl Planner<'_> {
         let mut scope = StreamScope { stream: &name, attributes: &attributes, tables };
         let select = selection(query, &attributes, &mut scope, false, registry)?;
         let reads_window = self.plan.catalog.window(stream).is_some();
-        let written = Written { input: side, ..Written::of(query) }.into();
+        let written = QueryText { input: side, ..QueryText::of(query) }.into();
         let plan = QueryPlan {
             source_text: written,
             stream,
@@ -74,11 +74,12 @@ impl Planner<'_> {
 
     /// A pattern or a sequence.
     fn state(&mut self, query: &ast::Query, input: &ast::StateInput) -> Result<QueryPlan, Diagnostic> {
-        let (mut state, steps) = state::compile(input, &self.plan.catalog, self.registry)?;
+        let (mut pattern, steps) = pattern::compile(input, &self.plan.catalog, self.registry)?;
         let mut references = Vec::new();
-        let mut scope = Lookup { steps: &steps, own: None, known: steps.len(), references: &mut references };
+        let mut scope =
+            PatternScope { steps: &steps, own: None, known: steps.len(), references: &mut references };
         let all = match query.select.as_ref().map(|c| &c.items) {
-            None | Some(SelectItems::All(_)) => scope.all(),
+            None | Some(SelectItems::All(_)) => scope.all_attributes(),
             Some(SelectItems::List(_)) => vec![],
         };
         let twice =
@@ -91,12 +92,12 @@ impl Planner<'_> {
         let mut scope = TableScope { names: &mut scope, tables: self.plan.catalog.tables() };
         let mut select = selection(query, &all, &mut scope, true, self.registry)?;
         select.without_order();
-        let stream = state.steps.first().map_or(0, |s| s.stream);
-        state.columns = references;
-        let written = Written::of(query).into();
+        let stream = pattern.steps.first().map_or(0, |s| s.stream);
+        pattern.columns = references;
+        let written = QueryText::of(query).into();
         let plan = QueryPlan {
             stream,
-            state: Some(Arc::new(state)),
+            state: Some(Arc::new(pattern)),
             source_text: written,
             ..QueryPlan::select_only(select)
         };
@@ -105,13 +106,13 @@ impl Planner<'_> {
 
     fn join(&mut self, query: &ast::Query, input: &ast::JoinInput) -> Result<QueryPlan, Diagnostic> {
         let join = join::compile(input, &self.plan.catalog, self.registry)?;
-        let all = join.all(query)?;
+        let all = join.all_columns(query)?;
         let mut scope = join.scope(self.plan.catalog.tables());
         let mut select = selection(query, &all, &mut scope, true, self.registry)?;
-        let sides = join.written(input);
+        let sides = join.side_texts(input);
         let on = input.on.as_ref().map(ToString::to_string).unwrap_or_default();
-        let written = Written { sides, on, ..Written::of(query) }.into();
-        let join = join.narrowed(&mut select);
+        let written = QueryText { sides, on, ..QueryText::of(query) }.into();
+        let join = join.prune_columns(&mut select);
         self.output(
             query,
             QueryPlan { join: Some(Arc::new(join)), source_text: written, ..QueryPlan::select_only(select) },
@@ -119,11 +120,11 @@ impl Planner<'_> {
     }
 
     /// What the output of a query is written to.
-    fn target(&mut self, output: &ast::Output, select: &select::Plan) -> Result<Target, Diagnostic> {
+    fn target(&mut self, output: &ast::Output, select: &select::SelectPlan) -> Result<Target, Diagnostic> {
         let written: Attributes =
             select.outputs().iter().map(|(name, expr)| (name.clone(), expr.ty)).collect();
         let tables = self.plan.catalog.tables();
-        let action = table::action(output, &written, tables, self.registry);
+        let action = table::compile_action(output, &written, tables, self.registry);
         if let Some((table, action)) = action.map_err(|d| self.not_a_table(output, d))? {
             return Ok(Target::Table(table, Box::new(action)));
         }

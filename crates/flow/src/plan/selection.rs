@@ -19,7 +19,7 @@ pub(crate) fn selection(
     scope: &mut dyn Scope,
     having_sees_input: bool,
     registry: &Registry,
-) -> Result<select::Plan, Diagnostic> {
+) -> Result<select::SelectPlan, Diagnostic> {
     let mut aggregates: Vec<AggregateCall> = Vec::new();
     let clause = query.select.as_ref();
     let mut items: Vec<(String, Expr)> = Vec::new();
@@ -44,7 +44,7 @@ pub(crate) fn selection(
         }
     }
     let output: Attributes = items.iter().map(|(name, expr)| (name.clone(), expr.ty)).collect();
-    let mut plan = select::Plan {
+    let mut plan = select::SelectPlan {
         items,
         hidden: 0,
         aggregates: vec![],
@@ -138,7 +138,7 @@ fn expand_output_columns(call: &mut AggregateCall, items: &[(String, Expr)]) -> 
 pub(super) fn rate(
     rate: &ast::RateLimit,
     query: &ast::Query,
-    select: &mut select::Plan,
+    select: &mut select::SelectPlan,
     window: bool,
 ) -> Result<OutputRatePlan, Diagnostic> {
     let which = |which: Option<ast::RateEvents>| match which {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use serde_json::Value as Json;
 
-use crate::batch::{Batch, Kind};
+use crate::batch::{Batch, EventKind};
 use crate::column::Column;
 use crate::expr::{AggregateCall, EvalContext, EvalError, Expr, Frame};
 use crate::registry::Aggregator;
@@ -55,7 +55,7 @@ impl AggregateFilterState {
             for row in rows {
                 let (kind, time) = (input.kinds[row], input.times[row]);
                 let source = Some((input.columns.as_slice(), row));
-                if kind == Kind::Reset {
+                if kind == EventKind::Reset {
                     self.states.iter_mut().for_each(|s| s.reset());
                     out.push_row(input, row, kind, time);
                     continue;
@@ -72,11 +72,16 @@ impl AggregateFilterState {
         Ok(out)
     }
 
-    fn update(&mut self, plan: &AggregateFilter, kind: Kind, frame: &Frame<'_>) -> Result<(), EvalError> {
+    fn update(
+        &mut self,
+        plan: &AggregateFilter,
+        kind: EventKind,
+        frame: &Frame<'_>,
+    ) -> Result<(), EvalError> {
         for ((state, call), value) in self.states.iter_mut().zip(&*plan.aggregates).zip(&mut self.values) {
             let args = call.args.iter().map(|a| a.eval(frame)).collect::<Result<Vec<_>, _>>()?;
             match kind {
-                Kind::Expired => state.remove(&args)?,
+                EventKind::Expired => state.remove(&args)?,
                 _ => state.add(&args)?,
             }
             value.truncate(0);

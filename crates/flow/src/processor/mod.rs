@@ -14,7 +14,7 @@ use tidemill_types::FieldType;
 
 pub use aggregate_filter::AggregateFilter;
 
-use crate::batch::{Batch, Kind};
+use crate::batch::{Batch, EventKind};
 use crate::column::Column;
 use crate::expr::{EvalContext, EvalError, Expr, Frame};
 use crate::query::{Handler, apply_handlers};
@@ -54,7 +54,7 @@ impl fmt::Debug for ProcessorPlan {
 }
 
 /// The handlers of a query at work: one behind the other, those that have a state with it.
-pub(crate) struct Handlers {
+pub(crate) struct HandlerChain {
     plan: Vec<Handler>,
     /// For each handler its state, if it has one.
     states: Vec<Option<HandlerState>>,
@@ -66,7 +66,7 @@ enum HandlerState {
     Processor { processor: Box<dyn StreamProcessor>, types: Vec<FieldType> },
 }
 
-impl Handlers {
+impl HandlerChain {
     /// Handlers that have seen nothing; `types` are the columns of what comes to the first.
     pub(crate) fn new(plan: &[Handler], types: &[FieldType]) -> Self {
         let mut types = types.to_vec();
@@ -209,7 +209,7 @@ fn process(
             let kind = input.kinds[row];
             let values = input.columns.iter().map(|c| c.get(row)).collect();
             let event = ProcessorEvent { time: input.times[row], kind, values };
-            if kind == Kind::Reset {
+            if kind == EventKind::Reset {
                 made.push(event);
                 continue;
             }

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value as Json;
 
 use crate::aggregators::state::{decode, encode};
-use crate::batch::Kind;
+use crate::batch::EventKind;
 use crate::registry::ProcessorEvent;
 
 /// How often those that were held too long are looked for, milliseconds.
@@ -78,7 +78,7 @@ impl ReorderBuffer {
     pub(super) fn save(&self) -> SavedReorderBuffer {
         let rows = self.rows.iter().flat_map(|(by, rows)| rows.iter().map(move |(at, row)| (*by, *at, row)));
         let saved = rows.map(|(by, at, row)| {
-            (by, at, row.time, row.kind == Kind::Expired, row.values.iter().map(encode).collect())
+            (by, at, row.time, row.kind == EventKind::Expired, row.values.iter().map(encode).collect())
         });
         SavedReorderBuffer { rows: saved.collect(), started: self.started, beat: self.beat }
     }
@@ -87,7 +87,7 @@ impl ReorderBuffer {
     pub(super) fn restore(&mut self, saved: &SavedReorderBuffer) -> Option<()> {
         let mut rows: BTreeMap<i64, Vec<(i64, ProcessorEvent)>> = BTreeMap::new();
         for (by, at, time, expired, values) in &saved.rows {
-            let kind = if *expired { Kind::Expired } else { Kind::Current };
+            let kind = if *expired { EventKind::Expired } else { EventKind::Current };
             let values = values.iter().map(decode).collect::<Option<Vec<_>>>()?;
             rows.entry(*by).or_default().push((*at, ProcessorEvent { time: *time, kind, values }));
         }

@@ -5,8 +5,8 @@ use super::{Handler, Query, QueryPlan};
 use crate::batch::Batch;
 use crate::expr::{EvalContext, EvalError};
 use crate::output_rate::{OutputRateLimiter, OutputRatePlan};
+use crate::pattern::PatternPlan;
 use crate::processor::StatefulHandler;
-use crate::state::StatePlan;
 use crate::window::WindowConstructor;
 use crate::window_operator::WindowOperator;
 
@@ -41,9 +41,9 @@ impl QueryPlan {
             |window: &Option<WindowConstructor>| window.as_ref().is_some_and(|make| make().is_time_driven());
         let side = |side: usize| {
             let side = self.join.as_ref().map(|join| &join.sides[side]);
-            side.is_some_and(|side| clocked(&side.window) || any_has_timers(&side.before))
+            side.is_some_and(|side| clocked(&side.window) || any_has_timers(&side.handlers))
         };
-        let waits = |state: &StatePlan| state.steps.iter().any(|step| step.wait().is_some());
+        let waits = |state: &PatternPlan| state.steps.iter().any(|step| step.absence_duration().is_some());
         let input = clocked(&self.window) || self.state.as_deref().is_some_and(waits) || side(0);
         [
             any_has_timers(&self.before).then_some(Scheduler::Before),
@@ -96,11 +96,11 @@ impl Query {
         }
         if let Some(join) = &mut self.join {
             let side = usize::from(scheduler == Scheduler::Right);
-            let pairs = join.timer_of(side, now, host)?;
+            let pairs = join.fire_timer_of(side, now, host)?;
             return Some(pairs.and_then(|pairs| self.select_joined(pairs, host)));
         }
         if let Some(machine) = &mut self.machine {
-            return machine.timer(now).then(|| self.select_timer_matches(host));
+            return machine.fire_timer(now).then(|| self.select_timer_matches(host));
         }
         let held = self.window.as_mut()?;
         if self.plan.after.is_empty() {

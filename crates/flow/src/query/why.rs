@@ -1,19 +1,20 @@
 //! What a query tells of itself.
 
 use super::{Handler, Query};
+use crate::explain::{HavingReport, QueryReport, ReadOnlyContext, first_failed_condition};
 use crate::expr::EvalContext;
-use crate::state::why as pattern;
-use crate::why::{Asking, HavingState, Report, refused};
+use crate::pattern::why as pattern;
 
 impl Query {
     /// Why nothing comes out, with the clock at `now`.
-    pub(crate) fn why(&self, now: i64, host: &dyn EvalContext) -> Report {
-        let host = &Asking(host);
+    pub(crate) fn why(&self, now: i64, host: &dyn EvalContext) -> QueryReport {
+        let host = &ReadOnlyContext(host);
         let (plan, seen) = (&*self.plan, &self.stats);
         let written = &*plan.source_text;
-        let notes = seen.notes.as_deref();
-        let kept_out = notes.and_then(|n| refused(&n.refused, &plan.before, &written.input, host));
-        Report {
+        let notes = seen.samples.as_deref();
+        let kept_out =
+            notes.and_then(|n| first_failed_condition(&n.rejected, &plan.before, &written.input, host));
+        QueryReport {
             query: plan.name.clone(),
             clock: now,
             arrived: seen.arrived,
@@ -28,15 +29,15 @@ impl Query {
             on: written.on.clone(),
             having: self.having(now, host),
             rate: self.rate.as_ref().map(|rate| rate.why(&written.rate)),
-            ..Report::default()
+            ..QueryReport::default()
         }
     }
 
-    fn having(&self, now: i64, host: &dyn EvalContext) -> Option<HavingState> {
+    fn having(&self, now: i64, host: &dyn EvalContext) -> Option<HavingReport> {
         let condition = self.plan.source_text.having.clone();
         let judged = self.selector.why(now, host)?;
         // what a filter behind the window lets through is not known here
         let filtered = self.plan.after.iter().any(|handler| matches!(handler, Handler::Stateful(_)));
-        Some(HavingState { condition, ..judged }).filter(|_| !filtered)
+        Some(HavingReport { condition, ..judged }).filter(|_| !filtered)
     }
 }

@@ -46,7 +46,7 @@ pub fn check_interrupted(
         }
         replay.input(input);
     }
-    let found = replay.take();
+    let found = replay.take_outputs();
     for (list, wanted) in lists(&case.expected) {
         let found: Vec<&Output> = found.iter().filter(|o| list_of(o) == list).collect();
         differences.extend(compare(&list, &found, &wanted, case.unordered));

@@ -21,7 +21,7 @@ impl AppRuntime {
             if plan.stream != stream {
                 continue;
             }
-            let done = apply_handlers(&plan.before, events, &self.stores);
+            let done = apply_handlers(&plan.handlers, events, &self.stores);
             if let Err(failure) = done.and_then(|events| self.stores.aggregations[i].push(&events)) {
                 sink.failure(&plan.name, &failure);
                 return Some(failure);
@@ -43,7 +43,7 @@ impl AppRuntime {
             if plan.stream != stream {
                 continue;
             }
-            let at_once = apply_handlers(&plan.before, &rest, &self.stores)
+            let at_once = apply_handlers(&plan.handlers, &rest, &self.stores)
                 .and_then(|events| self.stores.aggregations[i].push(&events));
             if at_once.is_ok() {
                 continue;
@@ -52,7 +52,7 @@ impl AppRuntime {
             let mut failed = FailedChunks::new();
             for (chunk, (rows, clock)) in rest.chunks().enumerate() {
                 let one = rest.chunk(rows, clock);
-                let done = apply_handlers(&plan.before, &one, &self.stores)
+                let done = apply_handlers(&plan.handlers, &one, &self.stores)
                     .and_then(|events| self.stores.aggregations[i].push(&events));
                 if let Err(failure) = done {
                     sink.failure(&plan.name, &failure);

@@ -16,14 +16,14 @@ impl AppRuntime {
         sink: &mut dyn OutputHandler,
     ) -> Option<EvalError> {
         match self.partitions[partition].route(stream, events, self.now, &self.stores) {
-            Route::Everywhere => {
+            Route::AllKeys => {
                 let keys = self.partitions[partition].keys();
                 keys.into_iter()
                     .find_map(|key| self.deliver_to_instance(partition, key, stream, events, depth, sink))
             }
-            Route::Cuts(cuts, failure) => {
+            Route::Runs(cuts, failure) => {
                 for cut in cuts {
-                    let failure = match self.partitions[partition].enter(&cut.key, self.now) {
+                    let failure = match self.partitions[partition].key_for_event(&cut.key, self.now) {
                         Ok(key) => {
                             self.deliver_to_instance(partition, key, stream, &cut.of(events), depth, sink)
                         }
@@ -74,9 +74,9 @@ impl AppRuntime {
     /// Each scheduler serves its keys by the age of their heads, each key until nothing of it is due any more.
     pub(super) fn run_partition_timers(&mut self, partition: usize, sink: &mut dyn OutputHandler) {
         for scheduler in 0..self.partitions[partition].plan().schedulers().len() {
-            while let Some(key) = self.partitions[partition].take_due(scheduler, self.now) {
+            while let Some(key) = self.partitions[partition].pop_due(scheduler, self.now) {
                 while let Some((query, out)) =
-                    self.partitions[partition].timer(key, scheduler, self.now, &self.stores)
+                    self.partitions[partition].fire_timer(key, scheduler, self.now, &self.stores)
                 {
                     self.emit(Emitter::InPartition { partition, key, query }, out, 0, sink);
                 }
@@ -91,9 +91,9 @@ impl AppRuntime {
         at: i64,
         sink: &mut dyn OutputHandler,
     ) {
-        for query in self.partitions[partition].queries_at(at) {
+        for query in self.partitions[partition].queries_scheduled_at(at) {
             for key in self.partitions[partition].keys() {
-                if let Some(out) = self.partitions[partition].instant(key, query, at, &self.stores) {
+                if let Some(out) = self.partitions[partition].fire_schedule(key, query, at, &self.stores) {
                     self.emit(Emitter::InPartition { partition, key, query }, out, 0, sink);
                 }
             }

@@ -83,7 +83,7 @@ impl AppRuntime {
             from.section(&name)?;
             aggregation.restore(&mut from)?;
             if resume == RestoreMode::Restarted {
-                aggregation.purge_next(purge);
+                aggregation.set_next_purge(purge);
             }
         }
         for (query, name) in fresh.queries.iter_mut().zip(self.plan.query_names()) {

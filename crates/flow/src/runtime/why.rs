@@ -4,23 +4,23 @@ use tidemill_types::{Error, Result, did_you_mean};
 
 use super::{AppRuntime, Emitter};
 use crate::batch::Batch;
-use crate::join::Source;
+use crate::explain::QueryReport;
+use crate::join::SideSource;
 use crate::plan::PlanElement;
 use crate::query::QueryPlan;
-use crate::why::Report;
 
 impl AppRuntime {
     /// Why a query puts nothing out. `query` is its name, or its number counted from 1 in the order of the text; `key`
     /// names a key of the partition that it stands in.
     ///
     /// Errors: `NotFound` when there is no such query or key, `Invalid` when a key is named and it stands in no partition.
-    pub fn why(&self, query: &str, key: Option<&str>) -> Result<Report> {
+    pub fn why(&self, query: &str, key: Option<&str>) -> Result<QueryReport> {
         let mut report = self.report(query, key)?;
         report.since = self.restored_at;
         Ok(report)
     }
 
-    fn report(&self, query: &str, key: Option<&str>) -> Result<Report> {
+    fn report(&self, query: &str, key: Option<&str>) -> Result<QueryReport> {
         match self.find_emitter(query)? {
             Emitter::Query(number) => {
                 let asked = &self.queries[number];
@@ -44,14 +44,14 @@ impl AppRuntime {
     }
 
     /// With the named windows that a query reads: what they wait for, it waits for.
-    fn with_windows(&self, mut report: Report, plan: &QueryPlan) -> Report {
+    fn with_windows(&self, mut report: QueryReport, plan: &QueryPlan) -> QueryReport {
         let mut windows = self.stores.windows.iter();
         if plan.reads_window {
             let read = windows.find(|window| window.plan().stream == plan.stream);
             report.window = read.map(|window| window.why(self.now));
         }
         for (side, join) in report.sides.iter_mut().zip(plan.join.iter().flat_map(|join| &join.sides)) {
-            if let Source::Window(_, number) = join.source {
+            if let SideSource::Window(_, number) = join.source {
                 side.window = self.stores.windows.get(number).map(|window| window.why(self.now));
             }
         }
@@ -88,9 +88,9 @@ impl AppRuntime {
     /// Something came out of a query.
     pub(super) fn note_emission(&mut self, from: Emitter, out: &Batch) {
         match from {
-            Emitter::Query(query) => self.queries[query].stats.emit(out),
+            Emitter::Query(query) => self.queries[query].stats.record_output(out),
             Emitter::InPartition { partition, key, query } => {
-                self.partitions[partition].emitted(key, query, out)
+                self.partitions[partition].record_output(key, query, out)
             }
         }
     }

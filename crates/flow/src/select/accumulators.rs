@@ -11,7 +11,7 @@ use super::sums::{
     AddOrRetract, AggregateInput, AggregateUpdates, GroupIds, accumulate_sums, doubles, longs,
     null_where_empty, update_count, update_float_sum, update_integer_sum, update_sums, update_sums_sliding,
 };
-use crate::batch::Kind;
+use crate::batch::EventKind;
 use crate::column::{Column, Data};
 use crate::expr::{AggregateCall, EvalError};
 use crate::registry::{Aggregator, AggregatorConstructor, BuiltinAggregate};
@@ -77,8 +77,8 @@ impl GroupAccumulators {
     }
 
     /// One event arrives at its group or leaves it. Errors: why it cannot be worked off.
-    pub(super) fn update(&mut self, group: usize, kind: Kind, args: &[Value]) -> Result<(), EvalError> {
-        let leaves = kind == Kind::Expired;
+    pub(super) fn update(&mut self, group: usize, kind: EventKind, args: &[Value]) -> Result<(), EvalError> {
+        let leaves = kind == EventKind::Expired;
         match self {
             Self::IntegerSum(sums) => {
                 if let Some(n) = args[0].as_i64() {
@@ -117,8 +117,8 @@ impl GroupAccumulators {
     }
 
     /// The same behind an event: a sum to which something was added is never null, also when as much had left before.
-    pub(super) fn value_after(&self, group: usize, kind: Kind, arg: Option<&Value>) -> Value {
-        let is_added = kind == Kind::Current && arg.is_some_and(|arg| !arg.is_null());
+    pub(super) fn value_after(&self, group: usize, kind: EventKind, arg: Option<&Value>) -> Value {
+        let is_added = kind == EventKind::Current && arg.is_some_and(|arg| !arg.is_null());
         match self {
             Self::IntegerSum(sums) if is_added => Value::Long(sums[group].0),
             Self::FloatSum { sums, mean: false } if is_added => Value::Double(sums[group].0),
@@ -141,7 +141,7 @@ impl GroupAccumulators {
                 for row in 0..count {
                     let arg = arg.map(|arg| arg.get(row));
                     // typed ones do not fail
-                    total.update(ids.get(row), Kind::Current, arg.as_slice()).ok();
+                    total.update(ids.get(row), EventKind::Current, arg.as_slice()).ok();
                 }
             }
         }
@@ -184,7 +184,7 @@ impl GroupAccumulators {
         &mut self,
         ty: FieldType,
         ids: GroupIds<'_>,
-        kinds: &[Kind],
+        kinds: &[EventKind],
         args: &[Column],
         wanted: OutputEvents,
     ) -> Column {
@@ -192,7 +192,7 @@ impl GroupAccumulators {
             self.prefetch(ids);
         }
         let arg = args.first();
-        let all = wanted.current && kinds.iter().all(|kind| *kind == Kind::Current);
+        let all = wanted.current && kinds.iter().all(|kind| *kind == EventKind::Current);
         let rows = AggregateInput { ids, kinds, all, wanted };
         match self {
             Self::IntegerSum(sums) => {
@@ -220,12 +220,12 @@ impl GroupAccumulators {
             Self::Count(counts) => {
                 let mut values = Vec::with_capacity(kinds.len());
                 for (row, kind) in kinds.iter().enumerate() {
-                    if *kind == Kind::Reset {
+                    if *kind == EventKind::Reset {
                         counts.fill(0);
                         continue;
                     }
                     let g = ids.get(row);
-                    counts[g] = update_count(counts[g], *kind == Kind::Expired);
+                    counts[g] = update_count(counts[g], *kind == EventKind::Expired);
                     if wanted.has(*kind) {
                         values.push(counts[g]);
                     }
@@ -236,7 +236,7 @@ impl GroupAccumulators {
             Self::Boxed { .. } => {
                 let mut out = Column::new(ty);
                 for (row, kind) in kinds.iter().enumerate() {
-                    if *kind == Kind::Reset {
+                    if *kind == EventKind::Reset {
                         self.reset();
                         continue;
                     }
@@ -309,14 +309,14 @@ impl GroupAccumulators {
                 let mut out = Column::new(ty);
                 slide.for_each_step(|step| {
                     let (of, row, kind) = match step {
-                        AddOrRetract::Retract(row) => (old, row, Kind::Expired),
-                        AddOrRetract::Add(row) => (new, row, Kind::Current),
+                        AddOrRetract::Retract(row) => (old, row, EventKind::Expired),
+                        AddOrRetract::Add(row) => (new, row, EventKind::Current),
                     };
                     let arg = of.arg.as_ref().map(|arg| arg.get(row));
                     // typed ones do not fail
                     let g = of.ids[row] as usize;
                     self.update(g, kind, arg.as_slice()).ok();
-                    if kind == Kind::Current {
+                    if kind == EventKind::Current {
                         out.push(self.value(g));
                     }
                 });

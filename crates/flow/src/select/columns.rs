@@ -3,8 +3,8 @@
 use std::borrow::Cow;
 
 use super::input::{SelectorInput, gather, group_ids_in, is_strictly_ascending, pick};
-use super::{OUTPUT, Plan, Row, Selector, order};
-use crate::batch::{Batch, Kind};
+use super::{EventRow, OUTPUT, SelectPlan, Selector, order};
+use crate::batch::{Batch, EventKind};
 use crate::column::Column;
 use crate::expr::vector::{self, BatchRows, FailedRows, inputs};
 use crate::expr::{EvalContext, EvalError, Expr, Node};
@@ -41,7 +41,7 @@ impl ReferencedColumns {
     }
 }
 
-impl Plan {
+impl SelectPlan {
     /// Whether all of it can be computed column by column with nothing to be seen of that.
     pub(crate) fn is_columnar(&self) -> bool {
         let items: Vec<&Expr> = self.items.iter().map(|(_, x)| x).collect();
@@ -85,7 +85,7 @@ impl Selector {
     }
 
     /// What comes out of a few chunks; the first failure, if there is one.
-    pub(crate) fn chunks<'r, C: Iterator<Item = Row<'r>> + Clone>(
+    pub(crate) fn chunks<'r, C: Iterator<Item = EventRow<'r>> + Clone>(
         &mut self,
         chunks: impl Iterator<Item = C>,
         clock: i64,
@@ -121,7 +121,7 @@ impl Selector {
             if let Err(failure) = self.chunk(input.rows(rows), clock, host, &mut out) {
                 failed.push((number as u32, failure));
             }
-            out.origins.resize(out.ends.len(), Some(number as u32));
+            out.input_chunks.resize(out.chunk_ends.len(), Some(number as u32));
         }
         out
     }
@@ -136,9 +136,9 @@ impl Selector {
         let wanted = plan.output_events;
         let ids = (!plan.group_by.is_empty()).then(|| self.group_ids(input));
         let aggregates = self.aggregates(input, ids.as_deref(), host);
-        let all = !input.kinds.contains(&Kind::Reset)
-            && (wanted.current || !input.kinds.contains(&Kind::Current))
-            && (wanted.expired || !input.kinds.contains(&Kind::Expired));
+        let all = !input.kinds.contains(&EventKind::Reset)
+            && (wanted.current || !input.kinds.contains(&EventKind::Current))
+            && (wanted.expired || !input.kinds.contains(&EventKind::Expired));
         let wanted_rows =
             || (0..input.len() as u32).filter(|row| wanted.has(input.kinds[*row as usize])).collect();
         let rows: Option<Vec<u32>> = (!all).then(wanted_rows);
@@ -191,7 +191,7 @@ impl Selector {
     /// The same for a single event.
     pub(crate) fn group_of_row(&mut self, event: &Batch) -> Option<u32> {
         self.group_column?;
-        if event.kinds[0] == Kind::Reset {
+        if event.kinds[0] == EventKind::Reset {
             // it belongs to all groups
             return Some(0);
         }
@@ -206,7 +206,7 @@ impl Selector {
         self.find_group_ids(&columns, &input.kinds)
     }
 
-    pub(super) fn find_group_ids(&mut self, columns: &[Column], kinds: &[Kind]) -> Vec<u32> {
+    pub(super) fn find_group_ids(&mut self, columns: &[Column], kinds: &[EventKind]) -> Vec<u32> {
         let key = |x: &Expr| match x.node {
             Node::Column { column, .. } => Cow::Borrowed(&columns[column]),
             _ => Cow::Owned(Column::new(x.ty)),
@@ -257,19 +257,19 @@ impl Selector {
         let no_chunk_is_empty = || input.ends.first() != Some(&0) && is_strictly_ascending(&input.ends);
         if rows.is_none() && no_chunk_is_empty() {
             // all of it
-            out.ends = input.ends.to_vec();
-            out.clocks = input.clocks.to_vec();
-            out.origins = (0..out.ends.len() as u32).map(Some).collect();
+            out.chunk_ends = input.ends.to_vec();
+            out.chunk_clocks = input.clocks.to_vec();
+            out.input_chunks = (0..out.chunk_ends.len() as u32).map(Some).collect();
         } else if is_strictly_ascending(&chunks) {
-            out.ends.extend(1..=chunks.len() as u32);
-            out.clocks = pick(&input.clocks, &chunks);
-            out.origins = chunks.iter().map(|chunk| Some(*chunk)).collect();
+            out.chunk_ends.extend(1..=chunks.len() as u32);
+            out.chunk_clocks = pick(&input.clocks, &chunks);
+            out.input_chunks = chunks.iter().map(|chunk| Some(*chunk)).collect();
         } else {
             for (row, chunk) in chunks.iter().enumerate() {
                 if chunks.get(row + 1) != Some(chunk) {
-                    out.ends.push(row as u32 + 1);
-                    out.clocks.push(input.clocks[*chunk as usize]);
-                    out.origins.push(Some(*chunk));
+                    out.chunk_ends.push(row as u32 + 1);
+                    out.chunk_clocks.push(input.clocks[*chunk as usize]);
+                    out.input_chunks.push(Some(*chunk));
                 }
             }
         }
@@ -327,7 +327,7 @@ impl ProjectedRows {
 
     fn compute(
         &mut self,
-        plan: &Plan,
+        plan: &SelectPlan,
         used: &ReferencedColumns,
         input: &SelectorInput<'_>,
         host: &dyn EvalContext,
@@ -403,7 +403,7 @@ impl ProjectedRows {
     }
 
     /// Order, offset and limit of each chunk.
-    fn order_and_limit(&self, plan: &Plan, input: &SelectorInput<'_>) -> Vec<u32> {
+    fn order_and_limit(&self, plan: &SelectPlan, input: &SelectorInput<'_>) -> Vec<u32> {
         let items = self.items.as_deref().unwrap_or_default();
         let kind = |place: u32| {
             let row = self.rows.as_ref().map_or(place, |rows| rows[place as usize]);

@@ -9,7 +9,7 @@ use hashbrown::{DefaultHashBuilder, HashTable};
 use serde_json::Value as Json;
 use tidemill_types::FieldType;
 
-use crate::batch::Kind;
+use crate::batch::EventKind;
 use crate::column::{Column, Data, StringColumn};
 use crate::expr::EvalError;
 use crate::u64_map::U64IndexMap;
@@ -112,12 +112,12 @@ impl GroupValues {
     }
 
     /// The number of each row's group; any number for a reset, which belongs to all of them.
-    pub(super) fn ids_of_columns(&mut self, columns: &[Cow<'_, Column>], kinds: &[Kind]) -> Vec<u32> {
+    pub(super) fn ids_of_columns(&mut self, columns: &[Cow<'_, Column>], kinds: &[EventKind]) -> Vec<u32> {
         if let [column] = columns
             && let Data::Str(texts) = column.data()
         {
             if column.nulls().is_empty()
-                && !kinds.contains(&Kind::Reset)
+                && !kinds.contains(&EventKind::Reset)
                 && let Some(numbers) = texts.all_tiny_keys()
             {
                 let mut rest = std::mem::take(&mut self.rest);
@@ -128,14 +128,14 @@ impl GroupValues {
                 return ids;
             }
             let ids = kinds.iter().enumerate().map(|(row, kind)| match kind {
-                Kind::Reset => 0,
+                EventKind::Reset => 0,
                 _ => self.id_of_string(column, texts, row),
             });
             return ids.collect();
         }
         let alone = columns.len() == 1;
         let ids = kinds.iter().enumerate().map(|(row, kind)| match kind {
-            Kind::Reset => 0,
+            EventKind::Reset => 0,
             _ => self.id_of_values(columns.iter().map(|c| c.get(row)), alone),
         });
         ids.collect()

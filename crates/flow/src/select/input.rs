@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use tidemill_types::FieldType;
 
-use crate::batch::{Batch, Kind};
+use crate::batch::{Batch, EventKind};
 use crate::column::{Column, Data};
 use crate::store::{RowId, RowStore};
 use crate::window::RowChanges;
@@ -22,7 +22,7 @@ pub(crate) enum InputRows<'a> {
 /// What comes to a selection: rows with kinds and times, in chunks with clocks.
 pub(crate) struct SelectorInput<'a> {
     pub(crate) rows: InputRows<'a>,
-    pub(crate) kinds: Cow<'a, [Kind]>,
+    pub(crate) kinds: Cow<'a, [EventKind]>,
     pub(crate) times: Cow<'a, [i64]>,
     pub(crate) ends: Cow<'a, [u32]>,
     pub(crate) clocks: Cow<'a, [i64]>,
@@ -35,8 +35,8 @@ impl<'a> SelectorInput<'a> {
             rows: InputRows::All(Cow::Borrowed(batch)),
             kinds: Cow::Borrowed(&batch.kinds),
             times: Cow::Borrowed(&batch.times),
-            ends: Cow::Borrowed(&batch.ends),
-            clocks: Cow::Borrowed(&batch.clocks),
+            ends: Cow::Borrowed(&batch.chunk_ends),
+            clocks: Cow::Borrowed(&batch.chunk_clocks),
         }
     }
 
@@ -44,8 +44,8 @@ impl<'a> SelectorInput<'a> {
     pub(crate) fn owned(mut batch: Batch) -> Self {
         let kinds = Cow::Owned(std::mem::take(&mut batch.kinds));
         let times = Cow::Owned(std::mem::take(&mut batch.times));
-        let ends = Cow::Owned(std::mem::take(&mut batch.ends));
-        let clocks = Cow::Owned(std::mem::take(&mut batch.clocks));
+        let ends = Cow::Owned(std::mem::take(&mut batch.chunk_ends));
+        let clocks = Cow::Owned(std::mem::take(&mut batch.chunk_clocks));
         Self { rows: InputRows::All(Cow::Owned(batch)), kinds, times, ends, clocks }
     }
 
@@ -91,7 +91,7 @@ impl<'a> SelectorInput<'a> {
             (InputRows::Window { signals, arrived: (batch, first), .. }, Some(picked)) => {
                 let arrives = |(i, row): (usize, &u32)| {
                     let signal = &signals.items[*row as usize];
-                    signal.kind == Kind::Current && signal.seq == first + i as u64
+                    signal.kind == EventKind::Current && signal.seq == first + i as u64
                 };
                 let all = picked.len() == batch.len() && picked.iter().enumerate().all(arrives);
                 all.then_some(batch)
@@ -122,7 +122,7 @@ impl<'a> SelectorInput<'a> {
             (InputRows::Some(batch, rows), None) => gather(&batch.columns[c], rows),
             (InputRows::Some(batch, rows), Some(picked)) => gather(&batch.columns[c], &pick(rows, picked)),
             (InputRows::Window { signals, rows, .. }, None) => {
-                rows.gather(c, signals.items.iter().map(|s| (s.kind != Kind::Reset).then_some(s.seq)))
+                rows.gather(c, signals.items.iter().map(|s| (s.kind != EventKind::Reset).then_some(s.seq)))
             }
             (InputRows::Window { signals, rows, .. }, Some(picked)) => {
                 rows.gather(c, picked.iter().map(|i| Some(signals.items[*i as usize].seq)))
@@ -161,8 +161,8 @@ impl<'a> SelectorInput<'a> {
             columns: (0..width).map(|c| self.column(c, None)).collect(),
             times: self.times.to_vec(),
             kinds: self.kinds.to_vec(),
-            ends: self.ends.to_vec(),
-            clocks: self.clocks.to_vec(),
+            chunk_ends: self.ends.to_vec(),
+            chunk_clocks: self.clocks.to_vec(),
             ..Batch::default()
         })
     }

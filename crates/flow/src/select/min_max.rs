@@ -5,7 +5,7 @@ use std::cmp::Ordering;
 use tidemill_types::FieldType;
 
 use super::sums::GroupIds;
-use crate::batch::Kind;
+use crate::batch::EventKind;
 use crate::column::{Column, Data};
 use crate::u64_map::prefetch_all;
 use crate::value::{Key, Value, order};
@@ -107,18 +107,18 @@ impl MinMaxAccumulator {
         &mut self,
         ty: FieldType,
         ids: GroupIds<'_>,
-        kinds: &[Kind],
+        kinds: &[EventKind],
         arg: Option<&Column>,
-        wanted: impl Fn(Kind) -> bool,
+        wanted: impl Fn(EventKind) -> bool,
     ) -> Column {
-        let plain = arg.filter(|arg| arg.nulls().is_empty() && !kinds.contains(&Kind::Reset));
+        let plain = arg.filter(|arg| arg.nulls().is_empty() && !kinds.contains(&EventKind::Reset));
         let greatest = self.greatest;
         macro_rules! typed {
             ($best:ident, $numbers:ident, $variant:ident, $compare:expr) => {{
                 let mut out = Vec::with_capacity(kinds.len());
                 for (row, kind) in kinds.iter().enumerate() {
                     let best = &mut $best[ids.get(row)];
-                    if *kind == Kind::Current {
+                    if *kind == EventKind::Current {
                         update_best(best, $numbers[row], greatest, $compare);
                     }
                     if wanted(*kind) {
@@ -129,7 +129,7 @@ impl MinMaxAccumulator {
             }};
         }
         // where nothing leaves and no value is null, each event has one
-        let all = kinds.iter().all(|kind| *kind == Kind::Current);
+        let all = kinds.iter().all(|kind| *kind == EventKind::Current);
         match (&mut self.best, plain.filter(|_| all).map(Column::data)) {
             (MinMaxValues::Long(best), Some(Data::Long(numbers))) => typed!(best, numbers, Long, i64::cmp),
             (MinMaxValues::Double(best), Some(Data::Double(numbers))) => {
@@ -139,14 +139,14 @@ impl MinMaxAccumulator {
                 let mut out = Column::new(ty);
                 for (row, kind) in kinds.iter().enumerate() {
                     match kind {
-                        Kind::Reset => {
+                        EventKind::Reset => {
                             self.reset();
                             continue;
                         }
-                        Kind::Current => {
+                        EventKind::Current => {
                             self.add(ids.get(row), &arg.map_or(Value::Null, |arg| arg.get(row)));
                         }
-                        Kind::Expired => {}
+                        EventKind::Expired => {}
                     }
                     if wanted(*kind) {
                         out.push(self.value(ids.get(row)));

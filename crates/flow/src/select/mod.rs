@@ -30,7 +30,7 @@ pub(crate) use columns::{COLUMNAR_ROWS_MIN, FailedChunks};
 use groups::GroupValues;
 pub(crate) use input::{InputRows, SelectorInput};
 
-use crate::batch::{Batch, Kind};
+use crate::batch::{Batch, EventKind};
 use crate::column::{Column, Data};
 use crate::expr::{AggregateCall, EvalContext, EvalError, Expr, Frame, Node};
 use crate::value::{self, Value};
@@ -52,18 +52,18 @@ pub struct OutputEvents {
 }
 
 impl OutputEvents {
-    fn has(self, kind: Kind) -> bool {
+    fn has(self, kind: EventKind) -> bool {
         match kind {
-            Kind::Current => self.current,
-            Kind::Expired => self.expired,
-            Kind::Reset => false,
+            EventKind::Current => self.current,
+            EventKind::Expired => self.expired,
+            EventKind::Reset => false,
         }
     }
 }
 
 /// A compiled select clause.
 #[derive(Clone)]
-pub struct Plan {
+pub struct SelectPlan {
     /// Name and value of each output column, then the values that are sorted by and do not come out.
     pub items: Vec<(String, Expr)>,
     /// How many do not come out.
@@ -86,7 +86,7 @@ pub struct Plan {
     pub every_event: bool,
 }
 
-impl Plan {
+impl SelectPlan {
     /// The types of the output columns.
     pub fn types(&self) -> Vec<FieldType> {
         self.outputs().iter().map(|(_, expr)| expr.ty).collect()
@@ -111,7 +111,7 @@ impl Plan {
 
 /// What the aggregates of a selection have seen.
 pub struct Selector {
-    plan: Arc<Plan>,
+    plan: Arc<SelectPlan>,
     groups: GroupValues,
     /// For each aggregate its state by group.
     accumulators: Vec<GroupAccumulators>,
@@ -130,8 +130,8 @@ pub struct Selector {
 
 /// An event that comes to a selection.
 #[derive(Clone, Copy)]
-pub(crate) struct Row<'r> {
-    pub(crate) kind: Kind,
+pub(crate) struct EventRow<'r> {
+    pub(crate) kind: EventKind,
     pub(crate) time: i64,
     /// The columns that it lies in; of no meaning for a reset.
     pub(crate) columns: &'r [Column],
@@ -142,7 +142,7 @@ pub(crate) struct Row<'r> {
 /// An output that may come out of a chunk.
 struct OutputRow {
     row: Vec<Value>,
-    kind: Kind,
+    kind: EventKind,
     time: i64,
     group: u32,
 }
@@ -153,7 +153,12 @@ impl Selector {
     ///
     /// `group_column` is the column of a window in which the numbers of groups lie: see [`Self::groups_of`].
     /// Without groups kept there is none.
-    pub fn new(plan: Arc<Plan>, leaving: bool, names_groups: bool, group_column: Option<usize>) -> Self {
+    pub fn new(
+        plan: Arc<SelectPlan>,
+        leaving: bool,
+        names_groups: bool,
+        group_column: Option<usize>,
+    ) -> Self {
         let values = plan.aggregates.iter().map(|a| Column::new(a.ty)).collect();
         let totals: Vec<GroupAccumulators> =
             plan.aggregates.iter().map(|a| GroupAccumulators::new(a, leaving)).collect();
@@ -178,7 +183,7 @@ impl Selector {
     }
 
     /// The compiled clause.
-    pub fn plan(&self) -> &Plan {
+    pub fn plan(&self) -> &SelectPlan {
         &self.plan
     }
 
@@ -189,7 +194,7 @@ impl Selector {
         let mut failed = FailedChunks::new();
         let out = self.select(&SelectorInput::batch(input), host, &mut failed);
         match failed.into_iter().next() {
-            None => Ok(Batch { origins: vec![], ..out }),
+            None => Ok(Batch { input_chunks: vec![], ..out }),
             Some((_, failure)) => Err(failure),
         }
     }
@@ -197,7 +202,7 @@ impl Selector {
     /// What comes out of one chunk; nothing on an error.
     pub(crate) fn chunk<'r>(
         &mut self,
-        rows: impl Iterator<Item = Row<'r>> + Clone,
+        rows: impl Iterator<Item = EventRow<'r>> + Clone,
         clock: i64,
         host: &dyn EvalContext,
         out: &mut Batch,
@@ -226,7 +231,7 @@ impl Selector {
     /// The same where whatever is wanted comes out as it comes.
     fn emit_chunk_in_place<'r>(
         &mut self,
-        rows: impl Iterator<Item = Row<'r>>,
+        rows: impl Iterator<Item = EventRow<'r>>,
         clock: i64,
         host: &dyn EvalContext,
         out: &mut Batch,
@@ -244,12 +249,12 @@ impl Selector {
 
     fn emit_row_in_place(
         &mut self,
-        Row { kind, time, columns, row }: Row<'_>,
+        EventRow { kind, time, columns, row }: EventRow<'_>,
         clock: i64,
         host: &dyn EvalContext,
         out: &mut Batch,
     ) -> Result<(), EvalError> {
-        if kind == Kind::Reset {
+        if kind == EventKind::Reset {
             self.accumulators.iter_mut().for_each(GroupAccumulators::reset);
             return Ok(());
         }
@@ -284,7 +289,7 @@ impl Selector {
 
     fn candidates<'r>(
         &mut self,
-        rows: impl Iterator<Item = Row<'r>>,
+        rows: impl Iterator<Item = EventRow<'r>>,
         clock: i64,
         host: &dyn EvalContext,
     ) -> Result<Vec<OutputRow>, EvalError> {
@@ -292,8 +297,8 @@ impl Selector {
         let mut found: Vec<OutputRow> = Vec::new();
         // the place of each group's candidate
         let mut places: HashMap<u32, usize> = HashMap::new();
-        for Row { kind, time, columns, row } in rows {
-            if kind == Kind::Reset {
+        for EventRow { kind, time, columns, row } in rows {
+            if kind == EventKind::Reset {
                 self.accumulators.iter_mut().for_each(GroupAccumulators::reset);
                 continue;
             }
@@ -367,7 +372,7 @@ impl Selector {
     }
 
     /// Works an event into the aggregates of its group and reads their values.
-    fn aggregate(&mut self, group: u32, kind: Kind, frame: &Frame<'_>) -> Result<(), EvalError> {
+    fn aggregate(&mut self, group: u32, kind: EventKind, frame: &Frame<'_>) -> Result<(), EvalError> {
         let calls = self.accumulators.iter_mut().zip(&self.plan.aggregates).zip(&mut self.values);
         for ((total, call), value) in calls {
             let args =

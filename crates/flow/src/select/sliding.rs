@@ -11,7 +11,7 @@ use super::accumulators::GroupAccumulators;
 use super::columns::ProjectedRows;
 use super::sums::{AggregateUpdates, GroupIds};
 use super::{FailedChunks, Selector, SelectorInput};
-use crate::batch::{Batch, Kind};
+use crate::batch::{Batch, EventKind};
 use crate::column::Column;
 use crate::expr::EvalContext;
 use crate::expr::vector::{self, BatchRows, FailedRows};
@@ -78,19 +78,20 @@ impl Selector {
             if last_only {
                 let out = self.select_last_per_group(of.clone(), clock, rows, host, &mut here);
                 all.append(&out);
-                all.origins.resize(all.ends.len(), Some(*at));
+                all.input_chunks.resize(all.chunk_ends.len(), Some(*at));
                 failed.extend(here.into_iter().map(|(_, failure)| (*at, failure)));
                 continue;
             }
             let columns = read_columns(rows, &read, of);
             let times = rows.times_of(of.clone());
-            let kinds = vec![Kind::Current; times.len()];
+            let kinds = vec![EventKind::Current; times.len()];
             let (ends, clocks) = (vec![times.len() as u32], vec![clock]);
-            let batch = Batch { columns, times, kinds, ends, clocks, ..Batch::default() };
+            let batch =
+                Batch { columns, times, kinds, chunk_ends: ends, chunk_clocks: clocks, ..Batch::default() };
             let out = self.select_columnar(&SelectorInput::owned(batch), host, &mut here);
             failed.extend(here.into_iter().map(|(_, failure)| (*at, failure)));
             all.append(&out);
-            all.origins.resize(all.ends.len(), Some(*at));
+            all.input_chunks.resize(all.chunk_ends.len(), Some(*at));
         }
         all
     }
@@ -130,9 +131,9 @@ impl Selector {
         let batch = Batch {
             columns,
             times: seqs().map(|seq| times.get(seq)).collect(),
-            kinds: vec![Kind::Current; last.len()],
-            ends: vec![last.len() as u32],
-            clocks: vec![clock],
+            kinds: vec![EventKind::Current; last.len()],
+            chunk_ends: vec![last.len() as u32],
+            chunk_clocks: vec![clock],
             ..Batch::default()
         };
         let made = ProjectedRows {
@@ -168,7 +169,7 @@ impl Selector {
         let new_lanes = BatchRows {
             slots: [&arrived.columns, &[], &[]],
             times: &arrived.times,
-            clocks: &arrived.clocks,
+            clocks: &arrived.chunk_clocks,
             host,
         };
         let old_lanes = BatchRows { slots: [&old, &[], &[]], times: &times, clocks: &times, host };
@@ -192,7 +193,7 @@ impl Selector {
             return super::input::group_ids_in(&rows.range(column, of));
         }
         let columns = read_columns(rows, &self.referenced.groups, &of);
-        self.find_group_ids(&columns, &vec![Kind::Current; (of.end - of.start) as usize])
+        self.find_group_ids(&columns, &vec![EventKind::Current; (of.end - of.start) as usize])
     }
 }
 

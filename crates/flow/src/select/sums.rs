@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 
 use super::OutputEvents;
-use crate::batch::Kind;
+use crate::batch::EventKind;
 use crate::column::{Column, Data};
 use crate::window::EvictionCounts;
 
@@ -82,7 +82,7 @@ impl EvictionCounts {
 #[derive(Clone, Copy)]
 pub(super) struct AggregateInput<'a> {
     pub(super) ids: GroupIds<'a>,
-    pub(super) kinds: &'a [Kind],
+    pub(super) kinds: &'a [EventKind],
     /// Whether all of them arrive, and are wanted.
     pub(super) all: bool,
     pub(super) wanted: OutputEvents,
@@ -107,18 +107,18 @@ pub(super) fn update_sums<T: Copy + Default>(
     }
     let mut out = NullableColumn::with_capacity(kinds.len());
     for (row, kind) in kinds.iter().enumerate() {
-        if *kind == Kind::Reset {
+        if *kind == EventKind::Reset {
             sums.fill(Default::default());
             continue;
         }
         let g = ids.get(row);
         let is_number = nulls.is_empty() || !nulls[row];
         if is_number {
-            sums[g] = change(sums[g], numbers[row], *kind == Kind::Expired);
+            sums[g] = change(sums[g], numbers[row], *kind == EventKind::Expired);
         }
         if wanted.has(*kind) {
             let (sum, count) = sums[g];
-            let has_value = count != 0 || added && is_number && *kind == Kind::Current;
+            let has_value = count != 0 || added && is_number && *kind == EventKind::Current;
             out.push(value(sum, count), !has_value);
         }
     }

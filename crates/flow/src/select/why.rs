@@ -1,11 +1,11 @@
 //! Which groups `having` keeps back.
 
 use super::groups::decode;
-use super::{INPUT, OUTPUT, Plan, Selector, one_row};
+use super::{INPUT, OUTPUT, SelectPlan, Selector, one_row};
 use crate::column::Column;
+use crate::explain::{HavingReport, LISTED_MAX, NamedValue};
 use crate::expr::{EvalContext, Expr, Frame, Node};
 use crate::value::Value;
-use crate::why::{HavingState, SHOWN_MAX, Shown};
 
 /// How many groups are looked at, the newest first: a report is not to hold up what runs.
 const GROUPS_MAX: usize = 10_000;
@@ -13,10 +13,10 @@ const GROUPS_MAX: usize = 10_000;
 impl Selector {
     /// Which groups the condition does not let through as their totals are now; nothing where there is no condition.
     /// What it says is left to the caller.
-    pub(crate) fn why(&self, now: i64, host: &dyn EvalContext) -> Option<HavingState> {
+    pub(crate) fn why(&self, now: i64, host: &dyn EvalContext) -> Option<HavingReport> {
         let plan = &*self.plan;
         let having = plan.having.as_ref()?;
-        let by_itself = HavingState { condition: String::new(), groups: None, failing: 0, some: vec![] };
+        let by_itself = HavingReport { condition: String::new(), groups: None, failing: 0, some: vec![] };
         if plan.aggregates.is_empty() || !looks_at_groups(plan, having) {
             return Some(by_itself);
         }
@@ -24,23 +24,23 @@ impl Selector {
         let (mut failing, mut some) = (0, Vec::new());
         let looked_at = groups.min(GROUPS_MAX);
         for group in (groups - looked_at..groups).rev() {
-            let Some(out) = self.not_having(group, having, now, host) else { continue };
+            let Some(out) = self.group_failing_having(group, having, now, host) else { continue };
             failing += 1;
-            if some.len() < SHOWN_MAX {
+            if some.len() < LISTED_MAX {
                 some.push(out);
             }
         }
-        Some(HavingState { groups: Some(looked_at), failing, some, ..by_itself })
+        Some(HavingReport { groups: Some(looked_at), failing, some, ..by_itself })
     }
 
     /// What would come out of a group, if the condition is not true for it.
-    fn not_having(
+    fn group_failing_having(
         &self,
         group: usize,
         having: &Expr,
         now: i64,
         host: &dyn EvalContext,
-    ) -> Option<Vec<Shown>> {
+    ) -> Option<Vec<NamedValue>> {
         let plan = &*self.plan;
         let key = match plan.group_by.is_empty() {
             true => vec![],
@@ -75,12 +75,12 @@ impl Selector {
             return None;
         }
         let shown = plan.items.iter().zip(&values).filter(|((_, x), _)| known(x));
-        Some(shown.map(|((name, _), value)| Shown::new(name, value)).collect())
+        Some(shown.map(|((name, _), value)| NamedValue::new(name, value)).collect())
     }
 }
 
 /// Whether an expression looks at nothing of an event but what makes its group.
-fn sees_only_groups(plan: &Plan, expr: &Expr) -> bool {
+fn sees_only_groups(plan: &SelectPlan, expr: &Expr) -> bool {
     let grouped = |column: usize| {
         plan.group_by
             .iter()
@@ -96,7 +96,7 @@ fn sees_only_groups(plan: &Plan, expr: &Expr) -> bool {
 }
 
 /// The same for the condition, through the outputs that it names.
-fn looks_at_groups(plan: &Plan, having: &Expr) -> bool {
+fn looks_at_groups(plan: &SelectPlan, having: &Expr) -> bool {
     let mut only = sees_only_groups(plan, having);
     having.walk(&mut |x| {
         if let Node::Column { slot: OUTPUT, column } = x.node {
@@ -107,7 +107,7 @@ fn looks_at_groups(plan: &Plan, having: &Expr) -> bool {
 }
 
 /// A row with the values that make a group at their columns; nothing else of it is looked at.
-fn group_row(plan: &Plan, key: &[Value]) -> Vec<Column> {
+fn group_row(plan: &SelectPlan, key: &[Value]) -> Vec<Column> {
     let mut columns: Vec<Column> = Vec::new();
     for (by, value) in plan.group_by.iter().zip(key) {
         let Node::Column { slot: INPUT, column } = by.node else { continue };

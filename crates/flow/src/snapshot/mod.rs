@@ -11,7 +11,7 @@ mod write;
 use std::io;
 
 pub use read::Reader;
-pub(crate) use values::RowAt;
+pub(crate) use values::RowLocation;
 pub use write::Writer;
 
 use crate::expr::EvalError;

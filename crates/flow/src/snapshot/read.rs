@@ -212,7 +212,7 @@ impl<'r> Reader<'r> {
 
     /// Something that was written as CBOR.
     pub fn state<T: DeserializeOwned>(&mut self) -> Result<T, Error> {
-        ciborium::from_reader(Io(self)).map_err(|e| match e {
+        ciborium::from_reader(ReadAdapter(self)).map_err(|e| match e {
             ciborium::de::Error::Io(e) => match e.downcast::<Error>() {
                 Ok(damaged) => damaged,
                 Err(e) => e.into(),
@@ -240,9 +240,9 @@ impl<'r> Reader<'r> {
     }
 }
 
-struct Io<'a, 'r>(&'a mut Reader<'r>);
+struct ReadAdapter<'a, 'r>(&'a mut Reader<'r>);
 
-impl Read for Io<'_, '_> {
+impl Read for ReadAdapter<'_, '_> {
     fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
         if out.is_empty() {
             return Ok(0);

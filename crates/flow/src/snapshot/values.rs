@@ -7,12 +7,12 @@ use parking_lot::Mutex;
 use tidemill_types::FieldType;
 
 use super::{CHUNK_ROWS, Error, OBJECT_DEPTH_MAX, Reader, Writer};
-use crate::batch::{Batch, Kind};
+use crate::batch::{Batch, EventKind};
 use crate::column::{Column, Data, StringColumn};
 use crate::value::{Key, Object, Value};
 
 /// Where a row lies: columns, and its place in them.
-pub(crate) type RowAt<'a> = (&'a [Column], usize);
+pub(crate) type RowLocation<'a> = (&'a [Column], usize);
 
 const NULL: u8 = 0;
 const BOOL: u8 = 1;
@@ -45,7 +45,7 @@ fn tag(ty: FieldType) -> u8 {
 
 impl Writer<'_> {
     /// Rows of columns of these types, column by column; the reader must know how many. At most [`CHUNK_ROWS`].
-    pub(crate) fn rows(&mut self, types: &[FieldType], rows: &[RowAt<'_>]) -> Result<(), Error> {
+    pub(crate) fn rows(&mut self, types: &[FieldType], rows: &[RowLocation<'_>]) -> Result<(), Error> {
         for (c, ty) in types.iter().enumerate() {
             self.bytes(&[tag(*ty)])?;
             self.nulls(c, rows)?;
@@ -65,8 +65,8 @@ impl Writer<'_> {
     }
 
     /// Whether some are null, and then a bit for each, the first one the lowest.
-    fn nulls(&mut self, c: usize, rows: &[RowAt<'_>]) -> Result<(), Error> {
-        let is_null = |(columns, row): &RowAt<'_>| columns[c].is_null(*row);
+    fn nulls(&mut self, c: usize, rows: &[RowLocation<'_>]) -> Result<(), Error> {
+        let is_null = |(columns, row): &RowLocation<'_>| columns[c].is_null(*row);
         let any = rows.iter().any(is_null);
         self.flag(any)?;
         for eight in rows.chunks(8).filter(|_| any) {
@@ -90,18 +90,18 @@ impl Writer<'_> {
                     self.text(group)?;
                 }
             }
-            let rows: Vec<RowAt<'_>> = rows.map(|row| (batch.columns.as_slice(), row)).collect();
+            let rows: Vec<RowLocation<'_>> = rows.map(|row| (batch.columns.as_slice(), row)).collect();
             self.rows(&types, &rows)?;
         }
         Ok(())
     }
 
     /// What an event is.
-    pub(crate) fn kind(&mut self, kind: Kind) -> Result<(), Error> {
+    pub(crate) fn kind(&mut self, kind: EventKind) -> Result<(), Error> {
         self.bytes(&[match kind {
-            Kind::Current => 0,
-            Kind::Expired => 1,
-            Kind::Reset => 2,
+            EventKind::Current => 0,
+            EventKind::Expired => 1,
+            EventKind::Reset => 2,
         }])
     }
 
@@ -248,11 +248,11 @@ impl Reader<'_> {
     }
 
     /// What an event is.
-    pub(crate) fn kind(&mut self) -> Result<Kind, Error> {
+    pub(crate) fn kind(&mut self) -> Result<EventKind, Error> {
         Ok(match self.byte()? {
-            0 => Kind::Current,
-            1 => Kind::Expired,
-            2 => Kind::Reset,
+            0 => EventKind::Current,
+            1 => EventKind::Expired,
+            2 => EventKind::Reset,
             other => return Err(self.damaged(format!("an event of kind {other}"))),
         })
     }

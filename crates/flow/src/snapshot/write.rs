@@ -113,7 +113,7 @@ impl<'w> Writer<'w> {
 
     /// Something of any size, as CBOR, written as it goes.
     pub fn state(&mut self, value: &impl Serialize) -> Result<(), Error> {
-        ciborium::into_writer(value, Io(self)).map_err(|e| match e {
+        ciborium::into_writer(value, WriteAdapter(self)).map_err(|e| match e {
             ciborium::ser::Error::Io(e) => e.into(),
             ciborium::ser::Error::Value(e) => io::Error::other(e).into(),
         })
@@ -131,9 +131,9 @@ impl<'w> Writer<'w> {
     }
 }
 
-struct Io<'a, 'w>(&'a mut Writer<'w>);
+struct WriteAdapter<'a, 'w>(&'a mut Writer<'w>);
 
-impl Write for Io<'_, '_> {
+impl Write for WriteAdapter<'_, '_> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         match self.0.bytes(bytes) {
             Ok(()) => Ok(bytes.len()),

@@ -1,7 +1,7 @@
 //! The rows of a store in a state, a chunk at a time.
 
 use super::{RowId, RowStore, Segment};
-use crate::snapshot::{CHUNK_ROWS, Error, Reader, RowAt, Writer};
+use crate::snapshot::{CHUNK_ROWS, Error, Reader, RowLocation, Writer};
 use crate::window::{RetainedRows, Window};
 
 impl RowStore {
@@ -43,7 +43,7 @@ impl RowStore {
         for seq in rows.clone() {
             out.bytes(&self.time(seq).to_le_bytes())?;
         }
-        let rows: Vec<RowAt<'_>> = rows.map(|seq| self.row(seq)).collect();
+        let rows: Vec<RowLocation<'_>> = rows.map(|seq| self.row(seq)).collect();
         out.rows(&self.types, &rows)
     }
 

@@ -7,7 +7,7 @@ use tidemill_types::FieldType;
 
 use crate::expr::EvalError;
 use crate::functions::compile_cache::CompileCache;
-use crate::functions::json_path::Path;
+use crate::functions::json_path::CompiledPath;
 use crate::functions::json_text::{from_json, json_of};
 use crate::registry::{ArgumentType, BoundStreamFunction, StreamFunction};
 use crate::value::Value;
@@ -30,14 +30,14 @@ pub(super) fn build(name: &'static str, args: &[ArgumentType]) -> Result<BoundSt
     }
     let as_object = name.ends_with("AsObject");
     let fail_on_missing = args.get(2).and_then(|a| a.constant.as_ref()).is_none_or(Value::is_true);
-    let paths = CompileCache::of(args, 1, Path::compile)?;
+    let paths = CompileCache::of(args, 1, CompiledPath::compile)?;
     let ty = if as_object { FieldType::Object } else { FieldType::String };
     Ok((Arc::new(TokenizeJson { name, paths, as_object, fail_on_missing }), vec![("jsonElement".into(), ty)]))
 }
 
 struct TokenizeJson {
     name: &'static str,
-    paths: CompileCache<Path>,
+    paths: CompileCache<CompiledPath>,
     as_object: bool,
     /// A path that leads nowhere fails the event; otherwise it goes on with a null.
     fail_on_missing: bool,

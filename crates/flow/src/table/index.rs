@@ -7,62 +7,62 @@ use std::ops::RangeInclusive;
 use hashbrown::DefaultHashBuilder;
 use tidemill_types::FieldType;
 
-use super::key::Cell;
-use super::rows::{Place, Rows};
+use super::key::CellRef;
+use super::rows::{RowIndex, TableRows};
 use crate::column::Data;
 
 /// The rows by the value of one column, texts by their hash; rows where it is null are not in it.
-pub(super) struct Index {
+pub(super) struct SecondaryIndex {
     pub(super) column: usize,
-    rows: BTreeSet<(i64, Place)>,
+    rows: BTreeSet<(i64, RowIndex)>,
     state: DefaultHashBuilder,
 }
 
-impl Index {
+impl SecondaryIndex {
     pub(super) fn new(column: usize) -> Self {
         Self { column, rows: BTreeSet::new(), state: DefaultHashBuilder::default() }
     }
 
     /// What stands for a value.
-    pub(super) fn key(&self, (column, row): Cell<'_>) -> Option<i64> {
+    pub(super) fn key(&self, (column, row): CellRef<'_>) -> Option<i64> {
         match column.data() {
-            Data::Str(v) if !column.is_null(row) => Some(self.text(v.get(row))),
-            _ => ordered((column, row)),
+            Data::Str(v) if !column.is_null(row) => Some(self.text_key(v.get(row))),
+            _ => order_key((column, row)),
         }
     }
 
     /// What stands for a text.
-    pub(super) fn text(&self, text: &str) -> i64 {
+    pub(super) fn text_key(&self, text: &str) -> i64 {
         self.state.hash_one(text) as i64
     }
 
-    pub(super) fn insert(&mut self, rows: &Rows, place: Place) {
+    pub(super) fn insert(&mut self, rows: &TableRows, place: RowIndex) {
         if let Some(key) = self.key(rows.cell(place, self.column)) {
             self.rows.insert((key, place));
         }
     }
 
     /// Takes a row out, before its value is changed.
-    pub(super) fn remove(&mut self, rows: &Rows, place: Place) {
+    pub(super) fn remove(&mut self, rows: &TableRows, place: RowIndex) {
         if let Some(key) = self.key(rows.cell(place, self.column)) {
             self.rows.remove(&(key, place));
         }
     }
 
     /// The rows in a range of keys: by key, and among equal keys as they were added.
-    pub(super) fn range(&self, keys: RangeInclusive<i64>) -> impl Iterator<Item = Place> + '_ {
-        self.rows.range((*keys.start(), 0)..=(*keys.end(), Place::MAX)).map(|(_, place)| *place)
+    pub(super) fn range(&self, keys: RangeInclusive<i64>) -> impl Iterator<Item = RowIndex> + '_ {
+        self.rows.range((*keys.start(), 0)..=(*keys.end(), RowIndex::MAX)).map(|(_, place)| *place)
     }
 
     /// All rows have other places.
-    pub(super) fn rebuild(&mut self, rows: &Rows) {
+    pub(super) fn rebuild(&mut self, rows: &TableRows) {
         self.rows.clear();
-        rows.places().for_each(|place| self.insert(rows, place));
+        rows.indexes().for_each(|place| self.insert(rows, place));
     }
 }
 
 /// A number that is ordered as the value is among those of its column; none for null and for what has no order.
-pub(super) fn ordered((column, row): Cell<'_>) -> Option<i64> {
+pub(super) fn order_key((column, row): CellRef<'_>) -> Option<i64> {
     if column.is_null(row) {
         return None;
     }
@@ -70,14 +70,14 @@ pub(super) fn ordered((column, row): Cell<'_>) -> Option<i64> {
         Data::Int(v) => Some(v[row].into()),
         Data::Long(v) => Some(v[row]),
         Data::Bool(v) => Some(v[row].into()),
-        Data::Float(v) => Some(decimal(v[row].into())),
-        Data::Double(v) => Some(decimal(v[row])),
+        Data::Float(v) => Some(float_order_key(v[row].into())),
+        Data::Double(v) => Some(float_order_key(v[row])),
         Data::Str(_) | Data::Object(_) => None,
     }
 }
 
 /// A whole number that is ordered as decimals are: -0.0 before 0.0, NaN behind all.
-pub(super) fn decimal(n: f64) -> i64 {
+pub(super) fn float_order_key(n: f64) -> i64 {
     let bits = if n.is_nan() { f64::NAN } else { n }.to_bits() as i64;
     bits ^ (((bits >> 63) as u64) >> 1) as i64
 }

@@ -8,13 +8,13 @@ use std::ops::RangeInclusive;
 use hashbrown::{DefaultHashBuilder, HashTable};
 
 use super::index::{self, is_number};
-use super::rows::{Place, Rows};
+use super::rows::{RowIndex, TableRows};
 use crate::catalog;
 use crate::column::{Column, Data};
 use crate::u64_map::U64IndexMap;
 
 /// A value where it lies.
-pub(super) type Cell<'a> = (&'a Column, usize);
+pub(super) type CellRef<'a> = (&'a Column, usize);
 
 /// What makes rows differ: one value, or the texts of several put together.
 pub(super) struct PrimaryKey {
@@ -22,15 +22,15 @@ pub(super) struct PrimaryKey {
     /// The rows whose key is one value of at most eight bytes.
     exact: U64IndexMap,
     /// The others by their hashes.
-    rows: HashTable<Entry>,
+    rows: HashTable<HashedRow>,
     /// The rows of a single number in its order.
-    order: Option<BTreeMap<i64, Place>>,
+    order: Option<BTreeMap<i64, RowIndex>>,
     state: DefaultHashBuilder,
 }
 
 /// What a key is looked for by.
 #[derive(Clone, Copy)]
-pub(super) enum Code {
+pub(super) enum KeyProbe {
     /// All of it.
     Exact(u64),
     /// Its hash.
@@ -38,29 +38,29 @@ pub(super) enum Code {
 }
 
 #[derive(Clone, Copy)]
-struct Entry {
+struct HashedRow {
     hash: u32,
-    place: Place,
+    place: RowIndex,
 }
 
-impl Entry {
+impl HashedRow {
     /// The hash as the table of hashes wants it: it looks at both ends.
     #[inline]
-    fn spread(hash: u32) -> u64 {
+    fn spread_bits(hash: u32) -> u64 {
         u64::from(hash).wrapping_mul(0x9E37_79B9_7F4A_7C15)
     }
 }
 
 /// What of a value makes a key differ.
 #[derive(PartialEq)]
-enum Part<'a> {
+enum KeyComponent<'a> {
     Null,
     Bits(u64),
     Text(Cow<'a, str>),
 }
 
 /// Put between the texts of a key of several values.
-const BETWEEN: &str = ":-:";
+const TEXT_SEPARATOR: &str = ":-:";
 
 impl PrimaryKey {
     /// The key of a table, if it has one.
@@ -80,79 +80,84 @@ impl PrimaryKey {
     }
 
     /// The rows in the key's order, if it has one.
-    pub(super) fn order(&self) -> Option<&BTreeMap<i64, Place>> {
+    pub(super) fn order(&self) -> Option<&BTreeMap<i64, RowIndex>> {
         self.order.as_ref()
     }
 
     /// The rows whose key, a number, is in a range.
-    pub(super) fn range(&self, keys: RangeInclusive<i64>) -> impl Iterator<Item = Place> + '_ {
+    pub(super) fn range(&self, keys: RangeInclusive<i64>) -> impl Iterator<Item = RowIndex> + '_ {
         self.order.iter().flat_map(move |order| order.range(keys.clone()).map(|(_, place)| *place))
     }
 
     /// Whether a row may have this key; `cell` gives the value of a column of the table, of its type.
-    pub(super) fn may_hold<'a>(&self, cell: impl Fn(usize) -> Cell<'a>) -> bool {
+    pub(super) fn may_hold<'a>(&self, cell: impl Fn(usize) -> CellRef<'a>) -> bool {
         let (column, row) = cell(self.columns[0]);
         self.order.is_none() || !column.is_null(row)
     }
 
     /// What a key is looked for by.
     #[inline]
-    pub(super) fn code<'a>(&self, cell: impl Fn(usize) -> Cell<'a>) -> Code {
+    pub(super) fn probe<'a>(&self, cell: impl Fn(usize) -> CellRef<'a>) -> KeyProbe {
         if let [column] = self.columns.as_slice() {
             let (column, row) = cell(*column);
             if let Data::Str(texts) = column.data()
                 && !column.is_null(row)
             {
                 return match texts.tiny_key(row) {
-                    Some(number) => Code::Exact(number),
-                    None => Code::Hash(texts.hash(row, &self.state) as u32),
+                    Some(number) => KeyProbe::Exact(number),
+                    None => KeyProbe::Hash(texts.hash(row, &self.state) as u32),
                 };
             }
-            return match part((column, row)) {
-                Part::Null => Code::Hash(0),
-                Part::Bits(bits) => Code::Exact(bits),
-                Part::Text(text) => Code::Hash(self.state.hash_one(text.as_ref()) as u32),
+            return match component((column, row)) {
+                KeyComponent::Null => KeyProbe::Hash(0),
+                KeyComponent::Bits(bits) => KeyProbe::Exact(bits),
+                KeyComponent::Text(text) => KeyProbe::Hash(self.state.hash_one(text.as_ref()) as u32),
             };
         }
         let mut hash = 0_u64;
         for column in &self.columns {
-            let next = match named(part(cell(*column))) {
-                Part::Null => 0,
-                Part::Bits(bits) => self.state.hash_one(bits),
-                Part::Text(text) if text.contains(':') => {
-                    return Code::Hash(self.state.hash_one(self.text(&cell)) as u32);
+            let next = match null_as_text(component(cell(*column))) {
+                KeyComponent::Null => 0,
+                KeyComponent::Bits(bits) => self.state.hash_one(bits),
+                KeyComponent::Text(text) if text.contains(':') => {
+                    return KeyProbe::Hash(self.state.hash_one(self.text(&cell)) as u32);
                 }
-                Part::Text(text) => self.state.hash_one(text.as_ref()),
+                KeyComponent::Text(text) => self.state.hash_one(text.as_ref()),
             };
             hash = (hash.rotate_left(23) ^ next).wrapping_mul(0x9E37_79B9_7F4A_7C15);
         }
-        Code::Hash((hash >> 32) as u32)
+        KeyProbe::Hash((hash >> 32) as u32)
     }
 
     /// The texts put together: rows have one key when these are the same. A lookup needs them only where one has a colon:
     /// without, texts put together are the same when the values are.
-    pub(super) fn text<'a>(&self, cell: &impl Fn(usize) -> Cell<'a>) -> String {
+    pub(super) fn text<'a>(&self, cell: &impl Fn(usize) -> CellRef<'a>) -> String {
         let mut text = String::new();
         for column in &self.columns {
             let (column, row) = cell(*column);
             text.push_str(&column.get(row).to_string());
-            text.push_str(BETWEEN);
+            text.push_str(TEXT_SEPARATOR);
         }
         text
     }
 
-    fn same<'a, 'b>(&self, a: impl Fn(usize) -> Cell<'a>, b: impl Fn(usize) -> Cell<'b>) -> bool {
+    fn has_same_key<'a, 'b>(
+        &self,
+        a: impl Fn(usize) -> CellRef<'a>,
+        b: impl Fn(usize) -> CellRef<'b>,
+    ) -> bool {
         if let [column] = self.columns.as_slice() {
             let ((a, i), (b, j)) = (a(*column), b(*column));
             return match (a.data(), b.data()) {
                 (Data::Str(x), Data::Str(y)) if !a.is_null(i) && !b.is_null(j) => x.is_equal(i, y, j),
-                _ => part((a, i)) == part((b, j)),
+                _ => component((a, i)) == component((b, j)),
             };
         }
-        let has_colon = |part: &Part<'_>| matches!(part, Part::Text(text) if text.contains(':'));
+        let has_colon =
+            |part: &KeyComponent<'_>| matches!(part, KeyComponent::Text(text) if text.contains(':'));
         let (mut equal, mut colons) = (true, (false, false));
         for column in &self.columns {
-            let (a, b) = (named(part(a(*column))), named(part(b(*column))));
+            let (a, b) = (null_as_text(component(a(*column))), null_as_text(component(b(*column))));
             equal &= a == b;
             colons = (colons.0 || has_colon(&a), colons.1 || has_colon(&b));
         }
@@ -163,107 +168,117 @@ impl PrimaryKey {
     #[inline]
     pub(super) fn find<'a>(
         &self,
-        code: Code,
-        rows: &Rows,
-        cell: impl Fn(usize) -> Cell<'a>,
-    ) -> Option<Place> {
+        code: KeyProbe,
+        rows: &TableRows,
+        cell: impl Fn(usize) -> CellRef<'a>,
+    ) -> Option<RowIndex> {
         let hash = match code {
-            Code::Exact(number) => return self.exact.get(number),
-            Code::Hash(hash) => hash,
+            KeyProbe::Exact(number) => return self.exact.get(number),
+            KeyProbe::Hash(hash) => hash,
         };
-        let same = |e: &Entry| e.hash == hash && self.same(&cell, |column| rows.cell(e.place, column));
-        self.rows.find(Entry::spread(hash), same).map(|e| e.place)
+        let same =
+            |e: &HashedRow| e.hash == hash && self.has_same_key(&cell, |column| rows.cell(e.place, column));
+        self.rows.find(HashedRow::spread_bits(hash), same).map(|e| e.place)
     }
 
     /// Says which keys are going to be looked up.
-    pub(super) fn expect(&self, codes: &[Code]) {
+    pub(super) fn prefetch(&self, codes: &[KeyProbe]) {
         self.exact.prefetch_keys(codes.iter().filter_map(|code| match code {
-            Code::Exact(number) => Some(*number),
-            Code::Hash(_) => None,
+            KeyProbe::Exact(number) => Some(*number),
+            KeyProbe::Hash(_) => None,
         }));
     }
 
     /// The row that is found by a code, nearly always.
     #[inline]
-    pub(super) fn likely(&self, code: Code) -> Option<Place> {
+    pub(super) fn likely_row(&self, code: KeyProbe) -> Option<RowIndex> {
         match code {
-            Code::Exact(number) => self.exact.get(number),
-            Code::Hash(hash) => self.rows.find(Entry::spread(hash), |e| e.hash == hash).map(|e| e.place),
+            KeyProbe::Exact(number) => self.exact.get(number),
+            KeyProbe::Hash(hash) => {
+                self.rows.find(HashedRow::spread_bits(hash), |e| e.hash == hash).map(|e| e.place)
+            }
         }
     }
 
     /// Whether the likely row has the key, of a single column.
     #[inline]
-    pub(super) fn is_at(&self, place: Place, code: Code, rows: &Rows, cell: Cell<'_>) -> bool {
-        matches!(code, Code::Exact(_)) || self.same(|_| cell, |column| rows.cell(place, column))
+    pub(super) fn has_key(
+        &self,
+        place: RowIndex,
+        code: KeyProbe,
+        rows: &TableRows,
+        cell: CellRef<'_>,
+    ) -> bool {
+        matches!(code, KeyProbe::Exact(_)) || self.has_same_key(|_| cell, |column| rows.cell(place, column))
     }
 
     /// Adds a row whose key is not there.
-    pub(super) fn insert(&mut self, code: Code, rows: &Rows, place: Place) {
+    pub(super) fn insert(&mut self, code: KeyProbe, rows: &TableRows, place: RowIndex) {
         match code {
-            Code::Exact(number) => {
+            KeyProbe::Exact(number) => {
                 self.exact.insert(number, place);
             }
-            Code::Hash(hash) => {
-                let entry = Entry { hash, place };
-                self.rows.insert_unique(Entry::spread(hash), entry, |e| Entry::spread(e.hash));
+            KeyProbe::Hash(hash) => {
+                let entry = HashedRow { hash, place };
+                self.rows
+                    .insert_unique(HashedRow::spread_bits(hash), entry, |e| HashedRow::spread_bits(e.hash));
             }
         }
         if let Some(order) = &mut self.order
-            && let Some(key) = index::ordered(rows.cell(place, self.columns[0]))
+            && let Some(key) = index::order_key(rows.cell(place, self.columns[0]))
         {
             order.insert(key, place);
         }
     }
 
     /// Takes a row out, before its key is changed.
-    pub(super) fn remove(&mut self, rows: &Rows, place: Place) {
-        match self.code(|column| rows.cell(place, column)) {
-            Code::Exact(number) => self.exact.remove(number),
-            Code::Hash(hash) => {
-                if let Ok(entry) = self.rows.find_entry(Entry::spread(hash), |e| e.place == place) {
+    pub(super) fn remove(&mut self, rows: &TableRows, place: RowIndex) {
+        match self.probe(|column| rows.cell(place, column)) {
+            KeyProbe::Exact(number) => self.exact.remove(number),
+            KeyProbe::Hash(hash) => {
+                if let Ok(entry) = self.rows.find_entry(HashedRow::spread_bits(hash), |e| e.place == place) {
                     entry.remove();
                 }
             }
         }
         if let Some(order) = &mut self.order
-            && let Some(key) = index::ordered(rows.cell(place, self.columns[0]))
+            && let Some(key) = index::order_key(rows.cell(place, self.columns[0]))
         {
             order.remove(&key);
         }
     }
 
     /// All rows have other places.
-    pub(super) fn rebuild(&mut self, rows: &Rows) {
+    pub(super) fn rebuild(&mut self, rows: &TableRows) {
         self.exact.clear();
         self.rows.clear();
         self.order.iter_mut().for_each(BTreeMap::clear);
-        for place in rows.places() {
-            self.insert(self.code(|column| rows.cell(place, column)), rows, place);
+        for place in rows.indexes() {
+            self.insert(self.probe(|column| rows.cell(place, column)), rows, place);
         }
-        self.rows.shrink_to_fit(|e| Entry::spread(e.hash));
+        self.rows.shrink_to_fit(|e| HashedRow::spread_bits(e.hash));
     }
 }
 
 /// Numbers of one column are the same when their texts are.
 #[inline]
-fn part((column, row): Cell<'_>) -> Part<'_> {
+fn component((column, row): CellRef<'_>) -> KeyComponent<'_> {
     if column.is_null(row) {
-        return Part::Null;
+        return KeyComponent::Null;
     }
-    let decimal = |n: f64| Part::Bits(if n.is_nan() { f64::NAN.to_bits() } else { n.to_bits() });
+    let decimal = |n: f64| KeyComponent::Bits(if n.is_nan() { f64::NAN.to_bits() } else { n.to_bits() });
     match column.data() {
-        Data::Str(v) => Part::Text(Cow::Borrowed(v.get(row))),
-        Data::Int(v) => Part::Bits(i64::from(v[row]) as u64),
-        Data::Long(v) => Part::Bits(v[row] as u64),
-        Data::Bool(v) => Part::Bits(u64::from(v[row])),
+        Data::Str(v) => KeyComponent::Text(Cow::Borrowed(v.get(row))),
+        Data::Int(v) => KeyComponent::Bits(i64::from(v[row]) as u64),
+        Data::Long(v) => KeyComponent::Bits(v[row] as u64),
+        Data::Bool(v) => KeyComponent::Bits(u64::from(v[row])),
         Data::Float(v) => decimal(f64::from(v[row])),
         Data::Double(v) => decimal(v[row]),
-        Data::Object(v) => Part::Text(Cow::Owned(v[row].to_string())),
+        Data::Object(v) => KeyComponent::Text(Cow::Owned(v[row].to_string())),
     }
 }
 
 /// Among other values a null has a text.
-fn named(part: Part<'_>) -> Part<'_> {
-    if part == Part::Null { Part::Text(Cow::Borrowed("null")) } else { part }
+fn null_as_text(part: KeyComponent<'_>) -> KeyComponent<'_> {
+    if part == KeyComponent::Null { KeyComponent::Text(Cow::Borrowed("null")) } else { part }
 }

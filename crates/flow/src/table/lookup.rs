@@ -6,11 +6,11 @@ use smallvec::SmallVec;
 use tidemill_types::FieldType;
 
 use super::Table;
+use super::float_text;
 use super::index;
-use super::key::{Cell, PrimaryKey};
-use super::rows::Place;
-use super::search::{Access, Bounds, Search};
-use super::written;
+use super::key::{CellRef, PrimaryKey};
+use super::rows::RowIndex;
+use super::search::{AccessPath, ColumnBounds, TableSearch};
 use crate::column::Column;
 use crate::expr::{EvalError, Expr, Frame, Node, RowRef};
 use crate::value::Value;
@@ -23,57 +23,57 @@ impl Table {
     /// of a numeric key. Errors: what an expression says.
     pub fn find(
         &self,
-        search: &Search,
+        search: &TableSearch,
         frame: &Frame<'_>,
-        visit: &mut dyn FnMut(Place, &[Column], usize) -> bool,
+        visit: &mut dyn FnMut(RowIndex, &[Column], usize) -> bool,
     ) -> Result<(), EvalError> {
-        let mut verify = Verify { table: self, search, frame, visit };
+        let mut verify = RowFilter { table: self, search, frame, visit };
         match &search.access {
-            Access::Scan => {}
-            Access::Key { values, .. } => {
-                let Some(key) = &self.key else { return verify.all() };
-                match self.by_key(key, values, frame)? {
-                    Some(found) => return verify.each(found.into_iter()),
+            AccessPath::Scan => {}
+            AccessPath::Key { values, .. } => {
+                let Some(key) = &self.key else { return verify.visit_all() };
+                match self.find_by_key(key, values, frame)? {
+                    Some(found) => return verify.visit_rows(found.into_iter()),
                     None => {
                         if let (Some(_), [column]) = (key.order(), key.columns())
-                            && let Keys::Within(keys) =
-                                equal(&values[0].eval(frame)?, self.plan.attributes[*column].1)
+                            && let CandidateKeys::Within(keys) =
+                                keys_equal_to(&values[0].eval(frame)?, self.plan.attributes[*column].1)
                         {
-                            return verify.each(key.range(keys));
+                            return verify.visit_rows(key.range(keys));
                         }
                     }
                 }
             }
-            Access::KeyRange(bounds) => {
-                let Some(key) = &self.key else { return verify.all() };
+            AccessPath::KeyRange(bounds) => {
+                let Some(key) = &self.key else { return verify.visit_all() };
                 let ty = self.plan.attributes[key.columns()[0]].1;
                 match bounds.keys(ty, &|_| 0, frame)? {
-                    Keys::Nothing => return Ok(()),
-                    Keys::Within(keys) => return verify.each(key.range(keys)),
-                    Keys::Unknown => {}
+                    CandidateKeys::NoMatch => return Ok(()),
+                    CandidateKeys::Within(keys) => return verify.visit_rows(key.range(keys)),
+                    CandidateKeys::Unknown => {}
                 }
             }
-            Access::Index(number, bounds) => {
+            AccessPath::Index(number, bounds) => {
                 let index = &self.indexes[*number];
                 let ty = self.plan.attributes[index.column].1;
-                match bounds.keys(ty, &|text| index.text(text), frame)? {
-                    Keys::Nothing => return Ok(()),
-                    Keys::Within(keys) if keys.start() == keys.end() && !self.is_ordered() => {
-                        return verify.each(index.range(keys));
+                match bounds.keys(ty, &|text| index.text_key(text), frame)? {
+                    CandidateKeys::NoMatch => return Ok(()),
+                    CandidateKeys::Within(keys) if keys.start() == keys.end() && !self.is_ordered() => {
+                        return verify.visit_rows(index.range(keys));
                     }
-                    Keys::Within(keys) => {
+                    CandidateKeys::Within(keys) => {
                         let most = self.len() / SCAN_RATIO;
-                        let mut found: Vec<Place> = index.range(keys).take(most + 1).collect();
+                        let mut found: Vec<RowIndex> = index.range(keys).take(most + 1).collect();
                         if found.len() <= most {
                             self.sort(&mut found);
-                            return verify.each(found.into_iter());
+                            return verify.visit_rows(found.into_iter());
                         }
                     }
-                    Keys::Unknown => {}
+                    CandidateKeys::Unknown => {}
                 }
             }
         }
-        verify.all()
+        verify.visit_all()
     }
 
     fn is_ordered(&self) -> bool {
@@ -81,28 +81,28 @@ impl Table {
     }
 
     /// Puts rows in the table's order.
-    fn sort(&self, places: &mut [Place]) {
+    fn sort(&self, places: &mut [RowIndex]) {
         match &self.key {
             Some(key) if self.is_ordered() => {
                 let column = key.columns()[0];
-                places.sort_unstable_by_key(|place| index::ordered(self.rows.cell(*place, column)));
+                places.sort_unstable_by_key(|place| index::order_key(self.rows.cell(*place, column)));
             }
             _ => places.sort_unstable(),
         }
     }
 
     /// The row whose key is equal to the values, if there is one; `None` when the key cannot tell.
-    fn by_key(
+    fn find_by_key(
         &self,
         key: &PrimaryKey,
         values: &[Expr],
         frame: &Frame<'_>,
-    ) -> Result<Option<Option<Place>>, EvalError> {
+    ) -> Result<Option<Option<RowIndex>>, EvalError> {
         // values that lie in columns of the same type are looked at there
         let mut made: SmallVec<[Option<Column>; 2]> = SmallVec::new();
         for (column, value) in key.columns().iter().zip(values) {
             let ty = self.plan.attributes[*column].1;
-            if in_place(value, frame).is_some_and(|(c, row)| {
+            if cell_in_place(value, frame).is_some_and(|(c, row)| {
                 c.ty() == ty
                     && !c.is_null(row)
                     && matches!(ty, FieldType::String | FieldType::Int | FieldType::Long)
@@ -110,29 +110,29 @@ impl Table {
                 made.push(None);
                 continue;
             }
-            match fitted(&value.eval(frame)?, ty, key.columns().len() > 1) {
-                Fitted::Nothing => return Ok(Some(None)),
-                Fitted::Unknown => return Ok(None),
-                Fitted::As(value) => {
+            match coerce(&value.eval(frame)?, ty, key.columns().len() > 1) {
+                CoercedValue::NoEqual => return Ok(Some(None)),
+                CoercedValue::Unknown => return Ok(None),
+                CoercedValue::As(value) => {
                     let mut column = Column::new(ty);
                     column.push(value);
                     made.push(Some(column));
                 }
             }
         }
-        let cell = |column: usize| -> Cell<'_> {
+        let cell = |column: usize| -> CellRef<'_> {
             let i = key.columns().iter().position(|c| *c == column).unwrap_or_default();
             match &made[i] {
                 Some(column) => (column, 0),
-                None => in_place(&values[i], frame).unwrap_or_else(|| unreachable!("looked at above")),
+                None => cell_in_place(&values[i], frame).unwrap_or_else(|| unreachable!("looked at above")),
             }
         };
-        Ok(Some(key.find(key.code(cell), &self.rows, cell)))
+        Ok(Some(key.find(key.probe(cell), &self.rows, cell)))
     }
 }
 
 /// Where the value lies that an expression says, when it is a column.
-fn in_place<'a>(value: &Expr, frame: &Frame<'a>) -> Option<Cell<'a>> {
+fn cell_in_place<'a>(value: &Expr, frame: &Frame<'a>) -> Option<CellRef<'a>> {
     match value.node {
         Node::Column { slot, column } => {
             let (columns, row) = frame.rows.get(slot).copied().flatten()?;
@@ -143,15 +143,15 @@ fn in_place<'a>(value: &Expr, frame: &Frame<'a>) -> Option<Cell<'a>> {
 }
 
 /// Looks at rows one by one.
-struct Verify<'f, 'v> {
+struct RowFilter<'f, 'v> {
     table: &'f Table,
-    search: &'f Search,
+    search: &'f TableSearch,
     frame: &'f Frame<'f>,
-    visit: &'v mut dyn FnMut(Place, &[Column], usize) -> bool,
+    visit: &'v mut dyn FnMut(RowIndex, &[Column], usize) -> bool,
 }
 
-impl Verify<'_, '_> {
-    fn each(&mut self, places: impl Iterator<Item = Place>) -> Result<(), EvalError> {
+impl RowFilter<'_, '_> {
+    fn visit_rows(&mut self, places: impl Iterator<Item = RowIndex>) -> Result<(), EvalError> {
         let Frame { time, now, host, .. } = *self.frame;
         let mut rows: SmallVec<[RowRef<'_>; 8]> = SmallVec::new();
         let exact = self.search.exact_key().is_some();
@@ -161,7 +161,7 @@ impl Verify<'_, '_> {
             rows.resize(rows.len().max(self.search.slot + 1), None);
         }
         for place in places {
-            let (columns, row) = self.table.rows.at(place);
+            let (columns, row) = self.table.rows.row(place);
             if let Some(condition) = condition {
                 rows[self.search.slot] = Some((columns, row));
                 if !condition.is_true(&Frame { rows: &rows, time, now, host })? {
@@ -175,100 +175,100 @@ impl Verify<'_, '_> {
         Ok(())
     }
 
-    fn all(&mut self) -> Result<(), EvalError> {
+    fn visit_all(&mut self) -> Result<(), EvalError> {
         let table = self.table;
         match table.key.as_ref().and_then(PrimaryKey::order) {
-            Some(order) => self.each(order.values().copied()),
-            None => self.each(table.rows.places()),
+            Some(order) => self.visit_rows(order.values().copied()),
+            None => self.visit_rows(table.rows.indexes()),
         }
     }
 }
 
 /// A value as one of a column's type that is equal to it.
-enum Fitted {
+enum CoercedValue {
     As(Value),
     /// No value of the type is equal to it.
-    Nothing,
+    NoEqual,
     /// Several may be.
     Unknown,
 }
 
 /// With `written` a double is equal to the float that is written as it is.
-fn fitted(value: &Value, ty: FieldType, written: bool) -> Fitted {
+fn coerce(value: &Value, ty: FieldType, written: bool) -> CoercedValue {
     let whole = match (value, value.as_i64(), value.as_f64()) {
-        (Value::Null, ..) => return Fitted::Nothing,
-        (_, None, Some(n)) if n.is_nan() => return Fitted::Nothing,
+        (Value::Null, ..) => return CoercedValue::NoEqual,
+        (_, None, Some(n)) if n.is_nan() => return CoercedValue::NoEqual,
         (_, Some(n), _) => Some(n),
         (_, _, Some(n)) if n.fract() == 0.0 && n.abs() < (1_i64 << 53) as f64 => Some(n as i64),
         _ => None,
     };
     match (ty, value.as_f64()) {
         (FieldType::Int, Some(_)) => match whole.and_then(|n| i32::try_from(n).ok()) {
-            Some(n) => Fitted::As(Value::Int(n)),
-            None => Fitted::Nothing,
+            Some(n) => CoercedValue::As(Value::Int(n)),
+            None => CoercedValue::NoEqual,
         },
         (FieldType::Long, Some(n)) => match whole {
-            Some(n) => Fitted::As(Value::Long(n)),
-            None if n.fract() == 0.0 => Fitted::Unknown,
-            None => Fitted::Nothing,
+            Some(n) => CoercedValue::As(Value::Long(n)),
+            None if n.fract() == 0.0 => CoercedValue::Unknown,
+            None => CoercedValue::NoEqual,
         },
         // the two zeros are equal, but two keys
-        (FieldType::Float | FieldType::Double, Some(0.0)) => Fitted::Unknown,
-        (FieldType::Double, Some(n)) => Fitted::As(Value::Double(n)),
+        (FieldType::Float | FieldType::Double, Some(0.0)) => CoercedValue::Unknown,
+        (FieldType::Double, Some(n)) => CoercedValue::As(Value::Double(n)),
         (FieldType::Float, Some(n)) if written && matches!(value, Value::Double(_)) => {
-            match written::double(n as f32) == n {
-                true => Fitted::As(Value::Float(n as f32)),
-                false => Fitted::Nothing,
+            match float_text::written_as_double(n as f32) == n {
+                true => CoercedValue::As(Value::Float(n as f32)),
+                false => CoercedValue::NoEqual,
             }
         }
-        (FieldType::Float, Some(n)) if f64::from(n as f32) == n => Fitted::As(Value::Float(n as f32)),
-        (FieldType::Float, Some(_)) => Fitted::Nothing,
-        _ if value.ty() == Some(ty) => Fitted::As(value.clone()),
-        _ => Fitted::Unknown,
+        (FieldType::Float, Some(n)) if f64::from(n as f32) == n => CoercedValue::As(Value::Float(n as f32)),
+        (FieldType::Float, Some(_)) => CoercedValue::NoEqual,
+        _ if value.ty() == Some(ty) => CoercedValue::As(value.clone()),
+        _ => CoercedValue::Unknown,
     }
 }
 
 /// The keys that a column may have.
-enum Keys {
+enum CandidateKeys {
     /// None: nothing satisfies the condition.
-    Nothing,
+    NoMatch,
     /// The keys cannot tell.
     Unknown,
     Within(RangeInclusive<i64>),
 }
 
 /// The keys of numbers or bools of type `ty` that may be equal to a value.
-fn equal(value: &Value, ty: FieldType) -> Keys {
+fn keys_equal_to(value: &Value, ty: FieldType) -> CandidateKeys {
     match (ty, value) {
-        (_, Value::Null) => Keys::Nothing,
-        (FieldType::Bool, Value::Bool(b)) => Keys::Within(i64::from(*b)..=i64::from(*b)),
+        (_, Value::Null) => CandidateKeys::NoMatch,
+        (FieldType::Bool, Value::Bool(b)) => CandidateKeys::Within(i64::from(*b)..=i64::from(*b)),
         (FieldType::Int | FieldType::Long, _) => match (value.as_i64(), value.as_f64()) {
-            (Some(n), _) => Keys::Within(n..=n),
-            (None, Some(n)) if n.is_nan() || n.is_infinite() || n.fract() != 0.0 => Keys::Nothing,
+            (Some(n), _) => CandidateKeys::Within(n..=n),
+            (None, Some(n)) if n.is_nan() || n.is_infinite() || n.fract() != 0.0 => CandidateKeys::NoMatch,
             // further out several longs are the same double
-            (None, Some(n)) if n.abs() < (1_i64 << 53) as f64 => Keys::Within(n as i64..=n as i64),
-            _ => Keys::Unknown,
+            (None, Some(n)) if n.abs() < (1_i64 << 53) as f64 => CandidateKeys::Within(n as i64..=n as i64),
+            _ => CandidateKeys::Unknown,
         },
         (FieldType::Float | FieldType::Double, _) => match value.as_f64() {
-            Some(n) if n.is_nan() => Keys::Nothing,
-            Some(n) => Keys::Within(low(n)..=high(n)),
-            None => Keys::Unknown,
+            Some(n) if n.is_nan() => CandidateKeys::NoMatch,
+            Some(n) => CandidateKeys::Within(low_key(n)..=high_key(n)),
+            None => CandidateKeys::Unknown,
         },
-        _ => Keys::Unknown,
+        _ => CandidateKeys::Unknown,
     }
 }
 
 /// The two zeros are equal, but two keys.
-fn low(n: f64) -> i64 {
-    index::decimal(if n == 0.0 { -0.0 } else { n })
+fn low_key(n: f64) -> i64 {
+    index::float_order_key(if n == 0.0 { -0.0 } else { n })
 }
 
-fn high(n: f64) -> i64 {
-    index::decimal(if n == 0.0 { 0.0 } else { n })
+fn high_key(n: f64) -> i64 {
+    index::float_order_key(if n == 0.0 { 0.0 } else { n })
 }
 
 /// The keys of numbers of type `ty` that are within bounds, and on them.
-fn within(low_bound: Option<&Value>, high_bound: Option<&Value>, ty: FieldType) -> Keys {
+fn keys_within(low_bound: Option<&Value>, high_bound: Option<&Value>, ty: FieldType) -> CandidateKeys {
     let whole = matches!(ty, FieldType::Int | FieldType::Long);
     let key = |value: &Value, of: fn(f64) -> i64| match value {
         value if whole => value.as_i64(),
@@ -276,26 +276,31 @@ fn within(low_bound: Option<&Value>, high_bound: Option<&Value>, ty: FieldType) 
     };
     let mut keys = i64::MIN..=i64::MAX;
     if let Some(value) = low_bound {
-        let Some(key) = key(value, low) else { return Keys::Nothing };
+        let Some(key) = key(value, low_key) else { return CandidateKeys::NoMatch };
         keys = key..=i64::MAX;
     }
     if let Some(value) = high_bound {
-        let Some(key) = key(value, high) else { return Keys::Nothing };
+        let Some(key) = key(value, high_key) else { return CandidateKeys::NoMatch };
         keys = *keys.start()..=key;
     }
-    if keys.is_empty() { Keys::Nothing } else { Keys::Within(keys) }
+    if keys.is_empty() { CandidateKeys::NoMatch } else { CandidateKeys::Within(keys) }
 }
 
-impl Bounds {
+impl ColumnBounds {
     /// The keys of a column of type `ty`. `text` gives those of texts.
-    fn keys(&self, ty: FieldType, text: &dyn Fn(&str) -> i64, frame: &Frame<'_>) -> Result<Keys, EvalError> {
+    fn keys(
+        &self,
+        ty: FieldType,
+        text: &dyn Fn(&str) -> i64,
+        frame: &Frame<'_>,
+    ) -> Result<CandidateKeys, EvalError> {
         let value = |x: &Option<Expr>| x.as_ref().map(|x| x.eval(frame)).transpose();
         Ok(match self {
             Self::Equal(x) => match x.eval(frame)? {
-                Value::Str(s) if ty == FieldType::String => Keys::Within(text(&s)..=text(&s)),
-                value => equal(&value, ty),
+                Value::Str(s) if ty == FieldType::String => CandidateKeys::Within(text(&s)..=text(&s)),
+                value => keys_equal_to(&value, ty),
             },
-            Self::Range { low, high } => within(value(low)?.as_ref(), value(high)?.as_ref(), ty),
+            Self::Range { low, high } => keys_within(value(low)?.as_ref(), value(high)?.as_ref(), ty),
         })
     }
 }

@@ -4,6 +4,7 @@
 //! are more than those in use. Keys and indexes know places.
 
 mod apply;
+mod float_text;
 mod index;
 mod key;
 mod lookup;
@@ -11,40 +12,39 @@ mod plan;
 mod rows;
 mod search;
 mod snapshot;
-mod written;
 
 use tidemill_types::FieldType;
 
-use crate::batch::{Batch, Kind};
+use crate::batch::{Batch, EventKind};
 use crate::catalog;
 use crate::column::Column;
 use crate::expr::{EvalError, Expr, Frame, NoContext};
 use crate::limits::Limits;
 use crate::value::Value;
-use index::Index;
-use key::{Cell, PrimaryKey};
-use rows::{Place, Rows};
+use index::SecondaryIndex;
+use key::{CellRef, PrimaryKey};
+use rows::{RowIndex, TableRows};
 
-pub(crate) use plan::{action, definition};
-pub use search::Search;
+pub(crate) use plan::{compile_action, compile_definition};
+pub use search::TableSearch;
 pub(crate) use search::equal_to;
 
-/// The slot of the event in the expressions of an [`Action`].
+/// The slot of the event in the expressions of an [`TableAction`].
 pub const EVENT: usize = 0;
 /// The slot of the table's row there.
 pub const ROW: usize = 1;
 
 /// What events do to a table.
 #[derive(Debug, Clone)]
-pub enum Action {
+pub enum TableAction {
     /// `insert into`: the event's columns are the table's.
     Insert,
     /// `delete`: every row that is found.
-    Delete(Search),
+    Delete(TableSearch),
     /// `update`: every row that is found.
     Update {
         /// Which rows.
-        on: Search,
+        on: TableSearch,
         /// New values of columns, in the order of the table's.
         set: Vec<(usize, Expr)>,
         /// Whether the event becomes a row when none is found.
@@ -55,9 +55,9 @@ pub enum Action {
 /// A table at work.
 pub struct Table {
     plan: catalog::Table,
-    rows: Rows,
+    rows: TableRows,
     key: Option<PrimaryKey>,
-    indexes: Vec<Index>,
+    indexes: Vec<SecondaryIndex>,
     rows_max: usize,
 }
 
@@ -65,10 +65,10 @@ impl Table {
     /// A table without rows.
     pub fn new(plan: catalog::Table) -> Self {
         let key = PrimaryKey::new(&plan);
-        let indexes = plan.indexes.iter().map(|column| Index::new(*column)).collect();
+        let indexes = plan.indexes.iter().map(|column| SecondaryIndex::new(*column)).collect();
         let types: Vec<FieldType> = plan.attributes.iter().map(|(_, ty)| *ty).collect();
         let rows_max = Limits::default().table_rows;
-        Self { plan, rows: Rows::new(types), key, indexes, rows_max }
+        Self { plan, rows: TableRows::new(types), key, indexes, rows_max }
     }
 
     /// The same with another greatest number of rows, at most 2^30; an insert beyond fails.
@@ -90,10 +90,10 @@ impl Table {
     pub fn rows(&self, time: i64) -> Batch {
         let mut rows = Batch::new(self.rows.types().iter().copied());
         let frame = Frame { rows: &[], time, now: time, host: &NoContext };
-        let all = self.find(&Search::new(None, ROW, &self.plan), &frame, &mut |_, columns, row| {
+        let all = self.find(&TableSearch::new(None, ROW, &self.plan), &frame, &mut |_, columns, row| {
             rows.columns.iter_mut().zip(columns).for_each(|(column, from)| column.push_from(from, row));
             rows.times.push(time);
-            rows.kinds.push(Kind::Current);
+            rows.kinds.push(EventKind::Current);
             true
         });
         debug_assert!(all.is_ok(), "without a condition nothing fails");
@@ -112,20 +112,20 @@ impl Table {
     pub fn insert(&mut self, values: Vec<Value>) -> Result<bool, EvalError> {
         let mut row: Vec<Column> = self.rows.types().iter().map(|ty| Column::new(*ty)).collect();
         for (value, column) in values.into_iter().zip(&mut row) {
-            column.push(fit(value, column.ty()));
+            column.push(cast(value, column.ty()));
         }
         row.iter_mut().filter(|c| c.is_empty()).for_each(Column::push_null);
-        self.add(|column| (&row[column], 0))
+        self.insert_cells(|column| (&row[column], 0))
     }
 
     /// The same with values where they lie, of the columns' types.
-    fn add<'a>(&mut self, cell: impl Fn(usize) -> Cell<'a>) -> Result<bool, EvalError> {
+    fn insert_cells<'a>(&mut self, cell: impl Fn(usize) -> CellRef<'a>) -> Result<bool, EvalError> {
         let mut code = None;
         if let Some(key) = &self.key {
             if !key.may_hold(&cell) {
                 return Err(EvalError(format!("the primary key of `{}` cannot be null", self.plan.name)));
             }
-            let of_key = key.code(&cell);
+            let of_key = key.probe(&cell);
             if key.find(of_key, &self.rows, &cell).is_some() {
                 return Ok(false);
             }
@@ -150,7 +150,7 @@ impl Table {
         Ok(true)
     }
 
-    fn remove(&mut self, place: Place) {
+    fn remove(&mut self, place: RowIndex) {
         if let Some(key) = &mut self.key {
             key.remove(&self.rows, place);
         }
@@ -159,7 +159,7 @@ impl Table {
     }
 
     /// Gives places back when more are left than in use. Rows have other places then.
-    fn reclaim(&mut self) {
+    fn compact_if_sparse(&mut self) {
         if self.rows.is_sparse() {
             self.rows.compact();
             self.key.iter_mut().for_each(|key| key.rebuild(&self.rows));
@@ -169,7 +169,7 @@ impl Table {
 }
 
 /// A number as the column's type, cut as a conversion in Java cuts it.
-fn fit(value: Value, ty: FieldType) -> Value {
+fn cast(value: Value, ty: FieldType) -> Value {
     match (ty, &value) {
         (FieldType::Int, Value::Long(n)) => Value::Int(*n as i32),
         (FieldType::Int, Value::Float(_) | Value::Double(_)) => {

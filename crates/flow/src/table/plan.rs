@@ -4,19 +4,19 @@ use tidemill_lang::siddhi::ast::{self, Annotation, AttributeRef, OutputAction, T
 use tidemill_lang::{Diagnostic, Span};
 use tidemill_types::{FieldType, did_you_mean};
 
-use super::{Action, EVENT, ROW, Search, index};
+use super::{EVENT, ROW, TableAction, TableSearch, index};
 use crate::catalog::{self, Attributes, list_attributes};
 use crate::expr::{ColumnRef, Compiler, Expr, Scope};
 use crate::registry::Registry;
 
 /// Compiles a definition.
-pub(crate) fn definition(d: &TableDefinition) -> Result<catalog::Table, Diagnostic> {
+pub(crate) fn compile_definition(d: &TableDefinition) -> Result<catalog::Table, Diagnostic> {
     let attributes = catalog::attributes(&d.attributes)?;
     let (mut primary_key, mut indexes) = (vec![], vec![]);
     let mut keys = 0;
     for annotation in &d.annotations {
         if annotation.is("store") {
-            return Err(store(annotation));
+            return Err(store_unsupported(annotation));
         } else if annotation.is("primaryKey") {
             keys += 1;
             if keys > 1 {
@@ -40,7 +40,7 @@ pub(crate) fn definition(d: &TableDefinition) -> Result<catalog::Table, Diagnost
 }
 
 /// What is said of `@store`.
-fn store(annotation: &Annotation) -> Diagnostic {
+fn store_unsupported(annotation: &Annotation) -> Diagnostic {
     let ty = annotation.element("type").map(|e| e.value.value.as_str());
     let message = match ty {
         Some(ty) => format!("tables are kept in memory: there is no store `{ty}`"),
@@ -74,12 +74,12 @@ fn columns(annotation: &Annotation, of: &Attributes, to: &mut Vec<usize>) -> Res
 }
 
 /// Compiles what a query with the columns `written` does to a table; `None` when the clause does nothing to one.
-pub(crate) fn action(
+pub(crate) fn compile_action(
     output: &ast::Output,
     written: &Attributes,
     tables: &[catalog::Table],
     registry: &Registry,
-) -> Result<Option<(usize, Action)>, Diagnostic> {
+) -> Result<Option<(usize, TableAction)>, Diagnostic> {
     let find = |name: &ast::Ident| {
         tables.iter().position(|t| t.name == name.name).ok_or_else(|| {
             let hint = did_you_mean(&name.name, tables.iter().map(|t| t.name.as_str()));
@@ -92,44 +92,48 @@ pub(crate) fn action(
             let name = catalog::full_name(target);
             let Some(number) = tables.iter().position(|t| t.name == name) else { return Ok(None) };
             let table = &tables[number];
-            whole_rows(target.span, written, table)?;
-            (number, Action::Insert)
+            check_row_columns(target.span, written, table)?;
+            (number, TableAction::Insert)
         }
         OutputAction::Delete { table, on } => {
             let number = find(table)?;
-            let mut scope = Target { table: &tables[number], written };
-            let on = on.as_ref().map(|on| condition(on, &mut scope, registry)).transpose()?;
-            (number, Action::Delete(Search::new(on, ROW, &tables[number])))
+            let mut scope = TargetScope { table: &tables[number], written };
+            let on = on.as_ref().map(|on| compile_condition(on, &mut scope, registry)).transpose()?;
+            (number, TableAction::Delete(TableSearch::new(on, ROW, &tables[number])))
         }
         OutputAction::Update { table, set, on } => {
             let number = find(table)?;
-            let mut scope = Target { table: &tables[number], written };
-            let on = condition(on, &mut scope, registry)?;
+            let mut scope = TargetScope { table: &tables[number], written };
+            let on = compile_condition(on, &mut scope, registry)?;
             let set = assignments(table, set, &mut scope, registry)?;
-            let on = Search::new(Some(on), ROW, &tables[number]);
-            (number, Action::Update { on, set, insert: false })
+            let on = TableSearch::new(Some(on), ROW, &tables[number]);
+            (number, TableAction::Update { on, set, insert: false })
         }
         OutputAction::UpdateOrInsert { table, set, on } => {
             let number = find(table)?;
-            let mut scope = Target { table: &tables[number], written };
-            let on = condition(on, &mut scope, registry)?;
+            let mut scope = TargetScope { table: &tables[number], written };
+            let on = compile_condition(on, &mut scope, registry)?;
             let to = &tables[number];
             // what matches no row is inserted as it is
-            whole_rows(table.span, written, to)?;
+            check_row_columns(table.span, written, to)?;
             let set = assignments(table, set, &mut scope, registry)?;
-            let on = Search::new(Some(on), ROW, to);
-            (number, Action::Update { on, set, insert: true })
+            let on = TableSearch::new(Some(on), ROW, to);
+            (number, TableAction::Update { on, set, insert: true })
         }
     };
     Ok(Some((number, action)))
 }
 
-fn condition(on: &ast::Expr, scope: &mut Target<'_>, registry: &Registry) -> Result<Expr, Diagnostic> {
+fn compile_condition(
+    on: &ast::Expr,
+    scope: &mut TargetScope<'_>,
+    registry: &Registry,
+) -> Result<Expr, Diagnostic> {
     Compiler { scope, registry, aggregates: None }.condition(on, "`on`")
 }
 
 /// What is inserted has the table's columns.
-fn whole_rows(at: Span, written: &Attributes, table: &catalog::Table) -> Result<(), Diagnostic> {
+fn check_row_columns(at: Span, written: &Attributes, table: &catalog::Table) -> Result<(), Diagnostic> {
     if table.attributes == *written {
         return Ok(());
     }
@@ -141,7 +145,11 @@ fn whole_rows(at: Span, written: &Attributes, table: &catalog::Table) -> Result<
 }
 
 /// Every column that the query gives must be one of the table, of the same type.
-fn same_named(at: &ast::Ident, written: &Attributes, table: &catalog::Table) -> Result<(), Diagnostic> {
+fn check_named_column(
+    at: &ast::Ident,
+    written: &Attributes,
+    table: &catalog::Table,
+) -> Result<(), Diagnostic> {
     for (name, ty) in written {
         let column = table.attributes.iter().find(|(known, _)| known == name);
         match column {
@@ -175,12 +183,12 @@ fn assignable(value: FieldType, column: FieldType) -> bool {
 fn assignments(
     table: &ast::Ident,
     set: &[ast::Assignment],
-    scope: &mut Target<'_>,
+    scope: &mut TargetScope<'_>,
     registry: &Registry,
 ) -> Result<Vec<(usize, Expr)>, Diagnostic> {
     let columns = &scope.table.attributes;
     if set.is_empty() {
-        same_named(table, scope.written, scope.table)?;
+        check_named_column(table, scope.written, scope.table)?;
         let same = |(column, (name, _)): (usize, &(String, FieldType))| {
             let from = scope.written.iter().position(|(written, _)| written == name)?;
             Some((column, Expr::column(EVENT, from, scope.written[from].1)))
@@ -209,12 +217,12 @@ fn assignments(
 }
 
 /// The names in `on` and `set`: plain ones are the query's columns, those of the table have its name.
-struct Target<'a> {
+struct TargetScope<'a> {
     table: &'a catalog::Table,
     written: &'a Attributes,
 }
 
-impl Scope for Target<'_> {
+impl Scope for TargetScope<'_> {
     fn all_names(&self) -> Vec<String> {
         self.written.iter().map(|(name, _)| name.clone()).collect()
     }

@@ -5,30 +5,30 @@ use tidemill_types::FieldType;
 use crate::column::{Column, Data};
 use crate::u64_map::prefetch;
 
-/// Where a row lies. Rows that were added later lie behind; none moves until [`Rows::compact`].
-pub(super) type Place = u32;
+/// Where a row lies. Rows that were added later lie behind; none moves until [`TableRows::compact`].
+pub(super) type RowIndex = u32;
 
 const SEGMENT_BITS: u32 = 12;
 /// Rows of one segment.
 pub(super) const SEGMENT_ROWS: usize = 1 << SEGMENT_BITS;
 
 /// From so many segments on their memory is asked for ahead: less is at hand anyway.
-const FAR_SEGMENTS: usize = 8;
+const PREFETCH_MIN_SEGMENTS: usize = 8;
 
 /// Rows in segments of typed columns. A row costs its values, and a bit once one was removed.
-pub(super) struct Rows {
+pub(super) struct TableRows {
     types: Vec<FieldType>,
     segments: Vec<Vec<Column>>,
     /// Places given out.
-    used: usize,
+    allocated: usize,
     /// A bit for each place whose row was removed; empty while there is none.
     removed: Vec<u64>,
     len: usize,
 }
 
-impl Rows {
+impl TableRows {
     pub(super) fn new(types: Vec<FieldType>) -> Self {
-        Self { types, segments: vec![], used: 0, removed: vec![], len: 0 }
+        Self { types, segments: vec![], allocated: 0, removed: vec![], len: 0 }
     }
 
     pub(super) fn types(&self) -> &[FieldType] {
@@ -40,40 +40,40 @@ impl Rows {
     }
 
     /// Adds a row; `fill` adds a value to each column.
-    pub(super) fn push(&mut self, fill: impl FnOnce(&mut [Column])) -> Place {
-        if self.used.is_multiple_of(SEGMENT_ROWS) {
+    pub(super) fn push(&mut self, fill: impl FnOnce(&mut [Column])) -> RowIndex {
+        if self.allocated.is_multiple_of(SEGMENT_ROWS) {
             self.segments.push(self.types.iter().map(|ty| Column::new(*ty)).collect());
         }
         if let Some(segment) = self.segments.last_mut() {
             fill(segment);
-            debug_assert!(segment.iter().all(|c| c.len() == self.used % SEGMENT_ROWS + 1));
+            debug_assert!(segment.iter().all(|c| c.len() == self.allocated % SEGMENT_ROWS + 1));
         }
-        self.used += 1;
+        self.allocated += 1;
         self.len += 1;
-        (self.used - 1) as Place
+        (self.allocated - 1) as RowIndex
     }
 
     /// The columns in which a row lies, and where in them.
     #[inline]
-    pub(super) fn at(&self, place: Place) -> (&[Column], usize) {
+    pub(super) fn row(&self, place: RowIndex) -> (&[Column], usize) {
         (&self.segments[(place >> SEGMENT_BITS) as usize], place as usize & (SEGMENT_ROWS - 1))
     }
 
     #[inline]
-    pub(super) fn cell(&self, place: Place, column: usize) -> (&Column, usize) {
-        let (columns, row) = self.at(place);
+    pub(super) fn cell(&self, place: RowIndex, column: usize) -> (&Column, usize) {
+        let (columns, row) = self.row(place);
         (&columns[column], row)
     }
 
     #[inline]
-    pub(super) fn cell_mut(&mut self, place: Place, column: usize) -> (&mut Column, usize) {
+    pub(super) fn cell_mut(&mut self, place: RowIndex, column: usize) -> (&mut Column, usize) {
         let segment = &mut self.segments[(place >> SEGMENT_BITS) as usize];
         (&mut segment[column], place as usize & (SEGMENT_ROWS - 1))
     }
 
     /// Rows at places take values of a column of the same type: each of those its value of that number.
-    pub(super) fn set_from(&mut self, column: usize, found: &[(u32, Place)], from: &Column) {
-        self.expect(column, found);
+    pub(super) fn set_from(&mut self, column: usize, found: &[(u32, RowIndex)], from: &Column) {
+        self.prefetch(column, found);
         match from.data() {
             Data::Double(values) if from.nulls().is_empty() => {
                 for (i, place) in found {
@@ -97,8 +97,8 @@ impl Rows {
     }
 
     /// Asks for the memory of these cells, where there are many rows.
-    fn expect(&self, column: usize, found: &[(u32, Place)]) {
-        if self.segments.len() < FAR_SEGMENTS {
+    fn prefetch(&self, column: usize, found: &[(u32, RowIndex)]) {
+        if self.segments.len() < PREFETCH_MIN_SEGMENTS {
             return;
         }
         for (_, place) in found {
@@ -111,7 +111,7 @@ impl Rows {
         }
     }
 
-    pub(super) fn remove(&mut self, place: Place) {
+    pub(super) fn remove(&mut self, place: RowIndex) {
         let word = place as usize / 64;
         if self.removed.len() <= word {
             self.removed.resize(word + 1, 0);
@@ -120,25 +120,25 @@ impl Rows {
         self.len -= 1;
     }
 
-    fn is_removed(&self, place: Place) -> bool {
+    fn is_removed(&self, place: RowIndex) -> bool {
         self.removed.get(place as usize / 64).is_some_and(|word| word >> (place % 64) & 1 == 1)
     }
 
     /// All rows in the order in which they were added.
-    pub(super) fn places(&self) -> impl Iterator<Item = Place> + '_ {
-        (0..self.used as Place).filter(|place| !self.is_removed(*place))
+    pub(super) fn indexes(&self) -> impl Iterator<Item = RowIndex> + '_ {
+        (0..self.allocated as RowIndex).filter(|place| !self.is_removed(*place))
     }
 
     /// Whether more places are left than in use.
     pub(super) fn is_sparse(&self) -> bool {
-        self.used > 2 * (self.len + SEGMENT_ROWS) || self.len == 0 && self.used > 0
+        self.allocated > 2 * (self.len + SEGMENT_ROWS) || self.len == 0 && self.allocated > 0
     }
 
     /// Gives back the places of removed rows; the others move up.
     pub(super) fn compact(&mut self) {
         let mut all = Self::new(std::mem::take(&mut self.types));
-        for place in self.places() {
-            let (from, row) = self.at(place);
+        for place in self.indexes() {
+            let (from, row) = self.row(place);
             all.push(|to| to.iter_mut().zip(from).for_each(|(to, from)| to.push_from(from, row)));
         }
         *self = all;

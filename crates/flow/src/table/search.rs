@@ -2,52 +2,52 @@
 
 use tidemill_types::FieldType;
 
+use super::float_text;
 use super::index::is_number;
-use super::written;
 use crate::catalog;
 use crate::equality::CompareType;
 use crate::expr::{Comparison, Expr, Node};
 
 /// A compiled search of a table.
 #[derive(Debug, Clone)]
-pub struct Search {
+pub struct TableSearch {
     pub(super) condition: Option<Expr>,
     pub(super) slot: usize,
-    pub(super) access: Access,
+    pub(super) access: AccessPath,
 }
 
 /// How the rows are found that may satisfy a condition.
 #[derive(Debug, Clone)]
-pub(super) enum Access {
+pub(super) enum AccessPath {
     /// All are looked at.
     Scan,
     /// The columns of the primary key have these values. `exact` when that is all that the condition says.
     Key { values: Vec<Expr>, exact: bool },
     /// The primary key, one number, is within bounds.
-    KeyRange(Bounds),
+    KeyRange(ColumnBounds),
     /// The column of an index is within bounds.
-    Index(usize, Bounds),
+    Index(usize, ColumnBounds),
 }
 
 /// What a column is compared with.
 #[derive(Debug, Clone)]
-pub(super) enum Bounds {
+pub(super) enum ColumnBounds {
     Equal(Expr),
     Range { low: Option<Expr>, high: Option<Expr> },
 }
 
 /// One of the conditions joined by `and`: `T.column op value`, the value not of the row.
-struct Term<'e> {
+struct Predicate<'e> {
     column: usize,
     op: Comparison,
     value: &'e Expr,
 }
 
-impl Search {
+impl TableSearch {
     /// Compiles a search of a table whose row is slot `slot` of the condition; without one it finds all.
     pub fn new(mut condition: Option<Expr>, slot: usize, table: &catalog::Table) -> Self {
-        let access = condition.as_ref().map_or(Access::Scan, |c| Access::of(c, slot, table));
-        if let (Access::Key { .. }, [_, _, ..], Some(condition)) =
+        let access = condition.as_ref().map_or(AccessPath::Scan, |c| AccessPath::of(c, slot, table));
+        if let (AccessPath::Key { .. }, [_, _, ..], Some(condition)) =
             (&access, table.primary_key.as_slice(), &mut condition)
         {
             compare_as_written(condition, slot, table);
@@ -58,17 +58,17 @@ impl Search {
     /// The expressions that the columns of the primary key must be equal to, when the condition says that and no more.
     pub(super) fn exact_key(&self) -> Option<&[Expr]> {
         match &self.access {
-            Access::Key { values, exact: true } => Some(values),
+            AccessPath::Key { values, exact: true } => Some(values),
             _ => None,
         }
     }
 }
 
-impl Access {
+impl AccessPath {
     fn of(condition: &Expr, slot: usize, table: &catalog::Table) -> Self {
         let mut terms = Vec::new();
-        let others = collect(condition, slot, &mut terms);
-        terms.retain(|term| usable(term, table.attributes[term.column].1));
+        let others = collect_predicates(condition, slot, &mut terms);
+        terms.retain(|term| is_indexable(term, table.attributes[term.column].1));
         let equal = |column: &usize| {
             let ty = table.attributes[*column].1;
             equal_to(condition, slot, *column).filter(|x| CompareType::of(ty, x.ty).is_some()).cloned()
@@ -81,7 +81,7 @@ impl Access {
                 if key.len() > 1
                     && (table.attributes[*column].1, value.ty) == (FieldType::Double, FieldType::Float)
                 {
-                    written::read_as_double(value);
+                    float_text::read_as_double(value);
                 }
             }
             let same = |(column, value): (&usize, &Expr)| table.attributes[*column].1 == value.ty;
@@ -96,25 +96,25 @@ impl Access {
         }
         for (number, column) in table.indexes.iter().enumerate() {
             if let Some(value) = equal(column) {
-                return Self::Index(number, Bounds::Equal(value));
+                return Self::Index(number, ColumnBounds::Equal(value));
             }
         }
         let number = |column: &usize| is_number(table.attributes[*column].1);
         if let [column] = key.as_slice()
             && number(column)
-            && let Some(bounds) = Bounds::of(*column, &terms)
+            && let Some(bounds) = ColumnBounds::of(*column, &terms)
         {
             return Self::KeyRange(bounds);
         }
         let ranges = table.indexes.iter().enumerate().filter(|(_, column)| number(column));
         let range =
-            ranges.filter_map(|(i, column)| Some(Self::Index(i, Bounds::of(*column, &terms)?))).next();
+            ranges.filter_map(|(i, column)| Some(Self::Index(i, ColumnBounds::of(*column, &terms)?))).next();
         range.unwrap_or(Self::Scan)
     }
 }
 
-impl Bounds {
-    fn of(column: usize, terms: &[Term<'_>]) -> Option<Self> {
+impl ColumnBounds {
+    fn of(column: usize, terms: &[Predicate<'_>]) -> Option<Self> {
         let (mut low, mut high) = (None, None);
         for term in terms.iter().filter(|t| t.column == column) {
             match term.op {
@@ -130,7 +130,7 @@ impl Bounds {
 /// What `column` of the row must be equal to, when one of the conditions joined by `and` says so.
 pub(crate) fn equal_to(condition: &Expr, slot: usize, column: usize) -> Option<&Expr> {
     let mut terms = Vec::new();
-    collect(condition, slot, &mut terms);
+    collect_predicates(condition, slot, &mut terms);
     terms.into_iter().find(|t| t.op == Comparison::Eq && t.column == column).map(|t| t.value)
 }
 
@@ -145,10 +145,10 @@ fn compare_as_written(condition: &mut Expr, slot: usize, table: &catalog::Table)
         Node::Compare(Comparison::Eq, a, b) => {
             let in_key = |x: &Expr| matches!(x.node, Node::Column { slot: s, column } if s == slot && table.primary_key.contains(&column));
             let key_is_left = in_key(a);
-            if (key_is_left || in_key(b)) && is_free(if key_is_left { b } else { a }, slot) {
+            if (key_is_left || in_key(b)) && is_independent_of(if key_is_left { b } else { a }, slot) {
                 match (a.ty, b.ty) {
-                    (FieldType::Float, FieldType::Double) => written::read_as_double(a),
-                    (FieldType::Double, FieldType::Float) => written::read_as_double(b),
+                    (FieldType::Float, FieldType::Double) => float_text::read_as_double(a),
+                    (FieldType::Double, FieldType::Float) => float_text::read_as_double(b),
                     _ => {}
                 }
             }
@@ -158,7 +158,7 @@ fn compare_as_written(condition: &mut Expr, slot: usize, table: &catalog::Table)
 }
 
 /// Whether an expression does not look at the row of a slot.
-fn is_free(x: &Expr, slot: usize) -> bool {
+fn is_independent_of(x: &Expr, slot: usize) -> bool {
     let mut free = true;
     x.walk(&mut |part| {
         free &= !matches!(part.node, Node::Column { slot: s, .. } if s == slot);
@@ -168,23 +168,23 @@ fn is_free(x: &Expr, slot: usize) -> bool {
 }
 
 /// Adds the terms of a condition that can be used; how many other conditions there are beside them.
-fn collect<'e>(condition: &'e Expr, slot: usize, terms: &mut Vec<Term<'e>>) -> usize {
+fn collect_predicates<'e>(condition: &'e Expr, slot: usize, terms: &mut Vec<Predicate<'e>>) -> usize {
     let column = |x: &Expr| match x.node {
         Node::Column { slot: s, column } if s == slot => Some(column),
         _ => None,
     };
-    let free = |x: &Expr| is_free(x, slot);
+    let free = |x: &Expr| is_independent_of(x, slot);
     match &condition.node {
-        Node::And(a, b) => collect(a, slot, terms) + collect(b, slot, terms),
+        Node::And(a, b) => collect_predicates(a, slot, terms) + collect_predicates(b, slot, terms),
         Node::Compare(op, a, b) if *op != Comparison::Ne => {
             if let Some(column) = column(a)
                 && free(b)
             {
-                terms.push(Term { column, op: *op, value: b });
+                terms.push(Predicate { column, op: *op, value: b });
             } else if let Some(column) = column(b)
                 && free(a)
             {
-                terms.push(Term { column, op: flipped(*op), value: a });
+                terms.push(Predicate { column, op: swap_operands(*op), value: a });
             } else {
                 return 1;
             }
@@ -194,7 +194,7 @@ fn collect<'e>(condition: &'e Expr, slot: usize, terms: &mut Vec<Term<'e>>) -> u
     }
 }
 
-fn flipped(op: Comparison) -> Comparison {
+fn swap_operands(op: Comparison) -> Comparison {
     match op {
         Comparison::Lt => Comparison::Gt,
         Comparison::Le => Comparison::Ge,
@@ -206,7 +206,7 @@ fn flipped(op: Comparison) -> Comparison {
 
 /// Whether keys can tell what a term says. A float and a whole number are ordered with the precision of floats, which
 /// keys are not.
-fn usable(term: &Term<'_>, ty: FieldType) -> bool {
+fn is_indexable(term: &Predicate<'_>, ty: FieldType) -> bool {
     let domain = CompareType::of(ty, term.value.ty);
     if term.op == Comparison::Eq {
         return domain.is_some();

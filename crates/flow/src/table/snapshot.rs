@@ -1,15 +1,15 @@
 //! The rows of a table in a state, a chunk at a time. Keys and indexes are made again.
 
 use super::Table;
-use crate::snapshot::{CHUNK_ROWS, Error, Reader, RowAt, Writer};
+use crate::snapshot::{CHUNK_ROWS, Error, Reader, RowLocation, Writer};
 
 impl Table {
     /// Writes its rows as they were added.
     pub(crate) fn save(&self, out: &mut Writer<'_>) -> Result<(), Error> {
         out.number(self.len() as u64)?;
-        let mut rows: Vec<RowAt<'_>> = Vec::with_capacity(CHUNK_ROWS.min(self.len()));
-        for place in self.rows.places() {
-            rows.push(self.rows.at(place));
+        let mut rows: Vec<RowLocation<'_>> = Vec::with_capacity(CHUNK_ROWS.min(self.len()));
+        for place in self.rows.indexes() {
+            rows.push(self.rows.row(place));
             if rows.len() == CHUNK_ROWS {
                 out.rows(self.rows.types(), &rows)?;
                 rows.clear();
@@ -26,7 +26,7 @@ impl Table {
             let count = left.min(CHUNK_ROWS as u64) as usize;
             let columns = from.rows(table.rows.types(), count)?;
             for row in 0..count {
-                let added = table.add(|column| (&columns[column], row));
+                let added = table.insert_cells(|column| (&columns[column], row));
                 if !added.map_err(|e| from.damaged(e.0))? {
                     return Err(from.damaged("two rows with the same key"));
                 }

@@ -1,5 +1,5 @@
 use super::*;
-use crate::batch::Kind;
+use crate::batch::EventKind;
 use crate::expr::{Comparison, Node};
 use tidemill_lang::{FileId, Span};
 
@@ -21,8 +21,8 @@ fn equals(column: usize, ty: FieldType, value: Value) -> Expr {
 
 fn found(table: &Table, on: &Expr) -> Vec<u32> {
     let rows = [None];
-    let on = Search::new(Some(on.clone()), ROW, table.plan());
-    table.matching(&on, &Frame { rows: &rows, time: 0, now: 0, host: &NoContext }).unwrap().to_vec()
+    let on = TableSearch::new(Some(on.clone()), ROW, table.plan());
+    table.matching_rows(&on, &Frame { rows: &rows, time: 0, now: 0, host: &NoContext }).unwrap().to_vec()
 }
 
 #[test]
@@ -59,7 +59,7 @@ fn places_are_given_back() {
         let mut event = Batch::new([FieldType::Long, FieldType::Double]);
         event.columns[0].push(Value::Long(k));
         event.columns[1].push(Value::Double(k as f64));
-        (event.times, event.kinds) = (vec![0], vec![Kind::Current]);
+        (event.times, event.kinds) = (vec![0], vec![EventKind::Current]);
         event
     };
     let on = Expr {
@@ -70,15 +70,15 @@ fn places_are_given_back() {
         ),
         ty: FieldType::Bool,
     };
-    let delete = Action::Delete(Search::new(Some(on), ROW, table.plan()));
+    let delete = TableAction::Delete(TableSearch::new(Some(on), ROW, table.plan()));
     for k in 0..50_000 {
-        table.apply(&Action::Insert, &event(k), 0).unwrap();
+        table.apply(&TableAction::Insert, &event(k), 0).unwrap();
         if k >= 10 {
             table.apply(&delete, &event(k - 10), 0).unwrap();
         }
     }
     assert_eq!(table.len(), 10);
-    assert!(table.rows.places().last().unwrap() < 3 * rows::SEGMENT_ROWS as u32);
+    assert!(table.rows.indexes().last().unwrap() < 3 * rows::SEGMENT_ROWS as u32);
     let on = equals(1, FieldType::Double, Value::Double(49_995.0));
     assert_eq!(found(&table, &on).len(), 1);
     let keys: Vec<Value> = (0..10).map(|i| table.rows(0).columns[0].get(i)).collect();
@@ -103,14 +103,14 @@ fn texts_are_replaced_where_they_lie() {
         ),
         ty: FieldType::Bool,
     };
-    let on = Search::new(Some(on), ROW, table.plan());
-    let action = Action::Update { on, set, insert: false };
+    let on = TableSearch::new(Some(on), ROW, table.plan());
+    let action = TableAction::Update { on, set, insert: false };
     let mut events = Batch::new([FieldType::Long, FieldType::String]);
     for (k, text) in [(3, "five5"), (4, "vier"), (3, "drei"), (5, ""), (6, "")] {
         events.columns[0].push(Value::Long(k));
         events.columns[1].push(if k == 6 { Value::Null } else { Value::text(text) });
         events.times.push(0);
-        events.kinds.push(Kind::Current);
+        events.kinds.push(EventKind::Current);
     }
     table.apply(&action, &events, 0).unwrap();
     let rows = table.rows(0);

@@ -12,10 +12,10 @@ use super::{
     EvictionCounts, Parameter, RetainedRows, StatusContext, Window, WindowConstructor, WindowContext,
     WindowInput, WindowStatus,
 };
+use crate::explain::format_time;
 use crate::expr::EvalError;
 use crate::snapshot::{Error, Reader, Writer};
 use crate::store::{RowId, RowStore};
-use crate::why::when;
 
 pub(super) fn build(parameters: &[Parameter], _: &WindowInput<'_>) -> Result<WindowConstructor, String> {
     arity(parameters, 2..=2, "externalTime(attribute, span)")?;
@@ -143,7 +143,10 @@ impl Window for ExternalTime {
             true => "an event".to_owned(),
             false => {
                 let name = look.name(self.column);
-                format!("an event with {name} from {} on: with it the oldest leaves", when(self.state.due))
+                format!(
+                    "an event with {name} from {} on: with it the oldest leaves",
+                    format_time(self.state.due)
+                )
             }
         };
         WindowStatus::new(held.len(), between, waits_for)

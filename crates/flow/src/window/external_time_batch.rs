@@ -17,10 +17,10 @@ use super::{
     Parameter, RetainedRows, StatusContext, Window, WindowConstructor, WindowContext, WindowInput,
     WindowStatus,
 };
+use crate::explain::format_time;
 use crate::expr::{EvalError, Node};
 use crate::snapshot::{Error, Reader, Writer};
 use crate::store::{RowId, RowStore};
-use crate::why::when;
 
 pub(super) fn build(parameters: &[Parameter], _: &WindowInput<'_>) -> Result<WindowConstructor, String> {
     arity(parameters, 2..=5, "externalTimeBatch(attribute, span [, start [, timeout [, replace]]])")?;
@@ -284,10 +284,10 @@ impl Window for ExternalTimeBatch {
         let Some((_, end)) = self.state.span else {
             return WindowStatus::new(0, None, "an event, with which the first batch begins");
         };
-        let mut waits_for = format!("an event with {} from {} on", look.name(self.column), when(end));
+        let mut waits_for = format!("an event with {} from {} on", look.name(self.column), format_time(end));
         let due = self.timeout.map(|_| self.state.due);
         if let Some(due) = due {
-            waits_for += &format!(", or the clock: without one the batch goes out at {}", when(due));
+            waits_for += &format!(", or the clock: without one the batch goes out at {}", format_time(due));
         }
         WindowStatus::new(current.len() as u64, between, waits_for).due(due)
     }

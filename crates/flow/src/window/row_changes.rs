@@ -1,14 +1,14 @@
 //! What windows put out.
 
 use super::row_queue::RowQueue;
-use crate::batch::Kind;
+use crate::batch::EventKind;
 use crate::store::{RowId, RowStore};
 
 /// What a window says of a row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RowChange {
     /// What happened to it.
-    pub kind: Kind,
+    pub kind: EventKind,
     /// The row; nothing for a reset.
     pub seq: RowId,
     /// The timestamp that the event has from here on.
@@ -35,18 +35,18 @@ impl RowChanges {
     /// A row arrived; it keeps its timestamp `time`.
     #[inline]
     pub fn current(&mut self, seq: RowId, time: i64) {
-        self.items.push(RowChange { kind: Kind::Current, seq, time });
+        self.items.push(RowChange { kind: EventKind::Current, seq, time });
     }
 
     /// A row left; `time` is its timestamp from here on.
     #[inline]
     pub fn expired(&mut self, seq: RowId, time: i64) {
-        self.items.push(RowChange { kind: Kind::Expired, seq, time });
+        self.items.push(RowChange { kind: EventKind::Expired, seq, time });
     }
 
     /// A batch ended.
     pub fn reset(&mut self, time: i64) {
-        self.items.push(RowChange { kind: Kind::Reset, seq: 0, time });
+        self.items.push(RowChange { kind: EventKind::Reset, seq: 0, time });
     }
 
     /// What was put out since the last end is one chunk.
@@ -82,13 +82,13 @@ impl RowChanges {
 
     /// All of `rows` left at `time`.
     pub(super) fn all_expired(&mut self, rows: &RowQueue, time: i64) {
-        self.items.extend(rows.iter().map(|seq| RowChange { kind: Kind::Expired, seq, time }));
+        self.items.extend(rows.iter().map(|seq| RowChange { kind: EventKind::Expired, seq, time }));
     }
 
     /// All of `rows` arrived; they keep their timestamps.
     pub(super) fn all_current(&mut self, rows: &RowQueue, store: &RowStore) {
         self.items.extend(rows.iter().map(|seq| RowChange {
-            kind: Kind::Current,
+            kind: EventKind::Current,
             seq,
             time: store.time(seq),
         }));

@@ -2,8 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::explain::format_time;
 use crate::store::{RowId, RowStore};
-use crate::why::when;
 
 /// What a window holds and what it waits for.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -99,7 +99,7 @@ impl WindowStatus {
         does: &str,
     ) -> Self {
         let waits_for = match due {
-            Some(due) => format!("the clock: the oldest event {does} at {}", when(due)),
+            Some(due) => format!("the clock: the oldest event {does} at {}", format_time(due)),
             None => "an event".into(),
         };
         Self::new(held, between, waits_for).due(due)
@@ -108,7 +108,7 @@ impl WindowStatus {
     /// A batch that goes out when the clock reaches `end`; without one the next event begins it.
     pub(super) fn spanning(held: u64, between: Option<(i64, i64)>, end: Option<i64>) -> Self {
         let waits_for = match end {
-            Some(end) => format!("the clock: the batch ends at {}", when(end)),
+            Some(end) => format!("the clock: the batch ends at {}", format_time(end)),
             None => "an event, with which the first batch begins".into(),
         };
         Self::new(held, between, waits_for).due(end)

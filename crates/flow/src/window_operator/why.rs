@@ -1,18 +1,18 @@
 //! What a window tells of itself.
 
 use super::WindowOperator;
-use crate::why::{SideWritten, WindowState, when};
+use crate::explain::{InputText, WindowReport, format_time};
 use crate::window::StatusContext;
 
 impl WindowOperator {
     /// What it holds and waits for, with the clock at `now`.
-    pub(crate) fn why(&self, written: &SideWritten, now: i64) -> WindowState {
+    pub(crate) fn why(&self, written: &InputText, now: i64) -> WindowReport {
         let mut waits = self.window.status(&StatusContext { rows: &self.rows, names: &written.names });
         if let Some(at) = self.window.next_scheduled(now) {
             waits.due = Some(at);
-            waits.waits_for += &format!(", which is {}", when(at));
+            waits.waits_for += &format!(", which is {}", format_time(at));
         }
-        WindowState { window: written.window.clone(), waits, rows_max: self.rows_max as u64 }
+        WindowReport { window: written.window.clone(), waits, rows_max: self.rows_max as u64 }
     }
 
     /// How many rows joins find.

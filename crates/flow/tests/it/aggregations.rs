@@ -26,7 +26,7 @@ fn said(case: &str) -> Vec<String> {
         Some(query) => {
             let mut replay = Replay::new(compiled("").expect("the streams"), 0, &|_| true, &|_| true);
             replay.input(&Input::OnDemand { on_demand: query.trim().to_owned() });
-            match replay.take().pop().map(|out| out.what) {
+            match replay.take_outputs().pop().map(|out| out.what) {
                 Some(OutputKind::Failure { failure }) => failure,
                 _ => String::new(),
             }

@@ -12,7 +12,7 @@ use std::{env, fs};
 
 use serde_json::json;
 use tidemill_flow::Registry;
-use tidemill_flow::correct::CorrectedApp;
+use tidemill_flow::late::CorrectingRuntime;
 use tidemill_flow::limits::Limits;
 use tidemill_flow::replay::{Input, OutputKind, Replay, compile};
 use tidemill_flow::runtime::AppRuntime;
@@ -58,7 +58,7 @@ fn filled(text: &str) -> String {
                 continue;
             }
             replay.input(&input(line));
-            for output in replay.take() {
+            for output in replay.take_outputs() {
                 let row = |data: &[serde_json::Value]| serde_json::to_string(data).expect("JSON");
                 let _ = match &output.what {
                     OutputKind::Stream { stream, timestamp, data } => {
@@ -95,12 +95,12 @@ fn late_events_correct_what_was_put_out() {
     assert!(text.matches("\n  - ").count() >= 10, "some rows are taken back");
 }
 
-fn app(limits: Limits) -> CorrectedApp {
+fn app(limits: Limits) -> CorrectingRuntime {
     let text = "@app:playback @late(policy='correct', allowed='1 sec') define stream S (n int);
         from S select n insert into O;";
     let plan =
         compile("app.siddhi", text, &Registry::standard(), &|_| None).unwrap_or_else(|e| panic!("{e}"));
-    CorrectedApp::new(Arc::new(plan.with_limits(limits)), 1000)
+    CorrectingRuntime::new(Arc::new(plan.with_limits(limits)), 1000)
 }
 
 fn event(n: i32, time: i64) -> Vec<StreamBatch> {
@@ -113,9 +113,9 @@ fn event(n: i32, time: i64) -> Vec<StreamBatch> {
 fn no_more_is_kept_than_the_limit_says() {
     let mut net = Net::default();
     let mut app = app(Limits { corrected_rows: 9, ..Limits::default() });
-    let mut send = |app: &mut CorrectedApp, n: i32, time: i64| {
-        let sent = app.feed(event(n, time), None, &mut net).map(|_| ());
-        app.settle(&mut net).expect("settled");
+    let mut send = |app: &mut CorrectingRuntime, n: i32, time: i64| {
+        let sent = app.send_batch(event(n, time), None, &mut net).map(|_| ());
+        app.apply_corrections(&mut net).expect("settled");
         sent.map_err(|failure| failure.0)
     };
     // each event is kept with what came out for it
@@ -138,8 +138,8 @@ fn what_is_final_is_let_go() {
     let mut app = app(Limits::default());
     let mut most = 0;
     for n in 0..20_000 {
-        app.feed(event(n, i64::from(n) * 10), None, &mut net).expect("it fits");
-        app.settle(&mut net).expect("settled");
+        app.send_batch(event(n, i64::from(n) * 10), None, &mut net).expect("it fits");
+        app.apply_corrections(&mut net).expect("settled");
         most = most.max(app.rows());
     }
     // a second holds a hundred events, and 1,024 are let go together
@@ -159,17 +159,17 @@ fn states_belong_to_their_policy() {
         )
     };
     let plan = make("@late(policy='correct', allowed='1 sec')");
-    let mut app = CorrectedApp::new(plan.clone(), 1000);
+    let mut app = CorrectingRuntime::new(plan.clone(), 1000);
     let mut net = Net::default();
     for n in 0..10 {
-        app.feed(event(n, i64::from(n) * 300), None, &mut net).expect("it fits");
-        app.settle(&mut net).expect("settled");
+        app.send_batch(event(n, i64::from(n) * 300), None, &mut net).expect("it fits");
+        app.apply_corrections(&mut net).expect("settled");
     }
     let mut state = Vec::new();
     app.save(&mut state).expect("saved");
-    CorrectedApp::new(plan.clone(), 1000).restore(&mut state.as_slice()).expect("taken back");
+    CorrectingRuntime::new(plan.clone(), 1000).restore(&mut state.as_slice()).expect("taken back");
     let other = make("@late(policy='correct', allowed='2 sec')");
-    let why = CorrectedApp::new(other, 2000).restore(&mut state.as_slice()).expect_err("another time");
+    let why = CorrectingRuntime::new(other, 2000).restore(&mut state.as_slice()).expect_err("another time");
     assert!(why.to_string().contains("1 sec"), "{why}");
     let mut plain = AppRuntime::new(make(""));
     let why = plain
@@ -179,9 +179,9 @@ fn states_belong_to_their_policy() {
     for at in (0..state.len()).step_by(7) {
         let mut damaged = state.clone();
         damaged[at] ^= 4;
-        let found = CorrectedApp::new(plan.clone(), 1000).restore(&mut damaged.as_slice());
+        let found = CorrectingRuntime::new(plan.clone(), 1000).restore(&mut damaged.as_slice());
         assert!(found.is_err(), "byte {at}");
-        let cut = CorrectedApp::new(plan.clone(), 1000).restore(&mut &state[..at]);
+        let cut = CorrectingRuntime::new(plan.clone(), 1000).restore(&mut &state[..at]);
         assert!(cut.is_err(), "cut at {at}");
     }
 }

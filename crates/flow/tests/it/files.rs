@@ -1,6 +1,6 @@
 //! Files as sources and sinks: what apps say of them.
 
-use tidemill_flow::io::file::{FileSink, FileSource, Mapper};
+use tidemill_flow::io::file::{FileMapper, FileSink, FileSource};
 use tidemill_flow::plan::AppPlan;
 use tidemill_flow::{Registry, replay};
 
@@ -24,21 +24,21 @@ fn sink(options: &str) -> Result<FileSink, String> {
 #[test]
 fn options_are_read() {
     let path = || "a/b.avro".to_owned();
-    let avro = |codec: &str| Mapper::Avro(codec.into());
+    let avro = |codec: &str| FileMapper::Avro(codec.into());
     let found =
         source("file.uri='file:a/b.avro', event.time='at', tailing='false', @map(type='avro')").unwrap();
     assert_eq!(found, FileSource { stream: 0, path: path(), mapper: avro("null"), time: Some(2) });
     let found = source("file.uri='/x', @map(type='csv', header.present='true', delimiter=';')").unwrap();
     assert_eq!((found.path.as_str(), found.time), ("/x", None));
-    assert_eq!(found.mapper, Mapper::Csv { header: true, delimiter: b';' });
+    assert_eq!(found.mapper, FileMapper::Csv { header: true, delimiter: b';' });
     let found =
         source("file.uri='file:///x.json', @map(type='json', fail.on.missing.attribute='false')").unwrap();
-    assert_eq!((found.path.as_str(), found.mapper), ("/x.json", Mapper::Json { complete: false }));
+    assert_eq!((found.path.as_str(), found.mapper), ("/x.json", FileMapper::Json { complete: false }));
     let found = sink("file.uri='a/b.avro', @map(type='avro', codec='snappy')").unwrap();
     assert_eq!(found, FileSink { stream: 0, path: path(), mapper: avro("snappy"), append: false });
     assert!(sink("file.uri='x', @map(type='json')").unwrap().append);
     assert!(!sink("file.uri='x', append='false', @map(type='csv', header='true')").unwrap().append);
-    assert_eq!(sink("file.uri='x', @map(type='parquet')").unwrap().mapper, Mapper::Parquet);
+    assert_eq!(sink("file.uri='x', @map(type='parquet')").unwrap().mapper, FileMapper::Parquet);
 }
 
 #[test]

@@ -8,7 +8,7 @@ use rand::rngs::StdRng;
 use rand::seq::IndexedRandom;
 use rand::{Rng, SeedableRng};
 use tidemill_flow::app_stores::AppStores;
-use tidemill_flow::batch::Kind;
+use tidemill_flow::batch::EventKind;
 use tidemill_flow::plan::AppPlan;
 use tidemill_flow::query::Query;
 use tidemill_flow::replay::compile;
@@ -64,33 +64,33 @@ struct Side {
 
 impl Side {
     /// The row arrives: what comes out of the window, in order.
-    fn arrive(&mut self, time: i64, row: &Row, expired: bool) -> Vec<(Kind, Row)> {
+    fn arrive(&mut self, time: i64, row: &Row, expired: bool) -> Vec<(EventKind, Row)> {
         let mut out = Vec::new();
         match self.window {
             Window::None => {
-                out.push((Kind::Current, row.clone()));
+                out.push((EventKind::Current, row.clone()));
                 if expired {
-                    out.push((Kind::Expired, row.clone()));
+                    out.push((EventKind::Expired, row.clone()));
                 }
                 return out;
             }
             Window::Length(n) if self.held.len() == n => {
                 let (_, oldest) = self.held.pop_front().unwrap();
-                out.push((Kind::Expired, oldest));
+                out.push((EventKind::Expired, oldest));
             }
             Window::Length(_) | Window::Time(_) => {}
         }
-        out.push((Kind::Current, row.clone()));
+        out.push((EventKind::Current, row.clone()));
         self.held.push_back((time, row.clone()));
         out
     }
 
     /// What leaves when the clock reaches `now`.
-    fn leave(&mut self, now: i64) -> Vec<(Kind, Row)> {
+    fn leave(&mut self, now: i64) -> Vec<(EventKind, Row)> {
         let Window::Time(span) = self.window else { return vec![] };
         let mut out = Vec::new();
         while self.held.front().is_some_and(|(time, _)| *time + span <= now) {
-            out.push((Kind::Expired, self.held.pop_front().unwrap().1));
+            out.push((EventKind::Expired, self.held.pop_front().unwrap().1));
         }
         out
     }
@@ -107,10 +107,10 @@ struct Run {
 
 impl Run {
     /// The matches of what a side lets out, as texts.
-    fn matched(&self, side: usize, out: &[(Kind, Row)]) -> Vec<String> {
+    fn matched(&self, side: usize, out: &[(EventKind, Row)]) -> Vec<String> {
         let mut texts = Vec::new();
         for (kind, row) in out.iter().filter(|_| self.triggers[side]) {
-            if *kind == Kind::Expired && !self.expired {
+            if *kind == EventKind::Expired && !self.expired {
                 continue;
             }
             let mut show = |other: Option<&Row>| {
@@ -246,7 +246,7 @@ fn run(seed: u64) {
                 out.extend(model.sides[side].arrive(now, &row, model.expired));
                 batches[side].columns.iter_mut().zip(row).for_each(|(column, value)| column.push(value));
                 batches[side].times.push(now);
-                batches[side].kinds.push(Kind::Current);
+                batches[side].kinds.push(EventKind::Current);
             }
             batches[side].end_chunk(now);
             turns.push((side, 1));

@@ -41,7 +41,7 @@ fn filled(case: &Case, written: &Value) -> String {
             let watches_query = |query: &str| case.queries.iter().any(|q| q == query);
             let mut replay = Replay::new(plan, case.start, &watches, &watches_query);
             case.inputs.iter().for_each(|input| replay.input(input));
-            let found: Vec<Value> = replay.take().iter().map(|o| json!(o)).collect();
+            let found: Vec<Value> = replay.take_outputs().iter().map(|o| json!(o)).collect();
             lines("expected", &found);
         }
     }

@@ -1,17 +1,17 @@
 //! Why a pattern does not match: what waits, and what the last event did not satisfy.
 
 use tidemill_flow::expr::NoContext;
-use tidemill_flow::state::{Machine, StepReport};
-use tidemill_flow::{Batch, Kind, Registry, Value, replay};
+use tidemill_flow::pattern::{PatternMatcher, StepStatus};
+use tidemill_flow::{Batch, EventKind, Registry, Value, replay};
 use tidemill_types::FieldType;
 
 const STREAM: &str = "define stream S (symbol string, price double);\n";
 
 /// Both machines, after these events of stream `S`.
-fn after(query: &str, events: &[(i64, &str, f64)]) -> [Machine; 2] {
+fn after(query: &str, events: &[(i64, &str, f64)]) -> [PatternMatcher; 2] {
     let app = replay::compile("app", &format!("{STREAM}{query}"), &Registry::standard(), &|_| None).unwrap();
     let plan = app.queries[0].state.clone().unwrap();
-    let mut machines = [Machine::new(plan.clone()), Machine::without_shortcuts(plan)];
+    let mut machines = [PatternMatcher::new(plan.clone()), PatternMatcher::new_reference(plan)];
     for machine in &mut machines {
         machine.start(0);
         for (time, symbol, price) in events {
@@ -19,9 +19,9 @@ fn after(query: &str, events: &[(i64, &str, f64)]) -> [Machine; 2] {
             batch.columns[0].push(Value::text(symbol));
             batch.columns[1].push(Value::Double(*price));
             batch.times.push(*time);
-            batch.kinds.push(Kind::Current);
+            batch.kinds.push(EventKind::Current);
             batch.end_chunk(*time);
-            machine.events(0, &batch, &NoContext).unwrap();
+            machine.process_batch(0, &batch, &NoContext).unwrap();
         }
     }
     machines
@@ -31,18 +31,18 @@ fn values(values: &[(String, Value)]) -> String {
     values.iter().map(|(name, value)| format!("{name} = {value}")).collect::<Vec<_>>().join(", ")
 }
 
-fn line(step: &StepReport) -> String {
+fn line(step: &StepStatus) -> String {
     let mut line = format!("{}: {}", step.step, step.waiting);
     if let Some(newest) = &step.newest {
         line += &format!(" newest {:?} [{}]", newest.time, values(&newest.values));
     }
-    if let Some(refused) = &step.refused {
+    if let Some(refused) = &step.failed_condition {
         line += &format!(" refused at {}: {} [{}]", refused.time, refused.condition, values(&refused.values));
     }
     line
 }
 
-fn report(machine: &Machine) -> Vec<String> {
+fn report(machine: &PatternMatcher) -> Vec<String> {
     machine.inspect(&NoContext).iter().map(line).collect()
 }
 

@@ -6,9 +6,9 @@ use std::sync::Arc;
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use tidemill_flow::expr::NoContext;
+use tidemill_flow::pattern::{PatternMatcher, PatternMatches, PatternPlan};
 use tidemill_flow::snapshot::{Reader, Writer};
-use tidemill_flow::state::{Machine, Matches, StatePlan};
-use tidemill_flow::{Batch, Column, Kind, Registry, Value, replay};
+use tidemill_flow::{Batch, Column, EventKind, Registry, Value, replay};
 use tidemill_types::FieldType;
 
 const STREAMS: &str = "define stream A (k string, v int, w long, x float, y double);\n\
@@ -111,10 +111,10 @@ fn event(rng: &mut StdRng, batch: &mut Batch, time: i64, range: i64) {
         });
     }
     batch.times.push(time);
-    batch.kinds.push(if rng.random_bool(0.02) { Kind::Expired } else { Kind::Current });
+    batch.kinds.push(if rng.random_bool(0.02) { EventKind::Expired } else { EventKind::Current });
 }
 
-fn rows(matches: Option<Matches>) -> Vec<String> {
+fn rows(matches: Option<PatternMatches>) -> Vec<String> {
     let Some(matches) = matches else { return vec![] };
     let batch = &matches.batch;
     let row = |i: usize| {
@@ -122,17 +122,17 @@ fn rows(matches: Option<Matches>) -> Vec<String> {
         format!("{} {:?} {values:?}", batch.times[i], batch.kinds[i])
     };
     let mut all: Vec<String> = (0..batch.len()).map(row).collect();
-    all.push(format!("{:?} {:?}", matches.ends, matches.clocks));
+    all.push(format!("{:?} {:?}", matches.group_ends, matches.group_clocks));
     all
 }
 
-fn compiled(query: &str) -> Arc<StatePlan> {
+fn compiled(query: &str) -> Arc<PatternPlan> {
     let app = replay::compile("app", &format!("{STREAMS}{query}"), &Registry::standard(), &|_| None);
     let app = app.unwrap_or_else(|e| panic!("{query}\n{e}"));
     app.queries[0].state.clone().expect("a pattern")
 }
 
-fn saved(machine: &Machine) -> Vec<u8> {
+fn saved(machine: &PatternMatcher) -> Vec<u8> {
     let mut bytes = Vec::new();
     let mut out = Writer::new(&mut bytes).expect("memory takes it");
     out.section("pattern").expect("memory takes it");
@@ -146,8 +146,8 @@ fn run(seed: u64) -> usize {
     let rng = &mut StdRng::seed_from_u64(seed);
     let query = query(rng);
     let plan = compiled(&query);
-    let mut short = Machine::new(plan.clone());
-    let mut general = Machine::without_shortcuts(plan.clone());
+    let mut short = PatternMatcher::new(plan.clone());
+    let mut general = PatternMatcher::new_reference(plan.clone());
     short.start(0);
     general.start(0);
     let (events, range) = match rng.random_range(0..4) {
@@ -169,14 +169,14 @@ fn run(seed: u64) -> usize {
         }
         let port = rng.random_range(0..2);
         let results = [&mut short, &mut general].map(|machine| {
-            let result = machine.events(port, &batch, &NoContext);
+            let result = machine.process_batch(port, &batch, &NoContext);
             (result, rows(machine.take_matches()))
         });
         assert_eq!(results[0], results[1], "seed {seed}, after {sent} events: {query}");
         found += results[0].1.len();
         if rng.random_bool(0.1) {
             let bytes = saved(&short);
-            short = Machine::new(plan.clone());
+            short = PatternMatcher::new(plan.clone());
             short.start(7);
             let mut input = bytes.as_slice();
             let mut from = Reader::new(&mut input).expect("a snapshot");
@@ -207,9 +207,9 @@ fn many_that_wait_are_found_by_their_keys() {
     {
         let plan =
             compiled(&format!("from every e0=A -> e1=B[{condition}] select e0.w as w insert into Out;"));
-        let mut machines = [Machine::new(plan.clone()), Machine::without_shortcuts(plan)];
+        let mut machines = [PatternMatcher::new(plan.clone()), PatternMatcher::new_reference(plan)];
         machines.iter_mut().for_each(|m| m.start(0));
-        let send = |machine: &mut Machine, port, n: i64, k: &str| {
+        let send = |machine: &mut PatternMatcher, port, n: i64, k: &str| {
             let mut batch = Batch::new(TYPES);
             let values = [
                 Value::text(k),
@@ -220,9 +220,9 @@ fn many_that_wait_are_found_by_their_keys() {
             ];
             batch.columns.iter_mut().zip(values).for_each(|(c, v): (&mut Column, _)| c.push(v));
             batch.times.push(n);
-            batch.kinds.push(Kind::Current);
+            batch.kinds.push(EventKind::Current);
             batch.end_chunk(n);
-            machine.events(port, &batch, &NoContext).expect("nothing fails");
+            machine.process_batch(port, &batch, &NoContext).expect("nothing fails");
             rows(machine.take_matches())
         };
         let mut matched = 0;

@@ -35,13 +35,13 @@ fn outputs(
     let plan = compile("random", &generated.text, registry, &|_| None)?;
     let all = |_: &str| true;
     let mut replay = Replay::new(plan.clone(), 0, &all, &all);
-    let mut out = replay.take();
+    let mut out = replay.take_outputs();
     for input in inputs {
         if interrupted() {
             replay.reload(plan.clone()).map_err(|e| format!("its state is not taken back: {}", e.0))?;
         }
         replay.input(input);
-        out.append(&mut replay.take());
+        out.append(&mut replay.take_outputs());
         if out.len() > OUTPUTS_MAX {
             break;
         }

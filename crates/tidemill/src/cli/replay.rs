@@ -112,7 +112,7 @@ pub fn replay(args: ReplayArgs) -> anyhow::Result<ExitCode> {
             eprintln!("{}:{number}: {}", events.display(), first_failure(lost));
         }
         told = run.losses().len();
-        for output in run.take() {
+        for output in run.take_outputs() {
             if let (OutputKind::Failure { failure }, false) = (&output.what, done) {
                 eprintln!("error: {}:{number}: {failure}", events.display());
             }

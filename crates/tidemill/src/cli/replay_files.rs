@@ -9,7 +9,7 @@ use tidemill_flow::batch::Batch;
 use tidemill_flow::catalog::{Attributes, Stream};
 use tidemill_flow::column::Data;
 use tidemill_flow::expr::EvalError;
-use tidemill_flow::io::file::{FileSource, Mapper};
+use tidemill_flow::io::file::{FileMapper, FileSource};
 use tidemill_flow::plan::AppPlan;
 use tidemill_flow::replay::LossCounter;
 use tidemill_flow::runtime::{AppRuntime, OutputHandler};
@@ -77,15 +77,15 @@ fn schema(stream: &Stream) -> Arc<StreamSchema> {
     Arc::new(StreamSchema { name: stream.name.clone(), fields, key: None, id: vec![], time: None })
 }
 
-fn format(mapper: &Mapper) -> anyhow::Result<Format> {
+fn format(mapper: &FileMapper) -> anyhow::Result<Format> {
     Ok(match mapper {
-        Mapper::Avro(codec) => match Codec::parse(codec) {
+        FileMapper::Avro(codec) => match Codec::parse(codec) {
             Some(codec) => Format::Avro(codec),
             None => bail!("there is no codec `{codec}`"),
         },
-        Mapper::Json { .. } => Format::Json,
-        Mapper::Csv { header, delimiter } => Format::Csv { header: *header, delimiter: *delimiter },
-        Mapper::Parquet => Format::Parquet,
+        FileMapper::Json { .. } => Format::Json,
+        FileMapper::Csv { header, delimiter } => Format::Csv { header: *header, delimiter: *delimiter },
+        FileMapper::Parquet => Format::Parquet,
     })
 }
 
@@ -101,7 +101,7 @@ struct Feed<'p> {
 
 impl<'p> Feed<'p> {
     fn open(source: &'p FileSource, stream: &'p Stream) -> anyhow::Result<Self> {
-        let complete = matches!(source.mapper, Mapper::Json { complete: true });
+        let complete = matches!(source.mapper, FileMapper::Json { complete: true });
         let reading = Reading { complete, ..Reading::default() };
         let format = format(&source.mapper)?;
         let reader = tidemill_files::open(Path::new(&source.path), &format, &schema(stream), reading)?;

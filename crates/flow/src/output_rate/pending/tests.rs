@@ -11,7 +11,7 @@ fn event((group, value, aggregate): (u8, i64, i64)) -> Batch {
     event.columns[0].push(if value == 0 { Value::Null } else { Value::Long(value) });
     event.columns[1].push(Value::Long(aggregate));
     event.times.push(aggregate);
-    event.kinds.push(Kind::Current);
+    event.kinds.push(EventKind::Current);
     event.groups.push(group.to_string());
     event
 }

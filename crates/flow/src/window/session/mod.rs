@@ -15,10 +15,10 @@ use super::{
     Parameter, RetainedRows, StatusContext, Window, WindowConstructor, WindowContext, WindowInput,
     WindowStatus,
 };
+use crate::explain::format_time;
 use crate::expr::EvalError;
 use crate::snapshot::{Error, Reader, Writer};
 use crate::store::{RowId, RowStore};
-use crate::why::when;
 
 pub(super) fn build(parameters: &[Parameter], _: &WindowInput<'_>) -> Result<WindowConstructor, String> {
     arity(parameters, 1..=3, "session(gap [, key [, latency]])")?;
@@ -194,11 +194,11 @@ impl Window for SessionWindow {
         let waits_for = match ends.or(gone) {
             None => "an event, with which a session begins".to_owned(),
             Some((end, "ends")) => {
-                let (end, gap) = (when(*end), self.gap);
+                let (end, gap) = (format_time(*end), self.gap);
                 format!("the clock: {which} ends at {end} if no event of its key comes; the gap is {gap} ms")
             }
             Some((end, _)) => {
-                let end = when(end.saturating_add(self.latency));
+                let end = format_time(end.saturating_add(self.latency));
                 format!("the clock: {which} has ended and takes late events until {end}")
             }
         };

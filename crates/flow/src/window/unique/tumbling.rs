@@ -10,10 +10,10 @@ use super::super::status::more;
 use super::super::time_batch::TimeSpans;
 use super::super::{RetainedRows, StatusContext, Window, WindowContext, WindowStatus};
 use super::UniqueBatch;
+use crate::explain::format_time;
 use crate::expr::EvalError;
 use crate::snapshot::{Error, Reader, Writer};
 use crate::store::{RowId, RowStore};
-use crate::why::when;
 
 /// When a batch goes out.
 pub(super) enum BatchTrigger {
@@ -177,7 +177,7 @@ impl Window for UniqueTumbling {
             }
             BatchTrigger::Either { spans, full: true, .. } => {
                 let end = spans.end();
-                let begins = end.map_or_else(String::new, |end| format!(" at {}", when(end)));
+                let begins = end.map_or_else(String::new, |end| format!(" at {}", format_time(end)));
                 WindowStatus::new(
                     0,
                     None,

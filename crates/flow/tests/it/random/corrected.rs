@@ -6,8 +6,8 @@ use std::sync::Arc;
 use rand::Rng;
 use rand::rngs::StdRng;
 use serde_json::Value as Json;
-use tidemill_flow::correct::{CorrectedApp, Corrections};
 use tidemill_flow::expr::EvalError;
+use tidemill_flow::late::{CorrectingRuntime, RetractionHandler};
 use tidemill_flow::plan::AppPlan;
 use tidemill_flow::replay::{Input, compile};
 use tidemill_flow::runtime::{AppRuntime, OutputHandler};
@@ -71,7 +71,7 @@ impl OutputHandler for Net {
     fn failure(&mut self, _: &str, _: &EvalError) {}
 }
 
-impl Corrections for Net {
+impl RetractionHandler for Net {
     fn retracted(&mut self, stream: &str, events: &Batch) {
         self.retracted += events.len();
         self.change(stream, events, -1);
@@ -138,10 +138,15 @@ fn run_in_order(plan: &Arc<AppPlan>, inputs: &[(i64, Input)]) -> Result<(Net, Ap
     Ok((net, app))
 }
 
-fn again(app: &CorrectedApp, plan: &Arc<AppPlan>, allowed: i64, step: usize) -> Result<CorrectedApp, String> {
+fn again(
+    app: &CorrectingRuntime,
+    plan: &Arc<AppPlan>,
+    allowed: i64,
+    step: usize,
+) -> Result<CorrectingRuntime, String> {
     let mut state = Vec::new();
     app.save(&mut state).map_err(|e| format!("its state cannot be saved: {e}"))?;
-    let mut again = CorrectedApp::new(plan.clone(), allowed).with_step(step);
+    let mut again = CorrectingRuntime::new(plan.clone(), allowed).with_commit_step(step);
     again.restore(&mut state.as_slice()).map_err(|e| format!("its state is not taken back: {e}"))?;
     Ok(again)
 }
@@ -174,7 +179,7 @@ pub fn check(generated: &Generated, rng: &mut StdRng, registry: &Registry) -> Re
     let step = rng.random_range(1..60);
     let stop = rng.random_range(0..inputs.len());
     let mut net = Net::default();
-    let mut app = CorrectedApp::new(plan.clone(), allowed).with_step(step);
+    let mut app = CorrectingRuntime::new(plan.clone(), allowed).with_commit_step(step);
     let (mut at, mut seen) = (0, Vec::new());
     let mut checked = false;
     while at < inputs.len() {
@@ -189,7 +194,7 @@ pub fn check(generated: &Generated, rng: &mut StdRng, registry: &Registry) -> Re
             app.advance(time_of(input), &mut net);
         }
         hand_in(&mut app, &mut group, &mut net)?;
-        app.settle(&mut net).map_err(|f| f.0)?;
+        app.apply_corrections(&mut net).map_err(|f| f.0)?;
         seen.extend_from_slice(&inputs[at..at + count]);
         at += count;
         if rng.random_bool(0.05) {
@@ -225,12 +230,12 @@ pub fn check(generated: &Generated, rng: &mut StdRng, registry: &Registry) -> Re
     Ok(net.retracted > 0)
 }
 
-fn hand_in(app: &mut CorrectedApp, group: &mut Vec<One<'_>>, net: &mut Net) -> Result<(), String> {
+fn hand_in(app: &mut CorrectingRuntime, group: &mut Vec<One<'_>>, net: &mut Net) -> Result<(), String> {
     if group.is_empty() {
         return Ok(());
     }
     let (parts, order) = parts(app.app(), group).ok_or("an event does not fit its stream")?;
-    app.feed(parts, Some(&order), net).map_err(|failure| failure.0)?;
+    app.send_batch(parts, Some(&order), net).map_err(|failure| failure.0)?;
     group.clear();
     Ok(())
 }

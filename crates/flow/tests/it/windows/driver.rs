@@ -1,6 +1,6 @@
 //! Runs one window as the run time does.
 
-use tidemill_flow::batch::{Batch, Kind};
+use tidemill_flow::batch::{Batch, EventKind};
 use tidemill_flow::expr::{ColumnRef, Compiler, Scope};
 use tidemill_flow::snapshot::{Reader, Writer};
 use tidemill_flow::store::{RowId, RowStore};
@@ -182,7 +182,7 @@ impl Driver {
                 column.push(value.clone());
             }
             batch.times.push(*time);
-            batch.kinds.push(Kind::Current);
+            batch.kinds.push(EventKind::Current);
         }
         let first = self.store.append(&batch, 0..events.len());
         first..self.store.next_id()
@@ -243,9 +243,9 @@ impl Driver {
 
     fn word(&self, signal: &window::RowChange) -> String {
         let mark = match signal.kind {
-            Kind::Reset => return "R".to_owned(),
-            Kind::Current => '+',
-            Kind::Expired => '-',
+            EventKind::Reset => return "R".to_owned(),
+            EventKind::Current => '+',
+            EventKind::Expired => '-',
         };
         let mut word = format!("{}{mark}", self.name(signal.seq));
         if signal.time != self.store.time(signal.seq) {

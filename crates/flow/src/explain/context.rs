@@ -1,0 +1,54 @@
+//! What conditions may ask the app for when they are computed once more for a report.
+
+use crate::aggregation::BucketQuery;
+use crate::column::Column;
+use crate::expr::{EvalContext, EvalError, Expr, Frame, StoreRef};
+use crate::table::TableSearch;
+
+/// The app, but for random values: those that it draws are counted, and a report must not change what comes out later.
+pub(crate) struct ReadOnlyContext<'a>(pub &'a dyn EvalContext);
+
+impl EvalContext for ReadOnlyContext<'_> {
+    fn any_row(
+        &self,
+        table: usize,
+        slot: usize,
+        condition: &Expr,
+        frame: &Frame<'_>,
+    ) -> Result<bool, EvalError> {
+        self.0.any_row(table, slot, condition, frame)
+    }
+
+    fn find(
+        &self,
+        table: usize,
+        search: &TableSearch,
+        frame: &Frame<'_>,
+        visit: &mut dyn FnMut(&[Column], usize),
+    ) -> Result<(), EvalError> {
+        self.0.find(table, search, frame, visit)
+    }
+
+    fn search(
+        &self,
+        place: StoreRef,
+        slot: usize,
+        condition: Option<&Expr>,
+        frame: &Frame<'_>,
+        visit: &mut dyn FnMut(&[Column], usize),
+    ) -> Result<(), EvalError> {
+        self.0.search(place, slot, condition, frame, visit)
+    }
+
+    fn buckets(
+        &self,
+        aggregation: usize,
+        read: &BucketQuery,
+        slot: usize,
+        condition: Option<&Expr>,
+        frame: &Frame<'_>,
+        visit: &mut dyn FnMut(&[Column], usize),
+    ) -> Result<(), EvalError> {
+        self.0.buckets(aggregation, read, slot, condition, frame, visit)
+    }
+}

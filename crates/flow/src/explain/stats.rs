@@ -1,0 +1,225 @@
+//! What came to a query: counts, and the events that somebody may ask about.
+
+use super::{FailedConditionReport, InputText, NamedValue};
+use crate::batch::{Batch, EventKind};
+use crate::column::Column;
+use crate::expr::{EvalContext, Expr, Frame, Node};
+use crate::pattern::conjuncts;
+use crate::query::{Handler, QueryPlan};
+
+/// How far back the last event of a chunk that did not pass is looked for: where nearly all pass it would take long.
+const LOOKBACK_MAX: usize = 16;
+
+/// What came to a query and what came out. Counts, and what [`EventSamples`] keeps.
+#[derive(Default)]
+pub(crate) struct InputStats {
+    pub arrived: u64,
+    pub passed: u64,
+    pub emitted: u64,
+    /// The clock when something last came out.
+    pub emitted_at: i64,
+    /// Made with the first event that is kept. In a partition the keys take turns to have it.
+    pub samples: Option<Box<EventSamples>>,
+}
+
+/// Events that came to a query, as far as conditions look at them.
+#[derive(Default)]
+pub(crate) struct EventSamples {
+    /// The key that is at work, in a partition: its place, and how many keys were there before it.
+    pub key: (u32, u64),
+    /// The last event that did not pass.
+    pub rejected: SampledEvent,
+    /// For each side of a join how many events arrived, and the last one.
+    pub sides: [(u64, SampledEvent); 2],
+}
+
+/// One event.
+#[derive(Default)]
+pub(crate) struct SampledEvent {
+    /// Which columns are kept; the others are empty.
+    used_columns: Vec<usize>,
+    /// One row.
+    pub columns: Vec<Column>,
+    pub time: i64,
+    pub clock: i64,
+    /// See [`EventSamples`].
+    pub key: (u32, u64),
+}
+
+impl SampledEvent {
+    /// Whether there is one.
+    pub fn is_present(&self) -> bool {
+        !self.columns.is_empty()
+    }
+
+    fn store(&mut self, input: &Batch, row: usize, key: (u32, u64), looks_at: impl FnOnce() -> Vec<usize>) {
+        if self.columns.len() != input.columns.len() {
+            self.columns = input.columns.iter().map(|c| Column::new(c.ty())).collect();
+            self.used_columns = looks_at();
+        }
+        for column in &self.used_columns {
+            if let (Some(to), Some(from)) = (self.columns.get_mut(*column), input.columns.get(*column)) {
+                to.truncate(0);
+                to.push_from(from, row);
+            }
+        }
+        self.time = input.times[row];
+        let chunk = input.chunk_ends.partition_point(|end| *end as usize <= row);
+        self.clock = input.chunk_clocks.get(chunk).copied().unwrap_or(self.time);
+        self.key = key;
+    }
+}
+
+/// The columns of slot `slot` that these expressions look at.
+fn referenced_columns<'e>(all: impl Iterator<Item = &'e Expr>, slot: usize) -> Vec<usize> {
+    let mut columns = Vec::new();
+    for expr in all {
+        expr.walk(&mut |x| match x.node {
+            Node::Column { slot: s, column } if s == slot && !columns.contains(&column) => {
+                columns.push(column)
+            }
+            _ => {}
+        });
+    }
+    columns
+}
+
+/// The filters in front of everything else: those that can be computed again.
+fn leading_filters(handlers: &[Handler]) -> impl Iterator<Item = &Expr> {
+    handlers.iter().map_while(|handler| match handler {
+        Handler::Filter(condition) => Some(condition),
+        Handler::Function(..) | Handler::Stateful(_) => None,
+    })
+}
+
+impl InputStats {
+    /// Events arrived.
+    #[inline]
+    pub fn record_input(&mut self, plan: &QueryPlan, port: usize, input: &Batch) {
+        self.arrived += input.len() as u64;
+        if plan.join.is_some() && !input.is_empty() {
+            self.record_side_input(plan, port, input);
+        }
+    }
+
+    fn record_side_input(&mut self, plan: &QueryPlan, side: usize, input: &Batch) {
+        let Some(join) = &plan.join else { return };
+        let notes = self.samples.get_or_insert_default();
+        let key = notes.key;
+        let Some((arrived, kept)) = notes.sides.get_mut(side) else { return };
+        *arrived += input.len() as u64;
+        let looks_at = || {
+            let mut columns = referenced_columns(leading_filters(&join.sides[side].handlers), 0);
+            columns.extend(referenced_columns(join.on.iter(), side));
+            columns
+        };
+        kept.store(input, input.len() - 1, key, looks_at);
+    }
+
+    /// Of what arrived so many events are left behind the handlers in front.
+    #[inline]
+    pub fn record_passed(&mut self, plan: &QueryPlan, input: &Batch, left: usize, host: &dyn EvalContext) {
+        self.passed += left as u64;
+        if left < input.len() {
+            self.sample_rejected(plan, input, host);
+        }
+    }
+
+    /// The same where each event is a chunk by itself: `last_out` tells the last one of which nothing is left.
+    pub fn record_passed_singly(
+        &mut self,
+        plan: &QueryPlan,
+        input: &Batch,
+        left: usize,
+        last_out: impl FnOnce() -> Option<usize>,
+    ) {
+        self.passed += left as u64;
+        if left < input.len()
+            && let Some(row) = last_out()
+        {
+            self.sample(plan, input, row);
+        }
+    }
+
+    fn sample(&mut self, plan: &QueryPlan, input: &Batch, row: usize) {
+        let notes = self.samples.get_or_insert_default();
+        let key = notes.key;
+        notes.rejected.store(input, row, key, || referenced_columns(leading_filters(&plan.before), 0));
+    }
+
+    #[cold]
+    fn sample_rejected(&mut self, plan: &QueryPlan, input: &Batch, host: &dyn EvalContext) {
+        let row = match input.len() {
+            1 => Some(0),
+            len => (len.saturating_sub(LOOKBACK_MAX)..len).rev().find(|row| {
+                let rows = [Some((input.columns.as_slice(), *row))];
+                let chunk = input.chunk_ends.partition_point(|end| *end as usize <= *row);
+                let now = input.chunk_clocks.get(chunk).copied().unwrap_or_default();
+                let frame =
+                    Frame { rows: &rows, time: input.times[*row], now, host: &super::ReadOnlyContext(host) };
+                input.kinds[*row] != EventKind::Reset
+                    && leading_filters(&plan.before).any(|filter| !matches!(filter.is_true(&frame), Ok(true)))
+            }),
+        };
+        if let Some(row) = row {
+            self.sample(plan, input, row);
+        }
+    }
+
+    /// Something came out.
+    #[inline]
+    pub fn record_output(&mut self, out: &Batch) {
+        self.emitted += out.len() as u64;
+        self.emitted_at = out.chunk_clocks.last().copied().unwrap_or(self.emitted_at);
+    }
+}
+
+/// The first condition of the filters in front that an event does not satisfy.
+pub(crate) fn first_failed_condition(
+    kept: &SampledEvent,
+    handlers: &[Handler],
+    written: &InputText,
+    host: &dyn EvalContext,
+) -> Option<FailedConditionReport> {
+    if !kept.is_present() {
+        return None;
+    }
+    let rows = [Some((kept.columns.as_slice(), 0))];
+    let frame = Frame { rows: &rows, time: kept.time, now: kept.clock, host };
+    for (number, filter) in leading_filters(handlers).enumerate() {
+        let mut all = Vec::new();
+        conjuncts(filter, &mut all);
+        let Some(place) = all.iter().position(|condition| !matches!(condition.is_true(&frame), Ok(true)))
+        else {
+            continue;
+        };
+        let text = written.filters.get(number).and_then(|texts| texts.get(place)).cloned();
+        return Some(FailedConditionReport {
+            time: kept.time,
+            key: None,
+            condition: text.unwrap_or_else(|| format!("filter {}", number + 1)),
+            values: named_values(all[place], 0, &written.names, "", &frame),
+        });
+    }
+    None
+}
+
+/// What an expression looks at of a row.
+pub(crate) fn named_values(
+    expr: &Expr,
+    slot: usize,
+    names: &[String],
+    prefix: &str,
+    frame: &Frame<'_>,
+) -> Vec<NamedValue> {
+    let mut found: Vec<NamedValue> = Vec::new();
+    expr.walk(&mut |x| {
+        let Node::Column { slot: s, column } = x.node else { return };
+        let Some(name) = names.get(column).filter(|_| s == slot) else { return };
+        let name = format!("{prefix}{name}");
+        if !found.iter().any(|shown| shown.name == name) {
+            found.push(NamedValue::new(name, &x.eval(frame).unwrap_or_default()));
+        }
+    });
+    found
+}

@@ -1,0 +1,79 @@
+//! Events that are kept go through an app once more.
+
+use tidemill_types::FieldType;
+
+use crate::column::Column;
+use crate::expr::EvalError;
+use crate::runtime::{AppRuntime, OutputHandler};
+use crate::stream_batch::StreamBatch;
+
+use super::buffer::{CHUNK_ROWS, InputBuffer, InputKind};
+use super::outputs::deep_copy;
+
+impl InputBuffer {
+    /// The first `count` go through an app, in order, each by itself.
+    pub(super) fn replay(&self, count: usize, app: &mut AppRuntime, sink: &mut dyn OutputHandler) {
+        let mut run = InputRun::default();
+        for entry in self.entries.iter().take(count) {
+            if let InputKind::Event { stream, row } = entry.kind {
+                let (columns, place) = self.stores[stream as usize].at(row);
+                run.push(stream as usize, columns, place, entry.time);
+                if run.order.len() == CHUNK_ROWS {
+                    run.send_run(app, sink);
+                }
+                continue;
+            }
+            run.send_run(app, sink);
+            match &entry.kind {
+                InputKind::Event { .. } => {}
+                InputKind::Clock => app.advance(entry.time, sink),
+                InputKind::Change(query) => {
+                    if let Err(failure) = app.on_demand(query) {
+                        sink.failure("on-demand query", &failure);
+                    }
+                }
+            }
+        }
+        run.send_run(app, sink);
+    }
+}
+
+/// Events that are handed in together.
+#[derive(Default)]
+struct InputRun {
+    parts: Vec<StreamBatch>,
+    order: Vec<u16>,
+}
+
+impl InputRun {
+    fn push(&mut self, stream: usize, columns: &[Column], row: usize, time: i64) {
+        let place = self.parts.iter().position(|part| part.stream == stream).unwrap_or_else(|| {
+            let columns = columns.iter().map(|column| Column::new(column.ty())).collect();
+            self.parts.push(StreamBatch { stream, columns, times: vec![] });
+            self.parts.len() - 1
+        });
+        let part = &mut self.parts[place];
+        part.times.push(time);
+        for (column, from) in part.columns.iter_mut().zip(columns) {
+            match from.ty() {
+                // functions may change objects, and events go in more than once
+                FieldType::Object => column.push(deep_copy(&from.get(row))),
+                _ => column.push_from(from, row),
+            }
+        }
+        self.order.push(place as u16);
+    }
+
+    fn send_run(&mut self, app: &mut AppRuntime, sink: &mut dyn OutputHandler) {
+        if self.order.is_empty() {
+            return;
+        }
+        let (parts, order) = (std::mem::take(&mut self.parts), std::mem::take(&mut self.order));
+        let stream = parts[0].stream;
+        // they fitted when they came
+        if let Err(EvalError(why)) = app.send_batch(parts, Some(&order), sink) {
+            let name = app.plan().catalog.streams()[stream].name.clone();
+            sink.failure(&name, &EvalError(why));
+        }
+    }
+}

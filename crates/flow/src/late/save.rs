@@ -1,0 +1,161 @@
+//! The state of an app that is corrected: `docs/formats/flow-state.md`.
+//!
+//! The leading app is not in it: it is what the lagging one becomes by the events kept. What was put out is in it,
+//! because that is not for a later program to compute; should it compute something else, the difference is a correction.
+
+use std::io::{self, Read, Write};
+
+use serde::{Deserialize, Serialize};
+
+use crate::batch::Batch;
+use crate::runtime::AppRuntime;
+use crate::snapshot::{CHUNK_ROWS, Error, Reader, RestoreMode, RowLocation, Writer};
+
+use super::CorrectingRuntime;
+use super::buffer::{InputBuffer, InputKind};
+use super::outputs::EmittedRows;
+
+/// What is not in a section of its own.
+#[derive(Serialize, Deserialize)]
+struct SavedCorrection {
+    clock: Option<i64>,
+    /// Whether the lagging app was started.
+    begun: bool,
+    /// Query, message, how often.
+    failures: Vec<(String, String, u64)>,
+}
+
+/// Kinds of what is kept; a stream's events have the number of the stream behind them.
+const CLOCK: u64 = 0;
+const CHANGE: u64 = 1;
+const EVENTS: u64 = 2;
+
+impl CorrectingRuntime {
+    /// Writes its state. Cost: its size.
+    ///
+    /// Errors: writing failed; late events were not [settled](Self::apply_corrections).
+    pub fn save(&self, out: &mut dyn Write) -> Result<(), Error> {
+        if self.corrections_pending {
+            return Err(Error::Io(io::Error::other("late events were not worked in yet")));
+        }
+        let mut to = Writer::new(out)?;
+        to.section("corrections")?;
+        to.text(&self.plan.text)?;
+        let failures = self.emitted.failures.iter();
+        to.json(&SavedCorrection {
+            clock: self.clock,
+            begun: self.committed_started,
+            failures: failures.map(|((query, why), count)| (query.clone(), why.clone(), *count)).collect(),
+        })?;
+        to.section("kept")?;
+        self.buffer.save(&mut to)?;
+        to.section("put out")?;
+        for rows in &self.emitted.streams {
+            to.batch(&rows.batch())?;
+        }
+        to.finish()?;
+        self.committed.save(out)
+    }
+
+    /// Takes a state back that an app of the same text saved; what was here before is gone.
+    ///
+    /// Errors: reading failed, the state is damaged or one of another app. The app is then as it was.
+    pub fn restore(&mut self, input: &mut dyn Read) -> Result<(), Error> {
+        let mut from = Reader::new(input)?;
+        from.section("corrections")?;
+        crate::runtime::check_same_app(&from.text()?, &self.plan.text)?;
+        let saved: SavedCorrection = from.json()?;
+        let mut fresh =
+            Self::new(self.plan.clone(), self.allowed_lateness).with_commit_step(self.commit_step);
+        (fresh.clock, fresh.committed_started) = (saved.clock, saved.begun);
+        from.section("kept")?;
+        fresh.buffer.restore(&mut from)?;
+        from.section("put out")?;
+        for rows in &mut fresh.emitted.streams {
+            let batch: Batch = from.batch(&rows.types())?;
+            rows.push(&batch);
+        }
+        from.finish()?;
+        fresh.committed.restore(input, RestoreMode::Exactly)?;
+        let failures = saved.failures.into_iter().map(|(query, why, count)| ((query, why), count));
+        fresh.emitted.failures = failures.collect();
+        fresh.rebuild_speculative()?;
+        *self = fresh;
+        Ok(())
+    }
+
+    /// Makes the leading app from the lagging one.
+    fn rebuild_speculative(&mut self) -> Result<(), Error> {
+        let mut outputs = EmittedRows::new(&self.plan.catalog);
+        let mut app = AppRuntime::new(self.plan.clone());
+        if self.committed_started {
+            let mut state = Vec::new();
+            self.committed.save(&mut state)?;
+            app.restore(&mut state.as_slice(), RestoreMode::Exactly)?;
+            self.committed_state = Some(state);
+        }
+        self.speculative_started = self.committed_started || self.buffer.first_time().is_some();
+        self.replay_buffered(&mut app, &mut outputs);
+        self.corrections_pending = !self.emitted.is_same(&outputs);
+        self.speculative = app;
+        Ok(())
+    }
+}
+
+impl InputBuffer {
+    fn save(&self, to: &mut Writer<'_>) -> Result<(), Error> {
+        to.number(self.entries.len() as u64)?;
+        let mut rows: Vec<Vec<RowLocation<'_>>> = self.stores.iter().map(|_| vec![]).collect();
+        for entry in &self.entries {
+            to.signed(entry.time)?;
+            match &entry.kind {
+                InputKind::Clock => to.number(CLOCK)?,
+                InputKind::Change(query) => {
+                    to.number(CHANGE)?;
+                    to.text(query)?;
+                }
+                InputKind::Event { stream, row } => {
+                    to.number(EVENTS + u64::from(*stream))?;
+                    rows[*stream as usize].push(self.stores[*stream as usize].at(*row));
+                }
+            }
+        }
+        for (store, rows) in self.stores.iter().zip(&rows) {
+            for chunk in rows.chunks(CHUNK_ROWS) {
+                to.rows(&store.types, chunk)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Adds what was saved.
+    fn restore(&mut self, from: &mut Reader<'_>) -> Result<(), Error> {
+        let mut counts = vec![0_usize; self.stores.len()];
+        for _ in 0..from.number()? {
+            let time = from.signed()?;
+            let what = match from.number()? {
+                CLOCK => InputKind::Clock,
+                CHANGE => InputKind::Change(from.text()?.into()),
+                kind => {
+                    let stream = (kind - EVENTS) as usize;
+                    let Some(count) = counts.get_mut(stream) else {
+                        return Err(from.damaged(format!("an event of stream {stream}")));
+                    };
+                    *count += 1;
+                    InputKind::Event { stream: stream as u32, row: *count as u64 - 1 }
+                }
+            };
+            self.push(time, what);
+        }
+        for (store, count) in self.stores.iter_mut().zip(counts) {
+            for start in (0..count).step_by(CHUNK_ROWS) {
+                let rows = CHUNK_ROWS.min(count - start);
+                let columns = from.rows(&store.types, rows)?;
+                for row in 0..rows {
+                    store.push(&columns, row);
+                }
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,80 @@
+//! Partitions that are no more than `group by` with the key in front run as that: a query with one state for all keys
+//! costs a hundredth of a query for each.
+
+use std::borrow::Cow;
+use std::sync::Arc;
+
+use super::PartitionPlan;
+use crate::batch::Batch;
+use crate::column::Column;
+use crate::expr::vector::is_plain;
+use crate::expr::{Expr, Node};
+use crate::plan::{AppPlan, PlanElement};
+use crate::query::{QueryPlan, Target};
+use crate::select;
+
+/// The app with such partitions as queries; it puts out the same.
+pub(crate) fn rewrite_as_group_by(plan: Arc<AppPlan>) -> Arc<AppPlan> {
+    let flat = |element: &PlanElement| match element {
+        PlanElement::Query(_) => None,
+        PlanElement::Partition(number) => as_query(&plan.partitions[*number]),
+    };
+    let flat: Vec<Option<QueryPlan>> = plan.elements.iter().map(flat).collect();
+    if flat.iter().all(Option::is_none) {
+        return plan;
+    }
+    let mut plan = Arc::unwrap_or_clone(plan);
+    for (element, query) in plan.elements.iter_mut().zip(flat) {
+        if let Some(query) = query {
+            *element = PlanElement::Query(plan.queries.len());
+            plan.queries.push(query);
+        }
+    }
+    Arc::new(plan)
+}
+
+/// The only query of a partition by one column, with the key in front of its groups.
+fn as_query(partition: &PartitionPlan) -> Option<QueryPlan> {
+    let key = partition.as_group_by()?;
+    let Node::Column { slot: select::INPUT, column } = key.node else { return None };
+    let [query] = partition.queries.as_slice() else { return None };
+    let select = &query.select;
+    let plain = select.is_columnar() && select.items.iter().all(|(_, expr)| is_plain(expr));
+    if query.rate.is_some()
+        || !query.before.is_empty()
+        || !matches!(query.target, Target::Stream(_))
+        || !plain
+    {
+        return None;
+    }
+    let mut query = QueryPlan::clone(query);
+    query.cut_by = Some(column);
+    if !query.select.aggregates.is_empty() {
+        Arc::make_mut(&mut query.select).group_by.insert(0, Expr::column(select::INPUT, column, key.ty));
+    }
+    Some(query)
+}
+
+/// The events with a key, in chunks that end wherever the key changes.
+pub(crate) fn split_by_key(events: &Batch, column: usize) -> Cow<'_, Batch> {
+    let key = &events.columns[column];
+    let has_nulls = key.nulls().contains(&true);
+    if !has_nulls && events.chunk_ends.len() == events.len() {
+        return Cow::Borrowed(events);
+    }
+    let mut out = Batch::new(events.columns.iter().map(Column::ty));
+    for (rows, clock) in events.chunks() {
+        let mut before = None;
+        for row in rows.filter(|row| !key.is_null(*row)) {
+            let same =
+                before.is_none_or(|before: usize| key.get(before).to_string() == key.get(row).to_string());
+            if !same {
+                out.end_chunk(clock);
+            }
+            out.push_row(events, row, events.kinds[row], events.times[row]);
+            before = Some(row);
+        }
+        out.end_chunk(clock);
+    }
+    Cow::Owned(out)
+}

@@ -1,0 +1,209 @@
+//! From the syntax tree of a pattern or a sequence to its plan.
+
+use tidemill_lang::Diagnostic;
+use tidemill_lang::siddhi::ast::{
+    self, AbsentStep, HandlerKind, LogicalOp, LogicalSide, StateInput, StateKind, Step, StreamStep,
+};
+
+use super::plan::{LogicalStepSide, PatternPlan, StepKind, StepPlan};
+use super::scope::{PatternScope, StepNames};
+use crate::catalog::Catalog;
+use crate::expr::compile::{call_name, describe};
+use crate::expr::{Compiler, Expr};
+use crate::registry::Registry;
+use crate::scope::TableScope;
+
+/// Compiles a pattern or a sequence; its columns come to it with the selection. The names are those of its steps.
+///
+/// Errors: the first thing that is wrong with it.
+pub fn compile(
+    input: &StateInput,
+    catalog: &Catalog,
+    registry: &Registry,
+) -> Result<(PatternPlan, Vec<StepNames>), Diagnostic> {
+    let mut draft = StepBuilder { catalog, registry, steps: vec![], names: vec![], handlers: vec![] };
+    for group in &input.groups {
+        let first = draft.steps.len();
+        for step in &group.steps {
+            draft.step(step)?;
+        }
+        if group.every.is_some() {
+            draft.steps[first..].iter_mut().for_each(|s| s.every_in = Some(first));
+            let last = draft.last();
+            draft.steps[last..].iter_mut().for_each(|s| s.every_end = Some(first));
+        }
+    }
+    draft.link();
+    for i in 0..draft.steps.len() {
+        draft.filters(i)?;
+    }
+    let within = input.within.as_ref().map(|t| t.ms);
+    let sequence = input.kind == StateKind::Sequence;
+    let plan = PatternPlan {
+        sequence,
+        steps: draft.steps,
+        within,
+        names: draft.names.clone(),
+        limits: registry.limits(),
+        ..PatternPlan::default()
+    };
+    Ok((plan, draft.names))
+}
+
+struct StepBuilder<'a> {
+    catalog: &'a Catalog,
+    registry: &'a Registry,
+    steps: Vec<StepPlan>,
+    names: Vec<StepNames>,
+    /// The handlers of each step.
+    handlers: Vec<&'a [ast::Handler]>,
+}
+
+impl<'a> StepBuilder<'a> {
+    fn step(&mut self, step: &'a Step) -> Result<(), Diagnostic> {
+        match step {
+            Step::Stream(step) => {
+                let form = match step.count {
+                    None => StepKind::Stream,
+                    Some(count) => {
+                        StepKind::Count { min: count.min as usize, max: count.max.map(|max| max as usize) }
+                    }
+                };
+                self.stream(step, form)
+            }
+            Step::Absent(step) => {
+                self.absent(step, StepKind::Absent(step.wait.as_ref().map_or(1, |t| t.ms.max(1))))
+            }
+            Step::Logical(step) => {
+                let left = self.steps.len();
+                let absent = |side: &LogicalSide| match side {
+                    LogicalSide::Stream(_) => None,
+                    LogicalSide::Absent(absent) => Some(absent.wait.as_ref().map(|t| t.ms.max(1))),
+                };
+                let sides = [&step.left, &step.right];
+                for (i, side) in sides.into_iter().enumerate() {
+                    let form = StepKind::Side(LogicalStepSide {
+                        and: step.op == LogicalOp::And,
+                        left: i == 0,
+                        partner: left + 1 - i,
+                        absent: absent(side),
+                        partner_absent: absent(sides[1 - i]).is_some(),
+                    });
+                    match side {
+                        LogicalSide::Stream(side) => self.stream(side, form)?,
+                        LogicalSide::Absent(side) => self.absent(side, form)?,
+                    }
+                }
+                Ok(())
+            }
+        }
+    }
+
+    fn stream(&mut self, step: &'a StreamStep, form: StepKind) -> Result<(), Diagnostic> {
+        let reference = step.reference.as_ref().map(|r| r.name.clone());
+        self.add(&step.stream, reference, &step.handlers, form)
+    }
+
+    fn absent(&mut self, step: &'a AbsentStep, form: StepKind) -> Result<(), Diagnostic> {
+        self.add(&step.stream, None, &step.handlers, form)
+    }
+
+    fn add(
+        &mut self,
+        stream: &ast::StreamRef,
+        reference: Option<String>,
+        handlers: &'a [ast::Handler],
+        form: StepKind,
+    ) -> Result<(), Diagnostic> {
+        let number = self.catalog.read(stream)?;
+        let defined = &self.catalog.streams()[number];
+        self.names.push(StepNames {
+            reference,
+            stream: defined.name.clone(),
+            attributes: defined.attributes.clone(),
+            width: defined.attributes.len(),
+            counted: matches!(form, StepKind::Count { .. }),
+            // where all is selected, as in the reference: the right side first, but what is absent last
+            before_left: matches!(form, StepKind::Side(side) if !side.left && side.absent.is_none()),
+        });
+        self.handlers.push(handlers);
+        self.steps.push(StepPlan {
+            stream: number,
+            filters: vec![],
+            filter_texts: vec![],
+            references: vec![],
+            kind: form,
+            is_first: false,
+            next: None,
+            every_end: None,
+            every_in: None,
+        });
+        Ok(())
+    }
+
+    /// Where the last step begins.
+    fn last(&self) -> usize {
+        let last = self.steps.len().saturating_sub(1);
+        match self.steps.get(last).map(|s| s.kind) {
+            Some(StepKind::Side(side)) => last.min(side.partner),
+            _ => last,
+        }
+    }
+
+    fn link(&mut self) {
+        let mut i = 0;
+        while i < self.steps.len() {
+            let width = if matches!(self.steps[i].kind, StepKind::Side(_)) { 2 } else { 1 };
+            let next = Some(i + width).filter(|n| *n < self.steps.len());
+            for step in self.steps.iter_mut().skip(i).take(width) {
+                step.next = next;
+                step.is_first = i == 0;
+            }
+            i += width;
+        }
+    }
+
+    fn filters(&mut self, i: usize) -> Result<(), Diagnostic> {
+        let mut references = Vec::new();
+        let (mut filters, mut texts): (Vec<Expr>, Vec<String>) = Default::default();
+        // the other side of `and` and `or` may have come before, wherever it stands
+        let known = match self.steps[i].kind {
+            StepKind::Side(side) => i.max(side.partner) + 1,
+            _ => i + 1,
+        };
+        for handler in self.handlers[i] {
+            let mut names =
+                PatternScope { steps: &self.names, own: Some(i), known, references: &mut references };
+            let mut scope = TableScope { names: &mut names, tables: self.catalog.tables() };
+            let mut compiler = Compiler { scope: &mut scope, registry: self.registry, aggregates: None };
+            match &handler.kind {
+                HandlerKind::Filter(condition) => {
+                    filters.push(compiler.condition(condition, "a filter")?);
+                    crate::explain::conjuncts(condition, &mut texts);
+                }
+                HandlerKind::Function(call) => {
+                    let args = call
+                        .args
+                        .list()
+                        .iter()
+                        .map(|a| compiler.compile(a))
+                        .collect::<Result<Vec<_>, _>>()?;
+                    let name = call_name(call);
+                    if name == "log" {
+                        return Err(Diagnostic::error("F0503", call.span, "a step cannot log")
+                            .help("log in a query that reads the stream"));
+                    }
+                    let build = self.registry.find_stream_function(&name);
+                    let build = build.map_err(|e| Diagnostic::error("F0415", call.name.span, e))?;
+                    let (_, added) =
+                        build(&describe(&args)).map_err(|e| Diagnostic::error("F0416", call.span, e))?;
+                    self.names[i].attributes.extend(added);
+                }
+            }
+        }
+        self.steps[i].filters = filters;
+        self.steps[i].filter_texts = texts;
+        self.steps[i].references = references;
+        Ok(())
+    }
+}

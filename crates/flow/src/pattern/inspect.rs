@@ -1,0 +1,194 @@
+//! Why a pattern does not match: what waits at its steps, and the condition that the last event did not satisfy.
+
+use super::conditions::{EVENT, MATCH, conjuncts};
+use super::nfa::NfaMatcher;
+use super::partial_match::PartialMatch;
+use super::plan::{EventSelector, MatchReference, PatternPlan, ReferenceKind};
+use crate::batch::Batch;
+use crate::column::Column;
+use crate::expr::{EvalContext, Expr, Frame, Node};
+use crate::value::Value;
+
+/// What waits at a step.
+#[derive(Debug, Clone)]
+pub struct StepStatus {
+    /// What the step is called: `e1`, or its stream.
+    pub step: String,
+    /// How many partial matches wait there for an event.
+    pub waiting: usize,
+    /// When a silence that it waits for is over, milliseconds.
+    pub due: Option<i64>,
+    /// The one that came last.
+    pub newest: Option<PartialMatchStatus>,
+    /// Why the last event that the step was offered did not take it further; in a sequence, why it broke it. Nothing
+    /// where the event fitted, or where nothing waited.
+    pub failed_condition: Option<FailedCondition>,
+}
+
+/// A partial match.
+#[derive(Debug, Clone)]
+pub struct PartialMatchStatus {
+    /// The time of its last event, milliseconds; `None` while it has none.
+    pub time: Option<i64>,
+    /// Events that the step at which it waits has collected.
+    pub collected: usize,
+    /// What was kept of its events, as `e1.price` with its value.
+    pub values: Vec<(String, Value)>,
+}
+
+/// A condition that was not satisfied.
+#[derive(Debug, Clone)]
+pub struct FailedCondition {
+    /// The time of the event, milliseconds.
+    pub time: i64,
+    /// The condition as it is written.
+    pub condition: String,
+    /// What it looks at, by name.
+    pub values: Vec<(String, Value)>,
+}
+
+/// An event that a step was offered.
+#[derive(Default)]
+pub(super) struct LastEvent {
+    /// One row; columns that nobody asks for have none.
+    columns: Vec<Column>,
+    time: i64,
+    now: i64,
+}
+
+impl LastEvent {
+    /// Keeps those columns of row `row`.
+    pub fn record(&mut self, batch: &Batch, row: usize, now: i64, columns: impl Iterator<Item = usize>) {
+        if self.columns.len() != batch.columns.len() {
+            self.columns = batch.columns.iter().map(|c| Column::new(c.ty())).collect();
+        }
+        for column in columns {
+            if let (Some(to), Some(from)) = (self.columns.get_mut(column), batch.columns.get(column)) {
+                to.truncate(0);
+                to.push_from(from, row);
+            }
+        }
+        (self.time, self.now) = (batch.times[row], now);
+    }
+
+    /// The first condition of step `i` that this event does not satisfy, given what the step reads of a match.
+    pub fn first_failed_condition(
+        &self,
+        plan: &PatternPlan,
+        i: usize,
+        of_match: &[Column],
+        host: &dyn EvalContext,
+    ) -> Option<FailedCondition> {
+        if self.columns.is_empty() {
+            return None;
+        }
+        let step = &plan.steps[i];
+        let mut all = Vec::new();
+        step.filters.iter().for_each(|filter| conjuncts(filter, &mut all));
+        let rows = [Some((self.columns.as_slice(), 0)), Some((of_match, 0))];
+        let frame = Frame { rows: &rows, time: self.time, now: self.now, host };
+        let place = all.iter().position(|condition| !matches!(condition.is_true(&frame), Ok(true)))?;
+        let written = step.filter_texts.get(place).cloned();
+        Some(FailedCondition {
+            time: self.time,
+            condition: written.unwrap_or_else(|| format!("condition {} of the step", place + 1)),
+            values: referenced_values(plan, i, all[place], &frame),
+        })
+    }
+}
+
+fn referenced_values(
+    plan: &PatternPlan,
+    i: usize,
+    condition: &Expr,
+    frame: &Frame<'_>,
+) -> Vec<(String, Value)> {
+    let mut found: Vec<(String, Value)> = Vec::new();
+    condition.walk(&mut |expr| {
+        let name = match expr.node {
+            Node::Column { slot: EVENT, column } => attribute(plan, i, column),
+            Node::Column { slot: MATCH, column } => {
+                plan.steps[i].references.get(column).map_or_else(String::new, |r| name_of(plan, r))
+            }
+            _ => return,
+        };
+        if !found.iter().any(|(known, _)| *known == name) {
+            found.push((name, expr.eval(frame).unwrap_or_default()));
+        }
+    });
+    found
+}
+
+fn attribute(plan: &PatternPlan, step: usize, column: usize) -> String {
+    let name = plan.names.get(step).and_then(|names| names.attributes.get(column));
+    name.map_or_else(|| format!("attribute {column}"), |(name, _)| name.clone())
+}
+
+pub(super) fn step_name(plan: &PatternPlan, step: usize) -> String {
+    plan.names.get(step).map_or_else(|| format!("step {}", step + 1), |names| names.name().to_owned())
+}
+
+/// `e1.price`, `e1[last].price`.
+pub(super) fn name_of(plan: &PatternPlan, reference: &MatchReference) -> String {
+    let step = step_name(plan, reference.step);
+    let which = match reference.selector {
+        EventSelector::Newest | EventSelector::All => String::new(),
+        EventSelector::First(n) => format!("[{n}]"),
+        EventSelector::Last(0) => "[last]".into(),
+        EventSelector::Last(n) => format!("[last - {n}]"),
+    };
+    match reference.kind {
+        ReferenceKind::Presence => format!("{step}{which}"),
+        ReferenceKind::Time => format!("eventTimestamp({step}{which})"),
+        ReferenceKind::Attribute(column) => {
+            format!("{step}{which}.{}", attribute(plan, reference.step, column))
+        }
+    }
+}
+
+impl NfaMatcher {
+    pub(super) fn inspect(&self, host: &dyn EvalContext) -> Vec<StepStatus> {
+        (0..self.steps.len()).map(|i| self.inspect_step(i, host)).collect()
+    }
+
+    fn inspect_step(&self, i: usize, host: &dyn EvalContext) -> StepStatus {
+        let (plan, step) = (&self.plan, &self.steps[i]);
+        let newest = step
+            .new_matches
+            .back()
+            .or(step.waiting.back())
+            .map(|record| self.partial_match(i, &record.lock()));
+        // those that have been offered the last event and are still there; they came before it
+        let offered = step.broken_match.as_ref().or(step.waiting.back());
+        let refused = offered.and_then(|record| {
+            let record = record.lock();
+            let columns = plan.steps[i].references.iter().map(|reference| {
+                let mut column = Column::new(reference.ty);
+                column.push(record.read(reference));
+                column
+            });
+            step.last_event.first_failed_condition(plan, i, &columns.collect::<Vec<_>>(), host)
+        });
+        StepStatus {
+            step: step_name(plan, i),
+            waiting: step.new_matches.len() + step.waiting.len(),
+            due: step.timers.next_due(),
+            newest,
+            failed_condition: refused,
+        }
+    }
+
+    fn partial_match(&self, i: usize, record: &PartialMatch) -> PartialMatchStatus {
+        let mut values: Vec<(String, Value)> = Vec::new();
+        let read = self.plan.steps.iter().flat_map(|step| &step.references);
+        for reference in read.chain(&self.plan.columns) {
+            let name = name_of(&self.plan, reference);
+            let there = !record.slots[reference.step].is_empty();
+            if there && !values.iter().any(|(known, _)| *known == name) {
+                values.push((name, record.read(reference)));
+            }
+        }
+        let collected = record.slots[i].len();
+        PartialMatchStatus { time: (record.time != -1).then_some(record.time), collected, values }
+    }
+}

@@ -1,0 +1,402 @@
+//! The matches that wait at a step, in order, and how those that an event satisfies are found.
+
+use hashbrown::HashMap;
+use smallvec::SmallVec;
+
+use super::super::conditions::ComparisonDomain;
+use super::plan::IndexedComparison;
+use crate::expr::Comparison;
+
+/// The words in front of a match's values: the time of its last event, that of its first, and its marks.
+pub(super) const HEADER_WORDS: usize = 3;
+pub(super) const TIME: usize = 0;
+pub(super) const BEGIN: usize = 1;
+pub(super) const MARKS: usize = 2;
+
+/// The mark of a match that is gone. The lower bits tell which values are null.
+const REMOVED: u64 = 1 << 63;
+/// The mark of a match whose key is null.
+const NO_KEY: u64 = 1 << 62;
+
+/// From so many matches on whole blocks of them are passed over by their bounds, or looked up by their key.
+const INDEX_MATCHES_MIN: usize = 128;
+const BLOCK_MATCHES: usize = 64;
+
+type MatchIndexes = SmallVec<[u32; 4]>;
+
+/// What a match or an event is found by; `None` for null.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) enum MatchKey {
+    Double(Option<f64>),
+    Long(Option<i64>),
+}
+
+/// Matches in the order in which they came, each `stride` words.
+#[derive(Debug, Clone)]
+pub(super) struct MatchList {
+    stride: usize,
+    words: Vec<u64>,
+    /// How many there are, those that are gone included.
+    slot_count: usize,
+    keys: KeyIndex,
+    /// The first that is not gone.
+    head: usize,
+    /// How many behind it are gone.
+    removed: usize,
+}
+
+#[derive(Debug, Clone)]
+enum KeyIndex {
+    None,
+    Double(Comparison, OrderedKeys<f64>),
+    Long(Comparison, OrderedKeys<i64>),
+    Equal(EqualKeys),
+}
+
+/// Keys for `event < key` and the like: the least (or greatest) of each block bounds what is in it.
+#[derive(Debug, Clone, Default)]
+struct OrderedKeys<T> {
+    keys: Vec<T>,
+    bounds: Vec<T>,
+}
+
+/// Keys for `event == key`: bits of numbers, hashes of texts.
+#[derive(Debug, Clone, Default)]
+struct EqualKeys {
+    keys: Vec<u64>,
+    /// Where each key is, once there are many.
+    by_key: Option<HashMap<u64, MatchIndexes>>,
+}
+
+trait KeyBound: PartialOrd + Copy {
+    /// What no event is greater (`upwards`) or less than.
+    fn unreachable_bound(upwards: bool) -> Self;
+}
+
+impl KeyBound for f64 {
+    fn unreachable_bound(_: bool) -> Self {
+        Self::NAN
+    }
+}
+
+impl KeyBound for i64 {
+    fn unreachable_bound(upwards: bool) -> Self {
+        if upwards { Self::MAX } else { Self::MIN }
+    }
+}
+
+impl<T: KeyBound> OrderedKeys<T> {
+    fn push(&mut self, op: Comparison, key: T) {
+        let place = self.keys.len();
+        self.keys.push(key);
+        let block = place / BLOCK_MATCHES;
+        self.bounds.truncate(block + 1);
+        match self.bounds.get_mut(block) {
+            Some(bound) if !place.is_multiple_of(BLOCK_MATCHES) => *bound = Self::looser(op, *bound, key),
+            Some(bound) => *bound = key,
+            None => self.bounds.push(key),
+        }
+    }
+
+    fn pop(&mut self) {
+        // bounds may be wider than needed
+        self.keys.pop();
+    }
+
+    fn clear(&mut self) {
+        self.keys.clear();
+        self.bounds.clear();
+    }
+
+    /// The one of the two that more events satisfy; anything rather than what compares with nothing.
+    fn looser(op: Comparison, a: T, b: T) -> T {
+        let upwards = matches!(op, Comparison::Gt | Comparison::Ge);
+        let nearer = if upwards { b < a } else { b > a };
+        if nearer || a.partial_cmp(&a).is_none() { b } else { a }
+    }
+
+    fn find(&mut self, op: Comparison, head: usize, x: T, found: &mut Vec<u32>) {
+        match op {
+            Comparison::Gt => self.scan(op, head, found, |key| x > key),
+            Comparison::Ge => self.scan(op, head, found, |key| x >= key),
+            Comparison::Lt => self.scan(op, head, found, |key| x < key),
+            _ => self.scan(op, head, found, |key| x <= key),
+        }
+    }
+
+    #[inline]
+    fn scan(&mut self, op: Comparison, head: usize, found: &mut Vec<u32>, fits: impl Fn(T) -> bool) {
+        if self.keys.len() - head < INDEX_MATCHES_MIN {
+            for (place, key) in self.keys.iter().enumerate().skip(head) {
+                if fits(*key) {
+                    found.push(place as u32);
+                }
+            }
+            return;
+        }
+        for block in head / BLOCK_MATCHES..self.keys.len().div_ceil(BLOCK_MATCHES) {
+            if !fits(self.bounds[block]) {
+                continue;
+            }
+            let range = (block * BLOCK_MATCHES).max(head)..((block + 1) * BLOCK_MATCHES).min(self.keys.len());
+            let before = found.len();
+            let keys = &self.keys[range.clone()];
+            found
+                .extend(keys.iter().zip(range).filter(|(key, _)| fits(**key)).map(|(_, place)| place as u32));
+            if found.len() == before {
+                // what made the bound is gone
+                let bound = keys.iter().copied().reduce(|a, b| Self::looser(op, a, b));
+                self.bounds[block] = bound.unwrap_or(self.bounds[block]);
+            }
+        }
+    }
+}
+
+impl EqualKeys {
+    fn push(&mut self, key: u64) {
+        let place = self.keys.len() as u32;
+        self.keys.push(key);
+        match &mut self.by_key {
+            Some(places) => places.entry(key).or_default().push(place),
+            None if self.keys.len() < INDEX_MATCHES_MIN => {}
+            None => {
+                let mut places: HashMap<u64, MatchIndexes> = HashMap::new();
+                for (place, key) in self.keys.iter().enumerate() {
+                    places.entry(*key).or_default().push(place as u32);
+                }
+                self.by_key = Some(places);
+            }
+        }
+    }
+
+    fn pop(&mut self) {
+        let Some(key) = self.keys.pop() else { return };
+        if let Some(places) = &mut self.by_key
+            && let Some(list) = places.get_mut(&key)
+        {
+            list.pop();
+            if list.is_empty() {
+                places.remove(&key);
+            }
+        }
+    }
+
+    fn find(&self, head: usize, key: u64, found: &mut Vec<u32>) {
+        match &self.by_key {
+            Some(places) => {
+                let at = places.get(&key).map_or(&[][..], MatchIndexes::as_slice);
+                found.extend(&at[at.partition_point(|place| (*place as usize) < head)..]);
+            }
+            None => {
+                let keys = self.keys.iter().enumerate().skip(head);
+                found.extend(keys.filter(|(_, k)| **k == key).map(|(place, _)| place as u32));
+            }
+        }
+    }
+}
+
+impl MatchKey {
+    /// As bits that are equal when the numbers are; `None` for null and NaN, which equal nothing.
+    fn bits(self) -> Option<u64> {
+        match self {
+            Self::Long(key) => key.map(|key| key as u64),
+            // zero has two signs
+            Self::Double(key) => key.filter(|key| !key.is_nan()).map(|key| (key + 0.0).to_bits()),
+        }
+    }
+}
+
+impl MatchList {
+    pub fn new(width: usize, index: Option<&IndexedComparison>) -> Self {
+        let keys = match index {
+            None => KeyIndex::None,
+            Some(IndexedComparison { op: Comparison::Eq, .. }) => KeyIndex::Equal(EqualKeys::default()),
+            Some(IndexedComparison { op, domain: ComparisonDomain::Long, .. }) => {
+                KeyIndex::Long(*op, OrderedKeys::default())
+            }
+            Some(IndexedComparison { op, .. }) => KeyIndex::Double(*op, OrderedKeys::default()),
+        };
+        Self { stride: HEADER_WORDS + width, words: vec![], slot_count: 0, keys, head: 0, removed: 0 }
+    }
+
+    /// How many wait.
+    pub fn len(&self) -> usize {
+        self.slot_count - self.head - self.removed
+    }
+
+    /// The match at a place that was found.
+    #[inline]
+    pub fn get(&self, place: usize) -> &[u64] {
+        &self.words[place * self.stride..(place + 1) * self.stride]
+    }
+
+    /// The first that waits.
+    #[inline]
+    pub fn first(&self) -> Option<&[u64]> {
+        (self.head < self.slot_count).then(|| self.get(self.head))
+    }
+
+    /// Those that wait, in order.
+    pub fn iter(&self) -> impl DoubleEndedIterator<Item = &[u64]> {
+        let all = self.words[self.head * self.stride..].chunks_exact(self.stride);
+        all.filter(|found| found[MARKS] & REMOVED == 0)
+    }
+
+    /// To change their values; the keys stay.
+    pub fn iter_mut(&mut self) -> impl Iterator<Item = &mut [u64]> {
+        self.words.chunks_exact_mut(self.stride).filter(|found| found[MARKS] & REMOVED == 0)
+    }
+
+    pub fn push(&mut self, record: &[u64], key: Option<MatchKey>) {
+        let mut marks = record[MARKS] & !NO_KEY;
+        match (&mut self.keys, key) {
+            (KeyIndex::Double(op, ordered), Some(MatchKey::Double(key))) => {
+                ordered.push(*op, key.unwrap_or(f64::NAN))
+            }
+            (KeyIndex::Long(op, ordered), Some(MatchKey::Long(key))) => {
+                if key.is_none() {
+                    marks |= NO_KEY;
+                }
+                let upwards = matches!(op, Comparison::Gt | Comparison::Ge);
+                ordered.push(*op, key.unwrap_or(i64::unreachable_bound(upwards)));
+            }
+            (KeyIndex::Equal(equal), key) => {
+                let bits = key.and_then(MatchKey::bits);
+                if bits.is_none() {
+                    marks |= NO_KEY;
+                }
+                equal.push(bits.unwrap_or_default());
+            }
+            _ => {}
+        }
+        self.words.extend_from_slice(record);
+        self.slot_count += 1;
+        let at = self.words.len() - self.stride + MARKS;
+        self.words[at] = marks;
+    }
+
+    /// The places of the matches that may satisfy an event with this key, in order; all where there are no keys.
+    pub fn find(&mut self, key: Option<MatchKey>, found: &mut Vec<u32>) {
+        match (&mut self.keys, key) {
+            (KeyIndex::Double(op, ordered), Some(MatchKey::Double(key))) => {
+                return ordered.find(*op, self.head, key.unwrap_or(f64::NAN), found);
+            }
+            (KeyIndex::Long(op, ordered), Some(MatchKey::Long(key))) => {
+                let Some(key) = key else { return };
+                ordered.find(*op, self.head, key, found);
+            }
+            (KeyIndex::Equal(equal), key) => {
+                let Some(key) = key.and_then(MatchKey::bits) else { return };
+                equal.find(self.head, key, found);
+            }
+            _ => {
+                found.extend(self.head as u32..self.slot_count as u32);
+                if self.removed == 0 {
+                    return;
+                }
+            }
+        }
+        let (words, stride) = (&self.words, self.stride);
+        found.retain(|place| words[*place as usize * stride + MARKS] & (REMOVED | NO_KEY) == 0);
+    }
+
+    /// The match at a place that was found leaves. [`Self::compact_if_needed`] is to be called before anything else is asked.
+    pub fn remove(&mut self, place: usize) {
+        self.words[place * self.stride + MARKS] |= REMOVED;
+        self.removed += 1;
+        match &mut self.keys {
+            KeyIndex::Double(_, ordered) => ordered.keys[place] = f64::unreachable_bound(true),
+            KeyIndex::Long(op, ordered) => {
+                ordered.keys[place] = i64::unreachable_bound(matches!(op, Comparison::Gt | Comparison::Ge));
+            }
+            KeyIndex::None | KeyIndex::Equal(_) => {}
+        }
+    }
+
+    /// The first one leaves.
+    pub fn remove_first(&mut self) {
+        self.remove(self.head);
+        self.compact_if_needed();
+    }
+
+    #[inline]
+    fn is_removed(&self, place: usize) -> bool {
+        self.words[place * self.stride + MARKS] & REMOVED != 0
+    }
+
+    /// Lets go of what is gone at both ends, and of what is gone in between once that is more than what waits.
+    #[inline]
+    pub fn compact_if_needed(&mut self) {
+        if self.removed + self.head == self.slot_count {
+            return self.clear();
+        }
+        while self.is_removed(self.slot_count - 1) {
+            self.removed -= 1;
+            self.pop();
+        }
+        while self.is_removed(self.head) {
+            self.head += 1;
+            self.removed -= 1;
+        }
+        if self.head + self.removed > BLOCK_MATCHES && (self.head + self.removed) * 2 > self.slot_count {
+            self.compact();
+        }
+    }
+
+    fn pop(&mut self) {
+        self.words.truncate(self.words.len() - self.stride);
+        self.slot_count -= 1;
+        match &mut self.keys {
+            KeyIndex::None => {}
+            KeyIndex::Double(_, ordered) => ordered.pop(),
+            KeyIndex::Long(_, ordered) => ordered.pop(),
+            KeyIndex::Equal(equal) => equal.pop(),
+        }
+    }
+
+    /// All leave.
+    #[inline]
+    pub fn clear(&mut self) {
+        if self.slot_count == 0 {
+            return;
+        }
+        self.words.clear();
+        (self.slot_count, self.head, self.removed) = (0, 0, 0);
+        match &mut self.keys {
+            KeyIndex::None => {}
+            KeyIndex::Double(_, ordered) => ordered.clear(),
+            KeyIndex::Long(_, ordered) => ordered.clear(),
+            KeyIndex::Equal(equal) => {
+                equal.keys.clear();
+                equal.by_key = None;
+            }
+        }
+    }
+
+    fn compact(&mut self) {
+        let (stride, head, places) = (self.stride, self.head, self.slot_count);
+        let gone: Vec<bool> = (0..places).map(|place| place < head || self.is_removed(place)).collect();
+        let mut to = 0;
+        for place in (0..places).filter(|place| !gone[*place]) {
+            self.words.copy_within(place * stride..(place + 1) * stride, to * stride);
+            to += 1;
+        }
+        self.words.truncate(to * stride);
+        (self.slot_count, self.head, self.removed) = (to, 0, 0);
+        match &mut self.keys {
+            KeyIndex::None => {}
+            KeyIndex::Double(op, ordered) => rebuild(*op, ordered, &gone),
+            KeyIndex::Long(op, ordered) => rebuild(*op, ordered, &gone),
+            KeyIndex::Equal(equal) => {
+                let old = std::mem::take(equal);
+                old.keys.iter().zip(&gone).filter(|(_, gone)| !**gone).for_each(|(key, _)| equal.push(*key));
+            }
+        }
+    }
+}
+
+fn rebuild<T: KeyBound>(op: Comparison, ordered: &mut OrderedKeys<T>, gone: &[bool]) {
+    let keys = std::mem::take(&mut ordered.keys);
+    ordered.bounds.clear();
+    keys.into_iter().zip(gone).filter(|(_, gone)| !**gone).for_each(|(key, _)| ordered.push(op, key));
+}

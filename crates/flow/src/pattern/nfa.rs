@@ -1,0 +1,423 @@
+//! The automaton: partial matches, and where they wait.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+
+use super::inspect::LastEvent;
+use super::matches::PatternMatches;
+use super::partial_match::{MatchedEvent, PartialMatch, SharedMatch};
+use super::plan::{MatchReference, PatternPlan, StepKind};
+use super::too_many;
+use crate::batch::{Batch, EventKind};
+use crate::column::Column;
+use crate::expr::{EvalContext, EvalError, Frame};
+use crate::window::TimerQueue;
+
+/// Works off every form of pattern and sequence.
+pub(super) struct NfaMatcher {
+    pub(super) plan: Arc<PatternPlan>,
+    pub(super) steps: Vec<StepState>,
+    /// The matches that are done and were not taken yet.
+    matches: PatternMatches,
+    /// The clock.
+    pub(super) now: i64,
+}
+
+/// What waits at a step.
+#[derive(Default)]
+pub(super) struct StepState {
+    /// Partial matches that came during the event that is worked off.
+    pub new_matches: VecDeque<SharedMatch>,
+    /// Those that wait for an event.
+    pub waiting: VecDeque<SharedMatch>,
+    /// It got its first empty match.
+    pub armed: bool,
+    /// A count at the end has had enough: the match is done when an event is offered to it next, or to the first step.
+    pub completes_when_offered: bool,
+    /// A counted first step begins anew with the next event.
+    pub restart_pending: bool,
+    /// An absence that is over for good.
+    pub finished: bool,
+    /// When an absence was last asked to look.
+    pub last_check: i64,
+    /// When an event last spoiled the absent side of a logical step; 0 for not since it was last looked at.
+    pub violated_at: i64,
+    /// Its scheduler.
+    pub timers: TimerQueue,
+    /// What its filters read of a match.
+    scratch: Vec<Column>,
+    /// The last event that it was offered.
+    pub last_event: LastEvent,
+    /// The match of a sequence that the event broke.
+    pub broken_match: Option<SharedMatch>,
+}
+
+/// An event that is offered to steps.
+pub(super) struct CandidateEvent<'a> {
+    pub batch: &'a Batch,
+    pub row: usize,
+    pub time: i64,
+    pub host: &'a dyn EvalContext,
+    /// The event as matches keep it, made when the first one does.
+    shared: Option<Arc<MatchedEvent>>,
+}
+
+impl CandidateEvent<'_> {
+    pub fn to_shared(&mut self) -> Arc<MatchedEvent> {
+        let (batch, row, time) = (self.batch, self.row, self.time);
+        self.shared
+            .get_or_insert_with(|| {
+                Arc::new(MatchedEvent { time, values: batch.columns.iter().map(|c| c.get(row)).collect() })
+            })
+            .clone()
+    }
+}
+
+impl NfaMatcher {
+    /// One that has seen nothing.
+    pub fn new(plan: Arc<PatternPlan>) -> Self {
+        let scratch = |references: &[MatchReference]| references.iter().map(|r| Column::new(r.ty)).collect();
+        let steps =
+            plan.steps.iter().map(|s| StepState { scratch: scratch(&s.references), ..StepState::default() });
+        let steps = steps.collect();
+        let matches = Self::no_matches(&plan);
+        Self { plan, steps, matches, now: 0 }
+    }
+
+    fn no_matches(plan: &PatternPlan) -> PatternMatches {
+        PatternMatches { batch: Batch::new(plan.columns.iter().map(|r| r.ty)), ..PatternMatches::default() }
+    }
+
+    /// The app starts.
+    pub fn start(&mut self, now: i64) {
+        self.now = now;
+        for i in 0..self.steps.len() {
+            if self.plan.steps[i].is_first {
+                self.arm(i);
+                self.start_absence_timer(i);
+            }
+        }
+    }
+
+    /// The matches that were done since the last call.
+    pub fn take_matches(&mut self) -> Option<PatternMatches> {
+        let done = !self.matches.batch.is_empty();
+        done.then(|| std::mem::replace(&mut self.matches, Self::no_matches(&self.plan)))
+    }
+
+    /// Events of one of its streams.
+    ///
+    /// Errors: a filter failed, or there are too many partial matches.
+    pub fn process_batch(
+        &mut self,
+        port: usize,
+        batch: &Batch,
+        host: &dyn EvalContext,
+    ) -> Result<(), EvalError> {
+        let together = self.plan.emits_matches_together(port);
+        for (rows, clock) in batch.chunks() {
+            for row in rows.filter(|row| batch.kinds[*row] == EventKind::Current) {
+                let done = self.process_event(port, batch, row, clock, host);
+                self.matches.end_event(self.now, together);
+                done?;
+            }
+        }
+        let last = (0..batch.len()).rev().find(|row| batch.kinds[*row] == EventKind::Current);
+        for (step, state) in self.plan.steps.iter().zip(&mut self.steps) {
+            if let Some(row) = last.filter(|_| step.stream == port) {
+                state.last_event.record(batch, row, self.now, 0..batch.columns.len());
+            }
+        }
+        Ok(())
+    }
+
+    /// What was done since the last call was done by one timer.
+    pub(super) fn end_timer(&mut self) {
+        self.matches.end_event(self.now, false);
+    }
+
+    fn process_event(
+        &mut self,
+        stream: usize,
+        batch: &Batch,
+        row: usize,
+        now: i64,
+        host: &dyn EvalContext,
+    ) -> Result<(), EvalError> {
+        self.now = now;
+        let time = batch.times[row];
+        self.expire(time);
+        if self.plan.sequence {
+            (0..self.steps.len()).rev().for_each(|i| self.reset(i));
+            (0..self.steps.len()).for_each(|i| self.promote_new_matches(i));
+        } else {
+            for i in 0..self.steps.len() {
+                if self.plan.steps[i].stream == stream {
+                    self.promote_new_matches(i);
+                }
+            }
+        }
+        let held: usize = self.steps.iter().map(|s| s.new_matches.len() + s.waiting.len()).sum();
+        if held >= self.plan.limits.partial_matches_max {
+            return Err(too_many(held, &self.plan.limits));
+        }
+        if self.plan.sequence {
+            self.steps.iter_mut().for_each(|step| step.broken_match = None);
+        }
+        let mut offer = CandidateEvent { batch, row, time, host, shared: None };
+        for i in (0..self.steps.len()).rev() {
+            let i = self.plan.step_in_offer_order(i);
+            if self.plan.steps[i].stream == stream {
+                self.offer(i, &mut offer)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether a match took too long when the time is `time`.
+    pub(super) fn is_expired(&self, record: &PartialMatch, time: i64) -> bool {
+        let Some(within) = self.plan.within else { return false };
+        let starts = self.plan.steps.iter().zip(&record.slots).take_while(|(step, _)| step.is_first);
+        starts
+            .filter_map(|(_, chain)| chain.first())
+            .any(|row| row.time.abs_diff(time) > within.unsigned_abs())
+    }
+
+    fn expire(&mut self, time: i64) {
+        if self.plan.within.is_none() {
+            return;
+        }
+        for i in 0..self.steps.len() {
+            let mut last = None;
+            let mut note = |record: &SharedMatch| {
+                let mut inner = record.lock();
+                if !inner.expired {
+                    inner.expired = true;
+                    last = Some(record.clone());
+                }
+            };
+            while let Some(record) =
+                self.steps[i].waiting.front().filter(|r| self.is_expired(&r.lock(), time))
+            {
+                note(record);
+                self.steps[i].waiting.pop_front();
+            }
+            if self.steps[i].new_matches.iter().any(|r| self.is_expired(&r.lock(), time)) {
+                let fresh = std::mem::take(&mut self.steps[i].new_matches);
+                let (out, kept) =
+                    fresh.into_iter().partition::<VecDeque<_>, _>(|r| self.is_expired(&r.lock(), time));
+                out.iter().for_each(note);
+                self.steps[i].new_matches = kept;
+            }
+            if let (Some(record), Some(first)) = (last, self.plan.steps[i].every_in) {
+                self.restart_every(first, &record);
+                self.promote_new_matches(first);
+            }
+        }
+    }
+
+    /// An empty match for a first step.
+    pub(super) fn arm(&mut self, i: usize) {
+        let step = &self.plan.steps[i];
+        let absent_next = step.next.is_some_and(|next| self.plan.steps[next].is_absence());
+        if self.steps[i].armed && step.every_end.is_none() && !(self.plan.sequence && absent_next) {
+            return;
+        }
+        self.steps[i].armed = true;
+        let record = Arc::new(Mutex::new(PartialMatch::empty(self.steps.len())));
+        self.enter_step(i, record);
+    }
+
+    /// A sequence goes on with the next event: what still waits was broken by it.
+    pub(super) fn reset(&mut self, i: usize) {
+        let plan = self.plan.clone();
+        let step = &plan.steps[i];
+        if let StepKind::Side(side) = step.kind {
+            if side.and && self.steps[i].waiting.len() != self.steps[side.partner].waiting.len() {
+                return;
+            }
+            self.steps[side.partner].waiting.clear();
+        }
+        self.steps[i].waiting.clear();
+        let begins = step.is_first
+            && (self.steps[i].new_matches.is_empty() || matches!(step.kind, StepKind::Absent(_)));
+        let goes_on =
+            || step.every_end.is_none() && step.next.is_some_and(|n| !self.steps[n].waiting.is_empty());
+        if begins && !goes_on() {
+            self.arm(i);
+        }
+    }
+
+    /// What came during earlier events may meet the next one.
+    pub(super) fn promote_new_matches(&mut self, i: usize) {
+        if std::mem::take(&mut self.steps[i].restart_pending) {
+            self.arm(i);
+        }
+        let partner = match self.plan.steps[i].kind {
+            StepKind::Side(side) => Some(side.partner),
+            _ => None,
+        };
+        for i in std::iter::once(i).chain(partner) {
+            let step = &mut self.steps[i];
+            if step.new_matches.len() > 1 {
+                // empty ones last
+                step.new_matches.make_contiguous().sort_by_key(|r| match r.lock().time {
+                    -1 => (true, 0),
+                    time => (false, time),
+                });
+            }
+            step.waiting.append(&mut step.new_matches);
+        }
+    }
+
+    /// A match comes to a step.
+    pub(super) fn enter_step(&mut self, i: usize, record: SharedMatch) {
+        let sequence = self.plan.sequence;
+        match self.plan.steps[i].kind {
+            StepKind::Stream => self.push_new_match(i, record, sequence),
+            StepKind::Count { min, .. } => {
+                self.push_new_match(i, record.clone(), sequence);
+                if min == 0 && record.lock().slots[i].is_empty() {
+                    self.reach_min_count(i, &record);
+                }
+            }
+            StepKind::Side(side) => {
+                let sides = [i, side.partner];
+                if sides.iter().any(|s| self.steps[*s].finished) {
+                    return;
+                }
+                let start = self.plan.steps[i].is_first;
+                let time = record.lock().time;
+                for s in sides {
+                    self.push_new_match(s, record.clone(), sequence || start);
+                    if let (false, Some(wait)) = (start, self.plan.steps[s].absence_duration()) {
+                        self.steps[s].timers.schedule(time.saturating_add(wait));
+                    }
+                }
+            }
+            StepKind::Absent(wait) => {
+                if self.steps[i].finished {
+                    return;
+                }
+                if sequence {
+                    self.steps[i].new_matches.clear();
+                }
+                let time = record.lock().time;
+                self.steps[i].new_matches.push_back(record);
+                if !self.plan.steps[i].is_first {
+                    self.schedule_check(i, time.saturating_add(wait));
+                }
+            }
+        }
+    }
+
+    fn push_new_match(&mut self, i: usize, record: SharedMatch, only_first: bool) {
+        if !only_first || self.steps[i].new_matches.is_empty() {
+            self.steps[i].new_matches.push_back(record);
+        }
+    }
+
+    pub(super) fn schedule_check(&mut self, i: usize, at: i64) {
+        self.steps[i].last_check = at;
+        self.steps[i].timers.schedule(at);
+    }
+
+    /// A copy of a match begins the `every` group anew that starts with step `first`.
+    pub(super) fn restart_every(&mut self, first: usize, record: &SharedMatch) {
+        let mut copy = record.lock().clone();
+        copy.expired = false;
+        if let StepKind::Side(_) = self.plan.steps[first].kind
+            && copy.slots[first].iter().any(|row| row.is_absence())
+        {
+            // The silence of the side named first: the next one may be over already. Behind that of the other side the
+            // round begins with it.
+            copy.time = -1;
+        }
+        copy.slots.iter_mut().skip(first).for_each(Vec::clear);
+        let time = copy.time;
+        let copy = Arc::new(Mutex::new(copy));
+        match self.plan.steps[first].kind {
+            StepKind::Side(side) => self.steps[side.partner].new_matches.push_back(copy.clone()),
+            StepKind::Absent(wait) => self.schedule_check(first, time.saturating_add(wait)),
+            _ => {}
+        }
+        self.steps[first].new_matches.push_back(copy);
+    }
+
+    /// A match has what step `i` wants.
+    pub(super) fn complete_step(&mut self, i: usize, record: &SharedMatch) {
+        if self.plan.steps[i].next.is_none() {
+            self.emit_match(&record.lock());
+        }
+        self.advance(i, record);
+        self.restart_sequence(i);
+    }
+
+    /// To the next step, and to the beginning of the group that ends here.
+    pub(super) fn advance(&mut self, i: usize, record: &SharedMatch) {
+        let (next, every) = (self.plan.steps[i].next, self.plan.steps[i].every_end);
+        if let Some(next) = next {
+            self.enter_step(next, record.clone());
+        }
+        if let Some(first) = every {
+            self.restart_every(first, record);
+        }
+    }
+
+    /// A sequence whose first step may be left out begins anew when the second had its event.
+    pub(super) fn restart_sequence(&mut self, i: usize) {
+        let first = &self.plan.steps[0];
+        if self.plan.sequence && first.next == Some(i) && matches!(first.kind, StepKind::Count { min: 0, .. })
+        {
+            self.steps[0].restart_pending = true;
+        }
+    }
+
+    /// A count has as many events as it needs, in a pattern or from the beginning; whether it leaves the step.
+    pub(super) fn reach_min_count(&mut self, i: usize, record: &SharedMatch) -> bool {
+        let last = self.plan.steps[i].next.is_none();
+        self.steps[i].completes_when_offered |= last;
+        self.advance(i, record);
+        last
+    }
+
+    pub(super) fn emit_match(&mut self, record: &PartialMatch) {
+        let done = &mut self.matches.batch;
+        for (column, reference) in done.columns.iter_mut().zip(&self.plan.columns) {
+            column.push(record.read(reference));
+        }
+        done.times.push(record.time);
+        done.kinds.push(EventKind::Current);
+    }
+
+    /// Whether the event passes the filters of step `i`, given a match.
+    pub(super) fn satisfies_filters(
+        &mut self,
+        i: usize,
+        record: &PartialMatch,
+        offer: &CandidateEvent<'_>,
+    ) -> Result<bool, EvalError> {
+        let step = &self.plan.steps[i];
+        if step.filters.is_empty() {
+            return Ok(true);
+        }
+        let scratch = &mut self.steps[i].scratch;
+        for (column, reference) in scratch.iter_mut().zip(&step.references) {
+            column.truncate(0);
+            column.push(record.read(reference));
+        }
+        let rows = [Some((offer.batch.columns.as_slice(), offer.row)), Some((scratch.as_slice(), 0))];
+        let frame = Frame { rows: &rows, time: offer.time, now: self.now, host: offer.host };
+        for filter in &step.filters {
+            if !filter.is_true(&frame)? {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+}
+
+#[cfg(test)]
+mod tests;
