@@ -4,7 +4,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use tidemill_lang::rules::{format, parse, summary};
+use tidemill_lang::rules::{format, parse, structural_text};
 use tidemill_lang::{FileId, SourceFile, Sources, render_all};
 
 fuzz_target!(|bytes: &[u8]| {
@@ -19,5 +19,9 @@ fuzz_target!(|bytes: &[u8]| {
     let Ok(canonical) = format(&file) else { return };
     let again = SourceFile::new(FileId(0), "again.rules", canonical.clone());
     assert_eq!(format(&again).as_deref(), Ok(canonical.as_str()), "formatting twice differs");
-    assert_eq!(summary(&parse(&again).module), summary(&parsed.module), "formatting changed the tree");
+    assert_eq!(
+        structural_text(&parse(&again).module),
+        structural_text(&parsed.module),
+        "formatting changed the tree"
+    );
 });

@@ -5,7 +5,7 @@
 
 use libfuzzer_sys::fuzz_target;
 use tidemill_flow::{Registry, plan};
-use tidemill_lang::siddhi::{format, parse, parse_on_demand, substitute, summary};
+use tidemill_lang::siddhi::{format, parse, parse_on_demand, structural_text, substitute};
 use tidemill_lang::{FileId, SourceFile, Sources, render_all};
 
 fuzz_target!(|bytes: &[u8]| {
@@ -24,7 +24,11 @@ fuzz_target!(|bytes: &[u8]| {
     let Ok(canonical) = format(&file) else { return };
     let again = SourceFile::new(FileId(0), "again.siddhi", canonical.clone());
     assert_eq!(format(&again).as_deref(), Ok(canonical.as_str()), "formatting twice differs");
-    assert_eq!(summary(&parse(&again).app), summary(&parsed.app), "formatting changed the tree");
+    assert_eq!(
+        structural_text(&parse(&again).app),
+        structural_text(&parsed.app),
+        "formatting changed the tree"
+    );
     if let Err(diagnostics) = plan::compile(&parsed.app, &Registry::standard()) {
         assert!(!diagnostics.is_empty(), "refused without a reason");
         render_all(&diagnostics, &sources);

@@ -50,15 +50,15 @@ impl Store {
         reader.magic()?;
         let mut store = Self::new(limits);
         let mut current: Option<String> = None;
-        let mut counted = Counts::default();
+        let mut counted = CheckpointCounts::default();
         loop {
             match reader.next()? {
                 COLLECTION => {
                     let spec: CollectionSpec = bson::deserialize_from_slice(&reader.block).map_err(|e| {
-                        reader.damage(format!("expected the definition of a collection: {e}"))
+                        reader.damaged(format!("expected the definition of a collection: {e}"))
                     })?;
                     if store.collection(&spec.name).is_some() {
-                        return Err(reader.damage(format!("collection `{}` is there twice", spec.name)));
+                        return Err(reader.damaged(format!("collection `{}` is there twice", spec.name)));
                     }
                     store.create_collection(&spec)?;
                     current = Some(spec.name);
@@ -66,7 +66,7 @@ impl Store {
                 }
                 DOCUMENTS => {
                     let Some(name) = &current else {
-                        return Err(reader.damage("expected a collection before its documents".into()));
+                        return Err(reader.damaged("expected a collection before its documents".into()));
                     };
                     counted.documents += reader.documents(&mut store, name)?;
                 }
@@ -74,14 +74,14 @@ impl Store {
                     reader.check_counts(&counted)?;
                     return Ok(store);
                 }
-                other => return Err(reader.damage(format!("unknown kind of block {other}"))),
+                other => return Err(reader.damaged(format!("unknown kind of block {other}"))),
             }
         }
     }
 }
 
 #[derive(Default, PartialEq)]
-struct Counts {
+struct CheckpointCounts {
     collections: u64,
     documents: u64,
 }
@@ -155,7 +155,7 @@ struct BlockReader<'i, R> {
 }
 
 impl<R: Read> BlockReader<'_, R> {
-    fn damage(&self, why: String) -> DocsError {
+    fn damaged(&self, why: String) -> DocsError {
         corrupt(self.block_at, &why)
     }
 
@@ -207,7 +207,7 @@ impl<R: Read> BlockReader<'_, R> {
         let [kind, l0, l1, l2, l3, c0, c1, c2, c3] = head;
         let len = u32::from_le_bytes([l0, l1, l2, l3]);
         if len as usize > self.max {
-            return Err(self.damage(format!("block of {len} bytes, at most {} are expected", self.max)));
+            return Err(self.damaged(format!("block of {len} bytes, at most {} are expected", self.max)));
         }
         self.block.clear();
         self.block.shrink_to(BLOCK_BYTES);
@@ -228,7 +228,7 @@ impl<R: Read> BlockReader<'_, R> {
         let (expected, found) = (u32::from_le_bytes([c0, c1, c2, c3]), checksum(kind, len, &self.block));
         if expected != found {
             return Err(self
-                .damage(format!("block of {len} bytes has checksum {found:08x}, expected {expected:08x}")));
+                .damaged(format!("block of {len} bytes has checksum {found:08x}, expected {expected:08x}")));
         }
         Ok(kind)
     }
@@ -256,9 +256,9 @@ impl<R: Read> BlockReader<'_, R> {
         Ok(count)
     }
 
-    fn check_counts(&self, counted: &Counts) -> Result<()> {
-        let mut told = Counts::default();
-        crate::validate::check(&self.block, &Limits::default()).map_err(|e| self.damage(e.to_string()))?;
+    fn check_counts(&self, counted: &CheckpointCounts) -> Result<()> {
+        let mut told = CheckpointCounts::default();
+        crate::validate::check(&self.block, &Limits::default()).map_err(|e| self.damaged(e.to_string()))?;
         for e in elements(&self.block).filter(|e| e.value.tag == tag::INT64) {
             let count = u64::try_from(e.value.i64()).unwrap_or(u64::MAX);
             match e.name {
@@ -270,7 +270,7 @@ impl<R: Read> BlockReader<'_, R> {
         if told == *counted {
             return Ok(());
         }
-        Err(self.damage(format!(
+        Err(self.damaged(format!(
             "expected {} collections with {} documents, found {} with {}",
             told.collections, told.documents, counted.collections, counted.documents
         )))

@@ -5,7 +5,7 @@ use std::cmp::Ordering;
 use crate::key::KeyBuf;
 
 /// What sixteen bytes of Decimal128 mean.
-pub(crate) enum Number {
+pub(crate) enum DecimalValue {
     Nan,
     Infinite { negative: bool },
     Finite(Decimal),
@@ -18,7 +18,7 @@ pub(crate) struct Decimal {
     pub point: i32,
 }
 
-impl Number {
+impl DecimalValue {
     /// Reads the binary-integer form (IEEE 754-2008 BID) that BSON uses.
     pub fn decode(bytes: [u8; 16]) -> Self {
         let bits = u128::from_le_bytes(bytes);

@@ -7,17 +7,17 @@ use hashbrown::HashSet;
 use tidemill_types::Value;
 
 use crate::DocBytes;
-use crate::collection::{Collection, Row};
+use crate::collection::{Collection, StoredDocument};
 use crate::error::{DocsError, ErrorCode, Result};
 use crate::filter::{Comparison, Filter};
-use crate::index::Slot;
+use crate::index::RowIndex;
 use crate::key::Key;
 use crate::path::Path;
-use crate::plan::{Access, KeyRange, Plan, finds_equal, plan};
+use crate::path_values::{LeafArray, any_value};
+use crate::plan::{AccessPath, KeyRange, Plan, can_answer_equality, plan};
 use crate::projection::Projection;
-use crate::raw::OwnedRaw;
+use crate::raw::OwnedRawValue;
 use crate::sort::SortOrder;
-use crate::walk::{Leaf, any};
 
 /// What to do with the documents that a filter finds.
 #[derive(Debug, Clone, Default)]
@@ -68,12 +68,12 @@ impl Collection {
     }
 
     /// The rows of the documents that match, in the order of the plan, at most `max`.
-    pub(crate) fn matching(&self, filter: &Filter, max: usize) -> Result<Vec<Slot>> {
+    pub(crate) fn matching(&self, filter: &Filter, max: usize) -> Result<Vec<RowIndex>> {
         let options = FindOptions { limit: u64::try_from(max).ok(), ..FindOptions::default() };
         self.find_slots(filter, &options)
     }
 
-    fn find_slots(&self, filter: &Filter, options: &FindOptions) -> Result<Vec<Slot>> {
+    fn find_slots(&self, filter: &Filter, options: &FindOptions) -> Result<Vec<RowIndex>> {
         let plan = plan(self, filter, &options.sort);
         let skip = usize::try_from(options.skip).unwrap_or(usize::MAX);
         let limit = options.limit.map_or(usize::MAX, |l| usize::try_from(l).unwrap_or(usize::MAX));
@@ -102,10 +102,10 @@ impl Collection {
         sort: &SortOrder,
         skip: usize,
         limit: usize,
-    ) -> Result<Vec<Slot>> {
+    ) -> Result<Vec<RowIndex>> {
         let wanted = skip.saturating_add(limit);
         let trim_at = wanted.saturating_mul(2).max(64);
-        let mut found: Vec<(Key, Slot)> = Vec::new();
+        let mut found: Vec<(Key, RowIndex)> = Vec::new();
         let mut bytes = 0;
         let mut error = None;
         self.visit(plan, filter, |slot, doc| {
@@ -139,20 +139,25 @@ impl Collection {
     }
 
     /// Calls `each` with every document that matches, once, until it breaks.
-    fn visit(&self, plan: &Plan, filter: &Filter, mut each: impl FnMut(Slot, &DocBytes) -> ControlFlow<()>) {
-        let mut check = |slot: Slot| match self.doc_at(slot) {
+    fn visit(
+        &self,
+        plan: &Plan,
+        filter: &Filter,
+        mut each: impl FnMut(RowIndex, &DocBytes) -> ControlFlow<()>,
+    ) {
+        let mut check = |slot: RowIndex| match self.doc_at(slot) {
             Some(doc) if filter.matches_bytes(doc) => each(slot, doc),
             _ => ControlFlow::Continue(()),
         };
         let _ = match &plan.access {
-            Access::Scan => {
+            AccessPath::Scan => {
                 (0..).zip(&self.rows).filter(|(_, r)| r.is_some()).try_for_each(|(slot, _)| check(slot))
             }
-            Access::Ids(keys) => keys.iter().filter_map(|key| self.slot(key)).try_for_each(check),
-            Access::Index { index, ranges, reverse } => {
+            AccessPath::Ids(keys) => keys.iter().filter_map(|key| self.slot(key)).try_for_each(check),
+            AccessPath::Index { index, ranges, reverse } => {
                 let index = &self.indexes[*index];
                 let mut seen = HashSet::new();
-                let mut once = |(_, slot): &(Key, Slot)| {
+                let mut once = |(_, slot): &(Key, RowIndex)| {
                     if index.multikey() && !seen.insert(*slot) {
                         ControlFlow::Continue(())
                     } else {
@@ -175,11 +180,11 @@ impl Collection {
         path: &str,
         value: &Value<'_>,
     ) -> impl Iterator<Item = &'a DocBytes> + use<'a> {
-        let value = OwnedRaw::from_value(value);
-        let rows = if !finds_equal(&value) {
-            Rows::All(self.rows.iter())
+        let value = OwnedRawValue::from_value(value);
+        let rows = if !can_answer_equality(&value) {
+            FoundRows::All(self.rows.iter())
         } else if path == "_id" {
-            Rows::One(self.slot(&Key::of_raw(value.as_raw())))
+            FoundRows::One(self.slot(&Key::of_raw(value.as_raw())))
         } else {
             // on a compound multikey index a document may come twice
             let index = self
@@ -187,25 +192,27 @@ impl Collection {
                 .iter()
                 .find(|i| i.spec.fields[0].0 == path && (i.spec.fields.len() == 1 || !i.multikey()));
             match index {
-                Some(index) => Rows::Index(KeyRange::equal(value.as_raw(), index.fields[0].1).entries(index)),
-                None => Rows::All(self.rows.iter()),
+                Some(index) => {
+                    FoundRows::Index(KeyRange::equal(value.as_raw(), index.fields[0].1).entries(index))
+                }
+                None => FoundRows::All(self.rows.iter()),
             }
         };
         let path = Path::new(path);
         rows.docs(self).filter(move |doc| {
-            any(doc, &path, Leaf::Expand, &mut |found| Comparison::Eq.finds(found, value.as_raw()))
+            any_value(doc, &path, LeafArray::Expand, &mut |found| Comparison::Eq.finds(found, value.as_raw()))
         })
     }
 }
 
 /// The rows that [`Collection::find_by`] looks at.
-enum Rows<'a> {
-    One(Option<Slot>),
-    Index(Range<'a, (Key, Slot)>),
-    All(std::slice::Iter<'a, Option<Row>>),
+enum FoundRows<'a> {
+    One(Option<RowIndex>),
+    Index(Range<'a, (Key, RowIndex)>),
+    All(std::slice::Iter<'a, Option<StoredDocument>>),
 }
 
-impl<'a> Rows<'a> {
+impl<'a> FoundRows<'a> {
     fn docs(mut self, collection: &'a Collection) -> impl Iterator<Item = &'a DocBytes> {
         std::iter::from_fn(move || match &mut self {
             Self::One(slot) => slot.take().and_then(|s| collection.doc_at(s)),

@@ -5,27 +5,27 @@ use std::ops::Bound;
 
 use smallvec::SmallVec;
 
+use crate::display::display;
 use crate::error::{DocsError, ErrorCode, Result};
 use crate::key::{Key, KeyBuf, put, put_descending};
 use crate::limits::INDEX_KEYS_PER_DOCUMENT_MAX;
 use crate::path::Path;
-use crate::raw::Raw;
-use crate::show::show;
+use crate::path_values::key_values;
+use crate::raw::RawValue;
 use crate::spec::{Direction, IndexSpec};
-use crate::walk::key_values;
 
 /// A place of a document in its collection; see [`crate::Collection`].
-pub(crate) type Slot = u32;
+pub(crate) type RowIndex = u32;
 
 /// The keys of one document in one index.
-pub(crate) type Keys = SmallVec<[Key; 1]>;
+pub(crate) type IndexKeys = SmallVec<[Key; 1]>;
 
 /// An ordered index: entries of key and slot, so that equal keys are in the order of insertion.
 #[derive(Debug)]
 pub(crate) struct Index {
     pub spec: IndexSpec,
     pub fields: Vec<(Path, Direction)>,
-    pub entries: BTreeSet<(Key, Slot)>,
+    pub entries: BTreeSet<(Key, RowIndex)>,
     /// Documents with several keys.
     multikey_docs: usize,
     /// Bytes of the entries.
@@ -50,8 +50,8 @@ impl Index {
     /// The keys of a document: one, or one for each element where a field is an array.
     ///
     /// Errors: two fields with several values, too many keys.
-    pub fn keys(&self, doc: &[u8]) -> Result<Keys> {
-        let mut keys: Keys = SmallVec::from_elem(Key::default(), 1);
+    pub fn keys(&self, doc: &[u8]) -> Result<IndexKeys> {
+        let mut keys: IndexKeys = SmallVec::from_elem(Key::default(), 1);
         let mut array: Option<&Path> = None;
         for (path, direction) in &self.fields {
             let values = key_values(doc, path);
@@ -93,19 +93,19 @@ impl Index {
     }
 
     /// The one of `keys` under which another document lies, if the index is unique.
-    pub fn conflict<'k>(&self, keys: &'k Keys, own: Option<Slot>) -> Option<&'k Key> {
+    pub fn conflict<'k>(&self, keys: &'k IndexKeys, own: Option<RowIndex>) -> Option<&'k Key> {
         if !self.spec.unique {
             return None;
         }
         keys.iter().find(|key| self.equal(key).any(|slot| Some(slot) != own))
     }
 
-    pub fn equal(&self, key: &Key) -> impl Iterator<Item = Slot> {
-        let range = (Bound::Included((key.clone(), 0)), Bound::Included((key.clone(), Slot::MAX)));
+    pub fn equal(&self, key: &Key) -> impl Iterator<Item = RowIndex> {
+        let range = (Bound::Included((key.clone(), 0)), Bound::Included((key.clone(), RowIndex::MAX)));
         self.entries.range(range).map(|(_, slot)| *slot)
     }
 
-    pub fn add(&mut self, keys: Keys, slot: Slot) {
+    pub fn add(&mut self, keys: IndexKeys, slot: RowIndex) {
         self.multikey_docs += usize::from(keys.len() > 1);
         for key in keys {
             self.bytes += entry_bytes(&key);
@@ -113,7 +113,7 @@ impl Index {
         }
     }
 
-    pub fn remove(&mut self, keys: Keys, slot: Slot) {
+    pub fn remove(&mut self, keys: IndexKeys, slot: RowIndex) {
         self.multikey_docs -= usize::from(keys.len() > 1);
         for key in keys {
             let bytes = entry_bytes(&key);
@@ -124,7 +124,7 @@ impl Index {
     }
 
     /// Bytes that `keys` would add.
-    pub fn cost(keys: &Keys) -> u64 {
+    pub fn cost(keys: &IndexKeys) -> u64 {
         keys.iter().map(entry_bytes).sum()
     }
 
@@ -139,7 +139,7 @@ impl Index {
                 put_field(&mut part, value, *direction);
                 if let Some(behind) = rest.strip_prefix(part.as_slice()) {
                     rest = behind;
-                    values.push(format!("{path}: {}", show(value)));
+                    values.push(format!("{path}: {}", display(value)));
                     break;
                 }
             }
@@ -153,7 +153,7 @@ impl Index {
     }
 
     /// Renumbers the slots; the order of the new ones is that of the old ones.
-    pub fn renumber(&mut self, new: &[Slot]) {
+    pub fn renumber(&mut self, new: &[RowIndex]) {
         let old = std::mem::take(&mut self.entries);
         self.entries = old.into_iter().map(|(key, slot)| (key, new[slot as usize])).collect();
     }
@@ -163,7 +163,7 @@ fn entry_bytes(key: &Key) -> u64 {
     ENTRY_BYTES + key.heap_bytes() as u64
 }
 
-pub(crate) fn put_field(buf: &mut KeyBuf, value: Raw<'_>, direction: Direction) {
+pub(crate) fn put_field(buf: &mut KeyBuf, value: RawValue<'_>, direction: Direction) {
     match direction {
         Direction::Ascending => put(buf, value),
         Direction::Descending => put_descending(buf, value),

@@ -14,7 +14,7 @@ use smallvec::SmallVec;
 use tidemill_types::Value;
 
 use crate::decimal;
-use crate::raw::{OwnedRaw, Raw, elements, le_i32, tag};
+use crate::raw::{OwnedRawValue, RawValue, elements, le_i32, tag};
 
 /// The bytes of a [`Key`] while it is written; up to 24 lie inline.
 pub(crate) type KeyBuf = SmallVec<[u8; 24]>;
@@ -37,12 +37,12 @@ impl Key {
                 buf.push(rank(tag::STRING));
                 put_text(&mut buf, s.as_bytes());
             }
-            other => put(&mut buf, OwnedRaw::from_value(other).as_raw()),
+            other => put(&mut buf, OwnedRawValue::from_value(other).as_raw()),
         }
         Self(buf)
     }
 
-    pub(crate) fn of_raw(raw: Raw<'_>) -> Self {
+    pub(crate) fn of_raw(raw: RawValue<'_>) -> Self {
         let mut buf = KeyBuf::new();
         put(&mut buf, raw);
         Self(buf)
@@ -91,19 +91,19 @@ pub(crate) fn rank(tag: u8) -> u8 {
 }
 
 /// Appends the key of `raw`.
-pub(crate) fn put(buf: &mut KeyBuf, raw: Raw<'_>) {
+pub(crate) fn put(buf: &mut KeyBuf, raw: RawValue<'_>) {
     buf.push(rank(raw.tag));
     put_payload(buf, raw);
 }
 
 /// Appends the key of `raw` for a descending field: every byte inverted.
-pub(crate) fn put_descending(buf: &mut KeyBuf, raw: Raw<'_>) {
+pub(crate) fn put_descending(buf: &mut KeyBuf, raw: RawValue<'_>) {
     let start = buf.len();
     put(buf, raw);
     buf[start..].iter_mut().for_each(|b| *b = !*b);
 }
 
-fn put_payload(buf: &mut KeyBuf, raw: Raw<'_>) {
+fn put_payload(buf: &mut KeyBuf, raw: RawValue<'_>) {
     match raw.tag {
         tag::INT32 => put_integer(buf, raw.i32().into()),
         tag::INT64 => put_integer(buf, raw.i64()),
@@ -205,16 +205,16 @@ fn put_ordered(buf: &mut KeyBuf, x: f64) {
     buf.extend_from_slice(&bits.to_be_bytes());
 }
 
-fn put_decimal(buf: &mut KeyBuf, raw: Raw<'_>) {
+fn put_decimal(buf: &mut KeyBuf, raw: RawValue<'_>) {
     let Some(bytes) = raw.bytes.first_chunk() else {
         return;
     };
-    match decimal::Number::decode(*bytes) {
-        decimal::Number::Nan => put_double(buf, f64::NAN),
-        decimal::Number::Infinite { negative } => {
+    match decimal::DecimalValue::decode(*bytes) {
+        decimal::DecimalValue::Nan => put_double(buf, f64::NAN),
+        decimal::DecimalValue::Infinite { negative } => {
             put_double(buf, if negative { f64::NEG_INFINITY } else { f64::INFINITY });
         }
-        decimal::Number::Finite(d) => {
+        decimal::DecimalValue::Finite(d) => {
             let (floor, exact) = d.floor();
             if exact {
                 put_double(buf, floor);

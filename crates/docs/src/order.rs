@@ -3,20 +3,20 @@
 use std::cmp::Ordering;
 
 use crate::key::{KeyBuf, put, rank};
-use crate::raw::{Raw, elements, tag};
+use crate::raw::{RawValue, elements, tag};
 
 /// Order of any two values; the same as the order of their keys.
-pub(crate) fn compare(a: Raw<'_>, b: Raw<'_>) -> Ordering {
+pub(crate) fn compare(a: RawValue<'_>, b: RawValue<'_>) -> Ordering {
     rank(a.tag).cmp(&rank(b.tag)).then_with(|| compare_payload(a, b))
 }
 
 /// Whether two values are equal; numbers of different types are when they are the same number.
-pub(crate) fn equal(a: Raw<'_>, b: Raw<'_>) -> bool {
+pub(crate) fn equal(a: RawValue<'_>, b: RawValue<'_>) -> bool {
     (a.tag == b.tag && a.bytes == b.bytes) || compare(a, b) == Ordering::Equal
 }
 
 /// Order of two values of one rank.
-fn compare_payload(a: Raw<'_>, b: Raw<'_>) -> Ordering {
+fn compare_payload(a: RawValue<'_>, b: RawValue<'_>) -> Ordering {
     match (a.tag, b.tag) {
         (tag::INT32, tag::INT32) => a.i32().cmp(&b.i32()),
         (tag::INT32 | tag::INT64, tag::INT32 | tag::INT64) => integer(a).cmp(&integer(b)),
@@ -41,7 +41,7 @@ fn compare_payload(a: Raw<'_>, b: Raw<'_>) -> Ordering {
     }
 }
 
-fn integer(raw: Raw<'_>) -> i64 {
+fn integer(raw: RawValue<'_>) -> i64 {
     if raw.tag == tag::INT32 { raw.i32().into() } else { raw.i64() }
 }
 

@@ -7,23 +7,23 @@ use bson::raw::RawDocument;
 use smallvec::SmallVec;
 use tidemill_types::Value;
 
-use crate::raw::{Elem, Raw, elements, field, tag, view};
+use crate::raw::{RawElement, RawValue, elements, field, tag, view};
 
 /// A dotted path, cut into its parts once.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Path {
     text: Box<str>,
-    pub(crate) parts: SmallVec<[Part; 2]>,
+    pub(crate) parts: SmallVec<[PathSegment; 2]>,
 }
 
 /// One part of a path: a field name, which may also be a place in an array.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Part {
+pub(crate) struct PathSegment {
     pub name: Box<[u8]>,
     pub index: Option<u32>,
 }
 
-impl Part {
+impl PathSegment {
     pub fn new(name: &str) -> Self {
         Self { name: name.as_bytes().into(), index: array_index(name.as_bytes()) }
     }
@@ -56,7 +56,7 @@ pub(crate) fn array_index(name: &[u8]) -> Option<u32> {
 impl Path {
     /// Cuts `text` at its dots.
     pub fn new(text: &str) -> Self {
-        Self { text: text.into(), parts: text.split('.').map(Part::new).collect() }
+        Self { text: text.into(), parts: text.split('.').map(PathSegment::new).collect() }
     }
 
     /// The path as it was written.
@@ -92,8 +92,8 @@ impl Path {
     }
 
     /// As [`Self::get`], as raw bytes.
-    pub(crate) fn lookup<'a>(&self, doc: &'a [u8]) -> Option<Raw<'a>> {
-        let mut here = Raw { tag: tag::DOCUMENT, bytes: doc };
+    pub(crate) fn lookup<'a>(&self, doc: &'a [u8]) -> Option<RawValue<'a>> {
+        let mut here = RawValue { tag: tag::DOCUMENT, bytes: doc };
         for part in &self.parts {
             here = match here.tag {
                 tag::DOCUMENT => step(here.bytes, false, &part.name, part.index)?.value,
@@ -117,7 +117,7 @@ impl fmt::Display for Path {
     }
 }
 
-fn step<'a>(container: &'a [u8], is_array: bool, name: &[u8], index: Option<u32>) -> Option<Elem<'a>> {
+fn step<'a>(container: &'a [u8], is_array: bool, name: &[u8], index: Option<u32>) -> Option<RawElement<'a>> {
     if is_array { elements(container).nth(index? as usize) } else { field(container, name) }
 }
 

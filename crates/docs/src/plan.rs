@@ -9,13 +9,13 @@ use std::fmt;
 use std::ops::Bound;
 
 use crate::collection::Collection;
-use crate::filter::{Comparison, Filter, Node, Test};
-use crate::index::{Index, Slot, put_field};
+use crate::display::display;
+use crate::filter::{Comparison, Filter, FilterNode, ValueTest};
+use crate::index::{Index, RowIndex, put_field};
 use crate::key::{Key, KeyBuf, rank};
 use crate::order::compare;
 use crate::path::Path;
-use crate::raw::{OwnedRaw, Raw, tag};
-use crate::show::show;
+use crate::raw::{OwnedRawValue, RawValue, tag};
 use crate::sort::SortOrder;
 use crate::spec::Direction;
 
@@ -25,14 +25,14 @@ const POINTS_MAX: usize = 1000;
 /// The way that a filter is answered.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Plan {
-    pub(crate) access: Access,
+    pub(crate) access: AccessPath,
     /// Whether documents come in the order that was asked for.
     pub(crate) sorted: bool,
     text: String,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Access {
+pub(crate) enum AccessPath {
     Scan,
     Ids(Vec<Key>),
     Index { index: usize, ranges: Vec<KeyRange>, reverse: bool },
@@ -57,9 +57,9 @@ impl Plan {
     /// The name of the index that is used: `_id_`, one of the collection's, or `None` for a scan.
     pub fn index<'c>(&self, collection: &'c Collection) -> Option<&'c str> {
         match &self.access {
-            Access::Scan => None,
-            Access::Ids(_) => Some("_id_"),
-            Access::Index { index, .. } => collection.indexes.get(*index).map(|i| i.spec.name.as_str()),
+            AccessPath::Scan => None,
+            AccessPath::Ids(_) => Some("_id_"),
+            AccessPath::Index { index, .. } => collection.indexes.get(*index).map(|i| i.spec.name.as_str()),
         }
     }
 }
@@ -67,13 +67,13 @@ impl Plan {
 /// A condition that an index can answer.
 struct Condition<'f> {
     path: &'f Path,
-    what: What<'f>,
+    kind: ConditionKind<'f>,
 }
 
-enum What<'f> {
+enum ConditionKind<'f> {
     /// One of these values; for equality there is one.
-    OneOf(Vec<&'f OwnedRaw>),
-    Range(Comparison, &'f OwnedRaw),
+    OneOf(Vec<&'f OwnedRawValue>),
+    Range(Comparison, &'f OwnedRawValue),
 }
 
 pub(crate) fn plan(collection: &Collection, filter: &Filter, sort: &SortOrder) -> Plan {
@@ -90,7 +90,7 @@ pub(crate) fn plan(collection: &Collection, filter: &Filter, sort: &SortOrder) -
         _ => Some(c),
     });
     best.map(|(_, plan)| plan).unwrap_or_else(|| Plan {
-        access: Access::Scan,
+        access: AccessPath::Scan,
         sorted: sort.is_empty(),
         text: format!("scan of {} documents{}", collection.len(), sort_note(sort.is_empty(), sort)),
     })
@@ -104,27 +104,33 @@ fn sort_note(sorted: bool, sort: &SortOrder) -> &'static str {
     }
 }
 
-fn collect<'f>(node: &'f Node, found: &mut Vec<Condition<'f>>) {
+fn collect<'f>(node: &'f FilterNode, found: &mut Vec<Condition<'f>>) {
     match node {
-        Node::All(nodes) => nodes.iter().for_each(|n| collect(n, found)),
-        Node::Field(path, Test::Compare(op, v)) if usable(v) => {
-            let what = if *op == Comparison::Eq { What::OneOf(vec![v]) } else { What::Range(*op, v) };
-            found.push(Condition { path, what });
+        FilterNode::All(nodes) => nodes.iter().for_each(|n| collect(n, found)),
+        FilterNode::Field(path, ValueTest::Compare(op, v)) if is_indexable(v) => {
+            let what = if *op == Comparison::Eq {
+                ConditionKind::OneOf(vec![v])
+            } else {
+                ConditionKind::Range(*op, v)
+            };
+            found.push(Condition { path, kind: what });
         }
-        Node::Field(path, Test::In(values, patterns)) if patterns.is_empty() && values.iter().all(usable) => {
-            found.push(Condition { path, what: What::OneOf(values.iter().collect()) });
+        FilterNode::Field(path, ValueTest::In(values, patterns))
+            if patterns.is_empty() && values.iter().all(is_indexable) =>
+        {
+            found.push(Condition { path, kind: ConditionKind::OneOf(values.iter().collect()) });
         }
         _ => {}
     }
 }
 
-fn usable(v: &OwnedRaw) -> bool {
+fn is_indexable(v: &OwnedRawValue) -> bool {
     !matches!(v.tag, tag::NULL | tag::UNDEFINED | tag::ARRAY | tag::MIN_KEY | tag::MAX_KEY | tag::REGEX)
 }
 
 fn by_id(conditions: &[Condition<'_>], sort: &SortOrder) -> Option<Plan> {
-    let values = conditions.iter().find_map(|c| match &c.what {
-        What::OneOf(values) if c.path.as_str() == "_id" => Some(values),
+    let values = conditions.iter().find_map(|c| match &c.kind {
+        ConditionKind::OneOf(values) if c.path.as_str() == "_id" => Some(values),
         _ => None,
     })?;
     let mut keys: Vec<Key> = values.iter().map(|v| Key::of_raw(v.as_raw())).collect();
@@ -132,7 +138,7 @@ fn by_id(conditions: &[Condition<'_>], sort: &SortOrder) -> Option<Plan> {
     keys.dedup();
     let sorted = sort.is_empty() || keys.len() <= 1;
     let text = format!("lookup of {} by _id{}", plural(keys.len(), "document"), sort_note(sorted, sort));
-    Some(Plan { access: Access::Ids(keys), sorted, text })
+    Some(Plan { access: AccessPath::Ids(keys), sorted, text })
 }
 
 fn plural(n: usize, what: &str) -> String {
@@ -167,12 +173,12 @@ fn candidate(
                 })
             })
             .collect();
-        notes.push(note(path, "=", values));
+        notes.push(describe_values(path, "=", values));
         equal += 1;
     }
     let range = index.fields.get(equal).and_then(|(path, direction)| {
-        let bounds = Bounds::find(conditions, path, index.multikey())?;
-        notes.push(bounds.note(path));
+        let bounds = FieldBounds::find(conditions, path, index.multikey())?;
+        notes.push(bounds.describe(path));
         Some((bounds, *direction))
     });
     let reverse = if prefixes.len() == 1 { sort_direction(index, equal, sort) } else { None };
@@ -193,20 +199,24 @@ fn candidate(
     let what = if notes.is_empty() { "all of it".to_owned() } else { notes.join(", ") };
     let text = format!("index {}: {what}{}", index.spec.name, sort_note(sorted, sort));
     let reverse = reverse == Some(true);
-    Some((worth, Plan { access: Access::Index { index: at, ranges, reverse }, sorted, text }))
+    Some((worth, Plan { access: AccessPath::Index { index: at, ranges, reverse }, sorted, text }))
 }
 
 /// Values that the path must equal one of, when there are at most `max`.
-fn one_of<'c, 'f>(conditions: &'c [Condition<'f>], path: &Path, max: usize) -> Option<&'c Vec<&'f OwnedRaw>> {
-    conditions.iter().filter(|c| c.path == path).find_map(|c| match &c.what {
-        What::OneOf(values) if values.len() <= max => Some(values),
+fn one_of<'c, 'f>(
+    conditions: &'c [Condition<'f>],
+    path: &Path,
+    max: usize,
+) -> Option<&'c Vec<&'f OwnedRawValue>> {
+    conditions.iter().filter(|c| c.path == path).find_map(|c| match &c.kind {
+        ConditionKind::OneOf(values) if values.len() <= max => Some(values),
         _ => None,
     })
 }
 
-fn note(path: &Path, op: &str, values: &[&OwnedRaw]) -> String {
+fn describe_values(path: &Path, op: &str, values: &[&OwnedRawValue]) -> String {
     match values {
-        [one] => format!("{path} {op} {}", show(one.as_raw())),
+        [one] => format!("{path} {op} {}", display(one.as_raw())),
         many => format!("{path} in {}", plural(many.len(), "value")),
     }
 }
@@ -233,19 +243,19 @@ fn sort_direction(index: &Index, equal: usize, sort: &SortOrder) -> Option<bool>
 }
 
 /// Limits on one field.
-struct Bounds<'f> {
-    low: Option<(Raw<'f>, bool)>,
-    high: Option<(Raw<'f>, bool)>,
+struct FieldBounds<'f> {
+    low: Option<(RawValue<'f>, bool)>,
+    high: Option<(RawValue<'f>, bool)>,
 }
 
-impl<'f> Bounds<'f> {
+impl<'f> FieldBounds<'f> {
     /// The tightest limits of one type. On a multikey index two limits may be met by two elements: one is used.
     fn find(conditions: &[Condition<'f>], path: &Path, multikey: bool) -> Option<Self> {
         let mut bounds = Self { low: None, high: None };
         for c in conditions.iter().filter(|c| c.path == path) {
-            let What::Range(op, v) = c.what else { continue };
+            let ConditionKind::Range(op, v) = c.kind else { continue };
             let v = v.as_raw();
-            if bounds.any().is_some_and(|other| multikey || rank(other.tag) != rank(v.tag)) {
+            if bounds.either_bound().is_some_and(|other| multikey || rank(other.tag) != rank(v.tag)) {
                 continue;
             }
             match op {
@@ -261,32 +271,32 @@ impl<'f> Bounds<'f> {
                 }
             }
         }
-        bounds.any().is_some().then_some(bounds)
+        bounds.either_bound().is_some().then_some(bounds)
     }
 
-    fn any(&self) -> Option<Raw<'f>> {
+    fn either_bound(&self) -> Option<RawValue<'f>> {
         self.low.or(self.high).map(|(v, _)| v)
     }
 
-    fn note(&self, path: &Path) -> String {
+    fn describe(&self, path: &Path) -> String {
         let low = self
             .low
-            .map(|(v, inclusive)| format!("{path} {} {}", if inclusive { ">=" } else { ">" }, show(v)));
+            .map(|(v, inclusive)| format!("{path} {} {}", if inclusive { ">=" } else { ">" }, display(v)));
         let high = self
             .high
-            .map(|(v, inclusive)| format!("{path} {} {}", if inclusive { "<=" } else { "<" }, show(v)));
+            .map(|(v, inclusive)| format!("{path} {} {}", if inclusive { "<=" } else { "<" }, display(v)));
         low.into_iter().chain(high).collect::<Vec<_>>().join(", ")
     }
 
     /// The keys behind `prefix` within the limits, and within the type where a side has none.
     fn range(&self, prefix: KeyBuf, direction: Direction) -> KeyRange {
-        let key = |v: Raw<'_>| {
+        let key = |v: RawValue<'_>| {
             let mut key = prefix.clone();
             put_field(&mut key, v, direction);
             key
         };
         let mut bracket = prefix.clone();
-        let rank = self.any().map_or(0, |v| rank(v.tag));
+        let rank = self.either_bound().map_or(0, |v| rank(v.tag));
         bracket.push(if direction == Direction::Descending { !rank } else { rank });
         let (first, last) = match direction {
             Direction::Ascending => (self.low, self.high),
@@ -317,13 +327,13 @@ fn successor(prefix: &KeyBuf) -> Option<KeyBuf> {
 
 impl KeyRange {
     /// All keys of an index that start with the key of `value`.
-    pub fn equal(value: Raw<'_>, direction: Direction) -> Self {
+    pub fn equal(value: RawValue<'_>, direction: Direction) -> Self {
         let mut low = KeyBuf::new();
         put_field(&mut low, value, direction);
         Self { high: successor(&low), low }
     }
 
-    pub fn entries<'i>(&self, index: &'i Index) -> Range<'i, (Key, Slot)> {
+    pub fn entries<'i>(&self, index: &'i Index) -> Range<'i, (Key, RowIndex)> {
         let low = Bound::Included((Key(self.low.clone()), 0));
         match &self.high {
             // limits that exclude each other; the map does not take them
@@ -342,6 +352,6 @@ fn excluded<T>(bound: Bound<T>) -> Bound<T> {
 }
 
 /// Whether an index can answer equality with this value.
-pub(crate) fn finds_equal(value: &OwnedRaw) -> bool {
-    usable(value)
+pub(crate) fn can_answer_equality(value: &OwnedRawValue) -> bool {
+    is_indexable(value)
 }

@@ -3,21 +3,21 @@
 use bson::raw::{RawDocument, RawDocumentBuf};
 
 use crate::DocBytes;
+use crate::display::display;
 use crate::error::{DocsError, ErrorCode, Result};
 use crate::limits::CLAUSES_MAX;
-use crate::raw::{Raw, close_document, elements, put_element, tag};
-use crate::show::show;
+use crate::raw::{RawValue, close_document, elements, put_element, tag};
 
 /// A parsed projection: the fields to give, or the fields to leave out. Fields keep the order of the document.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Projection {
     include: bool,
-    root: Fields,
+    root: FieldTree,
 }
 
 /// Names on one level; no further fields below a name means all of it.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-struct Fields(Vec<(Box<[u8]>, Fields)>);
+struct FieldTree(Vec<(Box<[u8]>, FieldTree)>);
 
 impl Projection {
     /// Reads MongoDB's form: `{ a: 1, b.c: 1, _id: 0 }` or `{ a: 0 }`.
@@ -26,7 +26,7 @@ impl Projection {
     pub fn parse(projection: &RawDocument) -> Result<Self> {
         let mut include: Option<bool> = None;
         let mut id: Option<bool> = None;
-        let mut root = Fields::default();
+        let mut root = FieldTree::default();
         for e in elements(projection.as_bytes()) {
             let name = std::str::from_utf8(e.name).unwrap_or_default();
             let give = flag(name, e.value)?;
@@ -72,12 +72,12 @@ impl Projection {
         out.into()
     }
 
-    fn document(&self, fields: &Fields, doc: &[u8], out: &mut Vec<u8>) {
+    fn document(&self, fields: &FieldTree, doc: &[u8], out: &mut Vec<u8>) {
         let start = out.len();
         out.extend_from_slice(&[0; 4]);
         for e in elements(doc) {
             match fields.0.iter().find(|(name, _)| **name == *e.name) {
-                Some((_, below)) if !below.0.is_empty() => self.below(below, e.name, e.value, out),
+                Some((_, below)) if !below.0.is_empty() => self.nested_field(below, e.name, e.value, out),
                 found if found.is_some() == self.include => out.extend_from_slice(&doc[e.start..e.end]),
                 _ => {}
             }
@@ -86,7 +86,7 @@ impl Projection {
     }
 
     /// A field of which a part is named.
-    fn below(&self, fields: &Fields, name: &[u8], value: Raw<'_>, out: &mut Vec<u8>) {
+    fn nested_field(&self, fields: &FieldTree, name: &[u8], value: RawValue<'_>, out: &mut Vec<u8>) {
         match value.tag {
             tag::DOCUMENT => {
                 open(out, tag::DOCUMENT, name);
@@ -99,7 +99,7 @@ impl Projection {
                 let mut count = 0_usize;
                 for e in elements(value.bytes) {
                     let before = out.len();
-                    self.below(fields, count.to_string().as_bytes(), e.value, out);
+                    self.nested_field(fields, count.to_string().as_bytes(), e.value, out);
                     count += usize::from(out.len() > before);
                 }
                 close_document(out, start);
@@ -117,19 +117,19 @@ fn open(out: &mut Vec<u8>, tag: u8, name: &[u8]) {
     out.push(0);
 }
 
-fn flag(name: &str, v: Raw<'_>) -> Result<bool> {
+fn flag(name: &str, v: RawValue<'_>) -> Result<bool> {
     match v.tag {
         tag::BOOL => Ok(v.bytes == [1]),
         tag::DOUBLE => Ok(v.f64() != 0.0),
-        tag::INT32 | tag::INT64 => Ok(v.whole() != Some(0)),
+        tag::INT32 | tag::INT64 => Ok(v.as_integer() != Some(0)),
         _ => Err(DocsError::parse(format!(
             "projection of '{name}': expected 1 (include) or 0 (exclude), found {}; operators and expressions in projections are not supported",
-            show(v)
+            display(v)
         ))),
     }
 }
 
-fn add(root: &mut Fields, path: &str) -> Result<()> {
+fn add(root: &mut FieldTree, path: &str) -> Result<()> {
     if path.split('.').any(|p| p.is_empty() || p.starts_with('$')) {
         return Err(DocsError::parse(format!(
             "projection of {path:?}: expected a field path such as `a` or `a.b`"
@@ -147,7 +147,7 @@ fn add(root: &mut Fields, path: &str) -> Result<()> {
                 return Err(DocsError::parse("projection with too many fields"));
             }
             None => {
-                fields.0.push((name.as_bytes().into(), Fields::default()));
+                fields.0.push((name.as_bytes().into(), FieldTree::default()));
                 fields.0.len() - 1
             }
         };

@@ -15,18 +15,18 @@ pub(crate) const EMPTY: &[u8] = &[5, 0, 0, 0, 0];
 
 /// A value that borrows its bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Raw<'a> {
+pub(crate) struct RawValue<'a> {
     pub tag: u8,
     pub bytes: &'a [u8],
 }
 
 /// One element of a document or array: where it starts and ends, its name without the NUL, its value.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Elem<'a> {
+pub(crate) struct RawElement<'a> {
     pub start: usize,
     pub end: usize,
     pub name: &'a [u8],
-    pub value: Raw<'a>,
+    pub value: RawValue<'a>,
 }
 
 /// The elements of a document or array in the order they lie.
@@ -49,10 +49,10 @@ pub(crate) fn le_i64(bytes: &[u8]) -> Option<i64> {
 }
 
 impl<'a> Iterator for Elements<'a> {
-    type Item = Elem<'a>;
+    type Item = RawElement<'a>;
 
     #[inline]
-    fn next(&mut self) -> Option<Elem<'a>> {
+    fn next(&mut self) -> Option<RawElement<'a>> {
         let start = self.at;
         let tag = *self.doc.get(start)?;
         if tag == 0 {
@@ -64,23 +64,23 @@ impl<'a> Iterator for Elements<'a> {
         let value_at = name_at + name_len + 1;
         let len = value_len(tag, &self.doc[value_at..])?;
         self.at = value_at + len;
-        Some(Elem {
+        Some(RawElement {
             start,
             end: self.at,
             name: &rest[..name_len],
-            value: Raw { tag, bytes: &self.doc[value_at..self.at] },
+            value: RawValue { tag, bytes: &self.doc[value_at..self.at] },
         })
     }
 }
 
 /// The element called `name`.
 #[inline]
-pub(crate) fn field<'a>(doc: &'a [u8], name: &[u8]) -> Option<Elem<'a>> {
+pub(crate) fn field<'a>(doc: &'a [u8], name: &[u8]) -> Option<RawElement<'a>> {
     elements(doc).find(|e| e.name == name)
 }
 
-impl<'a> Raw<'a> {
-    pub const NULL: Raw<'static> = Raw { tag: tag::NULL, bytes: &[] };
+impl<'a> RawValue<'a> {
+    pub const NULL: RawValue<'static> = RawValue { tag: tag::NULL, bytes: &[] };
 
     pub fn i32(self) -> i32 {
         le_i32(self.bytes).unwrap_or_default()
@@ -105,7 +105,7 @@ impl<'a> Raw<'a> {
     }
 
     /// An integer, or a float without a fraction that fits.
-    pub fn whole(self) -> Option<i64> {
+    pub fn as_integer(self) -> Option<i64> {
         match self.tag {
             tag::INT32 => Some(self.i32().into()),
             tag::INT64 => Some(self.i64()),
@@ -168,7 +168,7 @@ pub(crate) fn type_name(tag: u8) -> &'static str {
 }
 
 /// The view that rules have of the value of `elem`, an element of `container`.
-pub(crate) fn view<'a>(container: &'a [u8], elem: &Elem<'a>) -> Value<'a> {
+pub(crate) fn view<'a>(container: &'a [u8], elem: &RawElement<'a>) -> Value<'a> {
     let v = elem.value;
     match v.tag {
         tag::INT32 => Value::Int(v.i32().into()),
@@ -193,17 +193,17 @@ pub(crate) fn view<'a>(container: &'a [u8], elem: &Elem<'a>) -> Value<'a> {
 
 /// A value that owns its bytes; small ones lie inline.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct OwnedRaw {
+pub(crate) struct OwnedRawValue {
     pub tag: u8,
     pub bytes: SmallVec<[u8; 16]>,
 }
 
-impl OwnedRaw {
-    pub fn as_raw(&self) -> Raw<'_> {
-        Raw { tag: self.tag, bytes: &self.bytes }
+impl OwnedRawValue {
+    pub fn as_raw(&self) -> RawValue<'_> {
+        RawValue { tag: self.tag, bytes: &self.bytes }
     }
 
-    pub fn of(raw: Raw<'_>) -> Self {
+    pub fn of(raw: RawValue<'_>) -> Self {
         Self { tag: raw.tag, bytes: SmallVec::from_slice(raw.bytes) }
     }
 
@@ -223,7 +223,7 @@ impl OwnedRaw {
     /// The BSON form of a value; a missing value becomes null, a time loses what is below a millisecond.
     pub fn from_value(value: &Value<'_>) -> Self {
         match value {
-            Value::Missing | Value::Null => Self::of(Raw::NULL),
+            Value::Missing | Value::Null => Self::of(RawValue::NULL),
             Value::Bool(b) => Self::scalar(tag::BOOL, &[u8::from(*b)]),
             Value::Int(n) => match i32::try_from(*n) {
                 Ok(small) => Self::scalar(tag::INT32, &small.to_le_bytes()),
@@ -252,7 +252,7 @@ impl OwnedRaw {
             Bson::Boolean(b) => Ok(Self::scalar(tag::BOOL, &[u8::from(*b)])),
             Bson::String(s) => Ok(Self::string(s)),
             Bson::DateTime(t) => Ok(Self::scalar(tag::DATE, &t.timestamp_millis().to_le_bytes())),
-            Bson::Null => Ok(Self::of(Raw::NULL)),
+            Bson::Null => Ok(Self::of(RawValue::NULL)),
             other => {
                 let raw = RawDocumentBuf::try_from(&bson::doc! { "v": other.clone() })
                     .map_err(|e| e.to_string())?;
@@ -262,12 +262,12 @@ impl OwnedRaw {
     }
 
     fn first_of(doc: &[u8]) -> Self {
-        Self::of(elements(doc).next().map_or(Raw::NULL, |e| e.value))
+        Self::of(elements(doc).next().map_or(RawValue::NULL, |e| e.value))
     }
 }
 
 /// Appends an element to an open document.
-pub(crate) fn put_element(out: &mut Vec<u8>, name: &[u8], value: Raw<'_>) {
+pub(crate) fn put_element(out: &mut Vec<u8>, name: &[u8], value: RawValue<'_>) {
     out.push(value.tag);
     out.extend_from_slice(name);
     out.push(0);

@@ -2,15 +2,15 @@
 
 use bson::raw::RawDocument;
 
+use crate::display::display;
 use crate::error::{DocsError, ErrorCode, Result};
 use crate::key::{Key, KeyBuf, put, put_descending};
 use crate::limits::INDEX_FIELDS_MAX;
 use crate::order::compare;
 use crate::path::Path;
-use crate::raw::{Raw, elements};
-use crate::show::show;
+use crate::path_values::key_values;
+use crate::raw::{RawValue, elements};
 use crate::spec::Direction;
-use crate::walk::key_values;
 
 /// The order of a result: paths with their directions, the first one decides first.
 ///
@@ -60,7 +60,7 @@ impl SortOrder {
                     .iter()
                     .copied()
                     .reduce(|a, b| if compare(b, a).is_lt() == less { b } else { a })
-                    .unwrap_or(Raw::NULL)
+                    .unwrap_or(RawValue::NULL)
             };
             match direction {
                 Direction::Ascending => put(&mut buf, pick(true)),
@@ -82,13 +82,13 @@ fn check_name(name: &str) -> Result<Path> {
 }
 
 /// 1 or -1.
-pub(crate) fn direction(name: &str, value: Raw<'_>) -> Result<Direction> {
-    match value.whole() {
+pub(crate) fn direction(name: &str, value: RawValue<'_>) -> Result<Direction> {
+    match value.as_integer() {
         Some(1) => Ok(Direction::Ascending),
         Some(-1) => Ok(Direction::Descending),
         _ => Err(DocsError::bad_value(format!(
             "sort direction of '{name}': expected 1 (ascending) or -1 (descending), found {}",
-            show(value)
+            display(value)
         ))),
     }
 }

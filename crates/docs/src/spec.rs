@@ -70,7 +70,7 @@ impl CollectionSpec {
     }
 
     /// Where its documents are, for people: `replicated`, or `spread by FIELD`.
-    pub fn place(&self) -> String {
+    pub fn placement(&self) -> String {
         match &self.shard_key {
             _ if self.replicated => "replicated".to_owned(),
             Some(field) => format!("spread by `{field}`"),
@@ -79,7 +79,7 @@ impl CollectionSpec {
     }
 
     /// Whether its documents are where those of `other` are.
-    pub fn has_place_of(&self, other: &Self) -> bool {
+    pub fn has_same_placement(&self, other: &Self) -> bool {
         let field = |spec: &Self| spec.shard_key.clone().filter(|key| key != "_id");
         self.replicated == other.replicated && (self.replicated || field(self) == field(other))
     }

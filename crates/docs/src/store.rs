@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use tidemill_types::did_you_mean;
 
-use crate::collection::{Collection, Usage};
+use crate::collection::{Collection, MemoryUsage};
 use crate::error::{DocsError, ErrorCode, Result};
 use crate::limits::Limits;
 use crate::spec::CollectionSpec;
@@ -16,7 +16,7 @@ use crate::spec::CollectionSpec;
 pub struct Store {
     pub(crate) collections: BTreeMap<String, Collection>,
     pub(crate) limits: Arc<Limits>,
-    pub(crate) usage: Arc<Usage>,
+    pub(crate) usage: Arc<MemoryUsage>,
 }
 
 impl Store {
@@ -25,7 +25,7 @@ impl Store {
         Self {
             collections: BTreeMap::new(),
             limits: Arc::new(limits),
-            usage: Arc::new(Usage { bytes: AtomicU64::new(0) }),
+            usage: Arc::new(MemoryUsage { bytes: AtomicU64::new(0) }),
         }
     }
 
@@ -69,7 +69,7 @@ impl Store {
     pub fn declare_collection(&mut self, spec: &CollectionSpec) -> Result<()> {
         spec.check()?;
         match self.collections.get_mut(&spec.name) {
-            Some(old) if old.spec.has_place_of(spec) => old.set_indexes(&spec.indexes),
+            Some(old) if old.spec.has_same_placement(spec) => old.set_indexes(&spec.indexes),
             Some(old) if old.is_empty() => {
                 self.drop_collection(&spec.name);
                 self.create_collection(spec)
@@ -80,8 +80,8 @@ impl Store {
                     "collection `{}` has {} documents that are {}, and is declared as {}",
                     spec.name,
                     old.len(),
-                    old.spec.place(),
-                    spec.place()
+                    old.spec.placement(),
+                    spec.placement()
                 ),
             )),
             None => self.create_collection(spec),
@@ -93,7 +93,7 @@ impl Store {
         let Some(gone) = self.collections.remove(name) else {
             return false;
         };
-        self.usage.bytes.fetch_sub(gone.charged(), Ordering::Relaxed);
+        self.usage.bytes.fetch_sub(gone.charged_bytes(), Ordering::Relaxed);
         true
     }
 

@@ -11,8 +11,10 @@ use arrow_array::RecordBatch;
 use bson::raw::RawDocument;
 use tidemill_docs::{Collection, DocBytes, Store, get_path};
 use tidemill_rules::plan::Action;
-use tidemill_rules::why::{EvaluatedAgain, Selector};
-use tidemill_rules::{At, Executor, Explanation, Host, Part, Program, Route, Trace, TraceLimits};
+use tidemill_rules::why::{ReevaluationInfo, Selector};
+use tidemill_rules::{
+    ExecutionContext, Executor, Explanation, Program, RecordPosition, Route, StreamPart, Trace, TraceLimits,
+};
 use tidemill_types::decode::Cell;
 use tidemill_types::{
     Error, EventId, FieldType, Offset, PartitionId, Result, StreamSchema, Timestamp, Value, column, row_value,
@@ -185,7 +187,7 @@ impl Again<'_> {
     fn answer(&self, done: Outcome, notes: Vec<String>) -> Result<Explanation> {
         let explanation =
             done.explanation.ok_or_else(|| Error::internal("a stored event was not found again"))?;
-        let again = EvaluatedAgain { events: done.events, notes };
+        let again = ReevaluationInfo { events: done.events, notes };
         Ok(Explanation { evaluated_again: Some(again), ..explanation })
     }
 
@@ -413,8 +415,13 @@ struct Run<'p> {
 
 impl Run<'_> {
     fn event(&mut self, partition: PartitionId, event: &StoredEvent, trace: &mut Trace) -> Result<()> {
-        let part = Part { stream: event.stream, batch: &event.one, keep: None };
-        let at = At { partition, offset: event.offset, first: event.row, emitted: u32::MAX };
+        let part = StreamPart { stream: event.stream, batch: &event.one, keep: None };
+        let at = RecordPosition {
+            partition,
+            offset: event.offset,
+            first_row: event.row,
+            first_emitted_row: u32::MAX,
+        };
         self.executor.apply_at(self.program, &mut self.host, &[part], None, at, trace).map(|_| ())
     }
 }
@@ -424,7 +431,7 @@ struct Scratch {
     store: Store,
 }
 
-impl Host for Scratch {
+impl ExecutionContext for Scratch {
     fn store(&mut self) -> &mut Store {
         &mut self.store
     }
@@ -434,7 +441,7 @@ impl Host for Scratch {
     }
 
     fn route(&self, _stream: usize, _key: Option<&str>) -> Route {
-        Route::Elsewhere(PartitionId(u32::MAX))
+        Route::Remote(PartitionId(u32::MAX))
     }
 
     fn admit(&mut self, _stream: usize, _id: &[Cell]) -> bool {

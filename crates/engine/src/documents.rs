@@ -3,7 +3,7 @@
 use bson::raw::{RawDocument, RawDocumentBuf};
 use bson::{Bson, RawBsonRef};
 use bytes::Bytes;
-use tidemill_docs::{CollectionSpec, Command, DocBytes, Filter, FindOptions, Outcome, get_path};
+use tidemill_docs::{CollectionSpec, Command, CommandOutcome, DocBytes, Filter, FindOptions, get_path};
 use tidemill_log::Durability;
 use tidemill_types::{Error, PartitionId, Result, Value, did_you_mean, partition_of_key};
 
@@ -111,7 +111,11 @@ impl Engine {
     /// A command that names no partition goes to all of them (`multi`), or to the first that has a match. An update of
     /// many partitions is atomic in each, not over all; an `ordered` insert ends at the first bad document of each.
     /// Errors: `NotFound` for an unknown collection, `Invalid`, `Conflict` as the command says.
-    pub fn write_documents(&self, command: Command, durability: Option<Durability>) -> Result<Outcome> {
+    pub fn write_documents(
+        &self,
+        command: Command,
+        durability: Option<Durability>,
+    ) -> Result<CommandOutcome> {
         let core = &self.core;
         if let Command::Insert { collection, .. } = &command
             && core.collection_spec(collection).is_err()
@@ -130,13 +134,13 @@ impl Engine {
         commands: Vec<Routed>,
         same: bool,
         durability: Option<Durability>,
-    ) -> Result<Outcome> {
+    ) -> Result<CommandOutcome> {
         let entries: Vec<_> = commands
             .iter()
             .map(|r| Ok((r.partition, Entry::Command(r.command.to_bytes()?))))
             .collect::<Result<_>>()?;
         let replies = self.core.write_and_wait(entries, durability)?;
-        let mut total = Outcome::default();
+        let mut total = CommandOutcome::default();
         for (i, (routed, reply)) in commands.iter().zip(replies).enumerate() {
             let Some(mut outcome) = reply.outcome else { continue };
             for error in &mut outcome.errors {

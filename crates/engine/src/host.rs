@@ -1,7 +1,7 @@
 //! The partition in which rules run, as they see it.
 
 use tidemill_docs::Store;
-use tidemill_rules::{Host, Program, Route};
+use tidemill_rules::{ExecutionContext, Program, Route};
 use tidemill_types::decode::Cell;
 use tidemill_types::{PartitionId, partition_of_key};
 
@@ -10,8 +10,8 @@ use crate::dedupe::{Dedupe, cells_id};
 /// Where an event with this key belongs; one without a key stays where it was made.
 pub fn route(here: PartitionId, partitions: u32, key: Option<&str>) -> Route {
     match key.map(|key| partition_of_key(key.as_bytes(), partitions)) {
-        Some(p) if p != here => Route::Elsewhere(p),
-        _ => Route::Here,
+        Some(p) if p != here => Route::Remote(p),
+        _ => Route::Local,
     }
 }
 
@@ -24,7 +24,7 @@ pub struct PartitionHost<'s> {
     pub partitions: u32,
 }
 
-impl Host for PartitionHost<'_> {
+impl ExecutionContext for PartitionHost<'_> {
     fn store(&mut self) -> &mut Store {
         self.store
     }

@@ -10,7 +10,7 @@ use arrow_buffer::BooleanBuffer;
 use arrow_schema::SchemaRef;
 use arrow_select::filter::filter_record_batch;
 use bytes::Bytes;
-use tidemill_docs::{Command, Outcome};
+use tidemill_docs::{Command, CommandOutcome};
 use tidemill_rules::Outbound;
 use tidemill_types::decode::{BatchBuilder, Cell};
 use tidemill_types::{Error, EventId, Offset, PartitionId, Result, StreamSchema, Timestamp, event_json};
@@ -38,7 +38,7 @@ pub struct TurnReply {
     /// Firings that failed.
     pub rule_errors: Vec<String>,
     /// For document writes: what they did.
-    pub outcome: Option<Outcome>,
+    pub outcome: Option<CommandOutcome>,
 }
 
 /// What a round of records leaves to do once the state is released.
@@ -102,7 +102,7 @@ impl<'c> Turn<'c> {
 
     /// Documents that replace the one with their `_id`, or are new.
     fn put(&mut self, state: &mut State, collection: &str, documents: &Bytes) -> Result<TurnReply> {
-        let mut outcome = Outcome::default();
+        let mut outcome = CommandOutcome::default();
         let target = state.store.require(collection)?;
         let mut at = 0;
         let mut index = 0;

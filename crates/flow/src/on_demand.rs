@@ -100,7 +100,7 @@ fn compile_aggregation_find(
     };
     let attributes = of.attributes();
     let mut scope = StreamScope { stream: &of.name, attributes: &attributes, tables: &[] };
-    let read = aggregation::read(within, of, select::INPUT, &mut scope, registry)?;
+    let read = aggregation::compile_bucket_query(within, of, select::INPUT, &mut scope, registry)?;
     let (on, select) = clauses(find, &attributes, plan.catalog.tables(), registry)?;
     Ok(OnDemandPlan {
         select,

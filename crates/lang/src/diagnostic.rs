@@ -146,20 +146,20 @@ impl Diagnostic {
     }
 
     /// As plain data with names and positions, to be sent as JSON.
-    pub fn locate(&self, sources: &Sources) -> Report {
-        Report {
+    pub fn to_report(&self, sources: &Sources) -> DiagnosticReport {
+        DiagnosticReport {
             severity: self.severity,
             code: self.code,
             message: self.message.clone(),
-            place: Place::of(self.span, sources),
+            place: SourceRange::of(self.span, sources),
             expected: self.expected.clone(),
             help: self.help.clone(),
             notes: self
                 .notes
                 .iter()
-                .map(|n| ReportNote {
+                .map(|n| DiagnosticReportNote {
                     message: n.message.clone(),
-                    place: n.span.and_then(|s| Place::of(s, sources)),
+                    place: n.span.and_then(|s| SourceRange::of(s, sources)),
                 })
                 .collect(),
         }
@@ -168,7 +168,7 @@ impl Diagnostic {
 
 /// A [`Diagnostic`] as plain data.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Report {
+pub struct DiagnosticReport {
     /// How bad it is.
     pub severity: Severity,
     /// Stable identifier.
@@ -176,27 +176,27 @@ pub struct Report {
     /// What is wrong.
     pub message: String,
     /// Where; `None` when the file is not known.
-    pub place: Option<Place>,
+    pub place: Option<SourceRange>,
     /// What could stand there instead.
     pub expected: Vec<String>,
     /// What to type.
     pub help: Option<String>,
     /// More to know.
-    pub notes: Vec<ReportNote>,
+    pub notes: Vec<DiagnosticReportNote>,
 }
 
 /// A [`Note`] as plain data.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct ReportNote {
+pub struct DiagnosticReportNote {
     /// The text.
     pub message: String,
     /// The place it is about.
-    pub place: Option<Place>,
+    pub place: Option<SourceRange>,
 }
 
 /// A [`Span`] with the file's name, and lines and columns.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Place {
+pub struct SourceRange {
     /// The file.
     pub file: String,
     /// The first character.
@@ -205,7 +205,7 @@ pub struct Place {
     pub end: Position,
 }
 
-impl Place {
+impl SourceRange {
     fn of(span: Span, sources: &Sources) -> Option<Self> {
         let file = sources.get(span.file)?;
         Some(Self {
@@ -224,11 +224,11 @@ pub fn render_all(diagnostics: &[Diagnostic], sources: &Sources) -> String {
 
 /// Collects up to [`DIAGNOSTICS_MAX`] diagnostics.
 #[derive(Debug, Default)]
-pub struct Sink {
+pub struct DiagnosticSink {
     list: Vec<Diagnostic>,
 }
 
-impl Sink {
+impl DiagnosticSink {
     /// Keeps `diagnostic`, unless there is one of the same code at the same place, or there are too many.
     pub fn push(&mut self, diagnostic: Diagnostic) {
         if self.is_full() || self.list.iter().any(|d| d.code == diagnostic.code && d.span == diagnostic.span)
@@ -309,13 +309,16 @@ mod tests {
         let span = Span::new(file, 3, 5);
         let diagnostic =
             Diagnostic::error("R0000", span, "wrong").help("right").note_at(Span::new(file, 0, 2), "here");
-        let report = diagnostic.locate(&sources);
+        let report = diagnostic.to_report(&sources);
         let place = report.place.as_ref().expect("the file is known");
         assert_eq!((place.start.line, place.start.column, place.end.column), (2, 1, 3));
         let json = serde_json::to_value(&report).expect("plain data");
         assert_eq!(json["severity"], "error");
         assert_eq!(json["notes"][0]["place"]["end"]["column"], 2);
-        assert_eq!(Diagnostic::error("R0000", Span::new(FileId(7), 0, 1), "x").locate(&sources).place, None);
+        assert_eq!(
+            Diagnostic::error("R0000", Span::new(FileId(7), 0, 1), "x").to_report(&sources).place,
+            None
+        );
         assert_eq!(
             Diagnostic::error("R0000", Span::new(FileId(7), 0, 1), "x").render(&sources),
             "error[R0000]: x\n"

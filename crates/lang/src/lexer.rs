@@ -3,19 +3,19 @@
 //! What differs between the languages is data: a [`Dialect`]. The lexer always reaches the end of the text; what it
 //! cannot read becomes a diagnostic and, where that helps the parser, a token that stands in for it.
 
-mod consequence;
 mod number;
 mod siddhi;
 pub mod text;
 pub mod units;
+mod unterminated;
 
-use crate::diagnostic::{Diagnostic, Sink};
+use crate::diagnostic::{Diagnostic, DiagnosticSink};
 use crate::source::{FILE_BYTES_MAX, FileId, SourceFile, Span};
 
-pub(crate) use consequence::drop_consequences;
+pub(crate) use unterminated::drop_follow_on_errors;
 
 /// Codes of the diagnostics made here.
-pub mod code {
+pub mod diagnostic_codes {
     /// The file is too large.
     pub const TOO_LARGE: &str = "L0001";
     /// A character that means nothing.
@@ -48,12 +48,12 @@ pub struct Dialect {
     /// Everything that is neither word nor value, longest first.
     pub punctuation: &'static [&'static str],
     /// How values are written.
-    pub values: Values,
+    pub values: ValueSyntax,
 }
 
 /// How texts and numbers are written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Values {
+pub enum ValueSyntax {
     /// Texts of one line with escapes; numbers with `_` between digits.
     Rules,
     /// Texts without escapes, numbers with a suffix for their type, bodies of functions in braces; a comment without
@@ -70,7 +70,7 @@ impl Dialect {
             "->", "=>", "::", ":=", "**", "(", ")", "{", "}", "[", "]", ",", ";", ":", ".", "=", "<", ">",
             "+", "-", "*", "/", "%", "!", "?", "&", "|", "^", "~", "@", "#",
         ],
-        values: Values::Rules,
+        values: ValueSyntax::Rules,
     };
 
     /// SiddhiQL, likewise.
@@ -81,7 +81,7 @@ impl Dialect {
             "}", ",", ";", ":", ".", "=", "<", ">", "+", "-", "*", "/", "%", "!", "?", "&", "|", "^", "~",
             "@", "#",
         ],
-        values: Values::Siddhi,
+        values: ValueSyntax::Siddhi,
     };
 }
 
@@ -142,13 +142,18 @@ pub struct Tokens {
 /// Reads all of `file`.
 ///
 /// Bounds: a file above [`FILE_BYTES_MAX`] is a diagnostic and gives no tokens but the end.
-pub fn lex(file: &SourceFile, dialect: &Dialect, sink: &mut Sink) -> Tokens {
+pub fn lex(file: &SourceFile, dialect: &Dialect, sink: &mut DiagnosticSink) -> Tokens {
     let end = u32::try_from(file.text().len()).unwrap_or(u32::MAX);
     lex_in(file, Span::new(file.id(), 0, end), dialect, sink)
 }
 
 /// Reads the stretch `within` of `file`, which ends there.
-pub(crate) fn lex_in(file: &SourceFile, within: Span, dialect: &Dialect, sink: &mut Sink) -> Tokens {
+pub(crate) fn lex_in(
+    file: &SourceFile,
+    within: Span,
+    dialect: &Dialect,
+    sink: &mut DiagnosticSink,
+) -> Tokens {
     let text = file.text();
     let mut lexer = Lexer {
         file: file.id(),
@@ -156,15 +161,16 @@ pub(crate) fn lex_in(file: &SourceFile, within: Span, dialect: &Dialect, sink: &
         dialect,
         sink,
         at: within.start as usize,
-        fresh: true,
+        at_line_start: true,
         out: Tokens::default(),
     };
     if file.text().len() > FILE_BYTES_MAX {
         let start = lexer.span(0, 0);
         let message = format!("the file has {} bytes; at most {FILE_BYTES_MAX} are read", file.text().len());
-        lexer
-            .sink
-            .push(Diagnostic::error(code::TOO_LARGE, start, message).help("divide it into several files"));
+        lexer.sink.push(
+            Diagnostic::error(diagnostic_codes::TOO_LARGE, start, message)
+                .help("divide it into several files"),
+        );
         lexer.push(TokenKind::End, 0);
         return lexer.out;
     }
@@ -176,11 +182,11 @@ struct Lexer<'a> {
     file: FileId,
     text: &'a str,
     dialect: &'a Dialect,
-    sink: &'a mut Sink,
+    sink: &'a mut DiagnosticSink,
     /// The next byte, always on a character boundary.
     at: usize,
     /// No token yet on this line.
-    fresh: bool,
+    at_line_start: bool,
     out: Tokens,
 }
 
@@ -205,7 +211,7 @@ impl<'a> Lexer<'a> {
         let rest = self.rest();
         if c == '\n' {
             self.at += 1;
-            self.fresh = true;
+            self.at_line_start = true;
         } else if c.is_whitespace() {
             self.at += c.len_utf8();
         } else if rest.starts_with(self.dialect.line_comment) {
@@ -214,7 +220,7 @@ impl<'a> Lexer<'a> {
             self.block_comment();
         } else if is_word_start(c) {
             self.word();
-        } else if self.dialect.values == Values::Siddhi && self.siddhi_value(c) {
+        } else if self.dialect.values == ValueSyntax::Siddhi && self.siddhi_value(c) {
             // read
         } else if c.is_ascii_digit() {
             self.number();
@@ -227,7 +233,7 @@ impl<'a> Lexer<'a> {
             self.at += p.len();
             self.push(TokenKind::Punct(p), start);
         } else {
-            self.unknown(c);
+            self.report_unknown_character(c);
         }
     }
 
@@ -252,8 +258,8 @@ impl<'a> Lexer<'a> {
 
     fn push(&mut self, kind: TokenKind, start: usize) {
         let span = self.span(start, self.at);
-        self.out.tokens.push(Token { kind, span, first_on_line: self.fresh });
-        self.fresh = false;
+        self.out.tokens.push(Token { kind, span, first_on_line: self.at_line_start });
+        self.at_line_start = false;
     }
 
     fn line_comment(&mut self) {
@@ -267,7 +273,7 @@ impl<'a> Lexer<'a> {
     fn block_comment(&mut self) {
         let start = self.at;
         let Some(length) = self.text[start + 2..].find("*/") else {
-            if self.dialect.values == Values::Siddhi {
+            if self.dialect.values == ValueSyntax::Siddhi {
                 self.at = self.text.len();
                 let end = self.text.trim_end().len();
                 self.out.comments.push(Comment { span: self.span(start, end), line: false });
@@ -275,7 +281,7 @@ impl<'a> Lexer<'a> {
             }
             let open = self.span(start, start + 2);
             self.sink.push(
-                Diagnostic::error(code::OPEN_COMMENT, open, "this comment is never closed")
+                Diagnostic::error(diagnostic_codes::OPEN_COMMENT, open, "this comment is never closed")
                     .expected(["`*/`"])
                     .help("put `*/` where the comment ends"),
             );
@@ -284,7 +290,7 @@ impl<'a> Lexer<'a> {
         };
         self.at = start + 2 + length + 2;
         self.out.comments.push(Comment { span: self.span(start, self.at), line: false });
-        self.fresh |= self.text[start..self.at].contains('\n');
+        self.at_line_start |= self.text[start..self.at].contains('\n');
     }
 
     fn word(&mut self) {
@@ -304,13 +310,13 @@ impl<'a> Lexer<'a> {
         let shown: String = name.chars().take(40).collect();
         let message = format!("`{shown}` has letters beyond a-z, A-Z, 0-9 and _");
         self.sink.push(
-            Diagnostic::error(code::CHARACTER, span, message)
+            Diagnostic::error(diagnostic_codes::CHARACTER, span, message)
                 .help(format!("write it in backticks: `` `{shown}` ``")),
         );
         self.push(TokenKind::Quoted(name.to_owned()), start);
     }
 
-    fn unknown(&mut self, first: char) {
+    fn report_unknown_character(&mut self, first: char) {
         let start = self.at;
         if first.is_alphabetic() {
             return self.foreign_word(start);
@@ -323,7 +329,7 @@ impl<'a> Lexer<'a> {
         });
         let span = self.span(start, start + first.len_utf8());
         let message = format!("`{}` has no meaning here", first.escape_debug());
-        let mut diagnostic = Diagnostic::error(code::CHARACTER, span, message);
+        let mut diagnostic = Diagnostic::error(diagnostic_codes::CHARACTER, span, message);
         diagnostic.help = plain.map(|plain| match plain {
             "&&" => "write `and`".to_owned(),
             "||" => "write `or`".to_owned(),

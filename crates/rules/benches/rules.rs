@@ -10,7 +10,7 @@ use std::time::Instant;
 
 use arrow_array::RecordBatch;
 use tidemill_docs::{DocBytes, Limits, Store};
-use tidemill_rules::{Executor, Host, Part, Program, Route, Trace, TraceLimits};
+use tidemill_rules::{ExecutionContext, Executor, Program, Route, StreamPart, Trace, TraceLimits};
 use tidemill_types::decode::{BatchBuilder, Cell};
 use tidemill_types::{Duration, Offset, PartitionId, Timestamp};
 
@@ -45,7 +45,7 @@ struct Partition {
     seen: HashSet<String>,
 }
 
-impl Host for Partition {
+impl ExecutionContext for Partition {
     fn store(&mut self) -> &mut Store {
         &mut self.store
     }
@@ -55,7 +55,7 @@ impl Host for Partition {
     }
 
     fn route(&self, _stream: usize, _key: Option<&str>) -> Route {
-        Route::Here
+        Route::Local
     }
 
     fn admit(&mut self, _stream: usize, id: &[Cell]) -> bool {
@@ -203,7 +203,7 @@ fn run(case: &Case) {
             let mut fired = 0;
             let all = std::iter::repeat_n(&batches, repeats).flatten();
             for (offset, batch) in all.enumerate() {
-                let part = Part { stream: 0, batch, keep: None };
+                let part = StreamPart { stream: 0, batch, keep: None };
                 let at = (PartitionId(0), Offset(offset as u64));
                 let effects = executor.apply(&program, &mut partition, &[part], None, at, &mut trace);
                 fired += black_box(effects.expect("the batch is of the stream")).fired;

@@ -13,7 +13,7 @@ use tidemill_lang::Span;
 use tidemill_types::{Duration, Error, Result, Timestamp};
 
 use crate::expr::eval::append;
-use crate::expr::{Ty, Val};
+use crate::expr::{ExprType, RuleValue};
 
 /// A rule that reads streams or entities as a whole and writes what it finds as documents.
 #[derive(Debug, Clone)]
@@ -47,18 +47,18 @@ pub struct AggregateInsert {
     pub(crate) sql: String,
     /// Where in `sql` the earliest event time belongs, and how long before now that is.
     pub(crate) since: Option<(usize, Duration)>,
-    pub(crate) fields: Vec<(Arc<str>, Shape)>,
+    pub(crate) fields: Vec<(Arc<str>, FieldLayout)>,
 }
 
 /// How a field is made of the columns of a row.
 #[derive(Debug, Clone)]
-pub(crate) enum Shape {
+pub(crate) enum FieldLayout {
     /// The value of a column.
-    Column(usize, Ty),
+    Column(usize, ExprType),
     /// A document of its own.
-    Object(Vec<(Arc<str>, Shape)>),
+    Object(Vec<(Arc<str>, FieldLayout)>),
     /// An array.
-    Array(Vec<Shape>),
+    Array(Vec<FieldLayout>),
 }
 
 impl AggregateInsert {
@@ -93,15 +93,15 @@ impl AggregateInsert {
     }
 }
 
-fn value(shape: &Shape, batch: &RecordBatch, row: usize) -> Result<Option<RawBson>> {
+fn value(shape: &FieldLayout, batch: &RecordBatch, row: usize) -> Result<Option<RawBson>> {
     Ok(match shape {
-        Shape::Column(column, ty) => {
+        FieldLayout::Column(column, ty) => {
             if *column >= batch.num_columns() {
                 return Err(Error::internal(format!("column {column} of {}", batch.num_columns())));
             }
             scalar(batch.column(*column).as_ref(), row, *ty)?.to_raw_bson()
         }
-        Shape::Object(fields) => {
+        FieldLayout::Object(fields) => {
             let mut doc = RawDocumentBuf::new();
             for (name, shape) in fields {
                 if let Some(value) = value(shape, batch, row)? {
@@ -110,7 +110,7 @@ fn value(shape: &Shape, batch: &RecordBatch, row: usize) -> Result<Option<RawBso
             }
             Some(RawBson::Document(doc))
         }
-        Shape::Array(items) => {
+        FieldLayout::Array(items) => {
             let mut array = RawArrayBuf::new();
             for item in items {
                 if let Some(value) = value(item, batch, row)? {
@@ -123,27 +123,27 @@ fn value(shape: &Shape, batch: &RecordBatch, row: usize) -> Result<Option<RawBso
 }
 
 /// The value in `row`, read as `ty`.
-fn scalar(array: &dyn Array, row: usize, ty: Ty) -> Result<Val<'_>> {
+fn scalar(array: &dyn Array, row: usize, ty: ExprType) -> Result<RuleValue<'_>> {
     if array.is_null(row) {
-        return Ok(Val::Missing);
+        return Ok(RuleValue::Missing);
     }
     let wrong = || Error::internal(format!("a column of type {} where the rule has {ty}", array.data_type()));
-    let whole = whole(array, row);
+    let whole = integer(array, row);
     Ok(match (ty, array.data_type()) {
-        (Ty::Time, _) => Val::Time(whole.ok_or_else(wrong)?),
-        (Ty::Span, _) => Val::Span(whole.ok_or_else(wrong)?),
-        (_, DataType::Boolean) => Val::Bool(array.as_boolean().value(row)),
-        (_, DataType::Utf8) => Val::str(array.as_string::<i32>().value(row)),
-        (_, DataType::LargeUtf8) => Val::str(array.as_string::<i64>().value(row)),
-        (_, DataType::Utf8View) => Val::str(array.as_string_view().value(row)),
-        (_, DataType::Float32) => Val::Float(array.as_primitive::<Float32Type>().value(row).into()),
-        (_, DataType::Float64) => Val::Float(array.as_primitive::<Float64Type>().value(row)),
-        (_, DataType::Timestamp(..)) => Val::Time(micros(array, row).ok_or_else(wrong)?),
-        _ => Val::Int(whole.ok_or_else(wrong)?),
+        (ExprType::Time, _) => RuleValue::Time(whole.ok_or_else(wrong)?),
+        (ExprType::Span, _) => RuleValue::Span(whole.ok_or_else(wrong)?),
+        (_, DataType::Boolean) => RuleValue::Bool(array.as_boolean().value(row)),
+        (_, DataType::Utf8) => RuleValue::str(array.as_string::<i32>().value(row)),
+        (_, DataType::LargeUtf8) => RuleValue::str(array.as_string::<i64>().value(row)),
+        (_, DataType::Utf8View) => RuleValue::str(array.as_string_view().value(row)),
+        (_, DataType::Float32) => RuleValue::Float(array.as_primitive::<Float32Type>().value(row).into()),
+        (_, DataType::Float64) => RuleValue::Float(array.as_primitive::<Float64Type>().value(row)),
+        (_, DataType::Timestamp(..)) => RuleValue::Time(micros(array, row).ok_or_else(wrong)?),
+        _ => RuleValue::Int(whole.ok_or_else(wrong)?),
     })
 }
 
-fn whole(array: &dyn Array, row: usize) -> Option<i64> {
+fn integer(array: &dyn Array, row: usize) -> Option<i64> {
     Some(match array.data_type() {
         DataType::Int8 => array.as_primitive::<Int8Type>().value(row).into(),
         DataType::Int16 => array.as_primitive::<Int16Type>().value(row).into(),

@@ -77,7 +77,7 @@ impl Entity {
 
 /// Who has a relation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Owner {
+pub enum RelationOwner {
     /// Events of this stream.
     Stream(usize),
     /// Documents of this entity.
@@ -88,7 +88,7 @@ pub enum Owner {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Relation {
     /// Who has it.
-    pub owner: Owner,
+    pub owner: RelationOwner,
     /// Its name.
     pub name: String,
     /// The entity it leads to.
@@ -116,7 +116,7 @@ impl Catalog {
     }
 
     /// The relation `name` of `owner`.
-    pub fn relation(&self, owner: Owner, name: &str) -> Option<&Relation> {
+    pub fn relation(&self, owner: RelationOwner, name: &str) -> Option<&Relation> {
         self.relations.iter().find(|r| r.owner == owner && r.name == name)
     }
 
@@ -131,7 +131,7 @@ impl Catalog {
     }
 
     /// Names of the relations of `owner`.
-    pub fn relation_names(&self, owner: Owner) -> Vec<&str> {
+    pub fn relation_names(&self, owner: RelationOwner) -> Vec<&str> {
         self.relations.iter().filter(|r| r.owner == owner).map(|r| r.name.as_str()).collect()
     }
 

@@ -9,10 +9,10 @@ mod range;
 
 use hashbrown::HashMap;
 
-use crate::expr::block::{Block, BoolOp, Tri, for_each, plain_column, whole_const};
+use crate::expr::block::{Block, BoolOp, TriMask, for_each, integer_const, plain_column};
 use crate::expr::eval::truth;
-use crate::expr::row::Data;
-use crate::expr::{Cmp, Columns, Const, Expr, Frame, Kind, Row, Ty, Val};
+use crate::expr::row::ColumnData;
+use crate::expr::{Columns, CompareOp, Const, Expr, ExprNode, ExprType, Frame, Row, RuleValue};
 use crate::plan::RulePlan;
 use range::{Interval, RangeIndex};
 
@@ -33,7 +33,7 @@ pub struct StreamIndex {
     /// Ranks that no index leads to: they concern every event.
     always: Vec<u32>,
     texts: Vec<EqualIndex<Box<str>>>,
-    wholes: Vec<EqualIndex<i64>>,
+    integers: Vec<EqualIndex<i64>>,
     ranges: Vec<RangeIndex>,
     conjuncts: Vec<Conjunct>,
 }
@@ -54,17 +54,17 @@ struct Conjunct {
 
 /// Working space of [`StreamIndex::select`].
 #[derive(Debug, Default)]
-pub struct Selection {
+pub struct CandidateRules {
     /// Row in the block and rank, `row << 32 | rank`, in this order.
     pub hits: Vec<u64>,
     masks: Vec<u64>,
     touched: Vec<u32>,
-    cache: Vec<Option<Tri>>,
+    cache: Vec<Option<TriMask>>,
 }
 
 /// A way to look rules up instead of computing their condition.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Anchor {
+enum IndexAccess {
     Equal(usize),
     Range(usize),
 }
@@ -77,20 +77,20 @@ impl StreamIndex {
         order.sort_by_key(|i| std::cmp::Reverse(rules[*i].priority));
         let mut index = Self { rules: order, ..Self::default() };
         let plans: Vec<&RulePlan> = index.rules.iter().map(|i| &rules[*i]).collect();
-        let anchors = if indexed { choose(&plans) } else { vec![None; plans.len()] };
+        let anchors = if indexed { choose_access(&plans) } else { vec![None; plans.len()] };
         let mut intervals: HashMap<usize, Vec<(u32, Interval)>> = HashMap::new();
         let mut ids: HashMap<String, u32> = HashMap::new();
         for (rank, (plan, anchor)) in plans.iter().zip(&anchors).enumerate() {
             let rank = rank as u32;
             match anchor {
-                Some(Anchor::Equal(column)) => index.add_equal(rank, plan, *column),
-                Some(Anchor::Range(column)) => {
+                Some(IndexAccess::Equal(column)) => index.add_equal(rank, plan, *column),
+                Some(IndexAccess::Range(column)) => {
                     let interval = Interval::of(plan, *column).unwrap_or(Interval::EMPTY);
                     intervals.entry(*column).or_default().push((rank, interval));
                 }
                 None => index.always.push(rank),
             }
-            let left: Vec<&Expr> = left_to_compute(plan, *anchor);
+            let left: Vec<&Expr> = remaining_conditions(plan, *anchor);
             let checks = left.into_iter().map(|expr| index.conjunct(expr, &mut ids)).collect();
             index.checks.push(checks);
         }
@@ -137,7 +137,7 @@ impl StreamIndex {
                     push_once(ranks, rank);
                 }
                 Const::Int(n) | Const::Time(n) => {
-                    let ranks = slot(&mut self.wholes, column).entry(n).or_default();
+                    let ranks = slot(&mut self.integers, column).entry(n).or_default();
                     push_once(ranks, rank);
                 }
                 // `equal_constants` gives no others
@@ -148,7 +148,7 @@ impl StreamIndex {
 
     /// Finds the rules that the events of `block` concern and whose conditions on the event alone hold.
     /// `keep`: the rows to look at.
-    pub fn select(&self, block: &Block<'_>, keep: u64, space: &mut Selection) {
+    pub fn select(&self, block: &Block<'_>, keep: u64, space: &mut CandidateRules) {
         space.hits.clear();
         let keep = keep & block.all();
         if self.rules.is_empty() || keep == 0 {
@@ -175,25 +175,27 @@ impl StreamIndex {
         }
     }
 
-    fn look_up(&self, block: &Block<'_>, keep: u64, space: &mut Selection) {
+    fn look_up(&self, block: &Block<'_>, keep: u64, space: &mut CandidateRules) {
         for index in &self.texts {
-            let Data::Str(array) = block.columns.columns[index.column].data else { continue };
+            let ColumnData::Str(array) = block.columns.columns[index.column].data else { continue };
             for_each(keep & block.present(index.column), |i| {
                 if let Some(ranks) = index.ranks.get(array.value(block.start + i)) {
-                    touch(ranks, i, space);
+                    mark_touched(ranks, i, space);
                 }
             });
         }
-        for index in &self.wholes {
+        for index in &self.integers {
             let present = keep & block.present(index.column);
             let mut find = |i: usize, value: i64| {
                 if let Some(ranks) = index.ranks.get(&value) {
-                    touch(ranks, i, space);
+                    mark_touched(ranks, i, space);
                 }
             };
             match block.columns.columns[index.column].data {
-                Data::I32(v) => for_each(present, |i| find(i, v[block.start + i].into())),
-                Data::I64(v) | Data::Time(v) => for_each(present, |i| find(i, v[block.start + i])),
+                ColumnData::I32(v) => for_each(present, |i| find(i, v[block.start + i].into())),
+                ColumnData::I64(v) | ColumnData::Time(v) => {
+                    for_each(present, |i| find(i, v[block.start + i]))
+                }
                 _ => {}
             }
         }
@@ -201,14 +203,18 @@ impl StreamIndex {
             let present = keep & block.present(index.column);
             let mut find = |i: usize, key: Option<i64>| {
                 if let Some(ranks) = key.and_then(|k| index.find(k)) {
-                    touch(ranks, i, space);
+                    mark_touched(ranks, i, space);
                 }
             };
             match block.columns.columns[index.column].data {
-                Data::I32(v) => for_each(present, |i| find(i, Some(v[block.start + i].into()))),
-                Data::I64(v) | Data::Time(v) => for_each(present, |i| find(i, Some(v[block.start + i]))),
-                Data::F32(v) => for_each(present, |i| find(i, range::float_key(v[block.start + i].into()))),
-                Data::F64(v) => for_each(present, |i| find(i, range::float_key(v[block.start + i]))),
+                ColumnData::I32(v) => for_each(present, |i| find(i, Some(v[block.start + i].into()))),
+                ColumnData::I64(v) | ColumnData::Time(v) => {
+                    for_each(present, |i| find(i, Some(v[block.start + i])))
+                }
+                ColumnData::F32(v) => {
+                    for_each(present, |i| find(i, range::float_key(v[block.start + i].into())))
+                }
+                ColumnData::F64(v) => for_each(present, |i| find(i, range::float_key(v[block.start + i]))),
                 _ => {}
             }
         }
@@ -216,7 +222,7 @@ impl StreamIndex {
 
     /// Computes what is left of a rule for the rows `active`.
     #[inline]
-    fn compute(&self, rank: u32, mut active: u64, block: &Block<'_>, keep: u64, space: &mut Selection) {
+    fn compute(&self, rank: u32, mut active: u64, block: &Block<'_>, keep: u64, space: &mut CandidateRules) {
         for id in &self.checks[rank as usize] {
             let conjunct = &self.conjuncts[*id as usize];
             let answer = if conjunct.shared {
@@ -224,7 +230,7 @@ impl StreamIndex {
             } else {
                 conjunct.op.eval(block, active)
             };
-            active &= answer.yes;
+            active &= answer.true_rows;
             if active == 0 {
                 return;
             }
@@ -233,23 +239,23 @@ impl StreamIndex {
     }
 
     /// The same for one event, `at` being the row that its hits get.
-    pub fn select_row(&self, row: Row<'_>, at: usize, space: &mut Selection) {
+    pub fn select_row(&self, row: Row<'_>, at: usize, space: &mut CandidateRules) {
         space.touched.clear();
         space.touched.extend_from_slice(&self.always);
         for index in &self.texts {
-            if let Val::Str(s) = row.value(index.column) {
+            if let RuleValue::Str(s) = row.value(index.column) {
                 space.touched.extend(index.ranks.get(s.as_ref()).into_iter().flatten());
             }
         }
-        for index in &self.wholes {
-            if let Val::Int(n) | Val::Time(n) = row.value(index.column) {
+        for index in &self.integers {
+            if let RuleValue::Int(n) | RuleValue::Time(n) = row.value(index.column) {
                 space.touched.extend(index.ranks.get(&n).into_iter().flatten());
             }
         }
         for index in &self.ranges {
             let key = match row.value(index.column) {
-                Val::Int(n) | Val::Time(n) => Some(n),
-                Val::Float(x) => range::float_key(x),
+                RuleValue::Int(n) | RuleValue::Time(n) => Some(n),
+                RuleValue::Float(x) => range::float_key(x),
                 _ => None,
             };
             space.touched.extend(key.and_then(|k| index.find(k)).into_iter().flatten());
@@ -266,7 +272,7 @@ impl StreamIndex {
 
     /// The events of a whole batch, for tests and explanations: `(row, rank)` in order.
     pub fn select_all(&self, columns: &Columns<'_>) -> Vec<(usize, u32)> {
-        let mut space = Selection::default();
+        let mut space = CandidateRules::default();
         let mut all = Vec::new();
         for start in (0..columns.rows).step_by(crate::expr::block::ROWS) {
             let len = (columns.rows - start).min(crate::expr::block::ROWS);
@@ -278,7 +284,7 @@ impl StreamIndex {
 }
 
 #[inline]
-fn touch(ranks: &[u32], row: usize, space: &mut Selection) {
+fn mark_touched(ranks: &[u32], row: usize, space: &mut CandidateRules) {
     for rank in ranks {
         let mask = &mut space.masks[*rank as usize];
         if *mask == 0 {
@@ -304,17 +310,17 @@ fn push_once(ranks: &mut Vec<u32>, rank: u32) {
 
 /// The column and the constants of `field == constant` and `field in [constants]`.
 fn equal_constants(expr: &Expr) -> Option<(usize, Vec<Const>)> {
-    let constant = |x: &Expr, ty: Ty| match (x.as_const()?, ty) {
-        (c @ Const::Str(_), Ty::Str) => Some(c.clone()),
-        (c, Ty::Int | Ty::Time) => whole_const(x, ty).map(|_| c.clone()),
+    let constant = |x: &Expr, ty: ExprType| match (x.as_const()?, ty) {
+        (c @ Const::Str(_), ExprType::Str) => Some(c.clone()),
+        (c, ExprType::Int | ExprType::Time) => integer_const(x, ty).map(|_| c.clone()),
         _ => None,
     };
     match &expr.kind {
-        Kind::Compare(Cmp::Eq, a, b) => {
+        ExprNode::Compare(CompareOp::Eq, a, b) => {
             let (field, value) = if plain_column(a).is_some() { (a, b) } else { (b, a) };
             Some((plain_column(field)?, vec![constant(value, field.ty)?]))
         }
-        Kind::In(x, list) => {
+        ExprNode::In(x, list) => {
             let column = plain_column(x)?;
             let constants: Option<Vec<Const>> = list.iter().map(|item| constant(item, x.ty)).collect();
             Some((column, constants?))
@@ -324,23 +330,23 @@ fn equal_constants(expr: &Expr) -> Option<(usize, Vec<Const>)> {
 }
 
 /// For each rule the index to use: the field that most rules compare with constants, else the one most rules bound.
-fn choose(plans: &[&RulePlan]) -> Vec<Option<Anchor>> {
+fn choose_access(plans: &[&RulePlan]) -> Vec<Option<IndexAccess>> {
     let equal: Vec<Vec<usize>> = plans
         .iter()
         .map(|p| p.checks.iter().filter_map(|c| equal_constants(&c.expr)).map(|(c, _)| c).collect())
         .collect();
     let bounded: Vec<Vec<usize>> = plans.iter().map(|p| Interval::columns(p)).collect();
     let equal_counts = count(&equal);
-    let mut anchors: Vec<Option<Anchor>> = equal
+    let mut anchors: Vec<Option<IndexAccess>> = equal
         .iter()
-        .map(|columns| most_used(columns, &equal_counts, EQUAL_RULES_MIN).map(Anchor::Equal))
+        .map(|columns| most_used(columns, &equal_counts, EQUAL_RULES_MIN).map(IndexAccess::Equal))
         .collect();
     let left: Vec<Vec<usize>> =
         bounded.into_iter().zip(&anchors).map(|(b, a)| if a.is_some() { vec![] } else { b }).collect();
     let range_counts = count(&left);
     for (anchor, columns) in anchors.iter_mut().zip(&left) {
         if anchor.is_none() {
-            *anchor = most_used(columns, &range_counts, RANGE_RULES_MIN).map(Anchor::Range);
+            *anchor = most_used(columns, &range_counts, RANGE_RULES_MIN).map(IndexAccess::Range);
         }
     }
     anchors
@@ -364,17 +370,17 @@ fn most_used(columns: &[usize], counts: &HashMap<usize, usize>, least: usize) ->
 }
 
 /// The conditions that the anchor does not decide.
-fn left_to_compute(plan: &RulePlan, anchor: Option<Anchor>) -> Vec<&Expr> {
+fn remaining_conditions(plan: &RulePlan, anchor: Option<IndexAccess>) -> Vec<&Expr> {
     let mut decided_equal = false;
     let decided = |expr: &Expr, decided_equal: &mut bool| match anchor {
         None => false,
-        Some(Anchor::Equal(column)) => {
+        Some(IndexAccess::Equal(column)) => {
             // only the first: a second one on the same field may ask for another value
             let this = !*decided_equal && equal_constants(expr).is_some_and(|(c, _)| c == column);
             *decided_equal |= this;
             this
         }
-        Some(Anchor::Range(column)) => range::bound(expr).is_some_and(|(c, _)| c == column),
+        Some(IndexAccess::Range(column)) => range::bound(expr).is_some_and(|(c, _)| c == column),
     };
     plan.checks.iter().map(|c| &c.expr).filter(|e| !decided(e, &mut decided_equal)).collect()
 }

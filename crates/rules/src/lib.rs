@@ -4,7 +4,7 @@
 //! in a backtest, in a test and in a simulation.
 //!
 //! - [`Program::compile`] reads the `*.rules` files of an app and says what is wrong with them.
-//! - [`Executor::apply`] runs the rules of a stream over a batch, against a [`Host`].
+//! - [`Executor::apply`] runs the rules of a stream over a batch, against a [`ExecutionContext`].
 //! - [`why`] explains what rules did with an event, and what they did not do.
 //! - [`Aggregate`] is a rule over all partitions, as SQL.
 
@@ -21,8 +21,8 @@ pub mod why;
 
 pub use aggregate::{Aggregate, AggregateInsert};
 pub use exec::{
-    At, Counters, DEPTH_MAX, EMITTED_MAX, ERRORS_MAX, Effects, Emitted, Executor, Host, MATCHES_MAX,
-    Outbound, Part, Route, RuleCounters, RuleError, key_text,
+    Counters, DEPTH_MAX, EMITTED_MAX, ERRORS_MAX, Effects, EmittedBatch, ExecutionContext, Executor,
+    MATCHES_MAX, Outbound, RecordPosition, Route, RuleCounters, RuleError, StreamPart, key_text,
 };
 pub use program::{CompileError, Program, RuleInfo};
 pub use why::{Explanation, Trace, TraceImage, TraceLimits};

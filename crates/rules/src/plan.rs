@@ -25,7 +25,7 @@ pub struct RulePlan {
     /// Documents to find and what must hold of them, in order.
     pub steps: Vec<Step>,
     /// The documents that the rule binds. A document that must not be there has a slot, too, while it is looked for.
-    pub slots: Vec<Slot>,
+    pub slots: Vec<DocumentSlot>,
     /// What is done for each combination of documents.
     pub actions: Vec<Action>,
     /// The actions as they are written.
@@ -34,7 +34,7 @@ pub struct RulePlan {
 
 /// A document of a rule.
 #[derive(Debug, Clone)]
-pub struct Slot {
+pub struct DocumentSlot {
     /// Its name; `None` for one that must not be there.
     pub name: Option<Arc<str>>,
     /// Its entity.
@@ -65,7 +65,7 @@ pub struct Lookup {
     /// Where the document goes.
     pub slot: usize,
     /// How candidates are found.
-    pub source: Source,
+    pub source: DocumentSource,
     /// What must hold of a candidate.
     pub filters: Vec<Check>,
     /// There must be none.
@@ -78,7 +78,7 @@ pub struct Lookup {
 
 /// How candidates are found.
 #[derive(Debug, Clone)]
-pub enum Source {
+pub enum DocumentSource {
     /// The document whose key has this value.
     Key(Expr),
     /// Documents with this value at a path, through an index where there is one.
@@ -89,7 +89,7 @@ pub enum Source {
     Scan,
 }
 
-impl Source {
+impl DocumentSource {
     /// The values that it needs.
     pub fn values(&self) -> Vec<&Expr> {
         match self {
@@ -110,7 +110,7 @@ pub enum Action {
         /// The changes; no path is inside another.
         changes: Vec<Change>,
         /// The same as one update, where nothing in it has to be computed.
-        fixed: Option<Arc<Update>>,
+        precomputed: Option<Arc<Update>>,
     },
     /// Makes a document.
     Insert {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use serde::Serialize;
 use tidemill_docs::CollectionSpec;
-use tidemill_lang::diagnostic::Sink;
+use tidemill_lang::diagnostic::DiagnosticSink;
 use tidemill_lang::rules::parse;
 use tidemill_lang::{Diagnostic, Severity, Sources, Span, render_all};
 use tidemill_types::StreamSchema;
@@ -110,7 +110,7 @@ impl Program {
     }
 
     fn build(sources: &Sources, given: &[Arc<StreamSchema>], indexed: bool) -> Result<Self, Vec<Diagnostic>> {
-        let mut sink = Sink::default();
+        let mut sink = DiagnosticSink::default();
         let mut modules = Vec::new();
         for file in sources.iter() {
             let parsed = parse(file);
@@ -122,14 +122,14 @@ impl Program {
         if parsed.iter().any(|d| d.severity == Severity::Error) {
             return Err(parsed);
         }
-        let mut sink = Sink::default();
+        let mut sink = DiagnosticSink::default();
         parsed.into_iter().for_each(|d| sink.push(d));
         let resolved = resolve::resolve(&modules, given, &mut sink);
         let diagnostics = sink.finish();
         if diagnostics.iter().any(|d| d.severity == Severity::Error) {
             return Err(diagnostics);
         }
-        let resolve::Resolved { catalog, rules, aggregates } = resolved;
+        let resolve::ResolvedApp { catalog, rules, aggregates } = resolved;
         let indexes = (0..catalog.streams.len()).map(|stream| {
             let members: Vec<usize> = (0..rules.len()).filter(|i| rules[*i].stream == stream).collect();
             StreamIndex::new(&rules, &members, indexed)

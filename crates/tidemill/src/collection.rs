@@ -1,7 +1,7 @@
 //! Documents of one collection, in process.
 
 use bson::{Bson, Document, RawDocumentBuf};
-use tidemill_docs::{Command, DocBytes, FindOptions, Outcome};
+use tidemill_docs::{Command, CommandOutcome, DocBytes, FindOptions};
 use tidemill_engine::Engine;
 use tidemill_types::{Error, Result};
 
@@ -53,12 +53,12 @@ impl<'e> Collection<'e> {
             .map(|o| o.deleted)
     }
 
-    fn write(&self, command: Command) -> Result<Outcome> {
+    fn write(&self, command: Command) -> Result<CommandOutcome> {
         self.engine.write_documents(command, None)
     }
 }
 
-fn refuse(outcome: Outcome) -> Result<Outcome> {
+fn refuse(outcome: CommandOutcome) -> Result<CommandOutcome> {
     match outcome.errors.first() {
         Some(first) => Err(first.error.clone().into()),
         None => Ok(outcome),

@@ -5,11 +5,11 @@ use tidemill_types::{Timestamp, Value};
 
 use crate::DocBytes;
 use crate::error::{DocsError, ErrorCode, Result};
-use crate::index::{Index, Keys, Slot};
+use crate::index::{Index, IndexKeys, RowIndex};
 use crate::key::Key;
 use crate::order::equal;
-use crate::raw::{OwnedRaw, Raw, close_document, elements, field, put_element};
-use crate::update::{Context, Update, UpdateOutcome};
+use crate::raw::{OwnedRawValue, RawValue, close_document, elements, field, put_element};
+use crate::update::{Update, UpdateContext, UpdateOutcome};
 use crate::validate::{check, too_large};
 
 use super::{Collection, id_of};
@@ -21,15 +21,15 @@ impl Collection {
         check(&doc, &self.limits)?;
         let key = Key::of_raw(id_of(&doc)?);
         match self.slot(&key) {
-            Some(slot) => self.put(slot, &doc, |_| true),
+            Some(slot) => self.replace_row(slot, &doc, |_| true),
             None => Ok(UpdateOutcome::default()),
         }
     }
 
     /// Puts `doc` in the place of the document in that row; the `_id` must be the same.
-    pub(crate) fn replace_slot(&mut self, slot: Slot, doc: &[u8]) -> Result<UpdateOutcome> {
+    pub(crate) fn replace_slot(&mut self, slot: RowIndex, doc: &[u8]) -> Result<UpdateOutcome> {
         check(doc, &self.limits)?;
-        self.put(slot, doc, |_| true)
+        self.replace_row(slot, doc, |_| true)
     }
 
     /// Applies `update` to the document with that `_id`; without one, nothing happens and both sides are `None`.
@@ -52,7 +52,7 @@ impl Collection {
         if let Some(slot) = self.slot(&Key::of(id)) {
             return self.update_slot(slot, update, now);
         }
-        let base = OwnedRaw::from_value(id).as_raw().in_document("_id");
+        let base = OwnedRawValue::from_value(id).as_raw().in_document("_id");
         let key = self.insert_updated(&base, update, now)?;
         Ok(UpdateOutcome { before: None, after: self.get_key(&key).cloned() })
     }
@@ -61,13 +61,13 @@ impl Collection {
     pub(crate) fn insert_updated(&mut self, base: &[u8], update: &Update, now: Timestamp) -> Result<Key> {
         let mut out = std::mem::take(&mut self.scratch);
         out.clear();
-        let result = update.apply_bytes(base, Context::insert(now), &mut out).and_then(|()| {
+        let result = update.apply_bytes(base, UpdateContext::insert(now), &mut out).and_then(|()| {
             check(&out, &self.limits)?;
             let (before, after) = (field(base, b"_id"), field(&out, b"_id"));
             if let (Some(before), after) = (before, after)
                 && after.is_none_or(|a| !equal(a.value, before.value))
             {
-                return Err(immutable("_id"));
+                return Err(immutable_field("_id"));
             }
             // an `_id` that the update made lies where its name put it
             match after {
@@ -81,7 +81,7 @@ impl Collection {
 
     pub(crate) fn update_slot(
         &mut self,
-        slot: Slot,
+        slot: RowIndex,
         update: &Update,
         now: Timestamp,
     ) -> Result<UpdateOutcome> {
@@ -90,19 +90,24 @@ impl Collection {
         };
         let mut out = std::mem::take(&mut self.scratch);
         out.clear();
-        let result = update.apply_bytes(&row.doc, Context::update(now), &mut out);
+        let result = update.apply_bytes(&row.doc, UpdateContext::update(now), &mut out);
         let result = result.and_then(|()| {
             if update.may_exceed(self.limits.depth_max) {
                 check(&out, &self.limits)?;
             }
-            self.put(slot, &out, |top| update.touches(top))
+            self.replace_row(slot, &out, |top| update.touches(top))
         });
         self.scratch = out;
         result
     }
 
     /// Puts `doc` in the place of another one. `touches` says which top-level fields may differ.
-    fn put(&mut self, slot: Slot, doc: &[u8], touches: impl Fn(&[u8]) -> bool) -> Result<UpdateOutcome> {
+    fn replace_row(
+        &mut self,
+        slot: RowIndex,
+        doc: &[u8],
+        touches: impl Fn(&[u8]) -> bool,
+    ) -> Result<UpdateOutcome> {
         let Some(row) = self.rows[slot as usize].as_ref() else {
             return Ok(UpdateOutcome::default());
         };
@@ -140,7 +145,7 @@ impl Collection {
             if let Some(old) = old
                 && new.is_none_or(|n| !equal(n.value, old.value))
             {
-                return Err(immutable("_id"));
+                return Err(immutable_field("_id"));
             }
         }
         let Some(shard_key) = self.shard_key.as_ref().filter(|k| !self.spec.replicated && touches(k.top()))
@@ -163,11 +168,11 @@ impl Collection {
     /// Indexes whose keys differ between two versions: place, old keys, new keys.
     fn changed_keys(
         &self,
-        slot: Slot,
+        slot: RowIndex,
         before: &[u8],
         after: &[u8],
         touches: &impl Fn(&[u8]) -> bool,
-    ) -> Result<Vec<(usize, Keys, Keys)>> {
+    ) -> Result<Vec<(usize, IndexKeys, IndexKeys)>> {
         let mut changed = Vec::new();
         for (i, index) in self.indexes.iter().enumerate() {
             if !index.fields.iter().any(|(path, _)| touches(path.top())) {
@@ -186,7 +191,7 @@ impl Collection {
     }
 }
 
-fn immutable(path: &str) -> DocsError {
+fn immutable_field(path: &str) -> DocsError {
     DocsError::new(
         ErrorCode::ImmutableField,
         format!("Performing an update on the path '{path}' would modify the immutable field '{path}'"),
@@ -194,7 +199,7 @@ fn immutable(path: &str) -> DocsError {
 }
 
 /// The document with this `_id` before its other fields.
-pub(crate) fn with_id_first(doc: &[u8], id: Raw<'_>) -> Vec<u8> {
+pub(crate) fn with_id_first(doc: &[u8], id: RawValue<'_>) -> Vec<u8> {
     let mut out = vec![0; 4];
     put_element(&mut out, b"_id", id);
     for e in elements(doc).filter(|e| e.name != b"_id") {

@@ -4,7 +4,7 @@ use tidemill_types::did_you_mean;
 
 use crate::DocBytes;
 use crate::error::{DocsError, ErrorCode, Result};
-use crate::index::{Index, Keys, Slot};
+use crate::index::{Index, IndexKeys, RowIndex};
 use crate::spec::IndexSpec;
 
 use super::Collection;
@@ -111,7 +111,7 @@ impl Collection {
     }
 
     /// The keys of a new document in every index. Errors: as [`Index::keys`]; a unique value that is there already.
-    pub(super) fn new_keys(&self, doc: &[u8], own: Option<Slot>) -> Result<Vec<Keys>> {
+    pub(super) fn new_keys(&self, doc: &[u8], own: Option<RowIndex>) -> Result<Vec<IndexKeys>> {
         self.indexes
             .iter()
             .map(|index| {

@@ -16,13 +16,13 @@ use hashbrown::{DefaultHashBuilder, HashTable};
 use tidemill_types::Value;
 
 use crate::DocBytes;
+use crate::display::display;
 use crate::error::{DocsError, ErrorCode, Result};
-use crate::index::{Index, Keys, Slot, duplicate_key};
+use crate::index::{Index, IndexKeys, RowIndex, duplicate_key};
 use crate::key::Key;
 use crate::limits::Limits;
 use crate::path::Path;
-use crate::raw::{Raw, field, tag};
-use crate::show::show;
+use crate::raw::{RawValue, field, tag};
 use crate::spec::CollectionSpec;
 use crate::validate::check;
 pub(crate) use change::with_id_first;
@@ -30,11 +30,11 @@ pub(crate) use change::with_id_first;
 /// Bytes that a document is counted with besides its own: its row and its place in the table.
 pub(crate) const ROW_BYTES: u64 = 80;
 /// Empty rows below this number are not worth moving the others.
-const HOLES_MIN: usize = 1024;
+const EMPTY_ROWS_MIN: usize = 1024;
 
 /// What all collections of a store take together.
 #[derive(Debug)]
-pub(crate) struct Usage {
+pub(crate) struct MemoryUsage {
     pub bytes: AtomicU64,
 }
 
@@ -43,25 +43,25 @@ pub(crate) struct Usage {
 pub struct Collection {
     pub(crate) spec: CollectionSpec,
     shard_key: Option<Path>,
-    pub(crate) rows: Vec<Option<Row>>,
-    by_id: HashTable<Slot>,
+    pub(crate) rows: Vec<Option<StoredDocument>>,
+    by_id: HashTable<RowIndex>,
     hasher: DefaultHashBuilder,
     pub(crate) indexes: Vec<Index>,
     /// Bytes of the documents alone.
     bytes: u64,
     pub(crate) limits: Arc<Limits>,
-    usage: Arc<Usage>,
+    usage: Arc<MemoryUsage>,
     scratch: Vec<u8>,
 }
 
 #[derive(Debug)]
-pub(crate) struct Row {
+pub(crate) struct StoredDocument {
     pub key: Key,
     pub doc: DocBytes,
 }
 
 impl Collection {
-    pub(crate) fn new(spec: CollectionSpec, limits: Arc<Limits>, usage: Arc<Usage>) -> Self {
+    pub(crate) fn new(spec: CollectionSpec, limits: Arc<Limits>, usage: Arc<MemoryUsage>) -> Self {
         let indexes = spec.indexes.iter().cloned().map(Index::new).collect();
         let shard_key = spec.shard_key.as_deref().filter(|k| *k != "_id").map(Path::new);
         Self {
@@ -142,9 +142,9 @@ impl Collection {
         if find(&self.by_id, &self.rows, hash, &key).is_some() {
             return Err(self.duplicate_id(id));
         }
-        let slot = Slot::try_from(self.rows.len()).ok().filter(|s| *s < Slot::MAX);
+        let slot = RowIndex::try_from(self.rows.len()).ok().filter(|s| *s < RowIndex::MAX);
         let Some(slot) = slot else {
-            return Err(self.full("more than 4294967294 rows in one partition".into()));
+            return Err(self.store_full("more than 4294967294 rows in one partition".into()));
         };
         let keys = self.new_keys(doc, None)?;
         let added = doc.len() as u64 + ROW_BYTES + keys.iter().map(Index::cost).sum::<u64>();
@@ -152,7 +152,7 @@ impl Collection {
         for (index, keys) in self.indexes.iter_mut().zip(keys) {
             index.add(keys, slot);
         }
-        self.rows.push(Some(Row { key: key.clone(), doc: Bytes::copy_from_slice(doc) }));
+        self.rows.push(Some(StoredDocument { key: key.clone(), doc: Bytes::copy_from_slice(doc) }));
         let (rows, hasher) = (&self.rows, &self.hasher);
         self.by_id.insert_unique(hash, slot, |s| row_hash(hasher, rows, *s));
         self.bytes += doc.len() as u64;
@@ -170,7 +170,7 @@ impl Collection {
     /// Removes every document and counts them.
     pub(crate) fn clear(&mut self) -> u64 {
         let gone = self.len() as u64;
-        self.release(self.charged());
+        self.release(self.charged_bytes());
         self.rows = Vec::new();
         self.by_id = HashTable::new();
         self.bytes = 0;
@@ -181,27 +181,27 @@ impl Collection {
     }
 
     /// Removes the documents in those rows and counts them.
-    pub(crate) fn delete_slots(&mut self, slots: &[Slot]) -> Result<u64> {
+    pub(crate) fn delete_slots(&mut self, slots: &[RowIndex]) -> Result<u64> {
         let mut gone = 0;
         for slot in slots {
             gone += u64::from(self.take_slot(*slot)?.is_some());
         }
-        self.close_holes();
+        self.compact_if_sparse();
         Ok(gone)
     }
 
-    fn delete_slot(&mut self, slot: Slot) -> Result<Option<DocBytes>> {
+    fn delete_slot(&mut self, slot: RowIndex) -> Result<Option<DocBytes>> {
         let doc = self.take_slot(slot)?;
-        self.close_holes();
+        self.compact_if_sparse();
         Ok(doc)
     }
 
     /// Empties a row; the others stay where they are.
-    fn take_slot(&mut self, slot: Slot) -> Result<Option<DocBytes>> {
+    fn take_slot(&mut self, slot: RowIndex) -> Result<Option<DocBytes>> {
         let Some(row) = self.rows[slot as usize].as_ref() else {
             return Ok(None);
         };
-        let keys: Vec<Keys> = self.indexes.iter().map(|i| i.keys(&row.doc)).collect::<Result<_>>()?;
+        let keys: Vec<IndexKeys> = self.indexes.iter().map(|i| i.keys(&row.doc)).collect::<Result<_>>()?;
         let freed = row.doc.len() as u64 + ROW_BYTES + keys.iter().map(Index::cost).sum::<u64>();
         for (index, keys) in self.indexes.iter_mut().zip(keys) {
             index.remove(keys, slot);
@@ -217,12 +217,12 @@ impl Collection {
     }
 
     /// Moves the rows together when most of them are empty. What follows a delete costs no more than the deletes did.
-    fn close_holes(&mut self) {
+    fn compact_if_sparse(&mut self) {
         let holes = self.rows.len() - self.by_id.len();
-        if holes < HOLES_MIN || holes * 2 < self.rows.len() {
+        if holes < EMPTY_ROWS_MIN || holes * 2 < self.rows.len() {
             return;
         }
-        let mut new = vec![Slot::MAX; self.rows.len()];
+        let mut new = vec![RowIndex::MAX; self.rows.len()];
         let mut next = 0;
         for (old, row) in self.rows.iter().enumerate() {
             if row.is_some() {
@@ -237,23 +237,23 @@ impl Collection {
     }
 
     #[inline]
-    pub(crate) fn slot(&self, key: &Key) -> Option<Slot> {
+    pub(crate) fn slot(&self, key: &Key) -> Option<RowIndex> {
         find(&self.by_id, &self.rows, hash(&self.hasher, key), key)
     }
 
-    pub(crate) fn doc_at(&self, slot: Slot) -> Option<&DocBytes> {
+    pub(crate) fn doc_at(&self, slot: RowIndex) -> Option<&DocBytes> {
         self.rows[slot as usize].as_ref().map(|row| &row.doc)
     }
 
     /// Bytes that the store is charged for this collection.
-    pub(crate) fn charged(&self) -> u64 {
+    pub(crate) fn charged_bytes(&self) -> u64 {
         self.bytes + ROW_BYTES * self.len() as u64 + self.indexes.iter().map(|i| i.bytes).sum::<u64>()
     }
 
     fn reserve(&self, bytes: u64) -> Result<()> {
         let used = self.usage.bytes.load(Ordering::Relaxed);
         if used + bytes > self.limits.store_bytes_max {
-            return Err(self.full(format!(
+            return Err(self.store_full(format!(
                 "{used} of {} bytes (store_bytes_max) are used and {bytes} more are needed",
                 self.limits.store_bytes_max
             )));
@@ -267,7 +267,7 @@ impl Collection {
         self.usage.bytes.fetch_sub(bytes, Ordering::Relaxed);
     }
 
-    fn full(&self, why: String) -> DocsError {
+    fn store_full(&self, why: String) -> DocsError {
         DocsError::new(
             ErrorCode::StoreFull,
             format!(
@@ -277,13 +277,13 @@ impl Collection {
         )
     }
 
-    fn duplicate_id(&self, id: Raw<'_>) -> DocsError {
-        duplicate_key(&self.spec.name, "_id_", "{ _id: 1 }", &format!("{{ _id: {} }}", show(id)))
+    fn duplicate_id(&self, id: RawValue<'_>) -> DocsError {
+        duplicate_key(&self.spec.name, "_id_", "{ _id: 1 }", &format!("{{ _id: {} }}", display(id)))
     }
 }
 
 /// The `_id` of a document. Errors: there is none, or one that MongoDB does not take.
-fn id_of(doc: &[u8]) -> Result<Raw<'_>> {
+fn id_of(doc: &[u8]) -> Result<RawValue<'_>> {
     let Some(id) = field(doc, b"_id") else {
         return Err(DocsError::bad_value("the document has no _id: give it one, for example a new ObjectId"));
     };
@@ -302,11 +302,16 @@ fn hash(hasher: &DefaultHashBuilder, key: &Key) -> u64 {
     state.finish()
 }
 
-fn row_hash(hasher: &DefaultHashBuilder, rows: &[Option<Row>], slot: Slot) -> u64 {
+fn row_hash(hasher: &DefaultHashBuilder, rows: &[Option<StoredDocument>], slot: RowIndex) -> u64 {
     rows[slot as usize].as_ref().map_or(0, |row| hash(hasher, &row.key))
 }
 
 #[inline]
-fn find(by_id: &HashTable<Slot>, rows: &[Option<Row>], hash: u64, key: &Key) -> Option<Slot> {
+fn find(
+    by_id: &HashTable<RowIndex>,
+    rows: &[Option<StoredDocument>],
+    hash: u64,
+    key: &Key,
+) -> Option<RowIndex> {
     by_id.find(hash, |s| rows[*s as usize].as_ref().is_some_and(|row| row.key == *key)).copied()
 }

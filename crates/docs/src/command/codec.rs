@@ -11,7 +11,7 @@ use serde::de::DeserializeOwned;
 use crate::DocBytes;
 use crate::error::{DocsError, ErrorCode, Result};
 use crate::limits::Limits;
-use crate::raw::{OwnedRaw, Raw, close_document, elements, le_i32, put_element, tag};
+use crate::raw::{OwnedRawValue, RawValue, close_document, elements, le_i32, put_element, tag};
 
 use super::Command;
 
@@ -23,7 +23,7 @@ impl Command {
     ///
     /// Errors: a command of more than 512 MiB; a filter, update or document whose bytes are no document.
     pub fn to_bytes(&self) -> Result<Bytes> {
-        let mut out = Writer(vec![0; 4]);
+        let mut out = CommandWriter(vec![0; 4]);
         match self {
             Self::Insert { collection, docs, ordered } => {
                 out.head("insert", collection);
@@ -50,7 +50,7 @@ impl Command {
             }
             Self::CreateIndex { collection, index } => {
                 out.head("create_index", collection);
-                out.plain("index", index)?;
+                out.serialized("index", index)?;
             }
             Self::DropIndex { collection, name } => {
                 out.head("drop_index", collection);
@@ -58,7 +58,7 @@ impl Command {
             }
             Self::CreateCollection(spec) => {
                 out.head("create", &spec.name);
-                out.plain("spec", spec)?;
+                out.serialized("spec", spec)?;
             }
             Self::Drop { collection } => out.head("drop", collection),
         }
@@ -85,7 +85,7 @@ impl Command {
         let limits = Limits { depth_max: limits.depth_max + 2, ..limits };
         crate::validate::check(bytes, &limits)
             .map_err(|e| DocsError::new(e.error_code(), format!("document command: {e}")))?;
-        let mut fields = Fields { bytes, found: elements(bytes).map(|e| (e.name, e.value)).collect() };
+        let mut fields = CommandFields { bytes, found: elements(bytes).map(|e| (e.name, e.value)).collect() };
         let op = fields.text("op")?;
         let collection = fields.text("c")?;
         let command = match op.as_str() {
@@ -108,9 +108,9 @@ impl Command {
             "delete" => {
                 Self::Delete { collection, filter: fields.doc("filter")?, multi: fields.flag("multi")? }
             }
-            "create_index" => Self::CreateIndex { collection, index: fields.plain("index")? },
+            "create_index" => Self::CreateIndex { collection, index: fields.deserialized("index")? },
             "drop_index" => Self::DropIndex { collection, name: fields.text("name")? },
-            "create" => Self::CreateCollection(fields.plain("spec")?),
+            "create" => Self::CreateCollection(fields.deserialized("spec")?),
             "drop" => Self::Drop { collection },
             other => {
                 return Err(DocsError::parse(format!(
@@ -128,26 +128,26 @@ impl Command {
     }
 }
 
-struct Writer(Vec<u8>);
+struct CommandWriter(Vec<u8>);
 
-impl Writer {
+impl CommandWriter {
     fn head(&mut self, op: &str, collection: &str) {
         self.text("op", op);
         self.text("c", collection);
     }
 
     fn text(&mut self, name: &str, text: &str) {
-        put_element(&mut self.0, name.as_bytes(), OwnedRaw::string(text).as_raw());
+        put_element(&mut self.0, name.as_bytes(), OwnedRawValue::string(text).as_raw());
     }
 
     fn flag(&mut self, name: &str, value: bool) {
-        put_element(&mut self.0, name.as_bytes(), Raw { tag: tag::BOOL, bytes: &[u8::from(value)] });
+        put_element(&mut self.0, name.as_bytes(), RawValue { tag: tag::BOOL, bytes: &[u8::from(value)] });
     }
 
     fn upsert(&mut self, upsert: bool, id: Option<ObjectId>) {
         self.flag("upsert", upsert);
         if let Some(id) = id {
-            put_element(&mut self.0, b"upsert_id", Raw { tag: tag::OBJECT_ID, bytes: &id.bytes() });
+            put_element(&mut self.0, b"upsert_id", RawValue { tag: tag::OBJECT_ID, bytes: &id.bytes() });
         }
     }
 
@@ -159,7 +159,7 @@ impl Writer {
                 format!("{name}: {} bytes that are no document", doc.len()),
             ));
         }
-        put_element(&mut self.0, name.as_bytes(), Raw { tag: tag::DOCUMENT, bytes: doc });
+        put_element(&mut self.0, name.as_bytes(), RawValue { tag: tag::DOCUMENT, bytes: doc });
         Ok(())
     }
 
@@ -175,19 +175,19 @@ impl Writer {
         Ok(())
     }
 
-    fn plain(&mut self, name: &str, value: &impl Serialize) -> Result<()> {
+    fn serialized(&mut self, name: &str, value: &impl Serialize) -> Result<()> {
         let doc = bson::serialize_to_vec(value).map_err(|e| DocsError::bad_value(format!("{name}: {e}")))?;
         self.doc(name, &doc.into())
     }
 }
 
-struct Fields<'b> {
+struct CommandFields<'b> {
     bytes: &'b Bytes,
-    found: Vec<(&'b [u8], Raw<'b>)>,
+    found: Vec<(&'b [u8], RawValue<'b>)>,
 }
 
-impl<'b> Fields<'b> {
-    fn take(&mut self, name: &str, kind: u8) -> Result<Option<Raw<'b>>> {
+impl<'b> CommandFields<'b> {
+    fn take(&mut self, name: &str, kind: u8) -> Result<Option<RawValue<'b>>> {
         let Some(at) = self.found.iter().position(|(n, _)| *n == name.as_bytes()) else {
             return Ok(None);
         };
@@ -202,25 +202,25 @@ impl<'b> Fields<'b> {
         Ok(Some(value))
     }
 
-    fn need(&mut self, name: &str, kind: u8) -> Result<Raw<'b>> {
+    fn require(&mut self, name: &str, kind: u8) -> Result<RawValue<'b>> {
         self.take(name, kind)?.ok_or_else(|| DocsError::parse(format!("document command: no field `{name}`")))
     }
 
     fn text(&mut self, name: &str) -> Result<String> {
-        Ok(self.need(name, tag::STRING)?.text().unwrap_or_default().to_owned())
+        Ok(self.require(name, tag::STRING)?.text().unwrap_or_default().to_owned())
     }
 
     fn flag(&mut self, name: &str) -> Result<bool> {
-        Ok(self.need(name, tag::BOOL)?.bytes == [1])
+        Ok(self.require(name, tag::BOOL)?.bytes == [1])
     }
 
     fn doc(&mut self, name: &str) -> Result<DocBytes> {
-        let value = self.need(name, tag::DOCUMENT)?;
+        let value = self.require(name, tag::DOCUMENT)?;
         Ok(self.bytes.slice_ref(value.bytes))
     }
 
     fn docs(&mut self) -> Result<Vec<DocBytes>> {
-        elements(self.need("docs", tag::ARRAY)?.bytes)
+        elements(self.require("docs", tag::ARRAY)?.bytes)
             .map(|e| match e.value.tag {
                 tag::DOCUMENT => Ok(self.bytes.slice_ref(e.value.bytes)),
                 _ => Err(DocsError::parse(format!(
@@ -236,8 +236,8 @@ impl<'b> Fields<'b> {
         Ok(id.and_then(|v| v.bytes.first_chunk()).map(|b| ObjectId::from_bytes(*b)))
     }
 
-    fn plain<T: DeserializeOwned>(&mut self, name: &str) -> Result<T> {
-        let value = self.need(name, tag::DOCUMENT)?;
+    fn deserialized<T: DeserializeOwned>(&mut self, name: &str) -> Result<T> {
+        let value = self.require(name, tag::DOCUMENT)?;
         bson::deserialize_from_slice(value.bytes)
             .map_err(|e| DocsError::parse(format!("document command: field `{name}`: {e}")))
     }

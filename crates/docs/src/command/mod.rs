@@ -10,8 +10,8 @@ use crate::DocBytes;
 use crate::collection::{Collection, with_id_first};
 use crate::error::{DocsError, ErrorCode, Result};
 use crate::filter::Filter;
-use crate::index::Slot;
-use crate::raw::{OwnedRaw, close_document, elements, field, put_element};
+use crate::index::RowIndex;
+use crate::raw::{OwnedRawValue, close_document, elements, field, put_element};
 use crate::spec::{CollectionSpec, IndexSpec};
 use crate::store::Store;
 use crate::update::Update;
@@ -90,7 +90,7 @@ pub enum Command {
 
 /// What a command did.
 #[derive(Debug, Clone, PartialEq, Default)]
-pub struct Outcome {
+pub struct CommandOutcome {
     /// Documents inserted by an insert.
     pub inserted: u64,
     /// Documents that the filter found.
@@ -119,8 +119,8 @@ impl Store {
     ///
     /// Commands on several documents keep what went well before an error and name the rest in `Outcome::errors`.
     /// Errors: the command itself is wrong (collection, filter, operators); nothing is changed then.
-    pub fn apply(&mut self, command: &Command, now: Timestamp) -> Result<Outcome> {
-        let mut outcome = Outcome::default();
+    pub fn apply(&mut self, command: &Command, now: Timestamp) -> Result<CommandOutcome> {
+        let mut outcome = CommandOutcome::default();
         match command {
             Command::Insert { collection, docs, ordered } => {
                 let collection = self.require(collection)?;
@@ -180,10 +180,10 @@ fn document<'a>(what: &str, bytes: &'a DocBytes) -> Result<&'a RawDocument> {
 
 fn update_slots(
     collection: &mut Collection,
-    slots: &[Slot],
+    slots: &[RowIndex],
     update: &Update,
     now: Timestamp,
-    outcome: &mut Outcome,
+    outcome: &mut CommandOutcome,
 ) {
     for slot in slots {
         outcome.matched += 1;
@@ -204,7 +204,7 @@ fn upsert_base(filter: &Filter) -> Result<Vec<u8>> {
     let mut id = None;
     for (path, value) in filter.equalities() {
         if path.as_str() == "_id" {
-            id = Some(OwnedRaw::of(value));
+            id = Some(OwnedRawValue::of(value));
         } else {
             base = base.set_raw(path.as_str(), value);
         }
@@ -215,7 +215,7 @@ fn upsert_base(filter: &Filter) -> Result<Vec<u8>> {
     }
     close_document(&mut doc, 0);
     let mut out = Vec::new();
-    base.apply_bytes(&doc, crate::update::Context::update(Timestamp(0)), &mut out)?;
+    base.apply_bytes(&doc, crate::update::UpdateContext::update(Timestamp(0)), &mut out)?;
     Ok(out)
 }
 
@@ -225,7 +225,7 @@ fn upsert_updated(
     update: &Update,
     id: Option<ObjectId>,
     now: Timestamp,
-    outcome: &mut Outcome,
+    outcome: &mut CommandOutcome,
 ) {
     let result = upsert_base(filter).and_then(|mut base| {
         if field(&base, b"_id").is_none() && !update.touches(b"_id") {
@@ -237,7 +237,7 @@ fn upsert_updated(
     finish_upsert(result, outcome);
 }
 
-fn finish_upsert(result: Result<Option<bson::Bson>>, outcome: &mut Outcome) {
+fn finish_upsert(result: Result<Option<bson::Bson>>, outcome: &mut CommandOutcome) {
     match result {
         Ok(id) => outcome.upserted_id = id,
         Err(error) => outcome.errors.push(DocumentError { index: 0, error }),
@@ -248,11 +248,11 @@ fn id_in(doc: Option<&DocBytes>) -> Option<bson::Bson> {
     doc.and_then(|d| field(d, b"_id")).map(|e| e.value.to_bson())
 }
 
-fn new_id(id: Option<ObjectId>) -> Result<OwnedRaw> {
+fn new_id(id: Option<ObjectId>) -> Result<OwnedRawValue> {
     let id = id.ok_or_else(|| {
         DocsError::bad_value("the upsert needs an _id: put one into the filter or the update, or give the command an upsert_id")
     })?;
-    OwnedRaw::from_bson(&id.into()).map_err(DocsError::bad_value)
+    OwnedRawValue::from_bson(&id.into()).map_err(DocsError::bad_value)
 }
 
 fn replace(
@@ -261,7 +261,7 @@ fn replace(
     doc: &DocBytes,
     upsert: bool,
     upsert_id: Option<ObjectId>,
-    outcome: &mut Outcome,
+    outcome: &mut CommandOutcome,
 ) -> Result<()> {
     if elements(doc).next().is_some_and(|e| e.name.starts_with(b"$")) {
         return Err(DocsError::parse(
@@ -271,7 +271,8 @@ fn replace(
     let own_id = field(doc, b"_id");
     if let Some(slot) = collection.matching(filter, 1)?.first() {
         outcome.matched = 1;
-        let old_id = collection.doc_at(*slot).and_then(|d| field(d, b"_id")).map(|e| OwnedRaw::of(e.value));
+        let old_id =
+            collection.doc_at(*slot).and_then(|d| field(d, b"_id")).map(|e| OwnedRawValue::of(e.value));
         let new = match (&own_id, old_id) {
             (None, Some(id)) => with_id_first(doc, id.as_raw()).into(),
             _ => doc.clone(),
@@ -289,7 +290,7 @@ fn replace(
                     .equalities()
                     .into_iter()
                     .find(|(p, _)| p.as_str() == "_id")
-                    .map(|(_, v)| OwnedRaw::of(v));
+                    .map(|(_, v)| OwnedRawValue::of(v));
                 with_id_first(doc, asked.map_or_else(|| new_id(upsert_id), Ok)?.as_raw()).into()
             };
             let key = collection.insert(new)?;

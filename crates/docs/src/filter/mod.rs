@@ -17,41 +17,41 @@ use crate::error::{DocsError, Result};
 use crate::key::rank;
 use crate::order::{compare, equal};
 use crate::path::Path;
-use crate::raw::{OwnedRaw, Raw, elements, tag};
-use crate::walk::{Leaf, any};
+use crate::path_values::{LeafArray, any_value};
+use crate::raw::{OwnedRawValue, RawValue, elements, tag};
 pub(crate) use parse::{conditions_on_value, is_operators};
 
 /// A parsed filter.
 #[derive(Debug, Clone)]
 pub struct Filter {
-    pub(crate) node: Node,
+    pub(crate) node: FilterNode,
 }
 
 #[derive(Debug, Clone)]
-pub(crate) enum Node {
-    All(Vec<Node>),
-    Any(Vec<Node>),
-    Not(Box<Node>),
-    Field(Path, Test),
+pub(crate) enum FilterNode {
+    All(Vec<FilterNode>),
+    Any(Vec<FilterNode>),
+    Not(Box<FilterNode>),
+    Field(Path, ValueTest),
 }
 
 /// A question to the values that a path reaches; one `yes` is enough.
 #[derive(Debug, Clone)]
-pub(crate) enum Test {
-    Compare(Comparison, OwnedRaw),
-    In(Vec<OwnedRaw>, Vec<Pattern>),
+pub(crate) enum ValueTest {
+    Compare(Comparison, OwnedRawValue),
+    In(Vec<OwnedRawValue>, Vec<RegexPattern>),
     Exists,
     Type(Vec<u8>),
-    Pattern(Pattern),
+    Pattern(RegexPattern),
     Size(i64),
     Mod {
         divisor: i64,
         remainder: i64,
     },
     /// An array with a document that matches.
-    ElemMatchDocument(Box<Node>),
+    ElemMatchDocument(Box<FilterNode>),
     /// An array with an element for which the pseudo field `""` matches.
-    ElemMatchValue(Box<Node>),
+    ElemMatchValue(Box<FilterNode>),
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -65,16 +65,16 @@ pub(crate) enum Comparison {
 
 /// A regular expression with what it was made from.
 #[derive(Debug, Clone)]
-pub(crate) struct Pattern {
+pub(crate) struct RegexPattern {
     pub regex: Regex,
     /// As a BSON value, which equal regular expressions stored in documents match.
-    pub source: OwnedRaw,
+    pub source: OwnedRawValue,
 }
 
 impl Filter {
     /// The filter that every document matches.
     pub fn all() -> Self {
-        Self { node: Node::All(Vec::new()) }
+        Self { node: FilterNode::All(Vec::new()) }
     }
 
     /// Reads MongoDB's form.
@@ -86,14 +86,17 @@ impl Filter {
 
     /// The filter for one field with one value. Errors: a value that BSON cannot hold.
     pub fn eq(path: &str, value: impl Into<Bson>) -> Result<Self> {
-        let value = OwnedRaw::from_bson(&value.into()).map_err(DocsError::bad_value)?;
-        Ok(Self { node: Node::Field(Path::new(path), Test::Compare(Comparison::Eq, value)) })
+        let value = OwnedRawValue::from_bson(&value.into()).map_err(DocsError::bad_value)?;
+        Ok(Self { node: FilterNode::Field(Path::new(path), ValueTest::Compare(Comparison::Eq, value)) })
     }
 
     /// The filter for one field with one value; a missing value finds what null finds.
     pub fn eq_value(path: &str, value: &Value<'_>) -> Self {
         Self {
-            node: Node::Field(Path::new(path), Test::Compare(Comparison::Eq, OwnedRaw::from_value(value))),
+            node: FilterNode::Field(
+                Path::new(path),
+                ValueTest::Compare(Comparison::Eq, OwnedRawValue::from_value(value)),
+            ),
         }
     }
 
@@ -108,32 +111,32 @@ impl Filter {
 
     /// Whether every document matches.
     pub fn is_all(&self) -> bool {
-        matches!(&self.node, Node::All(nodes) if nodes.is_empty())
+        matches!(&self.node, FilterNode::All(nodes) if nodes.is_empty())
     }
 
     /// The paths that must equal one value, found through `$and` but not through `$or`.
-    pub(crate) fn equalities(&self) -> Vec<(&Path, Raw<'_>)> {
+    pub(crate) fn equalities(&self) -> Vec<(&Path, RawValue<'_>)> {
         let mut found = Vec::new();
         self.node.collect_equalities(&mut found);
         found
     }
 }
 
-impl Node {
+impl FilterNode {
     pub fn matches(&self, doc: &[u8]) -> bool {
         match self {
             Self::All(nodes) => nodes.iter().all(|n| n.matches(doc)),
             Self::Any(nodes) => nodes.iter().any(|n| n.matches(doc)),
             Self::Not(node) => !node.matches(doc),
-            Self::Field(path, test) => any(doc, path, test.leaf(), &mut |v| test.holds(v)),
+            Self::Field(path, test) => any_value(doc, path, test.leaf(), &mut |v| test.holds(v)),
         }
     }
 
-    fn collect_equalities<'n>(&'n self, found: &mut Vec<(&'n Path, Raw<'n>)>) {
+    fn collect_equalities<'n>(&'n self, found: &mut Vec<(&'n Path, RawValue<'n>)>) {
         match self {
             Self::All(nodes) => nodes.iter().for_each(|n| n.collect_equalities(found)),
-            Self::Field(path, Test::Compare(Comparison::Eq, v)) => found.push((path, v.as_raw())),
-            Self::Field(path, Test::In(values, patterns)) if patterns.is_empty() => {
+            Self::Field(path, ValueTest::Compare(Comparison::Eq, v)) => found.push((path, v.as_raw())),
+            Self::Field(path, ValueTest::In(values, patterns)) if patterns.is_empty() => {
                 if let [one] = values.as_slice() {
                     found.push((path, one.as_raw()));
                 }
@@ -143,17 +146,17 @@ impl Node {
     }
 }
 
-impl Test {
-    fn leaf(&self) -> Leaf {
+impl ValueTest {
+    fn leaf(&self) -> LeafArray {
         match self {
             Self::Size(_) | Self::ElemMatchDocument(_) | Self::ElemMatchValue(_) | Self::Exists => {
-                Leaf::Whole
+                LeafArray::Whole
             }
-            _ => Leaf::Expand,
+            _ => LeafArray::Expand,
         }
     }
 
-    fn holds(&self, value: Option<Raw<'_>>) -> bool {
+    fn holds(&self, value: Option<RawValue<'_>>) -> bool {
         let Some(value) = value else {
             return self.holds_for_missing();
         };
@@ -196,13 +199,13 @@ impl Test {
 }
 
 /// A number cut to a whole one, as `$mod` takes it.
-fn truncated(value: Raw<'_>) -> Option<i64> {
+fn truncated(value: RawValue<'_>) -> Option<i64> {
     match value.tag {
         tag::DOUBLE => {
             let x = value.f64().trunc();
             (x.abs() < 9.2e18).then_some(x as i64)
         }
-        _ => value.whole(),
+        _ => value.as_integer(),
     }
 }
 
@@ -212,12 +215,12 @@ impl Comparison {
     }
 
     /// As [`Self::holds`]; null finds what is missing.
-    pub fn finds(self, value: Option<Raw<'_>>, operand: Raw<'_>) -> bool {
+    pub fn finds(self, value: Option<RawValue<'_>>, operand: RawValue<'_>) -> bool {
         value.map_or(operand.tag == tag::NULL && self.includes_equal(), |v| self.holds(v, operand))
     }
 
     /// Values of different types do not compare, but for null with undefined and for MinKey and MaxKey.
-    fn holds(self, value: Raw<'_>, operand: Raw<'_>) -> bool {
+    fn holds(self, value: RawValue<'_>, operand: RawValue<'_>) -> bool {
         if rank(value.tag) != rank(operand.tag) {
             return match operand.tag {
                 tag::NULL => value.tag == tag::UNDEFINED && self.includes_equal(),
@@ -244,7 +247,7 @@ impl Comparison {
     }
 }
 
-fn is_nan(value: Raw<'_>) -> bool {
+fn is_nan(value: RawValue<'_>) -> bool {
     match value.tag {
         tag::DOUBLE => value.f64().is_nan(),
         // the fifth to first bits of the top byte
@@ -253,8 +256,8 @@ fn is_nan(value: Raw<'_>) -> bool {
     }
 }
 
-impl Pattern {
-    fn holds(&self, value: Raw<'_>) -> bool {
+impl RegexPattern {
+    fn holds(&self, value: RawValue<'_>) -> bool {
         match value.tag {
             tag::STRING | tag::SYMBOL => value.text().is_some_and(|t| self.regex.is_match(t)),
             tag::REGEX => equal(value, self.source.as_raw()),

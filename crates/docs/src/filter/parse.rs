@@ -3,13 +3,13 @@
 use regex::RegexBuilder;
 use tidemill_types::did_you_mean;
 
+use crate::display::display;
 use crate::error::{DocsError, Result};
 use crate::limits::{CLAUSES_MAX, REGEX_BYTES_MAX};
 use crate::path::Path;
-use crate::raw::{Elem, OwnedRaw, Raw, elements, field, tag};
-use crate::show::show;
+use crate::raw::{OwnedRawValue, RawElement, RawValue, elements, field, tag};
 
-use super::{Comparison, Node, Pattern, Test};
+use super::{Comparison, FilterNode, RegexPattern, ValueTest};
 
 const FIELD_OPERATORS: [&str; 17] = [
     "$eq",
@@ -35,18 +35,18 @@ const TOP_OPERATORS: [&str; 4] = ["$and", "$or", "$nor", "$comment"];
 const DEPTH_MAX: usize = 200;
 
 /// Operators seen so far, and how deep they lie.
-struct Parser {
+struct FilterParser {
     clauses: usize,
     depth: usize,
 }
 
-pub(super) fn document(filter: &[u8]) -> Result<Node> {
-    Parser { clauses: 0, depth: 0 }.document(filter)
+pub(super) fn document(filter: &[u8]) -> Result<FilterNode> {
+    FilterParser { clauses: 0, depth: 0 }.document(filter)
 }
 
 /// The conditions of `{ $gt: 1, $lt: 5 }` on the pseudo field `""`, for `$pull`.
-pub(crate) fn conditions_on_value(operators: &[u8]) -> Result<Node> {
-    Parser { clauses: 0, depth: 0 }.operators(&Path::new(""), operators)
+pub(crate) fn conditions_on_value(operators: &[u8]) -> Result<FilterNode> {
+    FilterParser { clauses: 0, depth: 0 }.operators(&Path::new(""), operators)
 }
 
 /// Whether a document is `{ $op: … }`.
@@ -56,15 +56,15 @@ pub(crate) fn is_operators(doc: &[u8]) -> bool {
         .is_some_and(|e| e.name.first() == Some(&b'$') && !matches!(e.name, b"$ref" | b"$id" | b"$db"))
 }
 
-fn text<'a>(e: &Elem<'a>) -> &'a str {
+fn text<'a>(e: &RawElement<'a>) -> &'a str {
     std::str::from_utf8(e.name).unwrap_or_default()
 }
 
-fn expected(op: &str, expected: &str, found: Raw<'_>) -> DocsError {
-    DocsError::bad_value(format!("{op} needs {expected}, found {}", show(found)))
+fn expected(op: &str, expected: &str, found: RawValue<'_>) -> DocsError {
+    DocsError::bad_value(format!("{op} needs {expected}, found {}", display(found)))
 }
 
-impl Parser {
+impl FilterParser {
     fn enter(&mut self) -> Result<()> {
         self.depth += 1;
         if self.depth > DEPTH_MAX {
@@ -83,25 +83,27 @@ impl Parser {
         Ok(())
     }
 
-    fn document(&mut self, filter: &[u8]) -> Result<Node> {
+    fn document(&mut self, filter: &[u8]) -> Result<FilterNode> {
         self.enter()?;
         let mut all = Vec::new();
         for e in elements(filter) {
             self.count(1)?;
             match text(&e) {
-                "$and" => all.push(Node::All(self.branches("$and", e.value)?)),
-                "$or" => all.push(Node::Any(self.branches("$or", e.value)?)),
-                "$nor" => all.push(Node::Not(Box::new(Node::Any(self.branches("$nor", e.value)?)))),
+                "$and" => all.push(FilterNode::All(self.branches("$and", e.value)?)),
+                "$or" => all.push(FilterNode::Any(self.branches("$or", e.value)?)),
+                "$nor" => {
+                    all.push(FilterNode::Not(Box::new(FilterNode::Any(self.branches("$nor", e.value)?))))
+                }
                 "$comment" => {}
                 name if name.starts_with('$') => return Err(unknown_top(name)),
                 name => all.push(self.field(&Path::new(name), e.value)?),
             }
         }
         self.depth -= 1;
-        Ok(if all.len() == 1 { all.remove(0) } else { Node::All(all) })
+        Ok(if all.len() == 1 { all.remove(0) } else { FilterNode::All(all) })
     }
 
-    fn branches(&mut self, op: &str, value: Raw<'_>) -> Result<Vec<Node>> {
+    fn branches(&mut self, op: &str, value: RawValue<'_>) -> Result<Vec<FilterNode>> {
         if value.tag != tag::ARRAY || elements(value.bytes).next().is_none() {
             return Err(expected(op, "a nonempty array of filters", value));
         }
@@ -114,15 +116,15 @@ impl Parser {
     }
 
     /// `field: value` or `field: { $op: operand }`.
-    fn field(&mut self, path: &Path, value: Raw<'_>) -> Result<Node> {
+    fn field(&mut self, path: &Path, value: RawValue<'_>) -> Result<FilterNode> {
         match value.tag {
             tag::DOCUMENT if is_operators(value.bytes) => self.operators(path, value.bytes),
-            tag::REGEX => Ok(Node::Field(path.clone(), Test::Pattern(regex_value(value)?))),
+            tag::REGEX => Ok(FilterNode::Field(path.clone(), ValueTest::Pattern(regex_value(value)?))),
             _ => Ok(equals(path, value)),
         }
     }
 
-    fn operators(&mut self, path: &Path, operators: &[u8]) -> Result<Node> {
+    fn operators(&mut self, path: &Path, operators: &[u8]) -> Result<FilterNode> {
         self.enter()?;
         let mut all = Vec::new();
         for e in elements(operators) {
@@ -138,11 +140,17 @@ impl Parser {
             }
         }
         self.depth -= 1;
-        Ok(if all.len() == 1 { all.remove(0) } else { Node::All(all) })
+        Ok(if all.len() == 1 { all.remove(0) } else { FilterNode::All(all) })
     }
 
-    fn operator(&mut self, path: &Path, op: &str, v: Raw<'_>, beside: &[u8]) -> Result<Option<Node>> {
-        let compare = |c| Node::Field(path.clone(), Test::Compare(c, OwnedRaw::of(v)));
+    fn operator(
+        &mut self,
+        path: &Path,
+        op: &str,
+        v: RawValue<'_>,
+        beside: &[u8],
+    ) -> Result<Option<FilterNode>> {
+        let compare = |c| FilterNode::Field(path.clone(), ValueTest::Compare(c, OwnedRawValue::of(v)));
         Ok(Some(match op {
             "$eq" => equals(path, v),
             "$ne" if v.tag == tag::REGEX => {
@@ -159,32 +167,32 @@ impl Parser {
             "$in" => self.one_of(path, op, v)?,
             "$nin" => not(self.one_of(path, op, v)?),
             "$not" => match v.tag {
-                tag::REGEX => not(Node::Field(path.clone(), Test::Pattern(regex_value(v)?))),
+                tag::REGEX => not(FilterNode::Field(path.clone(), ValueTest::Pattern(regex_value(v)?))),
                 tag::DOCUMENT if is_operators(v.bytes) => not(self.operators(path, v.bytes)?),
                 _ => {
                     return Err(expected("$not", "a regular expression or a document of operators", v));
                 }
             },
             "$exists" => {
-                let exists = Node::Field(path.clone(), Test::Exists);
-                if truthy(v) { exists } else { not(exists) }
+                let exists = FilterNode::Field(path.clone(), ValueTest::Exists);
+                if is_truthy(v) { exists } else { not(exists) }
             }
-            "$type" => Node::Field(path.clone(), Test::Type(types(v)?)),
-            "$regex" => Node::Field(path.clone(), Test::Pattern(regex_operator(v, beside)?)),
+            "$type" => FilterNode::Field(path.clone(), ValueTest::Type(types(v)?)),
+            "$regex" => FilterNode::Field(path.clone(), ValueTest::Pattern(regex_operator(v, beside)?)),
             "$options" if field(beside, b"$regex").is_some() => return Ok(None),
             "$options" => return Err(DocsError::bad_value("$options needs a $regex")),
-            "$size" => match v.whole() {
-                Some(n) if n >= 0 => Node::Field(path.clone(), Test::Size(n)),
+            "$size" => match v.as_integer() {
+                Some(n) if n >= 0 => FilterNode::Field(path.clone(), ValueTest::Size(n)),
                 _ => return Err(expected("$size", "a whole number from 0", v)),
             },
-            "$mod" => Node::Field(path.clone(), modulo(v)?),
+            "$mod" => FilterNode::Field(path.clone(), modulo(v)?),
             "$all" => self.all_of(path, v)?,
             "$elemMatch" => self.elem_match(path, v)?,
             _ => return Err(unknown_field_operator(op)),
         }))
     }
 
-    fn one_of(&mut self, path: &Path, op: &str, v: Raw<'_>) -> Result<Node> {
+    fn one_of(&mut self, path: &Path, op: &str, v: RawValue<'_>) -> Result<FilterNode> {
         if v.tag != tag::ARRAY {
             return Err(expected(op, "an array", v));
         }
@@ -196,16 +204,16 @@ impl Parser {
                 tag::DOCUMENT if is_operators(e.value.bytes) => {
                     return Err(DocsError::bad_value(format!(
                         "cannot nest $ under {op}: found {}",
-                        show(e.value)
+                        display(e.value)
                     )));
                 }
-                _ => values.push(OwnedRaw::of(e.value)),
+                _ => values.push(OwnedRawValue::of(e.value)),
             }
         }
-        Ok(Node::Field(path.clone(), Test::In(values, patterns)))
+        Ok(FilterNode::Field(path.clone(), ValueTest::In(values, patterns)))
     }
 
-    fn all_of(&mut self, path: &Path, v: Raw<'_>) -> Result<Node> {
+    fn all_of(&mut self, path: &Path, v: RawValue<'_>) -> Result<FilterNode> {
         if v.tag != tag::ARRAY {
             return Err(expected("$all", "an array", v));
         }
@@ -219,44 +227,44 @@ impl Parser {
                     return Err(expected("$all", "values or only $elemMatch as its elements", e.value));
                 }
                 _ if e.value.tag == tag::REGEX => {
-                    all.push(Node::Field(path.clone(), Test::Pattern(regex_value(e.value)?)))
+                    all.push(FilterNode::Field(path.clone(), ValueTest::Pattern(regex_value(e.value)?)))
                 }
                 _ => all.push(equals(path, e.value)),
             }
         }
         // an empty $all finds nothing
-        Ok(if all.is_empty() { Node::Any(all) } else { Node::All(all) })
+        Ok(if all.is_empty() { FilterNode::Any(all) } else { FilterNode::All(all) })
     }
 
-    fn elem_match(&mut self, path: &Path, v: Raw<'_>) -> Result<Node> {
+    fn elem_match(&mut self, path: &Path, v: RawValue<'_>) -> Result<FilterNode> {
         if v.tag != tag::DOCUMENT {
             return Err(expected("$elemMatch", "a document", v));
         }
         let first = elements(v.bytes).next();
         let on_values = first.is_some_and(|e| e.name.starts_with(b"$") && !TOP_OPERATORS.contains(&text(&e)));
         let test = if on_values {
-            Test::ElemMatchValue(Box::new(self.operators(&Path::new(""), v.bytes)?))
+            ValueTest::ElemMatchValue(Box::new(self.operators(&Path::new(""), v.bytes)?))
         } else {
-            Test::ElemMatchDocument(Box::new(self.document(v.bytes)?))
+            ValueTest::ElemMatchDocument(Box::new(self.document(v.bytes)?))
         };
-        Ok(Node::Field(path.clone(), test))
+        Ok(FilterNode::Field(path.clone(), test))
     }
 }
 
-fn equals(path: &Path, v: Raw<'_>) -> Node {
-    Node::Field(path.clone(), Test::Compare(Comparison::Eq, OwnedRaw::of(v)))
+fn equals(path: &Path, v: RawValue<'_>) -> FilterNode {
+    FilterNode::Field(path.clone(), ValueTest::Compare(Comparison::Eq, OwnedRawValue::of(v)))
 }
 
-fn not(node: Node) -> Node {
-    Node::Not(Box::new(node))
+fn not(node: FilterNode) -> FilterNode {
+    FilterNode::Not(Box::new(node))
 }
 
-fn truthy(v: Raw<'_>) -> bool {
+fn is_truthy(v: RawValue<'_>) -> bool {
     match v.tag {
         tag::BOOL => v.bytes.first() == Some(&1),
         tag::NULL | tag::UNDEFINED => false,
         tag::DOUBLE => v.f64() != 0.0,
-        _ => v.whole() != Some(0),
+        _ => v.as_integer() != Some(0),
     }
 }
 
@@ -288,21 +296,21 @@ fn unknown_field_operator(op: &str) -> DocsError {
     DocsError::bad_value(why)
 }
 
-fn modulo(v: Raw<'_>) -> Result<Test> {
-    let parts: Vec<Raw<'_>> =
+fn modulo(v: RawValue<'_>) -> Result<ValueTest> {
+    let parts: Vec<RawValue<'_>> =
         if v.tag == tag::ARRAY { elements(v.bytes).map(|e| e.value).collect() } else { Vec::new() };
     let [divisor, remainder] = parts.as_slice() else {
         return Err(expected("$mod", "an array of divisor and remainder", v));
     };
     match (super::truncated(*divisor), super::truncated(*remainder)) {
         (Some(0), _) => Err(DocsError::bad_value("divisor cannot be 0 in $mod")),
-        (Some(divisor), Some(remainder)) => Ok(Test::Mod { divisor, remainder }),
+        (Some(divisor), Some(remainder)) => Ok(ValueTest::Mod { divisor, remainder }),
         _ => Err(expected("$mod", "two numbers", v)),
     }
 }
 
 /// `"string"`, `2`, `"number"` or an array of them.
-fn types(v: Raw<'_>) -> Result<Vec<u8>> {
+fn types(v: RawValue<'_>) -> Result<Vec<u8>> {
     if v.tag != tag::ARRAY {
         return type_tags(v);
     }
@@ -316,7 +324,7 @@ fn types(v: Raw<'_>) -> Result<Vec<u8>> {
     Ok(all)
 }
 
-fn type_tags(v: Raw<'_>) -> Result<Vec<u8>> {
+fn type_tags(v: RawValue<'_>) -> Result<Vec<u8>> {
     const ALL: [u8; 21] = [
         tag::DOUBLE,
         tag::STRING,
@@ -351,21 +359,21 @@ fn type_tags(v: Raw<'_>) -> Result<Vec<u8>> {
             DocsError::bad_value(format!("Unknown type name alias: {name}{}", did_you_mean(name, names)))
         });
     }
-    let code = v.whole().and_then(|n| if n == -1 { Some(tag::MIN_KEY) } else { u8::try_from(n).ok() });
-    code.filter(|c| ALL.contains(c) && v.whole() != Some(255))
+    let code = v.as_integer().and_then(|n| if n == -1 { Some(tag::MIN_KEY) } else { u8::try_from(n).ok() });
+    code.filter(|c| ALL.contains(c) && v.as_integer() != Some(255))
         .map(|c| vec![c])
         .ok_or_else(|| expected("$type", "a type name such as \"string\" or its number", v))
 }
 
 /// A regular expression written as a BSON value.
-fn regex_value(v: Raw<'_>) -> Result<Pattern> {
+fn regex_value(v: RawValue<'_>) -> Result<RegexPattern> {
     let mut parts = v.bytes.split(|b| *b == 0).map(|p| std::str::from_utf8(p).unwrap_or_default());
     let (pattern, options) = (parts.next().unwrap_or_default(), parts.next().unwrap_or_default());
     build_regex(pattern, options)
 }
 
 /// `$regex` with or without `$options`.
-fn regex_operator(v: Raw<'_>, beside: &[u8]) -> Result<Pattern> {
+fn regex_operator(v: RawValue<'_>, beside: &[u8]) -> Result<RegexPattern> {
     let options = match field(beside, b"$options").map(|e| e.value) {
         None => None,
         Some(o) if o.tag == tag::STRING => o.text(),
@@ -385,7 +393,7 @@ fn regex_operator(v: Raw<'_>, beside: &[u8]) -> Result<Pattern> {
     }
 }
 
-fn build_regex(pattern: &str, options: &str) -> Result<Pattern> {
+fn build_regex(pattern: &str, options: &str) -> Result<RegexPattern> {
     let mut builder = RegexBuilder::new(pattern);
     builder.size_limit(REGEX_BYTES_MAX).dfa_size_limit(REGEX_BYTES_MAX);
     for option in options.chars() {
@@ -413,5 +421,5 @@ fn build_regex(pattern: &str, options: &str) -> Result<Pattern> {
     source.push(0);
     source.extend_from_slice(options.as_bytes());
     source.push(0);
-    Ok(Pattern { regex, source: OwnedRaw::of(Raw { tag: tag::REGEX, bytes: &source }) })
+    Ok(RegexPattern { regex, source: OwnedRawValue::of(RawValue { tag: tag::REGEX, bytes: &source }) })
 }

@@ -3,8 +3,8 @@ use bson::{Bson, Decimal128, doc};
 use super::*;
 use crate::order::compare;
 
-fn raw(value: impl Into<Bson>) -> OwnedRaw {
-    OwnedRaw::from_bson(&value.into()).unwrap()
+fn raw(value: impl Into<Bson>) -> OwnedRawValue {
+    OwnedRawValue::from_bson(&value.into()).unwrap()
 }
 
 fn decimal(text: &str) -> Bson {

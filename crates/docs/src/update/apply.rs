@@ -3,18 +3,20 @@
 use smallvec::SmallVec;
 use tidemill_types::Timestamp;
 
+use crate::display::display;
 use crate::error::{DocsError, ErrorCode, Result};
 use crate::limits::ARRAY_PAD_MAX;
 use crate::order::compare;
-use crate::raw::{EMPTY, Elem, OwnedRaw, Raw, close_document, elements, field, put_element, tag};
-use crate::show::show;
+use crate::raw::{
+    EMPTY, OwnedRawValue, RawElement, RawValue, close_document, elements, field, put_element, tag,
+};
 
-use super::tree::{Child, Node};
-use super::{Change, Update, arith, arrays};
+use super::tree::{OperatorTree, OperatorTreeChild};
+use super::{Update, UpdateOperator, arith, arrays};
 
 /// What operators need to know besides the value.
 #[derive(Clone, Copy)]
-pub(crate) struct Context<'a> {
+pub(crate) struct UpdateContext<'a> {
     /// What `$currentDate` writes.
     pub now: Timestamp,
     /// Whether the document is being inserted.
@@ -23,7 +25,7 @@ pub(crate) struct Context<'a> {
     pub doc: &'a [u8],
 }
 
-impl Context<'_> {
+impl UpdateContext<'_> {
     pub fn update(now: Timestamp) -> Self {
         Self { now, inserting: false, doc: EMPTY }
     }
@@ -34,12 +36,12 @@ impl Context<'_> {
 
     /// `{_id: 1}` of the document, for messages.
     pub fn id(&self) -> String {
-        field(self.doc, b"_id").map_or_else(|| "no _id".to_owned(), |e| format!("_id: {}", show(e.value)))
+        field(self.doc, b"_id").map_or_else(|| "no _id".to_owned(), |e| format!("_id: {}", display(e.value)))
     }
 }
 
 /// What an operator made of a value.
-pub(crate) enum Outcome {
+pub(crate) enum OperatorOutcome {
     /// As it was, which may be not there.
     Keep,
     Remove,
@@ -48,27 +50,32 @@ pub(crate) enum Outcome {
 }
 
 /// The path from the root to the value in work, for messages.
-type Trail<'t> = SmallVec<[&'t str; 8]>;
+type ValuePath<'t> = SmallVec<[&'t str; 8]>;
 
 impl Update {
     /// Appends the updated document to `out`.
-    pub(crate) fn apply_bytes(&self, doc: &[u8], context: Context<'_>, out: &mut Vec<u8>) -> Result<()> {
+    pub(crate) fn apply_bytes(
+        &self,
+        doc: &[u8],
+        context: UpdateContext<'_>,
+        out: &mut Vec<u8>,
+    ) -> Result<()> {
         if let Some(e) = &self.error {
             return Err(e.clone());
         }
         out.reserve(doc.len() + 64);
-        let mut walk = Walk { context: Context { doc, ..context }, trail: Trail::new() };
+        let mut walk = UpdateWalk { context: UpdateContext { doc, ..context }, path: ValuePath::new() };
         walk.document(&self.root, doc, out)
     }
 }
 
-struct Walk<'t, 'd> {
-    context: Context<'d>,
-    trail: Trail<'t>,
+struct UpdateWalk<'t, 'd> {
+    context: UpdateContext<'d>,
+    path: ValuePath<'t>,
 }
 
-impl<'t> Walk<'t, '_> {
-    fn document(&mut self, node: &'t Node, doc: &[u8], out: &mut Vec<u8>) -> Result<()> {
+impl<'t> UpdateWalk<'t, '_> {
+    fn document(&mut self, node: &'t OperatorTree, doc: &[u8], out: &mut Vec<u8>) -> Result<()> {
         let start = out.len();
         out.extend_from_slice(&[0; 4]);
         let mut seen: SmallVec<[bool; 16]> = SmallVec::from_elem(false, node.children.len());
@@ -100,7 +107,7 @@ impl<'t> Walk<'t, '_> {
     }
 
     /// Arrays: numbers name elements, a removed element becomes null, holes are filled with null.
-    fn array(&mut self, node: &'t Node, array: &[u8], out: &mut Vec<u8>) -> Result<()> {
+    fn array(&mut self, node: &'t OperatorTree, array: &[u8], out: &mut Vec<u8>) -> Result<()> {
         let start = out.len();
         out.extend_from_slice(&[0; 4]);
         // children are in order of their numbers, names come last
@@ -113,7 +120,7 @@ impl<'t> Walk<'t, '_> {
                     let before = out.len();
                     self.child(part.text(), elem.name, child, Some(&elem), array, out)?;
                     if out.len() == before {
-                        put_element(out, elem.name, Raw::NULL);
+                        put_element(out, elem.name, RawValue::NULL);
                     }
                 }
                 _ => out.extend_from_slice(&array[elem.start..elem.end]),
@@ -126,7 +133,7 @@ impl<'t> Walk<'t, '_> {
                 let before = out.len();
                 self.child(part.text(), &part.name, child, None, EMPTY, out)?;
                 if out.len() > before {
-                    return Err(self.not_viable(part.text(), Raw { tag: tag::ARRAY, bytes: array }));
+                    return Err(self.not_viable(part.text(), RawValue { tag: tag::ARRAY, bytes: array }));
                 }
                 continue;
             };
@@ -135,11 +142,11 @@ impl<'t> Walk<'t, '_> {
                 return Err(DocsError::bad_value(format!(
                     "cannot put {} nulls before element {index} of '{}': at most {ARRAY_PAD_MAX}",
                     index - len,
-                    self.trail.join(".")
+                    self.path.join(".")
                 )));
             }
             for hole in len..index {
-                put_element(out, hole.to_string().as_bytes(), Raw::NULL);
+                put_element(out, hole.to_string().as_bytes(), RawValue::NULL);
             }
             let padded = out.len();
             self.child(part.text(), &part.name, child, None, EMPTY, out)?;
@@ -158,8 +165,8 @@ impl<'t> Walk<'t, '_> {
         &mut self,
         part: &'t str,
         name: &[u8],
-        child: &'t Child,
-        old: Option<&Elem<'_>>,
+        child: &'t OperatorTreeChild,
+        old: Option<&RawElement<'_>>,
         container: &[u8],
         out: &mut Vec<u8>,
     ) -> Result<()> {
@@ -167,16 +174,16 @@ impl<'t> Walk<'t, '_> {
         out.push(0);
         out.extend_from_slice(name);
         out.push(0);
-        self.trail.push(part);
+        self.path.push(part);
         let outcome = match child {
-            Child::Leaf(change) => self.change(change, old.map(|e| e.value), out)?,
-            Child::Inner(node) => self.inner(node, old.map(|e| e.value), out)?,
+            OperatorTreeChild::Leaf(change) => self.change(change, old.map(|e| e.value), out)?,
+            OperatorTreeChild::Inner(node) => self.nested(node, old.map(|e| e.value), out)?,
         };
-        self.trail.pop();
+        self.path.pop();
         match outcome {
-            Outcome::Written(tag) => out[start] = tag,
-            Outcome::Remove => out.truncate(start),
-            Outcome::Keep => {
+            OperatorOutcome::Written(tag) => out[start] = tag,
+            OperatorOutcome::Remove => out.truncate(start),
+            OperatorOutcome::Keep => {
                 out.truncate(start);
                 if let Some(e) = old {
                     out.extend_from_slice(&container[e.start..e.end]);
@@ -186,15 +193,20 @@ impl<'t> Walk<'t, '_> {
         Ok(())
     }
 
-    fn inner(&mut self, node: &'t Node, old: Option<Raw<'_>>, out: &mut Vec<u8>) -> Result<Outcome> {
+    fn nested(
+        &mut self,
+        node: &'t OperatorTree,
+        old: Option<RawValue<'_>>,
+        out: &mut Vec<u8>,
+    ) -> Result<OperatorOutcome> {
         match old {
             Some(doc) if doc.tag == tag::DOCUMENT => {
                 self.document(node, doc.bytes, out)?;
-                Ok(Outcome::Written(tag::DOCUMENT))
+                Ok(OperatorOutcome::Written(tag::DOCUMENT))
             }
             Some(array) if array.tag == tag::ARRAY => {
                 self.array(node, array.bytes, out)?;
-                Ok(Outcome::Written(tag::ARRAY))
+                Ok(OperatorOutcome::Written(tag::ARRAY))
             }
             other => {
                 // nothing to go into: only operators that create may do so, and only where there is nothing yet
@@ -202,88 +214,101 @@ impl<'t> Walk<'t, '_> {
                 self.document(node, EMPTY, out)?;
                 let made = out.len() > start + EMPTY.len();
                 match other {
-                    None if made => Ok(Outcome::Written(tag::DOCUMENT)),
+                    None if made => Ok(OperatorOutcome::Written(tag::DOCUMENT)),
                     Some(value) if made => {
                         let first = node.children.first().map_or("", |(part, _)| part.text());
                         Err(self.not_viable(first, value))
                     }
-                    _ => Ok(Outcome::Keep),
+                    _ => Ok(OperatorOutcome::Keep),
                 }
             }
         }
     }
 
-    fn not_viable(&self, name: &str, value: Raw<'_>) -> DocsError {
-        let at = self.trail.last().copied().unwrap_or_default();
+    fn not_viable(&self, name: &str, value: RawValue<'_>) -> DocsError {
+        let at = self.path.last().copied().unwrap_or_default();
         DocsError::new(
             ErrorCode::PathNotViable,
-            format!("Cannot create field '{name}' in element {{{at}: {}}}", show(value)),
+            format!("Cannot create field '{name}' in element {{{at}: {}}}", display(value)),
         )
     }
 
-    fn change(&self, change: &Change, old: Option<Raw<'_>>, out: &mut Vec<u8>) -> Result<Outcome> {
-        let path = || self.trail.join(".");
+    fn change(
+        &self,
+        change: &UpdateOperator,
+        old: Option<RawValue<'_>>,
+        out: &mut Vec<u8>,
+    ) -> Result<OperatorOutcome> {
+        let path = || self.path.join(".");
         Ok(match change {
-            Change::Set(v) => write(v.as_raw(), out),
-            Change::SetOnInsert(v) if self.context.inserting => write(v.as_raw(), out),
-            Change::SetOnInsert(_) => Outcome::Keep,
-            Change::Unset | Change::RenameFrom => match (change, old) {
+            UpdateOperator::Set(v) => write_value(v.as_raw(), out),
+            UpdateOperator::SetOnInsert(v) if self.context.inserting => write_value(v.as_raw(), out),
+            UpdateOperator::SetOnInsert(_) => OperatorOutcome::Keep,
+            UpdateOperator::Unset | UpdateOperator::RenameFrom => match (change, old) {
                 // a rename whose source is not there does nothing; one whose source is there removes it
-                (_, None) => Outcome::Keep,
-                _ => Outcome::Remove,
+                (_, None) => OperatorOutcome::Keep,
+                _ => OperatorOutcome::Remove,
             },
-            Change::RenameTo(source) => match rename_source(source, self.context.doc, &self.context)? {
-                Some(v) => write(v, out),
-                None => Outcome::Keep,
+            UpdateOperator::RenameTo(source) => match rename_source(source, self.context.doc, &self.context)?
+            {
+                Some(v) => write_value(v, out),
+                None => OperatorOutcome::Keep,
             },
-            Change::Inc(n) => match old {
-                None => write(n.as_raw(), out),
-                Some(v) => write(arith::add(v, n.as_raw(), &path, &self.context)?.as_raw(), out),
+            UpdateOperator::Inc(n) => match old {
+                None => write_value(n.as_raw(), out),
+                Some(v) => write_value(arith::add(v, n.as_raw(), &path, &self.context)?.as_raw(), out),
             },
-            Change::Mul(n) => match old {
-                None => write(arith::zero(n.as_raw()).as_raw(), out),
-                Some(v) => write(arith::multiply(v, n.as_raw(), &path, &self.context)?.as_raw(), out),
+            UpdateOperator::Mul(n) => match old {
+                None => write_value(arith::zero(n.as_raw()).as_raw(), out),
+                Some(v) => write_value(arith::multiply(v, n.as_raw(), &path, &self.context)?.as_raw(), out),
             },
-            Change::Min(v) => replace_if(v, old, out, std::cmp::Ordering::Less),
-            Change::Max(v) => replace_if(v, old, out, std::cmp::Ordering::Greater),
-            Change::CurrentDate { timestamp } => write(current(self.context.now, *timestamp).as_raw(), out),
-            Change::Push(push) => arrays::push(push, old, out, &path, &self.context)?,
-            Change::AddToSet(values) => arrays::add_to_set(values, old, out, &path, &self.context)?,
-            Change::PullAll(values) => arrays::pull_all(values, old, out)?,
-            Change::Pull(pull) => arrays::pull(pull, old, out)?,
-            Change::Pop { first } => arrays::pop(*first, old, out, &path)?,
+            UpdateOperator::Min(v) => replace_if(v, old, out, std::cmp::Ordering::Less),
+            UpdateOperator::Max(v) => replace_if(v, old, out, std::cmp::Ordering::Greater),
+            UpdateOperator::CurrentDate { timestamp } => {
+                write_value(current(self.context.now, *timestamp).as_raw(), out)
+            }
+            UpdateOperator::Push(push) => arrays::push(push, old, out, &path, &self.context)?,
+            UpdateOperator::AddToSet(values) => arrays::add_to_set(values, old, out, &path, &self.context)?,
+            UpdateOperator::PullAll(values) => arrays::pull_all(values, old, out)?,
+            UpdateOperator::Pull(pull) => arrays::pull(pull, old, out)?,
+            UpdateOperator::Pop { first } => arrays::pop(*first, old, out, &path)?,
         })
     }
 }
 
-fn write(value: Raw<'_>, out: &mut Vec<u8>) -> Outcome {
+fn write_value(value: RawValue<'_>, out: &mut Vec<u8>) -> OperatorOutcome {
     out.extend_from_slice(value.bytes);
-    Outcome::Written(value.tag)
+    OperatorOutcome::Written(value.tag)
 }
 
-fn replace_if(new: &OwnedRaw, old: Option<Raw<'_>>, out: &mut Vec<u8>, when: std::cmp::Ordering) -> Outcome {
+fn replace_if(
+    new: &OwnedRawValue,
+    old: Option<RawValue<'_>>,
+    out: &mut Vec<u8>,
+    when: std::cmp::Ordering,
+) -> OperatorOutcome {
     match old {
-        Some(old) if compare(new.as_raw(), old) != when => Outcome::Keep,
-        _ => write(new.as_raw(), out),
+        Some(old) if compare(new.as_raw(), old) != when => OperatorOutcome::Keep,
+        _ => write_value(new.as_raw(), out),
     }
 }
 
-fn current(now: Timestamp, timestamp: bool) -> OwnedRaw {
+fn current(now: Timestamp, timestamp: bool) -> OwnedRawValue {
     if timestamp {
         let seconds = u32::try_from(now.0.div_euclid(1_000_000)).unwrap_or_default();
         let bytes = (u64::from(seconds) << 32 | 1).to_le_bytes();
-        return OwnedRaw::of(Raw { tag: tag::TIMESTAMP, bytes: &bytes });
+        return OwnedRawValue::of(RawValue { tag: tag::TIMESTAMP, bytes: &bytes });
     }
-    OwnedRaw::of(Raw { tag: tag::DATE, bytes: &now.0.div_euclid(1000).to_le_bytes() })
+    OwnedRawValue::of(RawValue { tag: tag::DATE, bytes: &now.0.div_euclid(1000).to_le_bytes() })
 }
 
 /// The value that a rename moves. Errors: the way to it goes through an array.
 fn rename_source<'d>(
     source: &crate::path::Path,
     doc: &'d [u8],
-    context: &Context<'_>,
-) -> Result<Option<Raw<'d>>> {
-    let mut here = Raw { tag: tag::DOCUMENT, bytes: doc };
+    context: &UpdateContext<'_>,
+) -> Result<Option<RawValue<'d>>> {
+    let mut here = RawValue { tag: tag::DOCUMENT, bytes: doc };
     let mut name = "";
     for part in &source.parts {
         match here.tag {

@@ -5,14 +5,14 @@ use std::cmp::Ordering;
 use crate::error::{DocsError, ErrorCode, Result};
 use crate::key::Key;
 use crate::order::{compare, equal};
-use crate::raw::{OwnedRaw, Raw, close_document, elements, put_element, tag};
+use crate::raw::{OwnedRawValue, RawValue, close_document, elements, put_element, tag};
 use crate::spec::Direction;
 
-use super::apply::Outcome;
-use super::{Context, Pull, Push, PushSort};
+use super::apply::OperatorOutcome;
+use super::{PullOperator, PushOperator, PushSort, UpdateContext};
 
 /// Appends an array of `values`.
-fn write_array<'v>(values: impl Iterator<Item = Raw<'v>>, out: &mut Vec<u8>) -> Outcome {
+fn write_array<'v>(values: impl Iterator<Item = RawValue<'v>>, out: &mut Vec<u8>) -> OperatorOutcome {
     let start = out.len();
     out.extend_from_slice(&[0; 4]);
     let mut name = itoa::Counter::default();
@@ -20,7 +20,7 @@ fn write_array<'v>(values: impl Iterator<Item = Raw<'v>>, out: &mut Vec<u8>) -> 
         put_element(out, name.next(), value);
     }
     close_document(out, start);
-    Outcome::Written(tag::ARRAY)
+    OperatorOutcome::Written(tag::ARRAY)
 }
 
 /// Names of array elements, `0`, `1`, `2`…, without an allocation each.
@@ -54,12 +54,12 @@ mod itoa {
 }
 
 pub(crate) fn push(
-    push: &Push,
-    old: Option<Raw<'_>>,
+    push: &PushOperator,
+    old: Option<RawValue<'_>>,
     out: &mut Vec<u8>,
     path: &dyn Fn() -> String,
-    context: &Context<'_>,
-) -> Result<Outcome> {
+    context: &UpdateContext<'_>,
+) -> Result<OperatorOutcome> {
     let array = match old {
         None => crate::raw::EMPTY,
         Some(v) if v.tag == tag::ARRAY => v.bytes,
@@ -72,13 +72,13 @@ pub(crate) fn push(
             )));
         }
     };
-    let mut all: Vec<Raw<'_>> = elements(array).map(|e| e.value).collect();
+    let mut all: Vec<RawValue<'_>> = elements(array).map(|e| e.value).collect();
     let at = match push.position {
         None => all.len(),
         Some(p) if p < 0 => all.len().saturating_sub(usize::try_from(p.unsigned_abs()).unwrap_or(usize::MAX)),
         Some(p) => usize::try_from(p).unwrap_or(usize::MAX).min(all.len()),
     };
-    all.splice(at..at, push.values.iter().map(OwnedRaw::as_raw));
+    all.splice(at..at, push.values.iter().map(OwnedRawValue::as_raw));
     match &push.sort {
         None => {}
         Some(PushSort::Whole(Direction::Ascending)) => all.sort_by(|a, b| compare(*a, *b)),
@@ -100,12 +100,12 @@ pub(crate) fn push(
 }
 
 pub(crate) fn add_to_set(
-    values: &[OwnedRaw],
-    old: Option<Raw<'_>>,
+    values: &[OwnedRawValue],
+    old: Option<RawValue<'_>>,
     out: &mut Vec<u8>,
     path: &dyn Fn() -> String,
-    context: &Context<'_>,
-) -> Result<Outcome> {
+    context: &UpdateContext<'_>,
+) -> Result<OperatorOutcome> {
     let array = match old {
         None => crate::raw::EMPTY,
         Some(v) if v.tag == tag::ARRAY => v.bytes,
@@ -118,12 +118,12 @@ pub(crate) fn add_to_set(
             )));
         }
     };
-    let mut all: Vec<Raw<'_>> = elements(array).map(|e| e.value).collect();
+    let mut all: Vec<RawValue<'_>> = elements(array).map(|e| e.value).collect();
     let before = all.len();
     if values.len() > 8 {
         // many values: look them up instead of comparing each with each
         let mut known: hashbrown::HashSet<Key> = all.iter().map(|v| Key::of_raw(*v)).collect();
-        all.extend(values.iter().map(OwnedRaw::as_raw).filter(|v| known.insert(Key::of_raw(*v))));
+        all.extend(values.iter().map(OwnedRawValue::as_raw).filter(|v| known.insert(Key::of_raw(*v))));
     } else {
         for value in values {
             if !all.iter().any(|v| equal(*v, value.as_raw())) {
@@ -132,7 +132,7 @@ pub(crate) fn add_to_set(
         }
     }
     if all.len() == before && old.is_some() {
-        return Ok(Outcome::Keep);
+        return Ok(OperatorOutcome::Keep);
     }
     Ok(write_array(all.into_iter(), out))
 }
@@ -140,39 +140,47 @@ pub(crate) fn add_to_set(
 /// Keeps the elements of an array that `goes` does not name; what is no array is refused.
 fn retain(
     op: &str,
-    old: Option<Raw<'_>>,
+    old: Option<RawValue<'_>>,
     out: &mut Vec<u8>,
-    goes: impl Fn(Raw<'_>) -> bool,
-) -> Result<Outcome> {
-    let Some(v) = old else { return Ok(Outcome::Keep) };
+    goes: impl Fn(RawValue<'_>) -> bool,
+) -> Result<OperatorOutcome> {
+    let Some(v) = old else { return Ok(OperatorOutcome::Keep) };
     if v.tag != tag::ARRAY {
         return Err(DocsError::bad_value(format!("Cannot apply {op} to a non-array value")));
     }
     if !elements(v.bytes).any(|e| goes(e.value)) {
-        return Ok(Outcome::Keep);
+        return Ok(OperatorOutcome::Keep);
     }
     Ok(write_array(elements(v.bytes).map(|e| e.value).filter(|v| !goes(*v)), out))
 }
 
-pub(crate) fn pull_all(values: &[OwnedRaw], old: Option<Raw<'_>>, out: &mut Vec<u8>) -> Result<Outcome> {
+pub(crate) fn pull_all(
+    values: &[OwnedRawValue],
+    old: Option<RawValue<'_>>,
+    out: &mut Vec<u8>,
+) -> Result<OperatorOutcome> {
     retain("$pullAll", old, out, |v| values.iter().any(|gone| equal(v, gone.as_raw())))
 }
 
-pub(crate) fn pull(pull: &Pull, old: Option<Raw<'_>>, out: &mut Vec<u8>) -> Result<Outcome> {
+pub(crate) fn pull(
+    pull: &PullOperator,
+    old: Option<RawValue<'_>>,
+    out: &mut Vec<u8>,
+) -> Result<OperatorOutcome> {
     retain("$pull", old, out, |v| match pull {
-        Pull::Documents(filter) => v.tag == tag::DOCUMENT && filter.matches_bytes(v.bytes),
-        Pull::Values(filter) => filter.matches_bytes(&v.in_document("")),
-        Pull::Equal(gone) => equal(v, gone.as_raw()),
+        PullOperator::Documents(filter) => v.tag == tag::DOCUMENT && filter.matches_bytes(v.bytes),
+        PullOperator::Values(filter) => filter.matches_bytes(&v.in_document("")),
+        PullOperator::Equal(gone) => equal(v, gone.as_raw()),
     })
 }
 
 pub(crate) fn pop(
     first: bool,
-    old: Option<Raw<'_>>,
+    old: Option<RawValue<'_>>,
     out: &mut Vec<u8>,
     path: &dyn Fn() -> String,
-) -> Result<Outcome> {
-    let Some(v) = old else { return Ok(Outcome::Keep) };
+) -> Result<OperatorOutcome> {
+    let Some(v) = old else { return Ok(OperatorOutcome::Keep) };
     if v.tag != tag::ARRAY {
         return Err(DocsError::new(
             ErrorCode::TypeMismatch,
@@ -181,7 +189,7 @@ pub(crate) fn pop(
     }
     let len = elements(v.bytes).count();
     if len == 0 {
-        return Ok(Outcome::Keep);
+        return Ok(OperatorOutcome::Keep);
     }
     let gone = if first { 0 } else { len - 1 };
     let rest = elements(v.bytes).enumerate().filter(|(i, _)| i.cmp(&gone) != Ordering::Equal);

@@ -25,15 +25,15 @@ use tidemill_types::{Timestamp, Value};
 use crate::error::{DocsError, ErrorCode, Result};
 use crate::filter::Filter;
 use crate::path::Path;
-use crate::raw::{OwnedRaw, Raw, elements, tag};
+use crate::raw::{OwnedRawValue, RawValue, elements, tag};
 use crate::sort::SortOrder;
-pub(crate) use apply::Context;
-use tree::Node;
+pub(crate) use apply::UpdateContext;
+use tree::OperatorTree;
 
 /// A parsed update. Built with [`Update::parse`] from MongoDB's form, or with [`Update::new`] and its operators.
 #[derive(Debug, Clone, Default)]
 pub struct Update {
-    root: Node,
+    root: OperatorTree,
     /// The first mistake of a programmatic update; told when it is applied.
     error: Option<DocsError>,
     /// Levels that the result may have where an operator wrote; a rename may move any number.
@@ -42,14 +42,14 @@ pub struct Update {
 
 /// What an operator does to one value.
 #[derive(Debug, Clone)]
-pub(crate) enum Change {
-    Set(OwnedRaw),
-    SetOnInsert(OwnedRaw),
+pub(crate) enum UpdateOperator {
+    Set(OwnedRawValue),
+    SetOnInsert(OwnedRawValue),
     Unset,
-    Inc(OwnedRaw),
-    Mul(OwnedRaw),
-    Min(OwnedRaw),
-    Max(OwnedRaw),
+    Inc(OwnedRawValue),
+    Mul(OwnedRawValue),
+    Min(OwnedRawValue),
+    Max(OwnedRawValue),
     CurrentDate {
         timestamp: bool,
     },
@@ -57,21 +57,23 @@ pub(crate) enum Change {
     RenameFrom,
     /// The target of a rename: takes the value that the source had.
     RenameTo(Path),
-    Push(Box<Push>),
-    AddToSet(Vec<OwnedRaw>),
-    PullAll(Vec<OwnedRaw>),
-    Pull(Box<Pull>),
+    Push(Box<PushOperator>),
+    AddToSet(Vec<OwnedRawValue>),
+    PullAll(Vec<OwnedRawValue>),
+    Pull(Box<PullOperator>),
     Pop {
         first: bool,
     },
 }
 
-impl Change {
+impl UpdateOperator {
     /// Levels below the field that it may make.
     fn depth(&self) -> usize {
-        let deepest = |values: &[OwnedRaw]| values.iter().map(|v| 1 + levels(v.as_raw())).max().unwrap_or(1);
+        let deepest = |values: &[OwnedRawValue]| {
+            values.iter().map(|v| 1 + nesting_depth(v.as_raw())).max().unwrap_or(1)
+        };
         match self {
-            Self::Set(v) | Self::SetOnInsert(v) | Self::Min(v) | Self::Max(v) => levels(v.as_raw()),
+            Self::Set(v) | Self::SetOnInsert(v) | Self::Min(v) | Self::Max(v) => nesting_depth(v.as_raw()),
             Self::Push(push) => deepest(&push.values),
             Self::AddToSet(values) => deepest(values),
             Self::RenameTo(_) => usize::MAX / 2,
@@ -81,9 +83,11 @@ impl Change {
 }
 
 /// Documents and arrays inside one another.
-fn levels(value: Raw<'_>) -> usize {
+fn nesting_depth(value: RawValue<'_>) -> usize {
     match value.tag {
-        tag::DOCUMENT | tag::ARRAY => 1 + elements(value.bytes).map(|e| levels(e.value)).max().unwrap_or(0),
+        tag::DOCUMENT | tag::ARRAY => {
+            1 + elements(value.bytes).map(|e| nesting_depth(e.value)).max().unwrap_or(0)
+        }
         tag::CODE_WITH_SCOPE => usize::MAX / 4,
         _ => 0,
     }
@@ -91,8 +95,8 @@ fn levels(value: Raw<'_>) -> usize {
 
 /// `$push` with its modifiers.
 #[derive(Debug, Clone)]
-pub(crate) struct Push {
-    pub values: Vec<OwnedRaw>,
+pub(crate) struct PushOperator {
+    pub values: Vec<OwnedRawValue>,
     pub position: Option<i64>,
     pub slice: Option<i64>,
     pub sort: Option<PushSort>,
@@ -107,13 +111,13 @@ pub(crate) enum PushSort {
 
 /// What `$pull` takes out.
 #[derive(Debug, Clone)]
-pub(crate) enum Pull {
+pub(crate) enum PullOperator {
     /// Elements that are documents matching this filter.
     Documents(Filter),
     /// Elements for which the pseudo field `""` matches.
     Values(Filter),
     /// Elements equal to this value.
-    Equal(OwnedRaw),
+    Equal(OwnedRawValue),
 }
 
 /// A document before and after an update.
@@ -148,64 +152,69 @@ impl Update {
 
     /// Sets the field to the value.
     pub fn set(self, path: &str, value: impl Into<Bson>) -> Self {
-        self.with_bson(path, value.into(), Change::Set)
+        self.with_bson(path, value.into(), UpdateOperator::Set)
     }
 
     /// Sets the field to the value; a missing value sets null, a time loses what is below a millisecond.
     pub fn set_value(self, path: &str, value: &Value<'_>) -> Self {
-        self.with(path, Change::Set(OwnedRaw::from_value(value)))
+        self.with(path, UpdateOperator::Set(OwnedRawValue::from_value(value)))
     }
 
     /// Sets the field when the update inserts a document.
     pub fn set_on_insert(self, path: &str, value: impl Into<Bson>) -> Self {
-        self.with_bson(path, value.into(), Change::SetOnInsert)
+        self.with_bson(path, value.into(), UpdateOperator::SetOnInsert)
     }
 
     /// Removes the field.
     pub fn unset(self, path: &str) -> Self {
-        self.with(path, Change::Unset)
+        self.with(path, UpdateOperator::Unset)
     }
 
     /// Adds a number to the field; a missing field counts as 0.
     pub fn inc(self, path: &str, by: impl Into<Bson>) -> Self {
-        self.with_number(path, by.into(), "$inc", Change::Inc)
+        self.with_number(path, by.into(), "$inc", UpdateOperator::Inc)
     }
 
     /// Multiplies the field by a number; a missing field becomes 0.
     pub fn mul(self, path: &str, by: impl Into<Bson>) -> Self {
-        self.with_number(path, by.into(), "$mul", Change::Mul)
+        self.with_number(path, by.into(), "$mul", UpdateOperator::Mul)
     }
 
     /// Sets the field when the value is less than it.
     pub fn min(self, path: &str, value: impl Into<Bson>) -> Self {
-        self.with_bson(path, value.into(), Change::Min)
+        self.with_bson(path, value.into(), UpdateOperator::Min)
     }
 
     /// Sets the field when the value is greater than it.
     pub fn max(self, path: &str, value: impl Into<Bson>) -> Self {
-        self.with_bson(path, value.into(), Change::Max)
+        self.with_bson(path, value.into(), UpdateOperator::Max)
     }
 
     /// Appends a value to an array.
     pub fn push(self, path: &str, value: impl Into<Bson>) -> Self {
         self.with_bson(path, value.into(), |v| {
-            Change::Push(Box::new(Push { values: vec![v], position: None, slice: None, sort: None }))
+            UpdateOperator::Push(Box::new(PushOperator {
+                values: vec![v],
+                position: None,
+                slice: None,
+                sort: None,
+            }))
         })
     }
 
     /// Appends a value to an array unless it is there.
     pub fn add_to_set(self, path: &str, value: impl Into<Bson>) -> Self {
-        self.with_bson(path, value.into(), |v| Change::AddToSet(vec![v]))
+        self.with_bson(path, value.into(), |v| UpdateOperator::AddToSet(vec![v]))
     }
 
     /// Removes every element that equals the value from an array.
     pub fn pull(self, path: &str, value: impl Into<Bson>) -> Self {
-        self.with_bson(path, value.into(), |v| Change::PullAll(vec![v]))
+        self.with_bson(path, value.into(), |v| UpdateOperator::PullAll(vec![v]))
     }
 
     /// Sets the field to `now` as a date.
     pub fn current_date(self, path: &str) -> Self {
-        self.with(path, Change::CurrentDate { timestamp: false })
+        self.with(path, UpdateOperator::CurrentDate { timestamp: false })
     }
 
     /// Whether there is no operator in it.
@@ -218,7 +227,7 @@ impl Update {
     /// Errors: those of the operators, the path and the values in the message; the input is not changed.
     pub fn apply(&self, doc: &RawDocument, now: Timestamp) -> Result<RawDocumentBuf> {
         let mut out = Vec::new();
-        self.apply_bytes(doc.as_bytes(), Context::update(now), &mut out)?;
+        self.apply_bytes(doc.as_bytes(), UpdateContext::update(now), &mut out)?;
         RawDocumentBuf::from_bytes(out).map_err(|e| {
             DocsError::new(ErrorCode::InvalidBson, format!("the updated document is not BSON: {e}"))
         })
@@ -230,18 +239,18 @@ impl Update {
     }
 
     /// Sets the field to a value where it lies.
-    pub(crate) fn set_raw(self, path: &str, value: Raw<'_>) -> Self {
-        self.with(path, Change::Set(OwnedRaw::of(value)))
+    pub(crate) fn set_raw(self, path: &str, value: RawValue<'_>) -> Self {
+        self.with(path, UpdateOperator::Set(OwnedRawValue::of(value)))
     }
 
-    fn with(mut self, path: &str, change: Change) -> Self {
+    fn with(mut self, path: &str, change: UpdateOperator) -> Self {
         if let Err(e) = self.add(path, change) {
             self.error.get_or_insert(e);
         }
         self
     }
 
-    fn add(&mut self, path: &str, change: Change) -> Result<()> {
+    fn add(&mut self, path: &str, change: UpdateOperator) -> Result<()> {
         self.depth = self.depth.max(path.split('.').count() + change.depth());
         self.root.add(path, change)
     }
@@ -251,8 +260,13 @@ impl Update {
         self.depth > max
     }
 
-    fn with_bson(mut self, path: &str, value: Bson, change: impl FnOnce(OwnedRaw) -> Change) -> Self {
-        match OwnedRaw::from_bson(&value) {
+    fn with_bson(
+        mut self,
+        path: &str,
+        value: Bson,
+        change: impl FnOnce(OwnedRawValue) -> UpdateOperator,
+    ) -> Self {
+        match OwnedRawValue::from_bson(&value) {
             Ok(raw) => self.with(path, change(raw)),
             Err(why) => {
                 self.error.get_or_insert(DocsError::bad_value(format!("value of `{path}`: {why}")));
@@ -266,9 +280,11 @@ impl Update {
         path: &str,
         by: Bson,
         op: &str,
-        change: impl FnOnce(OwnedRaw) -> Change,
+        change: impl FnOnce(OwnedRawValue) -> UpdateOperator,
     ) -> Self {
-        match OwnedRaw::from_bson(&by).map_err(DocsError::bad_value).and_then(|n| arith::operand(op, path, n))
+        match OwnedRawValue::from_bson(&by)
+            .map_err(DocsError::bad_value)
+            .and_then(|n| arith::operand(op, path, n))
         {
             Ok(n) => self.with(path, change(n)),
             Err(e) => {

@@ -3,14 +3,14 @@
 use bson::raw::RawDocument;
 use tidemill_types::did_you_mean;
 
+use crate::display::display;
 use crate::error::{DocsError, ErrorCode, Result};
 use crate::filter::{Filter, conditions_on_value, is_operators};
 use crate::path::Path;
-use crate::raw::{OwnedRaw, Raw, elements, field, tag};
-use crate::show::show;
+use crate::raw::{OwnedRawValue, RawValue, elements, field, tag};
 use crate::sort::{SortOrder, direction};
 
-use super::{Change, Pull, Push, PushSort, Update, arith};
+use super::{PullOperator, PushOperator, PushSort, Update, UpdateOperator, arith};
 
 const OPERATORS: [&str; 15] = [
     "$set",
@@ -39,15 +39,15 @@ pub(super) fn parse(update: &RawDocument) -> Result<Update> {
             return Err(DocsError::parse(format!(
                 "Modifiers operate on fields but we found type {} instead. For example: {{$mod: {{<field>: ...}}}} not {{{op}: {}}}",
                 e.value.type_name(),
-                show(e.value)
+                display(e.value)
             )));
         }
         for operand in elements(e.value.bytes) {
             let path = std::str::from_utf8(operand.name).unwrap_or_default();
             if op == "$rename" {
                 let target = rename_target(path, operand.value)?;
-                parsed.add(path, Change::RenameFrom)?;
-                parsed.add(target, Change::RenameTo(Path::new(path)))?;
+                parsed.add(path, UpdateOperator::RenameFrom)?;
+                parsed.add(target, UpdateOperator::RenameTo(Path::new(path)))?;
             } else {
                 parsed.add(path, change(op, path, operand.value)?)?;
             }
@@ -72,41 +72,41 @@ fn check_operator(op: &str) -> Result<()> {
     }
 }
 
-fn change(op: &str, path: &str, v: Raw<'_>) -> Result<Change> {
-    let owned = || OwnedRaw::of(v);
+fn change(op: &str, path: &str, v: RawValue<'_>) -> Result<UpdateOperator> {
+    let owned = || OwnedRawValue::of(v);
     Ok(match op {
-        "$set" => Change::Set(owned()),
-        "$setOnInsert" => Change::SetOnInsert(owned()),
-        "$unset" => Change::Unset,
-        "$inc" => Change::Inc(arith::operand(op, path, owned())?),
-        "$mul" => Change::Mul(arith::operand(op, path, owned())?),
-        "$min" => Change::Min(owned()),
-        "$max" => Change::Max(owned()),
-        "$currentDate" => Change::CurrentDate { timestamp: current_date(path, v)? },
-        "$push" => Change::Push(Box::new(push(v)?)),
-        "$addToSet" => Change::AddToSet(add_to_set(v)?),
-        "$pullAll" if v.tag == tag::ARRAY => Change::PullAll(values(v)),
+        "$set" => UpdateOperator::Set(owned()),
+        "$setOnInsert" => UpdateOperator::SetOnInsert(owned()),
+        "$unset" => UpdateOperator::Unset,
+        "$inc" => UpdateOperator::Inc(arith::operand(op, path, owned())?),
+        "$mul" => UpdateOperator::Mul(arith::operand(op, path, owned())?),
+        "$min" => UpdateOperator::Min(owned()),
+        "$max" => UpdateOperator::Max(owned()),
+        "$currentDate" => UpdateOperator::CurrentDate { timestamp: current_date(path, v)? },
+        "$push" => UpdateOperator::Push(Box::new(push(v)?)),
+        "$addToSet" => UpdateOperator::AddToSet(add_to_set(v)?),
+        "$pullAll" if v.tag == tag::ARRAY => UpdateOperator::PullAll(values(v)),
         "$pullAll" => {
             return Err(DocsError::bad_value(format!(
                 "$pullAll requires an array argument but was given a {}",
                 v.type_name()
             )));
         }
-        "$pull" => Change::Pull(Box::new(pull(v)?)),
-        _ => Change::Pop { first: pop(path, v)? },
+        "$pull" => UpdateOperator::Pull(Box::new(pull(v)?)),
+        _ => UpdateOperator::Pop { first: pop(path, v)? },
     })
 }
 
-fn values(array: Raw<'_>) -> Vec<OwnedRaw> {
-    elements(array.bytes).map(|e| OwnedRaw::of(e.value)).collect()
+fn values(array: RawValue<'_>) -> Vec<OwnedRawValue> {
+    elements(array.bytes).map(|e| OwnedRawValue::of(e.value)).collect()
 }
 
-fn rename_target<'v>(path: &str, v: Raw<'v>) -> Result<&'v str> {
+fn rename_target<'v>(path: &str, v: RawValue<'v>) -> Result<&'v str> {
     let target = (v.tag == tag::STRING).then(|| v.text()).flatten();
     let Some(target) = target else {
         return Err(DocsError::bad_value(format!(
             "The 'to' field for $rename must be a string: {path}: {}",
-            show(v)
+            display(v)
         )));
     };
     if target == path {
@@ -118,11 +118,11 @@ fn rename_target<'v>(path: &str, v: Raw<'v>) -> Result<&'v str> {
 }
 
 /// Whether it writes a timestamp rather than a date.
-fn current_date(path: &str, v: Raw<'_>) -> Result<bool> {
+fn current_date(path: &str, v: RawValue<'_>) -> Result<bool> {
     let wrong = || {
         DocsError::bad_value(format!(
             "$currentDate of '{path}': expected true, {{$type: \"date\"}} or {{$type: \"timestamp\"}}, found {}",
-            show(v)
+            display(v)
         ))
     };
     match v.tag {
@@ -136,18 +136,23 @@ fn current_date(path: &str, v: Raw<'_>) -> Result<bool> {
     }
 }
 
-fn pop(path: &str, v: Raw<'_>) -> Result<bool> {
-    match v.whole() {
+fn pop(path: &str, v: RawValue<'_>) -> Result<bool> {
+    match v.as_integer() {
         Some(1) => Ok(false),
         Some(-1) => Ok(true),
-        _ => Err(DocsError::parse(format!("$pop expects 1 or -1, found: {path}: {}", show(v)))),
+        _ => Err(DocsError::parse(format!("$pop expects 1 or -1, found: {path}: {}", display(v)))),
     }
 }
 
-fn push(v: Raw<'_>) -> Result<Push> {
+fn push(v: RawValue<'_>) -> Result<PushOperator> {
     let each = if v.tag == tag::DOCUMENT { field(v.bytes, b"$each") } else { None };
     let Some(each) = each else {
-        return Ok(Push { values: vec![OwnedRaw::of(v)], position: None, slice: None, sort: None });
+        return Ok(PushOperator {
+            values: vec![OwnedRawValue::of(v)],
+            position: None,
+            slice: None,
+            sort: None,
+        });
     };
     if each.value.tag != tag::ARRAY {
         return Err(DocsError::bad_value(format!(
@@ -155,13 +160,13 @@ fn push(v: Raw<'_>) -> Result<Push> {
             each.value.type_name()
         )));
     }
-    let mut parsed = Push { values: values(each.value), position: None, slice: None, sort: None };
+    let mut parsed = PushOperator { values: values(each.value), position: None, slice: None, sort: None };
     for e in elements(v.bytes) {
         let whole = |name: &str| {
-            e.value.whole().ok_or_else(|| {
+            e.value.as_integer().ok_or_else(|| {
                 DocsError::bad_value(format!(
                     "The value for {name} must be an integer value, found {}",
-                    show(e.value)
+                    display(e.value)
                 ))
             })
         };
@@ -181,7 +186,7 @@ fn push(v: Raw<'_>) -> Result<Push> {
     Ok(parsed)
 }
 
-fn push_sort(v: Raw<'_>) -> Result<PushSort> {
+fn push_sort(v: RawValue<'_>) -> Result<PushSort> {
     if v.tag != tag::DOCUMENT {
         return direction("$sort", v).map(PushSort::Whole);
     }
@@ -196,7 +201,7 @@ fn push_sort(v: Raw<'_>) -> Result<PushSort> {
     Ok(PushSort::Fields(order))
 }
 
-fn add_to_set(v: Raw<'_>) -> Result<Vec<OwnedRaw>> {
+fn add_to_set(v: RawValue<'_>) -> Result<Vec<OwnedRawValue>> {
     let first = if v.tag == tag::DOCUMENT { elements(v.bytes).next() } else { None };
     match first {
         Some(each) if each.name == b"$each" => {
@@ -209,31 +214,31 @@ fn add_to_set(v: Raw<'_>) -> Result<Vec<OwnedRaw>> {
             if elements(v.bytes).count() > 1 {
                 return Err(DocsError::bad_value(format!(
                     "Found unexpected fields after $each in $addToSet: {}",
-                    show(v)
+                    display(v)
                 )));
             }
             Ok(values(each.value))
         }
-        _ => Ok(vec![OwnedRaw::of(v)]),
+        _ => Ok(vec![OwnedRawValue::of(v)]),
     }
 }
 
-fn pull(v: Raw<'_>) -> Result<Pull> {
+fn pull(v: RawValue<'_>) -> Result<PullOperator> {
     match v.tag {
         tag::DOCUMENT if is_operators(v.bytes) => {
-            Ok(Pull::Values(Filter { node: conditions_on_value(v.bytes)? }))
+            Ok(PullOperator::Values(Filter { node: conditions_on_value(v.bytes)? }))
         }
         tag::DOCUMENT => {
             let doc = RawDocument::from_bytes(v.bytes)
                 .map_err(|e| DocsError::new(ErrorCode::InvalidBson, format!("$pull: {e}")))?;
-            Filter::parse(doc).map(Pull::Documents)
+            Filter::parse(doc).map(PullOperator::Documents)
         }
         tag::REGEX => {
             let doc = v.in_document("");
             let doc = RawDocument::from_bytes(&doc)
                 .map_err(|e| DocsError::new(ErrorCode::InvalidBson, format!("$pull: {e}")))?;
-            Filter::parse(doc).map(Pull::Values)
+            Filter::parse(doc).map(PullOperator::Values)
         }
-        _ => Ok(Pull::Equal(OwnedRaw::of(v))),
+        _ => Ok(PullOperator::Equal(OwnedRawValue::of(v))),
     }
 }

@@ -2,41 +2,41 @@
 
 use crate::error::{DocsError, ErrorCode, Result};
 use crate::limits::CLAUSES_MAX;
-use crate::path::Part;
+use crate::path::PathSegment;
 
-use super::Change;
+use super::UpdateOperator;
 
 /// Operators below one field, in the order in which new fields are added.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Node {
-    pub children: Vec<(Part, Child)>,
+pub(crate) struct OperatorTree {
+    pub children: Vec<(PathSegment, OperatorTreeChild)>,
 }
 
 #[derive(Debug, Clone)]
-pub(crate) enum Child {
-    Inner(Node),
-    Leaf(Change),
+pub(crate) enum OperatorTreeChild {
+    Inner(OperatorTree),
+    Leaf(UpdateOperator),
 }
 
-impl Node {
+impl OperatorTree {
     /// Puts an operator at its path.
     ///
     /// Errors: an empty name or a positional operator in the path; a path that equals, contains or lies in the
     /// path of another operator.
-    pub fn add(&mut self, path: &str, change: Change) -> Result<()> {
+    pub fn add(&mut self, path: &str, change: UpdateOperator) -> Result<()> {
         check_path(path)?;
         let mut node = self;
         let mut here = 0;
         let mut parts = path.split('.').peekable();
         while let Some(name) = parts.next() {
             here += name.len();
-            let part = Part::new(name);
+            let part = PathSegment::new(name);
             let found = node.children.binary_search_by(|(p, _)| p.update_order(&part));
             if parts.peek().is_none() {
                 return match found {
                     Ok(_) => Err(conflict(path, path)),
                     Err(at) if node.children.len() < CLAUSES_MAX => {
-                        node.children.insert(at, (part, Child::Leaf(change)));
+                        node.children.insert(at, (part, OperatorTreeChild::Leaf(change)));
                         Ok(())
                     }
                     Err(_) => Err(DocsError::bad_value(format!(
@@ -45,12 +45,12 @@ impl Node {
                 };
             }
             let at = found.unwrap_or_else(|at| {
-                node.children.insert(at, (part, Child::Inner(Node::default())));
+                node.children.insert(at, (part, OperatorTreeChild::Inner(OperatorTree::default())));
                 at
             });
             match &mut node.children[at].1 {
-                Child::Inner(inner) => node = inner,
-                Child::Leaf(_) => return Err(conflict(path, &path[..here])),
+                OperatorTreeChild::Inner(inner) => node = inner,
+                OperatorTreeChild::Leaf(_) => return Err(conflict(path, &path[..here])),
             }
             here += 1;
         }

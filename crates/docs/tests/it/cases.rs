@@ -21,7 +21,7 @@ use std::path::Path;
 use bson::{Bson, Document, RawDocumentBuf, doc};
 use bytes::Bytes;
 use tidemill_docs::{
-    CollectionSpec, Command, DocBytes, DocsError, Filter, FindOptions, IndexSpec, Limits, Outcome,
+    CollectionSpec, Command, CommandOutcome, DocBytes, DocsError, Filter, FindOptions, IndexSpec, Limits,
     Projection, SortOrder, Store,
 };
 use tidemill_types::Timestamp;
@@ -227,7 +227,7 @@ fn error(e: &DocsError) -> String {
     format!("error {}: {e}", e.code())
 }
 
-fn show_outcome(outcome: &Outcome) -> String {
+fn show_outcome(outcome: &CommandOutcome) -> String {
     let mut text = String::new();
     for (name, n) in [
         ("inserted", outcome.inserted),

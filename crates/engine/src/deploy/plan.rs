@@ -366,12 +366,12 @@ impl Planner<'_> {
 
     fn entity_place(&mut self, entity: &Entity, stored: &CollectionFacts) {
         let wanted = entity.spec();
-        if wanted.has_place_of(&stored.spec) {
+        if wanted.has_same_placement(&stored.spec) {
             return;
         }
         let place = |spec: &CollectionSpec| match spec.shard_key {
             None if !spec.replicated => format!("spread by its key `{}`", entity.key),
-            _ => spec.place(),
+            _ => spec.placement(),
         };
         if stored.documents == 0 {
             self.change(format!("entity {}: it is {}", entity.name, place(&wanted)));

@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 use arrow_array::RecordBatch;
 use arrow_buffer::BooleanBuffer;
 use tidemill_flow::Column;
-use tidemill_rules::{At, Effects, Outbound, Part, Route, key_text};
+use tidemill_rules::{Effects, Outbound, RecordPosition, Route, StreamPart, key_text};
 use tidemill_types::decode::{BatchBuilder, Cell};
 use tidemill_types::{Error, Offset, PartitionId, Result, StreamSchema, Timestamp};
 
@@ -43,7 +43,7 @@ pub struct Followed {
     pub duplicates: BTreeMap<usize, u64>,
     /// Events that belong to other partitions.
     pub elsewhere: Vec<Outbound>,
-    /// Events of this partition for the queries in [`ONE`].
+    /// Events of this partition for the queries in [`super::ONE`].
     pub forward: Option<Events>,
     /// Firings that failed.
     pub errors: Vec<String>,
@@ -185,13 +185,13 @@ impl<'t> Cascade<'t> {
     fn record_rules(&mut self, events: &Events, keep: &[Option<BooleanBuffer>]) -> Result<Effects> {
         let program = &self.core.program;
         let parts = events.parts.iter().zip(keep).filter_map(|((stream, batch), keep)| {
-            Some(Part { stream: program.stream_index(&stream.name)?, batch, keep: keep.as_ref() })
+            Some(StreamPart { stream: program.stream_index(&stream.name)?, batch, keep: keep.as_ref() })
         });
-        let parts: Vec<Part<'_>> = parts.collect();
+        let parts: Vec<StreamPart<'_>> = parts.collect();
         self.rules(&parts, events.order.as_deref(), 0)
     }
 
-    fn rules(&mut self, parts: &[Part<'_>], order: Option<&[u16]>, first: u32) -> Result<Effects> {
+    fn rules(&mut self, parts: &[StreamPart<'_>], order: Option<&[u16]>, first: u32) -> Result<Effects> {
         let State { store, dedupe, executor, trace, .. } = &mut *self.state;
         let program = &self.core.program;
         let mut host = PartitionHost {
@@ -202,13 +202,18 @@ impl<'t> Cascade<'t> {
             partitions: self.core.partitions().len() as u32,
         };
         let emitted = self.first.saturating_add(self.number);
-        let at = At { partition: self.place.here, offset: self.place.offset, first, emitted };
+        let at = RecordPosition {
+            partition: self.place.here,
+            offset: self.place.offset,
+            first_row: first,
+            first_emitted_row: emitted,
+        };
         executor.apply_at(program, &mut host, parts, order, at, trace)
     }
 
     /// Keeps what rules did.
     fn take(&mut self, effects: &Effects) {
-        self.number = self.number.saturating_add(effects.numbers);
+        self.number = self.number.saturating_add(effects.emitted_count);
         for emitted in &effects.emitted {
             let schema = &self.core.program.streams()[emitted.stream];
             let rows = emitted.rows.iter().map(|r| *r as i32);
@@ -217,7 +222,7 @@ impl<'t> Cascade<'t> {
         for (stream, count) in &effects.duplicates {
             *self.followed.duplicates.entry(*stream).or_default() += count;
         }
-        self.followed.elsewhere.extend(effects.elsewhere.iter().cloned());
+        self.followed.elsewhere.extend(effects.outbound.iter().cloned());
         self.followed.errors.extend(effects.errors.iter().map(ToString::to_string));
     }
 
@@ -256,7 +261,7 @@ impl<'t> Cascade<'t> {
         if self.core.program.stream_rules(stream).rules.is_empty() {
             return Ok(());
         }
-        let effects = self.rules(&[Part { stream, batch: one, keep: None }], None, own)?;
+        let effects = self.rules(&[StreamPart { stream, batch: one, keep: None }], None, own)?;
         self.take(&effects);
         let mut emitted: Vec<(u32, usize, usize)> = Vec::new();
         for (i, e) in effects.emitted.iter().enumerate() {
@@ -368,7 +373,7 @@ impl<'t> Cascade<'t> {
         self.number += 1;
         let here = self.place.here;
         let key = schema.key.map(|k| key_text(&cells[k]));
-        if let Route::Elsewhere(partition) = route(here, core.partitions().len() as u32, key.as_deref()) {
+        if let Route::Remote(partition) = route(here, core.partitions().len() as u32, key.as_deref()) {
             self.followed.elsewhere.push(Outbound { partition, stream, cells, time, number, source_row: 0 });
             return Ok(());
         }

@@ -298,7 +298,7 @@ fn stores(app: &ast::App) -> Vec<String> {
 }
 
 fn identity(app: &ast::App) -> u64 {
-    xxhash_rust::xxh3::xxh3_64(siddhi::summary(app).as_bytes())
+    xxhash_rust::xxh3::xxh3_64(siddhi::structural_text(app).as_bytes())
 }
 
 /// `@app:playback(idle.time='…', increment='…')`.

@@ -135,7 +135,7 @@ impl Flow {
         running.app.start_with_event(now, &mut Outlet::new(queries, plan, &mut self.counts, out));
     }
 
-    /// The clock of a unit is going to `to` after it may have stood still: see [`App::pass_over_triggers`].
+    /// The clock of a unit is going to `to` after it may have stood still; see [`tidemill_flow::runtime::AppRuntime::skip_triggers`].
     pub fn pass_over_triggers(&mut self, unit: usize, to: i64, standstill: i64) {
         if let Some(Some(running)) = self.units.get_mut(unit) {
             running.app.skip_triggers(to, standstill);
@@ -207,7 +207,7 @@ impl Flow {
 
     /// Why a query of a unit puts nothing out; `None` for a unit that runs elsewhere.
     ///
-    /// Errors: those of [`App::why`].
+    /// Errors: those of [`tidemill_flow::runtime::AppRuntime::why`].
     pub fn why(&self, unit: usize, query: &str, key: Option<&str>) -> Option<Result<QueryReport>> {
         let running = self.units.get(unit)?.as_ref()?;
         Some(running.app.why(query, key))

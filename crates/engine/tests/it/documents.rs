@@ -8,7 +8,7 @@ fn bytes(doc: bson::Document) -> bytes::Bytes {
     bson::RawDocumentBuf::try_from(&doc).unwrap().into_bytes().into()
 }
 
-fn insert(engine: &Engine, docs: Vec<bson::Document>) -> tidemill_docs::Outcome {
+fn insert(engine: &Engine, docs: Vec<bson::Document>) -> tidemill_docs::CommandOutcome {
     let docs = docs.into_iter().map(bytes).collect();
     engine
         .write_documents(Command::Insert { collection: "Customer".into(), docs, ordered: false }, None)

@@ -40,7 +40,7 @@ pub(crate) use compile::compile_definition;
 pub use plan::{AGG_TIMESTAMP, AccumulatorSpec, AggregationPlan};
 pub use purge::RetentionPolicy;
 pub use within::BucketQuery;
-pub(crate) use within::{compile_bucket_query as read, missing_within};
+pub(crate) use within::{compile_bucket_query, missing_within};
 
 /// An aggregation at work.
 pub struct Aggregation {

@@ -76,7 +76,8 @@ fn rows(aggregation: &Aggregation, query: &str) -> Vec<String> {
     let attributes = plan.attributes();
     let mut scope = StreamScope { stream: &plan.name, attributes: &attributes, tables: &[] };
     let within = find.within.as_ref().expect("`within`");
-    let read = read(within, plan, select::INPUT, &mut scope, &Registry::standard()).expect("a clause");
+    let read = compile_bucket_query(within, plan, select::INPUT, &mut scope, &Registry::standard())
+        .expect("a clause");
     let frame = Frame { rows: &[], time: 0, now: 0, host: &NoContext };
     let mut rows = Vec::new();
     let mut visit = |columns: &[Column], row: usize| {

@@ -256,7 +256,7 @@ fn compile_bucket_query(
         (Some(within), Some((slot, number))) => {
             let mut scope = compiled.sides(catalog.tables(), false);
             let of = &catalog.aggregations()[number];
-            aggregation::read(within, of, slot, &mut scope, registry).map(Some)
+            aggregation::compile_bucket_query(within, of, slot, &mut scope, registry).map(Some)
         }
     }
 }

@@ -224,7 +224,7 @@ pub fn compile(app: &ast::App, registry: &Registry) -> Result<AppPlan, Vec<Diagn
 
 /// Definitions and queries, a line for each of their parts.
 fn text(app: &ast::App) -> String {
-    let all = tidemill_lang::siddhi::summary(app);
+    let all = tidemill_lang::siddhi::structural_text(app);
     all.lines().filter(|line| !line.starts_with("@app:")).flat_map(|line| [line, "\n"]).collect()
 }
 

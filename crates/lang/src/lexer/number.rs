@@ -1,6 +1,6 @@
 //! Numbers.
 
-use super::{Lexer, TokenKind, code};
+use super::{Lexer, TokenKind, diagnostic_codes};
 use crate::diagnostic::Diagnostic;
 
 impl Lexer<'_> {
@@ -36,7 +36,7 @@ impl Lexer<'_> {
             let span = self.span(start, self.at);
             let message = format!("the number is larger than {}", i64::MAX);
             self.sink.push(
-                Diagnostic::error(code::NUMBER, span, message)
+                Diagnostic::error(diagnostic_codes::NUMBER, span, message)
                     .help("write it with a point: `1.0` is a float"),
             );
             0
@@ -48,7 +48,9 @@ impl Lexer<'_> {
         let value = digits.parse::<f64>().ok().filter(|x| x.is_finite()).unwrap_or_else(|| {
             let span = self.span(start, self.at);
             let message = format!("the number is larger than {:e}", f64::MAX);
-            self.sink.push(Diagnostic::error(code::NUMBER, span, message).help("write a smaller exponent"));
+            self.sink.push(
+                Diagnostic::error(diagnostic_codes::NUMBER, span, message).help("write a smaller exponent"),
+            );
             0.0
         });
         self.push(TokenKind::Float(value), start);

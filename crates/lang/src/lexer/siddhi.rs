@@ -1,6 +1,6 @@
 //! Texts, numbers and bodies of functions as SiddhiQL writes them.
 
-use super::{Lexer, TokenKind, code, is_word_part};
+use super::{Lexer, TokenKind, diagnostic_codes, is_word_part};
 use crate::diagnostic::Diagnostic;
 
 /// What begins and ends a text that may hold anything.
@@ -33,7 +33,7 @@ impl Lexer<'_> {
         let rest = &self.rest()[1..];
         let length = rest.find([quote, '\n']).unwrap_or(rest.len());
         if !rest[length..].starts_with(quote) {
-            return self.open_text(quote, rest[..length].trim_end());
+            return self.unterminated_text(quote, rest[..length].trim_end());
         }
         let value = rest[..length].to_owned();
         self.at += 1 + length + 1;
@@ -43,7 +43,7 @@ impl Lexer<'_> {
             let kind = if quote == '"' { "double" } else { "single" };
             self.sink.push(
                 Diagnostic::error(
-                    code::TEXT_CHARACTER,
+                    diagnostic_codes::TEXT_CHARACTER,
                     place,
                     format!("a text in {kind} quotes cannot hold {what}"),
                 )
@@ -54,7 +54,7 @@ impl Lexer<'_> {
     }
 
     /// `'…` without its end, taken to hold the `rest` of the line.
-    fn open_text(&mut self, quote: char, rest: &str) {
+    fn unterminated_text(&mut self, quote: char, rest: &str) {
         let start = self.at;
         self.at += 1 + rest.len();
         // `'it\'s'` ends at the second quote, and the third one opens another text
@@ -67,7 +67,7 @@ impl Lexer<'_> {
         };
         let open = self.span(start, start + 1);
         self.sink.push(
-            Diagnostic::error(code::OPEN_STRING, open, "this text is not closed on its line")
+            Diagnostic::error(diagnostic_codes::OPEN_STRING, open, "this text is not closed on its line")
                 .expected([format!("`{quote}`")])
                 .help(help),
         );
@@ -84,7 +84,7 @@ impl Lexer<'_> {
         if length.is_none() {
             let open = self.span(start, begin);
             self.sink.push(
-                Diagnostic::error(code::OPEN_STRING, open, "this text is never closed")
+                Diagnostic::error(diagnostic_codes::OPEN_STRING, open, "this text is never closed")
                     .expected([format!("`{TRIPLE}`")])
                     .help(format!("put `{TRIPLE}` where the text ends")),
             );
@@ -101,7 +101,7 @@ impl Lexer<'_> {
             self.at += 1;
             self.skip_while(|c| c.is_ascii_digit());
             whole = false;
-        } else if self.point_without_digits() {
+        } else if self.is_point_without_digits() {
             self.at += 1;
             whole = false;
         }
@@ -129,7 +129,7 @@ impl Lexer<'_> {
         let kind = kind.unwrap_or_else(|| {
             let message = format!("the number is larger than {}", i64::MAX);
             self.sink.push(
-                Diagnostic::error(code::NUMBER, self.span(start, self.at), message)
+                Diagnostic::error(diagnostic_codes::NUMBER, self.span(start, self.at), message)
                     .help("write it with a point: `1.0` is a double"),
             );
             TokenKind::Long(0)
@@ -138,7 +138,7 @@ impl Lexer<'_> {
     }
 
     /// Whether a point follows, and behind it, without digits, an exponent or the letter of a decimal type.
-    fn point_without_digits(&self) -> bool {
+    fn is_point_without_digits(&self) -> bool {
         let Some(rest) = self.rest().strip_prefix('.') else { return false };
         let mut behind = rest.chars();
         match (behind.next(), behind.next(), behind.next()) {
@@ -189,7 +189,7 @@ impl Lexer<'_> {
         }
         let brace = self.span(start, start + 1);
         self.sink.push(
-            Diagnostic::error(code::OPEN_BODY, brace, "this body is never closed")
+            Diagnostic::error(diagnostic_codes::OPEN_BODY, brace, "this body is never closed")
                 .expected(["`}`"])
                 .help("put `}` where it ends"),
         );
@@ -205,7 +205,7 @@ impl Lexer<'_> {
         let written = &self.text[start..self.at];
         let span = self.span(start, self.at);
         self.sink.push(
-            Diagnostic::error(code::VARIABLE, span, format!("`{written}` has no value"))
+            Diagnostic::error(diagnostic_codes::VARIABLE, span, format!("`{written}` has no value"))
                 .help("set a variable of this name, or write the value itself"),
         );
         self.push(TokenKind::Quoted(written.to_owned()), start);

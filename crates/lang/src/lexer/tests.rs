@@ -8,7 +8,7 @@ fn kinds(text: &str) -> Vec<TokenKind> {
 fn kinds_of(dialect: &Dialect, text: &str) -> Vec<TokenKind> {
     let mut sources = Sources::default();
     let id = sources.add("t", text);
-    let mut sink = Sink::default();
+    let mut sink = DiagnosticSink::default();
     let out = lex(sources.get(id).expect("just added"), dialect, &mut sink);
     assert_eq!(sink.finish(), []);
     out.tokens.into_iter().map(|t| t.kind).collect()
@@ -63,7 +63,7 @@ fn longer_punctuation_comes_first() {
 
 #[test]
 fn first_on_line_ignores_comments() {
-    let mut sink = Sink::default();
+    let mut sink = DiagnosticSink::default();
     let file = SourceFile::new(FileId(0), "t", "a b\r\n /* x */ c /*\n*/ d // e\r\nf");
     let out = lex(&file, &Dialect::RULES, &mut sink);
     let first: Vec<bool> = out.tokens.iter().map(|t| t.first_on_line).collect();

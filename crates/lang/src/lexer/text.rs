@@ -1,6 +1,6 @@
 //! Strings and names in backticks, reading and writing.
 
-use super::{Lexer, TokenKind, code};
+use super::{Lexer, TokenKind, diagnostic_codes};
 use crate::diagnostic::Diagnostic;
 
 impl Lexer<'_> {
@@ -12,7 +12,7 @@ impl Lexer<'_> {
         loop {
             match self.peek() {
                 None | Some('\n') => {
-                    self.open_string(start, quote);
+                    self.unterminated_string(start, quote);
                     break;
                 }
                 Some('\\') => value.extend(self.escape()),
@@ -28,10 +28,10 @@ impl Lexer<'_> {
         self.push(TokenKind::Str(value), start);
     }
 
-    fn open_string(&mut self, start: usize, quote: char) {
+    fn unterminated_string(&mut self, start: usize, quote: char) {
         let open = self.span(start, start + 1);
         self.sink.push(
-            Diagnostic::error(code::OPEN_STRING, open, "this string is not closed on its line")
+            Diagnostic::error(diagnostic_codes::OPEN_STRING, open, "this string is not closed on its line")
                 .expected([format!("`{quote}`")])
                 .help(format!("put `{quote}` at its end; a line break in text is written `\\n`")),
         );
@@ -53,7 +53,7 @@ impl Lexer<'_> {
                 let span = self.span(start, self.at);
                 let message = format!("`\\{}` is not an escape", c.escape_debug());
                 self.sink.push(
-                    Diagnostic::error(code::ESCAPE, span, message)
+                    Diagnostic::error(diagnostic_codes::ESCAPE, span, message)
                         .expected([r"`\n`", r"`\t`", r"`\r`", r"`\\`", r#"`\"`"#, r"`\'`", r"`\u{…}`"])
                         .help(format!("a backslash itself is written `\\\\`: `\\\\{}`", c.escape_debug())),
                 );
@@ -73,7 +73,7 @@ impl Lexer<'_> {
         if value.is_none() {
             let span = self.span(start, self.at);
             self.sink.push(
-                Diagnostic::error(code::ESCAPE, span, "this is not the number of a character")
+                Diagnostic::error(diagnostic_codes::ESCAPE, span, "this is not the number of a character")
                     .help(r"write the number in hexadecimal between braces: `\u{20ac}`"),
             );
         }
@@ -92,14 +92,18 @@ impl Lexer<'_> {
         let open = self.span(start, start + 1);
         if !closed {
             self.sink.push(
-                Diagnostic::error(code::OPEN_NAME, open, "this name in backticks is not closed on its line")
-                    .expected(["`` ` ``"])
-                    .help("put a backtick at its end"),
+                Diagnostic::error(
+                    diagnostic_codes::OPEN_NAME,
+                    open,
+                    "this name in backticks is not closed on its line",
+                )
+                .expected(["`` ` ``"])
+                .help("put a backtick at its end"),
             );
         } else if name.is_empty() {
             let span = self.span(start, self.at);
             self.sink.push(
-                Diagnostic::error(code::EMPTY_NAME, span, "a name cannot be empty")
+                Diagnostic::error(diagnostic_codes::EMPTY_NAME, span, "a name cannot be empty")
                     .help("write the name between the backticks"),
             );
         }

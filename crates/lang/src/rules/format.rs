@@ -1,7 +1,7 @@
 //! Canonical text: the same tree, laid out in one way, comments kept.
 
 mod expr;
-mod flat;
+mod inline;
 mod items;
 mod list;
 
@@ -14,7 +14,7 @@ use crate::printer::{self, INDENT};
 use crate::source::SourceFile;
 
 pub use crate::printer::LINE_CHARS_MAX;
-pub(super) use flat::write_expr;
+pub(super) use inline::write_expr;
 
 /// Marks the printer of this language.
 enum Rules {}

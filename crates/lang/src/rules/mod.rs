@@ -1,18 +1,18 @@
 //! The rule language (`*.rules`): syntax tree, parser, formatter. The language itself is in `docs/rules.md`.
 
 pub mod ast;
-pub mod code;
+pub mod diagnostic_codes;
 mod format;
 mod keywords;
 mod parser;
-mod summary;
+mod structural_text;
 
 use std::fmt;
 
 pub use format::{LINE_CHARS_MAX, format};
 pub use keywords::{KEYWORDS, RESERVED};
 pub use parser::{Parsed, parse};
-pub use summary::summary;
+pub use structural_text::structural_text;
 
 /// Deepest expression tree. A chain of operators of one rank (`a or b or c`) counts one level per operator.
 pub const EXPR_DEPTH_MAX: usize = 256;

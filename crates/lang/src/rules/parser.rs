@@ -1,26 +1,26 @@
 //! Tokens to tree, by recursive descent.
 //!
-//! A rule of grammar that fails has reported why and returns [`Bail`]; the nearest list of statements or items
+//! A rule of grammar that fails has reported why and returns [`SyntaxError`]; the nearest list of statements or items
 //! skips to where it can go on. So one run reports several mistakes, and the tree holds all that could be read.
 
 mod action;
 mod condition;
 mod declaration;
 mod expr;
-mod foreign;
 mod list;
 mod operator;
+mod other_languages;
 mod recovery;
 mod rule;
 mod span;
 
-pub(super) use operator::Rank;
+pub(super) use operator::Precedence;
 
 use super::ast::{Ident, Item, Module};
 use super::keywords::{is_keyword, is_reserved};
-use super::{NESTING_MAX, code};
-use crate::diagnostic::{Diagnostic, Severity, Sink};
-use crate::lexer::{Dialect, Token, TokenKind, Tokens, drop_consequences, lex};
+use super::{NESTING_MAX, diagnostic_codes};
+use crate::diagnostic::{Diagnostic, DiagnosticSink, Severity};
+use crate::lexer::{Dialect, Token, TokenKind, Tokens, drop_follow_on_errors, lex};
 use crate::source::{SourceFile, Span};
 
 /// What became of a file.
@@ -50,32 +50,32 @@ pub fn parse(file: &SourceFile) -> Parsed {
 
 /// The same with the tokens, for the formatter.
 pub(super) fn parse_with_tokens(file: &SourceFile) -> (Parsed, Tokens) {
-    let mut sink = Sink::default();
+    let mut sink = DiagnosticSink::default();
     let tokens = lex(file, &Dialect::RULES, &mut sink);
     let mut parser = Parser { file, tokens: &tokens.tokens, at: 0, sink: &mut sink, nesting: 0 };
     let items = parser.items();
     let mut diagnostics = sink.finish();
-    drop_consequences(&mut diagnostics, file, code::UNCLOSED);
+    drop_follow_on_errors(&mut diagnostics, file, diagnostic_codes::UNCLOSED);
     (Parsed { module: Module { items }, diagnostics }, tokens)
 }
 
 /// A rule of grammar failed; its diagnostic is in the sink.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Bail {
+enum SyntaxError {
     /// The statement is lost; the block it stands in goes on.
     Statement,
     /// The item is lost: a block has no end.
     Item,
 }
 
-type Parse<T> = Result<T, Bail>;
+type Parse<T> = Result<T, SyntaxError>;
 
 struct Parser<'a> {
     file: &'a SourceFile,
     /// Never empty; the last is the end.
     tokens: &'a [Token],
     at: usize,
-    sink: &'a mut Sink,
+    sink: &'a mut DiagnosticSink,
     nesting: usize,
 }
 
@@ -101,7 +101,7 @@ impl<'a> Parser<'a> {
             Some("entity") => self.entity().map(Item::Entity),
             Some("relation") => self.relation().map(Item::Relation),
             Some("rule") => self.rule(),
-            _ => Err(self.not_an_item()),
+            _ => Err(self.report_not_an_item()),
         }
     }
 
@@ -138,7 +138,7 @@ impl<'a> Parser<'a> {
     }
 
     /// From `start` to the token before.
-    fn since(&self, start: Span) -> Span {
+    fn span_since(&self, start: Span) -> Span {
         start.to(self.previous())
     }
 
@@ -185,7 +185,7 @@ impl<'a> Parser<'a> {
     fn expect(&mut self, punct: &str, context: &str) -> Parse<Span> {
         match self.eat(punct) {
             Some(span) => Ok(span),
-            None => Err(self.unexpected(&[&format!("`{punct}`")], context)),
+            None => Err(self.report_unexpected(&[&format!("`{punct}`")], context)),
         }
     }
 
@@ -208,11 +208,11 @@ impl<'a> Parser<'a> {
                 let help = format!("choose another name, or write it in backticks: `` `{word}` ``");
                 let expected = what.split_once(' ').map_or(what, |(_, noun)| noun);
                 self.report(
-                    Diagnostic::error(code::KEYWORD_AS_NAME, self.span(), message)
+                    Diagnostic::error(diagnostic_codes::KEYWORD_AS_NAME, self.span(), message)
                         .expected([expected])
                         .help(help),
                 );
-                Err(Bail::Statement)
+                Err(SyntaxError::Statement)
             }
             _ => self.any_name(what),
         }
@@ -223,7 +223,7 @@ impl<'a> Parser<'a> {
         let name = match &self.token().kind {
             TokenKind::Word => self.text(self.token()).to_owned(),
             TokenKind::Quoted(name) => name.clone(),
-            _ => return Err(self.unexpected(&[what], "")),
+            _ => return Err(self.report_unexpected(&[what], "")),
         };
         Ok(Ident { name, span: self.bump() })
     }
@@ -239,22 +239,29 @@ impl<'a> Parser<'a> {
     }
 
     /// Reports that one of `expected` should stand here.
-    fn unexpected(&mut self, expected: &[&str], context: &str) -> Bail {
-        self.unexpected_with(expected, context, None)
+    fn report_unexpected(&mut self, expected: &[&str], context: &str) -> SyntaxError {
+        self.report_unexpected_with(expected, context, None)
     }
 
-    fn unexpected_with(&mut self, expected: &[&str], context: &str, help: Option<String>) -> Bail {
+    fn report_unexpected_with(
+        &mut self,
+        expected: &[&str],
+        context: &str,
+        help: Option<String>,
+    ) -> SyntaxError {
         let space = if context.is_empty() { "" } else { " " };
-        let message = format!("expected {}{space}{context}, found {}", one_of(expected), self.found());
+        let message =
+            format!("expected {}{space}{context}, found {}", one_of(expected), self.describe_token());
         let place = if self.at_end() { self.previous().at_end() } else { self.span() };
-        let mut diagnostic = Diagnostic::error(code::UNEXPECTED, place, message).expected(expected.to_vec());
+        let mut diagnostic =
+            Diagnostic::error(diagnostic_codes::UNEXPECTED, place, message).expected(expected.to_vec());
         diagnostic.help = help;
         self.report(diagnostic);
-        Bail::Statement
+        SyntaxError::Statement
     }
 
     /// The token in words.
-    fn found(&self) -> String {
+    fn describe_token(&self) -> String {
         let token = self.token();
         let text: String = self.text(token).chars().take(40).collect();
         match token.kind {
@@ -269,7 +276,7 @@ impl<'a> Parser<'a> {
     /// Runs `inner` one level deeper; reports when that is too deep.
     fn nested<T>(&mut self, inner: impl FnOnce(&mut Self) -> Parse<T>) -> Parse<T> {
         if self.nesting >= NESTING_MAX {
-            return Err(self.too_deep(self.span()));
+            return Err(self.report_too_deep(self.span()));
         }
         self.nesting += 1;
         let result = inner(self);
@@ -277,13 +284,13 @@ impl<'a> Parser<'a> {
         result
     }
 
-    fn too_deep(&mut self, span: Span) -> Bail {
+    fn report_too_deep(&mut self, span: Span) -> SyntaxError {
         let message = "the expression is too deeply nested";
         self.report(
-            Diagnostic::error(code::TOO_DEEP, span, message)
+            Diagnostic::error(diagnostic_codes::TOO_DEEP, span, message)
                 .help("name a part of it with `let`, or divide the condition into several"),
         );
-        Bail::Statement
+        SyntaxError::Statement
     }
 }
 

@@ -4,7 +4,7 @@
 
 mod definition;
 mod expr;
-mod flat;
+mod inline;
 mod items;
 mod list;
 mod output;
@@ -19,7 +19,7 @@ use crate::printer;
 use crate::source::SourceFile;
 
 pub use crate::printer::LINE_CHARS_MAX;
-pub(super) use flat::expr_text;
+pub(super) use inline::expr_text;
 
 /// Marks the printer of this language.
 enum Siddhi {}
@@ -37,7 +37,7 @@ pub fn format(file: &SourceFile) -> Result<String, Vec<Diagnostic>> {
             Ok(text) => return Ok(placeholders.restore(text)),
             Err(diagnostics) => diagnostics,
         };
-        if !diagnostics.iter().any(|d| placeholders.try_another(d)) {
+        if !diagnostics.iter().any(|d| placeholders.retry_as_name(d)) {
             return Err(diagnostics.into_iter().map(|d| placeholders.restore_in(d)).collect());
         }
     }

@@ -4,11 +4,11 @@
 //! `expression` window. Where the text may hold variables `${NAME}`, [`substitute`] comes first.
 
 pub mod ast;
-pub mod code;
+pub mod diagnostic_codes;
 mod format;
 mod keywords;
 mod parser;
-mod summary;
+mod structural_text;
 mod units;
 mod variables;
 
@@ -17,7 +17,7 @@ use std::fmt;
 pub use format::{LINE_CHARS_MAX, format};
 pub use keywords::KEYWORDS;
 pub use parser::{Parsed, parse, parse_expression, parse_expression_in, parse_on_demand};
-pub use summary::{on_demand_summary, summary};
+pub use structural_text::{on_demand_structural_text, structural_text};
 pub use variables::substitute;
 
 /// Deepest expression tree. A chain of operators of one rank (`a or b or c`) counts one level per operator.

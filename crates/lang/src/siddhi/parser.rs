@@ -1,6 +1,6 @@
 //! Tokens to tree, by recursive descent.
 //!
-//! A rule of grammar that fails has reported why and returns [`Bail`]; the nearest list of statements skips to where
+//! A rule of grammar that fails has reported why and returns [`SyntaxError`]; the nearest list of statements skips to where
 //! it can go on. So one run reports several mistakes, and the tree holds all that could be read.
 //!
 //! Keywords are names too. Where both readings are possible, what follows the word decides, never more than three
@@ -10,7 +10,6 @@ mod annotation;
 mod app;
 mod definition;
 mod expr;
-mod hint;
 mod join;
 mod list;
 mod on_demand;
@@ -23,15 +22,16 @@ mod recovery;
 mod reference;
 mod selection;
 mod step;
+mod suggestions;
 mod time;
 
-pub(super) use operator::Rank;
+pub(super) use operator::Precedence;
 
 use super::ast::{App, Expr, Ident, OnDemandQuery, Scope, StreamRef, Text};
 use super::keywords::is_one_of;
-use super::{NESTING_MAX, code};
-use crate::diagnostic::{Diagnostic, Severity, Sink};
-use crate::lexer::{Dialect, Token, TokenKind, Tokens, drop_consequences, lex, lex_in};
+use super::{NESTING_MAX, diagnostic_codes};
+use crate::diagnostic::{Diagnostic, DiagnosticSink, Severity};
+use crate::lexer::{Dialect, Token, TokenKind, Tokens, drop_follow_on_errors, lex, lex_in};
 use crate::source::{SourceFile, Span};
 
 /// What became of an app's text.
@@ -65,7 +65,7 @@ pub fn parse(file: &SourceFile) -> Parsed {
 
 /// The same with the tokens, for the formatter.
 pub(super) fn parse_with_tokens(file: &SourceFile) -> (Parsed, Tokens) {
-    let mut sink = Sink::default();
+    let mut sink = DiagnosticSink::default();
     let tokens = lex(file, &Dialect::SIDDHI, &mut sink);
     let app = Parser::new(file, &tokens, &mut sink).app();
     (Parsed { app, diagnostics: finish(sink, file) }, tokens)
@@ -73,16 +73,16 @@ pub(super) fn parse_with_tokens(file: &SourceFile) -> (Parsed, Tokens) {
 
 /// Reads an on-demand query. Bounds: as for [`parse`]. Errors: what is wrong, in the order of the text.
 pub fn parse_on_demand(file: &SourceFile) -> Result<OnDemandQuery, Vec<Diagnostic>> {
-    let mut sink = Sink::default();
+    let mut sink = DiagnosticSink::default();
     let tokens = lex(file, &Dialect::SIDDHI, &mut sink);
     let query = Parser::new(file, &tokens, &mut sink).on_demand();
-    whole(query, sink, file)
+    into_result(query, sink, file)
 }
 
 /// Reads an expression, such as the text given to an `expression` window. Bounds and errors: as for
 /// [`parse_on_demand`].
 pub fn parse_expression(file: &SourceFile) -> Result<Expr, Vec<Diagnostic>> {
-    let mut sink = Sink::default();
+    let mut sink = DiagnosticSink::default();
     let tokens = lex(file, &Dialect::SIDDHI, &mut sink);
     expression(file, &tokens, sink)
 }
@@ -92,17 +92,17 @@ pub fn parse_expression(file: &SourceFile) -> Result<Expr, Vec<Diagnostic>> {
 pub fn parse_expression_in(file: &SourceFile, text: Span) -> Result<Expr, Vec<Diagnostic>> {
     let quotes = if file.slice(text).starts_with("\"\"\"") { 3 } else { 1 };
     let inner = Span::new(text.file, text.start + quotes, text.end.saturating_sub(quotes));
-    let mut sink = Sink::default();
+    let mut sink = DiagnosticSink::default();
     let tokens = lex_in(file, inner, &Dialect::SIDDHI, &mut sink);
     expression(file, &tokens, sink)
 }
 
-fn expression(file: &SourceFile, tokens: &Tokens, mut sink: Sink) -> Result<Expr, Vec<Diagnostic>> {
+fn expression(file: &SourceFile, tokens: &Tokens, mut sink: DiagnosticSink) -> Result<Expr, Vec<Diagnostic>> {
     let expr = Parser::new(file, tokens, &mut sink).lone_expr();
-    whole(expr, sink, file)
+    into_result(expr, sink, file)
 }
 
-fn whole<T>(read: Parse<T>, sink: Sink, file: &SourceFile) -> Result<T, Vec<Diagnostic>> {
+fn into_result<T>(read: Parse<T>, sink: DiagnosticSink, file: &SourceFile) -> Result<T, Vec<Diagnostic>> {
     let diagnostics = finish(sink, file);
     match read {
         Ok(read) if !has_errors(&diagnostics) => Ok(read),
@@ -110,29 +110,29 @@ fn whole<T>(read: Parse<T>, sink: Sink, file: &SourceFile) -> Result<T, Vec<Diag
     }
 }
 
-fn finish(sink: Sink, file: &SourceFile) -> Vec<Diagnostic> {
+fn finish(sink: DiagnosticSink, file: &SourceFile) -> Vec<Diagnostic> {
     let mut diagnostics = sink.finish();
-    drop_consequences(&mut diagnostics, file, code::UNCLOSED);
+    drop_follow_on_errors(&mut diagnostics, file, diagnostic_codes::UNCLOSED);
     diagnostics
 }
 
 /// A rule of grammar failed; its diagnostic is in the sink. The statement is lost.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Bail;
+struct SyntaxError;
 
-type Parse<T> = Result<T, Bail>;
+type Parse<T> = Result<T, SyntaxError>;
 
 struct Parser<'a> {
     file: &'a SourceFile,
     /// Never empty; the last is the end.
     tokens: &'a [Token],
     at: usize,
-    sink: &'a mut Sink,
+    sink: &'a mut DiagnosticSink,
     nesting: usize,
 }
 
 impl<'a> Parser<'a> {
-    fn new(file: &'a SourceFile, tokens: &'a Tokens, sink: &'a mut Sink) -> Self {
+    fn new(file: &'a SourceFile, tokens: &'a Tokens, sink: &'a mut DiagnosticSink) -> Self {
         Self { file, tokens: &tokens.tokens, at: 0, sink, nesting: 0 }
     }
 
@@ -169,7 +169,7 @@ impl<'a> Parser<'a> {
     }
 
     /// From `start` to the token before.
-    fn since(&self, start: Span) -> Span {
+    fn span_since(&self, start: Span) -> Span {
         start.to(self.previous())
     }
 
@@ -218,7 +218,7 @@ impl<'a> Parser<'a> {
     fn expect(&mut self, punct: &str, context: &str) -> Parse<Span> {
         match self.eat(punct) {
             Some(span) => Ok(span),
-            None => Err(self.unexpected(&[&format!("`{punct}`")], context)),
+            None => Err(self.report_unexpected(&[&format!("`{punct}`")], context)),
         }
     }
 
@@ -226,7 +226,7 @@ impl<'a> Parser<'a> {
     fn expect_word(&mut self, word: &str, context: &str) -> Parse<Span> {
         match self.eat_word(word) {
             Some(span) => Ok(span),
-            None => Err(self.unexpected_word(&[word], context)),
+            None => Err(self.report_unexpected_word(&[word], context)),
         }
     }
 
@@ -234,16 +234,16 @@ impl<'a> Parser<'a> {
 
     fn name(&mut self, what: &str) -> Parse<Ident> {
         if self.is_word(0, "define") && self.at_statement() {
-            return Err(self.unexpected(&[what], ""));
+            return Err(self.report_unexpected(&[what], ""));
         }
         let name = match &self.token().kind {
             TokenKind::Word => self.text(self.token()).to_owned(),
             TokenKind::Quoted(name) => name.clone(),
             TokenKind::Str(text) => {
                 let help = format!("names stand without quotes, or between backticks: `` `{text}` ``");
-                return Err(self.unexpected_with(&[what], "", Some(help)));
+                return Err(self.report_unexpected_with(&[what], "", Some(help)));
             }
-            _ => return Err(self.unexpected(&[what], "")),
+            _ => return Err(self.report_unexpected(&[what], "")),
         };
         Ok(Ident { name, span: self.bump() })
     }
@@ -260,7 +260,7 @@ impl<'a> Parser<'a> {
             self.bump();
         }
         let name = self.name(what)?;
-        Ok(StreamRef { name, scope, span: self.since(start) })
+        Ok(StreamRef { name, scope, span: self.span_since(start) })
     }
 
     /// A text where the grammar wants one.
@@ -269,9 +269,9 @@ impl<'a> Parser<'a> {
             TokenKind::Str(value) => Ok(Text { value: value.clone(), span: self.bump() }),
             TokenKind::Word | TokenKind::Quoted(_) => {
                 let help = format!("put quotes around it: `'{}'`", self.text(self.token()));
-                Err(self.unexpected_with(&[what], context, Some(help)))
+                Err(self.report_unexpected_with(&[what], context, Some(help)))
             }
-            _ => Err(self.unexpected(&[what], context)),
+            _ => Err(self.report_unexpected(&[what], context)),
         }
     }
 
@@ -286,27 +286,33 @@ impl<'a> Parser<'a> {
     }
 
     /// Reports that one of `expected` should stand here.
-    fn unexpected(&mut self, expected: &[&str], context: &str) -> Bail {
-        self.unexpected_with(expected, context, None)
+    fn report_unexpected(&mut self, expected: &[&str], context: &str) -> SyntaxError {
+        self.report_unexpected_with(expected, context, None)
     }
 
-    fn unexpected_with(&mut self, expected: &[&str], context: &str, help: Option<String>) -> Bail {
+    fn report_unexpected_with(
+        &mut self,
+        expected: &[&str],
+        context: &str,
+        help: Option<String>,
+    ) -> SyntaxError {
         let space = if context.is_empty() { "" } else { " " };
-        let message = format!("expected {}{space}{context}, found {}", one_of(expected), self.found());
-        let mut diagnostic =
-            Diagnostic::error(code::UNEXPECTED, self.place(), message).expected(expected.to_vec());
+        let message =
+            format!("expected {}{space}{context}, found {}", one_of(expected), self.describe_token());
+        let mut diagnostic = Diagnostic::error(diagnostic_codes::UNEXPECTED, self.error_span(), message)
+            .expected(expected.to_vec());
         diagnostic.help = help;
         self.report(diagnostic);
-        Bail
+        SyntaxError
     }
 
     /// Where something is missing: here, or at the end of the text right behind the last token.
-    fn place(&self) -> Span {
+    fn error_span(&self) -> Span {
         if self.at_end() { self.previous().at_end() } else { self.span() }
     }
 
     /// The token in words.
-    fn found(&self) -> String {
+    fn describe_token(&self) -> String {
         let token = self.token();
         let text: String = self.text(token).chars().take(40).collect();
         match token.kind {
@@ -321,7 +327,7 @@ impl<'a> Parser<'a> {
     /// Runs `inner` one level deeper; reports when that is too deep.
     fn nested<T>(&mut self, inner: impl FnOnce(&mut Self) -> Parse<T>) -> Parse<T> {
         if self.nesting >= NESTING_MAX {
-            return Err(self.too_deep(self.span()));
+            return Err(self.report_too_deep(self.span()));
         }
         self.nesting += 1;
         let result = inner(self);
@@ -329,12 +335,12 @@ impl<'a> Parser<'a> {
         result
     }
 
-    fn too_deep(&mut self, span: Span) -> Bail {
+    fn report_too_deep(&mut self, span: Span) -> SyntaxError {
         self.report(
-            Diagnostic::error(code::TOO_DEEP, span, "this is too deeply nested")
+            Diagnostic::error(diagnostic_codes::TOO_DEEP, span, "this is too deeply nested")
                 .help("divide it: let one query compute a part of it for the next"),
         );
-        Bail
+        SyntaxError
     }
 }
 

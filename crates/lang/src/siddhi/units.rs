@@ -12,7 +12,7 @@ const DAY: i64 = 24 * HOUR;
 
 /// A unit of time.
 #[derive(Debug)]
-pub(super) struct Unit {
+pub(super) struct TimeUnit {
     /// How it may be written; the first name is the one offered to people.
     pub names: &'static [&'static str],
     /// Its length.
@@ -24,35 +24,40 @@ pub(super) struct Unit {
 }
 
 /// All units, from great to small.
-static UNITS: [Unit; 8] = [
-    Unit {
+static UNITS: [TimeUnit; 8] = [
+    TimeUnit {
         names: &["year", "years"],
         ms: 365 * DAY,
         period: Some(PeriodUnit::Year),
         foreign: &["y", "yr", "yrs"],
     },
-    Unit { names: &["month", "months"], ms: 30 * DAY, period: Some(PeriodUnit::Month), foreign: &["mon"] },
-    Unit { names: &["week", "weeks"], ms: 7 * DAY, period: Some(PeriodUnit::Week), foreign: &["w"] },
-    Unit { names: &["day", "days"], ms: DAY, period: Some(PeriodUnit::Day), foreign: &["d"] },
-    Unit {
+    TimeUnit {
+        names: &["month", "months"],
+        ms: 30 * DAY,
+        period: Some(PeriodUnit::Month),
+        foreign: &["mon"],
+    },
+    TimeUnit { names: &["week", "weeks"], ms: 7 * DAY, period: Some(PeriodUnit::Week), foreign: &["w"] },
+    TimeUnit { names: &["day", "days"], ms: DAY, period: Some(PeriodUnit::Day), foreign: &["d"] },
+    TimeUnit {
         names: &["hour", "hours"],
         ms: HOUR,
         period: Some(PeriodUnit::Hour),
         foreign: &["h", "hr", "hrs"],
     },
-    Unit {
+    TimeUnit {
         names: &["min", "minute", "minutes"],
         ms: MIN,
         period: Some(PeriodUnit::Minute),
         foreign: &["m", "mins"],
     },
-    Unit {
+    TimeUnit {
         names: &["sec", "second", "seconds"],
         ms: SEC,
         period: Some(PeriodUnit::Second),
         foreign: &["s", "secs"],
     },
-    Unit {
+    TimeUnit {
         names: &["millisec", "millisecond", "milliseconds"],
         ms: 1,
         period: None,
@@ -61,7 +66,7 @@ static UNITS: [Unit; 8] = [
 ];
 
 /// The unit `word`, in any case, and its place in the order from great to small.
-pub(super) fn unit(word: &str) -> Option<(usize, &'static Unit)> {
+pub(super) fn unit(word: &str) -> Option<(usize, &'static TimeUnit)> {
     UNITS.iter().enumerate().find(|(_, unit)| is_one_of(word, unit.names))
 }
 

@@ -1,7 +1,7 @@
 //! `${NAME}` in an app's text.
 
-use crate::diagnostic::{Diagnostic, Sink};
-use crate::lexer::code;
+use crate::diagnostic::{Diagnostic, DiagnosticSink};
+use crate::lexer::diagnostic_codes;
 use crate::source::{SourceFile, Span};
 
 /// The text of `file` with each `${NAME}` replaced by what `lookup` gives for the name. What it gives is not looked
@@ -13,7 +13,7 @@ pub fn substitute(
     file: &SourceFile,
     lookup: impl Fn(&str) -> Option<String>,
 ) -> Result<SourceFile, Vec<Diagnostic>> {
-    let mut sink = Sink::default();
+    let mut sink = DiagnosticSink::default();
     let mut out = String::with_capacity(file.text().len());
     let mut rest = file.text();
     while let Some(at) = rest.find("${") {
@@ -30,7 +30,7 @@ pub fn substitute(
             Some(value) => out.push_str(&value),
             None => {
                 let start = file.text().len() - rest.len() + at;
-                sink.push(no_value(file, start, name));
+                sink.push(variable_without_value(file, start, name));
             }
         }
         rest = &rest[end + 1..];
@@ -40,10 +40,10 @@ pub fn substitute(
     if diagnostics.is_empty() { Ok(SourceFile::new(file.id(), file.name(), out)) } else { Err(diagnostics) }
 }
 
-fn no_value(file: &SourceFile, start: usize, name: &str) -> Diagnostic {
+fn variable_without_value(file: &SourceFile, start: usize, name: &str) -> Diagnostic {
     let offset = |at: usize| u32::try_from(at).unwrap_or(u32::MAX);
     let span = Span::new(file.id(), offset(start), offset(start + "${}".len() + name.len()));
-    Diagnostic::error(code::VARIABLE, span, format!("`${{{name}}}` has no value"))
+    Diagnostic::error(diagnostic_codes::VARIABLE, span, format!("`${{{name}}}` has no value"))
         .help(format!(
             "give it one: `--set {name}=VALUE`, `{name} = \"VALUE\"` under [vars] in app.toml, or the environment \
              variable `{name}`"

@@ -1,7 +1,7 @@
 //! Every limit is a diagnostic.
 
 use tidemill_lang::diagnostic::{DIAGNOSTICS_MAX, Diagnostic, TOO_MANY};
-use tidemill_lang::rules::{EXPR_DEPTH_MAX, NESTING_MAX, code, format, parse};
+use tidemill_lang::rules::{EXPR_DEPTH_MAX, NESTING_MAX, diagnostic_codes, format, parse};
 use tidemill_lang::source::{FILE_BYTES_MAX, FileId, SourceFile};
 
 fn file(text: impl Into<String>) -> SourceFile {
@@ -25,7 +25,7 @@ fn nesting_is_bounded() {
         let parsed = parse(&deep(NESTING_MAX / 2 - 2));
         assert_eq!(codes(&parsed.diagnostics), [] as [&str; 0], "{open}");
         for n in [NESTING_MAX, 200_000] {
-            assert_eq!(codes(&parse(&deep(n)).diagnostics), [code::TOO_DEEP], "{open} {n}");
+            assert_eq!(codes(&parse(&deep(n)).diagnostics), [diagnostic_codes::TOO_DEEP], "{open} {n}");
         }
     }
 }
@@ -36,8 +36,11 @@ fn long_chains_are_bounded_and_their_trees_can_be_walked() {
     let longest = chain(EXPR_DEPTH_MAX - 2);
     assert_eq!(codes(&parse(&longest).diagnostics), [] as [&str; 0]);
     assert!(format(&longest).is_ok());
-    assert_eq!(codes(&parse(&chain(EXPR_DEPTH_MAX)).diagnostics), [code::TOO_DEEP]);
-    assert_eq!(codes(&parse(&rule(&format!("x{}", ".a".repeat(100_000)))).diagnostics), [code::TOO_DEEP]);
+    assert_eq!(codes(&parse(&chain(EXPR_DEPTH_MAX)).diagnostics), [diagnostic_codes::TOO_DEEP]);
+    assert_eq!(
+        codes(&parse(&rule(&format!("x{}", ".a".repeat(100_000)))).diagnostics),
+        [diagnostic_codes::TOO_DEEP]
+    );
 }
 
 #[test]

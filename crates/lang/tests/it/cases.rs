@@ -58,7 +58,7 @@ const RULES: Language = Language {
     summary: |file| {
         let parsed = rules::parse(file);
         if parsed.diagnostics.is_empty() {
-            Ok(rules::summary(&parsed.module))
+            Ok(rules::structural_text(&parsed.module))
         } else {
             Err(parsed.diagnostics)
         }
@@ -70,7 +70,11 @@ const SIDDHI: Language = Language {
     file: "a.siddhi",
     summary: |file| {
         let parsed = siddhi::parse(file);
-        if parsed.diagnostics.is_empty() { Ok(siddhi::summary(&parsed.app)) } else { Err(parsed.diagnostics) }
+        if parsed.diagnostics.is_empty() {
+            Ok(siddhi::structural_text(&parsed.app))
+        } else {
+            Err(parsed.diagnostics)
+        }
     },
     format: Some(siddhi::format),
 };
@@ -81,7 +85,7 @@ const TEMPLATE: Language =
 
 const ON_DEMAND: Language = Language {
     file: "query",
-    summary: |file| siddhi::parse_on_demand(file).map(|query| siddhi::on_demand_summary(&query)),
+    summary: |file| siddhi::parse_on_demand(file).map(|query| siddhi::on_demand_structural_text(&query)),
     format: None,
 };
 

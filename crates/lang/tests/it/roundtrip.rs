@@ -4,7 +4,7 @@ use proptest::prelude::*;
 use tidemill_lang::rules::ast::{
     BinaryOp, Condition, Expr, ExprKind, Ident, Item, Literal, ObjectField, SpanLiteral, TypeName, UnaryOp,
 };
-use tidemill_lang::rules::{format, parse, summary};
+use tidemill_lang::rules::{format, parse, structural_text};
 use tidemill_lang::source::{FileId, SourceFile, Span};
 use tidemill_types::{EpochUnit, FieldType};
 
@@ -96,7 +96,7 @@ fn value_of(file: &SourceFile) -> (String, Expr) {
     assert_eq!(parsed.diagnostics, [], "{}", file.text());
     let [Item::Rule(rule)] = &parsed.module.items[..] else { panic!("one rule") };
     let Condition::Let(condition) = &rule.conditions[1] else { panic!("a let") };
-    (summary(&parsed.module), condition.expr.clone())
+    (structural_text(&parsed.module), condition.expr.clone())
 }
 
 proptest! {
@@ -109,8 +109,8 @@ proptest! {
         let (all, read) = value_of(&file);
         prop_assert_eq!(&read.to_string(), &written);
         // the text may hide a difference that the tree shows
-        let expected = summary(&module_of(tree));
-        let got = summary(&module_of(read));
+        let expected = structural_text(&module_of(tree));
+        let got = structural_text(&module_of(read));
         prop_assert_eq!(got, expected);
 
         let canonical = format(&file).expect("no errors");
@@ -131,7 +131,7 @@ proptest! {
         if let Ok(canonical) = format(&file) {
             let again = SourceFile::new(FileId(0), "t.rules", canonical.clone());
             prop_assert_eq!(format(&again), Ok(canonical));
-            prop_assert_eq!(summary(&parse(&again).module), summary(&parse(&file).module));
+            prop_assert_eq!(structural_text(&parse(&again).module), structural_text(&parse(&file).module));
         }
     }
 }

@@ -5,7 +5,7 @@ mod places;
 mod roundtrip;
 mod torn;
 
-use tidemill_lang::siddhi::{format, parse, summary};
+use tidemill_lang::siddhi::{format, parse, structural_text};
 use tidemill_lang::source::{FileId, SourceFile};
 
 fn file(text: impl Into<String>) -> SourceFile {
@@ -29,8 +29,8 @@ fn check_format(text: &str) -> Option<String> {
     let after = file(canonical.clone());
     assert_eq!(format(&after).as_deref(), Ok(canonical.as_str()), "formatting twice changes\n{text}");
     assert_eq!(
-        summary(&parse(&after).app),
-        summary(&parse(&before).app),
+        structural_text(&parse(&after).app),
+        structural_text(&parse(&before).app),
         "formatting changes the tree of\n{text}\nnow\n{canonical}"
     );
     Some(canonical)

@@ -8,35 +8,35 @@ use tidemill_docs::{DocBytes, ErrorCode, Store, Update, get_path};
 use tidemill_types::decode::Cell;
 use tidemill_types::{FieldType, StreamSchema, Timestamp, Value};
 
-use super::host::Host;
+use super::context::ExecutionContext;
 use crate::catalog::{Catalog, Entity};
 use crate::expr::eval::{append, eval};
-use crate::expr::ops::{self, Arith};
-use crate::expr::{Expr, Frame, Val};
+use crate::expr::ops::{self, ArithmeticOp};
+use crate::expr::{Expr, Frame, RuleValue};
 use crate::plan::{Action, Change, ChangeOp, RulePlan};
 
 /// A change of a document that is ready to be made.
-pub(crate) enum DocChange {
+pub(crate) enum DocumentChange {
     Update {
         entity: usize,
-        id: Val<'static>,
+        id: RuleValue<'static>,
         update: Arc<Update>,
     },
     Insert {
         entity: usize,
-        id: Val<'static>,
+        id: RuleValue<'static>,
         doc: DocBytes,
     },
     /// Sets the fields where there is a document, else inserts `doc`.
     Upsert {
         entity: usize,
-        id: Val<'static>,
+        id: RuleValue<'static>,
         update: Arc<Update>,
         doc: DocBytes,
     },
     Delete {
         entity: usize,
-        id: Val<'static>,
+        id: RuleValue<'static>,
     },
 }
 
@@ -49,12 +49,12 @@ pub(crate) struct NewEvent {
 
 /// What one firing is about to do.
 #[derive(Default)]
-pub(crate) struct Prepared {
-    pub changes: Vec<DocChange>,
+pub(crate) struct PreparedFiring {
+    pub changes: Vec<DocumentChange>,
     pub events: Vec<NewEvent>,
 }
 
-impl Prepared {
+impl PreparedFiring {
     /// Computes everything that `rule` does for the documents in `frame`. Errors: what cannot be done, for people.
     pub(crate) fn compute(
         &mut self,
@@ -66,19 +66,23 @@ impl Prepared {
         self.events.clear();
         for action in &rule.actions {
             match action {
-                Action::Update { slot, changes, fixed } => {
+                Action::Update { slot, changes, precomputed: fixed } => {
                     let update = match fixed {
                         Some(fixed) => fixed.clone(),
                         None => Arc::new(update(changes, frame)?),
                     };
                     if !update.is_empty() {
                         let entity = rule.slots[*slot].entity;
-                        self.changes.push(DocChange::Update { entity, id: doc_id(frame, *slot)?, update });
+                        self.changes.push(DocumentChange::Update {
+                            entity,
+                            id: doc_id(frame, *slot)?,
+                            update,
+                        });
                     }
                 }
                 Action::Delete { slot, .. } => {
                     let entity = rule.slots[*slot].entity;
-                    self.changes.push(DocChange::Delete { entity, id: doc_id(frame, *slot)? });
+                    self.changes.push(DocumentChange::Delete { entity, id: doc_id(frame, *slot)? });
                 }
                 Action::Insert { entity, key, fields, upsert, .. } => {
                     let change = insert(*entity, &catalog.entities[*entity], key, fields, *upsert, frame)?;
@@ -99,7 +103,7 @@ impl Prepared {
     }
 
     /// Changes the documents: all of them, or none and the reason. Gives the number of documents changed.
-    pub(crate) fn change<H: Host>(
+    pub(crate) fn apply_changes<H: ExecutionContext>(
         &mut self,
         host: &mut H,
         catalog: &Catalog,
@@ -109,10 +113,10 @@ impl Prepared {
             return Ok(0);
         }
         let store = host.store();
-        let mut undo: Vec<Undo> = Vec::new();
+        let mut undo: Vec<UndoChange> = Vec::new();
         let mut changed = 0;
         for change in &self.changes {
-            match make(store, catalog, change, Timestamp(now)) {
+            match apply_change(store, catalog, change, Timestamp(now)) {
                 Ok(Some(back)) => {
                     changed += 1;
                     undo.push(back);
@@ -132,13 +136,13 @@ impl Prepared {
 }
 
 /// How a change is taken back.
-enum Undo {
-    Remove(usize, Val<'static>),
+enum UndoChange {
+    Remove(usize, RuleValue<'static>),
     Restore(usize, DocBytes),
     InsertAgain(usize, DocBytes),
 }
 
-impl Undo {
+impl UndoChange {
     fn run(self, store: &mut Store, catalog: &Catalog) -> Result<(), String> {
         let entity = match &self {
             Self::Remove(e, _) | Self::Restore(e, _) | Self::InsertAgain(e, _) => *e,
@@ -154,21 +158,22 @@ impl Undo {
 }
 
 /// Makes one change. `None`: it changed nothing.
-fn make(
+fn apply_change(
     store: &mut Store,
     catalog: &Catalog,
-    change: &DocChange,
+    change: &DocumentChange,
     now: Timestamp,
-) -> Result<Option<Undo>, String> {
-    let (DocChange::Update { entity, .. }
-    | DocChange::Insert { entity, .. }
-    | DocChange::Upsert { entity, .. }
-    | DocChange::Delete { entity, .. }) = change;
+) -> Result<Option<UndoChange>, String> {
+    let (DocumentChange::Update { entity, .. }
+    | DocumentChange::Insert { entity, .. }
+    | DocumentChange::Upsert { entity, .. }
+    | DocumentChange::Delete { entity, .. }) = change;
     let target = &catalog.entities[*entity];
     let collection = store.require(&target.name).map_err(|e| e.to_string())?;
     match change {
-        DocChange::Update { id, update, .. } | DocChange::Upsert { id, update, .. }
-            if matches!(change, DocChange::Update { .. }) || collection.get(&id.to_value()).is_some() =>
+        DocumentChange::Update { id, update, .. } | DocumentChange::Upsert { id, update, .. }
+            if matches!(change, DocumentChange::Update { .. })
+                || collection.get(&id.to_value()).is_some() =>
         {
             let outcome = collection
                 .update_one_by_id(&id.to_value(), update, now)
@@ -179,14 +184,14 @@ fn make(
                     target.name
                 )),
                 Some(before) if outcome.after.as_ref() != Some(&before) => {
-                    Ok(Some(Undo::Restore(*entity, before)))
+                    Ok(Some(UndoChange::Restore(*entity, before)))
                 }
                 Some(_) => Ok(None),
             }
         }
-        DocChange::Insert { id, doc, .. } | DocChange::Upsert { id, doc, .. } => {
+        DocumentChange::Insert { id, doc, .. } | DocumentChange::Upsert { id, doc, .. } => {
             match collection.insert(doc.clone()) {
-                Ok(_) => Ok(Some(Undo::Remove(*entity, id.clone()))),
+                Ok(_) => Ok(Some(UndoChange::Remove(*entity, id.clone()))),
                 Err(e)
                     if e.error_code() == ErrorCode::DuplicateKey
                         && collection.get(&id.to_value()).is_some() =>
@@ -199,19 +204,19 @@ fn make(
                 Err(e) => Err(format!("insert of {} {id}: {e}", target.name)),
             }
         }
-        DocChange::Delete { id, .. } => {
+        DocumentChange::Delete { id, .. } => {
             let gone = collection.delete_by_id(&id.to_value()).map_err(|e| e.to_string())?;
-            Ok(gone.map(|doc| Undo::InsertAgain(*entity, doc)))
+            Ok(gone.map(|doc| UndoChange::InsertAgain(*entity, doc)))
         }
         // every `Update` took the first arm
-        DocChange::Update { .. } => Ok(None),
+        DocumentChange::Update { .. } => Ok(None),
     }
 }
 
 /// The `_id` of a bound document.
-fn doc_id(frame: &Frame<'_>, slot: usize) -> Result<Val<'static>, String> {
-    let id = frame.doc(slot).map(|doc| Val::from_value(get_path(doc, "_id")));
-    id.map(Val::into_owned).ok_or_else(|| "a document that was matched cannot be read".to_owned())
+fn doc_id(frame: &Frame<'_>, slot: usize) -> Result<RuleValue<'static>, String> {
+    let id = frame.doc(slot).map(|doc| RuleValue::from_value(get_path(doc, "_id")));
+    id.map(RuleValue::into_owned).ok_or_else(|| "a document that was matched cannot be read".to_owned())
 }
 
 /// The changes of one document as one update. A missing value leaves its field as it is.
@@ -226,7 +231,7 @@ fn update(changes: &[Change], frame: &Frame<'_>) -> Result<Update, String> {
                 continue;
             }
         };
-        if matches!(value, Val::Missing) {
+        if matches!(value, RuleValue::Missing) {
             continue;
         }
         update = match change.op {
@@ -237,8 +242,8 @@ fn update(changes: &[Change], frame: &Frame<'_>) -> Result<Update, String> {
                 let value = if change.op == ChangeOp::Sub { ops::negate(&value) } else { value };
                 // a span moves a time, and adds its milliseconds to a number
                 match (&value, eval(&change.before, frame)) {
-                    (Val::Span(_), before @ Val::Time(_)) => {
-                        update.set_value(path, &ops::arith(Arith::Add, before, value).to_value())
+                    (RuleValue::Span(_), before @ RuleValue::Time(_)) => {
+                        update.set_value(path, &ops::arith(ArithmeticOp::Add, before, value).to_value())
                     }
                     _ => update.inc(path, number(&value, path, "+=")?),
                 }
@@ -248,14 +253,14 @@ fn update(changes: &[Change], frame: &Frame<'_>) -> Result<Update, String> {
     Ok(update)
 }
 
-fn number(value: &Val<'_>, path: &str, op: &str) -> Result<Bson, String> {
+fn number(value: &RuleValue<'_>, path: &str, op: &str) -> Result<Bson, String> {
     match value {
-        Val::Int(_) | Val::Float(_) | Val::Span(_) => Ok(to_bson(value)),
+        RuleValue::Int(_) | RuleValue::Float(_) | RuleValue::Span(_) => Ok(to_bson(value)),
         other => Err(format!("`{path} {op}` needs a number, found {other}")),
     }
 }
 
-fn to_bson(value: &Val<'_>) -> Bson {
+fn to_bson(value: &RuleValue<'_>) -> Bson {
     value.to_raw_bson().and_then(|raw| Bson::try_from(raw).ok()).unwrap_or(Bson::Null)
 }
 
@@ -266,7 +271,7 @@ fn insert(
     fields: &[(Arc<str>, Expr)],
     upsert: bool,
     frame: &Frame<'_>,
-) -> Result<DocChange, String> {
+) -> Result<DocumentChange, String> {
     let id = eval(key, frame).into_owned();
     let Some(raw_id) = id.to_raw_bson().filter(|_| !id.is_absent()) else {
         return Err(format!("a new {} needs its key `{}`, which is missing", target.name, target.key));
@@ -279,7 +284,7 @@ fn insert(
     let mut update = Update::new();
     for (name, expr) in fields {
         let value = eval(expr, frame);
-        if matches!(value, Val::Missing) {
+        if matches!(value, RuleValue::Missing) {
             continue;
         }
         if upsert && name.as_ref() != target.key {
@@ -291,16 +296,16 @@ fn insert(
     }
     let doc = DocBytes::from(doc.into_bytes());
     Ok(if upsert {
-        DocChange::Upsert { entity, id, update: Arc::new(update), doc }
+        DocumentChange::Upsert { entity, id, update: Arc::new(update), doc }
     } else {
-        DocChange::Insert { entity, id, doc }
+        DocumentChange::Insert { entity, id, doc }
     })
 }
 
 fn emit(schema: &StreamSchema, exprs: &[Option<Expr>], frame: &Frame<'_>) -> Result<Vec<Cell>, String> {
     let mut cells = Vec::with_capacity(exprs.len());
     for (field, expr) in schema.fields.iter().zip(exprs) {
-        let value = expr.as_ref().map_or(Val::Missing, |e| eval(e, frame));
+        let value = expr.as_ref().map_or(RuleValue::Missing, |e| eval(e, frame));
         let cell = cell(field.ty, &value).ok_or_else(|| {
             format!(
                 "emit {}: field `{}` is {}, found {} {value}",
@@ -316,35 +321,35 @@ fn emit(schema: &StreamSchema, exprs: &[Option<Expr>], frame: &Frame<'_>) -> Res
 }
 
 /// The value as the field takes it; `None` when it does not fit.
-fn cell(ty: FieldType, value: &Val<'_>) -> Option<Cell> {
+fn cell(ty: FieldType, value: &RuleValue<'_>) -> Option<Cell> {
     Some(match (ty, value) {
-        (_, Val::Missing | Val::Null) => Cell::Missing,
-        (FieldType::Bool, Val::Bool(b)) => Cell::Bool(*b),
-        (FieldType::Int, Val::Int(n)) => Cell::Int(i32::try_from(*n).ok()?.into()),
-        (FieldType::Int, Val::Float(x)) => Cell::Int(i32::try_from(exact(*x)?).ok()?.into()),
-        (FieldType::Long, Val::Int(n)) => Cell::Int(*n),
-        (FieldType::Long, Val::Float(x)) => Cell::Int(exact(*x)?),
-        (FieldType::Long, Val::Span(d)) => Cell::Int(d / 1000),
-        (FieldType::Float | FieldType::Double, Val::Int(n)) => Cell::Float(*n as f64),
-        (FieldType::Float | FieldType::Double, Val::Float(x)) => Cell::Float(*x),
-        (FieldType::String, Val::Str(s)) => Cell::Text(s.as_ref().to_owned()),
-        (FieldType::Time, Val::Time(t)) => Cell::Time(Timestamp(*t)),
+        (_, RuleValue::Missing | RuleValue::Null) => Cell::Missing,
+        (FieldType::Bool, RuleValue::Bool(b)) => Cell::Bool(*b),
+        (FieldType::Int, RuleValue::Int(n)) => Cell::Int(i32::try_from(*n).ok()?.into()),
+        (FieldType::Int, RuleValue::Float(x)) => Cell::Int(i32::try_from(exact_integer(*x)?).ok()?.into()),
+        (FieldType::Long, RuleValue::Int(n)) => Cell::Int(*n),
+        (FieldType::Long, RuleValue::Float(x)) => Cell::Int(exact_integer(*x)?),
+        (FieldType::Long, RuleValue::Span(d)) => Cell::Int(d / 1000),
+        (FieldType::Float | FieldType::Double, RuleValue::Int(n)) => Cell::Float(*n as f64),
+        (FieldType::Float | FieldType::Double, RuleValue::Float(x)) => Cell::Float(*x),
+        (FieldType::String, RuleValue::Str(s)) => Cell::Text(s.as_ref().to_owned()),
+        (FieldType::Time, RuleValue::Time(t)) => Cell::Time(Timestamp(*t)),
         (FieldType::Object, value) => Cell::Text(value.to_json().to_string()),
         _ => return None,
     })
 }
 
-fn exact(x: f64) -> Option<i64> {
-    (x.fract() == 0.0).then(|| ops::whole(x)).flatten()
+fn exact_integer(x: f64) -> Option<i64> {
+    (x.fract() == 0.0).then(|| ops::round_to_integer(x)).flatten()
 }
 
 /// The `_id` of a stored document, for messages.
-pub(crate) fn id_of(doc: &DocBytes) -> Val<'_> {
+pub(crate) fn id_of(doc: &DocBytes) -> RuleValue<'_> {
     match bson::RawDocument::from_bytes(doc.as_ref()) {
         Ok(raw) => match get_path(raw, "_id") {
-            Value::Bson(RawBsonRef::ObjectId(id)) => Val::text(id.to_hex()),
-            other => Val::from_value(other),
+            Value::Bson(RawBsonRef::ObjectId(id)) => RuleValue::text(id.to_hex()),
+            other => RuleValue::from_value(other),
         },
-        Err(_) => Val::Missing,
+        Err(_) => RuleValue::Missing,
     }
 }

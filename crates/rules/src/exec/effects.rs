@@ -14,9 +14,9 @@ pub const ERRORS_MAX: usize = 1_000;
 #[derive(Debug, Default)]
 pub struct Effects {
     /// Events for this partition, by stream, in the order of the streams.
-    pub emitted: Vec<Emitted>,
+    pub emitted: Vec<EmittedBatch>,
     /// Events for other partitions, in the order in which they were emitted.
-    pub elsewhere: Vec<Outbound>,
+    pub outbound: Vec<Outbound>,
     /// Emitted events of this partition that were there already: stream and number.
     pub duplicates: Vec<(usize, u64)>,
     /// Firings that went wrong, at most [`ERRORS_MAX`].
@@ -28,12 +28,12 @@ pub struct Effects {
     /// Firings that went well.
     pub fired: u64,
     /// Events that were emitted, those for other partitions and duplicates included.
-    pub numbers: u32,
+    pub emitted_count: u32,
 }
 
 /// Emitted events of one stream.
 #[derive(Debug)]
-pub struct Emitted {
+pub struct EmittedBatch {
     /// The stream.
     pub stream: usize,
     /// The events, of the stream's batch schema.

@@ -6,24 +6,24 @@ use tidemill_docs::{Collection, DocBytes, Filter, FindOptions, Store};
 use crate::catalog::Catalog;
 use crate::expr::Frame;
 use crate::expr::eval::{append, eval, truth};
-use crate::plan::{Lookup, RulePlan, Source, Step};
+use crate::plan::{DocumentSource, Lookup, RulePlan, Step};
 
 /// Most combinations of documents that one rule may match for one event.
 pub const MATCHES_MAX: usize = 10_000;
 
 /// The documents bound by the conditions so far, by slot.
-pub(crate) type Bound = SmallVec<[Option<DocBytes>; 4]>;
+pub(crate) type BoundDocuments = SmallVec<[Option<DocBytes>; 4]>;
 
 /// The combinations of documents that match, as they were before the rule did anything.
 #[derive(Debug, Default)]
-pub(crate) struct Matches {
+pub(crate) struct DocumentMatches {
     /// `slots` documents for each match, one match after another.
     docs: Vec<Option<DocBytes>>,
     slots: usize,
     count: usize,
 }
 
-impl Matches {
+impl DocumentMatches {
     pub(crate) fn clear(&mut self, slots: usize) {
         self.docs.clear();
         self.slots = slots;
@@ -47,18 +47,18 @@ impl Matches {
 
 /// How far the conditions got where none matched: kept for explanations.
 #[derive(Debug, Default)]
-pub(crate) struct Progress {
+pub(crate) struct MatchProgress {
     /// Whether to keep anything.
-    pub wanted: bool,
-    /// The condition on documents that failed last and farthest, and the filter of it; see [`Progress::failed`].
+    pub enabled: bool,
+    /// The condition on documents that failed last and farthest, and the filter of it.
     pub deepest: Option<(u32, Option<u32>)>,
     /// The documents bound there.
-    pub docs: Bound,
+    pub docs: BoundDocuments,
 }
 
-impl Progress {
+impl MatchProgress {
     fn failed(&mut self, step: usize, filter: Option<usize>, frame: &Frame<'_>, slots: usize) {
-        if !self.wanted {
+        if !self.enabled {
             return;
         }
         let here = (step as u32, filter.map(|f| f as u32));
@@ -71,25 +71,25 @@ impl Progress {
 
 /// More combinations than [`MATCHES_MAX`].
 #[derive(Debug)]
-pub(crate) struct TooMany;
+pub(crate) struct TooManyMatches;
 
 /// Finds every combination of documents for which the conditions of `rule` hold.
-pub(crate) struct Search<'s> {
+pub(crate) struct MatchSearch<'s> {
     pub rule: &'s RulePlan,
     pub catalog: &'s Catalog,
     pub store: &'s Store,
-    pub matches: &'s mut Matches,
-    pub progress: &'s mut Progress,
+    pub matches: &'s mut DocumentMatches,
+    pub progress: &'s mut MatchProgress,
 }
 
-impl Search<'_> {
+impl MatchSearch<'_> {
     /// Goes on at condition `step` with what `frame` binds.
-    pub(crate) fn run(&mut self, step: usize, frame: &Frame<'_>) -> Result<(), TooMany> {
+    pub(crate) fn run(&mut self, step: usize, frame: &Frame<'_>) -> Result<(), TooManyMatches> {
         let rule = self.rule;
         match rule.steps.get(step) {
             None => {
                 if self.matches.len() == MATCHES_MAX {
-                    return Err(TooMany);
+                    return Err(TooManyMatches);
                 }
                 self.matches.push(frame);
                 Ok(())
@@ -105,7 +105,7 @@ impl Search<'_> {
         }
     }
 
-    fn look_up(&mut self, step: usize, lookup: &Lookup, frame: &Frame<'_>) -> Result<(), TooMany> {
+    fn look_up(&mut self, step: usize, lookup: &Lookup, frame: &Frame<'_>) -> Result<(), TooManyMatches> {
         let mut found = 0;
         let slots = self.rule.slots.len();
         let name = &self.catalog.entities[self.rule.slots[lookup.slot].entity].name;
@@ -141,12 +141,12 @@ impl Search<'_> {
 /// Calls `each` with the documents that `source` leads to, until it answers `false`.
 pub(crate) fn candidates<E>(
     collection: &Collection,
-    source: &Source,
+    source: &DocumentSource,
     frame: &Frame<'_>,
     each: &mut impl FnMut(&DocBytes) -> Result<bool, E>,
 ) -> Result<(), E> {
     match source {
-        Source::Key(value) => {
+        DocumentSource::Key(value) => {
             let value = eval(value, frame);
             if !value.is_absent()
                 && let Some(doc) = collection.get(&value.to_value())
@@ -154,7 +154,7 @@ pub(crate) fn candidates<E>(
                 each(doc)?;
             }
         }
-        Source::Field(path, value) => {
+        DocumentSource::Field(path, value) => {
             let value = eval(value, frame);
             if !value.is_absent() {
                 for doc in collection.find_by(path, &value.to_value()) {
@@ -164,7 +164,7 @@ pub(crate) fn candidates<E>(
                 }
             }
         }
-        Source::Fields(fields) => {
+        DocumentSource::Fields(fields) => {
             let mut wanted = bson::RawDocumentBuf::new();
             for (path, value) in fields {
                 match eval(value, frame) {
@@ -181,7 +181,7 @@ pub(crate) fn candidates<E>(
                 }
             }
         }
-        Source::Scan => {
+        DocumentSource::Scan => {
             for doc in collection.iter() {
                 if !each(doc)? {
                     break;

@@ -1,8 +1,8 @@
 //! Running the rules of a stream over a batch of events.
 
 mod actions;
+mod context;
 mod effects;
-mod host;
 pub(crate) mod matching;
 
 use std::collections::{BTreeMap, VecDeque};
@@ -13,15 +13,15 @@ use tidemill_types::decode::{BatchBuilder, Cell};
 use tidemill_types::{Error, Offset, PartitionId, Result, Timestamp};
 
 pub(crate) use actions::id_of;
-use actions::{NewEvent, Prepared};
-pub use effects::{Counters, ERRORS_MAX, Effects, Emitted, Outbound, RuleCounters, RuleError};
-pub use host::{Host, Route, key_text};
+use actions::{NewEvent, PreparedFiring};
+pub use context::{ExecutionContext, Route, key_text};
+pub use effects::{Counters, ERRORS_MAX, Effects, EmittedBatch, Outbound, RuleCounters, RuleError};
 pub use matching::MATCHES_MAX;
-use matching::{Matches, Progress, Search};
+use matching::{DocumentMatches, MatchProgress, MatchSearch};
 
 use crate::expr::block::{Block, ROWS, word};
 use crate::expr::{Columns, Frame, Row};
-use crate::index::Selection;
+use crate::index::CandidateRules;
 use crate::program::Program;
 use crate::why::Trace;
 
@@ -32,7 +32,7 @@ pub const EMITTED_MAX: u32 = 1_000_000;
 
 /// Events of one stream in a record.
 #[derive(Debug, Clone, Copy)]
-pub struct Part<'b> {
+pub struct StreamPart<'b> {
     /// The stream.
     pub stream: usize,
     /// The events, of the stream's batch schema.
@@ -43,15 +43,15 @@ pub struct Part<'b> {
 
 /// Where events lie that rules run on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct At {
+pub struct RecordPosition {
     /// The partition.
     pub partition: PartitionId,
     /// The record.
     pub offset: Offset,
     /// The row of the first event.
-    pub first: u32,
+    pub first_row: u32,
     /// The row of the first event that is emitted.
-    pub emitted: u32,
+    pub first_emitted_row: u32,
 }
 
 /// Runs rules over the records of one partition. It keeps counters and working space, nothing that decides what a
@@ -59,28 +59,28 @@ pub struct At {
 #[derive(Debug)]
 pub struct Executor {
     counters: Counters,
-    selection: Selection,
+    selection: CandidateRules,
     hits: Vec<u64>,
-    emitted_selection: Selection,
-    matches: Matches,
-    progress: Progress,
+    emitted_selection: CandidateRules,
+    matches: DocumentMatches,
+    progress: MatchProgress,
 }
 
 /// What is going on in one turn.
-struct Turn<'t, H> {
+struct RuleRun<'t, H> {
     program: &'t Program,
     host: &'t mut H,
     trace: &'t mut Trace,
     effects: Effects,
     /// The row of the first emitted event.
-    rows: u32,
+    first_emitted_row: u32,
     /// Emitted events by stream.
     emitted: Vec<Vec<EmittedEvent>>,
     /// Emitted events whose rules have not run yet: stream, position in `emitted`.
     queue: VecDeque<(usize, usize)>,
     duplicates: BTreeMap<usize, u64>,
-    numbers: u32,
-    prepared: Prepared,
+    emitted_count: u32,
+    prepared: PreparedFiring,
 }
 
 struct EmittedEvent {
@@ -93,7 +93,7 @@ struct EmittedEvent {
 
 /// The event that a rule is run on.
 #[derive(Clone, Copy)]
-struct Source<'r> {
+struct TriggerEvent<'r> {
     row: Row<'r>,
     /// Its row in the record, or that of the event it goes back to.
     source_row: u32,
@@ -113,11 +113,11 @@ impl Executor {
     pub fn with_counters(program: &Program, counters: &Counters) -> Self {
         Self {
             counters: Counters::new(program.plans().iter().map(|r| r.name.as_ref()), counters),
-            selection: Selection::default(),
+            selection: CandidateRules::default(),
             hits: Vec::new(),
-            emitted_selection: Selection::default(),
-            matches: Matches::default(),
-            progress: Progress::default(),
+            emitted_selection: CandidateRules::default(),
+            matches: DocumentMatches::default(),
+            progress: MatchProgress::default(),
         }
     }
 
@@ -134,58 +134,60 @@ impl Executor {
     ///
     /// What a rule does wrong is in [`Effects::errors`] and stops nothing else. Errors: `Internal` when a batch is not
     /// of its stream's schema, or order or selection do not fit the batches; nothing was done then.
-    pub fn apply<H: Host>(
+    pub fn apply<H: ExecutionContext>(
         &mut self,
         program: &Program,
         host: &mut H,
-        parts: &[Part<'_>],
+        parts: &[StreamPart<'_>],
         order: Option<&[u16]>,
         at: (PartitionId, Offset),
         trace: &mut Trace,
     ) -> Result<Effects> {
         let rows: usize = parts.iter().map(|p| p.batch.num_rows()).sum();
         let emitted = u32::try_from(rows).unwrap_or(u32::MAX);
-        let at = At { partition: at.0, offset: at.1, first: 0, emitted };
+        let at = RecordPosition { partition: at.0, offset: at.1, first_row: 0, first_emitted_row: emitted };
         self.apply_at(program, host, parts, order, at, trace)
     }
 
     /// The same for a part of a record, or for events that its events led to.
-    pub fn apply_at<H: Host>(
+    pub fn apply_at<H: ExecutionContext>(
         &mut self,
         program: &Program,
         host: &mut H,
-        parts: &[Part<'_>],
+        parts: &[StreamPart<'_>],
         order: Option<&[u16]>,
-        at: At,
+        at: RecordPosition,
         trace: &mut Trace,
     ) -> Result<Effects> {
         let columns = parts.iter().map(|p| check_part(program, p)).collect::<Result<Vec<_>>>()?;
         let rows: usize = columns.iter().map(|c| c.rows).sum();
         let arrivals = match order {
             Some(order) if parts.len() > 1 || order.len() != rows => {
-                Some(arrivals(&columns, order, at.first)?)
+                Some(arrival_positions(&columns, order, at.first_row)?)
             }
             _ => None,
         };
-        trace.begin(&at, parts, arrivals.as_deref());
-        let mut turn = Turn {
+        trace.begin_run(&at, parts, arrivals.as_deref());
+        let mut turn = RuleRun {
             program,
             host,
             trace,
             effects: Effects::default(),
-            rows: at.emitted,
+            first_emitted_row: at.first_emitted_row,
             emitted: (0..program.catalog().streams.len()).map(|_| Vec::new()).collect(),
             queue: VecDeque::new(),
             duplicates: BTreeMap::new(),
-            numbers: 0,
-            prepared: Prepared::default(),
+            emitted_count: 0,
+            prepared: PreparedFiring::default(),
         };
         match (order, &arrivals) {
-            (Some(order), Some(arrivals)) => self.interleaved(&mut turn, parts, &columns, order, arrivals),
+            (Some(order), Some(arrivals)) => {
+                self.run_interleaved(&mut turn, parts, &columns, order, arrivals)
+            }
             _ => {
-                let mut first = at.first;
+                let mut first = at.first_row;
                 for (part, columns) in parts.iter().zip(&columns) {
-                    self.part(&mut turn, part, columns, first);
+                    self.run_part(&mut turn, part, columns, first);
                     first += columns.rows as u32;
                 }
             }
@@ -194,7 +196,13 @@ impl Executor {
     }
 
     /// The events of one part, one after another. `first`: the row of the first.
-    fn part<H: Host>(&mut self, turn: &mut Turn<'_, H>, part: &Part<'_>, columns: &Columns<'_>, first: u32) {
+    fn run_part<H: ExecutionContext>(
+        &mut self,
+        turn: &mut RuleRun<'_, H>,
+        part: &StreamPart<'_>,
+        columns: &Columns<'_>,
+        first: u32,
+    ) {
         let index = turn.program.stream_rules(part.stream);
         if index.rules.is_empty() {
             return;
@@ -208,7 +216,7 @@ impl Executor {
             while let Some(hit) = rest.first() {
                 let row = start + (hit >> 32) as usize;
                 let same = rest.iter().position(|h| h >> 32 != hit >> 32).unwrap_or(rest.len());
-                self.event(turn, part.stream, columns, row, first + row as u32, &rest[..same]);
+                self.run_event(turn, part.stream, columns, row, first + row as u32, &rest[..same]);
                 rest = &rest[same..];
             }
             self.hits = hits;
@@ -216,15 +224,15 @@ impl Executor {
     }
 
     /// Events of several streams in the order in which they came. Blocks are selected when their first row comes.
-    fn interleaved<H: Host>(
+    fn run_interleaved<H: ExecutionContext>(
         &mut self,
-        turn: &mut Turn<'_, H>,
-        parts: &[Part<'_>],
+        turn: &mut RuleRun<'_, H>,
+        parts: &[StreamPart<'_>],
         columns: &[Columns<'_>],
         order: &[u16],
         arrivals: &[Vec<u32>],
     ) {
-        let mut cursors: Vec<Cursor> = parts.iter().map(|_| Cursor::default()).collect();
+        let mut cursors: Vec<PartCursor> = parts.iter().map(|_| PartCursor::default()).collect();
         for part in order {
             let part = usize::from(*part);
             let (cursor, columns) = (&mut cursors[part], &columns[part]);
@@ -247,39 +255,39 @@ impl Executor {
             }
             if first < cursor.next {
                 let hits = &hits[first..cursor.next];
-                self.event(turn, parts[part].stream, columns, row, arrivals[part][row], hits);
+                self.run_event(turn, parts[part].stream, columns, row, arrivals[part][row], hits);
             }
         }
     }
 
     /// The rules that one event concerns, and those of what they emit.
-    fn event<H: Host>(
+    fn run_event<H: ExecutionContext>(
         &mut self,
-        turn: &mut Turn<'_, H>,
+        turn: &mut RuleRun<'_, H>,
         stream: usize,
         columns: &Columns<'_>,
         row: usize,
         own_row: u32,
         hits: &[u64],
     ) {
-        let source = Source { row: Row::Batch(columns, row), source_row: own_row, own_row, depth: 0 };
+        let source = TriggerEvent { row: Row::Batch(columns, row), source_row: own_row, own_row, depth: 0 };
         for hit in hits {
-            self.run(turn, turn.program.stream_rules(stream).rules[*hit as u32 as usize], source);
+            self.run_rule(turn, turn.program.stream_rules(stream).rules[*hit as u32 as usize], source);
         }
         if !turn.queue.is_empty() {
-            self.drain(turn);
+            self.run_emitted(turn);
         }
     }
 
     /// Runs the rules of emitted events, breadth first.
-    fn drain<H: Host>(&mut self, turn: &mut Turn<'_, H>) {
+    fn run_emitted<H: ExecutionContext>(&mut self, turn: &mut RuleRun<'_, H>) {
         while let Some((stream, position)) = turn.queue.pop_front() {
             let event = &mut turn.emitted[stream][position];
             let cells = std::mem::take(&mut event.cells);
-            let source = Source {
+            let source = TriggerEvent {
                 row: Row::Cells(&cells, event.time),
                 source_row: event.source_row,
-                own_row: turn.rows.saturating_add(event.number),
+                own_row: turn.first_emitted_row.saturating_add(event.number),
                 depth: event.depth,
             };
             let mut selection = std::mem::take(&mut self.emitted_selection);
@@ -287,7 +295,7 @@ impl Executor {
             let index = turn.program.stream_rules(stream);
             index.select_row(source.row, 0, &mut selection);
             for hit in &selection.hits {
-                self.run(turn, index.rules[*hit as u32 as usize], source);
+                self.run_rule(turn, index.rules[*hit as u32 as usize], source);
             }
             self.emitted_selection = selection;
             turn.emitted[stream][position].cells = cells;
@@ -295,15 +303,20 @@ impl Executor {
     }
 
     /// Runs one rule on one event for which everything holds that it asks of the event alone.
-    fn run<H: Host>(&mut self, turn: &mut Turn<'_, H>, id: usize, source: Source<'_>) {
+    fn run_rule<H: ExecutionContext>(
+        &mut self,
+        turn: &mut RuleRun<'_, H>,
+        id: usize,
+        source: TriggerEvent<'_>,
+    ) {
         let program = turn.program;
         let rule = &program.plans()[id];
         self.counters.at(id).reached += 1;
         self.matches.clear(rule.slots.len());
-        self.progress.wanted = turn.trace.is_on() && !rule.steps.is_empty();
+        self.progress.enabled = turn.trace.is_on() && !rule.steps.is_empty();
         self.progress.deepest = None;
         let frame = Frame::new(source.row);
-        let mut search = Search {
+        let mut search = MatchSearch {
             rule,
             catalog: program.catalog(),
             store: turn.host.store_ref(),
@@ -313,7 +326,7 @@ impl Executor {
         if search.run(0, &frame).is_err() {
             let message = format!("more than {MATCHES_MAX} combinations of documents match; ask for fewer");
             turn.trace.error(source.own_row, id, &message, &[]);
-            self.error(turn, id, source, message);
+            self.record_error(turn, id, source, message);
             return;
         }
         if self.matches.len() == 0 {
@@ -327,7 +340,7 @@ impl Executor {
         for i in 0..matches.len() {
             let docs = matches.get(i);
             let frame = Frame::bound(source.row, docs);
-            let first = turn.numbers;
+            let first = turn.emitted_count;
             match turn.fire(rule, &frame, source) {
                 Ok(()) => {
                     self.counters.at(id).fired += 1;
@@ -336,19 +349,26 @@ impl Executor {
                         source.own_row,
                         id,
                         docs,
-                        turn.rows.saturating_add(first)..turn.rows.saturating_add(turn.numbers),
+                        turn.first_emitted_row.saturating_add(first)
+                            ..turn.first_emitted_row.saturating_add(turn.emitted_count),
                     );
                 }
                 Err(message) => {
                     turn.trace.error(source.own_row, id, &message, docs);
-                    self.error(turn, id, source, message);
+                    self.record_error(turn, id, source, message);
                 }
             }
         }
         self.matches = matches;
     }
 
-    fn error<H: Host>(&mut self, turn: &mut Turn<'_, H>, id: usize, source: Source<'_>, message: String) {
+    fn record_error<H: ExecutionContext>(
+        &mut self,
+        turn: &mut RuleRun<'_, H>,
+        id: usize,
+        source: TriggerEvent<'_>,
+        message: String,
+    ) {
         let counters = self.counters.at(id);
         counters.errors += 1;
         if turn.effects.errors.len() == ERRORS_MAX {
@@ -363,15 +383,15 @@ impl Executor {
 
 /// How far the events of a part have come.
 #[derive(Default)]
-struct Cursor {
+struct PartCursor {
     row: usize,
-    selection: Selection,
+    selection: CandidateRules,
     /// The next of its hits.
     next: usize,
 }
 
 /// The columns of a part. Errors: it does not fit its stream, or its selection does not fit it.
-fn check_part<'b>(program: &Program, part: &Part<'b>) -> Result<Columns<'b>> {
+fn check_part<'b>(program: &Program, part: &StreamPart<'b>) -> Result<Columns<'b>> {
     let Some(schema) = program.catalog().streams.get(part.stream) else {
         return Err(Error::internal(format!(
             "stream {} of {}",
@@ -392,7 +412,7 @@ fn check_part<'b>(program: &Program, part: &Part<'b>) -> Result<Columns<'b>> {
 }
 
 /// For each part the place of its rows in the order of arrival. Errors: the order does not name each row once.
-fn arrivals(columns: &[Columns<'_>], order: &[u16], first: u32) -> Result<Vec<Vec<u32>>> {
+fn arrival_positions(columns: &[Columns<'_>], order: &[u16], first: u32) -> Result<Vec<Vec<u32>>> {
     let mut arrivals: Vec<Vec<u32>> = columns.iter().map(|c| Vec::with_capacity(c.rows)).collect();
     for (place, part) in (first..).zip(order) {
         match arrivals.get_mut(usize::from(*part)) {
@@ -412,13 +432,13 @@ fn arrivals(columns: &[Columns<'_>], order: &[u16], first: u32) -> Result<Vec<Ve
     Ok(arrivals)
 }
 
-impl<H: Host> Turn<'_, H> {
+impl<H: ExecutionContext> RuleRun<'_, H> {
     /// One firing: everything it does, or nothing and the reason.
     fn fire(
         &mut self,
         rule: &crate::plan::RulePlan,
         frame: &Frame<'_>,
-        source: Source<'_>,
+        source: TriggerEvent<'_>,
     ) -> Result<(), String> {
         let catalog = self.program.catalog();
         let mut prepared = std::mem::take(&mut self.prepared);
@@ -428,10 +448,10 @@ impl<H: Host> Turn<'_, H> {
                     "events emitted for emitted events are at most {DEPTH_MAX} deep: is there a loop?"
                 ));
             }
-            if self.numbers.saturating_add(prepared.events.len() as u32) > EMITTED_MAX {
+            if self.emitted_count.saturating_add(prepared.events.len() as u32) > EMITTED_MAX {
                 return Err(format!("the rules emit more than {EMITTED_MAX} events for one batch"));
             }
-            prepared.change(self.host, catalog, source.row.now())
+            prepared.apply_changes(self.host, catalog, source.row.now())
         });
         let result = done.map(|changed| {
             self.effects.changed_documents += changed;
@@ -443,15 +463,15 @@ impl<H: Host> Turn<'_, H> {
         result
     }
 
-    fn emit(&mut self, event: NewEvent, source: Source<'_>) {
+    fn emit(&mut self, event: NewEvent, source: TriggerEvent<'_>) {
         let NewEvent { stream, cells, time } = event;
         let schema = &self.program.catalog().streams[stream];
-        let number = self.numbers;
-        self.numbers += 1;
+        let number = self.emitted_count;
+        self.emitted_count += 1;
         let key = schema.key.map(|k| key_text(&cells[k]));
-        if let Route::Elsewhere(partition) = self.host.route(stream, key.as_deref()) {
+        if let Route::Remote(partition) = self.host.route(stream, key.as_deref()) {
             let source_row = source.source_row;
-            self.effects.elsewhere.push(Outbound {
+            self.effects.outbound.push(Outbound {
                 partition,
                 stream,
                 cells,
@@ -486,14 +506,15 @@ impl<H: Host> Turn<'_, H> {
                 builder.push_cells(&event.cells, Timestamp(event.time))?;
             }
             let batch = builder.finish();
-            let rows: Vec<u32> = events.iter().map(|e| self.rows.saturating_add(e.number)).collect();
+            let rows: Vec<u32> =
+                events.iter().map(|e| self.first_emitted_row.saturating_add(e.number)).collect();
             self.trace.emitted(stream, &batch, &rows);
             let source_rows = events.iter().map(|e| e.source_row).collect();
-            self.effects.emitted.push(Emitted { stream, batch, rows, source_rows });
+            self.effects.emitted.push(EmittedBatch { stream, batch, rows, source_rows });
         }
-        self.trace.end();
+        self.trace.end_run();
         self.effects.duplicates = self.duplicates.into_iter().collect();
-        self.effects.numbers = self.numbers;
+        self.effects.emitted_count = self.emitted_count;
         Ok(self.effects)
     }
 }

@@ -10,21 +10,21 @@ mod compile;
 use arrow_buffer::{BooleanBuffer, NullBuffer};
 
 use super::eval::truth;
-use super::ops::{Arith, Cmp};
-use super::row::{Columns, Data, Frame, Row};
+use super::ops::{ArithmeticOp, CompareOp};
+use super::row::{ColumnData, Columns, Frame, Row};
 use super::{Expr, funcs};
-pub use compile::{plain_column, whole_const};
+pub use compile::{integer_const, plain_column};
 
 /// Rows computed at once.
 pub const ROWS: usize = 64;
 
 /// Where a condition holds, where it does not; in neither, it is missing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Tri {
+pub struct TriMask {
     /// Bit `i`: true in row `i`.
-    pub yes: u64,
+    pub true_rows: u64,
     /// Bit `i`: false in row `i`.
-    pub no: u64,
+    pub false_rows: u64,
 }
 
 /// Up to 64 consecutive rows of a batch.
@@ -89,11 +89,11 @@ pub enum BoolOp {
     /// The column has a value.
     Present(usize),
     /// Whole numbers, times or spans.
-    CompareInt(Cmp, IntOp, IntOp),
+    CompareInt(CompareOp, IntOp, IntOp),
     /// Floats, or whole numbers that a float holds exactly.
-    CompareFloat(Cmp, FloatOp, FloatOp),
+    CompareFloat(CompareOp, FloatOp, FloatOp),
     /// Text with text.
-    CompareStr(Cmp, usize, StrOp),
+    CompareStr(CompareOp, usize, StrOp),
     /// One of these, sorted.
     InInt(IntOp, Vec<i64>),
     /// One of these, sorted.
@@ -119,7 +119,7 @@ pub enum IntOp {
     /// A column of `int`, `long` or `time`.
     Column(usize),
     /// `+ - *`, and `%`.
-    Arith(Arith, Box<(IntOp, IntOp)>),
+    Arith(ArithmeticOp, Box<(IntOp, IntOp)>),
     /// `-x`
     Neg(Box<IntOp>),
     /// The start of the stretch of this length.
@@ -138,69 +138,77 @@ pub enum FloatOp {
     /// Whole numbers as floats.
     Int(IntOp),
     /// `+ - * /`
-    Arith(Arith, Box<(FloatOp, FloatOp)>),
+    Arith(ArithmeticOp, Box<(FloatOp, FloatOp)>),
     /// `-x`
     Neg(Box<FloatOp>),
 }
 
 impl BoolOp {
     /// Where it holds among the rows `active`; outside of them the answer means nothing.
-    pub fn eval(&self, block: &Block<'_>, active: u64) -> Tri {
+    pub fn eval(&self, block: &Block<'_>, active: u64) -> TriMask {
         if active == 0 {
-            return Tri { yes: 0, no: 0 };
+            return TriMask { true_rows: 0, false_rows: 0 };
         }
         match self {
-            Self::Const(b) => known(block.all(), if *b { u64::MAX } else { 0 }),
+            Self::Const(b) => tri_mask(block.all(), if *b { u64::MAX } else { 0 }),
             Self::Column(column) => match block.columns.columns[*column].data {
-                Data::Bool(a) => known(block.present(*column), word(a.values(), block.start, block.len)),
-                _ => Tri { yes: 0, no: 0 },
+                ColumnData::Bool(a) => {
+                    tri_mask(block.present(*column), word(a.values(), block.start, block.len))
+                }
+                _ => TriMask { true_rows: 0, false_rows: 0 },
             },
             Self::And(parts) => {
-                let mut all = Tri { yes: active, no: 0 };
+                let mut all = TriMask { true_rows: active, false_rows: 0 };
                 for part in parts {
-                    let t = part.eval(block, active & !all.no);
-                    all = Tri { yes: all.yes & t.yes, no: all.no | t.no };
+                    let t = part.eval(block, active & !all.false_rows);
+                    all = TriMask {
+                        true_rows: all.true_rows & t.true_rows,
+                        false_rows: all.false_rows | t.false_rows,
+                    };
                 }
                 all
             }
             Self::Or(parts) => {
-                let mut any = Tri { yes: 0, no: active };
+                let mut any = TriMask { true_rows: 0, false_rows: active };
                 for part in parts {
-                    let t = part.eval(block, active & !any.yes);
-                    any = Tri { yes: any.yes | t.yes, no: any.no & t.no };
+                    let t = part.eval(block, active & !any.true_rows);
+                    any = TriMask {
+                        true_rows: any.true_rows | t.true_rows,
+                        false_rows: any.false_rows & t.false_rows,
+                    };
                 }
                 any
             }
             Self::Not(x) => {
                 let t = x.eval(block, active);
-                Tri { yes: t.no, no: t.yes }
+                TriMask { true_rows: t.false_rows, false_rows: t.true_rows }
             }
-            Self::Present(column) => known(block.all(), block.present(*column)),
+            Self::Present(column) => tri_mask(block.all(), block.present(*column)),
             Self::CompareInt(op, a, b) => compare_ints(*op, a, b, block),
             Self::CompareFloat(op, a, b) => compare_floats(*op, a, b, block),
             Self::CompareStr(op, a, b) => compare_strs(*op, *a, b, block, active),
             Self::InInt(x, items) => {
                 let mut buffer = [0; ROWS];
                 let there = x.eval(block, &mut buffer);
-                known(there, bits(&buffer, |v| items.binary_search(&v).is_ok()))
+                tri_mask(there, bits(&buffer, |v| items.binary_search(&v).is_ok()))
             }
             Self::InStr(column, items) => {
                 let there = block.present(*column) & active;
-                let Data::Str(array) = block.columns.columns[*column].data else {
-                    return Tri { yes: 0, no: 0 };
+                let ColumnData::Str(array) = block.columns.columns[*column].data else {
+                    return TriMask { true_rows: 0, false_rows: 0 };
                 };
                 let found = |i: usize| {
                     items.binary_search_by(|s| s.as_ref().cmp(array.value(block.start + i))).is_ok()
                 };
-                known(there, rows(there, found))
+                tri_mask(there, rows(there, found))
             }
             Self::Rows(expr) => {
-                let mut out = Tri { yes: 0, no: 0 };
+                let mut out = TriMask { true_rows: 0, false_rows: 0 };
                 for_each(active, |i| {
                     let frame = Frame::new(Row::Batch(block.columns, block.start + i));
                     match truth(expr, &frame) {
-                        Some(true) => out.yes |= 1 << i,
-                        Some(false) => out.no |= 1 << i,
+                        Some(true) => out.true_rows |= 1 << i,
+                        Some(false) => out.false_rows |= 1 << i,
                         None => {}
                     }
                 });
@@ -211,8 +219,8 @@ impl BoolOp {
 }
 
 /// `there`: rows with an answer; `holds`: where it is yes.
-fn known(there: u64, holds: u64) -> Tri {
-    Tri { yes: there & holds, no: there & !holds }
+fn tri_mask(there: u64, holds: u64) -> TriMask {
+    TriMask { true_rows: there & holds, false_rows: there & !holds }
 }
 
 /// Calls `f` with the position of every bit set.
@@ -261,63 +269,67 @@ fn pack(truths: &[u8; ROWS]) -> u64 {
     out
 }
 
-fn compare_ints(op: Cmp, a: &IntOp, b: &IntOp, block: &Block<'_>) -> Tri {
+fn compare_ints(op: CompareOp, a: &IntOp, b: &IntOp, block: &Block<'_>) -> TriMask {
     let mut left = [0; ROWS];
     let there = a.eval(block, &mut left);
     if let IntOp::Const(c) = b {
         let c = *c;
         let holds = match op {
-            Cmp::Eq => bits(&left, |v| v == c),
-            Cmp::Ne => bits(&left, |v| v != c),
-            Cmp::Lt => bits(&left, |v| v < c),
-            Cmp::Le => bits(&left, |v| v <= c),
-            Cmp::Gt => bits(&left, |v| v > c),
-            Cmp::Ge => bits(&left, |v| v >= c),
+            CompareOp::Eq => bits(&left, |v| v == c),
+            CompareOp::Ne => bits(&left, |v| v != c),
+            CompareOp::Lt => bits(&left, |v| v < c),
+            CompareOp::Le => bits(&left, |v| v <= c),
+            CompareOp::Gt => bits(&left, |v| v > c),
+            CompareOp::Ge => bits(&left, |v| v >= c),
         };
-        return known(there, holds);
+        return tri_mask(there, holds);
     }
     let mut right = [0; ROWS];
     let there = there & b.eval(block, &mut right);
     let holds = match op {
-        Cmp::Eq => bits2(&left, &right, |x, y| x == y),
-        Cmp::Ne => bits2(&left, &right, |x, y| x != y),
-        Cmp::Lt => bits2(&left, &right, |x, y| x < y),
-        Cmp::Le => bits2(&left, &right, |x, y| x <= y),
-        Cmp::Gt => bits2(&left, &right, |x, y| x > y),
-        Cmp::Ge => bits2(&left, &right, |x, y| x >= y),
+        CompareOp::Eq => bits2(&left, &right, |x, y| x == y),
+        CompareOp::Ne => bits2(&left, &right, |x, y| x != y),
+        CompareOp::Lt => bits2(&left, &right, |x, y| x < y),
+        CompareOp::Le => bits2(&left, &right, |x, y| x <= y),
+        CompareOp::Gt => bits2(&left, &right, |x, y| x > y),
+        CompareOp::Ge => bits2(&left, &right, |x, y| x >= y),
     };
-    known(there, holds)
+    tri_mask(there, holds)
 }
 
-fn compare_floats(op: Cmp, a: &FloatOp, b: &FloatOp, block: &Block<'_>) -> Tri {
+fn compare_floats(op: CompareOp, a: &FloatOp, b: &FloatOp, block: &Block<'_>) -> TriMask {
     let (mut left, mut right) = ([0.0; ROWS], [0.0; ROWS]);
     let there = a.eval(block, &mut left) & b.eval(block, &mut right);
     // NaN compares with nothing: missing
     let there = there & bits2(&left, &right, |x, y| !x.is_nan() & !y.is_nan());
     let holds = match op {
-        Cmp::Eq => bits2(&left, &right, |x, y| x == y),
-        Cmp::Ne => bits2(&left, &right, |x, y| x != y),
-        Cmp::Lt => bits2(&left, &right, |x, y| x < y),
-        Cmp::Le => bits2(&left, &right, |x, y| x <= y),
-        Cmp::Gt => bits2(&left, &right, |x, y| x > y),
-        Cmp::Ge => bits2(&left, &right, |x, y| x >= y),
+        CompareOp::Eq => bits2(&left, &right, |x, y| x == y),
+        CompareOp::Ne => bits2(&left, &right, |x, y| x != y),
+        CompareOp::Lt => bits2(&left, &right, |x, y| x < y),
+        CompareOp::Le => bits2(&left, &right, |x, y| x <= y),
+        CompareOp::Gt => bits2(&left, &right, |x, y| x > y),
+        CompareOp::Ge => bits2(&left, &right, |x, y| x >= y),
     };
-    known(there, holds)
+    tri_mask(there, holds)
 }
 
-fn compare_strs(op: Cmp, column: usize, right: &StrOp, block: &Block<'_>, active: u64) -> Tri {
-    let Data::Str(left) = block.columns.columns[column].data else { return Tri { yes: 0, no: 0 } };
+fn compare_strs(op: CompareOp, column: usize, right: &StrOp, block: &Block<'_>, active: u64) -> TriMask {
+    let ColumnData::Str(left) = block.columns.columns[column].data else {
+        return TriMask { true_rows: 0, false_rows: 0 };
+    };
     let there = block.present(column) & active;
     match right {
-        StrOp::Const(c) if op == Cmp::Eq || op == Cmp::Ne => {
+        StrOp::Const(c) if op == CompareOp::Eq || op == CompareOp::Ne => {
             let same = rows(there, |i| left.value(block.start + i) == c.as_ref());
-            known(there, if op == Cmp::Eq { same } else { !same })
+            tri_mask(there, if op == CompareOp::Eq { same } else { !same })
         }
-        StrOp::Const(c) => known(there, rows(there, |i| op.holds(left.value(block.start + i).cmp(c)))),
+        StrOp::Const(c) => tri_mask(there, rows(there, |i| op.holds(left.value(block.start + i).cmp(c)))),
         StrOp::Column(other) => {
-            let Data::Str(right) = block.columns.columns[*other].data else { return Tri { yes: 0, no: 0 } };
+            let ColumnData::Str(right) = block.columns.columns[*other].data else {
+                return TriMask { true_rows: 0, false_rows: 0 };
+            };
             let there = there & block.present(*other);
-            known(
+            tri_mask(
                 there,
                 rows(there, |i| op.holds(left.value(block.start + i).cmp(right.value(block.start + i)))),
             )
@@ -336,8 +348,8 @@ impl IntOp {
             Self::Column(column) => {
                 let rows = block.start..block.start + block.len;
                 match block.columns.columns[*column].data {
-                    Data::I32(v) => out.iter_mut().zip(&v[rows]).for_each(|(o, x)| *o = i64::from(*x)),
-                    Data::I64(v) | Data::Time(v) => out[..block.len].copy_from_slice(&v[rows]),
+                    ColumnData::I32(v) => out.iter_mut().zip(&v[rows]).for_each(|(o, x)| *o = i64::from(*x)),
+                    ColumnData::I64(v) | ColumnData::Time(v) => out[..block.len].copy_from_slice(&v[rows]),
                     _ => return 0,
                 }
                 block.present(*column)
@@ -369,12 +381,12 @@ impl IntOp {
 }
 
 /// `out = out op right`; the result says where that is a 64-bit number.
-fn int_arith(op: Arith, out: &mut [i64; ROWS], right: &[i64; ROWS]) -> u64 {
+fn int_arith(op: ArithmeticOp, out: &mut [i64; ROWS], right: &[i64; ROWS]) -> u64 {
     match op {
-        Arith::Add => sum(out, right, i64::wrapping_add, |a, b, r| (a ^ r) & (b ^ r)),
-        Arith::Sub => sum(out, right, i64::wrapping_sub, |a, b, r| (a ^ b) & (a ^ r)),
-        Arith::Mul => checked(out, right, i64::checked_mul),
-        Arith::Rem | Arith::Div => checked(out, right, i64::checked_rem),
+        ArithmeticOp::Add => sum(out, right, i64::wrapping_add, |a, b, r| (a ^ r) & (b ^ r)),
+        ArithmeticOp::Sub => sum(out, right, i64::wrapping_sub, |a, b, r| (a ^ b) & (a ^ r)),
+        ArithmeticOp::Mul => checked(out, right, i64::checked_mul),
+        ArithmeticOp::Rem | ArithmeticOp::Div => checked(out, right, i64::checked_rem),
     }
 }
 
@@ -420,8 +432,8 @@ impl FloatOp {
             Self::Column(column) => {
                 let rows = block.start..block.start + block.len;
                 match block.columns.columns[*column].data {
-                    Data::F32(v) => out.iter_mut().zip(&v[rows]).for_each(|(o, x)| *o = f64::from(*x)),
-                    Data::F64(v) => out[..block.len].copy_from_slice(&v[rows]),
+                    ColumnData::F32(v) => out.iter_mut().zip(&v[rows]).for_each(|(o, x)| *o = f64::from(*x)),
+                    ColumnData::F64(v) => out[..block.len].copy_from_slice(&v[rows]),
                     _ => return 0,
                 }
                 block.present(*column)
@@ -440,13 +452,13 @@ impl FloatOp {
             Self::Arith(op, sides) => {
                 let mut right = [0.0; ROWS];
                 let there = sides.0.eval(block, out) & sides.1.eval(block, &mut right);
-                let nonzero = if *op == Arith::Div { bits(&right, |v| v != 0.0) } else { u64::MAX };
+                let nonzero = if *op == ArithmeticOp::Div { bits(&right, |v| v != 0.0) } else { u64::MAX };
                 for (o, r) in out.iter_mut().zip(&right) {
                     *o = match op {
-                        Arith::Add => *o + r,
-                        Arith::Sub => *o - r,
-                        Arith::Mul => *o * r,
-                        Arith::Div | Arith::Rem => *o / r,
+                        ArithmeticOp::Add => *o + r,
+                        ArithmeticOp::Sub => *o - r,
+                        ArithmeticOp::Mul => *o * r,
+                        ArithmeticOp::Div | ArithmeticOp::Rem => *o / r,
                     };
                 }
                 there & nonzero

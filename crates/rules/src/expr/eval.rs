@@ -6,54 +6,54 @@ use bson::RawBsonRef;
 use bson::raw::{RawArrayBuf, RawBson, RawDocumentBuf};
 
 use super::row::Frame;
-use super::value::Val;
-use super::{Expr, Kind, Path, funcs, ops};
+use super::value::RuleValue;
+use super::{Expr, ExprNode, JsonPath, funcs, ops};
 
 /// The value of `expr` for the event and documents of `frame`. Never fails: what cannot be computed is missing.
-pub fn eval<'a>(expr: &'a Expr, frame: &Frame<'a>) -> Val<'a> {
+pub fn eval<'a>(expr: &'a Expr, frame: &Frame<'a>) -> RuleValue<'a> {
     match &expr.kind {
-        Kind::Const(c) => c.value(),
-        Kind::Event { column, json: false, .. } => frame.row.value(*column),
-        Kind::Event { column, path, .. } => json_field(&frame.row.value(*column), path),
-        Kind::Doc { slot, path } => match frame.doc(*slot) {
+        ExprNode::Const(c) => c.value(),
+        ExprNode::Event { column, json: false, .. } => frame.row.value(*column),
+        ExprNode::Event { column, path, .. } => json_field(&frame.row.value(*column), path),
+        ExprNode::Doc { slot, path } => match frame.doc(*slot) {
             Some(doc) => match path {
-                Some(path) => Val::from_value(path.get(doc)),
-                None => Val::Bson(RawBsonRef::Document(doc)),
+                Some(path) => RuleValue::from_value(path.get(doc)),
+                None => RuleValue::Bson(RawBsonRef::Document(doc)),
             },
-            None => Val::Missing,
+            None => RuleValue::Missing,
         },
-        Kind::Neg(x) => ops::negate(&eval(x, frame)),
-        Kind::Arith(op, a, b) => ops::arith(*op, eval(a, frame), eval(b, frame)),
-        Kind::Call(func, args) => call(*func, args, frame),
-        Kind::If(parts) => match truth(&parts.0, frame) {
+        ExprNode::Neg(x) => ops::negate(&eval(x, frame)),
+        ExprNode::Arith(op, a, b) => ops::arith(*op, eval(a, frame), eval(b, frame)),
+        ExprNode::Call(func, args) => call(*func, args, frame),
+        ExprNode::If(parts) => match truth(&parts.0, frame) {
             Some(true) => eval(&parts.1, frame),
             Some(false) => eval(&parts.2, frame),
-            None => Val::Missing,
+            None => RuleValue::Missing,
         },
-        Kind::Coalesce(args) => {
-            args.iter().map(|x| eval(x, frame)).find(|v| !v.is_absent()).unwrap_or(Val::Missing)
+        ExprNode::Coalesce(args) => {
+            args.iter().map(|x| eval(x, frame)).find(|v| !v.is_absent()).unwrap_or(RuleValue::Missing)
         }
-        Kind::Object(fields) => Val::Owned(Box::new(RawBson::Document(object(fields, frame)))),
-        Kind::Array(items) => Val::Owned(Box::new(RawBson::Array(array(items, frame)))),
+        ExprNode::Object(fields) => RuleValue::Owned(Box::new(RawBson::Document(object(fields, frame)))),
+        ExprNode::Array(items) => RuleValue::Owned(Box::new(RawBson::Array(array(items, frame)))),
         // aggregates run as SQL; the resolver lets them stand nowhere else
-        Kind::Aggregate(..) => Val::Missing,
-        Kind::Not(_)
-        | Kind::And(_)
-        | Kind::Or(_)
-        | Kind::Compare(..)
-        | Kind::IsNull(..)
-        | Kind::In(..)
-        | Kind::InArray(..)
-        | Kind::Matches(..)
-        | Kind::Exists(_) => truth(expr, frame).map_or(Val::Missing, Val::Bool),
+        ExprNode::Aggregate(..) => RuleValue::Missing,
+        ExprNode::Not(_)
+        | ExprNode::And(_)
+        | ExprNode::Or(_)
+        | ExprNode::Compare(..)
+        | ExprNode::IsNull(..)
+        | ExprNode::In(..)
+        | ExprNode::InArray(..)
+        | ExprNode::Matches(..)
+        | ExprNode::Exists(_) => truth(expr, frame).map_or(RuleValue::Missing, RuleValue::Bool),
     }
 }
 
 /// The truth of `expr`; `None` is missing.
 pub fn truth(expr: &Expr, frame: &Frame<'_>) -> Option<bool> {
     match &expr.kind {
-        Kind::Not(x) => truth(x, frame).map(|b| !b),
-        Kind::And(parts) => {
+        ExprNode::Not(x) => truth(x, frame).map(|b| !b),
+        ExprNode::And(parts) => {
             let mut all = Some(true);
             for part in parts {
                 match truth(part, frame) {
@@ -64,7 +64,7 @@ pub fn truth(expr: &Expr, frame: &Frame<'_>) -> Option<bool> {
             }
             all
         }
-        Kind::Or(parts) => {
+        ExprNode::Or(parts) => {
             let mut any = Some(false);
             for part in parts {
                 match truth(part, frame) {
@@ -75,24 +75,24 @@ pub fn truth(expr: &Expr, frame: &Frame<'_>) -> Option<bool> {
             }
             any
         }
-        Kind::Compare(op, a, b) => ops::compare(*op, &eval(a, frame), &eval(b, frame)),
-        Kind::IsNull(x, negated) => Some(eval(x, frame).is_absent() != *negated),
-        Kind::Exists(x) => Some(!eval(x, frame).is_absent()),
-        Kind::In(x, list) => {
+        ExprNode::Compare(op, a, b) => ops::compare(*op, &eval(a, frame), &eval(b, frame)),
+        ExprNode::IsNull(x, negated) => Some(eval(x, frame).is_absent() != *negated),
+        ExprNode::Exists(x) => Some(!eval(x, frame).is_absent()),
+        ExprNode::In(x, list) => {
             let value = eval(x, frame);
             is_in(&value, list.iter().map(|item| eval(item, frame)))
         }
-        Kind::InArray(x, array) => {
+        ExprNode::InArray(x, array) => {
             let value = eval(x, frame);
             match eval(array, frame).as_bson() {
                 Some(RawBsonRef::Array(items)) => {
-                    is_in(&value, items.into_iter().flatten().map(Val::from_bson))
+                    is_in(&value, items.into_iter().flatten().map(RuleValue::from_bson))
                 }
                 _ => None,
             }
         }
-        Kind::Matches(x, pattern) => match eval(x, frame) {
-            Val::Str(text) => Some(pattern.0.is_match(&text)),
+        ExprNode::Matches(x, pattern) => match eval(x, frame) {
+            RuleValue::Str(text) => Some(pattern.0.is_match(&text)),
             _ => None,
         },
         _ => eval(expr, frame).truth(),
@@ -100,13 +100,13 @@ pub fn truth(expr: &Expr, frame: &Frame<'_>) -> Option<bool> {
 }
 
 /// Whether `value` is one of `items`; missing when it is not and one of them could not be compared.
-fn is_in<'v>(value: &Val<'_>, items: impl Iterator<Item = Val<'v>>) -> Option<bool> {
+fn is_in<'v>(value: &RuleValue<'_>, items: impl Iterator<Item = RuleValue<'v>>) -> Option<bool> {
     if value.is_absent() {
         return None;
     }
     let mut answer = Some(false);
     for item in items {
-        match ops::compare(ops::Cmp::Eq, value, &item) {
+        match ops::compare(ops::CompareOp::Eq, value, &item) {
             Some(true) => return Some(true),
             Some(false) => {}
             // another type is simply not equal; a missing item might have been the one
@@ -117,21 +117,22 @@ fn is_in<'v>(value: &Val<'_>, items: impl Iterator<Item = Val<'v>>) -> Option<bo
     answer
 }
 
-fn call<'a>(func: funcs::Func, args: &'a [Expr], frame: &Frame<'a>) -> Val<'a> {
+fn call<'a>(func: funcs::Func, args: &'a [Expr], frame: &Frame<'a>) -> RuleValue<'a> {
     match args {
         [x] => funcs::call(func, &mut [eval(x, frame)]),
         [a, b] => funcs::call(func, &mut [eval(a, frame), eval(b, frame)]),
         _ => {
-            let mut values: smallvec::SmallVec<[Val<'a>; 4]> = args.iter().map(|x| eval(x, frame)).collect();
+            let mut values: smallvec::SmallVec<[RuleValue<'a>; 4]> =
+                args.iter().map(|x| eval(x, frame)).collect();
             funcs::call(func, &mut values)
         }
     }
 }
 
 /// A field inside the JSON text of a column.
-fn json_field<'a>(text: &Val<'_>, path: &Path) -> Val<'a> {
-    let Val::Str(text) = text else { return Val::Missing };
-    let Ok(mut json) = serde_json::from_str::<serde_json::Value>(text) else { return Val::Missing };
+fn json_field<'a>(text: &RuleValue<'_>, path: &JsonPath) -> RuleValue<'a> {
+    let RuleValue::Str(text) = text else { return RuleValue::Missing };
+    let Ok(mut json) = serde_json::from_str::<serde_json::Value>(text) else { return RuleValue::Missing };
     for name in path.iter() {
         let inner = match &mut json {
             serde_json::Value::Object(map) => map.get_mut(name.as_ref()),
@@ -140,12 +141,12 @@ fn json_field<'a>(text: &Val<'_>, path: &Path) -> Val<'a> {
         };
         match inner {
             Some(v) => json = v.take(),
-            None => return Val::Missing,
+            None => return RuleValue::Missing,
         }
     }
     match json_bson(json) {
-        Some(value) => Val::from_raw(value),
-        None => Val::Missing,
+        Some(value) => RuleValue::from_raw(value),
+        None => RuleValue::Missing,
     }
 }
 

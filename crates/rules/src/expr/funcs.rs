@@ -3,9 +3,9 @@
 use jiff::tz::TimeZone;
 use tidemill_types::{Duration, Timestamp};
 
-use super::ops::{self, Cmp};
-use super::ty::Ty;
-use super::value::Val;
+use super::ops::{self, CompareOp};
+use super::ty::ExprType;
+use super::value::RuleValue;
 
 /// Longest text that a function makes, in bytes; past it the result is missing.
 pub const TEXT_BYTES_MAX: usize = 16 << 20;
@@ -91,7 +91,7 @@ const SPECIAL: [&str; 4] = ["if", "coalesce", "exists", "matches"];
 
 /// A call that does not fit the function.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Misuse {
+pub struct CallError {
     /// The argument that is wrong; `None`: their number is.
     pub argument: Option<usize>,
     /// What was expected.
@@ -152,81 +152,87 @@ impl Func {
     }
 
     /// The type of a call with arguments of these types.
-    pub fn check(self, args: &[Ty]) -> Result<Ty, Misuse> {
+    pub fn check(self, args: &[ExprType]) -> Result<ExprType, CallError> {
         let (least, most) = self.arity();
         if args.len() < least || args.len() > most {
-            return Err(Misuse { argument: None, expected: format!("`{}`", self.usage()) });
+            return Err(CallError { argument: None, expected: format!("`{}`", self.usage()) });
         }
-        let want = |position: usize, wanted: Ty| match args.get(position) {
+        let want = |position: usize, wanted: ExprType| match args.get(position) {
             Some(ty) if !ty.may_be(wanted) => {
-                let example = if wanted == Ty::Span { ", for example `1 hour`" } else { "" };
-                Err(Misuse { argument: Some(position), expected: format!("{wanted}{example}") })
+                let example = if wanted == ExprType::Span { ", for example `1 hour`" } else { "" };
+                Err(CallError { argument: Some(position), expected: format!("{wanted}{example}") })
             }
             _ => Ok(()),
         };
         match self {
             Self::Abs => match args[0] {
-                Ty::Span => Ok(Ty::Span),
-                ty => want(0, Ty::Float).map(|()| ty),
+                ExprType::Span => Ok(ExprType::Span),
+                ty => want(0, ExprType::Float).map(|()| ty),
             },
             Self::Round | Self::Floor | Self::Ceil => {
-                want(0, Ty::Float)?;
-                want(1, Ty::Int)?;
+                want(0, ExprType::Float)?;
+                want(1, ExprType::Int)?;
                 Ok(args[0])
             }
-            Self::Sqrt => want(0, Ty::Float).map(|()| Ty::Float),
-            Self::Pow => want(0, Ty::Float).and_then(|()| want(1, Ty::Float)).map(|()| Ty::Float),
+            Self::Sqrt => want(0, ExprType::Float).map(|()| ExprType::Float),
+            Self::Pow => {
+                want(0, ExprType::Float).and_then(|()| want(1, ExprType::Float)).map(|()| ExprType::Float)
+            }
             Self::Min | Self::Max => least_greatest_type(args),
             Self::Div | Self::Mod => {
-                let span = args.contains(&Ty::Span);
-                let wanted = if span { Ty::Span } else { Ty::Float };
+                let span = args.contains(&ExprType::Span);
+                let wanted = if span { ExprType::Span } else { ExprType::Float };
                 want(0, wanted)?;
                 want(1, wanted)?;
                 Ok(match (self, span) {
-                    (Self::Div, _) => Ty::Int,
-                    (_, true) => Ty::Span,
-                    _ if args == [Ty::Int, Ty::Int] => Ty::Int,
-                    _ if args.contains(&Ty::Any) => Ty::Any,
-                    _ => Ty::Float,
+                    (Self::Div, _) => ExprType::Int,
+                    (_, true) => ExprType::Span,
+                    _ if args == [ExprType::Int, ExprType::Int] => ExprType::Int,
+                    _ if args.contains(&ExprType::Any) => ExprType::Any,
+                    _ => ExprType::Float,
                 })
             }
-            Self::Lower | Self::Upper | Self::Trim => want(0, Ty::Str).map(|()| Ty::Str),
+            Self::Lower | Self::Upper | Self::Trim => want(0, ExprType::Str).map(|()| ExprType::Str),
             Self::Length => match args[0] {
-                Ty::Array => Ok(Ty::Int),
-                _ => want(0, Ty::Str).map(|()| Ty::Int),
+                ExprType::Array => Ok(ExprType::Int),
+                _ => want(0, ExprType::Str).map(|()| ExprType::Int),
             },
             Self::Contains | Self::StartsWith | Self::EndsWith => {
-                want(0, Ty::Str).and_then(|()| want(1, Ty::Str)).map(|()| Ty::Bool)
+                want(0, ExprType::Str).and_then(|()| want(1, ExprType::Str)).map(|()| ExprType::Bool)
             }
             Self::Substring => {
-                want(0, Ty::Str)?;
-                want(1, Ty::Int)?;
-                want(2, Ty::Int)?;
-                Ok(Ty::Str)
+                want(0, ExprType::Str)?;
+                want(1, ExprType::Int)?;
+                want(2, ExprType::Int)?;
+                Ok(ExprType::Str)
             }
-            Self::Replace => (0..3).try_for_each(|i| want(i, Ty::Str)).map(|()| Ty::Str),
+            Self::Replace => (0..3).try_for_each(|i| want(i, ExprType::Str)).map(|()| ExprType::Str),
             Self::Concat | Self::Text => {
-                match args.iter().position(|t| matches!(t, Ty::Object | Ty::Array)) {
-                    Some(i) => Err(Misuse {
+                match args.iter().position(|t| matches!(t, ExprType::Object | ExprType::Array)) {
+                    Some(i) => Err(CallError {
                         argument: Some(i),
                         expected: "text, a number, a time or a boolean".into(),
                     }),
-                    None => Ok(Ty::Str),
+                    None => Ok(ExprType::Str),
                 }
             }
             Self::Number => match args[0] {
-                Ty::Int | Ty::Float => Ok(args[0]),
-                _ => want(0, Ty::Str).map(|()| Ty::Float),
+                ExprType::Int | ExprType::Float => Ok(args[0]),
+                _ => want(0, ExprType::Str).map(|()| ExprType::Float),
             },
             Self::Time => match args[0] {
-                Ty::Time => Ok(Ty::Time),
-                _ => want(0, Ty::Str).map(|()| Ty::Time),
+                ExprType::Time => Ok(ExprType::Time),
+                _ => want(0, ExprType::Str).map(|()| ExprType::Time),
             },
-            Self::Truncate => want(0, Ty::Time).and_then(|()| want(1, Ty::Span)).map(|()| Ty::Time),
-            Self::Year | Self::Month | Self::Day | Self::Hour | Self::Minute | Self::Weekday => {
-                want(0, Ty::Time).map(|()| Ty::Int)
+            Self::Truncate => {
+                want(0, ExprType::Time).and_then(|()| want(1, ExprType::Span)).map(|()| ExprType::Time)
             }
-            Self::Format => want(0, Ty::Time).and_then(|()| want(1, Ty::Str)).map(|()| Ty::Str),
+            Self::Year | Self::Month | Self::Day | Self::Hour | Self::Minute | Self::Weekday => {
+                want(0, ExprType::Time).map(|()| ExprType::Int)
+            }
+            Self::Format => {
+                want(0, ExprType::Time).and_then(|()| want(1, ExprType::Str)).map(|()| ExprType::Str)
+            }
         }
     }
 
@@ -244,10 +250,11 @@ impl Func {
     }
 }
 
-fn least_greatest_type(args: &[Ty]) -> Result<Ty, Misuse> {
+fn least_greatest_type(args: &[ExprType]) -> Result<ExprType, CallError> {
     let mut all = args[0];
     for (position, ty) in args.iter().enumerate() {
-        let ordered = ty.is_number() || matches!(ty, Ty::Str | Ty::Time | Ty::Span | Ty::Any);
+        let ordered =
+            ty.is_number() || matches!(ty, ExprType::Str | ExprType::Time | ExprType::Span | ExprType::Any);
         match all.join(*ty) {
             Some(joined) if ordered => all = joined,
             _ => {
@@ -256,7 +263,7 @@ fn least_greatest_type(args: &[Ty]) -> Result<Ty, Misuse> {
                 } else {
                     format!("{all}, as before")
                 };
-                return Err(Misuse { argument: Some(position), expected });
+                return Err(CallError { argument: Some(position), expected });
             }
         }
     }
@@ -264,14 +271,14 @@ fn least_greatest_type(args: &[Ty]) -> Result<Ty, Misuse> {
 }
 
 /// Calls `func`; an absent argument makes the result missing. The arguments are used up.
-pub fn call<'a>(func: Func, args: &mut [Val<'a>]) -> Val<'a> {
-    if args.iter().any(Val::is_absent) {
-        return Val::Missing;
+pub fn call<'a>(func: Func, args: &mut [RuleValue<'a>]) -> RuleValue<'a> {
+    if args.iter().any(RuleValue::is_absent) {
+        return RuleValue::Missing;
     }
-    compute(func, args).unwrap_or(Val::Missing)
+    compute(func, args).unwrap_or(RuleValue::Missing)
 }
 
-fn compute<'a>(func: Func, args: &mut [Val<'a>]) -> Option<Val<'a>> {
+fn compute<'a>(func: Func, args: &mut [RuleValue<'a>]) -> Option<RuleValue<'a>> {
     match func {
         Func::Min | Func::Max => least_greatest(func == Func::Min, args),
         Func::Abs
@@ -296,47 +303,53 @@ fn compute<'a>(func: Func, args: &mut [Val<'a>]) -> Option<Val<'a>> {
     }
 }
 
-fn least_greatest<'a>(least: bool, args: &mut [Val<'a>]) -> Option<Val<'a>> {
-    let op = if least { Cmp::Lt } else { Cmp::Gt };
+fn least_greatest<'a>(least: bool, args: &mut [RuleValue<'a>]) -> Option<RuleValue<'a>> {
+    let op = if least { CompareOp::Lt } else { CompareOp::Gt };
     let mut best = 0;
     for i in 1..args.len() {
         if ops::compare(op, &args[i], &args[best])? {
             best = i;
         }
     }
-    Some(std::mem::replace(&mut args[best], Val::Missing))
+    Some(std::mem::replace(&mut args[best], RuleValue::Missing))
 }
 
-fn number(func: Func, args: &[Val<'_>]) -> Option<Val<'static>> {
+fn number(func: Func, args: &[RuleValue<'_>]) -> Option<RuleValue<'static>> {
     Some(match (func, args) {
-        (Func::Abs, [Val::Int(n)]) => Val::Int(n.checked_abs()?),
-        (Func::Abs, [Val::Span(d)]) => Val::Span(d.checked_abs()?),
-        (Func::Abs, [Val::Float(x)]) => Val::Float(x.abs()),
-        (Func::Round, [Val::Float(x), Val::Int(digits)]) => Val::Float(round_digits(*x, *digits)?),
-        (Func::Round | Func::Floor | Func::Ceil, [Val::Int(n), ..]) => Val::Int(*n),
-        (Func::Round, [Val::Float(x)]) => Val::Float(x.round()),
-        (Func::Floor, [Val::Float(x)]) => Val::Float(x.floor()),
-        (Func::Ceil, [Val::Float(x)]) => Val::Float(x.ceil()),
+        (Func::Abs, [RuleValue::Int(n)]) => RuleValue::Int(n.checked_abs()?),
+        (Func::Abs, [RuleValue::Span(d)]) => RuleValue::Span(d.checked_abs()?),
+        (Func::Abs, [RuleValue::Float(x)]) => RuleValue::Float(x.abs()),
+        (Func::Round, [RuleValue::Float(x), RuleValue::Int(digits)]) => {
+            RuleValue::Float(round_digits(*x, *digits)?)
+        }
+        (Func::Round | Func::Floor | Func::Ceil, [RuleValue::Int(n), ..]) => RuleValue::Int(*n),
+        (Func::Round, [RuleValue::Float(x)]) => RuleValue::Float(x.round()),
+        (Func::Floor, [RuleValue::Float(x)]) => RuleValue::Float(x.floor()),
+        (Func::Ceil, [RuleValue::Float(x)]) => RuleValue::Float(x.ceil()),
         (Func::Sqrt, [x]) => {
             let x = x.as_float()?;
-            Val::Float((x >= 0.0).then(|| x.sqrt())?)
+            RuleValue::Float((x >= 0.0).then(|| x.sqrt())?)
         }
         (Func::Pow, [x, y]) => {
             let power = x.as_float()?.powf(y.as_float()?);
-            Val::Float((!power.is_nan()).then_some(power)?)
+            RuleValue::Float((!power.is_nan()).then_some(power)?)
         }
-        (Func::Div, [Val::Int(a), Val::Int(b)]) => Val::Int(a.checked_div(*b)?),
-        (Func::Div, [a @ Val::Span(_), b] | [a, b @ Val::Span(_)]) => {
-            Val::Int(a.as_span()?.checked_div(b.as_span()?)?)
+        (Func::Div, [RuleValue::Int(a), RuleValue::Int(b)]) => RuleValue::Int(a.checked_div(*b)?),
+        (Func::Div, [a @ RuleValue::Span(_), b] | [a, b @ RuleValue::Span(_)]) => {
+            RuleValue::Int(a.as_span()?.checked_div(b.as_span()?)?)
         }
         (Func::Div, [a, b]) => {
             let quotient = ops::quotient(a.as_float()?, b.as_float()?)?;
-            Val::Int(ops::whole(quotient.trunc())?)
+            RuleValue::Int(ops::round_to_integer(quotient.trunc())?)
         }
-        (Func::Mod, [a, b]) => ops::arith(ops::Arith::Rem, a.clone().into_owned(), b.clone().into_owned()),
-        (Func::Number, [Val::Int(n)]) => Val::Int(*n),
-        (Func::Number, [Val::Float(x)]) => Val::Float(*x),
-        (Func::Number, [Val::Str(s)]) => Val::Float(s.trim().parse().ok().filter(|x: &f64| x.is_finite())?),
+        (Func::Mod, [a, b]) => {
+            ops::arith(ops::ArithmeticOp::Rem, a.clone().into_owned(), b.clone().into_owned())
+        }
+        (Func::Number, [RuleValue::Int(n)]) => RuleValue::Int(*n),
+        (Func::Number, [RuleValue::Float(x)]) => RuleValue::Float(*x),
+        (Func::Number, [RuleValue::Str(s)]) => {
+            RuleValue::Float(s.trim().parse().ok().filter(|x: &f64| x.is_finite())?)
+        }
         _ => return None,
     })
 }
@@ -347,30 +360,30 @@ fn round_digits(x: f64, digits: i64) -> Option<f64> {
     Some(if rounded.is_finite() { rounded } else { x })
 }
 
-fn time<'a>(func: Func, args: &[Val<'a>]) -> Option<Val<'a>> {
+fn time<'a>(func: Func, args: &[RuleValue<'a>]) -> Option<RuleValue<'a>> {
     if func == Func::Time {
         return match &args[0] {
-            Val::Time(t) => Some(Val::Time(*t)),
-            Val::Str(s) => Timestamp::parse(s).ok().map(|t| Val::Time(t.0)),
+            RuleValue::Time(t) => Some(RuleValue::Time(*t)),
+            RuleValue::Str(s) => Timestamp::parse(s).ok().map(|t| RuleValue::Time(t.0)),
             _ => None,
         };
     }
-    let Val::Time(t) = args[0] else { return None };
+    let RuleValue::Time(t) = args[0] else { return None };
     Some(match func {
-        Func::Truncate => Val::Time(truncate(t, args[1].as_span()?)?),
-        Func::Hour => Val::Int(t.rem_euclid(DAY) / HOUR),
-        Func::Minute => Val::Int(t.rem_euclid(HOUR) / MINUTE),
+        Func::Truncate => RuleValue::Time(truncate(t, args[1].as_span()?)?),
+        Func::Hour => RuleValue::Int(t.rem_euclid(DAY) / HOUR),
+        Func::Minute => RuleValue::Int(t.rem_euclid(HOUR) / MINUTE),
         // 1970-01-01 was a Thursday
-        Func::Weekday => Val::Int((t.div_euclid(DAY) + 3).rem_euclid(7) + 1),
+        Func::Weekday => RuleValue::Int((t.div_euclid(DAY) + 3).rem_euclid(7) + 1),
         _ => {
             let civil = jiff::Timestamp::from_microsecond(t).ok()?.to_zoned(TimeZone::UTC);
             match func {
-                Func::Year => Val::Int(civil.year().into()),
-                Func::Month => Val::Int(civil.month().into()),
-                Func::Day => Val::Int(civil.day().into()),
+                Func::Year => RuleValue::Int(civil.year().into()),
+                Func::Month => RuleValue::Int(civil.month().into()),
+                Func::Day => RuleValue::Int(civil.day().into()),
                 Func::Format => match &args[1] {
-                    Val::Str(format) => {
-                        Val::text(jiff::fmt::strtime::format(format.as_bytes(), &civil).ok()?)
+                    RuleValue::Str(format) => {
+                        RuleValue::text(jiff::fmt::strtime::format(format.as_bytes(), &civil).ok()?)
                     }
                     _ => return None,
                 },
@@ -388,46 +401,48 @@ pub fn truncate(t: i64, span: i64) -> Option<i64> {
     t.checked_sub(t.rem_euclid(span))
 }
 
-fn text<'a>(func: Func, args: &mut [Val<'a>]) -> Option<Val<'a>> {
+fn text<'a>(func: Func, args: &mut [RuleValue<'a>]) -> Option<RuleValue<'a>> {
     match func {
-        Func::Text => return text_of(std::mem::replace(&mut args[0], Val::Missing)),
+        Func::Text => return text_of(std::mem::replace(&mut args[0], RuleValue::Missing)),
         Func::Concat => {
             let mut out = String::new();
             for arg in args {
-                let Some(Val::Str(part)) = text_of(std::mem::replace(arg, Val::Missing)) else { return None };
+                let Some(RuleValue::Str(part)) = text_of(std::mem::replace(arg, RuleValue::Missing)) else {
+                    return None;
+                };
                 out.push_str(&part);
             }
-            return Some(Val::text(out));
+            return Some(RuleValue::text(out));
         }
         Func::Length if args[0].as_bson().is_some() => {
-            return args[0].as_bson()?.as_array().map(|a| Val::Int(a.into_iter().count() as i64));
+            return args[0].as_bson()?.as_array().map(|a| RuleValue::Int(a.into_iter().count() as i64));
         }
         _ => {}
     }
-    let (Val::Str(s), rest) =
-        args.split_first_mut().map(|(first, rest)| (std::mem::replace(first, Val::Missing), rest))?
+    let (RuleValue::Str(s), rest) =
+        args.split_first_mut().map(|(first, rest)| (std::mem::replace(first, RuleValue::Missing), rest))?
     else {
         return None;
     };
     let part = match rest.first() {
-        Some(Val::Str(p)) => p.as_ref(),
+        Some(RuleValue::Str(p)) => p.as_ref(),
         _ => "",
     };
     let needs_text = matches!(func, Func::Contains | Func::StartsWith | Func::EndsWith | Func::Replace);
-    if needs_text && rest.iter().any(|v| !matches!(v, Val::Str(_))) {
+    if needs_text && rest.iter().any(|v| !matches!(v, RuleValue::Str(_))) {
         return None;
     }
     Some(match func {
-        Func::Lower => Val::text(s.to_lowercase()),
-        Func::Upper => Val::text(s.to_uppercase()),
-        Func::Trim => Val::text(s.trim().to_owned()),
-        Func::Length => Val::Int(s.chars().count() as i64),
-        Func::Contains => Val::Bool(s.contains(part)),
-        Func::StartsWith => Val::Bool(s.starts_with(part)),
-        Func::EndsWith => Val::Bool(s.ends_with(part)),
-        Func::Substring => Val::text(substring(&s, rest)?),
+        Func::Lower => RuleValue::text(s.to_lowercase()),
+        Func::Upper => RuleValue::text(s.to_uppercase()),
+        Func::Trim => RuleValue::text(s.trim().to_owned()),
+        Func::Length => RuleValue::Int(s.chars().count() as i64),
+        Func::Contains => RuleValue::Bool(s.contains(part)),
+        Func::StartsWith => RuleValue::Bool(s.starts_with(part)),
+        Func::EndsWith => RuleValue::Bool(s.ends_with(part)),
+        Func::Substring => RuleValue::text(substring(&s, rest)?),
         Func::Replace => match &rest[1] {
-            Val::Str(by) => Val::text(replace(&s, part, by)?),
+            RuleValue::Str(by) => RuleValue::text(replace(&s, part, by)?),
             _ => return None,
         },
         _ => return None,
@@ -443,9 +458,9 @@ fn replace(text: &str, part: &str, by: &str) -> Option<String> {
 }
 
 /// Characters from `from` (the first is 0); a negative start is the beginning.
-fn substring(text: &str, rest: &[Val<'_>]) -> Option<String> {
-    let whole = |v: &Val<'_>| match v {
-        Val::Int(n) => Some(usize::try_from(*n).unwrap_or(0)),
+fn substring(text: &str, rest: &[RuleValue<'_>]) -> Option<String> {
+    let whole = |v: &RuleValue<'_>| match v {
+        RuleValue::Int(n) => Some(usize::try_from(*n).unwrap_or(0)),
         _ => None,
     };
     let from = whole(&rest[0])?;
@@ -457,14 +472,14 @@ fn substring(text: &str, rest: &[Val<'_>]) -> Option<String> {
 }
 
 /// Text of any scalar.
-fn text_of(value: Val<'_>) -> Option<Val<'_>> {
+fn text_of(value: RuleValue<'_>) -> Option<RuleValue<'_>> {
     Some(match value {
-        Val::Str(_) => value,
-        Val::Int(n) => Val::text(n.to_string()),
-        Val::Float(x) => Val::text(x.to_string()),
-        Val::Bool(b) => Val::text(b.to_string()),
-        Val::Time(t) => Val::text(Timestamp(t).to_string()),
-        Val::Span(d) => Val::text(Duration(d).to_string()),
+        RuleValue::Str(_) => value,
+        RuleValue::Int(n) => RuleValue::text(n.to_string()),
+        RuleValue::Float(x) => RuleValue::text(x.to_string()),
+        RuleValue::Bool(b) => RuleValue::text(b.to_string()),
+        RuleValue::Time(t) => RuleValue::text(Timestamp(t).to_string()),
+        RuleValue::Span(d) => RuleValue::text(Duration(d).to_string()),
         _ => return None,
     })
 }

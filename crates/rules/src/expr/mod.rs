@@ -18,10 +18,10 @@ use regex::Regex;
 use tidemill_lang::Span;
 
 pub use funcs::Func;
-pub use ops::{Arith, Cmp};
+pub use ops::{ArithmeticOp, CompareOp};
 pub use row::{Columns, Frame, Row};
-pub use ty::Ty;
-pub use value::Val;
+pub use ty::ExprType;
+pub use value::RuleValue;
 
 /// A resolved expression: names are columns and slots, types are checked.
 ///
@@ -29,16 +29,16 @@ pub use value::Val;
 #[derive(Clone)]
 pub struct Expr {
     /// What it is.
-    pub kind: Kind,
-    /// The type that is known before running; [`Ty::Any`] for what lies in documents.
-    pub ty: Ty,
+    pub kind: ExprNode,
+    /// The type that is known before running; [`ExprType::Any`] for what lies in documents.
+    pub ty: ExprType,
     /// Where it stands in the source.
     pub span: Span,
 }
 
 /// The kinds of resolved expressions.
 #[derive(Clone)]
-pub enum Kind {
+pub enum ExprNode {
     /// A constant.
     Const(Const),
     /// A column of the event. `json`: the column holds JSON text, `path` leads into it.
@@ -48,7 +48,7 @@ pub enum Kind {
         /// Field of type `object`.
         json: bool,
         /// Names inside the JSON value; empty for the whole.
-        path: Path,
+        path: JsonPath,
     },
     /// A field of a bound document.
     Doc {
@@ -66,11 +66,11 @@ pub enum Kind {
     /// `a or b …`, at least two.
     Or(Vec<Expr>),
     /// `a < b` and its like.
-    Compare(Cmp, Box<Expr>, Box<Expr>),
+    Compare(CompareOp, Box<Expr>, Box<Expr>),
     /// `x == null`; with `true`: `x != null`.
     IsNull(Box<Expr>, bool),
     /// `a + b` and its like.
-    Arith(Arith, Box<Expr>, Box<Expr>),
+    Arith(ArithmeticOp, Box<Expr>, Box<Expr>),
     /// `x in [a, b]`
     In(Box<Expr>, Vec<Expr>),
     /// `x in array`
@@ -78,7 +78,7 @@ pub enum Kind {
     /// A function.
     Call(Func, Vec<Expr>),
     /// `matches(x, "…")`
-    Matches(Box<Expr>, Pattern),
+    Matches(Box<Expr>, RegexPattern),
     /// `if(c, a, b)`
     If(Box<(Expr, Expr, Expr)>),
     /// `coalesce(a, …)`: the first that is neither missing nor null.
@@ -97,7 +97,7 @@ pub enum Kind {
 pub type DocPath = tidemill_docs::Path;
 
 /// Names inside a JSON value, from the outside in.
-pub type Path = Arc<[Arc<str>]>;
+pub type JsonPath = Arc<[Arc<str>]>;
 
 /// A constant value.
 #[derive(Debug, Clone, PartialEq)]
@@ -120,51 +120,51 @@ pub enum Const {
 
 impl Const {
     /// Its type.
-    pub fn ty(&self) -> Ty {
+    pub fn ty(&self) -> ExprType {
         match self {
-            Self::Null => Ty::Null,
-            Self::Bool(_) => Ty::Bool,
-            Self::Int(_) => Ty::Int,
-            Self::Float(_) => Ty::Float,
-            Self::Str(_) => Ty::Str,
-            Self::Time(_) => Ty::Time,
-            Self::Span(_) => Ty::Span,
+            Self::Null => ExprType::Null,
+            Self::Bool(_) => ExprType::Bool,
+            Self::Int(_) => ExprType::Int,
+            Self::Float(_) => ExprType::Float,
+            Self::Str(_) => ExprType::Str,
+            Self::Time(_) => ExprType::Time,
+            Self::Span(_) => ExprType::Span,
         }
     }
 
     /// The value it stands for.
-    pub fn value(&self) -> Val<'_> {
+    pub fn value(&self) -> RuleValue<'_> {
         match self {
-            Self::Null => Val::Null,
-            Self::Bool(b) => Val::Bool(*b),
-            Self::Int(n) => Val::Int(*n),
-            Self::Float(x) => Val::Float(*x),
-            Self::Str(s) => Val::str(s),
-            Self::Time(t) => Val::Time(*t),
-            Self::Span(d) => Val::Span(*d),
+            Self::Null => RuleValue::Null,
+            Self::Bool(b) => RuleValue::Bool(*b),
+            Self::Int(n) => RuleValue::Int(*n),
+            Self::Float(x) => RuleValue::Float(*x),
+            Self::Str(s) => RuleValue::str(s),
+            Self::Time(t) => RuleValue::Time(*t),
+            Self::Span(d) => RuleValue::Span(*d),
         }
     }
 
     /// The constant of a value, unless that is missing, a document or an array.
-    pub fn of(value: &Val<'_>) -> Option<Self> {
+    pub fn of(value: &RuleValue<'_>) -> Option<Self> {
         Some(match value {
-            Val::Null => Self::Null,
-            Val::Bool(b) => Self::Bool(*b),
-            Val::Int(n) => Self::Int(*n),
-            Val::Float(x) => Self::Float(*x),
-            Val::Str(s) => Self::Str(Arc::from(s.as_ref())),
-            Val::Time(t) => Self::Time(*t),
-            Val::Span(d) => Self::Span(*d),
-            Val::Missing | Val::Bson(_) | Val::Owned(_) => return None,
+            RuleValue::Null => Self::Null,
+            RuleValue::Bool(b) => Self::Bool(*b),
+            RuleValue::Int(n) => Self::Int(*n),
+            RuleValue::Float(x) => Self::Float(*x),
+            RuleValue::Str(s) => Self::Str(Arc::from(s.as_ref())),
+            RuleValue::Time(t) => Self::Time(*t),
+            RuleValue::Span(d) => Self::Span(*d),
+            RuleValue::Missing | RuleValue::Bson(_) | RuleValue::Owned(_) => return None,
         })
     }
 }
 
 /// A compiled regular expression; equal when the text is.
 #[derive(Clone)]
-pub struct Pattern(pub Regex);
+pub struct RegexPattern(pub Regex);
 
-impl fmt::Debug for Pattern {
+impl fmt::Debug for RegexPattern {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:?}", self.0.as_str())
     }
@@ -218,13 +218,13 @@ impl AggFunc {
 impl Expr {
     /// A constant.
     pub fn constant(value: Const, span: Span) -> Self {
-        Self { ty: value.ty(), kind: Kind::Const(value), span }
+        Self { ty: value.ty(), kind: ExprNode::Const(value), span }
     }
 
     /// The constant it is, if it is one.
     pub fn as_const(&self) -> Option<&Const> {
         match &self.kind {
-            Kind::Const(c) => Some(c),
+            ExprNode::Const(c) => Some(c),
             _ => None,
         }
     }
@@ -232,16 +232,22 @@ impl Expr {
     /// The expressions it is made of.
     pub fn children(&self) -> Vec<&Expr> {
         match &self.kind {
-            Kind::Const(_) | Kind::Event { .. } | Kind::Doc { .. } => vec![],
-            Kind::Not(x) | Kind::Neg(x) | Kind::IsNull(x, _) | Kind::Exists(x) | Kind::Matches(x, _) => {
+            ExprNode::Const(_) | ExprNode::Event { .. } | ExprNode::Doc { .. } => vec![],
+            ExprNode::Not(x)
+            | ExprNode::Neg(x)
+            | ExprNode::IsNull(x, _)
+            | ExprNode::Exists(x)
+            | ExprNode::Matches(x, _) => {
                 vec![x]
             }
-            Kind::Compare(_, a, b) | Kind::Arith(_, a, b) | Kind::InArray(a, b) => vec![a, b],
-            Kind::And(xs) | Kind::Or(xs) | Kind::Coalesce(xs) | Kind::Array(xs) => xs.iter().collect(),
-            Kind::Call(_, xs) | Kind::Aggregate(_, xs) => xs.iter().collect(),
-            Kind::In(x, list) => std::iter::once(x.as_ref()).chain(list).collect(),
-            Kind::If(parts) => vec![&parts.0, &parts.1, &parts.2],
-            Kind::Object(fields) => fields.iter().map(|(_, x)| x).collect(),
+            ExprNode::Compare(_, a, b) | ExprNode::Arith(_, a, b) | ExprNode::InArray(a, b) => vec![a, b],
+            ExprNode::And(xs) | ExprNode::Or(xs) | ExprNode::Coalesce(xs) | ExprNode::Array(xs) => {
+                xs.iter().collect()
+            }
+            ExprNode::Call(_, xs) | ExprNode::Aggregate(_, xs) => xs.iter().collect(),
+            ExprNode::In(x, list) => std::iter::once(x.as_ref()).chain(list).collect(),
+            ExprNode::If(parts) => vec![&parts.0, &parts.1, &parts.2],
+            ExprNode::Object(fields) => fields.iter().map(|(_, x)| x).collect(),
         }
     }
 
@@ -261,21 +267,21 @@ impl Expr {
     /// Whether it needs no document: it can be computed from the event alone.
     pub fn is_event_only(&self) -> bool {
         let mut only = true;
-        self.walk(&mut |e| only &= !matches!(e.kind, Kind::Doc { .. } | Kind::Aggregate(..)));
+        self.walk(&mut |e| only &= !matches!(e.kind, ExprNode::Doc { .. } | ExprNode::Aggregate(..)));
         only
     }
 
     /// Whether it reads the document in `slot`.
     pub fn reads_slot(&self, slot: usize) -> bool {
         let mut reads = false;
-        self.walk(&mut |e| reads |= matches!(e.kind, Kind::Doc { slot: s, .. } if s == slot));
+        self.walk(&mut |e| reads |= matches!(e.kind, ExprNode::Doc { slot: s, .. } if s == slot));
         reads
     }
 
     /// The conjuncts of nested `and`s, in order.
     pub fn into_conjuncts(self, out: &mut Vec<Expr>) {
         match self.kind {
-            Kind::And(parts) => parts.into_iter().for_each(|p| p.into_conjuncts(out)),
+            ExprNode::And(parts) => parts.into_iter().for_each(|p| p.into_conjuncts(out)),
             kind => out.push(Expr { kind, ..self }),
         }
     }
@@ -291,26 +297,28 @@ impl fmt::Debug for Expr {
     /// The tree without places: a key under which equal expressions meet.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.kind {
-            Kind::Const(c) => write!(f, "{c:?}"),
-            Kind::Event { column, path, .. } => write!(f, "e{column}{path:?}"),
-            Kind::Doc { slot, path } => write!(f, "d{slot}[{}]", path.as_ref().map_or("", |p| p.as_str())),
-            Kind::Not(x) => write!(f, "not({x:?})"),
-            Kind::Neg(x) => write!(f, "neg({x:?})"),
-            Kind::And(xs) => write!(f, "and{xs:?}"),
-            Kind::Or(xs) => write!(f, "or{xs:?}"),
-            Kind::Compare(op, a, b) => write!(f, "{op:?}({a:?},{b:?})"),
-            Kind::IsNull(x, negated) => write!(f, "null({x:?},{negated})"),
-            Kind::Arith(op, a, b) => write!(f, "{op:?}({a:?},{b:?})"),
-            Kind::In(x, list) => write!(f, "in({x:?},{list:?})"),
-            Kind::InArray(x, array) => write!(f, "inarray({x:?},{array:?})"),
-            Kind::Call(func, args) => write!(f, "{func:?}{args:?}"),
-            Kind::Matches(x, pattern) => write!(f, "matches({x:?},{pattern:?})"),
-            Kind::If(p) => write!(f, "if({:?},{:?},{:?})", p.0, p.1, p.2),
-            Kind::Coalesce(xs) => write!(f, "coalesce{xs:?}"),
-            Kind::Exists(x) => write!(f, "exists({x:?})"),
-            Kind::Object(fields) => write!(f, "object{fields:?}"),
-            Kind::Array(xs) => write!(f, "array{xs:?}"),
-            Kind::Aggregate(func, args) => write!(f, "{func:?}{args:?}"),
+            ExprNode::Const(c) => write!(f, "{c:?}"),
+            ExprNode::Event { column, path, .. } => write!(f, "e{column}{path:?}"),
+            ExprNode::Doc { slot, path } => {
+                write!(f, "d{slot}[{}]", path.as_ref().map_or("", |p| p.as_str()))
+            }
+            ExprNode::Not(x) => write!(f, "not({x:?})"),
+            ExprNode::Neg(x) => write!(f, "neg({x:?})"),
+            ExprNode::And(xs) => write!(f, "and{xs:?}"),
+            ExprNode::Or(xs) => write!(f, "or{xs:?}"),
+            ExprNode::Compare(op, a, b) => write!(f, "{op:?}({a:?},{b:?})"),
+            ExprNode::IsNull(x, negated) => write!(f, "null({x:?},{negated})"),
+            ExprNode::Arith(op, a, b) => write!(f, "{op:?}({a:?},{b:?})"),
+            ExprNode::In(x, list) => write!(f, "in({x:?},{list:?})"),
+            ExprNode::InArray(x, array) => write!(f, "inarray({x:?},{array:?})"),
+            ExprNode::Call(func, args) => write!(f, "{func:?}{args:?}"),
+            ExprNode::Matches(x, pattern) => write!(f, "matches({x:?},{pattern:?})"),
+            ExprNode::If(p) => write!(f, "if({:?},{:?},{:?})", p.0, p.1, p.2),
+            ExprNode::Coalesce(xs) => write!(f, "coalesce{xs:?}"),
+            ExprNode::Exists(x) => write!(f, "exists({x:?})"),
+            ExprNode::Object(fields) => write!(f, "object{fields:?}"),
+            ExprNode::Array(xs) => write!(f, "array{xs:?}"),
+            ExprNode::Aggregate(func, args) => write!(f, "{func:?}{args:?}"),
         }
     }
 }

@@ -6,12 +6,12 @@
 use std::borrow::Cow;
 use std::cmp::Ordering;
 
-use super::ty::Ty;
-use super::value::Val;
+use super::ty::ExprType;
+use super::value::RuleValue;
 
 /// Comparisons.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Cmp {
+pub enum CompareOp {
     /// `==`
     Eq,
     /// `!=`
@@ -26,7 +26,7 @@ pub enum Cmp {
     Ge,
 }
 
-impl Cmp {
+impl CompareOp {
     /// Whether two values in this order satisfy it.
     #[inline]
     pub fn holds(self, order: Ordering) -> bool {
@@ -66,7 +66,7 @@ impl Cmp {
 
 /// Arithmetic.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Arith {
+pub enum ArithmeticOp {
     /// `+`
     Add,
     /// `-`
@@ -81,14 +81,14 @@ pub enum Arith {
 
 /// Why two operands do not go together: what was expected, and of which of the two.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Mismatch {
+pub struct TypeMismatch {
     /// What the operator takes there, with an example where that helps.
     pub expected: String,
     /// Whether the right operand is the wrong one.
     pub right: bool,
 }
 
-impl Mismatch {
+impl TypeMismatch {
     fn left(expected: impl Into<String>) -> Self {
         Self { expected: expected.into(), right: false }
     }
@@ -101,90 +101,105 @@ impl Mismatch {
 const SPAN: &str = "a span of time, for example `5 min`";
 
 /// The type of `left op right`.
-pub fn arith_type(op: Arith, left: Ty, right: Ty) -> Result<Ty, Mismatch> {
+pub fn arith_type(op: ArithmeticOp, left: ExprType, right: ExprType) -> Result<ExprType, TypeMismatch> {
     match op {
-        Arith::Add => add_type(left, right),
-        Arith::Sub => sub_type(left, right),
-        Arith::Mul => match (left, right) {
-            (Ty::Span, r) if r.may_be(Ty::Float) => Ok(Ty::Span),
-            (l, Ty::Span) if l.may_be(Ty::Float) => Ok(Ty::Span),
-            (Ty::Span, _) => Err(Mismatch::right("a number")),
-            _ => numbers(left, right, false),
+        ArithmeticOp::Add => add_type(left, right),
+        ArithmeticOp::Sub => sub_type(left, right),
+        ArithmeticOp::Mul => match (left, right) {
+            (ExprType::Span, r) if r.may_be(ExprType::Float) => Ok(ExprType::Span),
+            (l, ExprType::Span) if l.may_be(ExprType::Float) => Ok(ExprType::Span),
+            (ExprType::Span, _) => Err(TypeMismatch::right("a number")),
+            _ => number_type(left, right, false),
         },
-        Arith::Div => match (left, right) {
-            (Ty::Span, Ty::Span) => Ok(Ty::Float),
-            (Ty::Span, Ty::Any) | (Ty::Any, Ty::Any) => Ok(Ty::Any),
-            (Ty::Span, r) if r.is_number() => Ok(Ty::Span),
-            (Ty::Span, _) => Err(Mismatch::right("a number, or a span of time such as `1 min`")),
-            (Ty::Any, Ty::Span) => Ok(Ty::Float),
-            (l, Ty::Span) if l.is_number() => Err(Mismatch::left("a span of time, as the other side is one")),
-            _ => numbers(left, right, true),
+        ArithmeticOp::Div => match (left, right) {
+            (ExprType::Span, ExprType::Span) => Ok(ExprType::Float),
+            (ExprType::Span, ExprType::Any) | (ExprType::Any, ExprType::Any) => Ok(ExprType::Any),
+            (ExprType::Span, r) if r.is_number() => Ok(ExprType::Span),
+            (ExprType::Span, _) => Err(TypeMismatch::right("a number, or a span of time such as `1 min`")),
+            (ExprType::Any, ExprType::Span) => Ok(ExprType::Float),
+            (l, ExprType::Span) if l.is_number() => {
+                Err(TypeMismatch::left("a span of time, as the other side is one"))
+            }
+            _ => number_type(left, right, true),
         },
-        Arith::Rem => match (left, right) {
-            (Ty::Span | Ty::Any, Ty::Span) | (Ty::Span, Ty::Any) => Ok(Ty::Span),
-            (Ty::Span, _) => Err(Mismatch::right(SPAN)),
-            _ => numbers(left, right, false),
+        ArithmeticOp::Rem => match (left, right) {
+            (ExprType::Span | ExprType::Any, ExprType::Span) | (ExprType::Span, ExprType::Any) => {
+                Ok(ExprType::Span)
+            }
+            (ExprType::Span, _) => Err(TypeMismatch::right(SPAN)),
+            _ => number_type(left, right, false),
         },
     }
 }
 
-fn add_type(left: Ty, right: Ty) -> Result<Ty, Mismatch> {
+fn add_type(left: ExprType, right: ExprType) -> Result<ExprType, TypeMismatch> {
     match (left, right) {
-        (Ty::Str, r) if r.is_number() || matches!(r, Ty::Str | Ty::Any) => Ok(Ty::Str),
-        (l, Ty::Str) if l.is_number() || l == Ty::Any => Ok(Ty::Str),
-        (Ty::Str, _) => Err(Mismatch::right("text or a number; `text(…)` makes text of other values")),
-        (_, Ty::Str) => Err(Mismatch::left("text or a number; `text(…)` makes text of other values")),
-        (Ty::Any, Ty::Any) => Ok(Ty::Any),
-        (Ty::Any, Ty::Span) | (Ty::Span, Ty::Any) => Ok(Ty::Any),
-        (Ty::Time, Ty::Span | Ty::Any) | (Ty::Span | Ty::Any, Ty::Time) => Ok(Ty::Time),
-        (Ty::Span, Ty::Span) => Ok(Ty::Span),
-        (Ty::Time | Ty::Span, _) => Err(Mismatch::right(SPAN)),
-        (_, Ty::Time | Ty::Span) => Err(Mismatch::left(SPAN)),
-        (Ty::Any, r) if r.is_number() => Ok(Ty::Any),
-        (l, Ty::Any) if l.is_number() => Ok(Ty::Any),
-        (l, r) => numbers(l, r, false).map_err(|m| Mismatch { expected: "a number or text".into(), ..m }),
+        (ExprType::Str, r) if r.is_number() || matches!(r, ExprType::Str | ExprType::Any) => {
+            Ok(ExprType::Str)
+        }
+        (l, ExprType::Str) if l.is_number() || l == ExprType::Any => Ok(ExprType::Str),
+        (ExprType::Str, _) => {
+            Err(TypeMismatch::right("text or a number; `text(…)` makes text of other values"))
+        }
+        (_, ExprType::Str) => {
+            Err(TypeMismatch::left("text or a number; `text(…)` makes text of other values"))
+        }
+        (ExprType::Any, ExprType::Any) => Ok(ExprType::Any),
+        (ExprType::Any, ExprType::Span) | (ExprType::Span, ExprType::Any) => Ok(ExprType::Any),
+        (ExprType::Time, ExprType::Span | ExprType::Any)
+        | (ExprType::Span | ExprType::Any, ExprType::Time) => Ok(ExprType::Time),
+        (ExprType::Span, ExprType::Span) => Ok(ExprType::Span),
+        (ExprType::Time | ExprType::Span, _) => Err(TypeMismatch::right(SPAN)),
+        (_, ExprType::Time | ExprType::Span) => Err(TypeMismatch::left(SPAN)),
+        (ExprType::Any, r) if r.is_number() => Ok(ExprType::Any),
+        (l, ExprType::Any) if l.is_number() => Ok(ExprType::Any),
+        (l, r) => {
+            number_type(l, r, false).map_err(|m| TypeMismatch { expected: "a number or text".into(), ..m })
+        }
     }
 }
 
-fn sub_type(left: Ty, right: Ty) -> Result<Ty, Mismatch> {
+fn sub_type(left: ExprType, right: ExprType) -> Result<ExprType, TypeMismatch> {
     match (left, right) {
-        (Ty::Time, Ty::Time) | (Ty::Any, Ty::Time) => Ok(Ty::Span),
-        (Ty::Time, Ty::Span) => Ok(Ty::Time),
-        (Ty::Time, Ty::Any) | (Ty::Any, Ty::Any | Ty::Span) => Ok(Ty::Any),
-        (Ty::Span, Ty::Span | Ty::Any) => Ok(Ty::Span),
-        (Ty::Time, _) => Err(Mismatch::right("a time, or a span of time such as `5 min`")),
-        (Ty::Span, _) => Err(Mismatch::right(SPAN)),
-        (_, Ty::Time) => Err(Mismatch::left("a time")),
-        (_, Ty::Span) => Err(Mismatch::left("a time or a span of time")),
-        _ => numbers(left, right, false),
+        (ExprType::Time, ExprType::Time) | (ExprType::Any, ExprType::Time) => Ok(ExprType::Span),
+        (ExprType::Time, ExprType::Span) => Ok(ExprType::Time),
+        (ExprType::Time, ExprType::Any) | (ExprType::Any, ExprType::Any | ExprType::Span) => {
+            Ok(ExprType::Any)
+        }
+        (ExprType::Span, ExprType::Span | ExprType::Any) => Ok(ExprType::Span),
+        (ExprType::Time, _) => Err(TypeMismatch::right("a time, or a span of time such as `5 min`")),
+        (ExprType::Span, _) => Err(TypeMismatch::right(SPAN)),
+        (_, ExprType::Time) => Err(TypeMismatch::left("a time")),
+        (_, ExprType::Span) => Err(TypeMismatch::left("a time or a span of time")),
+        _ => number_type(left, right, false),
     }
 }
 
 /// `float`: the result is a float even for two whole numbers.
-fn numbers(left: Ty, right: Ty, float: bool) -> Result<Ty, Mismatch> {
-    let fits = |t: Ty| t.is_number() || t == Ty::Any;
+fn number_type(left: ExprType, right: ExprType, float: bool) -> Result<ExprType, TypeMismatch> {
+    let fits = |t: ExprType| t.is_number() || t == ExprType::Any;
     if !fits(left) {
-        return Err(Mismatch::left("a number"));
+        return Err(TypeMismatch::left("a number"));
     }
     if !fits(right) {
-        return Err(Mismatch::right("a number"));
+        return Err(TypeMismatch::right("a number"));
     }
     Ok(match (left, right) {
-        _ if float => Ty::Float,
-        (Ty::Int, Ty::Int) => Ty::Int,
-        (Ty::Any, _) | (_, Ty::Any) => Ty::Any,
-        _ => Ty::Float,
+        _ if float => ExprType::Float,
+        (ExprType::Int, ExprType::Int) => ExprType::Int,
+        (ExprType::Any, _) | (_, ExprType::Any) => ExprType::Any,
+        _ => ExprType::Float,
     })
 }
 
 /// Whether `left op right` compares what can be compared; the error says what was expected on the right.
-pub fn compare_type(op: Cmp, left: Ty, right: Ty) -> Result<(), Mismatch> {
-    let ordered = !matches!(op, Cmp::Eq | Cmp::Ne);
+pub fn compare_type(op: CompareOp, left: ExprType, right: ExprType) -> Result<(), TypeMismatch> {
+    let ordered = !matches!(op, CompareOp::Eq | CompareOp::Ne);
     if ordered {
         for (ty, is_right) in [(left, false), (right, true)] {
-            if matches!(ty, Ty::Bool | Ty::Object | Ty::Array | Ty::Null) {
+            if matches!(ty, ExprType::Bool | ExprType::Object | ExprType::Array | ExprType::Null) {
                 let expected = "a number, text, a time or a span of time, which have an order".to_owned();
-                return Err(Mismatch { expected, right: is_right });
+                return Err(TypeMismatch { expected, right: is_right });
             }
         }
     }
@@ -192,94 +207,104 @@ pub fn compare_type(op: Cmp, left: Ty, right: Ty) -> Result<(), Mismatch> {
         return Ok(());
     }
     let example = match left {
-        Ty::Span => ", for example `5 min`",
-        Ty::Time => ", for example `time(\"2013-01-01T00:00:00Z\")`",
-        Ty::Str => " in quotes",
+        ExprType::Span => ", for example `5 min`",
+        ExprType::Time => ", for example `time(\"2013-01-01T00:00:00Z\")`",
+        ExprType::Str => " in quotes",
         _ => "",
     };
-    Err(Mismatch::right(format!("{left}{example}, as on the left side")))
+    Err(TypeMismatch::right(format!("{left}{example}, as on the left side")))
 }
 
 /// `left op right`.
-pub fn arith<'a>(op: Arith, left: Val<'a>, right: Val<'a>) -> Val<'a> {
+pub fn arith<'a>(op: ArithmeticOp, left: RuleValue<'a>, right: RuleValue<'a>) -> RuleValue<'a> {
     match op {
-        Arith::Add => add(left, right),
-        Arith::Sub => sub(&left, &right),
-        Arith::Mul => mul(&left, &right),
-        Arith::Div => div(&left, &right),
-        Arith::Rem => rem(&left, &right),
+        ArithmeticOp::Add => add(left, right),
+        ArithmeticOp::Sub => sub(&left, &right),
+        ArithmeticOp::Mul => mul(&left, &right),
+        ArithmeticOp::Div => div(&left, &right),
+        ArithmeticOp::Rem => rem(&left, &right),
     }
-    .unwrap_or(Val::Missing)
+    .unwrap_or(RuleValue::Missing)
 }
 
-fn add<'a>(left: Val<'a>, right: Val<'a>) -> Option<Val<'a>> {
+fn add<'a>(left: RuleValue<'a>, right: RuleValue<'a>) -> Option<RuleValue<'a>> {
     Some(match (&left, &right) {
-        (Val::Int(a), Val::Int(b)) => Val::Int(a.checked_add(*b)?),
-        (Val::Int(_) | Val::Float(_), Val::Int(_) | Val::Float(_)) => {
-            Val::Float(left.as_float()? + right.as_float()?)
+        (RuleValue::Int(a), RuleValue::Int(b)) => RuleValue::Int(a.checked_add(*b)?),
+        (RuleValue::Int(_) | RuleValue::Float(_), RuleValue::Int(_) | RuleValue::Float(_)) => {
+            RuleValue::Float(left.as_float()? + right.as_float()?)
         }
         // a number next to a time or a span can only come from a document, which keeps spans as milliseconds
-        (Val::Time(t), d) | (d, Val::Time(t)) => Val::Time(t.checked_add(d.as_span()?)?),
-        (Val::Span(_), _) | (_, Val::Span(_)) => Val::Span(left.as_span()?.checked_add(right.as_span()?)?),
-        (Val::Str(_), Val::Str(_) | Val::Int(_) | Val::Float(_))
-        | (Val::Int(_) | Val::Float(_), Val::Str(_)) => {
+        (RuleValue::Time(t), d) | (d, RuleValue::Time(t)) => RuleValue::Time(t.checked_add(d.as_span()?)?),
+        (RuleValue::Span(_), _) | (_, RuleValue::Span(_)) => {
+            RuleValue::Span(left.as_span()?.checked_add(right.as_span()?)?)
+        }
+        (RuleValue::Str(_), RuleValue::Str(_) | RuleValue::Int(_) | RuleValue::Float(_))
+        | (RuleValue::Int(_) | RuleValue::Float(_), RuleValue::Str(_)) => {
             let (a, b) = (text(&left)?, text(&right)?);
             let mut joined = String::with_capacity(a.len() + b.len());
             joined.push_str(&a);
             joined.push_str(&b);
-            Val::text(joined)
+            RuleValue::text(joined)
         }
         _ => return None,
     })
 }
 
-fn sub(left: &Val<'_>, right: &Val<'_>) -> Option<Val<'static>> {
+fn sub(left: &RuleValue<'_>, right: &RuleValue<'_>) -> Option<RuleValue<'static>> {
     Some(match (left, right) {
-        (Val::Int(a), Val::Int(b)) => Val::Int(a.checked_sub(*b)?),
-        (Val::Int(_) | Val::Float(_), Val::Int(_) | Val::Float(_)) => {
-            Val::Float(left.as_float()? - right.as_float()?)
+        (RuleValue::Int(a), RuleValue::Int(b)) => RuleValue::Int(a.checked_sub(*b)?),
+        (RuleValue::Int(_) | RuleValue::Float(_), RuleValue::Int(_) | RuleValue::Float(_)) => {
+            RuleValue::Float(left.as_float()? - right.as_float()?)
         }
-        (Val::Time(a), Val::Time(b)) => Val::Span(a.checked_sub(*b)?),
-        (Val::Time(t), d) => Val::Time(t.checked_sub(d.as_span()?)?),
-        (Val::Span(_), _) | (_, Val::Span(_)) => Val::Span(left.as_span()?.checked_sub(right.as_span()?)?),
+        (RuleValue::Time(a), RuleValue::Time(b)) => RuleValue::Span(a.checked_sub(*b)?),
+        (RuleValue::Time(t), d) => RuleValue::Time(t.checked_sub(d.as_span()?)?),
+        (RuleValue::Span(_), _) | (_, RuleValue::Span(_)) => {
+            RuleValue::Span(left.as_span()?.checked_sub(right.as_span()?)?)
+        }
         _ => return None,
     })
 }
 
-fn mul(left: &Val<'_>, right: &Val<'_>) -> Option<Val<'static>> {
+fn mul(left: &RuleValue<'_>, right: &RuleValue<'_>) -> Option<RuleValue<'static>> {
     Some(match (left, right) {
-        (Val::Int(a), Val::Int(b)) => Val::Int(a.checked_mul(*b)?),
-        (Val::Int(_) | Val::Float(_), Val::Int(_) | Val::Float(_)) => {
-            Val::Float(left.as_float()? * right.as_float()?)
+        (RuleValue::Int(a), RuleValue::Int(b)) => RuleValue::Int(a.checked_mul(*b)?),
+        (RuleValue::Int(_) | RuleValue::Float(_), RuleValue::Int(_) | RuleValue::Float(_)) => {
+            RuleValue::Float(left.as_float()? * right.as_float()?)
         }
-        (Val::Span(d), Val::Int(n)) | (Val::Int(n), Val::Span(d)) => Val::Span(d.checked_mul(*n)?),
-        (Val::Span(d), Val::Float(x)) | (Val::Float(x), Val::Span(d)) => Val::Span(whole(*d as f64 * x)?),
+        (RuleValue::Span(d), RuleValue::Int(n)) | (RuleValue::Int(n), RuleValue::Span(d)) => {
+            RuleValue::Span(d.checked_mul(*n)?)
+        }
+        (RuleValue::Span(d), RuleValue::Float(x)) | (RuleValue::Float(x), RuleValue::Span(d)) => {
+            RuleValue::Span(round_to_integer(*d as f64 * x)?)
+        }
         _ => return None,
     })
 }
 
-fn div(left: &Val<'_>, right: &Val<'_>) -> Option<Val<'static>> {
+fn div(left: &RuleValue<'_>, right: &RuleValue<'_>) -> Option<RuleValue<'static>> {
     Some(match (left, right) {
-        (Val::Span(d), Val::Int(_) | Val::Float(_)) => {
-            Val::Span(whole(quotient(*d as f64, right.as_float()?)?)?)
+        (RuleValue::Span(d), RuleValue::Int(_) | RuleValue::Float(_)) => {
+            RuleValue::Span(round_to_integer(quotient(*d as f64, right.as_float()?)?)?)
         }
-        (Val::Span(_) | Val::Int(_) | Val::Float(_), Val::Span(b)) => {
-            Val::Float(quotient(left.as_span()? as f64, *b as f64)?)
+        (RuleValue::Span(_) | RuleValue::Int(_) | RuleValue::Float(_), RuleValue::Span(b)) => {
+            RuleValue::Float(quotient(left.as_span()? as f64, *b as f64)?)
         }
-        _ => Val::Float(quotient(left.as_float()?, right.as_float()?)?),
+        _ => RuleValue::Float(quotient(left.as_float()?, right.as_float()?)?),
     })
 }
 
-fn rem(left: &Val<'_>, right: &Val<'_>) -> Option<Val<'static>> {
+fn rem(left: &RuleValue<'_>, right: &RuleValue<'_>) -> Option<RuleValue<'static>> {
     Some(match (left, right) {
-        (Val::Int(a), Val::Int(b)) => Val::Int(a.checked_rem(*b)?),
-        (Val::Span(_), _) | (_, Val::Span(_)) => Val::Span(left.as_span()?.checked_rem(right.as_span()?)?),
+        (RuleValue::Int(a), RuleValue::Int(b)) => RuleValue::Int(a.checked_rem(*b)?),
+        (RuleValue::Span(_), _) | (_, RuleValue::Span(_)) => {
+            RuleValue::Span(left.as_span()?.checked_rem(right.as_span()?)?)
+        }
         _ => {
             let b = right.as_float()?;
             if b == 0.0 {
                 return None;
             }
-            Val::Float(left.as_float()? % b)
+            RuleValue::Float(left.as_float()? % b)
         }
     })
 }
@@ -291,28 +316,28 @@ pub fn quotient(a: f64, b: f64) -> Option<f64> {
 }
 
 /// The nearest whole number, if it is one of 64 bits.
-pub fn whole(x: f64) -> Option<i64> {
+pub fn round_to_integer(x: f64) -> Option<i64> {
     let near = x.round();
     (-9_223_372_036_854_775_808.0..9_223_372_036_854_775_808.0).contains(&near).then_some(near as i64)
 }
 
 /// Text of a text or a number.
-pub fn text<'v>(value: &'v Val<'_>) -> Option<Cow<'v, str>> {
+pub fn text<'v>(value: &'v RuleValue<'_>) -> Option<Cow<'v, str>> {
     Some(match value {
-        Val::Str(s) => Cow::Borrowed(s.as_ref()),
-        Val::Int(n) => Cow::Owned(n.to_string()),
-        Val::Float(x) => Cow::Owned(x.to_string()),
+        RuleValue::Str(s) => Cow::Borrowed(s.as_ref()),
+        RuleValue::Int(n) => Cow::Owned(n.to_string()),
+        RuleValue::Float(x) => Cow::Owned(x.to_string()),
         _ => return None,
     })
 }
 
 /// `-x`
-pub fn negate(value: &Val<'_>) -> Val<'static> {
+pub fn negate(value: &RuleValue<'_>) -> RuleValue<'static> {
     match value {
-        Val::Int(n) => n.checked_neg().map_or(Val::Missing, Val::Int),
-        Val::Float(x) => Val::Float(-x),
-        Val::Span(d) => d.checked_neg().map_or(Val::Missing, Val::Span),
-        _ => Val::Missing,
+        RuleValue::Int(n) => n.checked_neg().map_or(RuleValue::Missing, RuleValue::Int),
+        RuleValue::Float(x) => RuleValue::Float(-x),
+        RuleValue::Span(d) => d.checked_neg().map_or(RuleValue::Missing, RuleValue::Span),
+        _ => RuleValue::Missing,
     }
 }
 
@@ -321,12 +346,16 @@ pub fn negate(value: &Val<'_>) -> Val<'static> {
 /// Values of types that do not compare are not equal when both are there: no rule should fire because one of the
 /// two was of another type, so that too is missing.
 #[inline]
-pub fn compare(op: Cmp, left: &Val<'_>, right: &Val<'_>) -> Option<bool> {
+pub fn compare(op: CompareOp, left: &RuleValue<'_>, right: &RuleValue<'_>) -> Option<bool> {
     match (op, left, right) {
         // documents and arrays are equal or not; they have no order
-        (Cmp::Eq | Cmp::Ne, Val::Bson(_) | Val::Owned(_), Val::Bson(_) | Val::Owned(_)) => {
+        (
+            CompareOp::Eq | CompareOp::Ne,
+            RuleValue::Bson(_) | RuleValue::Owned(_),
+            RuleValue::Bson(_) | RuleValue::Owned(_),
+        ) => {
             let same = left.as_bson() == right.as_bson();
-            Some(same == (op == Cmp::Eq))
+            Some(same == (op == CompareOp::Eq))
         }
         _ => left.compare(right).map(|order| op.holds(order)),
     }

@@ -10,7 +10,7 @@ use tidemill_docs::DocBytes;
 use tidemill_types::decode::Cell;
 use tidemill_types::{Error, FieldType, Result, StreamSchema};
 
-use super::value::Val;
+use super::value::RuleValue;
 
 /// The columns of a batch by type, so that reading a value is a match and an index.
 #[derive(Debug)]
@@ -26,14 +26,14 @@ pub struct Columns<'a> {
 #[derive(Debug)]
 pub struct Column<'a> {
     /// The values; what lies under a null counts for nothing.
-    pub data: Data<'a>,
+    pub data: ColumnData<'a>,
     /// Which rows have a value; all when `None`.
     pub nulls: Option<&'a NullBuffer>,
 }
 
 /// The values of a column.
 #[derive(Debug, Clone, Copy)]
-pub enum Data<'a> {
+pub enum ColumnData<'a> {
     /// `bool`
     Bool(&'a BooleanArray),
     /// `int`
@@ -68,12 +68,12 @@ impl<'a> Columns<'a> {
         for (position, array) in batch.columns().iter().enumerate() {
             let declared = schema.fields.get(position).map(|f| f.ty);
             let is_time = position == schema.fields.len();
-            let fits = |data: &Data<'_>| match declared {
+            let fits = |data: &ColumnData<'_>| match declared {
                 Some(ty) => data.is_of(ty),
                 None if is_time => data.is_of(FieldType::Time) && array.null_count() == 0,
                 None => data.is_of(FieldType::String),
             };
-            match Data::of(array.as_ref()).filter(fits) {
+            match ColumnData::of(array.as_ref()).filter(fits) {
                 Some(data) => columns.push(Column { data, nulls: array.nulls() }),
                 None => return wrong(format!("column {position} of type {}", array.data_type())),
             }
@@ -84,7 +84,7 @@ impl<'a> Columns<'a> {
     /// The event time of `row`, microseconds.
     pub fn time(&self, row: usize) -> i64 {
         match self.columns[self.time].data {
-            Data::Time(values) => values[row],
+            ColumnData::Time(values) => values[row],
             // checked in `new`
             _ => 0,
         }
@@ -92,24 +92,24 @@ impl<'a> Columns<'a> {
 
     /// The value in `column` of `row`; an Arrow null is missing.
     #[inline]
-    pub fn value(&self, column: usize, row: usize) -> Val<'a> {
+    pub fn value(&self, column: usize, row: usize) -> RuleValue<'a> {
         let Column { data, nulls } = &self.columns[column];
         if nulls.is_some_and(|n| n.is_null(row)) {
-            return Val::Missing;
+            return RuleValue::Missing;
         }
         match data {
-            Data::Bool(a) => Val::Bool(a.value(row)),
-            Data::I32(v) => Val::Int(v[row].into()),
-            Data::I64(v) => Val::Int(v[row]),
-            Data::F32(v) => Val::Float(v[row].into()),
-            Data::F64(v) => Val::Float(v[row]),
-            Data::Str(a) => Val::str(a.value(row)),
-            Data::Time(v) => Val::Time(v[row]),
+            ColumnData::Bool(a) => RuleValue::Bool(a.value(row)),
+            ColumnData::I32(v) => RuleValue::Int(v[row].into()),
+            ColumnData::I64(v) => RuleValue::Int(v[row]),
+            ColumnData::F32(v) => RuleValue::Float(v[row].into()),
+            ColumnData::F64(v) => RuleValue::Float(v[row]),
+            ColumnData::Str(a) => RuleValue::str(a.value(row)),
+            ColumnData::Time(v) => RuleValue::Time(v[row]),
         }
     }
 }
 
-impl<'a> Data<'a> {
+impl<'a> ColumnData<'a> {
     /// Whether fields of type `ty` lie in columns of this kind.
     fn is_of(&self, ty: FieldType) -> bool {
         match self {
@@ -151,13 +151,13 @@ pub enum Row<'a> {
 impl<'a> Row<'a> {
     /// The value in `column`.
     #[inline]
-    pub fn value(&self, column: usize) -> Val<'a> {
+    pub fn value(&self, column: usize) -> RuleValue<'a> {
         match self {
             Self::Batch(columns, row) => columns.value(column, *row),
             Self::Cells(cells, time) => match cells.get(column) {
                 Some(cell) => cell_value(cell),
-                None if column == cells.len() => Val::Time(*time),
-                None => Val::Missing,
+                None if column == cells.len() => RuleValue::Time(*time),
+                None => RuleValue::Missing,
             },
         }
     }
@@ -173,29 +173,29 @@ impl<'a> Row<'a> {
 }
 
 /// The value of a cell.
-pub fn cell_value(cell: &Cell) -> Val<'_> {
+pub fn cell_value(cell: &Cell) -> RuleValue<'_> {
     match cell {
-        Cell::Missing => Val::Missing,
-        Cell::Bool(b) => Val::Bool(*b),
-        Cell::Int(n) => Val::Int(*n),
-        Cell::Float(x) => Val::Float(*x),
-        Cell::Text(s) => Val::str(s),
-        Cell::Time(t) => Val::Time(t.0),
-        Cell::Span(d) => Val::Span(d.0),
+        Cell::Missing => RuleValue::Missing,
+        Cell::Bool(b) => RuleValue::Bool(*b),
+        Cell::Int(n) => RuleValue::Int(*n),
+        Cell::Float(x) => RuleValue::Float(*x),
+        Cell::Text(s) => RuleValue::str(s),
+        Cell::Time(t) => RuleValue::Time(t.0),
+        Cell::Span(d) => RuleValue::Span(d.0),
     }
 }
 
 /// The cell of a value of an event's column; documents and arrays become their JSON.
-pub fn value_cell(value: &Val<'_>) -> Cell {
+pub fn value_cell(value: &RuleValue<'_>) -> Cell {
     match value {
-        Val::Missing | Val::Null => Cell::Missing,
-        Val::Bool(b) => Cell::Bool(*b),
-        Val::Int(n) => Cell::Int(*n),
-        Val::Float(x) => Cell::Float(*x),
-        Val::Str(s) => Cell::Text(s.as_ref().to_owned()),
-        Val::Time(t) => Cell::Time(tidemill_types::Timestamp(*t)),
-        Val::Span(d) => Cell::Span(tidemill_types::Duration(*d)),
-        Val::Bson(_) | Val::Owned(_) => Cell::Text(value.to_json().to_string()),
+        RuleValue::Missing | RuleValue::Null => Cell::Missing,
+        RuleValue::Bool(b) => Cell::Bool(*b),
+        RuleValue::Int(n) => Cell::Int(*n),
+        RuleValue::Float(x) => Cell::Float(*x),
+        RuleValue::Str(s) => Cell::Text(s.as_ref().to_owned()),
+        RuleValue::Time(t) => Cell::Time(tidemill_types::Timestamp(*t)),
+        RuleValue::Span(d) => Cell::Span(tidemill_types::Duration(*d)),
+        RuleValue::Bson(_) | RuleValue::Owned(_) => Cell::Text(value.to_json().to_string()),
     }
 }
 

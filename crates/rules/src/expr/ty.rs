@@ -4,9 +4,9 @@ use std::fmt;
 
 use tidemill_types::FieldType;
 
-/// The type of an expression. Fields of events have the declared type, fields of documents have [`Ty::Any`].
+/// The type of an expression. Fields of events have the declared type, fields of documents have [`ExprType::Any`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Ty {
+pub enum ExprType {
     /// Known only when it runs.
     Any,
     /// The constant `null`.
@@ -29,7 +29,7 @@ pub enum Ty {
     Array,
 }
 
-impl Ty {
+impl ExprType {
     /// The type of an event's field. A field of type `object` may hold any JSON.
     pub fn of_field(ty: FieldType) -> Self {
         match ty {
@@ -48,12 +48,12 @@ impl Ty {
     }
 
     /// Whether a value of this type may turn out to be `other` when it runs.
-    pub fn may_be(self, other: Ty) -> bool {
+    pub fn may_be(self, other: ExprType) -> bool {
         self == other || self == Self::Any || other == Self::Any || (self.is_number() && other.is_number())
     }
 
     /// The type that holds values of both, or `None` where that would mix what does not compare.
-    pub fn join(self, other: Ty) -> Option<Ty> {
+    pub fn join(self, other: ExprType) -> Option<ExprType> {
         match (self, other) {
             (a, b) if a == b => Some(a),
             (Self::Null, b) => Some(b),
@@ -65,7 +65,7 @@ impl Ty {
     }
 }
 
-impl fmt::Display for Ty {
+impl fmt::Display for ExprType {
     /// With its article, as messages need it.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {

@@ -10,7 +10,7 @@ use tidemill_types::{Duration, Timestamp, Value};
 
 /// A value. Text and documents are borrowed where they lie, unless a function made them.
 #[derive(Debug, Clone)]
-pub enum Val<'a> {
+pub enum RuleValue<'a> {
     /// There is no such field, or it could not be computed.
     Missing,
     /// The field is there and holds null.
@@ -33,7 +33,7 @@ pub enum Val<'a> {
     Owned(Box<RawBson>),
 }
 
-impl<'a> Val<'a> {
+impl<'a> RuleValue<'a> {
     /// Borrowed text.
     pub fn str(text: &'a str) -> Self {
         Self::Str(Cow::Borrowed(text))
@@ -74,12 +74,12 @@ impl<'a> Val<'a> {
     }
 
     /// The view of a BSON value that nobody else holds.
-    pub fn from_raw(value: RawBson) -> Val<'static> {
-        let scalar = match Val::from_bson(value.as_raw_bson_ref()) {
-            Val::Bson(_) => None,
+    pub fn from_raw(value: RawBson) -> RuleValue<'static> {
+        let scalar = match RuleValue::from_bson(value.as_raw_bson_ref()) {
+            RuleValue::Bson(_) => None,
             other => Some(other.into_owned()),
         };
-        scalar.unwrap_or_else(|| Val::Owned(Box::new(value)))
+        scalar.unwrap_or_else(|| RuleValue::Owned(Box::new(value)))
     }
 
     /// The view that the document store takes. A span becomes its milliseconds.
@@ -145,15 +145,15 @@ impl<'a> Val<'a> {
     /// Order of two values of comparable types; `None` when they do not compare.
     ///
     /// A number next to a span is a document's, which keeps spans as milliseconds: it is read as such.
-    pub fn compare(&self, other: &Val<'_>) -> Option<Ordering> {
+    pub fn compare(&self, other: &RuleValue<'_>) -> Option<Ordering> {
         match (self, other) {
-            (Self::Span(a), Val::Span(b)) => Some(a.cmp(b)),
-            (Self::Span(a), Val::Int(_) | Val::Float(_)) => Some(a.cmp(&other.as_span()?)),
-            (Self::Int(_) | Self::Float(_), Val::Span(b)) => Some(self.as_span()?.cmp(b)),
-            (Self::Span(_), _) | (_, Val::Span(_)) => None,
-            (Self::Int(a), Val::Int(b)) => Some(a.cmp(b)),
-            (Self::Time(a), Val::Time(b)) => Some(a.cmp(b)),
-            (Self::Str(a), Val::Str(b)) => Some(a.as_ref().cmp(b.as_ref())),
+            (Self::Span(a), RuleValue::Span(b)) => Some(a.cmp(b)),
+            (Self::Span(a), RuleValue::Int(_) | RuleValue::Float(_)) => Some(a.cmp(&other.as_span()?)),
+            (Self::Int(_) | Self::Float(_), RuleValue::Span(b)) => Some(self.as_span()?.cmp(b)),
+            (Self::Span(_), _) | (_, RuleValue::Span(_)) => None,
+            (Self::Int(a), RuleValue::Int(b)) => Some(a.cmp(b)),
+            (Self::Time(a), RuleValue::Time(b)) => Some(a.cmp(b)),
+            (Self::Str(a), RuleValue::Str(b)) => Some(a.as_ref().cmp(b.as_ref())),
             _ => self.to_value().compare(&other.to_value()),
         }
     }
@@ -181,18 +181,18 @@ impl<'a> Val<'a> {
     }
 
     /// A copy that borrows nothing.
-    pub fn into_owned(self) -> Val<'static> {
+    pub fn into_owned(self) -> RuleValue<'static> {
         match self {
-            Self::Missing => Val::Missing,
-            Self::Null => Val::Null,
-            Self::Bool(b) => Val::Bool(b),
-            Self::Int(n) => Val::Int(n),
-            Self::Float(x) => Val::Float(x),
-            Self::Str(s) => Val::text(s.into_owned()),
-            Self::Time(t) => Val::Time(t),
-            Self::Span(d) => Val::Span(d),
-            Self::Bson(v) => Val::Owned(Box::new(v.into())),
-            Self::Owned(v) => Val::Owned(v),
+            Self::Missing => RuleValue::Missing,
+            Self::Null => RuleValue::Null,
+            Self::Bool(b) => RuleValue::Bool(b),
+            Self::Int(n) => RuleValue::Int(n),
+            Self::Float(x) => RuleValue::Float(x),
+            Self::Str(s) => RuleValue::text(s.into_owned()),
+            Self::Time(t) => RuleValue::Time(t),
+            Self::Span(d) => RuleValue::Span(d),
+            Self::Bson(v) => RuleValue::Owned(Box::new(v.into())),
+            Self::Owned(v) => RuleValue::Owned(v),
         }
     }
 
@@ -262,7 +262,7 @@ pub fn document_json(doc: &RawDocument) -> serde_json::Value {
     serde_json::Value::Object(fields.collect())
 }
 
-impl fmt::Display for Val<'_> {
+impl fmt::Display for RuleValue<'_> {
     /// As people read it in explanations: text in quotes, times as RFC 3339, spans with their unit.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

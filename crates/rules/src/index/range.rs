@@ -1,7 +1,7 @@
 //! Rules that bound a field by constants: sorted bounds, and between two of them the rules that hold there.
 
-use crate::expr::block::{plain_column, whole_const};
-use crate::expr::{Cmp, Const, Expr, Kind, Ty};
+use crate::expr::block::{integer_const, plain_column};
+use crate::expr::{CompareOp, Const, Expr, ExprNode, ExprType};
 use crate::plan::RulePlan;
 
 /// Most entries of all lists together; with more, the rules are computed.
@@ -48,15 +48,15 @@ impl Interval {
 
 /// The column and the interval of `field < constant` and its like.
 pub(super) fn bound(expr: &Expr) -> Option<(usize, Interval)> {
-    let Kind::Compare(op, a, b) = &expr.kind else { return None };
+    let ExprNode::Compare(op, a, b) = &expr.kind else { return None };
     let (column, op, field, constant) = match (plain_column(a), plain_column(b)) {
         (Some(column), None) => (column, *op, a, b),
         (None, Some(column)) => (column, op.flip(), b, a),
         _ => return None,
     };
     let key = match field.ty {
-        Ty::Int | Ty::Time => whole_const(constant, field.ty)?,
-        Ty::Float => match constant.as_const()? {
+        ExprType::Int | ExprType::Time => integer_const(constant, field.ty)?,
+        ExprType::Float => match constant.as_const()? {
             Const::Float(x) => float_key(*x)?,
             Const::Int(n) if n.unsigned_abs() <= 1 << 53 => float_key(*n as f64)?,
             _ => return None,
@@ -64,12 +64,14 @@ pub(super) fn bound(expr: &Expr) -> Option<(usize, Interval)> {
         _ => return None,
     };
     let interval = match op {
-        Cmp::Lt => key.checked_sub(1).map_or(Interval::EMPTY, |high| Interval { high, ..Interval::ALL }),
-        Cmp::Le => Interval { high: key, ..Interval::ALL },
-        Cmp::Gt => key.checked_add(1).map_or(Interval::EMPTY, |low| Interval { low, ..Interval::ALL }),
-        Cmp::Ge => Interval { low: key, ..Interval::ALL },
-        Cmp::Eq => Interval { low: key, high: key },
-        Cmp::Ne => return None,
+        CompareOp::Lt => {
+            key.checked_sub(1).map_or(Interval::EMPTY, |high| Interval { high, ..Interval::ALL })
+        }
+        CompareOp::Le => Interval { high: key, ..Interval::ALL },
+        CompareOp::Gt => key.checked_add(1).map_or(Interval::EMPTY, |low| Interval { low, ..Interval::ALL }),
+        CompareOp::Ge => Interval { low: key, ..Interval::ALL },
+        CompareOp::Eq => Interval { low: key, high: key },
+        CompareOp::Ne => return None,
     };
     Some((column, interval))
 }

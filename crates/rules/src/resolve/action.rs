@@ -3,25 +3,25 @@
 use std::sync::Arc;
 
 use tidemill_docs::Update;
-use tidemill_lang::diagnostic::Sink;
+use tidemill_lang::diagnostic::DiagnosticSink;
 use tidemill_lang::rules::ast::{self, AssignOp, EmitArgs, Ident, InsertAction, ObjectField};
 use tidemill_lang::{Diagnostic, Span};
 use tidemill_types::{FieldType, did_you_mean};
 
-use super::names::{Bound, dotted};
-use super::rule::{Conditions, doc_path, unknown_entity};
-use super::{codes, expr, local};
+use super::names::{Binding, dotted};
+use super::rule::{ConditionResolver, doc_path, report_unknown_entity};
+use super::{codes, expr, locality};
 use crate::catalog::{Catalog, Entity};
-use crate::expr::{Const, Expr, Kind, Ty};
+use crate::expr::{Const, Expr, ExprNode, ExprType};
 use crate::plan::{Action, Change, ChangeOp};
 
 /// Resolves the actions of a rule. `None`: something was wrong, and has been reported.
 pub(crate) fn actions(
     decls: &[ast::Action],
-    conditions: &Conditions<'_>,
-    sink: &mut Sink,
+    conditions: &ConditionResolver<'_>,
+    sink: &mut DiagnosticSink,
 ) -> Option<Vec<Action>> {
-    let mut resolver = Actions { conditions, done: Vec::new(), deleted: Vec::new() };
+    let mut resolver = ActionResolver { conditions, resolved: Vec::new(), deleted: Vec::new() };
     let mut whole = true;
     for decl in decls {
         let ok = match decl {
@@ -33,14 +33,14 @@ pub(crate) fn actions(
         };
         whole &= ok.is_some();
     }
-    let mut done = resolver.done;
-    done.iter_mut().for_each(fix);
+    let mut done = resolver.resolved;
+    done.iter_mut().for_each(precompute_update);
     whole.then_some(done)
 }
 
 /// Builds an update once that sets constants only.
-fn fix(action: &mut Action) {
-    let Action::Update { changes, fixed, .. } = action else { return };
+fn precompute_update(action: &mut Action) {
+    let Action::Update { changes, precomputed: fixed, .. } = action else { return };
     let mut update = Update::new();
     for change in changes {
         let constant = change.value.as_ref().map(Expr::as_const);
@@ -53,34 +53,34 @@ fn fix(action: &mut Action) {
     *fixed = Some(Arc::new(update));
 }
 
-struct Actions<'r, 'c> {
-    conditions: &'r Conditions<'c>,
-    done: Vec<Action>,
+struct ActionResolver<'r, 'c> {
+    conditions: &'r ConditionResolver<'c>,
+    resolved: Vec<Action>,
     /// Documents deleted so far, and where.
     deleted: Vec<(usize, Span)>,
 }
 
-impl Actions<'_, '_> {
+impl ActionResolver<'_, '_> {
     fn catalog(&self) -> &Catalog {
         self.conditions.names.catalog
     }
 
     /// The document that an action changes.
-    fn target(&self, name: &Ident, verb: &str, sink: &mut Sink) -> Option<(usize, usize)> {
+    fn target(&self, name: &Ident, verb: &str, sink: &mut DiagnosticSink) -> Option<(usize, usize)> {
         let not_a_document = |message: String, help: &str| {
             Diagnostic::error(codes::NOT_A_DOCUMENT, name.span, message).help(help)
         };
         let (slot, entity) = match self.conditions.names.get(&name.name) {
-            Some(Bound::Doc { slot, entity }) => (*slot, *entity),
-            Some(Bound::Unknown) => return None,
-            Some(Bound::Event(stream)) => {
+            Some(Binding::Doc { slot, entity }) => (*slot, *entity),
+            Some(Binding::Unknown) => return None,
+            Some(Binding::Event(stream)) => {
                 let message = format!("`{}` is an event: events do not change", name.name);
                 let help =
                     format!("to tell something new, `emit {}(…)`", self.catalog().streams[*stream].name);
                 sink.push(not_a_document(message, &help));
                 return None;
             }
-            Some(Bound::Value(_)) => {
+            Some(Binding::Value(_)) => {
                 let message = format!("`{}` is a value: only documents can be {verb}", name.name);
                 sink.push(not_a_document(message, "use the name of a document bound in `when`"));
                 return None;
@@ -91,7 +91,7 @@ impl Actions<'_, '_> {
                     .names
                     .bindings
                     .iter()
-                    .filter(|(_, b)| matches!(b, Bound::Doc { .. }))
+                    .filter(|(_, b)| matches!(b, Binding::Doc { .. }))
                     .map(|(n, _)| n.name.as_str())
                     .collect();
                 let message =
@@ -107,12 +107,12 @@ impl Actions<'_, '_> {
             );
             return None;
         }
-        self.writable(entity, name.span, sink)?;
+        self.check_writable(entity, name.span, sink)?;
         Some((slot, entity))
     }
 
     /// Replicated documents change the same way everywhere, so a rule of one partition must not touch them.
-    fn writable(&self, entity: usize, span: Span, sink: &mut Sink) -> Option<()> {
+    fn check_writable(&self, entity: usize, span: Span, sink: &mut DiagnosticSink) -> Option<()> {
         let entity = &self.catalog().entities[entity];
         if !entity.replicated {
             return Some(());
@@ -126,11 +126,11 @@ impl Actions<'_, '_> {
         None
     }
 
-    fn value(&self, e: &ast::Expr, sink: &mut Sink) -> Option<Expr> {
+    fn value(&self, e: &ast::Expr, sink: &mut DiagnosticSink) -> Option<Expr> {
         expr::value(e, &self.conditions.names, sink)
     }
 
-    fn update(&mut self, a: &ast::UpdateAction, sink: &mut Sink) -> Option<()> {
+    fn update(&mut self, a: &ast::UpdateAction, sink: &mut DiagnosticSink) -> Option<()> {
         let target = self.target(&a.target, "updated", sink);
         let mut whole = target.is_some();
         for assign in &a.assignments {
@@ -151,7 +151,7 @@ impl Actions<'_, '_> {
         whole.then_some(())
     }
 
-    fn unset(&mut self, a: &ast::UnsetAction, sink: &mut Sink) -> Option<()> {
+    fn unset(&mut self, a: &ast::UnsetAction, sink: &mut DiagnosticSink) -> Option<()> {
         let (slot, entity) = self.target(&a.target, "changed", sink)?;
         self.change(slot, entity, &a.path, ChangeOp::Unset, None, sink)
     }
@@ -163,51 +163,51 @@ impl Actions<'_, '_> {
         path: &ast::Path,
         op: ChangeOp,
         value: Option<Expr>,
-        sink: &mut Sink,
+        sink: &mut DiagnosticSink,
     ) -> Option<()> {
         let names: Vec<&Ident> = path.segments.iter().collect();
         let text = dotted(&names, sink)?;
         let first = names.first().map_or("", |n| n.name.as_str());
-        fixed_field(&self.catalog().entities[entity], first, path.span, sink)?;
+        check_not_immutable(&self.catalog().entities[entity], first, path.span, sink)?;
         if let Some(value) = &value {
-            operand(op, value, sink)?;
+            check_operand(op, value, sink)?;
         }
         let change = Change { before: doc_path(slot, &text, path.span), path: text, op, value };
         // one update per document, unless one change would lie inside another
-        let open = self.done.iter_mut().rev().find_map(|action| match action {
+        let open = self.resolved.iter_mut().rev().find_map(|action| match action {
             Action::Update { slot: s, changes, .. } if *s == slot => Some(changes),
             _ => None,
         });
         match open {
             Some(changes) if !changes.iter().any(|c| overlap(&c.path, &change.path)) => changes.push(change),
-            _ => self.done.push(Action::Update { slot, changes: vec![change], fixed: None }),
+            _ => self.resolved.push(Action::Update { slot, changes: vec![change], precomputed: None }),
         }
         Some(())
     }
 
-    fn insert(&mut self, a: &InsertAction, sink: &mut Sink) -> Option<()> {
+    fn insert(&mut self, a: &InsertAction, sink: &mut DiagnosticSink) -> Option<()> {
         let catalog = self.conditions.names.catalog;
         let Some(entity) = catalog.entity(&a.entity.name) else {
-            unknown_entity(&a.entity, catalog, sink);
+            report_unknown_entity(&a.entity, catalog, sink);
             return None;
         };
         let fields = expr::object(&a.fields, &self.conditions.names, sink);
-        self.writable(entity, a.entity.span, sink)?;
+        self.check_writable(entity, a.entity.span, sink)?;
         let key = key_value(&a.fields, &catalog.entities[entity], a.span, sink);
         let fields = fields?;
         let key = fields.get(key?).map(|(_, x)| x.clone())?;
-        self.check_home(entity, a, &fields, sink)?;
-        self.done.push(Action::Insert { entity, key, fields, upsert: a.upsert });
+        self.check_owning_partition(entity, a, &fields, sink)?;
+        self.resolved.push(Action::Insert { entity, key, fields, upsert: a.upsert });
         Some(())
     }
 
     /// A new document must belong to the partition in which the rule runs.
-    fn check_home(
+    fn check_owning_partition(
         &self,
         entity: usize,
         a: &InsertAction,
         fields: &[(Arc<str>, Expr)],
-        sink: &mut Sink,
+        sink: &mut DiagnosticSink,
     ) -> Option<()> {
         let catalog = self.catalog();
         let target = &catalog.entities[entity];
@@ -224,10 +224,10 @@ impl Actions<'_, '_> {
             return None;
         };
         let is_home = match &value.kind {
-            Kind::Event { column, path, .. } => {
+            ExprNode::Event { column, path, .. } => {
                 Some(*column) == catalog.streams[stream].key && path.is_empty()
             }
-            Kind::Doc { slot, path: Some(path) } => {
+            ExprNode::Doc { slot, path: Some(path) } => {
                 let owner = &catalog.entities[self.conditions.slots[*slot].entity];
                 !owner.replicated && owner.shard == path.as_str()
             }
@@ -240,7 +240,7 @@ impl Actions<'_, '_> {
         let name = &target.name;
         let shard = &target.shard;
         let Some(key) = catalog.key_name(stream) else {
-            sink.push(local::condition(entity, stream, catalog).diagnostic(place, catalog));
+            sink.push(locality::not_local_condition(entity, stream, catalog).diagnostic(place, catalog));
             return None;
         };
         let message = if shard == key {
@@ -266,18 +266,18 @@ impl Actions<'_, '_> {
     }
 
     fn event_name(&self) -> &str {
-        let event = self.conditions.names.bindings.iter().find(|(_, b)| matches!(b, Bound::Event(_)));
+        let event = self.conditions.names.bindings.iter().find(|(_, b)| matches!(b, Binding::Event(_)));
         event.map_or("e", |(n, _)| n.name.as_str())
     }
 
-    fn delete(&mut self, a: &ast::DeleteAction, sink: &mut Sink) -> Option<()> {
+    fn delete(&mut self, a: &ast::DeleteAction, sink: &mut DiagnosticSink) -> Option<()> {
         let (slot, _) = self.target(&a.target, "deleted", sink)?;
         self.deleted.push((slot, a.span));
-        self.done.push(Action::Delete { slot });
+        self.resolved.push(Action::Delete { slot });
         Some(())
     }
 
-    fn emit(&mut self, a: &ast::EmitAction, sink: &mut Sink) -> Option<()> {
+    fn emit(&mut self, a: &ast::EmitAction, sink: &mut DiagnosticSink) -> Option<()> {
         let catalog = self.conditions.names.catalog;
         let Some(stream) = catalog.stream(&a.stream.name) else {
             let hint = did_you_mean(&a.stream.name, catalog.stream_names());
@@ -338,31 +338,35 @@ impl Actions<'_, '_> {
         }
         for (field, cell) in schema.fields.iter().zip(&cells) {
             if let Some(cell) = cell
-                && !fits_field(field.ty, cell)
+                && !is_assignable_to_field(field.ty, cell)
             {
-                let mut expected =
-                    format!("{} for the field `{}` of {}", Ty::of_field(field.ty), field.name, schema.name);
-                if cell.ty == Ty::Span {
+                let mut expected = format!(
+                    "{} for the field `{}` of {}",
+                    ExprType::of_field(field.ty),
+                    field.name,
+                    schema.name
+                );
+                if cell.ty == ExprType::Span {
                     expected.push_str("; divide by a unit, for example `/ 1 min`");
                 }
-                expr::mismatch(cell, &expected, sink);
+                expr::report_mismatch(cell, &expected, sink);
                 whole = false;
             }
         }
-        whole.then(|| self.done.push(Action::Emit { stream, cells }))
+        whole.then(|| self.resolved.push(Action::Emit { stream, cells }))
     }
 }
 
 /// Whether a value of this type may be put into the field.
-fn fits_field(field: FieldType, value: &Expr) -> bool {
+fn is_assignable_to_field(field: FieldType, value: &Expr) -> bool {
     match (field, value.ty) {
-        (FieldType::Object, _) | (_, Ty::Any | Ty::Null) => true,
-        (FieldType::Long, Ty::Span) => true,
-        (FieldType::Int | FieldType::Long, Ty::Float) => {
+        (FieldType::Object, _) | (_, ExprType::Any | ExprType::Null) => true,
+        (FieldType::Long, ExprType::Span) => true,
+        (FieldType::Int | FieldType::Long, ExprType::Float) => {
             // a constant can be judged now; others may turn out whole
             !matches!(value.as_const(), Some(Const::Float(x)) if x.fract() != 0.0)
         }
-        (field, ty) => Ty::of_field(field).may_be(ty),
+        (field, ty) => ExprType::of_field(field).may_be(ty),
     }
 }
 
@@ -375,7 +379,7 @@ fn overlap(a: &str, b: &str) -> bool {
 }
 
 /// Key and shard field say which document it is and where it lies; they do not change.
-fn fixed_field(entity: &Entity, field: &str, span: Span, sink: &mut Sink) -> Option<()> {
+fn check_not_immutable(entity: &Entity, field: &str, span: Span, sink: &mut DiagnosticSink) -> Option<()> {
     let why = if field == entity.key || field == "_id" {
         format!("`{field}` is the key of {}: it does not change", entity.name)
     } else if field == entity.shard {
@@ -391,17 +395,19 @@ fn fixed_field(entity: &Entity, field: &str, span: Span, sink: &mut Sink) -> Opt
 }
 
 /// What `+=` and its like take.
-fn operand(op: ChangeOp, value: &Expr, sink: &mut Sink) -> Option<()> {
+fn check_operand(op: ChangeOp, value: &Expr, sink: &mut DiagnosticSink) -> Option<()> {
     let ok = match op {
-        ChangeOp::Add | ChangeOp::Sub => value.ty.is_number() || matches!(value.ty, Ty::Any | Ty::Span),
-        ChangeOp::Mul => value.ty.is_number() || value.ty == Ty::Any,
+        ChangeOp::Add | ChangeOp::Sub => {
+            value.ty.is_number() || matches!(value.ty, ExprType::Any | ExprType::Span)
+        }
+        ChangeOp::Mul => value.ty.is_number() || value.ty == ExprType::Any,
         _ => true,
     };
     if ok {
         return Some(());
     }
     let expected = if op == ChangeOp::Mul { "a number" } else { "a number or a span of time" };
-    expr::mismatch(value, expected, sink);
+    expr::report_mismatch(value, expected, sink);
     None
 }
 
@@ -410,7 +416,7 @@ pub(crate) fn key_value(
     fields: &[ObjectField],
     entity: &Entity,
     span: Span,
-    sink: &mut Sink,
+    sink: &mut DiagnosticSink,
 ) -> Option<usize> {
     let position = fields.iter().position(|f| f.name.name == entity.key);
     let Some(position) = position else {

@@ -2,36 +2,40 @@
 
 use std::sync::Arc;
 
-use tidemill_lang::diagnostic::Sink;
+use tidemill_lang::diagnostic::DiagnosticSink;
 use tidemill_lang::rules::ast::{self, AggregateDecl, Condition, Ident};
 use tidemill_lang::{Diagnostic, Span};
 use tidemill_types::{Duration, did_you_mean};
 
-use super::expr::{mismatch, wrong_number};
-use super::names::{Bound, Names};
-use super::rule::{Conditions, unknown_entity};
+use super::expr::{report_argument_count, report_mismatch};
+use super::names::{Binding, NameScope};
+use super::rule::{ConditionResolver, report_unknown_entity};
 use super::{action, codes, expr};
 use crate::aggregate::Aggregate;
 use crate::catalog::Catalog;
-use crate::expr::{AggFunc, Const, Expr, Kind, Ty};
-use crate::plan::{Check, Slot, Step};
-use crate::sql::{self, Query, Root};
+use crate::expr::{AggFunc, Const, Expr, ExprNode, ExprType};
+use crate::plan::{Check, DocumentSlot, Step};
+use crate::sql::{self, AggregateSource, SqlQuery};
 
 /// Compiles an aggregate. `None`: something was wrong, and has been reported.
-pub(crate) fn aggregate(decl: &AggregateDecl, catalog: &Catalog, sink: &mut Sink) -> Option<Aggregate> {
+pub(crate) fn aggregate(
+    decl: &AggregateDecl,
+    catalog: &Catalog,
+    sink: &mut DiagnosticSink,
+) -> Option<Aggregate> {
     let (mut conditions, root) = source(decl, catalog, sink)?;
     let mut whole = true;
     if let Some(Condition::Event(first)) = decl.conditions.first() {
         let bound = match root {
-            Root::Stream(stream) => Bound::Event(stream),
-            Root::Entity(entity) => Bound::Doc { slot: 0, entity },
+            AggregateSource::Stream(stream) => Binding::Event(stream),
+            AggregateSource::Entity(entity) => Binding::Doc { slot: 0, entity },
         };
         whole &= conditions.event_filters(&first.filters, bound, sink);
     }
     for (i, condition) in decl.conditions.iter().enumerate().skip(1) {
         whole &= conditions.condition(condition, i, sink).is_some();
     }
-    if let (Root::Entity(_), Some(over)) = (root, &decl.over) {
+    if let (AggregateSource::Entity(_), Some(over)) = (root, &decl.over) {
         let message = "`over` is how far back a stream is read; documents have no time";
         sink.push(Diagnostic::error(codes::AGGREGATE, over.span, message).help("remove `over`"));
         whole = false;
@@ -49,11 +53,11 @@ pub(crate) fn aggregate(decl: &AggregateDecl, catalog: &Catalog, sink: &mut Sink
             None => whole = false,
         }
     }
-    whole &= no_json(&conditions, groups.as_deref().unwrap_or(&[]), &inserts, sink);
+    whole &= check_no_json(&conditions, groups.as_deref().unwrap_or(&[]), &inserts, sink);
     if !whole {
         return None;
     }
-    let query = Query {
+    let query = SqlQuery {
         catalog,
         root,
         event: decl.conditions.first().and_then(Condition::binding).map_or("e", |n| n.name.as_str()),
@@ -66,11 +70,11 @@ pub(crate) fn aggregate(decl: &AggregateDecl, catalog: &Catalog, sink: &mut Sink
     let mut streams = Vec::new();
     let mut collections: Vec<String> = Vec::new();
     let source = match root {
-        Root::Stream(stream) => {
+        AggregateSource::Stream(stream) => {
             streams.push(catalog.streams[stream].name.clone());
             streams[0].clone()
         }
-        Root::Entity(entity) => catalog.entities[entity].name.clone(),
+        AggregateSource::Entity(entity) => catalog.entities[entity].name.clone(),
     };
     for slot in &conditions.slots {
         let name = &catalog.entities[slot.entity].name;
@@ -94,7 +98,11 @@ pub(crate) fn aggregate(decl: &AggregateDecl, catalog: &Catalog, sink: &mut Sink
 }
 
 /// What the aggregate reads.
-fn source<'c>(decl: &AggregateDecl, catalog: &'c Catalog, sink: &mut Sink) -> Option<(Conditions<'c>, Root)> {
+fn source<'c>(
+    decl: &AggregateDecl,
+    catalog: &'c Catalog,
+    sink: &mut DiagnosticSink,
+) -> Option<(ConditionResolver<'c>, AggregateSource)> {
     let Some(Condition::Event(first)) = decl.conditions.first() else {
         let span = decl.conditions.first().map_or(decl.name.span, Condition::span);
         sink.push(
@@ -107,8 +115,8 @@ fn source<'c>(decl: &AggregateDecl, catalog: &'c Catalog, sink: &mut Sink) -> Op
         );
         return None;
     };
-    let mut conditions = Conditions {
-        names: Names::new(catalog),
+    let mut conditions = ConditionResolver {
+        names: NameScope::new(catalog),
         stream: None,
         checks: Vec::new(),
         steps: Vec::new(),
@@ -118,13 +126,15 @@ fn source<'c>(decl: &AggregateDecl, catalog: &'c Catalog, sink: &mut Sink) -> Op
     let name = &first.stream.name;
     let root = match (catalog.stream(name), catalog.entity(name)) {
         (Some(stream), _) => {
-            conditions.names.bind(&first.binding, Bound::Event(stream), sink);
-            Root::Stream(stream)
+            conditions.names.bind(&first.binding, Binding::Event(stream), sink);
+            AggregateSource::Stream(stream)
         }
         (None, Some(entity)) => {
-            conditions.slots.push(Slot { name: Some(Arc::from(first.binding.name.as_str())), entity });
-            conditions.names.bind(&first.binding, Bound::Doc { slot: 0, entity }, sink);
-            Root::Entity(entity)
+            conditions
+                .slots
+                .push(DocumentSlot { name: Some(Arc::from(first.binding.name.as_str())), entity });
+            conditions.names.bind(&first.binding, Binding::Doc { slot: 0, entity }, sink);
+            AggregateSource::Entity(entity)
         }
         (None, None) => {
             let mut known = catalog.stream_names();
@@ -137,14 +147,14 @@ fn source<'c>(decl: &AggregateDecl, catalog: &'c Catalog, sink: &mut Sink) -> Op
     Some((conditions, root))
 }
 
-fn groups(decl: &AggregateDecl, names: &mut Names<'_>, sink: &mut Sink) -> Option<Vec<Expr>> {
+fn groups(decl: &AggregateDecl, names: &mut NameScope<'_>, sink: &mut DiagnosticSink) -> Option<Vec<Expr>> {
     let mut groups = Vec::new();
     let mut named = Vec::new();
     let mut whole = true;
     for item in &decl.group_by {
         match expr::value(&item.expr, names, sink) {
-            Some(x) if matches!(x.ty, Ty::Object | Ty::Array) => {
-                mismatch(&x, "a single value to group by", sink);
+            Some(x) if matches!(x.ty, ExprType::Object | ExprType::Array) => {
+                report_mismatch(&x, "a single value to group by", sink);
                 whole = false;
             }
             Some(x) => {
@@ -157,7 +167,7 @@ fn groups(decl: &AggregateDecl, names: &mut Names<'_>, sink: &mut Sink) -> Optio
         }
     }
     for (name, x) in named {
-        names.bind(name, Bound::Value(x), sink);
+        names.bind(name, Binding::Value(x), sink);
     }
     whole.then_some(groups)
 }
@@ -167,13 +177,13 @@ type NewDocuments = (usize, Vec<(Arc<str>, Expr)>);
 
 fn new_documents(
     insert: &ast::InsertAction,
-    conditions: &Conditions<'_>,
+    conditions: &ConditionResolver<'_>,
     groups: &[Expr],
-    sink: &mut Sink,
+    sink: &mut DiagnosticSink,
 ) -> Option<NewDocuments> {
     let catalog = conditions.names.catalog;
     let Some(entity) = catalog.entity(&insert.entity.name) else {
-        unknown_entity(&insert.entity, catalog, sink);
+        report_unknown_entity(&insert.entity, catalog, sink);
         return None;
     };
     let target = &catalog.entities[entity];
@@ -194,18 +204,18 @@ fn new_documents(
     key?;
     let mut whole = true;
     for (_, value) in &fields {
-        whole &= grouped(value, groups, sink);
+        whole &= check_grouped(value, groups, sink);
     }
     whole.then_some((entity, fields))
 }
 
 /// Whether a value is the same for all rows of a group.
-fn grouped(value: &Expr, groups: &[Expr], sink: &mut Sink) -> bool {
-    if groups.contains(value) || matches!(value.kind, Kind::Const(_) | Kind::Aggregate(..)) {
+fn check_grouped(value: &Expr, groups: &[Expr], sink: &mut DiagnosticSink) -> bool {
+    if groups.contains(value) || matches!(value.kind, ExprNode::Const(_) | ExprNode::Aggregate(..)) {
         return true;
     }
     let children = value.children();
-    if children.is_empty() && !matches!(value.kind, Kind::Object(_) | Kind::Array(_)) {
+    if children.is_empty() && !matches!(value.kind, ExprNode::Object(_) | ExprNode::Array(_)) {
         let message = "this differs within a group: it is neither grouped by nor aggregated";
         sink.push(
             Diagnostic::error(codes::NOT_GROUPED, value.span, message)
@@ -214,11 +224,16 @@ fn grouped(value: &Expr, groups: &[Expr], sink: &mut Sink) -> bool {
         return false;
     }
     // all of them are looked at, so that each is reported
-    children.into_iter().filter(|child| !grouped(child, groups, sink)).count() == 0
+    children.into_iter().filter(|child| !check_grouped(child, groups, sink)).count() == 0
 }
 
 /// Text that holds JSON cannot be looked into from SQL.
-fn no_json(conditions: &Conditions<'_>, groups: &[Expr], inserts: &[NewDocuments], sink: &mut Sink) -> bool {
+fn check_no_json(
+    conditions: &ConditionResolver<'_>,
+    groups: &[Expr],
+    inserts: &[NewDocuments],
+    sink: &mut DiagnosticSink,
+) -> bool {
     let in_steps = conditions.steps.iter().flat_map(|step| match step {
         Step::Filter(check) => vec![&check.expr],
         Step::Lookup(lookup) => {
@@ -230,7 +245,7 @@ fn no_json(conditions: &Conditions<'_>, groups: &[Expr], inserts: &[NewDocuments
     let mut whole = true;
     for expr in all {
         expr.walk(&mut |e| {
-            if matches!(e.kind, Kind::Event { json: true, .. }) {
+            if matches!(e.kind, ExprNode::Event { json: true, .. }) {
                 let message = "fields of type `object` cannot be used in an aggregate";
                 sink.push(
                     Diagnostic::error(codes::AGGREGATE, e.span, message)
@@ -249,8 +264,8 @@ pub(crate) fn call(
     function: &Ident,
     args: &[ast::Expr],
     span: Span,
-    names: &Names<'_>,
-    sink: &mut Sink,
+    names: &NameScope<'_>,
+    sink: &mut DiagnosticSink,
 ) -> Option<Expr> {
     if !names.aggregates {
         let message =
@@ -258,7 +273,7 @@ pub(crate) fn call(
         sink.push(Diagnostic::error(codes::AGGREGATE, function.span, message));
         return None;
     }
-    let inner = Names { aggregates: false, ..names.clone() };
+    let inner = NameScope { aggregates: false, ..names.clone() };
     let args: Option<Vec<Expr>> = args.iter().map(|a| expr::value(a, &inner, sink)).collect();
     let args = args?;
     let usage = match func {
@@ -273,12 +288,12 @@ pub(crate) fn call(
     };
     if !fits {
         let one = format!("{}(x)", function.name);
-        wrong_number(if usage.is_empty() { &one } else { usage }, args.len(), span, sink);
+        report_argument_count(if usage.is_empty() { &one } else { usage }, args.len(), span, sink);
         return None;
     }
     let ty = match args.first() {
         Some(x) => result_type(func, x, sink)?,
-        None => Ty::Int,
+        None => ExprType::Int,
     };
     if let (AggFunc::Percentile, Some(p)) = (func, args.get(1)) {
         let share = match p.as_const() {
@@ -292,27 +307,29 @@ pub(crate) fn call(
             return None;
         }
     }
-    Some(Expr { kind: Kind::Aggregate(func, args), ty, span })
+    Some(Expr { kind: ExprNode::Aggregate(func, args), ty, span })
 }
 
-fn result_type(func: AggFunc, x: &Expr, sink: &mut Sink) -> Option<Ty> {
-    let measure = x.ty.is_number() || matches!(x.ty, Ty::Span | Ty::Any);
+fn result_type(func: AggFunc, x: &Expr, sink: &mut DiagnosticSink) -> Option<ExprType> {
+    let measure = x.ty.is_number() || matches!(x.ty, ExprType::Span | ExprType::Any);
     let ty = match func {
-        AggFunc::Count | AggFunc::CountDistinct => Some(Ty::Int),
-        AggFunc::Sum => measure.then_some(if x.ty == Ty::Any { Ty::Float } else { x.ty }),
+        AggFunc::Count | AggFunc::CountDistinct => Some(ExprType::Int),
+        AggFunc::Sum => measure.then_some(if x.ty == ExprType::Any { ExprType::Float } else { x.ty }),
         AggFunc::Avg | AggFunc::Median | AggFunc::Percentile => match x.ty {
-            Ty::Time => Some(Ty::Time),
-            Ty::Span => Some(Ty::Span),
-            _ => measure.then_some(Ty::Float),
+            ExprType::Time => Some(ExprType::Time),
+            ExprType::Span => Some(ExprType::Span),
+            _ => measure.then_some(ExprType::Float),
         },
         AggFunc::Stddev => match x.ty {
-            Ty::Span => Some(Ty::Span),
-            _ => measure.then_some(Ty::Float),
+            ExprType::Span => Some(ExprType::Span),
+            _ => measure.then_some(ExprType::Float),
         },
-        AggFunc::Min | AggFunc::Max => (!matches!(x.ty, Ty::Object | Ty::Array | Ty::Null)).then_some(x.ty),
+        AggFunc::Min | AggFunc::Max => {
+            (!matches!(x.ty, ExprType::Object | ExprType::Array | ExprType::Null)).then_some(x.ty)
+        }
     };
     if ty.is_none() {
-        mismatch(x, "a number or a span of time", sink);
+        report_mismatch(x, "a number or a span of time", sink);
     }
     ty
 }

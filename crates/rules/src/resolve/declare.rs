@@ -3,18 +3,18 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use tidemill_lang::diagnostic::Sink;
+use tidemill_lang::diagnostic::DiagnosticSink;
 use tidemill_lang::rules::ast::{EntityDecl, EventDecl, Ident, Item, Module, RelationDecl};
 use tidemill_lang::{Diagnostic, Span};
 use tidemill_types::{Field, FieldType, StreamSchema, did_you_mean};
 
 use super::codes;
-use super::local;
-use crate::catalog::{Catalog, Entity, Index, Owner, Relation};
+use super::locality;
+use crate::catalog::{Catalog, Entity, Index, Relation, RelationOwner};
 
 /// The declarations of all files, and the streams `given` that they do not declare themselves. What is wrong is
 /// reported and left out.
-pub(crate) fn declare(modules: &[Module], given: &[Arc<StreamSchema>], sink: &mut Sink) -> Catalog {
+pub(crate) fn declare(modules: &[Module], given: &[Arc<StreamSchema>], sink: &mut DiagnosticSink) -> Catalog {
     let mut catalog = Catalog::default();
     unique_names(modules, sink);
     let items = || modules.iter().flat_map(|m| &m.items);
@@ -43,7 +43,7 @@ pub(crate) fn declare(modules: &[Module], given: &[Arc<StreamSchema>], sink: &mu
             Item::Event(decl) => {
                 let Some(stream) = catalog.stream(&decl.name.name) else { continue };
                 for inner in &decl.relations {
-                    relation(inner, Some(Owner::Stream(stream)), &mut catalog, sink);
+                    relation(inner, Some(RelationOwner::Stream(stream)), &mut catalog, sink);
                 }
             }
             Item::Relation(decl) => relation(decl, None, &mut catalog, sink),
@@ -54,7 +54,7 @@ pub(crate) fn declare(modules: &[Module], given: &[Arc<StreamSchema>], sink: &mu
 }
 
 /// Streams and entities share the names of tables; rules have names of their own.
-fn unique_names(modules: &[Module], sink: &mut Sink) {
+fn unique_names(modules: &[Module], sink: &mut DiagnosticSink) {
     let mut seen: HashMap<(bool, &str), Span> = HashMap::new();
     for item in modules.iter().flat_map(|m| &m.items) {
         let is_rule = match item {
@@ -84,7 +84,7 @@ fn unique_names(modules: &[Module], sink: &mut Sink) {
     }
 }
 
-fn event(decl: &EventDecl, catalog: &mut Catalog, sink: &mut Sink) {
+fn event(decl: &EventDecl, catalog: &mut Catalog, sink: &mut DiagnosticSink) {
     let mut fields: Vec<Field> = Vec::with_capacity(decl.fields.len());
     for field in &decl.fields {
         if field.name.name.starts_with('_') {
@@ -98,7 +98,7 @@ fn event(decl: &EventDecl, catalog: &mut Catalog, sink: &mut Sink) {
             fields.push(Field { unit: field.ty.unit, ..Field::new(field.name.name.clone(), field.ty.ty) });
         }
     }
-    let find = |name: &Ident, clause: &str, sink: &mut Sink| {
+    let find = |name: &Ident, clause: &str, sink: &mut DiagnosticSink| {
         let found = fields.iter().position(|f| f.name == name.name);
         if found.is_none() {
             let known: Vec<&str> = fields.iter().map(|f| f.name.as_str()).collect();
@@ -165,7 +165,7 @@ fn unique_by_key(decl: &EventDecl, key: &str, span: Span) -> Diagnostic {
     Diagnostic::warning(codes::UNIQUE_BY_KEY, span, message).help(help)
 }
 
-fn entity(decl: &EntityDecl, catalog: &mut Catalog, sink: &mut Sink) {
+fn entity(decl: &EntityDecl, catalog: &mut Catalog, sink: &mut DiagnosticSink) {
     let mut indexes: Vec<Index> = Vec::new();
     for index in &decl.indexes {
         let index_decl =
@@ -205,7 +205,12 @@ fn entity(decl: &EntityDecl, catalog: &mut Catalog, sink: &mut Sink) {
     });
 }
 
-fn relation(decl: &RelationDecl, body: Option<Owner>, catalog: &mut Catalog, sink: &mut Sink) {
+fn relation(
+    decl: &RelationDecl,
+    body: Option<RelationOwner>,
+    catalog: &mut Catalog,
+    sink: &mut DiagnosticSink,
+) {
     let Some(target) = catalog.entity(&decl.target.name) else {
         let hint = did_you_mean(&decl.target.name, catalog.entity_names());
         let message = format!(
@@ -239,8 +244,8 @@ fn relation(decl: &RelationDecl, body: Option<Owner>, catalog: &mut Catalog, sin
             explicit,
             span: decl.name.span,
         };
-        if let Owner::Stream(stream) = owner
-            && let Err(why) = local::relation(catalog, &relation, stream)
+        if let RelationOwner::Stream(stream) = owner
+            && let Err(why) = locality::relation(catalog, &relation, stream)
         {
             elsewhere.push(why);
         }
@@ -255,25 +260,30 @@ fn relation(decl: &RelationDecl, body: Option<Owner>, catalog: &mut Catalog, sin
     }
     let entity = &catalog.entities[target];
     if on != entity.key && entity.index_on(&on).is_none() {
-        sink.push(local::no_index(decl.span, entity, &on));
+        sink.push(locality::unindexed_warning(decl.span, entity, &on));
     }
 }
 
-pub(crate) fn owner_name(catalog: &Catalog, owner: Owner) -> &str {
+pub(crate) fn owner_name(catalog: &Catalog, owner: RelationOwner) -> &str {
     match owner {
-        Owner::Stream(s) => &catalog.streams[s].name,
-        Owner::Entity(e) => &catalog.entities[e].name,
+        RelationOwner::Stream(s) => &catalog.streams[s].name,
+        RelationOwner::Entity(e) => &catalog.entities[e].name,
     }
 }
 
 /// The events or the entity that a relation belongs to. None, and a report, when there is none that could have it.
-fn owners(decl: &RelationDecl, body: Option<Owner>, catalog: &Catalog, sink: &mut Sink) -> Vec<Owner> {
+fn owners(
+    decl: &RelationDecl,
+    body: Option<RelationOwner>,
+    catalog: &Catalog,
+    sink: &mut DiagnosticSink,
+) -> Vec<RelationOwner> {
     let by = decl.by.name.as_str();
     let explicit = match (&decl.owner, body) {
         (_, Some(owner)) => Some(owner),
         (Some(name), None) => {
-            let found = catalog.stream(&name.name).map(Owner::Stream);
-            let found = found.or_else(|| catalog.entity(&name.name).map(Owner::Entity));
+            let found = catalog.stream(&name.name).map(RelationOwner::Stream);
+            let found = found.or_else(|| catalog.entity(&name.name).map(RelationOwner::Entity));
             if found.is_none() {
                 let mut known = catalog.stream_names();
                 known.extend(catalog.entity_names());
@@ -290,8 +300,8 @@ fn owners(decl: &RelationDecl, body: Option<Owner>, catalog: &Catalog, sink: &mu
         (None, None) => None,
     };
     match explicit {
-        Some(Owner::Stream(stream)) => match catalog.streams[stream].require_field(by) {
-            Ok(_) => vec![Owner::Stream(stream)],
+        Some(RelationOwner::Stream(stream)) => match catalog.streams[stream].require_field(by) {
+            Ok(_) => vec![RelationOwner::Stream(stream)],
             Err(error) => {
                 sink.push(Diagnostic::error(codes::UNKNOWN_FIELD, decl.by.span, error.message().to_owned()));
                 vec![]
@@ -299,9 +309,9 @@ fn owners(decl: &RelationDecl, body: Option<Owner>, catalog: &Catalog, sink: &mu
         },
         Some(owner) => vec![owner],
         None => {
-            let having: Vec<Owner> = (0..catalog.streams.len())
+            let having: Vec<RelationOwner> = (0..catalog.streams.len())
                 .filter(|s| catalog.streams[*s].field_index(by).is_some())
-                .map(Owner::Stream)
+                .map(RelationOwner::Stream)
                 .collect();
             if having.is_empty() {
                 let mut known: Vec<&str> =

@@ -3,15 +3,18 @@
 use std::sync::Arc;
 
 use regex::RegexBuilder;
-use tidemill_lang::diagnostic::Sink;
+use tidemill_lang::diagnostic::DiagnosticSink;
 use tidemill_lang::rules::ast::{self, BinaryOp, ExprKind, Ident, Literal, UnaryOp};
 use tidemill_lang::{Diagnostic, Span};
 use tidemill_types::Timestamp;
 
 use super::codes;
-use super::names::{Bound, Names, chain, is_field_name};
-use crate::expr::ops::{self, Mismatch};
-use crate::expr::{AggFunc, Arith, Cmp, Const, Expr, Frame, Func, Kind, Path, Pattern, Row, Ty, eval, funcs};
+use super::names::{Binding, NameScope, chain, is_field_name};
+use crate::expr::ops::{self, TypeMismatch};
+use crate::expr::{
+    AggFunc, ArithmeticOp, CompareOp, Const, Expr, ExprNode, ExprType, Frame, Func, JsonPath, RegexPattern,
+    Row, eval, funcs,
+};
 
 /// Most nodes of an expression after its `let`s were put in.
 pub(crate) const NODES_MAX: usize = 10_000;
@@ -21,7 +24,7 @@ pub(crate) const DEPTH_MAX: usize = 512;
 const PATTERN_BYTES_MAX: usize = 1 << 20;
 
 /// Resolves `expr`. `None`: something was wrong, and has been reported.
-pub(crate) fn value(expr: &ast::Expr, names: &Names<'_>, sink: &mut Sink) -> Option<Expr> {
+pub(crate) fn value(expr: &ast::Expr, names: &NameScope<'_>, sink: &mut DiagnosticSink) -> Option<Expr> {
     let resolved = resolve(expr, names, sink)?;
     let (nodes, depth) = resolved.size();
     if nodes > NODES_MAX || depth > DEPTH_MAX {
@@ -35,22 +38,22 @@ pub(crate) fn value(expr: &ast::Expr, names: &Names<'_>, sink: &mut Sink) -> Opt
 }
 
 /// Resolves an expression that must hold.
-pub(crate) fn condition(expr: &ast::Expr, names: &Names<'_>, sink: &mut Sink) -> Option<Expr> {
+pub(crate) fn condition(expr: &ast::Expr, names: &NameScope<'_>, sink: &mut DiagnosticSink) -> Option<Expr> {
     let resolved = value(expr, names, sink)?;
-    want(&resolved, Ty::Bool, "a condition (true or false)", sink)?;
+    expect_type(&resolved, ExprType::Bool, "a condition (true or false)", sink)?;
     Some(resolved)
 }
 
-fn want(expr: &Expr, ty: Ty, expected: &str, sink: &mut Sink) -> Option<()> {
+fn expect_type(expr: &Expr, ty: ExprType, expected: &str, sink: &mut DiagnosticSink) -> Option<()> {
     if expr.ty.may_be(ty) {
         return Some(());
     }
-    mismatch(expr, expected, sink);
+    report_mismatch(expr, expected, sink);
     None
 }
 
 /// Reports that `expr` is not what was expected.
-pub(crate) fn mismatch(expr: &Expr, expected: &str, sink: &mut Sink) {
+pub(crate) fn report_mismatch(expr: &Expr, expected: &str, sink: &mut DiagnosticSink) {
     let mut diagnostic =
         Diagnostic::error(codes::TYPE, expr.span, format!("expected {expected}, found {}", expr.ty))
             .expected([expected]);
@@ -62,7 +65,7 @@ pub(crate) fn mismatch(expr: &Expr, expected: &str, sink: &mut Sink) {
     sink.push(diagnostic);
 }
 
-fn resolve(expr: &ast::Expr, names: &Names<'_>, sink: &mut Sink) -> Option<Expr> {
+fn resolve(expr: &ast::Expr, names: &NameScope<'_>, sink: &mut DiagnosticSink) -> Option<Expr> {
     let span = expr.span;
     let (kind, ty) = match &expr.kind {
         ExprKind::Literal(literal) => return Some(Expr::constant(constant(literal), span)),
@@ -84,24 +87,24 @@ fn resolve(expr: &ast::Expr, names: &Names<'_>, sink: &mut Sink) -> Option<Expr>
         ExprKind::Call { function, args } => return call(function, args, span, names, sink),
         ExprKind::Unary { op: UnaryOp::Not, operand } => {
             let x = resolve(operand, names, sink)?;
-            want(&x, Ty::Bool, "a condition (true or false)", sink)?;
-            (Kind::Not(Box::new(x)), Ty::Bool)
+            expect_type(&x, ExprType::Bool, "a condition (true or false)", sink)?;
+            (ExprNode::Not(Box::new(x)), ExprType::Bool)
         }
         ExprKind::Unary { op: UnaryOp::Neg, operand } => {
             let x = resolve(operand, names, sink)?;
-            if !x.ty.is_number() && !matches!(x.ty, Ty::Span | Ty::Any) {
-                mismatch(&x, "a number or a span of time", sink);
+            if !x.ty.is_number() && !matches!(x.ty, ExprType::Span | ExprType::Any) {
+                report_mismatch(&x, "a number or a span of time", sink);
                 return None;
             }
             let ty = x.ty;
-            (Kind::Neg(Box::new(x)), ty)
+            (ExprNode::Neg(Box::new(x)), ty)
         }
         ExprKind::Binary { op, left, right } => return binary(*op, left, right, span, names, sink),
         ExprKind::In { value, list } => return is_in(value, list, span, names, sink),
-        ExprKind::Object(fields) => (Kind::Object(object(fields, names, sink)?), Ty::Object),
+        ExprKind::Object(fields) => (ExprNode::Object(object(fields, names, sink)?), ExprType::Object),
         ExprKind::Array(items) => {
             let items = all(items, names, sink)?;
-            (Kind::Array(items), Ty::Array)
+            (ExprNode::Array(items), ExprType::Array)
         }
     };
     Some(fold(Expr { kind, ty, span }))
@@ -118,13 +121,13 @@ fn constant(literal: &Literal) -> Const {
 }
 
 /// `now` is the event's time: the column that follows the declared ones.
-fn now(span: Span, names: &Names<'_>, sink: &mut Sink) -> Option<Expr> {
+fn now(span: Span, names: &NameScope<'_>, sink: &mut DiagnosticSink) -> Option<Expr> {
     let stream = names.bindings.iter().find_map(|(_, b)| match b {
-        Bound::Event(s) => Some(*s),
+        Binding::Event(s) => Some(*s),
         _ => None,
     });
-    let stream = stream.or(match names.filtered {
-        Some(Bound::Event(s)) => Some(s),
+    let stream = stream.or(match names.filter_target {
+        Some(Binding::Event(s)) => Some(s),
         _ => None,
     });
     let Some(stream) = stream else {
@@ -133,11 +136,15 @@ fn now(span: Span, names: &Names<'_>, sink: &mut Sink) -> Option<Expr> {
         return None;
     };
     let column = names.catalog.streams[stream].fields.len();
-    Some(Expr { kind: Kind::Event { column, json: false, path: Path::from([]) }, ty: Ty::Time, span })
+    Some(Expr {
+        kind: ExprNode::Event { column, json: false, path: JsonPath::from([]) },
+        ty: ExprType::Time,
+        span,
+    })
 }
 
 /// All of them, so that each mistake is reported.
-fn all(exprs: &[ast::Expr], names: &Names<'_>, sink: &mut Sink) -> Option<Vec<Expr>> {
+fn all(exprs: &[ast::Expr], names: &NameScope<'_>, sink: &mut DiagnosticSink) -> Option<Vec<Expr>> {
     let resolved: Vec<Option<Expr>> = exprs.iter().map(|x| resolve(x, names, sink)).collect();
     resolved.into_iter().collect()
 }
@@ -145,8 +152,8 @@ fn all(exprs: &[ast::Expr], names: &Names<'_>, sink: &mut Sink) -> Option<Vec<Ex
 /// The fields of an object.
 pub(crate) fn object(
     fields: &[ast::ObjectField],
-    names: &Names<'_>,
-    sink: &mut Sink,
+    names: &NameScope<'_>,
+    sink: &mut DiagnosticSink,
 ) -> Option<Vec<(Arc<str>, Expr)>> {
     let mut out = Vec::with_capacity(fields.len());
     let mut whole = true;
@@ -172,62 +179,62 @@ fn binary(
     left: &ast::Expr,
     right: &ast::Expr,
     span: Span,
-    names: &Names<'_>,
-    sink: &mut Sink,
+    names: &NameScope<'_>,
+    sink: &mut DiagnosticSink,
 ) -> Option<Expr> {
     // both sides are looked at before giving up, so that mistakes in both are told
     let (a, b) = (resolve(left, names, sink), resolve(right, names, sink));
     let (a, b) = (a?, b?);
     let (kind, ty) = match op {
         BinaryOp::And | BinaryOp::Or => {
-            want(&a, Ty::Bool, "a condition (true or false)", sink)?;
-            want(&b, Ty::Bool, "a condition (true or false)", sink)?;
+            expect_type(&a, ExprType::Bool, "a condition (true or false)", sink)?;
+            expect_type(&b, ExprType::Bool, "a condition (true or false)", sink)?;
             let mut parts = Vec::new();
             for side in [a, b] {
                 match side.kind {
-                    Kind::And(inner) if op == BinaryOp::And => parts.extend(inner),
-                    Kind::Or(inner) if op == BinaryOp::Or => parts.extend(inner),
+                    ExprNode::And(inner) if op == BinaryOp::And => parts.extend(inner),
+                    ExprNode::Or(inner) if op == BinaryOp::Or => parts.extend(inner),
                     _ => parts.push(side),
                 }
             }
-            (if op == BinaryOp::And { Kind::And(parts) } else { Kind::Or(parts) }, Ty::Bool)
+            (if op == BinaryOp::And { ExprNode::And(parts) } else { ExprNode::Or(parts) }, ExprType::Bool)
         }
         BinaryOp::Add | BinaryOp::Sub | BinaryOp::Mul | BinaryOp::Div | BinaryOp::Rem => {
             let op = match op {
-                BinaryOp::Add => Arith::Add,
-                BinaryOp::Sub => Arith::Sub,
-                BinaryOp::Mul => Arith::Mul,
-                BinaryOp::Div => Arith::Div,
-                _ => Arith::Rem,
+                BinaryOp::Add => ArithmeticOp::Add,
+                BinaryOp::Sub => ArithmeticOp::Sub,
+                BinaryOp::Mul => ArithmeticOp::Mul,
+                BinaryOp::Div => ArithmeticOp::Div,
+                _ => ArithmeticOp::Rem,
             };
             match ops::arith_type(op, a.ty, b.ty) {
-                Ok(ty) => (Kind::Arith(op, Box::new(a), Box::new(b)), ty),
-                Err(Mismatch { expected, right }) => {
-                    mismatch(if right { &b } else { &a }, &expected, sink);
+                Ok(ty) => (ExprNode::Arith(op, Box::new(a), Box::new(b)), ty),
+                Err(TypeMismatch { expected, right }) => {
+                    report_mismatch(if right { &b } else { &a }, &expected, sink);
                     return None;
                 }
             }
         }
         _ => {
             let op = match op {
-                BinaryOp::Eq => Cmp::Eq,
-                BinaryOp::Ne => Cmp::Ne,
-                BinaryOp::Lt => Cmp::Lt,
-                BinaryOp::Le => Cmp::Le,
-                BinaryOp::Gt => Cmp::Gt,
-                _ => Cmp::Ge,
+                BinaryOp::Eq => CompareOp::Eq,
+                BinaryOp::Ne => CompareOp::Ne,
+                BinaryOp::Lt => CompareOp::Lt,
+                BinaryOp::Le => CompareOp::Le,
+                BinaryOp::Gt => CompareOp::Gt,
+                _ => CompareOp::Ge,
             };
-            (comparison(op, a, b, sink)?, Ty::Bool)
+            (comparison(op, a, b, sink)?, ExprType::Bool)
         }
     };
     Some(fold(Expr { kind, ty, span }))
 }
 
-fn comparison(op: Cmp, a: Expr, b: Expr, sink: &mut Sink) -> Option<Kind> {
-    if let Cmp::Eq | Cmp::Ne = op {
+fn comparison(op: CompareOp, a: Expr, b: Expr, sink: &mut DiagnosticSink) -> Option<ExprNode> {
+    if let CompareOp::Eq | CompareOp::Ne = op {
         match (a.ty, b.ty) {
-            (_, Ty::Null) => return Some(Kind::IsNull(Box::new(a), op == Cmp::Ne)),
-            (Ty::Null, _) => return Some(Kind::IsNull(Box::new(b), op == Cmp::Ne)),
+            (_, ExprType::Null) => return Some(ExprNode::IsNull(Box::new(a), op == CompareOp::Ne)),
+            (ExprType::Null, _) => return Some(ExprNode::IsNull(Box::new(b), op == CompareOp::Ne)),
             _ => {}
         }
     }
@@ -235,48 +242,48 @@ fn comparison(op: Cmp, a: Expr, b: Expr, sink: &mut Sink) -> Option<Kind> {
     let swap = a.as_const().is_some() && b.as_const().is_none();
     let checked =
         if swap { ops::compare_type(op.flip(), b.ty, a.ty) } else { ops::compare_type(op, a.ty, b.ty) };
-    if let Err(Mismatch { expected, right }) = checked {
+    if let Err(TypeMismatch { expected, right }) = checked {
         let expected = if swap { expected.replace("the left side", "the other side") } else { expected };
-        mismatch(if right != swap { &b } else { &a }, &expected, sink);
+        report_mismatch(if right != swap { &b } else { &a }, &expected, sink);
         return None;
     }
-    Some(Kind::Compare(op, Box::new(a), Box::new(b)))
+    Some(ExprNode::Compare(op, Box::new(a), Box::new(b)))
 }
 
 fn is_in(
     value: &ast::Expr,
     list: &ast::Expr,
     span: Span,
-    names: &Names<'_>,
-    sink: &mut Sink,
+    names: &NameScope<'_>,
+    sink: &mut DiagnosticSink,
 ) -> Option<Expr> {
     let x = resolve(value, names, sink)?;
     let kind = match &list.kind {
         ExprKind::Array(items) => {
             let items = all(items, names, sink)?;
             for item in &items {
-                if ops::compare_type(Cmp::Eq, x.ty, item.ty).is_err() || item.ty == Ty::Null {
-                    mismatch(item, &format!("{}, as what is looked for", x.ty), sink);
+                if ops::compare_type(CompareOp::Eq, x.ty, item.ty).is_err() || item.ty == ExprType::Null {
+                    report_mismatch(item, &format!("{}, as what is looked for", x.ty), sink);
                     return None;
                 }
             }
-            Kind::In(Box::new(x), items)
+            ExprNode::In(Box::new(x), items)
         }
         _ => {
             let array = resolve(list, names, sink)?;
-            want(&array, Ty::Array, "an array, for example `[1, 2]`", sink)?;
-            Kind::InArray(Box::new(x), Box::new(array))
+            expect_type(&array, ExprType::Array, "an array, for example `[1, 2]`", sink)?;
+            ExprNode::InArray(Box::new(x), Box::new(array))
         }
     };
-    Some(fold(Expr { kind, ty: Ty::Bool, span }))
+    Some(fold(Expr { kind, ty: ExprType::Bool, span }))
 }
 
 fn call(
     function: &Ident,
     args: &[ast::Expr],
     span: Span,
-    names: &Names<'_>,
-    sink: &mut Sink,
+    names: &NameScope<'_>,
+    sink: &mut DiagnosticSink,
 ) -> Option<Expr> {
     let name = function.name.as_str();
     let aggregate = AggFunc::parse(name).filter(|f| {
@@ -291,28 +298,30 @@ fn call(
     let special = matches!(name, "if" | "coalesce" | "exists" | "matches");
     let func = Func::parse(name);
     if !special && func.is_none() {
-        unknown_function(function, names, sink);
+        report_unknown_function(function, names, sink);
         return None;
     }
     let args = all(args, names, sink)?;
     let Some(func) = func else { return special_call(name, args, span, sink).map(fold) };
-    let types: Vec<Ty> = args.iter().map(|a| a.ty).collect();
+    let types: Vec<ExprType> = args.iter().map(|a| a.ty).collect();
     match func.check(&types) {
         Ok(ty) => {
             check_constants(func, &args, sink)?;
-            Some(fold(Expr { kind: Kind::Call(func, args), ty, span }))
+            Some(fold(Expr { kind: ExprNode::Call(func, args), ty, span }))
         }
         Err(misuse) => {
             match misuse.argument {
-                Some(i) => mismatch(&args[i], &format!("{} in `{}`", misuse.expected, func.usage()), sink),
-                None => wrong_number(func.usage(), args.len(), span, sink),
+                Some(i) => {
+                    report_mismatch(&args[i], &format!("{} in `{}`", misuse.expected, func.usage()), sink)
+                }
+                None => report_argument_count(func.usage(), args.len(), span, sink),
             }
             None
         }
     }
 }
 
-fn unknown_function(function: &Ident, names: &Names<'_>, sink: &mut Sink) {
+fn report_unknown_function(function: &Ident, names: &NameScope<'_>, sink: &mut DiagnosticSink) {
     let mut known: Vec<&str> = Func::names().collect();
     if names.aggregates {
         known.extend(AggFunc::NAMES);
@@ -335,7 +344,7 @@ fn unknown_function(function: &Ident, names: &Names<'_>, sink: &mut Sink) {
     sink.push(diagnostic);
 }
 
-pub(crate) fn wrong_number(usage: &str, found: usize, span: Span, sink: &mut Sink) {
+pub(crate) fn report_argument_count(usage: &str, found: usize, span: Span, sink: &mut DiagnosticSink) {
     let arguments = if found == 1 { "1 argument".to_owned() } else { format!("{found} arguments") };
     sink.push(
         Diagnostic::error(codes::ARGUMENTS, span, format!("expected `{usage}`, found {arguments}"))
@@ -344,53 +353,53 @@ pub(crate) fn wrong_number(usage: &str, found: usize, span: Span, sink: &mut Sin
 }
 
 /// `if`, `coalesce`, `exists`, `matches`.
-fn special_call(name: &str, args: Vec<Expr>, span: Span, sink: &mut Sink) -> Option<Expr> {
+fn special_call(name: &str, args: Vec<Expr>, span: Span, sink: &mut DiagnosticSink) -> Option<Expr> {
     let count = args.len();
     let (kind, ty) = match name {
         "if" => {
             let Ok([c, a, b]) = <[Expr; 3]>::try_from(args) else {
-                wrong_number("if(condition, a, b)", count, span, sink);
+                report_argument_count("if(condition, a, b)", count, span, sink);
                 return None;
             };
-            want(&c, Ty::Bool, "a condition (true or false)", sink)?;
-            let ty = joined(&a, &b, sink)?;
-            (Kind::If(Box::new((c, a, b))), ty)
+            expect_type(&c, ExprType::Bool, "a condition (true or false)", sink)?;
+            let ty = common_type(&a, &b, sink)?;
+            (ExprNode::If(Box::new((c, a, b))), ty)
         }
         "coalesce" => {
             let Some(first) = args.first() else {
-                wrong_number("coalesce(a, …)", count, span, sink);
+                report_argument_count("coalesce(a, …)", count, span, sink);
                 return None;
             };
             let mut ty = first.ty;
             for other in &args[1..] {
                 let Some(both) = ty.join(other.ty) else {
-                    mismatch(other, &format!("{ty}, as before"), sink);
+                    report_mismatch(other, &format!("{ty}, as before"), sink);
                     return None;
                 };
                 ty = both;
             }
-            (Kind::Coalesce(args), ty)
+            (ExprNode::Coalesce(args), ty)
         }
         "exists" => {
             let Ok([x]) = <[Expr; 1]>::try_from(args) else {
-                wrong_number("exists(x)", count, span, sink);
+                report_argument_count("exists(x)", count, span, sink);
                 return None;
             };
-            (Kind::Exists(Box::new(x)), Ty::Bool)
+            (ExprNode::Exists(Box::new(x)), ExprType::Bool)
         }
         _ => {
             let Ok([x, pattern]) = <[Expr; 2]>::try_from(args) else {
-                wrong_number("matches(text, \"pattern\")", count, span, sink);
+                report_argument_count("matches(text, \"pattern\")", count, span, sink);
                 return None;
             };
-            want(&x, Ty::Str, "text", sink)?;
+            expect_type(&x, ExprType::Str, "text", sink)?;
             let Some(Const::Str(text)) = pattern.as_const() else {
                 let message = "expected the pattern as text in quotes";
                 sink.push(Diagnostic::error(codes::CONSTANT, pattern.span, message));
                 return None;
             };
             match RegexBuilder::new(text).size_limit(PATTERN_BYTES_MAX).build() {
-                Ok(regex) => (Kind::Matches(Box::new(x), Pattern(regex)), Ty::Bool),
+                Ok(regex) => (ExprNode::Matches(Box::new(x), RegexPattern(regex)), ExprType::Bool),
                 Err(error) => {
                     let last = error.to_string().lines().last().unwrap_or_default().trim().to_owned();
                     let message =
@@ -404,16 +413,16 @@ fn special_call(name: &str, args: Vec<Expr>, span: Span, sink: &mut Sink) -> Opt
     Some(Expr { kind, ty, span })
 }
 
-fn joined(a: &Expr, b: &Expr, sink: &mut Sink) -> Option<Ty> {
+fn common_type(a: &Expr, b: &Expr, sink: &mut DiagnosticSink) -> Option<ExprType> {
     let ty = a.ty.join(b.ty);
     if ty.is_none() {
-        mismatch(b, &format!("{}, as in the other branch", a.ty), sink);
+        report_mismatch(b, &format!("{}, as in the other branch", a.ty), sink);
     }
     ty
 }
 
 /// Constants that a function would not understand when it runs.
-fn check_constants(func: Func, args: &[Expr], sink: &mut Sink) -> Option<()> {
+fn check_constants(func: Func, args: &[Expr], sink: &mut DiagnosticSink) -> Option<()> {
     let wrong = match (func, args) {
         (Func::Time, [x]) => match x.as_const() {
             Some(Const::Str(text)) => Timestamp::parse(text).err().map(|e| (x.span, e.message().to_owned())),
@@ -443,15 +452,15 @@ fn check_constants(func: Func, args: &[Expr], sink: &mut Sink) -> Option<()> {
 /// What does not depend on anything is computed now.
 fn fold(expr: Expr) -> Expr {
     let children = expr.children();
-    if children.is_empty() || !children.iter().all(|c| matches!(c.kind, Kind::Const(_))) {
+    if children.is_empty() || !children.iter().all(|c| matches!(c.kind, ExprNode::Const(_))) {
         return expr;
     }
     let folded = match expr.kind {
-        Kind::Object(_) | Kind::Array(_) | Kind::Aggregate(..) => None,
+        ExprNode::Object(_) | ExprNode::Array(_) | ExprNode::Aggregate(..) => None,
         _ => Const::of(&eval::eval(&expr, &Frame::new(Row::Cells(&[], 0)))),
     };
     match folded {
-        Some(value) => Expr { kind: Kind::Const(value), ..expr },
+        Some(value) => Expr { kind: ExprNode::Const(value), ..expr },
         None => expr,
     }
 }

@@ -4,36 +4,36 @@ use std::cell::Cell;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use tidemill_lang::diagnostic::Sink;
+use tidemill_lang::diagnostic::DiagnosticSink;
 use tidemill_lang::rules::ast::{self, ExprKind, Ident};
 use tidemill_lang::{Diagnostic, Span};
 use tidemill_types::{column, did_you_mean};
 
 use super::codes;
-use crate::catalog::{Catalog, Owner};
-use crate::expr::{DocPath, Expr, Kind, Path, Ty};
+use crate::catalog::{Catalog, RelationOwner};
+use crate::expr::{DocPath, Expr, ExprNode, ExprType, JsonPath};
 
 /// The names that an expression may use.
 #[derive(Clone)]
-pub(crate) struct Names<'c> {
+pub(crate) struct NameScope<'c> {
     /// The declarations of the app.
     pub catalog: &'c Catalog,
     /// Names bound by conditions so far, with their places.
-    pub bindings: Vec<(Ident, Bound)>,
+    pub bindings: Vec<(Ident, Binding)>,
     /// Whose fields bare names are.
-    pub filtered: Option<Bound>,
+    pub filter_target: Option<Binding>,
     /// Whether aggregates may be called.
     pub aggregates: bool,
     /// Nodes that `let`s were put in as, so far in this rule.
-    pub copied: Rc<Cell<usize>>,
+    pub inlined_nodes: Rc<Cell<usize>>,
 }
 
 /// Most nodes that the `let`s of one rule may be put in as, all uses together.
-const COPIED_MAX: usize = 200_000;
+const INLINED_NODES_MAX: usize = 200_000;
 
 /// What a name is bound to.
 #[derive(Debug, Clone)]
-pub(crate) enum Bound {
+pub(crate) enum Binding {
     /// The event of the rule.
     Event(usize),
     /// A document.
@@ -49,19 +49,25 @@ pub(crate) enum Bound {
     Unknown,
 }
 
-impl<'c> Names<'c> {
+impl<'c> NameScope<'c> {
     /// No names yet.
     pub(crate) fn new(catalog: &'c Catalog) -> Self {
-        Self { catalog, bindings: Vec::new(), filtered: None, aggregates: false, copied: Rc::default() }
+        Self {
+            catalog,
+            bindings: Vec::new(),
+            filter_target: None,
+            aggregates: false,
+            inlined_nodes: Rc::default(),
+        }
     }
 
     /// What `name` is bound to.
-    pub(crate) fn get(&self, name: &str) -> Option<&Bound> {
+    pub(crate) fn get(&self, name: &str) -> Option<&Binding> {
         self.bindings.iter().find(|(n, _)| n.name == name).map(|(_, b)| b)
     }
 
     /// Binds a name; a second one of the same name is reported.
-    pub(crate) fn bind(&mut self, name: &Ident, bound: Bound, sink: &mut Sink) {
+    pub(crate) fn bind(&mut self, name: &Ident, bound: Binding, sink: &mut DiagnosticSink) {
         if let Some((first, _)) = self.bindings.iter().find(|(n, _)| n.name == name.name) {
             sink.push(
                 Diagnostic::error(codes::DUPLICATE, name.span, format!("`{}` is bound already", name.name))
@@ -74,38 +80,44 @@ impl<'c> Names<'c> {
     }
 
     /// The same names, and the fields of `filtered` by their bare names.
-    pub(crate) fn filtering(&self, filtered: Bound) -> Self {
-        Self { filtered: Some(filtered), ..self.clone() }
+    pub(crate) fn with_filter_target(&self, filtered: Binding) -> Self {
+        Self { filter_target: Some(filtered), ..self.clone() }
     }
 
     /// The value of a name followed by fields, each of which may have been written as a call.
-    pub(crate) fn path(&self, root: &Ident, fields: &[&Ident], span: Span, sink: &mut Sink) -> Option<Expr> {
-        let is_field = match &self.filtered {
+    pub(crate) fn path(
+        &self,
+        root: &Ident,
+        fields: &[&Ident],
+        span: Span,
+        sink: &mut DiagnosticSink,
+    ) -> Option<Expr> {
+        let is_field = match &self.filter_target {
             // the fields of an event are known, those of a document are not: there a binding comes first
-            Some(Bound::Event(stream)) => self.catalog.streams[*stream].field_index(&root.name).is_some(),
+            Some(Binding::Event(stream)) => self.catalog.streams[*stream].field_index(&root.name).is_some(),
             _ => false,
         };
         match self.get(&root.name) {
-            Some(Bound::Unknown) if !is_field => return None,
-            Some(Bound::Value(value)) if !is_field => {
+            Some(Binding::Unknown) if !is_field => return None,
+            Some(Binding::Value(value)) if !is_field => {
                 return self.inside_value(value, root, fields, span, sink);
             }
-            Some(Bound::Event(stream)) if !fields.is_empty() && !is_field => {
+            Some(Binding::Event(stream)) if !fields.is_empty() && !is_field => {
                 return self.event_field(*stream, fields, span, sink);
             }
-            Some(Bound::Doc { slot, .. }) if !fields.is_empty() && !is_field => {
+            Some(Binding::Doc { slot, .. }) if !fields.is_empty() && !is_field => {
                 return doc_field(*slot, fields, span, sink);
             }
             _ => {}
         }
         let whole: Vec<&Ident> = std::iter::once(root).chain(fields.iter().copied()).collect();
-        match (&self.filtered, self.get(&root.name)) {
-            (Some(Bound::Event(stream)), _) => self.event_field(*stream, &whole, span, sink),
-            (Some(Bound::Doc { slot, .. }), _) => doc_field(*slot, &whole, span, sink),
-            (_, Some(Bound::Doc { slot, .. })) => {
-                Some(Expr { kind: Kind::Doc { slot: *slot, path: None }, ty: Ty::Object, span })
+        match (&self.filter_target, self.get(&root.name)) {
+            (Some(Binding::Event(stream)), _) => self.event_field(*stream, &whole, span, sink),
+            (Some(Binding::Doc { slot, .. }), _) => doc_field(*slot, &whole, span, sink),
+            (_, Some(Binding::Doc { slot, .. })) => {
+                Some(Expr { kind: ExprNode::Doc { slot: *slot, path: None }, ty: ExprType::Object, span })
             }
-            (_, Some(Bound::Event(stream))) => {
+            (_, Some(Binding::Event(stream))) => {
                 let name = &self.catalog.streams[*stream].name;
                 sink.push(
                     Diagnostic::error(
@@ -119,7 +131,7 @@ impl<'c> Names<'c> {
                 None
             }
             _ => {
-                self.unknown(root, sink);
+                self.report_unknown(root, sink);
                 None
             }
         }
@@ -129,14 +141,14 @@ impl<'c> Names<'c> {
         self.catalog.streams[stream].fields.first().map_or(column::TIME, |f| f.name.as_str())
     }
 
-    fn unknown(&self, name: &Ident, sink: &mut Sink) {
+    fn report_unknown(&self, name: &Ident, sink: &mut DiagnosticSink) {
         let known: Vec<&str> = self.bindings.iter().map(|(n, _)| n.name.as_str()).collect();
         let hint = did_you_mean(&name.name, known);
         let owners: Vec<String> = self
             .bindings
             .iter()
             .filter_map(|(n, bound)| match bound {
-                Bound::Event(s) if self.catalog.streams[*s].field_index(&name.name).is_some() => {
+                Binding::Event(s) if self.catalog.streams[*s].field_index(&name.name).is_some() => {
                     Some(format!("`{}.{}`", n.name, name.name))
                 }
                 _ => None,
@@ -154,18 +166,24 @@ impl<'c> Names<'c> {
     }
 
     /// A field of the event: declared, `_time` or `_extra`; more names lead into JSON.
-    fn event_field(&self, stream: usize, fields: &[&Ident], span: Span, sink: &mut Sink) -> Option<Expr> {
+    fn event_field(
+        &self,
+        stream: usize,
+        fields: &[&Ident],
+        span: Span,
+        sink: &mut DiagnosticSink,
+    ) -> Option<Expr> {
         let schema = &self.catalog.streams[stream];
         let (first, rest) = fields.split_first()?;
         let (position, ty, json) = match schema.field_index(&first.name) {
             Some(i) => {
-                let ty = Ty::of_field(schema.fields[i].ty);
-                (i, ty, ty == Ty::Any)
+                let ty = ExprType::of_field(schema.fields[i].ty);
+                (i, ty, ty == ExprType::Any)
             }
-            None if first.name == column::TIME => (schema.fields.len(), Ty::Time, false),
-            None if first.name == column::EXTRA => (schema.fields.len() + 1, Ty::Any, true),
+            None if first.name == column::TIME => (schema.fields.len(), ExprType::Time, false),
+            None if first.name == column::EXTRA => (schema.fields.len() + 1, ExprType::Any, true),
             None => {
-                self.no_such_field(stream, first, sink);
+                self.report_unknown_field(stream, first, sink);
                 return None;
             }
         };
@@ -174,14 +192,14 @@ impl<'c> Names<'c> {
             sink.push(Diagnostic::error(codes::UNKNOWN_FIELD, inner.span, message));
             return None;
         }
-        let path: Path = rest.iter().map(|f| Arc::from(f.name.as_str())).collect();
-        Some(Expr { kind: Kind::Event { column: position, json, path }, ty, span })
+        let path: JsonPath = rest.iter().map(|f| Arc::from(f.name.as_str())).collect();
+        Some(Expr { kind: ExprNode::Event { column: position, json, path }, ty, span })
     }
 
-    fn no_such_field(&self, stream: usize, name: &Ident, sink: &mut Sink) {
+    fn report_unknown_field(&self, stream: usize, name: &Ident, sink: &mut DiagnosticSink) {
         let schema = &self.catalog.streams[stream];
-        if self.catalog.relation(Owner::Stream(stream), &name.name).is_some() {
-            let binding = self.bindings.iter().find(|(_, b)| matches!(b, Bound::Event(s) if *s == stream));
+        if self.catalog.relation(RelationOwner::Stream(stream), &name.name).is_some() {
+            let binding = self.bindings.iter().find(|(_, b)| matches!(b, Binding::Event(s) if *s == stream));
             let event = binding.map_or("e", |(n, _)| n.name.as_str());
             sink.push(
                 Diagnostic::error(
@@ -210,13 +228,14 @@ impl<'c> Names<'c> {
         root: &Ident,
         fields: &[&Ident],
         span: Span,
-        sink: &mut Sink,
+        sink: &mut DiagnosticSink,
     ) -> Option<Expr> {
         if fields.is_empty() {
-            self.copied.set(self.copied.get() + value.size().0);
-            if self.copied.get() > COPIED_MAX {
-                let message =
-                    format!("the `let`s of this rule have more than {COPIED_MAX} parts where they are used");
+            self.inlined_nodes.set(self.inlined_nodes.get() + value.size().0);
+            if self.inlined_nodes.get() > INLINED_NODES_MAX {
+                let message = format!(
+                    "the `let`s of this rule have more than {INLINED_NODES_MAX} parts where they are used"
+                );
                 sink.push(
                     Diagnostic::error(codes::TOO_LARGE, span, message).help("use fewer, or split the rule"),
                 );
@@ -225,19 +244,23 @@ impl<'c> Names<'c> {
             return Some(Expr { span, ..value.clone() });
         }
         match &value.kind {
-            Kind::Doc { slot, path } => {
+            ExprNode::Doc { slot, path } => {
                 let mut text = path.as_ref().map_or(String::new(), |p| format!("{}.", p.as_str()));
                 text.push_str(&dotted(fields, sink)?);
                 Some(Expr {
-                    kind: Kind::Doc { slot: *slot, path: Some(DocPath::new(&text)) },
-                    ty: Ty::Any,
+                    kind: ExprNode::Doc { slot: *slot, path: Some(DocPath::new(&text)) },
+                    ty: ExprType::Any,
                     span,
                 })
             }
-            Kind::Event { column, json: true, path } => {
+            ExprNode::Event { column, json: true, path } => {
                 let more = fields.iter().map(|f| Arc::from(f.name.as_str()));
-                let path: Path = path.iter().cloned().chain(more).collect();
-                Some(Expr { kind: Kind::Event { column: *column, json: true, path }, ty: Ty::Any, span })
+                let path: JsonPath = path.iter().cloned().chain(more).collect();
+                Some(Expr {
+                    kind: ExprNode::Event { column: *column, json: true, path },
+                    ty: ExprType::Any,
+                    span,
+                })
             }
             _ => {
                 let message =
@@ -249,13 +272,13 @@ impl<'c> Names<'c> {
     }
 }
 
-fn doc_field(slot: usize, fields: &[&Ident], span: Span, sink: &mut Sink) -> Option<Expr> {
+fn doc_field(slot: usize, fields: &[&Ident], span: Span, sink: &mut DiagnosticSink) -> Option<Expr> {
     let path = DocPath::new(&dotted(fields, sink)?);
-    Some(Expr { kind: Kind::Doc { slot, path: Some(path) }, ty: Ty::Any, span })
+    Some(Expr { kind: ExprNode::Doc { slot, path: Some(path) }, ty: ExprType::Any, span })
 }
 
 /// Names with dots between them, as the document store takes paths.
-pub(crate) fn dotted(fields: &[&Ident], sink: &mut Sink) -> Option<String> {
+pub(crate) fn dotted(fields: &[&Ident], sink: &mut DiagnosticSink) -> Option<String> {
     for field in fields {
         if !is_field_name(&field.name) {
             let message = format!(

@@ -2,32 +2,32 @@
 
 use std::sync::Arc;
 
-use tidemill_lang::diagnostic::Sink;
+use tidemill_lang::diagnostic::DiagnosticSink;
 use tidemill_lang::rules::ast::{self, Condition, EntityCondition, RelationCondition, RuleDecl};
 use tidemill_lang::{Diagnostic, Span};
 use tidemill_types::did_you_mean;
 
-use super::names::{Bound, Names};
-use super::{action, codes, declare, expr, local};
-use crate::catalog::{Catalog, Entity, Owner};
+use super::names::{Binding, NameScope};
+use super::{action, codes, declare, expr, locality};
+use crate::catalog::{Catalog, Entity, RelationOwner};
 use crate::expr::row::SLOTS_MAX;
-use crate::expr::{Cmp, DocPath, Expr, Kind, Path, Ty};
-use crate::plan::{Check, Lookup, RulePlan, Slot, Source, Step};
+use crate::expr::{CompareOp, DocPath, Expr, ExprNode, ExprType, JsonPath};
+use crate::plan::{Check, DocumentSlot, DocumentSource, Lookup, RulePlan, Step};
 
 /// The conditions of a rule or an aggregate while they are resolved.
-pub(crate) struct Conditions<'c> {
-    pub names: Names<'c>,
+pub(crate) struct ConditionResolver<'c> {
+    pub names: NameScope<'c>,
     /// The stream of the event; `None` where the source of an aggregate is an entity.
     pub stream: Option<usize>,
     pub checks: Vec<Check>,
     pub steps: Vec<Step>,
-    pub slots: Vec<Slot>,
+    pub slots: Vec<DocumentSlot>,
     /// Whether documents must be in the event's partition. Aggregates run over all of them.
     pub local: bool,
 }
 
 /// Compiles a rule. `None`: something was wrong, and has been reported.
-pub(crate) fn rule(decl: &RuleDecl, catalog: &Catalog, sink: &mut Sink) -> Option<RulePlan> {
+pub(crate) fn rule(decl: &RuleDecl, catalog: &Catalog, sink: &mut DiagnosticSink) -> Option<RulePlan> {
     let Some((Condition::Event(first), rest)) = decl.conditions.split_first() else {
         let span = decl.conditions.first().map_or(decl.name.span, Condition::span);
         sink.push(
@@ -37,19 +37,19 @@ pub(crate) fn rule(decl: &RuleDecl, catalog: &Catalog, sink: &mut Sink) -> Optio
         return None;
     };
     let Some(stream) = catalog.stream(&first.stream.name) else {
-        unknown_stream(&first.stream, catalog, sink);
+        report_unknown_stream(&first.stream, catalog, sink);
         return None;
     };
-    let mut conditions = Conditions {
-        names: Names::new(catalog),
+    let mut conditions = ConditionResolver {
+        names: NameScope::new(catalog),
         stream: Some(stream),
         checks: Vec::new(),
         steps: Vec::new(),
         slots: Vec::new(),
         local: true,
     };
-    conditions.names.bind(&first.binding, Bound::Event(stream), sink);
-    let mut whole = conditions.event_filters(&first.filters, Bound::Event(stream), sink);
+    conditions.names.bind(&first.binding, Binding::Event(stream), sink);
+    let mut whole = conditions.event_filters(&first.filters, Binding::Event(stream), sink);
     for (i, condition) in rest.iter().enumerate() {
         whole &= conditions.condition(condition, i + 1, sink).is_some();
     }
@@ -70,7 +70,7 @@ pub(crate) fn rule(decl: &RuleDecl, catalog: &Catalog, sink: &mut Sink) -> Optio
     })
 }
 
-pub(crate) fn unknown_stream(name: &ast::Ident, catalog: &Catalog, sink: &mut Sink) {
+pub(crate) fn report_unknown_stream(name: &ast::Ident, catalog: &Catalog, sink: &mut DiagnosticSink) {
     let (message, help) = if catalog.entity(&name.name).is_some() {
         (
             format!("`{}` is an entity, not an event", name.name),
@@ -87,7 +87,7 @@ pub(crate) fn unknown_stream(name: &ast::Ident, catalog: &Catalog, sink: &mut Si
     sink.push(diagnostic);
 }
 
-pub(crate) fn unknown_entity(name: &ast::Ident, catalog: &Catalog, sink: &mut Sink) {
+pub(crate) fn report_unknown_entity(name: &ast::Ident, catalog: &Catalog, sink: &mut DiagnosticSink) {
     let message = if catalog.stream(&name.name).is_some() {
         format!("`{}` is an event, not an entity", name.name)
     } else {
@@ -96,10 +96,15 @@ pub(crate) fn unknown_entity(name: &ast::Ident, catalog: &Catalog, sink: &mut Si
     sink.push(Diagnostic::error(codes::UNKNOWN_ENTITY, name.span, message));
 }
 
-impl<'c> Conditions<'c> {
+impl<'c> ConditionResolver<'c> {
     /// The filters of the first condition. Says whether all were right.
-    pub(crate) fn event_filters(&mut self, filters: &[ast::Expr], bound: Bound, sink: &mut Sink) -> bool {
-        let names = self.names.filtering(bound);
+    pub(crate) fn event_filters(
+        &mut self,
+        filters: &[ast::Expr],
+        bound: Binding,
+        sink: &mut DiagnosticSink,
+    ) -> bool {
+        let names = self.names.with_filter_target(bound);
         let mut whole = true;
         for filter in filters {
             match expr::condition(filter, &names, sink) {
@@ -122,7 +127,12 @@ impl<'c> Conditions<'c> {
     }
 
     /// A condition after the first.
-    pub(crate) fn condition(&mut self, condition: &Condition, index: usize, sink: &mut Sink) -> Option<()> {
+    pub(crate) fn condition(
+        &mut self,
+        condition: &Condition,
+        index: usize,
+        sink: &mut DiagnosticSink,
+    ) -> Option<()> {
         match condition {
             Condition::Event(c) => {
                 // the parser takes only the first condition for an event
@@ -156,14 +166,14 @@ impl<'c> Conditions<'c> {
                 let value = expr::value(&c.expr, &self.names, sink);
                 // bound even when wrong, so that its uses are not reported, too
                 let whole = value.is_some();
-                self.names.bind(&c.name, value.map_or(Bound::Unknown, Bound::Value), sink);
+                self.names.bind(&c.name, value.map_or(Binding::Unknown, Binding::Value), sink);
                 whole.then_some(())
             }
             Condition::Expr(e) => self.expression(e, index, sink),
         }
     }
 
-    fn expression(&mut self, e: &ast::Expr, index: usize, sink: &mut Sink) -> Option<()> {
+    fn expression(&mut self, e: &ast::Expr, index: usize, sink: &mut DiagnosticSink) -> Option<()> {
         let holds = expr::condition(e, &self.names, sink)?;
         self.check(holds, index);
         Some(())
@@ -171,31 +181,31 @@ impl<'c> Conditions<'c> {
 
     fn is_relation(&self, c: &RelationCondition) -> bool {
         let owner = match self.names.get(&c.base.name) {
-            Some(Bound::Event(s)) => Owner::Stream(*s),
-            Some(Bound::Doc { entity, .. }) => Owner::Entity(*entity),
+            Some(Binding::Event(s)) => RelationOwner::Stream(*s),
+            Some(Binding::Doc { entity, .. }) => RelationOwner::Entity(*entity),
             _ => return true,
         };
         self.names.catalog.relation(owner, &c.relation.name).is_some()
     }
 
-    fn relation(&mut self, c: &RelationCondition, index: usize, sink: &mut Sink) -> Option<()> {
+    fn relation(&mut self, c: &RelationCondition, index: usize, sink: &mut DiagnosticSink) -> Option<()> {
         let catalog = self.names.catalog;
         let owner = match self.names.get(&c.base.name).cloned() {
-            Some(Bound::Event(stream)) => (Owner::Stream(stream), None),
-            Some(Bound::Doc { slot, entity }) => (Owner::Entity(entity), Some(slot)),
-            Some(Bound::Unknown) => return self.recover(c.binding.as_ref(), sink),
-            Some(Bound::Value(_)) => {
+            Some(Binding::Event(stream)) => (RelationOwner::Stream(stream), None),
+            Some(Binding::Doc { slot, entity }) => (RelationOwner::Entity(entity), Some(slot)),
+            Some(Binding::Unknown) => return self.bind_placeholder(c.binding.as_ref(), sink),
+            Some(Binding::Value(_)) => {
                 let message =
                     format!("`{}` is a value: only events and documents have relations", c.base.name);
                 sink.push(Diagnostic::error(codes::UNKNOWN_RELATION, c.base.span, message));
-                return self.recover(c.binding.as_ref(), sink);
+                return self.bind_placeholder(c.binding.as_ref(), sink);
             }
             None => {
                 let known: Vec<&str> = self.names.bindings.iter().map(|(n, _)| n.name.as_str()).collect();
                 let message =
                     format!("`{}` is not bound here{}", c.base.name, did_you_mean(&c.base.name, known));
                 sink.push(Diagnostic::error(codes::UNKNOWN_NAME, c.base.span, message));
-                return self.recover(c.binding.as_ref(), sink);
+                return self.bind_placeholder(c.binding.as_ref(), sink);
             }
         };
         let Some(relation) = catalog.relation(owner.0, &c.relation.name) else {
@@ -206,24 +216,24 @@ impl<'c> Conditions<'c> {
                 Diagnostic::error(codes::UNKNOWN_RELATION, c.relation.span, message)
                     .help(format!("declare it: `relation {name}.{}(): ENTITY by FIELD;`", c.relation.name)),
             );
-            return self.recover(c.binding.as_ref(), sink);
+            return self.bind_placeholder(c.binding.as_ref(), sink);
         };
-        let reported = relation.explicit && matches!(owner.0, Owner::Stream(_));
+        let reported = relation.explicit && matches!(owner.0, RelationOwner::Stream(_));
         if let (true, Some(stream), false) = (self.local, self.stream, reported)
-            && let Err(why) = local::relation(catalog, relation, stream)
+            && let Err(why) = locality::relation(catalog, relation, stream)
         {
             sink.push(why.diagnostic(c.span, catalog));
         }
         let by = match owner {
             // the relation was declared for a field that the stream has
-            (Owner::Stream(stream), _) => event_column(catalog, stream, &relation.by, c.span)?,
+            (RelationOwner::Stream(stream), _) => event_column(catalog, stream, &relation.by, c.span)?,
             (_, slot) => doc_path(slot?, &relation.by, c.span),
         };
         let slot = self.slot(relation.target, c.binding.as_ref(), c.span, sink)?;
         let source = if relation.on == catalog.entities[relation.target].key {
-            Source::Key(by)
+            DocumentSource::Key(by)
         } else {
-            Source::Field(relation.on.clone(), by)
+            DocumentSource::Field(relation.on.clone(), by)
         };
         let filters = self.filters(c.filters.as_deref().unwrap_or(&[]), slot, relation.target, index, sink);
         let filters = self.hoist(filters?, c.negated);
@@ -239,11 +249,11 @@ impl<'c> Conditions<'c> {
         Some(())
     }
 
-    fn entity(&mut self, c: &EntityCondition, index: usize, sink: &mut Sink) -> Option<()> {
+    fn entity(&mut self, c: &EntityCondition, index: usize, sink: &mut DiagnosticSink) -> Option<()> {
         let catalog = self.names.catalog;
         let Some(entity) = catalog.entity(&c.entity.name) else {
-            unknown_entity(&c.entity, catalog, sink);
-            return self.recover(c.binding.as_ref(), sink);
+            report_unknown_entity(&c.entity, catalog, sink);
+            return self.bind_placeholder(c.binding.as_ref(), sink);
         };
         let slot = self.slot(entity, c.binding.as_ref(), c.span, sink)?;
         let filters = self.filters(&c.filters, slot, entity, index, sink);
@@ -274,9 +284,9 @@ impl<'c> Conditions<'c> {
     }
 
     /// Binds what a wrong condition would have bound, so that its uses are not reported, too.
-    fn recover(&mut self, binding: Option<&ast::Ident>, sink: &mut Sink) -> Option<()> {
+    fn bind_placeholder(&mut self, binding: Option<&ast::Ident>, sink: &mut DiagnosticSink) -> Option<()> {
         if let Some(name) = binding {
-            self.names.bind(name, Bound::Unknown, sink);
+            self.names.bind(name, Binding::Unknown, sink);
         }
         None
     }
@@ -286,20 +296,20 @@ impl<'c> Conditions<'c> {
         entity: usize,
         name: Option<&ast::Ident>,
         span: Span,
-        sink: &mut Sink,
+        sink: &mut DiagnosticSink,
     ) -> Option<usize> {
         if self.slots.len() == SLOTS_MAX {
             let message = format!("a rule may look for at most {SLOTS_MAX} documents");
             sink.push(Diagnostic::error(codes::TOO_LARGE, span, message).help("split the rule"));
             return None;
         }
-        self.slots.push(Slot { name: name.map(|n| Arc::from(n.name.as_str())), entity });
+        self.slots.push(DocumentSlot { name: name.map(|n| Arc::from(n.name.as_str())), entity });
         Some(self.slots.len() - 1)
     }
 
-    fn bind_doc(&mut self, name: Option<&ast::Ident>, slot: usize, entity: usize, sink: &mut Sink) {
+    fn bind_doc(&mut self, name: Option<&ast::Ident>, slot: usize, entity: usize, sink: &mut DiagnosticSink) {
         if let Some(name) = name {
-            self.names.bind(name, Bound::Doc { slot, entity }, sink);
+            self.names.bind(name, Binding::Doc { slot, entity }, sink);
         }
     }
 
@@ -310,9 +320,9 @@ impl<'c> Conditions<'c> {
         slot: usize,
         entity: usize,
         index: usize,
-        sink: &mut Sink,
+        sink: &mut DiagnosticSink,
     ) -> Option<Vec<Check>> {
-        let names = self.names.filtering(Bound::Doc { slot, entity });
+        let names = self.names.with_filter_target(Binding::Doc { slot, entity });
         let mut parts = Vec::new();
         let mut whole = true;
         for filter in filters {
@@ -342,20 +352,20 @@ impl<'c> Conditions<'c> {
         slot: usize,
         filters: &[Check],
         span: Span,
-        sink: &mut Sink,
+        sink: &mut DiagnosticSink,
     ) {
         let catalog = self.names.catalog;
         let target = &catalog.entities[entity];
-        if target.replicated || local::key_is_shard(catalog, stream, target) {
+        if target.replicated || locality::key_is_shard(catalog, stream, target) {
             return;
         }
         let key = catalog.streams[stream].key;
         let pinned = equalities(slot, filters).any(|(path, value)| {
-            let is_key = matches!(&value.kind, Kind::Event { column, path, .. } if Some(*column) == key && path.is_empty());
+            let is_key = matches!(&value.kind, ExprNode::Event { column, path, .. } if Some(*column) == key && path.is_empty());
             path == target.shard && is_key
         });
         if !pinned {
-            sink.push(local::condition(entity, stream, catalog).diagnostic(span, catalog));
+            sink.push(locality::not_local_condition(entity, stream, catalog).diagnostic(span, catalog));
         }
     }
 }
@@ -364,20 +374,24 @@ impl<'c> Conditions<'c> {
 pub(crate) fn event_column(catalog: &Catalog, stream: usize, name: &str, span: Span) -> Option<Expr> {
     let schema = &catalog.streams[stream];
     let column = schema.field_index(name)?;
-    let ty = Ty::of_field(schema.fields[column].ty);
-    Some(Expr { kind: Kind::Event { column, json: ty == Ty::Any, path: Path::from([]) }, ty, span })
+    let ty = ExprType::of_field(schema.fields[column].ty);
+    Some(Expr {
+        kind: ExprNode::Event { column, json: ty == ExprType::Any, path: JsonPath::from([]) },
+        ty,
+        span,
+    })
 }
 
 pub(crate) fn doc_path(slot: usize, path: &str, span: Span) -> Expr {
-    Expr { kind: Kind::Doc { slot, path: Some(DocPath::new(path)) }, ty: Ty::Any, span }
+    Expr { kind: ExprNode::Doc { slot, path: Some(DocPath::new(path)) }, ty: ExprType::Any, span }
 }
 
 /// The filters that say `path == value` with a value that is known before the document.
 fn equalities(slot: usize, filters: &[Check]) -> impl Iterator<Item = (&str, &Expr)> {
     filters.iter().filter_map(move |filter| {
-        let Kind::Compare(Cmp::Eq, a, b) = &filter.expr.kind else { return None };
+        let ExprNode::Compare(CompareOp::Eq, a, b) = &filter.expr.kind else { return None };
         let side = |field: &Expr, value| match &field.kind {
-            Kind::Doc { slot: s, path: Some(_) } if *s == slot && !reads(value, slot) => Some(()),
+            ExprNode::Doc { slot: s, path: Some(_) } if *s == slot && !reads_slot(value, slot) => Some(()),
             _ => None,
         };
         let (field, value) = if side(a, b).is_some() {
@@ -388,22 +402,22 @@ fn equalities(slot: usize, filters: &[Check]) -> impl Iterator<Item = (&str, &Ex
             return None;
         };
         match &field.kind {
-            Kind::Doc { path: Some(path), .. } => Some((path.as_str(), value.as_ref())),
+            ExprNode::Doc { path: Some(path), .. } => Some((path.as_str(), value.as_ref())),
             _ => None,
         }
     })
 }
 
-fn reads(value: &Expr, slot: usize) -> bool {
+fn reads_slot(value: &Expr, slot: usize) -> bool {
     value.reads_slot(slot)
 }
 
 /// By key, else by the index of which the most fields are given, else by any field, else all.
-fn find_source(entity: &Entity, slot: usize, filters: &[Check]) -> Source {
+fn find_source(entity: &Entity, slot: usize, filters: &[Check]) -> DocumentSource {
     let given: Vec<(&str, &Expr)> = equalities(slot, filters).collect();
     let value_of = |path: &str| given.iter().find(|(p, _)| *p == path).map(|(_, v)| (*v).clone());
     if let Some(value) = value_of(&entity.key).or_else(|| value_of("_id")) {
-        return Source::Key(value);
+        return DocumentSource::Key(value);
     }
     let prefix = |fields: &[String]| -> Vec<(String, Expr)> {
         fields.iter().map_while(|f| value_of(f).map(|v| (f.clone(), v))).collect()
@@ -411,25 +425,25 @@ fn find_source(entity: &Entity, slot: usize, filters: &[Check]) -> Source {
     let best = entity.indexes.iter().map(|i| prefix(&i.fields)).max_by_key(Vec::len).unwrap_or_default();
     let mut best = best.into_iter();
     match (best.next(), best.len()) {
-        (Some((path, value)), 0) => Source::Field(path, value),
-        (Some(first), _) => Source::Fields(std::iter::once(first).chain(best).collect()),
-        (None, _) => Source::Scan,
+        (Some((path, value)), 0) => DocumentSource::Field(path, value),
+        (Some(first), _) => DocumentSource::Fields(std::iter::once(first).chain(best).collect()),
+        (None, _) => DocumentSource::Scan,
     }
 }
 
 /// A warning where every document of an entity has to be looked at.
 fn scan_warning(
-    source: &Source,
+    source: &DocumentSource,
     entity: &Entity,
     slot: usize,
     filters: &[Check],
     span: Span,
 ) -> Option<Diagnostic> {
-    if !matches!(source, Source::Scan) {
+    if !matches!(source, DocumentSource::Scan) {
         return None;
     }
     Some(match equalities(slot, filters).next() {
-        Some((path, _)) => local::no_index(span, entity, path),
+        Some((path, _)) => locality::unindexed_warning(span, entity, path),
         None => Diagnostic::warning(
             codes::NO_INDEX,
             span,

@@ -1,20 +1,20 @@
 //! Functions of the language in SQL.
 
-use super::{Query, TIMESTAMP, value, value_as};
-use crate::expr::{Expr, Func, Ty};
+use super::{SqlQuery, TIMESTAMP, value, value_as};
+use crate::expr::{Expr, ExprType, Func};
 
 /// A call of `func`; `ty` is the type of its result.
-pub(super) fn call(query: &Query<'_>, func: Func, args: &[Expr], ty: Ty) -> String {
-    let number = |i: usize| value_as(query, &args[i], Ty::Float);
-    let text = |i: usize| value_as(query, &args[i], Ty::Str);
-    let time = |i: usize| value_as(query, &args[i], Ty::Time);
+pub(super) fn call(query: &SqlQuery<'_>, func: Func, args: &[Expr], ty: ExprType) -> String {
+    let number = |i: usize| value_as(query, &args[i], ExprType::Float);
+    let text = |i: usize| value_as(query, &args[i], ExprType::Str);
+    let time = |i: usize| value_as(query, &args[i], ExprType::Time);
     let own = |i: usize| value(query, &args[i]);
     let instant = |i: usize| format!("arrow_cast({}, '{TIMESTAMP}')", time(i));
     let part = |name: &str| format!("CAST(date_part('{name}', {}) AS BIGINT)", instant(0));
     match func {
-        Func::Abs => format!("abs({})", if args[0].ty == Ty::Any { number(0) } else { own(0) }),
+        Func::Abs => format!("abs({})", if args[0].ty == ExprType::Any { number(0) } else { own(0) }),
         Func::Round if args.len() == 2 => format!("round({}, {})", number(0), own(1)),
-        Func::Round | Func::Floor | Func::Ceil if args[0].ty == Ty::Int => own(0),
+        Func::Round | Func::Floor | Func::Ceil if args[0].ty == ExprType::Int => own(0),
         Func::Round => format!("round({})", number(0)),
         Func::Floor => format!("floor({})", number(0)),
         Func::Ceil => format!("ceil({})", number(0)),
@@ -28,15 +28,15 @@ pub(super) fn call(query: &Query<'_>, func: Func, args: &[Expr], ty: Ty) -> Stri
             format!("(CASE WHEN {} THEN {name}({}) END)", there.join(" AND "), all.join(", "))
         }
         Func::Div => match (args[0].ty, args[1].ty) {
-            (Ty::Int, Ty::Int) => format!("({} / NULLIF({}, 0))", own(0), own(1)),
-            (Ty::Span, _) | (_, Ty::Span) => {
-                let span = |i: usize| value_as(query, &args[i], Ty::Span);
+            (ExprType::Int, ExprType::Int) => format!("({} / NULLIF({}, 0))", own(0), own(1)),
+            (ExprType::Span, _) | (_, ExprType::Span) => {
+                let span = |i: usize| value_as(query, &args[i], ExprType::Span);
                 format!("({} / NULLIF({}, 0))", span(0), span(1))
             }
             _ => format!("CAST(trunc({} / NULLIF({}, 0)) AS BIGINT)", number(0), number(1)),
         },
         Func::Mod => {
-            let as_ty = if ty == Ty::Any { Ty::Float } else { ty };
+            let as_ty = if ty == ExprType::Any { ExprType::Float } else { ty };
             let of = |i: usize| value_as(query, &args[i], as_ty);
             format!("({} % NULLIF({}, 0))", of(0), of(1))
         }
@@ -60,15 +60,15 @@ pub(super) fn call(query: &Query<'_>, func: Func, args: &[Expr], ty: Ty) -> Stri
         }
         Func::Text => text_of(query, args)(0),
         Func::Number => match args[0].ty {
-            Ty::Int | Ty::Float => own(0),
+            ExprType::Int | ExprType::Float => own(0),
             _ => format!("TRY_CAST({} AS DOUBLE)", text(0)),
         },
         Func::Time => match args[0].ty {
-            Ty::Time => own(0),
+            ExprType::Time => own(0),
             _ => format!("CAST(arrow_cast({}, '{TIMESTAMP}') AS BIGINT)", own(0)),
         },
         Func::Truncate => {
-            let span = value_as(query, &args[1], Ty::Span);
+            let span = value_as(query, &args[1], ExprType::Span);
             format!("({0} - ((({0} % {span}) + {span}) % {span}))", time(0))
         }
         Func::Year => part("year"),
@@ -86,10 +86,10 @@ pub(super) fn call(query: &Query<'_>, func: Func, args: &[Expr], ty: Ty) -> Stri
 }
 
 /// Text of any value.
-fn text_of<'q>(query: &'q Query<'_>, args: &'q [Expr]) -> impl Fn(usize) -> String + 'q {
+fn text_of<'q>(query: &'q SqlQuery<'_>, args: &'q [Expr]) -> impl Fn(usize) -> String + 'q {
     move |i| match args[i].ty {
-        Ty::Str => value(query, &args[i]),
-        Ty::Time => {
+        ExprType::Str => value(query, &args[i]),
+        ExprType::Time => {
             format!("to_char(arrow_cast({}, '{TIMESTAMP}'), '%Y-%m-%dT%H:%M:%SZ')", value(query, &args[i]))
         }
         _ => format!("CAST({} AS VARCHAR)", value(query, &args[i])),

@@ -10,43 +10,44 @@ use std::sync::Arc;
 
 use tidemill_types::{Duration, FieldType, column};
 
-use crate::aggregate::{AggregateInsert, Shape};
+use crate::aggregate::{AggregateInsert, FieldLayout};
 use crate::catalog::{Catalog, Entity};
-use crate::expr::{AggFunc, Arith, Cmp, Const, Expr, Kind, Ty};
-use crate::plan::{Check, Lookup, Slot, Source, Step};
+use crate::expr::{AggFunc, ArithmeticOp, CompareOp, Const, Expr, ExprNode, ExprType};
+use crate::plan::{Check, DocumentSlot, DocumentSource, Lookup, Step};
 
 /// The Arrow type of times in tables.
 const TIMESTAMP: &str = "Timestamp(Microsecond, Some(\"UTC\"))";
 
 /// What an aggregate begins with.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Root {
+pub(crate) enum AggregateSource {
     Stream(usize),
     Entity(usize),
 }
 
 /// The part of a query that all inserts of an aggregate share.
-pub(crate) struct Query<'q> {
+pub(crate) struct SqlQuery<'q> {
     pub catalog: &'q Catalog,
-    pub root: Root,
+    pub root: AggregateSource,
     /// The name of the event.
     pub event: &'q str,
     pub checks: &'q [Check],
     pub steps: &'q [Step],
-    pub slots: &'q [Slot],
+    pub slots: &'q [DocumentSlot],
     pub groups: &'q [Expr],
     pub over: Option<Duration>,
 }
 
 /// The query and the form of the documents of one insert.
-pub(crate) fn insert(query: &Query<'_>, entity: &Entity, fields: &[(Arc<str>, Expr)]) -> AggregateInsert {
+pub(crate) fn insert(query: &SqlQuery<'_>, entity: &Entity, fields: &[(Arc<str>, Expr)]) -> AggregateInsert {
     let mut columns = Vec::new();
-    let shapes = fields.iter().map(|(name, x)| (name.clone(), shape(query, x, &mut columns))).collect();
+    let shapes =
+        fields.iter().map(|(name, x)| (name.clone(), field_layout(query, x, &mut columns))).collect();
     let selected: Vec<String> = columns.iter().enumerate().map(|(i, sql)| format!("{sql} AS c{i}")).collect();
     let mut sql = format!("SELECT {} FROM {}", selected.join(", "), from(query));
     let mut since = None;
     let mut conditions = conditions(query);
-    if let (Some(over), Root::Stream(_)) = (query.over, query.root) {
+    if let (Some(over), AggregateSource::Stream(_)) = (query.over, query.root) {
         sql.push_str(" WHERE ");
         sql.push_str(&format!("{}.{} > arrow_cast(", event_alias(query), quote(column::TIME)));
         since = Some((sql.len(), over));
@@ -64,26 +65,28 @@ pub(crate) fn insert(query: &Query<'_>, entity: &Entity, fields: &[(Arc<str>, Ex
     AggregateInsert { entity: entity.name.clone(), key: entity.key.clone(), sql, since, fields: shapes }
 }
 
-fn shape(query: &Query<'_>, expr: &Expr, columns: &mut Vec<String>) -> Shape {
+fn field_layout(query: &SqlQuery<'_>, expr: &Expr, columns: &mut Vec<String>) -> FieldLayout {
     match &expr.kind {
-        Kind::Object(fields) => {
-            Shape::Object(fields.iter().map(|(n, x)| (n.clone(), shape(query, x, columns))).collect())
+        ExprNode::Object(fields) => FieldLayout::Object(
+            fields.iter().map(|(n, x)| (n.clone(), field_layout(query, x, columns))).collect(),
+        ),
+        ExprNode::Array(items) => {
+            FieldLayout::Array(items.iter().map(|x| field_layout(query, x, columns)).collect())
         }
-        Kind::Array(items) => Shape::Array(items.iter().map(|x| shape(query, x, columns)).collect()),
         _ => {
             columns.push(value(query, expr));
-            Shape::Column(columns.len() - 1, expr.ty)
+            FieldLayout::Column(columns.len() - 1, expr.ty)
         }
     }
 }
 
 /// The tables, joined by the relations.
-fn from(query: &Query<'_>) -> String {
+fn from(query: &SqlQuery<'_>) -> String {
     let mut sql = match query.root {
-        Root::Stream(stream) => {
+        AggregateSource::Stream(stream) => {
             format!("events.{} AS {}", quote(&query.catalog.streams[stream].name), event_alias(query))
         }
-        Root::Entity(entity) => {
+        AggregateSource::Entity(entity) => {
             format!("docs.{} AS {}", quote(&query.catalog.entities[entity].name), alias(query, 0))
         }
     };
@@ -99,21 +102,21 @@ fn from(query: &Query<'_>) -> String {
     sql
 }
 
-fn table(query: &Query<'_>, slot: usize) -> String {
+fn table(query: &SqlQuery<'_>, slot: usize) -> String {
     let entity = &query.catalog.entities[query.slots[slot].entity];
     format!("docs.{} AS {}", quote(&entity.name), alias(query, slot))
 }
 
 /// What makes a document the one that is looked for.
-fn join_conditions(query: &Query<'_>, lookup: &Lookup) -> Vec<String> {
+fn join_conditions(query: &SqlQuery<'_>, lookup: &Lookup) -> Vec<String> {
     let entity = &query.catalog.entities[query.slots[lookup.slot].entity];
     let field = |path: &str| doc_column(query, lookup.slot, path);
     let equal = |path: &str, x: &Expr| format!("{} = {}", typed_column(&field(path), x.ty), value(query, x));
     let mut on = match &lookup.source {
-        Source::Key(x) => vec![equal(&entity.key, x)],
-        Source::Field(path, x) => vec![equal(path, x)],
-        Source::Fields(fields) => fields.iter().map(|(path, x)| equal(path, x)).collect(),
-        Source::Scan => vec![],
+        DocumentSource::Key(x) => vec![equal(&entity.key, x)],
+        DocumentSource::Field(path, x) => vec![equal(path, x)],
+        DocumentSource::Fields(fields) => fields.iter().map(|(path, x)| equal(path, x)).collect(),
+        DocumentSource::Scan => vec![],
     };
     // what an entity's condition is looked up by is among its filters, too
     for filter in &lookup.filters {
@@ -126,7 +129,7 @@ fn join_conditions(query: &Query<'_>, lookup: &Lookup) -> Vec<String> {
 }
 
 /// Everything that must hold: conditions, documents that must not be there, groups that must not be missing.
-fn conditions(query: &Query<'_>) -> Vec<String> {
+fn conditions(query: &SqlQuery<'_>) -> Vec<String> {
     let mut all: Vec<String> = query.checks.iter().map(|c| value(query, &c.expr)).collect();
     for step in query.steps {
         match step {
@@ -157,7 +160,7 @@ fn text(value: &str) -> String {
 ///
 /// It begins with `$`, so that it is no column's name: where the documents have no field `departed` yet,
 /// `flight.departed` would be taken for a part of a column `flight` of some other table.
-fn alias(query: &Query<'_>, slot: usize) -> String {
+fn alias(query: &SqlQuery<'_>, slot: usize) -> String {
     match &query.slots[slot].name {
         Some(name) => quote(&format!("${name}")),
         // no name in the language has a space, unless in backticks
@@ -166,11 +169,11 @@ fn alias(query: &Query<'_>, slot: usize) -> String {
 }
 
 /// The alias of the events' table.
-fn event_alias(query: &Query<'_>) -> String {
+fn event_alias(query: &SqlQuery<'_>) -> String {
     quote(&format!("${}", query.event))
 }
 
-fn doc_column(query: &Query<'_>, slot: usize, path: &str) -> String {
+fn doc_column(query: &SqlQuery<'_>, slot: usize, path: &str) -> String {
     let mut parts = path.split('.');
     let mut sql = format!("{}.{}", alias(query, slot), quote(parts.next().unwrap_or_default()));
     for part in parts {
@@ -180,73 +183,73 @@ fn doc_column(query: &Query<'_>, slot: usize, path: &str) -> String {
 }
 
 /// A column of unknown type, as it must be to meet a value of type `ty`.
-fn typed_column(sql: &str, ty: Ty) -> String {
+fn typed_column(sql: &str, ty: ExprType) -> String {
     match ty {
-        Ty::Time => format!("CAST(arrow_cast({sql}, '{TIMESTAMP}') AS BIGINT)"),
+        ExprType::Time => format!("CAST(arrow_cast({sql}, '{TIMESTAMP}') AS BIGINT)"),
         // documents keep spans as milliseconds
-        Ty::Span => format!("CAST(CAST({sql} AS DOUBLE) * 1000 AS BIGINT)"),
-        Ty::Float => format!("CAST({sql} AS DOUBLE)"),
+        ExprType::Span => format!("CAST(CAST({sql} AS DOUBLE) * 1000 AS BIGINT)"),
+        ExprType::Float => format!("CAST({sql} AS DOUBLE)"),
         _ => sql.to_owned(),
     }
 }
 
 /// `expr` where its value is used as `ty`.
-fn value_as(query: &Query<'_>, expr: &Expr, ty: Ty) -> String {
+fn value_as(query: &SqlQuery<'_>, expr: &Expr, ty: ExprType) -> String {
     let sql = value(query, expr);
     match (expr.ty, ty) {
-        (Ty::Any, Ty::Str) => format!("CAST({sql} AS VARCHAR)"),
-        (Ty::Any, ty) => typed_column(&sql, ty),
-        (Ty::Int, Ty::Float) => format!("CAST({sql} AS DOUBLE)"),
-        (Ty::Int | Ty::Float, Ty::Str) => format!("CAST({sql} AS VARCHAR)"),
+        (ExprType::Any, ExprType::Str) => format!("CAST({sql} AS VARCHAR)"),
+        (ExprType::Any, ty) => typed_column(&sql, ty),
+        (ExprType::Int, ExprType::Float) => format!("CAST({sql} AS DOUBLE)"),
+        (ExprType::Int | ExprType::Float, ExprType::Str) => format!("CAST({sql} AS VARCHAR)"),
         _ => sql,
     }
 }
 
 /// The SQL of an expression.
-fn value(query: &Query<'_>, expr: &Expr) -> String {
+fn value(query: &SqlQuery<'_>, expr: &Expr) -> String {
     let of = |x: &Expr| value(query, x);
     match &expr.kind {
-        Kind::Const(c) => constant(c),
-        Kind::Event { column, .. } => event_column(query, *column),
-        Kind::Doc { slot, path } => match path {
+        ExprNode::Const(c) => constant(c),
+        ExprNode::Event { column, .. } => event_column(query, *column),
+        ExprNode::Doc { slot, path } => match path {
             Some(path) => doc_column(query, *slot, path.as_str()),
             None => alias(query, *slot),
         },
-        Kind::Not(x) => format!("(NOT {})", of(x)),
-        Kind::Neg(x) => format!("(- {})", of(x)),
-        Kind::And(parts) => joined(query, parts, " AND "),
-        Kind::Or(parts) => joined(query, parts, " OR "),
-        Kind::Compare(op, a, b) => compare(query, *op, a, b),
-        Kind::IsNull(x, negated) => format!("({} IS {}NULL)", of(x), if *negated { "NOT " } else { "" }),
-        Kind::Exists(x) => format!("({} IS NOT NULL)", of(x)),
-        Kind::Arith(op, a, b) => arith(query, *op, a, b, expr.ty),
-        Kind::In(x, list) if list.is_empty() => format!("({} IS NULL AND NULL)", of(x)),
-        Kind::In(x, list) => {
+        ExprNode::Not(x) => format!("(NOT {})", of(x)),
+        ExprNode::Neg(x) => format!("(- {})", of(x)),
+        ExprNode::And(parts) => joined(query, parts, " AND "),
+        ExprNode::Or(parts) => joined(query, parts, " OR "),
+        ExprNode::Compare(op, a, b) => compare(query, *op, a, b),
+        ExprNode::IsNull(x, negated) => format!("({} IS {}NULL)", of(x), if *negated { "NOT " } else { "" }),
+        ExprNode::Exists(x) => format!("({} IS NOT NULL)", of(x)),
+        ExprNode::Arith(op, a, b) => arith(query, *op, a, b, expr.ty),
+        ExprNode::In(x, list) if list.is_empty() => format!("({} IS NULL AND NULL)", of(x)),
+        ExprNode::In(x, list) => {
             let items: Vec<String> = list.iter().map(|i| value_as(query, i, x.ty)).collect();
             format!("({} IN ({}))", of(x), items.join(", "))
         }
-        Kind::InArray(x, array) => format!("array_has({}, {})", of(array), of(x)),
-        Kind::Call(func, args) => function::call(query, *func, args, expr.ty),
-        Kind::Matches(x, pattern) => {
-            format!("regexp_like({}, {})", value_as(query, x, Ty::Str), text(pattern.0.as_str()))
+        ExprNode::InArray(x, array) => format!("array_has({}, {})", of(array), of(x)),
+        ExprNode::Call(func, args) => function::call(query, *func, args, expr.ty),
+        ExprNode::Matches(x, pattern) => {
+            format!("regexp_like({}, {})", value_as(query, x, ExprType::Str), text(pattern.0.as_str()))
         }
-        Kind::If(parts) => {
+        ExprNode::If(parts) => {
             let (c, a, b) =
                 (of(&parts.0), value_as(query, &parts.1, expr.ty), value_as(query, &parts.2, expr.ty));
             format!("(CASE WHEN {c} THEN {a} WHEN NOT {c} THEN {b} END)")
         }
-        Kind::Coalesce(args) => {
+        ExprNode::Coalesce(args) => {
             let args: Vec<String> = args.iter().map(|x| value_as(query, x, expr.ty)).collect();
             format!("coalesce({})", args.join(", "))
         }
-        Kind::Aggregate(func, args) => aggregate(query, *func, args, expr.ty),
+        ExprNode::Aggregate(func, args) => aggregate(query, *func, args, expr.ty),
         // objects and arrays are put together from their parts; elsewhere they have no form in SQL
-        Kind::Object(_) => "NULL".to_owned(),
-        Kind::Array(items) => format!("[{}]", items.iter().map(of).collect::<Vec<_>>().join(", ")),
+        ExprNode::Object(_) => "NULL".to_owned(),
+        ExprNode::Array(items) => format!("[{}]", items.iter().map(of).collect::<Vec<_>>().join(", ")),
     }
 }
 
-fn joined(query: &Query<'_>, parts: &[Expr], operator: &str) -> String {
+fn joined(query: &SqlQuery<'_>, parts: &[Expr], operator: &str) -> String {
     let parts: Vec<String> = parts.iter().map(|p| value(query, p)).collect();
     format!("({})", parts.join(operator))
 }
@@ -264,8 +267,8 @@ fn constant(c: &Const) -> String {
 }
 
 /// A field of the event, as 64-bit integer or double where it is a number or a time.
-fn event_column(query: &Query<'_>, position: usize) -> String {
-    let Root::Stream(stream) = query.root else { return "NULL".to_owned() };
+fn event_column(query: &SqlQuery<'_>, position: usize) -> String {
+    let AggregateSource::Stream(stream) = query.root else { return "NULL".to_owned() };
     let schema = &query.catalog.streams[stream];
     let (name, ty) = match schema.fields.get(position) {
         Some(field) => (field.name.as_str(), field.ty),
@@ -280,25 +283,26 @@ fn event_column(query: &Query<'_>, position: usize) -> String {
 }
 
 /// Plain columns of times compare with constants as they are, so that files can be skipped by their statistics.
-fn compare(query: &Query<'_>, op: Cmp, a: &Expr, b: &Expr) -> String {
-    let sign = if op == Cmp::Eq { "=" } else { op.text() };
-    let plain = |x: &Expr| matches!(&x.kind, Kind::Event { .. } | Kind::Const(_)) && x.ty == Ty::Time;
+fn compare(query: &SqlQuery<'_>, op: CompareOp, a: &Expr, b: &Expr) -> String {
+    let sign = if op == CompareOp::Eq { "=" } else { op.text() };
+    let plain =
+        |x: &Expr| matches!(&x.kind, ExprNode::Event { .. } | ExprNode::Const(_)) && x.ty == ExprType::Time;
     if plain(a) && plain(b) {
         return format!("({} {sign} {})", instant(query, a), instant(query, b));
     }
     // a value of unknown type is cast to what it is compared with; numbers of known types find together
     let side = |x: &Expr, other: &Expr| match (x.ty, other.ty) {
-        (Ty::Any, Ty::Int) => value_as(query, x, Ty::Float),
-        (Ty::Any, ty) => value_as(query, x, ty),
+        (ExprType::Any, ExprType::Int) => value_as(query, x, ExprType::Float),
+        (ExprType::Any, ty) => value_as(query, x, ty),
         _ => value(query, x),
     };
     format!("({} {sign} {})", side(a, b), side(b, a))
 }
 
-fn instant(query: &Query<'_>, x: &Expr) -> String {
+fn instant(query: &SqlQuery<'_>, x: &Expr) -> String {
     match (&x.kind, query.root) {
-        (Kind::Const(Const::Time(t)), _) => format!("arrow_cast({t}, '{TIMESTAMP}')"),
-        (Kind::Event { column: position, .. }, Root::Stream(stream)) => {
+        (ExprNode::Const(Const::Time(t)), _) => format!("arrow_cast({t}, '{TIMESTAMP}')"),
+        (ExprNode::Event { column: position, .. }, AggregateSource::Stream(stream)) => {
             let field = query.catalog.streams[stream].fields.get(*position);
             format!("{}.{}", event_alias(query), quote(field.map_or(column::TIME, |f| f.name.as_str())))
         }
@@ -306,45 +310,47 @@ fn instant(query: &Query<'_>, x: &Expr) -> String {
     }
 }
 
-fn arith(query: &Query<'_>, op: Arith, a: &Expr, b: &Expr, ty: Ty) -> String {
-    if ty == Ty::Str {
-        return format!("({} || {})", value_as(query, a, Ty::Str), value_as(query, b, Ty::Str));
+fn arith(query: &SqlQuery<'_>, op: ArithmeticOp, a: &Expr, b: &Expr, ty: ExprType) -> String {
+    if ty == ExprType::Str {
+        return format!("({} || {})", value_as(query, a, ExprType::Str), value_as(query, b, ExprType::Str));
     }
     // next to a time an unknown value is a time or a span as the result says; next to a span it is milliseconds
     let operand = |x: &Expr, other: &Expr| -> String {
         let as_ty = match (x.ty, other.ty) {
-            (Ty::Any, Ty::Time) if op == Arith::Sub => Ty::Time,
-            (Ty::Any, Ty::Time | Ty::Span) if op != Arith::Mul => Ty::Span,
-            (Ty::Any, _) => Ty::Float,
-            (own, _) if ty == Ty::Float && own.is_number() => Ty::Float,
+            (ExprType::Any, ExprType::Time) if op == ArithmeticOp::Sub => ExprType::Time,
+            (ExprType::Any, ExprType::Time | ExprType::Span) if op != ArithmeticOp::Mul => ExprType::Span,
+            (ExprType::Any, _) => ExprType::Float,
+            (own, _) if ty == ExprType::Float && own.is_number() => ExprType::Float,
             (own, _) => own,
         };
         value_as(query, x, as_ty)
     };
     let (left, right) = (operand(a, b), operand(b, a));
     // a value of unknown type is as a document keeps it, and that keeps spans as milliseconds
-    if ty == Ty::Any && [a.ty, b.ty].iter().any(|t| matches!(t, Ty::Time | Ty::Span)) {
-        let sign = if op == Arith::Add { "+" } else { "-" };
+    if ty == ExprType::Any && [a.ty, b.ty].iter().any(|t| matches!(t, ExprType::Time | ExprType::Span)) {
+        let sign = if op == ArithmeticOp::Add { "+" } else { "-" };
         return match op {
-            Arith::Add | Arith::Sub => format!("(CAST({left} {sign} {right} AS DOUBLE) / 1000)"),
+            ArithmeticOp::Add | ArithmeticOp::Sub => {
+                format!("(CAST({left} {sign} {right} AS DOUBLE) / 1000)")
+            }
             _ => format!("(CAST({left} AS DOUBLE) / {})", divisor(b, &format!("CAST({right} AS DOUBLE)"))),
         };
     }
     match op {
-        Arith::Add => format!("({left} + {right})"),
-        Arith::Sub => format!("({left} - {right})"),
-        Arith::Mul if ty == Ty::Span => format!("CAST(round({left} * {right}) AS BIGINT)"),
-        Arith::Mul => format!("({left} * {right})"),
-        Arith::Div => {
+        ArithmeticOp::Add => format!("({left} + {right})"),
+        ArithmeticOp::Sub => format!("({left} - {right})"),
+        ArithmeticOp::Mul if ty == ExprType::Span => format!("CAST(round({left} * {right}) AS BIGINT)"),
+        ArithmeticOp::Mul => format!("({left} * {right})"),
+        ArithmeticOp::Div => {
             let quotient =
                 format!("CAST({left} AS DOUBLE) / {}", divisor(b, &format!("CAST({right} AS DOUBLE)")));
-            if ty == Ty::Span {
+            if ty == ExprType::Span {
                 format!("CAST(round({quotient}) AS BIGINT)")
             } else {
                 format!("({quotient})")
             }
         }
-        Arith::Rem => format!("({left} % {})", divisor(b, &right)),
+        ArithmeticOp::Rem => format!("({left} % {})", divisor(b, &right)),
     }
 }
 
@@ -357,19 +363,26 @@ fn divisor(expr: &Expr, sql: &str) -> String {
     }
 }
 
-fn aggregate(query: &Query<'_>, func: AggFunc, args: &[Expr], ty: Ty) -> String {
+fn aggregate(query: &SqlQuery<'_>, func: AggFunc, args: &[Expr], ty: ExprType) -> String {
     let Some(x) = args.first() else { return "count(*)".to_owned() };
     let own = value(query, x);
-    let number = value_as(query, x, Ty::Float);
-    let number =
-        if matches!(x.ty, Ty::Time | Ty::Span) { format!("CAST({number} AS DOUBLE)") } else { number };
+    let number = value_as(query, x, ExprType::Float);
+    let number = if matches!(x.ty, ExprType::Time | ExprType::Span) {
+        format!("CAST({number} AS DOUBLE)")
+    } else {
+        number
+    };
     let measured = |sql: String| {
-        if matches!(ty, Ty::Time | Ty::Span) { format!("CAST(round({sql}) AS BIGINT)") } else { sql }
+        if matches!(ty, ExprType::Time | ExprType::Span) {
+            format!("CAST(round({sql}) AS BIGINT)")
+        } else {
+            sql
+        }
     };
     match func {
         AggFunc::Count => format!("count({own})"),
         AggFunc::CountDistinct => format!("count(DISTINCT {own})"),
-        AggFunc::Sum => format!("sum({})", if x.ty == Ty::Any { number } else { own }),
+        AggFunc::Sum => format!("sum({})", if x.ty == ExprType::Any { number } else { own }),
         AggFunc::Min => format!("min({own})"),
         AggFunc::Max => format!("max({own})"),
         AggFunc::Avg => measured(format!("avg({number})")),

@@ -4,8 +4,8 @@ use serde::{Deserialize, Serialize};
 use tidemill_docs::DocBytes;
 use tidemill_types::{Error, EventId, Result, did_you_mean, event_json};
 
-use super::show::{self, Shown};
-use super::trace::{Record, Trace, TracedPart, TracedTurn, What};
+use super::render::{self, RenderedTerm};
+use super::trace::{Trace, TraceOutcome, TraceRecord, TracedPart, TracedRun};
 use crate::expr::eval::truth;
 use crate::expr::value::document_json;
 use crate::expr::{Columns, Frame, Row};
@@ -39,12 +39,12 @@ pub struct Explanation {
     pub rules: Vec<RuleOutcome>,
     /// Set when nothing was kept of what the rules did, and they ran again over stored events.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub evaluated_again: Option<EvaluatedAgain>,
+    pub evaluated_again: Option<ReevaluationInfo>,
 }
 
 /// On what an explanation stands that was made afterwards.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct EvaluatedAgain {
+pub struct ReevaluationInfo {
     /// Stored events of the partition that the rules ran over, up to and with the one that was asked about.
     pub events: u64,
     /// How far the documents are those of that time, in sentences.
@@ -68,7 +68,7 @@ pub enum Outcome {
     /// It fired, once for each of these.
     Fired {
         /// The first firings.
-        firings: Vec<FiredFor>,
+        firings: Vec<RuleFiring>,
         /// Further ones that were not kept.
         more: u32,
     },
@@ -81,18 +81,18 @@ pub enum Outcome {
         /// Its line.
         line: u32,
         /// The values in it.
-        values: Vec<Shown>,
+        values: Vec<RenderedTerm>,
         /// Why it failed.
         reason: String,
         /// The documents that the conditions before it found.
-        bindings: Vec<FiredBinding>,
+        bindings: Vec<BoundDocument>,
     },
     /// It was about to fire, and that went wrong.
     Failed {
         /// What went wrong.
         message: String,
         /// The documents it was about to act on.
-        bindings: Vec<FiredBinding>,
+        bindings: Vec<BoundDocument>,
     },
     /// The event was a duplicate, so no rule saw it.
     Duplicate,
@@ -102,9 +102,9 @@ pub enum Outcome {
 
 /// One firing.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct FiredFor {
+pub struct RuleFiring {
     /// The documents that its conditions found, as they were before.
-    pub bindings: Vec<FiredBinding>,
+    pub bindings: Vec<BoundDocument>,
     /// What it did, as it is written.
     pub actions: Vec<String>,
     /// Ids of the events that it emitted and that stayed in this partition.
@@ -113,7 +113,7 @@ pub struct FiredFor {
 
 /// A document by its name in the rule.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct FiredBinding {
+pub struct BoundDocument {
     /// The name.
     pub name: String,
     /// The entity.
@@ -123,8 +123,8 @@ pub struct FiredBinding {
 }
 
 /// An event in the trace.
-struct Found<'t> {
-    turn: &'t TracedTurn,
+struct TracedEvent<'t> {
+    run: &'t TracedRun,
     part: &'t TracedPart,
     row: usize,
     own_row: u32,
@@ -157,7 +157,7 @@ impl Trace {
             rule: program.plans()[*i].name.to_string(),
             outcome: outcome(program, *i, row, &found),
         });
-        let id = EventId { partition: found.turn.partition, offset: found.turn.offset, row: found.own_row };
+        let id = EventId { partition: found.run.partition, offset: found.run.offset, row: found.own_row };
         Ok(Explanation {
             stream: schema.name.clone(),
             id: id.to_string(),
@@ -167,12 +167,17 @@ impl Trace {
         })
     }
 
-    fn find(&self, program: &Program, selector: &Selector, only: Option<&RulePlan>) -> Result<Found<'_>> {
+    fn find(
+        &self,
+        program: &Program,
+        selector: &Selector,
+        only: Option<&RulePlan>,
+    ) -> Result<TracedEvent<'_>> {
         match selector {
             Selector::Id(id) => {
-                let found = self.turns().find_map(|turn| {
+                let found = self.runs().find_map(|turn| {
                     let (part, row) = turn.find(id)?;
-                    Some(Found { turn, part, row, own_row: id.row })
+                    Some(TracedEvent { run: turn, part, row, own_row: id.row })
                 });
                 found.ok_or_else(|| {
                     Error::not_found(format!(
@@ -183,7 +188,7 @@ impl Trace {
             }
             Selector::Fields { stream, fields } => {
                 let streams = self.streams(program, stream.as_deref(), fields, only)?;
-                let found = self.turns().find_map(|turn| {
+                let found = self.runs().find_map(|turn| {
                     streams.iter().filter_map(|s| latest(program, turn, *s, fields)).max_by_key(|f| f.own_row)
                 });
                 found.ok_or_else(|| {
@@ -246,41 +251,45 @@ fn rule_named<'p>(program: &'p Program, name: &str) -> Result<&'p RulePlan> {
 
 fn latest<'t>(
     program: &Program,
-    turn: &'t TracedTurn,
+    turn: &'t TracedRun,
     stream: usize,
     fields: &[(String, serde_json::Value)],
-) -> Option<Found<'t>> {
+) -> Option<TracedEvent<'t>> {
     let schema = &program.catalog().streams[stream];
     let wanted: Vec<(usize, &serde_json::Value)> =
         fields.iter().map(|(name, value)| Some((schema.field_index(name)?, value))).collect::<Option<_>>()?;
     let matches = turn.events_of(stream).filter(|(part, row, _)| {
         let Ok(columns) = Columns::new(schema, &part.batch) else { return false };
-        wanted.iter().all(|(column, value)| show::equals(&columns.value(*column, *row), value))
+        wanted.iter().all(|(column, value)| render::equals_json(&columns.value(*column, *row), value))
     });
-    matches.map(|(part, row, own_row)| Found { turn, part, row, own_row }).max_by_key(|f| f.own_row)
+    matches
+        .map(|(part, row, own_row)| TracedEvent { run: turn, part, row, own_row })
+        .max_by_key(|f| f.own_row)
 }
 
-fn outcome(program: &Program, id: usize, row: Row<'_>, found: &Found<'_>) -> Outcome {
-    if !found.part.was_kept(found.row) {
+fn outcome(program: &Program, id: usize, row: Row<'_>, found: &TracedEvent<'_>) -> Outcome {
+    if !found.part.is_no_duplicate(found.row) {
         return Outcome::Duplicate;
     }
     let rule = &program.plans()[id];
-    let records: Vec<&Record> =
-        found.turn.records.iter().filter(|r| r.row == found.own_row && r.rule as usize == id).collect();
-    if records.iter().any(|r| matches!(r.what, What::Fired(_))) {
+    let records: Vec<&TraceRecord> =
+        found.run.records.iter().filter(|r| r.row == found.own_row && r.rule as usize == id).collect();
+    if records.iter().any(|r| matches!(r.what, TraceOutcome::Fired(_))) {
         return fired(program, rule, &records, found);
     }
     for record in &records {
-        let docs = found.turn.docs(record);
+        let docs = found.run.docs(record);
         match record.what {
-            What::Error(place) => {
+            TraceOutcome::Error(place) => {
                 return Outcome::Failed {
-                    message: found.turn.message(place).to_owned(),
+                    message: found.run.message(place).to_owned(),
                     bindings: bindings(program, rule, docs),
                 };
             }
-            What::Missed(step, filter) => return missed(program, rule, row, docs, step as usize, filter),
-            What::Fired(_) | What::FiredMore(_) => {}
+            TraceOutcome::Missed(step, filter) => {
+                return missed(program, rule, row, docs, step as usize, filter);
+            }
+            TraceOutcome::Fired(_) | TraceOutcome::FiredMore(_) => {}
         }
     }
     let frame = Frame::new(row);
@@ -290,40 +299,40 @@ fn outcome(program: &Program, id: usize, row: Row<'_>, found: &Found<'_>) -> Out
     }
 }
 
-fn fired(program: &Program, rule: &RulePlan, records: &[&Record], found: &Found<'_>) -> Outcome {
+fn fired(program: &Program, rule: &RulePlan, records: &[&TraceRecord], found: &TracedEvent<'_>) -> Outcome {
     let actions: Vec<String> =
-        rule.action_spans.iter().map(|span| show::one_line(program.text(*span))).collect();
+        rule.action_spans.iter().map(|span| render::one_line(program.text(*span))).collect();
     let mut firings = Vec::new();
     let mut more = 0;
     for record in records {
         match &record.what {
-            What::Fired(rows) => {
+            TraceOutcome::Fired(rows) => {
                 let ids = rows.clone().map(|row| EventId {
-                    partition: found.turn.partition,
-                    offset: found.turn.offset,
+                    partition: found.run.partition,
+                    offset: found.run.offset,
                     row,
                 });
                 // events for other partitions have numbers, too, but are not here
                 let emitted =
-                    ids.filter(|id| found.turn.find(id).is_some()).map(|id| id.to_string()).collect();
-                let bindings = bindings(program, rule, found.turn.docs(record));
-                firings.push(FiredFor { bindings, actions: actions.clone(), emitted });
+                    ids.filter(|id| found.run.find(id).is_some()).map(|id| id.to_string()).collect();
+                let bindings = bindings(program, rule, found.run.docs(record));
+                firings.push(RuleFiring { bindings, actions: actions.clone(), emitted });
             }
-            What::FiredMore(n) => more += n,
-            What::Missed(..) | What::Error(_) => {}
+            TraceOutcome::FiredMore(n) => more += n,
+            TraceOutcome::Missed(..) | TraceOutcome::Error(_) => {}
         }
     }
     Outcome::Fired { firings, more }
 }
 
-fn bindings(program: &Program, rule: &RulePlan, docs: &[Option<DocBytes>]) -> Vec<FiredBinding> {
+fn bindings(program: &Program, rule: &RulePlan, docs: &[Option<DocBytes>]) -> Vec<BoundDocument> {
     let named = rule
         .slots
         .iter()
         .zip(docs)
         .filter_map(|(slot, doc)| Some((slot.name.as_ref()?, slot, doc.as_ref()?)));
     named
-        .map(|(name, slot, doc)| FiredBinding {
+        .map(|(name, slot, doc)| BoundDocument {
             name: name.to_string(),
             entity: program.catalog().entities[slot.entity].name.clone(),
             document: bson::RawDocument::from_bytes(doc.as_ref())
@@ -349,12 +358,16 @@ fn missed(
             match failed {
                 Some(check) => not_fired(program, rule, check, &frame, docs),
                 None => {
-                    let values =
-                        lookup.source.values().into_iter().map(|x| show::shown(program, rule, x, &frame));
-                    let (values, reason) = (values.collect(), show::not_found(program, rule, lookup, &frame));
+                    let values = lookup
+                        .source
+                        .values()
+                        .into_iter()
+                        .map(|x| render::rendered_term(program, rule, x, &frame));
+                    let (values, reason) =
+                        (values.collect(), render::not_found(program, rule, lookup, &frame));
                     Outcome::NotFired {
                         condition: lookup.condition + 1,
-                        text: show::one_line(program.text(lookup.span)),
+                        text: render::one_line(program.text(lookup.span)),
                         line: program.line(lookup.span),
                         values,
                         reason,
@@ -376,10 +389,10 @@ fn not_fired(
 ) -> Outcome {
     Outcome::NotFired {
         condition: check.condition + 1,
-        text: show::one_line(program.text(check.expr.span)),
+        text: render::one_line(program.text(check.expr.span)),
         line: program.line(check.expr.span),
-        values: show::values(program, rule, &check.expr, frame),
-        reason: show::reason(program, rule, &check.expr, frame),
+        values: render::condition_terms(program, rule, &check.expr, frame),
+        reason: render::reason(program, rule, &check.expr, frame),
         bindings: bindings(program, rule, docs),
     }
 }

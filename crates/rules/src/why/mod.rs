@@ -4,11 +4,11 @@
 //! rule's conditions were looking at. Everything else is computed when somebody asks.
 
 mod explain;
+mod render;
 mod save;
-mod show;
 mod trace;
 
-pub use explain::{EvaluatedAgain, Explanation, FiredBinding, FiredFor, Outcome, RuleOutcome, Selector};
+pub use explain::{BoundDocument, Explanation, Outcome, ReevaluationInfo, RuleFiring, RuleOutcome, Selector};
+pub use render::RenderedTerm;
 pub use save::TraceImage;
-pub use show::Shown;
 pub use trace::{Trace, TraceLimits};

@@ -13,7 +13,7 @@ use tidemill_types::ipc::{BatchEncoder, decode_batch};
 use tidemill_types::{Error, Offset, PartitionId, Result};
 use xxhash_rust::xxh3::{Xxh3, xxh3_64};
 
-use super::trace::{Record, Rows, Trace, TracedPart, TracedTurn};
+use super::trace::{RecordRows, Trace, TraceRecord, TracedPart, TracedRun};
 use crate::program::Program;
 
 const MAGIC: &[u8; 8] = b"TMWHY001";
@@ -23,15 +23,15 @@ const SECTION_MAX: usize = 1 << 30;
 
 /// A frozen copy of a [`Trace`], cheap to make: what was traced is shared.
 #[derive(Debug, Clone)]
-pub struct TraceImage(pub(super) Vec<Arc<TracedTurn>>);
+pub struct TraceImage(pub(super) Vec<Arc<TracedRun>>);
 
 /// What a turn's section begins with. Documents and batches follow it.
 #[derive(Serialize, Deserialize)]
-struct Head {
+struct RunHeader {
     partition: PartitionId,
     offset: Offset,
-    parts: Vec<PartHead>,
-    records: Vec<Record>,
+    parts: Vec<PartHeader>,
+    records: Vec<TraceRecord>,
     /// For each bound document its place among `blobs`.
     docs: Vec<Option<u32>>,
     /// Lengths of the different documents.
@@ -43,11 +43,11 @@ struct Head {
 }
 
 #[derive(Serialize, Deserialize)]
-struct PartHead {
+struct PartHeader {
     stream: usize,
     /// Rows that are no duplicates; all, when there is none.
     keep: Option<Vec<bool>>,
-    rows: Rows,
+    rows: RecordRows,
     /// Lengths of the batch's message and of its buffers.
     batch: (u32, u32),
 }
@@ -107,15 +107,15 @@ impl Trace {
             if section.len() < len || xxh3_64(&section).to_le_bytes() != sum {
                 return Err(Error::corrupt(format!("byte {at}: a section does not match its checksum")));
             }
-            let turn = TracedTurn::decode(program, &section.into())
+            let turn = TracedRun::decode(program, &section.into())
                 .map_err(|e| e.context(format!("section at byte {at}")))?;
-            self.keep(turn);
+            self.push_run(turn);
             at += 12 + len as u64;
         }
     }
 }
 
-impl TracedTurn {
+impl TracedRun {
     fn encode(&self, encoder: &mut BatchEncoder) -> Result<Vec<u8>> {
         let mut body = Vec::new();
         let mut blobs = Vec::new();
@@ -134,7 +134,7 @@ impl TracedTurn {
         let mut parts = Vec::with_capacity(self.parts.len());
         for part in &self.parts {
             let encoded = encoder.encode(&part.batch)?;
-            parts.push(PartHead {
+            parts.push(PartHeader {
                 stream: part.stream,
                 keep: part.keep.as_ref().map(|keep| keep.iter().collect()),
                 rows: part.rows.clone(),
@@ -143,7 +143,7 @@ impl TracedTurn {
             body.extend_from_slice(&encoded.message);
             body.extend_from_slice(&encoded.data);
         }
-        let head = Head {
+        let head = RunHeader {
             partition: self.partition,
             offset: self.offset,
             parts,
@@ -153,7 +153,7 @@ impl TracedTurn {
             messages: self.messages.clone(),
             events: self.events,
             bytes: self.bytes,
-            cut: self.cut,
+            cut: self.truncated,
         };
         let head = serde_json::to_vec(&head)
             .map_err(|e| Error::internal("a traced record cannot be encoded").with_source(e))?;
@@ -165,10 +165,10 @@ impl TracedTurn {
     }
 
     fn decode(program: &Program, section: &Bytes) -> Result<Self> {
-        let mut input = Input { bytes: section, at: 0 };
+        let mut input = SectionReader { bytes: section, at: 0 };
         let len = input.take(4)?;
         let len = u32::from_le_bytes([len[0], len[1], len[2], len[3]]);
-        let head: Head = serde_json::from_slice(&input.take(len)?)
+        let head: RunHeader = serde_json::from_slice(&input.take(len)?)
             .map_err(|e| Error::corrupt("its head cannot be read").with_source(e))?;
         // copies: otherwise one document would keep the whole section in memory
         let blobs = head
@@ -194,7 +194,7 @@ impl TracedTurn {
             let batch = decode_batch(&message, data, schema.batch_schema())?;
             let rows = batch.num_rows();
             let fits = part.keep.as_ref().is_none_or(|k| k.len() == rows)
-                && !matches!(&part.rows, Rows::Each(each) if each.len() != rows);
+                && !matches!(&part.rows, RecordRows::Each(each) if each.len() != rows);
             if !fits {
                 return Err(Error::corrupt(format!("a batch has {rows} rows, its head counts others")));
             }
@@ -210,17 +210,17 @@ impl TracedTurn {
             messages: head.messages,
             events: head.events,
             bytes: head.bytes,
-            cut: head.cut,
+            truncated: head.cut,
         })
     }
 }
 
-struct Input<'b> {
+struct SectionReader<'b> {
     bytes: &'b Bytes,
     at: usize,
 }
 
-impl Input<'_> {
+impl SectionReader<'_> {
     fn take(&mut self, len: u32) -> Result<Bytes> {
         let end = self.at.saturating_add(len as usize);
         if end > self.bytes.len() {

@@ -11,7 +11,7 @@ use tidemill_docs::DocBytes;
 use tidemill_types::{EventId, Offset, PartitionId};
 
 use super::save::TraceImage;
-use crate::exec::{At, Part};
+use crate::exec::{RecordPosition, StreamPart};
 
 /// What a [`Trace`] may hold.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -39,27 +39,27 @@ pub(crate) const FIRINGS_MAX: u32 = 8;
 pub struct Trace {
     limits: TraceLimits,
     on: bool,
-    turns: VecDeque<Arc<TracedTurn>>,
+    runs: VecDeque<Arc<TracedRun>>,
     events: usize,
     bytes: usize,
-    open: Option<TracedTurn>,
+    current: Option<TracedRun>,
 }
 
 /// One record and what the rules did with its events.
 #[derive(Debug)]
-pub(crate) struct TracedTurn {
+pub(crate) struct TracedRun {
     pub partition: PartitionId,
     pub offset: Offset,
     /// The record's events, then those that were emitted.
     pub parts: Vec<TracedPart>,
     /// In the order in which things happened; what belongs to one event and rule lies together.
-    pub records: Vec<Record>,
+    pub records: Vec<TraceRecord>,
     pub(super) docs: Vec<Option<DocBytes>>,
     pub(super) messages: Vec<String>,
     pub(super) events: usize,
     pub(super) bytes: usize,
     /// Whether records were left out because there was no room.
-    pub cut: bool,
+    pub truncated: bool,
 }
 
 /// Events of one stream.
@@ -68,12 +68,12 @@ pub(crate) struct TracedPart {
     pub stream: usize,
     pub batch: RecordBatch,
     pub(super) keep: Option<BooleanBuffer>,
-    pub(super) rows: Rows,
+    pub(super) rows: RecordRows,
 }
 
 /// The rows in the record that the rows of a batch are.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub(super) enum Rows {
+pub(super) enum RecordRows {
     From(u32),
     Each(Vec<u32>),
 }
@@ -81,37 +81,37 @@ pub(super) enum Rows {
 impl TracedPart {
     fn own_row(&self, row: usize) -> u32 {
         match &self.rows {
-            Rows::From(first) => first.saturating_add(row as u32),
-            Rows::Each(rows) => rows.get(row).copied().unwrap_or(u32::MAX),
+            RecordRows::From(first) => first.saturating_add(row as u32),
+            RecordRows::Each(rows) => rows.get(row).copied().unwrap_or(u32::MAX),
         }
     }
 
     fn find(&self, own_row: u32) -> Option<usize> {
         let row = match &self.rows {
-            Rows::From(first) => own_row.checked_sub(*first)? as usize,
-            Rows::Each(rows) => rows.iter().position(|r| *r == own_row)?,
+            RecordRows::From(first) => own_row.checked_sub(*first)? as usize,
+            RecordRows::Each(rows) => rows.iter().position(|r| *r == own_row)?,
         };
         (row < self.batch.num_rows()).then_some(row)
     }
 
     /// Whether `row` of the batch was not a duplicate.
-    pub(crate) fn was_kept(&self, row: usize) -> bool {
+    pub(crate) fn is_no_duplicate(&self, row: usize) -> bool {
         self.keep.as_ref().is_none_or(|k| k.value(row))
     }
 }
 
 /// What happened to one rule on one event.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub(crate) struct Record {
+pub(crate) struct TraceRecord {
     pub row: u32,
     pub rule: u32,
-    pub what: What,
+    pub what: TraceOutcome,
     docs: Range<u32>,
 }
 
-/// See [`Record`].
+/// See [`TraceRecord`].
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub(crate) enum What {
+pub(crate) enum TraceOutcome {
     /// It fired and emitted the events of these rows.
     Fired(Range<u32>),
     /// It fired more often than is kept.
@@ -128,10 +128,10 @@ impl Trace {
         Self {
             limits,
             on: limits.events_max > 0 && limits.bytes_max > 0,
-            turns: VecDeque::new(),
+            runs: VecDeque::new(),
             events: 0,
             bytes: 0,
-            open: None,
+            current: None,
         }
     }
 
@@ -157,21 +157,26 @@ impl Trace {
 
     /// A frozen copy.
     pub fn image(&self) -> TraceImage {
-        TraceImage(self.turns.iter().cloned().collect())
+        TraceImage(self.runs.iter().cloned().collect())
     }
 
     /// Forgets everything, for example when the rules change.
     pub fn clear(&mut self) {
-        self.turns.clear();
-        self.open = None;
+        self.runs.clear();
+        self.current = None;
         (self.events, self.bytes) = (0, 0);
     }
 
-    pub(crate) fn begin(&mut self, at: &At, parts: &[Part<'_>], arrivals: Option<&[Vec<u32>]>) {
+    pub(crate) fn begin_run(
+        &mut self,
+        at: &RecordPosition,
+        parts: &[StreamPart<'_>],
+        arrivals: Option<&[Vec<u32>]>,
+    ) {
         if !self.on {
             return;
         }
-        let mut turn = TracedTurn {
+        let mut turn = TracedRun {
             partition: at.partition,
             offset: at.offset,
             parts: Vec::with_capacity(parts.len()),
@@ -180,27 +185,27 @@ impl Trace {
             messages: Vec::new(),
             events: 0,
             bytes: 0,
-            cut: false,
+            truncated: false,
         };
-        let mut first = at.first;
+        let mut first = at.first_row;
         for (i, part) in parts.iter().enumerate() {
             turn.events += part.keep.map_or(part.batch.num_rows(), BooleanBuffer::count_set_bits);
             turn.bytes += part.batch.get_array_memory_size();
             let rows = match arrivals {
-                Some(arrivals) => Rows::Each(arrivals[i].clone()),
-                None => Rows::From(first),
+                Some(arrivals) => RecordRows::Each(arrivals[i].clone()),
+                None => RecordRows::From(first),
             };
             first += part.batch.num_rows() as u32;
             let (stream, batch, keep) = (part.stream, part.batch.clone(), part.keep.cloned());
             turn.parts.push(TracedPart { stream, batch, keep, rows });
         }
-        self.open = Some(turn);
+        self.current = Some(turn);
     }
 
     pub(crate) fn fired(&mut self, row: u32, rule: usize, docs: &[Option<DocBytes>], numbers: Range<u32>) {
-        let Some(turn) = self.open.as_mut() else { return };
+        let Some(turn) = self.current.as_mut() else { return };
         let rule = rule as u32;
-        let same = |r: &&mut Record| r.row == row && r.rule == rule;
+        let same = |r: &&mut TraceRecord| r.row == row && r.rule == rule;
         // the firings of one event and rule come one after another
         let kept = turn
             .records
@@ -209,14 +214,16 @@ impl Trace {
             .take(FIRINGS_MAX as usize + 1)
             .filter(|r| r.row == row && r.rule == rule);
         if kept.count() >= FIRINGS_MAX as usize {
-            if let Some(Record { what: What::FiredMore(more), .. }) = turn.records.last_mut().filter(same) {
+            if let Some(TraceRecord { what: TraceOutcome::FiredMore(more), .. }) =
+                turn.records.last_mut().filter(same)
+            {
                 *more += 1;
                 return;
             }
-            turn.push(row, rule, What::FiredMore(1), &[], self.limits.bytes_max);
+            turn.push(row, rule, TraceOutcome::FiredMore(1), &[], self.limits.bytes_max);
             return;
         }
-        turn.push(row, rule, What::Fired(numbers), docs, self.limits.bytes_max);
+        turn.push(row, rule, TraceOutcome::Fired(numbers), docs, self.limits.bytes_max);
     }
 
     pub(crate) fn missed(
@@ -227,43 +234,43 @@ impl Trace {
         filter: Option<u32>,
         docs: &[Option<DocBytes>],
     ) {
-        let Some(turn) = self.open.as_mut() else { return };
-        turn.push(row, rule as u32, What::Missed(step, filter), docs, self.limits.bytes_max);
+        let Some(turn) = self.current.as_mut() else { return };
+        turn.push(row, rule as u32, TraceOutcome::Missed(step, filter), docs, self.limits.bytes_max);
     }
 
     pub(crate) fn error(&mut self, row: u32, rule: usize, message: &str, docs: &[Option<DocBytes>]) {
-        let Some(turn) = self.open.as_mut() else { return };
+        let Some(turn) = self.current.as_mut() else { return };
         let place = turn.messages.len() as u32;
-        if turn.push(row, rule as u32, What::Error(place), docs, self.limits.bytes_max) {
+        if turn.push(row, rule as u32, TraceOutcome::Error(place), docs, self.limits.bytes_max) {
             turn.bytes += message.len();
             turn.messages.push(message.to_owned());
         }
     }
 
     pub(crate) fn emitted(&mut self, stream: usize, batch: &RecordBatch, rows: &[u32]) {
-        let Some(turn) = self.open.as_mut() else { return };
+        let Some(turn) = self.current.as_mut() else { return };
         turn.events += batch.num_rows();
         turn.bytes += batch.get_array_memory_size() + std::mem::size_of_val(rows);
-        let rows = Rows::Each(rows.to_vec());
+        let rows = RecordRows::Each(rows.to_vec());
         turn.parts.push(TracedPart { stream, batch: batch.clone(), keep: None, rows });
     }
 
     /// Keeps the turn and makes room.
-    pub(crate) fn end(&mut self) {
-        if let Some(turn) = self.open.take() {
-            self.keep(turn);
+    pub(crate) fn end_run(&mut self) {
+        if let Some(turn) = self.current.take() {
+            self.push_run(turn);
         }
     }
 
-    pub(super) fn keep(&mut self, turn: TracedTurn) {
+    pub(super) fn push_run(&mut self, turn: TracedRun) {
         if !self.on {
             return;
         }
         self.events += turn.events;
         self.bytes += turn.bytes;
-        self.turns.push_back(Arc::new(turn));
+        self.runs.push_back(Arc::new(turn));
         while (self.events > self.limits.events_max || self.bytes > self.limits.bytes_max)
-            && self.turns.len() > 1
+            && self.runs.len() > 1
         {
             self.drop_oldest();
         }
@@ -273,36 +280,43 @@ impl Trace {
     }
 
     fn drop_oldest(&mut self) {
-        if let Some(gone) = self.turns.pop_front() {
+        if let Some(gone) = self.runs.pop_front() {
             self.events -= gone.events;
             self.bytes -= gone.bytes;
         }
     }
 
     /// The turns, the latest first.
-    pub(crate) fn turns(&self) -> impl Iterator<Item = &TracedTurn> {
-        self.turns.iter().rev().map(Arc::as_ref)
+    pub(crate) fn runs(&self) -> impl Iterator<Item = &TracedRun> {
+        self.runs.iter().rev().map(Arc::as_ref)
     }
 }
 
-impl TracedTurn {
+impl TracedRun {
     /// Whether there was room.
-    fn push(&mut self, row: u32, rule: u32, what: What, docs: &[Option<DocBytes>], bytes_max: usize) -> bool {
+    fn push(
+        &mut self,
+        row: u32,
+        rule: u32,
+        what: TraceOutcome,
+        docs: &[Option<DocBytes>],
+        bytes_max: usize,
+    ) -> bool {
         let doc_bytes: usize = docs.iter().flatten().map(|d| d.len()).sum();
-        let added = std::mem::size_of::<Record>() + std::mem::size_of_val(docs) + doc_bytes;
+        let added = std::mem::size_of::<TraceRecord>() + std::mem::size_of_val(docs) + doc_bytes;
         if self.bytes + added > bytes_max {
-            self.cut = true;
+            self.truncated = true;
             return false;
         }
         self.bytes += added;
         let start = self.docs.len() as u32;
         self.docs.extend_from_slice(docs);
-        self.records.push(Record { row, rule, what, docs: start..self.docs.len() as u32 });
+        self.records.push(TraceRecord { row, rule, what, docs: start..self.docs.len() as u32 });
         true
     }
 
     /// The documents of a record, by slot.
-    pub(crate) fn docs(&self, record: &Record) -> &[Option<DocBytes>] {
+    pub(crate) fn docs(&self, record: &TraceRecord) -> &[Option<DocBytes>] {
         self.docs.get(record.docs.start as usize..record.docs.end as usize).unwrap_or_default()
     }
 
@@ -323,7 +337,9 @@ impl TracedTurn {
     pub(crate) fn events_of(&self, stream: usize) -> impl Iterator<Item = (&TracedPart, usize, u32)> {
         let parts = self.parts.iter().filter(move |p| p.stream == stream);
         parts.flat_map(|part| {
-            (0..part.batch.num_rows()).filter(|r| part.was_kept(*r)).map(move |r| (part, r, part.own_row(r)))
+            (0..part.batch.num_rows())
+                .filter(|r| part.is_no_duplicate(*r))
+                .map(move |r| (part, r, part.own_row(r)))
         })
     }
 }

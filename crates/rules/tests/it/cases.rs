@@ -187,7 +187,7 @@ fn effects(program: &Program, world: &mut World, stream: &str, rows: &[&str], ou
             let _ = writeln!(out, "event {} {event} at {time} row {own} from {source}", schema.name);
         }
     }
-    for outbound in &effects.elsewhere {
+    for outbound in &effects.outbound {
         let name = &program.streams()[outbound.stream].name;
         let _ = writeln!(
             out,

@@ -3,7 +3,7 @@
 use arrow_array::RecordBatch;
 use arrow_buffer::BooleanBuffer;
 use tidemill_rules::why::Selector;
-use tidemill_rules::{ERRORS_MAX, Executor, MATCHES_MAX, Part, Program, Trace, TraceLimits};
+use tidemill_rules::{ERRORS_MAX, Executor, MATCHES_MAX, Program, StreamPart, Trace, TraceLimits};
 
 use crate::world::{World, batch};
 
@@ -85,7 +85,7 @@ fn rows_that_are_not_kept_are_not_seen() {
     let rows: Vec<String> = (0..200).map(|i| format!(r#"{{"id": "{i}"}}"#)).collect();
     let batch = batch(&program.streams()[0], &rows.iter().map(String::as_str).collect::<Vec<_>>());
     let keep: BooleanBuffer = (0..200).map(|i| i % 3 == 0).collect();
-    let effects = world.apply(&program, &[Part { stream: 0, batch: &batch, keep: Some(&keep) }], None);
+    let effects = world.apply(&program, &[StreamPart { stream: 0, batch: &batch, keep: Some(&keep) }], None);
     let expected: Vec<u32> = (0..200).filter(|i| i % 3 == 0).collect();
     assert_eq!(effects.emitted[0].source_rows, expected);
     let asked = Selector::Id("0-0-1".parse().unwrap());
@@ -111,7 +111,8 @@ fn parts_interleave_in_order_of_arrival() {
     let order: Vec<u16> = (0..225).map(|i| u16::from(i % 3 == 2)).collect();
     let mut world = World::new(&program);
     world.insert(&program, "D", r#"{"id": "x", "log": []}"#);
-    let parts = [Part { stream: 0, batch: &a, keep: None }, Part { stream: 1, batch: &b, keep: None }];
+    let parts =
+        [StreamPart { stream: 0, batch: &a, keep: None }, StreamPart { stream: 1, batch: &b, keep: None }];
     world.apply(&program, &parts, Some(&order));
     let expected: Vec<String> = (0..225)
         .map(|i| if i % 3 == 2 { format!("b{}", i / 3) } else { format!("a{}", i - i / 3) })
@@ -137,7 +138,7 @@ fn batches_of_another_schema_are_refused() {
     let program = program("event A { id: string } key id; event B { id: string, n: int };");
     let b = batch(&program.streams()[1], &[r#"{"id": "x", "n": 1}"#]);
     let mut executor = Executor::new(&program);
-    let part = Part { stream: 0, batch: &b, keep: None };
+    let part = StreamPart { stream: 0, batch: &b, keep: None };
     let at = (tidemill_types::PartitionId(0), tidemill_types::Offset(0));
     let refused = executor.apply(&program, &mut crate::world::Nowhere, &[part], None, at, &mut Trace::off());
     assert!(refused.unwrap_err().message().contains("instead of its declared columns"));

@@ -216,7 +216,7 @@ proptest! {
                 let tri = op.eval(&block, block.all());
                 for i in 0..len {
                     let expected = truth(&check.expr, &Frame::new(Row::Batch(&columns, start + i)));
-                    let found = match (tri.yes >> i & 1, tri.no >> i & 1) {
+                    let found = match (tri.true_rows >> i & 1, tri.false_rows >> i & 1) {
                         (1, 0) => Some(true),
                         (0, 1) => Some(false),
                         (0, 0) => None,

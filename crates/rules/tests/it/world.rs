@@ -8,7 +8,7 @@ use arrow_buffer::BooleanBuffer;
 use bson::raw::RawDocument;
 use serde_json::Value as Json;
 use tidemill_docs::{DocBytes, Limits, Store};
-use tidemill_rules::{Effects, Executor, Host, Part, Program, Route, Trace, TraceLimits};
+use tidemill_rules::{Effects, ExecutionContext, Executor, Program, Route, StreamPart, Trace, TraceLimits};
 use tidemill_types::decode::{BatchBuilder, Cell};
 use tidemill_types::{Offset, PartitionId, StreamSchema, Timestamp, partition_of_key};
 
@@ -30,7 +30,7 @@ struct Partition<'w> {
     partitions: u32,
 }
 
-impl Host for Partition<'_> {
+impl ExecutionContext for Partition<'_> {
     fn store(&mut self) -> &mut Store {
         self.store
     }
@@ -41,8 +41,8 @@ impl Host for Partition<'_> {
 
     fn route(&self, _stream: usize, key: Option<&str>) -> Route {
         match key.map(|k| partition_of_key(k.as_bytes(), self.partitions)) {
-            Some(p) if p.0 != 0 => Route::Elsewhere(p),
-            _ => Route::Here,
+            Some(p) if p.0 != 0 => Route::Remote(p),
+            _ => Route::Local,
         }
     }
 
@@ -81,7 +81,7 @@ impl World {
         self.store.require(entity).unwrap().insert(bytes).unwrap();
     }
 
-    pub fn apply(&mut self, program: &Program, parts: &[Part<'_>], order: Option<&[u16]>) -> Effects {
+    pub fn apply(&mut self, program: &Program, parts: &[StreamPart<'_>], order: Option<&[u16]>) -> Effects {
         let at = (PartitionId(0), Offset(self.records));
         self.records += 1;
         let mut host =
@@ -93,7 +93,7 @@ impl World {
         let batch = batch(&program.streams()[program.stream_index(stream).unwrap()], rows);
         let stream = program.stream_index(stream).unwrap();
         let keep: Option<&BooleanBuffer> = None;
-        self.apply(program, &[Part { stream, batch: &batch, keep }], None)
+        self.apply(program, &[StreamPart { stream, batch: &batch, keep }], None)
     }
 
     pub fn documents(&self, entity: &str) -> Vec<Json> {
@@ -118,7 +118,7 @@ pub fn batch(schema: &Arc<StreamSchema>, rows: &[&str]) -> RecordBatch {
 /// A host for calls that fail before they touch anything.
 pub struct Nowhere;
 
-impl Host for Nowhere {
+impl ExecutionContext for Nowhere {
     fn store(&mut self) -> &mut Store {
         unreachable!("nothing is written")
     }
@@ -128,7 +128,7 @@ impl Host for Nowhere {
     }
 
     fn route(&self, _stream: usize, _key: Option<&str>) -> Route {
-        Route::Here
+        Route::Local
     }
 
     fn admit(&mut self, _stream: usize, _id: &[Cell]) -> bool {

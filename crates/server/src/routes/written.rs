@@ -4,7 +4,7 @@ use axum::http::StatusCode;
 use bson::Bson;
 use serde::Serialize;
 use serde_json::value::RawValue;
-use tidemill_docs::{DocumentError, ErrorCode, Outcome};
+use tidemill_docs::{CommandOutcome, DocumentError, ErrorCode};
 use tidemill_types::Error;
 use utoipa::ToSchema;
 
@@ -69,8 +69,8 @@ pub(crate) fn json_of(id: &Bson) -> Result<Box<RawValue>, ApiError> {
 }
 
 /// The reply to a write with its status: 207 when some documents were refused, the first one's when all were.
-pub(crate) fn judged(outcome: Outcome) -> Result<(StatusCode, WriteReply), ApiError> {
-    let Outcome { inserted, matched, modified, deleted, upserted_id, errors } = outcome;
+pub(crate) fn judged(outcome: CommandOutcome) -> Result<(StatusCode, WriteReply), ApiError> {
+    let CommandOutcome { inserted, matched, modified, deleted, upserted_id, errors } = outcome;
     let upserted_id = upserted_id.as_ref().map(json_of).transpose()?;
     let done = inserted + modified + deleted > 0 || upserted_id.is_some();
     let (status, error) = match errors.first() {

@@ -1,40 +1,40 @@
 //! Expressions over several lines.
 
 use super::super::ast::{BinaryOp, Expr, ExprKind, UnaryOp};
-use super::super::parser::Rank;
-use super::flat::{left_min, operand_min, rank, unary_text};
+use super::super::parser::Precedence;
+use super::inline::{left_min, operand_min, precedence, unary_text};
 use super::{Printer, member, reference};
 
 impl Printer<'_> {
     /// `expr`, in parentheses when it binds less tightly than `min`: on one line if that fits and no list in it has
     /// comments.
-    pub(super) fn expr(&mut self, expr: &Expr, min: Rank) {
+    pub(super) fn expr(&mut self, expr: &Expr, min: Precedence) {
         if !self.has_comments_in_lists(expr)
-            && let Some(text) = self.flat(self.room(), |flat| flat.expr(expr, min))
+            && let Some(text) = self.inline_within(self.room(), |flat| flat.expr(expr, min))
         {
             return self.write(&text);
         }
-        let parentheses = rank(expr) < min;
+        let parentheses = precedence(expr) < min;
         if parentheses {
             self.write("(");
         }
-        self.broken(expr);
+        self.multiline(expr);
         if parentheses {
             self.write(")");
         }
     }
 
-    fn broken(&mut self, expr: &Expr) {
+    fn multiline(&mut self, expr: &Expr) {
         match &expr.kind {
             ExprKind::Literal(_) | ExprKind::Span(_) | ExprKind::Now | ExprKind::Name(_) => {
                 self.unbreakable(expr)
             }
             ExprKind::Field { base, field } => {
-                self.expr(base, Rank::Primary);
+                self.expr(base, Precedence::Primary);
                 self.write(&format!(".{}", member(&field.name)));
             }
             ExprKind::MethodCall { base, method } => {
-                self.expr(base, Rank::Primary);
+                self.expr(base, Precedence::Primary);
                 self.write(&format!(".{}()", member(&method.name)));
             }
             ExprKind::Call { function, args } => {
@@ -48,10 +48,10 @@ impl Printer<'_> {
                     self.expr(operand, operand_min(*op));
                 }
             },
-            ExprKind::Binary { op, left, right } if Rank::of(*op) == Rank::Compare => {
-                self.expr(left, Rank::Sum);
+            ExprKind::Binary { op, left, right } if Precedence::of(*op) == Precedence::Compare => {
+                self.expr(left, Precedence::Sum);
                 self.write(&format!(" {} ", op.text()));
-                self.expr(right, Rank::Sum);
+                self.expr(right, Precedence::Sum);
             }
             ExprKind::Binary { op, left, right } => self.chain(*op, left, right),
             ExprKind::In { value, list } => self.membership(value, " in ", list),
@@ -65,24 +65,24 @@ impl Printer<'_> {
     }
 
     fn unbreakable(&mut self, expr: &Expr) {
-        if let Some(text) = self.flat(usize::MAX, |flat| flat.expr(expr, Rank::Or)) {
+        if let Some(text) = self.inline_within(usize::MAX, |flat| flat.expr(expr, Precedence::Or)) {
             self.write(&text);
         }
     }
 
     fn membership(&mut self, value: &Expr, operator: &str, list: &Expr) {
-        self.expr(value, Rank::Sum);
+        self.expr(value, Precedence::Sum);
         self.write(operator);
-        self.expr(list, Rank::Sum);
+        self.expr(list, Precedence::Sum);
     }
 
     /// `a op b op c` of one rank, a line for each operator.
     fn chain(&mut self, last: BinaryOp, left: &Expr, right: &Expr) {
-        let rank = Rank::of(last);
+        let rank = Precedence::of(last);
         let mut rest = vec![(last, right)];
         let mut first = left;
         while let ExprKind::Binary { op, left, right } = &first.kind
-            && Rank::of(*op) == rank
+            && Precedence::of(*op) == rank
         {
             rest.push((*op, right));
             first = left;

@@ -6,17 +6,17 @@ use super::super::ast::{
     Action, AggregateDecl, Condition, EmitArgs, EntityDecl, EventDecl, Expr, FieldDecl, InsertAction, Item,
     RelationDecl, RuleDecl,
 };
-use super::super::parser::Rank;
-use super::flat::{Element, path_text};
+use super::super::parser::Precedence;
+use super::inline::{ListElement, path_text};
 use super::{INDENT, LINE_CHARS_MAX, Printer, declared, member, reference};
 
 /// What stands in an event's body.
-enum Member<'t> {
+enum EventMember<'t> {
     Field(&'t FieldDecl),
     Relation(&'t RelationDecl),
 }
 
-impl Member<'_> {
+impl EventMember<'_> {
     fn range(&self) -> (u32, u32) {
         match self {
             Self::Field(field) => field.range(),
@@ -55,7 +55,7 @@ impl Printer<'_> {
         if !event.relations.is_empty() || self.has_comment(open, self.closer(open)) {
             return None;
         }
-        self.flat(LINE_CHARS_MAX, |flat| {
+        self.inline_within(LINE_CHARS_MAX, |flat| {
             write!(flat, "event {} ", declared(&event.name.name))?;
             flat.list("{", "}", &event.fields)?;
             flat.write_str(&event_clauses(event))
@@ -67,16 +67,16 @@ impl Printer<'_> {
             return self.write(&text);
         }
         self.write(&format!("event {} ", declared(&event.name.name)));
-        let mut members: Vec<Member<'_>> = event.fields.iter().map(Member::Field).collect();
-        members.extend(event.relations.iter().map(Member::Relation));
+        let mut members: Vec<EventMember<'_>> = event.fields.iter().map(EventMember::Field).collect();
+        members.extend(event.relations.iter().map(EventMember::Relation));
         members.sort_by_key(|m| m.range().0);
         let open = self.bracket_from(event.name.span.end, "{");
-        self.block(open, &members, Member::range, |p, member| match member {
-            Member::Field(field) => {
+        self.block(open, &members, EventMember::range, |p, member| match member {
+            EventMember::Field(field) => {
                 field.print(p);
                 p.write(",");
             }
-            Member::Relation(relation) => p.write(&relation_text(relation)),
+            EventMember::Relation(relation) => p.write(&relation_text(relation)),
         });
         self.write(&event_clauses(event));
     }
@@ -195,9 +195,9 @@ impl Printer<'_> {
             }
             Condition::Let(c) => {
                 self.write(&format!("let {} = ", declared(&c.name.name)));
-                self.expr(&c.expr, Rank::Or);
+                self.expr(&c.expr, Precedence::Or);
             }
-            Condition::Expr(expr) => self.expr(expr, Rank::Or),
+            Condition::Expr(expr) => self.expr(expr, Precedence::Or),
         }
     }
 

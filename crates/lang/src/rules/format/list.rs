@@ -1,16 +1,16 @@
 //! Lists and blocks over several lines.
 
 use super::Printer;
-use super::flat::Element;
+use super::inline::ListElement;
 
 impl Printer<'_> {
     /// Elements between the bracket that was at the byte `open` and its closer: on one line if that fits and no
     /// comment stands among them, else one a line.
-    pub(super) fn list<T: Element>(&mut self, open: u32, brackets: (&str, &str), elements: &[T]) {
+    pub(super) fn list<T: ListElement>(&mut self, open: u32, brackets: (&str, &str), elements: &[T]) {
         let (opener, closer) = brackets;
         let close = self.closer(open);
         if !self.has_comment(open, close)
-            && let Some(text) = self.flat(self.room(), |flat| flat.list(opener, closer, elements))
+            && let Some(text) = self.inline_within(self.room(), |flat| flat.list(opener, closer, elements))
         {
             return self.write(&text);
         }

@@ -1,5 +1,5 @@
 use super::*;
-use crate::rules::{parse, summary};
+use crate::rules::{parse, structural_text};
 use crate::source::FileId;
 
 fn file(text: &str) -> SourceFile {
@@ -10,7 +10,7 @@ fn formatted(text: &str) -> String {
     let once = format(&file(text)).expect("parses");
     let twice = format(&file(&once)).expect("what was formatted parses");
     assert_eq!(once, twice);
-    assert_eq!(summary(&parse(&file(text)).module), summary(&parse(&file(&once)).module));
+    assert_eq!(structural_text(&parse(&file(text)).module), structural_text(&parse(&file(&once)).module));
     once
 }
 

@@ -6,9 +6,9 @@ use super::super::ast::{
     Action, Assign, AssignOp, DeleteAction, EmitAction, EmitArgs, Ident, InsertAction, Path, UnsetAction,
     UpdateAction,
 };
-use super::super::code;
+use super::super::diagnostic_codes;
 use super::super::keywords::ACTIONS;
-use super::{Bail, Parse, Parser};
+use super::{Parse, Parser, SyntaxError};
 use crate::diagnostic::Diagnostic;
 use crate::lexer::TokenKind;
 use crate::source::Span;
@@ -24,7 +24,7 @@ impl Parser<'_> {
         })?;
         if good && actions.is_empty() {
             self.report(
-                Diagnostic::error(code::NO_ACTIONS, keyword, "this `then` does nothing")
+                Diagnostic::error(diagnostic_codes::NO_ACTIONS, keyword, "this `then` does nothing")
                     .expected(["an action"])
                     .help("write an action: `emit Stream(…);`, `update d.field = …;`"),
             );
@@ -40,11 +40,11 @@ impl Parser<'_> {
             Some("upsert") => self.insert().map(Action::Insert),
             Some("delete") => self.delete(),
             Some("emit") => self.emit(),
-            _ => Err(self.not_an_action()),
+            _ => Err(self.report_not_an_action()),
         }
     }
 
-    fn not_an_action(&mut self) -> Bail {
+    fn report_not_an_action(&mut self) -> SyntaxError {
         let help = match self.word() {
             Some(name) if self.is_nth(1, ".") || self.is_nth(1, "=") => {
                 Some(format!("to change a field, write `update {name}.field = …`"))
@@ -58,7 +58,7 @@ impl Parser<'_> {
         };
         let expected: Vec<String> = ACTIONS.iter().map(|a| format!("`{a}`")).collect();
         let expected: Vec<&str> = expected.iter().map(String::as_str).collect();
-        self.unexpected_with(&expected, "", help)
+        self.report_unexpected_with(&expected, "", help)
     }
 
     fn update(&mut self) -> Parse<Action> {
@@ -69,22 +69,26 @@ impl Parser<'_> {
             let list = self.list("{", "}", "", Self::assign)?;
             if list.is_empty() {
                 let message = "this `update` changes nothing";
-                let span = self.since(start);
+                let span = self.span_since(start);
                 let help = format!("write a field: `update {} {{ field = … }}`", target.name);
-                self.report(Diagnostic::error(code::NO_ACTIONS, span, message).help(help));
-                return Err(Bail::Statement);
+                self.report(Diagnostic::error(diagnostic_codes::NO_ACTIONS, span, message).help(help));
+                return Err(SyntaxError::Statement);
             }
             list
         } else {
             if !self.is_at(".") {
                 let help =
                     format!("write `update {0}.field = …` or `update {0} {{ field = … }}`", target.name);
-                return Err(self.unexpected_with(&["`.`", "`{`"], "after the document's name", Some(help)));
+                return Err(self.report_unexpected_with(
+                    &["`.`", "`{`"],
+                    "after the document's name",
+                    Some(help),
+                ));
             }
             self.bump();
             vec![self.assign()?]
         };
-        Ok(Action::Update(UpdateAction { target, assignments, block, span: self.since(start) }))
+        Ok(Action::Update(UpdateAction { target, assignments, block, span: self.span_since(start) }))
     }
 
     /// `path = value`
@@ -92,7 +96,7 @@ impl Parser<'_> {
         let path = self.path("a field's name")?;
         let op = self.assign_op(&path)?;
         let value = self.expr()?;
-        let span = self.since(path.span);
+        let span = self.span_since(path.span);
         Ok(Assign { path, op, value, span })
     }
 
@@ -103,13 +107,13 @@ impl Parser<'_> {
             TokenKind::Punct("-=") => AssignOp::Sub,
             TokenKind::Punct("*=") => AssignOp::Mul,
             TokenKind::Word if self.word() == Some("push") => AssignOp::Push,
-            _ => return Err(self.no_assign_op(path)),
+            _ => return Err(self.report_missing_assign_op(path)),
         };
         self.bump();
         Ok(op)
     }
 
-    fn no_assign_op(&mut self, path: &Path) -> Bail {
+    fn report_missing_assign_op(&mut self, path: &Path) -> SyntaxError {
         let written = self.file.slice(path.span);
         let help = match &self.token().kind {
             TokenKind::Punct("==" | ":" | ":=" | "=>") => {
@@ -126,7 +130,7 @@ impl Parser<'_> {
             },
             _ => None,
         };
-        self.unexpected_with(&["`=`", "`+=`", "`-=`", "`*=`", "`push`"], "after the field", help)
+        self.report_unexpected_with(&["`=`", "`+=`", "`-=`", "`*=`", "`push`"], "after the field", help)
     }
 
     /// `a.b.c`
@@ -144,11 +148,11 @@ impl Parser<'_> {
         let target = self.name("a document's name")?;
         if !self.is_at(".") {
             let help = format!("write `unset {0}.field`; `delete {0}` deletes the document", target.name);
-            return Err(self.unexpected_with(&["`.`"], "after the document's name", Some(help)));
+            return Err(self.report_unexpected_with(&["`.`"], "after the document's name", Some(help)));
         }
         self.bump();
         let path = self.path("a field's name")?;
-        Ok(Action::Unset(UnsetAction { target, path, span: self.since(start) }))
+        Ok(Action::Unset(UnsetAction { target, path, span: self.span_since(start) }))
     }
 
     fn delete(&mut self) -> Parse<Action> {
@@ -156,14 +160,14 @@ impl Parser<'_> {
         let from = self.word() == Some("from") && self.is_name(1);
         if from {
             let help = "write `delete d`, where `d` is a document of the conditions".to_owned();
-            return Err(self.unexpected_with(&["a document's name"], "", Some(help)));
+            return Err(self.report_unexpected_with(&["a document's name"], "", Some(help)));
         }
         let target = self.name("a document's name")?;
         if self.is_at(".") {
             let help = format!("a field is removed by `unset {}.field`", target.name);
-            return Err(self.unexpected_with(&["`;`"], "after the document's name", Some(help)));
+            return Err(self.report_unexpected_with(&["`;`"], "after the document's name", Some(help)));
         }
-        Ok(Action::Delete(DeleteAction { target, span: self.since(start) }))
+        Ok(Action::Delete(DeleteAction { target, span: self.span_since(start) }))
     }
 
     /// `insert Entity { … }` or `upsert Entity { … }`
@@ -172,19 +176,19 @@ impl Parser<'_> {
         let start = self.bump();
         if self.word() == Some("into") && self.is_name(1) {
             let help = format!("write `{verb} {} {{ field: … }}`", self.text(self.nth(1)));
-            return Err(self.unexpected_with(&["an entity's name"], "", Some(help)));
+            return Err(self.report_unexpected_with(&["an entity's name"], "", Some(help)));
         }
         if self.word() == Some("new") && self.is_name(1) {
             let help = format!("write `{verb} {} {{ field: … }}`", self.text(self.nth(1)));
-            return Err(self.unexpected_with(&["an entity's name"], "", Some(help)));
+            return Err(self.report_unexpected_with(&["an entity's name"], "", Some(help)));
         }
         let entity = self.name("an entity's name")?;
         if !self.is_at("{") {
             let help = format!("write `{verb} {} {{ field: … }}`", entity.name);
-            return Err(self.unexpected_with(&["`{`"], "after the entity's name", Some(help)));
+            return Err(self.report_unexpected_with(&["`{`"], "after the entity's name", Some(help)));
         }
         let fields = self.object("")?;
-        Ok(InsertAction { entity, fields, upsert: verb == "upsert", span: self.since(start) })
+        Ok(InsertAction { entity, fields, upsert: verb == "upsert", span: self.span_since(start) })
     }
 
     fn emit(&mut self) -> Parse<Action> {
@@ -195,11 +199,11 @@ impl Parser<'_> {
         if !self.is_name(0) && self.word().is_none() {
             let help =
                 "write the stream and its fields: `emit Stream(…)` or `emit Stream { field: … }`".to_owned();
-            return Err(self.unexpected_with(&["a stream's name"], "after `emit`", Some(help)));
+            return Err(self.report_unexpected_with(&["a stream's name"], "after `emit`", Some(help)));
         }
         let stream = self.name("a stream's name")?;
         let args = self.emit_args(&stream)?;
-        Ok(Action::Emit(EmitAction { stream, args, span: self.since(start) }))
+        Ok(Action::Emit(EmitAction { stream, args, span: self.span_since(start) }))
     }
 
     fn emit_args(&mut self, stream: &Ident) -> Parse<EmitArgs> {
@@ -210,7 +214,7 @@ impl Parser<'_> {
             return self.object("").map(EmitArgs::Named);
         }
         let help = format!("write `emit {0}(…)` or `emit {0} {{ field: … }}`", stream.name);
-        Err(self.unexpected_with(&["`(`", "`{`"], "after the stream's name", Some(help)))
+        Err(self.report_unexpected_with(&["`(`", "`{`"], "after the stream's name", Some(help)))
     }
 
     /// An argument by position; `name: value` is explained.
@@ -218,7 +222,7 @@ impl Parser<'_> {
         if self.is_name(0) && self.is_nth(1, ":") {
             self.bump();
             let help = "fields by name stand in braces: `emit Stream { field: … }`".to_owned();
-            return Err(self.unexpected_with(&["`,`", "`)`"], "", Some(help)));
+            return Err(self.report_unexpected_with(&["`,`", "`)`"], "", Some(help)));
         }
         self.expr()
     }
@@ -230,7 +234,7 @@ impl Parser<'_> {
             if p.word() != Some("insert") {
                 let help =
                     "an aggregate makes documents: `insert Entity { field: … };`, which replace older ones";
-                return Err(p.unexpected_with(&["`insert`"], "", Some(help.to_owned())));
+                return Err(p.report_unexpected_with(&["`insert`"], "", Some(help.to_owned())));
             }
             let insert = p.insert()?;
             p.semicolon("action")?;
@@ -238,7 +242,7 @@ impl Parser<'_> {
         })?;
         if good && inserts.is_empty() {
             self.report(
-                Diagnostic::error(code::NO_ACTIONS, keyword, "this `do` does nothing")
+                Diagnostic::error(diagnostic_codes::NO_ACTIONS, keyword, "this `do` does nothing")
                     .expected(["`insert`"])
                     .help("write what becomes of a group: `insert Entity { field: count() };`"),
             );

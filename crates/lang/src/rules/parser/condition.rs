@@ -4,8 +4,8 @@ use super::super::ast::{
     Condition, EntityCondition, EventCondition, Expr, ExprKind, Ident, LetCondition, RelationCondition,
     UnaryOp,
 };
-use super::super::code;
-use super::{Bail, Parse, Parser};
+use super::super::diagnostic_codes;
+use super::{Parse, Parser, SyntaxError};
 use crate::diagnostic::Diagnostic;
 use crate::lexer::TokenKind;
 use crate::source::Span;
@@ -21,12 +21,12 @@ impl Parser<'_> {
             Ok(condition)
         })?;
         if good && !matches!(conditions.first(), Some(Condition::Event(_))) {
-            self.event_first(conditions.first(), keyword);
+            self.check_event_first(conditions.first(), keyword);
         }
         Ok(conditions)
     }
 
-    fn event_first(&mut self, first: Option<&Condition>, keyword: Span) {
+    fn check_event_first(&mut self, first: Option<&Condition>, keyword: Span) {
         let help = match first {
             Some(Condition::Expr(Expr { kind: ExprKind::Call { function, .. }, .. })) => {
                 format!("give it a name: `x: {}(…)`", function.name)
@@ -35,7 +35,7 @@ impl Parser<'_> {
         };
         let span = first.map_or(keyword, Condition::span);
         self.report(
-            Diagnostic::error(code::EVENT_FIRST, span, "the first condition must be an event")
+            Diagnostic::error(diagnostic_codes::EVENT_FIRST, span, "the first condition must be an event")
                 .expected(["`x: Stream(…)`"])
                 .help(help),
         );
@@ -51,7 +51,7 @@ impl Parser<'_> {
         }
         let expr = self.expr()?;
         if self.is_at(":") && matches!(&expr.kind, ExprKind::Unary { op: UnaryOp::Not, .. }) {
-            return Err(self.negated_binding(expr.span));
+            return Err(self.report_negated_binding(expr.span));
         }
         self.negated_condition(expr)
     }
@@ -61,11 +61,11 @@ impl Parser<'_> {
         let name = self.new_name("a value's name")?;
         if !self.is_at("=") {
             let help = format!("write `let {} = …`", name.name);
-            return Err(self.unexpected_with(&["`=`"], "after the value's name", Some(help)));
+            return Err(self.report_unexpected_with(&["`=`"], "after the value's name", Some(help)));
         }
         self.bump();
         let expr = self.expr()?;
-        Ok(Condition::Let(LetCondition { name, expr, span: self.since(start) }))
+        Ok(Condition::Let(LetCondition { name, expr, span: self.span_since(start) }))
     }
 
     /// `x: Name(…)` or `x: y.rel()(…)`
@@ -74,7 +74,7 @@ impl Parser<'_> {
         let start = binding.span;
         self.expect(":", "after the binding")?;
         if self.word() == Some("not") {
-            return Err(self.negated_binding(start.to(self.span())));
+            return Err(self.report_negated_binding(start.to(self.span())));
         }
         let source = self.name("a stream, an entity or a relation")?;
         if self.is_at(".") {
@@ -83,10 +83,10 @@ impl Parser<'_> {
         let after = format!("after `{}`", source.name);
         let help = (!self.is_at("(")).then(|| format!("write `{}: {}()`", binding.name, source.name));
         if help.is_some() {
-            return Err(self.unexpected_with(&["`(`", "`.`"], &after, help));
+            return Err(self.report_unexpected_with(&["`(`", "`.`"], &after, help));
         }
         let filters = self.filters()?;
-        let span = self.since(start);
+        let span = self.span_since(start);
         Ok(if first {
             Condition::Event(EventCondition { binding, stream: source, filters, span })
         } else {
@@ -107,20 +107,20 @@ impl Parser<'_> {
         let call = format!("{}: {}.{}()", binding.name, base.name, relation.name);
         if self.is_at(".") {
             let help = format!("bind each step: `{call}`, then the next from `{}`", binding.name);
-            return Err(self.unexpected_with(&["`(`"], "after a relation", Some(help)));
+            return Err(self.report_unexpected_with(&["`(`"], "after a relation", Some(help)));
         }
         if !self.is_at("(") {
             let help = format!("write `{call}`, or for a value `let {} = …`", binding.name);
-            return Err(self.unexpected_with(&["`(`"], "after a relation", Some(help)));
+            return Err(self.report_unexpected_with(&["`(`"], "after a relation", Some(help)));
         }
         self.bump();
         if !self.is_at(")") {
             let help = format!("conditions on the documents stand in a second pair: `{call}(…)`");
-            return Err(self.unexpected_with(&["`)`"], "after a relation's `(`", Some(help)));
+            return Err(self.report_unexpected_with(&["`)`"], "after a relation's `(`", Some(help)));
         }
         self.bump();
         let filters = if self.is_at("(") { Some(self.filters()?) } else { None };
-        let span = self.since(start);
+        let span = self.span_since(start);
         Ok(Condition::Relation(RelationCondition {
             binding: Some(binding),
             negated: false,
@@ -176,20 +176,20 @@ impl Parser<'_> {
         if self.is_at("(") && matches!(expr.kind, ExprKind::MethodCall { .. }) {
             let call = self.file.slice(expr.span);
             let help = format!("give the document a name: `d: {call}(…)`");
-            return Err(self.unexpected_with(&["an operator", "`;`"], "", Some(help)));
+            return Err(self.report_unexpected_with(&["an operator", "`;`"], "", Some(help)));
         }
         Ok(Condition::Expr(expr))
     }
 
-    fn negated_binding(&mut self, span: Span) -> Bail {
+    fn report_negated_binding(&mut self, span: Span) -> SyntaxError {
         self.report(
             Diagnostic::error(
-                code::NEGATED_BINDING,
+                diagnostic_codes::NEGATED_BINDING,
                 span,
                 "a condition with `not` finds nothing that could have a name",
             )
             .help("write it without the name: `not x.rel()` or `not Entity(…)`"),
         );
-        Bail::Statement
+        SyntaxError::Statement
     }
 }

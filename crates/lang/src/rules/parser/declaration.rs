@@ -3,8 +3,8 @@
 use tidemill_types::{Duration, EpochUnit, FieldType, nearest};
 
 use super::super::ast::{EntityDecl, EventDecl, FieldDecl, Ident, IndexDecl, Path, RelationDecl, TypeName};
-use super::super::code;
-use super::{Bail, Parse, Parser};
+use super::super::diagnostic_codes;
+use super::{Parse, Parser, SyntaxError};
 use crate::diagnostic::Diagnostic;
 use crate::lexer::TokenKind;
 use crate::source::Span;
@@ -16,7 +16,7 @@ impl Parser<'_> {
         let name = self.new_name("an event's name")?;
         if !self.is_at("{") {
             let help = format!("write `event {} {{ field: string }};`", name.name);
-            return Err(self.unexpected_with(&["`{`"], "after the event's name", Some(help)));
+            return Err(self.report_unexpected_with(&["`{`"], "after the event's name", Some(help)));
         }
         let open = self.bump();
         let mut event = EventDecl {
@@ -30,7 +30,7 @@ impl Parser<'_> {
         };
         self.event_body(open, &mut event)?;
         self.event_clauses(&mut event)?;
-        event.span = self.since(start);
+        event.span = self.span_since(start);
         self.semicolon("declaration")?;
         Ok(event)
     }
@@ -43,7 +43,7 @@ impl Parser<'_> {
             let relation = self.word() == Some("relation") && self.is_name(1);
             if self.at_end() || (self.at_item() && !relation) {
                 self.unclosed(open);
-                return Err(Bail::Item);
+                return Err(SyntaxError::Item);
             }
             let start = self.at;
             let read = if relation { self.body_relation(event) } else { self.body_field(event) };
@@ -58,7 +58,9 @@ impl Parser<'_> {
         if let Some(owner) = &relation.owner {
             let message = "a relation in an event's body belongs to that event";
             let help = format!("write `relation {}()`", relation.name.name);
-            self.report(Diagnostic::error(code::CLAUSE_MISPLACED, owner.span, message).help(help));
+            self.report(
+                Diagnostic::error(diagnostic_codes::CLAUSE_MISPLACED, owner.span, message).help(help),
+            );
         }
         event.relations.push(relation);
         Ok(())
@@ -67,7 +69,7 @@ impl Parser<'_> {
     fn body_field(&mut self, event: &mut EventDecl) -> Parse<()> {
         let field = self.field_decl()?;
         match event.fields.iter().find(|f| f.name.name == field.name.name) {
-            Some(first) => self.twice(&field.name, first.name.span),
+            Some(first) => self.report_duplicate(&field.name, first.name.span),
             None => event.fields.push(field),
         }
         if self.eat(",").is_some() || self.eat(";").is_some() || self.is_at("}") {
@@ -81,14 +83,14 @@ impl Parser<'_> {
         if self.token().first_on_line {
             let message = "expected `,` after the field";
             self.report(
-                Diagnostic::error(code::UNEXPECTED, place, message)
+                Diagnostic::error(diagnostic_codes::UNEXPECTED, place, message)
                     .expected(["`,`", "`}`"])
                     .help("put `,` here"),
             );
             return Ok(());
         }
         let help = self.is_name(0).then(|| "put `,` between two fields".to_owned());
-        Err(self.unexpected_with(&["`,`", "`}`"], "after the field", help))
+        Err(self.report_unexpected_with(&["`,`", "`}`"], "after the field", help))
     }
 
     /// Skips to the next field after one that began at the token `start` and failed.
@@ -113,18 +115,18 @@ impl Parser<'_> {
         let name = self.name("a field's name")?;
         if !self.is_at(":") {
             let help = format!("write `{}: string`", name.name);
-            return Err(self.unexpected_with(&["`:`"], "after the field's name", Some(help)));
+            return Err(self.report_unexpected_with(&["`:`"], "after the field's name", Some(help)));
         }
         self.bump();
         let ty = self.type_name()?;
-        Ok(FieldDecl { name, ty, span: self.since(start) })
+        Ok(FieldDecl { name, ty, span: self.span_since(start) })
     }
 
     /// The name of a type. An unknown one is reported and read as `object`.
     fn type_name(&mut self) -> Parse<TypeName> {
         let Some(word) = self.word() else {
             let help = format!("the types are {}", FieldType::NAMES.map(|n| format!("`{n}`")).join(", "));
-            return Err(self.unexpected_with(&["a type"], "", Some(help)));
+            return Err(self.report_unexpected_with(&["a type"], "", Some(help)));
         };
         let ty = FieldType::parse(word).unwrap_or_else(|| {
             self.unknown_type(word);
@@ -139,7 +141,7 @@ impl Parser<'_> {
                 None
             }
         };
-        Ok(TypeName { ty, unit, span: self.since(start) })
+        Ok(TypeName { ty, unit, span: self.span_since(start) })
     }
 
     /// `(us)` behind `time`.
@@ -150,7 +152,7 @@ impl Parser<'_> {
         let expected = EpochUnit::ALL.map(|u| format!("`{}`", u.symbol()));
         let Some(word) = self.word() else {
             let expected = expected.each_ref().map(String::as_str);
-            return Err(self.unexpected_with(&expected, "after `time(`", Some(help)));
+            return Err(self.report_unexpected_with(&expected, "after `time(`", Some(help)));
         };
         let unit = EpochUnit::from_symbol(word);
         if unit.is_none() {
@@ -163,7 +165,9 @@ impl Parser<'_> {
             let help = near.map_or(help, |unit| format!("write `time({})`", unit.symbol()));
             let message = format!("`{word}` is no unit in which times are counted");
             self.report(
-                Diagnostic::error(code::UNKNOWN_TYPE, self.span(), message).expected(expected).help(help),
+                Diagnostic::error(diagnostic_codes::UNKNOWN_TYPE, self.span(), message)
+                    .expected(expected)
+                    .help(help),
             );
         }
         self.bump();
@@ -178,9 +182,10 @@ impl Parser<'_> {
             self.bump();
         }
         self.eat(")");
-        let span = self.since(open);
+        let span = self.span_since(open);
         self.report(
-            Diagnostic::error(code::UNKNOWN_TYPE, span, "types have no length").help("remove the brackets"),
+            Diagnostic::error(diagnostic_codes::UNKNOWN_TYPE, span, "types have no length")
+                .help("remove the brackets"),
         );
     }
 
@@ -192,7 +197,9 @@ impl Parser<'_> {
         };
         let message = format!("there is no type `{word}`");
         self.report(
-            Diagnostic::error(code::UNKNOWN_TYPE, self.span(), message).expected(FieldType::NAMES).help(help),
+            Diagnostic::error(diagnostic_codes::UNKNOWN_TYPE, self.span(), message)
+                .expected(FieldType::NAMES)
+                .help(help),
         );
     }
 
@@ -202,19 +209,19 @@ impl Parser<'_> {
             if self.eat_word("key").is_some() {
                 let key = self.name("a field's name")?;
                 if event.key.replace(key).is_some() {
-                    self.clause_twice("key", clause);
+                    self.report_duplicate_clause("key", clause);
                 }
                 self.one_field_only("key")?;
             } else if self.eat_word("id").is_some() {
                 let id = self.id_fields()?;
                 if !event.id.is_empty() {
-                    self.clause_twice("id", clause);
+                    self.report_duplicate_clause("id", clause);
                 }
                 event.id = id;
             } else if self.eat_word("time").is_some() {
                 let time = self.name("a field's name")?;
                 if event.time.replace(time).is_some() {
-                    self.clause_twice("time", clause);
+                    self.report_duplicate_clause("time", clause);
                 }
                 self.one_field_only("time")?;
             } else {
@@ -236,11 +243,11 @@ impl Parser<'_> {
         };
         for (i, field) in fields.iter().enumerate() {
             if let Some(first) = fields[..i].iter().find(|f| f.name == field.name) {
-                self.twice(field, first.span);
+                self.report_duplicate(field, first.span);
             }
         }
         if fields.is_empty() {
-            return Err(self.unexpected(&["a field's name"], "after `id`"));
+            return Err(self.report_unexpected(&["a field's name"], "after `id`"));
         }
         Ok(fields)
     }
@@ -250,7 +257,7 @@ impl Parser<'_> {
             return Ok(());
         }
         let help = format!("`{clause}` takes one field");
-        Err(self.unexpected_with(&["`;`"], &format!("after the field of `{clause}`"), Some(help)))
+        Err(self.report_unexpected_with(&["`;`"], &format!("after the field of `{clause}`"), Some(help)))
     }
 
     /// Reports a word that is none of the clauses `known`.
@@ -263,7 +270,7 @@ impl Parser<'_> {
         let help = nearest(&lower, bare).map(|best| format!("write `{best}`"));
         let mut expected = known.to_vec();
         expected.push("`;`");
-        Err(self.unexpected_with(&expected, "", help))
+        Err(self.report_unexpected_with(&expected, "", help))
     }
 
     /// `entity NAME key F [shard F] [replicated] [[unique] index …]…;`
@@ -272,24 +279,24 @@ impl Parser<'_> {
         let name = self.new_name("an entity's name")?;
         if self.is_at("{") {
             let help = format!("documents have any fields; write `entity {} key FIELD;`", name.name);
-            return Err(self.unexpected_with(&["`key`"], "after the entity's name", Some(help)));
+            return Err(self.report_unexpected_with(&["`key`"], "after the entity's name", Some(help)));
         }
         let (mut key, mut shard, mut replicated, mut indexes) = (None, None, None, Vec::new());
         loop {
             let clause = self.span();
             if self.eat_word("key").is_some() {
                 if key.replace(self.name("a field's name")?).is_some() {
-                    self.clause_twice("key", clause);
+                    self.report_duplicate_clause("key", clause);
                 }
                 self.one_field_only("key")?;
             } else if self.eat_word("shard").is_some() {
                 if shard.replace(self.name("a field's name")?).is_some() {
-                    self.clause_twice("shard", clause);
+                    self.report_duplicate_clause("shard", clause);
                 }
                 self.one_field_only("shard")?;
             } else if self.eat_word("replicated").is_some() {
                 if replicated.replace(clause).is_some() {
-                    self.clause_twice("replicated", clause);
+                    self.report_duplicate_clause("replicated", clause);
                 }
             } else if matches!(self.word(), Some("unique" | "index")) {
                 indexes.push(self.index()?);
@@ -298,7 +305,7 @@ impl Parser<'_> {
                 break;
             }
         }
-        let span = self.since(start);
+        let span = self.span_since(start);
         let Some(key) = key else {
             return Err(self.entity_without_key(&name));
         };
@@ -306,14 +313,14 @@ impl Parser<'_> {
         Ok(EntityDecl { name, key, shard, replicated, indexes, span })
     }
 
-    fn entity_without_key(&mut self, name: &Ident) -> Bail {
+    fn entity_without_key(&mut self, name: &Ident) -> SyntaxError {
         let message = format!("the entity `{}` has no key", name.name);
         self.report(
-            Diagnostic::error(code::CLAUSE_MISSING, name.span, message)
+            Diagnostic::error(diagnostic_codes::CLAUSE_MISSING, name.span, message)
                 .expected(["`key`"])
                 .help(format!("name the field that identifies a document: `entity {} key id;`", name.name)),
         );
-        Bail::Item
+        SyntaxError::Item
     }
 
     /// `[unique] index a` or `[unique] index (a, b)`
@@ -322,7 +329,7 @@ impl Parser<'_> {
         let unique = self.eat_word("unique").is_some();
         if self.eat_word("index").is_none() {
             let help = self.word().map(|field| format!("write `unique index {field}`"));
-            return Err(self.unexpected_with(&["`index`"], "after `unique`", help));
+            return Err(self.report_unexpected_with(&["`index`"], "after `unique`", help));
         }
         let fields: Vec<Path> = if self.is_at("(") {
             self.list("(", ")", "", |p| p.path("a field's name"))?
@@ -330,19 +337,19 @@ impl Parser<'_> {
             let field = self.path("a field's name")?;
             if self.is_at(",") {
                 let help = "several fields stand in brackets: `index (a, b)`".to_owned();
-                return Err(self.unexpected_with(&["`;`"], "after the index's field", Some(help)));
+                return Err(self.report_unexpected_with(&["`;`"], "after the index's field", Some(help)));
             }
             vec![field]
         };
         if fields.is_empty() {
-            let span = self.since(start);
+            let span = self.span_since(start);
             self.report(
-                Diagnostic::error(code::CLAUSE_MISSING, span, "an index needs a field")
+                Diagnostic::error(diagnostic_codes::CLAUSE_MISSING, span, "an index needs a field")
                     .help("write its fields: `index (a, b)`"),
             );
-            return Err(Bail::Statement);
+            return Err(SyntaxError::Statement);
         }
-        Ok(IndexDecl { unique, fields, span: self.since(start) })
+        Ok(IndexDecl { unique, fields, span: self.span_since(start) })
     }
 
     /// `relation [OWNER.]NAME(): ENTITY by F [on F];`
@@ -356,7 +363,7 @@ impl Parser<'_> {
         };
         if !(self.is_at("(") && self.is_nth(1, ")")) {
             let help = format!("write `relation {}(): ENTITY by FIELD;`", name.name);
-            return Err(self.unexpected_with(&["`()`"], "after the relation's name", Some(help)));
+            return Err(self.report_unexpected_with(&["`()`"], "after the relation's name", Some(help)));
         }
         self.bump();
         self.bump();
@@ -364,14 +371,14 @@ impl Parser<'_> {
         let target = self.name("an entity's name")?;
         if self.eat_word("by").is_none() {
             let help = format!("name the owner's field that holds the key of `{}`: `by FIELD`", target.name);
-            return Err(self.unexpected_with(&["`by`"], "after the entity's name", Some(help)));
+            return Err(self.report_unexpected_with(&["`by`"], "after the entity's name", Some(help)));
         }
         let by = self.name("a field's name")?;
         let on = match self.eat_word("on") {
             Some(_) => Some(self.name("a field's name")?),
             None => None,
         };
-        let span = self.since(start);
+        let span = self.span_since(start);
         if matches!(self.token().kind, TokenKind::Word) {
             self.clauses_end(&["`on`"])?;
         }

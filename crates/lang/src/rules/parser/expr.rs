@@ -1,8 +1,8 @@
 //! Expressions.
 
 use super::super::ast::{BinaryOp, Expr, ExprKind, Ident, Literal, UnaryOp};
-use super::super::{EXPR_DEPTH_MAX, code};
-use super::operator::{Infix, Rank};
+use super::super::{EXPR_DEPTH_MAX, diagnostic_codes};
+use super::operator::{InfixOperator, Precedence};
 use super::{Parse, Parser};
 use crate::diagnostic::Diagnostic;
 use crate::lexer::TokenKind;
@@ -12,12 +12,12 @@ use crate::source::Span;
 const MIN_MAGNITUDE: u64 = i64::MIN.unsigned_abs();
 
 /// An expression and the depth of its tree.
-struct Deep {
+struct MeasuredExpr {
     expr: Expr,
     depth: usize,
 }
 
-impl Deep {
+impl MeasuredExpr {
     fn leaf(kind: ExprKind, span: Span) -> Self {
         Self { expr: Expr { kind, span }, depth: 1 }
     }
@@ -26,15 +26,15 @@ impl Deep {
 impl Parser<'_> {
     /// An expression.
     pub(super) fn expr(&mut self) -> Parse<Expr> {
-        Ok(self.ranked(Rank::Or)?.expr)
+        Ok(self.ranked(Precedence::Or)?.expr)
     }
 
     /// An expression of operators that bind at least as tightly as `min`.
-    fn ranked(&mut self, min: Rank) -> Parse<Deep> {
+    fn ranked(&mut self, min: Precedence) -> Parse<MeasuredExpr> {
         self.nested(|p| {
             let mut left = p.prefix(min)?;
             while let Some((infix, foreign)) = p.infix() {
-                if infix.rank() < min {
+                if infix.precedence() < min {
                     break;
                 }
                 if foreign {
@@ -44,9 +44,9 @@ impl Parser<'_> {
                 for _ in 0..infix.tokens() {
                     p.bump();
                 }
-                let right = p.ranked(infix.rank().tighter())?;
+                let right = p.ranked(infix.precedence().tighter())?;
                 left = p.combine(infix, left, right)?;
-                if infix.rank() == Rank::Compare {
+                if infix.precedence() == Precedence::Compare {
                     p.refuse_chain(operator)?;
                 }
             }
@@ -54,14 +54,21 @@ impl Parser<'_> {
         })
     }
 
-    fn combine(&mut self, infix: Infix, left: Deep, right: Deep) -> Parse<Deep> {
+    fn combine(
+        &mut self,
+        infix: InfixOperator,
+        left: MeasuredExpr,
+        right: MeasuredExpr,
+    ) -> Parse<MeasuredExpr> {
         let span = left.expr.span.to(right.expr.span);
         let depth = left.depth.max(right.depth);
         let (left, right) = (Box::new(left.expr), Box::new(right.expr));
         match infix {
-            Infix::Binary(op) => self.grow(ExprKind::Binary { op, left, right }, span, depth),
-            Infix::In { negated: false } => self.grow(ExprKind::In { value: left, list: right }, span, depth),
-            Infix::In { negated: true } => {
+            InfixOperator::Binary(op) => self.grow(ExprKind::Binary { op, left, right }, span, depth),
+            InfixOperator::In { negated: false } => {
+                self.grow(ExprKind::In { value: left, list: right }, span, depth)
+            }
+            InfixOperator::In { negated: true } => {
                 let operand = Box::new(Expr { kind: ExprKind::In { value: left, list: right }, span });
                 self.grow(ExprKind::Unary { op: UnaryOp::Not, operand }, span, depth + 1)
             }
@@ -69,32 +76,36 @@ impl Parser<'_> {
     }
 
     /// A node above children of the depth `below`.
-    fn grow(&mut self, kind: ExprKind, span: Span, below: usize) -> Parse<Deep> {
+    fn grow(&mut self, kind: ExprKind, span: Span, below: usize) -> Parse<MeasuredExpr> {
         if below >= EXPR_DEPTH_MAX {
-            return Err(self.too_deep(span.at_end()));
+            return Err(self.report_too_deep(span.at_end()));
         }
-        Ok(Deep { expr: Expr { kind, span }, depth: below + 1 })
+        Ok(MeasuredExpr { expr: Expr { kind, span }, depth: below + 1 })
     }
 
     /// `a < b < c` after `a < b`, whose operator stands at `first`.
     fn refuse_chain(&mut self, first: Span) -> Parse<()> {
-        let Some((second, _)) = self.infix().filter(|(i, _)| i.rank() == Rank::Compare) else {
+        let Some((second, _)) = self.infix().filter(|(i, _)| i.precedence() == Precedence::Compare) else {
             return Ok(());
         };
         let text = |infix| match infix {
-            Infix::Binary(op) => BinaryOp::text(op),
-            Infix::In { .. } => "in",
+            InfixOperator::Binary(op) => BinaryOp::text(op),
+            InfixOperator::In { .. } => "in",
         };
         let (a, b) = (self.file.slice(first).to_owned(), text(second));
         self.report(
-            Diagnostic::error(code::COMPARISON_CHAIN, self.span(), "comparisons cannot be chained")
-                .help(format!("write `a {a} b and b {b} c`")),
+            Diagnostic::error(
+                diagnostic_codes::COMPARISON_CHAIN,
+                self.span(),
+                "comparisons cannot be chained",
+            )
+            .help(format!("write `a {a} b and b {b} c`")),
         );
-        Err(super::Bail::Statement)
+        Err(super::SyntaxError::Statement)
     }
 
     /// `not x`, or something tighter.
-    fn prefix(&mut self, min: Rank) -> Parse<Deep> {
+    fn prefix(&mut self, min: Precedence) -> Parse<MeasuredExpr> {
         let foreign = self.word() == Some("NOT") && !self.is_nth(1, ".");
         if self.word() != Some("not") && !foreign {
             return self.sign();
@@ -102,31 +113,31 @@ impl Parser<'_> {
         if foreign {
             self.foreign_word("not");
         }
-        if min > Rank::Not {
+        if min > Precedence::Not {
             let message = "`not` binds less tightly than the operator before it";
             self.report(
-                Diagnostic::error(code::UNEXPECTED, self.span(), message)
+                Diagnostic::error(diagnostic_codes::UNEXPECTED, self.span(), message)
                     .expected(["a value"])
                     .help("put brackets around it: `(not x)`"),
             );
         }
         let start = self.bump();
-        let operand = self.ranked(Rank::Not)?;
+        let operand = self.ranked(Precedence::Not)?;
         self.unary(UnaryOp::Not, start, operand)
     }
 
-    fn unary(&mut self, op: UnaryOp, start: Span, operand: Deep) -> Parse<Deep> {
+    fn unary(&mut self, op: UnaryOp, start: Span, operand: MeasuredExpr) -> Parse<MeasuredExpr> {
         let span = start.to(operand.expr.span);
         self.grow(ExprKind::Unary { op, operand: Box::new(operand.expr) }, span, operand.depth)
     }
 
     /// `-x`, `!x`, or something tighter.
-    fn sign(&mut self) -> Parse<Deep> {
+    fn sign(&mut self) -> Parse<MeasuredExpr> {
         if self.is_at("-") {
             let start = self.bump();
             if self.token().kind == TokenKind::Int(MIN_MAGNITUDE) && !self.at_span() {
                 let span = start.to(self.bump());
-                return Ok(Deep::leaf(ExprKind::Literal(Literal::Int(i64::MIN)), span));
+                return Ok(MeasuredExpr::leaf(ExprKind::Literal(Literal::Int(i64::MIN)), span));
             }
             let operand = self.nested(Self::sign)?;
             return self.unary(UnaryOp::Neg, start, operand);
@@ -138,56 +149,56 @@ impl Parser<'_> {
         }
         if self.is_at("+") {
             let help = "a number without a sign is positive: remove `+`".to_owned();
-            return Err(self.unexpected_with(&["a value"], "", Some(help)));
+            return Err(self.report_unexpected_with(&["a value"], "", Some(help)));
         }
         self.postfix()
     }
 
     /// A value and the fields reached from it.
-    fn postfix(&mut self) -> Parse<Deep> {
+    fn postfix(&mut self) -> Parse<MeasuredExpr> {
         let mut value = self.primary()?;
         loop {
             if self.is_at("[") && !self.token().first_on_line {
                 let help = "an element of an array is written like a field: x.items.`0`".to_owned();
-                return Err(self.unexpected_with(&["an operator"], "", Some(help)));
+                return Err(self.report_unexpected_with(&["an operator"], "", Some(help)));
             }
             if !self.is_at(".") {
                 return Ok(value);
             }
             if matches!(value.expr.kind, ExprKind::Literal(_) | ExprKind::Span(_) | ExprKind::Now) {
                 let help = "only bindings, documents and objects have fields".to_owned();
-                return Err(self.unexpected_with(&["an operator"], "after a constant", Some(help)));
+                return Err(self.report_unexpected_with(&["an operator"], "after a constant", Some(help)));
             }
             value = self.field(value)?;
         }
     }
 
     /// `.field` or `.field()`
-    fn field(&mut self, base: Deep) -> Parse<Deep> {
+    fn field(&mut self, base: MeasuredExpr) -> Parse<MeasuredExpr> {
         self.bump();
         let name = self.any_name("a field's name")?;
         let depth = base.depth;
         let start = base.expr.span;
         let base = Box::new(base.expr);
         if !self.is_at("(") {
-            return self.grow(ExprKind::Field { base, field: name }, self.since(start), depth);
+            return self.grow(ExprKind::Field { base, field: name }, self.span_since(start), depth);
         }
         self.bump();
         if !self.is_at(")") {
             let help = format!("conditions on a relation stand in a second pair: `{}()(…)`", name.name);
-            return Err(self.unexpected_with(&["`)`"], "after a field's `(`", Some(help)));
+            return Err(self.report_unexpected_with(&["`)`"], "after a field's `(`", Some(help)));
         }
         self.bump();
-        self.grow(ExprKind::MethodCall { base, method: name }, self.since(start), depth)
+        self.grow(ExprKind::MethodCall { base, method: name }, self.span_since(start), depth)
     }
 
-    fn primary(&mut self) -> Parse<Deep> {
+    fn primary(&mut self) -> Parse<MeasuredExpr> {
         let token = self.token();
         let kind = match &token.kind {
             TokenKind::Int(_) | TokenKind::Float(_) if self.at_span() => {
                 let literal = self.span_literal()?;
                 let span = literal.span;
-                return Ok(Deep::leaf(ExprKind::Span(literal), span));
+                return Ok(MeasuredExpr::leaf(ExprKind::Span(literal), span));
             }
             TokenKind::Int(number) => ExprKind::Literal(Literal::Int(self.integer(*number))),
             TokenKind::Float(number) => ExprKind::Literal(Literal::Float(*number)),
@@ -198,7 +209,7 @@ impl Parser<'_> {
             TokenKind::Punct("{") => return self.object_value(),
             _ => return Err(self.no_value()),
         };
-        Ok(Deep::leaf(kind, self.bump()))
+        Ok(MeasuredExpr::leaf(kind, self.bump()))
     }
 
     /// The value of a whole number here; one that does not fit is reported.
@@ -206,7 +217,7 @@ impl Parser<'_> {
         i64::try_from(number).unwrap_or_else(|_| {
             let message = format!("the number is larger than {}", i64::MAX);
             self.report(
-                Diagnostic::error(code::RANGE, self.span(), message)
+                Diagnostic::error(diagnostic_codes::RANGE, self.span(), message)
                     .help("write it with a point: `1.0` is a float"),
             );
             0
@@ -214,7 +225,7 @@ impl Parser<'_> {
     }
 
     /// A keyword that is a value, a call, or a name.
-    fn word_value(&mut self) -> Parse<Deep> {
+    fn word_value(&mut self) -> Parse<MeasuredExpr> {
         let kind = match self.word() {
             Some("true") => ExprKind::Literal(Literal::Bool(true)),
             Some("false") => ExprKind::Literal(Literal::Bool(false)),
@@ -229,61 +240,61 @@ impl Parser<'_> {
             _ => {
                 let name = self.any_name("a value")?;
                 let span = name.span;
-                return Ok(Deep::leaf(ExprKind::Name(name), span));
+                return Ok(MeasuredExpr::leaf(ExprKind::Name(name), span));
             }
         };
-        Ok(Deep::leaf(kind, self.bump()))
+        Ok(MeasuredExpr::leaf(kind, self.bump()))
     }
 
     /// `now`, or `now()` as others write it.
-    fn now(&mut self) -> Parse<Deep> {
+    fn now(&mut self) -> Parse<MeasuredExpr> {
         let start = self.bump();
         if self.is_at("(") {
-            return Err(self.unexpected_with(
+            return Err(self.report_unexpected_with(
                 &["an operator"],
                 "after `now`",
                 Some("write `now` alone".to_owned()),
             ));
         }
-        Ok(Deep::leaf(ExprKind::Now, start))
+        Ok(MeasuredExpr::leaf(ExprKind::Now, start))
     }
 
-    fn call(&mut self) -> Parse<Deep> {
+    fn call(&mut self) -> Parse<MeasuredExpr> {
         let function: Ident = self.any_name("a function's name")?;
         let start = function.span;
         let mut depth = 0;
         let args = self.list("(", ")", "", |p| p.element(&mut depth))?;
-        self.grow(ExprKind::Call { function, args }, self.since(start), depth)
+        self.grow(ExprKind::Call { function, args }, self.span_since(start), depth)
     }
 
-    fn array(&mut self) -> Parse<Deep> {
+    fn array(&mut self) -> Parse<MeasuredExpr> {
         let start = self.span();
         let mut depth = 0;
         let elements = self.list("[", "]", "", |p| p.element(&mut depth))?;
-        self.grow(ExprKind::Array(elements), self.since(start), depth)
+        self.grow(ExprKind::Array(elements), self.span_since(start), depth)
     }
 
     /// An expression in a list; `depth` becomes that of the deepest.
     fn element(&mut self, depth: &mut usize) -> Parse<Expr> {
-        let element = self.ranked(Rank::Or)?;
+        let element = self.ranked(Precedence::Or)?;
         *depth = element.depth.max(*depth);
         Ok(element.expr)
     }
 
-    fn object_value(&mut self) -> Parse<Deep> {
+    fn object_value(&mut self) -> Parse<MeasuredExpr> {
         let start = self.span();
         let fields = self.object("")?;
         // fields are read by `expr`, which does not pass depths on
         let depth = fields.iter().map(|f| depth(&f.value)).max().unwrap_or(0);
-        self.grow(ExprKind::Object(fields), self.since(start), depth)
+        self.grow(ExprKind::Object(fields), self.span_since(start), depth)
     }
 
-    fn parenthesised(&mut self) -> Parse<Deep> {
+    fn parenthesised(&mut self) -> Parse<MeasuredExpr> {
         let open = self.bump();
-        let mut inner = self.ranked(Rank::Or)?;
+        let mut inner = self.ranked(Precedence::Or)?;
         if self.is_at(",") {
             let help = "a list is written in square brackets: `[a, b]`".to_owned();
-            return Err(self.unexpected_with(&["`)`"], "", Some(help)));
+            return Err(self.report_unexpected_with(&["`)`"], "", Some(help)));
         }
         if !self.is_at(")") {
             let broken =
@@ -292,16 +303,16 @@ impl Parser<'_> {
                 return Err(self.unclosed(open));
             }
             return Err(self
-                .foreign_continuation()
-                .unwrap_or_else(|| self.unexpected(&["an operator", "`)`"], "")));
+                .report_foreign_continuation()
+                .unwrap_or_else(|| self.report_unexpected(&["an operator", "`)`"], "")));
         }
         self.bump();
-        inner.expr.span = self.since(open);
+        inner.expr.span = self.span_since(open);
         Ok(inner)
     }
 
     /// Reports that no value begins here.
-    fn no_value(&mut self) -> super::Bail {
+    fn no_value(&mut self) -> super::SyntaxError {
         let adjacent = self.nth(1).span.start == self.span().end;
         let help = match (&self.token().kind, &self.nth(1).kind) {
             (TokenKind::Punct("."), TokenKind::Int(_)) if adjacent => {
@@ -319,14 +330,14 @@ impl Parser<'_> {
             }
             _ => None,
         };
-        self.unexpected_with(&["a value"], "", help)
+        self.report_unexpected_with(&["a value"], "", help)
     }
 
     /// Reports that the word here is written `ours`.
     fn foreign_word(&mut self, ours: &str) {
         let message = format!("`{}` is not a word of this language", self.text(self.token()));
         self.report(
-            Diagnostic::error(code::FOREIGN, self.span(), message)
+            Diagnostic::error(diagnostic_codes::FOREIGN, self.span(), message)
                 .expected([format!("`{ours}`")])
                 .help(format!("write `{ours}`")),
         );

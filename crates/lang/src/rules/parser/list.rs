@@ -1,8 +1,8 @@
 //! Lists in brackets.
 
 use super::super::ast::{Ident, ObjectField};
-use super::super::code;
-use super::{Bail, Parse, Parser};
+use super::super::diagnostic_codes;
+use super::{Parse, Parser, SyntaxError};
 use crate::diagnostic::Diagnostic;
 use crate::lexer::TokenKind;
 use crate::lexer::text::quote;
@@ -28,7 +28,7 @@ impl Parser<'_> {
             }
             elements.push(read(self)?);
             if self.eat(",").is_none() && !self.is_at(closer) {
-                return Err(self.list_goes_wrong(open, closer));
+                return Err(self.report_broken_list(open, closer));
             }
         }
     }
@@ -39,12 +39,12 @@ impl Parser<'_> {
     }
 
     /// Reports why the list begun at `open` neither goes on nor ends here.
-    fn list_goes_wrong(&mut self, open: Span, closer: &str) -> Bail {
+    fn report_broken_list(&mut self, open: Span, closer: &str) -> SyntaxError {
         let closes_another = [")", "]", "}"].iter().any(|c| *c != closer && self.is_at(c));
         if self.is_list_broken() || closes_another {
             return self.unclosed(open);
         }
-        if let Some(bail) = self.foreign_continuation() {
+        if let Some(bail) = self.report_foreign_continuation() {
             return bail;
         }
         let begins = matches!(
@@ -62,7 +62,7 @@ impl Parser<'_> {
         } else {
             begins.then(|| "put `,` between two elements".to_owned())
         };
-        self.unexpected_with(&["`,`", &format!("`{closer}`")], "", help)
+        self.report_unexpected_with(&["`,`", &format!("`{closer}`")], "", help)
     }
 
     /// `{ name: value, … }`
@@ -75,7 +75,7 @@ impl Parser<'_> {
                 true
             }
             Some(first) => {
-                self.twice(&field.name, *first);
+                self.report_duplicate(&field.name, *first);
                 false
             }
         });
@@ -88,7 +88,7 @@ impl Parser<'_> {
             TokenKind::Str(text) => Ident { name: text.clone(), span: self.bump() },
             TokenKind::Int(number) => {
                 let help = format!("write it as text: `{}`", quote(&number.to_string()));
-                return Err(self.unexpected_with(&["a field's name"], "", Some(help)));
+                return Err(self.report_unexpected_with(&["a field's name"], "", Some(help)));
             }
             _ => self.any_name("a field's name")?,
         };
@@ -96,18 +96,18 @@ impl Parser<'_> {
             let help = format!("write `{}: …`", name.name);
             let known = self.is_at("=") || self.is_at("=>") || self.is_at(",") || self.is_at("}");
             let help = (known && crate::lexer::is_word(&name.name)).then_some(help);
-            return Err(self.unexpected_with(&["`:`"], "after the field's name", help));
+            return Err(self.report_unexpected_with(&["`:`"], "after the field's name", help));
         }
         self.bump();
         let value = self.expr()?;
-        Ok(ObjectField { name, value, span: self.since(start) })
+        Ok(ObjectField { name, value, span: self.span_since(start) })
     }
 
     /// Reports that `second` was named before, at `first`.
-    pub(super) fn twice(&mut self, second: &Ident, first: Span) {
+    pub(super) fn report_duplicate(&mut self, second: &Ident, first: Span) {
         let message = format!("`{}` is named twice", second.name);
         self.report(
-            Diagnostic::error(code::TWICE, second.span, message)
+            Diagnostic::error(diagnostic_codes::TWICE, second.span, message)
                 .help("remove one of them")
                 .note_at(first, "first named here"),
         );

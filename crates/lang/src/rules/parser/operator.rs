@@ -1,14 +1,14 @@
 //! Operators and their ranks.
 
 use super::super::ast::BinaryOp;
-use super::super::code;
+use super::super::diagnostic_codes;
 use super::Parser;
 use crate::diagnostic::Diagnostic;
 use crate::lexer::TokenKind;
 
 /// How tightly operators bind, loosest first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(in super::super) enum Rank {
+pub(in super::super) enum Precedence {
     Or,
     And,
     Not,
@@ -19,7 +19,7 @@ pub(in super::super) enum Rank {
     Primary,
 }
 
-impl Rank {
+impl Precedence {
     /// The next tighter rank.
     pub(in super::super) fn tighter(self) -> Self {
         match self {
@@ -48,16 +48,16 @@ impl Rank {
 
 /// An operator between two operands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Infix {
+pub(super) enum InfixOperator {
     Binary(BinaryOp),
     In { negated: bool },
 }
 
-impl Infix {
-    pub(super) fn rank(self) -> Rank {
+impl InfixOperator {
+    pub(super) fn precedence(self) -> Precedence {
         match self {
-            Self::Binary(op) => Rank::of(op),
-            Self::In { .. } => Rank::Compare,
+            Self::Binary(op) => Precedence::of(op),
+            Self::In { .. } => Precedence::Compare,
         }
     }
 
@@ -69,9 +69,9 @@ impl Infix {
 
 impl Parser<'_> {
     /// The operator here. `true` with it when another language writes it so.
-    pub(super) fn infix(&self) -> Option<(Infix, bool)> {
+    pub(super) fn infix(&self) -> Option<(InfixOperator, bool)> {
         use BinaryOp::*;
-        let binary = |op, foreign| Some((Infix::Binary(op), foreign));
+        let binary = |op, foreign| Some((InfixOperator::Binary(op), foreign));
         match &self.token().kind {
             TokenKind::Punct(p) => match *p {
                 "==" => binary(Eq, false),
@@ -98,9 +98,9 @@ impl Parser<'_> {
                 match word.to_ascii_lowercase().as_str() {
                     lower @ "and" => binary(And, lower != word),
                     lower @ "or" => binary(Or, lower != word),
-                    lower @ "in" => Some((Infix::In { negated: false }, lower != word)),
+                    lower @ "in" => Some((InfixOperator::In { negated: false }, lower != word)),
                     lower @ "not" if self.word_at(1).is_some_and(|w| w.eq_ignore_ascii_case("in")) => {
-                        Some((Infix::In { negated: true }, lower != word))
+                        Some((InfixOperator::In { negated: true }, lower != word))
                     }
                     _ => None,
                 }
@@ -110,19 +110,23 @@ impl Parser<'_> {
     }
 
     /// Reports that `infix`, which stands here, is written differently.
-    pub(super) fn foreign_infix(&mut self, infix: Infix) {
+    pub(super) fn foreign_infix(&mut self, infix: InfixOperator) {
         let written = self.text(self.token());
         let ours = match infix {
-            Infix::Binary(op) => op.text(),
-            Infix::In { negated: false } => "in",
-            Infix::In { negated: true } => "not in",
+            InfixOperator::Binary(op) => op.text(),
+            InfixOperator::In { negated: false } => "in",
+            InfixOperator::In { negated: true } => "not in",
         };
         let diagnostic = if written == "=" {
-            Diagnostic::error(code::ASSIGN_FOR_EQUALS, self.span(), "`=` sets a value and does not compare")
-                .help("to compare two values, write `==`")
+            Diagnostic::error(
+                diagnostic_codes::ASSIGN_FOR_EQUALS,
+                self.span(),
+                "`=` sets a value and does not compare",
+            )
+            .help("to compare two values, write `==`")
         } else {
             let message = format!("`{written}` is not an operator of this language");
-            Diagnostic::error(code::FOREIGN, self.span(), message).help(format!("write `{ours}`"))
+            Diagnostic::error(diagnostic_codes::FOREIGN, self.span(), message).help(format!("write `{ours}`"))
         };
         self.report(diagnostic.expected([format!("`{ours}`")]));
     }

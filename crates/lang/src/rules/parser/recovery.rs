@@ -1,8 +1,8 @@
 //! Where to go on after a mistake.
 
-use super::super::code;
+use super::super::diagnostic_codes;
 use super::super::keywords::{ACTIONS, ITEMS};
-use super::{Bail, Parse, Parser};
+use super::{Parse, Parser, SyntaxError};
 use crate::diagnostic::Diagnostic;
 use crate::lexer::TokenKind;
 use crate::source::Span;
@@ -103,7 +103,7 @@ impl Parser<'_> {
             }
             if self.at_end() || self.at_item() {
                 self.unclosed(open);
-                return Err(Bail::Item);
+                return Err(SyntaxError::Item);
             }
             if self.at_next_block() {
                 self.unclosed(open);
@@ -115,8 +115,8 @@ impl Parser<'_> {
             let start = self.at;
             match read(self, number) {
                 Ok(statement) => statements.push(statement),
-                Err(Bail::Item) => return Err(Bail::Item),
-                Err(Bail::Statement) => {
+                Err(SyntaxError::Item) => return Err(SyntaxError::Item),
+                Err(SyntaxError::Statement) => {
                     good = false;
                     self.skip_statement(start);
                 }
@@ -131,7 +131,7 @@ impl Parser<'_> {
     }
 
     /// Reports that the bracket at `open` has no end before this place.
-    pub(super) fn unclosed(&mut self, open: Span) -> Bail {
+    pub(super) fn unclosed(&mut self, open: Span) -> SyntaxError {
         let bracket = self.file.slice(open);
         let closer = match bracket {
             "(" => ")",
@@ -142,12 +142,12 @@ impl Parser<'_> {
         let found = format!("here a `{closer}` was still missing");
         let here = if self.at_end() { self.previous().at_end() } else { self.span() };
         self.report(
-            Diagnostic::error(code::UNCLOSED, open, message)
+            Diagnostic::error(diagnostic_codes::UNCLOSED, open, message)
                 .expected([format!("`{closer}`")])
                 .help(format!("put `{closer}` where it ends"))
                 .note_at(here, found),
         );
-        Bail::Statement
+        SyntaxError::Statement
     }
 
     /// Moves past the `;` after a `what`. One that is merely missing is reported and taken as read.
@@ -155,17 +155,19 @@ impl Parser<'_> {
         if self.eat(";").is_some() {
             return Ok(());
         }
-        if let Some(bail) = self.foreign_continuation() {
+        if let Some(bail) = self.report_foreign_continuation() {
             return Err(bail);
         }
         if self.is_at("}") || self.at_end() || self.token().first_on_line {
             let message = format!("expected `;` after the {what}");
             let place = self.previous().at_end();
             self.report(
-                Diagnostic::error(code::SEMICOLON, place, message).expected(["`;`"]).help("put `;` here"),
+                Diagnostic::error(diagnostic_codes::SEMICOLON, place, message)
+                    .expected(["`;`"])
+                    .help("put `;` here"),
             );
             return Ok(());
         }
-        Err(self.unexpected(&["`;`"], &format!("after the {what}")))
+        Err(self.report_unexpected(&["`;`"], &format!("after the {what}")))
     }
 }

@@ -1,14 +1,14 @@
 //! Rules.
 
 use super::super::ast::{AggregateDecl, GroupItem, Ident, Item, RuleDecl, SpanLiteral};
-use super::super::code;
-use super::{Bail, Parse, Parser};
+use super::super::diagnostic_codes;
+use super::{Parse, Parser, SyntaxError};
 use crate::diagnostic::Diagnostic;
 use crate::lexer::TokenKind;
 use crate::source::Span;
 
 /// What stands between a rule's name and its brace.
-struct Header {
+struct RuleHeader {
     start: Span,
     name: Ident,
     priority: Option<(i32, Span)>,
@@ -31,27 +31,27 @@ impl Parser<'_> {
                     }
                     _ => format!("write `rule {name} {{ when {{ … }} then {{ … }} }}`"),
                 };
-                Err(self.unexpected_with(&["`when`", "`aggregate`"], "", Some(help)))
+                Err(self.report_unexpected_with(&["`when`", "`aggregate`"], "", Some(help)))
             }
         }
     }
 
-    fn rule_header(&mut self) -> Parse<Header> {
+    fn rule_header(&mut self) -> Parse<RuleHeader> {
         let start = self.bump();
         let name = self.new_name("a rule's name")?;
-        let mut header = Header { start, name, priority: None, every: None };
+        let mut header = RuleHeader { start, name, priority: None, every: None };
         loop {
             let clause = self.span();
             if self.eat_word("priority").is_some() {
                 let value = self.priority()?;
                 if header.priority.is_some() {
-                    self.clause_twice("priority", clause);
+                    self.report_duplicate_clause("priority", clause);
                 }
                 header.priority = Some((value, clause));
             } else if self.eat_word("every").is_some() {
                 let every = self.span_clause("every", clause)?;
                 if header.every.is_some() {
-                    self.clause_twice("every", clause);
+                    self.report_duplicate_clause("every", clause);
                 }
                 header.every = Some(every);
             } else {
@@ -66,59 +66,62 @@ impl Parser<'_> {
         let negative = self.eat("-").is_some();
         let TokenKind::Int(number) = self.token().kind else {
             let help = "write a whole number: `priority 10`".to_owned();
-            return Err(self.unexpected_with(&["a whole number"], "after `priority`", Some(help)));
+            return Err(self.report_unexpected_with(&["a whole number"], "after `priority`", Some(help)));
         };
         self.bump();
         let value = i64::try_from(number).ok().map(|n| if negative { -n } else { n });
         Ok(value.and_then(|n| i32::try_from(n).ok()).unwrap_or_else(|| {
             let message = format!("a priority lies between {} and {}", i32::MIN, i32::MAX);
             self.report(
-                Diagnostic::error(code::RANGE, self.since(start), message).help("write a smaller number"),
+                Diagnostic::error(diagnostic_codes::RANGE, self.span_since(start), message)
+                    .help("write a smaller number"),
             );
             0
         }))
     }
 
-    pub(super) fn clause_twice(&mut self, clause: &str, span: Span) {
+    pub(super) fn report_duplicate_clause(&mut self, clause: &str, span: Span) {
         let message = format!("`{clause}` is given twice");
-        self.report(Diagnostic::error(code::TWICE, span, message).help("remove one of them"));
+        self.report(Diagnostic::error(diagnostic_codes::TWICE, span, message).help("remove one of them"));
     }
 
     /// The rest of a rule from `when` on.
-    fn when_rule(&mut self, header: Header, open: Span) -> Parse<Item> {
+    fn when_rule(&mut self, header: RuleHeader, open: Span) -> Parse<Item> {
         let when = self.bump();
         if let Some(every) = &header.every {
             let message =
                 "`every` belongs to rules with `aggregate`; a rule with `when` runs when its event comes";
             let span = every.span;
-            self.report(Diagnostic::error(code::CLAUSE_MISPLACED, span, message).help("remove `every`"));
+            self.report(
+                Diagnostic::error(diagnostic_codes::CLAUSE_MISPLACED, span, message).help("remove `every`"),
+            );
         }
         let conditions = self.conditions(when)?;
         let Some(then) = self.eat_word("then") else {
-            return Err(self.no_then(&header.name));
+            return Err(self.report_missing_then(&header.name));
         };
         let actions = self.actions(then)?;
         self.close_rule(open)?;
         let priority = header.priority.map_or(0, |(p, _)| p);
-        let span = self.since(header.start);
+        let span = self.span_since(header.start);
         Ok(Item::Rule(RuleDecl { name: header.name, priority, conditions, actions, span }))
     }
 
-    fn no_then(&mut self, name: &Ident) -> Bail {
+    fn report_missing_then(&mut self, name: &Ident) -> SyntaxError {
         let message = format!("the rule `{}` has no `then`", name.name);
         let help = match self.word() {
             Some("do") => "after `when` it is called `then`: write `then {`",
             _ => "after the `}` of `when`, write `then { … }`",
         };
-        let found = format!("found {}", self.found());
+        let found = format!("found {}", self.describe_token());
         let place = self.span();
         self.report(
-            Diagnostic::error(code::NO_ACTIONS, name.span, message)
+            Diagnostic::error(diagnostic_codes::NO_ACTIONS, name.span, message)
                 .expected(["`then`"])
                 .help(help)
                 .note_at(place, format!("expected `then` here, {found}")),
         );
-        Bail::Item
+        SyntaxError::Item
     }
 
     fn close_rule(&mut self, open: Span) -> Parse<()> {
@@ -127,7 +130,7 @@ impl Parser<'_> {
         }
         if self.at_end() || self.at_item() {
             self.unclosed(open);
-            return Err(Bail::Item);
+            return Err(SyntaxError::Item);
         }
         let help = match self.word() {
             Some("else") => {
@@ -136,15 +139,18 @@ impl Parser<'_> {
             Some("when" | "aggregate") => Some("a rule has one `when`: write a second rule".to_owned()),
             _ => None,
         };
-        Err(self.unexpected_with(&["`}`"], "at the end of the rule", help))
+        Err(self.report_unexpected_with(&["`}`"], "at the end of the rule", help))
     }
 
     /// The rest of a rule from `aggregate` on.
-    fn aggregate_rule(&mut self, header: Header, open: Span) -> Parse<Item> {
+    fn aggregate_rule(&mut self, header: RuleHeader, open: Span) -> Parse<Item> {
         let aggregate = self.bump();
         if let Some((_, span)) = header.priority {
             let message = "`priority` belongs to rules with `when`";
-            self.report(Diagnostic::error(code::CLAUSE_MISPLACED, span, message).help("remove `priority`"));
+            self.report(
+                Diagnostic::error(diagnostic_codes::CLAUSE_MISPLACED, span, message)
+                    .help("remove `priority`"),
+            );
         }
         let conditions = self.conditions(aggregate)?;
         let over = match self.eat_word("over") {
@@ -156,16 +162,16 @@ impl Parser<'_> {
             None => Vec::new(),
         };
         let Some(keyword) = self.eat_word("do") else {
-            return Err(self.no_do(over.is_some()));
+            return Err(self.report_missing_do(over.is_some()));
         };
         let inserts = self.inserts(keyword)?;
         self.close_rule(open)?;
-        let span = self.since(header.start);
+        let span = self.span_since(header.start);
         let (name, every) = (header.name, header.every);
         Ok(Item::Aggregate(AggregateDecl { name, every, over, conditions, group_by, inserts, span }))
     }
 
-    fn no_do(&mut self, has_over: bool) -> Bail {
+    fn report_missing_do(&mut self, has_over: bool) -> SyntaxError {
         let help = match self.word() {
             Some("group" | "GROUP") => "write `groupby { … }` in one word",
             Some("then") => "after `aggregate` it is called `do`: write `do {`",
@@ -173,7 +179,7 @@ impl Parser<'_> {
             Some("over") if !has_over => "`over` comes before `groupby`",
             _ => "write `groupby { expression, … } do { insert … }`",
         };
-        self.unexpected_with(&["`groupby`", "`do`"], "", Some(help.to_owned()))
+        self.report_unexpected_with(&["`groupby`", "`do`"], "", Some(help.to_owned()))
     }
 
     /// `[name:] expr`
@@ -188,6 +194,6 @@ impl Parser<'_> {
             None
         };
         let expr = self.expr()?;
-        Ok(GroupItem { name, expr, span: self.since(start) })
+        Ok(GroupItem { name, expr, span: self.span_since(start) })
     }
 }

@@ -1,7 +1,7 @@
 //! Numbers with a unit of time.
 
 use super::super::ast::SpanLiteral;
-use super::super::code;
+use super::super::diagnostic_codes;
 use super::super::keywords::is_reserved;
 use super::{Parse, Parser};
 use crate::diagnostic::Diagnostic;
@@ -41,10 +41,12 @@ impl Parser<'_> {
             }
             text.push(' ');
         }
-        let span = self.since(start);
+        let span = self.span_since(start);
         if micros.is_none() {
             let message = "the span of time is longer than 292,000 years";
-            self.report(Diagnostic::error(code::RANGE, span, message).help("write a shorter one"));
+            self.report(
+                Diagnostic::error(diagnostic_codes::RANGE, span, message).help("write a shorter one"),
+            );
         }
         Ok(SpanLiteral { micros: micros.unwrap_or(0), text, span })
     }
@@ -57,7 +59,7 @@ impl Parser<'_> {
         let Some(unit_micros) = units::micros(unit) else {
             let message = format!("`{unit}` is not a unit of time");
             self.report(
-                Diagnostic::error(code::UNKNOWN_UNIT, self.span(), message)
+                Diagnostic::error(diagnostic_codes::UNKNOWN_UNIT, self.span(), message)
                     .expected(["a unit of time"])
                     .help(units::advice(unit)),
             );
@@ -79,13 +81,17 @@ impl Parser<'_> {
     pub(super) fn span_clause(&mut self, keyword: &str, keyword_span: Span) -> Parse<SpanLiteral> {
         if !self.at_span() {
             let help = format!("write a number and a unit: `{keyword} 10 min`");
-            return Err(self.unexpected_with(&["a span of time"], &format!("after `{keyword}`"), Some(help)));
+            return Err(self.report_unexpected_with(
+                &["a span of time"],
+                &format!("after `{keyword}`"),
+                Some(help),
+            ));
         }
         let literal = self.span_literal()?;
         if literal.micros == 0 {
             let message = format!("`{keyword}` needs a span of time longer than zero");
             self.report(
-                Diagnostic::error(code::RANGE, keyword_span.to(literal.span), message)
+                Diagnostic::error(diagnostic_codes::RANGE, keyword_span.to(literal.span), message)
                     .help(format!("write a number and a unit: `{keyword} 10 min`")),
             );
         }

@@ -4,9 +4,9 @@ use super::super::ast::{
     AggregationDefinition, Attribute, Definition, Expr, FunctionDefinition, KindClause, Periods, StreamRef,
     TriggerAt, TriggerDefinition, WindowDefinition,
 };
-use super::super::parser::Rank;
+use super::super::parser::Precedence;
 use super::Printer;
-use super::flat::{callee, name, quoted};
+use super::inline::{callee, name, quoted};
 use crate::printer::LINE_CHARS_MAX;
 use crate::source::Span;
 
@@ -22,7 +22,7 @@ impl Printer<'_> {
             Definition::Table(d) => self.short_shape("table", &d.id, &d.attributes)?,
             Definition::Window(d) => {
                 let shape = self.short_shape("window", &d.id, &d.attributes)?;
-                let call = self.flat(room, |flat| flat.call(&d.window))?;
+                let call = self.inline_within(room, |flat| flat.call(&d.window))?;
                 format!("{shape} {call}{}", output(d.output))
             }
             // these have nothing to break at
@@ -40,7 +40,7 @@ impl Printer<'_> {
 
     /// `define stream S`
     fn head(&self, kind: &str, id: &StreamRef) -> String {
-        format!("define {kind} {}", self.flat_anyway(|flat| flat.stream_ref(id)))
+        format!("define {kind} {}", self.inline_unbounded(|flat| flat.stream_ref(id)))
     }
 
     pub(super) fn definition(&mut self, definition: &Definition) {
@@ -70,14 +70,14 @@ impl Printer<'_> {
 
     fn window_definition(&mut self, definition: &WindowDefinition) {
         self.shape("window", &definition.id, &definition.attributes);
-        let call = self.flat_anyway(|flat| flat.call(&definition.window));
+        let call = self.inline_unbounded(|flat| flat.call(&definition.window));
         let output = output(definition.output);
         let fits = call.chars().count() + output.len() < self.room();
         if fits || definition.window.args.list().is_empty() {
             self.write(&format!(" {call}"));
         } else {
             self.write(&format!(" {}", callee(&definition.window)));
-            self.broken_args(definition.window.args.list());
+            self.multiline_args(definition.window.args.list());
         }
         self.write(&output);
     }
@@ -105,7 +105,7 @@ impl Printer<'_> {
         let by = definition
             .by
             .as_ref()
-            .map_or(String::new(), |by| format!("by {} ", self.flat_anyway(|flat| flat.attribute(by))));
+            .map_or(String::new(), |by| format!("by {} ", self.inline_unbounded(|flat| flat.attribute(by))));
         self.write(&format!("aggregate {by}every {every}"));
     }
 
@@ -121,7 +121,7 @@ impl Printer<'_> {
             self.clause(end, expr.span);
             self.write(keyword);
             self.write(" ");
-            self.expr(expr, Rank::Or);
+            self.expr(expr, Precedence::Or);
         }
     }
 }

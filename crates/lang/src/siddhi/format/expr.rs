@@ -1,55 +1,55 @@
 //! Expressions over several lines.
 
 use super::super::ast::{BinaryOp, Expr, ExprKind};
-use super::super::parser::Rank;
+use super::super::parser::Precedence;
 use super::Printer;
-use super::flat::{callee, name, rank};
+use super::inline::{callee, name, precedence};
 
 impl Printer<'_> {
     /// `expr`, in parentheses when it binds less tightly than `min`: on one line if that fits.
-    pub(super) fn expr(&mut self, expr: &Expr, min: Rank) {
-        if let Some(text) = self.flat(self.room(), |flat| flat.expr(expr, min)) {
+    pub(super) fn expr(&mut self, expr: &Expr, min: Precedence) {
+        if let Some(text) = self.inline_within(self.room(), |flat| flat.expr(expr, min)) {
             return self.write(&text);
         }
-        let parentheses = rank(expr) < min;
+        let parentheses = precedence(expr) < min;
         if parentheses {
             self.write("(");
         }
-        self.broken(expr);
+        self.multiline(expr);
         if parentheses {
             self.write(")");
         }
     }
 
-    fn broken(&mut self, expr: &Expr) {
+    fn multiline(&mut self, expr: &Expr) {
         match &expr.kind {
             ExprKind::Call(call) if !call.args.list().is_empty() => {
                 self.write(&callee(call));
-                self.broken_args(call.args.list());
+                self.multiline_args(call.args.list());
             }
             ExprKind::Not(operand) => {
                 self.write("not ");
-                self.expr(operand, Rank::Not);
+                self.expr(operand, Precedence::Not);
             }
             ExprKind::Binary { op, left, right } => self.chain(*op, left, right),
             ExprKind::In { condition, table } => {
-                self.expr(condition, Rank::Primary);
+                self.expr(condition, Precedence::Primary);
                 self.write(&format!(" in {}", name(&table.name)));
             }
             _ => {
-                let text = self.flat_anyway(|flat| flat.expr(expr, Rank::Or));
+                let text = self.inline_unbounded(|flat| flat.expr(expr, Precedence::Or));
                 self.write(&text);
             }
         }
     }
 
     /// `(a, b)`, a line for each argument.
-    pub(super) fn broken_args(&mut self, args: &[Expr]) {
+    pub(super) fn multiline_args(&mut self, args: &[Expr]) {
         self.write("(");
         self.indent += 1;
         for (i, arg) in args.iter().enumerate() {
             self.newline();
-            self.expr(arg, Rank::Or);
+            self.expr(arg, Precedence::Or);
             if i + 1 < args.len() {
                 self.write(",");
             }
@@ -61,11 +61,11 @@ impl Printer<'_> {
 
     /// `a op b op c` of one rank, a line for each operator.
     fn chain(&mut self, last: BinaryOp, left: &Expr, right: &Expr) {
-        let rank = Rank::of(last);
+        let rank = Precedence::of(last);
         let mut rest = vec![(last, right)];
         let mut first = left;
         while let ExprKind::Binary { op, left, right } = &first.kind
-            && Rank::of(*op) == rank
+            && Precedence::of(*op) == rank
         {
             rest.push((*op, right));
             first = left;

@@ -2,18 +2,18 @@
 
 use super::super::ast::{Annotation, App, AppAnnotation, Definition, ExecutionElement, Partition};
 use super::Printer;
-use super::flat::name;
+use super::inline::name;
 use crate::printer::LINE_CHARS_MAX;
 use crate::source::Span;
 
 /// What stands on the top of an app.
-enum Item<'t> {
+enum AppItem<'t> {
     Annotation(&'t AppAnnotation),
     Definition(&'t Definition),
     Element(&'t ExecutionElement),
 }
 
-impl Item<'_> {
+impl AppItem<'_> {
     fn span(&self) -> Span {
         match self {
             Self::Annotation(annotation) => annotation.span,
@@ -25,10 +25,10 @@ impl Item<'_> {
 
 impl Printer<'_> {
     pub(super) fn app(&mut self, app: &App) {
-        let annotations = app.annotations.iter().map(Item::Annotation);
-        let definitions = app.definitions.iter().map(Item::Definition);
-        let elements = app.elements.iter().map(Item::Element);
-        let items: Vec<Item<'_>> = annotations.chain(definitions).chain(elements).collect();
+        let annotations = app.annotations.iter().map(AppItem::Annotation);
+        let definitions = app.definitions.iter().map(AppItem::Definition);
+        let elements = app.elements.iter().map(AppItem::Element);
+        let items: Vec<AppItem<'_>> = annotations.chain(definitions).chain(elements).collect();
         let mut previous_tall = false;
         for (i, item) in items.iter().enumerate() {
             let span = item.span();
@@ -46,31 +46,31 @@ impl Printer<'_> {
     }
 
     /// Whether `item` takes several lines, comments behind it aside.
-    fn is_tall(&self, item: &Item<'_>) -> bool {
+    fn is_tall(&self, item: &AppItem<'_>) -> bool {
         match item {
-            Item::Annotation(annotation) => {
+            AppItem::Annotation(annotation) => {
                 let open = self.bracket_from(annotation.name.span.end, "(");
                 let head = "@app:".len() + annotation.name.name.chars().count();
                 let room = LINE_CHARS_MAX.saturating_sub(head + 2);
                 !annotation.elements.is_empty() && self.short_list(open, &annotation.elements, room).is_none()
             }
-            Item::Definition(definition) => self.short_definition(definition).is_none(),
-            Item::Element(_) => true,
+            AppItem::Definition(definition) => self.short_definition(definition).is_none(),
+            AppItem::Element(_) => true,
         }
     }
 
-    fn item(&mut self, item: &Item<'_>) {
+    fn item(&mut self, item: &AppItem<'_>) {
         match item {
-            Item::Annotation(annotation) => self.app_annotation(annotation),
-            Item::Definition(definition) => {
+            AppItem::Annotation(annotation) => self.app_annotation(annotation),
+            AppItem::Definition(definition) => {
                 self.definition(definition);
                 self.write(";");
             }
-            Item::Element(ExecutionElement::Query(query)) => {
+            AppItem::Element(ExecutionElement::Query(query)) => {
                 self.query(query);
                 self.write(";");
             }
-            Item::Element(ExecutionElement::Partition(partition)) => {
+            AppItem::Element(ExecutionElement::Partition(partition)) => {
                 self.partition(partition);
                 self.write(";");
             }

@@ -5,20 +5,20 @@ use std::fmt::{self, Write as _};
 use super::super::ast::{
     AnnotationArg, Attribute, AttributeRef, Element as AnnotationElement, OrderItem, PartitionKey, SelectItem,
 };
-use super::super::parser::Rank;
+use super::super::parser::Precedence;
 use super::Printer;
-use super::flat::{Flat, name};
+use super::inline::{InlinePrinter, name};
 use crate::source::Span;
 
 /// What stands in a list.
-pub(super) trait Element {
+pub(super) trait ListElement {
     /// Where it stands.
     fn span(&self) -> Span;
     /// Writes it on one line.
-    fn flat(&self, out: &mut Flat<'_>) -> fmt::Result;
+    fn write_inline(&self, out: &mut InlinePrinter<'_>) -> fmt::Result;
     /// Writes it on as many lines as it needs.
     fn print(&self, printer: &mut Printer<'_>) {
-        let text = printer.flat_anyway(|flat| self.flat(flat));
+        let text = printer.inline_unbounded(|flat| self.write_inline(flat));
         printer.write(&text);
     }
 }
@@ -26,7 +26,7 @@ pub(super) trait Element {
 impl Printer<'_> {
     /// Elements in the brackets whose opening one was at the byte `open`: on one line if that fits and no comment
     /// stands among them, else one a line.
-    pub(super) fn list<T: Element>(&mut self, open: u32, elements: &[T]) {
+    pub(super) fn list<T: ListElement>(&mut self, open: u32, elements: &[T]) {
         if let Some(text) = self.short_list(open, elements, self.room()) {
             return self.write(&text);
         }
@@ -45,25 +45,30 @@ impl Printer<'_> {
     }
 
     /// The same on one line, if that can be in `room` characters.
-    pub(super) fn short_list<T: Element>(&self, open: u32, elements: &[T], room: usize) -> Option<String> {
+    pub(super) fn short_list<T: ListElement>(
+        &self,
+        open: u32,
+        elements: &[T],
+        room: usize,
+    ) -> Option<String> {
         if self.has_comment(open, self.closer(open)) {
             return None;
         }
-        self.flat(room, |flat| {
+        self.inline_within(room, |flat| {
             flat.write_str("(")?;
-            flat.commas(elements, |flat, element| element.flat(flat))?;
+            flat.commas(elements, |flat, element| element.write_inline(flat))?;
             flat.write_str(")")
         })
     }
 
     /// `keyword a, b`: on one line if that fits and no comment stands between the byte `start`, where the keyword
     /// was, and the last element; else one element a line.
-    pub(super) fn clause_list<T: Element>(&mut self, keyword: &str, start: u32, elements: &[T]) {
+    pub(super) fn clause_list<T: ListElement>(&mut self, keyword: &str, start: u32, elements: &[T]) {
         let last = elements.last().map_or(start, |e| e.span().start);
         if !self.has_comment(start, last)
-            && let Some(text) = self.flat(self.room(), |flat| {
+            && let Some(text) = self.inline_within(self.room(), |flat| {
                 write!(flat, "{keyword} ")?;
-                flat.commas(elements, |flat, element| element.flat(flat))
+                flat.commas(elements, |flat, element| element.write_inline(flat))
             })
         {
             return self.write(&text);
@@ -75,7 +80,7 @@ impl Printer<'_> {
     }
 
     /// A line for each element, after what ended at the byte `end`. Comments behind the last are left.
-    fn elements<T: Element>(&mut self, end: u32, elements: &[T]) {
+    fn elements<T: ListElement>(&mut self, end: u32, elements: &[T]) {
         self.block_start = true;
         let mut end = end;
         for (i, element) in elements.iter().enumerate() {
@@ -94,32 +99,32 @@ impl Printer<'_> {
     }
 }
 
-impl Element for Attribute {
+impl ListElement for Attribute {
     fn span(&self) -> Span {
         self.span
     }
 
-    fn flat(&self, out: &mut Flat<'_>) -> fmt::Result {
+    fn write_inline(&self, out: &mut InlinePrinter<'_>) -> fmt::Result {
         out.attribute_definition(self)
     }
 }
 
-impl Element for AnnotationElement {
+impl ListElement for AnnotationElement {
     fn span(&self) -> Span {
         self.span
     }
 
-    fn flat(&self, out: &mut Flat<'_>) -> fmt::Result {
+    fn write_inline(&self, out: &mut InlinePrinter<'_>) -> fmt::Result {
         out.element(self)
     }
 }
 
-impl Element for AnnotationArg {
+impl ListElement for AnnotationArg {
     fn span(&self) -> Span {
         self.span()
     }
 
-    fn flat(&self, out: &mut Flat<'_>) -> fmt::Result {
+    fn write_inline(&self, out: &mut InlinePrinter<'_>) -> fmt::Result {
         out.annotation_arg(self)
     }
 
@@ -131,49 +136,49 @@ impl Element for AnnotationArg {
     }
 }
 
-impl Element for SelectItem {
+impl ListElement for SelectItem {
     fn span(&self) -> Span {
         self.span
     }
 
-    fn flat(&self, out: &mut Flat<'_>) -> fmt::Result {
+    fn write_inline(&self, out: &mut InlinePrinter<'_>) -> fmt::Result {
         out.select_item(self)
     }
 
     fn print(&self, printer: &mut Printer<'_>) {
-        printer.expr(&self.expr, Rank::Or);
+        printer.expr(&self.expr, Precedence::Or);
         if let Some(alias) = &self.alias {
             printer.write(&format!(" as {}", name(&alias.name)));
         }
     }
 }
 
-impl Element for AttributeRef {
+impl ListElement for AttributeRef {
     fn span(&self) -> Span {
         self.span
     }
 
-    fn flat(&self, out: &mut Flat<'_>) -> fmt::Result {
+    fn write_inline(&self, out: &mut InlinePrinter<'_>) -> fmt::Result {
         out.attribute(self)
     }
 }
 
-impl Element for OrderItem {
+impl ListElement for OrderItem {
     fn span(&self) -> Span {
         self.span
     }
 
-    fn flat(&self, out: &mut Flat<'_>) -> fmt::Result {
+    fn write_inline(&self, out: &mut InlinePrinter<'_>) -> fmt::Result {
         out.order_item(self)
     }
 }
 
-impl Element for PartitionKey {
+impl ListElement for PartitionKey {
     fn span(&self) -> Span {
         self.span
     }
 
-    fn flat(&self, out: &mut Flat<'_>) -> fmt::Result {
+    fn write_inline(&self, out: &mut InlinePrinter<'_>) -> fmt::Result {
         out.partition_key(self)
     }
 }

@@ -3,9 +3,9 @@
 use std::fmt::Write as _;
 
 use super::super::ast::{Assignment, Expr, Output, OutputAction, RateKind, RateLimit};
-use super::super::parser::Rank;
+use super::super::parser::Precedence;
 use super::Printer;
-use super::flat::name;
+use super::inline::name;
 
 impl Printer<'_> {
     pub(super) fn rate(&mut self, rate: &RateLimit) {
@@ -28,7 +28,7 @@ impl Printer<'_> {
         let for_kind = if kind.is_empty() { String::new() } else { format!(" for {kind}") };
         match &output.action {
             OutputAction::Insert { target } => {
-                let target = self.flat_anyway(|flat| flat.stream_ref(target));
+                let target = self.inline_unbounded(|flat| flat.stream_ref(target));
                 let space = if kind.is_empty() { "" } else { " " };
                 self.write(&format!("insert{space}{kind} into {target}"));
             }
@@ -57,19 +57,19 @@ impl Printer<'_> {
 
     /// `head set … on …`: on one line if that fits, else a line for each clause.
     fn change(&mut self, head: &str, set: &[Assignment], on: Option<&Expr>) {
-        let text = self.flat(self.room(), |flat| {
+        let text = self.inline_within(self.room(), |flat| {
             flat.write_str(head)?;
             if !set.is_empty() {
                 flat.write_str(" set ")?;
                 flat.commas(set, |flat, assignment| {
                     flat.attribute(&assignment.column)?;
                     flat.write_str(" = ")?;
-                    flat.expr(&assignment.value, Rank::Or)
+                    flat.expr(&assignment.value, Precedence::Or)
                 })?;
             }
             if let Some(on) = on {
                 flat.write_str(" on ")?;
-                flat.expr(on, Rank::Or)?;
+                flat.expr(on, Precedence::Or)?;
             }
             Ok(())
         });
@@ -80,15 +80,15 @@ impl Printer<'_> {
         self.indent += 1;
         for (i, assignment) in set.iter().enumerate() {
             self.newline();
-            let column = self.flat_anyway(|flat| flat.attribute(&assignment.column));
+            let column = self.inline_unbounded(|flat| flat.attribute(&assignment.column));
             self.write(&format!("{}{column} = ", if i == 0 { "set " } else { "  " }));
-            self.expr(&assignment.value, Rank::Or);
+            self.expr(&assignment.value, Precedence::Or);
             self.write(if i + 1 < set.len() { "," } else { "" });
         }
         if let Some(on) = on {
             self.newline();
             self.write("on ");
-            self.expr(on, Rank::Or);
+            self.expr(on, Precedence::Or);
         }
         self.indent -= 1;
     }

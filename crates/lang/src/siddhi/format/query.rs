@@ -6,9 +6,9 @@ use super::super::ast::{
     AttributeRef, Call, Handler, HandlerKind, Input, JoinInput, JoinSide, NestedQuery, Query, SelectItems,
     Selection, StreamInput,
 };
-use super::super::parser::Rank;
+use super::super::parser::Precedence;
 use super::Printer;
-use super::flat::{callee, name};
+use super::inline::{callee, name};
 
 impl Printer<'_> {
     pub(super) fn query(&mut self, query: &Query) {
@@ -57,7 +57,7 @@ impl Printer<'_> {
 
     /// `S[…]#f(…)#window.length(5)[…]`
     pub(super) fn stream_input(&mut self, input: &StreamInput) {
-        let text = self.flat(self.room(), |flat| {
+        let text = self.inline_within(self.room(), |flat| {
             flat.stream_ref(&input.stream)?;
             for handler in &input.handlers {
                 flat.handler(handler)?;
@@ -88,7 +88,7 @@ impl Printer<'_> {
             match &handler.kind {
                 HandlerKind::Filter(condition) => {
                     self.write("[");
-                    self.expr(condition, Rank::Or);
+                    self.expr(condition, Precedence::Or);
                     self.write("]");
                 }
                 HandlerKind::Function(call) => {
@@ -100,15 +100,15 @@ impl Printer<'_> {
     }
 
     fn call(&mut self, call: &Call) {
-        match self.flat(self.room(), |flat| flat.call(call)) {
+        match self.inline_within(self.room(), |flat| flat.call(call)) {
             Some(text) => self.write(&text),
             None if call.args.list().is_empty() => {
-                let text = self.flat_anyway(|flat| flat.call(call));
+                let text = self.inline_unbounded(|flat| flat.call(call));
                 self.write(&text);
             }
             None => {
                 self.write(&callee(call));
-                self.broken_args(call.args.list());
+                self.multiline_args(call.args.list());
             }
         }
     }
@@ -125,13 +125,13 @@ impl Printer<'_> {
         if let Some(within) = &join.within {
             self.clause(&mut end, within.span);
             self.write("within ");
-            self.expr(&within.from, Rank::Or);
+            self.expr(&within.from, Precedence::Or);
             if let Some(to) = &within.to {
                 self.write(", ");
-                self.expr(to, Rank::Or);
+                self.expr(to, Precedence::Or);
             }
             self.write(" per ");
-            self.expr(&within.per, Rank::Or);
+            self.expr(&within.per, Precedence::Or);
         }
         self.indent -= 1;
     }

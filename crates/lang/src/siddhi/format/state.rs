@@ -6,7 +6,7 @@ use super::super::ast::{
     AbsentStep, Count, CountForm, LogicalSide, StateInput, StateKind, Step, StepGroup, StreamStep,
 };
 use super::Printer;
-use super::flat::{Flat, name};
+use super::inline::{InlinePrinter, name};
 
 impl Printer<'_> {
     /// On one line if that fits and no comment stands between the steps, else a line for each step.
@@ -17,17 +17,17 @@ impl Printer<'_> {
             (None, None) => state.span.start,
         };
         if !self.has_comment(state.span.start, last)
-            && let Some(text) = self.flat(self.room(), |flat| flat.state(state))
+            && let Some(text) = self.inline_within(self.room(), |flat| flat.state(state))
         {
             return self.write(&text);
         }
         let brackets = reads_as_stream(state);
         self.write(if brackets { "(" } else { "" });
-        self.broken_state(state);
+        self.multiline_state(state);
         self.write(if brackets { ")" } else { "" });
     }
 
-    fn broken_state(&mut self, state: &StateInput) {
+    fn multiline_state(&mut self, state: &StateInput) {
         let steps = state.groups.iter().flat_map(|group| {
             let count = group.steps.len();
             group.steps.iter().enumerate().map(move |(i, step)| (group, step, i == 0, i + 1 == count))
@@ -83,14 +83,14 @@ impl Printer<'_> {
         if let Some(reference) = &step.reference {
             self.write(&format!("{}=", name(&reference.name)));
         }
-        let stream = self.flat_anyway(|flat| flat.stream_ref(&step.stream));
+        let stream = self.inline_unbounded(|flat| flat.stream_ref(&step.stream));
         self.write(&stream);
         self.handlers(&step.handlers);
         self.write(&count(step.count));
     }
 
     fn absent_step(&mut self, step: &AbsentStep) {
-        let stream = self.flat_anyway(|flat| flat.stream_ref(&step.stream));
+        let stream = self.inline_unbounded(|flat| flat.stream_ref(&step.stream));
         self.write(&format!("not {stream}"));
         self.handlers(&step.handlers);
         if let Some(wait) = &step.wait {
@@ -99,7 +99,7 @@ impl Printer<'_> {
     }
 }
 
-impl Flat<'_> {
+impl InlinePrinter<'_> {
     fn state(&mut self, state: &StateInput) -> fmt::Result {
         let link = match state.kind {
             StateKind::Pattern => " -> ",

@@ -3,7 +3,7 @@
 //! Whether a variable is a number or a name is known only where it stands, so each is first tried as a number and, when
 //! that cannot be read, as a name. What stands for one is as long as it is: places and lengths of lines stay right.
 
-use crate::diagnostic::{Diagnostic, Sink};
+use crate::diagnostic::{Diagnostic, DiagnosticSink};
 use crate::lexer::{Dialect, TokenKind, lex};
 use crate::source::{SourceFile, Span};
 
@@ -35,7 +35,7 @@ impl Placeholders {
         if !file.text().contains("${") {
             return Self { variables: vec![] };
         }
-        let tokens = lex(file, &Dialect::SIDDHI, &mut Sink::default());
+        let tokens = lex(file, &Dialect::SIDDHI, &mut DiagnosticSink::default());
         let spans = tokens.tokens.into_iter().filter_map(|token| {
             let written = file.slice(token.span);
             let is_variable = matches!(token.kind, TokenKind::Quoted(_)) && written.starts_with("${");
@@ -64,7 +64,7 @@ impl Placeholders {
     }
 
     /// Takes the last number at or before a mistake for a name. Returns whether there is one.
-    pub(super) fn try_another(&mut self, mistake: &Diagnostic) -> bool {
+    pub(super) fn retry_as_name(&mut self, mistake: &Diagnostic) -> bool {
         let number = self.variables.iter_mut().rev().find(|v| !v.is_name && v.span.start <= mistake.span.end);
         number.map(|variable| variable.is_name = true).is_some()
     }

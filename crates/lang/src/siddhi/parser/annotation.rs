@@ -1,25 +1,25 @@
 //! Annotations.
 
 use super::super::ast::{Annotation, AnnotationArg, AppAnnotation, Element, Text};
-use super::super::code;
-use super::{Bail, Parse, Parser};
+use super::super::diagnostic_codes;
+use super::{Parse, Parser, SyntaxError};
 use crate::diagnostic::Diagnostic;
 use crate::lexer::TokenKind;
 use crate::source::Span;
 
 /// What stands before a statement.
-pub(super) enum Prefix {
+pub(super) enum PrefixAnnotation {
     App(AppAnnotation),
     Other(Annotation),
 }
 
 impl Parser<'_> {
     /// The annotation here, which begins with `@`.
-    pub(super) fn prefix_annotation(&mut self) -> Parse<Prefix> {
+    pub(super) fn prefix_annotation(&mut self) -> Parse<PrefixAnnotation> {
         if self.is_word(1, "app") && self.is_punct(2, ":") {
-            self.app_annotation().map(Prefix::App)
+            self.app_annotation().map(PrefixAnnotation::App)
         } else {
-            self.annotation().map(Prefix::Other)
+            self.annotation().map(PrefixAnnotation::Other)
         }
     }
 
@@ -31,13 +31,13 @@ impl Parser<'_> {
         let name = self.name("the name of an app annotation")?;
         let elements =
             if self.is_punct(0, "(") { self.list("", "an element", Self::app_element)? } else { Vec::new() };
-        Ok(AppAnnotation { name, elements, span: self.since(start) })
+        Ok(AppAnnotation { name, elements, span: self.span_since(start) })
     }
 
     fn app_element(&mut self) -> Parse<Element> {
         if self.is_punct(0, "@") {
             let help = "write it as an annotation of its own".to_owned();
-            return Err(self.unexpected_with(&["an element"], "in an app annotation", Some(help)));
+            return Err(self.report_unexpected_with(&["an element"], "in an app annotation", Some(help)));
         }
         self.element()
     }
@@ -48,14 +48,18 @@ impl Parser<'_> {
         let name = self.name("an annotation's name")?;
         if self.is_punct(0, ":") {
             let help = "only `@app:…` has a colon";
-            return Err(self.unexpected_with(&["`(`"], "after the annotation's name", Some(help.to_owned())));
+            return Err(self.report_unexpected_with(
+                &["`(`"],
+                "after the annotation's name",
+                Some(help.to_owned()),
+            ));
         }
         let args = if self.is_punct(0, "(") {
             self.nested(|p| p.list("", "an element", Self::annotation_arg))?
         } else {
             Vec::new()
         };
-        Ok(Annotation { name, args, span: self.since(start) })
+        Ok(Annotation { name, args, span: self.span_since(start) })
     }
 
     fn annotation_arg(&mut self) -> Parse<AnnotationArg> {
@@ -64,7 +68,7 @@ impl Parser<'_> {
         }
         if self.is_word(1, "app") && self.is_punct(2, ":") {
             let span = self.span();
-            self.misplaced_app_annotation(span);
+            self.report_misplaced_app_annotation(span);
         }
         Ok(AnnotationArg::Annotation(self.annotation()?))
     }
@@ -78,30 +82,30 @@ impl Parser<'_> {
                 return Ok(Element { key: None, value: first, span: start });
             }
             let value = self.element_value()?;
-            return Ok(Element { key: Some(first), value, span: self.since(start) });
+            return Ok(Element { key: Some(first), value, span: self.span_since(start) });
         }
         if !self.is_name(0) {
             return Err(match self.token().kind {
-                TokenKind::Punct(_) => self.unexpected(&["an element"], ""),
-                _ => self.unquoted(),
+                TokenKind::Punct(_) => self.report_unexpected(&["an element"], ""),
+                _ => self.report_unquoted(),
             });
         }
         let key = self.key()?;
         if self.is_punct_of(0, &[":", "==", "=>"]) || matches!(self.token().kind, TokenKind::Str(_)) {
             let help = format!("write `{}='…'`", key.value);
-            return Err(self.unexpected_with(&["`=`"], "after the key", Some(help)));
+            return Err(self.report_unexpected_with(&["`=`"], "after the key", Some(help)));
         }
         if self.eat("=").is_none() {
             let message = format!("`{}` is no text: a value stands in quotes", key.value);
             self.report(
-                Diagnostic::error(code::UNQUOTED, key.span, message)
+                Diagnostic::error(diagnostic_codes::UNQUOTED, key.span, message)
                     .expected(["a text"])
                     .help(format!("write `'{}'`", key.value)),
             );
-            return Ok(Element { key: None, value: key, span: self.since(start) });
+            return Ok(Element { key: None, value: key, span: self.span_since(start) });
         }
         let value = self.element_value()?;
-        Ok(Element { key: Some(key), value, span: self.since(start) })
+        Ok(Element { key: Some(key), value, span: self.span_since(start) })
     }
 
     /// `name`, `buffer.size`, `a-b:c`
@@ -113,7 +117,7 @@ impl Parser<'_> {
             self.bump();
             value.push_str(&self.name("a key")?.name);
         }
-        Ok(Text { value, span: self.since(start) })
+        Ok(Text { value, span: self.span_since(start) })
     }
 
     fn element_value(&mut self) -> Parse<Text> {
@@ -121,27 +125,27 @@ impl Parser<'_> {
             TokenKind::Str(_) | TokenKind::Punct(_) | TokenKind::End => {
                 self.text_value("a text", "after `=`")
             }
-            _ => Err(self.unquoted()),
+            _ => Err(self.report_unquoted()),
         }
     }
 
     /// Reports a value without quotes.
-    fn unquoted(&mut self) -> Bail {
+    fn report_unquoted(&mut self) -> SyntaxError {
         let written = self.text(self.token());
         let message = format!("`{written}` is no text: a value stands in quotes");
         self.report(
-            Diagnostic::error(code::UNQUOTED, self.span(), message)
+            Diagnostic::error(diagnostic_codes::UNQUOTED, self.span(), message)
                 .expected(["a text"])
                 .help(format!("write `'{}'`", written.trim_matches('`'))),
         );
-        Bail
+        SyntaxError
     }
 
     /// Reports an app annotation that is not at the beginning.
-    pub(super) fn misplaced_app_annotation(&mut self, span: Span) {
+    pub(super) fn report_misplaced_app_annotation(&mut self, span: Span) {
         let message = "annotations of the app stand at its beginning";
         self.report(
-            Diagnostic::error(code::ANNOTATION_MISPLACED, span, message)
+            Diagnostic::error(diagnostic_codes::ANNOTATION_MISPLACED, span, message)
                 .help("put it before the first definition and its annotations"),
         );
     }

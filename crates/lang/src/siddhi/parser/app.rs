@@ -1,15 +1,15 @@
 //! An app: annotations, definitions, queries and partitions.
 
 use super::super::ast::{Annotation, App, ExecutionElement};
-use super::super::code;
-use super::annotation::Prefix;
+use super::super::diagnostic_codes;
+use super::annotation::PrefixAnnotation;
 use super::{Parse, Parser};
 use crate::diagnostic::Diagnostic;
 use crate::source::{FILE_BYTES_MAX, Span};
 
 /// What was met so far.
 #[derive(Default)]
-struct Progress {
+struct AppProgress {
     /// A definition, read or not.
     definition: bool,
     /// Where the first query or partition stands, read or not.
@@ -19,7 +19,7 @@ struct Progress {
 impl Parser<'_> {
     pub(super) fn app(&mut self) -> App {
         let mut app = App::default();
-        let mut progress = Progress::default();
+        let mut progress = AppProgress::default();
         while !self.at_end() {
             if self.is_punct(0, ";") {
                 self.empty_statement();
@@ -31,40 +31,40 @@ impl Parser<'_> {
             }
         }
         if !progress.definition {
-            self.no_definition(progress.element);
+            self.report_missing_definition(progress.element);
         }
         app
     }
 
-    fn no_definition(&mut self, element: Option<Span>) {
+    fn report_missing_definition(&mut self, element: Option<Span>) {
         if self.file.text().len() > FILE_BYTES_MAX {
             // nothing was read
             return;
         }
         let place = element.unwrap_or_else(|| self.tokens[0].span.at_start());
         self.report(
-            Diagnostic::error(code::NO_DEFINITION, place, "an app needs at least one definition")
+            Diagnostic::error(diagnostic_codes::NO_DEFINITION, place, "an app needs at least one definition")
                 .expected(["`define`"])
                 .help("begin with what comes in: `define stream S (a int);`"),
         );
     }
 
     /// App annotations, or a statement with its `;`.
-    fn statement(&mut self, app: &mut App, progress: &mut Progress) -> Parse<()> {
+    fn statement(&mut self, app: &mut App, progress: &mut AppProgress) -> Parse<()> {
         let start = self.span();
         let mut annotations: Vec<Annotation> = Vec::new();
         while self.is_punct(0, "@") {
             let at = self.span();
             match self.prefix_annotation()? {
-                Prefix::Other(annotation) => annotations.push(annotation),
-                Prefix::App(annotation) => {
+                PrefixAnnotation::Other(annotation) => annotations.push(annotation),
+                PrefixAnnotation::App(annotation) => {
                     let first = annotations.is_empty() && !progress.definition && progress.element.is_none();
                     if !first {
-                        self.misplaced_app_annotation(at.to(annotation.span));
+                        self.report_misplaced_app_annotation(at.to(annotation.span));
                     }
                     app.annotations.push(annotation);
                     if first {
-                        self.no_semicolon_after_annotation();
+                        self.check_semicolon_after_annotation();
                         return Ok(());
                     }
                 }
@@ -74,7 +74,7 @@ impl Parser<'_> {
         if word == Some("define") {
             let late = std::mem::replace(&mut progress.definition, true) && progress.element.is_some();
             if let Some(element) = progress.element {
-                self.late_definition(element, late);
+                self.report_late_definition(element, late);
             }
             let definition = self.definition(start, annotations)?;
             app.definitions.push(definition);
@@ -96,17 +96,19 @@ impl Parser<'_> {
         // what was meant as a definition is not reported as missing too
         progress.definition |= nothing_yet;
         if !annotations.is_empty() && (self.at_end() || self.is_punct(0, ";")) {
-            return Err(self.unexpected(&["`define`", "`from`", "`partition`"], "after the annotation"));
+            return Err(
+                self.report_unexpected(&["`define`", "`from`", "`partition`"], "after the annotation")
+            );
         }
-        Err(self.not_a_statement())
+        Err(self.report_not_a_statement())
     }
 
-    fn no_semicolon_after_annotation(&mut self) {
+    fn check_semicolon_after_annotation(&mut self) {
         if self.is_punct(0, ";") {
             let span = self.bump();
             self.report(
                 Diagnostic::error(
-                    code::EMPTY_STATEMENT,
+                    diagnostic_codes::EMPTY_STATEMENT,
                     span,
                     "an annotation belongs to what follows and ends without `;`",
                 )
@@ -117,14 +119,14 @@ impl Parser<'_> {
 
     /// Reports the definition here, which follows the first query or partition at `element`. `again`: definitions
     /// came before that too.
-    fn late_definition(&mut self, element: Span, again: bool) {
+    fn report_late_definition(&mut self, element: Span, again: bool) {
         let message = "definitions stand before the first query and partition";
         let help = match again {
             true => "move it up to the other definitions",
             false => "move it up, before the first query",
         };
         self.report(
-            Diagnostic::error(code::DEFINITION_LATE, self.span(), message)
+            Diagnostic::error(diagnostic_codes::DEFINITION_LATE, self.span(), message)
                 .help(help)
                 .note_at(element.at_start(), "the first query or partition begins here"),
         );
@@ -134,7 +136,7 @@ impl Parser<'_> {
     pub(super) fn end_of_query(&mut self) -> Parse<()> {
         if self.begins_clause() {
             let word = self.word(0).unwrap_or("").to_ascii_lowercase();
-            return Err(self.late_clause(&word, "insert"));
+            return Err(self.report_late_clause(&word, "insert"));
         }
         self.semicolon("query")
     }

@@ -7,10 +7,10 @@ use super::super::ast::{
     StreamDefinition, StreamRef, TableDefinition, Text, TriggerAt, TriggerDefinition, TypeName,
     WindowDefinition,
 };
-use super::super::code;
+use super::super::diagnostic_codes;
 use super::super::units::{advice, unit};
 use super::recovery::DEFINED;
-use super::{Bail, Parse, Parser};
+use super::{Parse, Parser, SyntaxError};
 use crate::diagnostic::Diagnostic;
 use crate::lexer::TokenKind;
 use crate::source::Span;
@@ -21,18 +21,18 @@ impl Parser<'_> {
         self.bump();
         let kind = self.word(0).unwrap_or("").to_ascii_lowercase();
         if !DEFINED.contains(&kind.as_str()) {
-            return Err(self.unexpected_word(&DEFINED, "after `define`"));
+            return Err(self.report_unexpected_word(&DEFINED, "after `define`"));
         }
         self.bump();
         match kind.as_str() {
             "stream" => {
                 let (id, attributes) = self.shape("stream")?;
-                let span = self.since(start);
+                let span = self.span_since(start);
                 Ok(Definition::Stream(StreamDefinition { annotations, id, attributes, span }))
             }
             "table" => {
                 let (id, attributes) = self.shape("table")?;
-                let span = self.since(start);
+                let span = self.span_since(start);
                 Ok(Definition::Table(TableDefinition { annotations, id, attributes, span }))
             }
             "window" => self.window_definition(start, annotations),
@@ -54,16 +54,16 @@ impl Parser<'_> {
         let name = self.name("an attribute")?;
         if self.is_punct(0, ":") {
             let help = format!("write `{} int`, without a colon", name.name);
-            return Err(self.unexpected_with(&["a type"], "after the attribute", Some(help)));
+            return Err(self.report_unexpected_with(&["a type"], "after the attribute", Some(help)));
         }
         let start = name.span;
         if !self.is_name(0) {
             let ty = attribute_type(&name.name).map(FieldType::name);
             let help = ty.map(|ty| format!("the name comes first: `a {ty}`"));
-            return Err(self.unexpected_with(&["a type"], "after the attribute's name", help));
+            return Err(self.report_unexpected_with(&["a type"], "after the attribute's name", help));
         }
         let ty = self.type_name(&name.name);
-        Ok(Attribute { name, ty, span: self.since(start) })
+        Ok(Attribute { name, ty, span: self.span_since(start) })
     }
 
     /// The type here, of the attribute `of`. An unknown one is reported.
@@ -78,7 +78,11 @@ impl Parser<'_> {
                 _ => type_advice(&written.to_ascii_lowercase()),
             };
             let message = format!("`{written}` is not a type");
-            self.report(Diagnostic::error(code::UNKNOWN_TYPE, span, message).expected(["a type"]).help(help));
+            self.report(
+                Diagnostic::error(diagnostic_codes::UNKNOWN_TYPE, span, message)
+                    .expected(["a type"])
+                    .help(help),
+            );
         }
         TypeName { ty: ty.unwrap_or(FieldType::Object), span }
     }
@@ -90,14 +94,14 @@ impl Parser<'_> {
                 true => "write the kind of window alone: `length(5)`",
                 false => "write the kind of window behind the attributes: `length(5)`",
             };
-            return Err(self.unexpected_with(&["a kind of window"], "", Some(help.to_owned())));
+            return Err(self.report_unexpected_with(&["a kind of window"], "", Some(help.to_owned())));
         }
         let window = self.call()?;
         let output = match self.eat_word("output") {
             Some(_) => Some(self.kind_clause("after `output`")?),
             None => None,
         };
-        let span = self.since(start);
+        let span = self.span_since(start);
         Ok(Definition::Window(WindowDefinition { annotations, id, attributes, window, output, span }))
     }
 
@@ -105,7 +109,11 @@ impl Parser<'_> {
         let name = self.name("a trigger's name")?;
         if self.eat_word("at").is_none() {
             let help = "write `at every 5 sec`, `at 'start'`, or `at` and a cron expression in quotes";
-            return Err(self.unexpected_with(&["`at`"], "after the trigger's name", Some(help.to_owned())));
+            return Err(self.report_unexpected_with(
+                &["`at`"],
+                "after the trigger's name",
+                Some(help.to_owned()),
+            ));
         }
         let at = if self.eat_word("every").is_some() {
             TriggerAt::Every(self.time("every")?)
@@ -116,16 +124,16 @@ impl Parser<'_> {
                 true => "write `at every` before a time".to_owned(),
                 false => "write `at every 5 sec`, `at 'start'`, or a cron expression in quotes".to_owned(),
             };
-            return Err(self.unexpected_with(&["`every`", "a text"], "after `at`", Some(help)));
+            return Err(self.report_unexpected_with(&["`every`", "a text"], "after `at`", Some(help)));
         };
-        Ok(Definition::Trigger(TriggerDefinition { annotations, name, at, span: self.since(start) }))
+        Ok(Definition::Trigger(TriggerDefinition { annotations, name, at, span: self.span_since(start) }))
     }
 
     fn function(&mut self, start: Span, annotations: &[Annotation]) -> Parse<Definition> {
         if let Some(annotation) = annotations.first() {
             self.report(
                 Diagnostic::error(
-                    code::ANNOTATION_MISPLACED,
+                    diagnostic_codes::ANNOTATION_MISPLACED,
                     annotation.span,
                     "a function has no annotations",
                 )
@@ -135,22 +143,22 @@ impl Parser<'_> {
         let name = self.name("a function's name")?;
         if !self.is_punct(0, "[") {
             let help = format!("write the language: `{}[javascript]`", name.name);
-            return Err(self.unexpected_with(&["`[`"], "after the function's name", Some(help)));
+            return Err(self.report_unexpected_with(&["`[`"], "after the function's name", Some(help)));
         }
         self.bump();
         let language = self.name("a language")?;
         self.expect("]", "after the language")?;
         self.expect_word("return", "after the language")?;
         if !self.is_name(0) {
-            return Err(self.unexpected(&["a type"], "after `return`"));
+            return Err(self.report_unexpected(&["a type"], "after `return`"));
         }
         let result = self.type_name("");
         let TokenKind::Body(body) = &self.token().kind else {
             let help = "write the body in braces: `{ return 1; }`".to_owned();
-            return Err(self.unexpected_with(&["`{`"], "after the type", Some(help)));
+            return Err(self.report_unexpected_with(&["`{`"], "after the type", Some(help)));
         };
         let body = Text { value: body.clone(), span: self.bump() };
-        let span = self.since(start);
+        let span = self.span_since(start);
         Ok(Definition::Function(FunctionDefinition { name, language, result, body, span }))
     }
 
@@ -167,12 +175,12 @@ impl Parser<'_> {
                 let word = self.word(0).unwrap_or("").to_ascii_lowercase();
                 let message = format!("an aggregation has no `{word}`");
                 self.report(
-                    Diagnostic::error(code::CLAUSE_MISPLACED, self.span(), message)
+                    Diagnostic::error(diagnostic_codes::CLAUSE_MISPLACED, self.span(), message)
                         .help("put it where the aggregation is read"),
                 );
-                return Err(Bail);
+                return Err(SyntaxError);
             }
-            return Err(self.unexpected_word(&["aggregate"], &format!("after `{done}`")));
+            return Err(self.report_unexpected_word(&["aggregate"], &format!("after `{done}`")));
         }
         self.bump();
         let by = match self.eat_word("by") {
@@ -181,7 +189,7 @@ impl Parser<'_> {
         };
         self.expect_word("every", "after `aggregate`")?;
         let every = self.periods()?;
-        let span = self.since(start);
+        let span = self.span_since(start);
         Ok(Definition::Aggregation(Box::new(AggregationDefinition {
             annotations,
             name,
@@ -202,7 +210,7 @@ impl Parser<'_> {
         }
         if self.is_punct_of(0, &[".", "-", "->"]) {
             let help = "write a range with three dots: `sec ... year`".to_owned();
-            return Err(self.unexpected_with(&["`...`", "`,`"], "", Some(help)));
+            return Err(self.report_unexpected_with(&["`...`", "`,`"], "", Some(help)));
         }
         let mut list = vec![first];
         while self.eat(",").is_some() {
@@ -216,7 +224,7 @@ impl Parser<'_> {
         let Some(word) = self.word(0) else {
             let number = matches!(self.token().kind, TokenKind::Int(_));
             let help = number.then(|| "write the unit alone: `sec`".to_owned());
-            return Err(self.unexpected_with(&["a unit of time"], "", help));
+            return Err(self.report_unexpected_with(&["a unit of time"], "", help));
         };
         if let Some(unit) = unit(word).and_then(|(_, unit)| unit.period) {
             self.bump();
@@ -227,9 +235,11 @@ impl Parser<'_> {
             None => (format!("`{word}` is not a unit of time"), advice(word)),
         };
         self.report(
-            Diagnostic::error(code::UNKNOWN_UNIT, span, message).expected(["a unit of time"]).help(help),
+            Diagnostic::error(diagnostic_codes::UNKNOWN_UNIT, span, message)
+                .expected(["a unit of time"])
+                .help(help),
         );
-        Err(Bail)
+        Err(SyntaxError)
     }
 }
 

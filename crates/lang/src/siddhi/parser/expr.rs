@@ -1,10 +1,10 @@
 //! Expressions.
 
 use super::super::ast::{Args, Call, Expr, ExprKind, Literal, NullOperand, SourceRef};
-use super::super::{EXPR_DEPTH_MAX, code};
-use super::operator::{Infix, Rank};
-use super::reference::Reference;
-use super::{Bail, Parse, Parser};
+use super::super::{EXPR_DEPTH_MAX, diagnostic_codes};
+use super::operator::{InfixOperator, Precedence};
+use super::reference::AttributeOrSource;
+use super::{Parse, Parser, SyntaxError};
 use crate::diagnostic::Diagnostic;
 use crate::lexer::TokenKind;
 use crate::source::Span;
@@ -13,12 +13,12 @@ use crate::source::Span;
 const LINKS: [&str; 5] = ["and", "or", "in", "is", "as"];
 
 /// An expression and the depth of its tree.
-struct Deep {
+struct MeasuredExpr {
     expr: Expr,
     depth: usize,
 }
 
-impl Deep {
+impl MeasuredExpr {
     fn leaf(kind: ExprKind, span: Span) -> Self {
         Self { expr: Expr { kind, span }, depth: 1 }
     }
@@ -31,20 +31,22 @@ impl Parser<'_> {
         if self.at_end() {
             return Ok(expr);
         }
-        Err(self.foreign_continuation().unwrap_or_else(|| self.unexpected(&["an operator"], "")))
+        Err(self
+            .report_foreign_continuation()
+            .unwrap_or_else(|| self.report_unexpected(&["an operator"], "")))
     }
 
     /// An expression.
     pub(super) fn expr(&mut self) -> Parse<Expr> {
-        Ok(self.ranked(Rank::Or)?.expr)
+        Ok(self.ranked(Precedence::Or)?.expr)
     }
 
     /// An expression of operators that bind at least as tightly as `min`.
-    fn ranked(&mut self, min: Rank) -> Parse<Deep> {
+    fn ranked(&mut self, min: Precedence) -> Parse<MeasuredExpr> {
         self.nested(|p| {
             let mut left = p.prefix()?;
             while let Some((infix, foreign)) = p.infix() {
-                if infix.rank() < min {
+                if infix.precedence() < min {
                     break;
                 }
                 if foreign {
@@ -52,14 +54,14 @@ impl Parser<'_> {
                 }
                 p.bump();
                 left = match infix {
-                    Infix::Binary(op) => {
-                        let right = p.ranked(infix.rank().tighter())?;
+                    InfixOperator::Binary(op) => {
+                        let right = p.ranked(infix.precedence().tighter())?;
                         let span = left.expr.span.to(right.expr.span);
                         let depth = left.depth.max(right.depth);
                         let (left, right) = (Box::new(left.expr), Box::new(right.expr));
                         p.grow(ExprKind::Binary { op, left, right }, span, depth)?
                     }
-                    Infix::In => p.membership(left)?,
+                    InfixOperator::In => p.membership(left)?,
                 };
             }
             Ok(left)
@@ -67,10 +69,10 @@ impl Parser<'_> {
     }
 
     /// `condition in Table` after `in`.
-    fn membership(&mut self, condition: Deep) -> Parse<Deep> {
+    fn membership(&mut self, condition: MeasuredExpr) -> Parse<MeasuredExpr> {
         if self.is_punct(0, "(") {
             let help = "only tables are looked into: compare with each value, `a == 1 or a == 2`".to_owned();
-            return Err(self.unexpected_with(&["a table's name"], "after `in`", Some(help)));
+            return Err(self.report_unexpected_with(&["a table's name"], "after `in`", Some(help)));
         }
         let table = self.name("a table's name")?;
         let span = condition.expr.span.to(table.span);
@@ -79,15 +81,15 @@ impl Parser<'_> {
     }
 
     /// A node above children of the depth `below`.
-    fn grow(&mut self, kind: ExprKind, span: Span, below: usize) -> Parse<Deep> {
+    fn grow(&mut self, kind: ExprKind, span: Span, below: usize) -> Parse<MeasuredExpr> {
         if below >= EXPR_DEPTH_MAX {
-            return Err(self.too_deep(span.at_end()));
+            return Err(self.report_too_deep(span.at_end()));
         }
-        Ok(Deep { expr: Expr { kind, span }, depth: below + 1 })
+        Ok(MeasuredExpr { expr: Expr { kind, span }, depth: below + 1 })
     }
 
     /// `not x`, `-5`, or something without a sign before it.
-    fn prefix(&mut self) -> Parse<Deep> {
+    fn prefix(&mut self) -> Parse<MeasuredExpr> {
         if self.at_not() {
             return self.negation();
         }
@@ -95,9 +97,13 @@ impl Parser<'_> {
             TokenKind::Punct(sign @ ("-" | "+")) => self.signed(sign),
             TokenKind::Punct("!") if !self.at_fault_stream() => {
                 self.report(
-                    Diagnostic::error(code::FOREIGN, self.span(), "`!` is not an operator of SiddhiQL")
-                        .expected(["`not`"])
-                        .help("write `not`"),
+                    Diagnostic::error(
+                        diagnostic_codes::FOREIGN,
+                        self.span(),
+                        "`!` is not an operator of SiddhiQL",
+                    )
+                    .expected(["`not`"])
+                    .help("write `not`"),
                 );
                 self.negation()
             }
@@ -128,7 +134,7 @@ impl Parser<'_> {
         }
     }
 
-    fn negation(&mut self) -> Parse<Deep> {
+    fn negation(&mut self) -> Parse<MeasuredExpr> {
         let start = self.bump();
         let operand = self.nested(Self::prefix)?;
         let span = start.to(operand.expr.span);
@@ -141,7 +147,7 @@ impl Parser<'_> {
     }
 
     /// A number with its sign.
-    fn signed(&mut self, sign: &str) -> Parse<Deep> {
+    fn signed(&mut self, sign: &str) -> Parse<MeasuredExpr> {
         let start = self.bump();
         if !is_number(&self.token().kind) {
             let help = match sign {
@@ -149,16 +155,17 @@ impl Parser<'_> {
                 _ => "remove `+`",
             };
             self.report(
-                Diagnostic::error(code::SIGN, start, "a sign stands only before a number").help(help),
+                Diagnostic::error(diagnostic_codes::SIGN, start, "a sign stands only before a number")
+                    .help(help),
             );
-            return Err(Bail);
+            return Err(SyntaxError);
         }
         if self.at_time() {
-            return Err(self.signed_time(start));
+            return Err(self.report_signed_time(start));
         }
         let literal = self.number(sign == "-");
-        let span = self.since(start);
-        self.refuse_null_check(Deep::leaf(ExprKind::Literal(literal), span))
+        let span = self.span_since(start);
+        self.refuse_null_check(MeasuredExpr::leaf(ExprKind::Literal(literal), span))
     }
 
     /// The number here. One that does not fit is reported.
@@ -169,11 +176,11 @@ impl Parser<'_> {
         let signed = |n: u64| i128::from(n) * i128::from(sign);
         match kind {
             TokenKind::Int(n) => Literal::Int(i32::try_from(signed(*n)).unwrap_or_else(|_| {
-                self.too_great(span, i64::from(i32::MAX), &format!("write `{n}L`: a long"));
+                self.report_out_of_range(span, i64::from(i32::MAX), &format!("write `{n}L`: a long"));
                 0
             })),
             TokenKind::Long(n) => Literal::Long(i64::try_from(signed(*n)).unwrap_or_else(|_| {
-                self.too_great(span, i64::MAX, "write it with a point: `1.0` is a double");
+                self.report_out_of_range(span, i64::MAX, "write it with a point: `1.0` is a double");
                 0
             })),
             TokenKind::Single(x) => Literal::Float(if negative { -*x } else { *x }),
@@ -182,24 +189,24 @@ impl Parser<'_> {
         }
     }
 
-    fn too_great(&mut self, span: Span, max: i64, help: &str) {
+    fn report_out_of_range(&mut self, span: Span, max: i64, help: &str) {
         let message = format!("the number is larger than {max}");
-        self.report(Diagnostic::error(code::RANGE, span, message).help(help));
+        self.report(Diagnostic::error(diagnostic_codes::RANGE, span, message).help(help));
     }
 
     /// A value, and perhaps `is null` behind it.
-    fn null_check(&mut self) -> Parse<Deep> {
+    fn null_check(&mut self) -> Parse<MeasuredExpr> {
         let value = match self.primary()? {
-            Primary::Value(value) => value,
-            Primary::Source(source) if self.is_word(0, "is") => {
+            PrimaryExpr::Value(value) => value,
+            PrimaryExpr::Source(source) if self.is_word(0, "is") => {
                 let span = source.span;
                 self.is_null()?;
-                let span = self.since(span);
-                return Ok(Deep::leaf(ExprKind::IsNull(NullOperand::Step(source)), span));
+                let span = self.span_since(span);
+                return Ok(MeasuredExpr::leaf(ExprKind::IsNull(NullOperand::Step(source)), span));
             }
-            Primary::Source(_) => {
+            PrimaryExpr::Source(_) => {
                 let help = "write `e[0].a`, or ask `e[0] is null`".to_owned();
-                return Err(self.unexpected_with(&["`.`"], "before the attribute's name", Some(help)));
+                return Err(self.report_unexpected_with(&["`.`"], "before the attribute's name", Some(help)));
             }
         };
         let bracketed = self.file.slice(value.expr.span).starts_with('(');
@@ -209,7 +216,7 @@ impl Parser<'_> {
         }
         let start = value.expr.span;
         self.is_null()?;
-        let span = self.since(start);
+        let span = self.span_since(start);
         let operand = NullOperand::Value(Box::new(value.expr));
         self.grow(ExprKind::IsNull(operand), span, value.depth)
     }
@@ -220,53 +227,55 @@ impl Parser<'_> {
         if self.is_word(0, "not") {
             let span = start.to(self.span());
             self.report(
-                Diagnostic::error(code::FOREIGN, span, "`is not null` is not a form of SiddhiQL")
+                Diagnostic::error(diagnostic_codes::FOREIGN, span, "`is not null` is not a form of SiddhiQL")
                     .help("write `not (x is null)`"),
             );
-            return Err(Bail);
+            return Err(SyntaxError);
         }
         self.expect_word("null", "after `is`")?;
         Ok(())
     }
 
-    fn refuse_null_check(&mut self, value: Deep) -> Parse<Deep> {
+    fn refuse_null_check(&mut self, value: MeasuredExpr) -> Parse<MeasuredExpr> {
         if self.is_word(0, "is") {
             let message = "`is null` is asked of attributes, functions and steps only";
             let help = "let a query before compute the value under a name, and ask that";
-            self.report(Diagnostic::error(code::NULL_CHECK, self.span(), message).help(help));
-            return Err(Bail);
+            self.report(Diagnostic::error(diagnostic_codes::NULL_CHECK, self.span(), message).help(help));
+            return Err(SyntaxError);
         }
         Ok(value)
     }
 
-    fn primary(&mut self) -> Parse<Primary> {
+    fn primary(&mut self) -> Parse<PrimaryExpr> {
         let token = self.token();
         let value = match &token.kind {
             kind if is_number(kind) && self.at_time() => {
                 let literal = self.time_literal()?;
                 let span = literal.span;
-                Deep::leaf(ExprKind::Time(literal), span)
+                MeasuredExpr::leaf(ExprKind::Time(literal), span)
             }
-            kind if is_number(kind) => Deep::leaf(ExprKind::Literal(self.number(false)), token.span),
-            TokenKind::Str(text) => Deep::leaf(ExprKind::Literal(Literal::Text(text.clone())), self.bump()),
+            kind if is_number(kind) => MeasuredExpr::leaf(ExprKind::Literal(self.number(false)), token.span),
+            TokenKind::Str(text) => {
+                MeasuredExpr::leaf(ExprKind::Literal(Literal::Text(text.clone())), self.bump())
+            }
             TokenKind::Word if self.at_bool() => {
                 let value = self.is_word(0, "true");
-                Deep::leaf(ExprKind::Literal(Literal::Bool(value)), self.bump())
+                MeasuredExpr::leaf(ExprKind::Literal(Literal::Bool(value)), self.bump())
             }
             TokenKind::Word | TokenKind::Quoted(_) if self.at_call() => self.call_value()?,
             TokenKind::Word | TokenKind::Quoted(_) | TokenKind::Punct("#" | "!") => {
                 return Ok(match self.reference()? {
-                    Reference::Source(source) => Primary::Source(source),
-                    Reference::Attribute(attribute) => {
+                    AttributeOrSource::Source(source) => PrimaryExpr::Source(source),
+                    AttributeOrSource::Attribute(attribute) => {
                         let span = attribute.span;
-                        Primary::Value(Deep::leaf(ExprKind::Attribute(attribute), span))
+                        PrimaryExpr::Value(MeasuredExpr::leaf(ExprKind::Attribute(attribute), span))
                     }
                 });
             }
             TokenKind::Punct("(") => self.parenthesised()?,
-            _ => return Err(self.no_value()),
+            _ => return Err(self.report_missing_value()),
         };
-        Ok(Primary::Value(value))
+        Ok(PrimaryExpr::Value(value))
     }
 
     /// Whether `true` or `false` stands here, and not something that has the name.
@@ -279,7 +288,7 @@ impl Parser<'_> {
         self.is_name(0) && (self.is_punct(1, "(") || self.is_punct(1, ":") && self.is_name(2))
     }
 
-    fn call_value(&mut self) -> Parse<Deep> {
+    fn call_value(&mut self) -> Parse<MeasuredExpr> {
         let mut depth = 0;
         let call = self.call_with(&mut depth)?;
         let span = call.span;
@@ -309,30 +318,30 @@ impl Parser<'_> {
             Args::List(Vec::new())
         } else {
             let args = self.commas(|p| {
-                let arg = p.ranked(Rank::Or)?;
+                let arg = p.ranked(Precedence::Or)?;
                 *depth = arg.depth.max(*depth);
                 Ok(arg.expr)
             })?;
             if self.eat(")").is_none() {
-                return Err(self.list_goes_wrong(open));
+                return Err(self.report_broken_list(open));
             }
             Args::List(args)
         };
-        Ok(Call { namespace, name, args, span: self.since(start) })
+        Ok(Call { namespace, name, args, span: self.span_since(start) })
     }
 
-    fn parenthesised(&mut self) -> Parse<Deep> {
+    fn parenthesised(&mut self) -> Parse<MeasuredExpr> {
         let open = self.bump();
-        let mut inner = self.ranked(Rank::Or)?;
+        let mut inner = self.ranked(Precedence::Or)?;
         if self.eat(")").is_none() {
-            return Err(self.not_closed(open, &["an operator", "`)`"], None));
+            return Err(self.report_not_closed(open, &["an operator", "`)`"], None));
         }
-        inner.expr.span = self.since(open);
+        inner.expr.span = self.span_since(open);
         Ok(inner)
     }
 
     /// Reports that no value begins here.
-    fn no_value(&mut self) -> Bail {
+    fn report_missing_value(&mut self) -> SyntaxError {
         let help = match (&self.token().kind, &self.nth(1).kind) {
             (TokenKind::Punct("=" | "=="), _) if self.file.slice(self.previous()) == "=" => {
                 Some("write `==` in one piece")
@@ -347,13 +356,13 @@ impl Parser<'_> {
             (TokenKind::Punct("["), _) => Some("there are no arrays"),
             _ => None,
         };
-        self.unexpected_with(&["a value"], "", help.map(str::to_owned))
+        self.report_unexpected_with(&["a value"], "", help.map(str::to_owned))
     }
 }
 
 /// What an expression begins with.
-enum Primary {
-    Value(Deep),
+enum PrimaryExpr {
+    Value(MeasuredExpr),
     /// A stream or step, which is no value.
     Source(Box<SourceRef>),
 }

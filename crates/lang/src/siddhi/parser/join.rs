@@ -1,9 +1,9 @@
 //! Joins.
 
 use super::super::ast::{Input, JoinInput, JoinKind, JoinSide, StreamInput, Within};
-use super::super::code;
+use super::super::diagnostic_codes;
 use super::super::keywords::{AFTER_SOURCE, CLAUSES};
-use super::{Bail, Parse, Parser};
+use super::{Parse, Parser, SyntaxError};
 use crate::diagnostic::Diagnostic;
 
 /// What may stand between the sides of a join.
@@ -33,19 +33,23 @@ impl Parser<'_> {
         let mut left = self.side(first)?;
         left.unidirectional = self.eat_word("unidirectional");
         if !self.at_join_word(0) {
-            return self.no_join(left);
+            return self.report_missing_join(left);
         }
-        self.no_handlers_behind(&left);
+        self.check_no_handlers_after_window(&left);
         let kind = self.join_kind()?;
         let second = self.stream_input()?;
         let mut right = self.side(second)?;
         right.unidirectional = self.eat_word("unidirectional");
-        self.no_handlers_behind(&right);
+        self.check_no_handlers_after_window(&right);
         if let (Some(one), Some(two)) = (left.unidirectional, right.unidirectional) {
             self.report(
-                Diagnostic::error(code::CLAUSE_MISPLACED, two, "only one side can be `unidirectional`")
-                    .help("remove one; without it both sides trigger")
-                    .note_at(one, "the other one"),
+                Diagnostic::error(
+                    diagnostic_codes::CLAUSE_MISPLACED,
+                    two,
+                    "only one side can be `unidirectional`",
+                )
+                .help("remove one; without it both sides trigger")
+                .note_at(one, "the other one"),
             );
         }
         let on = match self.eat_word("on") {
@@ -54,9 +58,9 @@ impl Parser<'_> {
         };
         let within = self.within_per()?;
         if self.is_word(0, "on") {
-            return Err(self.clause_before("on", "within"));
+            return Err(self.report_clause_order("on", "within"));
         }
-        let span = self.since(start);
+        let span = self.span_since(start);
         Ok(Input::Join(Box::new(JoinInput { left, kind, right, on, within, span })))
     }
 
@@ -68,7 +72,7 @@ impl Parser<'_> {
         } else if self.at_bare_alias() {
             let alias = self.name("an alias")?;
             self.report(
-                Diagnostic::error(code::AS_MISSING, alias.span, "expected `as` before the alias")
+                Diagnostic::error(diagnostic_codes::AS_MISSING, alias.span, "expected `as` before the alias")
                     .expected(["`as`"])
                     .help(format!("write `as {}`", alias.name)),
             );
@@ -76,36 +80,36 @@ impl Parser<'_> {
         } else {
             None
         };
-        Ok(JoinSide { input, alias, unidirectional: None, span: self.since(start) })
+        Ok(JoinSide { input, alias, unidirectional: None, span: self.span_since(start) })
     }
 
     /// After a single stream with an alias or `unidirectional`.
-    fn no_join(&mut self, side: JoinSide) -> Parse<Input> {
+    fn report_missing_join(&mut self, side: JoinSide) -> Parse<Input> {
         if let Some(word) = side.unidirectional {
             let message = "`unidirectional` stands beside a join";
             self.report(
-                Diagnostic::error(code::CLAUSE_MISPLACED, word, message)
+                Diagnostic::error(diagnostic_codes::CLAUSE_MISPLACED, word, message)
                     .expected(["`join`"])
                     .help("remove it, or go on with `join`"),
             );
-        } else if self.is_word(0, "on") || self.slip_of(&["join"]).is_some() {
-            return Err(self.unexpected_word(&["join"], "after the alias"));
+        } else if self.is_word(0, "on") || self.misspelling_of(&["join"]).is_some() {
+            return Err(self.report_unexpected_word(&["join"], "after the alias"));
         } else if let Some(alias) = &side.alias {
             let name = side.input.stream.name.name.clone();
             let message = "a single stream takes no alias";
             self.report(
-                Diagnostic::error(code::CLAUSE_MISPLACED, alias.span, message)
+                Diagnostic::error(diagnostic_codes::CLAUSE_MISPLACED, alias.span, message)
                     .help(format!("remove it, and write `{name}.a` for its attributes")),
             );
         }
         Ok(Input::Stream(side.input))
     }
 
-    fn no_handlers_behind(&mut self, side: &JoinSide) {
+    fn check_no_handlers_after_window(&mut self, side: &JoinSide) {
         if let (Some(first), Some(last)) = (side.input.after.first(), side.input.after.last()) {
             let message = "in a join nothing stands behind the window";
             self.report(
-                Diagnostic::error(code::CLAUSE_MISPLACED, first.span.to(last.span), message)
+                Diagnostic::error(diagnostic_codes::CLAUSE_MISPLACED, first.span.to(last.span), message)
                     .help("put it before the window, or filter by `on` and `having`"),
             );
         }
@@ -122,7 +126,7 @@ impl Parser<'_> {
             "left" => JoinKind::LeftOuter,
             "right" => JoinKind::RightOuter,
             "full" => JoinKind::FullOuter,
-            _ => return Err(self.unknown_join()),
+            _ => return Err(self.report_unknown_join()),
         };
         let start = self.bump();
         if kind == JoinKind::Inner {
@@ -131,7 +135,7 @@ impl Parser<'_> {
             self.bump();
             let message = format!("expected `outer` between `{}` and `join`", self.file.slice(start));
             self.report(
-                Diagnostic::error(code::UNEXPECTED, self.since(start), message)
+                Diagnostic::error(diagnostic_codes::UNEXPECTED, self.span_since(start), message)
                     .expected(["`outer`"])
                     .help(format!("write `{}`", kind.text())),
             );
@@ -142,7 +146,7 @@ impl Parser<'_> {
         Ok(kind)
     }
 
-    fn unknown_join(&mut self) -> Bail {
+    fn report_unknown_join(&mut self) -> SyntaxError {
         let start = self.bump();
         let written = format!("{} join", self.file.slice(start));
         let help = match self.file.slice(start).to_ascii_lowercase().as_str() {
@@ -151,14 +155,16 @@ impl Parser<'_> {
         };
         let span = start.to(self.span());
         let message = format!("`{written}` does not exist");
-        self.report(Diagnostic::error(code::FOREIGN, span, message).expected(["`join`"]).help(help));
-        Bail
+        self.report(
+            Diagnostic::error(diagnostic_codes::FOREIGN, span, message).expected(["`join`"]).help(help),
+        );
+        SyntaxError
     }
 
     /// `within from, to per p`, if it stands here.
     pub(super) fn within_per(&mut self) -> Parse<Option<Within>> {
         if self.is_word(0, "per") {
-            return Err(self.needs_both("per", "within"));
+            return Err(self.report_clause_alone("per", "within"));
         }
         let Some(start) = self.eat_word("within") else {
             return Ok(None);
@@ -169,34 +175,34 @@ impl Parser<'_> {
             None => None,
         };
         if !self.is_word(0, "per") {
-            return Err(self.needs_both("within", "per"));
+            return Err(self.report_clause_alone("within", "per"));
         }
         self.bump();
         let per = self.expr()?;
-        Ok(Some(Within { from, to, per, span: self.since(start) }))
+        Ok(Some(Within { from, to, per, span: self.span_since(start) }))
     }
 
-    fn needs_both(&mut self, one: &str, other: &str) -> Bail {
-        if one == "within" && self.slip_of(&["per"]).is_some() {
-            return self.unexpected_word(&["per"], "");
+    fn report_clause_alone(&mut self, one: &str, other: &str) -> SyntaxError {
+        if one == "within" && self.misspelling_of(&["per"]).is_some() {
+            return self.report_unexpected_word(&["per"], "");
         }
         let message = format!("`{one}` needs `{other}`");
-        let place = self.place();
+        let place = self.error_span();
         self.report(
-            Diagnostic::error(code::CLAUSE_MISSING, place, message)
+            Diagnostic::error(diagnostic_codes::CLAUSE_MISSING, place, message)
                 .expected([format!("`{other}`")])
                 .help("an aggregation is read by `within '2023-**-** **:**:**' per 'hours'`"),
         );
-        Bail
+        SyntaxError
     }
 
     /// Reports that the clause `first`, which stands here, should have come before `second`.
-    pub(super) fn clause_before(&mut self, first: &str, second: &str) -> Bail {
+    pub(super) fn report_clause_order(&mut self, first: &str, second: &str) -> SyntaxError {
         let message = format!("`{first}` stands before `{second}`");
         self.report(
-            Diagnostic::error(code::CLAUSE_ORDER, self.span(), message)
+            Diagnostic::error(diagnostic_codes::CLAUSE_ORDER, self.span(), message)
                 .help(format!("put `{first} …` before `{second} …`")),
         );
-        Bail
+        SyntaxError
     }
 }

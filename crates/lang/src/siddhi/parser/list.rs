@@ -1,9 +1,9 @@
 //! Lists in brackets and without.
 
-use super::super::code;
+use super::super::diagnostic_codes;
 use super::super::keywords::is_one_of;
 use super::definition::attribute_type;
-use super::{Bail, Parse, Parser};
+use super::{Parse, Parser, SyntaxError};
 use crate::diagnostic::Diagnostic;
 use crate::lexer::TokenKind;
 use crate::source::Span;
@@ -20,20 +20,20 @@ impl Parser<'_> {
         let mut elements = Vec::new();
         loop {
             if self.is_punct(0, ")") && elements.is_empty() {
-                return Err(self.empty_list(open, what));
+                return Err(self.report_empty_list(open, what));
             }
             if self.is_list_broken() {
-                return Err(self.unclosed(open));
+                return Err(self.report_unclosed(open));
             }
             elements.push(read(self)?);
             if self.eat(")").is_some() {
                 return Ok(elements);
             }
             if self.eat(",").is_none() {
-                return Err(self.list_goes_wrong(open));
+                return Err(self.report_broken_list(open));
             }
             if self.is_punct(0, ")") {
-                self.comma_too_many(what);
+                self.report_extra_comma(what);
                 self.bump();
                 return Ok(elements);
             }
@@ -50,15 +50,17 @@ impl Parser<'_> {
     }
 
     /// Reports that after the comma before no `what` comes.
-    pub(super) fn comma_too_many(&mut self, what: &str) {
+    pub(super) fn report_extra_comma(&mut self, what: &str) {
         let comma = self.previous();
-        let message = format!("expected {what} after `,`, found {}", self.found());
+        let message = format!("expected {what} after `,`, found {}", self.describe_token());
         self.report(
-            Diagnostic::error(code::UNEXPECTED, comma, message).expected([what]).help("remove the comma"),
+            Diagnostic::error(diagnostic_codes::UNEXPECTED, comma, message)
+                .expected([what])
+                .help("remove the comma"),
         );
     }
 
-    fn empty_list(&mut self, open: Span, what: &str) -> Bail {
+    fn report_empty_list(&mut self, open: Span, what: &str) -> SyntaxError {
         let brackets = open.to(self.span());
         let message = format!("expected {what} between the brackets");
         let help = match what {
@@ -66,8 +68,10 @@ impl Parser<'_> {
             "an attribute" => "write at least one: `(a int)`",
             _ => "write at least one",
         };
-        self.report(Diagnostic::error(code::EMPTY, brackets, message).expected([what]).help(help));
-        Bail
+        self.report(
+            Diagnostic::error(diagnostic_codes::EMPTY, brackets, message).expected([what]).help(help),
+        );
+        SyntaxError
     }
 
     /// Whether something stands here with which no element of a list begins.
@@ -86,21 +90,26 @@ impl Parser<'_> {
     }
 
     /// Reports why the list begun at `open` neither goes on nor ends here.
-    pub(super) fn list_goes_wrong(&mut self, open: Span) -> Bail {
+    pub(super) fn report_broken_list(&mut self, open: Span) -> SyntaxError {
         let begins = !matches!(self.token().kind, TokenKind::Punct(_) | TokenKind::Body(_));
         let help = begins.then(|| "put `,` between two elements".to_owned());
-        self.not_closed(open, &["`,`", "`)`"], help)
+        self.report_not_closed(open, &["`,`", "`)`"], help)
     }
 
     /// Reports that the bracket at `open` is not closed here, where one of `expected` could stand.
-    pub(super) fn not_closed(&mut self, open: Span, expected: &[&str], help: Option<String>) -> Bail {
+    pub(super) fn report_not_closed(
+        &mut self,
+        open: Span,
+        expected: &[&str],
+        help: Option<String>,
+    ) -> SyntaxError {
         let over = self.at_end() || self.is_punct_of(0, &[";", ")", "]", "}"]);
         if over || self.at_statement() || self.begins_clause() || self.is_word(0, "as") {
-            return self.unclosed(open);
+            return self.report_unclosed(open);
         }
-        match self.foreign_continuation() {
+        match self.report_foreign_continuation() {
             Some(bail) => bail,
-            None => self.unexpected_with(expected, "", help),
+            None => self.report_unexpected_with(expected, "", help),
         }
     }
 }

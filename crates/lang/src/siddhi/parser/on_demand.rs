@@ -1,8 +1,8 @@
 //! Queries that are run once.
 
 use super::super::ast::{ChangeQuery, FindQuery, OnDemandQuery, Output, OutputAction, Selection};
-use super::super::code;
-use super::{Bail, Parse, Parser};
+use super::super::diagnostic_codes;
+use super::{Parse, Parser, SyntaxError};
 use crate::diagnostic::Diagnostic;
 use crate::source::Span;
 
@@ -23,10 +23,10 @@ impl Parser<'_> {
             let word = self.word(0).unwrap_or("").to_ascii_lowercase();
             return Err(match &query {
                 OnDemandQuery::Find(_) => self.find_with_output(&word, done),
-                OnDemandQuery::Change(_) => self.late_clause(&word, "insert"),
+                OnDemandQuery::Change(_) => self.report_late_clause(&word, "insert"),
             });
         }
-        Err(self.unexpected(&["the end of the query"], ""))
+        Err(self.report_unexpected(&["the end of the query"], ""))
     }
 
     /// `from T as t on … within … per … select …`
@@ -36,11 +36,11 @@ impl Parser<'_> {
         if self.is_punct_of(0, &["[", "#", "("]) {
             let message = "an on-demand query has no filters and windows: it asks by `on`";
             self.report(
-                Diagnostic::error(code::CLAUSE_MISPLACED, self.span(), message)
+                Diagnostic::error(diagnostic_codes::CLAUSE_MISPLACED, self.span(), message)
                     .expected(["`on`"])
                     .help(format!("write `from {} on …`", store.name)),
             );
-            return Err(Bail);
+            return Err(SyntaxError);
         }
         let alias = match self.eat_word("as") {
             Some(_) => Some(self.name("an alias")?),
@@ -58,31 +58,31 @@ impl Parser<'_> {
         let ends = self.at_end() || self.is_punct(0, ";") || self.begins_clause();
         if select.is_none() && !ends {
             if self.is_word(0, "where") {
-                return Err(self.unexpected_with(&["`on`"], "", Some("write `on`".to_owned())));
+                return Err(self.report_unexpected_with(&["`on`"], "", Some("write `on`".to_owned())));
             }
             if on.is_none() && within.is_some() && self.is_word(0, "on") {
-                return Err(self.clause_before("on", "within"));
+                return Err(self.report_clause_order("on", "within"));
             }
             let expected: &[&str] = match (&on, &within) {
                 (None, None) => &["as", "on", "within", "select"],
                 (Some(_), None) => &["within", "select"],
                 _ => &["select"],
             };
-            return Err(self.unexpected_word(expected, ""));
+            return Err(self.report_unexpected_word(expected, ""));
         }
-        Ok(FindQuery { store, alias, on, within, select, span: self.since(start) })
+        Ok(FindQuery { store, alias, on, within, select, span: self.span_since(start) })
     }
 
-    fn find_with_output(&mut self, word: &str, done: &str) -> Bail {
+    fn find_with_output(&mut self, word: &str, done: &str) -> SyntaxError {
         if matches!(word, "select" | "group" | "having" | "order" | "limit" | "offset") {
-            return self.late_clause(word, done);
+            return self.report_late_clause(word, done);
         }
         let message = format!("an on-demand query that reads has no `{word}`");
         self.report(
-            Diagnostic::error(code::CLAUSE_MISPLACED, self.span(), message)
+            Diagnostic::error(diagnostic_codes::CLAUSE_MISPLACED, self.span(), message)
                 .help("rows are changed by `select … insert into T`, `delete T on …`, `update T set … on …`"),
         );
-        Bail
+        SyntaxError
     }
 
     /// `select … insert into T`, `update T set … on …`
@@ -94,13 +94,13 @@ impl Parser<'_> {
         };
         if !self.is_word_of(0, &["insert", "delete", "update"]) {
             return Err(match select {
-                Some(_) => self.unexpected_word(&["insert", "delete", "update"], "after `select`"),
-                None => self.unexpected_word(&["from", "select", "delete", "update"], ""),
+                Some(_) => self.report_unexpected_word(&["insert", "delete", "update"], "after `select`"),
+                None => self.report_unexpected_word(&["from", "select", "delete", "update"], ""),
             });
         }
         let output = self.output("select")?;
         self.check_change(select.as_ref(), &output, start);
-        Ok(ChangeQuery { select, output, span: self.since(start) })
+        Ok(ChangeQuery { select, output, span: self.span_since(start) })
     }
 
     /// Reports what only queries of an app may have.
@@ -108,7 +108,7 @@ impl Parser<'_> {
         if let Some(kind) = output.kind {
             let message = "an on-demand query has no kinds of events";
             self.report(
-                Diagnostic::error(code::CLAUSE_MISPLACED, kind.span, message)
+                Diagnostic::error(diagnostic_codes::CLAUSE_MISPLACED, kind.span, message)
                     .help(format!("remove `{}`", self.file.slice(kind.span))),
             );
         }
@@ -117,7 +117,7 @@ impl Parser<'_> {
         if select.is_none() && inserts {
             let message = "what is inserted stands before it";
             self.report(
-                Diagnostic::error(code::CLAUSE_MISSING, start.at_start(), message)
+                Diagnostic::error(diagnostic_codes::CLAUSE_MISSING, start.at_start(), message)
                     .expected(["`select`"])
                     .help("write `select 'a' as k, 5 as v insert into T`"),
             );

@@ -1,14 +1,14 @@
 //! Operators and their ranks.
 
 use super::super::ast::BinaryOp;
-use super::super::code;
+use super::super::diagnostic_codes;
 use super::Parser;
 use crate::diagnostic::Diagnostic;
 use crate::lexer::TokenKind;
 
 /// How tightly operators bind, loosest first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(in super::super) enum Rank {
+pub(in super::super) enum Precedence {
     Or,
     And,
     In,
@@ -20,7 +20,7 @@ pub(in super::super) enum Rank {
     Primary,
 }
 
-impl Rank {
+impl Precedence {
     /// The next tighter rank.
     pub(in super::super) fn tighter(self) -> Self {
         match self {
@@ -49,25 +49,25 @@ impl Rank {
 
 /// An operator behind an operand.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Infix {
+pub(super) enum InfixOperator {
     Binary(BinaryOp),
     In,
 }
 
-impl Infix {
-    pub(super) fn rank(self) -> Rank {
+impl InfixOperator {
+    pub(super) fn precedence(self) -> Precedence {
         match self {
-            Self::Binary(op) => Rank::of(op),
-            Self::In => Rank::In,
+            Self::Binary(op) => Precedence::of(op),
+            Self::In => Precedence::In,
         }
     }
 }
 
 impl Parser<'_> {
     /// The operator here. `true` with it when another language writes it so.
-    pub(super) fn infix(&self) -> Option<(Infix, bool)> {
+    pub(super) fn infix(&self) -> Option<(InfixOperator, bool)> {
         use BinaryOp::*;
-        let binary = |op, foreign| Some((Infix::Binary(op), foreign));
+        let binary = |op, foreign| Some((InfixOperator::Binary(op), foreign));
         match &self.token().kind {
             TokenKind::Punct(p) => match *p {
                 "==" => binary(Eq, false),
@@ -90,25 +90,30 @@ impl Parser<'_> {
             },
             TokenKind::Word if self.is_word(0, "and") => binary(And, false),
             TokenKind::Word if self.is_word(0, "or") => binary(Or, false),
-            TokenKind::Word if self.is_word(0, "in") => Some((Infix::In, false)),
+            TokenKind::Word if self.is_word(0, "in") => Some((InfixOperator::In, false)),
             _ => None,
         }
     }
 
     /// Reports that `infix`, which stands here, is written differently.
-    pub(super) fn foreign_infix(&mut self, infix: Infix) {
-        let Infix::Binary(op) = infix else { return };
+    pub(super) fn foreign_infix(&mut self, infix: InfixOperator) {
+        let InfixOperator::Binary(op) = infix else { return };
         let written = self.text(self.token());
         if !written.is_ascii() {
             // the lexer said so
             return;
         }
         let diagnostic = if written == "=" {
-            Diagnostic::error(code::ASSIGN_FOR_EQUALS, self.span(), "`=` sets a value and does not compare")
-                .help("to compare two values, write `==`")
+            Diagnostic::error(
+                diagnostic_codes::ASSIGN_FOR_EQUALS,
+                self.span(),
+                "`=` sets a value and does not compare",
+            )
+            .help("to compare two values, write `==`")
         } else {
             let message = format!("`{written}` is not an operator of SiddhiQL");
-            Diagnostic::error(code::FOREIGN, self.span(), message).help(format!("write `{}`", op.text()))
+            Diagnostic::error(diagnostic_codes::FOREIGN, self.span(), message)
+                .help(format!("write `{}`", op.text()))
         };
         self.report(diagnostic.expected([format!("`{}`", op.text())]));
     }

@@ -3,8 +3,8 @@
 use super::super::ast::{
     Assignment, EventKind, Expr, Ident, KindClause, Output, OutputAction, RateEvents, RateKind, RateLimit,
 };
-use super::super::code;
-use super::{Bail, Parse, Parser};
+use super::super::diagnostic_codes;
+use super::{Parse, Parser, SyntaxError};
 use crate::diagnostic::Diagnostic;
 use crate::lexer::TokenKind;
 use crate::source::Span;
@@ -18,10 +18,10 @@ impl Parser<'_> {
             self.expect_word("every", "after `snapshot`")?;
             if matches!(self.token().kind, TokenKind::Int(_)) && self.is_word(1, "events") {
                 let help = "write a time: `output snapshot every 1 sec`".to_owned();
-                return Err(self.unexpected_with(&["a time"], "after `snapshot every`", Some(help)));
+                return Err(self.report_unexpected_with(&["a time"], "after `snapshot every`", Some(help)));
             }
             let every = self.time("every")?;
-            return Ok(RateLimit { kind: RateKind::Snapshot { every }, span: self.since(start) });
+            return Ok(RateLimit { kind: RateKind::Snapshot { every }, span: self.span_since(start) });
         }
         let which = if self.eat_word("all").is_some() {
             Some(RateEvents::All)
@@ -37,16 +37,16 @@ impl Parser<'_> {
                 which.map_or("after `output`".to_owned(), |which| format!("after `{}`", which.text()));
             if matches!(self.token().kind, TokenKind::Int(_)) {
                 let help = "write `every` before the number".to_owned();
-                return Err(self.unexpected_with(&["`every`"], &context, Some(help)));
+                return Err(self.report_unexpected_with(&["`every`"], &context, Some(help)));
             }
             let expected: &[&str] = match which {
                 Some(_) => &["every"],
                 None => &["all", "first", "last", "snapshot", "every"],
             };
-            return Err(self.unexpected_word(expected, &context));
+            return Err(self.report_unexpected_word(expected, &context));
         }
         let kind = self.round(which)?;
-        Ok(RateLimit { kind, span: self.since(start) })
+        Ok(RateLimit { kind, span: self.span_since(start) })
     }
 
     /// `3 events` or `3 sec` after `every`
@@ -56,16 +56,16 @@ impl Parser<'_> {
         }
         let help = || Some("write `every 3 events` or `every 3 sec`".to_owned());
         let TokenKind::Int(_) = self.token().kind else {
-            return Err(self.unexpected_with(&["a number"], "after `every`", help()));
+            return Err(self.report_unexpected_with(&["a number"], "after `every`", help()));
         };
         let count_span = self.span();
         let count = self.whole_number("after `every`")?;
         if self.eat_word("events").is_some() {
             return Ok(RateKind::Events { which, count, count_span });
         }
-        Err(match self.slip_of(&["events"]) {
-            Some(_) => self.unexpected_word(&["events"], "after the number"),
-            None => self.unexpected_with(&["`events`", "a unit of time"], "after the number", help()),
+        Err(match self.misspelling_of(&["events"]) {
+            Some(_) => self.report_unexpected_word(&["events"], "after the number"),
+            None => self.report_unexpected_with(&["`events`", "a unit of time"], "after the number", help()),
         })
     }
 
@@ -73,7 +73,7 @@ impl Parser<'_> {
     pub(super) fn kind_clause(&mut self, context: &str) -> Parse<KindClause> {
         match self.optional_kind()? {
             Some(kind) => Ok(kind),
-            None => Err(self.unexpected_word(&["all", "expired", "current", "events"], context)),
+            None => Err(self.report_unexpected_word(&["all", "expired", "current", "events"], context)),
         }
     }
 
@@ -93,9 +93,9 @@ impl Parser<'_> {
         let word = self.bump();
         if self.eat_word("events").is_none() {
             let context = format!("after `{}`", self.file.slice(word));
-            return Err(self.unexpected_word(&["events"], &context));
+            return Err(self.report_unexpected_word(&["events"], &context));
         }
-        Ok(Some(KindClause { kind, span: self.since(start) }))
+        Ok(Some(KindClause { kind, span: self.span_since(start) }))
     }
 
     /// What is done with the output of a query whose last clause was `done`.
@@ -111,9 +111,9 @@ impl Parser<'_> {
             "return" => {
                 self.bump();
                 let kind = self.optional_kind()?;
-                Ok(Output { action: OutputAction::Return, kind, span: self.since(start) })
+                Ok(Output { action: OutputAction::Return, kind, span: self.span_since(start) })
             }
-            _ => Err(self.no_clause(next_clauses(done), done)),
+            _ => Err(self.report_missing_clause(next_clauses(done), done)),
         }
     }
 
@@ -121,21 +121,22 @@ impl Parser<'_> {
         self.bump();
         let kind = self.optional_kind()?;
         if self.eat_word("into").is_none() {
-            let named = self.is_name(0) && !self.is_word(1, "events") && self.slip_of(&["into"]).is_none();
+            let named =
+                self.is_name(0) && !self.is_word(1, "events") && self.misspelling_of(&["into"]).is_none();
             if kind.is_none() && named {
-                return Err(self.missing_into("insert"));
+                return Err(self.report_missing_into("insert"));
             }
             let expected: &[&str] =
                 if kind.is_none() { &["into", "all", "expired", "current", "events"] } else { &["into"] };
-            return Err(self.unexpected_word(expected, "after `insert`"));
+            return Err(self.report_unexpected_word(expected, "after `insert`"));
         }
         let target = self.stream_ref("a stream, table or window")?;
-        Ok(Output { action: OutputAction::Insert { target }, kind, span: self.since(start) })
+        Ok(Output { action: OutputAction::Insert { target }, kind, span: self.span_since(start) })
     }
 
-    fn missing_into(&mut self, verb: &str) -> Bail {
+    fn report_missing_into(&mut self, verb: &str) -> SyntaxError {
         let written = self.text(self.token()).to_owned();
-        self.unexpected_with(
+        self.report_unexpected_with(
             &["`into`"],
             &format!("after `{verb}`"),
             Some(format!("write `{verb} into {written}`")),
@@ -155,9 +156,9 @@ impl Parser<'_> {
             }
         };
         if self.is_word(0, "for") {
-            return Err(self.clause_before("for", "on"));
+            return Err(self.report_clause_order("for", "on"));
         }
-        Ok(Output { action: OutputAction::Delete { table, on }, kind, span: self.since(start) })
+        Ok(Output { action: OutputAction::Delete { table, on }, kind, span: self.span_since(start) })
     }
 
     fn update(&mut self, start: Span) -> Parse<Output> {
@@ -165,7 +166,7 @@ impl Parser<'_> {
         let table = self.table("update")?;
         let (kind, set, on) = self.changes(start, "`update`")?;
         let action = OutputAction::Update { table, set, on };
-        Ok(Output { action, kind, span: self.since(start) })
+        Ok(Output { action, kind, span: self.span_since(start) })
     }
 
     /// `update or insert into T …`
@@ -174,15 +175,15 @@ impl Parser<'_> {
         self.bump();
         self.expect_word("insert", "after `update or`")?;
         if self.eat_word("into").is_none() {
-            return Err(match self.is_name(0) && self.slip_of(&["into"]).is_none() {
-                true => self.missing_into("update or insert"),
-                false => self.unexpected_word(&["into"], "after `update or insert`"),
+            return Err(match self.is_name(0) && self.misspelling_of(&["into"]).is_none() {
+                true => self.report_missing_into("update or insert"),
+                false => self.report_unexpected_word(&["into"], "after `update or insert`"),
             });
         }
         let table = self.name("a table's name")?;
         let (kind, set, on) = self.changes(start, "`update or insert`")?;
         let action = OutputAction::UpdateOrInsert { table, set, on };
-        Ok(Output { action, kind, span: self.since(start) })
+        Ok(Output { action, kind, span: self.span_since(start) })
     }
 
     /// The table after `delete` or `update`, before which others write `from` or `into`.
@@ -193,7 +194,7 @@ impl Parser<'_> {
             let table = self.text(self.nth(1)).to_owned();
             let message = format!("after `{verb}` the table's name stands alone");
             self.report(
-                Diagnostic::error(code::FOREIGN, self.span(), message)
+                Diagnostic::error(diagnostic_codes::FOREIGN, self.span(), message)
                     .expected(["a table's name"])
                     .help(format!("remove `{word}`: `{verb} {table} …`")),
             );
@@ -218,12 +219,12 @@ impl Parser<'_> {
             None => Vec::new(),
         };
         if self.is_word(0, "for") {
-            return Err(self.clause_before("for", "set"));
+            return Err(self.report_clause_order("for", "set"));
         }
         self.needed_on(start, what)?;
         let on = self.expr()?;
         if self.is_word(0, "set") {
-            return Err(self.clause_before("set", "on"));
+            return Err(self.report_clause_order("set", "on"));
         }
         Ok((kind, set, on))
     }
@@ -233,7 +234,7 @@ impl Parser<'_> {
         let mut set = vec![self.assignment()?];
         while self.eat(",").is_some() {
             if self.is_word(0, "on") && !self.is_punct_of(1, &[".", "="]) {
-                self.comma_too_many("an assignment");
+                self.report_extra_comma("an assignment");
                 break;
             }
             set.push(self.assignment()?);
@@ -247,10 +248,10 @@ impl Parser<'_> {
         let column = self.attribute_ref("set")?;
         if self.eat("=").is_none() {
             let help = self.is_punct(0, "==").then(|| "a value is set by `=`".to_owned());
-            return Err(self.unexpected_with(&["`=`"], "after the column", help));
+            return Err(self.report_unexpected_with(&["`=`"], "after the column", help));
         }
         let value = self.expr()?;
-        Ok(Assignment { column, value, span: self.since(start) })
+        Ok(Assignment { column, value, span: self.span_since(start) })
     }
 
     /// Moves past `on`. One that is missing in `what`, which began at `start`, is reported.
@@ -261,22 +262,24 @@ impl Parser<'_> {
         if self.is_word_of(0, &["where", "when", "if"]) {
             let message = format!("`{}` is not a word of SiddhiQL", self.text(self.token()));
             self.report(
-                Diagnostic::error(code::FOREIGN, self.span(), message).expected(["`on`"]).help("write `on`"),
+                Diagnostic::error(diagnostic_codes::FOREIGN, self.span(), message)
+                    .expected(["`on`"])
+                    .help("write `on`"),
             );
-            return Err(Bail);
+            return Err(SyntaxError);
         }
         let ends = self.at_end() || self.is_punct_of(0, &[";", ")"]) || self.at_statement();
         if !ends {
             let expected: &[&str] = if what == "`delete`" { &["for", "on"] } else { &["for", "set", "on"] };
-            return Err(self.unexpected_word(expected, &format!("in {what}")));
+            return Err(self.report_unexpected_word(expected, &format!("in {what}")));
         }
         let message = format!("{what} needs `on`");
         self.report(
-            Diagnostic::error(code::CLAUSE_MISSING, self.since(start), message)
+            Diagnostic::error(diagnostic_codes::CLAUSE_MISSING, self.span_since(start), message)
                 .expected(["`on`"])
                 .help("say which rows: `on T.k == k`"),
         );
-        Err(Bail)
+        Err(SyntaxError)
     }
 }
 

@@ -1,9 +1,9 @@
 //! Partitions.
 
 use super::super::ast::{Annotation, Expr, Partition, PartitionKey, PartitionKeyKind, PartitionRange, Query};
-use super::super::code;
-use super::annotation::Prefix;
-use super::{Bail, Parse, Parser};
+use super::super::diagnostic_codes;
+use super::annotation::PrefixAnnotation;
+use super::{Parse, Parser, SyntaxError};
 use crate::diagnostic::Diagnostic;
 use crate::source::Span;
 
@@ -12,7 +12,7 @@ impl Parser<'_> {
     pub(super) fn partition(&mut self, start: Span, annotations: Vec<Annotation>) -> Parse<Partition> {
         let (keys, begin) = self.head()?;
         let queries = self.body(begin)?;
-        Ok(Partition { annotations, keys, queries, span: self.since(start) })
+        Ok(Partition { annotations, keys, queries, span: self.span_since(start) })
     }
 
     /// `partition with (…) begin`: the keys, and where `begin` stands.
@@ -36,7 +36,7 @@ impl Parser<'_> {
         if let Some(begin) = self.eat_word("begin") {
             return Ok(begin);
         }
-        let bail = self.unexpected_word(&["begin"], "after the keys");
+        let bail = self.report_unexpected_word(&["begin"], "after the keys");
         if self.is_word(0, "from") || self.is_punct(0, "@") { Ok(self.span()) } else { Err(bail) }
     }
 
@@ -77,23 +77,23 @@ impl Parser<'_> {
         };
         if self.eat_word("of").is_none() {
             if matches!(kind, PartitionKeyKind::Ranges(_)) {
-                return Err(self.unexpected_word(&["or", "of"], "after the range"));
+                return Err(self.report_unexpected_word(&["or", "of"], "after the range"));
             }
             let help = "write `a of S`: the attribute and the stream".to_owned();
-            return Err(match self.slip_of(&["of", "as"]) {
-                Some(_) => self.unexpected_word(&["of", "as"], ""),
-                None => self.unexpected_with(&["`of`", "`as`"], "after the key", Some(help)),
+            return Err(match self.misspelling_of(&["of", "as"]) {
+                Some(_) => self.report_unexpected_word(&["of", "as"], ""),
+                None => self.report_unexpected_with(&["`of`", "`as`"], "after the key", Some(help)),
             });
         }
         let stream = self.name("a stream's name")?;
-        Ok(PartitionKey { kind, stream, span: self.since(start) })
+        Ok(PartitionKey { kind, stream, span: self.span_since(start) })
     }
 
     /// `as 'name'` after a range's condition.
     fn range_name(&mut self, start: Span, condition: Expr) -> Parse<PartitionRange> {
         self.expect_word("as", "after the range's condition")?;
         let name = self.text_value("a text", "after `as`")?;
-        Ok(PartitionRange { condition, name, span: self.since(start) })
+        Ok(PartitionRange { condition, name, span: self.span_since(start) })
     }
 
     /// What stands between `begin` and `end`.
@@ -112,12 +112,12 @@ impl Parser<'_> {
             if self.is_word(0, "end") {
                 let end = self.bump();
                 if !tried {
-                    self.no_queries(begin.to(end));
+                    self.report_empty_partition(begin.to(end));
                 }
                 return Ok(queries);
             }
             if self.at_end() {
-                return Err(self.unclosed(begin));
+                return Err(self.report_unclosed(begin));
             }
             if self.is_punct(0, ";") {
                 self.empty_statement();
@@ -127,7 +127,7 @@ impl Parser<'_> {
             let start = self.at;
             match self.query_in_partition(begin, &mut open) {
                 Ok(query) => queries.extend(query),
-                Err(Bail) => {
+                Err(SyntaxError) => {
                     self.skip_statement(start, true);
                     if self.at == start {
                         self.bump();
@@ -145,14 +145,16 @@ impl Parser<'_> {
         while self.is_punct(0, "@") {
             let at = self.span();
             match self.prefix_annotation()? {
-                Prefix::Other(annotation) => annotations.push(annotation),
-                Prefix::App(annotation) => self.misplaced_app_annotation(at.to(annotation.span)),
+                PrefixAnnotation::Other(annotation) => annotations.push(annotation),
+                PrefixAnnotation::App(annotation) => {
+                    self.report_misplaced_app_annotation(at.to(annotation.span))
+                }
             }
         }
         if self.is_word(0, "define") {
             let message = "definitions stand before the first query and partition";
             self.report(
-                Diagnostic::error(code::DEFINITION_LATE, self.span(), message)
+                Diagnostic::error(diagnostic_codes::DEFINITION_LATE, self.span(), message)
                     .help("move it out of the partition and up, before the first query"),
             );
             self.definition(start, annotations)?;
@@ -160,16 +162,16 @@ impl Parser<'_> {
             return Ok(None);
         }
         if self.is_word(0, "partition") && self.is_word(1, "with") {
-            self.nested_partition(begin);
+            self.report_nested_partition(begin);
             self.head()?;
             *open += 1;
             return Ok(None);
         }
         if !self.is_word(0, "from") {
-            self.unexpected_word(&["from", "end"], "in a partition");
+            self.report_unexpected_word(&["from", "end"], "in a partition");
             // what is nearly `from` is read as such
-            if self.slip_of(&["from"]).is_none() || !self.is_name(1) {
-                return Err(Bail);
+            if self.misspelling_of(&["from"]).is_none() || !self.is_name(1) {
+                return Err(SyntaxError);
             }
         }
         let query = self.query(start, annotations)?;
@@ -179,19 +181,23 @@ impl Parser<'_> {
         Ok(Some(query))
     }
 
-    fn no_queries(&mut self, span: Span) {
+    fn report_empty_partition(&mut self, span: Span) {
         self.report(
-            Diagnostic::error(code::EMPTY, span, "a partition needs at least one query")
+            Diagnostic::error(diagnostic_codes::EMPTY, span, "a partition needs at least one query")
                 .expected(["`from`"])
                 .help("write a query between `begin` and `end`"),
         );
     }
 
-    fn nested_partition(&mut self, begin: Span) {
+    fn report_nested_partition(&mut self, begin: Span) {
         self.report(
-            Diagnostic::error(code::NESTED_PARTITION, self.span(), "a partition cannot stand in another one")
-                .help("close the other one by `end;`, or partition by both keys: `with (str:concat(a, b) of S)`")
-                .note_at(begin, "the partition that is open begins here"),
+            Diagnostic::error(
+                diagnostic_codes::NESTED_PARTITION,
+                self.span(),
+                "a partition cannot stand in another one",
+            )
+            .help("close the other one by `end;`, or partition by both keys: `with (str:concat(a, b) of S)`")
+            .note_at(begin, "the partition that is open begins here"),
         );
     }
 }

@@ -1,14 +1,14 @@
 //! Patterns and sequences.
 
 use super::super::ast::{CountForm, StateInput, StateKind, Step, StepGroup, StreamInput};
-use super::super::code;
-use super::{Bail, Parse, Parser};
+use super::super::diagnostic_codes;
+use super::{Parse, Parser, SyntaxError};
 use crate::diagnostic::Diagnostic;
 use crate::lexer::TokenKind;
 use crate::source::Span;
 
 /// What links the steps of a chain, and where it was met first.
-type Link = Option<(StateKind, Span)>;
+type StepLink = Option<(StateKind, Span)>;
 
 impl Parser<'_> {
     /// Whether a pattern or sequence begins here, and nothing else could.
@@ -41,18 +41,18 @@ impl Parser<'_> {
             None => None,
         };
         if within.is_some() && self.is_punct_of(0, &["->", ","]) {
-            return Err(self.within_in_the_middle(self.previous()));
+            return Err(self.report_misplaced_within(self.previous()));
         }
         let kind = link.map_or(StateKind::Pattern, |(kind, _)| kind);
         match kind {
-            StateKind::Pattern => self.no_sequence_counts(&groups),
-            StateKind::Sequence => self.no_every_behind(&groups),
+            StateKind::Pattern => self.check_sequence_counts(&groups),
+            StateKind::Sequence => self.check_misplaced_every(&groups),
         }
-        Ok(StateInput { kind, groups, within, span: self.since(start) })
+        Ok(StateInput { kind, groups, within, span: self.span_since(start) })
     }
 
     /// The steps after the first, each behind `->` or `,`.
-    fn chain(&mut self, groups: &mut Vec<StepGroup>, link: &mut Link, in_every: bool) -> Parse<()> {
+    fn chain(&mut self, groups: &mut Vec<StepGroup>, link: &mut StepLink, in_every: bool) -> Parse<()> {
         loop {
             let kind = match self.token().kind {
                 TokenKind::Punct("->") => StateKind::Pattern,
@@ -64,7 +64,7 @@ impl Parser<'_> {
             if first != kind {
                 let message = "`->` and `,` cannot stand in one chain";
                 self.report(
-                    Diagnostic::error(code::STATE_KIND, span, message)
+                    Diagnostic::error(diagnostic_codes::STATE_KIND, span, message)
                         .help("write `->` throughout, where other events may come between, or `,` throughout")
                         .note_at(at, "the other one"),
                 );
@@ -74,7 +74,7 @@ impl Parser<'_> {
     }
 
     /// A step, or several in brackets, with or without `every`.
-    fn group(&mut self, groups: &mut Vec<StepGroup>, link: &mut Link, in_every: bool) -> Parse<()> {
+    fn group(&mut self, groups: &mut Vec<StepGroup>, link: &mut StepLink, in_every: bool) -> Parse<()> {
         let start = self.span();
         if !self.at_every() {
             if self.is_punct(0, "(") {
@@ -90,7 +90,7 @@ impl Parser<'_> {
             let second = if in_every { every } else { self.span() };
             self.report(
                 Diagnostic::error(
-                    code::EVERY_MISPLACED,
+                    diagnostic_codes::EVERY_MISPLACED,
                     second,
                     "`every` cannot stand inside another `every`",
                 )
@@ -106,47 +106,47 @@ impl Parser<'_> {
         } else {
             vec![self.step()?]
         };
-        groups.push(StepGroup { every: Some(every), steps, span: self.since(start) });
+        groups.push(StepGroup { every: Some(every), steps, span: self.span_since(start) });
         Ok(())
     }
 
     /// `(step -> step)`
-    fn bracketed(&mut self, link: &mut Link, in_every: bool) -> Parse<Vec<StepGroup>> {
+    fn bracketed(&mut self, link: &mut StepLink, in_every: bool) -> Parse<Vec<StepGroup>> {
         let open = self.bump();
         let mut groups = Vec::new();
         self.group(&mut groups, link, in_every)?;
         self.chain(&mut groups, link, in_every)?;
         if self.is_word(0, "within") {
-            return Err(self.within_in_the_middle(self.span()));
+            return Err(self.report_misplaced_within(self.span()));
         }
         if self.eat(")").is_none() {
-            return Err(self.not_closed(open, &["`->`", "`,`", "`)`"], None));
+            return Err(self.report_not_closed(open, &["`->`", "`,`", "`)`"], None));
         }
         if self.is_punct_of(0, &["<", "*", "+", "?"]) {
             let message = "a count stands on one stream, not on brackets";
             self.report(
-                Diagnostic::error(code::CLAUSE_MISPLACED, self.span(), message)
+                Diagnostic::error(diagnostic_codes::CLAUSE_MISPLACED, self.span(), message)
                     .help("write the steps out, or repeat them by `every (…)`"),
             );
-            return Err(Bail);
+            return Err(SyntaxError);
         }
         Ok(groups)
     }
 
-    fn within_in_the_middle(&mut self, span: Span) -> Bail {
+    fn report_misplaced_within(&mut self, span: Span) -> SyntaxError {
         self.report(
             Diagnostic::error(
-                code::WITHIN_MISPLACED,
+                diagnostic_codes::WITHIN_MISPLACED,
                 span,
                 "`within` holds for the whole and stands at its end",
             )
             .help("put it behind the last step"),
         );
-        Bail
+        SyntaxError
     }
 
     /// Reports counts in a pattern that only sequences have.
-    fn no_sequence_counts(&mut self, groups: &[StepGroup]) {
+    fn check_sequence_counts(&mut self, groups: &[StepGroup]) {
         for step in groups.iter().flat_map(|group| &group.steps) {
             let Step::Stream(step) = step else { continue };
             let Some(count) = step.count else { continue };
@@ -157,12 +157,12 @@ impl Parser<'_> {
                 CountForm::Question => "write `<0:1>`",
             };
             let message = format!("`{}` stands only in sequences", self.file.slice(count.span));
-            self.report(Diagnostic::error(code::STATE_KIND, count.span, message).help(help));
+            self.report(Diagnostic::error(diagnostic_codes::STATE_KIND, count.span, message).help(help));
         }
     }
 
     /// Reports `every` in a sequence that is not before its first step.
-    fn no_every_behind(&mut self, groups: &[StepGroup]) {
+    fn check_misplaced_every(&mut self, groups: &[StepGroup]) {
         for (i, group) in groups.iter().enumerate() {
             let Some(every) = group.every else { continue };
             if i == 0 && group.steps.len() == 1 {
@@ -173,7 +173,7 @@ impl Parser<'_> {
                 0 => "remove the brackets: `every` repeats the whole sequence",
                 _ => "put it at the beginning",
             };
-            self.report(Diagnostic::error(code::EVERY_MISPLACED, every, message).help(help));
+            self.report(Diagnostic::error(diagnostic_codes::EVERY_MISPLACED, every, message).help(help));
         }
     }
 }

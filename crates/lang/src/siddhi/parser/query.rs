@@ -1,9 +1,9 @@
 //! Queries and the streams they read.
 
 use super::super::ast::{Annotation, Handler, HandlerKind, Input, NestedQuery, Query, StreamInput, Window};
-use super::super::code;
+use super::super::diagnostic_codes;
 use super::super::keywords::{AFTER_SOURCE, CLAUSES};
-use super::{Bail, Parse, Parser};
+use super::{Parse, Parser, SyntaxError};
 use crate::diagnostic::Diagnostic;
 use crate::lexer::TokenKind;
 use crate::source::Span;
@@ -23,7 +23,7 @@ impl Parser<'_> {
             false => None,
         };
         let output = self.output(done)?;
-        Ok(Query { annotations, input, select, rate, output, span: self.since(start) })
+        Ok(Query { annotations, input, select, rate, output, span: self.span_since(start) })
     }
 
     fn input(&mut self) -> Parse<Input> {
@@ -80,9 +80,9 @@ impl Parser<'_> {
         if self.eat("(").is_some() {
             let mut query = self.nested(Self::nested_query)?;
             if self.eat(")").is_none() {
-                return Err(self.unclosed(start));
+                return Err(self.report_unclosed(start));
             }
-            query.span = self.since(start);
+            query.span = self.span_since(start);
             return Ok(query);
         }
         self.bump();
@@ -98,20 +98,20 @@ impl Parser<'_> {
         };
         self.expect_word("return", "at the end of a query in the place of a stream")?;
         let kind = self.optional_kind()?;
-        Ok(NestedQuery { input, select, rate, kind, span: self.since(start) })
+        Ok(NestedQuery { input, select, rate, kind, span: self.span_since(start) })
     }
 
     /// Reports a clause where a stream should stand.
-    pub(super) fn no_clause_for_stream(&mut self) -> Parse<()> {
+    pub(super) fn check_clause_in_place_of_stream(&mut self) -> Parse<()> {
         if self.begins_clause() {
-            return Err(self.unexpected(&["a stream's name"], ""));
+            return Err(self.report_unexpected(&["a stream's name"], ""));
         }
         Ok(())
     }
 
     /// `S[…]#f(…)#window.length(5)[…]`
     pub(super) fn stream_input(&mut self) -> Parse<StreamInput> {
-        self.no_clause_for_stream()?;
+        self.check_clause_in_place_of_stream()?;
         let start = self.span();
         let stream = self.stream_ref("a stream's name")?;
         let mut handlers = Vec::new();
@@ -121,7 +121,7 @@ impl Parser<'_> {
             if self.at_window() {
                 let second = self.window()?;
                 match &window {
-                    Some(first) => self.second_window(first.span, second.span),
+                    Some(first) => self.report_second_window(first.span, second.span),
                     None => window = Some(second),
                 }
             } else if let Some(handler) = self.handler()? {
@@ -130,7 +130,7 @@ impl Parser<'_> {
                 break;
             }
         }
-        let span = self.since(start);
+        let span = self.span_since(start);
         Ok(StreamInput { stream, handlers, window, after, span })
     }
 
@@ -143,12 +143,12 @@ impl Parser<'_> {
         self.bump();
         self.bump();
         let call = self.call()?;
-        Ok(Window { call, span: self.since(start) })
+        Ok(Window { call, span: self.span_since(start) })
     }
 
-    fn second_window(&mut self, first: Span, second: Span) {
+    fn report_second_window(&mut self, first: Span, second: Span) {
         self.report(
-            Diagnostic::error(code::SECOND_WINDOW, second, "a stream takes one window")
+            Diagnostic::error(diagnostic_codes::SECOND_WINDOW, second, "a stream takes one window")
                 .help("insert into a stream first, and put the second window on that")
                 .note_at(first, "the first window"),
         );
@@ -162,47 +162,47 @@ impl Parser<'_> {
             let open = self.bump();
             let condition = self.expr()?;
             if self.eat("]").is_none() {
-                return Err(self.not_closed(open, &["an operator", "`]`"], None));
+                return Err(self.report_not_closed(open, &["an operator", "`]`"], None));
             }
-            let span = self.since(start);
+            let span = self.span_since(start);
             return Ok(Some(Handler { kind: HandlerKind::Filter(condition), span }));
         }
         if self.is_punct(0, "#") {
             self.bump();
             if self.is_name(0) && !self.at_call() {
-                return Err(self.no_function());
+                return Err(self.report_missing_function());
             }
             let call = self.call()?;
-            let span = self.since(start);
+            let span = self.span_since(start);
             return Ok(Some(Handler { kind: HandlerKind::Function(call), span }));
         }
         if self.is_punct(0, "(") {
             let message = "a condition on a stream stands in square brackets";
             self.report(
-                Diagnostic::error(code::FOREIGN, self.span(), message)
+                Diagnostic::error(diagnostic_codes::FOREIGN, self.span(), message)
                     .expected(["`[`"])
                     .help("write `S[a > 1]`"),
             );
-            return Err(Bail);
+            return Err(SyntaxError);
         }
         if self.is_punct(0, ".") {
             let help = self.is_word(1, "window").then(|| "write `#window.`".to_owned());
-            return Err(self.unexpected_with(&["`#`", "`[`"], "after the stream", help));
+            return Err(self.report_unexpected_with(&["`#`", "`[`"], "after the stream", help));
         }
         Ok(None)
     }
 
     /// Reports a `#name` behind a stream that is neither window nor call.
-    fn no_function(&mut self) -> Bail {
+    fn report_missing_function(&mut self) -> SyntaxError {
         if self.is_punct(1, ".") {
             let word = self.text(self.token()).to_owned();
             let message = format!("expected `window` before the dot, found `{word}`");
             self.report(
-                Diagnostic::error(code::MISSPELT, self.span(), message)
+                Diagnostic::error(diagnostic_codes::MISSPELT, self.span(), message)
                     .expected(["`window`"])
                     .help("write `#window.`"),
             );
-            return Bail;
+            return SyntaxError;
         }
         let name = self.text(self.token()).to_owned();
         let help = match self.is_word(0, "window") {
@@ -210,6 +210,6 @@ impl Parser<'_> {
             false => format!("write `#{name}()`"),
         };
         self.bump();
-        self.unexpected_with(&["`(`"], "after the function's name", Some(help))
+        self.report_unexpected_with(&["`(`"], "after the function's name", Some(help))
     }
 }

@@ -1,7 +1,7 @@
 //! Where to go on after a mistake.
 
-use super::super::code;
-use super::{Bail, Parse, Parser};
+use super::super::diagnostic_codes;
+use super::{Parse, Parser, SyntaxError};
 use crate::diagnostic::Diagnostic;
 use crate::lexer::TokenKind;
 use crate::source::Span;
@@ -74,23 +74,26 @@ impl Parser<'_> {
             let message = format!("expected `;` after the {what}");
             let place = self.previous().at_end();
             self.report(
-                Diagnostic::error(code::SEMICOLON, place, message).expected(["`;`"]).help("put `;` here"),
+                Diagnostic::error(diagnostic_codes::SEMICOLON, place, message)
+                    .expected(["`;`"])
+                    .help("put `;` here"),
             );
             return Ok(());
         }
-        Err(self.unexpected(&["`;`"], &format!("after the {what}")))
+        Err(self.report_unexpected(&["`;`"], &format!("after the {what}")))
     }
 
     /// Moves past a `;` that ends nothing, and reports it.
     pub(super) fn empty_statement(&mut self) {
         let span = self.bump();
         self.report(
-            Diagnostic::error(code::EMPTY_STATEMENT, span, "this `;` ends nothing").help("remove it"),
+            Diagnostic::error(diagnostic_codes::EMPTY_STATEMENT, span, "this `;` ends nothing")
+                .help("remove it"),
         );
     }
 
     /// Reports that the bracket at `open` has no end before this place.
-    pub(super) fn unclosed(&mut self, open: Span) -> Bail {
+    pub(super) fn report_unclosed(&mut self, open: Span) -> SyntaxError {
         let opener = self.file.slice(open);
         let closer = match opener {
             "(" => ")",
@@ -99,13 +102,13 @@ impl Parser<'_> {
         };
         let message = format!("this `{opener}` is never closed");
         let found = format!("here `{closer}` was still missing");
-        let here = self.place();
+        let here = self.error_span();
         self.report(
-            Diagnostic::error(code::UNCLOSED, open, message)
+            Diagnostic::error(diagnostic_codes::UNCLOSED, open, message)
                 .expected([format!("`{closer}`")])
                 .help(format!("put `{closer}` where it ends"))
                 .note_at(here, found),
         );
-        Bail
+        SyntaxError
     }
 }

@@ -1,13 +1,13 @@
 //! Attributes, and what they are taken from.
 
 use super::super::ast::{AttributeRef, Index, IndexKind, InnerRef, SourceRef};
-use super::super::code;
-use super::{Bail, Parse, Parser};
+use super::super::diagnostic_codes;
+use super::{Parse, Parser, SyntaxError};
 use crate::diagnostic::Diagnostic;
 use crate::lexer::TokenKind;
 
 /// A name with or without a dot behind it.
-pub(super) enum Reference {
+pub(super) enum AttributeOrSource {
     Attribute(AttributeRef),
     /// What only a stream or step can be: with a mark or an index, without a dot.
     Source(Box<SourceRef>),
@@ -15,28 +15,30 @@ pub(super) enum Reference {
 
 impl Parser<'_> {
     /// `a`, `S.a`, `e[0]`
-    pub(super) fn reference(&mut self) -> Parse<Reference> {
+    pub(super) fn reference(&mut self) -> Parse<AttributeOrSource> {
         let start = self.span();
         let stream = self.stream_ref("an attribute")?;
         let index = self.index()?;
         let inner = self.inner_ref()?;
-        let span = self.since(start);
+        let span = self.span_since(start);
         let source = Box::new(SourceRef { stream, index, inner, span });
         if self.eat(".").is_some() {
             let name = self.name("an attribute's name")?;
-            let span = self.since(start);
-            return Ok(Reference::Attribute(AttributeRef { source: Some(source), name, span }));
+            let span = self.span_since(start);
+            return Ok(AttributeOrSource::Attribute(AttributeRef { source: Some(source), name, span }));
         }
         Ok(match source.as_name() {
-            Some(name) => Reference::Attribute(AttributeRef { source: None, name: name.clone(), span }),
-            None => Reference::Source(source),
+            Some(name) => {
+                AttributeOrSource::Attribute(AttributeRef { source: None, name: name.clone(), span })
+            }
+            None => AttributeOrSource::Source(source),
         })
     }
 
     /// An attribute where no other expression can stand, which is in `clause`.
     pub(super) fn attribute_ref(&mut self, clause: &str) -> Parse<AttributeRef> {
         if !self.is_name(0) && !self.is_punct_of(0, &["#", "!"]) {
-            return Err(self.unexpected(&["an attribute"], &format!("in `{clause}`")));
+            return Err(self.report_unexpected(&["an attribute"], &format!("in `{clause}`")));
         }
         let start = self.span();
         let reference = self.reference()?;
@@ -49,15 +51,17 @@ impl Parser<'_> {
                 _ => "let a query before compute it under a name, and take the name here",
             };
             self.report(
-                Diagnostic::error(code::NOT_AN_ATTRIBUTE, start.to(self.span()), message)
+                Diagnostic::error(diagnostic_codes::NOT_AN_ATTRIBUTE, start.to(self.span()), message)
                     .expected(["an attribute"])
                     .help(help),
             );
-            return Err(Bail);
+            return Err(SyntaxError);
         }
         match reference {
-            Reference::Attribute(attribute) => Ok(attribute),
-            Reference::Source(_) => Err(self.unexpected(&["`.`"], "before the attribute's name")),
+            AttributeOrSource::Attribute(attribute) => Ok(attribute),
+            AttributeOrSource::Source(_) => {
+                Err(self.report_unexpected(&["`.`"], "before the attribute's name"))
+            }
         }
     }
 
@@ -77,13 +81,13 @@ impl Parser<'_> {
                 Some(word) if word.eq_ignore_ascii_case("first") => "write `[0]`",
                 _ => "events are counted from `[0]`, or back from `[last]`: `[last - 1]`",
             };
-            return Err(self.unexpected_with(&["a number", "`last`"], "", Some(help.to_owned())));
+            return Err(self.report_unexpected_with(&["a number", "`last`"], "", Some(help.to_owned())));
         };
         if !self.is_punct(0, "]") {
-            return Err(self.unexpected(&["`]`"], "after the event's number"));
+            return Err(self.report_unexpected(&["`]`"], "after the event's number"));
         }
         self.bump();
-        Ok(Some(Index { kind, span: self.since(start) }))
+        Ok(Some(Index { kind, span: self.span_since(start) }))
     }
 
     /// `#name`, `#name[0]` behind a source, if a dot comes after it.
@@ -101,12 +105,14 @@ impl Parser<'_> {
     /// A whole number without sign and suffix that fits in an int.
     pub(super) fn whole_number(&mut self, context: &str) -> Parse<u32> {
         let TokenKind::Int(number) = self.token().kind else {
-            return Err(self.unexpected(&["a whole number"], context));
+            return Err(self.report_unexpected(&["a whole number"], context));
         };
         let span = self.bump();
         Ok(u32::try_from(number).ok().filter(|n| *n <= i32::MAX.unsigned_abs()).unwrap_or_else(|| {
             let message = format!("the number is larger than {}", i32::MAX);
-            self.report(Diagnostic::error(code::RANGE, span, message).help("write a smaller number"));
+            self.report(
+                Diagnostic::error(diagnostic_codes::RANGE, span, message).help("write a smaller number"),
+            );
             0
         }))
     }

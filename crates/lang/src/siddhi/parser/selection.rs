@@ -3,7 +3,7 @@
 use super::super::ast::{
     AttributeRef, Direction, Expr, ExprKind, OrderItem, SelectItem, SelectItems, Selection,
 };
-use super::super::code;
+use super::super::diagnostic_codes;
 use super::super::keywords::CLAUSES;
 use super::{Parse, Parser};
 use crate::diagnostic::Diagnostic;
@@ -47,7 +47,7 @@ impl Parser<'_> {
             }
             None => None,
         };
-        let span = self.since(start);
+        let span = self.span_since(start);
         Ok(Selection { items, group_by, having, order_by, limit, offset, span })
     }
 
@@ -55,7 +55,7 @@ impl Parser<'_> {
     pub(super) fn select_items(&mut self) -> Parse<SelectItems> {
         if let Some(star) = self.eat("*") {
             if self.is_punct(0, ",") {
-                self.star_beside_others(star);
+                self.report_star_with_columns(star);
                 self.bump();
                 self.columns()?;
             }
@@ -64,10 +64,11 @@ impl Parser<'_> {
         self.columns().map(SelectItems::List)
     }
 
-    fn star_beside_others(&mut self, star: Span) {
+    fn report_star_with_columns(&mut self, star: Span) {
         let message = "`*` cannot stand beside other columns";
         self.report(
-            Diagnostic::error(code::CLAUSE_MISPLACED, star, message).help("name the columns instead"),
+            Diagnostic::error(diagnostic_codes::CLAUSE_MISPLACED, star, message)
+                .help("name the columns instead"),
         );
     }
 
@@ -76,7 +77,7 @@ impl Parser<'_> {
         loop {
             if self.is_punct(0, "*") {
                 let star = self.bump();
-                self.star_beside_others(star);
+                self.report_star_with_columns(star);
             } else {
                 items.push(self.select_item()?);
             }
@@ -84,7 +85,7 @@ impl Parser<'_> {
                 return Ok(items);
             }
             if self.begins_clause() {
-                self.comma_too_many("a column");
+                self.report_extra_comma("a column");
                 return Ok(items);
             }
         }
@@ -94,32 +95,36 @@ impl Parser<'_> {
     fn select_item(&mut self) -> Parse<SelectItem> {
         let start = self.span();
         if self.begins_clause() || self.at_end() || self.is_punct(0, ";") {
-            return Err(self.unexpected(&["a column"], "after `select`"));
+            return Err(self.report_unexpected(&["a column"], "after `select`"));
         }
         let expr = self.expr()?;
         let alias = if self.eat_word("as").is_some() {
             if self.begins_clause() {
-                return Err(self.unexpected(&["a column's name"], "after `as`"));
+                return Err(self.report_unexpected(&["a column's name"], "after `as`"));
             }
             Some(self.name("a column's name")?)
         } else if self.at_bare_name() {
             let name = self.name("a column's name")?;
             self.report(
-                Diagnostic::error(code::AS_MISSING, name.span, "expected `as` before the column's name")
-                    .expected(["`as`"])
-                    .help(format!("write `as {}`", name.name)),
+                Diagnostic::error(
+                    diagnostic_codes::AS_MISSING,
+                    name.span,
+                    "expected `as` before the column's name",
+                )
+                .expected(["`as`"])
+                .help(format!("write `as {}`", name.name)),
             );
             Some(name)
         } else {
             self.check_nameless(&expr)?;
             None
         };
-        Ok(SelectItem { expr, alias, span: self.since(start) })
+        Ok(SelectItem { expr, alias, span: self.span_since(start) })
     }
 
     /// Reports a column that has no name and needs one, or that goes on as no expression does.
     fn check_nameless(&mut self, expr: &Expr) -> Parse<()> {
-        if let Some(bail) = self.foreign_continuation() {
+        if let Some(bail) = self.report_foreign_continuation() {
             return Err(bail);
         }
         let bracketed = self.file.slice(expr.span).starts_with('(');
@@ -127,8 +132,8 @@ impl Parser<'_> {
             return Ok(());
         }
         let ends = self.at_end() || self.is_punct_of(0, &[",", ";"]) || self.is_word_of(0, &CLAUSES);
-        if !ends && self.slip_of(&CLAUSES).is_none() {
-            return Err(self.unexpected(&["an operator", "`as`"], "after the value"));
+        if !ends && self.misspelling_of(&CLAUSES).is_none() {
+            return Err(self.report_unexpected(&["an operator", "`as`"], "after the value"));
         }
         let written = self.file.slice(expr.span);
         let help = match written.contains('\n') || written.chars().count() > SHOWN_CHARS_MAX {
@@ -137,7 +142,9 @@ impl Parser<'_> {
         };
         let message = "a column that is no plain attribute needs a name";
         self.report(
-            Diagnostic::error(code::AS_MISSING, expr.span.at_end(), message).expected(["`as`"]).help(help),
+            Diagnostic::error(diagnostic_codes::AS_MISSING, expr.span.at_end(), message)
+                .expected(["`as`"])
+                .help(help),
         );
         Ok(())
     }
@@ -172,13 +179,13 @@ impl Parser<'_> {
                 Some(Direction::Descending)
             } else if p.is_word_of(0, &["ascending", "descending"]) {
                 let help = format!("write `{}`", if p.is_word(0, "ascending") { "asc" } else { "desc" });
-                p.unexpected_with(&["`asc`", "`desc`"], "", Some(help));
+                p.report_unexpected_with(&["`asc`", "`desc`"], "", Some(help));
                 p.bump();
                 None
             } else {
                 None
             };
-            Ok(OrderItem { attribute, direction, span: p.since(start) })
+            Ok(OrderItem { attribute, direction, span: p.span_since(start) })
         })
     }
 }

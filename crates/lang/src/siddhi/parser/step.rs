@@ -4,9 +4,9 @@ use super::super::ast::{
     AbsentStep, BinaryOp, Count, CountForm, Handler, Ident, LogicalOp, LogicalSide, LogicalStep, Step,
     StreamInput, StreamRef, StreamStep,
 };
-use super::super::code;
-use super::operator::Infix;
-use super::{Bail, Parse, Parser};
+use super::super::diagnostic_codes;
+use super::operator::InfixOperator;
+use super::{Parse, Parser, SyntaxError};
 use crate::diagnostic::Diagnostic;
 use crate::lexer::TokenKind;
 use crate::source::Span;
@@ -26,7 +26,7 @@ impl Parser<'_> {
     /// The step that begins with a stream that was already read.
     pub(super) fn step_of(&mut self, input: StreamInput) -> Parse<Step> {
         if let Some(window) = &input.window {
-            self.window_in_step(window.span);
+            self.report_window_in_step(window.span);
         }
         let start = input.span;
         let first = self.stream_step(start, None, input.stream, input.handlers)?;
@@ -39,13 +39,13 @@ impl Parser<'_> {
             return Ok(match first {
                 LogicalSide::Stream(step) => Step::Stream(step),
                 LogicalSide::Absent(step) => {
-                    self.needs_time(&step);
+                    self.report_missing_time(&step);
                     Step::Absent(step)
                 }
             });
         };
         if let TokenKind::Punct(_) = self.token().kind {
-            self.foreign_infix(Infix::Binary(match op {
+            self.foreign_infix(InfixOperator::Binary(match op {
                 LogicalOp::And => BinaryOp::And,
                 LogicalOp::Or => BinaryOp::Or,
             }));
@@ -53,15 +53,15 @@ impl Parser<'_> {
         self.bump();
         let second = self.side_step()?;
         for side in [&first, &second] {
-            self.no_count(side, op);
+            self.check_no_count(side, op);
         }
         if let Some(third) = self.logical_op() {
             let message = format!("`{}` joins two steps, not three", third.text());
             self.report(
-                Diagnostic::error(code::CLAUSE_MISPLACED, self.span(), message)
+                Diagnostic::error(diagnostic_codes::CLAUSE_MISPLACED, self.span(), message)
                     .help("write two queries, or steps one after the other"),
             );
-            return Err(Bail);
+            return Err(SyntaxError);
         }
         self.check_absent(&first, &second, op);
         self.check_absent(&second, &first, op);
@@ -80,11 +80,12 @@ impl Parser<'_> {
     }
 
     /// Reports a count beside `and` or `or`.
-    fn no_count(&mut self, side: &LogicalSide, op: LogicalOp) {
+    fn check_no_count(&mut self, side: &LogicalSide, op: LogicalOp) {
         if let LogicalSide::Stream(StreamStep { count: Some(count), .. }) = side {
             let message = format!("a step beside `{}` has no count", op.text());
             self.report(
-                Diagnostic::error(code::CLAUSE_MISPLACED, count.span, message).help("remove the count"),
+                Diagnostic::error(diagnostic_codes::CLAUSE_MISPLACED, count.span, message)
+                    .help("remove the count"),
             );
         }
     }
@@ -95,18 +96,18 @@ impl Parser<'_> {
         if let LogicalSide::Absent(step) = side
             && !stream_beside
         {
-            self.needs_time(step);
+            self.report_missing_time(step);
         }
     }
 
-    fn needs_time(&mut self, step: &AbsentStep) {
+    fn report_missing_time(&mut self, step: &AbsentStep) {
         if step.wait.is_some() {
             return;
         }
         let name = &step.stream.name.name;
         let message = "`not` needs a time, unless it stands beside `and` and a stream";
         self.report(
-            Diagnostic::error(code::ABSENT_STEP, step.span, message)
+            Diagnostic::error(diagnostic_codes::ABSENT_STEP, step.span, message)
                 .expected(["`for`"])
                 .help(format!("write `not {name} for 5 sec`, or `not {name} and …`")),
         );
@@ -117,7 +118,7 @@ impl Parser<'_> {
         if self.at_absent() {
             return self.absent_step().map(LogicalSide::Absent);
         }
-        self.no_clause_for_stream()?;
+        self.check_clause_in_place_of_stream()?;
         let start = self.span();
         let reference = if self.is_name(0) && self.is_punct(1, "=") {
             let name = self.name("a name")?;
@@ -139,18 +140,18 @@ impl Parser<'_> {
         if self.at_absent() {
             let message = "a step with `not` has no event that could have a name";
             self.report(
-                Diagnostic::error(code::ABSENT_STEP, name.span, message)
+                Diagnostic::error(diagnostic_codes::ABSENT_STEP, name.span, message)
                     .help(format!("remove `{}=`", name.name)),
             );
-            return Err(Bail);
+            return Err(SyntaxError);
         }
         if self.is_word(0, "every") && self.precedes_source(0) {
             let message = "`every` stands before the step's name";
             self.report(
-                Diagnostic::error(code::EVERY_MISPLACED, self.span(), message)
+                Diagnostic::error(diagnostic_codes::EVERY_MISPLACED, self.span(), message)
                     .help(format!("write `every {}=…`", name.name)),
             );
-            return Err(Bail);
+            return Err(SyntaxError);
         }
         Ok(())
     }
@@ -162,7 +163,7 @@ impl Parser<'_> {
             self.bump();
             let message = "a step with `not` has no event that could have a name";
             self.report(
-                Diagnostic::error(code::ABSENT_STEP, name.span, message)
+                Diagnostic::error(diagnostic_codes::ABSENT_STEP, name.span, message)
                     .help(format!("remove `{}=`", name.name)),
             );
         }
@@ -172,7 +173,7 @@ impl Parser<'_> {
             Some(_) => Some(self.time("for")?),
             None => None,
         };
-        Ok(AbsentStep { stream, handlers, wait, span: self.since(start) })
+        Ok(AbsentStep { stream, handlers, wait, span: self.span_since(start) })
     }
 
     fn step_handlers(&mut self) -> Parse<Vec<Handler>> {
@@ -184,7 +185,7 @@ impl Parser<'_> {
                     self.bump();
                 }
                 self.call()?;
-                self.window_in_step(self.since(start));
+                self.report_window_in_step(self.span_since(start));
             } else if let Some(handler) = self.handler()? {
                 handlers.push(handler);
             } else {
@@ -193,10 +194,14 @@ impl Parser<'_> {
         }
     }
 
-    fn window_in_step(&mut self, span: Span) {
+    fn report_window_in_step(&mut self, span: Span) {
         self.report(
-            Diagnostic::error(code::CLAUSE_MISPLACED, span, "a step of a pattern or sequence has no window")
-                .help("remove it; how long a match may take is told by `within 5 sec` at the end"),
+            Diagnostic::error(
+                diagnostic_codes::CLAUSE_MISPLACED,
+                span,
+                "a step of a pattern or sequence has no window",
+            )
+            .help("remove it; how long a match may take is told by `within 5 sec` at the end"),
         );
     }
 
@@ -209,7 +214,7 @@ impl Parser<'_> {
         handlers: Vec<Handler>,
     ) -> Parse<StreamStep> {
         let count = self.count()?;
-        Ok(StreamStep { reference, stream, handlers, count, span: self.since(start) })
+        Ok(StreamStep { reference, stream, handlers, count, span: self.span_since(start) })
     }
 
     /// `<2:5>`, `+`, if it stands here.
@@ -243,8 +248,8 @@ impl Parser<'_> {
         };
         if self.eat(">").is_none() {
             let help = "write `<2>`, `<2:5>`, `<2:>` or `<:5>`".to_owned();
-            return Err(self.unexpected_with(&["`:`", "`>`"], "in a count", Some(help)));
+            return Err(self.report_unexpected_with(&["`:`", "`>`"], "in a count", Some(help)));
         }
-        Ok(Count { min, max, form: CountForm::Range, span: self.since(start) })
+        Ok(Count { min, max, form: CountForm::Range, span: self.span_since(start) })
     }
 }

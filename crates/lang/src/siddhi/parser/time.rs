@@ -1,10 +1,10 @@
 //! Times: numbers with units.
 
 use super::super::ast::TimeLiteral;
-use super::super::code;
+use super::super::diagnostic_codes;
 use super::super::keywords::{KEYWORDS, is_one_of};
 use super::super::units::{advice, nearest_unit, unit};
-use super::{Bail, Parse, Parser};
+use super::{Parse, Parser, SyntaxError};
 use crate::diagnostic::Diagnostic;
 use crate::lexer::TokenKind;
 use crate::source::Span;
@@ -38,11 +38,11 @@ impl Parser<'_> {
             let part_start = self.span();
             let (place, part) = self.time_part(&mut text);
             ms = ms.and_then(|sum| sum.checked_add(part?));
-            let part_span = self.since(part_start);
+            let part_span = self.span_since(part_start);
             if let (Some(place), Some((before, before_span))) = (place, last)
                 && place <= before
             {
-                self.unit_order(before_span, part_span, place == before);
+                self.report_unit_order(before_span, part_span, place == before);
             }
             last = place.map(|place| (place, part_span)).or(last);
             let goes_on = self.word(1).is_some_and(|word| unit(word).is_some());
@@ -51,10 +51,12 @@ impl Parser<'_> {
             }
             text.push(' ');
         }
-        let span = self.since(start);
+        let span = self.span_since(start);
         if ms.is_none() {
             let message = "the time is longer than 292 million years";
-            self.report(Diagnostic::error(code::RANGE, span, message).help("write a shorter one"));
+            self.report(
+                Diagnostic::error(diagnostic_codes::RANGE, span, message).help("write a shorter one"),
+            );
         }
         Ok(TimeLiteral { ms: ms.unwrap_or(0), text, span })
     }
@@ -67,7 +69,7 @@ impl Parser<'_> {
         let Some((place, unit)) = unit(word) else {
             let message = format!("`{word}` is not a unit of time");
             self.report(
-                Diagnostic::error(code::UNKNOWN_UNIT, self.span(), message)
+                Diagnostic::error(diagnostic_codes::UNKNOWN_UNIT, self.span(), message)
                     .expected(["a unit of time"])
                     .help(advice(word)),
             );
@@ -79,13 +81,13 @@ impl Parser<'_> {
         text.push(' ');
         text.push_str(&word.to_ascii_lowercase());
         let TokenKind::Int(count) = number.kind else {
-            self.no_whole_time(&number.kind, unit.ms, number_span, span);
+            self.report_fractional_time(&number.kind, unit.ms, number_span, span);
             return (Some(place), Some(0));
         };
         (Some(place), i64::try_from(count).ok().and_then(|n| n.checked_mul(unit.ms)))
     }
 
-    fn no_whole_time(&mut self, number: &TokenKind, unit_ms: i64, number_span: Span, span: Span) {
+    fn report_fractional_time(&mut self, number: &TokenKind, unit_ms: i64, number_span: Span, span: Span) {
         let ms = match number {
             TokenKind::Float(x) => *x * unit_ms as f64,
             TokenKind::Single(x) => f64::from(*x) * unit_ms as f64,
@@ -99,19 +101,25 @@ impl Parser<'_> {
         };
         let message = format!("`{}` is no whole number without suffix", self.file.slice(number_span));
         self.report(
-            Diagnostic::error(code::RANGE, span, message).expected(["a whole number of units"]).help(help),
+            Diagnostic::error(diagnostic_codes::RANGE, span, message)
+                .expected(["a whole number of units"])
+                .help(help),
         );
     }
 
-    fn unit_order(&mut self, before: Span, part: Span, same: bool) {
+    fn report_unit_order(&mut self, before: Span, part: Span, same: bool) {
         let help = match same {
             true => "add the two up".to_owned(),
             false => format!("write `{} {}`", self.file.slice(part), self.file.slice(before)),
         };
         self.report(
-            Diagnostic::error(code::UNIT_ORDER, part, "units go from great to small, each at most once")
-                .help(help)
-                .note_at(before, "this unit stands before it"),
+            Diagnostic::error(
+                diagnostic_codes::UNIT_ORDER,
+                part,
+                "units go from great to small, each at most once",
+            )
+            .help(help)
+            .note_at(before, "this unit stands before it"),
         );
     }
 
@@ -123,9 +131,9 @@ impl Parser<'_> {
         let help = format!("write a number and a unit: `{clause} 10 sec`");
         if matches!(self.token().kind, TokenKind::Int(_) | TokenKind::Long(_)) {
             self.bump();
-            return Err(self.unexpected_with(&["a unit of time"], "after the number", Some(help)));
+            return Err(self.report_unexpected_with(&["a unit of time"], "after the number", Some(help)));
         }
-        Err(self.unexpected_with(&["a time"], &format!("after `{clause}`"), Some(help)))
+        Err(self.report_unexpected_with(&["a time"], &format!("after `{clause}`"), Some(help)))
     }
 
     /// Whether a number and a word that is no keyword stand here, on one line.
@@ -136,10 +144,11 @@ impl Parser<'_> {
     }
 
     /// Reports a sign before a time.
-    pub(super) fn signed_time(&mut self, sign: Span) -> Bail {
+    pub(super) fn report_signed_time(&mut self, sign: Span) -> SyntaxError {
         self.report(
-            Diagnostic::error(code::SIGN, sign, "a time has no sign").help("subtract it: `x - 5 sec`"),
+            Diagnostic::error(diagnostic_codes::SIGN, sign, "a time has no sign")
+                .help("subtract it: `x - 5 sec`"),
         );
-        Bail
+        SyntaxError
     }
 }

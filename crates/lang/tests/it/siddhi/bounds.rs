@@ -1,7 +1,7 @@
 //! Every limit is a diagnostic.
 
 use tidemill_lang::diagnostic::{DIAGNOSTICS_MAX, Diagnostic, TOO_MANY};
-use tidemill_lang::siddhi::{EXPR_DEPTH_MAX, NESTING_MAX, code, format, parse, parse_expression};
+use tidemill_lang::siddhi::{EXPR_DEPTH_MAX, NESTING_MAX, diagnostic_codes, format, parse, parse_expression};
 use tidemill_lang::source::FILE_BYTES_MAX;
 
 use super::file;
@@ -34,15 +34,17 @@ fn nesting_is_bounded() {
         }
         for n in [NESTING_MAX + 1, 50_000] {
             let parsed = parse(&file(deep(n)));
-            let too_deep = codes(&parsed.diagnostics).contains(&code::TOO_DEEP);
+            let too_deep = codes(&parsed.diagnostics).contains(&diagnostic_codes::TOO_DEEP);
             assert!(too_deep || parsed.diagnostics.len() > DIAGNOSTICS_MAX, "{open} {n}");
         }
     }
     let annotation = |n: usize| format!("{}'x'{} define stream S (a int)", "@x(".repeat(n), ")".repeat(n));
     assert_eq!(codes(&parse(&file(annotation(NESTING_MAX - 2))).diagnostics), [] as [&str; 0]);
-    assert!(codes(&parse(&file(annotation(NESTING_MAX + 1))).diagnostics).contains(&code::TOO_DEEP));
+    assert!(
+        codes(&parse(&file(annotation(NESTING_MAX + 1))).diagnostics).contains(&diagnostic_codes::TOO_DEEP)
+    );
     let partitions = app(&"partition with (a of S) begin ".repeat(10_000));
-    assert!(codes(&parse(&file(partitions)).diagnostics).contains(&code::NESTED_PARTITION));
+    assert!(codes(&parse(&file(partitions)).diagnostics).contains(&diagnostic_codes::NESTED_PARTITION));
 }
 
 #[test]
@@ -51,9 +53,9 @@ fn long_chains_are_bounded_and_their_trees_can_be_walked() {
     let longest = file(chain(EXPR_DEPTH_MAX - 2));
     assert_eq!(codes(&parse(&longest).diagnostics), [] as [&str; 0]);
     assert!(format(&longest).is_ok());
-    assert_eq!(codes(&parse(&file(chain(EXPR_DEPTH_MAX))).diagnostics), [code::TOO_DEEP]);
+    assert_eq!(codes(&parse(&file(chain(EXPR_DEPTH_MAX))).diagnostics), [diagnostic_codes::TOO_DEEP]);
     let tables = format!("a{}", " in T".repeat(100_000));
-    assert_eq!(codes(&parse_expression(&file(tables)).unwrap_err()), [code::TOO_DEEP]);
+    assert_eq!(codes(&parse_expression(&file(tables)).unwrap_err()), [diagnostic_codes::TOO_DEEP]);
 }
 
 #[test]

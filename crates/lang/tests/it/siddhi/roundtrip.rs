@@ -5,7 +5,7 @@ use tidemill_lang::siddhi::ast::{
     App, Args, AttributeRef, BinaryOp, Call, ExecutionElement, Expr, ExprKind, HandlerKind, Ident, Index,
     IndexKind, Input, Literal, NullOperand, Scope, SourceRef, StreamRef, TimeLiteral,
 };
-use tidemill_lang::siddhi::{format, parse, parse_expression, summary};
+use tidemill_lang::siddhi::{format, parse, parse_expression, structural_text};
 use tidemill_lang::source::Span;
 
 use super::{check_format, file};
@@ -190,11 +190,11 @@ proptest! {
         let read = read.unwrap_or_else(|diagnostics| panic!("{written}\n{diagnostics:?}"));
         prop_assert_eq!(&read.to_string(), &written);
         // the text may hide a difference that the tree shows
-        let expected = summary(&app_with(tree));
-        prop_assert_eq!(&summary(&app_with(read)), &expected);
+        let expected = structural_text(&app_with(tree));
+        prop_assert_eq!(&structural_text(&app_with(read)), &expected);
 
         let app = format!("define stream S (a int); from S[{written}] insert into O;");
-        prop_assert_eq!(summary(&parse(&file(app.clone())).app), expected);
+        prop_assert_eq!(structural_text(&parse(&file(app.clone())).app), expected);
         prop_assert!(check_format(&app).is_some());
     }
 

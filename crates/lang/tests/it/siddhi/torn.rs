@@ -1,6 +1,6 @@
 //! Texts that end too early, lack a token, or have one too many.
 
-use tidemill_lang::diagnostic::Sink;
+use tidemill_lang::diagnostic::DiagnosticSink;
 use tidemill_lang::lexer::{Dialect, TokenKind, lex};
 use tidemill_lang::siddhi::{format, parse_expression, parse_on_demand};
 
@@ -16,7 +16,7 @@ fn texts() -> Vec<String> {
 /// Where the tokens of `text` stand, the end aside.
 fn tokens(text: &str) -> Vec<(usize, usize)> {
     let file = file(text);
-    let tokens = lex(&file, &Dialect::SIDDHI, &mut Sink::default()).tokens;
+    let tokens = lex(&file, &Dialect::SIDDHI, &mut DiagnosticSink::default()).tokens;
     let tokens = tokens.iter().filter(|token| token.kind != TokenKind::End);
     tokens.map(|token| (token.span.start as usize, token.span.end as usize)).collect()
 }

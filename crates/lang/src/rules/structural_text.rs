@@ -9,7 +9,7 @@ use super::ast::{
 use crate::lexer::text::quote;
 
 /// `module` as nested brackets, a line for each declaration, condition and action.
-pub fn summary(module: &Module) -> String {
+pub fn structural_text(module: &Module) -> String {
     let mut out = String::new();
     for item in &module.items {
         match item {

@@ -14,10 +14,10 @@
 use tidemill_lang::{Diagnostic, Span};
 
 use super::codes;
-use crate::catalog::{Catalog, Entity, Owner, Relation};
+use crate::catalog::{Catalog, Entity, Relation, RelationOwner};
 
 /// Why something is not local.
-pub(crate) struct NotLocal {
+pub(crate) struct LocalityError {
     /// What the rule would need, for the first sentence.
     what: String,
     entity: usize,
@@ -25,21 +25,21 @@ pub(crate) struct NotLocal {
 }
 
 /// Whether `relation` is local in rules on events of `stream`.
-pub(crate) fn relation(catalog: &Catalog, relation: &Relation, stream: usize) -> Result<(), NotLocal> {
+pub(crate) fn relation(catalog: &Catalog, relation: &Relation, stream: usize) -> Result<(), LocalityError> {
     let target = &catalog.entities[relation.target];
     if target.replicated || key_is_shard(catalog, stream, target) {
         return Ok(());
     }
     let key = match relation.owner {
-        Owner::Stream(s) => catalog.key_name(s),
-        Owner::Entity(e) if catalog.entities[e].replicated => None,
-        Owner::Entity(e) => Some(catalog.entities[e].shard.as_str()),
+        RelationOwner::Stream(s) => catalog.key_name(s),
+        RelationOwner::Entity(e) if catalog.entities[e].replicated => None,
+        RelationOwner::Entity(e) => Some(catalog.entities[e].shard.as_str()),
     };
     let direct = key.is_some_and(|k| (k == relation.by && relation.on == target.shard) || k == target.shard);
     if direct {
         return Ok(());
     }
-    Err(NotLocal { what: format!("relation `{}`", relation.name), entity: relation.target, stream })
+    Err(LocalityError { what: format!("relation `{}`", relation.name), entity: relation.target, stream })
 }
 
 /// Whether the promise of equal names holds between the events of `stream` and `entity`.
@@ -48,11 +48,11 @@ pub(crate) fn key_is_shard(catalog: &Catalog, stream: usize, entity: &Entity) ->
 }
 
 /// That a condition asks for documents of `entity` which may be anywhere.
-pub(crate) fn condition(entity: usize, stream: usize, catalog: &Catalog) -> NotLocal {
-    NotLocal { what: format!("a condition on `{}`", catalog.entities[entity].name), entity, stream }
+pub(crate) fn not_local_condition(entity: usize, stream: usize, catalog: &Catalog) -> LocalityError {
+    LocalityError { what: format!("a condition on `{}`", catalog.entities[entity].name), entity, stream }
 }
 
-impl NotLocal {
+impl LocalityError {
     /// The report, with what to declare instead.
     pub(crate) fn diagnostic(&self, span: Span, catalog: &Catalog) -> Diagnostic {
         let entity = &catalog.entities[self.entity];
@@ -79,7 +79,7 @@ impl NotLocal {
 }
 
 /// A warning that documents are looked for one by one.
-pub(crate) fn no_index(span: Span, entity: &Entity, field: &str) -> Diagnostic {
+pub(crate) fn unindexed_warning(span: Span, entity: &Entity, field: &str) -> Diagnostic {
     let message = format!("every {} document will be looked at: there is no index on `{field}`", entity.name);
     Diagnostic::warning(codes::NO_INDEX, span, message)
         .help(format!("add `index {field}` to entity {}", entity.name))

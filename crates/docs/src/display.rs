@@ -2,13 +2,13 @@
 
 use tidemill_types::Timestamp;
 
-use crate::raw::{Raw, elements, tag};
+use crate::raw::{RawValue, elements, tag};
 
 /// Characters after which a value is cut.
 const SHOWN_MAX: usize = 200;
 
 /// The value in one line, cut after 200 characters: `{ a: 1, b: [ "x" ] }`.
-pub(crate) fn show(raw: Raw<'_>) -> String {
+pub(crate) fn display(raw: RawValue<'_>) -> String {
     let mut out = String::new();
     write(&mut out, raw);
     if let Some((at, _)) = out.char_indices().nth(SHOWN_MAX) {
@@ -18,7 +18,7 @@ pub(crate) fn show(raw: Raw<'_>) -> String {
     out
 }
 
-fn write(out: &mut String, raw: Raw<'_>) {
+fn write(out: &mut String, raw: RawValue<'_>) {
     // what lies behind the cut is not worth writing
     if out.len() > SHOWN_MAX * 4 {
         return;
@@ -56,7 +56,7 @@ fn write(out: &mut String, raw: Raw<'_>) {
     }
 }
 
-fn write_elements(out: &mut String, raw: Raw<'_>, [open, close]: [char; 2]) {
+fn write_elements(out: &mut String, raw: RawValue<'_>, [open, close]: [char; 2]) {
     out.push(open);
     for (i, e) in elements(raw.bytes).take(SHOWN_MAX).enumerate() {
         out.push_str(if i == 0 { " " } else { ", " });

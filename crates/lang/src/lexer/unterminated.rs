@@ -1,13 +1,18 @@
 //! What follows from a text or name without an end.
 
-use super::code;
+use super::diagnostic_codes;
 use crate::diagnostic::Diagnostic;
 use crate::source::{SourceFile, Span};
 
 /// Drops what was reported only because a text, name or comment without an end swallowed what follows it: brackets
 /// without an end, whose code is `unclosed`, and whatever is wrong behind it on the line and at the start of the next.
-pub(crate) fn drop_consequences(diagnostics: &mut Vec<Diagnostic>, file: &SourceFile, unclosed: &str) {
-    const OPEN: [&str; 4] = [code::OPEN_STRING, code::OPEN_NAME, code::OPEN_COMMENT, code::OPEN_BODY];
+pub(crate) fn drop_follow_on_errors(diagnostics: &mut Vec<Diagnostic>, file: &SourceFile, unclosed: &str) {
+    const OPEN: [&str; 4] = [
+        diagnostic_codes::OPEN_STRING,
+        diagnostic_codes::OPEN_NAME,
+        diagnostic_codes::OPEN_COMMENT,
+        diagnostic_codes::OPEN_BODY,
+    ];
     let is_open = |d: &Diagnostic| OPEN.contains(&d.code);
     let open: Vec<Span> = diagnostics.iter().filter(|d| is_open(d)).map(|d| d.span).collect();
     if open.is_empty() {

@@ -2,10 +2,10 @@
 
 use tidemill_types::nearest;
 
-use super::super::code;
+use super::super::diagnostic_codes;
 use super::super::keywords::{AFTER_SOURCE, CLAUSES, is_one_of};
 use super::recovery::DEFINED;
-use super::{Bail, Parser, one_of};
+use super::{Parser, SyntaxError, one_of};
 use crate::diagnostic::Diagnostic;
 use crate::lexer::TokenKind;
 
@@ -21,54 +21,54 @@ const STATEMENTS: [&str; 3] = ["define", "from", "partition"];
 
 impl Parser<'_> {
     /// Reports that one of the keywords `expected` should stand here, and which of them the word here is a slip of.
-    pub(super) fn unexpected_word(&mut self, expected: &[&str], context: &str) -> Bail {
+    pub(super) fn report_unexpected_word(&mut self, expected: &[&str], context: &str) -> SyntaxError {
         let quoted: Vec<String> = expected.iter().map(|w| format!("`{w}`")).collect();
         let quoted: Vec<&str> = quoted.iter().map(String::as_str).collect();
-        if let Some((word, best)) = self.slip_of(expected) {
+        if let Some((word, best)) = self.misspelling_of(expected) {
             let message = format!("expected {}, found `{word}`", one_of(&quoted));
             self.report(
-                Diagnostic::error(code::MISSPELT, self.span(), message)
+                Diagnostic::error(diagnostic_codes::MISSPELT, self.span(), message)
                     .expected(quoted)
                     .help(format!("write `{best}`")),
             );
-            return Bail;
+            return SyntaxError;
         }
-        self.unexpected(&quoted, context)
+        self.report_unexpected(&quoted, context)
     }
 
     /// The word here and the one of `words` that it is a slip of.
-    pub(super) fn slip_of<'w>(&self, words: &[&'w str]) -> Option<(&str, &'w str)> {
+    pub(super) fn misspelling_of<'w>(&self, words: &[&'w str]) -> Option<(&str, &'w str)> {
         let word = self.word(0)?;
         Some((word, nearest(word, words.iter().copied())?))
     }
 
     /// Reports that none of the clauses `expected` of a query begins here. `done` is the last clause that was read.
-    pub(super) fn no_clause(&mut self, expected: &[&str], done: &str) -> Bail {
-        if let Some(bail) = self.foreign_clause() {
+    pub(super) fn report_missing_clause(&mut self, expected: &[&str], done: &str) -> SyntaxError {
+        if let Some(bail) = self.report_foreign_clause() {
             return bail;
         }
         if done == "from"
-            && let Some(bail) = self.foreign_input()
+            && let Some(bail) = self.report_foreign_input()
         {
             return bail;
         }
         if let Some(closer) = [")", "]", "}"].iter().find(|c| self.is_punct(0, c)) {
-            return self.stray(closer, STRAY_HELP);
+            return self.report_stray_closer(closer, STRAY_HELP);
         }
         let word = self.word(0).unwrap_or("").to_ascii_lowercase();
         if is_one_of(&word, &ORDER) && !expected.contains(&word.as_str()) && self.begins_clause() {
-            return self.late_clause(&word, done);
+            return self.report_late_clause(&word, done);
         }
         if self.is_punct(0, ";") || self.at_end() || self.at_statement() || self.is_word(0, "end") {
-            return self.no_output();
+            return self.report_missing_output();
         }
         let context =
             if done == "from" { "after what is read".to_owned() } else { format!("after `{done}`") };
-        self.unexpected_word(expected, &context)
+        self.report_unexpected_word(expected, &context)
     }
 
     /// Reports what goes on with a stream that is read in another language but not in this one.
-    fn foreign_input(&mut self) -> Option<Bail> {
+    fn report_foreign_input(&mut self) -> Option<SyntaxError> {
         let before = self.file.slice(self.previous());
         if self.is_name(0)
             && (self.is_punct(1, "=") || self.is_punct(1, "->"))
@@ -76,18 +76,22 @@ impl Parser<'_> {
         {
             let message = format!("expected `{best}`, found `{before}`");
             self.report(
-                Diagnostic::error(code::MISSPELT, self.previous(), message)
+                Diagnostic::error(diagnostic_codes::MISSPELT, self.previous(), message)
                     .expected([format!("`{best}`")])
                     .help(format!("write `{best}`")),
             );
-            return Some(Bail);
+            return Some(SyntaxError);
         }
-        if self.is_name(0) && self.is_word_of(1, &CLAUSES) && self.slip_of(&CLAUSES).is_none() {
+        if self.is_name(0) && self.is_word_of(1, &CLAUSES) && self.misspelling_of(&CLAUSES).is_none() {
             self.report(
-                Diagnostic::error(code::CLAUSE_MISPLACED, self.span(), "a single stream takes no alias")
-                    .help(format!("remove it, and write `{before}.a` for its attributes")),
+                Diagnostic::error(
+                    diagnostic_codes::CLAUSE_MISPLACED,
+                    self.span(),
+                    "a single stream takes no alias",
+                )
+                .help(format!("remove it, and write `{before}.a` for its attributes")),
             );
-            return Some(Bail);
+            return Some(SyntaxError);
         }
         let help = match &self.token().kind {
             TokenKind::Punct("-") if self.is_punct(1, ">") => "write `->` in one piece",
@@ -97,12 +101,12 @@ impl Parser<'_> {
             _ => return None,
         };
         let message = format!("`{}` cannot stand here", self.text(self.token()));
-        self.report(Diagnostic::error(code::FOREIGN, self.span(), message).help(help));
-        Some(Bail)
+        self.report(Diagnostic::error(diagnostic_codes::FOREIGN, self.span(), message).help(help));
+        Some(SyntaxError)
     }
 
     /// Reports a clause that should have come before the clause `done`.
-    pub(super) fn late_clause(&mut self, word: &str, done: &str) -> Bail {
+    pub(super) fn report_late_clause(&mut self, word: &str, done: &str) -> SyntaxError {
         let name = match word {
             "group" => "group by",
             "order" => "order by",
@@ -115,18 +119,18 @@ impl Parser<'_> {
         };
         let help = "the order is `select`, `group by`, `having`, `order by`, `limit`, `offset`, `output`, \
                     then `insert`, `delete` or `update`";
-        self.report(Diagnostic::error(code::CLAUSE_ORDER, self.span(), message).help(help));
-        Bail
+        self.report(Diagnostic::error(diagnostic_codes::CLAUSE_ORDER, self.span(), message).help(help));
+        SyntaxError
     }
 
-    fn no_output(&mut self) -> Bail {
+    fn report_missing_output(&mut self) -> SyntaxError {
         let place = self.previous().at_end();
         self.report(
-            Diagnostic::error(code::NO_OUTPUT, place, "the query has no output")
+            Diagnostic::error(diagnostic_codes::NO_OUTPUT, place, "the query has no output")
                 .expected(["`insert`", "`delete`", "`update`"])
                 .help("end it with `insert into NAME`"),
         );
-        Bail
+        SyntaxError
     }
 
     /// Whether a clause begins here, and not a name that is also a keyword: behind such a name the next word would be
@@ -147,7 +151,7 @@ impl Parser<'_> {
     }
 
     /// Reports a clause as SQL has it.
-    fn foreign_clause(&mut self) -> Option<Bail> {
+    fn report_foreign_clause(&mut self) -> Option<SyntaxError> {
         let word = self.word(0)?;
         let help = match word.to_ascii_lowercase().as_str() {
             "where" => {
@@ -160,14 +164,14 @@ impl Parser<'_> {
             _ => return None,
         };
         let message = format!("`{word}` does not begin a clause here");
-        self.report(Diagnostic::error(code::FOREIGN, self.span(), message).help(help));
-        Some(Bail)
+        self.report(Diagnostic::error(diagnostic_codes::FOREIGN, self.span(), message).help(help));
+        Some(SyntaxError)
     }
 
     /// Reports a word or sign that goes on with an expression in another language but not in this one.
-    pub(super) fn foreign_continuation(&mut self) -> Option<Bail> {
+    pub(super) fn report_foreign_continuation(&mut self) -> Option<SyntaxError> {
         if self.is_behind_text() {
-            return Some(self.escape());
+            return Some(self.report_escape());
         }
         let written = self.text(self.token());
         let help = match &self.token().kind {
@@ -188,8 +192,8 @@ impl Parser<'_> {
             _ => return None,
         };
         let message = format!("`{written}` is not an operator of SiddhiQL");
-        self.report(Diagnostic::error(code::FOREIGN, self.span(), message).help(help));
-        Some(Bail)
+        self.report(Diagnostic::error(diagnostic_codes::FOREIGN, self.span(), message).help(help));
+        Some(SyntaxError)
     }
 
     /// The word with which the statement here begins. One that is a slip of it is reported.
@@ -197,14 +201,14 @@ impl Parser<'_> {
         if let Some(word) = STATEMENTS.into_iter().find(|word| self.is_word(0, word)) {
             return Some(word);
         }
-        let (_, best) = self.slip_of(&STATEMENTS)?;
+        let (_, best) = self.misspelling_of(&STATEMENTS)?;
         let goes_on = match best {
             "define" => self.is_word_of(1, &DEFINED),
             "partition" => self.is_word(1, "with"),
             _ => self.is_name(1),
         };
         if goes_on {
-            self.unexpected_word(&STATEMENTS, "");
+            self.report_unexpected_word(&STATEMENTS, "");
         }
         goes_on.then_some(best)
     }
@@ -218,23 +222,24 @@ impl Parser<'_> {
     }
 
     /// Reports what was meant to go on with the text that ends here.
-    fn escape(&mut self) -> Bail {
+    fn report_escape(&mut self) -> SyntaxError {
         let message = "a text ends at the first quote: there are no escapes";
         let help = "put double quotes around a text that holds `'`, three of them around any other";
-        self.report(Diagnostic::error(code::FOREIGN, self.previous(), message).help(help));
-        Bail
+        self.report(Diagnostic::error(diagnostic_codes::FOREIGN, self.previous(), message).help(help));
+        SyntaxError
     }
 
     /// Reports what stands where a statement should begin.
-    pub(super) fn not_a_statement(&mut self) -> Bail {
+    pub(super) fn report_not_a_statement(&mut self) -> SyntaxError {
         if let Some(closer) = [")", "]", "}"].iter().find(|c| self.is_punct(0, c)) {
-            return self.stray(closer, STRAY_HELP);
+            return self.report_stray_closer(closer, STRAY_HELP);
         }
         if self.is_word(0, "end") {
-            return self.stray("end", "remove it, or look above for a partition that ends too early");
+            return self
+                .report_stray_closer("end", "remove it, or look above for a partition that ends too early");
         }
         let Some(word) = self.word(0) else {
-            return self.unexpected(&["`define`", "`from`", "`partition`"], "");
+            return self.report_unexpected(&["`define`", "`from`", "`partition`"], "");
         };
         let help = match word.to_ascii_lowercase().as_str() {
             kind @ ("stream" | "table" | "window" | "trigger" | "function" | "aggregation") => {
@@ -247,14 +252,14 @@ impl Parser<'_> {
             "event" | "entity" | "relation" | "rule" => {
                 "this looks like a rule file, which is called `*.rules`".to_owned()
             }
-            _ => return self.unexpected_word(&STATEMENTS, ""),
+            _ => return self.report_unexpected_word(&STATEMENTS, ""),
         };
-        self.unexpected_with(&["`define`", "`from`", "`partition`"], "", Some(help))
+        self.report_unexpected_with(&["`define`", "`from`", "`partition`"], "", Some(help))
     }
 
-    fn stray(&mut self, closer: &str, help: &str) -> Bail {
+    fn report_stray_closer(&mut self, closer: &str, help: &str) -> SyntaxError {
         let message = format!("this `{closer}` closes nothing");
-        self.report(Diagnostic::error(code::STRAY_CLOSE, self.span(), message).help(help));
-        Bail
+        self.report(Diagnostic::error(diagnostic_codes::STRAY_CLOSE, self.span(), message).help(help));
+        SyntaxError
     }
 }

@@ -2,12 +2,12 @@
 
 use smallvec::SmallVec;
 
-use crate::path::{Part, Path};
-use crate::raw::{Raw, elements, field, tag};
+use crate::path::{Path, PathSegment};
+use crate::raw::{RawValue, elements, field, tag};
 
 /// What to do with an array at the end of the path.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Leaf {
+pub(crate) enum LeafArray {
     /// Its elements, then the array itself.
     Expand,
     /// The array itself.
@@ -18,18 +18,23 @@ pub(crate) enum Leaf {
 ///
 /// As MongoDB walks: an array on the way stands for each of its documents, and a number also for its element; an
 /// array without documents on the way reaches nothing, not even "missing".
-pub(crate) fn any<'a>(
+pub(crate) fn any_value<'a>(
     doc: &'a [u8],
     path: &Path,
-    leaf: Leaf,
-    test: &mut dyn FnMut(Option<Raw<'a>>) -> bool,
+    leaf: LeafArray,
+    test: &mut dyn FnMut(Option<RawValue<'a>>) -> bool,
 ) -> bool {
     in_document(doc, &path.parts, leaf, test)
 }
 
-type Test<'a, 't> = &'t mut dyn FnMut(Option<Raw<'a>>) -> bool;
+type ValuePredicate<'a, 't> = &'t mut dyn FnMut(Option<RawValue<'a>>) -> bool;
 
-fn in_document<'a>(doc: &'a [u8], parts: &[Part], leaf: Leaf, test: Test<'a, '_>) -> bool {
+fn in_document<'a>(
+    doc: &'a [u8],
+    parts: &[PathSegment],
+    leaf: LeafArray,
+    test: ValuePredicate<'a, '_>,
+) -> bool {
     let Some((part, rest)) = parts.split_first() else {
         return false;
     };
@@ -40,9 +45,14 @@ fn in_document<'a>(doc: &'a [u8], parts: &[Part], leaf: Leaf, test: Test<'a, '_>
 }
 
 /// `value` was reached; `rest` is what is left of the path.
-fn at_value<'a>(value: Raw<'a>, rest: &[Part], leaf: Leaf, test: Test<'a, '_>) -> bool {
+fn at_value<'a>(
+    value: RawValue<'a>,
+    rest: &[PathSegment],
+    leaf: LeafArray,
+    test: ValuePredicate<'a, '_>,
+) -> bool {
     match (value.tag, rest.is_empty()) {
-        (tag::ARRAY, true) if leaf == Leaf::Expand => {
+        (tag::ARRAY, true) if leaf == LeafArray::Expand => {
             elements(value.bytes).any(|e| test(Some(e.value))) || test(Some(value))
         }
         (_, true) => test(Some(value)),
@@ -52,7 +62,12 @@ fn at_value<'a>(value: Raw<'a>, rest: &[Part], leaf: Leaf, test: Test<'a, '_>) -
     }
 }
 
-fn in_array<'a>(array: &'a [u8], parts: &[Part], leaf: Leaf, test: Test<'a, '_>) -> bool {
+fn in_array<'a>(
+    array: &'a [u8],
+    parts: &[PathSegment],
+    leaf: LeafArray,
+    test: ValuePredicate<'a, '_>,
+) -> bool {
     let Some((part, rest)) = parts.split_first() else {
         return false;
     };
@@ -79,18 +94,18 @@ fn in_array<'a>(array: &'a [u8], parts: &[Part], leaf: Leaf, test: Test<'a, '_>)
 /// The values under which a document is found and sorted: the elements of arrays, undefined for an empty array,
 /// null where there is nothing.
 ///
-/// Every value but an array itself that [`any`] reaches is among them, so an index holds each document under every
+/// Every value but an array itself that [`any_value`] reaches is among them, so an index holds each document under every
 /// value that can match it; filters for whole arrays and for null do not use indexes.
-pub(crate) fn key_values<'a>(doc: &'a [u8], path: &Path) -> SmallVec<[Raw<'a>; 1]> {
-    let mut values: SmallVec<[Raw<'a>; 1]> = SmallVec::new();
-    any(doc, path, Leaf::Whole, &mut |value| {
+pub(crate) fn key_values<'a>(doc: &'a [u8], path: &Path) -> SmallVec<[RawValue<'a>; 1]> {
+    let mut values: SmallVec<[RawValue<'a>; 1]> = SmallVec::new();
+    any_value(doc, path, LeafArray::Whole, &mut |value| {
         match value {
-            None => values.push(Raw::NULL),
+            None => values.push(RawValue::NULL),
             Some(array) if array.tag == tag::ARRAY => {
                 let before = values.len();
                 values.extend(elements(array.bytes).map(|e| e.value));
                 if values.len() == before {
-                    values.push(Raw { tag: tag::UNDEFINED, bytes: &[] });
+                    values.push(RawValue { tag: tag::UNDEFINED, bytes: &[] });
                 }
             }
             Some(value) => values.push(value),
@@ -98,7 +113,7 @@ pub(crate) fn key_values<'a>(doc: &'a [u8], path: &Path) -> SmallVec<[Raw<'a>; 1
         false
     });
     if values.is_empty() {
-        values.push(Raw::NULL);
+        values.push(RawValue::NULL);
     }
     values
 }

@@ -2,15 +2,15 @@
 
 use tidemill_types::nearest;
 
-use super::super::code;
+use super::super::diagnostic_codes;
 use super::super::keywords::ITEMS;
-use super::{Bail, Parser};
+use super::{Parser, SyntaxError};
 use crate::diagnostic::Diagnostic;
 use crate::lexer::TokenKind;
 
 impl Parser<'_> {
     /// Reports a word or sign that goes on with an expression in another language but not in this one.
-    pub(super) fn foreign_continuation(&mut self) -> Option<Bail> {
+    pub(super) fn report_foreign_continuation(&mut self) -> Option<SyntaxError> {
         let written = self.text(self.token());
         let help = match &self.token().kind {
             TokenKind::Word => word_help(&written.to_ascii_lowercase())?,
@@ -18,22 +18,22 @@ impl Parser<'_> {
             _ => return None,
         };
         let message = format!("`{written}` is not an operator of this language");
-        self.report(Diagnostic::error(code::FOREIGN, self.span(), message).help(help));
-        Some(Bail::Statement)
+        self.report(Diagnostic::error(diagnostic_codes::FOREIGN, self.span(), message).help(help));
+        Some(SyntaxError::Statement)
     }
 
     /// Reports what stands where an item should begin.
-    pub(super) fn not_an_item(&mut self) -> Bail {
+    pub(super) fn report_not_an_item(&mut self) -> SyntaxError {
         const EXPECTED: [&str; 4] = ["`event`", "`entity`", "`relation`", "`rule`"];
         if let Some(closer) = [")", "]", "}"].iter().find(|c| self.is_at(c)) {
             let message = format!("this `{closer}` closes nothing");
             let help = "remove it, or look above for a bracket that is closed too early";
-            self.report(Diagnostic::error(code::STRAY_CLOSE, self.span(), message).help(help));
-            return Bail::Item;
+            self.report(Diagnostic::error(diagnostic_codes::STRAY_CLOSE, self.span(), message).help(help));
+            return SyntaxError::Item;
         }
         let help = self.word().and_then(|w| item_help(&w.to_ascii_lowercase()));
-        self.unexpected_with(&EXPECTED, "", help);
-        Bail::Item
+        self.report_unexpected_with(&EXPECTED, "", help);
+        SyntaxError::Item
     }
 }
 

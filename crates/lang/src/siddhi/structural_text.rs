@@ -15,8 +15,8 @@ use super::ast::{
 };
 
 /// `app` as nested brackets, a line for each annotation, attribute and clause.
-pub fn summary(app: &App) -> String {
-    let mut out = Lines::default();
+pub fn structural_text(app: &App) -> String {
+    let mut out = StructuralWriter::default();
     for annotation in &app.annotations {
         let elements: Vec<String> = annotation.elements.iter().map(element).collect();
         out.line(&format!("@app:{}{}", annotation.name.name, bracketed(&elements)));
@@ -34,8 +34,8 @@ pub fn summary(app: &App) -> String {
 }
 
 /// The same of an on-demand query.
-pub fn on_demand_summary(query: &OnDemandQuery) -> String {
-    let mut out = Lines::default();
+pub fn on_demand_structural_text(query: &OnDemandQuery) -> String {
+    let mut out = StructuralWriter::default();
     match query {
         OnDemandQuery::Find(query) => out.find(query),
         OnDemandQuery::Change(query) => out.change(query),
@@ -44,17 +44,17 @@ pub fn on_demand_summary(query: &OnDemandQuery) -> String {
 }
 
 #[derive(Default)]
-struct Lines {
+struct StructuralWriter {
     text: String,
     level: usize,
 }
 
-impl Lines {
+impl StructuralWriter {
     fn line(&mut self, line: &str) {
         let _ = writeln!(self.text, "{}{line}", "  ".repeat(self.level));
     }
 
-    fn inside(&mut self, write: impl FnOnce(&mut Self)) {
+    fn indented(&mut self, write: impl FnOnce(&mut Self)) {
         self.level += 1;
         write(self);
         self.level -= 1;
@@ -74,7 +74,7 @@ impl Lines {
             Definition::Window(d) => {
                 self.shape("window", &d.id, &d.attributes);
                 let output = d.output.map_or("", |o| o.kind.text());
-                self.inside(|out| out.line(format!("{} {output}", call(&d.window)).trim_end()));
+                self.indented(|out| out.line(format!("{} {output}", call(&d.window)).trim_end()));
             }
             Definition::Trigger(d) => {
                 let at = match &d.at {
@@ -92,7 +92,7 @@ impl Lines {
             )),
             Definition::Aggregation(d) => {
                 self.line(&format!("aggregation {}", d.name.name));
-                self.inside(|out| {
+                self.indented(|out| {
                     out.line(&format!("from {}", stream_input(&d.input)));
                     out.items(&d.items);
                     for group in &d.group_by {
@@ -109,7 +109,7 @@ impl Lines {
 
     fn shape(&mut self, what: &str, id: &StreamRef, attributes: &[Attribute]) {
         self.line(&format!("{what} {}", stream_ref(id)));
-        self.inside(|out| {
+        self.indented(|out| {
             for attribute in attributes {
                 out.line(&format!("{} {}", name(&attribute.name), attribute.ty.ty));
             }
@@ -119,7 +119,7 @@ impl Lines {
     fn partition(&mut self, partition: &Partition) {
         self.annotations(&partition.annotations);
         self.line("partition");
-        self.inside(|out| {
+        self.indented(|out| {
             for key in &partition.keys {
                 let kind = match &key.kind {
                     PartitionKeyKind::Value(value) => expr(value),
@@ -142,9 +142,9 @@ impl Lines {
     fn query(&mut self, query: &Query) {
         self.annotations(&query.annotations);
         self.line("query");
-        self.inside(|out| {
+        self.indented(|out| {
             out.input(&query.input);
-            out.computed(query.select.as_ref(), query.rate.as_ref());
+            out.selection_and_rate(query.select.as_ref(), query.rate.as_ref());
             out.output(&query.output);
         });
     }
@@ -154,7 +154,7 @@ impl Lines {
             Input::Stream(input) => self.line(&format!("from {}", stream_input(input))),
             Input::Join(join) => {
                 self.line(join.kind.text());
-                self.inside(|out| {
+                self.indented(|out| {
                     out.line(&side(&join.left));
                     out.line(&side(&join.right));
                     if let Some(on) = &join.on {
@@ -166,9 +166,9 @@ impl Lines {
             Input::State(state) => self.state(state),
             Input::Nested(nested) => {
                 self.line("nested");
-                self.inside(|out| {
+                self.indented(|out| {
                     out.input(&nested.input);
-                    out.computed(nested.select.as_ref(), nested.rate.as_ref());
+                    out.selection_and_rate(nested.select.as_ref(), nested.rate.as_ref());
                     out.line(format!("return {}", nested.kind.map_or("", |k| k.kind.text())).trim_end());
                 });
             }
@@ -181,7 +181,7 @@ impl Lines {
         self.line(&format!("within {}{to} per {}", expr(&within.from), expr(&within.per)));
     }
 
-    fn computed(&mut self, select: Option<&Selection>, rate: Option<&RateLimit>) {
+    fn selection_and_rate(&mut self, select: Option<&Selection>, rate: Option<&RateLimit>) {
         if let Some(select) = select {
             self.selection(select);
         }
@@ -255,19 +255,19 @@ impl Lines {
     fn find(&mut self, query: &FindQuery) {
         let alias = query.alias.as_ref().map_or(String::new(), |a| format!(" as {}", name(a)));
         self.line(&format!("find {}{alias}", name(&query.store)));
-        self.inside(|out| {
+        self.indented(|out| {
             if let Some(on) = &query.on {
                 out.line(&format!("on {}", expr(on)));
             }
             out.within(query.within.as_ref());
-            out.computed(query.select.as_ref(), None);
+            out.selection_and_rate(query.select.as_ref(), None);
         });
     }
 
     fn change(&mut self, query: &ChangeQuery) {
         self.line("change");
-        self.inside(|out| {
-            out.computed(query.select.as_ref(), None);
+        self.indented(|out| {
+            out.selection_and_rate(query.select.as_ref(), None);
             out.output(&query.output);
         });
     }

@@ -4,11 +4,11 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use super::explain::{Explanation, FiredBinding, Outcome};
+use super::explain::{BoundDocument, Explanation, Outcome};
 use crate::exec::id_of;
 use crate::expr::eval::{eval, truth};
-use crate::expr::{Expr, Frame, Kind, Val};
-use crate::plan::{Lookup, RulePlan, Source};
+use crate::expr::{Expr, ExprNode, Frame, RuleValue};
+use crate::plan::{DocumentSource, Lookup, RulePlan};
 use crate::program::Program;
 
 /// Longest value that is shown, in characters.
@@ -16,7 +16,7 @@ const VALUE_CHARS_MAX: usize = 200;
 
 /// A part of a condition and its value.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Shown {
+pub struct RenderedTerm {
     /// As it is written.
     pub text: String,
     /// Its value, as people read it; `missing` when there is none.
@@ -28,7 +28,7 @@ pub(super) fn one_line(text: &str) -> String {
     text.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
-fn display(value: &Val<'_>) -> String {
+fn display(value: &RuleValue<'_>) -> String {
     let text = value.to_string();
     if text.chars().count() <= VALUE_CHARS_MAX {
         return text;
@@ -40,14 +40,16 @@ fn display(value: &Val<'_>) -> String {
 fn name(program: &Program, rule: &RulePlan, expr: &Expr) -> String {
     let written = one_line(program.text(expr.span));
     match &expr.kind {
-        Kind::Event { column, .. } if !ends_with_field(&written, &column_name(program, rule, *column)) => {
+        ExprNode::Event { column, .. }
+            if !ends_with_field(&written, &column_name(program, rule, *column)) =>
+        {
             if written == "now" {
                 written
             } else {
                 format!("{}.{}", rule.event, column_name(program, rule, *column))
             }
         }
-        Kind::Doc { slot, path: Some(path) }
+        ExprNode::Doc { slot, path: Some(path) }
             if written == path.as_str() || !ends_with_field(&written, path.as_str()) =>
         {
             match rule.slots[*slot].name.as_deref() {
@@ -74,24 +76,34 @@ fn column_name(program: &Program, rule: &RulePlan, column: usize) -> String {
 }
 
 /// An expression with its value.
-pub(super) fn shown(program: &Program, rule: &RulePlan, expr: &Expr, frame: &Frame<'_>) -> Shown {
-    Shown { text: name(program, rule, expr), value: display(&eval(expr, frame)) }
+pub(super) fn rendered_term(
+    program: &Program,
+    rule: &RulePlan,
+    expr: &Expr,
+    frame: &Frame<'_>,
+) -> RenderedTerm {
+    RenderedTerm { text: name(program, rule, expr), value: display(&eval(expr, frame)) }
 }
 
 /// The values that a condition depends on: the sides of a comparison, then the fields in it.
-pub(super) fn values(program: &Program, rule: &RulePlan, expr: &Expr, frame: &Frame<'_>) -> Vec<Shown> {
-    let mut all: Vec<Shown> = Vec::new();
+pub(super) fn condition_terms(
+    program: &Program,
+    rule: &RulePlan,
+    expr: &Expr,
+    frame: &Frame<'_>,
+) -> Vec<RenderedTerm> {
+    let mut all: Vec<RenderedTerm> = Vec::new();
     let mut add = |x: &Expr| {
-        let shown = shown(program, rule, x, frame);
+        let shown = rendered_term(program, rule, x, frame);
         if !all.iter().any(|s| s.text == shown.text) {
             all.push(shown);
         }
     };
-    if let Kind::Compare(_, a, b) = &expr.kind {
+    if let ExprNode::Compare(_, a, b) = &expr.kind {
         [a, b].into_iter().filter(|x| x.as_const().is_none()).for_each(|x| add(x));
     }
     expr.walk(&mut |x| {
-        if matches!(x.kind, Kind::Event { .. } | Kind::Doc { .. }) {
+        if matches!(x.kind, ExprNode::Event { .. } | ExprNode::Doc { .. }) {
             add(x);
         }
     });
@@ -102,7 +114,7 @@ pub(super) fn values(program: &Program, rule: &RulePlan, expr: &Expr, frame: &Fr
 pub(super) fn reason(program: &Program, rule: &RulePlan, expr: &Expr, frame: &Frame<'_>) -> String {
     let text = one_line(program.text(expr.span));
     if truth(expr, frame) == Some(false) {
-        let values: Vec<String> = values(program, rule, expr, frame)
+        let values: Vec<String> = condition_terms(program, rule, expr, frame)
             .iter()
             .filter(|s| s.text != text)
             .map(|s| format!("{} = {}", s.text, s.value))
@@ -115,7 +127,7 @@ pub(super) fn reason(program: &Program, rule: &RulePlan, expr: &Expr, frame: &Fr
     if let Some(missing) = first_missing(expr, frame) {
         return format!("{} is missing", name(program, rule, missing));
     }
-    if let Kind::Compare(_, a, b) = &expr.kind {
+    if let ExprNode::Compare(_, a, b) = &expr.kind {
         let (left, right) = (eval(a, frame), eval(b, frame));
         if !left.is_absent() && !right.is_absent() {
             return format!("{text} compares {} with {}", left.type_name(), right.type_name());
@@ -127,11 +139,11 @@ pub(super) fn reason(program: &Program, rule: &RulePlan, expr: &Expr, frame: &Fr
 /// The first field in `expr` that is not there, unless something asks whether it is.
 fn first_missing<'e>(expr: &'e Expr, frame: &Frame<'_>) -> Option<&'e Expr> {
     match &expr.kind {
-        Kind::Event { .. } | Kind::Doc { .. } => {
+        ExprNode::Event { .. } | ExprNode::Doc { .. } => {
             let missing = is_absent(expr, frame);
             missing.then_some(expr)
         }
-        Kind::IsNull(..) | Kind::Exists(_) | Kind::Coalesce(_) => None,
+        ExprNode::IsNull(..) | ExprNode::Exists(_) | ExprNode::Coalesce(_) => None,
         _ => expr.children().into_iter().find_map(|child| first_missing(child, frame)),
     }
 }
@@ -161,34 +173,34 @@ pub(super) fn not_found(program: &Program, rule: &RulePlan, lookup: &Lookup, fra
     }
     let with = |path: &str, value: &Expr| format!("{path} {}", display(&eval(value, frame)));
     let wanted = match &lookup.source {
-        Source::Key(value) => vec![with(&entity.key, value)],
-        Source::Field(path, value) => vec![with(path, value)],
-        Source::Fields(fields) => fields.iter().map(|(path, value)| with(path, value)).collect(),
-        Source::Scan => return format!("there is no {} document", entity.name),
+        DocumentSource::Key(value) => vec![with(&entity.key, value)],
+        DocumentSource::Field(path, value) => vec![with(path, value)],
+        DocumentSource::Fields(fields) => fields.iter().map(|(path, value)| with(path, value)).collect(),
+        DocumentSource::Scan => return format!("there is no {} document", entity.name),
     };
     format!("{} with {} not found", entity.name, wanted.join(" and "))
 }
 
 /// Whether a field has the value that somebody typed.
-pub(super) fn equals(value: &Val<'_>, wanted: &serde_json::Value) -> bool {
+pub(super) fn equals_json(value: &RuleValue<'_>, wanted: &serde_json::Value) -> bool {
     let typed = match wanted {
         serde_json::Value::Null => return value.is_absent(),
-        serde_json::Value::Bool(b) => Val::Bool(*b),
+        serde_json::Value::Bool(b) => RuleValue::Bool(*b),
         serde_json::Value::Number(n) => match n.as_i64() {
-            Some(n) => Val::Int(n),
-            None => Val::Float(n.as_f64().unwrap_or(f64::NAN)),
+            Some(n) => RuleValue::Int(n),
+            None => RuleValue::Float(n.as_f64().unwrap_or(f64::NAN)),
         },
         serde_json::Value::String(s) => {
             return match value {
-                Val::Str(text) => text == s,
-                Val::Time(t) => tidemill_types::Timestamp::parse(s).is_ok_and(|wanted| wanted.0 == *t),
+                RuleValue::Str(text) => text == s,
+                RuleValue::Time(t) => tidemill_types::Timestamp::parse(s).is_ok_and(|wanted| wanted.0 == *t),
                 other => other.to_string() == *s,
             };
         }
         _ => return false,
     };
-    crate::expr::ops::compare(crate::expr::Cmp::Eq, value, &typed) == Some(true)
-        || matches!(value, Val::Str(text) if text.as_ref() == typed.to_string())
+    crate::expr::ops::compare(crate::expr::CompareOp::Eq, value, &typed) == Some(true)
+        || matches!(value, RuleValue::Str(text) if text.as_ref() == typed.to_string())
 }
 
 impl fmt::Display for Explanation {
@@ -245,6 +257,6 @@ fn outcome(f: &mut fmt::Formatter<'_>, rule: &str, outcome: &Outcome) -> fmt::Re
     Ok(())
 }
 
-fn documents(f: &mut fmt::Formatter<'_>, bindings: &[FiredBinding]) -> fmt::Result {
+fn documents(f: &mut fmt::Formatter<'_>, bindings: &[BoundDocument]) -> fmt::Result {
     bindings.iter().try_for_each(|b| writeln!(f, "  {} = {} {}", b.name, b.entity, b.document))
 }

@@ -5,7 +5,7 @@ use std::fmt::{self, Write};
 use super::super::ast::{
     Assign, BinaryOp, Expr, ExprKind, FieldDecl, GroupItem, Literal, ObjectField, Path, UnaryOp,
 };
-use super::super::parser::Rank;
+use super::super::parser::Precedence;
 use super::{Printer, declared, member, reference};
 use crate::lexer::text::quote;
 use crate::lexer::{Token, TokenKind, is_word};
@@ -13,13 +13,13 @@ use crate::source::SourceFile;
 
 /// Writes `expr` on one line, numbers in their shortest form.
 pub(in super::super) fn write_expr(expr: &Expr, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-    let mut flat = Flat { source: None, out: String::new(), room: usize::MAX };
-    flat.expr(expr, Rank::Or)?;
+    let mut flat = InlinePrinter { source: None, out: String::new(), room: usize::MAX };
+    flat.expr(expr, Precedence::Or)?;
     f.write_str(&flat.out)
 }
 
 /// Text on one line that gives up when there is no room left.
-pub(super) struct Flat<'a> {
+pub(super) struct InlinePrinter<'a> {
     /// Where numbers are looked up, to be written as they were.
     source: Option<(&'a SourceFile, &'a [Token])>,
     pub(super) out: String,
@@ -27,7 +27,7 @@ pub(super) struct Flat<'a> {
     room: usize,
 }
 
-impl Write for Flat<'_> {
+impl Write for InlinePrinter<'_> {
     fn write_str(&mut self, text: &str) -> fmt::Result {
         self.room = self.room.checked_sub(text.chars().count()).ok_or(fmt::Error)?;
         self.out.push_str(text);
@@ -36,50 +36,50 @@ impl Write for Flat<'_> {
 }
 
 /// What stands in a list.
-pub(super) trait Element {
+pub(super) trait ListElement {
     /// Its first and one past its last byte.
     fn range(&self) -> (u32, u32);
     /// Writes it on one line.
-    fn flat(&self, out: &mut Flat<'_>) -> fmt::Result;
+    fn write_inline(&self, out: &mut InlinePrinter<'_>) -> fmt::Result;
     /// Writes it on as many lines as it needs.
     fn print(&self, printer: &mut Printer<'_>);
 }
 
 impl<'a> Printer<'a> {
     /// What `write` writes, if that fits into `room` characters.
-    pub(super) fn flat(
+    pub(super) fn inline_within(
         &self,
         room: usize,
-        write: impl FnOnce(&mut Flat<'a>) -> fmt::Result,
+        write: impl FnOnce(&mut InlinePrinter<'a>) -> fmt::Result,
     ) -> Option<String> {
-        let mut flat = Flat { source: Some((self.file, self.tokens)), out: String::new(), room };
+        let mut flat = InlinePrinter { source: Some((self.file, self.tokens)), out: String::new(), room };
         write(&mut flat).ok().map(|()| flat.out)
     }
 }
 
-impl Flat<'_> {
+impl InlinePrinter<'_> {
     /// `expr`, in parentheses when it binds less tightly than `min`.
-    pub(super) fn expr(&mut self, expr: &Expr, min: Rank) -> fmt::Result {
-        if rank(expr) < min {
+    pub(super) fn expr(&mut self, expr: &Expr, min: Precedence) -> fmt::Result {
+        if precedence(expr) < min {
             self.write_str("(")?;
-            self.bare(expr)?;
+            self.without_parentheses(expr)?;
             return self.write_str(")");
         }
-        self.bare(expr)
+        self.without_parentheses(expr)
     }
 
-    fn bare(&mut self, expr: &Expr) -> fmt::Result {
+    fn without_parentheses(&mut self, expr: &Expr) -> fmt::Result {
         match &expr.kind {
             ExprKind::Literal(literal) => self.literal(literal, expr.span.start),
             ExprKind::Span(span) => self.write_str(&span.text),
             ExprKind::Now => self.write_str("now"),
             ExprKind::Name(name) => self.write_str(&reference(&name.name)),
             ExprKind::Field { base, field } => {
-                self.expr(base, Rank::Primary)?;
+                self.expr(base, Precedence::Primary)?;
                 write!(self, ".{}", member(&field.name))
             }
             ExprKind::MethodCall { base, method } => {
-                self.expr(base, Rank::Primary)?;
+                self.expr(base, Precedence::Primary)?;
                 write!(self, ".{}()", member(&method.name))
             }
             ExprKind::Call { function, args } => {
@@ -90,7 +90,7 @@ impl Flat<'_> {
             ExprKind::Binary { op, left, right } => {
                 self.expr(left, left_min(*op))?;
                 write!(self, " {} ", op.text())?;
-                self.expr(right, Rank::of(*op).tighter())
+                self.expr(right, Precedence::of(*op).tighter())
             }
             ExprKind::In { value, list } => self.membership(value, " in ", list),
             ExprKind::Object(fields) => self.list("{", "}", fields),
@@ -109,9 +109,9 @@ impl Flat<'_> {
     }
 
     fn membership(&mut self, value: &Expr, operator: &str, list: &Expr) -> fmt::Result {
-        self.expr(value, Rank::Sum)?;
+        self.expr(value, Precedence::Sum)?;
         self.write_str(operator)?;
-        self.expr(list, Rank::Sum)
+        self.expr(list, Precedence::Sum)
     }
 
     fn literal(&mut self, literal: &Literal, at: u32) -> fmt::Result {
@@ -144,14 +144,14 @@ impl Flat<'_> {
     }
 
     /// Elements between brackets; braces have spaces inside.
-    pub(super) fn list<T: Element>(&mut self, opener: &str, closer: &str, elements: &[T]) -> fmt::Result {
+    pub(super) fn list<T: ListElement>(&mut self, opener: &str, closer: &str, elements: &[T]) -> fmt::Result {
         let space = if opener == "{" && !elements.is_empty() { " " } else { "" };
         write!(self, "{opener}{space}")?;
         for (i, element) in elements.iter().enumerate() {
             if i > 0 {
                 self.write_str(", ")?;
             }
-            element.flat(self)?;
+            element.write_inline(self)?;
         }
         write!(self, "{space}{closer}")
     }
@@ -165,34 +165,34 @@ impl Flat<'_> {
 }
 
 /// How tightly `expr` binds as it is written.
-pub(super) fn rank(expr: &Expr) -> Rank {
+pub(super) fn precedence(expr: &Expr) -> Precedence {
     match &expr.kind {
-        ExprKind::Binary { op, .. } => Rank::of(*op),
-        ExprKind::In { .. } => Rank::Compare,
+        ExprKind::Binary { op, .. } => Precedence::of(*op),
+        ExprKind::In { .. } => Precedence::Compare,
         ExprKind::Unary { op: UnaryOp::Not, operand } if matches!(operand.kind, ExprKind::In { .. }) => {
-            Rank::Compare
+            Precedence::Compare
         }
-        ExprKind::Unary { op: UnaryOp::Not, .. } => Rank::Not,
-        ExprKind::Unary { op: UnaryOp::Neg, .. } => Rank::Sign,
-        ExprKind::Literal(Literal::Int(n)) if *n < 0 => Rank::Sign,
-        ExprKind::Literal(Literal::Float(x)) if x.is_sign_negative() => Rank::Sign,
-        _ => Rank::Primary,
+        ExprKind::Unary { op: UnaryOp::Not, .. } => Precedence::Not,
+        ExprKind::Unary { op: UnaryOp::Neg, .. } => Precedence::Sign,
+        ExprKind::Literal(Literal::Int(n)) if *n < 0 => Precedence::Sign,
+        ExprKind::Literal(Literal::Float(x)) if x.is_sign_negative() => Precedence::Sign,
+        _ => Precedence::Primary,
     }
 }
 
 /// How tightly the left operand of `op` must bind: comparisons do not chain.
-pub(super) fn left_min(op: BinaryOp) -> Rank {
-    match Rank::of(op) {
-        Rank::Compare => Rank::Sum,
+pub(super) fn left_min(op: BinaryOp) -> Precedence {
+    match Precedence::of(op) {
+        Precedence::Compare => Precedence::Sum,
         rank => rank,
     }
 }
 
 /// How tightly the operand of `op` must bind. A second sign is put in parentheses: `--` is another token.
-pub(super) fn operand_min(op: UnaryOp) -> Rank {
+pub(super) fn operand_min(op: UnaryOp) -> Precedence {
     match op {
-        UnaryOp::Not => Rank::Not,
-        UnaryOp::Neg => Rank::Primary,
+        UnaryOp::Not => Precedence::Not,
+        UnaryOp::Neg => Precedence::Primary,
     }
 }
 
@@ -209,79 +209,79 @@ pub(super) fn key(name: &str) -> String {
     if is_word(name) { name.to_owned() } else { quote(name) }
 }
 
-impl Element for Expr {
+impl ListElement for Expr {
     fn range(&self) -> (u32, u32) {
         (self.span.start, self.span.end)
     }
 
-    fn flat(&self, out: &mut Flat<'_>) -> fmt::Result {
-        out.expr(self, Rank::Or)
+    fn write_inline(&self, out: &mut InlinePrinter<'_>) -> fmt::Result {
+        out.expr(self, Precedence::Or)
     }
 
     fn print(&self, printer: &mut Printer<'_>) {
-        printer.expr(self, Rank::Or);
+        printer.expr(self, Precedence::Or);
     }
 }
 
-impl Element for ObjectField {
+impl ListElement for ObjectField {
     fn range(&self) -> (u32, u32) {
         (self.span.start, self.span.end)
     }
 
-    fn flat(&self, out: &mut Flat<'_>) -> fmt::Result {
+    fn write_inline(&self, out: &mut InlinePrinter<'_>) -> fmt::Result {
         write!(out, "{}: ", key(&self.name.name))?;
-        out.expr(&self.value, Rank::Or)
+        out.expr(&self.value, Precedence::Or)
     }
 
     fn print(&self, printer: &mut Printer<'_>) {
         printer.write(&format!("{}: ", key(&self.name.name)));
-        printer.expr(&self.value, Rank::Or);
+        printer.expr(&self.value, Precedence::Or);
     }
 }
 
-impl Element for Assign {
+impl ListElement for Assign {
     fn range(&self) -> (u32, u32) {
         (self.span.start, self.span.end)
     }
 
-    fn flat(&self, out: &mut Flat<'_>) -> fmt::Result {
+    fn write_inline(&self, out: &mut InlinePrinter<'_>) -> fmt::Result {
         out.path(&self.path)?;
         write!(out, " {} ", self.op.text())?;
-        out.expr(&self.value, Rank::Or)
+        out.expr(&self.value, Precedence::Or)
     }
 
     fn print(&self, printer: &mut Printer<'_>) {
         printer.write(&format!("{} {} ", path_text(&self.path), self.op.text()));
-        printer.expr(&self.value, Rank::Or);
+        printer.expr(&self.value, Precedence::Or);
     }
 }
 
-impl Element for GroupItem {
+impl ListElement for GroupItem {
     fn range(&self) -> (u32, u32) {
         (self.span.start, self.span.end)
     }
 
-    fn flat(&self, out: &mut Flat<'_>) -> fmt::Result {
+    fn write_inline(&self, out: &mut InlinePrinter<'_>) -> fmt::Result {
         if let Some(name) = &self.name {
             write!(out, "{}: ", declared(&name.name))?;
         }
-        out.expr(&self.expr, Rank::Or)
+        out.expr(&self.expr, Precedence::Or)
     }
 
     fn print(&self, printer: &mut Printer<'_>) {
         if let Some(name) = &self.name {
             printer.write(&format!("{}: ", declared(&name.name)));
         }
-        printer.expr(&self.expr, Rank::Or);
+        printer.expr(&self.expr, Precedence::Or);
     }
 }
 
-impl Element for FieldDecl {
+impl ListElement for FieldDecl {
     fn range(&self) -> (u32, u32) {
         (self.span.start, self.span.end)
     }
 
-    fn flat(&self, out: &mut Flat<'_>) -> fmt::Result {
+    fn write_inline(&self, out: &mut InlinePrinter<'_>) -> fmt::Result {
         write!(out, "{}: {}", reference(&self.name.name), self.ty)
     }
 

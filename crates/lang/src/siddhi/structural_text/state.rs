@@ -1,21 +1,21 @@
 //! Patterns and sequences.
 
 use super::super::ast::{AbsentStep, LogicalSide, StateInput, StateKind, Step, StreamStep};
-use super::{Lines, handlers, name, stream_ref};
+use super::{StructuralWriter, handlers, name, stream_ref};
 
-impl Lines {
+impl StructuralWriter {
     pub(super) fn state(&mut self, state: &StateInput) {
         self.line(match state.kind {
             StateKind::Pattern => "pattern",
             StateKind::Sequence => "sequence",
         });
-        self.inside(|out| {
+        self.indented(|out| {
             for group in &state.groups {
                 if group.every.is_none() {
                     out.steps(&group.steps);
                 } else {
                     out.line("every");
-                    out.inside(|out| out.steps(&group.steps));
+                    out.indented(|out| out.steps(&group.steps));
                 }
             }
             if let Some(within) = &state.within {

@@ -4,11 +4,11 @@ use tidemill_docs::Store;
 use tidemill_types::PartitionId;
 use tidemill_types::decode::Cell;
 
-use crate::expr::Val;
+use crate::expr::RuleValue;
 use crate::expr::row::cell_value;
 
 /// The partition in which rules run, as they see it.
-pub trait Host {
+pub trait ExecutionContext {
     /// The documents of the partition, to change them.
     fn store(&mut self) -> &mut Store;
 
@@ -26,17 +26,17 @@ pub trait Host {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Route {
     /// In this partition: it is applied in the same turn.
-    Here,
+    Local,
     /// In another one: it goes there through the log.
-    Elsewhere(PartitionId),
+    Remote(PartitionId),
 }
 
 /// The text of a key, which is what is hashed: text as it is, numbers in decimal, times as RFC 3339, and nothing
 /// for a missing key.
 pub fn key_text(cell: &Cell) -> String {
     match cell_value(cell) {
-        Val::Missing | Val::Null => String::new(),
-        Val::Str(s) => s.into_owned(),
+        RuleValue::Missing | RuleValue::Null => String::new(),
+        RuleValue::Str(s) => s.into_owned(),
         other => other.to_string(),
     }
 }

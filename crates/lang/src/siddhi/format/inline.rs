@@ -8,21 +8,21 @@ use super::super::ast::{
     PartitionKeyKind, SelectItem, SourceRef, StreamRef,
 };
 use super::super::keywords::{QUOTED, is_one_of};
-use super::super::parser::Rank;
+use super::super::parser::Precedence;
 use super::Printer;
 use crate::lexer::{Token, TokenKind, is_word};
 use crate::source::SourceFile;
 
 /// `expr` on one line, numbers in their shortest form.
 pub(in super::super) fn expr_text(expr: &Expr) -> String {
-    let mut flat = Flat { source: None, out: String::new(), room: usize::MAX };
+    let mut flat = InlinePrinter { source: None, out: String::new(), room: usize::MAX };
     // there is room enough
-    let _ = flat.expr(expr, Rank::Or);
+    let _ = flat.expr(expr, Precedence::Or);
     flat.out
 }
 
 /// Text on one line that gives up when there is no room left.
-pub(super) struct Flat<'a> {
+pub(super) struct InlinePrinter<'a> {
     /// Where numbers are looked up, to be written as they were.
     source: Option<(&'a SourceFile, &'a [Token])>,
     pub(super) out: String,
@@ -30,7 +30,7 @@ pub(super) struct Flat<'a> {
     room: usize,
 }
 
-impl Write for Flat<'_> {
+impl Write for InlinePrinter<'_> {
     fn write_str(&mut self, text: &str) -> fmt::Result {
         self.room = self.room.checked_sub(text.chars().count()).ok_or(fmt::Error)?;
         self.out.push_str(text);
@@ -40,40 +40,43 @@ impl Write for Flat<'_> {
 
 impl<'a> Printer<'a> {
     /// What `write` writes, if that fits into `room` characters.
-    pub(super) fn flat(
+    pub(super) fn inline_within(
         &self,
         room: usize,
-        write: impl FnOnce(&mut Flat<'a>) -> fmt::Result,
+        write: impl FnOnce(&mut InlinePrinter<'a>) -> fmt::Result,
     ) -> Option<String> {
-        let mut flat = Flat { source: Some((self.file, self.tokens)), out: String::new(), room };
+        let mut flat = InlinePrinter { source: Some((self.file, self.tokens)), out: String::new(), room };
         write(&mut flat).ok().map(|()| flat.out)
     }
 
     /// What `write` writes, however long it is.
-    pub(super) fn flat_anyway(&self, write: impl FnOnce(&mut Flat<'a>) -> fmt::Result) -> String {
-        self.flat(usize::MAX, write).unwrap_or_default()
+    pub(super) fn inline_unbounded(
+        &self,
+        write: impl FnOnce(&mut InlinePrinter<'a>) -> fmt::Result,
+    ) -> String {
+        self.inline_within(usize::MAX, write).unwrap_or_default()
     }
 }
 
-impl Flat<'_> {
+impl InlinePrinter<'_> {
     /// `expr`, in parentheses when it binds less tightly than `min`.
-    pub(super) fn expr(&mut self, expr: &Expr, min: Rank) -> fmt::Result {
-        if rank(expr) < min {
+    pub(super) fn expr(&mut self, expr: &Expr, min: Precedence) -> fmt::Result {
+        if precedence(expr) < min {
             self.write_str("(")?;
-            self.bare(expr)?;
+            self.without_parentheses(expr)?;
             return self.write_str(")");
         }
-        self.bare(expr)
+        self.without_parentheses(expr)
     }
 
-    fn bare(&mut self, expr: &Expr) -> fmt::Result {
+    fn without_parentheses(&mut self, expr: &Expr) -> fmt::Result {
         match &expr.kind {
             ExprKind::Literal(literal) => self.literal(literal, expr.span.start),
             ExprKind::Time(time) => self.write_str(&time.text),
             ExprKind::Attribute(attribute) => self.attribute(attribute),
             ExprKind::Call(call) => self.call(call),
             ExprKind::IsNull(NullOperand::Value(value)) => {
-                self.expr(value, Rank::Primary)?;
+                self.expr(value, Precedence::Primary)?;
                 self.write_str(" is null")
             }
             ExprKind::IsNull(NullOperand::Step(step)) => {
@@ -82,15 +85,15 @@ impl Flat<'_> {
             }
             ExprKind::Not(operand) => {
                 self.write_str("not ")?;
-                self.expr(operand, Rank::Not)
+                self.expr(operand, Precedence::Not)
             }
             ExprKind::Binary { op, left, right } => {
-                self.expr(left, Rank::of(*op))?;
+                self.expr(left, Precedence::of(*op))?;
                 write!(self, " {} ", op.text())?;
-                self.expr(right, Rank::of(*op).tighter())
+                self.expr(right, Precedence::of(*op).tighter())
             }
             ExprKind::In { condition, table } => {
-                self.expr(condition, Rank::Primary)?;
+                self.expr(condition, Precedence::Primary)?;
                 write!(self, " in {}", name(&table.name))
             }
         }
@@ -156,7 +159,7 @@ impl Flat<'_> {
         self.write_str("(")?;
         match &call.args {
             Args::All(_) => self.write_str("*")?,
-            Args::List(args) => self.commas(args, |flat, arg| flat.expr(arg, Rank::Or))?,
+            Args::List(args) => self.commas(args, |flat, arg| flat.expr(arg, Precedence::Or))?,
         }
         self.write_str(")")
     }
@@ -188,7 +191,7 @@ impl Flat<'_> {
         match &handler.kind {
             HandlerKind::Filter(condition) => {
                 self.write_str("[")?;
-                self.expr(condition, Rank::Or)?;
+                self.expr(condition, Precedence::Or)?;
                 self.write_str("]")
             }
             HandlerKind::Function(call) => {
@@ -230,7 +233,7 @@ impl Flat<'_> {
     }
 
     pub(super) fn select_item(&mut self, item: &SelectItem) -> fmt::Result {
-        self.expr(&item.expr, Rank::Or)?;
+        self.expr(&item.expr, Precedence::Or)?;
         match &item.alias {
             Some(alias) => write!(self, " as {}", name(&alias.name)),
             None => Ok(()),
@@ -247,11 +250,11 @@ impl Flat<'_> {
 
     pub(super) fn partition_key(&mut self, key: &PartitionKey) -> fmt::Result {
         match &key.kind {
-            PartitionKeyKind::Value(value) => self.expr(value, Rank::Or)?,
+            PartitionKeyKind::Value(value) => self.expr(value, Precedence::Or)?,
             PartitionKeyKind::Ranges(ranges) => {
                 for (i, range) in ranges.iter().enumerate() {
                     self.write_str(if i > 0 { " or " } else { "" })?;
-                    self.expr(&range.condition, Rank::Or)?;
+                    self.expr(&range.condition, Precedence::Or)?;
                     write!(self, " as {}", quoted(&range.name.value))?;
                 }
             }
@@ -276,12 +279,12 @@ fn number(literal: &Literal) -> String {
 }
 
 /// How tightly `expr` binds as it is written.
-pub(super) fn rank(expr: &Expr) -> Rank {
+pub(super) fn precedence(expr: &Expr) -> Precedence {
     match &expr.kind {
-        ExprKind::Binary { op, .. } => Rank::of(*op),
-        ExprKind::In { .. } => Rank::In,
-        ExprKind::Not(_) => Rank::Not,
-        _ => Rank::Primary,
+        ExprKind::Binary { op, .. } => Precedence::of(*op),
+        ExprKind::In { .. } => Precedence::In,
+        ExprKind::Not(_) => Precedence::Not,
+        _ => Precedence::Primary,
     }
 }
 
