@@ -132,23 +132,6 @@ impl Wake {
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use std::time::Duration;
-
-    #[test]
-    fn signal_between_two_waits_is_seen_by_each_waiter() {
-        let wake = super::Wake::default();
-        wake.wake();
-        let (mut one, mut other) = (0, 0);
-        wake.wait(&mut one, Duration::from_secs(3600));
-        wake.wait(&mut other, Duration::from_secs(3600));
-        wake.wake();
-        wake.wait(&mut one, Duration::from_secs(3600));
-        assert_eq!((one, other), (2, 1));
-    }
-}
-
 /// The parts that [`Core::new`] puts together.
 pub struct Parts {
     pub dir: PathBuf,
@@ -369,5 +352,22 @@ impl Core {
             cut.extend(next.0.checked_sub(1).map(|last| (partition.id, Offset(last))));
         }
         (cut, failed)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    #[test]
+    fn signal_between_two_waits_is_seen_by_each_waiter() {
+        let wake = super::Wake::default();
+        wake.wake();
+        let (mut one, mut other) = (0, 0);
+        wake.wait(&mut one, Duration::from_secs(3600));
+        wake.wait(&mut other, Duration::from_secs(3600));
+        wake.wake();
+        wake.wait(&mut one, Duration::from_secs(3600));
+        assert_eq!((one, other), (2, 1));
     }
 }

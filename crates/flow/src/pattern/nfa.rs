@@ -65,7 +65,7 @@ pub(super) struct CandidateEvent<'a> {
 }
 
 impl CandidateEvent<'_> {
-    pub fn to_shared(&mut self) -> Arc<MatchedEvent> {
+    pub fn share(&mut self) -> Arc<MatchedEvent> {
         let (batch, row, time) = (self.batch, self.row, self.time);
         self.shared
             .get_or_insert_with(|| {

@@ -78,7 +78,7 @@ impl NfaMatcher {
     }
 
     fn set_event(&self, i: usize, record: &SharedMatch, offer: &mut CandidateEvent<'_>) {
-        record.lock().slots[i] = vec![offer.to_shared()];
+        record.lock().slots[i] = vec![offer.share()];
     }
 
     fn match_count(
@@ -99,7 +99,7 @@ impl NfaMatcher {
             if inner.slots[i].len() >= most {
                 return Err(EvalError(format!("a step has collected {most} events; it can hold no more")));
             }
-            inner.slots[i].push(offer.to_shared());
+            inner.slots[i].push(offer.share());
         }
         let fits = self.satisfies_filters(i, &record.lock(), offer);
         let mut leaves = false;
