@@ -14,7 +14,7 @@ fuzz_target!(|bytes: &[u8]| {
     sources.add("fuzz.rules", file.text());
     render_all(&parsed.diagnostics, &sources);
     for diagnostic in &parsed.diagnostics {
-        diagnostic.locate(&sources);
+        diagnostic.to_report(&sources);
     }
     let Ok(canonical) = format(&file) else { return };
     let again = SourceFile::new(FileId(0), "again.rules", canonical.clone());

@@ -177,8 +177,8 @@ pub fn read(
     batch_rows: usize,
     stream: usize,
 ) -> anyhow::Result<impl Iterator<Item = anyhow::Result<StreamBatch>>> {
-    let format = tidemill_files::Format::of(path)?;
-    let reading = tidemill_files::Reading { batch_rows, ..Default::default() };
+    let format = tidemill_files::Format::from_path(path)?;
+    let reading = tidemill_files::ReadOptions { batch_rows, ..Default::default() };
     let reader = tidemill_files::open(path, &format, &mails(), reading)?;
     Ok(reader.map(move |batch| with_pattern(batch.context("a batch of mails")?, stream)))
 }

@@ -94,7 +94,7 @@ struct SummaryToml {
 
 impl SummaryToml {
     /// `text`: the file it was read from.
-    fn placed(self, text: &str) -> SummaryConfig {
+    fn with_line(self, text: &str) -> SummaryConfig {
         let before = text.get(..self.sql.span().start).unwrap_or_default();
         let line = 1 + before.matches('\n').count() as u32;
         SummaryConfig { title: self.title, sql: self.sql.into_inner(), line }
@@ -177,9 +177,9 @@ impl App {
     }
 
     fn read_dir(dir: PathBuf, set: &[(String, String)]) -> Result<Self> {
-        let mut files = Files::default();
-        collect(&dir, &dir, &mut files)?;
-        let Files { rules, queries, tests } = files;
+        let mut files = AppFiles::default();
+        collect_files(&dir, &dir, &mut files)?;
+        let AppFiles { rules, queries, tests } = files;
         if rules.is_empty() && queries.is_empty() {
             return Err(Error::invalid(format!(
                 "{}: no *.rules file in it and no *.siddhi file; an app needs at least one",
@@ -208,7 +208,7 @@ impl App {
             }
         }
         let dir = path.parent().map(Path::to_owned).unwrap_or_default();
-        let vars = Self::vars_beside(&dir)?;
+        let vars = Self::read_vars(&dir)?;
         let toml = match vars.is_empty() {
             true => None,
             false => {
@@ -232,7 +232,7 @@ impl App {
     /// The `[vars]` of the `app.toml` in a directory, if there is one.
     ///
     /// Errors: it cannot be read, or `[vars]` is no table of texts.
-    fn vars_beside(dir: &Path) -> Result<BTreeMap<String, String>> {
+    fn read_vars(dir: &Path) -> Result<BTreeMap<String, String>> {
         #[derive(Default, Deserialize)]
         #[serde(default)]
         struct Vars {
@@ -322,7 +322,7 @@ impl App {
         self.settings = toml.settings;
         self.documents = toml.documents;
         self.sources = toml.source;
-        self.summary = toml.summary.into_iter().map(|s| s.placed(text)).collect();
+        self.summary = toml.summary.into_iter().map(|s| s.with_line(text)).collect();
         self.try_next = toml.try_next;
         self.vars.clone_from(&vars);
         for documents in &mut self.documents {
@@ -377,14 +377,14 @@ fn substitute(path: &Path, vars: &BTreeMap<String, String>) -> Result<PathBuf> {
 
 /// The text files of an app, each kind in order of their paths.
 #[derive(Default)]
-struct Files {
+struct AppFiles {
     rules: Vec<AppFile>,
     queries: Vec<AppFile>,
     tests: Vec<AppFile>,
 }
 
 /// Finds them below `dir`.
-fn collect(root: &Path, dir: &Path, files: &mut Files) -> Result<()> {
+fn collect_files(root: &Path, dir: &Path, files: &mut AppFiles) -> Result<()> {
     let failed =
         |e: std::io::Error| Error::unavailable(format!("{}: cannot be listed", dir.display())).with_source(e);
     let mut entries =
@@ -393,7 +393,7 @@ fn collect(root: &Path, dir: &Path, files: &mut Files) -> Result<()> {
     for entry in entries {
         let path = entry.path();
         if path.is_dir() {
-            collect(root, &path, files)?;
+            collect_files(root, &path, files)?;
             continue;
         }
         let list = match path.extension().and_then(|e| e.to_str()) {

@@ -11,13 +11,13 @@ use tidemill_rules::Program;
 use tidemill_types::{Error, Offset, PartitionId, Result, StreamSchema};
 use tidemill_zones::{Table, Zones};
 
+use crate::apply_queue::InFlight;
 use crate::clock::Clock;
+use crate::disk_space::DiskSpace;
 use crate::entry::Streams;
-use crate::inbox::InFlight;
 use crate::partition::Partition;
-use crate::queries::{Homes, Queries};
-use crate::refused::Refused;
-use crate::space::Space;
+use crate::queries::{Partitioner, Queries};
+use crate::source_rejections::SourceRejections;
 use crate::subscribe::Subscribers;
 use crate::{Analytics, App, LedgerCounts, Settings};
 
@@ -38,7 +38,7 @@ pub struct Core {
     /// The compiled queries.
     pub queries: Arc<Queries>,
     /// Which partition an event belongs to.
-    pub homes: Homes,
+    pub partitioner: Partitioner,
     /// Streams by name, for decoding.
     pub streams: Streams,
     /// Tables by position of their stream in the program.
@@ -50,13 +50,13 @@ pub struct Core {
     /// All tables.
     pub zones: Zones,
     /// Streams with stored events that the app does not declare, and their tables, once they are opened.
-    pub former: OnceLock<Vec<(Arc<StreamSchema>, Arc<Table>)>>,
+    pub former_tables: OnceLock<Vec<(Arc<StreamSchema>, Arc<Table>)>>,
     /// Runs what talks to the object store.
     pub runtime: tokio::runtime::Runtime,
     /// Records written but not applied.
     pub in_flight: InFlight,
     /// Room on the disk of the data directory.
-    pub space: Space,
+    pub disk_space: DiskSpace,
     /// In-process readers.
     pub subscribers: Subscribers,
     /// SQL, once there is one.
@@ -64,11 +64,11 @@ pub struct Core {
     /// Runs and failures of aggregate rules.
     pub aggregates: Mutex<BTreeMap<String, AggregateCounts>>,
     /// Counters for metrics.
-    pub counts: Counts,
+    pub counts: EngineCounters,
     /// Rows of sources that were refused.
-    pub refused: Refused,
+    pub source_rejections: SourceRejections,
     /// Signals maintenance that there is work, or that it is time to stop.
-    pub wake: Wake,
+    pub notifier: Notifier,
     /// Held while checkpoints are taken and the log is cut: two at once would write the same files.
     pub checkpointing: Mutex<()>,
     partitions: OnceLock<Vec<Partition>>,
@@ -76,7 +76,7 @@ pub struct Core {
     source_problems: Mutex<BTreeMap<String, String>>,
     sources_stopping: AtomicBool,
     stopping: AtomicBool,
-    spoilt: AtomicBool,
+    checkpoints_disabled: AtomicBool,
 }
 
 /// What an aggregate rule did.
@@ -92,7 +92,7 @@ pub struct AggregateCounts {
 
 /// Counters that are only ever added to.
 #[derive(Default)]
-pub struct Counts {
+pub struct EngineCounters {
     /// Rows accepted from senders and sources.
     pub accepted: AtomicU64,
     /// Records applied.
@@ -109,14 +109,14 @@ pub struct Counts {
 
 /// A condition that maintenance sleeps on.
 #[derive(Default)]
-pub struct Wake {
+pub struct Notifier {
     signals: Mutex<u64>,
     changed: Condvar,
 }
 
-impl Wake {
+impl Notifier {
     /// Wakes all that wait.
-    pub fn wake(&self) {
+    pub fn notify(&self) {
         *self.signals.lock() += 1;
         self.changed.notify_all();
     }
@@ -133,14 +133,14 @@ impl Wake {
 }
 
 /// The parts that [`Core::new`] puts together.
-pub struct Parts {
+pub struct CoreParts {
     pub dir: PathBuf,
     pub app: App,
     pub clock: Arc<dyn Clock>,
     pub log: Arc<dyn Log>,
     pub program: Arc<Program>,
     pub queries: Arc<Queries>,
-    pub homes: Homes,
+    pub partitioner: Partitioner,
     pub tables: Vec<Arc<Table>>,
     pub rejected: Arc<Table>,
     pub rejected_schema: Arc<StreamSchema>,
@@ -150,17 +150,17 @@ pub struct Parts {
 
 impl Core {
     /// A core without partitions; [`Self::set_partitions`] follows.
-    pub fn new(parts: Parts) -> Self {
+    pub fn new(parts: CoreParts) -> Self {
         let streams =
             parts.program.streams().iter().map(|s| (s.name.clone(), (s.clone(), s.batch_schema()))).collect();
-        let space = Space::new(&parts.dir, parts.app.settings.reserve_bytes);
+        let space = DiskSpace::new(&parts.dir, parts.app.settings.reserve_bytes);
         Self {
             settings: parts.app.settings.clone(),
             dir: parts.dir,
             app: parts.app,
             clock: parts.clock,
             log: parts.log,
-            homes: parts.homes,
+            partitioner: parts.partitioner,
             queries: parts.queries,
             program: parts.program,
             streams,
@@ -168,23 +168,23 @@ impl Core {
             rejected: parts.rejected,
             rejected_schema: parts.rejected_schema,
             zones: parts.zones,
-            former: OnceLock::new(),
+            former_tables: OnceLock::new(),
             runtime: parts.runtime,
             in_flight: InFlight::default(),
-            space,
+            disk_space: space,
             subscribers: Subscribers::default(),
             analytics: OnceLock::new(),
             aggregates: Mutex::default(),
-            counts: Counts::default(),
-            refused: Refused::default(),
-            wake: Wake::default(),
+            counts: EngineCounters::default(),
+            source_rejections: SourceRejections::default(),
+            notifier: Notifier::default(),
             checkpointing: Mutex::default(),
             partitions: OnceLock::new(),
             problems: Mutex::default(),
             source_problems: Mutex::default(),
             sources_stopping: AtomicBool::new(false),
             stopping: AtomicBool::new(false),
-            spoilt: AtomicBool::new(false),
+            checkpoints_disabled: AtomicBool::new(false),
         }
     }
 
@@ -211,27 +211,27 @@ impl Core {
     /// Refuses writes while the disk of the data directory runs low.
     ///
     /// Errors: `Unavailable`, which says how much is free and what would help.
-    pub fn check_room(&self) -> Result<()> {
-        self.space.check(|| self.bytes_waiting())
+    pub fn check_disk_space(&self) -> Result<()> {
+        self.disk_space.check(|| self.pending_bytes())
     }
 
     /// Looks how much room the disk has, for the checks that follow.
-    pub fn look_at_disk(&self) {
-        self.space.look(self.bytes_waiting());
+    pub fn measure_disk_space(&self) {
+        self.disk_space.measure(self.pending_bytes());
     }
 
     /// Bytes that wait to be applied, and may not be on the disk yet.
-    fn bytes_waiting(&self) -> u64 {
-        self.partitions().iter().map(|p| p.inbox.depth().1 as u64).sum()
+    fn pending_bytes(&self) -> u64 {
+        self.partitions().iter().map(|p| p.apply_queue.depth().1 as u64).sum()
     }
 
     /// Tables of streams that the app does not declare any more. Nothing joins them.
     pub fn former_tables(&self) -> &[(Arc<StreamSchema>, Arc<Table>)] {
-        self.former.get().map_or(&[], Vec::as_slice)
+        self.former_tables.get().map_or(&[], Vec::as_slice)
     }
 
     /// Remembers a problem of `area` for health and logs it when it is new.
-    pub fn report(&self, area: &'static str, problem: String) {
+    pub fn report_problem(&self, area: &'static str, problem: String) {
         let mut problems = self.problems.lock();
         if problems.get(area) != Some(&problem) {
             tracing::error!(area, "{problem}");
@@ -240,14 +240,14 @@ impl Core {
     }
 
     /// Forgets the problem of `area`.
-    pub fn solve(&self, area: &'static str) {
+    pub fn clear_problem(&self, area: &'static str) {
         if self.problems.lock().remove(area).is_some() {
             tracing::info!(area, "the problem is over");
         }
     }
 
     /// Remembers that a source could not be read to its end, or not whole.
-    pub fn report_source(&self, source: &str, error: &Error) {
+    pub fn report_source_problem(&self, source: &str, error: &Error) {
         tracing::error!(source, error = %error, "a source has a problem");
         self.source_problems.lock().insert(source.to_owned(), error.to_string());
     }
@@ -300,7 +300,7 @@ impl Core {
 
     /// Flushes when a tail is full; for replay, which has no maintenance beside it.
     pub fn flush_full_tails(&self) -> Result<()> {
-        if self.tails_full() { crate::maintain::flush(self) } else { Ok(()) }
+        if self.tails_full() { crate::maintenance::flush(self) } else { Ok(()) }
     }
 
     /// Whether the engine is being stopped.
@@ -311,17 +311,17 @@ impl Core {
     /// Lets loops and retries end.
     pub fn set_stopping(&self) {
         self.stopping.store(true, Ordering::Release);
-        self.wake.wake();
+        self.notifier.notify();
     }
 
     /// No checkpoint may be published any more: a partition stopped in the middle of its log.
-    pub fn spoil_checkpoints(&self) {
-        self.spoilt.store(true, Ordering::Release);
+    pub fn disable_checkpoints(&self) {
+        self.checkpoints_disabled.store(true, Ordering::Release);
     }
 
     /// Whether checkpoints may be published.
     pub fn checkpoints_allowed(&self) -> bool {
-        !self.spoilt.load(Ordering::Acquire)
+        !self.checkpoints_disabled.load(Ordering::Acquire)
     }
 
     fn tails_full(&self) -> bool {
@@ -331,15 +331,15 @@ impl Core {
     /// Waits while a table's tail is full, so that memory stays bounded while the object store is away.
     pub fn wait_for_tails(&self) {
         while !self.is_stopping() && self.tails_full() {
-            self.report("tables", "a table's tail is full and waits to be flushed".into());
-            self.wake.wake();
+            self.report_problem("tables", "a table's tail is full and waits to be flushed".into());
+            self.notifier.notify();
             std::thread::sleep(std::time::Duration::from_millis(5));
         }
     }
 
     /// Makes the log durable up to what is applied and returns that, per partition: what may be flushed. A partition
     /// whose log cannot be synced is cut where it is durable; the failure is returned beside it.
-    pub fn durable_cut(&self) -> (Vec<(PartitionId, Offset)>, Option<Error>) {
+    pub fn sync_applied(&self) -> (Vec<(PartitionId, Offset)>, Option<Error>) {
         let (mut cut, mut failed) = (Vec::new(), None);
         for partition in self.partitions() {
             let mut next = partition.applied();
@@ -361,12 +361,12 @@ mod tests {
 
     #[test]
     fn signal_between_two_waits_is_seen_by_each_waiter() {
-        let wake = super::Wake::default();
-        wake.wake();
+        let wake = super::Notifier::default();
+        wake.notify();
         let (mut one, mut other) = (0, 0);
         wake.wait(&mut one, Duration::from_secs(3600));
         wake.wait(&mut other, Duration::from_secs(3600));
-        wake.wake();
+        wake.notify();
         wake.wait(&mut one, Duration::from_secs(3600));
         assert_eq!((one, other), (2, 1));
     }

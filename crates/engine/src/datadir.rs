@@ -12,7 +12,7 @@ use tidemill_types::{Error, Field, Offset, PartitionId, Result, StreamSchema};
 use crate::App;
 use crate::app::AppSource;
 use crate::json_file::{read_json, write_json};
-use crate::{private, space};
+use crate::{disk_space, private_files};
 
 const FORMAT: u32 = 1;
 
@@ -21,11 +21,11 @@ pub struct DataDir {
     path: PathBuf,
     /// Unlocked when dropped.
     _lock: File,
-    meta: Meta,
+    meta: DataDirMeta,
 }
 
 #[derive(Clone, Serialize, Deserialize)]
-struct Meta {
+struct DataDirMeta {
     format: u32,
     partitions: u32,
     /// Larger at every start: a table's owner of an earlier start can no longer commit.
@@ -39,10 +39,10 @@ impl DataDir {
     /// holds what is not ours.
     pub fn open(path: &Path, partitions: u32) -> Result<Self> {
         check_content(path)?;
-        private::create_dir(path).map_err(|e| failed(path, e))?;
-        space::make_room_for_start(path);
+        private_files::create_dir(path).map_err(|e| io_error(path, e))?;
+        disk_space::free_reserve_for_start(path);
         let lock = lock(path)?;
-        match private::tighten(path) {
+        match private_files::restrict_access(path) {
             Ok(Some(mode)) => tracing::warn!(
                 "{}: all users of this machine could read the data directory (mode {mode:04o}); now only its owner can \
                  (0700)",
@@ -56,7 +56,7 @@ impl DataDir {
             ),
         }
         let file = path.join("meta.json");
-        let mut meta = match read_json::<Meta>(&file)? {
+        let mut meta = match read_json::<DataDirMeta>(&file)? {
             Some(meta) if meta.format == FORMAT => meta,
             Some(meta) => {
                 return Err(Error::invalid(format!(
@@ -65,7 +65,7 @@ impl DataDir {
                     meta.format
                 )));
             }
-            None => Meta { format: FORMAT, partitions, epoch: 0 },
+            None => DataDirMeta { format: FORMAT, partitions, epoch: 0 },
         };
         meta.epoch += 1;
         write_json(&file, &meta)?;
@@ -99,8 +99,11 @@ impl DataDir {
 
     /// Makes `deployment` the one that the next start opens. After a crash it is the one before, or this one.
     pub fn deploy(&self, deployment: &Deployment) -> Result<()> {
-        let Deployment { app, since, former, homes } = deployment.clone();
-        write_json(&app_file(&self.path), &Stored { app: app.source().clone(), since, former, homes })
+        let Deployment { app, first_offsets: since, former, pinned_streams: homes } = deployment.clone();
+        write_json(
+            &app_file(&self.path),
+            &StoredDeployment { app: app.source().clone(), since, former, homes },
+        )
     }
 }
 
@@ -111,16 +114,16 @@ pub struct Deployment {
     pub app: App,
     /// By partition, the first record that this app may apply: those before it belong to the app before it. Empty
     /// where it was the first.
-    pub since: Vec<Offset>,
+    pub first_offsets: Vec<Offset>,
     /// Streams with stored events that earlier apps declared and this one does not.
-    pub former: BTreeMap<String, Declared>,
+    pub former: BTreeMap<String, StreamDeclaration>,
     /// Streams without a key whose events stay in a partition other than the one that queries want them in.
-    pub homes: BTreeMap<String, PartitionId>,
+    pub pinned_streams: BTreeMap<String, PartitionId>,
 }
 
 /// What an app said of a stream.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Declared {
+pub struct StreamDeclaration {
     /// Its fields.
     pub fields: Vec<Field>,
     /// Its key.
@@ -137,9 +140,9 @@ pub struct Declared {
     pub home: Option<PartitionId>,
 }
 
-impl Declared {
+impl StreamDeclaration {
     /// What `schema` says. `home`: where events without a key lie.
-    pub fn of(schema: &StreamSchema, home: PartitionId) -> Self {
+    pub fn from_schema(schema: &StreamSchema, home: PartitionId) -> Self {
         let name = |at: &usize| schema.fields[*at].name.clone();
         Self {
             fields: schema.fields.clone(),
@@ -153,13 +156,13 @@ impl Declared {
 
 /// `app.json`. What stands beside the app came later: without it, the app was the first.
 #[derive(Serialize, Deserialize)]
-struct Stored {
+struct StoredDeployment {
     #[serde(flatten)]
     app: AppSource,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     since: Vec<Offset>,
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    former: BTreeMap<String, Declared>,
+    former: BTreeMap<String, StreamDeclaration>,
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     homes: BTreeMap<String, PartitionId>,
 }
@@ -169,19 +172,19 @@ fn app_file(dir: &Path) -> PathBuf {
 }
 
 fn deployment(dir: &Path) -> Result<Option<Deployment>> {
-    let Some(stored) = read_json::<Stored>(&app_file(dir))? else { return Ok(None) };
-    let Stored { app, since, former, homes } = stored;
+    let Some(stored) = read_json::<StoredDeployment>(&app_file(dir))? else { return Ok(None) };
+    let StoredDeployment { app, since, former, homes } = stored;
     let app = App::from_source(app).map_err(|e| e.context(app_file(dir).display()))?;
-    Ok(Some(Deployment { app, since, former, homes }))
+    Ok(Some(Deployment { app, first_offsets: since, former, pinned_streams: homes }))
 }
 
 /// The app deployed in a data directory, if one is. Takes no hold of it.
-pub fn deployed(dir: &Path) -> Result<Option<App>> {
+pub fn deployed_app(dir: &Path) -> Result<Option<App>> {
     Ok(deployment(dir)?.map(|deployment| deployment.app))
 }
 
 /// What may be in a data directory whose `meta.json` is not there: it was just being made, or lost that file.
-const OURS: [&str; 12] = [
+const KNOWN_ENTRIES: [&str; 12] = [
     "app.json",
     "app.tmp",
     "checkpoints",
@@ -204,12 +207,12 @@ fn check_content(path: &Path) -> Result<()> {
     let entries = match std::fs::read_dir(path) {
         Ok(entries) => entries,
         Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(()),
-        Err(e) => return Err(failed(path, e)),
+        Err(e) => return Err(io_error(path, e)),
     };
     for entry in entries {
-        let name = entry.map_err(|e| failed(path, e))?.file_name();
+        let name = entry.map_err(|e| io_error(path, e))?.file_name();
         // the root of a file system has it
-        if !OURS.iter().any(|ours| name == *ours) && name != "lost+found" {
+        if !KNOWN_ENTRIES.iter().any(|ours| name == *ours) && name != "lost+found" {
             return Err(Error::invalid(format!(
                 "{}: is no data directory, and it is not empty: it holds `{}`. Name a new or an empty directory",
                 path.display(),
@@ -224,7 +227,7 @@ fn check_content(path: &Path) -> Result<()> {
 fn lock(path: &Path) -> Result<File> {
     let file = path.join("lock");
     let open = OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(0o600).open(&file);
-    let mut lock = open.map_err(|e| failed(path, e))?;
+    let mut lock = open.map_err(|e| io_error(path, e))?;
     match rustix::fs::flock(&lock, rustix::fs::FlockOperation::NonBlockingLockExclusive) {
         Ok(()) => {
             // it is for people alone, and a start must be possible on a full disk
@@ -240,10 +243,10 @@ fn lock(path: &Path) -> Result<File> {
                 path.display()
             )))
         }
-        Err(e) => Err(failed(path, e.into())),
+        Err(e) => Err(io_error(path, e.into())),
     }
 }
 
-fn failed(path: &Path, e: std::io::Error) -> Error {
+fn io_error(path: &Path, e: std::io::Error) -> Error {
     Error::unavailable(format!("{}: cannot be opened", path.display())).with_source(e)
 }

@@ -4,7 +4,7 @@ use std::collections::{HashSet, VecDeque};
 use std::hash::{BuildHasherDefault, Hasher};
 
 use arrow_array::RecordBatch;
-use tidemill_types::decode::Cell;
+use tidemill_types::decode::FieldValue;
 use tidemill_types::{StreamSchema, Value, row_value};
 use xxhash_rust::xxh3::Xxh3;
 
@@ -14,16 +14,16 @@ use xxhash_rust::xxh3::Xxh3;
 /// older than that is taken as new.
 #[derive(Debug, Clone, Default)]
 pub struct Dedupe {
-    seen: HashSet<u128, BuildHasherDefault<Identity>>,
+    seen: HashSet<u128, BuildHasherDefault<IdentityHasher>>,
     order: VecDeque<u128>,
     capacity: usize,
 }
 
 /// The ids are hashes already.
 #[derive(Debug, Clone, Default)]
-struct Identity(u64);
+struct IdentityHasher(u64);
 
-impl Hasher for Identity {
+impl Hasher for IdentityHasher {
     fn finish(&self) -> u64 {
         self.0
     }
@@ -70,31 +70,31 @@ pub fn row_id(stream: &StreamSchema, batch: &RecordBatch, row: usize) -> Option<
     let mut hash = Xxh3::new();
     let mut present = false;
     for column in &stream.id {
-        present |= feed(&mut hash, &row_value(batch, *column, row));
+        present |= hash_value(&mut hash, &row_value(batch, *column, row));
     }
     present.then(|| hash.digest128())
 }
 
 /// The id of an emitted row; agrees with [`row_id`] once the row is stored.
-pub fn cells_id(id: &[Cell]) -> Option<u128> {
+pub fn values_id(id: &[FieldValue]) -> Option<u128> {
     let mut hash = Xxh3::new();
     let mut present = false;
     for cell in id {
         present |= match cell {
-            Cell::Missing => feed(&mut hash, &Value::Missing),
-            Cell::Bool(b) => feed(&mut hash, &Value::Bool(*b)),
-            Cell::Int(n) => feed(&mut hash, &Value::Int(*n)),
-            Cell::Float(x) => feed(&mut hash, &Value::Float(*x)),
-            Cell::Text(s) => feed(&mut hash, &Value::str(s)),
-            Cell::Time(t) => feed(&mut hash, &Value::Time(*t)),
-            Cell::Span(d) => feed(&mut hash, &Value::Int(d.0 / 1000)),
+            FieldValue::Missing => hash_value(&mut hash, &Value::Missing),
+            FieldValue::Bool(b) => hash_value(&mut hash, &Value::Bool(*b)),
+            FieldValue::Int(n) => hash_value(&mut hash, &Value::Int(*n)),
+            FieldValue::Float(x) => hash_value(&mut hash, &Value::Float(*x)),
+            FieldValue::Text(s) => hash_value(&mut hash, &Value::str(s)),
+            FieldValue::Time(t) => hash_value(&mut hash, &Value::Time(*t)),
+            FieldValue::Span(d) => hash_value(&mut hash, &Value::Int(d.0 / 1000)),
         };
     }
     present.then(|| hash.digest128())
 }
 
 /// Integers and floats of equal value feed the same bytes, as an emitted integer may be stored in a float field.
-fn feed(hash: &mut Xxh3, value: &Value<'_>) -> bool {
+fn hash_value(hash: &mut Xxh3, value: &Value<'_>) -> bool {
     match value {
         Value::Missing | Value::Null | Value::Bson(_) => {
             hash.update(&[0]);
@@ -139,9 +139,9 @@ mod tests {
 
     #[test]
     fn text_boundaries_count() {
-        let id = |a: &str, b: &str| cells_id(&[Cell::Text(a.into()), Cell::Text(b.into())]);
+        let id = |a: &str, b: &str| values_id(&[FieldValue::Text(a.into()), FieldValue::Text(b.into())]);
         assert_ne!(id("ab", "c"), id("a", "bc"));
-        assert_eq!(cells_id(&[Cell::Missing]), None);
-        assert_eq!(cells_id(&[Cell::Int(3)]), cells_id(&[Cell::Float(3.0)]));
+        assert_eq!(values_id(&[FieldValue::Missing]), None);
+        assert_eq!(values_id(&[FieldValue::Int(3)]), values_id(&[FieldValue::Float(3.0)]));
     }
 }

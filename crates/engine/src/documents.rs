@@ -11,7 +11,7 @@ use crate::core::Core;
 use crate::engine::Engine;
 use crate::entry::Entry;
 use crate::ingest::key_text;
-use crate::{CollectionInfo, turn::TurnReply};
+use crate::{CollectionInfo, apply::ApplyReply};
 
 impl Engine {
     /// Collections over all partitions, by name.
@@ -121,7 +121,7 @@ impl Engine {
             && core.collection_spec(collection).is_err()
         {
             let spec = CollectionSpec::new(collection.clone());
-            self.run_commands(all_partitions(core, &Command::CreateCollection(spec)), true, durability)?;
+            self.run_commands(route_to_all(core, &Command::CreateCollection(spec)), true, durability)?;
         }
         let replicated = core.collection_spec_of(&command)?.is_some_and(|s| s.replicated);
         let commands = route(core, command)?;
@@ -131,7 +131,7 @@ impl Engine {
     /// `same`: every partition does the same, so one answer counts.
     fn run_commands(
         &self,
-        commands: Vec<Routed>,
+        commands: Vec<RoutedCommand>,
         same: bool,
         durability: Option<Durability>,
     ) -> Result<CommandOutcome> {
@@ -144,7 +144,7 @@ impl Engine {
         for (i, (routed, reply)) in commands.iter().zip(replies).enumerate() {
             let Some(mut outcome) = reply.outcome else { continue };
             for error in &mut outcome.errors {
-                error.index = routed.places.get(error.index).copied().unwrap_or(error.index);
+                error.index = routed.request_indexes.get(error.index).copied().unwrap_or(error.index);
             }
             if !same || i == 0 {
                 total.inserted += outcome.inserted;
@@ -161,11 +161,11 @@ impl Engine {
 }
 
 /// A command for one partition.
-struct Routed {
+struct RoutedCommand {
     partition: PartitionId,
     command: Command,
     /// For inserts: the place in the request of each document.
-    places: Vec<usize>,
+    request_indexes: Vec<usize>,
 }
 
 /// Sorts, cuts and projects what several partitions found.
@@ -193,9 +193,9 @@ impl Core {
         &self,
         entries: Vec<(PartitionId, Entry)>,
         durability: Option<Durability>,
-    ) -> Result<Vec<TurnReply>> {
+    ) -> Result<Vec<ApplyReply>> {
         let durability = durability.unwrap_or(self.settings.durability);
-        self.check_room()?;
+        self.check_disk_space()?;
         let mut receivers = Vec::new();
         for (p, entry) in entries {
             let (sender, receiver) = crossbeam_channel::bounded(1);
@@ -229,15 +229,15 @@ impl Core {
     }
 
     /// The partition of a document, `None` when every partition has it.
-    pub fn home(&self, spec: &CollectionSpec, doc: &RawDocument) -> Option<PartitionId> {
+    pub fn partition_of_document(&self, spec: &CollectionSpec, doc: &RawDocument) -> Option<PartitionId> {
         if spec.replicated {
             return None;
         }
         let value = get_path(doc, spec.shard_key.as_deref().unwrap_or("_id"));
-        Some(self.home_of(&value))
+        Some(self.partition_of_value(&value))
     }
 
-    fn home_of(&self, value: &Value<'_>) -> PartitionId {
+    fn partition_of_value(&self, value: &Value<'_>) -> PartitionId {
         partition_of_key(key_text(value).as_bytes(), self.partitions().len() as u32)
     }
 
@@ -278,43 +278,45 @@ fn bad_bson(e: impl std::error::Error + Send + Sync + 'static) -> Error {
     Error::invalid("not a BSON document").with_source(e)
 }
 
-fn all_partitions(core: &Core, command: &Command) -> Vec<Routed> {
-    let to = |partition| Routed { partition, command: command.clone(), places: Vec::new() };
+fn route_to_all(core: &Core, command: &Command) -> Vec<RoutedCommand> {
+    let to = |partition| RoutedCommand { partition, command: command.clone(), request_indexes: Vec::new() };
     core.partitions().iter().map(|p| to(p.id)).collect()
 }
 
 /// Which partitions a command goes to.
-fn route(core: &Core, command: Command) -> Result<Vec<Routed>> {
-    let Some(spec) = core.collection_spec_of(&command)? else { return Ok(all_partitions(core, &command)) };
+fn route(core: &Core, command: Command) -> Result<Vec<RoutedCommand>> {
+    let Some(spec) = core.collection_spec_of(&command)? else { return Ok(route_to_all(core, &command)) };
     match command {
-        Command::Insert { collection, docs, ordered } => insert(core, &spec, &collection, &docs, ordered),
+        Command::Insert { collection, docs, ordered } => {
+            route_insert(core, &spec, &collection, &docs, ordered)
+        }
         Command::Replace { collection, filter, doc, upsert, upsert_id } => {
             let doc = if upsert { core.with_id_of_filter(&collection, &filter, &doc)? } else { doc };
-            let home = RawDocument::from_bytes(&doc).ok().and_then(|d| core.home(&spec, d));
+            let home = RawDocument::from_bytes(&doc).ok().and_then(|d| core.partition_of_document(&spec, d));
             let command = Command::Replace { collection, filter, doc, upsert, upsert_id };
-            one(core, &spec, command, home)
+            route_single(core, &spec, command, home)
         }
         Command::Update { multi: false, .. } | Command::Delete { multi: false, .. } => {
-            one(core, &spec, command, None)
+            route_single(core, &spec, command, None)
         }
-        other => Ok(all_partitions(core, &other)),
+        other => Ok(route_to_all(core, &other)),
     }
 }
 
-fn insert(
+fn route_insert(
     core: &Core,
     spec: &CollectionSpec,
     collection: &str,
     docs: &[DocBytes],
     ordered: bool,
-) -> Result<Vec<Routed>> {
+) -> Result<Vec<RoutedCommand>> {
     let mut by_partition: Vec<(Vec<DocBytes>, Vec<usize>)> =
         vec![Default::default(); core.partitions().len()];
     for (place, doc) in docs.iter().enumerate() {
         let raw = RawDocument::from_bytes(doc).map_err(bad_bson)?;
         let doc: Bytes = core.with_id(collection, raw)?.into_bytes().into();
         let raw = RawDocument::from_bytes(&doc).map_err(bad_bson)?;
-        let home = core.home(spec, raw).map(|p| p.0 as usize);
+        let home = core.partition_of_document(spec, raw).map(|p| p.0 as usize);
         for (_, (docs, places)) in
             by_partition.iter_mut().enumerate().filter(|(p, _)| home.is_none_or(|h| h == *p))
         {
@@ -324,37 +326,37 @@ fn insert(
     }
     let routed = by_partition.into_iter().enumerate().filter(|(_, (docs, _))| !docs.is_empty());
     Ok(routed
-        .map(|(p, (docs, places))| Routed {
+        .map(|(p, (docs, places))| RoutedCommand {
             partition: PartitionId(p as u32),
             command: Command::Insert { collection: collection.to_owned(), docs, ordered },
-            places,
+            request_indexes: places,
         })
         .collect())
 }
 
 /// A command on one document: every partition of a replicated collection, else the partition that the filter names,
 /// else the first that has a match, else `home`, else the first.
-fn one(
+fn route_single(
     core: &Core,
     spec: &CollectionSpec,
     command: Command,
     home: Option<PartitionId>,
-) -> Result<Vec<Routed>> {
-    let to = |partition, command| Ok(vec![Routed { partition, command, places: Vec::new() }]);
+) -> Result<Vec<RoutedCommand>> {
+    let to = |partition, command| Ok(vec![RoutedCommand { partition, command, request_indexes: Vec::new() }]);
     if spec.replicated {
-        return Ok(all_partitions(core, &command));
+        return Ok(route_to_all(core, &command));
     }
     let (Command::Update { filter, .. } | Command::Replace { filter, .. } | Command::Delete { filter, .. }) =
         &command
     else {
-        return Ok(all_partitions(core, &command));
+        return Ok(route_to_all(core, &command));
     };
     let raw = RawDocument::from_bytes(filter).map_err(bad_bson)?;
     let shard_value = raw.get(spec.shard_key.as_deref().unwrap_or("_id")).ok().flatten();
     if let Some(value) =
         shard_value.filter(|v| !matches!(v, RawBsonRef::Document(_) | RawBsonRef::RegularExpression(_)))
     {
-        return to(core.home_of(&Value::from_bson(value)), command);
+        return to(core.partition_of_value(&Value::from_bson(value)), command);
     }
     let parsed = Filter::parse(raw)?;
     let options = FindOptions { limit: Some(1), ..FindOptions::default() };

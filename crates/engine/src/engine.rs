@@ -12,25 +12,25 @@ use crossbeam_channel::Receiver;
 use parking_lot::Mutex;
 use tidemill_types::{Error, EventId, Offset, PartitionId, Result, StreamSchema, did_you_mean};
 
+use crate::apply::ApplyReply;
 use crate::core::Core;
 use crate::datadir::DataDir;
 use crate::entry::{Entry, Events, RejectedRow};
-use crate::ingest::{self, BadRow, Decoded, Rows};
-use crate::queries::{Homes, ticks};
-use crate::turn::TurnReply;
+use crate::ingest::{self, BadRow, DecodedRows, InterleavedBatches};
+use crate::queries::{Partitioner, timer_thread};
 use crate::{
-    Analytics, App, BodyFormat, Health, RowError, SendOptions, SendReply, clock::Clock, deploy,
-    environment::Environment, insight, maintain, partition, recover, source, transfers,
+    Analytics, App, BodyFormat, Health, RowError, SendOptions, SendReply, aggregate_rules, clock::Clock,
+    deploy, environment::Environment, maintenance, partition, recover, source, transfers,
 };
 
 /// Most bytes of one log record; larger requests are cut into several.
 const ROWS_PER_RECORD_MAX: usize = 16_384;
 
 /// Areas of problems with which writes are refused or not applied.
-const AREAS_OF_WRITES: [&str; 3] = ["apply", "disk", "log"];
+const WRITE_PROBLEM_AREAS: [&str; 3] = ["apply", "disk", "log"];
 
 /// Areas of problems that keep records from being applied until somebody makes room or mends a disk.
-const AREAS_OF_DISKS: [&str; 3] = ["log", "tables", "disk"];
+const DISK_PROBLEM_AREAS: [&str; 3] = ["log", "tables", "disk"];
 
 /// How long a stop waits when a disk is in the way.
 const STOP_WAIT_STUCK: Duration = Duration::from_secs(1);
@@ -47,7 +47,7 @@ pub struct Engine {
     sources: Mutex<Vec<JoinHandle<()>>>,
     data: Mutex<Option<DataDir>>,
     /// What recovery did.
-    pub recovery: recover::Report,
+    pub recovery: recover::StartupReport,
 }
 
 fn no_app(dir: &Path) -> Error {
@@ -85,11 +85,18 @@ impl Engine {
         Self::run(core, Some(data), recovery)
     }
 
-    pub(crate) fn run(core: Arc<Core>, data: Option<DataDir>, recovery: recover::Report) -> Result<Self> {
-        let partition::Threads { owners, forwarders } = partition::start(&core)?;
+    pub(crate) fn run(
+        core: Arc<Core>,
+        data: Option<DataDir>,
+        recovery: recover::StartupReport,
+    ) -> Result<Self> {
+        let partition::PartitionThreads { owners, forwarders } = partition::start(&core)?;
         let mut threads = Vec::new();
-        let bodies =
-            [("maintain", maintain::run as fn(&Core)), ("insights", insight::run), ("ticks", ticks::run)];
+        let bodies = [
+            ("maintain", maintenance::run as fn(&Core)),
+            ("insights", aggregate_rules::run),
+            ("ticks", timer_thread::run),
+        ];
         for (name, body) in bodies {
             let core = core.clone();
             let thread = std::thread::Builder::new().name(name.into()).spawn(move || body(&core));
@@ -128,7 +135,7 @@ impl Engine {
             // a source that panicked has been reported by the panic itself; what it brought is applied all the same
             let _ = thread.join();
         }
-        self.core.in_flight.wait_zero_or(|| self.core.is_stopping());
+        self.core.in_flight.wait_until_drained_or(|| self.core.is_stopping());
     }
 
     /// Whether sources are still being read.
@@ -166,11 +173,11 @@ impl Engine {
         options: &SendOptions,
     ) -> Result<SendReply> {
         let schema = self.stream_schema(stream)?;
-        let decoded = match ingest::body(schema, body, format, self.core.clock.now()) {
+        let decoded = match ingest::decode_body(schema, body, format, self.core.clock.now()) {
             Ok(decoded) => decoded,
             Err(e) => {
-                let bad = BadRow::whole(stream, e.to_string(), body);
-                self.send(Decoded { bad: vec![bad], ..Decoded::default() }, stream, options)?;
+                let bad = BadRow::of_body(stream, e.to_string(), body);
+                self.send(DecodedRows { rejected: vec![bad], ..DecodedRows::default() }, stream, options)?;
                 return Err(e);
             }
         };
@@ -188,23 +195,27 @@ impl Engine {
             )));
         }
         let places = (0..batch.num_rows() as u64).collect();
-        let rows = Rows { parts: vec![(schema.clone(), batch)], order: None };
-        self.send(Decoded { rows, bad: Vec::new(), places }, stream, options)
+        let rows = InterleavedBatches { parts: vec![(schema.clone(), batch)], order: None };
+        self.send(DecodedRows { rows, rejected: Vec::new(), row_numbers: places }, stream, options)
     }
 
-    fn send(&self, decoded: Decoded, stream: &str, options: &SendOptions) -> Result<SendReply> {
+    fn send(&self, decoded: DecodedRows, stream: &str, options: &SendOptions) -> Result<SendReply> {
         let core = &self.core;
         let durability = options.durability.unwrap_or(core.settings.durability);
         let accepted = decoded.rows.len() as u64;
-        let rejected: Vec<RowError> =
-            decoded.bad.iter().map(|b| RowError { row: b.place, reason: b.reason.clone() }).collect();
-        let places = if options.wait { places(&decoded.rows, &core.homes) } else { Vec::new() };
+        let rejected: Vec<RowError> = decoded
+            .rejected
+            .iter()
+            .map(|b| RowError { row: b.row_number, reason: b.reason.clone() })
+            .collect();
+        let places =
+            if options.wait { record_positions(&decoded.rows, &core.partitioner) } else { Vec::new() };
         let records = self.records(decoded, stream, &options.origin)?;
-        core.check_room()?;
+        core.check_disk_space()?;
         let (sender, receiver) = crossbeam_channel::unbounded();
         let timeout = Duration::from_micros(core.settings.send_timeout.0.unsigned_abs());
         for (p, _) in &records {
-            core.partitions()[*p].inbox.wait_for_room(timeout)?;
+            core.partitions()[*p].apply_queue.wait_for_room(timeout)?;
         }
         let mut written = Vec::new();
         for (p, events) in records {
@@ -232,8 +243,8 @@ impl Engine {
     }
 
     /// Splits rows by partition and size; the bad rows go along with the first record of their stream's partition.
-    fn records(&self, decoded: Decoded, stream: &str, origin: &str) -> Result<Vec<(usize, Events)>> {
-        let homes = &self.core.homes;
+    fn records(&self, decoded: DecodedRows, stream: &str, origin: &str) -> Result<Vec<(usize, Events)>> {
+        let homes = &self.core.partitioner;
         let mut records = Vec::new();
         for rows in decoded.rows.chunks(ROWS_PER_RECORD_MAX) {
             for (p, rows) in rows.split(homes)?.into_iter().enumerate() {
@@ -242,9 +253,9 @@ impl Engine {
                 }
             }
         }
-        if !decoded.bad.is_empty() {
-            let rejected = decoded.bad.into_iter().map(|b| b.into_rejected(stream, origin)).collect();
-            let home = homes.of_stream(stream).0 as usize;
+        if !decoded.rejected.is_empty() {
+            let rejected = decoded.rejected.into_iter().map(|b| b.into_rejected(stream, origin)).collect();
+            let home = homes.for_stream(stream).0 as usize;
             match records.iter_mut().find(|(p, _)| *p == home) {
                 Some((_, events)) => events.rejected = rejected,
                 None => records.push((home, Events { rejected, ..Events::default() })),
@@ -263,13 +274,13 @@ impl Engine {
 
     /// Flushes tails into tablets now, and looks which queries lose events.
     pub fn flush(&self) -> Result<()> {
-        maintain::report_lost(&self.core);
-        maintain::flush(&self.core)
+        maintenance::report_lossy_queries(&self.core);
+        maintenance::flush(&self.core)
     }
 
     /// Takes a checkpoint now.
     pub fn checkpoint(&self) -> Result<()> {
-        maintain::checkpoint(&self.core)
+        maintenance::checkpoint(&self.core)
     }
 
     /// Problems of the app's sources: a file that is missing or broken off, documents that were refused.
@@ -278,13 +289,13 @@ impl Engine {
     }
 
     /// Rows of sources that were refused since the start, by source and stream.
-    pub fn refused_rows(&self) -> Vec<crate::RefusedRows> {
-        self.core.refused.all()
+    pub fn source_rejections(&self) -> Vec<crate::RejectionSummary> {
+        self.core.source_rejections.summaries()
     }
 
     /// What the sinks `@sink(type='log')` print. Whoever asks prints it; it is dropped when nobody takes it.
     pub fn log_lines(&self) -> Arc<crate::LogLines> {
-        self.core.queries.lines.clone()
+        self.core.queries.log_lines.clone()
     }
 
     /// Events applied since the start, emitted ones included.
@@ -295,14 +306,14 @@ impl Engine {
     /// Whether all is well. Room on the disk is judged now, as it is for a write: the thread that looks for room may be
     /// busy with a slow store.
     pub fn health(&self) -> Health {
-        match self.core.check_room() {
-            Ok(()) => self.core.solve("disk"),
-            Err(e) => self.core.report("disk", e.to_string()),
+        match self.core.check_disk_space() {
+            Ok(()) => self.core.clear_problem("disk"),
+            Err(e) => self.core.report_problem("disk", e.to_string()),
         }
         let mut problems = self.recovery.warnings.clone();
         problems.extend(self.core.problems());
-        problems.extend(transfers::doubled(&self.core));
-        let blocked = AREAS_OF_WRITES.iter().any(|area| self.core.has_problem(area));
+        problems.extend(transfers::find_duplicated(&self.core));
+        let blocked = WRITE_PROBLEM_AREAS.iter().any(|area| self.core.has_problem(area));
         Health { ready: !self.core.is_stopping() && !blocked, problems }
     }
 
@@ -313,7 +324,8 @@ impl Engine {
         if !self.stop_threads(STOP_WAIT) {
             return Ok(());
         }
-        let result = maintain::checkpoint(&self.core).and_then(|()| maintain::shed_log(&self.core));
+        let result =
+            maintenance::checkpoint(&self.core).and_then(|()| maintenance::truncate_idle_logs(&self.core));
         let closed = self.core.log.close();
         self.data.lock().take();
         result.and(closed)
@@ -322,7 +334,7 @@ impl Engine {
     /// Stops at once, without the last flush and checkpoint: the next start replays the log, as after a crash.
     pub fn abandon(&self) {
         if self.stop_threads(Duration::ZERO) {
-            self.core.spoil_checkpoints();
+            self.core.disable_checkpoints();
             // the log's own writers may still bring records to the disk; it makes no difference to what was promised
             let _ = self.core.log.close();
             self.data.lock().take();
@@ -332,10 +344,10 @@ impl Engine {
     /// Waits until what is written is applied, but not for a disk that does not take it.
     fn wait_applied_for(&self, wait: Duration) {
         let deadline = std::time::Instant::now() + wait;
-        let stuck = || AREAS_OF_DISKS.iter().any(|area| self.core.has_problem(area));
-        self.core.in_flight.wait_zero_for(wait.min(STOP_WAIT_STUCK));
-        while !stuck() && std::time::Instant::now() < deadline && !self.core.in_flight.is_zero() {
-            self.core.in_flight.wait_zero_for(STOP_WAIT_STUCK.min(wait));
+        let stuck = || DISK_PROBLEM_AREAS.iter().any(|area| self.core.has_problem(area));
+        self.core.in_flight.wait_until_drained_for(wait.min(STOP_WAIT_STUCK));
+        while !stuck() && std::time::Instant::now() < deadline && !self.core.in_flight.is_drained() {
+            self.core.in_flight.wait_until_drained_for(STOP_WAIT_STUCK.min(wait));
         }
     }
 
@@ -349,13 +361,13 @@ impl Engine {
             let _ = thread.join();
         }
         for partition in self.core.partitions() {
-            partition.inbox.refuse();
+            partition.apply_queue.stop_accepting();
         }
         // what rules still emit for other partitions is applied as well; what a failing disk holds up stays in the log
         self.wait_applied_for(wait);
         self.core.set_stopping();
         for partition in self.core.partitions() {
-            partition.inbox.close();
+            partition.apply_queue.close();
         }
         for thread in self.owners.lock().drain(..) {
             let _ = thread.join();
@@ -387,10 +399,10 @@ impl Drop for Engine {
 
 /// For each row in order of arrival the record that it goes into, by position, and its row there: as
 /// [`Engine::records`] cuts them.
-fn places(rows: &Rows, homes: &Homes) -> Vec<(usize, u32)> {
+fn record_positions(rows: &InterleavedBatches, homes: &Partitioner) -> Vec<(usize, u32)> {
     let mut places = Vec::with_capacity(rows.len());
     let mut records = 0;
-    for chunk in rows.homes(homes).chunks(ROWS_PER_RECORD_MAX) {
+    for chunk in rows.row_partitions(homes).chunks(ROWS_PER_RECORD_MAX) {
         let mut present: Vec<PartitionId> = chunk.to_vec();
         present.sort_unstable();
         present.dedup();
@@ -405,9 +417,9 @@ fn places(rows: &Rows, homes: &Homes) -> Vec<(usize, u32)> {
     places
 }
 
-/// `written`: the records, by partition and offset. `places`: see [`places`].
+/// `written`: the records, by partition and offset. `record_positions`: see [`record_positions`].
 fn collect_replies(
-    receiver: &Receiver<Result<TurnReply>>,
+    receiver: &Receiver<Result<ApplyReply>>,
     written: &[(usize, Offset)],
     places: &[(usize, u32)],
     reply: &mut SendReply,
@@ -443,7 +455,7 @@ impl BadRow {
             kind: "malformed".into(),
             reason: self.reason,
             raw: self.raw,
-            origin: format!("{origin}:{}", self.place),
+            origin: format!("{origin}:{}", self.row_number),
         }
     }
 }

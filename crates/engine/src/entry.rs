@@ -34,7 +34,7 @@ pub enum Entry {
     /// A document command, encoded by `docs::Command`.
     Command(Bytes),
     /// Documents that each replace the one with its `_id`, or are new.
-    Put {
+    LoadDocuments {
         /// The source that read the documents and where it goes on after them.
         source: Option<SourcePosition>,
         /// The collection.
@@ -110,26 +110,26 @@ impl Encoder {
             Entry::Events(events) => self.events(events, &mut out)?,
             Entry::Command(command) => {
                 out.push(COMMAND);
-                put_bytes(&mut out, command);
+                write_bytes(&mut out, command);
             }
-            Entry::Put { source, collection, documents } => {
+            Entry::LoadDocuments { source, collection, documents } => {
                 out.push(PUT);
-                put_source(&mut out, source.as_ref());
-                put_bytes(&mut out, collection.as_bytes());
-                put_bytes(&mut out, documents);
+                write_source(&mut out, source.as_ref());
+                write_bytes(&mut out, collection.as_bytes());
+                write_bytes(&mut out, documents);
             }
             Entry::Tick { jumps } => {
                 out.push(TICK);
-                put_u32(&mut out, jumps.len());
+                write_u32(&mut out, jumps.len());
                 for (file, to) in jumps {
-                    put_bytes(&mut out, file.as_bytes());
+                    write_bytes(&mut out, file.as_bytes());
                     out.extend(to.to_le_bytes());
                 }
             }
             Entry::OnDemand { file, text } => {
                 out.push(ON_DEMAND);
-                put_bytes(&mut out, file.as_bytes());
-                put_bytes(&mut out, text.as_bytes());
+                write_bytes(&mut out, file.as_bytes());
+                write_bytes(&mut out, text.as_bytes());
             }
         }
         Ok(out)
@@ -137,7 +137,7 @@ impl Encoder {
 
     fn events(&mut self, events: &Events, out: &mut Vec<u8>) -> Result<()> {
         out.push(if events.forwarded { FORWARDED } else { EVENTS });
-        put_source(out, events.source.as_ref());
+        write_source(out, events.source.as_ref());
         match events.provenance {
             Some((partition, offset)) => {
                 out.push(1);
@@ -146,22 +146,22 @@ impl Encoder {
             }
             None => out.push(0),
         }
-        put_u32(out, events.parts.len());
+        write_u32(out, events.parts.len());
         for (stream, batch) in &events.parts {
-            put_bytes(out, stream.name.as_bytes());
+            write_bytes(out, stream.name.as_bytes());
             self.batch(batch, out)?;
         }
         match &events.order {
             Some(order) => {
-                put_u32(out, order.len());
+                write_u32(out, order.len());
                 out.extend(order.iter().flat_map(|part| part.to_le_bytes()));
             }
-            None => put_u32(out, 0),
+            None => write_u32(out, 0),
         }
-        put_u32(out, events.rejected.len());
+        write_u32(out, events.rejected.len());
         for row in &events.rejected {
             for text in [&row.stream, &row.kind, &row.reason, &row.raw, &row.origin] {
-                put_bytes(out, text.as_bytes());
+                write_bytes(out, text.as_bytes());
             }
         }
         Ok(())
@@ -169,8 +169,8 @@ impl Encoder {
 
     fn batch(&mut self, batch: &RecordBatch, out: &mut Vec<u8>) -> Result<()> {
         let encoded = self.batches.encode(batch)?;
-        put_bytes(out, &encoded.message);
-        put_bytes(out, &encoded.data);
+        write_bytes(out, &encoded.message);
+        write_bytes(out, &encoded.data);
         Ok(())
     }
 }
@@ -180,27 +180,31 @@ impl Encoder {
 ///
 /// Errors: `Corrupt` when the bytes are no entry.
 pub fn provenance(payload: &Bytes) -> Result<Option<(PartitionId, Offset, bool)>> {
-    let mut input = Input { bytes: payload, at: 0 };
+    let mut input = EntryReader { bytes: payload, at: 0 };
     let kind = input.u8()?;
     if kind != EVENTS && kind != FORWARDED {
         return Ok(None);
     }
     input.source()?;
-    Ok(input.provenance()?.map(|(partition, offset)| (partition, offset, kind == FORWARDED)))
+    Ok(input.provenance()?.map(|(part, offset)| (part, offset, kind == FORWARDED)))
 }
 
 /// Reads an entry. `streams` are the streams of the deployed app.
 ///
 /// Errors: `Corrupt` when the bytes are no entry, `Invalid` when a stream is not declared.
 pub fn decode(payload: &Bytes, streams: &Streams) -> Result<Entry> {
-    let mut input = Input { bytes: payload, at: 0 };
+    let mut input = EntryReader { bytes: payload, at: 0 };
     let entry = match input.u8()? {
         EVENTS => Entry::Events(input.events(streams)?),
         FORWARDED => Entry::Events(Events { forwarded: true, ..input.events(streams)? }),
         TICK => Entry::Tick { jumps: input.jumps()? },
         ON_DEMAND => Entry::OnDemand { file: input.text()?, text: input.text()? },
         COMMAND => Entry::Command(input.blob()?),
-        PUT => Entry::Put { source: input.source()?, collection: input.text()?, documents: input.blob()? },
+        PUT => Entry::LoadDocuments {
+            source: input.source()?,
+            collection: input.text()?,
+            documents: input.blob()?,
+        },
         kind => return Err(Error::corrupt(format!("log entry of unknown kind {kind}"))),
     };
     if input.at != payload.len() {
@@ -209,32 +213,32 @@ pub fn decode(payload: &Bytes, streams: &Streams) -> Result<Entry> {
     Ok(entry)
 }
 
-fn put_source(out: &mut Vec<u8>, source: Option<&SourcePosition>) {
+fn write_source(out: &mut Vec<u8>, source: Option<&SourcePosition>) {
     match source {
         Some((name, position)) => {
             out.push(1);
-            put_bytes(out, name.as_bytes());
+            write_bytes(out, name.as_bytes());
             out.extend(position.to_le_bytes());
         }
         None => out.push(0),
     }
 }
 
-fn put_u32(out: &mut Vec<u8>, n: usize) {
+fn write_u32(out: &mut Vec<u8>, n: usize) {
     out.extend(u32::try_from(n).unwrap_or(u32::MAX).to_le_bytes());
 }
 
-fn put_bytes(out: &mut Vec<u8>, bytes: &[u8]) {
-    put_u32(out, bytes.len());
+fn write_bytes(out: &mut Vec<u8>, bytes: &[u8]) {
+    write_u32(out, bytes.len());
     out.extend(bytes);
 }
 
-struct Input<'a> {
+struct EntryReader<'a> {
     bytes: &'a Bytes,
     at: usize,
 }
 
-impl Input<'_> {
+impl EntryReader<'_> {
     fn take(&mut self, n: usize) -> Result<std::ops::Range<usize>> {
         let end = self.at.checked_add(n).filter(|end| *end <= self.bytes.len());
         let Some(end) = end else {

@@ -13,26 +13,26 @@ use tidemill_types::decode::BatchBuilder;
 use tidemill_types::{Error, PartitionId, Result, StreamSchema, Timestamp, row_value, without_bom};
 
 use crate::BodyFormat;
-use crate::queries::Homes;
+use crate::queries::Partitioner;
 
 /// Text of a bad row that is kept.
 const RAW_BYTES_MAX: usize = 64 << 10;
 
 /// Rows of one or several streams in order of arrival, and the rows that could not be read.
 #[derive(Default)]
-pub struct Decoded {
+pub struct DecodedRows {
     /// Good rows.
-    pub rows: Rows,
+    pub rows: InterleavedBatches,
     /// Bad rows.
-    pub bad: Vec<BadRow>,
+    pub rejected: Vec<BadRow>,
     /// Place in the input of each good row, in order of arrival.
-    pub places: Vec<u64>,
+    pub row_numbers: Vec<u64>,
 }
 
 /// A row that could not be read.
 pub struct BadRow {
     /// Place in the input, from 0.
-    pub place: u64,
+    pub row_number: u64,
     /// Stream it was meant for, where known.
     pub stream: Option<String>,
     /// What was expected and found.
@@ -43,7 +43,7 @@ pub struct BadRow {
 
 /// Batches with the order in which their rows arrived.
 #[derive(Default, Clone)]
-pub struct Rows {
+pub struct InterleavedBatches {
     /// Each stream's rows.
     pub parts: Vec<(Arc<StreamSchema>, RecordBatch)>,
     /// For each row the part it is in; `None` for a single part.
@@ -55,7 +55,7 @@ pub struct Decoder {
     builders: Vec<(Arc<StreamSchema>, BatchBuilder)>,
     by_name: HashMap<String, u16>,
     order: Vec<u16>,
-    out: Decoded,
+    out: DecodedRows,
 }
 
 impl Decoder {
@@ -73,26 +73,26 @@ impl Decoder {
             };
             builders.push((stream.clone(), builder));
         }
-        Self { builders, by_name, order: Vec::new(), out: Decoded::default() }
+        Self { builders, by_name, order: Vec::new(), out: DecodedRows::default() }
     }
 
     /// Reads one JSON object into `stream` (an index into the streams given).
-    pub fn json(&mut self, stream: u16, place: u64, row: &[u8], now: Timestamp) {
+    pub fn push_json_row(&mut self, stream: u16, place: u64, row: &[u8], now: Timestamp) {
         let (schema, builder) = &mut self.builders[usize::from(stream)];
         match builder.push_json(row, now) {
             Ok(()) => {
                 self.order.push(stream);
-                self.out.places.push(place);
+                self.out.row_numbers.push(place);
             }
-            Err(e) => self.out.bad.push(BadRow::new(place, Some(&schema.name), e.to_string(), row)),
+            Err(e) => self.out.rejected.push(BadRow::new(place, Some(&schema.name), e.to_string(), row)),
         }
     }
 
     /// Reads one JSON object that names its stream in `field`.
-    pub fn json_with_stream(&mut self, field: &str, place: u64, row: &[u8], now: Timestamp) {
+    pub fn push_json_row_with_stream(&mut self, field: &str, place: u64, row: &[u8], now: Timestamp) {
         match self.stream_of(field, row) {
-            Ok(stream) => self.json(stream, place, row, now),
-            Err(reason) => self.out.bad.push(BadRow::new(place, None, reason, row)),
+            Ok(stream) => self.push_json_row(stream, place, row, now),
+            Err(reason) => self.out.rejected.push(BadRow::new(place, None, reason, row)),
         }
     }
 
@@ -118,7 +118,7 @@ impl Decoder {
     }
 
     /// Reads one row of text cells into `stream`.
-    pub fn cells(
+    pub fn push_text_row(
         &mut self,
         stream: u16,
         place: u64,
@@ -139,28 +139,28 @@ impl Decoder {
         match result {
             Ok(()) => {
                 self.order.push(stream);
-                self.out.places.push(place);
+                self.out.row_numbers.push(place);
             }
             Err(e) => {
                 let raw = record.iter().collect::<Vec<_>>().join(",");
-                self.out.bad.push(BadRow::new(place, Some(&schema.name), e.to_string(), raw.as_bytes()));
+                self.out.rejected.push(BadRow::new(place, Some(&schema.name), e.to_string(), raw.as_bytes()));
             }
         }
     }
 
     /// Notes a row of `stream` that could not even be cut into cells.
-    pub fn refuse(&mut self, stream: u16, place: u64, reason: String) {
+    pub fn reject(&mut self, stream: u16, place: u64, reason: String) {
         let name = self.builders[usize::from(stream)].0.name.clone();
-        self.out.bad.push(BadRow::new(place, Some(&name), reason, b""));
+        self.out.rejected.push(BadRow::new(place, Some(&name), reason, b""));
     }
 
     /// Good and bad rows so far.
-    pub fn seen(&self) -> usize {
-        self.order.len() + self.out.bad.len()
+    pub fn rows_read(&self) -> usize {
+        self.order.len() + self.out.rejected.len()
     }
 
     /// What was read since the last call.
-    pub fn finish(&mut self) -> Decoded {
+    pub fn finish(&mut self) -> DecodedRows {
         let mut out = std::mem::take(&mut self.out);
         let order = std::mem::take(&mut self.order);
         let mut renumber = vec![0_u16; self.builders.len()];
@@ -179,14 +179,14 @@ impl Decoder {
 
 impl BadRow {
     /// A body that could not be read at all.
-    pub fn whole(stream: &str, reason: String, body: &[u8]) -> Self {
+    pub fn of_body(stream: &str, reason: String, body: &[u8]) -> Self {
         Self::new(0, Some(stream), reason, body)
     }
 
     fn new(place: u64, stream: Option<&str>, reason: String, raw: &[u8]) -> Self {
         let cut = &raw[..raw.len().min(RAW_BYTES_MAX)];
         Self {
-            place,
+            row_number: place,
             stream: stream.map(str::to_owned),
             reason,
             raw: String::from_utf8_lossy(cut).into_owned(),
@@ -206,16 +206,21 @@ fn leading_field<'r>(field: &str, row: &'r [u8]) -> Option<&'r str> {
 /// Reads a request body of one stream.
 ///
 /// Errors: `Invalid` when the body as a whole cannot be read (not JSON, no header line); rows are judged one by one.
-pub fn body(stream: &Arc<StreamSchema>, body: &[u8], format: BodyFormat, now: Timestamp) -> Result<Decoded> {
+pub fn decode_body(
+    stream: &Arc<StreamSchema>,
+    body: &[u8],
+    format: BodyFormat,
+    now: Timestamp,
+) -> Result<DecodedRows> {
     let mut decoder = Decoder::new(std::slice::from_ref(stream), None);
     let body = without_bom(body);
     match format {
-        BodyFormat::Json => json_body(&mut decoder, body, now)?,
+        BodyFormat::Json => decode_json_body(&mut decoder, body, now)?,
         BodyFormat::Ndjson => {
             for (place, line) in body.split(|b| *b == b'\n').enumerate() {
                 let line = line.trim_ascii();
                 if !line.is_empty() {
-                    decoder.json(0, place as u64, line, now);
+                    decoder.push_json_row(0, place as u64, line, now);
                 }
             }
         }
@@ -224,8 +229,8 @@ pub fn body(stream: &Arc<StreamSchema>, body: &[u8], format: BodyFormat, now: Ti
             let columns = csv_columns(stream, &mut reader)?;
             for (place, record) in reader.records().enumerate() {
                 match record {
-                    Ok(record) => decoder.cells(0, place as u64 + 1, &columns, &record, now),
-                    Err(e) => decoder.refuse(0, place as u64 + 1, e.to_string()),
+                    Ok(record) => decoder.push_text_row(0, place as u64 + 1, &columns, &record, now),
+                    Err(e) => decoder.reject(0, place as u64 + 1, e.to_string()),
                 }
             }
         }
@@ -233,7 +238,7 @@ pub fn body(stream: &Arc<StreamSchema>, body: &[u8], format: BodyFormat, now: Ti
     Ok(decoder.finish())
 }
 
-fn json_body(decoder: &mut Decoder, body: &[u8], now: Timestamp) -> Result<()> {
+fn decode_json_body(decoder: &mut Decoder, body: &[u8], now: Timestamp) -> Result<()> {
     let body = body.trim_ascii();
     if body.first() != Some(&b'[') {
         if body.is_empty() {
@@ -241,13 +246,13 @@ fn json_body(decoder: &mut Decoder, body: &[u8], now: Timestamp) -> Result<()> {
                 "the body is empty: expected a JSON object, an array of objects, or one object a line",
             ));
         }
-        decoder.json(0, 0, body, now);
+        decoder.push_json_row(0, 0, body, now);
         return Ok(());
     }
     let rows: Vec<&RawValue> = serde_json::from_slice(body)
         .map_err(|e| Error::invalid(format!("the body is not a JSON array: {e}; nothing of it was kept")))?;
     for (place, row) in rows.iter().enumerate() {
-        decoder.json(0, place as u64, row.get().as_bytes(), now);
+        decoder.push_json_row(0, place as u64, row.get().as_bytes(), now);
     }
     Ok(())
 }
@@ -284,11 +289,11 @@ pub fn partition_of_row(
     stream: &StreamSchema,
     batch: &RecordBatch,
     row: usize,
-    homes: &Homes,
+    homes: &Partitioner,
 ) -> PartitionId {
     match stream.key {
-        None => homes.of_stream(&stream.name),
-        Some(column) => homes.of_key(key_text(&row_value(batch, column, row)).as_bytes()),
+        None => homes.for_stream(&stream.name),
+        Some(column) => homes.for_key(key_text(&row_value(batch, column, row)).as_bytes()),
     }
 }
 
@@ -302,14 +307,14 @@ pub fn key_text<'a>(value: &'a tidemill_types::Value<'a>) -> std::borrow::Cow<'a
     }
 }
 
-impl Rows {
+impl InterleavedBatches {
     /// Rows over all parts.
     pub fn len(&self) -> usize {
         self.parts.iter().map(|(_, b)| b.num_rows()).sum()
     }
 
     /// The rows in pieces of at most `max`, in order.
-    pub fn chunks(&self, max: usize) -> Vec<Rows> {
+    pub fn chunks(&self, max: usize) -> Vec<InterleavedBatches> {
         if self.len() <= max {
             return if self.len() == 0 { Vec::new() } else { vec![self.clone()] };
         }
@@ -324,7 +329,7 @@ impl Rows {
         };
         let mut chunks = Vec::new();
         for order in order.chunks(max) {
-            let mut chunk = Rows { parts: Vec::new(), order: Some(order.to_vec()) };
+            let mut chunk = InterleavedBatches { parts: Vec::new(), order: Some(order.to_vec()) };
             let mut renumber = vec![0_u16; self.parts.len()];
             for (i, (stream, batch)) in self.parts.iter().enumerate() {
                 let n = order.iter().filter(|part| usize::from(**part) == i).count();
@@ -342,38 +347,43 @@ impl Rows {
     }
 
     /// The partition of each row, in order of arrival.
-    pub fn homes(&self, to: &Homes) -> Vec<PartitionId> {
+    pub fn row_partitions(&self, to: &Partitioner) -> Vec<PartitionId> {
         let of: Vec<Vec<Option<PartitionId>>> =
-            self.parts.iter().map(|(stream, batch)| homes(stream, batch, to)).collect();
+            self.parts.iter().map(|(stream, batch)| batch_partitions(stream, batch, to)).collect();
         let mut all = Vec::with_capacity(self.len());
-        self.each_arrival(|_, part, row| all.extend(of[part][row]));
+        self.for_each_arrival(|_, part, row| all.extend(of[part][row]));
         all
     }
 
     /// Splits the rows by partition, keeping their order; index = partition. Partitions without rows get `None`.
-    pub fn split(&self, to: &Homes) -> Result<Vec<Option<Rows>>> {
+    pub fn split(&self, to: &Partitioner) -> Result<Vec<Option<InterleavedBatches>>> {
         self.split_where(to, |_, _| true)
     }
 
     /// As [`Self::split`], without the rows that a partition has: those at `places` (by arrival) before `positions`
     /// (by partition).
-    pub fn split_from(&self, places: &[u64], positions: &[u64], to: &Homes) -> Result<Vec<Option<Rows>>> {
+    pub fn split_from(
+        &self,
+        places: &[u64],
+        positions: &[u64],
+        to: &Partitioner,
+    ) -> Result<Vec<Option<InterleavedBatches>>> {
         self.split_where(to, |arrival, p| places[arrival] >= positions[p.0 as usize])
     }
 
     fn split_where(
         &self,
-        to: &Homes,
+        to: &Partitioner,
         keep: impl Fn(usize, PartitionId) -> bool,
-    ) -> Result<Vec<Option<Rows>>> {
+    ) -> Result<Vec<Option<InterleavedBatches>>> {
         let mut homes: Vec<Vec<Option<PartitionId>>> =
-            self.parts.iter().map(|(stream, batch)| homes(stream, batch, to)).collect();
-        self.each_arrival(|arrival, part, row| {
+            self.parts.iter().map(|(stream, batch)| batch_partitions(stream, batch, to)).collect();
+        self.for_each_arrival(|arrival, part, row| {
             let home = &mut homes[part][row];
             *home = home.filter(|p| keep(arrival, *p));
         });
         let first = homes.iter().flatten().next().copied().flatten();
-        let mut split: Vec<Option<Rows>> = vec![None; to.partitions as usize];
+        let mut split: Vec<Option<InterleavedBatches>> = vec![None; to.partitions as usize];
         if let Some(first) = first
             && homes.iter().flatten().all(|home| *home == Some(first))
         {
@@ -387,14 +397,14 @@ impl Rows {
                 .map(|rows| (0..rows.len() as u32).filter(|r| rows[*r as usize] == here).collect())
                 .collect();
             if picked.iter().any(|rows: &Vec<u32>| !rows.is_empty()) {
-                split[p as usize] = Some(self.pick(&homes, here, picked)?);
+                split[p as usize] = Some(self.take_partition(&homes, here, picked)?);
             }
         }
         Ok(split)
     }
 
     /// Calls `f` with arrival, part and row of each row, in order of arrival.
-    fn each_arrival(&self, mut f: impl FnMut(usize, usize, usize)) {
+    fn for_each_arrival(&self, mut f: impl FnMut(usize, usize, usize)) {
         match &self.order {
             Some(order) => {
                 let mut next = vec![0; self.parts.len()];
@@ -417,14 +427,14 @@ impl Rows {
         }
     }
 
-    fn pick(
+    fn take_partition(
         &self,
         homes: &[Vec<Option<PartitionId>>],
         here: Option<PartitionId>,
         picked: Vec<Vec<u32>>,
-    ) -> Result<Rows> {
+    ) -> Result<InterleavedBatches> {
         let mut renumber = vec![0_u16; self.parts.len()];
-        let mut rows = Rows::default();
+        let mut rows = InterleavedBatches::default();
         for (i, indices) in picked.into_iter().enumerate() {
             if !indices.is_empty() {
                 renumber[i] = rows.parts.len() as u16;
@@ -436,7 +446,7 @@ impl Rows {
         if let Some(order) = self.order.as_ref().filter(|_| rows.parts.len() > 1) {
             let mut kept = Vec::with_capacity(rows.len());
             debug_assert_eq!(order.len(), self.len());
-            self.each_arrival(|_, part, row| {
+            self.for_each_arrival(|_, part, row| {
                 if homes[part][row] == here {
                     kept.push(renumber[part]);
                 }
@@ -448,16 +458,20 @@ impl Rows {
 }
 
 fn take_failed(e: ArrowError) -> Error {
-    Error::internal("rows could not be split by partition").with_source(e)
+    Error::internal("rows could not be split by part").with_source(e)
 }
 
 /// The partition of every row; the common case of a text key without going through [`tidemill_types::Value`].
-fn homes(stream: &StreamSchema, batch: &RecordBatch, to: &Homes) -> Vec<Option<PartitionId>> {
+fn batch_partitions(
+    stream: &StreamSchema,
+    batch: &RecordBatch,
+    to: &Partitioner,
+) -> Vec<Option<PartitionId>> {
     let rows = 0..batch.num_rows();
     if let Some(column) = stream.key.map(|i| batch.column(i)).filter(|c| *c.data_type() == DataType::Utf8) {
         let text = column.as_string::<i32>();
         return rows
-            .map(|r| Some(to.of_key(if text.is_null(r) { b"" } else { text.value(r).as_bytes() })))
+            .map(|r| Some(to.for_key(if text.is_null(r) { b"" } else { text.value(r).as_bytes() })))
             .collect();
     }
     rows.map(|r| Some(partition_of_row(stream, batch, r, to))).collect()
@@ -485,12 +499,12 @@ mod tests {
         for i in 0..200 {
             let name = if i % 3 == 0 { "B" } else { "A" };
             let row = format!(r#"{{"stream":"{name}","k":"key{}","n":{i}}}"#, i % 7);
-            decoder.json_with_stream("stream", i, row.as_bytes(), Timestamp(1));
+            decoder.push_json_row_with_stream("stream", i, row.as_bytes(), Timestamp(1));
         }
-        decoder.json_with_stream("stream", 200, br#"{"stream":"C"}"#, Timestamp(1));
+        decoder.push_json_row_with_stream("stream", 200, br#"{"stream":"C"}"#, Timestamp(1));
         let decoded = decoder.finish();
-        assert_eq!(decoded.bad[0].reason, "no stream `C`. Known: A, B");
-        let split = decoded.rows.split(&Homes::new(4)).unwrap();
+        assert_eq!(decoded.rejected[0].reason, "no stream `C`. Known: A, B");
+        let split = decoded.rows.split(&Partitioner::new(4)).unwrap();
         let mut total = 0;
         for (p, rows) in split.iter().enumerate() {
             let Some(rows) = rows else { continue };
@@ -501,7 +515,7 @@ mod tests {
                 let (stream, batch) = &rows.parts[usize::from(part)];
                 let row = next[usize::from(part)];
                 next[usize::from(part)] += 1;
-                assert_eq!(partition_of_row(stream, batch, row, &Homes::new(4)), PartitionId(p as u32));
+                assert_eq!(partition_of_row(stream, batch, row, &Partitioner::new(4)), PartitionId(p as u32));
                 let tidemill_types::Value::Int(n) = row_value(batch, 1, row) else { panic!() };
                 assert!(n > last, "order kept");
                 last = n;
@@ -514,13 +528,16 @@ mod tests {
     #[test]
     fn bodies() {
         let s = stream("A");
-        let read = |text: &str, format| body(&s, text.as_bytes(), format, Timestamp(1));
+        let read = |text: &str, format| decode_body(&s, text.as_bytes(), format, Timestamp(1));
         let d = read("[{\"n\":1},{\"n\":\"x\"},3]", BodyFormat::Json).unwrap();
-        assert_eq!((d.rows.len(), d.bad.iter().map(|b| b.place).collect::<Vec<_>>()), (1, vec![1, 2]));
+        assert_eq!(
+            (d.rows.len(), d.rejected.iter().map(|b| b.row_number).collect::<Vec<_>>()),
+            (1, vec![1, 2])
+        );
         let d = read("{\"n\":1}\n\nnot json\n{\"n\":2}", BodyFormat::Ndjson).unwrap();
-        assert_eq!((d.rows.len(), d.places, d.bad[0].place), (2, vec![0, 3], 2));
+        assert_eq!((d.rows.len(), d.row_numbers, d.rejected[0].row_number), (2, vec![0, 3], 2));
         let d = read("k,n,more\na,1,x\nb,no,\nc,2\n", BodyFormat::Csv).unwrap();
-        assert_eq!((d.rows.len(), d.bad.len()), (1, 2));
+        assert_eq!((d.rows.len(), d.rejected.len()), (1, 2));
         assert!(
             read("x,y\n1,2\n", BodyFormat::Csv).err().unwrap().to_string().contains("expected some of k, n")
         );

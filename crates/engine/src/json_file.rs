@@ -8,7 +8,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tidemill_types::{Error, Result};
 
-use crate::{crash_points, private};
+use crate::{crash_points, private_files};
 
 /// Stands between the last field of a file and its checksum, which is eight hexadecimal digits.
 const CHECKSUM: &str = ",\n  \"crc32c\": \"";
@@ -54,7 +54,7 @@ pub fn write_json(path: &Path, value: &impl Serialize) -> Result<()> {
     let step = |what: &str| crash_points::before(|| format!("{what} {}", path.display()));
     let temporary = path.with_extension("tmp");
     step("write beside");
-    let mut file = private::create_file(&temporary).map_err(failed)?;
+    let mut file = private_files::create_file(&temporary).map_err(failed)?;
     let text = serde_json::to_vec_pretty(value).map_err(|e| failed(e.into()))?;
     let content = text.strip_suffix(b"\n}").unwrap_or(&text);
     let bytes = [content, CHECKSUM.as_bytes(), &checksum(content), END.as_bytes()].concat();

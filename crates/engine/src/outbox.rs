@@ -17,14 +17,14 @@ use parking_lot::{Condvar, Mutex};
 use tidemill_log::Log;
 use tidemill_types::{Offset, PartitionId, Result};
 
+use crate::apply::ApplyReply;
 use crate::entry::Events;
-use crate::turn::TurnReply;
 
 /// How long a wait lasts before it looks whether the engine is stopping.
-const LOOK: Duration = Duration::from_millis(50);
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
 /// Answers that are given once their records' emissions are in the logs that they belong to.
-pub type Replies = Vec<(Sender<Result<TurnReply>>, Result<TurnReply>)>;
+pub type Replies = Vec<(Sender<Result<ApplyReply>>, Result<ApplyReply>)>;
 
 /// Events for the log of another partition. Their provenance names the record that they follow from.
 #[derive(Debug, Clone)]
@@ -55,7 +55,7 @@ pub struct Outbox {
 
 #[derive(Default)]
 struct Inner {
-    waiting: VecDeque<Parcel>,
+    waiting: VecDeque<EmissionBatch>,
     bytes: usize,
     /// In their target's log at this offset, which was not known to be on the disk.
     sent: VecDeque<(Emission, Offset)>,
@@ -63,7 +63,7 @@ struct Inner {
 }
 
 /// What one round emitted.
-struct Parcel {
+struct EmissionBatch {
     emissions: Vec<Emission>,
     replies: Replies,
     bytes: usize,
@@ -79,7 +79,7 @@ impl Outbox {
     pub fn wait_for_room(&self, stopping: impl Fn() -> bool) {
         let mut inner = self.inner.lock();
         while inner.bytes >= self.bytes_max && !inner.closed && !stopping() {
-            self.changed.wait_for(&mut inner, LOOK);
+            self.changed.wait_for(&mut inner, POLL_INTERVAL);
         }
     }
 
@@ -88,7 +88,7 @@ impl Outbox {
         let bytes = emissions.iter().map(Emission::bytes).sum();
         let mut inner = self.inner.lock();
         inner.bytes += bytes;
-        inner.waiting.push_back(Parcel { emissions, replies, bytes });
+        inner.waiting.push_back(EmissionBatch { emissions, replies, bytes });
         self.changed.notify_all();
     }
 
@@ -98,7 +98,7 @@ impl Outbox {
     }
 
     /// Waits for emissions and returns the oldest round's, which stay in the outbox. `None` once closed.
-    pub fn front(&self) -> Option<Vec<Emission>> {
+    pub fn wait_front(&self) -> Option<Vec<Emission>> {
         let mut inner = self.inner.lock();
         loop {
             if inner.closed {
@@ -112,26 +112,26 @@ impl Outbox {
     }
 
     /// The oldest round's emissions were appended at these offsets. Returns the answers that waited for it.
-    pub fn sent(&self, offsets: Vec<Offset>, log: &dyn Log) -> Replies {
+    pub fn mark_sent(&self, offsets: Vec<Offset>, log: &dyn Log) -> Replies {
         let mut inner = self.inner.lock();
         let Some(parcel) = inner.waiting.pop_front() else { return Replies::new() };
         inner.bytes -= parcel.bytes;
         inner.sent.extend(parcel.emissions.into_iter().zip(offsets));
-        inner.forget_durable(log);
+        inner.drop_durable(log);
         self.changed.notify_all();
         parcel.replies
     }
 
     /// Everything that is not known to be on the disk of the log that it belongs to, in the order of causes.
-    pub fn unsettled(&self, log: &dyn Log) -> Vec<Emission> {
+    pub fn unconfirmed(&self, log: &dyn Log) -> Vec<Emission> {
         let mut inner = self.inner.lock();
-        inner.forget_durable(log);
+        inner.drop_durable(log);
         let waiting = inner.waiting.iter().flat_map(|p| p.emissions.iter().cloned());
         inner.sent.iter().map(|(emission, _)| emission.clone()).chain(waiting).collect()
     }
 
     /// Rows that wait to be appended to the log of `target`.
-    pub fn rows_waiting(&self, target: PartitionId) -> u64 {
+    pub fn pending_rows(&self, target: PartitionId) -> u64 {
         let inner = self.inner.lock();
         let emissions = inner.waiting.iter().flat_map(|p| &p.emissions).filter(|e| e.target == target);
         emissions.map(|e| e.events.rows() as u64).sum()
@@ -148,7 +148,7 @@ impl Outbox {
 }
 
 impl Inner {
-    fn forget_durable(&mut self, log: &dyn Log) {
+    fn drop_durable(&mut self, log: &dyn Log) {
         self.sent.retain(|(emission, offset)| log.durable(emission.target) <= *offset);
     }
 }

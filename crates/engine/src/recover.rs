@@ -9,18 +9,18 @@ use tidemill_types::{Error, Field, FieldType, Offset, PartitionId, Result, Strea
 use tidemill_zones::{StoredTable, Zones, ZonesOptions};
 
 use crate::clock::Clock;
-use crate::core::{Core, Parts};
+use crate::core::{Core, CoreParts};
 use crate::crash_points;
-use crate::datadir::{DataDir, Declared, Deployment};
+use crate::datadir::{DataDir, Deployment, StreamDeclaration};
 use crate::entry;
 use crate::environment::Environment;
 use crate::outbox::Emission;
 use crate::partition::Partition;
 use crate::queries;
-use crate::queries::Homes;
-use crate::queries::load::Compiled;
-use crate::state::{self, Deployed, Loaded, State};
-use crate::transfers::{self, Arrivals};
+use crate::queries::Partitioner;
+use crate::queries::compile::CompiledApp;
+use crate::state::{self, LoadedCheckpoint, PartitionDeployment, PartitionState};
+use crate::transfers::{self, ArrivedEmissions};
 use crate::{App, Settings};
 
 /// Log bytes read at once during replay.
@@ -28,7 +28,7 @@ const READ_BYTES: usize = 8 << 20;
 
 /// What recovery found and did.
 #[derive(Debug, Clone, Default)]
-pub struct Report {
+pub struct StartupReport {
     /// Records replayed over all partitions.
     pub records: u64,
     /// Wall time, milliseconds.
@@ -43,14 +43,14 @@ pub struct Report {
 /// Compiles the app's rules and queries; the queries are placed for so many partitions as its settings say.
 ///
 /// Errors: `Invalid` with all diagnostics, each with its place and what to type.
-pub fn compile(app: &App) -> Result<Compiled> {
+pub fn compile(app: &App) -> Result<CompiledApp> {
     compile_for(app, app.settings.partitions)
 }
 
 /// The same for a data directory that has so many partitions.
-pub fn compile_for(app: &App, partitions: u32) -> Result<Compiled> {
+pub fn compile_for(app: &App, partitions: u32) -> Result<CompiledApp> {
     let variable = |name: &str| app.vars.get(name).cloned().or_else(|| std::env::var(name).ok());
-    queries::load::compile(&app.rules, &app.queries, partitions, &app.registry(), &variable)
+    queries::compile::compile(&app.rules, &app.queries, partitions, &app.registry(), &variable)
 }
 
 /// Opens everything below the data directory and brings it to the end of the log.
@@ -58,11 +58,11 @@ pub fn open(
     data: &DataDir,
     deployment: Deployment,
     environment: &Environment,
-) -> Result<(Arc<Core>, Report)> {
+) -> Result<(Arc<Core>, StartupReport)> {
     let start = Instant::now();
-    let mut report = Report::default();
-    let Deployment { app, since, former, homes } = deployment;
-    report.warnings.extend(other_partitions(data, &app.settings));
+    let mut report = StartupReport::default();
+    let Deployment { app, first_offsets: since, former, pinned_streams: homes } = deployment;
+    report.warnings.extend(partitions_warning(data, &app.settings));
     let compiled = compile_for(&app, data.partitions())?;
     let options = LogOptions {
         segment_bytes: app.settings.segment_bytes,
@@ -71,18 +71,18 @@ pub fn open(
     };
     let (log, cut) = LocalLog::open_on(environment.log_disk.clone(), data.path().join("log"), options)?;
     report.warnings.extend(cut.iter().filter(|r| r.cut.is_some()).map(ToString::to_string));
-    let homes = compiled.queries.homes(&compiled.program, data.partitions()).keeping(&homes);
+    let homes = compiled.queries.partitioner(&compiled.program, data.partitions()).with_pinned(&homes);
     let clock = environment.clock.clone();
-    let core = Arc::new(Core::new(parts(data, app, clock, Arc::new(log), compiled, homes)?));
-    check_tables(&core, &ends(&core))?;
+    let core = Arc::new(Core::new(core_parts(data, app, clock, Arc::new(log), compiled, homes)?));
+    check_tables(&core, &log_ends(&core))?;
     let mut loaded = Vec::new();
     for p in 0..data.partitions() {
         let since = since.get(p as usize).copied().unwrap_or_default();
         let state = load_state(&core, PartitionId(p), since, &mut report)?;
-        check_log_joins(&core, PartitionId(p), state.state.next)?;
+        check_log_continuity(&core, PartitionId(p), state.state.next)?;
         loaded.push(state);
     }
-    let arrived = Arrivals::find(&core, &loaded)?;
+    let arrived = ArrivedEmissions::find(&core, &loaded)?;
     arrived.keep_offsets_unique(&core, &mut report)?;
     let counts_transfers = loaded.iter().all(|l| l.counts_transfers);
     let mut restored = Vec::new();
@@ -93,16 +93,16 @@ pub fn open(
     }
     core.set_partitions(partitions);
     for (partition, mut outbox) in core.partitions().iter().zip(restored) {
-        outbox.retain(|emission| arrived.lacks(partition.id, emission));
-        partition.emit(&core, outbox, Vec::new());
+        outbox.retain(|emission| arrived.is_missing(partition.id, emission));
+        partition.enqueue_emissions(&core, outbox, Vec::new());
     }
-    report.records = replay_all(&core, &ends(&core), &arrived)?;
+    report.records = replay_all(&core, &log_ends(&core), &arrived)?;
     if counts_transfers {
         report.warnings.extend(transfers::check(&core));
     } else {
-        transfers::count_from_here(&core);
+        transfers::reset_counts(&core);
     }
-    core.partitions().iter().for_each(|p| p.look_at_clocks(&core));
+    core.partitions().iter().for_each(|p| p.refresh_next_timer(&core));
     open_former(&core, &former, data.partitions(), &mut report);
     report.warnings.extend(check_ledger(&core));
     report.millis = start.elapsed().as_millis() as u64;
@@ -114,7 +114,7 @@ pub fn open(
 }
 
 /// A setting that cannot be followed any more is told. The default is what nobody has asked for.
-fn other_partitions(data: &DataDir, settings: &Settings) -> Option<String> {
+fn partitions_warning(data: &DataDir, settings: &Settings) -> Option<String> {
     let (has, asked) = (data.partitions(), settings.partitions);
     (asked != has && asked != Settings::default().partitions).then(|| {
         format!(
@@ -125,15 +125,15 @@ fn other_partitions(data: &DataDir, settings: &Settings) -> Option<String> {
     })
 }
 
-fn parts(
+fn core_parts(
     data: &DataDir,
     app: App,
     clock: Arc<dyn Clock>,
     log: Arc<dyn Log>,
-    compiled: Compiled,
-    homes: Homes,
-) -> Result<Parts> {
-    let Compiled { program, queries, .. } = compiled;
+    compiled: CompiledApp,
+    homes: Partitioner,
+) -> Result<CoreParts> {
+    let CompiledApp { program, queries, .. } = compiled;
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(1)
         .thread_name("object-store")
@@ -153,14 +153,14 @@ fn parts(
         .collect::<Result<Vec<_>>>()?;
     let rejected_schema = Arc::new(rejected_schema());
     let rejected = runtime.block_on(zones.table(&rejected_schema, data.partitions()))?;
-    Ok(Parts {
+    Ok(CoreParts {
         dir: data.path().to_owned(),
         app,
         clock,
         log,
         program,
         queries,
-        homes,
+        partitioner: homes,
         tables,
         rejected,
         rejected_schema,
@@ -188,7 +188,12 @@ pub fn rejected_schema() -> StreamSchema {
 
 /// Opens the tables of streams with stored events that the app does not declare. They can be asked and take no more
 /// events, so one that cannot be opened stops nothing.
-fn open_former(core: &Core, declared: &BTreeMap<String, Declared>, partitions: u32, report: &mut Report) {
+fn open_former(
+    core: &Core,
+    declared: &BTreeMap<String, StreamDeclaration>,
+    partitions: u32,
+    report: &mut StartupReport,
+) {
     let mut names = BTreeSet::new();
     for partition in core.partitions() {
         let state = partition.state.read();
@@ -196,7 +201,7 @@ fn open_former(core: &Core, declared: &BTreeMap<String, Declared>, partitions: u
         names.extend(stored.map(|(name, _)| name.clone()).filter(|n| !core.streams.contains_key(n)));
     }
     let open = |name: &str| {
-        let Some(stored) = core.runtime.block_on(core.zones.stored(name))? else {
+        let Some(stored) = core.runtime.block_on(core.zones.stored_table(name))? else {
             return Err(Error::corrupt("its table is missing"));
         };
         let schema = Arc::new(former_schema(name, stored, declared.get(name)));
@@ -212,12 +217,12 @@ fn open_former(core: &Core, declared: &BTreeMap<String, Declared>, partitions: u
                 .push(format!("stream {name}, which the app no longer declares, cannot be asked: {e}")),
         }
     }
-    let first_time = core.former.set(opened).is_ok();
+    let first_time = core.former_tables.set(opened).is_ok();
     debug_assert!(first_time, "former tables are opened once");
 }
 
 /// A stream as its table tells it, with what the app that declared it said of key, id and time.
-fn former_schema(name: &str, stored: StoredTable, declared: Option<&Declared>) -> StreamSchema {
+fn former_schema(name: &str, stored: StoredTable, declared: Option<&StreamDeclaration>) -> StreamSchema {
     let columns = stored.columns.into_iter().filter(|c| !c.name.starts_with('_'));
     let fields: Vec<Field> = columns.filter_map(|c| Some(Field::new(c.name, c.ty?))).collect();
     let place = |field: &String| fields.iter().position(|f| f.name == *field);
@@ -234,12 +239,17 @@ fn former_schema(name: &str, stored: StoredTable, declared: Option<&Declared>) -
 
 /// The newest readable checkpoint; a damaged one is passed over only when its copy can be read, or when the log still
 /// reaches back to the one before and this app may replay it: records before `since` belong to the app before it.
-fn load_state(core: &Core, id: PartitionId, since: Offset, report: &mut Report) -> Result<Loaded> {
-    let dir = state::dir_of(&core.dir, id);
+fn load_state(
+    core: &Core,
+    id: PartitionId,
+    since: Offset,
+    report: &mut StartupReport,
+) -> Result<LoadedCheckpoint> {
+    let dir = state::checkpoint_dir(&core.dir, id);
     let files = state::list(&dir)?;
     let log_start = core.log.start(id);
     let mut damage = None;
-    let deployed = Deployed {
+    let deployed = PartitionDeployment {
         program: &core.program,
         queries: &core.queries,
         settings: &core.settings,
@@ -252,9 +262,11 @@ fn load_state(core: &Core, id: PartitionId, since: Offset, report: &mut Report) 
             Ok(mut loaded) => {
                 // what the app before it knew is in the checkpoint of the deploy, which has told what becomes of it
                 if id.0 == 0 && (loaded.state.next > since || since == Offset(0)) {
-                    report.warnings.extend(loaded.lost.iter().map(|file| begins_anew(core, file)));
+                    report
+                        .warnings
+                        .extend(loaded.dropped_files.iter().map(|file| dropped_state_warning(core, file)));
                 }
-                report.warnings.extend(state::load_why(path, &mut loaded.state, &core.program));
+                report.warnings.extend(state::load_trace(path, &mut loaded.state, &core.program));
                 if let Some(damage) = damage {
                     report.warnings.push(format!("{damage}; went back to {}", path.display()));
                 }
@@ -280,12 +292,12 @@ fn load_state(core: &Core, id: PartitionId, since: Offset, report: &mut Report) 
     if let Some(damage) = damage {
         report.warnings.push(format!("{damage}; started over from the whole log"));
     }
-    let state = State::new(&deployed)?;
-    Ok(Loaded { state, lost: Vec::new(), outbox: Vec::new(), counts_transfers: true })
+    let state = PartitionState::new(&deployed)?;
+    Ok(LoadedCheckpoint { state, dropped_files: Vec::new(), outbox: Vec::new(), counts_transfers: true })
 }
 
 /// What is said of a file whose saved state is not that of its queries.
-fn begins_anew(core: &Core, file: &str) -> String {
+fn dropped_state_warning(core: &Core, file: &str) -> String {
     if core.queries.files.iter().any(|f| f.name == file) {
         format!("{file}: its text has changed, so its queries begin anew")
     } else {
@@ -294,7 +306,7 @@ fn begins_anew(core: &Core, file: &str) -> String {
 }
 
 /// Replays every partition on its own thread up to where its log ended at the start.
-fn replay_all(core: &Arc<Core>, ends: &[Offset], arrived: &Arrivals) -> Result<u64> {
+fn replay_all(core: &Arc<Core>, ends: &[Offset], arrived: &ArrivedEmissions) -> Result<u64> {
     let results: Vec<Result<u64>> = std::thread::scope(|scope| {
         let threads: Vec<_> = core
             .partitions()
@@ -311,7 +323,7 @@ fn replay_all(core: &Arc<Core>, ends: &[Offset], arrived: &Arrivals) -> Result<u
 }
 
 /// Refuses a log that does not join the checkpoint, which is at offset `from`.
-fn check_log_joins(core: &Core, id: PartitionId, from: Offset) -> Result<()> {
+fn check_log_continuity(core: &Core, id: PartitionId, from: Offset) -> Result<()> {
     let (start, end) = (core.log.start(id), core.log.end(id));
     if from > end {
         return Err(Error::corrupt(format!(
@@ -329,8 +341,8 @@ fn check_log_joins(core: &Core, id: PartitionId, from: Offset) -> Result<()> {
     Ok(())
 }
 
-fn replay(core: &Core, partition: &Partition, end: Offset, arrived: &Arrivals) -> Result<u64> {
-    let missing = |emission: &Emission| arrived.lacks(partition.id, emission);
+fn replay(core: &Core, partition: &Partition, end: Offset, arrived: &ArrivedEmissions) -> Result<u64> {
+    let missing = |emission: &Emission| arrived.is_missing(partition.id, emission);
     let mut from = partition.applied();
     let mut records = 0;
     while from < end {
@@ -350,7 +362,7 @@ fn replay(core: &Core, partition: &Partition, end: Offset, arrived: &Arrivals) -
     Ok(records)
 }
 
-fn ends(core: &Core) -> Vec<Offset> {
+fn log_ends(core: &Core) -> Vec<Offset> {
     (0..core.log.partitions()).map(|p| core.log.end(PartitionId(p))).collect()
 }
 

@@ -17,8 +17,8 @@ use tidemill_types::{Error, PartitionId, Result, StreamSchema};
 use crate::app::{DocumentsConfig, SourceConfig, SourceFormat};
 use crate::core::Core;
 use crate::entry::{Entry, Events, RejectedRow};
-use crate::ingest::{self, Decoded, Decoder};
-use crate::queries::Homes;
+use crate::ingest::{self, DecodedRows, Decoder};
+use crate::queries::Partitioner;
 
 /// Rows read before they are sent on together.
 const CHUNK_ROWS: usize = 8192;
@@ -36,20 +36,20 @@ pub fn start(core: &Arc<Core>) -> Result<Vec<JoinHandle<()>>> {
 
 fn run(core: &Arc<Core>) {
     for config in &core.app.documents {
-        if let Err(e) = documents(core, config) {
-            core.report_source(&config.collection, &e);
+        if let Err(e) = load_documents(core, config) {
+            core.report_source_problem(&config.collection, &e);
         }
     }
     // rules must find the documents: let them be applied before the first event comes
-    core.in_flight.wait_zero_or(|| core.sources_stopping());
+    core.in_flight.wait_until_drained_or(|| core.sources_stopping());
     if core.sources_stopping() {
         return;
     }
     std::thread::scope(|scope| {
         for config in &core.app.sources {
             scope.spawn(move || {
-                if let Err(e) = events(core, config) {
-                    core.report_source(&config.name, &e);
+                if let Err(e) = read_events(core, config) {
+                    core.report_source_problem(&config.name, &e);
                 }
             });
         }
@@ -76,13 +76,13 @@ fn unreadable(path: &Path, e: std::io::Error) -> Error {
 }
 
 /// Lines of a file, without their ends; `next` says which line it is, from 0.
-struct Lines {
+struct LineReader {
     input: BufReader<Box<dyn Read>>,
     line: Vec<u8>,
     next: u64,
 }
 
-impl Lines {
+impl LineReader {
     fn open(path: &Path) -> Result<Self> {
         Ok(Self { input: BufReader::with_capacity(1 << 20, open(path)?), line: Vec::new(), next: 0 })
     }
@@ -112,32 +112,32 @@ impl Lines {
 
 /// How far a source has come in every partition: it goes on from the least of them, and each partition skips what it
 /// has.
-struct Positions {
+struct SourcePositions {
     name: String,
-    of: Vec<u64>,
+    by_partition: Vec<u64>,
 }
 
-impl Positions {
+impl SourcePositions {
     fn read(core: &Core, name: &str) -> Self {
         let of = core
             .partitions()
             .iter()
             .map(|p| p.state.read().sources.get(name).copied().unwrap_or(0))
             .collect();
-        Self { name: name.to_owned(), of }
+        Self { name: name.to_owned(), by_partition: of }
     }
 
     fn start(&self) -> u64 {
-        self.of.iter().copied().min().unwrap_or(0)
+        self.by_partition.iter().copied().min().unwrap_or(0)
     }
 }
 
 /// Loads a file of documents. A file with other content is another source: it is loaded again.
-fn documents(core: &Arc<Core>, config: &DocumentsConfig) -> Result<()> {
+fn load_documents(core: &Arc<Core>, config: &DocumentsConfig) -> Result<()> {
     let hash = file_hash(&config.path)?;
-    let positions = Positions::read(core, &format!("documents:{}:{hash:016x}", config.collection));
+    let positions = SourcePositions::read(core, &format!("documents:{}:{hash:016x}", config.collection));
     let spec = core.collection_spec(&config.collection)?;
-    let mut lines = Lines::open(&config.path)?;
+    let mut lines = LineReader::open(&config.path)?;
     let mut chunks: Vec<Vec<u8>> = vec![Vec::new(); core.partitions().len()];
     while let Some((number, line)) = lines.read(&config.path)? {
         if core.sources_stopping() {
@@ -146,10 +146,10 @@ fn documents(core: &Arc<Core>, config: &DocumentsConfig) -> Result<()> {
         if number < positions.start() || line.is_empty() {
             continue;
         }
-        let doc = match document(core, &config.collection, line) {
+        let doc = match parse_document(core, &config.collection, line) {
             Ok(doc) => doc,
             Err(e) => {
-                core.report_source(
+                core.report_source_problem(
                     &config.collection,
                     &e.context(format!("{}: line {}", config.path.display(), number + 1)),
                 );
@@ -158,30 +158,30 @@ fn documents(core: &Arc<Core>, config: &DocumentsConfig) -> Result<()> {
         };
         let raw = RawDocument::from_bytes(&doc)
             .map_err(|e| Error::internal("a document that was just made").with_source(e))?;
-        let homes = match core.home(&spec, raw) {
+        let homes = match core.partition_of_document(&spec, raw) {
             Some(p) => p.0 as usize..p.0 as usize + 1,
             None => 0..chunks.len(),
         };
         for p in homes {
-            if number >= positions.of[p] {
+            if number >= positions.by_partition[p] {
                 chunks[p].extend_from_slice(&doc);
                 if chunks[p].len() >= CHUNK_BYTES {
                     let documents = std::mem::take(&mut chunks[p]).into();
-                    put(core, p, &config.collection, &positions.name, number + 1, documents)?;
+                    append_documents(core, p, &config.collection, &positions.name, number + 1, documents)?;
                 }
             }
         }
     }
     let end = lines.next;
     for (p, chunk) in chunks.into_iter().enumerate() {
-        if positions.of[p] < end {
-            put(core, p, &config.collection, &positions.name, end, chunk.into())?;
+        if positions.by_partition[p] < end {
+            append_documents(core, p, &config.collection, &positions.name, end, chunk.into())?;
         }
     }
     Ok(())
 }
 
-fn put(
+fn append_documents(
     core: &Arc<Core>,
     p: usize,
     collection: &str,
@@ -190,7 +190,7 @@ fn put(
     documents: Bytes,
 ) -> Result<()> {
     let source = Some((source.to_owned(), position));
-    insist(core, p, || Entry::Put {
+    append_with_retry(core, p, || Entry::LoadDocuments {
         source: source.clone(),
         collection: collection.to_owned(),
         documents: documents.clone(),
@@ -198,14 +198,14 @@ fn put(
 }
 
 /// The documents of a file, in order; lines that are none are left out.
-pub fn each_document(
+pub fn for_each_document(
     core: &Core,
     config: &DocumentsConfig,
     mut each: impl FnMut(Bytes) -> Result<()>,
 ) -> Result<()> {
-    let mut lines = Lines::open(&config.path)?;
+    let mut lines = LineReader::open(&config.path)?;
     while let Some((_, line)) = lines.read(&config.path)? {
-        if let Ok(doc) = document(core, &config.collection, line) {
+        if let Ok(doc) = parse_document(core, &config.collection, line) {
             each(doc)?;
         }
     }
@@ -213,7 +213,7 @@ pub fn each_document(
 }
 
 /// A line of JSON as a document of the collection, with its `_id`.
-pub fn document(core: &Core, collection: &str, line: &[u8]) -> Result<Bytes> {
+pub fn parse_document(core: &Core, collection: &str, line: &[u8]) -> Result<Bytes> {
     let json: serde_json::Map<String, serde_json::Value> =
         serde_json::from_slice(line).map_err(|e| Error::invalid(format!("not a JSON object: {e}")))?;
     let doc =
@@ -236,8 +236,8 @@ fn file_hash(path: &Path) -> Result<u64> {
 }
 
 /// Reads a file of events.
-fn events(core: &Arc<Core>, config: &SourceConfig) -> Result<()> {
-    let positions = Positions::read(core, &config.name);
+fn read_events(core: &Arc<Core>, config: &SourceConfig) -> Result<()> {
+    let positions = SourcePositions::read(core, &config.name);
     let streams: Vec<Arc<StreamSchema>> = match &config.stream {
         Some(name) => {
             let (stream, _) = core.streams.get(name).ok_or_else(|| {
@@ -253,29 +253,29 @@ fn events(core: &Arc<Core>, config: &SourceConfig) -> Result<()> {
         None => core.program.streams().to_vec(),
     };
     match config.format {
-        SourceFormat::Ndjson => ndjson(core, config, &positions, &streams),
-        SourceFormat::Csv => csv(core, config, &positions, &streams[0]),
+        SourceFormat::Ndjson => read_ndjson(core, config, &positions, &streams),
+        SourceFormat::Csv => read_csv(core, config, &positions, &streams[0]),
     }
 }
 
-fn ndjson(
+fn read_ndjson(
     core: &Arc<Core>,
     config: &SourceConfig,
-    positions: &Positions,
+    positions: &SourcePositions,
     streams: &[Arc<StreamSchema>],
 ) -> Result<()> {
     let mut decoder = Decoder::new(streams, config.stream_field.as_deref());
-    let mut lines = Lines::open(&config.path)?;
+    let mut lines = LineReader::open(&config.path)?;
     let start = positions.start();
     while let Some((number, line)) = lines.read(&config.path)? {
         if number < start || line.is_empty() {
             continue;
         }
         match &config.stream_field {
-            Some(field) => decoder.json_with_stream(field, number, line, core.clock.now()),
-            None => decoder.json(0, number, line, core.clock.now()),
+            Some(field) => decoder.push_json_row_with_stream(field, number, line, core.clock.now()),
+            None => decoder.push_json_row(0, number, line, core.clock.now()),
         }
-        if decoder.seen() >= CHUNK_ROWS {
+        if decoder.rows_read() >= CHUNK_ROWS {
             send(core, config, positions, decoder.finish(), number + 1, false)?;
             if core.sources_stopping() {
                 return Ok(());
@@ -285,10 +285,10 @@ fn ndjson(
     send(core, config, positions, decoder.finish(), lines.next, true)
 }
 
-fn csv(
+fn read_csv(
     core: &Arc<Core>,
     config: &SourceConfig,
-    positions: &Positions,
+    positions: &SourcePositions,
     stream: &Arc<StreamSchema>,
 ) -> Result<()> {
     let mut decoder = Decoder::new(std::slice::from_ref(stream), None);
@@ -299,16 +299,16 @@ fn csv(
     for record in reader.records() {
         if number >= start {
             match record {
-                Ok(record) => decoder.cells(0, number, &columns, &record, core.clock.now()),
+                Ok(record) => decoder.push_text_row(0, number, &columns, &record, core.clock.now()),
                 Err(e) if e.is_io_error() => {
                     return Err(Error::unavailable(format!("{}: cannot be read", config.path.display()))
                         .with_source(e));
                 }
-                Err(e) => decoder.refuse(0, number, e.to_string()),
+                Err(e) => decoder.reject(0, number, e.to_string()),
             }
         }
         number += 1;
-        if decoder.seen() >= CHUNK_ROWS {
+        if decoder.rows_read() >= CHUNK_ROWS {
             send(core, config, positions, decoder.finish(), number, false)?;
             if core.sources_stopping() {
                 return Ok(());
@@ -323,22 +323,23 @@ fn csv(
 fn send(
     core: &Arc<Core>,
     config: &SourceConfig,
-    positions: &Positions,
-    decoded: Decoded,
+    positions: &SourcePositions,
+    decoded: DecodedRows,
     position: u64,
     end: bool,
 ) -> Result<()> {
-    let mut rejected = rejected_rows(config, &decoded, positions, &core.homes);
-    rejected.values().flatten().for_each(|row| core.refused.add(&config.name, row));
-    let mut split = decoded.rows.split_from(&decoded.places, &positions.of, &core.homes)?;
+    let mut rejected = rejected_rows(config, &decoded, positions, &core.partitioner);
+    rejected.values().flatten().for_each(|row| core.source_rejections.add(&config.name, row));
+    let mut split =
+        decoded.rows.split_from(&decoded.row_numbers, &positions.by_partition, &core.partitioner)?;
     for (p, rows) in split.drain(..).enumerate() {
         let rejected = rejected.remove(&p).unwrap_or_default();
-        if rows.is_none() && rejected.is_empty() && !(end && positions.of[p] < position) {
+        if rows.is_none() && rejected.is_empty() && !(end && positions.by_partition[p] < position) {
             continue;
         }
         let rows = rows.unwrap_or_default();
         core.counts.accepted.fetch_add(rows.len() as u64, Ordering::Relaxed);
-        insist(core, p, || {
+        append_with_retry(core, p, || {
             Entry::Events(Events {
                 source: Some((positions.name.clone(), position)),
                 parts: rows.parts.clone(),
@@ -354,21 +355,21 @@ fn send(
 /// Bad rows by the partition whose ledger they are in.
 fn rejected_rows(
     config: &SourceConfig,
-    decoded: &Decoded,
-    positions: &Positions,
-    homes: &Homes,
+    decoded: &DecodedRows,
+    positions: &SourcePositions,
+    homes: &Partitioner,
 ) -> HashMap<usize, Vec<RejectedRow>> {
     let mut rejected: HashMap<usize, Vec<RejectedRow>> = HashMap::new();
-    for bad in &decoded.bad {
+    for bad in &decoded.rejected {
         let stream = bad.stream.clone().or_else(|| config.stream.clone()).unwrap_or_default();
-        let p = homes.of_stream(&stream).0 as usize;
-        if bad.place >= positions.of[p] {
+        let p = homes.for_stream(&stream).0 as usize;
+        if bad.row_number >= positions.by_partition[p] {
             rejected.entry(p).or_default().push(RejectedRow {
                 stream,
                 kind: "malformed".into(),
                 reason: bad.reason.clone(),
                 raw: bad.raw.clone(),
-                origin: format!("{}:{}", config.name, bad.place + 1),
+                origin: format!("{}:{}", config.name, bad.row_number + 1),
             });
         }
     }
@@ -376,14 +377,14 @@ fn rejected_rows(
 }
 
 /// Writes until the log takes it: a file can wait for a full disk or a busy partition.
-fn insist(core: &Arc<Core>, p: usize, entry: impl Fn() -> Entry) -> Result<()> {
+fn append_with_retry(core: &Arc<Core>, p: usize, entry: impl Fn() -> Entry) -> Result<()> {
     let partition = &core.partitions()[p];
     debug_assert_eq!(partition.id, PartitionId(p as u32));
     loop {
         let result = partition
-            .inbox
+            .apply_queue
             .wait_for_room(Duration::from_secs(1))
-            .and_then(|()| core.check_room())
+            .and_then(|()| core.check_disk_space())
             .and_then(|()| partition.write(core, entry(), core.settings.durability, None));
         match result {
             Ok(_) => return Ok(()),

@@ -17,15 +17,15 @@ use crate::dedupe::Dedupe;
 use crate::entry::{self, Encoder, Entry, Streams};
 use crate::outbox::Emission;
 use crate::queries::Queries;
-use crate::queries::state::{Counts, FlowState, SavedUnit};
-use crate::{LedgerCounts, Settings, private};
+use crate::queries::runtime::{QueryCountsByFile, QueryState, SavedUnit};
+use crate::{LedgerCounts, Settings, private_files};
 
 const MAGIC: &[u8; 8] = b"TMCKPT01";
 /// In the name of a second checkpoint of one offset.
-const COPY: &str = "-copy";
+const COPY_SUFFIX: &str = "-copy";
 
 /// The state of a partition: everything that its log records have made so far.
-pub struct State {
+pub struct PartitionState {
     /// Documents.
     pub store: Store,
     /// Ids seen, by stream; only streams with an `id`.
@@ -39,9 +39,9 @@ pub struct State {
     /// The same for events that came for the queries here alone.
     pub forwarded: BTreeMap<u32, Offset>,
     /// Rows that went to other partitions and came from them.
-    pub transfers: Transfers,
+    pub transfers: TransferCounts,
     /// What the queries know.
-    pub flow: FlowState,
+    pub query_state: QueryState,
     /// Rows in and out, by stream.
     pub ledger: BTreeMap<String, LedgerCounts>,
     /// Rules: scratch and counters.
@@ -55,7 +55,7 @@ pub struct State {
 /// Rows of events that a partition emitted into others, and that it took from others, by partition. What one sent
 /// must be what the other received and what is on its way: the ledger compares them.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Transfers {
+pub struct TransferCounts {
     /// Rows emitted, by the partition that they belong to.
     pub sent: BTreeMap<u32, u64>,
     /// Rows taken, by the partition that emitted them; repetitions are not counted.
@@ -64,7 +64,7 @@ pub struct Transfers {
 
 /// What is deployed in a partition.
 #[derive(Clone, Copy)]
-pub struct Deployed<'d> {
+pub struct PartitionDeployment<'d> {
     /// The rules.
     pub program: &'d Arc<Program>,
     /// The queries.
@@ -77,18 +77,18 @@ pub struct Deployed<'d> {
     pub since: Offset,
 }
 
-/// A frozen copy of a [`State`], cheap to make: documents are shared, not copied.
+/// A frozen copy of a [`PartitionState`], cheap to make: documents are shared, not copied.
 pub struct StateImage {
-    meta: Meta,
+    meta: CheckpointMeta,
     ids: Vec<(String, Vec<u128>)>,
-    flow: Vec<u8>,
+    query_state: Vec<u8>,
     outbox: Vec<u8>,
     store: StoreSnapshot,
     trace: TraceImage,
 }
 
 #[derive(Serialize, Deserialize)]
-struct Meta {
+struct CheckpointMeta {
     next: Offset,
     sources: BTreeMap<String, u64>,
     provenance: BTreeMap<u32, Offset>,
@@ -97,7 +97,7 @@ struct Meta {
     ledger: BTreeMap<String, LedgerCounts>,
     rules: Counters,
     #[serde(default)]
-    queries: Counts,
+    queries: QueryCountsByFile,
     /// The units of queries whose states are in the section behind the ids.
     #[serde(default)]
     units: Vec<SavedUnit>,
@@ -108,36 +108,36 @@ struct Meta {
     outbox: Vec<(u32, u64)>,
     /// `None` in a checkpoint of a version that did not count.
     #[serde(default)]
-    transfers: Option<Transfers>,
+    transfers: Option<TransferCounts>,
     /// The fields that those ids are made of. Missing in checkpoints of the first versions.
     #[serde(default)]
     id_fields: BTreeMap<String, Vec<String>>,
 }
 
-impl State {
+impl PartitionState {
     /// The state before the first record.
-    pub fn new(deployed: &Deployed<'_>) -> Result<Self> {
-        let Deployed { program, queries, settings, partition, .. } = *deployed;
+    pub fn new(deployed: &PartitionDeployment<'_>) -> Result<Self> {
+        let PartitionDeployment { program, queries, settings, partition, .. } = *deployed;
         Self {
-            store: Store::new(limits(settings)),
+            store: Store::new(store_limits(settings)),
             dedupe: BTreeMap::new(),
             id_fields: BTreeMap::new(),
             sources: BTreeMap::new(),
             provenance: BTreeMap::new(),
             forwarded: BTreeMap::new(),
-            transfers: Transfers::default(),
-            flow: FlowState::new(queries, partition),
+            transfers: TransferCounts::default(),
+            query_state: QueryState::new(queries, partition),
             ledger: BTreeMap::new(),
             executor: Executor::new(program),
-            trace: trace(settings),
+            trace: new_trace(settings),
             next: Offset(0),
         }
-        .deployed(program, settings)
+        .prepare_for_app(program, settings)
     }
 
     /// Makes room for what the app declares: collections, indexes, dedupe sets. What a stream remembers of ids made of
     /// other fields is forgotten; a stream that the app does not name keeps what it remembers.
-    fn deployed(mut self, program: &Program, settings: &Settings) -> Result<Self> {
+    fn prepare_for_app(mut self, program: &Program, settings: &Settings) -> Result<Self> {
         for spec in program.collections() {
             self.store.declare_collection(spec)?;
         }
@@ -157,7 +157,7 @@ impl State {
     }
 
     /// The ledger line of `stream`.
-    pub fn ledger_of(&mut self, stream: &str) -> &mut LedgerCounts {
+    pub fn ledger_entry(&mut self, stream: &str) -> &mut LedgerCounts {
         // entry() would allocate a key for each batch
         if !self.ledger.contains_key(stream) {
             self.ledger.insert(stream.to_owned(), LedgerCounts::default());
@@ -170,17 +170,17 @@ impl State {
     ///
     /// Errors: `Internal` when the state of the queries cannot be saved.
     pub fn image(&self, queries: &Queries, outbox: &[Emission]) -> Result<StateImage> {
-        let entries = encode(outbox)?;
+        let entries = encode_outbox(outbox)?;
         let ids: Vec<(String, Vec<u128>)> =
             self.dedupe.iter().map(|(stream, d)| (stream.clone(), d.ids().collect())).collect();
-        let (units, flow) = self.flow.with(|flow| flow.save(queries))?;
+        let (units, flow) = self.query_state.with_runtimes(|flow| flow.save(queries))?;
         Ok(StateImage {
-            meta: Meta {
+            meta: CheckpointMeta {
                 next: self.next,
                 sources: self.sources.clone(),
                 provenance: self.provenance.clone(),
                 forwarded: self.forwarded.clone(),
-                queries: self.flow.with(|flow| flow.counts.clone()),
+                queries: self.query_state.with_runtimes(|flow| flow.counts.clone()),
                 units,
                 ledger: self.ledger.clone(),
                 rules: self.executor.counters().clone(),
@@ -190,7 +190,7 @@ impl State {
                 id_fields: self.id_fields.clone(),
             },
             ids,
-            flow,
+            query_state: flow,
             outbox: entries.into_iter().flat_map(|(_, entry)| entry).collect(),
             store: self.store.snapshot(),
             trace: self.trace.image(),
@@ -198,12 +198,12 @@ impl State {
     }
 }
 
-fn trace(settings: &Settings) -> Trace {
+fn new_trace(settings: &Settings) -> Trace {
     Trace::new(TraceLimits { events_max: settings.why_events, ..TraceLimits::default() })
 }
 
 /// Bounds of the documents of a partition.
-pub fn limits(settings: &Settings) -> Limits {
+pub fn store_limits(settings: &Settings) -> Limits {
     Limits { store_bytes_max: settings.documents_bytes, ..Limits::default() }
 }
 
@@ -226,7 +226,7 @@ impl StateImage {
         let failed = |e: std::io::Error| {
             Error::unavailable(format!("{}: cannot be written", path.display())).with_source(e)
         };
-        private::create_dir_durably(dir).map_err(failed)?;
+        private_files::create_dir_durably(dir).map_err(failed)?;
         let step = |what: &str| crash_points::before(|| format!("{what} {}", path.display()));
         let temporary = path.with_extension("tmp");
         step("write beside");
@@ -234,14 +234,14 @@ impl StateImage {
             step("replace");
             std::fs::rename(&temporary, &path)
         });
-        written.inspect_err(|_| give_room_back(&temporary)).map_err(failed)?;
+        written.inspect_err(|_| remove_temporary(&temporary)).map_err(failed)?;
         step("sync the directory of");
         sync_dir(dir).map_err(failed)?;
         Ok(path)
     }
 
     fn write_file(&self, path: &Path) -> std::io::Result<()> {
-        let mut out = BufWriter::with_capacity(1 << 20, private::create_file(path)?);
+        let mut out = BufWriter::with_capacity(1 << 20, private_files::create_file(path)?);
         self.write(&mut out)?;
         out.into_inner().map_err(std::io::IntoInnerError::into_error)?.sync_all()
     }
@@ -250,18 +250,18 @@ impl StateImage {
     /// is not forced to disk.
     ///
     /// Errors: `Unavailable` when it cannot be written.
-    pub fn save_why(&self, dir: &Path, program: &Program) -> Result<()> {
-        let path = why_of(&dir.join(file_name(self.meta.next)));
+    pub fn save_trace(&self, dir: &Path, program: &Program) -> Result<()> {
+        let path = trace_path(&dir.join(file_name(self.meta.next)));
         let failed = |e: std::io::Error| {
             Error::unavailable(format!("{}: cannot be written", path.display())).with_source(e)
         };
         let temporary = path.with_extension("why.tmp");
-        let written = private::create_file(&temporary).map_err(failed).and_then(|file| {
+        let written = private_files::create_file(&temporary).map_err(failed).and_then(|file| {
             let mut out = BufWriter::with_capacity(1 << 20, file);
             self.trace.write_to(program, &mut out).map_err(|e| e.context(path.display()))?;
             out.flush().and_then(|()| std::fs::rename(&temporary, &path)).map_err(failed)
         });
-        written.inspect_err(|_| give_room_back(&temporary))
+        written.inspect_err(|_| remove_temporary(&temporary))
     }
 
     fn write(&self, out: &mut impl Write) -> std::io::Result<()> {
@@ -274,8 +274,8 @@ impl StateImage {
         out.write_all(&crc32c::crc32c(&ids).to_le_bytes())?;
         out.write_all(&ids)?;
         if !self.meta.units.is_empty() {
-            out.write_all(&crc32c::crc32c(&self.flow).to_le_bytes())?;
-            out.write_all(&self.flow)?;
+            out.write_all(&crc32c::crc32c(&self.query_state).to_le_bytes())?;
+            out.write_all(&self.query_state)?;
         }
         if !self.meta.outbox.is_empty() {
             out.write_all(&crc32c::crc32c(&self.outbox).to_le_bytes())?;
@@ -286,7 +286,7 @@ impl StateImage {
 }
 
 /// Removes what a failed write left: on a full disk the next attempt needs the room.
-fn give_room_back(temporary: &Path) {
+fn remove_temporary(temporary: &Path) {
     // if it cannot be removed now, the next attempt begins it anew
     let _ = std::fs::remove_file(temporary);
 }
@@ -306,7 +306,7 @@ pub fn list(dir: &Path) -> Result<Vec<(Offset, PathBuf)>> {
             .file_name()
             .and_then(|n| n.to_str())
             .and_then(|n| n.strip_suffix(".ckpt"))
-            .map(|n| n.strip_suffix(COPY).unwrap_or(n))
+            .map(|n| n.strip_suffix(COPY_SUFFIX).unwrap_or(n))
             .and_then(|n| n.parse().ok());
         if let Some(offset) = offset {
             found.push((Offset(offset), path));
@@ -317,12 +317,12 @@ pub fn list(dir: &Path) -> Result<Vec<(Offset, PathBuf)>> {
 }
 
 /// The explanations beside a checkpoint.
-fn why_of(checkpoint: &Path) -> PathBuf {
+fn trace_path(checkpoint: &Path) -> PathBuf {
     checkpoint.with_extension("why")
 }
 
 /// Writes the copy of a checkpoint, if there is none; when this returns it is on the disk.
-pub fn copy(dir: &Path, next: Offset) -> Result<()> {
+pub fn copy_checkpoint(dir: &Path, next: Offset) -> Result<()> {
     let (checkpoint, copy) = (dir.join(file_name(next)), dir.join(copy_name(next)));
     if copy.exists() {
         return Ok(());
@@ -335,7 +335,7 @@ pub fn copy(dir: &Path, next: Offset) -> Result<()> {
     let copied = std::fs::copy(&checkpoint, &temporary)
         .and_then(|_| File::open(&temporary)?.sync_all())
         .and_then(|()| std::fs::rename(&temporary, &copy));
-    copied.inspect_err(|_| give_room_back(&temporary)).map_err(failed)?;
+    copied.inspect_err(|_| remove_temporary(&temporary)).map_err(failed)?;
     sync_dir(dir).map_err(failed)
 }
 
@@ -343,7 +343,7 @@ pub fn copy(dir: &Path, next: Offset) -> Result<()> {
 pub fn remove(checkpoint: &Path) -> Result<()> {
     let failed =
         |path: &Path, e| Error::unavailable(format!("{}: cannot be removed", path.display())).with_source(e);
-    let why = why_of(checkpoint);
+    let why = trace_path(checkpoint);
     match std::fs::remove_file(&why) {
         Err(e) if e.kind() != std::io::ErrorKind::NotFound => return Err(failed(&why, e)),
         _ => {}
@@ -352,8 +352,8 @@ pub fn remove(checkpoint: &Path) -> Result<()> {
 }
 
 /// Takes back what `why` could explain when the checkpoint was written. Returns what is wrong with it, if anything.
-pub fn load_why(checkpoint: &Path, state: &mut State, program: &Program) -> Option<String> {
-    let path = why_of(checkpoint);
+pub fn load_trace(checkpoint: &Path, state: &mut PartitionState, program: &Program) -> Option<String> {
+    let path = trace_path(checkpoint);
     let told = |e: Error| Some(format!("{}: {e}; why explains events from there on only", path.display()));
     match File::open(&path) {
         Err(e) if e.kind() == std::io::ErrorKind::NotFound => None,
@@ -370,7 +370,7 @@ fn file_name(next: Offset) -> String {
 }
 
 fn copy_name(next: Offset) -> String {
-    format!("{:020}{COPY}.ckpt", next.0)
+    format!("{:020}{COPY_SUFFIX}.ckpt", next.0)
 }
 
 fn sync_dir(dir: &Path) -> std::io::Result<()> {
@@ -378,11 +378,11 @@ fn sync_dir(dir: &Path) -> std::io::Result<()> {
 }
 
 /// A checkpoint that was read.
-pub struct Loaded {
+pub struct LoadedCheckpoint {
     /// The state.
-    pub state: State,
+    pub state: PartitionState,
     /// Files of queries whose state was dropped, as they have changed.
-    pub lost: Vec<String>,
+    pub dropped_files: Vec<String>,
     /// Emissions that were not known to be on the disk of the log that they belong to.
     pub outbox: Vec<Emission>,
     /// Whether the checkpoint has its transfers; earlier versions did not count them.
@@ -392,39 +392,39 @@ pub struct Loaded {
 /// Reads a checkpoint file.
 ///
 /// Errors: `Corrupt` with the file and what is wrong in it.
-pub fn load(path: &Path, deployed: &Deployed<'_>) -> Result<Loaded> {
+pub fn load(path: &Path, deployed: &PartitionDeployment<'_>) -> Result<LoadedCheckpoint> {
     let file = File::open(path)
         .map_err(|e| Error::unavailable(format!("{}: cannot be opened", path.display())).with_source(e))?;
     let mut input = BufReader::with_capacity(1 << 20, file);
     read(&mut input, deployed).map_err(|e| e.context(path.display()))
 }
 
-fn read(input: &mut impl Read, deployed: &Deployed<'_>) -> Result<Loaded> {
-    let Deployed { program, queries, settings, partition, since } = *deployed;
+fn read(input: &mut impl Read, deployed: &PartitionDeployment<'_>) -> Result<LoadedCheckpoint> {
+    let PartitionDeployment { program, queries, settings, partition, since } = *deployed;
     let mut magic = [0; 8];
-    fill(input, &mut magic, "its header")?;
+    read_exact(input, &mut magic, "its header")?;
     if &magic != MAGIC {
         return Err(Error::corrupt("byte 0: not a checkpoint of this format"));
     }
-    let (len, crc) = (u32_of(input)? as usize, u32_of(input)?);
+    let (len, crc) = (read_u32(input)? as usize, read_u32(input)?);
     if len > 64 << 20 {
         return Err(Error::corrupt(format!("byte 8: a section of {len} bytes; expected at most 64 MiB")));
     }
     let mut json = vec![0; len];
-    fill(input, &mut json, "its first section")?;
+    read_exact(input, &mut json, "its first section")?;
     if crc32c::crc32c(&json) != crc {
         return Err(Error::corrupt("byte 16: the first section does not match its checksum"));
     }
-    let meta: Meta = serde_json::from_slice(&json)
+    let meta: CheckpointMeta = serde_json::from_slice(&json)
         .map_err(|e| Error::corrupt("byte 16: the first section cannot be read").with_source(e))?;
-    let crc = u32_of(input)?;
+    let crc = read_u32(input)?;
     let mut actual = 0;
     let mut dedupe = BTreeMap::new();
     for (stream, n) in &meta.ids {
         let mut set = Dedupe::new(settings.dedupe_ids);
         let mut id = [0; 16];
         for _ in 0..*n {
-            fill(input, &mut id, "its ids")?;
+            read_exact(input, &mut id, "its ids")?;
             actual = crc32c::crc32c_append(actual, &id);
             set.admit(u128::from_le_bytes(id));
         }
@@ -433,24 +433,24 @@ fn read(input: &mut impl Read, deployed: &Deployed<'_>) -> Result<Loaded> {
     if actual != crc {
         return Err(Error::corrupt("the ids do not match their checksum"));
     }
-    let mut flow = FlowState::new(queries, partition);
+    let mut flow = QueryState::new(queries, partition);
     let mut lost = Vec::new();
     if !meta.units.is_empty() {
-        let bytes = section(input, meta.units.iter().map(|u| u.bytes), "the states of queries")?;
+        let bytes = read_section(input, meta.units.iter().map(|u| u.bytes), "the states of queries")?;
         lost = flow.get_mut().restore(queries, &meta.units, &bytes)?;
     }
     flow.get_mut().counts = meta.queries;
     let mut outbox = Vec::new();
     if !meta.outbox.is_empty() {
-        let bytes = section(input, meta.outbox.iter().map(|(_, bytes)| *bytes), "the emissions")?;
+        let bytes = read_section(input, meta.outbox.iter().map(|(_, bytes)| *bytes), "the emissions")?;
         // at a deploy everything has arrived, and the emissions are written as the app before knew its streams
         if meta.next > since {
-            outbox = decode(&meta.outbox, bytes, program)?;
+            outbox = decode_outbox(&meta.outbox, bytes, program)?;
         }
     }
     let counts_transfers = meta.transfers.is_some();
-    let store = Store::read_from(input, limits(settings))?;
-    let state = State {
+    let store = Store::read_from(input, store_limits(settings))?;
+    let state = PartitionState {
         store,
         dedupe,
         id_fields: meta.id_fields,
@@ -458,19 +458,19 @@ fn read(input: &mut impl Read, deployed: &Deployed<'_>) -> Result<Loaded> {
         provenance: meta.provenance,
         forwarded: meta.forwarded,
         transfers: meta.transfers.unwrap_or_default(),
-        flow,
+        query_state: flow,
         ledger: meta.ledger,
         executor: Executor::with_counters(program, &meta.rules),
-        trace: trace(settings),
+        trace: new_trace(settings),
         next: meta.next,
     }
-    .deployed(program, settings)?;
-    Ok(Loaded { state, lost, outbox, counts_transfers })
+    .prepare_for_app(program, settings)?;
+    Ok(LoadedCheckpoint { state, dropped_files: lost, outbox, counts_transfers })
 }
 
 /// A section of parts with these lengths, behind its checksum.
-fn section(input: &mut impl Read, lengths: impl Iterator<Item = u64>, what: &str) -> Result<Vec<u8>> {
-    let crc = u32_of(input)?;
+fn read_section(input: &mut impl Read, lengths: impl Iterator<Item = u64>, what: &str) -> Result<Vec<u8>> {
+    let crc = read_u32(input)?;
     let expected: u64 = lengths.sum();
     let mut bytes = Vec::new();
     let read = input.take(expected).read_to_end(&mut bytes);
@@ -482,13 +482,13 @@ fn section(input: &mut impl Read, lengths: impl Iterator<Item = u64>, what: &str
 }
 
 /// Emissions as log entries, with the partition that each belongs to.
-fn encode(outbox: &[Emission]) -> Result<Vec<(u32, Vec<u8>)>> {
+fn encode_outbox(outbox: &[Emission]) -> Result<Vec<(u32, Vec<u8>)>> {
     let mut encoder = Encoder::default();
     let mut entry = |e: &Emission| Ok((e.target.0, encoder.encode(&Entry::Events(e.events.clone()))?));
     outbox.iter().map(&mut entry).collect()
 }
 
-fn decode(parts: &[(u32, u64)], bytes: Vec<u8>, program: &Program) -> Result<Vec<Emission>> {
+fn decode_outbox(parts: &[(u32, u64)], bytes: Vec<u8>, program: &Program) -> Result<Vec<Emission>> {
     let streams: Streams =
         program.streams().iter().map(|s| (s.name.clone(), (s.clone(), s.batch_schema()))).collect();
     let mut rest = Bytes::from(bytes);
@@ -500,17 +500,17 @@ fn decode(parts: &[(u32, u64)], bytes: Vec<u8>, program: &Program) -> Result<Vec
     parts.iter().map(emission).collect()
 }
 
-fn fill(input: &mut impl Read, buffer: &mut [u8], what: &str) -> Result<()> {
+fn read_exact(input: &mut impl Read, buffer: &mut [u8], what: &str) -> Result<()> {
     input.read_exact(buffer).map_err(|e| Error::corrupt(format!("the file ends in {what}")).with_source(e))
 }
 
-fn u32_of(input: &mut impl Read) -> Result<u32> {
+fn read_u32(input: &mut impl Read) -> Result<u32> {
     let mut bytes = [0; 4];
-    fill(input, &mut bytes, "a length or checksum")?;
+    read_exact(input, &mut bytes, "a length or checksum")?;
     Ok(u32::from_le_bytes(bytes))
 }
 
 /// Where the checkpoints of `partition` are.
-pub fn dir_of(data: &Path, partition: PartitionId) -> PathBuf {
+pub fn checkpoint_dir(data: &Path, partition: PartitionId) -> PathBuf {
     data.join("checkpoints").join(format!("p{:05}", partition.0))
 }

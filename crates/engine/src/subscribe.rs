@@ -25,7 +25,7 @@ impl Subscribers {
     }
 
     /// Whether anybody wants `stream`.
-    pub fn wants(&self, stream: &str) -> bool {
+    pub fn has_subscribers(&self, stream: &str) -> bool {
         self.0.lock().get(stream).is_some_and(|s| !s.is_empty())
     }
 

@@ -7,13 +7,13 @@ use tidemill_types::{Offset, PartitionId, Result};
 use crate::core::Core;
 use crate::entry::{self, Entry};
 use crate::outbox::Emission;
-use crate::recover::Report;
-use crate::state::Loaded;
+use crate::recover::StartupReport;
+use crate::state::LoadedCheckpoint;
 
 /// Log bytes read at once.
 const READ_BYTES: usize = 8 << 20;
 /// Records that are appended at once where offsets are passed over.
-const FILLERS: usize = 1024;
+const FILLER_RECORDS_PER_APPEND: usize = 1024;
 
 /// Rows that one partition emitted into another.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -52,7 +52,7 @@ pub fn list(core: &Core) -> Vec<Transfer> {
 }
 
 /// Pairs in which more has arrived than was sent. What is on its way can make it only less.
-pub fn doubled(core: &Core) -> Vec<String> {
+pub fn find_duplicated(core: &Core) -> Vec<String> {
     let told = |t: Transfer| {
         (t.received > t.sent).then(|| {
             format!(
@@ -67,7 +67,7 @@ pub fn doubled(core: &Core) -> Vec<String> {
 /// After recovery every row that was sent has arrived or waits in the sender's outbox. Says where that does not hold.
 pub fn check(core: &Core) -> Vec<String> {
     let told = |t: Transfer| {
-        let waiting = rows_waiting(core, &t);
+        let waiting = pending_rows(core, &t);
         (t.sent != t.received + waiting).then(|| {
             format!(
                 "partition {} emitted {} events into partition {}, which has taken {}, and {waiting} are on their way: \
@@ -80,36 +80,36 @@ pub fn check(core: &Core) -> Vec<String> {
 }
 
 /// Makes both sides agree, for a data directory of a version that did not count transfers.
-pub fn count_from_here(core: &Core) {
+pub fn reset_counts(core: &Core) {
     for partition in core.partitions() {
         partition.state.write().transfers.received.clear();
     }
     for transfer in list(core) {
-        let received = transfer.sent.saturating_sub(rows_waiting(core, &transfer));
+        let received = transfer.sent.saturating_sub(pending_rows(core, &transfer));
         if let Some(target) = core.partitions().get(transfer.to.0 as usize) {
             target.state.write().transfers.received.insert(transfer.from.0, received);
         }
     }
 }
 
-fn rows_waiting(core: &Core, transfer: &Transfer) -> u64 {
-    core.partitions().get(transfer.from.0 as usize).map_or(0, |p| p.outbox.rows_waiting(transfer.to))
+fn pending_rows(core: &Core, transfer: &Transfer) -> u64 {
+    core.partitions().get(transfer.from.0 as usize).map_or(0, |p| p.outbox.pending_rows(transfer.to))
 }
 
 /// For every partition the last record of each other partition whose emission is in its log or was applied.
-pub struct Arrivals(Vec<BTreeMap<(u32, bool), Offset>>);
+pub struct ArrivedEmissions(Vec<BTreeMap<(u32, bool), Offset>>);
 
-impl Arrivals {
+impl ArrivedEmissions {
     /// Looks through checkpoints and logs.
-    pub fn find(core: &Core, loaded: &[Loaded]) -> Result<Self> {
-        let scan = |p: usize, loaded: &Loaded| {
+    pub fn find(core: &Core, loaded: &[LoadedCheckpoint]) -> Result<Self> {
+        let scan = |p: usize, loaded: &LoadedCheckpoint| {
             let mut last = BTreeMap::new();
             for (forwarded, applied) in [(false, &loaded.state.provenance), (true, &loaded.state.forwarded)] {
                 last.extend(applied.iter().map(|(from, offset)| ((*from, forwarded), *offset)));
             }
             // a single partition has nobody to send to
             if core.log.partitions() > 1 {
-                look_through(core, PartitionId(p as u32), loaded.state.next, &mut last)?;
+                scan_log(core, PartitionId(p as u32), loaded.state.next, &mut last)?;
             }
             Ok(last)
         };
@@ -127,7 +127,7 @@ impl Arrivals {
     }
 
     /// Whether what `from` emitted is not in the log that it belongs to.
-    pub fn lacks(&self, from: PartitionId, emission: &Emission) -> bool {
+    pub fn is_missing(&self, from: PartitionId, emission: &Emission) -> bool {
         let arrived = self.0.get(emission.target.0 as usize);
         let last = arrived.and_then(|a| a.get(&(from.0, emission.events.forwarded)));
         last.is_none_or(|last| *last < emission.cause())
@@ -136,7 +136,7 @@ impl Arrivals {
     /// No offset may be given out again that another partition remembers: what the new record emits would be taken for
     /// a repetition. The engine sends nothing on before its cause is on the disk, so this finds something only where a
     /// log lost its end afterwards, or where an earlier version wrote it.
-    pub fn keep_offsets_unique(&self, core: &Core, report: &mut Report) -> Result<()> {
+    pub fn keep_offsets_unique(&self, core: &Core, report: &mut StartupReport) -> Result<()> {
         for p in (0..core.log.partitions()).map(PartitionId) {
             let remembered =
                 self.0.iter().flatten().filter(|((from, _), _)| *from == p.0).map(|(_, last)| last.next());
@@ -152,7 +152,7 @@ impl Arrivals {
             let filler = entry::Encoder::default().encode(&Entry::Tick { jumps: Vec::new() })?;
             let mut left = (remembered.0 - end.0) as usize;
             while left > 0 {
-                let now = left.min(FILLERS);
+                let now = left.min(FILLER_RECORDS_PER_APPEND);
                 core.log.append(
                     p,
                     core.clock.now(),
@@ -167,7 +167,7 @@ impl Arrivals {
 }
 
 /// Notes the provenance of every record from `from` on.
-fn look_through(
+fn scan_log(
     core: &Core,
     partition: PartitionId,
     mut from: Offset,

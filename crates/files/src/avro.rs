@@ -13,17 +13,17 @@ use parking_lot::Mutex;
 use serde_json::Value as Json;
 use tidemill_types::{Error, ErrorKind, Result, StreamSchema};
 
-use crate::blocks::{Block, Blocks, Sync, put_number};
-use crate::fields::{check, convert, declared, places};
-use crate::reader::{BadRow, Batches, READ_BYTES, Reading, unreadable};
-use crate::shape::RowShape;
+use crate::avro_layout::RowLayout;
+use crate::blocks::{Block, Blocks, SyncMarker, put_number};
+use crate::fields::{check, convert, declared, field_columns};
+use crate::reader::{BadRow, EventReader, READ_BYTES, ReadOptions, unreadable};
 
 pub(crate) struct AvroReader {
     schema: Arc<StreamSchema>,
     declared: SchemaRef,
-    decoding: Decoding,
-    source: Arc<Mutex<Source>>,
-    reader: reader::Reader<Feed>,
+    decoder: BlockDecoder,
+    source: Arc<Mutex<BlockSource>>,
+    reader: reader::Reader<BlockInput>,
     /// Rows handed on, those of bad blocks among them as far as they were decoded.
     rows: u64,
     /// Batches of blocks that were decoded one by one.
@@ -31,7 +31,7 @@ pub(crate) struct AvroReader {
 }
 
 /// How blocks become batches.
-struct Decoding {
+struct BlockDecoder {
     /// A header for blocks without compression.
     header: Bytes,
     /// The fields to read, by their places in the file's schema.
@@ -40,7 +40,7 @@ struct Decoding {
 }
 
 /// Where blocks come from.
-struct Source {
+struct BlockSource {
     blocks: Blocks,
     /// Blocks of which not all rows have been handed on.
     recent: VecDeque<Block>,
@@ -52,31 +52,32 @@ impl AvroReader {
     pub(crate) fn new(
         input: Box<dyn Read + Send>,
         schema: &Arc<StreamSchema>,
-        reading: Reading,
+        reading: ReadOptions,
     ) -> Result<Self> {
         let mut input = BufReader::with_capacity(READ_BYTES, input);
-        let info = read_header_info(&mut input).map_err(|e| no_container(e.to_string()))?;
-        let codec = info.compression().map_err(|e| no_container(e.to_string()))?;
+        let info = read_header_info(&mut input).map_err(|e| not_avro(e.to_string()))?;
+        let codec = info.compression().map_err(|e| not_avro(e.to_string()))?;
         if let Some(CompressionCodec::ZStandard | CompressionCodec::Bzip2 | CompressionCodec::Xz) = codec {
             return Err(Error::invalid(format!("blocks compressed with {codec:?} are not read")));
         }
-        let written = info.writer_schema().map_err(|e| no_container(e.to_string()))?.json_string;
-        let json: Json = serde_json::from_str(&written).map_err(|e| no_container(e.to_string()))?;
-        let shape = RowShape::parse(&json)?;
-        let decoding = Decoding {
+        let written = info.writer_schema().map_err(|e| not_avro(e.to_string()))?.json_string;
+        let json: Json = serde_json::from_str(&written).map_err(|e| not_avro(e.to_string()))?;
+        let shape = RowLayout::parse(&json)?;
+        let decoding = BlockDecoder {
             header: header(&written, &info.sync()),
-            fields: places(field_names(&json)?.into_iter(), schema)?,
+            fields: field_columns(field_names(&json)?.into_iter(), schema)?,
             batch_rows: reading.batch_rows,
         };
         let blocks = Blocks::new(input, codec, shape, info.sync(), info.header_len());
-        let source = Arc::new(Mutex::new(Source { blocks, recent: VecDeque::new(), failed: None }));
-        let reader = decoding.reader(Feed::new(&decoding.header, Some(&source))).map_err(unsupported)?;
+        let source = Arc::new(Mutex::new(BlockSource { blocks, recent: VecDeque::new(), failed: None }));
+        let reader =
+            decoding.reader(BlockInput::new(&decoding.header, Some(&source))).map_err(unsupported)?;
         check(reader.schema().fields(), schema)?;
         let declared = declared(schema);
         Ok(Self {
             schema: schema.clone(),
             declared,
-            decoding,
+            decoder: decoding,
             source,
             reader,
             rows: 0,
@@ -88,16 +89,17 @@ impl AvroReader {
     /// handed on are decoded one by one.
     ///
     /// Errors: `error`, where no block is at fault.
-    fn one_by_one(&mut self, error: ArrowError) -> Result<()> {
+    fn decode_row_by_row(&mut self, error: ArrowError) -> Result<()> {
         let recent = std::mem::take(&mut self.source.lock().recent);
         if recent.is_empty() {
             return Err(Error::new(ErrorKind::Corrupt, "cannot be decoded").with_source(error));
         }
         for block in recent {
             let done = self.rows.saturating_sub(block.first) as usize;
-            let of_block = Decoding { batch_rows: block.rows.max(1) as usize, ..self.decoding.clone() };
-            let alone = Bytes::from([&self.decoding.header[..], &block.bytes].concat());
-            let decoded = of_block.reader(Feed::new(&alone, None)).and_then(|mut r| r.next().transpose());
+            let of_block = BlockDecoder { batch_rows: block.rows.max(1) as usize, ..self.decoder.clone() };
+            let alone = Bytes::from([&self.decoder.header[..], &block.bytes].concat());
+            let decoded =
+                of_block.reader(BlockInput::new(&alone, None)).and_then(|mut r| r.next().transpose());
             match decoded {
                 Ok(Some(batch)) => {
                     let done = done.min(batch.num_rows());
@@ -107,18 +109,18 @@ impl AvroReader {
                 Err(e) => {
                     let message = format!("a block of {} rows: {e}", block.rows);
                     let bad = BadRow { line: None, offset: block.offset, message, text: String::new() };
-                    self.source.lock().blocks.bad.push(bad);
+                    self.source.lock().blocks.rejected.push(bad);
                 }
             }
             self.rows = block.first + block.rows;
         }
-        let feed = Feed::new(&self.decoding.header, Some(&self.source));
-        self.reader = self.decoding.reader(feed).map_err(unsupported)?;
+        let feed = BlockInput::new(&self.decoder.header, Some(&self.source));
+        self.reader = self.decoder.reader(feed).map_err(unsupported)?;
         Ok(())
     }
 }
 
-impl Batches for AvroReader {
+impl EventReader for AvroReader {
     fn next(&mut self) -> Result<Option<RecordBatch>> {
         let batch = loop {
             if let Some(batch) = self.ready.pop_front() {
@@ -133,44 +135,44 @@ impl Batches for AvroReader {
                     }
                     break batch;
                 }
-                Some(Err(e)) => self.one_by_one(e)?,
+                Some(Err(e)) => self.decode_row_by_row(e)?,
                 None => return self.source.lock().failed.take().map_or(Ok(None), Err),
             }
         };
         convert(batch.columns(), batch.num_rows(), &self.schema, &self.declared).map(Some)
     }
 
-    fn take_bad(&mut self) -> Vec<BadRow> {
-        std::mem::take(&mut self.source.lock().blocks.bad)
+    fn take_rejected(&mut self) -> Vec<BadRow> {
+        std::mem::take(&mut self.source.lock().blocks.rejected)
     }
 }
 
-impl Clone for Decoding {
+impl Clone for BlockDecoder {
     fn clone(&self) -> Self {
         Self { header: self.header.clone(), fields: self.fields.clone(), batch_rows: self.batch_rows }
     }
 }
 
-impl Decoding {
-    fn reader(&self, feed: Feed) -> Result<reader::Reader<Feed>, ArrowError> {
+impl BlockDecoder {
+    fn reader(&self, feed: BlockInput) -> Result<reader::Reader<BlockInput>, ArrowError> {
         let builder = ReaderBuilder::new().with_batch_size(self.batch_rows);
         builder.with_projection(self.fields.clone()).build(feed)
     }
 }
 
 /// Header and blocks as one input.
-struct Feed {
+struct BlockInput {
     now: Cursor<Bytes>,
-    then: Option<Arc<Mutex<Source>>>,
+    then: Option<Arc<Mutex<BlockSource>>>,
 }
 
-impl Feed {
-    fn new(first: &Bytes, then: Option<&Arc<Mutex<Source>>>) -> Self {
+impl BlockInput {
+    fn new(first: &Bytes, then: Option<&Arc<Mutex<BlockSource>>>) -> Self {
         Self { now: Cursor::new(first.clone()), then: then.cloned() }
     }
 }
 
-impl Read for Feed {
+impl Read for BlockInput {
     fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
         let read = self.fill_buf()?.read(into)?;
         self.consume(read);
@@ -178,7 +180,7 @@ impl Read for Feed {
     }
 }
 
-impl BufRead for Feed {
+impl BufRead for BlockInput {
     fn fill_buf(&mut self) -> io::Result<&[u8]> {
         if self.now.fill_buf()?.is_empty()
             && let Some(then) = &self.then
@@ -203,7 +205,7 @@ impl BufRead for Feed {
 }
 
 /// The header of a container without compression.
-fn header(schema: &str, sync: &Sync) -> Bytes {
+fn header(schema: &str, sync: &SyncMarker) -> Bytes {
     let mut out = b"Obj\x01".to_vec();
     put_number(&mut out, 2);
     for text in ["avro.schema", schema, "avro.codec", "null"] {
@@ -222,7 +224,7 @@ fn field_names(schema: &Json) -> Result<Vec<&str>> {
     Ok(fields.iter().map(|field| field["name"].as_str().unwrap_or_default()).collect())
 }
 
-fn no_container(why: String) -> Error {
+fn not_avro(why: String) -> Error {
     Error::invalid(format!("not an Avro object container: {why}"))
 }
 

@@ -9,11 +9,11 @@ use flate2::Crc;
 use flate2::read::DeflateDecoder;
 use memchr::memmem;
 
+use crate::avro_layout::RowLayout;
 use crate::reader::BadRow;
-use crate::shape::RowShape;
 
 /// Ends every block.
-pub(crate) type Sync = [u8; 16];
+pub(crate) type SyncMarker = [u8; 16];
 /// Largest block, as it lies in the file and decompressed.
 const BLOCK_BYTES_MAX: usize = 256 << 20;
 
@@ -34,16 +34,16 @@ pub(crate) struct Block {
 pub(crate) struct Blocks {
     input: BufReader<Box<dyn Read + Send>>,
     codec: Option<CompressionCodec>,
-    shape: RowShape,
-    sync: Sync,
+    layout: RowLayout,
+    sync: SyncMarker,
     offset: u64,
     rows: u64,
     raw: Vec<u8>,
-    pub(crate) bad: Vec<BadRow>,
+    pub(crate) rejected: Vec<BadRow>,
 }
 
 /// Why there is no block.
-enum Damage {
+enum BlockError {
     /// It is not what it should be: reading goes on behind the next mark of a block's end.
     Framing(String),
     /// What is in it is not: reading goes on behind it.
@@ -53,7 +53,7 @@ enum Damage {
     Io(io::Error),
 }
 
-impl From<io::Error> for Damage {
+impl From<io::Error> for BlockError {
     fn from(e: io::Error) -> Self {
         match e.kind() {
             io::ErrorKind::UnexpectedEof => Self::End("the file ends inside a block".into()),
@@ -66,11 +66,11 @@ impl Blocks {
     pub(crate) fn new(
         input: BufReader<Box<dyn Read + Send>>,
         codec: Option<CompressionCodec>,
-        shape: RowShape,
-        sync: Sync,
+        shape: RowLayout,
+        sync: SyncMarker,
         offset: u64,
     ) -> Self {
-        Self { input, codec, shape, sync, offset, rows: 0, raw: vec![], bad: vec![] }
+        Self { input, codec, layout: shape, sync, offset, rows: 0, raw: vec![], rejected: vec![] }
     }
 
     /// The next block that is whole; none at the end of the file.
@@ -82,43 +82,43 @@ impl Blocks {
             let begins = self.offset;
             let (message, more) = match self.read(begins) {
                 Ok(block) => return Ok(Some(block)),
-                Err(Damage::Io(e)) => return Err(e),
-                Err(Damage::Content(message)) => (message, true),
-                Err(Damage::End(message)) => (message, false),
-                Err(Damage::Framing(message)) => (message, self.pass_over()?),
+                Err(BlockError::Io(e)) => return Err(e),
+                Err(BlockError::Content(message)) => (message, true),
+                Err(BlockError::End(message)) => (message, false),
+                Err(BlockError::Framing(message)) => (message, self.skip_to_sync()?),
             };
-            self.bad.push(BadRow { line: None, offset: begins, message, text: String::new() });
+            self.rejected.push(BadRow { line: None, offset: begins, message, text: String::new() });
             if !more {
                 return Ok(None);
             }
         }
     }
 
-    fn read(&mut self, begins: u64) -> Result<Block, Damage> {
+    fn read(&mut self, begins: u64) -> Result<Block, BlockError> {
         let (rows, size) = (self.number()?, self.number()?);
         let (Ok(rows), Ok(size)) = (u64::try_from(rows), usize::try_from(size)) else {
-            return Err(Damage::Framing(format!("a block of {rows} rows and {size} bytes")));
+            return Err(BlockError::Framing(format!("a block of {rows} rows and {size} bytes")));
         };
         if size > BLOCK_BYTES_MAX {
-            return Err(Damage::Framing(format!(
+            return Err(BlockError::Framing(format!(
                 "a block of {size} bytes; at most {BLOCK_BYTES_MAX} are read"
             )));
         }
         self.raw.clear();
         (&mut self.input).take(size as u64).read_to_end(&mut self.raw)?;
         self.offset += self.raw.len() as u64;
-        let mut sync = Sync::default();
+        let mut sync = SyncMarker::default();
         self.input.read_exact(&mut sync)?;
         self.offset += sync.len() as u64;
         if sync != self.sync {
-            return Err(Damage::Framing("the block does not end where it says".into()));
+            return Err(BlockError::Framing("the block does not end where it says".into()));
         }
-        let unpacked = self.decompressed().map_err(Damage::Content)?;
+        let unpacked = self.decompressed().map_err(BlockError::Content)?;
         let content = unpacked.as_deref().unwrap_or(&self.raw);
         // a row takes a byte, if it has any field: more rows than bytes would only ask for memory
-        if rows > content.len().max(1) as u64 || !self.shape.fits(content, rows) {
+        if rows > content.len().max(1) as u64 || !self.layout.fits(content, rows) {
             let message = format!("the {} bytes of the block are not {rows} rows", content.len());
-            return Err(Damage::Content(message));
+            return Err(BlockError::Content(message));
         }
         let mut bytes = Vec::with_capacity(content.len() + 2 * 10 + sync.len());
         put_number(&mut bytes, rows as i64);
@@ -131,7 +131,7 @@ impl Blocks {
     }
 
     /// Avro's long: seven bits a byte, the lowest first, signs alternating.
-    fn number(&mut self) -> Result<i64, Damage> {
+    fn number(&mut self) -> Result<i64, BlockError> {
         let mut value = 0_u64;
         for shift in (0..64).step_by(7) {
             let mut byte = [0];
@@ -142,7 +142,7 @@ impl Blocks {
                 return Ok((value >> 1) as i64 ^ -((value & 1) as i64));
             }
         }
-        Err(Damage::Framing("a number of more than 64 bits".into()))
+        Err(BlockError::Framing("a number of more than 64 bits".into()))
     }
 
     /// What was read, decompressed; none where it is as it is.
@@ -172,7 +172,7 @@ impl Blocks {
     }
 
     /// Goes behind the next end of a block. Whether there is one.
-    fn pass_over(&mut self) -> io::Result<bool> {
+    fn skip_to_sync(&mut self) -> io::Result<bool> {
         // the end of what was looked at already, in which a mark may begin
         let mut seen: Vec<u8> = Vec::new();
         loop {

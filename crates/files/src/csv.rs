@@ -9,7 +9,7 @@ use tidemill_types::decode::BatchBuilder;
 use tidemill_types::{Error, Result, StreamSchema, Timestamp, did_you_mean};
 
 use crate::fields::only_declared;
-use crate::reader::{BadRow, Batches, READ_BYTES, Reading, unreadable};
+use crate::reader::{BadRow, EventReader, READ_BYTES, ReadOptions, unreadable};
 
 pub(crate) struct CsvReader {
     input: csv::Reader<BufReader<Box<dyn Read + Send>>>,
@@ -17,8 +17,8 @@ pub(crate) struct CsvReader {
     /// For each column of the file the field that it is; others are left out.
     columns: Vec<Option<usize>>,
     fields: usize,
-    reading: Reading,
-    bad: Vec<BadRow>,
+    options: ReadOptions,
+    rejected: Vec<BadRow>,
     record: ByteRecord,
 }
 
@@ -29,13 +29,13 @@ impl CsvReader {
         header: bool,
         delimiter: u8,
         schema: &Arc<StreamSchema>,
-        reading: Reading,
+        reading: ReadOptions,
     ) -> Result<Self> {
         let input = BufReader::with_capacity(READ_BYTES, input);
         let mut options = csv::ReaderBuilder::new();
         let mut input = options.flexible(true).has_headers(header).delimiter(delimiter).from_reader(input);
         let columns = if header {
-            let names = input.headers().map_err(wrong)?;
+            let names = input.headers().map_err(csv_error)?;
             let known: Vec<&str> = names.iter().collect();
             if let Some(missing) = schema.fields.iter().find(|f| !known.contains(&f.name.as_str())) {
                 let hint = did_you_mean(&missing.name, known);
@@ -46,7 +46,15 @@ impl CsvReader {
             (0..schema.fields.len()).map(Some).collect()
         };
         let (builder, fields) = (BatchBuilder::new(schema.clone()), schema.fields.len());
-        Ok(Self { input, builder, columns, fields, reading, bad: vec![], record: ByteRecord::new() })
+        Ok(Self {
+            input,
+            builder,
+            columns,
+            fields,
+            options: reading,
+            rejected: vec![],
+            record: ByteRecord::new(),
+        })
     }
 
     /// Takes the record that was read last. Errors: what is wrong with it.
@@ -67,19 +75,19 @@ impl CsvReader {
     }
 }
 
-impl Batches for CsvReader {
+impl EventReader for CsvReader {
     fn next(&mut self) -> Result<Option<RecordBatch>> {
         let begins = self.input.position().byte();
         loop {
-            let more = self.input.read_byte_record(&mut self.record).map_err(wrong)?;
+            let more = self.input.read_byte_record(&mut self.record).map_err(csv_error)?;
             if more && let Err(e) = self.push() {
                 let (line, offset) = self.record.position().map_or((0, 0), |p| (p.line(), p.byte()));
                 let text: Vec<&[u8]> = self.record.iter().collect();
-                self.bad.push(BadRow::of_line(line, offset, e, &text.join(&b","[..])));
+                self.rejected.push(BadRow::of_line(line, offset, e, &text.join(&b","[..])));
             }
             let bytes = self.input.position().byte() - begins;
             let full =
-                self.builder.len() >= self.reading.batch_rows || bytes >= self.reading.batch_bytes as u64;
+                self.builder.len() >= self.options.batch_rows || bytes >= self.options.batch_bytes as u64;
             if !self.builder.is_empty() && (!more || full) {
                 return only_declared(&self.builder.finish(), self.fields).map(Some);
             }
@@ -89,12 +97,12 @@ impl Batches for CsvReader {
         }
     }
 
-    fn take_bad(&mut self) -> Vec<BadRow> {
-        std::mem::take(&mut self.bad)
+    fn take_rejected(&mut self) -> Vec<BadRow> {
+        std::mem::take(&mut self.rejected)
     }
 }
 
-fn wrong(e: csv::Error) -> Error {
+fn csv_error(e: csv::Error) -> Error {
     let message = e.to_string();
     match e.into_kind() {
         csv::ErrorKind::Io(e) => unreadable(e),

@@ -22,7 +22,10 @@ pub(crate) fn only_declared(batch: &RecordBatch, fields: usize) -> Result<Record
 }
 
 /// For each declared field its place among `names`. Errors: that one is not there.
-pub(crate) fn places<'n>(names: impl Iterator<Item = &'n str>, schema: &StreamSchema) -> Result<Vec<usize>> {
+pub(crate) fn field_columns<'n>(
+    names: impl Iterator<Item = &'n str>,
+    schema: &StreamSchema,
+) -> Result<Vec<usize>> {
     let names: Vec<&str> = names.collect();
     let place = |field: &tidemill_types::Field| {
         names.iter().position(|name| *name == field.name).ok_or_else(|| {

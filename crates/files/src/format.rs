@@ -68,7 +68,7 @@ impl Format {
     /// the texts may also end in `.gz`.
     ///
     /// Errors: `Invalid` where it tells none.
-    pub fn of(path: &Path) -> Result<Self> {
+    pub fn from_path(path: &Path) -> Result<Self> {
         let name = path.file_name().and_then(|n| n.to_str()).unwrap_or_default().to_lowercase();
         let ending = name.trim_end_matches(".gz").rsplit('.').next().unwrap_or_default();
         match ending {

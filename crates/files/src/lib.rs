@@ -2,7 +2,7 @@
 //!
 //! ```
 //! use std::sync::Arc;
-//! use tidemill_files::{Format, Reading};
+//! use tidemill_files::{Format, ReadOptions};
 //! use tidemill_types::{Field, FieldType, StreamSchema};
 //!
 //! let field = |name: &str, ty| Field::new(name, ty);
@@ -11,29 +11,29 @@
 //!     Arc::new(StreamSchema { name: "Trades".into(), fields, key: None, id: vec![], time: None });
 //!
 //! let lines = "{\"symbol\": \"A\", \"price\": 1.5}\n{\"symbol\": \"B\", \"price\": \"high\"}\n";
-//! let mut file = tidemill_files::read(lines.as_bytes(), &Format::Json, &trades, Reading::default())?;
+//! let mut file = tidemill_files::read(lines.as_bytes(), &Format::Json, &trades, ReadOptions::default())?;
 //! let rows: usize = file.by_ref().map(|batch| batch.map(|b| b.num_rows())).sum::<Result<_, _>>()?;
 //! assert_eq!(rows, 1);
 //! assert_eq!(
-//!     file.take_bad()[0].to_string(),
+//!     file.take_rejected()[0].to_string(),
 //!     "line 2, byte 30: field `price`: expected double (a number up to 1.8e308), found \"high\""
 //! );
 //! # Ok::<(), tidemill_types::Error>(())
 //! ```
 
 mod avro;
+mod avro_layout;
 mod blocks;
 mod csv;
 mod fields;
 mod format;
-mod lines;
+mod json_lines;
 #[cfg(feature = "parquet")]
 mod parquet;
 mod reader;
-mod shape;
 mod text;
 mod writer;
 
 pub use format::{Codec, Format};
-pub use reader::{BadRow, Reader, Reading, open, read};
-pub use writer::{Writer, Writing};
+pub use reader::{BadRow, ReadOptions, Reader, open, read};
+pub use writer::{WriteOptions, Writer};

@@ -9,24 +9,24 @@ use parquet::arrow::ProjectionMask;
 use parquet::arrow::arrow_reader::{ParquetRecordBatchReader, ParquetRecordBatchReaderBuilder};
 use tidemill_types::{Error, ErrorKind, Result, StreamSchema};
 
-use crate::fields::{check, convert, declared, places};
-use crate::reader::{BadRow, Batches, Reading};
+use crate::fields::{check, convert, declared, field_columns};
+use crate::reader::{BadRow, EventReader, ReadOptions};
 
 pub(crate) struct ParquetReader {
     schema: Arc<StreamSchema>,
     declared: SchemaRef,
     reader: ParquetRecordBatchReader,
     /// For each declared field its place among the columns that are read.
-    places: Vec<usize>,
+    field_columns: Vec<usize>,
 }
 
 impl ParquetReader {
     /// Errors: that it is no Parquet file, or lacks a field or has it with another type.
-    pub(crate) fn new(file: File, schema: &Arc<StreamSchema>, reading: Reading) -> Result<Self> {
+    pub(crate) fn new(file: File, schema: &Arc<StreamSchema>, reading: ReadOptions) -> Result<Self> {
         let broken = |e| Error::invalid("not a Parquet file").with_source(e);
         let builder = ParquetRecordBatchReaderBuilder::try_new(file).map_err(broken)?;
         let found = builder.schema().fields().clone();
-        let in_file = places(found.iter().map(|f| f.name().as_str()), schema)?;
+        let in_file = field_columns(found.iter().map(|f| f.name().as_str()), schema)?;
         let fields: Vec<FieldRef> = in_file.iter().map(|place| found[*place].clone()).collect();
         check(&fields, schema)?;
         let mask = ProjectionMask::roots(builder.parquet_schema(), in_file.iter().copied());
@@ -37,19 +37,20 @@ impl ParquetReader {
         read.sort_unstable();
         read.dedup();
         let places = in_file.iter().filter_map(|place| read.binary_search(place).ok()).collect();
-        Ok(Self { schema: schema.clone(), declared: declared(schema), reader, places })
+        Ok(Self { schema: schema.clone(), declared: declared(schema), reader, field_columns: places })
     }
 }
 
-impl Batches for ParquetReader {
+impl EventReader for ParquetReader {
     fn next(&mut self) -> Result<Option<RecordBatch>> {
         let Some(batch) = self.reader.next() else { return Ok(None) };
         let batch = batch.map_err(|e| Error::new(ErrorKind::Corrupt, "cannot be decoded").with_source(e))?;
-        let columns: Vec<ArrayRef> = self.places.iter().map(|place| batch.column(*place).clone()).collect();
+        let columns: Vec<ArrayRef> =
+            self.field_columns.iter().map(|place| batch.column(*place).clone()).collect();
         convert(&columns, batch.num_rows(), &self.schema, &self.declared).map(Some)
     }
 
-    fn take_bad(&mut self) -> Vec<BadRow> {
+    fn take_rejected(&mut self) -> Vec<BadRow> {
         vec![]
     }
 }

@@ -13,16 +13,16 @@ use tidemill_types::{Error, ErrorKind, Result, StreamSchema};
 use crate::avro::AvroReader;
 use crate::csv::CsvReader;
 use crate::format::Format;
-use crate::lines::JsonReader;
+use crate::json_lines::JsonReader;
 
 /// Bytes that are read from a file at once.
 pub(crate) const READ_BYTES: usize = 256 << 10;
 /// How much of a bad row is kept.
-const SHOWN_BYTES: usize = 1024;
+const BAD_TEXT_BYTES_MAX: usize = 1024;
 
 /// How files are read.
 #[derive(Debug, Clone, Copy)]
-pub struct Reading {
+pub struct ReadOptions {
     /// Rows of a batch, at most.
     pub batch_rows: usize,
     /// Bytes of text after which a batch of JSON or CSV ends though it has fewer rows.
@@ -31,7 +31,7 @@ pub struct Reading {
     pub complete: bool,
 }
 
-impl Default for Reading {
+impl Default for ReadOptions {
     fn default() -> Self {
         Self { batch_rows: 4096, batch_bytes: 4 << 20, complete: false }
     }
@@ -52,7 +52,7 @@ pub struct BadRow {
 
 impl BadRow {
     pub(crate) fn of_line(line: u64, offset: u64, message: impl fmt::Display, text: &[u8]) -> Self {
-        let text = String::from_utf8_lossy(&text[..text.len().min(SHOWN_BYTES)]).into_owned();
+        let text = String::from_utf8_lossy(&text[..text.len().min(BAD_TEXT_BYTES_MAX)]).into_owned();
         Self { line: Some(line), offset, message: message.to_string(), text }
     }
 }
@@ -67,26 +67,26 @@ impl fmt::Display for BadRow {
 }
 
 /// What reads one format.
-pub(crate) trait Batches: Send {
+pub(crate) trait EventReader: Send {
     /// The next batch; none at the end. Errors: why reading cannot go on.
     fn next(&mut self) -> Result<Option<RecordBatch>>;
     /// The bad rows that were met since it was asked last.
-    fn take_bad(&mut self) -> Vec<BadRow>;
+    fn take_rejected(&mut self) -> Vec<BadRow>;
 }
 
 /// Batches of a file. Their columns are the fields of the stream, in order, with the types of
 /// [`tidemill_types::FieldType::arrow`].
 ///
-/// Bad rows are left out and kept for [`Reader::take_bad`]; with an error reading ends.
+/// Bad rows are left out and kept for [`Reader::take_rejected`]; with an error reading ends.
 pub struct Reader {
-    batches: Box<dyn Batches>,
+    batches: Box<dyn EventReader>,
     done: bool,
 }
 
 impl Reader {
     /// The bad rows that were met since it was asked last, in the order of the file.
-    pub fn take_bad(&mut self) -> Vec<BadRow> {
-        self.batches.take_bad()
+    pub fn take_rejected(&mut self) -> Vec<BadRow> {
+        self.batches.take_rejected()
     }
 }
 
@@ -112,7 +112,12 @@ impl fmt::Debug for Reader {
 /// Opens a file. Text ending in `.gz` is decompressed.
 ///
 /// Errors: that it cannot be opened, is of another format, or lacks a field or has it with another type.
-pub fn open(path: &Path, format: &Format, schema: &Arc<StreamSchema>, reading: Reading) -> Result<Reader> {
+pub fn open(
+    path: &Path,
+    format: &Format,
+    schema: &Arc<StreamSchema>,
+    reading: ReadOptions,
+) -> Result<Reader> {
     let named = |e: Error| e.context(path.display());
     let file = File::open(path).map_err(|e| named(unreadable(e)))?;
     if *format == Format::Parquet {
@@ -125,7 +130,7 @@ pub fn open(path: &Path, format: &Format, schema: &Arc<StreamSchema>, reading: R
         Box::new(file)
     };
     let batches = batches(input, format, schema, reading).map_err(named)?;
-    Ok(Reader { batches: Box::new(Named { path: path.display().to_string(), batches }), done: false })
+    Ok(Reader { batches: Box::new(WithFileName { path: path.display().to_string(), batches }), done: false })
 }
 
 /// Reads events from any input. Parquet needs a file: [`open`].
@@ -135,7 +140,7 @@ pub fn read(
     input: impl Read + Send + 'static,
     format: &Format,
     schema: &Arc<StreamSchema>,
-    reading: Reading,
+    reading: ReadOptions,
 ) -> Result<Reader> {
     Ok(Reader { batches: batches(Box::new(input), format, schema, reading)?, done: false })
 }
@@ -144,9 +149,9 @@ fn batches(
     input: Box<dyn Read + Send>,
     format: &Format,
     schema: &Arc<StreamSchema>,
-    reading: Reading,
-) -> Result<Box<dyn Batches>> {
-    let reading = Reading { batch_rows: reading.batch_rows.max(1), ..reading };
+    reading: ReadOptions,
+) -> Result<Box<dyn EventReader>> {
+    let reading = ReadOptions { batch_rows: reading.batch_rows.max(1), ..reading };
     Ok(match format {
         Format::Avro(_) => Box::new(AvroReader::new(input, schema, reading)?),
         Format::Json => Box::new(JsonReader::new(input, schema, reading)),
@@ -158,29 +163,29 @@ fn batches(
 }
 
 #[cfg(feature = "parquet")]
-fn parquet(file: File, schema: &Arc<StreamSchema>, reading: Reading) -> Result<Reader> {
+fn parquet(file: File, schema: &Arc<StreamSchema>, reading: ReadOptions) -> Result<Reader> {
     let batches = crate::parquet::ParquetReader::new(file, schema, reading)?;
     Ok(Reader { batches: Box::new(batches), done: false })
 }
 
 #[cfg(not(feature = "parquet"))]
-fn parquet(_: File, _: &Arc<StreamSchema>, _: Reading) -> Result<Reader> {
+fn parquet(_: File, _: &Arc<StreamSchema>, _: ReadOptions) -> Result<Reader> {
     Err(Error::invalid("Parquet was left out of this build: it needs the feature `parquet`"))
 }
 
 /// Puts the file's name before errors.
-struct Named {
+struct WithFileName {
     path: String,
-    batches: Box<dyn Batches>,
+    batches: Box<dyn EventReader>,
 }
 
-impl Batches for Named {
+impl EventReader for WithFileName {
     fn next(&mut self) -> Result<Option<RecordBatch>> {
         self.batches.next().map_err(|e| e.context(&self.path))
     }
 
-    fn take_bad(&mut self) -> Vec<BadRow> {
-        self.batches.take_bad()
+    fn take_rejected(&mut self) -> Vec<BadRow> {
+        self.batches.take_rejected()
     }
 }
 

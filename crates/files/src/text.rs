@@ -7,25 +7,25 @@ use arrow_array::RecordBatch;
 use serde_json::Value as Json;
 use tidemill_types::{Error, Result, StreamSchema, Value, event_json, row_value};
 
-use crate::writer::{Out, Rows, unwritable};
+use crate::writer::{EventWriter, FileOutput, unwritable};
 
 pub(crate) struct JsonWriter {
-    out: Out,
+    out: FileOutput,
     schema: Arc<StreamSchema>,
-    enclosing: Option<String>,
+    envelope: Option<String>,
 }
 
 impl JsonWriter {
-    pub(crate) fn new(out: Out, schema: &Arc<StreamSchema>, enclosing: Option<String>) -> Self {
-        Self { out, schema: schema.clone(), enclosing }
+    pub(crate) fn new(out: FileOutput, schema: &Arc<StreamSchema>, enclosing: Option<String>) -> Self {
+        Self { out, schema: schema.clone(), envelope: enclosing }
     }
 }
 
-impl Rows for JsonWriter {
+impl EventWriter for JsonWriter {
     fn write(&mut self, batch: &RecordBatch) -> Result<()> {
         for row in 0..batch.num_rows() {
             let mut event = Json::Object(event_json(&self.schema, batch, row));
-            if let Some(key) = &self.enclosing {
+            if let Some(key) = &self.envelope {
                 event = Json::Object([(key.clone(), event)].into_iter().collect());
             }
             serde_json::to_writer(&mut self.out, &event).map_err(|e| unwritable(e.into()))?;
@@ -40,13 +40,13 @@ impl Rows for JsonWriter {
 }
 
 pub(crate) struct CsvWriter {
-    out: csv::Writer<Out>,
+    out: csv::Writer<FileOutput>,
     cell: String,
 }
 
 impl CsvWriter {
     /// Errors: that the header cannot be written.
-    pub(crate) fn new(out: Out, schema: &StreamSchema, header: bool, delimiter: u8) -> Result<Self> {
+    pub(crate) fn new(out: FileOutput, schema: &StreamSchema, header: bool, delimiter: u8) -> Result<Self> {
         let mut out = csv::WriterBuilder::new().delimiter(delimiter).from_writer(out);
         if header {
             out.write_record(schema.fields.iter().map(|f| &f.name)).map_err(failed)?;
@@ -55,7 +55,7 @@ impl CsvWriter {
     }
 }
 
-impl Rows for CsvWriter {
+impl EventWriter for CsvWriter {
     fn write(&mut self, batch: &RecordBatch) -> Result<()> {
         use std::fmt::Write as _;
         for row in 0..batch.num_rows() {

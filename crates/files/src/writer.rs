@@ -26,28 +26,28 @@ const BLOCK_BYTES: usize = 64_000;
 const RECORD_NAME: &str = "avro.name";
 
 /// Where what is written goes.
-pub(crate) type Out = BufWriter<Box<dyn Write + Send>>;
+pub(crate) type FileOutput = BufWriter<Box<dyn Write + Send>>;
 
 /// How files are written.
 #[derive(Debug, Clone, Default)]
-pub struct Writing {
+pub struct WriteOptions {
     /// Whether lines go behind those that are in the file; else it is begun anew. Containers are always begun anew.
     pub append: bool,
     /// The key of an object around each event, in JSON.
-    pub enclosing: Option<String>,
+    pub envelope: Option<String>,
     /// Whether no field is ever null, which the schema of an Avro container then says.
     pub complete: bool,
 }
 
 /// What writes one format.
-pub(crate) trait Rows: Send {
+pub(crate) trait EventWriter: Send {
     fn write(&mut self, batch: &RecordBatch) -> Result<()>;
     fn finish(self: Box<Self>) -> Result<()>;
 }
 
 /// A file that is written batch by batch. Only [`Writer::finish`] says that it is whole.
 pub struct Writer {
-    rows: Box<dyn Rows>,
+    rows: Box<dyn EventWriter>,
     columns: usize,
     /// The file's name, for errors.
     path: Option<String>,
@@ -61,7 +61,7 @@ impl Writer {
         path: &Path,
         format: &Format,
         schema: &Arc<StreamSchema>,
-        writing: &Writing,
+        writing: &WriteOptions,
     ) -> Result<Self> {
         let named = |e: Error| e.context(path.display());
         let append = writing.append && format.is_text();
@@ -86,12 +86,12 @@ impl Writer {
         output: impl Write + Send + 'static,
         format: &Format,
         schema: &Arc<StreamSchema>,
-        writing: &Writing,
+        writing: &WriteOptions,
     ) -> Result<Self> {
-        let out: Out = BufWriter::with_capacity(WRITE_BYTES, Box::new(output));
-        let rows: Box<dyn Rows> = match format {
-            Format::Avro(codec) => Box::new(AvroRows::new(out, schema, *codec, writing.complete)?),
-            Format::Json => Box::new(JsonWriter::new(out, schema, writing.enclosing.clone())),
+        let out: FileOutput = BufWriter::with_capacity(WRITE_BYTES, Box::new(output));
+        let rows: Box<dyn EventWriter> = match format {
+            Format::Avro(codec) => Box::new(AvroEventWriter::new(out, schema, *codec, writing.complete)?),
+            Format::Json => Box::new(JsonWriter::new(out, schema, writing.envelope.clone())),
             Format::Csv { header, delimiter } => Box::new(CsvWriter::new(out, schema, *header, *delimiter)?),
             Format::Parquet => parquet(out, schema)?,
         };
@@ -104,18 +104,18 @@ impl Writer {
     pub fn write(&mut self, batch: &RecordBatch) -> Result<()> {
         let fields: Vec<usize> = (0..self.columns.min(batch.num_columns())).collect();
         let batch = batch.project(&fields).map_err(|e| Error::internal("no columns").with_source(e))?;
-        self.rows.write(&batch).map_err(|e| named(e, self.path.as_deref()))
+        self.rows.write(&batch).map_err(|e| with_file_name(e, self.path.as_deref()))
     }
 
     /// Writes what is left, and the end that containers have.
     ///
     /// Errors: `Unavailable` where the output does not take it.
     pub fn finish(self) -> Result<()> {
-        self.rows.finish().map_err(|e| named(e, self.path.as_deref()))
+        self.rows.finish().map_err(|e| with_file_name(e, self.path.as_deref()))
     }
 }
 
-fn named(e: Error, path: Option<&str>) -> Error {
+fn with_file_name(e: Error, path: Option<&str>) -> Error {
     match path {
         Some(path) => e.context(path),
         None => e,
@@ -128,13 +128,13 @@ impl fmt::Debug for Writer {
     }
 }
 
-struct AvroRows {
-    out: AvroWriter<Out>,
+struct AvroEventWriter {
+    out: AvroWriter<FileOutput>,
     schema: Arc<Schema>,
 }
 
-impl AvroRows {
-    fn new(out: Out, schema: &StreamSchema, codec: Codec, complete: bool) -> Result<Self> {
+impl AvroEventWriter {
+    fn new(out: FileOutput, schema: &StreamSchema, codec: Codec, complete: bool) -> Result<Self> {
         let codec = match codec {
             Codec::Null => None,
             Codec::Deflate => Some(CompressionCodec::Deflate),
@@ -151,7 +151,7 @@ impl AvroRows {
     }
 }
 
-impl Rows for AvroRows {
+impl EventWriter for AvroEventWriter {
     fn write(&mut self, batch: &RecordBatch) -> Result<()> {
         let batch = RecordBatch::try_new(self.schema.clone(), batch.columns().to_vec())
             .map_err(|e| Error::invalid("the batch has other columns than the stream").with_source(e))?;
@@ -169,19 +169,19 @@ impl Rows for AvroRows {
 }
 
 #[cfg(feature = "parquet")]
-fn parquet(out: Out, schema: &StreamSchema) -> Result<Box<dyn Rows>> {
+fn parquet(out: FileOutput, schema: &StreamSchema) -> Result<Box<dyn EventWriter>> {
     use parquet::arrow::ArrowWriter;
     use parquet::basic::Compression;
     use parquet::errors::ParquetError;
     use parquet::file::properties::WriterProperties;
 
-    struct ParquetRows(ArrowWriter<Out>);
+    struct ParquetEventWriter(ArrowWriter<FileOutput>);
 
     fn failed(e: ParquetError) -> Error {
         unwritable(std::io::Error::other(e))
     }
 
-    impl Rows for ParquetRows {
+    impl EventWriter for ParquetEventWriter {
         fn write(&mut self, batch: &RecordBatch) -> Result<()> {
             self.0.write(batch).map_err(failed)
         }
@@ -195,11 +195,11 @@ fn parquet(out: Out, schema: &StreamSchema) -> Result<Box<dyn Rows>> {
     let properties = WriterProperties::builder().set_compression(Compression::SNAPPY).build();
     let wrong = |e| Error::invalid("the stream cannot be written as Parquet").with_source(e);
     let writer = ArrowWriter::try_new(out, declared(schema), Some(properties)).map_err(wrong)?;
-    Ok(Box::new(ParquetRows(writer)))
+    Ok(Box::new(ParquetEventWriter(writer)))
 }
 
 #[cfg(not(feature = "parquet"))]
-fn parquet(_: Out, _: &StreamSchema) -> Result<Box<dyn Rows>> {
+fn parquet(_: FileOutput, _: &StreamSchema) -> Result<Box<dyn EventWriter>> {
     Err(Error::invalid("Parquet was left out of this build: it needs the feature `parquet`"))
 }
 

@@ -7,13 +7,13 @@ use tidemill_types::{Error, ErrorKind};
 
 /// A failed disk operation, kept so that all who waited for it get the same answer.
 #[derive(Debug, Clone)]
-pub(crate) struct Failure {
+pub(crate) struct IoFailure {
     kind: ErrorKind,
     message: String,
     disk_full: bool,
 }
 
-impl Failure {
+impl IoFailure {
     /// `doing` says what was tried, as in `write` or `fsync of`.
     pub(crate) fn new(doing: &str, path: &Path, e: &io::Error) -> Self {
         let (kind, why) = match e.kind() {
@@ -39,13 +39,13 @@ impl Failure {
 }
 
 /// Gives an I/O result its place and the crate-border error.
-pub(crate) trait Doing<T> {
-    /// `doing` and `path` as in [`Failure::new`].
-    fn doing(self, doing: &str, path: &Path) -> Result<T, Error>;
+pub(crate) trait IoResultExt<T> {
+    /// `doing` and `path` as in [`IoFailure::new`].
+    fn during(self, doing: &str, path: &Path) -> Result<T, Error>;
 }
 
-impl<T> Doing<T> for io::Result<T> {
-    fn doing(self, doing: &str, path: &Path) -> Result<T, Error> {
-        self.map_err(|e| Failure::new(doing, path, &e).error())
+impl<T> IoResultExt<T> for io::Result<T> {
+    fn during(self, doing: &str, path: &Path) -> Result<T, Error> {
+        self.map_err(|e| IoFailure::new(doing, path, &e).error())
     }
 }

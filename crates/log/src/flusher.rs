@@ -17,14 +17,14 @@ pub(crate) struct Flusher {
 
 #[derive(Default)]
 struct Shared {
-    asked: Mutex<Asked>,
+    requests: Mutex<FlushRequests>,
     wake: Condvar,
     /// There is work that the thread knows of; spares writers the lock.
-    told: AtomicBool,
+    notified: AtomicBool,
 }
 
 #[derive(Default)]
-struct Asked {
+struct FlushRequests {
     work: bool,
     urgent: bool,
     stop: bool,
@@ -47,10 +47,10 @@ impl Flusher {
     }
 
     /// Something was written; `urgent` when much of it waits already.
-    pub(crate) fn tell(&self, urgent: bool) {
-        if urgent || !self.shared.told.load(Ordering::Relaxed) {
-            let mut asked = self.shared.asked.lock();
-            self.shared.told.store(true, Ordering::Relaxed);
+    pub(crate) fn notify(&self, urgent: bool) {
+        if urgent || !self.shared.notified.load(Ordering::Relaxed) {
+            let mut asked = self.shared.requests.lock();
+            self.shared.notified.store(true, Ordering::Relaxed);
             asked.work = true;
             asked.urgent |= urgent;
             self.shared.wake.notify_one();
@@ -59,7 +59,7 @@ impl Flusher {
 
     /// Ends the thread and waits for it.
     pub(crate) fn stop(&self) {
-        self.shared.asked.lock().stop = true;
+        self.shared.requests.lock().stop = true;
         self.shared.wake.notify_one();
         if let Some(thread) = self.thread.lock().take() {
             // It does not panic; if it did, nothing of what it did is in doubt, see `Partition::lead`.
@@ -76,8 +76,8 @@ impl Shared {
                 left |= partition.sync_in_background();
             }
             if left {
-                let mut asked = self.asked.lock();
-                self.told.store(true, Ordering::Relaxed);
+                let mut asked = self.requests.lock();
+                self.notified.store(true, Ordering::Relaxed);
                 asked.work = true;
             }
         }
@@ -85,7 +85,7 @@ impl Shared {
 
     /// Waits until something was written, then `interval` for more of it; false when the thread is to end.
     fn wait_for_work(&self, interval: Duration) -> bool {
-        let mut asked = self.asked.lock();
+        let mut asked = self.requests.lock();
         while !asked.work && !asked.stop {
             self.wake.wait(&mut asked);
         }
@@ -96,7 +96,7 @@ impl Shared {
             }
         }
         (asked.work, asked.urgent) = (false, false);
-        self.told.store(false, Ordering::Relaxed);
+        self.notified.store(false, Ordering::Relaxed);
         !asked.stop
     }
 }

@@ -221,14 +221,14 @@ impl Checksum {
         Self { seed: crc32c::crc32c(&salt.to_le_bytes()) }
     }
 
-    /// The checksum so far over a record's first [`RECORD_HEADER_BYTES`]; go on with [`Checksum::more`].
+    /// The checksum so far over a record's first [`RECORD_HEADER_BYTES`]; go on with [`Checksum::extend`].
     pub fn of_head(self, head: &[u8]) -> u32 {
         let crc = crc32c::crc32c_append(self.seed, &head[..4]);
         crc32c::crc32c_append(crc, &head[PREFIX_BYTES..RECORD_HEADER_BYTES])
     }
 
     /// Goes on with bytes of the payload.
-    pub fn more(crc: u32, payload: &[u8]) -> u32 {
+    pub fn extend(crc: u32, payload: &[u8]) -> u32 {
         crc32c::crc32c_append(crc, payload)
     }
 }
@@ -254,8 +254,8 @@ pub fn encode_head(checksum: Checksum, head: &RecordHead, payload: &[u8]) -> [u8
     b[24..28].copy_from_slice(&head.unsynced.to_le_bytes());
     let flags = (u32::from(head.group_end) * GROUP_END) | (u32::from(head.padding) << PADDING_SHIFT);
     b[28..32].copy_from_slice(&flags.to_le_bytes());
-    let crc = Checksum::more(checksum.of_head(&b), payload);
-    let crc = Checksum::more(crc, head.padding());
+    let crc = Checksum::extend(checksum.of_head(&b), payload);
+    let crc = Checksum::extend(crc, head.padding());
     b[4..8].copy_from_slice(&crc.to_le_bytes());
     b
 }
@@ -271,7 +271,7 @@ pub fn decode_record(bytes: &[u8], checksum: Checksum, expected: u64) -> Result<
     if head.offset != expected {
         return Err(BadRecord::Offset { found: head.offset, expected });
     }
-    let computed = Checksum::more(checksum.of_head(record), &record[RECORD_HEADER_BYTES..]);
+    let computed = Checksum::extend(checksum.of_head(record), &record[RECORD_HEADER_BYTES..]);
     if computed != head.crc {
         return Err(BadRecord::Crc { stored: head.crc, computed });
     }

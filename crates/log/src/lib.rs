@@ -19,14 +19,14 @@
 //!
 //! The bytes on disk are described in `docs/formats/log.md`.
 
-mod contract;
+mod api;
 pub mod disk;
 mod failure;
 mod flusher;
 pub mod format;
 mod local;
 mod memory;
-mod newest;
+mod newest_segment;
 mod options;
 mod partition;
 pub mod queue;
@@ -38,8 +38,8 @@ pub mod sim_disk;
 mod tail;
 mod writer;
 
-pub use contract::{Appended, Durability, Log, Record};
+pub use api::{AppendResult, Durability, Log, Record};
 pub use local::LocalLog;
 pub use memory::MemoryLog;
 pub use options::LogOptions;
-pub use recover::{Cut, CutReason, RecoveryReport};
+pub use recover::{CutReason, RecoveryReport, TailCut};

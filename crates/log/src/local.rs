@@ -7,9 +7,9 @@ use std::sync::Arc;
 use bytes::Bytes;
 use tidemill_types::{Error, Offset, PartitionId, Result, Timestamp};
 
-use crate::contract::{Appended, Durability, Log, Record};
+use crate::api::{AppendResult, Durability, Log, Record};
 use crate::disk::{Disk, OsDisk, read_full, write_all};
-use crate::failure::Doing;
+use crate::failure::IoResultExt;
 use crate::flusher::Flusher;
 use crate::options::LogOptions;
 use crate::partition::Partition;
@@ -51,7 +51,7 @@ impl LocalLog {
     ) -> Result<(Self, Vec<RecoveryReport>)> {
         let dir = dir.as_ref();
         options.check()?;
-        disk.create_dir(dir).doing("create", dir)?;
+        disk.create_dir(dir).during("create", dir)?;
         let lock = lock(&*disk, dir)?;
         check_meta(&*disk, dir, options.partitions)?;
         let mut partitions = Vec::new();
@@ -86,13 +86,13 @@ fn lock(disk: &dyn Disk, dir: &Path) -> Result<Box<dyn Any + Send + Sync>> {
             "the log in {} is open in another process (it holds {LOCK_FILE}): stop that process or use another directory",
             dir.display()
         )),
-        _ => crate::failure::Failure::new("lock", &path, &e).error(),
+        _ => crate::failure::IoFailure::new("lock", &path, &e).error(),
     })
 }
 
 /// The number of partitions is decided when the log is made and written down before the first of them exists.
 fn check_meta(disk: &dyn Disk, dir: &Path, partitions: u32) -> Result<()> {
-    let names = disk.list(dir).doing("list", dir)?;
+    let names = disk.list(dir).during("list", dir)?;
     let path = dir.join(META_FILE);
     if names.iter().any(|n| n == META_FILE) {
         let found = read_meta(disk, &path)?;
@@ -114,15 +114,15 @@ fn check_meta(disk: &dyn Disk, dir: &Path, partitions: u32) -> Result<()> {
     }
     for p in 0..partitions {
         let path = partition_dir(dir, p);
-        disk.create_dir(&path).doing("create", &path)?;
+        disk.create_dir(&path).during("create", &path)?;
     }
-    disk.sync_dir(dir).doing("fsync of", dir)
+    disk.sync_dir(dir).during("fsync of", dir)
 }
 
 fn read_meta(disk: &dyn Disk, path: &Path) -> Result<u32> {
     let mut buf = vec![0; META_BYTES_MAX];
-    let file = disk.open(path).doing("open", path)?;
-    let n = read_full(&*file, 0, &mut buf).doing("read", path)?;
+    let file = disk.open(path).during("open", path)?;
+    let n = read_full(&*file, 0, &mut buf).during("read", path)?;
     let text = String::from_utf8_lossy(&buf[..n]);
     let mut lines = text.lines();
     let first = lines.next() == Some(META_FIRST_LINE);
@@ -150,7 +150,7 @@ fn write_meta(disk: &dyn Disk, dir: &Path, partitions: u32) -> Result<()> {
             Some(parent) if !parent.as_os_str().is_empty() => disk.sync_dir(parent),
             _ => Ok(()),
         })
-        .doing("write", &path)
+        .during("write", &path)
 }
 
 impl Log for LocalLog {
@@ -158,15 +158,20 @@ impl Log for LocalLog {
         self.partitions.len() as u32
     }
 
-    fn write(&self, partition: PartitionId, time: Timestamp, payloads: &[&[u8]]) -> Result<Appended> {
+    fn write(&self, partition: PartitionId, time: Timestamp, payloads: &[&[u8]]) -> Result<AppendResult> {
         let (appended, much) = self.partition(partition)?.write(time, payloads)?;
-        self.flusher.tell(much);
+        self.flusher.notify(much);
         Ok(appended)
     }
 
-    fn write_owned(&self, partition: PartitionId, time: Timestamp, payloads: Vec<Bytes>) -> Result<Appended> {
+    fn write_owned(
+        &self,
+        partition: PartitionId,
+        time: Timestamp,
+        payloads: Vec<Bytes>,
+    ) -> Result<AppendResult> {
         let (appended, much) = self.partition(partition)?.write_owned(time, payloads)?;
-        self.flusher.tell(much);
+        self.flusher.notify(much);
         Ok(appended)
     }
 

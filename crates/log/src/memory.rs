@@ -3,7 +3,7 @@
 use parking_lot::Mutex;
 use tidemill_types::{Error, Offset, PartitionId, Result, Timestamp};
 
-use crate::contract::{Appended, Durability, Log, Record};
+use crate::api::{AppendResult, Durability, Log, Record};
 use crate::local::no_partition;
 
 /// A log in memory, for tests and for trying things out: nothing of it outlives the value.
@@ -11,19 +11,19 @@ use crate::local::no_partition;
 /// It answers every wished durability with success, so that code under test takes the same way as with a disk.
 /// Bounds: `bytes_max` of payloads over all partitions, then `LimitReached`.
 pub struct MemoryLog {
-    partitions: Vec<Mutex<Part>>,
+    partitions: Vec<Mutex<MemoryPartition>>,
     bytes_max: usize,
 }
 
 #[derive(Default)]
-struct Part {
+struct MemoryPartition {
     start: u64,
     records: Vec<Record>,
     bytes: usize,
     closed: bool,
 }
 
-impl Part {
+impl MemoryPartition {
     fn end(&self) -> u64 {
         self.start + self.records.len() as u64
     }
@@ -41,7 +41,7 @@ impl MemoryLog {
         Self { bytes_max: bytes_max / partitions.len().max(1), partitions }
     }
 
-    fn part(&self, id: PartitionId) -> Result<&Mutex<Part>> {
+    fn partition(&self, id: PartitionId) -> Result<&Mutex<MemoryPartition>> {
         self.partitions.get(id.0 as usize).ok_or_else(|| no_partition(id, self.partitions()))
     }
 }
@@ -51,8 +51,8 @@ impl Log for MemoryLog {
         self.partitions.len() as u32
     }
 
-    fn write(&self, partition: PartitionId, time: Timestamp, payloads: &[&[u8]]) -> Result<Appended> {
-        let mut part = self.part(partition)?.lock();
+    fn write(&self, partition: PartitionId, time: Timestamp, payloads: &[&[u8]]) -> Result<AppendResult> {
+        let mut part = self.partition(partition)?.lock();
         if payloads.is_empty() {
             return Err(Error::invalid(
                 "a group of no records cannot be appended: give at least one payload",
@@ -75,11 +75,11 @@ impl Log for MemoryLog {
             part.records.push(Record { offset: Offset(first + i as u64), time, payload });
         }
         let last = Offset(part.end() - 1);
-        Ok(Appended { first: Offset(first), last, durability: Durability::Memory })
+        Ok(AppendResult { first: Offset(first), last, durability: Durability::Memory })
     }
 
     fn sync(&self, partition: PartitionId, upto: Offset, _: Durability) -> Result<()> {
-        let end = self.part(partition)?.lock().end();
+        let end = self.partition(partition)?.lock().end();
         if upto.0 >= end {
             return Err(Error::invalid(format!("offset {upto} cannot be synced: the log ends at {end}")));
         }
@@ -87,7 +87,7 @@ impl Log for MemoryLog {
     }
 
     fn read(&self, partition: PartitionId, from: Offset, max_bytes: usize) -> Result<Vec<Record>> {
-        let part = self.part(partition)?.lock();
+        let part = self.partition(partition)?.lock();
         if from.0 < part.start {
             let start = part.start;
             return Err(Error::not_found(format!(
@@ -111,11 +111,11 @@ impl Log for MemoryLog {
     }
 
     fn start(&self, partition: PartitionId) -> Offset {
-        Offset(self.part(partition).map_or(0, |p| p.lock().start))
+        Offset(self.partition(partition).map_or(0, |p| p.lock().start))
     }
 
     fn end(&self, partition: PartitionId) -> Offset {
-        Offset(self.part(partition).map_or(0, |p| p.lock().end()))
+        Offset(self.partition(partition).map_or(0, |p| p.lock().end()))
     }
 
     fn durable(&self, partition: PartitionId) -> Offset {
@@ -124,7 +124,7 @@ impl Log for MemoryLog {
 
     /// Drops exactly the records below `upto`: there are no segments.
     fn truncate(&self, partition: PartitionId, upto: Offset) -> Result<()> {
-        let mut part = self.part(partition)?.lock();
+        let mut part = self.partition(partition)?.lock();
         let n = upto.0.clamp(part.start, part.end()) - part.start;
         let gone: usize = part.records.drain(..n as usize).map(|r| r.payload.len()).sum();
         part.bytes -= gone;
@@ -133,7 +133,7 @@ impl Log for MemoryLog {
     }
 
     fn bytes(&self, partition: PartitionId) -> u64 {
-        self.part(partition).map_or(0, |p| p.lock().bytes as u64)
+        self.partition(partition).map_or(0, |p| p.lock().bytes as u64)
     }
 
     fn flush(&self) -> Result<()> {

@@ -12,9 +12,9 @@ use bytes::Bytes;
 use parking_lot::{Condvar, Mutex, MutexGuard};
 use tidemill_types::{Error, Offset, Result, Timestamp};
 
-use crate::contract::{Appended, Durability, Record};
+use crate::api::{AppendResult, Durability, Record};
 use crate::disk::{Disk, DiskFile};
-use crate::failure::{Doing, Failure};
+use crate::failure::{IoFailure, IoResultExt};
 use crate::format::{Checksum, PAYLOAD_BYTES_MAX, SEGMENT_HEADER_BYTES};
 use crate::options::LogOptions;
 use crate::segment::{Span, file_name, read_records};
@@ -22,7 +22,7 @@ use crate::tail::{Chunk, Group, Tail, group_cost};
 use crate::writer::{Progress, Segments, Writer};
 
 /// A newest segment below this stays when all its records are given up: a new one would hardly be smaller.
-const LEFT_BYTES_MIN: u64 = 64 << 10;
+const ROLL_BYTES_MIN: u64 = 64 << 10;
 
 pub(crate) struct Partition {
     dir: PathBuf,
@@ -46,9 +46,9 @@ struct State {
     progress: Progress,
     tail: Tail,
     /// There is a leader.
-    busy: bool,
+    leader_active: bool,
     /// The last disk work failed: how and when.
-    trouble: Option<(Failure, Instant)>,
+    last_error: Option<(IoFailure, Instant)>,
     /// How often disk work failed.
     failures: u64,
     closed: bool,
@@ -81,8 +81,8 @@ impl Partition {
                 end_pos,
                 progress: Progress { written: next, durable: next },
                 tail: Tail::default(),
-                busy: false,
-                trouble: None,
+                leader_active: false,
+                last_error: None,
                 failures: 0,
                 closed: false,
             }),
@@ -93,13 +93,13 @@ impl Partition {
     }
 
     /// See [`crate::Log::write`]. Also says whether much is waiting for the disk now.
-    pub(crate) fn write(&self, time: Timestamp, payloads: &[&[u8]]) -> Result<(Appended, bool)> {
+    pub(crate) fn write(&self, time: Timestamp, payloads: &[&[u8]]) -> Result<(AppendResult, bool)> {
         let cost = self.check_group(payloads.iter().map(|p| p.len()))?;
         self.push(time, cost, |group| Chunk::copied(group, payloads))
     }
 
     /// See [`crate::Log::write_owned`]. The rest as for [`Partition::write`].
-    pub(crate) fn write_owned(&self, time: Timestamp, payloads: Vec<Bytes>) -> Result<(Appended, bool)> {
+    pub(crate) fn write_owned(&self, time: Timestamp, payloads: Vec<Bytes>) -> Result<(AppendResult, bool)> {
         let cost = self.check_group(payloads.iter().map(Bytes::len))?;
         self.push(time, cost, |group| Chunk::shared(group, payloads))
     }
@@ -109,7 +109,7 @@ impl Partition {
         time: Timestamp,
         cost: usize,
         chunk: impl FnOnce(Group) -> Chunk,
-    ) -> Result<(Appended, bool)> {
+    ) -> Result<(AppendResult, bool)> {
         let mut state = self.state.lock();
         self.wait_for_room(&mut state, cost)?;
         let first = state.next;
@@ -120,7 +120,8 @@ impl Partition {
         state.tail.push(chunk);
         let last = state.next - 1;
         let much = state.tail.unsynced_bytes() > self.options.pending_bytes_max / 2;
-        let appended = Appended { first: Offset(first), last: Offset(last), durability: Durability::Memory };
+        let appended =
+            AppendResult { first: Offset(first), last: Offset(last), durability: Durability::Memory };
         Ok((appended, much))
     }
 
@@ -149,11 +150,11 @@ impl Partition {
             // a group that is larger than the limit has the whole of it, so that a large record does not wait for ever
             let unsynced = state.tail.unsynced_bytes();
             let full = unsynced > 0 && unsynced + cost > most;
-            if !full && state.trouble.is_none() {
+            if !full && state.last_error.is_none() {
                 return Ok(());
             }
-            if !state.busy {
-                self.lead(state, true)?;
+            if !state.leader_active {
+                self.run_as_leader(state, true)?;
                 continue;
             }
             let wait = Duration::from_millis(self.options.write_wait_ms_max);
@@ -181,9 +182,9 @@ impl Partition {
         }
         let failures = state.failures;
         while !state.is_reached(upto, durability) {
-            if state.busy {
+            if state.leader_active {
                 self.changed.wait(&mut state);
-                match &state.trouble {
+                match &state.last_error {
                     Some((failure, _))
                         if state.failures > failures && !state.is_reached(upto, durability) =>
                     {
@@ -191,7 +192,7 @@ impl Partition {
                     }
                     _ => {}
                 }
-            } else if let Err(e) = self.lead(&mut state, durability == Durability::Fsync)
+            } else if let Err(e) = self.run_as_leader(&mut state, durability == Durability::Fsync)
                 && !state.is_reached(upto, durability)
             {
                 return Err(e);
@@ -201,8 +202,8 @@ impl Partition {
     }
 
     /// Does the disk work for all; nobody else is at it. The lock is given up meanwhile.
-    fn lead(&self, state: &mut MutexGuard<'_, State>, sync: bool) -> Result<()> {
-        if let Some((failure, when)) = &state.trouble
+    fn run_as_leader(&self, state: &mut MutexGuard<'_, State>, sync: bool) -> Result<()> {
+        if let Some((failure, when)) = &state.last_error
             && when.elapsed() < Duration::from_millis(self.options.retry_wait_ms)
             && !state.closed
         {
@@ -210,21 +211,21 @@ impl Partition {
         }
         let before = state.progress;
         let chunks = state.tail.since(before.written);
-        state.busy = true;
+        state.leader_active = true;
         let (progress, done) = MutexGuard::unlocked(state, || {
             let mut progress = before;
             let done = self.writer.lock().run(&chunks, sync, &mut progress);
             drop(chunks);
             (progress, done)
         });
-        state.busy = false;
+        state.leader_active = false;
         state.progress = progress;
-        state.tail.settle(before.durable, progress.durable, self.options.tail_bytes_max);
-        let outcome = done.as_ref().map_err(Failure::error).copied();
+        state.tail.mark_durable(before.durable, progress.durable, self.options.tail_bytes_max);
+        let outcome = done.as_ref().map_err(IoFailure::error).copied();
         if done.is_err() {
             state.failures += 1;
         }
-        state.trouble = done.err().map(|failure| (failure, Instant::now()));
+        state.last_error = done.err().map(|failure| (failure, Instant::now()));
         self.changed.notify_all();
         outcome
     }
@@ -232,9 +233,9 @@ impl Partition {
     /// Brings to the disk what nobody waits for; whether something is left to do.
     pub(crate) fn sync_in_background(&self) -> bool {
         let mut state = self.state.lock();
-        if state.progress.durable < state.next && !state.busy {
+        if state.progress.durable < state.next && !state.leader_active {
             // A failure stays in `trouble` for those who write or wait next.
-            let _ = self.lead(&mut state, true);
+            let _ = self.run_as_leader(&mut state, true);
         }
         state.progress.durable < state.next
     }
@@ -318,7 +319,7 @@ impl Partition {
         match &*last {
             Some((b, file)) if *b == base => Ok(Arc::clone(file)),
             _ => {
-                let file = self.disk.open(&span.path).doing("open", &span.path)?;
+                let file = self.disk.open(&span.path).during("open", &span.path)?;
                 *last = Some((base, Arc::clone(&file)));
                 Ok(file)
             }
@@ -331,13 +332,13 @@ impl Partition {
     }
 
     /// Goes on in a new segment when the newest holds nothing from `upto` on but much below, so that it can go, too.
-    fn leave_newest(&self, upto: u64) -> Result<()> {
+    fn roll_for_truncation(&self, upto: u64) -> Result<()> {
         let mut state = self.state.lock();
-        while state.busy {
+        while state.leader_active {
             self.changed.wait(&mut state);
         }
         let bytes = self.segments.lock().back().map_or(0, |s| s.end_pos);
-        if state.next > upto || state.progress.durable < state.next || bytes < LEFT_BYTES_MIN {
+        if state.next > upto || state.progress.durable < state.next || bytes < ROLL_BYTES_MIN {
             return Ok(());
         }
         // under the lock: records that are written meanwhile would be given places in the old segment
@@ -348,7 +349,7 @@ impl Partition {
 
     /// See [`crate::Log::truncate`].
     pub(crate) fn truncate(&self, upto: u64) -> Result<()> {
-        self.leave_newest(upto)?;
+        self.roll_for_truncation(upto)?;
         let mut gone = Vec::new();
         {
             let mut segments = self.segments.lock();
@@ -363,8 +364,8 @@ impl Partition {
         // One at a time and oldest first: after a crash those that are left have no hole.
         for base in gone {
             let path = self.dir.join(file_name(base));
-            self.disk.remove(&path).doing("remove", &path)?;
-            self.disk.sync_dir(&self.dir).doing("fsync of", &self.dir)?;
+            self.disk.remove(&path).during("remove", &path)?;
+            self.disk.sync_dir(&self.dir).during("fsync of", &self.dir)?;
         }
         Ok(())
     }

@@ -10,11 +10,11 @@ use parking_lot::Mutex;
 use tidemill_types::{Error, Offset, PartitionId, Result};
 
 use crate::disk::{Disk, DiskFile, read_full, write_all};
-use crate::failure::{Doing, Failure};
+use crate::failure::{IoFailure, IoResultExt};
 use crate::format::{Checksum, HeaderFault, SEGMENT_HEADER_BYTES, SegmentHeader};
-use crate::newest;
+use crate::newest_segment;
 use crate::options::LogOptions;
-use crate::scan::{Fault, Meaning, Scan, ScanError, Source, scan};
+use crate::scan::{ByteSource, Fault, FaultKind, Scan, ScanError, scan};
 use crate::segment::{Index, Segment, base_of_name, file_name};
 use crate::writer::{Writer, create_segment};
 
@@ -33,12 +33,12 @@ pub struct RecoveryReport {
     /// How many segment files it has.
     pub segments: usize,
     /// What was cut, if something was.
-    pub cut: Option<Cut>,
+    pub cut: Option<TailCut>,
 }
 
 /// A cut at the end of a partition.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Cut {
+pub struct TailCut {
     /// The file that was cut or taken away.
     pub file: PathBuf,
     /// The first byte that went.
@@ -50,7 +50,7 @@ pub struct Cut {
     /// Why.
     pub reason: CutReason,
     /// Files with what was cut; only a repair keeps it.
-    pub kept_as: Vec<PathBuf>,
+    pub quarantined_as: Vec<PathBuf>,
 }
 
 /// Why something was cut.
@@ -91,14 +91,14 @@ impl fmt::Display for RecoveryReport {
             cut.bytes,
             cut.records
         )?;
-        for file in &cut.kept_as {
+        for file in &cut.quarantined_as {
             write!(f, ", kept as {}", file.display())?;
         }
         Ok(())
     }
 }
 
-impl Source for dyn DiskFile {
+impl ByteSource for dyn DiskFile {
     fn len(&self) -> io::Result<u64> {
         DiskFile::len(self)
     }
@@ -115,10 +115,10 @@ pub(crate) fn recover(
     partition: u32,
     options: &LogOptions,
 ) -> Result<(Writer, RecoveryReport)> {
-    let names = disk.list(&dir).doing("list", &dir)?;
+    let names = disk.list(&dir).during("list", &dir)?;
     let mut bases: Vec<u64> = names.iter().filter_map(|n| base_of_name(n)).collect();
     bases.sort_unstable();
-    let noted = newest::read(&**disk, &dir, &names)?;
+    let noted = newest_segment::read(&**disk, &dir, &names)?;
     let mut recovery =
         Recovery { disk: &**disk, dir: &dir, partition, repair: options.repair, noted, cut: None };
     recovery.check_newest(bases.last().copied())?;
@@ -127,11 +127,11 @@ pub(crate) fn recover(
     for (i, base) in bases.iter().enumerate() {
         let expected = segments.back().map(|s: &Segment| s.next);
         match recovery.segment(*base, expected, &bases[i + 1..])? {
-            Found::Good(opened) => {
+            SegmentOutcome::Good(opened) => {
                 segments.push_back(opened.segment.clone());
                 newest = Some(opened);
             }
-            Found::End(opened) => {
+            SegmentOutcome::End(opened) => {
                 segments.extend(opened.as_ref().map(|o| o.segment.clone()));
                 newest = opened.or(newest);
                 break;
@@ -183,20 +183,20 @@ pub(crate) fn recover(
 }
 
 /// A segment that is open.
-struct Opened {
+struct OpenSegment {
     segment: Segment,
     salt: u64,
     /// From this byte on nothing says that the bytes are on the disk.
-    unproven_pos: u64,
+    durable_pos: u64,
     file: Arc<dyn DiskFile>,
     path: PathBuf,
 }
 
-enum Found {
+enum SegmentOutcome {
     /// There may be more behind it.
-    Good(Opened),
+    Good(OpenSegment),
     /// The log ends here; with the last segment, if this one could be kept.
-    End(Option<Opened>),
+    End(Option<OpenSegment>),
 }
 
 struct Recovery<'a> {
@@ -206,7 +206,7 @@ struct Recovery<'a> {
     repair: bool,
     /// The first offset of the newest segment as the partition's note says.
     noted: Option<u64>,
-    cut: Option<Cut>,
+    cut: Option<TailCut>,
 }
 
 impl Recovery<'_> {
@@ -225,69 +225,86 @@ impl Recovery<'_> {
                 self.partition
             )));
         }
-        self.cut =
-            Some(Cut { file, pos: 0, bytes: 0, records: 0, reason: CutReason::Missing, kept_as: vec![] });
+        self.cut = Some(TailCut {
+            file,
+            pos: 0,
+            bytes: 0,
+            records: 0,
+            reason: CutReason::Missing,
+            quarantined_as: vec![],
+        });
         Ok(())
     }
 
     fn note(&self, newest: u64) -> Result<Option<u64>> {
-        newest::write(self.disk, self.dir, newest).map_err(|failure| failure.error())?;
+        newest_segment::write(self.disk, self.dir, newest).map_err(|failure| failure.error())?;
         Ok(Some(newest))
     }
 
     /// `expected` is the offset after the segment before, `later` the bases of those behind.
-    fn segment(&mut self, base: u64, expected: Option<u64>, later: &[u64]) -> Result<Found> {
+    fn segment(&mut self, base: u64, expected: Option<u64>, later: &[u64]) -> Result<SegmentOutcome> {
         let path = self.dir.join(file_name(base));
-        let file = self.disk.open(&path).doing("open", &path)?;
+        let file = self.disk.open(&path).during("open", &path)?;
         let is_last = later.is_empty();
         let mut index = Index::default();
         let scan = match scan(&*file, |head, pos| index.note(head.offset, pos)) {
             Ok(scan) => scan,
-            Err(ScanError::Io(e)) => return Err(e).doing("read", &path),
+            Err(ScanError::Io(e)) => return Err(e).during("read", &path),
             Err(ScanError::Header(fault)) => {
-                let bytes = file.len().doing("read", &path)?;
+                let bytes = file.len().during("read", &path)?;
                 return self.bad_header(&path, bytes, fault, base, later);
             }
         };
         if let Some(why) = self.misplaced(&scan.header, base, expected) {
-            let lost = Lost {
+            let lost = QuarantinedBytes {
                 expected: expected.unwrap_or(base),
                 pos: 0,
                 bytes: scan.file_bytes,
                 records: scan.next - scan.header.base,
             };
-            self.damaged(&path, &why, lost, None, later)?;
-            return Ok(Found::End(None));
+            self.refuse_or_quarantine(&path, &why, lost, None, later)?;
+            return Ok(SegmentOutcome::End(None));
         }
         let Some(fault) = &scan.fault else {
-            return Ok(Found::Good(opened(file, path, &scan, index)));
+            return Ok(SegmentOutcome::Good(open_segment(file, path, &scan, index)));
         };
         let bytes = scan.file_bytes - scan.end_pos;
-        let reason = match fault.meaning {
-            Meaning::Zeros => Some(CutReason::Zeros),
-            Meaning::Torn | Meaning::Unfinished => Some(CutReason::Torn),
-            Meaning::Damaged { .. } => None,
+        let reason = match fault.kind {
+            FaultKind::Zeros => Some(CutReason::Zeros),
+            FaultKind::Torn | FaultKind::Unfinished => Some(CutReason::Torn),
+            FaultKind::Damaged { .. } => None,
         };
         match reason.filter(|_| is_last) {
             Some(reason) => {
-                let records = fault.records_behind;
-                self.cut = Some(Cut {
+                let records = fault.records_after;
+                self.cut = Some(TailCut {
                     file: path.clone(),
                     pos: scan.end_pos,
                     bytes,
                     records,
                     reason,
-                    kept_as: vec![],
+                    quarantined_as: vec![],
                 });
             }
             None => {
-                let lost = Lost { expected: scan.next, pos: fault.pos, bytes, records: fault.records_behind };
-                self.damaged(&path, &explain(fault, is_last), lost, Some((&*file, scan.end_pos)), later)?;
+                let lost = QuarantinedBytes {
+                    expected: scan.next,
+                    pos: fault.pos,
+                    bytes,
+                    records: fault.records_after,
+                };
+                self.refuse_or_quarantine(
+                    &path,
+                    &fault_text(fault, is_last),
+                    lost,
+                    Some((&*file, scan.end_pos)),
+                    later,
+                )?;
             }
         }
-        file.set_len(scan.end_pos).doing("cut", &path)?;
+        file.set_len(scan.end_pos).during("cut", &path)?;
         index.cut(scan.end_pos);
-        Ok(Found::End(Some(opened(file, path, &scan, index))))
+        Ok(SegmentOutcome::End(Some(open_segment(file, path, &scan, index))))
     }
 
     /// The header is on the disk before a record is: without records the file was just being made.
@@ -298,21 +315,21 @@ impl Recovery<'_> {
         fault: HeaderFault,
         base: u64,
         later: &[u64],
-    ) -> Result<Found> {
+    ) -> Result<SegmentOutcome> {
         if let HeaderFault::Format(_) = fault {
             return Err(Error::invalid(format!("{}: {fault}", path.display())));
         }
         let was_whole = self.noted == Some(base);
         if later.is_empty() && bytes <= SEGMENT_HEADER_BYTES as u64 && !was_whole {
-            self.disk.remove(path).doing("remove", path)?;
-            self.disk.sync_dir(self.dir).doing("fsync of", self.dir)?;
+            self.disk.remove(path).during("remove", path)?;
+            self.disk.sync_dir(self.dir).during("fsync of", self.dir)?;
             let (file, reason) = (path.to_path_buf(), CutReason::Torn);
-            self.cut = Some(Cut { file, pos: 0, bytes, records: 0, reason, kept_as: vec![] });
+            self.cut = Some(TailCut { file, pos: 0, bytes, records: 0, reason, quarantined_as: vec![] });
         } else {
-            let lost = Lost { expected: base, pos: 0, bytes, records: 0 };
-            self.damaged(path, &fault.to_string(), lost, None, later)?;
+            let lost = QuarantinedBytes { expected: base, pos: 0, bytes, records: 0 };
+            self.refuse_or_quarantine(path, &fault.to_string(), lost, None, later)?;
         }
-        Ok(Found::End(None))
+        Ok(SegmentOutcome::End(None))
     }
 
     fn misplaced(&self, header: &SegmentHeader, base: u64, expected: Option<u64>) -> Option<String> {
@@ -329,11 +346,11 @@ impl Recovery<'_> {
     /// Refuses to open; or, when a repair is asked for, sets aside what is lost and notes it.
     ///
     /// `part` is the file and the byte from which on it is lost; `None` when all of it is.
-    fn damaged(
+    fn refuse_or_quarantine(
         &mut self,
         path: &Path,
         why: &str,
-        lost: Lost,
+        lost: QuarantinedBytes,
         part: Option<(&dyn DiskFile, u64)>,
         later: &[u64],
     ) -> Result<()> {
@@ -351,38 +368,38 @@ impl Recovery<'_> {
         let mut bytes = lost.bytes;
         let mut kept_as = Vec::new();
         match part {
-            Some((file, from)) => kept_as.push(self.keep_part(file, path, from, lost.bytes)?),
+            Some((file, from)) => kept_as.push(self.copy_aside(file, path, from, lost.bytes)?),
             None => kept_as.push(self.set_aside(path)?),
         }
         // Newest first: after a crash in between, those that are left still have the damage in their middle.
         for base in later.iter().rev() {
             let path = self.dir.join(file_name(*base));
-            bytes += self.disk.open(&path).and_then(|f| f.len()).doing("open", &path)?;
+            bytes += self.disk.open(&path).and_then(|f| f.len()).during("open", &path)?;
             kept_as.push(self.set_aside(&path)?);
         }
-        self.disk.sync_dir(self.dir).doing("fsync of", self.dir)?;
+        self.disk.sync_dir(self.dir).during("fsync of", self.dir)?;
         let pos = part.map_or(0, |(_, from)| from);
         let (file, records, reason) = (path.to_path_buf(), lost.records, CutReason::Damaged);
-        self.cut = Some(Cut { file, pos, bytes, records, reason, kept_as });
+        self.cut = Some(TailCut { file, pos, bytes, records, reason, quarantined_as: kept_as });
         Ok(())
     }
 
     fn set_aside(&self, path: &Path) -> Result<PathBuf> {
         let aside = path.with_extension("seg.lost");
-        self.disk.rename(path, &aside).doing("rename", path)?;
+        self.disk.rename(path, &aside).during("rename", path)?;
         Ok(aside)
     }
 
-    fn keep_part(&self, file: &dyn DiskFile, path: &Path, from: u64, bytes: u64) -> Result<PathBuf> {
+    fn copy_aside(&self, file: &dyn DiskFile, path: &Path, from: u64, bytes: u64) -> Result<PathBuf> {
         let aside = path.with_extension(format!("seg.{from}.lost"));
-        let copy = self.disk.create(&aside).doing("create", &aside)?;
-        copy_bytes(file, &*copy, from, 0, bytes).and_then(|()| copy.sync()).doing("write", &aside)?;
+        let copy = self.disk.create(&aside).during("create", &aside)?;
+        copy_bytes(file, &*copy, from, 0, bytes).and_then(|()| copy.sync()).during("write", &aside)?;
         Ok(aside)
     }
 
-    fn create(&self, base: u64, salt: u64) -> Result<Opened> {
+    fn create(&self, base: u64, salt: u64) -> Result<OpenSegment> {
         let made = create_segment(self.disk, self.dir, self.partition, base, salt);
-        let (file, path) = made.map_err(|failure: Failure| failure.error())?;
+        let (file, path) = made.map_err(|failure: IoFailure| failure.error())?;
         let pos = SEGMENT_HEADER_BYTES as u64;
         let segment = Segment {
             base,
@@ -391,21 +408,21 @@ impl Recovery<'_> {
             checksum: Checksum::new(salt),
             index: Index::default(),
         };
-        Ok(Opened { segment, salt, unproven_pos: pos, file, path })
+        Ok(OpenSegment { segment, salt, durable_pos: pos, file, path })
     }
 }
 
-struct Lost {
+struct QuarantinedBytes {
     expected: u64,
     pos: u64,
     bytes: u64,
     records: u64,
 }
 
-fn opened(file: Arc<dyn DiskFile>, path: PathBuf, scan: &Scan, index: Index) -> Opened {
+fn open_segment(file: Arc<dyn DiskFile>, path: PathBuf, scan: &Scan, index: Index) -> OpenSegment {
     let start = SEGMENT_HEADER_BYTES as u64;
-    Opened {
-        unproven_pos: index.floor(scan.proven).map_or(start, |(_, pos)| pos).min(scan.end_pos),
+    OpenSegment {
+        durable_pos: index.floor(scan.known_durable).map_or(start, |(_, pos)| pos).min(scan.end_pos),
         segment: Segment {
             base: scan.header.base,
             next: scan.next,
@@ -419,15 +436,16 @@ fn opened(file: Arc<dyn DiskFile>, path: PathBuf, scan: &Scan, index: Index) -> 
     }
 }
 
-fn explain(fault: &Fault, is_last: bool) -> String {
-    let what = fault.what.as_ref().map_or("its last group has no end".to_owned(), ToString::to_string);
-    match fault.meaning {
-        Meaning::Damaged { next_valid: Some((pos, offset)) } => {
+fn fault_text(fault: &Fault, is_last: bool) -> String {
+    let what =
+        fault.record_fault.as_ref().map_or("its last group has no end".to_owned(), ToString::to_string);
+    match fault.kind {
+        FaultKind::Damaged { next_valid: Some((pos, offset)) } => {
             format!(
                 "{what}, and the valid record at byte {pos} (offset {offset}) shows that this is not the end"
             )
         }
-        Meaning::Damaged { next_valid: None } => {
+        FaultKind::Damaged { next_valid: None } => {
             format!("{what}, and there is too much behind it that looks like records to search it all")
         }
         _ if !is_last => format!("{what}, and later segments exist, so this is not the end"),
@@ -439,11 +457,11 @@ fn explain(fault: &Fault, is_last: bool) -> String {
 ///
 /// The bytes may have been read from memory of the operating system that it failed to bring to the disk before;
 /// such memory counts as clean, and `fsync` alone would do nothing. So what nothing proves is written again.
-fn recovery_sync(opened: &Opened) -> Result<()> {
-    let (from, to) = (opened.unproven_pos, opened.segment.end_pos);
+fn recovery_sync(opened: &OpenSegment) -> Result<()> {
+    let (from, to) = (opened.durable_pos, opened.segment.end_pos);
     copy_bytes(&*opened.file, &*opened.file, from, from, to - from)
         .and_then(|()| opened.file.sync())
-        .doing("write to", &opened.path)
+        .during("write to", &opened.path)
 }
 
 fn copy_bytes(from: &dyn DiskFile, to: &dyn DiskFile, pos: u64, to_pos: u64, bytes: u64) -> io::Result<()> {

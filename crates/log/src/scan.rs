@@ -29,7 +29,7 @@ pub const WINDOW_BYTES: usize = 1 << 20;
 const SECTOR_BYTES: u64 = 512;
 
 /// Bytes that can be read at any place.
-pub trait Source {
+pub trait ByteSource {
     /// How many there are.
     fn len(&self) -> io::Result<u64>;
 
@@ -42,7 +42,7 @@ pub trait Source {
     fn read_at(&self, pos: u64, buf: &mut [u8]) -> io::Result<usize>;
 }
 
-impl Source for [u8] {
+impl ByteSource for [u8] {
     fn len(&self) -> io::Result<u64> {
         Ok(<[u8]>::len(self) as u64)
     }
@@ -67,7 +67,7 @@ pub struct Scan {
     /// The offset after its last whole group.
     pub next: u64,
     /// Every record below this offset is said by a later one to have been on the disk.
-    pub proven: u64,
+    pub known_durable: u64,
     /// Why the scan ended before the end of the file, if it did.
     pub fault: Option<Fault>,
 }
@@ -80,16 +80,16 @@ pub struct Fault {
     /// The offset that the record should have.
     pub expected: u64,
     /// What is wrong there.
-    pub what: Option<BadRecord>,
+    pub record_fault: Option<BadRecord>,
     /// What that means.
-    pub meaning: Meaning,
+    pub kind: FaultKind,
     /// Whole records at or behind [`Scan::end_pos`], found valid, that go when the segment is cut there.
-    pub records_behind: u64,
+    pub records_after: u64,
 }
 
 /// What a fault means.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Meaning {
+pub enum FaultKind {
     /// The rest of the file is zeros: room that was never written.
     Zeros,
     /// The last write did not get to the disk as a whole.
@@ -117,11 +117,11 @@ pub enum ScanError {
 /// Scans `source` and shows every valid record, with its first byte's place, to `visit`.
 ///
 /// Records of an unfinished group at the end are shown too; those before [`Scan::next`] count.
-pub fn scan<S: Source + ?Sized>(
+pub fn scan<S: ByteSource + ?Sized>(
     source: &S,
     mut visit: impl FnMut(&RecordHead, u64),
 ) -> Result<Scan, ScanError> {
-    let mut window = Window::new(source)?;
+    let mut window = ScanWindow::new(source)?;
     let header = SegmentHeader::decode(window.bytes(0, SEGMENT_HEADER_BYTES)?)?;
     let checksum = Checksum::new(header.salt);
     let mut pos = SEGMENT_HEADER_BYTES as u64;
@@ -130,7 +130,7 @@ pub fn scan<S: Source + ?Sized>(
         file_bytes: window.len,
         end_pos: pos,
         next: header.base,
-        proven: header.base,
+        known_durable: header.base,
         fault: None,
     };
     let mut expected = header.base;
@@ -139,7 +139,7 @@ pub fn scan<S: Source + ?Sized>(
             Ok(head) => head,
             Err(bad) => {
                 let mut fault = classify(&mut window, pos, expected, bad, checksum)?;
-                fault.records_behind += expected - scan.next;
+                fault.records_after += expected - scan.next;
                 scan.fault = Some(fault);
                 return Ok(scan);
             }
@@ -147,7 +147,7 @@ pub fn scan<S: Source + ?Sized>(
         visit(&head, pos);
         pos += head.record_bytes() as u64;
         expected = expected.saturating_add(1);
-        scan.proven = scan.proven.max(head.offset.saturating_sub(u64::from(head.unsynced)));
+        scan.known_durable = scan.known_durable.max(head.offset.saturating_sub(u64::from(head.unsynced)));
         if head.group_end {
             (scan.end_pos, scan.next) = (pos, expected);
         }
@@ -156,25 +156,31 @@ pub fn scan<S: Source + ?Sized>(
         scan.fault = Some(Fault {
             pos,
             expected,
-            what: None,
-            meaning: Meaning::Unfinished,
-            records_behind: expected - scan.next,
+            record_fault: None,
+            kind: FaultKind::Unfinished,
+            records_after: expected - scan.next,
         });
     }
     Ok(scan)
 }
 
 /// Decides what a bad record at `pos` means by what follows it.
-fn classify<S: Source + ?Sized>(
-    window: &mut Window<'_, S>,
+fn classify<S: ByteSource + ?Sized>(
+    window: &mut ScanWindow<'_, S>,
     pos: u64,
     expected: u64,
     bad: BadRecord,
     checksum: Checksum,
 ) -> io::Result<Fault> {
-    let fault = |meaning, records_behind| Fault { pos, expected, what: Some(bad), meaning, records_behind };
+    let fault = |meaning, records_behind| Fault {
+        pos,
+        expected,
+        record_fault: Some(bad),
+        kind: meaning,
+        records_after: records_behind,
+    };
     if window.zeros(pos, window.len)? {
-        return Ok(fault(Meaning::Zeros, 0));
+        return Ok(fault(FaultKind::Zeros, 0));
     }
     // A payload full of almost-records must not make recovery quadratic.
     let mut budget = window.len.saturating_mul(4).saturating_add(64 << 20);
@@ -182,10 +188,10 @@ fn classify<S: Source + ?Sized>(
     let (mut first, mut behind, mut proven) = (None, 0, 0);
     loop {
         let (found, head) = match window.next_valid(at, least, checksum, &mut budget)? {
-            Search::Found(found, head) => (found, head),
-            Search::Nothing => break,
-            Search::GaveUp if first.is_some() => break,
-            Search::GaveUp => return Ok(fault(Meaning::Damaged { next_valid: None }, 0)),
+            RecordSearch::Found(found, head) => (found, head),
+            RecordSearch::Nothing => break,
+            RecordSearch::GaveUp if first.is_some() => break,
+            RecordSearch::GaveUp => return Ok(fault(FaultKind::Damaged { next_valid: None }, 0)),
         };
         first = first.or(Some((found, head.offset)));
         behind += 1;
@@ -194,31 +200,31 @@ fn classify<S: Source + ?Sized>(
         least = head.offset.saturating_add(1);
     }
     let Some((next, offset)) = first else {
-        return Ok(fault(Meaning::Torn, 0));
+        return Ok(fault(FaultKind::Torn, 0));
     };
     let was_on_disk = proven > expected;
     if !was_on_disk && window.has_zero_sector(pos, next)? {
-        return Ok(fault(Meaning::Torn, behind));
+        return Ok(fault(FaultKind::Torn, behind));
     }
-    Ok(fault(Meaning::Damaged { next_valid: Some((next, offset)) }, behind))
+    Ok(fault(FaultKind::Damaged { next_valid: Some((next, offset)) }, behind))
 }
 
 /// How a search for a valid record ended.
-enum Search {
+enum RecordSearch {
     Found(u64, RecordHead),
     Nothing,
     GaveUp,
 }
 
 /// A part of the source in memory.
-struct Window<'a, S: Source + ?Sized> {
+struct ScanWindow<'a, S: ByteSource + ?Sized> {
     source: &'a S,
     len: u64,
     base: u64,
     buf: Vec<u8>,
 }
 
-impl<'a, S: Source + ?Sized> Window<'a, S> {
+impl<'a, S: ByteSource + ?Sized> ScanWindow<'a, S> {
     fn new(source: &'a S) -> io::Result<Self> {
         Ok(Self { source, len: source.len()?, base: 0, buf: Vec::new() })
     }
@@ -273,7 +279,7 @@ impl<'a, S: Source + ?Sized> Window<'a, S> {
             // What is left of the window first, so that small records share one read.
             let rest = (self.base + self.buf.len() as u64).saturating_sub(at);
             let n = (end - at).min(if rest > 0 { rest } else { WINDOW_BYTES as u64 });
-            crc = Checksum::more(crc, self.bytes(at, n as usize)?);
+            crc = Checksum::extend(crc, self.bytes(at, n as usize)?);
             at += n;
         }
         Ok(crc)
@@ -286,7 +292,7 @@ impl<'a, S: Source + ?Sized> Window<'a, S> {
         least: u64,
         checksum: Checksum,
         budget: &mut u64,
-    ) -> io::Result<Search> {
+    ) -> io::Result<RecordSearch> {
         let mut at = from;
         while at + RECORD_HEADER_BYTES as u64 <= self.len {
             let left = self.len - at;
@@ -299,16 +305,16 @@ impl<'a, S: Source + ?Sized> Window<'a, S> {
             {
                 let cost = head.record_bytes() as u64;
                 if *budget < cost {
-                    return Ok(Search::GaveUp);
+                    return Ok(RecordSearch::GaveUp);
                 }
                 *budget -= cost;
                 if self.check(at, head.offset, checksum)?.is_ok() {
-                    return Ok(Search::Found(at, head));
+                    return Ok(RecordSearch::Found(at, head));
                 }
             }
             at += 1;
         }
-        Ok(Search::Nothing)
+        Ok(RecordSearch::Nothing)
     }
 
     /// Whether all bytes in `from..to` are zero.

@@ -5,9 +5,9 @@ use std::path::{Path, PathBuf};
 use bytes::Bytes;
 use tidemill_types::{Error, Offset, Result, Timestamp};
 
-use crate::contract::Record;
+use crate::api::Record;
 use crate::disk::{DiskFile, read_full};
-use crate::failure::Doing;
+use crate::failure::IoResultExt;
 use crate::format::{Checksum, RECORD_HEADER_BYTES, RecordHead, decode_record};
 
 /// Every so many bytes a record's place is remembered.
@@ -132,7 +132,7 @@ fn whole_record(buf: &[u8]) -> Option<usize> {
 
 fn read_bytes(file: &dyn DiskFile, path: &Path, pos: u64, n: usize) -> Result<Bytes> {
     let mut buf = vec![0; n];
-    let got = read_full(file, pos, &mut buf).doing("read", path)?;
+    let got = read_full(file, pos, &mut buf).during("read", path)?;
     if got < n {
         return Err(Error::corrupt(format!(
             "{} ends at byte {}, expected at least {}: it was cut while the log was open",

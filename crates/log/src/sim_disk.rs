@@ -20,8 +20,8 @@ const SECTOR: usize = 512;
 /// One file's bytes: what readers see, what the medium holds, and which sectors the next sync will bring there.
 #[derive(Default, Clone)]
 struct Inode {
-    seen: Vec<u8>,
-    medium: Vec<u8>,
+    visible: Vec<u8>,
+    durable: Vec<u8>,
     dirty: BTreeSet<usize>,
     len_dirty: bool,
 }
@@ -36,8 +36,8 @@ enum DirOp {
 #[derive(Default)]
 struct State {
     inodes: Vec<Inode>,
-    seen: BTreeMap<PathBuf, usize>,
-    medium: BTreeMap<PathBuf, usize>,
+    visible: BTreeMap<PathBuf, usize>,
+    durable: BTreeMap<PathBuf, usize>,
     dir_ops: Vec<DirOp>,
     ops: u64,
     /// Operation at which the power goes; a write is then done in part.
@@ -92,7 +92,7 @@ impl SimDisk {
     /// Bytes of all files together.
     pub fn used(&self) -> usize {
         let state = self.state.lock();
-        state.seen.values().map(|i| state.inodes[*i].seen.len()).sum()
+        state.visible.values().map(|i| state.inodes[*i].visible.len()).sum()
     }
 
     /// Lets the next `n` syncs of files fail.
@@ -108,22 +108,22 @@ impl SimDisk {
     /// Changes a file's bytes behind the log's back, on the medium too.
     pub fn edit(&self, path: &Path, edit: impl FnOnce(&mut Vec<u8>)) {
         let mut state = self.state.lock();
-        let i = state.seen[path];
-        edit(&mut state.inodes[i].seen);
-        state.inodes[i].medium = state.inodes[i].seen.clone();
+        let i = state.visible[path];
+        edit(&mut state.inodes[i].visible);
+        state.inodes[i].durable = state.inodes[i].visible.clone();
     }
 
     /// Paths of all files.
     pub fn names(&self) -> Vec<PathBuf> {
-        self.state.lock().seen.keys().cloned().collect()
+        self.state.lock().visible.keys().cloned().collect()
     }
 
     /// A new disk with what is there after a crash.
-    pub fn after(&self, crash: Crash, rng: &mut StdRng) -> SimDisk {
+    pub fn after_crash(&self, crash: Crash, rng: &mut StdRng) -> SimDisk {
         let state = self.state.lock();
         let mut entries = match crash {
-            Crash::Kill => state.seen.clone(),
-            Crash::Power => state.medium.clone(),
+            Crash::Kill => state.visible.clone(),
+            Crash::Power => state.durable.clone(),
         };
         if crash == Crash::Power {
             // Directory changes reach the medium in their order.
@@ -133,15 +133,15 @@ impl SimDisk {
         let mut after = State::default();
         for (path, i) in entries {
             let bytes = match crash {
-                Crash::Kill => state.inodes[i].seen.clone(),
+                Crash::Kill => state.inodes[i].visible.clone(),
                 Crash::Power => state.inodes[i].after_power_loss(rng),
             };
-            after.seen.insert(path.clone(), after.inodes.len());
-            after.medium.insert(path, after.inodes.len());
+            after.visible.insert(path.clone(), after.inodes.len());
+            after.durable.insert(path, after.inodes.len());
             // After a kill the system still holds what it did not sync.
             let inode = match crash {
-                Crash::Kill => Inode { seen: bytes, ..state.inodes[i].clone() },
-                Crash::Power => Inode { medium: bytes.clone(), seen: bytes, ..Inode::default() },
+                Crash::Kill => Inode { visible: bytes, ..state.inodes[i].clone() },
+                Crash::Power => Inode { durable: bytes.clone(), visible: bytes, ..Inode::default() },
             };
             after.inodes.push(inode);
         }
@@ -172,41 +172,41 @@ fn apply(entries: &mut BTreeMap<PathBuf, usize>, op: &DirOp) {
 impl Inode {
     fn write(&mut self, pos: usize, bytes: &[u8]) {
         let end = pos + bytes.len();
-        if self.seen.len() < end {
-            self.dirty.extend(self.seen.len() / SECTOR..=end / SECTOR);
-            self.seen.resize(end, 0);
+        if self.visible.len() < end {
+            self.dirty.extend(self.visible.len() / SECTOR..=end / SECTOR);
+            self.visible.resize(end, 0);
         }
-        self.seen[pos..end].copy_from_slice(bytes);
+        self.visible[pos..end].copy_from_slice(bytes);
         self.dirty.extend(pos / SECTOR..=end.saturating_sub(1) / SECTOR);
     }
 
     fn sync(&mut self) {
-        self.medium.resize(self.seen.len(), 0);
+        self.durable.resize(self.visible.len(), 0);
         for s in std::mem::take(&mut self.dirty) {
-            let (from, to) = (s * SECTOR, ((s + 1) * SECTOR).min(self.seen.len()));
+            let (from, to) = (s * SECTOR, ((s + 1) * SECTOR).min(self.visible.len()));
             if from < to {
-                self.medium[from..to].copy_from_slice(&self.seen[from..to]);
+                self.durable[from..to].copy_from_slice(&self.visible[from..to]);
             }
         }
         self.len_dirty = false;
     }
 
     fn after_power_loss(&self, rng: &mut StdRng) -> Vec<u8> {
-        let mut bytes = self.medium.clone();
+        let mut bytes = self.durable.clone();
         if self.len_dirty && rng.random_bool(0.5) {
-            bytes.truncate(self.seen.len());
+            bytes.truncate(self.visible.len());
         }
         // Sometimes nearly all is there, sometimes hardly anything.
         let share = [0.0, 0.1, 0.5, 0.9, 1.0][rng.random_range(0..5)];
         for s in &self.dirty {
-            let (from, to) = (s * SECTOR, ((s + 1) * SECTOR).min(self.seen.len()));
+            let (from, to) = (s * SECTOR, ((s + 1) * SECTOR).min(self.visible.len()));
             if from < to && rng.random_bool(share) {
                 bytes.resize(bytes.len().max(to), 0);
-                bytes[from..to].copy_from_slice(&self.seen[from..to]);
+                bytes[from..to].copy_from_slice(&self.visible[from..to]);
             }
         }
         if rng.random_bool(0.3) {
-            bytes.resize(bytes.len().max(self.seen.len()), 0);
+            bytes.resize(bytes.len().max(self.visible.len()), 0);
         }
         bytes
     }
@@ -231,12 +231,12 @@ struct SimFile {
 
 impl DiskFile for SimFile {
     fn len(&self) -> io::Result<u64> {
-        Ok(self.state.lock().inodes[self.inode].seen.len() as u64)
+        Ok(self.state.lock().inodes[self.inode].visible.len() as u64)
     }
 
     fn read_at(&self, pos: u64, buf: &mut [u8]) -> io::Result<usize> {
         let state = self.state.lock();
-        let bytes = &state.inodes[self.inode].seen;
+        let bytes = &state.inodes[self.inode].visible;
         let from = (pos as usize).min(bytes.len());
         let n = buf.len().min(bytes.len() - from);
         buf[..n].copy_from_slice(&bytes[from..from + n]);
@@ -253,8 +253,8 @@ impl DiskFile for SimFile {
             bytes.truncate(max);
         }
         if let Some(room) = state.room {
-            let used: usize = state.seen.values().map(|i| state.inodes[*i].seen.len()).sum();
-            let len = state.inodes[self.inode].seen.len();
+            let used: usize = state.visible.values().map(|i| state.inodes[*i].visible.len()).sum();
+            let len = state.inodes[self.inode].visible.len();
             let free = room.saturating_sub(used) + len.saturating_sub(pos as usize);
             if free == 0 {
                 return Err(io::ErrorKind::StorageFull.into());
@@ -269,7 +269,7 @@ impl DiskFile for SimFile {
         let mut state = self.state.lock();
         state.step()?;
         let inode = &mut state.inodes[self.inode];
-        inode.seen.resize(len as usize, 0);
+        inode.visible.resize(len as usize, 0);
         inode.len_dirty = true;
         Ok(())
     }
@@ -297,7 +297,7 @@ impl SimDisk {
     fn change(&self, op: DirOp) -> io::Result<()> {
         let mut state = self.state.lock();
         state.step()?;
-        apply(&mut state.seen, &op);
+        apply(&mut state.visible, &op);
         state.dir_ops.push(op);
         Ok(())
     }
@@ -305,7 +305,7 @@ impl SimDisk {
 
 impl Disk for SimDisk {
     fn open(&self, path: &Path) -> io::Result<Arc<dyn DiskFile>> {
-        let inode = self.state.lock().seen.get(path).copied();
+        let inode = self.state.lock().visible.get(path).copied();
         inode.map(|i| self.file(i)).ok_or_else(|| io::ErrorKind::NotFound.into())
     }
 
@@ -333,7 +333,7 @@ impl Disk for SimDisk {
 
     fn list(&self, dir: &Path) -> io::Result<Vec<String>> {
         let state = self.state.lock();
-        let names = state.seen.keys().filter_map(|p| p.strip_prefix(dir).ok()?.iter().next()?.to_str());
+        let names = state.visible.keys().filter_map(|p| p.strip_prefix(dir).ok()?.iter().next()?.to_str());
         Ok(names.map(str::to_owned).collect::<BTreeSet<_>>().into_iter().collect())
     }
 
@@ -346,7 +346,7 @@ impl Disk for SimDisk {
         });
         let done: Vec<DirOp> = done;
         state.dir_ops = rest;
-        done.iter().for_each(|op| apply(&mut state.medium, op));
+        done.iter().for_each(|op| apply(&mut state.durable, op));
         Ok(())
     }
 

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use tidemill_types::Timestamp;
 
-use crate::contract::Record;
+use crate::api::Record;
 use crate::format::{
     Checksum, PADDING, PADDING_BYTES_MAX, RECORD_HEADER_BYTES, RecordHead, encode_head, encode_record,
 };
@@ -51,7 +51,7 @@ pub(crate) struct Group {
 /// The unit in which files are written: a write that ends inside one makes the next write that one again.
 const BLOCK_BYTES: u64 = 4096;
 /// A group is filled up to the end of a block if that takes at most this part of it.
-const PADDED_PART_MAX: usize = 8;
+const PADDING_DIVISOR: usize = 8;
 
 /// How much padding a group of `bytes` bytes that begins at `pos` gets.
 ///
@@ -60,7 +60,7 @@ const PADDED_PART_MAX: usize = 8;
 fn padding(pos: u64, bytes: usize) -> u16 {
     let end = pos + bytes as u64;
     let padding = (end.next_multiple_of(BLOCK_BYTES) - end) as usize;
-    if padding <= bytes / PADDED_PART_MAX { padding as u16 } else { 0 }
+    if padding <= bytes / PADDING_DIVISOR { padding as u16 } else { 0 }
 }
 
 impl Group {
@@ -145,7 +145,7 @@ impl Chunk {
     }
 
     /// Shows every record's offset and the byte, from the chunk's first, at which it begins.
-    pub(crate) fn each_start(&self, mut show: impl FnMut(u64, u64)) {
+    pub(crate) fn for_each_start(&self, mut show: impl FnMut(u64, u64)) {
         match &self.body {
             Body::Copied { starts: None, .. } => show(self.first, 0),
             Body::Copied { starts: Some(starts), .. } => {
@@ -185,12 +185,12 @@ fn group_bytes(lengths: impl Iterator<Item = usize>) -> usize {
 pub(crate) fn group_cost(lengths: impl ExactSizeIterator<Item = usize>) -> usize {
     let overhead = CHUNK_OVERHEAD_BYTES + lengths.len() * RECORD_OVERHEAD_BYTES;
     let bytes = group_bytes(lengths);
-    bytes.saturating_add((bytes / PADDED_PART_MAX).min(PADDING_BYTES_MAX)).saturating_add(overhead)
+    bytes.saturating_add((bytes / PADDING_DIVISOR).min(PADDING_BYTES_MAX)).saturating_add(overhead)
 }
 
 /// Chunks without holes up to the end of the log.
 ///
-/// Bounds: what waits for the disk is the writer's to bound; beyond that [`Tail::settle`] keeps `tail_bytes_max`.
+/// Bounds: what waits for the disk is the writer's to bound; beyond that [`Tail::mark_durable`] keeps `tail_bytes_max`.
 #[derive(Debug, Default)]
 pub(crate) struct Tail {
     chunks: VecDeque<Chunk>,
@@ -222,7 +222,7 @@ impl Tail {
     }
 
     /// Chunks that end in `old..=new` have become durable; gives up the oldest durable ones beyond `keep_bytes`.
-    pub(crate) fn settle(&mut self, old: u64, new: u64, keep_bytes: usize) {
+    pub(crate) fn mark_durable(&mut self, old: u64, new: u64, keep_bytes: usize) {
         let i = self.chunks.partition_point(|c| c.first < old);
         let settled: usize = self.chunks.range(i..).take_while(|c| c.next() <= new).map(Chunk::cost).sum();
         self.unsynced_bytes -= settled;

@@ -13,9 +13,9 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 
 use crate::disk::{Disk, DiskFile, write_all};
-use crate::failure::Failure;
+use crate::failure::IoFailure;
 use crate::format::{Checksum, SEGMENT_HEADER_BYTES, SegmentHeader};
-use crate::newest;
+use crate::newest_segment;
 use crate::segment::{Index, Segment, file_name};
 use crate::tail::Chunk;
 
@@ -43,7 +43,7 @@ pub(crate) struct Writer {
     pub segments: Segments,
     /// The first offset of the newest segment.
     pub base: u64,
-    /// The segment that the partition's note names, see [`newest`].
+    /// The segment that the partition's note names, see [`newest_segment`].
     pub noted: Option<u64>,
     pub file: Arc<dyn DiskFile>,
     pub path: PathBuf,
@@ -65,9 +65,9 @@ impl Writer {
         chunks: &[Chunk],
         sync: bool,
         progress: &mut Progress,
-    ) -> Result<(), Failure> {
+    ) -> Result<(), IoFailure> {
         if self.must_cut {
-            self.file.set_len(self.pos).map_err(|e| Failure::new("cut", &self.path, &e))?;
+            self.file.set_len(self.pos).map_err(|e| IoFailure::new("cut", &self.path, &e))?;
             self.must_cut = false;
             self.dirty = true;
         }
@@ -109,32 +109,32 @@ impl Writer {
         fit.count().max(1)
     }
 
-    fn write(&mut self, chunks: &[Chunk]) -> Result<(), Failure> {
+    fn write(&mut self, chunks: &[Chunk]) -> Result<(), IoFailure> {
         let mut slices: Vec<IoSlice<'_>> = Vec::with_capacity(chunks.len());
         chunks.iter().for_each(|c| c.slices(&mut slices));
         self.dirty = true;
         if let Err(e) = write_all(&*self.file, self.pos, &mut slices) {
             // Give the room back at once if possible, else before the next write.
             self.must_cut = self.file.set_len(self.whole_pos).is_err();
-            return Err(Failure::new("write to", &self.path, &e));
+            return Err(IoFailure::new("write to", &self.path, &e));
         }
         let mut segments = self.segments.lock();
         let index = &mut segments.back_mut().expect("a partition has a segment").index;
         for chunk in chunks {
-            chunk.each_start(|offset, start| index.note(offset, self.pos + start));
+            chunk.for_each_start(|offset, start| index.note(offset, self.pos + start));
             self.pos += chunk.disk_bytes as u64;
         }
         self.whole_pos = self.whole_pos.max(self.pos);
         Ok(())
     }
 
-    fn sync(&mut self, progress: &mut Progress) -> Result<(), Failure> {
+    fn sync(&mut self, progress: &mut Progress) -> Result<(), IoFailure> {
         if self.dirty
             && let Err(e) = self.file.sync()
         {
             self.pos = self.durable_pos;
             progress.written = progress.durable;
-            return Err(Failure::new("fsync of", &self.path, &e));
+            return Err(IoFailure::new("fsync of", &self.path, &e));
         }
         self.dirty = false;
         self.durable_pos = self.pos;
@@ -147,22 +147,22 @@ impl Writer {
     }
 
     /// Every time before records are written, as an earlier attempt may have failed between making and noting.
-    fn note_newest(&mut self) -> Result<(), Failure> {
+    fn note_newest(&mut self) -> Result<(), IoFailure> {
         if self.noted != Some(self.base) {
-            newest::write(&*self.disk, &self.dir, self.base)?;
+            newest_segment::write(&*self.disk, &self.dir, self.base)?;
             self.noted = Some(self.base);
         }
         Ok(())
     }
 
     /// Goes on in a new segment and notes it, so that the old one, which is on the disk as a whole, may be removed.
-    pub(crate) fn roll_and_note(&mut self, base: u64) -> Result<(), Failure> {
+    pub(crate) fn roll_and_note(&mut self, base: u64) -> Result<(), IoFailure> {
         self.roll(base)?;
         self.note_newest()
     }
 
     /// Goes on in a new segment; the old one is on the disk as a whole.
-    fn roll(&mut self, base: u64) -> Result<(), Failure> {
+    fn roll(&mut self, base: u64) -> Result<(), IoFailure> {
         let (file, path) = create_segment(&*self.disk, &self.dir, self.partition, base, self.salt)?;
         self.segments.lock().push_back(Segment {
             base,
@@ -187,7 +187,7 @@ pub(crate) fn create_segment(
     partition: u32,
     base: u64,
     salt: u64,
-) -> Result<(Arc<dyn DiskFile>, PathBuf), Failure> {
+) -> Result<(Arc<dyn DiskFile>, PathBuf), IoFailure> {
     let path = dir.join(file_name(base));
     let header = SegmentHeader { partition, base, salt }.encode();
     let made = disk.create(&path).and_then(|file| {
@@ -201,7 +201,7 @@ pub(crate) fn create_segment(
         Err(e) => {
             // What is left of it holds no record; recovery takes it away, too.
             let _ = disk.remove(&path);
-            Err(Failure::new("create", &path, &e))
+            Err(IoFailure::new("create", &path, &e))
         }
     }
 }

@@ -11,7 +11,7 @@ use std::time::Instant;
 use arrow_array::RecordBatch;
 use tidemill_docs::{DocBytes, Limits, Store};
 use tidemill_rules::{ExecutionContext, Executor, Program, Route, StreamPart, Trace, TraceLimits};
-use tidemill_types::decode::{BatchBuilder, Cell};
+use tidemill_types::decode::{BatchBuilder, FieldValue};
 use tidemill_types::{Duration, Offset, PartitionId, Timestamp};
 
 const RUNS: usize = 9;
@@ -58,7 +58,7 @@ impl ExecutionContext for Partition {
         Route::Local
     }
 
-    fn admit(&mut self, _stream: usize, id: &[Cell]) -> bool {
+    fn admit(&mut self, _stream: usize, id: &[FieldValue]) -> bool {
         self.seen.insert(format!("{id:?}"))
     }
 }
@@ -251,18 +251,18 @@ fn batches(program: &Program, case: &Case) -> Vec<RecordBatch> {
                 let sched = start + i as i64 * 1_000_000;
                 let late = i % 100 < case.late_percent;
                 let delay = Duration::seconds(if late { 1800 } else { 300 }).0;
-                let text = |t: String| Cell::Text(t);
+                let text = |t: String| FieldValue::Text(t);
                 let cells = [
                     text(format!("2013-01-01-UA-{}", i % PLANES)),
                     text("UA".into()),
-                    Cell::Int((i * 7 % 1000) as i64),
+                    FieldValue::Int((i * 7 % 1000) as i64),
                     text(format!("N{}", i % PLANES)),
                     text(["EWR", "JFK", "LGA"][i % 3].into()),
                     text("SFO".into()),
-                    Cell::Time(Timestamp(sched)),
-                    Cell::Time(Timestamp(sched + delay)),
+                    FieldValue::Time(Timestamp(sched)),
+                    FieldValue::Time(Timestamp(sched + delay)),
                 ];
-                builder.push_cells(&cells, Timestamp(sched)).expect("cells fit");
+                builder.push_values(&cells, Timestamp(sched)).expect("cells fit");
             }
             builder.finish()
         })

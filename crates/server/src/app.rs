@@ -11,39 +11,39 @@ use tokio::sync::Semaphore;
 
 use crate::Engine;
 use crate::error::ApiError;
-use crate::guard::load::Slot;
+use crate::guard::concurrency::RequestPermit;
 use crate::metrics::HttpMetrics;
 use crate::options::ServerOptions;
 use crate::request_log::RequestLog;
-use crate::router::Description;
+use crate::router::ApiDescription;
 use crate::sql::Sql;
 
 /// The server's state.
-pub(crate) struct App {
+pub(crate) struct AppState {
     pub engine: Arc<Engine>,
     pub sql: Arc<dyn Sql>,
     pub options: ServerOptions,
     pub metrics: HttpMetrics,
     pub log: RequestLog,
-    pub description: Description,
+    pub description: ApiDescription,
     /// Places for requests that are worked on: `concurrency_max`.
-    pub slots: Arc<Semaphore>,
+    pub permits: Arc<Semaphore>,
     /// KiB of request bodies that may be in memory: `bodies_bytes_max`.
-    pub body_room: Arc<Semaphore>,
+    pub body_budget: Arc<Semaphore>,
     /// Whether only this machine can call.
     pub loopback: bool,
     stopping: AtomicBool,
 }
 
-impl App {
+impl AppState {
     pub fn new(engine: Arc<Engine>, sql: Arc<dyn Sql>, options: ServerOptions, loopback: bool) -> Self {
         let permits = |n: usize| Arc::new(Semaphore::new(n.min(Semaphore::MAX_PERMITS)));
         Self {
-            slots: permits(options.concurrency_max),
-            body_room: permits(options.bodies_bytes_max.div_ceil(1024)),
+            permits: permits(options.concurrency_max),
+            body_budget: permits(options.bodies_bytes_max.div_ceil(1024)),
             metrics: HttpMetrics::new(),
             log: RequestLog::default(),
-            description: Description::new(),
+            description: ApiDescription::new(),
             stopping: AtomicBool::new(false),
             engine,
             sql,
@@ -67,9 +67,9 @@ impl App {
     /// Errors: those of `work`; `Unavailable` after the timeout; `Internal` when it panics, which is counted.
     pub async fn blocking<T: Send + 'static, E: Into<ApiError> + Send + 'static>(
         self: &Arc<Self>,
-        slot: Option<Slot>,
+        slot: Option<RequestPermit>,
         timeout: Duration,
-        work: impl FnOnce(&App) -> Result<T, E> + Send + 'static,
+        work: impl FnOnce(&AppState) -> Result<T, E> + Send + 'static,
     ) -> Result<T, ApiError> {
         let app = self.clone();
         let task = tokio::task::spawn_blocking(move || {
@@ -79,7 +79,7 @@ impl App {
         match tokio::time::timeout(timeout, task).await {
             Ok(Ok(result)) => result.map_err(Into::into),
             Ok(Err(join)) => Err(match join.try_into_panic() {
-                Ok(payload) => crate::guard::load::panicked(self, payload),
+                Ok(payload) => crate::guard::concurrency::panicked(self, payload),
                 Err(_) => Error::unavailable("the server is shutting down").into(),
             }),
             Err(_) => Err(Error::unavailable(format!(
@@ -91,12 +91,12 @@ impl App {
 }
 
 /// One request: the shared state and its place among the requests that are worked on.
-pub(crate) struct Call {
-    pub app: Arc<App>,
-    pub slot: Option<Slot>,
+pub(crate) struct RequestContext {
+    pub app: Arc<AppState>,
+    pub permit: Option<RequestPermit>,
 }
 
-impl Call {
+impl RequestContext {
     /// Asks the engine, within the request timeout.
     pub async fn engine<T: Send + 'static>(
         &self,
@@ -111,14 +111,14 @@ impl Call {
         timeout: Duration,
         ask: impl FnOnce(&Engine) -> Result<T> + Send + 'static,
     ) -> Result<T, ApiError> {
-        self.app.blocking(self.slot.clone(), timeout, move |app| ask(&app.engine)).await
+        self.app.blocking(self.permit.clone(), timeout, move |app| ask(&app.engine)).await
     }
 }
 
-impl FromRequestParts<Arc<App>> for Call {
+impl FromRequestParts<Arc<AppState>> for RequestContext {
     type Rejection = std::convert::Infallible;
 
-    async fn from_request_parts(parts: &mut Parts, app: &Arc<App>) -> Result<Self, Self::Rejection> {
-        Ok(Self { app: app.clone(), slot: parts.extensions.get::<Slot>().cloned() })
+    async fn from_request_parts(parts: &mut Parts, app: &Arc<AppState>) -> Result<Self, Self::Rejection> {
+        Ok(Self { app: app.clone(), permit: parts.extensions.get::<RequestPermit>().cloned() })
     }
 }

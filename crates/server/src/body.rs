@@ -15,10 +15,10 @@ use serde::de::DeserializeOwned;
 use tidemill_types::{Error, ErrorKind, without_bom};
 use tokio::sync::OwnedSemaphorePermit;
 
-use crate::app::{App, Call};
-use crate::connections::Handle;
+use crate::app::{AppState, RequestContext};
+use crate::connections::ConnectionHandle;
 use crate::error::ApiError;
-use crate::guard::load::Slot;
+use crate::guard::concurrency::RequestPermit;
 
 /// Largest zstd window, as RFC 9659 sets it for HTTP: 2^23 bytes.
 const ZSTD_WINDOW_LOG_MAX: u32 = 23;
@@ -33,18 +33,18 @@ const JSON: &str = "application/json";
 const FORM: &str = "application/x-www-form-urlencoded";
 
 /// A whole request body, decompressed.
-pub(crate) struct Content {
+pub(crate) struct RequestBody {
     /// Its bytes, at most `body_bytes_max`.
     pub bytes: Bytes,
     /// The content type in lower case without parameters, if one was sent.
     pub media: Option<String>,
-    room: Room,
+    budget: BodyBudget,
 }
 
-impl FromRequest<Arc<App>> for Content {
+impl FromRequest<Arc<AppState>> for RequestBody {
     type Rejection = ApiError;
 
-    async fn from_request(request: Request, app: &Arc<App>) -> Result<Self, ApiError> {
+    async fn from_request(request: Request, app: &Arc<AppState>) -> Result<Self, ApiError> {
         let (mut parts, body) = request.into_parts();
         let media = media_type(&parts.headers)?;
         let encoding = Encoding::of(&parts.headers)?;
@@ -53,28 +53,28 @@ impl FromRequest<Arc<App>> for Content {
         if declared.is_some_and(|n| n > limit as u64) {
             return Err(too_large(limit, ""));
         }
-        let mut room = Room::new(app.clone());
+        let mut room = BodyBudget::new(app.clone());
         let bytes = {
             let mut read = pin!(read(body, limit, &mut room));
             // most bodies come together with their head
             match read.as_mut().now_or_never() {
                 Some(bytes) => bytes?,
-                None => arrive(read, &parts, app).await?,
+                None => receive(read, &parts, app).await?,
             }
         };
         if encoding == Encoding::Identity {
-            return Ok(Self { bytes, media, room });
+            return Ok(Self { bytes, media, budget: room });
         }
-        let call = Call { slot: parts.extensions.remove(), app: app.clone() };
-        let decoded = app.blocking(call.slot, app.options.request_timeout, move |_| {
+        let call = RequestContext { permit: parts.extensions.remove(), app: app.clone() };
+        let decoded = app.blocking(call.permit, app.options.request_timeout, move |_| {
             decode(&bytes, encoding, limit, &mut room).map(|bytes| (bytes, room))
         });
         let (bytes, room) = decoded.await?;
-        Ok(Self { bytes, media, room })
+        Ok(Self { bytes, media, budget: room })
     }
 }
 
-impl Content {
+impl RequestBody {
     /// Refuses a content type that is none of `accepted`. A missing one counts as JSON, and so does the one that
     /// `curl -d` sends by itself when the body looks like JSON.
     pub fn expect_media(&self, accepted: &[&str]) -> Result<&str, ApiError> {
@@ -97,7 +97,10 @@ impl Content {
     }
 
     /// Reads a JSON body; a large one beside the async threads.
-    pub async fn json<T: DeserializeOwned + Send + 'static>(self, call: &Call) -> Result<T, ApiError> {
+    pub async fn json<T: DeserializeOwned + Send + 'static>(
+        self,
+        call: &RequestContext,
+    ) -> Result<T, ApiError> {
         self.expect_media(&[JSON])?;
         if self.bytes.trim_ascii().is_empty() {
             return Err(ApiError::invalid("the request has no body: expected JSON"));
@@ -106,13 +109,13 @@ impl Content {
             return parse(&self.bytes);
         }
         call.app
-            .blocking(call.slot.clone(), call.app.options.request_timeout, move |_| parse(&self.bytes))
+            .blocking(call.permit.clone(), call.app.options.request_timeout, move |_| parse(&self.bytes))
             .await
     }
 
     /// Takes the bytes with the room that they hold.
-    pub fn into_bytes(self) -> HeldBytes {
-        HeldBytes { bytes: self.bytes, _room: self.room }
+    pub fn into_bytes(self) -> BudgetedBytes {
+        BudgetedBytes { bytes: self.bytes, _budget: self.budget }
     }
 }
 
@@ -127,12 +130,12 @@ fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, ApiError> {
 }
 
 /// Body bytes that count as being in memory until they are dropped.
-pub(crate) struct HeldBytes {
+pub(crate) struct BudgetedBytes {
     bytes: Bytes,
-    _room: Room,
+    _budget: BodyBudget,
 }
 
-impl std::ops::Deref for HeldBytes {
+impl std::ops::Deref for BudgetedBytes {
     type Target = [u8];
 
     fn deref(&self) -> &[u8] {
@@ -141,18 +144,18 @@ impl std::ops::Deref for HeldBytes {
 }
 
 /// The part of `bodies_bytes_max` that one body takes, in whole KiB.
-struct Room {
-    app: Arc<App>,
-    held: Option<OwnedSemaphorePermit>,
+struct BodyBudget {
+    app: Arc<AppState>,
+    permit: Option<OwnedSemaphorePermit>,
 }
 
-impl Room {
-    fn new(app: Arc<App>) -> Self {
-        Self { app, held: None }
+impl BodyBudget {
+    fn new(app: Arc<AppState>) -> Self {
+        Self { app, permit: None }
     }
 
     fn kib(&self) -> usize {
-        self.held.as_ref().map_or(0, OwnedSemaphorePermit::num_permits)
+        self.permit.as_ref().map_or(0, OwnedSemaphorePermit::num_permits)
     }
 
     /// Makes room for `bytes` in all. Errors: 429 when other bodies hold it.
@@ -168,31 +171,31 @@ impl Room {
             ))
         };
         let count = u32::try_from(more).map_err(|_| full())?;
-        let permit = self.app.body_room.clone().try_acquire_many_owned(count).map_err(|_| full())?;
+        let permit = self.app.body_budget.clone().try_acquire_many_owned(count).map_err(|_| full())?;
         self.app.metrics.body_bytes.inc_by(more as u64 * 1024);
-        match &mut self.held {
+        match &mut self.permit {
             Some(held) => held.merge(permit),
-            None => self.held = Some(permit),
+            None => self.permit = Some(permit),
         }
         Ok(())
     }
 }
 
-impl Drop for Room {
+impl Drop for BodyBudget {
     fn drop(&mut self) {
         self.app.metrics.body_bytes.dec_by(self.kib() as u64 * 1024);
     }
 }
 
 /// Waits for a body without a place among the requests that are worked on.
-async fn arrive(
+async fn receive(
     read: impl Future<Output = Result<Bytes, ApiError>>,
     parts: &Parts,
-    app: &App,
+    app: &AppState,
 ) -> Result<Bytes, ApiError> {
     let closing = || HeaderValue::from_static("close");
-    let slot = parts.extensions.get::<Slot>();
-    let connection = parts.extensions.get::<Handle>();
+    let slot = parts.extensions.get::<RequestPermit>();
+    let connection = parts.extensions.get::<ConnectionHandle>();
     slot.inspect(|slot| slot.pause());
     connection.inspect(|connection| connection.arriving());
     let Ok(bytes) = tokio::time::timeout(app.options.request_timeout, read).await else {
@@ -209,11 +212,11 @@ async fn arrive(
             Error::unavailable("the connection was closed to make room for others while the body arrived");
         return Err(ApiError::from(error).with_header(header::CONNECTION, closing()));
     }
-    slot.map_or(Ok(()), Slot::resume)?;
+    slot.map_or(Ok(()), RequestPermit::resume)?;
     Ok(bytes)
 }
 
-async fn read(mut body: axum::body::Body, limit: usize, room: &mut Room) -> Result<Bytes, ApiError> {
+async fn read(mut body: axum::body::Body, limit: usize, room: &mut BodyBudget) -> Result<Bytes, ApiError> {
     let mut first = Bytes::new();
     let mut whole = BytesMut::new();
     while let Some(frame) = body.frame().await {
@@ -291,24 +294,24 @@ impl Encoding {
 }
 
 /// Decompresses `bytes` to at most `limit` bytes.
-fn decode(bytes: &[u8], encoding: Encoding, limit: usize, room: &mut Room) -> Result<Bytes, ApiError> {
+fn decode(bytes: &[u8], encoding: Encoding, limit: usize, room: &mut BodyBudget) -> Result<Bytes, ApiError> {
     let damaged =
         |e: std::io::Error| ApiError::invalid(format!("the body is not whole {} data: {e}", encoding.name()));
     match encoding {
         Encoding::Identity => Ok(Bytes::copy_from_slice(bytes)),
-        Encoding::Gzip => take(flate2::read::MultiGzDecoder::new(bytes), limit, room, damaged),
+        Encoding::Gzip => read_limited(flate2::read::MultiGzDecoder::new(bytes), limit, room, damaged),
         Encoding::Zstd => {
             let mut decoder = zstd::Decoder::with_buffer(bytes).map_err(damaged)?;
             decoder.window_log_max(ZSTD_WINDOW_LOG_MAX).map_err(damaged)?;
-            take(decoder, limit, room, damaged)
+            read_limited(decoder, limit, room, damaged)
         }
     }
 }
 
-fn take(
+fn read_limited(
     mut from: impl Read,
     limit: usize,
-    room: &mut Room,
+    room: &mut BodyBudget,
     damaged: impl Fn(std::io::Error) -> ApiError,
 ) -> Result<Bytes, ApiError> {
     let mut out = Vec::new();

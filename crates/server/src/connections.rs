@@ -17,30 +17,30 @@ use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
 /// All open connections.
 #[derive(Debug)]
 pub(crate) struct Connections {
-    places: Arc<Semaphore>,
-    table: Mutex<Table>,
+    permits: Arc<Semaphore>,
+    table: Mutex<ConnectionTable>,
     /// A connection became one that may be closed.
     changed: Notify,
 }
 
 #[derive(Debug, Default)]
-struct Table {
+struct ConnectionTable {
     /// Counts what happens; orders connections by when they were heard of last.
     now: u64,
-    open: HashMap<u64, Entry>,
+    open: HashMap<u64, ConnectionEntry>,
 }
 
 #[derive(Debug)]
-struct Entry {
-    heard: u64,
+struct ConnectionEntry {
+    last_active: u64,
     is_trusted: bool,
-    phase: Phase,
+    phase: ConnectionPhase,
     close: Arc<Notify>,
 }
 
 /// What a connection is at.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Phase {
+enum ConnectionPhase {
     /// Before the whole head of a request.
     Idle,
     /// A request's body is on its way.
@@ -49,14 +49,14 @@ enum Phase {
     Working,
 }
 
-impl Entry {
+impl ConnectionEntry {
     /// The lower, the sooner it is closed to make room; `None` for never.
-    fn rank(&self) -> Option<u8> {
+    fn eviction_rank(&self) -> Option<u8> {
         match (self.is_trusted, self.phase) {
-            (_, Phase::Working) => None,
+            (_, ConnectionPhase::Working) => None,
             (false, _) => Some(0),
-            (true, Phase::Idle) => Some(1),
-            (true, Phase::Arriving) => Some(2),
+            (true, ConnectionPhase::Idle) => Some(1),
+            (true, ConnectionPhase::Arriving) => Some(2),
         }
     }
 }
@@ -65,30 +65,31 @@ impl Connections {
     /// Room for `most` connections.
     pub fn new(most: usize) -> Arc<Self> {
         Arc::new(Self {
-            places: Arc::new(Semaphore::new(most.min(Semaphore::MAX_PERMITS))),
+            permits: Arc::new(Semaphore::new(most.min(Semaphore::MAX_PERMITS))),
             table: Mutex::default(),
             changed: Notify::new(),
         })
     }
 
     /// A place for one more connection, made by closing another one where there is none. Waits while all are worked on.
-    pub async fn place(&self) -> OwnedSemaphorePermit {
+    pub async fn acquire_permit(&self) -> OwnedSemaphorePermit {
         loop {
-            if let Ok(place) = self.places.clone().try_acquire_owned() {
+            if let Ok(place) = self.permits.clone().try_acquire_owned() {
                 return place;
             }
-            let is_closing = self.close_one();
+            let is_closing = self.evict_one();
             tokio::select! {
-                place = self.places.clone().acquire_owned() => return place.expect("the semaphore is never closed"),
+                place = self.permits.clone().acquire_owned() => return place.expect("the semaphore is never closed"),
                 () = self.changed.notified(), if !is_closing => {}
             }
         }
     }
 
     /// Closes the connection that is missed least; whether there is one.
-    pub fn close_one(&self) -> bool {
+    pub fn evict_one(&self) -> bool {
         let mut table = self.table.lock();
-        let least = table.open.iter().filter_map(|(id, e)| Some((e.rank()?, e.heard, *id))).min();
+        let least =
+            table.open.iter().filter_map(|(id, e)| Some((e.eviction_rank()?, e.last_active, *id))).min();
         let Some(entry) = least.and_then(|(_, _, id)| table.open.remove(&id)) else {
             return false;
         };
@@ -97,28 +98,33 @@ impl Connections {
     }
 
     /// Notes a new connection, which is open until the returned value is dropped.
-    pub fn open(self: &Arc<Self>, place: OwnedSemaphorePermit) -> Open {
+    pub fn open(self: &Arc<Self>, place: OwnedSemaphorePermit) -> OpenConnection {
         let close = Arc::new(Notify::new());
         let mut table = self.table.lock();
         table.now += 1;
         let id = table.now;
-        let entry = Entry { heard: id, is_trusted: false, phase: Phase::Idle, close: close.clone() };
+        let entry = ConnectionEntry {
+            last_active: id,
+            is_trusted: false,
+            phase: ConnectionPhase::Idle,
+            close: close.clone(),
+        };
         table.open.insert(id, entry);
         self.changed.notify_one();
-        Open { handle: Handle { connections: self.clone(), id }, close, _place: place }
+        OpenConnection { handle: ConnectionHandle { connections: self.clone(), id }, close, _permit: place }
     }
 
     /// Whether the connection is still there to be changed: one that is being closed is not.
-    fn change(&self, id: u64, change: impl FnOnce(&mut Entry)) -> bool {
+    fn change(&self, id: u64, change: impl FnOnce(&mut ConnectionEntry)) -> bool {
         let mut table = self.table.lock();
         table.now += 1;
         let now = table.now;
         let Some(entry) = table.open.get_mut(&id) else {
             return false;
         };
-        entry.heard = now;
+        entry.last_active = now;
         change(entry);
-        if entry.rank().is_some() {
+        if entry.eviction_rank().is_some() {
             self.changed.notify_one();
         }
         true
@@ -127,15 +133,15 @@ impl Connections {
 
 /// One open connection.
 #[derive(Debug)]
-pub(crate) struct Open {
-    handle: Handle,
+pub(crate) struct OpenConnection {
+    handle: ConnectionHandle,
     close: Arc<Notify>,
-    _place: OwnedSemaphorePermit,
+    _permit: OwnedSemaphorePermit,
 }
 
-impl Open {
+impl OpenConnection {
     /// What requests on this connection tell it by.
-    pub fn handle(&self) -> Handle {
+    pub fn handle(&self) -> ConnectionHandle {
         self.handle.clone()
     }
 
@@ -145,7 +151,7 @@ impl Open {
     }
 }
 
-impl Drop for Open {
+impl Drop for OpenConnection {
     fn drop(&mut self) {
         self.handle.connections.table.lock().open.remove(&self.handle.id);
     }
@@ -153,12 +159,12 @@ impl Drop for Open {
 
 /// A connection as its requests know it.
 #[derive(Debug, Clone)]
-pub(crate) struct Handle {
+pub(crate) struct ConnectionHandle {
     connections: Arc<Connections>,
     id: u64,
 }
 
-impl Handle {
+impl ConnectionHandle {
     /// The caller has shown that it may call.
     pub fn trust(&self) {
         self.connections.change(self.id, |entry| entry.is_trusted = true);
@@ -166,45 +172,45 @@ impl Handle {
 
     /// A request's body begins to arrive.
     pub fn arriving(&self) {
-        self.connections.change(self.id, |entry| entry.phase = Phase::Arriving);
+        self.connections.change(self.id, |entry| entry.phase = ConnectionPhase::Arriving);
     }
 
     /// A request is there as a whole. False when the connection is being closed: nothing may be done for it then.
     pub fn arrived(&self) -> bool {
-        self.connections.change(self.id, |entry| entry.phase = Phase::Working)
+        self.connections.change(self.id, |entry| entry.phase = ConnectionPhase::Working)
     }
 
     /// A request's head is there: it is worked on until the returned value is dropped. `None` as for
-    /// [`Handle::arrived`].
-    pub fn begin(&self) -> Option<Working> {
-        self.arrived().then(|| Working(self.clone()))
+    /// [`ConnectionHandle::arrived`].
+    pub fn begin(&self) -> Option<ActiveRequest> {
+        self.arrived().then(|| ActiveRequest(self.clone()))
     }
 }
 
 /// A request that is worked on.
 #[derive(Debug)]
-pub(crate) struct Working(Handle);
+pub(crate) struct ActiveRequest(ConnectionHandle);
 
-impl Drop for Working {
+impl Drop for ActiveRequest {
     fn drop(&mut self) {
-        self.0.connections.change(self.0.id, |entry| entry.phase = Phase::Idle);
+        self.0.connections.change(self.0.id, |entry| entry.phase = ConnectionPhase::Idle);
     }
 }
 
 /// A reply's body, which keeps its request among those that are worked on until it is sent.
-pub(crate) struct Reply {
+pub(crate) struct ReplyBody {
     body: axum::body::Body,
-    _working: Working,
+    _working: ActiveRequest,
 }
 
-impl Reply {
+impl ReplyBody {
     /// `body` as the reply to the request of `working`.
-    pub fn new(body: axum::body::Body, working: Working) -> Self {
+    pub fn new(body: axum::body::Body, working: ActiveRequest) -> Self {
         Self { body, _working: working }
     }
 }
 
-impl Body for Reply {
+impl Body for ReplyBody {
     type Data = Bytes;
     type Error = axum::Error;
 
@@ -225,7 +231,7 @@ impl Body for Reply {
 }
 
 /// How many connections there may be so that half of the files that this process may open are left for data.
-pub(crate) fn bounded_by_files(most: usize) -> usize {
+pub(crate) fn limit_by_open_files(most: usize) -> usize {
     let limits = std::fs::read_to_string("/proc/self/limits").unwrap_or_default();
     match files_max(&limits) {
         Some(files) => most.min(files / 2).max(1),
@@ -244,14 +250,15 @@ fn files_max(limits: &str) -> Option<usize> {
 mod tests {
     use super::*;
 
-    fn open(connections: &Arc<Connections>) -> Open {
-        let place = connections.places.clone().try_acquire_owned().unwrap();
+    fn open(connections: &Arc<Connections>) -> OpenConnection {
+        let place = connections.permits.clone().try_acquire_owned().unwrap();
         connections.open(place)
     }
 
     /// Which of `all` were told to close, in the order of `all`.
-    fn closing(all: &[&Open]) -> Vec<bool> {
-        let gone = |open: &&Open| !open.handle.connections.table.lock().open.contains_key(&open.handle.id);
+    fn closing(all: &[&OpenConnection]) -> Vec<bool> {
+        let gone =
+            |open: &&OpenConnection| !open.handle.connections.table.lock().open.contains_key(&open.handle.id);
         all.iter().map(gone).collect()
     }
 
@@ -268,13 +275,13 @@ mod tests {
         arriving.handle.arriving();
         let mut expected = [false; 5];
         for next in [3, 4, 2, 1] {
-            assert!(connections.close_one());
+            assert!(connections.evict_one());
             expected[next] = true;
             assert_eq!(closing(&all), expected);
         }
-        assert!(!connections.close_one(), "what is worked on stays");
+        assert!(!connections.evict_one(), "what is worked on stays");
         drop((work, request));
-        assert!(connections.close_one());
+        assert!(connections.evict_one());
     }
 
     #[test]
@@ -287,8 +294,8 @@ mod tests {
             files_max("Max open files            unlimited            unlimited            files"),
             None
         );
-        assert!(bounded_by_files(usize::MAX) >= 1);
-        assert_eq!(bounded_by_files(1), 1);
+        assert!(limit_by_open_files(usize::MAX) >= 1);
+        assert_eq!(limit_by_open_files(1), 1);
     }
 
     #[test]
@@ -296,7 +303,7 @@ mod tests {
         let connections = Connections::new(2);
         let (first, second) = (open(&connections), open(&connections));
         drop(first.handle.begin());
-        assert!(connections.close_one());
+        assert!(connections.evict_one());
         assert_eq!(closing(&[&first, &second]), [false, true]);
     }
 
@@ -309,7 +316,7 @@ mod tests {
             let work = only.handle.begin();
             let waiting = tokio::spawn({
                 let connections = connections.clone();
-                async move { connections.place().await }
+                async move { connections.acquire_permit().await }
             });
             tokio::task::yield_now().await;
             assert!(!waiting.is_finished());

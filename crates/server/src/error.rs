@@ -33,10 +33,10 @@ pub(crate) struct ErrorDetail {
 ///
 /// Made from [`Error`] (status by its kind) or with one of the constructors for what HTTP alone can get wrong.
 #[derive(Debug)]
-pub(crate) struct ApiError(Box<Refusal>);
+pub(crate) struct ApiError(Box<ErrorReply>);
 
 #[derive(Debug)]
-struct Refusal {
+struct ErrorReply {
     status: StatusCode,
     detail: ErrorDetail,
     header: Option<(HeaderName, HeaderValue)>,
@@ -44,7 +44,7 @@ struct Refusal {
 
 impl ApiError {
     fn new(status: StatusCode, detail: ErrorDetail) -> Self {
-        Self(Box::new(Refusal { status, detail, header: None }))
+        Self(Box::new(ErrorReply { status, detail, header: None }))
     }
 
     /// A refusal with a status that is not its kind's usual one. Not retryable unless the kind is `unavailable`.
@@ -95,7 +95,7 @@ impl From<Error> for ApiError {
 
 impl IntoResponse for ApiError {
     fn into_response(self) -> Response {
-        let Refusal { status, detail, header } = *self.0;
+        let ErrorReply { status, detail, header } = *self.0;
         let retryable = detail.retryable;
         let mut response = (status, Json(ErrorBody { error: detail })).into_response();
         if retryable {

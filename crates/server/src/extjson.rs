@@ -168,9 +168,9 @@ fn wrapped<'de, A: MapAccess<'de>>(key: String, mut map: A) -> Result<Bson, A::E
 /// Stored bytes, written as relaxed Extended JSON in their field order.
 ///
 /// Errors: serialization fails on damaged BSON, naming what is wrong with it.
-pub(crate) struct Relaxed<'a>(pub &'a RawDocument);
+pub(crate) struct RelaxedDocument<'a>(pub &'a RawDocument);
 
-impl Serialize for Relaxed<'_> {
+impl Serialize for RelaxedDocument<'_> {
     fn serialize<S: Serializer>(&self, s: S) -> Result<S::Ok, S::Error> {
         let mut map = s.serialize_map(None)?;
         for element in self.0 {
@@ -187,7 +187,7 @@ pub(crate) struct RelaxedValue<'a>(pub RawBsonRef<'a>);
 impl Serialize for RelaxedValue<'_> {
     fn serialize<S: Serializer>(&self, s: S) -> Result<S::Ok, S::Error> {
         match self.0 {
-            RawBsonRef::Document(document) => Relaxed(document).serialize(s),
+            RawBsonRef::Document(document) => RelaxedDocument(document).serialize(s),
             RawBsonRef::Array(array) => {
                 let mut seq = s.serialize_seq(None)?;
                 for value in array {
@@ -216,7 +216,7 @@ mod tests {
 
     fn round_trip(text: &str) -> String {
         let raw = ExtDocument(read(text).unwrap()).into_raw().unwrap();
-        serde_json::to_string(&Relaxed(&raw)).unwrap()
+        serde_json::to_string(&RelaxedDocument(&raw)).unwrap()
     }
 
     #[test]

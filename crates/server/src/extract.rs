@@ -7,9 +7,9 @@ use serde::de::DeserializeOwned;
 use crate::error::ApiError;
 
 /// Path parameters, percent-decoded.
-pub(crate) struct Segments<T>(pub T);
+pub(crate) struct PathParams<T>(pub T);
 
-impl<S: Send + Sync, T: DeserializeOwned + Send> FromRequestParts<S> for Segments<T> {
+impl<S: Send + Sync, T: DeserializeOwned + Send> FromRequestParts<S> for PathParams<T> {
     type Rejection = ApiError;
 
     async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, ApiError> {
@@ -21,9 +21,9 @@ impl<S: Send + Sync, T: DeserializeOwned + Send> FromRequestParts<S> for Segment
 }
 
 /// Query parameters. Their types refuse unknown names, so that a typing slip is told instead of ignored.
-pub(crate) struct Params<T>(pub T);
+pub(crate) struct QueryParams<T>(pub T);
 
-impl<S: Send + Sync, T: DeserializeOwned + Send> FromRequestParts<S> for Params<T> {
+impl<S: Send + Sync, T: DeserializeOwned + Send> FromRequestParts<S> for QueryParams<T> {
     type Rejection = ApiError;
 
     async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, ApiError> {

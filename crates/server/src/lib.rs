@@ -16,11 +16,11 @@ mod metrics;
 mod model;
 mod negotiate;
 mod options;
-mod refusals;
 mod request_log;
 mod router;
 mod routes;
 mod serve;
+mod shared_errors;
 mod sql;
 
 pub use options::{ServerOptions, Token};

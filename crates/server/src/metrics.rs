@@ -17,7 +17,7 @@ use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
 use tidemill_engine::{Metric, MetricKind};
 
-/// The content type of [`exposition`].
+/// The content type of [`Metrics::exposition`].
 pub(crate) const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
 /// Upper bounds of the request duration buckets, in seconds: 0.5 ms to 30 s.
@@ -97,7 +97,7 @@ impl HttpMetrics {
     }
 
     /// Counts a request that was answered.
-    pub fn answered(&self, method: MethodLabel, route: &str, status: u16, took: Duration) {
+    pub fn record(&self, method: MethodLabel, route: &str, status: u16, took: Duration) {
         let route = route.to_owned();
         self.duration
             .get_or_create(&RouteLabels { method, route: route.clone() })
@@ -170,7 +170,7 @@ mod tests {
     #[test]
     fn engine_and_server_metrics_are_one_text() {
         let http = HttpMetrics::new();
-        http.answered(MethodLabel::from(&axum::http::Method::GET), "/livez", 200, Duration::from_millis(3));
+        http.record(MethodLabel::from(&axum::http::Method::GET), "/livez", 200, Duration::from_millis(3));
         let engine = vec![
             Metric {
                 name: "tidemill_events_received_total",

@@ -16,7 +16,7 @@ const LINE_INTERVAL: Duration = Duration::from_secs(10);
 const SLOW: Duration = Duration::from_secs(5);
 
 /// A reply.
-pub(crate) struct Answered<'a> {
+pub(crate) struct CompletedRequest<'a> {
     pub method: &'static str,
     /// A template, so that there is a bounded number of kinds.
     pub route: &'a str,
@@ -27,16 +27,16 @@ pub(crate) struct Answered<'a> {
 }
 
 /// What makes two lines the same: method, route, status, and whether it took long.
-type Kind = (&'static str, String, u16, bool);
+type ReplyKind = (&'static str, String, u16, bool);
 
 /// What was told of each kind.
 #[derive(Debug, Default)]
 pub(crate) struct RequestLog {
-    kinds: Mutex<HashMap<Kind, Told>>,
+    kinds: Mutex<HashMap<ReplyKind, LastLogged>>,
 }
 
 #[derive(Debug)]
-struct Told {
+struct LastLogged {
     /// The last line.
     at: Instant,
     /// Replies since then.
@@ -45,8 +45,8 @@ struct Told {
 
 impl RequestLog {
     /// Notes a reply.
-    pub fn answered(&self, answered: &Answered<'_>) {
-        let Answered { method, route, status, took, peer } = *answered;
+    pub fn record(&self, answered: &CompletedRequest<'_>) {
+        let CompletedRequest { method, route, status, took, peer } = *answered;
         let duration_ms = took.as_secs_f64() * 1000.0;
         tracing::debug!(method, route, status, duration_ms, ?peer, "a request was answered");
         let is_slow = took >= SLOW;
@@ -57,16 +57,16 @@ impl RequestLog {
             _ if is_slow => "requests took long",
             _ => return,
         };
-        if let Some(count) = self.due((method, route.to_owned(), status, is_slow), Instant::now()) {
+        if let Some(count) = self.take_due((method, route.to_owned(), status, is_slow), Instant::now()) {
             tracing::warn!(method, route, status, count, duration_ms, ?peer, "{what}");
         }
     }
 
     /// How many replies of `kind` a line at `now` tells of, this one among them; `None` when it is too early for one.
-    fn due(&self, kind: Kind, now: Instant) -> Option<u64> {
+    fn take_due(&self, kind: ReplyKind, now: Instant) -> Option<u64> {
         let mut kinds = self.kinds.lock();
         let Some(told) = kinds.get_mut(&kind) else {
-            kinds.insert(kind, Told { at: now, since: 0 });
+            kinds.insert(kind, LastLogged { at: now, since: 0 });
             return Some(1);
         };
         told.since += 1;
@@ -87,7 +87,7 @@ mod tests {
         let log = RequestLog::default();
         let start = Instant::now();
         let at = |ms: u64, status| {
-            log.due(("POST", "/x".to_owned(), status, false), start + Duration::from_millis(ms))
+            log.take_due(("POST", "/x".to_owned(), status, false), start + Duration::from_millis(ms))
         };
         assert_eq!(at(0, 429), Some(1));
         assert_eq!(at(1, 400), Some(1), "another status is another line");

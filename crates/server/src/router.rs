@@ -19,11 +19,11 @@ use utoipa::openapi::security::{HttpAuthScheme, HttpBuilder, SecurityScheme};
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
-use crate::app::App;
+use crate::app::AppState;
 use crate::error::ApiError;
-use crate::guard::{auth, host, load, observe};
-use crate::refusals;
+use crate::guard::{auth, concurrency, host, observe};
 use crate::routes::{documents, events, find, rules, siddhi, sql, system};
+use crate::shared_errors;
 
 /// Longest path that a better one is sought for, in bytes.
 const SUGGEST_PATH_BYTES_MAX: usize = 200;
@@ -68,14 +68,14 @@ impl Modify for TokenScheme {
 }
 
 /// What the API says about itself.
-pub(crate) struct Description {
+pub(crate) struct ApiDescription {
     /// `openapi.json`.
     pub json: Bytes,
     /// Route templates with their methods.
     routes: BTreeMap<String, Vec<Method>>,
 }
 
-fn declared() -> OpenApiRouter<Arc<App>> {
+fn documented_routes() -> OpenApiRouter<Arc<AppState>> {
     OpenApiRouter::with_openapi(Api::openapi())
         .routes(routes!(system::index))
         .routes(routes!(system::livez))
@@ -101,12 +101,12 @@ fn declared() -> OpenApiRouter<Arc<App>> {
 
 /// The description of all routes.
 pub(crate) fn openapi() -> utoipa::openapi::OpenApi {
-    let mut api = declared().into_openapi();
-    refusals::add(&mut api);
+    let mut api = documented_routes().into_openapi();
+    shared_errors::add(&mut api);
     api
 }
 
-impl Description {
+impl ApiDescription {
     pub fn new() -> Self {
         let api = openapi();
         let json = api.to_json().expect("the description is plain data");
@@ -147,16 +147,18 @@ fn fill(template: &str, path: &str) -> String {
 }
 
 /// The routes with everything around them.
-pub(crate) fn router(app: Arc<App>) -> Router {
-    let (router, _) = declared().split_for_parts();
+pub(crate) fn router(app: Arc<AppState>) -> Router {
+    let (router, _) = documented_routes().split_for_parts();
     let panicking = app.clone();
     router
         .fallback(no_route)
         .method_not_allowed_fallback(no_method)
-        .layer(from_fn_with_state(app.clone(), load::limit))
+        .layer(from_fn_with_state(app.clone(), concurrency::limit))
         .layer(from_fn_with_state(app.clone(), auth::check))
         .layer(from_fn_with_state(app.clone(), host::check))
-        .layer(CatchPanicLayer::custom(move |payload| load::panicked(&panicking, payload).into_response()))
+        .layer(CatchPanicLayer::custom(move |payload| {
+            concurrency::panicked(&panicking, payload).into_response()
+        }))
         .layer(from_fn_with_state(app.clone(), observe::observe))
         .with_state(app)
 }
@@ -177,7 +179,7 @@ pub(crate) fn resolve_alias<B>(request: &mut axum::http::Request<B>) {
     }
 }
 
-async fn no_route(State(app): State<Arc<App>>, request: Request) -> ApiError {
+async fn no_route(State(app): State<Arc<AppState>>, request: Request) -> ApiError {
     let path = request.uri().path();
     let shown: String = path.chars().take(SUGGEST_PATH_BYTES_MAX).collect();
     let hint = match app.description.suggestion(path) {
@@ -187,7 +189,7 @@ async fn no_route(State(app): State<Arc<App>>, request: Request) -> ApiError {
     Error::not_found(format!("no route `{shown}`{hint}")).into()
 }
 
-async fn no_method(State(app): State<Arc<App>>, request: Request) -> Response {
+async fn no_method(State(app): State<Arc<AppState>>, request: Request) -> Response {
     let route = request.extensions().get::<MatchedPath>().map(|m| m.as_str().to_owned()).unwrap_or_default();
     let allowed: Vec<&str> =
         app.description.routes.get(&route).into_iter().flatten().map(Method::as_str).collect();

@@ -18,8 +18,8 @@ use tokio::task::{JoinHandle, JoinSet};
 use tower::ServiceExt;
 
 use crate::Engine;
-use crate::app::App;
-use crate::connections::{Connections, Open, Reply, bounded_by_files};
+use crate::app::AppState;
+use crate::connections::{Connections, OpenConnection, ReplyBody, limit_by_open_files};
 use crate::options::ServerOptions;
 use crate::router::{resolve_alias, router};
 use crate::sql::Sql;
@@ -56,7 +56,7 @@ pub async fn serve(
     }
     let listener = TcpListener::bind(address).await.map_err(|e| cannot_bind(address, e))?;
     let address = listener.local_addr().map_err(|e| cannot_bind(address, e))?;
-    let app = Arc::new(App::new(engine, sql, options, address.ip().to_canonical().is_loopback()));
+    let app = Arc::new(AppState::new(engine, sql, options, address.ip().to_canonical().is_loopback()));
     let (stop, stopped) = oneshot::channel();
     let task = tokio::spawn(run(listener, app, stopped));
     tracing::info!(%address, "the server is listening");
@@ -89,7 +89,7 @@ impl Server {
     }
 }
 
-async fn run(listener: TcpListener, app: Arc<App>, stopped: oneshot::Receiver<Duration>) -> usize {
+async fn run(listener: TcpListener, app: Arc<AppState>, stopped: oneshot::Receiver<Duration>) -> usize {
     let graceful = GracefulShutdown::new();
     let mut connections = JoinSet::new();
     let grace = accept(&listener, &app, &graceful, &mut connections, stopped).await;
@@ -110,12 +110,12 @@ async fn run(listener: TcpListener, app: Arc<App>, stopped: oneshot::Receiver<Du
 /// Takes connections until told to stop. Returns the grace period.
 async fn accept(
     listener: &TcpListener,
-    app: &Arc<App>,
+    app: &Arc<AppState>,
     graceful: &GracefulShutdown,
     tasks: &mut JoinSet<()>,
     mut stopped: oneshot::Receiver<Duration>,
 ) -> Duration {
-    let connections = Connections::new(bounded_by_files(app.options.connections_max));
+    let connections = Connections::new(limit_by_open_files(app.options.connections_max));
     let router = router(app.clone());
     // accepted, without a place yet
     let mut waiting: Option<(TcpStream, SocketAddr)> = None;
@@ -123,14 +123,14 @@ async fn accept(
         let place = tokio::select! {
             grace = &mut stopped => return grace.unwrap_or_default(),
             Some(_) = tasks.join_next() => continue,
-            place = connections.place(), if waiting.is_some() => place,
+            place = connections.acquire_permit(), if waiting.is_some() => place,
             accepted = listener.accept(), if waiting.is_none() => {
                 match accepted {
                     Ok(accepted) => waiting = Some(accepted),
                     Err(error) => {
                         tracing::warn!(%error, "a connection could not be accepted");
                         // perhaps all file handles are in use
-                        connections.close_one();
+                        connections.evict_one();
                         tokio::time::sleep(ACCEPT_PAUSE).await;
                     }
                 }
@@ -147,10 +147,10 @@ async fn accept(
 }
 
 struct Connection {
-    app: Arc<App>,
+    app: Arc<AppState>,
     router: Router,
     peer: SocketAddr,
-    open: Open,
+    open: OpenConnection,
 }
 
 impl Connection {
@@ -170,7 +170,7 @@ impl Connection {
                     return Err(std::io::Error::other("the connection was closed to make room"));
                 };
                 let Ok(reply) = reply.await;
-                Ok(reply.map(|body| Reply::new(body, working)))
+                Ok(reply.map(|body| ReplyBody::new(body, working)))
             }
         });
         let connection = http1::Builder::new()

@@ -20,19 +20,19 @@ use crate::tables::{SystemTable, Tables};
 /// The name of the only catalog.
 pub(crate) const CATALOG: &str = "tidemill";
 /// The schema of names written without one: it looks through the others and holds nothing itself.
-pub(crate) const BARE: &str = "public";
+pub(crate) const DEFAULT_SCHEMA: &str = "public";
 /// DataFusion answers this schema itself.
-pub(crate) const INFORMATION: &str = "information_schema";
+pub(crate) const INFORMATION_SCHEMA: &str = "information_schema";
 
 /// The schemas that hold tables.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(crate) enum Schema {
+pub(crate) enum SchemaName {
     Events,
     Docs,
     System,
 }
 
-impl Schema {
+impl SchemaName {
     pub const ALL: [Self; 3] = [Self::Events, Self::Docs, Self::System];
 
     pub fn name(self) -> &'static str {
@@ -57,25 +57,25 @@ impl Schema {
 }
 
 /// The tables that one query has named so far, each with the snapshot taken when it was named first.
-pub(crate) struct Snapshots {
+pub(crate) struct QuerySnapshots {
     tables: Arc<dyn Tables>,
     files: Arc<OpenFiles>,
     missing: MissingFields,
-    taken: Mutex<HashMap<(Schema, String), Taken>>,
-    names: Mutex<HashMap<Schema, Arc<Names>>>,
+    entries: Mutex<HashMap<(SchemaName, String), SnapshotEntry>>,
+    names: Mutex<HashMap<SchemaName, Arc<TableNames>>>,
     /// Fields that the query names and no document has.
     absent: Mutex<Vec<String>>,
 }
 
 /// The names of a schema's tables when the query first asked for them.
 #[derive(Default)]
-struct Names {
+struct TableNames {
     sorted: Vec<String>,
     /// The spellings there are of a name in lower case.
     spellings: HashMap<String, Vec<String>>,
 }
 
-impl Names {
+impl TableNames {
     fn new(mut sorted: Vec<String>) -> Self {
         sorted.sort_unstable();
         let mut spellings: HashMap<String, Vec<String>> = HashMap::new();
@@ -88,18 +88,18 @@ impl Names {
 
 /// A table's snapshot.
 #[derive(Clone)]
-enum Taken {
+enum SnapshotEntry {
     Documents(Arc<DocsTable>),
     Other(Arc<dyn TableProvider>),
 }
 
-impl Snapshots {
+impl QuerySnapshots {
     pub fn new(tables: Arc<dyn Tables>, files: Arc<OpenFiles>, missing: MissingFields) -> Arc<Self> {
         Arc::new(Self {
             tables,
             files,
             missing,
-            taken: Mutex::default(),
+            entries: Mutex::default(),
             names: Mutex::default(),
             absent: Mutex::default(),
         })
@@ -125,19 +125,19 @@ impl Snapshots {
         true
     }
 
-    fn names(&self, schema: Schema) -> Arc<Names> {
+    fn names(&self, schema: SchemaName) -> Arc<TableNames> {
         let names = || {
-            Arc::new(Names::new(match schema {
-                Schema::Events => self.tables.streams(),
-                Schema::Docs => self.tables.collections(),
-                Schema::System => self.tables.system_tables(),
+            Arc::new(TableNames::new(match schema {
+                SchemaName::Events => self.tables.streams(),
+                SchemaName::Docs => self.tables.collections(),
+                SchemaName::System => self.tables.system_tables(),
             }))
         };
         self.names.lock().entry(schema).or_insert_with(names).clone()
     }
 
     /// The name as the table has it: the same spelling, or the only one that differs in case.
-    fn spelling(&self, schema: Schema, name: &str) -> Option<String> {
+    fn spelling(&self, schema: SchemaName, name: &str) -> Option<String> {
         let names = self.names(schema);
         match names.spellings.get(&name.to_lowercase())?.as_slice() {
             [only] => Some(only.clone()),
@@ -145,23 +145,23 @@ impl Snapshots {
         }
     }
 
-    /// Where the table `name` of `schema` (or of any schema, for [`BARE`]) is.
+    /// Where the table `name` of `schema` (or of any schema, for [`DEFAULT_SCHEMA`]) is.
     ///
     /// Errors: `NotFound` with the nearest name or what there is; `Invalid` for a bare name that two schemas have.
-    pub fn locate(&self, schema: &str, name: &str) -> Result<(Schema, String)> {
-        if schema == BARE {
+    pub fn locate(&self, schema: &str, name: &str) -> Result<(SchemaName, String)> {
+        if schema == DEFAULT_SCHEMA {
             return self.locate_bare(name);
         }
-        let Some(schema) = Schema::parse(schema) else {
-            let known = Schema::ALL.map(Schema::name);
-            let known = known.into_iter().chain([INFORMATION]);
+        let Some(schema) = SchemaName::parse(schema) else {
+            let known = SchemaName::ALL.map(SchemaName::name);
+            let known = known.into_iter().chain([INFORMATION_SCHEMA]);
             return Err(Error::not_found(format!(
                 "there is no schema `{schema}`{}",
                 did_you_mean(schema, known)
             )));
         };
         let found = self.spelling(schema, name);
-        let absent = schema == Schema::Docs && self.missing == MissingFields::Null;
+        let absent = schema == SchemaName::Docs && self.missing == MissingFields::Null;
         let found = found.or_else(|| absent.then(|| name.to_owned()));
         found.map(|n| (schema, n)).ok_or_else(|| {
             let names = self.names(schema);
@@ -173,14 +173,14 @@ impl Snapshots {
         })
     }
 
-    fn locate_bare(&self, name: &str) -> Result<(Schema, String)> {
-        let found = Schema::ALL.into_iter().filter_map(|s| Some((s, self.spelling(s, name)?)));
-        let found: Vec<(Schema, String)> = found.collect();
+    fn locate_bare(&self, name: &str) -> Result<(SchemaName, String)> {
+        let found = SchemaName::ALL.into_iter().filter_map(|s| Some((s, self.spelling(s, name)?)));
+        let found: Vec<(SchemaName, String)> = found.collect();
         match found.as_slice() {
             [one] => Ok(one.clone()),
             [] => {
                 let mut known: Vec<(String, String)> = vec![];
-                for schema in Schema::ALL {
+                for schema in SchemaName::ALL {
                     let names = self.names(schema);
                     known.extend(names.sorted.iter().map(|n| (format!("{}.{n}", schema.name()), n.clone())));
                 }
@@ -200,63 +200,63 @@ impl Snapshots {
     }
 
     /// The snapshot of the table; the same one each time within a query.
-    async fn provider(&self, schema: Schema, name: &str) -> Result<Arc<dyn TableProvider>> {
+    async fn provider(&self, schema: SchemaName, name: &str) -> Result<Arc<dyn TableProvider>> {
         let key = (schema, name.to_owned());
-        let known = self.taken.lock().get(&key).cloned();
+        let known = self.entries.lock().get(&key).cloned();
         let taken = match known {
             Some(taken) => taken,
             None => {
-                let made = self.take(schema, name).await?;
+                let made = self.take_snapshot(schema, name).await?;
                 // whoever came first wins, so that a query sees one snapshot even if two tasks planned at once
-                self.taken.lock().entry(key).or_insert(made).clone()
+                self.entries.lock().entry(key).or_insert(made).clone()
             }
         };
         Ok(match taken {
-            Taken::Other(table) => table,
-            Taken::Documents(table) => match self.missing {
+            SnapshotEntry::Other(table) => table,
+            SnapshotEntry::Documents(table) => match self.missing {
                 MissingFields::Refused => table,
                 MissingFields::Null => Arc::new(table.with_absent(&self.absent.lock())),
             },
         })
     }
 
-    async fn take(&self, schema: Schema, name: &str) -> Result<Taken> {
+    async fn take_snapshot(&self, schema: SchemaName, name: &str) -> Result<SnapshotEntry> {
         let gone = || Error::not_found(format!("{} `{name}` was removed just now", schema.noun()));
-        let events = |snapshot| -> Result<Taken> {
+        let events = |snapshot| -> Result<SnapshotEntry> {
             let table = EventsTable::new(snapshot, self.tables.object_store().0, self.files.clone())?;
-            Ok(Taken::Other(Arc::new(table)))
+            Ok(SnapshotEntry::Other(Arc::new(table)))
         };
         match schema {
-            Schema::Events => events(self.tables.stream(name).ok_or_else(gone)?),
-            Schema::Docs => {
+            SchemaName::Events => events(self.tables.stream(name).ok_or_else(gone)?),
+            SchemaName::Docs => {
                 let documents = match (self.tables.collection(name), self.missing) {
                     (Some(documents), _) => documents,
                     (None, MissingFields::Null) => vec![],
                     (None, MissingFields::Refused) => return Err(gone()),
                 };
-                Ok(Taken::Documents(Arc::new(DocsTable::infer(name, documents).await?)))
+                Ok(SnapshotEntry::Documents(Arc::new(DocsTable::infer(name, documents).await?)))
             }
-            Schema::System => match self.tables.system(name).ok_or_else(gone)? {
+            SchemaName::System => match self.tables.system(name).ok_or_else(gone)? {
                 SystemTable::Events(snapshot) => events(snapshot),
                 SystemTable::Rows(batch) => {
                     let table = MemTable::try_new(batch.schema(), vec![vec![batch]]);
                     let table = table.map_err(|e| Error::internal(format!("system.{name}: {e}")))?;
-                    Ok(Taken::Other(Arc::new(table)))
+                    Ok(SnapshotEntry::Other(Arc::new(table)))
                 }
             },
         }
     }
 }
 
-impl fmt::Debug for Snapshots {
+impl fmt::Debug for QuerySnapshots {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Snapshots").finish_non_exhaustive()
     }
 }
 
-/// DataFusion's view of [`Snapshots`]: a list of one catalog, which is itself.
+/// DataFusion's view of [`QuerySnapshots`]: a list of one catalog, which is itself.
 #[derive(Debug)]
-pub(crate) struct QueryCatalog(pub Arc<Snapshots>);
+pub(crate) struct QueryCatalog(pub Arc<QuerySnapshots>);
 
 impl CatalogProviderList for QueryCatalog {
     fn register_catalog(&self, _: String, _: Arc<dyn CatalogProvider>) -> Option<Arc<dyn CatalogProvider>> {
@@ -274,11 +274,11 @@ impl CatalogProviderList for QueryCatalog {
 
 impl CatalogProvider for QueryCatalog {
     fn schema_names(&self) -> Vec<String> {
-        Schema::ALL.map(|s| s.name().to_owned()).to_vec()
+        SchemaName::ALL.map(|s| s.name().to_owned()).to_vec()
     }
 
     fn schema(&self, name: &str) -> Option<Arc<dyn SchemaProvider>> {
-        let known = name == BARE || Schema::parse(name).is_some();
+        let known = name == DEFAULT_SCHEMA || SchemaName::parse(name).is_some();
         known.then(|| Arc::new(QuerySchema { name: name.to_owned(), snapshots: self.0.clone() }) as _)
     }
 }
@@ -286,13 +286,13 @@ impl CatalogProvider for QueryCatalog {
 #[derive(Debug)]
 struct QuerySchema {
     name: String,
-    snapshots: Arc<Snapshots>,
+    snapshots: Arc<QuerySnapshots>,
 }
 
 #[async_trait]
 impl SchemaProvider for QuerySchema {
     fn table_names(&self) -> Vec<String> {
-        Schema::parse(&self.name).map_or_else(Vec::new, |s| self.snapshots.names(s).sorted.clone())
+        SchemaName::parse(&self.name).map_or_else(Vec::new, |s| self.snapshots.names(s).sorted.clone())
     }
 
     async fn table(&self, name: &str) -> PlanResult<Option<Arc<dyn TableProvider>>> {

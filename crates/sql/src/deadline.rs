@@ -30,18 +30,18 @@ pub(crate) struct Deadline {
 
 /// Held by whoever waits for a plan. Dropping it abandons the planning.
 #[derive(Debug)]
-pub(crate) struct Waiting(Arc<AtomicBool>);
+pub(crate) struct AbandonOnDrop(Arc<AtomicBool>);
 
-impl Drop for Waiting {
+impl Drop for AbandonOnDrop {
     fn drop(&mut self) {
         self.0.store(true, Ordering::Release);
     }
 }
 
 impl Deadline {
-    pub fn at(at: Instant) -> (Self, Waiting) {
+    pub fn at(at: Instant) -> (Self, AbandonOnDrop) {
         let abandoned = Arc::new(AtomicBool::new(false));
-        (Self { at, abandoned: abandoned.clone() }, Waiting(abandoned))
+        (Self { at, abandoned: abandoned.clone() }, AbandonOnDrop(abandoned))
     }
 
     /// Runs `planning` under this deadline.
@@ -63,9 +63,9 @@ pub(crate) fn check() -> Result<()> {
 
 /// A rule that changes nothing.
 #[derive(Debug)]
-struct Check;
+struct DeadlineCheck;
 
-impl OptimizerRule for Check {
+impl OptimizerRule for DeadlineCheck {
     fn name(&self) -> &str {
         "deadline"
     }
@@ -75,7 +75,7 @@ impl OptimizerRule for Check {
     }
 }
 
-impl PhysicalOptimizerRule for Check {
+impl PhysicalOptimizerRule for DeadlineCheck {
     fn name(&self) -> &str {
         "deadline"
     }
@@ -93,12 +93,12 @@ impl PhysicalOptimizerRule for Check {
 pub(crate) fn logical(
     rules: Vec<Arc<dyn OptimizerRule + Send + Sync>>,
 ) -> Vec<Arc<dyn OptimizerRule + Send + Sync>> {
-    rules.into_iter().flat_map(|rule| [rule, Arc::new(Check) as _]).collect()
+    rules.into_iter().flat_map(|rule| [rule, Arc::new(DeadlineCheck) as _]).collect()
 }
 
 /// As [`logical`], for the rules of the physical plan.
 pub(crate) fn physical(
     rules: Vec<Arc<dyn PhysicalOptimizerRule + Send + Sync>>,
 ) -> Vec<Arc<dyn PhysicalOptimizerRule + Send + Sync>> {
-    rules.into_iter().flat_map(|rule| [rule, Arc::new(Check) as _]).collect()
+    rules.into_iter().flat_map(|rule| [rule, Arc::new(DeadlineCheck) as _]).collect()
 }

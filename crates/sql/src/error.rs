@@ -1,6 +1,6 @@
 //! From DataFusion's errors to the kinds a caller can act on.
 
-mod wording;
+mod messages;
 
 use arrow::error::ArrowError;
 use datafusion::common::{SchemaError, Span};
@@ -78,7 +78,7 @@ fn map(error: &DataFusionError) -> Error {
         DataFusionError::SchemaError(inner, _) => schema(inner),
         DataFusionError::SQL(inner, _) => Error::invalid(inner.to_string()),
         DataFusionError::Plan(message) | DataFusionError::Execution(message) => {
-            Error::invalid(wording::plain(message).unwrap_or_else(|| tidy(message)))
+            Error::invalid(messages::shorten(message).unwrap_or_else(|| tidy(message)))
         }
         DataFusionError::Configuration(message) => Error::invalid(tidy(message)),
         DataFusionError::NotImplemented(message) => {

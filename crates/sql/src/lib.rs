@@ -11,7 +11,7 @@
 //!      system.X   a batch of rows, or a kept table
 //! ```
 
-mod batches;
+mod batch_size;
 mod catalog;
 mod deadline;
 mod docs;

@@ -17,11 +17,11 @@ use parking_lot::Mutex;
 #[derive(Debug)]
 pub(crate) struct QueryMemory {
     size: usize,
-    used: Mutex<Used>,
+    used: Mutex<PoolUsage>,
 }
 
 #[derive(Debug, Default)]
-struct Used {
+struct PoolUsage {
     /// Operators that can spill.
     spillers: usize,
     /// Bytes they hold.
@@ -36,7 +36,7 @@ impl QueryMemory {
     }
 
     /// What one operator that can spill may hold.
-    fn share(&self, used: &Used) -> usize {
+    fn share(&self, used: &PoolUsage) -> usize {
         self.size.saturating_sub(used.fixed.max(self.size / 4)) / used.spillers.max(1)
     }
 }

@@ -16,15 +16,15 @@ use datafusion::logical_expr::sqlparser::tokenizer::Location;
 use datafusion::sql::parser::Statement;
 use tidemill_types::{Error, Result};
 
-use crate::catalog::{BARE, CATALOG, INFORMATION, Snapshots};
+use crate::catalog::{CATALOG, DEFAULT_SCHEMA, INFORMATION_SCHEMA, QuerySnapshots};
 use crate::error::{from_datafusion, place, span_of};
 
 /// Checks that every table of the statement exists.
 ///
-/// Errors: as [`Snapshots::locate`], with line and column.
+/// Errors: as [`QuerySnapshots::locate`], with line and column.
 pub(crate) fn check_tables(
     state: &SessionState,
-    snapshots: &Snapshots,
+    snapshots: &QuerySnapshots,
     statement: &Statement,
     text: &str,
 ) -> Result<()> {
@@ -47,15 +47,15 @@ pub(crate) fn check_tables(
     Ok(())
 }
 
-fn check_table(snapshots: &Snapshots, reference: &TableReference) -> Result<()> {
+fn check_table(snapshots: &QuerySnapshots, reference: &TableReference) -> Result<()> {
     if let Some(catalog) = reference.catalog().filter(|c| *c != CATALOG) {
         return Err(Error::not_found(format!(
             "there is no catalog `{catalog}`: write schema and table, for example events.{}",
             reference.table()
         )));
     }
-    let schema = reference.schema().unwrap_or(BARE);
-    if schema == INFORMATION {
+    let schema = reference.schema().unwrap_or(DEFAULT_SCHEMA);
+    if schema == INFORMATION_SCHEMA {
         return Ok(());
     }
     snapshots.locate(schema, reference.table()).map(|_| ())
@@ -96,17 +96,17 @@ pub(crate) fn correct_case(statement: &mut Statement, error: &DataFusionError) -
     if alike.any(|c| c.name != first.name) {
         return false;
     }
-    let mut correction = Correction { span, column: first, done: false };
-    correct(statement, &mut correction);
+    let mut correction = IdentifierFix { span, column: first, done: false };
+    apply_fix(statement, &mut correction);
     correction.done
 }
 
-fn correct(statement: &mut Statement, correction: &mut Correction<'_>) {
+fn apply_fix(statement: &mut Statement, correction: &mut IdentifierFix<'_>) {
     match statement {
         Statement::Statement(ast) => {
             let _ = VisitMut::visit(ast.as_mut(), correction);
         }
-        Statement::Explain(explain) => correct(&mut explain.statement, correction),
+        Statement::Explain(explain) => apply_fix(&mut explain.statement, correction),
         _ => {}
     }
 }
@@ -136,19 +136,19 @@ fn same_but_case(wanted: &Column, known: &Column) -> bool {
 }
 
 /// Puts the column's own spelling at one place of the statement.
-struct Correction<'a> {
+struct IdentifierFix<'a> {
     span: Span,
     column: &'a Column,
     done: bool,
 }
 
-impl Correction<'_> {
+impl IdentifierFix<'_> {
     fn is_here(&self, ident: &Ident) -> bool {
         ident.span.start.line == self.span.start.line && ident.span.start.column == self.span.start.column
     }
 
     /// A name in quotes means what it says.
-    fn put(&mut self, ident: &mut Ident, spelling: &str) {
+    fn replace(&mut self, ident: &mut Ident, spelling: &str) {
         if ident.quote_style.is_none() && ident.value != spelling {
             ident.value = spelling.to_owned();
             self.done = true;
@@ -156,21 +156,21 @@ impl Correction<'_> {
     }
 }
 
-impl VisitorMut for Correction<'_> {
+impl VisitorMut for IdentifierFix<'_> {
     type Break = ();
 
     fn pre_visit_expr(&mut self, expr: &mut Expr) -> ControlFlow<()> {
         match expr {
             Expr::Identifier(ident) if self.is_here(ident) => {
                 let name = self.column.name.clone();
-                self.put(ident, &name);
+                self.replace(ident, &name);
             }
             Expr::CompoundIdentifier(parts) if parts.first().is_some_and(|i| self.is_here(i)) => {
                 let column = self.column.clone();
                 if let [.., table, name] = parts.as_mut_slice() {
-                    self.put(name, &column.name);
+                    self.replace(name, &column.name);
                     if let Some(relation) = &column.relation {
-                        self.put(table, relation.table());
+                        self.replace(table, relation.table());
                     }
                 }
             }

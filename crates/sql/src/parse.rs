@@ -32,7 +32,7 @@ pub(crate) fn parse(state: &SessionState, text: &str, bytes_max: usize) -> Resul
         // before anything becomes other text
         names::name_columns(&mut statement);
         tree::bound(&mut statement, text)?;
-        only_reads(&statement)?;
+        check_read_only(&statement)?;
         Ok(statement)
     })
 }
@@ -85,13 +85,13 @@ fn located(message: &str, text: &str) -> Error {
     }
 }
 
-fn only_reads(statement: &Statement) -> Result<()> {
+fn check_read_only(statement: &Statement) -> Result<()> {
     match statement {
-        Statement::Statement(ast) => only_reads_ast(ast),
-        Statement::Explain(explain) => only_reads(&explain.statement),
-        Statement::CopyTo(_) => Err(refused("COPY", EXPORT)),
-        Statement::CreateExternalTable(_) => Err(refused("CREATE", DECLARE)),
-        Statement::Reset(_) => Err(refused("RESET", SETTINGS)),
+        Statement::Statement(ast) => check_read_only_ast(ast),
+        Statement::Explain(explain) => check_read_only(&explain.statement),
+        Statement::CopyTo(_) => Err(not_supported("COPY", EXPORT)),
+        Statement::CreateExternalTable(_) => Err(not_supported("CREATE", DECLARE)),
+        Statement::Reset(_) => Err(not_supported("RESET", SETTINGS)),
     }
 }
 
@@ -103,11 +103,11 @@ const SETTINGS: &str = "limits of queries are settings of the app: sql.memory_by
 const SNAPSHOT: &str = "every query reads one snapshot by itself";
 const DIRECT: &str = "send the query itself";
 
-fn refused(verb: &str, instead: &str) -> Error {
+fn not_supported(verb: &str, instead: &str) -> Error {
     Error::invalid(format!("{verb}: SQL only reads here. Instead: {instead}"))
 }
 
-fn only_reads_ast(ast: &Ast) -> Result<()> {
+fn check_read_only_ast(ast: &Ast) -> Result<()> {
     let instead = match ast {
         Ast::Query(_)
         | Ast::ShowTables { .. }
@@ -116,11 +116,11 @@ fn only_reads_ast(ast: &Ast) -> Result<()> {
         | Ast::ShowVariables { .. }
         | Ast::ShowFunctions { .. }
         | Ast::ExplainTable { .. } => {
-            let mut visitor = Writes(None);
+            let mut visitor = WriteFinder(None);
             let _ = ast.visit(&mut visitor);
             return visitor.0.map_or(Ok(()), Err);
         }
-        Ast::Explain { statement, .. } => return only_reads_ast(statement),
+        Ast::Explain { statement, .. } => return check_read_only_ast(statement),
         Ast::Insert(_) | Ast::Update { .. } | Ast::Delete(_) | Ast::Merge { .. } | Ast::Truncate { .. } => {
             SEND
         }
@@ -135,13 +135,13 @@ fn only_reads_ast(ast: &Ast) -> Result<()> {
         _ => DECLARE,
     };
     let text = ast.to_string();
-    Err(refused(text.split_whitespace().next().unwrap_or("the statement"), instead))
+    Err(not_supported(text.split_whitespace().next().unwrap_or("the statement"), instead))
 }
 
 /// Finds a write inside a query, such as `WITH x AS (INSERT …)` or `SELECT … INTO t`.
-struct Writes(Option<Error>);
+struct WriteFinder(Option<Error>);
 
-impl Visitor for Writes {
+impl Visitor for WriteFinder {
     type Break = ();
 
     fn pre_visit_query(
@@ -149,11 +149,11 @@ impl Visitor for Writes {
         query: &datafusion::logical_expr::sqlparser::ast::Query,
     ) -> ControlFlow<Self::Break> {
         let found = match query.body.as_ref() {
-            SetExpr::Insert(_) => Some(refused("INSERT", SEND)),
-            SetExpr::Update(_) => Some(refused("UPDATE", SEND)),
-            SetExpr::Delete(_) => Some(refused("DELETE", SEND)),
-            SetExpr::Merge(_) => Some(refused("MERGE", SEND)),
-            SetExpr::Select(select) if select.into.is_some() => Some(refused("SELECT INTO", EXPORT)),
+            SetExpr::Insert(_) => Some(not_supported("INSERT", SEND)),
+            SetExpr::Update(_) => Some(not_supported("UPDATE", SEND)),
+            SetExpr::Delete(_) => Some(not_supported("DELETE", SEND)),
+            SetExpr::Merge(_) => Some(not_supported("MERGE", SEND)),
+            SetExpr::Select(select) if select.into.is_some() => Some(not_supported("SELECT INTO", EXPORT)),
             _ => None,
         };
         match found {

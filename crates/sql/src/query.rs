@@ -13,7 +13,7 @@ use tokio::sync::mpsc;
 use tokio::task::AbortHandle;
 
 /// What a query's task sends. Without `End` the result is not whole.
-pub(crate) enum Message {
+pub(crate) enum QueryMessage {
     Batch(RecordBatch),
     Failed(Error),
     End,
@@ -25,18 +25,18 @@ pub(crate) enum Message {
 #[derive(Debug)]
 pub struct QueryResult {
     schema: SchemaRef,
-    messages: mpsc::Receiver<Message>,
+    messages: mpsc::Receiver<QueryMessage>,
     ended: bool,
     collect_bytes_max: usize,
-    closing: Closing,
+    closing: ClosingFlag,
     _task: AbortOnDrop,
 }
 
 /// Whether the session is being closed: then a query that ends early has no defect.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Closing(Arc<AtomicBool>);
+pub(crate) struct ClosingFlag(Arc<AtomicBool>);
 
-impl Closing {
+impl ClosingFlag {
     pub fn begin(&self) {
         self.0.store(true, Ordering::Release);
     }
@@ -84,9 +84,9 @@ impl Drop for AbortOnDrop {
 impl QueryResult {
     pub(crate) fn new(
         schema: SchemaRef,
-        messages: mpsc::Receiver<Message>,
+        messages: mpsc::Receiver<QueryMessage>,
         collect_bytes_max: usize,
-        closing: Closing,
+        closing: ClosingFlag,
         task: AbortOnDrop,
     ) -> Self {
         Self { schema, messages, ended: false, collect_bytes_max, closing, _task: task }
@@ -136,9 +136,9 @@ impl Stream for QueryResult {
             Poll::Ready(message) => message,
         };
         let item = match message {
-            Some(Message::Batch(batch)) => return Poll::Ready(Some(Ok(batch))),
-            Some(Message::End) => None,
-            Some(Message::Failed(error)) => Some(Err(error)),
+            Some(QueryMessage::Batch(batch)) => return Poll::Ready(Some(Ok(batch))),
+            Some(QueryMessage::End) => None,
+            Some(QueryMessage::Failed(error)) => Some(Err(error)),
             None => Some(Err(self.closing.ended_early())),
         };
         self.ended = true;

@@ -24,21 +24,21 @@ use tidemill_types::{Error, Result};
 use tokio::runtime::Runtime;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
 
-use crate::catalog::{BARE, CATALOG, QueryCatalog, Snapshots};
+use crate::catalog::{CATALOG, DEFAULT_SCHEMA, QueryCatalog, QuerySnapshots};
 use crate::deadline::Deadline;
 use crate::error::from_datafusion;
 use crate::events::OpenFiles;
 use crate::memory::QueryMemory;
-use crate::query::{AbortOnDrop, Closing, Message, QueryResult, QueryRows};
+use crate::query::{AbortOnDrop, ClosingFlag, QueryMessage, QueryResult, QueryRows};
 use crate::{
-    MissingFields, SqlOptions, Tables, batches, deadline, functions, names, parse, rerun, stack, tree,
+    MissingFields, SqlOptions, Tables, batch_size, deadline, functions, names, parse, rerun, stack, tree,
 };
 
 /// Finished batches that wait for a slow reader, per query.
 const BATCHES_READY: usize = 2;
 
 /// Names in one query that may be corrected to another case, or taken for missing fields.
-const CORRECTIONS_MAX: usize = 64;
+const NAME_FIXES_MAX: usize = 64;
 
 /// A SQL session over [`Tables`]. Queries run on its own threads; dropping it stops them.
 pub struct Sql {
@@ -53,7 +53,7 @@ struct Shared {
     running: Arc<Semaphore>,
     /// Queries that are being planned at the same time: as many as there are threads to run them.
     planning: Arc<Semaphore>,
-    closing: Closing,
+    closing: ClosingFlag,
 }
 
 impl Sql {
@@ -72,7 +72,7 @@ impl Sql {
         let running = Arc::new(Semaphore::new(options.queries_max.max(1)));
         let planning = Arc::new(Semaphore::new(options.target_partitions.max(1)));
         let shared =
-            Arc::new(Shared { tables, options, state, running, planning, closing: Closing::default() });
+            Arc::new(Shared { tables, options, state, running, planning, closing: ClosingFlag::default() });
         Ok(Self { shared, runtime: Some(runtime) })
     }
 
@@ -117,7 +117,7 @@ impl Sql {
                 let (_, plan, _) = planner.plan_alone(&text, missing).await?;
                 Ok(plan.schema().inner().clone())
             };
-            let planned = tokio::time::timeout_at(deadline, shared.apart(deadline, plan)).await;
+            let planned = tokio::time::timeout_at(deadline, shared.on_planning_thread(deadline, plan)).await;
             planned.unwrap_or_else(|_| Err(too_long(limit)))
         });
         let guard = AbortOnDrop(task.abort_handle());
@@ -161,7 +161,7 @@ impl Shared {
         text: String,
         missing: MissingFields,
         head: oneshot::Sender<Result<SchemaRef>>,
-        messages: mpsc::Sender<Message>,
+        messages: mpsc::Sender<QueryMessage>,
     ) {
         let deadline = tokio::time::Instant::now() + self.options.query_timeout;
         let timeout = self.options.query_timeout;
@@ -181,8 +181,8 @@ impl Shared {
         };
         let done = tokio::time::timeout_at(deadline, running.forward(&self.options, &messages)).await;
         let last = match done.unwrap_or_else(|_| Err(too_long(timeout))) {
-            Ok(()) => Message::End,
-            Err(error) => Message::Failed(self.closing.explain(error)),
+            Ok(()) => QueryMessage::End,
+            Err(error) => QueryMessage::Failed(self.closing.explain(error)),
         };
         let _ = messages.send(last).await;
     }
@@ -192,14 +192,18 @@ impl Shared {
         text: &str,
         missing: MissingFields,
         deadline: tokio::time::Instant,
-    ) -> Result<Running> {
+    ) -> Result<RunningQuery> {
         let permit = self.running.clone().acquire_owned().await.map_err(|_| self.closing.ended_early())?;
         let (planner, text) = (self.clone(), text.to_owned());
         let plan = async move {
             let (mut state, plan, files) = planner.plan_alone(&text, missing).await?;
             let physical = async {
                 let plan = state.optimize(&plan)?;
-                let rows = batches::rows(&plan, state.config().batch_size(), planner.options.function_bytes)?;
+                let rows = batch_size::rows_per_batch(
+                    &plan,
+                    state.config().batch_size(),
+                    planner.options.function_bytes,
+                )?;
                 state.config_mut().options_mut().execution.batch_size = ConfigNonZeroUsize::try_new(rows)?;
                 state.query_planner().create_physical_plan(&plan, &state).await
             };
@@ -207,14 +211,14 @@ impl Shared {
             // held until planning has really ended, also when the query is over before
             Ok((physical, state.task_ctx(), files, permit))
         };
-        let (physical, context, files, permit) = self.apart(deadline, plan).await?;
+        let (physical, context, files, permit) = self.on_planning_thread(deadline, plan).await?;
         let stream = execute_stream(physical, context).map_err(|e| from_datafusion(&e, None))?;
-        Ok(Running { stream, files, _permit: permit })
+        Ok(RunningQuery { stream, files, _permit: permit })
     }
 
     /// Runs `plan` on a thread of its own, so that it keeps no other query from going on or from being told that its
     /// time is over.
-    async fn apart<T: Send + 'static>(
+    async fn on_planning_thread<T: Send + 'static>(
         &self,
         deadline: tokio::time::Instant,
         plan: impl Future<Output = Result<T>> + Send + 'static,
@@ -236,7 +240,7 @@ impl Shared {
         missing: MissingFields,
     ) -> Result<(SessionState, LogicalPlan, Arc<OpenFiles>)> {
         let files = Arc::new(OpenFiles::default());
-        let snapshots = Snapshots::new(self.tables.clone(), files.clone(), missing);
+        let snapshots = QuerySnapshots::new(self.tables.clone(), files.clone(), missing);
         let mut state = self.state.clone();
         state.register_catalog_list(Arc::new(QueryCatalog(snapshots.clone())));
         state.mark_start_execution();
@@ -244,7 +248,12 @@ impl Shared {
         Ok((state, plan, files))
     }
 
-    async fn plan(&self, state: &SessionState, snapshots: &Snapshots, text: &str) -> Result<LogicalPlan> {
+    async fn plan(
+        &self,
+        state: &SessionState,
+        snapshots: &QuerySnapshots,
+        text: &str,
+    ) -> Result<LogicalPlan> {
         let mut statement = parse::parse(state, text, self.options.text_bytes_max)?;
         names::check_tables(state, snapshots, &statement, text)?;
         tree::make_lists(&mut statement);
@@ -257,7 +266,7 @@ impl Shared {
             deadline::check().map_err(|e| from_datafusion(&e, None))?;
             corrections += 1;
             let corrected = names::correct_case(&mut statement, &error) || snapshots.add_missing(&error);
-            if corrections > CORRECTIONS_MAX || !corrected {
+            if corrections > NAME_FIXES_MAX || !corrected {
                 return Err(from_datafusion(&error, Some(text)));
             }
         };
@@ -273,15 +282,15 @@ impl Shared {
 }
 
 /// A query that has begun to produce batches.
-struct Running {
+struct RunningQuery {
     stream: SendableRecordBatchStream,
     files: Arc<OpenFiles>,
     _permit: OwnedSemaphorePermit,
 }
 
-impl Running {
+impl RunningQuery {
     /// Sends the batches on. Ends quietly when the reader is gone.
-    async fn forward(&mut self, options: &SqlOptions, messages: &mpsc::Sender<Message>) -> Result<()> {
+    async fn forward(&mut self, options: &SqlOptions, messages: &mpsc::Sender<QueryMessage>) -> Result<()> {
         let mut rows = 0_usize;
         while let Some(batch) = self.stream.next().await {
             let batch: RecordBatch = match batch {
@@ -294,7 +303,7 @@ impl Running {
                     "the query returns more than {most} rows (`sql.rows_max`): add LIMIT or aggregate"
                 )));
             }
-            if batch.num_rows() > 0 && messages.send(Message::Batch(batch)).await.is_err() {
+            if batch.num_rows() > 0 && messages.send(QueryMessage::Batch(batch)).await.is_err() {
                 return Ok(());
             }
         }
@@ -335,7 +344,7 @@ fn environment(tables: &dyn Tables, options: &SqlOptions) -> Result<Arc<RuntimeE
 fn session_state(options: &SqlOptions, environment: Arc<RuntimeEnv>) -> Result<SessionState> {
     let mut config = SessionConfig::new()
         .with_target_partitions(options.target_partitions.max(1))
-        .with_default_catalog_and_schema(CATALOG, BARE)
+        .with_default_catalog_and_schema(CATALOG, DEFAULT_SCHEMA)
         .with_create_default_catalog_and_schema(false)
         .with_information_schema(true);
     let settings = config.options_mut();

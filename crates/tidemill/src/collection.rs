@@ -34,7 +34,7 @@ impl<'e> Collection<'e> {
     pub fn insert(&self, document: &Document) -> Result<()> {
         let docs = vec![encode(document)?.into_bytes().into()];
         let outcome = self.write(Command::Insert { collection: self.name.clone(), docs, ordered: true })?;
-        refuse(outcome).map(|_| ())
+        check_outcome(outcome).map(|_| ())
     }
 
     /// Changes the documents that match by MongoDB's update operators; returns how many became different.
@@ -43,13 +43,13 @@ impl<'e> Collection<'e> {
         let collection = self.name.clone();
         let command =
             Command::Update { collection, filter, update, multi: true, upsert: false, upsert_id: None };
-        refuse(self.write(command)?).map(|o| o.modified)
+        check_outcome(self.write(command)?).map(|o| o.modified)
     }
 
     /// Removes the documents that match; returns how many.
     pub fn delete(&self, filter: &Document) -> Result<u64> {
         let filter = encode(filter)?.into_bytes().into();
-        refuse(self.write(Command::Delete { collection: self.name.clone(), filter, multi: true })?)
+        check_outcome(self.write(Command::Delete { collection: self.name.clone(), filter, multi: true })?)
             .map(|o| o.deleted)
     }
 
@@ -58,7 +58,7 @@ impl<'e> Collection<'e> {
     }
 }
 
-fn refuse(outcome: CommandOutcome) -> Result<CommandOutcome> {
+fn check_outcome(outcome: CommandOutcome) -> Result<CommandOutcome> {
     match outcome.errors.first() {
         Some(first) => Err(first.error.clone().into()),
         None => Ok(outcome),

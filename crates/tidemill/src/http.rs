@@ -40,7 +40,7 @@ impl tidemill_server::Sql for SqlOverEngine {
                 Format::Table => output::Format::Table,
             };
             let content_type = format.content_type();
-            let body = stream::unfold(Some(Rows::new(result, format)), |rows| async move {
+            let body = stream::unfold(Some(RowStream::new(result, format)), |rows| async move {
                 let mut rows = rows?;
                 let piece = rows.next().await;
                 let go_on = matches!(&piece, Some(Ok(_)));
@@ -54,15 +54,15 @@ impl tidemill_server::Sql for SqlOverEngine {
 }
 
 /// Rows on their way from a query to text.
-struct Rows {
+struct RowStream {
     result: QueryResult,
-    writer: Option<Writer<Pieces>>,
-    written: Pieces,
+    writer: Option<Writer<TextBuffer>>,
+    written: TextBuffer,
 }
 
-impl Rows {
+impl RowStream {
     fn new(result: QueryResult, format: output::Format) -> Self {
-        let written = Pieces::default();
+        let written = TextBuffer::default();
         let writer = Some(Writer::new(format, &result.schema(), written.clone()));
         Self { result, writer, written }
     }
@@ -91,9 +91,9 @@ impl Rows {
 
 /// Text that was written and not yet sent.
 #[derive(Clone, Default)]
-struct Pieces(Arc<Mutex<Vec<u8>>>);
+struct TextBuffer(Arc<Mutex<Vec<u8>>>);
 
-impl Write for Pieces {
+impl Write for TextBuffer {
     fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
         self.0.lock().extend_from_slice(bytes);
         Ok(bytes.len())

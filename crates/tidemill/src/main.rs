@@ -25,7 +25,7 @@ fn main() -> ExitCode {
     match cli::run(args) {
         Ok(code) => code,
         Err(e) => {
-            let text = cli::describe(&e);
+            let text = cli::error_text(&e);
             // diagnostics say themselves that they are errors
             let what = if text.starts_with("error") { "" } else { "error: " };
             cli::stdio::err(format_args!("{what}{}\n", text.trim_end()));

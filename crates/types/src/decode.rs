@@ -22,11 +22,11 @@ use crate::{Duration, EpochUnit, Error, Field, FieldType, Result, StreamSchema, 
 pub struct BatchBuilder {
     schema: Arc<StreamSchema>,
     arrow: SchemaRef,
-    columns: Vec<Column>,
+    columns: Vec<ColumnBuilder>,
     time: TimestampMicrosecondBuilder,
     extra: StringBuilder,
     rows: usize,
-    slots: Vec<Slot>,
+    pending: Vec<PendingValue>,
     text: String,
     extra_text: String,
     /// Names of the row's fields that are not declared.
@@ -37,7 +37,7 @@ pub struct BatchBuilder {
 
 /// A checked value on its way into a column; text lies in the builder's scratch buffer.
 #[derive(Clone, Copy)]
-enum Slot {
+enum PendingValue {
     Missing,
     Null,
     Bool(bool),
@@ -46,7 +46,7 @@ enum Slot {
     Text(usize, usize),
 }
 
-enum Column {
+enum ColumnBuilder {
     Bool(BooleanBuilder),
     Int(Int32Builder),
     Long(Int64Builder),
@@ -59,15 +59,15 @@ enum Column {
 impl BatchBuilder {
     /// An empty builder for `schema`.
     pub fn new(schema: Arc<StreamSchema>) -> Self {
-        let columns = schema.fields.iter().map(|f| Column::new(f.ty)).collect();
-        let slots = vec![Slot::Missing; schema.fields.len()];
+        let columns = schema.fields.iter().map(|f| ColumnBuilder::new(f.ty)).collect();
+        let slots = vec![PendingValue::Missing; schema.fields.len()];
         Self {
             arrow: schema.batch_schema(),
             columns,
             time: TimestampMicrosecondBuilder::new().with_timezone("UTC"),
             extra: StringBuilder::new(),
             rows: 0,
-            slots,
+            pending: slots,
             text: String::new(),
             extra_text: String::new(),
             undeclared: HashSet::new(),
@@ -85,7 +85,7 @@ impl BatchBuilder {
     }
 
     /// Refuses JSON objects that lack a declared field. One that is null is there.
-    pub fn complete(mut self) -> Self {
+    pub fn require_all_fields(mut self) -> Self {
         self.complete = true;
         self
     }
@@ -111,7 +111,9 @@ impl BatchBuilder {
             let reason = strip_position(e.to_string());
             Error::invalid(if e.is_data() { reason } else { format!("not JSON: {reason}") })
         })?;
-        if let Some(missing) = self.slots.iter().position(|s| self.complete && matches!(s, Slot::Missing)) {
+        if let Some(missing) =
+            self.pending.iter().position(|s| self.complete && matches!(s, PendingValue::Missing))
+        {
             return Err(Error::invalid(format!("field `{}` is missing", self.schema.fields[missing].name)));
         }
         self.commit(now);
@@ -134,8 +136,8 @@ impl BatchBuilder {
             }
             match target {
                 Ok(index) => {
-                    self.slots[*index] = self
-                        .text_slot(*index, cell)
+                    self.pending[*index] = self
+                        .parse_text(*index, cell)
                         .ok_or_else(|| self.mismatch(*index, cell, &format!("text {cell:?}")))?;
                 }
                 Err(name) => self.push_extra(name, &serde_json::Value::from(cell).to_string()),
@@ -147,7 +149,7 @@ impl BatchBuilder {
 
     /// Takes the rows pushed so far as a batch of [`StreamSchema::batch_schema`].
     pub fn finish(&mut self) -> RecordBatch {
-        let mut arrays: Vec<ArrayRef> = self.columns.iter_mut().map(Column::finish).collect();
+        let mut arrays: Vec<ArrayRef> = self.columns.iter_mut().map(ColumnBuilder::finish).collect();
         arrays.push(Arc::new(self.time.finish()));
         arrays.push(Arc::new(self.extra.finish()));
         self.rows = 0;
@@ -156,18 +158,18 @@ impl BatchBuilder {
     }
 
     fn begin(&mut self) {
-        self.slots.fill(Slot::Missing);
+        self.pending.fill(PendingValue::Missing);
         self.text.clear();
         self.extra_text.clear();
         self.undeclared.clear();
     }
 
     fn commit(&mut self, now: Timestamp) {
-        for (column, slot) in self.columns.iter_mut().zip(&self.slots) {
+        for (column, slot) in self.columns.iter_mut().zip(&self.pending) {
             column.push(*slot, &self.text);
         }
-        let time = match self.schema.time.map(|i| self.slots[i]) {
-            Some(Slot::Int(micros)) => micros,
+        let time = match self.schema.time.map(|i| self.pending[i]) {
+            Some(PendingValue::Int(micros)) => micros,
             _ => now.0,
         };
         self.time.append_value(time);
@@ -187,23 +189,23 @@ impl BatchBuilder {
         self.extra_text.push_str(json);
     }
 
-    fn keep_text(&mut self, text: &str) -> Slot {
+    fn store_string(&mut self, text: &str) -> PendingValue {
         let start = self.text.len();
         self.text.push_str(text);
-        Slot::Text(start, self.text.len())
+        PendingValue::Text(start, self.text.len())
     }
 
     /// Reads a text cell as field `index`; nothing if it is none.
-    fn text_slot(&mut self, index: usize, cell: &str) -> Option<Slot> {
+    fn parse_text(&mut self, index: usize, cell: &str) -> Option<PendingValue> {
         let field = &self.schema.fields[index];
         match field.ty {
-            FieldType::Bool => cell.parse().ok().map(Slot::Bool),
-            FieldType::Int => cell.parse::<i32>().ok().map(|n| Slot::Int(n.into())),
-            FieldType::Long => cell.parse().ok().map(Slot::Int),
-            FieldType::Float | FieldType::Double => number(field.ty, cell).map(Slot::Float),
-            FieldType::Time => field.time_from_text(cell).map(|t| Slot::Int(t.0)),
-            FieldType::String => Some(self.keep_text(cell)),
-            FieldType::Object => Some(self.keep_text(&serde_json::Value::from(cell).to_string())),
+            FieldType::Bool => cell.parse().ok().map(PendingValue::Bool),
+            FieldType::Int => cell.parse::<i32>().ok().map(|n| PendingValue::Int(n.into())),
+            FieldType::Long => cell.parse().ok().map(PendingValue::Int),
+            FieldType::Float | FieldType::Double => parse_float(field.ty, cell).map(PendingValue::Float),
+            FieldType::Time => field.time_from_text(cell).map(|t| PendingValue::Int(t.0)),
+            FieldType::String => Some(self.store_string(cell)),
+            FieldType::Object => Some(self.store_string(&serde_json::Value::from(cell).to_string())),
         }
     }
 
@@ -215,29 +217,29 @@ impl BatchBuilder {
     }
 
     /// Checks a JSON value against the declared type of field `index`.
-    fn json_slot(&mut self, index: usize, raw: &str) -> Result<Slot> {
+    fn parse_json(&mut self, index: usize, raw: &str) -> Result<PendingValue> {
         let field = &self.schema.fields[index];
         let first = raw.as_bytes().first().copied().unwrap_or(b'n');
         if first == b'n' {
-            return Ok(Slot::Null);
+            return Ok(PendingValue::Null);
         }
         let slot = match (field.ty, first) {
-            (FieldType::Object, _) => Some(self.keep_text(raw)),
-            (FieldType::String, b'"') => json_text(raw).map(|t| self.keep_text(&t)),
-            (FieldType::Bool, b't') => Some(Slot::Bool(true)),
-            (FieldType::Bool, b'f') => Some(Slot::Bool(false)),
+            (FieldType::Object, _) => Some(self.store_string(raw)),
+            (FieldType::String, b'"') => json_text(raw).map(|t| self.store_string(&t)),
+            (FieldType::Bool, b't') => Some(PendingValue::Bool(true)),
+            (FieldType::Bool, b'f') => Some(PendingValue::Bool(false)),
             (FieldType::Int, b'-' | b'0'..=b'9') => {
-                whole(raw).filter(|n| i32::try_from(*n).is_ok()).map(Slot::Int)
+                json_integer(raw).filter(|n| i32::try_from(*n).is_ok()).map(PendingValue::Int)
             }
-            (FieldType::Long, b'-' | b'0'..=b'9') => whole(raw).map(Slot::Int),
+            (FieldType::Long, b'-' | b'0'..=b'9') => json_integer(raw).map(PendingValue::Int),
             (FieldType::Float | FieldType::Double, b'-' | b'0'..=b'9') => {
-                number(field.ty, raw).map(Slot::Float)
+                parse_float(field.ty, raw).map(PendingValue::Float)
             }
             (FieldType::Time, b'"') => {
-                json_text(raw).and_then(|t| field.time_from_text(&t)).map(|t| Slot::Int(t.0))
+                json_text(raw).and_then(|t| field.time_from_text(&t)).map(|t| PendingValue::Int(t.0))
             }
             (FieldType::Time, b'-' | b'0'..=b'9') => {
-                field.unit.unwrap_or_default().parse(raw).map(|t| Slot::Int(t.0))
+                field.unit.unwrap_or_default().parse(raw).map(|t| PendingValue::Int(t.0))
             }
             _ => None,
         };
@@ -278,14 +280,14 @@ fn unit_hint(field: &Field, value: &str) -> String {
 }
 
 /// A number that the type holds; what is too large does not become infinity. Infinity itself has a name in CSV.
-fn number(ty: FieldType, text: &str) -> Option<f64> {
+fn parse_float(ty: FieldType, text: &str) -> Option<f64> {
     let x: f64 = text.parse().ok()?;
     let fits = x.is_finite() && (ty == FieldType::Double || (x as f32).is_finite());
     (fits || !text.bytes().any(|b| b.is_ascii_digit())).then_some(x)
 }
 
 /// A JSON number without a fraction; `5.0` and `5e2` count.
-fn whole(raw: &str) -> Option<i64> {
+fn json_integer(raw: &str) -> Option<i64> {
     raw.parse::<i64>().ok().or_else(|| {
         let x = raw.parse::<f64>().ok()?;
         (x.fract() == 0.0 && x.abs() <= 9_007_199_254_740_992.0).then_some(x as i64)
@@ -345,18 +347,19 @@ impl<'de> Visitor<'de> for RowSeed<'_> {
         let builder = self.builder;
         // senders keep the order of the declaration more often than not: look there first
         let mut hint = 0;
-        while let Some(key) = map.next_key::<Key<'de>>()? {
+        while let Some(key) = map.next_key::<ObjectKey<'de>>()? {
             let raw = map.next_value::<&'de RawValue>()?.get();
             let name = key.0.as_ref();
             let at_hint = builder.schema.fields.get(hint).is_some_and(|f| f.name == name);
             let index = if at_hint { Some(hint) } else { builder.schema.field_index(name) };
             match index {
                 Some(index) => {
-                    if !matches!(builder.slots[index], Slot::Missing) {
+                    if !matches!(builder.pending[index], PendingValue::Missing) {
                         return Err(repeated(name));
                     }
                     hint = index + 1;
-                    builder.slots[index] = builder.json_slot(index, raw).map_err(serde::de::Error::custom)?;
+                    builder.pending[index] =
+                        builder.parse_json(index, raw).map_err(serde::de::Error::custom)?;
                 }
                 None if !builder.undeclared.insert(name.to_owned()) => return Err(repeated(name)),
                 None if builder.envelope.as_deref() == Some(name) => {}
@@ -373,28 +376,28 @@ fn repeated<E: serde::de::Error>(name: &str) -> E {
 }
 
 /// An object key, borrowed unless it has escapes.
-struct Key<'a>(Cow<'a, str>);
+struct ObjectKey<'a>(Cow<'a, str>);
 
-impl<'de> serde::Deserialize<'de> for Key<'de> {
+impl<'de> serde::Deserialize<'de> for ObjectKey<'de> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         struct KeyVisitor;
         impl<'de> Visitor<'de> for KeyVisitor {
-            type Value = Key<'de>;
+            type Value = ObjectKey<'de>;
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.write_str("a field name")
             }
-            fn visit_borrowed_str<E>(self, v: &'de str) -> Result<Key<'de>, E> {
-                Ok(Key(Cow::Borrowed(v)))
+            fn visit_borrowed_str<E>(self, v: &'de str) -> Result<ObjectKey<'de>, E> {
+                Ok(ObjectKey(Cow::Borrowed(v)))
             }
-            fn visit_str<E>(self, v: &str) -> Result<Key<'de>, E> {
-                Ok(Key(Cow::Owned(v.to_owned())))
+            fn visit_str<E>(self, v: &str) -> Result<ObjectKey<'de>, E> {
+                Ok(ObjectKey(Cow::Owned(v.to_owned())))
             }
         }
         deserializer.deserialize_str(KeyVisitor)
     }
 }
 
-impl Column {
+impl ColumnBuilder {
     fn new(ty: FieldType) -> Self {
         match ty {
             FieldType::Bool => Self::Bool(BooleanBuilder::new()),
@@ -408,21 +411,21 @@ impl Column {
     }
 
     /// A slot of another type cannot get here: slots are checked against the declared type first.
-    fn push(&mut self, slot: Slot, text: &str) {
+    fn push(&mut self, slot: PendingValue, text: &str) {
         match (self, slot) {
-            (Self::Bool(b), Slot::Bool(v)) => b.append_value(v),
+            (Self::Bool(b), PendingValue::Bool(v)) => b.append_value(v),
             (Self::Bool(b), _) => b.append_null(),
-            (Self::Int(b), Slot::Int(v)) => b.append_option(i32::try_from(v).ok()),
+            (Self::Int(b), PendingValue::Int(v)) => b.append_option(i32::try_from(v).ok()),
             (Self::Int(b), _) => b.append_null(),
-            (Self::Long(b), Slot::Int(v)) => b.append_value(v),
+            (Self::Long(b), PendingValue::Int(v)) => b.append_value(v),
             (Self::Long(b), _) => b.append_null(),
-            (Self::Float(b), Slot::Float(v)) => b.append_value(v as f32),
+            (Self::Float(b), PendingValue::Float(v)) => b.append_value(v as f32),
             (Self::Float(b), _) => b.append_null(),
-            (Self::Double(b), Slot::Float(v)) => b.append_value(v),
+            (Self::Double(b), PendingValue::Float(v)) => b.append_value(v),
             (Self::Double(b), _) => b.append_null(),
-            (Self::Text(b), Slot::Text(start, end)) => b.append_value(&text[start..end]),
+            (Self::Text(b), PendingValue::Text(start, end)) => b.append_value(&text[start..end]),
             (Self::Text(b), _) => b.append_null(),
-            (Self::Time(b), Slot::Int(v)) => b.append_value(v),
+            (Self::Time(b), PendingValue::Int(v)) => b.append_value(v),
             (Self::Time(b), _) => b.append_null(),
         }
     }
@@ -442,7 +445,7 @@ impl Column {
 
 /// A row value computed by a rule or given in process, before it becomes a column. Times and spans keep their unit.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Cell {
+pub enum FieldValue {
     /// No value.
     Missing,
     /// True or false.
@@ -464,27 +467,29 @@ impl BatchBuilder {
     /// stream's time field is among the cells.
     ///
     /// Errors: `Invalid` when a cell does not fit its field.
-    pub fn push_cells(&mut self, cells: &[Cell], time: Timestamp) -> Result<()> {
+    pub fn push_values(&mut self, cells: &[FieldValue], time: Timestamp) -> Result<()> {
         self.begin();
         for (index, cell) in cells.iter().enumerate() {
             let ty = self.schema.fields[index].ty;
             let slot = match (ty, cell) {
-                (_, Cell::Missing) => Slot::Missing,
-                (FieldType::Bool, Cell::Bool(b)) => Slot::Bool(*b),
-                (FieldType::Int, Cell::Int(n)) if i32::try_from(*n).is_ok() => Slot::Int(*n),
-                (FieldType::Long, Cell::Int(n)) => Slot::Int(*n),
-                (FieldType::Long | FieldType::Int, Cell::Span(d)) => Slot::Int(d.0 / 1000),
-                (FieldType::Long, Cell::Time(t)) => Slot::Int(t.0 / 1000),
-                (FieldType::Int | FieldType::Long, Cell::Float(x)) if x.fract() == 0.0 && x.abs() < 2e9 => {
-                    Slot::Int(*x as i64)
+                (_, FieldValue::Missing) => PendingValue::Missing,
+                (FieldType::Bool, FieldValue::Bool(b)) => PendingValue::Bool(*b),
+                (FieldType::Int, FieldValue::Int(n)) if i32::try_from(*n).is_ok() => PendingValue::Int(*n),
+                (FieldType::Long, FieldValue::Int(n)) => PendingValue::Int(*n),
+                (FieldType::Long | FieldType::Int, FieldValue::Span(d)) => PendingValue::Int(d.0 / 1000),
+                (FieldType::Long, FieldValue::Time(t)) => PendingValue::Int(t.0 / 1000),
+                (FieldType::Int | FieldType::Long, FieldValue::Float(x))
+                    if x.fract() == 0.0 && x.abs() < 2e9 =>
+                {
+                    PendingValue::Int(*x as i64)
                 }
-                (FieldType::Float | FieldType::Double, Cell::Float(x)) => Slot::Float(*x),
-                (FieldType::Float | FieldType::Double, Cell::Int(n)) => Slot::Float(*n as f64),
-                (FieldType::Time, Cell::Time(t)) => Slot::Int(t.0),
-                (FieldType::String | FieldType::Object, Cell::Text(s)) => self.keep_text(s),
+                (FieldType::Float | FieldType::Double, FieldValue::Float(x)) => PendingValue::Float(*x),
+                (FieldType::Float | FieldType::Double, FieldValue::Int(n)) => PendingValue::Float(*n as f64),
+                (FieldType::Time, FieldValue::Time(t)) => PendingValue::Int(t.0),
+                (FieldType::String | FieldType::Object, FieldValue::Text(s)) => self.store_string(s),
                 (_, cell) => return Err(self.mismatch(index, "", &format!("{cell:?}"))),
             };
-            self.slots[index] = slot;
+            self.pending[index] = slot;
         }
         self.commit(time);
         Ok(())

@@ -27,7 +27,7 @@ impl Timestamp {
     }
 
     /// Whether RFC 3339 has a text for it: it lies in the years -9999 to 9999.
-    fn is_nameable(self) -> bool {
+    fn is_in_rfc3339_range(self) -> bool {
         (jiff::Timestamp::MIN.as_microsecond()..=jiff::Timestamp::MAX.as_microsecond()).contains(&self.0)
     }
 
@@ -122,7 +122,7 @@ impl EpochUnit {
             Ok(n) => n.checked_mul(10_i64.pow(self.exponent().unsigned_abs()))?,
             Err(_) => decimal(number, self.exponent())?,
         };
-        Timestamp(micros).is_nameable().then_some(Timestamp(micros))
+        Timestamp(micros).is_in_rfc3339_range().then_some(Timestamp(micros))
     }
 }
 

@@ -51,7 +51,7 @@ fn damaged(path: &Path, at: &Range<u64>) -> StoreError {
 }
 
 /// The part of `bytes`, which begin at `start`, that is `range`.
-fn part(path: &Path, bytes: &Bytes, start: u64, range: &Range<u64>) -> Result<Bytes> {
+fn slice_range(path: &Path, bytes: &Bytes, start: u64, range: &Range<u64>) -> Result<Bytes> {
     let place = |at: u64| usize::try_from(at.saturating_sub(start)).unwrap_or(usize::MAX);
     let wanted = place(range.start)..place(range.end);
     match bytes.get(wanted.clone()) {
@@ -61,7 +61,7 @@ fn part(path: &Path, bytes: &Bytes, start: u64, range: &Range<u64>) -> Result<By
 }
 
 /// Ranges that touch or overlap made one, in order.
-fn merged(mut ranges: Vec<Range<u64>>) -> Vec<Range<u64>> {
+fn merge_ranges(mut ranges: Vec<Range<u64>>) -> Vec<Range<u64>> {
     ranges.sort_by_key(|r| r.start);
     let mut merged: Vec<Range<u64>> = Vec::with_capacity(ranges.len());
     for range in ranges {
@@ -92,7 +92,7 @@ impl ObjectStore for CheckedStore {
         let (meta, attributes) = (found.meta.clone(), found.attributes.clone());
         let bytes = found.bytes().await?;
         sums.check(blocks.start, &bytes).map_err(|at| damaged(location, &at))?;
-        let wanted = part(location, &bytes, blocks.start, &range)?;
+        let wanted = slice_range(location, &bytes, blocks.start, &range)?;
         let payload = GetResultPayload::Stream(stream::once(async move { Ok(wanted) }).boxed());
         Ok(GetResult { payload, meta, range, attributes })
     }
@@ -101,7 +101,7 @@ impl ObjectStore for CheckedStore {
         let Some(sums) = self.tablets.get(location) else {
             return self.inner.get_ranges(location, ranges).await;
         };
-        let blocks = merged(ranges.iter().map(|r| sums.blocks(r)).collect());
+        let blocks = merge_ranges(ranges.iter().map(|r| sums.blocks(r)).collect());
         let found = self.inner.get_ranges(location, &blocks).await?;
         for (block, bytes) in blocks.iter().zip(&found) {
             sums.check(block.start, bytes).map_err(|at| damaged(location, &at))?;
@@ -110,7 +110,7 @@ impl ObjectStore for CheckedStore {
             let holder =
                 blocks.iter().zip(&found).find(|(b, _)| b.start <= range.start && range.end <= b.end);
             let (block, bytes) = holder.ok_or_else(|| damaged(location, range))?;
-            part(location, bytes, block.start, range)
+            slice_range(location, bytes, block.start, range)
         });
         wanted.collect()
     }

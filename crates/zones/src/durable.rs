@@ -37,14 +37,14 @@ const NAME: &str = "DurableLocal";
 pub struct DurableLocal {
     inner: LocalFileSystem,
     staging: PathBuf,
-    mode: Mode,
+    mode: DirMode,
 }
 
 /// The permission bits of new directories.
 #[derive(Debug, Clone, Copy)]
-struct Mode(u32);
+struct DirMode(u32);
 
-impl Mode {
+impl DirMode {
     const PRIVATE: Self = Self(0o700);
 
     fn of(dir: &FsPath) -> io::Result<Self> {
@@ -61,8 +61,8 @@ impl DurableLocal {
     ///
     /// Errors: those of creating or emptying the directory.
     pub fn open(staging: PathBuf) -> io::Result<Self> {
-        let mode = Mode::of(parent(&staging)).or_else(|e| match e.kind() {
-            io::ErrorKind::NotFound => Ok(Mode::PRIVATE),
+        let mode = DirMode::of(parent(&staging)).or_else(|e| match e.kind() {
+            io::ErrorKind::NotFound => Ok(DirMode::PRIVATE),
             _ => Err(e),
         })?;
         create_dir_durably(&staging)?;
@@ -180,7 +180,7 @@ impl ObjectStore for DurableLocal {
 struct DurableUpload {
     upload: Box<dyn MultipartUpload>,
     target: PathBuf,
-    mode: Mode,
+    mode: DirMode,
 }
 
 #[async_trait]
@@ -224,7 +224,7 @@ fn write_durably(
     target: &FsPath,
     payload: &PutPayload,
     create: bool,
-    mode: Mode,
+    mode: DirMode,
 ) -> io::Result<()> {
     let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(staged)?;
     file.set_permissions(mode.of_files())?;
@@ -254,7 +254,7 @@ fn sync_parent(path: &FsPath) -> io::Result<()> {
 }
 
 /// Makes durable what the inner store has written, with the mode that it should have.
-fn finish(path: &FsPath, mode: Mode) -> io::Result<()> {
+fn finish(path: &FsPath, mode: DirMode) -> io::Result<()> {
     let file = File::open(path)?;
     file.set_permissions(mode.of_files())?;
     file.sync_all()?;
@@ -263,17 +263,17 @@ fn finish(path: &FsPath, mode: Mode) -> io::Result<()> {
 
 /// Creates `dir` and what is missing above it, for their owner only; each new name is synced in its directory.
 pub(crate) fn create_dir_durably(dir: &FsPath) -> io::Result<()> {
-    create_dir_with(dir, Mode::PRIVATE)
+    create_dir_with(dir, DirMode::PRIVATE)
 }
 
-fn create_dir_with(dir: &FsPath, mode: Mode) -> io::Result<()> {
+fn create_dir_with(dir: &FsPath, mode: DirMode) -> io::Result<()> {
     if dir.is_dir() {
         return Ok(());
     }
     if let Some(above) = dir.parent() {
         create_dir_with(above, mode)?;
     }
-    match DirBuilder::new().mode(Mode::PRIVATE.0).create(dir) {
+    match DirBuilder::new().mode(DirMode::PRIVATE.0).create(dir) {
         Err(e) if e.kind() == io::ErrorKind::AlreadyExists => sync_parent(dir),
         Err(e) => Err(e),
         Ok(()) => {

@@ -37,7 +37,7 @@ pub(crate) struct Encoder {
 }
 
 /// A tablet's bytes and what its Delta entry says about them.
-pub(crate) struct Encoded {
+pub(crate) struct EncodedFile {
     pub bytes: Bytes,
     pub rows: u64,
     pub columns: Box<[ColumnStats]>,
@@ -99,7 +99,7 @@ impl Encoder {
     /// Shape: the batches come ordered by (`_partition`, `_offset`, `_row`), so that rows with equal key and
     /// time only have to keep their order.
     /// Bounds: besides its input and output, memory for the sort keys and one row group.
-    pub fn encode(&self, batches: &[RecordBatch]) -> Result<Vec<Encoded>> {
+    pub fn encode(&self, batches: &[RecordBatch]) -> Result<Vec<EncodedFile>> {
         let starts = starts(batches);
         let order = self.sorted(batches)?;
         let tablets = order.len().div_ceil(self.tablet_rows_max).max(1);
@@ -123,7 +123,7 @@ impl Encoder {
             let number = u32::try_from(row).map_err(|_| {
                 Error::limit(format!("a flush of {count} rows: expected at most {}", u32::MAX))
             })?;
-            heads.push((head(&keys, row), number));
+            heads.push((key_prefix(&keys, row), number));
         }
         // most pairs differ in the first 16 bytes of their keys; only the others need to be looked up
         heads.sort_unstable_by(|a, b| {
@@ -133,7 +133,7 @@ impl Encoder {
         Ok(heads.into_iter().map(|(_, row)| row).collect())
     }
 
-    fn tablet(&self, batches: &[RecordBatch], starts: &[usize], order: &[u32]) -> Result<Encoded> {
+    fn tablet(&self, batches: &[RecordBatch], starts: &[usize], order: &[u32]) -> Result<EncodedFile> {
         let failed = |e| internal("a tablet cannot be written", e);
         let mut bytes = Vec::new();
         let mut writer = ArrowWriter::try_new(&mut bytes, self.schema.clone(), Some(self.properties.clone()))
@@ -141,7 +141,7 @@ impl Encoder {
         let sources: Vec<&RecordBatch> = batches.iter().collect();
         let mut nan = vec![false; self.schema.fields().len()];
         for rows in order.chunks(self.row_group_rows) {
-            let places: Vec<(usize, usize)> = rows.iter().map(|row| place(starts, *row)).collect();
+            let places: Vec<(usize, usize)> = rows.iter().map(|row| locate_row(starts, *row)).collect();
             let group = interleave_record_batch(&sources, &places)
                 .map_err(|e| internal("rows cannot be gathered", e))?;
             for (nan, column) in nan.iter_mut().zip(group.columns()) {
@@ -151,7 +151,7 @@ impl Encoder {
         }
         let metadata = writer.close().map_err(failed)?;
         let columns = (0..nan.len()).map(|i| self.column_stats(&metadata, i, nan[i])).collect();
-        Ok(Encoded { bytes: Bytes::from(bytes), rows: order.len() as u64, columns })
+        Ok(EncodedFile { bytes: Bytes::from(bytes), rows: order.len() as u64, columns })
     }
 
     /// The statistics that the Parquet writer gathered, over all row groups.
@@ -170,8 +170,8 @@ impl Encoder {
             }
             match bounds(field.data_type(), stats) {
                 Some((min, max)) => {
-                    total.min = Some(pick(total.min.take(), min, std::cmp::Ordering::Less));
-                    total.max = Some(pick(total.max.take(), max, std::cmp::Ordering::Greater));
+                    total.min = Some(widen(total.min.take(), min, std::cmp::Ordering::Less));
+                    total.max = Some(widen(total.max.take(), max, std::cmp::Ordering::Greater));
                 }
                 None => bounded = false,
             }
@@ -191,14 +191,14 @@ fn starts(batches: &[RecordBatch]) -> Vec<usize> {
 }
 
 /// The batch that holds the row with this number, and the row in it. Empty batches hold none.
-fn place(starts: &[usize], row: u32) -> (usize, usize) {
+fn locate_row(starts: &[usize], row: u32) -> (usize, usize) {
     let batch = starts.partition_point(|start| *start <= row as usize) - 1;
     (batch, row as usize - starts[batch])
 }
 
 /// The first 16 bytes of a key, as a number that orders as the keys do. Shorter keys are filled with zeros,
 /// which may make different keys equal but never turns their order around.
-fn head(keys: &Rows, row: usize) -> u128 {
+fn key_prefix(keys: &Rows, row: usize) -> u128 {
     let key = keys.row(row);
     let bytes = key.data();
     let mut head = [0; 16];
@@ -222,7 +222,7 @@ fn has_bounds(stream: &StreamSchema, name: &str, ty: &DataType) -> bool {
     !json && *ty != DataType::Boolean
 }
 
-fn pick(old: Option<Value<'static>>, new: Value<'static>, wanted: std::cmp::Ordering) -> Value<'static> {
+fn widen(old: Option<Value<'static>>, new: Value<'static>, wanted: std::cmp::Ordering) -> Value<'static> {
     match old {
         Some(old) if new.compare(&old) != Some(wanted) => old,
         _ => new,

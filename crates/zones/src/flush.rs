@@ -10,17 +10,17 @@ use tidemill_types::{Error, Offset, PartitionId, Result};
 use uuid::Uuid;
 
 use crate::checksum::Checksums;
-use crate::delta::action::{Add, CommitInfo, Line, Txn, UNSEALED, to_lines};
-use crate::delta::commit::{Mark, Prepared, Writer, committed, log_id, owner_id};
+use crate::delta::action::{ActionLine, Add, CHECKSUM_PLACEHOLDER, CommitInfo, Txn, to_lines};
+use crate::delta::commit::{DeltaWriter, OffsetAdvance, PreparedCommit, committed, log_id, owner_id};
 use crate::delta::maintenance;
-use crate::encode::Encoded;
+use crate::encode::EncodedFile;
 use crate::error::internal;
 use crate::table::Table;
 use crate::tablet::{CHECKSUMS_TAG, LEVEL_FLUSHED, Tablet, tablet_name};
 
 /// What a flush has committed.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Flushed {
+pub struct FlushResult {
     /// The Delta version of its (last) commit.
     pub version: i64,
     /// Rows that went from the tail to files.
@@ -35,8 +35,8 @@ pub struct Flushed {
 
 /// Rows taken for a flush; they stay in the tail until the commit.
 #[derive(Default)]
-struct Taken {
-    marks: Vec<Mark>,
+struct FlushRows {
+    advances: Vec<OffsetAdvance>,
     batches: Vec<RecordBatch>,
 }
 
@@ -52,15 +52,15 @@ impl Table {
     /// first brings the unfinished commit to its end, so that nothing is lost or doubled whatever the store
     /// did. `Conflict` when a later owner took over a partition (the engine must stop it) or another writer
     /// moved it; the other partitions of this call are not flushed either and may be flushed again.
-    pub async fn flush(&self, upto: &[(PartitionId, Offset)]) -> Result<Option<Flushed>> {
+    pub async fn flush(&self, upto: &[(PartitionId, Offset)]) -> Result<Option<FlushResult>> {
         self.check_open()?;
         let mut writer = self.writer.lock().await;
         let mut done = None;
         if writer.prepared.is_some() {
             self.finish(&mut writer, true, &mut done).await?;
         }
-        let taken = self.take(&writer, upto)?;
-        if !taken.marks.is_empty() {
+        let taken = self.take_rows(&writer, upto)?;
+        if !taken.advances.is_empty() {
             writer.prepared = Some(Arc::new(self.prepare(taken).await?));
             self.finish(&mut writer, false, &mut done).await?;
         }
@@ -71,17 +71,17 @@ impl Table {
     }
 
     /// Rows at or below `upto`, ordered by partition and offset.
-    fn take(&self, writer: &Writer, upto: &[(PartitionId, Offset)]) -> Result<Taken> {
+    fn take_rows(&self, writer: &DeltaWriter, upto: &[(PartitionId, Offset)]) -> Result<FlushRows> {
         let mut highest = BTreeMap::new();
         for (p, offset) in upto {
             let entry = highest.entry(*p).or_insert(*offset);
             *entry = (*entry).max(*offset);
         }
-        let mut taken = Taken::default();
+        let mut taken = FlushRows::default();
         for (partition, upto) in highest {
             if let Some((last, batches)) = self.tail(partition)?.lock().upto(upto) {
                 let before = committed(&writer.txns, partition);
-                taken.marks.push(Mark { partition, before, upto: last });
+                taken.advances.push(OffsetAdvance { partition, before, upto: last });
                 taken.batches.extend(batches);
             }
         }
@@ -89,37 +89,39 @@ impl Table {
     }
 
     /// Sorts and encodes the rows and writes the log entry's text.
-    async fn prepare(&self, taken: Taken) -> Result<Prepared> {
+    async fn prepare(&self, taken: FlushRows) -> Result<PreparedCommit> {
         let encoder = self.encoder.clone();
-        let Taken { marks, batches } = taken;
+        let FlushRows { advances: marks, batches } = taken;
         let encoded = tokio::task::spawn_blocking(move || encoder.encode(&batches))
             .await
             .map_err(|e| internal("the task that writes tablets ended early", e))??;
         let id = Uuid::new_v4().to_string();
         let now_ms = (self.clock)().micros().div_euclid(1_000);
-        let mut lines =
-            vec![Line { commit_info: Some(commit_info(&id, now_ms, "WRITE")), ..Line::default() }];
+        let mut lines = vec![ActionLine {
+            commit_info: Some(commit_info(&id, now_ms, "WRITE")),
+            ..ActionLine::default()
+        }];
         lines.extend(self.txns(&marks, now_ms)?);
         let mut files = Vec::new();
         let mut rows = 0;
         for tablet in encoded {
             rows += tablet.rows;
             let (add, path, bytes) = self.add(tablet, now_ms)?;
-            lines.push(Line { add: Some(add), ..Line::default() });
+            lines.push(ActionLine { add: Some(add), ..ActionLine::default() });
             files.push((path, bytes));
         }
         let body =
             to_lines(&lines).map_err(|e| internal("a Delta log entry cannot be written as JSON", e))?;
-        Ok(Prepared { id, body: Bytes::from(body), files, marks, rows })
+        Ok(PreparedCommit { id, body: Bytes::from(body), files, advances: marks, rows })
     }
 
-    fn txns(&self, marks: &[Mark], now_ms: i64) -> Result<Vec<Line>> {
+    fn txns(&self, marks: &[OffsetAdvance], now_ms: i64) -> Result<Vec<ActionLine>> {
         let line = |app_id: String, version: u64| {
             let version = i64::try_from(version).map_err(|_| {
                 Error::invalid(format!("{app_id} is {version}: Delta counts up to {}", i64::MAX))
             })?;
             let txn = Txn { app_id, version, last_updated: Some(now_ms) };
-            Ok(Line { txn: Some(txn), ..Line::default() })
+            Ok(ActionLine { txn: Some(txn), ..ActionLine::default() })
         };
         let pairs = marks.iter().map(|m| {
             let log = line(log_id(m.partition), m.upto.0)?;
@@ -128,9 +130,9 @@ impl Table {
         Ok(pairs.collect::<Result<Vec<_>>>()?.into_iter().flatten().collect())
     }
 
-    fn add(&self, encoded: Encoded, now_ms: i64) -> Result<(Add, object_store::path::Path, Bytes)> {
+    fn add(&self, encoded: EncodedFile, now_ms: i64) -> Result<(Add, object_store::path::Path, Bytes)> {
         let name = tablet_name(LEVEL_FLUSHED, new_id(now_ms));
-        let path = self.place.path(&name);
+        let path = self.location.path(&name);
         let size = encoded.bytes.len() as u64;
         let (rows, columns) = (encoded.rows, encoded.columns);
         let checksums = Checksums::of(&encoded.bytes);
@@ -158,18 +160,23 @@ impl Table {
     }
 
     /// Brings the prepared commit to its end and publishes what the log says then.
-    async fn finish(&self, writer: &mut Writer, resumed: bool, done: &mut Option<Flushed>) -> Result<()> {
+    async fn finish(
+        &self,
+        writer: &mut DeltaWriter,
+        resumed: bool,
+        done: &mut Option<FlushResult>,
+    ) -> Result<()> {
         let outcome = writer.finish(resumed).await;
         // also after a failure: commits of others may have been met on the way
         self.publish(writer)?;
         let Some((version, prepared)) = outcome? else { return Ok(()) };
         let flushed =
-            done.get_or_insert(Flushed { version: 0, rows: 0, bytes: 0, files: 0, offsets: Vec::new() });
+            done.get_or_insert(FlushResult { version: 0, rows: 0, bytes: 0, files: 0, offsets: Vec::new() });
         flushed.version = version as i64;
         flushed.rows += prepared.rows;
         flushed.bytes += prepared.files.iter().map(|(_, bytes)| bytes.len() as u64).sum::<u64>();
         flushed.files += prepared.files.len();
-        for mark in &prepared.marks {
+        for mark in &prepared.advances {
             flushed.offsets.retain(|(p, _)| *p != mark.partition);
             flushed.offsets.push((mark.partition, mark.upto));
         }
@@ -178,12 +185,12 @@ impl Table {
 
     /// Writes a Delta checkpoint when it is due. A failure is no failure of the flush: the next one tries
     /// again.
-    async fn maintain(&self, writer: &Writer) {
+    async fn maintain(&self, writer: &DeltaWriter) {
         let last = self.checkpoint.load(Ordering::Relaxed);
         if writer.version < last + self.options.delta_checkpoint_commits {
             return;
         }
-        match maintenance::checkpoint(&writer.place, self.name()).await {
+        match maintenance::checkpoint(&writer.location, self.name()).await {
             Ok(version) => self.checkpoint.store(version, Ordering::Relaxed),
             Err(error) => tracing::warn!(table = self.name(), %error, "no Delta checkpoint this time"),
         }
@@ -202,7 +209,7 @@ pub(crate) fn commit_info(id: &str, now_ms: i64, operation: &str) -> CommitInfo 
         engine_info: concat!("tidemill/", env!("CARGO_PKG_VERSION")).to_owned(),
         is_blind_append: operation == "WRITE",
         txn_id: Some(id.to_owned()),
-        crc32c: Some(UNSEALED.to_owned()),
+        crc32c: Some(CHECKSUM_PLACEHOLDER.to_owned()),
     }
 }
 

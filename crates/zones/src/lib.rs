@@ -33,7 +33,7 @@ mod zones;
 pub use checked::CheckedStore;
 pub use delta::schema::StoredColumn;
 pub use durable::DurableLocal;
-pub use flush::Flushed;
+pub use flush::FlushResult;
 pub use open::StoredTable;
 pub use options::{Compression, ZonesOptions};
 pub use table::{MissingFile, Table, TableSnapshot};

@@ -13,28 +13,28 @@ use parking_lot::Mutex;
 use tidemill_types::{Error, PartitionId, Result, StreamSchema};
 use uuid::Uuid;
 
-use crate::delta::action::{Line, to_lines};
-use crate::delta::commit::{Prepared, Writer, committed};
+use crate::delta::action::{ActionLine, to_lines};
+use crate::delta::commit::{DeltaWriter, PreparedCommit, committed};
 use crate::delta::create::create;
-use crate::delta::replay::{Replay, replay};
+use crate::delta::replay::{TableState, replay};
 use crate::delta::schema::{DeltaSchema, StoredColumn, check_protocol, columns, evolve};
 use crate::encode::Encoder;
 use crate::error::{internal, store_error};
 use crate::flush::commit_info;
 use crate::location::Location;
 use crate::retry::Retry;
-use crate::table::{MissingFile, Shared, Table};
+use crate::table::{CommittedState, MissingFile, Table};
 use crate::tablet::{Tablet, tablet_id};
 use crate::tail::Tail;
 use crate::{Clock, ZonesOptions};
 
 /// Files named in an error; the rest is counted.
-const SHOWN: usize = 5;
+const LISTED_FILES_MAX: usize = 5;
 
 /// What every table of a location shares.
 #[derive(Clone)]
-pub(crate) struct Surroundings {
-    pub place: Location,
+pub(crate) struct StoreContext {
+    pub location: Location,
     pub epoch: u64,
     pub options: Arc<ZonesOptions>,
     pub clock: Clock,
@@ -42,19 +42,19 @@ pub(crate) struct Surroundings {
 
 /// Opens the table of `stream`, creating it when it is not there.
 pub(crate) async fn open(
-    around: &Surroundings,
+    around: &StoreContext,
     stream: &Arc<StreamSchema>,
     partitions: u32,
 ) -> Result<Table> {
     check_name(&stream.name)?;
-    let place = around.place.table(&stream.name);
+    let place = around.location.table(&stream.name);
     let retry = Retry::new(&around.options);
     // a schema that Delta does not take is refused before anything is written
     DeltaSchema::of(stream)?;
     let replay = replay_or_create(around, &place, stream, retry).await?;
     check_protocol(&stream.name, &replay.protocol, &replay.metadata)?;
-    let held = Held::of(&replay, &place, &stream.name)?;
-    let evolution = evolve(stream, &replay.metadata.schema_string, &|column| held.column(column))?;
+    let held = LiveFileColumns::of(&replay, &place, &stream.name)?;
+    let evolution = evolve(stream, &replay.metadata.schema_string, &|column| held.has_column(column))?;
     check_txns(&stream.name, &replay.txns, partitions, around.epoch)?;
 
     let schema = stream.table_schema();
@@ -70,15 +70,15 @@ pub(crate) async fn open(
     remove_orphans(around, &place, &stream.name, &live, &replay, &stored).await;
 
     let checkpoint = replay.checkpoint.unwrap_or(0);
-    let mut writer = Writer {
+    let mut writer = DeltaWriter {
         table: stream.name.clone(),
-        place,
+        location: place,
         schema: stored_schema,
         epoch: around.epoch,
         retry,
         version: replay.version,
         txns: replay.txns,
-        live,
+        files: live,
         metadata: replay.metadata,
         prepared: None,
         stale: None,
@@ -91,25 +91,25 @@ pub(crate) async fn open(
 
 impl Table {
     fn assemble(
-        around: &Surroundings,
+        around: &StoreContext,
         stream: Arc<StreamSchema>,
         schema: SchemaRef,
         partitions: u32,
-        writer: Writer,
+        writer: DeltaWriter,
         checkpoint: u64,
         missing: Vec<MissingFile>,
     ) -> Result<Self> {
         let tails = (0..partitions).map(|p| Mutex::new(Tail::after(committed(&writer.txns, PartitionId(p)))));
-        let sound = writer.live.values().filter(|t| !missing.iter().any(|m| m.name == t.name));
-        let shared = Shared {
+        let sound = writer.files.values().filter(|t| !missing.iter().any(|m| m.name == t.name));
+        let shared = CommittedState {
             version: writer.version,
             tablets: sound.cloned().collect(),
-            rows: writer.live.values().map(|t| t.rows).sum(),
+            rows: writer.files.values().map(|t| t.rows).sum(),
         };
         Ok(Self {
             encoder: Arc::new(Encoder::new(&stream, &around.options)?),
             tails: tails.collect(),
-            place: writer.place.clone(),
+            location: writer.location.clone(),
             stream,
             schema,
             stored_schema: writer.schema.clone(),
@@ -118,11 +118,11 @@ impl Table {
             clock: around.clock.clone(),
             pending_rows: AtomicU64::new(0),
             pending_bytes: AtomicU64::new(0),
-            shared: Mutex::new(shared),
+            committed_state: Mutex::new(shared),
             writer: tokio::sync::Mutex::new(writer),
             checkpoint: AtomicU64::new(checkpoint),
             missing: missing.into(),
-            retired: AtomicBool::new(false),
+            closed: AtomicBool::new(false),
         })
     }
 }
@@ -137,35 +137,35 @@ pub struct StoredTable {
 }
 
 /// What is stored under the name `table`; `None` when there is no such table. Nothing is written.
-pub(crate) async fn stored(around: &Surroundings, table: &str) -> Result<Option<StoredTable>> {
+pub(crate) async fn read_stored_table(around: &StoreContext, table: &str) -> Result<Option<StoredTable>> {
     if check_name(table).is_err() {
         return Ok(None);
     }
-    let place = around.place.table(table);
+    let place = around.location.table(table);
     let Some(replay) = replay(&place, table, Retry::new(&around.options)).await? else { return Ok(None) };
-    let held = Held::of(&replay, &place, table)?;
-    let columns = columns(table, &replay.metadata.schema_string, &|column| held.column(column))?;
+    let held = LiveFileColumns::of(&replay, &place, table)?;
+    let columns = columns(table, &replay.metadata.schema_string, &|column| held.has_column(column))?;
     Ok(Some(StoredTable { columns, rows: held.rows }))
 }
 
 /// Which columns the live files hold, by their statistics.
-struct Held {
+struct LiveFileColumns {
     rows: u64,
     columns: HashSet<String>,
     /// Whether some file was written by another program, whose statistics may leave columns out.
     foreign: bool,
 }
 
-impl Held {
+impl LiveFileColumns {
     /// Errors: `Corrupt` for statistics that are no JSON.
-    fn of(replay: &Replay, place: &Location, table: &str) -> Result<Self> {
+    fn of(replay: &TableState, place: &Location, table: &str) -> Result<Self> {
         let mut held = Self { rows: 0, columns: HashSet::new(), foreign: false };
         for (name, add) in &replay.live {
             let stats: serde_json::Value = serde_json::from_str(add.stats.as_deref().unwrap_or("{}"))
                 .map_err(|e| {
                     Error::corrupt(format!("table `{table}`: the statistics of file {name} cannot be read"))
                         .with_source(e)
-                        .context(replay.named_by(place, name))
+                        .context(replay.file_origin(place, name))
                 })?;
             held.rows += stats["numRecords"].as_u64().unwrap_or(0);
             match stats["nullCount"].as_object().filter(|_| tablet_id(name).is_some()) {
@@ -176,7 +176,7 @@ impl Held {
         Ok(held)
     }
 
-    fn column(&self, name: &str) -> bool {
+    fn has_column(&self, name: &str) -> bool {
         self.foreign || self.columns.contains(name)
     }
 }
@@ -194,11 +194,11 @@ fn check_name(name: &str) -> Result<()> {
 }
 
 async fn replay_or_create(
-    around: &Surroundings,
+    around: &StoreContext,
     place: &Location,
     stream: &StreamSchema,
     retry: Retry,
-) -> Result<Replay> {
+) -> Result<TableState> {
     if let Some(replay) = replay(place, &stream.name, retry).await? {
         return Ok(replay);
     }
@@ -237,14 +237,14 @@ fn check_txns(table: &str, txns: &HashMap<String, i64>, partitions: u32, epoch: 
 }
 
 fn tablets(
-    replay: &Replay,
+    replay: &TableState,
     place: &Location,
     schema: &SchemaRef,
     table: &str,
 ) -> Result<BTreeMap<String, Arc<Tablet>>> {
     let tablets = replay.live.iter().map(|(name, add)| {
         let tablet = Tablet::from_add(add, name.clone(), place.path(name), schema, table)
-            .map_err(|e| e.context(replay.named_by(place, name)))?;
+            .map_err(|e| e.context(replay.file_origin(place, name)))?;
         Ok((name.clone(), Arc::new(tablet)))
     });
     tablets.collect()
@@ -269,7 +269,7 @@ async fn list_tablets(place: &Location, table: &str, retry: Retry) -> Result<Has
 async fn find_missing(
     place: &Location,
     table: &str,
-    replay: &Replay,
+    replay: &TableState,
     live: &BTreeMap<String, Arc<Tablet>>,
     stored: &HashMap<String, ObjectMeta>,
     retry: Retry,
@@ -293,10 +293,10 @@ async fn find_missing(
         let problem = match size {
             Some(size) if size == tablet.size => continue,
             Some(size) => {
-                let named_by = replay.named_by(place, name);
+                let named_by = replay.file_origin(place, name);
                 format!("has {size} bytes instead of {} as in {named_by}", tablet.size)
             }
-            None => format!("is missing, though named by {}", replay.named_by(place, name)),
+            None => format!("is missing, though named by {}", replay.file_origin(place, name)),
         };
         missing.push(MissingFile { name: name.clone(), rows: tablet.rows, problem });
     }
@@ -305,10 +305,16 @@ async fn find_missing(
 
 fn report_missing(table: &str, missing: &[MissingFile], degraded: bool) -> Result<()> {
     let rows: u64 = missing.iter().map(|m| m.rows).sum();
-    let shown: Vec<String> =
-        missing.iter().take(SHOWN).map(|m| format!("{} ({} rows) {}", m.name, m.rows, m.problem)).collect();
-    let more =
-        if missing.len() > SHOWN { format!(" and {} more", missing.len() - SHOWN) } else { String::new() };
+    let shown: Vec<String> = missing
+        .iter()
+        .take(LISTED_FILES_MAX)
+        .map(|m| format!("{} ({} rows) {}", m.name, m.rows, m.problem))
+        .collect();
+    let more = if missing.len() > LISTED_FILES_MAX {
+        format!(" and {} more", missing.len() - LISTED_FILES_MAX)
+    } else {
+        String::new()
+    };
     let message = format!(
         "table `{table}`: {} of its files are missing or damaged, with {rows} rows: {}{more}",
         missing.len(),
@@ -327,11 +333,11 @@ fn report_missing(table: &str, missing: &[MissingFile], degraded: bool) -> Resul
 /// such a one: it has the name of a tablet, the log names it neither as live nor as removed, and it is older
 /// than any commit could still be under way. A failure costs space only and is logged.
 async fn remove_orphans(
-    around: &Surroundings,
+    around: &StoreContext,
     place: &Location,
     table: &str,
     live: &BTreeMap<String, Arc<Tablet>>,
-    replay: &Replay,
+    replay: &TableState,
     stored: &HashMap<String, ObjectMeta>,
 ) {
     let age_ms = i64::try_from(around.options.orphan_age_s).unwrap_or(i64::MAX).saturating_mul(1_000);
@@ -354,17 +360,18 @@ async fn remove_orphans(
 }
 
 /// Commits the declaration's columns and those that stay; rows that are stored have nulls in the new ones.
-async fn change_columns(writer: &mut Writer, schema_string: String, clock: &Clock) -> Result<()> {
+async fn change_columns(writer: &mut DeltaWriter, schema_string: String, clock: &Clock) -> Result<()> {
     let id = Uuid::new_v4().to_string();
     let now_ms = clock().micros().div_euclid(1_000);
     let mut metadata = writer.metadata.clone();
     metadata.schema_string = schema_string;
     let lines = [
-        Line { commit_info: Some(commit_info(&id, now_ms, "ADD COLUMN")), ..Line::default() },
-        Line { meta_data: Some(metadata), ..Line::default() },
+        ActionLine { commit_info: Some(commit_info(&id, now_ms, "ADD COLUMN")), ..ActionLine::default() },
+        ActionLine { meta_data: Some(metadata), ..ActionLine::default() },
     ];
     let body = to_lines(&lines).map_err(|e| internal("a Delta log entry cannot be written as JSON", e))?;
-    let prepared = Prepared { id, body: Bytes::from(body), files: Vec::new(), marks: Vec::new(), rows: 0 };
+    let prepared =
+        PreparedCommit { id, body: Bytes::from(body), files: Vec::new(), advances: Vec::new(), rows: 0 };
     writer.prepared = Some(Arc::new(prepared));
     writer.finish(false).await.map_err(|e| e.context(format!("new columns of table `{}`", writer.table)))?;
     Ok(())

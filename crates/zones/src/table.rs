@@ -12,7 +12,7 @@ use arrow_schema::SchemaRef;
 use parking_lot::Mutex;
 use tidemill_types::{Error, Offset, PartitionId, Result, StreamSchema};
 
-use crate::delta::commit::Writer;
+use crate::delta::commit::DeltaWriter;
 use crate::delta::maintenance;
 use crate::encode::Encoder;
 use crate::location::Location;
@@ -34,7 +34,7 @@ pub struct Table {
     pub(crate) schema: SchemaRef,
     /// `schema`, then the columns that are stored and no longer declared.
     pub(crate) stored_schema: SchemaRef,
-    pub(crate) place: Location,
+    pub(crate) location: Location,
     pub(crate) options: Arc<ZonesOptions>,
     pub(crate) epoch: u64,
     pub(crate) clock: Clock,
@@ -42,17 +42,17 @@ pub struct Table {
     pub(crate) tails: Box<[Mutex<Tail>]>,
     pub(crate) pending_rows: AtomicU64,
     pub(crate) pending_bytes: AtomicU64,
-    pub(crate) shared: Mutex<Shared>,
-    pub(crate) writer: tokio::sync::Mutex<Writer>,
+    pub(crate) committed_state: Mutex<CommittedState>,
+    pub(crate) writer: tokio::sync::Mutex<DeltaWriter>,
     /// Version of the last Delta checkpoint.
     pub(crate) checkpoint: AtomicU64,
     pub(crate) missing: Box<[MissingFile]>,
-    pub(crate) retired: AtomicBool,
+    pub(crate) closed: AtomicBool,
 }
 
 /// The committed side of a table.
 #[derive(Debug)]
-pub(crate) struct Shared {
+pub(crate) struct CommittedState {
     pub version: u64,
     pub tablets: Arc<[Arc<Tablet>]>,
     /// Rows of all live files in the Delta log, those of missing files included.
@@ -88,7 +88,7 @@ impl fmt::Debug for Table {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Table")
             .field("name", &self.name())
-            .field("url", &self.place.url.as_str())
+            .field("url", &self.location.url.as_str())
             .finish_non_exhaustive()
     }
 }
@@ -184,7 +184,7 @@ impl Table {
     }
 
     pub(crate) fn check_open(&self) -> Result<()> {
-        if self.retired.load(Ordering::Acquire) {
+        if self.closed.load(Ordering::Acquire) {
             return Err(Error::conflict(format!(
                 "table `{}` was closed or opened with another schema: ask for it again",
                 self.name()
@@ -215,7 +215,7 @@ impl Table {
 
     /// Rows of all files that the Delta log counts as live.
     pub fn tablet_rows(&self) -> u64 {
-        self.shared.lock().rows
+        self.committed_state.lock().rows
     }
 
     /// Files whose rows are left out of snapshots, found when the table was opened degraded.
@@ -225,7 +225,7 @@ impl Table {
 
     /// The table at this instant. Cheap: shared pointers are copied, no rows.
     pub fn snapshot(&self) -> TableSnapshot {
-        let shared = self.shared.lock();
+        let shared = self.committed_state.lock();
         let mut tail = Vec::new();
         for partition in &self.tails {
             tail.extend(partition.lock().batches());
@@ -241,9 +241,9 @@ impl Table {
 
     /// Takes over what the writer knows: files, version and, for each partition, the offset that the files
     /// reach.
-    pub(crate) fn publish(&self, writer: &Writer) -> Result<()> {
-        let live = || writer.live.values().filter(|t| !self.missing.iter().any(|m| m.name == t.name));
-        let mut shared = self.shared.lock();
+    pub(crate) fn publish(&self, writer: &DeltaWriter) -> Result<()> {
+        let live = || writer.files.values().filter(|t| !self.missing.iter().any(|m| m.name == t.name));
+        let mut shared = self.committed_state.lock();
         if shared.version == writer.version {
             return Ok(());
         }
@@ -257,7 +257,7 @@ impl Table {
             self.pending_bytes.fetch_sub(bytes.wrapping_sub(tail.bytes()), Ordering::Relaxed);
         }
         shared.tablets = live().cloned().collect();
-        shared.rows = writer.live.values().map(|t| t.rows).sum();
+        shared.rows = writer.files.values().map(|t| t.rows).sum();
         shared.version = writer.version;
         Ok(())
     }
@@ -279,7 +279,7 @@ impl Table {
     /// Errors: `Unavailable`.
     pub async fn vacuum(&self, retention: Duration, dry_run: bool) -> Result<Vec<String>> {
         let mut writer = self.writer.lock().await;
-        let removed = maintenance::vacuum(&writer.place, self.name(), retention, dry_run).await;
+        let removed = maintenance::vacuum(&writer.location, self.name(), retention, dry_run).await;
         let refreshed = writer.refresh().await;
         self.publish(&writer)?;
         let removed = removed?;

@@ -12,11 +12,11 @@ use crate::error::internal;
 
 /// Chunks of one size class are merged when there are this many. Single events would otherwise make a tail of
 /// thousands of one-row batches, each with its own arrays: slow to query and heavy in memory. With classes
-/// each row is copied at most [`CLASSES`] times.
+/// each row is copied at most [`SIZE_CLASSES`] times.
 const MERGE_CHUNKS: usize = 16;
 
 /// Size classes below the one that is never merged again: up to 16, 256 and 4,096 rows.
-const CLASSES: u32 = 3;
+const SIZE_CLASSES: u32 = 3;
 
 /// Rows in offset order, in chunks.
 #[derive(Debug, Default)]
@@ -78,7 +78,7 @@ impl Tail {
     /// Merges the chunks at the end that are no larger than the last one's class, if there are enough of
     /// them.
     fn merge(&mut self) -> Result<bool> {
-        let Some(class) = self.chunks.back().map(Chunk::class).filter(|c| *c < CLASSES) else {
+        let Some(class) = self.chunks.back().map(Chunk::class).filter(|c| *c < SIZE_CLASSES) else {
             return Ok(false);
         };
         let count = self.chunks.iter().rev().take_while(|c| c.class() <= class).count();
@@ -139,7 +139,7 @@ impl Tail {
 
 impl Chunk {
     fn class(&self) -> u32 {
-        (self.batch.num_rows().max(1).ilog2() / 4).min(CLASSES)
+        (self.batch.num_rows().max(1).ilog2() / 4).min(SIZE_CLASSES)
     }
 
     /// Rows at or below `upto`; at least one, for the callers look at chunks with `first <= upto`.

@@ -12,7 +12,7 @@ use url::Url;
 
 use crate::ZonesOptions;
 use crate::location::Location;
-use crate::open::{StoredTable, Surroundings, open, stored};
+use crate::open::{StoreContext, StoredTable, open, read_stored_table};
 use crate::table::Table;
 
 /// Where the time of commits comes from, and the age of files.
@@ -22,7 +22,7 @@ pub type Clock = Arc<dyn Fn() -> Timestamp + Send + Sync>;
 ///
 /// Needs a tokio runtime with time enabled; every `async` function must be called inside it.
 pub struct Zones {
-    around: Surroundings,
+    context: StoreContext,
     tables: Mutex<HashMap<String, Arc<Table>>>,
 }
 
@@ -61,8 +61,8 @@ impl Zones {
         if i64::try_from(epoch).is_err() {
             return Err(Error::invalid(format!("the owner epoch is {epoch}: expected at most {}", i64::MAX)));
         }
-        let around = Surroundings { place, epoch, options: Arc::new(options), clock };
-        Ok(Self { around, tables: Mutex::default() })
+        let around = StoreContext { location: place, epoch, options: Arc::new(options), clock };
+        Ok(Self { context: around, tables: Mutex::default() })
     }
 
     /// The table of `schema`, created when it is not there. Asking again gives the same table; asking with
@@ -78,10 +78,10 @@ impl Zones {
             if table.stream() == schema && table.tails.len() == partitions as usize {
                 return Ok(table.clone());
             }
-            retire(table, false).await?;
+            close_table(table, false).await?;
             tables.remove(&schema.name);
         }
-        let table = Arc::new(open(&self.around, schema, partitions).await?);
+        let table = Arc::new(open(&self.context, schema, partitions).await?);
         tables.insert(schema.name.clone(), table.clone());
         Ok(table)
     }
@@ -90,8 +90,8 @@ impl Zones {
     /// not be open, nothing is written, and rows in its tail are not counted.
     ///
     /// Errors: `Corrupt` naming a damaged entry of its log; `Unavailable`.
-    pub async fn stored(&self, table: &str) -> Result<Option<StoredTable>> {
-        stored(&self.around, table).await
+    pub async fn stored_table(&self, table: &str) -> Result<Option<StoredTable>> {
+        read_stored_table(&self.context, table).await
     }
 
     /// Closes the table `name`; asking for it again opens it anew, as after a restart. Rows in its tail are
@@ -101,7 +101,7 @@ impl Zones {
         let table = self.tables.lock().await.remove(name);
         if let Some(table) = table {
             // with rows in the tail allowed there is no way to fail
-            let _ = retire(&table, true).await;
+            let _ = close_table(&table, true).await;
         }
     }
 
@@ -114,27 +114,27 @@ impl Zones {
 
     /// The store that all tables lie in: `/` for local files, the bucket elsewhere.
     pub fn object_store(&self) -> Arc<dyn ObjectStore> {
-        self.around.place.store.clone()
+        self.context.location.store.clone()
     }
 
     /// The location as a URL, ending with `/`. Its scheme and host name the store to a query engine.
     pub fn root_url(&self) -> &Url {
-        &self.around.place.url
+        &self.context.location.url
     }
 
     /// `path` of the store as people write it: from the root of the file system, or as a URL.
     pub fn display_path(&self, path: &object_store::path::Path) -> String {
-        self.around.place.display(path)
+        self.context.location.display(path)
     }
 
     /// This owner's epoch.
     pub fn epoch(&self) -> u64 {
-        self.around.epoch
+        self.context.epoch
     }
 }
 
 /// Ends a table's life in this process: from now on its holders are told to ask again.
-async fn retire(table: &Table, with_rows: bool) -> Result<()> {
+async fn close_table(table: &Table, with_rows: bool) -> Result<()> {
     // a flush under way ends first
     let _writer = table.writer.lock().await;
     // pushes wait here, and look at `retired` when they go on
@@ -146,7 +146,7 @@ async fn retire(table: &Table, with_rows: bool) -> Result<()> {
             table.pending_rows()
         )));
     }
-    table.retired.store(true, Ordering::Release);
+    table.closed.store(true, Ordering::Release);
     Ok(())
 }
 

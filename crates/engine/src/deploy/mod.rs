@@ -5,31 +5,35 @@
 //! directory opens with the app that last worked. The steps and what a crash between them leaves behind:
 //! `docs/rfcs/0005-deploys.md`.
 
-mod facts;
 mod plan;
 mod settings;
+mod stored_data;
 
 use std::sync::Arc;
 
 use tidemill_log::{LocalLog, Log, LogOptions};
 use tidemill_types::{Error, ErrorKind, Offset, PartitionId, Result};
 
-pub use facts::Facts;
-pub use plan::{After, Before, DeployPlan};
+pub use plan::{DeployPlan, DeployedApp, NewApp};
+pub use stored_data::StoredData;
 
 use crate::core::Core;
 use crate::datadir::{DataDir, Deployment};
 use crate::engine::Engine;
 use crate::environment::Environment;
 use crate::queries;
-use crate::recover::{self, Report};
+use crate::recover::{self, StartupReport};
 use crate::{App, state};
 
 /// Opens `data` with `app`, or with what is deployed there. Nothing is applied yet.
 ///
 /// Errors: `NotFound` when there is no app; `Invalid` for an app that does not compile, `Conflict` for one that what is
 /// stored does not fit, both with nothing changed; those of [`recover::open`].
-pub fn open(data: &DataDir, app: Option<App>, environment: &Environment) -> Result<(Arc<Core>, Report)> {
+pub fn open(
+    data: &DataDir,
+    app: Option<App>,
+    environment: &Environment,
+) -> Result<(Arc<Core>, StartupReport)> {
     match (data.deployment()?, app) {
         (None, None) => Err(Error::not_found(format!(
             "{}: no app is deployed in it; start with `tidemill run APP --data {}`",
@@ -46,29 +50,29 @@ pub fn open(data: &DataDir, app: Option<App>, environment: &Environment) -> Resu
         (Some(old), Some(app)) if old.app.source() == app.source() => {
             recover::open(data, Deployment { app, ..old }, environment)
         }
-        (Some(old), Some(app)) => replace(data, old, app, environment),
+        (Some(old), Some(app)) => replace_app(data, old, app, environment),
     }
 }
 
 /// Whether records mean the same under both apps: they may differ in settings, sources, documents and summary.
-fn means_the_same(old: &App, new: &App) -> bool {
+fn is_equivalent(old: &App, new: &App) -> bool {
     let vars = new.queries.is_empty() || old.vars == new.vars;
     old.rules == new.rules && old.queries == new.queries && vars
 }
 
-fn replace(
+fn replace_app(
     data: &DataDir,
     mut old: Deployment,
     app: App,
     environment: &Environment,
-) -> Result<(Arc<Core>, Report)> {
+) -> Result<(Arc<Core>, StartupReport)> {
     // compile first: a wrong app must not cost the right one anything
     let compiled = recover::compile_for(&app, data.partitions())?;
-    let mut changes = settings::changes(data, &old, &app, &compiled)?;
-    if means_the_same(&old.app, &app) {
+    let mut changes = settings::settings_changes(data, &old, &app, &compiled)?;
+    if is_equivalent(&old.app, &app) {
         let new = Deployment { app, ..old };
         let (core, mut report) =
-            recover::open(data, new.clone(), environment).map_err(|e| not_deployed(data, e))?;
+            recover::open(data, new.clone(), environment).map_err(|e| deploy_error(data, e))?;
         data.deploy(&new)?;
         report.changes = changes;
         return Ok((core, report));
@@ -79,17 +83,19 @@ fn replace(
     old.app.settings.tables.clone_from(&app.settings.tables);
     let before = match recover::compile_for(&old.app, data.partitions()) {
         Ok(before) => before,
-        Err(e) => return take_over(data, old, app, environment, e),
+        Err(e) => return replace_unreadable_app(data, old, app, environment, e),
     };
-    queries::changed(&before.queries, &compiled.queries, app.settings.changed_queries)?;
+    queries::check_changed(&before.queries, &compiled.queries, app.settings.changed_queries)?;
     let (core, drained) = match drain(data, old.clone(), environment) {
         Ok(drained) => drained,
-        Err(e) if e.kind() == ErrorKind::Invalid => return take_over(data, old, app, environment, e),
+        Err(e) if e.kind() == ErrorKind::Invalid => {
+            return replace_unreadable_app(data, old, app, environment, e);
+        }
         Err(e) => return Err(e),
     };
-    let before = Before { compiled: &before, former: &old.former, homes: &core.homes };
-    let after = After { compiled: &compiled, partitions: data.partitions() };
-    let facts = Facts::gather(&core, &before, &after)?;
+    let before = DeployedApp { compiled: &before, former: &old.former, partitioner: &core.partitioner };
+    let after = NewApp { compiled: &compiled, partitions: data.partitions() };
+    let facts = StoredData::gather(&core, &before, &after)?;
     let plan = DeployPlan::new(&before, &after, &facts).map_err(|refused| {
         Error::conflict(format!(
             "{}: this app does not fit what is stored there; nothing was changed\n{}",
@@ -99,10 +105,11 @@ fn replace(
     })?;
     let since = core.partitions().iter().map(|p| p.applied()).collect();
     drop(core);
-    keep_copies(data)?;
-    let new = Deployment { app, since, former: plan.former, homes: plan.homes };
+    copy_checkpoints(data)?;
+    let new =
+        Deployment { app, first_offsets: since, former: plan.former, pinned_streams: plan.pinned_streams };
     let (core, mut report) =
-        recover::open(data, new.clone(), environment).map_err(|e| not_deployed(data, e))?;
+        recover::open(data, new.clone(), environment).map_err(|e| deploy_error(data, e))?;
     data.deploy(&new)?;
     changes.extend(plan.changes);
     report.changes = changes;
@@ -110,14 +117,14 @@ fn replace(
     Ok((core, report))
 }
 
-fn not_deployed(data: &DataDir, error: Error) -> Error {
+fn deploy_error(data: &DataDir, error: Error) -> Error {
     error.context(format!("{}: the app was not deployed, the one before it stays", data.path().display()))
 }
 
 /// Applies everything that is in the log under the app that it was written for, and takes a checkpoint of it.
 ///
 /// Errors: those of [`recover::open`]; `Unavailable` when the log could not be applied to its end, or nothing written.
-fn drain(data: &DataDir, old: Deployment, environment: &Environment) -> Result<(Arc<Core>, Report)> {
+fn drain(data: &DataDir, old: Deployment, environment: &Environment) -> Result<(Arc<Core>, StartupReport)> {
     let (core, report) = recover::open(data, old, environment)?;
     let ends =
         |core: &Core| -> Vec<Offset> { core.partitions().iter().map(|p| core.log.end(p.id)).collect() };
@@ -133,7 +140,7 @@ fn drain(data: &DataDir, old: Deployment, environment: &Environment) -> Result<(
                 partition.applied()
             )));
         }
-        if !partition.outbox.unsettled(&*core.log).is_empty() {
+        if !partition.outbox.unconfirmed(&*core.log).is_empty() {
             return Err(Error::unavailable(format!(
                 "partition {}: what it emitted for other partitions is not in their logs; nothing is deployed",
                 partition.id
@@ -147,20 +154,20 @@ fn drain(data: &DataDir, old: Deployment, environment: &Environment) -> Result<(
 /// or by another version. That is sound as long as none of its records wait to be applied.
 ///
 /// Errors: `why` the deployed app cannot be opened, when records wait; those of [`recover::open`].
-fn take_over(
+fn replace_unreadable_app(
     data: &DataDir,
     old: Deployment,
     app: App,
     environment: &Environment,
     why: Error,
-) -> Result<(Arc<Core>, Report)> {
+) -> Result<(Arc<Core>, StartupReport)> {
     let why = why.context(format!("the app that is deployed in {} cannot be opened", data.path().display()));
     let options = LogOptions::new(data.partitions());
     let (log, _) = LocalLog::open_on(environment.log_disk.clone(), data.path().join("log"), options)?;
     let mut since = Vec::new();
     for p in (0..data.partitions()).map(PartitionId) {
         since.push(log.end(p));
-        let checkpoints = state::list(&state::dir_of(data.path(), p))?;
+        let checkpoints = state::list(&state::checkpoint_dir(data.path(), p))?;
         let applied = checkpoints.last().map_or(Offset(0), |(offset, _)| *offset);
         if applied < log.end(p) {
             return Err(why.context(format!(
@@ -171,10 +178,10 @@ fn take_over(
     }
     log.close()?;
     drop(log);
-    keep_copies(data)?;
-    let new = Deployment { app, since, ..old };
+    copy_checkpoints(data)?;
+    let new = Deployment { app, first_offsets: since, ..old };
     let (core, mut report) =
-        recover::open(data, new.clone(), environment).map_err(|e| not_deployed(data, e))?;
+        recover::open(data, new.clone(), environment).map_err(|e| deploy_error(data, e))?;
     data.deploy(&new)?;
     report.warnings.push(format!("{why}; another app has taken its place"));
     Ok((core, report))
@@ -182,11 +189,11 @@ fn take_over(
 
 /// Copies the newest checkpoint of each partition: the ones before it belong to the former app, so there is no other to
 /// fall back to.
-fn keep_copies(data: &DataDir) -> Result<()> {
+fn copy_checkpoints(data: &DataDir) -> Result<()> {
     for p in 0..data.partitions() {
-        let dir = state::dir_of(data.path(), PartitionId(p));
+        let dir = state::checkpoint_dir(data.path(), PartitionId(p));
         if let Some((newest, _)) = state::list(&dir)?.last() {
-            state::copy(&dir, *newest)?;
+            state::copy_checkpoint(&dir, *newest)?;
         }
     }
     Ok(())

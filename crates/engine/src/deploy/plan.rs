@@ -8,26 +8,26 @@ use tidemill_rules::catalog::Entity;
 use tidemill_types::{PartitionId, StreamSchema};
 use tidemill_zones::StoredColumn;
 
-use super::Facts;
-use super::facts::CollectionFacts;
-use crate::datadir::Declared;
-use crate::queries::load::{Compiled, Place};
-use crate::queries::{Homes, Queries, Unit, successor};
+use super::StoredData;
+use super::stored_data::StoredCollection;
+use crate::datadir::StreamDeclaration;
+use crate::queries::compile::{CompiledApp, DeclarationSite};
+use crate::queries::{Partitioner, Queries, Unit, successor};
 
 /// The app that is deployed, and what those before it left.
-pub struct Before<'a> {
+pub struct DeployedApp<'a> {
     /// The app.
-    pub compiled: &'a Compiled,
+    pub compiled: &'a CompiledApp,
     /// Streams with stored events that it does not declare.
-    pub former: &'a BTreeMap<String, Declared>,
+    pub former: &'a BTreeMap<String, StreamDeclaration>,
     /// Where its events without a key lie.
-    pub homes: &'a Homes,
+    pub partitioner: &'a Partitioner,
 }
 
 /// The app that is to take its place.
-pub struct After<'a> {
+pub struct NewApp<'a> {
     /// The app.
-    pub compiled: &'a Compiled,
+    pub compiled: &'a CompiledApp,
     /// Partitions of the data directory.
     pub partitions: u32,
 }
@@ -38,15 +38,15 @@ pub struct DeployPlan {
     /// What is different, and what becomes of what is stored, one line each.
     pub changes: Vec<String>,
     /// Streams with stored events that the new app does not declare.
-    pub former: BTreeMap<String, Declared>,
+    pub former: BTreeMap<String, StreamDeclaration>,
     /// Streams without a key whose events stay where they are, though the new queries want them elsewhere.
-    pub homes: BTreeMap<String, PartitionId>,
+    pub pinned_streams: BTreeMap<String, PartitionId>,
 }
 
 /// One thing that cannot be done: where the app asks for it, what is stored, and what to do.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Refusal {
-    place: Option<Place>,
+pub struct DeployConflict {
+    site: Option<DeclarationSite>,
     /// `event E`, `entity M`.
     declaration: String,
     /// What is stored and what is asked for.
@@ -54,9 +54,9 @@ pub struct Refusal {
     remedy: String,
 }
 
-impl fmt::Display for Refusal {
+impl fmt::Display for DeployConflict {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { place, declaration, conflict, remedy } = self;
+        let Self { site: place, declaration, conflict, remedy } = self;
         match place {
             Some(place) => write!(f, "{place}: {declaration}: {conflict}; {remedy}"),
             None => write!(f, "{declaration}: {conflict}; {remedy}"),
@@ -68,8 +68,13 @@ impl DeployPlan {
     /// Compares the apps.
     ///
     /// Errors: everything that cannot be done with what is stored.
-    pub fn new(before: &Before<'_>, after: &After<'_>, facts: &Facts) -> Result<Self, Vec<Refusal>> {
-        let mut planner = Planner { before, after, facts, plan: Self::default(), refused: Vec::new() };
+    pub fn new(
+        before: &DeployedApp<'_>,
+        after: &NewApp<'_>,
+        facts: &StoredData,
+    ) -> Result<Self, Vec<DeployConflict>> {
+        let mut planner =
+            Planner { before, after, stored: facts, plan: Self::default(), conflicts: Vec::new() };
         planner.former_streams();
         for stream in after.compiled.program.streams() {
             planner.stream(stream);
@@ -80,34 +85,37 @@ impl DeployPlan {
         }
         planner.rules();
         planner.queries();
-        if planner.refused.is_empty() { Ok(planner.plan) } else { Err(planner.refused) }
+        if planner.conflicts.is_empty() { Ok(planner.plan) } else { Err(planner.conflicts) }
     }
 }
 
 struct Planner<'a> {
-    before: &'a Before<'a>,
-    after: &'a After<'a>,
-    facts: &'a Facts,
+    before: &'a DeployedApp<'a>,
+    after: &'a NewApp<'a>,
+    stored: &'a StoredData,
     plan: DeployPlan,
-    refused: Vec<Refusal>,
+    conflicts: Vec<DeployConflict>,
 }
 
 impl Planner<'_> {
-    fn change(&mut self, what: String) {
+    fn add_change(&mut self, what: String) {
         self.plan.changes.push(what);
     }
 
     /// What is known of a stream: what the deployed app says of it, or one before.
-    fn known(&self, name: &str) -> Option<Declared> {
+    fn deployed_stream(&self, name: &str) -> Option<StreamDeclaration> {
         let program = &self.before.compiled.program;
         match program.stream_index(name) {
-            Some(at) => Some(Declared::of(&program.streams()[at], self.before.homes.of_stream(name))),
+            Some(at) => Some(StreamDeclaration::from_schema(
+                &program.streams()[at],
+                self.before.partitioner.for_stream(name),
+            )),
             None => self.before.former.get(name).cloned(),
         }
     }
 
     fn rows(&self, stream: &str) -> u64 {
-        self.facts.tables.get(stream).map_or(0, |table| table.rows)
+        self.stored.tables.get(stream).map_or(0, |table| table.rows)
     }
 
     /// Streams that the new app does not declare.
@@ -118,14 +126,14 @@ impl Planner<'_> {
         for stream in self.before.compiled.program.streams().iter().filter(|s| !declares(&s.name)) {
             let rows = self.rows(&stream.name);
             if rows == 0 {
-                self.change(format!("event {} is gone; it has no stored events", stream.name));
+                self.add_change(format!("event {} is gone; it has no stored events", stream.name));
                 continue;
             }
-            self.plan.former.extend(self.known(&stream.name).map(|was| (stream.name.clone(), was)));
-            self.change(format!(
+            self.plan.former.extend(self.deployed_stream(&stream.name).map(|was| (stream.name.clone(), was)));
+            self.add_change(format!(
                 "event {} is gone; its {} {} and can be asked",
                 stream.name,
-                events(rows),
+                event_count(rows),
                 stay(rows)
             ));
         }
@@ -133,35 +141,35 @@ impl Planner<'_> {
 
     fn stream(&mut self, stream: &StreamSchema) {
         let name = &stream.name;
-        let home = self.homes().of_stream(name);
-        let new = Declared::of(stream, home);
+        let home = self.partitioner().for_stream(name);
+        let new = StreamDeclaration::from_schema(stream, home);
         let rows = self.rows(name);
         let deployed = self.before.compiled.program.stream_index(name).is_some();
         if !deployed {
-            self.change(match rows {
+            self.add_change(match rows {
                 0 => format!("event {name} is new"),
-                _ => format!("event {name} is back and goes on after its {}", events(rows)),
+                _ => format!("event {name} is back and goes on after its {}", event_count(rows)),
             });
         }
         self.columns(&new, name);
-        let Some(was) = self.known(name) else { return };
+        let Some(was) = self.deployed_stream(name) else { return };
         self.fields(name, &was, &new);
         self.key(name, &was, &new, rows);
         if was.id != new.id {
-            let made_of = if new.id.is_empty() { "none".to_owned() } else { list(&new.id) };
+            let made_of = if new.id.is_empty() { "none".to_owned() } else { join_names(&new.id) };
             let stored = match rows {
                 0 => String::new(),
                 _ if new.id.is_empty() => "; from now on every event is stored".to_owned(),
                 _ => format!(
                     "; from now on duplicates are found among new events, not among the {}",
-                    events(rows)
+                    event_count(rows)
                 ),
             };
-            self.change(format!("event {name}: its id is {made_of}{stored}"));
+            self.add_change(format!("event {name}: its id is {made_of}{stored}"));
         }
         if was.time != new.time {
             let from = new.time.as_ref().map_or("the time of arrival".to_owned(), |time| format!("`{time}`"));
-            self.change(format!("event {name}: the time of new events is {from}"));
+            self.add_change(format!("event {name}: the time of new events is {from}"));
         }
         // duplicates are looked for in one partition: events without a key must not move to another
         if let Some(home) = was.home.filter(|kept| *kept != home)
@@ -170,27 +178,32 @@ impl Planner<'_> {
             && was.id == new.id
             && rows > 0
         {
-            self.plan.homes.insert(name.clone(), home);
+            self.plan.pinned_streams.insert(name.clone(), home);
         }
     }
 
-    fn homes(&self) -> Homes {
-        self.after.compiled.queries.homes(&self.after.compiled.program, self.after.partitions)
+    fn partitioner(&self) -> Partitioner {
+        self.after.compiled.queries.partitioner(&self.after.compiled.program, self.after.partitions)
     }
 
-    fn refuse_event(&mut self, name: &str, conflict: String, remedy: String) {
-        let place = self.after.compiled.place_of_stream(name);
-        self.refused.push(Refusal { place, declaration: format!("event {name}"), conflict, remedy });
+    fn reject_event(&mut self, name: &str, conflict: String, remedy: String) {
+        let place = self.after.compiled.stream_site(name);
+        self.conflicts.push(DeployConflict {
+            site: place,
+            declaration: format!("event {name}"),
+            conflict,
+            remedy,
+        });
     }
 
     /// Each declared field must fit its stored column.
-    fn columns(&mut self, new: &Declared, name: &str) {
-        let Some(table) = self.facts.tables.get(name) else { return };
+    fn columns(&mut self, new: &StreamDeclaration, name: &str) {
+        let Some(table) = self.stored.tables.get(name) else { return };
         for field in &new.fields {
             let held = table.columns.iter().filter(|c| c.in_files);
             for column in held.filter(|c| c.name.eq_ignore_ascii_case(&field.name)) {
                 if column.name != field.name {
-                    self.refuse_event(
+                    self.reject_event(
                         name,
                         format!(
                             "its field `{}` differs from the stored column `{}` in case only, which readers of the \
@@ -199,15 +212,15 @@ impl Planner<'_> {
                         ),
                         format!("declare `{}`, or give the field another name", column.name),
                     );
-                } else if !column.takes(field.ty) {
+                } else if !column.accepts(field.ty) {
                     let stored = type_of(column);
-                    self.refuse_event(
+                    self.reject_event(
                         name,
                         format!(
                             "its field `{}` is declared as {}, and in {} it is {stored}",
                             field.name,
                             field.ty,
-                            stored_events(table.rows)
+                            stored_event_count(table.rows)
                         ),
                         format!(
                             "declare `{}: {stored}` again, or give the new field another name beside it",
@@ -219,10 +232,11 @@ impl Planner<'_> {
         }
     }
 
-    fn fields(&mut self, name: &str, was: &Declared, new: &Declared) {
-        let find = |of: &Declared, field: &str| of.fields.iter().find(|f| f.name == field).map(|f| f.ty);
+    fn fields(&mut self, name: &str, was: &StreamDeclaration, new: &StreamDeclaration) {
+        let find =
+            |of: &StreamDeclaration, field: &str| of.fields.iter().find(|f| f.name == field).map(|f| f.ty);
         let stored = |field: &str| {
-            let columns = self.facts.tables.get(name).map_or(&[][..], |t| &t.columns);
+            let columns = self.stored.tables.get(name).map_or(&[][..], |t| &t.columns);
             columns.iter().any(|c| c.name == field && c.in_files)
         };
         let mut changes = Vec::new();
@@ -245,47 +259,47 @@ impl Planner<'_> {
             });
         }
         for change in changes {
-            self.change(format!("event {name}: {change}"));
+            self.add_change(format!("event {name}: {change}"));
         }
     }
 
     /// Stored events, what is remembered of their ids and what queries know of them lie in the partition of their key.
-    fn key(&mut self, name: &str, was: &Declared, new: &Declared, rows: u64) {
+    fn key(&mut self, name: &str, was: &StreamDeclaration, new: &StreamDeclaration, rows: u64) {
         if was.key == new.key {
             return;
         }
         let shown = |key: &Option<String>| key.as_ref().map_or("none".to_owned(), |key| format!("`{key}`"));
-        let declared = self.after.compiled.place_of_stream(name).is_none_or(|place| place.declared);
+        let declared = self.after.compiled.stream_site(name).is_none_or(|place| place.declared);
         let ids = !was.id.is_empty() || !new.id.is_empty();
-        if (rows > 0 && (declared || ids)) || self.moves_state(name) {
+        if (rows > 0 && (declared || ids)) || self.affects_query_state(name) {
             let remedy = match &was.key {
                 Some(key) => format!("keep the key `{key}`"),
                 None => "leave the key out".to_owned(),
             };
-            self.refuse_event(
+            self.reject_event(
                 name,
                 format!(
                     "its key is {} and was {}, by which {} and what belongs to them are spread over partitions",
                     shown(&new.key),
                     shown(&was.key),
-                    stored_events(rows)
+                    stored_event_count(rows)
                 ),
                 format!("{remedy}, declare an event with another name, or use a new data directory"),
             );
             return;
         }
-        self.change(format!("event {name}: its key is {}", shown(&new.key)));
+        self.add_change(format!("event {name}: its key is {}", shown(&new.key)));
     }
 
     /// Whether queries that go on with their state read the stream, and some event of theirs is stored.
-    fn moves_state(&self, name: &str) -> bool {
+    fn affects_query_state(&self, name: &str) -> bool {
         let (before, after) = (self.before.compiled, self.after.compiled);
         let Some(at) = before.program.stream_index(name) else { return false };
         let stored = |unit: &Unit| {
             unit.inputs.keys().any(|stream| self.rows(&before.program.streams()[*stream].name) > 0)
         };
         before.queries.readers(at).iter().map(|unit| &before.queries.units[*unit]).any(|unit| {
-            before.queries.keeps_state(unit)
+            before.queries.is_stateful(unit)
                 && successor(&before.queries, unit, &after.queries).is_some()
                 && stored(unit)
         })
@@ -296,65 +310,73 @@ impl Planner<'_> {
         let after = &self.after.compiled.program;
         for entity in self.before.compiled.program.entities() {
             if after.entity_key(&entity.name).is_none() {
-                let kept = self.facts.collections.get(&entity.name).map_or(0, |c| c.documents);
-                self.change(format!(
+                let kept = self.stored.collections.get(&entity.name).map_or(0, |c| c.documents);
+                self.add_change(format!(
                     "entity {} is gone; its {} {}",
                     entity.name,
-                    documents(kept),
+                    document_count(kept),
                     stay(kept)
                 ));
             }
         }
     }
 
-    fn refuse_entity(&mut self, name: &str, conflict: String, remedy: String) {
-        let place = self.after.compiled.place_of_entity(name);
-        self.refused.push(Refusal { place, declaration: format!("entity {name}"), conflict, remedy });
+    fn reject_entity(&mut self, name: &str, conflict: String, remedy: String) {
+        let place = self.after.compiled.entity_site(name);
+        self.conflicts.push(DeployConflict {
+            site: place,
+            declaration: format!("entity {name}"),
+            conflict,
+            remedy,
+        });
     }
 
     fn entity(&mut self, entity: &Entity) {
         let name = &entity.name;
         let was = self.before.compiled.program.entity_key(name);
-        let Some(stored) = self.facts.collections.get(name) else {
-            self.change(format!("entity {name} is new"));
+        let Some(stored) = self.stored.collections.get(name) else {
+            self.add_change(format!("entity {name} is new"));
             return;
         };
         if was.is_none() {
-            self.change(format!("entity {name} is declared over its {}", documents(stored.documents)));
+            self.add_change(format!(
+                "entity {name} is declared over its {}",
+                document_count(stored.documents)
+            ));
         }
-        let before = self.refused.len();
+        let before = self.conflicts.len();
         self.entity_key(entity, was, stored);
-        self.entity_place(entity, stored);
+        self.entity_placement(entity, stored);
         for (fields, why) in &stored.violations {
             let fields = fields.join(", ");
-            self.refuse_entity(
+            self.reject_entity(
                 name,
                 format!("its index ({fields}) cannot be made: {why}"),
                 "correct the documents first, or leave the index out".to_owned(),
             );
         }
-        if self.refused.len() == before {
+        if self.conflicts.len() == before {
             self.indexes(name, &stored.spec, &entity.spec());
         }
     }
 
-    fn entity_key(&mut self, entity: &Entity, was: Option<&str>, stored: &CollectionFacts) {
+    fn entity_key(&mut self, entity: &Entity, was: Option<&str>, stored: &StoredCollection) {
         let Entity { name, key, .. } = entity;
         let elsewhere = "declare an entity with another name, or use a new data directory";
         match was {
-            Some(was) if was != key && stored.documents > 0 => self.refuse_entity(
+            Some(was) if was != key && stored.documents > 0 => self.reject_entity(
                 name,
                 format!(
                     "its key is `{key}` and was `{was}`, which is the `_id` of {}",
-                    stored_documents(stored.documents)
+                    stored_document_count(stored.documents)
                 ),
                 format!("keep the key `{was}`, {elsewhere}"),
             ),
-            Some(was) if was != key => self.change(format!("entity {name}: its key is `{key}`")),
+            Some(was) if was != key => self.add_change(format!("entity {name}: its key is `{key}`")),
             Some(_) => {}
             None => {
-                if let Some(misfit) = &stored.misfit {
-                    self.refuse_entity(
+                if let Some(misfit) = &stored.key_mismatch {
+                    self.reject_entity(
                         name,
                         format!("its key is `{key}`, and {misfit}"),
                         format!("declare the key that is the `_id` of its documents, {elsewhere}"),
@@ -364,7 +386,7 @@ impl Planner<'_> {
         }
     }
 
-    fn entity_place(&mut self, entity: &Entity, stored: &CollectionFacts) {
+    fn entity_placement(&mut self, entity: &Entity, stored: &StoredCollection) {
         let wanted = entity.spec();
         if wanted.has_same_placement(&stored.spec) {
             return;
@@ -374,15 +396,15 @@ impl Planner<'_> {
             _ => spec.placement(),
         };
         if stored.documents == 0 {
-            self.change(format!("entity {}: it is {}", entity.name, place(&wanted)));
+            self.add_change(format!("entity {}: it is {}", entity.name, place(&wanted)));
             return;
         }
-        self.refuse_entity(
+        self.reject_entity(
             &entity.name,
             format!(
                 "it is declared as {}, and {} {} {}",
                 place(&wanted),
-                stored_documents(stored.documents),
+                stored_document_count(stored.documents),
                 if stored.documents == 1 { "is" } else { "are" },
                 place(&stored.spec)
             ),
@@ -397,21 +419,21 @@ impl Planner<'_> {
             format!("{}index ({})", if index.unique { "unique " } else { "" }, fields.join(", "))
         };
         for index in wanted.indexes.iter().filter(|i| !stored.indexes.contains(i)) {
-            self.change(format!("entity {name}: its {} is built", shown(index)));
+            self.add_change(format!("entity {name}: its {} is built", shown(index)));
         }
         for index in stored.indexes.iter().filter(|i| !wanted.indexes.contains(i)) {
-            self.change(format!("entity {name}: its {} is dropped", shown(index)));
+            self.add_change(format!("entity {name}: its {} is dropped", shown(index)));
         }
     }
 
     fn rules(&mut self) {
-        let texts = |compiled: &Compiled| -> BTreeMap<String, String> {
+        let texts = |compiled: &CompiledApp| -> BTreeMap<String, String> {
             let rules = compiled.program.rules().into_iter().map(|r| (r.name, r.text));
             let aggregates = compiled.program.aggregates().iter().map(|a| (a.name.clone(), format!("{a:?}")));
             rules.chain(aggregates).collect()
         };
         for change in differences("rule", &texts(self.before.compiled), &texts(self.after.compiled)) {
-            self.change(change);
+            self.add_change(change);
         }
     }
 
@@ -422,24 +444,24 @@ impl Planner<'_> {
         };
         let (old, new) = (names(before), names(after));
         for file in new.difference(&old) {
-            self.change(format!("{file} is new; its queries begin with the next event"));
+            self.add_change(format!("{file} is new; its queries begin with the next event"));
         }
         for file in &old {
             let units = before.units.iter().filter(|u| before.files[u.file].name == *file);
             let lost = units
-                .filter(|unit| before.keeps_state(unit) && successor(before, unit, after).is_none())
+                .filter(|unit| before.is_stateful(unit) && successor(before, unit, after).is_none())
                 .count();
             let identity =
                 |queries: &Queries| queries.files.iter().find(|f| f.name == *file).map(|f| f.identity);
             match (identity(after), lost) {
-                (None, 0) => self.change(format!("{file} is no longer part of the app")),
+                (None, 0) => self.add_change(format!("{file} is no longer part of the app")),
                 (None, _) => {
-                    self.change(format!("{file} is no longer part of the app; its state is dropped"))
+                    self.add_change(format!("{file} is no longer part of the app; its state is dropped"))
                 }
                 (same, _) if same == identity(before) => {}
-                (Some(_), 0) => self.change(format!("{file} has changed")),
+                (Some(_), 0) => self.add_change(format!("{file} has changed")),
                 (Some(_), _) => {
-                    self.change(format!(
+                    self.add_change(format!(
                         "{file} has changed; its state is dropped and its queries begin anew"
                     ));
                 }
@@ -464,31 +486,31 @@ fn type_of(column: &StoredColumn) -> &str {
     column.ty.map_or(column.type_name.as_str(), |ty| ty.name())
 }
 
-fn list(fields: &[String]) -> String {
+fn join_names(fields: &[String]) -> String {
     fields.iter().map(|f| format!("`{f}`")).collect::<Vec<_>>().join(", ")
 }
 
-fn events(n: u64) -> String {
-    counted(n, "stored event")
+fn event_count(n: u64) -> String {
+    count_noun(n, "stored event")
 }
 
 /// For a place where none may be stored, too: what queries know may come from other streams.
-fn stored_events(n: u64) -> String {
-    if n == 0 { "its events".to_owned() } else { format!("the {}", events(n)) }
+fn stored_event_count(n: u64) -> String {
+    if n == 0 { "its events".to_owned() } else { format!("the {}", event_count(n)) }
 }
 
-fn documents(n: u64) -> String {
-    counted(n, "document")
+fn document_count(n: u64) -> String {
+    count_noun(n, "document")
 }
 
-fn stored_documents(n: u64) -> String {
-    format!("the {}", counted(n, "stored document"))
+fn stored_document_count(n: u64) -> String {
+    format!("the {}", count_noun(n, "stored document"))
 }
 
 fn stay(n: u64) -> &'static str {
     if n == 1 { "stays" } else { "stay" }
 }
 
-fn counted(n: u64, what: &str) -> String {
+fn count_noun(n: u64, what: &str) -> String {
     if n == 1 { format!("1 {what}") } else { format!("{n} {what}s") }
 }

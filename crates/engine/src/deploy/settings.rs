@@ -6,18 +6,23 @@ use tidemill_types::{Error, Result};
 use tidemill_zones::Zones;
 
 use crate::datadir::{DataDir, Deployment};
-use crate::queries::load::Compiled;
+use crate::queries::compile::CompiledApp;
 use crate::{App, Settings, recover};
 
 /// What is different in settings and sources, in words. Nothing is changed.
 ///
 /// Errors: `Conflict` when the tables would be looked for where they are not.
-pub fn changes(data: &DataDir, deployed: &Deployment, new: &App, compiled: &Compiled) -> Result<Vec<String>> {
+pub fn settings_changes(
+    data: &DataDir,
+    deployed: &Deployment,
+    new: &App,
+    compiled: &CompiledApp,
+) -> Result<Vec<String>> {
     let mut changes = Vec::new();
     let old = &deployed.app;
-    if location(data, &old.settings) != location(data, &new.settings) {
-        tables_moved(data, deployed, new, compiled)?;
-        changes.push(format!("app.toml: the tables are in {} now", location(data, &new.settings)));
+    if tables_location(data, &old.settings) != tables_location(data, &new.settings) {
+        check_tables_location(data, deployed, new, compiled)?;
+        changes.push(format!("app.toml: the tables are in {} now", tables_location(data, &new.settings)));
     }
     for source in &new.sources {
         if let Some(before) = old.sources.iter().find(|s| s.name == source.name)
@@ -36,13 +41,18 @@ pub fn changes(data: &DataDir, deployed: &Deployment, new: &App, compiled: &Comp
 }
 
 /// Where the tables are: a directory or a URL.
-pub fn location(data: &DataDir, settings: &Settings) -> String {
+pub fn tables_location(data: &DataDir, settings: &Settings) -> String {
     settings.tables.clone().unwrap_or_else(|| data.path().join("tables").to_string_lossy().into_owned())
 }
 
 /// Refuses another place for tables unless they have been moved there, those of streams that only the deployed app or
 /// one before it declared included.
-fn tables_moved(data: &DataDir, deployed: &Deployment, new: &App, compiled: &Compiled) -> Result<()> {
+fn check_tables_location(
+    data: &DataDir,
+    deployed: &Deployment,
+    new: &App,
+    compiled: &CompiledApp,
+) -> Result<()> {
     let old = &deployed.app;
     // where the deployed app does not compile any more, its streams are not known
     let before = recover::compile_for(old, data.partitions()).ok();
@@ -56,8 +66,9 @@ fn tables_moved(data: &DataDir, deployed: &Deployment, new: &App, compiled: &Com
         .map_err(|e| Error::unavailable("cannot start the object store's thread").with_source(e))?;
     let rows = |settings: &Settings, stream: &str| -> Result<u64> {
         let options = settings.zones.clone();
-        let zones = runtime.block_on(Zones::open(&location(data, settings), data.epoch(), options, &[]))?;
-        Ok(runtime.block_on(zones.stored(stream))?.map_or(0, |table| table.rows))
+        let zones =
+            runtime.block_on(Zones::open(&tables_location(data, settings), data.epoch(), options, &[]))?;
+        Ok(runtime.block_on(zones.stored_table(stream))?.map_or(0, |table| table.rows))
     };
     for stream in streams {
         let (there, here) = (rows(&new.settings, stream)?, rows(&old.settings, stream)?);
@@ -65,8 +76,8 @@ fn tables_moved(data: &DataDir, deployed: &Deployment, new: &App, compiled: &Com
             return Err(Error::conflict(format!(
                 "app.toml: tables = \"{}\" has {there} rows of {stream}, and {here} are stored in {}; nothing was changed. \
                  Stop Tidemill and move that directory first, or leave the setting as it was",
-                location(data, &new.settings),
-                location(data, &old.settings)
+                tables_location(data, &new.settings),
+                tables_location(data, &old.settings)
             )));
         }
     }

@@ -5,10 +5,10 @@ use std::collections::BTreeSet;
 use arrow_array::RecordBatch;
 use tidemill_types::{PartitionId, Result, Timestamp, event_json};
 
-use super::load::Compiled;
-use super::made::Made;
-use super::state::{FlowState, Out};
-use super::{ONE, rows};
+use super::compile::CompiledApp;
+use super::output::StreamOutput;
+use super::runtime::{QueryState, UnitOutput};
+use super::{GLOBAL_PARTITION, convert};
 
 /// How deep outputs of one file may lead to others.
 const DEPTH_MAX: u32 = 16;
@@ -16,14 +16,14 @@ const DEPTH_MAX: u32 = 16;
 /// The queries of an app in one partition, with a clock that goes by the events. Rules do not run: what they emitted is
 /// part of the history.
 pub struct Backtest<'c> {
-    compiled: &'c Compiled,
-    flow: FlowState,
-    out: Vec<Put>,
+    compiled: &'c CompiledApp,
+    flow: QueryState,
+    out: Vec<BacktestEvent>,
 }
 
 /// An event that came out.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Put {
+pub struct BacktestEvent {
     /// Its stream.
     pub stream: String,
     /// Its time, milliseconds.
@@ -34,15 +34,15 @@ pub struct Put {
 
 impl<'c> Backtest<'c> {
     /// Queries that have seen nothing. `compiled`: for one partition.
-    pub fn new(compiled: &'c Compiled) -> Self {
-        let flow = FlowState::new(&compiled.queries, PartitionId(ONE));
+    pub fn new(compiled: &'c CompiledApp) -> Self {
+        let flow = QueryState::new(&compiled.queries, PartitionId(GLOBAL_PARTITION));
         Self { compiled, flow, out: Vec::new() }
     }
 
     /// The streams whose history the queries need: those that they read and do not write themselves.
-    pub fn reads(&self) -> Vec<usize> {
+    pub fn input_streams(&self) -> Vec<usize> {
         let queries = &self.compiled.queries;
-        let all = queries.files.iter().flat_map(|f| &f.placed).flat_map(|p| &p.queries);
+        let all = queries.files.iter().flat_map(|f| &f.placements).flat_map(|p| &p.queries);
         let written: BTreeSet<&str> = all.map(|(_, facts)| facts.writes.as_str()).collect();
         let streams = self.compiled.program.streams().iter().enumerate();
         streams
@@ -60,18 +60,18 @@ impl<'c> Backtest<'c> {
         received: Timestamp,
     ) -> Result<()> {
         self.advance(received)?;
-        self.send(stream, one, rows::time_ms(time), rows::time_ms(received), None, 0)
+        self.send(stream, one, convert::time_ms(time), convert::time_ms(received), None, 0)
     }
 
     /// Moves the clock on to `to` and works off what falls due up to then, `to` included. Queries on the clock of their
     /// events (`@app:playback`) stay where their last event left them.
     pub fn advance(&mut self, to: Timestamp) -> Result<()> {
-        let to = rows::time_ms(to);
+        let to = convert::time_ms(to);
         let queries = &self.compiled.queries;
         for (number, _) in queries.units.iter().enumerate().filter(|(_, unit)| !unit.plan.playback) {
             let mut out = Vec::new();
             let flow = self.flow.get_mut();
-            if flow.is_waiting(number) {
+            if flow.is_not_started(number) {
                 flow.start(queries, number, to, &mut out);
             }
             let mut last = i64::MIN;
@@ -80,7 +80,7 @@ impl<'c> Backtest<'c> {
                 last = due;
             }
             flow.advance(queries, number, to, &mut out);
-            self.follow(number, out, to, 0)?;
+            self.propagate(number, out, to, 0)?;
         }
         Ok(())
     }
@@ -98,34 +98,34 @@ impl<'c> Backtest<'c> {
         for unit in queries.readers(stream).iter().copied().filter(|u| Some(*u) != except) {
             let Some(input) = queries.units[unit].inputs.get(&stream) else { continue };
             let time = if queries.units[unit].plan.playback { time } else { now };
-            let event = rows::columns(one, input)?;
+            let event = convert::input_columns(one, input)?;
             let mut out = Vec::new();
             let flow = self.flow.get_mut();
-            if flow.is_waiting(unit) {
+            if flow.is_not_started(unit) {
                 flow.start(queries, unit, time, &mut out);
             }
             if let Err(failure) = flow.send(queries, unit, input.stream, event, time, &mut out) {
-                tracing::debug!(file = queries.name_of(unit), "{}", failure.0);
+                tracing::debug!(file = queries.file_name(unit), "{}", failure.0);
             }
-            flow.settle(queries, unit, &mut out);
-            self.follow(unit, out, now, depth + 1)?;
+            flow.apply_corrections(queries, unit, &mut out);
+            self.propagate(unit, out, now, depth + 1)?;
         }
         Ok(())
     }
 
-    fn follow(&mut self, unit: usize, out: Vec<Out>, now: i64, depth: u32) -> Result<()> {
+    fn propagate(&mut self, unit: usize, out: Vec<UnitOutput>, now: i64, depth: u32) -> Result<()> {
         let compiled = self.compiled;
         for out in &out {
             let Some(output) = compiled.queries.units[unit].output(out) else { continue };
             let schema = &compiled.program.streams()[output.stream];
             for row in 0..out.events.len() {
                 let time = out.events.times[row];
-                let mut made = Made::new(schema);
-                let cells = rows::cells(schema, output, &out.events, row);
-                made.event(&cells, Timestamp(time.saturating_mul(1000)), 0)?;
+                let mut made = StreamOutput::new(schema);
+                let cells = convert::output_cells(schema, output, &out.events, row);
+                made.push_event(&cells, Timestamp(time.saturating_mul(1000)), 0)?;
                 let (one, _) = made.finish()?;
                 let event = serde_json::Value::from(event_json(schema, &one, 0)).to_string();
-                self.out.push(Put { stream: schema.name.clone(), time, event });
+                self.out.push(BacktestEvent { stream: schema.name.clone(), time, event });
                 if depth < DEPTH_MAX {
                     self.send(output.stream, &one, time, now, Some(unit), depth)?;
                 }
@@ -135,7 +135,7 @@ impl<'c> Backtest<'c> {
     }
 
     /// What came out since it was asked last, in order.
-    pub fn take(&mut self) -> Vec<Put> {
+    pub fn take_events(&mut self) -> Vec<BacktestEvent> {
         std::mem::take(&mut self.out)
     }
 }

@@ -12,19 +12,19 @@ use arrow_array::RecordBatch;
 use arrow_buffer::BooleanBuffer;
 use tidemill_flow::Column;
 use tidemill_rules::{Effects, Outbound, RecordPosition, Route, StreamPart, key_text};
-use tidemill_types::decode::{BatchBuilder, Cell};
+use tidemill_types::decode::{BatchBuilder, FieldValue};
 use tidemill_types::{Error, Offset, PartitionId, Result, StreamSchema, Timestamp};
 
-use super::made::{Forward, Made};
-use super::readable::{Readable, each_arrival, times};
-use super::state::Out;
-use super::together::arrivals;
-use super::{Queries, rows};
+use super::batch::arrival_order;
+use super::input::{QueryInput, for_each_arrival, times};
+use super::output::{ForwardedEvents, StreamOutput};
+use super::runtime::UnitOutput;
+use super::{Queries, convert};
 use crate::core::Core;
-use crate::dedupe::cells_id;
+use crate::dedupe::values_id;
 use crate::entry::Events;
-use crate::host::{PartitionHost, route};
-use crate::state::State;
+use crate::rule_context::{RuleContext, route};
+use crate::state::PartitionState;
 
 /// How deep events may lead to further ones, from queries to rules and back.
 pub const DEPTH_MAX: u32 = 16;
@@ -36,15 +36,15 @@ const STANDSTILL_MS: i64 = 60_000;
 
 /// What follows from a record, besides the changes of state.
 #[derive(Default)]
-pub struct Followed {
+pub struct CascadeOutput {
     /// Events for this partition: stream, events, their rows.
     pub emitted: Vec<(usize, RecordBatch, Vec<i32>)>,
     /// Events that were there already, by stream.
     pub duplicates: BTreeMap<usize, u64>,
     /// Events that belong to other partitions.
-    pub elsewhere: Vec<Outbound>,
-    /// Events of this partition for the queries in [`super::ONE`].
-    pub forward: Option<Events>,
+    pub outbound: Vec<Outbound>,
+    /// Events of this partition for the queries in [`super::GLOBAL_PARTITION`].
+    pub forwarded: Option<Events>,
     /// Firings that failed.
     pub errors: Vec<String>,
     /// Events that came too late for queries: stream, reason, event.
@@ -53,7 +53,7 @@ pub struct Followed {
 
 /// Where and when a record is applied.
 #[derive(Clone, Copy)]
-pub struct Place {
+pub struct RecordContext {
     /// The partition.
     pub here: PartitionId,
     /// The record.
@@ -66,33 +66,33 @@ pub struct Place {
 pub struct Cascade<'t> {
     pub(super) core: &'t Core,
     pub(super) queries: &'t Queries,
-    pub(super) state: &'t mut State,
-    pub(super) place: Place,
+    pub(super) state: &'t mut PartitionState,
+    pub(super) record: RecordContext,
     /// The clock of apps without playback, milliseconds.
     pub(super) now: i64,
     /// The row of the first event that is emitted.
-    first: u32,
+    first_emitted_row: u32,
     /// How many were.
-    number: u32,
-    made: BTreeMap<usize, Made>,
-    pub(super) forward: Forward,
-    pub(super) followed: Followed,
+    emitted_count: u32,
+    outputs: BTreeMap<usize, StreamOutput>,
+    pub(super) forwarded: ForwardedEvents,
+    pub(super) output: CascadeOutput,
 }
 
 impl<'t> Cascade<'t> {
     /// Nothing followed yet from a record with so many `rows`.
-    pub fn new(core: &'t Core, state: &'t mut State, place: Place, rows: usize) -> Self {
+    pub fn new(core: &'t Core, state: &'t mut PartitionState, place: RecordContext, rows: usize) -> Self {
         Self {
             core,
             queries: &core.queries,
             state,
-            place,
-            now: rows::time_ms(place.time),
-            first: u32::try_from(rows).unwrap_or(u32::MAX),
-            number: 0,
-            made: BTreeMap::new(),
-            forward: Forward::default(),
-            followed: Followed::default(),
+            record: place,
+            now: convert::time_ms(place.time),
+            first_emitted_row: u32::try_from(rows).unwrap_or(u32::MAX),
+            emitted_count: 0,
+            outputs: BTreeMap::new(),
+            forwarded: ForwardedEvents::default(),
+            output: CascadeOutput::default(),
         }
     }
 
@@ -102,78 +102,80 @@ impl<'t> Cascade<'t> {
         events: &Events,
         keep: &[Option<BooleanBuffer>],
         arrivals: &[Vec<i32>],
-    ) -> Result<Followed> {
+    ) -> Result<CascadeOutput> {
         if self.queries.is_empty() {
-            let effects = self.record_rules(events, keep)?;
-            self.take(&effects);
+            let effects = self.run_record_rules(events, keep)?;
+            self.absorb_effects(&effects);
             return self.finish();
         }
-        self.clocks()?;
+        self.advance_clocks()?;
         if events.forwarded {
-            self.record_queries(events, keep)?;
-        } else if self.queries.coupled {
-            self.one_by_one(events, keep, arrivals)?;
+            self.run_record_queries(events, keep)?;
+        } else if self.queries.rules_and_queries_interact {
+            self.run_row_at_a_time(events, keep, arrivals)?;
         } else {
-            let effects = self.record_rules(events, keep)?;
-            self.take(&effects);
-            self.record_queries(events, keep)?;
+            let effects = self.run_record_rules(events, keep)?;
+            self.absorb_effects(&effects);
+            self.run_record_queries(events, keep)?;
         }
-        self.settle()?;
+        self.apply_corrections()?;
         self.finish()
     }
 
     /// The clock moves though nothing came. `jumps`: files with playback, and where their clocks go.
-    pub fn tick(mut self, jumps: &[(String, i64)]) -> Result<Followed> {
-        self.clocks()?;
+    pub fn tick(mut self, jumps: &[(String, i64)]) -> Result<CascadeOutput> {
+        self.advance_clocks()?;
         for (file, to) in jumps {
             for (number, unit) in self.queries.units.iter().enumerate() {
-                let flow = self.state.flow.get_mut();
+                let flow = self.state.query_state.get_mut();
                 if self.queries.files[unit.file].name == *file
                     && flow.now(number).is_some_and(|now| now < *to)
                 {
                     let mut out = Vec::new();
                     flow.advance(self.queries, number, *to, &mut out);
-                    self.follow(number, out, 1)?;
+                    self.propagate(number, out, 1)?;
                 }
             }
         }
-        self.settle()?;
+        self.apply_corrections()?;
         self.finish()
     }
 
-    fn finish(mut self) -> Result<Followed> {
-        for (stream, made) in self.made {
+    fn finish(mut self) -> Result<CascadeOutput> {
+        for (stream, made) in self.outputs {
             let (batch, rows) = made.finish()?;
-            self.followed.emitted.push((stream, batch, rows));
+            self.output.emitted.push((stream, batch, rows));
         }
         let streams = self.core.program.streams();
-        self.followed.forward = self.forward.finish(streams, (self.place.here, self.place.offset))?;
-        Ok(self.followed)
+        self.output.forwarded = self.forwarded.finish(streams, (self.record.here, self.record.offset))?;
+        Ok(self.output)
     }
 
     /// Apps without playback go by the record's time. Their clocks stop at each instant at which something is due, so
     /// that it makes no difference when the engine noticed that it was.
-    fn clocks(&mut self) -> Result<()> {
+    fn advance_clocks(&mut self) -> Result<()> {
         for (number, unit) in self.queries.units.iter().enumerate() {
             if unit.plan.playback {
                 continue;
             }
             let mut out = Vec::new();
-            let flow = self.state.flow.get_mut();
-            if flow.is_waiting(number) {
+            let flow = self.state.query_state.get_mut();
+            if flow.is_not_started(number) {
                 flow.start(self.queries, number, self.now, &mut out);
-                self.follow(number, out, 1)?;
+                self.propagate(number, out, 1)?;
                 continue;
             }
-            flow.pass_over_triggers(number, self.now, STANDSTILL_MS);
+            flow.skip_triggers(number, self.now, STANDSTILL_MS);
             let mut last = i64::MIN;
-            while let Some(due) = self.state.flow.get_mut().next_due(number).filter(|due| *due <= self.now) {
+            while let Some(due) =
+                self.state.query_state.get_mut().next_due(number).filter(|due| *due <= self.now)
+            {
                 // what is due at one instant is worked off at once; should it not be, the clock goes on all the same
                 let to = if due > last { due } else { self.now };
                 last = due;
                 let mut out = Vec::new();
-                self.state.flow.get_mut().advance(self.queries, number, to, &mut out);
-                self.follow(number, out, 1)?;
+                self.state.query_state.get_mut().advance(self.queries, number, to, &mut out);
+                self.propagate(number, out, 1)?;
                 if to == self.now {
                     break;
                 }
@@ -182,29 +184,29 @@ impl<'t> Cascade<'t> {
         Ok(())
     }
 
-    fn record_rules(&mut self, events: &Events, keep: &[Option<BooleanBuffer>]) -> Result<Effects> {
+    fn run_record_rules(&mut self, events: &Events, keep: &[Option<BooleanBuffer>]) -> Result<Effects> {
         let program = &self.core.program;
         let parts = events.parts.iter().zip(keep).filter_map(|((stream, batch), keep)| {
             Some(StreamPart { stream: program.stream_index(&stream.name)?, batch, keep: keep.as_ref() })
         });
         let parts: Vec<StreamPart<'_>> = parts.collect();
-        self.rules(&parts, events.order.as_deref(), 0)
+        self.run_rules(&parts, events.order.as_deref(), 0)
     }
 
-    fn rules(&mut self, parts: &[StreamPart<'_>], order: Option<&[u16]>, first: u32) -> Result<Effects> {
-        let State { store, dedupe, executor, trace, .. } = &mut *self.state;
+    fn run_rules(&mut self, parts: &[StreamPart<'_>], order: Option<&[u16]>, first: u32) -> Result<Effects> {
+        let PartitionState { store, dedupe, executor, trace, .. } = &mut *self.state;
         let program = &self.core.program;
-        let mut host = PartitionHost {
+        let mut host = RuleContext {
             store,
             dedupe,
             program,
-            here: self.place.here,
+            here: self.record.here,
             partitions: self.core.partitions().len() as u32,
         };
-        let emitted = self.first.saturating_add(self.number);
+        let emitted = self.first_emitted_row.saturating_add(self.emitted_count);
         let at = RecordPosition {
-            partition: self.place.here,
-            offset: self.place.offset,
+            partition: self.record.here,
+            offset: self.record.offset,
             first_row: first,
             first_emitted_row: emitted,
         };
@@ -212,57 +214,60 @@ impl<'t> Cascade<'t> {
     }
 
     /// Keeps what rules did.
-    fn take(&mut self, effects: &Effects) {
-        self.number = self.number.saturating_add(effects.emitted_count);
+    fn absorb_effects(&mut self, effects: &Effects) {
+        self.emitted_count = self.emitted_count.saturating_add(effects.emitted_count);
         for emitted in &effects.emitted {
             let schema = &self.core.program.streams()[emitted.stream];
             let rows = emitted.rows.iter().map(|r| *r as i32);
-            self.made.entry(emitted.stream).or_insert_with(|| Made::new(schema)).batch(&emitted.batch, rows);
+            self.outputs
+                .entry(emitted.stream)
+                .or_insert_with(|| StreamOutput::new(schema))
+                .push_batch(&emitted.batch, rows);
         }
         for (stream, count) in &effects.duplicates {
-            *self.followed.duplicates.entry(*stream).or_default() += count;
+            *self.output.duplicates.entry(*stream).or_default() += count;
         }
-        self.followed.elsewhere.extend(effects.outbound.iter().cloned());
-        self.followed.errors.extend(effects.errors.iter().map(ToString::to_string));
+        self.output.outbound.extend(effects.outbound.iter().cloned());
+        self.output.errors.extend(effects.errors.iter().map(ToString::to_string));
     }
 
     /// The queries on the events of a record, in order of arrival.
-    fn record_queries(&mut self, events: &Events, keep: &[Option<BooleanBuffer>]) -> Result<()> {
-        let parts = self.readable(events)?;
-        let arrivals = arrivals(events, keep)?;
-        if arrivals.len() > 1 && self.goes_together(&parts) {
-            return self.record_together(&parts, &arrivals);
+    fn run_record_queries(&mut self, events: &Events, keep: &[Option<BooleanBuffer>]) -> Result<()> {
+        let parts = self.query_inputs(events)?;
+        let arrivals = arrival_order(events, keep)?;
+        if arrivals.len() > 1 && self.can_batch(&parts) {
+            return self.dispatch_batch(&parts, &arrivals);
         }
-        arrivals.iter().try_for_each(|(part, row)| self.row_queries(&parts[*part], *row, 0))
+        arrivals.iter().try_for_each(|(part, row)| self.run_row_queries(&parts[*part], *row, 0))
     }
 
     /// Rules and queries on the events of a record, one event after the other.
-    fn one_by_one(
+    fn run_row_at_a_time(
         &mut self,
         events: &Events,
         keep: &[Option<BooleanBuffer>],
         arrivals: &[Vec<i32>],
     ) -> Result<()> {
-        let parts = self.readable(events)?;
-        each_arrival(events, |part, row| {
+        let parts = self.query_inputs(events)?;
+        for_each_arrival(events, |part, row| {
             if keep[part].as_ref().is_some_and(|k| !k.value(row)) {
                 return Ok(());
             }
             if let Some(stream) = parts[part].stream {
                 let own = arrivals[part][row].unsigned_abs();
-                self.event_rules(stream, &parts[part].batch.slice(row, 1), own, 0)?;
+                self.run_event_rules(stream, &parts[part].batch.slice(row, 1), own, 0)?;
             }
-            self.row_queries(&parts[part], row, 0)
+            self.run_row_queries(&parts[part], row, 0)
         })
     }
 
     /// The rules on one event, and the queries on what they emit.
-    fn event_rules(&mut self, stream: usize, one: &RecordBatch, own: u32, depth: u32) -> Result<()> {
+    fn run_event_rules(&mut self, stream: usize, one: &RecordBatch, own: u32, depth: u32) -> Result<()> {
         if self.core.program.stream_rules(stream).rules.is_empty() {
             return Ok(());
         }
-        let effects = self.rules(&[StreamPart { stream, batch: one, keep: None }], None, own)?;
-        self.take(&effects);
+        let effects = self.run_rules(&[StreamPart { stream, batch: one, keep: None }], None, own)?;
+        self.absorb_effects(&effects);
         let mut emitted: Vec<(u32, usize, usize)> = Vec::new();
         for (i, e) in effects.emitted.iter().enumerate() {
             emitted.extend(e.rows.iter().enumerate().map(|(row, number)| (*number, i, row)));
@@ -271,44 +276,44 @@ impl<'t> Cascade<'t> {
         for (_, i, row) in emitted {
             let emitted = &effects.emitted[i];
             if !self.queries.readers(emitted.stream).is_empty() {
-                let part = self.part(Some(emitted.stream), &emitted.batch.slice(row, 1), false)?;
-                self.row_queries(&part, 0, depth + 1)?;
+                let part = self.query_input(Some(emitted.stream), &emitted.batch.slice(row, 1), false)?;
+                self.run_row_queries(&part, 0, depth + 1)?;
             }
         }
         Ok(())
     }
 
     /// The parts of a record as the queries here read them.
-    fn readable(&self, events: &Events) -> Result<Vec<Readable>> {
+    fn query_inputs(&self, events: &Events) -> Result<Vec<QueryInput>> {
         let parts = events.parts.iter().map(|(stream, batch)| {
-            self.part(self.core.program.stream_index(&stream.name), batch, events.forwarded)
+            self.query_input(self.core.program.stream_index(&stream.name), batch, events.forwarded)
         });
         parts.collect()
     }
 
-    fn part(&self, stream: Option<usize>, batch: &RecordBatch, forwarded: bool) -> Result<Readable> {
+    fn query_input(&self, stream: Option<usize>, batch: &RecordBatch, forwarded: bool) -> Result<QueryInput> {
         let mut units = Vec::new();
         for unit in stream.map_or(&[][..], |s| self.queries.readers(s)) {
-            let wanted = self.queries.runs_in(*unit, self.place.here);
+            let wanted = self.queries.runs_in(*unit, self.record.here);
             // events that came from another partition were seen there by what runs everywhere
-            if wanted && !(forwarded && self.queries.units[*unit].everywhere) {
+            if wanted && !(forwarded && self.queries.units[*unit].partitioned) {
                 let input = stream.and_then(|s| self.queries.units[*unit].inputs.get(&s));
                 let input = input.ok_or_else(|| Error::internal("a unit reads what it does not know"))?;
-                units.push((*unit, input.stream, rows::columns(batch, input)?));
+                units.push((*unit, input.stream, convert::input_columns(batch, input)?));
             }
         }
-        let gathered = stream.filter(|s| self.goes_on(*s) && !forwarded);
-        Ok(Readable { stream, units, gathered, times: times(batch)?, batch: batch.clone() })
+        let gathered = stream.filter(|s| self.is_forwarded(*s) && !forwarded);
+        Ok(QueryInput { stream, units, forward_stream: gathered, times: times(batch)?, batch: batch.clone() })
     }
 
-    fn row_queries(&mut self, part: &Readable, row: usize, depth: u32) -> Result<()> {
-        if let Some(stream) = part.gathered {
-            self.forward.push(stream, &part.batch, row);
+    fn run_row_queries(&mut self, part: &QueryInput, row: usize, depth: u32) -> Result<()> {
+        if let Some(stream) = part.forward_stream {
+            self.forwarded.push(stream, &part.batch, row);
         }
         let time = part.times.value(row).div_euclid(1000);
         for (unit, stream, columns) in &part.units {
-            if !self.is_late(*unit, part, row, time, depth)? {
-                self.send(*unit, *stream, rows::row(columns, row), time, depth)?;
+            if !self.handle_if_late(*unit, part, row, time, depth)? {
+                self.send(*unit, *stream, convert::single_row(columns, row), time, depth)?;
             }
         }
         Ok(())
@@ -319,26 +324,26 @@ impl<'t> Cascade<'t> {
         let queries = self.queries;
         let time = if queries.units[unit].plan.playback { time } else { self.now };
         let mut out = Vec::new();
-        let flow = self.state.flow.get_mut();
-        if flow.is_waiting(unit) {
+        let flow = self.state.query_state.get_mut();
+        if flow.is_not_started(unit) {
             flow.start(queries, unit, time, &mut out);
         }
         if let Err(failure) = flow.send(queries, unit, stream, event, time, &mut out) {
             let plan = &queries.units[unit];
             let name = &plan.plan.catalog.streams()[stream].name;
-            flow.failed(&queries.files[plan.file].name, name, &failure.0);
+            flow.count_failure(&queries.files[plan.file].name, name, &failure.0);
         }
-        self.follow(unit, out, depth + 1)
+        self.propagate(unit, out, depth + 1)
     }
 
     /// What came out of a unit, event by event.
-    pub(super) fn follow(&mut self, unit: usize, out: Vec<Out>, depth: u32) -> Result<()> {
+    pub(super) fn propagate(&mut self, unit: usize, out: Vec<UnitOutput>, depth: u32) -> Result<()> {
         let queries = self.queries;
         for out in &out {
             let Some(output) = queries.units[unit].output(out) else { continue };
             let schema = &self.core.program.streams()[output.stream];
             for row in 0..out.events.len() {
-                let cells = rows::cells(schema, output, &out.events, row);
+                let cells = convert::output_cells(schema, output, &out.events, row);
                 let time = Timestamp(out.events.times[row].saturating_mul(1000));
                 self.emit(Some(unit), output.stream, cells, time, depth)?;
             }
@@ -351,7 +356,7 @@ impl<'t> Cascade<'t> {
         &mut self,
         unit: Option<usize>,
         stream: usize,
-        cells: Vec<Cell>,
+        cells: Vec<FieldValue>,
         time: Timestamp,
         depth: u32,
     ) -> Result<()> {
@@ -359,51 +364,58 @@ impl<'t> Cascade<'t> {
         let schema = &core.program.streams()[stream];
         let problem = if depth > DEPTH_MAX {
             Some(format!("events that follow from an event are at most {DEPTH_MAX} deep: is there a loop?"))
-        } else if self.number >= EVENTS_MAX {
+        } else if self.emitted_count >= EVENTS_MAX {
             Some(format!("more than {EVENTS_MAX} events follow from one record"))
         } else {
             None
         };
         if let Some(problem) = problem {
-            let file = unit.map_or("", |unit| queries.name_of(unit));
-            self.state.flow.get_mut().failed(file, &schema.name, &problem);
+            let file = unit.map_or("", |unit| queries.file_name(unit));
+            self.state.query_state.get_mut().count_failure(file, &schema.name, &problem);
             return Ok(());
         }
-        let number = self.number;
-        self.number += 1;
-        let here = self.place.here;
+        let number = self.emitted_count;
+        self.emitted_count += 1;
+        let here = self.record.here;
         let key = schema.key.map(|k| key_text(&cells[k]));
-        if let Route::Remote(partition) = route(here, core.partitions().len() as u32, key.as_deref()) {
-            self.followed.elsewhere.push(Outbound { partition, stream, cells, time, number, source_row: 0 });
+        if let Route::Remote(part) = route(here, core.partitions().len() as u32, key.as_deref()) {
+            self.output.outbound.push(Outbound {
+                partition: part,
+                stream,
+                cells,
+                time,
+                number,
+                source_row: 0,
+            });
             return Ok(());
         }
         if !self.admit(schema, &cells) {
-            *self.followed.duplicates.entry(stream).or_default() += 1;
+            *self.output.duplicates.entry(stream).or_default() += 1;
             return Ok(());
         }
-        let own = self.first.saturating_add(number);
-        let made = self.made.entry(stream).or_insert_with(|| Made::new(schema));
-        made.event(&cells, time, own as i32)?;
+        let own = self.first_emitted_row.saturating_add(number);
+        let made = self.outputs.entry(stream).or_insert_with(|| StreamOutput::new(schema));
+        made.push_event(&cells, time, own as i32)?;
         let others = queries.readers(stream).iter().any(|u| Some(*u) != unit && queries.runs_in(*u, here));
         let ruled = !core.program.stream_rules(stream).rules.is_empty();
-        if !others && !ruled && !self.goes_on(stream) {
+        if !others && !ruled && !self.is_forwarded(stream) {
             return Ok(());
         }
         let mut builder = BatchBuilder::new(schema.clone());
-        builder.push_cells(&cells, time)?;
+        builder.push_values(&cells, time)?;
         let one = builder.finish();
-        self.event_rules(stream, &one, own, depth)?;
-        let mut part = self.part(Some(stream), &one, false)?;
+        self.run_event_rules(stream, &one, own, depth)?;
+        let mut part = self.query_input(Some(stream), &one, false)?;
         part.units.retain(|(u, ..)| Some(*u) != unit);
-        self.row_queries(&part, 0, depth)
+        self.run_row_queries(&part, 0, depth)
     }
 
-    fn admit(&mut self, schema: &StreamSchema, cells: &[Cell]) -> bool {
+    fn admit(&mut self, schema: &StreamSchema, cells: &[FieldValue]) -> bool {
         if schema.id.is_empty() {
             return true;
         }
-        let id: Vec<Cell> = schema.id.iter().map(|i| cells[*i].clone()).collect();
-        match (self.state.dedupe.get_mut(&schema.name), cells_id(&id)) {
+        let id: Vec<FieldValue> = schema.id.iter().map(|i| cells[*i].clone()).collect();
+        match (self.state.dedupe.get_mut(&schema.name), values_id(&id)) {
             (Some(seen), Some(id)) => seen.admit(id),
             _ => true,
         }

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use super::{ONE, Placed, Queries, QueryFile, Unit};
+use super::{ElementPlacement, GLOBAL_PARTITION, Queries, QueryFile, Unit};
 
 /// Each query of each file: what it consists of, where it runs and why, what it keeps.
 pub fn explain(queries: &Queries, partitions: u32) -> String {
@@ -12,7 +12,7 @@ pub fn explain(queries: &Queries, partitions: u32) -> String {
             if file.plan.playback { "the clock is that of the events" } else { "the clock is the machine's" };
         let _ = writeln!(out, "{}: {clock}", file.name);
         late(queries, number, file, &mut out);
-        for placed in &file.placed {
+        for placed in &file.placements {
             element(placed, partitions, &mut out);
         }
     }
@@ -32,15 +32,15 @@ fn late(queries: &Queries, number: usize, file: &QueryFile, out: &mut String) {
     let _ = writeln!(out, "  what is taken back goes to {}", streams.join(", "));
 }
 
-fn element(placed: &Placed, partitions: u32, out: &mut String) {
-    let place = match placed.everywhere {
+fn element(placed: &ElementPlacement, partitions: u32, out: &mut String) {
+    let place = match placed.partitioned {
         true => format!("in each of {partitions} partitions"),
-        false => format!("in partition {ONE}"),
+        false => format!("in partition {GLOBAL_PARTITION}"),
     };
-    if let Some(with) = &placed.with {
+    if let Some(with) = &placed.partition_key {
         let _ = writeln!(out, "  partition with ({with})");
     }
-    let indent = if placed.with.is_some() { "    " } else { "  " };
+    let indent = if placed.partition_key.is_some() { "    " } else { "  " };
     for (name, facts) in &placed.queries {
         let _ = writeln!(out, "{indent}{name}");
         let operators = match facts.operators.is_empty() {
@@ -48,15 +48,19 @@ fn element(placed: &Placed, partitions: u32, out: &mut String) {
             false => facts.operators.join(", "),
         };
         let _ = writeln!(out, "{indent}  {} -> {} -> {}", facts.reads.join(", "), operators, facts.writes);
-        let keeps = if facts.keeps.is_empty() { "nothing".to_owned() } else { facts.keeps.join(", ") };
+        let keeps = if facts.retained_state.is_empty() {
+            "nothing".to_owned()
+        } else {
+            facts.retained_state.join(", ")
+        };
         let _ = writeln!(out, "{indent}  keeps {keeps}");
     }
-    let _ = writeln!(out, "{indent}  runs {place}: {}", placed.why);
+    let _ = writeln!(out, "{indent}  runs {place}: {}", placed.reason);
     if let Some(group) = &placed.group {
         let _ = writeln!(out, "{indent}  group {group}");
     }
     if let Some(parallel) = &placed.parallel {
-        let runs = if placed.everywhere { partitions } else { 1 };
+        let runs = if placed.partitioned { partitions } else { 1 };
         let _ = writeln!(out, "{indent}  asked for {parallel} at a time, runs {runs} at a time");
     }
 }

@@ -1,30 +1,30 @@
 //! SiddhiQL in the engine: which queries run where, and what a record does to them.
 //!
-//! A file `*.siddhi` is an app of SiddhiQL. Its streams are streams of the engine; its queries are [placed](place) and
+//! A file `*.siddhi` is an app of SiddhiQL. Its streams are streams of the engine; its queries are [placed](placement) and
 //! run as one or two *units*: what runs in every partition and what runs in one. How events get from queries to rules
 //! and back is told in `docs/rfcs/0003-flow-in-the-engine.md`.
 
 // a diagnostic is made once per mistake, where nothing is in a hurry
 #![allow(clippy::result_large_err)]
 
-mod agree;
 pub mod backtest;
+mod batch;
 pub mod cascade;
+pub mod compile;
+mod convert;
 pub mod explain;
-mod facts;
-mod late;
-mod lines;
-pub mod load;
-mod made;
+mod input;
+mod late_policy;
+mod log_lines;
 mod on_demand;
-pub mod place;
-mod readable;
-mod retracted;
-mod rows;
-mod split;
-pub mod state;
-pub mod ticks;
-mod together;
+mod output;
+pub mod placement;
+mod properties;
+mod retraction_streams;
+pub mod runtime;
+mod stream_compat;
+pub mod timer_thread;
+mod unit_split;
 mod why;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -36,11 +36,11 @@ use tidemill_types::{Error, FieldType, PartitionId, Result, did_you_mean, partit
 
 use crate::settings::ChangedQueries;
 
-pub use late::{Late, LatePolicy};
-pub use lines::{LogLines, LogText};
+pub use late_policy::{LatePolicy, LateRule};
+pub use log_lines::{LogBatch, LogLines};
 pub(crate) use on_demand::queries;
-pub use on_demand::{QueryInfo, Rows};
-pub use place::{ONE, Placed};
+pub use on_demand::{OnDemandRows, QueryInfo};
+pub use placement::{ElementPlacement, GLOBAL_PARTITION};
 pub use why::QueryWhy;
 
 /// The compiled `*.siddhi` files of an app.
@@ -53,11 +53,11 @@ pub struct Queries {
     /// By stream of the program, the units that read it.
     readers: Vec<Vec<usize>>,
     /// By stream of the program, whether a unit that runs in one partition reads it.
-    gathered: Vec<bool>,
+    read_globally: Vec<bool>,
     /// Whether rules look at what queries put out, or queries at what rules emit.
-    pub coupled: bool,
+    pub rules_and_queries_interact: bool,
     /// What the sinks `log` print.
-    pub lines: Arc<LogLines>,
+    pub log_lines: Arc<LogLines>,
 }
 
 /// A file of queries.
@@ -69,7 +69,7 @@ pub struct QueryFile {
     /// Its tables, named windows and aggregations.
     pub stores: Vec<String>,
     /// Where its elements run, in order.
-    pub placed: Vec<Placed>,
+    pub placements: Vec<ElementPlacement>,
     /// `@app:playback(idle.time, increment)`, milliseconds.
     pub idle: Option<(i64, i64)>,
     /// Hash of what it means.
@@ -80,34 +80,34 @@ pub struct QueryFile {
 pub struct Unit {
     /// The file, by position.
     pub file: usize,
-    /// Whether it runs in every partition or in [`ONE`].
-    pub everywhere: bool,
+    /// Whether it runs in every partition or in [`GLOBAL_PARTITION`].
+    pub partitioned: bool,
     /// The queries.
     pub plan: Arc<AppPlan>,
     /// Hash of what they mean: state is kept under it.
     pub identity: u64,
     /// By stream of the program, how its events go in.
-    pub inputs: HashMap<usize, Input>,
+    pub inputs: HashMap<usize, InputMapping>,
     /// By name of a stream of the plan, how what comes out of it goes on.
-    pub outputs: HashMap<String, Output>,
+    pub outputs: HashMap<String, OutputMapping>,
     /// The same for what is taken back of it, where late events correct what was put out.
-    pub retractions: HashMap<String, Output>,
+    pub retractions: HashMap<String, OutputMapping>,
     /// The streams of the program that it writes.
     pub writes: BTreeSet<usize>,
 }
 
 /// How events of a stream become events of a unit.
-pub struct Input {
+pub struct InputMapping {
     /// The stream of the plan.
     pub stream: usize,
     /// For each of its attributes the field of the stream, and the attribute's type.
     pub fields: Vec<(usize, FieldType)>,
     /// What happens to events that come late; only with `@app:playback`.
-    pub late: Option<Late>,
+    pub late: Option<LateRule>,
 }
 
 /// How what comes out of a unit becomes events of a stream.
-pub struct Output {
+pub struct OutputMapping {
     /// The stream of the program.
     pub stream: usize,
     /// For each field the attribute; the others stay empty.
@@ -125,21 +125,21 @@ impl Queries {
         self.readers.get(stream).map_or(&[], Vec::as_slice)
     }
 
-    /// Whether events of a stream travel to [`ONE`].
-    pub fn is_gathered(&self, stream: usize) -> bool {
-        self.gathered.get(stream).copied().unwrap_or(false)
+    /// Whether events of a stream travel to [`GLOBAL_PARTITION`].
+    pub fn is_read_globally(&self, stream: usize) -> bool {
+        self.read_globally.get(stream).copied().unwrap_or(false)
     }
 
     /// Whether a unit runs in a partition.
     pub fn runs_in(&self, unit: usize, partition: PartitionId) -> bool {
-        self.units.get(unit).is_some_and(|u| u.everywhere || partition.0 == ONE)
+        self.units.get(unit).is_some_and(|u| u.partitioned || partition.0 == GLOBAL_PARTITION)
     }
 
     /// The unit of a file that runs in one partition.
     ///
     /// Errors: `NotFound` when there is no such file, or it has none.
-    pub fn one(&self, file: &str) -> Result<usize> {
-        let unit = self.units.iter().position(|u| !u.everywhere && self.files[u.file].name == file);
+    pub fn global_unit(&self, file: &str) -> Result<usize> {
+        let unit = self.units.iter().position(|u| !u.partitioned && self.files[u.file].name == file);
         unit.ok_or_else(|| {
             let known = self.files.iter().map(|f| f.name.as_str());
             Error::not_found(format!("no tables or windows in `{file}`{}", did_you_mean(file, known)))
@@ -147,17 +147,17 @@ impl Queries {
     }
 
     /// The file of a unit.
-    pub fn name_of(&self, unit: usize) -> &str {
+    pub fn file_name(&self, unit: usize) -> &str {
         &self.files[self.units[unit].file].name
     }
 
     /// Whether a unit knows anything between events.
-    pub fn keeps_state(&self, unit: &Unit) -> bool {
+    pub fn is_stateful(&self, unit: &Unit) -> bool {
         let file = &self.files[unit.file];
         let catalog = &unit.plan.catalog;
-        let placed = file.placed.iter().filter(|p| p.everywhere == unit.everywhere);
-        let queries = placed.flat_map(|p| &p.queries).any(|(_, facts)| !facts.keeps.is_empty());
-        let stores = !unit.everywhere && (!catalog.tables().is_empty() || !unit.plan.windows.is_empty());
+        let placed = file.placements.iter().filter(|p| p.partitioned == unit.partitioned);
+        let queries = placed.flat_map(|p| &p.queries).any(|(_, facts)| !facts.retained_state.is_empty());
+        let stores = !unit.partitioned && (!catalog.tables().is_empty() || !unit.plan.windows.is_empty());
         queries || stores
     }
 
@@ -165,41 +165,43 @@ impl Queries {
     fn connect(mut self, program: &Program) -> Self {
         let streams = program.streams().len();
         self.readers = vec![Vec::new(); streams];
-        self.gathered = vec![false; streams];
+        self.read_globally = vec![false; streams];
         for (number, unit) in self.units.iter().enumerate() {
             for stream in unit.inputs.keys() {
                 self.readers[*stream].push(number);
-                self.gathered[*stream] |= !unit.everywhere;
+                self.read_globally[*stream] |= !unit.partitioned;
             }
         }
         let emits = program.emits();
         let to_rules = self.units.iter().flat_map(|u| u.outputs.values().chain(u.retractions.values()));
-        self.coupled = to_rules.clone().any(|o| !program.stream_rules(o.stream).rules.is_empty())
-            || emits.iter().any(|stream| !self.readers[*stream].is_empty());
+        self.rules_and_queries_interact =
+            to_rules.clone().any(|o| !program.stream_rules(o.stream).rules.is_empty())
+                || emits.iter().any(|stream| !self.readers[*stream].is_empty());
         self
     }
 
     /// Where events of streams without a key live.
-    pub fn homes(&self, program: &Program, partitions: u32) -> Homes {
+    pub fn partitioner(&self, program: &Program, partitions: u32) -> Partitioner {
         let streams = program.streams().iter().enumerate();
-        let first =
-            streams.filter(|(i, s)| s.key.is_none() && self.is_gathered(*i)).map(|(_, s)| s.name.clone());
-        Homes { partitions, first: first.collect(), kept: BTreeMap::new() }
+        let first = streams
+            .filter(|(i, s)| s.key.is_none() && self.is_read_globally(*i))
+            .map(|(_, s)| s.name.clone());
+        Partitioner { partitions, global_streams: first.collect(), pinned_streams: BTreeMap::new() }
     }
 }
 
 /// Which partition an event belongs to.
 #[derive(Debug, Clone, Default)]
-pub struct Homes {
+pub struct Partitioner {
     /// How many partitions there are.
     pub partitions: u32,
-    /// Streams without a key whose events are wanted in [`ONE`]: they live there from the start.
-    first: BTreeSet<String>,
+    /// Streams without a key whose events are wanted in [`GLOBAL_PARTITION`]: they live there from the start.
+    global_streams: BTreeSet<String>,
     /// Streams without a key that stay where their events lie, whatever queries want.
-    kept: BTreeMap<String, PartitionId>,
+    pinned_streams: BTreeMap<String, PartitionId>,
 }
 
-impl Homes {
+impl Partitioner {
     /// All streams spread by key, those without one by their names.
     pub fn new(partitions: u32) -> Self {
         Self { partitions, ..Self::default() }
@@ -207,21 +209,21 @@ impl Homes {
 
     /// The same, with streams that stay where they are.
     #[must_use]
-    pub fn keeping(self, kept: &BTreeMap<String, PartitionId>) -> Self {
-        Self { kept: kept.clone(), ..self }
+    pub fn with_pinned(self, kept: &BTreeMap<String, PartitionId>) -> Self {
+        Self { pinned_streams: kept.clone(), ..self }
     }
 
     /// The partition of a key.
-    pub fn of_key(&self, key: &[u8]) -> PartitionId {
+    pub fn for_key(&self, key: &[u8]) -> PartitionId {
         partition_of_key(key, self.partitions)
     }
 
     /// The partition of a stream's events without a key, and of rows that could not be read.
-    pub fn of_stream(&self, name: &str) -> PartitionId {
-        match self.kept.get(name) {
+    pub fn for_stream(&self, name: &str) -> PartitionId {
+        match self.pinned_streams.get(name) {
             Some(kept) => *kept,
-            None if self.first.contains(name) => PartitionId(ONE),
-            None => self.of_key(name.as_bytes()),
+            None if self.global_streams.contains(name) => PartitionId(GLOBAL_PARTITION),
+            None => self.for_key(name.as_bytes()),
         }
     }
 }
@@ -235,11 +237,11 @@ pub fn successor<'q>(before: &Queries, unit: &Unit, after: &'q Queries) -> Optio
 /// Whether a changed app may take over: files that are gone or mean something else lose their state.
 ///
 /// Errors: `Conflict` naming the files, where the setting says so.
-pub fn changed(before: &Queries, after: &Queries, setting: ChangedQueries) -> Result<()> {
+pub fn check_changed(before: &Queries, after: &Queries, setting: ChangedQueries) -> Result<()> {
     let mut lost: Vec<&str> = before
         .units
         .iter()
-        .filter(|unit| before.keeps_state(unit) && successor(before, unit, after).is_none())
+        .filter(|unit| before.is_stateful(unit) && successor(before, unit, after).is_none())
         .map(|unit| before.files[unit.file].name.as_str())
         .collect();
     lost.dedup();

@@ -5,7 +5,7 @@ use tidemill_lang::siddhi::ast::{OnDemandQuery, OutputAction};
 use tidemill_lang::{FileId, SourceFile, Sources, render_all, siddhi};
 use tidemill_types::{Error, PartitionId, Result};
 
-use super::{ONE, Queries};
+use super::{GLOBAL_PARTITION, Queries};
 use crate::core::Core;
 use crate::engine::Engine;
 use crate::entry::Entry;
@@ -36,7 +36,7 @@ pub struct QueryInfo {
 }
 
 /// The rows that an on-demand query found: the values of each in order.
-pub type Rows = Vec<Vec<serde_json::Value>>;
+pub type OnDemandRows = Vec<Vec<serde_json::Value>>;
 
 impl Engine {
     /// All queries in order of files and text.
@@ -49,22 +49,27 @@ impl Engine {
 pub(crate) fn queries(core: &Core) -> Vec<QueryInfo> {
     let mut all = Vec::new();
     for file in &core.queries.files {
-        for (placed, (name, facts)) in file.placed.iter().flat_map(|p| p.queries.iter().map(move |q| (p, q)))
+        for (placed, (name, facts)) in
+            file.placements.iter().flat_map(|p| p.queries.iter().map(move |q| (p, q)))
         {
             let mut info = QueryInfo {
                 file: file.name.clone(),
                 name: name.clone(),
-                runs: if placed.everywhere { "every partition".into() } else { format!("partition {ONE}") },
-                why: placed.why.clone(),
+                runs: if placed.partitioned {
+                    "every partition".into()
+                } else {
+                    format!("partition {GLOBAL_PARTITION}")
+                },
+                why: placed.reason.clone(),
                 group: placed.group.clone(),
-                keeps: facts.keeps.join(", "),
+                keeps: facts.retained_state.join(", "),
                 emitted: 0,
                 errors: 0,
                 lost: 0,
                 last_error: None,
             };
             for partition in core.partitions() {
-                partition.state.read().flow.with(|flow| {
+                partition.state.read().query_state.with_runtimes(|flow| {
                     if let Some(counts) = flow.counts.get(&file.name).and_then(|f| f.get(name)) {
                         info.emitted += counts.emitted;
                         info.errors += counts.errors;
@@ -85,24 +90,24 @@ impl Engine {
     /// other partitions.
     ///
     /// Errors: `Invalid` when the query cannot be read or run, `NotFound` when no file has what it reads.
-    pub fn query_on_demand(&self, file: Option<&str>, text: &str) -> Result<Rows> {
-        let query = parse(text)?;
-        let unit = unit_of(&self.core.queries, file, &query)?;
+    pub fn query_on_demand(&self, file: Option<&str>, text: &str) -> Result<OnDemandRows> {
+        let query = parse_on_demand(text)?;
+        let unit = find_unit(&self.core.queries, file, &query)?;
         let unit_file = &self.core.queries.files[self.core.queries.units[unit].file].name;
         if let OnDemandQuery::Change(_) = query {
             let entry = Entry::OnDemand { file: unit_file.clone(), text: text.to_owned() };
-            self.core.write_and_wait(vec![(PartitionId(ONE), entry)], None)?;
-            return Ok(Rows::new());
+            self.core.write_and_wait(vec![(PartitionId(GLOBAL_PARTITION), entry)], None)?;
+            return Ok(OnDemandRows::new());
         }
         self.catch_up()?;
-        let state = self.core.partitions()[ONE as usize].state.read();
-        let found = state.flow.with(|flow| flow.on_demand(unit, text))?;
+        let state = self.core.partitions()[GLOBAL_PARTITION as usize].state.read();
+        let found = state.query_state.with_runtimes(|flow| flow.on_demand(unit, text))?;
         let row = |i: usize| found.columns.iter().map(|c| to_json(&c.get(i))).collect();
         Ok((0..found.len()).map(row).collect())
     }
 }
 
-fn parse(text: &str) -> Result<OnDemandQuery> {
+fn parse_on_demand(text: &str) -> Result<OnDemandQuery> {
     let file = SourceFile::new(FileId(0), "query", text);
     siddhi::parse_on_demand(&file).map_err(|wrong| {
         let mut sources = Sources::default();
@@ -112,9 +117,9 @@ fn parse(text: &str) -> Result<OnDemandQuery> {
 }
 
 /// The unit that has what a query reads or changes.
-fn unit_of(queries: &Queries, file: Option<&str>, query: &OnDemandQuery) -> Result<usize> {
+fn find_unit(queries: &Queries, file: Option<&str>, query: &OnDemandQuery) -> Result<usize> {
     if let Some(file) = file {
-        return queries.one(file);
+        return queries.global_unit(file);
     }
     let store = match query {
         OnDemandQuery::Find(find) => &find.store.name,
@@ -127,7 +132,7 @@ fn unit_of(queries: &Queries, file: Option<&str>, query: &OnDemandQuery) -> Resu
         },
     };
     let has = queries.units.iter().enumerate().filter(|(_, unit)| {
-        !unit.everywhere && queries.files[unit.file].stores.iter().any(|name| name == store)
+        !unit.partitioned && queries.files[unit.file].stores.iter().any(|name| name == store)
     });
     let has: Vec<usize> = has.map(|(number, _)| number).collect();
     match has.as_slice() {

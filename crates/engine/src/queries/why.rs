@@ -35,17 +35,18 @@ impl Engine {
     /// is named and the query stands in no partition.
     pub fn why_query(&self, file: Option<&str>, query: &str, key: Option<&str>) -> Result<Vec<QueryWhy>> {
         let core = &self.core;
-        let (file, everywhere) = self.placed(file, query)?;
+        let (file, everywhere) = self.find_query(file, query)?;
         let queries = &core.queries;
-        let is_it =
-            |unit: &&super::Unit| queries.files[unit.file].name == file.name && unit.everywhere == everywhere;
+        let is_it = |unit: &&super::Unit| {
+            queries.files[unit.file].name == file.name && unit.partitioned == everywhere
+        };
         let unit = queries.units.iter().position(|unit| is_it(&unit));
         let unit = unit.ok_or_else(|| Error::internal(format!("`{query}` runs in no unit")))?;
         self.catch_up()?;
         let (mut found, mut missing) = (Vec::new(), None);
         for partition in core.partitions() {
             let state = partition.state.read();
-            match state.flow.with(|flow| flow.why(unit, query, key)) {
+            match state.query_state.with_runtimes(|flow| flow.why(unit, query, key)) {
                 None => {}
                 Some(Ok(report)) => {
                     found.push(QueryWhy { file: file.name.clone(), partition: partition.id.0, report });
@@ -62,7 +63,7 @@ impl Engine {
     }
 
     /// The file of a query, and whether it runs in every partition.
-    fn placed(&self, file: Option<&str>, query: &str) -> Result<(&QueryFile, bool)> {
+    fn find_query(&self, file: Option<&str>, query: &str) -> Result<(&QueryFile, bool)> {
         let core = &self.core;
         let files = core.queries.files.iter().filter(|f| file.is_none_or(|name| f.name == name));
         let files: Vec<&QueryFile> = files.collect();
@@ -71,8 +72,8 @@ impl Engine {
             return Err(Error::not_found(format!("no file `{name}`{}", did_you_mean(name, known))));
         }
         let names = |file: &QueryFile| -> Vec<(String, bool)> {
-            let placed = file.placed.iter();
-            placed.flat_map(|p| p.queries.iter().map(|(name, _)| (name.clone(), p.everywhere))).collect()
+            let placed = file.placements.iter();
+            placed.flat_map(|p| p.queries.iter().map(|(name, _)| (name.clone(), p.partitioned))).collect()
         };
         let all: Vec<(&QueryFile, String, bool)> = files
             .iter()

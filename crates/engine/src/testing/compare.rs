@@ -4,7 +4,7 @@ use serde_json::{Map, Value as Json};
 use tidemill_types::Timestamp;
 
 /// Whether every field of `expected` is in `actual` with an equal value.
-pub(super) fn is_like(actual: &Map<String, Json>, expected: &Map<String, Json>) -> bool {
+pub(super) fn matches_expected(actual: &Map<String, Json>, expected: &Map<String, Json>) -> bool {
     expected.iter().all(|(name, value)| equal(actual.get(name).unwrap_or(&Json::Null), value))
 }
 
@@ -15,7 +15,7 @@ fn equal(actual: &Json, expected: &Json) -> bool {
             if let (Some(text), 1) = (expected.get("$date").and_then(Json::as_str), expected.len()) {
                 return equal(&Json::Object(actual.clone()), &Json::from(text));
             }
-            is_like(actual, expected)
+            matches_expected(actual, expected)
         }
         (Json::Array(actual), Json::Array(expected)) => {
             actual.len() == expected.len() && actual.iter().zip(expected).all(|(a, e)| equal(a, e))
@@ -39,14 +39,14 @@ fn same_time(a: &str, b: &str) -> bool {
 }
 
 /// Pairs each expected object with one that is there. What is left of both: positions.
-pub(super) fn pair(
+pub(super) fn match_objects(
     actual: &[Map<String, Json>],
     expected: &[&Map<String, Json>],
 ) -> (Vec<usize>, Vec<usize>) {
     let mut free: Vec<usize> = (0..actual.len()).collect();
     let mut unmet = Vec::new();
     for (i, wanted) in expected.iter().enumerate() {
-        match free.iter().position(|a| is_like(&actual[*a], wanted)) {
+        match free.iter().position(|a| matches_expected(&actual[*a], wanted)) {
             Some(found) => {
                 free.remove(found);
             }
@@ -57,7 +57,10 @@ pub(super) fn pair(
 }
 
 /// How the nearest of `candidates` differs from `expected`, for people; nothing when there are none.
-pub(super) fn nearest(expected: &Map<String, Json>, candidates: &[&Map<String, Json>]) -> Option<String> {
+pub(super) fn describe_nearest(
+    expected: &Map<String, Json>,
+    candidates: &[&Map<String, Json>],
+) -> Option<String> {
     let agreeing = |actual: &Map<String, Json>| {
         expected.iter().filter(|(n, v)| equal(actual.get(*n).unwrap_or(&Json::Null), v)).count()
     };

@@ -8,19 +8,19 @@ mod compare;
 mod literal;
 mod parse;
 mod run;
-mod world;
+mod test_engine;
 
 use std::fmt;
 
-use crate::queries::load::Compiled;
+use crate::queries::compile::CompiledApp;
 use crate::{App, AppFile};
 
-pub use parse::{Action, Objects, Quantity, Step, Stored, Test, Wanted, parse};
+pub use parse::{ExpectationMode, NumberedObjects, StepAction, Stored, TestCase, TestStep, Wanted, parse};
 pub use run::run;
 
 /// What is wrong with a test file or a test.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Problem {
+pub struct TestProblem {
     /// The file.
     pub file: String,
     /// The line, from 1.
@@ -29,7 +29,7 @@ pub struct Problem {
     pub message: String,
 }
 
-impl fmt::Display for Problem {
+impl fmt::Display for TestProblem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}:{}: {}", self.file, self.line, self.message)
     }
@@ -45,7 +45,7 @@ pub struct TestResult {
     /// Its name.
     pub name: String,
     /// What was not as expected; empty when it passed.
-    pub failures: Vec<Problem>,
+    pub failures: Vec<TestProblem>,
 }
 
 impl TestResult {
@@ -57,7 +57,7 @@ impl TestResult {
 
 /// Which tests run, and for how long at most.
 #[derive(Debug, Clone, Copy)]
-pub struct Options<'o> {
+pub struct TestOptions<'o> {
     /// Only those whose name contains this.
     pub filter: Option<&'o str>,
     /// How often the clock may stop on one way because something is due.
@@ -66,7 +66,7 @@ pub struct Options<'o> {
     pub rounds_max: usize,
 }
 
-impl Default for Options<'_> {
+impl Default for TestOptions<'_> {
     fn default() -> Self {
         Self { filter: None, stops_max: 100_000, rounds_max: 10_000 }
     }
@@ -77,10 +77,10 @@ impl Default for Options<'_> {
 /// Errors: what is wrong with the file, by line; no test of it was run then.
 pub fn run_file(
     app: &App,
-    compiled: &Compiled,
+    compiled: &CompiledApp,
     file: &AppFile,
-    options: &Options<'_>,
-) -> Result<Vec<TestResult>, Vec<Problem>> {
+    options: &TestOptions<'_>,
+) -> Result<Vec<TestResult>, Vec<TestProblem>> {
     let tests = parse(compiled, &file.name, &file.text)?;
     let wanted = tests.iter().filter(|test| options.filter.is_none_or(|part| test.name.contains(part)));
     Ok(wanted.map(|test| run(app, compiled, test, options)).collect())

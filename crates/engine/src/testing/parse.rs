@@ -4,16 +4,16 @@ use serde_json::{Map, Value as Json};
 use tidemill_rules::Program;
 use tidemill_types::{Duration, FieldType, Timestamp, did_you_mean};
 
-use super::Problem;
+use super::TestProblem;
 use crate::queries::Queries;
-use crate::queries::load::Compiled;
+use crate::queries::compile::CompiledApp;
 
 /// Most objects of one test.
 const OBJECTS_MAX: usize = 100_000;
 
 /// A test as it was read; names are positions in the program.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Test {
+pub struct TestCase {
     /// The file.
     pub file: String,
     /// The line on which it begins.
@@ -21,30 +21,30 @@ pub struct Test {
     /// Its name.
     pub name: String,
     /// What happens and what is looked at, in order.
-    pub steps: Vec<Step>,
+    pub steps: Vec<TestStep>,
 }
 
 /// Objects with the lines they stand on.
-pub type Objects = Vec<(usize, Map<String, Json>)>;
+pub type NumberedObjects = Vec<(usize, Map<String, Json>)>;
 
 /// A line of a test, with the objects that follow it.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Step {
+pub struct TestStep {
     /// The line.
     pub line: usize,
     /// What it does.
-    pub action: Action,
+    pub action: StepAction,
 }
 
-/// See [`Step`].
+/// See [`TestStep`].
 #[derive(Debug, Clone, PartialEq)]
-pub enum Action {
+pub enum StepAction {
     /// Documents of an entity are there.
-    Documents(usize, Objects),
+    Documents(usize, NumberedObjects),
     /// Rows are put into a table.
-    Rows(Stored, Objects),
+    Rows(Stored, NumberedObjects),
     /// Events of a stream come.
-    Events(usize, Objects),
+    Events(usize, NumberedObjects),
     /// Time passes.
     After(Duration),
     /// It is that time.
@@ -70,54 +70,54 @@ pub struct Stored {
 #[derive(Debug, Clone, PartialEq)]
 pub enum Wanted {
     /// Events of the stream like these came of those that were given.
-    Events(usize, Quantity, Objects),
+    Events(usize, ExpectationMode, NumberedObjects),
     /// Documents of the entity like these are there.
-    Documents(usize, Quantity, Objects),
+    Documents(usize, ExpectationMode, NumberedObjects),
     /// Rows like these are in the table.
-    Rows(Stored, Quantity, Objects),
+    Rows(Stored, ExpectationMode, NumberedObjects),
     /// The rule fired this often.
     Fired(String, u64),
 }
 
 /// How many there may be.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Quantity {
+pub enum ExpectationMode {
     /// These, and perhaps others.
-    These,
+    Including,
     /// These and no others.
-    Only,
+    Exactly,
     /// None like these; none at all when no objects are given.
-    No,
+    Absent,
 }
 
 /// Reads the tests of a file.
 ///
 /// Errors: everything that is wrong with it, by line.
-pub fn parse(compiled: &Compiled, file: &str, text: &str) -> Result<Vec<Test>, Vec<Problem>> {
+pub fn parse(compiled: &CompiledApp, file: &str, text: &str) -> Result<Vec<TestCase>, Vec<TestProblem>> {
     let (program, queries) = (&*compiled.program, &*compiled.queries);
     let (tests, problems) = (Vec::new(), Vec::new());
-    let mut reader = Reader { program, queries, file, tests, problems, skip: true, open: false };
+    let mut reader = TestParser { program, queries, file, tests, problems, skip: true, open: false };
     for (number, line) in text.lines().enumerate() {
         reader.line(number + 1, line.trim());
     }
     if reader.problems.is_empty() { Ok(reader.tests) } else { Err(reader.problems) }
 }
 
-struct Reader<'p> {
+struct TestParser<'p> {
     program: &'p Program,
     queries: &'p Queries,
     file: &'p str,
-    tests: Vec<Test>,
-    problems: Vec<Problem>,
+    tests: Vec<TestCase>,
+    problems: Vec<TestProblem>,
     /// Objects that follow belong to a line that was wrong: not to be reported as well.
     skip: bool,
     /// Whether objects may follow.
     open: bool,
 }
 
-impl Reader<'_> {
+impl TestParser<'_> {
     fn problem(&mut self, line: usize, message: impl Into<String>) {
-        self.problems.push(Problem { file: self.file.to_owned(), line, message: message.into() });
+        self.problems.push(TestProblem { file: self.file.to_owned(), line, message: message.into() });
     }
 
     fn line(&mut self, number: usize, line: &str) {
@@ -145,28 +145,31 @@ impl Reader<'_> {
             return Err("expected a name: `test a late flight is marked`".to_owned());
         }
         let (file, name) = (self.file.to_owned(), name.to_owned());
-        self.tests.push(Test { file, line, name, steps: Vec::new() });
+        self.tests.push(TestCase { file, line, name, steps: Vec::new() });
         Ok(())
     }
 
-    fn step(&mut self, line: usize, action: Action) {
-        self.open = !matches!(action, Action::After(_) | Action::At(_) | Action::Expect(Wanted::Fired(..)));
+    fn step(&mut self, line: usize, action: StepAction) {
+        self.open = !matches!(
+            action,
+            StepAction::After(_) | StepAction::At(_) | StepAction::Expect(Wanted::Fired(..))
+        );
         if let Some(test) = self.tests.last_mut() {
-            test.steps.push(Step { line, action });
+            test.steps.push(TestStep { line, action });
         }
     }
 
-    fn action(&self, line: &str, words: &[&str]) -> Result<Action, String> {
+    fn action(&self, line: &str, words: &[&str]) -> Result<StepAction, String> {
         Ok(match words {
-            ["given", "documents", name] => Action::Documents(self.entity(name)?, vec![]),
-            ["given", "events", name] => Action::Events(self.stream(name)?, vec![]),
+            ["given", "documents", name] => StepAction::Documents(self.entity(name)?, vec![]),
+            ["given", "events", name] => StepAction::Events(self.stream(name)?, vec![]),
             ["given", "rows", name] => match self.stored(name)? {
-                stored if stored.table => Action::Rows(stored, vec![]),
+                stored if stored.table => StepAction::Rows(stored, vec![]),
                 _ => return Err(format!("`{name}` is a window: events fill it, by its queries")),
             },
-            ["after", span @ ..] => Action::After(self::span(span)?),
-            ["at", time] => Action::At(Timestamp::parse(time).map_err(|e| e.message().to_owned())?),
-            ["then", rest @ ..] => Action::Expect(self.then(rest)?),
+            ["after", span @ ..] => StepAction::After(self::parse_duration(span)?),
+            ["at", time] => StepAction::At(Timestamp::parse(time).map_err(|e| e.message().to_owned())?),
+            ["then", rest @ ..] => StepAction::Expect(self.expectation(rest)?),
             _ => {
                 return Err(format!(
                     "expected `test`, `given`, `after`, `at`, `then` or a JSON object, found `{line}`"
@@ -175,7 +178,7 @@ impl Reader<'_> {
         })
     }
 
-    fn then(&self, words: &[&str]) -> Result<Wanted, String> {
+    fn expectation(&self, words: &[&str]) -> Result<Wanted, String> {
         Ok(match words {
             ["fired", rule, times] => {
                 let times = times
@@ -185,10 +188,13 @@ impl Reader<'_> {
             }
             ["not", "fired", rule] => Wanted::Fired(self.rule(rule)?, 0),
             [quantity @ ("only" | "no"), what @ ("events" | "documents" | "rows"), name] => {
-                let quantity = if *quantity == "only" { Quantity::Only } else { Quantity::No };
+                let quantity =
+                    if *quantity == "only" { ExpectationMode::Exactly } else { ExpectationMode::Absent };
                 self.expected(what, name, quantity)?
             }
-            [what @ ("events" | "documents" | "rows"), name] => self.expected(what, name, Quantity::These)?,
+            [what @ ("events" | "documents" | "rows"), name] => {
+                self.expected(what, name, ExpectationMode::Including)?
+            }
             _ => {
                 return Err(format!(
                     "expected `then events STREAM`, `then documents ENTITY`, `then rows TABLE` (each perhaps with \
@@ -199,7 +205,7 @@ impl Reader<'_> {
         })
     }
 
-    fn expected(&self, what: &str, name: &str, quantity: Quantity) -> Result<Wanted, String> {
+    fn expected(&self, what: &str, name: &str, quantity: ExpectationMode) -> Result<Wanted, String> {
         Ok(match what {
             "events" => Wanted::Events(self.stream(name)?, quantity, vec![]),
             "documents" => Wanted::Documents(self.entity(name)?, quantity, vec![]),
@@ -227,10 +233,12 @@ impl Reader<'_> {
         }
         let step = self.tests.last_mut().and_then(|test| test.steps.last_mut());
         let objects = match step.map(|step| &mut step.action) {
-            Some(Action::Documents(_, objects) | Action::Events(_, objects) | Action::Rows(_, objects)) => {
-                objects
-            }
-            Some(Action::Expect(
+            Some(
+                StepAction::Documents(_, objects)
+                | StepAction::Events(_, objects)
+                | StepAction::Rows(_, objects),
+            ) => objects,
+            Some(StepAction::Expect(
                 Wanted::Events(.., objects) | Wanted::Documents(.., objects) | Wanted::Rows(.., objects),
             )) => objects,
             _ => return,
@@ -246,7 +254,7 @@ impl Reader<'_> {
     fn check(&self, object: &Map<String, Json>) -> Result<(), String> {
         let Some(step) = self.tests.last().and_then(|test| test.steps.last()) else { return Ok(()) };
         match &step.action {
-            Action::Expect(Wanted::Events(stream, ..)) => {
+            StepAction::Expect(Wanted::Events(stream, ..)) => {
                 let schema = &self.program.streams()[*stream];
                 let known = |name: &str| schema.field_index(name).is_some() || name.starts_with('_');
                 object
@@ -254,7 +262,7 @@ impl Reader<'_> {
                     .filter(|k| !known(k))
                     .try_for_each(|k| schema.require_field(k).map(drop).map_err(|e| e.message().to_owned()))
             }
-            Action::Documents(entity, _) => {
+            StepAction::Documents(entity, _) => {
                 let entity = &self.program.entities()[*entity];
                 match object.get(&entity.key) {
                     None | Some(Json::Null | Json::Array(_)) => {
@@ -263,7 +271,7 @@ impl Reader<'_> {
                     Some(_) => Ok(()),
                 }
             }
-            Action::Rows(stored, _) | Action::Expect(Wanted::Rows(stored, ..)) => {
+            StepAction::Rows(stored, _) | StepAction::Expect(Wanted::Rows(stored, ..)) => {
                 let columns = || stored.attributes.iter().map(|(name, _)| name.as_str());
                 match object.keys().find(|key| !columns().any(|name| name == *key)) {
                     Some(key) => {
@@ -296,7 +304,7 @@ impl Reader<'_> {
             Some((file, name)) => (Some(file), name),
             None => (None, written),
         };
-        let units = self.queries.units.iter().enumerate().filter(|(_, unit)| !unit.everywhere);
+        let units = self.queries.units.iter().enumerate().filter(|(_, unit)| !unit.partitioned);
         let mut found: Vec<(&str, Stored)> = Vec::new();
         let mut known = Vec::new();
         for (number, unit) in units {
@@ -338,7 +346,7 @@ impl Reader<'_> {
 }
 
 /// A span of time as rules have it: `1 min`, `90s`, `1 hour 30 min`.
-fn span(words: &[&str]) -> Result<Duration, String> {
+fn parse_duration(words: &[&str]) -> Result<Duration, String> {
     let wrong = || {
         format!(
             "expected a span of time, for example `after 1 min` or `after 1 hour 30 min`, found `{}`",

@@ -4,78 +4,78 @@ use serde_json::{Map, Value as Json};
 use tidemill_types::decode::BatchBuilder;
 use tidemill_types::{Error, Result, Timestamp};
 
-use super::compare::{is_like, nearest, pair};
-use super::parse::{Action, Objects, Quantity, Test, Wanted};
-use super::world::{Made, World, time_of};
-use super::{Options, Problem, TestResult, literal};
+use super::compare::{describe_nearest, match_objects, matches_expected};
+use super::parse::{ExpectationMode, NumberedObjects, StepAction, TestCase, Wanted};
+use super::test_engine::{DerivedEvent, TestEngine, time_of};
+use super::{TestOptions, TestProblem, TestResult, literal};
 use crate::App;
-use crate::queries::load::Compiled;
+use crate::queries::compile::CompiledApp;
 
 /// Runs one test on an app that has seen nothing.
-pub fn run(app: &App, compiled: &Compiled, test: &Test, options: &Options<'_>) -> TestResult {
+pub fn run(app: &App, compiled: &CompiledApp, test: &TestCase, options: &TestOptions<'_>) -> TestResult {
     let (file, line, name) = (test.file.clone(), test.line, test.name.clone());
-    let failures = match World::new(app, compiled, options) {
+    let failures = match TestEngine::new(app, compiled, options) {
         Ok(world) => {
-            let mut running = Running { compiled, test, world, failures: Vec::new() };
+            let mut running = TestRun { compiled, test, engine: world, failures: Vec::new() };
             test.steps.iter().for_each(|step| running.step(step.line, &step.action));
             running.failures
         }
-        Err(error) => vec![Problem { file: file.clone(), line, message: error.to_string() }],
+        Err(error) => vec![TestProblem { file: file.clone(), line, message: error.to_string() }],
     };
     TestResult { file, line, name, failures }
 }
 
-struct Running<'t> {
-    compiled: &'t Compiled,
-    test: &'t Test,
-    world: World,
-    failures: Vec<Problem>,
+struct TestRun<'t> {
+    compiled: &'t CompiledApp,
+    test: &'t TestCase,
+    engine: TestEngine,
+    failures: Vec<TestProblem>,
 }
 
-impl Running<'_> {
-    fn step(&mut self, line: usize, action: &Action) {
+impl TestRun<'_> {
+    fn step(&mut self, line: usize, action: &StepAction) {
         match action {
-            Action::Documents(entity, objects) => {
+            StepAction::Documents(entity, objects) => {
                 objects.iter().for_each(|(line, object)| {
-                    let done = self.world.document(*entity, object);
-                    self.happened(*line, done);
+                    let done = self.engine.insert_document(*entity, object);
+                    self.record_errors(*line, done);
                 });
             }
-            Action::Rows(store, objects) => {
+            StepAction::Rows(store, objects) => {
                 objects.iter().for_each(|(line, object)| {
                     let done = literal::insert(store, object).map_err(Error::invalid);
-                    let done = done.and_then(|query| self.world.change(store, query));
-                    self.happened(*line, done);
+                    let done = done.and_then(|query| self.engine.change_table(store, query));
+                    self.record_errors(*line, done);
                 });
             }
-            Action::Events(stream, objects) => {
+            StepAction::Events(stream, objects) => {
                 objects.iter().for_each(|(line, object)| {
                     let done = self.event(*stream, object.clone());
-                    self.happened(*line, done);
+                    self.record_errors(*line, done);
                 });
             }
-            Action::After(span) => {
-                let done = self.world.after(*span);
-                self.happened(line, done);
+            StepAction::After(span) => {
+                let done = self.engine.advance_by(*span);
+                self.record_errors(line, done);
             }
-            Action::At(time) => {
-                let done = self.world.at(*time);
-                self.happened(line, done);
+            StepAction::At(time) => {
+                let done = self.engine.advance_to(*time);
+                self.record_errors(line, done);
             }
-            Action::Expect(wanted) => self.wanted(line, wanted),
+            StepAction::Expect(wanted) => self.check_expectation(line, wanted),
         }
     }
 
     fn fail(&mut self, line: usize, message: impl Into<String>) {
-        self.failures.push(Problem { file: self.test.file.clone(), line, message: message.into() });
+        self.failures.push(TestProblem { file: self.test.file.clone(), line, message: message.into() });
     }
 
     /// Something went in: what went wrong with it, and with all that followed.
-    fn happened(&mut self, line: usize, done: Result<()>) {
+    fn record_errors(&mut self, line: usize, done: Result<()>) {
         if let Err(error) = done {
             self.fail(line, error.to_string());
         }
-        for error in self.world.errors() {
+        for error in self.engine.errors() {
             self.fail(line, error);
         }
     }
@@ -89,66 +89,68 @@ impl Running<'_> {
             Some(other) => return Err(Error::invalid(format!("`_time` is a time, found {other}"))),
         };
         let mut builder = BatchBuilder::new(schema.clone());
-        builder.push_json(Json::Object(object).to_string().as_bytes(), said.unwrap_or(self.world.now()))?;
+        builder.push_json(Json::Object(object).to_string().as_bytes(), said.unwrap_or(self.engine.now()))?;
         let batch = builder.finish();
         let own = time_of(&batch, 0);
-        let at = said.unwrap_or(if self.world.has_begun() { own.max(self.world.now()) } else { own });
-        self.world.event(stream, batch, at)
+        let at = said.unwrap_or(if self.engine.has_started() { own.max(self.engine.now()) } else { own });
+        self.engine.send_event(stream, batch, at)
     }
 
-    fn wanted(&mut self, line: usize, wanted: &Wanted) {
+    fn check_expectation(&mut self, line: usize, wanted: &Wanted) {
         let program = &self.compiled.program;
         match wanted {
             Wanted::Events(stream, quantity, objects) => {
                 // times are shown where they matter
                 let timed = objects.iter().any(|(_, object)| object.contains_key("_time"));
-                let event = |made: &Made| {
+                let event = |made: &DerivedEvent| {
                     let mut event = made.event.clone();
                     if timed {
                         event.insert("_time".to_owned(), made.time.to_string().into());
                     }
                     event
                 };
-                let actual: Vec<_> = self.world.made(*stream).iter().map(event).collect();
+                let actual: Vec<_> = self.engine.derived(*stream).iter().map(event).collect();
                 let what = format!("{} event", program.streams()[*stream].name);
-                self.expect(line, &what, *quantity, objects, &actual);
+                self.expect_objects(line, &what, *quantity, objects, &actual);
             }
             Wanted::Documents(entity, quantity, objects) => {
-                let actual = self.world.documents(*entity);
+                let actual = self.engine.documents(*entity);
                 let what = format!("{} document", program.entities()[*entity].name);
-                self.expect(line, &what, *quantity, objects, &actual);
+                self.expect_objects(line, &what, *quantity, objects, &actual);
             }
-            Wanted::Rows(store, quantity, objects) => match self.world.rows(store) {
-                Ok(actual) => self.expect(line, &format!("{} row", store.name), *quantity, objects, &actual),
+            Wanted::Rows(store, quantity, objects) => match self.engine.rows(store) {
+                Ok(actual) => {
+                    self.expect_objects(line, &format!("{} row", store.name), *quantity, objects, &actual)
+                }
                 Err(error) => self.fail(line, error.to_string()),
             },
             Wanted::Fired(rule, times) => self.expect_fired(line, rule, *times),
         }
     }
 
-    fn expect(
+    fn expect_objects(
         &mut self,
         line: usize,
         what: &str,
-        quantity: Quantity,
-        objects: &Objects,
+        quantity: ExpectationMode,
+        objects: &NumberedObjects,
         actual: &[Map<String, Json>],
     ) {
-        if quantity == Quantity::No {
+        if quantity == ExpectationMode::Absent {
             return self.expect_none(line, what, objects, actual);
         }
         let wanted: Vec<&Map<String, Json>> = objects.iter().map(|(_, o)| o).collect();
-        let (unmet, free) = pair(actual, &wanted);
+        let (unmet, free) = match_objects(actual, &wanted);
         for i in unmet {
             let (line, object) = &objects[i];
             let candidates: Vec<&Map<String, Json>> = free.iter().map(|a| &actual[*a]).collect();
-            let hint = nearest(object, &candidates).unwrap_or_else(|| match actual.len() {
+            let hint = describe_nearest(object, &candidates).unwrap_or_else(|| match actual.len() {
                 0 => "there are none".to_owned(),
                 n => format!("all {n} there are were expected by other lines"),
             });
             self.fail(*line, format!("expected a {what} like this; {hint}"));
         }
-        if quantity == Quantity::Only && actual.len() > objects.len() {
+        if quantity == ExpectationMode::Exactly && actual.len() > objects.len() {
             for extra in free {
                 let object = Json::Object(actual[extra].clone());
                 self.fail(line, format!("expected no further {what}, found {object}"));
@@ -156,7 +158,13 @@ impl Running<'_> {
         }
     }
 
-    fn expect_none(&mut self, line: usize, what: &str, objects: &Objects, actual: &[Map<String, Json>]) {
+    fn expect_none(
+        &mut self,
+        line: usize,
+        what: &str,
+        objects: &NumberedObjects,
+        actual: &[Map<String, Json>],
+    ) {
         if objects.is_empty() {
             if let Some(first) = actual.first() {
                 let message =
@@ -166,7 +174,7 @@ impl Running<'_> {
             return;
         }
         for (line, object) in objects {
-            if let Some(found) = actual.iter().find(|a| is_like(a, object)) {
+            if let Some(found) = actual.iter().find(|a| matches_expected(a, object)) {
                 self.fail(
                     *line,
                     format!("expected no {what} like this, found {}", Json::Object(found.clone())),
@@ -176,12 +184,13 @@ impl Running<'_> {
     }
 
     fn expect_fired(&mut self, line: usize, rule: &str, times: u64) {
-        let fired = self.world.fired(rule);
+        let fired = self.engine.fired(rule);
         if fired == times {
             return;
         }
-        let mut message = format!("expected {rule} to fire {}, it fired {}", count(times), count(fired));
-        for why in self.world.why(rule) {
+        let mut message =
+            format!("expected {rule} to fire {}, it fired {}", times_text(times), times_text(fired));
+        for why in self.engine.why(rule) {
             message.push('\n');
             let lines: Vec<String> = why.lines().map(|l| format!("  {l}")).collect();
             message.push_str(&lines.join("\n"));
@@ -190,6 +199,6 @@ impl Running<'_> {
     }
 }
 
-fn count(times: u64) -> String {
+fn times_text(times: u64) -> String {
     if times == 1 { "once".to_owned() } else { format!("{times} times") }
 }

@@ -56,7 +56,7 @@ fn power_failures_lose_and_double_nothing_acknowledged_as_fsync() {
             engine.abandon();
         }
         let crash = if rng.random_bool(0.7) { Crash::Power } else { Crash::Kill };
-        disk = disk.after(crash, &mut rng);
+        disk = disk.after_crash(crash, &mut rng);
         if failure % 5 == 4 {
             let engine = open(dir.path(), &disk).unwrap();
             world.check(&engine, failure);

@@ -15,7 +15,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
-use tidemill_engine::testing::{Options, run_file};
+use tidemill_engine::testing::{TestOptions, run_file};
 use tidemill_engine::{App, AppFile, compile};
 
 /// The parts of a case by name, in order.
@@ -110,7 +110,7 @@ fn outcome(all: &Case, case: &Case) -> String {
     };
     let text = section("test").cloned().unwrap_or_default();
     let file = AppFile { name: "app.test".to_owned(), text };
-    let options = Options { filter: None, stops_max: 1000, rounds_max: 200 };
+    let options = TestOptions { filter: None, stops_max: 1000, rounds_max: 200 };
     let mut out = String::new();
     match run_file(&app, &compiled, &file, &options) {
         Err(problems) => {

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use arrow_array::RecordBatch;
 use proptest::prelude::*;
-use tidemill_files::{Codec, Format, Reading, Writer, Writing};
-use tidemill_types::decode::{BatchBuilder, Cell};
+use tidemill_files::{Codec, Format, ReadOptions, WriteOptions, Writer};
+use tidemill_types::decode::{BatchBuilder, FieldValue};
 use tidemill_types::{FieldType, StreamSchema, Timestamp};
 
 use crate::stream;
@@ -15,7 +15,7 @@ fn trades() -> Arc<StreamSchema> {
 }
 
 /// Rows read, and what is said of the others.
-fn read(bytes: &[u8], format: &Format, reading: Reading) -> (usize, Vec<String>, Option<String>) {
+fn read(bytes: &[u8], format: &Format, reading: ReadOptions) -> (usize, Vec<String>, Option<String>) {
     let mut reader =
         match tidemill_files::read(std::io::Cursor::new(bytes.to_vec()), format, &trades(), reading) {
             Ok(reader) => reader,
@@ -29,14 +29,14 @@ fn read(bytes: &[u8], format: &Format, reading: Reading) -> (usize, Vec<String>,
             Err(e) => error = Some(e.to_string()),
         }
     }
-    (rows, reader.take_bad().iter().map(ToString::to_string).collect(), error)
+    (rows, reader.take_rejected().iter().map(ToString::to_string).collect(), error)
 }
 
 #[test]
 fn json_lines() {
     let text = b"{\"symbol\":\"A\",\"volume\":1}\n\n{\"symbol\":\"B\",\"volume\":\"x\"}\n{\"event\":{\"symbol\":\"C\",\"volume\":3}}\n\
         {\"symbol\":\"D\"}\n[{\"symbol\":\"E\",\"volume\":5},{\"symbol\":7},{\"symbol\":\"F\",\"volume\":null}]\n{\"symbol\":";
-    let (rows, bad, error) = read(text, &Format::Json, Reading::default());
+    let (rows, bad, error) = read(text, &Format::Json, ReadOptions::default());
     assert_eq!((rows, error), (5, None));
     assert_eq!(
         bad,
@@ -46,7 +46,7 @@ fn json_lines() {
             "line 7, byte 176: not JSON: EOF while parsing a value at byte 10",
         ]
     );
-    let complete = Reading { complete: true, ..Reading::default() };
+    let complete = ReadOptions { complete: true, ..ReadOptions::default() };
     let (rows, bad, _) = read(text, &Format::Json, complete);
     assert_eq!(rows, 4);
     assert_eq!(bad[1], "line 5, byte 91: field `volume` is missing");
@@ -56,7 +56,7 @@ fn json_lines() {
 fn csv_rows() {
     let format = Format::Csv { header: true, delimiter: b',' };
     let text = b"volume,other,symbol\n1,x,A\nmany,x,B\n2,C\n3,\"x\ny\",\xff\n4,x,\"D\"\n";
-    let (rows, bad, error) = read(text, &format, Reading::default());
+    let (rows, bad, error) = read(text, &format, ReadOptions::default());
     assert_eq!((rows, error), (2, None));
     assert_eq!(
         bad,
@@ -66,7 +66,7 @@ fn csv_rows() {
             "line 5, byte 39: column 2 is not UTF-8",
         ]
     );
-    let (_, _, error) = read(b"volume,symbl\n", &format, Reading::default());
+    let (_, _, error) = read(b"volume,symbl\n", &format, ReadOptions::default());
     assert_eq!(error.unwrap(), "there is no column `symbol`. Did you mean `symbl`?");
 }
 
@@ -74,7 +74,7 @@ fn batch(rows: i64) -> RecordBatch {
     let mut builder = BatchBuilder::new(trades());
     for n in 0..rows {
         let text = format!("symbol {n}").repeat(20);
-        builder.push_cells(&[Cell::Text(text), Cell::Int(n)], Timestamp(0)).unwrap();
+        builder.push_values(&[FieldValue::Text(text), FieldValue::Int(n)], Timestamp(0)).unwrap();
     }
     builder.finish()
 }
@@ -83,7 +83,8 @@ fn batch(rows: i64) -> RecordBatch {
 fn container(codec: Codec, blocks: usize) -> (Vec<u8>, Vec<usize>) {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("file.avro");
-    let mut writer = Writer::create(&path, &Format::Avro(codec), &trades(), &Writing::default()).unwrap();
+    let mut writer =
+        Writer::create(&path, &Format::Avro(codec), &trades(), &WriteOptions::default()).unwrap();
     (0..blocks).for_each(|_| writer.write(&batch(10)).unwrap());
     writer.finish().unwrap();
     let bytes = std::fs::read(path).unwrap();
@@ -98,17 +99,17 @@ fn a_damaged_block_does_not_take_the_others_with_it() {
         let format = Format::Avro(codec);
         let (whole, begins) = container(codec, 5);
         assert_eq!(begins.len(), 5);
-        assert_eq!(read(&whole, &format, Reading::default()), (50, vec![], None));
+        assert_eq!(read(&whole, &format, ReadOptions::default()), (50, vec![], None));
         // the mark at the end of the second block
         let mut bytes = whole.clone();
         bytes[begins[2] - 3] ^= 1;
-        let (rows, bad, error) = read(&bytes, &format, Reading::default());
+        let (rows, bad, error) = read(&bytes, &format, ReadOptions::default());
         // the third goes with it: its mark is the first to be found
         assert_eq!((rows, error), (30, None), "{codec:?}");
         assert_eq!(bad, [format!("byte {}: the block does not end where it says", begins[1])]);
         // the end of the file
         let bytes = &whole[..whole.len() - 20];
-        let (rows, bad, error) = read(bytes, &format, Reading::default());
+        let (rows, bad, error) = read(bytes, &format, ReadOptions::default());
         assert_eq!((rows, error), (40, None));
         assert_eq!(bad, [format!("byte {}: the file ends inside a block", begins[4])]);
         // what is in the fourth: it begins with two numbers
@@ -116,7 +117,7 @@ fn a_damaged_block_does_not_take_the_others_with_it() {
             let mut bytes = whole.clone();
             let content = begins[3] + 3;
             bytes[content..content + 12].fill(0xff);
-            let reading = Reading { batch_rows, ..Reading::default() };
+            let reading = ReadOptions { batch_rows, ..ReadOptions::default() };
             let (rows, bad, error) = read(&bytes, &format, reading);
             assert_eq!((rows, error), (40, None), "{codec:?} {bad:?}");
             assert_eq!(bad.len(), 1);
@@ -142,20 +143,20 @@ proptest! {
             bytes.truncate(cut.index(bytes.len()));
         }
         // more than there was only where a count says so
-        let (rows, _, _) = read(&bytes, &Format::Avro(codec), Reading::default());
+        let (rows, _, _) = read(&bytes, &Format::Avro(codec), ReadOptions::default());
         prop_assert!(rows <= bytes.len() * 20);
     }
 
     #[test]
     fn nor_any_text(text in prop::collection::vec(any::<u8>(), 0..80)) {
-        read(&text, &Format::Json, Reading::default());
-        read(&text, &Format::Csv { header: false, delimiter: b',' }, Reading::default());
+        read(&text, &Format::Json, ReadOptions::default());
+        read(&text, &Format::Csv { header: false, delimiter: b',' }, ReadOptions::default());
     }
 }
 
 #[test]
 fn other_files_are_refused() {
-    let (rows, bad, error) = read(b"not one", &Format::Avro(Codec::Null), Reading::default());
+    let (rows, bad, error) = read(b"not one", &Format::Avro(Codec::Null), ReadOptions::default());
     assert_eq!((rows, bad.len()), (0, 0));
     assert!(error.unwrap().starts_with("not an Avro object container: "));
 }

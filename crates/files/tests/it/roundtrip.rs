@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use arrow_array::RecordBatch;
 use proptest::prelude::*;
-use tidemill_files::{Codec, Format, Reading, Writer, Writing};
-use tidemill_types::decode::{BatchBuilder, Cell};
+use tidemill_files::{Codec, Format, ReadOptions, WriteOptions, Writer};
+use tidemill_types::decode::{BatchBuilder, FieldValue};
 use tidemill_types::{FieldType, StreamSchema, Timestamp};
 
 use crate::stream;
@@ -33,16 +33,16 @@ fn all_types() -> Arc<StreamSchema> {
     ])
 }
 
-fn cells(n: Option<i32>, text: &str) -> Vec<Cell> {
-    let Some(n) = n else { return vec![Cell::Missing; 7] };
+fn cells(n: Option<i32>, text: &str) -> Vec<FieldValue> {
+    let Some(n) = n else { return vec![FieldValue::Missing; 7] };
     vec![
-        Cell::Bool(n % 2 == 0),
-        Cell::Int(n.into()),
-        Cell::Int(i64::from(n) << 31),
-        Cell::Float(f64::from(n as f32 / 8.0)),
-        Cell::Float(f64::from(n) / 3.0),
-        Cell::Text(text.to_owned()),
-        Cell::Time(Timestamp(i64::from(n) * 1_000_001)),
+        FieldValue::Bool(n % 2 == 0),
+        FieldValue::Int(n.into()),
+        FieldValue::Int(i64::from(n) << 31),
+        FieldValue::Float(f64::from(n as f32 / 8.0)),
+        FieldValue::Float(f64::from(n) / 3.0),
+        FieldValue::Text(text.to_owned()),
+        FieldValue::Time(Timestamp(i64::from(n) * 1_000_001)),
     ]
 }
 
@@ -57,10 +57,10 @@ fn rows(batches: &[RecordBatch]) -> Vec<String> {
 }
 
 fn read(path: &Path, format: &Format, schema: &Arc<StreamSchema>, batch_rows: usize) -> Vec<RecordBatch> {
-    let reading = Reading { batch_rows, ..Reading::default() };
+    let reading = ReadOptions { batch_rows, ..ReadOptions::default() };
     let mut reader = tidemill_files::open(path, format, schema, reading).unwrap();
     let batches: Vec<RecordBatch> = reader.by_ref().map(Result::unwrap).collect();
-    assert_eq!(reader.take_bad(), []);
+    assert_eq!(reader.take_rejected(), []);
     assert!(batches.iter().all(|b| b.num_rows() <= batch_rows));
     batches
 }
@@ -75,14 +75,14 @@ proptest! {
         let schema = all_types();
         let mut builder = BatchBuilder::new(schema.clone());
         for (n, text) in &given {
-            builder.push_cells(&cells(*n, text), Timestamp(0)).unwrap();
+            builder.push_values(&cells(*n, text), Timestamp(0)).unwrap();
         }
         let batch = builder.finish();
         let wanted = rows(&[batch.project(&(0..7).collect::<Vec<_>>()).unwrap()]);
         let dir = tempfile::tempdir().unwrap();
         for format in FORMATS {
             let path = dir.path().join("file");
-            let mut writer = Writer::create(&path, &format, &schema, &Writing::default()).unwrap();
+            let mut writer = Writer::create(&path, &format, &schema, &WriteOptions::default()).unwrap();
             writer.write(&batch.slice(0, given.len() / 2)).unwrap();
             writer.write(&batch.slice(given.len() / 2, given.len() - given.len() / 2)).unwrap();
             writer.finish().unwrap();
@@ -108,19 +108,24 @@ fn fields_are_found_by_name_and_widened() {
         ("b", FieldType::Object),
     ]);
     let mut builder = BatchBuilder::new(written.clone());
-    let cells =
-        [Cell::Int(7), Cell::Text("{\"x\":1}".into()), Cell::Float(0.5), Cell::Time(Timestamp(9_000))];
-    builder.push_cells(&cells, Timestamp(0)).unwrap();
+    let cells = [
+        FieldValue::Int(7),
+        FieldValue::Text("{\"x\":1}".into()),
+        FieldValue::Float(0.5),
+        FieldValue::Time(Timestamp(9_000)),
+    ];
+    builder.push_values(&cells, Timestamp(0)).unwrap();
     let batch = builder.finish();
     for format in [Format::Avro(Codec::Null), Format::Parquet] {
         let path = dir.path().join("file");
-        let mut writer = Writer::create(&path, &format, &written, &Writing::default()).unwrap();
+        let mut writer = Writer::create(&path, &format, &written, &WriteOptions::default()).unwrap();
         writer.write(&batch).unwrap();
         writer.finish().unwrap();
         let found = read(&path, &format, &wanted, 10);
         assert_eq!(rows(&found), ["Int(9)|Float(0.5)|Int(7)|Str(\"{\\\"x\\\":1}\")"]);
         let refused = |fields: &[(&str, FieldType)]| {
-            let e = tidemill_files::open(&path, &format, &stream(fields), Reading::default()).unwrap_err();
+            let e =
+                tidemill_files::open(&path, &format, &stream(fields), ReadOptions::default()).unwrap_err();
             e.to_string().replace(&path.display().to_string(), "F")
         };
         assert_eq!(refused(&[("a", FieldType::Bool)]), "F: field `a`: `bool` cannot be read from Int32");
@@ -133,9 +138,9 @@ fn lines_go_behind_lines() {
     let dir = tempfile::tempdir().unwrap();
     let schema = stream(&[("symbol", FieldType::String), ("price", FieldType::Double)]);
     let mut builder = BatchBuilder::new(schema.clone());
-    builder.push_cells(&[Cell::Text("A;1".into()), Cell::Missing], Timestamp(0)).unwrap();
+    builder.push_values(&[FieldValue::Text("A;1".into()), FieldValue::Missing], Timestamp(0)).unwrap();
     let batch = builder.finish();
-    let twice = |name: &str, format: Format, writing: Writing| {
+    let twice = |name: &str, format: Format, writing: WriteOptions| {
         let path = dir.path().join(name);
         for _ in 0..2 {
             let mut writer = Writer::create(&path, &format, &schema, &writing).unwrap();
@@ -144,19 +149,19 @@ fn lines_go_behind_lines() {
         }
         std::fs::read_to_string(path).unwrap()
     };
-    let append = Writing { append: true, ..Writing::default() };
+    let append = WriteOptions { append: true, ..WriteOptions::default() };
     let csv = Format::Csv { header: true, delimiter: b';' };
     assert_eq!(twice("a.csv", csv.clone(), append.clone()), "symbol;price\n\"A;1\";\n\"A;1\";\n");
-    assert_eq!(twice("b.csv", csv, Writing::default()), "symbol;price\n\"A;1\";\n");
+    assert_eq!(twice("b.csv", csv, WriteOptions::default()), "symbol;price\n\"A;1\";\n");
     assert_eq!(twice("a.json", Format::Json, append), "{\"symbol\":\"A;1\"}\n{\"symbol\":\"A;1\"}\n");
-    let enclosing = Writing { enclosing: Some("event".into()), ..Writing::default() };
+    let enclosing = WriteOptions { envelope: Some("event".into()), ..WriteOptions::default() };
     assert_eq!(twice("b.json", Format::Json, enclosing), "{\"event\":{\"symbol\":\"A;1\"}}\n");
     assert_eq!(rows(&read(&dir.path().join("b.json"), &Format::Json, &schema, 9)), ["Str(\"A;1\")|Missing"]);
 }
 
 #[test]
 fn names_tell_formats() {
-    let of = |name: &str| Format::of(Path::new(name)).map_err(|e| e.to_string());
+    let of = |name: &str| Format::from_path(Path::new(name)).map_err(|e| e.to_string());
     assert_eq!(of("a/b.Avro"), Ok(Format::Avro(Codec::Null)));
     assert_eq!(of("a.jsonl.gz"), Ok(Format::Json));
     assert_eq!(of("a.csv"), Ok(Format::Csv { header: true, delimiter: b',' }));

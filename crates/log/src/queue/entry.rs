@@ -36,7 +36,7 @@ pub(super) enum BadEntry {
 
 /// Items `first..first + count` of one origin.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Run {
+pub(super) struct ItemRun {
     pub origin: u64,
     pub first: u32,
     pub count: u32,
@@ -46,7 +46,7 @@ pub(super) struct Run {
 pub(super) enum Entry {
     Put { name: String, items: Items },
     Moved { name: String, origin: u64, items: Items },
-    Ack(Vec<Run>),
+    Ack(Vec<ItemRun>),
 }
 
 /// The items of one entry, in its bytes.
@@ -170,7 +170,7 @@ pub(super) fn moved(name: &str, origin: u64, items: &[(u32, Bytes)]) -> Vec<u8> 
     out
 }
 
-pub(super) fn ack(runs: &[Run]) -> Vec<u8> {
+pub(super) fn ack(runs: &[ItemRun]) -> Vec<u8> {
     let mut out = Vec::with_capacity(1 + runs.len() * RUN_BYTES);
     out.push(ACK);
     for run in runs {
@@ -198,8 +198,8 @@ pub(super) fn decode(bytes: Bytes) -> Result<Entry, BadEntry> {
         }
         ACK => {
             let (runs, rest) = bytes[1..].as_chunks::<RUN_BYTES>();
-            let run = |b: &[u8; RUN_BYTES]| -> Result<Run, BadEntry> {
-                Ok(Run {
+            let run = |b: &[u8; RUN_BYTES]| -> Result<ItemRun, BadEntry> {
+                Ok(ItemRun {
                     origin: u64::from_le_bytes(array(b, 0)?),
                     first: u32::from_le_bytes(array(b, 8)?),
                     count: u32::from_le_bytes(array(b, 12)?),
@@ -262,7 +262,7 @@ mod tests {
         let moved = moved("q", 9, &[(3, Bytes::from_static(b"x")), (u32::MAX, Bytes::new())]);
         let Ok(Entry::Moved { origin, items, .. }) = decode(moved.into()) else { panic!() };
         assert_eq!((origin, items.next(items.begin()).unwrap().0), (9, 3));
-        let run = Run { origin: 1, first: 2, count: 3 };
+        let run = ItemRun { origin: 1, first: 2, count: 3 };
         let Ok(Entry::Ack(runs)) = decode(ack(&[run, run]).into()) else { panic!() };
         assert_eq!(runs, [run, run]);
     }

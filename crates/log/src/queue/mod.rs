@@ -37,10 +37,10 @@ use bytes::Bytes;
 use parking_lot::Mutex;
 use tidemill_types::{Error, Offset, PartitionId, Result, Timestamp};
 
-use self::entry::{Entry, Run};
+use self::entry::{Entry, ItemRun};
 use self::state::State;
 pub use self::tx::Tx;
-use crate::contract::{Durability, Log};
+use crate::api::{Durability, Log};
 
 /// How much is read at a time when the queues are rebuilt.
 const READ_BYTES: usize = 4 << 20;
@@ -99,16 +99,16 @@ struct Inner {
     options: QueueOptions,
     state: Mutex<State>,
     /// What was written but must be known as durable, and what must still be written.
-    settling: Mutex<Settling>,
+    ack_state: Mutex<AckState>,
 }
 
 /// Locked inside the state's lock or alone.
 #[derive(Default)]
-struct Settling {
+struct AckState {
     /// Offset of the last record that allows to drop earlier ones (an acknowledgement or a move).
     last: Option<u64>,
     /// Items of failed commits, to be acknowledged with the next write.
-    takebacks: Vec<Run>,
+    rollbacks: Vec<ItemRun>,
 }
 
 impl Queues {
@@ -121,7 +121,7 @@ impl Queues {
         }
         let mut state = State::default();
         let mut at = log.start(partition);
-        let mut settling = Settling::default();
+        let mut settling = AckState::default();
         loop {
             let records = log.read(partition, at, READ_BYTES)?;
             let Some(last) = records.last() else { break };
@@ -141,7 +141,7 @@ impl Queues {
             }
         }
         let inner =
-            Inner { log, partition, options, state: Mutex::new(state), settling: Mutex::new(settling) };
+            Inner { log, partition, options, state: Mutex::new(state), ack_state: Mutex::new(settling) };
         Ok(Self { inner: Arc::new(inner) })
     }
 
@@ -161,7 +161,7 @@ impl Queues {
     /// Errors: `NotFound` when one of them is not taken now; the others are given back all the same.
     pub fn nack(&self, ids: &[ItemId]) -> Result<()> {
         let mut state = self.inner.state.lock();
-        let strangers: Vec<&ItemId> = ids.iter().filter(|id| !state.give_back(**id)).collect();
+        let strangers: Vec<&ItemId> = ids.iter().filter(|id| !state.return_item(**id)).collect();
         match strangers.first() {
             None => Ok(()),
             Some(id) => Err(Error::not_found(format!(
@@ -182,14 +182,14 @@ impl Queues {
             let mut state = inner.state.lock();
             let runs = state.live_runs(ids);
             if !runs.is_empty() {
-                inner.write_takebacks(&state)?;
-                inner.write_settling(&mut state, &[&entry::ack(&runs)])?;
+                inner.write_rollbacks(&state)?;
+                inner.write_acks(&mut state, &[&entry::ack(&runs)])?;
                 state.finish(&runs);
             }
         }
         // Also when there was nothing to write: the earlier call that did may have failed to sync.
-        inner.settle()?;
-        inner.drop_unwanted()
+        inner.sync_acks()?;
+        inner.compact_and_truncate()
     }
 
     /// Items of queue `name` that are not acknowledged, taken or not.
@@ -214,45 +214,45 @@ impl Queues {
 }
 
 impl Inner {
-    fn note_takeback(&self, origin: u64, count: u32) {
-        self.settling.lock().takebacks.push(Run { origin, first: 0, count });
+    fn note_rollback(&self, origin: u64, count: u32) {
+        self.ack_state.lock().rollbacks.push(ItemRun { origin, first: 0, count });
     }
 
     /// Acknowledges the items of failed commits, which nobody has seen. The state has let them go already; it is
     /// asked for so that its lock is held.
-    fn write_takebacks(&self, _: &State) -> Result<()> {
-        let mut settling = self.settling.lock();
-        if settling.takebacks.is_empty() {
+    fn write_rollbacks(&self, _: &State) -> Result<()> {
+        let mut settling = self.ack_state.lock();
+        if settling.rollbacks.is_empty() {
             return Ok(());
         }
-        let entry = entry::ack(&settling.takebacks);
+        let entry = entry::ack(&settling.rollbacks);
         let written = self.log.write(self.partition, (self.options.clock)(), &[&entry])?;
         settling.last = Some(written.last.0);
-        settling.takebacks.clear();
+        settling.rollbacks.clear();
         Ok(())
     }
 
     /// Writes entries that allow to drop earlier ones once they are durable; returns the first one's offset.
-    fn write_settling(&self, state: &mut State, entries: &[&[u8]]) -> Result<u64> {
+    fn write_acks(&self, state: &mut State, entries: &[&[u8]]) -> Result<u64> {
         let written = self.log.write(self.partition, (self.options.clock)(), entries)?;
         entries.iter().for_each(|e| state.count_written(e.len()));
-        self.settling.lock().last = Some(written.last.0);
+        self.ack_state.lock().last = Some(written.last.0);
         Ok(written.first.0)
     }
 
-    fn settle(&self) -> Result<()> {
-        let last = self.settling.lock().last;
+    fn sync_acks(&self) -> Result<()> {
+        let last = self.ack_state.lock().last;
         last.map_or(Ok(()), |last| self.log.sync(self.partition, Offset(last), Durability::Fsync))
     }
 
     /// Moves items that hold too much of the log, then drops what nothing needs any more.
-    fn drop_unwanted(&self) -> Result<()> {
+    fn compact_and_truncate(&self) -> Result<()> {
         if self.compact()? {
-            self.settle()?;
+            self.sync_acks()?;
         }
         let upto = {
             let state = self.state.lock();
-            let last = self.settling.lock().last;
+            let last = self.ack_state.lock().last;
             // Nothing may be dropped on the word of a record that could still be lost.
             if last.is_some_and(|last| self.log.durable(self.partition).0 <= last) {
                 return Ok(());
@@ -271,11 +271,11 @@ impl Inner {
             if pinned <= self.options.compact_bytes_min || live.saturating_mul(4) > pinned {
                 break;
             }
-            let Some(batch) = state.movable() else { break };
+            let Some(batch) = state.pending_items() else { break };
             let payload = entry::moved(&batch.queue, batch.origin, &batch.items);
             drop(batch);
             let written = self.log.write(self.partition, (self.options.clock)(), &[&payload])?;
-            self.settling.lock().last = Some(written.last.0);
+            self.ack_state.lock().last = Some(written.last.0);
             moved += payload.len();
             let size = payload.len();
             let entry = entry::decode(payload.into())

@@ -7,7 +7,7 @@ use bytes::Bytes;
 
 use super::ItemId;
 use super::batch::Batch;
-use super::entry::{Entry, Items, Run};
+use super::entry::{Entry, ItemRun, Items};
 
 /// All queues of one partition.
 #[derive(Default)]
@@ -26,7 +26,7 @@ pub(super) struct State {
 }
 
 /// A batch's items that are still wanted, by their indexes.
-pub(super) struct Movable {
+pub(super) struct PendingItems {
     pub queue: Arc<str>,
     pub origin: u64,
     pub items: Vec<(u32, Bytes)>,
@@ -109,7 +109,7 @@ impl State {
     }
 
     /// The commit that put `origin` is as durable as its caller asked.
-    pub(super) fn show(&mut self, origin: u64) {
+    pub(super) fn make_visible(&mut self, origin: u64) {
         if let Some(batch) = self.batches.get_mut(&origin) {
             batch.is_hidden = false;
             if let Some(queue) = self.queues.get_mut(&batch.queue) {
@@ -119,7 +119,7 @@ impl State {
     }
 
     /// The commit that put `origin` failed: gives the entry back.
-    pub(super) fn take_back(&mut self, origin: u64) -> Option<Bytes> {
+    pub(super) fn roll_back(&mut self, origin: u64) -> Option<Bytes> {
         self.remove(origin).map(Batch::into_bytes)
     }
 
@@ -154,7 +154,7 @@ impl State {
     }
 
     /// Gives back a taken item; false when it is not a taken one.
-    pub(super) fn give_back(&mut self, id: ItemId) -> bool {
+    pub(super) fn return_item(&mut self, id: ItemId) -> bool {
         let Some(batch) = self.batches.get_mut(&id.origin) else {
             return false;
         };
@@ -162,7 +162,7 @@ impl State {
     }
 
     /// The runs of those among `ids` that are not acknowledged yet.
-    pub(super) fn live_runs(&mut self, ids: &[ItemId]) -> Vec<Run> {
+    pub(super) fn live_runs(&mut self, ids: &[ItemId]) -> Vec<ItemRun> {
         let mut sorted;
         let ids = if ids.is_sorted() {
             ids
@@ -171,7 +171,7 @@ impl State {
             sorted.sort_unstable();
             &sorted
         };
-        let mut runs: Vec<Run> = Vec::new();
+        let mut runs: Vec<ItemRun> = Vec::new();
         let mut batch: Option<(u64, &mut Batch)> = None;
         let mut batches = self.batches.iter_mut();
         for id in ids {
@@ -186,14 +186,14 @@ impl State {
                 _ if !is_live => {}
                 Some(r) if r.origin == id.origin && id.index < r.first + r.count => {}
                 Some(r) if r.origin == id.origin && id.index == r.first + r.count => r.count += 1,
-                _ => runs.push(Run { origin: id.origin, first: id.index, count: 1 }),
+                _ => runs.push(ItemRun { origin: id.origin, first: id.index, count: 1 }),
             }
         }
         runs
     }
 
     /// Acknowledges items; those that are not there any more do not matter.
-    pub(super) fn finish(&mut self, runs: &[Run]) {
+    pub(super) fn finish(&mut self, runs: &[ItemRun]) {
         for run in runs {
             let Some(batch) = self.batches.get_mut(&run.origin) else {
                 continue;
@@ -219,10 +219,10 @@ impl State {
     }
 
     /// The oldest batch, to be moved. `None` while it waits for its commit.
-    pub(super) fn movable(&self) -> Option<Movable> {
+    pub(super) fn pending_items(&self) -> Option<PendingItems> {
         let origin = *self.places.values().next()?;
         let batch = self.batches.get(&origin).filter(|b| !b.is_hidden)?;
-        Some(Movable { queue: Arc::clone(&batch.queue), origin, items: batch.live_items() })
+        Some(PendingItems { queue: Arc::clone(&batch.queue), origin, items: batch.live_items() })
     }
 
     fn name(&mut self, name: &str) -> Arc<str> {

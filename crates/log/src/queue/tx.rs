@@ -8,7 +8,7 @@ use tidemill_types::{Error, Offset, Result};
 use super::batch;
 use super::entry::{Items, NAME_BYTES_MAX, begin_put, finish_put, push_item};
 use super::{Queues, state::State};
-use crate::contract::Durability;
+use crate::api::Durability;
 
 /// A transaction on queues: what is put in here is seen by nobody until [`Tx::commit`]. Dropping it forgets it.
 ///
@@ -102,11 +102,11 @@ impl Tx {
         if durability > Durability::Memory
             && let Err(e) = self.queues.inner.log.sync(self.queues.inner.partition, Offset(last), durability)
         {
-            self.take_back(first);
+            self.roll_back(first);
             return Err(e);
         }
         let mut state = self.queues.inner.state.lock();
-        (first..=last).for_each(|origin| state.show(origin));
+        (first..=last).for_each(|origin| state.make_visible(origin));
         drop(state);
         self.sections.clear();
         self.by_name.clear();
@@ -131,7 +131,7 @@ impl Tx {
                 state.bytes()
             )));
         }
-        inner.write_takebacks(state)?;
+        inner.write_rollbacks(state)?;
         let entries: Vec<Bytes> =
             self.sections.iter_mut().map(|s| Bytes::from(std::mem::take(&mut s.entry))).collect();
         let written = inner.log.write_owned(inner.partition, (inner.options.clock)(), entries.clone());
@@ -148,17 +148,17 @@ impl Tx {
         Ok((written.first.0, written.last.0))
     }
 
-    fn take_back(&mut self, first: u64) {
+    fn roll_back(&mut self, first: u64) {
         let inner = &self.queues.inner;
         let mut state = inner.state.lock();
         for (origin, section) in (first..).zip(&mut self.sections) {
-            if let Some(entry) = state.take_back(origin) {
+            if let Some(entry) = state.roll_back(origin) {
                 // A copy: the log still holds the first.
                 section.entry = entry.into();
             }
-            inner.note_takeback(origin, section.count);
+            inner.note_rollback(origin, section.count);
         }
         // If this is refused as well, it goes ahead of whatever is written next.
-        let _ = inner.write_takebacks(&state);
+        let _ = inner.write_rollbacks(&state);
     }
 }

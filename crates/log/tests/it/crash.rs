@@ -93,17 +93,17 @@ fn crash_at(seed: u64, op: u64, crash: Crash) -> bool {
     }
     let finished = disk.ops() < op;
     let mut rng = StdRng::seed_from_u64(seed ^ op << 32);
-    let mut disk = disk.after(crash, &mut rng);
+    let mut disk = disk.after_crash(crash, &mut rng);
     // The first recovery may crash, too.
     if rng.random_bool(0.3) {
         disk.stop_at(rng.random_range(0..8), StdRng::seed_from_u64(op));
         drop(open(&disk));
-        disk = disk.after(crash, &mut rng);
+        disk = disk.after_crash(crash, &mut rng);
     }
     let log = open(&disk).unwrap();
     check(&log, &mut promised, crash);
     work(&log, &disk, &mut rng, &mut promised, 5);
-    let disk = disk.after(Crash::Power, &mut rng);
+    let disk = disk.after_crash(Crash::Power, &mut rng);
     drop(log);
     check(&open(&disk).unwrap(), &mut promised, Crash::Power);
     finished

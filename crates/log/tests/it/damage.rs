@@ -110,7 +110,7 @@ fn repair_cuts_at_the_damage_and_keeps_what_it_cut() {
     assert_eq!(log.end(P), Offset(2));
     let cut = report.cut.unwrap();
     assert_eq!((cut.reason, cut.pos, cut.bytes, cut.records), (CutReason::Damaged, 240, 300, 2));
-    assert!(disk.names().contains(&cut.kept_as[0]), "{:?}", disk.names());
+    assert!(disk.names().contains(&cut.quarantined_as[0]), "{:?}", disk.names());
     log.append(P, Timestamp(0), &[b"on"], Durability::Fsync).unwrap();
     drop(log);
     assert_eq!(open(&disk, options()).unwrap().1.end, Offset(3));

@@ -20,7 +20,7 @@ fn append(log: &LocalLog, payload: &[u8], durability: Durability) -> Result<Offs
 }
 
 fn after_power_loss(disk: &SimDisk) -> SimDisk {
-    disk.after(Crash::Power, &mut StdRng::seed_from_u64(1))
+    disk.after_crash(Crash::Power, &mut StdRng::seed_from_u64(1))
 }
 
 #[test]
@@ -132,7 +132,7 @@ fn bytes_of_a_failed_fsync_are_written_again_by_the_next_process() {
     disk.fail_syncs(u32::MAX);
     append(&log, b"doubt", Durability::Fsync).unwrap_err();
     // The next process reads the record from the system's memory, which counts it as clean.
-    let disk = disk.after(Crash::Kill, &mut StdRng::seed_from_u64(1));
+    let disk = disk.after_crash(Crash::Kill, &mut StdRng::seed_from_u64(1));
     let log = open(&disk, options());
     assert_eq!(log.durable(P), Offset(2));
     let log = open(&after_power_loss(&disk), options());

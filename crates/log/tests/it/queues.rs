@@ -125,7 +125,7 @@ fn commit_on_a_failing_disk_is_taken_back_and_can_be_repeated() {
         disk.set_room(None);
         assert_eq!(tx.commit(Durability::Fsync).unwrap(), 2);
         for again in [false, true] {
-            let disk = disk.after(Crash::Power, &mut StdRng::seed_from_u64(1));
+            let disk = disk.after_crash(Crash::Power, &mut StdRng::seed_from_u64(1));
             let queues =
                 if again { Queues::open(log_on(&disk), P, small()).unwrap() } else { queues.clone() };
             assert_eq!((queues.len("q"), queues.len("r")), (2, 1));
@@ -144,7 +144,7 @@ fn failed_ack_can_be_repeated_and_is_durable_then() {
     disk.fail_syncs(1);
     assert_eq!(queues.ack(&taken).unwrap_err().kind(), ErrorKind::Unavailable);
     queues.ack(&taken).unwrap();
-    let disk = disk.after(Crash::Power, &mut StdRng::seed_from_u64(1));
+    let disk = disk.after_crash(Crash::Power, &mut StdRng::seed_from_u64(1));
     assert_eq!(take(&Queues::open(log_on(&disk), P, small()).unwrap(), "q", 9), [b"2"]);
 }
 
@@ -302,7 +302,7 @@ fn crashes_lose_no_committed_item_and_bring_no_acknowledged_one_back() {
             }
         }
         let crash = [Crash::Kill, Crash::Power][rng.random_range(0..2)];
-        let disk = disk.after(crash, &mut rng);
+        let disk = disk.after_crash(crash, &mut rng);
         let queues = Queues::open(log_on(&disk), P, small()).unwrap();
         let found = take(&queues, "q", usize::MAX);
         for item in &acked {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use bson::raw::{RawBson, RawDocumentBuf};
 use bson::{Bson, RawBsonRef};
 use tidemill_docs::{DocBytes, ErrorCode, Store, Update, get_path};
-use tidemill_types::decode::Cell;
+use tidemill_types::decode::FieldValue;
 use tidemill_types::{FieldType, StreamSchema, Timestamp, Value};
 
 use super::context::ExecutionContext;
@@ -43,7 +43,7 @@ pub(crate) enum DocumentChange {
 /// An event that is ready to be emitted.
 pub(crate) struct NewEvent {
     pub stream: usize,
-    pub cells: Vec<Cell>,
+    pub cells: Vec<FieldValue>,
     pub time: i64,
 }
 
@@ -92,7 +92,7 @@ impl PreparedFiring {
                     let schema = &catalog.streams[*stream];
                     let cells = emit(schema, cells, frame)?;
                     let time = match schema.time.map(|t| &cells[t]) {
-                        Some(Cell::Time(t)) => t.0,
+                        Some(FieldValue::Time(t)) => t.0,
                         _ => frame.row.now(),
                     };
                     self.events.push(NewEvent { stream: *stream, cells, time });
@@ -302,7 +302,7 @@ fn insert(
     })
 }
 
-fn emit(schema: &StreamSchema, exprs: &[Option<Expr>], frame: &Frame<'_>) -> Result<Vec<Cell>, String> {
+fn emit(schema: &StreamSchema, exprs: &[Option<Expr>], frame: &Frame<'_>) -> Result<Vec<FieldValue>, String> {
     let mut cells = Vec::with_capacity(exprs.len());
     for (field, expr) in schema.fields.iter().zip(exprs) {
         let value = expr.as_ref().map_or(RuleValue::Missing, |e| eval(e, frame));
@@ -321,20 +321,22 @@ fn emit(schema: &StreamSchema, exprs: &[Option<Expr>], frame: &Frame<'_>) -> Res
 }
 
 /// The value as the field takes it; `None` when it does not fit.
-fn cell(ty: FieldType, value: &RuleValue<'_>) -> Option<Cell> {
+fn cell(ty: FieldType, value: &RuleValue<'_>) -> Option<FieldValue> {
     Some(match (ty, value) {
-        (_, RuleValue::Missing | RuleValue::Null) => Cell::Missing,
-        (FieldType::Bool, RuleValue::Bool(b)) => Cell::Bool(*b),
-        (FieldType::Int, RuleValue::Int(n)) => Cell::Int(i32::try_from(*n).ok()?.into()),
-        (FieldType::Int, RuleValue::Float(x)) => Cell::Int(i32::try_from(exact_integer(*x)?).ok()?.into()),
-        (FieldType::Long, RuleValue::Int(n)) => Cell::Int(*n),
-        (FieldType::Long, RuleValue::Float(x)) => Cell::Int(exact_integer(*x)?),
-        (FieldType::Long, RuleValue::Span(d)) => Cell::Int(d / 1000),
-        (FieldType::Float | FieldType::Double, RuleValue::Int(n)) => Cell::Float(*n as f64),
-        (FieldType::Float | FieldType::Double, RuleValue::Float(x)) => Cell::Float(*x),
-        (FieldType::String, RuleValue::Str(s)) => Cell::Text(s.as_ref().to_owned()),
-        (FieldType::Time, RuleValue::Time(t)) => Cell::Time(Timestamp(*t)),
-        (FieldType::Object, value) => Cell::Text(value.to_json().to_string()),
+        (_, RuleValue::Missing | RuleValue::Null) => FieldValue::Missing,
+        (FieldType::Bool, RuleValue::Bool(b)) => FieldValue::Bool(*b),
+        (FieldType::Int, RuleValue::Int(n)) => FieldValue::Int(i32::try_from(*n).ok()?.into()),
+        (FieldType::Int, RuleValue::Float(x)) => {
+            FieldValue::Int(i32::try_from(exact_integer(*x)?).ok()?.into())
+        }
+        (FieldType::Long, RuleValue::Int(n)) => FieldValue::Int(*n),
+        (FieldType::Long, RuleValue::Float(x)) => FieldValue::Int(exact_integer(*x)?),
+        (FieldType::Long, RuleValue::Span(d)) => FieldValue::Int(d / 1000),
+        (FieldType::Float | FieldType::Double, RuleValue::Int(n)) => FieldValue::Float(*n as f64),
+        (FieldType::Float | FieldType::Double, RuleValue::Float(x)) => FieldValue::Float(*x),
+        (FieldType::String, RuleValue::Str(s)) => FieldValue::Text(s.as_ref().to_owned()),
+        (FieldType::Time, RuleValue::Time(t)) => FieldValue::Time(Timestamp(*t)),
+        (FieldType::Object, value) => FieldValue::Text(value.to_json().to_string()),
         _ => return None,
     })
 }

@@ -2,7 +2,7 @@
 
 use tidemill_docs::Store;
 use tidemill_types::PartitionId;
-use tidemill_types::decode::Cell;
+use tidemill_types::decode::FieldValue;
 
 use crate::expr::RuleValue;
 use crate::expr::row::cell_value;
@@ -19,7 +19,7 @@ pub trait ExecutionContext {
     fn route(&self, stream: usize, key: Option<&str>) -> Route;
 
     /// Whether an emitted event that belongs here is the first with these `id` values. `id` is never empty.
-    fn admit(&mut self, stream: usize, id: &[Cell]) -> bool;
+    fn admit(&mut self, stream: usize, id: &[FieldValue]) -> bool;
 }
 
 /// Where an event belongs.
@@ -33,7 +33,7 @@ pub enum Route {
 
 /// The text of a key, which is what is hashed: text as it is, numbers in decimal, times as RFC 3339, and nothing
 /// for a missing key.
-pub fn key_text(cell: &Cell) -> String {
+pub fn key_text(cell: &FieldValue) -> String {
     match cell_value(cell) {
         RuleValue::Missing | RuleValue::Null => String::new(),
         RuleValue::Str(s) => s.into_owned(),

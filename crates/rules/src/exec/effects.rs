@@ -4,7 +4,7 @@ use std::fmt;
 
 use arrow_array::RecordBatch;
 use serde::{Deserialize, Serialize};
-use tidemill_types::decode::Cell;
+use tidemill_types::decode::FieldValue;
 use tidemill_types::{PartitionId, Timestamp};
 
 /// Most errors of one turn that are kept with their text; the others are counted.
@@ -53,7 +53,7 @@ pub struct Outbound {
     /// The stream.
     pub stream: usize,
     /// Its declared fields in order.
-    pub cells: Vec<Cell>,
+    pub cells: Vec<FieldValue>,
     /// Its time.
     pub time: Timestamp,
     /// Its number among all that the turn emitted, from 0.

@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, VecDeque};
 
 use arrow_array::RecordBatch;
 use arrow_buffer::BooleanBuffer;
-use tidemill_types::decode::{BatchBuilder, Cell};
+use tidemill_types::decode::{BatchBuilder, FieldValue};
 use tidemill_types::{Error, Offset, PartitionId, Result, Timestamp};
 
 pub(crate) use actions::id_of;
@@ -84,7 +84,7 @@ struct RuleRun<'t, H> {
 }
 
 struct EmittedEvent {
-    cells: Vec<Cell>,
+    cells: Vec<FieldValue>,
     time: i64,
     source_row: u32,
     number: u32,
@@ -469,10 +469,10 @@ impl<H: ExecutionContext> RuleRun<'_, H> {
         let number = self.emitted_count;
         self.emitted_count += 1;
         let key = schema.key.map(|k| key_text(&cells[k]));
-        if let Route::Remote(partition) = self.host.route(stream, key.as_deref()) {
+        if let Route::Remote(part) = self.host.route(stream, key.as_deref()) {
             let source_row = source.source_row;
             self.effects.outbound.push(Outbound {
-                partition,
+                partition: part,
                 stream,
                 cells,
                 time: Timestamp(time),
@@ -482,7 +482,7 @@ impl<H: ExecutionContext> RuleRun<'_, H> {
             return;
         }
         if !schema.id.is_empty() {
-            let id: Vec<Cell> = schema.id.iter().map(|i| cells[*i].clone()).collect();
+            let id: Vec<FieldValue> = schema.id.iter().map(|i| cells[*i].clone()).collect();
             if !self.host.admit(stream, &id) {
                 *self.duplicates.entry(stream).or_default() += 1;
                 return;
@@ -503,7 +503,7 @@ impl<H: ExecutionContext> RuleRun<'_, H> {
             }
             let mut builder = BatchBuilder::new(self.program.catalog().streams[stream].clone());
             for event in &events {
-                builder.push_cells(&event.cells, Timestamp(event.time))?;
+                builder.push_values(&event.cells, Timestamp(event.time))?;
             }
             let batch = builder.finish();
             let rows: Vec<u32> =

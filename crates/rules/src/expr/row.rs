@@ -7,7 +7,7 @@ use arrow_buffer::NullBuffer;
 use arrow_schema::{DataType, TimeUnit};
 use bson::raw::RawDocument;
 use tidemill_docs::DocBytes;
-use tidemill_types::decode::Cell;
+use tidemill_types::decode::FieldValue;
 use tidemill_types::{Error, FieldType, Result, StreamSchema};
 
 use super::value::RuleValue;
@@ -145,7 +145,7 @@ pub enum Row<'a> {
     /// In a batch.
     Batch(&'a Columns<'a>, usize),
     /// Emitted in this turn: its declared fields in order, and its time.
-    Cells(&'a [Cell], i64),
+    Cells(&'a [FieldValue], i64),
 }
 
 impl<'a> Row<'a> {
@@ -173,29 +173,29 @@ impl<'a> Row<'a> {
 }
 
 /// The value of a cell.
-pub fn cell_value(cell: &Cell) -> RuleValue<'_> {
+pub fn cell_value(cell: &FieldValue) -> RuleValue<'_> {
     match cell {
-        Cell::Missing => RuleValue::Missing,
-        Cell::Bool(b) => RuleValue::Bool(*b),
-        Cell::Int(n) => RuleValue::Int(*n),
-        Cell::Float(x) => RuleValue::Float(*x),
-        Cell::Text(s) => RuleValue::str(s),
-        Cell::Time(t) => RuleValue::Time(t.0),
-        Cell::Span(d) => RuleValue::Span(d.0),
+        FieldValue::Missing => RuleValue::Missing,
+        FieldValue::Bool(b) => RuleValue::Bool(*b),
+        FieldValue::Int(n) => RuleValue::Int(*n),
+        FieldValue::Float(x) => RuleValue::Float(*x),
+        FieldValue::Text(s) => RuleValue::str(s),
+        FieldValue::Time(t) => RuleValue::Time(t.0),
+        FieldValue::Span(d) => RuleValue::Span(d.0),
     }
 }
 
 /// The cell of a value of an event's column; documents and arrays become their JSON.
-pub fn value_cell(value: &RuleValue<'_>) -> Cell {
+pub fn value_cell(value: &RuleValue<'_>) -> FieldValue {
     match value {
-        RuleValue::Missing | RuleValue::Null => Cell::Missing,
-        RuleValue::Bool(b) => Cell::Bool(*b),
-        RuleValue::Int(n) => Cell::Int(*n),
-        RuleValue::Float(x) => Cell::Float(*x),
-        RuleValue::Str(s) => Cell::Text(s.as_ref().to_owned()),
-        RuleValue::Time(t) => Cell::Time(tidemill_types::Timestamp(*t)),
-        RuleValue::Span(d) => Cell::Span(tidemill_types::Duration(*d)),
-        RuleValue::Bson(_) | RuleValue::Owned(_) => Cell::Text(value.to_json().to_string()),
+        RuleValue::Missing | RuleValue::Null => FieldValue::Missing,
+        RuleValue::Bool(b) => FieldValue::Bool(*b),
+        RuleValue::Int(n) => FieldValue::Int(*n),
+        RuleValue::Float(x) => FieldValue::Float(*x),
+        RuleValue::Str(s) => FieldValue::Text(s.as_ref().to_owned()),
+        RuleValue::Time(t) => FieldValue::Time(tidemill_types::Timestamp(*t)),
+        RuleValue::Span(d) => FieldValue::Span(tidemill_types::Duration(*d)),
+        RuleValue::Bson(_) | RuleValue::Owned(_) => FieldValue::Text(value.to_json().to_string()),
     }
 }
 

@@ -9,7 +9,7 @@ use bson::raw::RawDocument;
 use serde_json::Value as Json;
 use tidemill_docs::{DocBytes, Limits, Store};
 use tidemill_rules::{Effects, ExecutionContext, Executor, Program, Route, StreamPart, Trace, TraceLimits};
-use tidemill_types::decode::{BatchBuilder, Cell};
+use tidemill_types::decode::{BatchBuilder, FieldValue};
 use tidemill_types::{Offset, PartitionId, StreamSchema, Timestamp, partition_of_key};
 
 /// The time of events that carry none.
@@ -46,7 +46,7 @@ impl ExecutionContext for Partition<'_> {
         }
     }
 
-    fn admit(&mut self, stream: usize, id: &[Cell]) -> bool {
+    fn admit(&mut self, stream: usize, id: &[FieldValue]) -> bool {
         self.seen.insert(format!("{stream} {id:?}"))
     }
 }
@@ -131,7 +131,7 @@ impl ExecutionContext for Nowhere {
         Route::Local
     }
 
-    fn admit(&mut self, _stream: usize, _id: &[Cell]) -> bool {
+    fn admit(&mut self, _stream: usize, _id: &[FieldValue]) -> bool {
         true
     }
 }

@@ -7,19 +7,19 @@ use axum::http::header;
 use axum::middleware::Next;
 use axum::response::Response;
 
-use crate::app::App;
-use crate::connections::Handle;
+use crate::app::AppState;
+use crate::connections::ConnectionHandle;
 use crate::error::ApiError;
 
 /// Paths that anybody may ask: nothing in them depends on data. Everything else needs the token.
-const OPEN: [&str; 3] = ["/", "/livez", "/readyz"];
+const UNAUTHENTICATED_PATHS: [&str; 3] = ["/", "/livez", "/readyz"];
 
 pub(crate) async fn check(
-    State(app): State<Arc<App>>,
+    State(app): State<Arc<AppState>>,
     request: Request,
     next: Next,
 ) -> Result<Response, ApiError> {
-    if OPEN.contains(&request.uri().path()) {
+    if UNAUTHENTICATED_PATHS.contains(&request.uri().path()) {
         return Ok(next.run(request).await);
     }
     if let Some(token) = &app.options.token {
@@ -31,7 +31,7 @@ pub(crate) async fn check(
             return Err(ApiError::unauthorized("wrong token"));
         }
     }
-    if let Some(connection) = request.extensions().get::<Handle>() {
+    if let Some(connection) = request.extensions().get::<ConnectionHandle>() {
         connection.trust();
     }
     Ok(next.run(request).await)

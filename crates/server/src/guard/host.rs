@@ -12,11 +12,11 @@ use axum::middleware::Next;
 use axum::response::Response;
 use tidemill_types::ErrorKind;
 
-use crate::app::App;
+use crate::app::AppState;
 use crate::error::ApiError;
 
 pub(crate) async fn check(
-    State(app): State<Arc<App>>,
+    State(app): State<Arc<AppState>>,
     request: Request,
     next: Next,
 ) -> Result<Response, ApiError> {
@@ -31,21 +31,22 @@ pub(crate) async fn check(
 /// means to be read in two ways. The same goes for a header that is there twice.
 fn check_host(request: &Request, others: &[String]) -> Result<(), ApiError> {
     let target = request.uri().authority().map(Authority::as_str);
-    let hosts: Vec<&str> = texts(request.headers(), header::HOST).collect();
-    if let Some(wrong) = target.iter().chain(&hosts).find(|host| !is_ours(host, others)) {
-        return Err(refused("Host", wrong));
+    let hosts: Vec<&str> = header_strings(request.headers(), header::HOST).collect();
+    if let Some(wrong) = target.iter().chain(&hosts).find(|host| !is_allowed_host(host, others)) {
+        return Err(foreign_name_error("Host", wrong));
     }
     match (target, hosts.len()) {
         (Some(_), 0) | (_, 1) => Ok(()),
-        (None, 0) => Err(refused("Host", "")),
+        (None, 0) => Err(foreign_name_error("Host", "")),
         _ => Err(ApiError::invalid("header Host is there more than once: send it once")),
     }
 }
 
 fn check_origin(headers: &HeaderMap, others: &[String]) -> Result<(), ApiError> {
-    let is_ours = |origin: &str| origin.split_once("://").is_some_and(|(_, host)| is_ours(host, others));
-    match texts(headers, header::ORIGIN).find(|origin| !is_ours(origin)) {
-        Some(wrong) => Err(refused("Origin", wrong)),
+    let is_ours =
+        |origin: &str| origin.split_once("://").is_some_and(|(_, host)| is_allowed_host(host, others));
+    match header_strings(headers, header::ORIGIN).find(|origin| !is_ours(origin)) {
+        Some(wrong) => Err(foreign_name_error("Origin", wrong)),
         None if headers.get_all(header::ORIGIN).iter().nth(1).is_some() => {
             Err(ApiError::invalid("header Origin is there more than once: send it once"))
         }
@@ -54,11 +55,11 @@ fn check_origin(headers: &HeaderMap, others: &[String]) -> Result<(), ApiError> 
 }
 
 /// The header's texts; one that is not text is no name of ours.
-fn texts(headers: &HeaderMap, name: header::HeaderName) -> impl Iterator<Item = &str> {
+fn header_strings(headers: &HeaderMap, name: header::HeaderName) -> impl Iterator<Item = &str> {
     headers.get_all(name).into_iter().map(|v| v.to_str().unwrap_or_default())
 }
 
-fn refused(header: &str, found: &str) -> ApiError {
+fn foreign_name_error(header: &str, found: &str) -> ApiError {
     let found = if found.is_empty() { "is missing".to_owned() } else { format!("is `{found}`") };
     ApiError::with_status(
         StatusCode::MISDIRECTED_REQUEST,
@@ -70,7 +71,7 @@ fn refused(header: &str, found: &str) -> ApiError {
     )
 }
 
-fn is_ours(host: &str, others: &[String]) -> bool {
+fn is_allowed_host(host: &str, others: &[String]) -> bool {
     let Ok(authority) = host.parse::<Authority>() else {
         return false;
     };
@@ -104,7 +105,7 @@ mod tests {
         let others = ["mill.example".to_owned()];
         for good in ["localhost", "LOCALHOST:4700", "127.0.0.1:4700", "127.1.2.3", "[::1]:80", "mill.example"]
         {
-            assert!(is_ours(good, &others), "{good}");
+            assert!(is_allowed_host(good, &others), "{good}");
         }
         for bad in [
             "",
@@ -123,7 +124,7 @@ mod tests {
             "null",
             "a b",
         ] {
-            assert!(!is_ours(bad, &others), "{bad}");
+            assert!(!is_allowed_host(bad, &others), "{bad}");
         }
     }
 }

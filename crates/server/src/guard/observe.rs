@@ -9,14 +9,14 @@ use axum::http::{HeaderValue, header};
 use axum::middleware::Next;
 use axum::response::Response;
 
-use crate::app::App;
+use crate::app::AppState;
 use crate::metrics::MethodLabel;
-use crate::request_log::Answered;
+use crate::request_log::CompletedRequest;
 
 /// The route label of requests that match none.
 const UNMATCHED: &str = "unmatched";
 
-pub(crate) async fn observe(State(app): State<Arc<App>>, request: Request, next: Next) -> Response {
+pub(crate) async fn observe(State(app): State<Arc<AppState>>, request: Request, next: Next) -> Response {
     let started = Instant::now();
     let method = MethodLabel::from(request.method());
     let route = request.extensions().get::<MatchedPath>().cloned();
@@ -26,7 +26,7 @@ pub(crate) async fn observe(State(app): State<Arc<App>>, request: Request, next:
     // text that came in as data must not run in a browser as a page
     response.headers_mut().insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
     let (status, took) = (response.status(), started.elapsed());
-    app.metrics.answered(method, route, status.as_u16(), took);
-    app.log.answered(&Answered { method: method.name(), route, status: status.as_u16(), took, peer });
+    app.metrics.record(method, route, status.as_u16(), took);
+    app.log.record(&CompletedRequest { method: method.name(), route, status: status.as_u16(), took, peer });
     response
 }

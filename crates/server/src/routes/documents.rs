@@ -13,15 +13,15 @@ use tidemill_types::{Error, Result};
 use utoipa::IntoParams;
 
 use crate::Engine;
-use crate::app::Call;
-use crate::body::Content;
+use crate::app::RequestContext;
+use crate::body::RequestBody;
 use crate::error::{ApiError, ErrorBody};
-use crate::extjson::{ExtDocument, ExtValue, Relaxed};
-use crate::extract::{Params, Segments};
+use crate::extjson::{ExtDocument, ExtValue, RelaxedDocument};
+use crate::extract::{PathParams, QueryParams};
 use crate::model::{Collection, OneOrMany};
 use crate::routes::events::{DurabilityName, durability};
 use crate::routes::id::{IdType, by_id, candidates, doc_bytes, entity_key, existing, missing, new_id};
-use crate::routes::written::{WriteRefusal, WriteReply, json_of, judged};
+use crate::routes::write_reply::{WriteRefusal, WriteReply, into_reply, json_of};
 
 /// Documents in one insert.
 const INSERT_DOCUMENTS_MAX: usize = 100_000;
@@ -65,7 +65,7 @@ pub(crate) struct WriteParams {
     get, path = "/api/v1/collections", tag = "documents", operation_id = "listCollections",
     responses((status = 200, description = "All collections", body = Vec<Collection>)),
 )]
-pub(crate) async fn collections(call: Call) -> Result<Json<Vec<Collection>>, ApiError> {
+pub(crate) async fn collections(call: RequestContext) -> Result<Json<Vec<Collection>>, ApiError> {
     let collections = call.engine(|engine| Ok(engine.collections())).await?;
     Ok(Json(collections.into_iter().map(Collection::from).collect()))
 }
@@ -86,10 +86,10 @@ pub(crate) async fn collections(call: Call) -> Result<Json<Vec<Collection>>, Api
     ),
 )]
 pub(crate) async fn insert(
-    call: Call,
-    Segments(collection): Segments<String>,
-    Params(params): Params<WriteParams>,
-    content: Content,
+    call: RequestContext,
+    PathParams(collection): PathParams<String>,
+    QueryParams(params): QueryParams<WriteParams>,
+    content: RequestBody,
 ) -> Result<Response, ApiError> {
     let documents = match content.json::<ExtValue>(&call).await?.0 {
         Bson::Document(document) => vec![document],
@@ -109,7 +109,7 @@ pub(crate) async fn insert(
     };
     let (outcome, ids) = call.engine(work).await?;
     let ids = ids.into_iter().map(|id| json_of(&id)).collect::<Result<_, _>>()?;
-    let (status, mut reply) = judged(outcome)?;
+    let (status, mut reply) = into_reply(outcome)?;
     reply.ids = Some(ids);
     Ok((status, Json(reply)).into_response())
 }
@@ -163,9 +163,9 @@ fn with_ids(
     ),
 )]
 pub(crate) async fn get(
-    call: Call,
-    Segments((collection, id)): Segments<(String, String)>,
-    Params(params): Params<ReadParams>,
+    call: RequestContext,
+    PathParams((collection, id)): PathParams<(String, String)>,
+    QueryParams(params): QueryParams<ReadParams>,
 ) -> Result<Response, ApiError> {
     let ids = candidates(&id, params.id_type)?;
     let json = call
@@ -175,7 +175,7 @@ pub(crate) async fn get(
             };
             let raw = bson::RawDocument::from_bytes(&doc)
                 .map_err(|e| Error::corrupt(format!("document `{id}` of `{collection}`")).with_source(e))?;
-            serde_json::to_vec(&Relaxed(raw))
+            serde_json::to_vec(&RelaxedDocument(raw))
                 .map_err(|e| Error::corrupt(format!("document `{id}` of `{collection}`")).with_source(e))
         })
         .await?;
@@ -198,10 +198,10 @@ pub(crate) async fn get(
     ),
 )]
 pub(crate) async fn replace(
-    call: Call,
-    Segments((collection, id)): Segments<(String, String)>,
-    Params(params): Params<WriteByIdParams>,
-    content: Content,
+    call: RequestContext,
+    PathParams((collection, id)): PathParams<(String, String)>,
+    QueryParams(params): QueryParams<WriteByIdParams>,
+    content: RequestBody,
 ) -> Result<Response, ApiError> {
     let ids = candidates(&id, params.id_type)?;
     let ExtDocument(document) = content.json(&call).await?;
@@ -227,7 +227,7 @@ pub(crate) async fn replace(
             engine.write_documents(command, params.durability)
         })
         .await?;
-    let (status, reply) = judged(outcome)?;
+    let (status, reply) = into_reply(outcome)?;
     Ok((status, Json(reply)).into_response())
 }
 
@@ -248,10 +248,10 @@ pub(crate) async fn replace(
     ),
 )]
 pub(crate) async fn update(
-    call: Call,
-    Segments((collection, id)): Segments<(String, String)>,
-    Params(params): Params<WriteByIdParams>,
-    content: Content,
+    call: RequestContext,
+    PathParams((collection, id)): PathParams<(String, String)>,
+    QueryParams(params): QueryParams<WriteByIdParams>,
+    content: RequestBody,
 ) -> Result<Response, ApiError> {
     let ids = candidates(&id, params.id_type)?;
     let ExtDocument(update) = content.json(&call).await?;
@@ -271,7 +271,7 @@ pub(crate) async fn update(
             engine.write_documents(command, params.durability)
         })
         .await?;
-    let (status, reply) = judged(outcome)?;
+    let (status, reply) = into_reply(outcome)?;
     Ok((status, Json(reply)).into_response())
 }
 
@@ -290,9 +290,9 @@ pub(crate) async fn update(
     ),
 )]
 pub(crate) async fn delete(
-    call: Call,
-    Segments((collection, id)): Segments<(String, String)>,
-    Params(params): Params<WriteByIdParams>,
+    call: RequestContext,
+    PathParams((collection, id)): PathParams<(String, String)>,
+    QueryParams(params): QueryParams<WriteByIdParams>,
 ) -> Result<Response, ApiError> {
     let ids = candidates(&id, params.id_type)?;
     let outcome = call
@@ -304,6 +304,6 @@ pub(crate) async fn delete(
             engine.write_documents(command, params.durability)
         })
         .await?;
-    let (status, reply) = judged(outcome)?;
+    let (status, reply) = into_reply(outcome)?;
     Ok((status, Json(reply)).into_response())
 }

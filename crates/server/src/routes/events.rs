@@ -8,10 +8,10 @@ use serde::{Deserialize, Deserializer, de};
 use tidemill_engine::{BodyFormat, Durability, SendOptions};
 use utoipa::{IntoParams, ToSchema};
 
-use crate::app::Call;
-use crate::body::Content;
+use crate::app::RequestContext;
+use crate::body::RequestBody;
 use crate::error::{ApiError, ErrorBody, ErrorDetail};
-use crate::extract::{Params, Segments};
+use crate::extract::{PathParams, QueryParams};
 use crate::model::{OneOrMany, SendRefusal, SendReply, Stream};
 
 /// Content types of events, and what they mean.
@@ -75,10 +75,10 @@ pub(crate) fn durability<'de, D: Deserializer<'de>>(d: D) -> Result<Option<Durab
     ),
 )]
 pub(crate) async fn send(
-    call: Call,
-    Segments(stream): Segments<String>,
-    Params(params): Params<SendParams>,
-    content: Content,
+    call: RequestContext,
+    PathParams(stream): PathParams<String>,
+    QueryParams(params): QueryParams<SendParams>,
+    content: RequestBody,
 ) -> Result<(StatusCode, Json<SendReply>), ApiError> {
     let accepted = MEDIA.map(|(media, _)| media);
     let media = content.expect_media(&accepted)?;
@@ -86,11 +86,11 @@ pub(crate) async fn send(
     let body = content.into_bytes();
     let options = SendOptions { durability: params.durability, wait: params.wait, origin: "http".to_owned() };
     let reply = call.engine(move |engine| engine.send_json(&stream, &body, format, &options)).await?;
-    Ok(judged(reply.into()))
+    Ok(with_status(reply.into()))
 }
 
 /// The status that tells how much was accepted.
-fn judged(mut reply: SendReply) -> (StatusCode, Json<SendReply>) {
+fn with_status(mut reply: SendReply) -> (StatusCode, Json<SendReply>) {
     let status = match (reply.accepted, reply.rejected.first()) {
         (_, None) => StatusCode::OK,
         (0, Some(first)) => {
@@ -116,7 +116,7 @@ fn judged(mut reply: SendReply) -> (StatusCode, Json<SendReply>) {
     get, path = "/api/v1/streams", tag = "events", operation_id = "listStreams",
     responses((status = 200, description = "All streams of the app", body = Vec<Stream>)),
 )]
-pub(crate) async fn list(call: Call) -> Result<Json<Vec<Stream>>, ApiError> {
+pub(crate) async fn list(call: RequestContext) -> Result<Json<Vec<Stream>>, ApiError> {
     let streams = call.engine(|engine| Ok(engine.streams())).await?;
     Ok(Json(streams.into_iter().map(Stream::from).collect()))
 }
@@ -130,7 +130,10 @@ pub(crate) async fn list(call: Call) -> Result<Json<Vec<Stream>>, ApiError> {
         (status = 404, description = "No such stream", body = ErrorBody),
     ),
 )]
-pub(crate) async fn get(call: Call, Segments(name): Segments<String>) -> Result<Json<Stream>, ApiError> {
+pub(crate) async fn get(
+    call: RequestContext,
+    PathParams(name): PathParams<String>,
+) -> Result<Json<Stream>, ApiError> {
     let info = call.engine(move |engine| engine.stream(&name)).await?;
     Ok(Json(info.into()))
 }

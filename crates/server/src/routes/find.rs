@@ -11,14 +11,14 @@ use tidemill_docs::{Command, DocBytes, FindOptions, Projection, SortOrder};
 use tidemill_types::{Error, Result};
 use utoipa::ToSchema;
 
-use crate::app::Call;
-use crate::body::Content;
+use crate::app::RequestContext;
+use crate::body::RequestBody;
 use crate::error::{ApiError, ErrorBody};
-use crate::extjson::{ExtDocument, Relaxed};
-use crate::extract::{Params, Segments};
+use crate::extjson::{ExtDocument, RelaxedDocument};
+use crate::extract::{PathParams, QueryParams};
 use crate::routes::documents::WriteParams;
 use crate::routes::id::doc_bytes;
-use crate::routes::written::{WriteRefusal, WriteReply, judged};
+use crate::routes::write_reply::{WriteRefusal, WriteReply, into_reply};
 
 /// Documents in a reply when the caller does not say.
 const FIND_LIMIT: u64 = 1000;
@@ -54,7 +54,7 @@ pub(crate) struct FindRequest {
 pub(crate) struct FindReply<'a> {
     /// In relaxed Extended JSON.
     #[schema(value_type = Vec<Object>)]
-    documents: Vec<Relaxed<'a>>,
+    documents: Vec<RelaxedDocument<'a>>,
     /// Whether there are more than the limit, or than fit into one reply.
     more: bool,
 }
@@ -72,9 +72,9 @@ pub(crate) struct FindReply<'a> {
     ),
 )]
 pub(crate) async fn find(
-    call: Call,
-    Segments(collection): Segments<String>,
-    content: Content,
+    call: RequestContext,
+    PathParams(collection): PathParams<String>,
+    content: RequestBody,
 ) -> Result<Response, ApiError> {
     let request: FindRequest = content.json(&call).await?;
     let limit = request.limit.unwrap_or(FIND_LIMIT);
@@ -122,7 +122,7 @@ fn write_found(found: &[DocBytes], limit: usize, bytes_max: usize) -> Result<Vec
     let damaged = |e| Error::corrupt("a document could not be written as JSON").with_source(e);
     let documents = found[..fitting]
         .iter()
-        .map(|doc| RawDocument::from_bytes(doc).map(Relaxed).map_err(|e| damaged(Box::new(e).into())))
+        .map(|doc| RawDocument::from_bytes(doc).map(RelaxedDocument).map_err(|e| damaged(Box::new(e).into())))
         .collect::<Result<_>>()?;
     serde_json::to_vec(&FindReply { documents, more: fitting < found.len() })
         .map_err(|e: serde_json::Error| damaged(Box::<dyn std::error::Error + Send + Sync>::from(e)))
@@ -160,10 +160,10 @@ pub(crate) struct UpdateRequest {
     ),
 )]
 pub(crate) async fn update(
-    call: Call,
-    Segments(collection): Segments<String>,
-    Params(params): Params<WriteParams>,
-    content: Content,
+    call: RequestContext,
+    PathParams(collection): PathParams<String>,
+    QueryParams(params): QueryParams<WriteParams>,
+    content: RequestBody,
 ) -> Result<Response, ApiError> {
     let UpdateRequest { filter, update, multi, upsert } = content.json(&call).await?;
     let command = Command::Update {
@@ -175,7 +175,7 @@ pub(crate) async fn update(
         upsert_id: upsert.then(ObjectId::new),
     };
     let outcome = call.engine(move |engine| engine.write_documents(command, params.durability)).await?;
-    let (status, reply) = judged(outcome)?;
+    let (status, reply) = into_reply(outcome)?;
     Ok((status, Json(reply)).into_response())
 }
 
@@ -203,14 +203,14 @@ pub(crate) struct DeleteRequest {
     ),
 )]
 pub(crate) async fn delete(
-    call: Call,
-    Segments(collection): Segments<String>,
-    Params(params): Params<WriteParams>,
-    content: Content,
+    call: RequestContext,
+    PathParams(collection): PathParams<String>,
+    QueryParams(params): QueryParams<WriteParams>,
+    content: RequestBody,
 ) -> Result<Response, ApiError> {
     let DeleteRequest { filter, multi } = content.json(&call).await?;
     let command = Command::Delete { collection, filter: doc_bytes(&filter.0)?, multi };
     let outcome = call.engine(move |engine| engine.write_documents(command, params.durability)).await?;
-    let (status, reply) = judged(outcome)?;
+    let (status, reply) = into_reply(outcome)?;
     Ok((status, Json(reply)).into_response())
 }

@@ -8,4 +8,4 @@ pub(crate) mod rules;
 pub(crate) mod siddhi;
 pub(crate) mod sql;
 pub(crate) mod system;
-pub(crate) mod written;
+pub(crate) mod write_reply;

@@ -7,9 +7,9 @@ use serde::Deserialize;
 use tidemill_engine::EventSelector;
 use utoipa::IntoParams;
 
-use crate::app::Call;
+use crate::app::RequestContext;
 use crate::error::{ApiError, ErrorBody};
-use crate::extract::{Params, Segments};
+use crate::extract::{PathParams, QueryParams};
 use crate::model::{Rule, RunReply};
 use crate::negotiate::prefers_text;
 
@@ -26,7 +26,7 @@ pub(crate) struct WhyParams {
     get, path = "/api/v1/rules", tag = "rules", operation_id = "listRules",
     responses((status = 200, description = "All rules of the app", body = Vec<Rule>)),
 )]
-pub(crate) async fn list(call: Call) -> Result<Json<Vec<Rule>>, ApiError> {
+pub(crate) async fn list(call: RequestContext) -> Result<Json<Vec<Rule>>, ApiError> {
     let rules = call.engine(|engine| Ok(engine.rules())).await?;
     Ok(Json(rules.into_iter().map(Rule::from).collect()))
 }
@@ -46,9 +46,9 @@ pub(crate) async fn list(call: Call) -> Result<Json<Vec<Rule>>, ApiError> {
     ),
 )]
 pub(crate) async fn why_rule(
-    call: Call,
-    Segments(rule): Segments<String>,
-    Params(params): Params<WhyParams>,
+    call: RequestContext,
+    PathParams(rule): PathParams<String>,
+    QueryParams(params): QueryParams<WhyParams>,
     headers: HeaderMap,
 ) -> Result<Response, ApiError> {
     explain(call, Some(rule), params, &headers).await
@@ -69,15 +69,15 @@ pub(crate) async fn why_rule(
     ),
 )]
 pub(crate) async fn why(
-    call: Call,
-    Params(params): Params<WhyParams>,
+    call: RequestContext,
+    QueryParams(params): QueryParams<WhyParams>,
     headers: HeaderMap,
 ) -> Result<Response, ApiError> {
     explain(call, None, params, &headers).await
 }
 
 async fn explain(
-    call: Call,
+    call: RequestContext,
     rule: Option<String>,
     params: WhyParams,
     headers: &HeaderMap,
@@ -101,7 +101,10 @@ async fn explain(
         (status = 404, description = "No such rule", body = ErrorBody),
     ),
 )]
-pub(crate) async fn run(call: Call, Segments(rule): Segments<String>) -> Result<Json<RunReply>, ApiError> {
+pub(crate) async fn run(
+    call: RequestContext,
+    PathParams(rule): PathParams<String>,
+) -> Result<Json<RunReply>, ApiError> {
     let timeout = call.app.options.query_timeout;
     let documents_written = call.engine_within(timeout, move |engine| engine.run_aggregate(&rule)).await?;
     Ok(Json(RunReply { documents_written }))

@@ -6,10 +6,10 @@ use axum::response::{IntoResponse, Response};
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 
-use crate::app::Call;
-use crate::body::Content;
+use crate::app::RequestContext;
+use crate::body::RequestBody;
 use crate::error::{ApiError, ErrorBody};
-use crate::extract::{Params, Segments};
+use crate::extract::{PathParams, QueryParams};
 use crate::negotiate::prefers_text;
 
 /// An on-demand query.
@@ -42,7 +42,10 @@ pub(crate) struct OnDemandReply {
         (status = 404, description = "No such file, table, window or aggregation", body = ErrorBody),
     ),
 )]
-pub(crate) async fn query(call: Call, content: Content) -> Result<Json<OnDemandReply>, ApiError> {
+pub(crate) async fn query(
+    call: RequestContext,
+    content: RequestBody,
+) -> Result<Json<OnDemandReply>, ApiError> {
     let request: OnDemandRequest = content.json(&call).await?;
     let timeout = call.app.options.query_timeout;
     let ask = call
@@ -78,9 +81,9 @@ pub(crate) struct WhyQueryParams {
     ),
 )]
 pub(crate) async fn why(
-    call: Call,
-    Segments(query): Segments<String>,
-    Params(params): Params<WhyQueryParams>,
+    call: RequestContext,
+    PathParams(query): PathParams<String>,
+    QueryParams(params): QueryParams<WhyQueryParams>,
     headers: HeaderMap,
 ) -> Result<Response, ApiError> {
     let WhyQueryParams { app, key } = params;

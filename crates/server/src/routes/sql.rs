@@ -17,15 +17,15 @@ use tokio::sync::mpsc::{self, Receiver, Sender};
 use tokio::time::{Instant, timeout, timeout_at};
 use utoipa::{IntoParams, ToSchema};
 
-use crate::app::Call;
-use crate::body::Content;
+use crate::app::RequestContext;
+use crate::body::RequestBody;
 use crate::error::{ApiError, ErrorBody, ErrorDetail};
-use crate::extract::Params;
+use crate::extract::QueryParams;
 use crate::negotiate;
 use crate::sql::{Format, SqlReply};
 
 /// Pieces of a reply that wait for the client.
-const PIECES_WAITING_MAX: usize = 4;
+const CHUNKS_BUFFERED_MAX: usize = 4;
 
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
@@ -66,10 +66,10 @@ pub(crate) struct SqlRequest {
     ),
 )]
 pub(crate) async fn query(
-    call: Call,
-    Params(params): Params<SqlParams>,
+    call: RequestContext,
+    QueryParams(params): QueryParams<SqlParams>,
     headers: HeaderMap,
-    content: Content,
+    content: RequestBody,
 ) -> Result<Response, ApiError> {
     let format = negotiate::format(params.format.as_deref(), &headers)?;
     let sql = text(&call, content).await?;
@@ -81,18 +81,18 @@ pub(crate) async fn query(
         Some(first) => first?,
         None => Bytes::new(),
     };
-    let (sender, receiver) = mpsc::channel(PIECES_WAITING_MAX);
-    tokio::spawn(pump(call, first, body, sender, deadline));
-    let mut response = Response::new(Body::from_stream(pieces(receiver, format)));
+    let (sender, receiver) = mpsc::channel(CHUNKS_BUFFERED_MAX);
+    tokio::spawn(forward_chunks(call, first, body, sender, deadline));
+    let mut response = Response::new(Body::from_stream(reply_chunks(receiver, format)));
     response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static(content_type));
     Ok(response)
 }
 
-fn too_long(call: &Call) -> String {
+fn too_long(call: &RequestContext) -> String {
     format!("the query took longer than {:?} (query_timeout)", call.app.options.query_timeout)
 }
 
-async fn text(call: &Call, content: Content) -> Result<String, ApiError> {
+async fn text(call: &RequestContext, content: RequestBody) -> Result<String, ApiError> {
     let sql = match content.expect_media(&["application/json", "text/plain", "application/sql"])? {
         "application/json" => content.json::<SqlRequest>(call).await?.query,
         _ => std::str::from_utf8(&content.bytes)
@@ -105,25 +105,25 @@ async fn text(call: &Call, content: Content) -> Result<String, ApiError> {
     Ok(sql)
 }
 
-/// What travels from the query to the reply. A channel that closes without [`Piece::End`] means a defect.
-enum Piece {
+/// What travels from the query to the reply. A channel that closes without [`ReplyChunk::End`] means a defect.
+enum ReplyChunk {
     Rows(Bytes),
     Failed(ErrorDetail),
     End,
 }
 
 /// Moves pieces from the query to the reply, as fast as the client takes them; holds the request's slot until the end.
-async fn pump(
-    call: Call,
+async fn forward_chunks(
+    call: RequestContext,
     first: Bytes,
     mut body: BoxStream<'static, Result<Bytes>>,
-    sender: Sender<Piece>,
+    sender: Sender<ReplyChunk>,
     deadline: Instant,
 ) {
     let stall = call.app.options.stall_timeout;
-    let mut next = Piece::Rows(first);
+    let mut next = ReplyChunk::Rows(first);
     loop {
-        let last = !matches!(next, Piece::Rows(_));
+        let last = !matches!(next, ReplyChunk::Rows(_));
         match timeout(stall, sender.send(next)).await {
             Ok(Ok(())) => {}
             Ok(Err(_)) => {
@@ -142,40 +142,45 @@ async fn pump(
             return;
         }
         next = match timeout_at(deadline, body.next()).await {
-            Ok(Some(Ok(rows))) => Piece::Rows(rows),
-            Ok(Some(Err(e))) => Piece::Failed(ApiError::from(e).detail().clone()),
-            Ok(None) => Piece::End,
-            Err(_) => Piece::Failed(ApiError::from(Error::unavailable(too_long(&call))).detail().clone()),
+            Ok(Some(Ok(rows))) => ReplyChunk::Rows(rows),
+            Ok(Some(Err(e))) => ReplyChunk::Failed(ApiError::from(e).detail().clone()),
+            Ok(None) => ReplyChunk::End,
+            Err(_) => {
+                ReplyChunk::Failed(ApiError::from(Error::unavailable(too_long(&call))).detail().clone())
+            }
         };
     }
 }
 
 /// Where a reply is.
-enum Stage {
-    Rows(Receiver<Piece>),
+enum ReplyStage {
+    Rows(Receiver<ReplyChunk>),
     /// The line that tells of the failure was given.
-    Told,
-    Over,
+    Failed,
+    Done,
 }
 
-fn pieces(receiver: Receiver<Piece>, format: Format) -> impl futures::Stream<Item = io::Result<Bytes>> {
-    stream::unfold(Stage::Rows(receiver), move |stage| async move {
+fn reply_chunks(
+    receiver: Receiver<ReplyChunk>,
+    format: Format,
+) -> impl futures::Stream<Item = io::Result<Bytes>> {
+    stream::unfold(ReplyStage::Rows(receiver), move |stage| async move {
         match stage {
-            Stage::Rows(mut receiver) => match receiver.recv().await {
-                Some(Piece::Rows(rows)) => Some((Ok(rows), Stage::Rows(receiver))),
-                Some(Piece::End) => None,
-                Some(Piece::Failed(error)) => Some((Ok(last_line(error, format)), Stage::Told)),
+            ReplyStage::Rows(mut receiver) => match receiver.recv().await {
+                Some(ReplyChunk::Rows(rows)) => Some((Ok(rows), ReplyStage::Rows(receiver))),
+                Some(ReplyChunk::End) => None,
+                Some(ReplyChunk::Failed(error)) => Some((Ok(last_line(error, format)), ReplyStage::Failed)),
                 None => {
                     let error = Error::internal("the query ended without telling its result");
-                    Some((Ok(last_line(ApiError::from(error).detail().clone(), format)), Stage::Told))
+                    Some((Ok(last_line(ApiError::from(error).detail().clone(), format)), ReplyStage::Failed))
                 }
             },
-            Stage::Told => {
+            ReplyStage::Failed => {
                 // gives the connection a turn to send the line before it is closed
                 tokio::task::yield_now().await;
-                Some((Err(io::Error::other("the query failed, the reply is not whole")), Stage::Over))
+                Some((Err(io::Error::other("the query failed, the reply is not whole")), ReplyStage::Done))
             }
-            Stage::Over => None,
+            ReplyStage::Done => None,
         }
     })
 }

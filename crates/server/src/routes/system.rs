@@ -7,7 +7,7 @@ use serde::Serialize;
 use tidemill_types::Error;
 use utoipa::ToSchema;
 
-use crate::app::Call;
+use crate::app::RequestContext;
 use crate::error::{ApiError, ErrorBody};
 use crate::metrics;
 use crate::model::Readiness;
@@ -37,7 +37,7 @@ pub(crate) async fn livez() -> Json<Liveness> {
         (status = 503, description = "Not now", body = Readiness),
     ),
 )]
-pub(crate) async fn readyz(call: Call) -> Result<(StatusCode, Json<Readiness>), ApiError> {
+pub(crate) async fn readyz(call: RequestContext) -> Result<(StatusCode, Json<Readiness>), ApiError> {
     let mut readiness: Readiness = call.engine(|engine| Ok(engine.health())).await?.into();
     if call.app.is_stopping() {
         readiness.ready = false;
@@ -55,7 +55,7 @@ pub(crate) async fn readyz(call: Call) -> Result<(StatusCode, Json<Readiness>), 
         (status = 401, description = "No token, or a wrong one", body = ErrorBody),
     ),
 )]
-pub(crate) async fn metrics(call: Call) -> Result<Response, ApiError> {
+pub(crate) async fn metrics(call: RequestContext) -> Result<Response, ApiError> {
     let engine = call.engine(|engine| Ok(engine.metrics())).await?;
     let text = call
         .app
@@ -70,7 +70,7 @@ pub(crate) async fn metrics(call: Call) -> Result<Response, ApiError> {
     get, path = "/api/v1/openapi.json", tag = "system", operation_id = "openapi",
     responses((status = 200, description = "OpenAPI 3.1", body = Object)),
 )]
-pub(crate) async fn openapi(call: Call) -> Response {
+pub(crate) async fn openapi(call: RequestContext) -> Response {
     ([(header::CONTENT_TYPE, "application/json")], call.app.description.json.clone()).into_response()
 }
 

@@ -11,8 +11,8 @@ use arrow::datatypes::SchemaRef;
 use arrow::error::ArrowError;
 use bytes::Bytes;
 
-use super::kind::Kind;
-use super::walk::{Layout, Raw, elements, tag};
+use super::column_type::ColumnType;
+use super::raw_bson::{FieldPositions, Raw, elements, tag};
 use super::{Column, json};
 
 /// Decodes documents into batches of the wanted columns.
@@ -20,12 +20,12 @@ pub(super) struct Decoder {
     schema: SchemaRef,
     /// For each wanted field, its builder.
     fields: Vec<Builder>,
-    kinds: Vec<Kind>,
+    kinds: Vec<ColumnType>,
     index: HashMap<Box<[u8]>, usize>,
     whole: Option<StringBuilder>,
     /// For each column of the schema, the field it is; `None` for the whole document.
     order: Vec<Option<usize>>,
-    layout: Layout,
+    layout: FieldPositions,
     scratch: String,
 }
 
@@ -48,7 +48,7 @@ impl Decoder {
             index: HashMap::new(),
             whole: None,
             order: vec![],
-            layout: Layout::default(),
+            layout: FieldPositions::default(),
             scratch: String::new(),
         };
         for column in columns {
@@ -123,20 +123,20 @@ impl Decoder {
 }
 
 impl Builder {
-    fn new(kind: Kind) -> Self {
+    fn new(kind: ColumnType) -> Self {
         match kind {
-            Kind::Absent => Self::Absent(NullBuilder::new()),
-            Kind::Bool => Self::Bool(BooleanBuilder::new()),
-            Kind::Int => Self::Int(Int64Builder::new()),
-            Kind::Double => Self::Double(Float64Builder::new()),
-            Kind::Time => Self::Time(TimestampMicrosecondBuilder::new().with_timezone("UTC")),
-            Kind::Null | Kind::Text | Kind::Id | Kind::Decimal | Kind::Json => {
+            ColumnType::Absent => Self::Absent(NullBuilder::new()),
+            ColumnType::Bool => Self::Bool(BooleanBuilder::new()),
+            ColumnType::Int => Self::Int(Int64Builder::new()),
+            ColumnType::Double => Self::Double(Float64Builder::new()),
+            ColumnType::Time => Self::Time(TimestampMicrosecondBuilder::new().with_timezone("UTC")),
+            ColumnType::Null | ColumnType::Text | ColumnType::Id | ColumnType::Decimal | ColumnType::Json => {
                 Self::Text(StringBuilder::new())
             }
         }
     }
 
-    fn push(&mut self, kind: Kind, value: Option<Raw<'_>>, scratch: &mut String) {
+    fn push(&mut self, kind: ColumnType, value: Option<Raw<'_>>, scratch: &mut String) {
         let value = value.filter(|v| !matches!(v.tag, tag::NULL | tag::UNDEFINED));
         match self {
             Self::Absent(b) => b.append_null(),
@@ -150,7 +150,9 @@ impl Builder {
             Self::Time(b) => b.append_option(value.map(|v| v.i64().saturating_mul(1000))),
             Self::Text(b) => match value {
                 None => b.append_null(),
-                Some(value) if kind == Kind::Text && value.tag == tag::STRING => b.append_value(value.text()),
+                Some(value) if kind == ColumnType::Text && value.tag == tag::STRING => {
+                    b.append_value(value.text())
+                }
                 Some(value) => {
                     scratch.clear();
                     write_text(scratch, kind, value);
@@ -179,10 +181,10 @@ fn integer(value: Raw<'_>) -> i64 {
     }
 }
 
-fn write_text(out: &mut String, kind: Kind, value: Raw<'_>) {
+fn write_text(out: &mut String, kind: ColumnType, value: Raw<'_>) {
     match (kind, value.tag) {
-        (Kind::Text | Kind::Id, tag::OBJECT_ID) => json::write_hex(out, value.bytes),
-        (Kind::Decimal, tag::DECIMAL) => match value.decimal() {
+        (ColumnType::Text | ColumnType::Id, tag::OBJECT_ID) => json::write_hex(out, value.bytes),
+        (ColumnType::Decimal, tag::DECIMAL) => match value.decimal() {
             Some(decimal) => out.push_str(&decimal.to_string()),
             None => out.push_str("null"),
         },

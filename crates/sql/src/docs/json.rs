@@ -7,7 +7,7 @@ use std::fmt::Write;
 
 use tidemill_types::Timestamp;
 
-use super::walk::{Raw, elements, tag};
+use super::raw_bson::{Raw, elements, tag};
 
 /// Levels of nesting that are written; stored documents have fewer.
 const DEPTH_MAX: usize = 200;

@@ -13,11 +13,11 @@
 //! | decimal | Utf8, its digits |
 //! | document, array, anything else; types that do not agree | Utf8, relaxed extended JSON |
 
+mod column_type;
 mod columns;
 mod json;
-mod kind;
+mod raw_bson;
 mod scan;
-mod walk;
 
 use std::sync::Arc;
 
@@ -32,7 +32,7 @@ use datafusion::logical_expr::Expr;
 use datafusion::physical_plan::{ExecutionPlan, project_schema};
 use tidemill_types::{Error, Result};
 
-use kind::{Columns, Kind};
+use column_type::{ColumnType, InferredColumns};
 
 /// The column that holds the whole document.
 pub(crate) const WHOLE: &str = "_doc";
@@ -55,7 +55,7 @@ pub(crate) struct DocsTable {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Column {
     /// A top-level field.
-    Field { name: Box<[u8]>, kind: Kind },
+    Field { name: Box<[u8]>, kind: ColumnType },
     /// The whole document.
     Whole,
 }
@@ -73,10 +73,10 @@ impl DocsTable {
             let documents = documents.clone();
             tasks.push(tokio::task::spawn_blocking(move || {
                 let end = documents.len().min(start + DOCUMENTS_PER_THREAD);
-                Columns::of(&documents[start..end])
+                InferredColumns::of(&documents[start..end])
             }));
         }
-        let mut found = Columns::default();
+        let mut found = InferredColumns::default();
         for task in tasks {
             found.merge(task.await.map_err(failed)?);
         }
@@ -87,12 +87,12 @@ impl DocsTable {
     /// the type of `NULL`, which goes with any other: what reads them knows what they will hold one day.
     pub fn with_absent(&self, names: &[String]) -> Self {
         let absent = names.iter().filter(|n| self.schema.field_with_name(n).is_err());
-        let absent =
-            absent.map(|n| (n.clone(), Column::Field { name: n.as_bytes().into(), kind: Kind::Absent }));
+        let absent = absent
+            .map(|n| (n.clone(), Column::Field { name: n.as_bytes().into(), kind: ColumnType::Absent }));
         let known = self.schema.fields().iter().zip(self.columns.iter()).map(|(field, column)| {
             let column = match column {
-                Column::Field { name, kind: Kind::Null } => {
-                    Column::Field { name: name.clone(), kind: Kind::Absent }
+                Column::Field { name, kind: ColumnType::Null } => {
+                    Column::Field { name: name.clone(), kind: ColumnType::Absent }
                 }
                 other => other.clone(),
             };
@@ -112,7 +112,7 @@ impl DocsTable {
         }
     }
 
-    fn with_columns(found: Columns, documents: Arc<Vec<Bytes>>) -> Self {
+    fn with_columns(found: InferredColumns, documents: Arc<Vec<Bytes>>) -> Self {
         let mut columns = vec![];
         let mut fields = vec![];
         for (name, kind) in found.into_ordered() {

@@ -15,12 +15,12 @@ use tidemill_types::Value;
 use tidemill_zones::{ColumnStats, Tablet};
 
 /// The tablets of a table, one container each, for leaving out those that cannot match.
-pub(super) struct Bounds<'t> {
+pub(super) struct TabletBounds<'t> {
     pub schema: &'t SchemaRef,
     pub tablets: &'t [Arc<Tablet>],
 }
 
-impl Bounds<'_> {
+impl TabletBounds<'_> {
     fn values(
         &self,
         column: &Column,
@@ -34,7 +34,7 @@ impl Bounds<'_> {
     }
 }
 
-impl PruningStatistics for Bounds<'_> {
+impl PruningStatistics for TabletBounds<'_> {
     fn min_values(&self, column: &Column) -> Option<ArrayRef> {
         self.values(column, |s| s.min.as_ref())
     }
@@ -91,7 +91,7 @@ pub(super) fn statistics(tablet: &Tablet, schema: &Schema) -> Statistics {
 }
 
 /// The statistics of several files together: rows and nulls are exact, bounds are estimates.
-pub(super) fn total(files: &[Statistics], schema: &Schema) -> Result<Statistics> {
+pub(super) fn merge_statistics(files: &[Statistics], schema: &Schema) -> Result<Statistics> {
     let mut total = Statistics::try_merge_iter(files, schema)?;
     for column in &mut total.column_statistics {
         column.min_value = std::mem::take(&mut column.min_value).to_inexact();

@@ -54,7 +54,7 @@ impl EventsTable {
     }
 
     /// The tablets that may hold rows for which all `filters` are true.
-    fn kept(&self, state: &dyn Session, filters: &[Expr]) -> Result<Vec<&Tablet>> {
+    fn matching_tablets(&self, state: &dyn Session, filters: &[Expr]) -> Result<Vec<&Tablet>> {
         let Some(filter) = conjunction(filters.iter().cloned()).filter(|_| !self.tablets.is_empty()) else {
             return Ok(self.tablets.iter().map(Arc::as_ref).collect());
         };
@@ -65,7 +65,8 @@ impl EventsTable {
         if predicate.always_true() {
             return Ok(self.tablets.iter().map(Arc::as_ref).collect());
         }
-        let may_match = predicate.prune(&bounds::Bounds { schema: &self.schema, tablets: &self.tablets })?;
+        let may_match =
+            predicate.prune(&bounds::TabletBounds { schema: &self.schema, tablets: &self.tablets })?;
         Ok(self
             .tablets
             .iter()
@@ -98,14 +99,14 @@ impl EventsTable {
             .with_bloom_filter_on_read(true);
         let statistics: Vec<Statistics> =
             tablets.iter().map(|t| bounds::statistics(t, &self.schema)).collect();
-        let total = bounds::total(&statistics, &self.schema)?;
+        let total = bounds::merge_statistics(&statistics, &self.schema)?;
         let files = tablets.iter().zip(statistics).map(|(tablet, statistics)| {
             let mut file = PartitionedFile::new("", tablet.size);
             // set, not passed: a path made from text would be escaped a second time
             file.object_meta.location = tablet.path.clone();
             file.with_statistics(Arc::new(statistics))
         });
-        let groups = grouped(files.collect(), state.config().target_partitions());
+        let groups = group_files(files.collect(), state.config().target_partitions());
         let config = FileScanConfigBuilder::new(store_url, Arc::new(source))
             .with_file_groups(groups)
             .with_statistics(total)
@@ -120,14 +121,14 @@ impl EventsTable {
         state: &dyn Session,
         projection: Option<&Vec<usize>>,
     ) -> Result<Arc<dyn ExecutionPlan>> {
-        let groups = tail::grouped(&self.tail, state.config().target_partitions());
+        let groups = tail::group_batches(&self.tail, state.config().target_partitions());
         let source = MemorySourceConfig::try_new(&groups, self.schema.clone(), projection.cloned())?;
         Ok(DataSourceExec::from_data_source(source.with_show_sizes(false)))
     }
 }
 
 /// The files in at most `groups` groups of about the same number of bytes.
-fn grouped(mut files: Vec<PartitionedFile>, groups: usize) -> Vec<FileGroup> {
+fn group_files(mut files: Vec<PartitionedFile>, groups: usize) -> Vec<FileGroup> {
     files.sort_by_key(|f| std::cmp::Reverse(f.object_meta.size));
     let mut filled: Vec<(u64, FileGroup)> = Vec::new();
     for file in files {
@@ -163,7 +164,7 @@ impl TableProvider for EventsTable {
         filters: &[Expr],
         limit: Option<usize>,
     ) -> Result<Arc<dyn ExecutionPlan>> {
-        let tablets = self.kept(state, filters)?;
+        let tablets = self.matching_tablets(state, filters)?;
         let mut parts = Vec::with_capacity(2);
         if !tablets.is_empty() {
             parts.push(self.scan_tablets(state, &tablets, projection, limit)?);

@@ -35,7 +35,7 @@ fn column_index(schema: &Schema, name: &str) -> Option<usize> {
 }
 
 /// The batches in groups of about the same number of rows, at most `groups`, none of them needlessly small.
-pub(super) fn grouped(batches: &[RecordBatch], groups: usize) -> Vec<Vec<RecordBatch>> {
+pub(super) fn group_batches(batches: &[RecordBatch], groups: usize) -> Vec<Vec<RecordBatch>> {
     let rows: usize = batches.iter().map(RecordBatch::num_rows).sum();
     let groups = groups.min(rows / ROWS_PER_GROUP).max(1);
     let share = rows.div_ceil(groups).max(1);
@@ -86,7 +86,7 @@ mod tests {
                     batch("a", from - n, *n)
                 })
                 .collect();
-            let cut = grouped(&batches, groups);
+            let cut = group_batches(&batches, groups);
             assert!(cut.len() <= groups && cut.iter().all(|g| !g.is_empty()), "{sizes:?}");
             let seen = cut.iter().flatten().flat_map(|b| {
                 let column = b.column(0).as_any().downcast_ref::<Int64Array>().unwrap();
@@ -94,7 +94,7 @@ mod tests {
             });
             assert!(seen.eq(0..from), "{sizes:?}");
         }
-        assert_eq!(grouped(&[batch("a", 0, 100)], 4).len(), 1);
+        assert_eq!(group_batches(&[batch("a", 0, 100)], 4).len(), 1);
     }
 
     #[test]

@@ -30,11 +30,11 @@ const OPERATORS: [(char, Operator); 6] = [
 ];
 
 #[derive(Debug, PartialEq, Eq, Hash)]
-pub(super) struct Chain {
+pub(super) struct OperatorChain {
     signature: Signature,
 }
 
-impl Default for Chain {
+impl Default for OperatorChain {
     fn default() -> Self {
         Self { signature: Signature::variadic_any(Volatility::Immutable) }
     }
@@ -86,7 +86,7 @@ fn apply(
     BinaryExpr::new(left.clone(), operator, right.clone()).evaluate(&batch)
 }
 
-impl ScalarUDFImpl for Chain {
+impl ScalarUDFImpl for OperatorChain {
     fn name(&self) -> &str {
         CHAIN
     }

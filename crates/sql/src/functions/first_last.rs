@@ -9,28 +9,28 @@ use datafusion::logical_expr::{Accumulator, AggregateUDF, AggregateUDFImpl, Expr
 
 /// The value at the smallest time.
 pub(super) fn first() -> AggregateUDF {
-    Edge::new("first").into()
+    FirstLast::new("first").into()
 }
 
 /// The value at the largest time.
 pub(super) fn last() -> AggregateUDF {
-    Edge::new("last").into()
+    FirstLast::new("last").into()
 }
 
 /// A function that planning replaces; it never runs itself.
 #[derive(Debug, PartialEq, Eq, Hash)]
-struct Edge {
+struct FirstLast {
     name: &'static str,
     signature: Signature,
 }
 
-impl Edge {
+impl FirstLast {
     fn new(name: &'static str) -> Self {
         Self { name, signature: Signature::any(2, Volatility::Immutable) }
     }
 }
 
-impl AggregateUDFImpl for Edge {
+impl AggregateUDFImpl for FirstLast {
     fn name(&self) -> &str {
         self.name
     }

@@ -36,7 +36,7 @@ pub(crate) fn planners() -> Vec<Arc<dyn ExprPlanner>> {
 pub(crate) fn register(state: &mut SessionState) -> Result<()> {
     state.register_udf(Arc::new(date_bin().as_ref().clone().with_aliases(["time_bucket"])))?;
     state.register_udaf(Arc::new(percentile_cont_udaf().as_ref().clone().with_aliases(["percentile"])))?;
-    state.register_udf(Arc::new(chain::Chain::default().into()))?;
+    state.register_udf(Arc::new(chain::OperatorChain::default().into()))?;
     state.register_udaf(Arc::new(first_last::first()))?;
     state.register_udaf(Arc::new(first_last::last()))?;
     register_all(state)

@@ -11,25 +11,25 @@ use arrow::json::writer::{EncoderOptions, make_encoder};
 use tidemill_types::{Error, Result};
 
 /// The batch under the names of `names`, its times without a zone in UTC.
-pub(super) fn zoned(batch: &RecordBatch, names: &SchemaRef) -> Result<RecordBatch> {
-    rebuilt(batch, names, |column| match column.data_type() {
+pub(super) fn with_utc(batch: &RecordBatch, names: &SchemaRef) -> Result<RecordBatch> {
+    map_columns(batch, names, |column| match column.data_type() {
         DataType::Timestamp(unit, None) => cast(column, &DataType::Timestamp(*unit, Some("UTC".into()))),
         _ => Ok(column.clone()),
     })
 }
 
 /// The batch with lists, structs and maps as JSON text.
-pub(super) fn flat(batch: &RecordBatch) -> Result<RecordBatch> {
+pub(super) fn nested_to_json(batch: &RecordBatch) -> Result<RecordBatch> {
     if !batch.columns().iter().any(|c| c.data_type().is_nested()) {
         return Ok(batch.clone());
     }
-    rebuilt(batch, batch.schema_ref(), |column| match column.data_type().is_nested() {
+    map_columns(batch, batch.schema_ref(), |column| match column.data_type().is_nested() {
         true => json_text(column),
         false => Ok(column.clone()),
     })
 }
 
-fn rebuilt(
+fn map_columns(
     batch: &RecordBatch,
     names: &SchemaRef,
     convert: impl Fn(&ArrayRef) -> std::result::Result<ArrayRef, ArrowError>,

@@ -109,12 +109,12 @@ impl<W: Write> Writer<W> {
     ///
     /// Errors: `Unavailable` when `out` fails; `Invalid` for a type that has no text form.
     pub fn write(&mut self, batch: &RecordBatch) -> Result<()> {
-        let batch = cells::zoned(batch, &self.schema)?;
+        let batch = cells::with_utc(batch, &self.schema)?;
         match &mut self.inner {
-            Inner::Table(w) => w.write(&cells::flat(&batch)?),
+            Inner::Table(w) => w.write(&cells::nested_to_json(&batch)?),
             Inner::Json(w) => w.write(&batch).map_err(failed),
             Inner::Ndjson(w) => w.write(&batch).map_err(failed),
-            Inner::Csv(w) => w.write(&cells::flat(&batch)?).map_err(failed),
+            Inner::Csv(w) => w.write(&cells::nested_to_json(&batch)?).map_err(failed),
         }
     }
 

@@ -17,7 +17,7 @@ pub(super) struct Writer<W: Write> {
     names: Vec<String>,
     numeric: Vec<bool>,
     /// Rows that wait for the widths.
-    waiting: Vec<Vec<String>>,
+    buffered: Vec<Vec<String>>,
     widths: Option<Vec<usize>>,
     rows: u64,
 }
@@ -26,7 +26,7 @@ impl<W: Write> Writer<W> {
     pub fn new(schema: &SchemaRef, out: W) -> Self {
         let names = schema.fields().iter().map(|f| f.name().replace('\n', " ")).collect();
         let numeric = schema.fields().iter().map(|f| f.data_type().is_numeric()).collect();
-        Self { out, names, numeric, waiting: vec![], widths: None, rows: 0 }
+        Self { out, names, numeric, buffered: vec![], widths: None, rows: 0 }
     }
 
     pub fn write(&mut self, batch: &RecordBatch) -> Result<()> {
@@ -47,24 +47,24 @@ impl<W: Write> Writer<W> {
         match &self.widths {
             Some(widths) => row(&mut self.out, &cells, widths, &self.numeric),
             None => {
-                self.waiting.push(cells);
-                if self.waiting.len() >= ROWS_MEASURED { self.settle() } else { Ok(()) }
+                self.buffered.push(cells);
+                if self.buffered.len() >= ROWS_MEASURED { self.fix_widths() } else { Ok(()) }
             }
         }
     }
 
     /// Fixes the widths, writes the header and the rows that waited.
-    fn settle(&mut self) -> Result<()> {
+    fn fix_widths(&mut self) -> Result<()> {
         let widest = |column: usize| {
             let cells =
-                self.waiting.iter().flat_map(|row| row[column].lines()).map(|line| line.chars().count());
+                self.buffered.iter().flat_map(|row| row[column].lines()).map(|line| line.chars().count());
             cells.chain([self.names[column].chars().count()]).max().unwrap_or(0)
         };
         let widths: Vec<usize> = (0..self.names.len()).map(widest).collect();
         centred(&mut self.out, &self.names, &widths)?;
         let rule: Vec<String> = widths.iter().map(|w| "-".repeat(w + 2)).collect();
         writeln!(self.out, "{}", rule.join("+")).map_err(broken)?;
-        for cells in std::mem::take(&mut self.waiting) {
+        for cells in std::mem::take(&mut self.buffered) {
             row(&mut self.out, &cells, &widths, &self.numeric)?;
         }
         self.widths = Some(widths);
@@ -73,7 +73,7 @@ impl<W: Write> Writer<W> {
 
     pub fn finish(mut self) -> Result<W> {
         if self.widths.is_none() {
-            self.settle()?;
+            self.fix_widths()?;
         }
         let noun = if self.rows == 1 { "row" } else { "rows" };
         writeln!(self.out, "({} {noun})", self.rows).map_err(broken)?;

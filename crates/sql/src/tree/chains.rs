@@ -31,7 +31,7 @@ pub(super) fn balance(expr: &mut Expr) {
         at = left;
     }
     if length > SHORT {
-        *expr = grouped(terms(take(expr), &op), &op);
+        *expr = balanced_tree(terms(take(expr), &op), &op);
     }
 }
 
@@ -122,7 +122,7 @@ fn terms(expr: Expr, op: &BinaryOperator) -> Vec<Expr> {
 }
 
 /// A balanced tree of `terms`.
-fn grouped(mut terms: Vec<Expr>, op: &BinaryOperator) -> Expr {
+fn balanced_tree(mut terms: Vec<Expr>, op: &BinaryOperator) -> Expr {
     while terms.len() > 1 {
         let mut pairs = Vec::with_capacity(terms.len().div_ceil(2));
         let mut left = terms.into_iter();
@@ -170,7 +170,7 @@ fn balance_set(body: &mut SetExpr) {
         at = left;
     }
     if length > SHORT {
-        *body = grouped_sets(set_terms(take_set(body), quantifier), quantifier);
+        *body = balanced_set_tree(set_terms(take_set(body), quantifier), quantifier);
     }
 }
 
@@ -202,7 +202,7 @@ fn set_terms(body: SetExpr, quantifier: SetQuantifier) -> Vec<SetExpr> {
     }
 }
 
-fn grouped_sets(mut terms: Vec<SetExpr>, quantifier: SetQuantifier) -> SetExpr {
+fn balanced_set_tree(mut terms: Vec<SetExpr>, quantifier: SetQuantifier) -> SetExpr {
     while terms.len() > 1 {
         let mut pairs = Vec::with_capacity(terms.len().div_ceil(2));
         let mut left = terms.into_iter();
@@ -226,31 +226,31 @@ fn grouped_sets(mut terms: Vec<SetExpr>, quantifier: SetQuantifier) -> SetExpr {
 pub(crate) fn make_lists(statement: &mut Statement) {
     match statement {
         Statement::Statement(ast) => {
-            let _ = ast.visit(&mut Lists);
+            let _ = ast.visit(&mut InListRewriter);
         }
         Statement::Explain(explain) => make_lists(&mut explain.statement),
         _ => {}
     }
 }
 
-struct Lists;
+struct InListRewriter;
 
-impl VisitorMut for Lists {
+impl VisitorMut for InListRewriter {
     type Break = ();
 
     fn pre_visit_expr(&mut self, expr: &mut Expr) -> ControlFlow<()> {
         let Some(op) = logical(expr) else { return ControlFlow::Continue(()) };
         let found = terms(take(expr), &op);
         *expr = match found.len() > SHORT {
-            true => grouped(listed(found, &op), &op),
-            false => restored(found, &op),
+            true => balanced_tree(to_in_lists(found, &op), &op),
+            false => left_deep_chain(found, &op),
         };
         ControlFlow::Continue(())
     }
 }
 
 /// A chain as the parser makes it.
-fn restored(terms: Vec<Expr>, op: &BinaryOperator) -> Expr {
+fn left_deep_chain(terms: Vec<Expr>, op: &BinaryOperator) -> Expr {
     let join = |left: Expr, right: Expr| Expr::BinaryOp {
         left: Box::new(left),
         op: op.clone(),
@@ -261,14 +261,14 @@ fn restored(terms: Vec<Expr>, op: &BinaryOperator) -> Expr {
 
 /// Puts the terms of a chain of `op` that compare the same expression with constants of one kind into one list, at the
 /// place of the first of them.
-fn listed(terms: Vec<Expr>, op: &BinaryOperator) -> Vec<Expr> {
+fn to_in_lists(terms: Vec<Expr>, op: &BinaryOperator) -> Vec<Expr> {
     let negated = *op == BinaryOperator::And;
     let comparison = if negated { BinaryOperator::NotEq } else { BinaryOperator::Eq };
-    let mut places: HashMap<(Expr, Kind), usize> = HashMap::new();
+    let mut places: HashMap<(Expr, ConstantKind), usize> = HashMap::new();
     let mut listed: Vec<Expr> = vec![];
     for term in terms {
         let (left, right, kind) = match term {
-            Expr::BinaryOp { left, op, right } if op == comparison => match Kind::of(&right) {
+            Expr::BinaryOp { left, op, right } if op == comparison => match ConstantKind::of(&right) {
                 Some(kind) => (left, right, kind),
                 None => {
                     listed.push(Expr::BinaryOp { left, op, right });
@@ -296,13 +296,13 @@ fn listed(terms: Vec<Expr>, op: &BinaryOperator) -> Vec<Expr> {
 
 /// Constants of one kind have one type, so that a list of them compares as each of them would.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-enum Kind {
+enum ConstantKind {
     Whole,
     Fraction,
     Text,
 }
 
-impl Kind {
+impl ConstantKind {
     fn of(expr: &Expr) -> Option<Self> {
         match expr {
             Expr::Value(ValueWithSpan { value: Value::Number(digits, _), .. }) => {

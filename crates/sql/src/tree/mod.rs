@@ -21,7 +21,7 @@ use datafusion::sql::parser::Statement;
 use tidemill_types::{Error, Result};
 
 use crate::error::place;
-use size::{Scopes, Size};
+use size::{QuerySize, Scopes};
 
 pub(crate) use brackets::too_many as too_many_brackets;
 pub(crate) use chains::make_lists;
@@ -54,27 +54,27 @@ pub(crate) fn bound(statement: &mut Statement, text: &str) -> Result<()> {
 }
 
 fn bound_ast(ast: &mut Ast, text: &str) -> Result<()> {
-    let mut bounds = Bounds { text, levels: 0, scopes: Scopes::default() };
+    let mut bounds = BoundsChecker { text, levels: 0, scopes: Scopes::default() };
     match ast.visit(&mut bounds) {
         ControlFlow::Continue(()) => Ok(()),
         ControlFlow::Break(error) => Err(*error),
     }
 }
 
-struct Bounds<'t> {
+struct BoundsChecker<'t> {
     text: &'t str,
     /// Expressions that are being visited, one inside the other.
     levels: usize,
     scopes: Scopes,
 }
 
-type Flow = ControlFlow<Box<Error>>;
+type VisitFlow = ControlFlow<Box<Error>>;
 
-fn refuse(message: String) -> Flow {
+fn refuse(message: String) -> VisitFlow {
     ControlFlow::Break(Box::new(Error::invalid(message)))
 }
 
-fn too_deep(levels: &str) -> Flow {
+fn too_deep(levels: &str) -> VisitFlow {
     refuse(format!(
         "the query is nested {levels} levels deep, the limit is {LEVELS_MAX}. Write fewer operators \
          one upon the other: `x IN (…)` instead of many comparisons, `json_get(x, 'a', 'b', …)` instead of many `->`, \
@@ -83,7 +83,7 @@ fn too_deep(levels: &str) -> Flow {
 }
 
 /// Checks the size of one query, with everything in it.
-fn check(size: &Size) -> Flow {
+fn check(size: &QuerySize) -> VisitFlow {
     if size.levels > LEVELS_MAX {
         return too_deep(&size.levels.to_string());
     }
@@ -103,10 +103,10 @@ fn check(size: &Size) -> Flow {
     ControlFlow::Continue(())
 }
 
-impl VisitorMut for Bounds<'_> {
+impl VisitorMut for BoundsChecker<'_> {
     type Break = Box<Error>;
 
-    fn pre_visit_query(&mut self, query: &mut Query) -> Flow {
+    fn pre_visit_query(&mut self, query: &mut Query) -> VisitFlow {
         let levels = chains::balance_sets(&mut query.body);
         if levels > LEVELS_MAX {
             return too_deep(&levels.to_string());
@@ -115,11 +115,11 @@ impl VisitorMut for Bounds<'_> {
         ControlFlow::Continue(())
     }
 
-    fn post_visit_query(&mut self, query: &mut Query) -> Flow {
+    fn post_visit_query(&mut self, query: &mut Query) -> VisitFlow {
         check(self.scopes.leave(query))
     }
 
-    fn pre_visit_select(&mut self, select: &mut Select) -> Flow {
+    fn pre_visit_select(&mut self, select: &mut Select) -> VisitFlow {
         let sets = grouping::sets(&select.group_by);
         if sets > GROUPING_SETS_MAX {
             return refuse(format!(
@@ -131,18 +131,18 @@ impl VisitorMut for Bounds<'_> {
         self.joined(joined)
     }
 
-    fn pre_visit_table_factor(&mut self, factor: &mut TableFactor) -> Flow {
+    fn pre_visit_table_factor(&mut self, factor: &mut TableFactor) -> VisitFlow {
         match factor {
             TableFactor::NestedJoin { table_with_joins, .. } => self.joined(1 + table_with_joins.joins.len()),
             _ => ControlFlow::Continue(()),
         }
     }
 
-    fn pre_visit_relation(&mut self, relation: &mut ObjectName) -> Flow {
+    fn pre_visit_relation(&mut self, relation: &mut ObjectName) -> VisitFlow {
         check(self.scopes.read(relation))
     }
 
-    fn pre_visit_expr(&mut self, expr: &mut Expr) -> Flow {
+    fn pre_visit_expr(&mut self, expr: &mut Expr) -> VisitFlow {
         chains::balance(expr);
         chains::flatten(expr);
         // one node, but as many functions inside one another as there are brackets
@@ -165,7 +165,7 @@ impl VisitorMut for Bounds<'_> {
         ControlFlow::Continue(())
     }
 
-    fn post_visit_expr(&mut self, _: &mut Expr) -> Flow {
+    fn post_visit_expr(&mut self, _: &mut Expr) -> VisitFlow {
         self.levels -= 1;
         ControlFlow::Continue(())
     }
@@ -183,8 +183,8 @@ fn first_place(mut expr: &Expr) -> Location {
     }
 }
 
-impl Bounds<'_> {
-    fn joined(&mut self, tables: usize) -> Flow {
+impl BoundsChecker<'_> {
+    fn joined(&mut self, tables: usize) -> VisitFlow {
         self.scopes.join(tables);
         if tables > JOINED_MAX {
             return refuse(format!(

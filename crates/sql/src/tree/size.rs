@@ -6,15 +6,15 @@ use datafusion::logical_expr::sqlparser::ast::{ObjectName, Query};
 
 /// What planning a query costs.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(super) struct Size {
+pub(super) struct QuerySize {
     pub relations: usize,
     pub nodes: usize,
     /// Operators and queries inside one another, at the deepest place.
     pub levels: usize,
 }
 
-impl Size {
-    fn add(&mut self, inner: Size) {
+impl QuerySize {
+    fn add(&mut self, inner: QuerySize) {
         self.relations = self.relations.saturating_add(inner.relations);
         self.nodes = self.nodes.saturating_add(inner.nodes);
         self.levels = self.levels.max(inner.levels.saturating_add(1));
@@ -30,8 +30,8 @@ struct Scope {
     /// The `WITH` queries by address, which tells them from other queries inside this one.
     with: Vec<(*const Query, String)>,
     /// The sizes of those that were visited already.
-    named: HashMap<String, Size>,
-    size: Size,
+    named: HashMap<String, QuerySize>,
+    size: QuerySize,
     /// Levels that joins and set operations add above whatever is inside.
     above: usize,
 }
@@ -45,7 +45,7 @@ impl Scopes {
     }
 
     /// A query ends. Returns the size of the query around it, or its own when it is the outermost.
-    pub fn leave(&mut self, query: &Query) -> &Size {
+    pub fn leave(&mut self, query: &Query) -> &QuerySize {
         let mut scope = self.0.pop().unwrap_or_default();
         scope.size.levels = scope.size.levels.saturating_add(scope.above);
         let Some(outer) = self.0.last_mut() else {
@@ -63,7 +63,7 @@ impl Scopes {
     }
 
     /// The query names a table, or a `WITH` query. Returns the size of the query so far.
-    pub fn read(&mut self, relation: &ObjectName) -> &Size {
+    pub fn read(&mut self, relation: &ObjectName) -> &QuerySize {
         let name = match relation.0.as_slice() {
             [part] => part.as_ident().map(|i| i.value.as_str()),
             _ => None,
@@ -72,7 +72,7 @@ impl Scopes {
         if let Some(scope) = self.0.last_mut() {
             let inner = named.unwrap_or_default();
             // a query without a table is planned again, too
-            scope.size.add(Size { relations: inner.relations.max(1), ..inner });
+            scope.size.add(QuerySize { relations: inner.relations.max(1), ..inner });
         }
         self.current()
     }
@@ -92,8 +92,8 @@ impl Scopes {
         }
     }
 
-    fn current(&self) -> &Size {
-        const NONE: &Size = &Size { relations: 0, nodes: 0, levels: 0 };
+    fn current(&self) -> &QuerySize {
+        const NONE: &QuerySize = &QuerySize { relations: 0, nodes: 0, levels: 0 };
         self.0.last().map_or(NONE, |s| &s.size)
     }
 }

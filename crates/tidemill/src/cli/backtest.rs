@@ -8,8 +8,8 @@ use std::sync::Arc;
 use anyhow::{Context, bail};
 use serde_json::{Map, Value as Json};
 use tidemill::App;
-use tidemill_engine::queries::backtest::{Backtest, Put};
-use tidemill_engine::{Clock, Compiled, SystemClock, compile_for};
+use tidemill_engine::queries::backtest::{Backtest, BacktestEvent};
+use tidemill_engine::{Clock, CompiledApp, SystemClock, compile_for};
 use tidemill_types::decode::BatchBuilder;
 use tidemill_types::{Duration, FieldType, StreamSchema, Timestamp};
 
@@ -34,11 +34,11 @@ pub struct BacktestArgs {
     #[command(flatten)]
     data: DataArgs,
     /// Events received from then on.
-    #[arg(long, value_name = "TIME", value_parser = Moment::parse, allow_hyphen_values = true)]
-    from: Option<Moment>,
+    #[arg(long, value_name = "TIME", value_parser = TimeArg::parse, allow_hyphen_values = true)]
+    from: Option<TimeArg>,
     /// Events received before then. The clock stops there, but never later than now.
-    #[arg(long, value_name = "TIME", value_parser = Moment::parse, allow_hyphen_values = true)]
-    to: Option<Moment>,
+    #[arg(long, value_name = "TIME", value_parser = TimeArg::parse, allow_hyphen_values = true)]
+    to: Option<TimeArg>,
     /// How many events that differ are shown of each stream, on each side.
     #[arg(long, value_name = "N", default_value_t = 10)]
     show: usize,
@@ -48,12 +48,12 @@ pub struct BacktestArgs {
 
 /// A time that an option gives.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Moment {
+enum TimeArg {
     At(Timestamp),
     Ago(Duration),
 }
 
-impl Moment {
+impl TimeArg {
     fn parse(text: &str) -> Result<Self, String> {
         let parsed = match text.strip_prefix('-') {
             Some(ago) => Duration::parse(ago).map(Self::Ago),
@@ -73,15 +73,15 @@ impl Moment {
 }
 
 /// A stored event and its place in the order of arrival.
-struct Stored {
-    at: (Timestamp, i64, i64, i64),
+struct StoredEvent {
+    position: (Timestamp, i64, i64, i64),
     time: Timestamp,
     stream: Arc<str>,
     fields: Map<String, Json>,
 }
 
 pub fn backtest(args: BacktestArgs) -> anyhow::Result<ExitCode> {
-    let Some(deployed) = tidemill_engine::deployed(&args.data.data)? else {
+    let Some(deployed) = tidemill_engine::deployed_app(&args.data.data)? else {
         bail!("{}: no app is deployed in it", args.data.data.display());
     };
     let changed = App::read(&args.app, &args.vars.set)?;
@@ -94,10 +94,10 @@ pub fn backtest(args: BacktestArgs) -> anyhow::Result<ExitCode> {
         bail!("--from {from} is not before --to {to}");
     }
     let session = Session::open(&args.data)?;
-    let known = names(&session)?;
+    let known = stream_names(&session)?;
     let mut wanted = BTreeSet::new();
     for compiled in [&before, &after] {
-        for stream in Backtest::new(compiled).reads() {
+        for stream in Backtest::new(compiled).input_streams() {
             wanted.insert(compiled.program.streams()[stream].name.clone());
         }
     }
@@ -105,22 +105,22 @@ pub fn backtest(args: BacktestArgs) -> anyhow::Result<ExitCode> {
     for stream in wanted.iter().filter(|s| known.contains(*s)) {
         history(&session, stream, from, to, &mut events)?;
     }
-    events.sort_by_key(|e: &Stored| e.at);
+    events.sort_by_key(|e: &StoredEvent| e.position);
     println!("{} events of {}", events.len(), wanted.iter().cloned().collect::<Vec<_>>().join(", "));
     let end = to.unwrap_or(now).min(now);
-    let different = show(&run(&before, &events, end)?, &run(&after, &events, end)?, args.show);
+    let different = print_differences(&run(&before, &events, end)?, &run(&after, &events, end)?, args.show);
     Ok(if different { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }
 
-fn ask(session: &Session, query: &str) -> anyhow::Result<Vec<Map<String, Json>>> {
+fn query_rows(session: &Session, query: &str) -> anyhow::Result<Vec<Map<String, Json>>> {
     let mut text = Vec::new();
     session.run(query, OutputFormat::Ndjson, &mut text)?;
     let lines = text.split(|b| *b == b'\n').filter(|line| !line.trim_ascii().is_empty());
     lines.map(|line| serde_json::from_slice(line).context("a row of the result")).collect()
 }
 
-fn names(session: &Session) -> anyhow::Result<BTreeSet<String>> {
-    let rows = ask(session, "SELECT stream FROM system.streams")?;
+fn stream_names(session: &Session) -> anyhow::Result<BTreeSet<String>> {
+    let rows = query_rows(session, "SELECT stream FROM system.streams")?;
     Ok(rows.iter().filter_map(|row| Some(row.get("stream")?.as_str()?.to_owned())).collect())
 }
 
@@ -130,7 +130,7 @@ fn history(
     stream: &str,
     from: Option<Timestamp>,
     to: Option<Timestamp>,
-    events: &mut Vec<Stored>,
+    events: &mut Vec<StoredEvent>,
 ) -> anyhow::Result<()> {
     let bound = |op: &str, time: Option<Timestamp>| {
         time.map(|t| format!("_received {op} arrow_cast({}, 'Timestamp(Microsecond, Some(\"UTC\"))')", t.0))
@@ -140,7 +140,7 @@ fn history(
         if bounds.is_empty() { String::new() } else { format!(" WHERE {}", bounds.join(" AND ")) };
     let quoted = stream.replace('"', "\"\"");
     let name: Arc<str> = stream.into();
-    for mut fields in ask(session, &format!("SELECT * FROM events.\"{quoted}\"{condition}"))? {
+    for mut fields in query_rows(session, &format!("SELECT * FROM events.\"{quoted}\"{condition}"))? {
         let time = |fields: &Map<String, Json>, name: &str| -> anyhow::Result<Timestamp> {
             let text = fields.get(name).and_then(Json::as_str).unwrap_or_default();
             Ok(Timestamp::parse(text)?)
@@ -149,15 +149,15 @@ fn history(
         let at = (time(&fields, "_received")?, number("_partition"), number("_offset"), number("_row"));
         let time = time(&fields, "_time")?;
         fields.retain(|name, value| !name.starts_with('_') && !value.is_null());
-        events.push(Stored { at, time, stream: name.clone(), fields });
+        events.push(StoredEvent { position: at, time, stream: name.clone(), fields });
     }
     Ok(())
 }
 
 /// What the queries of an app put out until the clock shows `end`.
-fn run(compiled: &Compiled, events: &[Stored], end: Timestamp) -> anyhow::Result<Vec<Put>> {
+fn run(compiled: &CompiledApp, events: &[StoredEvent], end: Timestamp) -> anyhow::Result<Vec<BacktestEvent>> {
     let mut backtest = Backtest::new(compiled);
-    let reads = backtest.reads();
+    let reads = backtest.input_streams();
     let streams = compiled.program.streams();
     let mut out = Vec::new();
     let mut builders: BTreeMap<usize, BatchBuilder> =
@@ -165,20 +165,20 @@ fn run(compiled: &Compiled, events: &[Stored], end: Timestamp) -> anyhow::Result
     for event in events {
         let Some(stream) = compiled.program.stream_index(&event.stream) else { continue };
         let Some(builder) = builders.get_mut(&stream) else { continue };
-        let json = serde_json::to_vec(&fields(&event.fields, &streams[stream]))?;
+        let json = serde_json::to_vec(&declared_fields(&event.fields, &streams[stream]))?;
         builder.push_json(&json, event.time)?;
-        backtest.event(stream, &builder.finish(), event.time, event.at.0)?;
-        out.append(&mut backtest.take());
+        backtest.event(stream, &builder.finish(), event.time, event.position.0)?;
+        out.append(&mut backtest.take_events());
     }
     if !events.is_empty() {
         backtest.advance(end)?;
-        out.append(&mut backtest.take());
+        out.append(&mut backtest.take_events());
     }
     Ok(out)
 }
 
 /// The fields of an event that the stream declares; objects are stored as their text.
-fn fields(stored: &Map<String, Json>, schema: &StreamSchema) -> Map<String, Json> {
+fn declared_fields(stored: &Map<String, Json>, schema: &StreamSchema) -> Map<String, Json> {
     let declared = schema.fields.iter().filter_map(|field| {
         let value = stored.get(&field.name)?;
         let value = match (field.ty, value) {
@@ -191,7 +191,7 @@ fn fields(stored: &Map<String, Json>, schema: &StreamSchema) -> Map<String, Json
 }
 
 /// Prints what is on one side only, by stream. Returns whether there is anything.
-fn show(before: &[Put], after: &[Put], most: usize) -> bool {
+fn print_differences(before: &[BacktestEvent], after: &[BacktestEvent], most: usize) -> bool {
     let mut counts: BTreeMap<&str, BTreeMap<(i64, &str), i64>> = BTreeMap::new();
     let mut both: BTreeMap<&str, u64> = BTreeMap::new();
     for put in before {

@@ -32,7 +32,7 @@ pub fn check(args: CheckArgs) -> anyhow::Result<ExitCode> {
                     "{}: {} streams, {} queries: good",
                     file.name,
                     file.plan.catalog.streams().len(),
-                    file.placed.iter().map(|p| p.queries.len()).sum::<usize>()
+                    file.placements.iter().map(|p| p.queries.len()).sum::<usize>()
                 );
             }
             let program = &compiled.program;

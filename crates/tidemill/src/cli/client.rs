@@ -63,7 +63,7 @@ impl Client {
             .send(query)
             .context("the server did not answer")?;
         if response.status() != 200 {
-            bail!("{}", message(response.body_mut()));
+            bail!("{}", error_message(response.body_mut()));
         }
         std::io::copy(&mut response.body_mut().as_reader(), out).context("the rows broke off")?;
         Ok(())
@@ -78,7 +78,7 @@ impl Client {
             .send_json(body)
             .context("the server did not answer")?;
         if response.status() != 200 {
-            bail!("{}", message(response.body_mut()));
+            bail!("{}", error_message(response.body_mut()));
         }
         response.body_mut().read_json().context("the server's reply is not JSON")
     }
@@ -93,14 +93,14 @@ impl Client {
             .call()
             .context("the server did not answer")?;
         if response.status() != 200 {
-            bail!("{}", message(response.body_mut()));
+            bail!("{}", error_message(response.body_mut()));
         }
         response.body_mut().read_json().context("the server's reply is not JSON")
     }
 }
 
 /// A name as a part of a path.
-pub fn segment(name: &str) -> String {
+pub fn path_segment(name: &str) -> String {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.~".contains(&byte);
     let escaped = name.bytes().map(|byte| match plain(byte) {
         true => char::from(byte).to_string(),
@@ -110,7 +110,7 @@ pub fn segment(name: &str) -> String {
 }
 
 /// The message of an error reply.
-fn message(body: &mut ureq::Body) -> String {
+fn error_message(body: &mut ureq::Body) -> String {
     let text = body.read_to_string().unwrap_or_default();
     let json: Option<serde_json::Value> = serde_json::from_str(&text).ok();
     json.and_then(|v| v.pointer("/error/message").and_then(|m| m.as_str()).map(str::to_owned)).unwrap_or(text)

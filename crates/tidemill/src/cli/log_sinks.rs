@@ -7,7 +7,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use tidemill::Engine;
-use tidemill_engine::{LogLines, LogText};
+use tidemill_engine::{LogBatch, LogLines};
 
 use super::stdio::Stdout;
 
@@ -43,7 +43,7 @@ impl LogSinks {
     }
 }
 
-fn print(lines: &LogText) {
+fn print(lines: &LogBatch) {
     let written = Stdout.write_all(lines.text.as_bytes()).and_then(|()| Stdout.flush());
     if let Err(e) = written {
         eprintln!("error: standard output: {e}; lines of @sink(type='log') are lost");

@@ -23,7 +23,7 @@ mod fmt;
 mod log_sinks;
 mod progress;
 mod query;
-mod refused;
+mod rejections;
 mod repl;
 mod replay;
 mod replay_files;
@@ -158,7 +158,7 @@ pub fn init_tracing(verbose: u8) {
 }
 
 /// An error with its causes, none said twice: some errors contain the text of their cause.
-pub fn describe(error: &anyhow::Error) -> String {
+pub fn error_text(error: &anyhow::Error) -> String {
     error.chain().skip(1).fold(error.to_string(), |text, cause| match cause.to_string() {
         cause if text.contains(&cause) => text,
         cause => format!("{text}: {cause}"),
@@ -250,6 +250,6 @@ mod tests {
         let denied = || std::io::Error::from_raw_os_error(13);
         let inner = tidemill::Error::unavailable("meta.json: cannot be written").with_source(denied());
         let error = anyhow::Error::from(inner).context("HTTP");
-        assert_eq!(describe(&error), "HTTP: meta.json: cannot be written: Permission denied (os error 13)");
+        assert_eq!(error_text(&error), "HTTP: meta.json: cannot be written: Permission denied (os error 13)");
     }
 }

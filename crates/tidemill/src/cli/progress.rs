@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use tidemill::{Tidemill, output};
 
-use super::refused::{self, Refusals};
+use super::rejections::{self, RejectionReporter};
 use super::stdio::Stdout;
 
 /// Counts events while sources are read.
@@ -14,7 +14,7 @@ pub struct Progress {
     shown: Option<Instant>,
     terminal: bool,
     events_before: u64,
-    refusals: Refusals,
+    rejections: RejectionReporter,
 }
 
 impl Progress {
@@ -26,13 +26,13 @@ impl Progress {
             shown: None,
             terminal,
             events_before: applied(tidemill),
-            refusals: Refusals::default(),
+            rejections: RejectionReporter::default(),
         }
     }
 
     /// Shows how far it is, at most twice a second on a terminal and every five seconds elsewhere.
     pub fn tick(&mut self, tidemill: &Tidemill) {
-        self.refusals.tell_new(tidemill);
+        self.rejections.report_new(tidemill);
         let pause = if self.terminal { Duration::from_millis(500) } else { Duration::from_secs(5) };
         if self.shown.unwrap_or(self.start).elapsed() < pause {
             return;
@@ -57,7 +57,7 @@ impl Progress {
     /// that fails is told on standard error and the others go on. False when one did, or when rows were refused.
     pub fn summary(&mut self, tidemill: &Tidemill) -> anyhow::Result<bool> {
         // also those of a source that ended between two looks
-        self.refusals.tell_new(tidemill);
+        self.rejections.report_new(tidemill);
         if self.terminal {
             eprint!("\r\x1b[K");
         }
@@ -67,7 +67,7 @@ impl Progress {
             "{events} events applied in {seconds:.1} s: {:.0} events/s",
             events as f64 / seconds.max(1e-9)
         );
-        let any_refused = refused::summary(tidemill);
+        let any_refused = rejections::summary(tidemill);
         if engine.recovery.records > 0 {
             println!("recovered {} log records in {} ms", engine.recovery.records, engine.recovery.millis);
         }

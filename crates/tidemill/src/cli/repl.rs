@@ -50,7 +50,7 @@ pub fn repl(session: &Session, data: &DataArgs, mut format: OutputFormat) -> any
                     let _ = editor.add_history_entry(statement.as_str());
                 }
                 for statement in complete.into_iter().filter(|s| !is_blank(s)) {
-                    show(session, statement, format);
+                    run_and_print(session, statement, format);
                 }
                 let rest = if is_blank(rest) { String::new() } else { format!("{rest}\n") };
                 statement = rest;
@@ -75,11 +75,11 @@ fn command(session: &Session, line: &str, format: &mut OutputFormat) -> bool {
         ("\\d", "") => {
             let tables = "SELECT table_schema AS schema, table_name AS name FROM information_schema.tables \
                           WHERE table_schema IN ('events', 'docs', 'system') ORDER BY 1, 2";
-            show(session, tables, OutputFormat::Table);
+            run_and_print(session, tables, OutputFormat::Table);
         }
         ("\\d", table) => {
             if let Err(e) = columns(session, table) {
-                complain(&e);
+                print_error(&e);
             }
         }
         ("\\o", name) => match <OutputFormat as clap::ValueEnum>::from_str(name, true) {
@@ -91,13 +91,13 @@ fn command(session: &Session, line: &str, format: &mut OutputFormat) -> bool {
     true
 }
 
-fn show(session: &Session, statement: &str, format: OutputFormat) {
+fn run_and_print(session: &Session, statement: &str, format: OutputFormat) {
     if let Err(e) = session.run(statement, format, &mut std::io::stdout().lock()) {
-        complain(&e);
+        print_error(&e);
     }
 }
 
-fn complain(error: &anyhow::Error) {
+fn print_error(error: &anyhow::Error) {
     let interrupted = |e: &std::io::Error| e.kind() == std::io::ErrorKind::Interrupted;
     let stopped = error.chain().any(|cause| {
         // the HTTP client wraps the error of the connection into one of its own

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::{Context, anyhow, bail};
-use tidemill_files::{Codec, Format, Reader, Reading, Writer, Writing};
+use tidemill_files::{Codec, Format, ReadOptions, Reader, WriteOptions, Writer};
 use tidemill_flow::batch::Batch;
 use tidemill_flow::catalog::{Attributes, Stream};
 use tidemill_flow::column::Data;
@@ -34,9 +34,9 @@ pub fn run(mut plan: AppPlan, dir: &Path) -> anyhow::Result<bool> {
     }
     let plan = Arc::new(plan);
     let streams = plan.catalog.streams();
-    let feeds = plan.file_sources.iter().map(|source| Feed::open(source, &streams[source.stream]));
-    let mut feeds = feeds.collect::<anyhow::Result<Vec<Feed<'_>>>>()?;
-    let mut sinks = Sinks::create(&plan)?;
+    let feeds = plan.file_sources.iter().map(|source| SourceReader::open(source, &streams[source.stream]));
+    let mut feeds = feeds.collect::<anyhow::Result<Vec<SourceReader<'_>>>>()?;
+    let mut sinks = SinkFiles::create(&plan)?;
     let mut app = AppRuntime::new(plan.clone());
     app.start(0, &mut sinks);
     let mut told = 0;
@@ -49,7 +49,7 @@ pub fn run(mut plan: AppPlan, dir: &Path) -> anyhow::Result<bool> {
             }
         }
         let Some((time, i)) = next else { break };
-        let (stream, event) = feeds[i].take();
+        let (stream, event) = feeds[i].take_event();
         app.send(stream, event, vec![time], &mut sinks).map_err(|failure| anyhow!(failure.0))?;
         sinks.lost.end_call();
         for lost in &sinks.lost.by_query()[told..] {
@@ -90,7 +90,7 @@ fn format(mapper: &FileMapper) -> anyhow::Result<Format> {
 }
 
 /// A file that is read.
-struct Feed<'p> {
+struct SourceReader<'p> {
     source: &'p FileSource,
     attributes: &'p Attributes,
     reader: Reader,
@@ -99,10 +99,10 @@ struct Feed<'p> {
     bad_rows: u64,
 }
 
-impl<'p> Feed<'p> {
+impl<'p> SourceReader<'p> {
     fn open(source: &'p FileSource, stream: &'p Stream) -> anyhow::Result<Self> {
         let complete = matches!(source.mapper, FileMapper::Json { complete: true });
-        let reading = Reading { complete, ..Reading::default() };
+        let reading = ReadOptions { complete, ..ReadOptions::default() };
         let format = format(&source.mapper)?;
         let reader = tidemill_files::open(Path::new(&source.path), &format, &schema(stream), reading)?;
         Ok(Self { source, attributes: &stream.attributes, reader, columns: vec![], row: 0, bad_rows: 0 })
@@ -112,7 +112,7 @@ impl<'p> Feed<'p> {
     fn next_time(&mut self, now: i64) -> anyhow::Result<Option<i64>> {
         while self.row >= self.columns.first().map_or(0, Column::len) {
             let next = self.reader.next();
-            for bad in self.reader.take_bad() {
+            for bad in self.reader.take_rejected() {
                 eprintln!("{}: {bad}; left out", self.source.path);
                 self.bad_rows += 1;
             }
@@ -129,7 +129,7 @@ impl<'p> Feed<'p> {
     }
 
     /// The event, and where it goes.
-    fn take(&mut self) -> (usize, Vec<Column>) {
+    fn take_event(&mut self) -> (usize, Vec<Column>) {
         let one = |column: &Column| {
             let mut one = Column::new(column.ty());
             one.push_from(column, self.row);
@@ -142,34 +142,37 @@ impl<'p> Feed<'p> {
 }
 
 /// The files that are written.
-struct Sinks {
-    files: Vec<File>,
+struct SinkFiles {
+    files: Vec<SinkFile>,
     error: Option<tidemill_types::Error>,
     lost: LossCounter,
 }
 
-struct File {
+struct SinkFile {
     stream: String,
     attributes: Attributes,
     writer: Writer,
-    waiting: Vec<Column>,
+    buffered: Vec<Column>,
 }
 
-impl Sinks {
+impl SinkFiles {
     fn create(plan: &AppPlan) -> anyhow::Result<Self> {
         let mut files = Vec::with_capacity(plan.file_sinks.len());
         for sink in &plan.file_sinks {
             let stream = &plan.catalog.streams()[sink.stream];
             // the default form of SiddhiQL's JSON
-            let writing =
-                Writing { append: sink.append, enclosing: Some("event".into()), ..Writing::default() };
+            let writing = WriteOptions {
+                append: sink.append,
+                envelope: Some("event".into()),
+                ..WriteOptions::default()
+            };
             let format = format(&sink.mapper)?;
             let writer = Writer::create(Path::new(&sink.path), &format, &schema(stream), &writing)?;
-            files.push(File {
+            files.push(SinkFile {
                 stream: stream.name.clone(),
                 attributes: stream.attributes.clone(),
                 writer,
-                waiting: columns(&stream.attributes),
+                buffered: columns(&stream.attributes),
             });
         }
         Ok(Self { files, error: None, lost: LossCounter::default() })
@@ -188,9 +191,9 @@ fn columns(attributes: &Attributes) -> Vec<Column> {
     attributes.iter().map(|(_, ty)| Column::new(*ty)).collect()
 }
 
-impl File {
+impl SinkFile {
     fn write(&mut self) -> tidemill_types::Result<()> {
-        let waiting = std::mem::replace(&mut self.waiting, columns(&self.attributes));
+        let waiting = std::mem::replace(&mut self.buffered, columns(&self.attributes));
         if waiting.first().is_none_or(Column::is_empty) {
             return Ok(());
         }
@@ -198,13 +201,13 @@ impl File {
     }
 }
 
-impl OutputHandler for Sinks {
+impl OutputHandler for SinkFiles {
     fn events(&mut self, stream: &str, events: &Batch) {
         for file in self.files.iter_mut().filter(|f| f.stream == stream) {
-            for (waiting, column) in file.waiting.iter_mut().zip(&events.columns) {
+            for (waiting, column) in file.buffered.iter_mut().zip(&events.columns) {
                 (0..events.len()).for_each(|row| waiting.push_from(column, row));
             }
-            if file.waiting.first().is_some_and(|c| c.len() >= WRITE_ROWS)
+            if file.buffered.first().is_some_and(|c| c.len() >= WRITE_ROWS)
                 && let Err(e) = file.write()
             {
                 self.error.get_or_insert(e);

@@ -21,7 +21,7 @@ use super::vars::VarArgs;
 use super::{DataArgs, address, stdio};
 
 /// How long a stop waits for requests that are worked on.
-const GRACE: Duration = Duration::from_secs(10);
+const SHUTDOWN_GRACE: Duration = Duration::from_secs(10);
 
 /// Runs an app: loads its documents, reads its sources, applies its rules and serves HTTP.
 #[derive(clap::Args)]
@@ -62,43 +62,48 @@ fn default_address() -> SocketAddr {
 pub fn run(args: RunArgs) -> anyhow::Result<ExitCode> {
     let app = App::read(&args.app, &args.vars.set)?;
     let tidemill = Tidemill::open_with(&args.data.data, app)?;
-    live(tidemill, &args.data.data, args.listen, Mode::Run { until_idle: args.until_idle })
+    run_until_stopped(tidemill, &args.data.data, args.listen, RunMode::Run { until_idle: args.until_idle })
 }
 
 pub fn serve(args: ServeArgs) -> anyhow::Result<ExitCode> {
     let tidemill = Tidemill::open(&args.data.data)?;
-    live(tidemill, &args.data.data, args.listen, Mode::Serve)
+    run_until_stopped(tidemill, &args.data.data, args.listen, RunMode::Serve)
 }
 
 /// What is asked for besides reading sources and answering requests.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Mode {
+enum RunMode {
     /// Show what the sources brought, and stop then if so wished.
     Run { until_idle: bool },
     /// Nothing: say when it is ready.
     Serve,
 }
 
-fn live(tidemill: Tidemill, data: &Path, listen: Option<SocketAddr>, mode: Mode) -> anyhow::Result<ExitCode> {
-    stdio::go_on_when_closed();
+fn run_until_stopped(
+    tidemill: Tidemill,
+    data: &Path,
+    listen: Option<SocketAddr>,
+    mode: RunMode,
+) -> anyhow::Result<ExitCode> {
+    stdio::continue_when_closed();
     let sinks = LogSinks::start(tidemill.engine()).context("the thread that prints lines of sinks")?;
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
-    let code = runtime.block_on(live_async(&tidemill, data, listen, mode))?;
+    let code = runtime.block_on(run_until_stopped_async(&tidemill, data, listen, mode))?;
     let closed = tidemill.close();
     sinks.finish();
     closed?;
     Ok(code)
 }
 
-async fn live_async(
+async fn run_until_stopped_async(
     tidemill: &Tidemill,
     data: &Path,
     listen: Option<SocketAddr>,
-    mode: Mode,
+    mode: RunMode,
 ) -> anyhow::Result<ExitCode> {
     let mut interrupt = signal(SignalKind::interrupt())?;
     let mut terminate = signal(SignalKind::terminate())?;
-    let until_idle = mode == Mode::Run { until_idle: true };
+    let until_idle = mode == RunMode::Run { until_idle: true };
     for change in &tidemill.engine().recovery.changes {
         eprintln!("deployed: {change}");
     }
@@ -106,7 +111,7 @@ async fn live_async(
         Some(address) => Some(start_server(tidemill, data, address).await?),
         None => None,
     };
-    if mode == Mode::Serve {
+    if mode == RunMode::Serve {
         let app = &tidemill.engine().app().name;
         let recovery = &tidemill.engine().recovery;
         println!("Ready: {app}, {} log records recovered in {} ms", recovery.records, recovery.millis);
@@ -141,7 +146,7 @@ async fn live_async(
         }
     }
     if !stopped {
-        if mode != Mode::Serve && !tokio::task::block_in_place(|| progress.summary(tidemill))? {
+        if mode != RunMode::Serve && !tokio::task::block_in_place(|| progress.summary(tidemill))? {
             code = ExitCode::FAILURE;
         }
         for problem in tidemill.engine().source_problems() {
@@ -149,7 +154,7 @@ async fn live_async(
             code = ExitCode::FAILURE;
         }
         if let Some(server) = server.as_ref().filter(|_| !until_idle) {
-            if mode != Mode::Serve {
+            if mode != RunMode::Serve {
                 println!(
                     "\nServing http://{} (token in {}); Ctrl-C stops.",
                     server.addr(),
@@ -166,7 +171,7 @@ async fn live_async(
     }
     if let Some(server) = server {
         let _ = std::fs::remove_file(server_file(data));
-        server.shutdown(GRACE).await;
+        server.shutdown(SHUTDOWN_GRACE).await;
     }
     Ok(code)
 }
@@ -183,7 +188,7 @@ async fn start_server(
         .map_err(|e| e.context("HTTP (another address: --listen 127.0.0.1:PORT)"))?;
     let file = ServerFile { address: server.addr().to_string(), pid: std::process::id() };
     let path = server_file(data);
-    private(OpenOptions::new().create(true).truncate(true), &path)
+    create_private_file(OpenOptions::new().create(true).truncate(true), &path)
         .and_then(|mut out| out.write_all(&serde_json::to_vec(&file)?))
         .with_context(|| path.display().to_string())?;
     println!("Listening on http://{}", server.addr());
@@ -195,26 +200,26 @@ fn token(data: &Path) -> anyhow::Result<String> {
     let path = token_file(data);
     match std::fs::read_to_string(&path) {
         Ok(token) => {
-            keep_private(&path)?;
+            restrict_token_file(&path)?;
             return Ok(token.trim().to_owned());
         }
         Err(e) if e.kind() == std::io::ErrorKind::NotFound => {}
         Err(e) => return Err(e).with_context(|| path.display().to_string()),
     }
     let token = format!("{}{}", uuid::Uuid::new_v4().simple(), uuid::Uuid::new_v4().simple());
-    private(OpenOptions::new().create_new(true), &path)
+    create_private_file(OpenOptions::new().create_new(true), &path)
         .and_then(|mut file| writeln!(file, "{token}"))
         .with_context(|| path.display().to_string())?;
     Ok(token)
 }
 
 /// Opens a new file that only its owner may read.
-fn private(options: &mut OpenOptions, path: &Path) -> std::io::Result<File> {
+fn create_private_file(options: &mut OpenOptions, path: &Path) -> std::io::Result<File> {
     options.write(true).mode(0o600).open(path)
 }
 
 /// Others may have read a token that they could read: it is told, and not so from now on.
-fn keep_private(path: &Path) -> anyhow::Result<()> {
+fn restrict_token_file(path: &Path) -> anyhow::Result<()> {
     let mode =
         std::fs::metadata(path).with_context(|| path.display().to_string())?.permissions().mode() & 0o777;
     if mode & 0o077 == 0 {

@@ -6,16 +6,16 @@ use std::io::{self, ErrorKind, Write};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 /// What a shell shows for a command that ends because nobody reads its output: 128 + SIGPIPE.
-const CLOSED: i32 = 141;
+const CLOSED_EXIT_CODE: i32 = 141;
 
 /// Whether the process goes on when nobody reads its output.
-static GOES_ON: AtomicBool = AtomicBool::new(false);
+static CONTINUE_WHEN_CLOSED: AtomicBool = AtomicBool::new(false);
 /// Whether it was told that nobody does.
-static TOLD: AtomicBool = AtomicBool::new(false);
+static CLOSE_REPORTED: AtomicBool = AtomicBool::new(false);
 
 /// From now on a closed standard output does not end the process: a server has more to do than to print.
-pub fn go_on_when_closed() {
-    GOES_ON.store(true, Ordering::Relaxed);
+pub fn continue_when_closed() {
+    CONTINUE_WHEN_CLOSED.store(true, Ordering::Relaxed);
 }
 
 /// Standard output. When it is closed, the process ends quietly, or goes on without it.
@@ -23,27 +23,27 @@ pub struct Stdout;
 
 impl Write for Stdout {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        io::stdout().write(bytes).or_else(|e| unread(e).map(|()| bytes.len()))
+        io::stdout().write(bytes).or_else(|e| handle_closed(e).map(|()| bytes.len()))
     }
 
     // in one piece, so that lines of several threads do not mix
     fn write_all(&mut self, bytes: &[u8]) -> io::Result<()> {
-        io::stdout().write_all(bytes).or_else(unread)
+        io::stdout().write_all(bytes).or_else(handle_closed)
     }
 
     fn flush(&mut self) -> io::Result<()> {
-        io::stdout().flush().or_else(unread)
+        io::stdout().flush().or_else(handle_closed)
     }
 }
 
-fn unread(error: io::Error) -> io::Result<()> {
+fn handle_closed(error: io::Error) -> io::Result<()> {
     if error.kind() != ErrorKind::BrokenPipe {
         return Err(error);
     }
-    if !GOES_ON.load(Ordering::Relaxed) {
-        std::process::exit(CLOSED);
+    if !CONTINUE_WHEN_CLOSED.load(Ordering::Relaxed) {
+        std::process::exit(CLOSED_EXIT_CODE);
     }
-    if !TOLD.swap(true, Ordering::Relaxed) {
+    if !CLOSE_REPORTED.swap(true, Ordering::Relaxed) {
         err(format_args!("standard output was closed; going on without it\n"));
     }
     Ok(())

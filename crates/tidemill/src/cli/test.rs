@@ -7,7 +7,7 @@ use std::process::ExitCode;
 
 use anyhow::{Context, bail};
 use tidemill::App;
-use tidemill_engine::testing::{self, Options, Problem, TestResult};
+use tidemill_engine::testing::{self, TestOptions, TestProblem, TestResult};
 
 use super::vars::VarArgs;
 
@@ -37,14 +37,14 @@ pub struct TestArgs {
 struct FileResult {
     file: String,
     /// The file cannot be read: none of its tests ran.
-    problems: Vec<Problem>,
+    problems: Vec<TestProblem>,
     tests: Vec<TestResult>,
 }
 
 pub fn test(args: TestArgs) -> anyhow::Result<ExitCode> {
     let app = App::read(&args.app, &args.vars.set)?;
     let compiled = tidemill_engine::compile(&app)?;
-    let options = Options { filter: args.filter.as_deref(), ..Options::default() };
+    let options = TestOptions { filter: args.filter.as_deref(), ..TestOptions::default() };
     let mut results = Vec::new();
     for file in &app.tests {
         let (problems, tests) = match testing::run_file(&app, &compiled, file, &options) {

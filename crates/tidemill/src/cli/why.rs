@@ -8,7 +8,7 @@ use serde::Serialize;
 use tidemill::{EventSelector, Explanation, QueryWhy};
 
 use super::DataArgs;
-use super::client::segment;
+use super::client::path_segment;
 use super::sql::Session;
 
 /// Explains why a rule fired or did not fire for an event, or what a query waits for.
@@ -60,7 +60,7 @@ fn explanations(args: &WhyArgs, event: &EventSelector) -> anyhow::Result<Vec<Exp
     match Session::open(&args.data)? {
         Session::Remote(client) => {
             let path = match &args.name {
-                Some(rule) => format!("/api/v1/rules/{}/why", segment(rule)),
+                Some(rule) => format!("/api/v1/rules/{}/why", path_segment(rule)),
                 None => "/api/v1/why".to_owned(),
             };
             let mut reply = client.get(&path, &[("event", &event.to_string())])?;
@@ -81,7 +81,7 @@ fn reports(args: &WhyArgs) -> anyhow::Result<Vec<QueryWhy>> {
             let key = args.key.as_deref().map(|key| ("key", key));
             let app = args.app.as_deref().map(|app| ("app", app));
             let asked: Vec<(&str, &str)> = key.into_iter().chain(app).collect();
-            let reply = client.get(&format!("/api/v1/queries/{}/why", segment(name)), &asked)?;
+            let reply = client.get(&format!("/api/v1/queries/{}/why", path_segment(name)), &asked)?;
             serde_json::from_value(reply).context("the server's report")
         }
         Session::Local(tidemill) => {

@@ -8,7 +8,7 @@ use serde_json::Value as Json;
 /// One line: an object with one of these keys. Other actions are read as a line with none.
 #[derive(Debug, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub(crate) struct Line {
+pub(crate) struct ActionLine {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub commit_info: Option<CommitInfo>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -40,7 +40,7 @@ pub(crate) struct CommitInfo {
     pub is_blind_append: bool,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub txn_id: Option<String>,
-    /// The checksum of the whole entry, as [`seal`] puts it in. Other programs have none.
+    /// The checksum of the whole entry, as [`write_checksum`] puts it in. Other programs have none.
     #[serde(default, rename = "tidemill.crc32c", skip_serializing_if = "Option::is_none")]
     pub crc32c: Option<String>,
 }
@@ -138,7 +138,7 @@ impl Entry {
     /// Reads the lines of an entry, or of a Delta checkpoint turned into lines. The error is the line, from
     /// 1, and what is wrong with it.
     pub fn parse(bytes: &[u8]) -> Result<Self, String> {
-        check_seal(bytes)?;
+        verify_checksum(bytes)?;
         let mut entry = Self::default();
         let mut lines = 0;
         for (index, text) in bytes.split(|b| *b == b'\n').enumerate() {
@@ -146,8 +146,9 @@ impl Entry {
                 continue;
             }
             lines += 1;
-            let line: Line = serde_json::from_slice(text).map_err(|e| format!("line {}: {e}", index + 1))?;
-            entry.absorb(line);
+            let line: ActionLine =
+                serde_json::from_slice(text).map_err(|e| format!("line {}: {e}", index + 1))?;
+            entry.add_line(line);
         }
         if lines == 0 {
             return Err("it is empty".to_owned());
@@ -155,7 +156,7 @@ impl Entry {
         Ok(entry)
     }
 
-    fn absorb(&mut self, line: Line) {
+    fn add_line(&mut self, line: ActionLine) {
         if let Some(info) = line.commit_info {
             self.id = info.txn_id;
         }
@@ -168,48 +169,48 @@ impl Entry {
 }
 
 /// The text of an entry: one action per line.
-pub(crate) fn to_lines(lines: &[Line]) -> serde_json::Result<Vec<u8>> {
+pub(crate) fn to_lines(lines: &[ActionLine]) -> serde_json::Result<Vec<u8>> {
     let mut text = Vec::new();
     for line in lines {
         serde_json::to_writer(&mut text, line)?;
         text.push(b'\n');
     }
-    seal(&mut text);
+    write_checksum(&mut text);
     Ok(text)
 }
 
 /// What stands in place of the checksum while it is computed.
-pub(crate) const UNSEALED: &str = "00000000";
+pub(crate) const CHECKSUM_PLACEHOLDER: &str = "00000000";
 
 /// What comes before the checksum in an entry's text.
-const SEAL: &[u8] = b"\"tidemill.crc32c\":\"";
+const CHECKSUM_KEY: &[u8] = b"\"tidemill.crc32c\":\"";
 
 /// Where the digits of the checksum are. It is in the first line, where no text of a user comes before it.
-fn seal_place(text: &[u8]) -> Option<std::ops::Range<usize>> {
+fn checksum_range(text: &[u8]) -> Option<std::ops::Range<usize>> {
     let line = text.split(|b| *b == b'\n').next()?;
     let line = line.starts_with(b"{\"commitInfo\":").then_some(line)?;
-    let start = line.windows(SEAL.len()).position(|w| w == SEAL)? + SEAL.len();
-    (start + UNSEALED.len() <= line.len()).then_some(start..start + UNSEALED.len())
+    let start = line.windows(CHECKSUM_KEY.len()).position(|w| w == CHECKSUM_KEY)? + CHECKSUM_KEY.len();
+    (start + CHECKSUM_PLACEHOLDER.len() <= line.len()).then_some(start..start + CHECKSUM_PLACEHOLDER.len())
 }
 
-/// The checksum of an entry's text, with [`UNSEALED`] in its own place.
-fn seal_of(text: &[u8], place: &std::ops::Range<usize>) -> String {
-    let parts = [&text[..place.start], UNSEALED.as_bytes(), &text[place.end..]];
+/// The checksum of an entry's text, with [`CHECKSUM_PLACEHOLDER`] in its own place.
+fn entry_checksum(text: &[u8], place: &std::ops::Range<usize>) -> String {
+    let parts = [&text[..place.start], CHECKSUM_PLACEHOLDER.as_bytes(), &text[place.end..]];
     format!("{:08x}", parts.iter().fold(0, |sum, part| crc32c::crc32c_append(sum, part)))
 }
 
 /// Puts the checksum of the whole text into its commitInfo: what a flipped bit makes of a number or a bound is JSON
 /// all the same.
-fn seal(text: &mut [u8]) {
-    if let Some(place) = seal_place(text) {
-        let sum = seal_of(text, &place);
+fn write_checksum(text: &mut [u8]) {
+    if let Some(place) = checksum_range(text) {
+        let sum = entry_checksum(text, &place);
         text[place].copy_from_slice(sum.as_bytes());
     }
 }
 
-fn check_seal(text: &[u8]) -> Result<(), String> {
-    let Some(place) = seal_place(text) else { return Ok(()) };
-    let (found, computed) = (text[place.clone()].to_owned(), seal_of(text, &place));
+fn verify_checksum(text: &[u8]) -> Result<(), String> {
+    let Some(place) = checksum_range(text) else { return Ok(()) };
+    let (found, computed) = (text[place.clone()].to_owned(), entry_checksum(text, &place));
     match found == computed.as_bytes() {
         true => Ok(()),
         false => Err("its checksum differs: it is not what was written".to_owned()),
@@ -224,11 +225,13 @@ mod tests {
     fn no_flipped_bit_of_an_entry_goes_unseen() {
         let info = crate::flush::commit_info("an id", 1, "WRITE");
         let txn = Txn { app_id: "log/0".to_owned(), version: 77, last_updated: Some(5) };
-        let lines =
-            [Line { commit_info: Some(info), ..Line::default() }, Line { txn: Some(txn), ..Line::default() }];
+        let lines = [
+            ActionLine { commit_info: Some(info), ..ActionLine::default() },
+            ActionLine { txn: Some(txn), ..ActionLine::default() },
+        ];
         let text = to_lines(&lines).unwrap();
         assert_eq!(Entry::parse(&text).unwrap().txns[0].version, 77);
-        let place = seal_place(&text).unwrap();
+        let place = checksum_range(&text).unwrap();
         for bit in 0..text.len() * 8 {
             let mut damaged = text.clone();
             damaged[bit / 8] ^= 1 << (bit % 8);

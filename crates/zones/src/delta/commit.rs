@@ -40,7 +40,7 @@ pub(crate) fn owner_id(partition: PartitionId) -> String {
 
 /// What a commit does to a partition: its offset goes from `before` to `upto`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Mark {
+pub(crate) struct OffsetAdvance {
     pub partition: PartitionId,
     pub before: Option<Offset>,
     pub upto: Offset,
@@ -48,7 +48,7 @@ pub(crate) struct Mark {
 
 /// A commit that is ready to be written, as often as it takes.
 #[derive(Debug)]
-pub(crate) struct Prepared {
+pub(crate) struct PreparedCommit {
     /// The `txnId` in its commitInfo.
     pub id: String,
     /// The entry's text.
@@ -56,31 +56,31 @@ pub(crate) struct Prepared {
     /// The files that it adds. They stay in memory until the commit is known to have happened, so that a file
     /// which was taken for an orphan meanwhile can be put again.
     pub files: Vec<(Path, Bytes)>,
-    pub marks: Vec<Mark>,
+    pub advances: Vec<OffsetAdvance>,
     pub rows: u64,
 }
 
 /// The side of a table that writes to its Delta log. One task at a time holds it.
 #[derive(Debug)]
-pub(crate) struct Writer {
+pub(crate) struct DeltaWriter {
     pub table: String,
-    pub place: Location,
+    pub location: Location,
     pub schema: SchemaRef,
     pub epoch: u64,
     pub retry: Retry,
     /// The version whose state this is.
     pub version: u64,
     pub txns: HashMap<String, i64>,
-    pub live: BTreeMap<String, Arc<Tablet>>,
+    pub files: BTreeMap<String, Arc<Tablet>>,
     pub metadata: Metadata,
     /// The commit whose outcome is not known yet, or that could not be written.
-    pub prepared: Option<Arc<Prepared>>,
+    pub prepared: Option<Arc<PreparedCommit>>,
     /// Why this writer must not commit any more.
     pub stale: Option<String>,
 }
 
 /// What the log had at the next version.
-enum Next {
+enum NextEntry {
     Nothing,
     Ours,
     Theirs,
@@ -90,7 +90,12 @@ enum Next {
 ///
 /// Errors: `Conflict` when a later owner took over or another writer moved the partition; `Internal` when the
 /// commit would take the partition backwards.
-pub(crate) fn judge(table: &str, epoch: u64, txns: &HashMap<String, i64>, marks: &[Mark]) -> Result<()> {
+pub(crate) fn check_conflicts(
+    table: &str,
+    epoch: u64,
+    txns: &HashMap<String, i64>,
+    marks: &[OffsetAdvance],
+) -> Result<()> {
     for mark in marks {
         let p = mark.partition;
         let owner = txns.get(&owner_id(p)).copied();
@@ -126,10 +131,10 @@ pub(crate) fn committed(txns: &HashMap<String, i64>, p: PartitionId) -> Option<O
     txns.get(&log_id(p)).and_then(|v| u64::try_from(*v).ok()).map(Offset)
 }
 
-impl Writer {
+impl DeltaWriter {
     /// The log directory.
     pub fn log(&self) -> Path {
-        self.place.path("_delta_log")
+        self.location.path("_delta_log")
     }
 
     /// Writes the prepared commit, uploading its files first, and returns its version and rows; `None` when
@@ -138,18 +143,18 @@ impl Writer {
     /// Errors: `Conflict` when the commit is refused: it is given up, its files are removed. `Unavailable`
     /// when the store does not answer: it stays prepared. Either way, commits of others that were met are
     /// applied.
-    pub async fn finish(&mut self, resumed: bool) -> Result<Option<(u64, Arc<Prepared>)>> {
+    pub async fn finish(&mut self, resumed: bool) -> Result<Option<(u64, Arc<PreparedCommit>)>> {
         let Some(prepared) = self.prepared.clone() else { return Ok(None) };
         self.upload(&prepared, resumed).await?;
         let (mut failures, mut conflicts) = (0, 0);
         loop {
-            if let Err(e) = self.admit(&prepared) {
-                self.give_up(&prepared).await;
+            if let Err(e) = self.check_prepared(&prepared) {
+                self.discard(&prepared).await;
                 return Err(e);
             }
             let path = entry_path(&self.log(), self.version + 1);
             let payload = PutPayload::from(prepared.body.clone());
-            let failed = match self.place.store.put_opts(&path, payload, PutMode::Create.into()).await {
+            let failed = match self.location.store.put_opts(&path, payload, PutMode::Create.into()).await {
                 Ok(_) => {
                     let entry = Entry::parse(&prepared.body).map_err(Error::internal)?;
                     self.apply(entry)?;
@@ -161,9 +166,9 @@ impl Writer {
                 Err(e) => return Err(self.not_written(e)),
             };
             // whoever wrote the entry, and whatever the answer was: the log knows
-            match self.advance().await? {
-                Next::Ours => return Ok(Some((self.version, prepared))),
-                Next::Theirs => {
+            match self.apply_next_entry().await? {
+                NextEntry::Ours => return Ok(Some((self.version, prepared))),
+                NextEntry::Theirs => {
                     conflicts += 1;
                     if conflicts > CONFLICTS_MAX {
                         return Err(Error::unavailable(format!(
@@ -172,14 +177,14 @@ impl Writer {
                         )));
                     }
                 }
-                Next::Nothing => {
+                NextEntry::Nothing => {
                     failures += 1;
                     if !self.retry.pause(failures).await {
                         let contradiction = StoreError::Generic {
                             store: "Delta log",
                             source: format!(
                                 "{} is said to exist and cannot be read",
-                                self.place.display(&path)
+                                self.location.display(&path)
                             )
                             .into(),
                         };
@@ -192,7 +197,7 @@ impl Writer {
 
     /// Reads and applies every entry that others have written since.
     pub async fn refresh(&mut self) -> Result<()> {
-        while !matches!(self.advance().await?, Next::Nothing) {}
+        while !matches!(self.apply_next_entry().await?, NextEntry::Nothing) {}
         Ok(())
     }
 
@@ -204,8 +209,8 @@ impl Writer {
     }
 
     /// Files of a resumed commit are looked up first: most of them are there.
-    async fn upload(&self, prepared: &Prepared, resumed: bool) -> Result<()> {
-        let store = &self.place.store;
+    async fn upload(&self, prepared: &PreparedCommit, resumed: bool) -> Result<()> {
+        let store = &self.location.store;
         for (path, bytes) in &prepared.files {
             if resumed
                 && let Ok(meta) = store.head(path).await
@@ -214,43 +219,43 @@ impl Writer {
                 continue;
             }
             self.retry.run(|| store.put(path, PutPayload::from(bytes.clone()))).await.map_err(|e| {
-                let path = self.place.display(path);
+                let path = self.location.display(path);
                 store_error(format!("table `{}`: {path} cannot be written", self.table), e)
             })?;
         }
         Ok(())
     }
 
-    fn admit(&self, prepared: &Prepared) -> Result<()> {
+    fn check_prepared(&self, prepared: &PreparedCommit) -> Result<()> {
         if let Some(reason) = &self.stale {
             return Err(Error::conflict(reason.clone()));
         }
-        judge(&self.table, self.epoch, &self.txns, &prepared.marks)
+        check_conflicts(&self.table, self.epoch, &self.txns, &prepared.advances)
     }
 
     /// The commit was refused at the first free version and never put there, so nobody can refer to its
     /// files.
-    async fn give_up(&mut self, prepared: &Prepared) {
+    async fn discard(&mut self, prepared: &PreparedCommit) {
         self.prepared = None;
         for (path, _) in &prepared.files {
-            if let Err(error) = self.place.store.delete(path).await {
-                let path = self.place.display(path);
+            if let Err(error) = self.location.store.delete(path).await {
+                let path = self.location.display(path);
                 tracing::warn!(table = self.table, path, %error, "a file of a refused commit stays until it is vacuumed");
             }
         }
     }
 
     /// Reads the entry after the current version and applies it.
-    async fn advance(&mut self) -> Result<Next> {
-        let next = read_entry(&self.place, &self.table, self.version + 1, self.retry).await?;
-        let Some(entry) = next else { return Ok(Next::Nothing) };
+    async fn apply_next_entry(&mut self) -> Result<NextEntry> {
+        let next = read_entry(&self.location, &self.table, self.version + 1, self.retry).await?;
+        let Some(entry) = next else { return Ok(NextEntry::Nothing) };
         let ours = self.prepared.as_ref().is_some_and(|p| entry.id.as_ref() == Some(&p.id));
         self.apply(entry)?;
         if ours {
             self.prepared = None;
-            return Ok(Next::Ours);
+            return Ok(NextEntry::Ours);
         }
-        Ok(Next::Theirs)
+        Ok(NextEntry::Theirs)
     }
 
     /// Takes the state from `version` to `version + 1`. All or nothing.
@@ -258,31 +263,31 @@ impl Writer {
         let mut adds = Vec::new();
         for add in &entry.adds {
             let name = data_path(&add.path, &self.table)?;
-            let path = self.place.path(&name);
+            let path = self.location.path(&name);
             adds.push(Tablet::from_add(add, name, path, &self.schema, &self.table)?);
         }
         let removes: Vec<String> =
             entry.removes.iter().map(|r| data_path(&r.path, &self.table)).collect::<Result<_>>()?;
         for name in removes {
-            self.live.remove(&name);
+            self.files.remove(&name);
         }
-        self.live.extend(adds.into_iter().map(|t| (t.name.clone(), Arc::new(t))));
+        self.files.extend(adds.into_iter().map(|t| (t.name.clone(), Arc::new(t))));
         self.txns.extend(entry.txns.into_iter().map(|t| (t.app_id, t.version)));
         self.version += 1;
         let ours = self.prepared.as_ref().is_some_and(|p| entry.id.as_ref() == Some(&p.id));
         if let Some(metadata) = entry.metadata {
             if !ours && metadata.schema_string != self.metadata.schema_string {
-                self.stale = Some(self.changed("schema"));
+                self.stale = Some(self.schema_change_conflict("schema"));
             }
             self.metadata = metadata;
         }
         if entry.protocol.is_some() && !ours {
-            self.stale = Some(self.changed("protocol"));
+            self.stale = Some(self.schema_change_conflict("protocol"));
         }
         Ok(())
     }
 
-    fn changed(&self, what: &str) -> String {
+    fn schema_change_conflict(&self, what: &str) -> String {
         format!(
             "table `{}`: another writer changed its {what} in version {}: open the table again",
             self.table, self.version
@@ -298,19 +303,21 @@ mod tests {
     #[test]
     fn judgement() {
         let p = PartitionId(3);
-        let mark = |before, upto| [Mark { partition: p, before, upto: Offset(upto) }];
+        let mark = |before, upto| [OffsetAdvance { partition: p, before, upto: Offset(upto) }];
         let txns = |log: Option<i64>, owner: Option<i64>| -> HashMap<String, i64> {
             let log = log.map(|v| (log_id(p), v));
             log.into_iter().chain(owner.map(|v| (owner_id(p), v))).collect()
         };
-        let verdict = |t: &HashMap<String, i64>, m: [Mark; 1]| judge("T", 5, t, &m).map_err(|e| e.kind());
+        let verdict = |t: &HashMap<String, i64>, m: [OffsetAdvance; 1]| {
+            check_conflicts("T", 5, t, &m).map_err(|e| e.kind())
+        };
         assert_eq!(verdict(&txns(None, None), mark(None, 0)), Ok(()));
         assert_eq!(verdict(&txns(Some(7), Some(5)), mark(Some(Offset(7)), 8)), Ok(()));
         assert_eq!(verdict(&txns(Some(7), Some(6)), mark(Some(Offset(7)), 8)), Err(ErrorKind::Conflict));
         assert_eq!(verdict(&txns(Some(8), Some(5)), mark(Some(Offset(7)), 9)), Err(ErrorKind::Conflict));
         assert_eq!(verdict(&txns(Some(7), None), mark(None, 9)), Err(ErrorKind::Conflict));
         assert_eq!(verdict(&txns(Some(7), Some(5)), mark(Some(Offset(7)), 7)), Err(ErrorKind::Internal));
-        let error = judge("T", 5, &txns(None, Some(6)), &mark(None, 0)).unwrap_err();
+        let error = check_conflicts("T", 5, &txns(None, Some(6)), &mark(None, 0)).unwrap_err();
         assert!(error.to_string().contains("owner epoch 6 took over partition 3"), "{error}");
     }
 }

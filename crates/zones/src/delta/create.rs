@@ -6,7 +6,7 @@ use object_store::{Error as StoreError, PutMode, PutPayload};
 use tidemill_types::{Result, StreamSchema};
 use uuid::Uuid;
 
-use super::action::{Format, Line, Metadata, Protocol, to_lines};
+use super::action::{ActionLine, Format, Metadata, Protocol, to_lines};
 use super::entry_path;
 use super::schema::DeltaSchema;
 use crate::ZonesOptions;
@@ -37,7 +37,7 @@ pub(crate) async fn create(
         name: Some(stream.name.clone()),
         description: None,
         format: Format { provider: "parquet".to_owned(), options: BTreeMap::new() },
-        schema_string: DeltaSchema::of(stream)?.text()?,
+        schema_string: DeltaSchema::of(stream)?.to_json()?,
         partition_columns: Vec::new(),
         configuration: configuration.map(|(key, value)| (key.to_owned(), value)).into(),
         created_time: Some(now_ms),
@@ -50,9 +50,9 @@ pub(crate) async fn create(
     };
     let info = commit_info(&new_id(now_ms).to_string(), now_ms, "CREATE TABLE");
     let lines = [
-        Line { commit_info: Some(info), ..Line::default() },
-        Line { protocol: Some(protocol), ..Line::default() },
-        Line { meta_data: Some(metadata), ..Line::default() },
+        ActionLine { commit_info: Some(info), ..ActionLine::default() },
+        ActionLine { protocol: Some(protocol), ..ActionLine::default() },
+        ActionLine { meta_data: Some(metadata), ..ActionLine::default() },
     ];
     let entry =
         to_lines(&lines).map_err(|e| internal("the first entry of a table cannot be written as JSON", e))?;

@@ -10,7 +10,7 @@ use deltalake_core::{DeltaTable, DeltaTableError};
 use object_store::prefix::PrefixStore;
 use tidemill_types::{Error, Result};
 
-use super::sums::CheckpointSums;
+use super::checkpoint_checksums::CheckpointChecksums;
 use crate::error::store_error;
 use crate::location::Location;
 
@@ -39,7 +39,7 @@ pub(crate) async fn checkpoint(place: &Location, table: &str) -> Result<u64> {
     let failed = |e| delta_error(format!("the Delta checkpoint of table `{table}` cannot be written"), e);
     checkpoints::create_checkpoint(&loaded, None).await.map_err(failed)?;
     let version = loaded.version().unwrap_or_default();
-    CheckpointSums::remember(place.store.as_ref(), &place.path("_delta_log"), version)
+    CheckpointChecksums::remember(place.store.as_ref(), &place.path("_delta_log"), version)
         .await
         .map_err(|e| store_error(format!("the checksum of the Delta checkpoint of table `{table}`"), e))?;
     let cleaned = checkpoints::cleanup_metadata(&loaded, None)

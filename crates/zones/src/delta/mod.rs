@@ -7,12 +7,12 @@
 //! came between.
 
 pub(crate) mod action;
+mod checkpoint_checksums;
 pub(crate) mod commit;
 pub(crate) mod create;
 pub(crate) mod maintenance;
 pub(crate) mod replay;
 pub(crate) mod schema;
-mod sums;
 
 use object_store::path::Path;
 

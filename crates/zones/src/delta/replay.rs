@@ -12,8 +12,8 @@ use serde::Deserialize;
 use tidemill_types::{Error, Result};
 
 use super::action::{Add, Entry, Metadata, Protocol};
+use super::checkpoint_checksums::CheckpointChecksums;
 use super::entry_path;
-use super::sums::CheckpointSums;
 use crate::error::store_error;
 use crate::location::Location;
 use crate::retry::Retry;
@@ -23,7 +23,7 @@ const FETCHES: usize = 16;
 
 /// The state of a table at `version`.
 #[derive(Debug)]
-pub(crate) struct Replay {
+pub(crate) struct TableState {
     pub version: u64,
     /// The version of the Delta checkpoint it started from.
     pub checkpoint: Option<u64>,
@@ -39,9 +39,9 @@ pub(crate) struct Replay {
     pub removed: HashSet<String>,
 }
 
-impl Replay {
+impl TableState {
     /// What names the live file `name`, for people who look for a damaged place.
-    pub fn named_by(&self, place: &Location, name: &str) -> String {
+    pub fn file_origin(&self, place: &Location, name: &str) -> String {
         match (self.added_in.get(name), self.checkpoint) {
             (Some(version), _) => {
                 format!("Delta log entry {}", place.display(&entry_path(&log_of(place), *version)))
@@ -76,8 +76,8 @@ struct LastCheckpoint {
 ///
 /// Errors: `Corrupt` naming the version and file that is missing or damaged; `Unavailable` when the store is
 /// away.
-pub(crate) async fn replay(place: &Location, table: &str, retry: Retry) -> Result<Option<Replay>> {
-    let reader = Reader { place, log: log_of(place), table, retry };
+pub(crate) async fn replay(place: &Location, table: &str, retry: Retry) -> Result<Option<TableState>> {
+    let reader = DeltaReader { location: place, log: log_of(place), table, retry };
     // the hint saves listing entries that the Delta checkpoint made superfluous; it may be stale or wrong
     if let Some(hint) = reader.last_checkpoint().await? {
         let listing = reader.list(Some(hint)).await?;
@@ -107,14 +107,14 @@ pub(crate) async fn replay(place: &Location, table: &str, retry: Retry) -> Resul
     }
 }
 
-struct Reader<'a> {
-    place: &'a Location,
+struct DeltaReader<'a> {
+    location: &'a Location,
     log: Path,
     table: &'a str,
     retry: Retry,
 }
 
-impl Reader<'_> {
+impl DeltaReader<'_> {
     async fn last_checkpoint(&self) -> Result<Option<u64>> {
         let path = self.log.clone().join("_last_checkpoint");
         match self.fetch(&path).await {
@@ -125,22 +125,22 @@ impl Reader<'_> {
     }
 
     fn unreadable(&self, path: &Path) -> String {
-        format!("table `{}`: {} cannot be read", self.table, self.place.display(path))
+        format!("table `{}`: {} cannot be read", self.table, self.location.display(path))
     }
 
     async fn fetch(&self, path: &Path) -> object_store::Result<Bytes> {
-        self.retry.run(|| async { self.place.store.get(path).await?.bytes().await }).await
+        self.retry.run(|| async { self.location.store.get(path).await?.bytes().await }).await
     }
 
     /// The files of the log directory, from version `from` on.
     async fn list(&self, from: Option<u64>) -> Result<Listing> {
         let offset = from.map(|v| self.log.clone().join(format!("{v:020}")));
         let list = || match &offset {
-            Some(offset) => self.place.store.list_with_offset(Some(&self.log), offset),
-            None => self.place.store.list(Some(&self.log)),
+            Some(offset) => self.location.store.list_with_offset(Some(&self.log), offset),
+            None => self.location.store.list(Some(&self.log)),
         };
         let files: Vec<_> = self.retry.run(|| async { list().try_collect().await }).await.map_err(|e| {
-            let log = self.place.display(&self.log);
+            let log = self.location.display(&self.log);
             store_error(format!("table `{}`: {log} cannot be listed", self.table), e)
         })?;
         let mut listing = Listing::default();
@@ -163,10 +163,10 @@ impl Reader<'_> {
 
     async fn checkpoint(&self, version: u64, parts: &[Path]) -> Result<Vec<Entry>> {
         let mut entries = Vec::new();
-        let sums = CheckpointSums::read(&*self.place.store, &self.log).await;
+        let sums = CheckpointChecksums::read(&*self.location.store, &self.log).await;
         for path in parts {
             let bytes = self.fetch(path).await.map_err(|e| store_error(self.unreadable(path), e))?;
-            let sound = match sums.agrees(version, &bytes) {
+            let sound = match sums.matches(version, &bytes) {
                 true => checkpoint_entry(bytes),
                 false => Err("its checksum is not the one in _tidemill_checkpoints.json".to_owned()),
             };
@@ -175,7 +175,7 @@ impl Reader<'_> {
                     "table `{}`: the Delta checkpoint of version {version} ({}) is damaged: {e}; restore it, or the \
                      log entries before it, from a copy",
                     self.table,
-                    self.place.display(path)
+                    self.location.display(path)
                 ))
             })?);
         }
@@ -183,21 +183,21 @@ impl Reader<'_> {
     }
 
     /// Applies `start`, then every entry after it, which must be there without a gap.
-    async fn finish(&self, start: Option<(u64, Vec<Entry>)>, listing: &Listing) -> Result<Replay> {
+    async fn finish(&self, start: Option<(u64, Vec<Entry>)>, listing: &Listing) -> Result<TableState> {
         let checkpoint = start.as_ref().map(|(version, _)| *version);
         let first = checkpoint.map_or(0, |v| v + 1);
         let last = listing.entries.last().copied().unwrap_or(0).max(checkpoint.unwrap_or(0));
         if let Some(gap) = (first..=last).find(|v| !listing.entries.contains(v)) {
-            return Err(self.gap(gap, last));
+            return Err(self.gap_error(gap, last));
         }
-        let mut state = State::default();
+        let mut state = TableStateBuilder::default();
         for entry in start.into_iter().flat_map(|(_, entries)| entries) {
             state.apply(entry, self.table, None)?;
         }
         let mut entries = futures::stream::iter(first..=last).map(|v| self.entry(v)).buffered(FETCHES);
         let mut version = first;
         while let Some(entry) = entries.try_next().await? {
-            let path = || self.place.display(&entry_path(&self.log, version));
+            let path = || self.location.display(&entry_path(&self.log, version));
             state
                 .apply(entry, self.table, Some(version))
                 .map_err(|e| e.context(format!("Delta log entry {}", path())))?;
@@ -207,10 +207,10 @@ impl Reader<'_> {
             return Err(Error::corrupt(format!(
                 "table `{}`: its Delta log up to version {last} has no protocol and metadata; restore {} from a copy",
                 self.table,
-                self.place.display(&self.log)
+                self.location.display(&self.log)
             )));
         };
-        Ok(Replay {
+        Ok(TableState {
             version: last,
             checkpoint,
             protocol,
@@ -222,19 +222,19 @@ impl Reader<'_> {
         })
     }
 
-    fn gap(&self, gap: u64, last: u64) -> Error {
+    fn gap_error(&self, gap: u64, last: u64) -> Error {
         Error::corrupt(format!(
             "table `{}`: Delta log entry of version {gap} ({}) is missing, though the log goes on to version {last}; \
              restore the file from a copy",
             self.table,
-            self.place.display(&entry_path(&self.log, gap))
+            self.location.display(&entry_path(&self.log, gap))
         ))
     }
 
     async fn entry(&self, version: u64) -> Result<Entry> {
-        read_entry(self.place, self.table, version, self.retry)
+        read_entry(self.location, self.table, version, self.retry)
             .await?
-            .ok_or_else(|| self.gap(version, version))
+            .ok_or_else(|| self.gap_error(version, version))
     }
 }
 
@@ -278,7 +278,7 @@ fn checkpoint_entry(bytes: Bytes) -> Result<Entry, String> {
 }
 
 #[derive(Default)]
-struct State {
+struct TableStateBuilder {
     protocol: Option<Protocol>,
     metadata: Option<Metadata>,
     txns: HashMap<String, i64>,
@@ -287,7 +287,7 @@ struct State {
     removed: HashSet<String>,
 }
 
-impl State {
+impl TableStateBuilder {
     /// `version` is that of a log entry; `None` stands for a Delta checkpoint.
     fn apply(&mut self, entry: Entry, table: &str, version: Option<u64>) -> Result<()> {
         self.protocol = entry.protocol.or(self.protocol.take());

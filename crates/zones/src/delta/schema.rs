@@ -34,7 +34,7 @@ struct DeltaField {
 
 /// What opening a table with a declaration asks for.
 #[derive(Debug, PartialEq)]
-pub(crate) struct Evolution {
+pub(crate) struct SchemaEvolution {
     /// The schema to commit; `None` when the stored one serves.
     pub commit: Option<String>,
     /// Columns that files hold and the declaration no longer names, in the order in which they are stored.
@@ -56,7 +56,7 @@ pub struct StoredColumn {
 
 impl StoredColumn {
     /// Whether the field `name: ty` can be kept in it.
-    pub fn takes(&self, ty: FieldType) -> bool {
+    pub fn accepts(&self, ty: FieldType) -> bool {
         !self.in_files || self.ty == Some(ty)
     }
 }
@@ -86,7 +86,7 @@ impl DeltaSchema {
     }
 
     /// The text that Delta keeps.
-    pub fn text(&self) -> Result<String> {
+    pub fn to_json(&self) -> Result<String> {
         serde_json::to_string(self).map_err(|e| internal("a Delta schema cannot be written as JSON", e))
     }
 }
@@ -172,7 +172,7 @@ pub(crate) fn columns(
     let stored = parse(table, stored)?;
     let column = |field: &DeltaField| StoredColumn {
         name: field.name.clone(),
-        type_name: field.shown(),
+        type_name: field.display_type(),
         ty: field.field_type(),
         in_files: in_files(&field.name),
     };
@@ -196,7 +196,7 @@ pub(crate) fn evolve(
     stream: &StreamSchema,
     stored: &str,
     in_files: &dyn Fn(&str) -> bool,
-) -> Result<Evolution> {
+) -> Result<SchemaEvolution> {
     let stored = parse(&stream.name, stored)?;
     let wanted = DeltaSchema::of(stream)?;
     let mut faults = Vec::new();
@@ -209,12 +209,12 @@ pub(crate) fn evolve(
                 "field `{}` differs from the stored column `{}` in case only, which readers of the table do not distinguish",
                 new.name, old.name
             )),
-            Some(new) if new.name == old.name && held && new.shown() != old.shown() => {
+            Some(new) if new.name == old.name && held && new.display_type() != old.display_type() => {
                 faults.push(format!(
                     "field `{}` is stored as {} but declared as {}",
                     old.name,
-                    old.shown(),
-                    new.shown()
+                    old.display_type(),
+                    new.display_type()
                 ));
             }
             Some(_) => {}
@@ -235,16 +235,17 @@ pub(crate) fn evolve(
             faults.join("; ")
         )));
     }
-    let serves = merged
-        .iter()
-        .all(|new| stored.fields.iter().any(|old| old.name == new.name && old.shown() == new.shown()));
-    let commit = if serves { None } else { Some(DeltaSchema { kind: stored.kind, fields: merged }.text()?) };
-    Ok(Evolution { commit, removed })
+    let serves = merged.iter().all(|new| {
+        stored.fields.iter().any(|old| old.name == new.name && old.display_type() == new.display_type())
+    });
+    let commit =
+        if serves { None } else { Some(DeltaSchema { kind: stored.kind, fields: merged }.to_json()?) };
+    Ok(SchemaEvolution { commit, removed })
 }
 
 impl DeltaField {
     /// Its type as people read it.
-    fn shown(&self) -> String {
+    fn display_type(&self) -> String {
         match self.metadata.get(TYPE_KEY).unwrap_or(&self.ty) {
             Json::String(name) => name.clone(),
             nested => nested.to_string(),
@@ -253,7 +254,7 @@ impl DeltaField {
 
     /// The type of the field that it keeps.
     fn field_type(&self) -> Option<FieldType> {
-        Some(match self.shown().as_str() {
+        Some(match self.display_type().as_str() {
             "boolean" => FieldType::Bool,
             "integer" => FieldType::Int,
             "long" => FieldType::Long,
@@ -278,19 +279,19 @@ mod tests {
     }
 
     /// What opening asks for when files hold all columns.
-    fn against(stream: &StreamSchema, stored: &str) -> Result<Evolution> {
+    fn against(stream: &StreamSchema, stored: &str) -> Result<SchemaEvolution> {
         evolve(stream, stored, &|_| true)
     }
 
-    fn serves(removed: &[&str]) -> Evolution {
+    fn serves(removed: &[&str]) -> SchemaEvolution {
         let removed = removed.iter().map(|name| ArrowField::new(*name, DataType::Utf8, true));
-        Evolution { commit: None, removed: removed.collect() }
+        SchemaEvolution { commit: None, removed: removed.collect() }
     }
 
     #[test]
     fn fields_come_and_go_and_keep_their_types() {
         let old = stream(&[("a", FieldType::Int), ("o", FieldType::Object)]);
-        let text = DeltaSchema::of(&old).unwrap().text().unwrap();
+        let text = DeltaSchema::of(&old).unwrap().to_json().unwrap();
         assert_eq!(against(&old, &text).unwrap(), serves(&[]));
         let reordered = stream(&[("o", FieldType::Object), ("a", FieldType::Int)]);
         assert_eq!(against(&reordered, &text).unwrap(), serves(&[]));
@@ -317,7 +318,7 @@ mod tests {
     #[test]
     fn columns_that_no_file_holds_bind_nobody() {
         let old = stream(&[("a", FieldType::Int), ("b", FieldType::Int)]);
-        let text = DeltaSchema::of(&old).unwrap().text().unwrap();
+        let text = DeltaSchema::of(&old).unwrap().to_json().unwrap();
         let new = stream(&[("a", FieldType::Int), ("B", FieldType::String)]);
         let evolution = evolve(&new, &text, &|name| name == "a" || name.starts_with('_')).unwrap();
         assert_eq!(evolution.removed, []);

@@ -40,11 +40,11 @@ fn batch(offset: i64, rows: &[Row<'_>]) -> RecordBatch {
     RecordBatch::try_new(stream(None).table_schema(), columns).unwrap()
 }
 
-fn encode(key: Option<usize>, options: &ZonesOptions, batches: &[RecordBatch]) -> Vec<Encoded> {
+fn encode(key: Option<usize>, options: &ZonesOptions, batches: &[RecordBatch]) -> Vec<EncodedFile> {
     Encoder::new(&stream(key), options).unwrap().encode(batches).unwrap()
 }
 
-fn read(encoded: &Encoded) -> RecordBatch {
+fn read(encoded: &EncodedFile) -> RecordBatch {
     let reader = ParquetRecordBatchReaderBuilder::try_new(encoded.bytes.clone()).unwrap().build().unwrap();
     let batches: Vec<RecordBatch> = reader.map(|b| b.unwrap()).collect();
     arrow_select::concat::concat_batches(&batches[0].schema(), &batches).unwrap()

@@ -71,10 +71,10 @@ async fn a_removed_field_stays_in_the_table_and_can_come_back() {
     let snapshot = narrow.snapshot();
     assert_eq!(snapshot.schema.fields().last().unwrap().name(), "gate");
     assert_eq!(snapshot.version, 2, "a removed field is no commit");
-    let stored = z.stored("Flight").await.unwrap().unwrap();
+    let stored = z.stored_table("Flight").await.unwrap().unwrap();
     let gate = stored.columns.iter().find(|c| c.name == "gate").unwrap();
     assert_eq!((stored.rows, gate.in_files, gate.ty), (15, true, Some(FieldType::Long)));
-    assert_eq!(z.stored("Nothing").await.unwrap(), None);
+    assert_eq!(z.stored_table("Nothing").await.unwrap(), None);
 
     let again = zones(&store, 3, options()).await.table(&wider(), 4).await.unwrap();
     again.push(p(0), Offset(2), wide_batch(2, 10)).unwrap();

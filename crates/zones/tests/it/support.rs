@@ -104,7 +104,7 @@ pub fn push(table: &Table, partition: u32, offset: u64, rows: usize) -> usize {
 }
 
 /// Flushes everything of all partitions.
-pub async fn flush_all(table: &Table) -> tidemill_types::Result<Option<tidemill_zones::Flushed>> {
+pub async fn flush_all(table: &Table) -> tidemill_types::Result<Option<tidemill_zones::FlushResult>> {
     let all: Vec<_> = (0..4).map(|n| (p(n), Offset(u64::MAX >> 1))).collect();
     table.flush(&all).await
 }

@@ -6,7 +6,7 @@ use datafusion::common::{Result, ScalarValue};
 use datafusion::logical_expr::ColumnarValue;
 
 use super::super::chain::CHAIN;
-use super::sizes::{bytes, elements, whole};
+use super::sizes::{bytes, elements, integers};
 
 /// The most bytes a character takes.
 const CHAR: u128 = 4;
@@ -90,11 +90,11 @@ impl Growth {
             (Self::Sum, _) => sum(args, rows),
             (Self::Parts, _) => Ok(sum(args, rows)?.saturating_mul(CHAR + 4)),
             (Self::Times, [value, times, ..]) => {
-                let (value, times) = (bytes(value)?, whole(times)?);
+                let (value, times) = (bytes(value)?, integers(times)?);
                 Ok(total(rows, |row| (value.at(row) + 4).saturating_mul(positive(times.at(row)))))
             }
             (Self::Length, [value, length, fill @ ..]) => {
-                let (value, length) = (bytes(value)?, whole(length)?);
+                let (value, length) = (bytes(value)?, integers(length)?);
                 let fill = fill.first().map(bytes).transpose()?;
                 let each = |row| fill.as_ref().map_or(0, |f| f.at(row)).max(CHAR) + CHAR;
                 let text =
@@ -183,10 +183,10 @@ fn series(args: &[ColumnarValue], rows: usize) -> Result<u128> {
         [start, stop, step, ..] => (Some(start), stop, Some(step)),
         [] => return Ok(0),
     };
-    let start = start.map(whole).transpose()?;
-    let stop = whole(stop)?;
+    let start = start.map(integers).transpose()?;
+    let stop = integers(stop)?;
     let steps =
-        step.map(|s| if matches!(s.data_type(), DataType::Interval(_)) { micros(s) } else { whole(s) });
+        step.map(|s| if matches!(s.data_type(), DataType::Interval(_)) { micros(s) } else { integers(s) });
     let step = steps.transpose()?;
     Ok(total(rows, |row| {
         let from = i128::from(start.as_ref().map_or(0, |s| s.at(row)));

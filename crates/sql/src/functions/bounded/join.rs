@@ -14,17 +14,17 @@ use datafusion::physical_expr::expressions::{BinaryExpr, Column};
 
 /// The operator, with its own types and name: a plan does not show the difference.
 #[derive(Debug, PartialEq, Eq, Hash)]
-pub(super) struct Join {
+pub(super) struct ConcatOperator {
     signature: Signature,
 }
 
-impl Default for Join {
+impl Default for ConcatOperator {
     fn default() -> Self {
         Self { signature: Signature::any(2, Volatility::Immutable) }
     }
 }
 
-impl ScalarUDFImpl for Join {
+impl ScalarUDFImpl for ConcatOperator {
     fn name(&self) -> &str {
         "||"
     }

@@ -64,8 +64,8 @@ fn cast_type(expr: &Expr) -> Option<String> {
 fn bound(expr: Expr, bytes_max: usize) -> Transformed<Expr> {
     match expr {
         Expr::ScalarFunction(call) => match Growth::of(call.func.name()) {
-            Some(growth) if !call.func.inner().is::<Bounded>() => {
-                let func = Bounded { inner: call.func, growth, bytes_max };
+            Some(growth) if !call.func.inner().is::<BoundedFunction>() => {
+                let func = BoundedFunction { inner: call.func, growth, bytes_max };
                 Transformed::yes(Expr::ScalarFunction(ScalarFunction {
                     func: Arc::new(func.into()),
                     args: call.args,
@@ -74,8 +74,8 @@ fn bound(expr: Expr, bytes_max: usize) -> Transformed<Expr> {
             _ => Transformed::no(Expr::ScalarFunction(call)),
         },
         Expr::BinaryExpr(BinaryExpr { left, op: Operator::StringConcat, right }) => {
-            let inner = Arc::new(ScalarUDF::from(join::Join::default()));
-            let func = Bounded { inner, growth: Growth::Sum, bytes_max };
+            let inner = Arc::new(ScalarUDF::from(join::ConcatOperator::default()));
+            let func = BoundedFunction { inner, growth: Growth::Sum, bytes_max };
             Transformed::yes(Expr::ScalarFunction(ScalarFunction {
                 func: Arc::new(func.into()),
                 args: vec![*left, *right],
@@ -87,19 +87,19 @@ fn bound(expr: Expr, bytes_max: usize) -> Transformed<Expr> {
 
 /// A function that checks the size of its result first. In everything else it is the function inside.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-struct Bounded {
+struct BoundedFunction {
     inner: Arc<ScalarUDF>,
     growth: Growth,
     bytes_max: usize,
 }
 
-impl Bounded {
+impl BoundedFunction {
     fn check(&self, args: &ScalarFunctionArgs) -> Result<()> {
         let bytes = self.growth.bytes(&args.args, args.number_rows, self.bytes_max)?;
-        self.allow(bytes, args.number_rows)
+        self.check_bytes(bytes, args.number_rows)
     }
 
-    fn allow(&self, bytes: u128, rows: usize) -> Result<()> {
+    fn check_bytes(&self, bytes: u128, rows: usize) -> Result<()> {
         if bytes <= self.bytes_max as u128 {
             return Ok(());
         }
@@ -118,7 +118,7 @@ impl Bounded {
     }
 }
 
-impl ScalarUDFImpl for Bounded {
+impl ScalarUDFImpl for BoundedFunction {
     fn name(&self) -> &str {
         self.inner.name()
     }
@@ -163,7 +163,7 @@ impl ScalarUDFImpl for Bounded {
             ExprSimplifyResult::Simplified(expr) => {
                 if self.growth == Growth::Type {
                     // it is evaluated as a cast, which nothing bounds
-                    self.allow(growth::width(&cast_type(&expr).unwrap_or_default()), 1)?;
+                    self.check_bytes(growth::width(&cast_type(&expr).unwrap_or_default()), 1)?;
                 }
                 let bounded = expr.transform_up(|e| Ok(bound(e, self.bytes_max)))?;
                 ExprSimplifyResult::Simplified(bounded.data)

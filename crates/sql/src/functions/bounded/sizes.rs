@@ -55,7 +55,7 @@ pub(super) fn elements(arg: &ColumnarValue) -> Result<PerRow<u128>> {
 }
 
 /// Each row's value as a whole number: times are microseconds. 0 for null and for what is no number.
-pub(super) fn whole(arg: &ColumnarValue) -> Result<PerRow<i64>> {
+pub(super) fn integers(arg: &ColumnarValue) -> Result<PerRow<i64>> {
     let (array, scalar) = array_of(arg)?;
     let numbers = match array.data_type() {
         DataType::Date32 | DataType::Date64 | DataType::Timestamp(..) => {

@@ -1,0 +1,337 @@
+//! From files to units.
+
+use std::collections::{BTreeMap, HashMap};
+use std::fmt;
+use std::sync::Arc;
+
+use tidemill_flow::plan::{self, AppPlan};
+use tidemill_flow::query::Target;
+use tidemill_flow::{Registry, catalog};
+use tidemill_lang::siddhi;
+use tidemill_lang::siddhi::ast::{self, Definition, ExprKind};
+use tidemill_lang::{Diagnostic, FileId, SourceFile, Sources, Span, render_all};
+use tidemill_rules::Program;
+use tidemill_types::{Error, Field, FieldType, Result, StreamSchema};
+
+use super::placement;
+use super::{
+    InputMapping, LatePolicy, LateRule, OutputMapping, Queries, QueryFile, Unit, late_policy,
+    retraction_streams, stream_compat, unit_split,
+};
+use crate::app::AppFile;
+
+/// A file that was read and makes sense by itself.
+struct ParsedFile {
+    name: String,
+    sources: Sources,
+    app: ast::App,
+    plan: AppPlan,
+    /// The key of each stream that it defines.
+    keys: BTreeMap<String, Option<String>>,
+    /// What happens to late events of each stream that says so.
+    late: BTreeMap<String, LateRule>,
+}
+
+/// A compiled app: rules and queries that know the same streams.
+pub struct CompiledApp {
+    /// The rules, with all streams.
+    pub program: Arc<Program>,
+    /// The queries.
+    pub queries: Arc<Queries>,
+    /// Where the streams stand that only queries define.
+    query_stream_sites: BTreeMap<String, DeclarationSite>,
+}
+
+/// Where an app says what a stream or an entity is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DeclarationSite {
+    /// The file.
+    pub file: String,
+    /// The line, from 1.
+    pub line: u32,
+    /// Whether it is declared there. The key of a stream that a query makes follows from the query.
+    pub declared: bool,
+}
+
+impl fmt::Display for DeclarationSite {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}", self.file, self.line)
+    }
+}
+
+impl CompiledApp {
+    /// Where the stream `name` is declared, or the first query that makes it.
+    pub fn stream_site(&self, name: &str) -> Option<DeclarationSite> {
+        let catalog = self.program.catalog();
+        let span = catalog.stream(name).and_then(|at| catalog.stream_spans.get(at).copied().flatten());
+        span.and_then(|span| self.site(span)).or_else(|| self.query_stream_sites.get(name).cloned())
+    }
+
+    /// Where the entity `name` is declared.
+    pub fn entity_site(&self, name: &str) -> Option<DeclarationSite> {
+        let catalog = self.program.catalog();
+        self.site(catalog.entities[catalog.entity(name)?].span)
+    }
+
+    fn site(&self, span: Span) -> Option<DeclarationSite> {
+        declaration_site(self.program.sources(), span, true)
+    }
+}
+
+fn declaration_site(sources: &Sources, span: Span, declared: bool) -> Option<DeclarationSite> {
+    let file = sources.get(span.file)?;
+    Some(DeclarationSite { file: file.name().to_owned(), line: file.position(span.start).line, declared })
+}
+
+/// Compiles rules and queries together.
+///
+/// Errors: `Invalid` with all diagnostics of the first kind of file that has some.
+pub fn compile(
+    rules: &[AppFile],
+    queries: &[AppFile],
+    partitions: u32,
+    registry: &Registry,
+    variable: &dyn Fn(&str) -> Option<String>,
+) -> Result<CompiledApp> {
+    let mut sources = Sources::default();
+    for file in rules {
+        sources.add(&file.name, &file.text);
+    }
+    let mut declared = Program::declared_streams(&sources);
+    let mut read = Vec::new();
+    for file in queries {
+        let file = parse_file(file, registry, variable)?;
+        stream_compat::check_declared(&file.app, &file.plan, &declared)
+            .map_err(|wrong| Error::invalid(render_all(&wrong, &file.sources)))?;
+        read.push(file);
+    }
+    // what one file only writes, another may define: definitions come first
+    for file in &read {
+        for (name, key) in &file.keys {
+            if let Some(stream) = file.plan.catalog.find(name)
+                && !declared.iter().any(|s| s.name == *name)
+            {
+                declared.push(schema(&file.plan.catalog.streams()[stream], key.as_deref()));
+            }
+        }
+    }
+    let mut placements = Vec::new();
+    for file in &read {
+        let key = |s: &Arc<StreamSchema>| s.key.map(|i| s.fields[i].name.clone());
+        let keys = declared.iter().map(|s| (s.name.clone(), key(s))).collect();
+        let placement =
+            placement::place(&file.app, registry, &keys, partitions, file.plan.corrected.is_some());
+        for stream in engine_streams(&file.plan) {
+            if !declared.iter().any(|s| s.name == stream.name) {
+                let key = placement.keys.get(&stream.name).cloned().flatten();
+                declared.push(schema(stream, key.as_deref()));
+            }
+        }
+        stream_compat::check_declared(&file.app, &file.plan, &declared)
+            .map_err(|wrong| Error::invalid(render_all(&wrong, &file.sources)))?;
+        retraction_streams::declare(&file.plan, &mut declared)
+            .map_err(|wrong| Error::invalid(render_all(&wrong, &file.sources)))?;
+        placements.push(placement);
+    }
+    let program = Program::compile_with(&sources, &declared)
+        .map_err(|wrong| Error::invalid(render_all(&wrong, &sources)))?;
+    let mut places = BTreeMap::new();
+    for file in &read {
+        for stream in engine_streams(&file.plan) {
+            let defined = file.keys.contains_key(&stream.name);
+            let found = declaration_site(&file.sources, stream.span, defined);
+            match places.get(&stream.name) {
+                // what one file only reads or writes, another may define
+                Some(DeclarationSite { declared, .. }) if *declared || !defined => {}
+                _ => places.extend(found.map(|place| (stream.name.clone(), place))),
+            }
+        }
+    }
+    let mut all = Queries::default();
+    for (number, (file, placement)) in read.into_iter().zip(placements).enumerate() {
+        let parts = unit_split::split_file(&file.app, &placement, &file.plan.catalog);
+        for (part, everywhere) in parts.into_iter().zip([true, false]) {
+            if let Some(part) = part {
+                all.units.push(compile_unit(&file, &part, number, everywhere, registry, &program)?);
+            }
+        }
+        all.files.push(QueryFile {
+            idle: idle_option(&file.app)
+                .map_err(|wrong| Error::invalid(render_all(&[wrong], &file.sources)))?,
+            identity: identity(&file.app),
+            stores: store_names(&file.app),
+            placements: placement.elements,
+            plan: Arc::new(file.plan),
+            name: file.name,
+        });
+    }
+    Ok(CompiledApp {
+        queries: Arc::new(all.connect(&program)),
+        program: Arc::new(program),
+        query_stream_sites: places,
+    })
+}
+
+fn parse_file(
+    file: &AppFile,
+    registry: &Registry,
+    variable: &dyn Fn(&str) -> Option<String>,
+) -> Result<ParsedFile> {
+    let written = SourceFile::new(FileId(0), file.name.as_str(), file.text.as_str());
+    let text = siddhi::substitute(&written, variable).map_err(|wrong| {
+        let mut sources = Sources::default();
+        sources.add(&file.name, &file.text);
+        Error::invalid(render_all(&wrong, &sources))
+    })?;
+    // places are places in the replaced text
+    let mut sources = Sources::default();
+    sources.add(&file.name, text.text());
+    let failed = |wrong: &[Diagnostic]| Error::invalid(render_all(wrong, &sources));
+    let parsed = siddhi::parse(&text);
+    if parsed.has_errors() {
+        return Err(failed(&parsed.diagnostics));
+    }
+    let plan = plan::compile(&parsed.app, registry).map_err(|wrong| failed(&wrong))?;
+    let keys = stream_compat::stream_keys(&parsed.app).map_err(|wrong| failed(&wrong))?;
+    let late = late_policy::late_rules(&parsed.app).map_err(|wrong| failed(&wrong))?;
+    Ok(ParsedFile { name: file.name.clone(), app: parsed.app, plan, keys, late, sources })
+}
+
+/// The streams of a file that are streams of the engine.
+pub fn engine_streams(plan: &AppPlan) -> impl Iterator<Item = &catalog::Stream> {
+    let streams = plan.catalog.streams().iter().enumerate();
+    streams
+        .filter(|(i, s)| plan.catalog.window(*i).is_none() && !s.name.starts_with(['#', '!']))
+        .map(|(_, stream)| stream)
+}
+
+fn schema(stream: &catalog::Stream, key: Option<&str>) -> Arc<StreamSchema> {
+    let fields = stream.attributes.iter().map(|(name, ty)| Field::new(name.clone(), *ty));
+    let key = key.and_then(|key| {
+        stream.attributes.iter().position(|(name, ty)| name == key && *ty != FieldType::Object)
+    });
+    Arc::new(StreamSchema {
+        name: stream.name.clone(),
+        fields: fields.collect(),
+        key,
+        id: vec![],
+        time: None,
+    })
+}
+
+/// A part of a file, compiled and connected to the program's streams.
+fn compile_unit(
+    file: &ParsedFile,
+    part: &ast::App,
+    number: usize,
+    everywhere: bool,
+    registry: &Registry,
+    program: &Program,
+) -> Result<Unit> {
+    let plan = plan::compile(part, registry).map_err(|wrong| {
+        Error::internal(format!("a part of {} is wrong:\n{}", file.name, render_all(&wrong, &file.sources)))
+    })?;
+    let mut inputs = HashMap::new();
+    for name in read_streams(part, registry) {
+        let (Some(stream), Some(at)) = (program.stream_index(&name), plan.catalog.find(&name)) else {
+            continue;
+        };
+        let schema = &program.streams()[stream];
+        let attributes = &plan.catalog.streams()[at].attributes;
+        let fields = attributes.iter().filter_map(|(name, ty)| Some((schema.field_index(name)?, *ty)));
+        let late = match plan.corrected {
+            Some(allowed) => Some(LateRule { allowed, policy: LatePolicy::Correct }),
+            None => file.late.get(&name).cloned(),
+        };
+        inputs.insert(stream, InputMapping { stream: at, fields: fields.collect(), late });
+    }
+    let (mut outputs, mut retractions) = (HashMap::new(), HashMap::new());
+    let writes: Vec<&str> = written_streams(&plan).filter(|_| plan.corrected.is_some()).collect();
+    for stream in engine_streams(&plan) {
+        let Some(at) = program.stream_index(&stream.name) else { continue };
+        let output = |at: usize| {
+            let fields = program.streams()[at].fields.iter();
+            let attributes = fields.map(|f| stream.attributes.iter().position(|(name, _)| *name == f.name));
+            OutputMapping { stream: at, attributes: attributes.collect() }
+        };
+        outputs.insert(stream.name.clone(), output(at));
+        let companion = program.stream_index(&retraction_streams::retraction_stream(&stream.name));
+        if let Some(at) = companion.filter(|_| writes.contains(&stream.name.as_str())) {
+            retractions.insert(stream.name.clone(), output(at));
+        }
+    }
+    let of = |name: &str| [outputs.get(name), retractions.get(name)].into_iter().flatten();
+    let writes = written_streams(&plan).flat_map(of).map(|output| output.stream).collect();
+    let identity = identity(part);
+    let plan = Arc::new(plan);
+    Ok(Unit { file: number, partitioned: everywhere, plan, identity, inputs, outputs, retractions, writes })
+}
+
+/// The streams to which something comes from inside: from queries, triggers and topics.
+pub fn written_streams(plan: &AppPlan) -> impl Iterator<Item = &str> {
+    let queries = plan.all_queries().filter_map(|query| match query.target {
+        Target::Stream(stream) => Some(stream),
+        Target::Inner(_) | Target::Window(_) | Target::Table(..) => None,
+    });
+    let others = plan.triggers.iter().map(|(stream, _)| *stream).chain(plan.sources.iter().map(|s| s.stream));
+    queries.chain(others).map(|stream| plan.catalog.streams()[stream].name.as_str())
+}
+
+/// The streams whose events a part wants.
+fn read_streams(part: &ast::App, registry: &Registry) -> Vec<String> {
+    let mut reads = Vec::new();
+    for element in &part.elements {
+        let queries = match element {
+            ast::ExecutionElement::Query(query) => std::slice::from_ref(query.as_ref()),
+            ast::ExecutionElement::Partition(block) => block.queries.as_slice(),
+        };
+        reads.extend(queries.iter().flat_map(|query| super::properties::analyze(query, registry).reads));
+    }
+    for definition in &part.definitions {
+        match definition {
+            Definition::Aggregation(a) => reads.push(catalog::full_name(&a.input.stream)),
+            // what goes to a topic may come back to another stream
+            Definition::Stream(s) if s.annotations.iter().any(|a| a.is("sink")) => {
+                reads.push(catalog::full_name(&s.id));
+            }
+            _ => {}
+        }
+    }
+    reads.sort();
+    reads.dedup();
+    reads
+}
+
+fn store_names(app: &ast::App) -> Vec<String> {
+    let stores = app
+        .definitions
+        .iter()
+        .filter(|d| matches!(d, Definition::Table(_) | Definition::Window(_) | Definition::Aggregation(_)));
+    stores.map(|d| d.name().name.clone()).collect()
+}
+
+fn identity(app: &ast::App) -> u64 {
+    xxhash_rust::xxh3::xxh3_64(siddhi::structural_text(app).as_bytes())
+}
+
+/// `@app:playback(idle.time='…', increment='…')`.
+fn idle_option(app: &ast::App) -> Result<Option<(i64, i64)>, Diagnostic> {
+    let Some(playback) = app.annotation("playback") else { return Ok(None) };
+    let part = |key: &str| playback.element(key).map(time_option).transpose();
+    Ok(part("idle.time")?.zip(part("increment")?))
+}
+
+/// A time in an annotation, milliseconds. Errors: it is none, or not above 0.
+pub fn time_option(element: &ast::Element) -> Result<i64, Diagnostic> {
+    let file = SourceFile::new(FileId(0), "time", element.value.value.as_str());
+    let ms = match siddhi::parse_expression(&file).map(|e| e.kind) {
+        Ok(ExprKind::Time(time)) => Some(time.ms),
+        Ok(ExprKind::Literal(ast::Literal::Int(ms))) => Some(i64::from(ms)),
+        Ok(ExprKind::Literal(ast::Literal::Long(ms))) => Some(ms),
+        _ => None,
+    };
+    ms.filter(|ms| *ms > 0).ok_or_else(|| {
+        let message = format!("`{}` is not a time", element.value.value);
+        Diagnostic::error("E0104", element.span, message).expected(["'100 millisec'"])
+    })
+}

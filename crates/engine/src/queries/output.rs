@@ -1,0 +1,123 @@
+//! Events that come out of a turn, gathered into batches.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use arrow_array::RecordBatch;
+use arrow_select::concat::concat_batches;
+use arrow_select::interleave::interleave_record_batch;
+use tidemill_types::decode::{BatchBuilder, FieldValue};
+use tidemill_types::{Error, Offset, PartitionId, Result, StreamSchema, Timestamp};
+
+use crate::entry::Events;
+
+/// Emitted events of one stream, in order.
+pub struct StreamOutput {
+    batches: Vec<RecordBatch>,
+    open: BatchBuilder,
+    rows: Vec<i32>,
+    schema: Arc<StreamSchema>,
+}
+
+impl StreamOutput {
+    /// None so far.
+    pub fn new(schema: &Arc<StreamSchema>) -> Self {
+        let open = BatchBuilder::new(schema.clone());
+        Self { batches: Vec::new(), open, rows: Vec::new(), schema: schema.clone() }
+    }
+
+    /// Adds an event.
+    pub fn push_event(&mut self, cells: &[FieldValue], time: Timestamp, row: i32) -> Result<()> {
+        self.open.push_values(cells, time)?;
+        self.rows.push(row);
+        Ok(())
+    }
+
+    /// Adds several.
+    pub fn push_batch(&mut self, batch: &RecordBatch, rows: impl Iterator<Item = i32>) {
+        self.close_batch();
+        self.batches.push(batch.clone());
+        self.rows.extend(rows);
+    }
+
+    fn close_batch(&mut self) {
+        if !self.open.is_empty() {
+            self.batches.push(self.open.finish());
+        }
+    }
+
+    /// All of them, and their rows.
+    pub fn finish(mut self) -> Result<(RecordBatch, Vec<i32>)> {
+        self.close_batch();
+        let batch = match self.batches.as_slice() {
+            [one] => one.clone(),
+            all => concat_batches(&self.schema.batch_schema(), all).map_err(failed)?,
+        };
+        Ok((batch, self.rows))
+    }
+}
+
+/// Batches that are looked through for the one that an event is in.
+const RECENT_BATCHES: usize = 8;
+
+/// Events on their way to another partition, for the queries there.
+#[derive(Default)]
+pub struct ForwardedEvents {
+    parts: BTreeMap<usize, RowRefs>,
+    /// For each event its stream.
+    order: Vec<usize>,
+}
+
+/// Events of one stream: where each lies.
+#[derive(Default)]
+struct RowRefs {
+    batches: Vec<RecordBatch>,
+    rows: Vec<(usize, usize)>,
+}
+
+impl ForwardedEvents {
+    /// Adds row `row` of a batch.
+    pub fn push(&mut self, stream: usize, batch: &RecordBatch, row: usize) {
+        let part = self.parts.entry(stream).or_default();
+        let recent = part.batches.iter().enumerate().rev().take(RECENT_BATCHES);
+        let at = recent.into_iter().find(|(_, b)| is_same_batch(b, batch)).map(|(at, _)| at).unwrap_or_else(
+            || {
+                part.batches.push(batch.clone());
+                part.batches.len() - 1
+            },
+        );
+        part.rows.push((at, row));
+        self.order.push(stream);
+    }
+
+    /// As the body of a record; none when there are no events.
+    pub fn finish(
+        self,
+        streams: &[Arc<StreamSchema>],
+        from: (PartitionId, Offset),
+    ) -> Result<Option<Events>> {
+        if self.order.is_empty() {
+            return Ok(None);
+        }
+        let present: Vec<usize> = self.parts.keys().copied().collect();
+        let parts = self.parts.into_iter().map(|(stream, part)| {
+            let batches: Vec<&RecordBatch> = part.batches.iter().collect();
+            let batch = interleave_record_batch(&batches, &part.rows).map_err(failed)?;
+            Ok((streams[stream].clone(), batch))
+        });
+        let parts = parts.collect::<Result<Vec<_>>>()?;
+        let part = |stream: &usize| present.binary_search(stream).unwrap_or_default() as u16;
+        let order = (parts.len() > 1).then(|| self.order.iter().map(part).collect());
+        Ok(Some(Events { provenance: Some(from), forwarded: true, parts, order, ..Events::default() }))
+    }
+}
+
+/// Whether two batches are one: they share their columns.
+fn is_same_batch(a: &RecordBatch, b: &RecordBatch) -> bool {
+    a.num_rows() == b.num_rows()
+        && a.columns().first().zip(b.columns().first()).is_some_and(|(a, b)| Arc::ptr_eq(a, b))
+}
+
+fn failed(e: arrow_schema::ArrowError) -> Error {
+    Error::internal("events could not be put together").with_source(e)
+}

@@ -1,0 +1,334 @@
+//! Where the queries of a file run.
+//!
+//! A query runs in every partition when what it needs to know of an event lies where the event lies: it looks at each
+//! event by itself, or keeps something for each key of a stream that is spread by that key. Everything else runs in one
+//! partition, to which the events of the streams that it reads travel.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use tidemill_flow::Registry;
+use tidemill_lang::siddhi::ast::{
+    Annotation, App, Definition, ExecutionElement, ExprKind, Partition, PartitionKeyKind, Query, Scope,
+    SelectItems,
+};
+
+use super::properties::{self, QueryProperties};
+
+/// The partition in which what is not spread runs.
+pub const GLOBAL_PARTITION: u32 = 0;
+
+/// Where an element of a file runs, and why.
+#[derive(Debug, Clone)]
+pub struct ElementPlacement {
+    /// In every partition, or in one.
+    pub partitioned: bool,
+    /// Why, for people.
+    pub reason: String,
+    /// The queries: one, or those of a `partition with` block.
+    pub queries: Vec<(String, QueryProperties)>,
+    /// The name of its group: `@dist(execGroup='…')`.
+    pub group: Option<String>,
+    /// `@dist(parallel='…')`.
+    pub parallel: Option<String>,
+    /// The key of a `partition with` block, as text.
+    pub partition_key: Option<String>,
+    /// What it writes by key: the attribute that holds the key of what it reads.
+    output_keys: Vec<(String, Option<String>)>,
+}
+
+impl ElementPlacement {
+    /// Whether what it writes to a stream, if it does, has the key of what it reads in attribute `key`.
+    pub(super) fn preserves_key(&self, stream: &str, key: &str) -> bool {
+        let mut written = self.output_keys.iter().filter(|(name, _)| name == stream);
+        written.all(|(_, attribute)| attribute.as_deref() == Some(key))
+    }
+}
+
+/// Where all elements of a file run, and the keys of the streams that its queries define.
+#[derive(Debug, Clone, Default)]
+pub struct Placement {
+    /// One for each element, in order.
+    pub elements: Vec<ElementPlacement>,
+    /// The field by which each stream is spread that queries define by writing it.
+    pub keys: BTreeMap<String, Option<String>>,
+}
+
+/// What there is besides queries: nothing of it lies in every partition.
+struct Placer<'a> {
+    app: &'a App,
+    registry: &'a Registry,
+    /// The streams that are declared or defined, with their keys.
+    keys: &'a BTreeMap<String, Option<String>>,
+    /// Tables, named windows, aggregations, triggers.
+    stores: BTreeMap<&'a str, &'static str>,
+    partitions: u32,
+    /// Whether nothing runs in every partition.
+    global_only: bool,
+}
+
+/// Decides for each element of `app`. `keys`: the field by which each defined stream is spread. `corrected`: whether late
+/// events correct what was put out; then all elements run in the same place, because what is taken back does not travel
+/// from one to the other.
+pub fn place(
+    app: &App,
+    registry: &Registry,
+    keys: &BTreeMap<String, Option<String>>,
+    partitions: u32,
+    corrected: bool,
+) -> Placement {
+    let stores = app.definitions.iter().filter_map(|d| {
+        let kind = match d {
+            Definition::Table(_) => "a table",
+            Definition::Window(_) => "a named window",
+            Definition::Aggregation(_) => "an aggregation",
+            Definition::Trigger(_) => "a trigger",
+            Definition::Stream(_) | Definition::Function(_) => return None,
+        };
+        Some((d.name().name.as_str(), kind))
+    });
+    let stores = stores.collect();
+    let mut context = Placer { app, registry, keys, stores, partitions, global_only: false };
+    let placement = context.place();
+    if !corrected || placement.elements.iter().all(|placed| placed.partitioned) {
+        return placement;
+    }
+    context.global_only = true;
+    context.place()
+}
+
+impl Placer<'_> {
+    fn place(&self) -> Placement {
+        // a stream with writers that disagree about its key has none, which may change where its readers run
+        let mut keyless = BTreeSet::new();
+        loop {
+            let (placement, conflicts) = self.place_elements(&keyless);
+            if conflicts.is_empty() {
+                return placement;
+            }
+            keyless.extend(conflicts);
+        }
+    }
+
+    /// One look at all elements in order of the text; streams turn out to have different keys.
+    fn place_elements(&self, keyless: &BTreeSet<String>) -> (Placement, Vec<String>) {
+        let mut placement = Placement::default();
+        let mut conflicts = Vec::new();
+        for (i, element) in self.app.elements.iter().enumerate() {
+            let placed = match element {
+                ExecutionElement::Query(query) => self.query(query, i, &placement.keys),
+                ExecutionElement::Partition(block) => self.block(block, i, &placement.keys),
+            };
+            for (stream, key) in &placed.output_keys {
+                if self.keys.contains_key(stream) || stream.starts_with(['#', '!']) {
+                    continue;
+                }
+                let key = key.clone().filter(|_| !keyless.contains(stream));
+                match placement.keys.get(stream) {
+                    None => {
+                        placement.keys.insert(stream.clone(), key);
+                    }
+                    Some(known) if *known != key => conflicts.push(stream.clone()),
+                    Some(_) => {}
+                }
+            }
+            placement.elements.push(placed);
+        }
+        (placement, conflicts)
+    }
+
+    fn key_of(&self, stream: &str, inferred: &BTreeMap<String, Option<String>>) -> Option<String> {
+        self.keys.get(stream).or_else(|| inferred.get(stream)).cloned().flatten()
+    }
+
+    fn query(
+        &self,
+        query: &Query,
+        number: usize,
+        inferred: &BTreeMap<String, Option<String>>,
+    ) -> ElementPlacement {
+        let facts = properties::analyze(query, self.registry);
+        let name = name_of(query, number);
+        let key = facts.reads.first().and_then(|stream| self.key_of(stream, inferred));
+        let why = self.placement_reason(&facts, key.as_deref());
+        let key_out = vec![(
+            facts.writes.clone(),
+            key.filter(|_| why.is_err()).and_then(|k| passed_through_column(query, &k)),
+        )];
+        let (group, parallel) = dist_options(&query.annotations);
+        let (everywhere, why) = match why {
+            Ok(reason) => (false, reason),
+            Err(reason) => (true, reason),
+        };
+        ElementPlacement {
+            partitioned: everywhere,
+            reason: why,
+            queries: vec![(name, facts)],
+            group,
+            parallel,
+            partition_key: None,
+            output_keys: key_out,
+        }
+    }
+
+    /// Why a query has to see all events; as error, why it need not.
+    fn placement_reason(&self, facts: &QueryProperties, key: Option<&str>) -> Result<String, String> {
+        if let Some(reason) = self.global_reason(facts) {
+            return Ok(reason);
+        }
+        let Some(key) = key else {
+            return Ok(format!("{} has no key", facts.reads.first().map_or("", String::as_str)));
+        };
+        if facts.retained_state.is_empty() {
+            return Err("looks at each event by itself".into());
+        }
+        if facts.only_group_aggregates && facts.group_by.iter().any(|g| g == key) {
+            return Err(format!("keeps totals of each {key}, by which its stream is spread"));
+        }
+        Ok(format!("keeps {} of all keys", facts.retained_state.join(", ")))
+    }
+
+    /// Why a query cannot run in every partition wherever its events lie.
+    fn global_reason(&self, facts: &QueryProperties) -> Option<String> {
+        if self.partitions == 1 {
+            return Some("there is one partition".into());
+        }
+        if self.global_only {
+            return Some("late events correct the whole file, and some of it runs here".into());
+        }
+        if !facts.inserts {
+            return Some(format!("changes table {}", facts.writes));
+        }
+        let names = facts.reads.iter().chain([&facts.writes]).chain(&facts.queried_tables);
+        for name in names {
+            if let Some(kind) = self.stores.get(name.as_str()) {
+                return Some(format!("{name} is {kind}"));
+            }
+            if name.starts_with('!') {
+                return Some(format!("{name} has the failed events of this partition"));
+            }
+        }
+        None
+    }
+
+    fn block(
+        &self,
+        block: &Partition,
+        number: usize,
+        inferred: &BTreeMap<String, Option<String>>,
+    ) -> ElementPlacement {
+        let queries: Vec<(String, QueryProperties)> = block
+            .queries
+            .iter()
+            .enumerate()
+            .map(|(i, query)| (block_query_name(query, number, i), properties::analyze(query, self.registry)))
+            .collect();
+        let with: Vec<String> = block.keys.iter().map(|key| key_text(&key.kind, &key.stream.name)).collect();
+        let why = self.block_placement_reason(block, &queries, inferred);
+        let key_out = block.queries.iter().zip(&queries).map(|(query, (_, facts))| {
+            let keys = block.keys.iter().filter_map(|key| self.key_of(&key.stream.name, inferred));
+            let key = keys
+                .into_iter()
+                .next()
+                .filter(|_| why.is_err())
+                .and_then(|key| passed_through_column(query, &key));
+            (facts.writes.clone(), key)
+        });
+        let key_out = key_out.collect();
+        let (group, parallel) = dist_options(&block.annotations);
+        let (everywhere, why) = match why {
+            Ok(reason) => (false, reason),
+            Err(reason) => (true, reason),
+        };
+        ElementPlacement {
+            partitioned: everywhere,
+            reason: why,
+            queries,
+            group,
+            parallel,
+            partition_key: Some(with.join(", ")),
+            output_keys: key_out,
+        }
+    }
+
+    fn block_placement_reason(
+        &self,
+        block: &Partition,
+        queries: &[(String, QueryProperties)],
+        inferred: &BTreeMap<String, Option<String>>,
+    ) -> Result<String, String> {
+        let mut spread = BTreeSet::new();
+        for key in &block.keys {
+            let stream = &key.stream.name;
+            let own = self.key_of(stream, inferred);
+            let PartitionKeyKind::Value(value) = &key.kind else {
+                return Ok("its keys are ranges".into());
+            };
+            match (&value.kind, &own) {
+                (ExprKind::Attribute(a), Some(own)) if a.name.name == *own => {
+                    spread.insert(stream.as_str());
+                }
+                (_, Some(own)) => return Ok(format!("{stream} is spread by {own}, not by {value}")),
+                (_, None) => return Ok(format!("{stream} has no key")),
+            }
+        }
+        for (_, facts) in queries {
+            if let Some(reason) = self.global_reason(facts) {
+                return Ok(reason);
+            }
+            let outside = facts.reads.iter().find(|r| !r.starts_with('#') && !spread.contains(r.as_str()));
+            if let Some(stream) = outside {
+                return Ok(format!("every key gets the events of {stream}"));
+            }
+        }
+        Err("keeps what it keeps for each key, by which its streams are spread".into())
+    }
+}
+
+/// The name of a query: `@info(name='…')`, or its place in the file.
+pub fn name_of(query: &Query, number: usize) -> String {
+    given_name(query).unwrap_or_else(|| format!("query {}", number + 1))
+}
+
+fn block_query_name(query: &Query, number: usize, i: usize) -> String {
+    given_name(query).unwrap_or_else(|| format!("query {}.{}", number + 1, i + 1))
+}
+
+fn given_name(query: &Query) -> Option<String> {
+    let info = query.annotations.iter().find(|a| a.is("info"))?;
+    info.element("name").map(|name| name.value.value.clone())
+}
+
+/// `@dist(execGroup='…', parallel='…')`.
+fn dist_options(annotations: &[Annotation]) -> (Option<String>, Option<String>) {
+    let Some(dist) = annotations.iter().find(|a| a.is("dist")) else { return (None, None) };
+    let element = |key: &str| dist.element(key).map(|e| e.value.value.clone());
+    (element("execGroup"), element("parallel"))
+}
+
+fn key_text(kind: &PartitionKeyKind, stream: &str) -> String {
+    match kind {
+        PartitionKeyKind::Value(value) => format!("{value} of {stream}"),
+        PartitionKeyKind::Ranges(ranges) => {
+            let names: Vec<&str> = ranges.iter().map(|r| r.name.value.as_str()).collect();
+            format!("{} of {stream}", names.join(" or "))
+        }
+    }
+}
+
+/// The output column that is the attribute `key` as it came.
+fn passed_through_column(query: &Query, key: &str) -> Option<String> {
+    match query.select.as_ref().map(|s| &s.items) {
+        None | Some(SelectItems::All(_)) => Some(key.to_owned()),
+        Some(SelectItems::List(items)) => items.iter().find_map(|item| match &item.expr.kind {
+            ExprKind::Attribute(a)
+                if a.name.name == key
+                    && a.source
+                        .as_ref()
+                        .is_none_or(|s| s.stream.scope == Scope::App && s.index.is_none()) =>
+            {
+                item.name().map(|name| name.name.clone())
+            }
+            _ => None,
+        }),
+    }
+}

@@ -1,0 +1,354 @@
+//! The units of a partition at work.
+
+use std::collections::BTreeMap;
+use std::io::Read;
+
+use parking_lot::Mutex;
+use serde::{Deserialize, Serialize};
+use tidemill_flow::explain::QueryReport;
+use tidemill_flow::expr::EvalError;
+use tidemill_flow::io::LogSink;
+use tidemill_flow::late::{AppRunner, LateEvent, RetractionHandler};
+use tidemill_flow::runtime::OutputHandler;
+use tidemill_flow::snapshot::RestoreMode;
+use tidemill_flow::stream_batch::StreamBatch;
+use tidemill_flow::{Batch, Column};
+use tidemill_types::{Error, PartitionId, Result};
+
+use super::{LogLines, Queries, Unit};
+
+/// What the queries of a partition know.
+///
+/// Behind a lock of its own: windows can be sent from thread to thread, but not looked at by several at once. The owner
+/// of the partition changes it and needs no lock for that.
+pub struct QueryState(Mutex<QueryRuntimes>);
+
+/// The units of a partition.
+#[derive(Default)]
+pub struct QueryRuntimes {
+    /// By position of the unit; `None` for one that runs elsewhere.
+    pub units: Vec<Option<UnitRuntime>>,
+    /// What each query did, by file and name.
+    pub counts: QueryCountsByFile,
+}
+
+/// By file and query.
+pub type QueryCountsByFile = BTreeMap<String, BTreeMap<String, QueryCounts>>;
+
+/// What a query did since its file was deployed.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct QueryCounts {
+    /// Events that it put out.
+    pub emitted: u64,
+    /// Calls that it could not work off.
+    pub errors: u64,
+    /// Why not, the last time.
+    pub last_error: Option<String>,
+    /// Of these calls those whose events went to a fault stream: nothing was lost by them.
+    #[serde(default)]
+    pub kept: u64,
+}
+
+/// A unit at work.
+pub struct UnitRuntime {
+    app: AppRunner,
+    started: bool,
+}
+
+/// Which saved state a file of a checkpoint has.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct SavedUnit {
+    /// The file.
+    pub file: String,
+    /// Hash of what the unit means.
+    pub identity: u64,
+    /// Whether it had started.
+    pub started: bool,
+    /// Bytes of its state.
+    pub bytes: u64,
+}
+
+/// Events that came out of a unit on one of its streams.
+pub struct UnitOutput {
+    /// The stream of the plan.
+    pub stream: String,
+    /// The events.
+    pub events: Batch,
+    /// Whether they came out before and are taken back.
+    pub retracted: bool,
+}
+
+impl QueryState {
+    /// Units that have not started.
+    pub fn new(queries: &Queries, partition: PartitionId) -> Self {
+        let units = (0..queries.units.len()).map(|number| {
+            let app = || {
+                let mut app = AppRunner::new(queries.units[number].plan.clone());
+                app.seed(&format!("{}, unit {number}, partition {partition}", queries.file_name(number)));
+                app
+            };
+            queries.runs_in(number, partition).then(|| UnitRuntime { app: app(), started: false })
+        });
+        Self(Mutex::new(QueryRuntimes { units: units.collect(), counts: QueryCountsByFile::new() }))
+    }
+
+    /// For the owner.
+    pub fn get_mut(&mut self) -> &mut QueryRuntimes {
+        self.0.get_mut()
+    }
+
+    /// Whether a unit that runs here gains anything from getting events together.
+    pub fn supports_batches(&self, unit: usize) -> bool {
+        self.with_runtimes(|flow| {
+            let running = flow.units.get(unit).and_then(Option::as_ref);
+            running.is_some_and(|running| running.app.app().row_at_a_time_reason().is_none())
+        })
+    }
+
+    /// For others, between two rounds of the owner.
+    pub fn with_runtimes<T>(&self, look: impl FnOnce(&mut QueryRuntimes) -> T) -> T {
+        look(&mut self.0.lock())
+    }
+}
+
+impl QueryRuntimes {
+    /// Whether a unit that runs here has not started.
+    pub fn is_not_started(&self, unit: usize) -> bool {
+        matches!(self.units.get(unit), Some(Some(running)) if !running.started)
+    }
+
+    /// The clock of a unit that has started, milliseconds.
+    pub fn now(&self, unit: usize) -> Option<i64> {
+        self.units.get(unit)?.as_ref().filter(|r| r.started).map(|r| r.app.now())
+    }
+
+    /// When a unit that has started is due next, milliseconds.
+    pub fn next_due(&self, unit: usize) -> Option<i64> {
+        self.units.get(unit)?.as_ref().filter(|r| r.started)?.app.next_due()
+    }
+
+    /// Starts a unit with its clock at `now`.
+    pub fn start(&mut self, queries: &Queries, unit: usize, now: i64, out: &mut Vec<UnitOutput>) {
+        let Some(Some(running)) = self.units.get_mut(unit) else { return };
+        running.started = true;
+        let plan = &queries.units[unit];
+        running.app.start_with_event(now, &mut OutputCollector::new(queries, plan, &mut self.counts, out));
+    }
+
+    /// The clock of a unit is going to `to` after it may have stood still; see [`tidemill_flow::runtime::AppRuntime::skip_triggers`].
+    pub fn skip_triggers(&mut self, unit: usize, to: i64, standstill: i64) {
+        if let Some(Some(running)) = self.units.get_mut(unit) {
+            running.app.skip_triggers(to, standstill);
+        }
+    }
+
+    /// Moves the clock of a unit.
+    pub fn advance(&mut self, queries: &Queries, unit: usize, to: i64, out: &mut Vec<UnitOutput>) {
+        let Some(Some(running)) = self.units.get_mut(unit) else { return };
+        let plan = &queries.units[unit];
+        running.app.advance(to, &mut OutputCollector::new(queries, plan, &mut self.counts, out));
+    }
+
+    /// Hands an event to a unit. Errors: it does not fit.
+    pub fn send(
+        &mut self,
+        queries: &Queries,
+        unit: usize,
+        stream: usize,
+        columns: Vec<Column>,
+        time: i64,
+        out: &mut Vec<UnitOutput>,
+    ) -> Result<(), EvalError> {
+        let Some(Some(running)) = self.units.get_mut(unit) else { return Ok(()) };
+        let plan = &queries.units[unit];
+        let mut outlet = OutputCollector::new(queries, plan, &mut self.counts, out);
+        match running.app.send(stream, columns, vec![time], &mut outlet)?.first() {
+            None => Ok(()),
+            // who hands events in has looked before
+            Some(late) => Err(EvalError(format!("an event came {} ms behind the clock", late.behind))),
+        }
+    }
+
+    /// Hands events to a unit, each by itself, with the results of one after the other. Which came too late for one that
+    /// corrects what it has put out. Errors: they do not fit, and none was taken.
+    pub fn send_batch(
+        &mut self,
+        queries: &Queries,
+        unit: usize,
+        parts: Vec<StreamBatch>,
+        order: &[u16],
+        out: &mut Vec<UnitOutput>,
+    ) -> Result<Vec<LateEvent>, EvalError> {
+        let Some(Some(running)) = self.units.get_mut(unit) else { return Ok(vec![]) };
+        let plan = &queries.units[unit];
+        let mut outlet = OutputCollector::new(queries, plan, &mut self.counts, out);
+        running.app.send_batch(parts, Some(order), &mut outlet)
+    }
+
+    /// Works late events into a unit that corrects what it has put out.
+    pub fn apply_corrections(&mut self, queries: &Queries, unit: usize, out: &mut Vec<UnitOutput>) {
+        let Some(Some(running)) = self.units.get_mut(unit) else { return };
+        let plan = &queries.units[unit];
+        let settled =
+            running.app.apply_corrections(&mut OutputCollector::new(queries, plan, &mut self.counts, out));
+        if let Err(failure) = settled {
+            self.count_failure(&queries.files[plan.file].name, "late events", &failure.0);
+        }
+    }
+
+    /// Runs an on-demand query in a unit.
+    ///
+    /// Errors: `Invalid` when it cannot be read or run.
+    pub fn on_demand(&mut self, unit: usize, text: &str) -> Result<Batch> {
+        let Some(Some(running)) = self.units.get_mut(unit) else {
+            return Err(Error::internal("a query for a unit that runs elsewhere"));
+        };
+        running.app.on_demand(text).map_err(|failure| Error::invalid(failure.0))
+    }
+
+    /// Why a query of a unit puts nothing out; `None` for a unit that runs elsewhere.
+    ///
+    /// Errors: those of [`tidemill_flow::runtime::AppRuntime::why`].
+    pub fn why(&self, unit: usize, query: &str, key: Option<&str>) -> Option<Result<QueryReport>> {
+        let running = self.units.get(unit)?.as_ref()?;
+        Some(running.app.why(query, key))
+    }
+
+    /// Counts something that went wrong outside of the queries themselves.
+    pub fn count_failure(&mut self, file: &str, query: &str, message: &str) {
+        update_counts(&mut self.counts, file, query, |counts| {
+            counts.errors += 1;
+            counts.last_error = Some(message.to_owned());
+        });
+    }
+
+    /// The state of all units, as bytes.
+    ///
+    /// Errors: `Internal` when a unit cannot be saved.
+    pub fn save(&self, queries: &Queries) -> Result<(Vec<SavedUnit>, Vec<u8>)> {
+        let mut bytes = Vec::new();
+        let mut saved = Vec::new();
+        for (running, unit) in self.units.iter().zip(&queries.units) {
+            let Some(running) = running else { continue };
+            let before = bytes.len();
+            let file = queries.files[unit.file].name.clone();
+            running.app.save(&mut bytes).map_err(|e| {
+                Error::internal(format!("the state of {file} cannot be saved")).with_source(e)
+            })?;
+            let (identity, started) = (unit.identity, running.started);
+            saved.push(SavedUnit { file, identity, started, bytes: (bytes.len() - before) as u64 });
+        }
+        Ok((saved, bytes))
+    }
+
+    /// Takes back the states of the units that are the same; others begin anew. Which files lost something is told.
+    ///
+    /// Errors: `Corrupt` when a state is damaged.
+    pub fn restore(
+        &mut self,
+        queries: &Queries,
+        saved: &[SavedUnit],
+        mut bytes: &[u8],
+    ) -> Result<Vec<String>> {
+        let mut lost = Vec::new();
+        for state in saved {
+            let len = usize::try_from(state.bytes).unwrap_or(usize::MAX).min(bytes.len());
+            let (mut own, rest) = bytes.split_at(len);
+            bytes = rest;
+            let same =
+                |unit: &Unit| unit.identity == state.identity && queries.files[unit.file].name == state.file;
+            let Some(number) = queries.units.iter().position(same) else {
+                lost.push(state.file.clone());
+                continue;
+            };
+            let Some(Some(running)) = self.units.get_mut(number) else { continue };
+            let input: &mut dyn Read = &mut own;
+            running.app.restore(input, RestoreMode::Exactly).map_err(|e| {
+                Error::corrupt(format!("the state of {} cannot be read", state.file)).with_source(e)
+            })?;
+            running.started = state.started;
+        }
+        lost.sort();
+        lost.dedup();
+        Ok(lost)
+    }
+}
+
+fn update_counts(
+    counts: &mut QueryCountsByFile,
+    file: &str,
+    query: &str,
+    change: impl FnOnce(&mut QueryCounts),
+) {
+    // entry() would allocate a key for each event
+    if !counts.get(file).is_some_and(|f| f.contains_key(query)) {
+        counts.entry(file.to_owned()).or_default().entry(query.to_owned()).or_default();
+    }
+    if let Some(counts) = counts.get_mut(file).and_then(|f| f.get_mut(query)) {
+        change(counts);
+    }
+}
+
+/// Takes what comes out of a unit.
+struct OutputCollector<'a> {
+    unit: &'a Unit,
+    file: &'a str,
+    log_lines: &'a LogLines,
+    counts: &'a mut QueryCountsByFile,
+    out: &'a mut Vec<UnitOutput>,
+    /// The query that failed last.
+    failed: String,
+}
+
+impl<'a> OutputCollector<'a> {
+    fn new(
+        queries: &'a Queries,
+        unit: &'a Unit,
+        counts: &'a mut QueryCountsByFile,
+        out: &'a mut Vec<UnitOutput>,
+    ) -> Self {
+        let file = &queries.files[unit.file].name;
+        Self { unit, file, log_lines: &queries.log_lines, counts, out, failed: String::new() }
+    }
+}
+
+impl OutputHandler for OutputCollector<'_> {
+    fn events(&mut self, stream: &str, events: &Batch) {
+        if self.unit.outputs.contains_key(stream) {
+            self.out.push(UnitOutput { stream: stream.to_owned(), events: events.clone(), retracted: false });
+        }
+    }
+
+    /// They are stored already.
+    fn sent(&mut self, _stream: &str, _events: &Batch) {}
+
+    fn emission(&mut self, query: &str, emission: &Batch) {
+        update_counts(self.counts, self.file, query, |counts| counts.emitted += emission.len() as u64);
+    }
+
+    fn failure(&mut self, query: &str, failure: &EvalError) {
+        update_counts(self.counts, self.file, query, |counts| {
+            counts.errors += 1;
+            counts.last_error = Some(failure.0.clone());
+        });
+        query.clone_into(&mut self.failed);
+    }
+
+    fn failed_events(&mut self, _stream: &str, _events: &Batch, kept: bool) {
+        if kept {
+            update_counts(self.counts, self.file, &self.failed, |counts| counts.kept += 1);
+        }
+    }
+
+    fn logged(&mut self, log: &LogSink, events: &Batch) {
+        self.log_lines.write(log, events);
+    }
+}
+
+impl RetractionHandler for OutputCollector<'_> {
+    fn retracted(&mut self, stream: &str, events: &Batch) {
+        if self.unit.retractions.contains_key(stream) {
+            self.out.push(UnitOutput { stream: stream.to_owned(), events: events.clone(), retracted: true });
+        }
+    }
+}

@@ -1,0 +1,432 @@
+//! An engine in memory that one thread drives, with a clock that stands still until it is moved.
+
+use std::collections::{BTreeMap, HashSet};
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use arrow_array::RecordBatch;
+use bson::raw::RawDocument;
+use crossbeam_channel::Receiver;
+use serde_json::{Map, Value as Json};
+use tidemill_docs::Command;
+use tidemill_flow::functions::json_text::to_json;
+use tidemill_log::{Durability, MemoryLog};
+use tidemill_rules::expr::value::document_json;
+use tidemill_rules::why::Selector;
+use tidemill_types::{
+    Duration, Error, EventId, Offset, PartitionId, Result, Timestamp, Value, column, event_json, row_value,
+};
+use tidemill_zones::{Zones, ZonesOptions};
+
+use super::{Stored, TestOptions};
+use crate::clock::{Clock, ManualClock};
+use crate::core::{Core, CoreParts};
+use crate::entry::{Entry, Events};
+use crate::ingest::partition_of_row;
+use crate::partition::Partition;
+use crate::queries::compile::CompiledApp;
+use crate::queries::{GLOBAL_PARTITION, timer_thread};
+use crate::state::{PartitionDeployment, PartitionState};
+use crate::{App, Settings, recover, source};
+
+/// The time at which a test begins that does not say when: 2000-01-01T00:00:00Z.
+pub(super) const START_TIME: Timestamp = Timestamp(946_684_800_000_000);
+
+/// See the module.
+pub(super) struct TestEngine {
+    core: Core,
+    clock: Arc<ManualClock>,
+    /// Whether the clock has a time already.
+    started: bool,
+    stops_max: usize,
+    rounds_max: usize,
+    /// What is stored of each stream.
+    stored: Vec<Receiver<RecordBatch>>,
+    /// Events that were sent, not made.
+    sent: HashSet<EventId>,
+    /// Events that were made, by stream.
+    derived: Vec<Vec<DerivedEvent>>,
+    /// Errors of rules and queries that were told already, by what failed.
+    reported: BTreeMap<String, u64>,
+}
+
+/// An event that came of others.
+pub(super) struct DerivedEvent {
+    /// Its fields.
+    pub event: Map<String, Json>,
+    /// Its time.
+    pub time: Timestamp,
+}
+
+impl TestEngine {
+    /// An app that has seen nothing.
+    pub fn new(app: &App, compiled: &CompiledApp, options: &TestOptions<'_>) -> Result<Self> {
+        let clock = Arc::new(ManualClock::default());
+        clock.set(START_TIME);
+        let (program, queries) = (compiled.program.clone(), compiled.queries.clone());
+        let partitions = app.settings.partitions;
+        let core = Core::new(core_parts(app, compiled, clock.clone())?);
+        let settings = core.settings.clone();
+        let state = |partition: PartitionId| {
+            let deployed = PartitionDeployment {
+                program: &program,
+                queries: &queries,
+                settings: &settings,
+                partition,
+                since: Offset(0),
+            };
+            PartitionState::new(&deployed)
+                .map(|state| Partition::new(partition, state, settings.inbox_bytes as usize))
+        };
+        core.set_partitions((0..partitions).map(|p| state(PartitionId(p))).collect::<Result<_>>()?);
+        let streams = program.streams();
+        let stored = streams.iter().map(|stream| core.subscribers.subscribe(&stream.name)).collect();
+        let made = streams.iter().map(|_| Vec::new()).collect();
+        let (sent, told) = (HashSet::new(), BTreeMap::new());
+        let TestOptions { stops_max, rounds_max, .. } = *options;
+        Ok(Self {
+            core,
+            clock,
+            started: false,
+            stops_max,
+            rounds_max,
+            stored,
+            sent,
+            derived: made,
+            reported: told,
+        })
+    }
+
+    /// The time.
+    pub fn now(&self) -> Timestamp {
+        self.clock.now()
+    }
+
+    /// Whether something has given the clock a time.
+    pub fn has_started(&self) -> bool {
+        self.started
+    }
+
+    /// Puts a document where it belongs.
+    ///
+    /// Errors: it is none, or its key is taken.
+    pub fn insert_document(&mut self, entity: usize, object: &Map<String, Json>) -> Result<()> {
+        let collection = self.core.program.entities()[entity].name.clone();
+        let text = Json::Object(object.clone()).to_string();
+        let doc = source::parse_document(&self.core, &collection, text.as_bytes())?;
+        let raw = RawDocument::from_bytes(&doc)
+            .map_err(|e| Error::internal("a document that was just made").with_source(e))?;
+        let spec = self.core.collection_spec(&collection)?;
+        let homes = match self.core.partition_of_document(&spec, raw) {
+            Some(home) => vec![home],
+            None => self.core.partitions().iter().map(|p| p.id).collect(),
+        };
+        let command = Command::Insert { collection, docs: vec![doc.clone()], ordered: true };
+        for home in homes {
+            let reply = self.write(home, Entry::Command(command.to_bytes()?))?;
+            if let Some(error) = reply.outcome.and_then(|o| o.errors.into_iter().next()) {
+                return Err(error.error.into());
+            }
+        }
+        Ok(())
+    }
+
+    /// Changes a table by an on-demand query.
+    pub fn change_table(&mut self, store: &Stored, text: String) -> Result<()> {
+        let file = self.core.queries.file_name(store.unit).to_owned();
+        self.write(PartitionId(GLOBAL_PARTITION), Entry::OnDemand { file, text }).map(|_| ())
+    }
+
+    /// Sends an event, when the clock has come to `at`.
+    pub fn send_event(&mut self, stream: usize, batch: RecordBatch, at: Timestamp) -> Result<()> {
+        self.advance_clock(at, false)?;
+        let schema = self.core.program.streams()[stream].clone();
+        let home = partition_of_row(&schema, &batch, 0, &self.core.partitioner);
+        let events = Events { parts: vec![(schema, batch)], ..Events::default() };
+        self.write(home, Entry::Events(events)).map(|_| ())
+    }
+
+    /// Moves the clock. Everything stops at each instant at which something is due on the way. The clocks of files with
+    /// `@app:playback` that have started go along, as though an event came.
+    ///
+    /// Errors: `Invalid` when it would go back, or stop too often.
+    pub fn advance_to(&mut self, to: Timestamp) -> Result<()> {
+        self.advance_clock(to, true)
+    }
+
+    /// The same by a span.
+    pub fn advance_by(&mut self, span: Duration) -> Result<()> {
+        self.start(START_TIME)?;
+        self.advance_clock(Timestamp(self.now().0.saturating_add(span.0)), true)
+    }
+
+    /// Gives the clock its first time, at which everything starts.
+    fn start(&mut self, at: Timestamp) -> Result<()> {
+        if std::mem::replace(&mut self.started, true) {
+            return Ok(());
+        }
+        self.clock.set(at);
+        self.core.partitions().iter().for_each(|p| p.refresh_next_timer(&self.core));
+        self.tick(None)
+    }
+
+    fn advance_clock(&mut self, to: Timestamp, playback: bool) -> Result<()> {
+        self.start(to)?;
+        if to < self.now() {
+            return Err(Error::invalid(format!(
+                "it is {} already, and time does not go back to {to}",
+                self.now()
+            )));
+        }
+        let (mut last, mut stops) = (i64::MIN, 0);
+        while let Some(due) = self.next_due(playback).filter(|due| *due <= ms(to)) {
+            stops += 1;
+            if stops > self.stops_max {
+                return Err(Error::limit(format!(
+                    "on the way to {to} the clock has stopped {} times because something was due: move it less far",
+                    self.stops_max
+                )));
+            }
+            // should what is due stay due, the clock goes on all the same
+            let due = if due > last { due } else { last + 1 };
+            last = due;
+            self.clock.set(self.now().max(Timestamp(due.saturating_mul(1000))).min(to));
+            self.tick(playback.then_some(due))?;
+        }
+        self.clock.set(to);
+        self.tick(playback.then_some(ms(to)))
+    }
+
+    /// When something is due next, milliseconds.
+    fn next_due(&self, playback: bool) -> Option<i64> {
+        let core = &self.core;
+        let own = |partition: &Partition| {
+            let state = partition.state.read();
+            state.query_state.with_runtimes(|flow| {
+                let units = core.queries.units.iter().enumerate();
+                let units = units.filter(|(_, unit)| {
+                    !unit.plan.playback || (playback && !has_idle_advance(core, unit.file))
+                });
+                units.filter_map(|(number, _)| flow.next_due(number)).min()
+            })
+        };
+        let idle = core.partitions().iter().filter_map(|p| timer_thread::next_playback_advance(core, p));
+        core.partitions().iter().filter_map(own).chain(idle).min()
+    }
+
+    /// The engine looks at its clock. `jump`: where the clocks of files with playback go.
+    fn tick(&mut self, jump: Option<i64>) -> Result<()> {
+        for partition in self.core.partitions() {
+            timer_thread::poll(&self.core, partition);
+            let files = self.core.queries.files.iter().enumerate();
+            let files =
+                files.filter(|(number, file)| file.plan.playback && !has_idle_advance(&self.core, *number));
+            let jumps: Vec<_> = files.filter_map(|(_, file)| Some((file.name.clone(), jump?))).collect();
+            if !jumps.is_empty() {
+                partition.write(&self.core, Entry::Tick { jumps }, Durability::Memory, None)?;
+            }
+        }
+        self.apply_all()
+    }
+
+    /// Writes an entry and applies all that follows.
+    fn write(&mut self, partition: PartitionId, entry: Entry) -> Result<crate::apply::ApplyReply> {
+        let (sender, receiver) = crossbeam_channel::bounded(1);
+        let to = &self.core.partitions()[partition.0 as usize];
+        to.write(&self.core, entry, Durability::Memory, Some(sender))?;
+        // what came in is told apart from what is made of it by the reply, which is there before anything else is read
+        to.apply_pending(&self.core);
+        let reply =
+            receiver.try_recv().unwrap_or_else(|_| Err(Error::internal(self.core.problems().join("\n"))))?;
+        self.sent.extend(reply.stored.iter().copied());
+        self.apply_all()?;
+        Ok(reply)
+    }
+
+    /// Applies records until none is left.
+    fn apply_all(&mut self) -> Result<()> {
+        self.collect_stored();
+        for _ in 0..self.rounds_max {
+            let Some(waiting) = self.core.partitions().iter().find(|p| p.apply_pending(&self.core)) else {
+                let problems = self.core.problems();
+                return if problems.is_empty() { Ok(()) } else { Err(Error::internal(problems.join("\n"))) };
+            };
+            tracing::trace!(partition = waiting.id.0, "applied what waited");
+            self.collect_stored();
+        }
+        Err(Error::limit(format!(
+            "events have led to further ones in other partitions {} times: is there a loop?",
+            self.rounds_max
+        )))
+    }
+
+    /// Takes what was stored since the last call.
+    fn collect_stored(&mut self) {
+        for (stream, stored) in self.stored.iter().enumerate() {
+            let schema = &self.core.program.streams()[stream];
+            for batch in stored.try_iter() {
+                for row in 0..batch.num_rows() {
+                    if event_id(&batch, row).is_none_or(|id| !self.sent.contains(&id)) {
+                        let event = event_json(schema, &batch, row);
+                        self.derived[stream].push(DerivedEvent { event, time: time_of(&batch, row) });
+                    }
+                }
+            }
+        }
+    }
+
+    /// Events of a stream that came of others, so far.
+    pub fn derived(&self, stream: usize) -> &[DerivedEvent] {
+        &self.derived[stream]
+    }
+
+    /// Documents of an entity.
+    pub fn documents(&self, entity: usize) -> Vec<Map<String, Json>> {
+        let entity = &self.core.program.entities()[entity].name;
+        let mut all = Vec::new();
+        for partition in self.core.partitions() {
+            let state = partition.state.read();
+            let Some(collection) = state.store.collection(entity) else { continue };
+            all.extend(collection.iter().filter_map(|doc| {
+                match document_json(RawDocument::from_bytes(doc.as_ref()).ok()?) {
+                    Json::Object(object) => Some(object),
+                    _ => None,
+                }
+            }));
+            if collection.spec().replicated {
+                break;
+            }
+        }
+        all
+    }
+
+    /// Rows of a table or named window.
+    pub fn rows(&self, store: &Stored) -> Result<Vec<Map<String, Json>>> {
+        let state = self.core.partitions()[GLOBAL_PARTITION as usize].state.read();
+        let names: Vec<String> = store.attributes.iter().map(|(name, _)| format!("`{name}`")).collect();
+        let query = format!("from `{}` select {}", store.name, names.join(", "));
+        let found = state.query_state.with_runtimes(|flow| flow.on_demand(store.unit, &query))?;
+        let row = |i: usize| {
+            let cells = store.attributes.iter().zip(&found.columns);
+            cells.map(|((name, _), column)| (name.clone(), to_json(&column.get(i)))).collect()
+        };
+        Ok((0..found.len()).map(row).collect())
+    }
+
+    /// How often a rule fired.
+    pub fn fired(&self, rule: &str) -> u64 {
+        let partitions = self.core.partitions().iter();
+        partitions.map(|p| p.state.read().executor.counters().rule(rule).map_or(0, |r| r.fired)).sum()
+    }
+
+    /// What a rule did with the last event of its stream, or the last of each partition where it runs in several.
+    pub fn why(&self, rule: &str) -> Vec<String> {
+        let Some(info) = self.core.program.rules().into_iter().find(|r| r.name == rule) else {
+            return vec![];
+        };
+        let selector = Selector::Fields { stream: Some(info.stream), fields: vec![] };
+        let explain = |p: &Partition| {
+            let state = p.state.read();
+            state.trace.explain(&self.core.program, &selector, Some(rule)).ok().map(|e| e.to_string())
+        };
+        self.core.partitions().iter().filter_map(explain).collect()
+    }
+
+    /// What went wrong in rules and queries since the last call.
+    pub fn errors(&mut self) -> Vec<String> {
+        let mut found: BTreeMap<String, (u64, String)> = BTreeMap::new();
+        let mut note = |what: String, errors: u64, last: Option<&String>| {
+            let (count, message) = found.entry(what).or_default();
+            *count += errors;
+            if let Some(last) = last {
+                message.clone_from(last);
+            }
+        };
+        for partition in self.core.partitions() {
+            let state = partition.state.read();
+            for plan in self.core.program.plans() {
+                if let Some(rule) = state.executor.counters().rule(&plan.name).filter(|r| r.errors > 0) {
+                    note(format!("rule {}", plan.name), rule.errors, rule.last_error.as_ref());
+                }
+            }
+            state.query_state.with_runtimes(|flow| {
+                for (file, queries) in &flow.counts {
+                    for (query, counts) in queries.iter().filter(|(_, counts)| counts.errors > 0) {
+                        note(format!("`{query}` of {file}"), counts.errors, counts.last_error.as_ref());
+                    }
+                }
+            });
+        }
+        let mut errors = Vec::new();
+        for (what, (count, message)) in found {
+            let told = self.reported.entry(what.clone()).or_default();
+            if count > std::mem::replace(told, count) {
+                errors.push(format!("{what} failed on this event: {message}"));
+            }
+        }
+        errors
+    }
+}
+
+/// Whether the clock of a file goes on by itself while no events come.
+fn has_idle_advance(core: &Core, file: usize) -> bool {
+    core.queries.files[file].idle.is_some()
+}
+
+fn ms(time: Timestamp) -> i64 {
+    time.0.div_euclid(1000)
+}
+
+fn event_id(batch: &RecordBatch, row: usize) -> Option<EventId> {
+    let number = |name: &str| match row_value(batch, batch.schema_ref().index_of(name).ok()?, row) {
+        Value::Int(n) => Some(n),
+        _ => None,
+    };
+    Some(EventId {
+        partition: PartitionId(u32::try_from(number(column::PARTITION)?).ok()?),
+        offset: Offset(u64::try_from(number(column::OFFSET)?).ok()?),
+        row: u32::try_from(number(column::ROW)?).ok()?,
+    })
+}
+
+/// The event time of a row.
+pub(super) fn time_of(batch: &RecordBatch, row: usize) -> Timestamp {
+    let time = batch.schema_ref().index_of(column::TIME).ok();
+    match time.filter(|_| row < batch.num_rows()).map(|i| row_value(batch, i, row)) {
+        Some(Value::Time(time)) => time,
+        _ => START_TIME,
+    }
+}
+
+/// What a [`Core`] consists of, all of it in memory.
+fn core_parts(app: &App, compiled: &CompiledApp, clock: Arc<ManualClock>) -> Result<CoreParts> {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(|e| Error::unavailable("cannot start the object store's threads").with_source(e))?;
+    let partitions = app.settings.partitions;
+    let zones = runtime.block_on(Zones::open("memory:///", 1, ZonesOptions::default(), &[]))?;
+    let table = |stream| runtime.block_on(zones.table(stream, partitions));
+    let tables = compiled.program.streams().iter().map(table).collect::<Result<Vec<_>>>()?;
+    let rejected_schema = Arc::new(recover::rejected_schema());
+    let rejected = table(&rejected_schema)?;
+    // a test may ask why however little the app keeps for that
+    let mut app = app.clone();
+    app.settings.why_events = Settings::default().why_events;
+    // nothing is written to a disk, so no room has to be kept back on one
+    app.settings.reserve_bytes = 0;
+    Ok(CoreParts {
+        dir: PathBuf::new(),
+        app,
+        clock,
+        log: Arc::new(MemoryLog::new(partitions)),
+        program: compiled.program.clone(),
+        queries: compiled.queries.clone(),
+        partitioner: compiled.queries.partitioner(&compiled.program, partitions),
+        tables,
+        rejected,
+        rejected_schema,
+        zones,
+        runtime,
+    })
+}

@@ -1,0 +1,69 @@
+//! The note of a partition's newest segment, so that a segment that has disappeared at the end is missed.
+//!
+//! A segment that is gone from the middle leaves a hole, one that is gone from the end leaves nothing to see. The
+//! note names a segment once its file and header are on the disk, and a segment takes records only after the note
+//! names it: after a crash a segment may be there that is not noted (it holds no record), never the other way round.
+
+use std::io::IoSlice;
+use std::path::Path;
+
+use tidemill_types::{Error, Result};
+
+use crate::disk::{Disk, read_full, write_all};
+use crate::failure::{IoFailure, IoResultExt};
+
+/// Its name in the partition's directory.
+const FILE: &str = "newest";
+const FILE_UNFINISHED: &str = "newest.tmp";
+const FIRST_LINE: &str = "tidemill-log 1";
+/// Nobody writes a longer one.
+const BYTES_MAX: usize = 4096;
+
+/// The first offset of the newest segment as it was noted; `None` in a directory of an earlier release, which has no
+/// note, and in a new one. `names` are the files of `dir`.
+///
+/// Errors: `Corrupt` for a note that no release wrote.
+pub(crate) fn read(disk: &dyn Disk, dir: &Path, names: &[String]) -> Result<Option<u64>> {
+    if !names.iter().any(|name| name == FILE) {
+        return Ok(None);
+    }
+    let path = dir.join(FILE);
+    let mut buf = vec![0; BYTES_MAX];
+    let file = disk.open(&path).during("open", &path)?;
+    let n = read_full(&*file, 0, &mut buf).during("read", &path)?;
+    let text = &buf[..n];
+    let base = std::str::from_utf8(text).ok().and_then(|text| {
+        let line = text.strip_prefix(FIRST_LINE)?.trim_start().strip_prefix("newest ")?;
+        line.split_whitespace().next()?.parse().ok()
+    });
+    base.filter(|base| encode(*base).as_bytes() == text).map(Some).ok_or_else(|| {
+        Error::corrupt(format!(
+            "{} is damaged: it should name the newest segment beside it. Compare the segments with a backup, then \
+             delete this file; it is written again",
+            path.display()
+        ))
+    })
+}
+
+/// Notes that the segment `base` is the newest; returns when that is on the disk.
+pub(crate) fn write(disk: &dyn Disk, dir: &Path, base: u64) -> Result<(), IoFailure> {
+    let (path, unfinished) = (dir.join(FILE), dir.join(FILE_UNFINISHED));
+    let written = disk
+        .create(&unfinished)
+        .and_then(|file| {
+            write_all(&*file, 0, &mut [IoSlice::new(encode(base).as_bytes())])?;
+            file.sync()
+        })
+        .and_then(|()| disk.rename(&unfinished, &path))
+        .and_then(|()| disk.sync_dir(dir));
+    written.map_err(|e| {
+        // The next attempt makes it anew.
+        let _ = disk.remove(&unfinished);
+        IoFailure::new("write", &path, &e)
+    })
+}
+
+fn encode(base: u64) -> String {
+    let line = format!("newest {base}");
+    format!("{FIRST_LINE}\n{line}\ncrc {:08x}\n", crc32c::crc32c(line.as_bytes()))
+}

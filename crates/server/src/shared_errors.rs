@@ -1,0 +1,68 @@
+//! The refusals that many operations share, put into the API's description in one place.
+
+use utoipa::openapi::path::Operation;
+use utoipa::openapi::schema::Ref;
+use utoipa::openapi::{ContentBuilder, OpenApi, Response, ResponseBuilder};
+
+/// Which operations may give a refusal.
+#[derive(Clone, Copy)]
+enum AppliesTo {
+    All,
+    /// Those that need the token.
+    Guarded,
+    /// Those below `/api`, of which so many are worked on at one time.
+    Counted,
+    /// Those with a request body.
+    WithBody,
+}
+
+/// Status, who gives it, and what it means.
+const SHARED: [(&str, AppliesTo, &str); 9] = [
+    ("400", AppliesTo::WithBody, "The request is wrong"),
+    ("401", AppliesTo::Guarded, "No token, or a wrong one"),
+    ("408", AppliesTo::WithBody, "The body did not arrive in time: send it again"),
+    ("413", AppliesTo::WithBody, "The body is too large: send it in parts"),
+    ("415", AppliesTo::WithBody, "Not a content type, charset or content encoding that is read"),
+    (
+        "421",
+        AppliesTo::All,
+        "A loopback address was asked under the name of another machine, or by a page from elsewhere",
+    ),
+    ("429", AppliesTo::Counted, "Too much at one time: send it again after `Retry-After` seconds"),
+    ("500", AppliesTo::All, "Stored bytes are damaged, or a defect: the server's log says more"),
+    (
+        "503",
+        AppliesTo::Counted,
+        "Shutting down, or no answer in time: send it again after `Retry-After` seconds",
+    ),
+];
+
+/// Adds them; what an operation says itself stays.
+pub(crate) fn add(api: &mut OpenApi) {
+    for (path, item) in &mut api.paths.paths {
+        let methods = [&mut item.get, &mut item.post, &mut item.put, &mut item.patch, &mut item.delete];
+        for operation in methods.into_iter().flatten() {
+            for (status, of, description) in SHARED {
+                if applies(path, operation, of) {
+                    let responses = &mut operation.responses.responses;
+                    responses.entry(status.to_owned()).or_insert_with(|| refusal(description).into());
+                }
+            }
+        }
+    }
+}
+
+fn applies(path: &str, operation: &Operation, of: AppliesTo) -> bool {
+    match of {
+        AppliesTo::All => true,
+        // an operation that says nothing about security has that of the whole API
+        AppliesTo::Guarded => operation.security.is_none(),
+        AppliesTo::Counted => path.starts_with("/api/"),
+        AppliesTo::WithBody => operation.request_body.is_some(),
+    }
+}
+
+fn refusal(description: &str) -> Response {
+    let content = ContentBuilder::new().schema(Some(Ref::from_schema_name("ErrorBody"))).build();
+    ResponseBuilder::new().description(description).content("application/json", content).build()
+}

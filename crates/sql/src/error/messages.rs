@@ -1,0 +1,87 @@
+//! DataFusion's longest messages in a line that can be read.
+
+/// A shorter wording of `message`, or `None` where its own will do.
+pub(super) fn shorten(message: &str) -> Option<String> {
+    no_matching_signature(message).or_else(|| wrong_argument(message)).or_else(|| not_grouped(message))
+}
+
+/// Forms of a function that are listed.
+const SIGNATURES_MAX: usize = 6;
+
+/// "No function matches the given name and argument types", with every form the function has.
+fn no_matching_signature(message: &str) -> Option<String> {
+    let (_, rest) = message.split_once("No function matches the given name and argument types '")?;
+    let (call, rest) = rest.split_once("'. ")?;
+    let (_, candidates) = rest.split_once("Candidate functions:")?;
+    let mut forms: Vec<String> = vec![];
+    for candidate in candidates.lines().map(|l| outline(l.trim())).filter(|c| !c.is_empty()) {
+        if !forms.contains(&candidate) {
+            forms.push(candidate);
+        }
+    }
+    let more = forms.len().saturating_sub(SIGNATURES_MAX);
+    forms.truncate(SIGNATURES_MAX);
+    let tail = if more > 0 { format!(" and {more} more") } else { String::new() };
+    Some(format!("there is no function {}: expected {}{tail}", outline(call), forms.join(", ")))
+}
+
+/// `date_bin(Interval(MonthDayNano), Timestamp(ns, "UTC"))` as `date_bin(Interval, Timestamp)`.
+fn outline(call: &str) -> String {
+    let mut depth = 0_usize;
+    let mut out = String::new();
+    for c in call.chars() {
+        match c {
+            '(' => depth += 1,
+            ')' => depth = depth.saturating_sub(1),
+            _ => {}
+        }
+        let hidden = if c == ')' { depth >= 1 } else { depth >= 2 };
+        if !hidden {
+            out.push(c);
+        }
+    }
+    out
+}
+
+/// "Function 'sum' failed to match any signature", with an error for every signature.
+fn wrong_argument(message: &str) -> Option<String> {
+    let (_, rest) = message.split_once("Function '")?;
+    let (name, rest) = rest.split_once("' failed to match any signature")?;
+    let mut wanted: Vec<&str> = vec![];
+    let mut given = "this";
+    for part in rest.split(" requires ").skip(1) {
+        let (ty, found) = part.split_once(", but received ")?;
+        given = found.split_once(" (DataType").map_or(given, |(ty, _)| ty);
+        if !wanted.contains(&ty) {
+            wanted.push(ty);
+        }
+    }
+    Some(format!("`{name}` does not take {given}: expected {}", wanted.join(", ")))
+}
+
+/// "Column in SELECT must be in GROUP BY or an aggregate function", with everything else that was selected.
+fn not_grouped(message: &str) -> Option<String> {
+    if !message.contains("must appear in the GROUP BY clause") {
+        return None;
+    }
+    let (_, rest) = message.split_once("column \"")?;
+    let (column, _) = rest.split_once('"')?;
+    Some(format!(
+        "column `{column}` must be in GROUP BY or inside an aggregate function such as max({column})"
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::outline;
+
+    #[test]
+    fn details_of_types_are_left_out() {
+        assert_eq!(
+            outline(r#"date_bin(Interval(DayTime), Timestamp(ns, "+TZ"))"#),
+            "date_bin(Interval, Timestamp)"
+        );
+        assert_eq!(outline("f()"), "f()");
+        assert_eq!(outline("f(List(Int64), Any)"), "f(List, Any)");
+    }
+}
