@@ -1,4 +1,4 @@
-//! Absence: what happens when nothing happened.
+//! Absence steps (`not A for t`): timers, and what follows when the absence holds.
 
 use std::sync::Arc;
 
@@ -7,19 +7,19 @@ use super::partial_match::{MatchedEvent, SharedMatch};
 use super::plan::{LogicalStepSide, StepKind};
 
 impl NfaMatcher {
-    /// A first step that waits for silence counts it from the start of the app.
+    /// Schedules the check of a first step that is an absence; its duration counts from the start of the app.
     pub(super) fn start_absence_timer(&mut self, i: usize) {
         if let Some(wait) = self.plan.steps[i].absence_duration() {
             self.schedule_check(i, self.now.saturating_add(wait));
         }
     }
 
-    /// When the next of its timers is due.
+    /// Returns the due time of the next timer, milliseconds.
     pub fn next_timer(&self) -> Option<i64> {
         self.steps.iter().filter_map(|step| step.timers.next_due()).min()
     }
 
-    /// Runs the next of its timers that is due at `now`; whether there was one.
+    /// Fires the next timer due at `now` of the first step that has one. Returns whether there was one.
     pub fn fire_timer(&mut self, now: i64) -> bool {
         self.now = now;
         let due = (0..self.steps.len()).find_map(|i| Some((i, self.steps[i].timers.pop_due(now)?)));
@@ -40,7 +40,7 @@ impl NfaMatcher {
         let step = &plan.steps[i];
         let nothing =
             step.is_first && self.steps[i].new_matches.is_empty() && self.steps[i].waiting.is_empty();
-        // a sequence without `every` is not tried again
+        // a sequence without `every` is not tried a second time
         let again = !(plan.sequence && step.every_end.is_none() && self.steps[i].last_check > 0);
         if nothing && again {
             let record = super::partial_match::PartialMatch::empty(self.steps.len());
@@ -114,7 +114,7 @@ impl NfaMatcher {
                 } else {
                     let other = !inner.slots[side.partner].is_empty();
                     if !other {
-                        // the silence is what fills this side
+                        // the absence fills this side
                         inner.slots[i].push(Arc::new(MatchedEvent { time: due, values: Box::default() }));
                     }
                     let passes = other == side.and;
@@ -150,7 +150,8 @@ impl NfaMatcher {
         }
     }
 
-    /// Whether a match may go on from the side beside absence `absent`.
+    /// Returns whether a match may proceed from step `i`, whose partner in the logical step is the absence
+    /// `absent`.
     pub(super) fn may_proceed(&mut self, i: usize, absent: usize, record: &SharedMatch) -> bool {
         let every = self.plan.steps[i].every_end.is_some();
         let spoiled = self.steps[absent].violated_at > 0;

@@ -1,4 +1,4 @@
-//! From the syntax tree of a pattern or a sequence to its plan.
+//! Compilation of the syntax tree of a pattern or a sequence into its plan.
 
 use tidemill_lang::Diagnostic;
 use tidemill_lang::siddhi::ast::{
@@ -13,9 +13,10 @@ use crate::expr::{Compiler, Expr};
 use crate::registry::Registry;
 use crate::scope::TableScope;
 
-/// Compiles a pattern or a sequence; its columns come to it with the selection. The names are those of its steps.
+/// Compiles a pattern or a sequence. Returns the plan, whose columns the selection adds later, and the names
+/// of its steps.
 ///
-/// Errors: the first thing that is wrong with it.
+/// Errors: the first error found.
 pub fn compile(
     input: &StateInput,
     catalog: &Catalog,
@@ -55,7 +56,7 @@ struct StepBuilder<'a> {
     registry: &'a Registry,
     steps: Vec<StepPlan>,
     names: Vec<StepNames>,
-    /// The handlers of each step.
+    /// The handlers of each step, parallel to `steps`.
     handlers: Vec<&'a [ast::Handler]>,
 }
 
@@ -123,7 +124,7 @@ impl<'a> StepBuilder<'a> {
             attributes: defined.attributes.clone(),
             width: defined.attributes.len(),
             counted: matches!(form, StepKind::Count { .. }),
-            // where all is selected, as in the reference: the right side first, but what is absent last
+            // order of `select *` in Siddhi 5.1: the right side first, unless it is an absence
             before_left: matches!(form, StepKind::Side(side) if !side.left && side.absent.is_none()),
         });
         self.handlers.push(handlers);
@@ -141,7 +142,7 @@ impl<'a> StepBuilder<'a> {
         Ok(())
     }
 
-    /// Where the last step begins.
+    /// Returns the index of the first side of the last step.
     fn last(&self) -> usize {
         let last = self.steps.len().saturating_sub(1);
         match self.steps.get(last).map(|s| s.kind) {
@@ -166,7 +167,7 @@ impl<'a> StepBuilder<'a> {
     fn filters(&mut self, i: usize) -> Result<(), Diagnostic> {
         let mut references = Vec::new();
         let (mut filters, mut texts): (Vec<Expr>, Vec<String>) = Default::default();
-        // the other side of `and` and `or` may have come before, wherever it stands
+        // the other side of `and` and `or` may have matched earlier, whichever is named first
         let known = match self.steps[i].kind {
             StepKind::Side(side) => i.max(side.partner) + 1,
             _ => i + 1,

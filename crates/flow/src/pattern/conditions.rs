@@ -1,26 +1,29 @@
-//! A step's filters taken apart: what can be computed before a match is looked at, and what has to wait for it.
+//! Splits a step's filters into conditions that can be evaluated before a match is read and those that
+//! cannot.
 
 use tidemill_types::FieldType;
 
 use super::mask;
 use crate::expr::{Comparison, Expr, Node};
 
-/// The slot of the event in filters.
+/// Slot of the event in filters.
 pub(super) const EVENT: usize = 0;
-/// The slot of what is read of the match so far.
+/// Slot of the values that are read of the match so far.
 pub(super) const MATCH: usize = 1;
 
-/// The conditions that a step's filters consist of; all must hold. In `masked`, `alone` and `paired` are those in front
-/// of the first one that may fail: they can be computed in any order, and more often than needed.
+/// The conjuncts of a step's filters; all must hold.
+///
+/// `vectorized`, `event_only` and `event_and_match` contain those before the first one that may fail: they
+/// can be evaluated in any order, and more often than needed.
 #[derive(Debug, Clone, Default)]
 pub(super) struct FilterConditions {
-    /// On the event alone, computed for whole batches.
+    /// Conditions on the event alone, evaluated for whole batches.
     pub vectorized: Vec<Expr>,
-    /// On the event alone.
+    /// Other conditions on the event alone.
     pub event_only: Vec<Expr>,
-    /// On event and match.
+    /// Conditions on event and match.
     pub event_and_match: Vec<Expr>,
-    /// The rest, to be computed in order.
+    /// The remaining conditions, to be evaluated in order.
     pub rest: Vec<Expr>,
 }
 
@@ -44,7 +47,7 @@ impl FilterConditions {
     }
 }
 
-/// The conditions that are joined by `and`, in order.
+/// Appends the operands of nested `and`s to `all`, in order.
 pub(crate) fn conjuncts<'e>(expr: &'e Expr, all: &mut Vec<&'e Expr>) {
     match &expr.node {
         Node::And(a, b) => {
@@ -55,7 +58,7 @@ pub(crate) fn conjuncts<'e>(expr: &'e Expr, all: &mut Vec<&'e Expr>) {
     }
 }
 
-/// Functions and tables may fail.
+/// Returns whether evaluation cannot fail. Functions and table lookups may fail.
 fn is_infallible(expr: &Expr) -> bool {
     let mut safe = true;
     expr.walk(&mut |x| safe &= !matches!(x.node, Node::Call(..) | Node::In { .. }));
@@ -68,21 +71,21 @@ pub(super) fn reads_slot(expr: &Expr, slot: usize) -> bool {
     found
 }
 
-/// How two values are compared; see `expr::compare`.
+/// Type to which two values are converted for a comparison; see `expr::compare`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ComparisonDomain {
-    /// Both as longs.
+    /// Both as `i64`.
     Long,
-    /// Both as doubles.
+    /// Both as `f64`.
     Double,
-    /// Both with the precision of floats.
+    /// Both rounded to `f32`.
     Float,
-    /// As texts.
+    /// Both as strings; equality only.
     String,
 }
 
 impl ComparisonDomain {
-    /// How `a op b` is computed for values of these types; `None` for what is left to `expr::compare`.
+    /// Returns the domain of `a op b` for values of these types; `None` where `expr::compare` has to decide.
     pub fn of(op: Comparison, a: FieldType, b: FieldType) -> Option<Self> {
         use FieldType::{Double, Float, Int, Long, String};
         let equality = matches!(op, Comparison::Eq | Comparison::Ne);
@@ -96,7 +99,7 @@ impl ComparisonDomain {
     }
 }
 
-/// `b op a` as `a op b`.
+/// Returns the operator with which `b op a` is written as `a op b`.
 pub(super) fn swap_operands(op: Comparison) -> Comparison {
     match op {
         Comparison::Eq | Comparison::Ne => op,
@@ -107,7 +110,7 @@ pub(super) fn swap_operands(op: Comparison) -> Comparison {
     }
 }
 
-/// `a op b`, for values none of which is null.
+/// Evaluates `a op b` for values that are not null.
 #[inline]
 pub(super) fn holds<T: PartialOrd>(op: Comparison, a: T, b: T) -> bool {
     match op {

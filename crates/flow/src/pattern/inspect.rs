@@ -1,4 +1,5 @@
-//! Why a pattern does not match: what waits at its steps, and the condition that the last event did not satisfy.
+//! Reports why a pattern does not match: the partial matches at its steps, and the condition that the last
+//! event did not satisfy.
 
 use super::conditions::{EVENT, MATCH, conjuncts};
 use super::nfa::NfaMatcher;
@@ -9,55 +10,55 @@ use crate::column::Column;
 use crate::expr::{EvalContext, Expr, Frame, Node};
 use crate::value::Value;
 
-/// What waits at a step.
+/// Status of a step.
 #[derive(Debug, Clone)]
 pub struct StepStatus {
-    /// What the step is called: `e1`, or its stream.
+    /// Reference of the step, such as `e1`, or the name of its stream.
     pub step: String,
-    /// How many partial matches wait there for an event.
+    /// Number of partial matches that wait at the step.
     pub waiting: usize,
-    /// When a silence that it waits for is over, milliseconds.
+    /// Time at which a pending absence is complete, milliseconds.
     pub due: Option<i64>,
-    /// The one that came last.
+    /// The partial match that arrived last.
     pub newest: Option<PartialMatchStatus>,
-    /// Why the last event that the step was offered did not take it further; in a sequence, why it broke it. Nothing
-    /// where the event fitted, or where nothing waited.
+    /// Why the last event offered to the step did not advance the newest match; in a sequence, why it broke
+    /// the match. `None` if the event satisfied the conditions or no match was waiting.
     pub failed_condition: Option<FailedCondition>,
 }
 
-/// A partial match.
+/// Status of a partial match.
 #[derive(Debug, Clone)]
 pub struct PartialMatchStatus {
-    /// The time of its last event, milliseconds; `None` while it has none.
+    /// Time of its last event, milliseconds; `None` before the first event.
     pub time: Option<i64>,
-    /// Events that the step at which it waits has collected.
+    /// Number of events collected by the step at which the match waits.
     pub collected: usize,
-    /// What was kept of its events, as `e1.price` with its value.
+    /// Values stored of its events, such as `e1.price`, by name.
     pub values: Vec<(String, Value)>,
 }
 
-/// A condition that was not satisfied.
+/// A condition that an event did not satisfy.
 #[derive(Debug, Clone)]
 pub struct FailedCondition {
-    /// The time of the event, milliseconds.
+    /// Time of the event, milliseconds.
     pub time: i64,
-    /// The condition as it is written.
+    /// Source text of the condition.
     pub condition: String,
-    /// What it looks at, by name.
+    /// Values that the condition reads, by name.
     pub values: Vec<(String, Value)>,
 }
 
-/// An event that a step was offered.
+/// The event that was last offered to a step.
 #[derive(Default)]
 pub(super) struct LastEvent {
-    /// One row; columns that nobody asks for have none.
+    /// One row; columns that no condition reads are empty.
     columns: Vec<Column>,
     time: i64,
     now: i64,
 }
 
 impl LastEvent {
-    /// Keeps those columns of row `row`.
+    /// Copies the given columns of row `row`.
     pub fn record(&mut self, batch: &Batch, row: usize, now: i64, columns: impl Iterator<Item = usize>) {
         if self.columns.len() != batch.columns.len() {
             self.columns = batch.columns.iter().map(|c| Column::new(c.ty())).collect();
@@ -71,7 +72,8 @@ impl LastEvent {
         (self.time, self.now) = (batch.times[row], now);
     }
 
-    /// The first condition of step `i` that this event does not satisfy, given what the step reads of a match.
+    /// Returns the first condition of step `i` that this event does not satisfy. `of_match` holds the step's
+    /// references, one row.
     pub fn first_failed_condition(
         &self,
         plan: &PatternPlan,
@@ -128,7 +130,7 @@ pub(super) fn step_name(plan: &PatternPlan, step: usize) -> String {
     plan.names.get(step).map_or_else(|| format!("step {}", step + 1), |names| names.name().to_owned())
 }
 
-/// `e1.price`, `e1[last].price`.
+/// Formats a reference as it is written: `e1.price`, `e1[last].price`.
 pub(super) fn name_of(plan: &PatternPlan, reference: &MatchReference) -> String {
     let step = step_name(plan, reference.step);
     let which = match reference.selector {
@@ -158,7 +160,7 @@ impl NfaMatcher {
             .back()
             .or(step.waiting.back())
             .map(|record| self.partial_match(i, &record.lock()));
-        // those that have been offered the last event and are still there; they came before it
+        // matches that the last event was offered to and did not advance; they are older than the event
         let offered = step.broken_match.as_ref().or(step.waiting.back());
         let refused = offered.and_then(|record| {
             let record = record.lock();

@@ -1,4 +1,4 @@
-//! Conditions on events alone, for all events of a batch at once.
+//! Vectorized evaluation of conditions on events alone.
 
 use super::conditions::{ComparisonDomain, EVENT, holds, swap_operands};
 use crate::batch::Batch;
@@ -6,8 +6,8 @@ use crate::column::{Column, Data};
 use crate::expr::{Comparison, Expr, Node};
 use crate::value::Value;
 
-/// Whether [`compute`] can compute it: comparisons of columns with constants, `is null` of columns, and what `and`, `or` and
-/// `not` make of them.
+/// Returns whether [`compute`] supports a condition: comparisons of columns with constants, `is null` of
+/// columns, and combinations of these by `and`, `or` and `not`.
 pub(super) fn is_vectorizable(condition: &Expr) -> bool {
     match &condition.node {
         Node::And(a, b) | Node::Or(a, b) => is_vectorizable(a) && is_vectorizable(b),
@@ -18,7 +18,7 @@ pub(super) fn is_vectorizable(condition: &Expr) -> bool {
     }
 }
 
-/// `column op constant`, and how to compare.
+/// Splits `column op constant`, in either order, and determines the comparison domain.
 fn with_constant<'e>(
     op: Comparison,
     a: &'e Expr,
@@ -35,14 +35,14 @@ fn with_constant<'e>(
     }
 }
 
-/// For each row of the batch whether it satisfies the condition, which [`is_vectorizable`] be computed.
+/// Returns for each row of the batch whether it satisfies a condition that [`is_vectorizable`].
 pub(super) fn compute(condition: &Expr, batch: &Batch) -> Vec<bool> {
     let mut mask = vec![true; batch.len()];
     narrow(condition, batch, &mut mask);
     mask
 }
 
-/// Clears what does not satisfy the condition.
+/// Clears the mask of the rows that do not satisfy the condition.
 pub(super) fn narrow(condition: &Expr, batch: &Batch, mask: &mut [bool]) {
     match &condition.node {
         Node::And(a, b) => {
@@ -68,7 +68,7 @@ pub(super) fn narrow(condition: &Expr, batch: &Batch, mask: &mut [bool]) {
     }
 }
 
-/// Runs a loop per operator, so that the loop itself has none.
+/// Expands to one loop per operator, so that no loop branches on the operator.
 macro_rules! each {
     ($mask:expr, $values:expr, $op:expr, $x:expr, $map:expr) => {{
         let (x, map) = ($x, $map);
@@ -86,7 +86,7 @@ macro_rules! each {
 fn compare(column: &Column, op: Comparison, value: &Value, domain: ComparisonDomain, mask: &mut [bool]) {
     let nulls = column.nulls();
     if !nulls.is_empty() && op == Comparison::Ne {
-        // null differs from everything
+        // `null != x` holds for every x
         let one = |row| column.is_null(row) || crate::expr::compare(op, &column.get(row), value);
         return mask.iter_mut().enumerate().for_each(|(row, m)| *m &= one(row));
     }
@@ -130,7 +130,7 @@ fn compare(column: &Column, op: Comparison, value: &Value, domain: ComparisonDom
     }
 }
 
-/// A number with the precision of a float.
+/// Converts a number to `f32`.
 pub(super) fn to_f32(value: &Value) -> f32 {
     match value {
         Value::Int(n) => *n as f32,

@@ -1,4 +1,4 @@
-//! A pattern or a sequence at work.
+//! Runtime of a pattern or a sequence.
 
 use std::sync::Arc;
 
@@ -11,10 +11,10 @@ use crate::batch::Batch;
 use crate::expr::{EvalContext, EvalError};
 use crate::snapshot::{Error, Reader, Writer};
 
-/// A pattern or a sequence at work.
+/// Runtime of a pattern or a sequence.
 ///
-/// Bounds: partial matches and collected events up to the plan's [`Limits`](super::PatternLimits); an event that would take it
-/// beyond fails.
+/// Bounds: partial matches and collected events up to [`PatternLimits`](super::PatternLimits); an event that
+/// would exceed them fails.
 pub struct PatternMatcher {
     kind: MatcherKind,
 }
@@ -25,7 +25,7 @@ enum MatcherKind {
 }
 
 impl PatternMatcher {
-    /// One that has seen nothing.
+    /// Creates a matcher in its initial state.
     pub fn new(plan: Arc<PatternPlan>) -> Self {
         let work = match plan.linear_plan().cloned() {
             Some(layout) => MatcherKind::Linear(Box::new(LinearMatcher::new(plan, layout))),
@@ -34,12 +34,13 @@ impl PatternMatcher {
         Self { kind: work }
     }
 
-    /// One that has no shortcut for patterns of single events: slower, with the same results, to compare with.
+    /// Creates a matcher that uses the automaton even for linear patterns. Slower, with equal results; for
+    /// comparison.
     pub fn new_reference(plan: Arc<PatternPlan>) -> Self {
         Self { kind: MatcherKind::Nfa(Box::new(NfaMatcher::new(plan))) }
     }
 
-    /// The app starts.
+    /// Starts the pattern; called once when the app starts.
     pub fn start(&mut self, now: i64) {
         match &mut self.kind {
             MatcherKind::Linear(chain) => chain.start(),
@@ -47,9 +48,10 @@ impl PatternMatcher {
         }
     }
 
-    /// Events of one of its streams, number `port`; each is taken on its own, and of those that arrive only.
+    /// Processes the current events of a batch of input stream `port`, row at a time; other rows are ignored.
     ///
-    /// Errors: a filter failed, or there are too many partial matches. What came behind that event was not taken.
+    /// Errors: a filter failed, or there are too many partial matches. The events after the failed one are
+    /// not processed.
     pub fn process_batch(
         &mut self,
         port: usize,
@@ -62,7 +64,7 @@ impl PatternMatcher {
         }
     }
 
-    /// The matches that were done since the last call.
+    /// Takes the matches completed since the last call.
     pub fn take_matches(&mut self) -> Option<PatternMatches> {
         match &mut self.kind {
             MatcherKind::Linear(chain) => chain.take_matches(),
@@ -70,7 +72,7 @@ impl PatternMatcher {
         }
     }
 
-    /// Runs the next of its timers that is due at `now`; whether there was one.
+    /// Fires the next timer that is due at `now`. Returns whether there was one.
     pub fn fire_timer(&mut self, now: i64) -> bool {
         match &mut self.kind {
             MatcherKind::Linear(_) => false,
@@ -78,7 +80,7 @@ impl PatternMatcher {
         }
     }
 
-    /// When the next of its timers is due.
+    /// Returns the due time of the next timer, milliseconds.
     pub fn next_timer(&self) -> Option<i64> {
         match &self.kind {
             MatcherKind::Linear(_) => None,
@@ -86,9 +88,9 @@ impl PatternMatcher {
         }
     }
 
-    /// What waits at each step, and why it goes on waiting.
+    /// Reports the matches that wait at each step, and why they wait.
     ///
-    /// The conditions are computed anew for this, on the last event of the last batch that the step was offered.
+    /// Evaluates the conditions again, on the event of the last batch that was last offered to the step.
     pub fn inspect(&self, host: &dyn EvalContext) -> Vec<StepStatus> {
         match &self.kind {
             MatcherKind::Linear(chain) => chain.inspect(host),
@@ -96,7 +98,7 @@ impl PatternMatcher {
         }
     }
 
-    /// Writes its state.
+    /// Writes the state.
     pub fn save(&self, out: &mut Writer<'_>) -> Result<(), Error> {
         match &self.kind {
             MatcherKind::Linear(chain) => chain.save(out),
@@ -104,9 +106,9 @@ impl PatternMatcher {
         }
     }
 
-    /// Takes a saved state back.
+    /// Restores a state written by [`Self::save`].
     ///
-    /// Errors: it is none of this pattern.
+    /// Errors: the state belongs to another pattern.
     pub fn restore(&mut self, from: &mut Reader<'_>) -> Result<(), Error> {
         match &mut self.kind {
             MatcherKind::Linear(chain) => chain.restore(from),

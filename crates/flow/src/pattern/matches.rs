@@ -1,4 +1,4 @@
-//! Matches that are done.
+//! Completed matches.
 
 use tidemill_types::FieldType;
 
@@ -7,26 +7,27 @@ use crate::column::Column;
 use crate::expr::{EvalContext, EvalError, Node};
 use crate::select::{self, Selector};
 
-/// Matches that are done, in the order in which they came about.
+/// Completed matches, in order of completion, in groups that are emitted as one chunk each.
 #[derive(Debug, Clone, Default)]
 pub struct PatternMatches {
-    /// The columns that the selection reads, without chunks.
+    /// The columns that the selection reads, one row per match, without chunks.
     pub batch: Batch,
-    /// Where the matches end that go on together.
+    /// End row of each group.
     pub group_ends: Vec<u32>,
-    /// What the clock showed at the end of each of these.
+    /// Clock of each group.
     pub group_clocks: Vec<i64>,
 }
 
 impl PatternMatches {
-    /// The matches added since the last call belong to one event or timer; they go on together or each by itself.
+    /// Closes the groups of the matches added since the last call, which one event or timer completed: one
+    /// group if `together`, otherwise one per match.
     pub(super) fn end_event(&mut self, clock: i64, together: bool) {
         let (before, end) = (self.group_ends.last().copied().unwrap_or(0), self.batch.len() as u32);
         self.group_ends.extend(group_ends(before, end, together));
         self.group_clocks.resize(self.group_ends.len(), clock);
     }
 
-    /// The matches that go on together, and the clock.
+    /// Iterates over the groups: their rows and clock.
     pub fn groups(&self) -> impl Iterator<Item = (std::ops::Range<usize>, i64)> + '_ {
         let starts = std::iter::once(0).chain(self.group_ends.iter().map(|end| *end as usize));
         starts
@@ -35,12 +36,13 @@ impl PatternMatches {
             .map(|((start, end), clock)| (start..*end as usize, *clock))
     }
 
-    /// What a selection makes of them. It sees each by itself; what comes out of those that go on together is one chunk.
+    /// Applies a selection. The selector processes each match as a chunk of its own; the output of a group is
+    /// one chunk.
     ///
     /// Errors: those of the selection.
     pub fn select(mut self, selector: &mut Selector, host: &dyn EvalContext) -> Result<Batch, EvalError> {
         let plan = selector.plan();
-        // one row of each match
+        // every match yields one row
         let all =
             plan.having.is_none() && plan.offset == 0 && plan.limit != Some(0) && plan.output_events.current;
         if all && is_projection(plan) {
@@ -77,19 +79,20 @@ impl PatternMatches {
     }
 }
 
-/// Where matches end that go on together, those from `before` to `end` or each of them.
+/// Returns the ends of the groups for the matches from `before` to `end`: one group if `together`, else one
+/// per match.
 pub(super) fn group_ends(before: u32, end: u32, together: bool) -> impl Iterator<Item = u32> {
     let first = if together { end.max(before + 1) } else { before + 1 };
     first..=end
 }
 
-/// Whether the selection does nothing but put columns in order.
+/// Returns whether the selection only reorders columns.
 fn is_projection(plan: &select::SelectPlan) -> bool {
     let column = |node: &Node| matches!(node, Node::Column { slot: select::INPUT, .. });
     plan.aggregates.is_empty() && plan.group_by.is_empty() && plan.items.iter().all(|(_, x)| column(&x.node))
 }
 
-/// The columns in the order of the items; one is copied only if a later item wants it as well.
+/// Returns the columns in the order of the items. A column is copied only if a later item needs it, too.
 fn project(plan: &select::SelectPlan, mut columns: Vec<Column>) -> Vec<Column> {
     let of = |i: usize| match plan.items[i].1.node {
         Node::Column { column, .. } => column,

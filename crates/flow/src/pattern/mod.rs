@@ -1,7 +1,8 @@
-//! Patterns and sequences: queries that wait for one event after another.
+//! Patterns and sequences: queries that match a series of events.
 //!
-//! [`compile`] makes a [`PatternPlan`] of the syntax tree; a [`PatternMatcher`] keeps the partial matches and says which are done.
-//! An automaton does that for every form; patterns of nothing but single events, one after the other, have a shorter way.
+//! [`compile`] turns the syntax tree into a [`PatternPlan`]; a [`PatternMatcher`] stores the partial matches
+//! and returns the completed ones. An automaton supports every form; patterns whose steps are all single
+//! events have a faster implementation.
 
 mod absence;
 mod compile;

@@ -1,4 +1,4 @@
-//! The automaton: partial matches, and where they wait.
+//! The automaton: partial matches, and the steps at which they wait.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -15,52 +15,54 @@ use crate::column::Column;
 use crate::expr::{EvalContext, EvalError, Frame};
 use crate::window::TimerQueue;
 
-/// Works off every form of pattern and sequence.
+/// Matcher for every form of pattern and sequence.
 pub(super) struct NfaMatcher {
     pub(super) plan: Arc<PatternPlan>,
     pub(super) steps: Vec<StepState>,
-    /// The matches that are done and were not taken yet.
+    /// Completed matches that were not taken yet.
     matches: PatternMatches,
-    /// The clock.
+    /// Current time, milliseconds.
     pub(super) now: i64,
 }
 
-/// What waits at a step.
+/// State of a step.
 #[derive(Default)]
 pub(super) struct StepState {
-    /// Partial matches that came during the event that is worked off.
+    /// Partial matches that reached the step during the current event; not visible to this event.
     pub new_matches: VecDeque<SharedMatch>,
-    /// Those that wait for an event.
+    /// Partial matches that wait for an event.
     pub waiting: VecDeque<SharedMatch>,
-    /// It got its first empty match.
+    /// Whether the step got its first empty match.
     pub armed: bool,
-    /// A count at the end has had enough: the match is done when an event is offered to it next, or to the first step.
+    /// Set when a counted last step has its minimum: the match completes when an event is next offered to
+    /// this step or to the first one.
     pub completes_when_offered: bool,
-    /// A counted first step begins anew with the next event.
+    /// Set when a counted first step must get an empty match before the next event.
     pub restart_pending: bool,
-    /// An absence that is over for good.
+    /// Set when an absence is complete and will not be matched again.
     pub finished: bool,
-    /// When an absence was last asked to look.
+    /// Time of the absence check that was last scheduled.
     pub last_check: i64,
-    /// When an event last spoiled the absent side of a logical step; 0 for not since it was last looked at.
+    /// Time of the last event that violated the absent side of a logical step; 0 if none did since the last
+    /// check.
     pub violated_at: i64,
-    /// Its scheduler.
+    /// Due times of the step's absence checks.
     pub timers: TimerQueue,
-    /// What its filters read of a match.
+    /// One row with the values that the filters read of a match.
     scratch: Vec<Column>,
-    /// The last event that it was offered.
+    /// The event that was last offered to the step.
     pub last_event: LastEvent,
-    /// The match of a sequence that the event broke.
+    /// The match of a sequence that the current event broke.
     pub broken_match: Option<SharedMatch>,
 }
 
-/// An event that is offered to steps.
+/// The event that is offered to the steps.
 pub(super) struct CandidateEvent<'a> {
     pub batch: &'a Batch,
     pub row: usize,
     pub time: i64,
     pub host: &'a dyn EvalContext,
-    /// The event as matches keep it, made when the first one does.
+    /// The event as matches store it; created when the first match stores it.
     shared: Option<Arc<MatchedEvent>>,
 }
 
@@ -76,7 +78,7 @@ impl CandidateEvent<'_> {
 }
 
 impl NfaMatcher {
-    /// One that has seen nothing.
+    /// Creates a matcher in its initial state.
     pub fn new(plan: Arc<PatternPlan>) -> Self {
         let scratch = |references: &[MatchReference]| references.iter().map(|r| Column::new(r.ty)).collect();
         let steps =
@@ -90,7 +92,7 @@ impl NfaMatcher {
         PatternMatches { batch: Batch::new(plan.columns.iter().map(|r| r.ty)), ..PatternMatches::default() }
     }
 
-    /// The app starts.
+    /// Adds the first empty matches and schedules the absences of the first step; called when the app starts.
     pub fn start(&mut self, now: i64) {
         self.now = now;
         for i in 0..self.steps.len() {
@@ -101,13 +103,13 @@ impl NfaMatcher {
         }
     }
 
-    /// The matches that were done since the last call.
+    /// Takes the matches completed since the last call.
     pub fn take_matches(&mut self) -> Option<PatternMatches> {
         let done = !self.matches.batch.is_empty();
         done.then(|| std::mem::replace(&mut self.matches, Self::no_matches(&self.plan)))
     }
 
-    /// Events of one of its streams.
+    /// Processes the current events of a batch of input stream `port`.
     ///
     /// Errors: a filter failed, or there are too many partial matches.
     pub fn process_batch(
@@ -133,7 +135,7 @@ impl NfaMatcher {
         Ok(())
     }
 
-    /// What was done since the last call was done by one timer.
+    /// Assigns the matches completed since the last call to one timer.
     pub(super) fn end_timer(&mut self) {
         self.matches.end_event(self.now, false);
     }
@@ -176,7 +178,7 @@ impl NfaMatcher {
         Ok(())
     }
 
-    /// Whether a match took too long when the time is `time`.
+    /// Returns whether a match exceeds `within` at time `time`.
     pub(super) fn is_expired(&self, record: &PartialMatch, time: i64) -> bool {
         let Some(within) = self.plan.within else { return false };
         let starts = self.plan.steps.iter().zip(&record.slots).take_while(|(step, _)| step.is_first);
@@ -218,7 +220,7 @@ impl NfaMatcher {
         }
     }
 
-    /// An empty match for a first step.
+    /// Adds an empty match to first step `i`, unless it had its only one.
     pub(super) fn arm(&mut self, i: usize) {
         let step = &self.plan.steps[i];
         let absent_next = step.next.is_some_and(|next| self.plan.steps[next].is_absence());
@@ -230,7 +232,8 @@ impl NfaMatcher {
         self.enter_step(i, record);
     }
 
-    /// A sequence goes on with the next event: what still waits was broken by it.
+    /// Prepares step `i` of a sequence for the next event: drops the matches that still wait, because the
+    /// last event broke them, and adds an empty match to a first step if none is under way.
     pub(super) fn reset(&mut self, i: usize) {
         let plan = self.plan.clone();
         let step = &plan.steps[i];
@@ -250,7 +253,7 @@ impl NfaMatcher {
         }
     }
 
-    /// What came during earlier events may meet the next one.
+    /// Makes the matches that reached step `i` during earlier events visible to the next event.
     pub(super) fn promote_new_matches(&mut self, i: usize) {
         if std::mem::take(&mut self.steps[i].restart_pending) {
             self.arm(i);
@@ -262,7 +265,7 @@ impl NfaMatcher {
         for i in std::iter::once(i).chain(partner) {
             let step = &mut self.steps[i];
             if step.new_matches.len() > 1 {
-                // empty ones last
+                // empty matches last
                 step.new_matches.make_contiguous().sort_by_key(|r| match r.lock().time {
                     -1 => (true, 0),
                     time => (false, time),
@@ -272,7 +275,7 @@ impl NfaMatcher {
         }
     }
 
-    /// A match comes to a step.
+    /// Adds a match to step `i`.
     pub(super) fn enter_step(&mut self, i: usize, record: SharedMatch) {
         let sequence = self.plan.sequence;
         match self.plan.steps[i].kind {
@@ -324,15 +327,16 @@ impl NfaMatcher {
         self.steps[i].timers.schedule(at);
     }
 
-    /// A copy of a match begins the `every` group anew that starts with step `first`.
+    /// Restarts the `every` group that begins with step `first`, with a copy of a match.
     pub(super) fn restart_every(&mut self, first: usize, record: &SharedMatch) {
         let mut copy = record.lock().clone();
         copy.expired = false;
         if let StepKind::Side(_) = self.plan.steps[first].kind
             && copy.slots[first].iter().any(|row| row.is_absence())
         {
-            // The silence of the side named first: the next one may be over already. Behind that of the other side the
-            // round begins with it.
+            // An absence filled the side named first, and the next absence may already be over: time -1 makes
+            // it complete at its check. After an absence of the other side, the next round begins at the time
+            // of that absence.
             copy.time = -1;
         }
         copy.slots.iter_mut().skip(first).for_each(Vec::clear);
@@ -346,7 +350,7 @@ impl NfaMatcher {
         self.steps[first].new_matches.push_back(copy);
     }
 
-    /// A match has what step `i` wants.
+    /// Handles a match whose step `i` is satisfied: emits it if the step is the last, and advances it.
     pub(super) fn complete_step(&mut self, i: usize, record: &SharedMatch) {
         if self.plan.steps[i].next.is_none() {
             self.emit_match(&record.lock());
@@ -355,7 +359,7 @@ impl NfaMatcher {
         self.restart_sequence(i);
     }
 
-    /// To the next step, and to the beginning of the group that ends here.
+    /// Passes the match to the next step, and restarts the `every` group that ends with step `i`.
     pub(super) fn advance(&mut self, i: usize, record: &SharedMatch) {
         let (next, every) = (self.plan.steps[i].next, self.plan.steps[i].every_end);
         if let Some(next) = next {
@@ -366,7 +370,7 @@ impl NfaMatcher {
         }
     }
 
-    /// A sequence whose first step may be left out begins anew when the second had its event.
+    /// Restarts a sequence with an optional first step when the second step received an event.
     pub(super) fn restart_sequence(&mut self, i: usize) {
         let first = &self.plan.steps[0];
         if self.plan.sequence && first.next == Some(i) && matches!(first.kind, StepKind::Count { min: 0, .. })
@@ -375,7 +379,8 @@ impl NfaMatcher {
         }
     }
 
-    /// A count has as many events as it needs, in a pattern or from the beginning; whether it leaves the step.
+    /// Handles a counted step that has its minimum of events: in a pattern, or with a minimum of 0 on entry.
+    /// Returns whether the match leaves the step, which it does at the last step.
     pub(super) fn reach_min_count(&mut self, i: usize, record: &SharedMatch) -> bool {
         let last = self.plan.steps[i].next.is_none();
         self.steps[i].completes_when_offered |= last;
@@ -392,7 +397,7 @@ impl NfaMatcher {
         done.kinds.push(EventKind::Current);
     }
 
-    /// Whether the event passes the filters of step `i`, given a match.
+    /// Returns whether the event satisfies the filters of step `i`, given a match.
     pub(super) fn satisfies_filters(
         &mut self,
         i: usize,

@@ -1,4 +1,4 @@
-//! What an event does to the partial matches that wait at a step.
+//! Transitions of the partial matches at a step when an event is offered.
 
 use std::sync::Arc;
 
@@ -8,9 +8,9 @@ use super::plan::{LogicalStepSide, StepKind};
 use crate::expr::EvalError;
 
 impl NfaMatcher {
-    /// Offers an event to all that waits at step `i`, in order.
+    /// Offers an event to the matches that wait at step `i`, in order.
     ///
-    /// Errors: the first failure of a filter; what was not offered the event goes on waiting.
+    /// Errors: the first failure of a filter; the failed match and those after it keep waiting.
     pub(super) fn offer(&mut self, i: usize, offer: &mut CandidateEvent<'_>) -> Result<(), EvalError> {
         if self.steps[i].finished && self.plan.steps[i].is_absence() {
             return Ok(());
@@ -33,7 +33,7 @@ impl NfaMatcher {
         failed.map_or(Ok(()), Err)
     }
 
-    /// Whether the match goes on waiting at the step.
+    /// Offers the event to one match. Returns whether the match keeps waiting at the step.
     fn offer_match(
         &mut self,
         i: usize,
@@ -43,7 +43,7 @@ impl NfaMatcher {
         let last = self.steps.len() - 1;
         let before = self.steps[last].completes_when_offered;
         let kept = self.match_step(i, record, offer)?;
-        // a count at the end that needs no event has had enough with the first step
+        // a last step with a minimum count of 0 is satisfied together with the first step
         if i == 0 && last > 0 && !before && std::mem::take(&mut self.steps[last].completes_when_offered) {
             self.emit_match(&record.lock());
         }
@@ -160,7 +160,7 @@ impl NfaMatcher {
             return Ok(false);
         }
         record.lock().time = offer.time;
-        // a pattern of nothing but `a and b` is silent when a comes last, as in the reference
+        // as in Siddhi 5.1, a pattern that is only `a and b` emits nothing when `a` comes last
         let silent = side.and && side.left && !side.partner_absent && self.steps.len() == 2;
         match silent {
             true => self.advance(i, record),
@@ -169,7 +169,8 @@ impl NfaMatcher {
         Ok(false)
     }
 
-    /// An event that must not come, beside another step.
+    /// Handles an event of the absent side of a logical step. Returns whether the match keeps waiting at the
+    /// step.
     fn violate_absent_side(
         &mut self,
         i: usize,
@@ -190,7 +191,7 @@ impl NfaMatcher {
             && matches!(side.absent, Some(Some(_)))
             && side.is_offered_first()
         {
-            // what begins the pattern waits for the next silence
+            // at the start of a pattern the match waits for the next absence
             return Ok(true);
         }
         let stays_open = sequence && side.and && self.plan.steps[i].every_end.is_some();
@@ -203,7 +204,7 @@ impl NfaMatcher {
         Ok(false)
     }
 
-    /// An event that must not come.
+    /// Handles an event of an absence step. Returns whether the match keeps waiting at the step.
     fn violate_absence(
         &mut self,
         i: usize,

@@ -7,21 +7,22 @@ use parking_lot::Mutex;
 use super::plan::{EventSelector, MatchReference, ReferenceKind};
 use crate::value::{Object, Value};
 
-/// An event that a match holds.
+/// An event of a match.
 #[derive(Debug)]
 pub(super) struct MatchedEvent {
     pub time: i64,
     pub values: Box<[Value]>,
 }
 
-/// A partial match. Several lists may hold the same one: both sides of a logical step, a count and the step behind it.
+/// A partial match. It can be in several lists: those of both sides of a logical step, or those of a counted
+/// step and its next step.
 #[derive(Debug, Clone)]
 pub(super) struct PartialMatch {
-    /// The events by step.
+    /// Events by step.
     pub slots: Box<[Vec<Arc<MatchedEvent>>]>,
-    /// The time of the last event; -1 while there is none.
+    /// Time of the last event, milliseconds; -1 before the first one.
     pub time: i64,
-    /// It ran out of time once already.
+    /// Whether the match has expired once already, in one of its lists.
     pub expired: bool,
 }
 
@@ -32,7 +33,7 @@ impl PartialMatch {
         Self { slots: vec![Vec::new(); steps].into(), time: -1, expired: false }
     }
 
-    /// What a reference reads of it.
+    /// Reads the value of a reference.
     pub fn read(&self, reference: &MatchReference) -> Value {
         let chain = &self.slots[reference.step];
         let row = match reference.selector {
@@ -49,12 +50,13 @@ impl PartialMatch {
 }
 
 impl MatchedEvent {
-    /// Whether it stands for a side that is filled by silence.
+    /// Whether this event stands for a side of a logical step that an absence filled.
     pub fn is_absence(&self) -> bool {
         self.values.is_empty()
     }
 
-    /// What is asked of it; what a stream function adds inside a step is null, as in the reference.
+    /// Returns the value of `what`. Attributes that a stream function adds inside a step are null, as in
+    /// Siddhi 5.1.
     fn read(&self, what: ReferenceKind) -> Value {
         match what {
             ReferenceKind::Presence => Value::Bool(true),

@@ -1,4 +1,4 @@
-//! What a pattern or a sequence consists of.
+//! Compiled form of patterns and sequences.
 
 use std::sync::{Arc, OnceLock};
 
@@ -8,12 +8,12 @@ use super::linear::LinearPlan;
 use super::scope::StepNames;
 use crate::expr::Expr;
 
-/// What one pattern may hold in memory. An event that would take it beyond fails.
+/// Memory limits of one pattern. An event that would exceed them fails.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PatternLimits {
-    /// Matches that are not done yet.
+    /// Maximum number of partial matches.
     pub partial_matches_max: usize,
-    /// Events that one counted step of one match collects.
+    /// Maximum number of events that a counted step of one match collects.
     pub collected_max: usize,
 }
 
@@ -26,19 +26,20 @@ impl Default for PatternLimits {
 /// A compiled pattern or sequence.
 #[derive(Debug, Clone, Default)]
 pub struct PatternPlan {
-    /// Nothing may come between two steps.
+    /// Whether it is a sequence, where no other event may come between two steps.
     pub sequence: bool,
-    /// The steps in order; the sides of a logical step are two of them.
+    /// The steps in order; a logical step takes two entries, one per side.
     pub steps: Vec<StepPlan>,
-    /// How long a match may take, milliseconds.
+    /// Maximum duration of a match, milliseconds.
     pub within: Option<i64>,
-    /// What the selection reads of a match, in order.
+    /// The columns that the selection reads of a match, in order.
     pub columns: Vec<MatchReference>,
-    /// What it may hold.
+    /// Memory limits.
     pub limits: PatternLimits,
-    /// The names of the steps, where they are known.
+    /// Names of the steps; empty if they are not known.
     pub names: Vec<StepNames>,
-    /// How it is worked off when it is a chain; made when it is first needed, once the columns are known.
+    /// Plan of the faster evaluation if the pattern is linear. Computed on first use, because `columns` must
+    /// be complete.
     pub(super) linear: OnceLock<Option<Arc<LinearPlan>>>,
 }
 
@@ -47,14 +48,15 @@ impl PatternPlan {
         self.linear.get_or_init(|| LinearPlan::of(self).map(Arc::new)).as_ref()
     }
 
-    /// Whether the matches that an event of this stream completes go on together: those that a single step reads go on
-    /// one by one.
+    /// Returns whether the matches that an event of this stream completes are emitted as one chunk. If a
+    /// single step reads the stream, each match is a chunk of its own.
     pub(super) fn emits_matches_together(&self, stream: usize) -> bool {
         self.steps.iter().filter(|step| step.stream == stream).nth(1).is_some()
     }
 
-    /// Step `i` where the steps get an event from the last to the first, or the other side of that logical step: of two
-    /// sides the one that is named first gets it first, or the one that is absent.
+    /// Returns the step that is offered an event at position `i`, where steps are offered an event from the
+    /// last to the first. The sides of a logical step may be swapped: the side named first is offered the
+    /// event first, unless only the other side is an absence.
     pub(super) fn step_in_offer_order(&self, i: usize) -> usize {
         match self.steps[i].kind {
             StepKind::Side(side) if side.left == side.is_offered_first() => side.partner,
@@ -63,26 +65,26 @@ impl PatternPlan {
     }
 }
 
-/// A step, or one side of a logical one.
+/// A step, or one side of a logical step.
 #[derive(Debug, Clone)]
 pub struct StepPlan {
-    /// The stream that it reads.
+    /// Index of the stream that the step reads.
     pub stream: usize,
-    /// What an event must satisfy: slot 0 is the event, slot 1 what is read of the match so far.
+    /// Conditions on an event; all must hold. Slot 0 is the event, slot 1 the values in `references`.
     pub filters: Vec<Expr>,
-    /// The conditions that they consist of, as they are written; empty where that is not known.
+    /// Source texts of the conjuncts of the filters; empty if not known.
     pub filter_texts: Vec<String>,
-    /// Slot 1 of the filters.
+    /// Columns of slot 1 of the filters.
     pub references: Vec<MatchReference>,
-    /// What kind of step it is.
+    /// The kind of step.
     pub kind: StepKind,
-    /// The first step or a side of it.
+    /// Whether it is the first step, or a side of it.
     pub is_first: bool,
-    /// Where a match goes on; `None` for the last step.
+    /// Index of the next step; `None` for the last one.
     pub next: Option<usize>,
-    /// The first step of the `every` group that ends with this one.
+    /// First step of the `every` group that ends with this step.
     pub every_end: Option<usize>,
-    /// The first step of the `every` group that it lies in.
+    /// First step of the `every` group that contains this step.
     pub every_in: Option<usize>,
 }
 
@@ -93,34 +95,35 @@ pub enum StepKind {
     Stream,
     /// Several events.
     Count {
-        /// Fewest.
+        /// Minimum number of events.
         min: usize,
-        /// Most.
+        /// Maximum number of events; unbounded if `None`.
         max: Option<usize>,
     },
     /// A side of a logical step.
     Side(LogicalStepSide),
-    /// No event for so many milliseconds.
+    /// No event for this many milliseconds.
     Absent(i64),
 }
 
 /// A side of a logical step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LogicalStepSide {
-    /// Both sides are needed.
+    /// `and`: both sides are needed; otherwise `or`.
     pub and: bool,
-    /// It is the side named first.
+    /// Whether it is the side named first.
     pub left: bool,
-    /// The other side.
+    /// Step index of the other side.
     pub partner: usize,
-    /// It is an absence, and whether that has a time.
+    /// `Some` if the side is an absence, with its duration in milliseconds if it has one.
     pub absent: Option<Option<i64>>,
-    /// The other side is an absence.
+    /// Whether the other side is an absence.
     pub partner_absent: bool,
 }
 
 impl LogicalStepSide {
-    /// Whether it gets an event before the other side does: the one that is named first, or the one that is absent.
+    /// Returns whether this side is offered an event before the other one: the side named first, unless only
+    /// the other one is an absence.
     pub(super) fn is_offered_first(self) -> bool {
         match self.left {
             true => self.absent.is_some() || !self.partner_absent,
@@ -129,51 +132,52 @@ impl LogicalStepSide {
     }
 }
 
-/// Something that is read of a match.
+/// A value that is read of a match.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct MatchReference {
-    /// The step.
+    /// Index of the step.
     pub step: usize,
-    /// Which of its events.
+    /// Selects one of the step's events, or all.
     pub selector: EventSelector,
-    /// What of it.
+    /// What is read of the event.
     pub kind: ReferenceKind,
-    /// The type of its value.
+    /// Type of the value.
     pub ty: FieldType,
 }
 
-/// What is read of an event.
+/// Kind of value that is read of an event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ReferenceKind {
-    /// `true` when there is one, else null.
+    /// `true` if the event exists, else null.
     Presence,
-    /// Its timestamp.
+    /// The event's timestamp, milliseconds.
     Time,
-    /// An attribute.
+    /// The attribute with this index.
     Attribute(usize),
 }
 
-/// Which of the events of a step.
+/// Selection among the events of a step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum EventSelector {
-    /// The last one.
+    /// The last event.
     Newest,
-    /// So many behind the first.
+    /// The event at this offset from the first.
     First(usize),
-    /// So many before the last.
+    /// The event at this offset before the last.
     Last(usize),
-    /// All, as a list.
+    /// All events, as a list.
     All,
 }
 
 impl StepPlan {
-    /// Whether it waits for nothing to happen.
+    /// Returns whether the step is an absence, or the absent side of a logical step.
     pub fn is_absence(&self) -> bool {
         matches!(self.kind, StepKind::Absent(_))
             || matches!(self.kind, StepKind::Side(side) if side.absent.is_some())
     }
 
-    /// How long nothing must happen.
+    /// Returns the duration of the absence, milliseconds; `None` if it has none, or if the step is no
+    /// absence.
     pub fn absence_duration(&self) -> Option<i64> {
         match self.kind {
             StepKind::Absent(wait) => Some(wait),

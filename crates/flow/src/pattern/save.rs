@@ -1,4 +1,5 @@
-//! The state of a pattern for checkpoints: matches and events that several lists share stay shared.
+//! State of a pattern in checkpoints. Matches and events that several lists share are written once, and are
+//! shared again when restored.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -12,7 +13,7 @@ use super::partial_match::{MatchedEvent, PartialMatch, SharedMatch};
 use crate::snapshot::{Error, Reader, Writer};
 use crate::window::TimerQueue;
 
-/// What a step is besides its matches.
+/// State of a step apart from its matches.
 #[derive(Serialize, Deserialize)]
 struct SavedStep {
     armed: bool,
@@ -23,7 +24,7 @@ struct SavedStep {
     spoiled: i64,
 }
 
-/// The numbers of what was written: where it comes again, its number stands for it.
+/// Ids of the events and matches written so far. A repeated one is written as its id.
 #[derive(Default)]
 struct SavedIds {
     rows: HashMap<*const MatchedEvent, u64>,
@@ -36,7 +37,7 @@ impl SavedIds {
         list.iter().try_for_each(|record| self.record(record, out))
     }
 
-    /// 0 and the match, or its number from 1 on.
+    /// Writes 0 and the match, or the id of a match already written, counted from 1.
     fn record(&mut self, record: &SharedMatch, out: &mut Writer<'_>) -> Result<(), Error> {
         if let Some(known) = self.records.get(&Arc::as_ptr(record)) {
             return out.number(known + 1);
@@ -53,7 +54,7 @@ impl SavedIds {
         Ok(())
     }
 
-    /// 0 and the event, or its number from 1 on.
+    /// Writes 0 and the event, or the id of an event already written, counted from 1.
     fn row(&mut self, row: &Arc<MatchedEvent>, out: &mut Writer<'_>) -> Result<(), Error> {
         if let Some(known) = self.rows.get(&Arc::as_ptr(row)) {
             return out.number(known + 1);
@@ -66,7 +67,7 @@ impl SavedIds {
     }
 }
 
-/// What was read, by its number.
+/// Events and matches read so far, by id.
 #[derive(Default)]
 struct RestoredMatches {
     rows: Vec<Arc<MatchedEvent>>,
@@ -110,7 +111,7 @@ fn restored<T: Clone>(all: &[T], number: u64, from: &Reader<'_>) -> Result<T, Er
 }
 
 impl NfaMatcher {
-    /// Writes its state.
+    /// Writes the state.
     pub fn save(&self, out: &mut Writer<'_>) -> Result<(), Error> {
         let mut written = SavedIds::default();
         for step in &self.steps {
@@ -129,9 +130,9 @@ impl NfaMatcher {
         Ok(())
     }
 
-    /// Takes a saved state back.
+    /// Restores a state written by [`Self::save`].
     ///
-    /// Errors: it is none of this pattern; then the pattern is not to be used.
+    /// Errors: the state belongs to another pattern; the matcher must not be used after that.
     pub fn restore(&mut self, from: &mut Reader<'_>) -> Result<(), Error> {
         let mut known = RestoredMatches::default();
         let steps = self.steps.len();

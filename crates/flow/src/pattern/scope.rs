@@ -1,4 +1,4 @@
-//! What names mean in steps and behind them.
+//! Name resolution in steps, and in the selection after them.
 
 use tidemill_lang::Diagnostic;
 use tidemill_lang::siddhi::ast::{AttributeRef, Ident, Index, IndexKind, SourceRef};
@@ -8,25 +8,26 @@ use super::plan::{EventSelector, MatchReference, ReferenceKind};
 use crate::catalog::{self, Attributes};
 use crate::expr::{ColumnRef, Scope, StepTime};
 
-/// The names of a step.
+/// Names of a step.
 #[derive(Debug, Clone)]
 pub struct StepNames {
-    /// What stands before `=`.
+    /// Name before `=`, such as `e1`.
     pub reference: Option<String>,
-    /// Its stream, with its mark.
+    /// Name of the stream, including its mark.
     pub stream: String,
-    /// The attributes of its stream, then those that stream functions add.
+    /// Attributes of the stream, then those that stream functions add.
     pub attributes: Attributes,
-    /// How many are the stream's.
+    /// Number of attributes of the stream itself.
     pub width: usize,
-    /// It collects several events.
+    /// Whether the step collects several events.
     pub counted: bool,
-    /// Of two sides of a logical step the other one's attributes come behind its own, though it is named first.
+    /// Whether `select *` puts the attributes of this right side of a logical step before those of the left
+    /// side.
     pub before_left: bool,
 }
 
 impl StepNames {
-    /// What it is called: its reference, or its stream.
+    /// Returns the name of the step: its reference, or its stream.
     pub fn name(&self) -> &str {
         self.reference.as_deref().unwrap_or(&self.stream)
     }
@@ -36,20 +37,20 @@ impl StepNames {
     }
 }
 
-/// The names that a step's filters, or the selection, may use.
+/// Names that a step's filters, or the selection, may use.
 pub struct PatternScope<'a> {
-    /// All steps.
+    /// All steps of the pattern.
     pub steps: &'a [StepNames],
-    /// The step whose filters these are; their slot 0 is its event.
+    /// The step whose filters are compiled, with its event in slot 0; `None` for the selection.
     pub own: Option<usize>,
-    /// How many of the steps can be named: what comes later has not happened.
+    /// Number of steps that can be named: later ones have not happened yet.
     pub known: usize,
-    /// What is read of the match. In filters it is slot 1, in the selection slot 0.
+    /// Values that are read of the match, added as they are used: slot 1 in filters, slot 0 in the selection.
     pub references: &'a mut Vec<MatchReference>,
 }
 
 impl PatternScope<'_> {
-    /// The first step of a name, if it can be named here.
+    /// Returns the first step of that name, if it can be named here.
     fn find_step(&self, name: &str) -> Option<usize> {
         self.steps.iter().take(self.known).position(|s| s.is_named(name))
     }
@@ -77,7 +78,7 @@ impl PatternScope<'_> {
     }
 
     fn selector(&self, step: usize, index: Option<Index>) -> Option<EventSelector> {
-        // the event that is looked at is the last of its own step already
+        // in a filter of its own step, the last event is the one that is tested
         let newest = usize::from(self.own == Some(step) && self.steps[step].counted);
         Some(match index?.kind {
             IndexKind::First(n) => EventSelector::First(n as usize),
@@ -85,7 +86,8 @@ impl PatternScope<'_> {
         })
     }
 
-    /// Which event of a step one is meant without an index: in a filter the last so far, of what comes out the first.
+    /// Returns the event that an attribute without an index refers to in a counted step: the last one so far
+    /// in a filter, the first one in the selection.
     fn default_selector(&self, step: usize) -> EventSelector {
         match self.steps[step].counted && self.own.is_none() {
             true => EventSelector::First(0),
@@ -93,7 +95,7 @@ impl PatternScope<'_> {
         }
     }
 
-    /// All attributes of all steps, for `select *`.
+    /// Returns all attributes of all steps, for `select *`.
     pub fn all_attributes(&mut self) -> Vec<(String, FieldType)> {
         let steps = self.steps;
         let mut all = Vec::new();
@@ -175,7 +177,7 @@ impl Scope for PatternScope<'_> {
             None if own => return Ok(self.event(step, column)),
             Some(EventSelector::First(0)) if own && !names.counted => return Ok(self.event(step, column)),
             Some(which) => which,
-            // a filter asks for one event, as it does of its own step
+            // a filter reads one event of a counted step, as it does for its own step
             None if names.counted && self.own.is_some() => EventSelector::Last(0),
             None if names.counted => EventSelector::All,
             None => EventSelector::Newest,
@@ -207,7 +209,7 @@ impl Scope for PatternScope<'_> {
     }
 }
 
-/// `of` is a stream, or nothing for all steps together.
+/// Reports an unknown attribute. `of` is the stream, or `None` if all steps were searched.
 fn unknown(attribute: &AttributeRef, of: Option<&str>, attributes: &Attributes) -> Diagnostic {
     let name = &attribute.name.name;
     let hint = did_you_mean(name, attributes.iter().map(|(known, _)| known.as_str()));

@@ -1,4 +1,4 @@
-//! What a pattern waits for, in words.
+//! Report on what a pattern waits for.
 
 use super::inspect::{PartialMatchStatus, StepStatus};
 use super::matcher::PatternMatcher;
@@ -6,7 +6,7 @@ use super::plan::{PatternPlan, StepKind};
 use crate::explain::{NamedValue, PartialMatchReport, PatternReport, StepReport, format_time};
 use crate::expr::EvalContext;
 
-/// What waits at each step of a pattern at work.
+/// Reports what each step of a pattern waits for.
 pub(crate) fn why(machine: &PatternMatcher, plan: &PatternPlan, host: &dyn EvalContext) -> PatternReport {
     let reports = machine.inspect(host);
     let waiting: Vec<usize> = reports.iter().map(|report| report.waiting).collect();
@@ -25,7 +25,7 @@ pub(crate) fn why(machine: &PatternMatcher, plan: &PatternPlan, host: &dyn EvalC
 fn step_report(plan: &PatternPlan, i: usize, report: StepStatus) -> StepReport {
     let StepStatus { step, waiting, due, newest, failed_condition: refused } = report;
     let waits_for = waits_for(plan, i, due, newest.as_ref());
-    // an empty match of a first step has the time of the event that made room for it
+    // an empty match of a first step has the time of the event that re-armed the step
     let begun = |partial: &PartialMatchStatus| !plan.steps[i].is_first || partial.collected > 0;
     let newest = newest.filter(begun).map(|PartialMatchStatus { time, collected, values }| {
         PartialMatchReport { time, collected, values: NamedValue::all(&values) }

@@ -1,9 +1,9 @@
-//! Common patterns over all events of a batch at once, with the results of one event after the other.
+//! Columnar evaluation of common patterns over a whole batch, with the results of row-at-a-time processing.
 //!
-//! - `every e1=S[…] -> e2=S[x > e1.x]`: what waits is ordered as it came, for an event takes all that are less. So those
-//!   that it takes are the last ones.
-//! - `every e1=S[…], e2=S[x > e1.x], …`: whether events that follow each other match is told by their columns, each
-//!   shifted against the one before.
+//! - `every e1=S[…] -> e2=S[x > e1.x]`: an event completes every waiting match with a lesser `e1.x`, so
+//!   the keys of the remaining matches never increase in order of arrival. The completed ones are always the last.
+//! - `every e1=S[…], e2=S[x > e1.x], …`: whether consecutive events match is computed from their columns,
+//!   each shifted by one row against that of the step before.
 
 use std::collections::VecDeque;
 
@@ -17,12 +17,13 @@ use crate::expr::{Comparison, EvalError};
 use crate::pattern::conditions::{ComparisonDomain, holds};
 use crate::pattern::plan::ReferenceKind;
 
-/// Fewer events are worked off one by one.
+/// Minimum number of events; smaller batches are processed row at a time.
 const COLUMNAR_EVENTS_MIN: usize = 64;
-/// So many events at the end of a batch are worked off one by one: who asks why nothing matches asks about them.
+/// Number of events at the end of a batch that are processed row at a time, because reports on why nothing
+/// matches read the state that these leave.
 const ROW_AT_A_TIME_TAIL: usize = 32;
 
-/// Numbers of a column without nulls.
+/// Numeric column without nulls.
 #[derive(Clone, Copy)]
 enum NumericColumn<'a> {
     Double(&'a [f64]),
@@ -40,7 +41,7 @@ impl<'a> NumericColumn<'a> {
     }
 }
 
-/// What waits: it was there before the batch, or it began with an event of the batch.
+/// Origin of a waiting match: it was waiting before the batch, or it began with a row of the batch.
 #[derive(Clone, Copy)]
 enum MatchStart {
     BeforeBatch(usize),
@@ -48,7 +49,8 @@ enum MatchStart {
 }
 
 impl LinearPlan {
-    /// Whether it has two steps of one stream, and any number of matches may begin.
+    /// Returns the comparison and its column if the plan has two steps on one stream and a match may begin
+    /// with any event.
     fn as_two_step(&self) -> Option<(&IndexedComparison, usize)> {
         let [first, second] = self.steps.as_slice() else { return None };
         let index = second.index.as_ref()?;
@@ -67,7 +69,7 @@ impl LinearPlan {
         (fits && ordered && same && plain && alone && once).then_some((index, *column))
     }
 
-    /// Whether all its steps are of one stream, and their conditions compare numbers of events.
+    /// Returns whether all steps read one stream and their conditions compare numbers of events.
     fn is_single_stream_sequence(&self) -> bool {
         let attribute = |pair: &CaptureComparison| {
             matches!(self.captures[pair.capture].kind, ReferenceKind::Attribute(_))
@@ -86,7 +88,8 @@ impl LinearPlan {
 }
 
 impl EventRun<'_> {
-    /// How many of the first events of the batch are done; the others go one by one.
+    /// Processes a prefix of the batch column-wise. Returns its length; the caller processes the other rows
+    /// one at a time.
     pub(super) fn process_columnar(&mut self) -> Result<usize, EvalError> {
         let batch = self.batch;
         let rows = batch.len();
@@ -96,7 +99,7 @@ impl EventRun<'_> {
         if rows < COLUMNAR_EVENTS_MIN || !singly || !here {
             return Ok(0);
         }
-        // the empty match from which others come takes its place
+        // move the empty match, from which all others start, to the waiting list
         self.promote_new_matches(0);
         if self.state.waiting[0].len() != 1 || !self.state.new_matches[0].is_empty() {
             return Ok(0);
@@ -120,7 +123,7 @@ impl EventRun<'_> {
         }
     }
 
-    /// Two steps; `values` are those of the events that are compared.
+    /// Matches a pattern of two steps. `values` are the compared values, one per event.
     fn match_two_steps<T: PartialOrd + Copy>(
         &mut self,
         index: &IndexedComparison,
@@ -138,12 +141,12 @@ impl EventRun<'_> {
             before.chunks_exact(stride).map(|found| of_word(found[HEADER_WORDS + capture])).collect();
         let is_null =
             |found: &[u64]| found[MARKS] & all_nulls_mask(stride - HEADER_WORDS) >> capture & 1 == 1;
-        // the last one is the first that an event takes
+        // an event completes the last match before any other
         let in_order = |pair: &[T]| match index.op {
             Comparison::Gt | Comparison::Ge => pair[0] >= pair[1],
             _ => pair[0] <= pair[1],
         };
-        // of what comes in the order of its times the first one runs out of it first
+        // if begin times are ascending, the front of the queue expires first
         let begins = before.chunks_exact(stride).map(|found| found[BEGIN] as i64);
         let in_time = self.plan.within.is_none() || begins.chain(batch.times.iter().copied()).is_sorted();
         let many = self.state.match_count() + batch.len() >= self.plan.limits.partial_matches_max;
@@ -219,7 +222,7 @@ impl EventRun<'_> {
                     (found, row + 1 == batch.len())
                 }
             };
-            // what began with the last event meets the next one
+            // a match that began with the last event becomes visible to the next event
             match is_new {
                 true => self.state.new_matches[1].push(found.into_iter()),
                 false => {
@@ -236,7 +239,8 @@ impl EventRun<'_> {
         batch.len()
     }
 
-    /// Steps of a sequence.
+    /// Matches a sequence. Returns the number of events processed: 0 if the batch is too short or a column
+    /// cannot be compared here.
     fn match_sequence(&mut self) -> Result<usize, EvalError> {
         let (layout, batch) = (self.layout, self.batch);
         let steps = layout.steps.len();
@@ -245,7 +249,7 @@ impl EventRun<'_> {
             return Ok(0);
         }
         let Some(alive) = self.matching_starts(until + 1 - steps) else { return Ok(0) };
-        // what began before the batch ends with its first events, or not at all
+        // a match that began before the batch is completed by its first rows, or broken
         for row in 0..steps - 1 {
             self.process_one(row)?;
         }
@@ -259,7 +263,7 @@ impl EventRun<'_> {
             self.state.completed_count += 1;
             self.state.ends.push((self.state.completed_count, batch.chunk_clocks[last]));
         }
-        // of all that only what begins now is left when the last ones come
+        // drop all partial matches: those still incomplete at `until` begin with the rows below
         self.state.waiting[1..].iter_mut().for_each(MatchList::clear);
         self.state.new_matches[1..].iter_mut().for_each(NewMatches::clear);
         for row in until + 1 - steps..until {
@@ -269,7 +273,8 @@ impl EventRun<'_> {
         Ok(until)
     }
 
-    /// For each of so many events whether a match begins with it. None where a column cannot be compared here.
+    /// Returns for each of the first `starts` rows whether a match begins with it; `None` if a column cannot
+    /// be compared here.
     fn matching_starts(&self, starts: usize) -> Option<Vec<bool>> {
         let mut alive = vec![true; starts];
         for (i, step) in self.layout.steps.iter().enumerate() {
@@ -298,12 +303,12 @@ impl EventRun<'_> {
         Some(alive)
     }
 
-    /// The event of a row by itself.
+    /// Processes the event of one row.
     fn process_one(&mut self, row: usize) -> Result<(), EvalError> {
         self.process_row(CurrentEvent { row, time: self.batch.times[row], now: self.batch.chunk_clocks[row] })
     }
 
-    /// Adds to the last match that is done, which begins at `head`, what it keeps of a row at a step.
+    /// Appends the captures of `row` at step `i` to the last completed match, which begins at word `head`.
     #[inline]
     fn append_captures(&mut self, head: usize, i: usize, row: usize) {
         let LinearState { completed: done, values, .. } = &mut *self.state;
@@ -312,7 +317,7 @@ impl EventRun<'_> {
     }
 }
 
-/// Leaves those alive for which `a op b` holds.
+/// Clears `alive` where `a op b` does not hold.
 fn narrow<T: PartialOrd + Copy>(alive: &mut [bool], op: Comparison, a: &[T], b: &[T]) {
     let pairs = alive.iter_mut().zip(a.iter().zip(b));
     match op {

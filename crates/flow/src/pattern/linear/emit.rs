@@ -1,4 +1,4 @@
-//! Matches that are done, as columns.
+//! Conversion of completed matches to columns.
 
 use tidemill_types::FieldType;
 
@@ -10,7 +10,7 @@ use crate::batch::{Batch, EventKind};
 use crate::column::{Column, Data};
 use crate::pattern::matches::PatternMatches;
 
-/// Takes what is done.
+/// Takes the completed matches as columns; `None` if there are none.
 pub(super) fn take_matches(layout: &LinearPlan, state: &mut LinearState) -> Option<PatternMatches> {
     if state.ends.is_empty() {
         return None;

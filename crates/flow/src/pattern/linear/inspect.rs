@@ -1,4 +1,4 @@
-//! What waits in a chain, for whoever asks.
+//! Reports on the partial matches of a linear pattern.
 
 use super::match_list::TIME;
 use super::plan::{Capture, ValueSource};
@@ -10,7 +10,7 @@ use crate::pattern::inspect::{PartialMatchStatus, StepStatus, name_of, step_name
 use crate::pattern::plan::{EventSelector, MatchReference};
 
 impl LinearMatcher {
-    /// What waits at each step.
+    /// Returns the status of each step.
     pub fn inspect(&self, host: &dyn EvalContext) -> Vec<StepStatus> {
         (0..self.layout.steps.len()).map(|i| self.inspect_step(i, host)).collect()
     }

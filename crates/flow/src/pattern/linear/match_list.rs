@@ -1,4 +1,4 @@
-//! The matches that wait at a step, in order, and how those that an event satisfies are found.
+//! Ordered list of the matches that wait at a step, with an index to find those that an event satisfies.
 
 use hashbrown::HashMap;
 use smallvec::SmallVec;
@@ -7,41 +7,41 @@ use super::super::conditions::ComparisonDomain;
 use super::plan::IndexedComparison;
 use crate::expr::Comparison;
 
-/// The words in front of a match's values: the time of its last event, that of its first, and its marks.
+/// Number of words before a match's values: the time of its last event, that of its first, and its marks.
 pub(super) const HEADER_WORDS: usize = 3;
 pub(super) const TIME: usize = 0;
 pub(super) const BEGIN: usize = 1;
 pub(super) const MARKS: usize = 2;
 
-/// The mark of a match that is gone. The lower bits tell which values are null.
+/// Mark of a removed match. The lower bits mark the values that are null.
 const REMOVED: u64 = 1 << 63;
-/// The mark of a match whose key is null.
+/// Mark of a match whose key is null.
 const NO_KEY: u64 = 1 << 62;
 
-/// From so many matches on whole blocks of them are passed over by their bounds, or looked up by their key.
+/// Minimum number of matches for which blocks are skipped by their bounds, or keys are looked up in a map.
 const INDEX_MATCHES_MIN: usize = 128;
 const BLOCK_MATCHES: usize = 64;
 
 type MatchIndexes = SmallVec<[u32; 4]>;
 
-/// What a match or an event is found by; `None` for null.
+/// Key by which a match or an event is looked up; `None` for null.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) enum MatchKey {
     Double(Option<f64>),
     Long(Option<i64>),
 }
 
-/// Matches in the order in which they came, each `stride` words.
+/// Matches in order of arrival, each `stride` words.
 #[derive(Debug, Clone)]
 pub(super) struct MatchList {
     stride: usize,
     words: Vec<u64>,
-    /// How many there are, those that are gone included.
+    /// Number of matches, including removed ones.
     slot_count: usize,
     keys: KeyIndex,
-    /// The first that is not gone.
+    /// Index of the first match that is not removed.
     head: usize,
-    /// How many behind it are gone.
+    /// Number of removed matches after `head`.
     removed: usize,
 }
 
@@ -53,23 +53,23 @@ enum KeyIndex {
     Equal(EqualKeys),
 }
 
-/// Keys for `event < key` and the like: the least (or greatest) of each block bounds what is in it.
+/// Keys for `event < key` and the like. The least (or greatest) key of each block bounds the block.
 #[derive(Debug, Clone, Default)]
 struct OrderedKeys<T> {
     keys: Vec<T>,
     bounds: Vec<T>,
 }
 
-/// Keys for `event == key`: bits of numbers, hashes of texts.
+/// Keys for `event == key`: bits of numbers, hashes of strings.
 #[derive(Debug, Clone, Default)]
 struct EqualKeys {
     keys: Vec<u64>,
-    /// Where each key is, once there are many.
+    /// Indexes of the matches by key, built from `INDEX_MATCHES_MIN` keys on.
     by_key: Option<HashMap<u64, MatchIndexes>>,
 }
 
 trait KeyBound: PartialOrd + Copy {
-    /// What no event is greater (`upwards`) or less than.
+    /// Returns a key that no event exceeds (`upwards`), or that no event is below.
     fn unreachable_bound(upwards: bool) -> Self;
 }
 
@@ -99,7 +99,7 @@ impl<T: KeyBound> OrderedKeys<T> {
     }
 
     fn pop(&mut self) {
-        // bounds may be wider than needed
+        // the bound of the block stays; it may be looser than necessary
         self.keys.pop();
     }
 
@@ -108,7 +108,7 @@ impl<T: KeyBound> OrderedKeys<T> {
         self.bounds.clear();
     }
 
-    /// The one of the two that more events satisfy; anything rather than what compares with nothing.
+    /// Returns the key that more events satisfy. A NaN, which nothing satisfies, is never preferred.
     fn looser(op: Comparison, a: T, b: T) -> T {
         let upwards = matches!(op, Comparison::Gt | Comparison::Ge);
         let nearer = if upwards { b < a } else { b > a };
@@ -144,7 +144,7 @@ impl<T: KeyBound> OrderedKeys<T> {
             found
                 .extend(keys.iter().zip(range).filter(|(key, _)| fits(**key)).map(|(_, place)| place as u32));
             if found.len() == before {
-                // what made the bound is gone
+                // the key that set the bound was removed: compute it again
                 let bound = keys.iter().copied().reduce(|a, b| Self::looser(op, a, b));
                 self.bounds[block] = bound.unwrap_or(self.bounds[block]);
             }
@@ -196,11 +196,12 @@ impl EqualKeys {
 }
 
 impl MatchKey {
-    /// As bits that are equal when the numbers are; `None` for null and NaN, which equal nothing.
+    /// Returns bits that are equal if and only if the numbers are; `None` for null and NaN, which equal
+    /// nothing.
     fn bits(self) -> Option<u64> {
         match self {
             Self::Long(key) => key.map(|key| key as u64),
-            // zero has two signs
+            // adding 0.0 turns -0.0 into 0.0
             Self::Double(key) => key.filter(|key| !key.is_nan()).map(|key| (key + 0.0).to_bits()),
         }
     }
@@ -219,30 +220,30 @@ impl MatchList {
         Self { stride: HEADER_WORDS + width, words: vec![], slot_count: 0, keys, head: 0, removed: 0 }
     }
 
-    /// How many wait.
+    /// Number of waiting matches.
     pub fn len(&self) -> usize {
         self.slot_count - self.head - self.removed
     }
 
-    /// The match at a place that was found.
+    /// Returns the match at an index returned by [`Self::find`].
     #[inline]
     pub fn get(&self, place: usize) -> &[u64] {
         &self.words[place * self.stride..(place + 1) * self.stride]
     }
 
-    /// The first that waits.
+    /// Returns the first waiting match.
     #[inline]
     pub fn first(&self) -> Option<&[u64]> {
         (self.head < self.slot_count).then(|| self.get(self.head))
     }
 
-    /// Those that wait, in order.
+    /// Iterates over the waiting matches in order.
     pub fn iter(&self) -> impl DoubleEndedIterator<Item = &[u64]> {
         let all = self.words[self.head * self.stride..].chunks_exact(self.stride);
         all.filter(|found| found[MARKS] & REMOVED == 0)
     }
 
-    /// To change their values; the keys stay.
+    /// Iterates over the matches to change their values; the keys must stay as they are.
     pub fn iter_mut(&mut self) -> impl Iterator<Item = &mut [u64]> {
         self.words.chunks_exact_mut(self.stride).filter(|found| found[MARKS] & REMOVED == 0)
     }
@@ -275,7 +276,8 @@ impl MatchList {
         self.words[at] = marks;
     }
 
-    /// The places of the matches that may satisfy an event with this key, in order; all where there are no keys.
+    /// Appends the indexes of the matches that an event with this key may satisfy, in order; all matches if
+    /// the list has no index.
     pub fn find(&mut self, key: Option<MatchKey>, found: &mut Vec<u32>) {
         match (&mut self.keys, key) {
             (KeyIndex::Double(op, ordered), Some(MatchKey::Double(key))) => {
@@ -300,7 +302,8 @@ impl MatchList {
         found.retain(|place| words[*place as usize * stride + MARKS] & (REMOVED | NO_KEY) == 0);
     }
 
-    /// The match at a place that was found leaves. [`Self::compact_if_needed`] is to be called before anything else is asked.
+    /// Removes the match at an index returned by [`Self::find`]. After the last removal, and before any other
+    /// lookup, the caller must call [`Self::compact_if_needed`].
     pub fn remove(&mut self, place: usize) {
         self.words[place * self.stride + MARKS] |= REMOVED;
         self.removed += 1;
@@ -313,7 +316,7 @@ impl MatchList {
         }
     }
 
-    /// The first one leaves.
+    /// Removes the first match.
     pub fn remove_first(&mut self) {
         self.remove(self.head);
         self.compact_if_needed();
@@ -324,7 +327,8 @@ impl MatchList {
         self.words[place * self.stride + MARKS] & REMOVED != 0
     }
 
-    /// Lets go of what is gone at both ends, and of what is gone in between once that is more than what waits.
+    /// Drops removed matches at both ends of the list. Compacts the list when removed matches make up more
+    /// than half of it and more than a block.
     #[inline]
     pub fn compact_if_needed(&mut self) {
         if self.removed + self.head == self.slot_count {
@@ -354,7 +358,7 @@ impl MatchList {
         }
     }
 
-    /// All leave.
+    /// Removes all matches.
     #[inline]
     pub fn clear(&mut self) {
         if self.slot_count == 0 {

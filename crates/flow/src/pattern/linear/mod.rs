@@ -1,9 +1,9 @@
-//! Patterns and sequences of single events: `every e1=A -> e2=B`, `A, B, C`.
+//! Linear patterns and sequences, whose steps are single events: `every e1=A -> e2=B`, `A, B, C`.
 //!
-//! They behave as the automaton does with them, faster: no match is shared between steps, so that a match is a few words
-//! in a list: the values that later filters and the selection read of it. Conditions on events alone are computed for
-//! whole batches; a comparison of an event with a match finds the matches that the event satisfies without looking at the
-//! others.
+//! Results are those of the automaton, but faster. No match is shared between steps, so a match is a few
+//! words in a list: the values that later filters and the selection read of it. Conditions on events alone
+//! are evaluated for whole batches. A comparison of an event with a match uses an index to find the matches
+//! that the event satisfies.
 
 mod columnar;
 mod emit;
@@ -31,58 +31,60 @@ pub(super) use plan::LinearPlan;
 use run::EventRun;
 use value_arena::ValueArena;
 
-/// A chain at work.
+/// Matcher of a linear pattern.
 pub(super) struct LinearMatcher {
     plan: Arc<PatternPlan>,
     layout: Arc<LinearPlan>,
     state: LinearState,
 }
 
-/// What it has seen.
+/// Matches under way, completed matches and scratch memory.
 struct LinearState {
-    /// What waits at each step for an event.
+    /// Matches that wait at each step for an event.
     waiting: Box<[MatchList]>,
-    /// What came to each step during the event that is worked off.
+    /// Matches that reached each step during the current event; they become visible to the next event.
     new_matches: Box<[NewMatches]>,
-    /// The first step got its first empty match.
+    /// Whether the first step got its first empty match.
     armed: bool,
-    /// Texts and objects of matches.
+    /// Strings and objects of matches.
     values: ValueArena,
-    /// Matches that are done, and for each event that completed some where they end and what the clock showed.
+    /// Completed matches as words, their number, and in `ends`, for each event that completed some, the
+    /// number of matches up to and including its own, and its clock.
     completed: Vec<u64>,
     completed_count: u32,
     ends: Vec<(u32, i64)>,
     scratch: ScratchBuffers,
 }
 
-/// Memory that is used again and again.
+/// Buffers that are reused between events.
 #[derive(Default)]
 struct ScratchBuffers {
-    /// For each step that has such conditions, whether the events of the batch satisfy those that are computed for all.
+    /// For each step, whether the events of the batch satisfy the step's vectorized conditions; empty for a
+    /// step without any.
     masks: Vec<Vec<bool>>,
     found: Vec<u32>,
-    /// What matches keep of the event, and which of it is null.
+    /// Values that matches capture of the current event, and the marks of those that are null.
     captured: Vec<u64>,
     captured_nulls: u64,
-    /// The last match that ran out of time.
+    /// The match that expired last.
     last_expired: Vec<u64>,
-    /// For each step what its conditions read of a match.
+    /// For each step, one row with the values that its conditions read of a match.
     condition_inputs: Vec<Vec<Column>>,
-    /// For each step the event by which what waits there was refused, and in a sequence what waited.
+    /// For each step, the last event that its matches rejected.
     rejected: Vec<RejectedEvent>,
 }
 
-/// What an event did not fit; for whoever asks why.
+/// An event that a step rejected, recorded for reports on why nothing matches.
 #[derive(Default)]
 struct RejectedEvent {
     event: LastEvent,
-    /// The match of a sequence that the event broke, and the event's row.
+    /// The match of a sequence that the event broke, and the event's row; empty if none.
     broken_match: Vec<u64>,
     row: usize,
 }
 
 impl LinearMatcher {
-    /// One that has seen nothing.
+    /// Creates a matcher in its initial state.
     pub fn new(plan: Arc<PatternPlan>, layout: Arc<LinearPlan>) -> Self {
         let scratch =
             |step: &plan::LinearStep| step.references.iter().map(|(_, ty)| Column::new(*ty)).collect();
@@ -108,12 +110,12 @@ impl LinearMatcher {
         Self { plan, layout, state }
     }
 
-    /// The app starts.
+    /// Adds the first empty match; called when the app starts.
     pub fn start(&mut self) {
         self.state.arm(self.layout.steps[0].every_end.is_some());
     }
 
-    /// Events of one of its streams. Errors: the first failure.
+    /// Processes a batch of events of input stream `port`. Errors: the first failure of a condition.
     pub fn process_batch(
         &mut self,
         port: usize,
@@ -124,17 +126,17 @@ impl LinearMatcher {
         EventRun { plan, layout, state, port, batch, host }.process_batch()
     }
 
-    /// The matches that were done since the last call.
+    /// Takes the matches completed since the last call.
     pub fn take_matches(&mut self) -> Option<PatternMatches> {
         emit::take_matches(&self.layout, &mut self.state)
     }
 }
 
-/// The time of a match without events.
+/// Time of a match without events.
 const NEVER: i64 = -1;
 
 impl LinearState {
-    /// An empty match for the first step.
+    /// Adds an empty match to the first step, at most once unless `again` is set.
     fn arm(&mut self, again: bool) {
         if (again || !self.armed) && self.new_matches[0].is_empty() {
             self.new_matches[0].push([NEVER as u64, 0, 0].into_iter());
@@ -142,7 +144,7 @@ impl LinearState {
         self.armed = true;
     }
 
-    /// How many matches are under way.
+    /// Number of partial matches.
     fn match_count(&self) -> usize {
         self.new_matches.iter().zip(&self.waiting).map(|(fresh, list)| fresh.len() + list.len()).sum()
     }

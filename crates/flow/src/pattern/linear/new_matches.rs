@@ -1,9 +1,9 @@
-//! The matches that come to a step during an event, in the order in which they come.
+//! Matches that reach a step during an event, in order.
 
 use super::NEVER;
 use super::match_list::{HEADER_WORDS, TIME};
 
-/// Matches that do not meet events yet.
+/// Matches that become visible to the next event.
 #[derive(Debug, Default)]
 pub(super) struct NewMatches {
     stride: usize,
@@ -24,7 +24,7 @@ impl NewMatches {
         self.count == 0
     }
 
-    /// Adds a match of so many words.
+    /// Appends a match of `stride` words.
     #[inline]
     pub fn push(&mut self, words: impl Iterator<Item = u64>) {
         self.words.extend(words);
@@ -32,7 +32,7 @@ impl NewMatches {
         debug_assert_eq!(self.words.len(), self.count * self.stride);
     }
 
-    /// Adds a match of these words.
+    /// Appends a match from its header, the captures of earlier steps and those of its last step.
     #[inline]
     pub fn push_words(&mut self, head: [u64; HEADER_WORDS], kept: &[u64], own: &[u64]) {
         self.words.reserve(self.stride);
@@ -56,7 +56,7 @@ impl NewMatches {
         self.count = 0;
     }
 
-    /// Takes out, in order, what `out` says.
+    /// Removes the matches that satisfy `out` and passes each to `took`, in order.
     pub fn extract(&mut self, out: impl Fn(&[u64]) -> bool, mut took: impl FnMut(&[u64])) {
         if !self.iter().any(&out) {
             return;
@@ -71,7 +71,7 @@ impl NewMatches {
         }
     }
 
-    /// By time, those without events last; otherwise in the order in which they came.
+    /// Sorts by time, matches without events last. The sort is stable.
     pub fn sort(&mut self) {
         let order = |found: &[u64]| (found[TIME] as i64 == NEVER, found[TIME] as i64);
         if self.count > 1 && !self.iter().is_sorted_by_key(order) {

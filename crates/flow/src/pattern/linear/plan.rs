@@ -1,4 +1,4 @@
-//! A chain of single events, laid out for speed.
+//! Evaluation plan of a linear pattern.
 
 use tidemill_types::FieldType;
 
@@ -6,23 +6,24 @@ use super::super::conditions::{ComparisonDomain, EVENT, FilterConditions, MATCH,
 use super::super::plan::{EventSelector, MatchReference, PatternPlan, ReferenceKind, StepKind};
 use crate::expr::{Comparison, Expr, Node};
 
-/// More than these values of a match are left to the automaton: they share a word of marks.
+/// Maximum number of captures of a match, because their null marks share a word. The automaton processes
+/// patterns with more.
 const CAPTURES_MAX: usize = 62;
 
-/// How a pattern or sequence of single events is worked off.
+/// Evaluation plan of a pattern or sequence whose steps are single events.
 #[derive(Debug)]
 pub(in super::super) struct LinearPlan {
-    /// The values that a match keeps, by step.
+    /// Values that a match stores, ordered by step.
     pub captures: Vec<Capture>,
-    /// The steps.
     pub steps: Vec<LinearStep>,
-    /// What the selection reads, in order, and the types.
+    /// Sources and types of the columns that the selection reads, in order.
     pub columns: Vec<(ValueSource, FieldType)>,
-    /// The first step is repeated by itself, so that a match may always begin.
+    /// Whether the first step is an `every` of its own without conditions on a match, so that any event may
+    /// begin a match.
     pub restarts_always: bool,
 }
 
-/// A value that a match keeps.
+/// A value of an event that a match stores.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in super::super) struct Capture {
     pub step: usize,
@@ -30,48 +31,48 @@ pub(in super::super) struct Capture {
     pub ty: FieldType,
 }
 
-/// Where something that is read of a match lies.
+/// Source of a value that is read of a match.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in super::super) enum ValueSource {
-    /// The capture.
+    /// The capture with this index.
     Capture(usize),
-    /// It is always true.
+    /// Always true.
     True,
-    /// It is always null.
+    /// Always null.
     Null,
 }
 
-/// A step.
+/// A step of a linear pattern.
 #[derive(Debug)]
 pub(in super::super) struct LinearStep {
-    /// The stream that it reads.
+    /// Index of the stream that the step reads.
     pub stream: usize,
-    /// Where a match goes on.
+    /// Whether a match is complete after this step.
     pub is_last: bool,
-    /// The first step of the `every` group that ends here.
+    /// First step of the `every` group that ends with this step.
     pub every_end: Option<usize>,
-    /// The first step of the `every` group that it lies in.
+    /// First step of the `every` group that contains this step.
     pub every_in: Option<usize>,
-    /// How many values a match has when it waits here; the next ones are this step's own.
+    /// Number of captures of a match that waits here; this step's own captures follow.
     pub width: usize,
-    /// How many of its own there are.
+    /// Number of captures of this step.
     pub own_captures: usize,
-    /// Slot 1 of the conditions.
+    /// Columns of slot 1 of the conditions.
     pub references: Vec<(ValueSource, FieldType)>,
-    /// Conditions on the event alone.
+    /// Conditions on the event alone, evaluated for whole batches.
     pub vectorized: Vec<Expr>,
     pub event_only: Vec<Expr>,
-    /// The comparison by which matches that an event satisfies are found.
+    /// Comparison by which the matches that an event satisfies are looked up.
     pub index: Option<IndexedComparison>,
     /// The other comparisons of a column with a capture.
     pub capture_comparisons: Vec<CaptureComparison>,
-    /// The rest, in order.
+    /// The remaining conditions, in order.
     pub rest: Vec<Expr>,
-    /// The columns of the event that the conditions look at.
+    /// Columns of the event that the conditions read, ascending.
     pub event_columns: Vec<usize>,
 }
 
-/// `event op match`, each side a number of its own (for texts their hash).
+/// Comparison `event op match`; each side is computed without the other. Strings are compared by hash.
 #[derive(Debug)]
 pub(in super::super) struct IndexedComparison {
     pub op: Comparison,
@@ -83,13 +84,13 @@ pub(in super::super) struct IndexedComparison {
 /// One side of a comparison.
 #[derive(Debug)]
 pub(in super::super) enum ComparisonOperand {
-    /// A column of the event, a capture of the match.
+    /// A column of the event, or a capture of the match.
     Stored(usize),
-    /// Anything else; no text.
+    /// An expression of any type but string.
     Computed(Expr),
 }
 
-/// `event.column op capture`.
+/// Comparison `event.column op capture`.
 #[derive(Debug)]
 pub(in super::super) struct CaptureComparison {
     pub op: Comparison,
@@ -99,7 +100,8 @@ pub(in super::super) struct CaptureComparison {
 }
 
 impl LinearPlan {
-    /// The layout of a plan whose steps are single events; `None` for any other.
+    /// Plans a pattern whose steps are single events. Returns `None` for any other pattern, and for one with
+    /// too many captures.
     pub fn of(plan: &PatternPlan) -> Option<Self> {
         let single = plan.steps.iter().enumerate().all(|(i, step)| {
             step.kind == StepKind::Stream
@@ -137,13 +139,14 @@ impl LinearPlan {
         Some(Self { captures, steps, columns, restarts_always: starts_always })
     }
 
-    /// Whether some value lies in a column beside the matches: a text or an object.
+    /// Returns whether a capture of type `ty` exists. Strings and objects are stored in the arena, not in the
+    /// words of the match.
     pub fn captures_type(&self, ty: FieldType) -> bool {
         self.captures.iter().any(|c| c.ty == ty)
     }
 }
 
-/// Where a reference lies in a match that has come to step `before`.
+/// Returns the source of a reference in a match that waits at step `before`.
 fn locate(reference: &MatchReference, captures: &[Capture], before: usize) -> ValueSource {
     // a single event is the first and the last of its step
     let there = matches!(
@@ -174,7 +177,7 @@ fn step(plan: &PatternPlan, i: usize, captures: &[Capture]) -> LinearStep {
             None => others.push(condition),
         }
     }
-    // equality leaves fewest; a sequence has no more than a match or two to look through
+    // equality selects fewest matches; a sequence has at most two matches to scan
     let orders = |index: &IndexedComparison| index.op != Comparison::Ne && !plan.sequence;
     let best = found.iter().position(|(x, _)| x.op == Comparison::Eq && orders(x));
     let best = best.or_else(|| found.iter().position(|(x, _)| orders(x)));
@@ -210,7 +213,7 @@ fn step(plan: &PatternPlan, i: usize, captures: &[Capture]) -> LinearStep {
     }
 }
 
-/// The columns of the event that filters look at.
+/// Returns the columns of the event that filters read, ascending and without duplicates.
 fn columns_of(filters: &[Expr]) -> Vec<usize> {
     let mut columns = Vec::new();
     let mut note = |expr: &Expr| {
@@ -224,7 +227,7 @@ fn columns_of(filters: &[Expr]) -> Vec<usize> {
     columns
 }
 
-/// `event op match` or `match op event`, where each side looks at one of the two only.
+/// Splits `event op match` or `match op event` if each side reads only one of the two.
 fn as_indexed_comparison(
     condition: &Expr,
     references: &[(ValueSource, FieldType)],

@@ -1,4 +1,4 @@
-//! What events do to the matches of a chain.
+//! Event processing of linear patterns.
 
 use tidemill_types::FieldType;
 
@@ -18,7 +18,7 @@ use crate::pattern::plan::{PatternPlan, ReferenceKind};
 use crate::pattern::{mask, too_many};
 use crate::value::Value;
 
-/// Events on their way through a chain.
+/// Processing of one batch of events.
 pub(super) struct EventRun<'a> {
     pub plan: &'a PatternPlan,
     pub layout: &'a LinearPlan,
@@ -28,7 +28,7 @@ pub(super) struct EventRun<'a> {
     pub host: &'a dyn EvalContext,
 }
 
-/// The event that is worked off.
+/// The event that is being processed.
 #[derive(Clone, Copy)]
 pub(super) struct CurrentEvent {
     pub row: usize,
@@ -52,7 +52,7 @@ impl EventRun<'_> {
         Ok(())
     }
 
-    /// One event, with what it completes.
+    /// Processes one event and closes its group of completed matches.
     pub(super) fn process_row(&mut self, event: CurrentEvent) -> Result<(), EvalError> {
         let before = self.state.completed_count;
         let done = self.process_event(event);
@@ -62,7 +62,7 @@ impl EventRun<'_> {
         Ok(())
     }
 
-    /// The matches that were done since there were `before` belong to one event.
+    /// Assigns the matches completed since there were `before` to one event.
     pub(super) fn end_event(&mut self, before: u32, clock: i64) {
         if self.state.completed_count == before {
             return;
@@ -78,7 +78,8 @@ impl EventRun<'_> {
         }
     }
 
-    /// Notes the last event of the batch, or the one that broke a sequence, for whoever asks why nothing matches.
+    /// Records the last event of the batch, or the one that broke a sequence, for reports on why nothing
+    /// matches.
     fn record_last_event(&mut self) {
         let last = (0..self.batch.len()).rev().find(|row| self.batch.kinds[*row] == EventKind::Current);
         let now = self.batch.chunk_clocks.last().copied().unwrap_or_default();
@@ -107,7 +108,7 @@ impl EventRun<'_> {
         if let Some(within) = self.plan.within {
             self.expire(event.time, within.unsigned_abs());
         }
-        // where the first step takes any number of events, its empty match stays where it is
+        // a first step that any event may match keeps its empty match waiting
         let first = usize::from(layout.restarts_always);
         if self.plan.sequence {
             self.state.waiting[first..].iter_mut().for_each(MatchList::clear);
@@ -136,7 +137,7 @@ impl EventRun<'_> {
         Ok(())
     }
 
-    /// A match begins with the event, if it fits; the empty match from which it comes stays.
+    /// Begins a match with the event if it satisfies the first step; the empty match keeps waiting.
     fn start_match(&mut self, event: CurrentEvent) -> Result<(), EvalError> {
         if !self.satisfies_event_conditions(0, event)? {
             if self.plan.sequence {
@@ -156,7 +157,7 @@ impl EventRun<'_> {
         Ok(())
     }
 
-    /// Drops what took too long. Only a match that has its first event can.
+    /// Drops the matches that exceed `within`. Only a match with a first event can.
     fn expire(&mut self, time: i64, within: u64) {
         for (i, step) in self.layout.steps.iter().enumerate().skip(1) {
             let ran_out = |found: &[u64]| (found[BEGIN] as i64).abs_diff(time) > within;
@@ -181,7 +182,7 @@ impl EventRun<'_> {
         }
     }
 
-    /// What came during earlier events may meet the next one.
+    /// Makes the matches that reached step `i` during earlier events visible to the next event.
     pub(super) fn promote_new_matches(&mut self, i: usize) {
         let LinearState { waiting, new_matches: fresh, scratch: work, values, .. } = &mut *self.state;
         let (list, fresh) = (&mut waiting[i], &mut fresh[i]);
@@ -195,7 +196,7 @@ impl EventRun<'_> {
         fresh.clear();
     }
 
-    /// Offers an event to all that waits at a step, in order.
+    /// Offers an event to the matches that wait at step `i`, in order.
     fn offer(&mut self, i: usize, event: CurrentEvent) -> Result<(), EvalError> {
         let step = &self.layout.steps[i];
         if !self.satisfies_event_conditions(i, event)? {
@@ -239,7 +240,7 @@ impl EventRun<'_> {
         failed.map_or(Ok(()), Err)
     }
 
-    /// Whether the event satisfies the conditions that look at nothing else.
+    /// Returns whether the event satisfies the conditions on the event alone.
     fn satisfies_event_conditions(&self, i: usize, event: CurrentEvent) -> Result<bool, EvalError> {
         let step = &self.layout.steps[i];
         if !step.vectorized.is_empty() && !self.state.scratch.masks[i][event.row] {
@@ -255,7 +256,7 @@ impl EventRun<'_> {
         Ok(true)
     }
 
-    /// Whether event and match satisfy the conditions on both, save that of the index.
+    /// Returns whether event and match satisfy the conditions on both, except that of the index.
     #[inline]
     fn satisfies_match_conditions(
         &mut self,
@@ -311,7 +312,7 @@ impl EventRun<'_> {
         }
     }
 
-    /// What matches keep of the event at this step.
+    /// Stores the captures of the event at step `i` in the scratch buffer.
     pub(super) fn capture(&mut self, i: usize, event: CurrentEvent) {
         let LinearState { scratch: work, values, .. } = &mut *self.state;
         work.captured.clear();
@@ -320,7 +321,7 @@ impl EventRun<'_> {
     }
 }
 
-/// Adds to `out` what matches keep of a row at step `i`; the marks of what of it is null.
+/// Appends the captures of a row at step `i` to `out`. Returns the marks of those that are null.
 #[inline]
 pub(super) fn push_captures(
     layout: &LinearPlan,
@@ -349,7 +350,7 @@ pub(super) fn push_captures(
 }
 
 impl LinearState {
-    /// A match has what step `i` wants.
+    /// Advances the match at index `place` past step `i`: completes it, or passes it to the next step.
     #[inline]
     fn complete_step(&mut self, layout: &LinearPlan, sequence: bool, i: usize, place: usize, time: i64) {
         let step = &layout.steps[i];
@@ -370,7 +371,7 @@ impl LinearState {
         }
     }
 
-    /// Notes the match of a sequence that an event broke: that at `place`, or the first.
+    /// Records the match of a sequence that an event broke: that at index `place`, or the first.
     #[inline]
     fn record_broken_match(&mut self, i: usize, place: Option<usize>, row: usize) {
         let list = &self.waiting[i];
@@ -381,12 +382,12 @@ impl LinearState {
         refusal.broken_match.extend_from_slice(found);
     }
 
-    /// A copy of a match begins anew with step `first`.
+    /// Restarts the `every` group that begins with step `first`, with a copy of a match.
     fn restart_every(&mut self, layout: &LinearPlan, first: usize, found: &[u64]) {
         restart_from(layout, &mut self.new_matches, first, found, found[TIME] as i64);
     }
 
-    /// Lets go of texts and objects that no match needs.
+    /// Drops strings and objects that no match references.
     fn sweep(&mut self, layout: &LinearPlan) {
         let types: Vec<_> = layout.captures.iter().map(|c| c.ty).collect();
         let stride = HEADER_WORDS + types.len();
@@ -412,7 +413,7 @@ fn restart_from(layout: &LinearPlan, fresh: &mut [NewMatches], first: usize, fou
     fresh[first].push_words(head, &found[HEADER_WORDS..HEADER_WORDS + width], &[]);
 }
 
-/// The marks of the first `width` values.
+/// Returns the null marks of the first `width` captures.
 pub(super) fn all_nulls_mask(width: usize) -> u64 {
     (1 << width) - 1
 }
@@ -440,7 +441,7 @@ fn pair_holds<'t>(
     }
 }
 
-/// A match joins those that wait at a step.
+/// Appends a match to those that wait at step `i`.
 #[inline]
 pub(super) fn push_waiting(
     layout: &LinearPlan,
@@ -463,7 +464,7 @@ pub(super) fn push_waiting(
     list.push(found, key);
 }
 
-/// What the matches of a list are found by.
+/// Computes the key of a match for the index of its list.
 fn match_key(
     index: &IndexedComparison,
     layout: &LinearPlan,
@@ -494,12 +495,12 @@ fn key(domain: ComparisonDomain, value: &Value) -> MatchKey {
     }
 }
 
-/// The value of something that cannot fail.
+/// Evaluates an expression that cannot fail.
 fn evaluate(expr: &Expr, rows: &[RowRef<'_>], time: i64, now: i64) -> Value {
     expr.eval(&Frame { rows, time, now, host: &NoContext }).unwrap_or_default()
 }
 
-/// Puts what conditions read of a match where they look for it.
+/// Fills `scratch`, one row, with the values that conditions read of a match.
 pub(super) fn fill_condition_inputs(
     scratch: &mut [Column],
     references: &[(ValueSource, FieldType)],
@@ -511,7 +512,7 @@ pub(super) fn fill_condition_inputs(
     }
 }
 
-/// A value of a match.
+/// Reads a value of a match.
 pub(super) fn read_word(
     layout: &LinearPlan,
     values: &ValueArena,

@@ -1,4 +1,4 @@
-//! The state of a chain for checkpoints.
+//! State of a linear pattern in checkpoints.
 
 use super::LinearMatcher;
 use super::match_list::{BEGIN, HEADER_WORDS, MARKS, TIME};
@@ -8,7 +8,7 @@ use crate::column::Column;
 use crate::snapshot::{Error, Reader, Writer};
 
 impl LinearMatcher {
-    /// Writes its state.
+    /// Writes the state.
     pub fn save(&self, out: &mut Writer<'_>) -> Result<(), Error> {
         let state = &self.state;
         out.flag(state.armed)?;
@@ -36,9 +36,9 @@ impl LinearMatcher {
         Ok(())
     }
 
-    /// Takes a saved state back.
+    /// Restores a state written by [`Self::save`]. The matcher is unchanged on an error.
     ///
-    /// Errors: it is none of this pattern.
+    /// Errors: the state belongs to another pattern.
     pub fn restore(&mut self, from: &mut Reader<'_>) -> Result<(), Error> {
         let mut other = Self::new(self.plan.clone(), self.layout.clone());
         other.state.armed = from.flag()?;

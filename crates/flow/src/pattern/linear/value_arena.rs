@@ -1,4 +1,4 @@
-//! Values of matches as words, and where texts and objects lie.
+//! Encoding of the values of matches as words, and the arena of their strings and objects.
 
 use std::hash::BuildHasher;
 
@@ -8,18 +8,18 @@ use tidemill_types::FieldType;
 use crate::column::{Column, Data};
 use crate::value::Value;
 
-/// Texts and objects that matches keep: a word of theirs is a place in here. What no match needs any more is swept out
-/// now and then.
+/// Arena of the strings and objects of matches, which store an index into it. Values that no match references
+/// are swept when the arena is full.
 pub(super) struct ValueArena {
     texts: Column,
     objects: Column,
     hasher: DefaultHashBuilder,
-    /// It is swept when it has so many.
+    /// Number of values at which the arena is swept.
     sweep_at: usize,
     used: bool,
 }
 
-/// So many may lie there before anything is swept.
+/// Number of live and dead values below which nothing is swept.
 const SWEEP_VALUES_MIN: usize = 4_096;
 
 impl ValueArena {
@@ -33,7 +33,8 @@ impl ValueArena {
         }
     }
 
-    /// The value at `row` of a column as a word; `None` for null.
+    /// Encodes the value at `row` of a column as a word, adding a string or object to the arena; `None` for
+    /// null.
     #[inline]
     pub fn keep(&mut self, column: &Column, row: usize) -> Option<u64> {
         if column.is_null(row) {
@@ -56,7 +57,7 @@ impl ValueArena {
         })
     }
 
-    /// The value that a word stands for.
+    /// Decodes a word.
     pub fn get(&self, word: u64, ty: FieldType) -> Value {
         match ty {
             FieldType::Bool => Value::Bool(word != 0),
@@ -69,34 +70,34 @@ impl ValueArena {
         }
     }
 
-    /// The text that a word stands for.
+    /// Returns the string that a word refers to.
     pub fn text(&self, word: u64) -> &str {
         text(&self.texts, word as usize)
     }
 
-    /// All texts, or all objects.
+    /// Returns all strings, or all objects.
     pub fn column(&self, ty: FieldType) -> &Column {
         if ty == FieldType::String { &self.texts } else { &self.objects }
     }
 
-    /// A text as a key: equal texts have equal ones.
+    /// Hashes a string as a key: equal strings have equal hashes.
     pub fn hash(&self, text: &str) -> i64 {
         self.hasher.hash_one(text) as i64
     }
 
-    /// Whether it is time to sweep.
+    /// Returns whether the arena should be swept.
     #[inline]
     pub fn is_full(&self) -> bool {
         self.used && self.texts.len() + self.objects.len() >= self.sweep_at
     }
 
-    /// Keeps what the words of `needed` stand for, and writes where it is now into them.
+    /// Keeps only the values that `needed` refers to, and updates these words to the new indexes.
     pub fn sweep<'w>(&mut self, needed: impl Iterator<Item = (&'w mut u64, FieldType)>) {
         let texts = std::mem::replace(&mut self.texts, Column::new(FieldType::String));
         let objects = std::mem::replace(&mut self.objects, Column::new(FieldType::Object));
         for (word, ty) in needed {
             let from = if ty == FieldType::String { &texts } else { &objects };
-            // a null stands for nothing
+            // an index out of range belongs to a null
             *word = match (*word as usize) < from.len() {
                 true => self.keep(from, *word as usize).unwrap_or_default(),
                 false => 0,
@@ -106,7 +107,7 @@ impl ValueArena {
     }
 }
 
-/// Text `row` of a column of texts.
+/// Returns row `row` of a string column.
 pub(super) fn text(column: &Column, row: usize) -> &str {
     match column.data() {
         Data::Str(texts) if row < texts.len() => texts.get(row),
@@ -114,7 +115,7 @@ pub(super) fn text(column: &Column, row: usize) -> &str {
     }
 }
 
-/// A whole number of a column.
+/// Returns an integer of a column.
 #[inline]
 pub(super) fn long(column: &Column, row: usize) -> i64 {
     match column.data() {
@@ -124,7 +125,7 @@ pub(super) fn long(column: &Column, row: usize) -> i64 {
     }
 }
 
-/// A number of a column as a double.
+/// Returns a number of a column as `f64`.
 #[inline]
 pub(super) fn double(column: &Column, row: usize) -> f64 {
     match column.data() {
@@ -136,7 +137,7 @@ pub(super) fn double(column: &Column, row: usize) -> f64 {
     }
 }
 
-/// A number of a column with the precision of a float.
+/// Returns a number of a column rounded to `f32`.
 #[inline]
 pub(super) fn float(column: &Column, row: usize) -> f64 {
     f64::from(match column.data() {
@@ -147,7 +148,7 @@ pub(super) fn float(column: &Column, row: usize) -> f64 {
     })
 }
 
-/// The number that a word stands for, as a double.
+/// Decodes the number in a word as `f64`.
 #[inline]
 pub(super) fn word_double(word: u64, ty: FieldType) -> f64 {
     match ty {
@@ -157,7 +158,7 @@ pub(super) fn word_double(word: u64, ty: FieldType) -> f64 {
     }
 }
 
-/// The number that a word stands for, with the precision of a float.
+/// Decodes the number in a word, rounded to `f32`.
 #[inline]
 pub(super) fn word_float(word: u64, ty: FieldType) -> f64 {
     f64::from(match ty {

@@ -73,14 +73,14 @@ fn a_saved_state_goes_on_where_it_was() {
     second.start(0);
     taken_back(&mut second, &saved(&first)).unwrap();
     assert_eq!(saved(&second), saved(&first));
-    // the full collection goes on; the one that has begun needs one more
+    // the complete collection advances; the one that just began needs one more event
     assert_eq!(send(&mut second, 1, 4, 2), Ok(1));
     assert_eq!(send(&mut second, 0, 5, 2), Ok(0));
     assert_eq!(send(&mut second, 1, 6, 2), Ok(1));
     let mut other = Vec::new();
     let mut out = Writer::new(&mut other).unwrap();
     out.section("pattern").unwrap();
-    // a list of one match that is to have come before
+    // a list of one match that refers to a match not written before
     [1, 7].into_iter().for_each(|n| out.number(n).unwrap());
     out.finish().unwrap();
     assert!(matches!(taken_back(&mut second, &other), Err(Error::Damaged { .. })));
@@ -93,7 +93,7 @@ fn waiting_matches_are_bounded() {
     assert_eq!(send(&mut machine, 0, 1, 1), Ok(0));
     let failed = (2..100).find_map(|_| send(&mut machine, 0, 5, 1).err());
     assert!(failed.is_some_and(|failure| failure.0.contains("`within`")));
-    // once they ran out of time there is room again
+    // once the matches expired, new ones are accepted
     assert_eq!(send(&mut machine, 0, 20, 1), Ok(0));
     assert!(send(&mut machine, 1, 21, 1).is_ok_and(|matches| matches > 0));
 }
