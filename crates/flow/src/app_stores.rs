@@ -1,4 +1,4 @@
-//! What the queries of an app share: its tables, named windows and aggregations.
+//! State that the queries of an app share: tables, named windows and aggregations.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -10,21 +10,21 @@ use crate::expr::{EvalContext, EvalError, Expr, Frame, StoreRef};
 use crate::named_window::NamedWindow;
 use crate::table::{Table, TableSearch};
 
-/// The tables, named windows and aggregations of an app, each by its number.
+/// Tables, named windows and aggregations of an app, by index.
 #[derive(Default)]
 pub struct AppStores {
-    /// The tables.
+    /// Tables.
     pub tables: Vec<Table>,
-    /// The named windows.
+    /// Named windows.
     pub windows: Vec<NamedWindow>,
-    /// The aggregations.
+    /// Aggregations.
     pub aggregations: Vec<Aggregation>,
-    /// What random values are made of.
+    /// Source of random values.
     pub rng: DeterministicRng,
 }
 
-/// Random bits that come out the same when the same inputs are replayed: they are made of a seed, the number of the
-/// input during which they are drawn, how many were drawn since it came, and the event's time.
+/// Random number generator that draws equal numbers when equal inputs are replayed. A number is a hash of the
+/// seed, the number of the current input, the count of draws since that input, and the event's time.
 #[derive(Debug, Default)]
 pub struct DeterministicRng {
     seed: u64,
@@ -33,33 +33,33 @@ pub struct DeterministicRng {
 }
 
 impl DeterministicRng {
-    /// Draws seeded with a text, the name of what draws.
+    /// Creates a generator whose seed is a string, usually the name of the app.
     pub fn seeded(name: &str) -> Self {
         Self { seed: xxh3_64(name.as_bytes()), ..Self::default() }
     }
 
-    /// Draws with the same seed that have not begun.
+    /// Creates a generator with this seed in its initial state.
     pub fn restarted(&self) -> Self {
         Self { seed: self.seed, ..Self::default() }
     }
 
-    /// The next input comes.
+    /// Advances to the next input.
     pub fn next_input(&mut self) {
         self.next_inputs(1);
     }
 
-    /// So many inputs come, and nothing is drawn before the last one.
+    /// Advances by `inputs` inputs; nothing may be drawn before the last one.
     pub fn next_inputs(&mut self, inputs: u64) {
         *self.input.get_mut() += inputs;
         *self.drawn.get_mut() = 0;
     }
 
-    /// Where the draws stand, for a checkpoint: the number of the input, and what was drawn since it came.
+    /// Returns the position for a checkpoint: the number of the input, and the count of draws since.
     pub fn position(&self) -> (u64, u64) {
         (self.input.load(Ordering::Relaxed), self.drawn.load(Ordering::Relaxed))
     }
 
-    /// Takes a saved position back.
+    /// Restores a saved position.
     pub fn set_position(&mut self, (input, drawn): (u64, u64)) {
         *self.input.get_mut() = input;
         *self.drawn.get_mut() = drawn;

@@ -1,4 +1,4 @@
-//! On-demand queries: asked once, of what an app holds.
+//! On-demand queries: queries that run once, over the current contents of an app.
 
 mod cache;
 
@@ -29,21 +29,21 @@ pub struct OnDemandPlan {
 }
 
 enum OnDemandKind {
-    /// Rows that satisfy the condition, as slot 0.
+    /// Finds rows that satisfy the condition, in which they are slot 0.
     Find(OnDemandSource, Attributes, Option<Expr>),
-    /// What is done to a table.
+    /// Changes a table.
     Change(usize, table::TableAction),
 }
 
-/// What is asked.
+/// Store that a query reads.
 enum OnDemandSource {
     /// A table or named window.
     Rows(StoreRef),
-    /// An aggregation, and which of its buckets.
+    /// An aggregation, and which of its buckets to read.
     Aggregation(usize, BucketQuery),
 }
 
-/// Compiles `text`. Errors: what is wrong with it, as a terminal shows it.
+/// Compiles `text`. Errors: diagnostics, rendered for a terminal.
 pub fn compile(text: &str, plan: &AppPlan, registry: &Registry) -> Result<OnDemandPlan, EvalError> {
     let mut sources = Sources::default();
     sources.add("query", text);
@@ -87,7 +87,7 @@ fn compile_find(
     Ok(OnDemandPlan { select, what: OnDemandKind::Find(OnDemandSource::Rows(place), attributes.clone(), on) })
 }
 
-/// The same for an aggregation.
+/// Compiles a query of an aggregation.
 fn compile_aggregation_find(
     find: &ast::FindQuery,
     number: usize,
@@ -108,7 +108,7 @@ fn compile_aggregation_find(
     })
 }
 
-/// The condition and the selection.
+/// Compiles the condition and the selection.
 fn clauses(
     find: &ast::FindQuery,
     attributes: &Attributes,
@@ -143,7 +143,7 @@ fn compile_change(
     }
 }
 
-/// The query with its clauses where others have them.
+/// Returns a stream query with these clauses, as [`selection`] expects.
 fn as_query(store: &ast::Ident, select: Option<ast::Selection>, output: ast::Output) -> ast::Query {
     let span = output.span;
     let stream = ast::StreamRef { name: store.clone(), scope: ast::Scope::App, span };
@@ -152,7 +152,7 @@ fn as_query(store: &ast::Ident, select: Option<ast::Selection>, output: ast::Out
 }
 
 impl OnDemandPlan {
-    /// Runs it. What it finds is one chunk; what changes a table gives nothing.
+    /// Runs the query. Returns the rows found as one chunk; nothing if the query changes a table.
     pub fn run(&self, shared: &mut AppStores, now: i64) -> Result<Batch, EvalError> {
         let mut selector = Selector::new(Arc::new(self.select.clone()), false, false, None);
         match &self.what {

@@ -1,4 +1,5 @@
-//! Runs over recorded inputs in virtual time: what went in decides what comes out, whatever the machine's clock says.
+//! Replay of recorded inputs in virtual time: the output depends on the inputs only, not on the machine's
+//! clock.
 
 mod check;
 mod losses;
@@ -23,39 +24,39 @@ use crate::value::{Object, Value};
 pub use check::{check, check_interrupted};
 pub use losses::{LossCounter, QueryLoss};
 
-/// Something that is done to an app.
+/// An input of an app.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(untagged)]
 pub enum Input {
-    /// Several events in one call.
+    /// Several events, sent in one call.
     Events {
-        /// The stream.
+        /// Stream name.
         stream: String,
         /// The events in order.
         events: Vec<Event>,
     },
     /// One event.
     Event {
-        /// The stream.
+        /// Stream name.
         stream: String,
         /// Milliseconds since 1970.
         timestamp: i64,
-        /// The attributes in order.
+        /// Attributes in order.
         data: Vec<Json>,
     },
     /// An on-demand query.
     OnDemand {
-        /// Its text.
+        /// Text of the query.
         on_demand: String,
     },
-    /// The state is saved and restored into a new app.
+    /// Saves the state and restores it into a new app.
     Restart {
         /// Always true.
         restart: bool,
     },
-    /// Only the clock moves.
+    /// Advances the clock.
     Clock {
-        /// Where to.
+        /// New time, milliseconds since 1970.
         timestamp: i64,
     },
 }
@@ -65,104 +66,104 @@ pub enum Input {
 pub struct Event {
     /// Milliseconds since 1970.
     pub timestamp: i64,
-    /// The attributes in order.
+    /// Attributes in order.
     pub data: Vec<Json>,
 }
 
-/// A recorded run: an app, what went in, what must come out.
+/// A recorded run: an app, its inputs, and the expected output.
 #[derive(Debug, Clone, Deserialize)]
 pub struct Case {
-    /// Its name.
+    /// Case name.
     #[serde(default)]
     pub name: String,
-    /// The SiddhiQL text.
+    /// SiddhiQL text.
     pub app: String,
-    /// Where the clock stands at the start, milliseconds.
+    /// Clock at the start, milliseconds.
     #[serde(default)]
     pub start: i64,
-    /// What is done, in order.
+    /// Inputs in order.
     #[serde(default)]
     pub inputs: Vec<Input>,
-    /// Streams to watch.
+    /// Names of the streams to watch.
     #[serde(default)]
     pub outputs: Vec<String>,
-    /// Queries to watch, by name.
+    /// Names of the queries to watch.
     #[serde(default)]
     pub queries: Vec<String>,
     /// Name and type of each attribute of watched streams.
     #[serde(default)]
     pub schemas: BTreeMap<String, Vec<(String, String)>>,
-    /// What must come out.
+    /// The expected output.
     #[serde(default)]
     pub expected: Vec<Output>,
-    /// Instead: the app must be refused.
+    /// If set, the app must be rejected.
     #[serde(default)]
     pub error: Option<Json>,
-    /// Inside one input's results the order is free.
+    /// Whether the output of one input may come in any order.
     #[serde(default)]
     pub unordered: bool,
 }
 
-/// Something that came out.
+/// One item of output.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Output {
-    /// The number of the input during which it came, -1 at the start.
+    /// Index of the input that caused the output; -1 for the start.
     pub input: i64,
-    /// What it was.
+    /// Kind and contents of the output.
     #[serde(flatten)]
     pub what: OutputKind,
 }
 
-/// See [`Output`].
+/// Kind of an [`Output`].
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(untagged)]
 pub enum OutputKind {
-    /// An event that came out on a stream before is taken back: a late event has made it wrong.
+    /// The retraction of an event that was emitted earlier and that a late event has made wrong.
     Retracted {
-        /// The stream.
+        /// Stream name.
         retracted: String,
-        /// The time that it had.
+        /// Time of the event.
         timestamp: i64,
-        /// Its attributes.
+        /// Attributes of the event.
         data: Vec<Json>,
     },
-    /// An event on a stream.
+    /// An event of a stream.
     Stream {
-        /// The stream.
+        /// Stream name.
         stream: String,
-        /// Its time.
+        /// Event time, milliseconds.
         timestamp: i64,
-        /// Its attributes.
+        /// Attributes in order.
         data: Vec<Json>,
     },
     /// An emission of a query.
     Query {
-        /// The query.
+        /// Query name.
         query: String,
-        /// Its time.
+        /// Time of the first event, milliseconds.
         timestamp: i64,
-        /// What arrived.
+        /// Current events.
         #[serde(default)]
         current: Vec<Vec<Json>>,
-        /// What left.
+        /// Expired events.
         #[serde(default)]
         expired: Vec<Vec<Json>>,
     },
-    /// The answer to an on-demand query.
+    /// The result of an on-demand query.
     Rows {
-        /// The rows.
+        /// Result rows.
         rows: Vec<Vec<Json>>,
     },
-    /// The input failed.
+    /// The failure of an input.
     Failure {
-        /// Why.
+        /// Reason of the failure.
         failure: String,
     },
 }
 
-/// Reads and compiles an app. `variable` gives the values of `${NAME}`.
+/// Parses and compiles an app. `variable` returns the values of `${NAME}`.
 ///
-/// Errors: the diagnostics as a terminal shows them.
+/// Errors: the diagnostics, rendered for a terminal.
 pub fn compile(
     name: &str,
     text: &str,
@@ -175,7 +176,7 @@ pub fn compile(
         sources.add(name, text);
         tidemill_lang::render_all(&d, &sources)
     })?;
-    // places are places in the replaced text
+    // diagnostics refer to the text after substitution
     let mut sources = Sources::default();
     sources.add(name, replaced.text());
     let rendered = |d: &[tidemill_lang::Diagnostic]| tidemill_lang::render_all(d, &sources);
@@ -186,7 +187,7 @@ pub fn compile(
     plan::compile(&parsed.app, registry).map_err(|d| rendered(&d))
 }
 
-/// Runs inputs through an app; `show` gets what comes out on watched streams and of watched queries, in order.
+/// Runs inputs through an app, and records the output of watched streams and queries in order.
 pub struct Replay<'s> {
     app: AppRunner,
     recorder: Recorder<'s>,
@@ -201,7 +202,7 @@ struct Recorder<'s> {
 }
 
 impl<'s> Replay<'s> {
-    /// A run that has not begun; the clock stands at `start`.
+    /// Starts the app at clock `start`. `watches` and `watches_query` select streams and queries by name.
     pub fn new(
         plan: AppPlan,
         start: i64,
@@ -215,12 +216,12 @@ impl<'s> Replay<'s> {
         Self { app, recorder }
     }
 
-    /// Does one input.
+    /// Applies one input.
     pub fn input(&mut self, input: &Input) {
         self.try_input(input);
     }
 
-    /// Does one input. Returns whether it could be done: that it could not is among what comes out.
+    /// Applies one input. Returns whether it succeeded; a failure is also recorded as output.
     pub fn try_input(&mut self, input: &Input) -> bool {
         self.recorder.input += 1;
         let done = self.apply(input).and_then(|()| self.app.apply_corrections(&mut self.recorder));
@@ -253,7 +254,7 @@ impl<'s> Replay<'s> {
                 let mut state = Vec::new();
                 self.app.save(&mut state)?;
                 let mut app = AppRunner::new(self.app.app().shared_plan());
-                // one that is corrected goes on by the times of its events
+                // the clock of a correcting app is that of its events, so it is not started
                 if let AppRunner::Plain(app) = &mut app {
                     app.start(self.app.now(), &mut self.recorder);
                 }
@@ -292,9 +293,10 @@ impl<'s> Replay<'s> {
         Ok(())
     }
 
-    /// Goes on with a new app of `plan` that has the state of the one so far, as another process does after a crash.
+    /// Replaces the app by a new one of `plan` with the state of the current one, as after the crash of a
+    /// process.
     ///
-    /// Errors: why the state could not be saved or taken back.
+    /// Errors: the state could not be saved or restored.
     pub fn reload(&mut self, plan: AppPlan) -> Result<(), EvalError> {
         let mut state = Vec::new();
         self.app.save(&mut state)?;
@@ -304,17 +306,17 @@ impl<'s> Replay<'s> {
         Ok(())
     }
 
-    /// What came out since it was asked last.
+    /// Takes the output recorded since the last call.
     pub fn take_outputs(&mut self) -> Vec<Output> {
         std::mem::take(&mut self.recorder.out)
     }
 
-    /// What was lost so far, by query, because it failed and no fault stream took the events.
+    /// Returns the losses so far by query: events of failed queries that no fault stream received.
     pub fn losses(&self) -> &[QueryLoss] {
         self.recorder.lost.by_query()
     }
 
-    /// The app.
+    /// Returns the app runtime.
     pub fn app(&self) -> &AppRuntime {
         self.app.app()
     }
@@ -371,7 +373,7 @@ impl RetractionHandler for Recorder<'_> {
     }
 }
 
-/// A JSON value as an attribute of type `ty`; what does not fit is null.
+/// Converts a JSON value to an attribute of type `ty`; a value that does not fit becomes null.
 pub fn value_of(json: &Json, ty: FieldType) -> Value {
     match (ty, json) {
         (FieldType::Bool, Json::Bool(b)) => Value::Bool(*b),
@@ -393,7 +395,7 @@ pub fn value_of(json: &Json, ty: FieldType) -> Value {
     }
 }
 
-/// A value as recorded runs write it.
+/// Converts a value to JSON as recorded runs represent it.
 pub fn json_of(value: &Value) -> Json {
     let decimal = |n: f64| match n {
         n if n.is_nan() => json!("NaN"),
@@ -405,7 +407,7 @@ pub fn json_of(value: &Value) -> Json {
         Value::Bool(b) => json!(b),
         Value::Int(n) => json!(n),
         Value::Long(n) => json!(n),
-        // through its text: the double nearest to 0.1f is not 0.1
+        // by way of its text, because the `f64` nearest to 0.1f is not 0.1
         Value::Float(n) => n.to_string().parse().map_or(Json::Null, decimal),
         Value::Double(n) => decimal(*n),
         Value::Str(s) => json!(s.as_ref()),

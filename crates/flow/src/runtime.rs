@@ -1,4 +1,4 @@
-//! An app at work: its clock, its streams, its queries.
+//! Runtime of an app: its clock, streams and queries.
 
 mod aggregations;
 mod partitions;
@@ -27,83 +27,87 @@ use crate::query::{Query, QueryPlan, Target};
 use crate::table::Table;
 use crate::value::Value;
 
-/// Deepest way of an event from query to query: a query may feed itself, but not for ever.
+/// Maximum length of the way of an event from query to query. A query may feed itself, but not endlessly.
 const DEPTH_MAX: usize = 500;
 
-/// With less of the stack left than this an event goes on in a new piece of it, bytes.
+/// Remaining stack below which an event is delivered on a newly allocated stack, bytes.
 const STACK_LEFT: usize = 256 << 10;
-/// How large that is, bytes.
+/// Size of that stack, bytes.
 const STACK_MORE: usize = 1 << 20;
 
-/// Goes on to another stream: threads may have small stacks, and a query that feeds itself goes deep.
+/// Calls `on` with enough stack: threads may have small stacks, and queries that feed themselves recurse
+/// deeply.
 fn with_stack_guard<R>(on: impl FnOnce() -> R) -> R {
     stacker::maybe_grow(STACK_LEFT, STACK_MORE, on)
 }
 
-/// What an app puts out.
+/// Receiver of the output of an app.
 pub trait OutputHandler {
-    /// Events came to a stream, in order: time and values.
+    /// Called with the events of a stream in order; times and values are set.
     fn events(&mut self, stream: &str, events: &Batch);
-    /// The same for events that were sent ([`AppRuntime::send`]) and did not come from a query, trigger or topic.
+    /// Called instead of [`Self::events`] for events from [`AppRuntime::send`], which no query, trigger or
+    /// topic emitted.
     fn sent(&mut self, stream: &str, events: &Batch) {
         self.events(stream, events);
     }
-    /// A query put something out: current and expired events, as one emission.
+    /// Called with the output of a query: current and expired events, as one emission.
     fn emission(&mut self, query: &str, emission: &Batch);
-    /// Events could not be worked off by a query.
+    /// Called when a query cannot process events.
     fn failure(&mut self, query: &str, failure: &EvalError);
-    /// What becomes of the events of `stream` of which [`Self::failure`] told last: they went to its fault stream when
-    /// `kept`, and are lost for the query and those behind it when not. What fails in a timer has no events.
+    /// Called with the events of `stream` of the last [`Self::failure`]: they went to the fault stream of
+    /// `stream` if `kept`; otherwise the query and those after it have lost them. A failed timer has no
+    /// events.
     fn failed_events(&mut self, _stream: &str, _events: &Batch, _kept: bool) {}
-    /// Events came to a stream that is printed.
+    /// Called with events of a stream that has a log sink.
     fn logged(&mut self, log: &LogSink, events: &Batch) {
         log.trace(events);
     }
 }
 
-/// An app at work.
+/// Runtime of an app.
 ///
-/// It has no clock of its own: whoever runs it moves its clock ([`AppRuntime::advance`]) and hands events in ([`AppRuntime::send`]).
+/// It has no clock of its own: the caller advances the clock ([`AppRuntime::advance`]) and sends events
+/// ([`AppRuntime::send`]).
 pub struct AppRuntime {
     plan: Arc<AppPlan>,
     pub(crate) queries: Vec<Query>,
-    /// Its tables, named windows and aggregations.
+    /// Tables, named windows and aggregations.
     pub(crate) stores: AppStores,
     partitions: Vec<Partition>,
-    /// For each stream who reads it, in order.
+    /// Subscribers of each stream, in order.
     pub(crate) subscribers: Vec<Vec<Subscriber>>,
-    /// Why events handed in together go through it one by one; `None` if they do not.
+    /// Why batches are processed row at a time; `None` if they are not.
     pub(crate) row_at_a_time_reason: Option<String>,
-    /// For each trigger the instant at which it fires next.
+    /// For each trigger, the time at which it fires next.
     triggers: Vec<Option<i64>>,
-    /// How often sinks with turns have put events out.
+    /// Number of batches published by each round-robin sink.
     sink_turns: BTreeMap<usize, usize>,
     pub(crate) now: i64,
-    /// Where the clock stood when it took a saved state, if it did: counts of what came begin there.
+    /// The clock after the restore of a saved state, if there was one: event counts begin there.
     restored_at: Option<i64>,
-    /// On-demand queries that were run.
+    /// On-demand queries that were run recently.
     on_demand_cache: on_demand::Cache,
-    /// The queries and partitions in which something may be due without events, in order.
+    /// The queries and partitions that may act without an event, in order.
     pub(crate) time_driven: Vec<PlanElement>,
-    /// A batch without events, kept for its memory.
+    /// An empty batch, kept to reuse its memory.
     envelope: Batch,
 }
 
-/// Who reads a stream.
+/// A reader of a stream.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Subscriber {
     /// A query, and the port to which the events go.
     Query(usize, usize),
-    /// A partition.
+    /// The partition with this index.
     Partition(usize),
 }
 
-/// Which query put something out.
+/// The query that emitted events.
 #[derive(Debug, Clone, Copy)]
 enum Emitter {
-    /// One of the app.
+    /// A query outside partitions.
     Query(usize),
-    /// One of a key.
+    /// A query of a key.
     InPartition { partition: usize, key: KeyId, query: usize },
 }
 
@@ -117,7 +121,7 @@ impl Emitter {
 }
 
 impl AppRuntime {
-    /// An app that has not started.
+    /// Creates an app that has not started.
     pub fn new(plan: Arc<AppPlan>) -> Self {
         let plan = partition::rewrite_as_group_by(plan);
         let streams = plan.catalog.streams();
@@ -172,28 +176,28 @@ impl AppRuntime {
         }
     }
 
-    /// The compiled app.
+    /// Returns the compiled app.
     pub fn plan(&self) -> &AppPlan {
         &self.plan
     }
 
-    /// The same, to make another app of it.
+    /// Returns the compiled app, to be shared with another runtime.
     pub fn shared_plan(&self) -> Arc<AppPlan> {
         self.plan.clone()
     }
 
-    /// Seeds its random values (`UUID()`, `math:rand()`) with a text other than its name: copies of an app that run
-    /// beside each other must not draw the same.
+    /// Seeds random values (`UUID()`, `math:rand()`) with a string other than the app's name, because
+    /// concurrent copies of an app must not draw the same values.
     pub fn seed(&mut self, text: &str) {
         self.stores.rng = DeterministicRng::seeded(text);
     }
 
-    /// The clock.
+    /// Returns the clock, milliseconds.
     pub fn now(&self) -> i64 {
         self.now
     }
 
-    /// Starts it at `now`.
+    /// Starts the app at `now`.
     pub fn start(&mut self, now: i64, sink: &mut dyn OutputHandler) {
         self.now = now;
         self.stores.windows.iter_mut().for_each(|w| w.operator.start(now));
@@ -208,7 +212,7 @@ impl AppRuntime {
         }
     }
 
-    /// Moves the clock to `to`, unless it is there already, and runs everything that is due on the way.
+    /// Advances the clock to `to`, unless it is there already, and runs everything that is due until then.
     pub fn advance(&mut self, to: i64, sink: &mut dyn OutputHandler) {
         self.skip_purges(to);
         while let Some(at) = self.next_stop().filter(|at| *at <= to) {
@@ -246,8 +250,8 @@ impl AppRuntime {
         self.run_due_timers(sink);
     }
 
-    /// The next instant later than the clock at which it stops on its way: triggers, windows that go by a calendar,
-    /// idle keys.
+    /// Returns the next instant after the clock at which [`Self::advance`] must stop: for triggers, windows
+    /// with a calendar schedule, and purges.
     pub(crate) fn next_stop(&self) -> Option<i64> {
         let triggers = self.triggers.iter().flatten().copied();
         let windows = self.stores.windows.iter().filter_map(|w| w.operator.next_scheduled(self.now));
@@ -303,15 +307,15 @@ impl AppRuntime {
         self.deliver(stream, &events, 1, sink);
     }
 
-    /// When its next timer, trigger or calendar window is due; the clock may stand there already.
+    /// Returns the due time of the next timer, trigger or scheduled window, which may be the current time.
     pub fn next_due(&self) -> Option<i64> {
         self.next_timer().into_iter().chain(self.next_stop()).min()
     }
 
-    /// Hands events to a stream in one call: they stay together as one chunk. The clock first moves to the time of the
-    /// last one.
+    /// Sends events to a stream as one chunk. First advances the clock to the time of the last event.
     ///
-    /// `columns` are the stream's attributes in order. Errors: that they are not.
+    /// `columns` are the stream's attributes in order. Errors: they are not, or the stream cannot be written
+    /// from outside.
     pub fn send(
         &mut self,
         stream: usize,
@@ -333,7 +337,7 @@ impl AppRuntime {
         Ok(())
     }
 
-    /// That these can be events of the stream: so many rows, its attributes in order.
+    /// Checks that these columns can be events of the stream: `rows` rows of its attributes, in order.
     pub(crate) fn check(&self, stream: usize, columns: &[Column], rows: usize) -> Result<(), EvalError> {
         let defined = self.plan.catalog.streams().get(stream);
         let defined = defined.ok_or_else(|| EvalError(format!("there is no stream {stream}")))?;
@@ -352,7 +356,8 @@ impl AppRuntime {
         Ok(())
     }
 
-    /// Depth first: all that follows from the events for one reader comes before the next reader gets them.
+    /// Delivers events depth first: each subscriber and all that follows from it runs before the next
+    /// subscriber.
     fn deliver(&mut self, stream: usize, events: &Batch, depth: usize, sink: &mut dyn OutputHandler) {
         with_stack_guard(|| self.deliver_to_subscribers(stream, events, depth, sink));
     }
@@ -394,7 +399,7 @@ impl AppRuntime {
                 return;
             }
         }
-        // whoever watches a stream comes behind its queries
+        // observers of a stream come after its queries
         let name = &self.plan.catalog.streams()[stream].name;
         if depth == 0 {
             sink.sent(name, events)
@@ -406,14 +411,14 @@ impl AppRuntime {
         }
     }
 
-    /// Whether a query joins a stream with itself.
+    /// Returns whether a query joins a stream with itself.
     fn is_self_join(&self, query: usize, stream: usize) -> bool {
         let reads = |reader: &&Subscriber| matches!(reader, Subscriber::Query(q, _) if *q == query);
         self.plan.catalog.window(stream).is_none()
             && self.subscribers[stream].iter().filter(reads).count() > 1
     }
 
-    /// Each event goes to both sides of a join before the next one does.
+    /// Sends each event to both sides of a join before the next one.
     fn run_self_join(
         &mut self,
         query: usize,
@@ -432,8 +437,8 @@ impl AppRuntime {
         None
     }
 
-    /// Events of a stream go to the topics of its sinks, and from there to the streams that listen; those of one topic
-    /// stay together.
+    /// Publishes events of a stream to the topics of its sinks, and from there to the streams that subscribe
+    /// to them. Events of one topic stay together.
     fn publish(&mut self, stream: usize, events: &Batch, depth: usize, sink: &mut dyn OutputHandler) {
         let plan = self.plan.clone();
         for (number, to) in plan.sinks.iter().enumerate().filter(|(_, s)| s.stream == stream) {
@@ -468,7 +473,8 @@ impl AppRuntime {
         }
     }
 
-    /// Events of a stream with `@OnError(action='STREAM')` that could not be worked off go to its fault stream.
+    /// Sends events that could not be processed to the fault stream of a stream with
+    /// `@OnError(action='STREAM')`.
     fn send_to_fault_stream(
         &mut self,
         stream: usize,
@@ -488,7 +494,7 @@ impl AppRuntime {
         self.deliver(fault, &failed, depth + 1, sink);
     }
 
-    /// Hands a query's output on; what failed, if something did.
+    /// Passes a query's output to its target. Returns the failure, if there was one.
     fn emit(
         &mut self,
         from: Emitter,
@@ -503,7 +509,7 @@ impl AppRuntime {
                 sink.emission(&plan.name, &out);
                 self.note_emission(from, &out);
                 let mut events = out;
-                // what left a window arrives elsewhere
+                // events that expired from a window are current events of the target
                 events.kinds.fill(EventKind::Current);
                 events.groups.clear();
                 self.write(from, &plan.target, &events, depth, sink)?;
@@ -530,7 +536,7 @@ impl AppRuntime {
             Target::Stream(stream) => self.deliver(*stream, events, depth + 1, sink),
             Target::Inner(stream) => {
                 if let Emitter::InPartition { partition, key, .. } = from {
-                    // what fails behind an inner stream does no harm to who wrote it
+                    // a failure after an inner stream does not fail its writer
                     with_stack_guard(|| {
                         self.deliver_to_instance(partition, key, *stream, events, depth + 1, sink)
                     });
@@ -545,7 +551,7 @@ impl AppRuntime {
         Ok(())
     }
 
-    /// Hands what a named window puts out to its readers, chunk by chunk; each keeps its kind.
+    /// Delivers the output of a named window to its subscribers, chunk by chunk. Events keep their kind.
     fn emit_window(
         &mut self,
         window: usize,
@@ -567,9 +573,9 @@ impl AppRuntime {
         }
     }
 
-    /// Runs an on-demand query: the rows that it finds, none where it changes a table.
+    /// Runs an on-demand query. Returns the rows that it finds; none if it changes a table.
     ///
-    /// Errors: that it cannot be read, or what failed.
+    /// Errors: the query does not compile, or fails.
     pub fn on_demand(&mut self, query: &str) -> Result<Batch, EvalError> {
         let query = self.on_demand_cache.compile(query, &self.plan)?;
         query.run(&mut self.stores, self.now)

@@ -1,13 +1,14 @@
-//! Many events in one call, each by itself: as fast as columns are, with the results of one call each.
+//! Many events in one call, each as a chunk of its own: batched processing with the results of one call per
+//! event.
 //!
-//! Where what comes out of an app's queries does not depend on the order in which one event goes through all of them,
-//! all events go through one query after the other. The order matters, and events go one by one, where
+//! If the output of an app's queries does not depend on the order in which one event passes all of them, all
+//! events pass one query after the other. The order matters, and events are processed row at a time, if
 //!
-//! - queries feed each other in a circle, or several of them write the same stream,
-//! - a table is read that is written, or written by several queries,
-//! - something goes by the clock both before and behind,
-//! - events are late and something goes by the clock,
-//! - a query works event by event: see [`AppRuntime::row_at_a_time_reason`].
+//! - queries feed each other in a cycle, or several of them write one stream,
+//! - a table is both read and written, or written by several queries,
+//! - a time-driven query reads the output of a time-driven query,
+//! - events are late and some query is time-driven,
+//! - a query does not support batches: see [`AppRuntime::row_at_a_time_reason`].
 
 use crate::batch::{Batch, EventKind};
 use crate::column::Column;
@@ -20,20 +21,21 @@ use crate::runtime::{AppRuntime, OutputHandler, Subscriber};
 /// Events of one stream.
 #[derive(Debug, Clone)]
 pub struct StreamBatch {
-    /// Which stream of the app.
+    /// Index of the stream.
     pub stream: usize,
-    /// Its attributes in order.
+    /// Attributes of the stream, in order.
     pub columns: Vec<Column>,
-    /// The events' timestamps.
+    /// Timestamps of the events, milliseconds.
     pub times: Vec<i64>,
 }
 
 impl AppRuntime {
-    /// Hands events in, each by itself: what comes out is what [`AppRuntime::send`] of one after the other gives, though what
-    /// comes to different streams is told stream by stream. `order` tells for each event, in order, of which part it is
-    /// the next; without it the parts follow each other.
+    /// Sends events, each as a chunk of its own. The output is that of [`AppRuntime::send`] for one event
+    /// after the other, except that the output to different streams is reported stream by stream. `order` is,
+    /// for each event in order, the index of the part that contains it; without it the parts follow each
+    /// other.
     ///
-    /// Errors: a part does not fit its stream, or `order` does not fit the parts; then nothing was sent.
+    /// Errors: a part does not fit its stream, or `order` does not fit the parts. Nothing is sent then.
     pub fn send_batch(
         &mut self,
         parts: Vec<StreamBatch>,
@@ -52,7 +54,7 @@ impl AppRuntime {
             _ => None,
         };
         let stops = self.next_stop().is_some_and(|stop| stop <= last);
-        // what is behind the clock as it comes is due at the next event, wherever that one goes
+        // an event behind the clock can make something due at the next event, to whichever stream that goes
         let late = !self.time_driven.is_empty() && !is_in_clock_order(&parts, &order, &clocks);
         let derived = parts.iter().any(|part| self.is_written(part.stream));
         let Some(meeting) = meeting.filter(|_| !stops && !late && !derived) else {
@@ -67,7 +69,7 @@ impl AppRuntime {
         for (stream, batch) in &batches {
             self.dispatch(*stream, batch, &clocks, true, &mut ran, sink);
         }
-        // what goes by the clock alone
+        // queries without input still have timers
         for query in 0..ran.len() {
             if !ran[query] && self.plan().queries[query].has_timers() {
                 let nothing = Batch::new(self.plan().queries[query].columns.iter().copied());
@@ -79,7 +81,7 @@ impl AppRuntime {
         Ok(())
     }
 
-    /// Why events handed in together go through the app one by one; `None` if they do not.
+    /// Returns why batches are processed row at a time; `None` if they are not.
     pub fn row_at_a_time_reason(&self) -> Option<&str> {
         self.row_at_a_time_reason.as_deref()
     }
@@ -105,7 +107,7 @@ impl AppRuntime {
         Ok(())
     }
 
-    /// All events of a stream go to each of its readers.
+    /// Sends the events of a stream to each of its subscribers.
     fn dispatch(
         &mut self,
         stream: usize,
@@ -119,13 +121,13 @@ impl AppRuntime {
         for i in 0..self.subscribers[stream].len() {
             let Subscriber::Query(query, port) = self.subscribers[stream][i] else { continue };
             if sent && ran[query] {
-                // it had what all streams that it reads got
+                // joins over several streams have run already
                 continue;
             }
             let done = self.queries[query].run(port, &rest, ticks, &self.stores);
             let failed = self.emit_output(query, done, ticks, ran, sink);
             if !failed.is_empty() {
-                // an event that one query cannot work off does not go on to the next
+                // an event that one query cannot process is not passed to the next one
                 rest = std::borrow::Cow::Owned(rest.without_chunks(&failed).into_owned());
             }
         }
@@ -139,7 +141,8 @@ impl AppRuntime {
         }
     }
 
-    /// The joins that read several of the streams; none if another query does.
+    /// Returns the joins that read several of the streams; `None` if the streams cannot be batched, for
+    /// example because another kind of query reads several of them.
     fn joins_over(&self, parts: &[StreamBatch]) -> Option<Vec<usize>> {
         let mut meeting = Vec::new();
         for (number, query) in self.plan().queries.iter().enumerate() {
@@ -150,13 +153,13 @@ impl AppRuntime {
             }
         }
         let twice = (1..parts.len()).any(|i| parts[..i].iter().any(|p| p.stream == parts[i].stream));
-        // an event that an aggregation cannot take does not go on to a join
+        // an event that an aggregation rejects must not reach a join
         let aggregated =
             self.stores.aggregations.iter().any(|a| parts.iter().any(|p| p.stream == a.plan().stream));
         (!twice && (meeting.is_empty() || parts.len() == 2 && !aggregated)).then_some(meeting)
     }
 
-    /// The events of two streams go to a query that reads both, in their order.
+    /// Sends the events of two streams to a query that reads both, in their order.
     fn run_join(
         &mut self,
         query: usize,
@@ -200,7 +203,7 @@ impl AppRuntime {
         sink.emission(&plan.name, &done.out);
         self.queries[query].stats.record_output(&done.out);
         let mut events = std::mem::take(&mut done.out);
-        // what left a window arrives elsewhere
+        // events that expired from a window are current events of the target
         events.kinds.fill(EventKind::Current);
         events.groups.clear();
         match &plan.target {
@@ -220,7 +223,7 @@ impl AppRuntime {
                 }
                 done.failed.sort_by_key(|(chunk, _)| *chunk);
             }
-            // such apps go one by one
+            // apps with such targets are processed row at a time
             Target::Window(_) | Target::Inner(_) => {}
         }
         done.failed
@@ -231,7 +234,7 @@ impl AppRuntime {
     }
 }
 
-/// The events of each part as a batch in which each is a chunk, and its stream.
+/// Returns each part as a batch with one chunk per event, and its stream.
 fn into_batches(parts: Vec<StreamBatch>, order: &[u16], clocks: &[i64]) -> Vec<(usize, Batch)> {
     let alone = parts.len() == 1;
     let batch = |(number, part): (usize, StreamBatch)| {
@@ -250,7 +253,7 @@ fn into_batches(parts: Vec<StreamBatch>, order: &[u16], clocks: &[i64]) -> Vec<(
     parts.into_iter().enumerate().map(batch).collect()
 }
 
-/// For each event its part, checked.
+/// Returns the part of each event. Errors: `order` does not fit the parts.
 pub(crate) fn checked_order(parts: &[StreamBatch], order: Option<&[u16]>) -> Result<Vec<u16>, EvalError> {
     let Some(order) = order else {
         let mut order = Vec::with_capacity(parts.iter().map(|part| part.times.len()).sum());
@@ -273,7 +276,7 @@ pub(crate) fn checked_order(parts: &[StreamBatch], order: Option<&[u16]>) -> Res
     }
 }
 
-/// Whether no event is older than the clock shows as it comes.
+/// Returns whether no event is behind the clock at its arrival.
 fn is_in_clock_order(parts: &[StreamBatch], order: &[u16], clocks: &[i64]) -> bool {
     if let [part] = parts {
         return part.times == clocks;
@@ -287,7 +290,7 @@ fn is_in_clock_order(parts: &[StreamBatch], order: &[u16], clocks: &[i64]) -> bo
     order.iter().zip(clocks).all(&mut in_time)
 }
 
-/// What the clock shows at each event.
+/// Returns the clock at each event.
 fn clock_per_event(parts: &[StreamBatch], order: &[u16], now: i64) -> Vec<i64> {
     if let [part] = parts
         && part.times.first().is_none_or(|first| *first >= now)
@@ -306,7 +309,7 @@ fn clock_per_event(parts: &[StreamBatch], order: &[u16], now: i64) -> Vec<i64> {
     order.iter().map(at).collect()
 }
 
-/// Why the queries of an app have to work event by event; `None` if they need not.
+/// Returns why the queries of an app must be processed row at a time; `None` if they need not.
 pub(crate) fn row_at_a_time_reason(plan: &AppPlan) -> Option<String> {
     let name = |stream: usize| &plan.catalog.streams()[stream].name;
     if !plan.sources.is_empty() || !plan.sinks.is_empty() {
@@ -355,7 +358,8 @@ pub(crate) fn row_at_a_time_reason(plan: &AppPlan) -> Option<String> {
     plan.queries.iter().enumerate().find_map(|(i, _)| find_conflict_downstream(plan, i, &mut vec![], false))
 }
 
-/// Follows what a query writes: a circle, or something by the clock behind something else by the clock.
+/// Follows the output of a query. Returns a conflict if there is a cycle, or a time-driven query after
+/// another one.
 fn find_conflict_downstream(
     plan: &AppPlan,
     query: usize,
@@ -383,7 +387,7 @@ fn find_conflict_downstream(
     found
 }
 
-/// All expressions of a query that is no join and no pattern.
+/// Visits all expressions of a query that is neither a join nor a pattern.
 fn visit_expressions<'q>(query: &'q QueryPlan, look: &mut dyn FnMut(&'q Expr)) {
     for handler in query.before.iter().chain(&query.after) {
         if let Handler::Filter(condition) = handler {

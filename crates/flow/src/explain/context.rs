@@ -1,11 +1,12 @@
-//! What conditions may ask the app for when they are computed once more for a report.
+//! Evaluation context for conditions that a report evaluates again.
 
 use crate::aggregation::BucketQuery;
 use crate::column::Column;
 use crate::expr::{EvalContext, EvalError, Expr, Frame, StoreRef};
 use crate::table::TableSearch;
 
-/// The app, but for random values: those that it draws are counted, and a report must not change what comes out later.
+/// Read-only evaluation context. Delegates to the app except for random values: drawing one advances the
+/// generator, and a report must not change later output.
 pub(crate) struct ReadOnlyContext<'a>(pub &'a dyn EvalContext);
 
 impl EvalContext for ReadOnlyContext<'_> {

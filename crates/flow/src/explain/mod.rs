@@ -1,8 +1,9 @@
-//! Why a query puts nothing out: what came to it, what it holds, and what it waits for.
+//! Reports on why a query emits nothing: its input, its state, and what it waits for.
 //!
-//! [`App::why`](crate::runtime::AppRuntime::why) makes a [`QueryReport`]. Nothing of it is computed while events are worked off but a few
-//! counts; a condition that failed is computed again, on the last event that did not satisfy it, when somebody asks. So
-//! counts and that event begin anew where an app takes a saved state; what is held does not.
+//! [`AppRuntime::why`](crate::runtime::AppRuntime::why) creates a [`QueryReport`]. Event processing only
+//! maintains a few counts. A failed condition is evaluated again, on the last event that did not satisfy it,
+//! when a report is requested. Restoring a saved state resets the counts and that event, but not the reported
+//! state of windows and patterns.
 //!
 //! ```text
 //! query `average` at 1003
@@ -30,13 +31,13 @@ pub(crate) use source_text::conjuncts;
 pub use source_text::{InputText, QueryText};
 pub(crate) use stats::{EventSamples, InputStats, SampledEvent, first_failed_condition, named_values};
 
-/// From here on a number of milliseconds is shown as a date, in 1973; recorded runs like to count from 0.
+/// Minimum number of milliseconds that is shown as a date, in 1973. Recorded runs often count from 0.
 const DATES_MIN_MS: i64 = 100_000_000_000;
 
-/// How many keys or groups are named where there are many.
+/// Maximum number of keys or groups that a report names.
 pub(crate) const LISTED_MAX: usize = 10;
 
-/// An instant as a report shows it: milliseconds, or a date in UTC.
+/// Formats an instant: milliseconds, or a date in UTC.
 pub fn format_time(ms: i64) -> String {
     match ms.checked_mul(1000).filter(|_| ms >= DATES_MIN_MS) {
         Some(micros) => Timestamp(micros).to_string(),
@@ -44,162 +45,164 @@ pub fn format_time(ms: i64) -> String {
     }
 }
 
-/// Why a query puts nothing out.
+/// Report on why a query emits nothing.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct QueryReport {
-    /// Its name.
+    /// Query name.
     pub query: String,
-    /// The clock of its app, milliseconds.
+    /// Clock of the app, milliseconds.
     pub clock: i64,
-    /// The keys of its partition, if it stands in one.
+    /// Keys of the query's partition; `None` outside partitions.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub keys: Option<PartitionKeysReport>,
-    /// From where on events are counted, on the clock, where the app has taken a saved state: they are no part of it.
+    /// Clock at which counting began because the app restored a saved state, which has no counts; else
+    /// `None`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub since: Option<i64>,
-    /// Events that arrived; what left a named window counts as well.
+    /// Number of events that arrived, including those that expired from a named window.
     pub arrived: u64,
-    /// Events that its filters and stream functions in front let through, where it has some.
+    /// Number of events that passed the handlers before the window; `None` if there are none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub passed: Option<u64>,
-    /// Events that it put out.
+    /// Number of events emitted.
     pub emitted: u64,
-    /// The clock when it last did.
+    /// Clock of the last output.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub emitted_at: Option<i64>,
-    /// The last event that did not pass its filters.
+    /// The last event that did not pass the filters.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kept_out: Option<FailedConditionReport>,
-    /// When a stream processor of it acts next without an event.
+    /// Next due time of a stream processor.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub processor_due: Option<i64>,
-    /// Its window.
+    /// Window of the query.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub window: Option<WindowReport>,
-    /// Its pattern or sequence.
+    /// Pattern or sequence of the query.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pattern: Option<PatternReport>,
-    /// The sides of its join, left first.
+    /// The sides of a join, left first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub sides: Vec<JoinSideReport>,
-    /// What a join's sides must satisfy together.
+    /// Source text of the join condition.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub on: String,
-    /// Which groups `having` keeps back.
+    /// Groups that `having` rejects.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub having: Option<HavingReport>,
-    /// What its output rate holds back.
+    /// Events that the output rate limiter buffers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rate: Option<OutputRateReport>,
 }
 
-/// The keys of a partition.
+/// Keys of a partition.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PartitionKeysReport {
-    /// How many there are.
+    /// Number of keys.
     pub count: usize,
-    /// The one that is told about; `None` for what all of them did.
+    /// The key of the report; `None` for a report on all keys.
     pub key: Option<String>,
-    /// Some of them, the oldest first.
+    /// Some of the keys, oldest first.
     pub some: Vec<String>,
 }
 
-/// A condition that was not satisfied.
+/// A condition that an event did not satisfy.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct FailedConditionReport {
-    /// The timestamp of the event, milliseconds.
+    /// Timestamp of the event, milliseconds.
     pub time: i64,
-    /// The key to which it went, in a partition.
+    /// Key of the event, in a partition.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub key: Option<String>,
-    /// The condition as it is written.
+    /// Source text of the condition.
     pub condition: String,
-    /// What it looks at.
+    /// Values that the condition reads.
     pub values: Vec<NamedValue>,
 }
 
-/// A value by its name.
+/// A named value.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct NamedValue {
-    /// `price`, `e1.price`.
+    /// Such as `price` or `e1.price`.
     pub name: String,
-    /// The value.
+    /// The value as JSON.
     pub value: serde_json::Value,
 }
 
-/// A window.
+/// Report on a window.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WindowReport {
-    /// As it is written: `length(3)`.
+    /// Source text, such as `length(3)`.
     pub window: String,
-    /// What it holds and waits for.
+    /// Rows of the window, and what it waits for.
     #[serde(flatten)]
     pub waits: WindowStatus,
-    /// Most rows that it may keep.
+    /// Maximum number of rows.
     pub rows_max: u64,
 }
 
-/// A pattern or a sequence.
+/// Report on a pattern or a sequence.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct PatternReport {
-    /// Nothing may come between its steps.
+    /// Whether it is a sequence, where no other event may come between two steps.
     pub sequence: bool,
-    /// How long a match may take, milliseconds.
+    /// Maximum duration of a match, milliseconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub within: Option<i64>,
-    /// Its steps, in order.
+    /// The steps in order.
     pub steps: Vec<StepReport>,
 }
 
-/// A step of a pattern.
+/// Report on a step of a pattern.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct StepReport {
-    /// What it is called.
+    /// Reference or stream name of the step.
     pub step: String,
-    /// Matches that have come so far and wait here.
+    /// Number of partial matches that wait here.
     pub waiting: usize,
-    /// Of two sides of a step this one has its event, the other one waits.
+    /// Whether this side of a logical step has its event while the other side waits.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub came: bool,
-    /// What they wait for, in words.
+    /// Description of what the matches wait for.
     pub waits_for: String,
-    /// When a silence is over, milliseconds.
+    /// Time at which an absence is complete, milliseconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub due: Option<i64>,
-    /// The match that came last.
+    /// The partial match that arrived last.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub newest: Option<PartialMatchReport>,
-    /// Why the last event did not take it on.
+    /// Why the last event did not advance that match.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub refused: Option<FailedConditionReport>,
 }
 
-/// A match that is not complete.
+/// Report on a partial match.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct PartialMatchReport {
-    /// The timestamp of its last event; `None` while it has none.
+    /// Timestamp of its last event, milliseconds; `None` before the first event.
     pub time: Option<i64>,
-    /// Events that the step at which it waits has collected.
+    /// Number of events collected by the step at which the match waits.
     pub collected: usize,
-    /// What was kept of its events.
+    /// Values stored of its events.
     pub values: Vec<NamedValue>,
 }
 
-/// A side of a join.
+/// Report on a side of a join.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct JoinSideReport {
-    /// What it is called.
+    /// Name of the side.
     pub side: String,
-    /// What that is: `stream`, `window`, `table`, `aggregation`.
+    /// Kind of the side: `stream`, `window`, `table` or `aggregation`.
     pub reads: String,
-    /// Events that arrived at it.
+    /// Number of events that arrived.
     pub arrived: u64,
-    /// Whether they are matched with the other side.
+    /// Whether arriving events are matched with the other side.
     pub triggers: bool,
-    /// Its window.
+    /// Window of the side.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub window: Option<WindowReport>,
-    /// Rows that the other side finds here; `None` for an aggregation, whose rows depend on what is asked.
+    /// Number of rows that the other side can match; `None` for an aggregation, whose rows depend on the
+    /// query.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rows: Option<u64>,
     /// The last event that arrived.
@@ -207,46 +210,46 @@ pub struct JoinSideReport {
     pub last: Option<LastEventReport>,
 }
 
-/// The last event of a side of a join.
+/// Report on the last event of a side of a join.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct LastEventReport {
-    /// Its timestamp, milliseconds.
+    /// Timestamp, milliseconds.
     pub time: i64,
-    /// What the condition looks at.
+    /// Values that the join condition reads.
     pub values: Vec<NamedValue>,
-    /// Why it did not pass the filters of its side.
+    /// The condition of the side's filters that the event did not satisfy.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kept_out: Option<FailedConditionReport>,
-    /// How many rows of the other side match it now.
+    /// Number of rows of the other side that match now.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub matches: Option<u64>,
 }
 
-/// What `having` keeps back.
+/// Report on a `having` clause.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct HavingReport {
-    /// The condition as it is written.
+    /// Source text of the condition.
     pub condition: String,
-    /// How many groups there are, and were looked at; `None` where it looks at each event by itself.
+    /// Number of groups examined; `None` if the condition depends on single events.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub groups: Option<usize>,
-    /// Of how many the totals do not satisfy it now.
+    /// Number of groups that do not satisfy the condition now.
     pub failing: usize,
-    /// What comes out of some of those if it did, the newest group first.
+    /// Output values of some of these groups, the newest group first.
     pub some: Vec<Vec<NamedValue>>,
 }
 
-/// What an output rate holds back.
+/// Report on an output rate limiter.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OutputRateReport {
-    /// As it is written: `output last every 25 events`.
+    /// Source text, such as `output last every 25 events`.
     pub rate: String,
-    /// Events that wait.
+    /// Number of buffered events.
     pub held: u64,
-    /// When the round ends, milliseconds.
+    /// End of the current period, milliseconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub due: Option<i64>,
-    /// What has to happen, in words.
+    /// Description of what it waits for.
     pub waits_for: String,
 }
 

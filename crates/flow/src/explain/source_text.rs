@@ -1,40 +1,40 @@
-//! What a query says where its plan has only numbers: conditions as they are written, and names.
+//! Source texts and names of a query, whose plan has only indexes.
 
 use tidemill_lang::siddhi::ast::{self, BinaryOp, ExprKind, HandlerKind};
 
 use crate::catalog::Attributes;
 use crate::expr::compile::call_name;
 
-/// The texts and names of a query.
+/// Source texts and names of a query.
 #[derive(Debug, Clone, Default)]
 pub struct QueryText {
-    /// What stands before the window, or of a join nothing.
+    /// The input before the window; empty for a join.
     pub input: InputText,
     /// The sides of a join, left first.
     pub sides: Vec<InputText>,
-    /// `on` of a join.
+    /// Condition of a join.
     pub on: String,
-    /// `having`.
+    /// Condition of `having`.
     pub having: String,
-    /// `output …`.
+    /// Clause `output …`.
     pub rate: String,
 }
 
-/// The texts and names of one input.
+/// Source texts and names of one input.
 #[derive(Debug, Clone, Default)]
 pub struct InputText {
-    /// What it is called.
+    /// Name of the input.
     pub name: String,
-    /// The names of the columns that come to the window.
+    /// Names of the columns after the handlers.
     pub names: Vec<String>,
-    /// For each handler before the window the conditions that it consists of; none for a function.
+    /// For each handler before the window, the conjuncts of its condition; empty for a function.
     pub filters: Vec<Vec<String>>,
-    /// The window.
+    /// Call of the window, such as `length(3)`.
     pub window: String,
 }
 
 impl InputText {
-    /// Of an input whose columns have these names behind its handlers.
+    /// Returns the texts of an input whose columns have these names after its handlers.
     pub(crate) fn of(input: &ast::StreamInput, name: &str, attributes: &Attributes) -> Self {
         let filters = input.handlers.iter().map(|handler| match &handler.kind {
             HandlerKind::Filter(condition) => {
@@ -54,7 +54,7 @@ impl InputText {
 }
 
 impl InputText {
-    /// Of a named window.
+    /// Returns the texts of a named window.
     pub(crate) fn of_window(window: &ast::Call, name: &str, attributes: &Attributes) -> Self {
         let names = attributes.iter().map(|(name, _)| name.clone()).collect();
         Self { name: name.to_owned(), names, filters: vec![], window: call(window) }
@@ -66,7 +66,7 @@ fn call(call: &ast::Call) -> String {
     format!("{}({})", call_name(call), args.join(", "))
 }
 
-/// `output last every 5 events`.
+/// Formats `output last every 5 events`.
 pub(crate) fn rate(rate: &ast::RateLimit) -> String {
     let which = |which: Option<ast::RateEvents>| match which {
         None => "",
@@ -81,7 +81,7 @@ pub(crate) fn rate(rate: &ast::RateLimit) -> String {
     }
 }
 
-/// The conditions that are joined by `and`, in order, as they are written.
+/// Appends the source texts of the conditions joined by `and`, in order.
 pub(crate) fn conjuncts(condition: &ast::Expr, texts: &mut Vec<String>) {
     match &condition.kind {
         ExprKind::Binary { op: BinaryOp::And, left, right } => {
@@ -93,7 +93,7 @@ pub(crate) fn conjuncts(condition: &ast::Expr, texts: &mut Vec<String>) {
 }
 
 impl QueryText {
-    /// What stands behind the input of a query.
+    /// Returns the texts of a query apart from its input.
     pub(crate) fn of(query: &ast::Query) -> Self {
         let having = query.select.as_ref().and_then(|select| select.having.as_ref());
         Self {

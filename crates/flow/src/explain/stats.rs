@@ -1,4 +1,4 @@
-//! What came to a query: counts, and the events that somebody may ask about.
+//! Input statistics of a query: counts, and sampled events for reports.
 
 use super::{FailedConditionReport, InputText, NamedValue};
 use crate::batch::{Batch, EventKind};
@@ -7,47 +7,48 @@ use crate::expr::{EvalContext, Expr, Frame, Node};
 use crate::pattern::conjuncts;
 use crate::query::{Handler, QueryPlan};
 
-/// How far back the last event of a chunk that did not pass is looked for: where nearly all pass it would take long.
+/// Number of events of a batch that are searched for one that did not pass. A longer search is expensive if
+/// nearly all pass.
 const LOOKBACK_MAX: usize = 16;
 
-/// What came to a query and what came out. Counts, and what [`EventSamples`] keeps.
+/// Statistics of the input and output of a query.
 #[derive(Default)]
 pub(crate) struct InputStats {
     pub arrived: u64,
     pub passed: u64,
     pub emitted: u64,
-    /// The clock when something last came out.
+    /// Clock of the last output.
     pub emitted_at: i64,
-    /// Made with the first event that is kept. In a partition the keys take turns to have it.
+    /// Created with the first sampled event. In a partition, keys share the samples of the partition.
     pub samples: Option<Box<EventSamples>>,
 }
 
-/// Events that came to a query, as far as conditions look at them.
+/// Sampled events of a query, as far as conditions read them.
 #[derive(Default)]
 pub(crate) struct EventSamples {
-    /// The key that is at work, in a partition: its place, and how many keys were there before it.
+    /// Current key in a partition: its index, and the number of keys created before it.
     pub key: (u32, u64),
     /// The last event that did not pass.
     pub rejected: SampledEvent,
-    /// For each side of a join how many events arrived, and the last one.
+    /// For each side of a join, the number of events that arrived, and the last one.
     pub sides: [(u64, SampledEvent); 2],
 }
 
-/// One event.
+/// A sampled event.
 #[derive(Default)]
 pub(crate) struct SampledEvent {
-    /// Which columns are kept; the others are empty.
+    /// Columns that are stored; the others are empty.
     used_columns: Vec<usize>,
     /// One row.
     pub columns: Vec<Column>,
     pub time: i64,
     pub clock: i64,
-    /// See [`EventSamples`].
+    /// Key as in [`EventSamples::key`].
     pub key: (u32, u64),
 }
 
 impl SampledEvent {
-    /// Whether there is one.
+    /// Returns whether an event was sampled.
     pub fn is_present(&self) -> bool {
         !self.columns.is_empty()
     }
@@ -70,7 +71,7 @@ impl SampledEvent {
     }
 }
 
-/// The columns of slot `slot` that these expressions look at.
+/// Returns the columns of slot `slot` that these expressions read.
 fn referenced_columns<'e>(all: impl Iterator<Item = &'e Expr>, slot: usize) -> Vec<usize> {
     let mut columns = Vec::new();
     for expr in all {
@@ -84,7 +85,7 @@ fn referenced_columns<'e>(all: impl Iterator<Item = &'e Expr>, slot: usize) -> V
     columns
 }
 
-/// The filters in front of everything else: those that can be computed again.
+/// Returns the filters before any other handler, which can be evaluated again on a sampled event.
 fn leading_filters(handlers: &[Handler]) -> impl Iterator<Item = &Expr> {
     handlers.iter().map_while(|handler| match handler {
         Handler::Filter(condition) => Some(condition),
@@ -93,7 +94,7 @@ fn leading_filters(handlers: &[Handler]) -> impl Iterator<Item = &Expr> {
 }
 
 impl InputStats {
-    /// Events arrived.
+    /// Records arriving events.
     #[inline]
     pub fn record_input(&mut self, plan: &QueryPlan, port: usize, input: &Batch) {
         self.arrived += input.len() as u64;
@@ -116,7 +117,7 @@ impl InputStats {
         kept.store(input, input.len() - 1, key, looks_at);
     }
 
-    /// Of what arrived so many events are left behind the handlers in front.
+    /// Records that `left` of the events in `input` passed the handlers before the window.
     #[inline]
     pub fn record_passed(&mut self, plan: &QueryPlan, input: &Batch, left: usize, host: &dyn EvalContext) {
         self.passed += left as u64;
@@ -125,7 +126,8 @@ impl InputStats {
         }
     }
 
-    /// The same where each event is a chunk by itself: `last_out` tells the last one of which nothing is left.
+    /// Records events as [`Self::record_passed`] does, for events that are a chunk each. `last_out` returns
+    /// the last row that did not pass.
     pub fn record_passed_singly(
         &mut self,
         plan: &QueryPlan,
@@ -166,7 +168,7 @@ impl InputStats {
         }
     }
 
-    /// Something came out.
+    /// Records output.
     #[inline]
     pub fn record_output(&mut self, out: &Batch) {
         self.emitted += out.len() as u64;
@@ -174,7 +176,7 @@ impl InputStats {
     }
 }
 
-/// The first condition of the filters in front that an event does not satisfy.
+/// Returns the first condition of the leading filters that an event does not satisfy.
 pub(crate) fn first_failed_condition(
     kept: &SampledEvent,
     handlers: &[Handler],
@@ -204,7 +206,7 @@ pub(crate) fn first_failed_condition(
     None
 }
 
-/// What an expression looks at of a row.
+/// Returns the values that an expression reads of the row in slot `slot`.
 pub(crate) fn named_values(
     expr: &Expr,
     slot: usize,

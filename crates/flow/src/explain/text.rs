@@ -1,4 +1,4 @@
-//! Reports as people read them.
+//! Formatting of reports as text.
 
 use std::fmt;
 
@@ -35,7 +35,7 @@ impl fmt::Display for FailedConditionReport {
 }
 
 impl fmt::Display for QueryReport {
-    /// Several lines, those behind the first one indented; the last one ends without a line end.
+    /// Writes several lines, indented after the first one, without a final newline.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "query `{}` at {}", self.query, format_time(self.clock))?;
         if let Some(keys) = &self.keys {

@@ -1,4 +1,4 @@
-//! From the syntax tree of a join to what runs.
+//! Compilation of the syntax tree of a join into its plan.
 
 use tidemill_lang::Diagnostic;
 use tidemill_lang::siddhi::ast::{self, AttributeRef, JoinKind, SelectItems};
@@ -17,25 +17,26 @@ use crate::scope::StreamScope;
 use crate::select;
 use crate::table::TableSearch;
 
-/// The names of a join: `Side.a`, or `a` when one side alone has it.
+/// Name resolution in a join: `Side.a`, or `a` if only one side has it.
 pub(crate) struct JoinScope<'a> {
     names: [&'a str; 2],
     attributes: [&'a Attributes; 2],
     tables: &'a [Table],
-    /// Whether both sides are one row: left columns, right columns, the left side's time, the right side's time.
+    /// Whether both sides are one row: left columns, right columns, the left side's time, the right side's
+    /// time. Otherwise the sides are slots 0 and 1.
     is_joined_row: bool,
-    /// Whether the time of a side's events is known: not that of rows that are only searched.
+    /// Whether the time of a side's events is known. It is not for tables, windows and aggregations.
     has_time: [bool; 2],
 }
 
 impl JoinScope<'_> {
-    /// The column with the time of a side's event; null where there is none.
+    /// Returns the column with the time of a side's event, which is null if the side has none.
     fn time(&self, side: usize) -> ColumnRef {
         let width: usize = self.attributes.iter().map(|of| of.len()).sum();
         ColumnRef { slot: select::INPUT, column: width + side, ty: FieldType::Long }
     }
 
-    /// The side of a name that is no attribute's, in a selection.
+    /// Returns the side of that name in a selection, unless an attribute has the name.
     fn side_of(&self, name: &str) -> Option<usize> {
         let is_attribute = self.attributes.iter().any(|of| of.iter().any(|(known, _)| known == name));
         self.names.iter().position(|known| *known == name).filter(|_| self.is_joined_row && !is_attribute)
@@ -114,7 +115,7 @@ impl Scope for JoinScope<'_> {
     }
 }
 
-/// A join with its names, for the rest of the query.
+/// A compiled join with the names of its sides and columns, for the rest of the query.
 pub(crate) struct CompiledJoin {
     pub(crate) plan: JoinPlan,
     names: [String; 2],
@@ -122,7 +123,7 @@ pub(crate) struct CompiledJoin {
 }
 
 impl CompiledJoin {
-    /// The names of the selection.
+    /// Returns the scope of the selection.
     pub(crate) fn scope<'a>(&'a self, tables: &'a [Table]) -> JoinScope<'a> {
         self.sides(tables, true)
     }
@@ -134,9 +135,9 @@ impl CompiledJoin {
         JoinScope { names, attributes, tables, is_joined_row: flat, has_time: timed }
     }
 
-    /// What `*` stands for.
+    /// Returns the columns that `*` selects.
     ///
-    /// Errors: a name that both sides have, where the query selects all.
+    /// Errors: both sides have an attribute of one name, and the query selects all.
     pub(crate) fn all_columns(&self, query: &ast::Query) -> Result<Attributes, Diagnostic> {
         let [left, right] = &self.attributes;
         let all = query.select.as_ref().is_none_or(|s| matches!(s.items, SelectItems::All(_)));
@@ -148,13 +149,14 @@ impl CompiledJoin {
         Ok(left.iter().chain(right).cloned().collect())
     }
 
-    /// What its sides are called and how their columns are.
+    /// Returns the names of the sides and their columns, for reports.
     pub(crate) fn side_texts(&self, input: &ast::JoinInput) -> Vec<InputText> {
         let sides = [&input.left, &input.right].into_iter().zip(&self.names).zip(&self.attributes);
         sides.map(|((side, name), attributes)| InputText::of(&side.input, name, attributes)).collect()
     }
 
-    /// The plan, in which matches have the columns only that the selection asks for; there they get other numbers.
+    /// Returns the plan, reduced to the columns that the selection reads, and renumbers these in the
+    /// selection.
     pub(crate) fn prune_columns(self, select: &mut select::SelectPlan) -> JoinPlan {
         let mut used = vec![false; self.plan.columns.len()];
         visit_input_columns(select, &mut |column| {
@@ -168,7 +170,7 @@ impl CompiledJoin {
     }
 }
 
-/// Shows every column of the input that a selection names.
+/// Calls `see` with every input column that a selection reads.
 fn visit_input_columns(select: &mut select::SelectPlan, see: &mut dyn FnMut(&mut usize)) {
     let items = select.items.iter_mut().map(|(_, expr)| expr);
     let args = select.aggregates.iter_mut().flat_map(|call| &mut call.args);
@@ -196,7 +198,7 @@ pub(crate) fn compile(
     let (mut right, right_name, right_attributes) =
         side(&join.right, triggers(&join.right), right_outer, catalog, registry)?;
     if !one_sided && left.source == right.source && matches!(right.source, SideSource::Window(..)) {
-        // what comes to a window joined with itself is matched once, not once from each side
+        // events of a window joined with itself are matched once, not once from each side
         right.triggers = false;
     }
     if !left.triggers && !right.triggers {
@@ -231,7 +233,7 @@ pub(crate) fn compile(
     Ok(compiled)
 }
 
-/// `within … per …`, which goes with an aggregation and an aggregation with it.
+/// Compiles `within … per …`, which an aggregation needs and no other join may have.
 fn compile_bucket_query(
     join: &ast::JoinInput,
     compiled: &CompiledJoin,
@@ -300,7 +302,8 @@ fn side(
     let mut attributes = catalog.streams()[stream].attributes.clone();
     let read: Vec<FieldType> = attributes.iter().map(|(_, ty)| *ty).collect();
     let (source, compile) = match catalog.window(stream) {
-        // what it holds is searched as it is, whatever a handler made of it when it came
+        // the rows of a named window are searched as they are, so handlers that filter its events must not
+        // add state
         Some(window) => (SideSource::Window(stream, window), stateless_handlers as CompileHandlers),
         None => (SideSource::Stream(stream), handlers as CompileHandlers),
     };
@@ -325,12 +328,12 @@ fn side(
     ))
 }
 
-/// How handlers are compiled: all of them, or none with a state.
+/// Compiler of handlers: either all kinds of them, or stateless ones only.
 type CompileHandlers =
     fn(&[ast::Handler], &str, &mut Attributes, &[Table], &Registry) -> Result<Vec<Handler>, Diagnostic>;
 
 impl SidePlan {
-    /// A side that only is searched.
+    /// Creates a side that is only searched, such as a table.
     fn search_only(source: SideSource, attributes: &Attributes, outer: bool) -> Self {
         let columns: Vec<FieldType> = attributes.iter().map(|(_, ty)| *ty).collect();
         let read = columns.clone();
@@ -338,7 +341,7 @@ impl SidePlan {
     }
 }
 
-/// A named window has its window already.
+/// Reports a window on a named window, which has its own already.
 pub(crate) fn no_window_on_window(name: &str, span: tidemill_lang::Span) -> Diagnostic {
     Diagnostic::error("F0909", span, format!("`{name}` is a window: it cannot have another"))
 }

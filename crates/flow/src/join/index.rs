@@ -1,8 +1,8 @@
-//! The rows that the sides of a join hold, by their keys.
+//! Hash index of the window rows of a join, by their keys.
 //!
-//! Rows of both sides with the same key share a bucket, which knows the newest of each side; each row knows how far back
-//! the one before it is. So an event that has entered its own side finds the rows of the other one without another look
-//! into a table of hashes, and a row that leaves is not looked at.
+//! Rows of both sides with equal keys share a bucket, which knows the newest row of each side. Each row knows
+//! the distance to the previous row of its bucket. So an event that is in the index of its own side finds the
+//! rows of the other side without another hash lookup, and eviction does not touch the evicted rows.
 
 use hashbrown::{DefaultHashBuilder, HashTable};
 
@@ -14,16 +14,16 @@ use crate::store::RowId;
 use crate::u64_map::U64IndexMap;
 
 const NO_BUCKET: u32 = u32::MAX;
-/// Buckets kept though none of their rows is there any more, whatever there are of rows.
+/// Number of buckets, in excess of two per live row, above which empty buckets are reclaimed.
 const EMPTY_BUCKETS_MAX: usize = 1024;
-/// Rows that have left and still lie there, whatever there are of others.
+/// Number of expired rows, in excess of half of all rows, above which they are dropped.
 const EXPIRED_ROWS_MAX: usize = 1024;
 
-/// An index of the held rows of one or both sides.
+/// Index of the window rows of one or both sides.
 #[derive(Default)]
 pub(super) struct JoinIndex {
     state: DefaultHashBuilder,
-    /// The numbers of the buckets of keys that are numbers, and of the others by their hashes.
+    /// Ids of the buckets: `exact` for keys that fit in a number, `hashed` for the others by their hash.
     exact: U64IndexMap,
     hashed: HashTable<u32>,
     buckets: Vec<KeyBucket>,
@@ -33,20 +33,20 @@ pub(super) struct JoinIndex {
 #[derive(Clone, Copy)]
 struct KeyBucket {
     key: BucketKey,
-    /// For each side the number behind the newest row that has arrived; zero when there was none.
+    /// For each side, one past the id of the newest row that has arrived; 0 if there was none.
     ends: [RowId; 2],
 }
 
 /// What the rows of a bucket have in common.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum BucketKey {
-    /// Their key is this number.
+    /// Their key, encoded in a number.
     Exact(u64),
-    /// Their key has this hash.
+    /// The hash of their keys.
     Hash(u64),
 }
 
-/// The rows of a side from `base` on, without gaps; those below `oldest` have left.
+/// The rows of a side from id `base` on, without gaps; those below `oldest` have expired.
 #[derive(Default)]
 struct SideRows {
     base: RowId,
@@ -57,7 +57,7 @@ struct SideRows {
 #[derive(Clone, Copy)]
 struct IndexedRow {
     bucket: u32,
-    /// How far back the row of the bucket before it is; 0 for the first one, and until it arrives.
+    /// Distance to the previous row of the bucket; 0 for the first row, and until the row arrives.
     distance_to_previous: u32,
 }
 
@@ -72,12 +72,12 @@ impl SideRows {
 }
 
 impl JoinIndex {
-    /// The number that the next row of a side will have.
+    /// Returns the id of the next row of a side.
     pub(super) fn end(&self, side: usize) -> RowId {
         self.sides[side].end()
     }
 
-    /// What a row of a side is found by; none when its key is equal to nothing.
+    /// Computes the bucket key of a row; `None` if its key equals nothing, as null does.
     #[inline]
     fn key(&self, keys: &JoinKeys, side: usize, columns: &[Column], row: usize) -> Option<BucketKey> {
         let of = |i: usize| (&columns[keys.column(i, side)], keys.equal_columns[i].2);
@@ -106,7 +106,7 @@ impl JoinIndex {
         }
     }
 
-    /// Adds a row to a side, behind those that are there; it has not arrived yet.
+    /// Appends a row to a side; it has not arrived yet.
     #[inline]
     pub(super) fn append(&mut self, keys: &JoinKeys, side: usize, (columns, row): RowView<'_>) {
         let bucket = match self.key(keys, side, columns, row) {
@@ -116,10 +116,10 @@ impl JoinIndex {
         self.sides[side].rows.push(IndexedRow { bucket, distance_to_previous: 0 });
     }
 
-    /// Adds so many rows to a side, each as [`Self::append`] does.
+    /// Appends `rows` rows to a side, as [`Self::append`] does.
     pub(super) fn append_all(&mut self, keys: &JoinKeys, side: usize, columns: &[Column], rows: usize) {
         if rows == 0 {
-            // then there are no columns either
+            // an empty batch may have no columns
             return;
         }
         if let [(.., CompareType::Text)] = keys.equal_columns.as_slice()
@@ -131,7 +131,7 @@ impl JoinIndex {
             let mut rest = Vec::new();
             let mut buckets = self.exact.get_all(&numbers, &mut rest);
             rest.iter().for_each(|row| buckets[*row as usize] = NO_BUCKET);
-            // a new bucket may be the occasion to number all of them anew, those of these rows, too
+            // creating a bucket may renumber all buckets, so the rows must be in the index before
             let first = self.sides[side].end();
             self.sides[side]
                 .rows
@@ -160,7 +160,7 @@ impl JoinIndex {
         self.register_bucket(number)
     }
 
-    /// A bucket is found by its key from here on.
+    /// Enters a bucket into the map from keys to buckets.
     fn register_bucket(&mut self, number: u32) -> u32 {
         match self.buckets[number as usize].key {
             BucketKey::Exact(key) => self.exact.insert(key, number),
@@ -175,7 +175,7 @@ impl JoinIndex {
         }
     }
 
-    /// Gives back the buckets that are empty.
+    /// Drops the buckets without rows, and renumbers the others.
     fn reclaim_empty_buckets(&mut self) {
         let mut moved = vec![NO_BUCKET; self.buckets.len()];
         let mut kept: Vec<KeyBucket> = Vec::new();
@@ -198,7 +198,7 @@ impl JoinIndex {
         }
     }
 
-    /// A row that has entered a side arrives, behind all that have. Its bucket.
+    /// Marks a row as arrived, after all rows that have arrived before. Returns its bucket.
     #[inline]
     pub(super) fn mark_arrived(&mut self, side: usize, seq: RowId) -> Option<u32> {
         let SideRows { base, rows, .. } = &mut self.sides[side];
@@ -207,19 +207,19 @@ impl JoinIndex {
             return None;
         }
         let end = &mut self.buckets[row.bucket as usize].ends[side];
-        // one that is farther away than that has left for sure, or there is no room for so many rows
+        // a previous row too far away for 32 bits has expired, because so many rows do not fit in memory
         row.distance_to_previous = if *end == 0 { 0 } else { u32::try_from(seq + 1 - *end).unwrap_or(0) };
         *end = seq + 1;
         Some(row.bucket)
     }
 
-    /// The rows of a side below `seq` leave; they lie there until [`Self::evict_below`].
+    /// Marks the rows of a side below `seq` as expired; [`Self::evict_below`] drops them.
     #[inline]
     pub(super) fn expire_below(&mut self, side: usize, seq: RowId) {
         self.sides[side].oldest = seq;
     }
 
-    /// Lets go of the rows of a side below `seq`.
+    /// Marks the rows of a side below `seq` as expired, and drops expired rows once there are many.
     pub(super) fn evict_below(&mut self, side: usize, seq: RowId) {
         let side = &mut self.sides[side];
         side.oldest = side.oldest.max(seq);
@@ -229,17 +229,18 @@ impl JoinIndex {
         }
     }
 
-    /// A side has no rows; the next one gets the number `next`.
+    /// Removes all rows of a side; the next one gets the id `next`.
     pub(super) fn clear(&mut self, side: usize, next: RowId) {
         self.sides[side] = SideRows { base: next, oldest: next, rows: vec![] };
     }
 
-    /// The next row is not there.
+    /// Appends a placeholder for a row that is not in the window.
     pub(super) fn skip_row(&mut self, side: usize) {
         self.sides[side].rows.push(IndexedRow { bucket: NO_BUCKET, distance_to_previous: 0 });
     }
 
-    /// The bucket of a row of a side that is in the index.
+    /// Returns the bucket of a row of a side; `None` if the row is not in the index, or its key equals
+    /// nothing.
     #[inline]
     pub(super) fn bucket_of(&self, side: usize, seq: RowId) -> Option<u32> {
         let SideRows { base, rows, .. } = &self.sides[side];
@@ -247,18 +248,18 @@ impl JoinIndex {
         (row.bucket != NO_BUCKET).then_some(row.bucket)
     }
 
-    /// The bucket for the key of a row of a side that is not.
+    /// Looks up the bucket for the key of a row that is not in the index.
     pub(super) fn find(&self, keys: &JoinKeys, side: usize, (columns, row): RowView<'_>) -> Option<u32> {
         self.find_bucket(self.key(keys, side, columns, row)?)
     }
 
-    /// Whether all rows of a bucket have the same key, not only the same hash.
+    /// Returns whether the rows of a bucket have equal keys, not only equal hashes.
     #[inline]
     pub(super) fn is_exact(&self, bucket: u32) -> bool {
         matches!(self.buckets[bucket as usize].key, BucketKey::Exact(_))
     }
 
-    /// The rows of a side in a bucket that have arrived and not left, newest first.
+    /// Iterates over the rows of a side in a bucket that have arrived and not expired, newest first.
     #[inline]
     pub(super) fn rows(&self, bucket: u32, side: usize) -> impl Iterator<Item = RowId> + '_ {
         let end = self.buckets[bucket as usize].ends[side];
@@ -276,7 +277,7 @@ impl JoinIndex {
 }
 
 impl SideRows {
-    /// The rows that have left lie there no longer.
+    /// Drops the expired rows.
     fn drop_expired(&mut self) {
         let left = ((self.oldest - self.base) as usize).min(self.rows.len());
         self.rows.drain(..left);

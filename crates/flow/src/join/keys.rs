@@ -1,4 +1,4 @@
-//! What a match must satisfy: columns that must be equal, and other conditions.
+//! Decomposition of a join condition into columns that must be equal and a residual condition.
 
 use tidemill_types::FieldType;
 
@@ -6,17 +6,17 @@ use super::RowView;
 use crate::equality::{self, CompareType};
 use crate::expr::{Comparison, Expr, Node};
 
-/// A condition taken apart.
+/// A decomposed join condition.
 #[derive(Debug, Clone, Default)]
 pub struct JoinKeys {
-    /// Columns of the left and the right side that must be equal.
+    /// Pairs of a left and a right column that must be equal.
     pub(super) equal_columns: Vec<(usize, usize, CompareType)>,
-    /// What must hold besides.
+    /// The remaining condition; `None` if the equal columns are all.
     pub(super) residual: Option<Expr>,
 }
 
 impl JoinKeys {
-    /// Takes a condition apart in which the sides are slots 0 and 1.
+    /// Decomposes a condition whose sides are slots 0 and 1.
     pub(super) fn of(on: &Expr) -> Self {
         let mut keys = Self::default();
         keys.add(on);
@@ -48,13 +48,13 @@ impl JoinKeys {
         });
     }
 
-    /// The column of a side in key `i`.
+    /// Returns the column of a side in key `i`.
     #[inline]
     pub(super) fn column(&self, i: usize, side: usize) -> usize {
         if side == 0 { self.equal_columns[i].0 } else { self.equal_columns[i].1 }
     }
 
-    /// Whether two rows have the same key, the first being of side `side`.
+    /// Returns whether two rows have equal keys; `a` is a row of side `side`, `b` one of the other.
     #[inline]
     pub(super) fn are_equal(&self, side: usize, a: RowView<'_>, b: RowView<'_>) -> bool {
         (0..self.equal_columns.len()).all(|i| {

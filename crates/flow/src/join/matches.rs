@@ -1,4 +1,4 @@
-//! Matches: pairs of rows on their way to the selection, put together column by column.
+//! Matches: pairs of rows, materialized column by column for the selection.
 
 use tidemill_types::FieldType;
 
@@ -9,40 +9,43 @@ use crate::expr::{EvalContext, EvalError};
 use crate::select::{COLUMNAR_ROWS_MIN, SelectPlan, Selector};
 use crate::store::RowStore;
 
-/// Where a row lies: its number, or its place in a batch.
+/// Position of a row: its id in a window's store, or its index in a batch.
 pub(super) type RowPosition = u64;
-/// No row: what an outer join shows beside an event without a match.
+/// No row, as the other side of an outer match.
 pub(super) const NO_ROW: RowPosition = RowPosition::MAX;
 
-/// What is wanted of a side's row.
+/// A value that is read of a side's row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum SideColumn {
-    /// A column.
+    /// The column with this index.
     Attribute(usize),
-    /// The time of the event; null where there is none.
+    /// The time of the event; null if there is none.
     Time,
 }
 
-/// Matches in chunks for the selection, one for each event that has some; several chunks may be one emission.
+/// Matches in chunks for the selection, one for each event with matches. Several chunks may form one
+/// emission.
 pub(crate) struct JoinMatches {
-    /// Columns of the left side, then of the right one.
+    /// Columns of the left side, and of the right one.
     columns: [Vec<(SideColumn, Column)>; 2],
-    /// For each match the row of a side, where its values are still to be taken from there.
+    /// For each side, the rows of the matches whose values are not materialized yet.
     positions: [Vec<RowPosition>; 2],
-    /// Whether the times of a side are wanted.
+    /// Whether the times of a side are needed.
     has_time: [bool; 2],
-    /// Of the rows in `at` those that leave, with their time: it is when they leave.
+    /// Indexes into `positions` of the rows that expire, with their time of expiry, which replaces the
+    /// event's time.
     expiry_times: [Vec<(usize, i64)>; 2],
     times: Vec<i64>,
     kinds: Vec<EventKind>,
     chunk_ends: Vec<u32>,
     chunk_clocks: Vec<i64>,
-    /// The chunks behind each emission.
+    /// For each emission, the number of chunks up to its end.
     emissions: Vec<u32>,
 }
 
 impl JoinMatches {
-    /// No matches. `columns` are those that are wanted of each side, with their types.
+    /// Creates an empty list of matches. `columns` are the columns that are read of each side, with their
+    /// types.
     pub(super) fn new(columns: [Vec<(SideColumn, FieldType)>; 2]) -> Self {
         let timed =
             [0, 1].map(|side: usize| columns[side].iter().any(|(value, _)| *value == SideColumn::Time));
@@ -63,14 +66,15 @@ impl JoinMatches {
         self.times.len()
     }
 
-    /// The rows of side `other` that the next event is matched with are put here; then [`Self::end_current_event`].
+    /// Returns the list to which the caller appends the rows of side `other` that match the next event. Each
+    /// event ends with [`Self::end_current_event`].
     #[inline]
     pub(super) fn other_rows(&mut self, other: usize) -> &mut Vec<RowPosition> {
         &mut self.positions[other]
     }
 
-    /// The rows of the other side that were put there, newest first, are the matches of row `event` of side `side`, a
-    /// current event. Their kinds and emissions are added by [`Self::finish_current_events`].
+    /// Completes the matches of a current event, row `event` of side `side`, with the appended rows of the
+    /// other side, which are newest first. [`Self::finish_current_events`] adds kinds and emissions later.
     #[inline]
     pub(super) fn end_current_event(&mut self, side: usize, event: RowPosition, time: i64, clock: i64) {
         let [left, right] = &mut self.positions;
@@ -92,14 +96,15 @@ impl JoinMatches {
         self.chunk_clocks.push(clock);
     }
 
-    /// See [`Self::end_current_event`].
+    /// Adds the kinds and emissions of matches added by [`Self::end_current_event`]: each chunk is an
+    /// emission.
     pub(super) fn finish_current_events(&mut self) {
         self.kinds.resize(self.times.len(), EventKind::Current);
         let emissions = self.emissions.last().map_or(1, |last| last + 1);
         self.emissions.extend(emissions..=self.chunk_ends.len() as u32);
     }
 
-    /// Adds a match of row `event` of side `side`; `other` is the row of the other side.
+    /// Adds a match of row `event` of side `side` with row `other` of the other side.
     #[inline]
     pub(super) fn push(
         &mut self,
@@ -116,7 +121,7 @@ impl JoinMatches {
         self.kinds.push(kind);
     }
 
-    /// The next row of a side, if it leaves, has this time.
+    /// Records the time of expiry of the next row of a side if it is an expired one.
     #[inline]
     fn record_expiry_time(&mut self, side: usize, time: i64, kind: EventKind) {
         if self.has_time[side] && kind == EventKind::Expired {
@@ -124,7 +129,7 @@ impl JoinMatches {
         }
     }
 
-    /// Room for so many matches more, each of its own event.
+    /// Reserves space for `more` matches, each of an event of its own.
     pub(super) fn reserve(&mut self, more: usize) {
         self.positions.iter_mut().for_each(|at| at.reserve(more));
         self.times.reserve(more);
@@ -134,8 +139,8 @@ impl JoinMatches {
         self.emissions.reserve(more);
     }
 
-    /// The rows of side `other` in the matches from `first` on come the other way round: what was found newest first
-    /// comes out oldest first.
+    /// Reverses the rows of side `other` in the matches from `first` on: they were found newest first and are
+    /// emitted oldest first.
     #[inline]
     pub(super) fn reverse_from(&mut self, other: usize, first: usize) {
         let found = self.times.len() - first;
@@ -145,7 +150,7 @@ impl JoinMatches {
         }
     }
 
-    /// As [`Self::push`], with the values of the other row, where those are taken at once.
+    /// Adds a match like [`Self::push`], but copies the values of the other row immediately.
     pub(super) fn push_with_values(
         &mut self,
         side: usize,
@@ -157,7 +162,7 @@ impl JoinMatches {
         for (value, column) in &mut self.columns[1 - side] {
             match (other, *value) {
                 (Some((columns, row)), SideColumn::Attribute(i)) => column.push_from(&columns[i], row),
-                // whoever asks for it asks only whether there is a row
+                // a reference to this time can only test whether the row exists
                 (Some(_), SideColumn::Time) => column.push(crate::value::Value::Long(0)),
                 (None, _) => column.push_null(),
             }
@@ -168,7 +173,7 @@ impl JoinMatches {
         self.kinds.push(kind);
     }
 
-    /// What was added since are the matches of one event.
+    /// Ends the chunk with the matches of one event.
     #[inline]
     pub(super) fn end_event(&mut self, clock: i64) {
         let end = self.times.len() as u32;
@@ -178,7 +183,7 @@ impl JoinMatches {
         }
     }
 
-    /// The chunks that were added since come out together.
+    /// Ends an emission with the chunks added since the last one.
     #[inline]
     pub(super) fn end_emission(&mut self) {
         let end = self.chunk_ends.len() as u32;
@@ -187,7 +192,7 @@ impl JoinMatches {
         }
     }
 
-    /// Takes the values of the rows of a side that were matched since the last time.
+    /// Materializes the values of a side for the matches added since the last call.
     pub(super) fn gather<'r>(
         &mut self,
         side: usize,
@@ -215,7 +220,7 @@ impl JoinMatches {
         self.expiry_times[side].clear();
     }
 
-    /// The same where the rows are those of a window.
+    /// Materializes as [`Self::gather`] does, for the rows of a window's store.
     pub(super) fn gather_from_store(&mut self, side: usize, rows: &RowStore) {
         if self.positions[side].contains(&NO_ROW) {
             return self.gather(side, |seq| rows.row(seq), |seq| rows.time(seq));
@@ -235,7 +240,7 @@ impl JoinMatches {
         self.expiry_times[side].clear();
     }
 
-    /// What the selection makes of them: a chunk for each emission.
+    /// Applies the selection; its output has a chunk for each emission.
     pub(crate) fn select(self, selector: &mut Selector, host: &dyn EvalContext) -> Result<Batch, EvalError> {
         let Self { columns, times, kinds, chunk_ends: ends, chunk_clocks: clocks, emissions, .. } = self;
         // values of both sides, then their times
@@ -244,7 +249,7 @@ impl JoinMatches {
         let mut columns: Vec<Column> =
             values.into_iter().chain(side_times).map(|(_, column)| column).collect();
         if times.len() >= COLUMNAR_ROWS_MIN {
-            // what goes on as it is goes on without a copy
+            // columns that the selection passes through are shared, not copied
             columns.iter_mut().for_each(Column::share);
         }
         let pairs =
@@ -295,7 +300,7 @@ impl JoinMatches {
     }
 }
 
-/// Adds the times of rows; those of `leaving`, by their place, have the time at which they leave.
+/// Appends the times of rows. `leaving` has, by index, the times of expiry of those that expire.
 fn push_times(
     column: &mut Column,
     at: &[RowPosition],
@@ -312,7 +317,7 @@ fn push_times(
     }
 }
 
-/// Whether every event of a wanted kind comes out.
+/// Returns whether the selection passes every event of the kinds that it emits.
 fn passes_all(plan: &SelectPlan) -> bool {
     plan.aggregates.is_empty()
         && plan.group_by.is_empty()

@@ -1,4 +1,4 @@
-//! Joins: what arrives at one side, or leaves it, is matched with what the other side holds.
+//! Joins: a row that arrives at one side, or expires from it, is matched with the rows of the other side.
 
 mod compile;
 mod index;
@@ -31,7 +31,7 @@ pub(crate) use compile::{compile, no_window_on_window};
 pub(crate) use matches::JoinMatches;
 use matches::SideColumn;
 
-/// A row: columns, and its place in them.
+/// A row: columns, and its index in them.
 type RowView<'a> = (&'a [Column], usize);
 
 /// A compiled join.
@@ -39,52 +39,52 @@ type RowView<'a> = (&'a [Column], usize);
 pub struct JoinPlan {
     /// Left and right.
     pub sides: [SidePlan; 2],
-    /// What a match must satisfy, the sides being slots 0 and 1.
+    /// The join condition; the sides are slots 0 and 1.
     pub on: Option<Expr>,
-    /// The same taken apart.
+    /// The condition, decomposed into equal columns and the rest.
     pub keys: JoinKeys,
-    /// How a side is searched that is a table.
+    /// How the table is searched, if a side is one.
     pub search: Option<TableSearch>,
-    /// Which buckets are read of a side that is an aggregation.
+    /// Which buckets are read, if a side is an aggregation.
     pub bucket_query: Option<BucketQuery>,
-    /// The columns that come out, counted over the left side and then the right one; behind them come the times of both.
+    /// The columns to emit, counted over the left side, then the right one, then the times of both.
     pub columns: Vec<usize>,
 }
 
-/// One side.
+/// One side of a join.
 #[derive(Clone)]
 pub struct SidePlan {
-    /// What it reads.
+    /// The stream or store that the side reads.
     pub source: SideSource,
-    /// The types of what comes to its handlers.
+    /// Types of the input of the handlers.
     pub input_types: Vec<FieldType>,
-    /// The types of its columns: with what handlers add.
+    /// Types of the side's columns, including those that handlers add.
     pub columns: Vec<FieldType>,
-    /// What is done to events that arrive.
+    /// Handlers applied to arriving events.
     pub handlers: Vec<Handler>,
-    /// Its window.
+    /// The side's window; `None` if its events expire immediately, or if it has its own store.
     pub window: Option<WindowConstructor>,
-    /// Whether what arrives is matched.
+    /// Whether arriving events are matched.
     pub triggers: bool,
-    /// Whether it comes out without a match.
+    /// Whether events without a match are emitted, too.
     pub outer: bool,
 }
 
-/// What a side reads.
+/// Kind of source that a side reads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SideSource {
-    /// A stream.
+    /// The stream with this index.
     Stream(usize),
-    /// A named window: the stream of what it puts out, and its number.
+    /// A named window: the stream that it emits, and its index.
     Window(usize, usize),
-    /// A table.
+    /// The table with this index.
     Table(usize),
-    /// An aggregation.
+    /// The aggregation with this index.
     Aggregation(usize),
 }
 
 impl JoinPlan {
-    /// The streams that it reads, each with the side to which its events go.
+    /// Returns the streams that the join reads, each with the side to which its events go.
     pub fn reads(&self) -> impl Iterator<Item = (usize, usize)> + '_ {
         self.sides.iter().enumerate().filter_map(|(side, plan)| match plan.source {
             SideSource::Stream(stream) => Some((stream, side)),
@@ -93,7 +93,7 @@ impl JoinPlan {
         })
     }
 
-    /// No matches so far.
+    /// Creates an empty list of matches with the plan's columns.
     fn empty_matches(&self) -> JoinMatches {
         let [left, right] = [0, 1].map(|side: usize| self.sides[side].columns.len());
         let of = |side: usize| {
@@ -109,22 +109,24 @@ impl JoinPlan {
     }
 }
 
-/// A join at work.
+/// Runtime of a join.
 pub(crate) struct Join {
     plan: Arc<JoinPlan>,
     /// The handlers of each side.
     handlers: [HandlerChain; 2],
     operators: [Option<WindowOperator>; 2],
-    /// Whether an event of a side without a window leaves at once, for somebody to see.
+    /// Whether an event of a side without a window is also matched as an expired one, right after its
+    /// arrival.
     expires_immediately: bool,
-    /// The rows that the windows hold, by the columns that must be equal.
+    /// Index of the window rows by the columns that must be equal; `None` if there are none, or no window
+    /// evicts in order.
     index: Option<JoinIndex>,
     changes: RowChanges,
 }
 
 impl Join {
-    /// A join that has seen nothing. `wants_expired` says whether its expired outputs are wanted, `aggregates` whether
-    /// they are worked into aggregates.
+    /// Creates a join in its initial state. `wants_expired`: whether its expired output is needed.
+    /// `aggregates`: whether the output goes into aggregates.
     pub(crate) fn new(plan: Arc<JoinPlan>, wants_expired: bool, aggregates: bool) -> Self {
         let held = [0, 1].map(|side: usize| {
             let side = &plan.sides[side];
@@ -146,23 +148,23 @@ impl Join {
         }
     }
 
-    /// The app starts.
+    /// Starts handlers and windows; called once when the app starts.
     pub(crate) fn start(&mut self, now: i64) {
         self.handlers.iter_mut().for_each(|handlers| handlers.start(now));
         self.windows().for_each(|held| held.start(now));
     }
 
-    /// Another greatest number of rows for each window.
+    /// Sets the maximum number of rows of each window.
     pub(crate) fn set_rows_max(&mut self, rows_max: usize) {
         self.windows().for_each(|held| held.set_rows_max(rows_max));
     }
 
-    /// The windows, left first.
+    /// Iterates over the windows, left first.
     pub(crate) fn windows(&mut self) -> impl Iterator<Item = &mut WindowOperator> {
         self.operators.iter_mut().flatten()
     }
 
-    /// Writes its state: that of its handlers, then of its windows, left first.
+    /// Writes the state: that of the handlers, then that of the windows, left first.
     pub(crate) fn save(&self, out: &mut Writer<'_>) -> Result<(), Error> {
         for handlers in self.handlers.iter().filter(|h| h.have_state()) {
             out.json(&handlers.save())?;
@@ -170,7 +172,7 @@ impl Join {
         self.operators.iter().flatten().try_for_each(|held| held.save(out))
     }
 
-    /// Takes a state back.
+    /// Restores a state written by [`Self::save`].
     pub(crate) fn restore(&mut self, from: &mut Reader<'_>) -> Result<(), Error> {
         for handlers in self.handlers.iter_mut().filter(|h| h.have_state()) {
             let state = from.json()?;
@@ -181,7 +183,8 @@ impl Join {
         Ok(())
     }
 
-    /// Events arrive at a side: the matches of what its window puts out of each chunk.
+    /// Processes events that arrive at a side. Returns the matches of the rows that its window emits for each
+    /// chunk.
     pub(crate) fn process(
         &mut self,
         side: usize,
@@ -192,7 +195,7 @@ impl Join {
         self.process_handled(side, &handled, host)
     }
 
-    /// The same behind the side's handlers.
+    /// Processes events that have passed the side's handlers.
     fn process_handled(
         &mut self,
         side: usize,
@@ -209,7 +212,8 @@ impl Join {
         Ok(found)
     }
 
-    /// Batches arrive at the sides and take turns: so many chunks of the batch of a side are next.
+    /// Processes a batch for each side, interleaved. Each turn is a side and the number of its chunks to
+    /// process next.
     pub(crate) fn interleave(
         &mut self,
         inputs: [&Batch; 2],
@@ -218,7 +222,8 @@ impl Join {
     ) -> Result<JoinMatches, EvalError> {
         let plan = self.plan.clone();
         let mut found = plan.empty_matches();
-        // rows of windows stay where they are until all is put together
+        // window rows stay in the store until the matches are materialized, so both batches can be appended
+        // first
         let at_once =
             self.operators.iter().all(Option::is_some) && plan.sides.iter().all(|s| s.handlers.is_empty());
         let first = match at_once {
@@ -262,8 +267,8 @@ impl Join {
         Ok(found)
     }
 
-    /// The rows of a batch enter the store of a side's window, though they have not arrived at it; the number of the
-    /// first.
+    /// Appends the rows of a batch to the store of a side's window, though they have not arrived at the
+    /// window yet. Returns the id of the first row.
     fn append(&mut self, side: usize, input: &Batch) -> Result<RowId, EvalError> {
         let Some(held) = &mut self.operators[side] else { return Ok(0) };
         let first = held.try_append(input)?;
@@ -276,7 +281,7 @@ impl Join {
         Ok(first)
     }
 
-    /// A chunk arrives at a side whose rows have entered it.
+    /// Processes a chunk whose rows have been appended to the side's store.
     #[allow(clippy::too_many_arguments)]
     fn process_chunk(
         &mut self,
@@ -313,7 +318,7 @@ impl Join {
                         EventKind::Expired => signals.expired(seq, time),
                         EventKind::Current => signals.current(seq, time),
                     }
-                    // each event leaves right behind itself
+                    // without a window, each event expires right after it arrived
                     if leaves {
                         signals.expired(seq, clock);
                     }
@@ -326,14 +331,14 @@ impl Join {
         matched
     }
 
-    /// The index lets go of what a window does not need of the rows that have arrived.
+    /// Evicts the arrived rows that the side's window no longer needs from the index.
     fn evict_from_index(&mut self, side: usize, arrived: RowId) {
         if let (Some(index), Some(held)) = (&mut self.index, &self.operators[side]) {
             index.evict_below(side, held.oldest_retained().unwrap_or(arrived).min(arrived));
         }
     }
 
-    /// The index is made again of what a window needs.
+    /// Rebuilds the index of a side from the rows that its window needs.
     fn rebuild_index(&mut self, side: usize) {
         let (Some(index), Some(held)) = (&mut self.index, &self.operators[side]) else { return };
         if held.rows_in_order().is_none() {
@@ -354,7 +359,7 @@ impl Join {
         }
     }
 
-    /// Takes the values of matched rows; `inputs` are the batches of sides that hold nothing.
+    /// Materializes the values of matched rows. `inputs` are the batches of sides without a window.
     fn materialize(&self, found: &mut JoinMatches, inputs: [Option<&Batch>; 2]) {
         for (side, input) in inputs.into_iter().enumerate() {
             match (&self.operators[side], input) {
@@ -363,7 +368,7 @@ impl Join {
                     let row = |row| (input.columns.as_slice(), row as usize);
                     found.gather(side, row, |row| input.times[row as usize]);
                 }
-                // there is nothing but rows that are not there
+                // all positions of this side are `NO_ROW`
                 (None, None) => found.gather(side, |_| (&[], 0), |_| 0),
             }
         }
@@ -375,7 +380,8 @@ impl Join {
         }
     }
 
-    /// The matches of what the next timer of a side's handlers or else of its window lets out, if one is due at `now`.
+    /// Fires the next timer of a side's handlers, or else of its window, if one is due at `now`. Returns the
+    /// matches of the emitted rows.
     pub(crate) fn fire_timer_of(
         &mut self,
         side: usize,
@@ -390,18 +396,18 @@ impl Join {
         Some(done.and_then(|()| self.match_window_output(side, &signals, now, host)))
     }
 
-    /// When the next timer of a side is due.
+    /// Returns the due time of the next timer of a side.
     pub(crate) fn next_timer_of(&self, side: usize) -> Option<i64> {
         let window = self.operators[side].as_ref().and_then(WindowOperator::next_timer);
         self.handlers[side].due().into_iter().chain(window).min()
     }
 
-    /// The first instant later than `after` at which one of its windows wants the clock to stop.
+    /// Returns the first instant after `after` at which one of the windows is scheduled to run.
     pub(crate) fn next_scheduled(&self, after: i64) -> Option<i64> {
         self.operators.iter().flatten().filter_map(|held| held.next_scheduled(after)).min()
     }
 
-    /// The matches of what its windows let out at such an instant.
+    /// Runs the windows that are scheduled at `at`. Returns the matches of the emitted rows.
     pub(crate) fn fire_schedule(
         &mut self,
         at: i64,
@@ -420,7 +426,7 @@ impl Join {
         Ok(all)
     }
 
-    /// The matches of what a window lets out without an arrival.
+    /// Matches the rows that a window emits without an arrival.
     fn match_window_output(
         &mut self,
         side: usize,

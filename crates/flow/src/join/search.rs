@@ -1,4 +1,4 @@
-//! What an event of one side is matched with.
+//! Search for the rows that match an event.
 
 use super::index::JoinIndex;
 use super::matches::{JoinMatches, NO_ROW, RowPosition};
@@ -10,7 +10,8 @@ use crate::window::{RowChanges, RowQueue};
 use crate::window_operator::WindowOperator;
 
 impl Join {
-    /// Adds the matches of what a side lets out; `input` is the batch in which its rows lie when it has no window.
+    /// Adds the matches of the rows that a side emits. `input` is the batch with these rows if the side has
+    /// no window.
     pub(super) fn match_changes(
         &self,
         side: usize,
@@ -48,7 +49,7 @@ impl Join {
         Ok(())
     }
 
-    /// Whether a side is a stream: what it holds is found here.
+    /// Returns whether a side is a stream, whose rows this join stores itself.
     fn is_stream_side(&self, side: usize) -> bool {
         matches!(self.plan.sides[side].source, SideSource::Stream(_))
     }
@@ -104,7 +105,7 @@ impl Join {
         Ok(())
     }
 
-    /// The same where the other side's rows are found by their keys.
+    /// Adds the matches of one event, looking up the other side's rows by key.
     #[inline]
     fn match_by_key(
         &self,
@@ -122,7 +123,7 @@ impl Join {
             true => index.bucket_of(side, at),
             false => None,
         };
-        // a row that has left its window may have left the index, too
+        // a row that has expired from its window may have been evicted from the index
         let Some(bucket) = bucket.or_else(|| index.find(keys, side, row)) else { return Ok(()) };
         let (exact, before) = (index.is_exact(bucket), found.len());
         for seq in index.rows(bucket, other) {
@@ -136,7 +137,8 @@ impl Join {
 }
 
 impl JoinPlan {
-    /// Whether an event and a row of the other side, found by their keys, match; `exact` tells that their keys are equal.
+    /// Returns whether an event matches a row of the other side that was found by key. `exact`: the keys are
+    /// known to be equal.
     #[inline]
     pub(super) fn is_match(
         &self,
@@ -157,7 +159,7 @@ impl JoinPlan {
     }
 }
 
-/// An event that is matched.
+/// An event for which matches are searched.
 #[derive(Clone, Copy)]
 pub(super) struct ProbeEvent<'a> {
     pub side: usize,

@@ -1,4 +1,5 @@
-//! Two windows that let their oldest rows go as others arrive: what each holds at an arrival is told by two numbers.
+//! Fast path for joins of two windows that only evict their oldest row when another arrives. The rows of such
+//! a window at each arrival are given by two row ids.
 
 use super::Join;
 use super::matches::{JoinMatches, NO_ROW};
@@ -8,18 +9,19 @@ use crate::expr::{EvalContext, EvalError};
 use crate::store::RowId;
 use crate::window_operator::SlidingEvictions;
 
-/// A side while its rows arrive.
+/// A side during the processing of its batch.
 struct SideWindow<'a> {
     input: &'a Batch,
-    /// The number of the first row of `input`.
+    /// Id of the first row of `input`.
     first: RowId,
     evictions: SlidingEvictions,
-    /// The oldest row that is held.
+    /// Id of the oldest row that was not evicted.
     oldest: RowId,
 }
 
 impl Join {
-    /// Whether [`Self::process_sliding`] may work off these batches, whose first rows have these numbers.
+    /// Returns whether [`Self::process_sliding`] supports these batches, whose first rows have the ids
+    /// `first`.
     pub(super) fn supports_sliding_path(&self, inputs: [&Batch; 2], first: [RowId; 2]) -> bool {
         let slides = |side: usize| {
             self.operators[side].as_ref().is_some_and(|held| held.supports_sliding_path(first[side]))
@@ -28,7 +30,8 @@ impl Join {
         self.index.is_some() && !self.expires_immediately && inputs.iter().all(each) && slides(0) && slides(1)
     }
 
-    /// Rows that have entered the sides arrive in turns: so many of a side are next.
+    /// Processes rows that were appended to the sides' stores. Each turn is a side and the number of its rows
+    /// to process next.
     pub(super) fn process_sliding(
         &mut self,
         inputs: [&Batch; 2],
@@ -50,7 +53,7 @@ impl Join {
         let (plan, held) = (&*self.plan, &self.operators);
         let Some(index) = &mut self.index else { return Ok(()) };
         let by_keys_alone = plan.keys.residual.is_none();
-        // one match for each event, and some for luck
+        // an estimate: two matches per event
         found.reserve(2 * inputs.iter().map(|input| input.len()).sum::<usize>());
         let mut next = [0; 2];
         for (turn, count) in turns {

@@ -1,4 +1,4 @@
-//! What a join tells of itself.
+//! Report on why a join emits nothing.
 
 use super::{Join, SideSource};
 use crate::explain::{
@@ -9,7 +9,7 @@ use crate::expr::{EvalContext, Frame, RowRef, StoreRef};
 use crate::query::Handler;
 
 impl Join {
-    /// Its sides, left first.
+    /// Reports on the sides, left first.
     pub(crate) fn why(
         &self,
         written: &QueryText,
@@ -43,7 +43,7 @@ impl Join {
         (0..2).filter_map(side).collect()
     }
 
-    /// The rows that a side holds.
+    /// Returns the number of rows of a side; `None` for an aggregation.
     fn row_count(&self, side: usize, now: i64, host: &dyn EvalContext) -> Option<u64> {
         match (self.plan.sides[side].source, &self.operators[side]) {
             (SideSource::Stream(_), held) => Some(held.as_ref().map_or(0, |held| held.visible_row_count())),
@@ -54,7 +54,7 @@ impl Join {
         }
     }
 
-    /// How many rows of a side there are, or with `matching` satisfy the condition.
+    /// Counts the rows of a side, or with `matching` only those that satisfy the join condition.
     fn count(&self, side: usize, matching: bool, frame: &Frame<'_>) -> Option<u64> {
         let on = self.plan.on.as_ref().filter(|_| matching);
         let mut rows = 0;
@@ -83,7 +83,7 @@ impl Join {
         let none = InputText::default();
         let texts = written.sides.get(side).unwrap_or(&none);
         let kept_out = first_failed_condition(kept, &plan.handlers, texts, host);
-        // a condition may look at what a function adds behind the event
+        // the condition may read a column that a function adds, which the sampled event does not have
         let plain = plan.handlers.iter().all(|handler| matches!(handler, Handler::Filter(_)));
         let mut rows: [RowRef<'_>; 2] = [None; 2];
         rows[side] = Some((kept.columns.as_slice(), 0));

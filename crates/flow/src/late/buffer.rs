@@ -1,4 +1,4 @@
-//! What came in and is not final, in order of time.
+//! Input that is not final, in time order.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -8,33 +8,33 @@ use crate::column::Column;
 
 use super::outputs::deep_copy;
 
-/// Rows that lie together.
+/// Number of rows of a chunk.
 pub(super) const CHUNK_ROWS: usize = 1024;
 
-/// Events, moves of the clock and changes by on-demand queries that are not final.
+/// Events, clock advances and changing on-demand queries that are not final.
 #[derive(Default)]
 pub(super) struct InputBuffer {
     pub(super) entries: VecDeque<BufferedInput>,
-    /// Whether they are in order of time.
+    /// Whether `entries` is in time order.
     sorted: bool,
-    /// By stream of the app its rows.
+    /// Buffered rows by stream index.
     pub(super) stores: Vec<BufferedRows>,
 }
 
-/// Something that is done to an app.
+/// One input of an app.
 pub(super) struct BufferedInput {
     pub(super) time: i64,
     pub(super) kind: InputKind,
 }
 
-/// See [`BufferedInput`].
+/// Kind of a [`BufferedInput`].
 #[derive(Clone)]
 pub(super) enum InputKind {
-    /// An event: the row of its stream's store.
+    /// An event: the id of its row in the buffer of its stream.
     Event { stream: u32, row: u64 },
-    /// The clock goes there.
+    /// A clock advance.
     Clock,
-    /// An on-demand query.
+    /// An on-demand query that changes a table.
     Change(Arc<str>),
 }
 
@@ -53,18 +53,18 @@ impl InputBuffer {
         self.entries.len()
     }
 
-    /// Adds an event: a row of columns.
+    /// Appends an event, row `row` of `columns`.
     pub(super) fn push_event(&mut self, stream: usize, columns: &[Column], row: usize, time: i64) {
         let number = self.stores[stream].push(columns, row);
         self.push(time, InputKind::Event { stream: stream as u32, row: number });
     }
 
-    /// Adds a move of the clock.
+    /// Appends a clock advance.
     pub(super) fn push_clock(&mut self, to: i64) {
         self.push(to, InputKind::Clock);
     }
 
-    /// Adds an on-demand query that changes something.
+    /// Appends an on-demand query that changes a table.
     pub(super) fn push_change(&mut self, time: i64, query: &str) {
         self.push(time, InputKind::Change(query.into()));
     }
@@ -74,7 +74,7 @@ impl InputBuffer {
         self.entries.push_back(BufferedInput { time, kind: what });
     }
 
-    /// Brings everything in order; what has the same time stays in order of arrival.
+    /// Sorts the entries by time; entries of one time stay in order of arrival.
     pub(super) fn sort(&mut self) {
         if !self.sorted {
             self.entries.make_contiguous().sort_by_key(|entry| entry.time);
@@ -82,18 +82,18 @@ impl InputBuffer {
         }
     }
 
-    /// How many are before an instant; they are in order.
+    /// Returns the number of entries before `time`. The entries must be sorted.
     pub(super) fn count_before(&self, time: i64) -> usize {
         self.entries.partition_point(|entry| entry.time < time)
     }
 
-    /// The time of the first event or move of the clock; they are in order.
+    /// Returns the time of the first event or clock advance. The entries must be sorted.
     pub(super) fn first_time(&self) -> Option<i64> {
         let first = self.entries.iter().find(|entry| !matches!(entry.kind, InputKind::Change(_)));
         first.map(|entry| entry.time)
     }
 
-    /// Lets the first ones go.
+    /// Drops the first `count` entries.
     pub(super) fn drop_front(&mut self, count: usize) {
         for entry in self.entries.drain(..count) {
             if let InputKind::Event { stream, row } = entry.kind {
@@ -103,25 +103,25 @@ impl InputBuffer {
     }
 }
 
-/// Rows of a stream, in order of arrival.
+/// Buffered rows of a stream, in order of arrival.
 #[derive(Default)]
 pub(super) struct BufferedRows {
     pub(super) types: Vec<tidemill_types::FieldType>,
-    /// The number of the first chunk's first row.
+    /// Id of the first row of the first chunk.
     first_id: u64,
-    /// The number of the next row.
+    /// Id of the next row.
     next_id: u64,
     chunks: VecDeque<RowChunk>,
 }
 
 struct RowChunk {
     columns: Vec<Column>,
-    /// Rows that were not released.
+    /// Number of rows that were not released.
     live: usize,
 }
 
 impl BufferedRows {
-    /// Adds a row; says which number it has.
+    /// Appends a row. Returns its id.
     pub(super) fn push(&mut self, columns: &[Column], row: usize) -> u64 {
         if (self.next_id - self.first_id) as usize == self.chunks.len() * CHUNK_ROWS {
             let columns = self.types.iter().map(|ty| Column::new(*ty)).collect();
@@ -140,7 +140,7 @@ impl BufferedRows {
         self.next_id - 1
     }
 
-    /// Where a row lies.
+    /// Returns the location of a row: the columns of its chunk and its index there.
     pub(super) fn at(&self, row: u64) -> (&[Column], usize) {
         let place = (row - self.first_id) as usize;
         (&self.chunks[place / CHUNK_ROWS].columns, place % CHUNK_ROWS)
@@ -149,7 +149,7 @@ impl BufferedRows {
     fn release(&mut self, row: u64) {
         let place = (row - self.first_id) as usize / CHUNK_ROWS;
         self.chunks[place].live -= 1;
-        // the last one may still be filled
+        // the last chunk may still be filled
         while self.chunks.len() > 1 && self.chunks.front().is_some_and(|chunk| chunk.live == 0) {
             self.chunks.pop_front();
             self.first_id += CHUNK_ROWS as u64;

@@ -1,24 +1,26 @@
-//! Late events that correct what was put out: `@late(policy='correct', allowed='1 min')`.
+//! Late events that correct earlier output: `@late(policy='correct', allowed='1 min')`.
 //!
-//! Two apps of one plan stand behind a [`CorrectingRuntime`]. The *leading* one gets events as they come, so that what comes
-//! out in time comes out at once. The *lagging* one has seen, in order of event time, what can no longer be preceded by
-//! anything: events more than `allowed` behind the clock. The events between them are [kept](buffer), and so are the
-//! [rows that were put out](outputs) for them.
+//! A [`CorrectingRuntime`] runs two instances of one app. The *speculative* one processes events as they
+//! arrive, so that output for timely events is emitted immediately. The *committed* one has processed, in
+//! order of event time, the events that no accepted event can precede any more: those more than `allowed`
+//! behind the clock. The events in between are [buffered](buffer), and so are the [rows emitted](outputs) for
+//! them.
 //!
-//! A late event goes to its place among the events kept. Then the leading app is made anew: it takes the lagging one's
-//! state, gets the events kept in their order, and what it puts out now is compared with what was put out before. Rows
-//! that are new are put out, rows that are no longer so are taken back. Windows, patterns, tables and aggregations need
-//! no code for this: their state *is* that of a run in order.
+//! A late event is inserted into the buffer by its time. Then the speculative app is rebuilt: it starts from
+//! the state of the committed one and processes the buffered events in order, and its output is compared with
+//! the earlier output. New rows are emitted, rows that no longer result are retracted. Windows, patterns,
+//! tables and aggregations need no code for this: their state *is* that of a run in order.
 //!
-//! As the lagging app goes on it puts out what the leading one has put out before; that is how rows become final.
+//! The committed app produces output that the speculative one has emitted before; this is how rows become
+//! final.
 //!
 //! ```text
-//!             lagging                                     leading
-//!   ─────────────┤ ○ ○ ○ ○ ○ ○ ○ events kept ○ ○ ○ ○ ○ ○ ○ ├──────▶ time
-//!     final      │ rows that were put out and may change   │ clock
+//!             committed                                   speculative
+//!   ───────────────┤ ○ ○ ○ ○ ○ ○ buffered events ○ ○ ○ ○ ○ ○ ├──────▶ time
+//!      final       │ rows that were emitted and may change   │ clock
 //! ```
 //!
-//! How it is used and why it is so is told in `docs/rfcs/0004-corrections.md`.
+//! `docs/rfcs/0004-corrections.md` describes the use and the reasons of this design.
 
 mod buffer;
 mod outputs;
@@ -44,57 +46,59 @@ use outputs::{ConfirmingOutput, EmittedRows, RecordingOutput};
 
 pub use runner::AppRunner;
 
-/// Events that have to be final before the lagging app takes them: many at once cost less.
+/// Minimum number of final events that the committed app processes in one step, since large steps cost less.
 const COMMIT_STEP_EVENTS: usize = 1024;
 
-/// What a corrected app puts out.
+/// Receiver of the output of a correcting app.
 pub trait RetractionHandler: OutputHandler {
-    /// Rows that a stream got before are not so: time and values are those that they had.
+    /// Called when rows emitted to a stream earlier are retracted; times and values are those of the emitted
+    /// rows.
     fn retracted(&mut self, stream: &str, events: &Batch);
 }
 
-/// An event that came more than what is allowed behind the clock: the queries do not see it.
+/// An event that was later than allowed. The queries do not see it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LateEvent {
-    /// The part that it stands in.
+    /// Index of the batch that contains the event.
     pub part: usize,
-    /// The row there.
+    /// Row of the event in that batch.
     pub row: usize,
-    /// How far behind the clock it was, milliseconds.
+    /// How far the event was behind the clock, milliseconds.
     pub behind: i64,
 }
 
-/// An app whose late events correct what it has put out.
+/// An app whose late events correct its earlier output.
 ///
-/// What it has put out less what it has taken back is, after each [`settle`](Self::apply_corrections), what an [`AppRuntime`] would have
-/// put out that got the same events, each by itself, in order of their times; events of one time in order of arrival.
+/// After each [`Self::apply_corrections`], the emitted output without the retracted rows is that of an
+/// [`AppRuntime`] which gets the same events ordered by time, each as a chunk of its own. Events of one time
+/// are in order of arrival.
 pub struct CorrectingRuntime {
     plan: Arc<AppPlan>,
-    /// How late an event may be, milliseconds.
+    /// Maximum lateness of an event, milliseconds.
     allowed_lateness: i64,
     speculative: AppRuntime,
     committed: AppRuntime,
-    /// Whether the leading app was started.
+    /// Whether the speculative app was started.
     speculative_started: bool,
-    /// Whether the lagging app was.
+    /// Whether the committed app was started.
     committed_started: bool,
-    /// The greatest event time so far; none before the start.
+    /// The greatest event time so far, milliseconds; `None` before the start.
     clock: Option<i64>,
     buffer: InputBuffer,
-    /// What was put out and is not final.
+    /// Emitted rows that are not final.
     emitted: EmittedRows,
-    /// What the lagging app has put out though nobody had before; the next settling puts it out.
+    /// Output of the committed app that was not emitted before; the next correction emits it.
     not_emitted: EmittedRows,
-    /// Whether something came that the leading app has not seen in its place.
+    /// Whether there is input that the speculative app has not processed in time order.
     corrections_pending: bool,
     commit_step: usize,
-    /// The state of the lagging app, as long as that has not moved.
+    /// The state of the committed app; `None` once it has processed more.
     committed_state: Option<Vec<u8>>,
 }
 
 impl CorrectingRuntime {
-    /// An app that has not started; it starts with its first event, or when [told](Self::start). `allowed`: how far
-    /// behind the clock an event may be, milliseconds.
+    /// Creates an app that has not started. It starts with its first event, or by [`Self::start`]. `allowed`:
+    /// maximum lateness of an event, milliseconds.
     pub fn new(plan: Arc<AppPlan>, allowed: i64) -> Self {
         let leading = AppRuntime::new(plan.clone());
         Self {
@@ -114,30 +118,30 @@ impl CorrectingRuntime {
         }
     }
 
-    /// How many events have to be final before the lagging app takes them, 1,024 unless said. It makes no difference
-    /// to what comes out.
+    /// Sets the minimum number of final events that the committed app processes in one step, 1,024 by
+    /// default. It does not affect the output.
     #[must_use]
     pub fn with_commit_step(mut self, events: usize) -> Self {
         self.commit_step = events.max(1);
         self
     }
 
-    /// The app that has seen everything; between two [settlings](Self::apply_corrections) perhaps not late events.
+    /// Returns the speculative app. It may lack late events until the next [`Self::apply_corrections`].
     pub fn app(&self) -> &AppRuntime {
         &self.speculative
     }
 
-    /// The greatest event time so far; none before the start.
+    /// Returns the greatest event time so far, milliseconds; `None` before the start.
     pub fn clock(&self) -> Option<i64> {
         self.clock
     }
 
-    /// Events and rows that are kept because they may change.
+    /// Returns the number of buffered events and of emitted rows that are not final.
     pub fn rows(&self) -> usize {
         self.buffer.len() + self.emitted.len()
     }
 
-    /// Starts it at `now`, whatever comes first.
+    /// Starts the app at `now`, regardless of later input.
     pub fn start(&mut self, now: i64, sink: &mut dyn RetractionHandler) {
         self.clock = Some(now);
         self.speculative_started = true;
@@ -149,7 +153,7 @@ impl CorrectingRuntime {
         );
     }
 
-    /// Moves the clock, unless it is there already. Nothing happens before the start.
+    /// Advances the clock to `to`, unless it is there already. Does nothing before the start.
     pub fn advance(&mut self, to: i64, sink: &mut dyn RetractionHandler) {
         if self.clock.is_none_or(|clock| to <= clock) {
             return;
@@ -162,10 +166,11 @@ impl CorrectingRuntime {
         }
     }
 
-    /// Hands events in, each by itself; `order` as in [`AppRuntime::send_batch`]. What comes in time is put out at once, late events
-    /// count from the next [`settle`](Self::apply_corrections) on. Which ones came too late is told; they are left out.
+    /// Processes events, each as a chunk of its own; `order` as in [`AppRuntime::send_batch`]. Output for
+    /// timely events is emitted immediately; late events take effect with the next
+    /// [`Self::apply_corrections`]. Returns the events that came too late, which are ignored.
     ///
-    /// Errors: the parts do not fit, or no more can be kept; then nothing was taken, but the clock goes on.
+    /// Errors: the parts do not fit, or the buffer is full. No event is taken then, but the clock advances.
     pub fn send_batch(
         &mut self,
         parts: Vec<StreamBatch>,
@@ -206,7 +211,7 @@ impl CorrectingRuntime {
         Ok(sorted.late)
     }
 
-    /// Which events are taken, and whether they come in order.
+    /// Determines which events are accepted, and whether they are in order.
     fn classify(&self, parts: &[StreamBatch], order: &[u16]) -> ClassifiedEvents {
         let mut next = vec![0; parts.len()];
         let mut clock = self.clock;
@@ -235,7 +240,7 @@ impl CorrectingRuntime {
         found
     }
 
-    /// Lets what is final go where there is no room for so many events.
+    /// Commits final input if there is no room for `events` more. Errors: the limit is exceeded even so.
     fn ensure_capacity(&mut self, events: usize, horizon: i64) -> Result<(), EvalError> {
         let most = self.plan.limits().corrected_rows;
         if self.rows() + events <= most {
@@ -253,7 +258,7 @@ impl CorrectingRuntime {
         )))
     }
 
-    /// The lagging app takes what is before `horizon`, if that are at least so many events.
+    /// Lets the committed app process the input before `horizon`, if there are at least `least` entries.
     fn commit_before(&mut self, horizon: i64, least: usize) {
         self.buffer.sort();
         let ready = self.buffer.count_before(horizon);
@@ -263,7 +268,7 @@ impl CorrectingRuntime {
         let mut confirming =
             ConfirmingOutput { emitted: &mut self.emitted, not_emitted: &mut self.not_emitted };
         if !self.committed_started {
-            // what is asked before the first event does not start an app
+            // on-demand queries before the first event do not start an app
             let Some(first) = self.buffer.first_time().filter(|first| *first < horizon) else { return };
             self.committed_started = true;
             self.committed.start(first, &mut confirming);
@@ -274,10 +279,10 @@ impl CorrectingRuntime {
         self.corrections_pending |= !self.not_emitted.is_empty();
     }
 
-    /// Works late events in: what changes by them is put out and taken back, stream by stream, first what is taken back.
-    /// To be called behind each call or group of calls, and before the app is asked or saved.
+    /// Applies late events: emits and retracts the difference that they make, retractions first, each stream
+    /// by stream. To be called after each call or series of calls, and before the app is queried or saved.
     ///
-    /// Errors: the state of the app cannot be copied; late events wait for the next time.
+    /// Errors: the state of the app cannot be copied. The late events stay pending.
     pub fn apply_corrections(&mut self, sink: &mut dyn RetractionHandler) -> Result<(), EvalError> {
         if let Some(clock) = self.clock {
             self.commit_before(clock.saturating_sub(self.allowed_lateness), self.commit_step);
@@ -299,7 +304,7 @@ impl CorrectingRuntime {
         Ok(())
     }
 
-    /// An app that stands where the lagging one does.
+    /// Creates an app with the state of the committed one.
     fn copy_committed(&mut self) -> Result<AppRuntime, EvalError> {
         let mut app = AppRuntime::new(self.plan.clone());
         if !self.committed_started {
@@ -318,7 +323,7 @@ impl CorrectingRuntime {
         Ok(app)
     }
 
-    /// An app that stands where the lagging one does gets all events kept.
+    /// Lets an app with the state of the committed one process all buffered input.
     fn replay_buffered(&self, app: &mut AppRuntime, outputs: &mut EmittedRows) {
         let mut recording = RecordingOutput::of(outputs, None);
         if !self.committed_started
@@ -329,10 +334,10 @@ impl CorrectingRuntime {
         self.buffer.replay(self.buffer.len(), app, &mut recording);
     }
 
-    /// Runs an on-demand query, as [`AppRuntime::on_demand`] does. One that changes a table belongs to the clock's time: where
-    /// later events turn out to come before it, it is run behind them.
+    /// Runs an on-demand query, as [`AppRuntime::on_demand`] does. A query that changes a table has the
+    /// clock's time: after a correction it runs after the late events before that time.
     ///
-    /// Errors: those of [`AppRuntime::on_demand`]; late events were not [settled](Self::apply_corrections).
+    /// Errors: those of [`AppRuntime::on_demand`]; corrections are pending (see [`Self::apply_corrections`]).
     pub fn on_demand(&mut self, query: &str) -> Result<Batch, EvalError> {
         if self.corrections_pending {
             return Err(EvalError("late events were not worked in yet".into()));
@@ -345,7 +350,7 @@ impl CorrectingRuntime {
         Ok(found)
     }
 
-    /// Why a query puts nothing out: see [`AppRuntime::why`]. Counts begin anew with each correction.
+    /// Reports why a query emits nothing: see [`AppRuntime::why`]. Each correction resets the counts.
     ///
     /// Errors: those of [`AppRuntime::why`].
     pub fn why(&self, query: &str, key: Option<&str>) -> tidemill_types::Result<QueryReport> {
@@ -353,18 +358,18 @@ impl CorrectingRuntime {
     }
 }
 
-/// What is taken of events that came together.
+/// Classification of the events of a call.
 struct ClassifiedEvents {
-    /// Part and row of each, in order of arrival.
+    /// Part and row of each accepted event, in order of arrival.
     accepted: Vec<(usize, usize)>,
     late: Vec<LateEvent>,
-    /// Whether no event taken is behind the clock.
+    /// Whether no accepted event is behind the clock.
     in_order: bool,
-    /// The clock behind them, and the earliest time among them; none when none is taken.
+    /// The clock after the accepted events, and their earliest time; `None` if no event is accepted.
     span: Option<(i64, i64)>,
 }
 
-/// These events of the parts, with their order.
+/// Returns parts with the selected events only, and their order.
 fn select_events(parts: &[StreamBatch], taken: &[(usize, usize)]) -> (Vec<StreamBatch>, Vec<u16>) {
     let rows_of = |number: usize| -> Vec<u32> {
         taken.iter().filter(|(part, _)| *part == number).map(|(_, row)| *row as u32).collect()

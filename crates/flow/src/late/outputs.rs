@@ -1,4 +1,4 @@
-//! What was put out and may still change; how it differs from what should have been put out.
+//! Emitted rows that may still change, and their difference from the correct output.
 
 use std::collections::{BTreeMap, HashMap};
 use std::hash::{Hash, Hasher};
@@ -16,27 +16,27 @@ use crate::value::{Key, Object, Value};
 
 use super::RetractionHandler;
 
-/// Rows at the front that are gone before memory is given back.
+/// Minimum number of dropped rows for which memory is reclaimed.
 const DROPPED_ROWS_MAX: usize = 4096;
 
-/// Rows by stream, each in order, and failures.
+/// Emitted rows of each stream, in order, and failures.
 #[derive(Default, Clone)]
 pub(super) struct EmittedRows {
-    /// The streams that somebody outside can read, by name: the place of their rows.
+    /// Indexes into `streams` by name, of the streams that are visible outside the app.
     index: Arc<HashMap<String, usize>>,
     pub(super) streams: Vec<StreamRows>,
-    /// By query and message how often it failed. They are told in no particular order.
+    /// Counts of failures by query and message. Their order is not kept.
     pub(super) failures: FailureCounts,
 }
 
 pub(super) type FailureCounts = BTreeMap<(String, String), u64>;
 
-/// Rows of one stream.
+/// Emitted rows of one stream.
 #[derive(Clone, Default)]
 pub(super) struct StreamRows {
     name: String,
     rows: Batch,
-    /// Rows at the front that are gone.
+    /// Number of rows at the front that were dropped.
     dropped: usize,
 }
 
@@ -56,7 +56,7 @@ impl EmittedRows {
         Self { index: Arc::new(index), streams, failures: BTreeMap::new() }
     }
 
-    /// How many rows there are.
+    /// Returns the number of rows of all streams.
     pub(super) fn len(&self) -> usize {
         self.streams.iter().map(StreamRows::len).sum()
     }
@@ -74,7 +74,7 @@ impl EmittedRows {
         self.streams.iter().map(StreamRows::len).collect()
     }
 
-    /// Lets so many rows of each stream go.
+    /// Drops the given number of rows of each stream.
     pub(super) fn drop_front(&mut self, counts: &[usize]) {
         self.streams.iter_mut().zip(counts).for_each(|(rows, count)| rows.drop_front(*count));
     }
@@ -87,7 +87,8 @@ impl EmittedRows {
         *self.failures.entry((query.to_owned(), failure.0.clone())).or_default() += 1;
     }
 
-    /// What to do so that `self`, which was put out, becomes `wanted`; what `failed` has not been told either.
+    /// Computes the retractions, insertions and failure reports that turn the emitted output `self` into
+    /// `wanted`. `failed` counts failures that were not reported yet.
     pub(super) fn difference(&self, wanted: &Self, failed: &FailureCounts) -> OutputCorrection {
         let mut difference = OutputCorrection::default();
         for (was, is) in self.streams.iter().zip(&wanted.streams) {
@@ -149,7 +150,7 @@ impl StreamRows {
         }
     }
 
-    /// Those that are there.
+    /// Returns the rows that were not dropped.
     pub(super) fn batch(&self) -> Batch {
         self.pick(&(0..self.len()).collect::<Vec<_>>())
     }
@@ -181,7 +182,8 @@ impl StreamRows {
         hasher.finish()
     }
 
-    /// The rows that only `self` has, and those that only `other` has, in order, each as often as it is there.
+    /// Returns the rows that only `self` has and those that only `other` has, in order. Repeated rows are
+    /// counted.
     fn difference(&self, other: &Self) -> (Vec<usize>, Vec<usize>) {
         let is = |i: usize, j: usize| self.is_row(i, &other.rows, other.dropped + j);
         let least = self.len().min(other.len());
@@ -209,7 +211,7 @@ impl StreamRows {
     }
 }
 
-/// What changes.
+/// A correction of the emitted output.
 #[derive(Default)]
 pub(super) struct OutputCorrection {
     retracted: Vec<(String, Batch)>,
@@ -218,7 +220,7 @@ pub(super) struct OutputCorrection {
 }
 
 impl OutputCorrection {
-    /// Puts it out at the clock's time `now`.
+    /// Emits the correction at clock `now`.
     pub(super) fn emit(self, now: i64, sink: &mut dyn RetractionHandler) {
         for (stream, mut rows) in self.retracted {
             rows.end_chunk(now);
@@ -232,7 +234,7 @@ impl OutputCorrection {
     }
 }
 
-/// Keeps what an app puts out, and hands it on, if somebody is there.
+/// Records the output of an app, and passes it on if there is a receiver.
 pub(super) struct RecordingOutput<'a> {
     outputs: &'a mut EmittedRows,
     to: Option<&'a mut dyn RetractionHandler>,
@@ -254,7 +256,7 @@ impl OutputHandler for RecordingOutput<'_> {
         }
     }
 
-    /// Whoever sent them has them.
+    /// Ignores the events sent: the sender has them already.
     fn sent(&mut self, _stream: &str, _events: &Batch) {}
 
     fn emission(&mut self, query: &str, emission: &Batch) {
@@ -277,10 +279,11 @@ impl OutputHandler for RecordingOutput<'_> {
     }
 }
 
-/// Takes what the lagging app puts out: what was put out before is final. It comes in the same order, stream by stream.
+/// Receives the output of the committed app, which makes emitted rows final. Each stream has the order of the
+/// first emission.
 pub(super) struct ConfirmingOutput<'a> {
     pub(super) emitted: &'a mut EmittedRows,
-    /// What was not put out before, and all behind it.
+    /// The output that was not emitted before, and all rows of its stream after it.
     pub(super) not_emitted: &'a mut EmittedRows,
 }
 
@@ -314,7 +317,8 @@ impl OutputHandler for ConfirmingOutput<'_> {
     }
 }
 
-/// Whether two values of columns of one type are the same; decimal numbers by their bits.
+/// Returns whether two values of columns of one type are identical. Floating-point numbers are compared by
+/// their bits.
 fn are_identical(a: &Column, i: usize, b: &Column, j: usize) -> bool {
     match (a.is_null(i), b.is_null(j)) {
         (true, true) => return true,
@@ -349,7 +353,7 @@ fn hash(column: &Column, i: usize, hasher: &mut Xxh3) {
     }
 }
 
-/// A value that nobody else changes.
+/// Copies a value so that no other owner can change it.
 pub(super) fn deep_copy(value: &Value) -> Value {
     match value {
         Value::Object(Object::List(list)) => {

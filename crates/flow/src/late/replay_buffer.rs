@@ -1,4 +1,4 @@
-//! Events that are kept go through an app once more.
+//! Replay of buffered input.
 
 use tidemill_types::FieldType;
 
@@ -11,7 +11,7 @@ use super::buffer::{CHUNK_ROWS, InputBuffer, InputKind};
 use super::outputs::deep_copy;
 
 impl InputBuffer {
-    /// The first `count` go through an app, in order, each by itself.
+    /// Lets an app process the first `count` entries in order, each event as a chunk of its own.
     pub(super) fn replay(&self, count: usize, app: &mut AppRuntime, sink: &mut dyn OutputHandler) {
         let mut run = InputRun::default();
         for entry in self.entries.iter().take(count) {
@@ -38,7 +38,7 @@ impl InputBuffer {
     }
 }
 
-/// Events that are handed in together.
+/// Consecutive events that are sent in one call.
 #[derive(Default)]
 struct InputRun {
     parts: Vec<StreamBatch>,
@@ -56,7 +56,7 @@ impl InputRun {
         part.times.push(time);
         for (column, from) in part.columns.iter_mut().zip(columns) {
             match from.ty() {
-                // functions may change objects, and events go in more than once
+                // functions may change objects, and events are replayed more than once
                 FieldType::Object => column.push(deep_copy(&from.get(row))),
                 _ => column.push_from(from, row),
             }
@@ -70,7 +70,7 @@ impl InputRun {
         }
         let (parts, order) = (std::mem::take(&mut self.parts), std::mem::take(&mut self.order));
         let stream = parts[0].stream;
-        // they fitted when they came
+        // the events were checked when they arrived
         if let Err(EvalError(why)) = app.send_batch(parts, Some(&order), sink) {
             let name = app.plan().catalog.streams()[stream].name.clone();
             sink.failure(&name, &EvalError(why));

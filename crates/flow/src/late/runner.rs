@@ -1,4 +1,4 @@
-//! An app as its text wants it to be run.
+//! Runtime of an app according to its `@late` annotation.
 
 use std::io::{Read, Write};
 use std::sync::Arc;
@@ -14,16 +14,16 @@ use crate::stream_batch::StreamBatch;
 
 use super::{CorrectingRuntime, LateEvent, RetractionHandler};
 
-/// An app that corrects what it has put out, if its text says so, and otherwise one that does not.
+/// An app runtime, with corrections if the app asks for them.
 pub enum AppRunner {
-    /// Late events go in as they come.
+    /// Late events are processed as they arrive.
     Plain(Box<AppRuntime>),
-    /// Late events [correct](CorrectingRuntime) what was put out.
+    /// Late events [correct](CorrectingRuntime) earlier output.
     Correcting(Box<CorrectingRuntime>),
 }
 
 impl AppRunner {
-    /// An app that has not started.
+    /// Creates an app that has not started.
     pub fn new(plan: Arc<AppPlan>) -> Self {
         match plan.corrected {
             None => Self::Plain(Box::new(AppRuntime::new(plan))),
@@ -31,14 +31,14 @@ impl AppRunner {
         }
     }
 
-    /// Seeds random values: see [`AppRuntime::seed`]. An app that is corrected draws none.
+    /// Seeds random values: see [`AppRuntime::seed`]. A correcting app has no random values.
     pub fn seed(&mut self, text: &str) {
         if let Self::Plain(app) = self {
             app.seed(text);
         }
     }
 
-    /// The app, for who wants to look at it.
+    /// Returns the app runtime for inspection.
     pub fn app(&self) -> &AppRuntime {
         match self {
             Self::Plain(app) => app,
@@ -46,7 +46,7 @@ impl AppRunner {
         }
     }
 
-    /// The clock.
+    /// Returns the clock, milliseconds.
     pub fn now(&self) -> i64 {
         match self {
             Self::Plain(app) => app.now(),
@@ -54,7 +54,7 @@ impl AppRunner {
         }
     }
 
-    /// Starts it at `now`.
+    /// Starts the app at `now`.
     pub fn start(&mut self, now: i64, sink: &mut dyn RetractionHandler) {
         match self {
             Self::Plain(app) => app.start(now, sink),
@@ -62,15 +62,15 @@ impl AppRunner {
         }
     }
 
-    /// Starts it at `now`, the time of its first event. One that is corrected starts with the event that turns out to be
-    /// the first.
+    /// Starts the app at `now`, the time of its first event. A correcting app starts later, with its earliest
+    /// event.
     pub fn start_with_event(&mut self, now: i64, sink: &mut dyn RetractionHandler) {
         if let Self::Plain(app) = self {
             app.start(now, sink);
         }
     }
 
-    /// Moves the clock.
+    /// Advances the clock.
     pub fn advance(&mut self, to: i64, sink: &mut dyn RetractionHandler) {
         match self {
             Self::Plain(app) => app.advance(to, sink),
@@ -78,10 +78,10 @@ impl AppRunner {
         }
     }
 
-    /// Hands events to a stream in one call, as one chunk: see [`AppRuntime::send`]. One that is corrected takes each by
-    /// itself. Which came too late: they were left out.
+    /// Sends events to a stream as one chunk: see [`AppRuntime::send`]. A correcting app takes each event as
+    /// a chunk of its own. Returns the events that came too late, which are ignored.
     ///
-    /// Errors: they do not fit the stream; an app that is corrected can keep no more.
+    /// Errors: the events do not fit the stream; the buffer of a correcting app is full.
     pub fn send(
         &mut self,
         stream: usize,
@@ -95,9 +95,9 @@ impl AppRunner {
         }
     }
 
-    /// Hands events in, each by itself. Which came too late: they were left out.
+    /// Sends events, each as a chunk of its own. Returns the events that came too late, which are ignored.
     ///
-    /// Errors: as for [`AppRunner::send`]; then none was taken.
+    /// Errors: as for [`AppRunner::send`]; no event is taken then.
     pub fn send_batch(
         &mut self,
         parts: Vec<StreamBatch>,
@@ -110,7 +110,7 @@ impl AppRunner {
         }
     }
 
-    /// Works late events in: see [`CorrectingRuntime::apply_corrections`].
+    /// Applies late events: see [`CorrectingRuntime::apply_corrections`].
     pub fn apply_corrections(&mut self, sink: &mut dyn RetractionHandler) -> Result<(), EvalError> {
         match self {
             Self::Plain(_) => Ok(()),
@@ -118,7 +118,7 @@ impl AppRunner {
         }
     }
 
-    /// Runs an on-demand query. Errors: that it cannot be read, or what failed.
+    /// Runs an on-demand query. Errors: it does not parse or compile, or fails.
     pub fn on_demand(&mut self, query: &str) -> Result<Batch, EvalError> {
         match self {
             Self::Plain(app) => app.on_demand(query),
@@ -126,29 +126,29 @@ impl AppRunner {
         }
     }
 
-    /// When something is due next without events: see [`AppRuntime::next_due`].
+    /// Returns the time at which something is due without an event: see [`AppRuntime::next_due`].
     pub fn next_due(&self) -> Option<i64> {
         self.app().next_due()
     }
 
-    /// The clock is going on after it may have stood still: see [`AppRuntime::skip_triggers`]. Where it is that of the
-    /// events, as in an app that is corrected, nothing is passed over.
+    /// Skips triggers after downtime: see [`AppRuntime::skip_triggers`]. A correcting app skips none, because
+    /// its clock is that of its events.
     pub fn skip_triggers(&mut self, to: i64, standstill: i64) {
         if let Self::Plain(app) = self {
             app.skip_triggers(to, standstill);
         }
     }
 
-    /// Why a query puts nothing out: see [`AppRuntime::why`].
+    /// Reports why a query emits nothing: see [`AppRuntime::why`].
     ///
     /// Errors: those of [`AppRuntime::why`].
     pub fn why(&self, query: &str, key: Option<&str>) -> tidemill_types::Result<QueryReport> {
         self.app().why(query, key)
     }
 
-    /// Writes its state.
+    /// Writes the state.
     ///
-    /// Errors: writing failed.
+    /// Errors: writing failed; corrections are pending.
     pub fn save(&self, out: &mut dyn Write) -> Result<(), snapshot::Error> {
         match self {
             Self::Plain(app) => app.save(out),
@@ -156,10 +156,10 @@ impl AppRunner {
         }
     }
 
-    /// Takes a state back: see [`AppRuntime::restore`]. One that is corrected goes on exactly, whatever `resume` says: its clock
-    /// is that of its events.
+    /// Restores a state: see [`AppRuntime::restore`]. A correcting app resumes exactly, whatever `resume` is,
+    /// because its clock is that of its events.
     ///
-    /// Errors: reading failed, the state is damaged or one of another app.
+    /// Errors: reading failed, or the state is damaged or of another app.
     pub fn restore(&mut self, input: &mut dyn Read, resume: RestoreMode) -> Result<(), snapshot::Error> {
         match self {
             Self::Plain(app) => app.restore(input, resume),

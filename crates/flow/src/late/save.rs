@@ -1,7 +1,8 @@
-//! The state of an app that is corrected: `docs/formats/flow-state.md`.
+//! State of a correcting app: `docs/formats/flow-state.md`.
 //!
-//! The leading app is not in it: it is what the lagging one becomes by the events kept. What was put out is in it,
-//! because that is not for a later program to compute; should it compute something else, the difference is a correction.
+//! The speculative app is not part of it, because it results from the committed one and the buffered input.
+//! The emitted rows are part of it, because a later version of the program might compute others; the
+//! difference is a correction.
 
 use std::io::{self, Read, Write};
 
@@ -15,25 +16,25 @@ use super::CorrectingRuntime;
 use super::buffer::{InputBuffer, InputKind};
 use super::outputs::EmittedRows;
 
-/// What is not in a section of its own.
+/// State outside the other sections.
 #[derive(Serialize, Deserialize)]
 struct SavedCorrection {
     clock: Option<i64>,
-    /// Whether the lagging app was started.
+    /// Whether the committed app was started.
     begun: bool,
-    /// Query, message, how often.
+    /// Query, message and count of each failure.
     failures: Vec<(String, String, u64)>,
 }
 
-/// Kinds of what is kept; a stream's events have the number of the stream behind them.
+/// Tags of buffered input; an event has `EVENTS` plus the index of its stream.
 const CLOCK: u64 = 0;
 const CHANGE: u64 = 1;
 const EVENTS: u64 = 2;
 
 impl CorrectingRuntime {
-    /// Writes its state. Cost: its size.
+    /// Writes the state. Cost: proportional to its size.
     ///
-    /// Errors: writing failed; late events were not [settled](Self::apply_corrections).
+    /// Errors: writing failed; corrections are pending (see [`Self::apply_corrections`]).
     pub fn save(&self, out: &mut dyn Write) -> Result<(), Error> {
         if self.corrections_pending {
             return Err(Error::Io(io::Error::other("late events were not worked in yet")));
@@ -57,9 +58,9 @@ impl CorrectingRuntime {
         self.committed.save(out)
     }
 
-    /// Takes a state back that an app of the same text saved; what was here before is gone.
+    /// Restores a state that an app of the same text has written. It replaces the current state.
     ///
-    /// Errors: reading failed, the state is damaged or one of another app. The app is then as it was.
+    /// Errors: reading failed, or the state is damaged or of another app. The app is unchanged then.
     pub fn restore(&mut self, input: &mut dyn Read) -> Result<(), Error> {
         let mut from = Reader::new(input)?;
         from.section("corrections")?;
@@ -84,7 +85,7 @@ impl CorrectingRuntime {
         Ok(())
     }
 
-    /// Makes the leading app from the lagging one.
+    /// Rebuilds the speculative app from the committed one.
     fn rebuild_speculative(&mut self) -> Result<(), Error> {
         let mut outputs = EmittedRows::new(&self.plan.catalog);
         let mut app = AppRuntime::new(self.plan.clone());
@@ -128,7 +129,7 @@ impl InputBuffer {
         Ok(())
     }
 
-    /// Adds what was saved.
+    /// Appends the saved entries.
     fn restore(&mut self, from: &mut Reader<'_>) -> Result<(), Error> {
         let mut counts = vec![0_usize; self.stores.len()];
         for _ in 0..from.number()? {

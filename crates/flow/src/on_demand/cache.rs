@@ -1,4 +1,4 @@
-//! The texts that were run last, compiled.
+//! Cache of compiled on-demand queries.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -7,20 +7,20 @@ use super::{OnDemandPlan, compile};
 use crate::expr::EvalError;
 use crate::plan::AppPlan;
 
-/// Most texts that are kept.
+/// Maximum number of cached queries.
 const TEXTS_MAX: usize = 50;
-/// Longer texts are compiled each time.
+/// Maximum length of the text of a cached query; longer ones are compiled each time.
 const TEXT_BYTES_MAX: usize = 64 << 10;
 
-/// The queries of one app that were run last, by their texts.
+/// The most recently run queries of one app, by text.
 #[derive(Default)]
 pub struct Cache {
-    /// The one that was run last is the last one.
+    /// In order of use, the most recent one last.
     recent: VecDeque<(Box<str>, Arc<OnDemandPlan>)>,
 }
 
 impl Cache {
-    /// The query of a text. Errors: what is wrong with it; it is not kept then.
+    /// Returns the compiled query of a text. Errors: its diagnostics; it is not cached then.
     pub fn compile(&mut self, text: &str, plan: &AppPlan) -> Result<Arc<OnDemandPlan>, EvalError> {
         if let Some(place) = self.recent.iter().position(|(known, _)| **known == *text)
             && let Some((text, query)) = self.recent.remove(place)
@@ -38,12 +38,12 @@ impl Cache {
         Ok(query)
     }
 
-    /// How many it keeps.
+    /// Returns the number of cached queries.
     pub fn len(&self) -> usize {
         self.recent.len()
     }
 
-    /// Whether it keeps none.
+    /// Returns whether the cache is empty.
     pub fn is_empty(&self) -> bool {
         self.recent.is_empty()
     }

@@ -1,4 +1,4 @@
-//! The keys of a partition at work.
+//! The keys of a partition and their query instances.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -13,52 +13,53 @@ use crate::explain::EventSamples;
 use crate::expr::{EvalContext, EvalError};
 use crate::query::{Query, QueryPlan, Scheduler};
 
-/// A key of a partition. It means nothing once the key was dropped.
+/// Handle of a key of a partition. Invalid after the key was purged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct KeyId(pub(super) u32);
 
-/// Never due.
+/// Due time of a key without timers.
 pub(super) const NEVER: i64 = i64::MAX;
 
-/// A partition at work.
+/// Runtime of a `partition with` block.
 ///
-/// A key costs about a hundred bytes besides its text and the queries that events have reached so far. What is due next
-/// is found in logarithmic time; only events of streams that are not cut by key, instants of calendars, and looking for
-/// idle keys go through all keys.
+/// A key costs about a hundred bytes in addition to its text and the queries that events have reached so far.
+/// The next timer is found in logarithmic time. Only events of streams that are not partitioned, scheduled
+/// instants and purging visit all keys.
 pub struct Partition {
     pub(super) plan: Arc<PartitionPlan>,
-    /// The keys by their texts.
+    /// Indexes into `instances`, by key text.
     index: HashTable<u32>,
     hasher: DefaultHashBuilder,
     pub(super) instances: Vec<Option<Instance>>,
-    /// Places of keys that were dropped.
+    /// Indexes of purged keys, to be used again.
     free: Vec<u32>,
-    /// How many keys there have been.
+    /// Number of keys created so far.
     keys_created: u64,
-    /// For each scheduler the keys for which it has something, by the head of the key's queue, then by age.
+    /// For each scheduler, the keys with a pending timer: due time of the key's next timer, age, index.
     due: Vec<BTreeSet<(i64, u64, u32)>>,
-    /// One of each query that goes by a calendar, to ask it for its instants.
+    /// One instance of each query with a calendar schedule, to compute its instants.
     scheduled_queries: Vec<(usize, Query)>,
-    /// When the app started.
+    /// Start time of the app, milliseconds.
     pub(super) start: i64,
-    /// No key got its last event before.
+    /// Lower bound of the last event times of all keys.
     oldest_use: i64,
-    /// For each query the events that its filters refused, of whatever key: a key has no room for one of its own.
+    /// For each query, the last events that its filters rejected, over all keys: storing them per key would
+    /// need too much memory.
     pub(super) samples: Box<[Option<Box<EventSamples>>]>,
 }
 
-/// What a key has of its own.
+/// State of a key.
 pub(super) struct Instance {
     pub name: Box<str>,
-    /// How many keys were there before it.
+    /// Number of keys created before this one.
     pub sequence: u64,
-    /// The clock at its first event.
+    /// Clock at the key's first event.
     pub started_at: i64,
-    /// The clock at its last event.
+    /// Clock at the key's last event.
     pub last_used: i64,
-    /// Its queries, those that have begun.
+    /// Query instances; `None` until an event reaches the query.
     pub queries: Box<[Option<Box<Query>>]>,
-    /// For each scheduler what [`Partition::due`] says of it.
+    /// For each scheduler, the due time in [`Partition::due`], or `NEVER`.
     pub next_due: Box<[i64]>,
 }
 
@@ -87,7 +88,7 @@ fn start_query(plan: &Arc<QueryPlan>, now: i64) -> Box<Query> {
 }
 
 impl Partition {
-    /// A partition without keys.
+    /// Creates a partition without keys.
     pub fn new(plan: Arc<PartitionPlan>) -> Self {
         let made = plan.queries.iter().map(|query| Query::new(query.clone()));
         let calendars = made.enumerate().filter(|(_, query)| query.next_scheduled(0).is_some()).collect();
@@ -108,48 +109,48 @@ impl Partition {
         }
     }
 
-    /// What was compiled.
+    /// Returns the plan.
     pub fn plan(&self) -> &Arc<PartitionPlan> {
         &self.plan
     }
 
-    /// The app starts.
+    /// Starts the partition; called once when the app starts.
     pub fn start(&mut self, now: i64) {
         self.start = now;
         self.scheduled_queries.iter_mut().for_each(|(_, query)| query.start(now));
     }
 
-    /// When the app started; 0 before.
+    /// Returns the start time of the app, milliseconds; 0 before the start.
     pub fn started(&self) -> i64 {
         self.start
     }
 
-    /// How many keys it has.
+    /// Returns the number of keys.
     pub fn len(&self) -> usize {
         self.index.len()
     }
 
-    /// Whether it has none.
+    /// Returns whether there are no keys.
     pub fn is_empty(&self) -> bool {
         self.index.is_empty()
     }
 
-    /// Its keys, the oldest first.
+    /// Returns the keys, oldest first.
     pub fn keys(&self) -> Vec<KeyId> {
         let there =
             self.instances.iter().enumerate().filter_map(|(i, key)| Some((key.as_ref()?.sequence, i)));
         let mut keys: Vec<(u64, usize)> = there.collect();
-        // places of dropped keys are taken again
+        // indexes of purged keys are used again
         keys.sort_unstable();
         keys.into_iter().map(|(_, i)| KeyId(i as u32)).collect()
     }
 
-    /// Where events of a stream go.
+    /// Determines the keys to which events of a stream go.
     pub fn route(&self, stream: usize, events: &Batch, now: i64, host: &dyn EvalContext) -> Route {
         self.plan.route(stream, events, now, host)
     }
 
-    /// The key gets an event of its own; it begins with the first one. Errors: there are four billion keys.
+    /// Returns the key for an event, creating it with its first event. Errors: there are 2^32 keys.
     pub fn key_for_event(&mut self, name: &str, now: i64) -> Result<KeyId, EvalError> {
         if let Some(key) = self.find(name) {
             if let Some(instance) = &mut self.instances[key.0 as usize] {
@@ -160,7 +161,7 @@ impl Partition {
         self.insert(Instance::new(name, now, &self.plan))
     }
 
-    /// Adds a key that is not there.
+    /// Adds a new key.
     pub(super) fn insert(&mut self, mut instance: Instance) -> Result<KeyId, EvalError> {
         let at = match self.free.pop() {
             Some(at) => at,
@@ -183,13 +184,14 @@ impl Partition {
         Ok(KeyId(at))
     }
 
-    /// The key of this text.
+    /// Looks up a key by its text.
     pub fn find(&self, name: &str) -> Option<KeyId> {
         let is_it = |at: &u32| self.instances[*at as usize].as_ref().is_some_and(|k| *k.name == *name);
         self.index.find(self.hasher.hash_one(name), is_it).copied().map(KeyId)
     }
 
-    /// Events of one of its streams reach a query at `port`: what comes out. Errors: why they cannot be worked off.
+    /// Sends events to a query of a key at `port`. Returns the output. Errors: the events cannot be
+    /// processed.
     pub fn push(
         &mut self,
         key: KeyId,
@@ -216,8 +218,8 @@ impl Partition {
         out
     }
 
-    /// Takes the first key whose queue at a scheduler has a head that is due at `now`: the one with the oldest head, of
-    /// equal ones the oldest key. [`Self::fire_timer`] is to be called for it until nothing comes.
+    /// Takes the first key with a timer of a scheduler that is due at `now`: the key with the earliest timer,
+    /// the oldest one of several. The caller must call [`Self::fire_timer`] for it until that returns `None`.
     pub fn pop_due(&mut self, scheduler: usize, now: i64) -> Option<KeyId> {
         let due = self.due.get_mut(scheduler)?;
         due.first().filter(|(at, ..)| *at <= now)?;
@@ -228,7 +230,7 @@ impl Partition {
         Some(KeyId(at))
     }
 
-    /// Runs the head of a key's queue at a scheduler, if it is due at `now`: the query, and what comes out.
+    /// Fires the next timer of a key at a scheduler if it is due at `now`. Returns the query and its output.
     pub fn fire_timer(
         &mut self,
         key: KeyId,
@@ -243,23 +245,23 @@ impl Partition {
         Some((query, out))
     }
 
-    /// When the next timer of a key is due.
+    /// Returns the due time of the next timer of any key.
     pub fn next_timer(&self) -> Option<i64> {
         self.due.iter().filter_map(|due| due.first()).map(|(at, ..)| *at).min()
     }
 
-    /// The first instant later than `after` at which a query wants the clock to stop.
+    /// Returns the first instant after `after` at which a query is scheduled to run.
     pub fn next_scheduled(&self, after: i64) -> Option<i64> {
         self.scheduled_queries.iter().filter_map(|(_, query)| query.next_scheduled(after)).min()
     }
 
-    /// The queries that want the clock to stop at `at`.
+    /// Returns the queries that are scheduled to run at `at`.
     pub fn queries_scheduled_at(&self, at: i64) -> Vec<usize> {
         let of = self.scheduled_queries.iter().filter(|(_, query)| query.next_scheduled(at - 1) == Some(at));
         of.map(|(query, _)| *query).collect()
     }
 
-    /// Such an instant was reached: what comes out of a query of a key.
+    /// Runs a query of a key at a scheduled instant. Returns the output; `None` if the query has no instance.
     pub fn fire_schedule(
         &mut self,
         key: KeyId,
@@ -273,8 +275,8 @@ impl Partition {
         Some(out)
     }
 
-    /// The first instant later than `now` at which keys are looked at and which makes a difference: one may be idle
-    /// for too long, or something else is due at `due` and has to happen at an instant, not behind it.
+    /// Returns the first purge instant after `now` that can have an effect: a key may be idle for too long by
+    /// then, or a timer is due at `due` and must fire at a purge instant, not after it.
     pub fn next_purge(&self, now: i64, due: Option<i64>) -> Option<i64> {
         let IdleKeyPurge { interval, idle } = self.plan.purge?;
         let dropped = self.oldest_use.checked_add(idle).and_then(|at| at.checked_add(1));
@@ -287,7 +289,7 @@ impl Partition {
         rounds.checked_mul(interval)?.checked_add(self.start)
     }
 
-    /// Drops the keys that got no event for longer than the idle period.
+    /// Purges the keys that got no event for longer than the idle period.
     pub fn purge(&mut self, now: i64) {
         let Some(IdleKeyPurge { idle, .. }) = self.plan.purge else { return };
         self.oldest_use = NEVER;
@@ -309,7 +311,7 @@ impl Partition {
         }
     }
 
-    /// Notes when the schedulers of a key's query have something next.
+    /// Updates the due times of the schedulers of a key's query.
     fn update_due(&mut self, key: KeyId, query: usize) {
         let Some(Some(instance)) = self.instances.get_mut(key.0 as usize) else { return };
         let Some(at_work) = &instance.queries[query] else { return };

@@ -1,4 +1,4 @@
-//! From events to keys: chunks are cut wherever the key changes.
+//! Routing of events to keys: chunks are split wherever the key changes.
 
 use std::borrow::Cow;
 use std::fmt::Write as _;
@@ -11,25 +11,25 @@ use crate::column::{Column, Data};
 use crate::expr::{EvalContext, EvalError, Expr, Frame, Node};
 use crate::select;
 
-/// Where the events of a stream go.
+/// Destination of the events of a stream.
 pub enum Route {
-    /// To all keys seen so far.
+    /// All existing keys.
     AllKeys,
-    /// To these keys one after the other, until a key could not be computed.
+    /// These keys in order, up to the first event whose key could not be computed.
     Runs(SmallVec<[KeyRun; 1]>, Option<EvalError>),
 }
 
-/// Events that go to one key together.
+/// Consecutive events of one key.
 #[derive(Debug, PartialEq, Eq)]
 pub struct KeyRun {
-    /// The key.
+    /// Text of the key.
     pub key: String,
-    /// The events' rows, ascending; one is there twice when two parts give it the same key.
+    /// Rows of the events, ascending. A row appears twice if two parts give it this key.
     rows: SmallVec<[usize; 1]>,
 }
 
 impl KeyRun {
-    /// Its events; they keep their chunks.
+    /// Returns the events of the run, in their chunks.
     pub fn of<'b>(&self, events: &'b Batch) -> Cow<'b, Batch> {
         if self.rows.iter().copied().eq(0..events.len()) {
             return Cow::Borrowed(events);
@@ -47,8 +47,8 @@ impl KeyRun {
 }
 
 impl PartitionPlan {
-    /// Where events of a stream go. What could not be routed ends the way: of the chunk in which a key fails only the
-    /// cuts before it go on.
+    /// Determines the keys to which events of a stream go. Stops at the first event whose key cannot be
+    /// computed, and drops the run before it.
     pub fn route(&self, stream: usize, events: &Batch, now: i64, host: &dyn EvalContext) -> Route {
         let Some(keys) = self.keys.iter().find(|k| k.stream == stream) else { return Route::AllKeys };
         let mut cuts: SmallVec<[KeyRun; 1]> = SmallVec::new();
@@ -76,7 +76,7 @@ impl PartitionPlan {
 }
 
 impl KeyPart {
-    /// Writes the event's key behind `text`; whether it has one.
+    /// Appends the event's key to `text`. Returns whether the event has one.
     fn write_key(&self, frame: &Frame<'_>, text: &mut String) -> Result<bool, EvalError> {
         match self {
             Self::Value(key) => write_value(key, frame, text),
@@ -91,9 +91,9 @@ impl KeyPart {
     }
 }
 
-/// Writes the text of a value; false for null.
+/// Appends the text of a value. Returns false for null.
 fn write_value(key: &Expr, frame: &Frame<'_>, text: &mut String) -> Result<bool, EvalError> {
-    // most keys are texts as they came
+    // most keys are string columns
     if let Node::Column { slot: select::INPUT, column } = key.node
         && let Some(Some((columns, row))) = frame.rows.first()
         && let Data::Str(texts) = columns[column].data()

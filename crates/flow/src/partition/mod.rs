@@ -1,9 +1,9 @@
-//! Partitions: queries whose state is apart for each key.
+//! Partitions: queries with a separate state for each key.
 //!
-//! The queries are compiled once ([`PartitionPlan`]). Each key has an instance of them, which begins at the key's first
-//! event and shares their plans; a query of it is made when the first event reaches it, unless it has to wait for
-//! something from the beginning. Timers of all keys lie ordered by scheduler: what is due next is known without looking
-//! at the keys.
+//! The queries are compiled once ([`PartitionPlan`]). Each key has an instance of them, which begins with the
+//! key's first event and shares the plans. A query of an instance is created when the first event reaches it,
+//! unless it has to wait for a timer from the beginning. The timers of all keys are ordered by scheduler, so
+//! that the next one is found without visiting the keys.
 
 mod instances;
 mod keys;

@@ -1,4 +1,4 @@
-//! What a partition consists of.
+//! Compiled form of partitions.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -10,49 +10,49 @@ use crate::query::{Handler, QueryPlan, Scheduler, Target};
 /// A compiled partition.
 #[derive(Clone)]
 pub struct PartitionPlan {
-    /// How the streams named behind `with` are cut by key; others reach all keys.
+    /// How the streams named after `with` are partitioned; events of other streams go to all keys.
     pub keys: Vec<StreamKeys>,
-    /// Its queries in order, for all keys.
+    /// The queries in order; all keys share them.
     pub queries: Vec<Arc<QueryPlan>>,
-    /// When idle keys are dropped.
+    /// When idle keys are purged; `None` if they are not.
     pub purge: Option<IdleKeyPurge>,
-    /// For each stream the queries that read it, in order, and the port to which its events go.
+    /// For each stream, the queries that read it, in order, and the port to which its events go.
     readers: BTreeMap<usize, Vec<(usize, usize)>>,
     /// The schedulers of the queries, in the order in which they are served.
     schedulers: Vec<(usize, Scheduler)>,
-    /// For each query where its schedulers lie in that order.
+    /// For each query, the range of its schedulers in `schedulers`.
     schedulers_by_query: Vec<std::ops::Range<usize>>,
 }
 
-/// How the events of a stream find their keys.
+/// How the keys of a stream's events are computed.
 #[derive(Debug, Clone)]
 pub struct StreamKeys {
-    /// The stream.
+    /// Index of the stream.
     pub stream: usize,
-    /// What is asked of each event, in order; it goes to every key that comes out.
+    /// Key expressions in order. An event goes to every key that one of them yields.
     pub parts: Vec<KeyPart>,
 }
 
-/// What is asked of an event, which is slot [`INPUT`](crate::select::INPUT).
+/// A key expression; the event is slot [`INPUT`](crate::select::INPUT).
 #[derive(Debug, Clone)]
 pub enum KeyPart {
-    /// The text of a value is the key; null is none.
+    /// The text of the value is the key; null yields none.
     Value(Expr),
-    /// A condition, and the key of those that satisfy it.
+    /// A condition, and the key of events that satisfy it.
     Range(Expr, String),
 }
 
-/// When idle keys are dropped.
+/// When idle keys are purged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct IdleKeyPurge {
-    /// How often keys are looked at, milliseconds; the first time so long after the start of the app.
+    /// Interval of the purges, milliseconds, counted from the start of the app.
     pub interval: i64,
-    /// A key that got no event for longer is dropped, milliseconds.
+    /// Maximum idle time, milliseconds; a key without events for longer is purged.
     pub idle: i64,
 }
 
 impl PartitionPlan {
-    /// A partition of these queries.
+    /// Creates the plan of a partition with these queries.
     pub fn new(keys: Vec<StreamKeys>, queries: Vec<Arc<QueryPlan>>, purge: Option<IdleKeyPurge>) -> Self {
         let mut readers = BTreeMap::<usize, Vec<(usize, usize)>>::new();
         let (mut schedulers, mut served) = (vec![], vec![]);
@@ -67,28 +67,28 @@ impl PartitionPlan {
         Self { keys, queries, purge, readers, schedulers, schedulers_by_query: served }
     }
 
-    /// The streams that its queries read, inner ones as well.
+    /// Returns the streams that the queries read, including inner ones.
     pub fn reads(&self) -> impl Iterator<Item = usize> + '_ {
         self.readers.keys().copied()
     }
 
-    /// The queries that read a stream, in order, and the port to which its events go.
+    /// Returns the queries that read a stream, in order, and the port to which its events go.
     pub fn readers(&self, stream: usize) -> &[(usize, usize)] {
         self.readers.get(&stream).map_or(&[], Vec::as_slice)
     }
 
-    /// The schedulers of its queries, in the order in which they are served: the query of each.
+    /// Returns the schedulers of the queries with the query of each, in the order in which they are served.
     pub fn schedulers(&self) -> &[(usize, Scheduler)] {
         &self.schedulers
     }
 
-    /// Where the schedulers of a query lie in [`Self::schedulers`].
+    /// Returns the range of a query's schedulers in [`Self::schedulers`].
     pub fn schedulers_of(&self, query: usize) -> std::ops::Range<usize> {
         self.schedulers_by_query.get(query).cloned().unwrap_or_default()
     }
 
-    /// Whether a query has to be there from a key's first event on: it may wait for silence, a beat or an instant that
-    /// no event has asked for.
+    /// Returns whether a query must be created with its key rather than by its first event: an absence, an
+    /// output rate limiter or a scheduled instant may make it act without one.
     pub(crate) fn starts_with_key(query: &QueryPlan) -> bool {
         query.schedulers().into_iter().any(|scheduler| match scheduler {
             Scheduler::Before | Scheduler::After | Scheduler::Rate => true,
@@ -97,13 +97,16 @@ impl PartitionPlan {
         })
     }
 
-    /// The key, where the partition is no more than `group by` with that key in front: there is one value key, all
-    /// queries read the stream that it is taken of or inner streams, and none of them has a window, a pattern, a join,
-    /// a handler with a state or a rate of time, so that no key ever acts without an event of its own; no key is dropped either. The key looks
-    /// at the event as slot [`INPUT`](crate::select::INPUT), as `group by` does.
+    /// Returns the key if the partition is equivalent to `group by` with that key in front; `None` otherwise.
     ///
-    /// Who runs it so has to keep: chunks are cut wherever the key changes; an event goes through all queries, depth
-    /// first, before the next cut; rates of events count for each key; a null key drops the event.
+    /// It is equivalent if there is one value key; all queries read the stream of that key or inner streams;
+    /// none of them has a window, a pattern, a join, a stateful handler or a rate limiter by time, so that no
+    /// key acts without an event of its own; and no key is purged. The key reads the event as slot
+    /// [`INPUT`](crate::select::INPUT), as `group by` does.
+    ///
+    /// The caller must ensure that chunks are split wherever the key changes; that an event passes all
+    /// queries, depth first, before the next chunk; that rate limiters count events per key; and that an
+    /// event with a null key is dropped.
     pub fn as_group_by(&self) -> Option<&Expr> {
         let [StreamKeys { stream, parts }] = self.keys.as_slice() else { return None };
         let [KeyPart::Value(key)] = parts.as_slice() else { return None };

@@ -1,5 +1,5 @@
-//! Partitions that are no more than `group by` with the key in front run as that: a query with one state for all keys
-//! costs a hundredth of a query for each.
+//! Rewrites partitions that are equivalent to `group by` with the key in front: one query with state for all
+//! keys costs a hundredth of a query per key.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use crate::plan::{AppPlan, PlanElement};
 use crate::query::{QueryPlan, Target};
 use crate::select;
 
-/// The app with such partitions as queries; it puts out the same.
+/// Returns the plan with such partitions replaced by queries. Its output is unchanged.
 pub(crate) fn rewrite_as_group_by(plan: Arc<AppPlan>) -> Arc<AppPlan> {
     let flat = |element: &PlanElement| match element {
         PlanElement::Query(_) => None,
@@ -33,7 +33,8 @@ pub(crate) fn rewrite_as_group_by(plan: Arc<AppPlan>) -> Arc<AppPlan> {
     Arc::new(plan)
 }
 
-/// The only query of a partition by one column, with the key in front of its groups.
+/// Returns the only query of a partition by one column, with the key in front of its groups; `None` if the
+/// rewrite does not apply.
 fn as_query(partition: &PartitionPlan) -> Option<QueryPlan> {
     let key = partition.as_group_by()?;
     let Node::Column { slot: select::INPUT, column } = key.node else { return None };
@@ -55,7 +56,7 @@ fn as_query(partition: &PartitionPlan) -> Option<QueryPlan> {
     Some(query)
 }
 
-/// The events with a key, in chunks that end wherever the key changes.
+/// Returns the events with a key, in chunks that end wherever the key changes.
 pub(crate) fn split_by_key(events: &Batch, column: usize) -> Cow<'_, Batch> {
     let key = &events.columns[column];
     let has_nulls = key.nulls().contains(&true);

@@ -1,11 +1,11 @@
-//! The state of a partition: its keys with the states of their queries.
+//! State of a partition: its keys and the states of their queries.
 
 use super::instances::{Instance, KeyId, NEVER, Partition};
 use crate::query::Query;
 use crate::snapshot::{Error, Reader, RestoreMode, Writer};
 
 impl Partition {
-    /// Writes its state.
+    /// Writes the state.
     pub fn save(&self, out: &mut Writer<'_>) -> Result<(), Error> {
         out.signed(self.start)?;
         out.number(self.len() as u64)?;
@@ -22,10 +22,11 @@ impl Partition {
         Ok(())
     }
 
-    /// Takes a state back that a partition of the same plan wrote; this one has no keys. Keys that are idle are looked
-    /// for as the app goes on: from the start of one or the other.
+    /// Restores a state that a partition of the same plan has written; this one must have no keys. Purges of
+    /// idle keys continue at their interval, counted from the start of the app that wrote the state or,
+    /// unless `resume` is exact, from that of this one.
     ///
-    /// Errors: that it is none; then the partition is not to be used.
+    /// Errors: the state is not that of this partition, which must not be used after that.
     pub fn restore(&mut self, from: &mut Reader<'_>, resume: RestoreMode) -> Result<(), Error> {
         let start = from.signed()?;
         if resume == RestoreMode::Exactly {

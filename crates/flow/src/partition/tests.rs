@@ -1,4 +1,4 @@
-//! Keys at work, without an app.
+//! Keys without an app.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use crate::expr::NoContext;
 use crate::registry::Registry;
 use crate::value::Value;
 
-/// The partition of an app whose stream `S (k string, v int)` is the first one.
+/// Compiles the partition of an app whose first stream is `S (k string, v int)`.
 fn plan(partition: &str) -> Arc<PartitionPlan> {
     let text = format!("define stream S (k string, v int); define stream R (k string); {partition}");
     let app = crate::replay::compile("app.siddhi", &text, &Registry::standard(), &|_| None).unwrap();
@@ -27,7 +27,7 @@ fn event(key: &str, time: i64) -> Batch {
     batch
 }
 
-/// An event goes in; how many rows come out of the first query.
+/// Sends an event. Returns the number of rows that the first query emits.
 fn push(partition: &mut Partition, key: &str, time: i64) -> usize {
     let event = event(key, time);
     let Route::Runs(cuts, None) = partition.route(0, &event, time, &NoContext) else { panic!("no key") };
@@ -66,7 +66,7 @@ fn dropped_keys_leave_nothing() {
     push(&mut partition, "a", 1010);
     push(&mut partition, "b", 1130);
     push(&mut partition, "c", 1140);
-    // a is idle for too long from 1261 on, and keys are looked at at 1300
+    // a is idle for too long from 1261 on, and the next purge is at 1300
     assert_eq!(partition.next_purge(1140, None), Some(1300));
     assert_eq!(partition.next_purge(1140, Some(1150)), Some(1200), "something is due before");
     partition.purge(1300);
@@ -75,7 +75,7 @@ fn dropped_keys_leave_nothing() {
     partition.purge(1400);
     assert_eq!(partition.len(), 1);
     assert_eq!(partition.next_timer(), Some(2130));
-    // the places of dropped keys are taken again, the order is that of age
+    // indexes of purged keys are used again, but the order is that of age
     push(&mut partition, "d", 1400);
     push(&mut partition, "e", 1400);
     let keys = ["b", "d", "e"].map(|key| partition.find(key).unwrap());

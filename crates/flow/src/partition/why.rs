@@ -1,4 +1,4 @@
-//! What a partition tells of its queries.
+//! Report on why a query of a partition emits nothing.
 
 use super::{KeyId, Partition};
 use crate::batch::Batch;
@@ -8,7 +8,7 @@ use crate::explain::{LISTED_MAX, PartitionKeysReport, QueryReport, ReadOnlyConte
 use crate::expr::EvalContext;
 
 impl Partition {
-    /// Something came out of a query of a key.
+    /// Records output of a query of a key.
     pub(crate) fn record_output(&mut self, key: KeyId, query: usize, out: &Batch) {
         let instance = self.instances.get_mut(key.0 as usize).and_then(Option::as_mut);
         if let Some(at_work) = instance.and_then(|instance| instance.queries[query].as_mut()) {
@@ -16,9 +16,9 @@ impl Partition {
         }
     }
 
-    /// Why nothing comes out of a query, for a key, or of all keys together.
+    /// Reports why a query emits nothing, for one key, or in total over all keys.
     ///
-    /// Errors: `NotFound` when there is no such key.
+    /// Errors: `NotFound` if there is no such key.
     pub(crate) fn why(
         &self,
         query: usize,
@@ -34,7 +34,7 @@ impl Partition {
         let notes = self.samples.get(query).and_then(Option::as_deref);
         let kept_out = notes.and_then(|notes| {
             let (at, number) = notes.rejected.key;
-            // the place may be that of another key by now
+            // the index may belong to another key by now
             let there = self.instances.get(at as usize)?.as_ref().is_some_and(|key| key.sequence == number);
             let key = named(at).filter(|_| there)?;
             let found = first_failed_condition(

@@ -1,8 +1,9 @@
-//! `#reorder:akslack(ts, field, …)`: as `reorder:kslack`, but K is only as great as the accuracy of sums over `field`
-//! asks for: a controller moves alpha, the part of the greatest lateness that is waited for.
+//! `#reorder:akslack(ts, field, …)`: like `reorder:kslack`, but K is only as large as the required accuracy
+//! of sums over `field` demands. A controller adjusts alpha, the fraction of the greatest lateness that
+//! events wait.
 //!
-//! Source: Y. Ji et al., *Quality-driven processing of sliding window aggregates over out-of-order data streams*,
-//! DEBS 2015.
+//! Source: Y. Ji et al., *Quality-driven processing of sliding window aggregates over out-of-order data
+//! streams*, DEBS 2015.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -19,11 +20,11 @@ use crate::value::Value;
 const FORM: &str = "reorder:akslack(ts, field [, batch.size [, timeout [, max.k [, discard.late \
                     [, error, confidence]]]]])";
 
-/// Events whose arrival counts for the coverage of a window.
+/// Maximum number of arrivals from which the coverage of a window is computed.
 const ARRIVALS_MAX: usize = 100_000;
-/// The window whose coverage is looked at, milliseconds.
+/// Length of the window whose coverage is computed, milliseconds.
 const WINDOW_MS: i64 = 10_000_000_000;
-/// How strongly the controller answers to an error, and to its change.
+/// Gains of the controller for the error, and for its change.
 const GAIN: (f64, f64) = (0.5, 0.8);
 
 pub(super) fn build(args: &[ArgumentType]) -> Result<BoundStreamProcessor, String> {
@@ -59,14 +60,14 @@ pub(super) fn build(args: &[ArgumentType]) -> Result<BoundStreamProcessor, Strin
 
 #[derive(Debug, Clone, Copy)]
 struct AdaptiveReorderSettings {
-    /// How many events there are between two moves of alpha.
+    /// Number of events between two adjustments of alpha.
     batch: usize,
     timeout: Option<i64>,
     k_max: i64,
     discard: bool,
-    /// How wrong a sum may be, relative to it.
+    /// Maximum relative error of a sum.
     error: f64,
-    /// How many standard deviations that is, for the confidence asked for.
+    /// Number of standard deviations that correspond to the requested confidence.
     critical: f64,
 }
 
@@ -81,16 +82,16 @@ struct AdaptiveReorderState {
     k: i64,
     alpha: f64,
     controller: Controller,
-    /// How far back the window ends whose coverage is looked at.
+    /// Distance of the end of the covered window from the current timestamp, milliseconds.
     slack: i64,
     greatest: Option<i64>,
     least: Option<i64>,
     last_sent: Option<i64>,
-    /// Events since alpha was moved last.
+    /// Number of events since alpha was last adjusted.
     count: usize,
-    /// Their `field`.
+    /// Values of `field` of these events.
     fields: Vec<f64>,
-    /// Their timestamps and those of events before, in order of arrival.
+    /// Timestamps of these and earlier events, in order of arrival.
     arrivals: VecDeque<i64>,
 }
 
@@ -187,7 +188,7 @@ impl StreamProcessor for AdaptiveReorder {
 }
 
 impl AdaptiveReorderState {
-    /// Moves alpha towards what the fields since the last time ask for.
+    /// Adjusts alpha towards the coverage that the fields since the last adjustment require.
     fn adapt(&mut self, ts: i64, settings: &AdaptiveReorderSettings) {
         let wanted = coverage_wanted(&self.fields, settings);
         let covered = if self.slack == 0 { 1.0 } else { self.coverage(ts) };
@@ -200,7 +201,7 @@ impl AdaptiveReorderState {
         self.fields.clear();
     }
 
-    /// The part of a window's events that were there before the first event came that closes it.
+    /// Returns the fraction of a window's events that arrived before the first event that closes the window.
     fn coverage(&self, ts: i64) -> f64 {
         let high = ts.saturating_sub(self.slack);
         let low = high.saturating_sub(WINDOW_MS);
@@ -217,8 +218,9 @@ impl AdaptiveReorderState {
     }
 }
 
-/// The least part of a window's events whose sum is wrong by at most the error, at the confidence: where
-/// `(1 + s) c² - (2 ± 2e + s) c + (1 ± e)²` becomes 0, `s` being the square of the critical relative deviation.
+/// Returns the least fraction of a window's events whose sum has at most the given error at the given
+/// confidence: the root of `(1 + s) c² - (2 ± 2e + s) c + (1 ± e)²`, where `s` is the square of the critical
+/// relative deviation.
 fn coverage_wanted(fields: &[f64], settings: &AdaptiveReorderSettings) -> f64 {
     let n = fields.len() as f64;
     let mean = fields.iter().sum::<f64>() / n;
@@ -236,7 +238,7 @@ fn coverage_wanted(fields: &[f64], settings: &AdaptiveReorderSettings) -> f64 {
     }
 }
 
-/// Where the standard normal distribution reaches `p`, above one half.
+/// Returns the quantile of the standard normal distribution for `p` of at least one half.
 fn normal_quantile(p: f64) -> f64 {
     let (mut low, mut high) = (0.0, 40.0);
     for _ in 0..64 {

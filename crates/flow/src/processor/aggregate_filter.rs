@@ -1,4 +1,4 @@
-//! `[sum(a) < 10]`: filters whose conditions hold aggregates over the events that come to them.
+//! Filters with aggregates over their input events: `[sum(a) < 10]`.
 
 use std::fmt;
 use std::sync::Arc;
@@ -11,12 +11,12 @@ use crate::expr::{AggregateCall, EvalContext, EvalError, Expr, Frame};
 use crate::registry::Aggregator;
 use crate::select::INPUT;
 
-/// A compiled filter: the event is slot 0 of the condition, the values of the aggregates slot 1.
+/// A compiled filter. The event is slot 0 of the condition, the values of the aggregates are slot 1.
 #[derive(Clone)]
 pub struct AggregateFilter {
-    /// What an event must satisfy.
+    /// Condition on an event.
     pub condition: Expr,
-    /// The aggregates in it.
+    /// The aggregates in the condition.
     pub aggregates: Arc<[AggregateCall]>,
 }
 
@@ -26,7 +26,7 @@ impl fmt::Debug for AggregateFilter {
     }
 }
 
-/// The aggregates of a filter at work.
+/// Runtime state of the aggregates of a filter.
 pub(crate) struct AggregateFilterState {
     states: Vec<Box<dyn Aggregator>>,
     values: Vec<Column>,
@@ -42,8 +42,8 @@ impl AggregateFilter {
 }
 
 impl AggregateFilterState {
-    /// The events that satisfy the condition. Every event goes into the aggregates first, or out of them when it left
-    /// a window; a reset empties them and always passes.
+    /// Returns the events that satisfy the condition. Every event is first added to the aggregates, or
+    /// removed from them if it is expired. A reset clears them and always passes.
     pub(crate) fn filter(
         &mut self,
         plan: &AggregateFilter,

@@ -26,9 +26,10 @@ pub(super) fn build(args: &[ArgumentType]) -> Result<BoundStreamProcessor, Strin
     Ok((Arc::new(move || Box::new(Deduplicate { interval, passed: DeduplicateState::default() })), vec![]))
 }
 
-/// Passes an event unless one with its key passed within the interval before it, by the events' timestamps.
+/// Passes an event unless an event of its key passed within the interval before it, by the events'
+/// timestamps.
 struct Deduplicate {
-    /// Milliseconds; an event exactly so much later is still held for a duplicate.
+    /// Milliseconds; an event exactly this much later still is a duplicate.
     interval: i64,
     passed: DeduplicateState,
 }
@@ -36,7 +37,7 @@ struct Deduplicate {
 #[derive(Debug, Default)]
 struct DeduplicateState {
     keys: HashSet<String>,
-    /// When each of them passed, in the order in which they did: what is over is forgotten from the front.
+    /// Time at which each key passed, in order; expired keys are removed from the front.
     order: VecDeque<(i64, String)>,
 }
 

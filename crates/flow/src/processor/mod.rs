@@ -1,4 +1,4 @@
-//! Handlers with a state: stream processors, and filters whose conditions hold aggregates.
+//! Stateful handlers: stream processors, and filters with aggregates.
 
 mod adaptive;
 mod aggregate_filter;
@@ -20,14 +20,14 @@ use crate::expr::{EvalContext, EvalError, Expr, Frame};
 use crate::query::{Handler, apply_handlers};
 use crate::registry::{ProcessorEvent, Registry, StreamProcessor, StreamProcessorConstructor};
 
-/// Registers the stream processors that come built in.
+/// Registers the built-in stream processors.
 pub(crate) fn register(registry: &mut Registry) {
     registry.stream_processor("unique:deduplicate", deduplicate::build);
     registry.stream_processor("reorder:kslack", reorder::build);
     registry.stream_processor("reorder:akslack", adaptive::build);
 }
 
-/// A compiled handler with a state.
+/// A compiled stateful handler.
 #[derive(Debug, Clone)]
 pub enum StatefulHandler {
     /// `[sum(a) < 10]`
@@ -39,11 +39,11 @@ pub enum StatefulHandler {
 /// A compiled call of a stream processor.
 #[derive(Clone)]
 pub struct ProcessorPlan {
-    /// Makes its state.
+    /// Constructor of the processor's state.
     pub make: StreamProcessorConstructor,
-    /// Its arguments.
+    /// Arguments.
     pub args: Vec<Expr>,
-    /// The types of the attributes that it adds.
+    /// Types of the attributes that the processor adds.
     pub added: Vec<FieldType>,
 }
 
@@ -53,10 +53,10 @@ impl fmt::Debug for ProcessorPlan {
     }
 }
 
-/// The handlers of a query at work: one behind the other, those that have a state with it.
+/// The handlers of a query, applied in order, with their states.
 pub(crate) struct HandlerChain {
     plan: Vec<Handler>,
-    /// For each handler its state, if it has one.
+    /// State of each handler; `None` for stateless ones.
     states: Vec<Option<HandlerState>>,
     stateful: bool,
 }
@@ -67,7 +67,7 @@ enum HandlerState {
 }
 
 impl HandlerChain {
-    /// Handlers that have seen nothing; `types` are the columns of what comes to the first.
+    /// Creates handlers in their initial state. `types` are the columns of the input of the first one.
     pub(crate) fn new(plan: &[Handler], types: &[FieldType]) -> Self {
         let mut types = types.to_vec();
         let states: Vec<Option<HandlerState>> = plan
@@ -91,12 +91,12 @@ impl HandlerChain {
         Self { plan: plan.to_vec(), states, stateful }
     }
 
-    /// Whether any of them has a state.
+    /// Returns whether any handler has a state.
     pub(crate) fn have_state(&self) -> bool {
         self.stateful
     }
 
-    /// The app starts.
+    /// Starts the processors; called once when the app starts.
     pub(crate) fn start(&mut self, now: i64) {
         for state in self.states.iter_mut().flatten() {
             if let HandlerState::Processor { processor, .. } = state {
@@ -105,7 +105,7 @@ impl HandlerChain {
         }
     }
 
-    /// What they make of the events. Errors: why these cannot be worked off.
+    /// Applies the handlers to the events. Errors: the events cannot be processed.
     pub(crate) fn push<'b>(
         &mut self,
         input: &'b Batch,
@@ -139,12 +139,12 @@ impl HandlerChain {
         Ok(now)
     }
 
-    /// The first instant at which one of them wants to be called.
+    /// Returns the first due time of any handler.
     pub(crate) fn due(&self) -> Option<i64> {
         self.states.iter().flatten().filter_map(HandlerState::due).min()
     }
 
-    /// What comes out of the next of their timers that is due at `now`, if there is one.
+    /// Fires the next timer that is due at `now`. Returns the output; `None` if no timer is due.
     pub(crate) fn fire_timer(
         &mut self,
         now: i64,
@@ -162,7 +162,7 @@ impl HandlerChain {
         Some(self.process_from(place + 1, Cow::Owned(out), host).map(Cow::into_owned))
     }
 
-    /// The states of those that have one, in order.
+    /// Returns the states of the stateful handlers, in order.
     pub(crate) fn save(&self) -> Json {
         let states = self.states.iter().flatten().map(|state| match state {
             HandlerState::Filter(running) => running.save(),
@@ -171,7 +171,7 @@ impl HandlerChain {
         Json::Array(states.collect())
     }
 
-    /// Takes saved states back. Errors: that they are none of these handlers.
+    /// Restores saved states. Errors: the states belong to other handlers.
     pub(crate) fn restore(&mut self, saved: &Json) -> Result<(), EvalError> {
         let states: Vec<&mut HandlerState> = self.states.iter_mut().flatten().collect();
         let saved = saved.as_array().filter(|saved| saved.len() == states.len());
@@ -224,7 +224,7 @@ fn process(
     Ok(out)
 }
 
-/// Adds a row; columns that it has no value for are null.
+/// Appends a row; columns without a value are null.
 fn push(out: &mut Batch, row: ProcessorEvent) {
     let mut values = row.values.into_iter();
     let add = |column: &mut Column| column.push(values.next().unwrap_or_default());

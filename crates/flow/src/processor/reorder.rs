@@ -1,4 +1,4 @@
-//! `#reorder:kslack(ts [, timeout [, max.k]] [, discard.late])`: events in order of an attribute, held back as long as
+//! `#reorder:kslack(ts [, timeout [, max.k]] [, discard.late])`: events in order of an attribute, delayed by
 //! the greatest lateness seen so far.
 
 use std::sync::Arc;
@@ -34,7 +34,7 @@ pub(super) fn is_long(arg: &ArgumentType) -> bool {
     matches!(arg.ty, FieldType::Long | FieldType::Time)
 }
 
-/// A constant long from 0 on; `None` for a negative one, which stands for none.
+/// Returns a constant long; `None` if it is negative, which stands for no value.
 pub(super) fn constant_long(arg: &ArgumentType, form: &str) -> Result<Option<i64>, String> {
     let value = arg.constant.as_ref().filter(|_| is_long(arg)).and_then(Value::as_i64);
     let value = value.ok_or_else(|| format!("{form} wants constant longs, like `1000L`"))?;
@@ -46,7 +46,7 @@ pub(super) fn constant_bool(arg: &ArgumentType, form: &str) -> Result<bool, Stri
     Ok(value.is_true())
 }
 
-/// The timestamp that an event is sorted by. Errors: that it is null.
+/// Returns the timestamp by which an event is sorted. Errors: it is null.
 pub(super) fn sorted_by(args: &[Value], name: &str) -> Result<i64, EvalError> {
     let ts = args.first().and_then(Value::as_i64);
     ts.ok_or_else(|| EvalError(format!("{name}: `ts` is null")))
@@ -57,7 +57,8 @@ struct SlackReorder {
     timeout: Option<i64>,
     k_max: i64,
     discard: bool,
-    /// What is put aside and what waits: they differ only in what K is made of.
+    /// All buffered events. Those that arrived since the greatest timestamp need no buffer of their own,
+    /// because they matter only for K, through `least`.
     waiting: ReorderBuffer,
     now: ReorderState,
 }
@@ -67,7 +68,8 @@ struct ReorderState {
     k: i64,
     greatest: Option<i64>,
     last_sent: Option<i64>,
-    /// The smallest put aside since the last event that was greater than all before.
+    /// The smallest timestamp that was buffered since the last event with a timestamp greater than all
+    /// before.
     least: Option<i64>,
 }
 

@@ -1,4 +1,4 @@
-//! Events that are held back until it is known which come before them.
+//! Events that wait until the events before them are known.
 
 use std::collections::BTreeMap;
 
@@ -9,16 +9,16 @@ use crate::aggregators::state::{decode, encode};
 use crate::batch::EventKind;
 use crate::registry::ProcessorEvent;
 
-/// How often those that were held too long are looked for, milliseconds.
+/// Interval at which events are checked for their timeout, milliseconds.
 const TICK_MS: i64 = 1000;
 
-/// Events by what they are sorted by, and the clock when each arrived; among equals in order of arrival.
+/// Events by sort key, each with the clock at its arrival; events of one key are in order of arrival.
 #[derive(Debug, Default)]
 pub(super) struct ReorderBuffer {
     rows: BTreeMap<i64, Vec<(i64, ProcessorEvent)>>,
-    /// The beats count from here.
+    /// Time from which the ticks count.
     started: i64,
-    /// The beat at which is looked next.
+    /// Time of the next tick.
     beat: Option<i64>,
 }
 
@@ -39,7 +39,7 @@ impl ReorderBuffer {
         self.beat.get_or_insert_with(|| self.started + next_tick(now - self.started));
     }
 
-    /// Lets go what is sorted by at most `to`, in order: by what the last one is sorted.
+    /// Releases the events with a sort key of at most `to`, in order. Returns the last sort key.
     pub(super) fn release(&mut self, to: i64, out: &mut Vec<ProcessorEvent>) -> Option<i64> {
         let rest = to.checked_add(1).map(|next| self.rows.split_off(&next)).unwrap_or_default();
         let gone = std::mem::replace(&mut self.rows, rest);
@@ -48,12 +48,12 @@ impl ReorderBuffer {
         last
     }
 
-    /// The next beat, while something is held.
+    /// Returns the time of the next tick while events are buffered.
     pub(super) fn due(&self) -> Option<i64> {
         self.beat.filter(|_| !self.rows.is_empty())
     }
 
-    /// Lets go what has been held for `timeout`, in order: by what the last one is sorted.
+    /// Releases the events that were buffered for `timeout` or longer, in order. Returns the last sort key.
     pub(super) fn release_expired(
         &mut self,
         timeout: i64,
@@ -83,7 +83,7 @@ impl ReorderBuffer {
         SavedReorderBuffer { rows: saved.collect(), started: self.started, beat: self.beat }
     }
 
-    /// `None` when it cannot be read.
+    /// Restores a saved state; `None` if it cannot be read.
     pub(super) fn restore(&mut self, saved: &SavedReorderBuffer) -> Option<()> {
         let mut rows: BTreeMap<i64, Vec<(i64, ProcessorEvent)>> = BTreeMap::new();
         for (by, at, time, expired, values) in &saved.rows {
@@ -96,7 +96,7 @@ impl ReorderBuffer {
     }
 }
 
-/// From a beat to the first one that is `since` or more behind it.
+/// Returns the distance from the first tick of the next one that is at `since` or later; never 0.
 fn next_tick(since: i64) -> i64 {
     let beats = since.div_euclid(TICK_MS) + i64::from(since.rem_euclid(TICK_MS) > 0);
     beats.max(1) * TICK_MS

@@ -1,4 +1,4 @@
-//! What comes out of recorded runs against what was recorded.
+//! Comparison of the output of recorded runs with the expected output.
 
 use std::collections::BTreeMap;
 
@@ -8,12 +8,13 @@ use super::{Case, Output, OutputKind, Replay, compile};
 use crate::expr::EvalError;
 use crate::registry::Registry;
 
-/// Runs a case and says how what comes out differs from what was recorded; nothing when it does not.
+/// Runs a case. Returns the differences of its output from the expected one; empty if there are none.
 pub fn check(case: &Case, registry: &Registry) -> Vec<String> {
     check_interrupted(case, registry, &mut |_| false)
 }
 
-/// The same for a run that goes on with a [new app](Replay::reload) before those of its inputs for which `before` says so.
+/// Runs a case like [`check`], but [reloads](Replay::reload) the app before each input for which `before`
+/// returns true.
 pub fn check_interrupted(
     case: &Case,
     registry: &Registry,
@@ -60,10 +61,10 @@ pub fn check_interrupted(
     differences
 }
 
-/// What is compared together: a stream's events, a query's emissions, answers, failures.
+/// Returns the list in which an output is compared: that of a stream, a query, the answers or the failures.
 fn list_of(output: &Output) -> String {
     match &output.what {
-        // what comes and what is taken back belong together: their order matters
+        // events and retractions share a list, because their order matters
         OutputKind::Stream { stream, .. } | OutputKind::Retracted { retracted: stream, .. } => {
             format!("stream {stream}")
         }
@@ -100,7 +101,7 @@ fn compare(list: &str, found: &[&Output], wanted: &[&Output], unordered: bool) -
     found.first().map(|f| format!("{list}: {} too many, first {}", found.len(), text(f)))
 }
 
-/// With `unordered` the rows of an answer may come in any order.
+/// Returns whether two outputs are equal. With `unordered`, the rows of an answer may be in any order.
 fn same(a: &Output, b: &Output, unordered: bool) -> bool {
     let rows = |a: &[Vec<Json>], b: &[Vec<Json>]| {
         a.len() == b.len() && a.iter().zip(b).all(|(a, b)| same_values(a, b))
@@ -137,7 +138,7 @@ fn same_values(a: &[Json], b: &[Json]) -> bool {
     a.len() == b.len() && a.iter().zip(b).all(|(a, b)| same_value(a, b))
 }
 
-/// Whole numbers must be equal, decimal ones agree within what a float keeps.
+/// Returns whether two values are equal: integers exactly, other numbers to the precision of a float.
 fn same_value(a: &Json, b: &Json) -> bool {
     match (a, b) {
         (Json::Number(a), Json::Number(b)) => match (a.as_i64(), b.as_i64()) {

@@ -1,40 +1,40 @@
-//! Events that are lost because a query fails and the stream has no fault stream: counted, with an example.
+//! Losses: events of failed queries whose stream has no fault stream, counted with an example.
 
 use crate::batch::Batch;
 use crate::expr::EvalError;
 use crate::replay::json_of;
 
-/// What one query lost.
+/// Loss of one query.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct QueryLoss {
-    /// The query.
+    /// Query name.
     pub query: String,
-    /// How often it failed.
+    /// Number of failures.
     pub times: u64,
-    /// How many events it was given then; none where it failed in a timer.
+    /// Number of events that these failures have lost; a failed timer loses none.
     pub events: u64,
-    /// Why it failed the first time.
+    /// Reason of the first failure.
     pub reason: String,
-    /// The first event that was lost: its stream, its time, its values.
+    /// The first lost event: stream, time and values.
     pub example: Option<String>,
 }
 
-/// Counts what a [`Sink`](crate::runtime::OutputHandler) is told of failures.
+/// Counts the failures that an [`OutputHandler`](crate::runtime::OutputHandler) receives.
 #[derive(Debug, Default)]
 pub struct LossCounter {
     by_query: Vec<QueryLoss>,
-    /// The failure of which it is not known yet what becomes of its events.
+    /// The last failure, until it is known what happened to its events.
     pending: Option<(String, EvalError)>,
 }
 
 impl LossCounter {
-    /// See [`Sink::failure`](crate::runtime::OutputHandler::failure).
+    /// Handles [`OutputHandler::failure`](crate::runtime::OutputHandler::failure).
     pub fn failure(&mut self, query: &str, failure: &EvalError) {
         self.end_call();
         self.pending = Some((query.to_owned(), failure.clone()));
     }
 
-    /// See [`Sink::failed_events`](crate::runtime::OutputHandler::failed_events).
+    /// Handles [`OutputHandler::failed_events`](crate::runtime::OutputHandler::failed_events).
     pub fn failed_events(&mut self, stream: &str, events: &Batch, kept: bool) {
         let Some((query, failure)) = self.pending.take().filter(|_| !kept) else { return };
         let first = (!events.is_empty()).then(|| {
@@ -44,7 +44,7 @@ impl LossCounter {
         self.add(query, failure, events.len() as u64, first);
     }
 
-    /// Nothing more is told of the call: a failure that had no events was one of a timer.
+    /// Ends a call: a pending failure without events was that of a timer.
     pub fn end_call(&mut self) {
         if let Some((query, failure)) = self.pending.take() {
             self.add(query, failure, 0, None);
@@ -62,7 +62,7 @@ impl LossCounter {
         }
     }
 
-    /// By query, in the order in which they failed first.
+    /// Returns the losses by query, in order of the first failure.
     pub fn by_query(&self) -> &[QueryLoss] {
         &self.by_query
     }

@@ -1,4 +1,4 @@
-//! What happens to the aggregations of an app.
+//! Aggregations of an app.
 
 use std::borrow::Cow;
 
@@ -9,7 +9,7 @@ use crate::query::apply_handlers;
 use crate::select::FailedChunks;
 
 impl AppRuntime {
-    /// Events of a stream are worked into the aggregations that read it: what failed, if something did.
+    /// Adds events of a stream to the aggregations that read it. Returns the failure, if there was one.
     pub(super) fn aggregate(
         &mut self,
         stream: usize,
@@ -30,7 +30,8 @@ impl AppRuntime {
         None
     }
 
-    /// The same for many chunks, each by itself; what is left of them for the queries.
+    /// Adds events as [`Self::aggregate`] does, for a batch whose chunks succeed or fail separately. Returns
+    /// the chunks that did not fail, for the queries.
     pub(crate) fn aggregate_each<'b>(
         &mut self,
         stream: usize,
@@ -48,7 +49,7 @@ impl AppRuntime {
             if at_once.is_ok() {
                 continue;
             }
-            // of what failed as a whole nothing was worked in
+            // a batch that failed has added nothing
             let mut failed = FailedChunks::new();
             for (chunk, (rows, clock)) in rest.chunks().enumerate() {
                 let one = rest.chunk(rows, clock);
@@ -64,13 +65,13 @@ impl AppRuntime {
         rest
     }
 
-    /// Those that are to forget what is too old at `at` do so.
+    /// Purges the aggregations whose purge is scheduled for `at`.
     pub(super) fn purge_aggregations(&mut self, at: i64) {
         let due = self.stores.aggregations.iter_mut().filter(|a| a.next_purge() == Some(at));
         due.for_each(|a| a.purge(at));
     }
 
-    /// Leaves out purges up to `to` that would forget nothing and at which no timer is due.
+    /// Skips purges up to `to` that would purge nothing and at which no timer is due.
     pub(crate) fn skip_purges(&mut self, to: i64) {
         if !self.stores.aggregations.is_empty() {
             let until = self.next_timer().map_or(to, |due| due.min(to));

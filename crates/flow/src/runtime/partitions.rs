@@ -1,4 +1,4 @@
-//! What happens inside the partitions of an app.
+//! Partitions of an app.
 
 use super::{AppRuntime, DEPTH_MAX, Emitter, OutputHandler};
 use crate::batch::Batch;
@@ -6,7 +6,8 @@ use crate::expr::EvalError;
 use crate::partition::{KeyId, Route};
 
 impl AppRuntime {
-    /// Events of a stream reach a partition that reads it: why they could not be worked off, if so.
+    /// Delivers events of a stream to a partition that reads it. Returns the failure, if they could not be
+    /// processed.
     pub(super) fn route_to_partition(
         &mut self,
         partition: usize,
@@ -48,7 +49,7 @@ impl AppRuntime {
         failure
     }
 
-    /// Events of a stream, an inner one as well, reach the queries of a key that read it, depth first.
+    /// Delivers events of a stream, inner ones included, to the queries of a key that read it, depth first.
     pub(super) fn deliver_to_instance(
         &mut self,
         partition: usize,
@@ -71,7 +72,8 @@ impl AppRuntime {
         })
     }
 
-    /// Each scheduler serves its keys by the age of their heads, each key until nothing of it is due any more.
+    /// Fires the due timers: each scheduler serves its keys by the age of their next timer, each key until
+    /// none of its timers is due.
     pub(super) fn run_partition_timers(&mut self, partition: usize, sink: &mut dyn OutputHandler) {
         for scheduler in 0..self.partitions[partition].plan().schedulers().len() {
             while let Some(key) = self.partitions[partition].pop_due(scheduler, self.now) {
@@ -84,7 +86,7 @@ impl AppRuntime {
         }
     }
 
-    /// The clock stopped at an instant that calendars in a partition ask for.
+    /// Runs the queries of a partition that are scheduled at `at`.
     pub(super) fn run_partition_schedules(
         &mut self,
         partition: usize,

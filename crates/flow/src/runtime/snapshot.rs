@@ -1,4 +1,4 @@
-//! The state of an app, saved and taken back.
+//! Saving and restoring the state of an app.
 
 use std::io::{Read, Write};
 
@@ -8,20 +8,20 @@ use super::AppRuntime;
 use crate::aggregation::Aggregation;
 use crate::snapshot::{Error, Reader, RestoreMode, Writer};
 
-/// What is not in an element.
+/// State outside the elements of the app.
 #[derive(Serialize, Deserialize)]
 struct SavedAppState {
     now: i64,
-    /// For each trigger when it fires next.
+    /// For each trigger, the time at which it fires next.
     triggers: Vec<Option<i64>>,
-    /// For each sink that takes turns how often it has put events out.
+    /// Number of batches published by each round-robin sink.
     turns: std::collections::BTreeMap<usize, usize>,
-    /// Where random values stand.
+    /// Position of the random number generator.
     draws: (u64, u64),
 }
 
 impl AppRuntime {
-    /// Writes its state. Cost: its size; nothing is copied as a whole.
+    /// Writes the state. Cost: proportional to its size; it is never copied as a whole.
     ///
     /// Errors: writing failed.
     pub fn save(&self, out: &mut dyn Write) -> Result<(), Error> {
@@ -55,10 +55,10 @@ impl AppRuntime {
         out.finish()
     }
 
-    /// Takes a state back that an app of the same text saved; what was here before is gone. To go on
-    /// [exactly](RestoreMode::Exactly) it need not have been started.
+    /// Restores a state that an app of the same text has written. It replaces the current state. To resume
+    /// [exactly](RestoreMode::Exactly) the app need not have been started.
     ///
-    /// Errors: reading failed, the state is damaged or one of another app. The app is then as it was.
+    /// Errors: reading failed, or the state is damaged or of another app. The app is unchanged then.
     pub fn restore(&mut self, input: &mut dyn Read, resume: RestoreMode) -> Result<(), Error> {
         let mut fresh = Self::new(self.plan.clone());
         let mut from = Reader::new(input)?;
@@ -109,7 +109,7 @@ impl AppRuntime {
     }
 }
 
-/// Whether a state is one of this app, by their texts. Errors: the first line that differs.
+/// Checks that a state is one of this app, by their texts. Errors: the first line that differs.
 pub(crate) fn check_same_app(saved: &str, here: &str) -> Result<(), Error> {
     if saved == here {
         return Ok(());

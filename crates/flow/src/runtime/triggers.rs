@@ -1,13 +1,14 @@
-//! Triggers after a standstill.
+//! Triggers after downtime.
 
 use super::AppRuntime;
 use crate::plan::Trigger;
 
 impl AppRuntime {
-    /// The clock is going to `to`, and nobody was there meanwhile: a trigger that has been due for longer than
-    /// `standstill`, milliseconds, fires once, at the last of the instants that it has missed, and goes on as before.
+    /// Prepares triggers for an advance to `to` after downtime: a trigger that has been due for more than
+    /// `standstill` milliseconds fires once, for the last of the instants that it has missed, and then
+    /// continues as before.
     ///
-    /// Without this it fires at each of them, as is right where the clock is that of the events.
+    /// Without this call it fires for each of them, which is right if the clock is that of the events.
     pub fn skip_triggers(&mut self, to: i64, standstill: i64) {
         for (next, (_, trigger)) in self.triggers.iter_mut().zip(&self.plan.triggers) {
             let Some(due) = next.filter(|due| to.saturating_sub(*due) > standstill) else { continue };
@@ -17,7 +18,7 @@ impl AppRuntime {
 }
 
 impl Trigger {
-    /// The last instant up to `to`, given one that is not later.
+    /// Returns the last instant up to `to`; `due` is one that is not later.
     fn last_until(&self, due: i64, to: i64) -> Option<i64> {
         match self {
             Self::Start => None,
@@ -26,7 +27,7 @@ impl Trigger {
                 Some(due.saturating_add((to.saturating_sub(due) / period).saturating_mul(period)))
             }
             Self::Cron(cron) => {
-                // ever further back until there is one, then forward to the last
+                // go back by growing distances until an instant is found, then forward to the last one
                 let mut back = 1_000;
                 let mut found = loop {
                     let from = to.saturating_sub(back);

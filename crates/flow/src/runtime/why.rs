@@ -1,4 +1,4 @@
-//! Why a query puts nothing out.
+//! Report on why a query emits nothing.
 
 use tidemill_types::{Error, Result, did_you_mean};
 
@@ -10,10 +10,11 @@ use crate::plan::PlanElement;
 use crate::query::QueryPlan;
 
 impl AppRuntime {
-    /// Why a query puts nothing out. `query` is its name, or its number counted from 1 in the order of the text; `key`
-    /// names a key of the partition that it stands in.
+    /// Reports why a query emits nothing. `query` is its name, or its number in the order of the text, from
+    /// 1; `key` is a key of the partition that contains the query.
     ///
-    /// Errors: `NotFound` when there is no such query or key, `Invalid` when a key is named and it stands in no partition.
+    /// Errors: `NotFound` if there is no such query or key, `Invalid` if a key is given for a query outside
+    /// partitions.
     pub fn why(&self, query: &str, key: Option<&str>) -> Result<QueryReport> {
         let mut report = self.report(query, key)?;
         report.since = self.restored_at;
@@ -43,7 +44,7 @@ impl AppRuntime {
         }
     }
 
-    /// With the named windows that a query reads: what they wait for, it waits for.
+    /// Adds the named windows that a query reads to its report: the query waits for what they wait for.
     fn with_windows(&self, mut report: QueryReport, plan: &QueryPlan) -> QueryReport {
         let mut windows = self.stores.windows.iter();
         if plan.reads_window {
@@ -58,7 +59,7 @@ impl AppRuntime {
         report
     }
 
-    /// A query by its name or number; the key means nothing.
+    /// Finds a query by name or number. The key of the result is meaningless.
     fn find_emitter(&self, query: &str) -> Result<Emitter> {
         let mut all: Vec<(&str, Emitter)> = Vec::new();
         for element in &self.plan.elements {
@@ -85,7 +86,7 @@ impl AppRuntime {
         })
     }
 
-    /// Something came out of a query.
+    /// Records output of a query.
     pub(super) fn note_emission(&mut self, from: Emitter, out: &Batch) {
         match from {
             Emitter::Query(query) => self.queries[query].stats.record_output(out),

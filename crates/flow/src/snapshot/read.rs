@@ -1,4 +1,4 @@
-//! Reads a state.
+//! Reading of states.
 
 use std::io::{self, ErrorKind, Read};
 
@@ -7,24 +7,24 @@ use serde::de::DeserializeOwned;
 use super::{BLOCK_BYTES_MAX, END, Error, HEAD_BYTES, MAGIC, MORE, SECTION, checksum};
 use crate::value::Object;
 
-/// Reads a state, section by section, as it was written. A block is looked at only after its checksum was found right;
-/// no more is allocated than has been read.
+/// Reads a state section by section. Blocks are interpreted only after their checksum was verified, and
+/// allocations are limited by the number of bytes read.
 pub struct Reader<'r> {
     input: &'r mut dyn Read,
-    /// The bytes read.
+    /// Number of bytes read.
     at: u64,
     contents: Vec<u8>,
-    /// The next byte of the contents.
+    /// Index of the next byte of the contents.
     place: usize,
-    /// Blocks read.
+    /// Number of blocks read.
     number: u64,
     section: String,
-    /// Objects that may come again, by their number.
+    /// Objects that may be referenced again, by id.
     pub(super) objects: Vec<Object>,
 }
 
 impl<'r> Reader<'r> {
-    /// Begins to read. Errors: that it is no state, or one of another format version.
+    /// Reads the head of a state. Errors: it is no state, or of another format version.
     pub fn new(input: &'r mut dyn Read) -> Result<Self, Error> {
         let (contents, section) = (Vec::new(), String::new());
         let mut reader = Self { input, at: 0, contents, place: 0, number: 0, section, objects: vec![] };
@@ -41,7 +41,7 @@ impl<'r> Reader<'r> {
         }
     }
 
-    /// That the state is not as it was written, here.
+    /// Returns an error for damage at the current offset.
     pub fn damaged(&self, what: impl Into<String>) -> Error {
         let at = self.at - (self.contents.len() - self.place) as u64;
         Error::Damaged { at, section: self.section.clone(), what: what.into() }
@@ -58,7 +58,7 @@ impl<'r> Reader<'r> {
         }
     }
 
-    /// Reads a block; says of what kind it is.
+    /// Reads a block and verifies it. Returns its kind.
     fn block(&mut self) -> Result<u8, Error> {
         self.contents.clear();
         self.place = 0;
@@ -80,7 +80,8 @@ impl<'r> Reader<'r> {
         Ok(kind)
     }
 
-    /// Goes on to the next section. Errors: that it is another, or that something of the one before was not read.
+    /// Reads the head of the next section. Errors: it has another name, or the previous section was not read
+    /// completely.
     pub fn section(&mut self, name: &str) -> Result<(), Error> {
         self.complete()?;
         let kind = self.block()?;
@@ -102,7 +103,7 @@ impl<'r> Reader<'r> {
         }
     }
 
-    /// The state is read. Errors: that there is more of it.
+    /// Reads the end of the state. Errors: there is more of it.
     pub fn finish(mut self) -> Result<(), Error> {
         self.complete()?;
         match self.block()? {
@@ -111,7 +112,7 @@ impl<'r> Reader<'r> {
         }
     }
 
-    /// The next bytes of the section, at least one and at most `max`; `max` is not 0.
+    /// Returns the next bytes of the section, at least one and at most `max`, which must not be 0.
     fn some(&mut self, max: usize) -> Result<&[u8], Error> {
         while self.place == self.contents.len() {
             let kind = self.block()?;
@@ -124,7 +125,7 @@ impl<'r> Reader<'r> {
         Ok(&self.contents[from..self.place])
     }
 
-    /// Reads bytes as they are.
+    /// Reads raw bytes.
     #[inline]
     pub fn bytes(&mut self, mut out: &mut [u8]) -> Result<(), Error> {
         while !out.is_empty() {
@@ -136,7 +137,7 @@ impl<'r> Reader<'r> {
         Ok(())
     }
 
-    /// Adds `len` bytes to `out`.
+    /// Appends `len` bytes to `out`.
     pub(super) fn append(&mut self, len: u64, out: &mut Vec<u8>) -> Result<(), Error> {
         let mut left = usize::try_from(len).map_err(|_| self.damaged(format!("{len} bytes")))?;
         while left > 0 {
@@ -153,7 +154,7 @@ impl<'r> Reader<'r> {
         Ok(byte[0])
     }
 
-    /// A whole number.
+    /// Reads an unsigned integer.
     #[inline]
     pub fn number(&mut self) -> Result<u64, Error> {
         let mut n = 0_u64;
@@ -171,21 +172,21 @@ impl<'r> Reader<'r> {
         Err(self.damaged("a number that is too long"))
     }
 
-    /// A whole number of at most `max`.
+    /// Reads an unsigned integer. Errors: it is greater than `max`.
     pub fn number_up_to(&mut self, max: usize) -> Result<usize, Error> {
         let n = self.number()?;
         let fits = usize::try_from(n).ok().filter(|n| *n <= max);
         fits.ok_or_else(|| self.damaged(format!("{n} where at most {max} can be")))
     }
 
-    /// A whole number that may be negative.
+    /// Reads a signed integer.
     #[inline]
     pub fn signed(&mut self) -> Result<i64, Error> {
         let n = self.number()?;
         Ok((n >> 1).cast_signed() ^ -(n & 1).cast_signed())
     }
 
-    /// A bool.
+    /// Reads a bool.
     pub fn flag(&mut self) -> Result<bool, Error> {
         match self.byte()? {
             0 => Ok(false),
@@ -194,7 +195,7 @@ impl<'r> Reader<'r> {
         }
     }
 
-    /// A text.
+    /// Reads a string.
     pub fn text(&mut self) -> Result<String, Error> {
         let len = self.number()?;
         let mut bytes = Vec::new();
@@ -202,7 +203,7 @@ impl<'r> Reader<'r> {
         String::from_utf8(bytes).map_err(|_| self.damaged("a text that is not UTF-8"))
     }
 
-    /// Something that was written as JSON.
+    /// Reads a value that was written as JSON.
     pub fn json<T: DeserializeOwned>(&mut self) -> Result<T, Error> {
         let len = self.number()?;
         let mut bytes = Vec::new();
@@ -210,7 +211,7 @@ impl<'r> Reader<'r> {
         serde_json::from_slice(&bytes).map_err(|e| self.damaged(e.to_string()))
     }
 
-    /// Something that was written as CBOR.
+    /// Reads a value that was written as CBOR.
     pub fn state<T: DeserializeOwned>(&mut self) -> Result<T, Error> {
         ciborium::from_reader(ReadAdapter(self)).map_err(|e| match e {
             ciborium::de::Error::Io(e) => match e.downcast::<Error>() {
@@ -221,15 +222,15 @@ impl<'r> Reader<'r> {
         })
     }
 
-    /// Whole numbers.
+    /// Reads a list of unsigned integers.
     pub fn numbers(&mut self) -> Result<Vec<u64>, Error> {
         let count = self.number()?;
         let mut numbers: Vec<u64> = Vec::new();
         let mut before = 0_u64;
         for _ in 0..count {
             if numbers.len() == numbers.capacity() {
-                // Four times as many, but no more than there are; the count alone is not to be believed. The memory
-                // that they move out of is a quarter at most then.
+                // Grow fourfold, but not beyond the count, which cannot be trusted on its own. The old
+                // allocation is then at most a quarter of the new one.
                 let left = usize::try_from(count).unwrap_or(usize::MAX) - numbers.len();
                 numbers.reserve_exact(left.min((3 * numbers.len()).max(4096)));
             }

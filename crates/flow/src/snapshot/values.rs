@@ -1,4 +1,4 @@
-//! Rows and values in a state.
+//! Encoding of rows and values in a state.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use crate::batch::{Batch, EventKind};
 use crate::column::{Column, Data, StringColumn};
 use crate::value::{Key, Object, Value};
 
-/// Where a row lies: columns, and its place in them.
+/// Location of a row: columns, and its index in them.
 pub(crate) type RowLocation<'a> = (&'a [Column], usize);
 
 const NULL: u8 = 0;
@@ -25,12 +25,12 @@ const LIST: u8 = 7;
 const MAP: u8 = 8;
 const SET: u8 = 9;
 const JSON: u8 = 10;
-/// An object that was written before: its number follows.
+/// An object that was written before; its id follows.
 const AGAIN: u8 = 11;
-/// Added to what an object is when it may come again; such objects are numbered in order.
+/// Flag of the tag of an object that may be referenced again; such objects get ids in order.
 const SHARED: u8 = 0x80;
 
-/// The tag of a column.
+/// Returns the tag of a column.
 fn tag(ty: FieldType) -> u8 {
     match ty {
         FieldType::Bool => BOOL,
@@ -44,7 +44,8 @@ fn tag(ty: FieldType) -> u8 {
 }
 
 impl Writer<'_> {
-    /// Rows of columns of these types, column by column; the reader must know how many. At most [`CHUNK_ROWS`].
+    /// Writes rows of columns of these types, column by column, at most [`CHUNK_ROWS`]. The reader must know
+    /// their number.
     pub(crate) fn rows(&mut self, types: &[FieldType], rows: &[RowLocation<'_>]) -> Result<(), Error> {
         for (c, ty) in types.iter().enumerate() {
             self.bytes(&[tag(*ty)])?;
@@ -64,7 +65,7 @@ impl Writer<'_> {
         Ok(())
     }
 
-    /// Whether some are null, and then a bit for each, the first one the lowest.
+    /// Writes whether some values are null, and if so a bitmap, the first row in the lowest bit.
     fn nulls(&mut self, c: usize, rows: &[RowLocation<'_>]) -> Result<(), Error> {
         let is_null = |(columns, row): &RowLocation<'_>| columns[c].is_null(*row);
         let any = rows.iter().any(is_null);
@@ -76,7 +77,7 @@ impl Writer<'_> {
         Ok(())
     }
 
-    /// A batch: rows with times, kinds and groups. Its chunks are not kept.
+    /// Writes a batch: rows with times, kinds and groups, but without chunks.
     pub(crate) fn batch(&mut self, batch: &Batch) -> Result<(), Error> {
         let types: Vec<FieldType> = batch.columns.iter().map(Column::ty).collect();
         self.number(batch.len() as u64)?;
@@ -96,7 +97,7 @@ impl Writer<'_> {
         Ok(())
     }
 
-    /// What an event is.
+    /// Writes an event kind.
     pub(crate) fn kind(&mut self, kind: EventKind) -> Result<(), Error> {
         self.bytes(&[match kind {
             EventKind::Current => 0,
@@ -105,7 +106,7 @@ impl Writer<'_> {
         }])
     }
 
-    /// A value of any type.
+    /// Writes a value of any type.
     pub fn value(&mut self, value: &Value) -> Result<(), Error> {
         self.nested(value, 0)
     }
@@ -131,7 +132,7 @@ impl Writer<'_> {
             Object::List(list) => (LIST, Arc::as_ptr(list).addr(), Arc::strong_count(list)),
             Object::Map(map) => (MAP, Arc::as_ptr(map).addr(), Arc::strong_count(map)),
             Object::Set(set) => (SET, Arc::as_ptr(set).addr(), Arc::strong_count(set)),
-            // nobody changes one, so it does not matter who shares it
+            // immutable, so its sharing need not be preserved
             Object::Json(json) => {
                 self.bytes(&[JSON])?;
                 return self.json(json.as_ref());
@@ -167,7 +168,7 @@ impl Writer<'_> {
             Object::Json(_) => {}
         }
         if holders > 1 {
-            // behind what it holds, so that none can be read that holds itself
+            // entered after its contents, so that no object can be read that contains itself
             self.objects.insert(address, self.objects.len() as u64);
         }
         Ok(())
@@ -175,7 +176,7 @@ impl Writer<'_> {
 }
 
 impl Reader<'_> {
-    /// As many rows of columns of these types; at most [`CHUNK_ROWS`].
+    /// Reads `rows` rows of columns of these types, at most [`CHUNK_ROWS`].
     pub(crate) fn rows(&mut self, types: &[FieldType], rows: usize) -> Result<Vec<Column>, Error> {
         types.iter().map(|ty| self.column(*ty, rows)).collect()
     }
@@ -224,7 +225,7 @@ impl Reader<'_> {
         Ok(values)
     }
 
-    /// A batch of columns of these types, all of it one chunk.
+    /// Reads a batch of columns of these types, without chunks.
     pub(crate) fn batch(&mut self, types: &[FieldType]) -> Result<Batch, Error> {
         let mut batch = Batch::new(types.iter().copied());
         let mut left = self.number()?;
@@ -247,7 +248,7 @@ impl Reader<'_> {
         Ok(batch)
     }
 
-    /// What an event is.
+    /// Reads an event kind.
     pub(crate) fn kind(&mut self) -> Result<EventKind, Error> {
         Ok(match self.byte()? {
             0 => EventKind::Current,
@@ -257,7 +258,7 @@ impl Reader<'_> {
         })
     }
 
-    /// A value of any type.
+    /// Reads a value of any type.
     pub fn value(&mut self) -> Result<Value, Error> {
         self.nested(0)
     }

@@ -1,4 +1,4 @@
-//! Writes a state.
+//! Writing of states.
 
 use std::io::{self, Write};
 
@@ -7,41 +7,41 @@ use serde::Serialize;
 
 use super::{BLOCK_BYTES_MAX, END, Error, HEAD_BYTES, MAGIC, MORE, SECTION, checksum};
 
-/// Writes a state, section by section, in blocks of at most [`BLOCK_BYTES_MAX`].
+/// Writes a state section by section, in blocks of at most [`BLOCK_BYTES_MAX`] bytes of contents.
 pub struct Writer<'w> {
     out: &'w mut dyn Write,
-    /// Kind and contents of the block that is being filled.
+    /// Kind and contents of the current block.
     kind: u8,
     contents: Vec<u8>,
-    /// Blocks written.
+    /// Number of blocks written.
     number: u64,
-    /// The numbers of objects that may come again, by their address.
+    /// Ids of objects that may be referenced again, by address.
     pub(super) objects: HashMap<usize, u64>,
 }
 
 impl<'w> Writer<'w> {
-    /// Begins a state.
+    /// Writes the head of a state.
     pub fn new(out: &'w mut dyn Write) -> Result<Self, Error> {
         out.write_all(&MAGIC)?;
         let contents = Vec::with_capacity(BLOCK_BYTES_MAX);
         Ok(Self { out, kind: END, contents, number: 0, objects: HashMap::new() })
     }
 
-    /// Begins a section; the one before is complete.
+    /// Ends the current section and begins another one.
     pub fn section(&mut self, name: &str) -> Result<(), Error> {
         self.close()?;
         self.kind = SECTION;
         self.text(name)
     }
 
-    /// The state is complete.
+    /// Ends the state.
     pub fn finish(mut self) -> Result<(), Error> {
         self.close()?;
         self.block(END)?;
         Ok(self.out.flush()?)
     }
 
-    /// Ends the block that is being filled.
+    /// Ends the current block.
     fn close(&mut self) -> Result<(), Error> {
         if self.contents.is_empty() { Ok(()) } else { self.block(self.kind) }
     }
@@ -59,7 +59,7 @@ impl<'w> Writer<'w> {
         Ok(())
     }
 
-    /// Bytes as they are; the reader must know how many.
+    /// Writes raw bytes. The reader must know their number.
     #[inline]
     pub fn bytes(&mut self, mut bytes: &[u8]) -> Result<(), Error> {
         while self.contents.len() + bytes.len() > BLOCK_BYTES_MAX {
@@ -72,7 +72,7 @@ impl<'w> Writer<'w> {
         Ok(())
     }
 
-    /// A whole number, the smaller the shorter.
+    /// Writes an unsigned integer; smaller ones take fewer bytes.
     #[inline]
     pub fn number(&mut self, mut n: u64) -> Result<(), Error> {
         let mut bytes = [0; 10];
@@ -87,31 +87,31 @@ impl<'w> Writer<'w> {
         }
     }
 
-    /// A whole number that may be negative, the nearer to 0 the shorter.
+    /// Writes a signed integer; those nearer to 0 take fewer bytes.
     #[inline]
     pub fn signed(&mut self, n: i64) -> Result<(), Error> {
         self.number(((n << 1) ^ (n >> 63)).cast_unsigned())
     }
 
-    /// A bool.
+    /// Writes a bool.
     pub fn flag(&mut self, flag: bool) -> Result<(), Error> {
         self.bytes(&[u8::from(flag)])
     }
 
-    /// A text.
+    /// Writes a string.
     pub fn text(&mut self, text: &str) -> Result<(), Error> {
         self.number(text.len() as u64)?;
         self.bytes(text.as_bytes())
     }
 
-    /// Something small, as JSON.
+    /// Writes a small value as JSON.
     pub fn json(&mut self, value: &impl Serialize) -> Result<(), Error> {
         let text = serde_json::to_vec(value).map_err(io::Error::from)?;
         self.number(text.len() as u64)?;
         self.bytes(&text)
     }
 
-    /// Something of any size, as CBOR, written as it goes.
+    /// Writes a value of any size as CBOR, without an intermediate copy.
     pub fn state(&mut self, value: &impl Serialize) -> Result<(), Error> {
         ciborium::into_writer(value, WriteAdapter(self)).map_err(|e| match e {
             ciborium::ser::Error::Io(e) => e.into(),
@@ -119,7 +119,7 @@ impl<'w> Writer<'w> {
         })
     }
 
-    /// Whole numbers, as many as the iterator says it has; ascending ones in a byte or two each.
+    /// Writes a list of unsigned integers. Ascending ones take a byte or two each.
     pub fn numbers(&mut self, numbers: impl ExactSizeIterator<Item = u64>) -> Result<(), Error> {
         self.number(numbers.len() as u64)?;
         let mut before = 0_u64;

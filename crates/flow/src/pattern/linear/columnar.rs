@@ -1,7 +1,7 @@
 //! Columnar evaluation of common patterns over a whole batch, with the results of row-at-a-time processing.
 //!
-//! - `every e1=S[…] -> e2=S[x > e1.x]`: an event completes every waiting match with a lesser `e1.x`, so
-//!   the keys of the remaining matches never increase in order of arrival. The completed ones are always the last.
+//! - `every e1=S[…] -> e2=S[x > e1.x]`: an event completes every waiting match with a lesser `e1.x`. The keys
+//!   of the remaining matches thus never increase in order of arrival, and the completed ones are the last.
 //! - `every e1=S[…], e2=S[x > e1.x], …`: whether consecutive events match is computed from their columns,
 //!   each shifted by one row against that of the step before.
 
