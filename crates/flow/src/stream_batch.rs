@@ -6,7 +6,7 @@
 //!
 //! - queries feed each other in a cycle, or several of them write one stream,
 //! - a table is both read and written, or written by several queries,
-//! - a time-driven query reads the output of a time-driven query,
+//! - a time-driven query reads the output of another, directly or through other queries,
 //! - events are late and some query is time-driven,
 //! - a query does not support batches: see [`AppRuntime::row_at_a_time_reason`].
 

@@ -302,8 +302,7 @@ fn side(
     let mut attributes = catalog.streams()[stream].attributes.clone();
     let read: Vec<FieldType> = attributes.iter().map(|(_, ty)| *ty).collect();
     let (source, compile) = match catalog.window(stream) {
-        // the rows of a named window are searched as they are, so handlers that filter its events must not
-        // add state
+        // handlers apply to arriving events only; the window's rows are searched as they are
         Some(window) => (SideSource::Window(stream, window), stateless_handlers as CompileHandlers),
         None => (SideSource::Stream(stream), handlers as CompileHandlers),
     };

@@ -37,7 +37,7 @@ struct KeyBucket {
     ends: [RowId; 2],
 }
 
-/// What the rows of a bucket have in common.
+/// Key, or hash of the key, that the rows of a bucket share.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum BucketKey {
     /// Their key, encoded in a number.

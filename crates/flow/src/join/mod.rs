@@ -62,7 +62,7 @@ pub struct SidePlan {
     pub columns: Vec<FieldType>,
     /// Handlers applied to arriving events.
     pub handlers: Vec<Handler>,
-    /// The side's window; `None` if its events expire immediately, or if it has its own store.
+    /// The side's window. `None` for a store, and for a stream whose events expire immediately.
     pub window: Option<WindowConstructor>,
     /// Whether arriving events are matched.
     pub triggers: bool,

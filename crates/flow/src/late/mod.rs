@@ -59,9 +59,9 @@ pub trait RetractionHandler: OutputHandler {
 /// An event that was later than allowed. The queries do not see it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LateEvent {
-    /// Index of the batch that contains the event.
+    /// Index of the part that contains the event.
     pub part: usize,
-    /// Row of the event in that batch.
+    /// Row of the event in that part.
     pub row: usize,
     /// How far the event was behind the clock, milliseconds.
     pub behind: i64,

@@ -96,7 +96,8 @@ impl ReorderBuffer {
     }
 }
 
-/// Returns the distance from the first tick of the next one that is at `since` or later; never 0.
+/// Returns the time of the first tick at `since` or later, but at least one interval. Both times count from
+/// the start.
 fn next_tick(since: i64) -> i64 {
     let beats = since.div_euclid(TICK_MS) + i64::from(since.rem_euclid(TICK_MS) > 0);
     beats.max(1) * TICK_MS
