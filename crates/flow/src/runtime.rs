@@ -43,22 +43,22 @@ fn with_stack_guard<R>(on: impl FnOnce() -> R) -> R {
 
 /// Receiver of the output of an app.
 pub trait OutputHandler {
-    /// Called with the events of a stream in order; times and values are set.
+    /// Receives events of a stream, in order; times and values are set.
     fn events(&mut self, stream: &str, events: &Batch);
-    /// Called instead of [`Self::events`] for events from [`AppRuntime::send`], which no query, trigger or
-    /// topic emitted.
+    /// Receives, instead of [`Self::events`], the events from [`AppRuntime::send`], which no query, trigger
+    /// or topic emitted.
     fn sent(&mut self, stream: &str, events: &Batch) {
         self.events(stream, events);
     }
-    /// Called with the output of a query: current and expired events, as one emission.
+    /// Receives the output of a query: current and expired events, as one emission.
     fn emission(&mut self, query: &str, emission: &Batch);
-    /// Called when a query cannot process events.
+    /// Reports that a query could not process events.
     fn failure(&mut self, query: &str, failure: &EvalError);
-    /// Called with the events of `stream` of the last [`Self::failure`]: they went to the fault stream of
+    /// Receives the events of `stream` of the last [`Self::failure`]: they went to the fault stream of
     /// `stream` if `kept`; otherwise the query and those after it have lost them. A failed timer has no
     /// events.
     fn failed_events(&mut self, _stream: &str, _events: &Batch, _kept: bool) {}
-    /// Called with events of a stream that has a log sink.
+    /// Receives events of a stream that has a log sink.
     fn logged(&mut self, log: &LogSink, events: &Batch) {
         log.trace(events);
     }

@@ -51,8 +51,8 @@ const COMMIT_STEP_EVENTS: usize = 1024;
 
 /// Receiver of the output of a correcting app.
 pub trait RetractionHandler: OutputHandler {
-    /// Called when rows emitted to a stream earlier are retracted; times and values are those of the emitted
-    /// rows.
+    /// Handles the retraction of rows that were emitted to a stream earlier; times and values are those of
+    /// the emitted rows.
     fn retracted(&mut self, stream: &str, events: &Batch);
 }
 

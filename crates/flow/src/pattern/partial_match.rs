@@ -50,7 +50,7 @@ impl PartialMatch {
 }
 
 impl MatchedEvent {
-    /// Whether this event stands for a side of a logical step that an absence filled.
+    /// Returns whether this event stands for a side of a logical step that an absence filled.
     pub fn is_absence(&self) -> bool {
         self.values.is_empty()
     }

@@ -220,7 +220,7 @@ impl MatchList {
         Self { stride: HEADER_WORDS + width, words: vec![], slot_count: 0, keys, head: 0, removed: 0 }
     }
 
-    /// Number of waiting matches.
+    /// Returns the number of waiting matches.
     pub fn len(&self) -> usize {
         self.slot_count - self.head - self.removed
     }

@@ -144,7 +144,7 @@ impl LinearState {
         self.armed = true;
     }
 
-    /// Number of partial matches.
+    /// Returns the number of partial matches.
     fn match_count(&self) -> usize {
         self.new_matches.iter().zip(&self.waiting).map(|(fresh, list)| fresh.len() + list.len()).sum()
     }

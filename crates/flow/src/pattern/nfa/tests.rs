@@ -5,7 +5,7 @@ use crate::snapshot::{Error, Reader, Writer};
 use crate::value::Value;
 use tidemill_types::FieldType;
 
-/// `every a=0<min:> -> b=1`, selecting `a[0]` and `b`.
+/// Creates a matcher of `every a=0<min:> -> b=1`, selecting `a[0]` and `b`.
 fn machine(min: usize, within: Option<i64>) -> NfaMatcher {
     let step = |stream, form, next, every| StepPlan {
         stream,
