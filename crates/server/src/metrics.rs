@@ -17,7 +17,7 @@ use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
 use tidemill_engine::{Metric, MetricKind};
 
-/// The content type of [`Metrics::exposition`].
+/// The content type of [`HttpMetrics::exposition`].
 pub(crate) const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
 /// Upper bounds of the request duration buckets, in seconds: 0.5 ms to 30 s.
