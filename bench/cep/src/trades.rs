@@ -168,6 +168,14 @@ pub const BENCHES: [Bench; 10] = [
     },
 ];
 
+/// Trade number `i` with one of `symbols` symbols: symbol, price, volume, time in milliseconds since 1970.
+pub fn trade(i: u64, symbols: u64) -> (String, f64, i64, i64) {
+    let (one, two) = (at(SEED, 2 * i), at(SEED, 2 * i + 1));
+    let price = 0.25 * ((two >> 32) % 800) as f64;
+    let volume = ((two & 0xFFFF_FFFF) % 1000) as i64;
+    (format!("S{:06}", (one >> 33) % symbols), price, volume, FIRST_MS + i as i64)
+}
+
 impl Bench {
     /// The app.
     pub fn app(&self) -> String {
@@ -184,11 +192,11 @@ impl Bench {
         let (mut symbols, mut prices) = (StringColumn::default(), vec![]);
         let (mut volumes, mut times) = (vec![], vec![]);
         for i in events {
-            let (one, two) = (at(SEED, 2 * i), at(SEED, 2 * i + 1));
-            symbols.push(&format!("S{:06}", (one >> 33) % self.symbols));
-            prices.push(0.25 * ((two >> 32) % 800) as f64);
-            volumes.push(((two & 0xFFFF_FFFF) % 1000) as i64);
-            times.push(FIRST_MS + i as i64);
+            let (symbol, price, volume, time) = trade(i, self.symbols);
+            symbols.push(&symbol);
+            prices.push(price);
+            volumes.push(volume);
+            times.push(time);
         }
         let data = [Data::Str(symbols), Data::Double(prices), Data::Long(volumes), Data::Long(times.clone())];
         let mut columns: Vec<Column> = data.into_iter().map(Column::of).collect();

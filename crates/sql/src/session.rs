@@ -65,6 +65,10 @@ impl Sql {
             .worker_threads(options.target_partitions.max(1))
             .thread_name("sql")
             .thread_stack_size(stack::THREAD_BYTES)
+            // one poll of a join may take half a second; at the default of 61 polls between two looks at timers and
+            // new tasks, deadlines and short queries would wait for half a minute
+            .event_interval(1)
+            .global_queue_interval(1)
             .enable_all()
             .build()
             .map_err(|e| Error::unavailable("the threads for queries cannot be started").with_source(e))?;
