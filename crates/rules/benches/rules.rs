@@ -1,8 +1,8 @@
-//! Events per second and core through the rules of a stream.
+//! Throughput of the rules of a stream, in events per second and core.
 //!
-//! `cargo bench -p tidemill-rules --bench rules [-- NAME]`. Each line is the median of the runs, then the slowest and
-//! the fastest. On Linux the time is what the thread had a core for, so that other work on the machine counts less;
-//! elsewhere it is the time that passed.
+//! `cargo bench -p tidemill-rules --bench rules [-- NAME]`. Each line shows the median of the runs, then the
+//! slowest and the fastest. On Linux, time is the CPU time of the thread, so that other work on the machine
+//! counts less; elsewhere it is wall-clock time.
 
 use std::collections::HashSet;
 use std::hint::black_box;
@@ -63,7 +63,7 @@ impl ExecutionContext for Partition {
     }
 }
 
-/// A case: rules, how many batches, rows of each, how many percent of the events are late.
+/// A case: rules, number and size of batches, and the percentage of late events.
 struct Case {
     name: &'static str,
     rules: String,
@@ -71,11 +71,11 @@ struct Case {
     rows: usize,
     late_percent: usize,
     trace: bool,
-    /// Firings expected for the first run, as a check that the work was done.
+    /// Number of firings expected for a number of events, as a check that the work was done.
     fired: fn(usize) -> u64,
 }
 
-/// As in the program.
+/// The allocator that the `tidemill` binary uses.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
@@ -157,7 +157,7 @@ fn cases() -> Vec<Case> {
     ]
 }
 
-/// Time that this thread ran.
+/// Measures the CPU time of this thread, or wall-clock time where that is not available.
 struct Clock {
     passed: Instant,
     ran_ns: Option<u64>,
@@ -176,13 +176,13 @@ impl Clock {
     }
 }
 
-/// Nanoseconds that this thread has had a core, where the system says so.
+/// Returns the CPU time of this thread in nanoseconds, if the system reports it.
 fn ran_ns() -> Option<u64> {
     let text = std::fs::read_to_string("/proc/thread-self/schedstat").ok()?;
     text.split(' ').next()?.parse().ok()
 }
 
-/// Events of which the first 20 in each 100 are late.
+/// Returns the number of late events if the first 20 of each 100 are late.
 fn a_fifth(events: usize) -> u64 {
     (events / 100 * 20 + (events % 100).min(20)) as u64
 }
@@ -191,7 +191,7 @@ fn run(case: &Case) {
     let program = Program::from_texts([("bench.rules", format!("{DECLARATIONS}{}", case.rules))]);
     let program = program.unwrap_or_else(|e| panic!("{e}"));
     let batches = batches(&program, case);
-    // work that changes nothing is repeated until it can be timed
+    // work that changes nothing is repeated until it takes long enough to measure
     let repeats = if case.late_percent == 0 && (case.fired)(1) == 0 { 64 } else { 1 };
     let events = case.batches * case.rows * repeats;
     let mut rates: Vec<f64> = (0..RUNS)

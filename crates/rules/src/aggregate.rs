@@ -1,4 +1,4 @@
-//! Rules over all partitions: SQL, and documents made of its rows.
+//! Aggregate rules: SQL over all partitions whose result rows become documents.
 
 use std::sync::Arc;
 
@@ -15,54 +15,56 @@ use tidemill_types::{Duration, Error, Result, Timestamp};
 use crate::expr::eval::append;
 use crate::expr::{ExprType, RuleValue};
 
-/// A rule that reads streams or entities as a whole and writes what it finds as documents.
+/// A rule that queries whole streams or entities and writes the results as documents.
 #[derive(Debug, Clone)]
 pub struct Aggregate {
-    /// Its name.
+    /// Name, unique among the rules and aggregates of the app.
     pub name: String,
-    /// How often it runs; only on demand when `None`.
+    /// Interval between runs; `None` if the rule runs only on demand.
     pub every: Option<Duration>,
-    /// How far back its stream is read; the whole history when `None`.
+    /// How far back in event time the stream is read; `None` for the whole history.
     pub over: Option<Duration>,
-    /// The stream or entity that it begins with.
+    /// Stream or entity of the first condition.
     pub source: String,
-    /// All streams that it reads.
+    /// All streams that the rule reads.
     pub streams: Vec<String>,
-    /// All entities that it reads.
+    /// All entities that the rule reads.
     pub collections: Vec<String>,
-    /// The documents that it makes, at least one kind.
+    /// Kinds of documents that the rule writes, at least one.
     pub inserts: Vec<AggregateInsert>,
-    /// The whole rule in its source.
+    /// Span of the whole rule in its source.
     pub span: Span,
 }
 
-/// The documents of one entity that an aggregate makes: each row of a query becomes one.
+/// Documents of one entity that an aggregate rule writes, one for each row of a query.
 #[derive(Debug, Clone)]
 pub struct AggregateInsert {
-    /// The entity.
+    /// Name of the target entity.
     pub entity: String,
-    /// The field whose value is the document's `_id`.
+    /// Field whose value is the document's `_id`.
     pub key: String,
-    /// The query.
+    /// Query text without the lower bound on event time.
     pub(crate) sql: String,
-    /// Where in `sql` the earliest event time belongs, and how long before now that is.
+    /// Byte offset in `sql` at which the earliest event time is inserted, and how long before now that time
+    /// is.
     pub(crate) since: Option<(usize, Duration)>,
     pub(crate) fields: Vec<(Arc<str>, FieldLayout)>,
 }
 
-/// How a field is made of the columns of a row.
+/// How a field of a document is built from the columns of a result row.
 #[derive(Debug, Clone)]
 pub(crate) enum FieldLayout {
-    /// The value of a column.
+    /// The value of one column, read as the given type.
     Column(usize, ExprType),
-    /// A document of its own.
+    /// A nested document.
     Object(Vec<(Arc<str>, FieldLayout)>),
     /// An array.
     Array(Vec<FieldLayout>),
 }
 
 impl AggregateInsert {
-    /// The query as it is run at `now`: one column for each value, of the types that [`Self::document`] reads.
+    /// Returns the query to run at `now`. It has one column for each value, of the types that
+    /// [`Self::document`] reads.
     pub fn sql_at(&self, now: Timestamp) -> String {
         let mut sql = self.sql.clone();
         if let Some((at, over)) = self.since {
@@ -71,10 +73,11 @@ impl AggregateInsert {
         sql
     }
 
-    /// The document that a row of the result becomes, its `_id` included. `None`: its key is missing.
+    /// Builds the document for a row of the result, including its `_id`. Returns `None` if the key is
+    /// missing.
     ///
-    /// Times become dates, spans their milliseconds; what is null is left out. Errors: `Internal` for a column that is
-    /// not of the type that the query gives.
+    /// Times become dates, spans become milliseconds, and nulls are left out. Errors: `Internal` for a column
+    /// whose type is not the one that the query declares.
     pub fn document(&self, batch: &RecordBatch, row: usize) -> Result<Option<RawDocumentBuf>> {
         let mut doc = RawDocumentBuf::new();
         let Some((_, key)) = self.fields.iter().find(|(name, _)| name.as_ref() == self.key) else {
@@ -122,7 +125,7 @@ fn value(shape: &FieldLayout, batch: &RecordBatch, row: usize) -> Result<Option<
     })
 }
 
-/// The value in `row`, read as `ty`.
+/// Reads the value in `row` as `ty`.
 fn scalar(array: &dyn Array, row: usize, ty: ExprType) -> Result<RuleValue<'_>> {
     if array.is_null(row) {
         return Ok(RuleValue::Missing);

@@ -1,4 +1,4 @@
-//! What an app declares: streams, entities, relations.
+//! Declarations of an app: streams, entities, relations.
 
 use std::sync::Arc;
 
@@ -6,47 +6,48 @@ use tidemill_docs::{CollectionSpec, Direction, IndexSpec};
 use tidemill_lang::Span;
 use tidemill_types::StreamSchema;
 
-/// All declarations of an app, names resolved.
+/// All declarations of an app, with names resolved.
 #[derive(Debug, Clone, Default)]
 pub struct Catalog {
-    /// Streams in order of declaration; rules know them by position.
+    /// Streams in order of declaration; rules refer to them by index.
     pub streams: Vec<Arc<StreamSchema>>,
-    /// Where each stream is declared; none for one that the rules of an app do not declare themselves.
+    /// Where each stream is declared; `None` for a stream that the app's rule files do not declare
+    /// themselves.
     pub stream_spans: Vec<Option<Span>>,
-    /// Entities in order of declaration; rules know them by position.
+    /// Entities in order of declaration; rules refer to them by index.
     pub entities: Vec<Entity>,
-    /// Relations; one that belongs to several events is here for each of them.
+    /// Relations; one that belongs to several streams is listed once for each.
     pub relations: Vec<Relation>,
 }
 
-/// An entity: a collection of documents.
+/// An entity: a collection of documents as an app declares it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Entity {
-    /// Its name, also that of the collection.
+    /// Name of the entity and of its collection.
     pub name: String,
-    /// The field whose value is the document's `_id`.
+    /// Field whose value is the document's `_id`.
     pub key: String,
-    /// The field whose value picks the partition.
+    /// Field whose value decides which partition a document belongs to.
     pub shard: String,
-    /// Whether every partition holds all documents.
+    /// Whether every partition has a copy of all documents.
     pub replicated: bool,
-    /// Indexed paths of each index.
+    /// Declared indexes.
     pub indexes: Vec<Index>,
-    /// Where it is declared.
+    /// Where the entity is declared.
     pub span: Span,
 }
 
 /// An index of an entity.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Index {
-    /// Dotted paths in order.
+    /// Indexed dotted paths, in order.
     pub fields: Vec<String>,
-    /// Whether two documents must not have the same values.
+    /// Whether two documents must not have equal values in `fields`.
     pub unique: bool,
 }
 
 impl Index {
-    /// Its name, made as MongoDB makes it: `origin_1_hour_1`.
+    /// Returns the name that MongoDB would give the index, for example `origin_1_hour_1`.
     pub fn name(&self) -> String {
         let parts: Vec<String> = self.fields.iter().map(|f| format!("{f}_1")).collect();
         parts.join("_")
@@ -54,7 +55,7 @@ impl Index {
 }
 
 impl Entity {
-    /// The definition for the document store.
+    /// Returns the collection definition for the document store.
     pub fn spec(&self) -> CollectionSpec {
         let indexes = self.indexes.iter().map(|index| IndexSpec {
             name: index.name(),
@@ -69,73 +70,73 @@ impl Entity {
         }
     }
 
-    /// The first index that begins with `field`.
+    /// Returns the first index whose leading field is `field`.
     pub fn index_on(&self, field: &str) -> Option<&Index> {
         self.indexes.iter().find(|i| i.fields.first().is_some_and(|f| f == field))
     }
 }
 
-/// Who has a relation.
+/// The owner of a relation: the events or documents that it starts from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RelationOwner {
-    /// Events of this stream.
+    /// Events of the stream with this index.
     Stream(usize),
-    /// Documents of this entity.
+    /// Documents of the entity with this index.
     Entity(usize),
 }
 
 /// A relation from an event or a document to the documents of an entity.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Relation {
-    /// Who has it.
+    /// The events or documents that have the relation.
     pub owner: RelationOwner,
-    /// Its name.
+    /// Name, unique per owner.
     pub name: String,
-    /// The entity it leads to.
+    /// Index of the entity that the relation leads to.
     pub target: usize,
-    /// The owner's field.
+    /// Field of the owner.
     pub by: String,
-    /// The target's field.
+    /// Field of the target whose value equals that of `by`.
     pub on: String,
-    /// Whether the declaration names its owner. Otherwise it belongs to every event with the field `by`, and some of
-    /// those may lie elsewhere than the target.
+    /// Whether the declaration names its owner. Otherwise the relation belongs to every event with the field
+    /// `by`, and some of those events may be in another partition than the target.
     pub explicit: bool,
-    /// Where it is declared.
+    /// Where the relation is declared.
     pub span: Span,
 }
 
 impl Catalog {
-    /// Position of the stream `name`.
+    /// Returns the index of the stream `name`.
     pub fn stream(&self, name: &str) -> Option<usize> {
         self.streams.iter().position(|s| s.name == name)
     }
 
-    /// Position of the entity `name`.
+    /// Returns the index of the entity `name`.
     pub fn entity(&self, name: &str) -> Option<usize> {
         self.entities.iter().position(|e| e.name == name)
     }
 
-    /// The relation `name` of `owner`.
+    /// Returns the relation `name` of `owner`.
     pub fn relation(&self, owner: RelationOwner, name: &str) -> Option<&Relation> {
         self.relations.iter().find(|r| r.owner == owner && r.name == name)
     }
 
-    /// Names of the streams.
+    /// Returns the names of all streams.
     pub fn stream_names(&self) -> Vec<&str> {
         self.streams.iter().map(|s| s.name.as_str()).collect()
     }
 
-    /// Names of the entities.
+    /// Returns the names of all entities.
     pub fn entity_names(&self) -> Vec<&str> {
         self.entities.iter().map(|e| e.name.as_str()).collect()
     }
 
-    /// Names of the relations of `owner`.
+    /// Returns the names of the relations of `owner`.
     pub fn relation_names(&self, owner: RelationOwner) -> Vec<&str> {
         self.relations.iter().filter(|r| r.owner == owner).map(|r| r.name.as_str()).collect()
     }
 
-    /// The name of the key field of a stream.
+    /// Returns the name of the key field of a stream, if it has a key.
     pub fn key_name(&self, stream: usize) -> Option<&str> {
         let schema = &self.streams[stream];
         schema.key.map(|k| schema.fields[k].name.as_str())

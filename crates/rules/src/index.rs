@@ -1,9 +1,10 @@
-//! Which rules a batch of events concerns.
+//! Selects the rules that match the events of a batch.
 //!
-//! Every rule of a stream has conditions on the event alone. Those that compare a field with constants are looked
-//! up instead of computed: `flight == 1545` and `origin in ["EWR", "JFK"]` through a hash of the constants, `delay >
-//! 20 and delay <= 40` through sorted bounds. A thousand rules, each with its own constant, then cost about as much
-//! as one. What is left is computed for 64 events at once; a condition that several rules have is computed once.
+//! Every rule of a stream has conditions on the event alone. Those that compare a field with constants are
+//! looked up instead of computed: `flight == 1545` and `origin in ["EWR", "JFK"]` through a hash of the
+//! constants, `delay > 20 and delay <= 40` through sorted bounds. A thousand rules, each with its own
+//! constant, then cost about as much as one. The remaining conditions are computed for 64 events at once; a
+//! condition that several rules share is computed once.
 
 mod range;
 
@@ -16,21 +17,21 @@ use crate::expr::{Columns, CompareOp, Const, Expr, ExprNode, ExprType, Frame, Ro
 use crate::plan::RulePlan;
 use range::{Interval, RangeIndex};
 
-/// Rules that must compare a field with constants before it is worth a hash.
+/// Fewest rules that must compare a field with constants for a hash index on it to pay off.
 const EQUAL_RULES_MIN: usize = 4;
-/// Rules that must bound a field before it is worth sorted bounds.
+/// Fewest rules that must bound a field for an index of sorted bounds to pay off.
 const RANGE_RULES_MIN: usize = 8;
-/// Below this number of rows, one row at a time is faster than 64 at once.
+/// Below this number of rows, row-at-a-time evaluation is faster than 64 at once.
 const BLOCK_ROWS_MIN: usize = 6;
 
-/// The rules of a stream, in the order in which they run.
+/// Index over the rules of a stream, in the order in which they run.
 #[derive(Debug, Default)]
 pub struct StreamIndex {
-    /// Positions of the rules in the program. A rule's position here is its rank.
+    /// Indexes of the rules in the program. The position of a rule in this list is its rank.
     pub rules: Vec<usize>,
-    /// What is left to compute for each rank: positions in `conjuncts`.
+    /// Conditions left to compute for each rank, as indexes into `conjuncts`.
     checks: Vec<Vec<u32>>,
-    /// Ranks that no index leads to: they concern every event.
+    /// Ranks that are in no index, so that every event is a candidate.
     always: Vec<u32>,
     texts: Vec<EqualIndex<Box<str>>>,
     integers: Vec<EqualIndex<i64>>,
@@ -44,7 +45,7 @@ struct EqualIndex<K> {
     ranks: HashMap<K, Vec<u32>>,
 }
 
-/// A condition that one or more rules have.
+/// A condition of one or more rules.
 #[derive(Debug)]
 struct Conjunct {
     expr: Expr,
@@ -52,17 +53,17 @@ struct Conjunct {
     shared: bool,
 }
 
-/// Working space of [`StreamIndex::select`].
+/// Result and scratch space of [`StreamIndex::select`].
 #[derive(Debug, Default)]
 pub struct CandidateRules {
-    /// Row in the block and rank, `row << 32 | rank`, in this order.
+    /// Matches as `row << 32 | rank`, in ascending order; the row is relative to the block.
     pub hits: Vec<u64>,
     masks: Vec<u64>,
     touched: Vec<u32>,
     cache: Vec<Option<TriMask>>,
 }
 
-/// A way to look rules up instead of computing their condition.
+/// The index that looks a rule up instead of computing its condition, with its column.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum IndexAccess {
     Equal(usize),
@@ -70,10 +71,11 @@ enum IndexAccess {
 }
 
 impl StreamIndex {
-    /// The index of the rules in `members`, positions in `rules`. `indexed: false` computes everything.
+    /// Creates the index of the rules in `members`, which are indexes into `rules`. `indexed: false` computes
+    /// everything.
     pub fn new(rules: &[RulePlan], members: &[usize], indexed: bool) -> Self {
         let mut order = members.to_vec();
-        // a stable sort: equal priorities stay as declared
+        // a stable sort: rules of equal priority stay in order of declaration
         order.sort_by_key(|i| std::cmp::Reverse(rules[*i].priority));
         let mut index = Self { rules: order, ..Self::default() };
         let plans: Vec<&RulePlan> = index.rules.iter().map(|i| &rules[*i]).collect();
@@ -97,7 +99,7 @@ impl StreamIndex {
         for (column, list) in intervals {
             match RangeIndex::new(column, &list) {
                 Some(range) => index.ranges.push(range),
-                // too many rules overlap everywhere: compute them
+                // too many rules overlap: compute them
                 None => {
                     for (rank, _) in list {
                         index.always.push(rank);
@@ -140,14 +142,14 @@ impl StreamIndex {
                     let ranks = slot(&mut self.integers, column).entry(n).or_default();
                     push_once(ranks, rank);
                 }
-                // `equal_constants` gives no others
+                // `equal_constants` returns no others
                 _ => {}
             }
         }
     }
 
-    /// Finds the rules that the events of `block` concern and whose conditions on the event alone hold.
-    /// `keep`: the rows to look at.
+    /// Finds the rules whose conditions on the event alone hold for the events of `block`. `keep` is the mask
+    /// of rows to process.
     pub fn select(&self, block: &Block<'_>, keep: u64, space: &mut CandidateRules) {
         space.hits.clear();
         let keep = keep & block.all();
@@ -220,7 +222,7 @@ impl StreamIndex {
         }
     }
 
-    /// Computes what is left of a rule for the rows `active`.
+    /// Computes the remaining conditions of a rule for the rows `active`, and adds the matches.
     #[inline]
     fn compute(&self, rank: u32, mut active: u64, block: &Block<'_>, keep: u64, space: &mut CandidateRules) {
         for id in &self.checks[rank as usize] {
@@ -238,7 +240,7 @@ impl StreamIndex {
         for_each(active, |i| space.hits.push((i as u64) << 32 | u64::from(rank)));
     }
 
-    /// The same for one event, `at` being the row that its hits get.
+    /// Adds the matching rules of one event; its hits get the row `at`.
     pub fn select_row(&self, row: Row<'_>, at: usize, space: &mut CandidateRules) {
         space.touched.clear();
         space.touched.extend_from_slice(&self.always);
@@ -270,7 +272,7 @@ impl StreamIndex {
         }
     }
 
-    /// The events of a whole batch, for tests and explanations: `(row, rank)` in order.
+    /// Selects for a whole batch, for tests and explanations: `(row, rank)` in order.
     pub fn select_all(&self, columns: &Columns<'_>) -> Vec<(usize, u32)> {
         let mut space = CandidateRules::default();
         let mut all = Vec::new();
@@ -308,7 +310,7 @@ fn push_once(ranks: &mut Vec<u32>, rank: u32) {
     }
 }
 
-/// The column and the constants of `field == constant` and `field in [constants]`.
+/// Returns the column and the constants of `field == constant` and `field in [constants]`.
 fn equal_constants(expr: &Expr) -> Option<(usize, Vec<Const>)> {
     let constant = |x: &Expr, ty: ExprType| match (x.as_const()?, ty) {
         (c @ Const::Str(_), ExprType::Str) => Some(c.clone()),
@@ -329,7 +331,8 @@ fn equal_constants(expr: &Expr) -> Option<(usize, Vec<Const>)> {
     }
 }
 
-/// For each rule the index to use: the field that most rules compare with constants, else the one most rules bound.
+/// Chooses an index for each rule: on the field that most rules compare with constants, else on the one that
+/// most rules bound.
 fn choose_access(plans: &[&RulePlan]) -> Vec<Option<IndexAccess>> {
     let equal: Vec<Vec<usize>> = plans
         .iter()
@@ -365,17 +368,17 @@ fn count(columns: &[Vec<usize>]) -> HashMap<usize, usize> {
 
 fn most_used(columns: &[usize], counts: &HashMap<usize, usize>, least: usize) -> Option<usize> {
     let used = |c: &usize| counts.get(c).copied().unwrap_or(0);
-    // the smaller column wins a tie, so that the choice does not depend on the order of a hash
+    // the smaller column wins a tie, so that the choice does not depend on hash order
     columns.iter().copied().filter(|c| used(c) >= least).max_by_key(|c| (used(c), std::cmp::Reverse(*c)))
 }
 
-/// The conditions that the anchor does not decide.
+/// Returns the conditions that the index does not decide.
 fn remaining_conditions(plan: &RulePlan, anchor: Option<IndexAccess>) -> Vec<&Expr> {
     let mut decided_equal = false;
     let decided = |expr: &Expr, decided_equal: &mut bool| match anchor {
         None => false,
         Some(IndexAccess::Equal(column)) => {
-            // only the first: a second one on the same field may ask for another value
+            // only the first: a second one on this field may compare with another value
             let this = !*decided_equal && equal_constants(expr).is_some_and(|(c, _)| c == column);
             *decided_equal |= this;
             this

@@ -1,11 +1,11 @@
 //! Rules: programs in the rule language, checked, compiled and run over batches of events.
 //!
-//! Everything here is a function of state, batch and time: no clock, no disk, no threads. The same code runs live,
-//! in a backtest, in a test and in a simulation.
+//! Everything here is a function of state, batch and time: no clock, no disk, no threads. The same code runs
+//! live, in a backtest, in a test and in a simulation.
 //!
-//! - [`Program::compile`] reads the `*.rules` files of an app and says what is wrong with them.
-//! - [`Executor::apply`] runs the rules of a stream over a batch, against a [`ExecutionContext`].
-//! - [`why`] explains what rules did with an event, and what they did not do.
+//! - [`Program::compile`] compiles the `*.rules` files of an app and reports their errors.
+//! - [`Executor::apply`] runs the rules of a stream over a batch, with an [`ExecutionContext`].
+//! - [`why`] explains why a rule fired for an event, or why it did not.
 //! - [`Aggregate`] is a rule over all partitions, as SQL.
 
 mod aggregate;

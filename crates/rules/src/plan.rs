@@ -1,4 +1,4 @@
-//! Compiled rules: what is checked in which order, where documents come from, what is done.
+//! Compiled rules: conditions in order of evaluation, sources of documents, and actions.
 
 use std::sync::Arc;
 
@@ -10,87 +10,87 @@ use crate::expr::Expr;
 /// A rule, ready to run.
 #[derive(Debug, Clone)]
 pub struct RulePlan {
-    /// Its name.
+    /// Name, unique among the rules and aggregates of the app.
     pub name: Arc<str>,
-    /// The stream of its first condition.
+    /// Index of the stream of its first condition.
     pub stream: usize,
-    /// Higher runs first.
+    /// Rules with a higher priority run first.
     pub priority: i32,
-    /// The whole rule in its source.
+    /// Span of the whole rule in its source.
     pub span: Span,
-    /// The name of the event.
+    /// Name that the rule binds the event to.
     pub event: Arc<str>,
-    /// What must hold of the event alone. It is checked first, wherever it stands in the rule.
+    /// Conditions on the event alone. They are checked first, wherever they are in the rule.
     pub checks: Vec<Check>,
-    /// Documents to find and what must hold of them, in order.
+    /// Document lookups and conditions on documents, in order.
     pub steps: Vec<Step>,
-    /// The documents that the rule binds. A document that must not be there has a slot, too, while it is looked for.
+    /// Documents that the rule binds. A document that must not exist also has a slot, used during its lookup.
     pub slots: Vec<DocumentSlot>,
-    /// What is done for each combination of documents.
+    /// Actions of each firing, that is of each matching combination of documents.
     pub actions: Vec<Action>,
-    /// The actions as they are written.
+    /// Span of each action in the source, as written.
     pub action_spans: Vec<Span>,
 }
 
-/// A document of a rule.
+/// A document that a rule binds.
 #[derive(Debug, Clone)]
 pub struct DocumentSlot {
-    /// Its name; `None` for one that must not be there.
+    /// Name in the rule; `None` for a document that must not exist.
     pub name: Option<Arc<str>>,
-    /// Its entity.
+    /// Index of its entity.
     pub entity: usize,
 }
 
-/// An expression that must hold.
+/// A condition that must hold.
 #[derive(Debug, Clone)]
 pub struct Check {
-    /// What must hold.
+    /// The condition.
     pub expr: Expr,
-    /// The condition of the rule it comes from, counted from 0.
+    /// Index of the condition in the rule that it is part of.
     pub condition: usize,
 }
 
 /// A condition that needs documents.
 #[derive(Debug, Clone)]
 pub enum Step {
-    /// Something holds.
+    /// A condition on documents bound so far.
     Filter(Check),
-    /// There is such a document, or there is none.
+    /// Binds a document, or requires that there is none.
     Lookup(Lookup),
 }
 
-/// Where documents are looked for and which of them count.
+/// Lookup of a document: candidates and filters.
 #[derive(Debug, Clone)]
 pub struct Lookup {
-    /// Where the document goes.
+    /// Slot that the document is bound to.
     pub slot: usize,
-    /// How candidates are found.
+    /// Source of candidates.
     pub source: DocumentSource,
-    /// What must hold of a candidate.
+    /// Conditions that a candidate must satisfy.
     pub filters: Vec<Check>,
-    /// There must be none.
+    /// Whether there must be no such document.
     pub negated: bool,
-    /// The condition of the rule, counted from 0.
+    /// Index of the condition in the rule.
     pub condition: usize,
-    /// Its place.
+    /// Where the condition is in the source.
     pub span: Span,
 }
 
-/// How candidates are found.
+/// How candidate documents are found.
 #[derive(Debug, Clone)]
 pub enum DocumentSource {
     /// The document whose key has this value.
     Key(Expr),
-    /// Documents with this value at a path, through an index where there is one.
+    /// Documents with this value at a path, through an index if there is one.
     Field(String, Expr),
-    /// Documents with these values at these paths, which are the beginning of an index.
+    /// Documents with these values at these paths, which are the leading fields of an index.
     Fields(Vec<(String, Expr)>),
     /// All documents.
     Scan,
 }
 
 impl DocumentSource {
-    /// The values that it needs.
+    /// Returns the expressions whose values the lookup needs.
     pub fn values(&self) -> Vec<&Expr> {
         match self {
             Self::Key(value) | Self::Field(_, value) => vec![value],
@@ -100,57 +100,57 @@ impl DocumentSource {
     }
 }
 
-/// What a rule does.
+/// An action of a rule.
 #[derive(Debug, Clone)]
 pub enum Action {
-    /// Changes fields of a bound document, all at once.
+    /// Changes fields of a bound document, all in one update.
     Update {
-        /// The document.
+        /// Slot of the document.
         slot: usize,
         /// The changes; no path is inside another.
         changes: Vec<Change>,
-        /// The same as one update, where nothing in it has to be computed.
+        /// The changes as one update, if all values in it are constant.
         precomputed: Option<Arc<Update>>,
     },
-    /// Makes a document.
+    /// Inserts a document.
     Insert {
-        /// The entity.
+        /// Index of the entity.
         entity: usize,
-        /// The value of its key field.
+        /// Value of its key field.
         key: Expr,
-        /// All fields, the key included, in order.
+        /// All fields, including the key, in order.
         fields: Vec<(Arc<str>, Expr)>,
-        /// Set the fields where the document is there already.
+        /// Whether to set the fields if the document exists already.
         upsert: bool,
     },
-    /// Removes a bound document.
+    /// Deletes a bound document.
     Delete {
-        /// The document.
+        /// Slot of the document.
         slot: usize,
     },
-    /// Makes an event.
+    /// Emits an event.
     Emit {
-        /// The stream.
+        /// Index of the stream.
         stream: usize,
-        /// A value for each declared field; `None` leaves it out.
+        /// A value for each declared field; `None` if the field is left out.
         cells: Vec<Option<Expr>>,
     },
 }
 
-/// A change to one field.
+/// A change of one field.
 #[derive(Debug, Clone)]
 pub struct Change {
-    /// The field.
+    /// Dotted path of the field.
     pub path: String,
-    /// What happens to it.
+    /// Kind of change.
     pub op: ChangeOp,
-    /// The operand; none for [`ChangeOp::Unset`].
+    /// Operand; `None` for [`ChangeOp::Unset`].
     pub value: Option<Expr>,
-    /// The value of the field before, for changes that depend on its type.
+    /// The field's value before the change, for changes whose result depends on its type.
     pub before: Expr,
 }
 
-/// What happens to a field.
+/// Kinds of changes of a field.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ChangeOp {
     /// `=`

@@ -17,7 +17,7 @@ use crate::index::StreamIndex;
 use crate::plan::{Action, RulePlan};
 use crate::resolve;
 
-/// The rules of an app: declarations resolved, types checked, conditions compiled. It does not change.
+/// The compiled rules of an app: declarations resolved, types checked, conditions compiled. Immutable.
 #[derive(Debug)]
 pub struct Program {
     sources: Sources,
@@ -29,29 +29,29 @@ pub struct Program {
     warnings: Vec<Diagnostic>,
 }
 
-/// What people want to know about a rule.
+/// Description of a rule for users.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct RuleInfo {
-    /// Its name.
+    /// Name of the rule.
     pub name: String,
-    /// The stream on whose events it runs.
+    /// Stream on whose events the rule runs.
     pub stream: String,
-    /// Higher runs first.
+    /// Rules with a higher priority run first.
     pub priority: i32,
-    /// Its file.
+    /// Name of the source file.
     pub file: String,
-    /// The line on which it begins, from 1.
+    /// Line on which the rule begins, counted from 1.
     pub line: u32,
-    /// Its text.
+    /// Source text of the rule.
     pub text: String,
 }
 
-/// Why an app does not compile, with the files that it is about. Its text is what a terminal shows.
+/// Errors of an app that does not compile, with its files. Displays as a terminal report.
 #[derive(Debug, Clone)]
 pub struct CompileError {
-    /// What is wrong, in the order of the text.
+    /// Errors and warnings, in order of the source.
     pub diagnostics: Vec<Diagnostic>,
-    /// The files.
+    /// Files that the diagnostics refer to.
     pub sources: Sources,
 }
 
@@ -72,25 +72,25 @@ impl From<CompileError> for tidemill_types::Error {
 impl Program {
     /// Compiles the `*.rules` files of an app.
     ///
-    /// Errors: everything that is wrong with them, in the order of the text, warnings included. A program that
-    /// compiles keeps its warnings, see [`Self::warnings`].
+    /// Errors: all diagnostics, warnings included, in order of the source. The warnings of a program that
+    /// compiles are in [`Self::warnings`].
     pub fn compile(sources: &Sources) -> Result<Self, Vec<Diagnostic>> {
         Self::build(sources, &[], true)
     }
 
-    /// The same for rules that share streams with others: what the files do not declare of `given` they know all the
-    /// same. A stream that both declare is the files'.
+    /// Compiles files that share streams with other parts of the app: the streams in `given` count as
+    /// declared. If the files declare a stream of that name, their declaration wins.
     pub fn compile_with(sources: &Sources, given: &[Arc<StreamSchema>]) -> Result<Self, Vec<Diagnostic>> {
         Self::build(sources, given, true)
     }
 
-    /// The streams that the files declare, whatever else is wrong with them.
+    /// Returns the streams that the files declare, even if the files have errors.
     pub fn declared_streams(sources: &Sources) -> Vec<Arc<StreamSchema>> {
         let modules: Vec<_> = sources.iter().map(|file| parse(file).module).collect();
         resolve::declared_streams(&modules)
     }
 
-    /// The same from names and texts of files.
+    /// Compiles files given as pairs of name and source text.
     pub fn from_texts<N, T>(files: impl IntoIterator<Item = (N, T)>) -> Result<Self, CompileError>
     where
         N: Into<String>,
@@ -103,8 +103,8 @@ impl Program {
         Self::compile(&sources).map_err(|diagnostics| CompileError { diagnostics, sources })
     }
 
-    /// The same as [`Self::compile`] without any index over rules: every condition is computed. It does the same, more slowly; tests
-    /// compare the two.
+    /// Compiles as [`Self::compile`] does, but without indexes over rules: every condition is computed. The
+    /// program gives equal results, more slowly; tests compare the two.
     pub fn compile_unindexed(sources: &Sources) -> Result<Self, Vec<Diagnostic>> {
         Self::build(sources, &[], false)
     }
@@ -117,7 +117,7 @@ impl Program {
             parsed.diagnostics.into_iter().for_each(|d| sink.push(d));
             modules.push(parsed.module);
         }
-        // after mistakes of form the tree has holes: what a hole hides would be reported as unknown
+        // syntax errors leave holes in the tree: names declared there would be reported as unknown
         let parsed = sink.finish();
         if parsed.iter().any(|d| d.severity == Severity::Error) {
             return Err(parsed);
@@ -145,37 +145,39 @@ impl Program {
         })
     }
 
-    /// The streams in order of declaration. Their positions are what the rest of this crate calls a stream.
+    /// Returns the streams in order of declaration. Elsewhere in this crate a stream is its index in this
+    /// slice.
     pub fn streams(&self) -> &[Arc<StreamSchema>] {
         &self.catalog.streams
     }
 
-    /// The position of the stream `name`.
+    /// Returns the index of the stream `name`.
     pub fn stream_index(&self, name: &str) -> Option<usize> {
         self.catalog.stream(name)
     }
 
-    /// The collections that the entities are, in order of declaration.
+    /// Returns the collection definitions of the entities, in order of declaration.
     pub fn collections(&self) -> &[CollectionSpec] {
         &self.collections
     }
 
-    /// The entities in order of declaration: the collections with their key and shard fields.
+    /// Returns the entities in order of declaration, with their key and shard fields.
     pub fn entities(&self) -> &[Entity] {
         &self.catalog.entities
     }
 
-    /// All declarations.
+    /// Returns all declarations.
     pub fn catalog(&self) -> &Catalog {
         &self.catalog
     }
 
-    /// The field whose value is the `_id` of the documents of `entity`; `None` when there is no such entity.
+    /// Returns the field whose value is the `_id` of the documents of `entity`; `None` when there is no such
+    /// entity.
     pub fn entity_key(&self, entity: &str) -> Option<&str> {
         self.catalog.entity(entity).map(|e| self.catalog.entities[e].key.as_str())
     }
 
-    /// The rules on events, in order of declaration. Aggregates are in [`Self::aggregates`].
+    /// Returns the rules on events, in order of declaration. Aggregates are in [`Self::aggregates`].
     pub fn rules(&self) -> Vec<RuleInfo> {
         let info = |rule: &RulePlan| RuleInfo {
             name: rule.name.to_string(),
@@ -188,7 +190,7 @@ impl Program {
         self.rules.iter().map(info).collect()
     }
 
-    /// The streams that rules emit into, each once, in order.
+    /// Returns the streams that rules emit into, each once, ascending.
     pub fn emits(&self) -> Vec<usize> {
         let actions = self.rules.iter().flat_map(|rule| &rule.actions);
         let streams = actions.filter_map(|action| match action {
@@ -198,37 +200,37 @@ impl Program {
         streams.collect::<BTreeSet<_>>().into_iter().collect()
     }
 
-    /// The rules over all partitions.
+    /// Returns the aggregate rules.
     pub fn aggregates(&self) -> &[Aggregate] {
         &self.aggregates
     }
 
-    /// What works, but perhaps not as meant.
+    /// Returns the warnings: code that compiles, but may not do what was meant.
     pub fn warnings(&self) -> &[Diagnostic] {
         &self.warnings
     }
 
-    /// The files it was compiled from.
+    /// Returns the files that the program was compiled from.
     pub fn sources(&self) -> &Sources {
         &self.sources
     }
 
-    /// The compiled rules, in order of declaration.
+    /// Returns the compiled rules, in order of declaration.
     pub fn plans(&self) -> &[RulePlan] {
         &self.rules
     }
 
-    /// The index of the rules of a stream.
+    /// Returns the index over the rules of a stream.
     pub fn stream_rules(&self, stream: usize) -> &StreamIndex {
         &self.indexes[stream]
     }
 
-    /// The source text of `span`.
+    /// Returns the source text of `span`.
     pub(crate) fn text(&self, span: Span) -> &str {
         self.sources.get(span.file).map_or("", |f| f.slice(span))
     }
 
-    /// The line on which `span` begins, from 1.
+    /// Returns the line on which `span` begins, counted from 1.
     pub(crate) fn line(&self, span: Span) -> u32 {
         self.sources.get(span.file).map_or(0, |f| f.position(span.start).line)
     }

@@ -1,4 +1,4 @@
-//! Doing what a rule says: first everything is computed, then documents change, all of them or none.
+//! Executing the actions of a rule: first all values are computed, then all documents are changed or none.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ use crate::expr::ops::{self, ArithmeticOp};
 use crate::expr::{Expr, Frame, RuleValue};
 use crate::plan::{Action, Change, ChangeOp, RulePlan};
 
-/// A change of a document that is ready to be made.
+/// A document change whose values are computed and that can be applied.
 pub(crate) enum DocumentChange {
     Update {
         entity: usize,
@@ -27,7 +27,7 @@ pub(crate) enum DocumentChange {
         id: RuleValue<'static>,
         doc: DocBytes,
     },
-    /// Sets the fields where there is a document, else inserts `doc`.
+    /// Sets the fields if the document exists, else inserts `doc`.
     Upsert {
         entity: usize,
         id: RuleValue<'static>,
@@ -40,14 +40,14 @@ pub(crate) enum DocumentChange {
     },
 }
 
-/// An event that is ready to be emitted.
+/// An event whose values are computed and that can be emitted.
 pub(crate) struct NewEvent {
     pub stream: usize,
     pub cells: Vec<FieldValue>,
     pub time: i64,
 }
 
-/// What one firing is about to do.
+/// Document changes and events of one firing.
 #[derive(Default)]
 pub(crate) struct PreparedFiring {
     pub changes: Vec<DocumentChange>,
@@ -55,7 +55,8 @@ pub(crate) struct PreparedFiring {
 }
 
 impl PreparedFiring {
-    /// Computes everything that `rule` does for the documents in `frame`. Errors: what cannot be done, for people.
+    /// Computes the changes and events of `rule` for the documents in `frame`. Errors: a message for the user
+    /// about the action that cannot be done.
     pub(crate) fn compute(
         &mut self,
         rule: &RulePlan,
@@ -102,7 +103,8 @@ impl PreparedFiring {
         Ok(())
     }
 
-    /// Changes the documents: all of them, or none and the reason. Gives the number of documents changed.
+    /// Applies all document changes and returns the number of documents changed. After an error none is left:
+    /// the changes before it are rolled back.
     pub(crate) fn apply_changes<H: ExecutionContext>(
         &mut self,
         host: &mut H,
@@ -135,7 +137,7 @@ impl PreparedFiring {
     }
 }
 
-/// How a change is taken back.
+/// The inverse of an applied change, used to roll back a firing.
 enum UndoChange {
     Remove(usize, RuleValue<'static>),
     Restore(usize, DocBytes),
@@ -157,7 +159,7 @@ impl UndoChange {
     }
 }
 
-/// Makes one change. `None`: it changed nothing.
+/// Applies one change. Returns `None` if the document stayed as it was.
 fn apply_change(
     store: &mut Store,
     catalog: &Catalog,
@@ -208,18 +210,19 @@ fn apply_change(
             let gone = collection.delete_by_id(&id.to_value()).map_err(|e| e.to_string())?;
             Ok(gone.map(|doc| UndoChange::InsertAgain(*entity, doc)))
         }
-        // every `Update` took the first arm
+        // not reached: the first arm matches every `Update`
         DocumentChange::Update { .. } => Ok(None),
     }
 }
 
-/// The `_id` of a bound document.
+/// Returns the `_id` of a bound document.
 fn doc_id(frame: &Frame<'_>, slot: usize) -> Result<RuleValue<'static>, String> {
     let id = frame.doc(slot).map(|doc| RuleValue::from_value(get_path(doc, "_id")));
     id.map(RuleValue::into_owned).ok_or_else(|| "a document that was matched cannot be read".to_owned())
 }
 
-/// The changes of one document as one update. A missing value leaves its field as it is.
+/// Combines the changes of one document into one update. A change whose value is missing leaves its field
+/// alone.
 fn update(changes: &[Change], frame: &Frame<'_>) -> Result<Update, String> {
     let mut update = Update::new();
     for change in changes {
@@ -240,7 +243,7 @@ fn update(changes: &[Change], frame: &Frame<'_>) -> Result<Update, String> {
             ChangeOp::Mul => update.mul(path, number(&value, path, "*=")?),
             ChangeOp::Add | ChangeOp::Sub => {
                 let value = if change.op == ChangeOp::Sub { ops::negate(&value) } else { value };
-                // a span moves a time, and adds its milliseconds to a number
+                // adding a span shifts a time; to a number it adds the span's milliseconds
                 match (&value, eval(&change.before, frame)) {
                     (RuleValue::Span(_), before @ RuleValue::Time(_)) => {
                         update.set_value(path, &ops::arith(ArithmeticOp::Add, before, value).to_value())
@@ -320,7 +323,7 @@ fn emit(schema: &StreamSchema, exprs: &[Option<Expr>], frame: &Frame<'_>) -> Res
     Ok(cells)
 }
 
-/// The value as the field takes it; `None` when it does not fit.
+/// Converts the value to a cell of type `ty`; `None` if it does not fit.
 fn cell(ty: FieldType, value: &RuleValue<'_>) -> Option<FieldValue> {
     Some(match (ty, value) {
         (_, RuleValue::Missing | RuleValue::Null) => FieldValue::Missing,
@@ -345,7 +348,7 @@ fn exact_integer(x: f64) -> Option<i64> {
     (x.fract() == 0.0).then(|| ops::round_to_integer(x)).flatten()
 }
 
-/// The `_id` of a stored document, for messages.
+/// Returns the `_id` of a stored document for messages; an object id as its hex string.
 pub(crate) fn id_of(doc: &DocBytes) -> RuleValue<'_> {
     match bson::RawDocument::from_bytes(doc.as_ref()) {
         Ok(raw) => match get_path(raw, "_id") {

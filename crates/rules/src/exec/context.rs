@@ -1,4 +1,4 @@
-//! What a turn may touch besides its own memory.
+//! The interface between rule execution and the partition it runs in.
 
 use tidemill_docs::Store;
 use tidemill_types::PartitionId;
@@ -7,32 +7,34 @@ use tidemill_types::decode::FieldValue;
 use crate::expr::RuleValue;
 use crate::expr::row::cell_value;
 
-/// The partition in which rules run, as they see it.
+/// The partition in which rules run, as seen by the [`Executor`](super::Executor).
 pub trait ExecutionContext {
-    /// The documents of the partition, to change them.
+    /// Returns the documents of the partition for changing them.
     fn store(&mut self) -> &mut Store;
 
-    /// The documents of the partition.
+    /// Returns the documents of the partition.
     fn store_ref(&self) -> &Store;
 
-    /// Where an emitted event belongs. `key`: its key as text, see [`key_text`]; `None` when the stream has no key.
+    /// Decides which partition an emitted event belongs to. `key` is its key as a string, see [`key_text`];
+    /// `None` when the stream has no key.
     fn route(&self, stream: usize, key: Option<&str>) -> Route;
 
-    /// Whether an emitted event that belongs here is the first with these `id` values. `id` is never empty.
+    /// Returns whether an emitted event that belongs here is the first with these `id` values. `id` is never
+    /// empty.
     fn admit(&mut self, stream: usize, id: &[FieldValue]) -> bool;
 }
 
-/// Where an event belongs.
+/// The partition that an event belongs to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Route {
-    /// In this partition: it is applied in the same turn.
+    /// This partition: the event is applied in the same run.
     Local,
-    /// In another one: it goes there through the log.
+    /// Another partition: the event is forwarded through the log.
     Remote(PartitionId),
 }
 
-/// The text of a key, which is what is hashed: text as it is, numbers in decimal, times as RFC 3339, and nothing
-/// for a missing key.
+/// Returns the string form of a key, which is what gets hashed: strings unchanged, numbers in decimal, times
+/// as RFC 3339, and the empty string for a missing key.
 pub fn key_text(cell: &FieldValue) -> String {
     match cell_value(cell) {
         RuleValue::Missing | RuleValue::Null => String::new(),

@@ -1,4 +1,4 @@
-//! What a turn did.
+//! Results of running rules over a batch, and counters per rule.
 
 use std::fmt;
 
@@ -7,69 +7,70 @@ use serde::{Deserialize, Serialize};
 use tidemill_types::decode::FieldValue;
 use tidemill_types::{PartitionId, Timestamp};
 
-/// Most errors of one turn that are kept with their text; the others are counted.
+/// Limit on the errors of one run that are stored with their message; further ones are only counted.
 pub const ERRORS_MAX: usize = 1_000;
 
-/// What the rules made of a batch, besides the changes of documents.
+/// Result of running rules over a batch, apart from the document changes, which are made in the store
+/// directly.
 #[derive(Debug, Default)]
 pub struct Effects {
-    /// Events for this partition, by stream, in the order of the streams.
+    /// Events for this partition, one batch per stream, in order of the streams.
     pub emitted: Vec<EmittedBatch>,
     /// Events for other partitions, in the order in which they were emitted.
     pub outbound: Vec<Outbound>,
-    /// Emitted events of this partition that were there already: stream and number.
+    /// Emitted events of this partition that were dropped as duplicates: stream and count.
     pub duplicates: Vec<(usize, u64)>,
-    /// Firings that went wrong, at most [`ERRORS_MAX`].
+    /// Failed firings, at most [`ERRORS_MAX`].
     pub errors: Vec<RuleError>,
-    /// Firings that went wrong beyond those.
+    /// Number of failed firings beyond those in `errors`.
     pub errors_more: u64,
-    /// Documents inserted, changed or deleted.
+    /// Number of documents inserted, changed or deleted.
     pub changed_documents: u64,
-    /// Firings that went well.
+    /// Number of successful firings.
     pub fired: u64,
-    /// Events that were emitted, those for other partitions and duplicates included.
+    /// Number of events emitted, including those for other partitions and duplicates.
     pub emitted_count: u32,
 }
 
 /// Emitted events of one stream.
 #[derive(Debug)]
 pub struct EmittedBatch {
-    /// The stream.
+    /// Index of the stream.
     pub stream: usize,
-    /// The events, of the stream's batch schema.
+    /// The events, in the stream's batch schema.
     pub batch: RecordBatch,
-    /// For each event its row in the record: those of the record's own events come first. Events for other
-    /// partitions and duplicates have numbers, too, so numbers are missing here.
+    /// Row of each event in the record, after the rows of the record's own events. Rows have gaps, because
+    /// events for other partitions and duplicates are numbered as well.
     pub rows: Vec<u32>,
-    /// For each event the row of the record whose event it goes back to.
+    /// For each event, the row of the record's event that caused it.
     pub source_rows: Vec<u32>,
 }
 
 /// An emitted event for another partition.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Outbound {
-    /// Where it belongs.
+    /// Partition that the event belongs to.
     pub partition: PartitionId,
-    /// The stream.
+    /// Index of the stream.
     pub stream: usize,
-    /// Its declared fields in order.
+    /// Values of the declared fields, in order.
     pub cells: Vec<FieldValue>,
-    /// Its time.
+    /// Event time.
     pub time: Timestamp,
-    /// Its number among all that the turn emitted, from 0.
+    /// Position among all events that the run emitted, counted from 0.
     pub number: u32,
-    /// The row of the record whose event it goes back to.
+    /// Row of the record's event that caused this one.
     pub source_row: u32,
 }
 
-/// A firing that went wrong. Its own changes were taken back; the other rules went on.
+/// A failed firing. Its own changes were rolled back; other rules were not affected.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct RuleError {
-    /// The rule.
+    /// Name of the rule.
     pub rule: String,
-    /// The row of the record whose event it goes back to.
+    /// Row of the record's event that caused the firing.
     pub row: u32,
-    /// What went wrong, and what to do about it.
+    /// What went wrong and how to fix it.
     pub message: String,
 }
 
@@ -79,32 +80,32 @@ impl fmt::Display for RuleError {
     }
 }
 
-/// What the rules of an app did, by rule.
+/// Counters of all rules of an app.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Counters {
     rules: Vec<RuleCounters>,
 }
 
-/// What a rule did since it was deployed.
+/// Counters of one rule since it was deployed.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct RuleCounters {
-    /// The rule.
+    /// Name of the rule.
     pub name: String,
-    /// Events for which everything held that the rule asks of the event alone.
+    /// Events for which all conditions held that need the event alone.
     pub reached: u64,
-    /// Firings that went well: one for each combination of documents.
+    /// Successful firings, one for each combination of documents.
     pub fired: u64,
-    /// Events that reached the rule's documents and did not find what it asks for.
+    /// Events that passed the conditions on the event, but matched no combination of documents.
     pub missed: u64,
-    /// Firings that went wrong.
+    /// Failed firings.
     pub errors: u64,
-    /// The last of them.
+    /// Message of the latest failed firing; failures beyond [`ERRORS_MAX`] of a run do not update it.
     pub last_error: Option<String>,
 }
 
 impl Counters {
-    /// Counters for rules of these names, in order, with what `old` has counted for them.
+    /// Creates counters for rules of these names, in order, starting from the counts that `old` has for them.
     pub(crate) fn new<'n>(names: impl Iterator<Item = &'n str>, old: &Counters) -> Self {
         let rules = names.map(|name| {
             let fresh = || RuleCounters { name: name.to_owned(), ..RuleCounters::default() };
@@ -113,17 +114,17 @@ impl Counters {
         Self { rules: rules.collect() }
     }
 
-    /// The counters of the rule `name`.
+    /// Returns the counters of the rule `name`.
     pub fn rule(&self, name: &str) -> Option<&RuleCounters> {
         self.rules.iter().find(|r| r.name == name)
     }
 
-    /// All rules in order of declaration.
+    /// Iterates over the rules in order of declaration.
     pub fn iter(&self) -> impl Iterator<Item = &RuleCounters> {
         self.rules.iter()
     }
 
-    /// The counters of the rule at a position of the program.
+    /// Returns the counters of the rule with this index in the program.
     pub(crate) fn at(&mut self, position: usize) -> &mut RuleCounters {
         &mut self.rules[position]
     }

@@ -1,4 +1,4 @@
-//! Finding the documents that a rule's conditions ask for.
+//! Matching: finds the documents that satisfy the conditions of a rule.
 
 use smallvec::SmallVec;
 use tidemill_docs::{Collection, DocBytes, Filter, FindOptions, Store};
@@ -8,16 +8,16 @@ use crate::expr::Frame;
 use crate::expr::eval::{append, eval, truth};
 use crate::plan::{DocumentSource, Lookup, RulePlan, Step};
 
-/// Most combinations of documents that one rule may match for one event.
+/// Limit on the combinations of documents that one rule may match for one event.
 pub const MATCHES_MAX: usize = 10_000;
 
-/// The documents bound by the conditions so far, by slot.
+/// Documents bound by the conditions so far, by slot.
 pub(crate) type BoundDocuments = SmallVec<[Option<DocBytes>; 4]>;
 
-/// The combinations of documents that match, as they were before the rule did anything.
+/// Matching combinations of documents, as they were before the rule changed anything.
 #[derive(Debug, Default)]
 pub(crate) struct DocumentMatches {
-    /// `slots` documents for each match, one match after another.
+    /// `slots` documents per match, match after match.
     docs: Vec<Option<DocBytes>>,
     slots: usize,
     count: usize,
@@ -34,7 +34,7 @@ impl DocumentMatches {
         self.count
     }
 
-    /// The documents of match `i`, by slot.
+    /// Returns the documents of match `i`, by slot.
     pub(crate) fn get(&self, i: usize) -> &[Option<DocBytes>] {
         &self.docs[i * self.slots..(i + 1) * self.slots]
     }
@@ -45,14 +45,15 @@ impl DocumentMatches {
     }
 }
 
-/// How far the conditions got where none matched: kept for explanations.
+/// How far the conditions got when no combination matched; recorded for explanations.
 #[derive(Debug, Default)]
 pub(crate) struct MatchProgress {
-    /// Whether to keep anything.
+    /// Whether to record progress.
     pub enabled: bool,
-    /// The condition on documents that failed last and farthest, and the filter of it.
+    /// The farthest condition on documents that failed and which of its filters did; the first such failure
+    /// wins.
     pub deepest: Option<(u32, Option<u32>)>,
-    /// The documents bound there.
+    /// Documents bound at that point.
     pub docs: BoundDocuments,
 }
 
@@ -69,11 +70,11 @@ impl MatchProgress {
     }
 }
 
-/// More combinations than [`MATCHES_MAX`].
+/// More than [`MATCHES_MAX`] combinations matched.
 #[derive(Debug)]
 pub(crate) struct TooManyMatches;
 
-/// Finds every combination of documents for which the conditions of `rule` hold.
+/// Depth-first search for every combination of documents that satisfies the conditions of `rule`.
 pub(crate) struct MatchSearch<'s> {
     pub rule: &'s RulePlan,
     pub catalog: &'s Catalog,
@@ -83,7 +84,7 @@ pub(crate) struct MatchSearch<'s> {
 }
 
 impl MatchSearch<'_> {
-    /// Goes on at condition `step` with what `frame` binds.
+    /// Continues at condition `step` with the documents bound in `frame`.
     pub(crate) fn run(&mut self, step: usize, frame: &Frame<'_>) -> Result<(), TooManyMatches> {
         let rule = self.rule;
         match rule.steps.get(step) {
@@ -138,7 +139,7 @@ impl MatchSearch<'_> {
     }
 }
 
-/// Calls `each` with the documents that `source` leads to, until it answers `false`.
+/// Calls `each` with every candidate document of `source`, until it returns `false`.
 pub(crate) fn candidates<E>(
     collection: &Collection,
     source: &DocumentSource,
@@ -172,7 +173,7 @@ pub(crate) fn candidates<E>(
                     value => append(&mut wanted, path, value.to_raw_bson().unwrap_or(bson::RawBson::Null)),
                 }
             }
-            // the values are scalars or documents under plain paths: that is a filter
+            // the values are scalars or documents under plain paths, which is a valid filter
             let Ok(filter) = Filter::parse(&wanted) else { return Ok(()) };
             let Ok(docs) = collection.find(&filter, &FindOptions::default()) else { return Ok(()) };
             for doc in &docs {

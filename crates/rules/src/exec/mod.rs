@@ -1,4 +1,4 @@
-//! Running the rules of a stream over a batch of events.
+//! Runs the rules of a stream over a batch of events.
 
 mod actions;
 mod context;
@@ -25,37 +25,37 @@ use crate::index::CandidateRules;
 use crate::program::Program;
 use crate::why::Trace;
 
-/// How deep emitted events may lead to further ones.
+/// Limit on the length of a chain of emitted events that cause further events.
 pub const DEPTH_MAX: u32 = 16;
-/// Most events that the rules may emit in one turn.
+/// Limit on the events that the rules may emit in one run.
 pub const EMITTED_MAX: u32 = 1_000_000;
 
 /// Events of one stream in a record.
 #[derive(Debug, Clone, Copy)]
 pub struct StreamPart<'b> {
-    /// The stream.
+    /// Index of the stream.
     pub stream: usize,
-    /// The events, of the stream's batch schema.
+    /// The events, in the stream's batch schema.
     pub batch: &'b RecordBatch,
-    /// The rows to look at, all when `None`; rows dropped as duplicates are not.
+    /// Rows to process, all when `None`. Used to skip rows that were dropped as duplicates.
     pub keep: Option<&'b BooleanBuffer>,
 }
 
-/// Where events lie that rules run on.
+/// Position in the log of the events that rules run on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RecordPosition {
-    /// The partition.
+    /// Partition of the record.
     pub partition: PartitionId,
-    /// The record.
+    /// Offset of the record.
     pub offset: Offset,
-    /// The row of the first event.
+    /// Row of the first event.
     pub first_row: u32,
-    /// The row of the first event that is emitted.
+    /// Row that the first emitted event gets.
     pub first_emitted_row: u32,
 }
 
-/// Runs rules over the records of one partition. It keeps counters and working space, nothing that decides what a
-/// rule does: two executors over the same store do the same.
+/// Runs rules over the records of one partition. It holds counters and scratch space only, nothing that
+/// affects rule results: two executors over equal stores behave identically.
 #[derive(Debug)]
 pub struct Executor {
     counters: Counters,
@@ -66,17 +66,17 @@ pub struct Executor {
     progress: MatchProgress,
 }
 
-/// What is going on in one turn.
+/// State of one run, that is one call of [`Executor::apply_at`].
 struct RuleRun<'t, H> {
     program: &'t Program,
     host: &'t mut H,
     trace: &'t mut Trace,
     effects: Effects,
-    /// The row of the first emitted event.
+    /// Row that the first emitted event gets.
     first_emitted_row: u32,
     /// Emitted events by stream.
     emitted: Vec<Vec<EmittedEvent>>,
-    /// Emitted events whose rules have not run yet: stream, position in `emitted`.
+    /// Emitted events whose rules have not run yet: stream, and index in `emitted[stream]`.
     queue: VecDeque<(usize, usize)>,
     duplicates: BTreeMap<usize, u64>,
     emitted_count: u32,
@@ -91,25 +91,25 @@ struct EmittedEvent {
     depth: u32,
 }
 
-/// The event that a rule is run on.
+/// The event that a rule runs on.
 #[derive(Clone, Copy)]
 struct TriggerEvent<'r> {
     row: Row<'r>,
-    /// Its row in the record, or that of the event it goes back to.
+    /// Row in the record of this event, or of the event that caused it.
     source_row: u32,
-    /// Its own row: those of emitted events follow the record's.
+    /// Row of this event; rows of emitted events follow those of the record.
     own_row: u32,
     depth: u32,
 }
 
 impl Executor {
-    /// An executor for the rules of `program` with all counters at 0.
+    /// Creates an executor for the rules of `program` with all counters at 0.
     pub fn new(program: &Program) -> Self {
         Self::with_counters(program, &Counters::default())
     }
 
-    /// The same, going on with what was counted before a restart or under another program. Rules that are gone are
-    /// dropped.
+    /// Creates an executor that continues with the counters from before a restart or from another program.
+    /// Counters of rules that no longer exist are dropped.
     pub fn with_counters(program: &Program, counters: &Counters) -> Self {
         Self {
             counters: Counters::new(program.plans().iter().map(|r| r.name.as_ref()), counters),
@@ -121,19 +121,21 @@ impl Executor {
         }
     }
 
-    /// What the rules did.
+    /// Returns the counters of all rules.
     pub fn counters(&self) -> &Counters {
         &self.counters
     }
 
     /// Runs the rules over the events of one record in order of arrival, and over every event they emit here.
     ///
-    /// `parts`: the record's events by stream. `order`: for each event in order of arrival the part it is in; `None`
-    /// when the parts follow one another. `at`: where the record lies, for explanations. An event's row is its place
-    /// in the order of arrival; emitted events go on after that.
+    /// `parts`: the record's events by stream. `order`: for each event, in order of arrival, the index of its
+    /// part; `None` when the parts follow one another. `at`: partition and offset of the record, used in
+    /// explanations. The row of an event is its position in order of arrival; rows of emitted events continue
+    /// after the last one.
     ///
-    /// What a rule does wrong is in [`Effects::errors`] and stops nothing else. Errors: `Internal` when a batch is not
-    /// of its stream's schema, or order or selection do not fit the batches; nothing was done then.
+    /// Failures of single rules are reported in [`Effects::errors`] and do not stop other rules. Errors:
+    /// `Internal` when a batch does not have its stream's schema, or when `order` or `keep` do not fit the
+    /// batches; nothing was done then.
     pub fn apply<H: ExecutionContext>(
         &mut self,
         program: &Program,
@@ -149,7 +151,7 @@ impl Executor {
         self.apply_at(program, host, parts, order, at, trace)
     }
 
-    /// The same for a part of a record, or for events that its events led to.
+    /// Runs the rules like [`Self::apply`] over a part of a record, or over events that its events led to.
     pub fn apply_at<H: ExecutionContext>(
         &mut self,
         program: &Program,
@@ -195,7 +197,7 @@ impl Executor {
         turn.finish()
     }
 
-    /// The events of one part, one after another. `first`: the row of the first.
+    /// Runs the rules over the events of one part in order. `first` is the row of its first event.
     fn run_part<H: ExecutionContext>(
         &mut self,
         turn: &mut RuleRun<'_, H>,
@@ -223,7 +225,8 @@ impl Executor {
         }
     }
 
-    /// Events of several streams in the order in which they came. Blocks are selected when their first row comes.
+    /// Runs the rules over events of several streams in order of arrival. A block of rows is matched against
+    /// the index when its first row is reached.
     fn run_interleaved<H: ExecutionContext>(
         &mut self,
         turn: &mut RuleRun<'_, H>,
@@ -260,7 +263,7 @@ impl Executor {
         }
     }
 
-    /// The rules that one event concerns, and those of what they emit.
+    /// Runs the rules that match one event, then the rules of the events that those emit.
     fn run_event<H: ExecutionContext>(
         &mut self,
         turn: &mut RuleRun<'_, H>,
@@ -302,7 +305,7 @@ impl Executor {
         }
     }
 
-    /// Runs one rule on one event for which everything holds that it asks of the event alone.
+    /// Runs one rule on one event for which all conditions hold that need the event alone.
     fn run_rule<H: ExecutionContext>(
         &mut self,
         turn: &mut RuleRun<'_, H>,
@@ -381,16 +384,17 @@ impl Executor {
     }
 }
 
-/// How far the events of a part have come.
+/// Progress through the events of a part.
 #[derive(Default)]
 struct PartCursor {
     row: usize,
     selection: CandidateRules,
-    /// The next of its hits.
+    /// Index of the next of `selection.hits`.
     next: usize,
 }
 
-/// The columns of a part. Errors: it does not fit its stream, or its selection does not fit it.
+/// Checks a part and returns its columns. Errors: the batch does not fit its stream, or the selection the
+/// batch.
 fn check_part<'b>(program: &Program, part: &StreamPart<'b>) -> Result<Columns<'b>> {
     let Some(schema) = program.catalog().streams.get(part.stream) else {
         return Err(Error::internal(format!(
@@ -411,7 +415,8 @@ fn check_part<'b>(program: &Program, part: &StreamPart<'b>) -> Result<Columns<'b
     }
 }
 
-/// For each part the place of its rows in the order of arrival. Errors: the order does not name each row once.
+/// Returns for each part the position of its rows in order of arrival. Errors: the order does not name each
+/// row once.
 fn arrival_positions(columns: &[Columns<'_>], order: &[u16], first: u32) -> Result<Vec<Vec<u32>>> {
     let mut arrivals: Vec<Vec<u32>> = columns.iter().map(|c| Vec::with_capacity(c.rows)).collect();
     for (place, part) in (first..).zip(order) {
@@ -433,7 +438,7 @@ fn arrival_positions(columns: &[Columns<'_>], order: &[u16], first: u32) -> Resu
 }
 
 impl<H: ExecutionContext> RuleRun<'_, H> {
-    /// One firing: everything it does, or nothing and the reason.
+    /// Executes one firing: all of its actions, or none. Errors: the reason, as a message for the user.
     fn fire(
         &mut self,
         rule: &crate::plan::RulePlan,
@@ -495,7 +500,7 @@ impl<H: ExecutionContext> RuleRun<'_, H> {
         self.emitted[stream].push(EmittedEvent { cells, time, source_row: source.source_row, number, depth });
     }
 
-    /// Puts the emitted events into batches.
+    /// Converts the emitted events to batches.
     fn finish(mut self) -> Result<Effects> {
         for (stream, events) in self.emitted.into_iter().enumerate() {
             if events.is_empty() {

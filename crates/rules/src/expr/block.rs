@@ -1,9 +1,9 @@
-//! One expression, 64 events at once.
+//! Vectorized evaluation: one expression over 64 events at once.
 //!
-//! A condition over 64 rows is two words: in which rows it is true, in which it is false. What is in neither is
-//! missing, so `and`, `or` and `not` are one or two machine instructions. Numbers and times go through arrays of 64.
-//! What has no vectorised form (text functions, paths into JSON, `if`) is computed row by row, for those rows only
-//! that the conditions before it left.
+//! A condition over 64 rows is two words: the rows in which it is true, and the rows in which it is false.
+//! Rows in neither are missing, so `and`, `or` and `not` are one or two machine instructions. Numbers and
+//! times are computed in arrays of 64. Expressions without a vectorized form (string functions, paths into
+//! JSON, `if`) are computed row at a time, and only for the rows that the conditions before them left active.
 
 mod compile;
 
@@ -15,15 +15,15 @@ use super::row::{ColumnData, Columns, Frame, Row};
 use super::{Expr, funcs};
 pub use compile::{integer_const, plain_column};
 
-/// Rows computed at once.
+/// Rows per block.
 pub const ROWS: usize = 64;
 
-/// Where a condition holds, where it does not; in neither, it is missing.
+/// Three-valued result of a condition: rows in neither mask are missing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TriMask {
-    /// Bit `i`: true in row `i`.
+    /// Bit `i` is set if the condition is true in row `i`.
     pub true_rows: u64,
-    /// Bit `i`: false in row `i`.
+    /// Bit `i` is set if the condition is false in row `i`.
     pub false_rows: u64,
 }
 
@@ -32,19 +32,19 @@ pub struct TriMask {
 pub struct Block<'a> {
     /// The batch.
     pub columns: &'a Columns<'a>,
-    /// The first row.
+    /// Index of the first row.
     pub start: usize,
-    /// How many, 1 to 64.
+    /// Number of rows, 1 to 64.
     pub len: usize,
 }
 
 impl Block<'_> {
-    /// A bit for every row there is.
+    /// Returns a mask of all rows of the block.
     pub fn all(&self) -> u64 {
         ones(self.len)
     }
 
-    /// The rows in which `column` has a value.
+    /// Returns the rows in which `column` has a value.
     pub(crate) fn present(&self, column: usize) -> u64 {
         match self.columns.columns[column].nulls {
             None => self.all(),
@@ -61,60 +61,60 @@ fn nulls_word(nulls: &NullBuffer, start: usize, len: usize) -> u64 {
     word(nulls.inner(), start, len)
 }
 
-/// `len` bits of a buffer from bit `start`, `len` at most 64.
+/// Returns `len` bits of a buffer, at most 64, starting at bit `start`.
 pub fn word(bits: &BooleanBuffer, start: usize, len: usize) -> u64 {
     let at = bits.offset() + start;
     let bytes = bits.values();
     let (first, shift) = (at / 8, at % 8);
     let mut wide = [0_u8; 16];
     let end = (at + len).div_ceil(8);
-    // the bits asked for are in the buffer, and 64 of them touch at most 9 bytes
+    // the requested bits are in the buffer, and 64 bits span at most 9 bytes
     wide[..end - first].copy_from_slice(&bytes[first..end]);
     ((u128::from_le_bytes(wide) >> shift) as u64) & ones(len)
 }
 
-/// A condition in vectorised form.
+/// A condition in vectorized form.
 #[derive(Debug, Clone)]
 pub enum BoolOp {
-    /// The same in every row.
+    /// A constant.
     Const(bool),
     /// A column of booleans.
     Column(usize),
-    /// All of them.
+    /// Conjunction.
     And(Vec<BoolOp>),
-    /// One of them.
+    /// Disjunction.
     Or(Vec<BoolOp>),
-    /// The opposite.
+    /// Negation.
     Not(Box<BoolOp>),
-    /// The column has a value.
+    /// Whether the column has a value.
     Present(usize),
-    /// Whole numbers, times or spans.
+    /// Compares integers, times or spans.
     CompareInt(CompareOp, IntOp, IntOp),
-    /// Floats, or whole numbers that a float holds exactly.
+    /// Compares floats, or integers that a float represents exactly.
     CompareFloat(CompareOp, FloatOp, FloatOp),
-    /// Text with text.
+    /// Compares a string column with strings.
     CompareStr(CompareOp, usize, StrOp),
-    /// One of these, sorted.
+    /// Whether the value is in the list, which is sorted.
     InInt(IntOp, Vec<i64>),
-    /// One of these, sorted.
+    /// Whether the string column has a value in the list, which is sorted.
     InStr(usize, Vec<Box<str>>),
-    /// Row by row.
+    /// Fallback: evaluates the expression row at a time.
     Rows(Box<Expr>),
 }
 
-/// Text on the right side of a comparison.
+/// The right operand of a string comparison.
 #[derive(Debug, Clone)]
 pub enum StrOp {
-    /// The same in every row.
+    /// A constant.
     Const(Box<str>),
     /// A column.
     Column(usize),
 }
 
-/// Whole numbers, times, spans.
+/// An expression of integers, times or spans.
 #[derive(Debug, Clone)]
 pub enum IntOp {
-    /// The same in every row.
+    /// A constant.
     Const(i64),
     /// A column of `int`, `long` or `time`.
     Column(usize),
@@ -122,20 +122,20 @@ pub enum IntOp {
     Arith(ArithmeticOp, Box<(IntOp, IntOp)>),
     /// `-x`
     Neg(Box<IntOp>),
-    /// The start of the stretch of this length.
+    /// Start of the interval of this length that contains the value, counted from 0.
     Truncate(Box<IntOp>, i64),
-    /// Units of the second length within the first.
+    /// Number of whole units, of the second length, since the start of the interval of the first length.
     Within(Box<IntOp>, i64, i64),
 }
 
-/// Floats.
+/// A float expression.
 #[derive(Debug, Clone)]
 pub enum FloatOp {
-    /// The same in every row.
+    /// A constant.
     Const(f64),
     /// A column of `float` or `double`.
     Column(usize),
-    /// Whole numbers as floats.
+    /// Integers converted to floats.
     Int(IntOp),
     /// `+ - * /`
     Arith(ArithmeticOp, Box<(FloatOp, FloatOp)>),
@@ -144,7 +144,7 @@ pub enum FloatOp {
 }
 
 impl BoolOp {
-    /// Where it holds among the rows `active`; outside of them the answer means nothing.
+    /// Evaluates the condition. Only the rows in `active` are meaningful in the result.
     pub fn eval(&self, block: &Block<'_>, active: u64) -> TriMask {
         if active == 0 {
             return TriMask { true_rows: 0, false_rows: 0 };
@@ -218,12 +218,12 @@ impl BoolOp {
     }
 }
 
-/// `there`: rows with an answer; `holds`: where it is yes.
+/// Builds a mask from the rows with a result, `there`, and the rows where it is true, `holds`.
 fn tri_mask(there: u64, holds: u64) -> TriMask {
     TriMask { true_rows: there & holds, false_rows: there & !holds }
 }
 
-/// Calls `f` with the position of every bit set.
+/// Calls `f` with the index of every set bit, in ascending order.
 #[inline]
 pub fn for_each(mut mask: u64, mut f: impl FnMut(usize)) {
     while mask != 0 {
@@ -256,11 +256,11 @@ fn bits2<T: Copy>(a: &[T; ROWS], b: &[T; ROWS], holds: impl Fn(T, T) -> bool) ->
     pack(&truths)
 }
 
-/// 64 bytes of 0 or 1 as 64 bits. Comparing into bytes and packing them afterwards lets the compiler use wide
-/// registers for the comparison.
+/// Packs 64 bytes of 0 or 1 into 64 bits. Comparing into bytes and packing them afterwards lets the compiler
+/// use wide registers for the comparison.
 #[inline]
 fn pack(truths: &[u8; ROWS]) -> u64 {
-    // times this, the eight lowest bits of eight bytes meet in the highest byte, each in its place
+    // multiplying by this moves the lowest bits of eight bytes into the highest byte, in order
     const GATHER: u64 = 0x0102_0408_1020_4080;
     let mut out = 0;
     for (i, eight) in truths.as_chunks::<8>().0.iter().enumerate() {
@@ -300,7 +300,7 @@ fn compare_ints(op: CompareOp, a: &IntOp, b: &IntOp, block: &Block<'_>) -> TriMa
 fn compare_floats(op: CompareOp, a: &FloatOp, b: &FloatOp, block: &Block<'_>) -> TriMask {
     let (mut left, mut right) = ([0.0; ROWS], [0.0; ROWS]);
     let there = a.eval(block, &mut left) & b.eval(block, &mut right);
-    // NaN compares with nothing: missing
+    // comparisons with NaN are missing
     let there = there & bits2(&left, &right, |x, y| !x.is_nan() & !y.is_nan());
     let holds = match op {
         CompareOp::Eq => bits2(&left, &right, |x, y| x == y),
@@ -338,7 +338,7 @@ fn compare_strs(op: CompareOp, column: usize, right: &StrOp, block: &Block<'_>, 
 }
 
 impl IntOp {
-    /// Writes the values; the result says in which rows there is one.
+    /// Writes the values to `out` and returns the rows that have one.
     fn eval(&self, block: &Block<'_>, out: &mut [i64; ROWS]) -> u64 {
         match self {
             Self::Const(c) => {
@@ -380,7 +380,7 @@ impl IntOp {
     }
 }
 
-/// `out = out op right`; the result says where that is a 64-bit number.
+/// Computes `out = out op right` and returns the rows in which the result fits into 64 bits.
 fn int_arith(op: ArithmeticOp, out: &mut [i64; ROWS], right: &[i64; ROWS]) -> u64 {
     match op {
         ArithmeticOp::Add => sum(out, right, i64::wrapping_add, |a, b, r| (a ^ r) & (b ^ r)),
@@ -390,7 +390,7 @@ fn int_arith(op: ArithmeticOp, out: &mut [i64; ROWS], right: &[i64; ROWS]) -> u6
     }
 }
 
-/// `overflow` is negative where the result is not the true one.
+/// `overflow` returns a negative number where the computed result overflowed.
 #[inline]
 fn sum(
     out: &mut [i64; ROWS],

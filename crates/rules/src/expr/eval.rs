@@ -1,4 +1,4 @@
-//! One expression, one row.
+//! Row-at-a-time evaluation of expressions.
 
 use std::sync::Arc;
 
@@ -9,7 +9,8 @@ use super::row::Frame;
 use super::value::RuleValue;
 use super::{Expr, ExprNode, JsonPath, funcs, ops};
 
-/// The value of `expr` for the event and documents of `frame`. Never fails: what cannot be computed is missing.
+/// Evaluates `expr` for the event and documents of `frame`. Never fails: a value that cannot be computed is
+/// missing.
 pub fn eval<'a>(expr: &'a Expr, frame: &Frame<'a>) -> RuleValue<'a> {
     match &expr.kind {
         ExprNode::Const(c) => c.value(),
@@ -35,7 +36,7 @@ pub fn eval<'a>(expr: &'a Expr, frame: &Frame<'a>) -> RuleValue<'a> {
         }
         ExprNode::Object(fields) => RuleValue::Owned(Box::new(RawBson::Document(object(fields, frame)))),
         ExprNode::Array(items) => RuleValue::Owned(Box::new(RawBson::Array(array(items, frame)))),
-        // aggregates run as SQL; the resolver lets them stand nowhere else
+        // aggregates run as SQL; the resolver rejects them everywhere else
         ExprNode::Aggregate(..) => RuleValue::Missing,
         ExprNode::Not(_)
         | ExprNode::And(_)
@@ -49,7 +50,7 @@ pub fn eval<'a>(expr: &'a Expr, frame: &Frame<'a>) -> RuleValue<'a> {
     }
 }
 
-/// The truth of `expr`; `None` is missing.
+/// Evaluates `expr` as a condition; `None` is missing.
 pub fn truth(expr: &Expr, frame: &Frame<'_>) -> Option<bool> {
     match &expr.kind {
         ExprNode::Not(x) => truth(x, frame).map(|b| !b),
@@ -99,7 +100,8 @@ pub fn truth(expr: &Expr, frame: &Frame<'_>) -> Option<bool> {
     }
 }
 
-/// Whether `value` is one of `items`; missing when it is not and one of them could not be compared.
+/// Returns whether `value` is one of `items`; missing if `value` is absent, or if none is equal and one of
+/// them is absent.
 fn is_in<'v>(value: &RuleValue<'_>, items: impl Iterator<Item = RuleValue<'v>>) -> Option<bool> {
     if value.is_absent() {
         return None;
@@ -109,7 +111,7 @@ fn is_in<'v>(value: &RuleValue<'_>, items: impl Iterator<Item = RuleValue<'v>>) 
         match ops::compare(ops::CompareOp::Eq, value, &item) {
             Some(true) => return Some(true),
             Some(false) => {}
-            // another type is simply not equal; a missing item might have been the one
+            // an item of another type is just not equal; a missing item might have been equal
             None if item.is_absent() => answer = None,
             None => {}
         }
@@ -129,7 +131,7 @@ fn call<'a>(func: funcs::Func, args: &'a [Expr], frame: &Frame<'a>) -> RuleValue
     }
 }
 
-/// A field inside the JSON text of a column.
+/// Reads a field inside the JSON text of a column.
 fn json_field<'a>(text: &RuleValue<'_>, path: &JsonPath) -> RuleValue<'a> {
     let RuleValue::Str(text) = text else { return RuleValue::Missing };
     let Ok(mut json) = serde_json::from_str::<serde_json::Value>(text) else { return RuleValue::Missing };
@@ -150,13 +152,13 @@ fn json_field<'a>(text: &RuleValue<'_>, path: &JsonPath) -> RuleValue<'a> {
     }
 }
 
-/// JSON as BSON; names that start with `$` mean Extended JSON.
+/// Converts JSON to BSON; names that start with `$` are read as Extended JSON.
 fn json_bson(json: serde_json::Value) -> Option<RawBson> {
     let bson = bson::Bson::try_from(json).ok()?;
     RawBson::try_from(bson).ok()
 }
 
-/// A document of the fields that are there.
+/// Builds a document from the fields whose value is not missing.
 pub fn object(fields: &[(Arc<str>, Expr)], frame: &Frame<'_>) -> RawDocumentBuf {
     let mut doc = RawDocumentBuf::new();
     for (name, expr) in fields {
@@ -167,7 +169,7 @@ pub fn object(fields: &[(Arc<str>, Expr)], frame: &Frame<'_>) -> RawDocumentBuf 
     doc
 }
 
-/// Adds a field. A name with a NUL, which no document can have, is refused when the rule is compiled.
+/// Appends a field. Drops a field whose name contains NUL; the compiler rejects such names.
 pub fn append(doc: &mut RawDocumentBuf, name: &str, value: RawBson) {
     if let Ok(name) = bson::raw::CString::try_from(name.to_owned()) {
         doc.append(name, value);

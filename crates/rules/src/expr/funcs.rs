@@ -1,4 +1,4 @@
-//! The functions of the language: names, what they take, what they give.
+//! Functions of the rule language: names, argument types, results.
 
 use jiff::tz::TimeZone;
 use tidemill_types::{Duration, Timestamp};
@@ -7,14 +7,14 @@ use super::ops::{self, CompareOp};
 use super::ty::ExprType;
 use super::value::RuleValue;
 
-/// Longest text that a function makes, in bytes; past it the result is missing.
+/// Limit on the bytes that `replace` inserts into a string; beyond it the result is missing.
 pub const TEXT_BYTES_MAX: usize = 16 << 20;
 
 const DAY: i64 = 86_400_000_000;
 const HOUR: i64 = 3_600_000_000;
 const MINUTE: i64 = 60_000_000;
 
-/// A function. `if`, `coalesce`, `exists` and `matches` are expressions of their own.
+/// A function. `if`, `coalesce`, `exists` and `matches` are expression kinds instead.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[allow(missing_docs, reason = "each is the function of its name")]
 pub enum Func {
@@ -51,7 +51,7 @@ pub enum Func {
     Format,
 }
 
-/// Every function with its name, in the order they are listed to people.
+/// Every function with its name, in the order in which messages list them.
 const TABLE: [(&str, Func); 31] = [
     ("abs", Func::Abs),
     ("round", Func::Round),
@@ -86,35 +86,35 @@ const TABLE: [(&str, Func); 31] = [
     ("format", Func::Format),
 ];
 
-/// Names of the functions that are expressions of their own.
+/// Names that are called like functions, but are expression kinds.
 const SPECIAL: [&str; 4] = ["if", "coalesce", "exists", "matches"];
 
-/// A call that does not fit the function.
+/// A call with a wrong number or wrong types of arguments.
 #[derive(Debug, PartialEq, Eq)]
 pub struct CallError {
-    /// The argument that is wrong; `None`: their number is.
+    /// Index of the wrong argument; `None` if their number is wrong.
     pub argument: Option<usize>,
-    /// What was expected.
+    /// The expected type or the expected call, for messages.
     pub expected: String,
 }
 
 impl Func {
-    /// The function called `name`.
+    /// Returns the function called `name`.
     pub fn parse(name: &str) -> Option<Self> {
         TABLE.iter().find(|(n, _)| *n == name).map(|(_, f)| *f)
     }
 
-    /// How it is written.
+    /// Returns the name of the function in the rule language.
     pub fn name(self) -> &'static str {
         TABLE.iter().find(|(_, f)| *f == self).map_or("", |(n, _)| n)
     }
 
-    /// All names that may be called in an expression.
+    /// Returns all names that may be called in an expression.
     pub fn names() -> impl Iterator<Item = &'static str> + Clone {
         TABLE.iter().map(|(n, _)| *n).chain(SPECIAL)
     }
 
-    /// How a call looks, for messages.
+    /// Returns an example call for messages.
     pub fn usage(self) -> &'static str {
         match self {
             Self::Abs => "abs(x)",
@@ -151,7 +151,7 @@ impl Func {
         }
     }
 
-    /// The type of a call with arguments of these types.
+    /// Returns the result type of a call with arguments of these types.
     pub fn check(self, args: &[ExprType]) -> Result<ExprType, CallError> {
         let (least, most) = self.arity();
         if args.len() < least || args.len() > most {
@@ -270,7 +270,7 @@ fn least_greatest_type(args: &[ExprType]) -> Result<ExprType, CallError> {
     Ok(all)
 }
 
-/// Calls `func`; an absent argument makes the result missing. The arguments are used up.
+/// Calls `func`; an absent argument makes the result missing. May move values out of `args`.
 pub fn call<'a>(func: Func, args: &mut [RuleValue<'a>]) -> RuleValue<'a> {
     if args.iter().any(RuleValue::is_absent) {
         return RuleValue::Missing;
@@ -393,7 +393,8 @@ fn time<'a>(func: Func, args: &[RuleValue<'a>]) -> Option<RuleValue<'a>> {
     })
 }
 
-/// The start of the stretch of length `span` that `t` lies in, counted from 1970.
+/// Returns the start of the interval of length `span` that contains `t`, counted from 1970. `None` if `span`
+/// is not positive.
 pub fn truncate(t: i64, span: i64) -> Option<i64> {
     if span <= 0 {
         return None;
@@ -457,7 +458,7 @@ fn replace(text: &str, part: &str, by: &str) -> Option<String> {
     (grown <= TEXT_BYTES_MAX + text.len()).then(|| text.replace(part, by))
 }
 
-/// Characters from `from` (the first is 0); a negative start is the beginning.
+/// Returns the characters from index `from` on; a negative start counts as 0.
 fn substring(text: &str, rest: &[RuleValue<'_>]) -> Option<String> {
     let whole = |v: &RuleValue<'_>| match v {
         RuleValue::Int(n) => Some(usize::try_from(*n).unwrap_or(0)),
@@ -471,7 +472,7 @@ fn substring(text: &str, rest: &[RuleValue<'_>]) -> Option<String> {
     Some(text.chars().skip(from).take(count).collect())
 }
 
-/// Text of any scalar.
+/// Converts a scalar to a string.
 fn text_of(value: RuleValue<'_>) -> Option<RuleValue<'_>> {
     Some(match value {
         RuleValue::Str(_) => value,
@@ -484,7 +485,7 @@ fn text_of(value: RuleValue<'_>) -> Option<RuleValue<'_>> {
     })
 }
 
-/// Whether `format` is a pattern that `format` understands; the error is its complaint.
+/// Checks that `format` is a valid format string; the error is the message of the formatter.
 pub fn check_format(format: &str) -> Result<(), String> {
     let probe = jiff::Timestamp::UNIX_EPOCH.to_zoned(TimeZone::UTC);
     jiff::fmt::strtime::format(format.as_bytes(), &probe).map(drop).map_err(|e| e.to_string())

@@ -1,7 +1,8 @@
-//! Typed expressions: what the resolver makes of the text, and the two ways to compute them.
+//! Typed expressions, as the resolver produces them, and two ways to evaluate them.
 //!
-//! [`eval`] computes one row at a time and knows every expression. [`block`] computes 64 events at once and knows
-//! expressions over the event's own columns. Both give the same answers; a property test holds them together.
+//! [`eval`] evaluates one row at a time and supports every expression. [`block`] evaluates 64 events at once
+//! and supports expressions over the event's own columns. Both give equal results, which a property test
+//! checks.
 
 pub mod block;
 pub mod eval;
@@ -25,14 +26,14 @@ pub use value::RuleValue;
 
 /// A resolved expression: names are columns and slots, types are checked.
 ///
-/// Two expressions are equal when they compute the same from the same names; where they stand does not count.
+/// Two expressions are equal when they compute the same function of the same names; spans are ignored.
 #[derive(Clone)]
 pub struct Expr {
-    /// What it is.
+    /// Operation and operands.
     pub kind: ExprNode,
-    /// The type that is known before running; [`ExprType::Any`] for what lies in documents.
+    /// Static type; [`ExprType::Any`] for values read from documents.
     pub ty: ExprType,
-    /// Where it stands in the source.
+    /// Where the expression is in the source.
     pub span: Span,
 }
 
@@ -41,47 +42,47 @@ pub struct Expr {
 pub enum ExprNode {
     /// A constant.
     Const(Const),
-    /// A column of the event. `json`: the column holds JSON text, `path` leads into it.
+    /// A column of the event, or a value inside one that holds JSON text.
     Event {
-        /// Position in the batch schema; `_time` and `_extra` follow the declared fields.
+        /// Index in the batch schema; `_time` and `_extra` follow the declared fields.
         column: usize,
-        /// Field of type `object`.
+        /// Whether the column holds JSON text: a field of type `object`, or `_extra`.
         json: bool,
-        /// Names inside the JSON value; empty for the whole.
+        /// Names inside the JSON value; empty for the whole value.
         path: JsonPath,
     },
     /// A field of a bound document.
     Doc {
-        /// The binding, counted from 0 among the documents of the rule.
+        /// Index of the document among those of the rule.
         slot: usize,
-        /// The field; `None` is the document.
+        /// The field; `None` for the whole document.
         path: Option<DocPath>,
     },
     /// `not x`
     Not(Box<Expr>),
     /// `-x`
     Neg(Box<Expr>),
-    /// `a and b …`, at least two.
+    /// `a and b …`, at least two operands.
     And(Vec<Expr>),
-    /// `a or b …`, at least two.
+    /// `a or b …`, at least two operands.
     Or(Vec<Expr>),
-    /// `a < b` and its like.
+    /// `a < b` and the other comparisons.
     Compare(CompareOp, Box<Expr>, Box<Expr>),
     /// `x == null`; with `true`: `x != null`.
     IsNull(Box<Expr>, bool),
-    /// `a + b` and its like.
+    /// `a + b` and the other arithmetic operators.
     Arith(ArithmeticOp, Box<Expr>, Box<Expr>),
     /// `x in [a, b]`
     In(Box<Expr>, Vec<Expr>),
     /// `x in array`
     InArray(Box<Expr>, Box<Expr>),
-    /// A function.
+    /// A function call.
     Call(Func, Vec<Expr>),
     /// `matches(x, "…")`
     Matches(Box<Expr>, RegexPattern),
     /// `if(c, a, b)`
     If(Box<(Expr, Expr, Expr)>),
-    /// `coalesce(a, …)`: the first that is neither missing nor null.
+    /// `coalesce(a, …)`: the first value that is neither missing nor null.
     Coalesce(Vec<Expr>),
     /// `exists(x)`: neither missing nor null.
     Exists(Box<Expr>),
@@ -89,14 +90,14 @@ pub enum ExprNode {
     Object(Vec<(Arc<str>, Expr)>),
     /// `[a, b]`
     Array(Vec<Expr>),
-    /// An aggregate over the rows of a group; only in aggregate rules, only as SQL.
+    /// An aggregate over the rows of a group; only in aggregate rules, where it becomes SQL.
     Aggregate(AggFunc, Vec<Expr>),
 }
 
 /// A dotted path into a document.
 pub type DocPath = tidemill_docs::Path;
 
-/// Names inside a JSON value, from the outside in.
+/// Names inside a JSON value, outermost first.
 pub type JsonPath = Arc<[Arc<str>]>;
 
 /// A constant value.
@@ -106,11 +107,11 @@ pub enum Const {
     Null,
     /// `true`, `false`
     Bool(bool),
-    /// A whole number.
+    /// An integer.
     Int(i64),
-    /// Another number.
+    /// A float.
     Float(f64),
-    /// Text.
+    /// A string.
     Str(Arc<str>),
     /// An instant, microseconds since the Unix epoch.
     Time(i64),
@@ -119,7 +120,7 @@ pub enum Const {
 }
 
 impl Const {
-    /// Its type.
+    /// Returns the type of the constant.
     pub fn ty(&self) -> ExprType {
         match self {
             Self::Null => ExprType::Null,
@@ -132,7 +133,7 @@ impl Const {
         }
     }
 
-    /// The value it stands for.
+    /// Returns the constant as a value.
     pub fn value(&self) -> RuleValue<'_> {
         match self {
             Self::Null => RuleValue::Null,
@@ -145,7 +146,7 @@ impl Const {
         }
     }
 
-    /// The constant of a value, unless that is missing, a document or an array.
+    /// Converts a value to a constant, unless it is missing, a document or an array.
     pub fn of(value: &RuleValue<'_>) -> Option<Self> {
         Some(match value {
             RuleValue::Null => Self::Null,
@@ -160,7 +161,7 @@ impl Const {
     }
 }
 
-/// A compiled regular expression; equal when the text is.
+/// A compiled regular expression. Its `Debug` output is the pattern, which [`Expr`]s are compared by.
 #[derive(Clone)]
 pub struct RegexPattern(pub Regex);
 
@@ -170,7 +171,7 @@ impl fmt::Debug for RegexPattern {
     }
 }
 
-/// Functions over the rows of a group.
+/// Aggregate functions over the rows of a group.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AggFunc {
     /// `count()`, `count(x)`
@@ -194,11 +195,11 @@ pub enum AggFunc {
 }
 
 impl AggFunc {
-    /// Names, in the order they are listed to people.
+    /// Names of the aggregates, in the order in which messages list them.
     pub const NAMES: [&'static str; 9] =
         ["count", "count_distinct", "sum", "avg", "min", "max", "stddev", "median", "percentile"];
 
-    /// The aggregate called `name`.
+    /// Returns the aggregate called `name`.
     pub fn parse(name: &str) -> Option<Self> {
         Some(match name {
             "count" => Self::Count,
@@ -216,12 +217,12 @@ impl AggFunc {
 }
 
 impl Expr {
-    /// A constant.
+    /// Creates a constant.
     pub fn constant(value: Const, span: Span) -> Self {
         Self { ty: value.ty(), kind: ExprNode::Const(value), span }
     }
 
-    /// The constant it is, if it is one.
+    /// Returns the constant if the expression is one.
     pub fn as_const(&self) -> Option<&Const> {
         match &self.kind {
             ExprNode::Const(c) => Some(c),
@@ -229,7 +230,7 @@ impl Expr {
         }
     }
 
-    /// The expressions it is made of.
+    /// Returns the operands of the expression.
     pub fn children(&self) -> Vec<&Expr> {
         match &self.kind {
             ExprNode::Const(_) | ExprNode::Event { .. } | ExprNode::Doc { .. } => vec![],
@@ -251,7 +252,7 @@ impl Expr {
         }
     }
 
-    /// Calls `visit` on it and everything inside.
+    /// Calls `visit` on the expression and all expressions inside it.
     pub fn walk<'e>(&'e self, visit: &mut impl FnMut(&'e Expr)) {
         visit(self);
         for child in self.children() {
@@ -259,26 +260,26 @@ impl Expr {
         }
     }
 
-    /// Nodes and levels of the tree.
+    /// Returns the number of nodes and the depth of the tree.
     pub fn size(&self) -> (usize, usize) {
         self.children().into_iter().map(Expr::size).fold((1, 1), |(n, d), (cn, cd)| (n + cn, d.max(cd + 1)))
     }
 
-    /// Whether it needs no document: it can be computed from the event alone.
+    /// Returns whether the expression can be computed from the event alone, without documents.
     pub fn is_event_only(&self) -> bool {
         let mut only = true;
         self.walk(&mut |e| only &= !matches!(e.kind, ExprNode::Doc { .. } | ExprNode::Aggregate(..)));
         only
     }
 
-    /// Whether it reads the document in `slot`.
+    /// Returns whether the expression reads the document in `slot`.
     pub fn reads_slot(&self, slot: usize) -> bool {
         let mut reads = false;
         self.walk(&mut |e| reads |= matches!(e.kind, ExprNode::Doc { slot: s, .. } if s == slot));
         reads
     }
 
-    /// The conjuncts of nested `and`s, in order.
+    /// Appends the conjuncts of nested `and`s to `out`, in order.
     pub fn into_conjuncts(self, out: &mut Vec<Expr>) {
         match self.kind {
             ExprNode::And(parts) => parts.into_iter().for_each(|p| p.into_conjuncts(out)),
@@ -294,7 +295,7 @@ impl PartialEq for Expr {
 }
 
 impl fmt::Debug for Expr {
-    /// The tree without places: a key under which equal expressions meet.
+    /// Formats the tree without spans. Equal expressions format equally, so the output serves as a map key.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.kind {
             ExprNode::Const(c) => write!(f, "{c:?}"),

@@ -1,7 +1,8 @@
-//! Operators: which types they take, and what they give.
+//! Operators: operand types and results.
 //!
-//! Nothing here fails while it runs. A result that does not exist (an integer too large, a division by zero, an
-//! operand of another type than the operator takes) is missing, and a missing operand makes the result missing.
+//! No operator fails at run time. A result that does not exist (an integer overflow, a division by zero, an
+//! operand of a type that the operator does not take) is missing, and a missing operand makes the result
+//! missing.
 
 use std::borrow::Cow;
 use std::cmp::Ordering;
@@ -9,7 +10,7 @@ use std::cmp::Ordering;
 use super::ty::ExprType;
 use super::value::RuleValue;
 
-/// Comparisons.
+/// Comparison operators.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CompareOp {
     /// `==`
@@ -27,7 +28,7 @@ pub enum CompareOp {
 }
 
 impl CompareOp {
-    /// Whether two values in this order satisfy it.
+    /// Returns whether two values in this order satisfy the comparison.
     #[inline]
     pub fn holds(self, order: Ordering) -> bool {
         match self {
@@ -40,7 +41,7 @@ impl CompareOp {
         }
     }
 
-    /// The comparison that says the same with its sides exchanged.
+    /// Returns the equivalent comparison for swapped operands.
     pub fn flip(self) -> Self {
         match self {
             Self::Lt => Self::Gt,
@@ -51,7 +52,7 @@ impl CompareOp {
         }
     }
 
-    /// How it is written; SQL and the rule language differ in `==` only.
+    /// Returns the operator as the rule language writes it; SQL differs in `==` only.
     pub fn text(self) -> &'static str {
         match self {
             Self::Eq => "==",
@@ -64,7 +65,7 @@ impl CompareOp {
     }
 }
 
-/// Arithmetic.
+/// Arithmetic operators.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ArithmeticOp {
     /// `+`
@@ -79,10 +80,10 @@ pub enum ArithmeticOp {
     Rem,
 }
 
-/// Why two operands do not go together: what was expected, and of which of the two.
+/// A type error in the operands: which operand is wrong and what was expected.
 #[derive(Debug, PartialEq, Eq)]
 pub struct TypeMismatch {
-    /// What the operator takes there, with an example where that helps.
+    /// The type that the operator expects, with an example where that helps.
     pub expected: String,
     /// Whether the right operand is the wrong one.
     pub right: bool,
@@ -100,7 +101,7 @@ impl TypeMismatch {
 
 const SPAN: &str = "a span of time, for example `5 min`";
 
-/// The type of `left op right`.
+/// Returns the type of `left op right`.
 pub fn arith_type(op: ArithmeticOp, left: ExprType, right: ExprType) -> Result<ExprType, TypeMismatch> {
     match op {
         ArithmeticOp::Add => add_type(left, right),
@@ -175,7 +176,7 @@ fn sub_type(left: ExprType, right: ExprType) -> Result<ExprType, TypeMismatch> {
     }
 }
 
-/// `float`: the result is a float even for two whole numbers.
+/// With `float`, the result is a float even for two integers.
 fn number_type(left: ExprType, right: ExprType, float: bool) -> Result<ExprType, TypeMismatch> {
     let fits = |t: ExprType| t.is_number() || t == ExprType::Any;
     if !fits(left) {
@@ -192,7 +193,8 @@ fn number_type(left: ExprType, right: ExprType, float: bool) -> Result<ExprType,
     })
 }
 
-/// Whether `left op right` compares what can be compared; the error says what was expected on the right.
+/// Checks that values of the two types can be compared; the error names the wrong operand and what was
+/// expected.
 pub fn compare_type(op: CompareOp, left: ExprType, right: ExprType) -> Result<(), TypeMismatch> {
     let ordered = !matches!(op, CompareOp::Eq | CompareOp::Ne);
     if ordered {
@@ -215,7 +217,7 @@ pub fn compare_type(op: CompareOp, left: ExprType, right: ExprType) -> Result<()
     Err(TypeMismatch::right(format!("{left}{example}, as on the left side")))
 }
 
-/// `left op right`.
+/// Computes `left op right`.
 pub fn arith<'a>(op: ArithmeticOp, left: RuleValue<'a>, right: RuleValue<'a>) -> RuleValue<'a> {
     match op {
         ArithmeticOp::Add => add(left, right),
@@ -233,7 +235,7 @@ fn add<'a>(left: RuleValue<'a>, right: RuleValue<'a>) -> Option<RuleValue<'a>> {
         (RuleValue::Int(_) | RuleValue::Float(_), RuleValue::Int(_) | RuleValue::Float(_)) => {
             RuleValue::Float(left.as_float()? + right.as_float()?)
         }
-        // a number next to a time or a span can only come from a document, which keeps spans as milliseconds
+        // a number beside a time or a span can only come from a document, which stores spans as milliseconds
         (RuleValue::Time(t), d) | (d, RuleValue::Time(t)) => RuleValue::Time(t.checked_add(d.as_span()?)?),
         (RuleValue::Span(_), _) | (_, RuleValue::Span(_)) => {
             RuleValue::Span(left.as_span()?.checked_add(right.as_span()?)?)
@@ -309,19 +311,19 @@ fn rem(left: &RuleValue<'_>, right: &RuleValue<'_>) -> Option<RuleValue<'static>
     })
 }
 
-/// `a / b`; nothing for `b` = 0.
+/// Returns `a / b`, or `None` if `b` is 0.
 #[inline]
 pub fn quotient(a: f64, b: f64) -> Option<f64> {
     (b != 0.0).then(|| a / b)
 }
 
-/// The nearest whole number, if it is one of 64 bits.
+/// Rounds to the nearest integer; `None` if it does not fit into 64 bits.
 pub fn round_to_integer(x: f64) -> Option<i64> {
     let near = x.round();
     (-9_223_372_036_854_775_808.0..9_223_372_036_854_775_808.0).contains(&near).then_some(near as i64)
 }
 
-/// Text of a text or a number.
+/// Converts a string or a number to a string.
 pub fn text<'v>(value: &'v RuleValue<'_>) -> Option<Cow<'v, str>> {
     Some(match value {
         RuleValue::Str(s) => Cow::Borrowed(s.as_ref()),
@@ -331,7 +333,7 @@ pub fn text<'v>(value: &'v RuleValue<'_>) -> Option<Cow<'v, str>> {
     })
 }
 
-/// `-x`
+/// Computes `-x`.
 pub fn negate(value: &RuleValue<'_>) -> RuleValue<'static> {
     match value {
         RuleValue::Int(n) => n.checked_neg().map_or(RuleValue::Missing, RuleValue::Int),
@@ -341,14 +343,14 @@ pub fn negate(value: &RuleValue<'_>) -> RuleValue<'static> {
     }
 }
 
-/// `left op right` as a condition sees it; `None` is missing.
+/// Evaluates `left op right` as a condition; `None` is missing.
 ///
-/// Values of types that do not compare are not equal when both are there: no rule should fire because one of the
-/// two was of another type, so that too is missing.
+/// The result is also missing for values of types that do not compare, even for `!=`: no rule should fire
+/// only because an operand has another type.
 #[inline]
 pub fn compare(op: CompareOp, left: &RuleValue<'_>, right: &RuleValue<'_>) -> Option<bool> {
     match (op, left, right) {
-        // documents and arrays are equal or not; they have no order
+        // documents and arrays can be equal, but have no order
         (
             CompareOp::Eq | CompareOp::Ne,
             RuleValue::Bson(_) | RuleValue::Owned(_),

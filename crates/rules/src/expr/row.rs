@@ -1,4 +1,4 @@
-//! Where expressions read from: a row of a batch or an emitted event, and the documents bound to it.
+//! Inputs of expressions: a row of a batch or an emitted event, and the documents bound to it.
 
 use arrow_array::cast::AsArray;
 use arrow_array::types::{Float32Type, Float64Type, Int32Type, Int64Type, TimestampMicrosecondType};
@@ -12,12 +12,12 @@ use tidemill_types::{Error, FieldType, Result, StreamSchema};
 
 use super::value::RuleValue;
 
-/// The columns of a batch by type, so that reading a value is a match and an index.
+/// The columns of a batch, downcast by type, so that reading a value is a match and an index.
 #[derive(Debug)]
 pub struct Columns<'a> {
     /// Declared fields, then `_time`, then `_extra`.
     pub columns: Vec<Column<'a>>,
-    /// Rows of the batch.
+    /// Number of rows of the batch.
     pub rows: usize,
     time: usize,
 }
@@ -25,7 +25,7 @@ pub struct Columns<'a> {
 /// One column.
 #[derive(Debug)]
 pub struct Column<'a> {
-    /// The values; what lies under a null counts for nothing.
+    /// The values; those at null rows are meaningless.
     pub data: ColumnData<'a>,
     /// Which rows have a value; all when `None`.
     pub nulls: Option<&'a NullBuffer>,
@@ -51,9 +51,9 @@ pub enum ColumnData<'a> {
 }
 
 impl<'a> Columns<'a> {
-    /// The columns of `batch`.
+    /// Downcasts the columns of `batch`.
     ///
-    /// Errors: `Internal` when the batch is not of `StreamSchema::batch_schema`.
+    /// Errors: `Internal` when the batch does not have the schema of `StreamSchema::batch_schema`.
     pub fn new(schema: &StreamSchema, batch: &'a RecordBatch) -> Result<Self> {
         let wrong = |what: String| {
             Err(Error::internal(format!(
@@ -81,7 +81,7 @@ impl<'a> Columns<'a> {
         Ok(Self { columns, rows: batch.num_rows(), time: schema.fields.len() })
     }
 
-    /// The event time of `row`, microseconds.
+    /// Returns the event time of `row` in microseconds.
     pub fn time(&self, row: usize) -> i64 {
         match self.columns[self.time].data {
             ColumnData::Time(values) => values[row],
@@ -90,7 +90,7 @@ impl<'a> Columns<'a> {
         }
     }
 
-    /// The value in `column` of `row`; an Arrow null is missing.
+    /// Returns the value in `column` of `row`; an Arrow null is missing.
     #[inline]
     pub fn value(&self, column: usize, row: usize) -> RuleValue<'a> {
         let Column { data, nulls } = &self.columns[column];
@@ -110,7 +110,7 @@ impl<'a> Columns<'a> {
 }
 
 impl<'a> ColumnData<'a> {
-    /// Whether fields of type `ty` lie in columns of this kind.
+    /// Returns whether columns of this kind hold fields of type `ty`.
     fn is_of(&self, ty: FieldType) -> bool {
         match self {
             Self::Bool(_) => ty == FieldType::Bool,
@@ -142,14 +142,14 @@ impl<'a> ColumnData<'a> {
 /// One event.
 #[derive(Debug, Clone, Copy)]
 pub enum Row<'a> {
-    /// In a batch.
+    /// A row of a batch.
     Batch(&'a Columns<'a>, usize),
-    /// Emitted in this turn: its declared fields in order, and its time.
+    /// An event emitted in this run: its declared fields in order, and its time.
     Cells(&'a [FieldValue], i64),
 }
 
 impl<'a> Row<'a> {
-    /// The value in `column`.
+    /// Returns the value in `column`.
     #[inline]
     pub fn value(&self, column: usize) -> RuleValue<'a> {
         match self {
@@ -162,7 +162,7 @@ impl<'a> Row<'a> {
         }
     }
 
-    /// The event's time, which is what `now` means.
+    /// Returns the event time, which is the value of `now`.
     #[inline]
     pub fn now(&self) -> i64 {
         match self {
@@ -172,7 +172,7 @@ impl<'a> Row<'a> {
     }
 }
 
-/// The value of a cell.
+/// Converts a cell to a value.
 pub fn cell_value(cell: &FieldValue) -> RuleValue<'_> {
     match cell {
         FieldValue::Missing => RuleValue::Missing,
@@ -185,7 +185,7 @@ pub fn cell_value(cell: &FieldValue) -> RuleValue<'_> {
     }
 }
 
-/// The cell of a value of an event's column; documents and arrays become their JSON.
+/// Converts the value of an event column to a cell; documents and arrays become JSON text.
 pub fn value_cell(value: &RuleValue<'_>) -> FieldValue {
     match value {
         RuleValue::Missing | RuleValue::Null => FieldValue::Missing,
@@ -199,10 +199,10 @@ pub fn value_cell(value: &RuleValue<'_>) -> FieldValue {
     }
 }
 
-/// Most documents that one rule may look for.
+/// Limit on the documents that one rule may look up.
 pub const SLOTS_MAX: usize = 12;
 
-/// An event and the documents bound so far; a slot without one is `None`.
+/// An event and the documents bound so far; an empty slot is `None`.
 #[derive(Debug, Clone, Copy)]
 pub struct Frame<'a> {
     /// The event.
@@ -212,26 +212,26 @@ pub struct Frame<'a> {
 }
 
 impl<'a> Frame<'a> {
-    /// An event with no document bound yet.
+    /// Creates a frame without documents.
     pub fn new(row: Row<'a>) -> Self {
         Self { row, docs: [None; SLOTS_MAX] }
     }
 
-    /// An event with documents by slot, at most [`SLOTS_MAX`].
+    /// Creates a frame with documents by slot, at most [`SLOTS_MAX`].
     pub fn bound(row: Row<'a>, docs: &'a [Option<DocBytes>]) -> Self {
         let mut frame = Self::new(row);
         frame.docs.iter_mut().zip(docs).for_each(|(slot, doc)| *slot = doc.as_ref());
         frame
     }
 
-    /// The document in `slot`.
+    /// Returns the document in `slot`.
     #[inline]
     pub fn doc(&self, slot: usize) -> Option<&'a RawDocument> {
-        // a document is checked when it enters the store
+        // a document is validated when it enters the store
         self.docs[slot].and_then(|bytes| RawDocument::from_bytes(bytes.as_ref()).ok())
     }
 
-    /// The same with `doc` in `slot`.
+    /// Returns a copy of the frame with `doc` in `slot`.
     #[inline]
     pub fn with<'b>(&self, slot: usize, doc: &'b DocBytes) -> Frame<'b>
     where

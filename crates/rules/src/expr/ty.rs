@@ -1,4 +1,4 @@
-//! Types as far as they are known before running.
+//! Static types of expressions.
 
 use std::fmt;
 
@@ -7,17 +7,17 @@ use tidemill_types::FieldType;
 /// The type of an expression. Fields of events have the declared type, fields of documents have [`ExprType::Any`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum ExprType {
-    /// Known only when it runs.
+    /// Known only at run time.
     Any,
     /// The constant `null`.
     Null,
     /// True or false.
     Bool,
-    /// A whole number.
+    /// An integer.
     Int,
-    /// Another number.
+    /// A float.
     Float,
-    /// Text.
+    /// A string.
     Str,
     /// An instant.
     Time,
@@ -30,7 +30,7 @@ pub enum ExprType {
 }
 
 impl ExprType {
-    /// The type of an event's field. A field of type `object` may hold any JSON.
+    /// Returns the type of an event field. A field of type `object` may hold any JSON.
     pub fn of_field(ty: FieldType) -> Self {
         match ty {
             FieldType::Bool => Self::Bool,
@@ -42,17 +42,17 @@ impl ExprType {
         }
     }
 
-    /// A whole number or another.
+    /// Returns whether the type is an integer or a float.
     pub fn is_number(self) -> bool {
         matches!(self, Self::Int | Self::Float)
     }
 
-    /// Whether a value of this type may turn out to be `other` when it runs.
+    /// Returns whether a value of this type may be of type `other` at run time.
     pub fn may_be(self, other: ExprType) -> bool {
         self == other || self == Self::Any || other == Self::Any || (self.is_number() && other.is_number())
     }
 
-    /// The type that holds values of both, or `None` where that would mix what does not compare.
+    /// Returns the type that covers values of both, or `None` if it would mix types that do not compare.
     pub fn join(self, other: ExprType) -> Option<ExprType> {
         match (self, other) {
             (a, b) if a == b => Some(a),
@@ -66,7 +66,7 @@ impl ExprType {
 }
 
 impl fmt::Display for ExprType {
-    /// With its article, as messages need it.
+    /// Writes the type with its article, as messages need it.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Any => "any value",

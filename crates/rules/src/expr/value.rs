@@ -1,4 +1,4 @@
-//! Values while a rule computes: those of documents and events, and spans of time.
+//! Values during rule evaluation: those of documents and events, and spans of time.
 
 use std::borrow::Cow;
 use std::cmp::Ordering;
@@ -8,43 +8,44 @@ use bson::raw::{RawBson, RawDocument};
 use bson::{Bson, RawBsonRef};
 use tidemill_types::{Duration, Timestamp, Value};
 
-/// A value. Text and documents are borrowed where they lie, unless a function made them.
+/// A value. Strings and documents are borrowed from the event or document, unless an expression computed
+/// them.
 #[derive(Debug, Clone)]
 pub enum RuleValue<'a> {
-    /// There is no such field, or it could not be computed.
+    /// The field does not exist, or the value could not be computed.
     Missing,
-    /// The field is there and holds null.
+    /// The field exists and is null.
     Null,
     /// True or false.
     Bool(bool),
-    /// Any integer.
+    /// An integer of any width.
     Int(i64),
-    /// Any float.
+    /// A float of any width.
     Float(f64),
-    /// Text.
+    /// A string.
     Str(Cow<'a, str>),
     /// Microseconds since the Unix epoch, UTC.
     Time(i64),
-    /// Microseconds.
+    /// A span of time in microseconds.
     Span(i64),
     /// A document, an array, or a BSON type that has no variant of its own.
     Bson(RawBsonRef<'a>),
-    /// A document or an array that was made here.
+    /// A computed document, array or other BSON value.
     Owned(Box<RawBson>),
 }
 
 impl<'a> RuleValue<'a> {
-    /// Borrowed text.
+    /// Wraps a borrowed string.
     pub fn str(text: &'a str) -> Self {
         Self::Str(Cow::Borrowed(text))
     }
 
-    /// Text that was made here.
+    /// Wraps a computed string.
     pub fn text(text: String) -> Self {
         Self::Str(Cow::Owned(text))
     }
 
-    /// The view of a BSON value.
+    /// Converts a BSON value; documents and arrays stay borrowed.
     pub fn from_bson(value: RawBsonRef<'a>) -> Self {
         match value {
             RawBsonRef::Null | RawBsonRef::Undefined => Self::Null,
@@ -58,7 +59,7 @@ impl<'a> RuleValue<'a> {
         }
     }
 
-    /// The view that the document store gives.
+    /// Converts a value of the document store.
     #[inline]
     pub fn from_value(value: Value<'a>) -> Self {
         match value {
@@ -73,7 +74,7 @@ impl<'a> RuleValue<'a> {
         }
     }
 
-    /// The view of a BSON value that nobody else holds.
+    /// Converts an owned BSON value.
     pub fn from_raw(value: RawBson) -> RuleValue<'static> {
         let scalar = match RuleValue::from_bson(value.as_raw_bson_ref()) {
             RuleValue::Bson(_) => None,
@@ -82,7 +83,7 @@ impl<'a> RuleValue<'a> {
         scalar.unwrap_or_else(|| RuleValue::Owned(Box::new(value)))
     }
 
-    /// The view that the document store takes. A span becomes its milliseconds.
+    /// Converts to a value of the document store. A span becomes its milliseconds.
     pub fn to_value(&self) -> Value<'_> {
         match self {
             Self::Missing => Value::Missing,
@@ -101,12 +102,12 @@ impl<'a> RuleValue<'a> {
         }
     }
 
-    /// Whether there is nothing to compute with.
+    /// Returns whether the value is missing or null.
     pub fn is_absent(&self) -> bool {
         matches!(self, Self::Missing | Self::Null)
     }
 
-    /// Its truth as a condition sees it; `None` is missing. A value that is not a boolean is no truth.
+    /// Returns the value as a condition; `None`, that is missing, if it is not a boolean.
     pub fn truth(&self) -> Option<bool> {
         match self {
             Self::Bool(b) => Some(*b),
@@ -114,7 +115,7 @@ impl<'a> RuleValue<'a> {
         }
     }
 
-    /// A document or array, wherever it lies.
+    /// Returns a document, array or other BSON value, borrowed or owned.
     pub fn as_bson(&self) -> Option<RawBsonRef<'_>> {
         match self {
             Self::Bson(v) => Some(*v),
@@ -123,7 +124,7 @@ impl<'a> RuleValue<'a> {
         }
     }
 
-    /// The name of its type, for messages.
+    /// Returns the name of the value's type, for messages.
     pub fn type_name(&self) -> &'static str {
         match self {
             Self::Span(_) => "a span of time",
@@ -142,9 +143,9 @@ impl<'a> RuleValue<'a> {
         }
     }
 
-    /// Order of two values of comparable types; `None` when they do not compare.
+    /// Compares two values; `None` if their types do not compare.
     ///
-    /// A number next to a span is a document's, which keeps spans as milliseconds: it is read as such.
+    /// A number beside a span comes from a document, which stores spans as milliseconds, and is read as such.
     pub fn compare(&self, other: &RuleValue<'_>) -> Option<Ordering> {
         match (self, other) {
             (Self::Span(a), RuleValue::Span(b)) => Some(a.cmp(b)),
@@ -158,7 +159,7 @@ impl<'a> RuleValue<'a> {
         }
     }
 
-    /// Microseconds of a span, or of a number of milliseconds.
+    /// Returns the microseconds of a span, or of a number of milliseconds.
     pub fn as_span(&self) -> Option<i64> {
         match self {
             Self::Span(d) => Some(*d),
@@ -171,7 +172,7 @@ impl<'a> RuleValue<'a> {
         }
     }
 
-    /// A number as a float.
+    /// Converts a number to a float.
     pub fn as_float(&self) -> Option<f64> {
         match self {
             Self::Int(n) => Some(*n as f64),
@@ -180,7 +181,7 @@ impl<'a> RuleValue<'a> {
         }
     }
 
-    /// A copy that borrows nothing.
+    /// Converts to a value that borrows nothing.
     pub fn into_owned(self) -> RuleValue<'static> {
         match self {
             Self::Missing => RuleValue::Missing,
@@ -196,8 +197,8 @@ impl<'a> RuleValue<'a> {
         }
     }
 
-    /// The BSON value that a document gets: spans become milliseconds, times lose what is below a millisecond.
-    /// `None` when it is missing.
+    /// Converts to the BSON value to store in a document: spans become milliseconds, times are rounded down
+    /// to milliseconds. `None` when the value is missing.
     pub fn to_raw_bson(&self) -> Option<RawBson> {
         Some(match self {
             Self::Missing => return None,
@@ -216,7 +217,7 @@ impl<'a> RuleValue<'a> {
         })
     }
 
-    /// JSON for people and for fields of type `object`: times as RFC 3339, spans as milliseconds.
+    /// Converts to JSON for users and for fields of type `object`: times as RFC 3339, spans as milliseconds.
     pub fn to_json(&self) -> serde_json::Value {
         match self {
             Self::Missing | Self::Null => serde_json::Value::Null,
@@ -235,17 +236,18 @@ impl<'a> RuleValue<'a> {
     }
 }
 
-/// The integer type that MongoDB's own tools would choose.
+/// Chooses the integer type that MongoDB's own tools would choose.
 fn int_bson(n: i64) -> RawBson {
     i32::try_from(n).map_or(RawBson::Int64(n), RawBson::Int32)
 }
 
-/// Milliseconds of a span of microseconds: whole, or with a fraction.
+/// Converts microseconds to milliseconds: `Ok` if whole, else `Err` with a fraction.
 fn span_millis(micros: i64) -> Result<i64, f64> {
     if micros % 1000 == 0 { Ok(micros / 1000) } else { Err(micros as f64 / 1000.0) }
 }
 
-/// BSON as plain JSON: dates as RFC 3339 text, object ids as their hex, what JSON has no form for as Extended JSON.
+/// Converts BSON to plain JSON: dates as RFC 3339 strings, object ids as hex, types without a JSON form as
+/// Extended JSON.
 pub fn bson_json(value: RawBsonRef<'_>) -> serde_json::Value {
     match value {
         RawBsonRef::Document(d) => document_json(d),
@@ -256,14 +258,15 @@ pub fn bson_json(value: RawBsonRef<'_>) -> serde_json::Value {
     }
 }
 
-/// A document as plain JSON, see [`bson_json`].
+/// Converts a document to plain JSON, see [`bson_json`].
 pub fn document_json(doc: &RawDocument) -> serde_json::Value {
     let fields = doc.iter().flatten().map(|(name, value)| (name.as_str().to_owned(), bson_json(value)));
     serde_json::Value::Object(fields.collect())
 }
 
 impl fmt::Display for RuleValue<'_> {
-    /// As people read it in explanations: text in quotes, times as RFC 3339, spans with their unit.
+    /// Formats the value as explanations show it: strings in quotes, times as RFC 3339, spans with their
+    /// unit.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Span(d) => Duration(*d).fmt(f),

@@ -1,28 +1,29 @@
-//! Rules that bound a field by constants: sorted bounds, and between two of them the rules that hold there.
+//! Index over rules that bound a field by constants: sorted bounds, and the rules that hold between two
+//! neighbours.
 
 use crate::expr::block::{integer_const, plain_column};
 use crate::expr::{CompareOp, Const, Expr, ExprNode, ExprType};
 use crate::plan::RulePlan;
 
-/// Most entries of all lists together; with more, the rules are computed.
+/// Limit on the entries of all lists; beyond it, the rules are computed instead.
 const ENTRIES_MAX: usize = 4 << 20;
 
-/// The values for which a rule's bounds on a field hold: both ends included, empty when `low > high`.
+/// The values that satisfy a rule's bounds on a field: both ends are included, empty when `low > high`.
 ///
-/// Floats are mapped to integers of the same order.
+/// Floats are mapped to integers of equal order, see [`float_key`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Interval {
     pub low: i64,
     pub high: i64,
 }
 
-/// See the module.
+/// Maps the value of a column to the ranks of the rules whose interval contains it.
 #[derive(Debug)]
 pub(super) struct RangeIndex {
     pub column: usize,
-    /// Ascending. Segment `i` goes from bound `i` to before bound `i + 1`.
+    /// Ascending. Segment `i` is `bounds[i]..bounds[i + 1]`; the last one is open.
     bounds: Vec<i64>,
-    /// The ranks that hold in each segment, ascending.
+    /// Ranks whose interval covers each segment, ascending.
     ranks: Vec<Vec<u32>>,
 }
 
@@ -30,13 +31,13 @@ impl Interval {
     pub const EMPTY: Interval = Interval { low: i64::MAX, high: i64::MIN };
     const ALL: Interval = Interval { low: i64::MIN, high: i64::MAX };
 
-    /// What all bounds of `plan` on `column` leave.
+    /// Intersects all bounds of `plan` on `column`; `None` if there are none.
     pub fn of(plan: &RulePlan, column: usize) -> Option<Interval> {
         let bounds = plan.checks.iter().filter_map(|c| bound(&c.expr)).filter(|(c, _)| *c == column);
         bounds.map(|(_, interval)| interval).reduce(Interval::and)
     }
 
-    /// The columns that `plan` bounds.
+    /// Returns the columns that `plan` bounds.
     pub fn columns(plan: &RulePlan) -> Vec<usize> {
         plan.checks.iter().filter_map(|c| bound(&c.expr)).map(|(column, _)| column).collect()
     }
@@ -46,7 +47,7 @@ impl Interval {
     }
 }
 
-/// The column and the interval of `field < constant` and its like.
+/// Returns the column and the interval of a comparison of a field with a constant.
 pub(super) fn bound(expr: &Expr) -> Option<(usize, Interval)> {
     let ExprNode::Compare(op, a, b) = &expr.kind else { return None };
     let (column, op, field, constant) = match (plain_column(a), plain_column(b)) {
@@ -76,18 +77,19 @@ pub(super) fn bound(expr: &Expr) -> Option<(usize, Interval)> {
     Some((column, interval))
 }
 
-/// An integer that orders as the float does; neighbours differ by 1. None for NaN, which is in no interval.
+/// Maps a float to an integer of equal order; adjacent floats differ by 1. `None` for NaN, which is in no
+/// interval.
 pub(super) fn float_key(x: f64) -> Option<i64> {
     if x.is_nan() {
         return None;
     }
-    // the two zeros are one
+    // adding 0.0 turns -0.0 into 0.0
     let bits = (x + 0.0).to_bits() as i64;
     Some(if bits < 0 { i64::MIN.wrapping_sub(bits).wrapping_sub(1) } else { bits })
 }
 
 impl RangeIndex {
-    /// `None` when the lists would grow past [`ENTRIES_MAX`].
+    /// Returns `None` when the lists would exceed [`ENTRIES_MAX`].
     pub fn new(column: usize, list: &[(u32, Interval)]) -> Option<Self> {
         let list: Vec<_> = list.iter().filter(|(_, i)| i.low <= i.high).collect();
         let mut bounds: Vec<i64> =
@@ -108,7 +110,7 @@ impl RangeIndex {
         Some(Self { column, bounds, ranks })
     }
 
-    /// The ranks whose interval holds `key`.
+    /// Returns the ranks whose interval contains `key`.
     #[inline]
     pub fn find(&self, key: i64) -> Option<&[u32]> {
         let segment = self.bounds.partition_point(|b| *b <= key).checked_sub(1)?;

@@ -1,4 +1,4 @@
-//! Actions: what a rule does, checked and combined.
+//! Actions of a rule: resolves, checks and combines them.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ use crate::catalog::{Catalog, Entity};
 use crate::expr::{Const, Expr, ExprNode, ExprType};
 use crate::plan::{Action, Change, ChangeOp};
 
-/// Resolves the actions of a rule. `None`: something was wrong, and has been reported.
+/// Resolves the actions of a rule. Returns `None` if there was an error, which has been reported.
 pub(crate) fn actions(
     decls: &[ast::Action],
     conditions: &ConditionResolver<'_>,
@@ -38,7 +38,7 @@ pub(crate) fn actions(
     whole.then_some(done)
 }
 
-/// Builds an update once that sets constants only.
+/// Builds the update of an action once if all of its values are constant.
 fn precompute_update(action: &mut Action) {
     let Action::Update { changes, precomputed: fixed, .. } = action else { return };
     let mut update = Update::new();
@@ -56,7 +56,7 @@ fn precompute_update(action: &mut Action) {
 struct ActionResolver<'r, 'c> {
     conditions: &'r ConditionResolver<'c>,
     resolved: Vec<Action>,
-    /// Documents deleted so far, and where.
+    /// Slots deleted so far, each with the span of its `delete`.
     deleted: Vec<(usize, Span)>,
 }
 
@@ -65,7 +65,7 @@ impl ActionResolver<'_, '_> {
         self.conditions.names.catalog
     }
 
-    /// The document that an action changes.
+    /// Returns slot and entity of the document that an action changes.
     fn target(&self, name: &Ident, verb: &str, sink: &mut DiagnosticSink) -> Option<(usize, usize)> {
         let not_a_document = |message: String, help: &str| {
             Diagnostic::error(codes::NOT_A_DOCUMENT, name.span, message).help(help)
@@ -111,7 +111,7 @@ impl ActionResolver<'_, '_> {
         Some((slot, entity))
     }
 
-    /// Replicated documents change the same way everywhere, so a rule of one partition must not touch them.
+    /// Rejects changes of replicated entities: every partition must make them, but a rule runs in only one.
     fn check_writable(&self, entity: usize, span: Span, sink: &mut DiagnosticSink) -> Option<()> {
         let entity = &self.catalog().entities[entity];
         if !entity.replicated {
@@ -173,7 +173,7 @@ impl ActionResolver<'_, '_> {
             check_operand(op, value, sink)?;
         }
         let change = Change { before: doc_path(slot, &text, path.span), path: text, op, value };
-        // one update per document, unless one change would lie inside another
+        // one update per document, unless one change is inside another
         let open = self.resolved.iter_mut().rev().find_map(|action| match action {
             Action::Update { slot: s, changes, .. } if *s == slot => Some(changes),
             _ => None,
@@ -201,7 +201,7 @@ impl ActionResolver<'_, '_> {
         Some(())
     }
 
-    /// A new document must belong to the partition in which the rule runs.
+    /// Checks that a new document belongs to the partition in which the rule runs.
     fn check_owning_partition(
         &self,
         entity: usize,
@@ -357,20 +357,20 @@ impl ActionResolver<'_, '_> {
     }
 }
 
-/// Whether a value of this type may be put into the field.
+/// Returns whether a value of this type may be assigned to the field.
 fn is_assignable_to_field(field: FieldType, value: &Expr) -> bool {
     match (field, value.ty) {
         (FieldType::Object, _) | (_, ExprType::Any | ExprType::Null) => true,
         (FieldType::Long, ExprType::Span) => true,
         (FieldType::Int | FieldType::Long, ExprType::Float) => {
-            // a constant can be judged now; others may turn out whole
+            // a constant can be checked now; other values may be whole at run time
             !matches!(value.as_const(), Some(Const::Float(x)) if x.fract() != 0.0)
         }
         (field, ty) => ExprType::of_field(field).may_be(ty),
     }
 }
 
-/// Whether one path is the other or lies inside it.
+/// Returns whether the paths are equal or one is inside the other.
 fn overlap(a: &str, b: &str) -> bool {
     let inside = |long: &str, short: &str| {
         long.strip_prefix(short).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
@@ -378,7 +378,7 @@ fn overlap(a: &str, b: &str) -> bool {
     inside(a, b) || inside(b, a)
 }
 
-/// Key and shard field say which document it is and where it lies; they do not change.
+/// Rejects changes of the key and shard fields: they identify the document and its partition.
 fn check_not_immutable(entity: &Entity, field: &str, span: Span, sink: &mut DiagnosticSink) -> Option<()> {
     let why = if field == entity.key || field == "_id" {
         format!("`{field}` is the key of {}: it does not change", entity.name)
@@ -394,7 +394,7 @@ fn check_not_immutable(entity: &Entity, field: &str, span: Span, sink: &mut Diag
     None
 }
 
-/// What `+=` and its like take.
+/// Checks the type of the operand of `+=`, `-=` and `*=`.
 fn check_operand(op: ChangeOp, value: &Expr, sink: &mut DiagnosticSink) -> Option<()> {
     let ok = match op {
         ChangeOp::Add | ChangeOp::Sub => {
@@ -411,7 +411,7 @@ fn check_operand(op: ChangeOp, value: &Expr, sink: &mut DiagnosticSink) -> Optio
     None
 }
 
-/// The position of the key among the fields of a new document.
+/// Returns the index of the key among the fields of a new document.
 pub(crate) fn key_value(
     fields: &[ObjectField],
     entity: &Entity,

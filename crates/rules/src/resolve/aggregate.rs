@@ -1,4 +1,4 @@
-//! Aggregates: checked here, written as SQL in [`crate::sql`].
+//! Aggregate rules: checked here, translated to SQL in [`crate::sql`].
 
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ use crate::expr::{AggFunc, Const, Expr, ExprNode, ExprType};
 use crate::plan::{Check, DocumentSlot, Step};
 use crate::sql::{self, AggregateSource, SqlQuery};
 
-/// Compiles an aggregate. `None`: something was wrong, and has been reported.
+/// Compiles an aggregate rule. Returns `None` if there was an error, which has been reported.
 pub(crate) fn aggregate(
     decl: &AggregateDecl,
     catalog: &Catalog,
@@ -97,7 +97,7 @@ pub(crate) fn aggregate(
     })
 }
 
-/// What the aggregate reads.
+/// Resolves the first condition: the stream or entity that the aggregate reads.
 fn source<'c>(
     decl: &AggregateDecl,
     catalog: &'c Catalog,
@@ -172,7 +172,7 @@ fn groups(decl: &AggregateDecl, names: &mut NameScope<'_>, sink: &mut Diagnostic
     whole.then_some(groups)
 }
 
-/// A kind of documents that the aggregate makes: the entity and the fields.
+/// Documents that the aggregate inserts: index of the entity, and the fields.
 type NewDocuments = (usize, Vec<(Arc<str>, Expr)>);
 
 fn new_documents(
@@ -209,7 +209,7 @@ fn new_documents(
     whole.then_some((entity, fields))
 }
 
-/// Whether a value is the same for all rows of a group.
+/// Returns whether a value is constant within a group; reports each part that is not.
 fn check_grouped(value: &Expr, groups: &[Expr], sink: &mut DiagnosticSink) -> bool {
     if groups.contains(value) || matches!(value.kind, ExprNode::Const(_) | ExprNode::Aggregate(..)) {
         return true;
@@ -223,11 +223,11 @@ fn check_grouped(value: &Expr, groups: &[Expr], sink: &mut DiagnosticSink) -> bo
         );
         return false;
     }
-    // all of them are looked at, so that each is reported
+    // visit all children, so that each error is reported
     children.into_iter().filter(|child| !check_grouped(child, groups, sink)).count() == 0
 }
 
-/// Text that holds JSON cannot be looked into from SQL.
+/// Rejects fields that hold JSON text, because SQL cannot look into them.
 fn check_no_json(
     conditions: &ConditionResolver<'_>,
     groups: &[Expr],
@@ -258,7 +258,7 @@ fn check_no_json(
     whole
 }
 
-/// A call of an aggregate function.
+/// Resolves a call of an aggregate function.
 pub(crate) fn call(
     func: AggFunc,
     function: &Ident,

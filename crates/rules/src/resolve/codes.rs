@@ -1,4 +1,4 @@
-//! Codes of the diagnostics made here. A code never changes its meaning.
+//! Codes of the diagnostics reported by the resolver. A code never changes its meaning.
 
 pub(crate) const UNKNOWN_STREAM: &str = "R0401";
 pub(crate) const UNKNOWN_ENTITY: &str = "R0402";

@@ -12,8 +12,8 @@ use super::codes;
 use super::locality;
 use crate::catalog::{Catalog, Entity, Index, Relation, RelationOwner};
 
-/// The declarations of all files, and the streams `given` that they do not declare themselves. What is wrong is
-/// reported and left out.
+/// Collects the declarations of all files, and the streams of `given` that the files do not declare.
+/// Erroneous declarations are reported and left out.
 pub(crate) fn declare(modules: &[Module], given: &[Arc<StreamSchema>], sink: &mut DiagnosticSink) -> Catalog {
     let mut catalog = Catalog::default();
     unique_names(modules, sink);
@@ -53,7 +53,8 @@ pub(crate) fn declare(modules: &[Module], given: &[Arc<StreamSchema>], sink: &mu
     catalog
 }
 
-/// Streams and entities share the names of tables; rules have names of their own.
+/// Reports duplicate names. Streams and entities share one namespace, because both are tables; rules have
+/// their own.
 fn unique_names(modules: &[Module], sink: &mut DiagnosticSink) {
     let mut seen: HashMap<(bool, &str), Span> = HashMap::new();
     for item in modules.iter().flat_map(|m| &m.items) {
@@ -149,7 +150,8 @@ fn event(decl: &EventDecl, catalog: &mut Catalog, sink: &mut DiagnosticSink) {
     catalog.stream_spans.push(Some(decl.name.span));
 }
 
-/// A warning that an `id` does not say all of what makes an event unique: each partition knows its own ids only.
+/// Warns about an `id` without the key: ids are compared within a partition, so events with different keys
+/// are both kept.
 fn unique_by_key(decl: &EventDecl, key: &str, span: Span) -> Diagnostic {
     let id: Vec<&str> = decl.id.iter().map(|name| name.name.as_str()).collect();
     let id = id.join(", ");
@@ -252,7 +254,8 @@ fn relation(
         catalog.relations.push(relation);
         declared += 1;
     }
-    // without an owner it is enough that it is local for one of the events; using it for another is an error there
+    // without an explicit owner the relation must be local for one stream; its use in rules of another is an
+    // error there
     if elsewhere.len() == declared
         && let Some(why) = elsewhere.first()
     {
@@ -271,7 +274,8 @@ pub(crate) fn owner_name(catalog: &Catalog, owner: RelationOwner) -> &str {
     }
 }
 
-/// The events or the entity that a relation belongs to. None, and a report, when there is none that could have it.
+/// Returns the streams or the entity that a relation belongs to. Reports an error and returns none if nothing
+/// can have it.
 fn owners(
     decl: &RelationDecl,
     body: Option<RelationOwner>,

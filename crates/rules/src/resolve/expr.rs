@@ -1,4 +1,4 @@
-//! Expressions: from names to columns and slots, with types checked.
+//! Expressions: resolves names to columns and slots, and checks types.
 
 use std::sync::Arc;
 
@@ -16,14 +16,14 @@ use crate::expr::{
     Row, eval, funcs,
 };
 
-/// Most nodes of an expression after its `let`s were put in.
+/// Limit on the nodes of an expression after its `let`s are inlined.
 pub(crate) const NODES_MAX: usize = 10_000;
-/// Deepest expression after its `let`s were put in.
+/// Limit on the depth of an expression after its `let`s are inlined.
 pub(crate) const DEPTH_MAX: usize = 512;
-/// Bytes of a compiled regular expression.
+/// Limit on the bytes of a compiled regular expression.
 const PATTERN_BYTES_MAX: usize = 1 << 20;
 
-/// Resolves `expr`. `None`: something was wrong, and has been reported.
+/// Resolves `expr`. Returns `None` if there was an error, which has been reported.
 pub(crate) fn value(expr: &ast::Expr, names: &NameScope<'_>, sink: &mut DiagnosticSink) -> Option<Expr> {
     let resolved = resolve(expr, names, sink)?;
     let (nodes, depth) = resolved.size();
@@ -37,7 +37,7 @@ pub(crate) fn value(expr: &ast::Expr, names: &NameScope<'_>, sink: &mut Diagnost
     Some(resolved)
 }
 
-/// Resolves an expression that must hold.
+/// Resolves an expression that must be a condition.
 pub(crate) fn condition(expr: &ast::Expr, names: &NameScope<'_>, sink: &mut DiagnosticSink) -> Option<Expr> {
     let resolved = value(expr, names, sink)?;
     expect_type(&resolved, ExprType::Bool, "a condition (true or false)", sink)?;
@@ -52,7 +52,7 @@ fn expect_type(expr: &Expr, ty: ExprType, expected: &str, sink: &mut DiagnosticS
     None
 }
 
-/// Reports that `expr` is not what was expected.
+/// Reports that `expr` has another type than expected.
 pub(crate) fn report_mismatch(expr: &Expr, expected: &str, sink: &mut DiagnosticSink) {
     let mut diagnostic =
         Diagnostic::error(codes::TYPE, expr.span, format!("expected {expected}, found {}", expr.ty))
@@ -120,7 +120,7 @@ fn constant(literal: &Literal) -> Const {
     }
 }
 
-/// `now` is the event's time: the column that follows the declared ones.
+/// Resolves `now`, the event's time: the column after the declared ones.
 fn now(span: Span, names: &NameScope<'_>, sink: &mut DiagnosticSink) -> Option<Expr> {
     let stream = names.bindings.iter().find_map(|(_, b)| match b {
         Binding::Event(s) => Some(*s),
@@ -143,13 +143,13 @@ fn now(span: Span, names: &NameScope<'_>, sink: &mut DiagnosticSink) -> Option<E
     })
 }
 
-/// All of them, so that each mistake is reported.
+/// Resolves all expressions before giving up, so that each error is reported.
 fn all(exprs: &[ast::Expr], names: &NameScope<'_>, sink: &mut DiagnosticSink) -> Option<Vec<Expr>> {
     let resolved: Vec<Option<Expr>> = exprs.iter().map(|x| resolve(x, names, sink)).collect();
     resolved.into_iter().collect()
 }
 
-/// The fields of an object.
+/// Resolves the fields of an object.
 pub(crate) fn object(
     fields: &[ast::ObjectField],
     names: &NameScope<'_>,
@@ -182,7 +182,7 @@ fn binary(
     names: &NameScope<'_>,
     sink: &mut DiagnosticSink,
 ) -> Option<Expr> {
-    // both sides are looked at before giving up, so that mistakes in both are told
+    // resolve both sides before giving up, so that errors in both are reported
     let (a, b) = (resolve(left, names, sink), resolve(right, names, sink));
     let (a, b) = (a?, b?);
     let (kind, ty) = match op {
@@ -238,7 +238,7 @@ fn comparison(op: CompareOp, a: Expr, b: Expr, sink: &mut DiagnosticSink) -> Opt
             _ => {}
         }
     }
-    // a constant is what people mistype: it is the one that should fit the other side
+    // users rather mistype a constant: report it as the side that does not fit
     let swap = a.as_const().is_some() && b.as_const().is_none();
     let checked =
         if swap { ops::compare_type(op.flip(), b.ty, a.ty) } else { ops::compare_type(op, a.ty, b.ty) };
@@ -287,7 +287,7 @@ fn call(
 ) -> Option<Expr> {
     let name = function.name.as_str();
     let aggregate = AggFunc::parse(name).filter(|f| {
-        // with several arguments, min and max are the functions
+        // with several arguments, min and max are plain functions
         !matches!(f, AggFunc::Min | AggFunc::Max) || args.len() == 1
     });
     if let Some(func) = aggregate
@@ -352,7 +352,7 @@ pub(crate) fn report_argument_count(usage: &str, found: usize, span: Span, sink:
     );
 }
 
-/// `if`, `coalesce`, `exists`, `matches`.
+/// Resolves `if`, `coalesce`, `exists` and `matches`.
 fn special_call(name: &str, args: Vec<Expr>, span: Span, sink: &mut DiagnosticSink) -> Option<Expr> {
     let count = args.len();
     let (kind, ty) = match name {
@@ -421,7 +421,7 @@ fn common_type(a: &Expr, b: &Expr, sink: &mut DiagnosticSink) -> Option<ExprType
     ty
 }
 
-/// Constants that a function would not understand when it runs.
+/// Reports constant arguments that the function could not process at run time.
 fn check_constants(func: Func, args: &[Expr], sink: &mut DiagnosticSink) -> Option<()> {
     let wrong = match (func, args) {
         (Func::Time, [x]) => match x.as_const() {
@@ -449,7 +449,7 @@ fn check_constants(func: Func, args: &[Expr], sink: &mut DiagnosticSink) -> Opti
     }
 }
 
-/// What does not depend on anything is computed now.
+/// Replaces an expression by its value if all operands are constant.
 fn fold(expr: Expr) -> Expr {
     let children = expr.children();
     if children.is_empty() || !children.iter().all(|c| matches!(c.kind, ExprNode::Const(_))) {

@@ -1,30 +1,31 @@
-//! Whether the documents that a rule asks for are in the partition in which it runs.
+//! Locality: checks that the documents a rule looks up are in the partition in which it runs.
 //!
-//! A rule runs in the partition that its event's key picks and sees documents of that partition, and replicated
-//! ones. A relation of an event is therefore local when
+//! A rule runs in the partition that its event's key decides. It sees the documents of that partition and
+//! replicated ones. A relation of an event is therefore local when
 //!
 //! - its entity is `replicated`; or
-//! - it goes from the event's key to the entity's shard field (`by` the one, `on` the other); or
-//! - the event's key and the entity's shard field have the same name. That is the app's promise that an event and
-//!   the documents it is related to agree in that field.
+//! - it leads from the event's key (`by`) to the entity's shard field (`on`); or
+//! - the event's key and the entity's shard field have equal names. With that the app promises that an event
+//!   and its related documents have equal values in this field.
 //!
-//! For a relation of a document, its entity's shard field takes the place of the event's key. Documents that a
-//! condition looks for by their fields are local when it says that the shard field equals the event's key, too.
+//! For a relation of a document, the shard field of its entity takes the role of the event's key. Documents
+//! that a condition finds by their fields are also local when it requires that the shard field equals the
+//! event's key.
 
 use tidemill_lang::{Diagnostic, Span};
 
 use super::codes;
 use crate::catalog::{Catalog, Entity, Relation, RelationOwner};
 
-/// Why something is not local.
+/// A lookup of documents that may be in another partition.
 pub(crate) struct LocalityError {
-    /// What the rule would need, for the first sentence.
+    /// Subject of the message: the relation or condition.
     what: String,
     entity: usize,
     stream: usize,
 }
 
-/// Whether `relation` is local in rules on events of `stream`.
+/// Checks that `relation` is local in rules on events of `stream`.
 pub(crate) fn relation(catalog: &Catalog, relation: &Relation, stream: usize) -> Result<(), LocalityError> {
     let target = &catalog.entities[relation.target];
     if target.replicated || key_is_shard(catalog, stream, target) {
@@ -42,18 +43,18 @@ pub(crate) fn relation(catalog: &Catalog, relation: &Relation, stream: usize) ->
     Err(LocalityError { what: format!("relation `{}`", relation.name), entity: relation.target, stream })
 }
 
-/// Whether the promise of equal names holds between the events of `stream` and `entity`.
+/// Returns whether the key of `stream` and the shard field of `entity` have equal names.
 pub(crate) fn key_is_shard(catalog: &Catalog, stream: usize, entity: &Entity) -> bool {
     catalog.key_name(stream) == Some(entity.shard.as_str())
 }
 
-/// That a condition asks for documents of `entity` which may be anywhere.
+/// Creates the error for a condition on documents of `entity`, which may be in any partition.
 pub(crate) fn not_local_condition(entity: usize, stream: usize, catalog: &Catalog) -> LocalityError {
     LocalityError { what: format!("a condition on `{}`", catalog.entities[entity].name), entity, stream }
 }
 
 impl LocalityError {
-    /// The report, with what to declare instead.
+    /// Builds the report, with a proposal for the declaration.
     pub(crate) fn diagnostic(&self, span: Span, catalog: &Catalog) -> Diagnostic {
         let entity = &catalog.entities[self.entity];
         let stream = &catalog.streams[self.stream];
@@ -78,7 +79,7 @@ impl LocalityError {
     }
 }
 
-/// A warning that documents are looked for one by one.
+/// Builds the warning that a lookup scans all documents.
 pub(crate) fn unindexed_warning(span: Span, entity: &Entity, field: &str) -> Diagnostic {
     let message = format!("every {} document will be looked at: there is no index on `{field}`", entity.name);
     Diagnostic::warning(codes::NO_INDEX, span, message)

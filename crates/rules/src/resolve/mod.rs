@@ -1,4 +1,4 @@
-//! From syntax trees to a program: names resolved, types checked, locality decided.
+//! Resolver: turns syntax trees into a program by resolving names, checking types and deciding locality.
 
 mod action;
 pub(crate) mod aggregate;
@@ -20,19 +20,19 @@ use crate::aggregate::Aggregate;
 use crate::catalog::Catalog;
 use crate::plan::RulePlan;
 
-/// What the files of an app say. It means something only when nothing was wrong.
+/// The resolved files of an app. Only meaningful if no errors were reported.
 pub(crate) struct ResolvedApp {
     pub catalog: Catalog,
     pub rules: Vec<RulePlan>,
     pub aggregates: Vec<Aggregate>,
 }
 
-/// The streams that the files of an app declare.
+/// Returns the streams that the files of an app declare.
 pub(crate) fn declared_streams(modules: &[Module]) -> Vec<Arc<StreamSchema>> {
     declare::declare(modules, &[], &mut DiagnosticSink::default()).streams
 }
 
-/// Resolves all files of an app together. `given`: streams that may be declared elsewhere.
+/// Resolves all files of an app as one. `given`: streams that may be declared elsewhere.
 pub(crate) fn resolve(
     modules: &[Module],
     given: &[Arc<StreamSchema>],

@@ -1,4 +1,4 @@
-//! What names mean in an expression: bindings, and the fields of what is being filtered.
+//! Names in expressions: bindings, and the fields of the event or document being filtered.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -16,41 +16,41 @@ use crate::expr::{DocPath, Expr, ExprNode, ExprType, JsonPath};
 /// The names that an expression may use.
 #[derive(Clone)]
 pub(crate) struct NameScope<'c> {
-    /// The declarations of the app.
+    /// Declarations of the app.
     pub catalog: &'c Catalog,
-    /// Names bound by conditions so far, with their places.
+    /// Names bound by the conditions so far, with their spans.
     pub bindings: Vec<(Ident, Binding)>,
-    /// Whose fields bare names are.
+    /// The event or document whose fields can be used by their bare names.
     pub filter_target: Option<Binding>,
-    /// Whether aggregates may be called.
+    /// Whether aggregate functions may be called.
     pub aggregates: bool,
-    /// Nodes that `let`s were put in as, so far in this rule.
+    /// Nodes inserted for uses of `let`s so far; shared by all scopes of the rule.
     pub inlined_nodes: Rc<Cell<usize>>,
 }
 
-/// Most nodes that the `let`s of one rule may be put in as, all uses together.
+/// Limit on the nodes inserted for all uses of the `let`s of one rule.
 const INLINED_NODES_MAX: usize = 200_000;
 
-/// What a name is bound to.
+/// The meaning of a bound name.
 #[derive(Debug, Clone)]
 pub(crate) enum Binding {
-    /// The event of the rule.
+    /// The event of the rule, with the index of its stream.
     Event(usize),
     /// A document.
     Doc {
-        /// Counted from 0 among the documents of the rule.
+        /// Index among the documents of the rule.
         slot: usize,
-        /// Its entity.
+        /// Index of the entity.
         entity: usize,
     },
-    /// The value of a `let` or of a group.
+    /// The value of a `let` or of a `groupby` expression.
     Value(Expr),
-    /// Something that was wrong and has been reported; what uses it is not.
+    /// A binding with an error that has been reported; its uses are not reported again.
     Unknown,
 }
 
 impl<'c> NameScope<'c> {
-    /// No names yet.
+    /// Creates a scope without names.
     pub(crate) fn new(catalog: &'c Catalog) -> Self {
         Self {
             catalog,
@@ -61,12 +61,12 @@ impl<'c> NameScope<'c> {
         }
     }
 
-    /// What `name` is bound to.
+    /// Returns the binding of `name`.
     pub(crate) fn get(&self, name: &str) -> Option<&Binding> {
         self.bindings.iter().find(|(n, _)| n.name == name).map(|(_, b)| b)
     }
 
-    /// Binds a name; a second one of the same name is reported.
+    /// Binds a name; reports it if it is bound already.
     pub(crate) fn bind(&mut self, name: &Ident, bound: Binding, sink: &mut DiagnosticSink) {
         if let Some((first, _)) = self.bindings.iter().find(|(n, _)| n.name == name.name) {
             sink.push(
@@ -79,12 +79,12 @@ impl<'c> NameScope<'c> {
         self.bindings.push((name.clone(), bound));
     }
 
-    /// The same names, and the fields of `filtered` by their bare names.
+    /// Returns this scope with the fields of `filtered` added under their bare names.
     pub(crate) fn with_filter_target(&self, filtered: Binding) -> Self {
         Self { filter_target: Some(filtered), ..self.clone() }
     }
 
-    /// The value of a name followed by fields, each of which may have been written as a call.
+    /// Resolves a name followed by fields, each of which may be written as a call.
     pub(crate) fn path(
         &self,
         root: &Ident,
@@ -93,7 +93,8 @@ impl<'c> NameScope<'c> {
         sink: &mut DiagnosticSink,
     ) -> Option<Expr> {
         let is_field = match &self.filter_target {
-            // the fields of an event are known, those of a document are not: there a binding comes first
+            // an event's fields are known, so they win over bindings; a document's are not, so there bindings
+            // win
             Some(Binding::Event(stream)) => self.catalog.streams[*stream].field_index(&root.name).is_some(),
             _ => false,
         };
@@ -165,7 +166,7 @@ impl<'c> NameScope<'c> {
         sink.push(diagnostic);
     }
 
-    /// A field of the event: declared, `_time` or `_extra`; more names lead into JSON.
+    /// Resolves a field of the event: declared, `_time` or `_extra`; further names lead into JSON.
     fn event_field(
         &self,
         stream: usize,
@@ -221,7 +222,7 @@ impl<'c> NameScope<'c> {
         });
     }
 
-    /// Fields of a `let`: of a document's or a JSON field.
+    /// Resolves a `let` value, or fields of one that is a document, a document field or a JSON field.
     fn inside_value(
         &self,
         value: &Expr,
@@ -277,7 +278,7 @@ fn doc_field(slot: usize, fields: &[&Ident], span: Span, sink: &mut DiagnosticSi
     Some(Expr { kind: ExprNode::Doc { slot, path: Some(path) }, ty: ExprType::Any, span })
 }
 
-/// Names with dots between them, as the document store takes paths.
+/// Joins names with dots to a path of the document store. Reports names that a path cannot contain.
 pub(crate) fn dotted(fields: &[&Ident], sink: &mut DiagnosticSink) -> Option<String> {
     for field in fields {
         if !is_field_name(&field.name) {
@@ -293,12 +294,12 @@ pub(crate) fn dotted(fields: &[&Ident], sink: &mut DiagnosticSink) -> Option<Str
     Some(names.join("."))
 }
 
-/// Whether documents may have a field of that name that a path can reach.
+/// Returns whether documents may have a field of that name that a path can reach.
 pub(crate) fn is_field_name(name: &str) -> bool {
     !name.is_empty() && !name.contains(['.', '\0']) && !name.starts_with('$')
 }
 
-/// A name with the fields that follow it: `a.b.c()` is `a` and `[b, c]`.
+/// Splits a name from the fields that follow it: `a.b.c()` is `a` and `[b, c]`.
 pub(crate) fn chain(expr: &ast::Expr) -> Option<(&Ident, Vec<&Ident>)> {
     match &expr.kind {
         ExprKind::Name(name) => Some((name, vec![])),

@@ -1,4 +1,4 @@
-//! Rules: conditions to checks and lookups.
+//! Rules: resolves conditions to checks and lookups.
 
 use std::sync::Arc;
 
@@ -14,19 +14,20 @@ use crate::expr::row::SLOTS_MAX;
 use crate::expr::{CompareOp, DocPath, Expr, ExprNode, ExprType, JsonPath};
 use crate::plan::{Check, DocumentSlot, DocumentSource, Lookup, RulePlan, Step};
 
-/// The conditions of a rule or an aggregate while they are resolved.
+/// Resolves the conditions of a rule or an aggregate, one after the other.
 pub(crate) struct ConditionResolver<'c> {
     pub names: NameScope<'c>,
-    /// The stream of the event; `None` where the source of an aggregate is an entity.
+    /// Index of the event's stream; `None` where the source of an aggregate is an entity.
     pub stream: Option<usize>,
     pub checks: Vec<Check>,
     pub steps: Vec<Step>,
     pub slots: Vec<DocumentSlot>,
-    /// Whether documents must be in the event's partition. Aggregates run over all of them.
+    /// Whether documents must be in the event's partition. False for aggregates, which run over all
+    /// partitions.
     pub local: bool,
 }
 
-/// Compiles a rule. `None`: something was wrong, and has been reported.
+/// Compiles a rule. Returns `None` if there was an error, which has been reported.
 pub(crate) fn rule(decl: &RuleDecl, catalog: &Catalog, sink: &mut DiagnosticSink) -> Option<RulePlan> {
     let Some((Condition::Event(first), rest)) = decl.conditions.split_first() else {
         let span = decl.conditions.first().map_or(decl.name.span, Condition::span);
@@ -54,7 +55,7 @@ pub(crate) fn rule(decl: &RuleDecl, catalog: &Catalog, sink: &mut DiagnosticSink
         whole &= conditions.condition(condition, i + 1, sink).is_some();
     }
     let actions = action::actions(&decl.actions, &conditions, sink);
-    // actions are looked at even if a condition was wrong, so that one run tells more
+    // resolve actions even after an error in a condition, so that one run reports more errors
     let actions = actions?;
     whole.then(|| RulePlan {
         name: Arc::from(decl.name.name.as_str()),
@@ -97,7 +98,7 @@ pub(crate) fn report_unknown_entity(name: &ast::Ident, catalog: &Catalog, sink: 
 }
 
 impl<'c> ConditionResolver<'c> {
-    /// The filters of the first condition. Says whether all were right.
+    /// Resolves the filters of the first condition. Returns whether all are valid.
     pub(crate) fn event_filters(
         &mut self,
         filters: &[ast::Expr],
@@ -115,7 +116,8 @@ impl<'c> ConditionResolver<'c> {
         whole
     }
 
-    /// Puts what holds of the event alone first, and the rest where it stands.
+    /// Splits a condition: conjuncts on the event alone become checks, which run first; others become steps
+    /// in order.
     fn check(&mut self, holds: Expr, condition: usize) {
         let mut parts = Vec::new();
         holds.into_conjuncts(&mut parts);
@@ -126,7 +128,7 @@ impl<'c> ConditionResolver<'c> {
         }
     }
 
-    /// A condition after the first.
+    /// Resolves a condition after the first.
     pub(crate) fn condition(
         &mut self,
         condition: &Condition,
@@ -135,7 +137,7 @@ impl<'c> ConditionResolver<'c> {
     ) -> Option<()> {
         match condition {
             Condition::Event(c) => {
-                // the parser takes only the first condition for an event
+                // the parser accepts an event only as the first condition
                 sink.push(Diagnostic::error(
                     codes::FIRST_CONDITION,
                     c.span,
@@ -164,7 +166,7 @@ impl<'c> ConditionResolver<'c> {
             }
             Condition::Let(c) => {
                 let value = expr::value(&c.expr, &self.names, sink);
-                // bound even when wrong, so that its uses are not reported, too
+                // bound even if wrong, so that its uses are not reported as well
                 let whole = value.is_some();
                 self.names.bind(&c.name, value.map_or(Binding::Unknown, Binding::Value), sink);
                 whole.then_some(())
@@ -225,7 +227,7 @@ impl<'c> ConditionResolver<'c> {
             sink.push(why.diagnostic(c.span, catalog));
         }
         let by = match owner {
-            // the relation was declared for a field that the stream has
+            // a relation is only declared for streams that have the field
             (RelationOwner::Stream(stream), _) => event_column(catalog, stream, &relation.by, c.span)?,
             (_, slot) => doc_path(slot?, &relation.by, c.span),
         };
@@ -283,7 +285,7 @@ impl<'c> ConditionResolver<'c> {
         Some(())
     }
 
-    /// Binds what a wrong condition would have bound, so that its uses are not reported, too.
+    /// Binds the name of an erroneous condition, so that its uses are not reported as well.
     fn bind_placeholder(&mut self, binding: Option<&ast::Ident>, sink: &mut DiagnosticSink) -> Option<()> {
         if let Some(name) = binding {
             self.names.bind(name, Binding::Unknown, sink);
@@ -313,7 +315,7 @@ impl<'c> ConditionResolver<'c> {
         }
     }
 
-    /// The filters of a document, in parts.
+    /// Resolves the filters of a document, split into conjuncts.
     fn filters(
         &self,
         filters: &[ast::Expr],
@@ -334,7 +336,8 @@ impl<'c> ConditionResolver<'c> {
         whole.then(|| parts.into_iter().map(|expr| Check { expr, condition: index }).collect())
     }
 
-    /// Moves what holds of the event alone to the front. Inside a `not` it must stay.
+    /// Moves filters on the event alone to the checks, which run first. Filters of a negated condition must
+    /// stay inside it.
     fn hoist(&mut self, filters: Vec<Check>, negated: bool) -> Vec<Check> {
         if negated || self.stream.is_none() {
             return filters;
@@ -370,7 +373,7 @@ impl<'c> ConditionResolver<'c> {
     }
 }
 
-/// The event's field `name`.
+/// Returns the expression for the event's field `name`.
 pub(crate) fn event_column(catalog: &Catalog, stream: usize, name: &str, span: Span) -> Option<Expr> {
     let schema = &catalog.streams[stream];
     let column = schema.field_index(name)?;
@@ -386,7 +389,7 @@ pub(crate) fn doc_path(slot: usize, path: &str, span: Span) -> Expr {
     Expr { kind: ExprNode::Doc { slot, path: Some(DocPath::new(path)) }, ty: ExprType::Any, span }
 }
 
-/// The filters that say `path == value` with a value that is known before the document.
+/// Returns the filters of the form `path == value` whose value is known before the document is.
 fn equalities(slot: usize, filters: &[Check]) -> impl Iterator<Item = (&str, &Expr)> {
     filters.iter().filter_map(move |filter| {
         let ExprNode::Compare(CompareOp::Eq, a, b) = &filter.expr.kind else { return None };
@@ -412,7 +415,8 @@ fn reads_slot(value: &Expr, slot: usize) -> bool {
     value.reads_slot(slot)
 }
 
-/// By key, else by the index of which the most fields are given, else by any field, else all.
+/// Chooses the source of candidates: by key, else by the index with most of its leading fields given, else a
+/// scan.
 fn find_source(entity: &Entity, slot: usize, filters: &[Check]) -> DocumentSource {
     let given: Vec<(&str, &Expr)> = equalities(slot, filters).collect();
     let value_of = |path: &str| given.iter().find(|(p, _)| *p == path).map(|(_, v)| (*v).clone());
@@ -431,7 +435,7 @@ fn find_source(entity: &Entity, slot: usize, filters: &[Check]) -> DocumentSourc
     }
 }
 
-/// A warning where every document of an entity has to be looked at.
+/// Returns a warning if the lookup scans all documents of an entity.
 fn scan_warning(
     source: &DocumentSource,
     entity: &Entity,

@@ -1,9 +1,9 @@
-//! Functions of the language in SQL.
+//! Translates functions of the rule language to SQL.
 
 use super::{SqlQuery, TIMESTAMP, value, value_as};
 use crate::expr::{Expr, ExprType, Func};
 
-/// A call of `func`; `ty` is the type of its result.
+/// Translates a call of `func`; `ty` is its result type.
 pub(super) fn call(query: &SqlQuery<'_>, func: Func, args: &[Expr], ty: ExprType) -> String {
     let number = |i: usize| value_as(query, &args[i], ExprType::Float);
     let text = |i: usize| value_as(query, &args[i], ExprType::Str);
@@ -23,7 +23,8 @@ pub(super) fn call(query: &SqlQuery<'_>, func: Func, args: &[Expr], ty: ExprType
         Func::Min | Func::Max => {
             let name = if func == Func::Min { "least" } else { "greatest" };
             let all: Vec<String> = args.iter().map(|x| value_as(query, x, ty)).collect();
-            // least and greatest pass over nulls; here one missing argument makes the result missing
+            // SQL `least` and `greatest` skip nulls; in the rule language one missing argument makes the
+            // result missing
             let there: Vec<String> = all.iter().map(|x| format!("{x} IS NOT NULL")).collect();
             format!("(CASE WHEN {} THEN {name}({}) END)", there.join(" AND "), all.join(", "))
         }
@@ -85,7 +86,7 @@ pub(super) fn call(query: &SqlQuery<'_>, func: Func, args: &[Expr], ty: ExprType
     }
 }
 
-/// Text of any value.
+/// Converts an argument to a string.
 fn text_of<'q>(query: &'q SqlQuery<'_>, args: &'q [Expr]) -> impl Fn(usize) -> String + 'q {
     move |i| match args[i].ty {
         ExprType::Str => value(query, &args[i]),

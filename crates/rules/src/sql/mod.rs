@@ -1,8 +1,8 @@
-//! Aggregates as SQL for DataFusion.
+//! Translates aggregate rules to SQL for DataFusion.
 //!
-//! Streams are the tables `events."NAME"`, entities `docs."NAME"`; their fields are columns. Inside a query times and
-//! spans are integers of microseconds, whole numbers `BIGINT`, others `DOUBLE`; a value of a document, whose type is
-//! not known here, is cast where it meets something of a known type.
+//! Streams are the tables `events."NAME"`, entities the tables `docs."NAME"`; their fields are columns.
+//! Inside a query, times and spans are integers of microseconds, other integers `BIGINT`, floats `DOUBLE`.
+//! Document fields have no static type; they are cast to the type of the value they are combined with.
 
 mod function;
 
@@ -15,10 +15,10 @@ use crate::catalog::{Catalog, Entity};
 use crate::expr::{AggFunc, ArithmeticOp, CompareOp, Const, Expr, ExprNode, ExprType};
 use crate::plan::{Check, DocumentSlot, DocumentSource, Lookup, Step};
 
-/// The Arrow type of times in tables.
+/// Arrow type of times in tables.
 const TIMESTAMP: &str = "Timestamp(Microsecond, Some(\"UTC\"))";
 
-/// What an aggregate begins with.
+/// Stream or entity of the first condition of an aggregate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum AggregateSource {
     Stream(usize),
@@ -29,7 +29,7 @@ pub(crate) enum AggregateSource {
 pub(crate) struct SqlQuery<'q> {
     pub catalog: &'q Catalog,
     pub root: AggregateSource,
-    /// The name of the event.
+    /// Name that the rule binds the event to.
     pub event: &'q str,
     pub checks: &'q [Check],
     pub steps: &'q [Step],
@@ -38,7 +38,7 @@ pub(crate) struct SqlQuery<'q> {
     pub over: Option<Duration>,
 }
 
-/// The query and the form of the documents of one insert.
+/// Builds the query and the document layout of one insert.
 pub(crate) fn insert(query: &SqlQuery<'_>, entity: &Entity, fields: &[(Arc<str>, Expr)]) -> AggregateInsert {
     let mut columns = Vec::new();
     let shapes =
@@ -80,7 +80,7 @@ fn field_layout(query: &SqlQuery<'_>, expr: &Expr, columns: &mut Vec<String>) ->
     }
 }
 
-/// The tables, joined by the relations.
+/// Builds the `FROM` clause: the tables, joined by the lookups.
 fn from(query: &SqlQuery<'_>) -> String {
     let mut sql = match query.root {
         AggregateSource::Stream(stream) => {
@@ -107,7 +107,7 @@ fn table(query: &SqlQuery<'_>, slot: usize) -> String {
     format!("docs.{} AS {}", quote(&entity.name), alias(query, slot))
 }
 
-/// What makes a document the one that is looked for.
+/// Returns the conditions that a looked-up document must satisfy.
 fn join_conditions(query: &SqlQuery<'_>, lookup: &Lookup) -> Vec<String> {
     let entity = &query.catalog.entities[query.slots[lookup.slot].entity];
     let field = |path: &str| doc_column(query, lookup.slot, path);
@@ -118,7 +118,7 @@ fn join_conditions(query: &SqlQuery<'_>, lookup: &Lookup) -> Vec<String> {
         DocumentSource::Fields(fields) => fields.iter().map(|(path, x)| equal(path, x)).collect(),
         DocumentSource::Scan => vec![],
     };
-    // what an entity's condition is looked up by is among its filters, too
+    // an equality that became the source of a lookup is among the filters as well
     for filter in &lookup.filters {
         let sql = value(query, &filter.expr);
         if !on.contains(&sql) {
@@ -128,7 +128,7 @@ fn join_conditions(query: &SqlQuery<'_>, lookup: &Lookup) -> Vec<String> {
     on
 }
 
-/// Everything that must hold: conditions, documents that must not be there, groups that must not be missing.
+/// Returns all conditions of `WHERE`: checks, documents that must not exist, groups that must not be null.
 fn conditions(query: &SqlQuery<'_>) -> Vec<String> {
     let mut all: Vec<String> = query.checks.iter().map(|c| value(query, &c.expr)).collect();
     for step in query.steps {
@@ -146,29 +146,29 @@ fn conditions(query: &SqlQuery<'_>) -> Vec<String> {
     all
 }
 
-/// A name in double quotes.
+/// Quotes an identifier.
 fn quote(name: &str) -> String {
     format!("\"{}\"", name.replace('"', "\"\""))
 }
 
-/// Text in single quotes.
+/// Quotes a string literal.
 fn text(value: &str) -> String {
     format!("'{}'", value.replace('\'', "''"))
 }
 
-/// The alias of a document's table.
+/// Returns the alias of a document's table.
 ///
-/// It begins with `$`, so that it is no column's name: where the documents have no field `departed` yet,
-/// `flight.departed` would be taken for a part of a column `flight` of some other table.
+/// It begins with `$`, so that it equals no column name: as long as no document has a field `departed`,
+/// `flight.departed` would be read as a field of a column `flight` of another table.
 fn alias(query: &SqlQuery<'_>, slot: usize) -> String {
     match &query.slots[slot].name {
         Some(name) => quote(&format!("${name}")),
-        // no name in the language has a space, unless in backticks
+        // no name in the language has a space, unless it is in backticks
         None => quote(&format!("$no {slot}")),
     }
 }
 
-/// The alias of the events' table.
+/// Returns the alias of the events' table.
 fn event_alias(query: &SqlQuery<'_>) -> String {
     quote(&format!("${}", query.event))
 }
@@ -182,18 +182,18 @@ fn doc_column(query: &SqlQuery<'_>, slot: usize, path: &str) -> String {
     sql
 }
 
-/// A column of unknown type, as it must be to meet a value of type `ty`.
+/// Casts a column of unknown type so that it can be combined with a value of type `ty`.
 fn typed_column(sql: &str, ty: ExprType) -> String {
     match ty {
         ExprType::Time => format!("CAST(arrow_cast({sql}, '{TIMESTAMP}') AS BIGINT)"),
-        // documents keep spans as milliseconds
+        // documents store spans as milliseconds
         ExprType::Span => format!("CAST(CAST({sql} AS DOUBLE) * 1000 AS BIGINT)"),
         ExprType::Float => format!("CAST({sql} AS DOUBLE)"),
         _ => sql.to_owned(),
     }
 }
 
-/// `expr` where its value is used as `ty`.
+/// Translates `expr` for use as a value of type `ty`.
 fn value_as(query: &SqlQuery<'_>, expr: &Expr, ty: ExprType) -> String {
     let sql = value(query, expr);
     match (expr.ty, ty) {
@@ -205,7 +205,7 @@ fn value_as(query: &SqlQuery<'_>, expr: &Expr, ty: ExprType) -> String {
     }
 }
 
-/// The SQL of an expression.
+/// Translates an expression.
 fn value(query: &SqlQuery<'_>, expr: &Expr) -> String {
     let of = |x: &Expr| value(query, x);
     match &expr.kind {
@@ -243,7 +243,7 @@ fn value(query: &SqlQuery<'_>, expr: &Expr) -> String {
             format!("coalesce({})", args.join(", "))
         }
         ExprNode::Aggregate(func, args) => aggregate(query, *func, args, expr.ty),
-        // objects and arrays are put together from their parts; elsewhere they have no form in SQL
+        // documents to insert are assembled by `field_layout`; an object elsewhere has no SQL form
         ExprNode::Object(_) => "NULL".to_owned(),
         ExprNode::Array(items) => format!("[{}]", items.iter().map(of).collect::<Vec<_>>().join(", ")),
     }
@@ -258,7 +258,7 @@ fn constant(c: &Const) -> String {
     match c {
         Const::Null => "NULL".to_owned(),
         Const::Bool(b) => b.to_string().to_uppercase(),
-        // the least integer has no literal: its digits without the sign are too large
+        // i64::MIN has no literal: its digits without the sign are too large
         Const::Int(n) | Const::Time(n) | Const::Span(n) if *n == i64::MIN => format!("CAST('{n}' AS BIGINT)"),
         Const::Int(n) | Const::Time(n) | Const::Span(n) => n.to_string(),
         Const::Float(x) => format!("{x:?}"),
@@ -266,7 +266,7 @@ fn constant(c: &Const) -> String {
     }
 }
 
-/// A field of the event, as 64-bit integer or double where it is a number or a time.
+/// Returns a field of the event; small integers and times are cast to `BIGINT`, `float` to `DOUBLE`.
 fn event_column(query: &SqlQuery<'_>, position: usize) -> String {
     let AggregateSource::Stream(stream) = query.root else { return "NULL".to_owned() };
     let schema = &query.catalog.streams[stream];
@@ -282,7 +282,8 @@ fn event_column(query: &SqlQuery<'_>, position: usize) -> String {
     }
 }
 
-/// Plain columns of times compare with constants as they are, so that files can be skipped by their statistics.
+/// Compares plain time columns with constants without a cast, so that files can be pruned by their
+/// statistics.
 fn compare(query: &SqlQuery<'_>, op: CompareOp, a: &Expr, b: &Expr) -> String {
     let sign = if op == CompareOp::Eq { "=" } else { op.text() };
     let plain =
@@ -290,7 +291,7 @@ fn compare(query: &SqlQuery<'_>, op: CompareOp, a: &Expr, b: &Expr) -> String {
     if plain(a) && plain(b) {
         return format!("({} {sign} {})", instant(query, a), instant(query, b));
     }
-    // a value of unknown type is cast to what it is compared with; numbers of known types find together
+    // a value of unknown type is cast to the other side's type; SQL itself coerces numbers of known types
     let side = |x: &Expr, other: &Expr| match (x.ty, other.ty) {
         (ExprType::Any, ExprType::Int) => value_as(query, x, ExprType::Float),
         (ExprType::Any, ty) => value_as(query, x, ty),
@@ -314,7 +315,8 @@ fn arith(query: &SqlQuery<'_>, op: ArithmeticOp, a: &Expr, b: &Expr, ty: ExprTyp
     if ty == ExprType::Str {
         return format!("({} || {})", value_as(query, a, ExprType::Str), value_as(query, b, ExprType::Str));
     }
-    // next to a time an unknown value is a time or a span as the result says; next to a span it is milliseconds
+    // beside a time, a value of unknown type is a time in a subtraction, else a span; beside a span it
+    // is a number of milliseconds
     let operand = |x: &Expr, other: &Expr| -> String {
         let as_ty = match (x.ty, other.ty) {
             (ExprType::Any, ExprType::Time) if op == ArithmeticOp::Sub => ExprType::Time,
@@ -326,7 +328,7 @@ fn arith(query: &SqlQuery<'_>, op: ArithmeticOp, a: &Expr, b: &Expr, ty: ExprTyp
         value_as(query, x, as_ty)
     };
     let (left, right) = (operand(a, b), operand(b, a));
-    // a value of unknown type is as a document keeps it, and that keeps spans as milliseconds
+    // a result of unknown type has the form that documents store, where spans are milliseconds
     if ty == ExprType::Any && [a.ty, b.ty].iter().any(|t| matches!(t, ExprType::Time | ExprType::Span)) {
         let sign = if op == ArithmeticOp::Add { "+" } else { "-" };
         return match op {
@@ -354,7 +356,7 @@ fn arith(query: &SqlQuery<'_>, op: ArithmeticOp, a: &Expr, b: &Expr, ty: ExprTyp
     }
 }
 
-/// What is divided by: nothing comes of a division by zero.
+/// Makes a division by zero yield null.
 fn divisor(expr: &Expr, sql: &str) -> String {
     match expr.as_const() {
         Some(Const::Int(n) | Const::Span(n)) if *n != 0 => sql.to_owned(),

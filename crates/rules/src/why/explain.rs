@@ -1,4 +1,4 @@
-//! Answers to *why* and *why not*.
+//! Answers why a rule fired for an event, or why it did not.
 
 use serde::{Deserialize, Serialize};
 use tidemill_docs::DocBytes;
@@ -12,51 +12,52 @@ use crate::expr::{Columns, Frame, Row};
 use crate::plan::{Check, RulePlan, Step};
 use crate::program::Program;
 
-/// Which event is asked about.
+/// Selects the event to explain.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Selector {
     /// The event with this id.
     Id(EventId),
     /// The latest event with these values in these fields.
     Fields {
-        /// The stream, where it matters.
+        /// Name of the stream; `None` searches all streams that have the fields.
         stream: Option<String>,
-        /// Field and value; text is also compared with what a number or a time looks like.
+        /// Field and value; a string also matches a number or time that is formatted so.
         fields: Vec<(String, serde_json::Value)>,
     },
 }
 
-/// What the rules did with an event, and why.
+/// Explanation of what the rules did with an event.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Explanation {
-    /// The stream.
+    /// Name of the stream.
     pub stream: String,
-    /// The event's id.
+    /// Event id.
     pub id: String,
-    /// Its fields.
+    /// Fields of the event as a JSON object.
     pub event: serde_json::Value,
-    /// The rules that were asked about, in the order in which they run.
+    /// Outcome of each requested rule, in the order in which they run.
     pub rules: Vec<RuleOutcome>,
-    /// Set when nothing was kept of what the rules did, and they ran again over stored events.
+    /// Set when the event was no longer traced and the rules ran again over stored events.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub evaluated_again: Option<ReevaluationInfo>,
 }
 
-/// On what an explanation stands that was made afterwards.
+/// Basis of an explanation for which the rules ran again.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ReevaluationInfo {
-    /// Stored events of the partition that the rules ran over, up to and with the one that was asked about.
+    /// Number of stored events of the partition that the rules ran over, up to and including the explained
+    /// one.
     pub events: u64,
-    /// How far the documents are those of that time, in sentences.
+    /// Sentences on how far the documents equal those of that time.
     pub notes: Vec<String>,
 }
 
-/// What one rule did.
+/// Outcome of one rule.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct RuleOutcome {
-    /// The rule.
+    /// Name of the rule.
     pub rule: String,
-    /// What it did.
+    /// What the rule did.
     #[serde(flatten)]
     pub outcome: Outcome,
 }
@@ -65,60 +66,60 @@ pub struct RuleOutcome {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "outcome", rename_all = "snake_case")]
 pub enum Outcome {
-    /// It fired, once for each of these.
+    /// The rule fired, once for each combination of documents.
     Fired {
         /// The first firings.
         firings: Vec<RuleFiring>,
-        /// Further ones that were not kept.
+        /// Number of further firings that were not recorded.
         more: u32,
     },
-    /// It did not fire.
+    /// The rule did not fire.
     NotFired {
         /// The condition that failed, counted from 1.
         condition: usize,
-        /// What failed, as it is written.
+        /// Source text of the failed condition, or of the part of it that failed.
         text: String,
-        /// Its line.
+        /// Line of that text.
         line: u32,
-        /// The values in it.
+        /// Values that the condition depends on.
         values: Vec<RenderedTerm>,
-        /// Why it failed.
+        /// Why it failed, as a sentence.
         reason: String,
-        /// The documents that the conditions before it found.
+        /// Documents that the conditions before it found.
         bindings: Vec<BoundDocument>,
     },
-    /// It was about to fire, and that went wrong.
+    /// The conditions held, but the firing failed.
     Failed {
-        /// What went wrong.
+        /// Error message.
         message: String,
-        /// The documents it was about to act on.
+        /// Documents that the actions were about to use.
         bindings: Vec<BoundDocument>,
     },
-    /// The event was a duplicate, so no rule saw it.
+    /// The event was a duplicate, so no rule ran on it.
     Duplicate,
-    /// There was no room to keep what would be needed to answer.
+    /// The trace had no room for the record that would answer.
     Unknown,
 }
 
-/// One firing.
+/// A firing of a rule.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct RuleFiring {
-    /// The documents that its conditions found, as they were before.
+    /// Documents that the conditions found, as they were before the firing.
     pub bindings: Vec<BoundDocument>,
-    /// What it did, as it is written.
+    /// Source text of the actions.
     pub actions: Vec<String>,
-    /// Ids of the events that it emitted and that stayed in this partition.
+    /// Ids of the emitted events that stayed in this partition.
     pub emitted: Vec<String>,
 }
 
-/// A document by its name in the rule.
+/// A document bound by a rule.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct BoundDocument {
-    /// The name.
+    /// Name in the rule.
     pub name: String,
-    /// The entity.
+    /// Name of the entity.
     pub entity: String,
-    /// The document.
+    /// The document as plain JSON.
     pub document: serde_json::Value,
 }
 
@@ -133,8 +134,8 @@ struct TracedEvent<'t> {
 impl Trace {
     /// Explains what the rules did with an event: all rules of its stream, or the one named `rule`.
     ///
-    /// `program` must be the one that ran. Errors: `NotFound` for an event that is not kept and for an unknown rule,
-    /// `Invalid` for a rule of another stream.
+    /// `program` must be the program that ran. Errors: `NotFound` for an event that is not in the trace and
+    /// for an unknown rule, `Invalid` for a rule of another stream.
     pub fn explain(&self, program: &Program, selector: &Selector, rule: Option<&str>) -> Result<Explanation> {
         let only = rule.map(|name| rule_named(program, name)).transpose()?;
         let found = self.find(program, selector, only)?;
@@ -203,7 +204,7 @@ impl Trace {
         }
     }
 
-    /// The streams that may have such an event.
+    /// Returns the streams that may have an event with these fields.
     fn streams(
         &self,
         program: &Program,
@@ -312,7 +313,7 @@ fn fired(program: &Program, rule: &RulePlan, records: &[&TraceRecord], found: &T
                     offset: found.run.offset,
                     row,
                 });
-                // events for other partitions have numbers, too, but are not here
+                // events for other partitions have row numbers, but are not in the trace
                 let emitted =
                     ids.filter(|id| found.run.find(id).is_some()).map(|id| id.to_string()).collect();
                 let bindings = bindings(program, rule, found.run.docs(record));
@@ -341,7 +342,7 @@ fn bindings(program: &Program, rule: &RulePlan, docs: &[Option<DocBytes>]) -> Ve
         .collect()
 }
 
-/// A condition on documents failed.
+/// Explains a failed condition on documents.
 fn missed(
     program: &Program,
     rule: &RulePlan,

@@ -1,7 +1,7 @@
-//! Why a rule fired for an event, or why not.
+//! Explains why a rule fired for an event, or why not.
 //!
-//! While rules run, a [`Trace`] keeps the batches and of the documents only what cannot be found again: those a
-//! rule's conditions were looking at. Everything else is computed when somebody asks.
+//! While rules run, a [`Trace`] stores the batches, and of the documents only those that cannot be found
+//! again later: the ones a rule's conditions were looking at. Everything else is computed on request.
 
 mod explain;
 mod render;

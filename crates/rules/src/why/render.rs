@@ -1,4 +1,4 @@
-//! Explanations in words.
+//! Renders explanations as text.
 
 use std::fmt;
 
@@ -11,19 +11,19 @@ use crate::expr::{Expr, ExprNode, Frame, RuleValue};
 use crate::plan::{DocumentSource, Lookup, RulePlan};
 use crate::program::Program;
 
-/// Longest value that is shown, in characters.
+/// Limit on the characters of a rendered value.
 const VALUE_CHARS_MAX: usize = 200;
 
 /// A part of a condition and its value.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct RenderedTerm {
-    /// As it is written.
+    /// Source text, with the owner's name before fields that are written without it.
     pub text: String,
-    /// Its value, as people read it; `missing` when there is none.
+    /// Formatted value; `missing` when there is none.
     pub value: String,
 }
 
-/// Source text without line breaks.
+/// Joins source text into one line.
 pub(super) fn one_line(text: &str) -> String {
     text.split_whitespace().collect::<Vec<_>>().join(" ")
 }
@@ -36,7 +36,8 @@ fn display(value: &RuleValue<'_>) -> String {
     format!("{}…", text.chars().take(VALUE_CHARS_MAX).collect::<String>())
 }
 
-/// How an expression is written; a field that a relation goes by is not written, so it gets its owner's name.
+/// Returns the source text of an expression. Fields of documents written without their owner, and fields that
+/// a relation uses implicitly, get the owner's name.
 fn name(program: &Program, rule: &RulePlan, expr: &Expr) -> String {
     let written = one_line(program.text(expr.span));
     match &expr.kind {
@@ -61,7 +62,7 @@ fn name(program: &Program, rule: &RulePlan, expr: &Expr) -> String {
     }
 }
 
-/// Whether `written` is a use of the field: `x`, `toe.x`, `toe.x()`.
+/// Returns whether `written` is a use of the field: `x`, `toe.x`, `toe.x()`.
 fn ends_with_field(written: &str, field: &str) -> bool {
     let last = field.rsplit('.').next().unwrap_or(field);
     let written = written.trim_end_matches([' ', '(', ')']);
@@ -75,7 +76,7 @@ fn column_name(program: &Program, rule: &RulePlan, column: usize) -> String {
     fields.get(column).map_or_else(|| "_time".to_owned(), |f| f.name.clone())
 }
 
-/// An expression with its value.
+/// Renders an expression with its value.
 pub(super) fn rendered_term(
     program: &Program,
     rule: &RulePlan,
@@ -85,7 +86,7 @@ pub(super) fn rendered_term(
     RenderedTerm { text: name(program, rule, expr), value: display(&eval(expr, frame)) }
 }
 
-/// The values that a condition depends on: the sides of a comparison, then the fields in it.
+/// Renders the values that a condition depends on: the sides of a comparison, then the fields in it.
 pub(super) fn condition_terms(
     program: &Program,
     rule: &RulePlan,
@@ -110,7 +111,7 @@ pub(super) fn condition_terms(
     all
 }
 
-/// Why a condition does not hold.
+/// Explains why a condition does not hold.
 pub(super) fn reason(program: &Program, rule: &RulePlan, expr: &Expr, frame: &Frame<'_>) -> String {
     let text = one_line(program.text(expr.span));
     if truth(expr, frame) == Some(false) {
@@ -136,7 +137,8 @@ pub(super) fn reason(program: &Program, rule: &RulePlan, expr: &Expr, frame: &Fr
     format!("{text} cannot be computed from these values")
 }
 
-/// The first field in `expr` that is not there, unless something asks whether it is.
+/// Returns the first absent field in `expr`, except where absence is handled (`== null`, `exists`,
+/// `coalesce`).
 fn first_missing<'e>(expr: &'e Expr, frame: &Frame<'_>) -> Option<&'e Expr> {
     match &expr.kind {
         ExprNode::Event { .. } | ExprNode::Doc { .. } => {
@@ -152,7 +154,7 @@ fn is_absent(expr: &Expr, frame: &Frame<'_>) -> bool {
     eval(expr, frame).is_absent()
 }
 
-/// Why a lookup found nothing, or found what must not be there.
+/// Explains why a lookup found no document, or found one that must not exist.
 pub(super) fn not_found(program: &Program, rule: &RulePlan, lookup: &Lookup, frame: &Frame<'_>) -> String {
     let entity = &program.catalog().entities[rule.slots[lookup.slot].entity];
     if lookup.negated {
@@ -181,7 +183,7 @@ pub(super) fn not_found(program: &Program, rule: &RulePlan, lookup: &Lookup, fra
     format!("{} with {} not found", entity.name, wanted.join(" and "))
 }
 
-/// Whether a field has the value that somebody typed.
+/// Returns whether a field has the value that the user typed.
 pub(super) fn equals_json(value: &RuleValue<'_>, wanted: &serde_json::Value) -> bool {
     let typed = match wanted {
         serde_json::Value::Null => return value.is_absent(),

@@ -1,4 +1,4 @@
-//! A trace as bytes and back, so that explanations survive a restart.
+//! Serialization of a trace, so that explanations survive a restart.
 //!
 //! Format: `docs/formats/why.md`.
 
@@ -18,23 +18,23 @@ use crate::program::Program;
 
 const MAGIC: &[u8; 8] = b"TMWHY001";
 
-/// Longest section that is read, in bytes: a turn holds at most what a trace may hold, and its batches.
+/// Limit on the bytes of a section. A run holds at most what a trace may hold, and its batches.
 const SECTION_MAX: usize = 1 << 30;
 
-/// A frozen copy of a [`Trace`], cheap to make: what was traced is shared.
+/// A frozen copy of a [`Trace`], cheap to create: the runs are shared.
 #[derive(Debug, Clone)]
 pub struct TraceImage(pub(super) Vec<Arc<TracedRun>>);
 
-/// What a turn's section begins with. Documents and batches follow it.
+/// Header of a run's section. Documents and batches follow it.
 #[derive(Serialize, Deserialize)]
 struct RunHeader {
     partition: PartitionId,
     offset: Offset,
     parts: Vec<PartHeader>,
     records: Vec<TraceRecord>,
-    /// For each bound document its place among `blobs`.
+    /// For each bound document its index in `blobs`.
     docs: Vec<Option<u32>>,
-    /// Lengths of the different documents.
+    /// Lengths of the distinct documents.
     blobs: Vec<u32>,
     messages: Vec<String>,
     events: usize,
@@ -45,7 +45,7 @@ struct RunHeader {
 #[derive(Serialize, Deserialize)]
 struct PartHeader {
     stream: usize,
-    /// Rows that are no duplicates; all, when there is none.
+    /// Rows that are no duplicates; `None` if all are.
     keep: Option<Vec<bool>>,
     rows: RecordRows,
     /// Lengths of the batch's message and of its buffers.
@@ -53,9 +53,9 @@ struct PartHeader {
 }
 
 impl TraceImage {
-    /// Writes the turns, oldest first.
+    /// Writes the runs, oldest first.
     ///
-    /// Errors: those of `out`; `Internal` for a turn that cannot be encoded.
+    /// Errors: those of `out`; `Internal` for a run that cannot be encoded.
     pub fn write_to(&self, program: &Program, out: &mut impl Write) -> Result<()> {
         let failed = |e| Error::unavailable("explanations cannot be written").with_source(e);
         let mut encoder = BatchEncoder::default();
@@ -64,7 +64,7 @@ impl TraceImage {
         for turn in &self.0 {
             let section = turn.encode(&mut encoder)?;
             let len = u32::try_from(section.len()).ok().filter(|len| *len as usize <= SECTION_MAX);
-            // a turn too large for a section is one that nobody can be told about after a restart
+            // a run too large for a section is skipped and cannot be explained after a restart
             let Some(len) = len else { continue };
             out.write_all(&len.to_le_bytes()).map_err(failed)?;
             out.write_all(&xxh3_64(&section).to_le_bytes()).map_err(failed)?;
@@ -75,10 +75,10 @@ impl TraceImage {
 }
 
 impl Trace {
-    /// Adds the turns that were written; they must be older than what is traced afterwards.
+    /// Adds the runs that [`TraceImage::write_to`] wrote; they must be older than any run traced afterwards.
     ///
-    /// Returns whether they are of this program: what other rules did cannot be explained with these, and is left
-    /// out. Errors: `Corrupt` with the place; what lies before it is kept.
+    /// Returns false and adds nothing if they belong to another program, because the records refer to its
+    /// rules. Errors: `Corrupt` with the byte position; the runs before it are kept.
     pub fn read_from(&mut self, program: &Program, input: &mut impl Read) -> Result<bool> {
         let mut head = [0; 16];
         fill(input, &mut head, 0)?;
@@ -119,7 +119,7 @@ impl TracedRun {
     fn encode(&self, encoder: &mut BatchEncoder) -> Result<Vec<u8>> {
         let mut body = Vec::new();
         let mut blobs = Vec::new();
-        // one document bound by many rules is one piece of memory, and is written once
+        // a document bound by many rules is one buffer, and is written once
         let mut places = HashMap::new();
         let mut docs = Vec::with_capacity(self.docs.len());
         for doc in &self.docs {
@@ -170,7 +170,7 @@ impl TracedRun {
         let len = u32::from_le_bytes([len[0], len[1], len[2], len[3]]);
         let head: RunHeader = serde_json::from_slice(&input.take(len)?)
             .map_err(|e| Error::corrupt("its head cannot be read").with_source(e))?;
-        // copies: otherwise one document would keep the whole section in memory
+        // copied: otherwise one document would keep the whole section in memory
         let blobs = head
             .blobs
             .iter()
@@ -243,7 +243,8 @@ fn unreadable(at: u64, e: std::io::Error) -> Error {
     }
 }
 
-/// Changes when the rules or the streams do: records know rules and conditions by their position.
+/// Hashes the rule files. Records refer to rules and conditions by index, so they are valid for equal files
+/// only.
 fn fingerprint(program: &Program) -> u64 {
     let mut hash = Xxh3::new();
     for file in program.sources().iter() {

@@ -1,4 +1,4 @@
-//! The record of what rules did lately.
+//! Trace of what the rules did with recent events.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -13,10 +13,11 @@ use tidemill_types::{EventId, Offset, PartitionId};
 use super::save::TraceImage;
 use crate::exec::{RecordPosition, StreamPart};
 
-/// What a [`Trace`] may hold.
+/// Limits of a [`Trace`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TraceLimits {
-    /// Events, emitted ones too. Whole batches leave, oldest first; the last batch stays even if it alone has more.
+    /// Events, including emitted ones. Runs are dropped whole, oldest first; the last run stays even if it
+    /// alone has more.
     pub events_max: usize,
     /// Bytes of batches, documents and records.
     pub bytes_max: usize,
@@ -28,13 +29,14 @@ impl Default for TraceLimits {
     }
 }
 
-/// Firings of one rule for one event whose documents are kept; more are counted.
+/// Limit on the firings of one rule for one event that are recorded with documents; further ones are counted.
 pub(crate) const FIRINGS_MAX: u32 = 8;
 
-/// What rules did with the last events of a partition.
+/// Records what the rules did with the latest events of a partition.
 ///
-/// Cost: a batch is kept by its handle; a rule that asks for documents adds about 50 bytes and handles of the documents
-/// for each event that got that far. A rule whose conditions on the event alone fail adds nothing.
+/// Cost: a batch is stored by reference. A rule that looks up documents adds about 50 bytes and references to
+/// the documents for each event that got that far. A rule whose conditions on the event alone fail adds
+/// nothing.
 #[derive(Debug)]
 pub struct Trace {
     limits: TraceLimits,
@@ -45,24 +47,24 @@ pub struct Trace {
     current: Option<TracedRun>,
 }
 
-/// One record and what the rules did with its events.
+/// One run and what the rules did with its events.
 #[derive(Debug)]
 pub(crate) struct TracedRun {
     pub partition: PartitionId,
     pub offset: Offset,
-    /// The record's events, then those that were emitted.
+    /// The record's events, then the emitted ones.
     pub parts: Vec<TracedPart>,
-    /// In the order in which things happened; what belongs to one event and rule lies together.
+    /// In order of execution; records of one event and rule are adjacent.
     pub records: Vec<TraceRecord>,
     pub(super) docs: Vec<Option<DocBytes>>,
     pub(super) messages: Vec<String>,
     pub(super) events: usize,
     pub(super) bytes: usize,
-    /// Whether records were left out because there was no room.
+    /// Whether records were left out for lack of room.
     pub truncated: bool,
 }
 
-/// Events of one stream.
+/// Events of one stream in a run.
 #[derive(Debug)]
 pub(crate) struct TracedPart {
     pub stream: usize,
@@ -71,7 +73,7 @@ pub(crate) struct TracedPart {
     pub(super) rows: RecordRows,
 }
 
-/// The rows in the record that the rows of a batch are.
+/// Maps rows of a batch to rows of the record: consecutive from a first one, or listed.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(super) enum RecordRows {
     From(u32),
@@ -94,13 +96,13 @@ impl TracedPart {
         (row < self.batch.num_rows()).then_some(row)
     }
 
-    /// Whether `row` of the batch was not a duplicate.
+    /// Returns whether `row` of the batch was not a duplicate.
     pub(crate) fn is_no_duplicate(&self, row: usize) -> bool {
         self.keep.as_ref().is_none_or(|k| k.value(row))
     }
 }
 
-/// What happened to one rule on one event.
+/// The outcome of one rule on one event.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct TraceRecord {
     pub row: u32,
@@ -109,21 +111,21 @@ pub(crate) struct TraceRecord {
     docs: Range<u32>,
 }
 
-/// See [`TraceRecord`].
+/// Outcome of a rule; row and rule are in the [`TraceRecord`].
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) enum TraceOutcome {
-    /// It fired and emitted the events of these rows.
+    /// A firing that emitted the events of these rows.
     Fired(Range<u32>),
-    /// It fired more often than is kept.
+    /// Number of firings beyond [`FIRINGS_MAX`].
     FiredMore(u32),
-    /// The condition on documents that failed, and which of its filters; none: there was no such document.
+    /// The step that failed, and which of its filters; `None` if no document was found.
     Missed(u32, Option<u32>),
-    /// A firing went wrong: the place of the message.
+    /// A failed firing, with the index of its message.
     Error(u32),
 }
 
 impl Trace {
-    /// A trace that keeps what the limits allow.
+    /// Creates a trace with the given limits.
     pub fn new(limits: TraceLimits) -> Self {
         Self {
             limits,
@@ -135,32 +137,32 @@ impl Trace {
         }
     }
 
-    /// A trace that keeps nothing.
+    /// Creates a trace that records nothing.
     pub fn off() -> Self {
         Self::new(TraceLimits { events_max: 0, bytes_max: 0 })
     }
 
-    /// Whether anything is kept.
+    /// Returns whether anything is recorded.
     pub fn is_on(&self) -> bool {
         self.on
     }
 
-    /// Events that can be asked for.
+    /// Returns the number of events that can be explained.
     pub fn events(&self) -> usize {
         self.events
     }
 
-    /// Bytes held.
+    /// Returns the bytes in use.
     pub fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// A frozen copy.
+    /// Returns a frozen copy.
     pub fn image(&self) -> TraceImage {
         TraceImage(self.runs.iter().cloned().collect())
     }
 
-    /// Forgets everything, for example when the rules change.
+    /// Drops all runs, for example when the rules change.
     pub fn clear(&mut self) {
         self.runs.clear();
         self.current = None;
@@ -206,7 +208,7 @@ impl Trace {
         let Some(turn) = self.current.as_mut() else { return };
         let rule = rule as u32;
         let same = |r: &&mut TraceRecord| r.row == row && r.rule == rule;
-        // the firings of one event and rule come one after another
+        // the firings of one event and rule are adjacent
         let kept = turn
             .records
             .iter()
@@ -255,7 +257,7 @@ impl Trace {
         turn.parts.push(TracedPart { stream, batch: batch.clone(), keep: None, rows });
     }
 
-    /// Keeps the turn and makes room.
+    /// Stores the current run and drops old ones that exceed the limits.
     pub(crate) fn end_run(&mut self) {
         if let Some(turn) = self.current.take() {
             self.push_run(turn);
@@ -286,14 +288,14 @@ impl Trace {
         }
     }
 
-    /// The turns, the latest first.
+    /// Returns the runs, latest first.
     pub(crate) fn runs(&self) -> impl Iterator<Item = &TracedRun> {
         self.runs.iter().rev().map(Arc::as_ref)
     }
 }
 
 impl TracedRun {
-    /// Whether there was room.
+    /// Appends a record. Returns false, and marks the run as truncated, if there is no room.
     fn push(
         &mut self,
         row: u32,
@@ -315,17 +317,17 @@ impl TracedRun {
         true
     }
 
-    /// The documents of a record, by slot.
+    /// Returns the documents of a record, by slot.
     pub(crate) fn docs(&self, record: &TraceRecord) -> &[Option<DocBytes>] {
         self.docs.get(record.docs.start as usize..record.docs.end as usize).unwrap_or_default()
     }
 
-    /// The message of an error.
+    /// Returns the message of an error.
     pub(crate) fn message(&self, place: u32) -> &str {
         self.messages.get(place as usize).map_or("", String::as_str)
     }
 
-    /// Where an event lies: its part and the row in that.
+    /// Finds an event: its part, and the row in that part.
     pub(crate) fn find(&self, id: &EventId) -> Option<(&TracedPart, usize)> {
         if id.partition != self.partition || id.offset != self.offset {
             return None;
@@ -333,7 +335,7 @@ impl TracedRun {
         self.parts.iter().find_map(|part| Some((part, part.find(id.row)?)))
     }
 
-    /// All events of `stream` in it that were no duplicates: part, row in that, row in the record.
+    /// Returns all events of `stream` that were no duplicates: part, row in the part, row in the record.
     pub(crate) fn events_of(&self, stream: usize) -> impl Iterator<Item = (&TracedPart, usize, u32)> {
         let parts = self.parts.iter().filter(move |p| p.stream == stream);
         parts.flat_map(|part| {

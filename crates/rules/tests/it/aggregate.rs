@@ -1,4 +1,4 @@
-//! Rows of an aggregate's query become documents.
+//! Tests that rows of an aggregate's query become documents.
 
 use std::sync::Arc;
 

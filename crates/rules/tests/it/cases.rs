@@ -1,17 +1,17 @@
-//! Cases as text, in `tests/cases/*.txt`. `UPDATE_CASES=1 cargo test` writes what comes out into them.
+//! Cases as text, in `tests/cases/*.txt`. `UPDATE_CASES=1 cargo test` rewrites their expected output.
 //!
 //! ```text
 //! === name
 //! --- rules
-//! (a program; what stands in `--- prelude` at the top of the file comes before it, as a file of its own)
+//! (a program; `--- prelude` at the top of the file is compiled with it, as a file of its own)
 //! --- input
 //! documents Flight
 //! {"id": "F1"}
 //! events TakeOffEvent
 //! {"flight_id": "F1"}
-//! why Late                       what the rule did with the last event; all rules without a name
+//! why Late                       explains what the rule did with the last event; `*` for all rules
 //! why Late flight_id="F1"
-//! partitions 4                   of which this is the first
+//! partitions 4                   number of partitions; the rules run in the first
 //! --- output
 //! ```
 
@@ -231,7 +231,7 @@ fn explain(program: &Program, world: &World, why: &str) -> String {
     told_before
 }
 
-/// The trace, written and read back.
+/// Returns the trace after writing and reading it back.
 fn restarted(program: &Program, trace: &Trace) -> Trace {
     let mut bytes = Vec::new();
     trace.image().write_to(program, &mut bytes).unwrap();

@@ -1,4 +1,4 @@
-//! Bounds: what happens at each of them.
+//! Limits: the behaviour at each of them.
 
 use arrow_array::RecordBatch;
 use arrow_buffer::BooleanBuffer;
@@ -48,7 +48,7 @@ fn errors_are_counted_past_their_limit() {
     assert_eq!(effects.changed_documents, 1);
     let counters = world.executor.counters().rule("Bad").unwrap().clone();
     assert_eq!((counters.fired, counters.errors), (1, ERRORS_MAX as u64 + 10));
-    // counters outlive the program that they were counted under
+    // counters can be restored into a new executor
     let text = serde_json::to_string(world.executor.counters()).unwrap();
     let restored = Executor::with_counters(&program, &serde_json::from_str(&text).unwrap());
     assert_eq!(restored.counters(), world.executor.counters());
@@ -92,7 +92,7 @@ fn rows_that_are_not_kept_are_not_seen() {
     assert!(world.trace.explain(&program, &asked, None).unwrap().to_string().contains("it is a duplicate"));
 }
 
-/// Two streams whose events came in turns: documents see them in that order.
+/// Events of two streams that alternate are applied to documents in order of arrival.
 #[test]
 fn parts_interleave_in_order_of_arrival() {
     let program = program(

@@ -1,4 +1,4 @@
-//! Tests of rules from the outside: programs, events and documents in, events, documents, messages and explanations
+//! Tests of the public API: programs, events and documents in; events, documents, messages and explanations
 //! out.
 
 mod aggregate;

@@ -1,5 +1,5 @@
-//! What is computed 64 rows at once is what is computed row by row; what an index finds is what every rule's
-//! conditions say.
+//! Property tests: vectorized evaluation equals row-at-a-time evaluation, and indexed selection equals
+//! evaluating every rule's conditions.
 
 use std::fmt::Write as _;
 
@@ -15,7 +15,7 @@ use crate::world::batch;
 const EVENT: &str =
     "event E { i: int, l: long, f: float, x: double, s: string, z: string, b: bool, t: time, u: time };\n";
 
-/// Text of a random expression of one of the types.
+/// Generates source text of a random integer expression; the functions below do so for the other types.
 fn whole() -> impl Strategy<Value = String> {
     let leaf = prop_oneof![
         Just("i".to_owned()),
@@ -140,7 +140,7 @@ fn maybe<T: std::fmt::Debug + 'static>(
     proptest::option::weighted(0.8, inner)
 }
 
-/// A random event as JSON.
+/// Generates a random event as JSON.
 fn event() -> impl Strategy<Value = String> {
     let minute = || (0_u32..180).prop_map(|m| format!("\"2013-01-01T{:02}:{:02}:00Z\"", 9 + m / 60, m % 60));
     let word =
@@ -237,7 +237,7 @@ proptest! {
         let batch = events(&indexed, &rows);
         let columns = Columns::new(&indexed.streams()[0], &batch).unwrap();
         prop_assert_eq!(indexed.stream_rules(0).select_all(&columns), plain.stream_rules(0).select_all(&columns));
-        // and row by row, which is how emitted events are looked up
+        // also row at a time, which is how emitted events are matched
         let (mut space, mut one_by_one) = (Default::default(), Vec::new());
         for row in 0..columns.rows {
             indexed.stream_rules(0).select_row(Row::Batch(&columns, row), 0, &mut space);
@@ -247,7 +247,7 @@ proptest! {
     }
 }
 
-/// Conditions that an index may decide, with others beside them.
+/// Generates conditions that an index may decide, mixed with others.
 fn indexable() -> impl Strategy<Value = String> {
     let word = || prop_oneof![Just("\"a\""), Just("\"b\""), Just("\"ab\""), Just("\"none\"")];
     let number = || prop_oneof![Just("-1.5"), Just("0"), Just("0.5"), Just("1"), Just("1e300"), Just("2.0")];

@@ -1,4 +1,4 @@
-//! One partition in memory, as rules see it.
+//! An in-memory partition for tests.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use tidemill_rules::{Effects, ExecutionContext, Executor, Program, Route, Stream
 use tidemill_types::decode::{BatchBuilder, FieldValue};
 use tidemill_types::{Offset, PartitionId, StreamSchema, Timestamp, partition_of_key};
 
-/// The time of events that carry none.
+/// Time of events without `_time`.
 pub const NOW: Timestamp = Timestamp(946_684_800_000_000);
 
 pub struct World {
@@ -115,7 +115,7 @@ pub fn batch(schema: &Arc<StreamSchema>, rows: &[&str]) -> RecordBatch {
     builder.finish()
 }
 
-/// A host for calls that fail before they touch anything.
+/// Context for calls that fail before they access the partition.
 pub struct Nowhere;
 
 impl ExecutionContext for Nowhere {

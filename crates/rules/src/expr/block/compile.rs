@@ -1,4 +1,4 @@
-//! From typed expressions to their vectorised form, where they have one.
+//! Compiles typed expressions to their vectorized form, where they have one.
 
 use super::{BoolOp, FloatOp, IntOp, StrOp};
 use crate::expr::ops::{ArithmeticOp, CompareOp};
@@ -6,7 +6,7 @@ use crate::expr::ty::ExprType;
 use crate::expr::{Const, Expr, ExprNode, Func};
 
 impl BoolOp {
-    /// The vectorised form of a condition over the event alone.
+    /// Compiles a condition that needs the event alone.
     pub fn compile(expr: &Expr) -> Self {
         Self::vectorize(expr).unwrap_or_else(|| Self::Rows(Box::new(expr.clone())))
     }
@@ -83,7 +83,7 @@ impl IntOp {
             ExprNode::Const(_) => Self::Const(integer_const(expr, expr.ty)?),
             ExprNode::Event { .. } => Self::Column(plain_column(expr)?),
             ExprNode::Neg(x) => Self::Neg(Box::new(Self::compile(x)?)),
-            // a span times or over a fraction is computed row by row
+            // a span times or over a fraction is computed row at a time
             ExprNode::Arith(op, a, b) if *op != ArithmeticOp::Div => {
                 Self::Arith(*op, Box::new((Self::compile(a)?, Self::compile(b)?)))
             }
@@ -103,7 +103,7 @@ impl IntOp {
 }
 
 impl FloatOp {
-    /// For arithmetic: whole numbers are rounded to floats, as the row-wise operators do.
+    /// Compiles an operand of arithmetic: integers are rounded to floats, as the row-at-a-time operators do.
     fn compile(expr: &Expr) -> Option<Self> {
         if expr.ty == ExprType::Int {
             return IntOp::compile(expr).map(Self::Int);
@@ -128,7 +128,8 @@ impl FloatOp {
         })
     }
 
-    /// For comparisons, which are exact: whole numbers only where a float holds each of them.
+    /// Compiles an operand of a comparison, which is exact: integer constants only if a float represents
+    /// them.
     fn exact(expr: &Expr) -> Option<Self> {
         if expr.ty != ExprType::Int {
             return Self::compile(expr);
@@ -140,12 +141,12 @@ impl FloatOp {
     }
 }
 
-/// Types whose values are 64-bit integers inside.
+/// Returns whether values of the type are represented as 64-bit integers.
 fn is_integer_like(ty: ExprType) -> bool {
     matches!(ty, ExprType::Int | ExprType::Time | ExprType::Span)
 }
 
-/// The column of a field that is not JSON.
+/// Returns the column of an event field that is not JSON.
 pub fn plain_column(expr: &Expr) -> Option<usize> {
     match &expr.kind {
         ExprNode::Event { column, json: false, .. } => Some(*column),
@@ -153,7 +154,7 @@ pub fn plain_column(expr: &Expr) -> Option<usize> {
     }
 }
 
-/// The integer inside a constant of type `ty`.
+/// Returns the integer that represents a constant of type `ty`.
 pub fn integer_const(expr: &Expr, ty: ExprType) -> Option<i64> {
     match (expr.as_const()?, ty) {
         (Const::Int(n), ExprType::Int)
