@@ -1,14 +1,14 @@
-//! Figures for the document store: `cargo bench -p tidemill-docs --bench ops`.
+//! Benchmarks of the document store: `cargo bench -p tidemill-docs --bench ops`.
 
 use bson::doc;
 use divan::{Bencher, black_box};
 use tidemill_docs::{CollectionSpec, DocBytes, Filter, FindOptions, IndexSpec, Limits, Store, Update};
 use tidemill_types::{Timestamp, Value};
 
-/// Documents in the collection that is read.
+/// Number of documents in the collection.
 const DOCS: i64 = 100_000;
 
-/// As in the program.
+/// The allocator that the `tidemill` binary uses.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
@@ -16,7 +16,7 @@ fn main() {
     divan::main();
 }
 
-/// Fifteen fields, about 400 bytes.
+/// Returns a document of fifteen fields, about 400 bytes.
 fn flight(n: i64) -> DocBytes {
     let doc = doc! {
         "_id": format!("LH{n:06}"), "carrier": "LH", "fl_no": n, "gate": format!("A{}", n % 200),
@@ -91,7 +91,7 @@ fn update_one_by_id(bencher: Bencher) {
     });
 }
 
-/// 500 documents of 100 000.
+/// Finds 500 documents of 100 000.
 #[divan::bench(sample_size = 100)]
 fn find_by_index(bencher: Bencher) {
     let store = store();
@@ -99,7 +99,7 @@ fn find_by_index(bencher: Bencher) {
     bencher.bench_local(|| flights.find_by("gate", &Value::str("A77")).count());
 }
 
-/// A range over a field without an index, 100 000 documents looked at.
+/// Scans 100 000 documents for a range of a field without an index.
 #[divan::bench(sample_count = 20)]
 fn scan_filter(bencher: Bencher) {
     let store = store();
@@ -109,7 +109,7 @@ fn scan_filter(bencher: Bencher) {
     bencher.bench_local(|| flights.find(&filter, &FindOptions::default()).map(|d| d.len()));
 }
 
-/// Validation of one document at the door.
+/// Validates one document.
 #[divan::bench(sample_size = 100)]
 fn validate(bencher: Bencher) {
     let doc = flight(1);

@@ -1,7 +1,8 @@
-//! Checkpoints: the documents of a store as a stream of checked blocks.
+//! Checkpoints: the documents of a store as a stream of checksummed blocks.
 //!
-//! The form is described in `docs/formats/checkpoint-docs.md`. In short: eight bytes of magic, then blocks of kind,
-//! length, CRC32C and contents: a collection, its documents, the next collection, and an end that counts them.
+//! The format is described in `docs/formats/checkpoint-docs.md`. In short: eight bytes of magic, then blocks
+//! of kind, length, CRC32C and contents: a collection, its documents, the next collection, and an end block
+//! with the number of both.
 
 use std::io::{ErrorKind as IoKind, Read, Write};
 
@@ -16,29 +17,30 @@ const MAGIC: &[u8; 8] = b"TMDOCS\0\x01";
 const COLLECTION: u8 = 1;
 const DOCUMENTS: u8 = 2;
 const END: u8 = 3;
-/// Kind, length, checksum.
+/// Bytes of a block header: kind, length, checksum.
 const HEAD_BYTES: usize = 9;
-/// A block of documents is written when it is this large; one larger document is a block of its own.
+/// Limit on the bytes of a block with several documents; a larger document is a block of its own.
 const BLOCK_BYTES: usize = 64 << 10;
 
-/// The documents of a store at one moment. Taking it copies handles, not contents; the store may go on.
+/// The documents of a store at one point in time. Creating it copies handles, not contents; the store may
+/// change afterwards.
 #[derive(Debug, Clone)]
 pub struct StoreSnapshot {
     collections: Vec<(CollectionSpec, Vec<DocBytes>)>,
 }
 
 impl Store {
-    /// The store as it is now.
+    /// Returns a snapshot of the current state.
     pub fn snapshot(&self) -> StoreSnapshot {
         let collections = self.collections.values().map(|c| (c.spec().clone(), c.snapshot())).collect();
         StoreSnapshot { collections }
     }
 
-    /// Reads what [`StoreSnapshot::write_to`] wrote, and nothing behind it.
+    /// Reads a checkpoint written by [`StoreSnapshot::write_to`], and no byte after it.
     ///
-    /// Bounds: the store being filled and one block, which is 64 KiB or one document. Errors: `Corrupt` with the byte
-    /// for anything that was not written so, `Unavailable` when reading fails, `LimitReached` when the documents do
-    /// not fit the limits.
+    /// Bounds: memory for the store and one block, which is 64 KiB or one document. Errors: `Corrupt` with
+    /// the byte position for anything else, `Unavailable` when reading fails, `LimitReached` when the
+    /// documents exceed the limits.
     pub fn read_from(input: &mut impl Read, limits: Limits) -> Result<Self> {
         let mut reader = BlockReader {
             input,
@@ -87,17 +89,17 @@ struct CheckpointCounts {
 }
 
 impl StoreSnapshot {
-    /// Documents in it.
+    /// Returns the number of documents.
     pub fn len(&self) -> usize {
         self.collections.iter().map(|(_, docs)| docs.len()).sum()
     }
 
-    /// Whether there are no documents in it.
+    /// Returns whether the snapshot has no documents.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Writes all of it. Errors: `Unavailable` when writing fails.
+    /// Writes the checkpoint. Errors: `Unavailable` when writing fails.
     pub fn write_to(&self, output: &mut impl Write) -> Result<()> {
         output.write_all(MAGIC).map_err(write_error)?;
         let mut block = Vec::with_capacity(BLOCK_BYTES);
@@ -138,7 +140,7 @@ fn write_block(output: &mut impl Write, kind: u8, contents: &[u8]) -> Result<()>
     output.write_all(contents).map_err(write_error)
 }
 
-/// CRC32C over kind, length and contents.
+/// Returns the CRC32C over kind, length and contents.
 fn checksum(kind: u8, len: u32, contents: &[u8]) -> u32 {
     let head = crc32c::crc32c_append(crc32c::crc32c(&[kind]), &len.to_le_bytes());
     crc32c::crc32c_append(head, contents)
@@ -146,10 +148,10 @@ fn checksum(kind: u8, len: u32, contents: &[u8]) -> u32 {
 
 struct BlockReader<'i, R> {
     input: &'i mut R,
-    /// Bytes read so far.
+    /// Number of bytes read so far.
     at: u64,
     block: Vec<u8>,
-    /// Where the block in `block` starts.
+    /// Position of the current block in the input.
     block_at: u64,
     max: usize,
 }
@@ -200,7 +202,7 @@ impl<R: Read> BlockReader<'_, R> {
         ))
     }
 
-    /// Reads a block into `self.block` and gives its kind.
+    /// Reads a block into `self.block` and returns its kind.
     fn next(&mut self) -> Result<u8> {
         self.block_at = self.at;
         let head: [u8; HEAD_BYTES] = self.fill()?;
@@ -211,7 +213,7 @@ impl<R: Read> BlockReader<'_, R> {
         }
         self.block.clear();
         self.block.shrink_to(BLOCK_BYTES);
-        // grows as bytes come in: a wrong length does not reserve memory
+        // grows as bytes are read: a wrong length does not reserve memory
         let got = self
             .input
             .by_ref()
@@ -233,7 +235,7 @@ impl<R: Read> BlockReader<'_, R> {
         Ok(kind)
     }
 
-    /// Puts the documents of the block into the collection and counts them.
+    /// Inserts the documents of the block into the collection and returns their number.
     fn documents(&self, store: &mut Store, name: &str) -> Result<u64> {
         let collection = store.require(name)?;
         let mut rest = self.block.as_slice();

@@ -1,17 +1,17 @@
-//! Decimal128 as exact digits, for ordering only; there is no decimal arithmetic here.
+//! Decimal128 as exact digits, for comparison only; there is no decimal arithmetic here.
 
 use std::cmp::Ordering;
 
 use crate::key::KeyBuf;
 
-/// What sixteen bytes of Decimal128 mean.
+/// A decoded Decimal128.
 pub(crate) enum DecimalValue {
     Nan,
     Infinite { negative: bool },
     Finite(Decimal),
 }
 
-/// `0.DIGITS × 10^point`, digits without zeros at either end; no digits is zero.
+/// The number `0.DIGITS × 10^point`; `digits` has no zeros at either end and is empty for zero.
 pub(crate) struct Decimal {
     pub negative: bool,
     pub digits: Vec<u8>,
@@ -19,7 +19,7 @@ pub(crate) struct Decimal {
 }
 
 impl DecimalValue {
-    /// Reads the binary-integer form (IEEE 754-2008 BID) that BSON uses.
+    /// Decodes the binary-integer form (IEEE 754-2008 BID) that BSON uses.
     pub fn decode(bytes: [u8; 16]) -> Self {
         let bits = u128::from_le_bytes(bytes);
         let negative = bits >> 127 == 1;
@@ -48,9 +48,9 @@ impl Decimal {
         Self { negative: negative && !trimmed.is_empty(), digits: trimmed, point: point - leading as i32 }
     }
 
-    /// All digits of a finite double.
+    /// Returns all digits of a finite double.
     fn of_double(x: f64) -> Self {
-        // 767 significant digits write any double exactly
+        // 767 significant digits represent any double exactly
         let text = format!("{:.800e}", x.abs());
         let (mantissa, exponent) = text.split_once('e').unwrap_or((&text, "0"));
         let digits = mantissa.replace('.', "");
@@ -59,7 +59,7 @@ impl Decimal {
         Self::new(x < 0.0, &digits, exponent - fraction)
     }
 
-    /// The largest double that is not above this number, and whether it is this number.
+    /// Returns the largest double that is not above this number, and whether it equals this number.
     pub fn floor(&self) -> (f64, bool) {
         if self.digits.is_empty() {
             return (0.0, true);

@@ -1,13 +1,13 @@
-//! Values as people read them in messages, near to what the MongoDB shell prints.
+//! Formats values for messages, similar to the output of the MongoDB shell.
 
 use tidemill_types::Timestamp;
 
 use crate::raw::{RawValue, elements, tag};
 
-/// Characters after which a value is cut.
+/// Characters after which a value is truncated.
 const SHOWN_MAX: usize = 200;
 
-/// The value in one line, cut after 200 characters: `{ a: 1, b: [ "x" ] }`.
+/// Formats the value in one line, truncated after 200 characters: `{ a: 1, b: [ "x" ] }`.
 pub(crate) fn display(raw: RawValue<'_>) -> String {
     let mut out = String::new();
     write(&mut out, raw);
@@ -19,7 +19,7 @@ pub(crate) fn display(raw: RawValue<'_>) -> String {
 }
 
 fn write(out: &mut String, raw: RawValue<'_>) {
-    // what lies behind the cut is not worth writing
+    // output beyond the truncation is not needed
     if out.len() > SHOWN_MAX * 4 {
         return;
     }

@@ -1,4 +1,4 @@
-//! The elements of a BSON document: their types, and how many bytes a value takes.
+//! The elements of a BSON document: their types, and the length of their values.
 //!
 //! Source: the BSON specification, version 1.1.
 
@@ -36,19 +36,20 @@ pub mod tag {
     pub const CODE_WITH_SCOPE: u8 = 0x0F;
     /// 32-bit integer.
     pub const INT32: u8 = 0x10;
-    /// Timestamp of MongoDB's own.
+    /// MongoDB's internal timestamp.
     pub const TIMESTAMP: u8 = 0x11;
     /// 64-bit integer.
     pub const INT64: u8 = 0x12;
     /// 128-bit decimal.
     pub const DECIMAL: u8 = 0x13;
-    /// Less than everything.
+    /// Compares less than all other values.
     pub const MIN_KEY: u8 = 0xFF;
-    /// Greater than everything.
+    /// Compares greater than all other values.
     pub const MAX_KEY: u8 = 0x7F;
 }
 
-/// Bytes of a value of type `tag` at the start of `rest`, or `None` when it does not fit or the type is unknown.
+/// Returns the length of a value of type `tag` at the start of `rest`; `None` when it does not fit or the
+/// type is unknown.
 pub fn value_len(tag: u8, rest: &[u8]) -> Option<usize> {
     let prefixed = |extra: usize| {
         let len = i32::from_le_bytes(*rest.first_chunk()?);

@@ -1,11 +1,11 @@
-//! What can go wrong with a document, with MongoDB's number for it.
+//! Errors of document operations, with MongoDB's error codes.
 
 use tidemill_types::{Error, ErrorKind};
 
 /// The result of document operations.
 pub type Result<T, E = DocsError> = std::result::Result<T, E>;
 
-/// A refused operation: MongoDB's error code and a message for people.
+/// A rejected operation: MongoDB's error code and a message for the user.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
 pub struct DocsError {
@@ -13,13 +13,13 @@ pub struct DocsError {
     message: String,
 }
 
-/// MongoDB's error codes, as far as document operations use them.
+/// MongoDB's error codes that document operations use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[repr(i32)]
 pub enum ErrorCode {
-    /// A value that an operator cannot work with.
+    /// A value that an operator cannot process.
     BadValue = 2,
-    /// A filter, update, projection or sort that is not well formed.
+    /// A malformed filter, update, projection or sort.
     FailedToParse = 9,
     /// A value of another type than the operator needs.
     TypeMismatch = 14,
@@ -31,44 +31,44 @@ pub enum ErrorCode {
     NamespaceNotFound = 26,
     /// No such index.
     IndexNotFound = 27,
-    /// A path that runs into a value that has no fields.
+    /// A path that leads through a value without fields.
     PathNotViable = 28,
-    /// Two operators of one update want the same path.
+    /// Two operators of one update whose paths are equal or one inside the other.
     ConflictingUpdateOperators = 40,
-    /// The collection is there already, with another definition.
+    /// The collection exists already, with another definition.
     NamespaceExists = 48,
-    /// A field name or path that may not be used.
+    /// An empty field name or path.
     EmptyFieldName = 56,
     /// A change to `_id` or to the shard key.
     ImmutableField = 66,
     /// An index definition that cannot be used.
     CannotCreateIndex = 67,
-    /// An index of that name is there already, with other keys.
+    /// An index of that name exists already, with other keys.
     IndexOptionsConflict = 85,
     /// Two arrays in one compound index entry.
     CannotIndexParallelArrays = 171,
     /// A sort that needs more memory than allowed.
     SortMemoryExceeded = 292,
-    /// The store, or a part of it, is as large as it may become.
+    /// The store, or a part of it, has reached its maximum size.
     StoreFull = 14031,
     /// A document larger than allowed.
     DocumentTooLarge = 10334,
-    /// Two paths of a projection inside one another.
+    /// Two paths of a projection that are equal or one inside the other.
     PathCollision = 31249,
     /// An inclusion in an exclusion projection.
     InclusionInExclusion = 31253,
     /// An exclusion in an inclusion projection.
     ExclusionInInclusion = 31254,
-    /// A value that is there already under a unique key.
+    /// A value that exists already under a unique key.
     DuplicateKey = 11000,
     /// A damaged checkpoint.
     DataCorruption = 10032,
-    /// Reading or writing a checkpoint failed; it may work later.
+    /// Reading or writing a checkpoint failed; a retry may succeed.
     Io = 96,
 }
 
 impl ErrorCode {
-    /// What the caller can do about it.
+    /// Returns the error kind, which tells the caller how to react.
     pub fn kind(self) -> ErrorKind {
         match self {
             Self::NamespaceNotFound | Self::IndexNotFound => ErrorKind::NotFound,
@@ -82,7 +82,7 @@ impl ErrorCode {
 }
 
 impl DocsError {
-    /// An error of `code` that says `message`.
+    /// Creates an error.
     pub fn new(code: ErrorCode, message: impl Into<String>) -> Self {
         Self { code, message: message.into() }
     }
@@ -99,22 +99,22 @@ impl DocsError {
         Self::new(ErrorCode::TypeMismatch, message)
     }
 
-    /// MongoDB's number for it, for example 11000.
+    /// Returns MongoDB's error code, for example 11000.
     pub fn code(&self) -> i32 {
         self.code as i32
     }
 
-    /// The code as an enum, for matching.
+    /// Returns the code as an enum, for matching.
     pub fn error_code(&self) -> ErrorCode {
         self.code
     }
 
-    /// What the caller can do about it.
+    /// Returns the error kind, which tells the caller how to react.
     pub fn kind(&self) -> ErrorKind {
         self.code.kind()
     }
 
-    /// The message for people.
+    /// Returns the message for the user.
     pub fn message(&self) -> &str {
         &self.message
     }

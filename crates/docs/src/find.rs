@@ -1,4 +1,4 @@
-//! Reading: filter, sort, skip, limit, projection.
+//! Queries: filter, sort, skip, limit, projection.
 
 use std::collections::btree_set::Range;
 use std::ops::ControlFlow;
@@ -19,27 +19,27 @@ use crate::projection::Projection;
 use crate::raw::OwnedRawValue;
 use crate::sort::SortOrder;
 
-/// What to do with the documents that a filter finds.
+/// Sort, projection, skip and limit of a query.
 #[derive(Debug, Clone, Default)]
 pub struct FindOptions {
-    /// Their order; when empty that of the plan, which without an index is that of insertion.
+    /// Order of the result; if empty, that of the plan, which without an index is the order of insertion.
     pub sort: SortOrder,
-    /// Which fields to give.
+    /// Fields to return; all if `None`.
     pub projection: Option<Projection>,
-    /// How many of the first ones to leave out.
+    /// Number of documents to skip.
     pub skip: u64,
-    /// How many to give at most.
+    /// Maximum number of documents to return.
     pub limit: Option<u64>,
 }
 
-/// Bytes that a document being sorted is counted with besides its key.
+/// Bytes charged for a document being sorted, besides its key.
 const SORT_ENTRY_BYTES: usize = 48;
 
 impl Collection {
-    /// The documents that match. Without a projection they are shared, not copied.
+    /// Returns the documents that match. Without a projection they are shared, not copied.
     ///
-    /// Bounds: a sort that no index gives holds keys of up to `sort_bytes_max`; with a limit, of about twice
-    /// `skip + limit` documents. Errors: `LimitReached` when that is not enough.
+    /// Bounds: a sort that no index provides holds keys of up to `sort_bytes_max`; with a limit, those of
+    /// about twice `skip + limit` documents. Errors: `LimitReached` when that is not enough.
     pub fn find(&self, filter: &Filter, options: &FindOptions) -> Result<Vec<DocBytes>> {
         let slots = self.find_slots(filter, options)?;
         let docs = slots.into_iter().filter_map(|slot| self.doc_at(slot));
@@ -49,7 +49,7 @@ impl Collection {
         })
     }
 
-    /// How many documents match.
+    /// Returns the number of documents that match.
     pub fn count(&self, filter: &Filter) -> u64 {
         if filter.is_all() {
             return self.len() as u64;
@@ -62,12 +62,12 @@ impl Collection {
         count
     }
 
-    /// How [`Self::find`] would look for the documents.
+    /// Returns the plan that [`Self::find`] would use.
     pub fn explain(&self, filter: &Filter, sort: &SortOrder) -> Plan {
         plan(self, filter, sort)
     }
 
-    /// The rows of the documents that match, in the order of the plan, at most `max`.
+    /// Returns the rows of the documents that match, in the order of the plan, at most `max`.
     pub(crate) fn matching(&self, filter: &Filter, max: usize) -> Result<Vec<RowIndex>> {
         let options = FindOptions { limit: u64::try_from(max).ok(), ..FindOptions::default() };
         self.find_slots(filter, &options)
@@ -94,7 +94,7 @@ impl Collection {
         Ok(slots)
     }
 
-    /// Sorts in memory; with a limit, what cannot be among the first any more is thrown away on the way.
+    /// Sorts in memory; with a limit, documents that can no longer be among the first are dropped on the way.
     fn find_sorted(
         &self,
         plan: &Plan,
@@ -133,12 +133,12 @@ impl Collection {
         if let Some(error) = error {
             return Err(error);
         }
-        // equal keys stay in the order of insertion
+        // documents with equal keys stay in order of insertion
         found.sort_unstable();
         Ok(found.into_iter().map(|(_, slot)| slot).skip(skip).take(limit).collect())
     }
 
-    /// Calls `each` with every document that matches, once, until it breaks.
+    /// Calls `each` once for every document that matches, until it breaks.
     fn visit(
         &self,
         plan: &Plan,
@@ -173,8 +173,9 @@ impl Collection {
         };
     }
 
-    /// The documents whose value at `path` equals `value`, as a filter finds them: an array has the value when one of
-    /// its elements has it, null finds what is missing. By `_id`, by an index that starts with the path, or by a scan.
+    /// Returns the documents whose value at `path` equals `value`, as a filter matches them: an array matches
+    /// if one of its elements does, and null matches missing fields. Uses `_id`, an index that starts with
+    /// the path, or a scan.
     pub fn find_by<'a>(
         &'a self,
         path: &str,
@@ -186,7 +187,7 @@ impl Collection {
         } else if path == "_id" {
             FoundRows::One(self.slot(&Key::of_raw(value.as_raw())))
         } else {
-            // on a compound multikey index a document may come twice
+            // a compound multikey index may return a document twice
             let index = self
                 .indexes
                 .iter()
@@ -205,7 +206,7 @@ impl Collection {
     }
 }
 
-/// The rows that [`Collection::find_by`] looks at.
+/// The rows that [`Collection::find_by`] checks.
 enum FoundRows<'a> {
     One(Option<RowIndex>),
     Index(Range<'a, (Key, RowIndex)>),

@@ -14,25 +14,25 @@ use crate::path_values::key_values;
 use crate::raw::RawValue;
 use crate::spec::{Direction, IndexSpec};
 
-/// A place of a document in its collection; see [`crate::Collection`].
+/// Index of a document's row in its collection; see [`crate::Collection`].
 pub(crate) type RowIndex = u32;
 
 /// The keys of one document in one index.
 pub(crate) type IndexKeys = SmallVec<[Key; 1]>;
 
-/// An ordered index: entries of key and slot, so that equal keys are in the order of insertion.
+/// An ordered index: entries of key and row, so that equal keys are in order of insertion.
 #[derive(Debug)]
 pub(crate) struct Index {
     pub spec: IndexSpec,
     pub fields: Vec<(Path, Direction)>,
     pub entries: BTreeSet<(Key, RowIndex)>,
-    /// Documents with several keys.
+    /// Number of documents with several keys.
     multikey_docs: usize,
-    /// Bytes of the entries.
+    /// Bytes charged for the entries.
     pub bytes: u64,
 }
 
-/// Bytes that an entry is counted with, besides a key that does not lie inline.
+/// Bytes charged for an entry, besides a key that is not inline.
 const ENTRY_BYTES: u64 = 48;
 
 impl Index {
@@ -41,23 +41,23 @@ impl Index {
         Self { spec, fields, entries: BTreeSet::new(), multikey_docs: 0, bytes: 0 }
     }
 
-    /// Whether some document has several keys: then it may be found twice. It depends on the documents alone, not on
-    /// those that were there before, so a store loaded from a checkpoint plans as the one that was saved.
+    /// Returns whether some document has several keys, so that it may be found twice. Depends on the current
+    /// documents only, not on earlier ones, so a store loaded from a checkpoint plans like the saved one.
     pub fn multikey(&self) -> bool {
         self.multikey_docs > 0
     }
 
-    /// The keys of a document: one, or one for each element where a field is an array.
+    /// Returns the keys of a document: one, or one for each element if a field is an array.
     ///
-    /// Errors: two fields with several values, too many keys.
+    /// Errors: parallel arrays, and in a unique index also two paths into one array; too many keys.
     pub fn keys(&self, doc: &[u8]) -> Result<IndexKeys> {
         let mut keys: IndexKeys = SmallVec::from_elem(Key::default(), 1);
         let mut array: Option<&Path> = None;
         for (path, direction) in &self.fields {
             let values = key_values(doc, path);
             if values.len() > 1 {
-                // below one array the combinations of its elements are more than what any element has, which a filter
-                // sorts out; a unique index would refuse what nobody wrote
+                // two paths into one array yield combinations that no element has; a filter discards those
+                // matches, but a unique index would reject values that no document contains
                 if let Some(first) = array.filter(|first| self.spec.unique || first.top() != path.top()) {
                     return Err(DocsError::new(
                         ErrorCode::CannotIndexParallelArrays,
@@ -81,7 +81,7 @@ impl Index {
                 keys = keys.iter().flat_map(|key| values.iter().map(move |_| key.clone())).collect();
             }
             for (i, key) in keys.iter_mut().enumerate() {
-                // each key meets each value; one value goes to all
+                // every key is combined with every value; a single value goes to all keys
                 put_field(&mut key.0, values[i % values.len()], *direction);
             }
         }
@@ -92,7 +92,7 @@ impl Index {
         Ok(keys)
     }
 
-    /// The one of `keys` under which another document lies, if the index is unique.
+    /// Returns the one of `keys` that another document has, if the index is unique.
     pub fn conflict<'k>(&self, keys: &'k IndexKeys, own: Option<RowIndex>) -> Option<&'k Key> {
         if !self.spec.unique {
             return None;
@@ -123,17 +123,17 @@ impl Index {
         }
     }
 
-    /// Bytes that `keys` would add.
+    /// Returns the bytes that `keys` would add.
     pub fn cost(keys: &IndexKeys) -> u64 {
         keys.iter().map(entry_bytes).sum()
     }
 
-    /// What is wrong with `doc`: another document lies under its key `key`.
+    /// Creates the error that another document has `key`, which is a key of `doc`.
     pub fn duplicate(&self, collection: &str, doc: &[u8], key: &Key) -> DocsError {
         let mut rest = key.as_bytes();
         let mut values = Vec::new();
         for (path, direction) in &self.fields {
-            // of several elements, the one that this key was made of
+            // of several elements, the one that this key was built from
             for value in key_values(doc, path) {
                 let mut part = KeyBuf::new();
                 put_field(&mut part, value, *direction);
@@ -152,7 +152,7 @@ impl Index {
         )
     }
 
-    /// Renumbers the slots; the order of the new ones is that of the old ones.
+    /// Renumbers the rows; the new indexes have the order of the old ones.
     pub fn renumber(&mut self, new: &[RowIndex]) {
         let old = std::mem::take(&mut self.entries);
         self.entries = old.into_iter().map(|(key, slot)| (key, new[slot as usize])).collect();

@@ -1,12 +1,13 @@
 //! Keys: BSON values as bytes whose order is MongoDB's order of values.
 //!
 //! A key starts with the rank of its type, so values of different types order as MongoDB orders types:
-//! MinKey, undefined, null, numbers, text, documents, arrays, binary, object ids, booleans, dates, timestamps,
-//! regular expressions, pointers, code, MaxKey. What follows ends itself, so keys can be put one after another.
+//! MinKey, undefined, null, numbers, strings, documents, arrays, binary, object ids, booleans, dates,
+//! timestamps, regular expressions, pointers, code, MaxKey. The rest of a key is self-terminating, so keys
+//! can be concatenated.
 //!
-//! Numbers of all four types share one form: the largest double that is not above the number, then either 0, when
-//! that is the number itself, or 1 and the exact decimal digits. So 1, 1.0 and Decimal128 1.00 have one key, and no
-//! integer or decimal is rounded.
+//! Numbers of all four types share one form: the largest double that is not above the number, then either 0,
+//! if that equals the number, or 1 and the exact decimal digits. So 1, 1.0 and Decimal128 1.00 have equal
+//! keys, and no integer or decimal is rounded.
 
 use std::fmt;
 
@@ -16,16 +17,16 @@ use tidemill_types::Value;
 use crate::decimal;
 use crate::raw::{OwnedRawValue, RawValue, elements, le_i32, tag};
 
-/// The bytes of a [`Key`] while it is written; up to 24 lie inline.
+/// Buffer of a [`Key`]; up to 24 bytes are inline.
 pub(crate) type KeyBuf = SmallVec<[u8; 24]>;
 
-/// A value, or several one after another, in MongoDB's order. Up to 24 bytes are kept inline: all numbers, dates,
-/// object ids, UUIDs and text of up to 21 bytes.
+/// A value, or several concatenated, in MongoDB's order. Up to 24 bytes are stored inline: most numbers, all
+/// dates, object ids and UUIDs, and strings of up to 21 bytes.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Key(pub(crate) KeyBuf);
 
 impl Key {
-    /// The key of a value; a missing value has the key of null.
+    /// Returns the key of a value; a missing value has the key of null.
     pub fn of(value: &Value<'_>) -> Self {
         let mut buf = KeyBuf::new();
         match value {
@@ -48,12 +49,12 @@ impl Key {
         Self(buf)
     }
 
-    /// The bytes: comparing them compares the values.
+    /// Returns the bytes, which compare like the values.
     pub fn as_bytes(&self) -> &[u8] {
         &self.0
     }
 
-    /// Bytes beyond the key itself.
+    /// Returns the bytes allocated on the heap.
     pub(crate) fn heap_bytes(&self) -> usize {
         if self.0.spilled() { self.0.len() } else { 0 }
     }
@@ -67,7 +68,7 @@ impl fmt::Debug for Key {
     }
 }
 
-/// The place of a type among the types. 0 is kept for the end of documents and arrays.
+/// Returns the rank of a type in MongoDB's order. 0 is reserved for the end of documents and arrays.
 pub(crate) fn rank(tag: u8) -> u8 {
     match tag {
         tag::MIN_KEY => 1,
@@ -96,7 +97,7 @@ pub(crate) fn put(buf: &mut KeyBuf, raw: RawValue<'_>) {
     put_payload(buf, raw);
 }
 
-/// Appends the key of `raw` for a descending field: every byte inverted.
+/// Appends the key of `raw` for a descending field: every byte is inverted.
 pub(crate) fn put_descending(buf: &mut KeyBuf, raw: RawValue<'_>) {
     let start = buf.len();
     put(buf, raw);
@@ -139,7 +140,8 @@ fn put_code_with_scope(buf: &mut KeyBuf, bytes: &[u8]) {
     put_elements(buf, bytes.get(end..).unwrap_or_default(), true);
 }
 
-/// Contents, a NUL inside written as `00 FF`, then `00 01`: shorter text comes first, and nothing runs into what follows.
+/// Appends the contents, with a NUL inside escaped as `00 FF`, then `00 01`. A shorter string comes first,
+/// and no string runs into the value after it.
 fn put_text(buf: &mut KeyBuf, text: &[u8]) {
     let mut rest = text;
     while let Some(at) = memchr::memchr(0, rest) {
@@ -151,7 +153,7 @@ fn put_text(buf: &mut KeyBuf, text: &[u8]) {
     buf.extend_from_slice(&[0, 1]);
 }
 
-/// MongoDB compares documents element by element: type, then name, then value.
+/// Appends elements in the order in which MongoDB compares them: type, then name, then value.
 fn put_elements(buf: &mut KeyBuf, doc: &[u8], with_names: bool) {
     for e in elements(doc) {
         buf.push(rank(e.value.tag));
@@ -163,7 +165,7 @@ fn put_elements(buf: &mut KeyBuf, doc: &[u8], with_names: bool) {
     buf.push(0);
 }
 
-/// Integers up to here are doubles without loss.
+/// Integers up to this magnitude convert to a double without loss.
 const EXACT: i64 = 1 << 53;
 
 fn put_integer(buf: &mut KeyBuf, n: i64) {
@@ -172,7 +174,7 @@ fn put_integer(buf: &mut KeyBuf, n: i64) {
         return;
     }
     let floor = floor_of_integer(n);
-    // only -2^63 and its neighbours come near the edge, and those are exact in i128
+    // compared as i128, in which doubles near the ends of the i64 range are exact
     if floor as i128 == i128::from(n) {
         put_double(buf, floor);
     } else {
@@ -183,7 +185,7 @@ fn put_integer(buf: &mut KeyBuf, n: i64) {
     }
 }
 
-/// The largest double that is not above `n`.
+/// Returns the largest double that is not above `n`.
 fn floor_of_integer(n: i64) -> f64 {
     let near = n as f64;
     if near as i128 > i128::from(n) { near.next_down() } else { near }
@@ -194,7 +196,7 @@ fn put_double(buf: &mut KeyBuf, x: f64) {
     buf.push(0);
 }
 
-/// Eight bytes that order as doubles do; NaN comes first, the two zeros are one.
+/// Appends eight bytes that order as doubles do; NaN comes first, -0.0 equals 0.0.
 fn put_ordered(buf: &mut KeyBuf, x: f64) {
     let bits = if x.is_nan() {
         0

@@ -1,9 +1,9 @@
 //! The document store of one partition: collections of BSON documents in memory, with MongoDB's operators.
 //!
-//! Documents are BSON bytes from the door to the reply: stored as they arrived, read back without conversion,
-//! updated by copying what an update does not name. Everything is a function of state, command and time: no clock,
-//! no disk, no async. The owner of the partition writes commands to its log and applies them with [`Store::apply`];
-//! a rule that runs under the owner uses a [`Collection`] directly.
+//! Documents are BSON bytes from request to reply: stored as they arrived, read without conversion, updated
+//! by copying the parts that an update does not name. Everything is a function of state, command and time: no
+//! clock, no disk, no async. The owner of the partition writes commands to its log and applies them with
+//! [`Store::apply`]; a rule that the owner runs uses a [`Collection`] directly.
 
 mod checkpoint;
 mod collection;
@@ -46,5 +46,5 @@ pub use store::Store;
 pub use update::{Update, UpdateOutcome};
 pub use validate::validate;
 
-/// One whole BSON document, as it arrived.
+/// One complete BSON document, as received.
 pub type DocBytes = bytes::Bytes;

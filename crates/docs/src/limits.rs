@@ -1,17 +1,17 @@
-//! The sizes that a store does not grow past.
+//! Size limits of a store.
 
-/// Limits of one store. Every field has MongoDB's value as its default where MongoDB has one.
+/// Limits of one store. The defaults are those of MongoDB where MongoDB has one.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Limits {
-    /// Bytes of one document; also the largest operand of an update.
+    /// Bytes of one document; also of the largest operand of an update.
     pub document_bytes_max: usize,
-    /// Documents and arrays inside one another, the outermost counted as 1.
+    /// Nesting depth of documents and arrays; the outermost counts as 1.
     pub depth_max: usize,
-    /// Bytes of all documents of the store with their rows and index entries.
+    /// Bytes of all documents of the store, with their rows and index entries.
     pub store_bytes_max: u64,
-    /// Collections of the store.
+    /// Number of collections of the store.
     pub collections_max: usize,
-    /// Indexes of one collection besides `_id`.
+    /// Number of indexes of one collection besides `_id`.
     pub indexes_max: usize,
     /// Bytes of keys and handles that one sort may hold.
     pub sort_bytes_max: usize,

@@ -1,21 +1,21 @@
-//! MongoDB's order of values, compared where they lie.
+//! MongoDB's order of values, compared in place.
 
 use std::cmp::Ordering;
 
 use crate::key::{KeyBuf, put, rank};
 use crate::raw::{RawValue, elements, tag};
 
-/// Order of any two values; the same as the order of their keys.
+/// Compares any two values; equivalent to comparing their keys.
 pub(crate) fn compare(a: RawValue<'_>, b: RawValue<'_>) -> Ordering {
     rank(a.tag).cmp(&rank(b.tag)).then_with(|| compare_payload(a, b))
 }
 
-/// Whether two values are equal; numbers of different types are when they are the same number.
+/// Returns whether two values are equal; numbers of different types are if they are numerically equal.
 pub(crate) fn equal(a: RawValue<'_>, b: RawValue<'_>) -> bool {
     (a.tag == b.tag && a.bytes == b.bytes) || compare(a, b) == Ordering::Equal
 }
 
-/// Order of two values of one rank.
+/// Compares two values of one rank.
 fn compare_payload(a: RawValue<'_>, b: RawValue<'_>) -> Ordering {
     match (a.tag, b.tag) {
         (tag::INT32, tag::INT32) => a.i32().cmp(&b.i32()),
@@ -31,7 +31,7 @@ fn compare_payload(a: RawValue<'_>, b: RawValue<'_>) -> Ordering {
         (tag::DOCUMENT, _) => compare_elements(a.bytes, b.bytes, true),
         (tag::ARRAY, _) => compare_elements(a.bytes, b.bytes, false),
         (tag::NULL | tag::UNDEFINED | tag::MIN_KEY | tag::MAX_KEY, _) => Ordering::Equal,
-        // the rare ones: integers beside doubles, decimals, binary, code
+        // rare cases: integers with doubles, decimals, binary, code
         _ => {
             let (mut x, mut y) = (KeyBuf::new(), KeyBuf::new());
             put(&mut x, a);

@@ -9,14 +9,14 @@ use tidemill_types::Value;
 
 use crate::raw::{RawElement, RawValue, elements, field, tag, view};
 
-/// A dotted path, cut into its parts once.
+/// A dotted path, split into its segments once.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Path {
     text: Box<str>,
     pub(crate) parts: SmallVec<[PathSegment; 2]>,
 }
 
-/// One part of a path: a field name, which may also be a place in an array.
+/// One segment of a path: a field name, which may also be an index into an array.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct PathSegment {
     pub name: Box<[u8]>,
@@ -28,12 +28,13 @@ impl PathSegment {
         Self { name: name.as_bytes().into(), index: array_index(name.as_bytes()) }
     }
 
-    /// Its text; parts come from text.
+    /// Returns the segment as a string; segments are created from strings, so they are UTF-8.
     pub fn text(&self) -> &str {
         std::str::from_utf8(&self.name).unwrap_or_default()
     }
 
-    /// The order in which an update adds new fields: numbers by size and before names, names by bytes.
+    /// Compares by the order in which an update adds new fields: numbers by value and before names, names by
+    /// bytes.
     pub fn update_order(&self, other: &Self) -> Ordering {
         match (self.index, other.index) {
             (Some(a), Some(b)) => a.cmp(&b),
@@ -44,7 +45,7 @@ impl PathSegment {
     }
 }
 
-/// `0`, `7`, `12`, but not `07`.
+/// Parses an array index: `0`, `7`, `12`, but not `07`.
 pub(crate) fn array_index(name: &[u8]) -> Option<u32> {
     let canonical = name == b"0" || name.first().is_some_and(|b| *b != b'0');
     if !canonical || name.len() > 9 {
@@ -54,23 +55,23 @@ pub(crate) fn array_index(name: &[u8]) -> Option<u32> {
 }
 
 impl Path {
-    /// Cuts `text` at its dots.
+    /// Splits `text` at its dots.
     pub fn new(text: &str) -> Self {
         Self { text: text.into(), parts: text.split('.').map(PathSegment::new).collect() }
     }
 
-    /// The path as it was written.
+    /// Returns the path as written.
     pub fn as_str(&self) -> &str {
         &self.text
     }
 
-    /// The first field name.
+    /// Returns the first field name.
     pub(crate) fn top(&self) -> &[u8] {
         &self.parts[0].name
     }
 
-    /// The value at this path: a number takes an element of an array, otherwise arrays are not looked into.
-    /// Nothing is copied; [`Value::Missing`] when there is no such field.
+    /// Returns the value at this path. A number selects an element of an array; apart from that, arrays are
+    /// not searched. Nothing is copied; [`Value::Missing`] if there is no such field.
     pub fn get<'a>(&self, doc: &'a RawDocument) -> Value<'a> {
         let mut container = doc.as_bytes();
         let mut is_array = false;
@@ -91,7 +92,7 @@ impl Path {
         Value::Missing
     }
 
-    /// As [`Self::get`], as raw bytes.
+    /// Returns the value as [`Self::get`] does, as raw bytes.
     pub(crate) fn lookup<'a>(&self, doc: &'a [u8]) -> Option<RawValue<'a>> {
         let mut here = RawValue { tag: tag::DOCUMENT, bytes: doc };
         for part in &self.parts {
@@ -121,7 +122,7 @@ fn step<'a>(container: &'a [u8], is_array: bool, name: &[u8], index: Option<u32>
     if is_array { elements(container).nth(index? as usize) } else { field(container, name) }
 }
 
-/// The value at a dotted path, as [`Path::get`] gives it. For a path that is used again, keep a [`Path`].
+/// Returns the value at a dotted path, as [`Path::get`] does. For repeated use, create a [`Path`] once.
 pub fn get_path<'a>(doc: &'a RawDocument, path: &str) -> Value<'a> {
     let mut container = doc.as_bytes();
     let mut is_array = false;

@@ -1,11 +1,11 @@
-//! The values that a path reaches when arrays on the way mean "any of their elements".
+//! The values that a path reaches when an array on the way stands for any of its elements.
 
 use smallvec::SmallVec;
 
 use crate::path::{Path, PathSegment};
 use crate::raw::{RawValue, elements, field, tag};
 
-/// What to do with an array at the end of the path.
+/// Treatment of an array at the end of the path.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum LeafArray {
     /// Its elements, then the array itself.
@@ -14,10 +14,11 @@ pub(crate) enum LeafArray {
     Whole,
 }
 
-/// Calls `test` with each value that the path reaches in `doc`, `None` for a missing one, until it says `true`.
+/// Calls `test` with each value that the path reaches in `doc`, `None` for a missing one, until it returns
+/// `true`.
 ///
-/// As MongoDB walks: an array on the way stands for each of its documents, and a number also for its element; an
-/// array without documents on the way reaches nothing, not even "missing".
+/// Follows MongoDB: an array on the way stands for each of its documents, and a numeric segment also selects
+/// its element. An array without documents on the way reaches no value, not even a missing one.
 pub(crate) fn any_value<'a>(
     doc: &'a [u8],
     path: &Path,
@@ -44,7 +45,7 @@ fn in_document<'a>(
     at_value(elem.value, rest, leaf, test)
 }
 
-/// `value` was reached; `rest` is what is left of the path.
+/// Continues at `value` with the rest of the path.
 fn at_value<'a>(
     value: RawValue<'a>,
     rest: &[PathSegment],
@@ -77,7 +78,7 @@ fn in_array<'a>(
         }
         if part.index == Some(i) {
             let found = match (e.value.tag, rest.is_empty()) {
-                // `a.0` names the element itself: its own elements are not looked at
+                // `a.0` selects the element itself: its own elements are not tested
                 (_, true) => test(Some(e.value)),
                 (tag::DOCUMENT, false) => in_document(e.value.bytes, rest, leaf, test),
                 (tag::ARRAY, false) => in_array(e.value.bytes, rest, leaf, test),
@@ -91,11 +92,11 @@ fn in_array<'a>(
     false
 }
 
-/// The values under which a document is found and sorted: the elements of arrays, undefined for an empty array,
-/// null where there is nothing.
+/// Returns the values that a document is indexed and sorted by: the elements of arrays, undefined for an
+/// empty array, null for a missing value.
 ///
-/// Every value but an array itself that [`any_value`] reaches is among them, so an index holds each document under every
-/// value that can match it; filters for whole arrays and for null do not use indexes.
+/// They include every value that [`any_value`] reaches except arrays themselves, so an index holds a document
+/// under every value that can match it; filters for whole arrays and for null do not use indexes.
 pub(crate) fn key_values<'a>(doc: &'a [u8], path: &Path) -> SmallVec<[RawValue<'a>; 1]> {
     let mut values: SmallVec<[RawValue<'a>; 1]> = SmallVec::new();
     any_value(doc, path, LeafArray::Whole, &mut |value| {

@@ -1,8 +1,9 @@
-//! Which way to the documents of a filter: by `_id`, by an index, or through all of them.
+//! Query planning: access by `_id`, by an index, or by a scan.
 //!
-//! A plan may lead to more documents than match; each one is checked against the whole filter. It never leads to
-//! fewer. Conditions are used when they stand at the top of a filter or under its `$and`, and only with operands that
-//! an index finds all matches of: not null (which also finds what is missing), not arrays, MinKey or MaxKey.
+//! A plan may return more documents than match, never fewer; each one is checked against the whole filter.
+//! Conditions are used if they are at the top level of a filter or under its `$and`, and only with operands
+//! for which an index finds all matches: not null (which also matches missing fields), arrays, MinKey or
+//! MaxKey.
 
 use std::collections::btree_set::Range;
 use std::fmt;
@@ -19,14 +20,15 @@ use crate::raw::{OwnedRawValue, RawValue, tag};
 use crate::sort::SortOrder;
 use crate::spec::Direction;
 
-/// Combinations of `$in` values that one plan looks up; a filter with more uses fewer fields of the index.
+/// Limit on the combinations of `$in` values that one plan looks up; a filter with more uses fewer fields of
+/// the index.
 const POINTS_MAX: usize = 1000;
 
-/// The way that a filter is answered.
+/// The access path for a filter.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Plan {
     pub(crate) access: AccessPath,
-    /// Whether documents come in the order that was asked for.
+    /// Whether documents are returned in the requested order.
     pub(crate) sorted: bool,
     text: String,
 }
@@ -38,23 +40,23 @@ pub(crate) enum AccessPath {
     Index { index: usize, ranges: Vec<KeyRange>, reverse: bool },
 }
 
-/// Keys from `low` on, before `high`.
+/// A half-open range of keys, from `low` up to but excluding `high`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct KeyRange {
     low: KeyBuf,
-    /// Without one, to the end.
+    /// `None` for the end of the index.
     high: Option<KeyBuf>,
 }
 
 impl fmt::Display for Plan {
-    /// For people: the index and what of the filter it answers, or the number of documents that are looked at.
+    /// Writes for users the index and the conditions that it answers, or the number of documents to scan.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.text)
     }
 }
 
 impl Plan {
-    /// The name of the index that is used: `_id_`, one of the collection's, or `None` for a scan.
+    /// Returns the name of the index that is used: `_id_`, one of the collection's, or `None` for a scan.
     pub fn index<'c>(&self, collection: &'c Collection) -> Option<&'c str> {
         match &self.access {
             AccessPath::Scan => None,
@@ -71,7 +73,7 @@ struct Condition<'f> {
 }
 
 enum ConditionKind<'f> {
-    /// One of these values; for equality there is one.
+    /// One of these values; a single one for equality.
     OneOf(Vec<&'f OwnedRawValue>),
     Range(Comparison, &'f OwnedRawValue),
 }
@@ -84,7 +86,7 @@ pub(crate) fn plan(collection: &Collection, filter: &Filter, sort: &SortOrder) -
     }
     let candidates =
         collection.indexes.iter().enumerate().filter_map(|(i, index)| candidate(i, index, &conditions, sort));
-    // the first of the best, so that the choice does not depend on anything but the definitions
+    // the first of the best, so that the choice depends on nothing but the definitions
     let best = candidates.fold(None, |best: Option<(usize, Plan)>, c| match best {
         Some(b) if b.0 >= c.0 => Some(b),
         _ => Some(c),
@@ -145,7 +147,7 @@ fn plural(n: usize, what: &str) -> String {
     if n == 1 { format!("1 {what}") } else { format!("{n} {what}s") }
 }
 
-/// The plan over one index with its worth, or `None` when it helps neither the filter nor the order.
+/// Returns the plan over one index with its score, or `None` if it helps neither the filter nor the order.
 fn candidate(
     at: usize,
     index: &Index,
@@ -156,7 +158,7 @@ fn candidate(
     let mut notes: Vec<String> = Vec::new();
     let mut equal = 0;
     for (path, direction) in &index.fields {
-        // an empty `$in` finds nothing, whatever the other fields are
+        // an empty `$in` matches nothing, whatever the other fields are
         if prefixes.is_empty() {
             break;
         }
@@ -202,7 +204,7 @@ fn candidate(
     Some((worth, Plan { access: AccessPath::Index { index: at, ranges, reverse }, sorted, text }))
 }
 
-/// Values that the path must equal one of, when there are at most `max`.
+/// Returns the values of which the path must equal one, if there are at most `max`.
 fn one_of<'c, 'f>(
     conditions: &'c [Condition<'f>],
     path: &Path,
@@ -221,10 +223,10 @@ fn describe_values(path: &Path, op: &str, values: &[&OwnedRawValue]) -> String {
     }
 }
 
-/// Whether the index gives the order when it is read backwards, or `None` when it does not give it.
+/// Returns whether the index must be read backwards to provide the order; `None` if it cannot provide it.
 fn sort_direction(index: &Index, equal: usize, sort: &SortOrder) -> Option<bool> {
     if index.multikey() {
-        // a document has several places in the index, but one in the order
+        // a document has several positions in the index, but one in the order
         return None;
     }
     let fixed = &index.fields[..equal];
@@ -242,14 +244,15 @@ fn sort_direction(index: &Index, equal: usize, sort: &SortOrder) -> Option<bool>
     Some(reverse.unwrap_or(false))
 }
 
-/// Limits on one field.
+/// Range conditions on one field: bound, and whether it is inclusive.
 struct FieldBounds<'f> {
     low: Option<(RawValue<'f>, bool)>,
     high: Option<(RawValue<'f>, bool)>,
 }
 
 impl<'f> FieldBounds<'f> {
-    /// The tightest limits of one type. On a multikey index two limits may be met by two elements: one is used.
+    /// Returns the tightest bounds of one type. On a multikey index different elements may satisfy two
+    /// bounds, so only the first one is used.
     fn find(conditions: &[Condition<'f>], path: &Path, multikey: bool) -> Option<Self> {
         let mut bounds = Self { low: None, high: None };
         for c in conditions.iter().filter(|c| c.path == path) {
@@ -288,7 +291,8 @@ impl<'f> FieldBounds<'f> {
         low.into_iter().chain(high).collect::<Vec<_>>().join(", ")
     }
 
-    /// The keys behind `prefix` within the limits, and within the type where a side has none.
+    /// Returns the range of keys that continue `prefix` with a value within the bounds. A side without a
+    /// bound is limited by the type of the other one.
     fn range(&self, prefix: KeyBuf, direction: Direction) -> KeyRange {
         let key = |v: RawValue<'_>| {
             let mut key = prefix.clone();
@@ -312,12 +316,12 @@ impl<'f> FieldBounds<'f> {
             Some((v, true)) => successor(&key(v)),
             Some((v, false)) => Some(key(v)),
         };
-        // a value has no successor only when all its bytes are 0xFF, which no type begins with
+        // a key has no successor only if all its bytes are 0xFF, and no type starts with that byte
         KeyRange { low: low.unwrap_or(bracket), high }
     }
 }
 
-/// The first bytes behind everything that starts with `prefix`; `None` when there are none.
+/// Returns the smallest bytes above everything that starts with `prefix`; `None` if there are none.
 fn successor(prefix: &KeyBuf) -> Option<KeyBuf> {
     let end = prefix.iter().rposition(|b| *b != 0xFF)?;
     let mut next = KeyBuf::from_slice(&prefix[..=end]);
@@ -326,7 +330,7 @@ fn successor(prefix: &KeyBuf) -> Option<KeyBuf> {
 }
 
 impl KeyRange {
-    /// All keys of an index that start with the key of `value`.
+    /// Returns the range of all keys of an index that start with the key of `value`.
     pub fn equal(value: RawValue<'_>, direction: Direction) -> Self {
         let mut low = KeyBuf::new();
         put_field(&mut low, value, direction);
@@ -336,7 +340,7 @@ impl KeyRange {
     pub fn entries<'i>(&self, index: &'i Index) -> Range<'i, (Key, RowIndex)> {
         let low = Bound::Included((Key(self.low.clone()), 0));
         match &self.high {
-            // limits that exclude each other; the map does not take them
+            // bounds that exclude each other; `BTreeSet::range` would panic
             Some(high) if *high < self.low => index.entries.range((low.clone(), excluded(low))),
             Some(high) => index.entries.range((low, Bound::Excluded((Key(high.clone()), 0)))),
             None => index.entries.range((low, Bound::Unbounded)),
@@ -351,7 +355,7 @@ fn excluded<T>(bound: Bound<T>) -> Bound<T> {
     }
 }
 
-/// Whether an index can answer equality with this value.
+/// Returns whether an index can answer equality with this value.
 pub(crate) fn can_answer_equality(value: &OwnedRawValue) -> bool {
     is_indexable(value)
 }

@@ -1,4 +1,4 @@
-//! Projections: which fields of a document are given back.
+//! Projections: the fields of a document that a query returns.
 
 use bson::raw::{RawDocument, RawDocumentBuf};
 
@@ -8,21 +8,21 @@ use crate::error::{DocsError, ErrorCode, Result};
 use crate::limits::CLAUSES_MAX;
 use crate::raw::{RawValue, close_document, elements, put_element, tag};
 
-/// A parsed projection: the fields to give, or the fields to leave out. Fields keep the order of the document.
+/// A parsed projection: fields to include, or fields to exclude. Fields keep the order of the document.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Projection {
     include: bool,
     root: FieldTree,
 }
 
-/// Names on one level; no further fields below a name means all of it.
+/// Field names on one level; a name without fields below it stands for the whole field.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 struct FieldTree(Vec<(Box<[u8]>, FieldTree)>);
 
 impl Projection {
-    /// Reads MongoDB's form: `{ a: 1, b.c: 1, _id: 0 }` or `{ a: 0 }`.
+    /// Parses a MongoDB projection: `{ a: 1, b.c: 1, _id: 0 }` or `{ a: 0 }`.
     ///
-    /// Errors: inclusion beside exclusion, paths inside one another, operators such as `$slice`.
+    /// Errors: inclusion together with exclusion, paths inside one another, operators such as `$slice`.
     pub fn parse(projection: &RawDocument) -> Result<Self> {
         let mut include: Option<bool> = None;
         let mut id: Option<bool> = None;
@@ -51,7 +51,7 @@ impl Projection {
             }
             add(&mut root, name)?;
         }
-        // `_id` alone decides what it is about
+        // with `_id` alone, its flag decides between inclusion and exclusion
         let include = include.unwrap_or(id.unwrap_or(false));
         if include == id.unwrap_or(include) && (id.is_some() || include) {
             add(&mut root, "_id")?;
@@ -59,7 +59,7 @@ impl Projection {
         Ok(Self { include, root })
     }
 
-    /// The projected document.
+    /// Returns the projected document.
     pub fn apply(&self, doc: &RawDocument) -> Result<RawDocumentBuf> {
         RawDocumentBuf::from_bytes(self.apply_bytes(doc.as_bytes()).to_vec()).map_err(|e| {
             DocsError::new(ErrorCode::InvalidBson, format!("the projected document is not BSON: {e}"))
@@ -85,7 +85,7 @@ impl Projection {
         close_document(out, start);
     }
 
-    /// A field of which a part is named.
+    /// Appends a field that the projection names only in part.
     fn nested_field(&self, fields: &FieldTree, name: &[u8], value: RawValue<'_>, out: &mut Vec<u8>) {
         match value.tag {
             tag::DOCUMENT => {
@@ -104,7 +104,7 @@ impl Projection {
                 }
                 close_document(out, start);
             }
-            // a value without fields has nothing to include and nothing to leave out
+            // a value without fields has nothing to include and nothing to exclude
             _ if !self.include => put_element(out, name, value),
             _ => {}
         }

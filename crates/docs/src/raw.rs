@@ -1,7 +1,7 @@
-//! A BSON value where it lies: its type byte and its bytes.
+//! BSON values in place: their type byte and their bytes.
 //!
-//! The walker trusts nothing it does not check, but it does not check twice: documents pass
-//! [`crate::validate`] once, at the door. On damaged bytes it stops early; it never reads out of bounds.
+//! Documents pass [`crate::validate`] once, when they enter, and are not validated again here. On damaged
+//! bytes the iterator stops early; it never reads out of bounds.
 
 use bson::raw::RawDocument;
 use bson::{Bson, RawBsonRef, RawDocumentBuf};
@@ -20,7 +20,7 @@ pub(crate) struct RawValue<'a> {
     pub bytes: &'a [u8],
 }
 
-/// One element of a document or array: where it starts and ends, its name without the NUL, its value.
+/// One element of a document or array: its start and end, its name without the NUL, its value.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RawElement<'a> {
     pub start: usize,
@@ -29,7 +29,7 @@ pub(crate) struct RawElement<'a> {
     pub value: RawValue<'a>,
 }
 
-/// The elements of a document or array in the order they lie.
+/// Iterator over the elements of a document or array, in order.
 #[derive(Clone)]
 pub(crate) struct Elements<'a> {
     doc: &'a [u8],
@@ -73,7 +73,7 @@ impl<'a> Iterator for Elements<'a> {
     }
 }
 
-/// The element called `name`.
+/// Returns the element called `name`.
 #[inline]
 pub(crate) fn field<'a>(doc: &'a [u8], name: &[u8]) -> Option<RawElement<'a>> {
     elements(doc).find(|e| e.name == name)
@@ -94,17 +94,17 @@ impl<'a> RawValue<'a> {
         f64::from_bits(self.i64() as u64)
     }
 
-    /// The bytes of a string, code or symbol without length and NUL.
+    /// Returns the bytes of a string, code or symbol without length and NUL.
     pub fn text_bytes(self) -> &'a [u8] {
         self.bytes.get(4..self.bytes.len().saturating_sub(1)).unwrap_or_default()
     }
 
-    /// The text of a string, code or symbol.
+    /// Returns the text of a string, code or symbol; `None` if it is not UTF-8.
     pub fn text(self) -> Option<&'a str> {
         std::str::from_utf8(self.text_bytes()).ok()
     }
 
-    /// An integer, or a float without a fraction that fits.
+    /// Returns an integer, or a float without a fraction that fits.
     pub fn as_integer(self) -> Option<i64> {
         match self.tag {
             tag::INT32 => Some(self.i32().into()),
@@ -117,20 +117,20 @@ impl<'a> RawValue<'a> {
         }
     }
 
-    /// MongoDB's name of the type, as `$type` takes it.
+    /// Returns MongoDB's name of the type, as `$type` accepts it.
     pub fn type_name(self) -> &'static str {
         type_name(self.tag)
     }
 
-    /// The value as a BSON tree.
+    /// Decodes the value to a BSON tree.
     pub fn to_bson(self) -> Bson {
         let doc = self.in_document("");
         let decoded = RawDocument::from_bytes(&doc).ok().and_then(|d| d.get("").ok().flatten());
-        // only damaged bytes have no tree, and those do not pass the door
+        // only damaged bytes cannot be decoded, and validation rejects those
         decoded.and_then(|v| Bson::try_from(v).ok()).unwrap_or(Bson::Undefined)
     }
 
-    /// `{name: value}` as a document.
+    /// Returns the document `{name: value}`.
     pub fn in_document(self, name: &str) -> Vec<u8> {
         let mut doc = vec![0; 4];
         put_element(&mut doc, name.as_bytes(), self);
@@ -139,7 +139,7 @@ impl<'a> RawValue<'a> {
     }
 }
 
-/// MongoDB's name of a BSON type.
+/// Returns MongoDB's name of a BSON type.
 pub(crate) fn type_name(tag: u8) -> &'static str {
     match tag {
         tag::DOUBLE => "double",
@@ -167,7 +167,7 @@ pub(crate) fn type_name(tag: u8) -> &'static str {
     }
 }
 
-/// The view that rules have of the value of `elem`, an element of `container`.
+/// Converts the value of `elem`, an element of `container`, to the form that rules read.
 pub(crate) fn view<'a>(container: &'a [u8], elem: &RawElement<'a>) -> Value<'a> {
     let v = elem.value;
     match v.tag {
@@ -182,7 +182,7 @@ pub(crate) fn view<'a>(container: &'a [u8], elem: &RawElement<'a>) -> Value<'a> 
             Ok(d) => Value::Bson(RawBsonRef::Document(d)),
             Err(_) => Value::Missing,
         },
-        // the BSON library makes these views from their container only
+        // the BSON library creates these values only from their container
         _ => {
             let name = std::str::from_utf8(elem.name).unwrap_or_default();
             let found = RawDocument::from_bytes(container).ok().and_then(|d| d.get(name).ok().flatten());
@@ -191,7 +191,7 @@ pub(crate) fn view<'a>(container: &'a [u8], elem: &RawElement<'a>) -> Value<'a> 
     }
 }
 
-/// A value that owns its bytes; small ones lie inline.
+/// A value that owns its bytes; up to 16 are inline.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct OwnedRawValue {
     pub tag: u8,
@@ -213,14 +213,14 @@ impl OwnedRawValue {
 
     pub fn string(text: &str) -> Self {
         let mut bytes = SmallVec::with_capacity(text.len() + 5);
-        // text past 2 GiB is refused by the document limit; a saturated length makes it too long for any document
+        // the document limit rejects text past 2 GiB; a saturated length makes it too long for any document
         bytes.extend_from_slice(&i32::try_from(text.len() + 1).unwrap_or(i32::MAX).to_le_bytes());
         bytes.extend_from_slice(text.as_bytes());
         bytes.push(0);
         Self { tag: tag::STRING, bytes }
     }
 
-    /// The BSON form of a value; a missing value becomes null, a time loses what is below a millisecond.
+    /// Converts a value to BSON; a missing value becomes null, a time is rounded down to milliseconds.
     pub fn from_value(value: &Value<'_>) -> Self {
         match value {
             Value::Missing | Value::Null => Self::of(RawValue::NULL),
@@ -243,7 +243,7 @@ impl OwnedRawValue {
         }
     }
 
-    /// The BSON form of a tree. Errors: a name with a NUL inside.
+    /// Converts a BSON tree. Errors: a name with a NUL inside.
     pub fn from_bson(value: &Bson) -> Result<Self, String> {
         match value {
             Bson::Int32(n) => Ok(Self::scalar(tag::INT32, &n.to_le_bytes())),
@@ -274,9 +274,9 @@ pub(crate) fn put_element(out: &mut Vec<u8>, name: &[u8], value: RawValue<'_>) {
     out.extend_from_slice(value.bytes);
 }
 
-/// Closes the document opened with four bytes at `start`: adds its end and writes its length.
+/// Closes the document opened with four bytes at `start`: appends its end byte and writes its length.
 ///
-/// A document past 2 GiB gets a negative length; the document limit refuses it afterwards.
+/// A document past 2 GiB gets a negative length; the document limit rejects it afterwards.
 pub(crate) fn close_document(out: &mut Vec<u8>, start: usize) {
     out.push(0);
     let len = i32::try_from(out.len() - start).unwrap_or(-1);

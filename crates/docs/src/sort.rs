@@ -1,4 +1,4 @@
-//! Sorting: keys of one or more paths in MongoDB's order.
+//! Sort orders: keys of one or more paths in MongoDB's order.
 
 use bson::raw::RawDocument;
 
@@ -12,16 +12,17 @@ use crate::path_values::key_values;
 use crate::raw::{RawValue, elements};
 use crate::spec::Direction;
 
-/// The order of a result: paths with their directions, the first one decides first.
+/// The order of a result: paths with their directions, the most significant first.
 ///
-/// An array sorts by its smallest element ascending and by its largest descending; a missing field sorts as null.
+/// An array sorts by its smallest element if ascending and by its largest if descending; a missing field
+/// sorts as null.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct SortOrder {
     pub(crate) fields: Vec<(Path, Direction)>,
 }
 
 impl SortOrder {
-    /// Reads MongoDB's form, `{ a: 1, b: -1 }`.
+    /// Parses a MongoDB sort document, `{ a: 1, b: -1 }`.
     ///
     /// Errors: `BadValue` for directions other than 1 and -1, `$meta`, empty names, more than 32 fields.
     pub fn parse(sort: &RawDocument) -> Result<Self> {
@@ -39,18 +40,18 @@ impl SortOrder {
         Ok(Self { fields })
     }
 
-    /// The same order with one more path behind the others.
+    /// Returns this order with one more path after the others.
     pub fn then(mut self, path: &str, direction: Direction) -> Self {
         self.fields.push((Path::new(path), direction));
         self
     }
 
-    /// Whether nothing is said about the order.
+    /// Returns whether no order is required.
     pub fn is_empty(&self) -> bool {
         self.fields.is_empty()
     }
 
-    /// The bytes by which `doc` sorts.
+    /// Returns the key that `doc` sorts by.
     pub fn key(&self, doc: &[u8]) -> Key {
         let mut buf = KeyBuf::new();
         for (path, direction) in &self.fields {
@@ -81,7 +82,7 @@ fn check_name(name: &str) -> Result<Path> {
     Ok(Path::new(name))
 }
 
-/// 1 or -1.
+/// Parses 1 or -1.
 pub(crate) fn direction(name: &str, value: RawValue<'_>) -> Result<Direction> {
     match value.as_integer() {
         Some(1) => Ok(Direction::Ascending),

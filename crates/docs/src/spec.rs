@@ -1,4 +1,4 @@
-//! What a collection is: its name, where its documents live, its indexes.
+//! Definition of a collection: its name, its partitioning, its indexes.
 
 use serde::{Deserialize, Serialize};
 
@@ -9,12 +9,12 @@ use crate::limits::INDEX_FIELDS_MAX;
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct CollectionSpec {
-    /// Its name.
+    /// Name, unique in the store.
     pub name: String,
     /// Path whose value decides the partition; `_id` when absent.
     #[serde(default)]
     pub shard_key: Option<String>,
-    /// Whether every partition holds all of it.
+    /// Whether every partition has a copy of all documents.
     #[serde(default)]
     pub replicated: bool,
     /// Indexes besides the one on `_id`.
@@ -26,11 +26,11 @@ pub struct CollectionSpec {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct IndexSpec {
-    /// Its name, unique in the collection.
+    /// Name, unique in the collection.
     pub name: String,
     /// Paths in the order of comparison.
     pub fields: Vec<(String, Direction)>,
-    /// Whether two documents may not have the same values.
+    /// Whether two documents must not have equal values.
     #[serde(default)]
     pub unique: bool,
 }
@@ -46,7 +46,7 @@ pub enum Direction {
 }
 
 impl Direction {
-    /// `1` or `-1`, as MongoDB writes it.
+    /// Returns `1` or `-1`, as MongoDB writes it.
     pub fn sign(self) -> i32 {
         match self {
             Self::Ascending => 1,
@@ -54,7 +54,7 @@ impl Direction {
         }
     }
 
-    /// The other one.
+    /// Returns the opposite direction.
     pub fn reverse(self) -> Self {
         match self {
             Self::Ascending => Self::Descending,
@@ -64,12 +64,12 @@ impl Direction {
 }
 
 impl CollectionSpec {
-    /// A collection sharded by `_id`, without indexes.
+    /// Creates the definition of a collection sharded by `_id`, without indexes.
     pub fn new(name: impl Into<String>) -> Self {
         Self { name: name.into(), shard_key: None, replicated: false, indexes: Vec::new() }
     }
 
-    /// Where its documents are, for people: `replicated`, or `spread by FIELD`.
+    /// Describes for users where the documents are stored: `replicated`, or `spread by FIELD`.
     pub fn placement(&self) -> String {
         match &self.shard_key {
             _ if self.replicated => "replicated".to_owned(),
@@ -78,7 +78,7 @@ impl CollectionSpec {
         }
     }
 
-    /// Whether its documents are where those of `other` are.
+    /// Returns whether documents are placed in partitions as those of `other` are.
     pub fn has_same_placement(&self, other: &Self) -> bool {
         let field = |spec: &Self| spec.shard_key.clone().filter(|key| key != "_id");
         self.replicated == other.replicated && (self.replicated || field(self) == field(other))
@@ -106,7 +106,7 @@ impl CollectionSpec {
 }
 
 impl IndexSpec {
-    /// An index over one field, named as MongoDB names it (`field_1`).
+    /// Creates an index over one field, named as MongoDB names it (`field_1`).
     pub fn ascending(path: &str) -> Self {
         Self {
             name: format!("{path}_1"),
@@ -115,7 +115,7 @@ impl IndexSpec {
         }
     }
 
-    /// The key pattern as MongoDB writes it: `{ a: 1, b: -1 }`.
+    /// Returns the key pattern as MongoDB writes it: `{ a: 1, b: -1 }`.
     pub fn pattern(&self) -> String {
         let fields: Vec<String> = self.fields.iter().map(|(p, d)| format!("{p}: {}", d.sign())).collect();
         format!("{{ {} }}", fields.join(", "))
@@ -144,7 +144,7 @@ impl IndexSpec {
     }
 }
 
-/// Whether an index or shard key may use the path.
+/// Checks that an index or shard key may use the path.
 fn check_path(path: &str) -> Result<(), &'static str> {
     if path.split('.').any(str::is_empty) {
         return Err("expected field names between the dots");

@@ -11,7 +11,8 @@ use crate::error::{DocsError, ErrorCode, Result};
 use crate::limits::Limits;
 use crate::spec::CollectionSpec;
 
-/// The documents of one partition. It has one writer and does no I/O; its owner wraps it in whatever lock it needs.
+/// The documents of one partition. It has one writer and does no I/O; its owner wraps it in the lock it
+/// needs.
 #[derive(Debug)]
 pub struct Store {
     pub(crate) collections: BTreeMap<String, Collection>,
@@ -20,7 +21,7 @@ pub struct Store {
 }
 
 impl Store {
-    /// An empty store.
+    /// Creates an empty store.
     pub fn new(limits: Limits) -> Self {
         Self {
             collections: BTreeMap::new(),
@@ -29,9 +30,9 @@ impl Store {
         }
     }
 
-    /// Makes a collection. The same definition again changes nothing.
+    /// Creates a collection. Does nothing if there is one with an equal definition.
     ///
-    /// Errors: `NamespaceExists` when it is there with another definition, a bad name or index, limits.
+    /// Errors: `NamespaceExists` when it exists with another definition, a bad name or index, limits.
     pub fn create_collection(&mut self, spec: &CollectionSpec) -> Result<()> {
         spec.check()?;
         if let Some(old) = self.collections.get(&spec.name) {
@@ -61,11 +62,11 @@ impl Store {
         Ok(())
     }
 
-    /// Makes a collection what its declaration says: makes it where there is none, makes and drops indexes, and moves the
-    /// shard key or the replication of one without documents.
+    /// Makes a collection match its declaration: creates it if there is none, creates and drops indexes, and
+    /// changes shard key or replication if it has no documents.
     ///
-    /// Errors: `NamespaceExists` when documents lie where another shard key or replication put them; those of
-    /// [`Collection::create_index`].
+    /// Errors: `NamespaceExists` when there are documents placed by another shard key or replication; those
+    /// of [`Collection::create_index`].
     pub fn declare_collection(&mut self, spec: &CollectionSpec) -> Result<()> {
         spec.check()?;
         match self.collections.get_mut(&spec.name) {
@@ -88,7 +89,7 @@ impl Store {
         }
     }
 
-    /// Removes a collection with its documents. Says whether there was one.
+    /// Drops a collection with its documents. Returns whether there was one.
     pub fn drop_collection(&mut self, name: &str) -> bool {
         let Some(gone) = self.collections.remove(name) else {
             return false;
@@ -97,17 +98,18 @@ impl Store {
         true
     }
 
-    /// The collection of that name.
+    /// Returns the collection `name`.
     pub fn collection(&self, name: &str) -> Option<&Collection> {
         self.collections.get(name)
     }
 
-    /// The collection of that name, to change it.
+    /// Returns the collection `name` mutably.
     pub fn collection_mut(&mut self, name: &str) -> Option<&mut Collection> {
         self.collections.get_mut(name)
     }
 
-    /// The collection of that name. Errors: `NamespaceNotFound`, with the name that may have been meant.
+    /// Returns the collection `name` mutably. Errors: `NamespaceNotFound`, with the name that may have been
+    /// meant.
     pub fn require(&mut self, name: &str) -> Result<&mut Collection> {
         if !self.collections.contains_key(name) {
             let hint = did_you_mean(name, self.collection_names());
@@ -119,17 +121,17 @@ impl Store {
         Ok(self.collections.get_mut(name).expect("looked up just before"))
     }
 
-    /// Names in order.
+    /// Returns the names of all collections, sorted.
     pub fn collection_names(&self) -> impl Iterator<Item = &str> + Clone {
         self.collections.keys().map(String::as_str)
     }
 
-    /// Bytes that count against `store_bytes_max`: documents, their rows and index entries.
+    /// Returns the bytes that count against `store_bytes_max`: documents, their rows and index entries.
     pub fn bytes(&self) -> u64 {
         self.usage.bytes.load(Ordering::Relaxed)
     }
 
-    /// The limits it was made with.
+    /// Returns the limits of the store.
     pub fn limits(&self) -> &Limits {
         &self.limits
     }

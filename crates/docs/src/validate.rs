@@ -1,4 +1,4 @@
-//! The door: bytes from outside are walked once, to the last element, before they become a document.
+//! Validation: bytes from outside are walked once, completely, before they become a document.
 
 use bytes::Bytes;
 
@@ -7,17 +7,18 @@ use crate::error::{DocsError, ErrorCode, Result};
 use crate::limits::Limits;
 use crate::raw::{le_i32, tag, value_len};
 
-/// Checks that `bytes` is one well-formed BSON document within the default limits and takes it as such.
+/// Checks that `bytes` is one well-formed BSON document within the default limits, and returns it.
 ///
-/// Checked: every length and end byte, known types, UTF-8 in names and text, booleans, array elements named
-/// `0, 1, 2…`, size and depth. Errors: `InvalidBson` with the byte, `DocumentTooLarge`, `Overflow` (too deep).
+/// Checked: every length and end byte, known types, UTF-8 in names and strings, booleans, array elements
+/// named `0, 1, 2…`, size and depth. Errors: `InvalidBson` with the byte position, `DocumentTooLarge`,
+/// `Overflow` (too deep).
 pub fn validate(bytes: impl Into<Bytes>) -> Result<DocBytes> {
     let bytes = bytes.into();
     check(&bytes, &Limits::default())?;
     Ok(bytes)
 }
 
-/// As [`validate`], with the limits given.
+/// Checks as [`validate`] does, with the given limits.
 pub fn check(bytes: &[u8], limits: &Limits) -> Result<()> {
     if bytes.len() > limits.document_bytes_max {
         return Err(too_large(bytes.len(), limits.document_bytes_max));
@@ -46,7 +47,7 @@ fn invalid(at: usize, expected: &str, found: impl std::fmt::Display) -> DocsErro
     DocsError::new(ErrorCode::InvalidBson, format!("BSON byte {at}: {expected}, found {found}"))
 }
 
-/// The end of the document that starts at `at` and may not go past `limit`.
+/// Returns the end of the document that starts at `at`, which must not exceed `limit`.
 fn document_end(bytes: &[u8], at: usize, limit: usize) -> Result<usize> {
     let len = bytes.get(at..limit).and_then(le_i32);
     let Some(len) = len else {
@@ -145,7 +146,7 @@ fn check_value(bytes: &[u8], kind: u8, at: usize, len: usize, left: usize, max: 
 }
 
 fn check_text(value: &[u8], at: usize) -> Result<()> {
-    // value_len has seen the length, not that it is at least the NUL
+    // value_len checked that the length fits, not that it is at least the NUL
     if value.len() < 5 || value.last() != Some(&0) || le_i32(value) != i32::try_from(value.len() - 4).ok() {
         return Err(invalid(at, "expected text with its length and a 0 at its end", "other bytes"));
     }
@@ -213,7 +214,7 @@ mod tests {
                 let mut changed = whole.clone();
                 changed[at] ^= 1 << bit;
                 if let Ok(doc) = validate(changed) {
-                    // whatever passes can be decoded
+                    // everything that passes can be decoded
                     let doc = bson::RawDocument::from_bytes(&doc).unwrap();
                     bson::Document::try_from(doc).unwrap_or_else(|e| panic!("byte {at} bit {bit}: {e}"));
                 }

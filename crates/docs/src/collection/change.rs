@@ -1,4 +1,4 @@
-//! Changes to documents that are there: replace, update, upsert.
+//! Changes of existing documents: replace, update, upsert.
 
 use bytes::Bytes;
 use tidemill_types::{Timestamp, Value};
@@ -15,8 +15,8 @@ use crate::validate::{check, too_large};
 use super::{Collection, id_of};
 
 impl Collection {
-    /// Exchanges the document with the same `_id`. Errors: as [`Self::insert`]; none with that `_id` gives `before: None`
-    /// and changes nothing.
+    /// Replaces the document with this `_id`. If there is none, nothing changes and `before` is `None`.
+    /// Errors: as [`Self::insert`].
     pub fn replace(&mut self, doc: DocBytes) -> Result<UpdateOutcome> {
         check(&doc, &self.limits)?;
         let key = Key::of_raw(id_of(&doc)?);
@@ -26,15 +26,17 @@ impl Collection {
         }
     }
 
-    /// Puts `doc` in the place of the document in that row; the `_id` must be the same.
+    /// Replaces the document in this row with `doc`; the `_id` must be equal.
     pub(crate) fn replace_slot(&mut self, slot: RowIndex, doc: &[u8]) -> Result<UpdateOutcome> {
         check(doc, &self.limits)?;
         self.replace_row(slot, doc, |_| true)
     }
 
-    /// Applies `update` to the document with that `_id`; without one, nothing happens and both sides are `None`.
+    /// Applies `update` to the document with this `_id`. If there is none, nothing changes and both sides are
+    /// `None`.
     ///
-    /// Errors: those of the operators, a changed `_id` or shard key, unique indexes, limits. Nothing is changed then.
+    /// Errors: those of the operators, a changed `_id` or shard key, unique indexes, limits. Nothing is
+    /// changed then.
     pub fn update_one_by_id(
         &mut self,
         id: &Value<'_>,
@@ -47,7 +49,8 @@ impl Collection {
         }
     }
 
-    /// As [`Self::update_one_by_id`], and inserts `{_id: id}` with the update applied when there is no such document.
+    /// Updates as [`Self::update_one_by_id`], or inserts `{_id: id}` with the update applied if there is no
+    /// such document.
     pub fn upsert_by_id(&mut self, id: &Value<'_>, update: &Update, now: Timestamp) -> Result<UpdateOutcome> {
         if let Some(slot) = self.slot(&Key::of(id)) {
             return self.update_slot(slot, update, now);
@@ -69,7 +72,7 @@ impl Collection {
             {
                 return Err(immutable_field("_id"));
             }
-            // an `_id` that the update made lies where its name put it
+            // an `_id` that the update created is among the fields at the end
             match after {
                 Some(id) if id.start > 4 => self.insert_checked(&with_id_first(&out, id.value)),
                 _ => self.insert_checked(&out),
@@ -101,7 +104,7 @@ impl Collection {
         result
     }
 
-    /// Puts `doc` in the place of another one. `touches` says which top-level fields may differ.
+    /// Replaces the document in a row. Only top-level fields for which `touches` returns true may differ.
     fn replace_row(
         &mut self,
         slot: RowIndex,
@@ -165,7 +168,7 @@ impl Collection {
         }
     }
 
-    /// Indexes whose keys differ between two versions: place, old keys, new keys.
+    /// Returns the indexes whose keys differ between two versions: index, old keys, new keys.
     fn changed_keys(
         &self,
         slot: RowIndex,
@@ -198,7 +201,7 @@ fn immutable_field(path: &str) -> DocsError {
     )
 }
 
-/// The document with this `_id` before its other fields.
+/// Returns the document with this `_id` before its other fields.
 pub(crate) fn with_id_first(doc: &[u8], id: RawValue<'_>) -> Vec<u8> {
     let mut out = vec![0; 4];
     put_element(&mut out, b"_id", id);

@@ -1,4 +1,4 @@
-//! Making and dropping indexes, and what a new document has in them.
+//! Creating and dropping indexes, and computing the index keys of a new document.
 
 use tidemill_types::did_you_mean;
 
@@ -10,9 +10,9 @@ use crate::spec::IndexSpec;
 use super::Collection;
 
 impl Collection {
-    /// Makes an index over what is there. The same definition again changes nothing.
+    /// Creates an index over the existing documents. Does nothing if there is an equal one.
     ///
-    /// Errors: another index of that name, the limit of indexes, values that a unique index does not allow.
+    /// Errors: another index of that name, the limit on indexes, values that violate a unique index.
     pub fn create_index(&mut self, spec: IndexSpec) -> Result<()> {
         spec.check()?;
         if let Some(old) = self.indexes.iter().find(|i| i.spec.name == spec.name) {
@@ -54,7 +54,7 @@ impl Collection {
         Ok(())
     }
 
-    /// Removes an index. Errors: none of that name.
+    /// Drops an index. Errors: there is none of that name.
     pub fn drop_index(&mut self, name: &str) -> Result<()> {
         let Some(at) = self.indexes.iter().position(|i| i.spec.name == name) else {
             let known = self.indexes.iter().map(|i| i.spec.name.as_str());
@@ -73,9 +73,9 @@ impl Collection {
         Ok(())
     }
 
-    /// Makes and drops indexes until the collection has those of `wanted`, in that order.
+    /// Creates and drops indexes until the collection has those of `wanted`, in that order.
     ///
-    /// Errors: as [`Self::create_index`]; indexes may have been dropped then.
+    /// Errors: as [`Self::create_index`]; some indexes may have been dropped by then.
     pub(crate) fn set_indexes(&mut self, wanted: &[IndexSpec]) -> Result<()> {
         let surplus: Vec<String> =
             self.spec.indexes.iter().filter(|i| !wanted.contains(i)).map(|i| i.name.clone()).collect();
@@ -91,8 +91,8 @@ impl Collection {
         Ok(())
     }
 
-    /// Two documents that cannot be in the unique index `spec` together, the earlier one first; `None` when the index can
-    /// be made, and for an index that is not unique. Nothing is changed.
+    /// Returns two documents that violate the unique index `spec`, the earlier one first; `None` if the index
+    /// can be created or is not unique. Nothing is changed.
     ///
     /// Bounds: memory for the index. Errors: a document that cannot be indexed at all.
     pub fn violation(&self, spec: &IndexSpec) -> Result<Option<(DocBytes, DocBytes)>> {
@@ -110,7 +110,8 @@ impl Collection {
         Ok(None)
     }
 
-    /// The keys of a new document in every index. Errors: as [`Index::keys`]; a unique value that is there already.
+    /// Returns the keys of a new document in every index. Errors: as [`Index::keys`]; a unique value that
+    /// exists already.
     pub(super) fn new_keys(&self, doc: &[u8], own: Option<RowIndex>) -> Result<Vec<IndexKeys>> {
         self.indexes
             .iter()

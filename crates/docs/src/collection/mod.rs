@@ -1,8 +1,8 @@
 //! One collection of one partition: documents by `_id`, in order of insertion, and their indexes.
 //!
-//! Documents lie in rows that only grow at the end, so a scan sees them in the order in which they were inserted,
-//! and sees the same order after a checkpoint was loaded. A table of hashes leads from an `_id` to its row. Rows of
-//! deleted documents stay empty until they are the larger half; then the rows move together, order kept.
+//! Documents are in rows that grow only at the end, so a scan returns them in order of insertion, also after
+//! loading a checkpoint. A hash table maps an `_id` to its row. Rows of deleted documents stay empty until
+//! they are at least half of all rows, and not few; then the rows are compacted, in order.
 
 mod change;
 mod indexes;
@@ -27,12 +27,12 @@ use crate::spec::CollectionSpec;
 use crate::validate::check;
 pub(crate) use change::with_id_first;
 
-/// Bytes that a document is counted with besides its own: its row and its place in the table.
+/// Bytes charged for a document besides its own: its row and its entry in the hash table.
 pub(crate) const ROW_BYTES: u64 = 80;
-/// Empty rows below this number are not worth moving the others.
+/// Below this number of empty rows, compaction does not pay off.
 const EMPTY_ROWS_MIN: usize = 1024;
 
-/// What all collections of a store take together.
+/// Memory charged for all collections of a store.
 #[derive(Debug)]
 pub(crate) struct MemoryUsage {
     pub bytes: AtomicU64,
@@ -47,7 +47,7 @@ pub struct Collection {
     by_id: HashTable<RowIndex>,
     hasher: DefaultHashBuilder,
     pub(crate) indexes: Vec<Index>,
-    /// Bytes of the documents alone.
+    /// Bytes of the documents, without rows and indexes.
     bytes: u64,
     pub(crate) limits: Arc<Limits>,
     usage: Arc<MemoryUsage>,
@@ -78,58 +78,58 @@ impl Collection {
         }
     }
 
-    /// Its definition, indexes included.
+    /// Returns the definition, including indexes.
     pub fn spec(&self) -> &CollectionSpec {
         &self.spec
     }
 
-    /// Documents.
+    /// Returns the number of documents.
     pub fn len(&self) -> usize {
         self.by_id.len()
     }
 
-    /// Whether there are no documents.
+    /// Returns whether there are no documents.
     pub fn is_empty(&self) -> bool {
         self.by_id.is_empty()
     }
 
-    /// Bytes of the documents, without rows and indexes.
+    /// Returns the bytes of the documents, without rows and indexes.
     pub fn bytes(&self) -> u64 {
         self.bytes
     }
 
-    /// The document with that `_id`. Ids that fit a key inline are looked up without an allocation.
+    /// Returns the document with this `_id`. Ids whose key is inline are looked up without an allocation.
     #[inline]
     pub fn get(&self, id: &Value<'_>) -> Option<&DocBytes> {
         self.get_key(&Key::of(id))
     }
 
-    /// The document with that key of its `_id`.
+    /// Returns the document whose `_id` has this key.
     #[inline]
     pub fn get_key(&self, key: &Key) -> Option<&DocBytes> {
         let slot = self.slot(key)?;
         self.rows[slot as usize].as_ref().map(|row| &row.doc)
     }
 
-    /// The documents in order of insertion.
+    /// Iterates over the documents in order of insertion.
     pub fn iter(&self) -> impl Iterator<Item = &DocBytes> {
         self.rows.iter().flatten().map(|row| &row.doc)
     }
 
-    /// Handles of all documents in order of insertion; contents are shared, not copied.
+    /// Returns handles of all documents in order of insertion; contents are shared, not copied.
     pub fn snapshot(&self) -> Vec<DocBytes> {
         self.iter().cloned().collect()
     }
 
-    /// Adds a document. It is copied once, so that it does not hold on to the request it came in.
+    /// Inserts a document. It is copied, so that it does not keep the buffer of its request alive.
     ///
-    /// Errors: bytes that are not BSON, a missing `_id` or one that is an array, undefined or a regular expression;
-    /// `Conflict` when its `_id` or unique values are there already; limits. Nothing is changed then.
+    /// Errors: bytes that are not BSON; an `_id` that is missing, an array, undefined or a regular
+    /// expression; `Conflict` when its `_id` or unique values exist already; limits. Nothing is changed then.
     pub fn insert(&mut self, doc: DocBytes) -> Result<Key> {
         self.load(&doc)
     }
 
-    /// As [`Self::insert`], for a document that lies in a larger buffer.
+    /// Inserts as [`Self::insert`], for a document inside a larger buffer.
     pub(crate) fn load(&mut self, doc: &[u8]) -> Result<Key> {
         check(doc, &self.limits)?;
         self.insert_checked(doc)
@@ -159,7 +159,7 @@ impl Collection {
         Ok(key)
     }
 
-    /// Removes the document with that `_id` and gives it back.
+    /// Deletes the document with this `_id` and returns it.
     pub fn delete_by_id(&mut self, id: &Value<'_>) -> Result<Option<DocBytes>> {
         match self.slot(&Key::of(id)) {
             Some(slot) => self.delete_slot(slot),
@@ -167,7 +167,7 @@ impl Collection {
         }
     }
 
-    /// Removes every document and counts them.
+    /// Deletes all documents and returns their number.
     pub(crate) fn clear(&mut self) -> u64 {
         let gone = self.len() as u64;
         self.release(self.charged_bytes());
@@ -180,7 +180,7 @@ impl Collection {
         gone
     }
 
-    /// Removes the documents in those rows and counts them.
+    /// Deletes the documents in these rows and returns their number.
     pub(crate) fn delete_slots(&mut self, slots: &[RowIndex]) -> Result<u64> {
         let mut gone = 0;
         for slot in slots {
@@ -196,7 +196,7 @@ impl Collection {
         Ok(doc)
     }
 
-    /// Empties a row; the others stay where they are.
+    /// Empties a row; other rows keep their index.
     fn take_slot(&mut self, slot: RowIndex) -> Result<Option<DocBytes>> {
         let Some(row) = self.rows[slot as usize].as_ref() else {
             return Ok(None);
@@ -216,7 +216,8 @@ impl Collection {
         Ok(doc)
     }
 
-    /// Moves the rows together when most of them are empty. What follows a delete costs no more than the deletes did.
+    /// Compacts the rows if at least half of them are empty. Its cost is amortized over the deletes before
+    /// it.
     fn compact_if_sparse(&mut self) {
         let holes = self.rows.len() - self.by_id.len();
         if holes < EMPTY_ROWS_MIN || holes * 2 < self.rows.len() {
@@ -245,7 +246,7 @@ impl Collection {
         self.rows[slot as usize].as_ref().map(|row| &row.doc)
     }
 
-    /// Bytes that the store is charged for this collection.
+    /// Returns the bytes that the store is charged for this collection.
     pub(crate) fn charged_bytes(&self) -> u64 {
         self.bytes + ROW_BYTES * self.len() as u64 + self.indexes.iter().map(|i| i.bytes).sum::<u64>()
     }
@@ -258,7 +259,7 @@ impl Collection {
                 self.limits.store_bytes_max
             )));
         }
-        // one writer: nobody else adds between the two
+        // a store has one writer, so no other thread changes it between load and store
         self.usage.bytes.store(used + bytes, Ordering::Relaxed);
         Ok(())
     }
@@ -282,7 +283,7 @@ impl Collection {
     }
 }
 
-/// The `_id` of a document. Errors: there is none, or one that MongoDB does not take.
+/// Returns the `_id` of a document. Errors: there is none, or it has a type that MongoDB does not accept.
 fn id_of(doc: &[u8]) -> Result<RawValue<'_>> {
     let Some(id) = field(doc, b"_id") else {
         return Err(DocsError::bad_value("the document has no _id: give it one, for example a new ObjectId"));

@@ -1,7 +1,7 @@
-//! Commands as BSON documents, the form in which the log keeps them.
+//! Commands as BSON documents, the form in which the log stores them.
 //!
-//! `{ op: "update", c: COLLECTION, filter: {…}, update: {…}, multi: true, upsert: false }` and so on. Documents lie
-//! in it as they came, and are taken out without a copy.
+//! Example: `{ op: "update", c: COLLECTION, filter: {…}, update: {…}, multi: true, upsert: false }`.
+//! Documents are embedded as received, and are read without a copy.
 
 use bson::oid::ObjectId;
 use bytes::Bytes;
@@ -15,11 +15,11 @@ use crate::raw::{OwnedRawValue, RawValue, close_document, elements, le_i32, put_
 
 use super::Command;
 
-/// Bytes of one command: room for a request of many documents.
+/// Limit on the bytes of a command: room for a request of many documents.
 pub(crate) const COMMAND_BYTES_MAX: usize = 512 << 20;
 
 impl Command {
-    /// The bytes for the log.
+    /// Encodes the command for the log.
     ///
     /// Errors: a command of more than 512 MiB; a filter, update or document whose bytes are no document.
     pub fn to_bytes(&self) -> Result<Bytes> {
@@ -76,12 +76,12 @@ impl Command {
         Ok(bytes.into())
     }
 
-    /// Reads what [`Self::to_bytes`] wrote; documents share `bytes`.
+    /// Decodes a command encoded by [`Self::to_bytes`]; documents share `bytes`.
     ///
-    /// Errors: not BSON, an unknown operation, a field that is missing or unknown.
+    /// Errors: not BSON, an unknown operation, a missing or unknown field.
     pub fn from_bytes(bytes: &Bytes) -> Result<Self> {
         let limits = Limits { document_bytes_max: COMMAND_BYTES_MAX + 1, ..Limits::default() };
-        // a document in a command may be as deep as a document may be
+        // an embedded document may be as deep as a document of its own
         let limits = Limits { depth_max: limits.depth_max + 2, ..limits };
         crate::validate::check(bytes, &limits)
             .map_err(|e| DocsError::new(e.error_code(), format!("document command: {e}")))?;
@@ -152,7 +152,7 @@ impl CommandWriter {
     }
 
     fn doc(&mut self, name: &str, doc: &DocBytes) -> Result<()> {
-        // the contents were checked at the door; a wrong length would tear the command apart
+        // the contents are validated on input; a wrong length would corrupt the command
         if le_i32(doc).and_then(|n| usize::try_from(n).ok()) != Some(doc.len()) || doc.last() != Some(&0) {
             return Err(DocsError::new(
                 ErrorCode::InvalidBson,

@@ -1,4 +1,4 @@
-//! Commands: what the log keeps and the owner of a partition applies.
+//! Commands: changes that are written to the log and applied by the owner of a partition.
 
 mod codec;
 
@@ -16,109 +16,111 @@ use crate::spec::{CollectionSpec, IndexSpec};
 use crate::store::Store;
 use crate::update::Update;
 
-/// A change to one store. Filters and updates are kept as the BSON they came as, and read when they are applied.
+/// A change of one store. Filters and updates stay BSON, as received, and are parsed when the command is
+/// applied.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Command {
-    /// Adds documents; each carries its `_id`.
+    /// Inserts documents, each with its `_id`.
     Insert {
-        /// Where to.
+        /// Name of the collection.
         collection: String,
-        /// The documents.
+        /// The new documents.
         docs: Vec<DocBytes>,
-        /// Whether the first bad document ends the command; otherwise the good ones go in.
+        /// Whether the first rejected document ends the command; otherwise the others are inserted.
         ordered: bool,
     },
-    /// Changes documents by operators.
+    /// Updates documents by operators.
     Update {
-        /// Where.
+        /// Name of the collection.
         collection: String,
-        /// Which ones.
+        /// Filter of the documents to update.
         filter: DocBytes,
-        /// What to do.
+        /// Update operators.
         update: DocBytes,
-        /// Whether to change all that match, or the first.
+        /// Whether to update all documents that match, or only the first.
         multi: bool,
-        /// Whether to insert one when none matches.
+        /// Whether to insert a document if none matches.
         upsert: bool,
-        /// `_id` of an inserted document when neither filter nor update gives one.
+        /// `_id` of an inserted document if neither filter nor update has one.
         upsert_id: Option<ObjectId>,
     },
-    /// Exchanges the first document that matches; its `_id` stays.
+    /// Replaces the first document that matches; its `_id` stays.
     Replace {
-        /// Where.
+        /// Name of the collection.
         collection: String,
-        /// Which one.
+        /// Filter of the document to replace.
         filter: DocBytes,
-        /// The new document; without `_id` it takes the old one's.
+        /// The new document; without `_id` it gets that of the old one.
         doc: DocBytes,
-        /// Whether to insert it when none matches.
+        /// Whether to insert the document if none matches.
         upsert: bool,
-        /// `_id` of an inserted document when neither filter nor document gives one.
+        /// `_id` of an inserted document if neither filter nor document has one.
         upsert_id: Option<ObjectId>,
     },
-    /// Removes documents.
+    /// Deletes documents.
     Delete {
-        /// Where.
+        /// Name of the collection.
         collection: String,
-        /// Which ones.
+        /// Filter of the documents to delete.
         filter: DocBytes,
-        /// Whether to remove all that match, or the first.
+        /// Whether to delete all documents that match, or only the first.
         multi: bool,
     },
-    /// Makes an index over what is there.
+    /// Creates an index over the existing documents.
     CreateIndex {
-        /// Where.
+        /// Name of the collection.
         collection: String,
-        /// What.
+        /// Definition of the index.
         index: IndexSpec,
     },
-    /// Removes an index.
+    /// Drops an index.
     DropIndex {
-        /// Where.
+        /// Name of the collection.
         collection: String,
-        /// Which.
+        /// Name of the index.
         name: String,
     },
-    /// Makes a collection.
+    /// Creates a collection.
     CreateCollection(CollectionSpec),
-    /// Removes a collection with its documents.
+    /// Drops a collection with its documents.
     Drop {
-        /// Which.
+        /// Name of the collection.
         collection: String,
     },
 }
 
-/// What a command did.
+/// Result of a command.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct CommandOutcome {
-    /// Documents inserted by an insert.
+    /// Number of documents inserted by an insert.
     pub inserted: u64,
-    /// Documents that the filter found.
+    /// Number of documents that the filter matched.
     pub matched: u64,
-    /// Documents that became different.
+    /// Number of documents that became different.
     pub modified: u64,
-    /// Documents removed.
+    /// Number of documents deleted.
     pub deleted: u64,
     /// `_id` of the document that an upsert inserted.
     pub upserted_id: Option<bson::Bson>,
-    /// Documents that were refused; the others are as counted.
+    /// Errors of rejected documents; the counts cover the others.
     pub errors: Vec<DocumentError>,
 }
 
-/// Why one document of a command was refused.
+/// Error of one document of a command.
 #[derive(Debug, Clone, PartialEq)]
 pub struct DocumentError {
-    /// Its place in the command; 0 for commands on one document.
+    /// Index of the document in the command; 0 for commands on one document.
     pub index: usize,
-    /// MongoDB's number and the message.
+    /// MongoDB's error code, and the message.
     pub error: DocsError,
 }
 
 impl Store {
     /// Applies a command. `now` is the time of its record.
     ///
-    /// Commands on several documents keep what went well before an error and name the rest in `Outcome::errors`.
-    /// Errors: the command itself is wrong (collection, filter, operators); nothing is changed then.
+    /// If a command on several documents fails for some, the changes of the others stay, and
+    /// [`CommandOutcome::errors`] lists the failures. Errors: the command itself is invalid (collection,
+    /// filter, operators); nothing is changed then.
     pub fn apply(&mut self, command: &Command, now: Timestamp) -> Result<CommandOutcome> {
         let mut outcome = CommandOutcome::default();
         match command {
@@ -171,7 +173,7 @@ impl Store {
     }
 }
 
-/// Bytes as a document. Errors: not BSON; `what` names it.
+/// Checks that the bytes are a document. Errors: not BSON; `what` is the subject of the message.
 fn document<'a>(what: &str, bytes: &'a DocBytes) -> Result<&'a RawDocument> {
     crate::validate::check(bytes, &crate::Limits::default())
         .map_err(|e| DocsError::new(e.error_code(), format!("{what}: {e}")))?;
@@ -190,7 +192,7 @@ fn update_slots(
         match collection.update_slot(*slot, update, now) {
             Ok(changed) => outcome.modified += u64::from(changed.is_modified()),
             Err(error) => {
-                // as MongoDB: the first error ends a multi-update, what was done stays
+                // as MongoDB: the first error ends a multi-update, changes made before it stay
                 outcome.errors.push(DocumentError { index: 0, error });
                 return;
             }
@@ -198,7 +200,7 @@ fn update_slots(
     }
 }
 
-/// The document that an upsert starts from: the values that the filter asks for, `_id` first.
+/// Builds the document that an upsert starts from: the values that the filter requires, `_id` first.
 fn upsert_base(filter: &Filter) -> Result<Vec<u8>> {
     let mut base = Update::new();
     let mut id = None;
@@ -301,7 +303,7 @@ fn replace(
     Ok(())
 }
 
-/// Removes what matches and counts it.
+/// Deletes the documents that match and returns their number.
 fn delete(collection: &mut Collection, filter: &Filter, multi: bool) -> Result<u64> {
     if multi && filter.is_all() {
         return Ok(collection.clear());

@@ -35,7 +35,7 @@ pub(crate) enum FilterNode {
     Field(Path, ValueTest),
 }
 
-/// A question to the values that a path reaches; one `yes` is enough.
+/// A predicate on the values that a path reaches; it holds if it holds for one of them.
 #[derive(Debug, Clone)]
 pub(crate) enum ValueTest {
     Compare(Comparison, OwnedRawValue),
@@ -50,7 +50,7 @@ pub(crate) enum ValueTest {
     },
     /// An array with a document that matches.
     ElemMatchDocument(Box<FilterNode>),
-    /// An array with an element for which the pseudo field `""` matches.
+    /// An array with an element that matches as the pseudo field `""`.
     ElemMatchValue(Box<FilterNode>),
 }
 
@@ -63,34 +63,34 @@ pub(crate) enum Comparison {
     Lte,
 }
 
-/// A regular expression with what it was made from.
+/// A compiled regular expression with its source.
 #[derive(Debug, Clone)]
 pub(crate) struct RegexPattern {
     pub regex: Regex,
-    /// As a BSON value, which equal regular expressions stored in documents match.
+    /// The source as a BSON value; matches equal regular expressions stored in documents.
     pub source: OwnedRawValue,
 }
 
 impl Filter {
-    /// The filter that every document matches.
+    /// Returns the filter that every document matches.
     pub fn all() -> Self {
         Self { node: FilterNode::All(Vec::new()) }
     }
 
-    /// Reads MongoDB's form.
+    /// Parses a MongoDB filter document.
     ///
     /// Errors: `BadValue` and `FailedToParse` with the operator, what it expects and what was found.
     pub fn parse(filter: &RawDocument) -> Result<Self> {
         Ok(Self { node: parse::document(filter.as_bytes())? })
     }
 
-    /// The filter for one field with one value. Errors: a value that BSON cannot hold.
+    /// Returns the filter `path == value`. Errors: a value that BSON cannot represent.
     pub fn eq(path: &str, value: impl Into<Bson>) -> Result<Self> {
         let value = OwnedRawValue::from_bson(&value.into()).map_err(DocsError::bad_value)?;
         Ok(Self { node: FilterNode::Field(Path::new(path), ValueTest::Compare(Comparison::Eq, value)) })
     }
 
-    /// The filter for one field with one value; a missing value finds what null finds.
+    /// Returns the filter `path == value`; a missing value matches like null.
     pub fn eq_value(path: &str, value: &Value<'_>) -> Self {
         Self {
             node: FilterNode::Field(
@@ -100,7 +100,7 @@ impl Filter {
         }
     }
 
-    /// Whether the document matches.
+    /// Returns whether the document matches.
     pub fn matches(&self, doc: &RawDocument) -> bool {
         self.matches_bytes(doc.as_bytes())
     }
@@ -109,12 +109,12 @@ impl Filter {
         self.node.matches(doc)
     }
 
-    /// Whether every document matches.
+    /// Returns whether every document matches because the filter has no conditions.
     pub fn is_all(&self) -> bool {
         matches!(&self.node, FilterNode::All(nodes) if nodes.is_empty())
     }
 
-    /// The paths that must equal one value, found through `$and` but not through `$or`.
+    /// Returns the paths that must equal one value, found through `$and` but not through `$or`.
     pub(crate) fn equalities(&self) -> Vec<(&Path, RawValue<'_>)> {
         let mut found = Vec::new();
         self.node.collect_equalities(&mut found);
@@ -188,7 +188,7 @@ impl ValueTest {
         }
     }
 
-    /// Null finds what is missing.
+    /// Returns whether the test holds for a missing value, which matches like null.
     fn holds_for_missing(&self) -> bool {
         match self {
             Self::Compare(op, operand) => operand.tag == tag::NULL && op.includes_equal(),
@@ -198,7 +198,7 @@ impl ValueTest {
     }
 }
 
-/// A number cut to a whole one, as `$mod` takes it.
+/// Truncates a number to an integer, as `$mod` does.
 fn truncated(value: RawValue<'_>) -> Option<i64> {
     match value.tag {
         tag::DOUBLE => {
@@ -214,12 +214,13 @@ impl Comparison {
         matches!(self, Self::Eq | Self::Gte | Self::Lte)
     }
 
-    /// As [`Self::holds`]; null finds what is missing.
+    /// Evaluates as [`Self::holds`] does; a missing value matches like null.
     pub fn finds(self, value: Option<RawValue<'_>>, operand: RawValue<'_>) -> bool {
         value.map_or(operand.tag == tag::NULL && self.includes_equal(), |v| self.holds(v, operand))
     }
 
-    /// Values of different types do not compare, but for null with undefined and for MinKey and MaxKey.
+    /// Returns whether the comparison holds. Values of different types do not compare, except null with
+    /// undefined, and every type with MinKey and MaxKey.
     fn holds(self, value: RawValue<'_>, operand: RawValue<'_>) -> bool {
         if rank(value.tag) != rank(operand.tag) {
             return match operand.tag {
@@ -250,7 +251,7 @@ impl Comparison {
 fn is_nan(value: RawValue<'_>) -> bool {
     match value.tag {
         tag::DOUBLE => value.f64().is_nan(),
-        // the fifth to first bits of the top byte
+        // NaN has all of the five bits after the sign set
         tag::DECIMAL => value.bytes.last().is_some_and(|b| b & 0x7C == 0x7C),
         _ => false,
     }

@@ -1,4 +1,4 @@
-//! MongoDB's filter documents.
+//! Parser for MongoDB's filter documents.
 
 use regex::RegexBuilder;
 use tidemill_types::did_you_mean;
@@ -31,10 +31,10 @@ const FIELD_OPERATORS: [&str; 17] = [
     "$mod",
 ];
 const TOP_OPERATORS: [&str; 4] = ["$and", "$or", "$nor", "$comment"];
-/// `$not`, `$and` and `$elemMatch` inside one another. Documents from the door are not deeper than this anyway.
+/// Limit on the nesting of `$not`, `$and` and `$elemMatch`. Valid documents are not deeper than this anyway.
 const DEPTH_MAX: usize = 200;
 
-/// Operators seen so far, and how deep they lie.
+/// Number of conditions and values parsed so far, and the current depth.
 struct FilterParser {
     clauses: usize,
     depth: usize,
@@ -44,12 +44,12 @@ pub(super) fn document(filter: &[u8]) -> Result<FilterNode> {
     FilterParser { clauses: 0, depth: 0 }.document(filter)
 }
 
-/// The conditions of `{ $gt: 1, $lt: 5 }` on the pseudo field `""`, for `$pull`.
+/// Parses `{ $gt: 1, $lt: 5 }` to conditions on the pseudo field `""`, for `$pull`.
 pub(crate) fn conditions_on_value(operators: &[u8]) -> Result<FilterNode> {
     FilterParser { clauses: 0, depth: 0 }.operators(&Path::new(""), operators)
 }
 
-/// Whether a document is `{ $op: … }`.
+/// Returns whether a document has the form `{ $op: … }`.
 pub(crate) fn is_operators(doc: &[u8]) -> bool {
     elements(doc)
         .next()
@@ -115,7 +115,7 @@ impl FilterParser {
             .collect()
     }
 
-    /// `field: value` or `field: { $op: operand }`.
+    /// Parses `field: value` or `field: { $op: operand }`.
     fn field(&mut self, path: &Path, value: RawValue<'_>) -> Result<FilterNode> {
         match value.tag {
             tag::DOCUMENT if is_operators(value.bytes) => self.operators(path, value.bytes),
@@ -232,7 +232,7 @@ impl FilterParser {
                 _ => all.push(equals(path, e.value)),
             }
         }
-        // an empty $all finds nothing
+        // an empty $all matches nothing
         Ok(if all.is_empty() { FilterNode::Any(all) } else { FilterNode::All(all) })
     }
 
@@ -309,7 +309,7 @@ fn modulo(v: RawValue<'_>) -> Result<ValueTest> {
     }
 }
 
-/// `"string"`, `2`, `"number"` or an array of them.
+/// Parses `"string"`, `2`, `"number"` or an array of them.
 fn types(v: RawValue<'_>) -> Result<Vec<u8>> {
     if v.tag != tag::ARRAY {
         return type_tags(v);
@@ -365,14 +365,14 @@ fn type_tags(v: RawValue<'_>) -> Result<Vec<u8>> {
         .ok_or_else(|| expected("$type", "a type name such as \"string\" or its number", v))
 }
 
-/// A regular expression written as a BSON value.
+/// Parses a regular expression that is a BSON value.
 fn regex_value(v: RawValue<'_>) -> Result<RegexPattern> {
     let mut parts = v.bytes.split(|b| *b == 0).map(|p| std::str::from_utf8(p).unwrap_or_default());
     let (pattern, options) = (parts.next().unwrap_or_default(), parts.next().unwrap_or_default());
     build_regex(pattern, options)
 }
 
-/// `$regex` with or without `$options`.
+/// Parses `$regex` with or without `$options`.
 fn regex_operator(v: RawValue<'_>, beside: &[u8]) -> Result<RegexPattern> {
     let options = match field(beside, b"$options").map(|e| e.value) {
         None => None,
@@ -402,7 +402,7 @@ fn build_regex(pattern: &str, options: &str) -> Result<RegexPattern> {
             'm' => builder.multi_line(true),
             's' => builder.dot_matches_new_line(true),
             'x' => builder.ignore_whitespace(true),
-            // text is Unicode anyway
+            // strings are always Unicode
             'u' => &mut builder,
             other => {
                 return Err(DocsError::bad_value(format!(

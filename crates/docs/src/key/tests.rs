@@ -11,7 +11,7 @@ fn decimal(text: &str) -> Bson {
     Bson::Decimal128(text.parse::<Decimal128>().unwrap())
 }
 
-/// Values from the smallest to the largest; values of one row are equal.
+/// Returns values from the smallest to the largest; values of one row are equal.
 fn ladder() -> Vec<Vec<Bson>> {
     let edge = 1_i64 << 53;
     vec![
@@ -26,7 +26,7 @@ fn ladder() -> Vec<Vec<Bson>> {
         vec![Bson::Int64(i64::MIN + 1), decimal("-9223372036854775807")],
         vec![Bson::Int64(-edge - 1), decimal("-9007199254740993")],
         vec![Bson::Int64(-edge), Bson::Double(-edge as f64)],
-        // the double next to -1.1 lies below it
+        // the double nearest to -1.1 is below it
         vec![Bson::Double(-1.1)],
         vec![decimal("-1.1")],
         vec![Bson::Int32(-1), Bson::Int64(-1), Bson::Double(-1.0), decimal("-1.000")],

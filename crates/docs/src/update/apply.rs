@@ -1,4 +1,4 @@
-//! One walk over a document beside the operator tree.
+//! Applies an update in one pass over the document, in parallel to the operator tree.
 
 use smallvec::SmallVec;
 use tidemill_types::Timestamp;
@@ -14,14 +14,14 @@ use crate::raw::{
 use super::tree::{OperatorTree, OperatorTreeChild};
 use super::{Update, UpdateOperator, arith, arrays};
 
-/// What operators need to know besides the value.
+/// Inputs of operators besides the value.
 #[derive(Clone, Copy)]
 pub(crate) struct UpdateContext<'a> {
-    /// What `$currentDate` writes.
+    /// Time that `$currentDate` writes.
     pub now: Timestamp,
     /// Whether the document is being inserted.
     pub inserting: bool,
-    /// The document before the update, for `$rename` and messages.
+    /// Document before the update, for `$rename` and messages.
     pub doc: &'a [u8],
 }
 
@@ -34,22 +34,22 @@ impl UpdateContext<'_> {
         Self { now, inserting: true, doc: EMPTY }
     }
 
-    /// `{_id: 1}` of the document, for messages.
+    /// Formats `_id: 1` of the document, for messages.
     pub fn id(&self) -> String {
         field(self.doc, b"_id").map_or_else(|| "no _id".to_owned(), |e| format!("_id: {}", display(e.value)))
     }
 }
 
-/// What an operator made of a value.
+/// Result of an operator.
 pub(crate) enum OperatorOutcome {
-    /// As it was, which may be not there.
+    /// The value stays as it was, or stays missing.
     Keep,
     Remove,
     /// A value of this type was appended to the output.
     Written(u8),
 }
 
-/// The path from the root to the value in work, for messages.
+/// Path from the root to the current value, for messages.
 type ValuePath<'t> = SmallVec<[&'t str; 8]>;
 
 impl Update {
@@ -106,11 +106,11 @@ impl<'t> UpdateWalk<'t, '_> {
         Ok(())
     }
 
-    /// Arrays: numbers name elements, a removed element becomes null, holes are filled with null.
+    /// Updates an array: numbers select elements, a removed element becomes null, gaps are filled with null.
     fn array(&mut self, node: &'t OperatorTree, array: &[u8], out: &mut Vec<u8>) -> Result<()> {
         let start = out.len();
         out.extend_from_slice(&[0; 4]);
-        // children are in order of their numbers, names come last
+        // children are ordered by index, names come last
         let mut next = 0;
         let mut len = 0_u32;
         for elem in elements(array) {
@@ -129,7 +129,7 @@ impl<'t> UpdateWalk<'t, '_> {
         }
         for (part, child) in &node.children[next..] {
             let Some(index) = part.index else {
-                // made in passing, to know whether the operator would create something
+                // a name in an array: run the operator only to see whether it would create a field
                 let before = out.len();
                 self.child(part.text(), &part.name, child, None, EMPTY, out)?;
                 if out.len() > before {
@@ -160,7 +160,7 @@ impl<'t> UpdateWalk<'t, '_> {
         Ok(())
     }
 
-    /// Appends what becomes of one element, or nothing when it goes or was not there.
+    /// Appends the updated element, or nothing if it is removed or was missing.
     fn child(
         &mut self,
         part: &'t str,
@@ -209,7 +209,7 @@ impl<'t> UpdateWalk<'t, '_> {
                 Ok(OperatorOutcome::Written(tag::ARRAY))
             }
             other => {
-                // nothing to go into: only operators that create may do so, and only where there is nothing yet
+                // neither document nor array: operators may create fields only if there is no value yet
                 let start = out.len();
                 self.document(node, EMPTY, out)?;
                 let made = out.len() > start + EMPTY.len();
@@ -245,7 +245,7 @@ impl<'t> UpdateWalk<'t, '_> {
             UpdateOperator::SetOnInsert(v) if self.context.inserting => write_value(v.as_raw(), out),
             UpdateOperator::SetOnInsert(_) => OperatorOutcome::Keep,
             UpdateOperator::Unset | UpdateOperator::RenameFrom => match (change, old) {
-                // a rename whose source is not there does nothing; one whose source is there removes it
+                // without its source, a rename does nothing; otherwise the source is removed
                 (_, None) => OperatorOutcome::Keep,
                 _ => OperatorOutcome::Remove,
             },
@@ -302,7 +302,7 @@ fn current(now: Timestamp, timestamp: bool) -> OwnedRawValue {
     OwnedRawValue::of(RawValue { tag: tag::DATE, bytes: &now.0.div_euclid(1000).to_le_bytes() })
 }
 
-/// The value that a rename moves. Errors: the way to it goes through an array.
+/// Returns the value that a rename moves. Errors: its path leads through an array.
 fn rename_source<'d>(
     source: &crate::path::Path,
     doc: &'d [u8],

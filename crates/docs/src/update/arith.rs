@@ -1,4 +1,4 @@
-//! `$inc` and `$mul`: integers grow from 32 to 64 bits, and do not wrap.
+//! `$inc` and `$mul`: integers grow from 32 to 64 bits, and do not wrap around.
 
 use crate::display::display;
 use crate::error::{DocsError, Result};
@@ -25,7 +25,7 @@ fn no_decimals(op: &str, path: &str) -> DocsError {
     ))
 }
 
-/// Zero of the operand's type.
+/// Returns zero of the operand's type.
 pub(crate) fn zero(n: RawValue<'_>) -> OwnedRawValue {
     OwnedRawValue::of(RawValue { tag: n.tag, bytes: &[0; 8][..n.bytes.len().min(8)] })
 }

@@ -83,7 +83,7 @@ pub(crate) fn push(
         None => {}
         Some(PushSort::Whole(Direction::Ascending)) => all.sort_by(|a, b| compare(*a, *b)),
         Some(PushSort::Whole(Direction::Descending)) => all.sort_by(|a, b| compare(*b, *a)),
-        // what is no document has none of the fields
+        // an element that is no document has none of the fields
         Some(PushSort::Fields(order)) => all.sort_by_cached_key(|v| {
             order.key(if v.tag == tag::DOCUMENT { v.bytes } else { crate::raw::EMPTY })
         }),
@@ -121,7 +121,7 @@ pub(crate) fn add_to_set(
     let mut all: Vec<RawValue<'_>> = elements(array).map(|e| e.value).collect();
     let before = all.len();
     if values.len() > 8 {
-        // many values: look them up instead of comparing each with each
+        // many values: look them up instead of comparing all pairs
         let mut known: hashbrown::HashSet<Key> = all.iter().map(|v| Key::of_raw(*v)).collect();
         all.extend(values.iter().map(OwnedRawValue::as_raw).filter(|v| known.insert(Key::of_raw(*v))));
     } else {
@@ -137,7 +137,7 @@ pub(crate) fn add_to_set(
     Ok(write_array(all.into_iter(), out))
 }
 
-/// Keeps the elements of an array that `goes` does not name; what is no array is refused.
+/// Appends the array without the elements for which `goes` holds. Errors: the value is no array.
 fn retain(
     op: &str,
     old: Option<RawValue<'_>>,

@@ -1,8 +1,8 @@
 //! Updates: operators over paths, applied to raw documents in one pass.
 //!
-//! The operators of an update form a tree by their paths. Applying it walks the document once beside the tree:
-//! stretches of elements that no operator names are copied as they lie, the others are computed from their old
-//! bytes, and fields that were not there are added at the end, in order of their names as MongoDB does.
+//! The operators of an update form a tree by their paths. Applying it walks the document once, in parallel to
+//! the tree: runs of elements that no operator names are copied as bytes, the others are computed from their
+//! old bytes, and new fields are appended at the end, ordered by name as in MongoDB.
 //!
 //! ```
 //! use tidemill_docs::Update;
@@ -30,17 +30,19 @@ use crate::sort::SortOrder;
 pub(crate) use apply::UpdateContext;
 use tree::OperatorTree;
 
-/// A parsed update. Built with [`Update::parse`] from MongoDB's form, or with [`Update::new`] and its operators.
+/// A parsed update. Created with [`Update::parse`] from a MongoDB update, or with [`Update::new`] and its
+/// methods.
 #[derive(Debug, Clone, Default)]
 pub struct Update {
     root: OperatorTree,
-    /// The first mistake of a programmatic update; told when it is applied.
+    /// First error of an update built with methods; reported when it is applied.
     error: Option<DocsError>,
-    /// Levels that the result may have where an operator wrote; a rename may move any number.
+    /// Upper bound on the nesting depth at the paths that operators write; a rename may move a value of any
+    /// depth.
     depth: usize,
 }
 
-/// What an operator does to one value.
+/// An operator on one value.
 #[derive(Debug, Clone)]
 pub(crate) enum UpdateOperator {
     Set(OwnedRawValue),
@@ -53,9 +55,9 @@ pub(crate) enum UpdateOperator {
     CurrentDate {
         timestamp: bool,
     },
-    /// The source of a rename: goes away.
+    /// The source of a rename, which is removed.
     RenameFrom,
-    /// The target of a rename: takes the value that the source had.
+    /// The target of a rename, which gets the value of the source.
     RenameTo(Path),
     Push(Box<PushOperator>),
     AddToSet(Vec<OwnedRawValue>),
@@ -67,7 +69,7 @@ pub(crate) enum UpdateOperator {
 }
 
 impl UpdateOperator {
-    /// Levels below the field that it may make.
+    /// Returns an upper bound on the nesting depth of the value that the operator writes.
     fn depth(&self) -> usize {
         let deepest = |values: &[OwnedRawValue]| {
             values.iter().map(|v| 1 + nesting_depth(v.as_raw())).max().unwrap_or(1)
@@ -82,7 +84,7 @@ impl UpdateOperator {
     }
 }
 
-/// Documents and arrays inside one another.
+/// Returns the nesting depth of documents and arrays.
 fn nesting_depth(value: RawValue<'_>) -> usize {
     match value.tag {
         tag::DOCUMENT | tag::ARRAY => {
@@ -109,7 +111,7 @@ pub(crate) enum PushSort {
     Fields(SortOrder),
 }
 
-/// What `$pull` takes out.
+/// Condition of `$pull` on the elements to remove.
 #[derive(Debug, Clone)]
 pub(crate) enum PullOperator {
     /// Elements that are documents matching this filter.
@@ -123,26 +125,26 @@ pub(crate) enum PullOperator {
 /// A document before and after an update.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct UpdateOutcome {
-    /// The document as it was; `None` when there was none.
+    /// Document before the update; `None` if there was none.
     pub before: Option<crate::DocBytes>,
-    /// The document as it is; equal to `before` when the update changed nothing, `None` when there is none.
+    /// Document after the update; equal to `before` if nothing changed, `None` if there is none.
     pub after: Option<crate::DocBytes>,
 }
 
 impl UpdateOutcome {
-    /// Whether the update changed anything.
+    /// Returns whether the update changed anything.
     pub fn is_modified(&self) -> bool {
         self.before != self.after
     }
 }
 
 impl Update {
-    /// An update that does nothing yet.
+    /// Creates an update without operators.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Reads MongoDB's form, `{ $set: { … }, $inc: { … } }`.
+    /// Parses a MongoDB update document, `{ $set: { … }, $inc: { … } }`.
     ///
     /// Errors: `FailedToParse` for unknown operators and replacement documents, `ConflictingUpdateOperators`,
     /// `TypeMismatch` and `BadValue` for operands, `EmptyFieldName`.
@@ -155,12 +157,12 @@ impl Update {
         self.with_bson(path, value.into(), UpdateOperator::Set)
     }
 
-    /// Sets the field to the value; a missing value sets null, a time loses what is below a millisecond.
+    /// Sets the field to the value; a missing value sets null, a time is rounded down to milliseconds.
     pub fn set_value(self, path: &str, value: &Value<'_>) -> Self {
         self.with(path, UpdateOperator::Set(OwnedRawValue::from_value(value)))
     }
 
-    /// Sets the field when the update inserts a document.
+    /// Sets the field if the update inserts a document.
     pub fn set_on_insert(self, path: &str, value: impl Into<Bson>) -> Self {
         self.with_bson(path, value.into(), UpdateOperator::SetOnInsert)
     }
@@ -180,12 +182,12 @@ impl Update {
         self.with_number(path, by.into(), "$mul", UpdateOperator::Mul)
     }
 
-    /// Sets the field when the value is less than it.
+    /// Sets the field if the value is less than it.
     pub fn min(self, path: &str, value: impl Into<Bson>) -> Self {
         self.with_bson(path, value.into(), UpdateOperator::Min)
     }
 
-    /// Sets the field when the value is greater than it.
+    /// Sets the field if the value is greater than it.
     pub fn max(self, path: &str, value: impl Into<Bson>) -> Self {
         self.with_bson(path, value.into(), UpdateOperator::Max)
     }
@@ -202,12 +204,12 @@ impl Update {
         })
     }
 
-    /// Appends a value to an array unless it is there.
+    /// Appends a value to an array unless it contains the value.
     pub fn add_to_set(self, path: &str, value: impl Into<Bson>) -> Self {
         self.with_bson(path, value.into(), |v| UpdateOperator::AddToSet(vec![v]))
     }
 
-    /// Removes every element that equals the value from an array.
+    /// Removes every element equal to the value from an array.
     pub fn pull(self, path: &str, value: impl Into<Bson>) -> Self {
         self.with_bson(path, value.into(), |v| UpdateOperator::PullAll(vec![v]))
     }
@@ -217,14 +219,14 @@ impl Update {
         self.with(path, UpdateOperator::CurrentDate { timestamp: false })
     }
 
-    /// Whether there is no operator in it.
+    /// Returns whether there are no operators.
     pub fn is_empty(&self) -> bool {
         self.root.children.is_empty()
     }
 
-    /// The document with the update applied to it. `now` is what `$currentDate` writes.
+    /// Returns the document with the update applied. `now` is the time that `$currentDate` writes.
     ///
-    /// Errors: those of the operators, the path and the values in the message; the input is not changed.
+    /// Errors: those of the operators, with the path and the values in the message; the input is not changed.
     pub fn apply(&self, doc: &RawDocument, now: Timestamp) -> Result<RawDocumentBuf> {
         let mut out = Vec::new();
         self.apply_bytes(doc.as_bytes(), UpdateContext::update(now), &mut out)?;
@@ -233,12 +235,12 @@ impl Update {
         })
     }
 
-    /// The top-level names that operators may change.
+    /// Returns whether an operator may change the top-level field `top`.
     pub(crate) fn touches(&self, top: &[u8]) -> bool {
         self.root.children.iter().any(|(part, _)| *part.name == *top)
     }
 
-    /// Sets the field to a value where it lies.
+    /// Sets the field to a raw value.
     pub(crate) fn set_raw(self, path: &str, value: RawValue<'_>) -> Self {
         self.with(path, UpdateOperator::Set(OwnedRawValue::of(value)))
     }
@@ -255,7 +257,7 @@ impl Update {
         self.root.add(path, change)
     }
 
-    /// Whether the result may be nested deeper than `max`, so that it has to be looked at.
+    /// Returns whether the result may be nested deeper than `max`, so that it has to be validated.
     pub(crate) fn may_exceed(&self, max: usize) -> bool {
         self.depth > max
     }

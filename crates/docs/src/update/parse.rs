@@ -1,4 +1,4 @@
-//! MongoDB's update documents.
+//! Parser for MongoDB's update documents.
 
 use bson::raw::RawDocument;
 use tidemill_types::did_you_mean;
@@ -117,7 +117,7 @@ fn rename_target<'v>(path: &str, v: RawValue<'v>) -> Result<&'v str> {
     Ok(target)
 }
 
-/// Whether it writes a timestamp rather than a date.
+/// Returns whether to write a timestamp rather than a date.
 fn current_date(path: &str, v: RawValue<'_>) -> Result<bool> {
     let wrong = || {
         DocsError::bad_value(format!(

@@ -1,4 +1,4 @@
-//! The operators of an update as a tree by path.
+//! Tree of the operators of an update, by path.
 
 use crate::error::{DocsError, ErrorCode, Result};
 use crate::limits::CLAUSES_MAX;
@@ -19,10 +19,10 @@ pub(crate) enum OperatorTreeChild {
 }
 
 impl OperatorTree {
-    /// Puts an operator at its path.
+    /// Inserts an operator at its path.
     ///
-    /// Errors: an empty name or a positional operator in the path; a path that equals, contains or lies in the
-    /// path of another operator.
+    /// Errors: an empty name or a positional operator in the path; a path that equals that of another
+    /// operator, contains it or is inside it.
     pub fn add(&mut self, path: &str, change: UpdateOperator) -> Result<()> {
         check_path(path)?;
         let mut node = self;
@@ -87,7 +87,7 @@ fn check_path(path: &str) -> Result<()> {
             )));
         }
     }
-    // the depth of the result is checked too; this bounds the work before it
+    // the depth of the result is checked as well; this limits the work before that
     if path.split('.').count() > 200 {
         return Err(DocsError::bad_value(format!(
             "update path of {} parts: at most 200",

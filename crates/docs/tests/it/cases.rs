@@ -1,18 +1,19 @@
 //! Cases as text: documents, an operation, its result.
 //!
-//! A file in `tests/cases` is a list of paragraphs. `docs` starts over with the documents below it (and may name a
-//! definition: `docs {"shard_key": "k"}`); every other paragraph is one operation and its expected result behind `=>`:
+//! A file in `tests/cases` is a list of paragraphs. `docs` starts a new collection with the documents below
+//! it (and may have a definition: `docs {"shard_key": "k"}`); every other paragraph is one operation and its
+//! expected result after `=>`:
 //!
 //! - `find FILTER [OPTIONS]` documents, or an error; options are `sort`, `projection`, `skip`, `limit`
 //! - `ids FILTER [OPTIONS]` their ids in one line
-//! - `update FILTER UPDATE [OPTIONS]` the outcome and the documents that match afterwards (all ids it had found)
-//! - `replace FILTER DOCUMENT [OPTIONS]`, `insert DOCUMENT`, `delete FILTER [OPTIONS]` the outcome
+//! - `update FILTER UPDATE [OPTIONS]` the outcome, and the documents that matched before as they are now
+//! - `replace FILTER DOCUMENT [OPTIONS]` likewise; `insert DOCUMENT`, `delete FILTER [OPTIONS]` the outcome
 //! - `index SPEC`, `drop_index NAME` `ok` or the error
 //! - `explain FILTER [SORT]` the plan
 //! - `all` every document
 //!
 //! Values are Extended JSON; results write long integers as `$numberLong` and doubles with a dot. Run with
-//! `UPDATE_CASES=1` to write the results that came out into the files, then read the difference.
+//! `UPDATE_CASES=1` to write the actual results into the files, then read the difference.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -60,7 +61,7 @@ struct Runner {
 }
 
 impl Runner {
-    /// The paragraph with the result that came out, and whether it is a case.
+    /// Returns the paragraph with its actual result, and whether it is a case.
     fn paragraph(&mut self, text: &str) -> (String, bool) {
         let comments: Vec<&str> = text.lines().take_while(|l| l.starts_with('#')).collect();
         let body: Vec<&str> =
@@ -170,14 +171,14 @@ impl Runner {
         }
     }
 
-    /// Applies a command after sending it through its bytes.
+    /// Applies a command after encoding and decoding it.
     fn apply(&mut self, command: &Command) -> Result<String, DocsError> {
         let command = Command::from_bytes(&command.to_bytes()?)?;
         let outcome = self.store.apply(&command, NOW)?;
         Ok(show_outcome(&outcome))
     }
 
-    /// The documents as they are now, and those that are new.
+    /// Formats the current versions of the documents, or the last document if there were none.
     fn again(&self, before: &[DocBytes]) -> String {
         let c = self.store.collection("c").unwrap();
         let docs: Vec<DocBytes> = if before.is_empty() {
@@ -210,7 +211,7 @@ fn find_options(options: &Document) -> Result<FindOptions, DocsError> {
     })
 }
 
-/// Values one after another.
+/// Parses a sequence of values.
 fn values(text: &str) -> Vec<Bson> {
     serde_json::Deserializer::from_str(text)
         .into_iter::<Bson>()
@@ -259,7 +260,7 @@ fn ids(docs: &[DocBytes]) -> String {
     ids.join(" ")
 }
 
-/// Extended JSON that keeps types and the order of fields.
+/// Formats as Extended JSON that keeps types and the order of fields.
 pub fn show(value: &Bson) -> String {
     match value {
         Bson::Document(d) => {

@@ -1,4 +1,4 @@
-//! Checkpoints: what is read is what was written, and every damage is told.
+//! Tests of checkpoints: reading returns what was written, and every damage is detected.
 
 use std::io::{self, Read, Write};
 
@@ -95,7 +95,7 @@ fn limits_hold_while_loading() {
     assert_eq!(e.kind(), ErrorKind::LimitReached, "{e}");
 }
 
-/// Gives bytes for a while, then fails.
+/// Accepts a number of bytes, then fails; reading always fails.
 struct Failing(usize);
 
 impl Read for Failing {

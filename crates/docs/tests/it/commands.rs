@@ -1,4 +1,4 @@
-//! Commands in and out of bytes.
+//! Tests of encoding, decoding and applying commands.
 
 use bson::oid::ObjectId;
 use bson::{doc, rawdoc};

@@ -1,4 +1,4 @@
-//! Collections that are declared anew over documents that are there.
+//! Tests of declaring collections again when they have documents.
 
 use bson::doc;
 use tidemill_docs::{CollectionSpec, Direction, DocBytes, ErrorCode, IndexSpec, Limits, Store};
@@ -35,7 +35,7 @@ fn indexes_follow_the_declaration() {
     let wanted = [index(&["line"], false), index(&["site", "line"], true)];
     store.declare_collection(&declared(&wanted)).unwrap();
     assert_eq!(store.collection("M").unwrap().spec(), &declared(&wanted));
-    // what was charged for the old index is given back, what the new ones take is charged
+    // bytes charged for the old index are released, those of the new ones are charged
     let mut fresh = Store::new(Limits::default());
     fresh.create_collection(&declared(&wanted)).unwrap();
     for doc in store.collection("M").unwrap().snapshot() {

@@ -1,4 +1,4 @@
-//! Nothing grows past its limit, and a refused change leaves no trace.
+//! Tests that nothing grows past its limit, and that a rejected change has no effect.
 
 use bson::doc;
 use tidemill_docs::{
@@ -127,7 +127,7 @@ fn bytes_that_are_no_document_do_not_get_in() {
     for at in 0..good.len() {
         let mut bad = good.to_vec();
         bad[at] ^= 0x80;
-        // some changes make another document; none may make the store stumble
+        // some changes yield another valid document; none may make the store fail
         if c.insert(bad.into()).is_ok() {
             let filter = Filter::parse(&bson::rawdoc! { "s": { "$regex": "t" } }).unwrap();
             c.find(&filter, &FindOptions::default()).unwrap();

@@ -1,4 +1,4 @@
-//! Properties over random documents, filters and updates. A failure prints the smallest case and its seed.
+//! Properties of random documents, filters and updates. A failure prints the smallest case and its seed.
 
 use std::collections::BTreeMap;
 
@@ -93,7 +93,7 @@ fn store(docs: &[Document], indexes: &[IndexSpec]) -> Store {
         c.create_index(index.clone()).unwrap();
     }
     for doc in docs {
-        // arrays side by side cannot be indexed; such documents are left out on both sides
+        // parallel arrays cannot be indexed; such documents are left out of both stores
         let _ = c.insert(bytes(doc));
     }
     store
@@ -126,7 +126,7 @@ proptest! {
     fn an_index_finds_what_a_scan_finds(docs in documents(), chosen in subsequence(indexes(), 0..=3), filters in prop::collection::vec(filter(), 1..6)) {
         let indexed = store(&docs, &chosen);
         let indexed = indexed.collection("c").unwrap();
-        // the same documents, in case some could not be indexed
+        // documents that could not be indexed are left out
         let kept: Vec<Document> = indexed.iter().map(|d| Document::try_from(bson::RawDocument::from_bytes(d).unwrap()).unwrap()).collect();
         let plain = store(&kept, &[]);
         let plain = plain.collection("c").unwrap();
@@ -237,7 +237,7 @@ fn change() -> impl Strategy<Value = Change> {
     ]
 }
 
-/// The same changes on a decoded tree, written as plainly as they are described.
+/// Applies a change to a decoded tree, as a simple model of updates.
 fn change_at(here: &mut Bson, parts: &[&str], change: &Change) -> Result<(), ()> {
     let creates = !matches!(change, Change::Unset);
     let (name, rest) = parts.split_first().unwrap();
