@@ -8,9 +8,9 @@ use crate::raw::{RawValue, elements, field, tag};
 /// Treatment of an array at the end of the path.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum LeafArray {
-    /// Its elements, then the array itself.
+    /// Test its elements, then the array itself.
     Expand,
-    /// The array itself.
+    /// Test the array itself.
     Whole,
 }
 

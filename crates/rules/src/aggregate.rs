@@ -22,7 +22,7 @@ pub struct Aggregate {
     pub name: String,
     /// Interval between runs; `None` if the rule runs only on demand.
     pub every: Option<Duration>,
-    /// How far back in event time the stream is read; `None` for the whole history.
+    /// Length of the stream's history to read, in event time; `None` for all of it.
     pub over: Option<Duration>,
     /// Stream or entity of the first condition.
     pub source: String,
@@ -51,7 +51,7 @@ pub struct AggregateInsert {
     pub(crate) fields: Vec<(Arc<str>, FieldLayout)>,
 }
 
-/// How a field of a document is built from the columns of a result row.
+/// Mapping of the columns of a result row to a field of a document.
 #[derive(Debug, Clone)]
 pub(crate) enum FieldLayout {
     /// The value of one column, read as the given type.

@@ -11,8 +11,7 @@ use tidemill_types::StreamSchema;
 pub struct Catalog {
     /// Streams in order of declaration; rules refer to them by index.
     pub streams: Vec<Arc<StreamSchema>>,
-    /// Where each stream is declared; `None` for a stream that the app's rule files do not declare
-    /// themselves.
+    /// Span of each stream's declaration; `None` for a stream that the app's rule files do not declare.
     pub stream_spans: Vec<Option<Span>>,
     /// Entities in order of declaration; rules refer to them by index.
     pub entities: Vec<Entity>,
@@ -33,7 +32,7 @@ pub struct Entity {
     pub replicated: bool,
     /// Declared indexes.
     pub indexes: Vec<Index>,
-    /// Where the entity is declared.
+    /// Span of the declaration.
     pub span: Span,
 }
 
@@ -101,7 +100,7 @@ pub struct Relation {
     /// Whether the declaration names its owner. Otherwise the relation belongs to every event with the field
     /// `by`, and some of those events may be in another partition than the target.
     pub explicit: bool,
-    /// Where the relation is declared.
+    /// Span of the declaration.
     pub span: Span,
 }
 

@@ -72,11 +72,11 @@ pub struct Lookup {
     pub negated: bool,
     /// Index of the condition in the rule.
     pub condition: usize,
-    /// Where the condition is in the source.
+    /// Span of the condition in the source.
     pub span: Span,
 }
 
-/// How candidate documents are found.
+/// Source of the candidate documents of a lookup.
 #[derive(Debug, Clone)]
 pub enum DocumentSource {
     /// The document whose key has this value.

@@ -70,7 +70,7 @@ pub struct RuleError {
     pub rule: String,
     /// Row of the record's event that caused the firing.
     pub row: u32,
-    /// What went wrong and how to fix it.
+    /// The cause, and how to fix it.
     pub message: String,
 }
 

@@ -45,7 +45,7 @@ impl DocumentMatches {
     }
 }
 
-/// How far the conditions got when no combination matched; recorded for explanations.
+/// Progress of a search in which no combination matched; recorded for explanations.
 #[derive(Debug, Default)]
 pub(crate) struct MatchProgress {
     /// Whether to record progress.

@@ -33,7 +33,7 @@ pub struct Expr {
     pub kind: ExprNode,
     /// Static type; [`ExprType::Any`] for values read from documents.
     pub ty: ExprType,
-    /// Where the expression is in the source.
+    /// Span of the expression in the source.
     pub span: Span,
 }
 

@@ -27,7 +27,7 @@ pub struct Columns<'a> {
 pub struct Column<'a> {
     /// The values; those at null rows are meaningless.
     pub data: ColumnData<'a>,
-    /// Which rows have a value; all when `None`.
+    /// Validity of the rows; all have a value when `None`.
     pub nulls: Option<&'a NullBuffer>,
 }
 

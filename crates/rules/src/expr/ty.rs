@@ -4,7 +4,8 @@ use std::fmt;
 
 use tidemill_types::FieldType;
 
-/// The type of an expression. Fields of events have the declared type, fields of documents have [`ExprType::Any`].
+/// The type of an expression. Fields of events have their declared type, fields of documents
+/// [`ExprType::Any`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum ExprType {
     /// Known only at run time.

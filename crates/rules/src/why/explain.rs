@@ -57,12 +57,12 @@ pub struct ReevaluationInfo {
 pub struct RuleOutcome {
     /// Name of the rule.
     pub rule: String,
-    /// What the rule did.
+    /// Outcome for the explained event.
     #[serde(flatten)]
     pub outcome: Outcome,
 }
 
-/// What a rule did with an event.
+/// Outcome of a rule for an event.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "outcome", rename_all = "snake_case")]
 pub enum Outcome {
