@@ -121,9 +121,11 @@ impl Run<'_> {
     /// The result of the case's check.
     pub fn check(&self) -> anyhow::Result<Option<String>> {
         let Some(sql) = self.case.check else { return Ok(None) };
-        let out = self.command("sql").args(["-c", sql, "--format", "json"]).output()?;
+        let out = self.command("sql").args(["-c", sql]).output()?;
         ensure!(out.status.success(), "{sql}: {}", String::from_utf8_lossy(&out.stderr));
-        Ok(Some(String::from_utf8_lossy(&out.stdout).trim().to_owned()))
+        let table = String::from_utf8_lossy(&out.stdout);
+        let numbers = table.split_whitespace().filter(|word| word.parse::<f64>().is_ok());
+        Ok(Some(numbers.collect::<Vec<_>>().join(" ")))
     }
 
     fn command(&self, name: &str) -> Command {
