@@ -1,4 +1,4 @@
-//! What texts are compiled to: patterns, paths, formats.
+//! Cache for arguments that are compiled: regular expressions, JSON paths and date formats.
 
 use std::sync::Arc;
 
@@ -8,12 +8,14 @@ use parking_lot::Mutex;
 use super::library::constant_text;
 use crate::registry::ArgumentType;
 
-/// How many a call keeps of what is not constant; then it begins anew.
+/// Upper bound of cached values per call site of a non-constant argument; the cache is cleared when it is
+/// reached.
 const CACHED_MAX: usize = 64;
 
 type CompileFn<T> = dyn Fn(&str) -> Result<T, String> + Send + Sync;
 
-/// What the texts of an argument are compiled to: once when the query is, if it is constant, else as they come.
+/// Compiled values of a string argument: compiled once with the query if the argument is constant, else on
+/// first use.
 pub(crate) struct CompileCache<T> {
     constant: Option<Arc<T>>,
     cached: Mutex<HashMap<String, Arc<T>>>,
@@ -21,7 +23,7 @@ pub(crate) struct CompileCache<T> {
 }
 
 impl<T> CompileCache<T> {
-    /// For argument `i`. Errors: what is wrong with it, if it is constant.
+    /// Creates the cache for argument `i`. Errors: the argument is constant and does not compile.
     pub(crate) fn of(
         args: &[ArgumentType],
         i: usize,
@@ -31,7 +33,7 @@ impl<T> CompileCache<T> {
         Ok(Self { constant, cached: Mutex::default(), compile: Box::new(compile) })
     }
 
-    /// What `text`, the argument's value, is compiled to. Errors: what is wrong with it.
+    /// Returns the compiled form of `text`, the value of the argument. Errors: `text` does not compile.
     pub(crate) fn get(&self, text: &str) -> Result<Arc<T>, String> {
         if let Some(constant) = &self.constant {
             return Ok(constant.clone());

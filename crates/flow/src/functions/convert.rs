@@ -7,7 +7,7 @@ use super::number::{parse_double, parse_float, parse_whole};
 use crate::registry::ArgumentType;
 use crate::value::Value;
 
-/// The types that a value is converted to.
+/// Target types of a conversion.
 const TARGETS: [FieldType; 6] = [
     FieldType::Int,
     FieldType::Long,
@@ -37,7 +37,7 @@ pub(super) fn register(core: &mut NamespaceRegistrar<'_>) {
     });
 }
 
-/// The type that the second argument names, in any case.
+/// Returns the type that the second argument names; case is ignored.
 fn target(args: &[ArgumentType]) -> Result<FieldType, String> {
     let name = constant_text(args, 1).unwrap_or_default();
     match FieldType::parse(&name.to_ascii_lowercase()) {
@@ -51,7 +51,7 @@ fn unknown(name: &str, known: &[FieldType]) -> String {
     format!("there is no type `{name}` to convert to; there are {}", known.join(", "))
 }
 
-/// `convert(x, 'type')`: a text that cannot be read gives null.
+/// Evaluates `convert(x, 'type')`; a string that cannot be parsed gives null.
 fn convert(x: &Value, ty: FieldType) -> Value {
     let number = |n: f64| match ty {
         FieldType::Int => Value::Int(n as i32),
@@ -91,10 +91,11 @@ fn read(text: &str, ty: FieldType) -> Option<Value> {
     })
 }
 
-/// `cast(x, 'type')`: the value itself under another type.
+/// Evaluates `cast(x, 'type')`: the value as an equal value of another type.
 ///
-/// Columns hold values of their type only. So a number becomes the equal number of the type, a text the number that it
-/// says, and to a text anything becomes one; what has no equal fails. A null bool is false.
+/// Columns hold values of their type only. Therefore a number is converted to the equal number of the target
+/// type, a string to the number it spells, and any value but an object to its string form. A value without an
+/// equal of that type is an error. Null cast to bool is false.
 fn cast(x: &Value, ty: FieldType) -> ScalarResult {
     if x.ty() == Some(ty) {
         return Ok(x.clone());

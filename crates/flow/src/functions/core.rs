@@ -1,4 +1,4 @@
-//! Functions without a namespace, save `convert` and `cast`.
+//! Functions without a namespace, except `convert` and `cast`.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -71,8 +71,8 @@ fn first(args: &[Value]) -> ScalarResult {
     Ok(args.iter().find(|a| !a.is_null()).cloned().unwrap_or_default())
 }
 
-/// The greatest or least of those that are not null. Unlike the reference, whose `maximum` starts from 0 and so never
-/// finds the greatest of negatives.
+/// Returns the greatest or least non-null value, or null if all are null. Differs from Siddhi 5.1, whose
+/// `maximum` starts from 0 and therefore never returns a negative maximum.
 fn min_or_max(args: &[Value], wanted: Comparison) -> Value {
     let some = args.iter().filter(|a| !a.is_null());
     some.reduce(|best, x| if compare(wanted, x, best) { x } else { best }).cloned().unwrap_or_default()

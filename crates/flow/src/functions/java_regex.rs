@@ -1,4 +1,4 @@
-//! Regular expressions as functions use them: compiled once, matched, split by and replaced as Java does.
+//! Regular expressions with Java's semantics: compiled once, then used to match, split and replace.
 
 use fancy_regex::Regex;
 
@@ -7,32 +7,32 @@ use super::java_regex_syntax::rewrite;
 use super::literal_pattern::LiteralPattern;
 use crate::registry::ArgumentType;
 
-/// Steps after which a pattern that goes back and forth is given up.
+/// Backtracking steps after which a match attempt fails.
 const STEPS_MAX: usize = 1_000_000;
 
-/// A match and its groups.
+/// Match with its groups.
 type Captures<'t> = fancy_regex::Captures<'t, str>;
 
-/// Which part of a text a pattern is to match.
+/// Part of a string that a pattern must match.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum MatchMode {
-    /// Any.
+    /// Any part.
     Any,
-    /// One that begins where the text begins.
+    /// A prefix.
     Start,
-    /// All of it.
+    /// The whole string.
     Whole,
 }
 
-/// A compiled pattern.
+/// Compiled regular expression.
 pub(crate) struct JavaRegex {
     regex: Regex,
-    /// The same where it is little more than a text, which is then looked for without a machine.
+    /// Literal search for patterns that are almost plain strings; it avoids the regex engine.
     literal: Option<LiteralPattern>,
 }
 
 impl JavaRegex {
-    /// Errors: what is wrong with the pattern.
+    /// Compiles `pattern`. Errors: the pattern is invalid.
     fn compile(pattern: &str, part: MatchMode) -> Result<Self, String> {
         let wrong = |why: String| format!("the pattern `{pattern}` cannot be used: {why}");
         let written = rewrite(pattern, part == MatchMode::Whole).map_err(wrong)?;
@@ -47,12 +47,12 @@ impl JavaRegex {
         Ok(Self { regex, literal })
     }
 
-    /// The first match at or after byte `from`.
+    /// Returns the first match at or after byte `from`.
     pub(super) fn find<'t>(&self, text: &'t str, from: usize) -> Result<Option<Captures<'t>>, String> {
         self.regex.captures_from_pos(text, from).map_err(|e| e.to_string())
     }
 
-    /// Whether there is a match at or after byte `from`.
+    /// Returns whether there is a match at or after byte `from`.
     pub(super) fn matches(&self, text: &str, from: usize) -> Result<bool, String> {
         if let (Some(literal), Some(text)) = (&self.literal, text.get(from..)) {
             return Ok(literal.is_in(text));
@@ -60,12 +60,13 @@ impl JavaRegex {
         self.regex.find_from_pos(text, from).map(|m| m.is_some()).map_err(|e| e.to_string())
     }
 
-    /// How many groups it has; the whole match is not counted.
+    /// Returns the number of groups, not counting the whole match.
     pub(super) fn groups(&self) -> usize {
         self.regex.captures_len() - 1
     }
 
-    /// All matches. After one that is empty the search goes on a character further.
+    /// Calls `take` for each match until it returns false. After an empty match the search continues one
+    /// character later.
     fn each(
         &self,
         text: &str,
@@ -87,8 +88,8 @@ impl JavaRegex {
         Ok(())
     }
 
-    /// The parts of a text between matches; empty ones at the end are left out, and one at the start that comes from
-    /// an empty match. A text without a match is its only part.
+    /// Splits `text` at the matches. Trailing empty parts are dropped, as is an empty leading part caused by
+    /// an empty match. Without a match, the whole text is the only part.
     pub(crate) fn split<'t>(&self, text: &'t str) -> Result<Vec<&'t str>, String> {
         let mut parts = Vec::new();
         let mut from = 0;
@@ -112,8 +113,8 @@ impl JavaRegex {
         Ok(parts)
     }
 
-    /// The text with every match, or the first, replaced. `replacement` may name groups: `$1`, `${name}`; a backslash
-    /// takes the meaning from the character behind it. Nothing where nothing matches.
+    /// Replaces every match, or only the first. `replacement` may refer to groups as `$1` and `${name}`; a
+    /// backslash escapes the next character. Returns `None` if nothing matches.
     pub(super) fn replace(&self, text: &str, replacement: &str, all: bool) -> Result<Option<String>, String> {
         if let Some(literal) = self.literal.as_ref().and_then(LiteralPattern::plain)
             && !replacement.contains(['$', '\\'])
@@ -152,7 +153,7 @@ impl JavaRegex {
         Ok(())
     }
 
-    /// What stands behind a `$`; returns what is left.
+    /// Expands the group reference after a `$`; returns the rest of the replacement.
     fn group<'r>(&self, rest: &'r str, found: &Captures<'_>, out: &mut String) -> Result<&'r str, String> {
         if let Some(named) = rest.strip_prefix('{') {
             let (name, rest) = named.split_once('}').ok_or("a `${` in the replacement is not closed")?;
@@ -165,7 +166,7 @@ impl JavaRegex {
         let mut digits = rest.chars().map_while(|c| c.to_digit(10));
         let mut group = digits.next().ok_or("a `$` in the replacement names no group")? as usize;
         let mut length = 1;
-        // as many digits as still name a group
+        // take as many digits as still form the number of an existing group
         for digit in digits {
             if group * 10 + digit as usize > self.groups() {
                 break;
@@ -181,7 +182,8 @@ impl JavaRegex {
     }
 }
 
-/// The patterns that argument `i` gives. Errors: what is wrong with a constant one.
+/// Creates the cache of compiled patterns for argument `i`. Errors: the argument is constant and not a valid
+/// pattern.
 pub(crate) fn patterns(
     args: &[ArgumentType],
     i: usize,

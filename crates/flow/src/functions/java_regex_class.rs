@@ -1,9 +1,9 @@
-//! Classes of characters in Java's regular expressions.
+//! Character classes of Java's regular expressions.
 
 use super::java_regex_syntax::{Rewriter, push_literal};
 
 impl Rewriter {
-    /// A class that stands in no other, after its `[`.
+    /// Rewrites a class that is not nested in another one; its `[` is already consumed.
     pub(super) fn whole_class(&mut self) -> Result<(), String> {
         if !(self.flags.ignore_case && self.flags.unicode_case) {
             return self.class();
@@ -28,7 +28,7 @@ impl Rewriter {
                 '[' => self.class()?,
                 '&' if self.peek() == Some('&') => {
                     self.at += 1;
-                    // with nothing before it there is nothing to be in both
+                    // an intersection without a left operand has no effect
                     if !first {
                         self.out.push_str("&&");
                     }
@@ -50,7 +50,7 @@ impl Rewriter {
         Ok(())
     }
 
-    /// A character, range or escape in a class.
+    /// Rewrites one character, range or escape of a class.
     fn class_item(&mut self, c: char) -> Result<(), String> {
         let Some(from) = self.class_char(c)? else { return Ok(()) };
         let end = self.chars.get(self.at + 1).copied();
@@ -68,7 +68,7 @@ impl Rewriter {
         Ok(())
     }
 
-    /// Writes a range, and the other case of its ASCII letters where case is ignored.
+    /// Writes a range and, if case is ignored, its ASCII letters in the other case.
     fn range(&mut self, from: char, to: char) {
         push_range(&mut self.out, from, to);
         if !self.flags.ignore_case {
@@ -85,7 +85,7 @@ impl Rewriter {
         }
     }
 
-    /// A character of a class; none if it was an escape that stands for a set, which is written.
+    /// Returns a character of a class, or `None` after writing an escape that stands for a set of characters.
     fn class_char(&mut self, c: char) -> Result<Option<char>, String> {
         if c != '\\' {
             return Ok(Some(c));

@@ -1,21 +1,22 @@
-//! Java's regular expressions rewritten for the `fancy-regex` crate.
+//! Rewrites Java's regular expressions for the `fancy-regex` crate.
 //!
-//! The two mean different things by the same text: to Java `\d`, `\w` and `\s` are ASCII, `.` stops at five kinds of
-//! line end, `$` also matches before a last line end, `\<` is a `<`, `\p{Alpha}` is ASCII, `\Q…\E` quotes. Everything
-//! that differs is written out, so that only what both read alike is handed on.
+//! The two dialects differ: in Java `\d`, `\w` and `\s` are ASCII, `.` stops at five kinds of line end, `$`
+//! also matches before a final line end, `\<` is a `<`, `\p{Alpha}` is ASCII, `\Q…\E` quotes. The rewriter
+//! expands every construct that differs, so that the crate only sees syntax that means the same in both.
 
-/// What `.` does not match, and what `$` allows at the end.
+/// Characters that `.` does not match and that `$` allows at the end.
 const LINE_ENDS: &str = r"\n\r\x{85}\x{2028}\x{2029}";
-/// The end, or before a line end that is the last thing.
+/// Matches at the end or before a final line end.
 const END: &str = r"(?=(?:\r\n|[\n\r\x{85}\x{2028}\x{2029}])?\z)";
 const SPACE: &str = r" \t\n\x0B\f\r";
 const WORD: &str = "a-zA-Z0-9_";
 const HORIZONTAL: &str = r" \t\x{A0}\x{1680}\x{180E}\x{2000}-\x{200A}\x{202F}\x{205F}\x{3000}";
 const VERTICAL: &str = r"\n\x0B\f\r\x{85}\x{2028}\x{2029}";
 
-/// `pattern` rewritten. `whole`: it is to match whole texts, so nothing may follow `$`.
+/// Rewrites `pattern` for `fancy-regex`. `whole`: the pattern must match the whole string, so nothing may
+/// follow `$`.
 ///
-/// Errors: what is wrong with it, as far as it is not left to the crate to find out.
+/// Errors: the pattern is invalid, as far as the rewriter notices; the crate finds the other errors.
 pub(super) fn rewrite(pattern: &str, whole: bool) -> Result<String, String> {
     let chars: Vec<char> = pattern.chars().collect();
     let groups = count_groups(&chars);
@@ -31,10 +32,10 @@ pub(super) struct Flags {
     pub(super) multi_line: bool,
     pub(super) comments: bool,
     pub(super) unix_lines: bool,
-    /// `d`, `w` and `s` are not only ASCII.
+    /// `\d`, `\w` and `\s` are Unicode instead of ASCII.
     pub(super) unicode: bool,
     pub(super) ignore_case: bool,
-    /// Case is ignored not only of ASCII letters.
+    /// Case is ignored for all letters, not only for ASCII.
     pub(super) unicode_case: bool,
 }
 
@@ -43,13 +44,13 @@ pub(super) struct Rewriter {
     pub(super) at: usize,
     pub(super) out: String,
     pub(super) flags: Flags,
-    /// The flags outside each open group.
+    /// The flags to restore at the end of each open group.
     outer: Vec<Flags>,
     groups: u32,
     whole: bool,
 }
 
-/// How many groups capture, for `\11` may be group 11 or group 1 and a digit.
+/// Counts the capturing groups: whether `\11` is group 11, or group 1 and a digit, depends on it.
 fn count_groups(chars: &[char]) -> u32 {
     let mut count = 0;
     let mut in_class = 0_u32;
@@ -116,7 +117,7 @@ impl Rewriter {
         Ok(())
     }
 
-    /// `{n}`, `{n,}`, `{n,m}`.
+    /// Copies a repetition: `{n}`, `{n,}` or `{n,m}`.
     fn repetition(&mut self) -> Result<(), String> {
         let text = self.braced().unwrap_or_default();
         let (least, most) = text.split_once(',').unwrap_or((&text, ""));
@@ -150,7 +151,7 @@ impl Rewriter {
         self.inline_flags()
     }
 
-    /// The rest of `<name>`.
+    /// Copies the rest of `<name>`.
     fn group_name(&mut self) -> Result<(), String> {
         while let Some(c) = self.next() {
             self.out.push(c);
@@ -163,7 +164,7 @@ impl Rewriter {
         Err("the name of a group is to be of letters and digits".into())
     }
 
-    /// The rest of `(?i)` or `(?i-s:`. All flags are written out, none is handed on.
+    /// Parses the rest of `(?i)` or `(?i-s:`. The rewriter expands all flags; it passes none on.
     fn inline_flags(&mut self) -> Result<(), String> {
         let before = self.flags;
         let mut on = true;
@@ -189,7 +190,7 @@ impl Rewriter {
         }
     }
 
-    /// A character that stands for itself, and for its other case where case is ignored.
+    /// Writes a literal character; if case is ignored, one that matches both cases.
     fn literal(&mut self, c: char) {
         if self.flags.ignore_case && (c.is_ascii_alphabetic() || self.flags.unicode_case) {
             let mut one = String::new();
@@ -204,7 +205,7 @@ impl Rewriter {
         }
     }
 
-    /// An escape outside a class, after the backslash.
+    /// Rewrites an escape outside a class; the backslash is already consumed.
     fn escape(&mut self) -> Result<(), String> {
         let c = self.next().ok_or("a backslash is the last character")?;
         match c {
@@ -247,7 +248,7 @@ impl Rewriter {
         self.out.push_str(&format!("(?{case}:\\{group})"));
     }
 
-    /// What stands between `\Q` and `\E`, as literals.
+    /// Writes the characters between `\Q` and `\E` as literals.
     fn quoted(&mut self) {
         while self.at < self.chars.len() {
             if self.rest_starts_with("\\E") {
@@ -259,7 +260,7 @@ impl Rewriter {
         }
     }
 
-    /// The class that an escape stands for, if it is no character.
+    /// Returns the class that an escape stands for, or `None` if the escape is a single character.
     pub(super) fn set(&mut self, c: char) -> Result<Option<String>, String> {
         let inner = match c.to_ascii_lowercase() {
             'd' | 'w' | 's' if self.flags.unicode => return Ok(Some(format!("[\\{c}]"))),
@@ -275,7 +276,7 @@ impl Rewriter {
         Ok(Some(format!("[{not}{inner}]")))
     }
 
-    /// The inner part of a class for what stands behind `\p`.
+    /// Parses the property after `\p`; returns the content of the equivalent class.
     fn property(&mut self) -> Result<String, String> {
         let name: String = match self.next() {
             Some('{') => self.braced()?,
@@ -312,7 +313,7 @@ impl Rewriter {
         Ok(ascii.to_owned())
     }
 
-    /// The character that an escape stands for.
+    /// Returns the character that an escape stands for.
     pub(super) fn escaped_char(&mut self, c: char) -> Result<char, String> {
         Ok(match c {
             't' => '\t',
@@ -337,7 +338,7 @@ impl Rewriter {
         })
     }
 
-    /// What stands before the next `}`, which is taken too.
+    /// Consumes the characters up to the next `}` and returns them without it.
     fn braced(&mut self) -> Result<String, String> {
         let rest = self.chars.get(self.at..).unwrap_or_default();
         let length = rest.iter().position(|c| *c == '}').ok_or("a `{` is not closed")?;
@@ -345,7 +346,7 @@ impl Rewriter {
         Ok(rest[..length].iter().collect())
     }
 
-    /// This many hexadecimal digits.
+    /// Consumes `count` hexadecimal digits.
     fn hex_digits(&mut self, count: usize) -> Result<String, String> {
         let digits = self.chars.get(self.at..self.at + count).unwrap_or_default();
         if digits.is_empty() || !digits.iter().all(char::is_ascii_hexdigit) {
@@ -355,7 +356,7 @@ impl Rewriter {
         Ok(digits.iter().collect())
     }
 
-    /// Up to three octal digits, at most 377.
+    /// Parses up to three octal digits, at most 377.
     fn octal(&mut self) -> Result<char, String> {
         let mut value = None;
         for _ in 0..3 {
@@ -370,7 +371,7 @@ impl Rewriter {
         value.and_then(char::from_u32).ok_or_else(|| "`\\0` is to be followed by octal digits".into())
     }
 
-    /// Four hexadecimal digits; two such escapes may make one character.
+    /// Parses four hexadecimal digits. Two such escapes may form a surrogate pair.
     fn utf16(&mut self) -> Result<char, String> {
         let unit = |digits: &str| u16::from_str_radix(digits, 16).map_err(|_| bad_code(digits));
         let first = unit(&self.hex_digits(4)?)?;

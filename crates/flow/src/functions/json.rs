@@ -1,4 +1,4 @@
-//! `json:` JSON texts and objects, looked into by paths.
+//! `json:` Functions that read and change JSON strings and objects by path.
 
 use serde_json::Value as Json;
 
@@ -57,7 +57,8 @@ pub(super) fn register(json: &mut NamespaceRegistrar<'_>) {
     });
 }
 
-/// A function that takes the value at a path; null if there is none or it is not of the type.
+/// Registers a function that reads the value at a path: null if the path finds nothing or `take` rejects the
+/// value.
 fn get(
     json: &mut NamespaceRegistrar<'_>,
     name: &'static str,
@@ -73,7 +74,7 @@ fn get(
     });
 }
 
-/// The text of a single value; an array of one counts as its item.
+/// Returns the string form of a single value; an array of one item counts as that item.
 fn one(found: Json) -> Option<String> {
     match found {
         Json::Null => None,
@@ -88,8 +89,8 @@ fn one(found: Json) -> Option<String> {
     }
 }
 
-/// The JSON with an element added to the array at a path, put under a key of the object there, or set in its place.
-/// Without such a place the JSON stays as it is.
+/// Appends an element to the array at a path, inserts it into the object there under a key, or replaces the
+/// value there. JSON in which the path finds nothing is returned unchanged.
 fn set_element(args: &[ArgumentType]) -> Result<Box<ScalarFn>, String> {
     let paths = CompileCache::of(args, 1, CompiledPath::compile)?;
     Ok(Box::new(move |args, _| {
@@ -114,7 +115,7 @@ fn set_element(args: &[ArgumentType]) -> Result<Box<ScalarFn>, String> {
     }))
 }
 
-/// The text with what means something to HTML as escapes.
+/// Escapes the characters that are special in HTML.
 fn for_html(json: &str) -> String {
     let mut out = String::with_capacity(json.len());
     for c in json.chars() {

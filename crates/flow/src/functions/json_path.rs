@@ -6,18 +6,19 @@ use serde_json_path::JsonPath;
 /// Longest path, in bytes.
 const PATH_BYTES_MAX: usize = 1000;
 
-/// Most parentheses and brackets in a path; the parser follows them by recursion.
+/// Maximum number of opening parentheses and brackets in a path; the parser recurses into them.
 const BRACKETS_MAX: usize = 32;
 
-/// A compiled path.
+/// Compiled JSON path.
 pub(crate) struct CompiledPath {
     path: JsonPath,
-    /// Whether it names one place: no wildcard, filter, slice, list or search.
+    /// Whether the path selects at most one value: no wildcard, filter, slice, list or recursive descent.
     pub(crate) definite: bool,
 }
 
 impl CompiledPath {
-    /// Errors: what is wrong with the path. One that does not begin with `$` begins at the root all the same.
+    /// Compiles a path; one that does not begin with `$` starts at the root as well. Errors: the path is
+    /// invalid.
     pub(crate) fn compile(text: &str) -> Result<Self, String> {
         let brackets = text.bytes().filter(|b| matches!(b, b'(' | b'[')).count();
         if text.len() > PATH_BYTES_MAX || brackets > BRACKETS_MAX {
@@ -36,17 +37,17 @@ impl CompiledPath {
         Ok(Self { path, definite: is_definite(&full) })
     }
 
-    /// The places in `json` that it names.
+    /// Returns the selected values of `json`.
     pub(crate) fn find<'j>(&self, json: &'j Json) -> Vec<&'j Json> {
         self.path.query(json).all()
     }
 
-    /// Their JSON pointers.
+    /// Returns the JSON pointers of the selected values.
     pub(crate) fn pointers(&self, json: &Json) -> Vec<String> {
         self.path.query_located(json).locations().map(|at| at.to_json_pointer()).collect()
     }
 
-    /// What it names: the value at its place, for a path that may name several a list of them.
+    /// Returns the selected value; for an indefinite path, an array of all selected values.
     pub(crate) fn read(&self, json: &Json) -> Option<Json> {
         let found = self.find(json);
         if self.definite {

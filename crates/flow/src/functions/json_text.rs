@@ -1,4 +1,4 @@
-//! Values and JSON.
+//! Conversions between values and JSON.
 
 use std::fmt::Write as _;
 use std::sync::Arc;
@@ -8,10 +8,11 @@ use serde_json::Value as Json;
 use super::object::DEPTH_MAX;
 use crate::value::{Key, Object, Value};
 
-/// How much of a text is shown when it is no JSON.
+/// Maximum length of the excerpt of invalid JSON in an error message, in bytes.
 const SHOWN_BYTES: usize = 60;
 
-/// JSON as values: objects as maps, arrays as lists, numbers as int, long or double, whichever holds them first.
+/// Converts JSON to a value: objects to maps, arrays to lists, numbers to the first of int, long, double that
+/// fits.
 pub(crate) fn from_json(json: &Json) -> Value {
     match json {
         Json::Null => Value::Null,
@@ -30,14 +31,14 @@ pub(crate) fn from_json(json: &Json) -> Value {
     }
 }
 
-/// A value as JSON: keys become texts, sets arrays, numbers that are not finite null.
+/// Converts a value to JSON: keys become strings, sets become arrays, non-finite numbers become null.
 pub fn to_json(value: &Value) -> Json {
     match value {
         Value::Null => Json::Null,
         Value::Bool(b) => Json::Bool(*b),
         Value::Int(n) => Json::from(*n),
         Value::Long(n) => Json::from(*n),
-        // by its own shortest text, not by that of the equal double
+        // via its own shortest decimal form; that of the equal double has more digits
         Value::Float(n) => n.to_string().parse::<f64>().map_or(Json::Null, Json::from),
         Value::Double(n) => Json::from(*n),
         Value::Str(s) => Json::String(s.to_string()),
@@ -52,14 +53,14 @@ pub fn to_json(value: &Value) -> Json {
     }
 }
 
-/// Reads JSON, also written as people write it: names without quotes, single quotes, commas at the end. In SiddhiQL
-/// texts JSON is hard to write otherwise.
+/// Parses JSON, or JSON5 if that fails: unquoted names, single quotes, trailing commas. Strict JSON is hard
+/// to write inside a SiddhiQL string.
 pub(crate) fn read_json(text: &str) -> Result<Json, String> {
     let strict = match serde_json::from_str(text) {
         Ok(json) => return Ok(json),
         Err(e) => e,
     };
-    // the lenient reader knows no bound of its own
+    // the JSON5 parser does not bound the nesting
     let lenient = (nesting(text) <= DEPTH_MAX).then(|| json5::from_str(text).ok()).flatten();
     lenient.ok_or_else(|| {
         let start = &text[..text.floor_char_boundary(SHOWN_BYTES)];
@@ -67,12 +68,13 @@ pub(crate) fn read_json(text: &str) -> Result<Json, String> {
     })
 }
 
-/// [`read_json`] as values.
+/// Parses JSON leniently, as [`read_json`] does, and converts it to a value.
 pub(crate) fn parse_lenient(text: &str) -> Result<Value, String> {
     read_json(text).map(|json| from_json(&json))
 }
 
-/// How deep brackets lie in each other, those in texts and comments left out; with comments, all that open count.
+/// Returns the nesting depth of brackets, ignoring those in strings. If there are comments, it counts all
+/// opening brackets instead, as an upper bound.
 fn nesting(text: &str) -> usize {
     let comments = text.contains("//") || text.contains("/*");
     let mut quote = None;
@@ -93,9 +95,9 @@ fn nesting(text: &str) -> usize {
     deepest
 }
 
-/// A value as JSON the way the `map` extension writes it: decimals without zeros at their end (`5.0` is `5`).
+/// Formats a value as the JSON of Siddhi's `map` extension: decimals without trailing zeros (`5.0` is `5`).
 ///
-/// Errors: a number that is not finite.
+/// Errors: a number is not finite.
 pub(crate) fn plain_json(value: &Value) -> Result<String, String> {
     let mut out = String::new();
     write_plain(value, &mut out)?;
@@ -152,7 +154,7 @@ fn sequence<I: Iterator>(
     Ok(())
 }
 
-/// The JSON that an argument is: a text is read, an object is taken as it is.
+/// Returns the JSON of an argument: strings are parsed, other values converted.
 pub(crate) fn json_of(value: &Value) -> Result<Arc<Json>, String> {
     Ok(match value {
         Value::Str(text) => Arc::new(read_json(text)?),

@@ -1,4 +1,4 @@
-//! How functions are registered: a name, its forms, what nulls do, and what computes it.
+//! Registration of built-in functions: name, signatures, null handling and implementation.
 
 use std::fmt;
 use std::sync::Arc;
@@ -11,47 +11,48 @@ use crate::expr::EvalError;
 use crate::registry::{ArgumentType, BoundFunction, ColumnarValue, Function, FunctionContext, Registry};
 use crate::value::Value;
 
-/// A value, or why there is none.
+/// Result of a function for one row: a value or an error message.
 pub(crate) type ScalarResult = Result<Value, String>;
 
-/// Computes a function.
+/// Implementation of a function for one row.
 pub(crate) type ScalarFn = dyn Fn(&[Value], &FunctionContext) -> ScalarResult + Send + Sync;
 
-/// Computes a function for many rows at once, or leaves that to [`ScalarFn`]; see [`Function::call_batch`].
+/// Batched implementation of a function; returns `None` to fall back to [`ScalarFn`], see
+/// [`Function::call_batch`].
 pub(crate) type BatchScalarFn = dyn Fn(&[ColumnarValue<'_>], usize) -> Option<Column> + Send + Sync;
 
-/// Computes no batch.
+/// Batched implementation that always falls back to row-at-a-time evaluation.
 fn row_by_row(_: &[ColumnarValue<'_>], _: usize) -> Option<Column> {
     None
 }
 
-/// What an argument that is null does.
+/// Effect of a null argument.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum NullPolicy {
-    /// The event fails.
+    /// The call is an error.
     Fail,
     /// The result is null.
     Null,
-    /// The function deals with it.
+    /// The function handles nulls itself.
     Pass,
 }
 
-/// What computes the calls in a place, and the type of the result.
+/// The implementations bound to a call site and the type of the result.
 type BoundScalarFn = (Box<ScalarFn>, Box<BatchScalarFn>, FieldType);
 
-/// Registers functions of one namespace.
+/// Registers the functions of one namespace.
 pub(crate) struct NamespaceRegistrar<'r> {
     registry: &'r mut Registry,
     namespace: &'static str,
 }
 
 impl<'r> NamespaceRegistrar<'r> {
-    /// Functions called `namespace:name`, or `name` in the namespace without a name.
+    /// Creates a registrar for functions called `namespace:name`, or just `name` if the namespace is empty.
     pub(crate) fn new(registry: &'r mut Registry, namespace: &'static str) -> Self {
         Self { registry, namespace }
     }
 
-    /// A function that needs nothing but its arguments.
+    /// Registers a function that depends on nothing but its arguments.
     pub(crate) fn add(
         &mut self,
         name: &'static str,
@@ -62,7 +63,8 @@ impl<'r> NamespaceRegistrar<'r> {
         self.build(name, forms, nulls, move |_| Ok(Box::new(move |args, _| compute(args))));
     }
 
-    /// A function that is made for the arguments of a call: constants among them are looked at once.
+    /// Registers a function whose implementation is built per call site, so that constant arguments are
+    /// evaluated once.
     pub(crate) fn build(
         &mut self,
         name: &'static str,
@@ -73,7 +75,7 @@ impl<'r> NamespaceRegistrar<'r> {
         self.register(name, forms, nulls, move |args, ty| Ok((make(args)?, Box::new(row_by_row), ty)));
     }
 
-    /// As [`Self::build`], for functions that can do many rows at once.
+    /// Registers a function as [`Self::build`] does, with a batched implementation in addition.
     pub(crate) fn build_batched(
         &mut self,
         name: &'static str,
@@ -90,7 +92,7 @@ impl<'r> NamespaceRegistrar<'r> {
         });
     }
 
-    /// As [`Self::build`], for functions whose constants also tell the type of the result.
+    /// Registers a function as [`Self::build`] does, whose result type depends on constant arguments.
     pub(crate) fn build_typed(
         &mut self,
         name: &'static str,
@@ -128,10 +130,10 @@ impl<'r> NamespaceRegistrar<'r> {
     }
 }
 
-/// Those whose values depend on the order of all calls.
+/// Functions whose results depend on the order of all calls.
 const RANDOM: &[&str] = &["UUID", "math:rand"];
 
-/// A function that comes built in.
+/// Built-in function, bound to a call site.
 struct NativeFunction {
     name: String,
     form: Overload,
@@ -169,12 +171,12 @@ impl fmt::Debug for NativeFunction {
     }
 }
 
-/// Argument `i` as a text.
+/// Returns argument `i` as a string.
 pub(crate) fn text(args: &[Value], i: usize) -> Result<&str, String> {
     args.get(i).and_then(Value::as_str).ok_or_else(|| format!("argument {} is no text", i + 1))
 }
 
-/// Argument `i` as an int.
+/// Returns argument `i` as an int.
 pub(crate) fn int(args: &[Value], i: usize) -> Result<i32, String> {
     match args.get(i) {
         Some(Value::Int(n)) => Ok(*n),
@@ -182,12 +184,12 @@ pub(crate) fn int(args: &[Value], i: usize) -> Result<i32, String> {
     }
 }
 
-/// Argument `i` as a double.
+/// Returns argument `i` as a double.
 pub(crate) fn double(args: &[Value], i: usize) -> Result<f64, String> {
     args.get(i).and_then(Value::as_f64).ok_or_else(|| format!("argument {} is no number", i + 1))
 }
 
-/// The text that argument `i` always has, if it is a constant one.
+/// Returns the value of argument `i` if it is a constant string.
 pub(crate) fn constant_text(args: &[ArgumentType], i: usize) -> Option<&str> {
     args.get(i)?.constant.as_ref()?.as_str()
 }

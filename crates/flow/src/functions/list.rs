@@ -1,4 +1,5 @@
-//! `list:` Lists. Those that change a list change it for all who hold it, and return it.
+//! `list:` Functions on lists. Mutating functions change the list in place, visibly to all holders of it, and
+//! return it.
 
 use std::cmp::Ordering;
 
@@ -15,7 +16,7 @@ fn object(list: List) -> ScalarResult {
     Ok(Value::Object(Object::List(list)))
 }
 
-/// Place `i` of a list with room up to `end`.
+/// Returns argument `i` as an index below `end`.
 fn place(args: &[Value], i: usize, end: usize) -> Result<usize, String> {
     let index = int(args, i)?;
     let place = usize::try_from(index).ok().filter(|p| *p < end);
@@ -113,7 +114,7 @@ fn register_mutators(lists: &mut NamespaceRegistrar<'_>) {
     });
 }
 
-/// Keeps the items that the second list has, or those that it has not.
+/// Retains the items that the second list contains (`those`), or those that it does not contain.
 fn retain_items(args: &[Value], those: bool) -> ScalarResult {
     let (list, others) = (list(args, 0)?, list(args, 1)?);
     let others = others.lock().clone();
@@ -123,7 +124,7 @@ fn retain_items(args: &[Value], those: bool) -> ScalarResult {
     object(list)
 }
 
-/// Sorts texts without regard to case, or numbers of one type; equal ones keep their order.
+/// Sorts strings, ignoring case, or numbers of one type. The sort is stable.
 fn ascending(items: &mut [Value]) -> Result<(), String> {
     let alike = items.windows(2).all(|pair| pair[0].ty() == pair[1].ty());
     let wrong = items.iter().find(|v| v.as_str().is_none() && v.as_f64().is_none());
@@ -146,10 +147,10 @@ fn without_case(text: &str) -> impl Iterator<Item = char> + '_ {
     text.chars().flat_map(char::to_uppercase).flat_map(char::to_lowercase)
 }
 
-/// The first place of an equal item.
+/// Returns the index of the first item equal to `x`.
 fn find(list: &List, x: &Value) -> Option<usize> {
     if let Value::Object(_) = x {
-        // it may hold the list, whose lock must be free to look into it
+        // `x` may contain the list, and comparing it locks the list
         let items = list.lock().clone();
         return items.iter().position(|item| equal(item, x));
     }

@@ -1,27 +1,28 @@
-//! Patterns that are little more than a text: they are looked for at the speed of memory.
+//! Patterns that are almost plain strings, matched by substring search instead of the regex engine.
 
 use memchr::memmem::Finder;
 
-/// What makes more than a text of a pattern.
+/// Characters with a special meaning in a pattern; none of them may occur unescaped.
 const META: [char; 13] = ['^', '$', '|', '?', '*', '+', '(', ')', '[', ']', '{', '}', '\\'];
-/// Groups and dots that may stand for nothing: whether such a pattern matches anywhere does not depend on them.
+/// Prefixes and suffixes that also match nothing: whether the pattern matches anywhere does not depend on
+/// them.
 const ANY: [&str; 2] = ["(.*)", ".*"];
 
-/// A text, in which dots may stand for any character but a line end, to be found anywhere.
+/// String to find anywhere, in which a dot stands for any character but a line end.
 pub(super) struct LiteralPattern {
-    /// Finds what stands before the first dot.
+    /// Finds the part before the first dot.
     finder: Finder<'static>,
-    /// What stands behind each of its dots.
+    /// The parts after each dot.
     rest: Vec<String>,
-    /// Whether [`ANY`] stood before or behind it.
+    /// Whether a prefix or suffix of [`ANY`] was stripped.
     open: bool,
 }
 
-/// One that is a text and nothing else.
+/// Pattern without dots and without a stripped prefix or suffix.
 pub(super) struct ExactText<'l>(&'l Finder<'static>);
 
 impl LiteralPattern {
-    /// The pattern as a text; none where it is more.
+    /// Converts a pattern, or returns `None` if it needs the regex engine.
     pub(super) fn of(pattern: &str) -> Option<Self> {
         let stripped = ANY.iter().find_map(|any| pattern.strip_prefix(any)).unwrap_or(pattern);
         let stripped = ANY.iter().find_map(|any| stripped.strip_suffix(any)).unwrap_or(stripped);
@@ -29,7 +30,7 @@ impl LiteralPattern {
         let mut chars = stripped.chars();
         while let Some(c) = chars.next() {
             let c = match c {
-                // letters and digits behind a backslash mean something
+                // an escaped letter or digit is a regex construct
                 '\\' => Some(chars.next().filter(char::is_ascii_punctuation)?),
                 '.' => None,
                 c if META.contains(&c) => return None,
@@ -48,7 +49,7 @@ impl LiteralPattern {
         Some(Self { finder, rest: parts, open: stripped.len() < pattern.len() })
     }
 
-    /// Whether it is anywhere in a text.
+    /// Returns whether `text` contains a match.
     pub(super) fn is_in(&self, text: &str) -> bool {
         let length = self.finder.needle().len();
         let mut found = self.finder.find_iter(text.as_bytes());
@@ -60,7 +61,8 @@ impl LiteralPattern {
             if self.continues(&text[from + at + length..]) {
                 return true;
             }
-            // the next place may overlap this one; a character's first byte is never inside another character
+            // the next match may overlap this one; UTF-8 keeps the first byte of a character out of other
+            // characters
             from += at + text[from + at..].chars().next().map_or(1, char::len_utf8);
         }
         false
@@ -76,14 +78,14 @@ impl LiteralPattern {
         })
     }
 
-    /// As one that matches itself only.
+    /// Returns the pattern as a plain string, or `None` if it has dots or a stripped prefix or suffix.
     pub(super) fn plain(&self) -> Option<ExactText<'_>> {
         (!self.open && self.rest.is_empty()).then_some(ExactText(&self.finder))
     }
 }
 
 impl ExactText<'_> {
-    /// The text with every occurrence, or the first, replaced; none where there is none.
+    /// Replaces every occurrence, or only the first; returns `None` if there is none.
     pub(super) fn replace(&self, text: &str, by: &str, all: bool) -> Option<String> {
         let mut found = self.0.find_iter(text.as_bytes()).take(if all { usize::MAX } else { 1 }).peekable();
         found.peek()?;
@@ -99,7 +101,7 @@ impl ExactText<'_> {
     }
 }
 
-/// What Java's `.` does not match.
+/// Returns whether Java's `.` does not match `c`.
 fn is_line_end(c: char) -> bool {
     matches!(c, '\n' | '\r' | '\u{85}' | '\u{2028}' | '\u{2029}')
 }

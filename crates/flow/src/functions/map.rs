@@ -1,6 +1,7 @@
-//! `map:` Maps. Those that change a map change it for all who hold it, and return it.
+//! `map:` Functions on maps. Mutating functions change the map in place, visibly to all holders of it, and
+//! return it.
 //!
-//! Texts made from maps have the entries in order of their keys; the reference has them in that of a hash table.
+//! Strings made from maps list the entries in key order; Siddhi 5.1 lists them in hash table order.
 
 use std::collections::BTreeMap;
 
@@ -25,7 +26,7 @@ fn key(args: &[Value], i: usize) -> Key {
     Key(args[i].clone())
 }
 
-/// What may become of an entry.
+/// Condition on which an entry is written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum PutMode {
     Always,

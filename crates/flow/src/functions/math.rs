@@ -1,4 +1,5 @@
-//! `math:` Functions of numbers. A null gives null (of `isNan` and `isInfinite` false), what is not defined NaN.
+//! `math:` Functions of numbers. Null gives null (false for `isNan` and `isInfinite`); an undefined result is
+//! NaN, but null for `acos` and `asin`.
 
 use std::f64::consts::{E, LN_2, PI};
 
@@ -21,7 +22,7 @@ pub(super) fn register(math: &mut NamespaceRegistrar<'_>) {
     math.build("rand", &[" -> double", "const whole seed -> double"], NullPolicy::Pass, |args| {
         let seed = args.first().and_then(|a| a.constant.as_ref()).and_then(Value::as_i64);
         Ok(match seed {
-            // 53 bits: as many as a double keeps
+            // 53 bits, the precision of a double
             None => {
                 Box::new(|_, state| Ok(Value::Double((state.random() >> 11) as f64 / (1u64 << 53) as f64)))
             }
@@ -33,7 +34,7 @@ pub(super) fn register(math: &mut NamespaceRegistrar<'_>) {
     });
 }
 
-/// A function of one double. The forms tell which numbers are taken.
+/// Registers a function of one double. The form defines the accepted number types.
 macro_rules! one {
     ($math:ident, $name:literal, $form:expr, $compute:expr) => {
         $math.add($name, &[$form], NullPolicy::Null, |args| {
@@ -88,7 +89,7 @@ fn defined(x: f64) -> Value {
     if x.is_nan() { Value::Null } else { Value::Double(x) }
 }
 
-/// A function of two doubles.
+/// Registers a function of two doubles.
 macro_rules! two {
     ($math:ident, $name:literal, $form:expr, $compute:expr) => {
         $math.add($name, &[$form], NullPolicy::Null, |args| {
@@ -121,7 +122,7 @@ fn register_binary(math: &mut NamespaceRegistrar<'_>) {
         b
     });
     two!(math, "power", "number base, number exponent -> double", |x, y| {
-        // where IEEE has 1, Java says that it is not known
+        // for these IEEE 754 gives 1, Java gives NaN
         if y.is_nan() || x.abs() == 1.0 && y.is_infinite() { f64::NAN } else { x.powf(y) }
     });
     math.add("log", &["number x, number base -> double"], NullPolicy::Null, |args| {
@@ -165,7 +166,7 @@ fn register_text_formats(math: &mut NamespaceRegistrar<'_>) {
     });
 }
 
-/// A whole number by its bits.
+/// Formats the bits of an int or a long.
 fn unsigned(x: &Value, int: fn(u32) -> String, long: fn(u64) -> String) -> ScalarResult {
     Ok(match x {
         Value::Int(n) => Value::text(&int(*n as u32)),

@@ -1,4 +1,4 @@
-//! The functions that come built in, a file for each namespace.
+//! Built-in functions, one file per namespace.
 
 #![allow(
     clippy::mutable_key_type,
@@ -34,7 +34,7 @@ mod xml;
 use crate::registry::Registry;
 use library::NamespaceRegistrar;
 
-/// Registers all of them.
+/// Registers all built-in functions.
 pub fn register(registry: &mut Registry) {
     let mut without = NamespaceRegistrar::new(registry, "");
     core::register(&mut without);

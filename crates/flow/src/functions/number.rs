@@ -1,8 +1,8 @@
-//! Numbers from text and to text as Java has them.
+//! Parsing and formatting of numbers with Java's semantics.
 
-/// A whole number in a base from 2 to 36: an optional sign and digits, nothing else.
+/// Parses a whole number in a base from 2 to 36: an optional sign and digits, nothing else.
 ///
-/// Errors: that it is none, or has no place in 64 bits.
+/// Errors: `text` is not such a number, the number exceeds 64 bits, or the base is out of range.
 pub(crate) fn parse_whole(text: &str, base: u32) -> Result<i64, String> {
     let unreadable = || format!("`{text}` is no whole number");
     if !(2..=36).contains(&base) {
@@ -11,14 +11,14 @@ pub(crate) fn parse_whole(text: &str, base: u32) -> Result<i64, String> {
     i64::from_str_radix(text, base).map_err(|_| unreadable())
 }
 
-/// [`parse_whole`] in 32 bits.
+/// Parses a whole number of 32 bits, as [`parse_whole`] does.
 pub(crate) fn parse_int(text: &str, base: u32) -> Result<i32, String> {
     let n = parse_whole(text, base)?;
     i32::try_from(n).map_err(|_| format!("`{text}` is beyond the range of int"))
 }
 
-/// A decimal number that `str::parse` reads as Java does: blanks around it and a suffix `d` or `f` are cut off, names
-/// other than `NaN` and `Infinity` are refused.
+/// Returns the part of `text` that `str::parse` reads as Java does: without surrounding blanks and a suffix
+/// `d` or `f`. Returns `None` for names other than `NaN` and `Infinity`.
 fn decimal(text: &str) -> Option<&str> {
     let text = text.trim_matches(|c: char| c <= ' ');
     let unsigned = text.strip_prefix(['+', '-']).unwrap_or(text);
@@ -30,17 +30,17 @@ fn decimal(text: &str) -> Option<&str> {
     (!text.is_empty() && text.chars().all(digits)).then_some(text)
 }
 
-/// A double: `1.5`, ` 1e3 `, `2d`, `-Infinity`.
+/// Parses a double: `1.5`, ` 1e3 `, `2d`, `-Infinity`.
 pub(crate) fn parse_double(text: &str) -> Result<f64, String> {
     decimal(text).and_then(|t| t.parse().ok()).ok_or_else(|| format!("`{text}` is no number"))
 }
 
-/// A float; read as such and not by way of a double, which would round twice.
+/// Parses a float directly; going through a double would round twice.
 pub(crate) fn parse_float(text: &str) -> Result<f32, String> {
     decimal(text).and_then(|t| t.parse().ok()).ok_or_else(|| format!("`{text}` is no number"))
 }
 
-/// A whole number in a base from 2 to 36, small letters.
+/// Formats a whole number in a base from 2 to 36, with lowercase digits.
 pub(crate) fn in_base(n: i32, base: u32) -> String {
     let mut rest = n.unsigned_abs();
     let mut digits = Vec::new();
@@ -57,21 +57,21 @@ pub(crate) fn in_base(n: i32, base: u32) -> String {
     digits.iter().rev().collect()
 }
 
-/// A double in Java's hexadecimal form: `0x1.8p1`, subnormal ones as `0x0.8p-1022`.
+/// Formats a double in Java's hexadecimal form: `0x1.8p1`, subnormal ones as `0x0.8p-1022`.
 pub(crate) fn hex_double(n: f64) -> String {
     hex_binary(n.to_bits(), 52, 11, n.is_nan(), n.is_infinite())
 }
 
-/// A float in Java's hexadecimal form.
+/// Formats a float in Java's hexadecimal form.
 pub(crate) fn hex_float(n: f32) -> String {
-    // 23 bits make no whole number of digits: one more, as Java does
+    // 23 bits are no whole number of hexadecimal digits; add one, as Java does
     let bits = u64::from(n.to_bits());
     let fraction = (bits & ((1 << 23) - 1)) << 1;
     let widened = (bits >> 23) << 24 | fraction;
     hex_binary(widened, 24, 8, n.is_nan(), n.is_infinite())
 }
 
-/// A binary number of `fraction` and `exponent` bits below its sign.
+/// Formats a binary floating-point number with `fraction` and `exponent` bits below its sign bit.
 fn hex_binary(bits: u64, fraction: u32, exponent: u32, nan: bool, infinite: bool) -> String {
     if nan {
         return "NaN".into();
@@ -94,21 +94,21 @@ fn hex_binary(bits: u64, fraction: u32, exponent: u32, nan: bool, infinite: bool
     format!("{sign}0x{lead}.{digits}p{power}")
 }
 
-/// Half up to a whole number: 2.5 gives 3, -2.5 gives -2.
+/// Rounds half up to a whole number: 2.5 gives 3, -2.5 gives -2.
 pub(crate) fn round_half_up(n: f64) -> f64 {
     let below = n.floor();
     if n - below >= 0.5 { below + 1.0 } else { below }
 }
 
-/// Java's generator of random numbers, for those who give a seed and want its numbers: a linear congruence modulo
-/// 2^48, of which the upper bits are used.
+/// `java.util.Random`, for users who pass a seed and expect Java's sequence: a linear congruential generator
+/// modulo 2^48 that returns the upper bits.
 pub(crate) struct JavaRandom(u64);
 
 const MULTIPLIER: u64 = 0x5_DEEC_E66D;
 const MASK: u64 = (1 << 48) - 1;
 
 impl JavaRandom {
-    /// The generator for a seed.
+    /// Creates a generator from a seed.
     pub(crate) fn new(seed: i64) -> Self {
         Self((seed as u64 ^ MULTIPLIER) & MASK)
     }
@@ -118,7 +118,7 @@ impl JavaRandom {
         self.0 >> (48 - bits)
     }
 
-    /// A number from 0 up to below 1.
+    /// Returns a number in the range [0, 1).
     pub(crate) fn next_double(&mut self) -> f64 {
         let upper = self.next(26) << 27;
         (upper + self.next(27)) as f64 / (1_u64 << 53) as f64

@@ -1,4 +1,4 @@
-//! Lists and maps as functions see them.
+//! Access to lists and maps in functions.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -8,16 +8,16 @@ use parking_lot::Mutex;
 use super::json_text::from_json;
 use crate::value::{Key, Object, Value};
 
-/// Items of a list that others may hold too.
+/// Items of a list; other values may share them.
 pub(crate) type List = Arc<Mutex<Vec<Value>>>;
 
-/// Entries of a map that others may hold too.
+/// Entries of a map; other values may share them.
 pub(crate) type Map = Arc<Mutex<BTreeMap<Key, Value>>>;
 
-/// How deep lists and maps lie in each other.
+/// Maximum nesting depth of lists and maps.
 pub(crate) const DEPTH_MAX: usize = 128;
 
-/// The list that argument `i` is.
+/// Returns argument `i` as a list.
 pub(crate) fn list(args: &[Value], i: usize) -> Result<List, String> {
     match args.get(i) {
         Some(Value::Object(Object::List(list))) => Ok(list.clone()),
@@ -27,7 +27,7 @@ pub(crate) fn list(args: &[Value], i: usize) -> Result<List, String> {
     }
 }
 
-/// The map that argument `i` is.
+/// Returns argument `i` as a map.
 pub(crate) fn map(args: &[Value], i: usize) -> Result<Map, String> {
     match args.get(i) {
         Some(Value::Object(Object::Map(map))) => Ok(map.clone()),
@@ -37,7 +37,7 @@ pub(crate) fn map(args: &[Value], i: usize) -> Result<Map, String> {
     }
 }
 
-/// Whether it is a list.
+/// Returns whether `value` is a list or a JSON array.
 pub(crate) fn is_list(value: &Value) -> bool {
     match value {
         Value::Object(Object::List(_)) => true,
@@ -46,7 +46,7 @@ pub(crate) fn is_list(value: &Value) -> bool {
     }
 }
 
-/// Whether it is a map.
+/// Returns whether `value` is a map or a JSON object.
 pub(crate) fn is_map(value: &Value) -> bool {
     match value {
         Value::Object(Object::Map(_)) => true,
@@ -55,14 +55,14 @@ pub(crate) fn is_map(value: &Value) -> bool {
     }
 }
 
-/// Whether they are of one type and equal; lists and maps when what they hold is.
+/// Returns whether `a` and `b` have one type and are equal. Lists and maps compare by content.
 pub(crate) fn equal(a: &Value, b: &Value) -> bool {
     match (a, b) {
         (Value::Object(Object::List(a)), Value::Object(Object::List(b))) => {
             if Arc::ptr_eq(a, b) {
                 return true;
             }
-            // one lock at a time: either may hold the other's items
+            // hold one lock at a time: either list may contain the other
             let (a, b) = (a.lock().clone(), b.lock().clone());
             a.len() == b.len() && a.iter().zip(&b).all(|(a, b)| equal(a, b))
         }
@@ -85,23 +85,24 @@ pub(crate) fn equal(a: &Value, b: &Value) -> bool {
     }
 }
 
-/// That `value` may be put into what lies at `target`: it does not hold it, at any depth, and is not too deep itself.
+/// Checks that `value` may be inserted into `target`: it does not contain `target` at any depth, and is not
+/// nested too deeply.
 pub(crate) fn check_insertable<T>(value: &Value, target: &Arc<Mutex<T>>) -> Result<(), String> {
     check_reach(value, Arc::as_ptr(target).cast(), 0)
 }
 
-/// Errors: that lists and maps in it lie too deep in each other.
+/// Errors: `value` is nested more deeply than [`DEPTH_MAX`].
 pub(crate) fn check_depth(value: &Value) -> Result<(), String> {
     check_reach(value, std::ptr::null(), 0)
 }
 
-/// A list of these. Errors: that they lie too deep in each other.
+/// Creates a list. Errors: the items are nested too deeply.
 pub(crate) fn new_list(items: Vec<Value>) -> Result<Value, String> {
     items.iter().try_for_each(|v| check_reach(v, std::ptr::null(), 1))?;
     Ok(Value::Object(Object::list(items)))
 }
 
-/// A map of these. Errors: that they lie too deep in each other.
+/// Creates a map. Errors: the entries are nested too deeply.
 pub(crate) fn new_map(entries: BTreeMap<Key, Value>) -> Result<Value, String> {
     entries.iter().try_for_each(|(k, v)| {
         check_reach(&k.0, std::ptr::null(), 1).and(check_reach(v, std::ptr::null(), 1))

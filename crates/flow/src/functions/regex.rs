@@ -1,4 +1,5 @@
-//! `regex:` Regular expressions of Java. A text that is null matches nothing; a pattern that is null fails.
+//! `regex:` Functions for Java's regular expressions. A null string matches nothing; a null pattern is an
+//! error.
 
 use std::sync::Arc;
 
@@ -47,7 +48,8 @@ fn test(args: &[ArgumentType], part: MatchMode) -> Result<(Box<ScalarFn>, Box<Ba
     Ok((one, Box::new(move |args, rows| test_batch(&all, args, rows))))
 }
 
-/// From the start of each text. Patterns that are data are mostly the same from row to row.
+/// Tests each row from the start of its string. Caches the last pattern: a pattern from a column rarely
+/// changes from row to row.
 fn test_batch(patterns: &CompileCache<JavaRegex>, args: &[ColumnarValue<'_>], rows: usize) -> Option<Column> {
     let [regex, texts] = args else { return None };
     let mut last: Option<(&str, Arc<JavaRegex>)> = None;

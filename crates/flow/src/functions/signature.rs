@@ -1,10 +1,10 @@
-//! Signatures: which arguments a function takes, and the type of what it returns.
+//! Function signatures: accepted arguments and result type.
 //!
-//! A form is written as people read it: `string text, int begin, int length? -> string`. Behind a name `?` means that
-//! the argument may be left out and `*` that it may be repeated, also never. Before a type `const` asks for a
-//! constant. Types are SiddhiQL's, alternatives of them (`string|object`), `number`, `whole` (int, long), `decimal`
-//! (float, double), `value` (anything but object), `any`, and `T` and `N`: any type, or any number, but the same
-//! wherever it stands in the form.
+//! A form is a string such as `string text, int begin, int length? -> string`. A `?` after a name marks an
+//! optional argument, a `*` one that occurs any number of times, including none. `const` before a type
+//! requires a constant. Types are those of SiddhiQL, alternatives of them (`string|object`), `number`,
+//! `whole` (int, long), `decimal` (float, double), `value` (all but object), `any`, and the type variables
+//! `T` (any type) and `N` (any number), which stand for one type within a form.
 
 use std::fmt;
 
@@ -55,7 +55,7 @@ impl TypeSet {
     }
 }
 
-/// An instant is a long to SiddhiQL.
+/// Maps `time` to `long`: SiddhiQL has no type for instants.
 fn plain(ty: FieldType) -> FieldType {
     if ty == FieldType::Time { FieldType::Long } else { ty }
 }
@@ -86,30 +86,30 @@ enum Arity {
 struct Parameter {
     name: &'static str,
     types: TypeSet,
-    /// Whether its type is the one that the form has only once.
+    /// Whether the type is the type variable of the form.
     shared: bool,
     constant: bool,
     occurs: Arity,
 }
 
-/// One way to call a function.
+/// One form of a function: its parameters and its result type.
 #[derive(Debug, Clone)]
 pub(crate) struct Overload {
     parameters: Vec<Parameter>,
-    /// The type of the result; none when it is the shared one.
+    /// Result type, or `None` if it is the type variable.
     result: Option<FieldType>,
 }
 
-/// Why arguments do not fit a form.
+/// Reason why arguments do not match a form.
 enum SignatureMismatch {
-    /// Their number or types.
+    /// Wrong number or types of arguments.
     Types,
-    /// An argument that is no constant.
+    /// The named argument must be constant.
     Variable(&'static str),
 }
 
 impl Overload {
-    /// Reads a form; `None` when it is not written as the module says.
+    /// Parses a form; returns `None` if it does not follow the syntax in the module documentation.
     fn parse(text: &'static str) -> Option<Self> {
         let (parameters, result) = text.rsplit_once("->")?;
         let parameters = parameters.split(',').map(str::trim).filter(|p| !p.is_empty());
@@ -136,7 +136,7 @@ impl Overload {
         Some(Parameter { name, types: TypeSet::parse(ty)?, shared, constant, occurs })
     }
 
-    /// The type of the result for these arguments.
+    /// Returns the result type for these arguments.
     fn check(&self, args: &[ArgumentType]) -> Result<FieldType, SignatureMismatch> {
         let least = self.parameters.iter().filter(|p| p.occurs == Arity::Once).count();
         let repeated = self.parameters.last().is_some_and(|p| p.occurs == Arity::Repeated);
@@ -161,12 +161,12 @@ impl Overload {
         }
     }
 
-    /// The parameter for each argument in turn.
+    /// Returns the parameter of each argument; the last parameter repeats without end.
     fn expected(&self) -> impl Iterator<Item = &Parameter> {
         self.parameters.iter().chain(std::iter::repeat_with(|| self.parameters.last()).map_while(|p| p))
     }
 
-    /// The name of argument `i`.
+    /// Returns the name of argument `i`.
     pub(crate) fn name(&self, i: usize) -> &'static str {
         self.expected().nth(i).map_or("", |p| p.name)
     }
@@ -194,19 +194,21 @@ impl fmt::Display for Overload {
     }
 }
 
-/// All ways to call a function.
+/// All forms of a function.
 #[derive(Debug, Clone)]
 pub(crate) struct Signature(Vec<Overload>);
 
 impl Signature {
-    /// Reads forms written as the module says; a form that is not is left out, which a test forbids.
+    /// Parses forms in the syntax of the module documentation. Invalid forms are dropped; debug builds assert
+    /// that there are none.
     pub(crate) fn parse(forms: &[&'static str]) -> Self {
         let read: Vec<_> = forms.iter().filter_map(|form| Overload::parse(form)).collect();
         debug_assert_eq!(read.len(), forms.len(), "{forms:?}");
         Self(read)
     }
 
-    /// The form that the arguments fit, and the type of the result. Errors: what was given and what there is.
+    /// Returns the form that the arguments match, and the result type. Errors: no form matches; names the
+    /// given and the accepted types.
     pub(crate) fn check(&self, args: &[ArgumentType]) -> Result<(&Overload, FieldType), String> {
         let mut variable = None;
         for form in &self.0 {

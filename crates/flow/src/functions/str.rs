@@ -1,4 +1,4 @@
-//! `str:` Texts. Lengths and places count UTF-16 units, as in Java.
+//! `str:` Functions on strings. Lengths and indexes count UTF-16 code units, as in Java.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use crate::column::{Column, Data, StringColumn};
 use crate::registry::{ArgumentType, ColumnarValue};
 use crate::value::{Key, Object, Value};
 
-/// The longest text that `repeat` makes, in bytes.
+/// Maximum length of the result of `repeat`, in bytes.
 const REPEATED_BYTES_MAX: usize = 64 << 20;
 
 pub(super) fn register(str: &mut NamespaceRegistrar<'_>) {
@@ -117,7 +117,8 @@ fn replace(args: &[ArgumentType], all: bool) -> Result<(Box<ScalarFn>, Box<Batch
     Ok((one, Box::new(move |args, rows| replace_batch(&many, args, rows, all))))
 }
 
-/// One pattern for all rows; texts in which it is not found are copied together, or not at all.
+/// Replaces in all rows if the pattern and the replacement are constant. Copies nothing until the first
+/// match, and no row if there is none.
 fn replace_batch(
     patterns: &CompileCache<JavaRegex>,
     args: &[ColumnarValue<'_>],
@@ -173,7 +174,8 @@ fn substr(args: &[ArgumentType]) -> Result<Box<ScalarFn>, String> {
     }))
 }
 
-/// The UTF-16 units from `begin` up to below `end`; half of a pair becomes a replacement character.
+/// Returns the UTF-16 code units from `begin` to below `end`; half of a surrogate pair becomes a replacement
+/// character.
 fn units_of(text: &str, begin: usize, end: usize) -> String {
     if text.is_ascii() {
         return text[begin..end].to_owned();
@@ -182,7 +184,7 @@ fn units_of(text: &str, begin: usize, end: usize) -> String {
     String::from_utf16_lossy(&units)
 }
 
-/// The byte at which UTF-16 unit `unit` begins, or the character that it is half of; none beyond the end.
+/// Returns the byte offset of the character that contains UTF-16 code unit `unit`, or `None` beyond the end.
 pub(super) fn byte_of_unit(text: &str, unit: usize) -> Option<usize> {
     let mut units = 0;
     for (byte, c) in text.char_indices() {
@@ -194,7 +196,7 @@ pub(super) fn byte_of_unit(text: &str, unit: usize) -> Option<usize> {
     (units == unit).then_some(text.len())
 }
 
-/// The difference of the first units that differ, else of the lengths.
+/// Returns the difference of the first differing UTF-16 code units, else of the lengths.
 fn compare(a: &str, b: &str) -> i32 {
     let differing = a.encode_utf16().zip(b.encode_utf16()).find(|(a, b)| a != b);
     match differing {
@@ -204,7 +206,7 @@ fn compare(a: &str, b: &str) -> i32 {
 }
 
 fn equal_but_case(a: &str, b: &str) -> bool {
-    /// The one character that it becomes; those that become several stay.
+    /// Returns the simple case folding; a character that folds to several is unchanged.
     fn fold(c: char) -> char {
         let alone = |mut cs: std::vec::IntoIter<char>| cs.next().filter(|_| cs.next().is_none());
         let upper = alone(c.to_uppercase().collect::<Vec<_>>().into_iter()).unwrap_or(c);
@@ -223,7 +225,7 @@ fn unhex(args: &[Value]) -> ScalarResult {
     Ok(Value::text(&chars.collect::<String>()))
 }
 
-/// The place of a part, -1 if it is not there. The reference adds `start` also to the -1.
+/// Returns the index of the first occurrence, or -1. Siddhi 5.1 adds `start` even to the -1.
 fn locate(args: &[Value]) -> ScalarResult {
     let (part, text) = (text(args, 0)?, text(args, 1)?);
     let start = args.get(2).map_or(Ok(0), |_| int(args, 2))?;
@@ -233,7 +235,8 @@ fn locate(args: &[Value]) -> ScalarResult {
     Ok(Value::Int(found.map_or(-1, |byte| text[..from + byte].encode_utf16().count() as i32)))
 }
 
-/// `{{1}}` by argument 1, or `{{key}}` by the map's value. A key that the map lacks stays without its braces.
+/// Replaces `{{1}}` by argument 1, or `{{key}}` by the value of a map. A key that the map lacks remains,
+/// without braces.
 fn fill_template(args: &[Value]) -> ScalarResult {
     let template = text(args, 0)?;
     let map = match &args[1] {

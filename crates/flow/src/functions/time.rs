@@ -1,4 +1,5 @@
-//! `time:` Dates and times. Texts are read and written in UTC unless they or an argument name a zone.
+//! `time:` Functions on dates and times. Strings are read and written in UTC unless they or an argument name
+//! a time zone.
 
 use std::sync::Arc;
 
@@ -56,7 +57,7 @@ pub(super) fn register(time: &mut NamespaceRegistrar<'_>) {
         }))
     });
     time.build("dayOfWeek", &["string date, string format? -> string"], NullPolicy::Fail, |args| {
-        // without a format the text may end with the date
+        // a string without a format may end after the date
         let formats = DateFormatArgument::of(args, 1, DATE)?;
         Ok(Box::new(move |args, _| {
             let weekday = zoned(formats.read(args, 0)?, &TimeZone::UTC)?.weekday();
@@ -93,7 +94,7 @@ pub(super) fn register(time: &mut NamespaceRegistrar<'_>) {
     });
 }
 
-/// The formats that an argument gives, or the one to take without it.
+/// Date formats of an argument, with a default if the argument is absent.
 struct DateFormatArgument {
     argument: usize,
     compiled: CompileCache<DateFormat>,
@@ -113,7 +114,7 @@ impl DateFormatArgument {
         }
     }
 
-    /// Argument `i`, a text of the format or milliseconds.
+    /// Reads argument `i`: milliseconds, or a string in this format.
     fn read(&self, args: &[Value], i: usize) -> Result<i64, String> {
         match &args[i] {
             Value::Long(ms) => Ok(*ms),
@@ -126,7 +127,7 @@ fn format_date(format: &DateFormat, ms: i64) -> Result<Value, String> {
     Ok(Value::text(&format.format(ms, &TimeZone::UTC)?))
 }
 
-/// The clock as a text, in the zone that the argument names.
+/// Registers a function that formats the current time, in the time zone that the argument names.
 fn now(time: &mut NamespaceRegistrar<'_>, name: &'static str, forms: &[&'static str], format: &'static str) {
     time.build(name, forms, NullPolicy::Fail, move |args| {
         let format = DateFormat::compile(format)?;
@@ -138,7 +139,7 @@ fn now(time: &mut NamespaceRegistrar<'_>, name: &'static str, forms: &[&'static 
     });
 }
 
-/// A part of a date.
+/// Calendar field of a date.
 #[derive(Debug, Clone, Copy)]
 enum DateUnit {
     Year,
@@ -154,7 +155,7 @@ enum DateUnit {
 impl DateUnit {
     const DAY_MS: i64 = 86_400_000;
 
-    /// The unit that argument `i` names, in any case.
+    /// Returns the unit that argument `i` names; case is ignored.
     fn of(args: &[ArgumentType], i: usize) -> Result<Self, String> {
         let name = constant_text(args, i).unwrap_or_default();
         Ok(match name.to_ascii_uppercase().as_str() {
@@ -174,7 +175,7 @@ impl DateUnit {
         })
     }
 
-    /// Its length in months or in milliseconds.
+    /// Returns the length in months (`Ok`) or in milliseconds (`Err`).
     fn length(self) -> Result<i64, i64> {
         match self {
             Self::Year => Ok(12),
@@ -188,7 +189,8 @@ impl DateUnit {
         }
     }
 
-    /// `ms` and `n` of them. A day that its month lacks becomes the month's last.
+    /// Adds `n` units to `ms`. A day that the resulting month lacks becomes its last day. `None` beyond the
+    /// calendar.
     fn add(self, ms: i64, n: i64) -> Option<i64> {
         match self.length() {
             Err(length) => ms.checked_add(n.checked_mul(length)?),

@@ -24,32 +24,31 @@ pub(super) const MONTHS: [&str; 12] = [
 pub(super) const DAYS: [&str; 7] =
     ["Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday"];
 
-/// The letters that stand for something.
+/// Letters with a meaning in a pattern.
 const LETTERS: &str = "GyYMLwWDdFEuaHkKhmsSzZX";
 
 /// Longest run of one letter.
 const RUN_MAX: usize = 40;
 
-/// A part of a pattern.
+/// Element of a pattern.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum FormatElement {
-    /// What stands there as it is.
+    /// Text copied literally.
     Literal(String),
-    /// A letter and how often it stands there.
+    /// A letter and its number of repetitions.
     Field(char, usize),
 }
 
-/// A pattern that was read.
+/// Compiled date format.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct DateFormat {
-    /// The pattern.
+    /// Source of the format, for messages.
     pub(super) pattern: String,
-    /// Its parts.
     pub(super) elements: Vec<FormatElement>,
 }
 
 impl DateFormat {
-    /// Errors: a letter that means nothing, a quote that is not closed.
+    /// Compiles a pattern. Errors: an unknown letter, a letter repeated too often, or an unclosed quote.
     pub(super) fn compile(pattern: &str) -> Result<Self, String> {
         let wrong = |why: String| format!("the date format `{pattern}` cannot be used: {why}");
         let mut elements = Vec::new();
@@ -77,7 +76,7 @@ impl DateFormat {
         Ok(Self { pattern: pattern.to_owned(), elements })
     }
 
-    /// An instant, milliseconds since 1970, as a text. Errors: that it is beyond the calendar.
+    /// Formats an instant, in milliseconds since 1970. Errors: the instant is beyond the calendar.
     pub(super) fn format(&self, ms: i64, tz: &TimeZone) -> Result<String, String> {
         let at = zoned(ms, tz)?;
         let mut out = String::new();
@@ -91,7 +90,8 @@ impl DateFormat {
     }
 }
 
-/// What follows an opening quote up to the closing one; two quotes are one of the text, also without anything else.
+/// Reads quoted text up to the closing quote, which it consumes. Two quotes, also directly after the opening
+/// one, stand for one quote.
 fn quoted(chars: &mut std::iter::Peekable<std::str::Chars<'_>>) -> Option<String> {
     if chars.next_if_eq(&'\'').is_some() {
         return Some("'".into());
@@ -113,7 +113,7 @@ fn literal(elements: &mut Vec<FormatElement>, text: &str) {
     }
 }
 
-/// An instant in a time zone. Errors: that it is beyond the calendar.
+/// Converts milliseconds since 1970 to a time in a time zone. Errors: the instant is beyond the calendar.
 pub(super) fn zoned(ms: i64, tz: &TimeZone) -> Result<Zoned, String> {
     let instant = Timestamp::from_millisecond(ms).map_err(|_| format!("{ms} ms is beyond the calendar"))?;
     Ok(instant.to_zoned(tz.clone()))
@@ -160,7 +160,7 @@ fn day(weekday: Weekday) -> i64 {
     i64::from(weekday.to_monday_zero_offset())
 }
 
-/// A name, or its first three letters where the pattern has no more.
+/// Returns a name, or its first three letters if the pattern has fewer than four letters.
 fn name(names: &'static [&'static str], i: i64, count: usize) -> &'static str {
     let name = usize::try_from(i).ok().and_then(|i| names.get(i)).copied().unwrap_or("");
     if count < 4 { name.get(..3).unwrap_or(name) } else { name }
@@ -171,7 +171,7 @@ fn year(year: i16, count: usize) -> String {
     if count == 2 { format!("{:02}", of_era % 100) } else { format!("{of_era:0count$}") }
 }
 
-/// `+05`, `+0530`, `+05:30`: hours, and minutes if there are more than one part.
+/// Formats a UTC offset as `+05`, `+0530` or `+05:30`: minutes only if `parts` exceeds 1.
 fn offset(at: &Zoned, colon: &str, parts: usize) -> String {
     let seconds = at.offset().seconds();
     let sign = if seconds < 0 { '-' } else { '+' };

@@ -1,5 +1,5 @@
-//! Reading dates by a format. As in Java what follows the format is left aside, and numbers beyond their range run over:
-//! the 32nd of March is the first of April.
+//! Parsing of dates. As in Java, text after the end of the format is ignored, and fields beyond their range
+//! overflow: March 32nd is April 1st.
 
 use jiff::civil::Date;
 use jiff::tz::TimeZone;
@@ -9,10 +9,10 @@ use super::time_zone;
 
 const DAY_MS: i64 = 86_400_000;
 
-/// Years of two digits fall into the hundred years that begin 80 before this year.
+/// First year of the hundred years to which two-digit years belong: 80 years before this year.
 const TWO_DIGITS_SINCE: i64 = 2026 - 80;
 
-/// What a text says.
+/// Fields parsed from a date string.
 #[derive(Default)]
 struct ParsedFields {
     before_christ: bool,
@@ -30,8 +30,9 @@ struct ParsedFields {
 }
 
 impl DateFormat {
-    /// The instant, milliseconds since 1970, that a text says in zone `tz` unless it names one. What it leaves out is
-    /// that of 1970-01-01 00:00. Errors: that it does not read as the format, or is beyond the calendar.
+    /// Parses an instant, in milliseconds since 1970, in time zone `tz` unless the text names one. Missing
+    /// fields default to those of 1970-01-01 00:00. Errors: the text does not match the format, or the
+    /// instant is beyond the calendar.
     pub(super) fn parse(&self, text: &str, tz: &TimeZone) -> Result<i64, String> {
         let mut fields = ParsedFields::default();
         let mut rest = text;
@@ -49,7 +50,7 @@ impl DateFormat {
     }
 }
 
-/// Whether the element is read as digits only.
+/// Returns whether the element is parsed as digits only.
 fn numeric(element: &FormatElement) -> bool {
     match element {
         FormatElement::Literal(_) => false,
@@ -59,7 +60,8 @@ fn numeric(element: &FormatElement) -> bool {
 }
 
 impl ParsedFields {
-    /// Takes a field from the start of a text; returns what is left. `width`: how many digits it may take.
+    /// Parses a field at the start of `text`; returns the rest. `width` is the maximum number of digits, if
+    /// bounded.
     fn read<'t>(
         &mut self,
         text: &'t str,
@@ -95,7 +97,7 @@ impl ParsedFields {
             }
             'y' | 'Y' => self.year = Some(n),
             'M' | 'L' => self.month = Some(n),
-            // of the two days the one that is written last counts
+            // of day and day of year, the last one given wins
             'd' => (self.day, self.day_of_year) = (Some(n), None),
             'D' => (self.day, self.day_of_year) = (None, Some(n)),
             'H' => self.hour = Some(n),
@@ -105,13 +107,13 @@ impl ParsedFields {
             'm' => self.minute = n,
             's' => self.second = n,
             'S' => self.millisecond = n,
-            // weeks and days of the week follow from the date
+            // week and weekday follow from the date and are ignored
             _ => {}
         }
         Some(&text[length..])
     }
 
-    /// An offset, or the name of a zone.
+    /// Parses a UTC offset or the name of a time zone.
     fn zone<'t>(&mut self, text: &'t str) -> Option<&'t str> {
         let prefix = ["GMT", "UTC"].iter().find_map(|p| text.strip_prefix(p)).unwrap_or(text);
         if let Some((seconds, rest)) = time_zone::offset(prefix) {
@@ -128,7 +130,7 @@ impl ParsedFields {
         let year = self.year.unwrap_or(1970);
         let year = if self.before_christ { 1 - year } else { year };
         let days = match self.day_of_year {
-            // whatever month is written beside it
+            // the day of the year overrides any month
             Some(day) => month_start(year, 1)?.checked_add(day - 1)?,
             None => month_start(year, self.month.unwrap_or(1))?.checked_add(self.day.unwrap_or(1) - 1)?,
         };
@@ -147,7 +149,7 @@ impl ParsedFields {
     }
 }
 
-/// The day, counted from 1970-01-01, on which a month begins; months beyond 12 are those of later years.
+/// Returns the first day of a month, in days since 1970-01-01; months beyond 12 belong to later years.
 fn month_start(year: i64, month: i64) -> Option<i64> {
     let months = year.checked_mul(12)?.checked_add(month)?.checked_sub(1)?;
     let (year, month) = (months.div_euclid(12), months.rem_euclid(12) + 1);
@@ -156,13 +158,14 @@ fn month_start(year: i64, month: i64) -> Option<i64> {
     Some(midnight.timestamp().as_second().div_euclid(DAY_MS / 1000))
 }
 
-/// Digits at the start of a text, at most `width`: their number and how many they are.
+/// Parses digits at the start of `text`, at most `width`; returns their value and count.
 fn digits(text: &str, width: Option<usize>) -> Option<(i64, usize)> {
     let length = text.bytes().take(width.unwrap_or(usize::MAX)).take_while(u8::is_ascii_digit).count();
     text[..length].parse().ok().map(|n| (n, length))
 }
 
-/// Which of the words, or of their first three letters, a text begins with, in any case; and what is left.
+/// Finds the word, or the three-letter prefix of one, that `text` begins with, ignoring case. Returns its
+/// index and the rest.
 fn word<'t>(text: &'t str, words: &[&str]) -> Option<(usize, &'t str)> {
     let begins = |word: &str| text.get(..word.len()).is_some_and(|start| start.eq_ignore_ascii_case(word));
     let find = |length: usize| {

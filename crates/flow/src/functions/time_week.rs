@@ -1,30 +1,31 @@
-//! Weeks of the year, which countries count differently.
+//! Weeks of the year; the rules differ by country.
 
 use jiff::civil::{Date, Weekday};
 
-/// How weeks are counted.
+/// Rule for numbering weeks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct WeekRule {
-    /// The day on which weeks begin.
+    /// First day of a week.
     first: Weekday,
-    /// How many of its days the first week has in the year at least.
+    /// Minimum number of days of the first week that lie in the year.
     least: i32,
 }
 
 /// Countries whose first week has at least four days in the year.
 const FOUR_DAYS: &str = "AD AT AX BE BG CH CZ DE DK EE ES FI FJ FO FR GB GF GG GI GP GR HU IE IM IS IT JE LI LT LU MC \
                          MQ NL NO PL PT RE RU SE SJ SK SM VA";
-/// Countries whose weeks begin on a Sunday.
+/// Countries whose weeks begin on Sunday.
 const SUNDAY: &str = "AG AS AU BD BR BS BT BW BZ CA CN CO DM DO ET GT GU HK HN ID IL IN JM JP KE KH KR LA MH MM MO MT \
                       MX MZ NI NP PA PE PH PK PR PT PY SA SG SV TH TT TW UM US VE VI WS YE ZA ZW";
-/// Countries whose weeks begin on a Saturday.
+/// Countries whose weeks begin on Saturday.
 const SATURDAY: &str = "AE AF BH DJ DZ EG IQ IR JO KW LY OM QA SD SY";
 
 impl WeekRule {
-    /// Weeks begin on a Sunday, and the first has the first of January.
+    /// Weeks begin on Sunday, and the first week contains January 1st.
     pub(super) const ENGLISH: Self = Self { first: Weekday::Sunday, least: 1 };
 
-    /// The rule of a locale, `de_DE`; of one without a country the English one. Errors: that it is none.
+    /// Returns the rule of a locale such as `de_DE`; without a country, the English rule. Errors: `locale` is
+    /// not a locale.
     pub(super) fn of(locale: &str) -> Result<Self, String> {
         let mut parts = locale.split(['_', '-']);
         let language = parts.next().unwrap_or("");
@@ -48,7 +49,7 @@ impl WeekRule {
         Ok(Self { first, least: if among(FOUR_DAYS) { 4 } else { 1 } })
     }
 
-    /// The year that a date's week belongs to, and the week's number.
+    /// Returns the year to which the week of a date belongs, and the week number.
     pub(super) fn week(self, date: Date) -> (i16, i32) {
         let year = date.year();
         let days = i32::from(date.day_of_year()) - 1;
@@ -63,7 +64,7 @@ impl WeekRule {
         (year, (days - start) / 7 + 1)
     }
 
-    /// Where the first week of a year begins, in days from the first of January.
+    /// Returns the start of the first week of a year, in days from January 1st.
     fn first_week(self, year: i16) -> i32 {
         let first = Date::new(year, 1, 1).map_or(Weekday::Monday, Date::weekday);
         let into_week = i32::from(self.first.until(first));

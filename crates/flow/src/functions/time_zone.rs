@@ -1,8 +1,8 @@
-//! Time zones by the names that Java knows.
+//! Lookup of time zones by the names that Java knows.
 
 use jiff::tz::{Offset, TimeZone};
 
-/// Java's short names.
+/// Java's three-letter time zone ids.
 const SHORT: [(&str, &str); 28] = [
     ("ACT", "Australia/Darwin"),
     ("AET", "Australia/Sydney"),
@@ -34,7 +34,8 @@ const SHORT: [(&str, &str); 28] = [
     ("HST", "-10:00"),
 ];
 
-/// The zone called `name`: `Europe/Berlin`, `PST`, `UTC`, `Z`, `+05:30`, `GMT+2`. Errors: that there is none.
+/// Returns the time zone `name`: `Europe/Berlin`, `PST`, `UTC`, `Z`, `+05:30`, `GMT+2`. Errors: it is
+/// unknown.
 pub(super) fn find(name: &str) -> Result<TimeZone, String> {
     let full = SHORT.iter().find(|(short, _)| *short == name).map_or(name, |(_, full)| full);
     let rest = ["UTC", "GMT", "UT"].iter().find_map(|prefix| full.strip_prefix(prefix)).unwrap_or(full);
@@ -48,7 +49,8 @@ pub(super) fn find(name: &str) -> Result<TimeZone, String> {
     TimeZone::get(full).map_err(|_| format!("there is no time zone `{name}`"))
 }
 
-/// Abbreviations in dates, and their hours from UTC: unlike the name of a zone they say whether it is summer.
+/// Abbreviations in dates and their UTC offsets in hours. Unlike time zone names, they determine whether it
+/// is summer time.
 const IN_DATES: [(&str, i8); 16] = [
     ("EST", -5),
     ("EDT", -4),
@@ -68,13 +70,13 @@ const IN_DATES: [(&str, i8); 16] = [
     ("JST", 9),
 ];
 
-/// The zone that a date names.
+/// Returns the time zone that an abbreviation or a name in a date stands for.
 pub(super) fn named(name: &str) -> Option<TimeZone> {
     let hours = IN_DATES.iter().find(|(short, _)| *short == name).map(|(_, hours)| *hours);
     hours.map_or_else(|| find(name).ok(), |hours| Some(TimeZone::fixed(jiff::tz::offset(hours))))
 }
 
-/// Reads `+5`, `+05`, `+0530`, `+05:30`: seconds, and what is left of the text.
+/// Parses `+5`, `+05`, `+0530` or `+05:30`; returns the offset in seconds and the rest of the text.
 pub(super) fn offset(text: &str) -> Option<(i32, &str)> {
     let sign = match text.chars().next()? {
         '+' => 1,
@@ -90,7 +92,7 @@ pub(super) fn offset(text: &str) -> Option<(i32, &str)> {
     (hours <= 18 && minutes < 60).then_some((sign * (hours * 3600 + minutes * 60), rest))
 }
 
-/// Up to `most` digits, and what is left.
+/// Parses up to `most` digits; returns their value and the rest.
 fn digits(text: &str, most: usize) -> Option<(i32, &str)> {
     let length = text.bytes().take(most).take_while(u8::is_ascii_digit).count();
     Some((text[..length].parse().ok()?, &text[length..]))

@@ -1,4 +1,4 @@
-//! Maps as XML: an element for each entry.
+//! Maps as XML, one element per entry.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +12,7 @@ use crate::value::{Key, Object, Value};
 
 type Entries = BTreeMap<Key, Value>;
 
-/// The elements of a map. Unlike the reference it escapes what texts hold, so that they can be read again.
+/// Writes a map as XML elements. Differs from Siddhi 5.1: escapes values, so that they can be read back.
 pub(super) fn write(entries: &Entries) -> String {
     let mut out = String::new();
     for (key, value) in entries {
@@ -27,7 +27,7 @@ pub(super) fn write(entries: &Entries) -> String {
     out
 }
 
-/// An element that is open.
+/// Element whose end tag has not been read.
 #[derive(Default)]
 struct OpenElement {
     name: String,
@@ -36,13 +36,13 @@ struct OpenElement {
 }
 
 impl OpenElement {
-    /// A map if it has elements, else what its text reads as.
+    /// Returns a map if the element has children, else the value of its text.
     fn value(self) -> Value {
         if self.children.is_empty() { scalar(&self.text) } else { Value::Object(Object::map(self.children)) }
     }
 }
 
-/// A bool, a number (a long if it is whole), or the text.
+/// Converts text to a bool, a number (a long if whole) or a string.
 fn scalar(text: &str) -> Value {
     match text {
         "true" => return Value::Bool(true),
@@ -58,7 +58,7 @@ fn scalar(text: &str) -> Value {
     }
 }
 
-/// The elements in the root element, as a map; attributes are left out.
+/// Parses the children of the root element into a map; attributes are ignored.
 pub(super) fn read(xml: &str) -> Result<Value, String> {
     let mut reader = Reader::from_str(xml);
     let mut open: Vec<OpenElement> = Vec::new();
