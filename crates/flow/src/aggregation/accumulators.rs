@@ -1,4 +1,4 @@
-//! What a bucket keeps of the events of its rows, in typed columns: enough to go on with, and to be put together.
+//! Accumulators of a bucket in typed columns, one entry per row. They can be updated and merged.
 
 use std::collections::BTreeSet;
 
@@ -8,41 +8,41 @@ use crate::column::{Column, Data};
 use crate::select::compare;
 use crate::value::{Key, Value};
 
-/// What is kept of a value of the events.
+/// Kind of accumulator.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AccumulatorKind {
-    /// How many events there were; nulls count.
+    /// Number of events, including nulls.
     Count,
-    /// The sum of whole numbers; it wraps around.
+    /// Sum of whole numbers; wraps around.
     IntegerSum,
-    /// The sum of numbers as doubles.
+    /// Sum of numbers as doubles.
     FloatSum,
-    /// Their mean.
+    /// Mean of numbers as doubles.
     Avg,
-    /// The least number.
+    /// Least number.
     Min,
-    /// The greatest number.
+    /// Greatest number.
     Max,
-    /// How many different values there were; null is one.
+    /// Number of distinct values, including null.
     DistinctCount,
-    /// The value of the latest event.
+    /// Value of the latest event.
     Last,
 }
 
-/// One of the columns of a bucket.
+/// Column of a bucket with one accumulator per row.
 pub(super) enum AccumulatorColumn {
     Count(Vec<u64>),
-    /// Sum and number of what was not null.
+    /// Sum and number of the non-null values.
     IntegerSum(Vec<(i64, u64)>),
     FloatSum(Vec<(f64, u64)>),
     Min(Vec<Value>),
     Max(Vec<Value>),
     DistinctCount(Vec<BTreeSet<Key>>),
-    /// With the time of the event.
+    /// Time of the latest event and its value.
     Last(Vec<(i64, Value)>),
 }
 
-/// Does the same for the rows of each kind.
+/// Evaluates one expression for whichever kind of rows a column has.
 macro_rules! each {
     ($cells:expr, $v:ident => $do:expr) => {
         match $cells {
@@ -69,7 +69,7 @@ impl AccumulatorColumn {
         }
     }
 
-    /// Rows of which nothing is known yet, until there are `len`.
+    /// Appends accumulators in their initial state until there are `len` rows.
     pub(super) fn grow(&mut self, len: usize) {
         match self {
             Self::Last(rows) => rows.resize(len, (i64::MIN, Value::Null)),
@@ -77,7 +77,8 @@ impl AccumulatorColumn {
         }
     }
 
-    /// Works events in: to each of `rows` the value of `column` from `from` on, and its time.
+    /// Accumulates events: event `i` updates row `rows[i]` with the value at `from + i` of `column` and with
+    /// `times[i]`.
     pub(super) fn accumulate(&mut self, rows: &[u32], column: Option<&Column>, from: usize, times: &[i64]) {
         let Some(column) = column else {
             if let Self::Count(counts) = self {
@@ -118,7 +119,7 @@ impl AccumulatorColumn {
         }
     }
 
-    /// Works row `from` of the same column of another bucket in.
+    /// Merges row `from` of the corresponding column of another bucket into row `row`.
     pub(super) fn merge(&mut self, row: usize, other: &Self, from: usize) {
         match (self, other) {
             (Self::Count(a), Self::Count(b)) => a[row] += b[from],
@@ -134,7 +135,7 @@ impl AccumulatorColumn {
         }
     }
 
-    /// What row `row` shows.
+    /// Returns the aggregate value of a row.
     pub(super) fn value(&self, keep: AccumulatorKind, row: usize) -> Value {
         match self {
             Self::Count(counts) => Value::Long(counts[row].cast_signed()),
@@ -154,7 +155,7 @@ impl AccumulatorColumn {
     }
 }
 
-/// The type of what is shown, given that of what comes in.
+/// Returns the type of the aggregate value, given that of the argument.
 pub(super) fn type_of(keep: AccumulatorKind, argument: FieldType) -> FieldType {
     match keep {
         AccumulatorKind::Count | AccumulatorKind::IntegerSum | AccumulatorKind::DistinctCount => {
@@ -185,7 +186,7 @@ fn update_max(best: &mut Value, value: Value) {
     }
 }
 
-/// Of two events of one time the one that came later is the latest.
+/// Keeps the value with the greatest time; among equal times, the one that arrived last.
 fn update_last(latest: &mut (i64, Value), time: i64, value: impl FnOnce() -> Value) {
     if time >= latest.0 {
         *latest = (time, value());

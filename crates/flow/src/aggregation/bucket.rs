@@ -1,4 +1,4 @@
-//! A bucket: what is kept of the events of one stretch of time, a row for each group.
+//! Bucket: the accumulators of one time range, one row per group.
 
 use hashbrown::HashMap;
 
@@ -6,22 +6,22 @@ use super::accumulators::AccumulatorColumn;
 use super::plan::AccumulatorSpec;
 use crate::column::Column;
 
-/// The rows of a bucket, in the order in which their groups came.
+/// Rows of a bucket, in the order in which their groups first occurred.
 pub(super) struct Bucket {
     rows: HashMap<u32, u32>,
     groups: Vec<u32>,
     columns: Vec<AccumulatorColumn>,
 }
 
-/// Events of one bucket, ready to be worked in.
+/// Events of one bucket, ready to be accumulated.
 pub(super) struct BucketEvents<'a> {
-    /// The group of each.
+    /// Group id of each event.
     pub(super) groups: &'a [u32],
-    /// The time of each.
+    /// Time of each event, in milliseconds since 1970.
     pub(super) times: &'a [i64],
-    /// The arguments of the cells, of these and other events.
+    /// Accumulator arguments of the whole batch.
     pub(super) args: &'a [&'a Column],
-    /// Where these begin in the arguments.
+    /// Row of the first of these events in the arguments.
     pub(super) first_arg_row: usize,
 }
 
@@ -31,22 +31,22 @@ impl Bucket {
         Self { rows: HashMap::new(), groups: vec![], columns: cells }
     }
 
-    /// How many rows it has.
+    /// Returns the number of rows.
     pub(super) fn len(&self) -> usize {
         self.groups.len()
     }
 
-    /// The group of each row.
+    /// Returns the group id of each row.
     pub(super) fn groups(&self) -> &[u32] {
         &self.groups
     }
 
-    /// Its columns.
+    /// Returns the accumulator columns.
     pub(super) fn columns(&self) -> &[AccumulatorColumn] {
         &self.columns
     }
 
-    /// The row of a group.
+    /// Returns the row of a group.
     pub(super) fn row(&self, group: u32) -> Option<usize> {
         self.rows.get(&group).map(|row| *row as usize)
     }
@@ -58,7 +58,7 @@ impl Bucket {
         })
     }
 
-    /// Works events in.
+    /// Accumulates events.
     pub(super) fn accumulate(&mut self, plan: &[AccumulatorSpec], events: &BucketEvents<'_>) {
         let rows: smallvec::SmallVec<[u32; 16]> =
             events.groups.iter().map(|g| self.row_or_insert(*g)).collect();
@@ -69,7 +69,7 @@ impl Bucket {
         }
     }
 
-    /// Works another bucket in.
+    /// Merges another bucket.
     pub(super) fn merge(&mut self, other: &Self) {
         for (from, group) in other.groups.iter().enumerate() {
             let row = self.row_or_insert(*group) as usize;
@@ -81,7 +81,7 @@ impl Bucket {
         }
     }
 
-    /// A bucket of these rows; none if two are of one group.
+    /// Creates a bucket of these rows; `None` if two have one group.
     pub(super) fn from_parts(groups: Vec<u32>, cells: Vec<AccumulatorColumn>) -> Option<Self> {
         let rows: HashMap<u32, u32> = groups.iter().copied().zip(0..).collect();
         (rows.len() == groups.len()).then_some(Self { rows, groups, columns: cells })

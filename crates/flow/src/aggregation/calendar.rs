@@ -1,4 +1,4 @@
-//! The calendar of buckets, in UTC: where they begin, and texts that name instants and stretches of time.
+//! Calendar of the buckets, in UTC: their ranges, and parsing of instants and time ranges.
 
 use std::ops::Range;
 
@@ -15,14 +15,15 @@ const DAY_MS: i64 = 24 * HOUR_MS;
 /// Greatest offset from UTC, in seconds.
 const OFFSET_S_MAX: i64 = 18 * 3600;
 
-/// How an instant is written.
+/// Format of an instant, for messages.
 pub(super) const INSTANT_FORMAT: &str =
     "yyyy-MM-dd HH:mm:ss, with an offset as in ` +05:30` behind it if need be";
 
-/// The first instant of the year 1 and of the year 9999.
+/// From the first instant of the year 1 to that of the year 9999, in milliseconds since 1970.
 const YEARS: Range<i64> = -62_135_596_800_000..253_370_764_800_000;
 
-/// Whether `time`, milliseconds since 1970, is one that buckets can have. Errors: it lies outside of the years 1 to 9998.
+/// Checks that a bucket may contain `time`, in milliseconds since 1970. Errors: it lies outside of the years
+/// 1 to 9998.
 pub(super) fn check_time(time: i64) -> Result<(), String> {
     match YEARS.contains(&time) {
         true => Ok(()),
@@ -34,9 +35,9 @@ fn out_of_range(time: i64) -> String {
     format!("{time} is beyond the calendar: a time is milliseconds since 1970")
 }
 
-/// The bucket of `unit` in which `time` lies, milliseconds since 1970.
+/// Returns the range of the `unit` bucket that contains `time`, in milliseconds since 1970.
 ///
-/// Errors: a time outside of the years 1 to 9998.
+/// Errors: `time` lies outside of the years 1 to 9998.
 pub(super) fn bucket_range(unit: PeriodUnit, time: i64) -> Result<Range<i64>, String> {
     let fixed = |length: i64| {
         let start = time.div_euclid(length) * length;
@@ -68,15 +69,15 @@ fn midnight(date: Date) -> Option<i64> {
     Some(date.to_zoned(TimeZone::UTC).ok()?.timestamp().as_millisecond())
 }
 
-/// The instant that a text names: `2023-03-14 10:00:00`, `2023-03-14 10:00:00 +05:30`. `None` when it names none.
+/// Parses an instant: `2023-03-14 10:00:00`, `2023-03-14 10:00:00 +05:30`. `None` if `text` has another form.
 pub(super) fn parse_instant(text: &str) -> Option<i64> {
     let (parts, offset_ms) = split(text)?;
     let given = numbers(&parts)?;
     Some(millisecond(date_time(&given)?)? - offset_ms)
 }
 
-/// The stretch of time that a text names: all of `2023-03-** **:**:**`, or the second `2023-03-14 10:00:00`; perhaps
-/// with an offset. `None` when it names none.
+/// Parses a time range: a month `2023-03-** **:**:**`, a second `2023-03-14 10:00:00`, or similar, with an
+/// optional UTC offset. `None` if `text` has another form.
 pub(super) fn parse_range(text: &str) -> Option<Range<i64>> {
     let (parts, offset_ms) = split(text)?;
     let given = parts.iter().take_while(|part| **part != "**").count();
@@ -96,7 +97,7 @@ pub(super) fn parse_range(text: &str) -> Option<Range<i64>> {
     Some(millisecond(start)? - offset_ms..millisecond(end)? - offset_ms)
 }
 
-/// Year, month, day, hour, minute and second of a text, and its offset in milliseconds.
+/// Splits an instant into year, month, day, hour, minute and second, and its UTC offset in milliseconds.
 fn split(text: &str) -> Option<([&str; 6], i64)> {
     let text = text.trim();
     let (local, offset) = match text.len() {
@@ -113,7 +114,7 @@ fn split(text: &str) -> Option<([&str; 6], i64)> {
     Some((parts, offset.map_or(Some(0), parse_offset)?))
 }
 
-/// ` +05:30` in milliseconds.
+/// Parses ` +05:30` to milliseconds.
 fn parse_offset(text: &str) -> Option<i64> {
     let sign = match text.get(..2)? {
         " +" => 1,
@@ -136,7 +137,7 @@ fn numbers(parts: &[&str]) -> Option<Vec<i16>> {
     parts.iter().map(|part| number(part)).collect()
 }
 
-/// The local time that the numbers given begin with.
+/// Returns the date and time of the given leading fields; the missing ones are the smallest possible.
 fn date_time(given: &[i16]) -> Option<DateTime> {
     let part = |i: usize, first: i8| given.get(i).map_or(Some(first), |n| i8::try_from(*n).ok());
     let year = given.first().copied().filter(|year| (1..=9998).contains(year))?;

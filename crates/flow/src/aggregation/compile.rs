@@ -1,4 +1,4 @@
-//! From `define aggregation` to what runs.
+//! Compilation of `define aggregation`.
 
 use tidemill_lang::Diagnostic;
 use tidemill_lang::siddhi::ast::{
@@ -17,12 +17,12 @@ use crate::registry::Registry;
 use crate::scope::StreamScope;
 use crate::select::{AGGREGATES, INPUT};
 
-/// The aggregates that buckets can keep.
+/// Aggregates that have a mergeable accumulator.
 const INCREMENTAL_AGGREGATES: [&str; 6] = ["sum", "avg", "count", "min", "max", "distinctCount"];
 
 /// Compiles a definition.
 ///
-/// Errors: the first thing that is wrong with it.
+/// Errors: the first problem found.
 pub(crate) fn compile_definition(
     d: &AggregationDefinition,
     catalog: &Catalog,
@@ -86,7 +86,7 @@ pub(crate) fn compile_definition(
     })
 }
 
-/// Rows are kept in memory: what puts them elsewhere is refused.
+/// Rejects annotations that store rows elsewhere: rows are only kept in memory.
 fn check_not_stored(annotations: &[Annotation]) -> Result<(), Diagnostic> {
     let on = |a: &Annotation| a.element("enable").is_none_or(|e| e.value.value.eq_ignore_ascii_case("true"));
     let what = annotations.iter().find_map(|a| {
@@ -104,7 +104,7 @@ fn check_not_stored(annotations: &[Annotation]) -> Result<(), Diagnostic> {
     what.map_or(Ok(()), Err)
 }
 
-/// The lengths of the buckets, from small to great.
+/// Returns the granularities, from the finest to the coarsest.
 fn units(every: &Periods) -> Result<Vec<PeriodUnit>, Diagnostic> {
     let no_week = |period: &Period| match period.unit {
         PeriodUnit::Week => {
@@ -145,7 +145,7 @@ fn units(every: &Periods) -> Result<Vec<PeriodUnit>, Diagnostic> {
     }
 }
 
-/// Compiles what is selected.
+/// Compiles the selected items.
 fn items(
     list: &[SelectItem],
     scope: &mut StreamScope<'_>,
@@ -185,7 +185,7 @@ fn items(
     Ok(items)
 }
 
-/// Collects what has to be kept in a row.
+/// Collects the accumulators of a row and their arguments.
 struct AccumulatorPlanner<'a> {
     group_by: &'a [(usize, FieldType)],
     args: Vec<Expr>,
@@ -193,7 +193,7 @@ struct AccumulatorPlanner<'a> {
 }
 
 impl AccumulatorPlanner<'_> {
-    /// What an item shows, in terms of the values of the group and the cells.
+    /// Rewrites an item to read the group's values and the accumulators.
     fn item(&mut self, mut expr: Expr, kept: &[Expr]) -> Expr {
         if kept.is_empty() {
             return self.last_value(expr);
@@ -206,7 +206,7 @@ impl AccumulatorPlanner<'_> {
         expr
     }
 
-    /// The value of the latest event, or that of the group.
+    /// Returns the grouped column, or else an accumulator of the latest event's value.
     fn last_value(&mut self, expr: Expr) -> Expr {
         let ty = expr.ty;
         if let Node::Column { column, .. } = expr.node

@@ -1,4 +1,4 @@
-//! The buckets of one length, and how they are worked into those of the next.
+//! Buckets of one granularity, and merging them into the next.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -9,22 +9,22 @@ use super::bucket::{Bucket, BucketEvents};
 use super::calendar;
 use super::plan::AggregationPlan;
 
-/// The buckets of one length.
+/// Buckets of one granularity.
 pub(super) struct GranularityBuckets {
     pub(super) unit: PeriodUnit,
-    /// The latest bucket: what is in it is not yet in the greater ones.
+    /// The latest bucket, not yet merged into the coarser granularities.
     open: Option<(Range<i64>, Bucket)>,
-    /// The others, by start.
+    /// The other buckets, by start.
     closed: BTreeMap<i64, Bucket>,
-    /// How many rows the closed ones have.
+    /// Number of rows in `closed`.
     closed_rows: usize,
 }
 
-/// What is worked in.
+/// Input to merge into a bucket.
 pub(super) enum BucketInput<'a> {
-    /// Events.
+    /// Events of one bucket of the finest granularity.
     Events(&'a BucketEvents<'a>),
-    /// A bucket of a smaller length.
+    /// Bucket of a finer granularity.
     Bucket(&'a Bucket),
 }
 
@@ -33,7 +33,8 @@ impl GranularityBuckets {
         Self { unit, open: None, closed: BTreeMap::new(), closed_rows: 0 }
     }
 
-    /// A level with these buckets. Errors: an open one that lies before a closed one or at no time.
+    /// Restores a granularity. Errors: the open bucket does not start after all closed ones, or is beyond the
+    /// calendar.
     pub(super) fn restored(
         unit: PeriodUnit,
         open: Option<(i64, Bucket)>,
@@ -52,43 +53,43 @@ impl GranularityBuckets {
         Ok(Self { unit, open, closed, closed_rows })
     }
 
-    /// The stretch of the open bucket.
+    /// Returns the time range of the open bucket.
     pub(super) fn open_range(&self) -> Option<Range<i64>> {
         self.open.as_ref().map(|(range, _)| range.clone())
     }
 
-    /// The start of the open bucket, and the bucket.
+    /// Returns the open bucket with its start.
     pub(super) fn open(&self) -> Option<(i64, &Bucket)> {
         self.open.as_ref().map(|(range, bucket)| (range.start, bucket))
     }
 
-    /// The closed buckets, by start.
+    /// Returns the closed buckets by start.
     pub(super) fn closed(&self) -> &BTreeMap<i64, Bucket> {
         &self.closed
     }
 
-    /// Where its first bucket begins.
+    /// Returns the start of the first bucket.
     pub(super) fn first(&self) -> Option<i64> {
         self.closed.keys().next().copied().or(self.open.as_ref().map(|(range, _)| range.start))
     }
 
-    /// The bucket that begins at `start`.
+    /// Returns the bucket that starts at `start`.
     pub(super) fn find(&self, start: i64) -> Option<&Bucket> {
         let open = self.open.as_ref().filter(|(range, _)| range.start == start);
         open.map(|(_, bucket)| bucket).or_else(|| self.closed.get(&start))
     }
 
-    /// All its buckets.
+    /// Returns all buckets.
     pub(super) fn buckets(&self) -> impl Iterator<Item = &Bucket> {
         self.closed.values().chain(self.open.as_ref().map(|(_, bucket)| bucket))
     }
 
-    /// How many rows it has.
+    /// Returns the number of rows in all buckets.
     pub(super) fn rows(&self) -> usize {
         self.closed_rows + self.open.as_ref().map_or(0, |(_, bucket)| bucket.len())
     }
 
-    /// Forgets closed buckets that begin before `time`. Whether there was one.
+    /// Evicts closed buckets that start before `time`; returns whether there was one.
     pub(super) fn evict_before(&mut self, time: i64) -> bool {
         if self.closed.first_key_value().is_none_or(|(first, _)| *first >= time) {
             return false;
@@ -110,8 +111,8 @@ impl GranularityBuckets {
     }
 }
 
-/// Works in what belongs to the bucket with the instant `time`, in the first of `levels` and, as far as need be, in those
-/// behind it. Errors: a time beyond the calendar, before anything is changed in the first level.
+/// Merges `input` into the bucket that contains `time` of the first of `levels` and, as far as needed, of the
+/// coarser levels after it. Errors: a time beyond the calendar, before the first level is changed.
 pub(super) fn merge_into(
     plan: &AggregationPlan,
     levels: &mut [GranularityBuckets],
@@ -147,12 +148,12 @@ pub(super) fn merge_into(
     Ok(())
 }
 
-/// Closes open buckets that end at `now` or before, from small to great.
+/// Closes open buckets that end at or before `now`, from the finest to the coarsest granularity.
 pub(super) fn close_until(plan: &AggregationPlan, levels: &mut [GranularityBuckets], now: i64) {
     for i in 0..levels.len() {
         let Some((level, greater)) = levels[i..].split_first_mut() else { return };
         if let Some((over, bucket)) = level.open.take_if(|(open, _)| open.end <= now) {
-            // an open bucket has its place in the calendar
+            // cannot fail: the start of an open bucket lies within the calendar
             merge_into(plan, greater, over.start, &BucketInput::Bucket(&bucket)).ok();
             level.close(&over, bucket, plan);
         }

@@ -1,21 +1,21 @@
-//! The groups of an aggregation: each has a number, by which buckets know it.
+//! Groups of an aggregation; buckets refer to them by id.
 
 use hashbrown::HashMap;
 
 use crate::column::{Column, Data};
 use crate::value::Value;
 
-/// Groups by key and by number.
+/// Mapping of groups between keys and ids.
 #[derive(Default)]
 pub(super) struct GroupTable {
     ids: HashMap<Box<[u8]>, u32>,
     values: Vec<Box<[Value]>>,
-    /// Numbers of groups that were forgotten.
+    /// Ids of evicted groups, to be reused.
     free: Vec<u32>,
 }
 
 impl GroupTable {
-    /// The number of the group with `key`; `values` gives what it shows if it is new.
+    /// Returns the id of the group with `key`, adding the group with `values` if it is new.
     pub(super) fn id_or_insert(&mut self, key: &[u8], values: impl FnOnce() -> Box<[Value]>) -> u32 {
         if let Some(number) = self.ids.get(key) {
             return *number;
@@ -34,27 +34,28 @@ impl GroupTable {
         number
     }
 
-    /// The number of the group with `key`, if there is one.
+    /// Returns the id of the group with `key`, if there is one.
     pub(super) fn find(&self, key: &[u8]) -> Option<u32> {
         self.ids.get(key).copied()
     }
 
-    /// One of the values of a group.
+    /// Returns a value of a group; null if there is none.
     pub(super) fn value(&self, number: u32, column: usize) -> Value {
         self.values.get(number as usize).and_then(|v| v.get(column)).cloned().unwrap_or_default()
     }
 
-    /// The values of all numbers in order; none for forgotten groups, unless groups have no values at all.
+    /// Returns the values of all groups by id; empty for evicted groups, and for all of them without `group
+    /// by`.
     pub(super) fn all(&self) -> &[Box<[Value]>] {
         &self.values
     }
 
-    /// Numbers below which all are, forgotten ones included.
+    /// Returns the number of ids, including those of evicted groups.
     pub(super) fn len(&self) -> usize {
         self.values.len()
     }
 
-    /// Forgets the groups that `used` says false of.
+    /// Evicts the groups whose entry in `used` is false.
     pub(super) fn retain_used(&mut self, used: &[bool]) {
         let Self { ids: numbers, values, free } = self;
         numbers.retain(|_, number| {
@@ -67,7 +68,7 @@ impl GroupTable {
         });
     }
 
-    /// Groups with the numbers that their places give; `None` in the place of a forgotten one.
+    /// Restores groups with their index as id; `None` marks the id of an evicted group.
     pub(super) fn restored(all: Vec<Option<Box<[Value]>>>) -> Self {
         let mut groups = Self::default();
         let mut key = Vec::new();
@@ -87,7 +88,7 @@ impl GroupTable {
     }
 }
 
-/// Adds value `row` of a column to a key.
+/// Appends the value at `row` of a column to a key.
 pub(super) fn write_key(key: &mut Vec<u8>, column: &Column, row: usize) {
     match column.data() {
         Data::Str(texts) if !column.is_null(row) => write_text(key, texts.get(row)),
@@ -95,7 +96,7 @@ pub(super) fn write_key(key: &mut Vec<u8>, column: &Column, row: usize) {
     }
 }
 
-/// Adds a value to a key. A null is no text and no number; 0.0 and -0.0 are two values, NaN is one.
+/// Appends a value to a key. Null differs from all other values; 0.0 differs from -0.0, NaN equals NaN.
 pub(super) fn write_value(key: &mut Vec<u8>, value: &Value) {
     let mut fixed = |bytes: &[u8]| {
         key.push(1);

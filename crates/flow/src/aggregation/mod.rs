@@ -1,8 +1,9 @@
-//! Aggregations: totals by group in buckets of time, from seconds to years.
+//! Incremental aggregations: accumulators by group in time buckets, from seconds to years.
 //!
-//! An event goes to the bucket of its time in the finest length only. When that *open* bucket is over, because an event
-//! of a later one comes, it is worked into the open bucket of the next length, and so on: an event costs one bucket, and
-//! a minute costs its 60 seconds. Who reads puts the open buckets of finer lengths together with what is there.
+//! An event updates only the bucket of its time in the finest granularity. When an event of a later bucket
+//! arrives, this *open* bucket is closed and merged into the open bucket of the next granularity, and so on:
+//! an event updates one bucket, and a minute merges its 60 seconds. A search merges the open buckets of finer
+//! granularities with the stored ones.
 //!
 //! ```text
 //! sec    … 10:05:58  10:05:59 | 10:06:00 open
@@ -10,7 +11,7 @@
 //! hour   … 09 | 10 open: all closed minutes of it
 //! ```
 //!
-//! A late event goes to its closed bucket, and to that of each greater length up to one that is still open.
+//! A late event updates its closed bucket, and that of each coarser granularity up to one that is still open.
 
 mod accumulators;
 mod bucket;
@@ -42,55 +43,55 @@ pub use purge::RetentionPolicy;
 pub use within::BucketQuery;
 pub(crate) use within::{compile_bucket_query, missing_within};
 
-/// An aggregation at work.
+/// State of a running aggregation.
 pub struct Aggregation {
     plan: Arc<AggregationPlan>,
     groups: GroupTable,
-    /// From small to great.
+    /// From the finest to the coarsest granularity.
     levels: Vec<GranularityBuckets>,
     next_purge: Option<i64>,
     rows_max: usize,
 }
 
 impl Aggregation {
-    /// An aggregation without events.
+    /// Creates an aggregation without events.
     pub fn new(plan: Arc<AggregationPlan>) -> Self {
         let levels = plan.units.iter().map(|unit| GranularityBuckets::new(*unit)).collect();
         let groups = GroupTable::default();
         Self { plan, groups, levels, next_purge: None, rows_max: Limits::default().aggregation_rows }
     }
 
-    /// The same with another greatest number of rows.
+    /// Sets the maximum number of rows.
     pub fn with_rows_max(self, rows_max: usize) -> Self {
         Self { rows_max, ..self }
     }
 
-    /// What was compiled.
+    /// Returns the compiled definition.
     pub fn plan(&self) -> &Arc<AggregationPlan> {
         &self.plan
     }
 
-    /// How many rows its buckets have.
+    /// Returns the number of rows in all buckets.
     pub fn len(&self) -> usize {
         self.levels.iter().map(GranularityBuckets::rows).sum()
     }
 
-    /// Whether it has no rows.
+    /// Returns whether no bucket has rows.
     pub fn is_empty(&self) -> bool {
         self.levels.iter().all(|level| level.rows() == 0)
     }
 
-    /// The app starts.
+    /// Schedules the first purge; called when the app starts.
     pub fn start(&mut self, now: i64) {
         self.next_purge = self.plan.purge.as_ref().map(|purge| now.saturating_add(purge.interval_ms));
     }
 
-    /// The instant at which rows are forgotten next.
+    /// Returns the time of the next purge, in milliseconds since 1970; `None` without `@purge`.
     pub fn next_purge(&self) -> Option<i64> {
         self.next_purge
     }
 
-    /// Leaves out purges before `until` that would forget nothing.
+    /// Skips scheduled purges before `until` that would evict nothing.
     pub fn skip_purges(&mut self, until: i64) {
         let (Some(next), Some(purge)) = (self.next_purge, &self.plan.purge) else { return };
         let first = |(level, retention): (&GranularityBuckets, &Option<i64>)| {
@@ -101,9 +102,9 @@ impl Aggregation {
         self.next_purge = Some(next.saturating_add(left_out * purge.interval_ms));
     }
 
-    /// Events that went through the handlers are worked in, the current ones of them. All of them, or on failure none.
+    /// Aggregates the current events of a batch that has passed the handlers. On failure, none of them.
     ///
-    /// Errors: a time that is null or cannot be read, what an expression says, and that there are too many rows.
+    /// Errors: a time is null or not readable, an expression fails, or the limit on rows is reached.
     pub fn push(&mut self, events: &Batch) -> Result<(), EvalError> {
         let plan = self.plan.clone();
         let events = current_events(events);
@@ -140,7 +141,7 @@ impl Aggregation {
         Ok(())
     }
 
-    /// The group of each event; `None` if one is new and there is to be none.
+    /// Returns the group of each event; `None` if one needs a new group while the aggregation is `full`.
     fn group_ids(&mut self, plan: &AggregationPlan, events: &Batch, full: bool) -> Option<Vec<u32>> {
         let mut key = Vec::new();
         let columns = || plan.group_by.iter().map(|(column, _)| &events.columns[*column]);
@@ -157,7 +158,7 @@ impl Aggregation {
         (0..events.len()).map(number).collect()
     }
 
-    /// Whether the finest buckets have rows for all events already.
+    /// Returns whether the finest buckets already have rows for all events.
     fn has_rows(&self, times: &[i64], groups: &[u32]) -> bool {
         let level = &self.levels[0];
         let has = |(time, group): (&i64, &u32)| {
@@ -168,12 +169,12 @@ impl Aggregation {
         times.iter().zip(groups).all(has)
     }
 
-    /// The clock has reached the instant of a purge: rows that are too old are forgotten.
+    /// Runs a due purge: evicts rows older than their retention.
     pub fn purge(&mut self, now: i64) {
         let Some(purge) = self.plan.purge.clone() else { return };
         self.next_purge = Some(now.saturating_add(purge.interval_ms));
         if self.plan.time_column.is_none() {
-            // time that is the clock's is over when the clock says so, without an event
+            // processing time closes a bucket even without an event
             granularity::close_until(&self.plan, &mut self.levels, now);
         }
         let mut forgotten = false;
@@ -189,7 +190,7 @@ impl Aggregation {
     }
 }
 
-/// The current ones of the events.
+/// Returns the current events of a batch, dropping expired ones.
 fn current_events(events: &Batch) -> Cow<'_, Batch> {
     if events.kinds.iter().all(|kind| *kind == EventKind::Current) {
         return Cow::Borrowed(events);
@@ -204,7 +205,7 @@ fn current_events(events: &Batch) -> Cow<'_, Batch> {
     Cow::Owned(current)
 }
 
-/// The times of the events, all of them in the calendar.
+/// Returns the times of the events. Errors: a time is null, not readable or beyond the calendar.
 fn event_times<'e>(plan: &AggregationPlan, events: &'e Batch) -> Result<Cow<'e, [i64]>, EvalError> {
     let times = match plan.time_column.map(|column| &events.columns[column]) {
         None => Cow::Borrowed(events.times.as_slice()),
@@ -236,7 +237,7 @@ fn event_time(plan: &AggregationPlan, column: &Column, row: usize) -> Result<i64
     }
 }
 
-/// The arguments of the cells for all events.
+/// Evaluates the accumulator arguments on all events.
 fn compute_args<'e>(plan: &AggregationPlan, events: &'e Batch) -> Result<Vec<Cow<'e, Column>>, EvalError> {
     let column = |arg: &crate::expr::Expr| -> Result<Cow<'e, Column>, EvalError> {
         if let Node::Column { column, .. } = arg.node {

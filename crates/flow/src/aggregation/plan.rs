@@ -1,4 +1,4 @@
-//! What a compiled aggregation is.
+//! Compiled aggregation.
 
 use tidemill_lang::Span;
 use tidemill_lang::siddhi::ast::PeriodUnit;
@@ -10,52 +10,53 @@ use crate::catalog::Attributes;
 use crate::expr::Expr;
 use crate::query::Handler;
 
-/// The column that holds the start of a row's bucket.
+/// Name of the column with the start of a row's bucket.
 pub const AGG_TIMESTAMP: &str = "AGG_TIMESTAMP";
 
-/// The slot of a bucket's row in [`AggregationPlan::items`]: first the values of its group, then what its cells show.
+/// Slot of a bucket's row in [`AggregationPlan::items`]: the values of its group, then those of its
+/// accumulators.
 pub const ROW: usize = 0;
 
-/// A compiled aggregation.
+/// Compiled definition of an aggregation.
 #[derive(Debug, Clone)]
 pub struct AggregationPlan {
-    /// Its name.
+    /// Name of the aggregation.
     pub name: String,
-    /// Where it is named first.
+    /// Source range of the name.
     pub span: Span,
-    /// The stream that it reads.
+    /// Index of the input stream in the catalog.
     pub stream: usize,
-    /// What is done to the stream's events first.
+    /// Filters and functions applied to the input events.
     pub handlers: Vec<Handler>,
-    /// The columns that make a group, and their types.
+    /// Columns of `group by` with their types.
     pub group_by: Vec<(usize, FieldType)>,
-    /// The column with the event's time, a long or a text; else it is that of the event.
+    /// Column with the time of an event, a long or a string; `None` to use the event's timestamp.
     pub time_column: Option<usize>,
-    /// The lengths of its buckets, from small to great, at least one.
+    /// Granularities, from the finest to the coarsest; at least one.
     pub units: Vec<PeriodUnit>,
-    /// What is computed of each event, for the cells.
+    /// Arguments of the accumulators, evaluated on each event.
     pub args: Vec<Expr>,
-    /// What is kept in each row of a bucket.
+    /// Accumulators of each row.
     pub accumulators: Vec<AccumulatorSpec>,
-    /// What a row shows behind the start of its bucket.
+    /// Selected columns, after the bucket's start.
     pub items: Vec<(String, Expr)>,
-    /// Which rows are forgotten, and when; nothing is without it.
+    /// Retention of rows; `None` to keep them forever.
     pub purge: Option<RetentionPolicy>,
 }
 
-/// What is kept of one argument in each row.
+/// Accumulator of one argument.
 #[derive(Debug, Clone)]
 pub struct AccumulatorSpec {
-    /// What is kept.
+    /// Kind of accumulator.
     pub kind: AccumulatorKind,
-    /// Of which argument; the number of events has none.
+    /// Index of the argument; `None` for the number of events.
     pub arg: Option<usize>,
-    /// The type of what it shows.
+    /// Type of the aggregate value.
     pub ty: FieldType,
 }
 
 impl AggregationPlan {
-    /// The columns of its rows: the start of the bucket, then what is selected.
+    /// Returns the columns of the rows: the start of the bucket, then the selected columns.
     pub fn attributes(&self) -> Attributes {
         let items = self.items.iter().map(|(name, expr)| (name.clone(), expr.ty));
         std::iter::once((AGG_TIMESTAMP.to_owned(), FieldType::Long)).chain(items).collect()

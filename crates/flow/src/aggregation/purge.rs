@@ -1,4 +1,4 @@
-//! `@purge`: how long rows are kept.
+//! `@purge`: retention of rows.
 
 use tidemill_lang::siddhi::ast::{Annotation, Element, ExprKind, PeriodUnit};
 use tidemill_lang::{Diagnostic, FileId, SourceFile};
@@ -11,18 +11,19 @@ const MINUTE_MS: i64 = 60 * SECOND_MS;
 const HOUR_MS: i64 = 60 * MINUTE_MS;
 const DAY_MS: i64 = 24 * HOUR_MS;
 
-/// When rows are forgotten that are too old.
+/// Schedule and age limits for the eviction of rows.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RetentionPolicy {
-    /// Every so many milliseconds, the first time one interval after the start.
+    /// Interval between purges, in milliseconds; the first one is due an interval after the start.
     pub interval_ms: i64,
-    /// For each length of buckets how long they are kept, from their start on; `None` for ever.
+    /// Retention of buckets from their start, in milliseconds, for each granularity; `None` is forever.
     pub retention_ms: Vec<Option<i64>>,
 }
 
-/// What the annotations of an aggregation that keeps `units` say of it; `None` when nothing is forgotten.
+/// Parses the `@purge` annotation of an aggregation with granularities `units`; `None` if purging is
+/// disabled.
 ///
-/// Errors: what in `@purge` is not understood, or less than may be.
+/// Errors: an element is unknown or not readable, or a retention is below its minimum.
 pub(super) fn parse_purge(
     annotations: &[Annotation],
     units: &[PeriodUnit],
@@ -64,7 +65,7 @@ pub(super) fn parse_purge(
     Ok(enabled.then_some(purge))
 }
 
-/// How long buckets of a unit are kept if nothing is said, and how long at least.
+/// Returns the default retention of a unit, `None` for forever, and its minimum; in milliseconds.
 fn default_and_min_retention(unit: PeriodUnit) -> (Option<i64>, i64) {
     match unit {
         PeriodUnit::Second => (Some(120 * SECOND_MS), 120 * SECOND_MS),
@@ -76,7 +77,7 @@ fn default_and_min_retention(unit: PeriodUnit) -> (Option<i64>, i64) {
     }
 }
 
-/// `hours='30 days'`: the place of the unit, and how long its rows are kept.
+/// Parses `hours='30 days'`; returns the index of the unit and the retention of its rows.
 fn parse_retention(element: &Element, units: &[PeriodUnit]) -> Result<(usize, Option<i64>), Diagnostic> {
     let key = element.key.as_ref().map_or("", |k| k.value.as_str());
     let unit = within::unit(key).map_err(|message| wrong(element, message))?;
@@ -102,7 +103,7 @@ fn parse_retention(element: &Element, units: &[PeriodUnit]) -> Result<(usize, Op
     Ok((place, Some(ms)))
 }
 
-/// A time above zero, in milliseconds.
+/// Parses a positive duration; returns milliseconds.
 fn parse_time(element: &Element) -> Result<i64, Diagnostic> {
     let text = &element.value.value;
     let parsed = tidemill_lang::siddhi::parse_expression(&SourceFile::new(FileId(0), "time", text.as_str()));

@@ -1,4 +1,4 @@
-//! Reading: the rows of the buckets in a stretch of time.
+//! Search: the rows of the buckets in a time range.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -15,14 +15,15 @@ use crate::expr::{EvalError, Expr, Frame, NoContext, Node, RowRef};
 use crate::table::equal_to;
 use crate::value::Value;
 
-/// What has to be put together for one bucket.
+/// Buckets to merge into one bucket of the result.
 type BucketParts<'a> = SmallVec<[&'a Bucket; 2]>;
 
 impl Aggregation {
-    /// Shows the rows that `read` asks for and that satisfy `condition`, in which a row has slot `slot`: bucket by bucket
-    /// in order of time, in each in the order in which its groups came. Columns: see [`super::AggregationPlan::attributes`].
+    /// Visits the rows that `read` selects and that satisfy `condition`, which reads a row from slot `slot`.
+    /// Order: by bucket start, within a bucket by first occurrence of the group. Columns: see
+    /// [`super::AggregationPlan::attributes`].
     ///
-    /// Errors: what is wrong with `within` and `per`, and what the condition says.
+    /// Errors: `within` or `per` is not readable, or the condition fails.
     pub fn search(
         &self,
         read: &BucketQuery,
@@ -39,7 +40,7 @@ impl Aggregation {
         let closed = self.levels[level].closed().range(range.clone());
         found.extend(closed.map(|(start, bucket)| (*start, BucketParts::from_slice(&[bucket]))));
         let unit = self.levels[level].unit;
-        // from great to small: of events of one time the latest came last
+        // from coarse to fine: the finer bucket has the later events, which decide `last` among equal times
         for (start, bucket) in self.levels[..=level].iter().rev().filter_map(|finer| finer.open()) {
             let start = calendar::bucket_range(unit, start).map_err(EvalError)?.start;
             if range.contains(&start) {
@@ -68,8 +69,8 @@ impl Aggregation {
         Ok(())
     }
 
-    /// Of the buckets that begin before the range, or end behind it, what lies in it is put together from finer ones; the
-    /// range of the whole ones.
+    /// Adds the buckets at both ends that lie only partly in the range, as parts of finer granularities;
+    /// returns the range of the buckets that lie in it as a whole.
     fn split_partial_ends<'a>(
         &'a self,
         level: usize,
@@ -92,8 +93,8 @@ impl Aggregation {
         whole
     }
 
-    /// The buckets of a level that lie in a stretch as a whole; where there is none, an empty range where one bucket ends
-    /// and the next begins, or the stretch does.
+    /// Returns the range of the buckets of a level that lie within `stretch` as a whole. If there is none, an
+    /// empty range at a bucket boundary or at the start of `stretch`.
     fn whole_buckets(&self, level: usize, stretch: &Range<i64>) -> Range<i64> {
         let bucket = |time| calendar::bucket_range(self.levels[level].unit, time).ok();
         let start = bucket(stretch.start).map_or(stretch.start, |first| match first.start < stretch.start {
@@ -103,7 +104,8 @@ impl Aggregation {
         start..bucket(stretch.end).map_or(stretch.end, |last| last.start).max(start)
     }
 
-    /// What of a stretch there is in buckets of a level and of finer ones; of the finest those that begin in it.
+    /// Collects the buckets of a level and of finer ones that cover `stretch`; of the finest level, those
+    /// that start in it.
     fn collect_parts<'a>(&'a self, level: usize, stretch: Range<i64>, parts: &mut BucketParts<'a>) {
         if stretch.is_empty() {
             return;
@@ -117,8 +119,8 @@ impl Aggregation {
         finer.into_iter().for_each(|finer| self.collect_parts(finer, whole.end..stretch.end, parts));
     }
 
-    /// The one group that can satisfy the condition, when it says so for all columns that make a group: its number, or
-    /// `None` in it when there is no such group.
+    /// Returns the id of the only group that can satisfy the condition, if it compares all grouped columns
+    /// for equality. `Some(None)` if no such group exists.
     fn group_of(
         &self,
         condition: &Expr,
@@ -136,7 +138,7 @@ impl Aggregation {
                 return Ok(None);
             };
             match value.eval(frame)? {
-                // nothing is equal to null
+                // no value equals null
                 Value::Null => return Ok(Some(None)),
                 value => write_value(&mut key, &value),
             }
@@ -144,7 +146,7 @@ impl Aggregation {
         Ok(Some(self.groups.find(&key)))
     }
 
-    /// The rows of a bucket, of one group if it is given.
+    /// Builds the rows of a bucket, or only that of the given group.
     fn visit_rows(
         &self,
         start: i64,
@@ -190,7 +192,7 @@ impl Aggregation {
         Ok(columns)
     }
 
-    /// One of the values of a row: of its group, or what a cell shows.
+    /// Returns a value of a row: of its group or of an accumulator.
     fn value(&self, bucket: &Bucket, row: usize, column: usize) -> Value {
         let groups = self.plan.group_by.len();
         match column.checked_sub(groups) {
@@ -219,7 +221,7 @@ fn is_column(item: &Expr, column: usize) -> bool {
     matches!(item.node, Node::Column { slot: ROW, column: of } if of == column)
 }
 
-/// Whether values of this type are equal exactly when their keys are.
+/// Returns whether equal values of this type always have equal keys, and vice versa.
 fn has_exact_keys(ty: FieldType) -> bool {
     matches!(ty, FieldType::Int | FieldType::Long | FieldType::String | FieldType::Bool)
 }

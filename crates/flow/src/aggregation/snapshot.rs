@@ -1,4 +1,4 @@
-//! The groups and buckets of an aggregation in a state.
+//! Groups and buckets of an aggregation in a snapshot.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,11 +11,11 @@ use super::plan::AccumulatorSpec;
 use crate::snapshot::{Error, Reader, Writer};
 use crate::value::{Key, Value};
 
-/// No state has more groups or buckets: groups have numbers of 32 bits.
+/// Maximum number of groups or buckets in a snapshot; group ids have 32 bits.
 const ROWS_MAX: usize = u32::MAX as usize;
 
 impl Aggregation {
-    /// Writes when rows are forgotten next, its groups and its buckets.
+    /// Writes the time of the next purge, the groups and the buckets.
     pub fn save(&self, out: &mut Writer<'_>) -> Result<(), Error> {
         out.flag(self.next_purge.is_some())?;
         self.next_purge.map_or(Ok(()), |at| out.signed(at))?;
@@ -42,9 +42,9 @@ impl Aggregation {
         Ok(())
     }
 
-    /// Takes the place of what was written.
+    /// Replaces the state by a saved one.
     ///
-    /// Errors: that it is not what an aggregation of this plan writes; it is unchanged then.
+    /// Errors: the data was not written by an aggregation of this plan; the state is then unchanged.
     pub fn restore(&mut self, from: &mut Reader<'_>) -> Result<(), Error> {
         let next_purge = match from.flag()? {
             true => Some(from.signed()?),
@@ -78,12 +78,12 @@ impl Aggregation {
         Ok(())
     }
 
-    /// Says when rows are forgotten next: that of a state is that of the app that saved it.
+    /// Sets the time of the next purge: a restored one belongs to the app that saved the state.
     pub(crate) fn set_next_purge(&mut self, at: Option<i64>) {
         self.next_purge = at;
     }
 
-    /// For each number whether a bucket has a row of the group.
+    /// Returns for each group id whether a bucket has a row of the group.
     pub(super) fn used_groups(&self) -> Vec<bool> {
         let mut used = vec![false; self.groups.len()];
         for bucket in self.levels.iter().flat_map(GranularityBuckets::buckets) {

@@ -1,4 +1,4 @@
-//! Against a plain reckoning of all events; saved state; what is forgotten.
+//! Tests of aggregations against a naive model over all events, of snapshots, and of purging.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use crate::{Registry, replay, select};
 
 const UNITS: [&str; 6] = ["sec", "min", "hour", "day", "month", "year"];
 
-/// 2024-02-28 23:00:00: a leap day and the end of a month lie ahead.
+/// 2024-02-28 23:00:00, shortly before a leap day and the end of a month.
 const START: i64 = 1_709_161_200_000;
 
 fn plan(definition: &str) -> Arc<AggregationPlan> {
@@ -66,7 +66,7 @@ fn restore(aggregation: &mut Aggregation, mut state: &[u8]) -> Result<(), Error>
     aggregation.restore(&mut from)
 }
 
-/// The rows that an on-demand query finds, as texts.
+/// Returns the rows that an on-demand query finds, as strings.
 fn rows(aggregation: &Aggregation, query: &str) -> Vec<String> {
     let file = SourceFile::new(FileId(0), "query", query);
     let Ok(OnDemandQuery::Find(find)) = tidemill_lang::siddhi::parse_on_demand(&file) else {
@@ -93,7 +93,7 @@ fn per(aggregation: &Aggregation, unit: &str) -> Vec<String> {
     rows
 }
 
-/// The same rows, reckoned from all events.
+/// Computes the same rows from all events.
 fn reckoned(events: &[Event], unit: tidemill_lang::siddhi::ast::PeriodUnit) -> Vec<String> {
     let mut rows: BTreeMap<(i64, Option<String>), Vec<&Event>> = BTreeMap::new();
     for event in events {
@@ -127,7 +127,7 @@ fn reckoned(events: &[Event], unit: tidemill_lang::siddhi::ast::PeriodUnit) -> V
 fn event() -> impl Strategy<Value = Event> {
     let key =
         prop::option::weighted(0.9, prop::sample::select(vec!["a", "b", "null", ""]).prop_map(str::to_owned));
-    // sums of whole numbers are exact in any order
+    // sums of whole numbers are exact in any order of addition
     let decimal = prop::option::weighted(0.9, (-50i32..50).prop_map(f64::from));
     let spans =
         prop::sample::select(vec![1_i64, 500, 20_000, 1_000_000, 50_000_000, 900_000_000, 30_000_000_000]);
@@ -159,7 +159,7 @@ proptest! {
         }
         for (name, unit) in UNITS.iter().zip(plan.units.iter()) {
             prop_assert_eq!(per(&aggregation, name), reckoned(&events, *unit), "{}", name);
-            // what of the buckets lies in any stretch of time, to the second
+            // the buckets cut to an arbitrary time range, in whole seconds
             let stretch = START + from..START + from + length;
             let second = |e: &&Event| calendar::bucket_range(plan.units[0], e.3).expect("a time").start;
             let inside: Vec<Event> = events.iter().filter(|e| stretch.contains(&second(e))).cloned().collect();
@@ -178,7 +178,7 @@ fn a_late_event_costs_its_buckets_only() {
     for seconds in [0, 1, 60, 3600, 86_400] {
         aggregation.push(&batch(&[at(seconds)])).expect("an event");
     }
-    // five seconds, the last of them open; the minutes of the others, the last open; the hour of the closed ones
+    // five seconds, the last one open; two closed minutes and an open one; the hour of the closed minutes
     assert_eq!(aggregation.len(), 5 + 3 + 1);
     aggregation.push(&batch(&[at(2)])).expect("a late event");
     assert_eq!(aggregation.len(), 6 + 3 + 1);
@@ -239,7 +239,7 @@ fn what_is_old_is_forgotten_with_its_groups() {
         aggregation.push(&batch(&[(Some(key), None, None, START + second * 1000)])).expect("an event");
     }
     aggregation.purge(START + 130_000);
-    // the seconds from 10 on are not older than 120 s, and all minutes are there
+    // the seconds from 10 on are within 120 s, and all minutes are within 120 min
     assert_eq!(per(&aggregation, "sec").len(), 90);
     assert_eq!(per(&aggregation, "min").len(), 100);
     aggregation.purge(START + 3 * 3_600_000);
@@ -270,7 +270,7 @@ fn too_many_rows_and_unreadable_times_fail() {
     aggregation.push(&event(START)).expect("an event");
     assert!(aggregation.push(&event(i64::MAX)).is_err());
     aggregation.push(&event(START + 60_000)).expect("an event");
-    // what belongs to a row that is there goes on, late or not
+    // events of existing rows are accepted, late or not
     aggregation.push(&event(START + 500)).expect("a late event");
     aggregation.push(&event(START + 60_999)).expect("an event");
     let other = batch(&[(Some("b".into()), Some(1), None, START)]);

@@ -1,4 +1,4 @@
-//! `within … per …`: which buckets are read.
+//! `within … per …`: selection of the buckets to read.
 
 use std::ops::Range;
 
@@ -12,7 +12,7 @@ use crate::expr::{Compiler, EvalError, Expr, Frame, Node, Scope};
 use crate::registry::Registry;
 use crate::value::Value;
 
-/// The names of the lengths of buckets, the first of each as in `every`.
+/// Names of the granularities; the first of each is that of `every`.
 const UNITS: [(PeriodUnit, [&str; 3]); 6] = [
     (PeriodUnit::Second, ["sec", "seconds", "second"]),
     (PeriodUnit::Minute, ["min", "minutes", "minute"]),
@@ -22,7 +22,7 @@ const UNITS: [(PeriodUnit, [&str; 3]); 6] = [
     (PeriodUnit::Year, ["year", "years", "year"]),
 ];
 
-/// Which buckets of an aggregation are read.
+/// Selection of buckets: time range and granularity.
 #[derive(Debug, Clone)]
 pub struct BucketQuery {
     within: QueriedRange,
@@ -31,26 +31,26 @@ pub struct BucketQuery {
 
 #[derive(Debug, Clone)]
 enum QueriedRange {
-    /// Known: starts from the first instant on, before the second.
+    /// Constant range of bucket starts: from the first instant to before the second.
     Known(i64, i64),
-    /// A text that names a stretch of time.
+    /// Expression for a string that names a time range.
     Pattern(Expr),
-    /// Two instants.
+    /// Expressions for the two instants.
     Between(Expr, Expr),
 }
 
 #[derive(Debug, Clone)]
 enum QueriedGranularity {
-    /// Known: its place among the lengths of the aggregation.
+    /// Index among the granularities of the aggregation.
     Known(usize),
-    /// The name of a length.
+    /// Expression for the name of a granularity.
     Name(Expr),
 }
 
-/// Compiles `within … per …` with the names of `scope`. `slot` is that of the aggregation's row, which is not there yet
-/// when they are computed.
+/// Compiles `within … per …` in `scope`. `slot` is the slot of the aggregation's row, which the clause cannot
+/// read because it is evaluated before the rows are found.
 ///
-/// Errors: types, and what is wrong with constants.
+/// Errors: wrong types, or constants that are not readable.
 pub(crate) fn compile_bucket_query(
     clause: &ast::Within,
     of: &AggregationPlan,
@@ -132,7 +132,7 @@ pub(crate) fn compile_bucket_query(
     Ok(BucketQuery { within, per })
 }
 
-/// An aggregation is read without saying which buckets.
+/// Builds the error for an aggregation that is read without `within`.
 pub(crate) fn missing_within(name: &str, span: Span) -> Diagnostic {
     let message = format!("`{name}` is an aggregation: it is to be said which buckets are read");
     Diagnostic::error("F0725", span, message)
@@ -141,9 +141,9 @@ pub(crate) fn missing_within(name: &str, span: Span) -> Diagnostic {
 }
 
 impl BucketQuery {
-    /// The starts of the buckets, and which of the lengths of the aggregation they have.
+    /// Evaluates the clause to the range of bucket starts and the index of the granularity.
     ///
-    /// Errors: texts that cannot be read, a length that is not kept.
+    /// Errors: a string is not readable, or the aggregation lacks the granularity.
     pub(super) fn eval(
         &self,
         of: &AggregationPlan,
@@ -165,7 +165,7 @@ impl BucketQuery {
     }
 }
 
-/// The length of buckets that is called so, in any case.
+/// Returns the granularity of this name; case is ignored.
 pub(super) fn unit(name: &str) -> Result<PeriodUnit, String> {
     let known =
         UNITS.iter().find(|(_, names)| names.iter().any(|known| known.eq_ignore_ascii_case(name.trim())));

@@ -36,9 +36,9 @@ pub(super) fn register(registry: &mut Registry) {
     });
 }
 
-/// What a list is collected in.
+/// Collection of the items of a list.
 trait ItemCollection: Default + Clone + Send + Sync + 'static {
-    /// Errors: that there is no room for it.
+    /// Adds an item. Errors: the limit on values is reached.
     fn push(&mut self, item: Value) -> Result<(), EvalError>;
     fn remove_one(&mut self, item: &Value);
     fn items(&self) -> Vec<Value>;
@@ -46,7 +46,7 @@ trait ItemCollection: Default + Clone + Send + Sync + 'static {
     fn restored(state: &Json) -> Option<Self>;
 }
 
-/// All values, in the order in which they came.
+/// All items, in order of arrival.
 impl ItemCollection for VecDeque<Value> {
     fn push(&mut self, item: Value) -> Result<(), EvalError> {
         check_capacity(self.len(), VALUES_MAX)?;
@@ -55,7 +55,7 @@ impl ItemCollection for VecDeque<Value> {
     }
 
     fn remove_one(&mut self, item: &Value) {
-        // what leaves is the oldest, with most windows
+        // most windows expire the oldest event, so the search ends at once
         if let Some(at) = self.iter().position(|held| equal(held, item)) {
             self.remove(at);
         }
@@ -74,7 +74,8 @@ impl ItemCollection for VecDeque<Value> {
     }
 }
 
-/// Each value once. One that is still held elsewhere stays when it leaves; in the reference it goes with the first.
+/// Each item once. An item is dropped when its last occurrence is removed; in Siddhi 5.1, when its first one
+/// is.
 impl ItemCollection for CountedMultiset {
     fn push(&mut self, item: Value) -> Result<(), EvalError> {
         self.add(Key(item))
@@ -97,7 +98,7 @@ impl ItemCollection for CountedMultiset {
     }
 }
 
-/// A list of the values held, or of what lists held have.
+/// Accumulator of a list of values, or of the items of all lists (`merge`).
 #[derive(Clone)]
 struct CollectList<I> {
     merge: bool,
@@ -144,7 +145,7 @@ impl<I: ItemCollection> Aggregator for CollectList<I> {
     }
 }
 
-/// A map of the entries held, or of what maps held have: of several values of a key the newest.
+/// Accumulator of a map of entries, or of the entries of all maps (`merge`). The newest value of a key wins.
 #[derive(Clone)]
 struct CollectMap {
     merge: bool,

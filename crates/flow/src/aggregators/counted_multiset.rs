@@ -1,4 +1,4 @@
-//! Values and how often each is held, in the order in which they came.
+//! Multiset of values with their counts, in order of arrival.
 
 use std::collections::BTreeMap;
 
@@ -9,8 +9,8 @@ use super::{VALUES_MAX, check_capacity};
 use crate::expr::EvalError;
 use crate::value::Key;
 
-/// Values with counts. A value keeps the place at which it first came until the last of it leaves. Adding and taking
-/// out cost O(log n).
+/// Multiset that keeps a value at the position of its first arrival until its last occurrence is removed.
+/// Insertion and removal take O(log n).
 #[derive(Debug, Clone)]
 pub(super) struct CountedMultiset {
     counts: BTreeMap<Key, CountedValue>,
@@ -32,12 +32,12 @@ struct CountedValue {
 }
 
 impl CountedMultiset {
-    /// Without values, and room for so many different ones.
+    /// Creates an empty multiset of at most `most` distinct values.
     pub(super) fn of_at_most(most: usize) -> Self {
         Self { counts: BTreeMap::new(), order: BTreeMap::new(), next: 0, most }
     }
 
-    /// Errors: that it is another value than all that it has, and there is no room for one.
+    /// Adds a value. Errors: it is a new value, and the limit on distinct values is reached.
     pub(super) fn add(&mut self, key: Key) -> Result<(), EvalError> {
         self.add_many(key, 1)
     }
@@ -55,7 +55,7 @@ impl CountedMultiset {
         Ok(())
     }
 
-    /// Takes one out, if it is there.
+    /// Removes one occurrence, if there is one.
     pub(super) fn remove(&mut self, key: &Key) {
         let Some(held) = self.counts.get_mut(key) else { return };
         held.count -= 1;
@@ -70,17 +70,17 @@ impl CountedMultiset {
         self.order.clear();
     }
 
-    /// How many different values there are.
+    /// Returns the number of distinct values.
     pub(super) fn len(&self) -> usize {
         self.counts.len()
     }
 
-    /// Values and counts in the order in which they came.
+    /// Returns values and counts in order of first arrival.
     pub(super) fn in_order(&self) -> impl Iterator<Item = (&Key, u64)> {
         self.order.values().map(|key| (key, self.counts.get(key).map_or(0, |held| held.count)))
     }
 
-    /// Values and counts from the least to the greatest.
+    /// Returns values and counts in ascending order.
     pub(super) fn sorted(&self) -> impl DoubleEndedIterator<Item = (&Key, u64)> {
         self.counts.iter().map(|(key, held)| (key, held.count))
     }
@@ -89,7 +89,7 @@ impl CountedMultiset {
         self.in_order().map(|(key, count)| json!([encode(&key.0), count])).collect()
     }
 
-    /// A saved one; none if it is not readable.
+    /// Restores a saved multiset; `None` if it is not readable.
     pub(super) fn restored(state: &Json) -> Option<Self> {
         let mut tally = Self::default();
         for entry in state.as_array()? {

@@ -37,11 +37,11 @@ enum ConcatOrder {
     Descending,
 }
 
-/// The texts held, one behind the other. Equal ones stand together, where the first of them came.
+/// Concatenated strings. Equal strings are adjacent, at the position of the first of them.
 #[derive(Clone)]
 struct GroupConcat {
     held: CountedMultiset,
-    /// As the last event had it.
+    /// The separator of the last event.
     separator: Arc<str>,
     distinct: bool,
     order: ConcatOrder,

@@ -37,12 +37,13 @@ pub(super) fn register(registry: &mut Registry) {
     }
 }
 
-/// The JSON of all events held, as an array. Equal ones stand together, where the first of them came.
+/// JSON array of the values of all events. Equal values are adjacent, at the position of the first of them.
 #[derive(Clone)]
 struct GroupJson {
-    /// Their texts.
+    /// Serialized values.
     held: CountedMultiset,
-    /// The name of the only member of an object that has the array, as the last event had it.
+    /// Name of the only member of an object that wraps the array, from the last event. `None` without a
+    /// wrapping object.
     enclosing: Option<Arc<str>>,
     distinct: bool,
     as_object: bool,
@@ -88,7 +89,7 @@ impl Aggregator for GroupJson {
             None => array,
         };
         if self.as_object {
-            // it was put together from what had been read
+            // cannot fail: all parts were parsed before
             serde_json::from_str(&text).map_or(Value::Null, |json| from_json(&json))
         } else {
             Value::text(&text)

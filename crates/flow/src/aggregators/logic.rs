@@ -17,10 +17,10 @@ pub(super) fn register(registry: &mut Registry) {
     });
 }
 
-/// Whether all or any of the bools held are true; of none that is false.
+/// Conjunction or disjunction of bools; false if there are none.
 #[derive(Clone)]
 struct BoolAggregate {
-    /// How many are false and how many true.
+    /// Counts of false and of true values.
     counts: [i64; 2],
     all: bool,
 }
@@ -34,7 +34,7 @@ impl Aggregator for BoolAggregate {
         Ok(())
     }
 
-    /// A null never came in, for it failed.
+    /// Ignores nulls: they failed in [`Self::add`].
     fn remove(&mut self, args: &[Value]) -> Result<(), EvalError> {
         if let Value::Bool(b) = args[0] {
             self.counts[usize::from(b)] -= 1;

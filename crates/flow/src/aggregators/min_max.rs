@@ -22,12 +22,12 @@ pub(super) fn register(registry: &mut Registry) {
     }
 }
 
-/// The least or greatest of what is held, from counts in order: events need not leave in the order in which they came.
+/// Minimum or maximum by ordered counts, because events may be removed in any order.
 #[derive(Clone)]
 struct SlidingMinMax {
     values: BTreeMap<Key, u64>,
     greatest: bool,
-    /// How many different values it may remember: behind some windows not all that comes leaves again.
+    /// Maximum number of distinct values: some windows never remove part of the events they add.
     most: usize,
 }
 
@@ -83,7 +83,8 @@ impl Aggregator for SlidingMinMax {
     }
 }
 
-/// The least or greatest that ever came. The end of a batch does not end it, as it does in the reference.
+/// Minimum or maximum of all events since the start. Differs from Siddhi 5.1: the end of a batch does not
+/// reset it.
 #[derive(Clone)]
 struct MinMaxForever {
     best: Value,

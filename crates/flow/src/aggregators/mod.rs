@@ -1,4 +1,4 @@
-//! The aggregates that come built in.
+//! Built-in aggregates.
 
 #![allow(
     clippy::mutable_key_type,
@@ -22,7 +22,7 @@ use crate::expr::EvalError;
 use crate::functions::signature::Signature;
 use crate::registry::{Aggregator, AggregatorConstructor, ArgumentType, Registry};
 
-/// Registers all of them.
+/// Registers all built-in aggregates.
 pub fn register(registry: &mut Registry) {
     sums::register(registry);
     min_max::register(registry);
@@ -34,8 +34,8 @@ pub fn register(registry: &mut Registry) {
     json::register(registry);
 }
 
-/// Registers an aggregate with its forms, written as those of functions; `make` is given the arguments of a call and
-/// says how one without events is made.
+/// Registers an aggregate with its signatures, in the syntax of functions. `make` receives the arguments of a
+/// call and returns the constructor of an accumulator in its initial state.
 fn add(
     registry: &mut Registry,
     name: &str,
@@ -49,22 +49,22 @@ fn add(
     });
 }
 
-/// How to make copies of an aggregate without events.
+/// Returns a constructor that clones an accumulator in its initial state.
 fn cloning_constructor<A: Aggregator + Clone + Sync + 'static>(
     empty: A,
 ) -> Result<AggregatorConstructor, String> {
     Ok(Arc::new(move || Box::new(empty.clone())))
 }
 
-/// The bool that argument `i` is; false if there is none.
+/// Returns the constant bool of argument `i`; false if it is absent.
 fn flag(args: &[ArgumentType], i: usize) -> bool {
     args.get(i).and_then(|a| a.constant.as_ref()).is_some_and(|c| c.is_true())
 }
 
-/// The most values that a total remembers of one group.
+/// Maximum number of values that an accumulator of one group stores.
 const VALUES_MAX: usize = 50_000_000;
 
-/// Errors: that a total which remembers so many values can remember no other.
+/// Checks that an accumulator with `values` stored values may store another. Errors: the limit is reached.
 fn check_capacity(values: usize, most: usize) -> Result<(), EvalError> {
     match values < most {
         true => Ok(()),
@@ -72,7 +72,7 @@ fn check_capacity(values: usize, most: usize) -> Result<(), EvalError> {
     }
 }
 
-/// That a state was not saved by the aggregate that is to take it.
+/// Returns the error for state that another aggregate saved.
 fn foreign_state() -> EvalError {
     EvalError("the saved state is not one of this aggregate".into())
 }

@@ -17,7 +17,7 @@ pub(super) fn register(registry: &mut Registry) {
     add(registry, "unionSet", &["object set -> object"], |_| cloning_constructor(UnionSet::default()));
 }
 
-/// The number of different values held; null is one.
+/// Number of distinct values; null is one of them.
 #[derive(Clone, Default)]
 struct DistinctCount(CountedMultiset);
 
@@ -49,7 +49,7 @@ impl Aggregator for DistinctCount {
     }
 }
 
-/// The elements of all sets held. An element leaves with the last set that has it.
+/// Union of sets. An element is dropped with the last set that contains it.
 #[derive(Clone, Default)]
 struct UnionSet(CountedMultiset);
 

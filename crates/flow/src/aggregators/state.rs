@@ -1,4 +1,5 @@
-//! Values in the state of aggregates: as JSON that keeps types, and bits of floating numbers.
+//! Encoding of values in saved accumulators: JSON that preserves types and the bits of floating-point
+//! numbers.
 
 use std::sync::Arc;
 
@@ -7,7 +8,7 @@ use serde_json::{Value as Json, json};
 
 use crate::value::{Key, Object, Value};
 
-/// A value for a checkpoint.
+/// Encodes a value for a checkpoint.
 pub(crate) fn encode(value: &Value) -> Json {
     match value {
         Value::Null => Json::Null,
@@ -31,7 +32,7 @@ pub(crate) fn encode(value: &Value) -> Json {
     }
 }
 
-/// The value that was saved; none if it is not readable.
+/// Decodes a saved value; `None` if it is not readable.
 pub(crate) fn decode(json: &Json) -> Option<Value> {
     Some(match json {
         Json::Null => Value::Null,

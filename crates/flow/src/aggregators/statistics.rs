@@ -21,7 +21,7 @@ pub(super) fn register(registry: &mut Registry) {
     });
 }
 
-/// The standard deviation of all that is held, with running mean and sum of squared distances from it.
+/// Population standard deviation from a running sum, mean and sum of squared deviations.
 #[derive(Clone, Default)]
 struct StdDev {
     count: i64,
@@ -66,9 +66,9 @@ impl Aggregator for StdDev {
     fn value(&self) -> Value {
         match self.count {
             ..=0 => Value::Null,
-            // what rounding leaves of the squares of one value is not to be seen
+            // hides the rounding error that removals leave in the squares
             1 => Value::Double(0.0),
-            // nor that what it leaves of equal values may be below zero
+            // the same error may make the squares of equal values negative
             _ if self.squares < 0.0 => Value::Double(0.0),
             count => Value::Double((self.squares / count as f64).sqrt()),
         }
@@ -88,8 +88,8 @@ impl Aggregator for StdDev {
     }
 }
 
-/// The value at place `percent / 100 * n` of the `n` values held in order, rounded half up; where that is a whole number,
-/// the mean of it and the next one.
+/// Percentile: the value at 1-based position `percent / 100 * n` of `n` sorted values, rounded half up. If
+/// the position is a whole number, the mean of this value and the next one.
 #[derive(Clone)]
 struct Percentile {
     sorted: Vec<f64>,

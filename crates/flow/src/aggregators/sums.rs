@@ -22,8 +22,8 @@ pub(super) fn register(registry: &mut Registry) {
     add(registry, "count", &[" -> long", "any x -> long"], |_| cloning_constructor(CountAccumulator(0)));
 }
 
-/// A sum of whole numbers. It wraps around like other arithmetic on longs, and is exact also when values leave; in the
-/// reference digits beyond 2^53 are lost then.
+/// Sum of whole numbers. Wraps around like other arithmetic on longs, and stays exact when events are
+/// removed; Siddhi 5.1 then loses digits beyond 2^53.
 #[derive(Clone)]
 struct IntegerSum {
     sum: i64,
@@ -70,7 +70,7 @@ impl Aggregator for IntegerSum {
     }
 }
 
-/// The sum or the mean of numbers as doubles. Rounding stays in the sum, also when all have left.
+/// Sum or mean of numbers as doubles. Rounding errors remain in the sum, even after all events are removed.
 #[derive(Clone)]
 struct FloatSum {
     sum: f64,
@@ -122,7 +122,8 @@ impl Aggregator for FloatSum {
     }
 }
 
-/// The number of events; below zero where more left than came, as behind a window that shows only those that leave.
+/// Number of events; negative if more are removed than added, as after a window that emits only expired
+/// events.
 #[derive(Clone)]
 struct CountAccumulator(i64);
 

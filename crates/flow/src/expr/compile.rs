@@ -1,4 +1,4 @@
-//! From the syntax tree to an expression: names are looked up, types checked.
+//! Compilation of the syntax tree to expressions: name resolution and type checks.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -15,64 +15,66 @@ use crate::registry::{
 };
 use crate::value::Value;
 
-/// What a name stands for.
+/// Column to which a name resolves.
 #[derive(Debug, Clone)]
 pub struct ColumnRef {
-    /// Which row.
+    /// Slot of the row.
     pub slot: usize,
-    /// Which of its columns.
+    /// Index of the column in the row.
     pub column: usize,
-    /// The column's type.
+    /// Type of the column.
     pub ty: FieldType,
 }
 
-/// Where the time of a step's event is found.
+/// Source of the time of the event that matched a pattern step.
 #[derive(Debug, Clone)]
 pub enum StepTime {
-    /// It is the event that is looked at.
+    /// The time of the current event.
     Own,
-    /// In a column.
+    /// A column.
     At(ColumnRef),
 }
 
-/// The names that an expression may use.
+/// Names that an expression may use.
 pub trait Scope {
-    /// The column that `attribute` means. Errors: why there is none.
+    /// Resolves an attribute to a column. Errors: it is unknown or ambiguous.
     fn attribute(&mut self, attribute: &ast::AttributeRef) -> Result<ColumnRef, Diagnostic>;
 
-    /// The plain names for which `*` stands in `f(*)`, in order.
+    /// Returns the plain names for which `*` stands in `f(*)`, in order.
     fn all_names(&self) -> Vec<String>;
 
-    /// `e1 is null`, `e1[2] is null`: a column that is null when the step did not happen; `None` when it is no step.
+    /// Resolves the operand of `e1 is null` or `e1[2] is null` to a column that is null if the step did not
+    /// match. `None` if there is no such step.
     fn step(&mut self, _step: &ast::SourceRef) -> Option<ColumnRef> {
         None
     }
 
-    /// The same for a bare name.
+    /// Resolves a bare name as [`Self::step`] does.
     fn bare_step(&mut self, _name: &ast::Ident) -> Option<ColumnRef> {
         None
     }
 
-    /// `eventTimestamp(e1)`: the time of a step's event; `None` when there is no such step.
+    /// Resolves `eventTimestamp(e1)` to the time of the step's event. `None` if there is no such step.
     fn step_time(&mut self, _name: &ast::Ident) -> Option<StepTime> {
         None
     }
 
-    /// The tables of which `(…) in Table` may ask.
+    /// Returns the tables that `(…) in Table` may name.
     fn tables(&self) -> &[Table] {
         &[]
     }
 
-    /// The slot that a table's row has in the condition of `in`.
+    /// Returns the slot of a table's row in the condition of `in`.
     fn row_slot(&self) -> usize {
         ROW_SLOT
     }
 }
 
-/// Behind the slots of a selection.
+/// First slot after those of a selection.
 const ROW_SLOT: usize = 3;
 
-/// The condition of `in`: `Table.column` is the row, everything else what it is outside.
+/// Scope of the condition of `in`: `Table.column` is a column of the table's row, other names resolve in the
+/// outer scope.
 struct InConditionScope<'a> {
     outer: &'a mut dyn Scope,
     table: &'a Table,
@@ -113,28 +115,29 @@ impl Scope for InConditionScope<'_> {
     }
 }
 
-/// An aggregate in an expression: it is computed beside it and read as a column.
+/// Aggregate call in an expression; computed separately and read as a column.
 #[derive(Clone)]
 pub struct AggregateCall {
-    /// What is called: `name` or `namespace:name`.
+    /// Name of the aggregate: `name` or `namespace:name`.
     pub name: String,
-    /// Makes its state.
+    /// Creates the accumulator.
     pub make: AggregatorConstructor,
-    /// Its arguments, computed on the events that go in.
+    /// Arguments, evaluated on each input event.
     pub args: Vec<Expr>,
-    /// The type of its value.
+    /// Type of the value.
     pub ty: FieldType,
-    /// Where it stands.
+    /// Source range of the call.
     pub span: Span,
 }
 
-/// Compiles expressions.
+/// Compiler of expressions.
 pub struct Compiler<'c> {
-    /// The names.
+    /// Resolves names.
     pub scope: &'c mut dyn Scope,
-    /// The functions.
+    /// Functions and aggregates.
     pub registry: &'c Registry,
-    /// Where aggregates go, and the slot under which their values are read; none where they cannot stand.
+    /// Receives the aggregate calls, with the slot from which their values are read. `None` where aggregates
+    /// are not allowed.
     pub aggregates: Option<(&'c mut Vec<AggregateCall>, usize)>,
 }
 
@@ -143,7 +146,7 @@ type CompileResult = Result<Expr, Diagnostic>;
 impl Compiler<'_> {
     /// Compiles `expr`.
     ///
-    /// Errors: the first thing that is wrong with it.
+    /// Errors: the first problem found.
     pub fn compile(&mut self, expr: &ast::Expr) -> CompileResult {
         match &expr.kind {
             ExprKind::Literal(literal) => Ok(constant(literal)),
@@ -166,7 +169,8 @@ impl Compiler<'_> {
         }
     }
 
-    /// Compiles what must be a bool. `what` says where it stands.
+    /// Compiles an expression that must be a bool. `what` names the construct that requires it, for the
+    /// message.
     pub fn condition(&mut self, expr: &ast::Expr, what: &str) -> CompileResult {
         let compiled = self.compile(expr)?;
         if compiled.ty != FieldType::Bool {
@@ -217,7 +221,7 @@ impl Compiler<'_> {
         if let Some(op) = comparison(op) {
             let texts = (a.ty, b.ty) == (FieldType::String, FieldType::String);
             return match comparable(op, a.ty, b.ty) {
-                // no object that is no text is equal to one, whatever it is cast to
+                // an object other than a string equals no string, so a cast to string can be dropped
                 true if texts => logic(Node::Compare(op, uncast(left, a).into(), uncast(right, b).into())),
                 true => logic(Node::Compare(op, Box::new(a), Box::new(b))),
                 false => Err(incomparable(span, (left, a.ty), (right, b.ty))),
@@ -278,7 +282,7 @@ impl Compiler<'_> {
         let registry = self.registry;
         let wrong = |what: String| Diagnostic::error("F0106", call.span, format!("{name}: {what}"));
         if let Some(build) = registry.find_aggregator(&name) {
-            // in the arguments of an aggregate there is no other
+            // aggregates cannot be nested
             let outer = self.aggregates.take();
             let args = self.args(call);
             self.aggregates = outer;
@@ -333,7 +337,7 @@ impl Compiler<'_> {
         }
     }
 
-    /// The arguments of a call. `count(*)` has none.
+    /// Compiles the arguments of a call. `count(*)` has none.
     pub(crate) fn args(&mut self, call: &ast::Call) -> Result<Vec<Expr>, Diagnostic> {
         if matches!(call.args, Args::All(_)) && call_name(call) == "count" {
             return Ok(vec![]);
@@ -342,7 +346,7 @@ impl Compiler<'_> {
     }
 }
 
-/// A function of type bool: where it has no value it is false.
+/// Wrapper of a function of type bool that turns null into false.
 #[derive(Debug)]
 struct NullIsFalse(Arc<dyn Function>);
 
@@ -365,7 +369,8 @@ impl Function for NullIsFalse {
     }
 }
 
-/// The arguments of a call, `*` written out: all attributes that `scope` has. Errors: two of them have one name.
+/// Returns the arguments of a call, with `*` expanded to all attributes of `scope`. Errors: two of these have
+/// one name.
 pub(crate) fn expanded_args<'a>(
     call: &'a ast::Call,
     scope: &dyn Scope,
@@ -386,7 +391,7 @@ pub(crate) fn expanded_args<'a>(
     Ok(names.into_iter().map(written).collect())
 }
 
-/// `name` or `namespace:name`.
+/// Returns `name` or `namespace:name`.
 pub(crate) fn call_name(call: &ast::Call) -> String {
     match &call.namespace {
         Some(namespace) => format!("{}:{}", namespace.name, call.name.name),
@@ -398,7 +403,8 @@ pub(crate) fn describe(args: &[Expr]) -> Vec<ArgumentType> {
     args.iter().map(|a| ArgumentType { ty: a.ty, constant: a.as_const().cloned() }).collect()
 }
 
-/// The object itself where an object is cast: for those who look at what a value is, not at the type that it is given.
+/// Returns the operand of a cast from object, for callers that inspect the run-time type of a value, not its
+/// declared type.
 fn uncast(written: &ast::Expr, compiled: Expr) -> Expr {
     let is_cast = matches!(&written.kind, ExprKind::Call(call) if call_name(call) == "cast");
     match compiled.node {
@@ -431,7 +437,7 @@ fn comparison(op: BinaryOp) -> Option<Comparison> {
     })
 }
 
-/// How wide a number is; `None` for what is none.
+/// Returns the widening rank of a numeric type, or `None` for other types.
 pub(crate) fn rank(ty: FieldType) -> Option<u8> {
     Some(match ty {
         FieldType::Int => 0,
@@ -445,14 +451,14 @@ pub(crate) fn rank(ty: FieldType) -> Option<u8> {
 fn wider(a: FieldType, b: FieldType) -> Option<FieldType> {
     match (rank(a), rank(b)) {
         (Some(x), Some(y)) => Some(if x >= y { a } else { b }),
-        // accepted and null at run time, as in the reference the event would fail
+        // accepted, but null at run time; in Siddhi 5.1 the event fails
         (Some(_), None) if b == FieldType::String => Some(a),
         (None, Some(_)) if a == FieldType::String => Some(b),
         _ => None,
     }
 }
 
-/// Why two values cannot be compared, and what to write instead.
+/// Builds the error for two values that cannot be compared, with a suggestion.
 fn incomparable(span: Span, a: (&ast::Expr, FieldType), b: (&ast::Expr, FieldType)) -> Diagnostic {
     let ((left, a), (right, b)) = (a, b);
     let message =

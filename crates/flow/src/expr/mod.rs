@@ -1,4 +1,4 @@
-//! Expressions: compiled from the syntax tree with types checked, then computed row by row.
+//! Expressions: compiled from the syntax tree with type checks, then evaluated row at a time or in batches.
 
 pub(crate) mod compile;
 mod ops;
@@ -18,32 +18,32 @@ use crate::registry::{Function, FunctionContext};
 use crate::table::TableSearch;
 use crate::value::Value;
 
-/// Why an event could not be worked off.
+/// Failure to process an event, with the reason.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EvalError(pub String);
 
 /// A compiled expression.
 #[derive(Debug, Clone)]
 pub struct Expr {
-    /// What it computes.
+    /// Operation at the root.
     pub node: Node,
-    /// The type of its value.
+    /// Type of the value.
     pub ty: FieldType,
 }
 
-/// What an expression computes.
+/// Operation of an expression.
 #[derive(Debug, Clone)]
 pub enum Node {
-    /// A constant.
+    /// Constant.
     Const(Value),
-    /// A column of one of the rows that are looked at.
+    /// Column of one of the input rows.
     Column {
-        /// Which row: see [`Frame`].
+        /// Index of the row in [`Frame::rows`].
         slot: usize,
-        /// Which of its columns.
+        /// Index of the column in the row.
         column: usize,
     },
-    /// `+ - * / %`, both operands widened to the type of the result.
+    /// `+ - * / %`; both operands are widened to the type of the result.
     Arithmetic(Arithmetic, Box<Expr>, Box<Expr>),
     /// `== != < <= > >=`
     Compare(Comparison, Box<Expr>, Box<Expr>),
@@ -55,20 +55,21 @@ pub enum Node {
     Not(Box<Expr>),
     /// `is null`
     IsNull(Box<Expr>),
-    /// A function of the registry.
+    /// Call of a function of the registry.
     Call(Arc<dyn Function>, Vec<Expr>),
-    /// `(condition) in Table`: whether a row of the table, as another slot, satisfies the condition.
+    /// `(condition) in Table`: whether any row of the table satisfies the condition, which reads that row
+    /// from its own slot.
     In {
-        /// Which table of the app.
+        /// Index of the table in the catalog.
         table: usize,
-        /// The row's slot in the condition.
+        /// Slot of the table's row in the condition.
         slot: usize,
-        /// The condition.
+        /// Condition on the row.
         condition: Box<Expr>,
     },
 }
 
-/// Operators on numbers.
+/// Arithmetic operators.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Arithmetic {
     /// `+`
@@ -83,7 +84,7 @@ pub enum Arithmetic {
     Rem,
 }
 
-/// Comparisons.
+/// Comparison operators.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Comparison {
     /// `==`
@@ -100,24 +101,25 @@ pub enum Comparison {
     Ge,
 }
 
-/// A row that an expression looks at; `None` for one that is not there (no match in an outer join).
+/// Row read by an expression: columns and row index. `None` for a missing row, as in an outer join without a
+/// match.
 pub type RowRef<'a> = Option<(&'a [Column], usize)>;
 
-/// What an expression looks at.
+/// Input of the evaluation of an expression.
 pub struct Frame<'a> {
-    /// The rows, by slot.
+    /// Rows by slot.
     pub rows: &'a [RowRef<'a>],
-    /// The event's timestamp, milliseconds.
+    /// Timestamp of the event, in milliseconds since 1970.
     pub time: i64,
-    /// The clock, milliseconds.
+    /// Current time of the app, in milliseconds since 1970.
     pub now: i64,
-    /// What the app holds besides.
+    /// Access to the tables, windows and aggregations of the app, and to random numbers.
     pub host: &'a dyn EvalContext,
 }
 
-/// What expressions ask the app for.
+/// Access of expressions to the app.
 pub trait EvalContext {
-    /// Whether some row of the table satisfies the condition in which it is slot `slot`.
+    /// Returns whether any row of the table satisfies the condition, which reads it from slot `slot`.
     fn any_row(
         &self,
         table: usize,
@@ -126,7 +128,7 @@ pub trait EvalContext {
         frame: &Frame<'_>,
     ) -> Result<bool, EvalError>;
 
-    /// Shows the rows of a table that a search finds, in its order.
+    /// Visits the rows of a table that a search finds, in table order.
     fn find(
         &self,
         _table: usize,
@@ -137,7 +139,8 @@ pub trait EvalContext {
         Ok(())
     }
 
-    /// Shows the rows of a table or named window that satisfy the condition in which they are slot `slot`, in its order.
+    /// Visits the rows of a table or named window that satisfy the condition, which reads them from slot
+    /// `_slot`, in the order of the store.
     fn search(
         &self,
         _place: StoreRef,
@@ -149,8 +152,8 @@ pub trait EvalContext {
         Ok(())
     }
 
-    /// Shows the rows of aggregation number `_aggregation` that `_read` asks for and that satisfy the condition in which
-    /// they are slot `_slot`, bucket by bucket.
+    /// Visits the rows of an aggregation that `_read` selects and that satisfy the condition, which reads
+    /// them from slot `_slot`; bucket by bucket.
     fn buckets(
         &self,
         _aggregation: usize,
@@ -163,13 +166,13 @@ pub trait EvalContext {
         Ok(())
     }
 
-    /// 64 random bits for an event with timestamp `time`: the same ones when the same inputs are replayed.
+    /// Returns 64 random bits for an event with timestamp `time`; replaying the input yields the bits again.
     fn random_u64(&self, time: i64) -> u64 {
         xxh3_64(&time.to_le_bytes())
     }
 }
 
-/// What can be searched: a table or named window of the app, by its number.
+/// Reference to a searchable store of the app by its index.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum StoreRef {
     /// A table.
@@ -178,7 +181,7 @@ pub enum StoreRef {
     Window(usize),
 }
 
-/// No tables.
+/// Evaluation context without tables.
 pub struct NoContext;
 
 impl EvalContext for NoContext {
@@ -188,17 +191,17 @@ impl EvalContext for NoContext {
 }
 
 impl Expr {
-    /// A constant of type `ty`.
+    /// Creates a constant of type `ty`.
     pub fn constant(value: Value, ty: FieldType) -> Self {
         Self { node: Node::Const(value), ty }
     }
 
-    /// A column.
+    /// Creates a reference to a column.
     pub fn column(slot: usize, column: usize, ty: FieldType) -> Self {
         Self { node: Node::Column { slot, column }, ty }
     }
 
-    /// The value, if the expression is a constant.
+    /// Returns the value if the expression is a constant.
     pub fn as_const(&self) -> Option<&Value> {
         match &self.node {
             Node::Const(value) => Some(value),
@@ -206,9 +209,9 @@ impl Expr {
         }
     }
 
-    /// Its value.
+    /// Evaluates the expression.
     ///
-    /// Errors: what a function says of its arguments.
+    /// Errors: a function rejects its arguments.
     pub fn eval(&self, frame: &Frame<'_>) -> Result<Value, EvalError> {
         Ok(match &self.node {
             Node::Const(value) => value.clone(),
@@ -233,7 +236,7 @@ impl Expr {
         })
     }
 
-    /// Adds its value to a column of its type.
+    /// Evaluates the expression and appends the value to a column of its type.
     pub(crate) fn eval_into(&self, frame: &Frame<'_>, out: &mut Column) -> Result<(), EvalError> {
         match &self.node {
             Node::Column { slot, column } => match frame.rows.get(*slot).copied().flatten() {
@@ -245,7 +248,8 @@ impl Expr {
         Ok(())
     }
 
-    /// The text that it is, where that is known without computing; `Some(None)` for null.
+    /// Returns the string value by reference; `Some(None)` for a null column value, `None` if the expression
+    /// must be evaluated.
     fn text<'t>(&'t self, frame: &Frame<'t>) -> Option<Option<&'t str>> {
         match &self.node {
             Node::Const(value) => value.as_str().map(Some),
@@ -263,13 +267,13 @@ impl Expr {
         }
     }
 
-    /// Whether it is true; null is not.
+    /// Returns whether the value is true; null is not.
     pub fn is_true(&self, frame: &Frame<'_>) -> Result<bool, EvalError> {
         match &self.node {
             Node::And(a, b) => Ok(a.is_true(frame)? && b.is_true(frame)?),
             Node::Or(a, b) => Ok(a.is_true(frame)? || b.is_true(frame)?),
             Node::Not(x) => Ok(!x.is_true(frame)?),
-            // no value is made of texts that are only looked at
+            // compares strings by reference, without creating values
             Node::Compare(op, a, b)
                 if let Some(Some(a)) = a.text(frame)
                     && let Some(Some(b)) = b.text(frame) =>
@@ -280,7 +284,7 @@ impl Expr {
         }
     }
 
-    /// All expressions in it, itself first.
+    /// Visits all subexpressions in pre-order, including the expression itself.
     pub fn walk(&self, visit: &mut dyn FnMut(&Self)) {
         visit(self);
         match &self.node {
@@ -295,7 +299,7 @@ impl Expr {
         }
     }
 
-    /// Changes all expressions in it, itself last.
+    /// Changes all subexpressions in post-order, including the expression itself.
     pub fn walk_mut(&mut self, change: &mut dyn FnMut(&mut Self)) {
         match &mut self.node {
             Node::Const(_) | Node::Column { .. } => {}

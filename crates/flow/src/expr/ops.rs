@@ -1,4 +1,4 @@
-//! Operators on values.
+//! Operators on single values.
 
 use std::cmp::Ordering;
 
@@ -7,7 +7,7 @@ use tidemill_types::FieldType;
 use super::{Arithmetic, Comparison};
 use crate::value::Value;
 
-/// `a op b`, both widened to `ty`. Null when either is null or the divisor is zero.
+/// Computes `a op b`, both widened to `ty`. Null if either operand is null or the divisor is zero.
 pub(crate) fn arithmetic(op: Arithmetic, ty: FieldType, a: &Value, b: &Value) -> Value {
     let value = match ty {
         FieldType::Int => match (a, b) {
@@ -83,7 +83,7 @@ fn double(op: Arithmetic, a: f64, b: f64) -> Option<f64> {
     })
 }
 
-/// `a op b`. With a null on either side only `!=` is true.
+/// Computes `a op b`. If either operand is null, only `!=` is true.
 pub(crate) fn compare(op: Comparison, a: &Value, b: &Value) -> bool {
     if a.is_null() || b.is_null() {
         return op == Comparison::Ne;
@@ -94,7 +94,7 @@ pub(crate) fn compare(op: Comparison, a: &Value, b: &Value) -> bool {
         _ => match (a.as_i64(), b.as_i64()) {
             (Some(a), Some(b)) => Some(a.cmp(&b)),
             _ => as_floats(op, a, b).or_else(|| {
-                // NaN, and values whose types the compiler could not know
+                // NaN, and values whose types are not known at compile time
                 a.as_f64().zip(b.as_f64()).and_then(|(a, b)| a.partial_cmp(&b))
             }),
         },
@@ -103,7 +103,7 @@ pub(crate) fn compare(op: Comparison, a: &Value, b: &Value) -> bool {
 }
 
 impl Comparison {
-    /// Whether it holds between two values in this order; none where they have no order.
+    /// Returns whether the comparison holds for operands in this order; `None` if they are not ordered.
     pub(crate) fn holds(self, order: Option<Ordering>) -> bool {
         match self {
             Self::Eq => order == Some(Ordering::Equal),
@@ -116,7 +116,8 @@ impl Comparison {
     }
 }
 
-/// Which of a float and a whole number is greater is decided with the precision of floats, whether they are equal is not.
+/// Orders a float and a whole number with the precision of floats. `None` for other operands and for
+/// equality, which does not round.
 fn as_floats(op: Comparison, a: &Value, b: &Value) -> Option<Ordering> {
     let ordering = !matches!(op, Comparison::Eq | Comparison::Ne);
     let mixed = matches!((a, b), (Value::Float(_), Value::Int(_) | Value::Long(_)))

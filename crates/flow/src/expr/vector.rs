@@ -1,4 +1,5 @@
-//! Expressions over many rows at once: operators on whole columns, functions row by row.
+//! Batched evaluation of expressions: operators work on whole columns, functions may fall back to row at a
+//! time.
 
 use std::borrow::Cow;
 use std::cmp::Ordering;
@@ -10,25 +11,25 @@ use crate::column::{Column, Data, StringColumn};
 use crate::registry::{ColumnarValue, FunctionContext};
 use crate::value::Value;
 
-/// Slots that rows have: input, aggregates, output.
+/// Number of slots of a row: input, aggregates, output.
 const SLOTS: usize = 3;
 
-/// Rows to compute on.
+/// Input rows of a batched evaluation.
 pub struct BatchRows<'a> {
-    /// For each slot its columns, each with a value per row; none where nothing reads the slot.
+    /// Columns per slot, each with a value per row; empty if no expression reads the slot.
     pub slots: [&'a [Column]; SLOTS],
-    /// The events' timestamps, one per row.
+    /// Timestamps of the events, one per row.
     pub times: &'a [i64],
-    /// The clock at each row.
+    /// Time of the app at each row.
     pub clocks: &'a [i64],
-    /// What the app holds besides.
+    /// Access to the app.
     pub host: &'a dyn EvalContext,
 }
 
-/// Rows that could not be worked off, ascending, and why; a row is there once.
+/// Rows that failed, with the reason; ascending and unique.
 pub type FailedRows = Vec<(u32, EvalError)>;
 
-/// Values of an expression.
+/// Values of an expression for all rows.
 enum Vector<'a> {
     Column(Cow<'a, Column>),
     Const(&'a Value),
@@ -39,7 +40,7 @@ impl BatchRows<'_> {
         self.times.len()
     }
 
-    /// Does something with the frame of each row.
+    /// Calls `each` with the index and the frame of each row.
     fn frames(&self, mut each: impl FnMut(usize, &Frame<'_>)) {
         for row in 0..self.len() {
             let at = |slot: usize| -> RowRef<'_> {
@@ -52,7 +53,7 @@ impl BatchRows<'_> {
     }
 }
 
-/// The values of `expr` on all rows. For rows that failed something stands in the column.
+/// Evaluates `expr` on all rows. The values of failed rows are unspecified.
 pub fn column(expr: &Expr, lanes: &BatchRows<'_>, failed: &mut FailedRows) -> Column {
     match eval(expr, lanes, failed) {
         Vector::Column(column) => column.into_owned(),
@@ -60,7 +61,7 @@ pub fn column(expr: &Expr, lanes: &BatchRows<'_>, failed: &mut FailedRows) -> Co
     }
 }
 
-/// For each row whether `expr` is true; null is not, and neither is a row that failed.
+/// Returns for each row whether `expr` is true; null and failed rows are not.
 pub fn mask(expr: &Expr, lanes: &BatchRows<'_>, failed: &mut FailedRows) -> Vec<bool> {
     match eval(expr, lanes, failed) {
         Vector::Column(column) => truth(&column).into_owned(),
@@ -68,7 +69,7 @@ pub fn mask(expr: &Expr, lanes: &BatchRows<'_>, failed: &mut FailedRows) -> Vec<
     }
 }
 
-/// The columns of the input that the expressions read, ascending.
+/// Returns the input columns that the expressions read, ascending.
 pub fn inputs<'e>(exprs: impl IntoIterator<Item = &'e Expr>) -> Vec<usize> {
     let mut columns = Vec::new();
     for expr in exprs {
@@ -83,15 +84,16 @@ pub fn inputs<'e>(exprs: impl IntoIterator<Item = &'e Expr>) -> Vec<usize> {
     columns
 }
 
-/// Whether the expression only computes: no function that could fail or change something, no table.
+/// Returns whether the expression calls no function and reads no table, so that it can neither fail nor have
+/// side effects.
 pub fn is_plain(expr: &Expr) -> bool {
     let mut plain = true;
     expr.walk(&mut |x| plain &= !matches!(x.node, Node::Call(..) | Node::In { .. }));
     plain
 }
 
-/// Whether computing column by column in place of row by row may be seen: functions may change the objects that others
-/// look at.
+/// Returns whether column-at-a-time evaluation may differ from row-at-a-time: functions may change objects
+/// that other expressions read.
 pub fn order_matters(exprs: &[&Expr]) -> bool {
     let mut objects = false;
     for expr in exprs {
@@ -122,7 +124,7 @@ fn eval<'a>(expr: &'a Expr, lanes: &BatchRows<'a>, failed: &mut FailedRows) -> V
                 None => row_by_row(expr, lanes, failed),
             }
         }
-        // the right side is only looked at where the left one does not decide
+        // the right side is evaluated only where the left side does not decide
         Node::And(_, b) | Node::Or(_, b) if !is_plain(b) => row_by_row(expr, lanes, failed),
         Node::And(a, b) => {
             let mut left = mask(a, lanes, failed);
@@ -186,7 +188,7 @@ fn has_failed(failed: &[(u32, EvalError)], row: usize) -> bool {
     !failed.is_empty() && failed.binary_search_by_key(&(row as u32), |(row, _)| *row).is_ok()
 }
 
-/// What came behind `before` joins what was there.
+/// Restores the order and uniqueness of `failed` after failures were appended from index `before` on.
 fn in_order(failed: &mut FailedRows, before: usize) {
     if before > 0 && failed.len() > before {
         failed.sort_by_key(|(row, _)| *row);
@@ -259,7 +261,7 @@ fn constant(value: &Value, ty: FieldType, len: usize) -> Column {
     column
 }
 
-/// One operand of a typed loop.
+/// Operand of a typed loop.
 enum Operand<'v, T: Clone> {
     Many(Cow<'v, [T]>),
     One(T),
@@ -267,7 +269,8 @@ enum Operand<'v, T: Clone> {
 
 macro_rules! operand {
     ($name:ident, $ty:ty, $($variant:ident as $convert:expr),+) => {
-        /// The values as numbers of this type; none if they are not, or if it is a null.
+        /// Returns the values widened to this type; `None` if they are not numbers of a narrower type, or
+        /// null.
         fn $name<'v>(vector: &'v Vector<'_>) -> Option<Operand<'v, $ty>> {
             Some(match vector {
                 Vector::Const(value) => Operand::One(match value {
@@ -334,7 +337,7 @@ fn zip<T: Copy, R>(a: &Operand<'_, T>, b: &Operand<'_, T>, len: usize, f: impl F
     }
 }
 
-/// Where either is null.
+/// Marks the rows in which either operand is null; empty if none is.
 fn either_null(a: &Vector<'_>, b: &Vector<'_>) -> Vec<bool> {
     match (a.nulls(), b.nulls()) {
         ([], nulls) | (nulls, []) => nulls.to_vec(),
@@ -342,7 +345,7 @@ fn either_null(a: &Vector<'_>, b: &Vector<'_>) -> Vec<bool> {
     }
 }
 
-/// The divisors that are zero give null, too.
+/// Marks the rows with a zero divisor as null, too.
 fn zeros<T: Copy + PartialEq>(nulls: Vec<bool>, divisor: &Operand<'_, T>, zero: T, len: usize) -> Vec<bool> {
     match divisor {
         Operand::One(d) if *d == zero => vec![true; len],
@@ -354,7 +357,8 @@ fn zeros<T: Copy + PartialEq>(nulls: Vec<bool>, divisor: &Operand<'_, T>, zero: 
     }
 }
 
-/// `None` when it has to be done row by row: a null constant, an operand that is no number.
+/// Computes `a op b` on columns; `None` for operands that need row-at-a-time evaluation: null constants and
+/// non-numbers.
 fn arithmetic(op: Arithmetic, ty: FieldType, a: &Vector<'_>, b: &Vector<'_>, len: usize) -> Option<Column> {
     macro_rules! whole {
         ($operands:ident, $variant:ident) => {{
@@ -405,7 +409,8 @@ fn arithmetic(op: Arithmetic, ty: FieldType, a: &Vector<'_>, b: &Vector<'_>, len
     })
 }
 
-/// Like [`super::compare`], row for row. `None` when it has to be done row by row.
+/// Compares columns as [`super::compare`] compares values; `None` for operands that need row-at-a-time
+/// evaluation.
 fn compare(op: Comparison, a: &Vector<'_>, b: &Vector<'_>, len: usize) -> Option<Vec<bool>> {
     let mut out = match (strings(a), strings(b)) {
         (Some(x), Some(y)) => texts(op, &x, &y, len),
@@ -440,7 +445,7 @@ fn numbers(op: Comparison, a: &Vector<'_>, b: &Vector<'_>, len: usize) -> Option
     if let (Some(x), Some(y)) = (longs(a), longs(b)) {
         return Some(by_order(op, &x, &y, len));
     }
-    // which of a float and a whole number is greater is decided with the precision of floats
+    // a float and a whole number are ordered with the precision of floats
     let mixed = is_float(a) && longs(b).is_some() || longs(a).is_some() && is_float(b);
     if mixed && !matches!(op, Comparison::Eq | Comparison::Ne) {
         return Some(by_order(op, &floats(a)?, &floats(b)?, len));
