@@ -1,6 +1,6 @@
-//! Columns and Arrow arrays: how events come in batches, and go out again.
+//! Conversion between columns and Arrow arrays, for batches of events at the boundaries of the system.
 //!
-//! | attribute | array that it becomes | arrays that it is read from |
+//! | attribute | written as array | read from arrays |
 //! | --- | --- | --- |
 //! | `bool` | Boolean | Boolean |
 //! | `int` | Int32 | integers of up to 32 bits |
@@ -11,8 +11,8 @@
 //! | `object` | Utf8, its JSON text | as `string` |
 //! | `time` | Timestamp in microseconds, UTC | timestamps; a column holds milliseconds |
 //!
-//! Dictionaries of these are read too, and arrays of type Null as nulls. Memory that nobody else holds is taken over
-//! as it is where the types are the same.
+//! Dictionaries of these types are read too, and arrays of type Null as nulls. Buffers without another owner
+//! are reused without a copy if the types are equal.
 
 use std::sync::Arc;
 
@@ -36,15 +36,16 @@ use crate::column::{Column, Data, StringColumn};
 use crate::functions::json_text::{from_json, to_json};
 use crate::value::{Object, Value};
 
-/// The Arrow schema of a stream: a field for each attribute, in order; any may be null.
+/// Returns the Arrow schema of a stream: one nullable field per attribute, in order.
 pub fn schema(attributes: &Attributes) -> SchemaRef {
     let fields = attributes.iter().map(|(name, ty)| Field::new(name, ty.arrow(), true));
     Arc::new(Schema::new(fields.collect::<Vec<_>>()))
 }
 
-/// The columns of a stream from a batch: attributes are found by name, other fields of the batch are left out.
+/// Converts a batch to the columns of a stream. Attributes are matched by name; other fields of the batch are
+/// ignored.
 ///
-/// Errors: `Invalid` where an attribute is not there or has a type that it cannot be read from.
+/// Errors: `Invalid` if an attribute is missing or cannot be read from its field's type.
 pub fn columns(batch: RecordBatch, attributes: &Attributes) -> Result<Vec<Column>> {
     let (schema, arrays, _) = batch.into_parts();
     let mut arrays: Vec<Option<ArrayRef>> = arrays.into_iter().map(Some).collect();
@@ -59,9 +60,10 @@ pub fn columns(batch: RecordBatch, attributes: &Attributes) -> Result<Vec<Column
     attributes.iter().map(column).collect()
 }
 
-/// A batch of the columns of a stream.
+/// Converts the columns of a stream to a batch.
 ///
-/// Errors: `Invalid` where they are not those of the attributes, `LimitReached` where texts are too long together.
+/// Errors: `Invalid` if they do not match the attributes, `LimitReached` if the strings of a column exceed 2
+/// GiB.
 pub fn record_batch(columns: Vec<Column>, attributes: &Attributes) -> Result<RecordBatch> {
     if columns.len() != attributes.len() {
         let (given, wanted) = (columns.len(), attributes.len());
@@ -77,9 +79,9 @@ pub fn record_batch(columns: Vec<Column>, attributes: &Attributes) -> Result<Rec
         .map_err(|e| Error::invalid("columns do not make a batch").with_source(e))
 }
 
-/// A column of type `ty` from an array.
+/// Converts an array to a column of type `ty`.
 ///
-/// Errors: `Invalid` where the array has a type that it cannot be read from, or text that is no JSON for an `object`.
+/// Errors: `Invalid` if `ty` cannot be read from the array's type, or an `object` is not valid JSON.
 pub fn column(array: ArrayRef, ty: FieldType) -> Result<Column> {
     if let Some(dictionary) = array.as_any_dictionary_opt() {
         let values = column(dictionary.values().clone(), ty)?;
@@ -106,9 +108,9 @@ pub fn column(array: ArrayRef, ty: FieldType) -> Result<Column> {
     Ok(Column::with_nulls(data, nulls))
 }
 
-/// An array of the Arrow type of `ty` from a column of that type.
+/// Converts a column of type `ty` to an array of its Arrow type.
 ///
-/// Errors: `Invalid` where the column has another type, `LimitReached` where its texts are more than 2 GiB together.
+/// Errors: `Invalid` if the column has another type, `LimitReached` if its strings exceed 2 GiB in total.
 pub fn array(column: Column, ty: FieldType) -> Result<ArrayRef> {
     let found = column.ty();
     let (data, nulls) = column.into_parts();
@@ -132,7 +134,7 @@ pub fn array(column: Column, ty: FieldType) -> Result<ArrayRef> {
     })
 }
 
-/// For each value whether it is null; empty when none is.
+/// Returns for each value whether it is null; empty if none is.
 fn nulls_of(array: &dyn Array) -> Vec<bool> {
     match array.nulls().filter(|nulls| nulls.null_count() > 0) {
         Some(nulls) => nulls.iter().map(|valid| !valid).collect(),
@@ -140,7 +142,7 @@ fn nulls_of(array: &dyn Array) -> Vec<bool> {
     }
 }
 
-/// The values of a dictionary in the order of its keys.
+/// Decodes a dictionary array.
 fn decoded(values: &Column, nulls: Option<&NullBuffer>, keys: &[usize]) -> Column {
     let mut column = Column::new(values.ty());
     for (i, key) in keys.iter().enumerate() {
@@ -152,14 +154,14 @@ fn decoded(values: &Column, nulls: Option<&NullBuffer>, keys: &[usize]) -> Colum
     column
 }
 
-/// The values of an array that is done with: its memory, where nobody else holds it.
+/// Consumes an array and returns its values, without a copy if its buffer has no other owner.
 fn into_values<T: ArrowPrimitiveType>(array: ArrayRef) -> Vec<T::Native> {
     let values = array.as_primitive::<T>().values().clone();
     drop(array);
     Vec::from(values)
 }
 
-/// The values of an array as a wider type.
+/// Converts the values of an array to a wider type.
 fn widen<T: ArrowPrimitiveType, W: From<T::Native>>(array: &ArrayRef) -> Vec<W> {
     array.as_primitive::<T>().values().iter().map(|v| W::from(*v)).collect()
 }
@@ -216,7 +218,7 @@ fn doubles(array: ArrayRef) -> Option<Data> {
     }))
 }
 
-/// Milliseconds since 1970; what is finer is cut off towards the past.
+/// Converts timestamps to milliseconds since 1970, rounding down.
 fn timestamps(array: &ArrayRef) -> Option<Vec<i64>> {
     let DataType::Timestamp(unit, _) = array.data_type() else { return None };
     Some(match unit {
@@ -240,7 +242,7 @@ fn strings(array: ArrayRef) -> Option<StringColumn> {
     }
     let (offsets, values, _) = array.as_string::<i32>().clone().into_parts();
     let ends: Vec<u32> = offsets[1..].iter().map(|o| *o as u32).collect();
-    // a part of a larger array shares its memory
+    // a slice of a larger array shares its buffer, so it is copied
     if offsets[0] != 0 {
         return Some(copied(array.as_string::<i32>().iter()));
     }

@@ -1,4 +1,4 @@
-//! What an app defines: streams and their attributes.
+//! Catalog of an app: streams, tables, named windows and aggregations.
 
 use std::sync::Arc;
 
@@ -11,63 +11,63 @@ use crate::aggregation::AggregationPlan;
 /// Name and type of each attribute, in order.
 pub type Attributes = Vec<(String, FieldType)>;
 
-/// A stream: what queries read and write.
+/// Stream that queries read and write.
 #[derive(Debug, Clone)]
 pub struct Stream {
-    /// Its name; fault streams begin with `!`, inner streams of partitions with `#`.
+    /// Name of the stream; fault streams begin with `!`, inner streams of partitions with `#`.
     pub name: String,
-    /// Its attributes.
+    /// Attributes of the stream.
     pub attributes: Attributes,
-    /// Where it is defined, or written first.
+    /// Source range of the definition, or of the first query that writes the stream.
     pub span: Span,
 }
 
-/// A table: rows that queries write and search.
+/// Table that queries write and search.
 #[derive(Debug, Clone)]
 pub struct Table {
-    /// Its name.
+    /// Name of the table.
     pub name: String,
-    /// Its columns.
+    /// Columns of the table.
     pub attributes: Attributes,
-    /// The columns that no two rows have alike; none where rows may be equal.
+    /// Columns of the unique primary key; empty if rows may be equal.
     pub primary_key: Vec<usize>,
-    /// Columns by which rows are found.
+    /// Columns with a secondary index.
     pub indexes: Vec<usize>,
-    /// Where it is defined.
+    /// Source range of the definition.
     pub span: Span,
 }
 
-/// The streams of an app; queries know them by position.
+/// Definitions of an app; queries refer to them by index.
 #[derive(Debug, Clone, Default)]
 pub struct Catalog {
     streams: Vec<Stream>,
     tables: Vec<Table>,
-    /// The streams of named windows.
+    /// Stream indexes of the named windows.
     windows: Vec<usize>,
     aggregations: Vec<Arc<AggregationPlan>>,
-    /// In a partition: from where on inner streams are its own.
+    /// While a partition is compiled, the index from which on inner streams belong to it.
     inner: Option<usize>,
 }
 
 impl Catalog {
-    /// The streams in order of definition.
+    /// Returns the streams in order of definition.
     pub fn streams(&self) -> &[Stream] {
         &self.streams
     }
 
-    /// The tables in order of definition.
+    /// Returns the tables in order of definition.
     pub fn tables(&self) -> &[Table] {
         &self.tables
     }
 
-    /// The number of the named window that queries know as a stream.
+    /// Returns the index of the named window that queries see as this stream.
     pub fn window(&self, stream: usize) -> Option<usize> {
         self.windows.iter().position(|w| *w == stream)
     }
 
-    /// Adds a table. A second definition must be the same.
+    /// Adds a table. A second definition must be equal.
     ///
-    /// Errors: that something else has its name.
+    /// Errors: the name is taken.
     pub fn define_table(&mut self, table: Table) -> Result<(), Diagnostic> {
         let known = self.tables.iter().find(|t| t.name == table.name);
         match known {
@@ -81,9 +81,9 @@ impl Catalog {
         }
     }
 
-    /// Adds a named window, with the stream as which queries know it.
+    /// Adds a named window together with the stream as which queries see it.
     ///
-    /// Errors: that something else has its name.
+    /// Errors: the name is taken.
     pub fn define_window(&mut self, stream: Stream) -> Result<usize, Diagnostic> {
         self.not_a_stream(&stream.name, stream.span)?;
         let stream = self.define(stream)?;
@@ -91,19 +91,19 @@ impl Catalog {
         Ok(stream)
     }
 
-    /// The aggregations in order of definition.
+    /// Returns the aggregations in order of definition.
     pub fn aggregations(&self) -> &[Arc<AggregationPlan>] {
         &self.aggregations
     }
 
-    /// The number of the aggregation called so.
+    /// Returns the index of the aggregation `name`.
     pub fn find_aggregation(&self, name: &str) -> Option<usize> {
         self.aggregations.iter().position(|a| a.name == name)
     }
 
     /// Adds an aggregation.
     ///
-    /// Errors: that something else has its name.
+    /// Errors: the name is taken.
     pub fn define_aggregation(&mut self, aggregation: AggregationPlan) -> Result<(), Diagnostic> {
         let (name, span) = (&aggregation.name, aggregation.span);
         self.not_a_stream(name, span)?;
@@ -127,7 +127,7 @@ impl Catalog {
         }
     }
 
-    /// The position of a stream; inner streams are found in their partition only.
+    /// Returns the index of a stream; inner streams are only found in their own partition.
     pub fn find(&self, name: &str) -> Option<usize> {
         let from = match is_inner(name) {
             true => self.inner?,
@@ -136,24 +136,24 @@ impl Catalog {
         self.streams.iter().skip(from).position(|s| s.name == name).map(|at| from + at)
     }
 
-    /// Whether a stream is an inner one of a partition.
+    /// Returns whether a stream is an inner stream of a partition.
     pub fn is_inner(&self, stream: usize) -> bool {
         self.streams.get(stream).is_some_and(|s| is_inner(&s.name))
     }
 
-    /// A partition begins: its inner streams are its own.
+    /// Begins a partition, which has its own inner streams.
     pub(crate) fn begin_partition(&mut self) {
         self.inner = Some(self.streams.len());
     }
 
-    /// The partition ends.
+    /// Ends the partition.
     pub(crate) fn end_partition(&mut self) {
         self.inner = None;
     }
 
-    /// Adds a stream. A second definition must be the same.
+    /// Adds a stream and returns its index. A second definition must be equal.
     ///
-    /// Errors: that it is another, with the place of the first.
+    /// Errors: the name is taken, or the definitions differ; refers to the first definition.
     pub fn define(&mut self, stream: Stream) -> Result<usize, Diagnostic> {
         if let Some(table) = self.tables.iter().find(|t| t.name == stream.name) {
             return Err(already_defined(&stream.name, "a table", stream.span, table.span));
@@ -178,9 +178,9 @@ impl Catalog {
         }
     }
 
-    /// The stream that a query reads.
+    /// Returns the index of the stream that a query reads.
     ///
-    /// Errors: that there is none, with the nearest name.
+    /// Errors: it is unknown; suggests a similar name.
     pub fn read(&self, stream: &StreamRef) -> Result<usize, Diagnostic> {
         let name = full_name(stream);
         if self.find_aggregation(&name).is_some() {
@@ -217,9 +217,9 @@ impl Catalog {
             .help(format!("let an earlier query of this partition `insert into {name}`"))
     }
 
-    /// The stream that a query writes; one that is not there is defined by what is written.
+    /// Returns the index of the stream that a query writes; defines the stream if it is unknown.
     ///
-    /// Errors: that it has other attributes.
+    /// Errors: the stream has other attributes.
     pub fn write(&mut self, stream: &StreamRef, attributes: &Attributes) -> Result<usize, Diagnostic> {
         let name = full_name(stream);
         if is_inner(&name) && self.inner.is_none() {
@@ -269,7 +269,7 @@ fn already_defined(name: &str, what: &str, span: Span, known: Span) -> Diagnosti
         .help("give one of them another name")
 }
 
-/// A name with its mark.
+/// Returns the name of a stream, including a `#` or `!`.
 pub fn full_name(stream: &StreamRef) -> String {
     match stream.scope {
         Scope::App => stream.name.name.clone(),
@@ -283,7 +283,7 @@ pub fn list_attributes(attributes: &Attributes) -> String {
     all.join(", ")
 }
 
-/// The attributes of a definition. Errors: a name that is there twice.
+/// Returns the attributes of a definition. Errors: a name occurs twice.
 pub fn attributes(of: &[Attribute]) -> Result<Attributes, Diagnostic> {
     let mut all: Attributes = Vec::with_capacity(of.len());
     for attribute in of {

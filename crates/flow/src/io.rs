@@ -1,7 +1,7 @@
-//! `@source` and `@sink`: what streams are connected to.
+//! `@source` and `@sink`: connections of streams.
 //!
-//! What is in here: `inMemory`, topics inside an app, the sink `log`, and what files say of themselves. Others come with
-//! the engine.
+//! This module implements `inMemory` (topics inside an app) and the sink `log`, and compiles file
+//! annotations. The engine provides the other connectors.
 
 pub mod file;
 mod log;
@@ -16,15 +16,15 @@ use crate::catalog::Attributes;
 pub use log::LogSink;
 pub use topic::TopicTemplate;
 
-/// The sources that there are; the last is for [`FILES`] alone.
+/// Supported sources; the last one only as [`FILES`] says.
 const SOURCES: [&str; 2] = ["inMemory", "file"];
-/// The sinks that there are; the last is for [`FILES`] alone.
+/// Supported sinks; the last one only as [`FILES`] says.
 const SINKS: [&str; 3] = ["inMemory", "log", "file"];
-/// Where files can be used.
+/// Where files are supported, for messages.
 const FILES: &str = "(with `tidemill replay`)";
-/// The mappers that there are.
+/// Supported mappers of `inMemory`.
 const MAPPERS: [&str; 1] = ["passThrough"];
-/// Transports and mappers that SiddhiQL apps use elsewhere: who names one has made no mistake in writing.
+/// Transports and mappers of other SiddhiQL systems; naming one is not reported as a typing error.
 const KNOWN_ELSEWHERE: [&str; 33] = [
     "avro",
     "binary",
@@ -61,40 +61,41 @@ const KNOWN_ELSEWHERE: [&str; 33] = [
     "xml",
 ];
 
-/// Where events of a topic go.
+/// Connection from a topic to a stream.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TopicSource {
-    /// The topic.
+    /// Topic name.
     pub topic: String,
-    /// The stream.
+    /// Index of the receiving stream.
     pub stream: usize,
 }
 
-/// Where events of a stream go.
+/// Connection from a stream to topics or the log.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StreamSink {
-    /// The stream.
+    /// Index of the stream.
     pub stream: usize,
-    /// How they are spread over the topics.
+    /// Distribution of the events over the topics.
     pub strategy: DistributionStrategy,
-    /// The topics.
+    /// Destination topics; empty for a log sink.
     pub topics: Vec<TopicTemplate>,
-    /// Instead of topics: each event is a line.
+    /// Log sink, if the events are logged instead of published.
     pub log: Option<LogSink>,
 }
 
-/// How a sink spreads events over its topics.
+/// Distribution of a sink's events over its topics.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DistributionStrategy {
-    /// Each event goes to all of them.
+    /// Each event goes to all topics.
     Broadcast,
-    /// Each event goes to the next one.
+    /// Each batch goes to the next topic.
     RoundRobin,
-    /// Events with one value of this column go to the same one.
+    /// Events with equal values of this column go to one topic.
     Partitioned(usize),
 }
 
-/// The sources before a stream, called `name`, but for files. Errors: an unknown transport or mapper, a missing topic.
+/// Compiles the `inMemory` sources of the stream `name`. Errors: an unknown transport or mapper, a missing
+/// topic.
 pub fn sources(
     annotations: &[Annotation],
     stream: usize,
@@ -109,7 +110,8 @@ pub fn sources(
     .collect()
 }
 
-/// The sinks behind a stream, called `name`, of an app, but for files. Errors: as for [`sources`], and unknown ways to spread events.
+/// Compiles the `inMemory` and log sinks of the stream `name`. Errors: as for [`sources`], and unknown
+/// distribution strategies.
 pub fn sinks(
     annotations: &[Annotation],
     stream: usize,
@@ -145,7 +147,7 @@ pub fn sinks(
     .collect()
 }
 
-/// The type that an annotation of the stream `name` names. Errors: none, or one that there is not.
+/// Returns the `type` of an annotation of the stream `name`. Errors: it is missing or unknown.
 fn transport<'a>(
     annotation: &'a Annotation,
     what: &str,
@@ -185,7 +187,7 @@ fn check_mapper(annotation: &Annotation) -> Result<(), Diagnostic> {
     }
 }
 
-/// Errors: that there is none called `name`, and which there are.
+/// Checks that `name` is one of `all`. Errors: it is not; names similar or all known ones.
 fn check_known(all: &[&str], name: &str, what: &str, span: Span) -> Result<(), Diagnostic> {
     if all.contains(&name) {
         return Ok(());
@@ -203,14 +205,15 @@ fn topic(annotation: &Annotation) -> Result<&Element, Diagnostic> {
     })
 }
 
-/// What becomes of events that a sink could not publish; those that there are publish all they get.
+/// Checks `on.error`, the action on events that a sink fails to publish. The sinks here never fail to
+/// publish.
 fn check_on_error(annotation: &Annotation) -> Result<(), Diagnostic> {
     let is_it = |e: &&Element| e.key.as_ref().is_some_and(|k| k.value.eq_ignore_ascii_case("on.error"));
     let Some(action) = annotation.elements().find(is_it) else { return Ok(()) };
     one_of(&["LOG", "WAIT", "STREAM", "STORE"], action).map(drop)
 }
 
-/// The one of these that an element names, in any case. Errors: that it names none.
+/// Returns the action that an element names; case is ignored. Errors: it names none of `all`.
 pub(crate) fn one_of(all: &[&'static str], action: &Element) -> Result<&'static str, Diagnostic> {
     let text = &action.value.value;
     all.iter().find(|known| text.eq_ignore_ascii_case(known)).copied().ok_or_else(|| {

@@ -1,4 +1,5 @@
-//! What queries can call by name. What comes built in is registered the same way as what a user of the library adds.
+//! Registry of everything that queries call by name. Built-in and user-defined extensions are registered
+//! alike.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -13,44 +14,44 @@ use crate::pattern::PatternLimits;
 use crate::value::Value;
 use crate::window::{Parameter, WindowConstructor, WindowInput};
 
-/// An argument as the compiler knows it.
+/// Argument at compile time.
 #[derive(Debug, Clone)]
 pub struct ArgumentType {
-    /// Its type.
+    /// Type of the argument.
     pub ty: FieldType,
-    /// Its value, if it is a constant.
+    /// Value of the argument, if it is constant.
     pub constant: Option<Value>,
 }
 
-/// What a function may know besides its arguments.
+/// Context of a function call.
 #[derive(Clone, Copy)]
 pub struct FunctionContext<'a> {
-    /// The clock, milliseconds since 1970.
+    /// Current time of the app, in milliseconds since 1970.
     pub now: i64,
-    /// The event's timestamp.
+    /// Timestamp of the event, in milliseconds since 1970.
     pub time: i64,
-    /// What the app holds besides.
+    /// Access to the app.
     pub host: &'a dyn EvalContext,
 }
 
 impl FunctionContext<'_> {
-    /// 64 random bits: others at each call, and the same ones when the same inputs are replayed.
+    /// Returns 64 random bits; they differ between calls, and replaying the input yields them again.
     pub fn random(&self) -> u64 {
         self.host.random_u64(self.time)
     }
 }
 
-/// An argument of many calls at once.
+/// Argument of a batched function call.
 #[derive(Debug, Clone, Copy)]
 pub enum ColumnarValue<'a> {
-    /// A value for each row.
+    /// One value per row.
     Array(&'a Column),
     /// One value for all rows.
     Scalar(&'a Value),
 }
 
 impl<'a> ColumnarValue<'a> {
-    /// Value `row` as a text; none if it is null or something else.
+    /// Returns the value of `row` as a string; `None` if it is null or not a string.
     #[inline]
     pub fn text(self, row: usize) -> Option<&'a str> {
         match self {
@@ -63,7 +64,7 @@ impl<'a> ColumnarValue<'a> {
         }
     }
 
-    /// Whether no value is null.
+    /// Returns whether no value is null.
     pub fn has_no_nulls(self) -> bool {
         match self {
             Self::Scalar(value) => !value.is_null(),
@@ -72,132 +73,134 @@ impl<'a> ColumnarValue<'a> {
     }
 }
 
-/// A function: one value from the values of its arguments.
+/// Scalar function.
 pub trait Function: fmt::Debug + Send + Sync {
-    /// The value. Errors: why the event cannot be worked off.
+    /// Evaluates the function for one row. Errors: the event cannot be processed.
     fn call(&self, args: &[Value], state: &FunctionContext<'_>) -> Result<Value, EvalError>;
 
-    /// The values for `rows` rows at once, as [`Function::call`] gives them one by one. `None`: it does not do that
-    /// for these arguments, or some row fails; it is then called row by row.
+    /// Evaluates the function for `rows` rows, with the results of [`Function::call`] for each. `None` if
+    /// these arguments are not supported or some row fails; the caller then falls back to row at a time.
     ///
-    /// Worth the while where values need not become [`Value`]s: a column of texts can be read where it lies.
+    /// Worth implementing if it avoids [`Value`]s, for example by reading a string column in place.
     fn call_batch(&self, _args: &[ColumnarValue<'_>], _rows: usize) -> Option<Column> {
         None
     }
 
-    /// Whether its values depend on the order of all calls, as random ones do: then events go through an app one by one.
+    /// Returns whether results depend on the order of all calls, as those of random functions do. An app then
+    /// processes events row at a time.
     fn depends_on_order(&self) -> bool {
         false
     }
 }
 
-/// A function that was checked: what runs, and the type of its value.
+/// Function bound to a call site, and the type of its result.
 pub type BoundFunction = (Arc<dyn Function>, FieldType);
 
-/// Checks the arguments of a function. Errors: what is wrong with them.
+/// Checks the arguments of a function and binds it. Errors: the arguments are invalid.
 pub type FunctionFactory = dyn Fn(&[ArgumentType]) -> Result<BoundFunction, String> + Send + Sync;
 
-/// An aggregate over the values that a window holds.
+/// Accumulator of an aggregate over the events of a window.
 pub trait Aggregator: Send {
-    /// An event arrived. Errors: why it cannot be worked off.
+    /// Adds an event. Errors: the event cannot be processed.
     fn add(&mut self, args: &[Value]) -> Result<(), EvalError>;
-    /// An event that was added left.
+    /// Removes an event that was added.
     fn remove(&mut self, args: &[Value]) -> Result<(), EvalError>;
-    /// Everything left at once.
+    /// Removes all events.
     fn reset(&mut self);
-    /// The value now.
+    /// Returns the current value.
     fn value(&self) -> Value;
-    /// Which of the common ones it is, if it is one: those are computed for many groups and events in one loop.
+    /// Returns the equivalent built-in aggregate, if there is one; these are computed for many groups and
+    /// events in one loop.
     fn builtin(&self) -> Option<BuiltinAggregate> {
         None
     }
-    /// Its state, for a checkpoint.
+    /// Returns the state for a checkpoint.
     fn save(&self) -> serde_json::Value;
-    /// Takes a saved state back. Errors: that it is none of this aggregate.
+    /// Restores a saved state. Errors: the state is not one of this aggregate.
     fn restore(&mut self, state: &serde_json::Value) -> Result<(), EvalError>;
 }
 
-/// The common aggregates.
+/// Aggregates with a vectorized implementation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum BuiltinAggregate {
-    /// The sum of whole numbers, a long.
+    /// Sum of whole numbers, a long.
     IntegerSum,
-    /// The sum of numbers, a double.
+    /// Sum of numbers, a double.
     FloatSum,
-    /// The mean of numbers, a double.
+    /// Mean of numbers, a double.
     Mean,
-    /// The number of events, a long.
+    /// Number of events, a long.
     Count,
-    /// The least number.
+    /// Least number.
     Min,
-    /// The greatest number.
+    /// Greatest number.
     Max,
 }
 
-/// Makes an aggregate without events.
+/// Creates an accumulator in its initial state.
 pub type AggregatorConstructor = Arc<dyn Fn() -> Box<dyn Aggregator> + Send + Sync>;
 
-/// Checks the arguments of an aggregate. Errors: what is wrong with them.
+/// Checks the arguments of an aggregate and binds it. Errors: the arguments are invalid.
 pub type AggregatorFactory =
     dyn Fn(&[ArgumentType]) -> Result<(AggregatorConstructor, FieldType), String> + Send + Sync;
 
-/// A stream function: what it adds to an event, for each event that it makes of it.
+/// Stream function: maps an event to any number of events with additional attributes.
 pub trait StreamFunction: fmt::Debug + Send + Sync {
-    /// The values of the added attributes, once for each event that goes on. Errors: why the event cannot be worked
-    /// off.
+    /// Returns the values of the added attributes, once per output event. Errors: the event cannot be
+    /// processed.
     fn call(&self, args: &[Value]) -> Result<Vec<Vec<Value>>, EvalError>;
 
-    /// Whether each of the events that it makes goes on by itself, as a chunk of its own.
+    /// Returns whether each output event is a chunk of its own.
     fn emits_separate_chunks(&self) -> bool {
         false
     }
 
-    /// The same as [`StreamFunction::call`] for a function that looks at the whole event.
+    /// Evaluates the function with access to the whole event; otherwise as [`StreamFunction::call`].
     fn call_on(&self, args: &[Value], _event: &EventRef<'_>) -> Result<Vec<Vec<Value>>, EvalError> {
         self.call(args)
     }
 
-    /// Whether it does something besides: then it cannot be called again for the same event.
+    /// Returns whether the function has side effects, so that it must not be called again for an event.
     fn has_side_effects(&self) -> bool {
         false
     }
 }
 
-/// An event as a stream function sees it.
+/// Input event of a stream function.
 #[derive(Debug, Clone, Copy)]
 pub struct EventRef<'a> {
-    /// Its attributes: row `row` of these.
+    /// Columns of the batch that contains the event.
     pub columns: &'a [Column],
-    /// Which row.
+    /// Row of the event in the columns.
     pub row: usize,
-    /// Its timestamp, milliseconds since 1970.
+    /// Timestamp, in milliseconds since 1970.
     pub time: i64,
 }
 
-/// A stream function that was checked: what runs, and name and type of each attribute that it adds.
+/// Stream function bound to a call site, with name and type of each added attribute.
 pub type BoundStreamFunction = (Arc<dyn StreamFunction>, Vec<(String, FieldType)>);
 
-/// Checks the arguments of a stream function. Errors: what is wrong with them.
+/// Checks the arguments of a stream function and binds it. Errors: the arguments are invalid.
 pub type StreamFunctionFactory = dyn Fn(&[ArgumentType]) -> Result<BoundStreamFunction, String> + Send + Sync;
 
-/// An event that a stream processor takes, holds or lets go.
+/// Input or output event of a stream processor.
 #[derive(Debug, Clone)]
 pub struct ProcessorEvent {
-    /// Its timestamp, milliseconds since 1970.
+    /// Timestamp, in milliseconds since 1970.
     pub time: i64,
-    /// Arrived or expired.
+    /// Current or expired.
     pub kind: EventKind,
-    /// Its attributes; what the processor adds comes behind them.
+    /// Values of the attributes, followed by those that the processor adds.
     pub values: Vec<Value>,
 }
 
-/// A stream processor: it has a state, may drop events, and may hold them and let them go later.
+/// Stream processor: a stateful operator that may drop events, or buffer them and emit them later.
 ///
-/// What is let go for the events of one chunk, or at one timer, is a chunk.
+/// Events emitted for one input chunk, or by one timer, form a chunk.
 pub trait StreamProcessor: Send {
-    /// The app starts.
+    /// Called when the app starts.
     fn start(&mut self, _now: i64) {}
-    /// An event arrives; `args` are its arguments. Errors: why the event cannot be worked off.
+    /// Processes an event; `args` are the values of the arguments. Errors: the event cannot be processed.
     fn process(
         &mut self,
         event: ProcessorEvent,
@@ -205,34 +208,34 @@ pub trait StreamProcessor: Send {
         now: i64,
         out: &mut Vec<ProcessorEvent>,
     ) -> Result<(), EvalError>;
-    /// The instant at which [`Self::on_timer`] is to be called, if it wants that.
+    /// Returns the time at which to call [`Self::on_timer`], if any.
     fn due(&self) -> Option<i64> {
         None
     }
-    /// That instant was reached; the clock may be beyond it.
+    /// Called when that time has been reached; `_now` may be later.
     fn on_timer(&mut self, _now: i64, _out: &mut Vec<ProcessorEvent>) {}
-    /// Its state, for a checkpoint.
+    /// Returns the state for a checkpoint.
     fn save(&self) -> serde_json::Value;
-    /// Takes a saved state back. Errors: that it is none of this processor.
+    /// Restores a saved state. Errors: the state is not one of this processor.
     fn restore(&mut self, state: &serde_json::Value) -> Result<(), EvalError>;
 }
 
-/// Makes a stream processor that has seen nothing.
+/// Creates a stream processor in its initial state.
 pub type StreamProcessorConstructor = Arc<dyn Fn() -> Box<dyn StreamProcessor> + Send + Sync>;
 
-/// A stream processor that was checked: what makes it, and name and type of each attribute that it adds.
+/// Constructor of a stream processor, with name and type of each added attribute.
 pub type BoundStreamProcessor = (StreamProcessorConstructor, Vec<(String, FieldType)>);
 
-/// Checks the arguments of a stream processor. Errors: what is wrong with them.
+/// Checks the arguments of a stream processor and binds it. Errors: the arguments are invalid.
 pub type StreamProcessorFactory =
     dyn Fn(&[ArgumentType]) -> Result<BoundStreamProcessor, String> + Send + Sync;
 
-/// Checks the parameters of a window, and where its rows come from. Errors: what is wrong with them.
+/// Checks the parameters and the input of a window and binds it. Errors: they are invalid.
 pub type WindowFactory =
     dyn Fn(&[Parameter], &WindowInput<'_>) -> Result<WindowConstructor, String> + Send + Sync;
 
-/// Functions, aggregates, stream functions, stream processors and windows by name. Names heed case; extensions have a
-/// namespace.
+/// Functions, aggregates, stream functions, stream processors and windows by name. Names are case-sensitive;
+/// extensions have a namespace.
 #[derive(Default, Clone)]
 pub struct Registry {
     functions: BTreeMap<String, Arc<FunctionFactory>>,
@@ -245,28 +248,28 @@ pub struct Registry {
 }
 
 impl Registry {
-    /// Whether apps that are compiled from now on work events off more than once: then functions that give something
-    /// else or do something the second time are refused.
+    /// Sets whether apps compiled from now on may process events more than once. Functions whose results
+    /// change or that have side effects are then rejected.
     pub(crate) fn set_replayable_only(&mut self, repeating: bool) {
         self.replayable_only = repeating;
     }
 
-    /// See [`set_repeating`](Self::set_replayable_only).
+    /// Returns the flag set by [`Self::set_replayable_only`].
     pub(crate) fn is_replayable_only(&self) -> bool {
         self.replayable_only
     }
 
-    /// What one pattern or sequence may hold.
+    /// Returns the limits on the state of one pattern or sequence.
     pub fn limits(&self) -> PatternLimits {
         self.limits
     }
 
-    /// Sets what one pattern or sequence may hold, for apps that are compiled from now on.
+    /// Sets the limits on the state of one pattern or sequence, for apps compiled from now on.
     pub fn set_limits(&mut self, limits: PatternLimits) {
         self.limits = limits;
     }
 
-    /// Everything that comes built in.
+    /// Creates a registry with all built-in extensions.
     pub fn standard() -> Self {
         let mut registry = Self::default();
         crate::functions::register(&mut registry);
@@ -277,7 +280,7 @@ impl Registry {
         registry
     }
 
-    /// Adds a function, `name` or `namespace:name`; one of that name is replaced.
+    /// Registers a function, `name` or `namespace:name`, replacing one of that name.
     pub fn function(
         &mut self,
         name: &str,
@@ -286,7 +289,7 @@ impl Registry {
         self.functions.insert(name.to_owned(), Arc::new(build));
     }
 
-    /// Adds an aggregate, `name` or `namespace:name`; one of that name is replaced.
+    /// Registers an aggregate, `name` or `namespace:name`, replacing one of that name.
     pub fn aggregator(
         &mut self,
         name: &str,
@@ -298,7 +301,7 @@ impl Registry {
         self.aggregators.insert(name.to_owned(), Arc::new(build));
     }
 
-    /// Adds a stream function, `name` or `namespace:name`; one of that name is replaced.
+    /// Registers a stream function, `name` or `namespace:name`, replacing one of that name.
     pub fn stream_function(
         &mut self,
         name: &str,
@@ -307,7 +310,7 @@ impl Registry {
         self.stream_functions.insert(name.to_owned(), Arc::new(build));
     }
 
-    /// Adds a stream processor, `name` or `namespace:name`; one of that name is replaced.
+    /// Registers a stream processor, `name` or `namespace:name`, replacing one of that name.
     pub fn stream_processor(
         &mut self,
         name: &str,
@@ -316,8 +319,8 @@ impl Registry {
         self.stream_processors.insert(name.to_owned(), Arc::new(build));
     }
 
-    /// Adds a window, `name` or `namespace:name`; one of that name is replaced. What is made of it holds events as
-    /// [`Window`](crate::window::Window) says, in queries, joins and definitions of windows.
+    /// Registers a window, `name` or `namespace:name`, replacing one of that name. It can be used in queries,
+    /// joins and window definitions; see [`Window`](crate::window::Window).
     pub fn window(
         &mut self,
         name: &str,
@@ -329,7 +332,7 @@ impl Registry {
         self.windows.insert(name.to_owned(), Arc::new(build));
     }
 
-    /// The window called `name`. Errors: that there is none, with the nearest name.
+    /// Returns the window `name`. Errors: it is unknown; suggests a similar name.
     pub fn find_window(&self, name: &str) -> Result<&WindowFactory, String> {
         self.windows.get(name).map(Arc::as_ref).ok_or_else(|| {
             let hint = did_you_mean(name, self.windows.keys().map(String::as_str));
@@ -337,12 +340,12 @@ impl Registry {
         })
     }
 
-    /// The stream processor called `name`.
+    /// Returns the stream processor `name`.
     pub fn find_stream_processor(&self, name: &str) -> Option<&StreamProcessorFactory> {
         self.stream_processors.get(name).map(Arc::as_ref)
     }
 
-    /// The stream function called `name`. Errors: that there is none, with the nearest name.
+    /// Returns the stream function `name`. Errors: it is unknown; suggests a similar name.
     pub fn find_stream_function(&self, name: &str) -> Result<&StreamFunctionFactory, String> {
         self.stream_functions.get(name).map(Arc::as_ref).ok_or_else(|| {
             if self.stream_processors.contains_key(name) {
@@ -357,17 +360,17 @@ impl Registry {
         })
     }
 
-    /// The function called `name`.
+    /// Returns the function `name`.
     pub fn find_function(&self, name: &str) -> Option<&FunctionFactory> {
         self.functions.get(name).map(Arc::as_ref)
     }
 
-    /// The aggregate called `name`.
+    /// Returns the aggregate `name`.
     pub fn find_aggregator(&self, name: &str) -> Option<&AggregatorFactory> {
         self.aggregators.get(name).map(Arc::as_ref)
     }
 
-    /// What to suggest for a name that there is not.
+    /// Returns a suggestion for an unknown function or aggregate.
     pub fn suggestion(&self, name: &str) -> String {
         let names = self.functions.keys().chain(self.aggregators.keys()).map(String::as_str);
         did_you_mean(name, names)

@@ -1,4 +1,4 @@
-//! What names mean in the parts of a query.
+//! Name resolution in the clauses of a query.
 
 use tidemill_lang::Diagnostic;
 use tidemill_lang::siddhi::ast::{AttributeRef, Ident, SourceRef};
@@ -8,13 +8,13 @@ use crate::catalog::{Attributes, Table};
 use crate::expr::{ColumnRef, Scope, StepTime};
 use crate::select;
 
-/// A query that reads one stream: `a`, `S.a`.
+/// Scope of a query that reads one stream: `a`, `S.a`.
 pub struct StreamScope<'a> {
-    /// The stream's name, with its mark.
+    /// Name of the stream, including a `#` or `!`.
     pub stream: &'a str,
-    /// Its attributes, then those that stream functions added.
+    /// Attributes of the stream, followed by those that stream functions added.
     pub attributes: &'a Attributes,
-    /// The tables that may be asked.
+    /// Tables available to `in`.
     pub tables: &'a [Table],
 }
 
@@ -46,11 +46,11 @@ impl Scope for StreamScope<'_> {
     }
 }
 
-/// Names beside which tables may be asked.
+/// Scope that adds tables to another scope.
 pub struct TableScope<'a> {
-    /// The names.
+    /// The other scope.
     pub names: &'a mut dyn Scope,
-    /// The tables that may be asked.
+    /// Tables available to `in`.
     pub tables: &'a [Table],
 }
 
@@ -80,13 +80,13 @@ impl Scope for TableScope<'_> {
     }
 }
 
-/// `having`: what comes out; where input attributes are allowed as well, those that no output hides.
+/// Scope of `having`: the output columns and, if allowed, the input attributes that no output column hides.
 pub struct HavingScope<'a> {
-    /// The output columns.
+    /// Output columns.
     pub output: &'a Attributes,
-    /// The names of what goes in.
+    /// Scope of the input.
     pub input: &'a mut dyn Scope,
-    /// Whether those may be used.
+    /// Whether input attributes are allowed.
     pub sees_input: bool,
 }
 
@@ -126,7 +126,7 @@ impl Scope for HavingScope<'_> {
     }
 
     fn bare_step(&mut self, name: &Ident) -> Option<ColumnRef> {
-        // a step goes before a column of its name
+        // a pattern step takes precedence over a column of its name
         self.input.bare_step(name).filter(|_| self.sees_input)
     }
 

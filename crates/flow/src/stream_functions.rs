@@ -1,4 +1,4 @@
-//! Stream functions that come built in: they add attributes to events, and may make none or several of one.
+//! Built-in stream functions: they add attributes to events and may turn an event into none or several.
 
 mod json;
 mod log;
@@ -14,7 +14,7 @@ use crate::registry::{ArgumentType, Registry, StreamFunction};
 use crate::value::Value;
 pub(crate) use log::Priority;
 
-/// Registers all of them.
+/// Registers all built-in stream functions.
 pub fn register(registry: &mut Registry) {
     registry.stream_function("log", log::build);
     registry.stream_function("pol2Cart", pol2cart);
@@ -33,7 +33,7 @@ fn pol2cart(args: &[ArgumentType]) -> Result<(Arc<dyn StreamFunction>, Attribute
     Ok((Arc::new(Cartesian), names.map(|n| (n.to_owned(), FieldType::Double)).collect()))
 }
 
-/// Polar to Cartesian coordinates, the angle in degrees.
+/// Conversion from polar to Cartesian coordinates, with the angle in degrees.
 #[derive(Debug)]
 struct Cartesian;
 

@@ -17,7 +17,7 @@ fn attributes() -> Attributes {
     types.iter().map(|ty| (format!("a_{ty}"), *ty)).collect()
 }
 
-/// A value of each type, or null, from one number and one text.
+/// Returns a value of each type, made from a number and a string, or nulls.
 fn row(n: Option<i32>, text: &str) -> Vec<Value> {
     let Some(n) = n else { return vec![Value::Null; 8] };
     let list = Json::from(vec![Json::from(n), Json::from(text)]);

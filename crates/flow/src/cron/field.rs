@@ -1,13 +1,13 @@
-//! The fields of a schedule.
+//! Fields of a schedule.
 
 use super::YEAR_MAX;
 
-/// What may stand in a field of numbers.
+/// Accepted values of a numeric field.
 pub(super) struct Field {
     name: &'static str,
     min: u32,
     max: u32,
-    /// Names of the values, from the least on.
+    /// Names of the values, starting with that of `min`.
     names: &'static [&'static str],
 }
 
@@ -25,20 +25,20 @@ pub(super) const DAY_OF_WEEK: Field =
     Field { name: "day of week", min: 1, max: 7, names: &["SUN", "MON", "TUE", "WED", "THU", "FRI", "SAT"] };
 const YEARS: Field = Field { name: "year", min: 1970, max: YEAR_MAX as u32, names: &[] };
 
-/// From, to, and the step.
+/// First value, last value and step.
 type Steps = (u32, u32, u32);
 
 impl Field {
-    /// The values of the whole field, as bits.
+    /// Parses a whole field; returns its values as a bitmap.
     pub(super) fn set(&self, text: &str) -> Result<u64, String> {
         text.split(',').try_fold(0, |set, item| Ok(set | self.item(item)?))
     }
 
-    /// The values of an item of the field's list, as bits.
+    /// Parses an item of a list; returns its values as a bitmap.
     pub(super) fn item(&self, item: &str) -> Result<u64, String> {
         let (from, to, step) = self.steps(item)?;
         let values = self.max - self.min + 1;
-        // a range that ends before it starts goes round the end
+        // a range that ends before it starts wraps around
         let to = if to < from { to + values } else { to };
         let steps = (from..=to).step_by(step as usize);
         Ok(steps.fold(0, |set, n| set | 1 << ((n - self.min) % values + self.min)))
@@ -54,7 +54,7 @@ impl Field {
             None if range == "*" || range.is_empty() && step.is_some() => (self.min, self.max),
             None => {
                 let value = self.value(range)?;
-                // a step of nothing stays where it is, as in Quartz
+                // a step of 0 selects only the start, as in Quartz
                 (value, if step.is_none_or(|step| step == 0) { value } else { self.max })
             }
         };
@@ -65,7 +65,7 @@ impl Field {
         number(step).filter(|step| *step <= self.max).ok_or_else(|| self.wrong(item))
     }
 
-    /// A number or a name.
+    /// Parses a number or a name.
     pub(super) fn value(&self, text: &str) -> Result<u32, String> {
         let named = self.names.iter().position(|name| *name == text).map(|place| self.min + place as u32);
         named
@@ -73,18 +73,18 @@ impl Field {
             .ok_or_else(|| self.wrong(text))
     }
 
-    /// Says that an item cannot be read.
+    /// Builds the error for an item that cannot be parsed.
     pub(super) fn wrong(&self, item: &str) -> String {
         format!("`{item}` is no {} of a schedule; it is to be within {} to {}", self.name, self.min, self.max)
     }
 }
 
-/// Digits only: no sign.
+/// Parses digits without a sign.
 fn number(text: &str) -> Option<u32> {
     text.bytes().all(|b| b.is_ascii_digit()).then(|| text.parse().ok()).flatten()
 }
 
-/// Years: too many for bits.
+/// Years; they do not fit into a bitmap.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Years(Vec<Steps>);
 

@@ -1,19 +1,19 @@
-//! Schedules in Quartz's cron format, on UTC.
+//! Cron schedules in Quartz's format, in UTC.
 //!
-//! `seconds minutes hours day-of-month month day-of-week [year]`, for example `0 30 9 ? * MON-FRI`. One of the two days
-//! is `?`. Letters in any case.
+//! `seconds minutes hours day-of-month month day-of-week [year]`, for example `0 30 9 ? * MON-FRI`. One of
+//! the two day fields must be `?`. Case is ignored.
 //!
 //! | in a field | meaning |
 //! | --- | --- |
 //! | `*` | every value |
-//! | `a`, `a-b`, `x,y` | a value, a range (round the end too: `22-2`, `FRI-MON`), a list |
+//! | `a`, `a-b`, `x,y` | a value, a range (may wrap around: `22-2`, `FRI-MON`), a list |
 //! | `*/n`, `/n`, `a/n`, `a-b/n` | each nth from the start |
 //! | `L`, `L-3`, `LW` (day of month) | the last day, the third before it, the last weekday |
 //! | `15W` (day of month) | the weekday nearest to the 15th, within the month |
 //! | `6L`, `6#3` (day of week) | the last, the third Friday; 1 is Sunday; `L` alone is Saturday |
 //!
-//! Source: the format of Quartz's `CronExpression`. Differs: `L`, `W` and `#` may stand in lists; what Quartz skips over
-//! silently (`MON7`) is refused.
+//! Source: the format of Quartz's `CronExpression`. Differs: `L`, `W` and `#` may occur in lists; input that
+//! Quartz silently ignores (`MON7`) is an error.
 
 mod field;
 #[cfg(test)]
@@ -24,10 +24,10 @@ use jiff::tz::TimeZone;
 
 use self::field::{DAY_OF_MONTH, DAY_OF_WEEK, HOURS, MINUTES, MONTHS, SECONDS, Years};
 
-/// The last year that is looked at: a schedule without an instant up to its end has none.
+/// Last year of the search: a schedule without an instant up to its end has none.
 const YEAR_MAX: i16 = 2299;
 
-/// A schedule.
+/// Cron schedule.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Cron {
     seconds: u64,
@@ -38,27 +38,27 @@ pub struct Cron {
     years: Years,
 }
 
-/// Which days of a month. Sets are bits, bit `n` for `n`.
+/// Selected days of a month. Sets are bitmaps: bit `n` stands for `n`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Days {
     OfMonth {
         numbers: u64,
-        /// Days whose nearest weekday is meant.
+        /// Days that are replaced by their nearest weekday.
         nearest: u64,
-        /// Days from the last one back, and whether the nearest weekday is meant.
+        /// Days before the last one, and whether to take the nearest weekday.
         last: Vec<(i8, bool)>,
     },
-    /// 1 is Sunday.
+    /// Weekdays are numbered from 1 for Sunday.
     OfWeek {
         weekdays: u64,
         last: u64,
-        /// A weekday, and which one of the month.
+        /// Weekday and its occurrence in the month.
         nth: Vec<(i8, i8)>,
     },
 }
 
 impl Cron {
-    /// Reads a schedule. Errors: which field is wrong, and why.
+    /// Parses a schedule. Errors: names the invalid field and the reason.
     pub fn parse(text: &str) -> Result<Self, String> {
         let upper = text.to_ascii_uppercase();
         let fields: Vec<&str> = upper.split_ascii_whitespace().collect();
@@ -80,7 +80,8 @@ impl Cron {
         })
     }
 
-    /// The first instant later than `ms`, in milliseconds since 1970; none when there is none up to the year 2299.
+    /// Returns the first instant after `ms`, in milliseconds since 1970; `None` if there is none up to the
+    /// year 2299.
     pub fn next_after(&self, ms: i64) -> Option<i64> {
         let second = ms.div_euclid(1000).checked_add(1)?.max(0);
         let from = TimeZone::UTC.to_datetime(jiff::Timestamp::from_second(second).ok()?);
@@ -111,7 +112,7 @@ impl Cron {
         None
     }
 
-    /// The first time of a day at `earliest` or later.
+    /// Returns the first time of day at or after `earliest`.
     fn time(&self, earliest: Time) -> Option<Time> {
         for hour in earliest.hour()..24 {
             if !has(self.hours, hour) {
@@ -182,7 +183,7 @@ impl Days {
         Ok(Self::OfWeek { weekdays, last, nth })
     }
 
-    /// The days of a month, as bits 1 to 31.
+    /// Returns the selected days of a month as bits 1 to 31.
     fn in_month(&self, year: i16, month: i8) -> Option<u64> {
         let first = Date::new(year, month, 1).ok()?;
         let length = first.days_in_month();

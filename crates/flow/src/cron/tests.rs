@@ -11,7 +11,7 @@ fn instants(schedule: &str, after: &str, count: usize) -> Vec<String> {
     all.map(|ms| jiff::Timestamp::from_millisecond(ms).unwrap().to_string()).collect()
 }
 
-/// Each row: a schedule, an instant, and the next ones after it. 2024-01-01 is a Monday.
+/// Rows of schedule, instant, and the next instants after it. 2024-01-01 is a Monday.
 #[rustfmt::skip]
 const TABLE: &[(&str, &str, &[&str])] = &[
     ("*/2 * * * * ?", "1970-01-01T00:00:01Z", &["1970-01-01T00:00:02Z", "1970-01-01T00:00:04Z"]),

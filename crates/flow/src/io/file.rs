@@ -1,5 +1,5 @@
-//! `@source(type='file', …)` and `@sink(type='file', …)`: what they say, checked. Whoever runs the app reads and writes
-//! the files.
+//! Compilation of `@source(type='file', …)` and `@sink(type='file', …)`. The caller that runs the app reads
+//! and writes the files.
 
 use tidemill_lang::Diagnostic;
 use tidemill_lang::siddhi::ast::{Annotation, Element};
@@ -7,66 +7,66 @@ use tidemill_types::{FieldType, did_you_mean};
 
 use crate::catalog::Attributes;
 
-/// The mappers of files.
+/// Supported mappers of files.
 const MAPPERS: [&str; 4] = ["avro", "csv", "json", "parquet"];
-/// The codecs of Avro containers that are written.
+/// Supported codecs for writing Avro containers.
 const CODECS: [&str; 3] = ["null", "deflate", "snappy"];
-/// What stands before a path that is written as a URI.
+/// Prefixes of a path that is given as a URI.
 const SCHEMES: [&str; 2] = ["file://", "file:"];
 
-/// A file whose events come to a stream, to its end.
+/// File that is read into a stream, up to its end.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FileSource {
-    /// The stream.
+    /// Index of the receiving stream.
     pub stream: usize,
-    /// The file's path.
+    /// Path of the file.
     pub path: String,
-    /// How events lie in it.
+    /// Format of the file.
     pub mapper: FileMapper,
-    /// The attribute that holds the time of an event, milliseconds; without one events come at the time of the clock.
+    /// Attribute with the time of an event, in milliseconds since 1970; `None` to use the current time.
     pub time: Option<usize>,
 }
 
-/// A file to which the events of a stream go.
+/// File to which the events of a stream are written.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FileSink {
-    /// The stream.
+    /// Index of the stream.
     pub stream: usize,
-    /// The file's path.
+    /// Path of the file.
     pub path: String,
-    /// How events lie in it.
+    /// Format of the file.
     pub mapper: FileMapper,
-    /// Whether they go behind what is there.
+    /// Whether to append to existing content.
     pub append: bool,
 }
 
-/// How events lie in a file.
+/// File format.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum FileMapper {
-    /// An Avro object container, its blocks compressed with this codec: `null`, `deflate`, `snappy`.
+    /// Avro object container; its blocks are compressed with this codec: `null`, `deflate` or `snappy`.
     Avro(String),
-    /// A JSON object a line.
+    /// One JSON object per line.
     Json {
-        /// Whether an event that lacks an attribute is left out; else the attribute is null.
+        /// Whether an event that lacks an attribute is dropped; otherwise the attribute is null.
         complete: bool,
     },
-    /// CSV.
+    /// CSV file.
     Csv {
-        /// Whether the first row names the attributes.
+        /// Whether the first row contains the attribute names.
         header: bool,
-        /// What stands between two of them.
+        /// Separator of values, an ASCII character.
         delimiter: u8,
     },
-    /// Parquet.
+    /// Parquet file.
     Parquet,
 }
 
-/// Whether an annotation connects a stream with a file.
+/// Returns whether an annotation connects a stream with a file.
 pub(super) fn is_file(annotation: &Annotation) -> bool {
     annotation.element("type").is_some_and(|ty| ty.value.value == "file")
 }
 
-/// The files from which a stream gets events. Errors: what is wrong with an option, or is not there.
+/// Compiles the file sources of a stream. Errors: an option is invalid or missing.
 pub fn sources(
     annotations: &[Annotation],
     stream: usize,
@@ -92,7 +92,7 @@ pub fn sources(
     .collect()
 }
 
-/// The files to which the events of a stream go. Errors: as for [`sources`].
+/// Compiles the file sinks of a stream. Errors: as for [`sources`].
 pub fn sinks(annotations: &[Annotation], stream: usize) -> Result<Vec<FileSink>, Diagnostic> {
     let of = annotations.iter().filter(|a| a.is("sink") && is_file(a));
     of.map(|a| {
@@ -166,7 +166,7 @@ fn mapper(annotation: &Annotation, reads: bool) -> Result<FileMapper, Diagnostic
     }
 }
 
-/// The options in an annotation.
+/// Options of an annotation.
 struct AnnotationOptions<'a>(&'a Annotation);
 
 impl<'a> AnnotationOptions<'a> {
@@ -174,7 +174,7 @@ impl<'a> AnnotationOptions<'a> {
         self.0.element(name)
     }
 
-    /// Errors: an option that is not among these.
+    /// Checks that all options are known. Errors: one is not in `known`.
     fn check_known(&self, known: &[&str]) -> Result<(), Diagnostic> {
         match self.0.elements().find(|e| !known.iter().any(|name| e.has_key(name))) {
             None => Ok(()),
@@ -186,7 +186,7 @@ impl<'a> AnnotationOptions<'a> {
         }
     }
 
-    /// Errors: that the option has another value than the only one that there is.
+    /// Checks an option that supports a single value. Errors: it has another value.
     fn check_value(&self, name: &str, value: &str, why: &str) -> Result<(), Diagnostic> {
         match self.get(name).filter(|e| !e.value.value.eq_ignore_ascii_case(value)) {
             None => Ok(()),

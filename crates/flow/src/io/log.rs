@@ -1,4 +1,4 @@
-//! `@sink(type='log')`: each event of a stream is a line.
+//! `@sink(type='log')`: writes one line per event of a stream.
 
 use std::fmt::Write as _;
 
@@ -13,21 +13,21 @@ use crate::replay::json_of;
 use crate::stream_functions::Priority;
 use crate::value::Value;
 
-/// The mappers of this sink.
+/// Supported mappers of the log sink.
 const MAPPERS: [&str; 4] = ["csv", "json", "passThrough", "text"];
 
-/// A sink that makes lines of events. Whoever runs the app writes them.
+/// Sink that formats events as lines. The caller that runs the app writes them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LogSink {
-    /// What a line begins with.
+    /// Start of each line.
     prefix: String,
-    /// How urgent it is.
+    /// Priority of the lines.
     pub priority: Priority,
     mapper: LogMapper,
     attributes: Vec<String>,
 }
 
-/// What stands behind the prefix.
+/// Format of an event, after the prefix.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum LogMapper {
     /// `Event{timestamp=1000, data=[a, 1], isExpired=false}`
@@ -43,8 +43,8 @@ enum LogMapper {
 }
 
 impl LogSink {
-    /// Reads the annotation of the stream `name`. Errors: an unknown priority or mapper, a payload with an unknown
-    /// attribute.
+    /// Compiles the annotation of the stream `name`. Errors: an unknown priority or mapper, a payload with an
+    /// unknown attribute.
     pub(super) fn of(
         annotation: &Annotation,
         name: &str,
@@ -65,16 +65,16 @@ impl LogSink {
         Ok(Self { prefix, priority, mapper, attributes })
     }
 
-    /// Whether lines are to be seen where nobody asked for more: they are no `DEBUG`, `TRACE` or `OFF`.
+    /// Returns whether lines appear at the default log level: those of priority `ERROR`, `WARN` and `INFO`.
     pub fn is_shown_by_default(&self) -> bool {
         matches!(self.priority, Priority::Error | Priority::Warn | Priority::Info)
     }
 
-    /// The line of event `row`, without its end. Line breaks in texts stay.
+    /// Formats event `row` as a line without a line end. Line breaks in strings are kept.
     pub fn line(&self, events: &Batch, row: usize) -> String {
         let mut line = format!("{} : ", self.prefix);
         let values = events.columns.iter().map(|column| column.get(row));
-        // writing to a string does not fail
+        // writing to a string cannot fail
         let _ = match &self.mapper {
             LogMapper::PassThrough => {
                 let values: Vec<String> = values.map(|v| v.to_string()).collect();
@@ -82,7 +82,7 @@ impl LogSink {
                 write!(line, "Event{{timestamp={time}, data=[{values}], isExpired=false}}")
             }
             LogMapper::Json => {
-                // a map of JSON would sort them
+                // a `serde_json` map would sort the fields
                 let fields = self.attributes.iter().zip(values);
                 let fields =
                     fields.map(|(name, value)| format!("{}:{}", Json::from(name.as_str()), json_of(&value)));
@@ -107,13 +107,13 @@ impl LogSink {
         line
     }
 
-    /// Hands the lines of these events to `tracing`.
+    /// Writes the lines of these events through `tracing`.
     pub fn trace(&self, events: &Batch) {
         (0..events.len()).for_each(|row| self.priority.write(&self.line(events, row)));
     }
 }
 
-/// A cell in quotes where it needs them.
+/// Quotes a CSV cell if necessary.
 fn csv_cell(text: &str) -> String {
     match text.contains([',', '"', '\n', '\r']) {
         true => format!("\"{}\"", text.replace('"', "\"\"")),

@@ -1,4 +1,4 @@
-//! Topics of sinks, and which events go to which of them.
+//! Topics of sinks, and the distribution of events over them.
 
 use std::fmt::Write as _;
 
@@ -10,7 +10,7 @@ use super::{DistributionStrategy, StreamSink};
 use crate::batch::Batch;
 use crate::catalog::Attributes;
 
-/// The topic of a sink, or the text of a payload: a text with places for attributes, `alarms/{{site}}`.
+/// Template of a sink's topic or of a payload, with placeholders for attributes: `alarms/{{site}}`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TopicTemplate(Vec<TopicPart>);
 
@@ -21,7 +21,8 @@ enum TopicPart {
 }
 
 impl TopicTemplate {
-    /// Reads the option of a sink of a stream with these attributes. Errors: a place that names none of them.
+    /// Parses an option of a sink whose stream has these attributes. Errors: a placeholder names none of
+    /// them.
     pub(super) fn parse(element: &Element, attributes: &Attributes) -> Result<Self, Diagnostic> {
         let mut parts = vec![];
         let mut rest = element.value.value.as_str();
@@ -40,13 +41,13 @@ impl TopicTemplate {
         Ok(Self(parts))
     }
 
-    /// The topic to which event `row` goes.
+    /// Expands the template for event `row`.
     pub(super) fn of(&self, events: &Batch, row: usize) -> String {
         let mut topic = String::new();
         for part in &self.0 {
             match part {
                 TopicPart::Text(text) => topic.push_str(text),
-                // writing to a string does not fail
+                // writing to a string cannot fail
                 TopicPart::Column(column) => drop(write!(topic, "{}", events.columns[*column].get(row))),
             }
         }
@@ -55,9 +56,9 @@ impl TopicTemplate {
 }
 
 impl StreamSink {
-    /// To which topics events go that came together, and which of them: topics in the order of their first event.
+    /// Distributes a batch of events over topics. Returns the topics, each with its rows in order.
     ///
-    /// `turn` says whose turn it is.
+    /// `turn` selects the topic for round robin.
     pub(crate) fn distribute(&self, events: &Batch, turn: usize) -> Vec<(String, Vec<usize>)> {
         let mut spread: Vec<(String, Vec<usize>)> = vec![];
         for topic in 0..self.topics.len() {

@@ -1,4 +1,4 @@
-//! Definitions: streams, tables, named windows, triggers.
+//! Compilation of definitions: streams, tables, named windows, triggers, aggregations.
 
 use tidemill_lang::Diagnostic;
 use tidemill_lang::siddhi::ast::{self, Definition, EventKind};

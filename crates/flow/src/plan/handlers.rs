@@ -1,4 +1,4 @@
-//! From filters and stream functions in the text to what runs.
+//! Compilation of filters and stream functions.
 
 use tidemill_lang::siddhi::ast::{self, HandlerKind};
 use tidemill_lang::{Diagnostic, Span};
@@ -12,7 +12,8 @@ use crate::registry::Registry;
 use crate::scope::StreamScope;
 use crate::select;
 
-/// Compiles the handlers of a query that reads one stream; `attributes` grows by what functions add.
+/// Compiles the handlers of a query that reads one stream; appends the attributes that functions add to
+/// `attributes`.
 pub(crate) fn compile(
     handlers: &[ast::Handler],
     stream: &str,
@@ -23,9 +24,9 @@ pub(crate) fn compile(
     handlers.iter().map(|h| HandlerCompiler { stream, tables, registry }.handler(h, attributes)).collect()
 }
 
-/// The same where none can have a state of its own.
+/// Compiles handlers where stateful ones are not supported.
 ///
-/// Errors: also that one does.
+/// Errors: also that a handler is stateful.
 pub(crate) fn stateless(
     handlers: &[ast::Handler],
     stream: &str,
@@ -114,7 +115,7 @@ impl HandlerCompiler<'_> {
         compiler.args(call)
     }
 
-    /// Adds attributes. Errors: that one is there already.
+    /// Adds attributes. Errors: one of these names exists.
     fn add(&self, added: Attributes, to: &mut Attributes, span: Span) -> Result<(), Diagnostic> {
         for (name, ty) in added {
             if to.iter().any(|(known, _)| *known == name) {

@@ -1,4 +1,4 @@
-//! Windows in queries and definitions.
+//! Compilation of windows in queries and definitions.
 
 use tidemill_lang::Diagnostic;
 use tidemill_lang::siddhi::ast::{self, ExprKind};

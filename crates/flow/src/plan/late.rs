@@ -1,19 +1,20 @@
-//! `@late(policy='correct', allowed='1 min')`: late events correct what was put out.
+//! `@late(policy='correct', allowed='1 min')`: late events correct emitted output.
 //!
-//! It is said before a stream and holds for the whole app, whose queries share a clock and what they know. The other
-//! policies are the engine's.
+//! The annotation of a stream applies to the whole app, because its queries share a clock and state. The
+//! engine implements the other policies.
 
 use tidemill_lang::siddhi::ast::{Annotation, App, Definition, StreamDefinition};
 use tidemill_lang::{Diagnostic, Span};
 
 use super::time;
 
-/// Transports that only lead from stream to stream inside an app.
+/// Source and sink type that only connects streams within an app.
 const INSIDE: &str = "inMemory";
 
-/// How far behind the clock events may be that correct what was put out, milliseconds; `None` where none do.
+/// Returns how far behind the app's time a correcting event may be, in milliseconds; `None` if the policy is
+/// not used.
 ///
-/// Errors: what is wrong with the annotations, and connections that cannot go through events again.
+/// Errors: invalid annotations, and sources and sinks that cannot process events again.
 pub(super) fn correction_span(app: &App) -> Result<Option<i64>, Vec<Diagnostic>> {
     let said = app.definitions.iter().filter_map(|definition| match definition {
         Definition::Stream(stream) => Some((stream, stream.annotations.iter().find(|a| a.is("late"))?)),
@@ -82,7 +83,7 @@ fn allowed(annotation: &Annotation) -> Result<i64, Diagnostic> {
     }
 }
 
-/// Sources and sinks through which events would go once more.
+/// Reports the sources and sinks through which reprocessed events would pass again.
 fn connections(app: &App) -> impl Iterator<Item = Diagnostic> + '_ {
     let streams = app.definitions.iter().filter_map(|definition| match definition {
         Definition::Stream(stream) => Some(stream),
@@ -97,7 +98,7 @@ fn connections(app: &App) -> impl Iterator<Item = Diagnostic> + '_ {
     })
 }
 
-/// That something cannot be done again for events that were worked off.
+/// Builds the error for an element that cannot process events again.
 pub(crate) fn not_repeatable(span: Span, what: &str) -> Diagnostic {
     Diagnostic::error("F0510", span, what)
         .note("with `@late(policy='correct')` events are worked off again when late ones come")

@@ -1,4 +1,5 @@
-//! From the syntax tree of an app to what runs: names are looked up, types checked, everything wrong is told at once.
+//! Compilation of an app from its syntax tree: name resolution and type checks; all errors are reported at
+//! once.
 
 mod definitions;
 mod handlers;
@@ -30,50 +31,51 @@ pub(crate) use late::not_repeatable;
 pub(crate) use partitions::time;
 pub(crate) use selection::selection;
 
-/// A compiled app.
+/// Compiled app.
 #[derive(Clone)]
 pub struct AppPlan {
-    /// What it says, without places and annotations of the app: two apps with equal texts take each other's states.
+    /// Structural source text, without positions and `@app:` annotations: apps with equal texts accept each
+    /// other's snapshots.
     pub text: Arc<str>,
-    /// `@app:name`, if it has one.
+    /// `@app:name`, if present.
     pub name: Option<String>,
-    /// Whether time is that of the events (`@app:playback`).
+    /// Whether the app runs on event time (`@app:playback`).
     pub playback: bool,
-    /// Where late events correct what was put out (`@late(policy='correct')`), how far behind the clock they may be,
-    /// milliseconds.
+    /// How far behind the app's time a late event may be that corrects emitted output, in milliseconds;
+    /// `None` without `@late(policy='correct')`.
     pub corrected: Option<i64>,
-    /// Its streams.
+    /// Streams, tables, windows and aggregations.
     pub catalog: Catalog,
-    /// Its queries in order, those in partitions left out.
+    /// Queries outside of partitions, in source order.
     pub queries: Vec<QueryPlan>,
-    /// Its partitions in order.
+    /// Partitions, in source order.
     pub partitions: Vec<Arc<PartitionPlan>>,
-    /// Queries and partitions in the order of the text.
+    /// Queries and partitions, in source order.
     pub elements: Vec<PlanElement>,
-    /// Where events come from besides the senders.
+    /// Topics whose events are received by streams.
     pub sources: Vec<io::TopicSource>,
-    /// Where they go besides the queries.
+    /// Sinks of streams.
     pub sinks: Vec<io::StreamSink>,
-    /// The files from which events come, read by whoever runs the app.
+    /// File sources; the caller that runs the app reads the files.
     pub file_sources: Vec<io::file::FileSource>,
-    /// The files to which they go, written by whoever runs the app.
+    /// File sinks; the caller that runs the app writes the files.
     pub file_sinks: Vec<io::file::FileSink>,
-    /// Its named windows in order.
+    /// Named windows, in source order.
     pub windows: Vec<NamedWindowPlan>,
-    /// What its on-demand queries may call.
+    /// Functions and aggregates available to on-demand queries.
     pub registry: Arc<Registry>,
-    /// Its triggers in order: the stream of each, and when it fires.
+    /// Triggers in source order, each with the index of its stream.
     pub triggers: Vec<(usize, Trigger)>,
     limits: Limits,
 }
 
 impl AppPlan {
-    /// How much it may hold.
+    /// Returns the limits on the app's state.
     pub fn limits(&self) -> Limits {
         self.limits
     }
 
-    /// The same with other limits.
+    /// Sets the limits on the app's state and on that of its queries.
     pub fn with_limits(mut self, limits: Limits) -> Self {
         self.limits = limits;
         self.queries.iter_mut().for_each(|query| query.limits = limits);
@@ -87,7 +89,8 @@ impl AppPlan {
 }
 
 impl AppPlan {
-    /// What its tables are called in a state, in order; the same of its named windows and queries below.
+    /// Returns the names of the tables' sections in a snapshot, in order; the methods below, those of the
+    /// other elements.
     pub(crate) fn table_names(&self) -> impl Iterator<Item = String> + '_ {
         self.catalog.tables().iter().map(|table| format!("table {}", table.name))
     }
@@ -105,7 +108,7 @@ impl AppPlan {
         self.queries.iter().enumerate().map(|(i, query)| format!("query {} {}", i + 1, query.name))
     }
 
-    /// All its queries, those in partitions as well, in the order of the text.
+    /// Returns all queries, including those of partitions, in source order.
     pub fn all_queries(&self) -> impl Iterator<Item = &QueryPlan> {
         self.elements.iter().flat_map(|element| {
             let (one, inside) = match element {
@@ -117,7 +120,7 @@ impl AppPlan {
     }
 }
 
-/// What runs, by its number in the plan.
+/// Index of an execution element in the plan.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PlanElement {
     /// A query.
@@ -126,19 +129,19 @@ pub enum PlanElement {
     Partition(usize),
 }
 
-/// When a trigger fires.
+/// Schedule of a trigger.
 #[derive(Debug, Clone)]
 pub enum Trigger {
     /// Once, when the app starts.
     Start,
-    /// Every so many milliseconds, the first time one period after the start.
+    /// Period in milliseconds; the first firing is one period after the start.
     Every(i64),
-    /// By a calendar.
+    /// Cron schedule.
     Cron(Cron),
 }
 
 impl Trigger {
-    /// When it fires next after `now`.
+    /// Returns the time of the next firing after `now`; `None` if there is none.
     pub fn after(&self, now: i64) -> Option<i64> {
         match self {
             Self::Start => None,
@@ -150,7 +153,7 @@ impl Trigger {
 
 /// Compiles an app.
 ///
-/// Errors: everything that is wrong with it, in order of the text.
+/// Errors: all problems found, definitions first, each group in source order.
 pub fn compile(app: &ast::App, registry: &Registry) -> Result<AppPlan, Vec<Diagnostic>> {
     let late = late::correction_span(app);
     let mut repeating = registry.clone();
@@ -185,7 +188,7 @@ pub fn compile(app: &ast::App, registry: &Registry) -> Result<AppPlan, Vec<Diagn
         Ok(allowed) => planner.plan.corrected = allowed,
         Err(diagnostics) => wrong.extend(diagnostics),
     }
-    // an aggregation may stand before the stream that it reads
+    // an aggregation may precede the definition of its input stream
     let (aggregations, others): (Vec<_>, Vec<_>) =
         app.definitions.iter().partition(|d| matches!(d, Definition::Aggregation(_)));
     for definition in others.into_iter().chain(aggregations) {
@@ -222,7 +225,7 @@ pub fn compile(app: &ast::App, registry: &Registry) -> Result<AppPlan, Vec<Diagn
     if wrong.is_empty() { Ok(planner.plan) } else { Err(wrong) }
 }
 
-/// Definitions and queries, a line for each of their parts.
+/// Returns the text of definitions and queries, one line per part, without `@app:` annotations.
 fn text(app: &ast::App) -> String {
     let all = tidemill_lang::siddhi::structural_text(app);
     all.lines().filter(|line| !line.starts_with("@app:")).flat_map(|line| [line, "\n"]).collect()
@@ -231,16 +234,16 @@ fn text(app: &ast::App) -> String {
 struct Planner<'r> {
     registry: &'r Registry,
     plan: AppPlan,
-    /// Names given by `@info`, and where.
+    /// Names given by `@info`, with their source ranges.
     names: BTreeMap<String, Span>,
-    /// What could not be defined: who uses it has made no further mistake.
+    /// Names whose definition failed; using one is not reported as another error.
     undefined: BTreeSet<String>,
-    /// How many queries there are so far.
+    /// Number of queries compiled so far.
     queries: usize,
 }
 
 impl Planner<'_> {
-    /// Without those that only say that something is missing which could not be defined.
+    /// Drops diagnostics about a missing name whose definition failed.
     fn root_causes(&self, mut diagnostics: Vec<Diagnostic>) -> Vec<Diagnostic> {
         diagnostics.retain(|d| {
             let missing = d.message.starts_with("there is no ") || d.message.starts_with("no query before ");
@@ -250,7 +253,7 @@ impl Planner<'_> {
         diagnostics
     }
 
-    /// A query is wrong: the stream that it would have defined is not.
+    /// Marks the stream that a failed query would have defined as undefined.
     fn mark_undefined(&mut self, query: &ast::Query) {
         if let ast::OutputAction::Insert { target } = &query.output.action {
             let name = full_name(target);

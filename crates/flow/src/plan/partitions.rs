@@ -1,4 +1,4 @@
-//! Partitions: keys, queries, and when idle keys are dropped.
+//! Compilation of partitions: keys, queries, and purging of idle keys.
 
 use std::sync::Arc;
 
@@ -12,11 +12,11 @@ use crate::expr::Compiler;
 use crate::partition::{IdleKeyPurge, KeyPart, PartitionPlan, StreamKeys};
 use crate::scope::StreamScope;
 
-/// How often idle keys are looked for when nothing is said: 5 minutes.
+/// Default interval between purges of idle keys: 5 minutes.
 const PURGE_INTERVAL_MS: i64 = 5 * 60 * 1000;
 
 impl Planner<'_> {
-    /// Compiles a partition with its queries. Errors: everything that is wrong with them.
+    /// Compiles a partition with its queries. Errors: all problems found.
     pub(super) fn partition(&mut self, partition: &ast::Partition) -> Result<PartitionPlan, Vec<Diagnostic>> {
         let mut wrong = Vec::new();
         let annotation = annotations::at_most_one(&partition.annotations, "purge");
@@ -88,7 +88,7 @@ impl Planner<'_> {
     }
 }
 
-/// What `@purge(…)` before a partition says.
+/// Compiles `@purge(…)` of a partition.
 fn purge(annotation: &Annotation) -> Result<Option<IdleKeyPurge>, Diagnostic> {
     const EXAMPLE: &str = "write `@purge(enable='true', interval='10 sec', idle.period='1 hour')`";
     let missing = |key: &str| {
@@ -111,7 +111,7 @@ fn purge(annotation: &Annotation) -> Result<Option<IdleKeyPurge>, Diagnostic> {
     Ok(Some(IdleKeyPurge { interval, idle }))
 }
 
-/// A time that an annotation gives as a text, in milliseconds.
+/// Parses a duration in an annotation; returns milliseconds, above 0.
 pub(crate) fn time(element: &Element) -> Result<i64, Diagnostic> {
     let text = &element.value.value;
     let read = siddhi::parse_expression(&SourceFile::new(FileId(0), "time", text));

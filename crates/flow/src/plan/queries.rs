@@ -1,4 +1,4 @@
-//! Queries: what they read, what they select, where they write it.
+//! Compilation of queries: input, selection and output.
 
 use std::sync::Arc;
 
@@ -72,7 +72,7 @@ impl Planner<'_> {
         self.output(query, plan)
     }
 
-    /// A pattern or a sequence.
+    /// Compiles a pattern or a sequence.
     fn state(&mut self, query: &ast::Query, input: &ast::StateInput) -> Result<QueryPlan, Diagnostic> {
         let (mut pattern, steps) = pattern::compile(input, &self.plan.catalog, self.registry)?;
         let mut references = Vec::new();
@@ -119,7 +119,7 @@ impl Planner<'_> {
         )
     }
 
-    /// What the output of a query is written to.
+    /// Compiles the output target of a query.
     fn target(&mut self, output: &ast::Output, select: &select::SelectPlan) -> Result<Target, Diagnostic> {
         let written: Attributes =
             select.outputs().iter().map(|(name, expr)| (name.clone(), expr.ty)).collect();
@@ -139,7 +139,7 @@ impl Planner<'_> {
         Ok(self.plan.catalog.window(stream).map_or(Target::Stream(stream), Target::Window))
     }
 
-    /// A stream or window in the place of a table is called what it is.
+    /// Improves the error for a stream or window that is used as a table.
     fn not_a_table(&self, output: &ast::Output, diagnostic: Diagnostic) -> Diagnostic {
         let (OutputAction::Delete { table, .. }
         | OutputAction::Update { table, .. }
@@ -158,7 +158,7 @@ impl Planner<'_> {
             .help(format!("define it as a table, or `insert into {}`", table.name))
     }
 
-    /// What all queries end with: rate, target and name.
+    /// Compiles the common end of all queries: rate, target and name.
     fn output(&mut self, query: &ast::Query, mut plan: QueryPlan) -> Result<QueryPlan, Diagnostic> {
         let window = plan.window.is_some() || plan.join.is_some();
         plan.rate = query
@@ -189,7 +189,7 @@ impl Planner<'_> {
     }
 }
 
-/// The attributes that stand in a list of what is selected by their names alone; none where all are selected.
+/// Returns the attributes that the select list names without an expression; `None` if all are selected.
 fn selected_columns(query: &ast::Query, stream: &str, attributes: &Attributes) -> Option<Vec<usize>> {
     let Some(SelectItems::List(items)) = query.select.as_ref().map(|clause| &clause.items) else {
         return None;

@@ -1,4 +1,4 @@
-//! The select clause and the output rate.
+//! Compilation of the select clause and the output rate.
 
 use tidemill_lang::Diagnostic;
 use tidemill_lang::siddhi::ast::{self, EventKind, ExprKind, SelectItems};
@@ -12,7 +12,7 @@ use crate::scope::HavingScope;
 use crate::select::{self, OutputEvents};
 use crate::value::Value;
 
-/// Compiles the select clause. `input` is what `*` stands for.
+/// Compiles the select clause. `input` are the attributes that `*` stands for.
 pub(crate) fn selection(
     query: &ast::Query,
     input: &Attributes,
@@ -107,9 +107,9 @@ pub(crate) fn selection(
     Ok(plan)
 }
 
-/// What an aggregate in `having` is about: the values of output columns in place of their names.
+/// Replaces output columns in the arguments of an aggregate in `having` by their expressions.
 ///
-/// Errors: one of them is an aggregate itself.
+/// Errors: such a column is an aggregate itself.
 fn expand_output_columns(call: &mut AggregateCall, items: &[(String, Expr)]) -> Result<(), Diagnostic> {
     let mut total = None;
     for arg in &mut call.args {
@@ -134,7 +134,7 @@ fn expand_output_columns(call: &mut AggregateCall, items: &[(String, Expr)]) -> 
     }
 }
 
-/// Compiles the output clause. A snapshot sees every event of every group.
+/// Compiles the output clause. A snapshot makes the selection emit every event of every group.
 pub(super) fn rate(
     rate: &ast::RateLimit,
     query: &ast::Query,
@@ -184,7 +184,7 @@ pub(super) fn output_events(kind: Option<EventKind>) -> OutputEvents {
     }
 }
 
-/// A constant whole number that is not negative.
+/// Returns the value of a constant, non-negative whole number.
 fn count(expr: &ast::Expr, what: &str) -> Result<usize, Diagnostic> {
     let value = match &expr.kind {
         ExprKind::Literal(ast::Literal::Int(n)) => Value::Int(*n).as_i64(),

@@ -1,4 +1,5 @@
-//! `#json:tokenize(json, path)` and `#json:tokenizeAsObject(json, path)`: an event for each element at a path.
+//! `#json:tokenize(json, path)` and `#json:tokenizeAsObject(json, path)`: emit an event for each element at a
+//! path.
 
 use std::sync::Arc;
 
@@ -39,7 +40,7 @@ struct TokenizeJson {
     name: &'static str,
     paths: CompileCache<CompiledPath>,
     as_object: bool,
-    /// A path that leads nowhere fails the event; otherwise it goes on with a null.
+    /// Whether a path that finds nothing fails the event; otherwise the element is null.
     fail_on_missing: bool,
 }
 

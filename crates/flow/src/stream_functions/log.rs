@@ -11,10 +11,10 @@ use crate::value::Value;
 
 const FORM: &str = "log([priority,] [message] [, with.event])";
 
-/// How urgent a line is.
+/// Priority of a log line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Priority {
-    /// Not written.
+    /// The line is not written.
     Off,
     /// `ERROR`, `FATAL`
     Error,
@@ -31,7 +31,7 @@ pub enum Priority {
 impl Priority {
     const NAMES: [&str; 7] = ["INFO", "DEBUG", "WARN", "FATAL", "ERROR", "OFF", "TRACE"];
 
-    /// By its name, in any case. Errors: that there is none, with the nearest name.
+    /// Parses a priority; case is ignored. Errors: it is unknown; suggests a similar name.
     pub fn parse(name: &str) -> Result<Self, String> {
         Ok(match name.to_ascii_uppercase().as_str() {
             "INFO" => Self::Info,
@@ -57,7 +57,7 @@ impl Priority {
     }
 }
 
-/// An event as a line shows it: its timestamp and its attributes.
+/// Formats an event: its timestamp and its attributes.
 fn format_event(columns: &[Column], row: usize, time: i64) -> String {
     let values: Vec<String> = columns.iter().map(|c| c.get(row).to_string()).collect();
     format!("{time} [{}]", values.join(", "))
@@ -79,7 +79,7 @@ pub(super) fn build(args: &[ArgumentType]) -> Result<BoundStreamFunction, String
     let (priority, message) = match texts {
         [] => (Priority::Info, None),
         [message] => match constant(message).and_then(|name| Priority::parse(&name).ok()) {
-            // a lone text that is a priority, as in log('DEBUG', true)
+            // a single string that names a priority, as in log('DEBUG', true)
             Some(priority) if with_event.is_some() => (priority, None),
             _ => (Priority::Info, Some(0)),
         },
@@ -94,9 +94,9 @@ pub(super) fn build(args: &[ArgumentType]) -> Result<BoundStreamFunction, String
 #[derive(Debug)]
 struct LogFunction {
     priority: Priority,
-    /// The argument that is the message.
+    /// Index of the argument with the message.
     message: Option<usize>,
-    /// The argument that tells whether the event is written, too; without one it is.
+    /// Index of the argument that decides whether the event is logged; without it, it is.
     with_event: Option<usize>,
 }
 

@@ -1,4 +1,5 @@
-//! `#str:tokenize`, `#list:tokenize`, `#map:tokenize`: an event for each part of a text, of lists, of maps.
+//! `#str:tokenize`, `#list:tokenize`, `#map:tokenize`: emit an event for each part of a string, of lists or
+//! of maps.
 
 use std::fmt;
 use std::sync::Arc;
@@ -42,7 +43,8 @@ fn objects(form: &str, args: &[ArgumentType]) -> Result<(), String> {
     }
 }
 
-/// The parts of a text, as `str:split` has them. Each goes on by itself, so that totals see one after the other.
+/// Splits a string as `str:split` does. Each part is a chunk of its own, so that aggregates see them one
+/// after the other.
 struct TokenizeText {
     patterns: CompileCache<JavaRegex>,
 }
@@ -75,7 +77,8 @@ impl StreamFunction for TokenizeText {
     }
 }
 
-/// The elements of a list; of several lists what stands at each place, as a list, null where one is shorter.
+/// Emits the items of a list with their indexes; for several lists, a list of the items at each index, null
+/// where one is shorter.
 #[derive(Debug)]
 struct TokenizeLists;
 
@@ -90,7 +93,7 @@ impl StreamFunction for TokenizeLists {
     }
 }
 
-/// The entries of a map; of several maps what each key has, as a list, null where one lacks it.
+/// Emits the entries of a map; for several maps, a list of the values of each key, null where a map lacks it.
 #[derive(Debug)]
 struct TokenizeMaps;
 
@@ -107,7 +110,7 @@ impl StreamFunction for TokenizeMaps {
     }
 }
 
-/// The one value, or the list of several.
+/// Returns a single value as it is, several as a list.
 fn value_or_list(values: impl Iterator<Item = Option<Value>>) -> Value {
     let mut values: Vec<Value> = values.map(Option::unwrap_or_default).collect();
     match values.len() {

@@ -1,4 +1,4 @@
-//! What events do to the rows of a table.
+//! Application of table actions.
 
 use hashbrown::HashSet;
 use smallvec::SmallVec;
@@ -11,26 +11,26 @@ use crate::column::Column;
 use crate::expr::{EvalError, Expr, Frame, NoContext, Node};
 use crate::value::Value;
 
-/// The columns of a row and what they are assigned.
+/// Assigned columns of a row with their new values.
 type Assignments = SmallVec<[(usize, Value); 4]>;
 
-/// An update by the primary key with columns of the event alone.
+/// Update by a single-column primary key that assigns plain columns of the event.
 struct KeyedUpdate {
-    /// The event's column that is the key.
+    /// Column of the event with the key.
     key: usize,
-    /// The event's column for each of these columns of the table.
+    /// Pairs of a column of the table and the assigned column of the event.
     set: SmallVec<[(usize, usize); 8]>,
 }
 
 impl Table {
-    /// Each event in turn does `action`. `now` is the clock where a batch has no chunks.
+    /// Applies `action` for each event in order. `now` is the time for events of a batch without chunks.
     ///
-    /// Errors: what an expression says, and that the table is full; what was done before stays.
+    /// Errors: an expression fails, or the table is full; earlier changes remain.
     pub fn apply(&mut self, action: &TableAction, events: &Batch, now: i64) -> Result<(), EvalError> {
         self.apply_rows(action, events, now).map_err(|(_, failure)| failure)
     }
 
-    /// The same; an error comes with the place of its event.
+    /// Applies `action` as [`Self::apply`] does; an error includes the row of its event.
     pub fn apply_rows(
         &mut self,
         action: &TableAction,
@@ -69,7 +69,7 @@ impl Table {
         Ok(())
     }
 
-    /// The rows that are found, in the table's order.
+    /// Returns the matching rows in table order.
     pub(super) fn matching_rows(
         &self,
         on: &TableSearch,
@@ -83,12 +83,12 @@ impl Table {
         Ok(found)
     }
 
-    /// Adds event `i`, whose columns are the table's.
+    /// Inserts event `i`, which has the columns of the table.
     fn insert_event(&mut self, events: &Batch, i: usize) -> Result<(), EvalError> {
         self.insert_cells(|column| (&events.columns[column], i)).map(|_| ())
     }
 
-    /// Assigns the values of an event to all rows that it found. Nothing changes when two rows would have one key then.
+    /// Assigns the values of an event to all rows in `found`. Changes nothing if two rows would get one key.
     fn assign_all(
         &mut self,
         found: &[RowIndex],
@@ -118,7 +118,7 @@ impl Table {
         Ok(())
     }
 
-    /// The values that a row is assigned, one after the other, each seeing those before it.
+    /// Computes the assigned values of a row. If `chained`, an expression sees the values assigned before it.
     fn compute_assignments(
         &self,
         place: RowIndex,
@@ -126,7 +126,7 @@ impl Table {
         chained: bool,
         event: &Frame<'_>,
     ) -> Result<Assignments, EvalError> {
-        // the row as it becomes, where later values look at earlier ones
+        // a copy of the row that receives the assignments, because later expressions read earlier ones
         let mut row: Vec<Column> = Vec::new();
         if chained {
             let (columns, i) = self.rows.row(place);
@@ -151,7 +151,7 @@ impl Table {
         Ok(values)
     }
 
-    /// Writes values into a row; with `moves` its key was taken out before and is put in again.
+    /// Writes values into a row. With `moves`, its key entry was removed before and is inserted again.
     fn write_values(&mut self, place: RowIndex, values: &[(usize, Value)], moves: bool) {
         let is_set = |column: usize| values.iter().any(|(c, _)| *c == column);
         let touched = |index: &&mut super::SecondaryIndex| is_set(index.column);
@@ -167,7 +167,7 @@ impl Table {
         }
     }
 
-    /// Whether rows may take these values together: each has a key then that no other row has.
+    /// Returns whether the keys remain unique, and valid, if all rows take these values.
     fn keys_stay_unique(&self, all: &[(RowIndex, Assignments)]) -> bool {
         let Some(key) = &self.key else { return true };
         let changed: HashSet<RowIndex> = all.iter().map(|(place, _)| *place).collect();
@@ -191,7 +191,8 @@ impl Table {
         })
     }
 
-    /// The update, when a row is found by its key where it lies in the event, and takes columns of the event as they are.
+    /// Returns the update in its keyed form if it searches by a key column of the event and assigns columns
+    /// of the event unchanged. `None` if it needs the general path.
     fn as_keyed_update(
         &self,
         on: &TableSearch,
@@ -220,7 +221,7 @@ impl Table {
         Some(keyed)
     }
 
-    /// The events of a batch find their rows; then column after column is written.
+    /// Applies a keyed update: looks up the rows of all events, then writes column by column.
     fn update_by_key(
         &mut self,
         keyed: &KeyedUpdate,
@@ -231,8 +232,8 @@ impl Table {
         let Some(key) = &self.key else { return Ok(()) };
         let codes: SmallVec<[KeyProbe; 16]> = (0..events.len()).map(|i| key.probe(|_| (column, i))).collect();
         key.prefetch(&codes);
-        // First all rows that may be those, then a look at their keys, then the values: so a processor waits for the
-        // memory of many events at once.
+        // Look up all candidate rows first, then verify their keys, then write the values: the processor
+        // overlaps the memory accesses of many events.
         let likely: SmallVec<[Option<RowIndex>; 16]> =
             codes.iter().map(|code| key.likely_row(*code)).collect();
         let mut found: SmallVec<[(u32, RowIndex); 16]> = SmallVec::new();
@@ -263,7 +264,7 @@ impl Table {
     }
 }
 
-/// Whether a value is computed from a column of the row that was assigned before it.
+/// Returns whether an expression reads a column of the row that an earlier assignment writes.
 fn reads_assigned_columns(set: &[(usize, Expr)]) -> bool {
     set.iter().enumerate().any(|(i, (_, expr))| {
         let mut sees = false;

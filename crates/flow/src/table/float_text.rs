@@ -1,5 +1,6 @@
-//! Floats as they are written: the float `75.6` is the double `75.6`, not the one with the same bits behind it,
-//! 75.5999984741211. So a key of several columns, whose values are put together as texts, is found by either.
+//! Conversion of floats to doubles by their decimal form: the float `75.6` becomes the double `75.6`, not
+//! 75.5999984741211, the double with its exact value. Multi-column keys compare decimal strings, so that a
+//! lookup by float or by double finds the row.
 
 use std::sync::Arc;
 
@@ -9,12 +10,12 @@ use crate::expr::{EvalError, Expr, Node};
 use crate::registry::{Function, FunctionContext};
 use crate::value::Value;
 
-/// The double that is written as a float is.
+/// Returns the double with the shortest decimal form of a float.
 pub(super) fn written_as_double(n: f32) -> f64 {
     n.to_string().parse().unwrap_or(f64::from(n))
 }
 
-/// Makes a double of an expression of type float: [`written_as_double`] of its value.
+/// Wraps a float expression into the conversion [`written_as_double`].
 pub(super) fn read_as_double(x: &mut Expr) {
     let float = std::mem::replace(x, Expr::constant(Value::Null, FieldType::Double));
     *x = Expr { node: Node::Call(Arc::new(FloatToDouble), vec![float]), ty: FieldType::Double };

@@ -1,4 +1,4 @@
-//! Indexes: rows by the values of one column.
+//! Secondary indexes: rows by the values of one column.
 
 use std::collections::BTreeSet;
 use std::hash::BuildHasher;
@@ -11,7 +11,7 @@ use super::key::CellRef;
 use super::rows::{RowIndex, TableRows};
 use crate::column::Data;
 
-/// The rows by the value of one column, texts by their hash; rows where it is null are not in it.
+/// Rows ordered by the value of one column, strings by their hash. Rows with a null are not indexed.
 pub(super) struct SecondaryIndex {
     pub(super) column: usize,
     rows: BTreeSet<(i64, RowIndex)>,
@@ -23,7 +23,7 @@ impl SecondaryIndex {
         Self { column, rows: BTreeSet::new(), state: DefaultHashBuilder::default() }
     }
 
-    /// What stands for a value.
+    /// Returns the index key of a value; `None` for null and objects.
     pub(super) fn key(&self, (column, row): CellRef<'_>) -> Option<i64> {
         match column.data() {
             Data::Str(v) if !column.is_null(row) => Some(self.text_key(v.get(row))),
@@ -31,7 +31,7 @@ impl SecondaryIndex {
         }
     }
 
-    /// What stands for a text.
+    /// Returns the index key of a string.
     pub(super) fn text_key(&self, text: &str) -> i64 {
         self.state.hash_one(text) as i64
     }
@@ -42,26 +42,27 @@ impl SecondaryIndex {
         }
     }
 
-    /// Takes a row out, before its value is changed.
+    /// Removes a row; must be called before its value changes.
     pub(super) fn remove(&mut self, rows: &TableRows, place: RowIndex) {
         if let Some(key) = self.key(rows.cell(place, self.column)) {
             self.rows.remove(&(key, place));
         }
     }
 
-    /// The rows in a range of keys: by key, and among equal keys as they were added.
+    /// Returns the rows in a range of keys, by key and then by row index.
     pub(super) fn range(&self, keys: RangeInclusive<i64>) -> impl Iterator<Item = RowIndex> + '_ {
         self.rows.range((*keys.start(), 0)..=(*keys.end(), RowIndex::MAX)).map(|(_, place)| *place)
     }
 
-    /// All rows have other places.
+    /// Rebuilds the index after row indexes have changed.
     pub(super) fn rebuild(&mut self, rows: &TableRows) {
         self.rows.clear();
         rows.indexes().for_each(|place| self.insert(rows, place));
     }
 }
 
-/// A number that is ordered as the value is among those of its column; none for null and for what has no order.
+/// Maps a value to an integer with the order of the column's type; `None` for null and for types without such
+/// a mapping.
 pub(super) fn order_key((column, row): CellRef<'_>) -> Option<i64> {
     if column.is_null(row) {
         return None;
@@ -76,7 +77,7 @@ pub(super) fn order_key((column, row): CellRef<'_>) -> Option<i64> {
     }
 }
 
-/// A whole number that is ordered as decimals are: -0.0 before 0.0, NaN behind all.
+/// Maps a float to an integer with the same order: -0.0 before 0.0, NaN last.
 pub(super) fn float_order_key(n: f64) -> i64 {
     let bits = if n.is_nan() { f64::NAN } else { n }.to_bits() as i64;
     bits ^ (((bits >> 63) as u64) >> 1) as i64

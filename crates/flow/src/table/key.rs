@@ -1,4 +1,4 @@
-//! The primary key: rows by the hash of its values, and in the order of a single number.
+//! Primary key: rows by a hash of the key, and a single numeric key also in order.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -13,27 +13,27 @@ use crate::catalog;
 use crate::column::{Column, Data};
 use crate::u64_map::U64IndexMap;
 
-/// A value where it lies.
+/// Reference to a value in place: column and row.
 pub(super) type CellRef<'a> = (&'a Column, usize);
 
-/// What makes rows differ: one value, or the texts of several put together.
+/// Primary key: the value of one column, or the concatenated strings of several.
 pub(super) struct PrimaryKey {
     columns: Vec<usize>,
-    /// The rows whose key is one value of at most eight bytes.
+    /// Rows whose key is one value of at most eight bytes.
     exact: U64IndexMap,
-    /// The others by their hashes.
+    /// The other rows, by the hash of the key.
     rows: HashTable<HashedRow>,
-    /// The rows of a single number in its order.
+    /// Rows in key order; only for a single numeric column.
     order: Option<BTreeMap<i64, RowIndex>>,
     state: DefaultHashBuilder,
 }
 
-/// What a key is looked for by.
+/// Encoded key for a lookup.
 #[derive(Clone, Copy)]
 pub(super) enum KeyProbe {
-    /// All of it.
+    /// The whole key.
     Exact(u64),
-    /// Its hash.
+    /// Hash of the key; a match must be verified.
     Hash(u32),
 }
 
@@ -44,14 +44,14 @@ struct HashedRow {
 }
 
 impl HashedRow {
-    /// The hash as the table of hashes wants it: it looks at both ends.
+    /// Spreads a hash over 64 bits, because `HashTable` uses both its high and its low bits.
     #[inline]
     fn spread_bits(hash: u32) -> u64 {
         u64::from(hash).wrapping_mul(0x9E37_79B9_7F4A_7C15)
     }
 }
 
-/// What of a value makes a key differ.
+/// Comparable form of one value of a key.
 #[derive(PartialEq)]
 enum KeyComponent<'a> {
     Null,
@@ -59,11 +59,11 @@ enum KeyComponent<'a> {
     Text(Cow<'a, str>),
 }
 
-/// Put between the texts of a key of several values.
+/// Separator of the strings of a multi-column key.
 const TEXT_SEPARATOR: &str = ":-:";
 
 impl PrimaryKey {
-    /// The key of a table, if it has one.
+    /// Creates the key of a table; `None` if the table has none.
     pub(super) fn new(plan: &catalog::Table) -> Option<Self> {
         let columns = plan.primary_key.clone();
         let order = match columns.as_slice() {
@@ -79,23 +79,24 @@ impl PrimaryKey {
         &self.columns
     }
 
-    /// The rows in the key's order, if it has one.
+    /// Returns the rows in key order; `None` unless the key is a single number.
     pub(super) fn order(&self) -> Option<&BTreeMap<i64, RowIndex>> {
         self.order.as_ref()
     }
 
-    /// The rows whose key, a number, is in a range.
+    /// Returns the rows whose numeric key is in a range.
     pub(super) fn range(&self, keys: RangeInclusive<i64>) -> impl Iterator<Item = RowIndex> + '_ {
         self.order.iter().flat_map(move |order| order.range(keys.clone()).map(|(_, place)| *place))
     }
 
-    /// Whether a row may have this key; `cell` gives the value of a column of the table, of its type.
+    /// Returns whether a row may have this key: a numeric key cannot be null. `cell` returns the value of a
+    /// table column, in its type.
     pub(super) fn may_hold<'a>(&self, cell: impl Fn(usize) -> CellRef<'a>) -> bool {
         let (column, row) = cell(self.columns[0]);
         self.order.is_none() || !column.is_null(row)
     }
 
-    /// What a key is looked for by.
+    /// Encodes a key for a lookup.
     #[inline]
     pub(super) fn probe<'a>(&self, cell: impl Fn(usize) -> CellRef<'a>) -> KeyProbe {
         if let [column] = self.columns.as_slice() {
@@ -129,8 +130,8 @@ impl PrimaryKey {
         KeyProbe::Hash((hash >> 32) as u32)
     }
 
-    /// The texts put together: rows have one key when these are the same. A lookup needs them only where one has a colon:
-    /// without, texts put together are the same when the values are.
+    /// Concatenates the key's strings; rows have one key if these are equal. A lookup needs them only if a
+    /// string contains a colon: otherwise equal concatenations imply equal values.
     pub(super) fn text<'a>(&self, cell: &impl Fn(usize) -> CellRef<'a>) -> String {
         let mut text = String::new();
         for column in &self.columns {
@@ -164,7 +165,7 @@ impl PrimaryKey {
         equal || colons == (true, true) && self.text(&a) == self.text(&b)
     }
 
-    /// The row with a key.
+    /// Returns the row with a key.
     #[inline]
     pub(super) fn find<'a>(
         &self,
@@ -181,7 +182,7 @@ impl PrimaryKey {
         self.rows.find(HashedRow::spread_bits(hash), same).map(|e| e.place)
     }
 
-    /// Says which keys are going to be looked up.
+    /// Prefetches the memory of lookups that follow.
     pub(super) fn prefetch(&self, codes: &[KeyProbe]) {
         self.exact.prefetch_keys(codes.iter().filter_map(|code| match code {
             KeyProbe::Exact(number) => Some(*number),
@@ -189,7 +190,7 @@ impl PrimaryKey {
         }));
     }
 
-    /// The row that is found by a code, nearly always.
+    /// Returns a candidate row for a key, without comparing keys in case of a hash.
     #[inline]
     pub(super) fn likely_row(&self, code: KeyProbe) -> Option<RowIndex> {
         match code {
@@ -200,7 +201,7 @@ impl PrimaryKey {
         }
     }
 
-    /// Whether the likely row has the key, of a single column.
+    /// Returns whether a candidate row has the key; for single-column keys.
     #[inline]
     pub(super) fn has_key(
         &self,
@@ -212,7 +213,7 @@ impl PrimaryKey {
         matches!(code, KeyProbe::Exact(_)) || self.has_same_key(|_| cell, |column| rows.cell(place, column))
     }
 
-    /// Adds a row whose key is not there.
+    /// Inserts a row; its key must not exist.
     pub(super) fn insert(&mut self, code: KeyProbe, rows: &TableRows, place: RowIndex) {
         match code {
             KeyProbe::Exact(number) => {
@@ -231,7 +232,7 @@ impl PrimaryKey {
         }
     }
 
-    /// Takes a row out, before its key is changed.
+    /// Removes a row; must be called before its key changes.
     pub(super) fn remove(&mut self, rows: &TableRows, place: RowIndex) {
         match self.probe(|column| rows.cell(place, column)) {
             KeyProbe::Exact(number) => self.exact.remove(number),
@@ -248,7 +249,7 @@ impl PrimaryKey {
         }
     }
 
-    /// All rows have other places.
+    /// Rebuilds the key after row indexes have changed.
     pub(super) fn rebuild(&mut self, rows: &TableRows) {
         self.exact.clear();
         self.rows.clear();
@@ -260,7 +261,7 @@ impl PrimaryKey {
     }
 }
 
-/// Numbers of one column are the same when their texts are.
+/// Returns the comparable form of a value; numbers of one column are equal exactly if their strings are.
 #[inline]
 fn component((column, row): CellRef<'_>) -> KeyComponent<'_> {
     if column.is_null(row) {
@@ -278,7 +279,7 @@ fn component((column, row): CellRef<'_>) -> KeyComponent<'_> {
     }
 }
 
-/// Among other values a null has a text.
+/// Replaces null by the string `null`, as multi-column keys require.
 fn null_as_text(part: KeyComponent<'_>) -> KeyComponent<'_> {
     if part == KeyComponent::Null { KeyComponent::Text(Cow::Borrowed("null")) } else { part }
 }

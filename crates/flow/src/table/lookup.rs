@@ -1,4 +1,4 @@
-//! Rows that satisfy a condition: by the key or an index where the condition names them, else all are looked at.
+//! Row lookup: by the key or an index if the condition allows it, else by a scan.
 
 use std::ops::RangeInclusive;
 
@@ -15,12 +15,12 @@ use crate::column::Column;
 use crate::expr::{EvalError, Expr, Frame, Node, RowRef};
 use crate::value::Value;
 
-/// More candidates than one row of so many are not worth an index.
+/// An index is used only if at most one row in this many is a candidate.
 const SCAN_RATIO: usize = 4;
 
 impl Table {
-    /// Shows the rows that a search finds, in the table's order, as long as `visit` wants more: insertion, or the order
-    /// of a numeric key. Errors: what an expression says.
+    /// Visits the rows that a search finds, until `visit` returns false. Table order: by a numeric key, else
+    /// by insertion. Errors: an expression fails.
     pub fn find(
         &self,
         search: &TableSearch,
@@ -80,7 +80,7 @@ impl Table {
         self.key.as_ref().is_some_and(|key| key.order().is_some())
     }
 
-    /// Puts rows in the table's order.
+    /// Sorts rows into table order.
     fn sort(&self, places: &mut [RowIndex]) {
         match &self.key {
             Some(key) if self.is_ordered() => {
@@ -91,14 +91,15 @@ impl Table {
         }
     }
 
-    /// The row whose key is equal to the values, if there is one; `None` when the key cannot tell.
+    /// Returns the row with the given key, `Some(None)` if there is none, and `None` if a key lookup cannot
+    /// answer the search.
     fn find_by_key(
         &self,
         key: &PrimaryKey,
         values: &[Expr],
         frame: &Frame<'_>,
     ) -> Result<Option<Option<RowIndex>>, EvalError> {
-        // values that lie in columns of the same type are looked at there
+        // values in columns of the same type are compared in place
         let mut made: SmallVec<[Option<Column>; 2]> = SmallVec::new();
         for (column, value) in key.columns().iter().zip(values) {
             let ty = self.plan.attributes[*column].1;
@@ -131,7 +132,7 @@ impl Table {
     }
 }
 
-/// Where the value lies that an expression says, when it is a column.
+/// Returns the cell of a column expression; `None` for other expressions and missing rows.
 fn cell_in_place<'a>(value: &Expr, frame: &Frame<'a>) -> Option<CellRef<'a>> {
     match value.node {
         Node::Column { slot, column } => {
@@ -142,7 +143,7 @@ fn cell_in_place<'a>(value: &Expr, frame: &Frame<'a>) -> Option<CellRef<'a>> {
     }
 }
 
-/// Looks at rows one by one.
+/// Filters candidate rows by the condition of a search.
 struct RowFilter<'f, 'v> {
     table: &'f Table,
     search: &'f TableSearch,
@@ -184,16 +185,16 @@ impl RowFilter<'_, '_> {
     }
 }
 
-/// A value as one of a column's type that is equal to it.
+/// A value converted to the type of a column.
 enum CoercedValue {
     As(Value),
-    /// No value of the type is equal to it.
+    /// No value of the type equals it.
     NoEqual,
-    /// Several may be.
+    /// Several values of the type may equal it.
     Unknown,
 }
 
-/// With `written` a double is equal to the float that is written as it is.
+/// Converts `value` to type `ty`. If `written`, a double equals the float with its decimal form.
 fn coerce(value: &Value, ty: FieldType, written: bool) -> CoercedValue {
     let whole = match (value, value.as_i64(), value.as_f64()) {
         (Value::Null, ..) => return CoercedValue::NoEqual,
@@ -212,7 +213,7 @@ fn coerce(value: &Value, ty: FieldType, written: bool) -> CoercedValue {
             None if n.fract() == 0.0 => CoercedValue::Unknown,
             None => CoercedValue::NoEqual,
         },
-        // the two zeros are equal, but two keys
+        // 0.0 and -0.0 are equal, but different keys
         (FieldType::Float | FieldType::Double, Some(0.0)) => CoercedValue::Unknown,
         (FieldType::Double, Some(n)) => CoercedValue::As(Value::Double(n)),
         (FieldType::Float, Some(n)) if written && matches!(value, Value::Double(_)) => {
@@ -228,16 +229,16 @@ fn coerce(value: &Value, ty: FieldType, written: bool) -> CoercedValue {
     }
 }
 
-/// The keys that a column may have.
+/// Keys that rows matching a condition may have.
 enum CandidateKeys {
-    /// None: nothing satisfies the condition.
+    /// No row can match.
     NoMatch,
-    /// The keys cannot tell.
+    /// The condition cannot be expressed as a key range.
     Unknown,
     Within(RangeInclusive<i64>),
 }
 
-/// The keys of numbers or bools of type `ty` that may be equal to a value.
+/// Returns the keys of numbers or bools of type `ty` that may equal `value`.
 fn keys_equal_to(value: &Value, ty: FieldType) -> CandidateKeys {
     match (ty, value) {
         (_, Value::Null) => CandidateKeys::NoMatch,
@@ -245,7 +246,7 @@ fn keys_equal_to(value: &Value, ty: FieldType) -> CandidateKeys {
         (FieldType::Int | FieldType::Long, _) => match (value.as_i64(), value.as_f64()) {
             (Some(n), _) => CandidateKeys::Within(n..=n),
             (None, Some(n)) if n.is_nan() || n.is_infinite() || n.fract() != 0.0 => CandidateKeys::NoMatch,
-            // further out several longs are the same double
+            // beyond that, several longs convert to one double
             (None, Some(n)) if n.abs() < (1_i64 << 53) as f64 => CandidateKeys::Within(n as i64..=n as i64),
             _ => CandidateKeys::Unknown,
         },
@@ -258,7 +259,7 @@ fn keys_equal_to(value: &Value, ty: FieldType) -> CandidateKeys {
     }
 }
 
-/// The two zeros are equal, but two keys.
+/// Returns the least key of values equal to `n`: 0.0 and -0.0 are equal, but different keys.
 fn low_key(n: f64) -> i64 {
     index::float_order_key(if n == 0.0 { -0.0 } else { n })
 }
@@ -267,7 +268,7 @@ fn high_key(n: f64) -> i64 {
     index::float_order_key(if n == 0.0 { 0.0 } else { n })
 }
 
-/// The keys of numbers of type `ty` that are within bounds, and on them.
+/// Returns the keys of numbers of type `ty` within inclusive bounds.
 fn keys_within(low_bound: Option<&Value>, high_bound: Option<&Value>, ty: FieldType) -> CandidateKeys {
     let whole = matches!(ty, FieldType::Int | FieldType::Long);
     let key = |value: &Value, of: fn(f64) -> i64| match value {
@@ -287,7 +288,7 @@ fn keys_within(low_bound: Option<&Value>, high_bound: Option<&Value>, ty: FieldT
 }
 
 impl ColumnBounds {
-    /// The keys of a column of type `ty`. `text` gives those of texts.
+    /// Evaluates the bounds to a key range for a column of type `ty`. `text` maps a string to its key.
     fn keys(
         &self,
         ty: FieldType,

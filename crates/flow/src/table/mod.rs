@@ -1,7 +1,7 @@
 //! Tables: rows that stay until a query changes or deletes them.
 //!
-//! A row has a place in segments of typed columns, where it is changed; places of removed rows are given back when they
-//! are more than those in use. Keys and indexes know places.
+//! Rows are stored in segments of typed columns and changed in place. A row has an index; keys and secondary
+//! indexes refer to it. Removed rows leave holes, which are compacted when there are more of them than rows.
 
 mod apply;
 mod float_text;
@@ -29,30 +29,30 @@ pub(crate) use plan::{compile_action, compile_definition};
 pub use search::TableSearch;
 pub(crate) use search::equal_to;
 
-/// The slot of the event in the expressions of an [`TableAction`].
+/// Slot of the event in the expressions of a [`TableAction`].
 pub const EVENT: usize = 0;
-/// The slot of the table's row there.
+/// Slot of the table's row in the expressions of a [`TableAction`].
 pub const ROW: usize = 1;
 
-/// What events do to a table.
+/// Action of a query's output events on a table.
 #[derive(Debug, Clone)]
 pub enum TableAction {
-    /// `insert into`: the event's columns are the table's.
+    /// `insert into`; the event has the columns of the table.
     Insert,
-    /// `delete`: every row that is found.
+    /// `delete` of all matching rows.
     Delete(TableSearch),
-    /// `update`: every row that is found.
+    /// `update` of all matching rows.
     Update {
-        /// Which rows.
+        /// Search for the matching rows.
         on: TableSearch,
-        /// New values of columns, in the order of the table's.
+        /// Assigned columns with their new values, in table order.
         set: Vec<(usize, Expr)>,
-        /// Whether the event becomes a row when none is found.
+        /// Whether the event is inserted if no row matches (`update or insert into`).
         insert: bool,
     },
 }
 
-/// A table at work.
+/// Rows, key and indexes of a table.
 pub struct Table {
     plan: catalog::Table,
     rows: TableRows,
@@ -62,7 +62,7 @@ pub struct Table {
 }
 
 impl Table {
-    /// A table without rows.
+    /// Creates an empty table.
     pub fn new(plan: catalog::Table) -> Self {
         let key = PrimaryKey::new(&plan);
         let indexes = plan.indexes.iter().map(|column| SecondaryIndex::new(*column)).collect();
@@ -71,22 +71,22 @@ impl Table {
         Self { plan, rows: TableRows::new(types), key, indexes, rows_max }
     }
 
-    /// The same with another greatest number of rows, at most 2^30; an insert beyond fails.
+    /// Sets the maximum number of rows, at most 2^30; an insert beyond it fails.
     pub fn with_rows_max(self, rows_max: usize) -> Self {
         Self { rows_max: rows_max.min(1 << 30), ..self }
     }
 
-    /// How many rows it has.
+    /// Returns the number of rows.
     pub fn len(&self) -> usize {
         self.rows.len()
     }
 
-    /// Whether it has none.
+    /// Returns whether the table has no rows.
     pub fn is_empty(&self) -> bool {
         self.rows.len() == 0
     }
 
-    /// A copy of its rows in its order, as one chunk of current events of the instant `time`.
+    /// Copies the rows, in table order, into a chunk of current events with timestamp `time`.
     pub fn rows(&self, time: i64) -> Batch {
         let mut rows = Batch::new(self.rows.types().iter().copied());
         let frame = Frame { rows: &[], time, now: time, host: &NoContext };
@@ -101,14 +101,14 @@ impl Table {
         rows
     }
 
-    /// What was compiled.
+    /// Returns the definition of the table.
     pub fn plan(&self) -> &catalog::Table {
         &self.plan
     }
 
-    /// Adds a row; one whose key is there already is dropped. Whether it was added.
+    /// Inserts a row unless its key exists; returns whether it was inserted.
     ///
-    /// Errors: the table is full, or a key that orders rows is null.
+    /// Errors: the table is full, or a key that orders the rows is null.
     pub fn insert(&mut self, values: Vec<Value>) -> Result<bool, EvalError> {
         let mut row: Vec<Column> = self.rows.types().iter().map(|ty| Column::new(*ty)).collect();
         for (value, column) in values.into_iter().zip(&mut row) {
@@ -118,7 +118,8 @@ impl Table {
         self.insert_cells(|column| (&row[column], 0))
     }
 
-    /// The same with values where they lie, of the columns' types.
+    /// Inserts a row as [`Self::insert`] does, from cells of the columns' types, without converting them to
+    /// values.
     fn insert_cells<'a>(&mut self, cell: impl Fn(usize) -> CellRef<'a>) -> Result<bool, EvalError> {
         let mut code = None;
         if let Some(key) = &self.key {
@@ -158,7 +159,7 @@ impl Table {
         self.rows.remove(place);
     }
 
-    /// Gives places back when more are left than in use. Rows have other places then.
+    /// Compacts the rows if there are more holes than rows. This changes row indexes.
     fn compact_if_sparse(&mut self) {
         if self.rows.is_sparse() {
             self.rows.compact();
@@ -168,7 +169,7 @@ impl Table {
     }
 }
 
-/// A number as the column's type, cut as a conversion in Java cuts it.
+/// Converts a number to the type of a column, truncating it as a Java cast does.
 fn cast(value: Value, ty: FieldType) -> Value {
     match (ty, &value) {
         (FieldType::Int, Value::Long(n)) => Value::Int(*n as i32),

@@ -1,4 +1,4 @@
-//! From definitions of tables and clauses that write them to what runs.
+//! Compilation of table definitions and of output clauses that write tables.
 
 use tidemill_lang::siddhi::ast::{self, Annotation, AttributeRef, OutputAction, TableDefinition};
 use tidemill_lang::{Diagnostic, Span};
@@ -39,7 +39,7 @@ pub(crate) fn compile_definition(d: &TableDefinition) -> Result<catalog::Table, 
     Ok(catalog::Table { name, attributes, primary_key, indexes, span: d.id.span })
 }
 
-/// What is said of `@store`.
+/// Builds the error for `@store`.
 fn store_unsupported(annotation: &Annotation) -> Diagnostic {
     let ty = annotation.element("type").map(|e| e.value.value.as_str());
     let message = match ty {
@@ -51,7 +51,7 @@ fn store_unsupported(annotation: &Annotation) -> Diagnostic {
         .help("leave `@store` out; `@primaryKey` and `@index` make searches fast")
 }
 
-/// The columns that an annotation names.
+/// Appends the columns that an annotation names to `to`.
 fn columns(annotation: &Annotation, of: &Attributes, to: &mut Vec<usize>) -> Result<(), Diagnostic> {
     for element in annotation.elements() {
         let name = element.value.value.trim();
@@ -73,7 +73,7 @@ fn columns(annotation: &Annotation, of: &Attributes, to: &mut Vec<usize>) -> Res
     }
 }
 
-/// Compiles what a query with the columns `written` does to a table; `None` when the clause does nothing to one.
+/// Compiles the table action of a query with output columns `written`; `None` if its output is not a table.
 pub(crate) fn compile_action(
     output: &ast::Output,
     written: &Attributes,
@@ -114,7 +114,7 @@ pub(crate) fn compile_action(
             let mut scope = TargetScope { table: &tables[number], written };
             let on = compile_condition(on, &mut scope, registry)?;
             let to = &tables[number];
-            // what matches no row is inserted as it is
+            // an event that matches no row is inserted unchanged
             check_row_columns(table.span, written, to)?;
             let set = assignments(table, set, &mut scope, registry)?;
             let on = TableSearch::new(Some(on), ROW, to);
@@ -132,7 +132,7 @@ fn compile_condition(
     Compiler { scope, registry, aggregates: None }.condition(on, "`on`")
 }
 
-/// What is inserted has the table's columns.
+/// Checks that inserted events have the columns of the table.
 fn check_row_columns(at: Span, written: &Attributes, table: &catalog::Table) -> Result<(), Diagnostic> {
     if table.attributes == *written {
         return Ok(());
@@ -144,7 +144,7 @@ fn check_row_columns(at: Span, written: &Attributes, table: &catalog::Table) -> 
         .help("names, types and order have to be the same: use `as` for names and convert() for types"))
 }
 
-/// Every column that the query gives must be one of the table, of the same type.
+/// Checks that each output column is a column of the table with the same type.
 fn check_named_column(
     at: &ast::Ident,
     written: &Attributes,
@@ -172,14 +172,15 @@ fn mismatch(span: Span, name: &str, column: FieldType, value: FieldType) -> Diag
     Diagnostic::error("F0809", span, message).help("use convert()")
 }
 
-/// Numbers take the column's type, unless that would cut something off.
+/// Returns whether a value may be assigned: numbers convert to the column's type unless they would lose a
+/// fraction.
 fn assignable(value: FieldType, column: FieldType) -> bool {
     let whole = |ty| matches!(ty, FieldType::Int | FieldType::Long | FieldType::Time);
     let numbers = index::is_number(value) && index::is_number(column);
     value == column || column == FieldType::Object || numbers && (whole(value) || !whole(column))
 }
 
-/// What `set` assigns, in the order of the table's columns; without it the columns of the same names.
+/// Compiles the assignments of `set`, in table order. Without `set`, assigns the columns of equal names.
 fn assignments(
     table: &ast::Ident,
     set: &[ast::Assignment],
@@ -216,7 +217,8 @@ fn assignments(
     Ok(all)
 }
 
-/// The names in `on` and `set`: plain ones are the query's columns, those of the table have its name.
+/// Scope of `on` and `set`: plain names are output columns of the query, `Table.column` are columns of the
+/// table.
 struct TargetScope<'a> {
     table: &'a catalog::Table,
     written: &'a Attributes,

@@ -1,27 +1,27 @@
-//! Where the rows of a table lie.
+//! Row storage of a table.
 
 use tidemill_types::FieldType;
 
 use crate::column::{Column, Data};
 use crate::u64_map::prefetch;
 
-/// Where a row lies. Rows that were added later lie behind; none moves until [`TableRows::compact`].
+/// Index of a row: ascending in insertion order, and stable until [`TableRows::compact`].
 pub(super) type RowIndex = u32;
 
 const SEGMENT_BITS: u32 = 12;
-/// Rows of one segment.
+/// Number of rows per segment.
 pub(super) const SEGMENT_ROWS: usize = 1 << SEGMENT_BITS;
 
-/// From so many segments on their memory is asked for ahead: less is at hand anyway.
+/// Minimum number of segments for prefetching; fewer fit into the processor's cache.
 const PREFETCH_MIN_SEGMENTS: usize = 8;
 
-/// Rows in segments of typed columns. A row costs its values, and a bit once one was removed.
+/// Rows in segments of typed columns. Besides its values a row takes one bit, once a row has been removed.
 pub(super) struct TableRows {
     types: Vec<FieldType>,
     segments: Vec<Vec<Column>>,
-    /// Places given out.
+    /// Number of row indexes in use, including those of removed rows.
     allocated: usize,
-    /// A bit for each place whose row was removed; empty while there is none.
+    /// Bitmap of removed rows; empty while there are none.
     removed: Vec<u64>,
     len: usize,
 }
@@ -39,7 +39,7 @@ impl TableRows {
         self.len
     }
 
-    /// Adds a row; `fill` adds a value to each column.
+    /// Appends a row; `fill` pushes a value to each column.
     pub(super) fn push(&mut self, fill: impl FnOnce(&mut [Column])) -> RowIndex {
         if self.allocated.is_multiple_of(SEGMENT_ROWS) {
             self.segments.push(self.types.iter().map(|ty| Column::new(*ty)).collect());
@@ -53,7 +53,7 @@ impl TableRows {
         (self.allocated - 1) as RowIndex
     }
 
-    /// The columns in which a row lies, and where in them.
+    /// Returns the columns of a row's segment and the row's position in them.
     #[inline]
     pub(super) fn row(&self, place: RowIndex) -> (&[Column], usize) {
         (&self.segments[(place >> SEGMENT_BITS) as usize], place as usize & (SEGMENT_ROWS - 1))
@@ -71,7 +71,7 @@ impl TableRows {
         (&mut segment[column], place as usize & (SEGMENT_ROWS - 1))
     }
 
-    /// Rows at places take values of a column of the same type: each of those its value of that number.
+    /// Assigns values of `from` to a column of the same type: for each pair, value `.0` to row `.1`.
     pub(super) fn set_from(&mut self, column: usize, found: &[(u32, RowIndex)], from: &Column) {
         self.prefetch(column, found);
         match from.data() {
@@ -96,7 +96,7 @@ impl TableRows {
         }
     }
 
-    /// Asks for the memory of these cells, where there are many rows.
+    /// Prefetches these cells if the table is large.
     fn prefetch(&self, column: usize, found: &[(u32, RowIndex)]) {
         if self.segments.len() < PREFETCH_MIN_SEGMENTS {
             return;
@@ -124,17 +124,17 @@ impl TableRows {
         self.removed.get(place as usize / 64).is_some_and(|word| word >> (place % 64) & 1 == 1)
     }
 
-    /// All rows in the order in which they were added.
+    /// Returns all rows in insertion order.
     pub(super) fn indexes(&self) -> impl Iterator<Item = RowIndex> + '_ {
         (0..self.allocated as RowIndex).filter(|place| !self.is_removed(*place))
     }
 
-    /// Whether more places are left than in use.
+    /// Returns whether there are more holes than rows.
     pub(super) fn is_sparse(&self) -> bool {
         self.allocated > 2 * (self.len + SEGMENT_ROWS) || self.len == 0 && self.allocated > 0
     }
 
-    /// Gives back the places of removed rows; the others move up.
+    /// Removes the holes; the remaining rows get new indexes.
     pub(super) fn compact(&mut self) {
         let mut all = Self::new(std::mem::take(&mut self.types));
         for place in self.indexes() {

@@ -1,4 +1,4 @@
-//! Searches: a condition, and the key or index by which the rows that may satisfy it are found.
+//! Compiled searches: a condition, and the access path to the rows that may satisfy it.
 
 use tidemill_types::FieldType;
 
@@ -8,7 +8,7 @@ use crate::catalog;
 use crate::equality::CompareType;
 use crate::expr::{Comparison, Expr, Node};
 
-/// A compiled search of a table.
+/// Compiled search of a table.
 #[derive(Debug, Clone)]
 pub struct TableSearch {
     pub(super) condition: Option<Expr>,
@@ -16,27 +16,28 @@ pub struct TableSearch {
     pub(super) access: AccessPath,
 }
 
-/// How the rows are found that may satisfy a condition.
+/// Access path to the rows that may satisfy a condition.
 #[derive(Debug, Clone)]
 pub(super) enum AccessPath {
-    /// All are looked at.
+    /// All rows.
     Scan,
-    /// The columns of the primary key have these values. `exact` when that is all that the condition says.
+    /// Rows with these key values. `exact` if this is the whole condition, so that it need not be checked
+    /// again.
     Key { values: Vec<Expr>, exact: bool },
-    /// The primary key, one number, is within bounds.
+    /// Rows whose single numeric key is within bounds.
     KeyRange(ColumnBounds),
-    /// The column of an index is within bounds.
+    /// Rows whose indexed column is within bounds.
     Index(usize, ColumnBounds),
 }
 
-/// What a column is compared with.
+/// Values with which a column is compared.
 #[derive(Debug, Clone)]
 pub(super) enum ColumnBounds {
     Equal(Expr),
     Range { low: Option<Expr>, high: Option<Expr> },
 }
 
-/// One of the conditions joined by `and`: `T.column op value`, the value not of the row.
+/// Conjunct of a condition: `T.column op value`, where `value` does not depend on the row.
 struct Predicate<'e> {
     column: usize,
     op: Comparison,
@@ -44,7 +45,8 @@ struct Predicate<'e> {
 }
 
 impl TableSearch {
-    /// Compiles a search of a table whose row is slot `slot` of the condition; without one it finds all.
+    /// Compiles a search. `condition` reads the table's row from slot `slot`; without a condition all rows
+    /// match.
     pub fn new(mut condition: Option<Expr>, slot: usize, table: &catalog::Table) -> Self {
         let access = condition.as_ref().map_or(AccessPath::Scan, |c| AccessPath::of(c, slot, table));
         if let (AccessPath::Key { .. }, [_, _, ..], Some(condition)) =
@@ -55,7 +57,7 @@ impl TableSearch {
         Self { condition, slot, access }
     }
 
-    /// The expressions that the columns of the primary key must be equal to, when the condition says that and no more.
+    /// Returns the values of the primary key if the condition consists of these equalities only.
     pub(super) fn exact_key(&self) -> Option<&[Expr]> {
         match &self.access {
             AccessPath::Key { values, exact: true } => Some(values),
@@ -127,15 +129,15 @@ impl ColumnBounds {
     }
 }
 
-/// What `column` of the row must be equal to, when one of the conditions joined by `and` says so.
+/// Returns the expression that `column` of the row must equal according to one of the conjuncts.
 pub(crate) fn equal_to(condition: &Expr, slot: usize, column: usize) -> Option<&Expr> {
     let mut terms = Vec::new();
     collect_predicates(condition, slot, &mut terms);
     terms.into_iter().find(|t| t.op == Comparison::Eq && t.column == column).map(|t| t.value)
 }
 
-/// Lets a condition that names a key of several columns compare their floats with doubles, and doubles with floats, as
-/// they are written.
+/// Makes the condition compare floats with doubles in multi-column keys by their decimal forms, as the key
+/// lookup does.
 fn compare_as_written(condition: &mut Expr, slot: usize, table: &catalog::Table) {
     match &mut condition.node {
         Node::And(a, b) => {
@@ -157,7 +159,7 @@ fn compare_as_written(condition: &mut Expr, slot: usize, table: &catalog::Table)
     }
 }
 
-/// Whether an expression does not look at the row of a slot.
+/// Returns whether an expression does not read the row in a slot.
 fn is_independent_of(x: &Expr, slot: usize) -> bool {
     let mut free = true;
     x.walk(&mut |part| {
@@ -167,7 +169,7 @@ fn is_independent_of(x: &Expr, slot: usize) -> bool {
     free
 }
 
-/// Adds the terms of a condition that can be used; how many other conditions there are beside them.
+/// Collects the usable conjuncts of a condition; returns the number of the other ones.
 fn collect_predicates<'e>(condition: &'e Expr, slot: usize, terms: &mut Vec<Predicate<'e>>) -> usize {
     let column = |x: &Expr| match x.node {
         Node::Column { slot: s, column } if s == slot => Some(column),
@@ -204,8 +206,8 @@ fn swap_operands(op: Comparison) -> Comparison {
     }
 }
 
-/// Whether keys can tell what a term says. A float and a whole number are ordered with the precision of floats, which
-/// keys are not.
+/// Returns whether key order can evaluate a predicate. A float and a whole number are ordered with the
+/// precision of floats, which keys do not have.
 fn is_indexable(term: &Predicate<'_>, ty: FieldType) -> bool {
     let domain = CompareType::of(ty, term.value.ty);
     if term.op == Comparison::Eq {

@@ -1,10 +1,10 @@
-//! The rows of a table in a state, a chunk at a time. Keys and indexes are made again.
+//! Rows of a table in a snapshot, chunk by chunk. Keys and indexes are rebuilt on restore.
 
 use super::Table;
 use crate::snapshot::{CHUNK_ROWS, Error, Reader, RowLocation, Writer};
 
 impl Table {
-    /// Writes its rows as they were added.
+    /// Writes the rows in insertion order.
     pub(crate) fn save(&self, out: &mut Writer<'_>) -> Result<(), Error> {
         out.number(self.len() as u64)?;
         let mut rows: Vec<RowLocation<'_>> = Vec::with_capacity(CHUNK_ROWS.min(self.len()));
@@ -18,7 +18,7 @@ impl Table {
         if rows.is_empty() { Ok(()) } else { out.rows(self.rows.types(), &rows) }
     }
 
-    /// Takes the place of what was written.
+    /// Replaces the rows by saved ones; unchanged on error.
     pub(crate) fn restore(&mut self, from: &mut Reader<'_>) -> Result<(), Error> {
         let mut table = Self::new(self.plan.clone()).with_rows_max(self.rows_max);
         let mut left = from.number()?;
