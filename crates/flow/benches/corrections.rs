@@ -1,9 +1,9 @@
-//! What `@late(policy='correct')` costs: an app as it is, one that could correct, one that does.
+//! Cost of `@late(policy='correct')`: an app without it, an app that could correct, and one that does.
 //!
-//! `cargo bench -p tidemill-flow --bench corrections [-- RUNS]`. Events come a millisecond apart, handed in 1,000 at a
-//! time; of some calls the last event comes in place of one 500 ms before it, so that it is late in the next call.
-//! Rows put out less rows taken back are as many as events, which is checked. Time is the processor time of the one
-//! thread.
+//! `cargo bench -p tidemill-flow --bench corrections [-- RUNS]`. Events are a millisecond apart and sent
+//! 1,000 per call; in some calls, an event from 500 ms before the end is moved to the start of the next call,
+//! where it is late. The bench checks that emitted rows minus retracted rows equal the number of events.
+//! Times are CPU times of the single thread.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,7 +16,7 @@ use tidemill_flow::stream_batch::StreamBatch;
 use tidemill_flow::{Batch, Column, Registry, Value};
 use tidemill_types::FieldType;
 
-/// As in the program.
+/// The allocator of the `tidemill` binary.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
@@ -29,7 +29,7 @@ const EVENTS: usize = 500_000;
 const TOGETHER: usize = 1_000;
 const LATE_MS: usize = 500;
 
-/// Counts rows.
+/// Counts emitted and retracted rows.
 #[derive(Default)]
 struct Counted {
     out: usize,
@@ -104,7 +104,7 @@ fn main() {
     }
 }
 
-/// The events; of every `late_every`th call an event waits for the next one.
+/// Returns the events; in every `late_every`th call, one event is moved to the next call.
 fn calls(late_every: usize) -> Vec<StreamBatch> {
     let mut times: Vec<usize> = (0..EVENTS).collect();
     for call in (1..EVENTS / TOGETHER).filter(|call| call % late_every == 0) {
@@ -124,7 +124,7 @@ fn calls(late_every: usize) -> Vec<StreamBatch> {
     times.chunks(TOGETHER).map(part).collect()
 }
 
-/// The processor time of this thread.
+/// Returns the CPU time of this thread.
 fn clock() -> Duration {
     let used = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
     Duration::new(used.tv_sec as u64, used.tv_nsec as u32)

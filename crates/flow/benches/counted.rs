@@ -1,9 +1,9 @@
-//! The allocator of the program, with counters.
+//! The allocator of the `tidemill` binary, with counters.
 
 use std::alloc::{GlobalAlloc, Layout};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-/// As in the program, counted.
+/// The allocator of the `tidemill` binary, which counts allocations and bytes.
 pub struct Counting;
 
 static ON: AtomicBool = AtomicBool::new(true);
@@ -27,11 +27,11 @@ fn given_back(bytes: usize) {
     }
 }
 
-// SAFETY: everything is handed on to mimalloc; what is added are counters
+// SAFETY: every call is forwarded to mimalloc; only counters are added
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         taken(layout.size());
-        // SAFETY: the caller's promises are those that mimalloc asks for
+        // SAFETY: mimalloc requires what the caller guarantees
         unsafe { mimalloc::MiMalloc.alloc(layout) }
     }
 
@@ -48,7 +48,7 @@ unsafe impl GlobalAlloc for Counting {
     }
 
     unsafe fn realloc(&self, place: *mut u8, layout: Layout, size: usize) -> *mut u8 {
-        // both are there while one is copied to the other
+        // both blocks exist while one is copied to the other
         taken(size);
         given_back(layout.size());
         // SAFETY: as above
@@ -59,9 +59,10 @@ unsafe impl GlobalAlloc for Counting {
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
-/// Counts nothing while something runs, so that counting costs it a read of a flag.
+/// Runs `what` without counting, so that the counters only cost a read of a flag.
 ///
-/// What it takes and does not give back is missed afterwards: figures of what is held are of no use from here on.
+/// Allocations that outlive the call are missing from the counters: figures of live memory are invalid
+/// afterwards.
 #[allow(dead_code, reason = "each bench uses what it needs")]
 pub fn uncounted<T>(what: impl FnOnce() -> T) -> T {
     ON.store(false, Ordering::Relaxed);
@@ -70,19 +71,19 @@ pub fn uncounted<T>(what: impl FnOnce() -> T) -> T {
     value
 }
 
-/// Calls for memory so far, a growing vector among them, and the bytes they asked for.
+/// Returns the allocation calls so far, including reallocations, and the bytes requested.
 #[allow(dead_code, reason = "each bench uses what it needs")]
 pub fn asked() -> (usize, usize) {
     (CALLS.load(Ordering::Relaxed), ASKED.load(Ordering::Relaxed))
 }
 
-/// Bytes that are held.
+/// Returns the live bytes.
 #[allow(dead_code, reason = "each bench uses what it needs")]
 pub fn live() -> usize {
     LIVE.load(Ordering::Relaxed)
 }
 
-/// The most bytes that were held while something ran, and what it gave.
+/// Returns the peak of live bytes while `what` runs, and the result of `what`.
 #[allow(dead_code, reason = "each bench uses what it needs")]
 pub fn peak<T>(what: impl FnOnce() -> T) -> (usize, T) {
     PEAK.store(live(), Ordering::Relaxed);

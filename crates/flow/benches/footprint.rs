@@ -1,9 +1,10 @@
-//! What keys and queries cost when many of them wait.
+//! Memory of many keys and many idle queries.
 //!
-//! `cargo bench -p tidemill-flow --bench footprint [-- KEYS [QUERIES]]`; 10,000 keys and 6,000 queries when not given.
-//! Memory is what was asked of the allocator and not given back. Bytes per key are what an app holds more with so many
-//! keys than with none, divided by them, once each key had one event and once it had ten. Bytes per query are what text,
-//! plan and app of so many queries take that no event has reached; loading is from the text to the started app.
+//! `cargo bench -p tidemill-flow --bench footprint [-- KEYS [QUERIES]]`; the defaults are 10,000 keys and
+//! 6,000 queries. Memory is live heap memory. Bytes per key are the additional memory of an app with that
+//! many keys, divided by their number, once after one event per key and once after ten. Bytes per query are
+//! the memory of text, plan and app of that many queries before any event reaches them; the load time is that
+//! from the text to the started app.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -20,7 +21,7 @@ mod counted;
 const RUNS: usize = 5;
 const STREAM: &str = "define stream S (symbol string, price double, volume long);\n";
 
-/// What each key of a partition does.
+/// Queries of a partition, by name.
 const KEYED: [(&str, &str); 6] = [
     ("running sum", "from S select symbol, sum(volume) as total insert into Out;"),
     (
@@ -42,7 +43,7 @@ const KEYED: [(&str, &str); 6] = [
     ),
 ];
 
-/// Idle queries: how one looks that has the number `@`.
+/// Idle queries; `@` stands for the number of the query.
 const IDLE: [(&str, &str); 4] = [
     ("filter", "from S[price > @.0] select symbol, price insert into Out;"),
     (
@@ -111,12 +112,12 @@ fn keyed(name: &str, query: &str, keys: usize) {
     println!("| {name} | {one:.0} | {ten:.0} | {:.0} |", saved.len() as f64 / keys as f64);
 }
 
-/// An event for each key, each in a call of its own.
+/// Sends an event for each key, each in a call of its own.
 fn round(app: &mut AppRuntime, turn: usize, keys: usize) {
     for key in 0..keys {
         let mut columns = [FieldType::String, FieldType::Double, FieldType::Long].map(Column::new);
         columns[0].push(Value::text(&format!("S{key:06}")));
-        // rising: a pattern that waits for less goes on waiting
+        // rising, so that a pattern that waits for a lower price keeps waiting
         columns[1].push(Value::Double((turn + 30) as f64));
         columns[2].push(Value::Long(key as i64));
         let time = (turn * keys + key) as i64;

@@ -1,9 +1,9 @@
 //! A join of two windows, and a table that is updated by its key.
 //!
-//! `cargo bench -p tidemill-flow --bench joins [-- RUNS]`. Events lie in memory as batches of 4,096 chunks of one event;
-//! the streams of the join take turns event by event. What comes out is counted in the timed passes; in a pass of its
-//! own its checksum is compared with the one that other engines reach on the same events. Time is the processor time of
-//! the one thread, so that neighbours disturb less.
+//! `cargo bench -p tidemill-flow --bench joins [-- RUNS]`. Events are in memory as batches of 4,096 chunks of
+//! one event; the streams of the join alternate event by event. The timed passes count the output rows; a
+//! separate pass compares their checksum with that of other engines on the same events. Times are CPU times
+//! of the single thread, which other processes disturb less.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ use tidemill_flow::table::Table;
 use tidemill_flow::{Batch, EventKind, Registry, Value};
 use tidemill_types::FieldType;
 
-/// As in the program.
+/// The allocator of the `tidemill` binary.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
@@ -91,13 +91,13 @@ fn table(runs: usize, events: u64, expected: (u64, u64)) {
     println!("| j, writing the table alone | {events} | {} | {} |", expected.0, spread(alone));
 }
 
-/// The processor time of this thread.
+/// Returns the CPU time of this thread.
 fn clock() -> Duration {
     let used = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
     Duration::new(used.tv_sec as u64, used.tv_nsec as u32)
 }
 
-/// Every `step`th event from `first` on, as batches of chunks of one event.
+/// Returns every `step`th event from `first` on, as batches of chunks of one event.
 fn events_of(events: u64, symbols: u64, first: u64, step: usize) -> Vec<Batch> {
     let types = [FieldType::String, FieldType::Double, FieldType::Long, FieldType::Long];
     let mut all = vec![];
@@ -122,7 +122,7 @@ fn events_of(events: u64, symbols: u64, first: u64, step: usize) -> Vec<Batch> {
     all
 }
 
-/// SplitMix64 from 42.
+/// SplitMix64 with seed 42.
 fn random(n: u64) -> u64 {
     mix(42_u64.wrapping_add((n + 1).wrapping_mul(0x9E37_79B9_7F4A_7C15)))
 }
@@ -133,7 +133,7 @@ fn mix(z: u64) -> u64 {
     z ^ (z >> 31)
 }
 
-/// Count and checksum, the latter whatever the order of the rows.
+/// Adds rows to a count and a checksum; the checksum does not depend on the order of the rows.
 fn add((count, sum): (u64, u64), rows: &Batch) -> (u64, u64) {
     let hash = |row| {
         rows.columns.iter().fold(0x243F_6A88_85A3_08D3, |hash, column| {

@@ -1,10 +1,11 @@
-//! One event at a time: how long each takes, and what it asks of the allocator.
+//! Latency and allocations per event.
 //!
-//! `cargo bench -p tidemill-flow --bench latency [-- EVENTS [RUNS]]`; 1,000,000 events and 7 runs when not given. An
-//! event is made, then the clock is read, it is sent (`App::send`, until what comes out is with the sink), and the clock
-//! is read again; the first tenth is not counted. What two readings of the clock take with nothing between them is told
-//! and not taken off. Times come from passes in which nothing is counted, allocations from a pass of its own: those of
-//! making the event are told by themselves. The number of rows that come out is checked in every pass.
+//! `cargo bench -p tidemill-flow --bench latency [-- EVENTS [RUNS]]`; the defaults are 1,000,000 events and 7
+//! runs. Latency is the time between two readings of the clock around `App::send`, which returns after the
+//! sink has received the output; building the event is excluded, and so is the first tenth of the events. The
+//! time between two readings with nothing between them is reported separately and not subtracted. Latencies
+//! come from passes without counters, allocations from a separate pass; those of building the event are
+//! reported separately. Every pass checks the number of output rows.
 
 use std::hint::black_box;
 use std::sync::Arc;
@@ -21,7 +22,7 @@ mod counted;
 
 const FIRST: i64 = 1_700_000_000_000;
 
-/// A query and the rows that come out of the first so many events.
+/// A query and its number of output rows after the given number of events, if known.
 struct Case {
     name: &'static str,
     query: &'static str,
@@ -50,7 +51,7 @@ const CASES: [Case; 4] = [
         name: "pattern",
         query: "from every e1=S[price > 20.0] -> e2=S[price > e1.price] within 1 sec
             select e1.ts as a, e2.ts as b, e1.price as c, e2.price as d insert into Out;",
-        // other engines agree upon these
+        // other engines agree on these
         rows: |events| match events {
             200_000 => Some(179_188),
             2_000_000 => Some(1_793_588),
@@ -60,7 +61,7 @@ const CASES: [Case; 4] = [
     },
 ];
 
-/// Counts what queries put out.
+/// Counts the output rows of queries.
 #[derive(Default)]
 struct Rows(u64);
 
@@ -76,7 +77,7 @@ impl OutputHandler for Rows {
     }
 }
 
-/// What a run took: nanoseconds.
+/// Latencies of a run, in nanoseconds.
 struct Times {
     p50: f64,
     p99: f64,
@@ -108,7 +109,7 @@ fn main() {
     }
 }
 
-/// Sends all events; the time of each but the first tenth.
+/// Sends all events; returns the latency of each, without the first tenth.
 fn timed(case: &Case, plan: &Arc<AppPlan>, events: u64) -> Vec<u32> {
     let mut taken = Vec::with_capacity(events as usize);
     through(case, plan, events, &mut |i, app, rows| {
@@ -122,7 +123,7 @@ fn timed(case: &Case, plan: &Arc<AppPlan>, events: u64) -> Vec<u32> {
     taken
 }
 
-/// Sends all events; what all but the first tenth asked for: calls and bytes.
+/// Sends all events; returns the allocation calls and bytes, without the first tenth.
 fn allocated(case: &Case, plan: &Arc<AppPlan>, events: u64) -> (usize, usize) {
     let mut sum = (0, 0);
     through(case, plan, events, &mut |i, app, rows| {
@@ -157,7 +158,7 @@ fn through(
     );
 }
 
-/// Event `i` as the columns of a call.
+/// Returns event `i` as the columns of a call.
 fn event(i: u64) -> Vec<Column> {
     let mut symbol = StringColumn::default();
     symbol.push(symbol_of(i));
@@ -169,7 +170,7 @@ fn event(i: u64) -> Vec<Column> {
     ]
 }
 
-/// One of 100 texts.
+/// Returns one of 100 symbols.
 fn symbol_of(i: u64) -> &'static str {
     static SYMBOLS: std::sync::LazyLock<Vec<String>> =
         std::sync::LazyLock::new(|| (0..100).map(|n| format!("S{n:06}")).collect());
@@ -180,7 +181,7 @@ fn price(i: u64) -> f64 {
     0.25 * ((draw(2 * i + 1) >> 32) % 800) as f64
 }
 
-/// Draw `n` of SplitMix64 with seed 42.
+/// Returns draw `n` of SplitMix64 with seed 42.
 fn draw(n: u64) -> u64 {
     let z = 42_u64.wrapping_add((n + 1).wrapping_mul(0x9E37_79B9_7F4A_7C15));
     let z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);

@@ -1,8 +1,9 @@
 //! Events per second and core through a pattern (`f`) and a sequence (`g`).
 //!
-//! `cargo bench -p tidemill-flow --bench patterns [-- EVENTS [RUNS]]`. Events come in memory, each a chunk with its own
-//! clock; batches of 1,000 and of one. Each line is the median of the runs, then the slowest and the fastest. The number
-//! of matches and their checksum are checked against figures that other engines agree upon.
+//! `cargo bench -p tidemill-flow --bench patterns [-- EVENTS [RUNS]]`. Events are in memory, each as a chunk
+//! with its own clock, in batches of 1,000 and of one. Each line shows the median, the slowest and the
+//! fastest run. The number of matches and their checksum are compared with figures on which other engines
+//! agree.
 
 use std::hint::black_box;
 use std::time::Instant;
@@ -12,7 +13,7 @@ use tidemill_flow::expr::NoContext;
 use tidemill_flow::query::{Query, QueryPlan};
 use tidemill_flow::{Batch, Column, EventKind, Registry, replay};
 
-/// A query, and what comes out of so many events: rows and checksum.
+/// A query with its results: number of events, output rows and checksum.
 struct Case {
     name: &'static str,
     query: &'static str,
@@ -113,12 +114,12 @@ fn mix(mut z: u64) -> u64 {
     z ^ (z >> 31)
 }
 
-/// Draw `n` of SplitMix64 with seed 42.
+/// Returns draw `n` of SplitMix64 with seed 42.
 fn draw(n: u64) -> u64 {
     mix(42_u64.wrapping_add((n + 1).wrapping_mul(0x9E37_79B9_7F4A_7C15)))
 }
 
-/// The first `events` events in batches; each event is a chunk.
+/// Returns the first `events` events in batches; each event is a chunk.
 fn batches(events: usize, size: usize) -> Vec<Batch> {
     (0..events.div_ceil(size)).map(|b| batch(b * size..events.min((b + 1) * size))).collect()
 }
@@ -149,7 +150,7 @@ fn batch(rows: std::ops::Range<usize>) -> Batch {
     }
 }
 
-/// What the thread had a core for, where the system says so; else what passed.
+/// Measures the time that the thread spent on a core if the system reports it, else wall time.
 struct Clock {
     wall: Instant,
     ran_ns: Option<u64>,

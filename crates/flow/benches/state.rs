@@ -1,8 +1,8 @@
-//! Saving and restoring an app whose window holds many events.
+//! Saving and restoring an app with a large window.
 //!
-//! `cargo bench -p tidemill-flow --bench state [-- EVENTS [DIR]]`; 10 million events and the system's temporary
-//! directory when not given. Memory is what the allocator was asked for and did not get back. The restored app and the
-//! one that went on must put out the same for the next events.
+//! `cargo bench -p tidemill-flow --bench state [-- EVENTS [DIR]]`; the defaults are 10 million events and the
+//! system's temporary directory. Memory is live heap memory. The bench checks that the restored app and the
+//! original one emit equal output for the next events.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -23,7 +23,7 @@ const RUNS: usize = 3;
 const CHUNK: usize = 4096;
 const SYMBOLS: i64 = 1000;
 
-/// Keeps what came out last.
+/// Stores the latest output.
 #[derive(Default)]
 struct Last(Vec<String>);
 
@@ -59,7 +59,7 @@ fn send(app: &mut AppRuntime, first: i64, events: usize, sink: &mut Last) {
     app.send(0, columns.into(), numbers.collect(), sink).unwrap_or_else(|e| panic!("{}", e.0));
 }
 
-/// Runs something; seconds, and the most memory during it beyond `base`.
+/// Runs `what`; returns the seconds, and the peak of memory above `base`.
 fn measured<T>(base: usize, what: impl FnOnce() -> T) -> (f64, f64, T) {
     let start = Instant::now();
     let (peak, value) = counted::peak(what);
@@ -119,7 +119,7 @@ fn main() {
         "| window | running | most while running | file | save, s | more while saving | restore, s | restored | most while restoring |"
     );
     println!("| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |");
-    // a tree of a tenth: it costs a hundred bytes an event to begin with
+    // the tree-based `sort` window gets a tenth of the events, because it takes a hundred bytes per event
     let tenth = events / 10;
     let windows =
         [format!("length({events})"), format!("time({events} sec)"), format!("sort({tenth}, volume)")];

@@ -1,7 +1,7 @@
-//! What is refused about aggregations, and what is said then: `tests/cases/aggregations_refused.txt`.
+//! Rejected aggregations and their messages: `tests/cases/aggregations_refused.txt`.
 //!
-//! A case is a paragraph: statements, or with `?` before it an on-demand query; then, behind `!`, what is said of it. The
-//! streams of [`STREAMS`] and an aggregation `Known` are there. `UPDATE_CASES=1` writes what is said anew.
+//! A case is a paragraph: statements, or an on-demand query after `?`; then the expected message after `!`.
+//! The streams of [`STREAMS`] and an aggregation `Known` are defined. `UPDATE_CASES=1` rewrites the messages.
 
 use std::path::Path;
 use std::{env, fs};
@@ -19,7 +19,7 @@ fn compiled(statements: &str) -> Result<AppPlan, String> {
     compile("app.siddhi", &format!("{STREAMS}{statements}"), &Registry::standard(), &|_| None)
 }
 
-/// What is said of a case, a line for the message and one for what to type.
+/// Returns the output for a case: a line with the message and one with the help.
 fn said(case: &str) -> Vec<String> {
     let text = match case.strip_prefix('?') {
         None => compiled(&format!("{case};\nfrom S select k insert into Out;")).err().unwrap_or_default(),

@@ -1,4 +1,4 @@
-//! Functions that do many rows at once give what they give row by row.
+//! Batched functions give the results of row-at-a-time evaluation.
 
 use proptest::prelude::*;
 use tidemill_flow::expr::NoContext;
@@ -6,14 +6,14 @@ use tidemill_flow::registry::{ArgumentType, ColumnarValue, FunctionContext};
 use tidemill_flow::{Column, Registry, Value};
 use tidemill_types::FieldType;
 
-/// One argument of all rows: constant or not.
+/// One argument of all rows; the flag tells whether it is constant.
 type Texts = (bool, Vec<Option<String>>);
 
 fn argument(values: &'static str) -> impl Strategy<Value = Texts> {
     (any::<bool>(), prop::collection::vec(prop::option::weighted(0.95, values), 6))
 }
 
-/// Calls a function on six rows at once and one by one. Whether it did them at once.
+/// Calls a function on six rows batched and row at a time; returns whether it supports the batched call.
 fn same(name: &str, arguments: &[Texts]) -> Result<bool, TestCaseError> {
     let value = |text: &Option<String>| text.as_deref().map_or(Value::Null, Value::text);
     let declared: Vec<ArgumentType> = arguments

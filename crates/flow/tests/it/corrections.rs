@@ -1,9 +1,10 @@
-//! Late events that correct what was put out: `tests/cases/corrections.txt`.
+//! Late events that correct emitted output: `tests/cases/corrections.txt`.
 //!
-//! A case is `=== name`, an app, `---`, and steps: `Stream 1000 ["a", 5]` sends an event, several of a stream in one call
-//! with ` & ` between them; `clock 2000` moves the clock, `restart` gives the state to a new app, `ask from T select *` asks.
-//! Below stands what came out, indented: `+` what was put out, `-` what was taken back, `!` what went wrong.
-//! `UPDATE_CASES=1` writes it anew. That it is as in a run in order is tested in `random/corrected.rs`.
+//! A case is `=== name`, an app, `---`, and steps: `Stream 1000 ["a", 5]` sends an event, several events of
+//! one call are separated by ` & `; `clock 2000` advances time, `restart` restores the state into a new app,
+//! `ask from T select *` runs an on-demand query. The indented output follows: `+` emitted, `-` retracted,
+//! `!` failed. `UPDATE_CASES=1` rewrites it. `random/corrected.rs` tests that the result equals that of a run
+//! in order.
 
 use std::fmt::Write as _;
 use std::path::Path;
@@ -41,7 +42,7 @@ fn input(line: &str) -> Input {
     serde_json::from_value(read).expect("an input")
 }
 
-/// The file with what comes out now.
+/// Returns the file with the current output.
 fn filled(text: &str) -> String {
     let mut out = String::new();
     for case in text.split("=== ").skip(1) {
@@ -118,7 +119,7 @@ fn no_more_is_kept_than_the_limit_says() {
         app.apply_corrections(&mut net).expect("settled");
         sent.map_err(|failure| failure.0)
     };
-    // each event is kept with what came out for it
+    // each event is buffered together with its output
     (0..4).for_each(|n| send(&mut app, n, 100).expect("there is room"));
     send(&mut app, 4, 101).expect("the last one");
     let why = send(&mut app, 5, 500).expect_err("there is no room");
@@ -126,7 +127,7 @@ fn no_more_is_kept_than_the_limit_says() {
         why.contains("at most 9 events and rows put out") && why.contains("allowed='1000 millisec'"),
         "{why}"
     );
-    // what is final makes room
+    // final events are evicted
     send(&mut app, 6, 1101).expect("the clock went on");
     assert_eq!(app.rows(), 4);
     assert_eq!((net.put_out, net.retracted), (6, 0));
@@ -142,12 +143,12 @@ fn what_is_final_is_let_go() {
         app.apply_corrections(&mut net).expect("settled");
         most = most.max(app.rows());
     }
-    // a second holds a hundred events, and 1,024 are let go together
+    // a second has a hundred events, and 1,024 are evicted at once
     assert!(most < 2_400, "{most}");
     assert_eq!((net.put_out, net.retracted), (20_000, 0));
 }
 
-/// A state is taken by an app with the same time, and by none that does not correct.
+/// An app accepts a state with an equal `allowed`, and none of an app without corrections.
 #[test]
 fn states_belong_to_their_policy() {
     let make = |late: &str| {

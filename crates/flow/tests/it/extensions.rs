@@ -1,4 +1,4 @@
-//! A window that a user of the library adds, in all places where windows stand.
+//! A user-defined window in all positions that accept a window.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use tidemill_flow::stream_batch::StreamBatch;
 use tidemill_flow::window::{Parameter, RetainedRows, Window, WindowConstructor, WindowContext, WindowInput};
 use tidemill_flow::{Batch, Column, FieldType, Registry, Value};
 
-/// `own:run(attribute)`: the events since the attribute was last another one; then all of them leave.
+/// `own:run(attribute)`: buffers events while the attribute keeps its value; then all of them expire.
 fn run(parameters: &[Parameter], _: &WindowInput<'_>) -> Result<WindowConstructor, String> {
     let [attribute] = parameters else { return Err("expected one attribute: own:run(attribute)".into()) };
     let column = attribute.column("the attribute", &[FieldType::String])?;
@@ -67,7 +67,7 @@ fn registry() -> Registry {
     registry
 }
 
-/// What comes out of `Out`, as lines.
+/// Collects the events of `Out` as lines.
 #[derive(Default)]
 struct Lines(Vec<String>);
 
@@ -87,8 +87,8 @@ impl OutputHandler for Lines {
     }
 }
 
-/// Each letter is an event with that text; the numbers count them. With `saved` the app is saved and taken back before
-/// each.
+/// Sends an event per letter, with the letter as its string and consecutive numbers. With `saved`, the app is
+/// saved and restored before each call.
 fn out(queries: &str, letters: &str, together: usize, saved: bool) -> Vec<String> {
     let text = format!("define stream S (k string, v int);\n{queries}");
     let plan = Arc::new(compile("own.siddhi", &text, &registry(), &|_| None).unwrap());

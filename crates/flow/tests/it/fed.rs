@@ -1,4 +1,4 @@
-//! Events handed in together, each by itself: what comes out is what comes out of one call each.
+//! Batched calls: events sent in one call, each as a chunk of its own, give the output of one call per event.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -11,7 +11,7 @@ use tidemill_flow::runtime::{AppRuntime, OutputHandler};
 use tidemill_flow::stream_batch::StreamBatch;
 use tidemill_flow::{Batch, Column, Registry};
 
-/// What came to each stream and out of each query, in order.
+/// Events per stream and output per query, in order.
 #[derive(Default)]
 pub struct Told(pub BTreeMap<String, Vec<String>>);
 
@@ -39,7 +39,7 @@ impl OutputHandler for Told {
     }
 }
 
-/// A run of single events as parts, with their order.
+/// Groups single events by stream; returns the batches, and for each event the index of its batch.
 pub fn parts(
     app: &AppRuntime,
     events: &[(&str, i64, &[serde_json::Value])],
@@ -65,7 +65,7 @@ pub fn parts(
     Some((parts, order))
 }
 
-/// Runs a case with at most `together` events handed in at once; none if it is not made for this.
+/// Runs a case with at most `together` events per call; `None` if the case does not allow that.
 fn run(case: &Case, registry: &Registry, together: usize) -> Option<(Told, bool)> {
     let plan = compile("app.siddhi", &case.app, registry, &|_| None).ok()?;
     let mut app = AppRuntime::new(Arc::new(plan));
@@ -137,12 +137,12 @@ fn events_together_give_what_they_give_one_by_one() {
     assert!(compared >= 100, "only {compared} cases were not run one by one");
 }
 
-/// What comes out of an app of single events, one by one and all together.
+/// Runs single events through an app, one per call and all in one call.
 fn both(app: &str, events: &[(&str, i64, &[serde_json::Value])]) -> [Told; 2] {
     in_batches(app, events, [1, events.len()])
 }
 
-/// The same with so many together.
+/// Runs single events through an app, with each of these numbers of events per call.
 fn in_batches(app: &str, events: &[(&str, i64, &[serde_json::Value])], together: [usize; 2]) -> [Told; 2] {
     let plan = Arc::new(compile("app.siddhi", app, &Registry::standard(), &|_| None).unwrap());
     together.map(|together| {
@@ -191,8 +191,8 @@ fn ever_new_keys_are_joined() {
     let app = "define stream S (k string); define stream R (k string);
         from S#window.length(50) as a join R#window.length(50) as b on a.k == b.k
         select a.k as k insert into Out;";
-    // the keys of a side come to the other one a little later; those that are gone are forgotten now and then, also
-    // in the midst of a batch
+    // The keys of a side reach the other side a little later; keys that are gone are evicted from time to
+    // time, also in the middle of a batch.
     let keys: Vec<[serde_json::Value; 1]> = (0..6000).map(|i| [format!("k{i}").into()]).collect();
     let mut sent = Vec::new();
     for i in 30..keys.len() {
@@ -223,7 +223,7 @@ fn an_event_that_fails_behind_a_window_goes_no_further() {
     let texts = ["a", "b"].map(|text| [serde_json::json!(text)]);
     let null = [serde_json::Value::Null];
     let mut sent = vec![("S", 1, texts[0].as_slice()), ("S", 2, null.as_slice())];
-    // as many as are worked off in columns
+    // enough rows for columnar processing
     sent.extend((3..20).map(|time| ("S", time, texts[1].as_slice())));
     let [one_by_one, together] = both(app, &sent);
     assert_eq!(one_by_one.0["S"].len(), 18, "{:?}", one_by_one.0);

@@ -1,10 +1,10 @@
-//! Files as sources and sinks: what apps say of them.
+//! Files as sources and sinks: compilation of their annotations.
 
 use tidemill_flow::io::file::{FileMapper, FileSink, FileSource};
 use tidemill_flow::plan::AppPlan;
 use tidemill_flow::{Registry, replay};
 
-/// An app with these annotations on its stream.
+/// Compiles an app with these annotations on its stream.
 fn compile(annotations: &str) -> Result<AppPlan, String> {
     let app = format!(
         "{annotations} define stream S (symbol string, price double, at long, n int);\n\

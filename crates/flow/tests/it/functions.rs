@@ -1,15 +1,16 @@
-//! Functions and aggregates, a line each: `tests/cases/functions*.txt`.
+//! Functions and aggregates, one per line: `tests/cases/functions*.txt`.
 //!
-//! `expression = value : type`, `expression fails: why`, `expression refused: why`. Longs and floats have a suffix.
-//! `let name = expression` makes the value an attribute, so that it is no constant; the attributes `noString`,
-//! `noInt`, `noLong`, `noFloat`, `noDouble`, `noBool` and `noObject` are null. The clock stands at 2023-03-14
-//! 15:09:26.535, the event's timestamp is 1000.
+//! `expression = value : type`, `expression fails: why`, `expression refused: why`. Longs and floats have a
+//! suffix. `let name = expression` makes the value an attribute, so that it is not a constant; the attributes
+//! `noString`, `noInt`, `noLong`, `noFloat`, `noDouble`, `noBool` and `noObject` are null. The current time
+//! is 2023-03-14 15:09:26.535, the event's timestamp is 1000.
 //!
-//! An aggregate begins with `aggregate f(x, ...) of type, ...`, its arguments being attributes. Then each line is an
-//! event that comes, `+ (expression, ...)`, or leaves, `- (...)`, or `reset`, and ` = ` the value after it. After each
-//! line its state is saved and restored into another copy, which must have the same value and goes on with it.
+//! The cases of an aggregate start with `aggregate f(x, ...) of type, ...`; its arguments are attributes.
+//! Each following line adds an event, `+ (expression, ...)`, or removes one, `- (...)`, or is a `reset`; the
+//! value follows after ` = `. After each line the state is saved and restored into another accumulator, which
+//! must have an equal value and is used from then on.
 //!
-//! `UPDATE_CASES=1` writes what comes out anew.
+//! `UPDATE_CASES=1` rewrites the results.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -34,12 +35,12 @@ const TIME: i64 = 1000;
 
 static REGISTRY: LazyLock<Registry> = LazyLock::new(Registry::standard);
 
-/// Attributes of one row.
+/// Scope and columns of a single row.
 #[derive(Default)]
 struct Row {
     names: Vec<String>,
     columns: Vec<Column>,
-    /// What random values come from.
+    /// Source of random values.
     shared: AppStores,
 }
 
@@ -93,7 +94,7 @@ impl Scope for Row {
     }
 }
 
-/// Compiles a text; aggregates in it are put aside.
+/// Compiles an expression and returns its aggregate calls separately.
 fn compile(text: &str, row: &mut Row) -> Result<(Expr, Vec<AggregateCall>), String> {
     let file = SourceFile::new(FileId(0), "expression", text);
     let parsed = parse_expression(&file).map_err(|all| all[0].message.clone())?;
@@ -103,7 +104,7 @@ fn compile(text: &str, row: &mut Row) -> Result<(Expr, Vec<AggregateCall>), Stri
     Ok((expr, calls))
 }
 
-/// A value as it would be written in SiddhiQL, as far as it can be.
+/// Formats a value in SiddhiQL syntax, as far as possible.
 fn show(value: &Value) -> String {
     match value {
         Value::Str(text) => format!("{text:?}"),
@@ -142,7 +143,7 @@ fn outcome(text: &str, row: &mut Row) -> String {
     }
 }
 
-/// An aggregate that is being tried.
+/// Aggregate under test.
 struct Trial {
     call: AggregateCall,
     row: Row,
@@ -150,7 +151,7 @@ struct Trial {
 }
 
 impl Trial {
-    /// From `f(x) of type`.
+    /// Parses `f(x) of type`.
     fn begin(text: &str) -> Result<Self, String> {
         let (call, types) = text.split_once(" of ").unwrap_or((text, ""));
         let mut row = Row::nulls();
@@ -195,7 +196,7 @@ impl Trial {
     }
 }
 
-/// What is asked in a line, without what came out.
+/// Returns the input part of a line, without the result.
 fn question(line: &str) -> &str {
     let ends = [" = ", " fails: ", " refused: ", " makes "].map(|mark| line.find(mark));
     line[..ends.into_iter().flatten().min().unwrap_or(line.len())].trim_end()
@@ -270,7 +271,7 @@ fn functions_and_aggregates_give_what_the_cases_say() {
     assert!(checks >= 300, "{checks} checks");
 }
 
-/// Names of functions and aggregates that the cases call.
+/// Names of the functions and aggregates that the cases call.
 static NAMES: LazyLock<BTreeSet<String>> = LazyLock::new(|| {
     let call = regex::Regex::new(r"(?:[a-z]+:)?[A-Za-z]+\(").expect("a pattern");
     let mut names = BTreeSet::new();
@@ -281,7 +282,7 @@ static NAMES: LazyLock<BTreeSet<String>> = LazyLock::new(|| {
     names
 });
 
-/// Texts with much of what patterns, paths, formats, JSON and XML are made of.
+/// Strings with many of the characters of patterns, paths, formats, JSON and XML.
 fn odd_text() -> impl Strategy<Value = String> {
     let piece = prop_oneof![
         r#"[\[\]{}()\\|?*+.^$&~:,<>=!'"@/ -]"#,
@@ -327,7 +328,7 @@ fn odd_value() -> impl Strategy<Value = Value> {
 }
 
 proptest! {
-    /// Whatever the arguments are, there is a value or a reason why there is none.
+    /// For any arguments, a function returns a value or an error and does not panic.
     #[test]
     fn any_arguments_are_answered(
         args in prop::collection::vec((odd_value(), any::<bool>(), any::<bool>()), 0..4),

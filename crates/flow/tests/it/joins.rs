@@ -1,6 +1,6 @@
-//! Joins against nested loops over plain lists, over random events.
+//! Joins compared with nested loops over plain lists, on random events.
 //!
-//! The lists know what the windows hold: the events of `length(n)` and `time(t)`, nothing without a window.
+//! The lists model the windows: the events of `length(n)` and `time(t)`, none without a window.
 
 use std::collections::VecDeque;
 
@@ -18,7 +18,7 @@ use tidemill_types::FieldType;
 type Row = Vec<Value>;
 type Condition = fn(&Row, &Row) -> bool;
 
-/// Columns `k`, `s`, `v` of both sides; the types of `k` differ from run to run.
+/// Conditions on the columns `k`, `s`, `v` of both sides; the type of `k` varies from run to run.
 const CONDITIONS: &[(&str, Condition)] = &[
     ("", |_, _| true),
     ("on a.k == b.k", |a, b| same(&a[0], &b[0])),
@@ -48,7 +48,7 @@ fn less(a: &Value, b: &Value) -> bool {
     number(a).zip(number(b)).is_some_and(|(a, b)| a < b)
 }
 
-/// The window of a side.
+/// Window of a side.
 #[derive(Clone, Copy, PartialEq)]
 enum Window {
     None,
@@ -56,14 +56,14 @@ enum Window {
     Time(i64),
 }
 
-/// One side of the join as a list.
+/// Model of one side of the join.
 struct Side {
     window: Window,
     held: VecDeque<(i64, Row)>,
 }
 
 impl Side {
-    /// The row arrives: what comes out of the window, in order.
+    /// Adds a row; returns the output of the window, in order.
     fn arrive(&mut self, time: i64, row: &Row, expired: bool) -> Vec<(EventKind, Row)> {
         let mut out = Vec::new();
         match self.window {
@@ -85,7 +85,7 @@ impl Side {
         out
     }
 
-    /// What leaves when the clock reaches `now`.
+    /// Returns the rows that expire when time reaches `now`.
     fn leave(&mut self, now: i64) -> Vec<(EventKind, Row)> {
         let Window::Time(span) = self.window else { return vec![] };
         let mut out = Vec::new();
@@ -106,7 +106,7 @@ struct Run {
 }
 
 impl Run {
-    /// The matches of what a side lets out, as texts.
+    /// Returns the matches of a side's window output, as strings.
     fn matched(&self, side: usize, out: &[(EventKind, Row)]) -> Vec<String> {
         let mut texts = Vec::new();
         for (kind, row) in out.iter().filter(|_| self.triggers[side]) {
@@ -221,7 +221,7 @@ fn run(seed: u64) {
     let mut now = 0;
     for step in 0..60 {
         now += rng.random_range(0..8);
-        // timers of the left side run before those of the right one
+        // the timers of the left side run before those of the right side
         let mut expected = Vec::new();
         for side in 0..2 {
             let out = model.sides[side].leave(now);
@@ -232,7 +232,7 @@ fn run(seed: u64) {
             found.extend(texts(&out.unwrap()));
         }
         assert_eq!(found, expected, "seed {seed}, step {step}, timers at {now}");
-        // without timers several chunks go in at once and take turns
+        // without timers, several chunks arrive in one batch and alternate between the sides
         let count = if timed { 1 } else { rng.random_range(1..20) };
         let mut batches = types.clone().map(Batch::new);
         let mut turns = Vec::new();

@@ -1,5 +1,5 @@
-//! Batches large enough for the ways that only large batches take: what comes out is what comes out of one event after
-//! the other, also where the app is saved and taken back between two batches.
+//! Batches large enough for the code paths of large batches: the output equals that of one event per call,
+//! also when the app is saved and restored between two batches.
 
 use std::sync::Arc;
 
@@ -53,7 +53,7 @@ const QUERIES: [&str; 32] = [
 
 type Event = (&'static str, i64, Vec<Json>);
 
-/// Events of two streams; some values are null, some texts long.
+/// Returns events of two streams; some values are null, some strings long.
 fn events(rng: &mut StdRng, late: bool) -> Vec<Event> {
     let mut time = 1_000;
     let event = |_| {
@@ -83,7 +83,7 @@ fn run(plan: &Arc<AppPlan>, events: &[Event], together: usize, saved: bool) -> T
         let chunk: Vec<_> =
             chunk.iter().map(|(stream, time, data)| (*stream, *time, data.as_slice())).collect();
         let (parts, order) = parts(&app, &chunk).unwrap();
-        // one stream alone takes another way than two
+        // a batch of a single stream takes another code path
         match number % 3 == 2 && parts.len() == 1 {
             true => app.send_batch(parts, None, &mut told).unwrap(),
             false => app.send_batch(parts, Some(&order), &mut told).unwrap(),

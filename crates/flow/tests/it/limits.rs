@@ -1,4 +1,4 @@
-//! What is more than an app may hold fails, and says so.
+//! Exceeding a limit of an app fails with a message.
 
 use tidemill_flow::expr::EvalError;
 use tidemill_flow::limits::Limits;
@@ -85,7 +85,8 @@ fn full_output_rates_say_so_and_go_on_after_a_beat() {
     for n in 0..3 {
         assert_eq!(send(n * 10, n as i32, &mut failures), [] as [String; 0]);
     }
-    // the stream's first query fails, so that the others do not get the event; what was delayed comes by itself
+    // The stream's first query fails, so that the others do not get the event; a delayed event is emitted by
+    // its timer.
     assert_eq!(send(30, 3, &mut failures), [full("all")]);
     assert_eq!(send(1000, 3, &mut failures), [] as [String; 0]);
     assert_eq!(send(1010, 4, &mut failures), [full("delayed")]);

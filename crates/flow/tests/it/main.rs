@@ -1,4 +1,4 @@
-//! Queries, windows and functions as apps see them.
+//! Integration tests: queries, windows and functions through the public API.
 
 mod aggregations;
 mod batched;

@@ -1,7 +1,7 @@
-//! Runs of tables, joins, named windows and on-demand queries: `tests/cases/recorded-own/<subject>/*.json`, in the form
-//! of [`Case`].
+//! Runs of tables, joins, named windows and on-demand queries: `tests/cases/recorded-own/<subject>/*.json`,
+//! in the format of [`Case`].
 //!
-//! `UPDATE_CASES=1` writes what comes out anew.
+//! `UPDATE_CASES=1` rewrites the outputs.
 
 use std::path::{Path, PathBuf};
 use std::{env, fs};
@@ -20,7 +20,7 @@ fn files() -> Vec<PathBuf> {
     files
 }
 
-/// The case with what comes out now, an input and an output a line.
+/// Returns the case with the current outputs, one input or output per line.
 fn filled(case: &Case, written: &Value) -> String {
     let registry = Registry::standard();
     let mut fields: Vec<String> = Vec::new();

@@ -1,4 +1,5 @@
-//! Partitions: many keys, and what is refused. What they do is in `tests/cases/recorded-own/partition`.
+//! Partitions: many keys, and rejected apps. `tests/cases/recorded-own/partition` has the behaviour of
+//! queries.
 
 use std::sync::Arc;
 
@@ -55,7 +56,7 @@ fn timers_of_many_keys() {
             from S#window.time(1 min) select k, sum(v) as s insert all events into Out;
         end;";
     let (mut app, mut counts) = app(queries);
-    // ten keys an instant, and the first tenth of them once more
+    // ten keys per millisecond, and the first tenth of them a second time
     let events = KEYS + KEYS / 10;
     for i in 0..events {
         send(&mut app, &mut counts, i % KEYS, i / 10);
@@ -67,7 +68,7 @@ fn timers_of_many_keys() {
     app.advance(60_000, &mut counts);
     assert_eq!(counts.rows, events as u64 + 10, "ten keys are due at each instant");
     app.advance(200_000, &mut counts);
-    // both events of a key leave together, but for the ten keys that were early
+    // both events of a key expire in one chunk, except for the ten keys whose first event had expired before
     assert_eq!(counts.rows, (events + KEYS + 10) as u64);
     assert_eq!(app.next_due(), None);
 }
@@ -79,7 +80,7 @@ fn many_keys_come_and_go() {
             from every e1=S -> e2=S select e1.k as k, e2.v as v insert into Out;
         end;");
     for i in 0..KEYS {
-        // each key comes twice, the second time when it is gone
+        // each key occurs twice, the second time after it was purged
         send(&mut app, &mut counts, i % (KEYS / 2), i);
     }
     assert_eq!(counts.rows, 0);
@@ -87,7 +88,7 @@ fn many_keys_come_and_go() {
     assert_eq!(counts.rows, 1);
 }
 
-/// What is said of an app.
+/// Compiles an app that must be rejected; returns the message.
 fn refused(queries: &str) -> String {
     let text =
         format!("define stream Trades (symbol string, price double); define table T (k string);\n{queries}");
@@ -138,7 +139,7 @@ fn mistakes_are_told_with_their_place() {
             assert!(found.contains(said), "{said} is not in\n{found}");
         }
     }
-    // everything that is wrong is told at once
+    // all errors are reported at once
     let all = refused(
         "@purge(enable='no') partition with (nope of Trades) begin from X select symbol insert into Out; end;",
     );

@@ -1,4 +1,4 @@
-//! Why a pattern does not match: what waits, and what the last event did not satisfy.
+//! Pattern inspection: partial matches, and the conditions that the last event did not satisfy.
 
 use tidemill_flow::expr::NoContext;
 use tidemill_flow::pattern::{PatternMatcher, StepStatus};
@@ -7,7 +7,7 @@ use tidemill_types::FieldType;
 
 const STREAM: &str = "define stream S (symbol string, price double);\n";
 
-/// Both machines, after these events of stream `S`.
+/// Returns the optimized and the reference matcher, after these events of stream `S`.
 fn after(query: &str, events: &[(i64, &str, f64)]) -> [PatternMatcher; 2] {
     let app = replay::compile("app", &format!("{STREAM}{query}"), &Registry::standard(), &|_| None).unwrap();
     let plan = app.queries[0].state.clone().unwrap();

@@ -1,5 +1,5 @@
-//! Patterns of single events have a short way through the machine: it gives what the general one gives, for random
-//! patterns and events. `PATTERN_SEED=17 cargo test -p tidemill-flow --test it paths -- --nocapture` runs one seed.
+//! Patterns of single events have a fast path: it gives the results of the general path, for random patterns
+//! and events. `PATTERN_SEED=17 cargo test -p tidemill-flow --test it paths -- --nocapture` runs one seed.
 
 use std::sync::Arc;
 
@@ -25,7 +25,7 @@ fn operator(rng: &mut StdRng) -> &'static str {
     pick(rng, &["==", "!=", "<", "<=", ">", ">=", ">", "<"])
 }
 
-/// A condition of step `step`, on its event and on the steps before it.
+/// Returns a condition of step `step` on its event and on earlier steps.
 fn condition(rng: &mut StdRng, step: usize, deep: usize) -> String {
     let number = |rng: &mut StdRng| pick(rng, &["v", "w", "x", "y"]);
     if deep > 0 && rng.random_bool(0.15) {
@@ -59,7 +59,7 @@ fn condition(rng: &mut StdRng, step: usize, deep: usize) -> String {
         6 => format!("{earlier}.{theirs} is null"),
         7 => format!("{earlier}.{theirs} {op} 3"),
         8 => format!("{earlier}[last].{theirs} {op} {own}"),
-        // a text that is no number fails the event
+        // casting a non-numeric string fails the event
         9 if rng.random_bool(0.2) => format!("cast(k, 'int') > {earlier}.{theirs}"),
         _ => format!("{own} {op} {earlier}.{theirs}"),
     }
@@ -141,7 +141,7 @@ fn saved(machine: &PatternMatcher) -> Vec<u8> {
     bytes
 }
 
-/// Runs a random pattern on random events both ways; how many matches there were.
+/// Runs a random pattern on random events through both paths; returns the number of matches.
 fn run(seed: u64) -> usize {
     let rng = &mut StdRng::seed_from_u64(seed);
     let query = query(rng);
@@ -201,7 +201,7 @@ fn both_ways_give_the_same() {
 
 #[test]
 fn many_that_wait_are_found_by_their_keys() {
-    // far more than are looked through one by one
+    // far more than the limit for a linear scan
     for (condition, matching) in
         [("k == e0.k", "7a"), ("y > e0.y", "x"), ("w <= e0.w", "x"), ("v == e0.v", "x")]
     {

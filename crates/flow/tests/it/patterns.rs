@@ -5,9 +5,9 @@
 //! from A -> B select …;         the app, over the streams A, B, C (k string, v int)
 //! > A 1000 x 1                  an event: stream, time, attributes
 //! > A 1000 x 1 | 1100 y 2       events in one call
-//! > 2000                        the clock moves
-//! < 1000 1 null                 what comes out on the stream Out during the input before: time, columns
-//! ! refused                     instead of inputs: the app is refused
+//! > 2000                        time advances
+//! < 1000 1 null                 the output on the stream Out during the input before: time, columns
+//! ! refused                     instead of inputs: the app is rejected
 //! ```
 
 use serde_json::{Value as Json, json};

@@ -1,8 +1,9 @@
-//! Apps and events made at random: nothing panics, an app that is interrupted gives what it gives undisturbed, events
-//! handed in together give what they give one by one, what need not grow does not, and late events correct what came out.
+//! Random apps and events: nothing panics; an app that is interrupted, or that receives events batched, gives
+//! the output of an undisturbed run with one event per call; bounded state does not grow; and late events
+//! correct the output.
 //!
-//! `TIDEMILL_SEED` says with which app to begin, `TIDEMILL_SECONDS` how long to go on (`random::for_long`, ignored), and
-//! with `TIDEMILL_SHOW` the apps are printed with the number of their outputs.
+//! `TIDEMILL_SEED` selects the first app, `TIDEMILL_SECONDS` the duration (`random::for_long`, ignored by
+//! default), and `TIDEMILL_SHOW` prints the apps with their number of outputs.
 
 mod app;
 pub mod corrected;
@@ -22,10 +23,11 @@ use tidemill_flow::replay::{Input, Output, Replay, compile};
 
 use app::Generated;
 
-/// Outputs of a run that are looked at.
+/// Maximum number of outputs per run.
 const OUTPUTS_MAX: usize = 20_000;
 
-/// Runs inputs, saved and taken back by a new app before those that `interrupted` names.
+/// Runs inputs; saves the app and restores it into a new one before the inputs for which `interrupted`
+/// returns true.
 fn outputs(
     generated: &Generated,
     inputs: &[Input],
@@ -49,7 +51,7 @@ fn outputs(
     Ok(out)
 }
 
-/// What differs first.
+/// Returns the first difference.
 fn difference(one: &[Output], other: &[Output]) -> Option<String> {
     let texts = |outputs: &[Output]| outputs.iter().map(|o| serde_json::to_string(o).unwrap()).collect();
     let (one, other): (Vec<String>, Vec<String>) = (texts(one), texts(other));
@@ -58,7 +60,7 @@ fn difference(one: &[Output], other: &[Output]) -> Option<String> {
     Some(format!("output {at}\n  undisturbed {}\n  now         {}", shown(&one), shown(&other)))
 }
 
-/// How many apps there were, and how many of them say something about what is asked.
+/// Number of generated apps, and of those that exercised each check.
 #[derive(Default)]
 struct Looked {
     apps: u64,
@@ -67,7 +69,7 @@ struct Looked {
     corrected: u64,
 }
 
-/// An app with its events: what is wrong with it.
+/// Runs all checks on a random app; returns the first failure.
 fn run(seed: u64, registry: &Registry, looked: &mut Looked) -> Option<String> {
     looked.apps += 1;
     let mut rng = StdRng::seed_from_u64(seed);

@@ -1,7 +1,8 @@
-//! Runs recorded from the reference implementation: apps, what went in, what came out.
+//! Runs recorded from Siddhi 5.1: apps, inputs and outputs.
 //!
-//! `cases/recorded/<category>/<name>.json`; those whose outcome is another here stand in `exceptions.txt` with the reason.
-//! With SIDDHI_CASES a report on the cases in another directory is printed (`-- --ignored --nocapture`).
+//! `cases/recorded/<category>/<name>.json`; cases with another outcome here are listed in `exceptions.txt`
+//! with the reason. The ignored test prints a report on the cases in the directory `SIDDHI_CASES` (`--
+//! --ignored --nocapture`).
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -9,7 +10,7 @@ use std::path::{Path, PathBuf};
 use tidemill_flow::Registry;
 use tidemill_flow::replay::{Case, check};
 
-/// For each case below `dir`, by `category/name`, how it differs.
+/// Returns the differences of each case below `dir`, by `category/name`.
 fn differences(dir: &Path) -> BTreeMap<String, Vec<String>> {
     let registry = Registry::standard();
     let entries =

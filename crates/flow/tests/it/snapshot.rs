@@ -1,4 +1,5 @@
-//! States of apps: a run that is interrupted and goes on in a new app gives what it gives undisturbed.
+//! Snapshots of apps: a run that is interrupted and continued in a new app gives the output of an undisturbed
+//! run.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -9,10 +10,10 @@ use tidemill_flow::replay::{Case, Input, Replay, check, check_interrupted, compi
 use tidemill_flow::runtime::AppRuntime;
 use tidemill_flow::snapshot::{Error, RestoreMode};
 
-/// Runs that an interruption changes, and why.
+/// Runs whose output an interruption changes, with the reason.
 const CHANGED: &[(&str, &str)] = &[];
 
-/// All recorded runs, by `category/name`.
+/// Returns all recorded runs, by `category/name`.
 fn cases() -> BTreeMap<String, Case> {
     let entries = |dir: &Path| -> Vec<PathBuf> {
         fs::read_dir(dir)
@@ -33,7 +34,7 @@ fn cases() -> BTreeMap<String, Case> {
     cases
 }
 
-/// Numbers from a seed (splitmix64).
+/// Returns the next number of SplitMix64.
 fn random(seed: &mut u64) -> u64 {
     *seed = seed.wrapping_add(0x9e37_79b9_7f4a_7c15);
     let mut z = *seed;
@@ -42,7 +43,7 @@ fn random(seed: &mut u64) -> u64 {
     z ^ (z >> 31)
 }
 
-/// Every recorded run, interrupted before every input, and at some of them: `TIDEMILL_SEED` says which.
+/// Interrupts every recorded run before every input, and before some inputs chosen by `TIDEMILL_SEED`.
 #[test]
 fn interruptions_do_not_show() {
     let registry = Registry::standard();
@@ -67,7 +68,7 @@ fn interruptions_do_not_show() {
     assert!(wrong.is_empty(), "{} changed\n{}", wrong.len(), wrong.join("\n"));
 }
 
-/// Something of everything that has a state.
+/// App with every kind of state.
 const APP: &str = "
 @app:name('everything')
 define stream S (k string, v int, d double, o object);
@@ -119,12 +120,13 @@ fn a_state_that_was_taken_back_is_saved_with_the_same_length() {
     let (state, mut app) = state(&Registry::standard());
     assert!(state.len() > 1000, "{} bytes", state.len());
     app.restore(&mut state.as_slice(), RestoreMode::Exactly).unwrap();
-    // groups are in any order
+    // the order of groups is unspecified
     assert_eq!(saved(&app).len(), state.len());
     assert_eq!(app.now(), 39 * 400);
 }
 
-/// Cut off anywhere, or with any bit changed, a state is refused with a place inside it, and the app is as it was.
+/// A truncated state, or one with a flipped bit, is rejected with the position of the damage, and the app is
+/// unchanged.
 #[test]
 fn damage_is_found() {
     let (state, mut app) = state(&Registry::standard());
@@ -155,7 +157,7 @@ fn states_of_other_apps_are_refused() {
         let plan = compile("app", text, &registry, &|_| None).unwrap_or_else(|e| panic!("{e}"));
         AppRuntime::new(plan.into()).restore(&mut state.as_slice(), RestoreMode::Exactly)
     };
-    // what is said the same way in another form is the same
+    // formatting and the app's name do not matter
     let same = APP.replace("define stream S", "/* in */ DEFINE  stream S").replace("'everything'", "'all'");
     restored(&same).unwrap();
     let refused = restored(&APP.replace("length(5)", "length(6)")).unwrap_err().to_string();

@@ -1,4 +1,4 @@
-//! Tables with keys and indexes against a plain list of rows, over random events.
+//! Tables with keys and indexes compared with a plain list of rows, on random events.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -12,7 +12,7 @@ use tidemill_flow::runtime::{AppRuntime, OutputHandler};
 use tidemill_flow::{Batch, Column, Registry, Value};
 use tidemill_types::FieldType;
 
-/// Columns of the table and of its events: `k`, `s`, `v`, `n`; before them an event says what it does.
+/// Columns of the table and of its events: `k`, `s`, `v`, `n`; an event has its action as the first column.
 type Row = Vec<Value>;
 
 const KEYS: &[&str] =
@@ -20,7 +20,7 @@ const KEYS: &[&str] =
 const INDEXES: &[&str] = &["", "@index('v')", "@index('s')", "@index('n') @index('v')", "@index('k')"];
 const NUMBERS: &[&str] = &["int", "long", "float", "double"];
 
-/// Whether a row and an event go together.
+/// Whether a row matches an event.
 type Condition = fn(&Row, &Row) -> bool;
 
 const CONDITIONS: &[(&str, Condition)] = &[
@@ -62,9 +62,9 @@ fn at_most(a: &Value, b: &Value) -> bool {
     number(a).zip(number(b)).is_some_and(|(a, b)| a <= b)
 }
 
-/// A list of rows that does what tables do, looking at all of them.
+/// Model of a table: a list of rows that is always scanned.
 struct Model {
-    /// The columns of the key.
+    /// Key columns.
     key: Vec<usize>,
     rows: Vec<Row>,
 }
@@ -100,14 +100,14 @@ impl Model {
         }
     }
 
-    /// Whether the row may be there beside all but `except`.
+    /// Returns whether the row's key is free, ignoring row `except`.
     fn has_room(&self, row: &Row, except: Option<usize>) -> bool {
         let key = self.key_of(row);
         let taken = self.rows.iter().enumerate().any(|(i, r)| Some(i) != except && self.key_of(r) == key);
         (key.is_none() || !taken) && self.ordered().is_none_or(|column| !row[column].is_null())
     }
 
-    /// Whether that did not fail.
+    /// Inserts a row; returns false if that fails.
     fn insert(&mut self, row: &Row) -> bool {
         if self.ordered().is_some_and(|column| row[column].is_null()) {
             return false;
@@ -125,7 +125,7 @@ impl Model {
         for i in &found {
             set.iter().for_each(|column| after.rows[*i][*column] = event[*column].clone());
         }
-        // all rows that were found change together, or none does
+        // all matching rows change, or none
         let same_key = !set.iter().any(|column| self.key.contains(column));
         if same_key || found.iter().all(|i| after.has_room(&after.rows[*i], Some(*i))) {
             self.rows = after.rows;
@@ -191,7 +191,7 @@ fn run(seed: u64) {
         ("set T.n = n, T.k = k", &[0, 3]),
     ];
     let (update, upsert) = (*sets.choose(rng).unwrap(), *sets.choose(rng).unwrap());
-    // in a condition of a join a plain name is nobody's: both sides have it
+    // in a join condition, plain names are ambiguous because both sides have them
     let joined = |on: &str| {
         let words = on.split_inclusive([' ', '(', ')']).map(|word| {
             let name = word.trim_end_matches([' ', '(', ')']);

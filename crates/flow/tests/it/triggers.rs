@@ -1,4 +1,4 @@
-//! Triggers that nobody was there for.
+//! Triggers after a period in which the app did not run.
 
 use tidemill_flow::expr::EvalError;
 use tidemill_flow::replay::compile;
@@ -47,14 +47,14 @@ fn at(name: &str, instants: &[i64]) -> Vec<(String, i64)> {
 fn after_a_standstill_a_trigger_fires_once() {
     let of =
         |all: Vec<(String, i64)>, name: &str| all.into_iter().filter(|(n, _)| n == name).collect::<Vec<_>>();
-    // ten hours nobody was there, then all goes on where it would have been
+    // after ten hours of standstill, the triggers continue on their schedule
     let moves = [36_000_000, 36_015_000, 36_061_000];
     let all = fired(true, &moves);
     let seconds = [35_995_000, 36_005_000, 36_015_000, 36_025_000, 36_035_000, 36_045_000, 36_055_000];
     assert_eq!(of(all.clone(), "Seconds"), at("Seconds", &seconds));
     assert_eq!(of(all.clone(), "Minutes"), at("Minutes", &[36_000_000, 36_060_000]));
     assert_eq!(of(all, "Start").len(), 1);
-    // where the clock is that of the events, each period is one
+    // on event time, each period fires
     assert_eq!(of(fired(false, &moves), "Seconds").len(), 3_605);
 }
 

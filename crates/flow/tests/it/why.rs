@@ -1,9 +1,9 @@
-//! Why queries put nothing out: `tests/cases/why_*.txt`.
+//! Reports on why queries emit nothing: `tests/cases/why_*.txt`.
 //!
-//! A case is `=== name`, an app, `---`, and steps: `Stream 1000 ["a", 5]` sends an event, `clock 2000` moves the clock,
-//! `restart` gives the state to a new app. `why name` and `why name of key` ask; the report stands below, indented.
-//! `UPDATE_CASES=1` writes the reports anew. Every case runs twice, with the events one by one and with those between two
-//! other steps handed in together; what is told must be the same.
+//! A case is `=== name`, an app, `---`, and steps: `Stream 1000 ["a", 5]` sends an event, `clock 2000`
+//! advances time, `restart` restores the state into a new app. `why name` and `why name of key` request a
+//! report, which follows indented. `UPDATE_CASES=1` rewrites the reports. Every case runs twice, with one
+//! event per call, and with the events between two other steps in one call; the reports must be equal.
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
@@ -26,7 +26,7 @@ impl OutputHandler for Nothing {
     }
 }
 
-/// An app at work, and what was not handed in yet.
+/// Running app, and the events that have not been sent yet.
 struct Run {
     app: AppRuntime,
     together: bool,
@@ -111,7 +111,7 @@ fn cases() -> Vec<PathBuf> {
     files
 }
 
-/// The file with what is told now.
+/// Returns the file with the current reports.
 fn filled(text: &str, together: bool) -> String {
     let mut out = String::new();
     for case in text.split("=== ").skip(1) {
@@ -153,7 +153,7 @@ fn queries_tell_what_they_wait_for() {
     assert!(asked >= 40, "{asked} questions");
 }
 
-/// A report that draws random values would change what comes out later.
+/// Reports must not draw random values, because that would change later output.
 #[test]
 fn asking_changes_nothing() {
     let text = "@app:name('random') define stream S (a int);

@@ -1,20 +1,20 @@
-//! Windows by themselves: rows and clocks in, signals out.
+//! Single windows: rows and clocks in, output chunks out.
 //!
-//! A case in `tests/cases/windows*.txt` is `=== name`, a line `window <call> of <columns>`, and steps, each followed by
-//! what came out, indented. With `, all events` behind the columns somebody wants expired events, with `, searched`
-//! joins look at the window. Lines with `#` are comments. Steps:
+//! A case in `tests/cases/windows*.txt` is `=== name`, a line `window <call> of <columns>`, and steps, each
+//! followed by the indented output. With `, all events` after the columns expired events are requested, with
+//! `, searched` joins search the window. Lines with `#` are comments. Steps:
 //!
-//! | step | what is done |
+//! | step | action |
 //! | --- | --- |
-//! | `clock 1000` | the clock moves, stopping at instants of the window's schedule |
-//! | `event 1000 a 5` | the clock moves to the event's timestamp, then it arrives |
-//! | `chunk 1000 a 5; 1001 b 6` | the same for events sent together |
-//! | `restart` | the state is saved and given to a new window |
-//! | `held` | what joins find |
+//! | `clock 1000` | advances time, stopping at the window's timers |
+//! | `event 1000 a 5` | advances time to the event's timestamp, then processes the event |
+//! | `chunk 1000 a 5; 1001 b 6` | likewise for events sent as one chunk |
+//! | `restart` | saves the state and restores it into a new window |
+//! | `held` | lists the rows that joins find |
 //!
-//! A line of output is a chunk: `a+` arrived, `a-` left, each called by the first column, `R` a reset; `@2000` tells
-//! a timestamp that is not the event's own. A last `(b = 7)` tells other columns that the window has changed.
-//! `UPDATE_CASES=1` writes the output anew.
+//! A line of output is a chunk: `a+` is a current and `a-` an expired event, named by its first column, `R` a
+//! reset; `@2000` is a timestamp other than the event's. A final `(b = 7)` lists other columns that the
+//! window has changed. `UPDATE_CASES=1` rewrites the output.
 
 mod aggregates;
 mod driver;
@@ -35,7 +35,7 @@ fn cases() -> Vec<PathBuf> {
     files
 }
 
-/// The file with the output that the windows give now.
+/// Returns the file with the current output.
 fn filled(text: &str) -> String {
     let mut out = String::new();
     let mut driver = None;

@@ -1,7 +1,7 @@
-//! Apps that are refused, and why: `tests/cases/wrong/*.txt`.
+//! Rejected apps and their diagnostics: `tests/cases/wrong/*.txt`.
 //!
-//! A case is `=== name`, the app, `---`, and the diagnostics as they are shown. `UPDATE_CASES=1` writes them anew; an
-//! app that is not refused has no place here.
+//! A case is `=== name`, the app, `---`, and the rendered diagnostics. `UPDATE_CASES=1` rewrites them; an app
+//! that compiles fails the test.
 
 use std::path::Path;
 use std::{env, fs};
@@ -9,7 +9,7 @@ use std::{env, fs};
 use tidemill_flow::Registry;
 use tidemill_flow::replay::compile;
 
-/// Name and app of each case.
+/// Returns name and app of each case.
 fn cases(text: &str) -> Vec<(String, String)> {
     let cases = text.split("=== ").skip(1).map(|case| {
         let (name, rest) = case.split_once('\n').expect("a name and a line end");

@@ -1,4 +1,5 @@
-//! Apps: some streams, a table, a named window, and queries of every kind that read them and each other.
+//! Random apps: some streams, a table, a named window, and queries of every kind that read them and each
+//! other.
 
 use std::fmt::Write as _;
 
@@ -9,29 +10,29 @@ use tidemill_types::FieldType;
 
 use super::expr::{Names, aggregate, any_type, condition, expr};
 
-/// An app.
+/// Generated app.
 pub struct Generated {
     pub text: String,
-    /// The streams that events are sent to.
+    /// Streams to send events to.
     pub inputs: Vec<(String, Names)>,
-    /// It makes no difference whether events are sent in one call or one by one.
+    /// Whether sending events in one call or one per call gives equal results.
     pub by_event: bool,
-    /// As long as `k` and `v` have few values, `t` is about the clock, and the clock moves on, it need not hold more
-    /// after many events than after some.
+    /// Whether the state is bounded, provided that `k` and `v` have few values, `t` is close to the current
+    /// time, and time advances.
     pub bounded: bool,
 }
 
 struct Making<'r> {
     rng: &'r mut StdRng,
     text: String,
-    /// What can be read: name and attributes.
+    /// Streams that queries can read, with their attributes.
     streams: Vec<(String, Names)>,
     outputs: usize,
     by_event: bool,
     bounded: bool,
-    /// Whether the table can have only so many rows as there are values of its key.
+    /// Whether the table has at most one row per value of its key.
     keyed: bool,
-    /// Whether there is the window `W`.
+    /// Whether the named window `W` exists.
     shares: bool,
 }
 
@@ -65,23 +66,23 @@ pub fn generate(rng: &mut StdRng) -> Generated {
     let inputs = streams.clone();
     let keyed = keyed.contains("Key");
     let mut making = Making { rng, text, streams, outputs: 0, by_event: true, bounded: true, keyed, shares };
-    // one alone is worked off together more often than several that feed each other
+    // a single query can be batched more often than several that feed each other
     let queries = if making.rng.random_bool(0.4) { 1 } else { making.rng.random_range(2..5) };
     for _ in 0..queries {
         making.query();
     }
-    // what fails for one event of a call is lost for all of them, and texts fail at nulls
+    // a failing event fails the other events of its call as well, and `str:` functions fail at nulls
     let by_event = making.by_event && !making.text.contains("str:");
-    // a sum need not reach what it is to reach
+    // an `expressionBatch` may wait for a sum that is never reached
     let bounded =
         making.bounded && !making.text.contains("expressionBatch") && !keeps_more_and_more(&making.text);
     Generated { text: making.text, inputs, by_event, bounded }
 }
 
-/// Whether it may keep what came because it is not told what left. There are windows that do not say so, what is cut off
-/// a select clause does not leave a snapshot, and neither does what is something else when it leaves: an event that an
-/// outer join put out without a match, and that has one when it goes; nor is it told of a chunk in which an event fails,
-/// as texts do that are null.
+/// Returns whether the state may grow because the removal of rows goes unnoticed. Some windows emit no
+/// expired events. A snapshot keeps a row if the select clause drops its expired event, or if that event
+/// differs from the emitted one: an outer join may emit an event without a match that has a match when it
+/// expires. A chunk with a failing event, such as a `str:` function of null, removes nothing either.
 fn keeps_more_and_more(app: &str) -> bool {
     let any = |words: &[&str]| words.iter().any(|word| app.contains(word));
     let untold = any(&["delay(", "requent("]);
@@ -89,13 +90,13 @@ fn keeps_more_and_more(app: &str) -> bool {
     app.contains("output snapshot") && (untold || cut) || untold && any(&[" max(", " min("])
 }
 
-/// Whether there are few values of what is named so.
+/// Returns whether the attribute with this name has few values.
 fn few(name: &str) -> bool {
     let name = name.rsplit('.').next().unwrap_or(name);
     name != "t" && !name.starts_with('c')
 }
 
-/// A window that reads `k`, `v` and `t`.
+/// Returns a window that reads `k`, `v` and `t`.
 fn window(rng: &mut StdRng) -> String {
     let n = rng.random_range(1..5);
     let unit = *UNITS.choose(rng).unwrap();
@@ -172,7 +173,7 @@ impl Making<'_> {
         }
     }
 
-    /// A select clause with what follows, and the columns that come out.
+    /// Generates a select clause with the clauses that follow; returns it with its output columns.
     fn select(&mut self, names: &Names, sees_input: bool) -> (String, Names) {
         let mut items = Vec::new();
         let mut out: Names = Vec::new();

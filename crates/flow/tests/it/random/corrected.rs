@@ -1,4 +1,4 @@
-//! Late events that correct what was put out, against a run in order.
+//! Late events that correct emitted output, compared with a run in order.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -19,7 +19,7 @@ use crate::fed::parts;
 
 const INPUTS: usize = 120;
 
-/// What random apps have not.
+/// Definitions that the generated apps lack.
 const MORE: &str = "define trigger Beats at every 700 milliseconds;
 define aggregation A from S0 select k, sum(v) as total, count() as n group by k aggregate every sec ... min;
 ";
@@ -33,13 +33,13 @@ const ASKED: [&str; 2] = [
 
 const CHANGE: &str = "select 'a' as k, 77 as v update or insert into T set T.v = v on T.k == k";
 
-/// What there is on each stream: rows that were put out less those that were taken back.
+/// Net output per stream: emitted rows minus retracted rows.
 #[derive(Default)]
 pub struct Net {
     pub rows: BTreeMap<String, i64>,
-    /// Rows that were put out.
+    /// Number of emitted rows.
     pub put_out: usize,
-    /// Rows that were taken back.
+    /// Number of retracted rows.
     pub retracted: usize,
 }
 
@@ -52,7 +52,7 @@ impl Net {
         }
     }
 
-    /// What differs first.
+    /// Returns the first difference.
     pub fn difference(&self, other: &Self) -> Option<String> {
         let of = |net: &Self, row: &str| net.rows.get(row).copied().unwrap_or_default();
         let mut all = self.rows.keys().chain(other.rows.keys());
@@ -85,8 +85,8 @@ fn time_of(input: &Input) -> i64 {
     }
 }
 
-/// The inputs that are taken, in order of time. Before the first event the clock does not move; what is asked belongs to
-/// the clock's time.
+/// Returns the accepted inputs in order of time. Time does not advance before the first event; an on-demand
+/// query runs at the current time.
 fn in_order(inputs: &[Input], allowed: i64) -> Vec<(i64, Input)> {
     let mut clock: Option<i64> = None;
     let mut taken = Vec::new();
@@ -128,7 +128,7 @@ fn run_in_order(plan: &Arc<AppPlan>, inputs: &[(i64, Input)]) -> Result<(Net, Ap
             _ => app.advance(*time, &mut net),
         }
     }
-    // inner streams, fault streams and named windows are seen by nobody
+    // inner streams, fault streams and named windows are not visible from outside
     let visible = |row: &str| {
         let name = row.split(' ').next().unwrap_or_default();
         let window = plan.catalog.find(name).is_some_and(|s| plan.catalog.window(s).is_some());
@@ -161,8 +161,7 @@ fn visible(net: &Net, plan: &AppPlan) -> Net {
     Net { rows, ..Net::default() }
 }
 
-/// Events of an app in an order of arrival that time does not follow. Whether something was taken back, or what is
-/// wrong.
+/// Sends the events of an app out of order. Returns whether a row was retracted, or the failure.
 pub fn check(generated: &Generated, rng: &mut StdRng, registry: &Registry) -> Result<bool, String> {
     let allowed = rng.random_range(1..5000);
     let late = format!("{MORE}@late(policy='correct', allowed='{allowed} millisec')\ndefine stream S0 ");
@@ -172,7 +171,7 @@ pub fn check(generated: &Generated, rng: &mut StdRng, registry: &Registry) -> Re
         plan => Arc::new(plan?),
     };
     let mut inputs = events::alone(rng, &generated.inputs, INPUTS);
-    // some come later than is allowed
+    // some arrive later than allowed
     let jitter = allowed + rng.random_range(0..allowed + 1) / 4;
     inputs.sort_by_cached_key(|input| time_of(input) + rng.random_range(0..jitter + 1));
     let together = rng.random_range(1..30);

@@ -1,4 +1,4 @@
-//! Events for the streams of a random app.
+//! Random events for the streams of a random app.
 
 use std::collections::BTreeMap;
 
@@ -13,7 +13,8 @@ use super::expr::Names;
 
 const INPUTS: usize = 60;
 
-/// Single events in order, some late, with `t` at their times; now and then the clock moves on by itself.
+/// Returns single events in order, some late, with `t` at their times; time sometimes advances without an
+/// event.
 pub fn alone(rng: &mut StdRng, streams: &[(String, Names)], count: usize) -> Vec<Input> {
     let mut now = 1000;
     let all = (0..count).flat_map(|_| one_by_one(&input(rng, streams, &mut now)));
@@ -30,7 +31,7 @@ pub fn alone(rng: &mut StdRng, streams: &[(String, Names)], count: usize) -> Vec
     all
 }
 
-/// Inputs in order: events alone and together, some late, and the clock moving on by itself.
+/// Returns inputs in order: single events and batches, some late; time sometimes advances without an event.
 pub fn generate(rng: &mut StdRng, streams: &[(String, Names)]) -> Vec<Input> {
     let mut now = 1000;
     (0..INPUTS).map(|_| input(rng, streams, &mut now)).collect()
@@ -74,7 +75,7 @@ fn value(rng: &mut StdRng, ty: FieldType) -> Json {
     }
 }
 
-/// The events of a call, each in a call of its own.
+/// Splits a call into one call per event.
 pub fn one_by_one(input: &Input) -> Vec<Input> {
     match input {
         Input::Events { stream, events } => {
@@ -89,7 +90,7 @@ pub fn one_by_one(input: &Input) -> Vec<Input> {
     }
 }
 
-/// What came out on each stream, in order.
+/// Groups outputs by stream, in order.
 pub fn by_stream(outputs: &[String]) -> BTreeMap<String, Vec<String>> {
     let mut all: BTreeMap<String, Vec<String>> = BTreeMap::new();
     for text in outputs {

@@ -1,14 +1,14 @@
-//! Expressions of a type that is asked for.
+//! Random expressions of a given type.
 
 use rand::Rng;
 use rand::rngs::StdRng;
 use rand::seq::IndexedRandom;
 use tidemill_types::FieldType;
 
-/// What an expression may name: how it is written, and its type.
+/// Names that an expression may use, with their types.
 pub type Names = Vec<(String, FieldType)>;
 
-/// The types of attributes.
+/// Types of attributes.
 pub const TYPES: [FieldType; 6] = [
     FieldType::Int,
     FieldType::Long,
@@ -26,7 +26,7 @@ pub fn numeric(ty: FieldType) -> bool {
     matches!(ty, FieldType::Int | FieldType::Long | FieldType::Float | FieldType::Double)
 }
 
-/// An expression of type `ty` over `names`, at most `depth` deep.
+/// Returns an expression of type `ty` over `names`, nested at most `depth` levels deep.
 pub fn expr(rng: &mut StdRng, ty: FieldType, names: &Names, depth: u32) -> String {
     let fitting: Vec<&String> = names.iter().filter(|(_, t)| *t == ty).map(|(n, _)| n).collect();
     if depth == 0 || rng.random_bool(0.4) {
@@ -72,7 +72,7 @@ pub fn expr(rng: &mut StdRng, ty: FieldType, names: &Names, depth: u32) -> Strin
     }
 }
 
-/// A bool.
+/// Returns a bool expression.
 pub fn condition(rng: &mut StdRng, names: &Names, depth: u32) -> String {
     let deeper = depth.saturating_sub(1);
     match rng.random_range(0..6) {
@@ -113,7 +113,7 @@ fn literal(rng: &mut StdRng, ty: FieldType) -> String {
     }
 }
 
-/// An aggregate and its type.
+/// Returns an aggregate call and its type.
 pub fn aggregate(rng: &mut StdRng, names: &Names) -> (String, FieldType) {
     let numbers: Vec<&(String, FieldType)> = names.iter().filter(|(_, ty)| numeric(*ty)).collect();
     let Some((name, ty)) = numbers.choose(rng).copied().cloned() else {

@@ -1,4 +1,4 @@
-//! What an app holds after some events, against what it holds after four times as many.
+//! Size of an app's state after some events, compared with that after four times as many.
 
 use rand::rngs::StdRng;
 use tidemill_flow::Registry;
@@ -7,13 +7,13 @@ use tidemill_flow::replay::{Replay, compile};
 use super::app::Generated;
 use super::{OUTPUTS_MAX, events};
 
-/// So many that sets of values by group are about full.
+/// Enough events to almost fill the sets of values per group.
 const EVENTS: usize = 450;
-/// How many times it is looked at the state, early and late.
+/// Number of samples of the state's size, early and late.
 const LOOKS: usize = 6;
 
-/// That the saved state of an app that need not grow does not: the least late is about the most early, however much it
-/// goes up and down. Whether it could be told.
+/// Checks that the saved state of a bounded app does not grow: the smallest late sample is about as large as
+/// the largest early one, whatever the variation. Returns whether the check applied.
 pub fn check(generated: &Generated, rng: &mut StdRng, registry: &Registry) -> Result<bool, String> {
     if !generated.bounded {
         return Ok(false);
@@ -27,7 +27,7 @@ pub fn check(generated: &Generated, rng: &mut StdRng, registry: &Registry) -> Re
     for (i, input) in inputs.iter().enumerate() {
         replay.input(input);
         outputs += replay.take_outputs().len();
-        // where queries multiply what they read, few inputs are many events
+        // queries that multiply their input make many events of few inputs
         if outputs > OUTPUTS_MAX {
             return Ok(false);
         }

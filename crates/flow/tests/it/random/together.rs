@@ -1,4 +1,4 @@
-//! Events handed in together, against the same one by one.
+//! Events sent in batches, compared with one event per call.
 
 use std::sync::Arc;
 
@@ -16,8 +16,8 @@ use crate::fed::{Told, parts};
 
 const INPUTS: usize = 150;
 
-/// The same events at most 1, some and 1,000 in a call, saved and taken back in between. Whether the app works them off
-/// together at all, or what is different.
+/// Sends the events with at most 1, some and 1,000 per call, saving and restoring the app in between. Returns
+/// whether the app supports batches at all, or the difference.
 pub fn check(generated: &Generated, rng: &mut StdRng, registry: &Registry) -> Result<bool, String> {
     let plan = Arc::new(compile("random", &generated.text, registry, &|_| None)?);
     let mut inputs = events::alone(rng, &generated.inputs, INPUTS);
@@ -46,7 +46,8 @@ pub fn check(generated: &Generated, rng: &mut StdRng, registry: &Registry) -> Re
     Ok(AppRuntime::new(plan).row_at_a_time_reason().is_none())
 }
 
-/// What comes out when at most so many events are handed in together; before a call the app may be `interrupted`.
+/// Runs the inputs with at most `together` events per call; saves and restores the app before the calls for
+/// which `interrupted` returns true.
 fn run(
     plan: &Arc<AppPlan>,
     inputs: &[Input],
@@ -57,7 +58,7 @@ fn run(
     let mut app = AppRuntime::new(plan.clone());
     app.start(0, &mut told);
     let mut rest = inputs;
-    // what timers failed at is told first
+    // the order of failures is ignored, because a call reports those of timers first
     let in_order = |mut told: Told| {
         let failures = told.0.iter_mut().filter(|(list, _)| list.starts_with("failure"));
         failures.for_each(|(_, texts)| texts.sort());
@@ -87,7 +88,7 @@ fn run(
     Ok(in_order(told))
 }
 
-/// A new app with the state of this one.
+/// Creates a new app with the state of this one.
 fn again(app: &AppRuntime, plan: &Arc<AppPlan>) -> Result<AppRuntime, String> {
     let mut state = Vec::new();
     app.save(&mut state).map_err(|e| format!("its state cannot be saved: {e}"))?;

@@ -1,4 +1,4 @@
-//! Aggregates for conditions, so that the cases of windows rest on windows alone.
+//! Aggregates for window conditions, so that the window tests do not depend on the built-in ones.
 
 use std::sync::Arc;
 
@@ -18,7 +18,7 @@ fn make(counts: bool) -> AggregatorConstructor {
     Arc::new(move || Box::new(Total { counts, events: 0, total: 0 }))
 }
 
-/// `count()`, or the `sum` of whole numbers.
+/// `count()`, or `sum` of whole numbers.
 struct Total {
     counts: bool,
     events: i64,

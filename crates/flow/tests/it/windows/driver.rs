@@ -1,4 +1,4 @@
-//! Runs one window as the run time does.
+//! Runs a single window as the app runtime does.
 
 use tidemill_flow::batch::{Batch, EventKind};
 use tidemill_flow::expr::{ColumnRef, Compiler, Scope};
@@ -14,7 +14,7 @@ use tidemill_types::FieldType;
 
 use super::aggregates;
 
-/// What is done to a window.
+/// Step of a case.
 #[derive(Debug, Clone)]
 pub enum Step {
     Clock(i64),
@@ -23,7 +23,7 @@ pub enum Step {
     Held,
 }
 
-/// A timestamp and the values.
+/// Timestamp and values.
 pub type Event = (i64, Vec<Value>);
 
 impl Step {
@@ -40,7 +40,7 @@ impl Step {
     }
 }
 
-/// Texts with spaces stand in quotes.
+/// Parses an event; strings with spaces are quoted.
 fn event(text: &str, types: &[FieldType]) -> Event {
     let mut words: Vec<String> = vec![];
     for (i, part) in text.split('\'').enumerate() {
@@ -75,12 +75,12 @@ pub struct Driver {
     clock: i64,
     wants_expired: bool,
     searched: bool,
-    /// Chunks that are in the store already, for [`Driver::run_appended`].
+    /// Chunks whose rows are already in the store, for [`Driver::run_appended`].
     appended: std::collections::VecDeque<std::ops::Range<RowId>>,
 }
 
 impl Driver {
-    /// `length(2) of k string, v int, all events`
+    /// Parses a header such as `length(2) of k string, v int, all events`.
     pub fn new(header: &str) -> Result<Self, String> {
         let (call, columns) = header.rsplit_once(" of ").expect("`window <call> of <columns>`");
         let (columns, searched) = flag(columns, ", searched");
@@ -122,7 +122,7 @@ impl Driver {
         self.store.rows()
     }
 
-    /// Does a step; returns a line for each chunk that came out.
+    /// Runs a step; returns a line per output chunk.
     pub fn run(&mut self, step: &Step) -> Vec<String> {
         let lines = match step {
             Step::Clock(to) => self.advance(*to),
@@ -165,7 +165,7 @@ impl Driver {
         lines
     }
 
-    /// Puts the rows of all chunks into the store before the first of them arrives, as one batch does.
+    /// Appends the rows of all chunks to the store before the first chunk is processed, as a batch does.
     pub fn append_ahead(&mut self, steps: &[Step]) {
         for step in steps {
             if let Step::Chunk(events) = step {

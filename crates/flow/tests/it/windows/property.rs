@@ -1,4 +1,4 @@
-//! What must hold whatever comes.
+//! Properties of all windows on random input.
 
 use proptest::prelude::*;
 use tidemill_flow::Value;
@@ -7,7 +7,7 @@ use super::driver::{Driver, Event, Step};
 
 const COLUMNS: &str = "k string, ts long, v int";
 
-/// Windows of every kind, over [`COLUMNS`].
+/// Windows of every kind over [`COLUMNS`].
 const WINDOWS: &[&str] = &[
     "batch()",
     "batch(2)",
@@ -52,7 +52,7 @@ const WINDOWS: &[&str] = &[
     "unique:timeLengthBatch(k, 900, 2)",
 ];
 
-/// Steps of which the clock goes on by up to a second, with events that are up to half a second older.
+/// Generates steps that advance time by up to a second, with events up to half a second older.
 fn steps() -> impl Strategy<Value = Vec<Step>> {
     let event = (0..500_i64, 0..4_u8, 0..1500_i64, 0..10_i32);
     let step = (0..1000_i64, prop::collection::vec(event, 0..4));
@@ -82,7 +82,7 @@ fn header(window: &str, wants_expired: bool) -> String {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
-    /// A batch of many chunks gives what the chunks give one by one, and restarts change nothing.
+    /// A batch of many chunks gives the output of single chunks, and restarts change nothing.
     #[test]
     fn cuts_and_restarts_do_not_show(steps in steps(), restarts in any::<u64>(), wants_expired in any::<bool>()) {
         for window in WINDOWS {
@@ -104,7 +104,7 @@ proptest! {
         }
     }
 
-    /// Every event leaves at most once, and only after it came; in batch windows too.
+    /// Every event expires at most once, and only after it was emitted; in batch windows, too.
     #[test]
     fn events_leave_once(steps in steps()) {
         for window in WINDOWS {
@@ -119,8 +119,8 @@ proptest! {
                         _ => {}
                     }
                 }
-                // lossyFrequent lets events go that it did not pass, and an event that fits no expression batch leaves
-                // before it comes
+                // `lossyFrequent` expires events that it did not emit, and an event that fits no expression
+                // batch expires before it is emitted
                 let counts = inside.values().all(|n| *n >= 0);
                 prop_assert!(counts || window.starts_with("lossy"), "{}: {:?}", window, inside);
             }
@@ -128,7 +128,7 @@ proptest! {
     }
 }
 
-/// Windows that hold scattered rows do not make the store keep all that came in between.
+/// Windows that retain scattered rows do not make the store retain all rows in between.
 #[test]
 fn stores_stay_small() {
     let windows = [
@@ -149,7 +149,7 @@ fn stores_stay_small() {
     for window in windows {
         let mut driver = Driver::new(&header(window, true)).unwrap();
         for i in 0..60_000 {
-            // one key and its session stay from the start on, others come and go
+            // one key and its session remain from the start, the others come and go
             let key = if i % 700 == 0 { "old".to_owned() } else { format!("k{}", i / 100) };
             let values = vec![Value::text(&key), Value::Long(i), Value::Int(i as i32)];
             driver.run(&Step::Chunk(vec![(i, values)]));
