@@ -93,7 +93,7 @@ fn per(aggregation: &Aggregation, unit: &str) -> Vec<String> {
     rows
 }
 
-/// Computes the same rows from all events.
+/// Computes the rows that [`per`] must return, from all events.
 fn reckoned(events: &[Event], unit: tidemill_lang::siddhi::ast::PeriodUnit) -> Vec<String> {
     let mut rows: BTreeMap<(i64, Option<String>), Vec<&Event>> = BTreeMap::new();
     for event in events {

@@ -34,7 +34,7 @@ impl Aggregator for BoolAggregate {
         Ok(())
     }
 
-    /// Ignores nulls: they failed in [`Self::add`].
+    /// Ignores nulls: they failed in `add`.
     fn remove(&mut self, args: &[Value]) -> Result<(), EvalError> {
         if let Value::Bool(b) = args[0] {
             self.counts[usize::from(b)] -= 1;

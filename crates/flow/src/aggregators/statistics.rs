@@ -68,7 +68,7 @@ impl Aggregator for StdDev {
             ..=0 => Value::Null,
             // hides the rounding error that removals leave in the squares
             1 => Value::Double(0.0),
-            // the same error may make the squares of equal values negative
+            // rounding may also make the squares of equal values negative
             _ if self.squares < 0.0 => Value::Double(0.0),
             count => Value::Double((self.squares / count as f64).sqrt()),
         }

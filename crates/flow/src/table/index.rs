@@ -77,7 +77,7 @@ pub(super) fn order_key((column, row): CellRef<'_>) -> Option<i64> {
     }
 }
 
-/// Maps a float to an integer with the same order: -0.0 before 0.0, NaN last.
+/// Maps a float to an integer, preserving the order: -0.0 before 0.0, NaN last.
 pub(super) fn float_order_key(n: f64) -> i64 {
     let bits = if n.is_nan() { f64::NAN } else { n }.to_bits() as i64;
     bits ^ (((bits >> 63) as u64) >> 1) as i64

@@ -75,7 +75,7 @@ pub struct Driver {
     clock: i64,
     wants_expired: bool,
     searched: bool,
-    /// Chunks whose rows are already in the store, for [`Driver::run_appended`].
+    /// Chunks whose rows are already in the store, for [`Driver::append_ahead`].
     appended: std::collections::VecDeque<std::ops::Range<RowId>>,
 }
 
