@@ -3,7 +3,6 @@
 use arrow_array::cast::AsArray;
 use arrow_array::types::{Float32Type, Float64Type};
 use arrow_array::{ArrayRef, RecordBatch};
-use arrow_row::{RowConverter, Rows, SortField};
 use arrow_schema::{DataType, SchemaRef};
 use arrow_select::interleave::interleave_record_batch;
 use bytes::Bytes;
@@ -13,9 +12,10 @@ use parquet::file::metadata::{ParquetMetaData, SortingColumn};
 use parquet::file::properties::{EnabledStatistics, WriterProperties};
 use parquet::file::statistics::Statistics;
 use parquet::schema::types::ColumnPath;
-use tidemill_types::{Error, FieldType, Result, StreamSchema, Timestamp, Value, column};
+use tidemill_types::{FieldType, Result, StreamSchema, Timestamp, Value, column};
 
 use crate::error::internal;
+use crate::row_order::row_order;
 use crate::tablet::{ColumnStats, ceil_ms, floor_ms};
 use crate::{Compression, ZonesOptions};
 
@@ -27,8 +27,10 @@ const DELTA_ENCODED: [&str; 4] = [column::TIME, column::RECEIVED, column::OFFSET
 #[derive(Debug)]
 pub(crate) struct Encoder {
     schema: SchemaRef,
-    /// Columns that order the rows: the key if there is one, then the time.
-    order: Vec<usize>,
+    /// The key's column, if the stream has a key.
+    key: Option<usize>,
+    /// The column `_time`.
+    time: usize,
     /// Columns whose smallest and largest value are kept.
     bounded: Vec<bool>,
     properties: WriterProperties,
@@ -48,10 +50,8 @@ impl Encoder {
     pub fn new(stream: &StreamSchema, options: &ZonesOptions) -> Result<Self> {
         let schema = stream.table_schema();
         let index = |name: &str| schema.index_of(name).map_err(|e| internal("a table column is missing", e));
-        let mut order: Vec<usize> = stream.key.into_iter().collect();
-        order.push(index(column::TIME)?);
-        let mut sorting = order.clone();
-        for name in [column::PARTITION, column::OFFSET, column::ROW] {
+        let mut sorting: Vec<usize> = stream.key.into_iter().collect();
+        for name in [column::TIME, column::PARTITION, column::OFFSET, column::ROW] {
             sorting.push(index(name)?);
         }
         let sorting = sorting.into_iter().map(|i| SortingColumn {
@@ -84,7 +84,8 @@ impl Encoder {
         }
         let bounded = schema.fields().iter().map(|f| has_bounds(stream, f.name(), f.data_type())).collect();
         Ok(Self {
-            order,
+            key: stream.key,
+            time: index(column::TIME)?,
             bounded,
             properties: properties.build(),
             tablet_rows_max: options.tablet_rows_max,
@@ -101,36 +102,10 @@ impl Encoder {
     /// Bounds: besides its input and output, memory for the sort keys and one row group.
     pub fn encode(&self, batches: &[RecordBatch]) -> Result<Vec<EncodedFile>> {
         let starts = starts(batches);
-        let order = self.sorted(batches)?;
+        let order = row_order(batches, self.key, self.time)?;
         let tablets = order.len().div_ceil(self.tablet_rows_max).max(1);
         let rows = order.len().div_ceil(tablets).max(1);
         order.chunks(rows).map(|part| self.tablet(batches, &starts, part)).collect()
-    }
-
-    /// The rows in order, numbered through all batches.
-    fn sorted(&self, batches: &[RecordBatch]) -> Result<Vec<u32>> {
-        let fields = self.order.iter().map(|i| SortField::new(self.schema.field(*i).data_type().clone()));
-        let failed = |e| internal("rows cannot be ordered", e);
-        let converter = RowConverter::new(fields.collect()).map_err(failed)?;
-        let count = batches.iter().map(RecordBatch::num_rows).sum();
-        let mut keys = converter.empty_rows(count, count * 24);
-        for batch in batches {
-            let columns: Vec<ArrayRef> = self.order.iter().map(|i| batch.column(*i).clone()).collect();
-            converter.append(&mut keys, &columns).map_err(failed)?;
-        }
-        let mut heads: Vec<(u128, u32)> = Vec::with_capacity(count);
-        for row in 0..count {
-            let number = u32::try_from(row).map_err(|_| {
-                Error::limit(format!("a flush of {count} rows: expected at most {}", u32::MAX))
-            })?;
-            heads.push((key_prefix(&keys, row), number));
-        }
-        // most pairs differ in the first 16 bytes of their keys; only the others need to be looked up
-        heads.sort_unstable_by(|a, b| {
-            let by_key = || keys.row(a.1 as usize).cmp(&keys.row(b.1 as usize));
-            a.0.cmp(&b.0).then_with(by_key).then(a.1.cmp(&b.1))
-        });
-        Ok(heads.into_iter().map(|(_, row)| row).collect())
     }
 
     fn tablet(&self, batches: &[RecordBatch], starts: &[usize], order: &[u32]) -> Result<EncodedFile> {
@@ -194,17 +169,6 @@ fn starts(batches: &[RecordBatch]) -> Vec<usize> {
 fn locate_row(starts: &[usize], row: u32) -> (usize, usize) {
     let batch = starts.partition_point(|start| *start <= row as usize) - 1;
     (batch, row as usize - starts[batch])
-}
-
-/// The first 16 bytes of a key, as a number that orders as the keys do. Shorter keys are filled with zeros,
-/// which may make different keys equal but never turns their order around.
-fn key_prefix(keys: &Rows, row: usize) -> u128 {
-    let key = keys.row(row);
-    let bytes = key.data();
-    let mut head = [0; 16];
-    let length = bytes.len().min(16);
-    head[..length].copy_from_slice(&bytes[..length]);
-    u128::from_be_bytes(head)
 }
 
 fn has_nan(column: &ArrayRef) -> bool {

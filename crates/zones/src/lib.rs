@@ -25,6 +25,7 @@ mod location;
 mod open;
 mod options;
 mod retry;
+mod row_order;
 mod table;
 mod tablet;
 mod tail;
