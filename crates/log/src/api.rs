@@ -1,4 +1,4 @@
-//! What every log promises.
+//! The interface of a partitioned log.
 
 use std::fmt;
 use std::str::FromStr;
@@ -6,19 +6,19 @@ use std::str::FromStr;
 use bytes::Bytes;
 use tidemill_types::{Error, Offset, PartitionId, Result, Timestamp, did_you_mean};
 
-/// How safe a record is. Later values include the earlier ones.
+/// How safely a record is stored. Each level includes the ones before it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Durability {
-    /// In this process: lost when the process dies.
+    /// In the memory of this process: lost when the process dies.
     Memory,
-    /// Given to the operating system: lost when the machine dies.
+    /// Handed to the operating system: lost when the machine dies.
     Os,
     /// On the disk: `fsync` has returned.
     Fsync,
 }
 
 impl Durability {
-    /// The word for settings and replies.
+    /// Returns the name used in settings and replies.
     pub fn name(self) -> &'static str {
         match self {
             Self::Memory => "memory",
@@ -37,7 +37,7 @@ impl fmt::Display for Durability {
 impl FromStr for Durability {
     type Err = Error;
 
-    /// Reads `memory`, `os` or `fsync`.
+    /// Parses `memory`, `os` or `fsync`.
     fn from_str(text: &str) -> Result<Self> {
         let all = [Self::Memory, Self::Os, Self::Fsync];
         all.into_iter().find(|d| d.name() == text).ok_or_else(|| {
@@ -47,50 +47,51 @@ impl FromStr for Durability {
     }
 }
 
-/// One record as it is read.
+/// A record as [`Log::read`] returns it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Record {
-    /// Its place in the partition.
+    /// Position in the partition.
     pub offset: Offset,
-    /// When it was appended, as the writer said.
+    /// Time of the append, as given by the writer.
     pub time: Timestamp,
-    /// What was appended. Shares memory with its neighbours: copy it to keep it for long.
+    /// Appended bytes. They may share memory with neighbouring records: copy them to keep them for long.
     pub payload: Bytes,
 }
 
-/// Where a group of records came to rest.
+/// Offsets and durability of an appended group of records.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct AppendResult {
     /// Offset of the first record of the group.
     pub first: Offset,
-    /// Offset of the last one.
+    /// Offset of the last record of the group.
     pub last: Offset,
-    /// How safe the group is at least.
+    /// Lowest durability that the group is known to have.
     pub durability: Durability,
 }
 
 /// A partitioned log.
 ///
-/// Shape: per partition, records with offsets from [`Log::start`] up to [`Log::end`] without holes.
-/// Bounds: what waits for the disk is bounded, see [`Log::write`].
-/// Errors: `Invalid` for a partition or offset that the log does not have, `NotFound` for records that were
-/// truncated away, `LimitReached` and `Unavailable` as each method says.
+/// Shape: per partition, records with offsets from [`Log::start`] up to [`Log::end`] without gaps.
+/// Bounds: the bytes that wait for the disk are bounded, see [`Log::write`].
+/// Errors: `Invalid` for a partition or offset that the log does not have, `NotFound` for truncated records;
+/// `LimitReached` and `Unavailable` as documented at each method.
 pub trait Log: Send + Sync {
-    /// How many partitions there are; their ids are `0..partitions`.
+    /// Returns the number of partitions; their ids are `0..partitions`.
     fn partitions(&self) -> u32;
 
-    /// Gives offsets to the payloads and takes them over; returns before they are durable.
+    /// Assigns offsets to the payloads and buffers them as records; returns before they are durable.
     ///
-    /// The payloads are one group: their offsets follow each other and after a crash either all of them or none
-    /// are there. Readers see them from now on.
+    /// The payloads form one group: their offsets are consecutive, and after a crash either all of them or
+    /// none are present. Readers see them from now on.
     ///
-    /// Bounds: while more than the log's limit of bytes wait for the disk, the caller waits a bounded time.
-    /// Errors: `Invalid` for an empty group, `LimitReached` for a group above the limit and when the wait was in
-    /// vain, `Unavailable` while the disk is full or fails. A refused group has no offsets: nothing of it is kept.
+    /// Bounds: while more bytes than the log's limit wait for the disk, the call blocks for a bounded time.
+    /// Errors: `Invalid` for an empty group, `LimitReached` for a payload or group that is too large and when
+    /// the wait times out, `Unavailable` while the disk is full or fails. A rejected group gets no offsets
+    /// and nothing of it is stored.
     fn write(&self, partition: PartitionId, time: Timestamp, payloads: &[&[u8]]) -> Result<AppendResult>;
 
-    /// The same for payloads that are given away: a log that can shares their memory instead of copying. Worth it from
-    /// some kilobytes per payload on.
+    /// Like [`Log::write`], but takes ownership of the payloads, so that an implementation can share their
+    /// memory instead of copying it. Pays off from a few kilobytes per payload.
     fn write_owned(
         &self,
         partition: PartitionId,
@@ -101,13 +102,14 @@ pub trait Log: Send + Sync {
         self.write(partition, time, &slices)
     }
 
-    /// Waits until all records up to and with `upto` are at least that durable. One `fsync` serves all who wait.
+    /// Waits until all records up to and including `upto` have at least the given durability. One `fsync`
+    /// serves all waiting callers.
     ///
-    /// Errors: `Unavailable` when the disk is full or fails. The records are then not known to be durable; they
-    /// keep their offsets, stay readable and are written once the disk works again.
+    /// Errors: `Unavailable` when the disk is full or fails. The records are then not known to be durable;
+    /// they keep their offsets, stay readable and are written once the disk works again.
     fn sync(&self, partition: PartitionId, upto: Offset, durability: Durability) -> Result<()>;
 
-    /// [`Log::write`], then [`Log::sync`].
+    /// Calls [`Log::write`], then [`Log::sync`].
     fn append(
         &self,
         partition: PartitionId,
@@ -122,30 +124,32 @@ pub trait Log: Send + Sync {
         Ok(AppendResult { durability, ..written })
     }
 
-    /// Records from `from` on, about `max_bytes` of them, at least one if there is one; also those that are only
-    /// in memory so far. Empty at the end of the log.
+    /// Returns records from `from` on, about `max_bytes` of them, at least one if there is one. Includes
+    /// records that are only in memory so far. Empty at the end of the log.
     ///
     /// Errors: `NotFound` below [`Log::start`], `Invalid` above [`Log::end`], `Corrupt` for damaged bytes.
     fn read(&self, partition: PartitionId, from: Offset, max_bytes: usize) -> Result<Vec<Record>>;
 
-    /// The first offset that is still there; 0 for a partition that the log does not have.
+    /// Returns the first offset that is still stored; 0 for a partition that the log does not have.
     fn start(&self, partition: PartitionId) -> Offset;
 
-    /// The offset that the next record will get; 0 for a partition that the log does not have.
+    /// Returns the offset of the next record; 0 for a partition that the log does not have.
     fn end(&self, partition: PartitionId) -> Offset;
 
-    /// The first offset that is not known to be on the disk; 0 for a partition that the log does not have.
+    /// Returns the first offset that is not known to be on the disk; 0 for a partition that the log does not
+    /// have.
     fn durable(&self, partition: PartitionId) -> Offset;
 
-    /// Gives up records below `upto`. Only whole segments go, so [`Log::start`] may stay below `upto`.
+    /// Drops records below `upto`. Only whole segments are removed, so [`Log::start`] may stay below `upto`.
     fn truncate(&self, partition: PartitionId, upto: Offset) -> Result<()>;
 
-    /// Bytes that the partition's records take where they are kept; 0 for a partition that the log does not have.
+    /// Returns the storage that the partition's records occupy, in bytes; 0 for a partition that the log does
+    /// not have.
     fn bytes(&self, partition: PartitionId) -> u64;
 
-    /// Makes everything that was written so far durable.
+    /// Makes everything written so far durable.
     fn flush(&self) -> Result<()>;
 
-    /// [`Log::flush`], then refuses everything but reading. A second call does nothing.
+    /// Flushes like [`Log::flush`], then refuses writes; reads still work. A second call does nothing.
     fn close(&self) -> Result<()>;
 }

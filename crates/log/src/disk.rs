@@ -1,7 +1,7 @@
-//! The disk as a value, so that tests can put a failing one in its place.
+//! Disk interface of the log, so that tests can substitute a failing disk.
 //!
-//! Only what the log needs: whole files by path, positional reads, vectored writes, and the three ways to make
-//! something durable (file data, directory entries, and a cut).
+//! Covers only the operations that the log needs: whole files by path, positional reads, vectored writes, and
+//! the three operations that change durable state (file sync, directory sync, truncation).
 
 use std::any::Any;
 use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
@@ -12,64 +12,66 @@ use std::sync::Arc;
 
 /// A file that is open for reading and writing.
 ///
-/// One writer at a time; readers may run beside it.
+/// There is one writer at a time; readers may run concurrently with it.
 pub trait DiskFile: Send + Sync {
-    /// Its length in bytes.
+    /// Returns the length in bytes.
     fn len(&self) -> io::Result<u64>;
 
-    /// Whether it holds no byte.
+    /// Returns whether the length is 0.
     fn is_empty(&self) -> io::Result<bool> {
         Ok(self.len()? == 0)
     }
 
-    /// Reads at `pos`; fewer bytes than `buf` holds are possible, 0 only at the end.
+    /// Reads at `pos` and returns the number of bytes read. It may be less than `buf.len()`; it is 0 only at
+    /// the end.
     fn read_at(&self, pos: u64, buf: &mut [u8]) -> io::Result<usize>;
 
-    /// Writes the slices one after the other from `pos` on; fewer bytes than given are possible.
+    /// Writes the slices consecutively from `pos` on and returns the number of bytes written, which may be
+    /// less than given.
     fn write_at(&self, pos: u64, bufs: &[IoSlice<'_>]) -> io::Result<usize>;
 
-    /// Cuts the file to `len` bytes.
+    /// Truncates the file to `len` bytes.
     fn set_len(&self, len: u64) -> io::Result<()>;
 
-    /// Returns when the bytes and the length are on the disk. After an error the written bytes are in doubt even
-    /// if a second call succeeds.
+    /// Waits until the content and the length are on the disk. After an error the durability of the written
+    /// bytes is unknown, even if a second call succeeds.
     fn sync(&self) -> io::Result<()>;
 }
 
-/// The files below the log's directory.
+/// The file system below the log's directory.
 pub trait Disk: Send + Sync + 'static {
     /// Opens an existing file.
     fn open(&self, path: &Path) -> io::Result<Arc<dyn DiskFile>>;
 
-    /// Makes an empty file, in place of one that may be there.
+    /// Creates an empty file; replaces an existing one.
     fn create(&self, path: &Path) -> io::Result<Arc<dyn DiskFile>>;
 
     /// Removes a file.
     fn remove(&self, path: &Path) -> io::Result<()>;
 
-    /// Gives a file another name; one that has that name already is replaced.
+    /// Renames a file; replaces an existing one.
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()>;
 
-    /// Makes a directory and those above it; one that exists is fine.
+    /// Creates a directory and its parents; succeeds if it exists.
     fn create_dir(&self, path: &Path) -> io::Result<()>;
 
-    /// The names in a directory.
+    /// Returns the names of the entries of a directory.
     fn list(&self, dir: &Path) -> io::Result<Vec<String>>;
 
-    /// Returns when the entries of a directory are on the disk.
+    /// Waits until the entries of a directory are on the disk.
     fn sync_dir(&self, dir: &Path) -> io::Result<()>;
 
-    /// Locks the file `path` for this one holder, until the returned value is dropped.
+    /// Locks the file `path` exclusively until the returned value is dropped.
     ///
-    /// Errors: `WouldBlock` when another holder has it.
+    /// Errors: `WouldBlock` when another process holds the lock.
     fn lock(&self, path: &Path) -> io::Result<Box<dyn Any + Send + Sync>>;
 }
 
-/// New files and directories are for their owner only: events are nobody else's business.
+/// Only the owner may access new files and directories, because events are confidential.
 const FILE_MODE: u32 = 0o600;
 const DIR_MODE: u32 = 0o700;
 
-/// The disk of the machine.
+/// The file system of the operating system.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct OsDisk;
 
@@ -85,7 +87,7 @@ impl DiskFile for OsFile {
     }
 
     fn write_at(&self, pos: u64, bufs: &[IoSlice<'_>]) -> io::Result<usize> {
-        // Only the one writer moves the cursor; reads are positional.
+        // Only the single writer moves the cursor; reads are positional.
         let mut file = &self.0;
         file.seek(SeekFrom::Start(pos))?;
         file.write_vectored(bufs)
@@ -142,7 +144,7 @@ impl Disk for OsDisk {
     }
 }
 
-/// Writes all slices from `pos` on, however short the single writes are.
+/// Writes all slices from `pos` on; repeats short writes.
 pub(crate) fn write_all(file: &dyn DiskFile, mut pos: u64, mut bufs: &mut [IoSlice<'_>]) -> io::Result<()> {
     while !bufs.is_empty() {
         match file.write_at(pos, bufs) {
@@ -158,7 +160,7 @@ pub(crate) fn write_all(file: &dyn DiskFile, mut pos: u64, mut bufs: &mut [IoSli
     Ok(())
 }
 
-/// Fills `buf` from `pos` on as far as the file goes; returns how far that was.
+/// Fills `buf` from `pos` on, up to the end of the file; returns the number of bytes read.
 pub(crate) fn read_full(file: &dyn DiskFile, pos: u64, buf: &mut [u8]) -> io::Result<usize> {
     let mut filled = 0;
     while filled < buf.len() {

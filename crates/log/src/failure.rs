@@ -1,11 +1,11 @@
-//! From a failed disk operation to an error for people.
+//! Conversion of failed disk operations to errors.
 
 use std::io;
 use std::path::Path;
 
 use tidemill_types::{Error, ErrorKind};
 
-/// A failed disk operation, kept so that all who waited for it get the same answer.
+/// A failed disk operation, cloneable so that all callers that waited for it get an equal error.
 #[derive(Debug, Clone)]
 pub(crate) struct IoFailure {
     kind: ErrorKind,
@@ -14,7 +14,7 @@ pub(crate) struct IoFailure {
 }
 
 impl IoFailure {
-    /// `doing` says what was tried, as in `write` or `fsync of`.
+    /// `doing` names the operation, as in `write` or `fsync of`.
     pub(crate) fn new(doing: &str, path: &Path, e: &io::Error) -> Self {
         let (kind, why) = match e.kind() {
             io::ErrorKind::StorageFull => (ErrorKind::Unavailable, "disk full: "),
@@ -28,7 +28,7 @@ impl IoFailure {
         Self { kind, message, disk_full: e.kind() == io::ErrorKind::StorageFull }
     }
 
-    /// Whether the disk had no room for it.
+    /// Returns whether the disk was full.
     pub(crate) fn is_disk_full(&self) -> bool {
         self.disk_full
     }
@@ -38,9 +38,9 @@ impl IoFailure {
     }
 }
 
-/// Gives an I/O result its place and the crate-border error.
+/// Adds operation and path to an I/O result and converts it to the crate's public error.
 pub(crate) trait IoResultExt<T> {
-    /// `doing` and `path` as in [`IoFailure::new`].
+    /// Converts the error; `doing` and `path` as in [`IoFailure::new`].
     fn during(self, doing: &str, path: &Path) -> Result<T, Error>;
 }
 

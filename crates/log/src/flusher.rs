@@ -1,4 +1,4 @@
-//! The thread that brings to the disk what nobody waits for.
+//! Background flusher: a thread that syncs records that no caller waits for.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -19,7 +19,7 @@ pub(crate) struct Flusher {
 struct Shared {
     requests: Mutex<FlushRequests>,
     wake: Condvar,
-    /// There is work that the thread knows of; spares writers the lock.
+    /// Whether the thread knows of work; lets writers skip the lock.
     notified: AtomicBool,
 }
 
@@ -31,7 +31,7 @@ struct FlushRequests {
 }
 
 impl Flusher {
-    /// `interval_ms` of 0 starts no thread.
+    /// Starts the thread; an `interval_ms` of 0 starts none.
     pub(crate) fn start(partitions: Arc<[Partition]>, interval_ms: u64) -> Result<Self> {
         let shared = Arc::new(Shared::default());
         let thread = (interval_ms > 0).then(|| {
@@ -46,7 +46,7 @@ impl Flusher {
         Ok(Self { shared, thread: Mutex::new(thread) })
     }
 
-    /// Something was written; `urgent` when much of it waits already.
+    /// Reports that records were written; `urgent` skips the rest of the interval because many bytes wait.
     pub(crate) fn notify(&self, urgent: bool) {
         if urgent || !self.shared.notified.load(Ordering::Relaxed) {
             let mut asked = self.shared.requests.lock();
@@ -57,12 +57,13 @@ impl Flusher {
         }
     }
 
-    /// Ends the thread and waits for it.
+    /// Stops the thread and waits for it.
     pub(crate) fn stop(&self) {
         self.shared.requests.lock().stop = true;
         self.shared.wake.notify_one();
         if let Some(thread) = self.thread.lock().take() {
-            // It does not panic; if it did, nothing of what it did is in doubt, see `Partition::lead`.
+            // The thread does not panic. If it did, its work would still be consistent, see
+            // `Partition::run_as_leader`.
             let _ = thread.join();
         }
     }
@@ -83,7 +84,7 @@ impl Shared {
         }
     }
 
-    /// Waits until something was written, then `interval` for more of it; false when the thread is to end.
+    /// Waits for work, then up to `interval` for more of it. Returns false when the thread must stop.
     fn wait_for_work(&self, interval: Duration) -> bool {
         let mut asked = self.requests.lock();
         while !asked.work && !asked.stop {

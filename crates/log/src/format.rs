@@ -1,6 +1,6 @@
-//! The bytes of a segment, as `docs/formats/log.md` describes them. Pure.
+//! Byte format of a segment, as described in `docs/formats/log.md`. Pure.
 //!
-//! A segment is a header and then records, one after the other; all numbers are little-endian.
+//! A segment is a header followed by records; all numbers are little-endian.
 //!
 //! ```text
 //! header, 40 bytes                          record, 32 bytes + payload
@@ -14,62 +14,62 @@
 //!                                           32  payload, padding
 //! ```
 //!
-//! The salt is random. It keeps bytes that somebody sends as a payload, or that an earlier file left on the
-//! disk, from passing as records when a damaged place is searched for what follows it.
+//! The salt is random. It prevents bytes inside a payload, or bytes that an earlier file left on the disk,
+//! from passing as records when the bytes after damage are searched for valid records.
 
 use thiserror::Error;
 
-/// First bytes of every segment.
+/// Magic number at the start of every segment.
 pub const MAGIC: [u8; 8] = *b"TIDELOG\n";
-/// The format that is written, and the only one that is read.
+/// Format version that is written, and the only one that is read.
 pub const FORMAT: u32 = 1;
-/// Bytes of a segment header.
+/// Size of a segment header in bytes.
 pub const SEGMENT_HEADER_BYTES: usize = 40;
-/// Bytes of a record before its payload.
+/// Size of a record header in bytes.
 pub const RECORD_HEADER_BYTES: usize = 32;
-/// The longest payload that a record can have.
+/// Maximum size of a payload in bytes.
 pub const PAYLOAD_BYTES_MAX: usize = 1 << 30;
 
-/// The most padding that a record can have.
+/// Maximum size of the padding in bytes.
 pub const PADDING_BYTES_MAX: usize = 4095;
-/// What padding consists of. Not zeros: a sector of zeros tells of a write that did not get to the disk.
+/// Padding bytes. Not zeros, because a sector of zeros indicates a write that did not reach the disk.
 pub const PADDING: [u8; PADDING_BYTES_MAX] = [0xff; PADDING_BYTES_MAX];
 
-/// Bytes before those that the length counts: length and crc.
+/// Bytes that the length field does not count: length and crc.
 const PREFIX_BYTES: usize = 8;
 const GROUP_END: u32 = 1;
-/// The upper half of the flags counts the padding.
+/// Position of the padding size in the flags: the upper half.
 const PADDING_SHIFT: u32 = 16;
 
-/// What a segment says of itself.
+/// Header of a segment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SegmentHeader {
-    /// The partition that it belongs to.
+    /// Partition that the segment belongs to.
     pub partition: u32,
-    /// Offset of its first record.
+    /// Offset of the first record.
     pub base: u64,
-    /// Goes into the checksum of its records.
+    /// Salt of the records' checksums.
     pub salt: u64,
 }
 
-/// Why a segment header cannot be used.
+/// Reason why a segment header is invalid.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 pub enum HeaderFault {
-    /// Fewer bytes than a header has.
+    /// The file is shorter than a header.
     #[error("the file has {0} bytes, a segment header has {SEGMENT_HEADER_BYTES}")]
     Short(u64),
-    /// Not a segment, or its first bytes are damaged.
+    /// The file is not a segment, or its first bytes are damaged.
     #[error("the file does not begin with a log segment's mark")]
     Magic,
-    /// Checksum failure.
+    /// The checksum does not match.
     #[error("the header's checksum is {stored:08x}, its bytes give {computed:08x}")]
     Crc {
-        /// The checksum in the file.
+        /// Checksum in the file.
         stored: u32,
-        /// The checksum of the bytes in the file.
+        /// Checksum of the bytes in the file.
         computed: u32,
     },
-    /// Written by another release.
+    /// The format version is that of another release.
     #[error(
         "the segment has format {0}, this release reads format {FORMAT}: open it with the release that wrote it"
     )]
@@ -77,7 +77,7 @@ pub enum HeaderFault {
 }
 
 impl SegmentHeader {
-    /// The header's bytes.
+    /// Encodes the header.
     pub fn encode(&self) -> [u8; SEGMENT_HEADER_BYTES] {
         let mut out = [0; SEGMENT_HEADER_BYTES];
         out[0..8].copy_from_slice(&MAGIC);
@@ -90,7 +90,7 @@ impl SegmentHeader {
         out
     }
 
-    /// Reads the header at the start of `bytes`.
+    /// Decodes and checks the header at the start of `bytes`.
     pub fn decode(bytes: &[u8]) -> Result<Self, HeaderFault> {
         let Some(b) = bytes.first_chunk::<SEGMENT_HEADER_BYTES>() else {
             return Err(HeaderFault::Short(bytes.len() as u64));
@@ -109,65 +109,65 @@ impl SegmentHeader {
     }
 }
 
-/// A record without its payload.
+/// Header fields of a record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RecordHead {
-    /// Bytes of payload.
+    /// Size of the payload in bytes.
     pub payload_bytes: u32,
-    /// The stored checksum.
+    /// Stored checksum.
     pub crc: u32,
-    /// The record's offset.
+    /// Offset of the record.
     pub offset: u64,
     /// Microseconds since 1970, UTC.
     pub time: i64,
-    /// How many records before this one were not known to be on the disk when it was written.
+    /// Number of records before this one that were not known to be on the disk when it was written.
     pub unsynced: u32,
-    /// Whether it is the last of its group.
+    /// Whether it is the last record of its group.
     pub group_end: bool,
-    /// Bytes behind the payload that only fill up a block of the disk.
+    /// Bytes after the payload that fill up a disk block.
     pub padding: u16,
 }
 
-/// Why the bytes at some place are not the record that belongs there.
+/// Reason why the bytes at a position are not the expected record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 pub enum BadRecord {
-    /// Fewer bytes left than a record header has.
+    /// Fewer bytes remain than a record header has.
     #[error("only {0} bytes are left, a record header has {RECORD_HEADER_BYTES}")]
     Short(u64),
-    /// A length that no record has.
+    /// The length is impossible.
     #[error("{0} is no record length")]
     Length(u32),
-    /// The record goes on after the end of the file.
+    /// The record extends past the end of the file.
     #[error("the record has {needed} bytes, the file only {left} more")]
     PastEnd {
-        /// Bytes of the record.
+        /// Size of the record in bytes.
         needed: u64,
-        /// Bytes left.
+        /// Remaining bytes of the file.
         left: u64,
     },
-    /// Flags that this format does not know.
+    /// The format does not define these flags.
     #[error("unknown record flags {0:#010x}")]
     Flags(u32),
-    /// Another offset than the one that comes next.
+    /// The offset is not the expected one.
     #[error("the record has offset {found}, expected {expected}")]
     Offset {
-        /// The offset in the file.
+        /// Offset in the file.
         found: u64,
-        /// The offset that comes next.
+        /// Expected offset.
         expected: u64,
     },
-    /// Checksum failure.
+    /// The checksum does not match.
     #[error("the record's checksum is {stored:08x}, its bytes give {computed:08x}")]
     Crc {
-        /// The checksum in the file.
+        /// Checksum in the file.
         stored: u32,
-        /// The checksum of the bytes in the file.
+        /// Checksum of the bytes in the file.
         computed: u32,
     },
 }
 
 impl RecordHead {
-    /// Reads the head at the start of `bytes`; checks what can be checked without the payload.
+    /// Decodes the head at the start of `bytes`; checks everything that does not need the payload.
     pub fn decode(bytes: &[u8]) -> Result<Self, BadRecord> {
         let Some(b) = bytes.first_chunk::<RECORD_HEADER_BYTES>() else {
             return Err(BadRecord::Short(bytes.len() as u64));
@@ -193,41 +193,41 @@ impl RecordHead {
         })
     }
 
-    /// Bytes of the whole record.
+    /// Returns the size of the whole record in bytes, padding included.
     pub fn record_bytes(&self) -> usize {
         self.payload_end() + usize::from(self.padding)
     }
 
-    /// Where its payload ends, from the record's first byte.
+    /// Returns the end of the payload, relative to the record's first byte.
     pub fn payload_end(&self) -> usize {
         RECORD_HEADER_BYTES + self.payload_bytes as usize
     }
 
-    /// Its padding.
+    /// Returns the padding bytes.
     pub fn padding(&self) -> &'static [u8] {
         &PADDING[..usize::from(self.padding).min(PADDING_BYTES_MAX)]
     }
 }
 
-/// The checksum of records of segments with one salt.
+/// Checksum function for records of segments with one salt.
 #[derive(Debug, Clone, Copy)]
 pub struct Checksum {
     seed: u32,
 }
 
 impl Checksum {
-    /// For segments with `salt`.
+    /// Creates the function for segments with `salt`.
     pub fn new(salt: u64) -> Self {
         Self { seed: crc32c::crc32c(&salt.to_le_bytes()) }
     }
 
-    /// The checksum so far over a record's first [`RECORD_HEADER_BYTES`]; go on with [`Checksum::extend`].
+    /// Returns the checksum of a record's first [`RECORD_HEADER_BYTES`]; continue with [`Checksum::extend`].
     pub fn of_head(self, head: &[u8]) -> u32 {
         let crc = crc32c::crc32c_append(self.seed, &head[..4]);
         crc32c::crc32c_append(crc, &head[PREFIX_BYTES..RECORD_HEADER_BYTES])
     }
 
-    /// Goes on with bytes of the payload.
+    /// Extends a checksum with payload or padding bytes.
     pub fn extend(crc: u32, payload: &[u8]) -> u32 {
         crc32c::crc32c_append(crc, payload)
     }
@@ -235,15 +235,17 @@ impl Checksum {
 
 /// Appends one record to `out`.
 ///
-/// `payload` has at most [`PAYLOAD_BYTES_MAX`] bytes, the padding at most [`PADDING_BYTES_MAX`]. `head.crc` and
-/// `head.payload_bytes` are not looked at.
+/// `payload` has at most [`PAYLOAD_BYTES_MAX`] bytes, the padding at most [`PADDING_BYTES_MAX`]. `head.crc`
+/// and `head.payload_bytes` are ignored.
 pub fn encode_record(out: &mut Vec<u8>, checksum: Checksum, head: &RecordHead, payload: &[u8]) {
     out.extend_from_slice(&encode_head(checksum, head, payload));
     out.extend_from_slice(payload);
     out.extend_from_slice(head.padding());
 }
 
-/// The bytes before the payload of a record, with the same conditions.
+/// Encodes the header of a record; the conditions of [`encode_record`] apply.
+///
+/// Panics: when `payload` is too long.
 pub fn encode_head(checksum: Checksum, head: &RecordHead, payload: &[u8]) -> [u8; RECORD_HEADER_BYTES] {
     assert!(payload.len() <= PAYLOAD_BYTES_MAX, "a payload of {} bytes reached the encoder", payload.len());
     let length = (RECORD_HEADER_BYTES - PREFIX_BYTES + payload.len() + head.padding().len()) as u32;
@@ -260,7 +262,7 @@ pub fn encode_head(checksum: Checksum, head: &RecordHead, payload: &[u8]) -> [u8
     b
 }
 
-/// Reads and checks the whole record at the start of `bytes`, which must have offset `expected`.
+/// Decodes and checks the whole record at the start of `bytes`, which must have offset `expected`.
 ///
 /// The payload is `bytes[RECORD_HEADER_BYTES..head.payload_end()]`.
 pub fn decode_record(bytes: &[u8], checksum: Checksum, expected: u64) -> Result<RecordHead, BadRecord> {
@@ -278,12 +280,12 @@ pub fn decode_record(bytes: &[u8], checksum: Checksum, expected: u64) -> Result<
     Ok(head)
 }
 
-/// `at + 4 <= b.len()` is the caller's to know.
+/// Requires `at + 4 <= N`.
 fn u32_at<const N: usize>(b: &[u8; N], at: usize) -> u32 {
     u32::from_le_bytes([b[at], b[at + 1], b[at + 2], b[at + 3]])
 }
 
-/// `at + 8 <= b.len()` is the caller's to know.
+/// Requires `at + 8 <= N`.
 fn u64_at<const N: usize>(b: &[u8; N], at: usize) -> u64 {
     u64::from(u32_at(b, at)) | u64::from(u32_at(b, at + 4)) << 32
 }

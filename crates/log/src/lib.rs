@@ -1,8 +1,8 @@
-//! The durable log: what is acknowledged is in here, everything else is derived from it.
+//! The durable log: it stores every acknowledged event; all other state is derived from it.
 //!
-//! A log has partitions; a partition is a row of records with offsets that have no holes. Records are opaque
-//! bytes with the time at which they were appended. [`LocalLog`] keeps them in segment files of one directory,
-//! [`MemoryLog`] in memory for tests. [`queue`] puts named transactional queues on one partition.
+//! A log has partitions; a partition is a sequence of records whose offsets have no gaps. Records are opaque
+//! bytes with the time of their append. [`LocalLog`] stores them in segment files below one directory,
+//! [`MemoryLog`] in memory for tests. [`queue`] implements named transactional queues on one partition.
 //!
 //! ```
 //! use tidemill_log::{Durability, LocalLog, Log, LogOptions};
@@ -17,7 +17,7 @@
 //! # Ok::<(), tidemill_types::Error>(())
 //! ```
 //!
-//! The bytes on disk are described in `docs/formats/log.md`.
+//! `docs/formats/log.md` describes the bytes on disk.
 
 mod api;
 pub mod disk;

@@ -1,4 +1,4 @@
-//! The log in a directory of this machine.
+//! The log in a local directory.
 
 use std::any::Any;
 use std::path::{Path, PathBuf};
@@ -18,32 +18,32 @@ use crate::recover::{RecoveryReport, recover};
 const LOCK_FILE: &str = "log.lock";
 const META_FILE: &str = "log.meta";
 const META_FIRST_LINE: &str = "tidemill-log 1";
-/// Nobody writes a longer one.
+/// Upper bound of the size of the metadata file.
 const META_BYTES_MAX: usize = 4096;
 
-/// A log of segment files in one directory, for one process at a time.
+/// A log of segment files in one directory, used by one process at a time.
 ///
-/// Shape: a directory `p00000`, `p00001`, … per partition, in it segments named by their first offset.
+/// Shape: one directory per partition, `p00000`, `p00001`, …, with segments named by their first offset.
 /// Bounds: see [`LogOptions`]; opening needs no more memory than running.
-/// Dropping it closes it; use [`Log::close`] to learn whether that worked.
+/// Dropping it closes it and ignores errors; use [`Log::close`] to see them.
 pub struct LocalLog {
     partitions: Arc<[Partition]>,
     flusher: Flusher,
-    /// The lock on the directory, until this is dropped.
+    /// Lock on the directory, held until this is dropped.
     _lock: Box<dyn Any + Send + Sync>,
 }
 
 impl LocalLog {
-    /// Opens the log in `dir`, or makes one there. The reports, one per partition, say what recovery found.
+    /// Opens the log in `dir`, or creates one there. Returns one recovery report per partition.
     ///
-    /// Errors: `Conflict` while another process has it open, `Corrupt` for a damaged place (see
-    /// [`LogOptions::repair`]), `Invalid` for another number of partitions than it was made with, `Unavailable`
-    /// when the disk fails.
+    /// Errors: `Conflict` while another process has it open, `Corrupt` for damage (see
+    /// [`LogOptions::repair`]), `Invalid` if the log was created with a different number of partitions,
+    /// `Unavailable` when the disk fails.
     pub fn open(dir: impl AsRef<Path>, options: LogOptions) -> Result<(Self, Vec<RecoveryReport>)> {
         Self::open_on(Arc::new(OsDisk), dir, options)
     }
 
-    /// The same on any disk.
+    /// Like [`LocalLog::open`], on the given disk.
     pub fn open_on(
         disk: Arc<dyn Disk>,
         dir: impl AsRef<Path>,
@@ -90,7 +90,8 @@ fn lock(disk: &dyn Disk, dir: &Path) -> Result<Box<dyn Any + Send + Sync>> {
     })
 }
 
-/// The number of partitions is decided when the log is made and written down before the first of them exists.
+/// Checks the number of partitions against the metadata file, or writes that file. It is written when the log
+/// is created, before the first partition exists.
 fn check_meta(disk: &dyn Disk, dir: &Path, partitions: u32) -> Result<()> {
     let names = disk.list(dir).during("list", dir)?;
     let path = dir.join(META_FILE);
@@ -146,7 +147,7 @@ fn write_meta(disk: &dyn Disk, dir: &Path, partitions: u32) -> Result<()> {
         .and_then(|()| disk.rename(&unfinished, &path))
         .and_then(|()| disk.sync_dir(dir))
         .and_then(|()| match dir.parent() {
-            // The directory itself may be new.
+            // The directory itself may be new, so its parent's entries must be durable, too.
             Some(parent) if !parent.as_os_str().is_empty() => disk.sync_dir(parent),
             _ => Ok(()),
         })
@@ -209,7 +210,7 @@ impl Log for LocalLog {
 
     fn close(&self) -> Result<()> {
         self.flusher.stop();
-        // Every partition gets its chance, then the first failure is told.
+        // Closes every partition before it returns the first failure.
         let closed: Vec<Result<()>> = self.partitions.iter().map(Partition::close).collect();
         closed.into_iter().collect()
     }
@@ -217,7 +218,7 @@ impl Log for LocalLog {
 
 impl Drop for LocalLog {
     fn drop(&mut self) {
-        // Who wants to know calls `close`.
+        // A caller that needs the result calls `close`.
         let _ = self.close();
     }
 }

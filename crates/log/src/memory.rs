@@ -1,4 +1,4 @@
-//! A log in memory, for tests.
+//! An in-memory log for tests.
 
 use parking_lot::Mutex;
 use tidemill_types::{Error, Offset, PartitionId, Result, Timestamp};
@@ -6,9 +6,10 @@ use tidemill_types::{Error, Offset, PartitionId, Result, Timestamp};
 use crate::api::{AppendResult, Durability, Log, Record};
 use crate::local::no_partition;
 
-/// A log in memory, for tests and for trying things out: nothing of it outlives the value.
+/// An in-memory log for tests and experiments; nothing survives the value.
 ///
-/// It answers every wished durability with success, so that code under test takes the same way as with a disk.
+/// It reports success for every requested durability, so that code under test takes the code path that it
+/// takes with a disk.
 /// Bounds: `bytes_max` of payloads over all partitions, then `LimitReached`.
 pub struct MemoryLog {
     partitions: Vec<Mutex<MemoryPartition>>,
@@ -30,12 +31,12 @@ impl MemoryPartition {
 }
 
 impl MemoryLog {
-    /// An empty log that takes up to 1 GiB.
+    /// Returns an empty log with a limit of 1 GiB.
     pub fn new(partitions: u32) -> Self {
         Self::with_limit(partitions, 1 << 30)
     }
 
-    /// An empty log that takes up to `bytes_max` of payloads, shared evenly by its partitions.
+    /// Returns an empty log that stores up to `bytes_max` of payloads, divided evenly among its partitions.
     pub fn with_limit(partitions: u32, bytes_max: usize) -> Self {
         let partitions: Vec<_> = (0..partitions).map(|_| Mutex::default()).collect();
         Self { bytes_max: bytes_max / partitions.len().max(1), partitions }
@@ -122,7 +123,7 @@ impl Log for MemoryLog {
         self.end(partition)
     }
 
-    /// Drops exactly the records below `upto`: there are no segments.
+    /// Drops exactly the records below `upto`, as there are no segments.
     fn truncate(&self, partition: PartitionId, upto: Offset) -> Result<()> {
         let mut part = self.partition(partition)?.lock();
         let n = upto.0.clamp(part.start, part.end()) - part.start;

@@ -1,8 +1,9 @@
-//! The note of a partition's newest segment, so that a segment that has disappeared at the end is missed.
+//! The file that names a partition's newest segment, so that recovery notices when that segment is missing.
 //!
-//! A segment that is gone from the middle leaves a hole, one that is gone from the end leaves nothing to see. The
-//! note names a segment once its file and header are on the disk, and a segment takes records only after the note
-//! names it: after a crash a segment may be there that is not noted (it holds no record), never the other way round.
+//! A segment missing from the middle leaves a gap in the offsets; one missing from the end leaves no trace.
+//! The file names a segment once the segment's file and header are on the disk, and a segment takes records
+//! only after the file names it. After a crash a segment may thus exist without being named (it holds no
+//! record), but not the reverse.
 
 use std::io::IoSlice;
 use std::path::Path;
@@ -12,17 +13,17 @@ use tidemill_types::{Error, Result};
 use crate::disk::{Disk, read_full, write_all};
 use crate::failure::{IoFailure, IoResultExt};
 
-/// Its name in the partition's directory.
+/// Name in the partition's directory.
 const FILE: &str = "newest";
 const FILE_UNFINISHED: &str = "newest.tmp";
 const FIRST_LINE: &str = "tidemill-log 1";
-/// Nobody writes a longer one.
+/// Upper bound of the size of the file.
 const BYTES_MAX: usize = 4096;
 
-/// The first offset of the newest segment as it was noted; `None` in a directory of an earlier release, which has no
-/// note, and in a new one. `names` are the files of `dir`.
+/// Returns the first offset of the newest segment from the file. `None` if there is no file, as in a new
+/// directory and in one written by an earlier release. `names` are the files of `dir`.
 ///
-/// Errors: `Corrupt` for a note that no release wrote.
+/// Errors: `Corrupt` for content that no release wrote.
 pub(crate) fn read(disk: &dyn Disk, dir: &Path, names: &[String]) -> Result<Option<u64>> {
     if !names.iter().any(|name| name == FILE) {
         return Ok(None);
@@ -45,7 +46,7 @@ pub(crate) fn read(disk: &dyn Disk, dir: &Path, names: &[String]) -> Result<Opti
     })
 }
 
-/// Notes that the segment `base` is the newest; returns when that is on the disk.
+/// Writes `base` as the newest segment and waits until that is on the disk.
 pub(crate) fn write(disk: &dyn Disk, dir: &Path, base: u64) -> Result<(), IoFailure> {
     let (path, unfinished) = (dir.join(FILE), dir.join(FILE_UNFINISHED));
     let written = disk
@@ -57,7 +58,7 @@ pub(crate) fn write(disk: &dyn Disk, dir: &Path, base: u64) -> Result<(), IoFail
         .and_then(|()| disk.rename(&unfinished, &path))
         .and_then(|()| disk.sync_dir(dir));
     written.map_err(|e| {
-        // The next attempt makes it anew.
+        // The next attempt creates it again.
         let _ = disk.remove(&unfinished);
         IoFailure::new("write", &path, &e)
     })

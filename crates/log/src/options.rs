@@ -1,4 +1,4 @@
-//! The settings and limits of a local log.
+//! Settings and limits of a local log.
 
 use std::hash::{BuildHasher, Hasher, RandomState};
 
@@ -6,34 +6,37 @@ use tidemill_types::{Error, Result};
 
 use crate::format::{PAYLOAD_BYTES_MAX, RECORD_HEADER_BYTES};
 
-/// How a [`crate::LocalLog`] is opened. Start from [`LogOptions::new`] and change fields.
+/// Settings of a [`crate::LocalLog`]. Start from [`LogOptions::new`] and change fields.
 #[derive(Debug, Clone)]
 pub struct LogOptions {
-    /// Number of partitions. Fixed when the log is made: keys are spread by it.
+    /// Number of partitions. Fixed when the log is created, because it decides which partition a key maps to.
     pub partitions: u32,
-    /// A segment is closed before it gets longer than this, unless one group alone is longer. 4 KiB to 1 GiB.
+    /// Maximum size of a segment in bytes; only a single group may exceed it. 4 KiB to 1 GiB.
     pub segment_bytes: u64,
-    /// What may wait for the disk, per partition, and so the longest group. At most 1 GiB.
+    /// Maximum number of bytes per partition that wait for the disk; only a single group may exceed it. 4 KiB
+    /// to 1 GiB.
     pub pending_bytes_max: usize,
-    /// How much of what is already on the disk stays in memory for readers that follow closely, per partition.
+    /// Bytes of durable records per partition that stay in memory for readers close to the end. At most 1
+    /// GiB.
     pub tail_bytes_max: usize,
-    /// How long a writer waits for room among the pending bytes before it is refused, in milliseconds.
+    /// How long a write blocks while `pending_bytes_max` is exceeded before it is rejected, in milliseconds.
     pub write_wait_ms_max: u64,
-    /// After a failed write or `fsync` the disk is left alone for this time, in milliseconds; meanwhile callers get
-    /// that failure as their answer.
+    /// How long the disk is left alone after a failed write or `fsync`, in milliseconds; during this time
+    /// callers get that failure.
     pub retry_wait_ms: u64,
-    /// Records that nobody waits for are brought to the disk after this time, in milliseconds; 0 leaves them
-    /// until somebody waits, the pending bytes are used up, or the log is closed.
+    /// Delay after which records that no caller waits for are synced, in milliseconds. 0 leaves them until a
+    /// caller syncs, the pending bytes are used up, or the log is closed.
     pub background_sync_ms: u64,
-    /// Cut the log at a damaged place instead of refusing to open. What is cut is kept in `*.lost` files beside
-    /// the segments and told in the [`crate::RecoveryReport`].
+    /// Truncate the log at a damaged position instead of refusing to open. The removed bytes are kept in
+    /// `*.lost` files next to the segments and listed in the [`crate::RecoveryReport`].
     pub repair: bool,
-    /// Goes into the checksums of new partitions, see [`crate::format`]. Random; tests that compare bytes set it.
+    /// Salt of the checksums of new partitions, see [`crate::format`]. Random; tests that compare bytes set
+    /// it.
     pub salt: u64,
 }
 
 impl LogOptions {
-    /// Segments of 64 MiB, 64 MiB pending, 8 MiB tail, background sync after 100 ms.
+    /// Returns the defaults: segments of 64 MiB, 64 MiB pending, 8 MiB tail, background sync after 100 ms.
     pub fn new(partitions: u32) -> Self {
         Self {
             partitions,

@@ -1,8 +1,9 @@
-//! One partition: gives out offsets, keeps what waits, and lets one of those who wait do the disk work for all.
+//! One partition of a local log: assigns offsets, buffers records, and performs the disk work by group
+//! commit.
 //!
-//! There is no queue to a writer thread. Whoever needs the disk and finds nobody at work becomes the leader: it
-//! takes all that waits, leaves the lock, writes and syncs, comes back and wakes the others. What was written
-//! meanwhile is the next leader's.
+//! There is no queue to a writer thread. A caller that needs the disk while no leader is active becomes the
+//! leader: it takes all pending chunks, releases the lock, writes and syncs, locks again and wakes the other
+//! callers. Records that arrive during this time are left to the next leader.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -21,7 +22,8 @@ use crate::segment::{Span, file_name, read_records};
 use crate::tail::{Chunk, Group, Tail, group_cost};
 use crate::writer::{Progress, Segments, Writer};
 
-/// A newest segment below this stays when all its records are given up: a new one would hardly be smaller.
+/// Minimum size of the newest segment to be rolled when all of its records are truncated; a smaller one
+/// stays, because a new segment would hardly be smaller.
 const ROLL_BYTES_MIN: u64 = 64 << 10;
 
 pub(crate) struct Partition {
@@ -31,25 +33,25 @@ pub(crate) struct Partition {
     checksum: Checksum,
     segments: Segments,
     state: Mutex<State>,
-    /// Somebody finished disk work, or the log was closed.
+    /// Signals that disk work has finished or the log was closed.
     changed: Condvar,
-    /// Held by the leader only, so never waited for.
+    /// Locked by the leader only, so there is no contention.
     writer: Mutex<Writer>,
-    /// The file that was last read, by its segment's base.
+    /// The segment file read last, with the base of the segment.
     last_read: Mutex<Option<(u64, Arc<dyn DiskFile>)>>,
 }
 
 struct State {
     next: u64,
-    /// Where the last record will end in the newest segment, see [`Group::pos`].
+    /// Position in the newest segment at which the last record will end, see [`Group::pos`].
     end_pos: u64,
     progress: Progress,
     tail: Tail,
-    /// There is a leader.
+    /// Whether a leader is active.
     leader_active: bool,
-    /// The last disk work failed: how and when.
+    /// Failure of the latest disk work and its time; `None` if that succeeded.
     last_error: Option<(IoFailure, Instant)>,
-    /// How often disk work failed.
+    /// Number of failed attempts of disk work.
     failures: u64,
     closed: bool,
 }
@@ -65,7 +67,7 @@ impl State {
 }
 
 impl Partition {
-    /// Goes on behind what recovery found; all of that is on the disk.
+    /// Continues after the records that recovery found; all of them are durable.
     pub(crate) fn new(writer: Writer, options: &LogOptions) -> Self {
         let segments = Arc::clone(&writer.segments);
         let next = segments.lock().back().map_or(0, |s| s.next);
@@ -92,13 +94,14 @@ impl Partition {
         }
     }
 
-    /// See [`crate::Log::write`]. Also says whether much is waiting for the disk now.
+    /// Implements [`crate::Log::write`]. Also returns whether more than half of `pending_bytes_max` waits for
+    /// the disk.
     pub(crate) fn write(&self, time: Timestamp, payloads: &[&[u8]]) -> Result<(AppendResult, bool)> {
         let cost = self.check_group(payloads.iter().map(|p| p.len()))?;
         self.push(time, cost, |group| Chunk::copied(group, payloads))
     }
 
-    /// See [`crate::Log::write_owned`]. The rest as for [`Partition::write`].
+    /// Implements [`crate::Log::write_owned`]; returns like [`Partition::write`].
     pub(crate) fn write_owned(&self, time: Timestamp, payloads: Vec<Bytes>) -> Result<(AppendResult, bool)> {
         let cost = self.check_group(payloads.iter().map(Bytes::len))?;
         self.push(time, cost, |group| Chunk::shared(group, payloads))
@@ -147,7 +150,8 @@ impl Partition {
             if state.closed {
                 return Err(closed());
             }
-            // a group that is larger than the limit has the whole of it, so that a large record does not wait for ever
+            // A group larger than the limit may use all of it alone, so that a large record does not wait
+            // forever.
             let unsynced = state.tail.unsynced_bytes();
             let full = unsynced > 0 && unsynced + cost > most;
             if !full && state.last_error.is_none() {
@@ -171,7 +175,7 @@ impl Partition {
         }
     }
 
-    /// See [`crate::Log::sync`].
+    /// Implements [`crate::Log::sync`].
     pub(crate) fn sync(&self, upto: u64, durability: Durability) -> Result<()> {
         let mut state = self.state.lock();
         if upto >= state.next {
@@ -201,7 +205,8 @@ impl Partition {
         Ok(())
     }
 
-    /// Does the disk work for all; nobody else is at it. The lock is given up meanwhile.
+    /// Writes all pending chunks and syncs if `sync`. The caller has checked that no leader is active. The
+    /// state lock is released during the disk work.
     fn run_as_leader(&self, state: &mut MutexGuard<'_, State>, sync: bool) -> Result<()> {
         if let Some((failure, when)) = &state.last_error
             && when.elapsed() < Duration::from_millis(self.options.retry_wait_ms)
@@ -230,17 +235,17 @@ impl Partition {
         outcome
     }
 
-    /// Brings to the disk what nobody waits for; whether something is left to do.
+    /// Syncs unsynced records unless a leader is active. Returns whether unsynced records remain.
     pub(crate) fn sync_in_background(&self) -> bool {
         let mut state = self.state.lock();
         if state.progress.durable < state.next && !state.leader_active {
-            // A failure stays in `trouble` for those who write or wait next.
+            // A failure stays in `last_error` for the next caller that writes or waits.
             let _ = self.run_as_leader(&mut state, true);
         }
         state.progress.durable < state.next
     }
 
-    /// Makes durable what was written until now.
+    /// Makes all records written so far durable.
     pub(crate) fn flush(&self) -> Result<()> {
         let (next, durable) = {
             let state = self.state.lock();
@@ -249,7 +254,7 @@ impl Partition {
         if durable < next { self.sync(next - 1, Durability::Fsync) } else { Ok(()) }
     }
 
-    /// Refuses writing from now on and makes durable what was written before.
+    /// Refuses further writes and makes earlier ones durable.
     pub(crate) fn close(&self) -> Result<()> {
         self.state.lock().closed = true;
         self.changed.notify_all();
@@ -268,7 +273,7 @@ impl Partition {
         self.state.lock().progress.durable
     }
 
-    /// See [`crate::Log::read`].
+    /// Implements [`crate::Log::read`].
     pub(crate) fn read(&self, from: u64, max_bytes: usize) -> Result<Vec<Record>> {
         self.check_start(from)?;
         {
@@ -288,7 +293,7 @@ impl Partition {
         };
         let file = match self.file_of(base, &span) {
             Ok(file) => file,
-            // It may have been truncated away since we looked.
+            // The segment may have been truncated after `span_of` returned.
             Err(e) => return self.check_start(from).and(Err(e)),
         };
         read_records(&*file, &span, from, max_bytes)
@@ -326,12 +331,13 @@ impl Partition {
         }
     }
 
-    /// Bytes of all segments, as far as they are on the disk.
+    /// Returns the durable bytes of all segments.
     pub(crate) fn bytes(&self) -> u64 {
         self.segments.lock().iter().map(|s| s.end_pos).sum()
     }
 
-    /// Goes on in a new segment when the newest holds nothing from `upto` on but much below, so that it can go, too.
+    /// Starts a new segment if the newest holds no record from `upto` on but at least `ROLL_BYTES_MIN`, so
+    /// that truncation can remove it, too.
     fn roll_for_truncation(&self, upto: u64) -> Result<()> {
         let mut state = self.state.lock();
         while state.leader_active {
@@ -341,13 +347,14 @@ impl Partition {
         if state.next > upto || state.progress.durable < state.next || bytes < ROLL_BYTES_MIN {
             return Ok(());
         }
-        // under the lock: records that are written meanwhile would be given places in the old segment
+        // Under the state lock, because records written concurrently would be given positions in the old
+        // segment.
         self.writer.lock().roll_and_note(state.next).map_err(|failure| failure.error())?;
         state.end_pos = SEGMENT_HEADER_BYTES as u64;
         Ok(())
     }
 
-    /// See [`crate::Log::truncate`].
+    /// Implements [`crate::Log::truncate`].
     pub(crate) fn truncate(&self, upto: u64) -> Result<()> {
         self.roll_for_truncation(upto)?;
         let mut gone = Vec::new();
@@ -361,7 +368,7 @@ impl Partition {
             return Ok(());
         }
         self.last_read.lock().take_if(|(base, _)| gone.contains(base));
-        // One at a time and oldest first: after a crash those that are left have no hole.
+        // Segment by segment, oldest first, so that the remaining ones have no gap after a crash.
         for base in gone {
             let path = self.dir.join(file_name(base));
             self.disk.remove(&path).during("remove", &path)?;
@@ -371,7 +378,8 @@ impl Partition {
     }
 }
 
-/// Where the newest segment ends after `bytes` more, the writer going on in a new one when they do not fit.
+/// Returns the end position in the newest segment after `bytes` more; a group that does not fit starts a new
+/// segment.
 fn end_pos(pos: u64, bytes: u64, segment_bytes: u64) -> u64 {
     let header = SEGMENT_HEADER_BYTES as u64;
     if pos > header && pos + bytes > segment_bytes { header + bytes } else { pos + bytes }

@@ -1,4 +1,4 @@
-//! Opening a partition: finds its segments, checks every record, cuts a torn tail, refuses damage.
+//! Recovery of a partition: finds its segments, checks every record, truncates a torn tail, rejects damage.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -18,51 +18,51 @@ use crate::scan::{ByteSource, Fault, FaultKind, Scan, ScanError, scan};
 use crate::segment::{Index, Segment, base_of_name, file_name};
 use crate::writer::{Writer, create_segment};
 
-/// How much is copied at a time.
+/// Buffer size for copying, in bytes.
 const COPY_BYTES: usize = 1 << 20;
 
-/// What recovery found in one partition.
+/// Result of recovering one partition.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RecoveryReport {
-    /// The partition.
+    /// The recovered partition.
     pub partition: PartitionId,
-    /// Its first offset.
+    /// First stored offset.
     pub start: Offset,
-    /// The offset that its next record gets.
+    /// Offset of the next record.
     pub end: Offset,
-    /// How many segment files it has.
+    /// Number of segment files.
     pub segments: usize,
-    /// What was cut, if something was.
+    /// The truncation at the end, if there was one.
     pub cut: Option<TailCut>,
 }
 
-/// A cut at the end of a partition.
+/// A truncation at the end of a partition.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TailCut {
-    /// The file that was cut or taken away.
+    /// The truncated, removed or missing file.
     pub file: PathBuf,
-    /// The first byte that went.
+    /// Position of the first removed byte.
     pub pos: u64,
-    /// How many bytes went, in all files.
+    /// Number of bytes removed, over all files.
     pub bytes: u64,
-    /// How many whole records were among them, as far as they could be found.
+    /// Number of whole records among them, as far as they could be found.
     pub records: u64,
-    /// Why.
+    /// Reason of the truncation.
     pub reason: CutReason,
-    /// Files with what was cut; only a repair keeps it.
+    /// Files that hold the removed bytes; filled by a repair only.
     pub quarantined_as: Vec<PathBuf>,
 }
 
-/// Why something was cut.
+/// Reason of a truncation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CutReason {
-    /// The last write did not get to the disk as a whole. It was never acknowledged as `fsync`.
+    /// The last write reached the disk only in part. It was never acknowledged as `fsync`.
     Torn,
-    /// The file ended in room that was never written.
+    /// The file ended in zeros: allocated but never written.
     Zeros,
-    /// Damage, cut because [`LogOptions::repair`] asked for it. Acknowledged records may be among what is lost.
+    /// Damage, truncated because [`LogOptions::repair`] is set. Acknowledged records may be lost.
     Damaged,
-    /// The newest segment is not there; the log ends before it because [`LogOptions::repair`] asked for it.
+    /// The newest segment is missing; the log ends before it because [`LogOptions::repair`] is set.
     /// Acknowledged records were in it.
     Missing,
 }
@@ -108,7 +108,7 @@ impl ByteSource for dyn DiskFile {
     }
 }
 
-/// Opens the partition in `dir` and brings it into a state in which all its records are on the disk.
+/// Recovers the partition in `dir`. When it returns, all records found are on the disk.
 pub(crate) fn recover(
     disk: &Arc<dyn Disk>,
     dir: PathBuf,
@@ -157,8 +157,8 @@ pub(crate) fn recover(
     };
     recovery_sync(&opened)?;
     let noted = match noted == Some(opened.segment.base) {
-        // A repair may have taken away what is noted. Otherwise the writer does it, as a start may have to do
-        // without room on the disk.
+        // A repair may have removed the named segment. In all other cases the writer updates the file,
+        // because opening must work on a full disk.
         false if was_made || options.repair => recovery.note(opened.segment.base)?,
         _ => noted,
     };
@@ -182,20 +182,20 @@ pub(crate) fn recover(
     Ok((writer, report))
 }
 
-/// A segment that is open.
+/// A recovered segment with its open file.
 struct OpenSegment {
     segment: Segment,
     salt: u64,
-    /// From this byte on nothing says that the bytes are on the disk.
+    /// Position from which on no later record proves that the bytes are on the disk.
     durable_pos: u64,
     file: Arc<dyn DiskFile>,
     path: PathBuf,
 }
 
 enum SegmentOutcome {
-    /// There may be more behind it.
+    /// Later segments may follow.
     Good(OpenSegment),
-    /// The log ends here; with the last segment, if this one could be kept.
+    /// The log ends here; with this segment, if it could be kept.
     End(Option<OpenSegment>),
 }
 
@@ -204,13 +204,13 @@ struct Recovery<'a> {
     dir: &'a Path,
     partition: u32,
     repair: bool,
-    /// The first offset of the newest segment as the partition's note says.
+    /// First offset of the newest segment according to [`newest_segment`].
     noted: Option<u64>,
     cut: Option<TailCut>,
 }
 
 impl Recovery<'_> {
-    /// Refuses to open when the segment that was written to last is gone; a repair goes on without it.
+    /// Rejects a log whose newest segment is missing; a repair continues without it.
     fn check_newest(&mut self, last: Option<u64>) -> Result<()> {
         let Some(noted) = self.noted.filter(|noted| last.is_none_or(|last| last < *noted)) else {
             return Ok(());
@@ -241,7 +241,8 @@ impl Recovery<'_> {
         Ok(Some(newest))
     }
 
-    /// `expected` is the offset after the segment before, `later` the bases of those behind.
+    /// Recovers one segment. `expected` is the offset after the previous segment, `later` the bases of the
+    /// following ones.
     fn segment(&mut self, base: u64, expected: Option<u64>, later: &[u64]) -> Result<SegmentOutcome> {
         let path = self.dir.join(file_name(base));
         let file = self.disk.open(&path).during("open", &path)?;
@@ -307,7 +308,8 @@ impl Recovery<'_> {
         Ok(SegmentOutcome::End(Some(open_segment(file, path, &scan, index))))
     }
 
-    /// The header is on the disk before a record is: without records the file was just being made.
+    /// Handles a bad header. Headers are durable before records are, so a file without records was just being
+    /// created.
     fn bad_header(
         &mut self,
         path: &Path,
@@ -343,9 +345,9 @@ impl Recovery<'_> {
         Some(format!("it begins with offset {base}, the segment before ends before offset {expected}"))
     }
 
-    /// Refuses to open; or, when a repair is asked for, sets aside what is lost and notes it.
+    /// Returns an error; with `repair`, sets the lost bytes aside and records the truncation instead.
     ///
-    /// `part` is the file and the byte from which on it is lost; `None` when all of it is.
+    /// `part` is the file and the position from which on it is lost; `None` if the whole file is.
     fn refuse_or_quarantine(
         &mut self,
         path: &Path,
@@ -371,7 +373,8 @@ impl Recovery<'_> {
             Some((file, from)) => kept_as.push(self.copy_aside(file, path, from, lost.bytes)?),
             None => kept_as.push(self.set_aside(path)?),
         }
-        // Newest first: after a crash in between, those that are left still have the damage in their middle.
+        // Newest first: after a crash in between, the remaining segments still have the damage in their
+        // middle.
         for base in later.iter().rev() {
             let path = self.dir.join(file_name(*base));
             bytes += self.disk.open(&path).and_then(|f| f.len()).during("open", &path)?;
@@ -453,10 +456,11 @@ fn fault_text(fault: &Fault, is_last: bool) -> String {
     }
 }
 
-/// Makes sure that what was found is on the disk.
+/// Makes sure that the recovered records are on the disk.
 ///
-/// The bytes may have been read from memory of the operating system that it failed to bring to the disk before;
-/// such memory counts as clean, and `fsync` alone would do nothing. So what nothing proves is written again.
+/// They may have been read from pages that the operating system failed to write before; such pages count as
+/// clean, and `fsync` alone would not write them. So the bytes that no later record proves durable are
+/// written again.
 fn recovery_sync(opened: &OpenSegment) -> Result<()> {
     let (from, to) = (opened.durable_pos, opened.segment.end_pos);
     copy_bytes(&*opened.file, &*opened.file, from, from, to - from)

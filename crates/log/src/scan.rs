@@ -1,18 +1,18 @@
-//! Reads a segment from its first byte and tells a torn tail from a damaged middle. Pure.
+//! Scans a segment from its first byte and distinguishes a torn tail from damage in the middle. Pure.
 //!
-//! A crash leaves the end of the last segment in any state in which the disk happened to be: the last write may
-//! be there, missing, or there in parts, not necessarily the first parts. Nothing of it was acknowledged as
-//! durable, so it may be cut. A bad record among those that were on the disk is another matter: cutting there
-//! would lose what was promised. Three facts tell the two apart:
+//! After a crash the end of the last segment may be in any state: the last write may be present, missing, or
+//! present in parts, not necessarily the first parts. None of it was acknowledged as durable, so it may be
+//! truncated. A bad record among durable ones is different: truncating there would lose acknowledged records.
+//! Three facts distinguish the two:
 //!
-//! 1. Whether a valid record comes later. If none does, the bad one is the tail.
-//! 2. What the later ones say. A record says how many before it were not yet on the disk when it was written. If
-//!    one says that the bad record was, the bad record is damage.
-//! 3. Whether a disk sector between the bad place and the next valid record is all zeros. The file is only ever
-//!    written at its end, so a sector that did not make it to the disk reads as zeros, while damage does not
-//!    look like that. Without such a sector it is damage.
+//! 1. Whether a valid record follows. If none does, the bad record is the tail.
+//! 2. The `unsynced` counts of the following records: how many records before each were not yet on the disk
+//! when it was written. If a count implies that the bad record was on the disk, it is damage.
+//! 3. Whether a disk sector between the bad position and the next valid record is all zeros. The file is only
+//! written at its end, so a sector that did not reach the disk reads as zeros, while damage does not look
+//! like that. Without such a sector it is damage.
 //!
-//! Bounds: one window of [`WINDOW_BYTES`] in memory, however long the segment and its records are.
+//! Bounds: one window of [`WINDOW_BYTES`] in memory, regardless of the size of the segment and its records.
 
 use std::io;
 
@@ -22,23 +22,23 @@ use crate::format::{
     BadRecord, Checksum, HeaderFault, RECORD_HEADER_BYTES, RecordHead, SEGMENT_HEADER_BYTES, SegmentHeader,
 };
 
-/// How much of a segment is in memory while it is scanned.
+/// Size of the part of a segment that is in memory during a scan.
 pub const WINDOW_BYTES: usize = 1 << 20;
 
-/// The unit in which disks write: all of a sector or nothing of it.
+/// Unit of disk writes: a sector is written completely or not at all.
 const SECTOR_BYTES: u64 = 512;
 
-/// Bytes that can be read at any place.
+/// Bytes with random access.
 pub trait ByteSource {
-    /// How many there are.
+    /// Returns the number of bytes.
     fn len(&self) -> io::Result<u64>;
 
-    /// Whether there are none.
+    /// Returns whether there are no bytes.
     fn is_empty(&self) -> io::Result<bool> {
         Ok(self.len()? == 0)
     }
 
-    /// Fills `buf` from `pos` on as far as the bytes go; returns how far that was.
+    /// Fills `buf` from `pos` on, up to the end of the bytes; returns the number of bytes read.
     fn read_at(&self, pos: u64, buf: &mut [u8]) -> io::Result<usize>;
 }
 
@@ -55,68 +55,70 @@ impl ByteSource for [u8] {
     }
 }
 
-/// What a segment holds.
+/// Result of scanning a segment.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Scan {
-    /// Its header.
+    /// Header of the segment.
     pub header: SegmentHeader,
-    /// Bytes in the file.
+    /// Size of the file in bytes.
     pub file_bytes: u64,
-    /// The byte after its last whole group.
+    /// Position after the last whole group.
     pub end_pos: u64,
-    /// The offset after its last whole group.
+    /// Offset after the last whole group.
     pub next: u64,
-    /// Every record below this offset is said by a later one to have been on the disk.
+    /// Records below this offset were on the disk when a later record was written.
     pub known_durable: u64,
-    /// Why the scan ended before the end of the file, if it did.
+    /// Fault that ended the scan before the end of the file; `None` if there was none.
     pub fault: Option<Fault>,
 }
 
-/// A place where a record should be and is not.
+/// A position at which a valid record is expected and not found.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Fault {
-    /// The first byte of that place.
+    /// Position in bytes.
     pub pos: u64,
-    /// The offset that the record should have.
+    /// Offset that the record should have.
     pub expected: u64,
-    /// What is wrong there.
+    /// Fault of the record; `None` if the file ends inside a group.
     pub record_fault: Option<BadRecord>,
-    /// What that means.
+    /// Classification of the fault.
     pub kind: FaultKind,
-    /// Whole records at or behind [`Scan::end_pos`], found valid, that go when the segment is cut there.
+    /// Number of valid records at or after [`Scan::end_pos`]; they are lost when the segment is truncated
+    /// there.
     pub records_after: u64,
 }
 
-/// What a fault means.
+/// Classification of a [`Fault`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FaultKind {
-    /// The rest of the file is zeros: room that was never written.
+    /// The rest of the file is zeros: allocated but never written.
     Zeros,
-    /// The last write did not get to the disk as a whole.
+    /// The last write reached the disk only in part.
     Torn,
-    /// A group whose last record was not written.
+    /// The last record of the last group was not written.
     Unfinished,
-    /// Valid records follow: the place was good once.
+    /// Valid records follow: the record was valid once.
     Damaged {
-        /// Where the next valid record begins; `None` when the search was given up.
+        /// Position and offset of the next valid record; `None` when the search exceeded its budget.
         next_valid: Option<(u64, u64)>,
     },
 }
 
-/// Why a segment cannot be scanned.
+/// Reason why a segment cannot be scanned.
 #[derive(Debug, Error)]
 pub enum ScanError {
     /// Reading failed.
     #[error(transparent)]
     Io(#[from] io::Error),
-    /// The header cannot be used.
+    /// The header is invalid.
     #[error(transparent)]
     Header(#[from] HeaderFault),
 }
 
-/// Scans `source` and shows every valid record, with its first byte's place, to `visit`.
+/// Scans `source` and passes every valid record and its position to `visit`.
 ///
-/// Records of an unfinished group at the end are shown too; those before [`Scan::next`] count.
+/// Records of an unfinished group at the end are passed too; only those below [`Scan::next`] belong to the
+/// log.
 pub fn scan<S: ByteSource + ?Sized>(
     source: &S,
     mut visit: impl FnMut(&RecordHead, u64),
@@ -164,7 +166,7 @@ pub fn scan<S: ByteSource + ?Sized>(
     Ok(scan)
 }
 
-/// Decides what a bad record at `pos` means by what follows it.
+/// Classifies a bad record at `pos` by the bytes that follow it.
 fn classify<S: ByteSource + ?Sized>(
     window: &mut ScanWindow<'_, S>,
     pos: u64,
@@ -182,7 +184,7 @@ fn classify<S: ByteSource + ?Sized>(
     if window.zeros(pos, window.len)? {
         return Ok(fault(FaultKind::Zeros, 0));
     }
-    // A payload full of almost-records must not make recovery quadratic.
+    // Limit the search, so that a payload full of near-records does not make recovery quadratic.
     let mut budget = window.len.saturating_mul(4).saturating_add(64 << 20);
     let (mut at, mut least) = (pos + 1, expected);
     let (mut first, mut behind, mut proven) = (None, 0, 0);
@@ -209,14 +211,14 @@ fn classify<S: ByteSource + ?Sized>(
     Ok(fault(FaultKind::Damaged { next_valid: Some((next, offset)) }, behind))
 }
 
-/// How a search for a valid record ended.
+/// Result of a search for a valid record.
 enum RecordSearch {
     Found(u64, RecordHead),
     Nothing,
     GaveUp,
 }
 
-/// A part of the source in memory.
+/// A part of the source in memory, at most [`WINDOW_BYTES`].
 struct ScanWindow<'a, S: ByteSource + ?Sized> {
     source: &'a S,
     len: u64,
@@ -229,7 +231,7 @@ impl<'a, S: ByteSource + ?Sized> ScanWindow<'a, S> {
         Ok(Self { source, len: source.len()?, base: 0, buf: Vec::new() })
     }
 
-    /// The `n` bytes from `pos` on, fewer only at the end; `n` is at most [`WINDOW_BYTES`].
+    /// Returns the `n` bytes from `pos` on, fewer only at the end; `n` is at most [`WINDOW_BYTES`].
     fn bytes(&mut self, pos: u64, n: usize) -> io::Result<&[u8]> {
         let n = self.len.saturating_sub(pos).min(n as u64) as usize;
         let have = self.base..self.base + self.buf.len() as u64;
@@ -247,7 +249,7 @@ impl<'a, S: ByteSource + ?Sized> ScanWindow<'a, S> {
         Ok(&self.buf[at..at + n])
     }
 
-    /// The record that begins at `pos` and has offset `expected`, or what is wrong with it.
+    /// Decodes and checks the record at `pos`, which should have offset `expected`.
     fn check(
         &mut self,
         pos: u64,
@@ -276,7 +278,7 @@ impl<'a, S: ByteSource + ?Sized> ScanWindow<'a, S> {
         let mut at = pos + RECORD_HEADER_BYTES as u64;
         let end = pos + head.record_bytes() as u64;
         while at < end {
-            // What is left of the window first, so that small records share one read.
+            // Use up the window first, so that small records share one read.
             let rest = (self.base + self.buf.len() as u64).saturating_sub(at);
             let n = (end - at).min(if rest > 0 { rest } else { WINDOW_BYTES as u64 });
             crc = Checksum::extend(crc, self.bytes(at, n as usize)?);
@@ -285,7 +287,7 @@ impl<'a, S: ByteSource + ?Sized> ScanWindow<'a, S> {
         Ok(crc)
     }
 
-    /// The first valid record at or after `from` with an offset of at least `least`.
+    /// Searches for the first valid record at or after `from` with an offset of at least `least`.
     fn next_valid(
         &mut self,
         from: u64,
@@ -296,7 +298,7 @@ impl<'a, S: ByteSource + ?Sized> ScanWindow<'a, S> {
         let mut at = from;
         while at + RECORD_HEADER_BYTES as u64 <= self.len {
             let left = self.len - at;
-            // No more records fit into what is left than that.
+            // Upper bound of the offset: no more records fit into the remaining bytes.
             let most = least.saturating_add(left / RECORD_HEADER_BYTES as u64);
             let head = RecordHead::decode(self.bytes(at, RECORD_HEADER_BYTES)?);
             if let Ok(head) = head
@@ -317,7 +319,7 @@ impl<'a, S: ByteSource + ?Sized> ScanWindow<'a, S> {
         Ok(RecordSearch::Nothing)
     }
 
-    /// Whether all bytes in `from..to` are zero.
+    /// Returns whether all bytes in `from..to` are zero.
     fn zeros(&mut self, from: u64, to: u64) -> io::Result<bool> {
         let mut at = from;
         while at < to {
@@ -330,9 +332,9 @@ impl<'a, S: ByteSource + ?Sized> ScanWindow<'a, S> {
         Ok(true)
     }
 
-    /// Whether a sector that ends in `from..=to` holds only zeros from `from` on.
+    /// Returns whether a sector that ends in `from..=to` holds only zeros from `from` on.
     ///
-    /// The sector in which `to` lies is left out: the valid record at `to` shows that it was written.
+    /// The sector that contains `to` is excluded: the valid record at `to` shows that it was written.
     fn has_zero_sector(&mut self, from: u64, to: u64) -> io::Result<bool> {
         let mut at = from;
         loop {

@@ -1,4 +1,4 @@
-//! One segment file: its name, what is known of it, and reading records from it.
+//! Segment files: their names, their in-memory metadata, and reading records from them.
 
 use std::path::{Path, PathBuf};
 
@@ -10,41 +10,40 @@ use crate::disk::{DiskFile, read_full};
 use crate::failure::IoResultExt;
 use crate::format::{Checksum, RECORD_HEADER_BYTES, RecordHead, decode_record};
 
-/// Every so many bytes a record's place is remembered.
+/// Minimum distance in bytes between two entries of a segment's [`Index`].
 const INDEX_BYTES: u64 = 64 << 10;
 
-/// The file name of the segment that begins with `base`.
+/// Returns the file name of the segment whose first offset is `base`.
 pub(crate) fn file_name(base: u64) -> String {
     format!("{base:020}.seg")
 }
 
-/// The first offset that a segment's file name gives, if it is one.
+/// Parses the first offset from a segment's file name; `None` if `name` is not a segment file name.
 pub(crate) fn base_of_name(name: &str) -> Option<u64> {
     let digits = name.strip_suffix(".seg")?;
     (digits.len() == 20 && digits.bytes().all(|b| b.is_ascii_digit())).then(|| digits.parse().ok())?
 }
 
-/// What is known of a segment.
+/// Metadata of a segment.
 #[derive(Debug, Clone)]
 pub(crate) struct Segment {
-    /// Its first offset.
+    /// First offset.
     pub base: u64,
-    /// The offset after its last record that is on the disk.
+    /// Offset after the last durable record.
     pub next: u64,
-    /// The byte after that record.
+    /// Position after the last durable record, in bytes.
     pub end_pos: u64,
-    /// Checksum of its records.
     pub checksum: Checksum,
-    /// Places of some records: (offset, byte), ascending.
+    /// Sparse index from offsets to positions.
     pub index: Index,
 }
 
-/// Places of some of a segment's records, about one every 64 KiB.
+/// Sparse index of a segment: ascending (offset, byte position) pairs, about one every 64 KiB.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Index(Vec<(u64, u64)>);
 
 impl Index {
-    /// Notes that the record `offset` begins at `pos`, unless its neighbour is close or it is known already.
+    /// Adds the record `offset` at `pos`, unless it is not above the last entry or less than 64 KiB after it.
     pub(crate) fn note(&mut self, offset: u64, pos: u64) {
         let far = self.0.last().is_none_or(|(o, p)| offset > *o && pos >= p + INDEX_BYTES);
         if far {
@@ -52,30 +51,30 @@ impl Index {
         }
     }
 
-    /// The nearest noted place at or before `offset`.
+    /// Returns the last entry at or before `offset`.
     pub(crate) fn floor(&self, offset: u64) -> Option<(u64, u64)> {
         let after = self.0.partition_point(|(o, _)| *o <= offset);
         after.checked_sub(1).map(|i| self.0[i])
     }
 
-    /// Forgets what begins at or after `pos`.
+    /// Removes the entries at or after `pos`.
     pub(crate) fn cut(&mut self, pos: u64) {
         self.0.truncate(self.0.partition_point(|(_, p)| *p < pos));
     }
 }
 
-/// Where to read: a part of a segment that does not change any more.
+/// The immutable part of a segment that a read may access.
 pub(crate) struct Span {
-    /// Place and offset of the first record looked at, at or before the wanted one.
+    /// Offset of the first record to decode, at or before the requested one; `pos` is its position.
     pub offset: u64,
     pub pos: u64,
-    /// The byte after the last record.
+    /// Position after the last readable record.
     pub end_pos: u64,
     pub checksum: Checksum,
     pub path: PathBuf,
 }
 
-/// Reads records from `from` on: about `max_bytes`, at least one, none beyond the span.
+/// Reads records from offset `from` on: about `max_bytes`, at least one, none beyond the span.
 pub(crate) fn read_records(
     file: &dyn DiskFile,
     span: &Span,
@@ -103,7 +102,7 @@ pub(crate) fn read_records(
             at += size;
             expected += 1;
         }
-        // The next record did not fit: read it alone, as long as it says it is.
+        // The next record did not fit: read at least its whole length next time.
         want = match buf[at..].len() {
             n if n >= RECORD_HEADER_BYTES => RecordHead::decode(&buf[at..])
                 .map_err(|bad| corrupt(&span.path, pos + at as u64, expected, bad))?
@@ -119,11 +118,11 @@ pub(crate) fn read_records(
     Ok(out)
 }
 
-/// The record's size if all of it is in `buf`.
+/// Returns the size of the record at the start of `buf` if `buf` holds all of it.
 fn whole_record(buf: &[u8]) -> Option<usize> {
     let size = match RecordHead::decode(buf) {
         Ok(head) => head.record_bytes(),
-        // Let the full check say what is wrong, once there are enough bytes to say it.
+        // With a complete header, return its size so that the full check runs and reports the fault.
         Err(_) if buf.len() >= RECORD_HEADER_BYTES => RECORD_HEADER_BYTES,
         Err(_) => return None,
     };
@@ -148,7 +147,7 @@ pub(crate) fn record(head: &RecordHead, payload: Bytes) -> Record {
     Record { offset: Offset(head.offset), time: Timestamp(head.time), payload }
 }
 
-/// A damaged place, for people.
+/// Returns the error for a damaged position of a segment file.
 pub(crate) fn corrupt(path: &Path, pos: u64, expected: u64, what: impl std::fmt::Display) -> Error {
     Error::corrupt(format!(
         "{} is damaged at byte {pos}, where offset {expected} is expected: {what}",

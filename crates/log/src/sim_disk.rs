@@ -1,6 +1,6 @@
-//! A disk in memory that loses what was not synced, fails on demand and stops at any operation.
+//! An in-memory disk for tests that loses unsynced data, fails on demand and stops at any operation.
 //!
-//! For tests, behind the feature `sim`.
+//! Behind the feature `sim`.
 
 use std::any::Any;
 use std::collections::{BTreeMap, BTreeSet};
@@ -17,7 +17,8 @@ use crate::disk::{Disk, DiskFile};
 
 const SECTOR: usize = 512;
 
-/// One file's bytes: what readers see, what the medium holds, and which sectors the next sync will bring there.
+/// Content of a file: as readers see it, as the medium holds it, and the sectors that the next sync will
+/// write.
 #[derive(Default, Clone)]
 struct Inode {
     visible: Vec<u8>,
@@ -40,27 +41,27 @@ struct State {
     durable: BTreeMap<PathBuf, usize>,
     dir_ops: Vec<DirOp>,
     ops: u64,
-    /// Operation at which the power goes; a write is then done in part.
+    /// Operation at which the power fails; a write at that operation is done partially.
     stop_at: Option<(u64, StdRng)>,
-    /// Bytes that all files together may have.
+    /// Maximum size of all files together, in bytes.
     room: Option<usize>,
-    /// How many of the next syncs fail.
+    /// Number of upcoming syncs that will fail.
     bad_syncs: u32,
-    /// How many bytes one write takes at most.
+    /// Maximum number of bytes that one write accepts.
     write_max: Option<usize>,
     fsyncs: u64,
 }
 
-/// How a crash ends.
+/// Kind of a simulated crash.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Crash {
-    /// The process dies: all that the system was given stays.
+    /// The process dies: everything handed to the system survives.
     Kill,
-    /// The power goes: of what was not synced, any sectors may be there.
+    /// The power fails: of the unsynced sectors, any subset survives.
     Power,
 }
 
-/// The disk; clones share it.
+/// The simulated disk; clones share its content.
 #[derive(Clone, Default)]
 pub struct SimDisk {
     state: Arc<Mutex<State>>,
@@ -68,44 +69,45 @@ pub struct SimDisk {
 }
 
 impl SimDisk {
-    /// Operations that change the disk so far: writes, cuts, syncs, directory changes.
+    /// Returns the number of operations so far that change the disk: writes, truncations, syncs, directory
+    /// changes.
     pub fn ops(&self) -> u64 {
         self.state.lock().ops
     }
 
-    /// Syncs of files so far.
+    /// Returns the number of file syncs so far.
     pub fn fsyncs(&self) -> u64 {
         self.state.lock().fsyncs
     }
 
-    /// The power goes at operation `op`, counted as in [`Self::ops`]: a write is done in part, and every later
-    /// operation fails.
+    /// Fails the power at operation `op`, counted as in [`Self::ops`]: a write is done partially, and every
+    /// later operation fails.
     pub fn stop_at(&self, op: u64, rng: StdRng) {
         self.state.lock().stop_at = Some((op, rng));
     }
 
-    /// Bytes that all files together may have; `None` for no limit. Writes beyond it fail as on a full disk.
+    /// Limits the size of all files together; `None` for no limit. Writes beyond it fail as on a full disk.
     pub fn set_room(&self, bytes: Option<usize>) {
         self.state.lock().room = bytes;
     }
 
-    /// Bytes of all files together.
+    /// Returns the size of all files together, in bytes.
     pub fn used(&self) -> usize {
         let state = self.state.lock();
         state.visible.values().map(|i| state.inodes[*i].visible.len()).sum()
     }
 
-    /// Lets the next `n` syncs of files fail.
+    /// Makes the next `n` file syncs fail.
     pub fn fail_syncs(&self, n: u32) {
         self.state.lock().bad_syncs = n;
     }
 
-    /// Lets a write take at most so many bytes; `None` for no limit.
+    /// Limits the bytes that one write accepts; `None` for no limit.
     pub fn set_write_max(&self, bytes: Option<usize>) {
         self.state.lock().write_max = bytes;
     }
 
-    /// Changes a file's bytes behind the log's back, on the medium too.
+    /// Changes a file's content without the log's knowledge, on the medium too.
     pub fn edit(&self, path: &Path, edit: impl FnOnce(&mut Vec<u8>)) {
         let mut state = self.state.lock();
         let i = state.visible[path];
@@ -113,12 +115,12 @@ impl SimDisk {
         state.inodes[i].durable = state.inodes[i].visible.clone();
     }
 
-    /// Paths of all files.
+    /// Returns the paths of all files.
     pub fn names(&self) -> Vec<PathBuf> {
         self.state.lock().visible.keys().cloned().collect()
     }
 
-    /// A new disk with what is there after a crash.
+    /// Returns a new disk with the content that survives a crash.
     pub fn after_crash(&self, crash: Crash, rng: &mut StdRng) -> SimDisk {
         let state = self.state.lock();
         let mut entries = match crash {
@@ -126,7 +128,7 @@ impl SimDisk {
             Crash::Power => state.durable.clone(),
         };
         if crash == Crash::Power {
-            // Directory changes reach the medium in their order.
+            // Directory changes reach the medium in order.
             let n = rng.random_range(0..=state.dir_ops.len());
             state.dir_ops[..n].iter().for_each(|op| apply(&mut entries, op));
         }
@@ -138,7 +140,7 @@ impl SimDisk {
             };
             after.visible.insert(path.clone(), after.inodes.len());
             after.durable.insert(path, after.inodes.len());
-            // After a kill the system still holds what it did not sync.
+            // After a kill the system still buffers unsynced content.
             let inode = match crash {
                 Crash::Kill => Inode { visible: bytes, ..state.inodes[i].clone() },
                 Crash::Power => Inode { durable: bytes.clone(), visible: bytes, ..Inode::default() },
@@ -146,7 +148,7 @@ impl SimDisk {
             after.inodes.push(inode);
         }
         if crash == Crash::Kill {
-            // Kept simple: a directory change that the system knows is taken as done.
+            // Simplification: a directory change that the system knows of counts as durable.
             after.dir_ops.clear();
         }
         SimDisk { state: Arc::new(Mutex::new(after)), locked: Arc::default() }
@@ -196,7 +198,7 @@ impl Inode {
         if self.len_dirty && rng.random_bool(0.5) {
             bytes.truncate(self.visible.len());
         }
-        // Sometimes nearly all is there, sometimes hardly anything.
+        // Sometimes nearly all sectors survive, sometimes hardly any.
         let share = [0.0, 0.1, 0.5, 0.9, 1.0][rng.random_range(0..5)];
         for s in &self.dirty {
             let (from, to) = (s * SECTOR, ((s + 1) * SECTOR).min(self.visible.len()));
@@ -213,7 +215,7 @@ impl Inode {
 }
 
 impl State {
-    /// Counts an operation; an error once the power is gone. `Some` asks for a write in part.
+    /// Counts an operation; fails after the power has failed. `Some` requests a partial write.
     fn step(&mut self) -> io::Result<Option<&mut StdRng>> {
         self.ops += 1;
         match &mut self.stop_at {
@@ -280,7 +282,7 @@ impl DiskFile for SimFile {
         state.fsyncs += 1;
         if state.bad_syncs > 0 {
             state.bad_syncs -= 1;
-            // As Linux does: the pages count as clean, the medium does not have them.
+            // As on Linux: the pages count as clean although the medium does not have them.
             state.inodes[self.inode].dirty.clear();
             return Err(io::Error::from_raw_os_error(5));
         }

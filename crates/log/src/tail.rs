@@ -1,4 +1,4 @@
-//! The newest records, in memory: those that wait for the disk and some that are there already.
+//! The newest records in memory: those that wait for the disk and some durable ones.
 
 use std::collections::VecDeque;
 use std::io::IoSlice;
@@ -13,50 +13,50 @@ use crate::format::{
 };
 use crate::segment::record;
 
-/// What a chunk costs beside its bytes.
+/// Memory overhead of a chunk in addition to its bytes.
 const CHUNK_OVERHEAD_BYTES: usize = 128;
-/// What a record in a chunk costs beside its bytes on the disk: a place, or a share of a payload.
+/// Memory overhead of a record in addition to its bytes on the disk: its start, or its share of a `Bytes`.
 const RECORD_OVERHEAD_BYTES: usize = 32;
 
-/// One group as it goes to the disk.
+/// One group of records in the form in which it is written to the disk.
 #[derive(Debug, Clone)]
 pub(crate) struct Chunk {
-    /// Offset of its first record.
     pub first: u64,
-    /// Bytes that it takes on the disk.
+    /// Size on the disk, padding included.
     pub disk_bytes: usize,
     body: Body,
 }
 
 #[derive(Debug, Clone)]
 enum Body {
-    /// The records as they are on the disk, and where they begin; one record, the common case, needs no list.
+    /// The encoded records and the start of each; `starts` is `None` for a single record, the common case.
     Copied { bytes: Bytes, starts: Option<Arc<[u32]>> },
-    /// All heads, one after the other, and the payloads as they were given; padding behind the last.
+    /// The consecutive heads of all records, and the payloads as passed in; `padding` follows the last
+    /// payload.
     Shared { heads: Bytes, payloads: Arc<[Bytes]>, padding: u16 },
 }
 
-/// What all records of a group have in common.
+/// Attributes that all records of a group share.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Group {
     pub checksum: Checksum,
     pub first: u64,
-    /// Records below are on the disk.
+    /// End of the durable records when the group was pushed.
     pub durable: u64,
     pub time: Timestamp,
-    /// The byte of its segment at which it will begin, as far as one can tell: what is padded is the end.
+    /// Position in the segment at which the group is expected to begin; the padding is computed from it.
     pub pos: u64,
 }
 
-/// The unit in which files are written: a write that ends inside one makes the next write that one again.
+/// Unit of file writes: after a write that ends inside a block, the next write rewrites that block.
 const BLOCK_BYTES: u64 = 4096;
-/// A group is filled up to the end of a block if that takes at most this part of it.
+/// A group is padded to the end of a block if that adds at most its size divided by this.
 const PADDING_DIVISOR: usize = 8;
 
-/// How much padding a group of `bytes` bytes that begins at `pos` gets.
+/// Returns the padding for a group of `bytes` bytes that begins at `pos`.
 ///
-/// Groups of some size then begin and end with a block. Without it the block in which two of them meet is written
-/// twice, and syncing 64 KiB takes a quarter longer (`bench/log.md`).
+/// Large groups thus begin and end at block boundaries. Without padding, the block in which two of them meet
+/// is written twice, and syncing 64 KiB takes a quarter longer (`bench/log.md`).
 fn padding(pos: u64, bytes: usize) -> u16 {
     let end = pos + bytes as u64;
     let padding = (end.next_multiple_of(BLOCK_BYTES) - end) as usize;
@@ -64,7 +64,7 @@ fn padding(pos: u64, bytes: usize) -> u16 {
 }
 
 impl Group {
-    /// The head of record `i` of `count`.
+    /// Returns the head of record `i` of `count`.
     fn head(&self, i: usize, count: usize, padding: u16) -> RecordHead {
         let offset = self.first + i as u64;
         RecordHead {
@@ -80,7 +80,8 @@ impl Group {
 }
 
 impl Chunk {
-    /// A group with its payloads copied; the caller has checked that it is not empty and below the limits.
+    /// Encodes a group by copying its payloads; the caller has checked that it is not empty and below the
+    /// limits.
     pub(crate) fn copied(group: Group, payloads: &[&[u8]]) -> Self {
         let needed = group_bytes(payloads.iter().map(|p| p.len()));
         let padding = padding(group.pos, needed);
@@ -95,7 +96,7 @@ impl Chunk {
         Self { first: group.first, disk_bytes, body: Body::Copied { bytes: bytes.into(), starts } }
     }
 
-    /// A group that shares the memory of its payloads; the same conditions.
+    /// Encodes a group that shares the memory of its payloads; the conditions of [`Chunk::copied`] apply.
     pub(crate) fn shared(group: Group, payloads: Vec<Bytes>) -> Self {
         let needed = group_bytes(payloads.iter().map(Bytes::len));
         let padding = padding(group.pos, needed);
@@ -111,7 +112,7 @@ impl Chunk {
         }
     }
 
-    /// How many records it has.
+    /// Returns the number of records.
     pub(crate) fn records(&self) -> usize {
         match &self.body {
             Body::Copied { starts, .. } => starts.as_ref().map_or(1, |s| s.len()),
@@ -119,17 +120,17 @@ impl Chunk {
         }
     }
 
-    /// The offset after its last record.
+    /// Returns the offset after the last record.
     pub(crate) fn next(&self) -> u64 {
         self.first + self.records() as u64
     }
 
-    /// What it takes in memory.
+    /// Returns the memory cost in bytes.
     pub(crate) fn cost(&self) -> usize {
         self.disk_bytes + CHUNK_OVERHEAD_BYTES + self.records() * RECORD_OVERHEAD_BYTES
     }
 
-    /// What goes to the disk, in order.
+    /// Appends the slices to write to the disk, in order, to `out`.
     pub(crate) fn slices<'a>(&'a self, out: &mut Vec<IoSlice<'a>>) {
         match &self.body {
             Body::Copied { bytes, .. } => out.push(IoSlice::new(bytes)),
@@ -144,7 +145,8 @@ impl Chunk {
         }
     }
 
-    /// Shows every record's offset and the byte, from the chunk's first, at which it begins.
+    /// Calls `show` with the offset and the start of every record; starts are relative to the chunk's first
+    /// byte.
     pub(crate) fn for_each_start(&self, mut show: impl FnMut(u64, u64)) {
         match &self.body {
             Body::Copied { starts: None, .. } => show(self.first, 0),
@@ -176,21 +178,22 @@ impl Chunk {
     }
 }
 
-/// Bytes that a group with payloads of these lengths takes on the disk.
+/// Returns the size on the disk, without padding, of a group with payloads of these lengths.
 fn group_bytes(lengths: impl Iterator<Item = usize>) -> usize {
     lengths.map(|n| n.saturating_add(RECORD_HEADER_BYTES)).fold(0, usize::saturating_add)
 }
 
-/// What a group with payloads of these lengths will cost in memory.
+/// Returns an upper bound of the memory cost of a group with payloads of these lengths.
 pub(crate) fn group_cost(lengths: impl ExactSizeIterator<Item = usize>) -> usize {
     let overhead = CHUNK_OVERHEAD_BYTES + lengths.len() * RECORD_OVERHEAD_BYTES;
     let bytes = group_bytes(lengths);
     bytes.saturating_add((bytes / PADDING_DIVISOR).min(PADDING_BYTES_MAX)).saturating_add(overhead)
 }
 
-/// Chunks without holes up to the end of the log.
+/// Consecutive chunks up to the end of the log.
 ///
-/// Bounds: what waits for the disk is the writer's to bound; beyond that [`Tail::mark_durable`] keeps `tail_bytes_max`.
+/// Bounds: the partition bounds the bytes that wait for the disk; of the durable bytes,
+/// [`Tail::mark_durable`] retains at most `keep_bytes`.
 #[derive(Debug, Default)]
 pub(crate) struct Tail {
     chunks: VecDeque<Chunk>,
@@ -205,23 +208,23 @@ impl Tail {
         self.chunks.push_back(chunk);
     }
 
-    /// What waits for the disk.
+    /// Returns the memory cost of the chunks that are not yet durable.
     pub(crate) fn unsynced_bytes(&self) -> usize {
         self.unsynced_bytes
     }
 
-    /// The first offset in memory, if there is one.
+    /// Returns the first offset in memory, if there is one.
     pub(crate) fn first(&self) -> Option<u64> {
         self.chunks.front().map(|c| c.first)
     }
 
-    /// The chunks that begin at or after `from`.
+    /// Returns the chunks that begin at or after `from`.
     pub(crate) fn since(&self, from: u64) -> Vec<Chunk> {
         let i = self.chunks.partition_point(|c| c.first < from);
         self.chunks.range(i..).cloned().collect()
     }
 
-    /// Chunks that end in `old..=new` have become durable; gives up the oldest durable ones beyond `keep_bytes`.
+    /// Marks chunks that end in `old..=new` as durable; drops the oldest durable chunks beyond `keep_bytes`.
     pub(crate) fn mark_durable(&mut self, old: u64, new: u64, keep_bytes: usize) {
         let i = self.chunks.partition_point(|c| c.first < old);
         let settled: usize = self.chunks.range(i..).take_while(|c| c.next() <= new).map(Chunk::cost).sum();
@@ -237,7 +240,7 @@ impl Tail {
         }
     }
 
-    /// Records from `from` on, which must be in memory: about `max_bytes`, at least one.
+    /// Returns records from `from` on, which must be in memory: about `max_bytes`, at least one.
     pub(crate) fn read(&self, from: u64, max_bytes: usize) -> Vec<Record> {
         let mut out = Vec::new();
         let mut taken = 0;

@@ -1,9 +1,10 @@
-//! Brings chunks to the disk: the only writer of a partition's files.
+//! Writes chunks to the disk: the only writer of a partition's files.
 //!
-//! It knows two places in the newest segment: `pos`, up to which whole chunks are written, and `durable_pos`, up to
-//! which `fsync` has returned. A failed write leaves part of a chunk behind; it is cut before the next one. A
-//! failed `fsync` leaves all bytes behind `durable_pos` in doubt (the system may count them as clean now and say
-//! nothing the next time), so they are written again from memory, the same bytes to the same places.
+//! It tracks two positions in the newest segment: `pos`, up to which whole chunks are written, and
+//! `durable_pos`, up to which `fsync` has returned. A failed write leaves part of a chunk behind, which is
+//! truncated before the next write. After a failed `fsync` the durability of all bytes after `durable_pos` is
+//! unknown (the system may now count them as clean and report no error the next time), so they are written
+//! again from memory, the same bytes at the same positions.
 
 use std::collections::VecDeque;
 use std::io::IoSlice;
@@ -19,18 +20,19 @@ use crate::newest_segment;
 use crate::segment::{Index, Segment, file_name};
 use crate::tail::Chunk;
 
-/// Chunks that are gathered for one write.
+/// Maximum number of chunks per write.
 const CHUNKS_PER_WRITE_MAX: usize = 1024;
 
-/// A partition's segments, oldest first, never empty. Locked for moments only, and no other lock is taken inside.
+/// A partition's segments, oldest first, never empty. Locked only briefly; no other lock is taken while it is
+/// held.
 pub(crate) type Segments = Arc<Mutex<VecDeque<Segment>>>;
 
-/// How far the disk has come.
+/// End offsets of the written and of the durable records.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Progress {
-    /// Records below are with the operating system.
+    /// Records below have been handed to the operating system.
     pub written: u64,
-    /// Records below are on the disk.
+    /// Records below are durable.
     pub durable: u64,
 }
 
@@ -41,25 +43,25 @@ pub(crate) struct Writer {
     pub salt: u64,
     pub segment_bytes: u64,
     pub segments: Segments,
-    /// The first offset of the newest segment.
+    /// First offset of the newest segment.
     pub base: u64,
-    /// The segment that the partition's note names, see [`newest_segment`].
+    /// First offset of the segment named by the file of [`newest_segment`].
     pub noted: Option<u64>,
     pub file: Arc<dyn DiskFile>,
     pub path: PathBuf,
     pub pos: u64,
     pub durable_pos: u64,
-    /// Up to here the file holds whole chunks; above `pos` after a failed `fsync`.
+    /// Position up to which the file holds whole chunks; above `pos` after a failed `fsync`.
     pub whole_pos: u64,
-    /// There may be bytes behind `whole_pos`.
+    /// Whether there may be bytes after `whole_pos`.
     pub must_cut: bool,
-    /// Something behind `durable_pos` was written or cut.
+    /// Whether bytes after `durable_pos` were written or truncated since the last successful sync.
     pub dirty: bool,
 }
 
 impl Writer {
-    /// Writes the chunks, which begin with `progress.written`, and syncs if asked to. `progress` is right after a
-    /// failure, too.
+    /// Writes the chunks, the first of which begins at `progress.written`, and syncs if `sync`. `progress` is
+    /// correct after a failure, too.
     pub(crate) fn run(
         &mut self,
         chunks: &[Chunk],
@@ -81,12 +83,12 @@ impl Writer {
             let mut now = self.how_many_fit(rest);
             while let Err(failure) = self.write(&rest[..now]) {
                 if now == 1 || !failure.is_disk_full() || self.must_cut {
-                    // What the disk took before can still be made durable: a checkpoint that frees room waits for just
-                    // that. The write's failure is the one to tell.
+                    // Make durable what was written before: a checkpoint that would free space waits for just
+                    // that. Return the write's failure, not that of this sync.
                     let _ = self.sync(progress);
                     return Err(failure);
                 }
-                // A disk that has no room for all may have some for a part.
+                // A disk that has no space for all chunks may have some for fewer.
                 now /= 2;
             }
             progress.written = rest[now - 1].next();
@@ -99,7 +101,7 @@ impl Writer {
         self.pos > SEGMENT_HEADER_BYTES as u64 && self.pos + bytes as u64 > self.segment_bytes
     }
 
-    /// The first one always does.
+    /// Returns how many chunks fit into the segment; at least 1.
     fn how_many_fit(&self, chunks: &[Chunk]) -> usize {
         let mut end = self.pos;
         let fit = chunks.iter().take(CHUNKS_PER_WRITE_MAX).take_while(|c| {
@@ -114,7 +116,7 @@ impl Writer {
         chunks.iter().for_each(|c| c.slices(&mut slices));
         self.dirty = true;
         if let Err(e) = write_all(&*self.file, self.pos, &mut slices) {
-            // Give the room back at once if possible, else before the next write.
+            // Free the space now if possible, else before the next write.
             self.must_cut = self.file.set_len(self.whole_pos).is_err();
             return Err(IoFailure::new("write to", &self.path, &e));
         }
@@ -146,7 +148,8 @@ impl Writer {
         Ok(())
     }
 
-    /// Every time before records are written, as an earlier attempt may have failed between making and noting.
+    /// Writes the newest-segment file unless it names the current segment. Called before every write, because
+    /// an earlier attempt may have failed after it created the segment.
     fn note_newest(&mut self) -> Result<(), IoFailure> {
         if self.noted != Some(self.base) {
             newest_segment::write(&*self.disk, &self.dir, self.base)?;
@@ -155,13 +158,13 @@ impl Writer {
         Ok(())
     }
 
-    /// Goes on in a new segment and notes it, so that the old one, which is on the disk as a whole, may be removed.
+    /// Starts a new segment and notes it, so that the old one, which is completely durable, may be removed.
     pub(crate) fn roll_and_note(&mut self, base: u64) -> Result<(), IoFailure> {
         self.roll(base)?;
         self.note_newest()
     }
 
-    /// Goes on in a new segment; the old one is on the disk as a whole.
+    /// Starts a new segment; the caller has synced the old one completely.
     fn roll(&mut self, base: u64) -> Result<(), IoFailure> {
         let (file, path) = create_segment(&*self.disk, &self.dir, self.partition, base, self.salt)?;
         self.segments.lock().push_back(Segment {
@@ -178,9 +181,9 @@ impl Writer {
     }
 }
 
-/// Makes an empty segment and returns when it is on the disk, header and directory entry.
+/// Creates an empty segment and waits until its header and its directory entry are on the disk.
 ///
-/// The header is on the disk before any record is, so that a bad header before records is known to be damage.
+/// The header is durable before any record is, so a bad header in front of records is known to be damage.
 pub(crate) fn create_segment(
     disk: &dyn Disk,
     dir: &std::path::Path,
@@ -199,7 +202,7 @@ pub(crate) fn create_segment(
     match made {
         Ok(file) => Ok((file, path)),
         Err(e) => {
-            // What is left of it holds no record; recovery takes it away, too.
+            // The remaining file holds no record; recovery removes it, too.
             let _ = disk.remove(&path);
             Err(IoFailure::new("create", &path, &e))
         }
