@@ -1,8 +1,9 @@
-//! Appending with `fsync` to the log, against `write` and `fdatasync` of the same bytes to a plain file.
+//! Compares appending with `fsync` to the log with `write` and `fdatasync` of the same bytes to a plain file.
 //!
-//! `cargo bench -p tidemill-log --bench append [-- DIR]`; DIR is on the disk to be measured, the system's temporary
-//! directory when not given. Every run starts with a fresh file and a fresh log, which take turns batch by batch, so
-//! that whatever else the machine does meets both. What the log holds at the end is read back and compared.
+//! `cargo bench -p tidemill-log --bench append [-- DIR]`; DIR selects the disk to measure, by default the
+//! system's temporary directory. Every run starts with a fresh file and a fresh log, which alternate batch by
+//! batch, so that other load on the machine affects both. At the end the content of the log is read back and
+//! compared.
 
 use std::fs::File;
 use std::io::Write;
@@ -13,11 +14,11 @@ use tidemill_log::{Durability, LocalLog, Log, LogOptions};
 use tidemill_types::{Offset, PartitionId, Timestamp};
 
 const RUNS: usize = 9;
-/// Bytes of a batch, and how many batches a run appends.
+/// Batch size in bytes, and number of batches per run.
 const CASES: [(usize, usize); 5] =
     [(512, 400), (4 << 10, 400), (64 << 10, 300), (256 << 10, 150), (1 << 20, 64)];
 
-/// As in the program.
+/// The allocator of the program.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
@@ -45,7 +46,7 @@ fn main() {
     }
 }
 
-/// How long the batches took in the file and in the log.
+/// Returns the time that the batches took in the file and in the log.
 fn run(dir: &Path, batch: &[u8], batches: usize) -> (Duration, Duration) {
     let p = PartitionId(0);
     let mut file = File::create(dir.join("file")).expect("a file");

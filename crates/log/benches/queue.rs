@@ -1,9 +1,9 @@
-//! N puts of a 36-byte text under one queue name in one durable commit, against one `write` and `fdatasync` of the
-//! same texts to a plain file.
+//! Compares N puts of a 36-byte string to one queue in one durable commit with one `write` and `fdatasync` of
+//! the same strings to a plain file.
 //!
-//! `cargo bench -p tidemill-log --bench queue [-- DIR]`; DIR is on the disk to be measured, the system's temporary
-//! directory when not given. Timed: begin, N puts, commit with `fsync`, until the items can be taken. All items are
-//! taken, compared and acknowledged afterwards.
+//! `cargo bench -p tidemill-log --bench queue [-- DIR]`; DIR selects the disk to measure, by default the
+//! system's temporary directory. Measured: begin, N puts, and commit with `fsync`, until the items can be
+//! taken. Afterwards all items are taken, compared and acknowledged.
 
 use std::fs::File;
 use std::io::Write;
@@ -18,7 +18,7 @@ const RUNS: usize = 9;
 /// Small commits are repeated within a run, so that a run is not a single `fsync`.
 const ITEMS_PER_RUN_MIN: usize = 50;
 
-/// As in the program.
+/// The allocator of the program.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
@@ -60,7 +60,7 @@ fn file_run(dir: &std::path::Path, ids: &[String], commits: usize) -> [f64; 4] {
     [micros(start), 0.0, 0.0, 0.0]
 }
 
-/// Microseconds of put and commit, of put alone, of take, of ack.
+/// Returns the microseconds of put and commit, of put alone, of take, and of ack.
 fn queue_run(queues: &Queues, ids: &[String], commits: usize) -> [f64; 4] {
     let (mut put, mut all) = (0.0, 0.0);
     for _ in 0..commits {
@@ -88,7 +88,7 @@ fn micros(start: Instant) -> f64 {
     start.elapsed().as_secs_f64() * 1e6
 }
 
-/// A text in the form of a UUID.
+/// Returns a string in the form of a UUID.
 fn id(n: u64) -> String {
     let x = n.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     let y = x.rotate_left(29).wrapping_mul(0xbf58_476d_1ce4_e5b9);

@@ -1,4 +1,4 @@
-//! The items of one commit to one queue, and how far they are.
+//! The items of one commit to one queue, and their progress.
 
 use std::sync::Arc;
 
@@ -7,31 +7,31 @@ use bytes::Bytes;
 use super::ItemId;
 use super::entry::{Cursor, Items};
 
-/// What a batch costs beside its entry.
+/// Memory overhead of a batch in addition to its entry.
 const BATCH_OVERHEAD_BYTES: usize = 256;
-/// What an item costs beside its bytes: its place once somebody asks for it, and a bit.
+/// Memory overhead of an item in addition to its bytes: its position, once needed, and its bit in `done`.
 const ITEM_OVERHEAD_BYTES: usize = 5;
 
 pub(super) struct Batch {
     pub queue: Arc<str>,
-    /// Offset of the record that holds it now; its origin at first.
+    /// Offset of the record that currently holds the batch; initially equal to `origin`.
     pub at: u64,
     /// Bytes written to the log before that record.
     pub written_before: u64,
-    /// Waits for its commit to become durable.
+    /// Whether the commit is still waiting for its durability.
     pub is_hidden: bool,
     origin: u64,
     items: Items,
-    /// Items before it were handed out or are done.
+    /// Items before the cursor were handed out or acknowledged.
     cursor: Cursor,
-    /// A bit per item: acknowledged.
+    /// Bitmap of acknowledged items.
     done: Box<[u64]>,
     live: u32,
-    /// Where each item begins, once one was asked for by its index.
+    /// Start of each item; computed when an item is first accessed by index.
     places: Option<Box<[u32]>>,
 }
 
-/// What items with an entry of that size cost in memory.
+/// Returns the memory cost of `count` items in an entry of `entry_bytes` bytes.
 pub(super) fn cost(entry_bytes: usize, count: u32) -> usize {
     entry_bytes + count as usize * ITEM_OVERHEAD_BYTES + BATCH_OVERHEAD_BYTES
 }
@@ -57,7 +57,7 @@ impl Batch {
         cost(self.items.entry_bytes(), self.items.count())
     }
 
-    /// Bytes of items that are still wanted, on average.
+    /// Estimates the bytes of unacknowledged items from the average item size.
     pub(super) fn live_bytes(&self) -> u64 {
         let count = u64::from(self.items.count().max(1));
         self.items.entry_bytes() as u64 * u64::from(self.live) / count
@@ -71,7 +71,7 @@ impl Batch {
         self.items.into_bytes()
     }
 
-    /// The next item that was neither handed out nor acknowledged.
+    /// Returns the next item that was neither handed out nor acknowledged.
     pub(super) fn take_next(&mut self) -> Option<(ItemId, Bytes)> {
         while let Some((index, bytes, next)) = self.items.next(self.cursor) {
             let ordinal = std::mem::replace(&mut self.cursor, next).ordinal;
@@ -82,7 +82,7 @@ impl Batch {
         None
     }
 
-    /// Acknowledges item `index`; false when there is no such item or it was done.
+    /// Acknowledges item `index`. Returns false when there is no such item or it is already acknowledged.
     pub(super) fn finish(&mut self, index: u32) -> bool {
         let Some(ordinal) = self.ordinal(index).filter(|o| !self.is_done(*o)) else {
             return false;
@@ -92,7 +92,7 @@ impl Batch {
         true
     }
 
-    /// Above every index.
+    /// Returns the exclusive upper bound of the indexes.
     pub(super) fn index_end(&mut self) -> u32 {
         if !self.items.has_indexes() {
             return self.items.count();
@@ -103,17 +103,17 @@ impl Batch {
         item.map_or(0, |(index, ..)| index.saturating_add(1))
     }
 
-    /// Whether item `index` is there and not acknowledged.
+    /// Returns whether item `index` exists and is not acknowledged.
     pub(super) fn is_live(&mut self, index: u32) -> bool {
         self.ordinal(index).is_some_and(|o| !self.is_done(o))
     }
 
-    /// Whether item `index` was handed out and is not acknowledged.
+    /// Returns whether item `index` was handed out and is not acknowledged.
     pub(super) fn is_taken(&mut self, index: u32) -> bool {
         self.ordinal(index).is_some_and(|o| !self.is_done(o) && o < self.cursor.ordinal)
     }
 
-    /// The bytes of item `index`.
+    /// Returns the bytes of item `index`.
     pub(super) fn item(&mut self, index: u32) -> Option<Bytes> {
         let ordinal = self.ordinal(index)?;
         self.fill_places();
@@ -121,7 +121,7 @@ impl Batch {
         self.items.next(self.items.cursor(ordinal, pos)).map(|(_, bytes, _)| bytes)
     }
 
-    /// The items that are still wanted.
+    /// Returns the unacknowledged items with their indexes.
     pub(super) fn live_items(&self) -> Vec<(u32, Bytes)> {
         let mut at = self.items.begin();
         let mut out = Vec::with_capacity(self.live as usize);
@@ -134,7 +134,8 @@ impl Batch {
         out
     }
 
-    /// The same batch with only the live items, which the record `at` holds.
+    /// Returns this batch reduced to its live items, which the record `at` holds. Keeps which leading items
+    /// are taken.
     pub(super) fn moved(&mut self, at: u64, written_before: u64, items: Items) -> Self {
         let mut next = Self::new(Arc::clone(&self.queue), self.origin, at, written_before, items);
         while let Some((index, _, after)) = next.items.next(next.cursor) {

@@ -1,13 +1,13 @@
-//! What the queues write into their partition. Pure.
+//! Binary format of queue entries. Pure.
 //!
 //! ```text
 //! put    1 | name length u8 | name | count u32 | count × (length varint, bytes)
 //! moved  2 | name length u8 | name | count u32 | origin u64 | count × (index varint, length varint, bytes)
 //! ack    3 | count × (origin u64, first u32, count u32)
 //! ```
-//! All numbers are little-endian; a varint has 7 bits per byte, the lowest first. An item's identity is its origin,
-//! the offset of the record that put it, and its index there. A moved entry repeats items that are still wanted
-//! from a record that is to be dropped; they keep their identity.
+//! All numbers are little-endian; a varint has 7 bits per byte, lowest first. An item is identified by its
+//! origin, the offset of the record that put it, and its index there. A moved entry repeats unacknowledged
+//! items of a record that is to be truncated; they keep their identity.
 
 use bytes::Bytes;
 use thiserror::Error;
@@ -16,10 +16,10 @@ const PUT: u8 = 1;
 const MOVED: u8 = 2;
 const ACK: u8 = 3;
 const RUN_BYTES: usize = 16;
-/// The longest queue name.
+/// Maximum length of a queue name in bytes.
 pub(super) const NAME_BYTES_MAX: usize = 255;
 
-/// Why a record is no entry.
+/// Reason why a record is not a queue entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 pub(super) enum BadEntry {
     #[error("{0} is no kind of queue entry")]
@@ -49,34 +49,34 @@ pub(super) enum Entry {
     Ack(Vec<ItemRun>),
 }
 
-/// The items of one entry, in its bytes.
+/// Items of one entry, stored in the entry's bytes.
 #[derive(Debug, Clone)]
 pub(super) struct Items {
     bytes: Bytes,
-    /// Where the first item begins.
+    /// Start of the first item.
     body: usize,
     count: u32,
-    /// Whether indexes stand before the items; else they count from 0.
+    /// Whether each item is preceded by its index; otherwise indexes count from 0.
     has_indexes: bool,
 }
 
-/// A place between two items.
+/// Position between two items.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Cursor {
-    /// How many items are before it.
+    /// Number of items before the cursor.
     pub ordinal: u32,
     pos: usize,
 }
 
 impl Cursor {
-    /// The byte in the entry; entries are shorter than 4 GiB.
+    /// Returns the byte position in the entry; entries are shorter than 4 GiB.
     pub(super) fn pos(self) -> u32 {
         self.pos as u32
     }
 }
 
 impl Items {
-    /// Of an entry that this process has encoded.
+    /// Creates the items of an entry that this process encoded.
     pub(super) fn of_put(bytes: Bytes, name: &str, count: u32) -> Self {
         Self { bytes, body: put_header_bytes(name), count, has_indexes: false }
     }
@@ -85,12 +85,12 @@ impl Items {
         self.count
     }
 
-    /// Bytes of the whole entry.
+    /// Returns the size of the whole entry in bytes.
     pub(super) fn entry_bytes(&self) -> usize {
         self.bytes.len()
     }
 
-    /// Gives the entry's bytes back.
+    /// Returns the bytes of the entry.
     pub(super) fn into_bytes(self) -> Bytes {
         self.bytes
     }
@@ -99,17 +99,17 @@ impl Items {
         Cursor { ordinal: 0, pos: self.body }
     }
 
-    /// Before item `ordinal`, which begins at `pos`, as [`Cursor::pos`] said.
+    /// Returns the cursor before item `ordinal`; `pos` is its start as returned by [`Cursor::pos`].
     pub(super) fn cursor(&self, ordinal: u32, pos: u32) -> Cursor {
         Cursor { ordinal, pos: pos as usize }
     }
 
-    /// Whether indexes stand before the items; else they count from 0.
+    /// Returns whether each item is preceded by its index; otherwise indexes count from 0.
     pub(super) fn has_indexes(&self) -> bool {
         self.has_indexes
     }
 
-    /// The item at the cursor, its index, and the cursor after it; `None` behind the last.
+    /// Returns the item at the cursor, its index, and the cursor after it; `None` after the last item.
     pub(super) fn next(&self, at: Cursor) -> Option<(u32, Bytes, Cursor)> {
         if at.ordinal == self.count {
             return None;
@@ -139,7 +139,7 @@ fn put_header_bytes(name: &str) -> usize {
     2 + name.len() + 4
 }
 
-/// The start of a put entry; items follow, then [`finish_put`].
+/// Begins a put entry; append items with [`push_item`], then call [`finish_put`].
 pub(super) fn begin_put(name: &str) -> Vec<u8> {
     let mut out = vec![PUT, name.len() as u8];
     out.extend_from_slice(name.as_bytes());
@@ -157,7 +157,7 @@ pub(super) fn finish_put(out: &mut [u8], name: &str, count: u32) {
     out[at - 4..at].copy_from_slice(&count.to_le_bytes());
 }
 
-/// A moved entry with the given items, indexes ascending.
+/// Encodes a moved entry; `items` have ascending indexes.
 pub(super) fn moved(name: &str, origin: u64, items: &[(u32, Bytes)]) -> Vec<u8> {
     let mut out = vec![MOVED, name.len() as u8];
     out.extend_from_slice(name.as_bytes());
@@ -181,7 +181,7 @@ pub(super) fn ack(runs: &[ItemRun]) -> Vec<u8> {
     out
 }
 
-/// Reads a record's payload and checks all of it.
+/// Decodes and checks the payload of a record.
 pub(super) fn decode(bytes: Bytes) -> Result<Entry, BadEntry> {
     match *bytes.first().ok_or(BadEntry::Short)? {
         kind @ (PUT | MOVED) => {

@@ -1,8 +1,9 @@
 //! Named transactional queues on one partition of a log.
 //!
-//! Many queues share the partition. A [`Tx`] puts any number of items into any queues and commits them at once: one
-//! record per queue, one group, one `fsync`. Consumers take items, which are then nobody else's, and acknowledge
-//! them; what was taken and not acknowledged is there again after a restart (at least once).
+//! Many queues share the partition. A [`Tx`] puts any number of items into any queues and commits them
+//! atomically: one record per queue, one group, one `fsync`. Consumers take items exclusively and acknowledge
+//! them. Items that were taken and not acknowledged are available again after a restart (at-least-once
+//! delivery).
 //!
 //! ```
 //! use std::sync::Arc;
@@ -20,9 +21,9 @@
 //! # Ok::<(), tidemill_types::Error>(())
 //! ```
 //!
-//! The log is dropped up to the oldest item that is still wanted. When such an item holds more than
-//! `compact_bytes_min` of log, most of it acknowledged, it is written again at the end, so that one forgotten item
-//! does not keep everything behind it; what is written that way is at most a third of what is written otherwise.
+//! The log is truncated up to the oldest item that is not acknowledged. When such an item retains more than
+//! `compact_bytes_min` of log, most of it acknowledged, it is rewritten at the end, so that one forgotten
+//! item does not retain everything after it. Rewriting adds at most a third to the bytes written otherwise.
 
 mod batch;
 mod entry;
@@ -42,26 +43,26 @@ use self::state::State;
 pub use self::tx::Tx;
 use crate::api::{Durability, Log};
 
-/// How much is read at a time when the queues are rebuilt.
+/// Read size in bytes while the queues are rebuilt.
 const READ_BYTES: usize = 4 << 20;
-/// How much is moved at a time, in one acknowledgement.
+/// Maximum size in bytes of the items that one acknowledgement rewrites.
 const MOVE_BYTES_MAX: usize = 1 << 20;
 
 /// Limits of the queues of one partition.
 #[derive(Debug, Clone)]
 pub struct QueueOptions {
-    /// What all items that are not acknowledged may take in memory, with their overhead. An item holds the memory of
-    /// its whole commit until it is moved.
+    /// Maximum memory of all unacknowledged items with their overhead, in bytes. An item retains the memory
+    /// of its whole commit until it is rewritten.
     pub items_bytes_max: usize,
-    /// Items are moved to the end of the log when the oldest holds more than this, and three quarters of that are
-    /// not wanted any more.
+    /// Items are rewritten at the end of the log when the oldest retains more log than this, in bytes, and
+    /// three quarters of that are acknowledged.
     pub compact_bytes_min: u64,
-    /// Gives the time that records carry.
+    /// Source of the time of records.
     pub clock: fn() -> Timestamp,
 }
 
 impl Default for QueueOptions {
-    /// 256 MiB of items, 64 MiB of log before items are moved, the clock of the machine.
+    /// Returns the defaults: 256 MiB of items, rewriting above 64 MiB of log, the system clock.
     fn default() -> Self {
         Self { items_bytes_max: 256 << 20, compact_bytes_min: 64 << 20, clock: machine_time }
     }
@@ -72,7 +73,7 @@ fn machine_time() -> Timestamp {
     Timestamp(since.as_micros() as i64)
 }
 
-/// Names an item for good: the offset of the record that put it and its index there. Written `1042/7`.
+/// Permanent id of an item: the offset of the record that put it and its index there. Displayed as `1042/7`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ItemId {
     origin: u64,
@@ -85,9 +86,9 @@ impl fmt::Display for ItemId {
     }
 }
 
-/// All queues of one partition; clones are the same queues.
+/// All queues of one partition; clones share them.
 ///
-/// The partition is theirs alone: no other records may be in it.
+/// The partition must not contain records of other writers.
 #[derive(Clone)]
 pub struct Queues {
     inner: Arc<Inner>,
@@ -98,23 +99,25 @@ struct Inner {
     partition: PartitionId,
     options: QueueOptions,
     state: Mutex<State>,
-    /// What was written but must be known as durable, and what must still be written.
+    /// Bookkeeping for acknowledgements; has its own lock, because some of it is used without the state's
+    /// lock.
     ack_state: Mutex<AckState>,
 }
 
-/// Locked inside the state's lock or alone.
+/// Lock order: locked while the state's lock is held, or alone.
 #[derive(Default)]
 struct AckState {
-    /// Offset of the last record that allows to drop earlier ones (an acknowledgement or a move).
+    /// Offset of the last record that permits truncation of earlier ones (an acknowledgement or a move).
     last: Option<u64>,
-    /// Items of failed commits, to be acknowledged with the next write.
+    /// Items of failed commits, to be acknowledged before the next write.
     rollbacks: Vec<ItemRun>,
 }
 
 impl Queues {
-    /// Rebuilds the queues from the partition's records; nothing is taken.
+    /// Rebuilds the queues from the partition's records; all items are untaken.
     ///
-    /// Errors: `Corrupt` when a record is no queue entry, `Invalid` for a partition that the log does not have.
+    /// Errors: `Corrupt` when a record is not a queue entry, `Invalid` for a partition that the log does not
+    /// have.
     pub fn open(log: Arc<dyn Log>, partition: PartitionId, options: QueueOptions) -> Result<Self> {
         if partition.0 >= log.partitions() {
             return Err(crate::local::no_partition(partition, log.partitions()));
@@ -127,7 +130,7 @@ impl Queues {
             let Some(last) = records.last() else { break };
             at = last.offset.next();
             for record in records {
-                // A copy, so that one small item does not hold all that was read with it.
+                // A copy, so that one small item does not retain the whole read buffer.
                 let entry = entry::decode(Bytes::copy_from_slice(&record.payload)).map_err(|bad| {
                     Error::corrupt(format!(
                         "record {} of partition {partition} is no queue entry: {bad}. Only queues may write there",
@@ -145,20 +148,21 @@ impl Queues {
         Ok(Self { inner: Arc::new(inner) })
     }
 
-    /// An empty transaction.
+    /// Returns an empty transaction.
     pub fn begin(&self) -> Tx {
         Tx::new(self.clone())
     }
 
-    /// Hands out up to `max` items of queue `name`, oldest first; they are not handed out again until they are given
-    /// back or the queues are opened anew. Empty when there is nothing, also for a queue that nobody knows.
+    /// Takes up to `max` items of queue `name`, oldest first. They are not handed out again until they are
+    /// returned with [`Queues::nack`] or the queues are reopened. Empty when the queue has no items or does
+    /// not exist.
     pub fn take(&self, name: &str, max: usize) -> Vec<(ItemId, Bytes)> {
         self.inner.state.lock().take(name, max)
     }
 
-    /// Gives taken items back; they are the next to be taken.
+    /// Returns taken items to their queues; they are the next to be taken.
     ///
-    /// Errors: `NotFound` when one of them is not taken now; the others are given back all the same.
+    /// Errors: `NotFound` when one of them is not taken; the others are returned nevertheless.
     pub fn nack(&self, ids: &[ItemId]) -> Result<()> {
         let mut state = self.inner.state.lock();
         let strangers: Vec<&ItemId> = ids.iter().filter(|id| !state.return_item(**id)).collect();
@@ -172,10 +176,11 @@ impl Queues {
         }
     }
 
-    /// Acknowledges items for good: returns when that is on the disk. Items that are acknowledged already are fine,
-    /// so a failed call can be repeated.
+    /// Acknowledges items permanently and waits until that is durable. Items that are already acknowledged
+    /// are ignored, so a failed call can be repeated.
     ///
-    /// Errors: those of [`Log::append`]. After `Unavailable` the items may or may not be there after a restart.
+    /// Errors: those of [`Log::append`]. After `Unavailable` the items may or may not be present after a
+    /// restart.
     pub fn ack(&self, ids: &[ItemId]) -> Result<()> {
         let inner = &*self.inner;
         {
@@ -187,27 +192,27 @@ impl Queues {
                 state.finish(&runs);
             }
         }
-        // Also when there was nothing to write: the earlier call that did may have failed to sync.
+        // Also without a write: an earlier call may have written and then failed to sync.
         inner.sync_acks()?;
         inner.compact_and_truncate()
     }
 
-    /// Items of queue `name` that are not acknowledged, taken or not.
+    /// Returns the number of items of queue `name` that are not acknowledged, taken or not.
     pub fn len(&self, name: &str) -> u64 {
         self.inner.state.lock().live(name)
     }
 
-    /// Whether queue `name` has no items; so has one that nobody knows.
+    /// Returns whether queue `name` has no items; true for a queue that does not exist.
     pub fn is_empty(&self, name: &str) -> bool {
         self.len(name) == 0
     }
 
-    /// The queues that have items, in alphabetical order.
+    /// Returns the names of the queues that have items, in alphabetical order.
     pub fn names(&self) -> Vec<String> {
         self.inner.state.lock().names()
     }
 
-    /// What all items take in memory now, as counted against `items_bytes_max`.
+    /// Returns the memory of all items in bytes, as counted against `items_bytes_max`.
     pub fn bytes(&self) -> usize {
         self.inner.state.lock().bytes()
     }
@@ -218,8 +223,8 @@ impl Inner {
         self.ack_state.lock().rollbacks.push(ItemRun { origin, first: 0, count });
     }
 
-    /// Acknowledges the items of failed commits, which nobody has seen. The state has let them go already; it is
-    /// asked for so that its lock is held.
+    /// Acknowledges the items of failed commits, which no consumer has seen. The state has dropped them
+    /// already; the parameter only ensures that its lock is held.
     fn write_rollbacks(&self, _: &State) -> Result<()> {
         let mut settling = self.ack_state.lock();
         if settling.rollbacks.is_empty() {
@@ -232,7 +237,8 @@ impl Inner {
         Ok(())
     }
 
-    /// Writes entries that allow to drop earlier ones once they are durable; returns the first one's offset.
+    /// Writes entries that permit truncation of earlier ones once they are durable; returns the offset of the
+    /// first.
     fn write_acks(&self, state: &mut State, entries: &[&[u8]]) -> Result<u64> {
         let written = self.log.write(self.partition, (self.options.clock)(), entries)?;
         entries.iter().for_each(|e| state.count_written(e.len()));
@@ -245,7 +251,7 @@ impl Inner {
         last.map_or(Ok(()), |last| self.log.sync(self.partition, Offset(last), Durability::Fsync))
     }
 
-    /// Moves items that hold too much of the log, then drops what nothing needs any more.
+    /// Rewrites items that retain too much of the log, then truncates the log up to the oldest item.
     fn compact_and_truncate(&self) -> Result<()> {
         if self.compact()? {
             self.sync_acks()?;
@@ -253,7 +259,7 @@ impl Inner {
         let upto = {
             let state = self.state.lock();
             let last = self.ack_state.lock().last;
-            // Nothing may be dropped on the word of a record that could still be lost.
+            // Do not truncate because of a record that could still be lost.
             if last.is_some_and(|last| self.log.durable(self.partition).0 <= last) {
                 return Ok(());
             }
@@ -262,7 +268,7 @@ impl Inner {
         self.log.truncate(self.partition, upto)
     }
 
-    /// Whether something was moved.
+    /// Rewrites the oldest batches while they retain too much log. Returns whether it wrote any.
     fn compact(&self) -> Result<bool> {
         let mut state = self.state.lock();
         let mut moved = 0;

@@ -1,4 +1,4 @@
-//! What the queues hold: a function of the entries in the log, and of what was handed out since. Pure.
+//! State of the queues: a function of the log's entries and of the items handed out since opening. Pure.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
@@ -15,17 +15,17 @@ pub(super) struct State {
     queues: HashMap<Arc<str>, Queue>,
     /// By origin.
     batches: BTreeMap<u64, Batch>,
-    /// Which record holds which origin's items.
+    /// Origins of the batches by the offset of the record that holds them.
     places: BTreeMap<u64, u64>,
-    /// What all batches cost in memory.
+    /// Memory cost of all batches in bytes.
     bytes: usize,
-    /// Bytes of items that are still wanted.
+    /// Bytes of unacknowledged items.
     live_bytes: u64,
-    /// Bytes that went into the log since its start.
+    /// Bytes written to the log since its start.
     written_bytes: u64,
 }
 
-/// A batch's items that are still wanted, by their indexes.
+/// Unacknowledged items of a batch, by index.
 pub(super) struct PendingItems {
     pub queue: Arc<str>,
     pub origin: u64,
@@ -36,7 +36,7 @@ pub(super) struct PendingItems {
 struct Queue {
     /// Origins of batches from which items can be taken.
     ready: BTreeSet<u64>,
-    /// Items that were taken and given back.
+    /// Items that were taken and returned.
     returned: BTreeSet<ItemId>,
     batches: usize,
     live: u64,
@@ -47,30 +47,30 @@ impl State {
         self.bytes
     }
 
-    /// Items of queue `name` that are not acknowledged.
+    /// Returns the number of items of queue `name` that are not acknowledged.
     pub(super) fn live(&self, name: &str) -> u64 {
         self.queues.get(name).map_or(0, |q| q.live)
     }
 
-    /// Queues with items that are not acknowledged.
+    /// Returns the names of the queues with unacknowledged items, sorted.
     pub(super) fn names(&self) -> Vec<String> {
         let mut names: Vec<String> = self.queues.keys().map(|n| n.to_string()).collect();
         names.sort_unstable();
         names
     }
 
-    /// The record that holds the oldest items.
+    /// Returns the offset of the record that holds the oldest items.
     pub(super) fn oldest(&self) -> Option<u64> {
         self.places.keys().next().copied()
     }
 
-    /// Bytes of the log from the oldest items on, and how many of them are items that are still wanted.
+    /// Returns the bytes of the log from the oldest items on, and the bytes of all unacknowledged items.
     pub(super) fn pinned_and_live_bytes(&self) -> (u64, u64) {
         let oldest = self.places.values().next().and_then(|origin| self.batches.get(origin));
         (oldest.map_or(0, |b| self.written_bytes - b.written_before), self.live_bytes)
     }
 
-    /// Takes over what the record at `offset` says.
+    /// Applies the entry of the record at `offset`.
     pub(super) fn apply(&mut self, offset: u64, entry_bytes: usize, entry: Entry) {
         match entry {
             Entry::Put { name, items } => {
@@ -94,7 +94,7 @@ impl State {
         }
     }
 
-    /// Items that the record `origin` put.
+    /// Adds the items that the record `origin` put.
     pub(super) fn put(&mut self, name: &str, origin: u64, items: Items, is_hidden: bool) {
         let entry_bytes = items.entry_bytes();
         let mut batch = Batch::new(self.name(name), origin, origin, self.written_bytes, items);
@@ -103,12 +103,12 @@ impl State {
         self.count_written(entry_bytes);
     }
 
-    /// An entry of that size went into the log.
+    /// Counts an entry that was written to the log.
     pub(super) fn count_written(&mut self, entry_bytes: usize) {
         self.written_bytes += entry_bytes as u64;
     }
 
-    /// The commit that put `origin` is as durable as its caller asked.
+    /// Makes the batch `origin` visible: its commit has the requested durability.
     pub(super) fn make_visible(&mut self, origin: u64) {
         if let Some(batch) = self.batches.get_mut(&origin) {
             batch.is_hidden = false;
@@ -118,12 +118,12 @@ impl State {
         }
     }
 
-    /// The commit that put `origin` failed: gives the entry back.
+    /// Removes the batch `origin` of a failed commit and returns its entry.
     pub(super) fn roll_back(&mut self, origin: u64) -> Option<Bytes> {
         self.remove(origin).map(Batch::into_bytes)
     }
 
-    /// Hands out up to `max` items, those that were given back first.
+    /// Takes up to `max` items, returned ones first.
     pub(super) fn take(&mut self, name: &str, max: usize) -> Vec<(ItemId, Bytes)> {
         let Some(queue) = self.queues.get_mut(name) else {
             return Vec::new();
@@ -153,7 +153,7 @@ impl State {
         out
     }
 
-    /// Gives back a taken item; false when it is not a taken one.
+    /// Returns a taken item to its queue. Returns false if the item is not taken or was already returned.
     pub(super) fn return_item(&mut self, id: ItemId) -> bool {
         let Some(batch) = self.batches.get_mut(&id.origin) else {
             return false;
@@ -161,7 +161,7 @@ impl State {
         batch.is_taken(id.index) && self.queues.get_mut(&batch.queue).is_some_and(|q| q.returned.insert(id))
     }
 
-    /// The runs of those among `ids` that are not acknowledged yet.
+    /// Returns the items among `ids` that are not acknowledged, as runs.
     pub(super) fn live_runs(&mut self, ids: &[ItemId]) -> Vec<ItemRun> {
         let mut sorted;
         let ids = if ids.is_sorted() {
@@ -192,7 +192,7 @@ impl State {
         runs
     }
 
-    /// Acknowledges items; those that are not there any more do not matter.
+    /// Acknowledges items; ignores those that no longer exist.
     pub(super) fn finish(&mut self, runs: &[ItemRun]) {
         for run in runs {
             let Some(batch) = self.batches.get_mut(&run.origin) else {
@@ -218,7 +218,7 @@ impl State {
         }
     }
 
-    /// The oldest batch, to be moved. `None` while it waits for its commit.
+    /// Returns the unacknowledged items of the oldest batch. `None` while it waits for its commit.
     pub(super) fn pending_items(&self) -> Option<PendingItems> {
         let origin = *self.places.values().next()?;
         let batch = self.batches.get(&origin).filter(|b| !b.is_hidden)?;
@@ -248,7 +248,7 @@ impl State {
         self.batches.insert(origin, batch);
     }
 
-    /// Puts a moved batch in the place of the one that it was; what was given back stays so.
+    /// Replaces a batch by its moved version; returned items stay returned.
     fn replace(&mut self, origin: u64, batch: Batch) {
         let (live, bytes, live_bytes) = (u64::from(batch.live()), batch.cost(), batch.live_bytes());
         let (queue, at) = (Arc::clone(&batch.queue), batch.at);

@@ -1,4 +1,4 @@
-//! Puts that become visible together.
+//! Queue transactions.
 
 use std::collections::HashMap;
 
@@ -10,15 +10,15 @@ use super::entry::{Items, NAME_BYTES_MAX, begin_put, finish_put, push_item};
 use super::{Queues, state::State};
 use crate::api::Durability;
 
-/// A transaction on queues: what is put in here is seen by nobody until [`Tx::commit`]. Dropping it forgets it.
+/// A transaction on queues: its items become visible at [`Tx::commit`]. Dropping it discards them.
 ///
-/// Bounds: `items_bytes_max` of the queues; the log's own limit for a group is checked when committing.
+/// Bounds: `items_bytes_max` of the queues; the log's own limit for a group is checked at commit.
 pub struct Tx {
     queues: Queues,
     /// One put entry per queue.
     sections: Vec<Section>,
     by_name: HashMap<Box<str>, usize>,
-    /// The section that was used last: most callers put many items to one queue.
+    /// Index of the section used last: most callers put many items to one queue.
     last: usize,
     bytes: usize,
 }
@@ -34,10 +34,10 @@ impl Tx {
         Self { queues, sections: Vec::new(), by_name: HashMap::new(), last: 0, bytes: 0 }
     }
 
-    /// Adds an item at the end of queue `name`, which need not exist.
+    /// Adds an item at the end of queue `name`, creating the queue if needed.
     ///
-    /// Errors: `Invalid` for an empty name or one above 255 bytes, `LimitReached` when the transaction alone is
-    /// larger than all queues may be together.
+    /// Errors: `Invalid` for an empty name or one above 255 bytes, `LimitReached` when the transaction alone
+    /// exceeds `items_bytes_max`.
     pub fn put(&mut self, name: &str, item: &[u8]) -> Result<()> {
         let most = self.queues.inner.options.items_bytes_max;
         if self.bytes + item.len() > most {
@@ -78,21 +78,23 @@ impl Tx {
         Ok(i)
     }
 
-    /// Items in the transaction.
+    /// Returns the number of items in the transaction.
     pub fn len(&self) -> u64 {
         self.sections.iter().map(|s| u64::from(s.count)).sum()
     }
 
-    /// Whether nothing was put.
+    /// Returns whether the transaction has no items.
     pub fn is_empty(&self) -> bool {
         self.sections.is_empty()
     }
 
-    /// Makes all items visible at once, as durable as asked; then the transaction is empty again. Returns how many.
+    /// Makes all items visible atomically, with the given durability; then the transaction is empty again.
+    /// Returns the number of items.
     ///
-    /// Errors: `LimitReached` when the queues or the log have no room, `Unavailable` when the disk is full or
-    /// fails. The items stay in the transaction, nobody sees them, and the commit can be tried again. Only if the
-    /// process ends while the disk fails may the items of a failed commit be there after the next start.
+    /// Errors: `LimitReached` when the queues or the log are full, `Unavailable` when the disk is full or
+    /// fails. The items then stay in the transaction, invisible to consumers, and the commit can be retried.
+    /// Only if the process ends while the disk fails may the items of a failed commit be present after the
+    /// next start.
     pub fn commit(&mut self, durability: Durability) -> Result<u64> {
         let count = self.len();
         if count == 0 {
@@ -114,7 +116,8 @@ impl Tx {
         Ok(count)
     }
 
-    /// Writes the entries as one group and hands them to the state, hidden; returns their first and last offset.
+    /// Writes the entries as one group and adds them to the state as hidden; returns their first and last
+    /// offset.
     fn write(&mut self) -> Result<(u64, u64)> {
         for section in &mut self.sections {
             finish_put(&mut section.entry, &section.name, section.count);
@@ -153,12 +156,12 @@ impl Tx {
         let mut state = inner.state.lock();
         for (origin, section) in (first..).zip(&mut self.sections) {
             if let Some(entry) = state.roll_back(origin) {
-                // A copy: the log still holds the first.
+                // A copy: the log still holds the original.
                 section.entry = entry.into();
             }
             inner.note_rollback(origin, section.count);
         }
-        // If this is refused as well, it goes ahead of whatever is written next.
+        // If this write is rejected as well, it precedes the next write.
         let _ = inner.write_rollbacks(&state);
     }
 }

@@ -1,4 +1,4 @@
-//! Writing, reading, reopening, truncating, locking; the same contract for every log.
+//! Writing, reading, reopening, truncating, locking; one contract for every log implementation.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ pub fn options() -> LogOptions {
     LogOptions { segment_bytes: 4096, background_sync_ms: 0, retry_wait_ms: 0, salt: 7, ..LogOptions::new(1) }
 }
 
-/// All payloads of a partition, read in small pieces; offsets are checked.
+/// Returns all payloads of a partition, read in small pieces; checks the offsets.
 pub fn payloads(log: &dyn Log, p: PartitionId) -> Vec<Vec<u8>> {
     let mut at = log.start(p);
     let mut out = Vec::new();
@@ -185,7 +185,7 @@ fn durability_words() {
     assert_eq!(error.message(), "`fsinc` is no durability. Did you mean `fsync`?");
 }
 
-/// Padding shows in the file only; small groups get none.
+/// Padding is visible in the file only; small groups are not padded.
 #[test]
 fn large_groups_end_with_a_block() {
     let dir = tempfile::tempdir().unwrap();

@@ -1,4 +1,4 @@
-//! Crashes at every disk operation of random work, by kill and by power loss, also while recovering.
+//! Crashes at every disk operation of random work, by kill and by power loss, also during recovery.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -11,12 +11,12 @@ use tidemill_types::{Offset, Timestamp};
 use crate::basics::{P, options, payloads};
 use tidemill_log::sim_disk::{Crash, SimDisk};
 
-/// What the log promised so far.
+/// Guarantees that the log has given so far.
 #[derive(Default, Debug, Clone)]
 struct Promised {
     /// Every payload that got an offset.
     payloads: Vec<Vec<u8>>,
-    /// Offsets at which a group begins, and the end.
+    /// Offsets at which groups begin, and the end.
     borders: Vec<u64>,
     os: u64,
     fsync: u64,
@@ -28,7 +28,7 @@ fn open(disk: &SimDisk) -> tidemill_types::Result<LocalLog> {
     LocalLog::open_on(Arc::new(disk.clone()), Path::new("/log"), options).map(|(log, _)| log)
 }
 
-/// Works until the power goes or `turns` are done.
+/// Performs `turns` random writes, unless the power fails before.
 fn work(log: &LocalLog, disk: &SimDisk, rng: &mut StdRng, promised: &mut Promised, turns: usize) {
     for _ in 0..turns {
         if rng.random_bool(0.05) {
@@ -67,7 +67,7 @@ fn work(log: &LocalLog, disk: &SimDisk, rng: &mut StdRng, promised: &mut Promise
     }
 }
 
-/// Checks a recovered log and makes what it holds the new promise.
+/// Checks a recovered log against the guarantees, then derives new ones from its content.
 fn check(log: &LocalLog, promised: &mut Promised, crash: Crash) {
     let (start, end) = (log.start(P).0, log.end(P).0);
     let least = if crash == Crash::Kill { promised.os.max(promised.fsync) } else { promised.fsync };

@@ -1,4 +1,4 @@
-//! Torn tails are cut and told; damage is refused with its place, and repaired only when asked for.
+//! Torn tails are cut and reported; damage is rejected with its position and repaired only on request.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use crate::basics::{P, options, payloads};
 use tidemill_log::sim_disk::SimDisk;
 
 const HEADER: usize = 40;
-/// Every record has 100 bytes.
+/// Makes every record 100 bytes long.
 const PAYLOAD: usize = 68;
 
 fn open(disk: &SimDisk, options: LogOptions) -> Result<(LocalLog, RecoveryReport), Error> {
@@ -29,7 +29,7 @@ fn segments(disk: &SimDisk) -> Vec<PathBuf> {
     disk.names().into_iter().filter(|n| n.extension().is_some_and(|e| e == "seg")).collect()
 }
 
-/// A disk with `n` records, each appended and synced alone, and never zero inside.
+/// Returns a disk with `n` records, each appended and synced separately, without zero sectors.
 fn disk_with(n: u8) -> SimDisk {
     let disk = SimDisk::default();
     let (log, _) = open(&disk, options()).unwrap();
@@ -148,7 +148,7 @@ fn missing_segment_is_damage() {
     assert!(error.message().contains("the segment before ends before offset"), "{error}");
 }
 
-/// Without its last segments a log looks as if it ended earlier, and offsets would be given out again.
+/// Without its last segments a log looks as if it ended earlier, and offsets would be assigned twice.
 #[test]
 fn a_missing_newest_segment_is_told_and_repaired_only_when_asked_for() {
     for gone in 1..=3 {
@@ -172,7 +172,7 @@ fn a_missing_newest_segment_is_told_and_repaired_only_when_asked_for() {
         assert_eq!(report.cut.as_ref().unwrap().reason, CutReason::Missing);
         assert!(report.to_string().ends_with("is missing, and what it held is lost"), "{report}");
         let end = log.end(P);
-        // Before anything is appended, too, the log is whole again.
+        // The repaired log opens without a cut even if no record was appended since.
         drop(log);
         let (log, report) = open(&disk, options()).unwrap();
         assert_eq!((report.end, report.cut), (end, None));
@@ -190,7 +190,7 @@ fn the_only_segment_is_missed_as_well() {
     assert!(error.message().contains("it held the records from offset 0 on"), "{error}");
 }
 
-/// A segment is noted as the newest only when its header is on the disk.
+/// A segment is noted as the newest only after its header is on the disk.
 #[test]
 fn a_noted_segment_without_its_header_is_damage() {
     let disk = disk_with(100);
@@ -274,7 +274,7 @@ fn half_a_group_is_cut() {
     assert_eq!((cut.pos, cut.bytes, cut.records), (HEADER as u64 + 37, 200, 2));
 }
 
-/// A sender who puts a copy of a segment into a payload must not be able to block recovery.
+/// A sender that puts a copy of a segment into a payload must not be able to block recovery.
 #[test]
 fn records_inside_a_torn_payload_do_not_count() {
     let disk = disk_with(3);
@@ -293,7 +293,7 @@ fn records_inside_a_torn_payload_do_not_count() {
     assert_eq!(open(&disk, options()).unwrap().1.end, Offset(3));
 }
 
-/// Records longer than the part of a segment that is in memory while it is scanned.
+/// Records longer than the scan window.
 #[test]
 fn long_records_are_checked_as_well() {
     let disk = SimDisk::default();

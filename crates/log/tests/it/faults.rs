@@ -32,14 +32,14 @@ fn full_disk_refuses_and_recovers_by_itself() {
     let error = append(&log, &[2; 500], Durability::Fsync).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unavailable);
     assert!(error.message().starts_with("disk full: write to /log/p00000/"), "{error}");
-    // Nothing of the half-written record stays on the disk, and new ones are refused without an offset.
+    // Nothing of the half-written record stays on the disk, and new ones are rejected without an offset.
     let (meta, newest) = ("tidemill-log 1\npartitions 1\n", "tidemill-log 1\nnewest 0\ncrc 00000000\n");
     assert_eq!(disk.used(), 40 + 532 + meta.len() + newest.len());
     for _ in 0..3 {
         assert_eq!(append(&log, b"refused", Durability::Memory).unwrap_err().kind(), ErrorKind::Unavailable);
     }
     assert_eq!((log.end(P), log.durable(P)), (Offset(2), Offset(1)));
-    // What waits is still readable.
+    // Pending records are still readable.
     assert_eq!(payloads(&log, P), [vec![1; 500], vec![2; 500]]);
     disk.set_room(None);
     assert_eq!(append(&log, b"again", Durability::Fsync).unwrap(), Offset(2));
@@ -118,7 +118,7 @@ fn failed_fsync_is_not_taken_for_a_good_one_the_second_time() {
     assert_eq!(error.kind(), ErrorKind::Unavailable);
     assert!(error.message().starts_with("fsync of /log/p00000/"), "{error}");
     assert_eq!(log.durable(P), Offset(1));
-    // The bytes are in doubt, so they are written once more and only then synced.
+    // The durability of the bytes is unknown, so they are rewritten before they are synced.
     log.sync(P, Offset(2), Durability::Fsync).unwrap();
     let log = open(&after_power_loss(&disk), options());
     assert_eq!(payloads(&log, P), [b"before".to_vec(), b"os".to_vec(), b"doubt".to_vec()]);
@@ -131,7 +131,7 @@ fn bytes_of_a_failed_fsync_are_written_again_by_the_next_process() {
     append(&log, b"before", Durability::Fsync).unwrap();
     disk.fail_syncs(u32::MAX);
     append(&log, b"doubt", Durability::Fsync).unwrap_err();
-    // The next process reads the record from the system's memory, which counts it as clean.
+    // The next process reads the record from the page cache, which counts it as clean.
     let disk = disk.after_crash(Crash::Kill, &mut StdRng::seed_from_u64(1));
     let log = open(&disk, options());
     assert_eq!(log.durable(P), Offset(2));
@@ -195,7 +195,7 @@ fn group_above_the_pending_limit_waits_until_nothing_else_is_pending() {
     log.append(P, Timestamp(0), &[&[1; 500]], Durability::Memory).unwrap();
     log.write(P, Timestamp(0), &[&[2; 6000], &[3; 6000]]).unwrap();
     assert_eq!(log.durable(P), Offset(1), "what was pending is on the disk");
-    // the large one is pending now, and what follows waits for it
+    // The large group is pending now, and the next write waits for it.
     log.write(P, Timestamp(0), &[&[4; 8500]]).unwrap();
     assert_eq!(log.durable(P), Offset(3));
     log.sync(P, Offset(3), Durability::Fsync).unwrap();
@@ -203,7 +203,7 @@ fn group_above_the_pending_limit_waits_until_nothing_else_is_pending() {
     assert_eq!(payloads(&log, P).iter().map(Vec::len).collect::<Vec<_>>(), [500, 6000, 6000, 8500]);
 }
 
-/// A file system with 1 MiB, if this process may mount one.
+/// Uses a file system of 1 MiB; skipped if this process may not mount one.
 #[test]
 fn real_full_disk() {
     let dir = tempfile::tempdir().unwrap();

@@ -1,4 +1,4 @@
-//! The bytes on disk are those that the format's description shows.
+//! The bytes on disk equal the example in the format's description.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -11,7 +11,8 @@ use tidemill_log::sim_disk::SimDisk;
 
 const DESCRIPTION: &str = include_str!("../../../../docs/formats/log.md");
 
-/// The bytes of the description's example: in the block marked `hex`, up to the second gap of each line.
+/// Returns the bytes of the description's example: from the block marked `hex`, the column between the first
+/// two gaps of each line.
 fn example() -> Vec<u8> {
     let block = DESCRIPTION.split("```hex\n").nth(1).unwrap().split("```").next().unwrap();
     let lines = block.lines().map(|l| l.split("  ").nth(1).unwrap());
@@ -35,7 +36,7 @@ fn segments_are_as_described() {
         "docs/formats/log.md shows other bytes than were written:\n{}",
         hex.join("\n")
     );
-    // And the other way: what the description shows can be read.
+    // Conversely, the bytes of the description can be read.
     disk.edit(&path, |bytes| *bytes = example());
     let (log, _) = open();
     let records = log.read(P, Offset(0), 1 << 20).unwrap();

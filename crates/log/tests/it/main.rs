@@ -1,4 +1,4 @@
-//! The log against disks that fail, crash and fill up.
+//! Tests of the log with disks that fail, crash and fill up.
 
 mod basics;
 mod crash;

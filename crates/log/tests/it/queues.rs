@@ -1,4 +1,4 @@
-//! Queues: a model of them, crashes, failing disks, moving and dropping.
+//! Queues: comparison with a model, crashes, failing disks, moving and truncation.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::path::Path;
@@ -75,7 +75,7 @@ fn taken_items_come_back_by_nack_and_by_reopening_only() {
     assert_eq!(queues.len("q"), 3);
     let taken = queues.take("q", 9);
     assert_eq!(taken.iter().map(|t| &t.1[..]).collect::<Vec<_>>(), [b"1", b"3", b"4"]);
-    // In any order, twice, and with some that are gone.
+    // In any order, twice, and including acknowledged ones.
     let mut back = ids(&taken);
     back.reverse();
     queues.ack(&back).unwrap();
@@ -98,7 +98,7 @@ fn limits_are_told() {
     let error = tx.commit(Durability::Memory).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::LimitReached);
     assert!(error.message().contains("items_bytes_max"), "{error}");
-    // Once there is room the same transaction goes through.
+    // Once there is space, the rejected transaction commits.
     queues.ack(&ids(&queues.take("q", 1))).unwrap();
     assert_eq!(tx.commit(Durability::Memory).unwrap(), 1);
     assert_eq!(take(&queues, "q", 9), [[2; 1000]]);
@@ -165,7 +165,7 @@ fn forgotten_items_do_not_keep_the_log() {
         assert!(disk.used() < 20_000, "round {round}: {} bytes", disk.used());
     }
     assert!(log.start(P) > Offset(200));
-    // Items keep their names through all moves: taken stays taken, given back is there again.
+    // Items keep their ids when they are moved: taken ones stay taken, returned ones are available.
     assert_eq!(take(&queues, "held", 9), [b"later"]);
     queues.nack(&[held[1].0]).unwrap();
     for round in 0..300_u32 {
@@ -191,7 +191,7 @@ fn foreign_records_are_told() {
     assert!(error.message().contains("record 0 of partition 0 is no queue entry: 9 is no kind"), "{error}");
 }
 
-/// What the queues should hold: per queue, items in order, with their ids once known.
+/// Expected content of the queues: per queue the items in order, and the taken items with their ids.
 #[derive(Default)]
 struct Model {
     waiting: BTreeMap<String, VecDeque<Vec<u8>>>,
@@ -275,7 +275,7 @@ fn random_work_agrees_with_the_model() {
     }
 }
 
-/// Every commit is there as a whole or not at all, acknowledged items are gone, others are there.
+/// Every commit is present completely or not at all, acknowledged items are gone, all others are present.
 #[test]
 fn crashes_lose_no_committed_item_and_bring_no_acknowledged_one_back() {
     for seed in 0..300_u64 {
