@@ -1,11 +1,11 @@
-//! Rows per second from push to Delta commit, on local files.
+//! Measures rows per second from push to Delta commit, on local files.
 //!
 //! ```text
 //! cargo bench -p tidemill-zones --bench flush -- [--rows N] [--batch N] [--flush N] [--dir DIR]
 //! ```
 //!
 //! Each run pushes `rows` rows in batches of `batch`, flushes whenever `flush` rows are in the tail, and
-//! checks the row count in the end. `--dir` keeps the tables. Without `--bench` (as under `cargo test`) a run
+//! checks the row count at the end. `--dir` keeps the tables. Without `--bench` (as under `cargo test`) a run
 //! is small.
 
 use std::path::PathBuf;
@@ -54,7 +54,7 @@ fn stream(name: &str) -> Arc<StreamSchema> {
     Arc::new(StreamSchema { name: name.to_owned(), fields, key: Some(0), id: vec![6], time: Some(5) })
 }
 
-/// Rows as a year of flights might bring them: some thousand keys, times that climb, a few nulls.
+/// Rows similar to a year of flights: some thousand keys, increasing times, a few nulls.
 fn batch(schema: &arrow_schema::SchemaRef, offset: u64, rows: usize) -> RecordBatch {
     const AIRPORTS: [&str; 8] = ["EWR", "JFK", "LGA", "ATL", "ORD", "LAX", "BOS", "MCO"];
     let ids = || (0..rows as i64).map(|row| offset as i64 * rows as i64 + row);
@@ -137,7 +137,7 @@ fn main() -> Result<()> {
         })?;
     }
     if settings.dir.is_none() {
-        // best effort: the directory is below the system's temporary one
+        // Best effort: the directory is below the system's temporary one.
         let _ = std::fs::remove_dir_all(scratch);
     }
     Ok(())

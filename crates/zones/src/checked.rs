@@ -1,4 +1,4 @@
-//! A store whose reads of tablets are verified.
+//! An object store that verifies its reads of tablets.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -19,8 +19,9 @@ use tidemill_types::Error;
 use crate::checksum::Checksums;
 use crate::tablet::Tablet;
 
-/// Reads whole blocks of the tablets it knows and compares their checksums before it gives out any byte of them. Other
-/// files, and tablets from before there were checksums, are read as they are. It does not write.
+/// A read-only object store that reads whole blocks of its tablets and verifies their checksums before it
+/// returns any byte of them. Other files, and tablets without checksums from earlier releases, are read
+/// unverified.
 #[derive(Debug)]
 pub struct CheckedStore {
     inner: Arc<dyn ObjectStore>,
@@ -28,7 +29,7 @@ pub struct CheckedStore {
 }
 
 impl CheckedStore {
-    /// A view of `inner` in which `tablets` are verified.
+    /// Creates a view of `inner` in which `tablets` are verified.
     pub fn new<'t>(inner: Arc<dyn ObjectStore>, tablets: impl IntoIterator<Item = &'t Tablet>) -> Self {
         let known = tablets.into_iter().filter_map(|t| Some((t.path.clone(), t.checksums.clone()?)));
         Self { inner, tablets: known.collect() }
@@ -50,7 +51,7 @@ fn damaged(path: &Path, at: &Range<u64>) -> StoreError {
     StoreError::Generic { store: "tablet", source: Box::new(error) }
 }
 
-/// The part of `bytes`, which begin at `start`, that is `range`.
+/// Returns the part `range` of `bytes`, which begin at position `start` of the file.
 fn slice_range(path: &Path, bytes: &Bytes, start: u64, range: &Range<u64>) -> Result<Bytes> {
     let place = |at: u64| usize::try_from(at.saturating_sub(start)).unwrap_or(usize::MAX);
     let wanted = place(range.start)..place(range.end);
@@ -60,7 +61,7 @@ fn slice_range(path: &Path, bytes: &Bytes, start: u64, range: &Range<u64>) -> Re
     }
 }
 
-/// Ranges that touch or overlap made one, in order.
+/// Sorts the ranges and merges those that touch or overlap.
 fn merge_ranges(mut ranges: Vec<Range<u64>>) -> Vec<Range<u64>> {
     ranges.sort_by_key(|r| r.start);
     let mut merged: Vec<Range<u64>> = Vec::with_capacity(ranges.len());

@@ -1,14 +1,14 @@
 //! Checksums of a file's blocks, so that any part of it can be verified without reading the rest.
 //!
-//! Parquet has no checksum over its footer, indexes, Bloom filters and page headers, and the writer makes none for
-//! pages; a flipped bit in any of them may decode to other data. So the Delta log keeps CRC-32C of every block of every
-//! tablet, and whatever is read of a tablet is read in whole blocks and compared.
+//! Parquet has no checksum over its footer, indexes, Bloom filters and page headers, and the writer creates
+//! none for pages; a flipped bit in any of them may decode to other data. The Delta log therefore stores a
+//! CRC-32C of every block of every tablet, and tablets are read in whole blocks, which are verified.
 
 use std::ops::Range;
 
-/// The smallest block, in bytes: what a read of one page is extended to.
+/// Minimum size of a block in bytes; a read of one page is extended to it.
 const BLOCK_BYTES_MIN: u64 = 16 << 10;
-/// Blocks of a file. Their checksums are eight hexadecimal digits each in the Delta log.
+/// Maximum number of blocks of a file. Their checksums take eight hexadecimal digits each in the Delta log.
 const BLOCKS_MAX: u64 = 512;
 
 /// CRC-32C of each block of a file. The last block may be shorter.
@@ -20,7 +20,7 @@ pub(crate) struct Checksums {
 }
 
 impl Checksums {
-    /// The checksums of a file with these bytes.
+    /// Computes the checksums of a file with the content `bytes`.
     pub fn of(bytes: &[u8]) -> Self {
         let size = bytes.len() as u64;
         let block = size.div_ceil(BLOCKS_MAX).next_power_of_two().max(BLOCK_BYTES_MIN);
@@ -28,18 +28,18 @@ impl Checksums {
         Self { size, block, sums: sums.collect() }
     }
 
-    /// The length of the file.
+    /// Returns the length of the file in bytes.
     pub fn size(&self) -> u64 {
         self.size
     }
 
-    /// As text: `16384:` and eight hexadecimal digits for each block.
+    /// Formats the checksums: the block size, as in `16384:`, and eight hexadecimal digits for each block.
     pub fn to_text(&self) -> String {
         let sums: String = self.sums.iter().map(|sum| format!("{sum:08x}")).collect();
         format!("{}:{sums}", self.block)
     }
 
-    /// Reads what [`Self::to_text`] wrote for a file of `size` bytes; `None` when it is anything else.
+    /// Parses the output of [`Self::to_text`] for a file of `size` bytes; `None` for any other string.
     pub fn parse(text: &str, size: u64) -> Option<Self> {
         let (block, digits) = text.split_once(':')?;
         let block: u64 = block.parse().ok().filter(|b| *b > 0)?;
@@ -54,14 +54,14 @@ impl Checksums {
         Some(Self { size, block, sums: sums.collect::<Option<_>>()? })
     }
 
-    /// The whole blocks that `range` touches.
+    /// Extends `range` to whole blocks.
     pub fn blocks(&self, range: &Range<u64>) -> Range<u64> {
         let start = range.start.min(self.size) / self.block * self.block;
         let end = range.end.min(self.size).div_ceil(self.block).saturating_mul(self.block).min(self.size);
         start..end.max(start)
     }
 
-    /// Compares `bytes`, which begin with a block at `start`. The error is the first range that differs.
+    /// Verifies `bytes`, which begin with a block at `start`. The error is the first range that differs.
     pub fn check(&self, start: u64, bytes: &[u8]) -> Result<(), Range<u64>> {
         let first = usize::try_from(start / self.block).unwrap_or(usize::MAX);
         let block = usize::try_from(self.block).unwrap_or(usize::MAX);

@@ -1,4 +1,4 @@
-//! Local files that survive a power cut.
+//! A local file system store whose writes survive a power failure.
 
 use std::fmt;
 use std::fs::{self, DirBuilder, File, OpenOptions, Permissions};
@@ -23,16 +23,17 @@ const NAME: &str = "DurableLocal";
 
 /// The local file system as an object store whose writes are on the disk when they return.
 ///
-/// A put writes a staged file, syncs it, gives it its name (atomically, refusing to replace for
+/// A put writes a staged file, syncs it, moves it to its final name (atomically, refusing to replace for
 /// [`PutMode::Create`]) and syncs the directory. Reads and lists are those of [`LocalFileSystem`], with the
 /// same paths, rooted at `/`.
 ///
-/// Who may read: the mode of the directory that holds the staging directory is that of new directories, and without
-/// the right to search that of new files. One that the store makes is for its owner only (0700); an operator who
-/// wants other programs to read the tables gives a directory that they may read.
+/// Permissions: new directories get the mode of the directory that contains the staging directory, and new
+/// files that mode without the execute bits. A directory that the store creates is accessible to its owner
+/// only (0700); an operator who wants other programs to read the tables provides a directory that they may
+/// read.
 ///
-/// Bounds: staged files lie in one directory that is emptied by [`DurableLocal::open`], so a crash leaves
-/// nothing behind for longer than one restart. Staging and target must be on one file system.
+/// Bounds: staged files are in one directory that is emptied by [`DurableLocal::open`], so remains of a crash
+/// exist only until the next restart. Staging and target must be on one file system.
 #[derive(Debug)]
 pub struct DurableLocal {
     inner: LocalFileSystem,
@@ -40,7 +41,7 @@ pub struct DurableLocal {
     mode: DirMode,
 }
 
-/// The permission bits of new directories.
+/// Permission bits of new directories.
 #[derive(Debug, Clone, Copy)]
 struct DirMode(u32);
 
@@ -57,7 +58,8 @@ impl DirMode {
 }
 
 impl DurableLocal {
-    /// A store that stages its writes in `staging`, which is created, or emptied of what a crash left there.
+    /// Opens a store that stages its writes in `staging`, which is created, or emptied of the remains of a
+    /// crash.
     ///
     /// Errors: those of creating or emptying the directory.
     pub fn open(staging: PathBuf) -> io::Result<Self> {
@@ -75,7 +77,7 @@ impl DurableLocal {
         Ok(Self { inner: LocalFileSystem::new(), staging, mode })
     }
 
-    /// Syncs the file at `location` and its directory.
+    /// Sets the mode of the file at `location` and syncs the file and its directory.
     async fn sync(&self, location: &Path) -> Result<()> {
         let path = self.inner.path_to_filesystem(location)?;
         let mode = self.mode;
@@ -95,7 +97,7 @@ impl ObjectStore for DurableLocal {
         let create = match opts.mode {
             PutMode::Create => true,
             PutMode::Overwrite => false,
-            // refused by the inner store with its own words
+            // The inner store returns its own error for this mode.
             PutMode::Update(_) => return self.inner.put_opts(location, payload, opts).await,
         };
         if !opts.attributes.is_empty() {
@@ -106,8 +108,8 @@ impl ObjectStore for DurableLocal {
         let (mode, path) = (self.mode, target.clone());
         let task = move || {
             let outcome = write_durably(&staged, &target, &payload, create, mode);
-            // after a link the staged name is superfluous; after a failure it is rubbish; after a rename it
-            // is gone
+            // After a link the staged name is superfluous, after a failure the file is garbage; after a
+            // rename it no longer exists.
             let _ = fs::remove_file(&staged);
             outcome
         };
@@ -175,7 +177,7 @@ impl ObjectStore for DurableLocal {
     }
 }
 
-/// An upload in parts that is synced when it completes.
+/// A multipart upload that is synced when it completes.
 #[derive(Debug)]
 struct DurableUpload {
     upload: Box<dyn MultipartUpload>,
@@ -208,7 +210,7 @@ async fn blocking(
     tokio::task::spawn_blocking(move || task(&path).map_err(|e| store_failure(&path, e))).await?
 }
 
-/// What is not allowed does not become so by trying again.
+/// Converts an I/O error; permission errors are not transient, because retrying does not help.
 fn store_failure(path: &FsPath, error: io::Error) -> Error {
     match error.kind() {
         io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => {
@@ -218,7 +220,8 @@ fn store_failure(path: &FsPath, error: io::Error) -> Error {
     }
 }
 
-/// The bytes first, then the name, then the directory: a name on the disk always has its bytes.
+/// Writes and syncs the content before it creates the name and syncs the directory, so that a durable name
+/// always has its content.
 fn write_durably(
     staged: &FsPath,
     target: &FsPath,
@@ -233,7 +236,7 @@ fn write_durably(
     }
     file.sync_all()?;
     drop(file);
-    // a hard link never replaces: it is the "create" that a rename is not
+    // A hard link never replaces a file, a rename does.
     let name = || if create { fs::hard_link(staged, target) } else { fs::rename(staged, target) };
     if let Err(e) = name() {
         if e.kind() != io::ErrorKind::NotFound {
@@ -253,7 +256,7 @@ fn sync_parent(path: &FsPath) -> io::Result<()> {
     File::open(parent(path))?.sync_all()
 }
 
-/// Makes durable what the inner store has written, with the mode that it should have.
+/// Sets the mode of a file that the inner store has written, and makes it durable.
 fn finish(path: &FsPath, mode: DirMode) -> io::Result<()> {
     let file = File::open(path)?;
     file.set_permissions(mode.of_files())?;
@@ -261,7 +264,7 @@ fn finish(path: &FsPath, mode: DirMode) -> io::Result<()> {
     sync_parent(path)
 }
 
-/// Creates `dir` and what is missing above it, for their owner only; each new name is synced in its directory.
+/// Creates `dir` and its missing parents, accessible to their owner only; syncs each new entry's directory.
 pub(crate) fn create_dir_durably(dir: &FsPath) -> io::Result<()> {
     create_dir_with(dir, DirMode::PRIVATE)
 }
@@ -292,7 +295,8 @@ mod tests {
         fs::metadata(path).unwrap().mode() & 0o777
     }
 
-    /// Puts one file, one in parts and one copy below a directory of `mode`, and gives back the modes of what there is.
+    /// Writes one file by put, one in parts and one by copy below `dir`; returns the modes of all files and
+    /// directories.
     fn modes_below(dir: &FsPath) -> Vec<(String, u32)> {
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
         runtime.block_on(async {

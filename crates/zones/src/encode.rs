@@ -1,4 +1,4 @@
-//! Rows of a tail to sorted Parquet.
+//! Encodes rows of a tail as sorted Parquet files.
 
 use arrow_array::cast::AsArray;
 use arrow_array::types::{Float32Type, Float64Type};
@@ -19,11 +19,11 @@ use crate::row_order::row_order;
 use crate::tablet::{ColumnStats, ceil_ms, floor_ms};
 use crate::{Compression, ZonesOptions};
 
-/// Columns whose values climb in small steps or repeat: differences take a fraction of a dictionary's bytes
-/// and time.
+/// Columns whose values increase in small steps or repeat: delta encoding takes a fraction of the space and
+/// time of a dictionary.
 const DELTA_ENCODED: [&str; 4] = [column::TIME, column::RECEIVED, column::OFFSET, column::ROW];
 
-/// Writes tablets of one table.
+/// Encodes tablets of one table.
 #[derive(Debug)]
 pub(crate) struct Encoder {
     schema: SchemaRef,
@@ -38,7 +38,7 @@ pub(crate) struct Encoder {
     row_group_rows: usize,
 }
 
-/// A tablet's bytes and what its Delta entry says about them.
+/// Content of a tablet and the statistics for its Delta entry.
 pub(crate) struct EncodedFile {
     pub bytes: Bytes,
     pub rows: u64,
@@ -46,7 +46,7 @@ pub(crate) struct EncodedFile {
 }
 
 impl Encoder {
-    /// An encoder for the table of `stream`.
+    /// Creates an encoder for the table of `stream`.
     pub fn new(stream: &StreamSchema, options: &ZonesOptions) -> Result<Self> {
         let schema = stream.table_schema();
         let index = |name: &str| schema.index_of(name).map_err(|e| internal("a table column is missing", e));
@@ -94,12 +94,12 @@ impl Encoder {
         })
     }
 
-    /// Sorts the rows of `batches` by (key, `_time`, `_partition`, `_offset`, `_row`) and writes them as
+    /// Sorts the rows of `batches` by (key, `_time`, `_partition`, `_offset`, `_row`) and encodes them as
     /// tablets of nearly equal size, none above the limit.
     ///
-    /// Shape: the batches come ordered by (`_partition`, `_offset`, `_row`), so that rows with equal key and
+    /// Shape: the batches are ordered by (`_partition`, `_offset`, `_row`), so that rows with equal key and
     /// time only have to keep their order.
-    /// Bounds: besides its input and output, memory for the sort keys and one row group.
+    /// Bounds: in addition to input and output, memory for the sort keys and one row group.
     pub fn encode(&self, batches: &[RecordBatch]) -> Result<Vec<EncodedFile>> {
         let starts = starts(batches);
         let order = row_order(batches, self.key, self.time)?;
@@ -129,10 +129,9 @@ impl Encoder {
         Ok(EncodedFile { bytes: Bytes::from(bytes), rows: order.len() as u64, columns })
     }
 
-    /// The statistics that the Parquet writer gathered, over all row groups.
+    /// Merges the statistics of the Parquet writer over all row groups.
     ///
-    /// A column that holds NaN has no bounds: NaN compares differently in every engine, and JSON cannot say
-    /// it.
+    /// A column that contains NaN has no bounds: engines order NaN differently, and JSON cannot represent it.
     fn column_stats(&self, metadata: &ParquetMetaData, column: usize, nan: bool) -> ColumnStats {
         let field = self.schema.field(column);
         let mut total = ColumnStats { null_count: Some(0), ..ColumnStats::default() };
@@ -158,14 +157,14 @@ impl Encoder {
     }
 }
 
-/// The number of the first row of each batch.
+/// Returns the row number of the first row of each batch.
 fn starts(batches: &[RecordBatch]) -> Vec<usize> {
     let next =
         |start: &mut usize, batch: &RecordBatch| Some(std::mem::replace(start, *start + batch.num_rows()));
     batches.iter().scan(0, next).collect()
 }
 
-/// The batch that holds the row with this number, and the row in it. Empty batches hold none.
+/// Returns the batch that contains the row with this number, and the row's index in it. Skips empty batches.
 fn locate_row(starts: &[usize], row: u32) -> (usize, usize) {
     let batch = starts.partition_point(|start| *start <= row as usize) - 1;
     (batch, row as usize - starts[batch])
@@ -179,7 +178,7 @@ fn has_nan(column: &ArrayRef) -> bool {
     }
 }
 
-/// Delta keeps no bounds of booleans, and those of JSON text help nobody.
+/// Returns whether bounds are stored: Delta has none for booleans, and those of JSON strings are useless.
 fn has_bounds(stream: &StreamSchema, name: &str, ty: &DataType) -> bool {
     let json =
         name == column::EXTRA || stream.fields.iter().any(|f| f.name == name && f.ty == FieldType::Object);
@@ -193,10 +192,10 @@ fn widen(old: Option<Value<'static>>, new: Value<'static>, wanted: std::cmp::Ord
     }
 }
 
-/// The bounds of a row group as this crate keeps them, rounded outwards; `None` when either is unknown.
+/// Returns the bounds of a row group, rounded outwards; `None` when either is unknown.
 fn bounds(ty: &DataType, stats: &Statistics) -> Option<(Value<'static>, Value<'static>)> {
     let text = |bytes: &[u8]| std::str::from_utf8(bytes).ok().map(|s| Value::Str(s.to_owned().into()));
-    // zeros of either sign are equal to readers that compare as IEEE does
+    // Zeros of either sign are equal in readers that compare according to IEEE 754.
     let float = |min: f64, max: f64| {
         let (min, max) = (if min == 0.0 { -0.0 } else { min }, if max == 0.0 { 0.0 } else { max });
         (Value::Float(min), Value::Float(max))

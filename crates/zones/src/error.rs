@@ -1,4 +1,4 @@
-//! Errors of the layers below, as errors of this crate.
+//! Conversion of errors of the lower layers to errors of this crate.
 
 use std::error::Error as StdError;
 use std::{fmt, io};
@@ -6,8 +6,8 @@ use std::{fmt, io};
 use object_store::Error as StoreError;
 use tidemill_types::{Error, ErrorKind};
 
-/// Whether the same request may succeed when it is sent again: the store did not answer, or answered with a
-/// fault of its own. What it refused with a reason stays refused, and a full disk stays full until somebody makes room.
+/// Returns whether a retry may succeed: the store did not answer, or reported a fault of its own. A request
+/// rejected for a reason stays rejected, and a full disk stays full until the user frees space.
 pub(crate) fn is_transient(error: &StoreError) -> bool {
     matches!(error, StoreError::Generic { .. } | StoreError::JoinError { .. }) && !is_full(error)
 }
@@ -23,7 +23,7 @@ fn is_full(error: &StoreError) -> bool {
     false
 }
 
-/// `error`, met while doing `what`.
+/// Wraps `error`, which occurred during `what`.
 pub(crate) fn store_error(what: impl fmt::Display, error: StoreError) -> Error {
     let (kind, hint) = match &error {
         StoreError::NotFound { .. } => (ErrorKind::NotFound, ""),
@@ -42,7 +42,7 @@ pub(crate) fn store_error(what: impl fmt::Display, error: StoreError) -> Error {
     Error::new(kind, format!("{what}{hint}")).with_source(error)
 }
 
-/// A failure of Arrow or Parquet on data that this crate checked before: a defect of ours.
+/// Wraps a failure of Arrow or Parquet on data that this crate has checked: a defect of this crate.
 pub(crate) fn internal(
     what: impl fmt::Display,
     error: impl std::error::Error + Send + Sync + 'static,

@@ -1,4 +1,4 @@
-//! From the tail to files: one flush is one Delta commit.
+//! Flushing: each flush of a tail to files is one Delta commit.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -18,22 +18,22 @@ use crate::error::internal;
 use crate::table::Table;
 use crate::tablet::{CHECKSUMS_TAG, LEVEL_FLUSHED, Tablet, tablet_name};
 
-/// What a flush has committed.
+/// Result of a flush.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FlushResult {
-    /// The Delta version of its (last) commit.
+    /// Delta version of its last commit; there are two if it first finished an earlier commit.
     pub version: i64,
-    /// Rows that went from the tail to files.
+    /// Number of rows moved from the tail to files.
     pub rows: u64,
-    /// Bytes of these files.
+    /// Size of these files in bytes.
     pub bytes: u64,
-    /// How many files.
+    /// Number of these files.
     pub files: usize,
-    /// The offset that each partition has reached.
+    /// Highest committed offset of each flushed partition.
     pub offsets: Vec<(PartitionId, Offset)>,
 }
 
-/// Rows taken for a flush; they stay in the tail until the commit.
+/// Rows selected for a flush; they stay in the tail until the commit.
 #[derive(Default)]
 struct FlushRows {
     advances: Vec<OffsetAdvance>,
@@ -41,17 +41,18 @@ struct FlushRows {
 }
 
 impl Table {
-    /// Moves every row at or below the given offset of each partition from the tail to sorted Parquet, in one
-    /// Delta commit; `None` when there is none. Pushes and snapshots go on meanwhile; flushes of one table
-    /// wait for each other.
+    /// Moves every row at or below the given offset of each partition from the tail to sorted Parquet files,
+    /// in one Delta commit; `None` when there is no such row. Pushes and snapshots proceed concurrently;
+    /// flushes of one table are serialized.
     ///
-    /// The caller promises two things about every offset it gives: the log is durable up to it, and all rows
-    /// of the records up to it were pushed. Rows of such a record pushed afterwards would count as replayed.
+    /// The caller guarantees for every given offset that the log is durable up to it and that all rows of the
+    /// records up to it were pushed. Rows of such a record pushed afterwards would be dropped as replayed.
     ///
     /// Errors: `Unavailable` when the store does not answer: the rows stay in the tail, and the next flush
-    /// first brings the unfinished commit to its end, so that nothing is lost or doubled whatever the store
-    /// did. `Conflict` when a later owner took over a partition (the engine must stop it) or another writer
-    /// moved it; the other partitions of this call are not flushed either and may be flushed again.
+    /// first finishes the unfinished commit, so that nothing is lost or duplicated regardless of its outcome.
+    /// `Conflict` when a later owner took over a partition (the engine must stop it) or another writer
+    /// committed rows of it; the other partitions of this call are not flushed either and may be flushed
+    /// again.
     pub async fn flush(&self, upto: &[(PartitionId, Offset)]) -> Result<Option<FlushResult>> {
         self.check_open()?;
         let mut writer = self.writer.lock().await;
@@ -70,7 +71,7 @@ impl Table {
         Ok(done)
     }
 
-    /// Rows at or below `upto`, ordered by partition and offset.
+    /// Returns the rows at or below `upto`, ordered by partition and offset.
     fn take_rows(&self, writer: &DeltaWriter, upto: &[(PartitionId, Offset)]) -> Result<FlushRows> {
         let mut highest = BTreeMap::new();
         for (p, offset) in upto {
@@ -88,7 +89,7 @@ impl Table {
         Ok(taken)
     }
 
-    /// Sorts and encodes the rows and writes the log entry's text.
+    /// Sorts and encodes the rows and builds the Delta log entry.
     async fn prepare(&self, taken: FlushRows) -> Result<PreparedCommit> {
         let encoder = self.encoder.clone();
         let FlushRows { advances: marks, batches } = taken;
@@ -159,7 +160,7 @@ impl Table {
         Ok((add, path, encoded.bytes))
     }
 
-    /// Brings the prepared commit to its end and publishes what the log says then.
+    /// Finishes the prepared commit and publishes the resulting state.
     async fn finish(
         &self,
         writer: &mut DeltaWriter,
@@ -167,7 +168,7 @@ impl Table {
         done: &mut Option<FlushResult>,
     ) -> Result<()> {
         let outcome = writer.finish(resumed).await;
-        // also after a failure: commits of others may have been met on the way
+        // Publish after a failure, too: commits of other writers may have been applied on the way.
         self.publish(writer)?;
         let Some((version, prepared)) = outcome? else { return Ok(()) };
         let flushed =
@@ -183,8 +184,7 @@ impl Table {
         Ok(())
     }
 
-    /// Writes a Delta checkpoint when it is due. A failure is no failure of the flush: the next one tries
-    /// again.
+    /// Writes a Delta checkpoint when it is due. A failure does not fail the flush: the next flush retries.
     async fn maintain(&self, writer: &DeltaWriter) {
         let last = self.checkpoint.load(Ordering::Relaxed);
         if writer.version < last + self.options.delta_checkpoint_commits {
@@ -213,7 +213,7 @@ pub(crate) fn commit_info(id: &str, now_ms: i64, operation: &str) -> CommitInfo 
     }
 }
 
-/// An id that sorts by time.
+/// Returns a new id that sorts by time.
 pub(crate) fn new_id(now_ms: i64) -> Uuid {
     let ms = now_ms.max(0) as u64;
     let nanos = (ms % 1_000) as u32 * 1_000_000;

@@ -1,4 +1,4 @@
-//! The event store: a Delta table per kept stream.
+//! The event store: one Delta table per stored stream.
 //!
 //! ```text
 //! push ─► tail (Arrow, in memory) ─► flush ─► tablet (sorted Parquet) ─► Delta commit (files, offsets, epoch)
@@ -7,12 +7,12 @@
 //! ```
 //!
 //! The log is the only truth: a tail is lost with the process and pushed again from the log. A commit carries
-//! the offsets that its files bring each partition to, so a restart knows where pushing must begin: a row is
-//! never in the table twice and never missing. `docs/formats/tables.md` describes what lies on the disk.
+//! the offset up to which its files cover each partition, so a restart knows where pushing must begin: every
+//! row is in the table exactly once. `docs/formats/tables.md` describes the files.
 //!
-//! Tablets carry a level. Flushes write level 0, one file per flush: a table must stay at a few thousand
-//! files, for commits list them and every query looks at their statistics. Merging tablets into larger ones
-//! of the next level is not built yet; until then `flush` is to be called by size and time, not per batch.
+//! Tablets have a level. Flushes write level 0, one file per flush. A table must stay below a few thousand
+//! files, because commits list them and every query reads their statistics. Merging tablets into larger ones
+//! of the next level is not implemented yet; until then call `flush` by size and time, not per batch.
 
 mod checked;
 mod checksum;

@@ -1,4 +1,4 @@
-//! Where tables lie: a directory, or a prefix of an object store.
+//! Locations of tables: a directory, or a prefix of an object store.
 
 use std::path::{Path as FsPath, PathBuf};
 use std::str::FromStr;
@@ -16,23 +16,23 @@ use url::Url;
 use crate::durable::{DurableLocal, create_dir_durably};
 use crate::error::store_error;
 
-/// A store and the place in it.
+/// An object store and a path in it.
 #[derive(Debug, Clone)]
 pub(crate) struct Location {
-    /// The whole store: `/` for local files, the bucket elsewhere.
+    /// The whole store: rooted at `/` for local files, the bucket otherwise.
     pub store: Arc<dyn ObjectStore>,
-    /// The place as a URL; ends with `/`.
+    /// The location as a URL; ends with `/`.
     pub url: Url,
-    /// The place as a path in the store.
+    /// The location as a path in the store.
     pub prefix: Path,
 }
 
 impl Location {
-    /// Opens `location`: a local directory (created when it is not there), or a URL of the schemes `file`,
+    /// Opens `location`: a local directory (created if it does not exist), or a URL of the schemes `file`,
     /// `memory`, `s3`, `gs`, `az`.
     ///
-    /// Errors: `Invalid` for what is no location and for options that the store does not know; `Unavailable`
-    /// when the directory cannot be made.
+    /// Errors: `Invalid` for an invalid location and for options that the store does not know; `Unavailable`
+    /// when the directory cannot be created.
     pub fn open(location: &str, store_options: &[(String, String)]) -> Result<Self> {
         if !location.contains("://") {
             return Self::local(FsPath::new(location));
@@ -57,7 +57,7 @@ impl Location {
         }
     }
 
-    /// The place `url` in a store that the caller made.
+    /// Creates the location `url` in the given store.
     pub fn at(store: Arc<dyn ObjectStore>, mut url: Url) -> Result<Self> {
         if !url.path().ends_with('/') {
             url.set_path(&format!("{}/", url.path()));
@@ -99,14 +99,15 @@ impl Location {
         Self::at(Arc::from(store), url)
     }
 
-    /// The place of the table `name` below this one. `name` was checked to be a plain path segment.
+    /// Returns the location of the table `name` below this one. `name` was checked to be a plain path
+    /// segment.
     pub fn table(&self, name: &str) -> Self {
         let mut url = self.url.clone();
         url.set_path(&format!("{}{name}/", url.path()));
         Self { store: self.store.clone(), url, prefix: self.prefix.clone().join(name) }
     }
 
-    /// `path` of the store as people write it: `/data/tables/…`, `s3://bucket/tables/…`.
+    /// Formats a store path for messages: `/data/tables/…`, `s3://bucket/tables/…`.
     pub fn display(&self, path: &Path) -> String {
         match (self.url.scheme(), self.url.host_str()) {
             ("file", _) => format!("/{path}"),
@@ -114,7 +115,7 @@ impl Location {
         }
     }
 
-    /// The path in the store of `relative`, a path below this place.
+    /// Returns the store path of `relative`, a path below this location.
     pub fn path(&self, relative: &str) -> Path {
         relative
             .split('/')
@@ -123,7 +124,7 @@ impl Location {
     }
 }
 
-/// The store's own builder ignores keys that it does not know; a mistyped key must not be ignored.
+/// Rejects unknown options, because the store's own builder silently ignores mistyped keys.
 fn check_option(scheme: &ObjectStoreScheme, key: &str) -> Result<()> {
     let lower = key.to_ascii_lowercase();
     let (known, examples): (bool, &[&str]) = match scheme {

@@ -1,5 +1,5 @@
-//! Opening a table: create or replay it, check it against the declaration and the store, clear up after a
-//! crash.
+//! Opening a table: creates or replays it, checks it against the declaration and the store, and removes the
+//! remains of a crash.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
@@ -28,10 +28,10 @@ use crate::tablet::{Tablet, tablet_id};
 use crate::tail::Tail;
 use crate::{Clock, ZonesOptions};
 
-/// Files named in an error; the rest is counted.
+/// Maximum number of files named in an error; the rest is counted.
 const LISTED_FILES_MAX: usize = 5;
 
-/// What every table of a location shares.
+/// Settings and dependencies that all tables of a location share.
 #[derive(Clone)]
 pub(crate) struct StoreContext {
     pub location: Location,
@@ -40,7 +40,7 @@ pub(crate) struct StoreContext {
     pub clock: Clock,
 }
 
-/// Opens the table of `stream`, creating it when it is not there.
+/// Opens the table of `stream`, creating it if it does not exist.
 pub(crate) async fn open(
     around: &StoreContext,
     stream: &Arc<StreamSchema>,
@@ -49,7 +49,7 @@ pub(crate) async fn open(
     check_name(&stream.name)?;
     let place = around.location.table(&stream.name);
     let retry = Retry::new(&around.options);
-    // a schema that Delta does not take is refused before anything is written
+    // Reject a schema that Delta does not support before anything is written.
     DeltaSchema::of(stream)?;
     let replay = replay_or_create(around, &place, stream, retry).await?;
     check_protocol(&stream.name, &replay.protocol, &replay.metadata)?;
@@ -127,16 +127,17 @@ impl Table {
     }
 }
 
-/// A table as it is stored, whatever the app says about it.
+/// Columns and size of a stored table, independent of the app.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StoredTable {
-    /// Its columns, those of Tidemill's own (`_time`, …) included.
+    /// All columns, including Tidemill's own (`_time`, …).
     pub columns: Vec<StoredColumn>,
-    /// Rows of its live files.
+    /// Number of rows of its live files.
     pub rows: u64,
 }
 
-/// What is stored under the name `table`; `None` when there is no such table. Nothing is written.
+/// Reads columns and row count of the stored table `table`; `None` when there is no such table. Writes
+/// nothing.
 pub(crate) async fn read_stored_table(around: &StoreContext, table: &str) -> Result<Option<StoredTable>> {
     if check_name(table).is_err() {
         return Ok(None);
@@ -148,16 +149,16 @@ pub(crate) async fn read_stored_table(around: &StoreContext, table: &str) -> Res
     Ok(Some(StoredTable { columns, rows: held.rows }))
 }
 
-/// Which columns the live files hold, by their statistics.
+/// Columns that the live files contain according to their statistics.
 struct LiveFileColumns {
     rows: u64,
     columns: HashSet<String>,
-    /// Whether some file was written by another program, whose statistics may leave columns out.
+    /// Whether a file was written by another program, whose statistics may omit columns.
     foreign: bool,
 }
 
 impl LiveFileColumns {
-    /// Errors: `Corrupt` for statistics that are no JSON.
+    /// Collects the columns. Errors: `Corrupt` for statistics that are not JSON.
     fn of(replay: &TableState, place: &Location, table: &str) -> Result<Self> {
         let mut held = Self { rows: 0, columns: HashSet::new(), foreign: false };
         for (name, add) in &replay.live {
@@ -181,7 +182,7 @@ impl LiveFileColumns {
     }
 }
 
-/// A table's name is a directory and a part of URLs.
+/// Checks a table's name, which becomes a directory and a part of URLs.
 fn check_name(name: &str) -> Result<()> {
     let fits = name.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.'));
     if fits && name.starts_with(|c: char| c.is_ascii_alphanumeric() || c == '_') {
@@ -204,7 +205,7 @@ async fn replay_or_create(
     }
     let now_ms = (around.clock)().micros().div_euclid(1_000);
     let created = create(place, stream, &around.options, now_ms).await;
-    // whoever created it, this node or another at the same moment: what counts is what is there now
+    // This node or a concurrent one has created it: use the table that exists now.
     match replay(place, &stream.name, retry).await? {
         Some(replay) => Ok(replay),
         None => Err(created.err().unwrap_or_else(|| {
@@ -213,7 +214,7 @@ async fn replay_or_create(
     }
 }
 
-/// Refuses a table whose partitions this node may not write.
+/// Rejects a table that has more partitions than this node or a later owner epoch.
 fn check_txns(table: &str, txns: &HashMap<String, i64>, partitions: u32, epoch: u64) -> Result<()> {
     for (id, version) in txns {
         let partition = |kind: &str| id.strip_prefix(kind).and_then(|p| p.parse::<u32>().ok());
@@ -250,7 +251,7 @@ fn tablets(
     tablets.collect()
 }
 
-/// The files below `tablets/` by their path below the table.
+/// Lists the files below `tablets/`, by their path below the table.
 async fn list_tablets(place: &Location, table: &str, retry: Retry) -> Result<HashMap<String, ObjectMeta>> {
     let dir = place.path("tablets");
     let files: Vec<ObjectMeta> = retry
@@ -265,7 +266,7 @@ async fn list_tablets(place: &Location, table: &str, retry: Retry) -> Result<Has
 }
 
 /// Compares the live files with those in the store, by existence and length. Files outside `tablets/`, which
-/// other programs wrote, are looked up one by one.
+/// other programs wrote, are looked up one request each.
 async fn find_missing(
     place: &Location,
     table: &str,
@@ -329,9 +330,9 @@ fn report_missing(table: &str, missing: &[MissingFile], degraded: bool) -> Resul
     )))
 }
 
-/// Removes tablets that a crash left between upload and commit. A file goes only when it is certain to be
-/// such a one: it has the name of a tablet, the log names it neither as live nor as removed, and it is older
-/// than any commit could still be under way. A failure costs space only and is logged.
+/// Removes tablets that a crash left between upload and commit. A file is removed only if it is certainly an
+/// orphan: it has the name of a tablet, the log names it neither as live nor as removed, and it is older than
+/// any commit that could still be in progress. A failure only costs space and is logged.
 async fn remove_orphans(
     around: &StoreContext,
     place: &Location,
@@ -359,7 +360,7 @@ async fn remove_orphans(
     }
 }
 
-/// Commits the declaration's columns and those that stay; rows that are stored have nulls in the new ones.
+/// Commits the declared columns and the retained ones; stored rows have nulls in new columns.
 async fn change_columns(writer: &mut DeltaWriter, schema_string: String, clock: &Clock) -> Result<()> {
     let id = Uuid::new_v4().to_string();
     let now_ms = clock().micros().div_euclid(1_000);

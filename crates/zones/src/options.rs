@@ -1,49 +1,51 @@
-//! What can be set, with its unit and its bound.
+//! Settings of the event store with their units and bounds.
 
 use serde::{Deserialize, Serialize};
 use tidemill_types::{Error, Result};
 
-/// How the pages of a tablet are compressed.
+/// Compression of the pages of a tablet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Compression {
-    /// Zstandard, level 1: a tenth to a fifth fewer bytes than Snappy on event data, as quick to write.
+    /// Zstandard, level 1: 10 to 20 % smaller than Snappy on event data, equally fast to write.
     Zstd,
-    /// Snappy: the cheapest to write, the widest support among readers.
+    /// Snappy: the cheapest to write, with the widest support among readers.
     Snappy,
 }
 
-/// Settings of the event store. They hold for each table unless they say otherwise.
+/// Settings of the event store. They apply per table unless stated otherwise.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct ZonesOptions {
-    /// Rows of one tablet at most; a flush of more rows writes several tablets of equal size.
+    /// Maximum number of rows of a tablet; a flush of more rows writes several tablets of equal size.
     pub tablet_rows_max: usize,
-    /// Bytes that the tail of one table may hold in memory. A push beyond it is refused with `LimitReached`;
-    /// one batch may exceed it, so that a batch larger than the limit still gets through an empty tail.
+    /// Maximum size of the tail of one table in bytes. A push is rejected with `LimitReached` while the tail
+    /// is that large; the last batch before that may exceed it, so that a batch larger than the limit passes
+    /// through an empty tail.
     ///
-    /// Not read from files: whoever pushes has a limit of its own and sets this one above it.
+    /// Not read from files: the pushing component has its own limit and sets this one above it.
     #[serde(skip)]
     pub tail_bytes_max: u64,
-    /// Rows of one Parquet row group at most: the unit that statistics and Bloom filters let a reader skip.
+    /// Maximum number of rows of a Parquet row group, the unit that readers skip by statistics and Bloom
+    /// filters.
     pub row_group_rows: usize,
-    /// Rows of one Parquet page at most: the unit that the page index lets a reader skip.
+    /// Maximum number of rows of a Parquet page, the unit that readers skip by the page index.
     pub page_rows: usize,
     /// Compression of tablets.
     pub compression: Compression,
-    /// Commits between two Delta checkpoints.
+    /// Number of commits between two Delta checkpoints.
     pub delta_checkpoint_commits: u64,
-    /// How long the Delta log keeps entries that a Delta checkpoint has made superfluous, in seconds.
+    /// How long the Delta log keeps entries that a Delta checkpoint has made obsolete, in seconds.
     pub delta_log_retention_s: u64,
-    /// Age in seconds at which a Parquet file that no Delta commit names is taken for the remains of a crash
+    /// Age in seconds at which a Parquet file that no Delta commit names is considered an orphan of a crash
     /// and removed at open. Must exceed the longest time between the upload of a tablet and its commit.
     pub orphan_age_s: u64,
-    /// Attempts per operation on a store that does not answer, before the operation fails with `Unavailable`.
+    /// Attempts per operation on an unavailable store before the operation fails with `Unavailable`.
     pub retry_attempts: u32,
-    /// Pause after the first failed attempt in milliseconds; it doubles each time, up to 2,000.
+    /// Delay after the first failed attempt in milliseconds; it doubles each time, up to 2,000.
     pub retry_backoff_ms: u64,
-    /// Open a table even when files that its Delta log names are missing or cut short. Their rows are left
-    /// out of every query; `Table::missing` lists them.
+    /// Open a table even when files that its Delta log names are missing or truncated. Their rows are missing
+    /// from every query; `Table::missing` lists the files.
     pub open_degraded: bool,
 }
 
@@ -66,9 +68,9 @@ impl Default for ZonesOptions {
 }
 
 impl ZonesOptions {
-    /// Refuses settings that cannot work.
+    /// Checks the settings.
     ///
-    /// Errors: `Invalid` with the setting, its value and what was expected.
+    /// Errors: `Invalid` with the setting, its value and the expected range.
     pub fn validate(&self) -> Result<()> {
         let at_least_one: [(&str, u64); 7] = [
             ("tablet_rows_max", self.tablet_rows_max as u64),

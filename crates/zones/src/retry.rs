@@ -1,4 +1,4 @@
-//! Asking a store again, a bounded number of times.
+//! Bounded retries of store operations.
 
 use std::future::Future;
 use std::time::Duration;
@@ -6,10 +6,10 @@ use std::time::Duration;
 use crate::ZonesOptions;
 use crate::error::is_transient;
 
-/// Longest pause between two attempts.
+/// Longest delay between two attempts, in milliseconds.
 const BACKOFF_MS_MAX: u64 = 2_000;
 
-/// How often and how patiently an operation on the store is tried.
+/// Retry policy of store operations: exponential backoff.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Retry {
     attempts: u32,
@@ -21,8 +21,8 @@ impl Retry {
         Self { attempts: options.retry_attempts, backoff_ms: options.retry_backoff_ms }
     }
 
-    /// Runs `op` until it succeeds, fails for good, or has failed as often as allowed; the last error comes
-    /// back. `op` must be safe to repeat.
+    /// Runs `op` until it succeeds, fails permanently, or has used up its attempts; returns the last error
+    /// then. `op` must be safe to repeat.
     pub async fn run<T, F, Fut>(&self, mut op: F) -> object_store::Result<T>
     where
         F: FnMut() -> Fut,
@@ -42,7 +42,7 @@ impl Retry {
         }
     }
 
-    /// Waits after the `failures`-th failure, or says `false` when there is no attempt left.
+    /// Waits after the `failures`-th failure. Returns `false` without waiting when no attempt is left.
     pub async fn pause(&self, failures: u32) -> bool {
         if failures >= self.attempts {
             return false;

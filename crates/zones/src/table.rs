@@ -1,4 +1,4 @@
-//! A table: what is in its files, what is in its tail, and both at one instant.
+//! A table: its committed files, its tail, and consistent snapshots of both.
 
 use std::fmt;
 use std::sync::Arc;
@@ -22,17 +22,17 @@ use crate::{Clock, ZonesOptions};
 
 /// The table of one stream.
 ///
-/// Rows come in through [`Table::push`] and are visible to [`Table::snapshot`] from then on. [`Table::flush`]
-/// moves them from the tail to Parquet files and commits these to Delta together with the offsets they reach,
-/// so that a restart knows which records of the log it need not push again.
+/// Rows are added through [`Table::push`] and are visible to [`Table::snapshot`] from then on.
+/// [`Table::flush`] moves them from the tail to Parquet files and commits these to Delta together with the
+/// offsets they reach, so that a restart knows which records of the log it need not push again.
 ///
-/// Locks: `shared` may be held while `tails` are taken one after the other, never the other way round. A
-/// flush changes files and tails while it holds `shared`; a snapshot holds it too: it sees a flush as a whole
-/// or not at all. A push takes one tail only.
+/// Locks: `tails` may be locked one after the other while `committed_state` is held, never the other way
+/// round. A flush changes files and tails while it holds `committed_state`, and a snapshot holds it, too: it
+/// sees either all of a flush or nothing of it. A push locks one tail only.
 pub struct Table {
     pub(crate) stream: Arc<StreamSchema>,
     pub(crate) schema: SchemaRef,
-    /// `schema`, then the columns that are stored and no longer declared.
+    /// `schema`, followed by the columns that are stored and no longer declared.
     pub(crate) stored_schema: SchemaRef,
     pub(crate) location: Location,
     pub(crate) options: Arc<ZonesOptions>,
@@ -44,43 +44,42 @@ pub struct Table {
     pub(crate) pending_bytes: AtomicU64,
     pub(crate) committed_state: Mutex<CommittedState>,
     pub(crate) writer: tokio::sync::Mutex<DeltaWriter>,
-    /// Version of the last Delta checkpoint.
     pub(crate) checkpoint: AtomicU64,
     pub(crate) missing: Box<[MissingFile]>,
     pub(crate) closed: AtomicBool,
 }
 
-/// The committed side of a table.
+/// The committed part of a table.
 #[derive(Debug)]
 pub(crate) struct CommittedState {
     pub version: u64,
     pub tablets: Arc<[Arc<Tablet>]>,
-    /// Rows of all live files in the Delta log, those of missing files included.
+    /// Rows of all live files in the Delta log, including those of missing files.
     pub rows: u64,
 }
 
-/// A file that the Delta log names and the store does not have as the log describes it.
+/// A file that the Delta log names and that is missing in the store or differs from its description.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MissingFile {
-    /// Its path below the table.
+    /// Path below the table.
     pub name: String,
-    /// The rows it held.
+    /// Number of rows that the file contained.
     pub rows: u64,
-    /// What is wrong with it.
+    /// Description of the problem.
     pub problem: String,
 }
 
-/// A table at one instant: every row pushed before it, exactly once, either in a tablet or in the tail.
+/// Consistent view of a table: every row pushed before it, exactly once, either in a tablet or in the tail.
 #[derive(Debug, Clone)]
 pub struct TableSnapshot {
-    /// All columns: the declared ones as [`Table::schema`] has them, then those of removed fields. Tablets and the tail
-    /// may lack some of them: they are null there.
+    /// All columns: the declared ones as in [`Table::schema`], then those of removed fields. Tablets and the
+    /// tail may lack some of them; read nulls there.
     pub schema: SchemaRef,
     /// Version of the Delta log.
     pub version: i64,
-    /// The files.
+    /// Committed files, without missing ones.
     pub tablets: Arc<[Arc<Tablet>]>,
-    /// The rows that are in no file yet; in each partition in the order of the log.
+    /// Rows that are not in a file yet; in log order within each partition.
     pub tail: Vec<RecordBatch>,
 }
 
@@ -94,29 +93,30 @@ impl fmt::Debug for Table {
 }
 
 impl Table {
-    /// The name of the table and of its stream.
+    /// Returns the name of the table and of its stream.
     pub fn name(&self) -> &str {
         &self.stream.name
     }
 
-    /// The stream whose events it keeps.
+    /// Returns the stream whose events the table stores.
     pub fn stream(&self) -> &Arc<StreamSchema> {
         &self.stream
     }
 
-    /// The schema of what is pushed: [`StreamSchema::table_schema`]. [`TableSnapshot::schema`] has all that is stored.
+    /// Returns the schema of pushed batches: [`StreamSchema::table_schema`]. [`TableSnapshot::schema`] has
+    /// all stored columns.
     pub fn schema(&self) -> &SchemaRef {
         &self.schema
     }
 
-    /// Joins the rows of record `offset` of partition `p` to the tail and returns how many they were: 0 when
-    /// the record is already in the table's files, as after a restart.
+    /// Appends rows of record `offset` of partition `p` to the tail and returns their number: 0 when the
+    /// record is already in the table's files, as after a restart.
     ///
-    /// Shape: `batch` has [`Table::schema`]; its `_partition` and `_offset` are `p` and `offset`; its rows go
-    /// on after those pushed for the same record before. Offsets of a partition do not decrease.
+    /// Shape: `batch` has [`Table::schema`]; its `_partition` and `_offset` are `p` and `offset`; its rows
+    /// continue those pushed for the same record before. Offsets of a partition do not decrease.
     /// Bounds: `LimitReached` when the tail holds `tail_bytes_max` bytes: flush, then push again.
-    /// Errors: `Invalid` for another schema or partition; `Conflict` when the table was closed or opened
-    /// again; `Internal` when the order of the log was broken. Nothing is joined then.
+    /// Errors: `Invalid` for another schema or partition; `Conflict` when the table was closed or reopened;
+    /// `Internal` when offsets decrease. Nothing is appended then.
     pub fn push(&self, p: PartitionId, offset: Offset, batch: RecordBatch) -> Result<usize> {
         let tail = self.tail(p)?;
         self.check(p, offset, &batch)?;
@@ -137,7 +137,7 @@ impl Table {
         let before = tail.bytes();
         tail.push(offset, batch).map_err(|e| e.context(format!("table `{}`, partition {p}", self.name())))?;
         self.pending_rows.fetch_add(rows as u64, Ordering::Relaxed);
-        // merged chunks may have fewer bytes than before: the sum wraps to the right value
+        // Merged chunks may be smaller than before: the wrapping sum is still correct.
         self.pending_bytes.fetch_add(tail.bytes().wrapping_sub(before), Ordering::Relaxed);
         Ok(rows)
     }
@@ -193,44 +193,44 @@ impl Table {
         Ok(())
     }
 
-    /// The last offset of partition `p` whose rows are in the table's files.
+    /// Returns the last offset of partition `p` whose rows are in the table's files.
     pub fn committed(&self, p: PartitionId) -> Option<Offset> {
         self.tails.get(p.0 as usize).and_then(|t| t.lock().committed)
     }
 
-    /// The lowest offset of partition `p` whose rows are in the tail only.
+    /// Returns the lowest offset of partition `p` whose rows are in the tail only.
     pub fn first_pending(&self, p: PartitionId) -> Option<Offset> {
         self.tails.get(p.0 as usize).and_then(|t| t.lock().first())
     }
 
-    /// Rows in the tail.
+    /// Returns the number of rows in the tail.
     pub fn pending_rows(&self) -> u64 {
         self.pending_rows.load(Ordering::Relaxed)
     }
 
-    /// Bytes in the tail.
+    /// Returns the size of the tail in bytes.
     pub fn pending_bytes(&self) -> u64 {
         self.pending_bytes.load(Ordering::Relaxed)
     }
 
-    /// Rows of all files that the Delta log counts as live.
+    /// Returns the number of rows of all live files in the Delta log.
     pub fn tablet_rows(&self) -> u64 {
         self.committed_state.lock().rows
     }
 
-    /// Files whose rows are left out of snapshots, found when the table was opened degraded.
+    /// Returns the files whose rows are missing from snapshots, found when the table was opened degraded.
     pub fn missing(&self) -> &[MissingFile] {
         &self.missing
     }
 
-    /// The table at this instant. Cheap: shared pointers are copied, no rows.
+    /// Returns a snapshot of the table. Cheap: copies shared pointers, no rows.
     pub fn snapshot(&self) -> TableSnapshot {
         let shared = self.committed_state.lock();
         let mut tail = Vec::new();
         for partition in &self.tails {
             tail.extend(partition.lock().batches());
         }
-        // Delta versions are counted by commits: they stay far below 2^63
+        // Delta versions count commits: they stay far below 2^63.
         TableSnapshot {
             schema: self.stored_schema.clone(),
             version: shared.version as i64,
@@ -239,8 +239,8 @@ impl Table {
         }
     }
 
-    /// Takes over what the writer knows: files, version and, for each partition, the offset that the files
-    /// reach.
+    /// Publishes the state of the writer to readers: files, version and, for each partition, the offset that
+    /// the files reach.
     pub(crate) fn publish(&self, writer: &DeltaWriter) -> Result<()> {
         let live = || writer.files.values().filter(|t| !self.missing.iter().any(|m| m.name == t.name));
         let mut shared = self.committed_state.lock();
@@ -262,9 +262,9 @@ impl Table {
         Ok(())
     }
 
-    /// Takes over what other writers have committed to the table since it was opened or flushed.
+    /// Applies the commits of other writers since the table was opened or flushed.
     ///
-    /// Errors: `Unavailable`; `Corrupt`; `Invalid` for entries that Tidemill does not read.
+    /// Errors: `Unavailable`; `Corrupt`; `Invalid` for entries that Tidemill does not support.
     pub async fn refresh(&self) -> Result<()> {
         let mut writer = self.writer.lock().await;
         let outcome = writer.refresh().await;
@@ -273,8 +273,8 @@ impl Table {
     }
 
     /// Removes files that no Delta version younger than `retention` refers to, and returns their paths; with
-    /// `dry_run` only says which. A reader that is at work on an older version loses its files, so
-    /// `retention` must exceed the longest query.
+    /// `dry_run` only returns them. A reader of an older version loses its files, so `retention` must exceed
+    /// the longest query.
     ///
     /// Errors: `Unavailable`.
     pub async fn vacuum(&self, retention: Duration, dry_run: bool) -> Result<Vec<String>> {

@@ -1,4 +1,4 @@
-//! A tablet: one sorted, immutable Parquet file of a table, and what is known about it without opening it.
+//! Tablets: sorted, immutable Parquet files of a table, with their metadata from the Delta log.
 
 use std::sync::Arc;
 
@@ -10,48 +10,49 @@ use tidemill_types::{Error, Result, Timestamp, Value};
 use crate::checksum::Checksums;
 use crate::delta::action::Add;
 
-/// The tag of an `add` action that has the checksums of the file.
+/// Tag of an `add` action that holds the checksums of the file.
 pub(crate) const CHECKSUMS_TAG: &str = "tidemill.crc32c";
 
-/// The level that flushes write to. Levels above it are for tablets merged from several.
+/// Level of flushed tablets. Higher levels are for tablets merged from several.
 pub(crate) const LEVEL_FLUSHED: u32 = 0;
 
 /// One Parquet file of a table.
 #[derive(Debug, Clone)]
 pub struct Tablet {
-    /// Its path in the object store, from the root of the store.
+    /// Path in the object store, from the root of the store.
     pub path: Path,
-    /// Its path below the table, as the Delta log names it (decoded).
+    /// Path below the table, as in the Delta log, but percent-decoded.
     pub name: String,
-    /// Its length in bytes.
+    /// Length in bytes.
     pub size: u64,
-    /// Its rows.
+    /// Number of rows.
     pub rows: u64,
-    /// How often its rows were merged: 0 for tablets as they were flushed.
+    /// How often the rows were merged: 0 for flushed tablets.
     pub level: u32,
     /// Statistics of each column, in the order of the table's schema.
     pub columns: Box<[ColumnStats]>,
-    /// What its bytes are compared with when they are read; none for files of other programs and of before.
+    /// Checksums verified by reads; `None` for files of other programs and of earlier releases.
     pub(crate) checksums: Option<Arc<Checksums>>,
 }
 
-/// What is known about a column of a tablet. `None` means unknown.
+/// Statistics of a column of a tablet. `None` means unknown.
 #[derive(Debug, Clone, Default)]
 pub struct ColumnStats {
-    /// No value is below it. Text may be cut; times are rounded down to milliseconds.
+    /// Lower bound of the values. Strings may be truncated; times are rounded down to milliseconds.
     pub min: Option<Value<'static>>,
-    /// No value is above it. Text may be cut and raised; times are rounded up to milliseconds.
+    /// Upper bound of the values. Strings may be truncated and incremented; times are rounded up to
+    /// milliseconds.
     pub max: Option<Value<'static>>,
-    /// Rows without a value.
+    /// Number of rows without a value.
     pub null_count: Option<u64>,
 }
 
 impl Tablet {
-    /// The tablet that `add` in the Delta log describes. `name` is its decoded path, `path` its place in the
-    /// store.
+    /// Creates the tablet that `add` in the Delta log describes. `name` is its decoded path, `path` its path
+    /// in the store.
     ///
-    /// Errors: `Invalid` for what another program may have written and we do not read: no row count, deletion
-    /// vectors; `Corrupt` for statistics that are no JSON.
+    /// Errors: `Invalid` for unsupported content that another program may have written: no row count,
+    /// deletion vectors; `Corrupt` for statistics that are not JSON.
     pub(crate) fn from_add(
         add: &Add,
         name: String,
@@ -101,7 +102,7 @@ impl Tablet {
         })
     }
 
-    /// Its statistics as Delta keeps them: JSON text.
+    /// Encodes the statistics as Delta stores them: a JSON string.
     pub(crate) fn stats_json(&self, schema: &Schema) -> String {
         let collect = |pick: &dyn Fn(&ColumnStats) -> Option<Json>| -> Map<String, Json> {
             let named = schema.fields().iter().zip(&self.columns);
@@ -116,19 +117,20 @@ impl Tablet {
     }
 }
 
-/// The path below its table of a new tablet.
+/// Returns the path of a new tablet below its table.
 pub(crate) fn tablet_name(level: u32, id: uuid::Uuid) -> String {
     format!("tablets/{level}/{id}.parquet")
 }
 
-/// The id in the name of a tablet that this crate wrote.
+/// Returns the id in the name of a tablet that this crate wrote; `None` for other files.
 pub(crate) fn tablet_id(name: &str) -> Option<uuid::Uuid> {
     let (level, file) = name.strip_prefix("tablets/")?.split_once('/')?;
     level.parse::<u32>().ok()?;
     uuid::Uuid::try_parse(file.strip_suffix(".parquet")?).ok()
 }
 
-/// Files that other programs wrote (a rewrite of the table) count as flushed.
+/// Returns the level in a tablet's name. Files that other programs wrote (a rewrite of the table) count as
+/// flushed.
 fn level_of(name: &str) -> u32 {
     let level =
         name.strip_prefix("tablets/").and_then(|rest| rest.split_once('/')).and_then(|(n, _)| n.parse().ok());
@@ -140,7 +142,7 @@ pub(crate) fn floor_ms(micros: i64) -> i64 {
     micros - micros.rem_euclid(1_000)
 }
 
-/// Rounds a time up to milliseconds; `None` when there is no such time.
+/// Rounds a time up to milliseconds; `None` on overflow.
 pub(crate) fn ceil_ms(micros: i64) -> Option<i64> {
     match micros.rem_euclid(1_000) {
         0 => Some(micros),
@@ -148,10 +150,11 @@ pub(crate) fn ceil_ms(micros: i64) -> Option<i64> {
     }
 }
 
-/// Times that RFC 3339 can write: the years 0001 to 9999.
+/// Times that RFC 3339 can represent: the years 0001 to 9999, in microseconds.
 const TIMES: std::ops::RangeInclusive<i64> = -62_135_596_800_000_000..=253_402_300_799_999_999;
 
-/// `None` for what JSON cannot say (infinities) and what Delta keeps no bounds of.
+/// Converts a bound; `None` for values that JSON cannot represent (infinities) and types without bounds in
+/// Delta.
 fn to_json(value: &Value<'_>) -> Option<Json> {
     match value {
         Value::Int(n) => Some((*n).into()),

@@ -10,18 +10,18 @@ use tidemill_types::{Error, Offset, Result};
 
 use crate::error::internal;
 
-/// Chunks of one size class are merged when there are this many. Single events would otherwise make a tail of
+/// Number of chunks of one size class at which they are merged. Single events would otherwise make a tail of
 /// thousands of one-row batches, each with its own arrays: slow to query and heavy in memory. With classes
 /// each row is copied at most [`SIZE_CLASSES`] times.
 const MERGE_CHUNKS: usize = 16;
 
-/// Size classes below the one that is never merged again: up to 16, 256 and 4,096 rows.
+/// Number of size classes that are merged: up to 16, 256 and 4,096 rows. Larger chunks are not merged again.
 const SIZE_CLASSES: u32 = 3;
 
 /// Rows in offset order, in chunks.
 #[derive(Debug, Default)]
 pub(crate) struct Tail {
-    /// Rows at or below it are in the table's files.
+    /// Rows at or below this offset are in the table's files.
     pub committed: Option<Offset>,
     chunks: VecDeque<Chunk>,
     rows: u64,
@@ -38,29 +38,30 @@ struct Chunk {
 }
 
 impl Tail {
-    /// An empty tail of a partition whose rows up to `committed` are in the table's files.
+    /// Creates an empty tail of a partition whose rows up to `committed` are in the table's files.
     pub fn after(committed: Option<Offset>) -> Self {
         Self { committed, ..Self::default() }
     }
 
-    /// Rows in the tail.
+    /// Returns the number of rows.
     pub fn rows(&self) -> u64 {
         self.rows
     }
 
-    /// Bytes of the rows in the tail.
+    /// Returns the size of the rows in bytes.
     pub fn bytes(&self) -> u64 {
         self.bytes
     }
 
-    /// The offset of its first row.
+    /// Returns the offset of the first row.
     pub fn first(&self) -> Option<Offset> {
         self.chunks.front().map(|c| c.first)
     }
 
-    /// Appends the rows of record `offset`. Cost: amortised a few copies per row.
+    /// Appends the rows of record `offset`. Amortised cost: a few copies per row.
     ///
-    /// Errors: `Internal` when `offset` is below that of an earlier push: the caller broke the log's order.
+    /// Errors: `Internal` when `offset` is below that of an earlier push, which violates the order of the
+    /// log.
     pub fn push(&mut self, offset: Offset, batch: RecordBatch) -> Result<()> {
         if let Some(last) = self.chunks.back().map(|c| c.last)
             && offset < last
@@ -75,8 +76,8 @@ impl Tail {
         Ok(())
     }
 
-    /// Merges the chunks at the end that are no larger than the last one's class, if there are enough of
-    /// them.
+    /// Merges the chunks at the end that are not above the size class of the last one, if there are enough of
+    /// them. Returns whether it did.
     fn merge(&mut self) -> Result<bool> {
         let Some(class) = self.chunks.back().map(Chunk::class).filter(|c| *c < SIZE_CLASSES) else {
             return Ok(false);
@@ -99,12 +100,12 @@ impl Tail {
         Ok(true)
     }
 
-    /// Every row, as batches that share memory with the tail.
+    /// Returns all rows, as batches that share memory with the tail.
     pub fn batches(&self) -> impl Iterator<Item = RecordBatch> + '_ {
         self.chunks.iter().map(|c| c.batch.clone())
     }
 
-    /// The rows at or below `upto` and the offset of the last of them, or `None` when there are none.
+    /// Returns the rows at or below `upto` and the offset of the last of them, or `None` when there are none.
     pub fn upto(&self, upto: Offset) -> Option<(Offset, Vec<RecordBatch>)> {
         let mut last = None;
         let mut batches = Vec::new();
@@ -116,7 +117,7 @@ impl Tail {
         last.map(|last| (last, batches))
     }
 
-    /// Forgets the rows at or below `upto`: they are in the table's files now.
+    /// Drops the rows at or below `upto`, which are now in the table's files.
     pub fn commit(&mut self, upto: Offset) -> Result<()> {
         self.committed = self.committed.max(Some(upto));
         while let Some(chunk) = self.chunks.front_mut().filter(|c| c.first <= upto) {
@@ -142,7 +143,8 @@ impl Chunk {
         (self.batch.num_rows().max(1).ilog2() / 4).min(SIZE_CLASSES)
     }
 
-    /// Rows at or below `upto`; at least one, for the callers look at chunks with `first <= upto`.
+    /// Returns the number of rows at or below `upto`; at least one, because callers select chunks with `first
+    /// <= upto`.
     fn rows_upto(&self, upto: Offset) -> usize {
         if self.last <= upto {
             return self.batch.num_rows();
@@ -156,17 +158,18 @@ impl Chunk {
     }
 }
 
-/// The `_offset` column: the last but one of a table's batch. `Table::push` has checked the schema.
+/// Returns the `_offset` column, the second to last of a table's batch. `Table::push` has checked the schema.
 fn offsets(batch: &RecordBatch) -> &[i64] {
     batch.column(batch.num_columns() - 2).as_primitive::<Int64Type>().values()
 }
 
-/// Offsets are never negative: `Table::push` has compared them with the record's.
+/// Returns the offset of a row. Offsets are never negative: `Table::push` has compared them with the
+/// record's.
 fn offset_at(batch: &RecordBatch, row: usize) -> Offset {
     Offset(offsets(batch)[row] as u64)
 }
 
-/// Bytes of the rows of `batch` alone, even where its arrays are slices of larger ones.
+/// Returns the size of the rows of `batch` alone, even if its arrays are slices of larger ones.
 fn batch_bytes(batch: &RecordBatch) -> Result<u64> {
     let mut bytes = 0;
     for column in batch.columns() {

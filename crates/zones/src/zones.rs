@@ -15,10 +15,10 @@ use crate::location::Location;
 use crate::open::{StoreContext, StoredTable, open, read_stored_table};
 use crate::table::Table;
 
-/// Where the time of commits comes from, and the age of files.
+/// Source of the time of commits, also used to compute the age of files.
 pub type Clock = Arc<dyn Fn() -> Timestamp + Send + Sync>;
 
-/// The event store: a Delta table per kept stream, all below one location, written by one owner.
+/// The event store: one Delta table per stored stream, all below one location, written by one owner.
 ///
 /// Needs a tokio runtime with time enabled; every `async` function must be called inside it.
 pub struct Zones {
@@ -27,12 +27,13 @@ pub struct Zones {
 }
 
 impl Zones {
-    /// Opens `location`: a local directory, created when it is not there, or a URL: `file:///…`,
-    /// `memory:///`, `s3://bucket/prefix`, `gs://…`, `az://…`. `epoch` is this owner's, larger at every
-    /// start. `store_options` go to the object store's client (`region`, `endpoint`, `access_key_id`, …).
+    /// Opens `location`: a local directory, created if it does not exist, or a URL: `file:///…`,
+    /// `memory:///`, `s3://bucket/prefix`, `gs://…`, `az://…`. `epoch` identifies this owner and must
+    /// increase at every start. `store_options` are passed to the object store's client (`region`,
+    /// `endpoint`, `access_key_id`, …).
     ///
-    /// Errors: `Invalid` for a location, setting or option that is wrong; `Unavailable` when it cannot be
-    /// used.
+    /// Errors: `Invalid` for an invalid location, setting or option; `Unavailable` when the location cannot
+    /// be used.
     pub async fn open(
         location: &str,
         epoch: u64,
@@ -43,9 +44,9 @@ impl Zones {
         Self::build(place, epoch, options, Arc::new(system_time))
     }
 
-    /// Opens the place `url` in a store that the caller made, with the caller's clock.
+    /// Opens the location `url` in the given store, with the given clock.
     ///
-    /// Errors: `Invalid` for a URL or setting that is wrong.
+    /// Errors: `Invalid` for an invalid URL or setting.
     pub async fn with_store(
         store: Arc<dyn ObjectStore>,
         url: Url,
@@ -65,13 +66,15 @@ impl Zones {
         Ok(Self { context: around, tables: Mutex::default() })
     }
 
-    /// The table of `schema`, created when it is not there. Asking again gives the same table; asking with
-    /// another schema opens it again, which its tail must be empty for.
+    /// Returns the table of `schema`, creating it if it does not exist. Repeated calls return the same table;
+    /// a call with another schema or number of partitions reopens the table, which requires an empty tail.
     ///
-    /// Fields may be added to a stream: stored rows have nulls there. Fields may be removed: new rows have nulls there.
+    /// Fields may be added to a stream: stored rows have nulls there. Fields may be removed: new rows have
+    /// nulls there.
     ///
-    /// Errors: `Invalid` when the declaration does not fit what is stored, with what to do; `Corrupt` naming
-    /// damaged or missing files; `Conflict` when a later owner has written to the table; `Unavailable`.
+    /// Errors: `Invalid` when the declaration does not fit the stored table, with a remedy; `Corrupt` naming
+    /// damaged or missing files; `Conflict` when a later owner has written to the table or the tail is not
+    /// empty; `Unavailable`.
     pub async fn table(&self, schema: &Arc<StreamSchema>, partitions: u32) -> Result<Arc<Table>> {
         let mut tables = self.tables.lock().await;
         if let Some(table) = tables.get(&schema.name) {
@@ -86,58 +89,60 @@ impl Zones {
         Ok(table)
     }
 
-    /// What is stored under the name `table`, whatever the app says about it; `None` when there is no such table. It need
-    /// not be open, nothing is written, and rows in its tail are not counted.
+    /// Returns columns and row count of the stored table `table`, independently of the app; `None` when there
+    /// is no such table. The table need not be open, nothing is written, and rows in its tail are not
+    /// counted.
     ///
-    /// Errors: `Corrupt` naming a damaged entry of its log; `Unavailable`.
+    /// Errors: `Corrupt` naming a damaged entry of its Delta log; `Unavailable`.
     pub async fn stored_table(&self, table: &str) -> Result<Option<StoredTable>> {
         read_stored_table(&self.context, table).await
     }
 
-    /// Closes the table `name`; asking for it again opens it anew, as after a restart. Rows in its tail are
-    /// dropped: they are in the log, and `committed` of the new table says from where to push again. Whoever
-    /// still holds the old one is told so. Nothing happens when it is not open.
+    /// Closes the table `name`; [`Zones::table`] then reopens it as after a restart. Rows in its tail are
+    /// dropped: they are in the log, and `committed` of the new table reports the offset to continue from.
+    /// Holders of the old table get `Conflict`. Does nothing if the table is not open.
     pub async fn close(&self, name: &str) {
         let table = self.tables.lock().await.remove(name);
         if let Some(table) = table {
-            // with rows in the tail allowed there is no way to fail
+            // With rows in the tail allowed, closing cannot fail.
             let _ = close_table(&table, true).await;
         }
     }
 
-    /// The tables that are open, by name.
+    /// Returns the open tables, sorted by name.
     pub async fn tables(&self) -> Vec<Arc<Table>> {
         let mut tables: Vec<_> = self.tables.lock().await.values().cloned().collect();
         tables.sort_by(|a, b| a.name().cmp(b.name()));
         tables
     }
 
-    /// The store that all tables lie in: `/` for local files, the bucket elsewhere.
+    /// Returns the store of all tables: rooted at `/` for local files, the bucket otherwise.
     pub fn object_store(&self) -> Arc<dyn ObjectStore> {
         self.context.location.store.clone()
     }
 
-    /// The location as a URL, ending with `/`. Its scheme and host name the store to a query engine.
+    /// Returns the location as a URL ending with `/`. Its scheme and host identify the store in a query
+    /// engine.
     pub fn root_url(&self) -> &Url {
         &self.context.location.url
     }
 
-    /// `path` of the store as people write it: from the root of the file system, or as a URL.
+    /// Formats a store path for messages: an absolute file path, or a URL.
     pub fn display_path(&self, path: &object_store::path::Path) -> String {
         self.context.location.display(path)
     }
 
-    /// This owner's epoch.
+    /// Returns this owner's epoch.
     pub fn epoch(&self) -> u64 {
         self.context.epoch
     }
 }
 
-/// Ends a table's life in this process: from now on its holders are told to ask again.
+/// Marks a table as closed in this process; from then on its holders get `Conflict`.
 async fn close_table(table: &Table, with_rows: bool) -> Result<()> {
-    // a flush under way ends first
+    // Wait for an active flush.
     let _writer = table.writer.lock().await;
-    // pushes wait here, and look at `retired` when they go on
+    // Concurrent pushes block here and check `closed` afterwards.
     let _tails: Vec<_> = table.tails.iter().map(|tail| tail.lock()).collect();
     if !with_rows && table.pending_rows() > 0 {
         return Err(Error::conflict(format!(

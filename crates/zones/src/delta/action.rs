@@ -1,11 +1,12 @@
-//! The lines of a Delta log entry that matter to us. Source: the Delta transaction log protocol, "Actions".
+//! The actions of a Delta log entry that Tidemill uses. Source: the Delta transaction log protocol,
+//! "Actions".
 
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value as Json;
 
-/// One line: an object with one of these keys. Other actions are read as a line with none.
+/// One line of an entry: an object with one of these keys. Other actions are read as a line without any.
 #[derive(Debug, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct ActionLine {
@@ -23,8 +24,8 @@ pub(crate) struct ActionLine {
     pub remove: Option<Remove>,
 }
 
-/// Who committed, and what. `txn_id` is unique per commit: with it a writer recognises its own entry when the
-/// answer to its PUT was lost.
+/// Provenance of a commit. `txn_id` is unique per commit: it lets a writer recognise its own entry when the
+/// response to its PUT was lost.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct CommitInfo {
@@ -40,12 +41,12 @@ pub(crate) struct CommitInfo {
     pub is_blind_append: bool,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub txn_id: Option<String>,
-    /// The checksum of the whole entry, as [`write_checksum`] puts it in. Other programs have none.
+    /// Checksum of the whole entry, inserted by [`write_checksum`]. `None` in entries of other programs.
     #[serde(default, rename = "tidemill.crc32c", skip_serializing_if = "Option::is_none")]
     pub crc32c: Option<String>,
 }
 
-/// What a reader and a writer must understand.
+/// Protocol versions and features that readers and writers must support.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Protocol {
@@ -76,7 +77,7 @@ pub(crate) struct Metadata {
     pub created_time: Option<i64>,
 }
 
-/// The format of the data files: always Parquet.
+/// Format of the data files: always Parquet.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Format {
     pub provider: String,
@@ -84,7 +85,7 @@ pub(crate) struct Format {
     pub options: BTreeMap<String, String>,
 }
 
-/// The version of an application id. Ours are `log/<partition>` (last offset in the table) and
+/// Version of an application id. Tidemill uses `log/<partition>` (last offset in the table) and
 /// `owner/<partition>` (epoch of the owner that committed it).
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -95,28 +96,28 @@ pub(crate) struct Txn {
     pub last_updated: Option<i64>,
 }
 
-/// A data file joins the table.
+/// Adds a data file to the table.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Add {
-    /// Relative to the table, percent-encoded.
+    /// Path relative to the table, percent-encoded.
     pub path: String,
     #[serde(default)]
     pub partition_values: BTreeMap<String, Option<String>>,
     pub size: i64,
     pub modification_time: i64,
     pub data_change: bool,
-    /// Statistics: a JSON object, as text.
+    /// Statistics: a JSON object, as a string.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stats: Option<String>,
-    /// What the writer wants to say of the file; ours has its checksums there.
+    /// Metadata of the writer; Tidemill stores the file's checksums here.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tags: Option<BTreeMap<String, Option<String>>>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub deletion_vector: Option<Json>,
 }
 
-/// A data file leaves the table.
+/// Removes a data file from the table.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct Remove {
     pub path: String,
@@ -125,7 +126,7 @@ pub(crate) struct Remove {
 /// A whole log entry.
 #[derive(Debug, Default)]
 pub(crate) struct Entry {
-    /// The `txnId` of its commitInfo.
+    /// `txnId` of the commitInfo.
     pub id: Option<String>,
     pub protocol: Option<Protocol>,
     pub metadata: Option<Metadata>,
@@ -135,8 +136,8 @@ pub(crate) struct Entry {
 }
 
 impl Entry {
-    /// Reads the lines of an entry, or of a Delta checkpoint turned into lines. The error is the line, from
-    /// 1, and what is wrong with it.
+    /// Parses the lines of an entry, or of a Delta checkpoint converted to lines. The error names the line,
+    /// from 1, and the fault.
     pub fn parse(bytes: &[u8]) -> Result<Self, String> {
         verify_checksum(bytes)?;
         let mut entry = Self::default();
@@ -168,7 +169,7 @@ impl Entry {
     }
 }
 
-/// The text of an entry: one action per line.
+/// Encodes an entry: one action per line, with the checksum.
 pub(crate) fn to_lines(lines: &[ActionLine]) -> serde_json::Result<Vec<u8>> {
     let mut text = Vec::new();
     for line in lines {
@@ -179,13 +180,13 @@ pub(crate) fn to_lines(lines: &[ActionLine]) -> serde_json::Result<Vec<u8>> {
     Ok(text)
 }
 
-/// What stands in place of the checksum while it is computed.
+/// Stands in for the checksum while it is computed.
 pub(crate) const CHECKSUM_PLACEHOLDER: &str = "00000000";
 
-/// What comes before the checksum in an entry's text.
+/// Bytes that precede the checksum in an encoded entry.
 const CHECKSUM_KEY: &[u8] = b"\"tidemill.crc32c\":\"";
 
-/// Where the digits of the checksum are. It is in the first line, where no text of a user comes before it.
+/// Returns the range of the checksum's digits. It is in the first line, before any user-supplied string.
 fn checksum_range(text: &[u8]) -> Option<std::ops::Range<usize>> {
     let line = text.split(|b| *b == b'\n').next()?;
     let line = line.starts_with(b"{\"commitInfo\":").then_some(line)?;
@@ -193,14 +194,14 @@ fn checksum_range(text: &[u8]) -> Option<std::ops::Range<usize>> {
     (start + CHECKSUM_PLACEHOLDER.len() <= line.len()).then_some(start..start + CHECKSUM_PLACEHOLDER.len())
 }
 
-/// The checksum of an entry's text, with [`CHECKSUM_PLACEHOLDER`] in its own place.
+/// Computes the checksum of an encoded entry, with [`CHECKSUM_PLACEHOLDER`] instead of the checksum itself.
 fn entry_checksum(text: &[u8], place: &std::ops::Range<usize>) -> String {
     let parts = [&text[..place.start], CHECKSUM_PLACEHOLDER.as_bytes(), &text[place.end..]];
     format!("{:08x}", parts.iter().fold(0, |sum, part| crc32c::crc32c_append(sum, part)))
 }
 
-/// Puts the checksum of the whole text into its commitInfo: what a flipped bit makes of a number or a bound is JSON
-/// all the same.
+/// Writes the checksum of the whole entry into its commitInfo. Needed because a flipped bit in a number or a
+/// bound still yields valid JSON.
 fn write_checksum(text: &mut [u8]) {
     if let Some(place) = checksum_range(text) {
         let sum = entry_checksum(text, &place);
@@ -235,7 +236,7 @@ mod tests {
         for bit in 0..text.len() * 8 {
             let mut damaged = text.clone();
             damaged[bit / 8] ^= 1 << (bit % 8);
-            // what takes the checksum itself away leaves everything else as it was
+            // A flip that hides the checksum itself leaves everything else intact.
             if let Ok(entry) = Entry::parse(&damaged) {
                 assert!(bit / 8 < place.end, "bit {bit}: {}", String::from_utf8_lossy(&damaged));
                 assert_eq!(entry.txns[0].version, 77);

@@ -1,5 +1,5 @@
-//! Checksums of Delta checkpoints. Parquet does not notice every flipped bit, and a checkpoint with another bound or
-//! offset in it would be believed.
+//! Checksums of Delta checkpoints. Parquet does not detect every flipped bit, and a checkpoint with a wrong
+//! bound or offset would be accepted.
 
 use std::collections::BTreeMap;
 
@@ -7,10 +7,10 @@ use object_store::path::Path;
 use object_store::{Error as StoreError, ObjectStore, ObjectStoreExt, PutPayload};
 use serde::{Deserialize, Serialize};
 
-/// Checkpoints remembered; older ones were removed with the log entries before them.
+/// Maximum number of stored checksums; older checkpoints were removed with the log entries before them.
 const CHECKPOINTS_MAX: usize = 256;
 
-/// CRC-32C of each checkpoint by its version. Kept beside the log in a file whose name other programs pass over.
+/// CRC-32C of each checkpoint by version, stored next to the log in a file whose name other programs ignore.
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub(super) struct CheckpointChecksums(BTreeMap<u64, u32>);
 
@@ -19,8 +19,8 @@ fn file_path(log: &Path) -> Path {
 }
 
 impl CheckpointChecksums {
-    /// Those of the log at `log`; none for checkpoints of other programs, or when the file cannot be read: the
-    /// checkpoints are used without being compared then.
+    /// Reads the checksums of the log at `log`. Checkpoints without a checksum are used unverified: those of
+    /// other programs, or all of them when the file cannot be read.
     pub async fn read(store: &dyn ObjectStore, log: &Path) -> Self {
         let path = file_path(log);
         let read = async { store.get(&path).await?.bytes().await };
@@ -37,12 +37,13 @@ impl CheckpointChecksums {
         }
     }
 
-    /// Whether `bytes` are what the checkpoint of `version` was written with, as far as that is known.
+    /// Returns whether `bytes` match the checksum of the checkpoint of `version`; true if there is no
+    /// checksum.
     pub fn matches(&self, version: u64, bytes: &[u8]) -> bool {
         self.0.get(&version).is_none_or(|sum| *sum == crc32c::crc32c(bytes))
     }
 
-    /// Reads the checkpoint of `version`, which was written just now, and remembers its checksum.
+    /// Reads the checkpoint of `version`, which was just written, and stores its checksum.
     pub async fn remember(store: &dyn ObjectStore, log: &Path, version: u64) -> object_store::Result<()> {
         let written = log.clone().join(format!("{version:020}.checkpoint.parquet"));
         let bytes = store.get(&written).await?.bytes().await?;

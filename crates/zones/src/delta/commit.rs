@@ -1,12 +1,13 @@
-//! Our commit: put the next log entry if it is absent, and be sure of what happened.
+//! Commits: put the next log entry if it is absent, and determine the outcome reliably.
 //!
-//! An entry carries the files, the offsets they bring the table to (`log/<p>`) and the epoch of the owner who
-//! commits (`owner/<p>`). It is put under the next version. When that version is taken, the entry that took
-//! it is read: it may be our own, whose answer was lost (its `txnId` says so); otherwise it is applied, ours
-//! is judged again against the state it left, and put under the version after it. The same entry is put again
-//! after a failure, under the first free version, so it lands once however often it was sent.
+//! An entry carries the files, the offsets they bring the table to (`log/<p>`) and the epoch of the
+//! committing owner (`owner/<p>`). It is put under the next version. When that version exists, the existing
+//! entry is read: it may be this commit, whose response was lost (its `txnId` matches); otherwise it is
+//! applied, this commit is checked again against the resulting state, and put under the following version.
+//! After a failure the same entry is put again, under the first free version, so it is committed once however
+//! often it was sent.
 //!
-//! State: O(partitions) for the judgement, plus the list of live files that readers of the table want.
+//! State: O(partitions) for the conflict check, plus the list of live files for the table's readers.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -25,20 +26,20 @@ use crate::location::Location;
 use crate::retry::Retry;
 use crate::tablet::Tablet;
 
-/// Commits of others that may come before ours in one attempt, before we leave it to a later one.
+/// Number of concurrent commits that may precede ours in one attempt; beyond it, a later flush retries.
 const CONFLICTS_MAX: u32 = 1_000;
 
-/// The application id of a partition's last committed offset.
+/// Returns the application id of a partition's last committed offset.
 pub(crate) fn log_id(partition: PartitionId) -> String {
     format!("log/{partition}")
 }
 
-/// The application id of the epoch of a partition's owner.
+/// Returns the application id of the epoch of a partition's owner.
 pub(crate) fn owner_id(partition: PartitionId) -> String {
     format!("owner/{partition}")
 }
 
-/// What a commit does to a partition: its offset goes from `before` to `upto`.
+/// Effect of a commit on a partition: its offset advances from `before` to `upto`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct OffsetAdvance {
     pub partition: PartitionId,
@@ -46,12 +47,12 @@ pub(crate) struct OffsetAdvance {
     pub upto: Offset,
 }
 
-/// A commit that is ready to be written, as often as it takes.
+/// A commit that is ready to be written, repeatedly if necessary.
 #[derive(Debug)]
 pub(crate) struct PreparedCommit {
-    /// The `txnId` in its commitInfo.
+    /// `txnId` in its commitInfo.
     pub id: String,
-    /// The entry's text.
+    /// Encoded log entry.
     pub body: Bytes,
     /// The files that it adds. They stay in memory until the commit is known to have happened, so that a file
     /// which was taken for an orphan meanwhile can be put again.
@@ -60,7 +61,7 @@ pub(crate) struct PreparedCommit {
     pub rows: u64,
 }
 
-/// The side of a table that writes to its Delta log. One task at a time holds it.
+/// Writer of a table's Delta log. Used by one task at a time.
 #[derive(Debug)]
 pub(crate) struct DeltaWriter {
     pub table: String,
@@ -68,28 +69,28 @@ pub(crate) struct DeltaWriter {
     pub schema: SchemaRef,
     pub epoch: u64,
     pub retry: Retry,
-    /// The version whose state this is.
+    /// Delta version of this state.
     pub version: u64,
     pub txns: HashMap<String, i64>,
     pub files: BTreeMap<String, Arc<Tablet>>,
     pub metadata: Metadata,
-    /// The commit whose outcome is not known yet, or that could not be written.
+    /// Commit whose outcome is unknown, or that could not be written.
     pub prepared: Option<Arc<PreparedCommit>>,
-    /// Why this writer must not commit any more.
+    /// Reason why this writer must not commit any more.
     pub stale: Option<String>,
 }
 
-/// What the log had at the next version.
+/// Result of reading the next version of the log.
 enum NextEntry {
     Nothing,
     Ours,
     Theirs,
 }
 
-/// Whether a commit with `marks` by the owner of `epoch` may follow the state `txns`.
+/// Checks whether a commit with `marks` by the owner of `epoch` may follow the state `txns`.
 ///
-/// Errors: `Conflict` when a later owner took over or another writer moved the partition; `Internal` when the
-/// commit would take the partition backwards.
+/// Errors: `Conflict` when a later owner took over or another writer committed rows of the partition;
+/// `Internal` when the commit would decrease the partition's offset.
 pub(crate) fn check_conflicts(
     table: &str,
     epoch: u64,
@@ -126,23 +127,23 @@ pub(crate) fn check_conflicts(
     Ok(())
 }
 
-/// The last offset of partition `p` in the table.
+/// Returns the last offset of partition `p` in the table.
 pub(crate) fn committed(txns: &HashMap<String, i64>, p: PartitionId) -> Option<Offset> {
     txns.get(&log_id(p)).and_then(|v| u64::try_from(*v).ok()).map(Offset)
 }
 
 impl DeltaWriter {
-    /// The log directory.
+    /// Returns the log directory.
     pub fn log(&self) -> Path {
         self.location.path("_delta_log")
     }
 
-    /// Writes the prepared commit, uploading its files first, and returns its version and rows; `None` when
-    /// there is nothing prepared.
+    /// Uploads the files of the prepared commit, writes its entry, and returns its version and the commit;
+    /// `None` when no commit is prepared.
     ///
-    /// Errors: `Conflict` when the commit is refused: it is given up, its files are removed. `Unavailable`
-    /// when the store does not answer: it stays prepared. Either way, commits of others that were met are
-    /// applied.
+    /// Errors: `Conflict` when the commit is rejected: it is discarded, its files are removed. `Unavailable`
+    /// when the store does not answer: it stays prepared. In either case the commits of other writers found
+    /// on the way are applied.
     pub async fn finish(&mut self, resumed: bool) -> Result<Option<(u64, Arc<PreparedCommit>)>> {
         let Some(prepared) = self.prepared.clone() else { return Ok(None) };
         self.upload(&prepared, resumed).await?;
@@ -165,7 +166,7 @@ impl DeltaWriter {
                 Err(e) if is_transient(&e) => Some(e),
                 Err(e) => return Err(self.not_written(e)),
             };
-            // whoever wrote the entry, and whatever the answer was: the log knows
+            // The log shows who wrote the entry, whatever the response was.
             match self.apply_next_entry().await? {
                 NextEntry::Ours => return Ok(Some((self.version, prepared))),
                 NextEntry::Theirs => {
@@ -195,7 +196,7 @@ impl DeltaWriter {
         }
     }
 
-    /// Reads and applies every entry that others have written since.
+    /// Reads and applies all newer entries of other writers.
     pub async fn refresh(&mut self) -> Result<()> {
         while !matches!(self.apply_next_entry().await?, NextEntry::Nothing) {}
         Ok(())
@@ -208,7 +209,7 @@ impl DeltaWriter {
         )
     }
 
-    /// Files of a resumed commit are looked up first: most of them are there.
+    /// Uploads the files. Those of a resumed commit are looked up first, because most of them exist.
     async fn upload(&self, prepared: &PreparedCommit, resumed: bool) -> Result<()> {
         let store = &self.location.store;
         for (path, bytes) in &prepared.files {
@@ -233,8 +234,8 @@ impl DeltaWriter {
         check_conflicts(&self.table, self.epoch, &self.txns, &prepared.advances)
     }
 
-    /// The commit was refused at the first free version and never put there, so nobody can refer to its
-    /// files.
+    /// Discards a rejected commit and removes its files. It was rejected before it was put at the first free
+    /// version, so no entry refers to its files.
     async fn discard(&mut self, prepared: &PreparedCommit) {
         self.prepared = None;
         for (path, _) in &prepared.files {
@@ -258,7 +259,7 @@ impl DeltaWriter {
         Ok(NextEntry::Theirs)
     }
 
-    /// Takes the state from `version` to `version + 1`. All or nothing.
+    /// Advances the state from `version` to `version + 1`. Changes nothing on an error.
     fn apply(&mut self, entry: Entry) -> Result<()> {
         let mut adds = Vec::new();
         for add in &entry.adds {

@@ -1,4 +1,4 @@
-//! The first entry of a table's Delta log.
+//! Creation of a table: the first entry of its Delta log.
 
 use std::collections::BTreeMap;
 
@@ -15,9 +15,9 @@ use crate::flush::{commit_info, new_id};
 use crate::location::Location;
 use crate::retry::Retry;
 
-/// Creates the table of `stream` at `place`. Nothing happens when there is one.
+/// Creates the table of `stream` at `place`. Does nothing if it exists.
 ///
-/// Errors: `Invalid` for a schema that Delta does not take; `Unavailable` if the store fails.
+/// Errors: `Invalid` for a schema that Delta does not support; `Unavailable` if the store fails.
 pub(crate) async fn create(
     place: &Location,
     stream: &StreamSchema,
@@ -27,9 +27,9 @@ pub(crate) async fn create(
     let configuration = [
         ("delta.checkpointInterval", options.delta_checkpoint_commits.to_string()),
         ("delta.logRetentionDuration", format!("interval {} seconds", options.delta_log_retention_s)),
-        // writers decide when to clean, and then do it as a step of its own
+        // Cleanup is a separate step; writers decide when it runs.
         ("delta.enableExpiredLogCleanup", "false".to_owned()),
-        // statistics of every column are read, not of the first 32
+        // Statistics of every column are used, not only of the first 32.
         ("delta.dataSkippingNumIndexedCols", "-1".to_owned()),
     ];
     let metadata = Metadata {
@@ -59,7 +59,7 @@ pub(crate) async fn create(
     let path = entry_path(&place.path("_delta_log"), 0);
     let put = || place.store.put_opts(&path, PutPayload::from(entry.clone()), PutMode::Create.into());
     match Retry::new(options).run(put).await {
-        // another node created it at the same moment, or the store lost the answer to the first attempt
+        // Another node created it concurrently, or the response to the first attempt was lost.
         Ok(_) | Err(StoreError::AlreadyExists { .. } | StoreError::Precondition { .. }) => Ok(()),
         Err(e) => Err(store_error(format!("table `{}` cannot be created", stream.name), e)),
     }

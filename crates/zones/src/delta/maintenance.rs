@@ -1,4 +1,4 @@
-//! What deltalake does for us: write a Delta checkpoint, clean the log, vacuum.
+//! Maintenance through deltalake: Delta checkpoints, log cleanup, vacuum.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -32,8 +32,8 @@ async fn load(place: &Location, table: &str) -> Result<DeltaTable> {
     Ok(loaded)
 }
 
-/// Writes a Delta checkpoint of the newest version, then removes log entries that it made superfluous and
-/// that are older than the table's `delta.logRetentionDuration`. Returns the version.
+/// Writes a Delta checkpoint of the newest version, then removes log entries that it made obsolete and that
+/// are older than the table's `delta.logRetentionDuration`. Returns the version.
 pub(crate) async fn checkpoint(place: &Location, table: &str) -> Result<u64> {
     let loaded = load(place, table).await?;
     let failed = |e| delta_error(format!("the Delta checkpoint of table `{table}` cannot be written"), e);
@@ -49,8 +49,8 @@ pub(crate) async fn checkpoint(place: &Location, table: &str) -> Result<u64> {
     Ok(version)
 }
 
-/// Removes files that no version younger than `retention` refers to, and returns their paths. It also removes
-/// files that no version ever referred to, once they are that old.
+/// Removes files that no version younger than `retention` refers to, and returns their paths. Also removes
+/// files of that age that no version ever referred to.
 pub(crate) async fn vacuum(
     place: &Location,
     table: &str,

@@ -1,4 +1,5 @@
-//! A table's state from its Delta log: the newest readable Delta checkpoint and every entry after it.
+//! Replay of a table's state from its Delta log: the newest readable Delta checkpoint and every entry after
+//! it.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
@@ -18,29 +19,29 @@ use crate::error::store_error;
 use crate::location::Location;
 use crate::retry::Retry;
 
-/// Entries fetched at the same time.
+/// Number of entries fetched concurrently.
 const FETCHES: usize = 16;
 
 /// The state of a table at `version`.
 #[derive(Debug)]
 pub(crate) struct TableState {
     pub version: u64,
-    /// The version of the Delta checkpoint it started from.
+    /// Version of the Delta checkpoint that the replay started from; `None` if it started from version 0.
     pub checkpoint: Option<u64>,
     pub protocol: Protocol,
     pub metadata: Metadata,
-    /// Application ids and their versions.
+    /// Versions of application ids.
     pub txns: HashMap<String, i64>,
     /// Live files by their path below the table.
     pub live: BTreeMap<String, Add>,
-    /// The versions of the log entries that name live files; the others are from the Delta checkpoint.
+    /// Versions of the log entries that added live files; files from the Delta checkpoint are absent.
     added_in: HashMap<String, u64>,
-    /// Files that the log still remembers as removed: readers of older versions may be at work on them.
+    /// Files that the log still lists as removed: readers of older versions may be using them.
     pub removed: HashSet<String>,
 }
 
 impl TableState {
-    /// What names the live file `name`, for people who look for a damaged place.
+    /// Describes which part of the log names the live file `name`, for messages about damage.
     pub fn file_origin(&self, place: &Location, name: &str) -> String {
         match (self.added_in.get(name), self.checkpoint) {
             (Some(version), _) => {
@@ -58,27 +59,27 @@ fn log_of(place: &Location) -> Path {
     place.path("_delta_log")
 }
 
-/// The log directory's files that matter.
+/// Relevant files of the log directory.
 #[derive(Debug, Default)]
 struct Listing {
     entries: BTreeSet<u64>,
-    /// Delta checkpoints and their parts; only complete ones.
+    /// Complete Delta checkpoints with the paths of their parts.
     checkpoints: BTreeMap<u64, Vec<Path>>,
 }
 
-/// Where the newest Delta checkpoint is said to be.
+/// Hint about the newest Delta checkpoint.
 #[derive(Deserialize)]
 struct LastCheckpoint {
     version: u64,
 }
 
-/// Replays the log of the table at `place`, or `None` when there is no Delta table.
+/// Replays the log of the table at `place`; `None` when there is no Delta table.
 ///
-/// Errors: `Corrupt` naming the version and file that is missing or damaged; `Unavailable` when the store is
-/// away.
+/// Errors: `Corrupt` naming the version and file that is missing or damaged; `Unavailable` when the store
+/// does not answer.
 pub(crate) async fn replay(place: &Location, table: &str, retry: Retry) -> Result<Option<TableState>> {
     let reader = DeltaReader { location: place, log: log_of(place), table, retry };
-    // the hint saves listing entries that the Delta checkpoint made superfluous; it may be stale or wrong
+    // The hint avoids listing entries that the Delta checkpoint made obsolete; it may be stale or wrong.
     if let Some(hint) = reader.last_checkpoint().await? {
         let listing = reader.list(Some(hint)).await?;
         if let Some(parts) = listing.checkpoints.get(&hint)
@@ -132,7 +133,7 @@ impl DeltaReader<'_> {
         self.retry.run(|| async { self.location.store.get(path).await?.bytes().await }).await
     }
 
-    /// The files of the log directory, from version `from` on.
+    /// Lists the log directory, from version `from` on.
     async fn list(&self, from: Option<u64>) -> Result<Listing> {
         let offset = from.map(|v| self.log.clone().join(format!("{v:020}")));
         let list = || match &offset {
@@ -182,7 +183,7 @@ impl DeltaReader<'_> {
         Ok(entries)
     }
 
-    /// Applies `start`, then every entry after it, which must be there without a gap.
+    /// Applies `start`, then every entry after it, which must exist without a gap.
     async fn finish(&self, start: Option<(u64, Vec<Entry>)>, listing: &Listing) -> Result<TableState> {
         let checkpoint = start.as_ref().map(|(version, _)| *version);
         let first = checkpoint.map_or(0, |v| v + 1);
@@ -238,7 +239,7 @@ impl DeltaReader<'_> {
     }
 }
 
-/// The log entry `version`, or `None` when there is none.
+/// Reads the log entry `version`; `None` when it does not exist.
 ///
 /// Errors: `Corrupt` naming the version and the line; `Unavailable`.
 pub(crate) async fn read_entry(
@@ -265,7 +266,8 @@ pub(crate) async fn read_entry(
     Ok(Some(entry))
 }
 
-/// A Delta checkpoint is a Parquet file with a column per action: as JSON lines it reads like an entry.
+/// Converts a Delta checkpoint, a Parquet file with a column per action, to JSON lines and parses them as an
+/// entry.
 fn checkpoint_entry(bytes: Bytes) -> Result<Entry, String> {
     let reader =
         ParquetRecordBatchReaderBuilder::try_new(bytes).and_then(|b| b.build()).map_err(|e| e.to_string())?;
@@ -288,7 +290,7 @@ struct TableStateBuilder {
 }
 
 impl TableStateBuilder {
-    /// `version` is that of a log entry; `None` stands for a Delta checkpoint.
+    /// Applies an entry. `version` is that of a log entry; `None` for a Delta checkpoint.
     fn apply(&mut self, entry: Entry, table: &str, version: Option<u64>) -> Result<()> {
         self.protocol = entry.protocol.or(self.protocol.take());
         self.metadata = entry.metadata.or(self.metadata.take());
@@ -311,7 +313,7 @@ impl TableStateBuilder {
     }
 }
 
-/// The path below the table of a data file, decoded.
+/// Decodes the path of a data file, relative to the table.
 pub(crate) fn data_path(encoded: &str, table: &str) -> Result<String> {
     let path = if encoded.contains("://") { None } else { Path::from_url_path(encoded).ok() };
     path.map(|p| p.to_string()).ok_or_else(|| {
@@ -329,7 +331,8 @@ enum LogFile {
 }
 
 impl LogFile {
-    /// `<20 digits>.json`, `<20 digits>.checkpoint.parquet`, `<20 digits>.checkpoint.<part>.<of>.parquet`.
+    /// Parses `<20 digits>.json`, `<20 digits>.checkpoint.parquet`, `<20
+    /// digits>.checkpoint.<part>.<of>.parquet`.
     fn parse(name: &str) -> Option<Self> {
         let (digits, rest) = name.split_once('.')?;
         let version = digits.parse().ok().filter(|_| digits.len() == 20)?;

@@ -1,4 +1,4 @@
-//! A stream's table schema as Delta's, and what may change between two of them.
+//! Conversion of a stream's table schema to Delta's, and schema evolution.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,8 @@ use tidemill_types::{Error, FieldType, Result, StreamSchema};
 use super::action::{Metadata, Protocol};
 use crate::error::internal;
 
-/// Field metadata: the declared type where Delta's type does not tell it (`object` is stored as a string).
+/// Key of the field metadata that holds the declared type where Delta's type is ambiguous (`object` is stored
+/// as a string).
 const TYPE_KEY: &str = "tidemill.type";
 
 /// Delta's schema: always a struct.
@@ -24,7 +25,7 @@ pub(crate) struct DeltaSchema {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 struct DeltaField {
     name: String,
-    /// A name for primitive types, an object for nested ones.
+    /// Type name of a primitive type, an object for nested types.
     #[serde(rename = "type")]
     ty: Json,
     nullable: bool,
@@ -32,39 +33,40 @@ struct DeltaField {
     metadata: BTreeMap<String, Json>,
 }
 
-/// What opening a table with a declaration asks for.
+/// Schema change required to open a table with a declaration.
 #[derive(Debug, PartialEq)]
 pub(crate) struct SchemaEvolution {
-    /// The schema to commit; `None` when the stored one serves.
+    /// The schema to commit; `None` when the stored one suffices.
     pub commit: Option<String>,
-    /// Columns that files hold and the declaration no longer names, in the order in which they are stored.
+    /// Columns that files contain and that are no longer declared, in stored order.
     pub removed: Vec<ArrowField>,
 }
 
 /// A column of a stored table.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StoredColumn {
-    /// Its name.
+    /// Column name.
     pub name: String,
-    /// Its type as Delta, or the declaration that made it, names it.
+    /// Type name, as in the declaration if known, else as in Delta.
     pub type_name: String,
-    /// The type of the field that it keeps; `None` for a type that no field has.
+    /// Type of the field stored in the column; `None` for a type that no field has.
     pub ty: Option<FieldType>,
-    /// Whether a live file may hold values of it. A column that none holds can be declared anew with any type.
+    /// Whether a live file may contain values of the column. If none does, it can be redeclared with any
+    /// type.
     pub in_files: bool,
 }
 
 impl StoredColumn {
-    /// Whether the field `name: ty` can be kept in it.
+    /// Returns whether a field of type `ty` can be stored in the column.
     pub fn accepts(&self, ty: FieldType) -> bool {
         !self.in_files || self.ty == Some(ty)
     }
 }
 
 impl DeltaSchema {
-    /// The schema of the table of `stream`, in the order of [`StreamSchema::table_schema`].
+    /// Returns the schema of the table of `stream`, in the order of [`StreamSchema::table_schema`].
     ///
-    /// Errors: `Invalid` for field names that Delta or its readers do not take.
+    /// Errors: `Invalid` for field names that Delta or its readers do not support.
     pub fn of(stream: &StreamSchema) -> Result<Self> {
         check_names(stream)?;
         let table = stream.table_schema();
@@ -85,7 +87,7 @@ impl DeltaSchema {
         Ok(Self { kind: "struct".to_owned(), fields: fields.collect::<Result<_>>()? })
     }
 
-    /// The text that Delta keeps.
+    /// Encodes the schema as Delta stores it.
     pub fn to_json(&self) -> Result<String> {
         serde_json::to_string(self).map_err(|e| internal("a Delta schema cannot be written as JSON", e))
     }
@@ -104,7 +106,7 @@ fn type_name(ty: &DataType) -> Result<&'static str> {
     })
 }
 
-/// Characters that Parquet readers of Delta tables refuse in a column name without column mapping.
+/// Characters that Parquet readers of Delta tables reject in a column name without column mapping.
 const FORBIDDEN: [char; 11] = [' ', ',', ';', '{', '}', '(', ')', '\n', '\t', '=', '.'];
 
 fn check_names(stream: &StreamSchema) -> Result<()> {
@@ -128,9 +130,9 @@ fn check_names(stream: &StreamSchema) -> Result<()> {
     Ok(())
 }
 
-/// Refuses tables that ask a writer for more than we do.
+/// Rejects tables that require features which Tidemill does not support.
 ///
-/// Errors: `Invalid` with what the table asks for.
+/// Errors: `Invalid` naming these features.
 pub(crate) fn check_protocol(table: &str, protocol: &Protocol, metadata: &Metadata) -> Result<()> {
     let readers = protocol.reader_features.iter().flatten();
     let writers = protocol.writer_features.iter().flatten();
@@ -161,9 +163,9 @@ pub(crate) fn check_protocol(table: &str, protocol: &Protocol, metadata: &Metada
     )))
 }
 
-/// The columns of a stored table; `in_files` says whether a live file may hold a column.
+/// Returns the columns of a stored table; `in_files` returns whether a live file may contain a column.
 ///
-/// Errors: `Corrupt` when the stored schema cannot be read.
+/// Errors: `Corrupt` when the stored schema cannot be parsed.
 pub(crate) fn columns(
     table: &str,
     stored: &str,
@@ -185,13 +187,15 @@ fn parse(table: &str, stored: &str) -> Result<DeltaSchema> {
     })
 }
 
-/// Compares the stored schema with the declaration of `stream`; `in_files` says whether a live file may hold a column.
+/// Compares the stored schema with the declaration of `stream`; `in_files` returns whether a live file may
+/// contain a column.
 ///
-/// Fields may come, and they may go: their columns stay. A column that files hold keeps its type: what is stored could
-/// not be read as declared. The order of the fields is free, columns are matched by name.
+/// Fields may be added and removed; the columns of removed fields stay. A column that files contain keeps its
+/// type, because stored values could not be read as another type. The order of the fields is irrelevant,
+/// columns are matched by name.
 ///
-/// Errors: `Invalid` naming every field in the way and what to do; `Corrupt` when the stored schema cannot be
-/// read.
+/// Errors: `Invalid` naming every conflicting field and a remedy; `Corrupt` when the stored schema cannot be
+/// parsed.
 pub(crate) fn evolve(
     stream: &StreamSchema,
     stored: &str,
@@ -244,7 +248,7 @@ pub(crate) fn evolve(
 }
 
 impl DeltaField {
-    /// Its type as people read it.
+    /// Returns the type name for messages.
     fn display_type(&self) -> String {
         match self.metadata.get(TYPE_KEY).unwrap_or(&self.ty) {
             Json::String(name) => name.clone(),
@@ -252,7 +256,7 @@ impl DeltaField {
         }
     }
 
-    /// The type of the field that it keeps.
+    /// Returns the type of the stored field; `None` if no field has that type.
     fn field_type(&self) -> Option<FieldType> {
         Some(match self.display_type().as_str() {
             "boolean" => FieldType::Bool,
@@ -278,7 +282,7 @@ mod tests {
         StreamSchema { name: "S".to_owned(), fields, key: None, id: vec![], time: None }
     }
 
-    /// What opening asks for when files hold all columns.
+    /// Computes the schema evolution when files contain all columns.
     fn against(stream: &StreamSchema, stored: &str) -> Result<SchemaEvolution> {
         evolve(stream, stored, &|_| true)
     }

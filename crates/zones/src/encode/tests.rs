@@ -19,7 +19,7 @@ fn stream(key: Option<usize>) -> StreamSchema {
     StreamSchema { name: "S".to_owned(), fields, key, id: vec![], time: None }
 }
 
-/// text, x, y, time.
+/// Columns text, x, y, time.
 type Row<'a> = (Option<&'a str>, Option<f64>, Option<f32>, i64);
 
 fn batch(offset: i64, rows: &[Row<'_>]) -> RecordBatch {
@@ -93,7 +93,7 @@ fn bounds_hold_for_every_value_or_are_unknown() {
     let tablets = encode(None, &ZonesOptions::default(), &[batch(0, &rows)]);
     let columns = &tablets[0].columns;
     let bound = |v: &Option<Value<'static>>| v.as_ref().map(ToString::to_string);
-    // cut, and the maximum raised above everything that begins like it
+    // Truncated; the maximum is incremented above everything with this prefix.
     assert_eq!(bound(&columns[0].min), Some(format!("{:?}", "x".repeat(64))));
     assert_eq!(bound(&columns[0].max).as_deref(), Some("\"é\""));
     assert_eq!(

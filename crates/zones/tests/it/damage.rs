@@ -1,4 +1,4 @@
-//! What is missing or damaged is named, with what to do.
+//! Missing and damaged files are reported with a remedy.
 
 use std::sync::Arc;
 
@@ -73,7 +73,7 @@ async fn a_damaged_log_entry() {
     }
 }
 
-/// Damage that is still JSON: what it says is wrong, and the entry is where to look.
+/// Damage that is still valid JSON but has wrong content is reported with the entry that contains it.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_entry_that_names_what_is_not_there_is_told() {
     for (good, damaged, shown) in [
@@ -89,7 +89,7 @@ async fn the_entry_that_names_what_is_not_there_is_told() {
         let entry = store.get(&path).await.unwrap().bytes().await.unwrap();
         let text = String::from_utf8(entry.to_vec()).unwrap();
         assert!(text.contains(good), "{good}: {text}");
-        // as another program would have written it, without our checksum
+        // As another program would have written it, without our checksum.
         let damaged = text.replace(good, damaged).replace("tidemill.crc32c", "other.crc32c");
         store.put(&path, PutPayload::from(damaged)).await.unwrap();
         let error = refusal(&store).await.to_string();
@@ -132,7 +132,7 @@ async fn features_of_other_writers_are_refused() {
     assert!(error.to_string().contains("deletionVectors"), "{error}");
 }
 
-/// Everything a table says of itself and of its rows, or why it cannot.
+/// Returns everything a table reports about itself and its rows, or the error.
 async fn told(store: &Arc<dyn ObjectStore>) -> Result<String, Error> {
     let t = zones(store, 2, options()).await.table(&stream("Flight"), 4).await?;
     let snapshot = t.snapshot();

@@ -1,4 +1,4 @@
-//! Declarations change.
+//! Changes of declarations.
 
 use std::sync::Arc;
 
@@ -51,7 +51,7 @@ async fn a_new_field_joins_the_table() {
     let bytes = store.get(&newest.path).await.unwrap().bytes().await.unwrap();
     assert_eq!(read_parquet(bytes)[0].column(gate).null_count(), 0);
 
-    // once more with the same declaration: nothing to commit
+    // Reopening with the same declaration commits nothing.
     let again = zones(&store, 2, options()).await.table(&wider(), 4).await.unwrap();
     assert_eq!(again.snapshot().version, 3);
 }
@@ -84,7 +84,7 @@ async fn a_removed_field_stays_in_the_table_and_can_come_back() {
     let gate = snapshot.schema.index_of("gate").unwrap();
     let nulls = snapshot.tablets.iter().map(|t| (t.rows, t.columns[gate].null_count));
     let mut nulls: Vec<_> = nulls.collect();
-    // tablets of one millisecond have no order
+    // Rows of one millisecond have no defined order across tablets.
     nulls.sort_unstable();
     assert_eq!(nulls, [(5, None), (10, Some(0)), (10, Some(0))]);
 }
@@ -125,7 +125,7 @@ async fn a_writer_that_missed_the_change_must_open_again() {
     assert!(error.to_string().contains("changed its schema in version 1"), "{error}");
     assert_rows(&store, &old, 10).await;
 
-    // closed with its tail, opened again, pushed again from the log
+    // Close with a tail, reopen, push again from the log.
     z.close("Flight").await;
     assert_eq!(old.push(p(0), Offset(1), batch(0, 1, 1)).unwrap_err().kind(), ErrorKind::Conflict);
     let new = z.table(&wider(), 4).await.unwrap();

@@ -1,4 +1,4 @@
-//! Snapshots while everything moves: each pushed row once.
+//! Snapshots during concurrent pushes and flushes contain each pushed row once.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use crate::support::{batch, count, memory, options, p, read_parquet, stream, zon
 const PARTITIONS: u32 = 3;
 const RECORDS: u64 = 150;
 
-/// Offsets below it are pushed in full, per partition.
+/// Per partition: all offsets below it are pushed completely.
 type Pushed = Arc<[AtomicU64; PARTITIONS as usize]>;
 
 fn rows_of_record(partition: u32, offset: u64) -> usize {
@@ -59,7 +59,7 @@ fn push_all(t: Arc<Table>, n: u32, pushed: Pushed, seed: u64) -> std::thread::Jo
         for offset in 0..RECORDS {
             t.push(p(n), Offset(offset), batch(n, offset, rows_of_record(n, offset))).unwrap();
             pushed[n as usize].store(offset + 1, Ordering::SeqCst);
-            // flushes must keep up, so that there are many
+            // Flushes must keep up, so that there are many.
             while t.committed(p(n)).map_or(0, |o| o.0) + 25 < offset {
                 std::thread::yield_now();
             }
@@ -117,7 +117,7 @@ async fn check_some(
     }
 }
 
-/// The rows of a snapshot, which must be there once each; tablets are read once.
+/// Returns the rows of a snapshot and checks that each is present once; tablets are read once.
 async fn exact(
     store: &Arc<dyn ObjectStore>,
     snapshot: &TableSnapshot,

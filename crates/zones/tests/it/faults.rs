@@ -1,4 +1,4 @@
-//! Stores that go away, and answers that are lost.
+//! Unavailable stores and lost responses.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::SeqCst;
@@ -32,7 +32,7 @@ async fn a_commit_of_unknown_outcome_is_settled_by_the_next_flush() {
     let (faults, store) = faulty();
     let t = table(&store, 1).await;
     push(&t, 0, 0, 10);
-    // the entry is written, the answer is lost, and the store cannot be asked
+    // The entry is written, the response is lost, and the store becomes unavailable.
     faults.lose_answers.store(1, SeqCst);
     faults.down_after_lost.store(true, SeqCst);
     assert_eq!(flush_all(&t).await.unwrap_err().kind(), ErrorKind::Unavailable);
@@ -79,7 +79,7 @@ async fn files_of_an_unfinished_commit_are_put_again_when_they_were_cleared_away
     flush_all(&t).await.unwrap_err();
     faults.down.store(false, SeqCst);
     faults.down_after_lost.store(false, SeqCst);
-    // what a vacuum by someone else would do
+    // Simulates a vacuum by another program.
     let log = crate::lifecycle::url_path("_delta_log/00000000000000000001.json");
     store.delete(&log).await.unwrap();
     let tablets = crate::lifecycle::url_path("tablets");
@@ -98,7 +98,7 @@ async fn a_flush_that_is_dropped_is_finished_by_the_next() {
     let t = table(&store, 1).await;
     push(&t, 0, 0, 10);
     for polls in 0..200 {
-        // a flush that gets so many turns and is then dropped
+        // Poll a flush a limited number of times, then drop it.
         let mut flush = Box::pin(flush_all(&t));
         let mut finished = false;
         for _ in 0..polls {

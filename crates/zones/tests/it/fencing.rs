@@ -22,10 +22,10 @@ async fn a_later_owner_fences_an_earlier_one() {
     let error = flush_all(&old).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Conflict);
     assert!(error.to_string().contains("owner epoch 2 took over partition 0"), "{error}");
-    // the partition that nobody took over goes on
+    // The partition that was not taken over continues.
     old.flush(&[(p(1), Offset(0))]).await.unwrap().unwrap();
     assert_rows(&store, &old, 40).await;
-    // the other one never gets in again
+    // The other partition stays rejected.
     push(&old, 0, 3, 10);
     assert_eq!(flush_all(&old).await.unwrap_err().kind(), ErrorKind::Conflict);
     assert_eq!(flush_all(&old).await.unwrap_err().kind(), ErrorKind::Conflict);
@@ -51,7 +51,7 @@ async fn a_twin_with_the_same_epoch_is_noticed() {
     let error = flush_all(&b).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Conflict);
     assert!(error.to_string().contains("another writer committed offset 0"), "{error}");
-    // what the other has committed is not in our tail any more: nothing twice
+    // Rows that the other writer committed have left our tail, so none is duplicated.
     assert_rows(&store, &b, 20).await;
 }
 

@@ -1,4 +1,4 @@
-//! deltalake reads what we write.
+//! deltalake reads the tables that this crate writes.
 
 use std::sync::Arc;
 

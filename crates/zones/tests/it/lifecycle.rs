@@ -1,4 +1,4 @@
-//! Create, push, flush, open again; limits; maintenance.
+//! Create, push, flush, reopen; limits; maintenance.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -28,7 +28,7 @@ async fn rows_go_from_tail_to_tablet_and_survive() {
     assert_eq!((t.committed(p(0)), t.first_pending(p(1))), (None, Some(Offset(1))));
     assert_rows(&store, &t, 1_000).await;
 
-    // a part of it: partition 0 up to its third record, partition 1 in full
+    // Flush a part: partition 0 up to its third record, partition 1 completely.
     let done = t.flush(&[(p(0), Offset(7)), (p(1), Offset(100)), (p(3), Offset(5))]).await.unwrap().unwrap();
     assert_eq!((done.version, done.rows, done.files), (1, 3 * 50 + 7 * 50, 1));
     assert_eq!(done.offsets, [(p(0), Offset(6)), (p(1), Offset(19))]);
@@ -39,7 +39,7 @@ async fn rows_go_from_tail_to_tablet_and_survive() {
     assert!(t.flush(&[(p(0), Offset(7))]).await.unwrap().is_none());
     drop(t);
 
-    // the process ends; the log pushes from the beginning
+    // The process restarts; the log pushes from the beginning.
     let t = table(&store, 2).await;
     assert_eq!((t.pending_rows(), t.tablet_rows(), t.snapshot().version), (0, 500, 1));
     for offset in 0..20 {
@@ -91,7 +91,7 @@ async fn tablets_are_sorted_and_described() {
         assert_eq!(counted, tablet.rows);
     }
     assert!(rows.chunk_by(|a, b| a.0 == b.0).all(|tablet| tablet.is_sorted()));
-    // tablets of one flush follow each other
+    // Tablets of one flush have consecutive keys.
     let mut first_keys: Vec<_> =
         rows.chunk_by(|a, b| a.0 == b.0).map(|t| (t[0].1.clone(), t[t.len() - 1].1.clone())).collect();
     first_keys.sort();
@@ -118,7 +118,7 @@ async fn statistics_bound_every_value() {
             shown(7),
             format!("unknown unknown Some({})", (3_000..3_200).filter(|id| id % 7 != 0).count())
         );
-        // START + 5 µs, rounded outwards to milliseconds
+        // START + 5 µs, rounded outwards to milliseconds.
         assert_eq!(shown(8), format!("{} {} Some(0)", Timestamp(START), Timestamp(START + 1_000)));
     }
 }
@@ -196,7 +196,7 @@ async fn delta_checkpoints_carry_the_state() {
         "statistics survive the Delta checkpoint"
     );
 
-    // a hint that lies does no harm
+    // A wrong hint does no harm.
     let hint = url_path("_delta_log/_last_checkpoint");
     store.put(&hint, PutPayload::from_static(b"{\"version\": 3, \"size\": 1}")).await.unwrap();
     let t = zones(&store, 2, settings).await.table(&stream("Flight"), 4).await.unwrap();

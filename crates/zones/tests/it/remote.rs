@@ -1,4 +1,4 @@
-//! The same on a real object store, when one is named:
+//! Races and owner changes on a real object store, if one is configured:
 //!
 //! ```text
 //! TIDEMILL_TEST_LOCATION=s3://bucket/prefix \

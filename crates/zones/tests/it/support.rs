@@ -1,4 +1,4 @@
-//! A stream, its batches, and stores that fail on demand.
+//! A test stream, its batches, and stores that fail on demand.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -42,8 +42,8 @@ pub fn stream(name: &str) -> Arc<StreamSchema> {
     Arc::new(StreamSchema { name: name.to_owned(), fields, key: Some(0), id: vec![5], time: Some(4) })
 }
 
-/// Rows of record `offset` of partition `p`, as [`StreamSchema::table_schema`] of [`stream`] wants them.
-/// Their content follows from `p`, `offset` and the row.
+/// Returns rows of record `offset` of partition `p` with [`StreamSchema::table_schema`] of [`stream`]. Their
+/// content is a function of `p`, `offset` and the row.
 pub fn batch(p: u32, offset: u64, rows: usize) -> RecordBatch {
     let ids = || (0..rows as i64).map(|row| offset as i64 * 1_000 + row);
     let times = || ids().map(|id| START + (id * 7_919 + i64::from(p) * 13) % 3_600_000_000);
@@ -103,13 +103,13 @@ pub fn push(table: &Table, partition: u32, offset: u64, rows: usize) -> usize {
     table.push(p(partition), Offset(offset), batch(partition, offset, rows)).unwrap()
 }
 
-/// Flushes everything of all partitions.
+/// Flushes all rows of all partitions.
 pub async fn flush_all(table: &Table) -> tidemill_types::Result<Option<tidemill_zones::FlushResult>> {
     let all: Vec<_> = (0..4).map(|n| (p(n), Offset(u64::MAX >> 1))).collect();
     table.flush(&all).await
 }
 
-/// (partition, offset, row) of every row of a snapshot and how often it is there.
+/// Returns (partition, offset, row) of every row of a snapshot and how often it occurs.
 pub async fn rows_of(
     store: &Arc<dyn ObjectStore>,
     snapshot: &TableSnapshot,
@@ -142,24 +142,24 @@ pub fn count(batch: &RecordBatch, seen: &mut BTreeMap<(i32, i64, i32), usize>) {
     }
 }
 
-/// Asserts that a snapshot holds `rows` different rows, each once.
+/// Asserts that a snapshot contains `rows` different rows, each once.
 pub async fn assert_rows(store: &Arc<dyn ObjectStore>, table: &Table, rows: usize) {
     let seen = rows_of(store, &table.snapshot()).await;
     assert_eq!(seen.len(), rows);
     assert!(seen.values().all(|n| *n == 1), "rows that are there more than once");
 }
 
-/// A store that goes away and loses answers on demand.
+/// A store that becomes unavailable and loses responses on demand.
 #[derive(Debug)]
 pub struct FaultyStore {
     pub inner: Arc<dyn ObjectStore>,
-    /// Every operation fails.
+    /// Whether every operation fails.
     pub down: AtomicBool,
-    /// So many conditional puts are done and then reported as failed.
+    /// Number of upcoming conditional puts that are performed and then reported as failed.
     pub lose_answers: AtomicU32,
-    /// The store goes down with the next lost answer.
+    /// Whether the store becomes unavailable with the next lost response.
     pub down_after_lost: AtomicBool,
-    /// Operations of any kind, for tests that count them.
+    /// Number of operations of any kind.
     pub operations: AtomicU32,
 }
 
@@ -195,7 +195,7 @@ impl ObjectStore for FaultyStore {
     async fn put_opts(&self, location: &Path, payload: PutPayload, opts: PutOptions) -> Result<PutResult> {
         self.check()?;
         let create = opts.mode == PutMode::Create;
-        // a caller may be dropped before and after the deed
+        // A caller may be dropped before and after the operation.
         tokio::task::yield_now().await;
         let outcome = self.inner.put_opts(location, payload, opts).await?;
         tokio::task::yield_now().await;
