@@ -1,4 +1,4 @@
-//! Avro object containers.
+//! Reader of Avro object containers.
 
 use std::collections::VecDeque;
 use std::io::{self, BufRead, BufReader, Cursor, Read};
@@ -24,31 +24,32 @@ pub(crate) struct AvroReader {
     decoder: BlockDecoder,
     source: Arc<Mutex<BlockSource>>,
     reader: reader::Reader<BlockInput>,
-    /// Rows handed on, those of bad blocks among them as far as they were decoded.
+    /// Number of rows returned so far, including decoded rows of bad blocks.
     rows: u64,
-    /// Batches of blocks that were decoded one by one.
+    /// Batches of blocks that were decoded separately.
     ready: VecDeque<RecordBatch>,
 }
 
-/// How blocks become batches.
+/// Settings for decoding blocks to batches.
 struct BlockDecoder {
-    /// A header for blocks without compression.
+    /// Header of an equivalent uncompressed container.
     header: Bytes,
-    /// The fields to read, by their places in the file's schema.
+    /// Fields to read, as indexes into the file's schema.
     fields: Vec<usize>,
     batch_rows: usize,
 }
 
-/// Where blocks come from.
+/// Source of blocks, shared with the decoder's input.
 struct BlockSource {
     blocks: Blocks,
-    /// Blocks of which not all rows have been handed on.
+    /// Blocks whose rows have not all been returned.
     recent: VecDeque<Block>,
     failed: Option<Error>,
 }
 
 impl AvroReader {
-    /// Errors: that it is no container, has a codec that is not read, or lacks a field or has it with another type.
+    /// Reads the header. Errors: the input is not a container, has an unsupported codec, lacks a field, or
+    /// has a field of an incompatible type.
     pub(crate) fn new(
         input: Box<dyn Read + Send>,
         schema: &Arc<StreamSchema>,
@@ -85,10 +86,10 @@ impl AvroReader {
         })
     }
 
-    /// A row could not be decoded, which says nothing about the blocks around it: those whose rows have not all been
-    /// handed on are decoded one by one.
+    /// Handles a row that could not be decoded. The decoder's error does not identify the block, so all
+    /// blocks whose rows have not all been returned are decoded separately and the bad ones rejected.
     ///
-    /// Errors: `error`, where no block is at fault.
+    /// Errors: `error`, if there are no such blocks.
     fn decode_row_by_row(&mut self, error: ArrowError) -> Result<()> {
         let recent = std::mem::take(&mut self.source.lock().recent);
         if recent.is_empty() {
@@ -192,7 +193,7 @@ impl BufRead for BlockInput {
                     source.recent.push_back(block);
                 }
                 Ok(None) => {}
-                // the decoder would make an error of its own of it
+                // Stored here, because the decoder would replace it by an error of its own.
                 Err(e) => source.failed = Some(unreadable(e)),
             }
         }
@@ -204,7 +205,7 @@ impl BufRead for BlockInput {
     }
 }
 
-/// The header of a container without compression.
+/// Encodes the header of an uncompressed container.
 fn header(schema: &str, sync: &SyncMarker) -> Bytes {
     let mut out = b"Obj\x01".to_vec();
     put_number(&mut out, 2);
@@ -217,7 +218,7 @@ fn header(schema: &str, sync: &SyncMarker) -> Bytes {
     out.into()
 }
 
-/// The fields of a record.
+/// Returns the field names of a record schema.
 fn field_names(schema: &Json) -> Result<Vec<&str>> {
     let fields = schema.get("fields").and_then(Json::as_array);
     let fields = fields.ok_or_else(|| Error::invalid("expected records: the Avro schema has no fields"))?;

@@ -1,35 +1,35 @@
-//! How many bytes a row of an Avro container takes: what its schema says, without what it means.
+//! Sizes of the rows of an Avro container, derived from its schema without interpreting the values.
 //!
-//! Counts and lengths in a damaged block may be anything. Walking over its rows first costs little, and what decodes
-//! them then finds as many as it was told, no more and no fewer.
+//! Counts and lengths in a damaged block are arbitrary. Skipping over its rows first is cheap and ensures
+//! that the decoder finds exactly the declared number of rows.
 
 use std::collections::HashMap;
 
 use serde_json::Value as Json;
 use tidemill_types::{Error, Result};
 
-/// Deepest nesting of a schema and of its values.
+/// Maximum nesting depth of a schema and of its values.
 const DEPTH_MAX: usize = 64;
 
 #[derive(Debug, Clone)]
 enum TypeLayout {
-    /// This many bytes.
+    /// A fixed number of bytes.
     Fixed(usize),
-    /// Seven bits a byte as long as the highest is set.
+    /// A varint.
     Number,
-    /// A number, and as many bytes.
+    /// A varint length, followed by that many bytes.
     Bytes,
-    /// Blocks of values, up to an empty one.
+    /// Blocks of items, ended by an empty block.
     Array(Box<TypeLayout>),
-    /// One after the other.
+    /// Consecutive fields.
     Record(Vec<TypeLayout>),
-    /// A number, and what it chooses.
+    /// A varint branch index, followed by a value of that branch.
     Union(Vec<TypeLayout>),
-    /// A type that is named elsewhere in the schema.
+    /// A reference to a named type of the schema.
     Named(String),
 }
 
-/// The shape of the rows of a file.
+/// Layout of the rows of a file.
 #[derive(Debug)]
 pub(crate) struct RowLayout {
     row: TypeLayout,
@@ -37,7 +37,7 @@ pub(crate) struct RowLayout {
 }
 
 impl RowLayout {
-    /// Errors: what is wrong with the schema.
+    /// Parses an Avro schema. Errors: the fault of the schema.
     pub(crate) fn parse(schema: &Json) -> Result<Self> {
         let mut named = HashMap::new();
         let row =
@@ -45,7 +45,7 @@ impl RowLayout {
         Ok(Self { row, named })
     }
 
-    /// Whether `rows` rows take all of `content`.
+    /// Returns whether `content` consists of exactly `rows` rows.
     pub(crate) fn fits(&self, content: &[u8], rows: u64) -> bool {
         let mut rest = content;
         (0..rows).all(|_| self.skip(&self.row, &mut rest, 0).is_some()) && rest.is_empty()
@@ -77,10 +77,10 @@ impl RowLayout {
                     break;
                 }
                 if count < 0 {
-                    // its length in bytes stands behind it
+                    // The block's length in bytes follows.
                     number(rest)?;
                 }
-                // values that take no bytes would only ask for time
+                // Items without bytes would only waste time, so the count is bounded by the remaining bytes.
                 let count = usize::try_from(count.unsigned_abs()).ok().filter(|c| *c <= rest.len())?;
                 for _ in 0..count {
                     self.skip(item, rest, depth + 1)?;
@@ -129,7 +129,7 @@ fn parse(
     let own = object.get("namespace").and_then(Json::as_str);
     let full =
         object.get("name").and_then(Json::as_str).map(|name| full_name(name, own.unwrap_or(namespace)));
-    // names inside a record are those of its namespace
+    // Names inside a record are resolved in its namespace.
     let inside = full.as_deref().and_then(|f| f.rsplit_once('.')).map_or("", |(space, _)| space);
     let shape = match kind.as_str() {
         "array" => {
@@ -194,14 +194,14 @@ mod tests {
             {"name": "next", "type": ["null", "a.b.R"]},
         ]});
         let shape = RowLayout::parse(&schema).unwrap();
-        // 1; "hi"; {"k": 0.0}; X; abc; def; no next
+        // 1; "hi"; {"k": 0.0}; X; abc; def; null
         let row = [&[2, 2, 4][..], b"hi", &[2, 2], b"k", &[0; 8], &[0, 0], b"abcdef", &[0]].concat();
         assert!(shape.fits(&row, 1));
         assert!(shape.fits(&[row.clone(), row.clone()].concat(), 2));
         assert!(!shape.fits(&[row.clone(), row.clone()].concat(), 1));
         assert!(!shape.fits(&row, 2));
         assert!(!shape.fits(&row[..row.len() - 1], 1));
-        // the next is a row itself, as deep as one likes but not deeper than that
+        // `next` is a row itself; nesting is allowed up to the limit.
         let nested = [&row[..row.len() - 1], &[2], &row[..]].concat();
         assert!(shape.fits(&nested, 1));
         let deep = [&row[..row.len() - 1], &[2]].concat().repeat(100);

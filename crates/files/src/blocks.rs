@@ -1,5 +1,5 @@
-//! The blocks of an Avro container: cut out, checked and decompressed one by one, so that a damaged one does not take
-//! the others with it.
+//! The blocks of an Avro container: split, checked and decompressed independently, so that a damaged block
+//! does not affect the others.
 
 use std::io::{self, BufRead, BufReader, Read};
 
@@ -12,25 +12,25 @@ use memchr::memmem;
 use crate::avro_layout::RowLayout;
 use crate::reader::BadRow;
 
-/// Ends every block.
+/// Marker at the end of every block.
 pub(crate) type SyncMarker = [u8; 16];
-/// Largest block, as it lies in the file and decompressed.
+/// Maximum size of a block in bytes, compressed and decompressed.
 const BLOCK_BYTES_MAX: usize = 256 << 20;
 
-/// A block.
+/// A valid block.
 #[derive(Debug, Clone)]
 pub(crate) struct Block {
-    /// Where it begins in the file.
+    /// Position in the file in bytes.
     pub(crate) offset: u64,
-    /// The number of its first row; rows of bad blocks are not counted.
+    /// Index of its first row in the file, not counting rows of bad blocks.
     pub(crate) first: u64,
-    /// How many rows it says it has.
+    /// Number of rows.
     pub(crate) rows: u64,
-    /// Itself as in a container without compression.
+    /// The block, encoded as in an uncompressed container.
     pub(crate) bytes: Bytes,
 }
 
-/// Blocks from an input that stands behind the header.
+/// Blocks of an input positioned after the header.
 pub(crate) struct Blocks {
     input: BufReader<Box<dyn Read + Send>>,
     codec: Option<CompressionCodec>,
@@ -42,13 +42,13 @@ pub(crate) struct Blocks {
     pub(crate) rejected: Vec<BadRow>,
 }
 
-/// Why there is no block.
+/// Reason why a block cannot be read.
 enum BlockError {
-    /// It is not what it should be: reading goes on behind the next mark of a block's end.
+    /// The framing is damaged: reading continues after the next sync marker.
     Framing(String),
-    /// What is in it is not: reading goes on behind it.
+    /// The content is damaged: reading continues after the block.
     Content(String),
-    /// There is nothing behind it.
+    /// The file ends inside the block.
     End(String),
     Io(io::Error),
 }
@@ -73,7 +73,7 @@ impl Blocks {
         Self { input, codec, layout: shape, sync, offset, rows: 0, raw: vec![], rejected: vec![] }
     }
 
-    /// The next block that is whole; none at the end of the file.
+    /// Returns the next valid block; `None` at the end of the file. Bad blocks are added to `rejected`.
     pub(crate) fn next(&mut self) -> io::Result<Option<Block>> {
         loop {
             if self.input.fill_buf()?.is_empty() {
@@ -115,7 +115,7 @@ impl Blocks {
         }
         let unpacked = self.decompressed().map_err(BlockError::Content)?;
         let content = unpacked.as_deref().unwrap_or(&self.raw);
-        // a row takes a byte, if it has any field: more rows than bytes would only ask for memory
+        // A row takes at least a byte if it has a field: a higher row count would only waste memory.
         if rows > content.len().max(1) as u64 || !self.layout.fits(content, rows) {
             let message = format!("the {} bytes of the block are not {rows} rows", content.len());
             return Err(BlockError::Content(message));
@@ -130,7 +130,7 @@ impl Blocks {
         Ok(Block { offset: begins, first, rows, bytes: bytes.into() })
     }
 
-    /// Avro's long: seven bits a byte, the lowest first, signs alternating.
+    /// Reads an Avro long: zigzag varint, lowest seven bits first.
     fn number(&mut self) -> Result<i64, BlockError> {
         let mut value = 0_u64;
         for shift in (0..64).step_by(7) {
@@ -145,7 +145,7 @@ impl Blocks {
         Err(BlockError::Framing("a number of more than 64 bits".into()))
     }
 
-    /// What was read, decompressed; none where it is as it is.
+    /// Decompresses the block that was read; `None` if it is not compressed.
     fn decompressed(&self) -> Result<Option<Vec<u8>>, String> {
         match self.codec {
             None => Ok(None),
@@ -171,9 +171,9 @@ impl Blocks {
         }
     }
 
-    /// Goes behind the next end of a block. Whether there is one.
+    /// Skips to the byte after the next sync marker. Returns whether there is one.
     fn skip_to_sync(&mut self) -> io::Result<bool> {
-        // the end of what was looked at already, in which a mark may begin
+        // Last bytes of the previous buffer, in which a marker may begin.
         let mut seen: Vec<u8> = Vec::new();
         loop {
             let buffer = self.input.fill_buf()?;
@@ -198,7 +198,7 @@ fn too_large() -> String {
     format!("a block of more than {BLOCK_BYTES_MAX} bytes when decompressed")
 }
 
-/// Adds an Avro long.
+/// Appends an Avro long.
 pub(crate) fn put_number(out: &mut Vec<u8>, value: i64) {
     let mut rest = ((value << 1) ^ (value >> 63)) as u64;
     while rest >= 0x80 {

@@ -1,4 +1,4 @@
-//! CSV.
+//! Reader of CSV.
 
 use std::io::{BufReader, Read};
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use crate::reader::{BadRow, EventReader, READ_BYTES, ReadOptions, unreadable};
 pub(crate) struct CsvReader {
     input: csv::Reader<BufReader<Box<dyn Read + Send>>>,
     builder: BatchBuilder,
-    /// For each column of the file the field that it is; others are left out.
+    /// Declared field of each column of the file; `None` for columns to ignore.
     columns: Vec<Option<usize>>,
     fields: usize,
     options: ReadOptions,
@@ -23,7 +23,7 @@ pub(crate) struct CsvReader {
 }
 
 impl CsvReader {
-    /// Errors: that the header cannot be read or lacks a field.
+    /// Reads the header, if any. Errors: it cannot be read or lacks a field.
     pub(crate) fn new(
         input: Box<dyn Read + Send>,
         header: bool,
@@ -57,7 +57,7 @@ impl CsvReader {
         })
     }
 
-    /// Takes the record that was read last. Errors: what is wrong with it.
+    /// Adds the record that was read last to the batch. Errors: the reason why it is rejected.
     fn push(&mut self) -> Result<()> {
         let (found, wanted) = (self.record.len(), self.columns.len());
         if found != wanted {
@@ -70,7 +70,7 @@ impl CsvReader {
                 .map_err(|_| Error::invalid(format!("column {} is not UTF-8", cells.len() + 1)))?;
             cells.push((Ok(*field), text));
         }
-        // the batch's time column is not handed on
+        // The time column is dropped from the output.
         self.builder.push_text(cells.iter().map(|(field, text)| (field, *text)), Timestamp(0))
     }
 }

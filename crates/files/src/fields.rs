@@ -1,4 +1,4 @@
-//! Columns of a file as the fields that a stream declares.
+//! Conversion of a file's columns to the declared fields of a stream.
 
 use std::sync::Arc;
 
@@ -10,18 +10,18 @@ use arrow_json::writer::{EncoderOptions, make_encoder};
 use arrow_schema::{ArrowError, DataType, Field as ArrowField, FieldRef, Schema, SchemaRef, TimeUnit};
 use tidemill_types::{Error, FieldType, Result, StreamSchema, did_you_mean};
 
-/// The columns of batches: the declared fields and nothing else.
+/// Returns the schema of output batches: exactly the declared fields.
 pub(crate) fn declared(schema: &StreamSchema) -> SchemaRef {
     let fields = schema.fields.iter().map(|f| ArrowField::new(&f.name, f.ty.arrow(), true));
     Arc::new(Schema::new(fields.collect::<Vec<_>>()))
 }
 
-/// A batch without what stands behind its first `fields` columns.
+/// Returns a batch of the first `fields` columns.
 pub(crate) fn only_declared(batch: &RecordBatch, fields: usize) -> Result<RecordBatch> {
     batch.project(&(0..fields).collect::<Vec<_>>()).map_err(internal)
 }
 
-/// For each declared field its place among `names`. Errors: that one is not there.
+/// Returns for each declared field its index in `names`. Errors: a field is missing.
 pub(crate) fn field_columns<'n>(
     names: impl Iterator<Item = &'n str>,
     schema: &StreamSchema,
@@ -36,7 +36,8 @@ pub(crate) fn field_columns<'n>(
     schema.fields.iter().map(place).collect()
 }
 
-/// Checks that fields of a file can be read as the declared ones, which are as many. Errors: that one cannot.
+/// Checks that fields of a file can be read as the declared ones, pairwise. Errors: a field has an
+/// incompatible type.
 pub(crate) fn check(found: &[FieldRef], schema: &StreamSchema) -> Result<()> {
     for (found, field) in found.iter().zip(&schema.fields) {
         if !is_readable(found.data_type(), field.ty) {
@@ -47,7 +48,7 @@ pub(crate) fn check(found: &[FieldRef], schema: &StreamSchema) -> Result<()> {
     Ok(())
 }
 
-/// Columns that were [checked](check) as a batch of the declared fields.
+/// Converts columns that passed [`check`] to a batch of the declared fields.
 pub(crate) fn convert(
     columns: &[ArrayRef],
     rows: usize,
@@ -64,7 +65,7 @@ pub(crate) fn convert(
     RecordBatch::try_new_with_options(declared.clone(), columns, &options).map_err(internal)
 }
 
-/// Whether no value is lost on the way from a type to a declared one.
+/// Returns whether the conversion from a type to a declared one loses no value.
 fn is_readable(from: &DataType, to: FieldType) -> bool {
     use DataType as T;
     if let T::Dictionary(_, values) = from {
@@ -81,7 +82,7 @@ fn is_readable(from: &DataType, to: FieldType) -> bool {
         FieldType::Double => int || matches!(from, T::UInt32 | T::Float16 | T::Float32 | T::Float64),
         FieldType::String => matches!(from, T::Utf8 | T::LargeUtf8 | T::Utf8View),
         FieldType::Time => matches!(from, T::Timestamp(..)),
-        // any value has a JSON text
+        // Every value has a JSON representation.
         FieldType::Object => true,
     }
 }
@@ -99,7 +100,7 @@ fn as_type(array: &ArrayRef, ty: FieldType) -> Result<ArrayRef, ArrowError> {
     }
 }
 
-/// The JSON text of each value.
+/// Encodes each value as JSON.
 fn json_texts(array: &ArrayRef) -> Result<ArrayRef, ArrowError> {
     let field: FieldRef = Arc::new(ArrowField::new("", array.data_type().clone(), true));
     let options = EncoderOptions::default();
@@ -118,7 +119,7 @@ fn json_texts(array: &ArrayRef) -> Result<ArrayRef, ArrowError> {
     Ok(Arc::new(texts.finish()))
 }
 
-/// The bytes that each row has on average, for texts counted as they are.
+/// Returns the average size of a row in bytes; counts strings by their length and other values as 8 bytes.
 pub(crate) fn row_bytes(batch: &RecordBatch) -> usize {
     let bytes = |array: &ArrayRef| match array.as_string_opt::<i32>() {
         Some(texts) => {

@@ -1,31 +1,31 @@
-//! The formats that there are.
+//! File formats.
 
 use std::path::Path;
 
 use tidemill_types::{Error, Result, did_you_mean};
 
-/// How events lie in a file.
+/// Format of a file of events.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Format {
-    /// Avro object containers. The codec is that of files that are written; a file that is read says its own.
+    /// Avro object containers. The codec applies to written files; a file that is read names its own.
     Avro(Codec),
-    /// A JSON object a line; also an array of them, also inside an object with the only key `event`.
+    /// One JSON object per line, an array of them, or either inside an object whose only key is `event`.
     Json,
-    /// Rows of texts.
+    /// Comma-separated values.
     Csv {
-        /// Whether the first row names the columns. Without it they are the fields in order.
+        /// Whether the first row names the columns. Without it the columns are the fields in order.
         header: bool,
-        /// What stands between two columns.
+        /// Column separator.
         delimiter: u8,
     },
-    /// Parquet; compressed with Snappy when it is written.
+    /// Parquet; written files are compressed with Snappy.
     Parquet,
 }
 
-/// How the blocks of an Avro container are compressed.
+/// Compression of the blocks of an Avro container.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Codec {
-    /// Not at all.
+    /// No compression.
     #[default]
     Null,
     /// Deflate.
@@ -38,7 +38,7 @@ impl Codec {
     /// All names, in the order they are listed to people.
     pub const NAMES: [&'static str; 3] = ["null", "deflate", "snappy"];
 
-    /// The codec called `name`, as in the header of a container.
+    /// Returns the codec called `name`, as in the header of a container.
     pub fn parse(name: &str) -> Option<Self> {
         Some(match name {
             "null" => Self::Null,
@@ -50,10 +50,10 @@ impl Codec {
 }
 
 impl Format {
-    /// All names, in the order they are listed to people.
+    /// All names, in the order shown to users.
     pub const NAMES: [&'static str; 4] = ["avro", "json", "csv", "parquet"];
 
-    /// The format called `name`, with what it has when nothing is said: no compression, no header, commas.
+    /// Returns the format called `name` with its defaults: no compression, no header, commas.
     pub fn parse(name: &str) -> Option<Self> {
         Some(match name {
             "avro" => Self::Avro(Codec::Null),
@@ -64,10 +64,10 @@ impl Format {
         })
     }
 
-    /// The format that the name of a file tells: `.avro`, `.json`, `.jsonl`, `.ndjson`, `.csv` (with a header), `.parquet`, of which
-    /// the texts may also end in `.gz`.
+    /// Returns the format for the extension of a file: `.avro`, `.json`, `.jsonl`, `.ndjson`, `.csv` (with a
+    /// header), `.parquet`. Extensions of text formats may be followed by `.gz`.
     ///
-    /// Errors: `Invalid` where it tells none.
+    /// Errors: `Invalid` for other extensions.
     pub fn from_path(path: &Path) -> Result<Self> {
         let name = path.file_name().and_then(|n| n.to_str()).unwrap_or_default().to_lowercase();
         let ending = name.trim_end_matches(".gz").rsplit('.').next().unwrap_or_default();
@@ -81,7 +81,7 @@ impl Format {
         }
     }
 
-    /// Whether files of it can be read from a stream and continued at their end: lines of text.
+    /// Returns whether its files are lines of text, which can be read from a stream and appended to.
     pub fn is_text(&self) -> bool {
         matches!(self, Self::Json | Self::Csv { .. })
     }

@@ -1,4 +1,4 @@
-//! JSON lines.
+//! Reader of JSON lines.
 
 use std::io::{BufRead, BufReader, Read};
 use std::sync::Arc;
@@ -12,12 +12,12 @@ use tidemill_types::{Result, StreamSchema, Timestamp};
 use crate::fields::only_declared;
 use crate::reader::{BadRow, EventReader, READ_BYTES, ReadOptions, unreadable};
 
-/// Longest line.
+/// Maximum length of a line in bytes.
 const LINE_BYTES_MAX: usize = 64 << 20;
-/// The key of an object that is around each event in the default form of SiddhiQL's JSON.
+/// Key of the object around each event in the default form of SiddhiQL's JSON.
 const ENVELOPE_KEY: &str = "event";
 
-/// The default form of SiddhiQL's JSON.
+/// An event in the default form of SiddhiQL's JSON.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct EventEnvelope<'e> {
@@ -29,15 +29,16 @@ pub(crate) struct JsonReader {
     input: BufReader<Box<dyn Read + Send>>,
     rows: RowBuffer,
     line: Vec<u8>,
-    /// The number of the line to be read, from 1, and where it begins.
+    /// Number of the next line, from 1, and its position in `offset`.
     number: u64,
     offset: u64,
 }
 
-/// Rows on their way into a batch.
+/// Rows of the batch under construction.
 struct RowBuffer {
     builder: BatchBuilder,
-    /// Whether events may lie in an object: none is told from an event where the stream has such a field.
+    /// Whether events may be in an envelope; false if the stream has a field of that name, which would be
+    /// ambiguous.
     has_envelope: bool,
     fields: usize,
     bytes: usize,
@@ -61,7 +62,8 @@ impl JsonReader {
         Self { input, rows, line: vec![], number: 1, offset: 0 }
     }
 
-    /// Reads a line, with its end; none at the end. Lines that are too long are passed over.
+    /// Reads a line including its end. Returns false at the end of the input. Lines that are too long are
+    /// rejected and skipped.
     fn read_line(&mut self) -> Result<bool> {
         self.line.clear();
         let mut limited = (&mut self.input).take(LINE_BYTES_MAX as u64);
@@ -113,7 +115,7 @@ impl RowBuffer {
         let outcome = match line.first() {
             None => Ok(()),
             Some(b'[') => match serde_json::from_slice::<Vec<&RawValue>>(line) {
-                // one that is bad does not take the others with it
+                // A bad event does not affect the others.
                 Ok(events) => {
                     for event in events {
                         if let Err(e) = self.push(event.get().as_bytes()) {
@@ -138,12 +140,13 @@ impl RowBuffer {
             None
         };
         let event = inner.map_or(event, |e| e.event.get().as_bytes());
-        // the batch's time column is not handed on
+        // The time column is dropped from the output.
         self.builder.push_json(event, Timestamp(0))
     }
 }
 
-/// Whether the first key of an object is [`ENVELOPE_KEY`]; events that are not enclosed are told so at a glance.
+/// Returns whether the first key of an object is [`ENVELOPE_KEY`]; a cheap check that spares most events a
+/// parse.
 fn starts_with_envelope(event: &[u8]) -> bool {
     let inside = event.strip_prefix(b"{").map(<[u8]>::trim_ascii_start);
     let key =

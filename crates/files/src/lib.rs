@@ -1,4 +1,4 @@
-//! Files of events, read and written in batches: Avro containers, JSON lines, CSV, Parquet.
+//! Reading and writing files of events in batches: Avro containers, JSON lines, CSV, Parquet.
 //!
 //! ```
 //! use std::sync::Arc;

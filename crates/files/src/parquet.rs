@@ -1,4 +1,4 @@
-//! Parquet.
+//! Reader of Parquet.
 
 use std::fs::File;
 use std::sync::Arc;
@@ -16,12 +16,12 @@ pub(crate) struct ParquetReader {
     schema: Arc<StreamSchema>,
     declared: SchemaRef,
     reader: ParquetRecordBatchReader,
-    /// For each declared field its place among the columns that are read.
+    /// For each declared field its index among the projected columns.
     field_columns: Vec<usize>,
 }
 
 impl ParquetReader {
-    /// Errors: that it is no Parquet file, or lacks a field or has it with another type.
+    /// Opens a file. Errors: it is not a Parquet file, lacks a field, or has a field of an incompatible type.
     pub(crate) fn new(file: File, schema: &Arc<StreamSchema>, reading: ReadOptions) -> Result<Self> {
         let broken = |e| Error::invalid("not a Parquet file").with_source(e);
         let builder = ParquetRecordBatchReaderBuilder::try_new(file).map_err(broken)?;
@@ -32,7 +32,7 @@ impl ParquetReader {
         let mask = ProjectionMask::roots(builder.parquet_schema(), in_file.iter().copied());
         let reader = builder.with_projection(mask).with_batch_size(reading.batch_rows.max(1));
         let reader = reader.build().map_err(broken)?;
-        // columns that are read keep the order of the file
+        // Projected columns keep the order of the file.
         let mut read = in_file.clone();
         read.sort_unstable();
         read.dedup();

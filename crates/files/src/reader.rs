@@ -1,4 +1,4 @@
-//! Reading: batches of the rows that are right, and apart from them those that are not.
+//! Reading: batches of the valid rows, and separately the rejected ones.
 
 use std::fmt;
 use std::fs::File;
@@ -15,19 +15,19 @@ use crate::csv::CsvReader;
 use crate::format::Format;
 use crate::json_lines::JsonReader;
 
-/// Bytes that are read from a file at once.
+/// Read size in bytes.
 pub(crate) const READ_BYTES: usize = 256 << 10;
-/// How much of a bad row is kept.
+/// Maximum number of bytes stored of a rejected row.
 const BAD_TEXT_BYTES_MAX: usize = 1024;
 
-/// How files are read.
+/// Settings for reading files.
 #[derive(Debug, Clone, Copy)]
 pub struct ReadOptions {
-    /// Rows of a batch, at most.
+    /// Maximum number of rows of a batch.
     pub batch_rows: usize,
-    /// Bytes of text after which a batch of JSON or CSV ends though it has fewer rows.
+    /// Size in bytes after which a batch of JSON or CSV ends even if it has fewer rows.
     pub batch_bytes: usize,
-    /// Whether a JSON object that lacks a field is bad; else the field is null.
+    /// Whether a JSON object that lacks a field is rejected; otherwise the field is null.
     pub complete: bool,
 }
 
@@ -37,16 +37,16 @@ impl Default for ReadOptions {
     }
 }
 
-/// A row, or a block of rows, that cannot be read.
+/// A rejected row, or block of rows.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BadRow {
-    /// The line, from 1; none in files without lines.
+    /// Line number, from 1; `None` in formats without lines.
     pub line: Option<u64>,
-    /// Where it begins, in bytes from the start of the file (of what was compressed, if the file is).
+    /// Position in bytes from the start of the file (of the decompressed content, if the file is compressed).
     pub offset: u64,
-    /// What is wrong with it.
+    /// Description of the fault.
     pub message: String,
-    /// Its beginning, where it is text.
+    /// Beginning of the row in text formats, otherwise empty.
     pub text: String,
 }
 
@@ -66,25 +66,25 @@ impl fmt::Display for BadRow {
     }
 }
 
-/// What reads one format.
+/// Reader of one format.
 pub(crate) trait EventReader: Send {
-    /// The next batch; none at the end. Errors: why reading cannot go on.
+    /// Returns the next batch; `None` at the end. Errors: the reason why reading cannot continue.
     fn next(&mut self) -> Result<Option<RecordBatch>>;
-    /// The bad rows that were met since it was asked last.
+    /// Returns the rows rejected since the last call.
     fn take_rejected(&mut self) -> Vec<BadRow>;
 }
 
 /// Batches of a file. Their columns are the fields of the stream, in order, with the types of
 /// [`tidemill_types::FieldType::arrow`].
 ///
-/// Bad rows are left out and kept for [`Reader::take_rejected`]; with an error reading ends.
+/// Rejected rows are omitted and available from [`Reader::take_rejected`]; an error ends reading.
 pub struct Reader {
     batches: Box<dyn EventReader>,
     done: bool,
 }
 
 impl Reader {
-    /// The bad rows that were met since it was asked last, in the order of the file.
+    /// Returns the rows rejected since the last call, in file order.
     pub fn take_rejected(&mut self) -> Vec<BadRow> {
         self.batches.take_rejected()
     }
@@ -109,9 +109,10 @@ impl fmt::Debug for Reader {
     }
 }
 
-/// Opens a file. Text ending in `.gz` is decompressed.
+/// Opens a file. Text files ending in `.gz` are decompressed.
 ///
-/// Errors: that it cannot be opened, is of another format, or lacks a field or has it with another type.
+/// Errors: the file cannot be opened, has another format, lacks a field, or has a field of an incompatible
+/// type.
 pub fn open(
     path: &Path,
     format: &Format,
@@ -133,9 +134,9 @@ pub fn open(
     Ok(Reader { batches: Box::new(WithFileName { path: path.display().to_string(), batches }), done: false })
 }
 
-/// Reads events from any input. Parquet needs a file: [`open`].
+/// Reads events from any input except Parquet, which needs a file: [`open`].
 ///
-/// Errors: as [`open`].
+/// Errors: those of [`open`].
 pub fn read(
     input: impl Read + Send + 'static,
     format: &Format,
@@ -173,7 +174,7 @@ fn parquet(_: File, _: &Arc<StreamSchema>, _: ReadOptions) -> Result<Reader> {
     Err(Error::invalid("Parquet was left out of this build: it needs the feature `parquet`"))
 }
 
-/// Puts the file's name before errors.
+/// Prepends the file name to errors.
 struct WithFileName {
     path: String,
     batches: Box<dyn EventReader>,
@@ -192,7 +193,7 @@ impl EventReader for WithFileName {
 pub(crate) fn unreadable(e: std::io::Error) -> Error {
     let kind = match e.kind() {
         std::io::ErrorKind::NotFound => ErrorKind::NotFound,
-        // what decompresses says so
+        // Decompressors report damage with these kinds.
         std::io::ErrorKind::InvalidInput | std::io::ErrorKind::InvalidData => ErrorKind::Corrupt,
         std::io::ErrorKind::UnexpectedEof => ErrorKind::Corrupt,
         _ => ErrorKind::Unavailable,

@@ -1,4 +1,4 @@
-//! JSON lines and CSV, written row by row.
+//! Writers of JSON lines and CSV.
 
 use std::io::Write;
 use std::sync::Arc;
@@ -45,7 +45,7 @@ pub(crate) struct CsvWriter {
 }
 
 impl CsvWriter {
-    /// Errors: that the header cannot be written.
+    /// Writes the header, if any. Errors: writing it fails.
     pub(crate) fn new(out: FileOutput, schema: &StreamSchema, header: bool, delimiter: u8) -> Result<Self> {
         let mut out = csv::WriterBuilder::new().delimiter(delimiter).from_writer(out);
         if header {

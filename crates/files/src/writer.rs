@@ -1,4 +1,4 @@
-//! Writing.
+//! Writing files of events.
 
 use std::fmt;
 use std::fs::OpenOptions;
@@ -18,45 +18,47 @@ use crate::fields::row_bytes;
 use crate::format::{Codec, Format};
 use crate::text::{CsvWriter, JsonWriter};
 
-/// Bytes that go to a file at once.
+/// Write buffer size in bytes.
 const WRITE_BYTES: usize = 256 << 10;
-/// Bytes of a block of Avro, before compression; Avro's own libraries do the same.
+/// Size of an uncompressed Avro block in bytes, similar to that of Avro's own libraries.
 const BLOCK_BYTES: usize = 64_000;
-/// What tells the name of an Avro record.
+/// Metadata key of the name of an Avro record.
 const RECORD_NAME: &str = "avro.name";
 
-/// Where what is written goes.
+/// Buffered output of a writer.
 pub(crate) type FileOutput = BufWriter<Box<dyn Write + Send>>;
 
-/// How files are written.
+/// Settings for writing files.
 #[derive(Debug, Clone, Default)]
 pub struct WriteOptions {
-    /// Whether lines go behind those that are in the file; else it is begun anew. Containers are always begun anew.
+    /// Whether lines are appended to an existing file; otherwise it is overwritten. Containers are always
+    /// overwritten.
     pub append: bool,
-    /// The key of an object around each event, in JSON.
+    /// Key of an object around each event, in JSON.
     pub envelope: Option<String>,
-    /// Whether no field is ever null, which the schema of an Avro container then says.
+    /// Whether no field is ever null; an Avro container then declares its fields as required.
     pub complete: bool,
 }
 
-/// What writes one format.
+/// Writer of one format.
 pub(crate) trait EventWriter: Send {
     fn write(&mut self, batch: &RecordBatch) -> Result<()>;
     fn finish(self: Box<Self>) -> Result<()>;
 }
 
-/// A file that is written batch by batch. Only [`Writer::finish`] says that it is whole.
+/// A file that is written batch by batch. It is complete only after [`Writer::finish`] has succeeded.
 pub struct Writer {
     rows: Box<dyn EventWriter>,
     columns: usize,
-    /// The file's name, for errors.
+    /// File name for errors; `None` for other outputs.
     path: Option<String>,
 }
 
 impl Writer {
-    /// Creates a file, or opens it to write on behind what is there.
+    /// Creates a file, or opens it for appending.
     ///
-    /// Errors: `Unavailable` where that cannot be done, `Invalid` where the format does not hold such a stream.
+    /// Errors: `Unavailable` if the file cannot be opened, `Invalid` if the format does not support the
+    /// stream.
     pub fn create(
         path: &Path,
         format: &Format,
@@ -68,7 +70,7 @@ impl Writer {
         let mut options = OpenOptions::new();
         options.create(true).write(true).append(append).truncate(!append);
         let file = options.open(path).map_err(|e| named(unwritable(e)))?;
-        // a header stands at the top only
+        // A header appears only at the top of a file.
         let begun = append && file.metadata().is_ok_and(|m| m.len() > 0);
         let format = match format {
             Format::Csv { delimiter, .. } if begun => Format::Csv { header: false, delimiter: *delimiter },
@@ -81,7 +83,7 @@ impl Writer {
 
     /// Writes to any output.
     ///
-    /// Errors: as [`Writer::create`].
+    /// Errors: those of [`Writer::create`].
     pub fn new(
         output: impl Write + Send + 'static,
         format: &Format,
@@ -98,18 +100,18 @@ impl Writer {
         Ok(Self { rows, columns: schema.fields.len(), path: None })
     }
 
-    /// Writes a batch whose first columns are the fields of the stream; others are left out.
+    /// Writes a batch whose first columns are the fields of the stream; ignores further columns.
     ///
-    /// Errors: `Unavailable` where the output does not take it, `Invalid` where it has other columns.
+    /// Errors: `Unavailable` if the output fails, `Invalid` if the batch has other columns.
     pub fn write(&mut self, batch: &RecordBatch) -> Result<()> {
         let fields: Vec<usize> = (0..self.columns.min(batch.num_columns())).collect();
         let batch = batch.project(&fields).map_err(|e| Error::internal("no columns").with_source(e))?;
         self.rows.write(&batch).map_err(|e| with_file_name(e, self.path.as_deref()))
     }
 
-    /// Writes what is left, and the end that containers have.
+    /// Writes buffered data and the end of a container.
     ///
-    /// Errors: `Unavailable` where the output does not take it.
+    /// Errors: `Unavailable` if the output fails.
     pub fn finish(self) -> Result<()> {
         self.rows.finish().map_err(|e| with_file_name(e, self.path.as_deref()))
     }
@@ -145,7 +147,7 @@ impl AvroEventWriter {
         let arrow = Schema::new(fields.collect::<Vec<_>>()).with_metadata(named);
         let builder = arrow_avro::writer::WriterBuilder::new(arrow.clone()).with_compression(codec);
         let wrong = |e| Error::invalid("the stream cannot be written as Avro").with_source(e);
-        // room for a block, so that none grows
+        // Space for a block, so that the buffer does not grow.
         let out = builder.with_capacity(2 * BLOCK_BYTES).build(out).map_err(wrong)?;
         Ok(Self { out, schema: arrow.into() })
     }

@@ -1,4 +1,4 @@
-//! JSON and text rows to Arrow batches: good rows go on, each bad row comes back with its reason.
+//! Decoding of JSON and CSV rows to Arrow batches; each rejected row is reported with its reason.
 
 use std::borrow::Cow;
 use std::collections::HashSet;
@@ -18,7 +18,7 @@ use crate::{Duration, EpochUnit, Error, Field, FieldType, Result, StreamSchema, 
 
 /// Builds event batches of one stream, row by row.
 ///
-/// A row is checked whole before any of it is kept: a bad row leaves no trace in the batch.
+/// A row is checked completely before any of it is stored: a rejected row leaves no trace in the batch.
 pub struct BatchBuilder {
     schema: Arc<StreamSchema>,
     arrow: SchemaRef,
@@ -29,13 +29,13 @@ pub struct BatchBuilder {
     pending: Vec<PendingValue>,
     text: String,
     extra_text: String,
-    /// Names of the row's fields that are not declared.
+    /// Undeclared fields of the current row, to detect repeated ones.
     undeclared: HashSet<String>,
     envelope: Option<String>,
     complete: bool,
 }
 
-/// A checked value on its way into a column; text lies in the builder's scratch buffer.
+/// A checked value of the current row; `Text` is a byte range of the builder's `text` buffer.
 #[derive(Clone, Copy)]
 enum PendingValue {
     Missing,
@@ -57,7 +57,7 @@ enum ColumnBuilder {
 }
 
 impl BatchBuilder {
-    /// An empty builder for `schema`.
+    /// Creates an empty builder for `schema`.
     pub fn new(schema: Arc<StreamSchema>) -> Self {
         let columns = schema.fields.iter().map(|f| ColumnBuilder::new(f.ty)).collect();
         let slots = vec![PendingValue::Missing; schema.fields.len()];
@@ -77,32 +77,32 @@ impl BatchBuilder {
         }
     }
 
-    /// Leaves out the undeclared field `name`: it belongs to the envelope (such as the stream's name on each line of
-    /// a mixed file), not to the event.
+    /// Ignores the undeclared field `name`: it belongs to the envelope (such as the stream's name on each
+    /// line of a mixed file), not to the event.
     pub fn without_envelope(mut self, name: &str) -> Self {
         self.envelope = Some(name.to_owned());
         self
     }
 
-    /// Refuses JSON objects that lack a declared field. One that is null is there.
+    /// Rejects JSON objects that lack a declared field. A field that is null counts as present.
     pub fn require_all_fields(mut self) -> Self {
         self.complete = true;
         self
     }
 
-    /// Rows pushed since the last [`Self::finish`].
+    /// Returns the number of rows pushed since the last [`Self::finish`].
     pub fn len(&self) -> usize {
         self.rows
     }
 
-    /// Whether there are no rows.
+    /// Returns whether there are no rows.
     pub fn is_empty(&self) -> bool {
         self.rows == 0
     }
 
     /// Adds one JSON object. `now` becomes the event time when the row carries none.
     ///
-    /// Errors: `Invalid` with the field, the type expected and the value found; the row is not kept.
+    /// Errors: `Invalid` with the field, the expected type and the value; the row is not stored.
     pub fn push_json(&mut self, row: &[u8], now: Timestamp) -> Result<()> {
         self.begin();
         let mut de = serde_json::Deserializer::from_slice(without_bom(row));
@@ -120,10 +120,10 @@ impl BatchBuilder {
         Ok(())
     }
 
-    /// Adds one row of text cells, as from CSV: `cells[i]` belongs to declared field `fields[i]`, or to an extra
-    /// column when that is `Err(name)`. Empty cells are missing.
+    /// Adds one row of text cells, as from CSV. A cell belongs to the declared field with index `Ok(index)`,
+    /// or to the extra column `Err(name)`. Empty cells are missing.
     ///
-    /// Errors: as [`Self::push_json`].
+    /// Errors: those of [`Self::push_json`].
     pub fn push_text<'c>(
         &mut self,
         cells: impl IntoIterator<Item = (&'c Result<usize, String>, &'c str)>,
@@ -147,7 +147,7 @@ impl BatchBuilder {
         Ok(())
     }
 
-    /// Takes the rows pushed so far as a batch of [`StreamSchema::batch_schema`].
+    /// Returns the rows pushed so far as a batch of [`StreamSchema::batch_schema`] and empties the builder.
     pub fn finish(&mut self) -> RecordBatch {
         let mut arrays: Vec<ArrayRef> = self.columns.iter_mut().map(ColumnBuilder::finish).collect();
         arrays.push(Arc::new(self.time.finish()));
@@ -195,7 +195,7 @@ impl BatchBuilder {
         PendingValue::Text(start, self.text.len())
     }
 
-    /// Reads a text cell as field `index`; nothing if it is none.
+    /// Parses a text cell as field `index`; `None` if it does not have the field's type.
     fn parse_text(&mut self, index: usize, cell: &str) -> Option<PendingValue> {
         let field = &self.schema.fields[index];
         match field.ty {
@@ -209,14 +209,15 @@ impl BatchBuilder {
         }
     }
 
-    /// That field `index` cannot be read from `value`, which is shown as `found`.
+    /// Creates the error that field `index` cannot be parsed from `value`, which the message shows as
+    /// `found`.
     fn mismatch(&self, index: usize, value: &str, found: &str) -> Error {
         let field = &self.schema.fields[index];
         let (expected, hint) = (expected(field), unit_hint(field, value));
         Error::invalid(format!("field `{}`: expected {expected}, found {found}{hint}", field.name))
     }
 
-    /// Checks a JSON value against the declared type of field `index`.
+    /// Parses a JSON value as the declared type of field `index`.
     fn parse_json(&mut self, index: usize, raw: &str) -> Result<PendingValue> {
         let field = &self.schema.fields[index];
         let first = raw.as_bytes().first().copied().unwrap_or(b'n');
@@ -264,7 +265,8 @@ fn expected(field: &Field) -> Cow<'static, str> {
     })
 }
 
-/// What to declare when a number is far too large for a time of the field's unit, but not for a shorter one.
+/// Suggests a declaration when a number is too large for a time of the field's unit, but not for a shorter
+/// one.
 fn unit_hint(field: &Field, value: &str) -> String {
     let unit = field.unit.unwrap_or_default();
     if field.ty != FieldType::Time || unit.parse(value).is_some() {
@@ -279,14 +281,16 @@ fn unit_hint(field: &Field, value: &str) -> String {
     }
 }
 
-/// A number that the type holds; what is too large does not become infinity. Infinity itself has a name in CSV.
+/// Parses a number within the range of the type: too large ones do not become infinity. `inf` and `nan` in
+/// CSV are accepted.
 fn parse_float(ty: FieldType, text: &str) -> Option<f64> {
     let x: f64 = text.parse().ok()?;
     let fits = x.is_finite() && (ty == FieldType::Double || (x as f32).is_finite());
     (fits || !text.bytes().any(|b| b.is_ascii_digit())).then_some(x)
 }
 
-/// A JSON number without a fraction; `5.0` and `5e2` count.
+/// Parses a JSON number without a fraction; `5.0` and `5e2` count. Those forms are limited to 2^53 in
+/// magnitude.
 fn json_integer(raw: &str) -> Option<i64> {
     raw.parse::<i64>().ok().or_else(|| {
         let x = raw.parse::<f64>().ok()?;
@@ -303,7 +307,7 @@ fn json_text(raw: &str) -> Option<Cow<'_, str>> {
     }
 }
 
-/// Text without the byte order mark that some programs put before it.
+/// Removes the byte order mark that some programs write at the start.
 pub fn without_bom(text: &[u8]) -> &[u8] {
     text.strip_prefix("\u{feff}".as_bytes()).unwrap_or(text)
 }
@@ -315,7 +319,8 @@ fn shorten(raw: &str) -> String {
     format!("{}…", raw.chars().take(60).collect::<String>())
 }
 
-/// serde_json adds ` at line 1 column 9` also to errors that name the field; the place is then noise.
+/// Removes ` at line 1 column 9`, which serde_json appends also to errors that name the field; for other
+/// errors converts it to a byte position.
 fn strip_position(message: String) -> String {
     match message.rfind(" at line 1 column ") {
         Some(at) if message.starts_with("field `") => message[..at].to_owned(),
@@ -345,7 +350,7 @@ impl<'de> Visitor<'de> for RowSeed<'_> {
 
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<(), A::Error> {
         let builder = self.builder;
-        // senders keep the order of the declaration more often than not: look there first
+        // Senders usually keep the order of the declaration: check the next field first.
         let mut hint = 0;
         while let Some(key) = map.next_key::<ObjectKey<'de>>()? {
             let raw = map.next_value::<&'de RawValue>()?.get();
@@ -370,7 +375,7 @@ impl<'de> Visitor<'de> for RowSeed<'_> {
     }
 }
 
-/// Readers of JSON disagree on which value counts.
+/// Repeated fields are rejected, because JSON readers disagree on which value counts.
 fn repeated<E: serde::de::Error>(name: &str) -> E {
     E::custom(format!("field `{name}` is there twice"))
 }
@@ -410,7 +415,8 @@ impl ColumnBuilder {
         }
     }
 
-    /// A slot of another type cannot get here: slots are checked against the declared type first.
+    /// Appends a value. It has the column's type or is missing or null, because it was checked against the
+    /// declared type.
     fn push(&mut self, slot: PendingValue, text: &str) {
         match (self, slot) {
             (Self::Bool(b), PendingValue::Bool(v)) => b.append_value(v),
@@ -443,7 +449,7 @@ impl ColumnBuilder {
     }
 }
 
-/// A row value computed by a rule or given in process, before it becomes a column. Times and spans keep their unit.
+/// A typed value, computed by a rule or passed in process, before it becomes part of a column.
 #[derive(Debug, Clone, PartialEq)]
 pub enum FieldValue {
     /// No value.
@@ -454,11 +460,11 @@ pub enum FieldValue {
     Int(i64),
     /// A float.
     Float(f64),
-    /// Text, or the JSON text of an object.
+    /// A string, or the JSON text of an object.
     Text(String),
     /// An instant.
     Time(Timestamp),
-    /// A span; stored as its milliseconds in integer fields.
+    /// A duration; stored in milliseconds in integer fields.
     Span(Duration),
 }
 

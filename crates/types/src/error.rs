@@ -1,37 +1,37 @@
-//! The error that crosses crate borders.
+//! The error type shared by all crates.
 
 use std::error::Error as StdError;
 use std::fmt;
 
-/// The result of everything that can fail across a crate border.
+/// Result type of fallible functions of all crates.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// What the caller can do about an error. Every kind is a different thing to do.
+/// Kind of an error; each kind calls for a different reaction of the caller.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum ErrorKind {
     /// The request is wrong: change it.
     Invalid,
-    /// The named thing does not exist: create it or correct the name.
+    /// The named object does not exist: create it or correct the name.
     NotFound,
-    /// Somebody else was first (unique key, owner epoch, write conflict): read again, then decide.
+    /// Another writer was first (unique key, owner epoch, write conflict): read again, then decide.
     Conflict,
-    /// A stated limit was reached: send less, wait, or raise the limit named in the message.
+    /// A limit was reached: send less, wait, or raise the limit named in the message.
     LimitReached,
-    /// It may work later (disk full, store away, shutting down): try again.
+    /// A temporary failure (disk full, store unavailable, shutting down): try again.
     Unavailable,
-    /// Stored bytes are damaged: the message says which file and byte.
+    /// Stored bytes are damaged: the message names file and position.
     Corrupt,
     /// A defect in Tidemill.
     Internal,
 }
 
 impl ErrorKind {
-    /// Whether the same request may succeed when it is simply sent again.
+    /// Returns whether the unchanged request may succeed when it is sent again.
     pub fn is_retryable(self) -> bool {
         matches!(self, Self::Unavailable | Self::LimitReached)
     }
 
-    /// The HTTP status that carries this kind.
+    /// Returns the HTTP status of this kind.
     pub fn http_status(self) -> u16 {
         match self {
             Self::Invalid => 400,
@@ -43,7 +43,7 @@ impl ErrorKind {
         }
     }
 
-    /// The name used on the wire and in tables, in snake case.
+    /// Returns the name used on the wire and in tables, in snake case.
     pub fn name(self) -> &'static str {
         match self {
             Self::Invalid => "invalid",
@@ -57,7 +57,7 @@ impl ErrorKind {
     }
 }
 
-/// An error with its kind, a message for people (place, what was expected, what to type) and its cause.
+/// An error with its kind, a message for users (location, expected value, remedy) and its cause.
 #[derive(Debug)]
 pub struct Error {
     kind: ErrorKind,
@@ -66,64 +66,64 @@ pub struct Error {
 }
 
 impl Error {
-    /// An error of `kind` that says `message`.
+    /// Creates an error without a cause.
     pub fn new(kind: ErrorKind, message: impl Into<String>) -> Self {
         Self { kind, message: message.into(), source: None }
     }
 
-    /// The same error with the lower-level error that caused it.
+    /// Adds the lower-level error that caused it.
     pub fn with_source(mut self, source: impl Into<Box<dyn StdError + Send + Sync>>) -> Self {
         self.source = Some(source.into());
         self
     }
 
-    /// The same error with `context: ` put before its message.
+    /// Prepends `context: ` to the message.
     pub fn context(mut self, context: impl fmt::Display) -> Self {
         self.message = format!("{context}: {}", self.message);
         self
     }
 
-    /// [`ErrorKind::Invalid`].
+    /// Creates an error of [`ErrorKind::Invalid`].
     pub fn invalid(message: impl Into<String>) -> Self {
         Self::new(ErrorKind::Invalid, message)
     }
 
-    /// [`ErrorKind::NotFound`].
+    /// Creates an error of [`ErrorKind::NotFound`].
     pub fn not_found(message: impl Into<String>) -> Self {
         Self::new(ErrorKind::NotFound, message)
     }
 
-    /// [`ErrorKind::Conflict`].
+    /// Creates an error of [`ErrorKind::Conflict`].
     pub fn conflict(message: impl Into<String>) -> Self {
         Self::new(ErrorKind::Conflict, message)
     }
 
-    /// [`ErrorKind::LimitReached`].
+    /// Creates an error of [`ErrorKind::LimitReached`].
     pub fn limit(message: impl Into<String>) -> Self {
         Self::new(ErrorKind::LimitReached, message)
     }
 
-    /// [`ErrorKind::Unavailable`].
+    /// Creates an error of [`ErrorKind::Unavailable`].
     pub fn unavailable(message: impl Into<String>) -> Self {
         Self::new(ErrorKind::Unavailable, message)
     }
 
-    /// [`ErrorKind::Corrupt`].
+    /// Creates an error of [`ErrorKind::Corrupt`].
     pub fn corrupt(message: impl Into<String>) -> Self {
         Self::new(ErrorKind::Corrupt, message)
     }
 
-    /// [`ErrorKind::Internal`].
+    /// Creates an error of [`ErrorKind::Internal`].
     pub fn internal(message: impl Into<String>) -> Self {
         Self::new(ErrorKind::Internal, message)
     }
 
-    /// What the caller can do about it.
+    /// Returns the kind, which determines the caller's reaction.
     pub fn kind(&self) -> ErrorKind {
         self.kind
     }
 
-    /// The message for people, without its causes.
+    /// Returns the message for users, without causes.
     pub fn message(&self) -> &str {
         &self.message
     }

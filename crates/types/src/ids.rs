@@ -18,13 +18,13 @@ impl fmt::Display for PartitionId {
     }
 }
 
-/// The place of a record in its partition, counted from 0 without holes.
+/// Position of a record in its partition, counted from 0 without gaps.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Offset(pub u64);
 
 impl Offset {
-    /// The offset after this one.
+    /// Returns the offset after this one.
     pub fn next(self) -> Self {
         Self(self.0 + 1)
     }
@@ -36,17 +36,17 @@ impl fmt::Display for Offset {
     }
 }
 
-/// Where an event came to rest: partition, record offset, row in that record.
+/// Address of an event in the log: partition, record offset, row in that record.
 ///
-/// Written `3-1042-7`. Events that rules emit carry the offset of the record whose event made them; their rows
-/// go on after that record's own.
+/// Displayed as `3-1042-7`. Events that rules emit carry the offset of the record that triggered them; their
+/// rows are numbered after that record's own rows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct EventId {
-    /// The log partition.
+    /// Log partition.
     pub partition: PartitionId,
-    /// The record's offset.
+    /// Offset of the record.
     pub offset: Offset,
-    /// The row in the record, from 0.
+    /// Row in the record, from 0.
     pub row: u32,
 }
 
@@ -74,14 +74,14 @@ impl FromStr for EventId {
     }
 }
 
-/// Murmur2 as Kafka's default partitioner computes it (seed 0x9747b28c), so that outside producers agree.
+/// Computes Murmur2 as Kafka's default partitioner does (seed 0x9747b28c), so that external producers agree.
 pub fn murmur2(data: &[u8]) -> u32 {
     const M: u32 = 0x5bd1_e995;
     const SEED: u32 = 0x9747_b28c;
     let mut h = SEED ^ data.len() as u32;
     let mut chunks = data.chunks_exact(4);
     for chunk in &mut chunks {
-        // chunks_exact yields exactly four bytes
+        // `chunks_exact` yields exactly four bytes.
         let mut k = u32::from_le_bytes([chunk[0], chunk[1], chunk[2], chunk[3]]).wrapping_mul(M);
         k ^= k >> 24;
         h = h.wrapping_mul(M) ^ k.wrapping_mul(M);
@@ -98,9 +98,9 @@ pub fn murmur2(data: &[u8]) -> u32 {
     h ^ (h >> 15)
 }
 
-/// The partition that owns `key` among `partitions`: Kafka's `toPositive(murmur2(key)) % partitions`.
+/// Returns the partition that owns `key` among `partitions`: Kafka's `toPositive(murmur2(key)) % partitions`.
 ///
-/// A missing key is the empty key, so that replaying the same input lands in the same place.
+/// Pass an empty key if the key is missing, so that a replay of the same input chooses the same partition.
 pub fn partition_of_key(key: &[u8], partitions: u32) -> PartitionId {
     PartitionId((murmur2(key) & 0x7fff_ffff) % partitions.max(1))
 }

@@ -1,4 +1,4 @@
-//! Batches as bytes and back, without their schema: whoever reads them has it.
+//! Binary encoding of batches without their schema, which the reader must know.
 
 use std::collections::HashMap;
 
@@ -12,24 +12,24 @@ use bytes::Bytes;
 
 use crate::{Error, Result};
 
-/// Encodes batches; keeps scratch space between calls.
+/// Encoder of batches; reuses scratch space between calls.
 #[derive(Default)]
 pub struct BatchEncoder {
     context: IpcWriteContext,
 }
 
-/// A batch as an Arrow IPC record batch message.
+/// A batch encoded as an Arrow IPC record batch message.
 pub struct EncodedBatch {
-    /// The message (a flatbuffer): lengths and places of the buffers.
+    /// The message (a flatbuffer) with lengths and offsets of the buffers.
     pub message: Vec<u8>,
     /// The buffers, each aligned to 8 bytes.
     pub data: Vec<u8>,
 }
 
 impl BatchEncoder {
-    /// The batch's bytes.
+    /// Encodes a batch.
     ///
-    /// Errors: `Internal` for a batch that Arrow IPC does not take.
+    /// Errors: `Internal` for a batch that Arrow IPC does not support.
     pub fn encode(&mut self, batch: &RecordBatch) -> Result<EncodedBatch> {
         let failed = |e: ArrowError| Error::internal("a batch could not be encoded").with_source(e);
         let options = IpcWriteOptions::try_new(8, false, MetadataVersion::V5).map_err(failed)?;
@@ -41,9 +41,9 @@ impl BatchEncoder {
     }
 }
 
-/// Reads a batch of `schema`. Its columns share the memory of `data` where that is aligned.
+/// Decodes a batch of `schema`. Its columns share the memory of `data` where that is aligned.
 ///
-/// Errors: `Corrupt` when the bytes are no such batch.
+/// Errors: `Corrupt` when the bytes are not a batch of that schema.
 pub fn decode_batch(message: &[u8], data: Bytes, schema: SchemaRef) -> Result<RecordBatch> {
     let damaged = |e: String| Error::corrupt(format!("damaged batch: {e}"));
     let message = arrow_ipc::root_as_message(message).map_err(|e| damaged(e.to_string()))?;
@@ -51,7 +51,8 @@ pub fn decode_batch(message: &[u8], data: Bytes, schema: SchemaRef) -> Result<Re
     let buffer = Buffer::from(data);
     let version = message.version();
     let read = || read_record_batch(&buffer, header, schema, &HashMap::new(), None, &version);
-    // arrow-ipc panics on some wrong lengths and places of buffers; nothing is shared with it but what it reads
+    // arrow-ipc panics on some wrong lengths and offsets of buffers. Unwinding is safe: it mutates no shared
+    // state.
     match std::panic::catch_unwind(std::panic::AssertUnwindSafe(read)) {
         Ok(batch) => batch.map_err(|e| damaged(e.to_string())),
         Err(_) => Err(damaged("its buffers do not fit it".into())),

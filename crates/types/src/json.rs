@@ -1,12 +1,12 @@
-//! Events and values as JSON.
+//! Conversion of events and values to JSON.
 
 use arrow_array::RecordBatch;
 use serde_json::{Map, Value as Json};
 
 use crate::{FieldType, StreamSchema, Value, column, row_value};
 
-/// The event in `row` of `batch` (whose first columns are `stream`'s fields): its fields as they were sent, declared
-/// ones first, missing ones left out, times as RFC 3339.
+/// Converts the event in `row` of `batch`, whose first columns are `stream`'s fields: all fields as they were
+/// sent, declared ones first, without missing ones, times as RFC 3339.
 pub fn event_json(stream: &StreamSchema, batch: &RecordBatch, row: usize) -> Map<String, Json> {
     let mut event = Map::new();
     for (index, field) in stream.fields.iter().enumerate() {
@@ -29,7 +29,7 @@ pub fn event_json(stream: &StreamSchema, batch: &RecordBatch, row: usize) -> Map
     event
 }
 
-/// A value as JSON: times as RFC 3339, documents as relaxed extended JSON, what is missing as null.
+/// Converts a value: times as RFC 3339, documents as relaxed extended JSON, missing values as null.
 pub fn value_json(value: &Value<'_>) -> Json {
     match value {
         Value::Missing | Value::Null => Json::Null,

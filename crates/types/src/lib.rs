@@ -1,6 +1,6 @@
-//! The words every other crate uses: events, streams, values, keys, offsets, time and errors.
+//! The vocabulary of all crates: events, streams, values, keys, offsets, time and errors.
 //!
-//! Nothing in here does I/O or reads a clock.
+//! Nothing in this crate does I/O or reads a clock.
 
 pub mod decode;
 mod error;

@@ -1,4 +1,4 @@
-//! What a stream's events look like, as Arrow.
+//! Stream schemas and the Arrow schemas derived from them.
 
 use std::fmt;
 use std::sync::Arc;
@@ -10,21 +10,21 @@ use crate::{EpochUnit, Error, Result, Timestamp, did_you_mean};
 
 /// Names of the columns that Tidemill adds to every stored event.
 pub mod column {
-    /// Event time: the stream's time field, or the time of arrival. Timestamp(µs, UTC), never null.
+    /// Event time: the stream's time field, or the time of reception. Timestamp(µs, UTC), never null.
     pub const TIME: &str = "_time";
     /// Undeclared fields of the event as a JSON object, null when there were none. Utf8.
     pub const EXTRA: &str = "_extra";
-    /// When the record was appended to the log. Timestamp(µs, UTC), never null.
+    /// Time at which the record was appended to the log. Timestamp(µs, UTC), never null.
     pub const RECEIVED: &str = "_received";
-    /// The log partition. Int32, never null.
+    /// Log partition. Int32, never null.
     pub const PARTITION: &str = "_partition";
-    /// The offset of the log record. Int64, never null.
+    /// Offset of the log record. Int64, never null.
     pub const OFFSET: &str = "_offset";
-    /// The row in the record. Int32, never null.
+    /// Row in the record. Int32, never null.
     pub const ROW: &str = "_row";
 }
 
-/// The type of an event field. The names are SiddhiQL's, and `time`.
+/// Type of an event field. The names are those of SiddhiQL, plus `time`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum FieldType {
@@ -38,20 +38,20 @@ pub enum FieldType {
     Float,
     /// 64-bit float.
     Double,
-    /// UTF-8 text.
+    /// UTF-8 string.
     String,
-    /// An instant, microseconds, UTC.
+    /// An instant in microseconds, UTC.
     Time,
-    /// Any JSON value, kept as its text.
+    /// Any JSON value, stored as JSON text.
     Object,
 }
 
 impl FieldType {
-    /// All type names, in the order they are listed to people.
+    /// All type names, in the order shown to users.
     pub const NAMES: [&'static str; 8] =
         ["bool", "int", "long", "float", "double", "string", "time", "object"];
 
-    /// The type called `name`.
+    /// Returns the type called `name`.
     pub fn parse(name: &str) -> Option<Self> {
         Some(match name {
             "bool" => Self::Bool,
@@ -66,7 +66,7 @@ impl FieldType {
         })
     }
 
-    /// The name people write.
+    /// Returns the name used in declarations.
     pub fn name(self) -> &'static str {
         match self {
             Self::Bool => "bool",
@@ -80,7 +80,7 @@ impl FieldType {
         }
     }
 
-    /// The Arrow type of its column.
+    /// Returns the Arrow type of its columns.
     pub fn arrow(self) -> DataType {
         match self {
             Self::Bool => DataType::Boolean,
@@ -107,24 +107,24 @@ fn timestamp_type() -> DataType {
 /// A declared field of a stream.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Field {
-    /// Its name; never starts with `_`.
+    /// Field name; never starts with `_`.
     pub name: String,
-    /// Its type. Every field may be missing from an event.
+    /// Field type. Every field may be missing from an event.
     #[serde(rename = "type")]
     pub ty: FieldType,
-    /// What a number in it counts since 1970, if its type is `time` and the declaration says so. It says how events
-    /// are read, not how they are kept.
+    /// Unit of numbers since 1970 in a `time` field; `None` for other types and if the declaration names
+    /// none. Affects how events are parsed, not how they are stored.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unit: Option<EpochUnit>,
 }
 
 impl Field {
-    /// A field without a unit.
+    /// Creates a field without a unit.
     pub fn new(name: impl Into<String>, ty: FieldType) -> Self {
         Self { name: name.into(), ty, unit: None }
     }
 
-    /// Its type as it is declared: `string`, `time`, `time(us)`.
+    /// Returns the type as declared: `string`, `time`, `time(us)`.
     pub fn declared_type(&self) -> String {
         match self.unit {
             Some(unit) => format!("{}({})", self.ty, unit.symbol()),
@@ -132,9 +132,9 @@ impl Field {
         }
     }
 
-    /// Reads the text of a time: RFC 3339, or a number of the field's unit (milliseconds if it has none).
+    /// Parses a time: RFC 3339, or a number of the field's unit (milliseconds if it has none).
     ///
-    /// Where no unit is declared, eight digits that are a date (`20130101`) are that date.
+    /// If no unit is declared, eight digits that form a date (`20130101`) are parsed as that date.
     pub(crate) fn time_from_text(&self, text: &str) -> Option<Timestamp> {
         let date = || Timestamp::parse(text).ok();
         match self.unit {
@@ -144,28 +144,30 @@ impl Field {
     }
 }
 
-/// The declaration of a stream: its fields and which of them mean something to the engine.
+/// Declaration of a stream: its fields and their roles in the engine.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StreamSchema {
-    /// The stream's name, also the name of its table.
+    /// Name of the stream and of its table.
     pub name: String,
     /// Declared fields in order.
     pub fields: Vec<Field>,
-    /// The field whose value picks the partition (`key`). Without one, rows of a request stay together.
+    /// The field whose value selects the partition (`key`). Without one, all rows of a request go to the same
+    /// partition.
     pub key: Option<usize>,
-    /// The fields that make an event unique (`id`): a second event with the same values is a duplicate.
+    /// The fields that make an event unique (`id`): a second event with equal values is a duplicate.
     pub id: Vec<usize>,
-    /// The field that holds the event time (`time`). Without one, or where it is missing, the time of arrival.
+    /// The field with the event time (`time`). Without one, or where it is missing, the time of reception is
+    /// used.
     pub time: Option<usize>,
 }
 
 impl StreamSchema {
-    /// Position of the field `name`.
+    /// Returns the index of the field `name`.
     pub fn field_index(&self, name: &str) -> Option<usize> {
         self.fields.iter().position(|f| f.name == name)
     }
 
-    /// Position of the field `name`, or an error that offers the names there are.
+    /// Returns the index of the field `name`, or an error that suggests known names.
     pub fn require_field(&self, name: &str) -> Result<usize> {
         self.field_index(name).ok_or_else(|| {
             let known: Vec<&str> = self.fields.iter().map(|f| f.name.as_str()).collect();
@@ -177,7 +179,8 @@ impl StreamSchema {
         })
     }
 
-    /// Arrow schema of an event batch in the log: the declared fields (all nullable), then `_time`, `_extra`.
+    /// Returns the Arrow schema of an event batch in the log: the declared fields (all nullable), then
+    /// `_time`, `_extra`.
     pub fn batch_schema(&self) -> SchemaRef {
         Arc::new(Schema::new(self.batch_fields()))
     }
@@ -190,7 +193,7 @@ impl StreamSchema {
         fields
     }
 
-    /// Arrow schema of the stream's table: the batch schema, then [`table_columns`].
+    /// Returns the Arrow schema of the stream's table: the batch schema, then [`table_columns`].
     pub fn table_schema(&self) -> SchemaRef {
         let mut fields = self.batch_fields();
         fields.extend(table_columns());
@@ -198,7 +201,7 @@ impl StreamSchema {
     }
 }
 
-/// The columns a batch gains when it is applied: `_received`, `_partition`, `_offset`, `_row`.
+/// Returns the columns that are added when a batch is applied: `_received`, `_partition`, `_offset`, `_row`.
 pub fn table_columns() -> [ArrowField; 4] {
     [
         ArrowField::new(column::RECEIVED, timestamp_type(), false),

@@ -1,8 +1,8 @@
-//! "Did you mean": the nearest known name to a mistyped one.
+//! "Did you mean": suggestions for mistyped names.
 
-/// The candidate closest to `name` by edit distance, if it is close enough to be a likely typing slip.
+/// Returns the candidate closest to `name` by edit distance, if it is close enough to be a likely typo.
 pub fn nearest<'a>(name: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
-    // one slip in every three characters; nothing is near a name of one or two
+    // One typo per three characters; names of one or two characters have no near candidates.
     let limit = name.chars().count() / 3;
     let lower = name.to_lowercase();
     candidates
@@ -13,7 +13,8 @@ pub fn nearest<'a>(name: &str, candidates: impl IntoIterator<Item = &'a str>) ->
         .map(|(_, c)| c)
 }
 
-/// ` Did you mean "x"?`, or a list of what exists, or nothing when there is nothing to offer.
+/// Returns `. Did you mean …?` with the nearest candidate, else a list of up to 12 candidates, or an empty
+/// string without candidates.
 pub fn did_you_mean<'a>(name: &str, candidates: impl IntoIterator<Item = &'a str> + Clone) -> String {
     if let Some(best) = nearest(name, candidates.clone()) {
         return format!(". Did you mean `{best}`?");
@@ -30,7 +31,7 @@ pub fn did_you_mean<'a>(name: &str, candidates: impl IntoIterator<Item = &'a str
     format!(". Known: {}{tail}", all.join(", "))
 }
 
-/// Levenshtein distance in characters, transpositions counted as one.
+/// Returns the Levenshtein distance in characters, with transpositions counted as one.
 fn distance(a: &str, b: &str) -> usize {
     let (a, b): (Vec<char>, Vec<char>) = (a.chars().collect(), b.chars().collect());
     let mut rows = vec![(0..=b.len()).collect::<Vec<usize>>()];

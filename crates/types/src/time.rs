@@ -1,7 +1,7 @@
-//! Instants and spans, in microseconds.
+//! Instants and durations in microseconds.
 //!
-//! One unit everywhere: microseconds since the Unix epoch, UTC. It is what Delta Lake, Parquet readers and
-//! Postgres store; a finer unit would be cut on the way to the table, after the event was acknowledged.
+//! All crates use one unit: microseconds since the Unix epoch, UTC. Delta Lake, Parquet readers and Postgres
+//! store this unit; a finer one would be truncated on the way to the table, after the event was acknowledged.
 
 use std::fmt;
 
@@ -15,26 +15,26 @@ use crate::{Error, Result};
 #[serde(transparent)]
 pub struct Timestamp(pub i64);
 
-/// A span of time in microseconds; may be negative.
+/// A duration in microseconds; may be negative.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Duration(pub i64);
 
 impl Timestamp {
-    /// Microseconds since the Unix epoch.
+    /// Returns the microseconds since the Unix epoch.
     pub fn micros(self) -> i64 {
         self.0
     }
 
-    /// Whether RFC 3339 has a text for it: it lies in the years -9999 to 9999.
+    /// Returns whether the instant is in the years -9999 to 9999, so that it can be displayed as RFC 3339.
     fn is_in_rfc3339_range(self) -> bool {
         (jiff::Timestamp::MIN.as_microsecond()..=jiff::Timestamp::MAX.as_microsecond()).contains(&self.0)
     }
 
-    /// Reads RFC 3339 (`2013-01-01T10:17:00Z`, with offset, with fraction), or `2013-01-01 10:17:00` and
-    /// `2013-01-01`, both taken as UTC. Digits below a microsecond are cut.
+    /// Parses RFC 3339 (`2013-01-01T10:17:00Z`, with offset, with fraction), or `2013-01-01 10:17:00` and
+    /// `2013-01-01`, both interpreted as UTC. Digits below a microsecond are truncated.
     ///
-    /// Errors: [`crate::ErrorKind::Invalid`] with the text and the expected form.
+    /// Errors: [`crate::ErrorKind::Invalid`] with the input and the expected form.
     pub fn parse(text: &str) -> Result<Self> {
         if let Some(ts) = parse_fast(text.as_bytes()) {
             return Ok(ts);
@@ -55,7 +55,7 @@ impl Timestamp {
     }
 }
 
-/// What a number in a `time` field counts since 1970. Whatever it is, microseconds are kept.
+/// Unit of numbers since 1970 in a `time` field. Times are stored in microseconds regardless of the unit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
 pub enum EpochUnit {
     /// `time(s)`
@@ -74,15 +74,15 @@ pub enum EpochUnit {
 }
 
 impl EpochUnit {
-    /// All of them, from the longest to the shortest.
+    /// All units, from the longest to the shortest.
     pub const ALL: [Self; 4] = [Self::Seconds, Self::Millis, Self::Micros, Self::Nanos];
 
-    /// The unit that is written `name` in a declaration.
+    /// Returns the unit that is written `name` in a declaration.
     pub fn from_symbol(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|unit| unit.symbol() == name)
     }
 
-    /// How it is written in a declaration.
+    /// Returns the notation in declarations.
     pub fn symbol(self) -> &'static str {
         match self {
             Self::Seconds => "s",
@@ -92,7 +92,7 @@ impl EpochUnit {
         }
     }
 
-    /// Its plural.
+    /// Returns the plural name.
     pub fn name(self) -> &'static str {
         match self {
             Self::Seconds => "seconds",
@@ -102,7 +102,7 @@ impl EpochUnit {
         }
     }
 
-    /// The power of ten by which a number of this unit is multiplied to become microseconds.
+    /// Returns the power of ten that converts a number of this unit to microseconds.
     fn exponent(self) -> i32 {
         match self {
             Self::Seconds => 6,
@@ -112,10 +112,11 @@ impl EpochUnit {
         }
     }
 
-    /// Reads a decimal number (`1357035420`, `-5`, `1357035420.25`, `1.7e9`) of this unit. What is shorter than a
-    /// microsecond is cut, as [`Timestamp::parse`] does.
+    /// Parses a decimal number (`1357035420`, `-5`, `1357035420.25`, `1.7e9`) of this unit. Digits below a
+    /// microsecond are truncated, as in [`Timestamp::parse`].
     ///
-    /// `None`: no number, or an instant outside of the years -9999 to 9999, which RFC 3339 could not say.
+    /// `None` if it is not a number, or for an instant outside the years -9999 to 9999, which RFC 3339 cannot
+    /// represent.
     pub fn parse(self, number: &str) -> Option<Timestamp> {
         let micros = match number.parse::<i64>() {
             Ok(n) if self == Self::Nanos => n / 1_000,
@@ -126,7 +127,8 @@ impl EpochUnit {
     }
 }
 
-/// The whole part of a decimal number times ten to the power of `exponent`, exactly.
+/// Computes the integer part of a decimal number times ten to the power of `exponent`, exactly. `None` on
+/// overflow and for other input.
 fn decimal(number: &str, exponent: i32) -> Option<i64> {
     let (mantissa, own) = match number.split_once(['e', 'E']) {
         Some((mantissa, exponent)) => (mantissa, exponent.parse::<i32>().ok()?),
@@ -140,7 +142,7 @@ fn decimal(number: &str, exponent: i32) -> Option<i64> {
     if whole.is_empty() || !whole.bytes().chain(fraction.bytes()).all(|b| b.is_ascii_digit()) {
         return None;
     }
-    // how many digits stand before the point once the power of ten is in it
+    // Number of digits before the decimal point after applying the power of ten.
     let before = i64::try_from(whole.len()).ok()? + i64::from(exponent) + i64::from(own);
     let mut digits = whole.bytes().chain(fraction.bytes());
     let mut micros = 0_i64;
@@ -156,7 +158,7 @@ fn decimal(number: &str, exponent: i32) -> Option<i64> {
     Some(if negative { -micros } else { micros })
 }
 
-/// `YYYY-MM-DDTHH:MM:SSZ` exactly, the common case, without a general parser.
+/// Parses exactly `YYYY-MM-DDTHH:MM:SSZ`, the common case, without a general parser.
 fn parse_fast(b: &[u8]) -> Option<Timestamp> {
     if b.len() != 20
         || b[4] != b'-'
@@ -184,7 +186,7 @@ fn parse_fast(b: &[u8]) -> Option<Timestamp> {
     if d < 1 || d > days_in_month || h > 23 || min > 59 || s > 59 {
         return None;
     }
-    // days from civil (proleptic Gregorian), counted in years that start in March
+    // Days from civil date (proleptic Gregorian), in years that start in March.
     let (yy, mm) = if m <= 2 { (y - 1, m + 9) } else { (y, m - 3) };
     let era = yy.div_euclid(400);
     let yoe = yy.rem_euclid(400);
@@ -194,7 +196,7 @@ fn parse_fast(b: &[u8]) -> Option<Timestamp> {
 }
 
 impl fmt::Display for Timestamp {
-    /// RFC 3339 in UTC, with a fraction only where there is one.
+    /// Formats as RFC 3339 in UTC, with a fraction only if it is not zero.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match jiff::Timestamp::from_microsecond(self.0) {
             Ok(ts) => ts.fmt(f),
@@ -204,13 +206,13 @@ impl fmt::Display for Timestamp {
 }
 
 impl Duration {
-    /// `n` seconds.
+    /// Returns a duration of `n` seconds.
     pub const fn seconds(n: i64) -> Self {
         Self(n * 1_000_000)
     }
 
-    /// Microseconds in one `unit` (`us`, `ms`, `sec`, `min`, `hour`, `day`, `week` and their usual longer and
-    /// plural forms), or `None` when the word is no unit of time.
+    /// Returns the microseconds in one `unit` (`us`, `ms`, `sec`, `min`, `hour`, `day`, `week` and their
+    /// usual longer and plural forms), or `None` when `unit` is not a unit of time.
     pub fn unit_micros(unit: &str) -> Option<i64> {
         Some(match unit {
             "us" | "micro" | "micros" | "microsecond" | "microseconds" => 1,
@@ -224,7 +226,7 @@ impl Duration {
         })
     }
 
-    /// Reads `250ms`, `5s`, `1 min`: a whole number and a unit.
+    /// Parses a whole number and a unit: `250ms`, `5s`, `1 min`.
     pub fn parse(text: &str) -> Result<Self> {
         let t = text.trim();
         let split = t.find(|c: char| !c.is_ascii_digit()).unwrap_or(t.len());
@@ -239,7 +241,7 @@ impl Duration {
 }
 
 impl fmt::Display for Duration {
-    /// The largest units that divide it: `20m`, `1.5s`.
+    /// Formats as a whole number of the largest unit that divides the duration: `20m`, `1500ms`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let n = self.0;
         for (unit, micros) in

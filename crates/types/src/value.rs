@@ -1,4 +1,4 @@
-//! One view over a value, whether it lies in an Arrow column or in a BSON document.
+//! A uniform view of a value in an Arrow column or a BSON document.
 
 use std::borrow::Cow;
 use std::cmp::Ordering;
@@ -12,34 +12,34 @@ use bson::RawBsonRef;
 
 use crate::Timestamp;
 
-/// A value as rules and queries see it. Text and documents are borrowed where they lie.
+/// A value as rules and queries see it. Strings and documents are borrowed.
 #[derive(Debug, Clone)]
 pub enum Value<'a> {
-    /// There is no such field.
+    /// The field does not exist.
     Missing,
-    /// The field is there and holds null.
+    /// The field exists and is null.
     Null,
     /// True or false.
     Bool(bool),
-    /// Any integer.
+    /// An integer of any width.
     Int(i64),
-    /// Any float.
+    /// A float of any width.
     Float(f64),
-    /// Text.
+    /// A string.
     Str(Cow<'a, str>),
-    /// An instant, microseconds since the Unix epoch, UTC.
+    /// An instant in microseconds since the Unix epoch, UTC.
     Time(Timestamp),
-    /// A document, an array, or another BSON type that has no variant of its own.
+    /// A document, an array, or another BSON type without a variant of its own.
     Bson(RawBsonRef<'a>),
 }
 
 impl<'a> Value<'a> {
-    /// Text that is borrowed.
+    /// Creates a borrowed string value.
     pub fn str(text: &'a str) -> Self {
         Self::Str(Cow::Borrowed(text))
     }
 
-    /// The view of a BSON value. Dates become [`Value::Time`], numbers [`Value::Int`] or [`Value::Float`].
+    /// Converts a BSON value. Dates become [`Value::Time`], numbers [`Value::Int`] or [`Value::Float`].
     pub fn from_bson(value: RawBsonRef<'a>) -> Self {
         match value {
             RawBsonRef::Null => Self::Null,
@@ -53,12 +53,12 @@ impl<'a> Value<'a> {
         }
     }
 
-    /// Whether there is nothing to compute with: missing or null.
+    /// Returns whether the value is missing or null.
     pub fn is_absent(&self) -> bool {
         matches!(self, Self::Missing | Self::Null)
     }
 
-    /// The name of its type, for messages.
+    /// Returns the name of the type, for messages.
     pub fn type_name(&self) -> &'static str {
         match self {
             Self::Missing => "missing",
@@ -74,7 +74,7 @@ impl<'a> Value<'a> {
         }
     }
 
-    /// A copy that borrows nothing, or `None` for documents and arrays, which stay where they lie.
+    /// Returns an owned copy, or `None` for [`Value::Bson`], which is only borrowed.
     pub fn into_scalar(self) -> Option<Value<'static>> {
         Some(match self {
             Self::Missing => Value::Missing,
@@ -88,8 +88,9 @@ impl<'a> Value<'a> {
         })
     }
 
-    /// Order of two values of comparable types: numbers with numbers, text with text, times with times, booleans
-    /// with booleans. `None` when they do not compare: absent values, NaN, different types.
+    /// Compares two values of comparable types: numbers with numbers, strings with strings, times with times,
+    /// booleans with booleans, other BSON values for equality only. `None` when they are not comparable:
+    /// absent values, NaN, different types.
     pub fn compare(&self, other: &Value<'_>) -> Option<Ordering> {
         match (self, other) {
             (Self::Bool(a), Value::Bool(b)) => Some(a.cmp(b)),
@@ -105,7 +106,7 @@ impl<'a> Value<'a> {
     }
 }
 
-/// Exact comparison: no integer is rounded to a float on the way.
+/// Compares exactly: never rounds an integer to a float.
 fn compare_int_float(a: i64, b: f64) -> Option<Ordering> {
     if b.is_nan() {
         return None;
@@ -116,13 +117,13 @@ fn compare_int_float(a: i64, b: f64) -> Option<Ordering> {
     if b < -9_223_372_036_854_775_808.0 {
         return Some(Ordering::Greater);
     }
-    // b is within i64 now; its integer part converts exactly, the fraction decides ties
+    // `b` is within the range of `i64` here; its integer part converts exactly, the fraction decides ties.
     let whole = b.trunc();
     Some(a.cmp(&(whole as i64)).then_with(|| 0.0_f64.partial_cmp(&(b - whole)).unwrap_or(Ordering::Equal)))
 }
 
 impl fmt::Display for Value<'_> {
-    /// As people read it in explanations: text in quotes, times as RFC 3339.
+    /// Formats the value for explanations: strings in quotes, times as RFC 3339.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Missing => f.write_str("missing"),
@@ -140,9 +141,11 @@ impl fmt::Display for Value<'_> {
     }
 }
 
-/// The value in `row` of column `column`. An Arrow null is [`Value::Missing`]: the event did not carry the field.
+/// Returns the value in `row` of column `column`. An Arrow null is [`Value::Missing`]: the event did not
+/// carry the field.
 ///
-/// Columns of types that no [`crate::FieldType`] has are read as missing; `row` and `column` must be in bounds.
+/// Columns of types without a [`crate::FieldType`] are read as missing. Panics if `row` or `column` is out of
+/// bounds.
 pub fn row_value(batch: &RecordBatch, column: usize, row: usize) -> Value<'_> {
     let array = batch.column(column);
     if array.is_null(row) {

@@ -44,6 +44,7 @@ pub struct Table {
     pub(crate) pending_bytes: AtomicU64,
     pub(crate) committed_state: Mutex<CommittedState>,
     pub(crate) writer: tokio::sync::Mutex<DeltaWriter>,
+    /// Version of the last Delta checkpoint; 0 if there is none.
     pub(crate) checkpoint: AtomicU64,
     pub(crate) missing: Box<[MissingFile]>,
     pub(crate) closed: AtomicBool,
@@ -164,7 +165,7 @@ impl Table {
             )));
         }
         let Some(last) = batch.num_rows().checked_sub(1) else { return Ok(()) };
-        // _partition, _offset and _row are the last three columns of every table schema
+        // `_partition`, `_offset` and `_row` are the last three columns of every table schema
         let columns = batch.num_columns();
         let partitions = batch.column(columns - 3).as_primitive::<Int32Type>();
         let offsets = batch.column(columns - 2).as_primitive::<Int64Type>();

@@ -1,4 +1,4 @@
-//! Files with mistakes in them: what is right is read, what is not is named.
+//! Damaged files: valid rows are read, all others are reported.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ fn trades() -> Arc<StreamSchema> {
     stream(&[("symbol", FieldType::String), ("volume", FieldType::Long)])
 }
 
-/// Rows read, and what is said of the others.
+/// Returns the number of rows read, the messages of the rejected ones, and the error that ended reading.
 fn read(bytes: &[u8], format: &Format, reading: ReadOptions) -> (usize, Vec<String>, Option<String>) {
     let mut reader =
         match tidemill_files::read(std::io::Cursor::new(bytes.to_vec()), format, &trades(), reading) {
@@ -79,7 +79,7 @@ fn batch(rows: i64) -> RecordBatch {
     builder.finish()
 }
 
-/// A container with `blocks` blocks of ten rows, and where each begins.
+/// Returns a container with `blocks` blocks of ten rows, and the positions of the blocks.
 fn container(codec: Codec, blocks: usize) -> (Vec<u8>, Vec<usize>) {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("file.avro");
@@ -100,19 +100,19 @@ fn a_damaged_block_does_not_take_the_others_with_it() {
         let (whole, begins) = container(codec, 5);
         assert_eq!(begins.len(), 5);
         assert_eq!(read(&whole, &format, ReadOptions::default()), (50, vec![], None));
-        // the mark at the end of the second block
+        // Damage the sync marker of the second block.
         let mut bytes = whole.clone();
         bytes[begins[2] - 3] ^= 1;
         let (rows, bad, error) = read(&bytes, &format, ReadOptions::default());
-        // the third goes with it: its mark is the first to be found
+        // The third block is lost, too: its sync marker is the first one found.
         assert_eq!((rows, error), (30, None), "{codec:?}");
         assert_eq!(bad, [format!("byte {}: the block does not end where it says", begins[1])]);
-        // the end of the file
+        // Truncate the file.
         let bytes = &whole[..whole.len() - 20];
         let (rows, bad, error) = read(bytes, &format, ReadOptions::default());
         assert_eq!((rows, error), (40, None));
         assert_eq!(bad, [format!("byte {}: the file ends inside a block", begins[4])]);
-        // what is in the fourth: it begins with two numbers
+        // Damage the content of the fourth block, after its two leading numbers.
         for batch_rows in [3, 10, 25, 1000] {
             let mut bytes = whole.clone();
             let content = begins[3] + 3;
@@ -142,7 +142,7 @@ proptest! {
         if cuts {
             bytes.truncate(cut.index(bytes.len()));
         }
-        // more than there was only where a count says so
+        // There may be more rows than written only where a count is damaged.
         let (rows, _, _) = read(&bytes, &Format::Avro(codec), ReadOptions::default());
         prop_assert!(rows <= bytes.len() * 20);
     }

@@ -1,4 +1,4 @@
-//! Files as a user of the crate sees them.
+//! Integration tests of the public API.
 
 mod bad;
 mod roundtrip;
@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use tidemill_types::{Field, FieldType, StreamSchema};
 
-/// A stream with these fields.
+/// Returns a stream with these fields.
 fn stream(fields: &[(&str, FieldType)]) -> Arc<StreamSchema> {
     let fields = fields.iter().map(|(name, ty)| Field::new(*name, *ty)).collect();
     Arc::new(StreamSchema { name: "Trades".into(), fields, key: None, id: vec![], time: None })

@@ -1,4 +1,4 @@
-//! What is written is read again.
+//! Written files can be read again.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -46,7 +46,7 @@ fn cells(n: Option<i32>, text: &str) -> Vec<FieldValue> {
     ]
 }
 
-/// The rows in order, whatever their batches.
+/// Returns the rows in order, independent of the batching.
 fn rows(batches: &[RecordBatch]) -> Vec<String> {
     let row = |b: &RecordBatch, i| {
         let cells: Vec<String> =

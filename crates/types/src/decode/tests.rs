@@ -97,7 +97,7 @@ fn text_that_is_too_large_a_number_is_not_infinity() {
     }
 }
 
-/// A stream with one time for each unit, and one without.
+/// Returns a builder with one time field for each unit, and one without a unit.
 fn times() -> BatchBuilder {
     let fields =
         EpochUnit::ALL.map(|unit| Field { unit: Some(unit), ..Field::new(unit.symbol(), FieldType::Time) });
@@ -110,7 +110,7 @@ fn times() -> BatchBuilder {
     }))
 }
 
-/// What the field of that index holds, read from this text, this JSON number and this JSON string, which must agree.
+/// Parses `text` as field `index` from a cell, a JSON number and a JSON string, which must agree.
 fn read_time(index: usize, text: &str) -> Result<i64, String> {
     let mut builder = times();
     let name = builder.schema.fields[index].name.clone();
@@ -186,8 +186,8 @@ fn times_count_in_the_declared_unit() {
     }
 }
 
-/// Random instants, as nanoseconds since 1970 from a fixed seed: every unit reads the same instant as the text of
-/// RFC 3339 does, cut to what the unit can say.
+/// Random instants in nanoseconds since 1970, from a fixed seed: every unit parses the same instant as RFC
+/// 3339 does, truncated to the precision of the unit.
 #[test]
 fn units_agree_with_rfc_3339() {
     let mut seed = 0x5eed_u64;

@@ -91,7 +91,7 @@ async fn tablets_are_sorted_and_described() {
         assert_eq!(counted, tablet.rows);
     }
     assert!(rows.chunk_by(|a, b| a.0 == b.0).all(|tablet| tablet.is_sorted()));
-    // Tablets of one flush have consecutive keys.
+    // Tablets of one flush cover consecutive key ranges.
     let mut first_keys: Vec<_> =
         rows.chunk_by(|a, b| a.0 == b.0).map(|t| (t[0].1.clone(), t[t.len() - 1].1.clone())).collect();
     first_keys.sort();
