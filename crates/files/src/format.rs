@@ -35,7 +35,7 @@ pub enum Codec {
 }
 
 impl Codec {
-    /// All names, in the order they are listed to people.
+    /// All names, in the order shown to users.
     pub const NAMES: [&'static str; 3] = ["null", "deflate", "snappy"];
 
     /// Returns the codec called `name`, as in the header of a container.

@@ -158,7 +158,8 @@ impl Writer {
         Ok(())
     }
 
-    /// Starts a new segment and notes it, so that the old one, which is completely durable, may be removed.
+    /// Starts a new segment and writes the newest-segment file, so that the old segment, which is completely
+    /// durable, may be removed.
     pub(crate) fn roll_and_note(&mut self, base: u64) -> Result<(), IoFailure> {
         self.roll(base)?;
         self.note_newest()

@@ -151,8 +151,8 @@ pub struct StreamSchema {
     pub name: String,
     /// Declared fields in order.
     pub fields: Vec<Field>,
-    /// The field whose value selects the partition (`key`). Without one, all rows of a request go to the same
-    /// partition.
+    /// The field whose value selects the partition (`key`). Without one, a single partition receives all
+    /// events of the stream.
     pub key: Option<usize>,
     /// The fields that make an event unique (`id`): a second event with equal values is a duplicate.
     pub id: Vec<usize>,

@@ -149,7 +149,7 @@ fn decimal(number: &str, exponent: i32) -> Option<i64> {
     for _ in 0..before {
         let digit = match digits.next() {
             Some(digit) => i64::from(digit - b'0'),
-            // nothing but zeros to come
+            // Only zeros follow.
             None if micros == 0 => break,
             None => 0,
         };

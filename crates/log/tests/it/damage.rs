@@ -190,7 +190,7 @@ fn the_only_segment_is_missed_as_well() {
     assert!(error.message().contains("it held the records from offset 0 on"), "{error}");
 }
 
-/// A segment is noted as the newest only after its header is on the disk.
+/// A segment is recorded as the newest only after its header is on the disk.
 #[test]
 fn a_noted_segment_without_its_header_is_damage() {
     let disk = disk_with(100);

@@ -54,8 +54,8 @@ pub(crate) struct PreparedCommit {
     pub id: String,
     /// Encoded log entry.
     pub body: Bytes,
-    /// Files that it adds. They stay in memory until the commit is known to have happened, so that a file which was
-    /// removed as an orphan in the meantime can be put again.
+    /// Files that it adds. They stay in memory until the commit is known to have happened, so that a file
+    /// which was removed as an orphan in the meantime can be put again.
     pub files: Vec<(Path, Bytes)>,
     pub advances: Vec<OffsetAdvance>,
     pub rows: u64,
