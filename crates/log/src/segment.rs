@@ -43,7 +43,7 @@ pub(crate) struct Segment {
 pub(crate) struct Index(Vec<(u64, u64)>);
 
 impl Index {
-    /// Adds the record `offset` at `pos`, unless it is not above the last entry or less than 64 KiB after it.
+    /// Adds the record `offset` at `pos` if it is after the last entry and at least 64 KiB away from it.
     pub(crate) fn note(&mut self, offset: u64, pos: u64) {
         let far = self.0.last().is_none_or(|(o, p)| offset > *o && pos >= p + INDEX_BYTES);
         if far {

@@ -45,7 +45,7 @@ use crate::api::{Durability, Log};
 
 /// Read size in bytes while the queues are rebuilt.
 const READ_BYTES: usize = 4 << 20;
-/// Maximum size in bytes of the items that one acknowledgement rewrites.
+/// Size in bytes after which one acknowledgement stops rewriting items.
 const MOVE_BYTES_MAX: usize = 1 << 20;
 
 /// Limits of the queues of one partition.
