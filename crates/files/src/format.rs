@@ -9,7 +9,8 @@ use tidemill_types::{Error, Result, did_you_mean};
 pub enum Format {
     /// Avro object containers. The codec applies to written files; a file that is read names its own.
     Avro(Codec),
-    /// One JSON object, or an array of them, per line. Each may be wrapped in an object whose only key is `event`.
+    /// One JSON object, or an array of them, per line. Each may be wrapped in an object with the only key
+    /// `event`.
     Json,
     /// Comma-separated values.
     Csv {
