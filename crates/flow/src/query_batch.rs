@@ -21,6 +21,8 @@ pub(crate) struct BatchOutput {
     pub(crate) failed: FailedChunks,
     /// What failed when a timer ran.
     pub(crate) timer_failures: Vec<EvalError>,
+    /// The input chunk of the rejected event that was sampled for reports, if one was.
+    pub(crate) sampled_chunk: Option<u32>,
 }
 
 impl BatchOutput {
@@ -116,11 +118,14 @@ impl Query {
         let input = cut.as_deref().unwrap_or(input);
         let arrived = input;
         let input = apply_filters(&plan.before, SelectorInput::batch(input), host, &mut ran.failed);
-        match arrived.chunk_ends.len() == arrived.len() {
-            true => self.stats.record_passed_singly(&plan, arrived, input.incoming.len(), || {
-                input.last_dropped_chunk(arrived.len())
-            }),
-            false => self.stats.record_passed(&plan, arrived, input.incoming.len(), host),
+        let passed = input.incoming.len();
+        if arrived.chunk_ends.len() == arrived.len() {
+            let dropped = (passed < arrived.len()).then(|| input.last_dropped_chunk(arrived.len())).flatten();
+            ran.sampled_chunk = dropped.map(|chunk| chunk as u32);
+            self.stats.record_passed_singly(&plan, arrived, passed, || dropped);
+        } else {
+            ran.sampled_chunk = (passed < arrived.len()).then(|| arrived.chunk_ends.len() as u32 - 1);
+            self.stats.record_passed(&plan, arrived, passed, host);
         }
         let out = match &mut self.window {
             None => {

@@ -73,7 +73,7 @@ pub struct AppRuntime {
     pub(crate) queries: Vec<Query>,
     /// Tables, named windows and aggregations.
     pub(crate) stores: AppStores,
-    partitions: Vec<Partition>,
+    pub(crate) partitions: Vec<Partition>,
     /// Subscribers of each stream, in order.
     pub(crate) subscribers: Vec<Vec<Subscriber>>,
     /// Why batches are processed row at a time; `None` if they are not.

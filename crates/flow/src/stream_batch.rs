@@ -13,10 +13,12 @@
 use crate::batch::{Batch, EventKind};
 use crate::column::Column;
 use crate::expr::{EvalError, Expr, Node};
+use crate::partition::{ChunkRun, PartitionPlan};
 use crate::plan::{AppPlan, PlanElement};
 use crate::query::{Handler, QueryPlan, Target};
 use crate::query_batch::BatchOutput;
 use crate::runtime::{AppRuntime, OutputHandler, Subscriber};
+use crate::select::FailedChunks;
 
 /// Events of one stream.
 #[derive(Debug, Clone)]
@@ -56,6 +58,10 @@ impl AppRuntime {
         let stops = self.next_stop().is_some_and(|stop| stop <= last);
         // an event behind the clock can make something due at the next event, to whichever stream that goes
         let late = !self.time_driven.is_empty() && !is_in_clock_order(&parts, &order, &clocks);
+        // a key that a batch creates must not be purged within it
+        let span = last.saturating_sub(clocks[0]);
+        let purges = |partition: &PartitionPlan| partition.purge.is_some_and(|purge| purge.idle < span);
+        let stops = stops || partitions_of(self.plan()).any(purges);
         let derived = parts.iter().any(|part| self.is_written(part.stream));
         let Some(meeting) = meeting.filter(|_| !stops && !late && !derived) else {
             return self.send_row_at_a_time(&parts, &order, sink);
@@ -119,13 +125,17 @@ impl AppRuntime {
     ) {
         let mut rest = self.aggregate_each(stream, events, sink);
         for i in 0..self.subscribers[stream].len() {
-            let Subscriber::Query(query, port) = self.subscribers[stream][i] else { continue };
-            if sent && ran[query] {
+            let failed = match self.subscribers[stream][i] {
                 // joins over several streams have run already
-                continue;
-            }
-            let done = self.queries[query].run(port, &rest, ticks, &self.stores);
-            let failed = self.emit_output(query, done, ticks, ran, sink);
+                Subscriber::Query(query, _) if sent && ran[query] => continue,
+                Subscriber::Query(query, port) => {
+                    let done = self.queries[query].run(port, &rest, ticks, &self.stores);
+                    self.emit_output(query, done, ticks, ran, sink)
+                }
+                Subscriber::Partition(partition) => {
+                    self.dispatch_to_partition(partition, stream, &rest, ticks, ran, sink)
+                }
+            };
             if !failed.is_empty() {
                 // an event that one query cannot process is not passed to the next one
                 rest = std::borrow::Cow::Owned(rest.without_chunks(&failed).into_owned());
@@ -139,6 +149,66 @@ impl AppRuntime {
             true => sink.sent(name, &rest),
             false => sink.events(name, &rest),
         }
+    }
+
+    /// Sends the events of a stream to the queries of their keys. Returns the chunks that could not be processed.
+    fn dispatch_to_partition(
+        &mut self,
+        partition: usize,
+        stream: usize,
+        events: &Batch,
+        ticks: &[i64],
+        ran: &mut [bool],
+        sink: &mut dyn OutputHandler,
+    ) -> FailedChunks {
+        let mut found = self.partitions[partition].chunk_runs(stream, events, &self.stores);
+        let mut failed = std::mem::take(&mut found.failed);
+        for (_, failure) in &failed {
+            sink.failure(&format!("partition {}", partition + 1), failure);
+        }
+        if found.runs.is_empty() {
+            return failed;
+        }
+        if found.is_one_key_per_chunk() {
+            failed.extend(self.run_partition(partition, stream, events, found.runs, ticks, ran, sink));
+        } else {
+            // a run that fails ends its chunk, so that runs of other keys in it must not have been processed before
+            let mut broken = None;
+            for run in found.runs {
+                let chunk = run.chunk;
+                if broken != Some(chunk) {
+                    let done = self.run_partition(partition, stream, events, vec![run], ticks, ran, sink);
+                    broken = (!done.is_empty()).then_some(chunk);
+                    failed.extend(done);
+                }
+            }
+        }
+        failed.sort_by_key(|(chunk, _)| *chunk);
+        failed
+    }
+
+    /// Sends runs of events to each query of a partition that reads their stream.
+    #[allow(clippy::too_many_arguments, reason = "the arguments of `dispatch`, and the runs")]
+    fn run_partition(
+        &mut self,
+        partition: usize,
+        stream: usize,
+        events: &Batch,
+        mut runs: Vec<ChunkRun>,
+        ticks: &[i64],
+        ran: &mut [bool],
+        sink: &mut dyn OutputHandler,
+    ) -> FailedChunks {
+        let plan = self.partitions[partition].plan().clone();
+        let mut all_failed = FailedChunks::new();
+        for (query, port) in plan.readers(stream) {
+            let done = self.partitions[partition].run_batch(*query, *port, events, &runs, &self.stores);
+            let failed = self.emit_to_target(&plan.queries[*query], done, ticks, ran, sink);
+            // an event that one query cannot process is not passed to the next one
+            runs.retain(|run| failed.binary_search_by_key(&run.chunk, |(chunk, _)| *chunk).is_err());
+            all_failed.extend(failed);
+        }
+        all_failed
     }
 
     /// Returns the joins that read several of the streams; `None` if the streams cannot be batched, for
@@ -186,13 +256,29 @@ impl AppRuntime {
     fn emit_output(
         &mut self,
         query: usize,
+        done: BatchOutput,
+        ticks: &[i64],
+        ran: &mut [bool],
+        sink: &mut dyn OutputHandler,
+    ) -> FailedChunks {
+        ran[query] = true;
+        if !done.out.is_empty() {
+            self.queries[query].stats.record_output(&done.out);
+        }
+        let plan = self.queries[query].plan.clone();
+        self.emit_to_target(&plan, done, ticks, ran, sink)
+    }
+
+    /// Passes the output of a query to its target. Returns the chunks that could not be processed.
+    fn emit_to_target(
+        &mut self,
+        plan: &QueryPlan,
         mut done: BatchOutput,
         ticks: &[i64],
         ran: &mut [bool],
         sink: &mut dyn OutputHandler,
-    ) -> crate::select::FailedChunks {
-        ran[query] = true;
-        let (plan, now) = (self.queries[query].plan.clone(), self.now());
+    ) -> FailedChunks {
+        let now = self.now();
         done.timer_failures
             .iter()
             .chain(done.failed.iter().map(|(_, f)| f))
@@ -201,7 +287,6 @@ impl AppRuntime {
             return done.failed;
         }
         sink.emission(&plan.name, &done.out);
-        self.queries[query].stats.record_output(&done.out);
         let mut events = std::mem::take(&mut done.out);
         // events that expired from a window are current events of the target
         events.kinds.fill(EventKind::Current);
@@ -230,7 +315,7 @@ impl AppRuntime {
     }
 
     fn is_written(&self, stream: usize) -> bool {
-        self.plan().queries.iter().any(|q| matches!(q.target, Target::Stream(to) if to == stream))
+        batched_queries(self.plan()).any(|q| matches!(q.target, Target::Stream(to) if to == stream))
     }
 }
 
@@ -318,13 +403,19 @@ pub(crate) fn row_at_a_time_reason(plan: &AppPlan) -> Option<String> {
     if !plan.windows.is_empty() {
         return Some("it has named windows".into());
     }
-    if plan.elements.iter().any(|element| matches!(element, PlanElement::Partition(_))) {
-        return Some("it has partitions".into());
+    for partition in partitions_of(plan) {
+        if let Some(why) = partition.row_at_a_time_reason() {
+            return Some(why.into());
+        }
+        if partition.purge.is_some() && batched_queries(plan).any(QueryPlan::has_timers) {
+            return Some("timers stop where idle keys are purged".into());
+        }
     }
     if let Some(fault) = plan.catalog.streams().iter().find(|s| s.name.starts_with('!')) {
         return Some(format!("it has the fault stream `{}`", fault.name));
     }
-    for query in &plan.queries {
+    let queries: Vec<&QueryPlan> = batched_queries(plan).collect();
+    for query in &queries {
         if let Err(why) = query.check_batchable() {
             return Some(format!("{}: {why}", query.name));
         }
@@ -333,8 +424,8 @@ pub(crate) fn row_at_a_time_reason(plan: &AppPlan) -> Option<String> {
         }
     }
     let written =
-        |stream: usize| plan.queries.iter().any(|q| matches!(q.target, Target::Stream(to) if to == stream));
-    for query in &plan.queries {
+        |stream: usize| queries.iter().any(|q| matches!(q.target, Target::Stream(to) if to == stream));
+    for query in &queries {
         let reads = query.reads();
         let several = reads.iter().any(|(stream, _)| *stream != reads[0].0);
         if several && reads.iter().any(|(stream, _)| written(*stream)) {
@@ -342,31 +433,31 @@ pub(crate) fn row_at_a_time_reason(plan: &AppPlan) -> Option<String> {
         }
     }
     for stream in 0..plan.catalog.streams().len() {
-        let writers = plan.queries.iter().filter(|q| matches!(q.target, Target::Stream(to) if to == stream));
+        let writers = queries.iter().filter(|q| matches!(q.target, Target::Stream(to) if to == stream));
         if writers.count() > 1 {
             return Some(format!("several queries write `{}`", name(stream)));
         }
     }
     for table in 0..plan.catalog.tables().len() {
         let writers =
-            plan.queries.iter().filter(|q| matches!(q.target, Target::Table(to, _) if to == table)).count();
-        let readers = plan.queries.iter().filter(|q| reads_tables(q)).count();
+            queries.iter().filter(|q| matches!(q.target, Target::Table(to, _) if to == table)).count();
+        let readers = queries.iter().filter(|q| reads_tables(q)).count();
         if writers > 1 || writers > 0 && readers > 0 {
             return Some(format!("`{}` is read and written", plan.catalog.tables()[table].name));
         }
     }
-    plan.queries.iter().enumerate().find_map(|(i, _)| find_conflict_downstream(plan, i, &mut vec![], false))
+    (0..queries.len()).find_map(|i| find_conflict_downstream(&queries, i, &mut vec![], false))
 }
 
 /// Follows the output of a query. Returns a conflict if there is a cycle, or a time-driven query after
 /// another one.
 fn find_conflict_downstream(
-    plan: &AppPlan,
+    queries: &[&QueryPlan],
     query: usize,
     way: &mut Vec<usize>,
     clocked: bool,
 ) -> Option<String> {
-    let of = &plan.queries[query];
+    let of = queries[query];
     if way.contains(&query) {
         return Some(format!("{}: what it puts out comes back to it", of.name));
     }
@@ -376,15 +467,26 @@ fn find_conflict_downstream(
     let Target::Stream(to) = of.target else { return None };
     way.push(query);
     let clocked = clocked || of.has_timers();
-    let readers =
-        plan.queries.iter().enumerate().filter(|(_, q)| q.reads().iter().any(|(stream, _)| *stream == to));
-    let found = readers
-        .map(|(i, _)| i)
-        .collect::<Vec<_>>()
-        .into_iter()
-        .find_map(|i| find_conflict_downstream(plan, i, way, clocked));
+    let reads = |query: &QueryPlan| query.reads().iter().any(|(stream, _)| *stream == to);
+    let mut readers = (0..queries.len()).filter(|i| reads(queries[*i]));
+    let found = readers.find_map(|i| find_conflict_downstream(queries, i, way, clocked));
     way.pop();
     found
+}
+
+/// Returns the partitions that were not rewritten as queries.
+fn partitions_of(plan: &AppPlan) -> impl Iterator<Item = &PartitionPlan> {
+    plan.elements.iter().filter_map(|element| match element {
+        PlanElement::Partition(number) => Some(&*plan.partitions[*number]),
+        PlanElement::Query(_) => None,
+    })
+}
+
+/// Returns all queries, those of partitions last.
+fn batched_queries(plan: &AppPlan) -> impl Iterator<Item = &QueryPlan> {
+    let partitioned =
+        partitions_of(plan).flat_map(|partition| partition.queries.iter().map(|query| &**query));
+    plan.queries.iter().chain(partitioned)
 }
 
 /// Visits all expressions of a query that is neither a join nor a pattern.

@@ -81,7 +81,7 @@ impl Instance {
     }
 }
 
-fn start_query(plan: &Arc<QueryPlan>, now: i64) -> Box<Query> {
+pub(super) fn start_query(plan: &Arc<QueryPlan>, now: i64) -> Box<Query> {
     let mut query = Query::new(plan.clone());
     query.start(now);
     Box::new(query)

@@ -77,7 +77,7 @@ impl PartitionPlan {
 
 impl KeyPart {
     /// Appends the event's key to `text`. Returns whether the event has one.
-    fn write_key(&self, frame: &Frame<'_>, text: &mut String) -> Result<bool, EvalError> {
+    pub(super) fn write_key(&self, frame: &Frame<'_>, text: &mut String) -> Result<bool, EvalError> {
         match self {
             Self::Value(key) => write_value(key, frame, text),
             Self::Range(condition, name) => {

@@ -5,6 +5,7 @@
 //! unless it has to wait for a timer from the beginning. The timers of all keys are ordered by scheduler, so
 //! that the next one is found without visiting the keys.
 
+mod batch;
 mod instances;
 mod keys;
 mod plan;
@@ -12,6 +13,7 @@ mod rewrite;
 mod snapshot;
 mod why;
 
+pub(crate) use batch::ChunkRun;
 pub use instances::{KeyId, Partition};
 pub use keys::{KeyRun, Route};
 pub use plan::{IdleKeyPurge, KeyPart, PartitionPlan, StreamKeys};
