@@ -8,9 +8,10 @@
 
 use std::collections::BTreeMap;
 
-use arrow_array::RecordBatch;
+use arrow_array::{RecordBatch, UInt32Array};
 use arrow_buffer::BooleanBuffer;
-use tidemill_flow::Column;
+use arrow_select::take::take_record_batch;
+use tidemill_flow::{Batch, Column};
 use tidemill_rules::{Effects, Outbound, RecordPosition, Route, StreamPart, key_text};
 use tidemill_types::decode::{BatchBuilder, FieldValue};
 use tidemill_types::{Error, Offset, PartitionId, Result, StreamSchema, Timestamp};
@@ -19,7 +20,7 @@ use super::batch::arrival_order;
 use super::input::{QueryInput, for_each_arrival, times};
 use super::output::{ForwardedEvents, StreamOutput};
 use super::runtime::UnitOutput;
-use super::{Queries, convert};
+use super::{OutputMapping, Queries, convert};
 use crate::core::Core;
 use crate::dedupe::values_id;
 use crate::entry::Events;
@@ -30,6 +31,9 @@ use crate::state::PartitionState;
 pub const DEPTH_MAX: u32 = 16;
 /// Most events that may follow from one record.
 pub const EVENTS_MAX: u32 = 1_000_000;
+
+/// Fewer emitted events than these are stored row by row: a batch of their own would cost more.
+const COLUMNAR_ROWS_MIN: u32 = 32;
 
 /// A trigger that has been due for longer was due while nothing ran: ticks come within milliseconds.
 const STANDSTILL_MS: i64 = 60_000;
@@ -341,6 +345,9 @@ impl<'t> Cascade<'t> {
         let queries = self.queries;
         for out in &out {
             let Some(output) = queries.units[unit].output(out) else { continue };
+            if self.emit_batch(unit, output, &out.events, depth)? {
+                continue;
+            }
             let schema = &self.core.program.streams()[output.stream];
             for row in 0..out.events.len() {
                 let cells = convert::output_cells(schema, output, &out.events, row);
@@ -349,6 +356,75 @@ impl<'t> Cascade<'t> {
             }
         }
         Ok(())
+    }
+
+    /// Stores and forwards events that a unit emitted in columns, with the result of [`Self::emit`] for each. Returns
+    /// false, with nothing done, if they are few, or if something here has to see them one after the other.
+    fn emit_batch(
+        &mut self,
+        unit: usize,
+        output: &OutputMapping,
+        events: &Batch,
+        depth: u32,
+    ) -> Result<bool> {
+        let (core, here, rows) = (self.core, self.record.here, events.len() as u32);
+        let stream = output.stream;
+        let schema = &core.program.streams()[stream];
+        let mut readers = self.queries.readers(stream).iter();
+        let is_read = readers.any(|reader| *reader != unit && self.queries.runs_in(*reader, here))
+            || !core.program.stream_rules(stream).rules.is_empty();
+        if rows < COLUMNAR_ROWS_MIN
+            || is_read
+            || !schema.id.is_empty()
+            || depth > DEPTH_MAX
+            || self.emitted_count.saturating_add(rows) > EVENTS_MAX
+        {
+            return Ok(false);
+        }
+        let Some(batch) = convert::output_batch(schema, output, events)? else { return Ok(false) };
+        let numbers = self.emitted_count..self.emitted_count + rows;
+        self.emitted_count = numbers.end;
+        let mut local = Vec::with_capacity(rows as usize);
+        let partitions = core.partitions().len() as u32;
+        match schema.key.filter(|_| partitions > 1) {
+            None => local.extend(0..rows),
+            Some(key) => {
+                for (row, number) in (0..rows).zip(numbers.clone()) {
+                    let key = convert::output_cell(schema, output, events, row as usize, key);
+                    match route(here, partitions, Some(&key_text(&key))) {
+                        Route::Local => local.push(row),
+                        Route::Remote(partition) => {
+                            let cells = convert::output_cells(schema, output, events, row as usize);
+                            let time = Timestamp(events.times[row as usize].saturating_mul(1000));
+                            self.output.outbound.push(Outbound {
+                                partition,
+                                stream,
+                                cells,
+                                time,
+                                number,
+                                source_row: 0,
+                            });
+                        }
+                    }
+                }
+            }
+        }
+        if local.is_empty() {
+            return Ok(true);
+        }
+        let batch = if local.len() == batch.num_rows() {
+            batch
+        } else {
+            take_record_batch(&batch, &UInt32Array::from(local.clone()))
+                .map_err(|e| Error::internal("emitted events cannot be split").with_source(e))?
+        };
+        let first = self.first_emitted_row.saturating_add(numbers.start);
+        let own = local.iter().map(|row| first.saturating_add(*row) as i32);
+        self.outputs.entry(stream).or_insert_with(|| StreamOutput::new(schema)).push_batch(&batch, own);
+        if self.is_forwarded(stream) {
+            (0..batch.num_rows()).for_each(|row| self.forwarded.push(stream, &batch, row));
+        }
+        Ok(true)
     }
 
     /// An event that a unit put out, or that came too late and goes to another stream.

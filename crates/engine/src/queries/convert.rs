@@ -2,7 +2,10 @@
 
 use std::sync::Arc;
 
-use arrow_array::RecordBatch;
+use arrow_array::cast::AsArray;
+use arrow_array::types::TimestampMicrosecondType;
+use arrow_array::{ArrayRef, RecordBatch, TimestampMicrosecondArray, new_null_array};
+use arrow_schema::DataType;
 use tidemill_flow::functions::json_text::to_json;
 use tidemill_flow::{Batch, Column, Value, arrow};
 use tidemill_types::decode::FieldValue;
@@ -41,12 +44,56 @@ pub fn output_cells(
     events: &Batch,
     row: usize,
 ) -> Vec<FieldValue> {
-    let fields = schema.fields.iter().zip(&output.attributes);
-    let cell = |(field, attribute): (&tidemill_types::Field, &Option<usize>)| match attribute {
-        Some(attribute) => cell(&events.columns[*attribute].get(row), field.ty),
+    (0..schema.fields.len()).map(|field| output_cell(schema, output, events, row, field)).collect()
+}
+
+/// One field of an emitted event.
+pub fn output_cell(
+    schema: &StreamSchema,
+    output: &OutputMapping,
+    events: &Batch,
+    row: usize,
+    field: usize,
+) -> FieldValue {
+    match output.attributes[field] {
+        Some(attribute) => cell(&events.columns[attribute].get(row), schema.fields[field].ty),
         None => FieldValue::Missing,
+    }
+}
+
+/// The emitted events as a batch of `schema`; `None` if an attribute has another type than its field, so that the
+/// events have to be converted cell by cell.
+///
+/// Errors: `LimitReached` if the strings of a column exceed 2 GiB.
+pub fn output_batch(
+    schema: &Arc<StreamSchema>,
+    output: &OutputMapping,
+    events: &Batch,
+) -> Result<Option<RecordBatch>> {
+    let rows = events.len();
+    let mut arrays: Vec<ArrayRef> = Vec::with_capacity(schema.fields.len() + 2);
+    for (field, attribute) in schema.fields.iter().zip(&output.attributes) {
+        arrays.push(match attribute {
+            None => new_null_array(&field.ty.arrow(), rows),
+            Some(attribute) => {
+                let column = &events.columns[*attribute];
+                if column.ty() != field.ty && (column.ty(), field.ty) != (FieldType::Long, FieldType::Time) {
+                    return Ok(None);
+                }
+                arrow::array(column.clone(), field.ty)?
+            }
+        });
+    }
+    let emitted = events.times.iter().map(|ms| ms.saturating_mul(1000));
+    let declared = schema.time.and_then(|field| arrays[field].as_primitive_opt::<TimestampMicrosecondType>());
+    let times: TimestampMicrosecondArray = match declared {
+        Some(declared) => declared.iter().zip(emitted).map(|(own, emitted)| own.or(Some(emitted))).collect(),
+        None => emitted.collect::<Vec<_>>().into(),
     };
-    fields.map(cell).collect()
+    arrays.push(Arc::new(times.with_timezone("UTC")));
+    arrays.push(new_null_array(&DataType::Utf8, rows));
+    let batch = RecordBatch::try_new(schema.batch_schema(), arrays);
+    batch.map(Some).map_err(|e| Error::internal("emitted events do not fit their stream").with_source(e))
 }
 
 fn cell(value: &Value, ty: FieldType) -> FieldValue {
