@@ -1,4 +1,4 @@
-//! What is wrong with a text: place, what was expected, what to type.
+//! Diagnostics: errors and warnings about source text, with location, expected tokens and a suggested fix.
 
 use std::fmt::Write as _;
 
@@ -6,27 +6,27 @@ use serde::Serialize;
 
 use crate::source::{Position, SourceFile, Sources, Span};
 
-/// Most diagnostics kept in one run. After the last comes [`TOO_MANY`] and the parser stops.
+/// Maximum number of diagnostics of one parse. After the last one follows [`TOO_MANY`], and the parser stops.
 pub const DIAGNOSTICS_MAX: usize = 100;
 
-/// Code of the diagnostic that says that no more are given.
+/// Code of the diagnostic which reports that further diagnostics were dropped.
 pub const TOO_MANY: &str = "L0002";
 
-/// Longest piece of a source line that is shown, in characters.
+/// Maximum length of a source line in a rendered diagnostic, in characters.
 const SHOWN_CHARS_MAX: usize = 140;
 
-/// How bad it is.
+/// Severity of a diagnostic.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Severity {
-    /// It works, but perhaps not as meant.
+    /// The source is valid, but may not mean what the author intended.
     Warning,
     /// The app cannot be used.
     Error,
 }
 
 impl Severity {
-    /// As it is written in front of a message.
+    /// Returns the lower-case name that starts a rendered diagnostic.
     pub fn name(self) -> &'static str {
         match self {
             Self::Warning => "warning",
@@ -35,36 +35,36 @@ impl Severity {
     }
 }
 
-/// One thing that is wrong.
+/// An error or warning about source text.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Diagnostic {
-    /// How bad it is.
+    /// Severity; only errors prevent the use of the app.
     pub severity: Severity,
     /// Stable identifier: `L…` lexical, `R…` rules, `S…` SiddhiQL; a code never changes its meaning.
     pub code: &'static str,
-    /// What is wrong, in one line, without a full stop.
+    /// Description of the problem, in one line, without a full stop.
     pub message: String,
-    /// Where.
+    /// Source range of the problem.
     pub span: Span,
-    /// What could stand there instead; empty when that is not the point.
+    /// Tokens or constructs that would be valid at `span`; empty if the problem is of another kind.
     pub expected: Vec<String>,
-    /// What to type.
+    /// Suggested fix, such as the source text to write.
     pub help: Option<String>,
-    /// More to know, perhaps about other places.
+    /// Additional information, possibly about other source ranges.
     pub notes: Vec<Note>,
 }
 
-/// Something more to know about a diagnostic.
+/// Additional information about a diagnostic.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Note {
-    /// The text, in one line.
+    /// The information, in one line.
     pub message: String,
-    /// The place it is about.
+    /// Source range that the note refers to, if any.
     pub span: Option<Span>,
 }
 
 impl Diagnostic {
-    /// An error.
+    /// Creates an error without expectations, help and notes.
     pub fn error(code: &'static str, span: Span, message: impl Into<String>) -> Self {
         Self {
             severity: Severity::Error,
@@ -77,38 +77,39 @@ impl Diagnostic {
         }
     }
 
-    /// A warning.
+    /// Creates a warning without expectations, help and notes.
     pub fn warning(code: &'static str, span: Span, message: impl Into<String>) -> Self {
         Self { severity: Severity::Warning, ..Self::error(code, span, message) }
     }
 
-    /// The same with what to type.
+    /// Sets the suggested fix.
     pub fn help(mut self, help: impl Into<String>) -> Self {
         self.help = Some(help.into());
         self
     }
 
-    /// The same with what could stand there.
+    /// Sets the tokens or constructs that would be valid.
     pub fn expected(mut self, expected: impl IntoIterator<Item = impl Into<String>>) -> Self {
         self.expected = expected.into_iter().map(Into::into).collect();
         self
     }
 
-    /// The same with a note.
+    /// Appends a note without a source range.
     pub fn note(mut self, message: impl Into<String>) -> Self {
         self.notes.push(Note { message: message.into(), span: None });
         self
     }
 
-    /// The same with a note about the place `span`.
+    /// Appends a note about the source range `span`.
     pub fn note_at(mut self, span: Span, message: impl Into<String>) -> Self {
         self.notes.push(Note { message: message.into(), span: Some(span) });
         self
     }
 
-    /// As text for a terminal: message, place, source line with the place marked, help, notes. Ends in a newline.
+    /// Renders the diagnostic for a terminal: message, location, source line with the range marked, help,
+    /// notes. Ends in a newline.
     ///
-    /// A file that `sources` does not have is left out of the text.
+    /// Omits location and source line if `sources` does not contain the file.
     pub fn render(&self, sources: &Sources) -> String {
         let mut out = format!("{}[{}]: {}\n", self.severity.name(), self.code, self.message);
         let gutter = self.gutter(sources);
@@ -118,7 +119,7 @@ impl Diagnostic {
             Some(help) => {
                 let _ = writeln!(out, "{pad} = help: {help}");
             }
-            // messages of parsers say themselves what was expected
+            // parsers state in the message what was expected
             None if !self.expected.is_empty() && !self.message.contains("expected") => {
                 let _ = writeln!(out, "{pad} = help: write {}", self.expected.join(" or "));
             }
@@ -138,14 +139,14 @@ impl Diagnostic {
         out
     }
 
-    /// Digits of the largest line number that will be shown.
+    /// Returns the number of digits of the largest line number that will be shown.
     fn gutter(&self, sources: &Sources) -> usize {
         let places = self.notes.iter().filter_map(|n| n.span).chain([self.span]);
         let lines = places.filter_map(|s| Some(sources.get(s.file)?.position(s.start).line));
         lines.max().unwrap_or(1).to_string().len()
     }
 
-    /// As plain data with names and positions, to be sent as JSON.
+    /// Converts the diagnostic to plain data with file names, lines and columns, for serialization as JSON.
     pub fn to_report(&self, sources: &Sources) -> DiagnosticReport {
         DiagnosticReport {
             severity: self.severity,
@@ -169,39 +170,39 @@ impl Diagnostic {
 /// A [`Diagnostic`] as plain data.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct DiagnosticReport {
-    /// How bad it is.
+    /// Severity; only errors prevent the use of the app.
     pub severity: Severity,
     /// Stable identifier.
     pub code: &'static str,
-    /// What is wrong.
+    /// Description of the problem, in one line.
     pub message: String,
-    /// Where; `None` when the file is not known.
+    /// Source range of the problem; `None` if the file is unknown.
     pub place: Option<SourceRange>,
-    /// What could stand there instead.
+    /// Tokens or constructs that would be valid there.
     pub expected: Vec<String>,
-    /// What to type.
+    /// Suggested fix.
     pub help: Option<String>,
-    /// More to know.
+    /// Additional information.
     pub notes: Vec<DiagnosticReportNote>,
 }
 
 /// A [`Note`] as plain data.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct DiagnosticReportNote {
-    /// The text.
+    /// The information, in one line.
     pub message: String,
-    /// The place it is about.
+    /// Source range that the note refers to; `None` if it has none or the file is unknown.
     pub place: Option<SourceRange>,
 }
 
-/// A [`Span`] with the file's name, and lines and columns.
+/// A [`Span`] with the file name, and with lines and columns.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct SourceRange {
-    /// The file.
+    /// File name.
     pub file: String,
-    /// The first character.
+    /// Position of the first character.
     pub start: Position,
-    /// One past the last character.
+    /// Position one past the last character.
     pub end: Position,
 }
 
@@ -216,20 +217,20 @@ impl SourceRange {
     }
 }
 
-/// All of `diagnostics` as text, an empty line between two.
+/// Renders all `diagnostics`, separated by empty lines.
 pub fn render_all(diagnostics: &[Diagnostic], sources: &Sources) -> String {
     let texts: Vec<String> = diagnostics.iter().map(|d| d.render(sources)).collect();
     texts.join("\n")
 }
 
-/// Collects up to [`DIAGNOSTICS_MAX`] diagnostics.
+/// Collector of up to [`DIAGNOSTICS_MAX`] diagnostics.
 #[derive(Debug, Default)]
 pub struct DiagnosticSink {
     list: Vec<Diagnostic>,
 }
 
 impl DiagnosticSink {
-    /// Keeps `diagnostic`, unless there is one of the same code at the same place, or there are too many.
+    /// Appends `diagnostic`, unless one with an equal code and source range exists or the sink is full.
     pub fn push(&mut self, diagnostic: Diagnostic) {
         if self.is_full() || self.list.iter().any(|d| d.code == diagnostic.code && d.span == diagnostic.span)
         {
@@ -245,19 +246,19 @@ impl DiagnosticSink {
         }
     }
 
-    /// Whether no more are taken.
+    /// Returns whether the sink accepts no more diagnostics.
     pub fn is_full(&self) -> bool {
         self.list.len() > DIAGNOSTICS_MAX
     }
 
-    /// The diagnostics in the order of the text.
+    /// Returns the diagnostics in source order, [`TOO_MANY`] last.
     pub fn finish(mut self) -> Vec<Diagnostic> {
         self.list.sort_by_key(|d| (d.code == TOO_MANY, d.span.file, d.span.start));
         self.list
     }
 }
 
-/// The place of `span` as ` --> file:line:column`, its first line, and a mark under it.
+/// Writes the location of `span` as ` --> file:line:column`, then its first line with carets under `span`.
 fn snippet(out: &mut String, sources: &Sources, span: Span, gutter: usize) {
     let Some(file) = sources.get(span.file) else {
         return;
@@ -271,7 +272,8 @@ fn snippet(out: &mut String, sources: &Sources, span: Span, gutter: usize) {
     let _ = writeln!(out, "{pad} | {}", mark);
 }
 
-/// The line on which `span` begins, cut to what is worth showing, and the line of carets under it.
+/// Returns the line on which `span` begins, cut to [`SHOWN_CHARS_MAX`] characters, and the line of carets
+/// under it.
 fn marked_line(file: &SourceFile, span: Span, at: Position) -> (String, String) {
     let (line, line_start) = file.line(at.line);
     let column = at.column as usize - 1;
@@ -284,7 +286,8 @@ fn marked_line(file: &SourceFile, span: Span, at: Position) -> (String, String) 
     let mut mark = String::from(if cut > 0 { "  " } else { "" });
     let mut rest = line.chars().skip(cut);
     for (i, c) in rest.by_ref().take(SHOWN_CHARS_MAX).enumerate() {
-        // what moves the cursor of a terminal is not repeated to it; a tab is, under itself
+        // control characters, which could move the terminal's cursor, are replaced; a tab is repeated in the
+        // caret line
         shown.push(if c.is_control() && c != '\t' { '\u{fffd}' } else { c });
         if cut + i < column {
             mark.push(if c == '\t' { '\t' } else { ' ' });

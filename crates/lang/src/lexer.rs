@@ -1,7 +1,7 @@
-//! Text to tokens and comments, for both languages.
+//! Lexer of both languages: source text to tokens and comments.
 //!
-//! What differs between the languages is data: a [`Dialect`]. The lexer always reaches the end of the text; what it
-//! cannot read becomes a diagnostic and, where that helps the parser, a token that stands in for it.
+//! The differences between the languages are data: a [`Dialect`]. The lexer always reaches the end of the
+//! source text; unreadable input becomes a diagnostic and, where that helps the parser, a substitute token.
 
 mod number;
 mod siddhi;
@@ -14,55 +14,56 @@ use crate::source::{FILE_BYTES_MAX, FileId, SourceFile, Span};
 
 pub(crate) use unterminated::drop_follow_on_errors;
 
-/// Codes of the diagnostics made here.
+/// Codes of the lexer's diagnostics.
 pub mod diagnostic_codes {
-    /// The file is too large.
+    /// File larger than [`FILE_BYTES_MAX`](crate::source::FILE_BYTES_MAX).
     pub const TOO_LARGE: &str = "L0001";
-    /// A character that means nothing.
+    /// Character that is not part of the language.
     pub const CHARACTER: &str = "L0101";
-    /// A string without its end.
+    /// Unterminated string.
     pub const OPEN_STRING: &str = "L0102";
-    /// A comment without its end.
+    /// Unterminated comment.
     pub const OPEN_COMMENT: &str = "L0103";
-    /// A name in backticks without its end.
+    /// Unterminated name in backticks.
     pub const OPEN_NAME: &str = "L0104";
-    /// A name in backticks without a character.
+    /// Empty name in backticks.
     pub const EMPTY_NAME: &str = "L0107";
-    /// An escape in a string that means nothing.
+    /// Unknown escape sequence in a string.
     pub const ESCAPE: &str = "L0105";
-    /// A number that cannot be represented.
+    /// Number that cannot be represented.
     pub const NUMBER: &str = "L0106";
-    /// A character that this kind of text cannot hold.
+    /// Character that is not allowed in a string with these quotes.
     pub const TEXT_CHARACTER: &str = "L0108";
-    /// The body of a function without its end.
+    /// Unterminated function body.
     pub const OPEN_BODY: &str = "L0109";
-    /// A variable `${…}` that was not replaced.
+    /// Variable `${…}` without a value.
     pub const VARIABLE: &str = "L0110";
 }
 
-/// What the lexer must know about a language.
+/// Lexical syntax of a language.
 #[derive(Debug)]
 pub struct Dialect {
-    /// What begins a comment that runs to the end of the line.
+    /// Prefix of a comment that runs to the end of the line.
     pub line_comment: &'static str,
-    /// Everything that is neither word nor value, longest first.
+    /// Punctuation and operators, longest first.
     pub punctuation: &'static [&'static str],
-    /// How values are written.
+    /// Syntax of strings and numbers.
     pub values: ValueSyntax,
 }
 
-/// How texts and numbers are written.
+/// Syntax of strings and numbers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ValueSyntax {
-    /// Texts of one line with escapes; numbers with `_` between digits.
+    /// Single-line strings with escapes; numbers with `_` between digits.
     Rules,
-    /// Texts without escapes, numbers with a suffix for their type, bodies of functions in braces; a comment without
-    /// an end runs to the end of the text.
+    /// Strings without escapes, numbers with a type suffix, function bodies in braces; an unterminated
+    /// comment runs to the end of the source.
     Siddhi,
 }
 
 impl Dialect {
-    /// The rule language. Some of the punctuation is there only to be explained when it is met.
+    /// The rule language. Some of the punctuation is not part of it and is recognized only to be explained in
+    /// diagnostics.
     pub const RULES: Self = Self {
         line_comment: "//",
         punctuation: &[
@@ -73,7 +74,8 @@ impl Dialect {
         values: ValueSyntax::Rules,
     };
 
-    /// SiddhiQL, likewise.
+    /// SiddhiQL. Some of the punctuation is not part of it and is recognized only to be explained in
+    /// diagnostics.
     pub const SIDDHI: Self = Self {
         line_comment: "--",
         punctuation: &[
@@ -85,69 +87,69 @@ impl Dialect {
     };
 }
 
-/// What a token is.
+/// Kind of a token, with its value.
 #[derive(Debug, Clone, PartialEq)]
 pub enum TokenKind {
-    /// A word.
+    /// Unquoted name or keyword.
     Word,
-    /// A name in backticks, without them.
+    /// Name in backticks, without them.
     Quoted(String),
-    /// A whole number; in SiddhiQL an int.
+    /// Integer; an int in SiddhiQL.
     Int(u64),
-    /// SiddhiQL: a long, `5L`.
+    /// SiddhiQL: a long, such as `5L`.
     Long(u64),
-    /// A number with a fraction or an exponent, in the rule language finite; in SiddhiQL a double.
+    /// Number with a fraction or an exponent; finite in the rule language, a double in SiddhiQL.
     Float(f64),
-    /// SiddhiQL: a float, `5f`.
+    /// SiddhiQL: a float, such as `5f`.
     Single(f32),
-    /// Text, escapes resolved.
+    /// String, escapes resolved.
     Str(String),
-    /// SiddhiQL: the body of a function, without its braces.
+    /// SiddhiQL: function body, without its braces.
     Body(String),
     /// One of [`Dialect::punctuation`].
     Punct(&'static str),
-    /// The end of the text.
+    /// End of the source.
     End,
 }
 
-/// A token and its place.
+/// A token and its source range.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Token {
-    /// What it is.
+    /// Kind and value.
     pub kind: TokenKind,
-    /// Where it stands.
+    /// Source range.
     pub span: Span,
-    /// Whether it is the first of its line.
+    /// Whether it is the first token of its line.
     pub first_on_line: bool,
 }
 
-/// A comment: `// …` or `-- …` without the line's end, or `/* … */`.
+/// A comment: `// …` or `-- …` without the line ending, or `/* … */`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Comment {
-    /// Where it stands, its marks included.
+    /// Source range, comment markers included.
     pub span: Span,
-    /// Whether it runs to the end of the line.
+    /// Whether it is a line comment.
     pub line: bool,
 }
 
-/// All tokens of a file, the last being [`TokenKind::End`], and its comments.
+/// All tokens of a file, of which the last is [`TokenKind::End`], and its comments.
 #[derive(Debug, Default)]
 pub struct Tokens {
-    /// Tokens in order, never empty.
+    /// Tokens in source order, never empty.
     pub tokens: Vec<Token>,
-    /// Comments in order.
+    /// Comments in source order.
     pub comments: Vec<Comment>,
 }
 
-/// Reads all of `file`.
+/// Tokenizes all of `file`.
 ///
-/// Bounds: a file above [`FILE_BYTES_MAX`] is a diagnostic and gives no tokens but the end.
+/// Bounds: a file above [`FILE_BYTES_MAX`] is reported as a diagnostic and yields only the end token.
 pub fn lex(file: &SourceFile, dialect: &Dialect, sink: &mut DiagnosticSink) -> Tokens {
     let end = u32::try_from(file.text().len()).unwrap_or(u32::MAX);
     lex_in(file, Span::new(file.id(), 0, end), dialect, sink)
 }
 
-/// Reads the stretch `within` of `file`, which ends there.
+/// Tokenizes the range `within` of `file`, as if the file ended there.
 pub(crate) fn lex_in(
     file: &SourceFile,
     within: Span,
@@ -183,9 +185,9 @@ struct Lexer<'a> {
     text: &'a str,
     dialect: &'a Dialect,
     sink: &'a mut DiagnosticSink,
-    /// The next byte, always on a character boundary.
+    /// Offset of the next byte, always on a character boundary.
     at: usize,
-    /// No token yet on this line.
+    /// Whether no token has been read on this line yet.
     at_line_start: bool,
     out: Tokens,
 }
@@ -206,7 +208,7 @@ impl<'a> Lexer<'a> {
         self.push(TokenKind::End, end);
     }
 
-    /// Reads the token, comment or space that begins with `c`.
+    /// Reads the token, comment or whitespace that begins with `c`.
     fn step(&mut self, c: char) {
         let rest = self.rest();
         if c == '\n' {
@@ -221,7 +223,7 @@ impl<'a> Lexer<'a> {
         } else if is_word_start(c) {
             self.word();
         } else if self.dialect.values == ValueSyntax::Siddhi && self.siddhi_value(c) {
-            // read
+            // the call has read the value
         } else if c.is_ascii_digit() {
             self.number();
         } else if c == '"' || c == '\'' {
@@ -245,7 +247,7 @@ impl<'a> Lexer<'a> {
         self.rest().chars().next()
     }
 
-    /// Moves past the characters for which `keep` holds.
+    /// Advances past the characters for which `keep` returns true.
     fn skip_while(&mut self, keep: impl Fn(char) -> bool) {
         let rest = self.rest();
         self.at += rest.find(|c| !keep(c)).unwrap_or(rest.len());
@@ -265,7 +267,7 @@ impl<'a> Lexer<'a> {
     fn line_comment(&mut self) {
         let start = self.at;
         self.skip_while(|c| !matches!(c, '\n' | '\r'));
-        // the carriage return belongs to the line's end
+        // the carriage return is part of the line ending
         let end = start + self.text[start..self.at].trim_end().len();
         self.out.comments.push(Comment { span: self.span(start, end), line: true });
     }
@@ -302,7 +304,7 @@ impl<'a> Lexer<'a> {
         self.push(TokenKind::Word, start);
     }
 
-    /// A word with letters beyond ASCII: reported, and taken as the name it would be in backticks.
+    /// Reports a word with letters beyond ASCII and treats it as a name in backticks.
     fn foreign_word(&mut self, start: usize) {
         self.skip_while(|c| c.is_alphanumeric() || c == '_');
         let name = &self.text[start..self.at];
@@ -342,7 +344,8 @@ impl<'a> Lexer<'a> {
         }
     }
 
-    /// The rest of a text between typographic quotes, if it ends on this line.
+    /// Reads the rest of a string between typographic quotes; an empty string if it does not end on this
+    /// line.
     fn typographic_string(&mut self) -> TokenKind {
         let line = self.rest().split('\n').next().unwrap_or("");
         let is_quote = |c: char| c == '"' || c == '\'' || matches!(lookalike(c), Some("\"" | "'"));
@@ -363,12 +366,13 @@ fn is_word_part(c: char) -> bool {
     c.is_ascii_alphanumeric() || c == '_'
 }
 
-/// Whether `text` can be written as a name without backticks, keywords aside.
+/// Returns whether `text` can be written as a name without backticks; keywords are not considered.
 pub fn is_word(text: &str) -> bool {
     text.starts_with(is_word_start) && text.chars().all(is_word_part)
 }
 
-/// What was probably meant by a character that word processors and other notations put in.
+/// Returns the ASCII punctuation that was probably meant by a character from a word processor or another
+/// notation.
 fn lookalike(c: char) -> Option<&'static str> {
     Some(match c {
         '“' | '”' | '„' | '«' | '»' => "\"",

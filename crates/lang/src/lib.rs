@@ -1,7 +1,8 @@
-//! The front end of the languages: sources, diagnostics, lexer, syntax trees, parsers and formatters.
+//! Front end of both languages: source files, diagnostics, lexer, syntax trees, parsers and formatters.
 //!
-//! Text in, tree and diagnostics out. Nothing in here does I/O, and no text, however broken, makes it panic.
-//! What names mean (does the stream exist, is the relation local) is decided by the crates that compile the trees.
+//! Turns source text into a syntax tree and diagnostics. Nothing in this crate does I/O, and no source text,
+//! however malformed, makes it panic. Name resolution (does the stream exist, is the relation local) is left
+//! to the crates that compile the trees.
 
 pub mod diagnostic;
 pub mod lexer;

@@ -1,6 +1,6 @@
-//! Operators that both languages have.
+//! Operators common to both languages.
 
-/// Operators with two operands.
+/// A binary operator.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum BinaryOp {
     /// `or`
@@ -32,7 +32,7 @@ pub enum BinaryOp {
 }
 
 impl BinaryOp {
-    /// How it is written.
+    /// Returns the operator as written in source text.
     pub fn text(self) -> &'static str {
         match self {
             Self::Or => "or",

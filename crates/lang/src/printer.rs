@@ -1,8 +1,8 @@
-//! What every formatter does: lines, indentation, comments.
+//! Infrastructure shared by the formatters: lines, indentation, comments.
 //!
-//! Where a line breaks depends on the tree and on where comments stand, never on how the text was laid out before,
-//! so formatting twice changes nothing. A comment stays with what follows it, or with what stands before it on its
-//! line; one in the middle of an expression moves behind it.
+//! Line breaks depend on the tree and on the positions of comments, never on the previous layout, so
+//! formatting is idempotent. A comment stays attached to the construct after it, or to the one before it on
+//! its line; a comment inside an expression moves after the expression.
 
 mod comments;
 
@@ -12,26 +12,27 @@ use std::marker::PhantomData;
 use crate::lexer::{Comment, Token, TokenKind};
 use crate::source::SourceFile;
 
-/// Longest line, in characters, as far as breaking at commas and operators can reach it.
+/// Maximum line length, in characters, as far as breaking at commas and operators can achieve it.
 pub const LINE_CHARS_MAX: usize = 100;
 
-/// Spaces of one level of indentation.
+/// Indentation of one level.
 pub(crate) const INDENT: &str = "  ";
 
-/// A text in the making. What is written into it is added by the formatter of the language `L`.
+/// Output buffer of a formatter. The formatter of the language `L` adds the methods that print its syntax
+/// tree.
 pub(crate) struct Printer<'a, L> {
     pub(crate) file: &'a SourceFile,
     pub(crate) tokens: &'a [Token],
     comments: &'a [Comment],
-    /// The first comment not yet written.
+    /// Index of the first comment not printed yet.
     next_comment: usize,
-    /// Where each opening bracket is closed; byte to byte.
+    /// Offset of each opening bracket to the offset of its closing bracket, in bytes.
     closers: HashMap<u32, u32>,
     pub(crate) out: String,
     pub(crate) indent: usize,
-    /// Nothing was written yet in this block, so no empty line may come.
+    /// Nothing has been printed in this block yet, so an empty line must not be printed.
     pub(crate) block_start: bool,
-    /// An empty line must come before whatever is next.
+    /// An empty line must precede the next construct.
     pub(crate) force_blank: bool,
     language: PhantomData<L>,
 }
@@ -65,38 +66,41 @@ impl<'a, L> Printer<'a, L> {
         self.out.push('\n');
     }
 
-    /// Characters on the last line, or its indentation when it is still empty.
+    /// Returns the number of characters on the last line, or its indentation if the line is still empty.
     pub(crate) fn column(&self) -> usize {
         let line = &self.out[self.out.rfind('\n').map_or(0, |i| i + 1)..];
         if line.is_empty() { self.indent * INDENT.len() } else { line.chars().count() }
     }
 
-    /// Characters left on the line, keeping two for what closes or ends it.
+    /// Returns the number of characters left on the line, minus two reserved for closing and terminating
+    /// punctuation.
     pub(crate) fn room(&self) -> usize {
         LINE_CHARS_MAX.saturating_sub(self.column() + 2)
     }
 
-    // ---- the text as it was
+    // ---- the source text
 
-    /// The first token that begins at or after the byte `at`.
+    /// Returns the index of the first token that begins at or after the byte `at`.
     pub(crate) fn token_from(&self, at: u32) -> usize {
         self.tokens.partition_point(|t| t.span.start < at)
     }
 
-    /// The first `bracket` at or after the byte `at`. The text was parsed, so it is there.
+    /// Returns the offset of the first `bracket` at or after the byte `at`. It exists because the source
+    /// parsed without errors.
     pub(crate) fn bracket_from(&self, at: u32, bracket: &str) -> u32 {
         let tokens = &self.tokens[self.token_from(at)..];
         let found = tokens.iter().find(|t| matches!(t.kind, TokenKind::Punct(p) if p == bracket));
         found.map_or(at, |t| t.span.start)
     }
 
-    /// The byte of the bracket that closes the one at `open`.
+    /// Returns the offset of the bracket that closes the one at the byte `open`.
     pub(crate) fn closer(&self, open: u32) -> u32 {
         self.closers.get(&open).copied().unwrap_or(open)
     }
 }
 
-/// Where each opening bracket is closed. In a text without errors they pair up.
+/// Maps the offset of each opening bracket to that of its closing bracket. Brackets are balanced in source
+/// text without errors.
 fn closers(tokens: &[Token]) -> HashMap<u32, u32> {
     let mut open = Vec::new();
     let mut closers = HashMap::new();

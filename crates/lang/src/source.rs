@@ -1,68 +1,68 @@
-//! Source files, places in them, and the names that stand there.
+//! Source files, ranges and positions in them, and identifiers.
 
 use serde::{Deserialize, Serialize};
 use tidemill_types::{Error, Result};
 
-/// Largest source file, in bytes. A larger one is an error of the parse, not of [`SourceFile::new`].
+/// Maximum size of a source file, in bytes. The lexer reports a larger file; [`SourceFile::new`] accepts it.
 pub const FILE_BYTES_MAX: usize = 1 << 20;
 
-/// A file of the app, by its position in the list of files that the caller keeps.
+/// Identifier of a file of the app: its index in the list of files that the caller maintains.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct FileId(pub u32);
 
-/// A stretch of a file: bytes `start..end`, both on character boundaries.
+/// A byte range `start..end` of a file; both ends are on character boundaries.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
 pub struct Span {
-    /// The file.
+    /// File that contains the range.
     pub file: FileId,
-    /// First byte.
+    /// Offset of the first byte.
     pub start: u32,
-    /// One past the last byte.
+    /// Offset one past the last byte.
     pub end: u32,
 }
 
 impl Span {
-    /// Bytes `start..end` of `file`.
+    /// Creates the range `start..end` of `file`; `end` is raised to `start` if it is smaller.
     pub fn new(file: FileId, start: u32, end: u32) -> Self {
         Self { file, start, end: end.max(start) }
     }
 
-    /// From the start of `self` to the end of `other`, which lies in the same file.
+    /// Returns the smallest range that covers `self` and `other`, which must be in the file of `self`.
     pub fn to(self, other: Span) -> Self {
         Self::new(self.file, self.start.min(other.start), self.end.max(other.end))
     }
 
-    /// The empty place where `self` begins.
+    /// Returns the empty range at the start of `self`.
     pub fn at_start(self) -> Self {
         Self::new(self.file, self.start, self.start)
     }
 
-    /// The empty place where `self` ends.
+    /// Returns the empty range at the end of `self`.
     pub fn at_end(self) -> Self {
         Self::new(self.file, self.end, self.end)
     }
 }
 
-/// A name as written, backticks removed. Never empty.
+/// An identifier as written in the source, without backticks. Never empty.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Ident {
-    /// The name.
+    /// Name without backticks.
     pub name: String,
-    /// Where it stands, backticks included.
+    /// Source range, backticks included.
     pub span: Span,
 }
 
-/// A place as people count: both from 1, columns in characters.
+/// A line and a column, both counted from 1.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Position {
-    /// Line, from 1.
+    /// Line number, from 1.
     pub line: u32,
-    /// Column, from 1, in characters; a tab is one.
+    /// Column number, from 1, in characters; a tab counts as one.
     pub column: u32,
 }
 
-/// The text of a file, with its lines found.
+/// A source file with an index of its lines.
 #[derive(Debug, Clone)]
 pub struct SourceFile {
     id: FileId,
@@ -72,19 +72,19 @@ pub struct SourceFile {
 }
 
 impl SourceFile {
-    /// `text` as the file `name`, which is what messages call it.
+    /// Creates a file from its source text; `name` is the file name shown in messages.
     pub fn new(id: FileId, name: impl Into<String>, text: impl Into<String>) -> Self {
         let text = text.into();
-        // what lies past the limit is never looked at, so every offset fits in 32 bits
+        // the lexer reads nothing past the limit, so every offset fits in 32 bits
         let readable = text.len().min(FILE_BYTES_MAX);
         let newlines = text.as_bytes()[..readable].iter().enumerate().filter(|(_, b)| **b == b'\n');
         let line_starts = std::iter::once(0).chain(newlines.map(|(i, _)| i as u32 + 1)).collect();
         Self { id, name: name.into(), text, line_starts }
     }
 
-    /// The same from bytes.
+    /// Creates a file from bytes.
     ///
-    /// Errors: `Invalid` with file, line and byte where they are not UTF-8.
+    /// Errors: `Invalid` with file, line and byte offset if the bytes are not UTF-8.
     pub fn from_bytes(id: FileId, name: impl Into<String>, bytes: &[u8]) -> Result<Self> {
         let name = name.into();
         match std::str::from_utf8(bytes) {
@@ -100,27 +100,28 @@ impl SourceFile {
         }
     }
 
-    /// Its number.
+    /// Returns the file's id.
     pub fn id(&self) -> FileId {
         self.id
     }
 
-    /// What messages call it.
+    /// Returns the file name shown in messages.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// All of its text.
+    /// Returns the whole source text.
     pub fn text(&self) -> &str {
         &self.text
     }
 
-    /// The text of `span`, which must be of this file.
+    /// Returns the source text of `span`, which must be a range of this file. Out-of-bounds ranges give an
+    /// empty string.
     pub fn slice(&self, span: Span) -> &str {
         self.text.get(span.start as usize..span.end as usize).unwrap_or("")
     }
 
-    /// Line and column of the byte `offset`; past the end is the end.
+    /// Returns the line and column of the byte `offset`; an offset past the end is clamped to the end.
     pub fn position(&self, offset: u32) -> Position {
         let line = self.line_of(offset);
         let start = self.line_starts[line] as usize;
@@ -129,7 +130,8 @@ impl SourceFile {
         Position { line: line as u32 + 1, column: before.chars().count() as u32 + 1 }
     }
 
-    /// The line `line` (from 1) without its end, and the byte at which it starts.
+    /// Returns the line `line` (from 1, clamped to the file) without its line ending, and the offset of its
+    /// first byte.
     pub fn line(&self, line: u32) -> (&str, u32) {
         let index = (line.max(1) as usize - 1).min(self.line_starts.len() - 1);
         let start = self.line_starts[index];
@@ -144,21 +146,21 @@ impl SourceFile {
     }
 }
 
-/// The files of an app. A [`FileId`] is the position in it.
+/// The source files of an app, indexed by [`FileId`].
 #[derive(Debug, Clone, Default)]
 pub struct Sources {
     files: Vec<SourceFile>,
 }
 
 impl Sources {
-    /// Adds a file and gives its number.
+    /// Appends a file and returns its id.
     pub fn add(&mut self, name: impl Into<String>, text: impl Into<String>) -> FileId {
         let id = self.next_id();
         self.files.push(SourceFile::new(id, name, text));
         id
     }
 
-    /// The same from bytes. Errors: `Invalid` where they are not UTF-8.
+    /// Appends a file from bytes and returns its id. Errors: `Invalid` if they are not UTF-8.
     pub fn add_bytes(&mut self, name: impl Into<String>, bytes: &[u8]) -> Result<FileId> {
         let id = self.next_id();
         self.files.push(SourceFile::from_bytes(id, name, bytes)?);
@@ -169,12 +171,12 @@ impl Sources {
         FileId(u32::try_from(self.files.len()).unwrap_or(u32::MAX))
     }
 
-    /// The file with the number `id`.
+    /// Returns the file with the id `id`.
     pub fn get(&self, id: FileId) -> Option<&SourceFile> {
         self.files.get(id.0 as usize)
     }
 
-    /// All files in order.
+    /// Returns all files, in the order of their ids.
     pub fn iter(&self) -> impl Iterator<Item = &SourceFile> {
         self.files.iter()
     }

@@ -1,4 +1,4 @@
-//! Numbers.
+//! Numbers of the rule language.
 
 use super::{Lexer, TokenKind, diagnostic_codes};
 use crate::diagnostic::Diagnostic;

@@ -1,13 +1,13 @@
-//! Texts, numbers and bodies of functions as SiddhiQL writes them.
+//! String literals, numbers, function bodies and variables of SiddhiQL.
 
 use super::{Lexer, TokenKind, diagnostic_codes, is_word_part};
 use crate::diagnostic::Diagnostic;
 
-/// What begins and ends a text that may hold anything.
+/// Delimiter of a string that may contain any character.
 const TRIPLE: &str = "\"\"\"";
 
 impl Lexer<'_> {
-    /// Reads the value that begins with `c`, if one does.
+    /// Reads the string, number, body or variable that begins with `c`. Returns false if there is none.
     pub(super) fn siddhi_value(&mut self, c: char) -> bool {
         let rest = self.rest();
         let fraction = c == '.' && rest[1..].starts_with(|d: char| d.is_ascii_digit());
@@ -27,7 +27,8 @@ impl Lexer<'_> {
         true
     }
 
-    /// `'…'` or `"…"`: one line, no control characters, no escapes; between single quotes no double ones either.
+    /// Reads `'…'` or `"…"`: one line, no control characters, no escapes; between single quotes no double
+    /// quotes either.
     fn plain_text(&mut self, quote: char) {
         let start = self.at;
         let rest = &self.rest()[1..];
@@ -53,11 +54,11 @@ impl Lexer<'_> {
         self.push(TokenKind::Str(value), start);
     }
 
-    /// `'…` without its end, taken to hold the `rest` of the line.
+    /// Reports `'…` without a closing quote; its value is `rest`, the rest of the line.
     fn unterminated_text(&mut self, quote: char, rest: &str) {
         let start = self.at;
         self.at += 1 + rest.len();
-        // `'it\'s'` ends at the second quote, and the third one opens another text
+        // `'it\'s'` ends at the second quote, and the third one opens another string
         let before = &self.text[..start];
         let line = &before[before.rfind('\n').unwrap_or(0)..];
         let help = if quote == '\'' && line.contains("\\'") {
@@ -74,7 +75,7 @@ impl Lexer<'_> {
         self.push(TokenKind::Str(rest.to_owned()), start);
     }
 
-    /// `"""…"""` with anything inside.
+    /// Reads `"""…"""`, which may contain any character.
     fn triple_text(&mut self) {
         let start = self.at;
         let begin = start + TRIPLE.len();
@@ -92,7 +93,7 @@ impl Lexer<'_> {
         self.push(TokenKind::Str(self.text[begin..end].to_owned()), start);
     }
 
-    /// `5`, `5L`, `5.5`, `.5`, `1e3`, `5d`, `5.5f`, `5.f`, `5.e3`
+    /// Reads `5`, `5L`, `5.5`, `.5`, `1e3`, `5d`, `5.5f`, `5.f`, `5.e3`.
     fn typed_number(&mut self) {
         let start = self.at;
         self.skip_while(|c| c.is_ascii_digit());
@@ -125,7 +126,7 @@ impl Lexer<'_> {
             None if whole => digits.parse().map(TokenKind::Int).ok(),
             None => digits.parse().map(TokenKind::Float).ok(),
         };
-        // only digits beyond 64 bits cannot be read: a fraction too large is infinite
+        // parsing fails only for integers beyond 64 bits: a fraction too large becomes infinite
         let kind = kind.unwrap_or_else(|| {
             let message = format!("the number is larger than {}", i64::MAX);
             self.sink.push(
@@ -137,7 +138,8 @@ impl Lexer<'_> {
         self.push(kind, start);
     }
 
-    /// Whether a point follows, and behind it, without digits, an exponent or the letter of a decimal type.
+    /// Returns whether a point follows that is followed directly by an exponent or by the suffix of a decimal
+    /// type.
     fn is_point_without_digits(&self) -> bool {
         let Some(rest) = self.rest().strip_prefix('.') else { return false };
         let mut behind = rest.chars();
@@ -149,7 +151,7 @@ impl Lexer<'_> {
         }
     }
 
-    /// Moves past the letter that gives a number its type, which it returns in lower case. In `5days` there is none.
+    /// Advances past a number's type suffix and returns it in lower case. `5days` has none.
     fn number_suffix(&mut self) -> Option<char> {
         let mut rest = self.rest().chars();
         let suffix = rest.next()?.to_ascii_lowercase();
@@ -160,7 +162,7 @@ impl Lexer<'_> {
         Some(suffix)
     }
 
-    /// `{ … }` with braces in pairs. Those in texts of one line and in comments do not count.
+    /// Reads `{ … }` with balanced braces. Braces in single-line strings and in comments do not count.
     fn body(&mut self) {
         let start = self.at;
         let mut open = 0_usize;
@@ -196,7 +198,7 @@ impl Lexer<'_> {
         self.push(TokenKind::Body(self.text[start + 1..].to_owned()), start);
     }
 
-    /// `${NAME}` that was not replaced; it is taken as a name.
+    /// Reports a `${NAME}` that was not substituted and treats it as a name.
     fn variable(&mut self) {
         let start = self.at;
         self.at += 2;
@@ -212,7 +214,8 @@ impl Lexer<'_> {
     }
 }
 
-/// Bytes up to and with `quote`, if it comes on this line; a backslash takes the next character with it.
+/// Returns the number of bytes up to and including `quote` if it occurs on this line; a backslash escapes the
+/// next character.
 fn quoted_length(text: &str, quote: char) -> Option<usize> {
     let mut characters = text.char_indices();
     while let Some((at, c)) = characters.next() {

@@ -1,10 +1,10 @@
-//! Strings and names in backticks, reading and writing.
+//! Strings and names in backticks: reading and quoting.
 
 use super::{Lexer, TokenKind, diagnostic_codes};
 use crate::diagnostic::Diagnostic;
 
 impl Lexer<'_> {
-    /// `"…"` or `'…'` on one line.
+    /// Reads `"…"` or `'…'` on one line.
     pub(super) fn string(&mut self, quote: char) {
         let start = self.at;
         self.at += 1;
@@ -37,7 +37,8 @@ impl Lexer<'_> {
         );
     }
 
-    /// `\n` and its like; `None` after a diagnostic. `\` at the end of a line is left to be reported as an open string.
+    /// Reads an escape such as `\n`. Returns `None` after a diagnostic, and for `\` at the end of a line,
+    /// which is then reported as an unterminated string.
     fn escape(&mut self) -> Option<char> {
         let start = self.at;
         self.at += 1;
@@ -62,7 +63,7 @@ impl Lexer<'_> {
         }
     }
 
-    /// The part of `\u{1F600}` after the `u`; `start` is at the backslash.
+    /// Reads the part of `\u{1F600}` after the `u`; `start` is the offset of the backslash.
     fn unicode_escape(&mut self, start: usize) -> Option<char> {
         let found = self.rest().strip_prefix('{').and_then(|r| {
             let digits = &r[..r.find(|c: char| !c.is_ascii_hexdigit()).unwrap_or(r.len())];
@@ -80,7 +81,7 @@ impl Lexer<'_> {
         value
     }
 
-    /// `` `any text` `` on one line.
+    /// Reads `` `any text` `` on one line.
     pub(super) fn quoted_name(&mut self) {
         let start = self.at;
         self.at += 1;
@@ -111,7 +112,7 @@ impl Lexer<'_> {
     }
 }
 
-/// `text` as a string in double quotes that reads back as the same.
+/// Formats `text` as a string in double quotes that the lexer reads back as `text`.
 pub fn quote(text: &str) -> String {
     let mut out = String::with_capacity(text.len() + 2);
     out.push('"');

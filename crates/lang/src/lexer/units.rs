@@ -1,4 +1,4 @@
-//! Units of time: `20 min`.
+//! Time units of the rule language, as in `20 min`.
 
 use tidemill_types::nearest;
 
@@ -9,7 +9,7 @@ const HOUR: i64 = 60 * MIN;
 const DAY: i64 = 24 * HOUR;
 const WEEK: i64 = 7 * DAY;
 
-/// Every unit and its microseconds. The first name of each length is the one offered to people.
+/// Names of the units and their length in microseconds. Suggestions offer the first name of each length.
 const UNITS: &[(&str, i64)] = &[
     ("us", 1),
     ("usec", 1),
@@ -47,24 +47,25 @@ const UNITS: &[(&str, i64)] = &[
     ("weeks", WEEK),
 ];
 
-/// Microseconds of the unit `name`.
+/// Returns the length of the unit `name` in microseconds.
 pub fn micros(name: &str) -> Option<i64> {
     UNITS.iter().find(|(n, _)| *n == name).map(|(_, micros)| *micros)
 }
 
-/// `count` of the unit of `unit_micros`; `None` when it does not fit in 64 bits.
+/// Returns `count` units of `unit_micros` in microseconds; `None` if the product does not fit in 64 bits.
 pub fn whole_span(count: u64, unit_micros: i64) -> Option<i64> {
     i64::try_from(count).ok()?.checked_mul(unit_micros)
 }
 
-/// The same for a count with a fraction, rounded to the microsecond.
+/// Returns a fractional `count` of units in microseconds, rounded; `None` if the result does not fit in 64
+/// bits.
 pub fn fractional_span(count: f64, unit_micros: i64) -> Option<i64> {
     let micros = (count * unit_micros as f64).round();
-    // the bound itself is not an i64, everything below is
+    // the bound itself is not an i64, every smaller value is
     (micros.is_finite() && micros.abs() < 9_223_372_036_854_775_808.0).then_some(micros as i64)
 }
 
-/// What to type instead of the unknown unit `name`.
+/// Returns a suggestion for the unknown unit `name`.
 pub fn advice(name: &str) -> String {
     let lower = name.to_lowercase();
     if ["ns", "nanos", "nanosecond", "nanoseconds"].contains(&lower.as_str()) {
@@ -79,7 +80,7 @@ pub fn advice(name: &str) -> String {
     }
 }
 
-/// The unit that `name` is a slip of.
+/// Returns the unit that `name` most likely misspells.
 pub fn nearest_unit(name: &str) -> Option<&'static str> {
     nearest(name, UNITS.iter().map(|(n, _)| *n).filter(|n| n.len() > 1 && name.len() > 1))
 }

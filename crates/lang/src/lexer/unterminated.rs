@@ -1,11 +1,12 @@
-//! What follows from a text or name without an end.
+//! Suppression of diagnostics that only follow from an unterminated string, name or comment.
 
 use super::diagnostic_codes;
 use crate::diagnostic::Diagnostic;
 use crate::source::{SourceFile, Span};
 
-/// Drops what was reported only because a text, name or comment without an end swallowed what follows it: brackets
-/// without an end, whose code is `unclosed`, and whatever is wrong behind it on the line and at the start of the next.
+/// Drops diagnostics that were reported only because an unterminated string, name, comment or body swallowed
+/// what follows it: unclosed brackets, whose code is `unclosed`, and errors after it on its line and at the
+/// start of the next line. Lexical diagnostics are retained.
 pub(crate) fn drop_follow_on_errors(diagnostics: &mut Vec<Diagnostic>, file: &SourceFile, unclosed: &str) {
     const OPEN: [&str; 4] = [
         diagnostic_codes::OPEN_STRING,
@@ -24,12 +25,13 @@ pub(crate) fn drop_follow_on_errors(diagnostics: &mut Vec<Diagnostic>, file: &So
         let Some(last) = open.iter().rfind(behind) else {
             return false;
         };
-        // what lies between: the rest of the line, and the space before the next token
+        // source text between the opening mark and `span`: the rest of the line, and whitespace before the
+        // next token
         let between = file.text().get(last.start as usize..span.start as usize).unwrap_or("");
         span.start as usize >= end || !between.trim_end().contains('\n')
     };
     diagnostics.retain(|d| {
-        // the text lies between the bracket and the place where its end was missed
+        // the unterminated text is between the bracket and the location where its closing bracket was missed
         let missed = d.notes.iter().filter_map(|note| note.span).map(|span| span.start).max();
         let around = |o: &Span| d.span.start < o.start && missed.is_none_or(|missed| o.start < missed);
         let bracket = d.code == unclosed && open.iter().any(around);

@@ -1,21 +1,21 @@
-//! Comments and empty lines between what is printed.
+//! Printing of comments and empty lines between constructs.
 
 use super::Printer;
 use crate::lexer::Comment;
 
 impl<L> Printer<'_, L> {
-    /// The next comment, if it begins before the byte `limit`.
+    /// Returns the next comment if it begins before the byte `limit`.
     fn comment_before(&self, limit: u32) -> Option<Comment> {
         self.comments.get(self.next_comment).copied().filter(|c| c.span.start < limit)
     }
 
-    /// Whether a comment begins in `start..end`.
+    /// Returns whether a comment begins in `start..end`.
     pub(crate) fn has_comment(&self, start: u32, end: u32) -> bool {
         let first = self.comments.partition_point(|c| c.span.start < start);
         self.comments.get(first).is_some_and(|c| c.span.start < end)
     }
 
-    /// Writes the comments before the byte `limit`, each on its own line. Called at the start of a line.
+    /// Prints the comments before the byte `limit`, each on its own line. Called at the start of a line.
     pub(crate) fn leading(&mut self, limit: u32) {
         while let Some(comment) = self.comment_before(limit) {
             self.separate(comment.span.start);
@@ -24,8 +24,8 @@ impl<L> Printer<'_, L> {
         }
     }
 
-    /// Writes the comments behind what ended at the byte `end`: those in the middle of it, and those that begin on
-    /// the same line before the byte `limit`, where the next thing starts.
+    /// Prints the comments after a construct that ended at the byte `end`: those inside it, and those that
+    /// begin on its last line before the byte `limit`, where the next construct starts.
     pub(crate) fn trailing(&mut self, end: u32, limit: u32) {
         while let Some(comment) = self.comment_before(limit) {
             let start = comment.span.start;
@@ -35,7 +35,7 @@ impl<L> Printer<'_, L> {
             }
             self.write(" ");
             self.comment(comment);
-            // nothing can follow a line comment; after one of several lines the line is another
+            // nothing can follow a line comment, and a comment of several lines ends on another line
             if comment.line || self.file.slice(comment.span).contains('\n') {
                 return;
             }
@@ -44,7 +44,7 @@ impl<L> Printer<'_, L> {
 
     fn comment(&mut self, comment: Comment) {
         let mut text = self.file.slice(comment.span).replace("\r\n", "\n");
-        // where a comment may run to the end of the text, it gets the end it lacks
+        // an unterminated block comment, which SiddhiQL allows at the end of the source, is closed
         if !comment.line && (text.len() < "/**/".len() || !text.ends_with("*/")) {
             text.push_str(" */");
         }
@@ -52,8 +52,8 @@ impl<L> Printer<'_, L> {
         self.next_comment += 1;
     }
 
-    /// Writes an empty line before what begins at the byte `at`, where there was one or must be one. Called at the
-    /// start of a line.
+    /// Prints an empty line before the construct that begins at the byte `at` if the source has one there or
+    /// one is required. Called at the start of a line.
     pub(crate) fn separate(&mut self, at: u32) {
         let blank = std::mem::take(&mut self.force_blank) || self.blank_before(at);
         if !std::mem::take(&mut self.block_start) && blank && !self.out.ends_with("\n\n") {
@@ -61,11 +61,12 @@ impl<L> Printer<'_, L> {
         }
     }
 
-    /// A new line for what begins at the byte `start`, after what ended at the byte `end`.
+    /// Starts a new line for the clause that begins at the byte `start`, after the clause that ended at the
+    /// byte `end`.
     pub(crate) fn next_clause(&mut self, end: u32, start: u32) {
         self.trailing(end, start);
         self.newline();
-        // comments between clauses keep no empty lines
+        // empty lines before comments between clauses are dropped
         self.block_start = true;
         self.leading(start);
         self.block_start = false;

@@ -34,7 +34,7 @@ pub enum Item {
 }
 
 impl Item {
-    /// Where it stands.
+    /// Returns the source range.
     pub fn span(&self) -> Span {
         match self {
             Self::Event(d) => d.span,
@@ -62,7 +62,7 @@ impl Item {
 pub struct Path {
     /// The names between the dots.
     pub segments: Vec<Ident>,
-    /// From the first to the last segment.
+    /// Source range, from the first to the last segment.
     pub span: Span,
 }
 
@@ -89,7 +89,7 @@ pub struct EventDecl {
     pub time: Option<Ident>,
     /// Relations declared in the body. Their `owner` is `None` and means this event.
     pub relations: Vec<RelationDecl>,
-    /// From `event` to the end of the last clause.
+    /// Source range, from `event` to the end of the last clause.
     pub span: Span,
 }
 
@@ -100,7 +100,7 @@ pub struct FieldDecl {
     pub name: Ident,
     /// Its type.
     pub ty: TypeName,
-    /// Both together.
+    /// Source range of both.
     pub span: Span,
 }
 
@@ -111,7 +111,7 @@ pub struct TypeName {
     pub ty: FieldType,
     /// What numbers count since 1970: `time(us)`.
     pub unit: Option<EpochUnit>,
-    /// Where it stands.
+    /// Source range.
     pub span: Span,
 }
 
@@ -137,7 +137,7 @@ pub struct EntityDecl {
     pub replicated: Option<Span>,
     /// Secondary indexes in order.
     pub indexes: Vec<IndexDecl>,
-    /// From `entity` to the end of the last clause.
+    /// Source range, from `entity` to the end of the last clause.
     pub span: Span,
 }
 
@@ -148,7 +148,7 @@ pub struct IndexDecl {
     pub unique: bool,
     /// Indexed fields in order, at least one.
     pub fields: Vec<Path>,
-    /// The whole clause.
+    /// Source range of the whole clause.
     pub span: Span,
 }
 
@@ -166,7 +166,7 @@ pub struct RelationDecl {
     pub by: Ident,
     /// The target's field; its key when absent.
     pub on: Option<Ident>,
-    /// From `relation` to the end of the last clause.
+    /// Source range, from `relation` to the end of the last clause.
     pub span: Span,
 }
 
@@ -181,7 +181,7 @@ pub struct RuleDecl {
     pub conditions: Vec<Condition>,
     /// Actions in order, at least one in a tree without errors.
     pub actions: Vec<Action>,
-    /// From `rule` to the closing brace.
+    /// Source range, from `rule` to the closing brace.
     pub span: Span,
 }
 
@@ -201,7 +201,7 @@ pub struct AggregateDecl {
     pub group_by: Vec<GroupItem>,
     /// The documents made of each group, at least one; `upsert` is false in all of them.
     pub inserts: Vec<InsertAction>,
-    /// From `rule` to the closing brace.
+    /// Source range, from `rule` to the closing brace.
     pub span: Span,
 }
 
@@ -212,7 +212,7 @@ pub struct GroupItem {
     pub name: Option<Ident>,
     /// The value.
     pub expr: Expr,
-    /// Both together.
+    /// Source range of both.
     pub span: Span,
 }
 
@@ -288,7 +288,7 @@ pub struct EventCondition {
     pub stream: Ident,
     /// All must hold; bare names are fields of the event.
     pub filters: Vec<Expr>,
-    /// The whole condition.
+    /// Source range of the whole condition.
     pub span: Span,
 }
 
@@ -305,7 +305,7 @@ pub struct RelationCondition {
     pub relation: Ident,
     /// All must hold; bare names are fields of the document. `None` without the second parentheses.
     pub filters: Option<Vec<Expr>>,
-    /// The whole condition.
+    /// Source range of the whole condition.
     pub span: Span,
 }
 
@@ -320,7 +320,7 @@ pub struct EntityCondition {
     pub entity: Ident,
     /// All must hold; bare names are fields of the document.
     pub filters: Vec<Expr>,
-    /// The whole condition.
+    /// Source range of the whole condition.
     pub span: Span,
 }
 
@@ -331,7 +331,7 @@ pub struct LetCondition {
     pub name: Ident,
     /// The value.
     pub expr: Expr,
-    /// The whole condition.
+    /// Source range of the whole condition.
     pub span: Span,
 }
 
@@ -372,7 +372,7 @@ pub struct UpdateAction {
     pub assignments: Vec<Assign>,
     /// Whether it was written with braces.
     pub block: bool,
-    /// The whole action.
+    /// Source range of the whole action.
     pub span: Span,
 }
 
@@ -385,7 +385,7 @@ pub struct Assign {
     pub op: AssignOp,
     /// The new value or operand.
     pub value: Expr,
-    /// The whole assignment.
+    /// Source range of the whole assignment.
     pub span: Span,
 }
 
@@ -405,7 +405,7 @@ pub enum AssignOp {
 }
 
 impl AssignOp {
-    /// How it is written.
+    /// Returns the spelling in source text.
     pub fn text(self) -> &'static str {
         match self {
             Self::Set => "=",
@@ -424,7 +424,7 @@ pub struct UnsetAction {
     pub target: Ident,
     /// The field to remove.
     pub path: Path,
-    /// The whole action.
+    /// Source range of the whole action.
     pub span: Span,
 }
 
@@ -437,7 +437,7 @@ pub struct InsertAction {
     pub fields: Vec<ObjectField>,
     /// `upsert`: set these fields where the document is there already.
     pub upsert: bool,
-    /// The whole action.
+    /// Source range of the whole action.
     pub span: Span,
 }
 
@@ -448,7 +448,7 @@ pub struct ObjectField {
     pub name: Ident,
     /// Its value.
     pub value: Expr,
-    /// Both together.
+    /// Source range of both.
     pub span: Span,
 }
 
@@ -457,7 +457,7 @@ pub struct ObjectField {
 pub struct DeleteAction {
     /// The document, by its name in the conditions.
     pub target: Ident,
-    /// The whole action.
+    /// Source range of the whole action.
     pub span: Span,
 }
 
@@ -468,7 +468,7 @@ pub struct EmitAction {
     pub stream: Ident,
     /// The fields of the event.
     pub args: EmitArgs,
-    /// The whole action.
+    /// Source range of the whole action.
     pub span: Span,
 }
 
@@ -488,7 +488,7 @@ pub enum EmitArgs {
 pub struct Expr {
     /// What it is.
     pub kind: ExprKind,
-    /// Where it stands; parentheses around it are included.
+    /// Source range, including enclosing parentheses.
     pub span: Span,
 }
 
@@ -575,7 +575,7 @@ pub struct SpanLiteral {
     pub micros: i64,
     /// As written, with single spaces between numbers and units.
     pub text: String,
-    /// Where it stands.
+    /// Source range.
     pub span: Span,
 }
 

@@ -62,7 +62,7 @@ pub enum ExecutionElement {
 }
 
 impl ExecutionElement {
-    /// Where it stands, annotations included.
+    /// Returns the source range, annotations included.
     pub fn span(&self) -> Span {
         match self {
             Self::Query(query) => query.span,
@@ -86,7 +86,7 @@ pub struct AppAnnotation {
     pub name: Ident,
     /// Its elements in order.
     pub elements: Vec<Element>,
-    /// From `@` to the end.
+    /// Source range, from `@` to the end.
     pub span: Span,
 }
 
@@ -104,7 +104,7 @@ pub struct Annotation {
     pub name: Ident,
     /// What stands in its brackets, in order.
     pub args: Vec<AnnotationArg>,
-    /// From `@` to the end.
+    /// Source range, from `@` to the end.
     pub span: Span,
 }
 
@@ -146,7 +146,7 @@ pub enum AnnotationArg {
 }
 
 impl AnnotationArg {
-    /// Where it stands.
+    /// Returns the source range.
     pub fn span(&self) -> Span {
         match self {
             Self::Element(element) => element.span,
@@ -162,7 +162,7 @@ pub struct Element {
     pub key: Option<Text>,
     /// Its value.
     pub value: Text,
-    /// Both together.
+    /// Source range of both.
     pub span: Span,
 }
 
@@ -178,7 +178,7 @@ impl Element {
 pub struct Text {
     /// What it says.
     pub value: String,
-    /// Where it stands, quotes included.
+    /// Source range, quotes included.
     pub span: Span,
 }
 
@@ -189,7 +189,7 @@ pub struct StreamRef {
     pub name: Ident,
     /// What stands before the name.
     pub scope: Scope,
-    /// The mark and the name.
+    /// Source range of the mark and the name.
     pub span: Span,
 }
 

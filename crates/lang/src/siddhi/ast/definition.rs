@@ -25,7 +25,7 @@ pub enum Definition {
 }
 
 impl Definition {
-    /// Where it stands, annotations included.
+    /// Returns the source range, annotations included.
     pub fn span(&self) -> Span {
         match self {
             Self::Stream(d) => d.span,
@@ -65,33 +65,33 @@ impl Definition {
 /// `define stream S (a int, …)`
 #[derive(Debug, Clone, PartialEq)]
 pub struct StreamDefinition {
-    /// What stands before it.
+    /// Annotations before the definition, in order.
     pub annotations: Vec<Annotation>,
     /// The stream.
     pub id: StreamRef,
     /// Its attributes in order, at least one in a tree without errors.
     pub attributes: Vec<Attribute>,
-    /// The whole definition.
+    /// Source range of the whole definition.
     pub span: Span,
 }
 
 /// `define table T (a int, …)`
 #[derive(Debug, Clone, PartialEq)]
 pub struct TableDefinition {
-    /// What stands before it.
+    /// Annotations before the definition, in order.
     pub annotations: Vec<Annotation>,
     /// The table.
     pub id: StreamRef,
     /// Its columns in order, at least one in a tree without errors.
     pub attributes: Vec<Attribute>,
-    /// The whole definition.
+    /// Source range of the whole definition.
     pub span: Span,
 }
 
 /// `define window W (a int, …) length(5) output all events`
 #[derive(Debug, Clone, PartialEq)]
 pub struct WindowDefinition {
-    /// What stands before it.
+    /// Annotations before the definition, in order.
     pub annotations: Vec<Annotation>,
     /// The window.
     pub id: StreamRef,
@@ -101,20 +101,20 @@ pub struct WindowDefinition {
     pub window: Call,
     /// Which events its readers get; all when absent.
     pub output: Option<KindClause>,
-    /// The whole definition.
+    /// Source range of the whole definition.
     pub span: Span,
 }
 
 /// `define trigger T at every 5 sec`
 #[derive(Debug, Clone, PartialEq)]
 pub struct TriggerDefinition {
-    /// What stands before it.
+    /// Annotations before the definition, in order.
     pub annotations: Vec<Annotation>,
     /// The stream it writes.
     pub name: Ident,
     /// When it fires.
     pub at: TriggerAt,
-    /// The whole definition.
+    /// Source range of the whole definition.
     pub span: Span,
 }
 
@@ -138,14 +138,14 @@ pub struct FunctionDefinition {
     pub result: TypeName,
     /// What stands between the braces; `span` includes them.
     pub body: Text,
-    /// The whole definition.
+    /// Source range of the whole definition.
     pub span: Span,
 }
 
 /// `define aggregation A from S select … group by … aggregate by ts every sec ... year`
 #[derive(Debug, Clone, PartialEq)]
 pub struct AggregationDefinition {
-    /// What stands before it.
+    /// Annotations before the definition, in order.
     pub annotations: Vec<Annotation>,
     /// The aggregation.
     pub name: Ident,
@@ -159,7 +159,7 @@ pub struct AggregationDefinition {
     pub by: Option<AttributeRef>,
     /// The lengths of its buckets.
     pub every: Periods,
-    /// The whole definition.
+    /// Source range of the whole definition.
     pub span: Span,
 }
 
@@ -177,7 +177,7 @@ pub enum Periods {
 pub struct Period {
     /// The unit.
     pub unit: PeriodUnit,
-    /// Where it stands.
+    /// Source range.
     pub span: Span,
 }
 
@@ -201,7 +201,7 @@ pub enum PeriodUnit {
 }
 
 impl PeriodUnit {
-    /// How it is written.
+    /// Returns the spelling in source text.
     pub fn text(self) -> &'static str {
         match self {
             Self::Second => "sec",
@@ -222,7 +222,7 @@ pub struct Attribute {
     pub name: Ident,
     /// Its type.
     pub ty: TypeName,
-    /// Both together.
+    /// Source range of both.
     pub span: Span,
 }
 
@@ -231,6 +231,6 @@ pub struct Attribute {
 pub struct TypeName {
     /// The type, never `Time`. An unknown name is an error in the diagnostics and `Object` here.
     pub ty: FieldType,
-    /// Where it stands.
+    /// Source range.
     pub span: Span,
 }

@@ -11,7 +11,7 @@ use crate::source::Span;
 pub struct Expr {
     /// What it is.
     pub kind: ExprKind,
-    /// Where it stands; parentheses around it are included.
+    /// Source range, including enclosing parentheses.
     pub span: Span,
 }
 
@@ -72,7 +72,7 @@ pub struct TimeLiteral {
     pub ms: i64,
     /// As written, with single spaces between numbers and units, units in lower case.
     pub text: String,
-    /// Where it stands.
+    /// Source range.
     pub span: Span,
 }
 
@@ -85,7 +85,7 @@ pub struct AttributeRef {
     pub source: Option<Box<SourceRef>>,
     /// The attribute.
     pub name: Ident,
-    /// The whole reference.
+    /// Source range of the whole reference.
     pub span: Span,
 }
 
@@ -98,7 +98,7 @@ pub struct SourceRef {
     pub index: Option<Index>,
     /// `#name` behind it.
     pub inner: Option<InnerRef>,
-    /// The whole reference.
+    /// Source range of the whole reference.
     pub span: Span,
 }
 
@@ -124,7 +124,7 @@ pub struct InnerRef {
 pub struct Index {
     /// Which event.
     pub kind: IndexKind,
-    /// Where it stands, brackets included.
+    /// Source range, brackets included.
     pub span: Span,
 }
 
@@ -146,7 +146,7 @@ pub struct Call {
     pub name: Ident,
     /// Its arguments.
     pub args: Args,
-    /// The whole call.
+    /// Source range of the whole call.
     pub span: Span,
 }
 

@@ -18,7 +18,7 @@ pub struct Selection {
     pub limit: Option<Expr>,
     /// How many outputs are left out first.
     pub offset: Option<Expr>,
-    /// From `select` on.
+    /// Source range, from `select` to the end.
     pub span: Span,
 }
 
@@ -38,7 +38,7 @@ pub struct SelectItem {
     pub expr: Expr,
     /// The column's name; in a tree without errors absent only where `expr` is an attribute.
     pub alias: Option<Ident>,
-    /// Both together.
+    /// Source range of both.
     pub span: Span,
 }
 
@@ -60,7 +60,7 @@ pub struct OrderItem {
     pub attribute: AttributeRef,
     /// Ascending when absent.
     pub direction: Option<Direction>,
-    /// Both together.
+    /// Source range of both.
     pub span: Span,
 }
 
@@ -74,7 +74,7 @@ pub enum Direction {
 }
 
 impl Direction {
-    /// How it is written.
+    /// Returns the spelling in source text.
     pub fn text(self) -> &'static str {
         match self {
             Self::Ascending => "asc",
@@ -88,7 +88,7 @@ impl Direction {
 pub struct RateLimit {
     /// When output goes out.
     pub kind: RateKind,
-    /// From `output` on.
+    /// Source range, from `output` to the end.
     pub span: Span,
 }
 
@@ -130,7 +130,7 @@ pub enum RateEvents {
 }
 
 impl RateEvents {
-    /// How it is written.
+    /// Returns the spelling in source text.
     pub fn text(self) -> &'static str {
         match self {
             Self::All => "all",
@@ -145,7 +145,7 @@ impl RateEvents {
 pub struct KindClause {
     /// Which events; `events` alone means the current ones.
     pub kind: EventKind,
-    /// Where it stands.
+    /// Source range.
     pub span: Span,
 }
 
@@ -161,7 +161,7 @@ pub enum EventKind {
 }
 
 impl EventKind {
-    /// How it is written.
+    /// Returns the spelling in source text.
     pub fn text(self) -> &'static str {
         match self {
             Self::Current => "current events",
@@ -178,7 +178,7 @@ pub struct Output {
     pub action: OutputAction,
     /// Which events do it; the current ones when absent.
     pub kind: Option<KindClause>,
-    /// The whole clause.
+    /// Source range of the whole clause.
     pub span: Span,
 }
 
@@ -226,6 +226,6 @@ pub struct Assignment {
     pub column: AttributeRef,
     /// Its new value.
     pub value: Expr,
-    /// The whole assignment.
+    /// Source range of the whole assignment.
     pub span: Span,
 }

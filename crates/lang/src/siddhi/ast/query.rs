@@ -8,7 +8,7 @@ use crate::source::Span;
 /// `from … select … output … insert into …`
 #[derive(Debug, Clone, PartialEq)]
 pub struct Query {
-    /// What stands before it.
+    /// Annotations before the definition, in order.
     pub annotations: Vec<Annotation>,
     /// What it reads.
     pub input: Input,
@@ -18,7 +18,7 @@ pub struct Query {
     pub rate: Option<RateLimit>,
     /// Where its output goes.
     pub output: Output,
-    /// The whole query, annotations included.
+    /// Source range of the whole query, annotations included.
     pub span: Span,
 }
 
@@ -36,7 +36,7 @@ pub enum Input {
 }
 
 impl Input {
-    /// Where it stands.
+    /// Returns the source range.
     pub fn span(&self) -> Span {
         match self {
             Self::Stream(i) => i.span,
@@ -58,7 +58,7 @@ pub struct NestedQuery {
     pub rate: Option<RateLimit>,
     /// Which events it returns.
     pub kind: Option<KindClause>,
-    /// The whole query, brackets included.
+    /// Source range of the whole query, brackets included.
     pub span: Span,
 }
 
@@ -73,7 +73,7 @@ pub struct StreamInput {
     pub window: Option<Window>,
     /// Filters and functions behind the window, in order; none without one, and none in joins.
     pub after: Vec<Handler>,
-    /// The whole input.
+    /// Source range of the whole input.
     pub span: Span,
 }
 
@@ -82,7 +82,7 @@ pub struct StreamInput {
 pub struct Handler {
     /// What it is.
     pub kind: HandlerKind,
-    /// From its `#` or `[` on.
+    /// Source range, from the `#` or `[` to the end.
     pub span: Span,
 }
 
@@ -100,7 +100,7 @@ pub enum HandlerKind {
 pub struct Window {
     /// What kind of window, and its parameters.
     pub call: Call,
-    /// From the `#` on.
+    /// Source range, from the `#` to the end.
     pub span: Span,
 }
 
@@ -117,7 +117,7 @@ pub struct JoinInput {
     pub on: Option<Expr>,
     /// Which rows of an aggregation.
     pub within: Option<Within>,
-    /// The whole input.
+    /// Source range of the whole input.
     pub span: Span,
 }
 
@@ -130,7 +130,7 @@ pub struct JoinSide {
     pub alias: Option<Ident>,
     /// Where `unidirectional` stands: only this side triggers. Never on both sides in a tree without errors.
     pub unidirectional: Option<Span>,
-    /// The whole side.
+    /// Source range of the whole side.
     pub span: Span,
 }
 
@@ -148,7 +148,7 @@ pub enum JoinKind {
 }
 
 impl JoinKind {
-    /// How it is written.
+    /// Returns the spelling in source text.
     pub fn text(self) -> &'static str {
         match self {
             Self::Inner => "join",
@@ -168,20 +168,20 @@ pub struct Within {
     pub to: Option<Expr>,
     /// The length of the buckets.
     pub per: Expr,
-    /// From `within` on.
+    /// Source range, from `within` to the end.
     pub span: Span,
 }
 
 /// `partition with (…) begin … end`
 #[derive(Debug, Clone, PartialEq)]
 pub struct Partition {
-    /// What stands before it.
+    /// Annotations before the definition, in order.
     pub annotations: Vec<Annotation>,
     /// What makes the keys, at least one in a tree without errors.
     pub keys: Vec<PartitionKey>,
     /// The queries in order, at least one in a tree without errors.
     pub queries: Vec<Query>,
-    /// The whole partition, annotations included.
+    /// Source range of the whole partition, annotations included.
     pub span: Span,
 }
 
@@ -192,7 +192,7 @@ pub struct PartitionKey {
     pub kind: PartitionKeyKind,
     /// The stream.
     pub stream: Ident,
-    /// All of it.
+    /// Source range.
     pub span: Span,
 }
 
@@ -212,7 +212,7 @@ pub struct PartitionRange {
     pub condition: Expr,
     /// The key.
     pub name: Text,
-    /// Both together.
+    /// Source range of both.
     pub span: Span,
 }
 
@@ -238,7 +238,7 @@ pub struct FindQuery {
     pub within: Option<Within>,
     /// What is computed; all columns when absent.
     pub select: Option<Selection>,
-    /// The whole query.
+    /// Source range of the whole query.
     pub span: Span,
 }
 
@@ -249,6 +249,6 @@ pub struct ChangeQuery {
     pub select: Option<Selection>,
     /// What is done; never `return`, never with a kind.
     pub output: Output,
-    /// The whole query.
+    /// Source range of the whole query.
     pub span: Span,
 }

@@ -12,7 +12,7 @@ pub struct StateInput {
     pub groups: Vec<StepGroup>,
     /// How long a match may take.
     pub within: Option<TimeLiteral>,
-    /// The whole input.
+    /// Source range of the whole input.
     pub span: Span,
 }
 
@@ -41,7 +41,7 @@ pub struct StepGroup {
     pub every: Option<Span>,
     /// The steps in order: one without `every` and in sequences, else at least one.
     pub steps: Vec<Step>,
-    /// The whole group.
+    /// Source range of the whole group.
     pub span: Span,
 }
 
@@ -57,7 +57,7 @@ pub enum Step {
 }
 
 impl Step {
-    /// Where it stands.
+    /// Returns the source range.
     pub fn span(&self) -> Span {
         match self {
             Self::Stream(s) => s.span,
@@ -78,7 +78,7 @@ pub struct StreamStep {
     pub handlers: Vec<Handler>,
     /// How many events it collects; exactly one when absent, always inside a logical step.
     pub count: Option<Count>,
-    /// The whole step.
+    /// Source range of the whole step.
     pub span: Span,
 }
 
@@ -91,7 +91,7 @@ pub struct Count {
     pub max: Option<u32>,
     /// How it was written.
     pub form: CountForm,
-    /// Where it stands.
+    /// Source range.
     pub span: Span,
 }
 
@@ -117,7 +117,7 @@ pub struct LogicalStep {
     pub left: LogicalSide,
     /// The side named second.
     pub right: LogicalSide,
-    /// The whole step.
+    /// Source range of the whole step.
     pub span: Span,
 }
 
@@ -131,7 +131,7 @@ pub enum LogicalOp {
 }
 
 impl LogicalOp {
-    /// How it is written.
+    /// Returns the spelling in source text.
     pub fn text(self) -> &'static str {
         match self {
             Self::And => "and",
@@ -150,7 +150,7 @@ pub enum LogicalSide {
 }
 
 impl LogicalSide {
-    /// Where it stands.
+    /// Returns the source range.
     pub fn span(&self) -> Span {
         match self {
             Self::Stream(s) => s.span,
@@ -168,6 +168,6 @@ pub struct AbsentStep {
     pub handlers: Vec<Handler>,
     /// How long; absent only beside `and` with a stream on the other side.
     pub wait: Option<TimeLiteral>,
-    /// The whole step.
+    /// Source range of the whole step.
     pub span: Span,
 }
