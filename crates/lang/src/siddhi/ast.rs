@@ -1,7 +1,7 @@
-//! The syntax tree of SiddhiQL.
+//! Syntax tree of SiddhiQL.
 //!
-//! Every node carries its [`Span`]. The parser decides by form alone: which names are streams, tables or steps is for
-//! the crate that compiles the tree. Names keep their case, keywords and types do not.
+//! Every node carries its [`Span`]. The parser goes by syntax alone: whether a name is a stream, table or
+//! step is decided by the crate that compiles the tree. Names are case-sensitive, keywords and types are not.
 
 mod definition;
 mod expr;
@@ -37,22 +37,22 @@ use crate::source::Span;
 /// A SiddhiQL app.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct App {
-    /// `@app:…` in order.
+    /// Annotations `@app:…`, in source order.
     pub annotations: Vec<AppAnnotation>,
-    /// Definitions in order; at least one in a tree without errors.
+    /// Definitions in source order; at least one in a tree without errors.
     pub definitions: Vec<Definition>,
-    /// Queries and partitions in order.
+    /// Queries and partitions in source order.
     pub elements: Vec<ExecutionElement>,
 }
 
 impl App {
-    /// The first `@app:name`, in any case.
+    /// Returns the first annotation `@app:name`, compared without case.
     pub fn annotation(&self, name: &str) -> Option<&AppAnnotation> {
         self.annotations.iter().find(|a| a.name.name.eq_ignore_ascii_case(name))
     }
 }
 
-/// What runs: a query or a partition.
+/// An execution element: a query or a partition.
 #[derive(Debug, Clone, PartialEq)]
 pub enum ExecutionElement {
     /// `from …`
@@ -70,7 +70,7 @@ impl ExecutionElement {
         }
     }
 
-    /// What stands before it.
+    /// Returns the annotations before the element, in order.
     pub fn annotations(&self) -> &[Annotation] {
         match self {
             Self::Query(query) => &query.annotations,
@@ -82,16 +82,16 @@ impl ExecutionElement {
 /// `@app:name(key='value', …)`
 #[derive(Debug, Clone, PartialEq)]
 pub struct AppAnnotation {
-    /// What follows `@app:`.
+    /// Name after `@app:`.
     pub name: Ident,
-    /// Its elements in order.
+    /// Elements in order.
     pub elements: Vec<Element>,
     /// Source range, from `@` to the end.
     pub span: Span,
 }
 
 impl AppAnnotation {
-    /// The element `key`, in any case.
+    /// Returns the first element with the key `key`, compared without case.
     pub fn element(&self, key: &str) -> Option<&Element> {
         self.elements.iter().find(|e| e.has_key(key))
     }
@@ -100,21 +100,21 @@ impl AppAnnotation {
 /// `@name(key='value', @nested(…), …)`
 #[derive(Debug, Clone, PartialEq)]
 pub struct Annotation {
-    /// What follows `@`.
+    /// Name after `@`.
     pub name: Ident,
-    /// What stands in its brackets, in order.
+    /// Arguments in brackets, in order.
     pub args: Vec<AnnotationArg>,
     /// Source range, from `@` to the end.
     pub span: Span,
 }
 
 impl Annotation {
-    /// Whether it is `@name`, in any case.
+    /// Returns whether this is the annotation `@name`, compared without case.
     pub fn is(&self, name: &str) -> bool {
         self.name.name.eq_ignore_ascii_case(name)
     }
 
-    /// Its elements in order.
+    /// Returns the elements in order, without nested annotations.
     pub fn elements(&self) -> impl Iterator<Item = &Element> {
         self.args.iter().filter_map(|arg| match arg {
             AnnotationArg::Element(element) => Some(element),
@@ -122,12 +122,12 @@ impl Annotation {
         })
     }
 
-    /// The element `key`, in any case.
+    /// Returns the first element with the key `key`, compared without case.
     pub fn element(&self, key: &str) -> Option<&Element> {
         self.elements().find(|e| e.has_key(key))
     }
 
-    /// The annotations in its brackets, in order.
+    /// Returns the nested annotations, in order.
     pub fn nested(&self) -> impl Iterator<Item = &Annotation> {
         self.args.iter().filter_map(|arg| match arg {
             AnnotationArg::Annotation(annotation) => Some(annotation),
@@ -136,7 +136,7 @@ impl Annotation {
     }
 }
 
-/// What stands in the brackets of an annotation.
+/// An argument of an annotation.
 #[derive(Debug, Clone, PartialEq)]
 pub enum AnnotationArg {
     /// `key='value'`, `'value'`
@@ -155,57 +155,57 @@ impl AnnotationArg {
     }
 }
 
-/// `key='value'`, or `'value'` alone.
+/// `key='value'`, or only `'value'`.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Element {
-    /// Its key: names with `.`, `-` or `:` between them, or any text.
+    /// Key: names joined by `.`, `-` or `:`, or a string; `None` if only a value is written.
     pub key: Option<Text>,
-    /// Its value.
+    /// Value, without quotes.
     pub value: Text,
-    /// Source range of both.
+    /// Source range of key and value.
     pub span: Span,
 }
 
 impl Element {
-    /// Whether its key is `key`, in any case.
+    /// Returns whether the key is `key`, compared without case.
     pub fn has_key(&self, key: &str) -> bool {
         self.key.as_ref().is_some_and(|k| k.value.eq_ignore_ascii_case(key))
     }
 }
 
-/// A text where the grammar wants one, quotes removed.
+/// A string literal where the grammar requires one.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Text {
-    /// What it says.
+    /// Content of the string, without quotes.
     pub value: String,
     /// Source range, quotes included.
     pub span: Span,
 }
 
-/// A stream, table or window where it is read, written or defined: `S`, `#S`, `!S`.
+/// A reference to a stream, table or window that is read, written or defined: `S`, `#S`, `!S`.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct StreamRef {
-    /// Its name.
+    /// Name without the mark.
     pub name: Ident,
-    /// What stands before the name.
+    /// Scope given by the mark before the name.
     pub scope: Scope,
     /// Source range of the mark and the name.
     pub span: Span,
 }
 
-/// Which stream a name means.
+/// Scope in which a stream name is resolved.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Scope {
-    /// `S`
+    /// `S`: a stream, table or window of the app.
     App,
     /// `#S`: a stream inside a partition.
     Inner,
-    /// `!S`: the events of `S` that failed.
+    /// `!S`: the fault stream of `S`, which receives its failed events.
     Fault,
 }
 
 impl Scope {
-    /// What is written before the name.
+    /// Returns the mark before the name; empty for [`Scope::App`].
     pub fn mark(self) -> &'static str {
         match self {
             Self::App => "",

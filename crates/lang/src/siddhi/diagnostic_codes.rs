@@ -1,67 +1,67 @@
 //! Codes of the parser's diagnostics. A code never changes its meaning; `S04…` and above belong to the compiler.
 
-/// Something else was expected here.
+/// Unexpected token.
 pub const UNEXPECTED: &str = "S0201";
-/// A `;` is missing.
+/// Missing `;`.
 pub const SEMICOLON: &str = "S0202";
-/// `=` where two values are compared.
+/// `=` instead of `==` in a comparison.
 pub const ASSIGN_FOR_EQUALS: &str = "S0203";
-/// A bracket or `begin` is never closed.
+/// Unclosed bracket or `begin`.
 pub const UNCLOSED: &str = "S0204";
-/// A keyword that is nearly right.
+/// Misspelled keyword.
 pub const MISSPELT: &str = "S0205";
-/// Too deeply nested.
+/// Nesting or expression too deep.
 pub const TOO_DEEP: &str = "S0206";
-/// A word, sign or form of another language.
+/// Word, operator or construct of another language.
 pub const FOREIGN: &str = "S0207";
-/// A value of an annotation without quotes.
+/// Annotation value without quotes.
 pub const UNQUOTED: &str = "S0208";
-/// No type has this name.
+/// Unknown type.
 pub const UNKNOWN_TYPE: &str = "S0209";
-/// No unit of time has this name.
+/// Unknown time unit.
 pub const UNKNOWN_UNIT: &str = "S0210";
-/// Units of a time in the wrong order, or twice.
+/// Time units out of order or repeated.
 pub const UNIT_ORDER: &str = "S0211";
-/// A closing bracket or `end` that closes nothing.
+/// Closing bracket or `end` without an opening one.
 pub const STRAY_CLOSE: &str = "S0212";
-/// A number or time outside its range.
+/// Number or time out of range.
 pub const RANGE: &str = "S0213";
-/// A sign that is not before a number.
+/// Sign without a number after it.
 pub const SIGN: &str = "S0214";
-/// `is null` after something that is no attribute, function or step.
+/// `is null` after an operand other than an attribute, function call or step.
 pub const NULL_CHECK: &str = "S0215";
-/// A `;` too many.
+/// Superfluous `;`.
 pub const EMPTY_STATEMENT: &str = "S0216";
-/// Nothing stands in brackets that cannot be empty.
+/// Empty brackets or body where at least one element is required.
 pub const EMPTY: &str = "S0217";
 
-/// An app without a definition.
+/// App without a definition.
 pub const NO_DEFINITION: &str = "S0301";
-/// A definition after a query.
+/// Definition after a query.
 pub const DEFINITION_LATE: &str = "S0302";
-/// An annotation where it cannot stand.
+/// Annotation in a position where it is not allowed.
 pub const ANNOTATION_MISPLACED: &str = "S0303";
-/// A column or alias without `as`.
+/// Column or alias without `as`.
 pub const AS_MISSING: &str = "S0304";
-/// Clauses in the wrong order.
+/// Clauses out of order.
 pub const CLAUSE_ORDER: &str = "S0305";
-/// A query without an output.
+/// Query without an output.
 pub const NO_OUTPUT: &str = "S0306";
-/// A clause that this kind of query or input does not have.
+/// Clause that this kind of query or input does not support.
 pub const CLAUSE_MISPLACED: &str = "S0307";
-/// A clause that is needed and not there.
+/// Missing clause.
 pub const CLAUSE_MISSING: &str = "S0308";
-/// A second window on one stream.
+/// Second window on one stream.
 pub const SECOND_WINDOW: &str = "S0309";
-/// An expression where only an attribute can stand.
+/// Expression where only an attribute is allowed.
 pub const NOT_AN_ATTRIBUTE: &str = "S0310";
-/// A form of pattern in a sequence, or of sequence in a pattern.
+/// Pattern syntax in a sequence, or sequence syntax in a pattern.
 pub const STATE_KIND: &str = "S0311";
-/// An absent step that needs a time or cannot have a name.
+/// Absent step that lacks a time or has a name.
 pub const ABSENT_STEP: &str = "S0312";
-/// `every` where it cannot stand.
+/// `every` in a position where it is not allowed.
 pub const EVERY_MISPLACED: &str = "S0313";
-/// `within` that is not at the end of a pattern.
+/// `within` before the end of a pattern.
 pub const WITHIN_MISPLACED: &str = "S0314";
-/// A partition inside a partition.
+/// Partition inside a partition.
 pub const NESTED_PARTITION: &str = "S0315";

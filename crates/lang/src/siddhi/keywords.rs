@@ -1,6 +1,7 @@
-//! Words with a meaning. They have it only where they are expected: every one may be a name, in any case.
+//! Keywords. None is reserved: each has a meaning only where the grammar expects it, and may be used as a
+//! name, in any case.
 
-/// All keywords, units of time and types aside.
+/// All keywords except time units and types.
 pub const KEYWORDS: [&str; 60] = [
     "aggregate",
     "aggregation",
@@ -64,7 +65,7 @@ pub const KEYWORDS: [&str; 60] = [
     "within",
 ];
 
-/// Words that begin a clause after what a query reads.
+/// Words that begin a clause after the input of a query.
 pub(super) const CLAUSES: [&str; 12] = [
     "select",
     "group",
@@ -80,14 +81,15 @@ pub(super) const CLAUSES: [&str; 12] = [
     "aggregate",
 ];
 
-/// Words that may follow a stream that is read, apart from those that begin a clause.
+/// Words other than those of [`CLAUSES`] that may follow a stream in the input of a query.
 pub(super) const AFTER_SOURCE: [&str; 11] =
     ["as", "join", "inner", "left", "right", "full", "outer", "unidirectional", "on", "within", "per"];
 
-/// Words that are not read as a name everywhere a name may stand, so that the formatter quotes them.
+/// Words that are not accepted as a name in every position of a name, so the formatter puts them in
+/// backticks.
 pub(super) const QUOTED: [&str; 5] = ["not", "true", "false", "every", "from"];
 
-/// Whether `word` is one of `words`, in any case.
+/// Returns whether `word` is one of `words`, compared without case.
 pub(super) fn is_one_of(word: &str, words: &[&str]) -> bool {
     words.iter().any(|w| w.eq_ignore_ascii_case(word))
 }

@@ -1,7 +1,8 @@
 //! SiddhiQL 5 (`*.siddhi`): syntax tree, parser, formatter.
 //!
-//! [`parse`] reads an app, [`parse_on_demand`] a query that is run once, [`parse_expression`] the text given to an
-//! `expression` window. Where the text may hold variables `${NAME}`, [`substitute`] comes first.
+//! [`parse`] parses an app, [`parse_on_demand`] an on-demand query, [`parse_expression`] the expression given
+//! as a string to an `expression` window. If the source may contain variables `${NAME}`, apply [`substitute`]
+//! first.
 
 pub mod ast;
 pub mod diagnostic_codes;
@@ -20,13 +21,14 @@ pub use parser::{Parsed, parse, parse_expression, parse_expression_in, parse_on_
 pub use structural_text::{on_demand_structural_text, structural_text};
 pub use variables::substitute;
 
-/// Deepest expression tree. A chain of operators of one rank (`a or b or c`) counts one level per operator.
+/// Maximum depth of an expression tree. A chain of operators of one precedence (`a or b or c`) counts one
+/// level per operator.
 pub const EXPR_DEPTH_MAX: usize = 256;
 
-/// Deepest nesting of brackets, operands, annotations and queries that the parser follows.
+/// Maximum nesting of brackets, operands, annotations and queries that the parser accepts.
 pub const NESTING_MAX: usize = 128;
 
-/// As the formatter writes it, on one line.
+/// Formats the expression on one line, as the formatter does.
 impl fmt::Display for ast::Expr {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&format::expr_text(self))

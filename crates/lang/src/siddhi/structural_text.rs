@@ -1,4 +1,4 @@
-//! The tree as text without places: two texts mean the same when their summaries are equal.
+//! Text form of the tree without source ranges: two apps are equivalent if their structural texts are equal.
 
 mod expr;
 mod state;
@@ -14,7 +14,8 @@ use super::ast::{
     StreamRef, TriggerAt, Within,
 };
 
-/// `app` as nested brackets, a line for each annotation, attribute and clause.
+/// Returns the structural text of `app`: nested brackets, with a line for each annotation, attribute and
+/// clause.
 pub fn structural_text(app: &App) -> String {
     let mut out = StructuralWriter::default();
     for annotation in &app.annotations {
@@ -33,7 +34,7 @@ pub fn structural_text(app: &App) -> String {
     out.text
 }
 
-/// The same of an on-demand query.
+/// Returns the structural text of an on-demand query.
 pub fn on_demand_structural_text(query: &OnDemandQuery) -> String {
     let mut out = StructuralWriter::default();
     match query {

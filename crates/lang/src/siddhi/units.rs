@@ -1,4 +1,4 @@
-//! Units of time: `1 hour 30 min`.
+//! Time units of SiddhiQL, as in `1 hour 30 min`.
 
 use tidemill_types::nearest;
 
@@ -10,20 +10,20 @@ const MIN: i64 = 60 * SEC;
 const HOUR: i64 = 60 * MIN;
 const DAY: i64 = 24 * HOUR;
 
-/// A unit of time.
+/// A time unit.
 #[derive(Debug)]
 pub(super) struct TimeUnit {
-    /// How it may be written; the first name is the one offered to people.
+    /// Accepted names, in lower case; suggestions offer the first one.
     pub names: &'static [&'static str],
-    /// Its length.
+    /// Length in milliseconds.
     pub ms: i64,
-    /// The unit as the length of an aggregation's buckets.
+    /// The unit as a bucket duration of an aggregation; `None` if aggregations do not support it.
     pub period: Option<PeriodUnit>,
-    /// Short forms of other languages, which are no names of it.
+    /// Abbreviations from other languages, which SiddhiQL does not accept; used for suggestions.
     foreign: &'static [&'static str],
 }
 
-/// All units, from great to small.
+/// All units, longest first.
 static UNITS: [TimeUnit; 8] = [
     TimeUnit {
         names: &["year", "years"],
@@ -65,18 +65,19 @@ static UNITS: [TimeUnit; 8] = [
     },
 ];
 
-/// The unit `word`, in any case, and its place in the order from great to small.
+/// Returns the unit called `word`, compared without case, and its index in the order from longest to
+/// shortest.
 pub(super) fn unit(word: &str) -> Option<(usize, &'static TimeUnit)> {
     UNITS.iter().enumerate().find(|(_, unit)| is_one_of(word, unit.names))
 }
 
-/// The name of the unit that `word` is a slip of.
+/// Returns the name of the unit that `word` most likely misspells or abbreviates.
 pub(super) fn nearest_unit(word: &str) -> Option<&'static str> {
     let foreign = UNITS.iter().find(|unit| is_one_of(word, unit.foreign)).map(|unit| unit.names[0]);
     foreign.or_else(|| nearest(word, UNITS.iter().flat_map(|unit| unit.names.iter().copied())))
 }
 
-/// What to type instead of the unknown unit `word`.
+/// Returns a suggestion for the unknown unit `word`.
 pub(super) fn advice(word: &str) -> String {
     if is_one_of(word, &["us", "micros", "microsecond", "microseconds", "ns", "nanos", "nanoseconds"]) {
         return "the shortest unit is `millisec`".to_owned();

@@ -1,14 +1,14 @@
-//! `${NAME}` in an app's text.
+//! Substitution of variables `${NAME}` in the source text of an app.
 
 use crate::diagnostic::{Diagnostic, DiagnosticSink};
 use crate::lexer::diagnostic_codes;
 use crate::source::{SourceFile, Span};
 
-/// The text of `file` with each `${NAME}` replaced by what `lookup` gives for the name. What it gives is not looked
-/// through again.
+/// Returns `file` with each `${NAME}` replaced by the value that `lookup` returns for the name. Values are
+/// not searched for variables.
 ///
-/// Places in what is parsed afterwards are places in the replaced text; a value without line breaks keeps the lines.
-/// Errors: a diagnostic for each variable without a value.
+/// Spans of the parsed result refer to the substituted text; line numbers are unchanged if no value contains
+/// a line break. Errors: a diagnostic for each variable without a value.
 pub fn substitute(
     file: &SourceFile,
     lookup: impl Fn(&str) -> Option<String>,

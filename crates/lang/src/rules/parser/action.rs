@@ -14,7 +14,7 @@ use crate::lexer::TokenKind;
 use crate::source::Span;
 
 impl Parser<'_> {
-    /// `{ action; … }` after `then`.
+    /// Parses `{ action; … }` after `then`.
     pub(super) fn actions(&mut self, keyword: Span) -> Parse<Vec<Action>> {
         let open = self.expect("{", "after `then`")?;
         let (actions, good) = self.block(open, |p, _| {
@@ -91,7 +91,7 @@ impl Parser<'_> {
         Ok(Action::Update(UpdateAction { target, assignments, block, span: self.span_since(start) }))
     }
 
-    /// `path = value`
+    /// Parses `path = value`.
     fn assign(&mut self) -> Parse<Assign> {
         let path = self.path("a field's name")?;
         let op = self.assign_op(&path)?;
@@ -133,7 +133,7 @@ impl Parser<'_> {
         self.report_unexpected_with(&["`=`", "`+=`", "`-=`", "`*=`", "`push`"], "after the field", help)
     }
 
-    /// `a.b.c`
+    /// Parses `a.b.c`.
     pub(super) fn path(&mut self, what: &str) -> Parse<Path> {
         let mut segments = vec![self.any_name(what)?];
         while self.eat(".").is_some() {
@@ -170,7 +170,7 @@ impl Parser<'_> {
         Ok(Action::Delete(DeleteAction { target, span: self.span_since(start) }))
     }
 
-    /// `insert Entity { … }` or `upsert Entity { … }`
+    /// Parses `insert Entity { … }` or `upsert Entity { … }`.
     pub(super) fn insert(&mut self) -> Parse<InsertAction> {
         let verb = self.word().unwrap_or("insert");
         let start = self.bump();
@@ -227,7 +227,7 @@ impl Parser<'_> {
         self.expr()
     }
 
-    /// `{ insert …; … }` after `do`.
+    /// Parses `{ insert …; … }` after `do`.
     pub(super) fn inserts(&mut self, keyword: Span) -> Parse<Vec<InsertAction>> {
         let open = self.expect("{", "after `do`")?;
         let (inserts, good) = self.block(open, |p, _| {

@@ -11,7 +11,7 @@ use crate::lexer::TokenKind;
 use crate::source::Span;
 
 impl Parser<'_> {
-    /// `{ condition; … }` after its keyword at `keyword`. Sees to it that the first is an event.
+    /// Parses `{ condition; … }` after its keyword at `keyword`. Sees to it that the first is an event.
     pub(super) fn conditions(&mut self, keyword: Span) -> Parse<Vec<Condition>> {
         let context = format!("after `{}`", self.file.slice(keyword));
         let open = self.expect("{", &context)?;
@@ -68,7 +68,7 @@ impl Parser<'_> {
         Ok(Condition::Let(LetCondition { name, expr, span: self.span_since(start) }))
     }
 
-    /// `x: Name(…)` or `x: y.rel()(…)`
+    /// Parses `x: Name(…)` or `x: y.rel()(…)`.
     fn bound_condition(&mut self, first: bool) -> Parse<Condition> {
         let binding = self.new_name("a binding's name")?;
         let start = binding.span;
@@ -131,7 +131,7 @@ impl Parser<'_> {
         }))
     }
 
-    /// `(expr, …)`
+    /// Parses `(expr, …)`.
     pub(super) fn filters(&mut self) -> Parse<Vec<Expr>> {
         self.list("(", ")", "", Self::expr)
     }
@@ -158,7 +158,7 @@ impl Parser<'_> {
         }
     }
 
-    /// `not base.relation()`, which stands at `span`, and perhaps `(expr, …)` after it.
+    /// Parses `not base.relation()`, which stands at `span`, and perhaps `(expr, …)` after it.
     fn negated_relation(&mut self, base: Ident, relation: Ident, span: Span) -> Parse<Condition> {
         let filters = if self.is_at("(") { Some(self.filters()?) } else { None };
         let span = span.to(self.previous());

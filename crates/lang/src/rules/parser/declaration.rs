@@ -10,7 +10,7 @@ use crate::lexer::TokenKind;
 use crate::source::Span;
 
 impl Parser<'_> {
-    /// `event NAME { … } key F id F, … time F;`
+    /// Parses `event NAME { … } key F id F, … time F;`.
     pub(super) fn event(&mut self) -> Parse<EventDecl> {
         let start = self.bump();
         let name = self.new_name("an event's name")?;
@@ -144,7 +144,7 @@ impl Parser<'_> {
         Ok(TypeName { ty, unit, span: self.span_since(start) })
     }
 
-    /// `(us)` behind `time`.
+    /// Parses `(us)` behind `time`.
     fn epoch_unit(&mut self) -> Parse<Option<EpochUnit>> {
         self.bump();
         let help =
@@ -230,7 +230,7 @@ impl Parser<'_> {
         }
     }
 
-    /// `id a, b` or `id (a, b)`
+    /// Parses `id a, b` or `id (a, b)`.
     fn id_fields(&mut self) -> Parse<Vec<Ident>> {
         let fields = if self.is_at("(") {
             self.list("(", ")", "", |p| p.name("a field's name"))?
@@ -273,7 +273,7 @@ impl Parser<'_> {
         Err(self.report_unexpected_with(&expected, "", help))
     }
 
-    /// `entity NAME key F [shard F] [replicated] [[unique] index …]…;`
+    /// Parses `entity NAME key F [shard F] [replicated] [[unique] index …]…;`.
     pub(super) fn entity(&mut self) -> Parse<EntityDecl> {
         let start = self.bump();
         let name = self.new_name("an entity's name")?;
@@ -323,7 +323,7 @@ impl Parser<'_> {
         SyntaxError::Item
     }
 
-    /// `[unique] index a` or `[unique] index (a, b)`
+    /// Parses `[unique] index a` or `[unique] index (a, b)`.
     fn index(&mut self) -> Parse<IndexDecl> {
         let start = self.span();
         let unique = self.eat_word("unique").is_some();
@@ -352,7 +352,7 @@ impl Parser<'_> {
         Ok(IndexDecl { unique, fields, span: self.span_since(start) })
     }
 
-    /// `relation [OWNER.]NAME(): ENTITY by F [on F];`
+    /// Parses `relation [OWNER.]NAME(): ENTITY by F [on F];`.
     pub(super) fn relation(&mut self) -> Parse<RelationDecl> {
         let start = self.bump();
         let first = self.name("a relation's name")?;

@@ -83,7 +83,7 @@ impl Parser<'_> {
         Ok(MeasuredExpr { expr: Expr { kind, span }, depth: below + 1 })
     }
 
-    /// `a < b < c` after `a < b`, whose operator stands at `first`.
+    /// Parses `a < b < c` after `a < b`, whose operator stands at `first`.
     fn refuse_chain(&mut self, first: Span) -> Parse<()> {
         let Some((second, _)) = self.infix().filter(|(i, _)| i.precedence() == Precedence::Compare) else {
             return Ok(());
@@ -104,7 +104,7 @@ impl Parser<'_> {
         Err(super::SyntaxError::Statement)
     }
 
-    /// `not x`, or something tighter.
+    /// Parses `not x`, or something tighter.
     fn prefix(&mut self, min: Precedence) -> Parse<MeasuredExpr> {
         let foreign = self.word() == Some("NOT") && !self.is_nth(1, ".");
         if self.word() != Some("not") && !foreign {
@@ -131,7 +131,7 @@ impl Parser<'_> {
         self.grow(ExprKind::Unary { op, operand: Box::new(operand.expr) }, span, operand.depth)
     }
 
-    /// `-x`, `!x`, or something tighter.
+    /// Parses `-x`, `!x`, or something tighter.
     fn sign(&mut self) -> Parse<MeasuredExpr> {
         if self.is_at("-") {
             let start = self.bump();
@@ -173,7 +173,7 @@ impl Parser<'_> {
         }
     }
 
-    /// `.field` or `.field()`
+    /// Parses `.field` or `.field()`.
     fn field(&mut self, base: MeasuredExpr) -> Parse<MeasuredExpr> {
         self.bump();
         let name = self.any_name("a field's name")?;
@@ -246,7 +246,7 @@ impl Parser<'_> {
         Ok(MeasuredExpr::leaf(kind, self.bump()))
     }
 
-    /// `now`, or `now()` as others write it.
+    /// Parses `now`, or `now()` as others write it.
     fn now(&mut self) -> Parse<MeasuredExpr> {
         let start = self.bump();
         if self.is_at("(") {

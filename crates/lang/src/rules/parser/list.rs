@@ -65,7 +65,7 @@ impl Parser<'_> {
         self.report_unexpected_with(&["`,`", &format!("`{closer}`")], "", help)
     }
 
-    /// `{ name: value, … }`
+    /// Parses `{ name: value, … }`.
     pub(super) fn object(&mut self, context: &str) -> Parse<Vec<ObjectField>> {
         let mut fields = self.list("{", "}", context, Self::object_field)?;
         let mut seen = std::collections::HashMap::new();

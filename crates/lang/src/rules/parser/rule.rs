@@ -16,7 +16,7 @@ struct RuleHeader {
 }
 
 impl Parser<'_> {
-    /// `rule NAME … { … }`
+    /// Parses `rule NAME … { … }`.
     pub(super) fn rule(&mut self) -> Parse<Item> {
         let header = self.rule_header()?;
         let open = self.expect("{", "after the rule's name")?;
@@ -182,7 +182,7 @@ impl Parser<'_> {
         self.report_unexpected_with(&["`groupby`", "`do`"], "", Some(help.to_owned()))
     }
 
-    /// `[name:] expr`
+    /// Parses `[name:] expr`.
     fn group_item(&mut self) -> Parse<GroupItem> {
         let start = self.span();
         let word = matches!(self.token().kind, TokenKind::Word | TokenKind::Quoted(_));

@@ -24,7 +24,7 @@ impl Parser<'_> {
         !other && !is_reserved(unit) && !is_sql_operator(unit)
     }
 
-    /// `20 min`, `1 hour 30 min`. A sum that does not fit is reported and taken as zero.
+    /// Parses `20 min`, `1 hour 30 min`. A sum that does not fit is reported and taken as zero.
     pub(super) fn span_literal(&mut self) -> Parse<SpanLiteral> {
         let start = self.span();
         let mut micros = Some(0_i64);

@@ -37,7 +37,7 @@ impl Definition {
         }
     }
 
-    /// The name it defines.
+    /// Returns the defined name.
     pub fn name(&self) -> &Ident {
         match self {
             Self::Stream(d) => &d.id.name,
@@ -49,7 +49,7 @@ impl Definition {
         }
     }
 
-    /// What stands before it. A function has none.
+    /// Returns the annotations before the definition, in order. Empty for a function.
     pub fn annotations(&self) -> &[Annotation] {
         match self {
             Self::Stream(d) => &d.annotations,
@@ -67,9 +67,9 @@ impl Definition {
 pub struct StreamDefinition {
     /// Annotations before the definition, in order.
     pub annotations: Vec<Annotation>,
-    /// The stream.
+    /// Stream name.
     pub id: StreamRef,
-    /// Its attributes in order, at least one in a tree without errors.
+    /// Attributes in order, at least one in a tree without errors.
     pub attributes: Vec<Attribute>,
     /// Source range of the whole definition.
     pub span: Span,
@@ -80,9 +80,9 @@ pub struct StreamDefinition {
 pub struct TableDefinition {
     /// Annotations before the definition, in order.
     pub annotations: Vec<Annotation>,
-    /// The table.
+    /// Table name.
     pub id: StreamRef,
-    /// Its columns in order, at least one in a tree without errors.
+    /// Columns in order, at least one in a tree without errors.
     pub attributes: Vec<Attribute>,
     /// Source range of the whole definition.
     pub span: Span,
@@ -93,13 +93,13 @@ pub struct TableDefinition {
 pub struct WindowDefinition {
     /// Annotations before the definition, in order.
     pub annotations: Vec<Annotation>,
-    /// The window.
+    /// Window name.
     pub id: StreamRef,
-    /// Its attributes in order, at least one in a tree without errors.
+    /// Attributes in order, at least one in a tree without errors.
     pub attributes: Vec<Attribute>,
-    /// What kind of window, and its parameters.
+    /// Window type and its parameters.
     pub window: Call,
-    /// Which events its readers get; all when absent.
+    /// Kinds of events that the window emits to its readers; `None` means all.
     pub output: Option<KindClause>,
     /// Source range of the whole definition.
     pub span: Span,
@@ -110,33 +110,33 @@ pub struct WindowDefinition {
 pub struct TriggerDefinition {
     /// Annotations before the definition, in order.
     pub annotations: Vec<Annotation>,
-    /// The stream it writes.
+    /// Name of the trigger and of the stream it writes.
     pub name: Ident,
-    /// When it fires.
+    /// Schedule.
     pub at: TriggerAt,
     /// Source range of the whole definition.
     pub span: Span,
 }
 
-/// When a trigger fires.
+/// Schedule of a trigger.
 #[derive(Debug, Clone, PartialEq)]
 pub enum TriggerAt {
     /// `every 5 sec`
     Every(TimeLiteral),
-    /// `'start'`, or a cron expression.
+    /// `'start'`, or a cron expression in quotes.
     Text(Text),
 }
 
 /// `define function f[javascript] return int { … }`
 #[derive(Debug, Clone, PartialEq)]
 pub struct FunctionDefinition {
-    /// The function.
+    /// Function name.
     pub name: Ident,
-    /// The language of its body.
+    /// Language of the body.
     pub language: Ident,
-    /// The type of its result.
+    /// Return type.
     pub result: TypeName,
-    /// What stands between the braces; `span` includes them.
+    /// Source text between the braces; its `span` includes them.
     pub body: Text,
     /// Source range of the whole definition.
     pub span: Span,
@@ -147,41 +147,41 @@ pub struct FunctionDefinition {
 pub struct AggregationDefinition {
     /// Annotations before the definition, in order.
     pub annotations: Vec<Annotation>,
-    /// The aggregation.
+    /// Aggregation name.
     pub name: Ident,
-    /// What it reads.
+    /// Stream that is aggregated.
     pub input: StreamInput,
-    /// The columns of its rows.
+    /// Projected columns.
     pub items: SelectItems,
-    /// What makes a group.
+    /// Grouping attributes; empty without `group by`.
     pub group_by: Vec<AttributeRef>,
-    /// The attribute that holds the event's time; its timestamp when absent.
+    /// Attribute that contains the event time; `None` means the event's timestamp.
     pub by: Option<AttributeRef>,
-    /// The lengths of its buckets.
+    /// Bucket durations.
     pub every: Periods,
     /// Source range of the whole definition.
     pub span: Span,
 }
 
-/// The lengths of an aggregation's buckets.
+/// Bucket durations of an aggregation.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Periods {
-    /// `sec ... year`: both and all between.
+    /// `sec ... year`: both ends and all durations between them.
     Range(Period, Period),
     /// `sec, hour`; at least one.
     List(Vec<Period>),
 }
 
-/// A unit of time as the length of a bucket.
+/// A time unit as a bucket duration.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Period {
-    /// The unit.
+    /// Time unit.
     pub unit: PeriodUnit,
     /// Source range.
     pub span: Span,
 }
 
-/// The units of time, from small to great.
+/// Time units, from shortest to longest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum PeriodUnit {
     /// `sec`
@@ -218,18 +218,18 @@ impl PeriodUnit {
 /// `name type`
 #[derive(Debug, Clone, PartialEq)]
 pub struct Attribute {
-    /// The attribute.
+    /// Attribute name.
     pub name: Ident,
-    /// Its type.
+    /// Attribute type.
     pub ty: TypeName,
-    /// Source range of both.
+    /// Source range of name and type.
     pub span: Span,
 }
 
-/// The name of a type.
+/// A type name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TypeName {
-    /// The type, never `Time`. An unknown name is an error in the diagnostics and `Object` here.
+    /// The type, never `Time`. `Object` for an unknown name, which is reported in the diagnostics.
     pub ty: FieldType,
     /// Source range.
     pub span: Span,

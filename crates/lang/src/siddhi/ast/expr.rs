@@ -6,21 +6,21 @@ use crate::source::Span;
 
 /// An expression.
 ///
-/// No tree is deeper than [`EXPR_DEPTH_MAX`](crate::siddhi::EXPR_DEPTH_MAX), so walking it by recursion is safe.
+/// No tree is deeper than [`EXPR_DEPTH_MAX`](crate::siddhi::EXPR_DEPTH_MAX), so recursive traversal is safe.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Expr {
-    /// What it is.
+    /// Kind of the expression, with its operands.
     pub kind: ExprKind,
     /// Source range, including enclosing parentheses.
     pub span: Span,
 }
 
-/// The kinds of expression.
+/// Kinds of expressions.
 #[derive(Debug, Clone, PartialEq)]
 pub enum ExprKind {
-    /// A constant that is not a time.
+    /// A constant other than a time.
     Literal(Literal),
-    /// `1 hour 30 min`: a long.
+    /// `1 hour 30 min`: a constant of type long.
     Time(TimeLiteral),
     /// `a`, `S.a`, `e[0].a`
     Attribute(AttributeRef),
@@ -32,23 +32,23 @@ pub enum ExprKind {
     Not(Box<Expr>),
     /// `left op right`
     Binary {
-        /// The operator.
+        /// Operator.
         op: BinaryOp,
-        /// Left of it.
+        /// Left operand.
         left: Box<Expr>,
-        /// Right of it.
+        /// Right operand.
         right: Box<Expr>,
     },
     /// `(condition) in Table`
     In {
-        /// What a row of the table must satisfy.
+        /// Condition that a row of the table must satisfy.
         condition: Box<Expr>,
-        /// The table.
+        /// Table that is searched.
         table: Ident,
     },
 }
 
-/// A constant; signs are part of it.
+/// A constant, including its sign.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Literal {
     /// `true`, `false`
@@ -57,9 +57,9 @@ pub enum Literal {
     Int(i32),
     /// `5L`
     Long(i64),
-    /// `5.5f`; too large a number is infinite.
+    /// `5.5f`; a number beyond the range is infinite.
     Float(f32),
-    /// `5.5`, `5d`, `1e3`; too large a number is infinite.
+    /// `5.5`, `5d`, `1e3`; a number beyond the range is infinite.
     Double(f64),
     /// `'x'`
     Text(String),
@@ -68,9 +68,9 @@ pub enum Literal {
 /// `1 hour 30 min`
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TimeLiteral {
-    /// Milliseconds: a year has 365 days, a month 30. Never negative.
+    /// Duration in milliseconds; a year has 365 days, a month 30. Never negative.
     pub ms: i64,
-    /// As written, with single spaces between numbers and units, units in lower case.
+    /// Source text with single spaces between numbers and units, units in lower case.
     pub text: String,
     /// Source range.
     pub span: Span,
@@ -78,73 +78,73 @@ pub struct TimeLiteral {
 
 /// `a`, `S.a`, `#S.a`, `e[last - 1].a`
 ///
-/// A bare name may also be the reference of a step where a function or `is null` takes one (`e1 is null`).
+/// A bare name may also refer to a step, as an operand of a function or of `is null` (`e1 is null`).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AttributeRef {
-    /// What stands before the dot.
+    /// Qualifier before the dot.
     pub source: Option<Box<SourceRef>>,
-    /// The attribute.
+    /// Attribute name.
     pub name: Ident,
     /// Source range of the whole reference.
     pub span: Span,
 }
 
-/// What an attribute is taken from: a stream, an alias, a table, a step.
+/// Qualifier of an attribute: a stream, alias, table or step.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SourceRef {
-    /// Its name.
+    /// Name and scope.
     pub stream: StreamRef,
-    /// Which of the events that a step collected.
+    /// Index of an event among those that a step collected.
     pub index: Option<Index>,
-    /// `#name` behind it.
+    /// `#name` after the source.
     pub inner: Option<InnerRef>,
     /// Source range of the whole reference.
     pub span: Span,
 }
 
 impl SourceRef {
-    /// Its name, where it is nothing but a name.
+    /// Returns the name if the reference has no scope mark, index or inner reference.
     pub fn as_name(&self) -> Option<&Ident> {
         let plain = self.stream.scope == Scope::App && self.index.is_none() && self.inner.is_none();
         plain.then_some(&self.stream.name)
     }
 }
 
-/// `#name`, `#name[0]` behind a source.
+/// `#name`, `#name[0]` after a source.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct InnerRef {
-    /// The name.
+    /// Name after the `#`.
     pub name: Ident,
-    /// Which of the events.
+    /// Index of an event among those that a step collected.
     pub index: Option<Index>,
 }
 
 /// `[0]`, `[last]`, `[last - 1]`
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Index {
-    /// Which event.
+    /// Event that the index selects.
     pub kind: IndexKind,
     /// Source range, brackets included.
     pub span: Span,
 }
 
-/// Which event of those that a step collected.
+/// Event selected among those that a step collected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum IndexKind {
-    /// `n`: from the first, which is 0.
+    /// `n`: counted from the first event, which is 0.
     First(u32),
-    /// `last - n`: from the last, which is 0.
+    /// `last - n`: counted back from the last event, which is 0.
     Last(u32),
 }
 
 /// `f(a, b)`, `ns:f(a)`, `count(*)`
 #[derive(Debug, Clone, PartialEq)]
 pub struct Call {
-    /// What stands before the colon.
+    /// Namespace before the colon.
     pub namespace: Option<Ident>,
-    /// The function, window or stream processor.
+    /// Name of the function, window or stream processor.
     pub name: Ident,
-    /// Its arguments.
+    /// Arguments in brackets.
     pub args: Args,
     /// Source range of the whole call.
     pub span: Span,
@@ -155,12 +155,12 @@ pub struct Call {
 pub enum Args {
     /// `(a, b)`, `()`
     List(Vec<Expr>),
-    /// `(*)`, with the place of the star.
+    /// `(*)`, with the source range of the star.
     All(Span),
 }
 
 impl Args {
-    /// The arguments written out.
+    /// Returns the listed arguments; empty for `(*)`.
     pub fn list(&self) -> &[Expr] {
         match self {
             Self::List(list) => list,
@@ -169,11 +169,11 @@ impl Args {
     }
 }
 
-/// What `is null` is asked of.
+/// Operand of `is null`.
 #[derive(Debug, Clone, PartialEq)]
 pub enum NullOperand {
-    /// An attribute or a function's result. A bare name may be a step too: see [`AttributeRef`].
+    /// An attribute or a function call. A bare name may also refer to a step: see [`AttributeRef`].
     Value(Box<Expr>),
-    /// What can only be a stream or step: `e1[2]`, `#S`.
+    /// An operand that can only be a stream or step: `e1[2]`, `#S`.
     Step(Box<SourceRef>),
 }

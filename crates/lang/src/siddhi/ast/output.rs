@@ -6,44 +6,45 @@ use crate::source::Span;
 /// `select … group by … having … order by … limit … offset …`
 #[derive(Debug, Clone, PartialEq)]
 pub struct Selection {
-    /// The columns.
+    /// Projected columns.
     pub items: SelectItems,
-    /// What makes a group.
+    /// Grouping attributes; empty without `group by`.
     pub group_by: Vec<AttributeRef>,
-    /// What an output must satisfy.
+    /// Condition on the output rows.
     pub having: Option<Expr>,
-    /// In which order outputs come.
+    /// Sort order of the output rows; empty without `order by`.
     pub order_by: Vec<OrderItem>,
-    /// How many outputs at most.
+    /// Maximum number of output rows.
     pub limit: Option<Expr>,
-    /// How many outputs are left out first.
+    /// Number of output rows to skip before `limit` applies.
     pub offset: Option<Expr>,
     /// Source range, from `select` to the end.
     pub span: Span,
 }
 
-/// The columns of a selection.
+/// Projected columns of a selection.
 #[derive(Debug, Clone, PartialEq)]
 pub enum SelectItems {
-    /// `*`, with its place.
+    /// `*`, with its source range.
     All(Span),
     /// `a, b + 1 as c`; at least one in a tree without errors.
     List(Vec<SelectItem>),
 }
 
-/// `expr as name`, or an attribute alone.
+/// `expr as name`, or an attribute without alias.
 #[derive(Debug, Clone, PartialEq)]
 pub struct SelectItem {
-    /// The value.
+    /// Projected expression.
     pub expr: Expr,
-    /// The column's name; in a tree without errors absent only where `expr` is an attribute.
+    /// Column name after `as`; in a tree without errors `None` only if `expr` is an attribute.
     pub alias: Option<Ident>,
-    /// Source range of both.
+    /// Source range of expression and alias.
     pub span: Span,
 }
 
 impl SelectItem {
-    /// The column's name: the alias, else the attribute's name.
+    /// Returns the column name: the alias, otherwise the attribute's name; `None` for other expressions
+    /// without alias.
     pub fn name(&self) -> Option<&Ident> {
         match (&self.alias, &self.expr.kind) {
             (Some(alias), _) => Some(alias),
@@ -56,15 +57,15 @@ impl SelectItem {
 /// `attr desc`
 #[derive(Debug, Clone, PartialEq)]
 pub struct OrderItem {
-    /// The attribute.
+    /// Attribute to order by.
     pub attribute: AttributeRef,
-    /// Ascending when absent.
+    /// Sort direction; `None` means ascending.
     pub direction: Option<Direction>,
-    /// Source range of both.
+    /// Source range of attribute and direction.
     pub span: Span,
 }
 
-/// Which way values are ordered.
+/// Sort direction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Direction {
     /// `asc`
@@ -83,42 +84,42 @@ impl Direction {
     }
 }
 
-/// `output …`
+/// `output …`: the output rate limit of a query.
 #[derive(Debug, Clone, PartialEq)]
 pub struct RateLimit {
-    /// When output goes out.
+    /// Events or period that trigger output.
     pub kind: RateKind,
     /// Source range, from `output` to the end.
     pub span: Span,
 }
 
-/// When output goes out.
+/// Kind of an output rate limit.
 #[derive(Debug, Clone, PartialEq)]
 pub enum RateKind {
     /// `last every 3 events`
     Events {
-        /// Which of the events; all when absent.
+        /// Selection among the events; `None` means all.
         which: Option<RateEvents>,
-        /// How many make a round.
+        /// Number of events per batch.
         count: u32,
-        /// Where the number stands.
+        /// Source range of the number.
         count_span: Span,
     },
     /// `last every 3 sec`
     Time {
-        /// Which of the events; all when absent.
+        /// Selection among the events; `None` means all.
         which: Option<RateEvents>,
-        /// How long a round lasts.
+        /// Period.
         every: TimeLiteral,
     },
     /// `snapshot every 3 sec`
     Snapshot {
-        /// How long a round lasts.
+        /// Period.
         every: TimeLiteral,
     },
 }
 
-/// Which of a round's events go out.
+/// Selection among the events of a batch or period.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum RateEvents {
     /// `all`
@@ -143,20 +144,20 @@ impl RateEvents {
 /// `all events`
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct KindClause {
-    /// Which events; `events` alone means the current ones.
+    /// Selected kinds; `events` alone means the current ones.
     pub kind: EventKind,
     /// Source range.
     pub span: Span,
 }
 
-/// Which events of a query are meant.
+/// Kinds of events that a query emits or reads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum EventKind {
-    /// Those that arrived.
+    /// Events that arrived.
     Current,
-    /// Those that left a window.
+    /// Events that left a window.
     Expired,
-    /// Both.
+    /// Both current and expired events.
     All,
 }
 
@@ -174,57 +175,57 @@ impl EventKind {
 /// `insert into …`, `update …`
 #[derive(Debug, Clone, PartialEq)]
 pub struct Output {
-    /// What is done.
+    /// Action on the target.
     pub action: OutputAction,
-    /// Which events do it; the current ones when absent.
+    /// Kinds of output events that the action applies to; `None` means the current ones.
     pub kind: Option<KindClause>,
     /// Source range of the whole clause.
     pub span: Span,
 }
 
-/// What is done with a query's output.
+/// Action of a query on its target, for each output event.
 #[derive(Debug, Clone, PartialEq)]
 pub enum OutputAction {
     /// `insert into S`
     Insert {
-        /// The stream, table or window.
+        /// Stream, table or window.
         target: StreamRef,
     },
     /// `delete T on …`
     Delete {
-        /// The table.
+        /// Target table.
         table: Ident,
-        /// Which rows; all when absent.
+        /// Condition that selects the rows; `None` means all.
         on: Option<Expr>,
     },
     /// `update T set … on …`
     Update {
-        /// The table.
+        /// Target table.
         table: Ident,
-        /// What changes; columns of the output's names when empty.
+        /// Assignments; if empty, each output column is assigned to the table column of the same name.
         set: Vec<Assignment>,
-        /// Which rows.
+        /// Condition that selects the rows.
         on: Expr,
     },
     /// `update or insert into T set … on …`
     UpdateOrInsert {
-        /// The table.
+        /// Target table.
         table: Ident,
-        /// What changes; columns of the output's names when empty.
+        /// Assignments; if empty, each output column is assigned to the table column of the same name.
         set: Vec<Assignment>,
-        /// Which rows.
+        /// Condition that selects the rows.
         on: Expr,
     },
-    /// `return`: known to the grammar, not to be run.
+    /// `return`: accepted by the grammar, but not executable.
     Return,
 }
 
 /// `T.a = expr`
 #[derive(Debug, Clone, PartialEq)]
 pub struct Assignment {
-    /// The column.
+    /// Column to set.
     pub column: AttributeRef,
-    /// Its new value.
+    /// New value.
     pub value: Expr,
     /// Source range of the whole assignment.
     pub span: Span,

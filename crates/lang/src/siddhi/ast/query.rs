@@ -8,30 +8,30 @@ use crate::source::Span;
 /// `from … select … output … insert into …`
 #[derive(Debug, Clone, PartialEq)]
 pub struct Query {
-    /// Annotations before the definition, in order.
+    /// Annotations before the query, in order.
     pub annotations: Vec<Annotation>,
-    /// What it reads.
+    /// Input of the query.
     pub input: Input,
-    /// What it computes; everything as it came when absent.
+    /// Projection, grouping and ordering; `None` passes all attributes through.
     pub select: Option<Selection>,
-    /// How often its output goes out.
+    /// Output rate limit.
     pub rate: Option<RateLimit>,
-    /// Where its output goes.
+    /// Action and target of the output.
     pub output: Output,
     /// Source range of the whole query, annotations included.
     pub span: Span,
 }
 
-/// What a query reads.
+/// Input of a query.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Input {
-    /// One stream.
+    /// A single stream.
     Stream(StreamInput),
-    /// Two streams side by side.
+    /// A join of two streams.
     Join(Box<JoinInput>),
     /// A pattern or a sequence.
     State(StateInput),
-    /// `from … return`: known to the grammar, not to be run.
+    /// `from … return`: accepted by the grammar, but not executable.
     Nested(Box<NestedQuery>),
 }
 
@@ -47,16 +47,16 @@ impl Input {
     }
 }
 
-/// `(from … select … return)` in the place of a stream.
+/// `(from … select … return)` in the position of a stream.
 #[derive(Debug, Clone, PartialEq)]
 pub struct NestedQuery {
-    /// What it reads.
+    /// Input of the nested query.
     pub input: Input,
-    /// What it computes.
+    /// Projection, grouping and ordering.
     pub select: Option<Selection>,
-    /// How often its output goes out.
+    /// Output rate limit.
     pub rate: Option<RateLimit>,
-    /// Which events it returns.
+    /// Kinds of events that the query returns.
     pub kind: Option<KindClause>,
     /// Source range of the whole query, brackets included.
     pub span: Span,
@@ -65,31 +65,31 @@ pub struct NestedQuery {
 /// `S[…]#f(…)#window.length(5)[…]`
 #[derive(Debug, Clone, PartialEq)]
 pub struct StreamInput {
-    /// What is read.
+    /// Stream, table, window or aggregation that is read.
     pub stream: StreamRef,
     /// Filters and functions before the window, in order.
     pub handlers: Vec<Handler>,
-    /// The window.
+    /// Window.
     pub window: Option<Window>,
-    /// Filters and functions behind the window, in order; none without one, and none in joins.
+    /// Filters and functions after the window, in order; empty without a window and in joins.
     pub after: Vec<Handler>,
     /// Source range of the whole input.
     pub span: Span,
 }
 
-/// `[…]`, `#f(…)`
+/// `[…]`, `#f(…)`: a filter or stream function.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Handler {
-    /// What it is.
+    /// Filter or function.
     pub kind: HandlerKind,
     /// Source range, from the `#` or `[` to the end.
     pub span: Span,
 }
 
-/// What works on a stream's events.
+/// Kind of a handler.
 #[derive(Debug, Clone, PartialEq)]
 pub enum HandlerKind {
-    /// `[…]`, `#[…]`: lets through what satisfies the condition.
+    /// `[…]`, `#[…]`: drops events that do not satisfy the condition.
     Filter(Expr),
     /// `#f(…)`
     Function(Call),
@@ -98,7 +98,7 @@ pub enum HandlerKind {
 /// `#window.length(5)`
 #[derive(Debug, Clone, PartialEq)]
 pub struct Window {
-    /// What kind of window, and its parameters.
+    /// Window type and its parameters.
     pub call: Call,
     /// Source range, from the `#` to the end.
     pub span: Span,
@@ -107,37 +107,38 @@ pub struct Window {
 /// `left join right on … within … per …`
 #[derive(Debug, Clone, PartialEq)]
 pub struct JoinInput {
-    /// The side named first.
+    /// First input.
     pub left: JoinSide,
-    /// Which events come out without a match.
+    /// Kind of join.
     pub kind: JoinKind,
-    /// The side named second.
+    /// Second input.
     pub right: JoinSide,
-    /// What a match must satisfy; everything matches when absent.
+    /// Join condition; `None` means that all pairs match.
     pub on: Option<Expr>,
-    /// Which rows of an aggregation.
+    /// Time range and bucket duration if an aggregation is joined.
     pub within: Option<Within>,
     /// Source range of the whole input.
     pub span: Span,
 }
 
-/// One side of a join.
+/// An input of a join.
 #[derive(Debug, Clone, PartialEq)]
 pub struct JoinSide {
-    /// What is read; nothing stands behind its window.
+    /// Stream with its handlers and window; no handlers follow the window.
     pub input: StreamInput,
-    /// The side's name in the rest of the query.
+    /// Name by which the rest of the query refers to the side.
     pub alias: Option<Ident>,
-    /// Where `unidirectional` stands: only this side triggers. Never on both sides in a tree without errors.
+    /// Source range of `unidirectional`: only events of this side trigger output. Never on both sides in a
+    /// tree without errors.
     pub unidirectional: Option<Span>,
     /// Source range of the whole side.
     pub span: Span,
 }
 
-/// Which events of a join come out without a match.
+/// Kind of join: which sides emit events without a match.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum JoinKind {
-    /// `join`, `inner join`: none.
+    /// `join`, `inner join`: neither side.
     Inner,
     /// `left outer join`
     LeftOuter,
@@ -159,14 +160,14 @@ impl JoinKind {
     }
 }
 
-/// `within from, to per p`: which rows of an aggregation.
+/// `within from, to per p`: time range and bucket duration of the rows read from an aggregation.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Within {
-    /// The first instant, or with no second a text that names a stretch of time.
+    /// Start of the range, or without `to` a string that denotes a whole period.
     pub from: Expr,
-    /// The end.
+    /// End of the range.
     pub to: Option<Expr>,
-    /// The length of the buckets.
+    /// Bucket duration.
     pub per: Expr,
     /// Source range, from `within` to the end.
     pub span: Span,
@@ -175,11 +176,11 @@ pub struct Within {
 /// `partition with (…) begin … end`
 #[derive(Debug, Clone, PartialEq)]
 pub struct Partition {
-    /// Annotations before the definition, in order.
+    /// Annotations before the partition, in order.
     pub annotations: Vec<Annotation>,
-    /// What makes the keys, at least one in a tree without errors.
+    /// Partition keys, at least one in a tree without errors.
     pub keys: Vec<PartitionKey>,
-    /// The queries in order, at least one in a tree without errors.
+    /// Queries in order, at least one in a tree without errors.
     pub queries: Vec<Query>,
     /// Source range of the whole partition, annotations included.
     pub span: Span,
@@ -188,38 +189,38 @@ pub struct Partition {
 /// `expr of S`, `cond as 'low' or cond as 'high' of S`
 #[derive(Debug, Clone, PartialEq)]
 pub struct PartitionKey {
-    /// The key of an event.
+    /// Value or ranges that determine the key of an event.
     pub kind: PartitionKeyKind,
-    /// The stream.
+    /// Stream that is partitioned.
     pub stream: Ident,
     /// Source range.
     pub span: Span,
 }
 
-/// How an event's key is found.
+/// Computation of the key of an event.
 #[derive(Debug, Clone, PartialEq)]
 pub enum PartitionKeyKind {
-    /// The value.
+    /// The value of the expression.
     Value(Expr),
-    /// The names of the ranges it lies in; at least one range.
+    /// The names of the ranges whose conditions the event satisfies; at least one range.
     Ranges(Vec<PartitionRange>),
 }
 
 /// `cond as 'name'`
 #[derive(Debug, Clone, PartialEq)]
 pub struct PartitionRange {
-    /// What an event in it satisfies.
+    /// Condition on the events of the range.
     pub condition: Expr,
-    /// The key.
+    /// Key of the range.
     pub name: Text,
-    /// Source range of both.
+    /// Source range of condition and name.
     pub span: Span,
 }
 
-/// A query that is run once, on what tables, windows and aggregations hold.
+/// A query that runs once, over the stored rows of a table, window or aggregation.
 #[derive(Debug, Clone, PartialEq)]
 pub enum OnDemandQuery {
-    /// `from T on … select …`: gives rows.
+    /// `from T on … select …`: returns rows.
     Find(Box<FindQuery>),
     /// `select … update T …`: changes rows.
     Change(Box<ChangeQuery>),
@@ -228,15 +229,15 @@ pub enum OnDemandQuery {
 /// `from T as t on … within … per … select …`
 #[derive(Debug, Clone, PartialEq)]
 pub struct FindQuery {
-    /// The table, window or aggregation.
+    /// Table, window or aggregation that is read.
     pub store: Ident,
-    /// Another name for it.
+    /// Alias of the store.
     pub alias: Option<Ident>,
-    /// What a row must satisfy.
+    /// Condition that selects the rows.
     pub on: Option<Expr>,
-    /// Which rows of an aggregation.
+    /// Time range and bucket duration if the store is an aggregation.
     pub within: Option<Within>,
-    /// What is computed; all columns when absent.
+    /// Projection, grouping and ordering; `None` returns all columns.
     pub select: Option<Selection>,
     /// Source range of the whole query.
     pub span: Span,
@@ -245,9 +246,9 @@ pub struct FindQuery {
 /// `select … insert into T`, `update T set … on …`
 #[derive(Debug, Clone, PartialEq)]
 pub struct ChangeQuery {
-    /// The values; absent only before `delete` and `update`.
+    /// Values to write; `None` only before `delete` and `update`.
     pub select: Option<Selection>,
-    /// What is done; never `return`, never with a kind.
+    /// Action on the table; never `return`, never with kinds of events.
     pub output: Output,
     /// Source range of the whole query.
     pub span: Span,

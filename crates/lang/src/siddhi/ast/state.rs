@@ -6,46 +6,46 @@ use crate::source::Span;
 /// `every e1=A -> e2=B within 1 min`, `e1=A, e2=B+`
 #[derive(Debug, Clone, PartialEq)]
 pub struct StateInput {
-    /// Pattern or sequence.
+    /// Whether this is a pattern or a sequence.
     pub kind: StateKind,
-    /// Its steps in order, at least one.
+    /// Step groups in order, at least one.
     pub groups: Vec<StepGroup>,
-    /// How long a match may take.
+    /// Maximum duration of a match.
     pub within: Option<TimeLiteral>,
     /// Source range of the whole input.
     pub span: Span,
 }
 
 impl StateInput {
-    /// All steps in order.
+    /// Returns all steps in order.
     pub fn steps(&self) -> impl Iterator<Item = &Step> {
         self.groups.iter().flat_map(|g| &g.steps)
     }
 }
 
-/// What may come between two steps.
+/// Contiguity of the steps.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum StateKind {
-    /// `->`: anything. Also the kind of a single step.
+    /// `->`: other events may occur between two steps. Also the kind of a single step.
     Pattern,
-    /// `,`: nothing.
+    /// `,`: no other event may occur between two steps.
     Sequence,
 }
 
-/// One step, or the steps that an `every` repeats: `every A`, `every (A -> B)`.
+/// A single step, or the steps that an `every` repeats: `every A`, `every (A -> B)`.
 ///
-/// Parentheses without `every` mean nothing and are not in the tree.
+/// Parentheses without `every` have no meaning and are not represented in the tree.
 #[derive(Debug, Clone, PartialEq)]
 pub struct StepGroup {
-    /// Where `every` stands. In a tree without errors no step of a sequence but the first has it.
+    /// Source range of `every`. In a tree without errors, only the first step of a sequence can have it.
     pub every: Option<Span>,
-    /// The steps in order: one without `every` and in sequences, else at least one.
+    /// Steps in order: exactly one without `every` and in sequences, otherwise at least one.
     pub steps: Vec<Step>,
     /// Source range of the whole group.
     pub span: Span,
 }
 
-/// A step.
+/// A step of a pattern or sequence.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Step {
     /// `e=A[…]<2:5>`
@@ -70,13 +70,13 @@ impl Step {
 /// `e=A[…]<2:5>`
 #[derive(Debug, Clone, PartialEq)]
 pub struct StreamStep {
-    /// The name of its event in the rest of the query.
+    /// Name by which the rest of the query refers to the step's event.
     pub reference: Option<Ident>,
-    /// What it waits for.
+    /// Stream whose events the step matches.
     pub stream: StreamRef,
     /// Filters and functions in order; no window.
     pub handlers: Vec<Handler>,
-    /// How many events it collects; exactly one when absent, always inside a logical step.
+    /// Number of events that the step collects; `None` means exactly one, and always inside a logical step.
     pub count: Option<Count>,
     /// Source range of the whole step.
     pub span: Span,
@@ -85,17 +85,17 @@ pub struct StreamStep {
 /// `<2:5>`, `+`
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Count {
-    /// Fewest events.
+    /// Minimum number of events.
     pub min: u32,
-    /// Most events, if there is a bound.
+    /// Maximum number of events; `None` if unbounded.
     pub max: Option<u32>,
-    /// How it was written.
+    /// Notation used in the source.
     pub form: CountForm,
     /// Source range.
     pub span: Span,
 }
 
-/// How a count was written.
+/// Notation of a count.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum CountForm {
     /// `<n>`, `<n:m>`, `<n:>`, `<:m>`
@@ -111,22 +111,22 @@ pub enum CountForm {
 /// `left and right`, `left or right`
 #[derive(Debug, Clone, PartialEq)]
 pub struct LogicalStep {
-    /// Whether both or one must happen.
+    /// Whether both sides or one must match.
     pub op: LogicalOp,
-    /// The side named first.
+    /// First operand.
     pub left: LogicalSide,
-    /// The side named second.
+    /// Second operand.
     pub right: LogicalSide,
     /// Source range of the whole step.
     pub span: Span,
 }
 
-/// How two sides make a step.
+/// Operator that combines two sides into a step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum LogicalOp {
-    /// Both, in either order.
+    /// Both sides must match, in either order.
     And,
-    /// One of them.
+    /// One of the sides must match.
     Or,
 }
 
@@ -140,7 +140,7 @@ impl LogicalOp {
     }
 }
 
-/// One side of a logical step.
+/// An operand of a logical step.
 #[derive(Debug, Clone, PartialEq)]
 pub enum LogicalSide {
     /// `e=A[…]`, without a count.
@@ -162,11 +162,11 @@ impl LogicalSide {
 /// `not A[…] for 5 sec`
 #[derive(Debug, Clone, PartialEq)]
 pub struct AbsentStep {
-    /// What must not come.
+    /// Stream of which no event may arrive.
     pub stream: StreamRef,
     /// Filters and functions in order; no window.
     pub handlers: Vec<Handler>,
-    /// How long; absent only beside `and` with a stream on the other side.
+    /// Duration of the absence; `None` only as an operand of `and` with a stream as the other one.
     pub wait: Option<TimeLiteral>,
     /// Source range of the whole step.
     pub span: Span,

@@ -23,7 +23,7 @@ impl Parser<'_> {
         }
     }
 
-    /// `@app:name(…)`
+    /// Parses `@app:name(…)`.
     fn app_annotation(&mut self) -> Parse<AppAnnotation> {
         let start = self.bump();
         self.bump();
@@ -42,7 +42,7 @@ impl Parser<'_> {
         self.element()
     }
 
-    /// `@name(…)`
+    /// Parses `@name(…)`.
     fn annotation(&mut self) -> Parse<Annotation> {
         let start = self.bump();
         let name = self.name("an annotation's name")?;
@@ -73,7 +73,7 @@ impl Parser<'_> {
         Ok(AnnotationArg::Annotation(self.annotation()?))
     }
 
-    /// `key='value'`, `'value'`
+    /// Parses `key='value'`, `'value'`.
     fn element(&mut self) -> Parse<Element> {
         let start = self.span();
         if let TokenKind::Str(text) = &self.token().kind {
@@ -108,7 +108,7 @@ impl Parser<'_> {
         Ok(Element { key: Some(key), value, span: self.span_since(start) })
     }
 
-    /// `name`, `buffer.size`, `a-b:c`
+    /// Parses `name`, `buffer.size`, `a-b:c`.
     fn key(&mut self) -> Parse<Text> {
         let start = self.span();
         let mut value = self.name("a key")?.name;

@@ -16,7 +16,7 @@ use crate::lexer::TokenKind;
 use crate::source::Span;
 
 impl Parser<'_> {
-    /// `define …`; the whole of it began at `start`.
+    /// Parses `define …`; the whole of it began at `start`.
     pub(super) fn definition(&mut self, start: Span, annotations: Vec<Annotation>) -> Parse<Definition> {
         self.bump();
         let kind = self.word(0).unwrap_or("").to_ascii_lowercase();
@@ -42,14 +42,14 @@ impl Parser<'_> {
         }
     }
 
-    /// `S (a int, …)`; `kind` is what it is the name of.
+    /// Parses `S (a int, …)`; `kind` is what it is the name of.
     fn shape(&mut self, kind: &str) -> Parse<(StreamRef, Vec<Attribute>)> {
         let id = self.stream_ref(&format!("a {kind}'s name"))?;
         let attributes = self.list(&format!("after the {kind}'s name"), "an attribute", Self::attribute)?;
         Ok((id, attributes))
     }
 
-    /// `a int`
+    /// Parses `a int`.
     fn attribute(&mut self) -> Parse<Attribute> {
         let name = self.name("an attribute")?;
         if self.is_punct(0, ":") {
@@ -202,7 +202,7 @@ impl Parser<'_> {
         })))
     }
 
-    /// `sec ... year`, `sec, hour`
+    /// Parses `sec ... year`, `sec, hour`.
     fn periods(&mut self) -> Parse<Periods> {
         let first = self.period()?;
         if self.eat("...").is_some() {

@@ -68,7 +68,7 @@ impl Parser<'_> {
         })
     }
 
-    /// `condition in Table` after `in`.
+    /// Parses `condition in Table` after `in`.
     fn membership(&mut self, condition: MeasuredExpr) -> Parse<MeasuredExpr> {
         if self.is_punct(0, "(") {
             let help = "only tables are looked into: compare with each value, `a == 1 or a == 2`".to_owned();
@@ -88,7 +88,7 @@ impl Parser<'_> {
         Ok(MeasuredExpr { expr: Expr { kind, span }, depth: below + 1 })
     }
 
-    /// `not x`, `-5`, or something without a sign before it.
+    /// Parses `not x`, `-5`, or something without a sign before it.
     fn prefix(&mut self) -> Parse<MeasuredExpr> {
         if self.at_not() {
             return self.negation();
@@ -295,7 +295,7 @@ impl Parser<'_> {
         self.grow(ExprKind::Call(Box::new(call)), span, depth)
     }
 
-    /// `f(a, b)`, `ns:f(*)`
+    /// Parses `f(a, b)`, `ns:f(*)`.
     pub(super) fn call(&mut self) -> Parse<Call> {
         self.call_with(&mut 0)
     }

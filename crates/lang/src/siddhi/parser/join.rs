@@ -115,7 +115,7 @@ impl Parser<'_> {
         }
     }
 
-    /// `join`, `left outer join`
+    /// Parses `join`, `left outer join`.
     fn join_kind(&mut self) -> Parse<JoinKind> {
         let kind = match self.word(0).unwrap_or("").to_ascii_lowercase().as_str() {
             "join" => {
@@ -161,7 +161,7 @@ impl Parser<'_> {
         SyntaxError
     }
 
-    /// `within from, to per p`, if it stands here.
+    /// Parses `within from, to per p`, if present.
     pub(super) fn within_per(&mut self) -> Parse<Option<Within>> {
         if self.is_word(0, "per") {
             return Err(self.report_clause_alone("per", "within"));

@@ -29,7 +29,7 @@ impl Parser<'_> {
         Err(self.report_unexpected(&["the end of the query"], ""))
     }
 
-    /// `from T as t on … within … per … select …`
+    /// Parses `from T as t on … within … per … select …`.
     fn find(&mut self, done: &mut &'static str) -> Parse<FindQuery> {
         let start = self.bump();
         let store = self.name("a table, window or aggregation")?;
@@ -85,7 +85,7 @@ impl Parser<'_> {
         SyntaxError
     }
 
-    /// `select … insert into T`, `update T set … on …`
+    /// Parses `select … insert into T`, `update T set … on …`.
     fn change(&mut self) -> Parse<ChangeQuery> {
         let start = self.span();
         let select = match self.is_word(0, "select") {

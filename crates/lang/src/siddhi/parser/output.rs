@@ -10,7 +10,7 @@ use crate::lexer::TokenKind;
 use crate::source::Span;
 
 impl Parser<'_> {
-    /// `output last every 3 events`; `done` becomes `output`.
+    /// Parses `output last every 3 events`; `done` becomes `output`.
     pub(super) fn rate(&mut self, done: &mut &'static str) -> Parse<RateLimit> {
         let start = self.bump();
         *done = "output";
@@ -49,7 +49,7 @@ impl Parser<'_> {
         Ok(RateLimit { kind, span: self.span_since(start) })
     }
 
-    /// `3 events` or `3 sec` after `every`
+    /// Parses `3 events` or `3 sec` after `every`.
     fn round(&mut self, which: Option<RateEvents>) -> Parse<RateKind> {
         if self.at_time() {
             return Ok(RateKind::Time { which, every: self.time("every")? });
@@ -69,7 +69,7 @@ impl Parser<'_> {
         })
     }
 
-    /// `all events`
+    /// Parses `all events`.
     pub(super) fn kind_clause(&mut self, context: &str) -> Parse<KindClause> {
         match self.optional_kind()? {
             Some(kind) => Ok(kind),
@@ -77,7 +77,7 @@ impl Parser<'_> {
         }
     }
 
-    /// `all events`, if it stands here.
+    /// Parses `all events`, if present.
     pub(super) fn optional_kind(&mut self) -> Parse<Option<KindClause>> {
         let start = self.span();
         let kind = match self.word(0).unwrap_or("").to_ascii_lowercase().as_str() {
@@ -169,7 +169,7 @@ impl Parser<'_> {
         Ok(Output { action, kind, span: self.span_since(start) })
     }
 
-    /// `update or insert into T …`
+    /// Parses `update or insert into T …`.
     fn upsert(&mut self, start: Span) -> Parse<Output> {
         self.bump();
         self.bump();
@@ -203,7 +203,7 @@ impl Parser<'_> {
         self.name("a table's name")
     }
 
-    /// `for all events`, if it stands here.
+    /// Parses `for all events`, if present.
     fn for_kind(&mut self) -> Parse<Option<KindClause>> {
         match self.eat_word("for") {
             Some(_) => self.kind_clause("after `for`").map(Some),
@@ -211,7 +211,7 @@ impl Parser<'_> {
         }
     }
 
-    /// `for … set … on …` of an update that began at `start`; `what` names it.
+    /// Parses `for … set … on …` of an update that began at `start`; `what` names it.
     fn changes(&mut self, start: Span, what: &str) -> Parse<(Option<KindClause>, Vec<Assignment>, Expr)> {
         let kind = self.for_kind()?;
         let set = match self.eat_word("set") {
@@ -242,7 +242,7 @@ impl Parser<'_> {
         Ok(set)
     }
 
-    /// `T.a = expr`
+    /// Parses `T.a = expr`.
     fn assignment(&mut self) -> Parse<Assignment> {
         let start = self.span();
         let column = self.attribute_ref("set")?;

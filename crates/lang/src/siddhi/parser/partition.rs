@@ -8,14 +8,14 @@ use crate::diagnostic::Diagnostic;
 use crate::source::Span;
 
 impl Parser<'_> {
-    /// `partition with (…) begin … end`; the whole of it began at `start`.
+    /// Parses `partition with (…) begin … end`; the whole of it began at `start`.
     pub(super) fn partition(&mut self, start: Span, annotations: Vec<Annotation>) -> Parse<Partition> {
         let (keys, begin) = self.head()?;
         let queries = self.body(begin)?;
         Ok(Partition { annotations, keys, queries, span: self.span_since(start) })
     }
 
-    /// `partition with (…) begin`: the keys, and where `begin` stands.
+    /// Parses `partition with (…) begin`: the keys, and where `begin` stands.
     fn head(&mut self) -> Parse<(Vec<PartitionKey>, Span)> {
         let first = self.at;
         self.bump();
@@ -31,7 +31,7 @@ impl Parser<'_> {
         Ok((keys, self.begin()?))
     }
 
-    /// `begin`. One that is merely missing is reported and taken as read.
+    /// Parses `begin`. One that is merely missing is reported and taken as read.
     fn begin(&mut self) -> Parse<Span> {
         if let Some(begin) = self.eat_word("begin") {
             return Ok(begin);
@@ -60,7 +60,7 @@ impl Parser<'_> {
         false
     }
 
-    /// `expr of S`, `cond as 'low' or cond as 'high' of S`
+    /// Parses `expr of S`, `cond as 'low' or cond as 'high' of S`.
     fn key_of_stream(&mut self) -> Parse<PartitionKey> {
         let start = self.span();
         let first = self.expr()?;
@@ -89,7 +89,7 @@ impl Parser<'_> {
         Ok(PartitionKey { kind, stream, span: self.span_since(start) })
     }
 
-    /// `as 'name'` after a range's condition.
+    /// Parses `as 'name'` after a range's condition.
     fn range_name(&mut self, start: Span, condition: Expr) -> Parse<PartitionRange> {
         self.expect_word("as", "after the range's condition")?;
         let name = self.text_value("a text", "after `as`")?;

@@ -110,7 +110,7 @@ impl Parser<'_> {
         Ok(())
     }
 
-    /// `(step -> step)`
+    /// Parses `(step -> step)`.
     fn bracketed(&mut self, link: &mut StepLink, in_every: bool) -> Parse<Vec<StepGroup>> {
         let open = self.bump();
         let mut groups = Vec::new();

@@ -9,7 +9,7 @@ use crate::lexer::TokenKind;
 use crate::source::Span;
 
 impl Parser<'_> {
-    /// `from …`; the whole of it began at `start`.
+    /// Parses `from …`; the whole of it began at `start`.
     pub(super) fn query(&mut self, start: Span, annotations: Vec<Annotation>) -> Parse<Query> {
         self.bump();
         let input = self.input()?;
@@ -74,7 +74,7 @@ impl Parser<'_> {
         self.is_word(n, "from") && self.precedes_source(n)
     }
 
-    /// `from … select … return` in the place of a stream.
+    /// Parses `from … select … return` in the place of a stream.
     fn nested_query(&mut self) -> Parse<NestedQuery> {
         let start = self.span();
         if self.eat("(").is_some() {
@@ -109,7 +109,7 @@ impl Parser<'_> {
         Ok(())
     }
 
-    /// `S[…]#f(…)#window.length(5)[…]`
+    /// Parses `S[…]#f(…)#window.length(5)[…]`.
     pub(super) fn stream_input(&mut self) -> Parse<StreamInput> {
         self.check_clause_in_place_of_stream()?;
         let start = self.span();

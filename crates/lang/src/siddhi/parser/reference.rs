@@ -14,7 +14,7 @@ pub(super) enum AttributeOrSource {
 }
 
 impl Parser<'_> {
-    /// `a`, `S.a`, `e[0]`
+    /// Parses `a`, `S.a`, `e[0]`.
     pub(super) fn reference(&mut self) -> Parse<AttributeOrSource> {
         let start = self.span();
         let stream = self.stream_ref("an attribute")?;
@@ -65,7 +65,7 @@ impl Parser<'_> {
         }
     }
 
-    /// `[0]`, `[last]`, `[last - 1]`, if it stands here.
+    /// Parses `[0]`, `[last]`, `[last - 1]`, if present.
     fn index(&mut self) -> Parse<Option<Index>> {
         if !self.is_punct(0, "[") {
             return Ok(None);
@@ -90,7 +90,7 @@ impl Parser<'_> {
         Ok(Some(Index { kind, span: self.span_since(start) }))
     }
 
-    /// `#name`, `#name[0]` behind a source, if a dot comes after it.
+    /// Parses `#name`, `#name[0]` behind a source, if a dot comes after it.
     fn inner_ref(&mut self) -> Parse<Option<InnerRef>> {
         let inner = self.is_punct(0, "#") && self.is_name(1) && self.is_punct_of(2, &[".", "["]);
         if !inner || self.is_word(1, "window") {

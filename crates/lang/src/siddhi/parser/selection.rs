@@ -13,7 +13,7 @@ use crate::source::Span;
 const SHOWN_CHARS_MAX: usize = 40;
 
 impl Parser<'_> {
-    /// `select … offset …`; `done` becomes the last clause that was read.
+    /// Parses `select … offset …`; `done` becomes the last clause that was read.
     pub(super) fn selection(&mut self, done: &mut &'static str) -> Parse<Selection> {
         let start = self.bump();
         *done = "select";
@@ -51,7 +51,7 @@ impl Parser<'_> {
         Ok(Selection { items, group_by, having, order_by, limit, offset, span })
     }
 
-    /// `*`, or columns
+    /// Parses `*`, or columns.
     pub(super) fn select_items(&mut self) -> Parse<SelectItems> {
         if let Some(star) = self.eat("*") {
             if self.is_punct(0, ",") {
@@ -91,7 +91,7 @@ impl Parser<'_> {
         }
     }
 
-    /// `expr as name`
+    /// Parses `expr as name`.
     fn select_item(&mut self) -> Parse<SelectItem> {
         let start = self.span();
         if self.begins_clause() || self.at_end() || self.is_punct(0, ";") {
@@ -155,7 +155,7 @@ impl Parser<'_> {
         self.is_name(0) && ends && !self.is_word_of(0, &CLAUSES)
     }
 
-    /// `group by a, b`, if it stands here.
+    /// Parses `group by a, b`, if present.
     pub(super) fn group_by(&mut self) -> Parse<Vec<AttributeRef>> {
         if self.eat_word("group").is_none() {
             return Ok(Vec::new());
@@ -164,7 +164,7 @@ impl Parser<'_> {
         self.commas(|p| p.attribute_ref("group by"))
     }
 
-    /// `order by a, b desc`, if it stands here.
+    /// Parses `order by a, b desc`, if present.
     fn order_by(&mut self) -> Parse<Vec<OrderItem>> {
         if self.eat_word("order").is_none() {
             return Ok(Vec::new());

@@ -113,7 +113,7 @@ impl Parser<'_> {
         );
     }
 
-    /// `e=A[…]<2:5>` or `not A for 5 sec`
+    /// Parses `e=A[…]<2:5>` or `not A for 5 sec`.
     fn side_step(&mut self) -> Parse<LogicalSide> {
         if self.at_absent() {
             return self.absent_step().map(LogicalSide::Absent);
@@ -217,7 +217,7 @@ impl Parser<'_> {
         Ok(StreamStep { reference, stream, handlers, count, span: self.span_since(start) })
     }
 
-    /// `<2:5>`, `+`, if it stands here.
+    /// Parses `<2:5>`, `+`, if present.
     fn count(&mut self) -> Parse<Option<Count>> {
         let start = self.span();
         let (form, min, max) = match self.token().kind {
@@ -231,7 +231,7 @@ impl Parser<'_> {
         Ok(Some(Count { min, max, form, span }))
     }
 
-    /// `<n>`, `<n:m>`, `<n:>`, `<:m>`
+    /// Parses `<n>`, `<n:m>`, `<n:>`, `<:m>`.
     fn range(&mut self, start: Span) -> Parse<Count> {
         self.bump();
         let (min, max) = if self.eat(":").is_some() {

@@ -28,7 +28,7 @@ impl Parser<'_> {
         slip && !is_one_of(word, &KEYWORDS) && !self.nth(1).first_on_line
     }
 
-    /// `1 hour 30 min`, where [`Parser::at_time`] holds. A sum that does not fit is reported and taken as zero.
+    /// Parses `1 hour 30 min`, where [`Parser::at_time`] holds. A sum that does not fit is reported and taken as zero.
     pub(super) fn time_literal(&mut self) -> Parse<TimeLiteral> {
         let start = self.span();
         let mut ms = Some(0_i64);
