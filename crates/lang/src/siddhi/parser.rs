@@ -1,10 +1,11 @@
-//! Tokens to tree, by recursive descent.
+//! Recursive-descent parser of SiddhiQL.
 //!
-//! A rule of grammar that fails has reported why and returns [`SyntaxError`]; the nearest list of statements skips to where
-//! it can go on. So one run reports several mistakes, and the tree holds all that could be read.
+//! A grammar rule that fails has already reported a diagnostic and returns [`SyntaxError`]; the enclosing
+//! statement list then skips to a token at which it can resume. So one run reports several errors, and the
+//! tree contains everything that could be parsed.
 //!
-//! Keywords are names too. Where both readings are possible, what follows the word decides, never more than three
-//! tokens on, so the text is read once.
+//! Keywords are also names. Where both readings are possible, a lookahead of at most three tokens after the
+//! word decides, so parsing never backtracks.
 
 mod annotation;
 mod app;
@@ -34,17 +35,17 @@ use crate::diagnostic::{Diagnostic, DiagnosticSink, Severity};
 use crate::lexer::{Dialect, Token, TokenKind, Tokens, drop_follow_on_errors, lex, lex_in};
 use crate::source::{SourceFile, Span};
 
-/// What became of an app's text.
+/// Result of parsing an app.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Parsed {
-    /// Everything that could be read. Without errors it is the whole app.
+    /// Everything that could be parsed; the whole app if there are no errors.
     pub app: App,
-    /// What is wrong, in the order of the text.
+    /// Errors and warnings in source order.
     pub diagnostics: Vec<Diagnostic>,
 }
 
 impl Parsed {
-    /// Whether something is wrong enough for the tree not to be used.
+    /// Returns whether a diagnostic is an error, so that the tree must not be used.
     pub fn has_errors(&self) -> bool {
         has_errors(&self.diagnostics)
     }
@@ -54,16 +55,16 @@ fn has_errors(diagnostics: &[Diagnostic]) -> bool {
     diagnostics.iter().any(|d| d.severity == Severity::Error)
 }
 
-/// Reads an app.
+/// Parses an app.
 ///
 /// Bounds: [`crate::source::FILE_BYTES_MAX`], [`NESTING_MAX`], [`super::EXPR_DEPTH_MAX`] and
-/// [`crate::diagnostic::DIAGNOSTICS_MAX`]; each is reported as a diagnostic when it is reached.
+/// [`crate::diagnostic::DIAGNOSTICS_MAX`]; exceeding one is reported as a diagnostic.
 pub fn parse(file: &SourceFile) -> Parsed {
     let (parsed, _) = parse_with_tokens(file);
     parsed
 }
 
-/// The same with the tokens, for the formatter.
+/// Parses an app and also returns its tokens, for the formatter.
 pub(super) fn parse_with_tokens(file: &SourceFile) -> (Parsed, Tokens) {
     let mut sink = DiagnosticSink::default();
     let tokens = lex(file, &Dialect::SIDDHI, &mut sink);
@@ -71,7 +72,7 @@ pub(super) fn parse_with_tokens(file: &SourceFile) -> (Parsed, Tokens) {
     (Parsed { app, diagnostics: finish(sink, file) }, tokens)
 }
 
-/// Reads an on-demand query. Bounds: as for [`parse`]. Errors: what is wrong, in the order of the text.
+/// Parses an on-demand query. Bounds: as for [`parse`]. Errors: the diagnostics, in source order.
 pub fn parse_on_demand(file: &SourceFile) -> Result<OnDemandQuery, Vec<Diagnostic>> {
     let mut sink = DiagnosticSink::default();
     let tokens = lex(file, &Dialect::SIDDHI, &mut sink);
@@ -79,7 +80,7 @@ pub fn parse_on_demand(file: &SourceFile) -> Result<OnDemandQuery, Vec<Diagnosti
     into_result(query, sink, file)
 }
 
-/// Reads an expression, such as the text given to an `expression` window. Bounds and errors: as for
+/// Parses an expression, such as the string given to an `expression` window. Bounds and errors: as for
 /// [`parse_on_demand`].
 pub fn parse_expression(file: &SourceFile) -> Result<Expr, Vec<Diagnostic>> {
     let mut sink = DiagnosticSink::default();
@@ -87,8 +88,8 @@ pub fn parse_expression(file: &SourceFile) -> Result<Expr, Vec<Diagnostic>> {
     expression(file, &tokens, sink)
 }
 
-/// Reads the expression in the text literal that stands at `text` in `file`, quotes included. Texts have no escapes,
-/// so places in the expression are places in `file`.
+/// Parses the expression inside the string literal at `text` in `file`; `text` includes the quotes. Strings
+/// have no escapes, so spans of the expression are ranges of `file`.
 pub fn parse_expression_in(file: &SourceFile, text: Span) -> Result<Expr, Vec<Diagnostic>> {
     let quotes = if file.slice(text).starts_with("\"\"\"") { 3 } else { 1 };
     let inner = Span::new(text.file, text.start + quotes, text.end.saturating_sub(quotes));
@@ -116,7 +117,7 @@ fn finish(sink: DiagnosticSink, file: &SourceFile) -> Vec<Diagnostic> {
     diagnostics
 }
 
-/// A rule of grammar failed; its diagnostic is in the sink. The statement is lost.
+/// A grammar rule failed after reporting a diagnostic. The statement is dropped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct SyntaxError;
 
@@ -124,7 +125,7 @@ type Parse<T> = Result<T, SyntaxError>;
 
 struct Parser<'a> {
     file: &'a SourceFile,
-    /// Never empty; the last is the end.
+    /// Never empty; the last token is [`TokenKind::End`].
     tokens: &'a [Token],
     at: usize,
     sink: &'a mut DiagnosticSink,
@@ -142,9 +143,9 @@ impl<'a> Parser<'a> {
         self.nth(0)
     }
 
-    /// The token `n` further on, or the end.
+    /// Returns the token `n` positions ahead, or the end token.
     fn nth(&self, n: usize) -> &'a Token {
-        // the last token is the end
+        // the last token is the end token
         &self.tokens[(self.at + n).min(self.tokens.len() - 1)]
     }
 
@@ -156,19 +157,19 @@ impl<'a> Parser<'a> {
         self.token().kind == TokenKind::End
     }
 
-    /// Moves past the token and gives its place.
+    /// Advances past the current token and returns its source range.
     fn bump(&mut self) -> Span {
         let span = self.span();
         self.at = (self.at + 1).min(self.tokens.len() - 1);
         span
     }
 
-    /// The place of the token before.
+    /// Returns the source range of the previous token.
     fn previous(&self) -> Span {
         self.tokens[self.at.saturating_sub(1)].span
     }
 
-    /// From `start` to the token before.
+    /// Returns the range from `start` to the end of the previous token.
     fn span_since(&self, start: Span) -> Span {
         start.to(self.previous())
     }
@@ -177,18 +178,18 @@ impl<'a> Parser<'a> {
         self.file.slice(token.span)
     }
 
-    /// The word that the token `n` further on is.
+    /// Returns the unquoted word `n` tokens ahead; `None` if that token is not a word.
     fn word(&self, n: usize) -> Option<&'a str> {
         let token = self.nth(n);
         (token.kind == TokenKind::Word).then(|| self.text(token))
     }
 
-    /// Whether the token `n` further on is the keyword `word`.
+    /// Returns whether the token `n` positions ahead is the keyword `word`.
     fn is_word(&self, n: usize, word: &str) -> bool {
         self.word(n).is_some_and(|w| w.eq_ignore_ascii_case(word))
     }
 
-    /// Whether the token `n` further on is one of the keywords `words`.
+    /// Returns whether the token `n` positions ahead is one of the keywords `words`.
     fn is_word_of(&self, n: usize, words: &[&str]) -> bool {
         self.word(n).is_some_and(|w| is_one_of(w, words))
     }
@@ -201,7 +202,7 @@ impl<'a> Parser<'a> {
         matches!(self.nth(n).kind, TokenKind::Punct(p) if puncts.contains(&p))
     }
 
-    /// Whether the token `n` further on can be a name.
+    /// Returns whether the token `n` positions ahead can be a name.
     fn is_name(&self, n: usize) -> bool {
         matches!(self.nth(n).kind, TokenKind::Word | TokenKind::Quoted(_))
     }
@@ -214,7 +215,8 @@ impl<'a> Parser<'a> {
         self.is_word(0, word).then(|| self.bump())
     }
 
-    /// Moves past `punct`, or reports `context` (as in "after the stream's name").
+    /// Consumes `punct`, or reports that it is missing; `context` says where, as in "after the stream's
+    /// name".
     fn expect(&mut self, punct: &str, context: &str) -> Parse<Span> {
         match self.eat(punct) {
             Some(span) => Ok(span),
@@ -222,7 +224,7 @@ impl<'a> Parser<'a> {
         }
     }
 
-    /// Moves past the keyword `word`, or reports `context`.
+    /// Consumes the keyword `word`, or reports that it is missing; `context` says where.
     fn expect_word(&mut self, word: &str, context: &str) -> Parse<Span> {
         match self.eat_word(word) {
             Some(span) => Ok(span),
@@ -230,7 +232,7 @@ impl<'a> Parser<'a> {
         }
     }
 
-    // ---- names and texts
+    // ---- names and strings
 
     fn name(&mut self, what: &str) -> Parse<Ident> {
         if self.is_word(0, "define") && self.at_statement() {
@@ -263,7 +265,7 @@ impl<'a> Parser<'a> {
         Ok(StreamRef { name, scope, span: self.span_since(start) })
     }
 
-    /// A text where the grammar wants one.
+    /// Parses a string literal where the grammar requires one.
     fn text_value(&mut self, what: &str, context: &str) -> Parse<Text> {
         match &self.token().kind {
             TokenKind::Str(value) => Ok(Text { value: value.clone(), span: self.bump() }),
@@ -280,12 +282,12 @@ impl<'a> Parser<'a> {
     fn report(&mut self, diagnostic: Diagnostic) {
         self.sink.push(diagnostic);
         if self.sink.is_full() {
-            // nothing more can be said, so nothing more is read
+            // no more diagnostics can be added, so parsing stops
             self.at = self.tokens.len() - 1;
         }
     }
 
-    /// Reports that one of `expected` should stand here.
+    /// Reports that one of `expected` was expected at the current token.
     fn report_unexpected(&mut self, expected: &[&str], context: &str) -> SyntaxError {
         self.report_unexpected_with(expected, context, None)
     }
@@ -306,12 +308,13 @@ impl<'a> Parser<'a> {
         SyntaxError
     }
 
-    /// Where something is missing: here, or at the end of the text right behind the last token.
+    /// Returns the range to report for a missing token: the current one, or at the end of the source the
+    /// position after the last token.
     fn error_span(&self) -> Span {
         if self.at_end() { self.previous().at_end() } else { self.span() }
     }
 
-    /// The token in words.
+    /// Describes the current token for messages.
     fn describe_token(&self) -> String {
         let token = self.token();
         let text: String = self.text(token).chars().take(40).collect();
@@ -324,7 +327,7 @@ impl<'a> Parser<'a> {
         }
     }
 
-    /// Runs `inner` one level deeper; reports when that is too deep.
+    /// Runs `inner` one nesting level deeper; reports an error at [`NESTING_MAX`].
     fn nested<T>(&mut self, inner: impl FnOnce(&mut Self) -> Parse<T>) -> Parse<T> {
         if self.nesting >= NESTING_MAX {
             return Err(self.report_too_deep(self.span()));
@@ -344,7 +347,7 @@ impl<'a> Parser<'a> {
     }
 }
 
-/// `a`, `a or b`, `a, b or c`
+/// Joins alternatives: `a`, `a or b`, `a, b or c`.
 fn one_of(expected: &[&str]) -> String {
     match expected {
         [] => "something else".to_owned(),

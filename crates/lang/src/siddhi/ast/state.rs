@@ -37,7 +37,7 @@ pub enum StateKind {
 /// Parentheses without `every` have no meaning and are not represented in the tree.
 #[derive(Debug, Clone, PartialEq)]
 pub struct StepGroup {
-    /// Source range of `every`. In a tree without errors, only the first step of a sequence can have it.
+    /// Source range of `every`. In sequences without errors, only the first step has it.
     pub every: Option<Span>,
     /// Steps in order: exactly one without `every` and in sequences, otherwise at least one.
     pub steps: Vec<Step>,

@@ -1,4 +1,4 @@
-//! Annotations.
+//! Parsing of annotations.
 
 use super::super::ast::{Annotation, AnnotationArg, AppAnnotation, Element, Text};
 use super::super::diagnostic_codes;
@@ -7,14 +7,14 @@ use crate::diagnostic::Diagnostic;
 use crate::lexer::TokenKind;
 use crate::source::Span;
 
-/// What stands before a statement.
+/// An annotation before a statement.
 pub(super) enum PrefixAnnotation {
     App(AppAnnotation),
     Other(Annotation),
 }
 
 impl Parser<'_> {
-    /// The annotation here, which begins with `@`.
+    /// Parses the annotation at the current token, which is `@`.
     pub(super) fn prefix_annotation(&mut self) -> Parse<PrefixAnnotation> {
         if self.is_word(1, "app") && self.is_punct(2, ":") {
             self.app_annotation().map(PrefixAnnotation::App)
@@ -141,7 +141,7 @@ impl Parser<'_> {
         SyntaxError
     }
 
-    /// Reports an app annotation that is not at the beginning.
+    /// Reports an app annotation that is not at the beginning of the app.
     pub(super) fn report_misplaced_app_annotation(&mut self, span: Span) {
         let message = "annotations of the app stand at its beginning";
         self.report(

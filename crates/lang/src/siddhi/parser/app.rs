@@ -1,4 +1,4 @@
-//! An app: annotations, definitions, queries and partitions.
+//! Parsing of an app: annotations, definitions, queries and partitions.
 
 use super::super::ast::{Annotation, App, ExecutionElement};
 use super::super::diagnostic_codes;
@@ -7,12 +7,12 @@ use super::{Parse, Parser};
 use crate::diagnostic::Diagnostic;
 use crate::source::{FILE_BYTES_MAX, Span};
 
-/// What was met so far.
+/// Kinds of statements seen so far; they determine which may follow.
 #[derive(Default)]
 struct AppProgress {
-    /// A definition, read or not.
+    /// Whether a definition has begun, even one with errors.
     definition: bool,
-    /// Where the first query or partition stands, read or not.
+    /// Source range of the first query or partition, even one with errors.
     element: Option<Span>,
 }
 
@@ -38,7 +38,7 @@ impl Parser<'_> {
 
     fn report_missing_definition(&mut self, element: Option<Span>) {
         if self.file.text().len() > FILE_BYTES_MAX {
-            // nothing was read
+            // the lexer rejected the file
             return;
         }
         let place = element.unwrap_or_else(|| self.tokens[0].span.at_start());
@@ -49,7 +49,7 @@ impl Parser<'_> {
         );
     }
 
-    /// App annotations, or a statement with its `;`.
+    /// Parses app annotations, or a statement with its `;`.
     fn statement(&mut self, app: &mut App, progress: &mut AppProgress) -> Parse<()> {
         let start = self.span();
         let mut annotations: Vec<Annotation> = Vec::new();
@@ -93,7 +93,7 @@ impl Parser<'_> {
             return self.semicolon("partition");
         }
         let nothing_yet = !progress.definition && progress.element.is_none();
-        // what was meant as a definition is not reported as missing too
+        // an unreadable first statement was probably meant as a definition, so none is reported missing
         progress.definition |= nothing_yet;
         if !annotations.is_empty() && (self.at_end() || self.is_punct(0, ";")) {
             return Err(
@@ -117,8 +117,8 @@ impl Parser<'_> {
         }
     }
 
-    /// Reports the definition here, which follows the first query or partition at `element`. `again`: definitions
-    /// came before that too.
+    /// Reports the current definition, which follows the first query or partition at `element`. `again`:
+    /// definitions precede `element` too.
     fn report_late_definition(&mut self, element: Span, again: bool) {
         let message = "definitions stand before the first query and partition";
         let help = match again {
@@ -132,7 +132,7 @@ impl Parser<'_> {
         );
     }
 
-    /// The `;` after a query. A clause behind the output is one out of order.
+    /// Parses the `;` after a query. A clause after the output is reported as out of order.
     pub(super) fn end_of_query(&mut self) -> Parse<()> {
         if self.begins_clause() {
             let word = self.word(0).unwrap_or("").to_ascii_lowercase();

@@ -1,4 +1,4 @@
-//! Definitions.
+//! Parsing of definitions.
 
 use tidemill_types::{FieldType, nearest};
 
@@ -16,7 +16,7 @@ use crate::lexer::TokenKind;
 use crate::source::Span;
 
 impl Parser<'_> {
-    /// Parses `define …`; the whole of it began at `start`.
+    /// Parses `define …`; `start` is where the definition begins, annotations included.
     pub(super) fn definition(&mut self, start: Span, annotations: Vec<Annotation>) -> Parse<Definition> {
         self.bump();
         let kind = self.word(0).unwrap_or("").to_ascii_lowercase();
@@ -42,7 +42,7 @@ impl Parser<'_> {
         }
     }
 
-    /// Parses `S (a int, …)`; `kind` is what it is the name of.
+    /// Parses `S (a int, …)`; `kind` is the kind of definition, for messages.
     fn shape(&mut self, kind: &str) -> Parse<(StreamRef, Vec<Attribute>)> {
         let id = self.stream_ref(&format!("a {kind}'s name"))?;
         let attributes = self.list(&format!("after the {kind}'s name"), "an attribute", Self::attribute)?;
@@ -66,7 +66,7 @@ impl Parser<'_> {
         Ok(Attribute { name, ty, span: self.span_since(start) })
     }
 
-    /// The type here, of the attribute `of`. An unknown one is reported.
+    /// Parses the type of the attribute `of`, or reports an unknown one; `of` is empty for a return type.
     fn type_name(&mut self, of: &str) -> TypeName {
         let span = self.span();
         let written = self.text(self.token());
@@ -243,12 +243,12 @@ impl Parser<'_> {
     }
 }
 
-/// The type called `word`, in any case.
+/// Returns the type called `word`, compared without case.
 pub(super) fn attribute_type(word: &str) -> Option<FieldType> {
     FieldType::parse(&word.to_ascii_lowercase()).filter(|ty| *ty != FieldType::Time)
 }
 
-/// What to type instead of the unknown type `word`, which is in lower case.
+/// Returns a suggestion for the unknown type `word`, which is in lower case.
 fn type_advice(word: &str) -> String {
     const NAMES: [&str; 7] = ["string", "int", "long", "float", "double", "bool", "object"];
     let ours = match word {

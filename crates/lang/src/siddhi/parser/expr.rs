@@ -1,4 +1,4 @@
-//! Expressions.
+//! Parsing of expressions, by precedence climbing.
 
 use super::super::ast::{Args, Call, Expr, ExprKind, Literal, NullOperand, SourceRef};
 use super::super::{EXPR_DEPTH_MAX, diagnostic_codes};
@@ -9,7 +9,7 @@ use crate::diagnostic::Diagnostic;
 use crate::lexer::TokenKind;
 use crate::source::Span;
 
-/// Words that may follow an operand.
+/// Keywords that may follow an operand.
 const LINKS: [&str; 5] = ["and", "or", "in", "is", "as"];
 
 /// An expression and the depth of its tree.
@@ -25,7 +25,7 @@ impl MeasuredExpr {
 }
 
 impl Parser<'_> {
-    /// An expression and nothing else.
+    /// Parses an expression up to the end of the source.
     pub(super) fn lone_expr(&mut self) -> Parse<Expr> {
         let expr = self.expr()?;
         if self.at_end() {
@@ -36,12 +36,12 @@ impl Parser<'_> {
             .unwrap_or_else(|| self.report_unexpected(&["an operator"], "")))
     }
 
-    /// An expression.
+    /// Parses an expression.
     pub(super) fn expr(&mut self) -> Parse<Expr> {
         Ok(self.ranked(Precedence::Or)?.expr)
     }
 
-    /// An expression of operators that bind at least as tightly as `min`.
+    /// Parses an expression whose operators bind at least as tightly as `min`.
     fn ranked(&mut self, min: Precedence) -> Parse<MeasuredExpr> {
         self.nested(|p| {
             let mut left = p.prefix()?;
@@ -80,7 +80,7 @@ impl Parser<'_> {
         self.grow(ExprKind::In { condition: Box::new(condition.expr), table }, span, depth)
     }
 
-    /// A node above children of the depth `below`.
+    /// Creates a node above children of the depth `below`; reports an error at [`EXPR_DEPTH_MAX`].
     fn grow(&mut self, kind: ExprKind, span: Span, below: usize) -> Parse<MeasuredExpr> {
         if below >= EXPR_DEPTH_MAX {
             return Err(self.report_too_deep(span.at_end()));
@@ -88,7 +88,7 @@ impl Parser<'_> {
         Ok(MeasuredExpr { expr: Expr { kind, span }, depth: below + 1 })
     }
 
-    /// Parses `not x`, `-5`, or something without a sign before it.
+    /// Parses `not x`, `-5`, or an operand without prefix.
     fn prefix(&mut self) -> Parse<MeasuredExpr> {
         if self.at_not() {
             return self.negation();
@@ -111,7 +111,7 @@ impl Parser<'_> {
         }
     }
 
-    /// Whether `not` stands here as an operator: an attribute may have the name.
+    /// Returns whether `not` at the current token is an operator; it may also be an attribute's name.
     fn at_not(&self) -> bool {
         if !self.is_word(0, "not") {
             return false;
@@ -141,12 +141,13 @@ impl Parser<'_> {
         self.grow(ExprKind::Not(Box::new(operand.expr)), span, operand.depth)
     }
 
-    /// Whether `!S.a` or `!S is null` stands here, about a fault stream, and not a negation as others write it.
+    /// Returns whether the current `!` begins `!S.a` or `!S is null`, which refer to a fault stream, and is
+    /// not a negation as in other languages.
     fn at_fault_stream(&self) -> bool {
         self.is_name(1) && (self.is_punct_of(2, &[".", "["]) || self.is_word(2, "is"))
     }
 
-    /// A number with its sign.
+    /// Parses a number after the sign `sign`.
     fn signed(&mut self, sign: &str) -> Parse<MeasuredExpr> {
         let start = self.bump();
         if !is_number(&self.token().kind) {
@@ -168,11 +169,11 @@ impl Parser<'_> {
         self.refuse_null_check(MeasuredExpr::leaf(ExprKind::Literal(literal), span))
     }
 
-    /// The number here. One that does not fit is reported.
+    /// Parses a number; reports one that is out of range and returns zero instead.
     fn number(&mut self, negative: bool) -> Literal {
         let (kind, span) = (&self.token().kind, self.bump());
         let sign = if negative { -1 } else { 1 };
-        // the smallest number lies one further from zero than the greatest, so the sign counts
+        // the minimum is one further from zero than the maximum, so the range check needs the sign
         let signed = |n: u64| i128::from(n) * i128::from(sign);
         match kind {
             TokenKind::Int(n) => Literal::Int(i32::try_from(signed(*n)).unwrap_or_else(|_| {
@@ -194,7 +195,7 @@ impl Parser<'_> {
         self.report(Diagnostic::error(diagnostic_codes::RANGE, span, message).help(help));
     }
 
-    /// A value, and perhaps `is null` behind it.
+    /// Parses an operand with an optional `is null` after it.
     fn null_check(&mut self) -> Parse<MeasuredExpr> {
         let value = match self.primary()? {
             PrimaryExpr::Value(value) => value,
@@ -221,7 +222,7 @@ impl Parser<'_> {
         self.grow(ExprKind::IsNull(operand), span, value.depth)
     }
 
-    /// Moves past `is null`.
+    /// Parses `is null`.
     fn is_null(&mut self) -> Parse<()> {
         let start = self.bump();
         if self.is_word(0, "not") {
@@ -278,12 +279,12 @@ impl Parser<'_> {
         Ok(PrimaryExpr::Value(value))
     }
 
-    /// Whether `true` or `false` stands here, and not something that has the name.
+    /// Returns whether the current token is the literal `true` or `false` and not a name.
     fn at_bool(&self) -> bool {
         self.is_word_of(0, &["true", "false"]) && !self.at_call() && !self.is_punct_of(1, &[".", "["])
     }
 
-    /// Whether `f(` or `ns:f(` stands here.
+    /// Returns whether `f(` or `ns:f(` begins at the current token.
     pub(super) fn at_call(&self) -> bool {
         self.is_name(0) && (self.is_punct(1, "(") || self.is_punct(1, ":") && self.is_name(2))
     }
@@ -300,7 +301,7 @@ impl Parser<'_> {
         self.call_with(&mut 0)
     }
 
-    /// The same; `depth` becomes that of the deepest argument.
+    /// Parses `f(a, b)`, `ns:f(*)`; raises `depth` to that of the deepest argument.
     fn call_with(&mut self, depth: &mut usize) -> Parse<Call> {
         let start = self.span();
         let mut name = self.name("a function's name")?;
@@ -340,7 +341,7 @@ impl Parser<'_> {
         Ok(inner)
     }
 
-    /// Reports that no value begins here.
+    /// Reports that no value begins at the current token.
     fn report_missing_value(&mut self) -> SyntaxError {
         let help = match (&self.token().kind, &self.nth(1).kind) {
             (TokenKind::Punct("=" | "=="), _) if self.file.slice(self.previous()) == "=" => {
@@ -360,10 +361,10 @@ impl Parser<'_> {
     }
 }
 
-/// What an expression begins with.
+/// Result of parsing an operand.
 enum PrimaryExpr {
     Value(MeasuredExpr),
-    /// A stream or step, which is no value.
+    /// A stream or step, which is not a value.
     Source(Box<SourceRef>),
 }
 

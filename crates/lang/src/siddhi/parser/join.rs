@@ -1,4 +1,4 @@
-//! Joins.
+//! Parsing of joins.
 
 use super::super::ast::{Input, JoinInput, JoinKind, JoinSide, StreamInput, Within};
 use super::super::diagnostic_codes;
@@ -6,11 +6,11 @@ use super::super::keywords::{AFTER_SOURCE, CLAUSES};
 use super::{Parse, Parser, SyntaxError};
 use crate::diagnostic::Diagnostic;
 
-/// What may stand between the sides of a join.
+/// Words that may occur between the two sides of a join.
 const JOIN_WORDS: [&str; 7] = ["join", "inner", "left", "right", "full", "outer", "cross"];
 
 impl Parser<'_> {
-    /// Whether an alias or what joins two sides stands here, after a stream.
+    /// Returns whether an alias, `unidirectional` or a join keyword follows a stream here.
     pub(super) fn at_join(&self) -> bool {
         self.is_word_of(0, &["as", "unidirectional"]) || self.at_join_word(0) || self.at_bare_alias()
     }
@@ -20,14 +20,14 @@ impl Parser<'_> {
             || self.is_word_of(n, &JOIN_WORDS) && self.is_word_of(n + 1, &["outer", "join"])
     }
 
-    /// Whether a name stands here that is an alias without `as`.
+    /// Returns whether the current token is an alias without `as`.
     fn at_bare_alias(&self) -> bool {
         let follows = self.is_word_of(0, &CLAUSES) || self.is_word_of(0, &AFTER_SOURCE);
         let alias = self.is_name(0) && !follows && !self.at_join_word(0);
         alias && (self.at_join_word(1) || self.is_word_of(1, &["on", "unidirectional"]))
     }
 
-    /// The rest of a join after what its first side reads.
+    /// Parses the rest of a join after the input of its first side.
     pub(super) fn join(&mut self, first: StreamInput) -> Parse<Input> {
         let start = first.span;
         let mut left = self.side(first)?;
@@ -64,7 +64,7 @@ impl Parser<'_> {
         Ok(Input::Join(Box::new(JoinInput { left, kind, right, on, within, span })))
     }
 
-    /// What a side reads, and its alias.
+    /// Parses the alias of a side whose input is `input`.
     fn side(&mut self, input: StreamInput) -> Parse<JoinSide> {
         let start = input.span;
         let alias = if self.eat_word("as").is_some() {
@@ -83,7 +83,7 @@ impl Parser<'_> {
         Ok(JoinSide { input, alias, unidirectional: None, span: self.span_since(start) })
     }
 
-    /// After a single stream with an alias or `unidirectional`.
+    /// Reports an alias or `unidirectional` after a single stream, and returns that stream as the input.
     fn report_missing_join(&mut self, side: JoinSide) -> Parse<Input> {
         if let Some(word) = side.unidirectional {
             let message = "`unidirectional` stands beside a join";
@@ -196,7 +196,7 @@ impl Parser<'_> {
         SyntaxError
     }
 
-    /// Reports that the clause `first`, which stands here, should have come before `second`.
+    /// Reports that the clause `first` at the current token must come before `second`.
     pub(super) fn report_clause_order(&mut self, first: &str, second: &str) -> SyntaxError {
         let message = format!("`{first}` stands before `{second}`");
         self.report(

@@ -1,4 +1,4 @@
-//! Lists in brackets and without.
+//! Parsing of lists, with and without brackets.
 
 use super::super::diagnostic_codes;
 use super::super::keywords::is_one_of;
@@ -9,7 +9,8 @@ use crate::lexer::TokenKind;
 use crate::source::Span;
 
 impl Parser<'_> {
-    /// What stands between the round bracket here and its end, with commas between; at least one `what`.
+    /// Parses a comma-separated list in round brackets; `context` says where and `what` names an element in
+    /// messages. At least one element is required.
     pub(super) fn list<T>(
         &mut self,
         context: &str,
@@ -40,7 +41,7 @@ impl Parser<'_> {
         }
     }
 
-    /// Elements with commas between, at least one.
+    /// Parses elements separated by commas, at least one.
     pub(super) fn commas<T>(&mut self, mut read: impl FnMut(&mut Self) -> Parse<T>) -> Parse<Vec<T>> {
         let mut elements = vec![read(self)?];
         while self.eat(",").is_some() {
@@ -49,7 +50,7 @@ impl Parser<'_> {
         Ok(elements)
     }
 
-    /// Reports that after the comma before no `what` comes.
+    /// Reports that no `what` follows the comma before the current token.
     pub(super) fn report_extra_comma(&mut self, what: &str) {
         let comma = self.previous();
         let message = format!("expected {what} after `,`, found {}", self.describe_token());
@@ -74,12 +75,12 @@ impl Parser<'_> {
         SyntaxError
     }
 
-    /// Whether something stands here with which no element of a list begins.
+    /// Returns whether the current token cannot begin an element of a list.
     fn is_list_broken(&self) -> bool {
         if self.at_end() || self.is_punct(0, ";") {
             return true;
         }
-        // a name may be called `from`: then its type follows, or what goes on with an expression
+        // a name may be called `from`: then a type or the rest of an expression follows
         let name = match self.word(1).filter(|_| self.is_word(0, "from")) {
             Some(next) => {
                 attribute_type(next).is_some() || is_one_of(next, &["of", "as", "and", "or", "in", "is"])
@@ -89,14 +90,15 @@ impl Parser<'_> {
         !self.is_punct(0, "@") && !name && self.at_statement()
     }
 
-    /// Reports why the list begun at `open` neither goes on nor ends here.
+    /// Reports why the list opened at `open` neither continues nor ends at the current token.
     pub(super) fn report_broken_list(&mut self, open: Span) -> SyntaxError {
         let begins = !matches!(self.token().kind, TokenKind::Punct(_) | TokenKind::Body(_));
         let help = begins.then(|| "put `,` between two elements".to_owned());
         self.report_not_closed(open, &["`,`", "`)`"], help)
     }
 
-    /// Reports that the bracket at `open` is not closed here, where one of `expected` could stand.
+    /// Reports that the bracket at `open` is not closed at the current token, where one of `expected` was
+    /// possible.
     pub(super) fn report_not_closed(
         &mut self,
         open: Span,

@@ -1,4 +1,4 @@
-//! Queries that are run once.
+//! Parsing of on-demand queries.
 
 use super::super::ast::{ChangeQuery, FindQuery, OnDemandQuery, Output, OutputAction, Selection};
 use super::super::diagnostic_codes;
@@ -7,7 +7,7 @@ use crate::diagnostic::Diagnostic;
 use crate::source::Span;
 
 impl Parser<'_> {
-    /// An on-demand query and nothing else.
+    /// Parses an on-demand query up to the end of the source.
     pub(super) fn on_demand(&mut self) -> Parse<OnDemandQuery> {
         let mut done = "from";
         let query = if self.is_word(0, "from") {
@@ -103,7 +103,7 @@ impl Parser<'_> {
         Ok(ChangeQuery { select, output, span: self.span_since(start) })
     }
 
-    /// Reports what only queries of an app may have.
+    /// Reports what is allowed only in queries of an app: kinds of events, and an insert without `select`.
     fn check_change(&mut self, select: Option<&Selection>, output: &Output, start: Span) {
         if let Some(kind) = output.kind {
             let message = "an on-demand query has no kinds of events";

@@ -1,4 +1,4 @@
-//! Where a query's output goes, and how often.
+//! Parsing of outputs and output rate limits.
 
 use super::super::ast::{
     Assignment, EventKind, Expr, Ident, KindClause, Output, OutputAction, RateEvents, RateKind, RateLimit,
@@ -10,7 +10,7 @@ use crate::lexer::TokenKind;
 use crate::source::Span;
 
 impl Parser<'_> {
-    /// Parses `output last every 3 events`; `done` becomes `output`.
+    /// Parses `output last every 3 events`; sets `done` to `output`.
     pub(super) fn rate(&mut self, done: &mut &'static str) -> Parse<RateLimit> {
         let start = self.bump();
         *done = "output";
@@ -98,7 +98,7 @@ impl Parser<'_> {
         Ok(Some(KindClause { kind, span: self.span_since(start) }))
     }
 
-    /// What is done with the output of a query whose last clause was `done`.
+    /// Parses the output of a query whose previous clause is `done`.
     pub(super) fn output(&mut self, done: &str) -> Parse<Output> {
         let start = self.span();
         match self.word(0).unwrap_or("").to_ascii_lowercase().as_str() {
@@ -186,7 +186,8 @@ impl Parser<'_> {
         Ok(Output { action, kind, span: self.span_since(start) })
     }
 
-    /// The table after `delete` or `update`, before which others write `from` or `into`.
+    /// Parses the table after `delete` or `update`; reports `from` or `into` before it, as in other
+    /// languages.
     fn table(&mut self, verb: &str) -> Parse<Ident> {
         let foreign = self.is_word_of(0, &["from", "into"]) && self.is_name(1);
         if foreign && !self.is_word_of(1, &["on", "for", "set"]) {
@@ -211,7 +212,7 @@ impl Parser<'_> {
         }
     }
 
-    /// Parses `for … set … on …` of an update that began at `start`; `what` names it.
+    /// Parses `for … set … on …` of an update that began at `start`; `what` names the update in messages.
     fn changes(&mut self, start: Span, what: &str) -> Parse<(Option<KindClause>, Vec<Assignment>, Expr)> {
         let kind = self.for_kind()?;
         let set = match self.eat_word("set") {
@@ -229,7 +230,7 @@ impl Parser<'_> {
         Ok((kind, set, on))
     }
 
-    /// What follows `set`.
+    /// Parses the assignments after `set`.
     fn assignments(&mut self) -> Parse<Vec<Assignment>> {
         let mut set = vec![self.assignment()?];
         while self.eat(",").is_some() {
@@ -254,7 +255,7 @@ impl Parser<'_> {
         Ok(Assignment { column, value, span: self.span_since(start) })
     }
 
-    /// Moves past `on`. One that is missing in `what`, which began at `start`, is reported.
+    /// Consumes `on`, or reports that it is missing in the clause `what`, which began at `start`.
     fn needed_on(&mut self, start: Span, what: &str) -> Parse<()> {
         if self.eat_word("on").is_some() {
             return Ok(());
@@ -283,14 +284,14 @@ impl Parser<'_> {
     }
 }
 
-/// What may follow the clause `done` of a query.
+/// Returns the clauses that may follow the clause `done` of a query.
 fn next_clauses(done: &str) -> &'static [&'static str] {
     const ALL: [&str; 11] = [
         "select", "group", "having", "order", "limit", "offset", "output", "insert", "delete", "update",
         "return",
     ];
     const WITHOUT_SELECT: [&str; 5] = ["select", "output", "insert", "delete", "update"];
-    // `return` can be written but not run, so it is not offered
+    // `return` is accepted but cannot be executed, so it is not suggested
     let from = match done {
         "from" => return &WITHOUT_SELECT,
         "select" => 1,

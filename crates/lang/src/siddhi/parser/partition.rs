@@ -1,4 +1,4 @@
-//! Partitions.
+//! Parsing of partitions.
 
 use super::super::ast::{Annotation, Expr, Partition, PartitionKey, PartitionKeyKind, PartitionRange, Query};
 use super::super::diagnostic_codes;
@@ -8,14 +8,14 @@ use crate::diagnostic::Diagnostic;
 use crate::source::Span;
 
 impl Parser<'_> {
-    /// Parses `partition with (…) begin … end`; the whole of it began at `start`.
+    /// Parses `partition with (…) begin … end`; `start` is where the partition begins, annotations included.
     pub(super) fn partition(&mut self, start: Span, annotations: Vec<Annotation>) -> Parse<Partition> {
         let (keys, begin) = self.head()?;
         let queries = self.body(begin)?;
         Ok(Partition { annotations, keys, queries, span: self.span_since(start) })
     }
 
-    /// Parses `partition with (…) begin`: the keys, and where `begin` stands.
+    /// Parses `partition with (…) begin`; returns the keys and the source range of `begin`.
     fn head(&mut self) -> Parse<(Vec<PartitionKey>, Span)> {
         let first = self.at;
         self.bump();
@@ -31,7 +31,8 @@ impl Parser<'_> {
         Ok((keys, self.begin()?))
     }
 
-    /// Parses `begin`. One that is merely missing is reported and taken as read.
+    /// Parses `begin`. If it is merely missing before a query, reports that and continues as if it were
+    /// there.
     fn begin(&mut self) -> Parse<Span> {
         if let Some(begin) = self.eat_word("begin") {
             return Ok(begin);
@@ -45,7 +46,7 @@ impl Parser<'_> {
         self.list("after `with`", "a key", Self::key_of_stream)
     }
 
-    /// Skips from keys that could not be read to `begin`, if it comes before the statement's end.
+    /// Skips unreadable keys up to `begin`; returns false if the statement ends before it.
     fn skip_to_begin(&mut self, start: usize) -> bool {
         self.at = self.at.max(start + 1);
         while !self.at_end() && !self.is_punct(0, ";") {
@@ -96,11 +97,11 @@ impl Parser<'_> {
         Ok(PartitionRange { condition, name, span: self.span_since(start) })
     }
 
-    /// What stands between `begin` and `end`.
+    /// Parses the queries between `begin` and `end`.
     fn body(&mut self, begin: Span) -> Parse<Vec<Query>> {
         let mut queries = Vec::new();
         let mut tried = false;
-        // partitions that stand in this one, which are an error
+        // number of open nested partitions, which are an error
         let mut open = 0_usize;
         loop {
             if self.is_word(0, "end") && open > 0 {
@@ -137,8 +138,8 @@ impl Parser<'_> {
         }
     }
 
-    /// A query with its `;`, which the last one need not have. `open` counts the partitions in the one that begins at
-    /// `begin`.
+    /// Parses a query with its `;`, which is optional after the last one. `open` counts the partitions nested
+    /// in the one that begins at `begin`. Returns `None` for a misplaced definition or nested partition.
     fn query_in_partition(&mut self, begin: Span, open: &mut usize) -> Parse<Option<Query>> {
         let start = self.span();
         let mut annotations = Vec::new();
@@ -169,7 +170,7 @@ impl Parser<'_> {
         }
         if !self.is_word(0, "from") {
             self.report_unexpected_word(&["from", "end"], "in a partition");
-            // what is nearly `from` is read as such
+            // a misspelled `from` is treated as `from`
             if self.misspelling_of(&["from"]).is_none() || !self.is_name(1) {
                 return Err(SyntaxError);
             }

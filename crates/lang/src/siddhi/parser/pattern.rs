@@ -1,4 +1,4 @@
-//! Patterns and sequences.
+//! Parsing of patterns and sequences.
 
 use super::super::ast::{CountForm, StateInput, StateKind, Step, StepGroup, StreamInput};
 use super::super::diagnostic_codes;
@@ -7,11 +7,11 @@ use crate::diagnostic::Diagnostic;
 use crate::lexer::TokenKind;
 use crate::source::Span;
 
-/// What links the steps of a chain, and where it was met first.
+/// Link between the steps of a chain, and the source range of its first occurrence.
 type StepLink = Option<(StateKind, Span)>;
 
 impl Parser<'_> {
-    /// Whether a pattern or sequence begins here, and nothing else could.
+    /// Returns whether the current token can only begin a pattern or sequence.
     pub(super) fn at_state(&self) -> bool {
         self.is_punct(0, "(")
             || self.at_every()
@@ -19,12 +19,12 @@ impl Parser<'_> {
             || self.is_name(0) && self.is_punct(1, "=")
     }
 
-    /// Whether `every` stands here before a step.
+    /// Returns whether the current token is `every` before a step.
     fn at_every(&self) -> bool {
         self.is_word(0, "every") && self.precedes_source(0)
     }
 
-    /// A pattern or sequence. Its first step was perhaps already read, as a stream.
+    /// Parses a pattern or sequence. `first` is its first step if that was already parsed as a stream.
     pub(super) fn state(&mut self, first: Option<StreamInput>) -> Parse<StateInput> {
         let start = first.as_ref().map_or_else(|| self.span(), |first| first.span);
         let mut link = None;
@@ -51,7 +51,7 @@ impl Parser<'_> {
         Ok(StateInput { kind, groups, within, span: self.span_since(start) })
     }
 
-    /// The steps after the first, each behind `->` or `,`.
+    /// Parses the steps after the first, each preceded by `->` or `,`.
     fn chain(&mut self, groups: &mut Vec<StepGroup>, link: &mut StepLink, in_every: bool) -> Parse<()> {
         loop {
             let kind = match self.token().kind {
@@ -73,7 +73,7 @@ impl Parser<'_> {
         }
     }
 
-    /// A step, or several in brackets, with or without `every`.
+    /// Parses a step, or several in brackets, with or without `every`.
     fn group(&mut self, groups: &mut Vec<StepGroup>, link: &mut StepLink, in_every: bool) -> Parse<()> {
         let start = self.span();
         if !self.at_every() {
@@ -145,7 +145,7 @@ impl Parser<'_> {
         SyntaxError
     }
 
-    /// Reports counts in a pattern that only sequences have.
+    /// Reports counts in a pattern that are allowed only in sequences.
     fn check_sequence_counts(&mut self, groups: &[StepGroup]) {
         for step in groups.iter().flat_map(|group| &group.steps) {
             let Step::Stream(step) = step else { continue };
@@ -161,7 +161,7 @@ impl Parser<'_> {
         }
     }
 
-    /// Reports `every` in a sequence that is not before its first step.
+    /// Reports `every` in a sequence other than before its first step.
     fn check_misplaced_every(&mut self, groups: &[StepGroup]) {
         for (i, group) in groups.iter().enumerate() {
             let Some(every) = group.every else { continue };

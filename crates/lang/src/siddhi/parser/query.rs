@@ -1,4 +1,4 @@
-//! Queries and the streams they read.
+//! Parsing of queries and their inputs.
 
 use super::super::ast::{Annotation, Handler, HandlerKind, Input, NestedQuery, Query, StreamInput, Window};
 use super::super::diagnostic_codes;
@@ -9,7 +9,7 @@ use crate::lexer::TokenKind;
 use crate::source::Span;
 
 impl Parser<'_> {
-    /// Parses `from …`; the whole of it began at `start`.
+    /// Parses `from …`; `start` is where the query begins, annotations included.
     pub(super) fn query(&mut self, start: Span, annotations: Vec<Annotation>) -> Parse<Query> {
         self.bump();
         let input = self.input()?;
@@ -28,7 +28,7 @@ impl Parser<'_> {
 
     fn input(&mut self) -> Parse<Input> {
         if self.at_nested_query() {
-            // a query needs twice the stack of other things
+            // a nested query uses twice as much stack as other nested constructs
             let nested = self.nested(|p| p.nested(Self::nested_query))?;
             return Ok(Input::Nested(Box::new(nested)));
         }
@@ -46,7 +46,7 @@ impl Parser<'_> {
         Ok(Input::Stream(first))
     }
 
-    /// Whether the word `n` further on, which may be a keyword before a source, has one behind it.
+    /// Returns whether a source follows the word `n` tokens ahead, so that the word is a keyword.
     pub(super) fn precedes_source(&self, n: usize) -> bool {
         let next = n + 1;
         match &self.nth(next).kind {
@@ -56,7 +56,7 @@ impl Parser<'_> {
             TokenKind::Word => {
                 let follows = [&CLAUSES[..], &AFTER_SOURCE, &["and", "or"]];
                 let follows = follows.iter().any(|words| self.is_word_of(next, words));
-                // a stream may be called `Update`: then it goes on as a stream does
+                // a stream may be called `Update`: then a token that continues a stream follows
                 !follows
                     || self.is_punct_of(next + 1, &["->", ",", "[", "#", "<", "=", "+", "?", ")"])
                     || self.is_word_of(next + 1, &["for", "and", "or"])
@@ -65,7 +65,7 @@ impl Parser<'_> {
         }
     }
 
-    /// Whether `from S … return` begins here, perhaps in brackets.
+    /// Returns whether `from S … return` begins at the current token, possibly in brackets.
     fn at_nested_query(&self) -> bool {
         let mut n = 0;
         while self.is_punct(n, "(") {
@@ -74,7 +74,7 @@ impl Parser<'_> {
         self.is_word(n, "from") && self.precedes_source(n)
     }
 
-    /// Parses `from … select … return` in the place of a stream.
+    /// Parses `from … select … return` in the position of a stream.
     fn nested_query(&mut self) -> Parse<NestedQuery> {
         let start = self.span();
         if self.eat("(").is_some() {
@@ -101,7 +101,7 @@ impl Parser<'_> {
         Ok(NestedQuery { input, select, rate, kind, span: self.span_since(start) })
     }
 
-    /// Reports a clause where a stream should stand.
+    /// Reports a clause in the position of a stream.
     pub(super) fn check_clause_in_place_of_stream(&mut self) -> Parse<()> {
         if self.begins_clause() {
             return Err(self.report_unexpected(&["a stream's name"], ""));
@@ -154,7 +154,7 @@ impl Parser<'_> {
         );
     }
 
-    /// A filter or function on a stream, if one stands here.
+    /// Parses a filter or function on a stream, if present.
     pub(super) fn handler(&mut self) -> Parse<Option<Handler>> {
         let start = self.span();
         if self.is_punct(0, "[") || self.is_punct(0, "#") && self.is_punct(1, "[") {
@@ -192,7 +192,7 @@ impl Parser<'_> {
         Ok(None)
     }
 
-    /// Reports a `#name` behind a stream that is neither window nor call.
+    /// Reports a `#name` after a stream that is neither a window nor a call.
     fn report_missing_function(&mut self) -> SyntaxError {
         if self.is_punct(1, ".") {
             let word = self.text(self.token()).to_owned();

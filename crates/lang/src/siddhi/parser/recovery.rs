@@ -1,4 +1,4 @@
-//! Where to go on after a mistake.
+//! Error recovery: where to resume after a syntax error.
 
 use super::super::diagnostic_codes;
 use super::{Parse, Parser, SyntaxError};
@@ -6,11 +6,12 @@ use crate::diagnostic::Diagnostic;
 use crate::lexer::TokenKind;
 use crate::source::Span;
 
-/// What may stand after `define`.
+/// Keywords that may follow `define`.
 pub(super) const DEFINED: [&str; 6] = ["stream", "table", "window", "trigger", "function", "aggregation"];
 
 impl Parser<'_> {
-    /// Whether a statement begins here: after another one, these words cannot be anything else.
+    /// Returns whether a statement begins at the current token: after another statement, these words cannot
+    /// have another meaning.
     pub(super) fn at_statement(&self) -> bool {
         match self.word(0).unwrap_or("").to_ascii_lowercase().as_str() {
             "define" => self.is_word_of(1, &DEFINED),
@@ -20,8 +21,9 @@ impl Parser<'_> {
         }
     }
 
-    /// Skips the rest of a statement that began at the token `start` and failed: past its `;`, or to what looks like
-    /// the next statement, or the end of the partition that it is in. At the top it moves on by a token at least.
+    /// Skips the rest of a statement that began at the token `start` and failed: past its `;`, or up to a
+    /// token that looks like the next statement or the end of the enclosing partition. At the top level it
+    /// skips at least one token.
     pub(super) fn skip_statement(&mut self, start: usize, in_partition: bool) {
         let mut open = self.open_brackets_since(start);
         let is = |token, word: &str| self.text(token).eq_ignore_ascii_case(word);
@@ -32,7 +34,8 @@ impl Parser<'_> {
         while !self.at_end() {
             let token = self.token();
             let begins = moved && token.first_on_line && self.at_statement();
-            // an annotation in brackets belongs to another, and `from` to the aggregation that it is in
+            // an annotation in brackets is nested in another one, and `from` may be part of an aggregation's
+            // definition
             let inside = self.is_punct(0, "@") && open > 0 || defines_aggregation && self.is_word(0, "from");
             if begins && !inside || in_partition && self.at_partition_end() {
                 return;
@@ -51,12 +54,12 @@ impl Parser<'_> {
         }
     }
 
-    /// Whether the `end` of a partition stands here.
+    /// Returns whether the current token is the `end` of a partition.
     pub(super) fn at_partition_end(&self) -> bool {
         self.is_word(0, "end") && (self.is_punct(1, ";") || self.nth(1).kind == TokenKind::End)
     }
 
-    /// Brackets opened and not closed between the token `start` and here.
+    /// Returns the number of brackets opened and not closed between the token `start` and the current one.
     fn open_brackets_since(&self, start: usize) -> usize {
         self.tokens[start..self.at].iter().fold(0, |open: usize, token| match token.kind {
             TokenKind::Punct("(") => open + 1,
@@ -65,7 +68,8 @@ impl Parser<'_> {
         })
     }
 
-    /// Moves past the `;` after a `what`. One that is merely missing is reported and taken as read.
+    /// Consumes the `;` after a `what`. If it is merely missing before a statement, reports that and
+    /// continues.
     pub(super) fn semicolon(&mut self, what: &str) -> Parse<()> {
         if self.eat(";").is_some() || self.at_end() {
             return Ok(());
@@ -83,7 +87,7 @@ impl Parser<'_> {
         Err(self.report_unexpected(&["`;`"], &format!("after the {what}")))
     }
 
-    /// Moves past a `;` that ends nothing, and reports it.
+    /// Consumes a superfluous `;` and reports it.
     pub(super) fn empty_statement(&mut self) {
         let span = self.bump();
         self.report(
@@ -92,7 +96,7 @@ impl Parser<'_> {
         );
     }
 
-    /// Reports that the bracket at `open` has no end before this place.
+    /// Reports that the bracket at `open` is not closed before the current token.
     pub(super) fn report_unclosed(&mut self, open: Span) -> SyntaxError {
         let opener = self.file.slice(open);
         let closer = match opener {

@@ -1,4 +1,4 @@
-//! Attributes, and what they are taken from.
+//! Parsing of attribute references and their qualifiers.
 
 use super::super::ast::{AttributeRef, Index, IndexKind, InnerRef, SourceRef};
 use super::super::diagnostic_codes;
@@ -6,10 +6,10 @@ use super::{Parse, Parser, SyntaxError};
 use crate::diagnostic::Diagnostic;
 use crate::lexer::TokenKind;
 
-/// A name with or without a dot behind it.
+/// Result of parsing a name with an optional qualifier.
 pub(super) enum AttributeOrSource {
     Attribute(AttributeRef),
-    /// What only a stream or step can be: with a mark or an index, without a dot.
+    /// A reference with a mark or an index and without a dot, which can only be a stream or step.
     Source(Box<SourceRef>),
 }
 
@@ -35,7 +35,7 @@ impl Parser<'_> {
         })
     }
 
-    /// An attribute where no other expression can stand, which is in `clause`.
+    /// Parses an attribute where `clause` allows no other expression.
     pub(super) fn attribute_ref(&mut self, clause: &str) -> Parse<AttributeRef> {
         if !self.is_name(0) && !self.is_punct_of(0, &["#", "!"]) {
             return Err(self.report_unexpected(&["an attribute"], &format!("in `{clause}`")));
@@ -90,7 +90,7 @@ impl Parser<'_> {
         Ok(Some(Index { kind, span: self.span_since(start) }))
     }
 
-    /// Parses `#name`, `#name[0]` behind a source, if a dot comes after it.
+    /// Parses `#name`, `#name[0]` after a source, if a dot or index follows.
     fn inner_ref(&mut self) -> Parse<Option<InnerRef>> {
         let inner = self.is_punct(0, "#") && self.is_name(1) && self.is_punct_of(2, &[".", "["]);
         if !inner || self.is_word(1, "window") {
@@ -102,7 +102,8 @@ impl Parser<'_> {
         Ok(Some(InnerRef { name, index }))
     }
 
-    /// A whole number without sign and suffix that fits in an int.
+    /// Parses an integer without sign and suffix that fits in an int. One out of range is reported and
+    /// replaced by zero.
     pub(super) fn whole_number(&mut self, context: &str) -> Parse<u32> {
         let TokenKind::Int(number) = self.token().kind else {
             return Err(self.report_unexpected(&["a whole number"], context));

@@ -1,4 +1,4 @@
-//! What a query computes.
+//! Parsing of selections.
 
 use super::super::ast::{
     AttributeRef, Direction, Expr, ExprKind, OrderItem, SelectItem, SelectItems, Selection,
@@ -9,11 +9,11 @@ use super::{Parse, Parser};
 use crate::diagnostic::Diagnostic;
 use crate::source::Span;
 
-/// Longest expression that is repeated in advice, in characters.
+/// Maximum length of an expression that is repeated in a suggestion, in characters.
 const SHOWN_CHARS_MAX: usize = 40;
 
 impl Parser<'_> {
-    /// Parses `select … offset …`; `done` becomes the last clause that was read.
+    /// Parses `select … offset …`; sets `done` to the last clause that was parsed.
     pub(super) fn selection(&mut self, done: &mut &'static str) -> Parse<Selection> {
         let start = self.bump();
         *done = "select";
@@ -122,7 +122,8 @@ impl Parser<'_> {
         Ok(SelectItem { expr, alias, span: self.span_since(start) })
     }
 
-    /// Reports a column that has no name and needs one, or that goes on as no expression does.
+    /// Reports a column that needs a name and has none, or that continues with an operator of another
+    /// language.
     fn check_nameless(&mut self, expr: &Expr) -> Parse<()> {
         if let Some(bail) = self.report_foreign_continuation() {
             return Err(bail);
@@ -149,7 +150,7 @@ impl Parser<'_> {
         Ok(())
     }
 
-    /// Whether a name stands here that is a column's name without `as`, and no clause.
+    /// Returns whether the current token is a column name without `as`.
     fn at_bare_name(&self) -> bool {
         let ends = self.is_punct(1, ",") || self.is_word_of(1, &CLAUSES);
         self.is_name(0) && ends && !self.is_word_of(0, &CLAUSES)

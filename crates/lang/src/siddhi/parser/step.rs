@@ -1,4 +1,4 @@
-//! Steps of patterns and sequences.
+//! Parsing of the steps of patterns and sequences.
 
 use super::super::ast::{
     AbsentStep, BinaryOp, Count, CountForm, Handler, Ident, LogicalOp, LogicalSide, LogicalStep, Step,
@@ -12,18 +12,18 @@ use crate::lexer::TokenKind;
 use crate::source::Span;
 
 impl Parser<'_> {
-    /// Whether `not` stands here before a stream.
+    /// Returns whether the current token is `not` before a stream.
     pub(super) fn at_absent(&self) -> bool {
         self.is_word(0, "not") && self.precedes_source(0)
     }
 
-    /// A step.
+    /// Parses a step.
     pub(super) fn step(&mut self) -> Parse<Step> {
         let first = self.side_step()?;
         self.rest_of_step(first)
     }
 
-    /// The step that begins with a stream that was already read.
+    /// Parses the rest of a step whose stream was already parsed.
     pub(super) fn step_of(&mut self, input: StreamInput) -> Parse<Step> {
         if let Some(window) = &input.window {
             self.report_window_in_step(window.span);
@@ -33,7 +33,7 @@ impl Parser<'_> {
         self.rest_of_step(LogicalSide::Stream(first))
     }
 
-    /// What may stand behind one side of a step.
+    /// Parses the rest of a step after its first side.
     fn rest_of_step(&mut self, first: LogicalSide) -> Parse<Step> {
         let Some(op) = self.logical_op() else {
             return Ok(match first {
@@ -79,7 +79,7 @@ impl Parser<'_> {
         }
     }
 
-    /// Reports a count beside `and` or `or`.
+    /// Reports a count on an operand of `and` or `or`.
     fn check_no_count(&mut self, side: &LogicalSide, op: LogicalOp) {
         if let LogicalSide::Stream(StreamStep { count: Some(count), .. }) = side {
             let message = format!("a step beside `{}` has no count", op.text());
@@ -90,7 +90,7 @@ impl Parser<'_> {
         }
     }
 
-    /// Reports `side` when it is absent without a time where it needs one.
+    /// Reports `side` if it is absent without a duration although it needs one.
     fn check_absent(&mut self, side: &LogicalSide, other: &LogicalSide, op: LogicalOp) {
         let stream_beside = op == LogicalOp::And && matches!(other, LogicalSide::Stream(_));
         if let LogicalSide::Absent(step) = side
@@ -205,7 +205,8 @@ impl Parser<'_> {
         );
     }
 
-    /// The step `reference=stream handlers`, which began at `start`, with its count.
+    /// Parses the count of the step `reference=stream handlers`, which began at `start`, and returns the
+    /// step.
     fn stream_step(
         &mut self,
         start: Span,

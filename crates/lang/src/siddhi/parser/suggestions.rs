@@ -1,4 +1,4 @@
-//! What was probably meant.
+//! Suggestions for misspelled words and for constructs of other languages.
 
 use tidemill_types::nearest;
 
@@ -9,18 +9,19 @@ use super::{Parser, SyntaxError, one_of};
 use crate::diagnostic::Diagnostic;
 use crate::lexer::TokenKind;
 
-/// The clauses of a query in their order.
+/// Keywords of the clauses of a query, in the required order.
 const ORDER: [&str; 10] =
     ["select", "group", "having", "order", "limit", "offset", "output", "insert", "delete", "update"];
 
-/// What to do with a closing bracket that closes nothing.
+/// Help for a closing bracket without an opening one.
 const STRAY_HELP: &str = "remove it, or look above for a bracket that is closed too early";
 
-/// The words with which statements begin.
+/// Keywords that begin a statement.
 const STATEMENTS: [&str; 3] = ["define", "from", "partition"];
 
 impl Parser<'_> {
-    /// Reports that one of the keywords `expected` should stand here, and which of them the word here is a slip of.
+    /// Reports that one of the keywords `expected` was expected at the current token, and which of them it
+    /// misspells, if any.
     pub(super) fn report_unexpected_word(&mut self, expected: &[&str], context: &str) -> SyntaxError {
         let quoted: Vec<String> = expected.iter().map(|w| format!("`{w}`")).collect();
         let quoted: Vec<&str> = quoted.iter().map(String::as_str).collect();
@@ -36,13 +37,14 @@ impl Parser<'_> {
         self.report_unexpected(&quoted, context)
     }
 
-    /// The word here and the one of `words` that it is a slip of.
+    /// Returns the current word and the one of `words` that it misspells.
     pub(super) fn misspelling_of<'w>(&self, words: &[&'w str]) -> Option<(&str, &'w str)> {
         let word = self.word(0)?;
         Some((word, nearest(word, words.iter().copied())?))
     }
 
-    /// Reports that none of the clauses `expected` of a query begins here. `done` is the last clause that was read.
+    /// Reports that none of the query clauses `expected` begins at the current token. `done` is the last
+    /// clause that was parsed.
     pub(super) fn report_missing_clause(&mut self, expected: &[&str], done: &str) -> SyntaxError {
         if let Some(bail) = self.report_foreign_clause() {
             return bail;
@@ -67,7 +69,7 @@ impl Parser<'_> {
         self.report_unexpected_word(expected, &context)
     }
 
-    /// Reports what goes on with a stream that is read in another language but not in this one.
+    /// Reports a continuation of a query's input that other languages have and SiddhiQL does not.
     fn report_foreign_input(&mut self) -> Option<SyntaxError> {
         let before = self.file.slice(self.previous());
         if self.is_name(0)
@@ -105,7 +107,7 @@ impl Parser<'_> {
         Some(SyntaxError)
     }
 
-    /// Reports a clause that should have come before the clause `done`.
+    /// Reports the clause `word`, which must come before the clause `done`.
     pub(super) fn report_late_clause(&mut self, word: &str, done: &str) -> SyntaxError {
         let name = match word {
             "group" => "group by",
@@ -133,8 +135,8 @@ impl Parser<'_> {
         SyntaxError
     }
 
-    /// Whether a clause begins here, and not a name that is also a keyword: behind such a name the next word would be
-    /// wrong.
+    /// Returns whether a clause begins at the current token, and the token is not a name that is also a
+    /// keyword: after a name, the next word would be invalid.
     pub(super) fn begins_clause(&self) -> bool {
         match self.word(0).unwrap_or("").to_ascii_lowercase().as_str() {
             "group" | "order" => self.is_word(1, "by"),
@@ -150,7 +152,7 @@ impl Parser<'_> {
         }
     }
 
-    /// Reports a clause as SQL has it.
+    /// Reports a clause of SQL.
     fn report_foreign_clause(&mut self) -> Option<SyntaxError> {
         let word = self.word(0)?;
         let help = match word.to_ascii_lowercase().as_str() {
@@ -168,7 +170,7 @@ impl Parser<'_> {
         Some(SyntaxError)
     }
 
-    /// Reports a word or sign that goes on with an expression in another language but not in this one.
+    /// Reports a word or operator that continues an expression in another language but not in SiddhiQL.
     pub(super) fn report_foreign_continuation(&mut self) -> Option<SyntaxError> {
         if self.is_behind_text() {
             return Some(self.report_escape());
@@ -196,7 +198,7 @@ impl Parser<'_> {
         Some(SyntaxError)
     }
 
-    /// The word with which the statement here begins. One that is a slip of it is reported.
+    /// Returns the keyword of the statement at the current token. A misspelled one is reported.
     pub(super) fn statement_word(&mut self) -> Option<&'static str> {
         if let Some(word) = STATEMENTS.into_iter().find(|word| self.is_word(0, word)) {
             return Some(word);
@@ -213,7 +215,7 @@ impl Parser<'_> {
         goes_on.then_some(best)
     }
 
-    /// Whether a word or text stands right behind a text.
+    /// Returns whether the current token is a word or string directly after a string.
     fn is_behind_text(&self) -> bool {
         let before = &self.tokens[self.at.saturating_sub(1)];
         let texts = matches!(before.kind, TokenKind::Str(_))
@@ -221,7 +223,7 @@ impl Parser<'_> {
         texts && before.span.end == self.span().start
     }
 
-    /// Reports what was meant to go on with the text that ends here.
+    /// Reports a string that ends at a quote which was meant to be escaped.
     fn report_escape(&mut self) -> SyntaxError {
         let message = "a text ends at the first quote: there are no escapes";
         let help = "put double quotes around a text that holds `'`, three of them around any other";
@@ -229,7 +231,7 @@ impl Parser<'_> {
         SyntaxError
     }
 
-    /// Reports what stands where a statement should begin.
+    /// Reports a token that does not begin a statement.
     pub(super) fn report_not_a_statement(&mut self) -> SyntaxError {
         if let Some(closer) = [")", "]", "}"].iter().find(|c| self.is_punct(0, c)) {
             return self.report_stray_closer(closer, STRAY_HELP);

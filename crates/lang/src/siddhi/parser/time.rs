@@ -1,4 +1,4 @@
-//! Times: numbers with units.
+//! Parsing of times: numbers with units.
 
 use super::super::ast::TimeLiteral;
 use super::super::diagnostic_codes;
@@ -10,7 +10,7 @@ use crate::lexer::TokenKind;
 use crate::source::Span;
 
 impl Parser<'_> {
-    /// Whether a number stands here with a unit of time after it, or with a word that can only be meant as one.
+    /// Returns whether a number is followed by a time unit, or by a word that can only be meant as one.
     pub(super) fn at_time(&self) -> bool {
         let number = matches!(
             self.token().kind,
@@ -22,13 +22,14 @@ impl Parser<'_> {
         if unit(word).is_some() {
             return true;
         }
-        // what is no unit may be the name of a column whose `as` is missing
+        // another word may be the name of a column whose `as` is missing
         let ends = self.is_punct_of(2, &[")", "]"]) || self.is_word(2, "as");
         let slip = nearest_unit(word).is_some() || ends;
         slip && !is_one_of(word, &KEYWORDS) && !self.nth(1).first_on_line
     }
 
-    /// Parses `1 hour 30 min`, where [`Parser::at_time`] holds. A sum that does not fit is reported and taken as zero.
+    /// Parses `1 hour 30 min`; requires [`Parser::at_time`] or [`Parser::at_number_and_word`]. A sum out of
+    /// range is reported and replaced by zero.
     pub(super) fn time_literal(&mut self) -> Parse<TimeLiteral> {
         let start = self.span();
         let mut ms = Some(0_i64);
@@ -61,7 +62,8 @@ impl Parser<'_> {
         Ok(TimeLiteral { ms: ms.unwrap_or(0), text, span })
     }
 
-    /// A number and its unit: the unit's place among the units, and the milliseconds, `None` when they do not fit.
+    /// Parses a number and its unit. Returns the unit's index among the units, `None` if it is unknown, and
+    /// the milliseconds, `None` if out of range.
     fn time_part(&mut self, text: &mut String) -> (Option<usize>, Option<i64>) {
         let number = self.token();
         let number_span = self.bump();
@@ -123,7 +125,7 @@ impl Parser<'_> {
         );
     }
 
-    /// The time of the clause `clause`, where nothing else can stand.
+    /// Parses the time of the clause `clause`, where only a time is allowed.
     pub(super) fn time(&mut self, clause: &str) -> Parse<TimeLiteral> {
         if self.at_time() || self.at_number_and_word() {
             return self.time_literal();
@@ -136,7 +138,7 @@ impl Parser<'_> {
         Err(self.report_unexpected_with(&["a time"], &format!("after `{clause}`"), Some(help)))
     }
 
-    /// Whether a number and a word that is no keyword stand here, on one line.
+    /// Returns whether a number is followed, on its line, by a word that is not a keyword.
     pub(super) fn at_number_and_word(&self) -> bool {
         let number = matches!(self.token().kind, TokenKind::Int(_) | TokenKind::Float(_));
         let word = self.word(1).is_some_and(|word| !is_one_of(word, &KEYWORDS));
