@@ -1,38 +1,38 @@
 //! Codes of the parser's diagnostics. A code never changes its meaning; `R04…` and above belong to the compiler.
 
-/// Something else was expected here.
+/// Unexpected token.
 pub const UNEXPECTED: &str = "R0201";
-/// A `;` is missing.
+/// Missing `;`.
 pub const SEMICOLON: &str = "R0202";
-/// `=` where two values are compared.
+/// `=` instead of `==` in a comparison.
 pub const ASSIGN_FOR_EQUALS: &str = "R0203";
-/// A bracket is never closed.
+/// Unclosed bracket.
 pub const UNCLOSED: &str = "R0204";
-/// A keyword where a name is wanted.
+/// Keyword as a name.
 pub const KEYWORD_AS_NAME: &str = "R0205";
-/// Too deeply nested.
+/// Nesting or expression too deep.
 pub const TOO_DEEP: &str = "R0206";
-/// A word or operator of another language.
+/// Word or operator of another language.
 pub const FOREIGN: &str = "R0207";
-/// `a < b < c`
+/// Chained comparison: `a < b < c`.
 pub const COMPARISON_CHAIN: &str = "R0208";
-/// No type has this name.
+/// Unknown type.
 pub const UNKNOWN_TYPE: &str = "R0209";
-/// No unit of time has this name.
+/// Unknown time unit.
 pub const UNKNOWN_UNIT: &str = "R0210";
-/// Said twice.
+/// Name or clause given twice.
 pub const TWICE: &str = "R0211";
-/// A closing bracket that closes nothing.
+/// Closing bracket without an opening one.
 pub const STRAY_CLOSE: &str = "R0212";
-/// A number or span of time outside its range.
+/// Number or time span out of range.
 pub const RANGE: &str = "R0213";
-/// The first condition is not an event.
+/// Rule whose first condition is not an event.
 pub const EVENT_FIRST: &str = "R0301";
-/// A rule without `then`, or an aggregate without `do`.
+/// Rule without `then`, or aggregate without `do`.
 pub const NO_ACTIONS: &str = "R0302";
-/// An entity without `key`, a relation without `by`.
+/// Entity without `key`, or relation without `by`.
 pub const CLAUSE_MISSING: &str = "R0303";
-/// A clause that this kind of rule does not have.
+/// Clause that this kind of rule does not support.
 pub const CLAUSE_MISPLACED: &str = "R0304";
-/// A condition with `not` that binds a name.
+/// Condition with `not` that binds a name.
 pub const NEGATED_BINDING: &str = "R0305";

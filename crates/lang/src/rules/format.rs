@@ -1,4 +1,4 @@
-//! Canonical text: the same tree, laid out in one way, comments kept.
+//! Formatter: prints the syntax tree in the canonical layout and preserves comments.
 
 mod expr;
 mod inline;
@@ -16,14 +16,14 @@ use crate::source::SourceFile;
 pub use crate::printer::LINE_CHARS_MAX;
 pub(super) use inline::write_expr;
 
-/// Marks the printer of this language.
+/// Language marker of the printer for rules.
 enum Rules {}
 
 type Printer<'a> = printer::Printer<'a, Rules>;
 
-/// The text of `file` in canonical form; ends in a newline unless it is empty.
+/// Returns `file` in canonical layout; the result ends in a newline unless it is empty.
 ///
-/// Errors: the diagnostics, when there are errors among them; a text that cannot be read is left as it is.
+/// Errors: all diagnostics, if one of them is an error.
 pub fn format(file: &SourceFile) -> Result<String, Vec<Diagnostic>> {
     let (parsed, tokens) = parse_with_tokens(file);
     if parsed.has_errors() {
@@ -52,7 +52,8 @@ impl Printer<'_> {
         self.leading(u32::MAX);
     }
 
-    /// The first word `word` at or after the byte `at` that is not inside brackets opened after `at`.
+    /// Returns the offset of the first word `word` at or after the byte `at` that is not inside brackets
+    /// opened after `at`.
     fn word_from(&self, at: u32, word: &str) -> Option<u32> {
         let mut i = self.token_from(at);
         while let Some(token) = self.tokens.get(i) {
@@ -69,19 +70,19 @@ impl Printer<'_> {
     }
 }
 
-/// `name` where it refers to something.
+/// Returns `name` as it is written in a reference.
 fn reference(name: &str) -> String {
-    // words that differ from a keyword in case only are refused as a slip, so they are quoted too
+    // a word that differs from a keyword only in case is rejected as a misspelling, so it also gets backticks
     let quoted = !is_word(name) || RESERVED.contains(&name.to_ascii_lowercase().as_str());
     if quoted { format!("`{name}`") } else { name.to_owned() }
 }
 
-/// `name` where it is declared or bound.
+/// Returns `name` as it is written in a declaration or binding.
 fn declared(name: &str) -> String {
     if is_keyword(name) { format!("`{name}`") } else { reference(name) }
 }
 
-/// `name` after a dot.
+/// Returns `name` as it is written after a dot.
 fn member(name: &str) -> String {
     if is_word(name) { name.to_owned() } else { format!("`{name}`") }
 }

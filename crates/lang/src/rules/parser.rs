@@ -1,7 +1,8 @@
-//! Tokens to tree, by recursive descent.
+//! Recursive-descent parser of the rule language.
 //!
-//! A rule of grammar that fails has reported why and returns [`SyntaxError`]; the nearest list of statements or items
-//! skips to where it can go on. So one run reports several mistakes, and the tree holds all that could be read.
+//! A grammar rule that fails has already reported a diagnostic and returns [`SyntaxError`]; the enclosing
+//! list of statements or items then skips to a token at which it can resume. So one run reports several
+//! errors, and the tree contains everything that could be parsed.
 
 mod action;
 mod condition;
@@ -23,32 +24,32 @@ use crate::diagnostic::{Diagnostic, DiagnosticSink, Severity};
 use crate::lexer::{Dialect, Token, TokenKind, Tokens, drop_follow_on_errors, lex};
 use crate::source::{SourceFile, Span};
 
-/// What became of a file.
+/// Result of parsing a file.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Parsed {
-    /// Everything that could be read. Without errors it is the whole file.
+    /// Everything that could be parsed; the whole file if there are no errors.
     pub module: Module,
-    /// What is wrong, in the order of the text.
+    /// Errors and warnings in source order.
     pub diagnostics: Vec<Diagnostic>,
 }
 
 impl Parsed {
-    /// Whether something is wrong enough for the tree not to be used.
+    /// Returns whether a diagnostic is an error, so that the tree must not be used.
     pub fn has_errors(&self) -> bool {
         self.diagnostics.iter().any(|d| d.severity == Severity::Error)
     }
 }
 
-/// Reads a `*.rules` file.
+/// Parses a `*.rules` file.
 ///
 /// Bounds: [`crate::source::FILE_BYTES_MAX`], [`NESTING_MAX`], [`super::EXPR_DEPTH_MAX`] and
-/// [`crate::diagnostic::DIAGNOSTICS_MAX`]; each is reported as a diagnostic when it is reached.
+/// [`crate::diagnostic::DIAGNOSTICS_MAX`]; exceeding one is reported as a diagnostic.
 pub fn parse(file: &SourceFile) -> Parsed {
     let (parsed, _) = parse_with_tokens(file);
     parsed
 }
 
-/// The same with the tokens, for the formatter.
+/// Parses a file and also returns its tokens, for the formatter.
 pub(super) fn parse_with_tokens(file: &SourceFile) -> (Parsed, Tokens) {
     let mut sink = DiagnosticSink::default();
     let tokens = lex(file, &Dialect::RULES, &mut sink);
@@ -59,12 +60,12 @@ pub(super) fn parse_with_tokens(file: &SourceFile) -> (Parsed, Tokens) {
     (Parsed { module: Module { items }, diagnostics }, tokens)
 }
 
-/// A rule of grammar failed; its diagnostic is in the sink.
+/// A grammar rule failed after reporting a diagnostic.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum SyntaxError {
-    /// The statement is lost; the block it stands in goes on.
+    /// The statement is dropped; parsing resumes in its block.
     Statement,
-    /// The item is lost: a block has no end.
+    /// The item is dropped, because it is incomplete or a block of it is not closed.
     Item,
 }
 
@@ -72,7 +73,7 @@ type Parse<T> = Result<T, SyntaxError>;
 
 struct Parser<'a> {
     file: &'a SourceFile,
-    /// Never empty; the last is the end.
+    /// Never empty; the last token is [`TokenKind::End`].
     tokens: &'a [Token],
     at: usize,
     sink: &'a mut DiagnosticSink,
@@ -108,11 +109,11 @@ impl<'a> Parser<'a> {
     // ---- tokens
 
     fn token(&self) -> &'a Token {
-        // `at` never passes the last token
+        // `at` never exceeds the last token
         &self.tokens[self.at.min(self.tokens.len() - 1)]
     }
 
-    /// The token `n` further on, or the end.
+    /// Returns the token `n` positions ahead, or the end token.
     fn nth(&self, n: usize) -> &'a Token {
         &self.tokens[(self.at + n).min(self.tokens.len() - 1)]
     }
@@ -125,19 +126,19 @@ impl<'a> Parser<'a> {
         self.token().kind == TokenKind::End
     }
 
-    /// Moves past the token and gives its place.
+    /// Advances past the current token and returns its source range.
     fn bump(&mut self) -> Span {
         let span = self.span();
         self.at = (self.at + 1).min(self.tokens.len() - 1);
         span
     }
 
-    /// The place of the token before.
+    /// Returns the source range of the previous token.
     fn previous(&self) -> Span {
         self.tokens[self.at.saturating_sub(1)].span
     }
 
-    /// From `start` to the token before.
+    /// Returns the range from `start` to the end of the previous token.
     fn span_since(&self, start: Span) -> Span {
         start.to(self.previous())
     }
@@ -146,7 +147,7 @@ impl<'a> Parser<'a> {
         self.file.slice(token.span)
     }
 
-    /// The word that the token is.
+    /// Returns the current token as an unquoted word; `None` if it is not a word.
     fn word(&self) -> Option<&'a str> {
         self.word_at(0)
     }
@@ -164,7 +165,7 @@ impl<'a> Parser<'a> {
         matches!(self.nth(n).kind, TokenKind::Punct(p) if p == punct)
     }
 
-    /// Whether the token `n` further on can be a name as it stands.
+    /// Returns whether the token `n` positions ahead can be a name in its current spelling.
     fn is_name(&self, n: usize) -> bool {
         match self.nth(n).kind {
             TokenKind::Word => self.word_at(n).is_some_and(|w| !is_reserved(w)),
@@ -181,7 +182,7 @@ impl<'a> Parser<'a> {
         (self.word() == Some(word)).then(|| self.bump())
     }
 
-    /// Moves past `punct`, or reports `context` (as in "after the rule's name").
+    /// Consumes `punct`, or reports that it is missing; `context` says where, as in "after the rule's name".
     fn expect(&mut self, punct: &str, context: &str) -> Parse<Span> {
         match self.eat(punct) {
             Some(span) => Ok(span),
@@ -191,12 +192,12 @@ impl<'a> Parser<'a> {
 
     // ---- names
 
-    /// A name that refers to something.
+    /// Parses a name that refers to a declaration or binding.
     fn name(&mut self, what: &str) -> Parse<Ident> {
         self.name_unless(is_reserved, what)
     }
 
-    /// A name that is declared or bound here.
+    /// Parses a name that is declared or bound.
     fn new_name(&mut self, what: &str) -> Parse<Ident> {
         self.name_unless(is_keyword, what)
     }
@@ -218,7 +219,7 @@ impl<'a> Parser<'a> {
         }
     }
 
-    /// A name after a dot or before a colon, where keywords are names too.
+    /// Parses a name after a dot or before a colon, where keywords are also accepted.
     fn any_name(&mut self, what: &str) -> Parse<Ident> {
         let name = match &self.token().kind {
             TokenKind::Word => self.text(self.token()).to_owned(),
@@ -233,12 +234,12 @@ impl<'a> Parser<'a> {
     fn report(&mut self, diagnostic: Diagnostic) {
         self.sink.push(diagnostic);
         if self.sink.is_full() {
-            // nothing more can be said, so nothing more is read
+            // no more diagnostics can be added, so parsing stops
             self.at = self.tokens.len() - 1;
         }
     }
 
-    /// Reports that one of `expected` should stand here.
+    /// Reports that one of `expected` was expected at the current token.
     fn report_unexpected(&mut self, expected: &[&str], context: &str) -> SyntaxError {
         self.report_unexpected_with(expected, context, None)
     }
@@ -260,7 +261,7 @@ impl<'a> Parser<'a> {
         SyntaxError::Statement
     }
 
-    /// The token in words.
+    /// Describes the current token for messages.
     fn describe_token(&self) -> String {
         let token = self.token();
         let text: String = self.text(token).chars().take(40).collect();
@@ -273,7 +274,7 @@ impl<'a> Parser<'a> {
         }
     }
 
-    /// Runs `inner` one level deeper; reports when that is too deep.
+    /// Runs `inner` one nesting level deeper; reports an error at [`NESTING_MAX`].
     fn nested<T>(&mut self, inner: impl FnOnce(&mut Self) -> Parse<T>) -> Parse<T> {
         if self.nesting >= NESTING_MAX {
             return Err(self.report_too_deep(self.span()));
@@ -294,7 +295,7 @@ impl<'a> Parser<'a> {
     }
 }
 
-/// `a`, `a or b`, `a, b or c`
+/// Joins alternatives: `a`, `a or b`, `a, b or c`.
 fn one_of(expected: &[&str]) -> String {
     match expected {
         [] => "something else".to_owned(),

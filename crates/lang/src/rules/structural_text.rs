@@ -1,4 +1,4 @@
-//! The tree as text without places: two files mean the same when their summaries are equal.
+//! Text form of the tree without source ranges: two files are equivalent if their structural texts are equal.
 
 use std::fmt::Write as _;
 
@@ -8,7 +8,8 @@ use super::ast::{
 };
 use crate::lexer::text::quote;
 
-/// `module` as nested brackets, a line for each declaration, condition and action.
+/// Returns the structural text of `module`: nested brackets, with a line for each declaration, condition and
+/// action.
 pub fn structural_text(module: &Module) -> String {
     let mut out = String::new();
     for item in &module.items {

@@ -1,6 +1,7 @@
-//! Canonical text: the same tree, laid out in one way, comments kept.
+//! Formatter: prints the syntax tree in the canonical layout and preserves comments.
 //!
-//! Each clause of a query begins a line. Keywords are in lower case, names without backticks where they need none.
+//! Each clause of a query begins a line. Keywords are in lower case; names have backticks only where they
+//! need them.
 
 mod definition;
 mod expr;
@@ -21,15 +22,16 @@ use crate::source::SourceFile;
 pub use crate::printer::LINE_CHARS_MAX;
 pub(super) use inline::expr_text;
 
-/// Marks the printer of this language.
+/// Language marker of the SiddhiQL printer.
 enum Siddhi {}
 
 type Printer<'a> = printer::Printer<'a, Siddhi>;
 
-/// The text of the app `file` in canonical form; ends in a newline. Variables `${NAME}` stay as they are.
+/// Returns the app `file` in canonical layout; the result ends in a newline. Variables `${NAME}` are
+/// preserved.
 ///
-/// Errors: the diagnostics, when there are errors among them; a text that cannot be read is left as it is. A variable
-/// can be read where a number or a name could stand, and as a part of a name.
+/// Errors: all diagnostics, if one of them is an error. A variable is accepted in the position of a number or
+/// a name, and as a part of a name.
 pub fn format(file: &SourceFile) -> Result<String, Vec<Diagnostic>> {
     let mut placeholders = Placeholders::new(file);
     loop {

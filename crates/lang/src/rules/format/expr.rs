@@ -1,4 +1,4 @@
-//! Expressions over several lines.
+//! Formatting of expressions over several lines.
 
 use super::super::ast::{BinaryOp, Expr, ExprKind, UnaryOp};
 use super::super::parser::Precedence;
@@ -6,8 +6,8 @@ use super::inline::{left_min, operand_min, precedence, unary_text};
 use super::{Printer, member, reference};
 
 impl Printer<'_> {
-    /// `expr`, in parentheses when it binds less tightly than `min`: on one line if that fits and no list in it has
-    /// comments.
+    /// Prints `expr`, in parentheses if it binds less tightly than `min`, on one line if it fits and no list
+    /// in it contains comments.
     pub(super) fn expr(&mut self, expr: &Expr, min: Precedence) {
         if !self.has_comments_in_lists(expr)
             && let Some(text) = self.inline_within(self.room(), |flat| flat.expr(expr, min))
@@ -76,7 +76,7 @@ impl Printer<'_> {
         self.expr(list, Precedence::Sum);
     }
 
-    /// `a op b op c` of one rank, a line for each operator.
+    /// Prints `a op b op c` with operators of one precedence, a line for each operator.
     fn chain(&mut self, last: BinaryOp, left: &Expr, right: &Expr) {
         let rank = Precedence::of(last);
         let mut rest = vec![(last, right)];
@@ -97,9 +97,9 @@ impl Printer<'_> {
         self.indent -= 1;
     }
 
-    /// Whether a comment stands between the brackets of a list in `expr`.
+    /// Returns whether a list in `expr` contains a comment.
     fn has_comments_in_lists(&self, expr: &Expr) -> bool {
-        // most expressions have none at all
+        // fast path: most expressions contain no comments
         if !self.has_comment(expr.span.start, expr.span.end) {
             return false;
         }

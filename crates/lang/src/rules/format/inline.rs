@@ -1,4 +1,4 @@
-//! Things on one line.
+//! Formatting on one line.
 
 use std::fmt::{self, Write};
 
@@ -11,19 +11,20 @@ use crate::lexer::text::quote;
 use crate::lexer::{Token, TokenKind, is_word};
 use crate::source::SourceFile;
 
-/// Writes `expr` on one line, numbers in their shortest form.
+/// Prints `expr` on one line, numbers in their shortest form.
 pub(in super::super) fn write_expr(expr: &Expr, f: &mut fmt::Formatter<'_>) -> fmt::Result {
     let mut flat = InlinePrinter { source: None, out: String::new(), room: usize::MAX };
     flat.expr(expr, Precedence::Or)?;
     f.write_str(&flat.out)
 }
 
-/// Text on one line that gives up when there is no room left.
+/// Single-line formatter that fails when the remaining width is exceeded.
 pub(super) struct InlinePrinter<'a> {
-    /// Where numbers are looked up, to be written as they were.
+    /// Source file and tokens from which numbers are copied as written; `None` to print them in their
+    /// shortest form.
     source: Option<(&'a SourceFile, &'a [Token])>,
     pub(super) out: String,
-    /// Characters left.
+    /// Remaining width, in characters.
     room: usize,
 }
 
@@ -35,18 +36,18 @@ impl Write for InlinePrinter<'_> {
     }
 }
 
-/// What stands in a list.
+/// An element of a list.
 pub(super) trait ListElement {
-    /// Its first and one past its last byte.
+    /// Returns the offset of the first byte and one past the last byte.
     fn range(&self) -> (u32, u32);
-    /// Writes it on one line.
+    /// Prints the element on one line.
     fn write_inline(&self, out: &mut InlinePrinter<'_>) -> fmt::Result;
-    /// Writes it on as many lines as it needs.
+    /// Prints the element on as many lines as it needs.
     fn print(&self, printer: &mut Printer<'_>);
 }
 
 impl<'a> Printer<'a> {
-    /// What `write` writes, if that fits into `room` characters.
+    /// Returns the output of `write` if it fits into `room` characters.
     pub(super) fn inline_within(
         &self,
         room: usize,
@@ -58,7 +59,7 @@ impl<'a> Printer<'a> {
 }
 
 impl InlinePrinter<'_> {
-    /// `expr`, in parentheses when it binds less tightly than `min`.
+    /// Prints `expr`, in parentheses if it binds less tightly than `min`.
     pub(super) fn expr(&mut self, expr: &Expr, min: Precedence) -> fmt::Result {
         if precedence(expr) < min {
             self.write_str("(")?;
@@ -130,7 +131,7 @@ impl InlinePrinter<'_> {
         }
     }
 
-    /// The text of the number at or after the byte `at`, if it has the value of `literal`.
+    /// Returns the source text of the number at or after the byte `at`, if its value is that of `literal`.
     fn number_as_written(&self, at: u32, literal: &Literal) -> Option<String> {
         let (file, tokens) = self.source?;
         let tokens = &tokens[tokens.partition_point(|t| t.span.start < at)..];
@@ -143,7 +144,7 @@ impl InlinePrinter<'_> {
         same.then(|| file.slice(number.span).to_owned())
     }
 
-    /// Elements between brackets; braces have spaces inside.
+    /// Prints elements in brackets; braces have spaces inside.
     pub(super) fn list<T: ListElement>(&mut self, opener: &str, closer: &str, elements: &[T]) -> fmt::Result {
         let space = if opener == "{" && !elements.is_empty() { " " } else { "" };
         write!(self, "{opener}{space}")?;
@@ -164,7 +165,7 @@ impl InlinePrinter<'_> {
     }
 }
 
-/// How tightly `expr` binds as it is written.
+/// Returns the precedence of the outermost operator of `expr`.
 pub(super) fn precedence(expr: &Expr) -> Precedence {
     match &expr.kind {
         ExprKind::Binary { op, .. } => Precedence::of(*op),
@@ -180,7 +181,7 @@ pub(super) fn precedence(expr: &Expr) -> Precedence {
     }
 }
 
-/// How tightly the left operand of `op` must bind: comparisons do not chain.
+/// Returns the minimum precedence of the left operand of `op`: comparisons cannot be chained.
 pub(super) fn left_min(op: BinaryOp) -> Precedence {
     match Precedence::of(op) {
         Precedence::Compare => Precedence::Sum,
@@ -188,7 +189,8 @@ pub(super) fn left_min(op: BinaryOp) -> Precedence {
     }
 }
 
-/// How tightly the operand of `op` must bind. A second sign is put in parentheses: `--` is another token.
+/// Returns the minimum precedence of the operand of `op`. A second sign gets parentheses, because `--` is
+/// another token.
 pub(super) fn operand_min(op: UnaryOp) -> Precedence {
     match op {
         UnaryOp::Not => Precedence::Not,
@@ -196,7 +198,7 @@ pub(super) fn operand_min(op: UnaryOp) -> Precedence {
     }
 }
 
-/// `op` as it stands before its operand.
+/// Returns `op` as it is written before its operand.
 pub(super) fn unary_text(op: UnaryOp) -> &'static str {
     match op {
         UnaryOp::Not => "not ",
@@ -204,7 +206,7 @@ pub(super) fn unary_text(op: UnaryOp) -> &'static str {
     }
 }
 
-/// `name` as a key in braces.
+/// Returns `name` as it is written as a key in braces.
 pub(super) fn key(name: &str) -> String {
     if is_word(name) { name.to_owned() } else { quote(name) }
 }
@@ -290,7 +292,7 @@ impl ListElement for FieldDecl {
     }
 }
 
-/// `a.b.c`
+/// Formats `a.b.c`.
 pub(super) fn path_text(path: &Path) -> String {
     let names: Vec<String> = path.segments.iter().map(|s| member(&s.name)).collect();
     names.join(".")

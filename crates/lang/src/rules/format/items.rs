@@ -1,4 +1,4 @@
-//! Declarations, rules, conditions and actions.
+//! Formatting of declarations, rules, conditions and actions.
 
 use std::fmt::Write as _;
 
@@ -10,7 +10,7 @@ use super::super::parser::Precedence;
 use super::inline::{ListElement, path_text};
 use super::{INDENT, LINE_CHARS_MAX, Printer, declared, member, reference};
 
-/// What stands in an event's body.
+/// A member of an event's body.
 enum EventMember<'t> {
     Field(&'t FieldDecl),
     Relation(&'t RelationDecl),
@@ -26,7 +26,7 @@ impl EventMember<'_> {
 }
 
 impl Printer<'_> {
-    /// Whether `item` takes several lines, comments behind it aside.
+    /// Returns whether `item` takes several lines, not counting comments after it.
     pub(super) fn is_tall(&self, item: &Item) -> bool {
         match item {
             Item::Event(event) => self.short_event(event).is_none(),
@@ -49,7 +49,8 @@ impl Printer<'_> {
         }
     }
 
-    /// An event on one line, if it can be.
+    /// Formats an event on one line. Returns `None` if it does not fit, or has relations or comments in its
+    /// body.
     fn short_event(&self, event: &EventDecl) -> Option<String> {
         let open = self.bracket_from(event.name.span.end, "{");
         if !event.relations.is_empty() || self.has_comment(open, self.closer(open)) {
@@ -98,7 +99,7 @@ impl Printer<'_> {
         self.close_rule(self.closer(then), rule.span.end - 1);
     }
 
-    /// The rule's brace, at the byte `open`, before what begins at the byte `next`.
+    /// Prints the rule's opening brace, at the byte `open`, and the comments before the byte `next`.
     fn open_rule(&mut self, open: u32, next: u32) {
         self.write(" {");
         self.indent += 1;
@@ -109,7 +110,8 @@ impl Printer<'_> {
         self.block_start = false;
     }
 
-    /// The rule's closing brace, at the byte `close`, after the last block's, at `last`.
+    /// Prints the rule's closing brace, at the byte `close`, after the closing brace of the last block, at
+    /// the byte `last`.
     fn close_rule(&mut self, last: u32, close: u32) {
         self.trailing(last + 1, close);
         self.newline();
@@ -201,7 +203,7 @@ impl Printer<'_> {
         }
     }
 
-    /// `(a, b)`, whose bracket is the first after the byte `after`.
+    /// Prints `(a, b)`, whose opening bracket is the first one after the byte `after`.
     fn filters(&mut self, after: u32, filters: &[Expr]) {
         self.list(self.bracket_from(after, "("), ("(", ")"), filters);
     }
@@ -227,7 +229,7 @@ impl Printer<'_> {
             Action::Insert(insert) => self.insert(insert),
             Action::Delete(delete) => self.write(&format!("delete {}", reference(&delete.target.name))),
             Action::Emit(emit) => {
-                // `new` means nothing and is kept for who likes it
+                // `new` has no meaning; it is preserved as a matter of taste
                 let after_emit = self.tokens.get(self.token_from(emit.span.start) + 1);
                 let new = after_emit.is_some_and(|t| t.span != emit.stream.span);
                 self.write(if new { "emit new " } else { "emit " });
@@ -252,7 +254,7 @@ impl Printer<'_> {
     }
 }
 
-/// ` key a id a, b time t;`
+/// Formats ` key a id a, b time t;`.
 fn event_clauses(event: &EventDecl) -> String {
     let mut out = String::new();
     if let Some(key) = &event.key {
@@ -269,7 +271,7 @@ fn event_clauses(event: &EventDecl) -> String {
     out
 }
 
-/// An entity; `before_index` stands before each index.
+/// Formats an entity; `before_index` is inserted before each index.
 fn entity_text(entity: &EntityDecl, before_index: &str) -> String {
     let mut out = format!("entity {} key {}", declared(&entity.name.name), reference(&entity.key.name));
     if let Some(shard) = &entity.shard {
@@ -288,7 +290,7 @@ fn entity_text(entity: &EntityDecl, before_index: &str) -> String {
     out
 }
 
-/// `relation Owner.name(): Entity by field on field;`
+/// Formats `relation Owner.name(): Entity by field on field;`.
 fn relation_text(relation: &RelationDecl) -> String {
     let mut out = String::from("relation ");
     match &relation.owner {

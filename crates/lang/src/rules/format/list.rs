@@ -1,11 +1,11 @@
-//! Lists and blocks over several lines.
+//! Formatting of lists and blocks over several lines.
 
 use super::Printer;
 use super::inline::ListElement;
 
 impl Printer<'_> {
-    /// Elements between the bracket that was at the byte `open` and its closer: on one line if that fits and no
-    /// comment stands among them, else one a line.
+    /// Prints elements in brackets; `open` is the byte of the opening one in the source. On one line if the
+    /// list fits and has no comment in it, otherwise one element per line.
     pub(super) fn list<T: ListElement>(&mut self, open: u32, brackets: (&str, &str), elements: &[T]) {
         let (opener, closer) = brackets;
         let close = self.closer(open);
@@ -34,8 +34,9 @@ impl Printer<'_> {
         self.block_start = false;
     }
 
-    /// Statements between the brace that was at the byte `open` and its closer, one a line. `range` gives a
-    /// statement's first and one past its last byte, `print` writes it with what ends it.
+    /// Prints statements in braces, one per line; `open` is the byte of the opening brace in the source.
+    /// `range` returns the offsets of a statement's first byte and one past its last; `print` prints it with
+    /// its terminator.
     pub(super) fn block<T>(
         &mut self,
         open: u32,

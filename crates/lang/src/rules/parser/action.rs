@@ -1,4 +1,4 @@
-//! Actions.
+//! Parsing of actions.
 
 use tidemill_types::nearest;
 
@@ -217,7 +217,7 @@ impl Parser<'_> {
         Err(self.report_unexpected_with(&["`(`", "`{`"], "after the stream's name", Some(help)))
     }
 
-    /// An argument by position; `name: value` is explained.
+    /// Parses a positional argument; reports `name: value` with a suggestion.
     fn emit_arg(&mut self) -> Parse<super::super::ast::Expr> {
         if self.is_name(0) && self.is_nth(1, ":") {
             self.bump();

@@ -1,4 +1,4 @@
-//! Conditions.
+//! Parsing of conditions.
 
 use super::super::ast::{
     Condition, EntityCondition, EventCondition, Expr, ExprKind, Ident, LetCondition, RelationCondition,
@@ -11,7 +11,8 @@ use crate::lexer::TokenKind;
 use crate::source::Span;
 
 impl Parser<'_> {
-    /// Parses `{ condition; … }` after its keyword at `keyword`. Sees to it that the first is an event.
+    /// Parses `{ condition; … }` after the keyword at `keyword`. Reports an error if the first is not an
+    /// event.
     pub(super) fn conditions(&mut self, keyword: Span) -> Parse<Vec<Condition>> {
         let context = format!("after `{}`", self.file.slice(keyword));
         let open = self.expect("{", &context)?;
@@ -136,7 +137,8 @@ impl Parser<'_> {
         self.list("(", ")", "", Self::expr)
     }
 
-    /// A condition without a name: `not x.rel()(…)` and `not Name(…)` ask that there is no document.
+    /// Returns the condition for an expression without binding: `not x.rel()(…)` and `not Name(…)` require
+    /// that no document exists.
     fn negated_condition(&mut self, expr: Expr) -> Parse<Condition> {
         let span = expr.span;
         let ExprKind::Unary { op: UnaryOp::Not, operand } = &expr.kind else {
@@ -158,7 +160,7 @@ impl Parser<'_> {
         }
     }
 
-    /// Parses `not base.relation()`, which stands at `span`, and perhaps `(expr, …)` after it.
+    /// Parses the optional `(expr, …)` after `not base.relation()`, whose source range is `span`.
     fn negated_relation(&mut self, base: Ident, relation: Ident, span: Span) -> Parse<Condition> {
         let filters = if self.is_at("(") { Some(self.filters()?) } else { None };
         let span = span.to(self.previous());

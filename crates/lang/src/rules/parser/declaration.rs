@@ -1,4 +1,4 @@
-//! Declarations: events, entities, relations.
+//! Parsing of declarations: events, entities, relations.
 
 use tidemill_types::{Duration, EpochUnit, FieldType, nearest};
 
@@ -122,7 +122,7 @@ impl Parser<'_> {
         Ok(FieldDecl { name, ty, span: self.span_since(start) })
     }
 
-    /// The name of a type. An unknown one is reported and read as `object`.
+    /// Parses a type name. An unknown one is reported and treated as `object`.
     fn type_name(&mut self) -> Parse<TypeName> {
         let Some(word) = self.word() else {
             let help = format!("the types are {}", FieldType::NAMES.map(|n| format!("`{n}`")).join(", "));
@@ -144,7 +144,7 @@ impl Parser<'_> {
         Ok(TypeName { ty, unit, span: self.span_since(start) })
     }
 
-    /// Parses `(us)` behind `time`.
+    /// Parses `(us)` after `time`.
     fn epoch_unit(&mut self) -> Parse<Option<EpochUnit>> {
         self.bump();
         let help =
@@ -175,7 +175,7 @@ impl Parser<'_> {
         Ok(unit)
     }
 
-    /// Reports `(20)` behind a type.
+    /// Reports a length such as `(20)` after a type.
     fn type_length(&mut self) {
         let open = self.bump();
         while !self.at_end() && !self.is_at(")") && !self.is_at("}") && !self.is_at(";") {
@@ -260,7 +260,7 @@ impl Parser<'_> {
         Err(self.report_unexpected_with(&["`;`"], &format!("after the field of `{clause}`"), Some(help)))
     }
 
-    /// Reports a word that is none of the clauses `known`.
+    /// Reports a word on the current line that is none of the clauses `known`.
     fn clauses_end(&mut self, known: &[&str]) -> Parse<()> {
         let Some(word) = self.word().filter(|_| !self.token().first_on_line) else {
             return Ok(());
@@ -387,7 +387,7 @@ impl Parser<'_> {
     }
 }
 
-/// Our name for a type of other languages.
+/// Returns the type that corresponds to a type name of other languages.
 fn type_of_others(lower: &str) -> Option<&'static str> {
     Some(match lower {
         "text" | "str" | "varchar" | "char" | "uuid" | "utf8" => "string",

@@ -1,4 +1,4 @@
-//! Expressions.
+//! Parsing of expressions, by precedence climbing.
 
 use super::super::ast::{BinaryOp, Expr, ExprKind, Ident, Literal, UnaryOp};
 use super::super::{EXPR_DEPTH_MAX, diagnostic_codes};
@@ -8,7 +8,7 @@ use crate::diagnostic::Diagnostic;
 use crate::lexer::TokenKind;
 use crate::source::Span;
 
-/// `-9223372036854775808` without its sign.
+/// Magnitude of `-9223372036854775808`, which does not fit in a positive `i64`.
 const MIN_MAGNITUDE: u64 = i64::MIN.unsigned_abs();
 
 /// An expression and the depth of its tree.
@@ -24,12 +24,12 @@ impl MeasuredExpr {
 }
 
 impl Parser<'_> {
-    /// An expression.
+    /// Parses an expression.
     pub(super) fn expr(&mut self) -> Parse<Expr> {
         Ok(self.ranked(Precedence::Or)?.expr)
     }
 
-    /// An expression of operators that bind at least as tightly as `min`.
+    /// Parses an expression whose operators bind at least as tightly as `min`.
     fn ranked(&mut self, min: Precedence) -> Parse<MeasuredExpr> {
         self.nested(|p| {
             let mut left = p.prefix(min)?;
@@ -75,7 +75,7 @@ impl Parser<'_> {
         }
     }
 
-    /// A node above children of the depth `below`.
+    /// Creates a node above children of the depth `below`; reports an error at [`EXPR_DEPTH_MAX`].
     fn grow(&mut self, kind: ExprKind, span: Span, below: usize) -> Parse<MeasuredExpr> {
         if below >= EXPR_DEPTH_MAX {
             return Err(self.report_too_deep(span.at_end()));
@@ -83,7 +83,7 @@ impl Parser<'_> {
         Ok(MeasuredExpr { expr: Expr { kind, span }, depth: below + 1 })
     }
 
-    /// Parses `a < b < c` after `a < b`, whose operator stands at `first`.
+    /// Reports `a < b < c` after `a < b`, whose operator is at `first`.
     fn refuse_chain(&mut self, first: Span) -> Parse<()> {
         let Some((second, _)) = self.infix().filter(|(i, _)| i.precedence() == Precedence::Compare) else {
             return Ok(());
@@ -104,7 +104,7 @@ impl Parser<'_> {
         Err(super::SyntaxError::Statement)
     }
 
-    /// Parses `not x`, or something tighter.
+    /// Parses `not x`, or an operand that binds more tightly.
     fn prefix(&mut self, min: Precedence) -> Parse<MeasuredExpr> {
         let foreign = self.word() == Some("NOT") && !self.is_nth(1, ".");
         if self.word() != Some("not") && !foreign {
@@ -131,7 +131,7 @@ impl Parser<'_> {
         self.grow(ExprKind::Unary { op, operand: Box::new(operand.expr) }, span, operand.depth)
     }
 
-    /// Parses `-x`, `!x`, or something tighter.
+    /// Parses `-x`, `!x`, or an operand that binds more tightly.
     fn sign(&mut self) -> Parse<MeasuredExpr> {
         if self.is_at("-") {
             let start = self.bump();
@@ -154,7 +154,7 @@ impl Parser<'_> {
         self.postfix()
     }
 
-    /// A value and the fields reached from it.
+    /// Parses a value and the field accesses after it.
     fn postfix(&mut self) -> Parse<MeasuredExpr> {
         let mut value = self.primary()?;
         loop {
@@ -212,7 +212,7 @@ impl Parser<'_> {
         Ok(MeasuredExpr::leaf(kind, self.bump()))
     }
 
-    /// The value of a whole number here; one that does not fit is reported.
+    /// Converts the integer at the current token; reports one that is out of range and returns zero instead.
     fn integer(&mut self, number: u64) -> i64 {
         i64::try_from(number).unwrap_or_else(|_| {
             let message = format!("the number is larger than {}", i64::MAX);
@@ -224,7 +224,7 @@ impl Parser<'_> {
         })
     }
 
-    /// A keyword that is a value, a call, or a name.
+    /// Parses a literal keyword, a call, or a name.
     fn word_value(&mut self) -> Parse<MeasuredExpr> {
         let kind = match self.word() {
             Some("true") => ExprKind::Literal(Literal::Bool(true)),
@@ -246,7 +246,7 @@ impl Parser<'_> {
         Ok(MeasuredExpr::leaf(kind, self.bump()))
     }
 
-    /// Parses `now`, or `now()` as others write it.
+    /// Parses `now`; reports `now()`, the spelling of other languages.
     fn now(&mut self) -> Parse<MeasuredExpr> {
         let start = self.bump();
         if self.is_at("(") {
@@ -274,7 +274,7 @@ impl Parser<'_> {
         self.grow(ExprKind::Array(elements), self.span_since(start), depth)
     }
 
-    /// An expression in a list; `depth` becomes that of the deepest.
+    /// Parses an element of a list; raises `depth` to its depth.
     fn element(&mut self, depth: &mut usize) -> Parse<Expr> {
         let element = self.ranked(Precedence::Or)?;
         *depth = element.depth.max(*depth);
@@ -284,7 +284,7 @@ impl Parser<'_> {
     fn object_value(&mut self) -> Parse<MeasuredExpr> {
         let start = self.span();
         let fields = self.object("")?;
-        // fields are read by `expr`, which does not pass depths on
+        // fields are parsed by `expr`, which does not return depths
         let depth = fields.iter().map(|f| depth(&f.value)).max().unwrap_or(0);
         self.grow(ExprKind::Object(fields), self.span_since(start), depth)
     }
@@ -311,7 +311,7 @@ impl Parser<'_> {
         Ok(inner)
     }
 
-    /// Reports that no value begins here.
+    /// Reports that no value begins at the current token.
     fn no_value(&mut self) -> super::SyntaxError {
         let adjacent = self.nth(1).span.start == self.span().end;
         let help = match (&self.token().kind, &self.nth(1).kind) {
@@ -333,7 +333,7 @@ impl Parser<'_> {
         self.report_unexpected_with(&["a value"], "", help)
     }
 
-    /// Reports that the word here is written `ours`.
+    /// Reports that the word at the current token must be written `ours`.
     fn foreign_word(&mut self, ours: &str) {
         let message = format!("`{}` is not a word of this language", self.text(self.token()));
         self.report(
@@ -344,7 +344,7 @@ impl Parser<'_> {
     }
 }
 
-/// The depth of a tree that is no deeper than [`EXPR_DEPTH_MAX`].
+/// Returns the depth of a tree that is no deeper than [`EXPR_DEPTH_MAX`].
 fn depth(expr: &Expr) -> usize {
     let deepest = |exprs: &[Expr]| exprs.iter().map(depth).max().unwrap_or(0);
     1 + match &expr.kind {

@@ -1,4 +1,4 @@
-//! Lists in brackets.
+//! Parsing of lists in brackets.
 
 use super::super::ast::{Ident, ObjectField};
 use super::super::diagnostic_codes;
@@ -9,7 +9,8 @@ use crate::lexer::text::quote;
 use crate::source::Span;
 
 impl Parser<'_> {
-    /// What stands between the bracket `opener` here and `closer`, with commas between; one at the end is allowed.
+    /// Parses a comma-separated list between the bracket `opener` and `closer`; a trailing comma is allowed.
+    /// `context` says where, for messages.
     pub(super) fn list<T>(
         &mut self,
         opener: &str,
@@ -33,12 +34,12 @@ impl Parser<'_> {
         }
     }
 
-    /// Whether something begins here that no list contains.
+    /// Returns whether the current token cannot be part of a list.
     fn is_list_broken(&self) -> bool {
         self.at_end() || self.is_at(";") || self.at_item()
     }
 
-    /// Reports why the list begun at `open` neither goes on nor ends here.
+    /// Reports why the list opened at `open` neither continues nor ends at the current token.
     fn report_broken_list(&mut self, open: Span, closer: &str) -> SyntaxError {
         let closes_another = [")", "]", "}"].iter().any(|c| *c != closer && self.is_at(c));
         if self.is_list_broken() || closes_another {
@@ -65,7 +66,7 @@ impl Parser<'_> {
         self.report_unexpected_with(&["`,`", &format!("`{closer}`")], "", help)
     }
 
-    /// Parses `{ name: value, … }`.
+    /// Parses `{ name: value, … }`; reports and drops fields with a repeated name.
     pub(super) fn object(&mut self, context: &str) -> Parse<Vec<ObjectField>> {
         let mut fields = self.list("{", "}", context, Self::object_field)?;
         let mut seen = std::collections::HashMap::new();
@@ -103,7 +104,7 @@ impl Parser<'_> {
         Ok(ObjectField { name, value, span: self.span_since(start) })
     }
 
-    /// Reports that `second` was named before, at `first`.
+    /// Reports that the name `second` was already given at `first`.
     pub(super) fn report_duplicate(&mut self, second: &Ident, first: Span) {
         let message = format!("`{}` is named twice", second.name);
         self.report(

@@ -1,4 +1,4 @@
-//! Operators and their ranks.
+//! Operators and their precedence.
 
 use super::super::ast::BinaryOp;
 use super::super::diagnostic_codes;
@@ -6,7 +6,7 @@ use super::Parser;
 use crate::diagnostic::Diagnostic;
 use crate::lexer::TokenKind;
 
-/// How tightly operators bind, loosest first.
+/// Precedence of operators, loosest first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(in super::super) enum Precedence {
     Or,
@@ -20,7 +20,7 @@ pub(in super::super) enum Precedence {
 }
 
 impl Precedence {
-    /// The next tighter rank.
+    /// Returns the next tighter precedence.
     pub(in super::super) fn tighter(self) -> Self {
         match self {
             Self::Or => Self::And,
@@ -46,7 +46,7 @@ impl Precedence {
     }
 }
 
-/// An operator between two operands.
+/// An infix operator.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum InfixOperator {
     Binary(BinaryOp),
@@ -61,14 +61,15 @@ impl InfixOperator {
         }
     }
 
-    /// How many tokens it has.
+    /// Returns the number of tokens of the operator.
     pub(super) fn tokens(self) -> usize {
         if self == (Self::In { negated: true }) { 2 } else { 1 }
     }
 }
 
 impl Parser<'_> {
-    /// The operator here. `true` with it when another language writes it so.
+    /// Returns the infix operator at the current token, and whether it is in the spelling of another
+    /// language.
     pub(super) fn infix(&self) -> Option<(InfixOperator, bool)> {
         use BinaryOp::*;
         let binary = |op, foreign| Some((InfixOperator::Binary(op), foreign));
@@ -109,7 +110,7 @@ impl Parser<'_> {
         }
     }
 
-    /// Reports that `infix`, which stands here, is written differently.
+    /// Reports the operator `infix` at the current token, which is in the spelling of another language.
     pub(super) fn foreign_infix(&mut self, infix: InfixOperator) {
         let written = self.text(self.token());
         let ours = match infix {

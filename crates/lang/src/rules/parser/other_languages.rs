@@ -1,4 +1,4 @@
-//! What people bring along from other languages.
+//! Diagnostics for constructs of other languages.
 
 use tidemill_types::nearest;
 
@@ -9,7 +9,7 @@ use crate::diagnostic::Diagnostic;
 use crate::lexer::TokenKind;
 
 impl Parser<'_> {
-    /// Reports a word or sign that goes on with an expression in another language but not in this one.
+    /// Reports a word or operator that continues an expression in another language but not in this one.
     pub(super) fn report_foreign_continuation(&mut self) -> Option<SyntaxError> {
         let written = self.text(self.token());
         let help = match &self.token().kind {
@@ -22,7 +22,7 @@ impl Parser<'_> {
         Some(SyntaxError::Statement)
     }
 
-    /// Reports what stands where an item should begin.
+    /// Reports a token that does not begin an item.
     pub(super) fn report_not_an_item(&mut self) -> SyntaxError {
         const EXPECTED: [&str; 4] = ["`event`", "`entity`", "`relation`", "`rule`"];
         if let Some(closer) = [")", "]", "}"].iter().find(|c| self.is_at(c)) {

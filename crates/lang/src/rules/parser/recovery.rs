@@ -1,4 +1,4 @@
-//! Where to go on after a mistake.
+//! Error recovery: where to resume after a syntax error.
 
 use super::super::diagnostic_codes;
 use super::super::keywords::{ACTIONS, ITEMS};
@@ -8,12 +8,14 @@ use crate::lexer::TokenKind;
 use crate::source::Span;
 
 impl Parser<'_> {
-    /// Whether an item begins here: its keyword first on the line, and a name.
+    /// Returns whether an item begins at the current token: an item keyword, first on its line, before a
+    /// name.
     pub(super) fn at_item(&self) -> bool {
         self.token().first_on_line && self.word().is_some_and(|w| ITEMS.contains(&w)) && self.is_name(1)
     }
 
-    /// Whether a statement seems to begin here: first on the line, `x:`, `let x` or an action.
+    /// Returns whether a statement seems to begin at the current token: first on its line, `x:`, `let x` or
+    /// an action.
     fn at_statement(&self) -> bool {
         self.token().first_on_line
             && match self.word() {
@@ -23,8 +25,8 @@ impl Parser<'_> {
             }
     }
 
-    /// Skips to the next item after one that began at the token `start` and failed: to its keyword, or to a new line
-    /// after a `;` or `}` outside all braces.
+    /// Skips to the next item after one that began at the token `start` and failed: to an item keyword, or to
+    /// a new line after a `;` or `}` outside all braces.
     pub(super) fn skip_item(&mut self, start: usize) {
         let mut open = self.braces_open_since(start);
         let mut moved = self.at > start;
@@ -49,10 +51,11 @@ impl Parser<'_> {
         }
     }
 
-    /// Skips the rest of a statement that began at the token `start` and failed: past its `;`, or to the `}` of
-    /// its block, or to what looks like the next statement or item.
+    /// Skips the rest of a statement that began at the token `start` and failed: past its `;`, or up to the
+    /// `}` of its block, or up to a token that looks like the next statement or item.
     pub(super) fn skip_statement(&mut self, start: usize) {
-        // braces of the statement itself, and those skipped over: `;` ends it inside the first, not the second
+        // open braces of the statement itself, and of skipped tokens: a `;` ends the statement inside the
+        // former, not the latter
         let mut open = self.braces_open_since(start);
         let mut skipped = 0_usize;
         let first = self.at;
@@ -78,7 +81,7 @@ impl Parser<'_> {
         }
     }
 
-    /// Braces opened and not closed between the token `start` and here.
+    /// Returns the number of braces opened and not closed between the token `start` and the current one.
     fn braces_open_since(&self, start: usize) -> usize {
         self.tokens[start..self.at].iter().fold(0, |open: usize, token| match token.kind {
             TokenKind::Punct("{") => open + 1,
@@ -87,8 +90,8 @@ impl Parser<'_> {
         })
     }
 
-    /// `{ statement … }` after its brace at `open`: reads statements up to the closing brace, skipping over bad
-    /// ones. `read` gets the statement's number. The second value is false when one was bad.
+    /// Parses `statement … }` after the opening brace at `open`, and skips statements with errors. `read`
+    /// receives the index of the statement. The returned flag is false if a statement had errors.
     pub(super) fn block<T>(
         &mut self,
         open: Span,
@@ -125,12 +128,13 @@ impl Parser<'_> {
         }
     }
 
-    /// Whether the rule's next block begins here, so that the one before is over.
+    /// Returns whether the next block of the rule begins at the current token, so that the previous one has
+    /// ended.
     fn at_next_block(&self) -> bool {
         matches!(self.word(), Some("then" | "do" | "groupby")) && self.is_nth(1, "{")
     }
 
-    /// Reports that the bracket at `open` has no end before this place.
+    /// Reports that the bracket at `open` is not closed before the current token.
     pub(super) fn unclosed(&mut self, open: Span) -> SyntaxError {
         let bracket = self.file.slice(open);
         let closer = match bracket {
@@ -150,7 +154,8 @@ impl Parser<'_> {
         SyntaxError::Statement
     }
 
-    /// Moves past the `;` after a `what`. One that is merely missing is reported and taken as read.
+    /// Consumes the `;` after a `what`. If it is merely missing at the end of a line or block, reports that
+    /// and continues.
     pub(super) fn semicolon(&mut self, what: &str) -> Parse<()> {
         if self.eat(";").is_some() {
             return Ok(());

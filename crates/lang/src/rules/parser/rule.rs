@@ -1,4 +1,4 @@
-//! Rules.
+//! Parsing of rules.
 
 use super::super::ast::{AggregateDecl, GroupItem, Ident, Item, RuleDecl, SpanLiteral};
 use super::super::diagnostic_codes;
@@ -7,7 +7,7 @@ use crate::diagnostic::Diagnostic;
 use crate::lexer::TokenKind;
 use crate::source::Span;
 
-/// What stands between a rule's name and its brace.
+/// Name and clauses of a rule before its opening brace.
 struct RuleHeader {
     start: Span,
     name: Ident,
@@ -60,7 +60,7 @@ impl Parser<'_> {
         }
     }
 
-    /// The number after `priority`.
+    /// Parses the number after `priority`. One out of range is reported and replaced by zero.
     fn priority(&mut self) -> Parse<i32> {
         let start = self.span();
         let negative = self.eat("-").is_some();
@@ -85,7 +85,7 @@ impl Parser<'_> {
         self.report(Diagnostic::error(diagnostic_codes::TWICE, span, message).help("remove one of them"));
     }
 
-    /// The rest of a rule from `when` on.
+    /// Parses the rest of a rule from `when`.
     fn when_rule(&mut self, header: RuleHeader, open: Span) -> Parse<Item> {
         let when = self.bump();
         if let Some(every) = &header.every {
@@ -142,7 +142,7 @@ impl Parser<'_> {
         Err(self.report_unexpected_with(&["`}`"], "at the end of the rule", help))
     }
 
-    /// The rest of a rule from `aggregate` on.
+    /// Parses the rest of a rule from `aggregate`.
     fn aggregate_rule(&mut self, header: RuleHeader, open: Span) -> Parse<Item> {
         let aggregate = self.bump();
         if let Some((_, span)) = header.priority {

@@ -1,4 +1,4 @@
-//! Numbers with a unit of time.
+//! Parsing of time spans: numbers with units.
 
 use super::super::ast::SpanLiteral;
 use super::super::diagnostic_codes;
@@ -9,7 +9,7 @@ use crate::lexer::{TokenKind, units};
 use crate::source::Span;
 
 impl Parser<'_> {
-    /// Whether a number stands here with a word on the same line after it, which can only be a unit.
+    /// Returns whether a number is followed, on its line, by a word that can only be meant as a time unit.
     pub(super) fn at_span(&self) -> bool {
         let number = matches!(self.token().kind, TokenKind::Int(_) | TokenKind::Float(_));
         let Some(unit) = self.word_at(1).filter(|_| number && !self.nth(1).first_on_line) else {
@@ -18,13 +18,13 @@ impl Parser<'_> {
         if units::micros(unit).is_some() {
             return true;
         }
-        // a word with which something else goes on is no mistyped unit: what is missing is a comma
+        // a word that begins another construct is not a misspelled unit; rather, a comma is missing
         const GOES_ON: [&str; 12] = [".", ":", "=", "==", "!=", "<", "<=", ">", ">=", "(", "{", "+="];
         let other = units::nearest_unit(unit).is_none() && GOES_ON.iter().any(|p| self.is_nth(2, p));
         !other && !is_reserved(unit) && !is_sql_operator(unit)
     }
 
-    /// Parses `20 min`, `1 hour 30 min`. A sum that does not fit is reported and taken as zero.
+    /// Parses `20 min`, `1 hour 30 min`. A sum out of range is reported and replaced by zero.
     pub(super) fn span_literal(&mut self) -> Parse<SpanLiteral> {
         let start = self.span();
         let mut micros = Some(0_i64);
@@ -32,7 +32,7 @@ impl Parser<'_> {
         loop {
             let part = self.span_part(&mut text)?;
             micros = micros.and_then(|sum| sum.checked_add(part?));
-            // a further number belongs to it only with a unit that exists
+            // another number is part of the span only if a known unit follows it
             if !self.at_span()
                 || self.token().first_on_line
                 || self.word_at(1).and_then(units::micros).is_none()
@@ -51,7 +51,7 @@ impl Parser<'_> {
         Ok(SpanLiteral { micros: micros.unwrap_or(0), text, span })
     }
 
-    /// A number and its unit; `None` inside when it does not fit.
+    /// Parses a number and its unit. The inner `None` means that the length is out of range.
     fn span_part(&mut self, text: &mut String) -> Parse<Option<i64>> {
         let number = self.token();
         self.bump();
@@ -77,7 +77,7 @@ impl Parser<'_> {
         })
     }
 
-    /// The span of a clause such as `every 1 min`, which must be longer than nothing.
+    /// Parses the time span of a clause such as `every 1 min`, and reports one of zero length.
     pub(super) fn span_clause(&mut self, keyword: &str, keyword_span: Span) -> Parse<SpanLiteral> {
         if !self.at_span() {
             let help = format!("write a number and a unit: `{keyword} 10 min`");
@@ -99,7 +99,8 @@ impl Parser<'_> {
     }
 }
 
-/// `AND`, `is`, …: after a number these are mistakes of their own, not units.
+/// Returns whether `word` is an operator of SQL such as `AND` or `is`: after a number it is reported as such,
+/// not as a unit.
 fn is_sql_operator(word: &str) -> bool {
     ["and", "or", "in", "is", "not", "like", "between"].iter().any(|w| w.eq_ignore_ascii_case(word))
 }

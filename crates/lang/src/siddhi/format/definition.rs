@@ -1,4 +1,4 @@
-//! Definitions.
+//! Formatting of definitions.
 
 use super::super::ast::{
     AggregationDefinition, Attribute, Definition, Expr, FunctionDefinition, KindClause, Periods, StreamRef,
@@ -11,7 +11,7 @@ use crate::printer::LINE_CHARS_MAX;
 use crate::source::Span;
 
 impl Printer<'_> {
-    /// `definition` without annotations on one line, if it can be and has none.
+    /// Formats `definition` on one line. Returns `None` if it does not fit or has annotations.
     pub(super) fn short_definition(&self, definition: &Definition) -> Option<String> {
         if !definition.annotations().is_empty() {
             return None;
@@ -25,7 +25,7 @@ impl Printer<'_> {
                 let call = self.inline_within(room, |flat| flat.call(&d.window))?;
                 format!("{shape} {call}{}", output(d.output))
             }
-            // these have nothing to break at
+            // these cannot be broken into lines
             Definition::Trigger(d) => return Some(trigger(d)),
             Definition::Function(d) => return Some(function(d)).filter(|text| !text.contains('\n')),
             Definition::Aggregation(_) => return None,
@@ -38,7 +38,7 @@ impl Printer<'_> {
         Some(format!("{} {list}", self.head(kind, id)))
     }
 
-    /// `define stream S`
+    /// Formats the head, such as `define stream S`.
     fn head(&self, kind: &str, id: &StreamRef) -> String {
         format!("define {kind} {}", self.inline_unbounded(|flat| flat.stream_ref(id)))
     }
@@ -109,13 +109,14 @@ impl Printer<'_> {
         self.write(&format!("aggregate {by}every {every}"));
     }
 
-    /// A new line for the clause at `span`, after what ended at the byte `end`, which becomes the clause's own end.
+    /// Starts a new line for the clause at `span`, after the clause that ended at the byte `end`; sets `end`
+    /// to the end of `span`.
     pub(super) fn clause(&mut self, end: &mut u32, span: Span) {
         self.next_clause(*end, span.start);
         *end = span.end;
     }
 
-    /// `keyword expr` as a clause.
+    /// Prints `keyword expr` as a clause, if `expr` is present.
     pub(super) fn expr_clause(&mut self, end: &mut u32, keyword: &str, expr: Option<&Expr>) {
         if let Some(expr) = expr {
             self.clause(end, expr.span);
@@ -126,7 +127,7 @@ impl Printer<'_> {
     }
 }
 
-/// `define trigger T at …`
+/// Formats `define trigger T at …`.
 fn trigger(definition: &TriggerDefinition) -> String {
     let at = match &definition.at {
         TriggerAt::Every(time) => format!("every {}", time.text),
@@ -135,7 +136,7 @@ fn trigger(definition: &TriggerDefinition) -> String {
     format!("define trigger {} at {at}", name(&definition.name.name))
 }
 
-/// `define function f[…] return … {…}`, the body as it was.
+/// Formats `define function f[…] return … {…}`; the body is unchanged.
 fn function(definition: &FunctionDefinition) -> String {
     let (function, language) = (name(&definition.name.name), name(&definition.language.name));
     let (result, body) = (definition.result.ty, &definition.body.value);

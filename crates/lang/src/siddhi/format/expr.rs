@@ -1,4 +1,4 @@
-//! Expressions over several lines.
+//! Formatting of expressions over several lines.
 
 use super::super::ast::{BinaryOp, Expr, ExprKind};
 use super::super::parser::Precedence;
@@ -6,7 +6,7 @@ use super::Printer;
 use super::inline::{callee, name, precedence};
 
 impl Printer<'_> {
-    /// `expr`, in parentheses when it binds less tightly than `min`: on one line if that fits.
+    /// Prints `expr`, in parentheses if it binds less tightly than `min`, on one line if it fits.
     pub(super) fn expr(&mut self, expr: &Expr, min: Precedence) {
         if let Some(text) = self.inline_within(self.room(), |flat| flat.expr(expr, min)) {
             return self.write(&text);
@@ -43,7 +43,7 @@ impl Printer<'_> {
         }
     }
 
-    /// `(a, b)`, a line for each argument.
+    /// Prints `(a, b)`, one argument per line.
     pub(super) fn multiline_args(&mut self, args: &[Expr]) {
         self.write("(");
         self.indent += 1;
@@ -59,7 +59,7 @@ impl Printer<'_> {
         self.write(")");
     }
 
-    /// `a op b op c` of one rank, a line for each operator.
+    /// Prints `a op b op c` with operators of one precedence, a line for each operator.
     fn chain(&mut self, last: BinaryOp, left: &Expr, right: &Expr) {
         let rank = Precedence::of(last);
         let mut rest = vec![(last, right)];

@@ -1,4 +1,4 @@
-//! Things on one line.
+//! Formatting on one line.
 
 use std::fmt::{self, Write};
 
@@ -13,20 +13,21 @@ use super::Printer;
 use crate::lexer::{Token, TokenKind, is_word};
 use crate::source::SourceFile;
 
-/// `expr` on one line, numbers in their shortest form.
+/// Formats `expr` on one line, numbers in their shortest form.
 pub(in super::super) fn expr_text(expr: &Expr) -> String {
     let mut flat = InlinePrinter { source: None, out: String::new(), room: usize::MAX };
-    // there is room enough
+    // formatting cannot fail with an unlimited width
     let _ = flat.expr(expr, Precedence::Or);
     flat.out
 }
 
-/// Text on one line that gives up when there is no room left.
+/// Single-line formatter that fails when the remaining width is exceeded.
 pub(super) struct InlinePrinter<'a> {
-    /// Where numbers are looked up, to be written as they were.
+    /// Source file and tokens from which numbers are copied as written; `None` to print them in their
+    /// shortest form.
     source: Option<(&'a SourceFile, &'a [Token])>,
     pub(super) out: String,
-    /// Characters left.
+    /// Remaining width, in characters.
     room: usize,
 }
 
@@ -39,7 +40,7 @@ impl Write for InlinePrinter<'_> {
 }
 
 impl<'a> Printer<'a> {
-    /// What `write` writes, if that fits into `room` characters.
+    /// Returns the output of `write` if it fits into `room` characters.
     pub(super) fn inline_within(
         &self,
         room: usize,
@@ -49,7 +50,7 @@ impl<'a> Printer<'a> {
         write(&mut flat).ok().map(|()| flat.out)
     }
 
-    /// What `write` writes, however long it is.
+    /// Returns the output of `write`, regardless of its width.
     pub(super) fn inline_unbounded(
         &self,
         write: impl FnOnce(&mut InlinePrinter<'a>) -> fmt::Result,
@@ -59,7 +60,7 @@ impl<'a> Printer<'a> {
 }
 
 impl InlinePrinter<'_> {
-    /// `expr`, in parentheses when it binds less tightly than `min`.
+    /// Prints `expr`, in parentheses if it binds less tightly than `min`.
     pub(super) fn expr(&mut self, expr: &Expr, min: Precedence) -> fmt::Result {
         if precedence(expr) < min {
             self.write_str("(")?;
@@ -110,7 +111,8 @@ impl InlinePrinter<'_> {
         }
     }
 
-    /// The number at or after the byte `at` as it was written, with its sign, if it has the value of `literal`.
+    /// Returns the source text of the number at or after the byte `at`, with its sign, if its value is that
+    /// of `literal`.
     fn number_as_written(&self, at: u32, literal: &Literal) -> Option<String> {
         let (file, tokens) = self.source?;
         let tokens = &tokens[tokens.partition_point(|t| t.span.start < at)..];
@@ -164,7 +166,7 @@ impl InlinePrinter<'_> {
         self.write_str(")")
     }
 
-    /// Elements with commas between.
+    /// Prints elements separated by commas.
     pub(super) fn commas<T>(
         &mut self,
         elements: &[T],
@@ -263,13 +265,13 @@ impl InlinePrinter<'_> {
     }
 }
 
-/// A number in its shortest form.
+/// Formats a number in its shortest form.
 fn number(literal: &Literal) -> String {
     let sign = |negative| if negative { "-" } else { "" };
     match literal {
         Literal::Int(n) => n.to_string(),
         Literal::Long(n) => format!("{n}L"),
-        // what is too large to be written is infinite when it is read
+        // a number beyond the range is read as infinite
         Literal::Float(x) if x.is_infinite() => format!("{}1e99f", sign(*x < 0.0)),
         Literal::Float(x) => format!("{x:?}f"),
         Literal::Double(x) if x.is_infinite() => format!("{}1e999", sign(*x < 0.0)),
@@ -278,7 +280,7 @@ fn number(literal: &Literal) -> String {
     }
 }
 
-/// How tightly `expr` binds as it is written.
+/// Returns the precedence of the outermost operator of `expr`.
 pub(super) fn precedence(expr: &Expr) -> Precedence {
     match &expr.kind {
         ExprKind::Binary { op, .. } => Precedence::of(*op),
@@ -288,7 +290,7 @@ pub(super) fn precedence(expr: &Expr) -> Precedence {
     }
 }
 
-/// The name of a call's function with its namespace.
+/// Returns the name of the called function with its namespace.
 pub(super) fn callee(call: &Call) -> String {
     match &call.namespace {
         Some(namespace) => format!("{}:{}", name(&namespace.name), name(&call.name.name)),
@@ -296,13 +298,13 @@ pub(super) fn callee(call: &Call) -> String {
     }
 }
 
-/// `name` as it is written, in backticks where it needs them.
+/// Returns `name`, in backticks if it needs them.
 pub(super) fn name(name: &str) -> String {
     let bare = is_word(name) && !is_one_of(name, &QUOTED);
     if bare { name.to_owned() } else { format!("`{name}`") }
 }
 
-/// `text` in the quotes that can hold it.
+/// Returns `text` as a string literal, in quotes that allow its characters.
 pub(super) fn quoted(text: &str) -> String {
     let control = text.chars().any(|c| u32::from(c) < 0x20);
     if control || text.contains('"') {

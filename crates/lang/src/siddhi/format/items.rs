@@ -1,4 +1,4 @@
-//! An app and its annotations.
+//! Formatting of apps, annotations and partitions.
 
 use super::super::ast::{Annotation, App, AppAnnotation, Definition, ExecutionElement, Partition};
 use super::Printer;
@@ -6,7 +6,7 @@ use super::inline::name;
 use crate::printer::LINE_CHARS_MAX;
 use crate::source::Span;
 
-/// What stands on the top of an app.
+/// A top-level item of an app.
 enum AppItem<'t> {
     Annotation(&'t AppAnnotation),
     Definition(&'t Definition),
@@ -45,7 +45,7 @@ impl Printer<'_> {
         self.leading(u32::MAX);
     }
 
-    /// Whether `item` takes several lines, comments behind it aside.
+    /// Returns whether `item` takes several lines, not counting comments after it.
     fn is_tall(&self, item: &AppItem<'_>) -> bool {
         match item {
             AppItem::Annotation(annotation) => {
@@ -77,7 +77,7 @@ impl Printer<'_> {
         }
     }
 
-    /// `@app:name(…)`
+    /// Prints `@app:name(…)`.
     fn app_annotation(&mut self, annotation: &AppAnnotation) {
         self.write(&format!("@app:{}", name(&annotation.name.name)));
         if !annotation.elements.is_empty() {
@@ -85,7 +85,7 @@ impl Printer<'_> {
         }
     }
 
-    /// `@name(…)`
+    /// Prints `@name(…)`.
     pub(super) fn annotation(&mut self, annotation: &Annotation) {
         self.write(&format!("@{}", name(&annotation.name.name)));
         if !annotation.args.is_empty() {
@@ -93,7 +93,8 @@ impl Printer<'_> {
         }
     }
 
-    /// Annotations, each on its line, and a new line for the statement behind them, which begins at the byte `start`.
+    /// Prints annotations, each on its own line, and starts a new line for the statement after them, which
+    /// begins at the byte `start`.
     pub(super) fn annotations(&mut self, annotations: &[Annotation], start: u32) {
         for (i, annotation) in annotations.iter().enumerate() {
             self.annotation(annotation);

@@ -1,4 +1,4 @@
-//! Lists over several lines.
+//! Formatting of lists over several lines.
 
 use std::fmt::{self, Write as _};
 
@@ -10,13 +10,13 @@ use super::Printer;
 use super::inline::{InlinePrinter, name};
 use crate::source::Span;
 
-/// What stands in a list.
+/// An element of a list.
 pub(super) trait ListElement {
-    /// Where it stands.
+    /// Returns the source range.
     fn span(&self) -> Span;
-    /// Writes it on one line.
+    /// Prints the element on one line.
     fn write_inline(&self, out: &mut InlinePrinter<'_>) -> fmt::Result;
-    /// Writes it on as many lines as it needs.
+    /// Prints the element on as many lines as it needs.
     fn print(&self, printer: &mut Printer<'_>) {
         let text = printer.inline_unbounded(|flat| self.write_inline(flat));
         printer.write(&text);
@@ -24,8 +24,8 @@ pub(super) trait ListElement {
 }
 
 impl Printer<'_> {
-    /// Elements in the brackets whose opening one was at the byte `open`: on one line if that fits and no comment
-    /// stands among them, else one a line.
+    /// Prints elements in brackets; `open` is the byte of the opening one in the source. On one line if the
+    /// list fits and has no comment in it, otherwise one element per line.
     pub(super) fn list<T: ListElement>(&mut self, open: u32, elements: &[T]) {
         if let Some(text) = self.short_list(open, elements, self.room()) {
             return self.write(&text);
@@ -44,7 +44,8 @@ impl Printer<'_> {
         self.block_start = false;
     }
 
-    /// The same on one line, if that can be in `room` characters.
+    /// Formats elements in brackets on one line. Returns `None` if they exceed `room` characters or have a
+    /// comment among them.
     pub(super) fn short_list<T: ListElement>(
         &self,
         open: u32,
@@ -61,8 +62,8 @@ impl Printer<'_> {
         })
     }
 
-    /// `keyword a, b`: on one line if that fits and no comment stands between the byte `start`, where the keyword
-    /// was, and the last element; else one element a line.
+    /// Prints `keyword a, b` on one line if it fits and no comment is between the byte `start`, at the
+    /// keyword, and the last element; otherwise one element per line.
     pub(super) fn clause_list<T: ListElement>(&mut self, keyword: &str, start: u32, elements: &[T]) {
         let last = elements.last().map_or(start, |e| e.span().start);
         if !self.has_comment(start, last)
@@ -79,7 +80,8 @@ impl Printer<'_> {
         self.indent -= 1;
     }
 
-    /// A line for each element, after what ended at the byte `end`. Comments behind the last are left.
+    /// Prints each element on its own line, after a construct that ended at the byte `end`. Does not print
+    /// comments after the last element.
     fn elements<T: ListElement>(&mut self, end: u32, elements: &[T]) {
         self.block_start = true;
         let mut end = end;

@@ -1,4 +1,4 @@
-//! Outputs of queries.
+//! Formatting of outputs and output rate limits.
 
 use std::fmt::Write as _;
 
@@ -37,7 +37,7 @@ impl Printer<'_> {
                 self.change(&head, &[], on.as_ref());
             }
             OutputAction::Update { table, set, on } => {
-                // `update or insert` begins another output
+                // without backticks, `update or insert` would begin another kind of output
                 let table = match table.name.eq_ignore_ascii_case("or") {
                     true => format!("`{}`", table.name),
                     false => name(&table.name),
@@ -55,7 +55,7 @@ impl Printer<'_> {
         }
     }
 
-    /// `head set … on …`: on one line if that fits, else a line for each clause.
+    /// Prints `head set … on …` on one line if it fits, otherwise a line for each clause.
     fn change(&mut self, head: &str, set: &[Assignment], on: Option<&Expr>) {
         let text = self.inline_within(self.room(), |flat| {
             flat.write_str(head)?;

@@ -1,4 +1,4 @@
-//! Queries and what they read.
+//! Formatting of queries and their inputs.
 
 use std::fmt::Write as _;
 
@@ -55,7 +55,7 @@ impl Printer<'_> {
         self.indent -= 1;
     }
 
-    /// `S[…]#f(…)#window.length(5)[…]`
+    /// Prints `S[…]#f(…)#window.length(5)[…]`.
     pub(super) fn stream_input(&mut self, input: &StreamInput) {
         let text = self.inline_within(self.room(), |flat| {
             flat.stream_ref(&input.stream)?;
@@ -113,7 +113,7 @@ impl Printer<'_> {
         }
     }
 
-    /// A line for each side and condition.
+    /// Prints a join, a line for each side and condition.
     fn join(&mut self, join: &JoinInput) {
         self.side(&join.left);
         let mut end = join.left.span.end;

@@ -1,4 +1,4 @@
-//! Patterns and sequences.
+//! Formatting of patterns and sequences.
 
 use std::fmt::{self, Write as _};
 
@@ -9,7 +9,8 @@ use super::Printer;
 use super::inline::{InlinePrinter, name};
 
 impl Printer<'_> {
-    /// On one line if that fits and no comment stands between the steps, else a line for each step.
+    /// Prints a pattern or sequence on one line if it fits and no comment is between the steps, otherwise a
+    /// line for each step.
     pub(super) fn state(&mut self, state: &StateInput) {
         let last = match (&state.within, state.groups.last()) {
             (Some(within), _) => within.span.start,
@@ -166,14 +167,15 @@ impl InlinePrinter<'_> {
     }
 }
 
-/// Whether `state` is a pattern only by the brackets around it.
+/// Returns whether `state` would be parsed as a plain stream without brackets around it.
 fn reads_as_stream(state: &StateInput) -> bool {
     let [StepGroup { every: None, steps, .. }] = &state.groups[..] else { return false };
     let plain = matches!(&steps[..], [Step::Stream(StreamStep { reference: None, count: None, .. })]);
     plain && state.within.is_none()
 }
 
-/// Whether `every` needs brackets around what it repeats; around two sides they are for the reader.
+/// Returns whether the steps that `every` repeats are printed in brackets; around a single logical step they
+/// only aid reading.
 fn is_bracketed(group: &StepGroup) -> bool {
     group.every.is_some() && !matches!(&group.steps[..], [Step::Stream(_) | Step::Absent(_)])
 }

@@ -1,23 +1,24 @@
-//! Variables `${NAME}` in a text that is formatted: what stands for them while it is read.
+//! Placeholders for variables `${NAME}` while a file is formatted.
 //!
-//! Whether a variable is a number or a name is known only where it stands, so each is first tried as a number and, when
-//! that cannot be read, as a name. What stands for one is as long as it is: places and lengths of lines stay right.
+//! Whether a variable is a number or a name depends on its context, so each is first replaced by a number
+//! and, if parsing fails there, by a name. A placeholder is as long as its variable, so source positions and
+//! line lengths remain valid.
 
 use crate::diagnostic::{Diagnostic, DiagnosticSink};
 use crate::lexer::{Dialect, TokenKind, lex};
 use crate::source::{SourceFile, Span};
 
-/// The variables of a text, and what stands for each.
+/// The variables of a file and their placeholders.
 pub(super) struct Placeholders {
     variables: Vec<Variable>,
 }
 
 struct Variable {
     span: Span,
-    /// `${NAME}`
+    /// Source text of the variable: `${NAME}`.
     written: String,
     number: String,
-    /// The number as it is written where zeros in front are left out.
+    /// The number without leading zeros, as messages may contain it.
     digits: String,
     name: String,
     is_name: bool,
@@ -30,7 +31,8 @@ impl Variable {
 }
 
 impl Placeholders {
-    /// The variables outside of texts, comments and bodies of functions, where they are kept anyway.
+    /// Collects the variables outside of strings, comments and function bodies; inside these they need no
+    /// placeholder.
     pub(super) fn new(file: &SourceFile) -> Self {
         if !file.text().contains("${") {
             return Self { variables: vec![] };
@@ -46,7 +48,7 @@ impl Placeholders {
             let unused = |first: char| Some(format!("{first}{i:03}")).filter(|id| !file.text().contains(id));
             let (digits, word) = (('1'..='9').find_map(unused)?, ('p'..='z').find_map(unused)?);
             let width = written.len();
-            // zeros in front: a number has at most 64 bits
+            // leading zeros, because a number has at most 64 bits
             let number = format!("{digits:0>width$}");
             let name = format!("{}{word}", word[..1].repeat(width.saturating_sub(word.len())));
             Some(Variable { span, written, number, digits, name, is_name: false })
@@ -54,7 +56,7 @@ impl Placeholders {
         Self { variables: variables.collect() }
     }
 
-    /// The text with something that can be read in the place of each variable.
+    /// Returns the file with each variable replaced by its placeholder.
     pub(super) fn file(&self, file: &SourceFile) -> SourceFile {
         let mut text = file.text().to_owned();
         for variable in self.variables.iter().rev() {
@@ -63,13 +65,13 @@ impl Placeholders {
         SourceFile::new(file.id(), file.name(), text)
     }
 
-    /// Takes the last number at or before a mistake for a name. Returns whether there is one.
+    /// Changes the last number placeholder at or before the error to a name. Returns whether there is one.
     pub(super) fn retry_as_name(&mut self, mistake: &Diagnostic) -> bool {
         let number = self.variables.iter_mut().rev().find(|v| !v.is_name && v.span.start <= mistake.span.end);
         number.map(|variable| variable.is_name = true).is_some()
     }
 
-    /// Puts the variables back.
+    /// Replaces the placeholders in `text` by their variables.
     pub(super) fn restore(&self, mut text: String) -> String {
         for variable in &self.variables {
             text = text.replace(variable.text(), &variable.written);

@@ -1,4 +1,4 @@
-//! Expressions.
+//! Structural text of expressions.
 
 use super::super::ast::{
     Args, AttributeRef, Call, Expr, ExprKind, Ident, Index, IndexKind, Literal, NullOperand, SourceRef,

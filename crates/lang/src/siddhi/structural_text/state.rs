@@ -1,4 +1,4 @@
-//! Patterns and sequences.
+//! Structural text of patterns and sequences.
 
 use super::super::ast::{AbsentStep, LogicalSide, StateInput, StateKind, Step, StreamStep};
 use super::{StructuralWriter, handlers, name, stream_ref};
