@@ -1,8 +1,9 @@
-//! Any bytes as a log segment: the scan must not panic, must not show a record whose checksum fails, and must agree
-//! with the check of single records.
+//! Fuzzes the scan of a log segment with arbitrary bytes: the scan must not panic, must not return a record
+//! whose checksum fails, and must agree with the decoder of single records.
 //!
-//! The first byte chooses: the rest is a whole file; or the records behind a valid header; or a script that builds a
-//! valid segment and then changes bytes in it, which gets behind the checksums.
+//! The first byte selects the use of the rest: as a whole file; as the records after a valid header; or as a
+//! script that builds a valid segment and then changes bytes in it, which reaches the code past the
+//! checksums.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
@@ -30,7 +31,8 @@ fuzz_target!(|data: &[u8]| {
     check(&bytes);
 });
 
-/// Records with payloads of the script's lengths, then (place, byte) pairs that change them.
+/// Encodes a segment whose record payloads have the lengths given by the script, then applies changes of 4
+/// bytes each: position (2 bytes), kind, and value.
 fn scripted(script: &[u8]) -> Vec<u8> {
     let mut out = HEADER.encode().to_vec();
     let Some((records, script)) = script.split_first() else {
@@ -60,7 +62,7 @@ fn scripted(script: &[u8]) -> Vec<u8> {
         match change[2] % 3 {
             0 => out[at] ^= change[3],
             1 => out.truncate(at.max(1)),
-            // A sector that did not reach the disk.
+            // a sector that did not reach the disk
             _ => {
                 let from = at / 512 * 512;
                 let to = (from + 512).min(out.len());

@@ -1,5 +1,6 @@
-//! Any bytes: the SiddhiQL parser answers, what it accepts is formatted to a text of the same meaning that formatting
-//! leaves as it is, and the planner answers to the app.
+//! Fuzzes the SiddhiQL parser, formatter and planner with arbitrary bytes: no input panics, the formatted
+//! source parses to an equal tree and is unchanged by formatting it again, and the planner accepts the app or
+//! reports diagnostics.
 
 #![no_main]
 

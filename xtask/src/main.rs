@@ -1,4 +1,5 @@
-//! Chores of the project: `cargo xtask layers` checks the structure, `cargo xtask structure` prints it.
+//! Developer tasks: `cargo xtask layers` checks the structure of the crates, `cargo xtask structure` prints
+//! it.
 
 mod structure;
 
@@ -8,8 +9,8 @@ use std::process::ExitCode;
 
 use anyhow::{Context, Result};
 
-/// Which of our crates a crate may use: the arrows of docs/ARCHITECTURE.md. An arrow that wants to point up usually
-/// means that a type belongs one layer lower.
+/// Allowed dependencies between our crates, as drawn in docs/ARCHITECTURE.md. A dependency on a higher layer
+/// usually means that a type belongs one layer lower.
 const LAYERS: &[(&str, &[&str])] = &[
     ("types", &[]),
     ("log", &["types"]),
@@ -56,14 +57,14 @@ fn main() -> ExitCode {
     }
 }
 
-/// What is wrong with dependencies between crates, and with imports between the modules of a crate.
+/// Returns violations in the dependencies between crates and in the imports between the modules of a crate.
 fn check(crates: &Path) -> Result<Vec<String>> {
     let mut problems = layers(crates)?;
     problems.extend(structure::problems(&structure::read(crates)?));
     Ok(problems)
 }
 
-/// What in the crates' manifests points up, sideways or at something heavy.
+/// Returns the dependencies in the crates' manifests that point up, sideways or at a heavy crate.
 fn layers(crates: &Path) -> Result<Vec<String>> {
     let mut problems = Vec::new();
     let allowed: BTreeMap<&str, &[&str]> = LAYERS.iter().copied().collect();

@@ -1,4 +1,4 @@
-//! The structure of the crates, read from their source: circles of modules, names, documentation.
+//! Structure of the crates, read from their source: import cycles between modules, type names, doc comments.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -6,26 +6,27 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result};
 use syn::visit::Visit;
 
-/// The most modules that may be in one circle of imports, where a crate still has a larger one than [`CIRCLE_MAX`].
-/// These numbers only go down.
+/// Maximum number of modules in an import cycle, for crates that still exceed [`CIRCLE_MAX`]. These numbers
+/// may only decrease.
 const CIRCLES: &[(&str, usize)] =
     &[("docs", 3), ("engine", 15), ("files", 6), ("flow", 34), ("server", 5), ("zones", 7)];
 
-/// Two modules may need each other; three that do are one module in three files.
+/// Maximum number of modules in an import cycle of any other crate. Two modules may depend on each other;
+/// three that do are one module in three files.
 const CIRCLE_MAX: usize = 2;
 
-/// A doc comment shorter than this, in characters, seldom says more than the name.
+/// Length in characters below which a line of a doc comment seldom adds information to the name.
 const DOC_SHORT: usize = 28;
 
-/// What is counted in a crate.
+/// Statistics of a crate.
 #[derive(Debug, Default)]
 pub struct Crate {
     pub name: String,
     pub lines: usize,
-    /// Top-level modules, and those of them that are public.
+    /// Number of top-level modules; `public_modules` counts those of them that are public.
     pub modules: usize,
     pub public_modules: usize,
-    /// The modules of each circle of imports, the largest first.
+    /// Modules of each import cycle, the largest cycle first.
     pub circles: Vec<Vec<String>>,
     pub docs: usize,
     pub short_docs: usize,
@@ -33,7 +34,7 @@ pub struct Crate {
     pub types: Vec<String>,
 }
 
-/// Reads all crates below `crates`, in order of their names.
+/// Reads all crates below `crates`, ordered by name.
 pub fn read(crates: &Path) -> Result<Vec<Crate>> {
     let entries = std::fs::read_dir(crates).with_context(|| crates.display().to_string())?;
     let mut dirs: Vec<PathBuf> = entries.map(|e| Ok(e?.path())).collect::<Result<_>>()?;
@@ -41,7 +42,8 @@ pub fn read(crates: &Path) -> Result<Vec<Crate>> {
     dirs.iter().map(|dir| read_crate(dir)).collect()
 }
 
-/// Crates whose circles are larger than they may be.
+/// Returns a message for each crate whose import cycles are larger than allowed, or smaller than its entry in
+/// [`CIRCLES`].
 pub fn problems(crates: &[Crate]) -> Vec<String> {
     let allowed: BTreeMap<&str, usize> = CIRCLES.iter().copied().collect();
     let mut problems = Vec::new();
@@ -64,7 +66,7 @@ pub fn problems(crates: &[Crate]) -> Vec<String> {
     problems
 }
 
-/// The table that `cargo xtask structure` prints.
+/// Formats the table that `cargo xtask structure` prints.
 pub fn table(crates: &[Crate]) -> String {
     let mut text = format!(
         "{:<10} {:>7} {:>8} {:>7} {:>15} {:>6} {:>9}\n",
@@ -154,7 +156,8 @@ fn rust_files(dir: &Path, files: &mut Vec<PathBuf>) -> Result<()> {
     Ok(())
 }
 
-/// `src/a/b.rs` and `src/a/b/mod.rs` are `[a, b]`; `lib.rs` and `main.rs` are the root.
+/// Returns the module path of `file`: `src/a/b.rs` and `src/a/b/mod.rs` are `[a, b]`; `lib.rs` and `main.rs`
+/// are the root.
 fn module_path(src: &Path, file: &Path) -> Vec<String> {
     let relative = file.strip_prefix(src).unwrap_or(file).with_extension("");
     let mut path: Vec<String> = relative.iter().map(|part| part.to_string_lossy().into_owned()).collect();
@@ -170,7 +173,7 @@ fn is_test(attributes: &[syn::Attribute]) -> bool {
     })
 }
 
-/// Which module an item that the root exports comes from.
+/// Records in `exports` the top-level module of each item that the root re-exports.
 fn exported(tree: &syn::UseTree, prefix: &mut Vec<String>, exports: &mut BTreeMap<String, String>) {
     match tree {
         syn::UseTree::Path(path) => {
@@ -193,7 +196,7 @@ fn exported(tree: &syn::UseTree, prefix: &mut Vec<String>, exports: &mut BTreeMa
     }
 }
 
-/// Collects the top-level modules that a file uses, and the names of its types.
+/// Visitor that collects the top-level modules that a file uses, and the names of its types.
 struct Uses<'a> {
     path: Vec<String>,
     modules: &'a BTreeSet<String>,
@@ -287,7 +290,7 @@ impl<'ast> Visit<'ast> for Uses<'_> {
     }
 }
 
-/// The sets of modules that can each reach all others of their set, the largest first.
+/// Returns the strongly connected components of the import graph with several modules, the largest first.
 fn circles(modules: &BTreeSet<String>, edges: &BTreeMap<String, BTreeSet<String>>) -> Vec<Vec<String>> {
     let reachable = |from: &str| {
         let (mut seen, mut next) = (BTreeSet::new(), vec![from.to_owned()]);

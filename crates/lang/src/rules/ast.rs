@@ -1,7 +1,8 @@
-//! The syntax tree of the rule language.
+//! Syntax tree of the rule language.
 //!
-//! Every node carries its [`Span`]. The parser decides by form alone: it does not know which streams, entities
-//! and relations exist. Where a form has two readings the node says so, and [`Condition::as_expr`] gives the other.
+//! Every node carries its [`Span`]. The parser goes by syntax alone: it does not know which streams, entities
+//! and relations exist. Where a construct has two readings its node documents that, and
+//! [`Condition::as_expr`] returns the other one.
 
 use std::fmt;
 
@@ -11,10 +12,10 @@ pub use crate::operator::BinaryOp;
 pub use crate::source::Ident;
 use crate::source::Span;
 
-/// One `*.rules` file. An app is the items of all its files together.
+/// A `*.rules` file. The items of all files form an app.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Module {
-    /// Declarations and rules in the order of the text.
+    /// Declarations and rules, in source order.
     pub items: Vec<Item>,
 }
 
@@ -45,7 +46,7 @@ impl Item {
         }
     }
 
-    /// The name it declares.
+    /// Returns the declared name.
     pub fn name(&self) -> &Ident {
         match self {
             Self::Event(d) => &d.name,
@@ -57,17 +58,17 @@ impl Item {
     }
 }
 
-/// `a.b.c`: a field of a document, or a field inside it. At least one segment.
+/// `a.b.c`: a field of a document, or a nested field. At least one segment.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Path {
-    /// The names between the dots.
+    /// Names between the dots.
     pub segments: Vec<Ident>,
     /// Source range, from the first to the last segment.
     pub span: Span,
 }
 
 impl Path {
-    /// The path with dots, as MongoDB writes it.
+    /// Returns the path in MongoDB's dot notation.
     pub fn dotted(&self) -> String {
         let names: Vec<&str> = self.segments.iter().map(|s| s.name.as_str()).collect();
         names.join(".")
@@ -77,15 +78,15 @@ impl Path {
 /// `event NAME { field: type, …; relation … } key F id F, … time F;`
 #[derive(Debug, Clone, PartialEq)]
 pub struct EventDecl {
-    /// The stream.
+    /// Name of the stream.
     pub name: Ident,
-    /// Declared fields in order; no name occurs twice.
+    /// Declared fields in order; names are unique.
     pub fields: Vec<FieldDecl>,
-    /// The field that picks the partition.
+    /// Field whose value determines the partition.
     pub key: Option<Ident>,
-    /// The fields that make an event unique; empty when none were declared.
+    /// Fields that identify an event; empty if none are declared.
     pub id: Vec<Ident>,
-    /// The field that holds the event time.
+    /// Field that contains the event time.
     pub time: Option<Ident>,
     /// Relations declared in the body. Their `owner` is `None` and means this event.
     pub relations: Vec<RelationDecl>,
@@ -96,20 +97,20 @@ pub struct EventDecl {
 /// `name: type`
 #[derive(Debug, Clone, PartialEq)]
 pub struct FieldDecl {
-    /// The field.
+    /// Field name.
     pub name: Ident,
-    /// Its type.
+    /// Field type.
     pub ty: TypeName,
     /// Source range of both.
     pub span: Span,
 }
 
-/// The name of a type.
+/// A type name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TypeName {
-    /// The type. An unknown name is an error in the diagnostics and `Object` here.
+    /// The type; `Object` for an unknown name, which is reported in the diagnostics.
     pub ty: FieldType,
-    /// What numbers count since 1970: `time(us)`.
+    /// Unit of numeric times since 1970, as in `time(us)`.
     pub unit: Option<EpochUnit>,
     /// Source range.
     pub span: Span,
@@ -127,15 +128,15 @@ impl fmt::Display for TypeName {
 /// `entity NAME key F [shard F] [replicated] [[unique] index …]…;`
 #[derive(Debug, Clone, PartialEq)]
 pub struct EntityDecl {
-    /// The collection.
+    /// Name of the collection.
     pub name: Ident,
-    /// The field whose value is the document's `_id`.
+    /// Field whose value is the document's `_id`.
     pub key: Ident,
-    /// The field that picks the partition; the key when absent.
+    /// Field whose value determines the partition; `None` means the key.
     pub shard: Option<Ident>,
-    /// Where `replicated` stands, if it does.
+    /// Source range of `replicated`, if present.
     pub replicated: Option<Span>,
-    /// Secondary indexes in order.
+    /// Secondary indexes, in order.
     pub indexes: Vec<IndexDecl>,
     /// Source range, from `entity` to the end of the last clause.
     pub span: Span,
@@ -144,7 +145,7 @@ pub struct EntityDecl {
 /// `[unique] index a` or `[unique] index (a, b.c)`
 #[derive(Debug, Clone, PartialEq)]
 pub struct IndexDecl {
-    /// Whether two documents must not have the same values.
+    /// Whether the indexed values must be unique among the documents.
     pub unique: bool,
     /// Indexed fields in order, at least one.
     pub fields: Vec<Path>,
@@ -155,16 +156,16 @@ pub struct IndexDecl {
 /// `relation [OWNER.]NAME(): ENTITY by FIELD [on FIELD];`
 #[derive(Debug, Clone, PartialEq)]
 pub struct RelationDecl {
-    /// The event or entity that has it; `None`: every event that has the field `by`, or the event in whose body
-    /// it stands.
+    /// Event or entity that has the relation; `None` means every event with the field `by`, or the event
+    /// whose body contains the declaration.
     pub owner: Option<Ident>,
-    /// The relation.
+    /// Relation name.
     pub name: Ident,
-    /// The entity it leads to.
+    /// Entity of the related documents.
     pub target: Ident,
-    /// The owner's field.
+    /// Field of the owner.
     pub by: Ident,
-    /// The target's field; its key when absent.
+    /// Field of the target; `None` means its key.
     pub on: Option<Ident>,
     /// Source range, from `relation` to the end of the last clause.
     pub span: Span,
@@ -173,11 +174,11 @@ pub struct RelationDecl {
 /// `rule NAME [priority N] { when { … } then { … } }`
 #[derive(Debug, Clone, PartialEq)]
 pub struct RuleDecl {
-    /// The rule.
+    /// Rule name.
     pub name: Ident,
-    /// Higher runs first; 0 when not written.
+    /// Priority; rules with a higher one run first. 0 if not written.
     pub priority: i32,
-    /// Conditions in order. In a tree without errors the first is [`Condition::Event`], no other is.
+    /// Conditions in order. In a tree without errors, the first and only the first is [`Condition::Event`].
     pub conditions: Vec<Condition>,
     /// Actions in order, at least one in a tree without errors.
     pub actions: Vec<Action>,
@@ -188,18 +189,19 @@ pub struct RuleDecl {
 /// `rule NAME [every SPAN] { aggregate { … } [over SPAN] [groupby { … }] do { … } }`
 #[derive(Debug, Clone, PartialEq)]
 pub struct AggregateDecl {
-    /// The rule.
+    /// Rule name.
     pub name: Ident,
-    /// How often it runs; only on demand when absent. Positive.
+    /// Positive interval between runs; `None` runs the rule on demand only.
     pub every: Option<SpanLiteral>,
-    /// How far back its stream is read; the whole history when absent. Positive.
+    /// Positive length of the period before the run from which events are read; `None` means the whole
+    /// history.
     pub over: Option<SpanLiteral>,
-    /// The source, then further conditions. In a tree without errors the first is [`Condition::Event`], whose
-    /// `stream` may here name an entity too.
+    /// The source, then further conditions. In a tree without errors, the first is [`Condition::Event`],
+    /// whose `stream` may also name an entity here.
     pub conditions: Vec<Condition>,
-    /// What makes a group; everything is one group when empty.
+    /// Grouping expressions; empty puts all events into one group.
     pub group_by: Vec<GroupItem>,
-    /// The documents made of each group, at least one; `upsert` is false in all of them.
+    /// Documents to write for each group, at least one; `upsert` is false in all of them.
     pub inserts: Vec<InsertAction>,
     /// Source range, from `rule` to the closing brace.
     pub span: Span,
@@ -208,11 +210,11 @@ pub struct AggregateDecl {
 /// `[name:] expr` in `groupby`.
 #[derive(Debug, Clone, PartialEq)]
 pub struct GroupItem {
-    /// The name by which `do` may use the value.
+    /// Name by which `do` refers to the value.
     pub name: Option<Ident>,
-    /// The value.
+    /// Grouping expression.
     pub expr: Expr,
-    /// Source range of both.
+    /// Source range of name and expression.
     pub span: Span,
 }
 
@@ -223,21 +225,22 @@ pub enum Condition {
     Event(EventCondition),
     /// `d: x.rel()(filters)`, `not x.rel()(filters)`.
     ///
-    /// `not x.name()` is this when a relation has the name; else it is the expression that
-    /// [`Condition::as_expr`] gives.
+    /// `not x.name()` has this form if `name` is a relation; otherwise it is the expression returned by
+    /// [`Condition::as_expr`].
     Relation(RelationCondition),
     /// `d: Entity(filters)` after the first condition, `not Entity(filters)`.
     ///
-    /// `not name(…)` is this when an entity has the name; else it is the call that [`Condition::as_expr`] gives.
+    /// `not name(…)` has this form if `name` is an entity; otherwise it is the call returned by
+    /// [`Condition::as_expr`].
     Entity(EntityCondition),
     /// `let v = expr`
     Let(LetCondition),
-    /// An expression that must hold.
+    /// A boolean expression that must be true.
     Expr(Expr),
 }
 
 impl Condition {
-    /// Where it stands, without the `;`.
+    /// Returns the source range, without the `;`.
     pub fn span(&self) -> Span {
         match self {
             Self::Event(c) => c.span,
@@ -248,7 +251,7 @@ impl Condition {
         }
     }
 
-    /// The name it binds.
+    /// Returns the name that the condition binds.
     pub fn binding(&self) -> Option<&Ident> {
         match self {
             Self::Event(c) => Some(&c.binding),
@@ -259,8 +262,8 @@ impl Condition {
         }
     }
 
-    /// The reading as an expression, where the form has one: `not x.name()` as the negated field, `not f(…)` as
-    /// the negated function call, and expressions themselves.
+    /// Returns the condition as an expression, if it has that reading: `not x.name()` as a negated field,
+    /// `not f(…)` as a negated function call, and expressions themselves.
     pub fn as_expr(&self) -> Option<Expr> {
         let (operand, span) = match self {
             Self::Relation(c) if c.negated && c.filters.is_none() => {
@@ -282,11 +285,11 @@ impl Condition {
 /// `x: Stream(filters)`
 #[derive(Debug, Clone, PartialEq)]
 pub struct EventCondition {
-    /// The event's name in the rest of the rule.
+    /// Name by which the rest of the rule refers to the event.
     pub binding: Ident,
-    /// The stream; in an aggregate perhaps an entity.
+    /// Stream; in an aggregate possibly an entity.
     pub stream: Ident,
-    /// All must hold; bare names are fields of the event.
+    /// Filters, all of which must be true; bare names are fields of the event.
     pub filters: Vec<Expr>,
     /// Source range of the whole condition.
     pub span: Span,
@@ -295,15 +298,16 @@ pub struct EventCondition {
 /// `d: x.rel()(filters)`, or `not x.rel()(filters)`
 #[derive(Debug, Clone, PartialEq)]
 pub struct RelationCondition {
-    /// The document's name in the rest of the rule; `None` exactly when `negated`.
+    /// Name by which the rest of the rule refers to the document; `None` exactly if `negated`.
     pub binding: Option<Ident>,
-    /// There must be no such document.
+    /// Whether the condition requires that no such document exists.
     pub negated: bool,
-    /// The event or document where the relation starts.
+    /// Event or document from which the relation is followed.
     pub base: Ident,
-    /// The relation.
+    /// Relation name.
     pub relation: Ident,
-    /// All must hold; bare names are fields of the document. `None` without the second parentheses.
+    /// Filters, all of which must be true; bare names are fields of the document. `None` without the second
+    /// parentheses.
     pub filters: Option<Vec<Expr>>,
     /// Source range of the whole condition.
     pub span: Span,
@@ -312,13 +316,13 @@ pub struct RelationCondition {
 /// `d: Entity(filters)`, or `not Entity(filters)`
 #[derive(Debug, Clone, PartialEq)]
 pub struct EntityCondition {
-    /// The document's name in the rest of the rule; `None` exactly when `negated`.
+    /// Name by which the rest of the rule refers to the document; `None` exactly if `negated`.
     pub binding: Option<Ident>,
-    /// There must be no such document.
+    /// Whether the condition requires that no such document exists.
     pub negated: bool,
-    /// The entity.
+    /// Entity name.
     pub entity: Ident,
-    /// All must hold; bare names are fields of the document.
+    /// Filters, all of which must be true; bare names are fields of the document.
     pub filters: Vec<Expr>,
     /// Source range of the whole condition.
     pub span: Span,
@@ -327,9 +331,9 @@ pub struct EntityCondition {
 /// `let name = expr`
 #[derive(Debug, Clone, PartialEq)]
 pub struct LetCondition {
-    /// The name of the value in the rest of the rule.
+    /// Name by which the rest of the rule refers to the value.
     pub name: Ident,
-    /// The value.
+    /// Expression that computes the value.
     pub expr: Expr,
     /// Source range of the whole condition.
     pub span: Span,
@@ -351,7 +355,7 @@ pub enum Action {
 }
 
 impl Action {
-    /// Where it stands, without the `;`.
+    /// Returns the source range, without the `;`.
     pub fn span(&self) -> Span {
         match self {
             Self::Update(a) => a.span,
@@ -366,11 +370,11 @@ impl Action {
 /// `update d.path = expr`, `update d { path = expr, … }`
 #[derive(Debug, Clone, PartialEq)]
 pub struct UpdateAction {
-    /// The document, by its name in the conditions.
+    /// Document, by its name in the conditions.
     pub target: Ident,
-    /// What changes, in order, at least one.
+    /// Assignments in order, at least one.
     pub assignments: Vec<Assign>,
-    /// Whether it was written with braces.
+    /// Whether the source uses braces.
     pub block: bool,
     /// Source range of the whole action.
     pub span: Span,
@@ -379,17 +383,17 @@ pub struct UpdateAction {
 /// `path = expr`
 #[derive(Debug, Clone, PartialEq)]
 pub struct Assign {
-    /// The field.
+    /// Field to change.
     pub path: Path,
-    /// What happens to it.
+    /// Kind of change.
     pub op: AssignOp,
-    /// The new value or operand.
+    /// New value or operand.
     pub value: Expr,
     /// Source range of the whole assignment.
     pub span: Span,
 }
 
-/// How an assignment changes a field.
+/// Kind of change that an assignment makes to a field.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum AssignOp {
     /// `=`
@@ -400,7 +404,7 @@ pub enum AssignOp {
     Sub,
     /// `*=`
     Mul,
-    /// `push`: append to an array.
+    /// `push`: appends to an array.
     Push,
 }
 
@@ -420,9 +424,9 @@ impl AssignOp {
 /// `unset d.path`
 #[derive(Debug, Clone, PartialEq)]
 pub struct UnsetAction {
-    /// The document, by its name in the conditions.
+    /// Document, by its name in the conditions.
     pub target: Ident,
-    /// The field to remove.
+    /// Field to remove.
     pub path: Path,
     /// Source range of the whole action.
     pub span: Span,
@@ -431,11 +435,11 @@ pub struct UnsetAction {
 /// `insert Entity { field: expr, … }`, `upsert Entity { … }`
 #[derive(Debug, Clone, PartialEq)]
 pub struct InsertAction {
-    /// The entity.
+    /// Entity of the document.
     pub entity: Ident,
-    /// Top-level fields in order; no name occurs twice.
+    /// Top-level fields in order; names are unique.
     pub fields: Vec<ObjectField>,
-    /// `upsert`: set these fields where the document is there already.
+    /// `upsert`: if the document exists, sets these fields of it.
     pub upsert: bool,
     /// Source range of the whole action.
     pub span: Span,
@@ -444,18 +448,18 @@ pub struct InsertAction {
 /// `name: expr`
 #[derive(Debug, Clone, PartialEq)]
 pub struct ObjectField {
-    /// The field. Quotes are allowed, so any text may be here, the empty one too.
+    /// Field name. It may be written in quotes, so it can be any string, including the empty one.
     pub name: Ident,
-    /// Its value.
+    /// Field value.
     pub value: Expr,
-    /// Source range of both.
+    /// Source range of name and value.
     pub span: Span,
 }
 
 /// `delete d`
 #[derive(Debug, Clone, PartialEq)]
 pub struct DeleteAction {
-    /// The document, by its name in the conditions.
+    /// Document, by its name in the conditions.
     pub target: Ident,
     /// Source range of the whole action.
     pub span: Span,
@@ -464,90 +468,90 @@ pub struct DeleteAction {
 /// `emit [new] Stream(…)`, `emit [new] Stream { … }`
 #[derive(Debug, Clone, PartialEq)]
 pub struct EmitAction {
-    /// The stream.
+    /// Stream name.
     pub stream: Ident,
-    /// The fields of the event.
+    /// Fields of the event.
     pub args: EmitArgs,
     /// Source range of the whole action.
     pub span: Span,
 }
 
-/// The fields of an emitted event.
+/// Fields of an emitted event.
 #[derive(Debug, Clone, PartialEq)]
 pub enum EmitArgs {
-    /// `(a, b)`: in the order in which the stream declares its fields.
+    /// `(a, b)`: values in the order in which the stream declares its fields.
     Positional(Vec<Expr>),
-    /// `{ x: a, y: b }`; no name occurs twice.
+    /// `{ x: a, y: b }`; names are unique.
     Named(Vec<ObjectField>),
 }
 
 /// An expression.
 ///
-/// No tree is deeper than [`super::EXPR_DEPTH_MAX`], so walking it by recursion is safe.
+/// No tree is deeper than [`super::EXPR_DEPTH_MAX`], so recursive traversal is safe.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Expr {
-    /// What it is.
+    /// Kind of the expression, with its operands.
     pub kind: ExprKind,
     /// Source range, including enclosing parentheses.
     pub span: Span,
 }
 
-/// The kinds of expression.
+/// Kinds of expressions.
 #[derive(Debug, Clone, PartialEq)]
 pub enum ExprKind {
-    /// A constant that is not a span of time.
+    /// A constant other than a time span.
     Literal(Literal),
     /// `20 min`
     Span(SpanLiteral),
-    /// `now`: the event's time.
+    /// `now`: the time of the event.
     Now,
-    /// A bare name: a binding, or a field of what is being filtered.
+    /// A bare name: a binding, or a field of the filtered event or document.
     Name(Ident),
     /// `base.field`
     Field {
-        /// What has the field.
+        /// Value that has the field.
         base: Box<Expr>,
-        /// The field.
+        /// Field name.
         field: Ident,
     },
-    /// `base.method()`: a field, the same as without parentheses.
+    /// `base.method()`: a field, equivalent to `base.method`.
     MethodCall {
-        /// What has the field.
+        /// Value that has the field.
         base: Box<Expr>,
-        /// The field.
+        /// Field name.
         method: Ident,
     },
     /// `function(args)`
     Call {
-        /// The function or aggregate.
+        /// Function or aggregate function.
         function: Ident,
-        /// Its arguments.
+        /// Arguments.
         args: Vec<Expr>,
     },
     /// `not x`, `-x`
     Unary {
-        /// The operator.
+        /// Operator.
         op: UnaryOp,
-        /// What it is applied to.
+        /// Operand.
         operand: Box<Expr>,
     },
     /// `left op right`
     Binary {
-        /// The operator.
+        /// Operator.
         op: BinaryOp,
-        /// Left of it.
+        /// Left operand.
         left: Box<Expr>,
-        /// Right of it.
+        /// Right operand.
         right: Box<Expr>,
     },
-    /// `value in list`; `value not in list` is `not` of it.
+    /// `value in list`; `value not in list` is its negation with [`UnaryOp::Not`].
     In {
-        /// What is looked for.
+        /// Value to search for.
         value: Box<Expr>,
-        /// Where: an array written out, or an expression that gives one.
+        /// Array to search: a literal, or an expression that evaluates to an array.
         list: Box<Expr>,
     },
-    /// `{ a: 1 }`; no name occurs twice.
+    /// `{ a: 1 }`; names are unique.
     Object(Vec<ObjectField>),
     /// `[1, 2]`
     Array(Vec<Expr>),
@@ -560,26 +564,26 @@ pub enum Literal {
     Null,
     /// `true`, `false`
     Bool(bool),
-    /// A whole number.
+    /// An integer.
     Int(i64),
     /// A number with a fraction or exponent; always finite.
     Float(f64),
-    /// Text.
+    /// A string.
     Str(String),
 }
 
-/// A span of time: `20 min`, `1 hour 30 min`.
+/// A time span: `20 min`, `1 hour 30 min`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SpanLiteral {
-    /// Microseconds, never negative.
+    /// Length in microseconds, never negative.
     pub micros: i64,
-    /// As written, with single spaces between numbers and units.
+    /// Source text with single spaces between numbers and units.
     pub text: String,
     /// Source range.
     pub span: Span,
 }
 
-/// Operators with one operand.
+/// A unary operator.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum UnaryOp {
     /// `not`

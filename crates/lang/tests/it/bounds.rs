@@ -1,4 +1,4 @@
-//! Every limit is a diagnostic.
+//! Tests of the limits of the rule parser: exceeding one is reported as a diagnostic.
 
 use tidemill_lang::diagnostic::{DIAGNOSTICS_MAX, Diagnostic, TOO_MANY};
 use tidemill_lang::rules::{EXPR_DEPTH_MAX, NESTING_MAX, diagnostic_codes, format, parse};

@@ -1,9 +1,11 @@
-//! Texts and what becomes of them: rules in `tests/cases/*.txt`, SiddhiQL in `tests/cases/siddhi/*.txt`.
+//! Case tests of the parsers and formatters: rules in `tests/cases/*.txt`, SiddhiQL in
+//! `tests/cases/siddhi/*.txt`.
 //!
-//! A case is `=== name`, the text, `---`, and the outcome: the diagnostics as they are shown, else the summary of the
-//! tree; in `format*.txt` the canonical text. The texts of `siddhi/on_demand*.txt` are on-demand queries, those of
-//! `siddhi/expression*.txt` expressions, of which the outcome is what is written for them. `␍` stands for a carriage
-//! return, `␉` for a tab. `UPDATE_CASES=1` writes the outcomes anew.
+//! A case is `=== name`, the input, `---`, and the expected output: the rendered diagnostics, or without any
+//! the structural text of the tree; in `format*.txt` the formatted input. The inputs of
+//! `siddhi/on_demand*.txt` are on-demand queries; those of `siddhi/expression*.txt` are expressions, and
+//! their output is the formatted expression. `␍` stands for a carriage return, `␉` for a tab.
+//! `UPDATE_CASES=1` rewrites the expected output.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -43,13 +45,13 @@ fn read_cases(text: &str) -> Vec<Case> {
 
 type Read<T> = Result<T, Vec<Diagnostic>>;
 
-/// What a language makes of a text.
+/// Parser and formatter of a language.
 struct Language {
-    /// What diagnostics call the text.
+    /// File name in diagnostics.
     file: &'static str,
-    /// The summary of the tree.
+    /// Parses the input and returns its structural text.
     summary: fn(&SourceFile) -> Read<String>,
-    /// The canonical text, where texts are formatted.
+    /// Formats the input; `None` if the language has no formatter.
     format: Option<fn(&SourceFile) -> Read<String>>,
 }
 
@@ -79,7 +81,7 @@ const SIDDHI: Language = Language {
     format: Some(siddhi::format),
 };
 
-/// Texts with variables, which are read only to be formatted.
+/// Apps with variables, which are only formatted, not parsed.
 const TEMPLATE: Language =
     Language { file: "a.siddhi", summary: siddhi::format, format: Some(siddhi::format) };
 
@@ -139,7 +141,7 @@ fn check(path: &Path, language: &Language, update: bool, failures: &mut Vec<Stri
     (cases.len(), errors)
 }
 
-/// All cases of `folder`, of which at least `least` are errors.
+/// Checks all cases of `folder`, of which at least `least` must have errors.
 fn check_folder(folder: &str, language: fn(&str) -> &'static Language, least: usize) {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join(folder);
     let mut paths: Vec<PathBuf> = fs::read_dir(folder)

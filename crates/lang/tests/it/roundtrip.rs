@@ -1,4 +1,4 @@
-//! Expressions made at random survive being written and read.
+//! Property tests: random expressions and declarations survive formatting and parsing.
 
 use proptest::prelude::*;
 use tidemill_lang::rules::ast::{
@@ -108,7 +108,7 @@ proptest! {
         let file = rule_with(&written);
         let (all, read) = value_of(&file);
         prop_assert_eq!(&read.to_string(), &written);
-        // the text may hide a difference that the tree shows
+        // the formatted expression may hide a difference that the tree shows
         let expected = structural_text(&module_of(tree));
         let got = structural_text(&module_of(read));
         prop_assert_eq!(got, expected);
@@ -156,7 +156,7 @@ fn module_of(value: Expr) -> tidemill_lang::rules::ast::Module {
     module
 }
 
-/// A declaration with fields of random names and types, with units where they are times.
+/// Generates a declaration with random field names and types, with units for times, and its source text.
 fn declaration() -> impl Strategy<Value = (Vec<(String, TypeName)>, String)> {
     let ty = prop_oneof![
         proptest::sample::select(FieldType::NAMES.to_vec())

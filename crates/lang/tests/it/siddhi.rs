@@ -1,4 +1,4 @@
-//! SiddhiQL: limits, places, and texts made at random.
+//! Tests of SiddhiQL: limits, spans, and random and truncated input.
 
 mod bounds;
 mod places;
@@ -12,7 +12,7 @@ fn file(text: impl Into<String>) -> SourceFile {
     SourceFile::new(FileId(0), "a.siddhi", text)
 }
 
-/// The texts of a file of cases.
+/// Returns the inputs of a case file.
 fn case_texts(cases: &str) -> Vec<String> {
     let mut texts = Vec::new();
     for case in cases.split("=== ").skip(1) {
@@ -22,7 +22,8 @@ fn case_texts(cases: &str) -> Vec<String> {
     texts
 }
 
-/// Formats `text` if it can be read. What comes out must be read as the same, and stay as it is.
+/// Formats `text` if it can be parsed. Asserts that the result parses to an equal tree and that formatting is
+/// idempotent.
 fn check_format(text: &str) -> Option<String> {
     let before = file(text);
     let canonical = format(&before).ok()?;

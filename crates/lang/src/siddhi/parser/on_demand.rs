@@ -103,7 +103,7 @@ impl Parser<'_> {
         Ok(ChangeQuery { select, output, span: self.span_since(start) })
     }
 
-    /// Reports what is allowed only in queries of an app: kinds of events, and an insert without `select`.
+    /// Reports kinds of events, which only queries of an app can have, and an insert without `select`.
     fn check_change(&mut self, select: Option<&Selection>, output: &Output, start: Span) {
         if let Some(kind) = output.kind {
             let message = "an on-demand query has no kinds of events";

@@ -1,4 +1,4 @@
-//! Every limit is a diagnostic.
+//! Tests of the limits of the SiddhiQL parser: exceeding one is reported as a diagnostic.
 
 use tidemill_lang::diagnostic::{DIAGNOSTICS_MAX, Diagnostic, TOO_MANY};
 use tidemill_lang::siddhi::{EXPR_DEPTH_MAX, NESTING_MAX, diagnostic_codes, format, parse, parse_expression};
@@ -86,7 +86,7 @@ fn a_large_app_is_read_and_formatted() {
 
 #[test]
 fn what_repeats_is_read_in_linear_time() {
-    // each would take minutes if what follows were looked through again and again
+    // each input would take minutes if the parser scanned the rest of the source repeatedly
     let texts = [
         "'a' ",
         "\"a\" ",

@@ -1,4 +1,4 @@
-//! Spans point at what they name.
+//! Tests that the spans of tree nodes cover the right source text.
 
 use tidemill_lang::siddhi::ast::{
     Definition, ExecutionElement, Expr, ExprKind, HandlerKind, Input, JoinInput, Output, OutputAction, Query,

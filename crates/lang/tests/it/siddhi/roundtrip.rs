@@ -1,4 +1,4 @@
-//! Expressions and apps made at random survive being written and read.
+//! Property tests: random expressions and apps survive formatting and parsing.
 
 use proptest::prelude::*;
 use tidemill_lang::siddhi::ast::{
@@ -31,7 +31,8 @@ fn name() -> impl Strategy<Value = Ident> {
     .prop_map(ident)
 }
 
-/// Texts that can be written: three double quotes cannot stand in one, nor a quote at its end.
+/// Generates strings that SiddhiQL can express: none with three double quotes, and no double quote at the end
+/// if the string needs triple quotes.
 fn text() -> impl Strategy<Value = String> {
     any::<String>().prop_filter("can be written", |text| {
         let plain = !text.contains('"') && !text.chars().any(|c| u32::from(c) < 0x20);
@@ -113,7 +114,7 @@ fn tree() -> impl Strategy<Value = Expr> {
     })
 }
 
-/// The app that filters by `condition`.
+/// Returns an app that filters by `condition`.
 fn app_with(condition: Expr) -> App {
     let mut app = parse(&file("define stream S (a int); from S[a] insert into O;")).app;
     if let [ExecutionElement::Query(query)] = &mut app.elements[..]
@@ -136,7 +137,7 @@ fn word() -> impl Strategy<Value = String> {
     )
 }
 
-/// Pieces that fit together more often than single words.
+/// Generates fragments that form valid queries more often than single words do.
 fn piece() -> impl Strategy<Value = String> {
     let pieces = [
         "define stream S (a int);",
@@ -189,7 +190,7 @@ proptest! {
         let read = parse_expression(&file(written.clone()));
         let read = read.unwrap_or_else(|diagnostics| panic!("{written}\n{diagnostics:?}"));
         prop_assert_eq!(&read.to_string(), &written);
-        // the text may hide a difference that the tree shows
+        // the formatted expression may hide a difference that the tree shows
         let expected = structural_text(&app_with(tree));
         prop_assert_eq!(&structural_text(&app_with(read)), &expected);
 

@@ -1,4 +1,4 @@
-//! Texts that end too early, lack a token, or have one too many.
+//! Tests with truncated input, and with a token removed or repeated.
 
 use tidemill_lang::diagnostic::DiagnosticSink;
 use tidemill_lang::lexer::{Dialect, TokenKind, lex};
@@ -13,7 +13,7 @@ fn texts() -> Vec<String> {
     texts
 }
 
-/// Where the tokens of `text` stand, the end aside.
+/// Returns the start and end offsets of the tokens of `text`, without the end token.
 fn tokens(text: &str) -> Vec<(usize, usize)> {
     let file = file(text);
     let tokens = lex(&file, &Dialect::SIDDHI, &mut DiagnosticSink::default()).tokens;
@@ -52,7 +52,7 @@ fn every_repetition_of_a_token_is_read_without_panic() {
 fn comments_anywhere_are_kept() {
     let comments = [" /* c */ ", " -- c\n", "\n\n-- c\n", "\n/* c */\n"];
     for text in texts() {
-        // a comment without an end swallows what is put behind it
+        // an unterminated comment swallows text inserted after it
         let Ok(canonical) = format(&file(text)) else { continue };
         let before = canonical.matches("/* c */").count() + canonical.matches("-- c\n").count();
         for (i, (start, _)) in tokens(&canonical).into_iter().enumerate() {
