@@ -119,7 +119,7 @@ impl Diagnostic {
             Some(help) => {
                 let _ = writeln!(out, "{pad} = help: {help}");
             }
-            // parsers state in the message what was expected
+            // messages of parsers already name the expected tokens
             None if !self.expected.is_empty() && !self.message.contains("expected") => {
                 let _ = writeln!(out, "{pad} = help: write {}", self.expected.join(" or "));
             }

@@ -44,7 +44,9 @@ impl Span {
     }
 }
 
-/// An identifier as written in the source, without backticks. Never empty.
+/// An identifier as written in the source, without backticks.
+///
+/// In a tree without errors, it is empty only as a quoted field name of an object in the rule language.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Ident {
     /// Name without backticks.

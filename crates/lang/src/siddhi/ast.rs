@@ -196,7 +196,7 @@ pub struct StreamRef {
 /// Scope in which a stream name is resolved.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Scope {
-    /// `S`: a stream, table or window of the app.
+    /// `S`: a name without a mark, such as that of a stream of the app.
     App,
     /// `#S`: a stream inside a partition.
     Inner,

@@ -229,7 +229,7 @@ impl Printer<'_> {
             Action::Insert(insert) => self.insert(insert),
             Action::Delete(delete) => self.write(&format!("delete {}", reference(&delete.target.name))),
             Action::Emit(emit) => {
-                // `new` has no meaning; it is preserved as a matter of taste
+                // `new` has no meaning, but is preserved if the source has it
                 let after_emit = self.tokens.get(self.token_from(emit.span.start) + 1);
                 let new = after_emit.is_some_and(|t| t.span != emit.stream.span);
                 self.write(if new { "emit new " } else { "emit " });

@@ -18,7 +18,7 @@ struct Variable {
     /// Source text of the variable: `${NAME}`.
     written: String,
     number: String,
-    /// The number without leading zeros, as messages may contain it.
+    /// The number without leading zeros, which is how the formatter prints counts.
     digits: String,
     name: String,
     is_name: bool,
