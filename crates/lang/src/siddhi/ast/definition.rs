@@ -1,4 +1,4 @@
-//! Definitions.
+//! Syntax tree of definitions.
 
 use tidemill_types::FieldType;
 

@@ -1,4 +1,4 @@
-//! Expressions.
+//! Syntax tree of expressions.
 
 use super::{Ident, Scope, StreamRef};
 pub use crate::operator::BinaryOp;

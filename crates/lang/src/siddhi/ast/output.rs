@@ -1,4 +1,4 @@
-//! Selections and outputs of queries.
+//! Syntax tree of selections, output rate limits and outputs.
 
 use super::{AttributeRef, Expr, ExprKind, Ident, StreamRef, TimeLiteral};
 use crate::source::Span;

@@ -1,4 +1,4 @@
-//! Queries, partitions, on-demand queries.
+//! Syntax tree of queries, partitions and on-demand queries.
 
 use super::{
     Annotation, Call, Expr, Ident, KindClause, Output, RateLimit, Selection, StateInput, StreamRef, Text,

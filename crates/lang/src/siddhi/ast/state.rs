@@ -1,4 +1,4 @@
-//! Patterns and sequences.
+//! Syntax tree of patterns and sequences.
 
 use super::{Handler, Ident, StreamRef, TimeLiteral};
 use crate::source::Span;
