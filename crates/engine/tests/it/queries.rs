@@ -227,6 +227,64 @@ fn how_senders_cut_their_events_makes_no_difference() {
     assert!(!one[4].is_empty());
 }
 
+/// Every type, nulls, missing attributes, a time field, outputs that stay, that go to other partitions, and that
+/// queries in partition 0 read.
+const TYPES: &str = "
+    @key('symbol')
+    define stream Trades (symbol string, price double, size int, at long);
+    @info(name='types')
+    from Trades select symbol, size > 50 as b, size as i, at as due, convert(price, 'float') as f,
+        price / (size % 2) as d, json:toObject('[1, 2]') as o
+    insert into Typed;
+    @info(name='moved')
+    from Trades select str:concat('b', size % 7) as bucket, symbol, price insert into Moved;
+    partition with (symbol of Trades) begin
+        @info(name='means') from Trades[size % 3 != 0]#window.length(5)
+        select symbol, avg(price) as mean insert into Means;
+    end;";
+const COUNTS: &str = "
+    define stream Typed (symbol string, b bool, i int, due long, f float, d double, o object);
+    from Typed#window.length(10) select count() as n, sum(i) as total insert into Counts;";
+const TYPED: &str = "
+    event Typed { symbol: string, b: bool, i: int, due: time, f: float, d: double, o: object, unset: string } time due;
+    event Moved { bucket: string, symbol: string, price: double } key bucket;
+";
+
+#[test]
+fn output_in_columns_equals_output_row_by_row() {
+    let all = |partitions: u32, step: u64, counts: bool| {
+        let dir = tempfile::tempdir().unwrap();
+        let files: &[(&str, &str)] = &[("counts.siddhi", COUNTS), ("types.siddhi", TYPES)];
+        let files = if counts { files } else { &files[1..] };
+        let mut app = quiet(App::from_texts("types", Some(TYPED), files));
+        app.settings.partitions = partitions;
+        let engine = Engine::open(dir.path(), Some(app)).unwrap();
+        (0..600).step_by(step as usize).for_each(|from| {
+            let text = trades(from, step);
+            // as milliseconds: the attribute is a long
+            let text: String = text.lines().enumerate().fold(String::new(), |all, (i, line)| {
+                let at = line.find("\"at\"").unwrap();
+                all + &line[..at] + &format!("\"at\":{}}}\n", 1_700_000_000_000 + from + i as u64)
+            });
+            send(&engine, "Trades", &text);
+        });
+        let streams = ["Typed", "Moved", "Means"].map(|stream| events(&engine, stream));
+        let ledger = ledger(&engine);
+        let counts = counts.then(|| events(&engine, "Counts"));
+        engine.stop().unwrap();
+        drop(engine);
+        let again = Engine::open(dir.path(), None).unwrap();
+        assert_eq!(["Typed", "Moved", "Means"].map(|stream| events(&again, stream)), streams);
+        (streams, ledger, counts)
+    };
+    for (partitions, counts) in [(1, false), (3, false), (1, true)] {
+        let (rows, columns) = (all(partitions, 1, counts), all(partitions, 600, counts));
+        assert_eq!(rows, columns, "{partitions} partitions");
+        assert_eq!(rows.0[0].len(), 600);
+        assert!(rows.0[0][0].contains("\"o\""), "{}", rows.0[0][0]);
+    }
+}
+
 const PLANS: [&str; 6] = ["", "flush", "checkpoint", "stop", "checkpoint stop", "flush checkpoint"];
 const STREAMS: [&str; 6] = ["Large", "Means", "Spells", "Rises", "Alarms", "AlarmPairs"];
 
