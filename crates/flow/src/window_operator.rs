@@ -1,4 +1,4 @@
-//! A window at work: what it holds, and when it wants to be called.
+//! Window operator: a window with its row buffer and its timers.
 
 mod steps;
 mod why;
@@ -17,55 +17,55 @@ use crate::window::{
     WindowContext,
 };
 
-/// Memory for more of what a window says is not kept.
+/// Capacity, in row changes, above which the change buffer is dropped instead of reused.
 const REUSED_CHANGES_MAX: usize = 1024;
 
-/// A window, its rows, and when it wants to be called.
+/// Window operator: the window logic, the row buffer that it indexes into, and its pending timers.
 pub(crate) struct WindowOperator {
     window: Box<dyn Window>,
     rows: RowStore,
     timers: TimerQueue,
     wants_expired: bool,
     searched: bool,
-    /// Most rows that are kept.
+    /// Maximum number of buffered rows.
     rows_max: usize,
-    /// What the window said last, kept for its memory.
+    /// Output of the last call that processed a chunk or timer in place; kept to reuse its memory.
     signals: RowChanges,
 }
 
-/// What a window put out of many chunks.
+/// Output of a window for a batch of input chunks.
 pub(crate) struct WindowOutput {
     pub(crate) signals: RowChanges,
-    /// The clock at each of its chunks.
+    /// Clock value of each output chunk, in milliseconds.
     pub(crate) clocks: Vec<i64>,
-    /// The chunk of the input that each comes from; none for what a timer put out.
+    /// Index of the input chunk that caused each output chunk; `None` if a timer did.
     pub(crate) origins: Vec<Option<u32>>,
-    /// The number of the first row that arrived.
+    /// Row id of the first row of the input.
     pub(crate) first: RowId,
-    /// The chunks of the input that could not be worked off, and why.
+    /// Input chunks that failed: index and error.
     pub(crate) failed: Vec<(u32, EvalError)>,
-    /// What failed when a timer ran.
+    /// Errors of the timers that failed.
     pub(crate) timer_failures: Vec<EvalError>,
 }
 
-/// Rows that are on their way to a window.
+/// Rows that were appended to the row store and are not yet processed by the window.
 pub(crate) struct AppendedRows {
-    /// How many it kept before.
+    /// Number of rows that the store had before.
     kept: u64,
-    /// The number of the first.
+    /// Row id of the first appended row.
     pub(crate) first: RowId,
 }
 
-/// What left a window while rows arrived.
+/// Evictions while rows were appended.
 pub(crate) struct SlidingEvictions {
-    /// How many left before each.
+    /// Number of rows evicted before each appended row, and after the last.
     pub(crate) counts: EvictionCounts,
-    /// The row that was the oldest before: from there on they leave.
+    /// The oldest buffered row before the call; evictions begin with it, in ascending order.
     pub(crate) oldest: RowId,
 }
 
 impl WindowOutput {
-    /// What was put out since belongs to one call.
+    /// Closes the current output chunk and records its clock and originating input chunk.
     fn end_call(&mut self, clock: i64, origin: Option<u32>) {
         self.signals.end_chunk();
         self.clocks.resize(self.signals.ends.len(), clock);
@@ -74,7 +74,7 @@ impl WindowOutput {
 }
 
 impl WindowOperator {
-    /// A window without rows. `searched` says whether joins or on-demand queries look at it.
+    /// Creates an operator without rows. `searched`: whether joins or on-demand queries read the window.
     pub(crate) fn new(
         make: &WindowConstructor,
         types: &[FieldType],
@@ -100,22 +100,22 @@ impl WindowOperator {
         Ok(())
     }
 
-    /// Another greatest number of rows.
+    /// Sets the maximum number of buffered rows.
     pub(crate) fn set_rows_max(&mut self, rows_max: usize) {
         self.rows_max = rows_max;
     }
 
-    /// Errors: that there is no room for so many rows more.
+    /// Errors: the store cannot take `more` rows within the limit.
     fn check_capacity(&self, more: usize) -> Result<(), EvalError> {
         check_capacity(self.rows.rows(), more, self.rows_max)
     }
 
-    /// A batch for what it puts out.
+    /// Returns an empty batch with the columns of the window's output.
     pub(crate) fn empty(&self) -> Batch {
         Batch::new(self.rows.types().iter().copied())
     }
 
-    /// The app starts.
+    /// Starts the window when the app starts. Output and errors are discarded.
     pub(crate) fn start(&mut self, now: i64) {
         let mut nothing = self.empty();
         let start = |window: &mut dyn Window, context: &mut WindowContext<'_>| {
@@ -125,7 +125,7 @@ impl WindowOperator {
         self.call(now, &mut nothing, start).ok();
     }
 
-    /// The chunk `rows` of `input` arrives; `ids` as for [`Self::append`].
+    /// Processes the chunk `rows` of `input` and appends the output to `out`; `ids` as for [`Self::append`].
     pub(crate) fn process_chunk(
         &mut self,
         input: &Batch,
@@ -140,7 +140,8 @@ impl WindowOperator {
         self.call(clock, out, |window, context| window.process(first..first + count, context))
     }
 
-    /// One chunk arrives: what the window says of it; then [`Self::evict_unneeded`]. `ids` as for [`Self::append`].
+    /// Processes `input` as one chunk and stores the changes for [`Self::output`]. The caller then calls
+    /// [`Self::evict_unneeded`]. `ids` as for [`Self::append`].
     pub(crate) fn process_chunk_in_place(
         &mut self,
         input: &Batch,
@@ -155,7 +156,8 @@ impl WindowOperator {
         done
     }
 
-    /// The same for its next timer that is due at `now`, if there is one.
+    /// Fires the next timer if it is due at `now` and stores the changes for [`Self::output`]; `None` if none
+    /// is due. The caller then calls [`Self::evict_unneeded`].
     pub(crate) fn fire_timer_in_place(&mut self, now: i64) -> Option<Result<(), EvalError>> {
         let mut signals = self.take_changes();
         let done = self.fire_timer_into(now, &mut signals);
@@ -163,7 +165,7 @@ impl WindowOperator {
         done
     }
 
-    /// Memory for what the window says.
+    /// Takes the change buffer, emptied; replaces it by a new one if it has grown too large.
     fn take_changes(&mut self) -> RowChanges {
         let mut signals = std::mem::take(&mut self.signals);
         signals.clear();
@@ -173,12 +175,14 @@ impl WindowOperator {
         signals
     }
 
-    /// How many rows the window spoke of in [`Self::process_chunk_in_place`] or [`Self::fire_timer_in_place`].
+    /// Returns the number of rows emitted by the last [`Self::process_chunk_in_place`] or
+    /// [`Self::fire_timer_in_place`].
     pub(crate) fn output_len(&self) -> usize {
         self.signals.items.len()
     }
 
-    /// What it said of them, chunk by chunk, where they lie.
+    /// Returns the rows emitted by the last in-place call, grouped by chunk; borrows from the row store
+    /// instead of copying.
     pub(crate) fn output(&self) -> impl Iterator<Item = impl Iterator<Item = EventRow<'_>> + Clone> {
         let row = |signal: &RowChange| {
             let (columns, row) = match signal.kind {
@@ -190,49 +194,51 @@ impl WindowOperator {
         self.signals.chunks().map(move |chunk| chunk.iter().map(row))
     }
 
-    /// The same as a batch.
+    /// Returns a copy of [`Self::output`] as a batch.
     pub(crate) fn output_batch(&self, clock: i64) -> Batch {
         let mut out = self.empty();
         self.materialize(&self.signals, clock, &mut out);
         out
     }
 
-    /// What its next timer that is due at `now` puts out, if there is one.
+    /// Fires the next timer if it is due at `now` and returns its output; `None` if none is due.
     pub(crate) fn fire_timer(&mut self, now: i64) -> Option<Result<Batch, EvalError>> {
         let due = self.timers.pop_due(now)?;
         let mut out = self.empty();
         Some(self.call(now, &mut out, |window, context| window.on_timer(due, context)).map(|()| out))
     }
 
-    /// When its next timer is due.
+    /// Returns when the next timer is due.
     pub(crate) fn next_timer(&self) -> Option<i64> {
         self.timers.next_due()
     }
 
-    /// The rows of `input` get their numbers, before they arrive.
+    /// Appends the rows of `input` to the row store, which assigns their row ids, before the window processes
+    /// them.
     ///
-    /// `ids` is the last column, where it is not in `input`.
+    /// `ids` is the last column if `input` does not contain it.
     pub(crate) fn append(&mut self, input: &Batch, ids: Option<&[u32]>) -> AppendedRows {
         let kept = self.rows.rows();
         AppendedRows { kept, first: self.rows.append_with(input, ids, 0..input.len()) }
     }
 
-    /// Whether the rows that are held, and those that entered from number `first` on, leave oldest first as others
-    /// arrive, with nobody who looks at what leaves.
+    /// Returns whether [`Self::process_sliding`] may be used: the query wants no expired events, and the
+    /// buffered rows and those appended from row id `first` on are evicted oldest first as others arrive.
     pub(crate) fn supports_sliding_path(&self, first: RowId) -> bool {
         let whole = self.window.rows_in_order().is_some_and(|held| held.is_contiguous_with(first));
         whole && !self.wants_expired && self.window.supports_sliding_path(&self.rows)
     }
 
-    /// Whether there is room for all that entered.
+    /// Returns whether the appended rows are within the row limit.
     pub(crate) fn has_capacity_for(&self, entered: &AppendedRows) -> bool {
         self.rows.next_id() - entered.first + entered.kept <= self.rows_max as u64
     }
 
-    /// All chunks of `input` arrive, each a row, for somebody who looks only at what arrives; `ticks` as for [`Self::process_all`].
-    /// None where that is not how the window works; nothing has happened then.
+    /// Processes all chunks of `input`, each a single row, for a query that wants no expired events; `ticks`
+    /// as for [`Self::process_all`]. Returns `None`, with nothing changed, if the window does not work that
+    /// way.
     ///
-    /// Before, [`Self::supports_sliding_path`] is to be asked.
+    /// The caller must have checked [`Self::supports_sliding_path`].
     pub(crate) fn process_sliding(
         &mut self,
         input: &Batch,
@@ -248,8 +254,8 @@ impl WindowOperator {
         Some(SlidingEvictions { counts: slide, oldest })
     }
 
-    /// All chunks of `input` arrive, each a row; `first` is the number of the first. None where the window does not put
-    /// out large batches; nothing has happened then.
+    /// Processes all chunks of `input`, each a single row, from row id `first` on. Returns `None`, with
+    /// nothing changed, if the window does not emit large batches.
     pub(crate) fn process_batches(&mut self, input: &Batch, first: RowId) -> Option<Vec<CompletedBatch>> {
         let rows = first..first + input.len() as RowId;
         self.with_window(i64::MIN, &mut RowChanges::default(), |window, context| {
@@ -257,9 +263,9 @@ impl WindowOperator {
         })
     }
 
-    /// All chunks of `input` arrive, whose rows have entered; before each, the timers run that are due. `ticks` are the
-    /// instants at which the clock stood on its way, ascending. What was put out is looked up in [`Self::rows`]; then
-    /// [`Self::evict_unneeded`].
+    /// Processes all chunks of `input`, whose rows are already appended; before each chunk, fires the timers
+    /// that are due. `ticks` are the ascending clock values at which time stops on its way. The output refers
+    /// to rows in [`Self::rows`]; after reading it, the caller calls [`Self::evict_unneeded`].
     pub(crate) fn process_all(
         &mut self,
         input: &Batch,
@@ -313,36 +319,36 @@ impl WindowOperator {
         all
     }
 
-    /// The rows that it holds.
+    /// Returns the row store.
     pub(crate) fn rows(&self) -> &RowStore {
         &self.rows
     }
 
-    /// Lets go of what the window does not need.
+    /// Evicts the rows that the window does not need.
     pub(crate) fn evict_unneeded(&mut self) {
         window::evict_unneeded(self.window.as_ref(), &mut self.rows);
     }
 
-    /// The first instant later than `after` at which it wants the clock to stop.
+    /// Returns the first instant after `after` at which the window wants the clock to stop.
     pub(crate) fn next_scheduled(&self, after: i64) -> Option<i64> {
         self.window.next_scheduled(after)
     }
 
-    /// What it puts out at such an instant.
+    /// Processes an instant of the window's schedule and returns the output.
     pub(crate) fn fire_schedule(&mut self, at: i64) -> Result<Batch, EvalError> {
         let mut out = self.empty();
         self.call(at, &mut out, |window, context| window.on_schedule(at, context))?;
         Ok(out)
     }
 
-    /// Writes its state.
+    /// Saves the state to a checkpoint.
     pub(crate) fn save(&self, out: &mut Writer<'_>) -> Result<(), Error> {
         self.rows.save(self.window.as_ref(), out)?;
         self.timers.save(out)?;
         self.window.save(out)
     }
 
-    /// Takes a state back.
+    /// Restores a saved state. Errors: the window refers to rows that the store does not have.
     pub(crate) fn restore(&mut self, from: &mut Reader<'_>) -> Result<(), Error> {
         self.rows.restore(from)?;
         self.timers = TimerQueue::restored(from)?;
@@ -379,7 +385,7 @@ impl WindowOperator {
     }
 }
 
-/// Errors: that beside `kept` rows there is no room for so many more.
+/// Errors: `more` rows in addition to `kept` exceed the limit.
 fn check_capacity(kept: u64, more: usize, rows_max: usize) -> Result<(), EvalError> {
     match kept + more as u64 > rows_max as u64 {
         false => Ok(()),

@@ -1,4 +1,4 @@
-//! `batch([n])`: the events that were sent together.
+//! `batch([n])`: the events of one call as a batch.
 
 use std::mem;
 use std::ops::Range;
@@ -22,18 +22,19 @@ pub(super) fn build(parameters: &[Parameter], _: &WindowInput<'_>) -> Result<Win
     Ok(Arc::new(move || Box::new(BatchWindow { n, state: State::default() })))
 }
 
-/// Each chunk is a batch; with `n` it is cut into batches of `n`, which leave together.
+/// Treats each chunk as a batch. With `n`, splits the chunk into batches of `n` rows, which expire at the
+/// same time.
 struct BatchWindow {
-    /// 0 for chunks as they are.
+    /// Batch length; 0 to emit chunks undivided.
     n: u64,
     state: State,
 }
 
 #[derive(Default, Serialize, Deserialize)]
 struct State {
-    /// The last chunk.
+    /// Rows of the last chunk; empty if sent batches are not retained.
     before: RowQueue,
-    /// Whether a batch went out since the last reset.
+    /// Whether a batch was emitted since the last reset.
     came: bool,
 }
 
@@ -52,7 +53,7 @@ impl Window for BatchWindow {
         state.before.clear();
         for (seq, i) in rows.clone().zip(0_u64..) {
             if i == 0 || self.n > 0 && i.is_multiple_of(self.n) {
-                // what expired goes out with the first batch
+                // expired events belong to the chunk of the first batch
                 if i > 0 {
                     context.out.end_chunk();
                 }
@@ -63,7 +64,8 @@ impl Window for BatchWindow {
             context.out.current(seq, context.rows.time(seq));
         }
         context.out.end_chunk();
-        // The reference shows joins nothing where nobody wants expired events; the last chunk is what they look for.
+        // In Siddhi 5.1, joins find nothing unless expired events are wanted. Here they always find the last
+        // chunk.
         if context.retains_sent_batches() {
             state.before.push_all(rows);
         }

@@ -1,4 +1,4 @@
-//! From a window's name and parameters to what makes it.
+//! Construction of windows from their names and parameters.
 
 use std::ops::RangeInclusive;
 
@@ -15,41 +15,41 @@ use crate::value::Value;
 /// A parameter of a window.
 #[derive(Debug, Clone)]
 pub struct Parameter {
-    /// What it computes on a row, which is slot 0.
+    /// Expression evaluated on a row, which is slot 0.
     pub expr: Expr,
-    /// The attribute's name, when it is nothing but an attribute.
+    /// Attribute name if the parameter is a plain attribute.
     pub attribute: Option<String>,
-    /// As it is written, for errors.
+    /// Source text, for errors.
     pub text: String,
 }
 
-/// An attribute of the rows that a window gets.
+/// An attribute of a window's input rows.
 #[derive(Debug, Clone)]
 pub struct Attribute {
-    /// Its name.
+    /// Attribute name.
     pub name: String,
-    /// Its type.
+    /// Attribute type.
     pub ty: FieldType,
-    /// Its column in the [`RowStore`](crate::store::RowStore).
+    /// Column index in the [`RowStore`](crate::store::RowStore).
     pub column: usize,
 }
 
-/// Where a window's rows come from.
+/// Description of a window's input, for the construction of the window.
 #[derive(Clone, Copy)]
 pub struct WindowInput<'a> {
-    /// What may stand before an attribute: the stream's name, its alias.
+    /// Names that may qualify an attribute: the stream's name and its alias.
     pub names: &'a [&'a str],
-    /// The attributes in order.
+    /// Attributes in order.
     pub attributes: &'a [Attribute],
-    /// The columns of those that the query selects by their names alone, if it does not select all.
+    /// Columns that the query selects as plain attributes; `None` if it selects all.
     pub selected: Option<&'a [usize]>,
-    /// What conditions may call.
+    /// Functions and aggregates that conditions may call.
     pub registry: &'a Registry,
 }
 
 type WindowFactoryFn = fn(&[Parameter], &WindowInput<'_>) -> Result<WindowConstructor, String>;
 
-/// The windows that come built in.
+/// Built-in windows by name.
 const WINDOWS: &[(&str, WindowFactoryFn)] = &[
     ("batch", batch::build),
     ("cron", cron::build),
@@ -79,14 +79,14 @@ const WINDOWS: &[(&str, WindowFactoryFn)] = &[
     ("unique:timeLengthBatch", unique::time_length_batch),
 ];
 
-/// Registers all of them.
+/// Registers the built-in windows.
 pub(crate) fn register(registry: &mut Registry) {
     for (name, build) in WINDOWS {
         registry.window(name, build);
     }
 }
 
-/// Checks how many parameters there are; `form` shows them.
+/// Checks the number of parameters; `form` is the expected form, for the error.
 pub(super) fn arity(
     parameters: &[Parameter],
     allowed: RangeInclusive<usize>,
@@ -108,7 +108,7 @@ impl Parameter {
         Err(format!("{what} is to be {wanted}, not `{}`", self.text))
     }
 
-    /// A time or a number of milliseconds: a constant int or long, not negative.
+    /// Returns a constant int or long of at least 0: a time span in milliseconds.
     pub fn span(&self, what: &str) -> Result<i64, String> {
         match self.expr.as_const().and_then(Value::as_i64) {
             Some(span) if span >= 0 => Ok(span),
@@ -116,7 +116,7 @@ impl Parameter {
         }
     }
 
-    /// The same where 0 and -1 stand for none.
+    /// Returns a span as [`Self::span`] does; `None` for 0 and -1. Errors: other negative values.
     pub fn span_or_none(&self, what: &str) -> Result<Option<i64>, String> {
         match self.expr.as_const().and_then(Value::as_i64) {
             Some(0 | -1) => Ok(None),
@@ -125,7 +125,7 @@ impl Parameter {
         }
     }
 
-    /// A span that spans repeat after: not zero.
+    /// Returns a span greater than 0, for spans that repeat.
     pub fn period(&self, what: &str) -> Result<i64, String> {
         match self.span(what)? {
             0 => self.wrong(what, "a constant time or number of milliseconds above 0"),
@@ -133,7 +133,7 @@ impl Parameter {
         }
     }
 
-    /// A constant int, not negative.
+    /// Returns a constant int of at least 0.
     pub fn count(&self, what: &str) -> Result<u64, String> {
         match self.expr.as_const() {
             Some(Value::Int(n)) if *n >= 0 => Ok(u64::from(n.unsigned_abs())),
@@ -141,7 +141,7 @@ impl Parameter {
         }
     }
 
-    /// An instant: a constant int or long.
+    /// Returns a constant int or long as an instant.
     pub fn instant(&self, what: &str) -> Result<i64, String> {
         match self.expr.as_const().and_then(Value::as_i64) {
             Some(instant) => Ok(instant),
@@ -149,7 +149,7 @@ impl Parameter {
         }
     }
 
-    /// A constant bool.
+    /// Returns a constant bool.
     pub fn flag(&self, what: &str) -> Result<bool, String> {
         match self.expr.as_const() {
             Some(Value::Bool(flag)) => Ok(*flag),
@@ -157,7 +157,7 @@ impl Parameter {
         }
     }
 
-    /// A constant double from 0 to 1.
+    /// Returns a constant double from 0 to 1.
     pub fn share(&self, what: &str) -> Result<f64, String> {
         match self.expr.as_const() {
             Some(Value::Double(share)) if (0.0..=1.0).contains(share) => Ok(*share),
@@ -165,7 +165,7 @@ impl Parameter {
         }
     }
 
-    /// A constant text.
+    /// Returns a constant string.
     pub fn constant_text(&self, what: &str) -> Result<&str, String> {
         match self.expr.as_const().and_then(Value::as_str) {
             Some(text) => Ok(text),
@@ -173,7 +173,7 @@ impl Parameter {
         }
     }
 
-    /// The column of an attribute of one of these types.
+    /// Returns the column of an attribute that has one of these types.
     pub fn column(&self, what: &str, types: &[FieldType]) -> Result<usize, String> {
         match self.expr.node {
             Node::Column { slot: 0, column } if types.contains(&self.expr.ty) => Ok(column),

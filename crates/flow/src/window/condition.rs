@@ -1,4 +1,5 @@
-//! Conditions of `expression` windows: over an event, the first and the last one held, and aggregates over all.
+//! Conditions of `expression` windows: expressions over an event, the first and the last buffered event, and
+//! aggregates over all buffered events.
 
 use std::sync::Arc;
 
@@ -16,26 +17,27 @@ use crate::registry::{Aggregator, Registry};
 use crate::store::{RowId, RowStore};
 use crate::value::Value;
 
-/// The rows of a condition's frame.
+/// Row slots of a condition's frame: the event, the first and the last buffered event.
 const EVENT: usize = 0;
 const FIRST: usize = 1;
 const LAST: usize = 2;
-/// The values of the aggregates.
+/// Slot of the aggregate values.
 const AGGREGATES: usize = 3;
-/// The timestamps of the first and of the last event.
+/// Slot of the timestamps of the first and of the last event.
 const TIMES: usize = 4;
 
-/// What stands for `eventTimestamp(first)` once it is found: an attribute by a name that nobody can write.
+/// Attribute name that replaces `eventTimestamp(first)` and `eventTimestamp(last)` in the syntax tree. It
+/// cannot occur in source text.
 const TIMESTAMP: &str = "\0";
 
-/// A condition, compiled.
+/// A compiled condition.
 pub(super) struct Condition {
     text: String,
     expr: Expr,
     calls: Vec<AggregateCall>,
 }
 
-/// Compiles conditions, also those that come with the events.
+/// Compiler for conditions; events may bring conditions while the app runs.
 pub(super) struct ConditionCompiler {
     names: Vec<String>,
     attributes: Vec<Attribute>,
@@ -51,7 +53,7 @@ impl ConditionCompiler {
         }
     }
 
-    /// Compiles a text. Errors: what is wrong with it.
+    /// Compiles source text. Errors: the first diagnostic.
     pub(super) fn compile(&self, text: &str) -> Result<Arc<Condition>, String> {
         let file = SourceFile::new(FileId::default(), "condition", text);
         let first = |diagnostics: Vec<Diagnostic>| diagnostics.into_iter().next().map(|d| d.message);
@@ -71,7 +73,8 @@ impl ConditionCompiler {
     }
 }
 
-/// Writes `eventTimestamp(first)` and `eventTimestamp(last)` as attributes of the two.
+/// Rewrites `eventTimestamp(first)` and `eventTimestamp(last)` as the attribute [`TIMESTAMP`] of `first` and
+/// `last`.
 fn mark_timestamps(expr: &mut Ast) {
     match &mut expr.kind {
         ExprKind::Literal(_) | ExprKind::Time(_) | ExprKind::Attribute(_) => {}
@@ -147,14 +150,14 @@ impl Scope for ConditionScope<'_> {
     }
 }
 
-/// An event with the timestamp that it has at the moment.
+/// A row with its current timestamp.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct TimedRow {
     pub(super) seq: RowId,
     pub(super) time: i64,
 }
 
-/// What a condition looks at.
+/// Input of one evaluation of a condition.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct ConditionInput<'r> {
     pub(super) event: TimedRow,
@@ -164,11 +167,11 @@ pub(super) struct ConditionInput<'r> {
     pub(super) rows: &'r RowStore,
 }
 
-/// A condition and its aggregates.
+/// A condition with the state of its aggregates.
 pub(super) struct Evaluator {
     condition: Arc<Condition>,
     aggregates: Vec<Box<dyn Aggregator>>,
-    /// One row each: see [`AGGREGATES`] and [`TIMES`].
+    /// Aggregate values, one row per column, for slot [`AGGREGATES`]; `times` likewise for slot [`TIMES`].
     values: Vec<Column>,
     times: [Column; 2],
 }
@@ -185,19 +188,20 @@ impl Evaluator {
         &self.condition.text
     }
 
-    /// The event enters the aggregates.
+    /// Adds the event to all aggregates.
     ///
-    /// All of them: in the reference one on the right of an `and` or `or` that is decided misses the event for good.
+    /// In Siddhi 5.1, an aggregate on the right of an `and` or `or` whose left side decides misses the event
+    /// for good.
     pub(super) fn add(&mut self, view: &ConditionInput<'_>) -> Result<(), EvalError> {
         self.change(view, |aggregate, args| aggregate.add(args))
     }
 
-    /// The event leaves the aggregates.
+    /// Removes the event from all aggregates.
     pub(super) fn remove(&mut self, view: &ConditionInput<'_>) -> Result<(), EvalError> {
         self.change(view, |aggregate, args| aggregate.remove(args))
     }
 
-    /// The aggregates begin anew with the event.
+    /// Resets the aggregates and adds the event.
     pub(super) fn restart(&mut self, view: &ConditionInput<'_>) -> Result<(), EvalError> {
         self.aggregates.iter_mut().for_each(|aggregate| aggregate.reset());
         self.add(view)
@@ -217,7 +221,7 @@ impl Evaluator {
         Ok(())
     }
 
-    /// Whether the condition is true; null is not.
+    /// Returns whether the condition is true; null counts as false.
     pub(super) fn holds(&mut self, view: &ConditionInput<'_>) -> Result<bool, EvalError> {
         self.load_input(view);
         for (value, aggregate) in self.values.iter_mut().zip(&self.aggregates) {

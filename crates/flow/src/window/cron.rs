@@ -1,4 +1,4 @@
-//! `cron('…')`: the events between two instants of a schedule together.
+//! `cron('…')`: the events between two instants of a schedule as a batch.
 
 use std::mem;
 use std::ops::Range;
@@ -23,7 +23,8 @@ pub(super) fn build(parameters: &[Parameter], _: &WindowInput<'_>) -> Result<Win
     Ok(Arc::new(move || Box::new(CronBatch { schedule: Arc::clone(&schedule), state: State::default() })))
 }
 
-/// No reset goes out: totals are brought back by the leavers alone, so they go out whether anybody wants them or not.
+/// Emits no resets: only expired events bring the aggregates back to their initial state, so expired events
+/// are emitted whether the query wants them or not.
 struct CronBatch {
     schedule: Arc<Cron>,
     state: State,
@@ -31,9 +32,9 @@ struct CronBatch {
 
 #[derive(Default, Serialize, Deserialize)]
 struct State {
-    /// What came since the last instant.
+    /// Rows since the last instant of the schedule.
     current: RowQueue,
-    /// What went out last.
+    /// Rows of the last emitted batch.
     before: RowQueue,
 }
 
@@ -60,7 +61,7 @@ impl Window for CronBatch {
         Ok(())
     }
 
-    // the reference shows joins nothing; here they find the last batch, as in the other batch windows
+    // in Siddhi 5.1 joins find nothing; here they find the last batch, as in the other batch windows
     fn rows_in_order(&self) -> Option<&RowQueue> {
         Some(&self.state.before)
     }

@@ -1,4 +1,4 @@
-//! The condition that an `expression` window goes by: always the same, or the one that its events bring along.
+//! Source of the condition of an `expression` window: a constant, or an attribute of its events.
 
 use std::sync::Arc;
 
@@ -9,12 +9,12 @@ use super::{Parameter, WindowInput};
 use crate::expr::EvalError;
 use crate::store::{RowId, RowStore};
 
-/// Where the condition comes from.
+/// Source of a condition.
 #[derive(Clone)]
 pub(super) enum ConditionSource {
-    /// It is written in the app.
+    /// Constant in the app.
     Fixed(Arc<Condition>),
-    /// It is an attribute of the events.
+    /// Column of the events that contains the source text of the condition.
     Column(usize, Arc<ConditionCompiler>),
 }
 
@@ -28,7 +28,7 @@ impl ConditionSource {
         Ok(Self::Column(column, Arc::new(conditions)))
     }
 
-    /// What evaluates the condition from the start on, if it is known.
+    /// Returns the evaluator to begin with; `None` if the condition comes with the events.
     pub(super) fn evaluator(&self) -> Option<Evaluator> {
         match self {
             Self::Fixed(condition) => Some(Evaluator::new(Arc::clone(condition))),
@@ -36,7 +36,8 @@ impl ConditionSource {
         }
     }
 
-    /// What evaluates the condition from row `seq` on, if it is another than before.
+    /// Returns a new evaluator if row `seq` brings another condition than `before`; `None` if it is
+    /// unchanged. Errors: the condition is null or does not compile.
     pub(super) fn changed(
         &self,
         seq: RowId,
@@ -53,7 +54,7 @@ impl ConditionSource {
         Ok(Some(Evaluator::new(conditions.compile(text).map_err(EvalError)?)))
     }
 
-    /// Takes a saved evaluator back.
+    /// Restores a saved evaluator.
     pub(super) fn restore(&self, saved: &SavedEvaluator) -> Result<Option<Evaluator>, EvalError> {
         let Some((text, aggregates)) = saved else { return Ok(None) };
         let condition = match self {
@@ -66,7 +67,8 @@ impl ConditionSource {
     }
 }
 
-/// The text of the condition and the state of its aggregates; none before the first event brought one along.
+/// Source text of the condition and state of its aggregates; `None` before the first event brought a
+/// condition.
 pub(super) type SavedEvaluator = Option<(String, serde_json::Value)>;
 
 pub(super) fn save(evaluator: Option<&Evaluator>) -> SavedEvaluator {

@@ -28,9 +28,10 @@ pub(super) fn build(parameters: &[Parameter], source: &WindowInput<'_>) -> Resul
     }))
 }
 
-/// An arrival is added; while the condition is false the oldest leave, the last of them perhaps the arrival itself.
+/// Adds each arriving row, then evicts the oldest rows while the condition is false, at worst the arriving
+/// row itself.
 ///
-/// Plain attributes are those of the arrival, and after that of the event that has just left.
+/// Unqualified attributes are those of the arriving row, and after an eviction those of the row evicted last.
 struct Expression {
     origin: ConditionSource,
     evaluator: Option<Evaluator>,
@@ -50,7 +51,7 @@ impl Expression {
         let mut holds = match evaluator.holds(&view) {
             Ok(holds) => holds,
             Err(failure) => {
-                // the arrival is lost; what is held goes on without it
+                // the arriving row is dropped; the buffered rows stay without it
                 self.held.pop_back();
                 evaluator.remove(&view)?;
                 return Err(failure);
@@ -73,7 +74,7 @@ impl Window for Expression {
     fn process(&mut self, rows: Range<RowId>, context: &mut WindowContext<'_>) -> Result<(), EvalError> {
         for seq in rows {
             if let Some(evaluator) = self.origin.changed(seq, self.evaluator.as_ref(), context.rows)? {
-                // under a new condition all that is held comes once more
+                // a new condition is applied to all buffered rows as if they arrived again
                 self.evaluator = Some(evaluator);
                 for held in mem::take(&mut self.held).iter() {
                     self.process_row(held, context)?;

@@ -1,5 +1,5 @@
-//! `expressionBatch('condition' [, include.triggering [, stream.current]])`: the events for which a condition holds
-//! together.
+//! `expressionBatch('condition' [, include.triggering [, stream.current]])`: batches of events for which a
+//! condition holds.
 
 use std::mem;
 use std::ops::Range;
@@ -40,22 +40,23 @@ pub(super) fn build(parameters: &[Parameter], source: &WindowInput<'_>) -> Resul
     }))
 }
 
-/// No reset goes out: totals are brought back by the leavers alone, so they go out whether anybody wants them or not.
+/// Emits no resets: only expired events bring the aggregates back to their initial state, so expired events
+/// are emitted whether the query wants them or not.
 struct ExpressionBatch {
     origin: ConditionSource,
-    /// Whether an event that breaks the condition belongs to the batch that it ends.
+    /// Whether an event that breaks the condition belongs to the batch that it ends; `None` for no.
     includes: Option<Expr>,
-    /// Events pass at once; only their leaving is in batches.
+    /// Whether events are emitted on arrival and only their expiry is batched.
     streams: bool,
     evaluator: Option<Evaluator>,
-    /// The batch being filled.
+    /// Batch being filled.
     current: RowQueue,
-    /// The batch that went out; none with `streams`.
+    /// Last emitted batch; empty with `streams`.
     before: RowQueue,
 }
 
 impl ExpressionBatch {
-    /// Whether an event breaks the condition; then the aggregates begin anew with it.
+    /// Returns whether an event breaks the condition. If so, restarts the aggregates with this event.
     fn breaks(&mut self, seq: RowId, context: &WindowContext<'_>) -> Result<bool, EvalError> {
         let Some(evaluator) = &mut self.evaluator else { return Ok(false) };
         let event = |seq| TimedRow { seq, time: context.rows.time(seq) };
@@ -87,7 +88,7 @@ impl ExpressionBatch {
         context.out.all_expired(&self.before, now);
         self.before.clear();
         if self.current.is_empty() {
-            // it does not fit into any batch
+            // the event alone breaks the condition, so it belongs to no batch
             context.out.expired(seq, now);
             context.out.current(seq, now);
         } else {
@@ -106,7 +107,8 @@ impl ExpressionBatch {
         Ok(())
     }
 
-    /// `arrives` is not set for an event that had passed and comes once more under a new condition: it can only leave.
+    /// Processes a row with `streams`. `arrives` is false for a row that was emitted earlier and is evaluated
+    /// again under a new condition: it can only expire.
     fn process_streaming(
         &mut self,
         seq: RowId,
@@ -145,7 +147,7 @@ impl Window for ExpressionBatch {
     fn process(&mut self, rows: Range<RowId>, context: &mut WindowContext<'_>) -> Result<(), EvalError> {
         for seq in rows {
             if let Some(evaluator) = self.origin.changed(seq, self.evaluator.as_ref(), context.rows)? {
-                // under a new condition the batch being filled comes once more
+                // a new condition is applied to the batch being filled as if its rows arrived again
                 self.evaluator = Some(evaluator);
                 for held in mem::take(&mut self.current).iter() {
                     if self.streams {

@@ -1,4 +1,4 @@
-//! `externalTime(attribute, span)`: the events of the last `span` by an attribute of theirs.
+//! `externalTime(attribute, span)`: the events of the last `span`, measured by an attribute.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -25,7 +25,8 @@ pub(super) fn build(parameters: &[Parameter], _: &WindowInput<'_>) -> Result<Win
     Ok(Arc::new(move || Box::new(ExternalTime { column, span, state: state.clone() })))
 }
 
-/// The clock does not matter: only arrivals let events go. A value that goes back lets none go.
+/// Independent of the clock: only arriving events evict others. A value smaller than earlier ones evicts
+/// none.
 struct ExternalTime {
     column: usize,
     span: i64,
@@ -35,11 +36,11 @@ struct ExternalTime {
 #[derive(Clone, Serialize, Deserialize)]
 struct State {
     held: RowQueue,
-    /// The value at which the head leaves; the end of time when there is none.
+    /// Value of the attribute at which the oldest row is evicted; `i64::MAX` if there is no row.
     due: i64,
 }
 
-/// Checks that every row has a time. Errors: that one is null.
+/// Checks that every row has a time. Errors: a time is null.
 pub(super) fn require_times(rows: Range<RowId>, column: usize, store: &RowStore) -> Result<(), EvalError> {
     for seq in rows {
         if store.long(seq, column).is_none() {
@@ -63,7 +64,7 @@ impl ExternalTime {
 impl Window for ExternalTime {
     fn process(&mut self, rows: Range<RowId>, context: &mut WindowContext<'_>) -> Result<(), EvalError> {
         if rows.end - rows.start > 1 {
-            // none of a chunk is held when one of it fails
+            // if one row of a chunk fails, none of the chunk is buffered
             require_times(rows.clone(), self.column, context.rows)?;
         }
         for seq in rows {

@@ -1,5 +1,5 @@
-//! `externalTimeBatch(attribute, span [, start [, timeout [, replace]]])`: the events of each span of an attribute of
-//! theirs together; `unique:externalTimeBatch(key, …)` keeps the newest of each key.
+//! `externalTimeBatch(attribute, span [, start [, timeout [, replace]]])`: the events of each span of an
+//! attribute's values as a batch; `unique:externalTimeBatch(key, …)` keeps the newest of each key.
 
 use std::mem;
 use std::ops::Range;
@@ -54,12 +54,12 @@ fn make(parameters: &[Parameter], keys: Option<KeyEncoder>) -> Result<WindowCons
     }))
 }
 
-/// Where the first span begins.
+/// Start of the first span.
 #[derive(Clone, Copy)]
 enum SpanStart {
     FirstEvent,
     Constant(i64),
-    /// A column of the first event.
+    /// Column of the first event that contains the start.
     Attribute(usize),
 }
 
@@ -67,9 +67,10 @@ struct ExternalTimeBatch {
     column: usize,
     span: i64,
     start: SpanStart,
-    /// How long the clock may run on without an event that ends the span before what is there goes out.
+    /// Milliseconds that the clock may advance in a span before the rows collected so far are emitted; `None`
+    /// to wait for an event that ends the span.
     timeout: Option<i64>,
-    /// The attribute is set to the span's end.
+    /// Whether the attribute is set to the end of the span.
     replace: bool,
     keys: Option<KeyEncoder>,
     state: State,
@@ -77,21 +78,21 @@ struct ExternalTimeBatch {
 
 #[derive(Serialize, Deserialize)]
 struct State {
-    /// What has not gone out yet.
+    /// Rows that are not emitted yet.
     current: BatchBuffer,
-    /// What went out last: the span before, or after a timeout what is there of the running one.
+    /// Rows emitted last: the previous span, or after a timeout those of the running span so far.
     sent: BatchBuffer,
-    /// Where the first span began, and the end of the running one.
+    /// Start of the first span, and end of the running one; `None` before the first event.
     span: Option<(i64, i64)>,
-    /// The greatest value so far.
+    /// Greatest value of the attribute so far.
     latest: i64,
-    /// The timer that counts; those asked for earlier do nothing.
+    /// Due time of the effective timer; timers scheduled for earlier times do nothing.
     due: i64,
-    /// A timeout has sent part of the running span.
+    /// Whether a timeout has emitted part of the running span.
     flushed: bool,
 }
 
-/// The rows of a batch.
+/// Rows of a batch.
 #[derive(Serialize, Deserialize)]
 enum BatchBuffer {
     All(Vec<RowId>),
@@ -176,7 +177,7 @@ impl ExternalTimeBatch {
         }
     }
 
-    /// What went out before leaves, what is there goes out.
+    /// Expires the batch emitted before and emits the collected rows.
     fn flush(&mut self, by_timer: bool, context: &mut WindowContext<'_>) {
         self.all_expired(context);
         self.state.sent.clear();
@@ -189,7 +190,7 @@ impl ExternalTimeBatch {
         context.out.end_chunk();
     }
 
-    /// What came since a timeout goes out, together with what that one has sent.
+    /// Emits the rows collected since a timeout, after the rows that the timeout emitted.
     fn flush_rest(&mut self, by_timer: bool, context: &mut WindowContext<'_>) {
         if self.state.current.as_slice().is_empty() {
             return;
@@ -197,7 +198,7 @@ impl ExternalTimeBatch {
         self.all_expired(context);
         context.out.reset(self.state.latest);
         if self.keys.is_some() {
-            // an event that went out makes room for a later one of its key
+            // an emitted event is replaced by a later one of its key
             self.state.sent.append(&self.state.current);
             Self::all_current(&self.state.sent, context);
         } else {
@@ -210,7 +211,8 @@ impl ExternalTimeBatch {
         context.out.end_chunk();
     }
 
-    /// After a timeout what was sent is needed once more, else only where somebody asks for it.
+    /// Drops the emitted batch unless a timeout emitted it, because it is emitted again with the rest, or the
+    /// batch is retained for expired events or searches.
     fn drop_sent(&mut self, by_timer: bool, context: &WindowContext<'_>) {
         if !by_timer && !context.retains_sent_batches() {
             self.state.sent.clear();

@@ -1,4 +1,5 @@
-//! `frequent(n [, attribute …])`: the newest event of each of the `n` most frequent keys, by Misra and Gries' counts.
+//! `frequent(n [, attribute …])`: the newest event of each of the `n` most frequent keys, by the counts of
+//! Misra and Gries.
 //!
 //! Source: J. Misra, D. Gries, "Finding repeated elements", 1982.
 
@@ -29,7 +30,7 @@ struct Frequent {
     n: u64,
     keys: KeyEncoder,
     counts: HashMap<Box<str>, KeyCount>,
-    /// Keys that ever entered: their order.
+    /// Number of keys that ever entered; numbers them in order of entry.
     entered: u64,
 }
 
@@ -38,12 +39,12 @@ struct KeyCount {
     count: u64,
     /// The key's newest event.
     seq: RowId,
-    /// When the key entered.
+    /// Order of entry of the key.
     entered: u64,
 }
 
 impl Frequent {
-    /// Takes one off each key; those with none left leave.
+    /// Decrements the count of every key and evicts the keys whose count reaches zero, in order of entry.
     fn decrement_counts(&mut self, context: &mut WindowContext<'_>) {
         let mut leaving: Vec<KeyCount> = vec![];
         self.counts.retain(|_, count| {
@@ -119,7 +120,7 @@ impl Window for Frequent {
         out.state(&self.in_order())
     }
 
-    // the reference keeps only the counts, not the events; here both come back
+    // Siddhi 5.1 saves only the counts, not the events; here both are restored
     fn restore(&mut self, from: &mut Reader<'_>, _: &RowStore) -> Result<(), Error> {
         let counts: Vec<(Box<str>, KeyCount)> = from.state()?;
         self.entered = counts.last().map_or(0, |(_, count)| count.entered + 1);

@@ -1,4 +1,4 @@
-//! Keys of events: the texts of some values, put together.
+//! Keys of events: concatenated string forms of values.
 
 use std::fmt::Write as _;
 
@@ -8,18 +8,18 @@ use super::{Parameter, WindowContext, WindowInput};
 use crate::expr::{EvalError, Expr, Node};
 use crate::store::RowId;
 
-/// Computes keys. The text is written anew for each event, so that known keys cost no memory.
+/// Computes keys. Reuses one buffer for all events, so that looking up a known key allocates nothing.
 #[derive(Clone)]
 pub(super) struct KeyEncoder {
     exprs: Vec<Expr>,
-    /// What stands between the texts.
+    /// Separator between values.
     separator: &'static str,
     text: String,
 }
 
 impl KeyEncoder {
-    /// The values of attributes, or of all that are selected when none is named. As in the reference nothing stands between
-    /// them: `a` and `bc` are one key with `ab` and `c`.
+    /// Creates an encoder for attributes, or for all selected ones if none is given. As in Siddhi 5.1 there
+    /// is no separator: `a` and `bc` make the same key as `ab` and `c`.
     pub(super) fn of_attributes(attributes: &[Parameter], source: &WindowInput<'_>) -> Result<Self, String> {
         for attribute in attributes {
             if attribute.attribute.is_none() {
@@ -37,7 +37,8 @@ impl KeyEncoder {
         Ok(Self { exprs, separator: "", text: String::new() })
     }
 
-    /// What `unique` windows go by: anything computed from the event but objects and constants.
+    /// Creates the encoder of a `unique` window, for any expressions of the event. Errors: an object or a
+    /// constant.
     pub(super) fn unique(keys: &[Parameter]) -> Result<Self, String> {
         match keys.iter().find(|key| key.expr.as_const().is_some()) {
             Some(key) => Err(format!("`{}`, a constant, tells no events apart", key.text)),
@@ -45,7 +46,8 @@ impl KeyEncoder {
         }
     }
 
-    /// The same, or a constant, with which all events have one key.
+    /// Creates an encoder as [`Self::unique`] does, but accepts constants, which give all events the same
+    /// key.
     pub(super) fn unique_or_constant(keys: &[Parameter]) -> Result<Self, String> {
         if let Some(key) = keys.iter().find(|key| key.expr.ty == FieldType::Object) {
             return Err(format!("`{}`, an object, tells no events apart", key.text));
@@ -54,7 +56,7 @@ impl KeyEncoder {
         Ok(Self { exprs, separator: "\0", text: String::new() })
     }
 
-    /// The key of a row.
+    /// Returns the key of a row; valid until the next call.
     pub(super) fn encode(&mut self, seq: RowId, context: &WindowContext<'_>) -> Result<&str, EvalError> {
         self.text.clear();
         for (i, expr) in self.exprs.iter().enumerate() {
@@ -65,14 +67,14 @@ impl KeyEncoder {
                 self.text.push_str(text);
                 continue;
             }
-            // writing into a text cannot fail
+            // writing to a string cannot fail
             let _ = write!(self.text, "{}", context.eval(expr, seq)?);
         }
         Ok(&self.text)
     }
 }
 
-/// The text of a text attribute, where it lies.
+/// Returns the string of a plain string attribute without a copy; `None` for other expressions and for null.
 fn text_of<'c>(expr: &Expr, seq: RowId, context: &'c WindowContext<'_>) -> Option<&'c str> {
     let Node::Column { slot: 0, column } = expr.node else { return None };
     context.rows.text(seq, column)

@@ -1,4 +1,4 @@
-//! `lengthBatch(n [, stream.current])`: each `n` events together.
+//! `lengthBatch(n [, stream.current])`: batches of `n` events.
 
 use std::mem;
 use std::ops::Range;
@@ -24,23 +24,24 @@ pub(super) fn build(parameters: &[Parameter], _: &WindowInput<'_>) -> Result<Win
     Ok(Arc::new(move || Box::new(LengthBatch { n, streams, state: State::default() })))
 }
 
-/// Smaller batches are not worth being worked off by themselves.
+/// Minimum batch length for the batched path: processing a smaller batch on its own does not pay.
 const LARGE: u64 = 64;
 
 struct LengthBatch {
     n: u64,
-    /// Events pass at once; only their leaving is in batches.
+    /// Whether events are emitted on arrival and only their expiry is batched.
     streams: bool,
     state: State,
 }
 
 #[derive(Default, Serialize, Deserialize)]
 struct State {
-    /// The batch being filled.
+    /// Batch being filled.
     current: RowQueue,
-    /// What waits to expire: the batch that went out, or with `streams` the one that is passing.
+    /// Rows that wait to expire: the last emitted batch, or with `streams` the batch being emitted.
     before: RowQueue,
-    /// Events of the passing batch, which need not be held for it.
+    /// Number of events of the batch being emitted with `streams`; it is counted because they need not be
+    /// buffered.
     passed: u64,
 }
 
@@ -58,8 +59,8 @@ impl LengthBatch {
         context.out.all_current(&state.current, context.rows);
         mem::swap(&mut state.current, &mut state.before);
         state.current.clear();
-        // Where nobody wants expired events the reference never forgets a batch that went out; a join finds the last one
-        // here, as it does when somebody wants them.
+        // Unless expired events are wanted, Siddhi 5.1 never drops an emitted batch. Here a join finds the
+        // last one, as it does when they are wanted.
         if !context.retains_sent_batches() {
             state.before.clear();
         }

@@ -1,5 +1,5 @@
-//! `lossyFrequent(support, error [, attribute …])`: the newest event of each key whose share of all events is about
-//! `support`, by Manku and Motwani's lossy counts.
+//! `lossyFrequent(support, error [, attribute …])`: the newest event of each key whose share of all events is
+//! about `support`, by the lossy counting of Manku and Motwani.
 //!
 //! Source: G. S. Manku, R. Motwani, "Approximate frequency counts over data streams", 2002.
 
@@ -24,7 +24,7 @@ pub(super) fn build(parameters: &[Parameter], source: &WindowInput<'_>) -> Resul
     let support = parameters[0].share("the support")?;
     let error = match parameters.get(1) {
         Some(error) => error.share("the error")?,
-        // the reference breaks here, though it says that this is meant
+        // Siddhi 5.1 documents this default but fails here
         None => support / 10.0,
     };
     if error == 0.0 {
@@ -39,9 +39,9 @@ pub(super) fn build(parameters: &[Parameter], source: &WindowInput<'_>) -> Resul
 }
 
 struct LossyFrequent {
-    /// An event passes when its key has at least this share of all events.
+    /// Minimum share of all events that the key of an event must have for the event to be emitted.
     share: f64,
-    /// Events of a bucket: after each, rare keys leave.
+    /// Number of events per bucket; at the end of each bucket, infrequent keys are evicted.
     width: f64,
     keys: KeyEncoder,
     state: State,
@@ -55,11 +55,11 @@ struct State {
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 struct KeyCount {
     count: u64,
-    /// The bucket before the one in which the key entered.
+    /// Index of the bucket before the one in which the key entered.
     before: u64,
-    /// The key's newest event, passed or not.
+    /// The key's newest event, emitted or not.
     seq: RowId,
-    /// When the key entered: the events up to it.
+    /// Number of events up to the one with which the key entered; orders the keys.
     entered: u64,
 }
 
@@ -137,7 +137,7 @@ impl Window for LossyFrequent {
         out.state(&(self.state.total, self.in_order()))
     }
 
-    // the reference loses the counts; here they come back
+    // Siddhi 5.1 loses the counts; here they are restored
     fn restore(&mut self, from: &mut Reader<'_>, _: &RowStore) -> Result<(), Error> {
         let (total, counts): (u64, Vec<(Box<str>, KeyCount)>) = from.state()?;
         self.state = State { counts: counts.into_iter().collect(), total };

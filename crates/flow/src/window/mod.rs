@@ -1,7 +1,7 @@
-//! Windows: which events a query holds, and when they leave.
+//! Windows: which events a query buffers, and when they expire.
 //!
-//! A window sees rows by their numbers in a [`RowStore`] and says what goes on as [`RowChanges`]; the rows themselves are
-//! put together by whoever runs it. What a window emits is a function of its state, the chunks and the clock.
+//! A window refers to rows by their ids in a [`RowStore`] and reports its output as [`RowChanges`]; the
+//! caller materializes the rows. The output is a function of the window's state, the chunks and the clock.
 
 mod batch;
 mod build;
@@ -45,99 +45,100 @@ use crate::snapshot::{Error, Reader, Writer};
 use crate::store::{RowId, RowStore, SEGMENT_ROWS};
 use crate::value::Value;
 
-/// The due times that one scheduler was asked for, in the order in which it was asked, not sorted: a due time behind a
-/// later one waits for it.
+/// Due times that a window scheduled, first in, first out. Not sorted: a due time queued after a later one
+/// waits for it.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct TimerQueue {
     due: VecDeque<i64>,
 }
 
 impl TimerQueue {
-    /// Asks for a call at `due`.
+    /// Schedules a call of [`Window::on_timer`] at `due`.
     pub fn schedule(&mut self, due: i64) {
         self.due.push_back(due);
     }
 
-    /// The head, if it is due at `now`; it is taken.
+    /// Removes and returns the head if it is due at `now`.
     pub fn pop_due(&mut self, now: i64) -> Option<i64> {
         self.due.front().copied().filter(|due| *due <= now)?;
         self.due.pop_front()
     }
 
-    /// Writes what was asked for.
+    /// Saves the queue to a checkpoint.
     pub(crate) fn save(&self, out: &mut Writer<'_>) -> Result<(), Error> {
         out.numbers(self.due.iter().map(|due| due.cast_unsigned()))
     }
 
-    /// What was written.
+    /// Reads a saved queue.
     pub(crate) fn restored(from: &mut Reader<'_>) -> Result<Self, Error> {
-        // in the same memory
+        // the conversion reuses the memory of the vector
         let due: Vec<i64> = from.numbers()?.into_iter().map(u64::cast_signed).collect();
         Ok(Self { due: due.into() })
     }
 
-    /// The head.
+    /// Returns the head without removing it.
     pub fn next_due(&self) -> Option<i64> {
         self.due.front().copied()
     }
 }
 
-/// What a window works with.
+/// Environment of a call to a window.
 pub struct WindowContext<'a> {
-    /// The clock, milliseconds.
+    /// Current clock value, in milliseconds.
     pub now: i64,
-    /// The rows.
+    /// Row store that the window refers to.
     pub rows: &'a mut RowStore,
-    /// What goes on.
+    /// Receives the output.
     pub out: &'a mut RowChanges,
-    /// When it wants to be called.
+    /// Timers of the window.
     pub timers: &'a mut TimerQueue,
-    /// Whether anybody wants expired events; some windows do not put them out otherwise. The same for a window's life.
+    /// Whether the query wants expired events; some windows emit none otherwise. Constant over a window's
+    /// life.
     pub wants_expired: bool,
-    /// Whether joins or on-demand queries look at what it holds; some windows hold less otherwise. The same for a
-    /// window's life.
+    /// Whether joins or on-demand queries read the buffered rows; some windows buffer fewer otherwise.
+    /// Constant over a window's life.
     pub searched: bool,
 }
 
 impl WindowContext<'_> {
-    /// The value of an expression on a row.
+    /// Evaluates an expression on a row.
     pub fn eval(&self, expr: &Expr, seq: RowId) -> Result<Value, EvalError> {
         let rows = [Some(self.rows.row(seq))];
         expr.eval(&Frame { rows: &rows, time: self.rows.time(seq), now: self.now, host: &NoContext })
     }
 
-    /// Whether a batch that went out is still needed.
+    /// Returns whether a batch that was emitted is still needed.
     fn retains_sent_batches(&self) -> bool {
         self.wants_expired || self.searched
     }
 }
 
-/// What leaves a window while rows arrive: always its oldest.
+/// Evictions while rows arrive; always the oldest rows.
 #[derive(Debug)]
 pub struct EvictionCounts {
-    /// For each row that arrives how many leave before it.
+    /// Number of rows evicted before each arriving row.
     pub before: Vec<u32>,
-    /// How many leave behind the last one.
+    /// Number of rows evicted after the last arriving row.
     pub after_last: u32,
 }
 
-/// A batch that comes out of a window.
+/// A batch that a batch window completed.
 #[derive(Debug)]
 pub struct CompletedBatch {
-    /// The number of the row with whose arrival it does, among those that arrive.
+    /// Index, among the arriving rows, of the row that completed the batch.
     pub completing_row: u32,
-    /// Its rows.
+    /// Rows of the batch.
     pub rows: Range<RowId>,
 }
 
-/// Which rows a window still needs.
+/// The rows that a window still needs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RetainedRows {
-    /// None that arrived so far.
+    /// None of the rows that arrived so far.
     Nothing,
-    /// This one and all later ones.
+    /// This row and all later ones.
     From(RowId),
-    /// So many, here and there: [`Window::sparse_rows`] says which.
+    /// Number of rows, not contiguous; [`Window::sparse_rows`] lists them.
     Sparse(usize),
 }
 
@@ -151,22 +152,26 @@ impl RetainedRows {
     }
 }
 
-/// A window. It holds numbers of rows; they arrive with ever greater numbers, not without gaps.
+/// A window. It stores row ids; rows arrive with ascending ids, which may have gaps.
 ///
-/// On an error, what it put out in the failed call counts for nothing: see [`RowChanges::rewind`].
+/// If a call fails, the caller discards its output: see [`RowChanges::rewind`].
 pub trait Window: Send {
-    /// A chunk arrived, in order. The clock stands at its time already, and timers due before it have run.
+    /// Processes a chunk of rows in order. The clock is already at the chunk's time, and timers due before it
+    /// have fired.
     fn process(&mut self, rows: Range<RowId>, context: &mut WindowContext<'_>) -> Result<(), EvalError>;
 
-    /// Whether [`Self::process_sliding`] works for the rows that are held and those that are about to arrive, all in `rows`.
+    /// Returns whether [`Self::process_sliding`] works for the buffered and the arriving rows, all of which
+    /// are in `rows`.
     fn supports_sliding_path(&self, _rows: &RowStore) -> bool {
         false
     }
 
-    /// Rows arrive one after the other at the instants `clocks`, and the clock goes on to `until`: the same as
-    /// [`Self::process`] and [`Self::on_timer`] in their order, for somebody who looks only at what arrives.
+    /// Processes rows that arrive as chunks of their own at `clocks`, then advances time to `until`.
+    /// Equivalent to calling [`Self::process`] and [`Self::on_timer`] in order, for a query that wants no
+    /// expired events.
     ///
-    /// `None`: not every row comes out as it arrives, or what leaves is not the oldest; then nothing has changed.
+    /// Returns `None`, with nothing changed, if some row is not emitted on arrival or the evicted rows are
+    /// not always the oldest.
     fn process_sliding(
         &mut self,
         _rows: Range<RowId>,
@@ -177,10 +182,10 @@ pub trait Window: Send {
         None
     }
 
-    /// Rows arrive one after the other: the same as [`Self::process`], where what comes out is large batches of rows
-    /// that follow each other, each behind a reset.
+    /// Processes rows that arrive as chunks of their own. Equivalent to [`Self::process`] if the output is
+    /// large batches of consecutive rows, each after a reset.
     ///
-    /// `None`: that is not so; then nothing has changed.
+    /// Returns `None`, with nothing changed, if that does not hold.
     fn process_batches(
         &mut self,
         _rows: Range<RowId>,
@@ -189,54 +194,57 @@ pub trait Window: Send {
         None
     }
 
-    /// A due time that it asked for was reached; the clock may stand later.
+    /// Called when a scheduled due time is reached; the clock may already be later.
     fn on_timer(&mut self, _due: i64, _context: &mut WindowContext<'_>) -> Result<(), EvalError> {
         Ok(())
     }
 
-    /// Whether it may ask for timers.
+    /// Returns whether the window may schedule timers.
     fn is_time_driven(&self) -> bool {
         true
     }
 
-    /// The app starts; the clock stands at `context.now`.
+    /// Called when the app starts, with the clock at `context.now`.
     fn start(&mut self, _context: &mut WindowContext<'_>) {}
 
-    /// The first instant of its schedule later than `after`. The clock stops there on its way, runs the timers that
-    /// are due, and calls [`Self::on_schedule`]. Only windows that go by a calendar have one; it is never saved.
+    /// Returns the first instant of the window's schedule after `after`. When time advances, the clock stops
+    /// there, fires the timers that are due, and calls [`Self::on_schedule`]. Only windows driven by a
+    /// calendar have a schedule; it is never saved.
     fn next_scheduled(&self, _after: i64) -> Option<i64> {
         None
     }
 
-    /// An instant of its schedule was reached; the clock stands there.
+    /// Called at an instant of the schedule, with the clock at that instant.
     fn on_schedule(&mut self, _at: i64, _context: &mut WindowContext<'_>) -> Result<(), EvalError> {
         Ok(())
     }
 
-    /// What joins and on-demand queries find, in the window's order.
+    /// Returns the rows that joins and on-demand queries find, in the window's order.
     fn rows(&self) -> Vec<RowId> {
         self.rows_in_order().map_or_else(Vec::new, |held| held.iter().collect())
     }
 
-    /// The same where it lies, when its order is that of arrival.
+    /// Returns the rows of [`Self::rows`] without a copy if their order is that of arrival.
     fn rows_in_order(&self) -> Option<&RowQueue> {
         None
     }
 
-    /// Which rows it needs, held or not; [`evict_unneeded`] lets the others go.
+    /// Returns which rows the window needs, whether joins find them or not; [`evict_unneeded`] evicts the
+    /// others.
     fn retained_rows(&self) -> RetainedRows;
 
-    /// The rows it needs, in no particular order, when they are [`RetainedRows::Sparse`].
+    /// Returns the rows that the window needs, in no particular order, if they are [`RetainedRows::Sparse`].
     fn sparse_rows(&self) -> Vec<RowId> {
         vec![]
     }
 
-    /// The column that it writes in arriving rows. What is computed from it must be computed behind the window.
+    /// Returns the column that the window overwrites in arriving rows. Expressions that use it must be
+    /// computed after the window.
     fn rewritten_column(&self) -> Option<usize> {
         None
     }
 
-    /// What it holds and waits for, for whoever asks why nothing comes out.
+    /// Reports the buffered rows and what the window waits for.
     fn status(&self, look: &StatusContext<'_>) -> WindowStatus {
         let mut held = self.rows();
         if held.is_empty() {
@@ -245,18 +253,18 @@ pub trait Window: Send {
         WindowStatus::new(held.len() as u64, look.time_range(held.into_iter()), "events")
     }
 
-    /// Its state, for a checkpoint.
+    /// Saves the state to a checkpoint.
     fn save(&self, out: &mut Writer<'_>) -> Result<(), Error>;
 
-    /// Takes a saved state back; the rows are there again under the same numbers. Errors: that it is none of this
-    /// window.
+    /// Restores a saved state. The rows are in the store again with their former ids. Errors: the state does
+    /// not belong to this window.
     fn restore(&mut self, from: &mut Reader<'_>, rows: &RowStore) -> Result<(), Error>;
 }
 
-/// Makes a window without events.
+/// Constructor of a window without events.
 pub type WindowConstructor = Arc<dyn Fn() -> Box<dyn Window> + Send + Sync>;
 
-/// The rows that a window needs, ascending: what a checkpoint keeps of its store.
+/// Returns the ids of the rows that a window needs, ascending: the rows that a checkpoint saves.
 pub fn retained_row_ids(window: &dyn Window, rows: &RowStore) -> Vec<RowId> {
     match window.retained_rows() {
         RetainedRows::Nothing => vec![],
@@ -269,11 +277,11 @@ pub fn retained_row_ids(window: &dyn Window, rows: &RowStore) -> Vec<RowId> {
     }
 }
 
-/// Lets go of the rows that a window does not need, to be called when all rows of the store have arrived at it and its
-/// signals have been worked off.
+/// Evicts the rows that a window does not need. All rows of the store must have been processed by the window,
+/// and its row changes must have been consumed.
 ///
-/// Cost: nothing much, and now and then a copy of the rows that are needed; per row that arrives it is bounded. Bounds: a
-/// store keeps at most about twice the rows that are needed and two segments.
+/// Cost: usually negligible, sometimes a copy of the rows that are needed; amortized constant per arriving
+/// row. Bounds: a store keeps at most about twice the rows that are needed and two segments.
 pub fn evict_unneeded(window: &dyn Window, rows: &mut RowStore) {
     match window.retained_rows() {
         RetainedRows::Nothing => rows.evict_below(rows.next_id()),

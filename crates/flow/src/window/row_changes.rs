@@ -1,30 +1,30 @@
-//! What windows put out.
+//! Output of windows: changes of rows, in chunks.
 
 use super::row_queue::RowQueue;
 use crate::batch::EventKind;
 use crate::store::{RowId, RowStore};
 
-/// What a window says of a row.
+/// Change of a row by a window.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RowChange {
-    /// What happened to it.
+    /// Kind of change.
     pub kind: EventKind,
-    /// The row; nothing for a reset.
+    /// The row; 0 for a reset.
     pub seq: RowId,
-    /// The timestamp that the event has from here on.
+    /// Timestamp of the emitted event, in milliseconds.
     pub time: i64,
 }
 
-/// What a window puts out, in chunks.
+/// Output of a window: row changes in order, grouped into chunks.
 #[derive(Debug, Clone, Default)]
 pub struct RowChanges {
-    /// The events in order.
+    /// Row changes of all chunks.
     pub items: Vec<RowChange>,
-    /// Where each chunk ends.
+    /// End index of each chunk in `items`.
     pub ends: Vec<usize>,
 }
 
-/// A place in [`RowChanges`].
+/// Position in [`RowChanges`] that [`RowChanges::rewind`] returns to.
 #[derive(Debug, Clone, Copy)]
 pub struct Savepoint {
     items: usize,
@@ -32,24 +32,24 @@ pub struct Savepoint {
 }
 
 impl RowChanges {
-    /// A row arrived; it keeps its timestamp `time`.
+    /// Records the arrival of a row, which keeps its timestamp `time`.
     #[inline]
     pub fn current(&mut self, seq: RowId, time: i64) {
         self.items.push(RowChange { kind: EventKind::Current, seq, time });
     }
 
-    /// A row left; `time` is its timestamp from here on.
+    /// Records that a row left; `time` becomes its timestamp.
     #[inline]
     pub fn expired(&mut self, seq: RowId, time: i64) {
         self.items.push(RowChange { kind: EventKind::Expired, seq, time });
     }
 
-    /// A batch ended.
+    /// Records the end of a batch.
     pub fn reset(&mut self, time: i64) {
         self.items.push(RowChange { kind: EventKind::Reset, seq: 0, time });
     }
 
-    /// What was put out since the last end is one chunk.
+    /// Ends a chunk of the changes since the last end; does nothing if there are none.
     #[inline]
     pub fn end_chunk(&mut self) {
         if self.ends.last().copied().unwrap_or(0) < self.items.len() {
@@ -57,35 +57,35 @@ impl RowChanges {
         }
     }
 
-    /// The events of each chunk.
+    /// Returns the changes of each chunk.
     pub fn chunks(&self) -> impl Iterator<Item = &[RowChange]> {
         let starts = std::iter::once(0).chain(self.ends.iter().copied());
         starts.zip(&self.ends).map(|(start, end)| &self.items[start..*end])
     }
 
-    /// Nothing was put out.
+    /// Removes all changes.
     pub fn clear(&mut self) {
         self.items.clear();
         self.ends.clear();
     }
 
-    /// The place behind everything so far, for [`Self::rewind`].
+    /// Returns the current position, for [`Self::rewind`].
     pub fn mark(&self) -> Savepoint {
         Savepoint { items: self.items.len(), ends: self.ends.len() }
     }
 
-    /// Takes back what was put out since `mark`.
+    /// Removes the changes since `mark`.
     pub fn rewind(&mut self, mark: Savepoint) {
         self.items.truncate(mark.items);
         self.ends.truncate(mark.ends);
     }
 
-    /// All of `rows` left at `time`.
+    /// Records that all of `rows` left; `time` becomes their timestamp.
     pub(super) fn all_expired(&mut self, rows: &RowQueue, time: i64) {
         self.items.extend(rows.iter().map(|seq| RowChange { kind: EventKind::Expired, seq, time }));
     }
 
-    /// All of `rows` arrived; they keep their timestamps.
+    /// Records the arrival of all of `rows`, which keep their timestamps.
     pub(super) fn all_current(&mut self, rows: &RowQueue, store: &RowStore) {
         self.items.extend(rows.iter().map(|seq| RowChange {
             kind: EventKind::Current,

@@ -1,4 +1,4 @@
-//! Rows in the order of their arrival.
+//! Queue of rows in order of arrival.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -7,12 +7,13 @@ use serde::{Deserialize, Serialize};
 
 use crate::store::RowId;
 
-/// A queue of rows with ascending numbers: as long as no number is left out it costs two numbers, however many it holds.
+/// Queue of ascending row ids, stored as ranges: without gaps it costs two numbers, however many rows it
+/// contains.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct RowQueue {
-    /// The oldest rows up to the first number that is left out; empty only when all is.
+    /// The oldest rows, up to the first gap; empty only if the queue is empty.
     first: Range<RowId>,
-    /// The rows behind it.
+    /// The ranges after `first`, ascending.
     later: VecDeque<Range<RowId>>,
     len: u64,
 }
@@ -64,19 +65,19 @@ impl RowQueue {
         Some(seq)
     }
 
-    /// Takes the oldest `count` rows, of rows without gaps.
+    /// Removes the oldest `count` rows. The queue must not have gaps.
     pub(super) fn pop_all(&mut self, count: u64) {
         debug_assert!(self.later.is_empty() && count <= self.len);
         self.first.start += count;
         self.len -= count;
     }
 
-    /// Whether row `next` would follow without a gap, and there is none so far.
+    /// Returns whether the queue has no gap and would have none after `next` is pushed.
     pub(crate) fn is_contiguous_with(&self, next: RowId) -> bool {
         self.is_empty() || self.later.is_empty() && self.first.end == next
     }
 
-    /// Takes back the row that was pushed last.
+    /// Removes the row that was pushed last.
     pub(super) fn pop_back(&mut self) {
         if self.is_empty() {
             return;
@@ -89,7 +90,7 @@ impl RowQueue {
         }
     }
 
-    /// Whether it holds a row.
+    /// Returns whether the queue contains a row.
     #[inline]
     pub(crate) fn contains(&self, seq: RowId) -> bool {
         if self.first.contains(&seq) {
@@ -115,7 +116,7 @@ impl RowQueue {
         self.len = 0;
     }
 
-    /// Its rows, oldest first.
+    /// Returns the rows, oldest first.
     pub(crate) fn iter(&self) -> impl DoubleEndedIterator<Item = RowId> + '_ {
         std::iter::once(&self.first).chain(&self.later).cloned().flatten()
     }

@@ -54,15 +54,15 @@ struct SortColumn {
     descending: bool,
 }
 
-/// In so many pieces a saved window is taken back.
+/// Number of pieces in which a saved window is restored.
 const RESTORED_PIECES: usize = 16;
 
-/// When more than `n` are held the last one in order leaves, among equals the newest.
+/// When more than `n` rows are buffered, evicts the last in order; among equals, the newest.
 struct SortWindow {
     n: u64,
     order: SmallVec<[SortColumn; 2]>,
     entries: BTreeSet<SortEntry>,
-    /// Until more than `n` came they are held in the order of their arrival.
+    /// Whether a row was ever evicted; until then, [`Window::rows`] returns the rows in order of arrival.
     overflowed: bool,
 }
 
@@ -78,7 +78,7 @@ struct SortEntry {
     seq: RowId,
 }
 
-/// A value to sort by, turned round for descending order.
+/// A value to sort by; its order is reversed if `descending`.
 #[derive(Debug)]
 struct SortValue {
     value: Value,
@@ -92,7 +92,7 @@ impl Ord for SortValue {
             (Value::Long(a), Value::Long(b)) => a.cmp(b),
             (Value::Float(a), Value::Float(b)) => order(f64::from(*a), f64::from(*b)),
             (Value::Double(a), Value::Double(b)) => order(*a, *b),
-            // by UTF-16 code units, as in the reference
+            // by UTF-16 code units, as in Siddhi 5.1
             (Value::Str(a), Value::Str(b)) => a.encode_utf16().cmp(b.encode_utf16()),
             // a column has values of one type, and none of others
             _ => Ordering::Equal,
@@ -143,8 +143,8 @@ impl SortWindow {
 
 impl Window for SortWindow {
     fn process(&mut self, rows: Range<RowId>, context: &mut WindowContext<'_>) -> Result<(), EvalError> {
-        // The reference notices a null when it sorts, and then fails at every later event. Here the chunk with the
-        // null fails and is not held.
+        // Siddhi 5.1 notices a null when it sorts, and then fails at every later event. Here the chunk with
+        // the null fails and is not buffered.
         let entries = rows.map(|seq| self.entry(seq, context.rows)).collect::<Result<Vec<_>, _>>()?;
         for entry in entries {
             context.out.current(entry.seq, context.rows.time(entry.seq));

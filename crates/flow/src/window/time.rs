@@ -1,4 +1,5 @@
-//! `time(span)`: the events of the last `span` of the clock. `delay(span)`: events come out when they are `span` old.
+//! `time(span)`: the events of the last `span` of the clock. `delay(span)`: emits events when they are `span`
+//! old.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -30,12 +31,13 @@ pub(super) fn delay(parameters: &[Parameter], _: &WindowInput<'_>) -> Result<Win
     }))
 }
 
-/// An event leaves when its age reaches the span: just before an arrival, or by a timer.
+/// Evicts an event when its age reaches the span: just before an arrival, or by a timer.
 struct TimeWindow {
     rows: TimeEviction,
-    /// The greatest timestamp so far: only a greater one asks for a timer.
+    /// Greatest timestamp for which a timer was scheduled; only a greater one schedules another.
     asked: i64,
-    /// Events come out only when they leave; nothing ever expires, and what is held still waits.
+    /// Whether events are emitted only when they leave; then none expires, and the buffered ones are still to
+    /// be emitted.
     delays: bool,
 }
 
@@ -92,7 +94,7 @@ impl Window for TimeWindow {
                 context.timers.schedule(self.rows.due(time));
             }
         }
-        // those that are due before an arrival let nothing go that it would not
+        // a timer due before an arrival evicts no row that the arrival would not evict
         let due = std::iter::from_fn(|| context.timers.pop_due(until)).last();
         Some(self.rows.process_sliding(rows, clocks, due.map(|_| until), context.rows))
     }

@@ -1,4 +1,4 @@
-//! `timeBatch(span [, start] [, stream.current])`: the events of each span of the clock together.
+//! `timeBatch(span [, start] [, stream.current])`: the events of each span of the clock as a batch.
 
 use std::mem;
 use std::ops::Range;
@@ -32,15 +32,15 @@ pub(super) fn build(parameters: &[Parameter], _: &WindowInput<'_>) -> Result<Win
     }))
 }
 
-/// Spans of the clock, one after the other. They begin with the first event.
+/// Consecutive spans of the clock, beginning with the first event.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub(super) struct TimeSpans {
     #[serde(skip)]
     span: i64,
-    /// An instant at which some span begins.
+    /// An instant at which some span begins; `None` for the time of the first event.
     #[serde(skip)]
     start: Option<i64>,
-    /// The end of the running span.
+    /// End of the running span; `None` before the first event.
     end: Option<i64>,
 }
 
@@ -49,7 +49,8 @@ impl TimeSpans {
         Self { span, start, end: None }
     }
 
-    /// Whether the running span has ended; then [`Self::advance`] is to be called.
+    /// Returns whether the running span has ended; the caller must then call [`Self::advance`]. Begins the
+    /// first span if there is none.
     #[inline]
     pub(super) fn has_ended(&mut self, context: &mut WindowContext<'_>) -> bool {
         let now = context.now;
@@ -57,7 +58,7 @@ impl TimeSpans {
             Some(end) => end,
             None => {
                 let end = match self.start {
-                    // as in the reference a start in the future puts the first end one span further
+                    // as in Siddhi 5.1, a start in the future moves the first end by one span
                     Some(start) => grid_end(now, start, self.span),
                     None => now.saturating_add(self.span),
                 };
@@ -69,8 +70,8 @@ impl TimeSpans {
         now >= end
     }
 
-    /// Begins the next span. Of several that have ended meanwhile each has its timer, which is due at once; but when
-    /// nothing is left that could come out, the clock is caught up with in one step.
+    /// Begins the next span. If several spans have ended in the meantime, each gets its own timer, which is
+    /// due at once; but with `nothing_left` to emit, they are skipped in one step.
     pub(super) fn advance(&mut self, nothing_left: bool, context: &mut WindowContext<'_>) {
         let Some(end) = self.end else { return };
         let ended = if nothing_left { (context.now.saturating_sub(end) / self.span).max(0) } else { 0 };
@@ -79,26 +80,27 @@ impl TimeSpans {
         self.end = Some(end);
     }
 
-    /// The end of the running span; `None` before the first event.
+    /// Returns the end of the running span; `None` before the first event.
     pub(super) fn end(&self) -> Option<i64> {
         self.end
     }
 
-    /// Takes over where the spans of a saved state stand. The reference forgets it and begins a new span with the
-    /// first event after a restart; here spans go on.
+    /// Restores the end of the running span. Siddhi 5.1 forgets it and begins a new span with the first event
+    /// after a restart; here the running span continues.
     pub(super) fn resume(&mut self, saved: &Self) {
         self.end = saved.end;
     }
 }
 
-/// The next instant after `time` that lies whole spans from `start`; with a `start` later than `time` the one behind it.
+/// Returns the next instant after `time` that is a multiple of `span` away from `start`; if `start` is later
+/// than `time`, the instant after that one.
 pub(super) fn grid_end(time: i64, start: i64, span: i64) -> i64 {
     let into = time.wrapping_sub(start).wrapping_rem(span);
     time.saturating_add(span.saturating_sub(into))
 }
 
 struct TimeBatch {
-    /// Events pass at once; only their leaving is in batches.
+    /// Whether events are emitted on arrival and only their expiry is batched.
     streams: bool,
     state: State,
 }
@@ -106,11 +108,11 @@ struct TimeBatch {
 #[derive(Default, Serialize, Deserialize)]
 struct State {
     spans: TimeSpans,
-    /// The events of the running span.
+    /// Events of the running span; empty with `streams`.
     current: RowQueue,
-    /// What waits to expire: the span that went out, or with `streams` the running one.
+    /// Rows that wait to expire: the last emitted span, or with `streams` the running one.
     before: RowQueue,
-    /// Whether anything came since the last reset.
+    /// Whether an event arrived since the last reset.
     came: bool,
 }
 
@@ -120,8 +122,8 @@ impl TimeBatch {
         if context.wants_expired {
             context.out.all_expired(&state.before, context.now);
         }
-        // Where nobody wants expired events the reference never forgets a span that went out; a join finds the last one
-        // here, as it does when somebody wants them.
+        // Unless expired events are wanted, Siddhi 5.1 never drops an emitted span. Here a join finds the
+        // last one, as it does when they are wanted.
         state.before.clear();
         if mem::take(&mut state.came) {
             context.out.reset(context.now);

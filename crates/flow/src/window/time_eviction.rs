@@ -1,4 +1,4 @@
-//! Rows that leave by age.
+//! Eviction of rows by age.
 
 use std::ops::Range;
 
@@ -8,8 +8,8 @@ use super::EvictionCounts;
 use super::row_queue::RowQueue;
 use crate::store::{RowId, RowStore};
 
-/// Rows in the order of their arrival, of which the head leaves when it is `span` old. Only the head is looked at: a row
-/// with an older timestamp waits for those before it.
+/// Rows in order of arrival, the oldest of which is evicted when it is `span` old. Only the head is checked:
+/// a row with an older timestamp waits for those before it.
 #[derive(Debug, Clone)]
 pub(super) struct TimeEviction {
     span: i64,
@@ -19,7 +19,7 @@ pub(super) struct TimeEviction {
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(super) struct State {
     held: RowQueue,
-    /// When the head is to leave; the end of time when there is none. Kept apart, as it is asked for at each arrival.
+    /// Time at which the head is evicted; `i64::MAX` if there is none. Cached because every arrival reads it.
     due: i64,
 }
 
@@ -28,7 +28,7 @@ impl TimeEviction {
         Self { span, state: State { held: RowQueue::default(), due: i64::MAX } }
     }
 
-    /// When a row of this time is to leave.
+    /// Returns when a row with this timestamp is evicted.
     #[inline]
     pub(super) fn due(&self, time: i64) -> i64 {
         time.saturating_add(self.span)
@@ -42,21 +42,21 @@ impl TimeEviction {
         self.state.held.push(seq);
     }
 
-    /// Takes the head if it is due at `now`.
+    /// Removes and returns the head if it is due at `now`.
     #[inline]
     pub(super) fn pop_due(&mut self, now: i64, rows: &RowStore) -> Option<RowId> {
         if now < self.state.due { None } else { self.pop(rows) }
     }
 
-    /// Takes the head.
+    /// Removes and returns the head.
     pub(super) fn pop(&mut self, rows: &RowStore) -> Option<RowId> {
         let seq = self.state.held.pop()?;
         self.state.due = self.state.held.front().map_or(i64::MAX, |head| self.due(rows.time(head)));
         Some(seq)
     }
 
-    /// Rows arrive one by one at the instants `clocks`, and before each those leave that are due; behind the last
-    /// those that are due at `until`.
+    /// Adds rows as chunks of their own that arrive at `clocks`. Before each, evicts the rows that are due;
+    /// after the last, those that are due at `until`.
     pub(super) fn process_sliding(
         &mut self,
         rows: Range<RowId>,
@@ -68,7 +68,7 @@ impl TimeEviction {
         let first = held.front().unwrap_or(rows.start);
         let (mut head, span) = (first, self.span);
         let (mut times, mut heads) = (store.time_cursor(), store.time_cursor());
-        // those due at `now` leave, of the rows before `end`
+        // evicts the rows due at `now` among those before `end`
         let mut leave = |now: i64, end: RowId, due: &mut i64| {
             let first = head;
             while now >= *due && head < end {
@@ -97,12 +97,12 @@ impl TimeEviction {
         &self.state.held
     }
 
-    /// What is to be saved.
+    /// Returns the state to be saved.
     pub(super) fn state(&self) -> &State {
         &self.state
     }
 
-    /// Takes what was saved back.
+    /// Restores a saved state.
     pub(super) fn resume(&mut self, saved: State) {
         self.state = saved;
     }

@@ -21,7 +21,7 @@ pub(super) fn build(parameters: &[Parameter], _: &WindowInput<'_>) -> Result<Win
     Ok(Arc::new(move || Box::new(TimeLength { n, rows: TimeEviction::new(span) })))
 }
 
-/// By age as in `time`, by number as in `length`. With `n` = 0 events pass and never leave.
+/// Evicts by age like `time` and by number like `length`. With `n` = 0, events pass and never expire.
 struct TimeLength {
     n: u64,
     rows: TimeEviction,
@@ -84,7 +84,7 @@ impl Window for TimeLength {
         out.state(self.rows.state())
     }
 
-    // the reference loses this window's state; here it comes back as that of any other
+    // Siddhi 5.1 loses the state of this window; here it is restored like that of any other
     fn restore(&mut self, from: &mut Reader<'_>, _: &RowStore) -> Result<(), Error> {
         self.rows.resume(from.state()?);
         Ok(())

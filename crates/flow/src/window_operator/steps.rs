@@ -1,4 +1,5 @@
-//! A window for those who look at its rows themselves: what it puts out as signals, and what it holds.
+//! Step-wise interface of the window operator for joins: they read row changes and look up buffered rows
+//! themselves.
 
 use std::ops::Range;
 
@@ -12,7 +13,7 @@ use crate::store::{RowId, RowStore};
 use crate::window::{self, RetainedRows, RowChanges, RowQueue, Window, WindowContext};
 
 impl WindowOperator {
-    /// Does something with the window, the clock showing `now`.
+    /// Calls `what` with the window and a context whose clock is `now`.
     pub(super) fn with_window<R>(
         &mut self,
         now: i64,
@@ -30,7 +31,7 @@ impl WindowOperator {
         what(self.window.as_mut(), &mut context)
     }
 
-    /// The same, where what it puts out is a chunk.
+    /// Calls `what` as [`Self::with_window`] does and ends an output chunk after it.
     pub(super) fn emit_chunk(
         &mut self,
         now: i64,
@@ -42,15 +43,15 @@ impl WindowOperator {
         Ok(())
     }
 
-    /// Adds rows that are going to arrive; the number of the first.
+    /// Appends rows that the window is about to process. Returns the row id of the first.
     ///
-    /// Errors: that it has no room for them.
+    /// Errors: they exceed the row limit.
     pub(crate) fn try_append(&mut self, input: &Batch) -> Result<RowId, EvalError> {
         self.check_capacity(input.len())?;
         Ok(self.rows.append(input, 0..input.len()))
     }
 
-    /// A chunk of rows that were added arrives.
+    /// Processes appended rows as one chunk.
     pub(crate) fn process_into(
         &mut self,
         rows: Range<RowId>,
@@ -60,7 +61,7 @@ impl WindowOperator {
         self.emit_chunk(clock, out, |window, context| window.process(rows, context))
     }
 
-    /// Its next timer runs, if it is due at `now`.
+    /// Fires the next timer if it is due at `now`; `None` if none is due.
     pub(crate) fn fire_timer_into(
         &mut self,
         now: i64,
@@ -70,27 +71,28 @@ impl WindowOperator {
         Some(self.emit_chunk(now, out, |window, context| window.on_timer(due, context)))
     }
 
-    /// An instant of its schedule was reached.
+    /// Processes an instant of the window's schedule.
     pub(crate) fn fire_schedule_into(&mut self, at: i64, out: &mut RowChanges) -> Result<(), EvalError> {
         self.emit_chunk(at, out, |window, context| window.on_schedule(at, context))
     }
 
-    /// Lets go of the rows that it does not need; all that were added must have arrived.
+    /// Evicts the rows that the window does not need. The window must have processed all appended rows.
     pub(crate) fn release(&mut self) {
         window::evict_unneeded(self.window.as_ref(), &mut self.rows);
     }
 
-    /// Its rows, and others that are not forgotten yet.
+    /// Returns the row store: the buffered rows, and others that are not evicted yet.
     pub(crate) fn store(&self) -> &RowStore {
         &self.rows
     }
 
-    /// What it holds, when its order is that of arrival.
+    /// Returns the buffered rows if their order is that of arrival.
     pub(crate) fn rows_in_order(&self) -> Option<&RowQueue> {
         self.window.rows_in_order()
     }
 
-    /// The oldest row that it needs, when it needs all from there on; none when it needs nothing.
+    /// Returns the lower bound of the rows that the window needs, which is 0 for sparse rows; `None` if it
+    /// needs none.
     pub(crate) fn oldest_retained(&self) -> Option<RowId> {
         match self.window.retained_rows() {
             RetainedRows::From(oldest) => Some(oldest),
@@ -99,7 +101,8 @@ impl WindowOperator {
         }
     }
 
-    /// Shows the held rows that satisfy `condition`, in which a row has slot `slot`, in the window's order.
+    /// Visits the buffered rows that satisfy `condition`, in the window's order. `slot` is the slot of the
+    /// row in the condition's frame.
     pub(crate) fn find(
         &self,
         condition: Option<&Expr>,
@@ -113,7 +116,7 @@ impl WindowOperator {
         })
     }
 
-    /// The same by their numbers.
+    /// Visits the row ids of the rows that [`Self::find`] would visit.
     pub(crate) fn find_row_ids(
         &self,
         condition: Option<&Expr>,

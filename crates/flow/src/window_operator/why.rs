@@ -1,11 +1,11 @@
-//! What a window tells of itself.
+//! Status report of a window.
 
 use super::WindowOperator;
 use crate::explain::{InputText, WindowReport, format_time};
 use crate::window::StatusContext;
 
 impl WindowOperator {
-    /// What it holds and waits for, with the clock at `now`.
+    /// Reports the buffered rows and what the window waits for, with the clock at `now`.
     pub(crate) fn why(&self, written: &InputText, now: i64) -> WindowReport {
         let mut waits = self.window.status(&StatusContext { rows: &self.rows, names: &written.names });
         if let Some(at) = self.window.next_scheduled(now) {
@@ -15,7 +15,7 @@ impl WindowOperator {
         WindowReport { window: written.window.clone(), waits, rows_max: self.rows_max as u64 }
     }
 
-    /// How many rows joins find.
+    /// Returns the number of rows that joins find.
     pub(crate) fn visible_row_count(&self) -> u64 {
         self.window.rows_in_order().map_or_else(|| self.window.rows().len() as u64, |held| held.len())
     }

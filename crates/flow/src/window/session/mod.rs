@@ -1,4 +1,4 @@
-//! `session(gap [, key [, latency]])`: the events of a key until none came for `gap`.
+//! `session(gap [, key [, latency]])`: the events of a key until none arrives for `gap`.
 
 mod sessions;
 
@@ -31,7 +31,7 @@ pub(super) fn build(parameters: &[Parameter], _: &WindowInput<'_>) -> Result<Win
     Ok(Arc::new(move || Box::new(SessionWindow { gap, key, latency, ..SessionWindow::default() })))
 }
 
-/// As in the reference a bare int is refused: it does not say its unit.
+/// Returns a span parameter. As in Siddhi 5.1 a bare int is rejected, because it does not state its unit.
 fn span(parameter: &Parameter, what: &str) -> Result<i64, String> {
     if parameter.expr.ty == FieldType::Int {
         let text = &parameter.text;
@@ -40,25 +40,26 @@ fn span(parameter: &Parameter, what: &str) -> Result<i64, String> {
     parameter.span(what)
 }
 
-/// Events pass at once and leave with their session, keeping their timestamps.
+/// Emits events on arrival and expires them with their session; they keep their timestamps.
 ///
-/// A session ends at a timer, `gap` after its last event. With a latency it waits for late events that much longer.
+/// A session ends by a timer, `gap` after its last event. With a latency it accepts late events for that much
+/// longer before it expires.
 #[derive(Default)]
 struct SessionWindow {
     gap: i64,
     key: Option<usize>,
     latency: i64,
     sessions: HashMap<Arc<str>, Sessions>,
-    /// The open sessions, and the ended ones.
+    /// Open sessions, and ended ones that still accept late events.
     open: SessionOrder,
     ended: SessionOrder,
-    /// Rows of all sessions.
+    /// Number of rows of all sessions.
     rows: usize,
     /// Keys so far.
     keys_created: u64,
 }
 
-/// Sessions by their end, then by the order of their keys.
+/// Sessions ordered by their end, then by the creation order of their keys.
 type SessionOrder = BTreeSet<(i64, u64, Arc<str>)>;
 
 impl SessionWindow {
@@ -70,7 +71,7 @@ impl SessionWindow {
         }
     }
 
-    /// Changes the sessions of a key and keeps the orders up to date.
+    /// Changes the sessions of a key and keeps `open` and `ended` consistent.
     fn update_sessions<T>(&mut self, key: &Arc<str>, change: impl FnOnce(&mut Sessions) -> T) -> T {
         let mut sessions = self.sessions.remove(key).unwrap_or_else(|| {
             self.keys_created += 1;
@@ -101,8 +102,8 @@ impl SessionWindow {
         }
     }
 
-    /// A session made room for a new one, which happens only inside a chunk: else a timer ends it before. What leaves
-    /// behind the chunk is returned.
+    /// Retires a session that a new one replaces. This happens only within a chunk; otherwise a timer ends
+    /// the session first. Returns the session that expires after the chunk, if any.
     fn retire_session(
         &mut self,
         key: &Arc<str>,
@@ -110,7 +111,7 @@ impl SessionWindow {
         context: &mut WindowContext<'_>,
     ) -> Option<Session> {
         if self.latency == 0 {
-            // in the reference the new event would be in no session and never leave
+            // in Siddhi 5.1 the new event would belong to no session and never expire
             self.expire(Some(session), context);
             return None;
         }
@@ -168,7 +169,7 @@ impl Window for SessionWindow {
         Ok(())
     }
 
-    // the reference shows joins nothing; here they find the events of all sessions, which is what totals cover
+    // in Siddhi 5.1 joins find nothing; here they find the events of all sessions, which the aggregates cover
     fn rows(&self) -> Vec<RowId> {
         let mut rows = self.sparse_rows();
         rows.sort_unstable();

@@ -1,4 +1,4 @@
-//! The sessions of a key.
+//! Sessions of a key.
 
 use std::collections::VecDeque;
 use std::mem;
@@ -7,27 +7,28 @@ use serde::{Deserialize, Serialize};
 
 use crate::store::RowId;
 
-/// The session that is open, and with a latency the one before it, which has ended but still takes late events.
+/// The open session and, with a latency, the one before it, which has ended but still accepts late events.
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub(super) struct Sessions {
     pub(super) open: Option<Session>,
     pub(super) ended: Option<Session>,
-    /// Which key it is: their order.
+    /// Creation number of the key; orders sessions of different keys.
     pub(super) born: u64,
 }
 
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Session {
-    /// The oldest timestamp.
+    /// Oldest timestamp, in milliseconds.
     pub(super) start: i64,
-    /// When it ends if nothing comes.
+    /// Time at which the session ends if no event arrives, in milliseconds.
     pub(super) end: i64,
     pub(super) rows: VecDeque<RowId>,
 }
 
-/// What became of an event.
+/// Outcome of inserting an event.
 pub(super) enum InsertOutcome {
-    /// It is in the open session, which now ends later; a session that made room for it leaves or stays as told.
+    /// The event belongs to the open session, whose end moved. Contains the previous session if the event
+    /// began a new one; the caller retires it.
     Open(Option<Session>),
     /// It is in a session, of which the end was not moved.
     Late,
@@ -42,7 +43,7 @@ impl Session {
 }
 
 impl Sessions {
-    /// Takes an event in.
+    /// Inserts an event.
     pub(super) fn insert(&mut self, seq: RowId, time: i64, gap: i64) -> InsertOutcome {
         match &mut self.open {
             None => self.open = Some(Session::of(seq, time, gap)),
@@ -56,7 +57,7 @@ impl Sessions {
         InsertOutcome::Open(None)
     }
 
-    /// An event older than the open session.
+    /// Inserts an event that is older than the open session.
     fn late(&mut self, seq: RowId, time: i64, gap: i64) -> InsertOutcome {
         let Some(open) = &mut self.open else { return InsertOutcome::Lost };
         if time >= open.start.saturating_sub(gap) {
@@ -77,7 +78,7 @@ impl Sessions {
         InsertOutcome::Late
     }
 
-    /// Makes one session of the two when the gap between them is closed.
+    /// Merges the two sessions if the gap between them is closed.
     fn merge(&mut self, gap: i64) {
         let Some(open) = &mut self.open else { return };
         let near = |ended: &mut Session| ended.end >= open.start.saturating_sub(gap);
@@ -88,7 +89,7 @@ impl Sessions {
         }
     }
 
-    /// The open session ends; what had ended before and waits still is one with it from here on.
+    /// Ends the open session and merges into it an ended one that still accepts late events.
     pub(super) fn end_open(&mut self) {
         let Some(mut open) = self.open.take() else { return };
         if let Some(mut ended) = self.ended.take() {

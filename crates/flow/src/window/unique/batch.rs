@@ -1,11 +1,11 @@
-//! A batch that keeps one row per key.
+//! Batch that keeps one row per key.
 
 use hashbrown::HashMap;
 use serde::{Deserialize, Serialize};
 
 use crate::store::RowId;
 
-/// Rows of different keys, in the order in which the keys were first seen.
+/// Rows of distinct keys, in the order of the keys' first arrival.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 #[serde(from = "Vec<(String, RowId)>", into = "Vec<(String, RowId)>")]
 pub(in crate::window) struct UniqueBatch {
@@ -14,7 +14,7 @@ pub(in crate::window) struct UniqueBatch {
 }
 
 impl UniqueBatch {
-    /// Adds a row; an earlier one of its key makes room in place.
+    /// Adds a row; it takes the position of an earlier row of its key.
     pub(in crate::window) fn put(&mut self, key: &str, seq: RowId) {
         match self.places.get(key) {
             Some(place) => self.rows[*place] = seq,
@@ -22,7 +22,7 @@ impl UniqueBatch {
         }
     }
 
-    /// Adds a row, unless there is one of its key.
+    /// Adds a row unless there is one of its key.
     pub(in crate::window) fn put_first(&mut self, key: &str, seq: RowId) {
         if !self.places.contains_key(key) {
             self.add(key.into(), seq);
@@ -34,7 +34,7 @@ impl UniqueBatch {
         self.rows.push(seq);
     }
 
-    /// Puts all of another batch.
+    /// Adds the rows of another batch with [`Self::put`].
     pub(in crate::window) fn put_all(&mut self, other: &Self) {
         for (key, seq) in other.entries() {
             self.put(key, seq);

@@ -1,4 +1,5 @@
-//! `unique:…`: windows that hold one event per key; a newer one pushes the older out, or with `first…` is ignored.
+//! `unique:…`: windows that buffer one event per key; a newer one replaces the older, or with `first…` is
+//! ignored.
 
 mod batch;
 mod sliding;
@@ -45,7 +46,7 @@ fn latest(keys: KeyEncoder, limit: EvictionBound) -> Result<WindowConstructor, S
     Ok(Arc::new(move || Box::new(LatestPerKey::new(keys.clone(), limit))))
 }
 
-/// `unique:lengthBatch(key, n)`: each `n` keys together, with their newest events.
+/// `unique:lengthBatch(key, n)`: batches of `n` keys, with their newest events.
 pub(super) fn length_batch(
     parameters: &[Parameter],
     _: &WindowInput<'_>,
@@ -53,7 +54,7 @@ pub(super) fn length_batch(
     until_length(parameters, "lengthBatch(key, n)", false)
 }
 
-/// `unique:firstLengthBatch(key, n)`: each `n` keys together, with their first events.
+/// `unique:firstLengthBatch(key, n)`: batches of `n` keys, with their first events.
 pub(super) fn first_length_batch(
     parameters: &[Parameter],
     _: &WindowInput<'_>,
@@ -67,12 +68,12 @@ fn until_length(parameters: &[Parameter], form: &str, first: bool) -> Result<Win
     tumbling(KeyEncoder::unique(&parameters[..1])?, first, move || BatchTrigger::Length(n))
 }
 
-/// `unique:timeBatch(key, span [, start])`: the keys of each span together, with their newest events.
+/// `unique:timeBatch(key, span [, start])`: the keys of each span as a batch, with their newest events.
 pub(super) fn time_batch(parameters: &[Parameter], _: &WindowInput<'_>) -> Result<WindowConstructor, String> {
     until_time(parameters, "timeBatch(key, span [, start])", false)
 }
 
-/// `unique:firstTimeBatch(key, span [, start])`: the keys of each span together, with their first events.
+/// `unique:firstTimeBatch(key, span [, start])`: the keys of each span as a batch, with their first events.
 pub(super) fn first_time_batch(
     parameters: &[Parameter],
     _: &WindowInput<'_>,
@@ -89,8 +90,9 @@ fn until_time(parameters: &[Parameter], form: &str, first: bool) -> Result<Windo
     })
 }
 
-/// `unique:timeLengthBatch(key, span [, start], n)`: the keys of each span together, with their newest events; when `n`
-/// came before its end they go out then, and nothing more until the end.
+/// `unique:timeLengthBatch(key, span [, start], n)`: the keys of each span as a batch, with their newest
+/// events. If `n` keys arrive before the end of the span, they are emitted then, and nothing more until the
+/// end.
 pub(super) fn time_length_batch(
     parameters: &[Parameter],
     _: &WindowInput<'_>,

@@ -1,4 +1,4 @@
-//! The unique windows that pass events at once.
+//! Unique windows that emit events on arrival.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -12,24 +12,24 @@ use crate::expr::EvalError;
 use crate::snapshot::{Error, Reader, Writer};
 use crate::store::{RowId, RowStore};
 
-/// What besides a newer event of its key lets an event go.
+/// Reason, other than a newer event of its key, for which an event is evicted.
 #[derive(Clone, Copy)]
 pub(super) enum EvictionBound {
-    /// Nothing.
+    /// No other reason.
     None,
-    /// So many keys with newer events; above 0.
+    /// Maximum number of keys; above 0. The key with the oldest event is evicted.
     Length(usize),
-    /// Its age.
+    /// Maximum age, in milliseconds.
     Age(i64),
 }
 
-/// The newest event of each key.
+/// Window of the newest event of each key.
 pub(super) struct LatestPerKey {
     keys: KeyEncoder,
     limit: EvictionBound,
     by_key: HashMap<Arc<str>, RowId>,
     by_age: BTreeMap<RowId, Arc<str>>,
-    /// The greatest timestamp so far: only a greater one asks for a timer.
+    /// Greatest timestamp for which a timer was scheduled; only a greater one schedules another.
     asked: i64,
 }
 
@@ -145,7 +145,7 @@ impl Window for LatestPerKey {
     }
 }
 
-/// The first event of each key; nothing ever leaves.
+/// Window of the first event of each key; no event ever leaves.
 pub(super) struct FirstPerKey {
     keys: KeyEncoder,
     seen: HashSet<Box<str>>,

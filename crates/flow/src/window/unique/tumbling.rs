@@ -1,4 +1,4 @@
-//! The unique windows that let events out in batches.
+//! Unique windows that emit events in batches.
 
 use std::mem;
 use std::ops::Range;
@@ -15,17 +15,17 @@ use crate::expr::EvalError;
 use crate::snapshot::{Error, Reader, Writer};
 use crate::store::{RowId, RowStore};
 
-/// When a batch goes out.
+/// Condition for emitting a batch.
 pub(super) enum BatchTrigger {
-    /// With so many keys.
+    /// Number of keys.
     Length(usize),
-    /// At the end of a span of the clock.
+    /// End of a span of the clock.
     Time(TimeSpans),
-    /// Whichever comes first.
+    /// Number of keys or end of a span, whichever comes first.
     Either {
         spans: TimeSpans,
         n: usize,
-        /// The keys came before the span's end: what still comes in it is ignored.
+        /// Whether `n` keys arrived before the end of the span; further events of the span are ignored.
         full: bool,
     },
 }
@@ -39,14 +39,15 @@ impl BatchTrigger {
     }
 }
 
-/// One event per key and batch: `[batch before-…, R, batch+…]`. The events of a batch get the clock as timestamp.
+/// Batches of one event per key. Output: `[batch before-…, R, batch+…]`, with the clock as timestamp of the
+/// batch's events.
 pub(super) struct UniqueTumbling {
     keys: KeyEncoder,
-    /// The first event of a key stays, not the newest.
+    /// Whether the first event of a key stays instead of the newest.
     first: bool,
     until: BatchTrigger,
     current: UniqueBatch,
-    /// The batch that went out.
+    /// Rows of the last emitted batch; empty if sent batches are not retained.
     before: Vec<RowId>,
 }
 
@@ -93,8 +94,8 @@ impl UniqueTumbling {
         context.out.end_chunk();
     }
 
-    /// Whether the running span has ended. The next one is begun; what came until now goes out with it, if it has not
-    /// before.
+    /// Returns whether the running span has ended. The caller then emits the rows collected so far, unless
+    /// the batch was emitted before the end, and calls [`Self::next_span`].
     fn span_ends(&mut self, context: &mut WindowContext<'_>) -> bool {
         self.until.spans().is_some_and(|spans| spans.has_ended(context))
     }
