@@ -1,4 +1,4 @@
-//! What the aggregates of a selection hold, for all groups.
+//! Accumulators of a selection: the state of its aggregates, by group.
 
 use std::borrow::Cow;
 
@@ -19,24 +19,25 @@ use crate::u64_map::prefetch_all;
 use crate::value::Value;
 use crate::window::EvictionCounts;
 
-/// One aggregate's state for each group, by the group's number.
+/// State of one aggregate for each group, indexed by group id.
 ///
-/// The common ones are kept in arrays and computed for many events in one loop; any other is an object per group.
+/// The common aggregates use arrays and process many events in one loop; others are an object per group.
 pub(super) enum GroupAccumulators {
-    /// A sum of whole numbers.
+    /// Sum of whole numbers, with the count of values.
     IntegerSum(Vec<(i64, i64)>),
-    /// A sum or mean of numbers as doubles.
+    /// Sum or mean of doubles, with the count of values.
     FloatSum { sums: Vec<(f64, i64)>, mean: bool },
-    /// A count of events.
+    /// Count of events.
     Count(Vec<i64>),
-    /// The least or greatest, where nothing ever leaves one by one.
+    /// Minimum or maximum where no event expires individually.
     MinMax(MinMaxAccumulator),
-    /// Anything else.
+    /// Any other aggregate.
     Boxed { make: AggregatorConstructor, states: Vec<Box<dyn Aggregator>> },
 }
 
 impl GroupAccumulators {
-    /// Without groups. `leaving` tells whether events leave one by one.
+    /// Creates accumulators without groups. `leaving`: whether events expire individually, not only by
+    /// resets.
     pub(super) fn new(call: &AggregateCall, leaving: bool) -> Self {
         match (call.make)().builtin() {
             Some(BuiltinAggregate::IntegerSum) => Self::IntegerSum(vec![]),
@@ -49,12 +50,12 @@ impl GroupAccumulators {
         }
     }
 
-    /// Whether many events are computed in one loop that cannot fail.
+    /// Returns whether the accumulator processes many events in one loop that cannot fail.
     pub(super) fn is_typed(&self) -> bool {
         !matches!(self, Self::Boxed { .. })
     }
 
-    /// There are so many groups now.
+    /// Extends the state to `groups` groups.
     pub(super) fn grow(&mut self, groups: usize) {
         match self {
             Self::IntegerSum(sums) => sums.resize(groups, (0, 0)),
@@ -65,7 +66,7 @@ impl GroupAccumulators {
         }
     }
 
-    /// Everything left at once.
+    /// Resets all groups to their initial state.
     pub(super) fn reset(&mut self) {
         match self {
             Self::IntegerSum(sums) => sums.fill((0, 0)),
@@ -76,7 +77,7 @@ impl GroupAccumulators {
         }
     }
 
-    /// One event arrives at its group or leaves it. Errors: why it cannot be worked off.
+    /// Adds one event to its group, or retracts it if it expired. Errors: the aggregate fails.
     pub(super) fn update(&mut self, group: usize, kind: EventKind, args: &[Value]) -> Result<(), EvalError> {
         let leaves = kind == EventKind::Expired;
         match self {
@@ -99,7 +100,7 @@ impl GroupAccumulators {
         Ok(())
     }
 
-    /// The value of a group.
+    /// Returns the value of a group.
     pub(super) fn value(&self, group: usize) -> Value {
         match self {
             Self::IntegerSum(sums) => match sums[group] {
@@ -116,7 +117,8 @@ impl GroupAccumulators {
         }
     }
 
-    /// The same behind an event: a sum to which something was added is never null, also when as much had left before.
+    /// Returns the value of a group after an event. Differs from [`Self::value`] for a sum: after a value was
+    /// added it is not null, even if the count is zero because as many values were retracted before.
     pub(super) fn value_after(&self, group: usize, kind: EventKind, arg: Option<&Value>) -> Value {
         let is_added = kind == EventKind::Current && arg.is_some_and(|arg| !arg.is_null());
         match self {
@@ -126,8 +128,8 @@ impl GroupAccumulators {
         }
     }
 
-    /// Works off `count` events that arrive, with nobody who looks at the values between them. Only for typed ones: see
-    /// [`Self::is_typed`].
+    /// Adds `count` arriving events without computing the values between them. Only for typed accumulators:
+    /// see [`Self::is_typed`].
     pub(super) fn accumulate(&mut self, ids: GroupIds<'_>, arg: Option<&Column>, count: usize) {
         match (self, arg) {
             (Self::IntegerSum(sums), Some(arg)) => {
@@ -140,14 +142,14 @@ impl GroupAccumulators {
             (total, arg) => {
                 for row in 0..count {
                     let arg = arg.map(|arg| arg.get(row));
-                    // typed ones do not fail
+                    // typed accumulators do not fail
                     total.update(ids.get(row), EventKind::Current, arg.as_slice()).ok();
                 }
             }
         }
     }
 
-    /// The values of groups.
+    /// Returns the values of groups.
     pub(super) fn values(&self, ty: FieldType, groups: &[u32]) -> Column {
         let of = |group: &u32| *group as usize;
         match self {
@@ -167,7 +169,7 @@ impl GroupAccumulators {
         }
     }
 
-    /// Asks for the memory of these groups, where there are so many that it may be far away.
+    /// Prefetches the state of these groups if there are so many groups that it may not be in the cache.
     fn prefetch(&self, ids: &[u32]) {
         match self {
             Self::IntegerSum(sums) => prefetch_all(sums, ids),
@@ -178,7 +180,7 @@ impl GroupAccumulators {
         }
     }
 
-    /// Works off many events; returns the value behind each that is wanted. Only for typed ones: see
+    /// Processes many events and returns the value after each wanted one. Only for typed accumulators: see
     /// [`Self::is_typed`].
     pub(super) fn update_batch(
         &mut self,
@@ -242,7 +244,7 @@ impl GroupAccumulators {
                     }
                     let g = ids.get(row);
                     let args: smallvec::SmallVec<[Value; 2]> = args.iter().map(|a| a.get(row)).collect();
-                    // typed ones do not fail
+                    // typed accumulators do not fail
                     self.update(g, *kind, &args).ok();
                     if wanted.has(*kind) {
                         out.push(self.value(g));
@@ -253,8 +255,8 @@ impl GroupAccumulators {
         }
     }
 
-    /// Works off events that arrive, and those that leave between them; returns the value behind each arrival. Only for
-    /// typed ones: see [`Self::is_typed`].
+    /// Adds the arriving events, retracts the evicted ones in between, and returns the value after each
+    /// arrival. Only for typed accumulators: see [`Self::is_typed`].
     pub(super) fn update_sliding(
         &mut self,
         ty: FieldType,
@@ -313,7 +315,7 @@ impl GroupAccumulators {
                         AddOrRetract::Add(row) => (new, row, EventKind::Current),
                     };
                     let arg = of.arg.as_ref().map(|arg| arg.get(row));
-                    // typed ones do not fail
+                    // typed accumulators do not fail
                     let g = of.ids[row] as usize;
                     self.update(g, kind, arg.as_slice()).ok();
                     if kind == EventKind::Current {
@@ -325,7 +327,7 @@ impl GroupAccumulators {
         }
     }
 
-    /// The state of a group, as the aggregate itself would save it.
+    /// Returns the state of a group in the format of the aggregate's own [`Aggregator::save`].
     pub(super) fn save(&self, group: usize) -> Json {
         match self {
             Self::IntegerSum(sums) => serde_json::json!([sums[group].0, sums[group].1]),
@@ -336,7 +338,7 @@ impl GroupAccumulators {
         }
     }
 
-    /// Takes the saved state of a group back.
+    /// Restores the saved state of a group.
     pub(super) fn restore(&mut self, group: usize, state: &Json) -> Result<(), EvalError> {
         let wrong = || EvalError("the saved state is not one of this aggregate".into());
         let pair = || Some((state.get(0)?, state.get(1)?.as_i64()?));

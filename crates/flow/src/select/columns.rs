@@ -1,4 +1,4 @@
-//! A selection over many chunks at once, column by column.
+//! Columnar evaluation of a selection over many chunks.
 
 use std::borrow::Cow;
 
@@ -10,19 +10,19 @@ use crate::expr::vector::{self, BatchRows, FailedRows, inputs};
 use crate::expr::{EvalContext, EvalError, Expr, Node};
 use crate::select::sums::GroupIds;
 
-/// Fewer rows are worked off one by one: that costs less than columns do.
+/// Minimum number of rows for columnar evaluation; fewer rows cost less row at a time.
 pub(crate) const COLUMNAR_ROWS_MIN: usize = 8;
 
-/// Memory for more rows is not kept.
+/// Maximum capacity, in rows, of an output batch that is kept for reuse.
 const REUSED_ROWS_MAX: usize = 64;
 
-/// So many groups are remembered though nothing is computed for them.
+/// Maximum number of group ids that are kept if no state depends on them.
 const GROUPS_KEPT: usize = 4096;
 
-/// Chunks that could not be worked off, by their place in what came, and why.
+/// Failed chunks: index in the input, and error.
 pub(crate) type FailedChunks = Vec<(u32, EvalError)>;
 
-/// Where a plan reads the columns of its input.
+/// Input columns that a plan reads, by use.
 #[derive(Debug, Clone, Default)]
 pub(super) struct ReferencedColumns {
     pub(super) groups: Vec<usize>,
@@ -32,7 +32,7 @@ pub(super) struct ReferencedColumns {
 }
 
 impl ReferencedColumns {
-    /// All of them, ascending.
+    /// Returns all of them, ascending.
     pub(super) fn all_columns(&self) -> Vec<usize> {
         let mut all = [&*self.groups, &self.args, &self.items, &self.having].concat();
         all.sort_unstable();
@@ -42,7 +42,7 @@ impl ReferencedColumns {
 }
 
 impl SelectPlan {
-    /// Whether all of it can be computed column by column with nothing to be seen of that.
+    /// Returns whether columnar evaluation gives the same results as row-at-a-time evaluation.
     pub(crate) fn is_columnar(&self) -> bool {
         let items: Vec<&Expr> = self.items.iter().map(|(_, x)| x).collect();
         let args = self.aggregates.iter().flat_map(|a| &a.args);
@@ -54,7 +54,8 @@ impl SelectPlan {
                 slots &= !matches!(x.node, Node::Column { slot, .. } if slot > OUTPUT);
             });
         }
-        // what fails after the aggregates have changed has to stop where it is
+        // with aggregates or `having`, an expression that fails would have to stop at its row, after the
+        // aggregates have changed for the rows before
         let stateless = self.aggregates.is_empty() && self.having.is_none();
         slots && if stateless { !vector::order_matters(&items) } else { plain }
     }
@@ -70,8 +71,8 @@ impl SelectPlan {
 }
 
 impl Selector {
-    /// What comes out of many chunks, each by itself. The chunks that failed are added to `failed`; nothing comes out
-    /// of them.
+    /// Processes many chunks and returns the output of each. Failed chunks are added to `failed` and emit
+    /// nothing.
     pub(crate) fn select(
         &mut self,
         input: &SelectorInput<'_>,
@@ -84,7 +85,8 @@ impl Selector {
         }
     }
 
-    /// What comes out of a few chunks; the first failure, if there is one.
+    /// Processes a few chunks that share a clock and returns their output. Errors: the first failure; all
+    /// chunks are processed nevertheless.
     pub(crate) fn chunks<'r, C: Iterator<Item = EventRow<'r>> + Clone>(
         &mut self,
         chunks: impl Iterator<Item = C>,
@@ -99,14 +101,14 @@ impl Selector {
         done.map(|()| out)
     }
 
-    /// A batch for what comes out.
+    /// Returns an empty batch for the output.
     pub(super) fn empty(&mut self) -> Batch {
         self.spare.take().unwrap_or_else(|| Batch::new(self.plan.types()))
     }
 
-    /// Takes back what came out, for its memory.
+    /// Takes back an output batch that is no longer needed, to reuse its memory.
     pub(crate) fn reuse(&mut self, mut out: Batch) {
-        // of a column that somebody else has, too, there is nothing to be had
+        // the memory of a column that is shared cannot be reused
         let own =
             out.columns.iter().all(Column::is_unshared) && out.columns.len() == self.plan.outputs().len();
         if own && out.times.capacity() <= REUSED_ROWS_MAX {
@@ -150,7 +152,8 @@ impl Selector {
         self.emit(ProjectedRows { rows, chunks, ids, aggregates, items: None }, input, host, failed)
     }
 
-    /// What of the outputs in the making comes out.
+    /// Applies `having`, grouping, order, offset and limit to the projected rows and returns the output.
+    /// Failed chunks are added to `failed` and emit nothing.
     pub(super) fn emit(
         &mut self,
         mut made: ProjectedRows,
@@ -182,17 +185,17 @@ impl Selector {
         self.finish(made, input)
     }
 
-    /// The number of each event's group, if they are kept in the window to which the events are on their way.
+    /// Returns the group id of each event if the window that the events are about to enter stores group ids.
     pub(crate) fn groups_of(&mut self, events: &Batch) -> Option<Vec<u32>> {
         self.group_column?;
         Some(self.find_group_ids(&events.columns, &events.kinds))
     }
 
-    /// The same for a single event.
+    /// Returns the group id of a single event as [`Self::groups_of`] does.
     pub(crate) fn group_of_row(&mut self, event: &Batch) -> Option<u32> {
         self.group_column?;
         if event.kinds[0] == EventKind::Reset {
-            // it belongs to all groups
+            // a reset belongs to all groups
             return Some(0);
         }
         Some(self.find_group_id(&event.columns, 0))
@@ -217,7 +220,7 @@ impl Selector {
         ids
     }
 
-    /// The values of the aggregates behind each event that is wanted.
+    /// Returns the aggregate values after each wanted event.
     fn aggregates(
         &mut self,
         input: &SelectorInput<'_>,
@@ -228,7 +231,7 @@ impl Selector {
             return vec![];
         }
         let columns = input.columns(&self.referenced.args, None);
-        // comparisons and arithmetic do not ask for the clock
+        // comparisons and arithmetic do not read the clock
         let lanes =
             BatchRows { slots: [&columns, &[], &[]], times: &input.times, clocks: &input.times, host };
         let ids = GroupIds::of(ids);
@@ -256,7 +259,7 @@ impl Selector {
         }
         let no_chunk_is_empty = || input.ends.first() != Some(&0) && is_strictly_ascending(&input.ends);
         if rows.is_none() && no_chunk_is_empty() {
-            // all of it
+            // all rows of the input are emitted
             out.chunk_ends = input.ends.to_vec();
             out.chunk_clocks = input.clocks.to_vec();
             out.input_chunks = (0..out.chunk_ends.len() as u32).map(Some).collect();
@@ -281,22 +284,22 @@ impl Selector {
     }
 }
 
-/// Outputs in the making.
+/// Partially projected output: row selection, chunk and group of each row, and the columns computed so far.
 pub(super) struct ProjectedRows {
-    /// Their rows in what came; all of it, in order, without.
+    /// Input row of each output row; `None` for all input rows in order.
     pub(super) rows: Option<Vec<u32>>,
-    /// The chunk of each.
+    /// Chunk of each row.
     pub(super) chunks: Vec<u32>,
-    /// The group of each.
+    /// Group of each row; `None` without `group by`.
     pub(super) ids: Option<Vec<u32>>,
-    /// The values of the aggregates.
+    /// Aggregate values.
     pub(super) aggregates: Vec<Column>,
-    /// The output columns, once they are computed.
+    /// Output columns, once they are computed.
     pub(super) items: Option<Vec<Column>>,
 }
 
 impl ProjectedRows {
-    /// Keeps those at `places`, in that order.
+    /// Keeps the rows at `places`, in that order.
     fn retain_rows(&mut self, places: &[u32]) {
         if places.len() == self.chunks.len() && places.iter().enumerate().all(|(i, place)| i as u32 == *place)
         {
@@ -347,7 +350,7 @@ impl ProjectedRows {
         }
     }
 
-    /// The places of those that satisfy `having`.
+    /// Returns the indexes of the rows that satisfy `having`.
     fn matching_rows(
         &self,
         having: &Expr,
@@ -364,11 +367,11 @@ impl ProjectedRows {
         (0..mask.len() as u32).filter(|row| mask[*row as usize]).collect()
     }
 
-    /// The places of the last of each chunk, or of each group of each chunk, in the order in which a chunk first shows
-    /// the group.
+    /// Returns the index of the last row of each chunk, or of each group of each chunk, in the order in which
+    /// a chunk first contains the groups.
     fn last_of_chunks(&self) -> Vec<u32> {
         let mut last: Vec<u32> = Vec::with_capacity(self.chunks.len());
-        // for each group the chunk that showed it last, and its place in `last`
+        // per group: the last chunk that contained it, and its index in `last`
         let groups = self.ids.iter().flatten().max().map_or(0, |id| *id as usize + 1);
         let mut seen: Vec<(u32, u32)> = vec![(u32::MAX, 0); groups];
         for (row, chunk) in self.chunks.iter().enumerate() {
@@ -394,7 +397,7 @@ impl ProjectedRows {
         last
     }
 
-    /// Leaves out what is of failed chunks.
+    /// Drops the rows of failed chunks.
     fn drop_chunks(&mut self, failed: &FailedChunks) {
         let good = |chunk: &u32| failed.binary_search_by_key(chunk, |(chunk, _)| *chunk).is_err();
         let places: Vec<u32> =
@@ -402,7 +405,7 @@ impl ProjectedRows {
         self.retain_rows(&places);
     }
 
-    /// Order, offset and limit of each chunk.
+    /// Returns the indexes of the rows after order, offset and limit of each chunk.
     fn order_and_limit(&self, plan: &SelectPlan, input: &SelectorInput<'_>) -> Vec<u32> {
         let items = self.items.as_deref().unwrap_or_default();
         let kind = |place: u32| {
@@ -414,7 +417,7 @@ impl ProjectedRows {
         for chunk in places.chunk_by(|a, b| self.chunks[*a as usize] == self.chunks[*b as usize]) {
             let mut chunk = chunk.to_vec();
             if !plan.order_by.is_empty() {
-                // runs of current and of expired events are sorted apart
+                // runs of current and of expired events are sorted separately
                 for run in chunk.chunk_by_mut(|a, b| kind(*a) == kind(*b)) {
                     run.sort_by(|a, b| {
                         let value = |row: u32| move |column: usize| items[column].get(row as usize);

@@ -1,4 +1,4 @@
-//! The groups of a selection: each distinct key has a number.
+//! Group ids of a selection: each distinct key has an id.
 
 use std::borrow::Cow;
 use std::hash::BuildHasher;
@@ -15,25 +15,26 @@ use crate::expr::EvalError;
 use crate::u64_map::U64IndexMap;
 use crate::value::Value;
 
-/// Keys and their numbers, in order of first sight.
+/// Map from keys to group ids, which are assigned in order of first occurrence.
 ///
-/// Two keys are one group when their texts are equal, as in the reference: so null and the text `null` are.
+/// As in Siddhi 5.1, keys are equal if their string forms are: null and the string `null` are one group.
 #[derive(Default)]
 pub(super) struct GroupValues {
     index: HashTable<u32>,
     hasher: DefaultHashBuilder,
-    /// The keys, one behind the other.
+    /// The encoded keys, concatenated; `ends` are their end offsets.
     bytes: Vec<u8>,
     ends: Vec<usize>,
     scratch: Vec<u8>,
-    /// The numbers of keys that are short texts, found without a look at the keys: of seven bytes at most, and others.
+    /// Ids of short string keys, found without reading the encoded keys: strings of up to seven bytes here,
+    /// other inline strings in `inline_keys`.
     tiny_keys: U64IndexMap,
     inline_keys: PrimitiveGroupKeys,
-    /// Rows whose groups are to be looked for once more; kept for its memory.
+    /// Rows whose ids a batch lookup did not find; kept to reuse its memory.
     rest: Vec<u32>,
 }
 
-/// Keys that are numbers, with the numbers of their groups beside them.
+/// Map from numeric keys to group ids, with the keys stored in the entries.
 #[derive(Default)]
 struct PrimitiveGroupKeys(HashTable<(u128, u32)>);
 
@@ -50,7 +51,7 @@ impl PrimitiveGroupKeys {
 }
 
 impl GroupValues {
-    /// How many there are.
+    /// Returns the number of groups.
     pub(super) fn len(&self) -> usize {
         self.ends.len()
     }
@@ -59,7 +60,7 @@ impl GroupValues {
         key(&self.bytes, &self.ends, id)
     }
 
-    /// The number of a key.
+    /// Returns the id of an encoded key; assigns one to a new key.
     #[inline]
     fn find(&mut self, wanted: &[u8]) -> u32 {
         let hash = self.hasher.hash_one(wanted);
@@ -74,7 +75,7 @@ impl GroupValues {
         id
     }
 
-    /// The number of the group with these values.
+    /// Returns the id of the group with these values; `alone` if the key has only one.
     pub(super) fn id_of_values(&mut self, values: impl Iterator<Item = Value>, alone: bool) -> u32 {
         let mut scratch = std::mem::take(&mut self.scratch);
         scratch.clear();
@@ -84,7 +85,7 @@ impl GroupValues {
         id
     }
 
-    /// The number of the group of a text; `texts` are those of `column`.
+    /// Returns the id of the group of a string; `texts` is the data of `column`.
     #[inline]
     pub(super) fn id_of_string(&mut self, column: &Column, texts: &StringColumn, row: usize) -> u32 {
         if column.is_null(row) {
@@ -111,7 +112,7 @@ impl GroupValues {
         self.find(texts.get(row).as_bytes())
     }
 
-    /// The number of each row's group; any number for a reset, which belongs to all of them.
+    /// Returns the group id of each row; 0 for a reset, which belongs to all groups.
     pub(super) fn ids_of_columns(&mut self, columns: &[Cow<'_, Column>], kinds: &[EventKind]) -> Vec<u32> {
         if let [column] = columns
             && let Data::Str(texts) = column.data()
@@ -141,12 +142,12 @@ impl GroupValues {
         ids.collect()
     }
 
-    /// All keys in order of their numbers.
+    /// Returns all encoded keys in order of their ids, to be saved.
     pub(super) fn save(&self) -> Json {
         (0..self.len() as u32).map(|id| Json::String(BASE64.encode(self.key(id)))).collect()
     }
 
-    /// Saved keys.
+    /// Reads saved keys.
     pub(super) fn restored(state: &Json) -> Result<Self, EvalError> {
         let wrong = || EvalError("the saved groups cannot be read".into());
         let mut groups = Self::default();
@@ -168,7 +169,8 @@ fn key<'b>(bytes: &'b [u8], ends: &[usize], id: u32) -> &'b [u8] {
     &bytes[start..ends[id]]
 }
 
-/// A value as bytes that are equal when the texts are. A text that is not `alone` in its key begins with its length.
+/// Appends a value as bytes that are equal if the string forms are. The value is prefixed with its length
+/// unless it is `alone` in its key.
 fn encode(value: &Value, alone: bool, out: &mut Vec<u8>) {
     let mut text = |bytes: &[u8]| {
         if !alone {
@@ -188,13 +190,13 @@ fn encode(value: &Value, alone: bool, out: &mut Vec<u8>) {
     }
 }
 
-/// All that are not numbers are one.
+/// Returns the bytes of a number; all NaNs have the same.
 fn bits(n: f64) -> [u8; 8] {
     (if n.is_nan() { f64::NAN } else { n }).to_bits().to_le_bytes()
 }
 
-/// The values of a key whose parts have these types; what is null comes as the text it is one group with, or as null
-/// where it is no text. `None` for a key that does not read so.
+/// Decodes a key whose parts have these types. A null is returned as null or, if the type is a string or an
+/// object, as the string `null`, which is the same group. `None` if the key is malformed.
 pub(super) fn decode(key: &[u8], types: &[FieldType]) -> Option<Vec<Value>> {
     let mut rest = key;
     let mut values = Vec::with_capacity(types.len());

@@ -1,4 +1,4 @@
-//! What comes to a selection, where it lies.
+//! Input of a selection, referenced in place.
 
 use std::borrow::Cow;
 
@@ -9,17 +9,18 @@ use crate::column::{Column, Data};
 use crate::store::{RowId, RowStore};
 use crate::window::RowChanges;
 
-/// Where the columns of rows are.
+/// Source of the columns of the input rows.
 pub(crate) enum InputRows<'a> {
-    /// The rows of a batch.
+    /// All rows of a batch.
     All(Cow<'a, Batch>),
     /// Some rows of a batch, ascending.
     Some(Cow<'a, Batch>, Vec<u32>),
-    /// Rows that a window speaks of. `arrived` is what came to it last, under numbers from the given one on.
+    /// Rows emitted by a window. `arrived` is its latest input batch and the row id of the first row of that
+    /// batch.
     Window { signals: &'a RowChanges, rows: &'a RowStore, arrived: (&'a Batch, RowId) },
 }
 
-/// What comes to a selection: rows with kinds and times, in chunks with clocks.
+/// Input of a selection: rows with kinds and timestamps, in chunks with clocks.
 pub(crate) struct SelectorInput<'a> {
     pub(crate) rows: InputRows<'a>,
     pub(crate) kinds: Cow<'a, [EventKind]>,
@@ -29,7 +30,7 @@ pub(crate) struct SelectorInput<'a> {
 }
 
 impl<'a> SelectorInput<'a> {
-    /// All of a batch.
+    /// Creates the input of all rows of a batch.
     pub(crate) fn batch(batch: &'a Batch) -> Self {
         Self {
             rows: InputRows::All(Cow::Borrowed(batch)),
@@ -40,7 +41,7 @@ impl<'a> SelectorInput<'a> {
         }
     }
 
-    /// All of a batch that nobody else needs.
+    /// Creates the input of all rows of a batch and takes ownership of it.
     pub(crate) fn owned(mut batch: Batch) -> Self {
         let kinds = Cow::Owned(std::mem::take(&mut batch.kinds));
         let times = Cow::Owned(std::mem::take(&mut batch.times));
@@ -49,7 +50,7 @@ impl<'a> SelectorInput<'a> {
         Self { rows: InputRows::All(Cow::Owned(batch)), kinds, times, ends, clocks }
     }
 
-    /// Its rows at `places`, ascending; `chunks` are those of which there is one.
+    /// Selects the rows at `places`, which ascend. `chunks` lists the chunks of which a row is selected.
     pub(crate) fn take_rows(self, places: Vec<u32>, chunks: &[u32]) -> Self {
         let mut ends = Vec::with_capacity(chunks.len());
         if self.is_row_per_chunk() {
@@ -79,12 +80,13 @@ impl<'a> SelectorInput<'a> {
         self.times.len()
     }
 
-    /// Whether each row is a chunk.
+    /// Returns whether each row is a chunk of its own.
     pub(crate) fn is_row_per_chunk(&self) -> bool {
         self.ends.len() == self.len()
     }
 
-    /// The batch whose columns those of the rows at `picked` are as they lie.
+    /// Returns the input batch if `picked` selects all of its rows in order, so that its columns can be used
+    /// without a copy.
     fn as_whole_batch(&self, picked: Option<&[u32]>) -> Option<&Batch> {
         match (&self.rows, picked) {
             (InputRows::All(batch), None) => Some(batch),
@@ -100,7 +102,8 @@ impl<'a> SelectorInput<'a> {
         }
     }
 
-    /// The columns `used` of the rows at `picked` (of all rows without it); the others may be empty.
+    /// Returns the columns `used` of the rows at `picked`, or of all rows if `None`; the other columns may be
+    /// empty.
     pub(crate) fn columns(&self, used: &[usize], picked: Option<&[u32]>) -> Cow<'_, [Column]> {
         if let Some(batch) = self.as_whole_batch(picked) {
             return Cow::Borrowed(&batch.columns);
@@ -109,7 +112,7 @@ impl<'a> SelectorInput<'a> {
         let mut columns: Vec<Column> = (0..width).map(|_| Column::new(FieldType::Bool)).collect();
         for c in used {
             columns[*c] = self.column(*c, picked);
-            // what goes on as it is goes on without a copy
+            // shared, so that a column that is emitted unchanged is not copied
             columns[*c].share();
         }
         Cow::Owned(columns)
@@ -130,7 +133,7 @@ impl<'a> SelectorInput<'a> {
         }
     }
 
-    /// The chunk of each row at `picked`, which is ascending; of each row without it.
+    /// Returns the chunk of each row at `picked`, which ascends, or of all rows if `None`.
     pub(crate) fn chunks_of(&self, picked: Option<&[u32]>) -> Vec<u32> {
         if self.is_row_per_chunk() {
             return picked.map_or_else(|| (0..self.len() as u32).collect(), <[u32]>::to_vec);
@@ -148,7 +151,7 @@ impl<'a> SelectorInput<'a> {
         }
     }
 
-    /// All of it as a batch.
+    /// Returns the input as a batch.
     pub(crate) fn to_batch(&self) -> Cow<'_, Batch> {
         if let InputRows::All(Cow::Borrowed(batch)) = &self.rows {
             return Cow::Borrowed(batch);
@@ -168,7 +171,7 @@ impl<'a> SelectorInput<'a> {
     }
 }
 
-/// The numbers of groups in a column.
+/// Returns the group ids stored in a column.
 pub(super) fn group_ids_in(ids: &Column) -> Vec<u32> {
     match ids.data() {
         Data::Int(ids) => ids.iter().map(|id| id.cast_unsigned()).collect(),
@@ -182,9 +185,9 @@ pub(super) fn gather(column: &Column, rows: &[u32]) -> Column {
     out
 }
 
-/// Whether no number is there twice, and they ascend.
+/// Returns whether the numbers ascend without duplicates.
 pub(super) fn is_strictly_ascending(numbers: &[u32]) -> bool {
-    // without a way out many are compared at once
+    // no early exit, so that the compiler can vectorize the comparisons
     numbers.windows(2).fold(true, |all, pair| all & (pair[0] < pair[1]))
 }
 

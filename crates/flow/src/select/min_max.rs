@@ -1,4 +1,4 @@
-//! The least or greatest value of each group, where nothing ever leaves one by one.
+//! Minimum or maximum by group, where no event expires individually.
 
 use std::cmp::Ordering;
 
@@ -10,7 +10,7 @@ use crate::column::{Column, Data};
 use crate::u64_map::prefetch_all;
 use crate::value::{Key, Value, order};
 
-/// One value per group.
+/// The minimum or maximum of each group.
 pub(super) struct MinMaxAccumulator {
     greatest: bool,
     best: MinMaxValues,
@@ -19,11 +19,11 @@ pub(super) struct MinMaxAccumulator {
 enum MinMaxValues {
     Long(Vec<Option<i64>>),
     Double(Vec<Option<f64>>),
-    /// Of any type.
+    /// Values of any other type.
     Any(Vec<Value>),
 }
 
-/// Does the same for the values of each type.
+/// Evaluates an expression for the values of each type.
 macro_rules! each {
     ($best:expr, $v:ident => $do:expr) => {
         match $best {
@@ -35,7 +35,7 @@ macro_rules! each {
 }
 
 impl MinMaxAccumulator {
-    /// Without groups; `ty` is the type of the values.
+    /// Creates an accumulator without groups; `ty` is the type of the values.
     pub(super) fn new(ty: FieldType, greatest: bool) -> Self {
         let best = match ty {
             FieldType::Long => MinMaxValues::Long(vec![]),
@@ -61,7 +61,7 @@ impl MinMaxAccumulator {
         }
     }
 
-    /// Takes a group's value back. Errors: that it is of another type.
+    /// Sets a group's value to a saved one. Errors: the value has another type.
     pub(super) fn set(&mut self, group: usize, value: Value) -> Result<(), ()> {
         match (&mut self.best, value) {
             (MinMaxValues::Any(best), value) => best[group] = value,
@@ -74,12 +74,12 @@ impl MinMaxAccumulator {
         Ok(())
     }
 
-    /// Asks for the memory of these groups.
+    /// Prefetches the values of these groups.
     pub(super) fn prefetch(&self, ids: &[u32]) {
         each!(&self.best, best => prefetch_all(best, ids));
     }
 
-    /// A value arrives.
+    /// Adds a value.
     pub(super) fn add(&mut self, group: usize, value: &Value) {
         let greatest = self.greatest;
         match (&mut self.best, value) {
@@ -102,7 +102,7 @@ impl MinMaxAccumulator {
         }
     }
 
-    /// Works off many events; returns the value behind each that is `wanted`.
+    /// Processes many events and returns the value after each that is `wanted`.
     pub(super) fn update_batch(
         &mut self,
         ty: FieldType,
@@ -128,7 +128,7 @@ impl MinMaxAccumulator {
                 Column::of(Data::$variant(out))
             }};
         }
-        // where nothing leaves and no value is null, each event has one
+        // if no event expires and no value is null, there is a value after each event
         let all = kinds.iter().all(|kind| *kind == EventKind::Current);
         match (&mut self.best, plain.filter(|_| all).map(Column::data)) {
             (MinMaxValues::Long(best), Some(Data::Long(numbers))) => typed!(best, numbers, Long, i64::cmp),

@@ -1,12 +1,12 @@
-//! The select clause: what of a chunk comes out.
+//! The select clause: which events of a chunk are emitted.
 //!
-//! | | comes out of a chunk |
+//! | | emitted for a chunk |
 //! | --- | --- |
 //! | no aggregates, no group by | every event |
 //! | aggregates | the last event |
 //! | group by | the last event of each group |
 //!
-//! of those of a wanted kind that pass `having`.
+//! Only events of a wanted kind that satisfy `having` count.
 
 mod accumulators;
 mod columns;
@@ -35,19 +35,19 @@ use crate::column::{Column, Data};
 use crate::expr::{AggregateCall, EvalContext, EvalError, Expr, Frame, Node};
 use crate::value::{self, Value};
 
-/// The slot of the input row in the expressions of a selection.
+/// Slot of the input row in the expressions of a selection.
 pub const INPUT: usize = 0;
-/// The slot of the values of its aggregates.
+/// Slot of the aggregate values.
 pub const AGGREGATES: usize = 1;
-/// The slot of the output row, in `having`.
+/// Slot of the output row, in `having`.
 pub const OUTPUT: usize = 2;
 
-/// Which events a query is asked for.
+/// Event kinds that a query emits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct OutputEvents {
-    /// Those that arrived.
+    /// Events that arrived.
     pub current: bool,
-    /// Those that left.
+    /// Events that left a window.
     pub expired: bool,
 }
 
@@ -64,82 +64,82 @@ impl OutputEvents {
 /// A compiled select clause.
 #[derive(Clone)]
 pub struct SelectPlan {
-    /// Name and value of each output column, then the values that are sorted by and do not come out.
+    /// Name and expression of each output column, then the hidden expressions that only `order by` uses.
     pub items: Vec<(String, Expr)>,
-    /// How many do not come out.
+    /// Number of hidden expressions at the end of `items`.
     pub hidden: usize,
-    /// The aggregates in items and `having`.
+    /// Aggregates in `items` and `having`.
     pub aggregates: Vec<AggregateCall>,
-    /// What makes a group.
+    /// Expressions whose values identify a group.
     pub group_by: Vec<Expr>,
-    /// What an output must satisfy.
+    /// Condition that an output must satisfy.
     pub having: Option<Expr>,
-    /// Output columns to sort by, and whether downwards.
+    /// Output columns to sort by; true for descending.
     pub order_by: Vec<(usize, bool)>,
-    /// How many outputs of an emission are left out first.
+    /// Number of rows to skip at the beginning of each emission.
     pub offset: usize,
-    /// How many come out at most.
+    /// Maximum number of rows of an emission.
     pub limit: Option<usize>,
-    /// Which events come out.
+    /// Event kinds to emit.
     pub output_events: OutputEvents,
-    /// Every event comes out, whatever there are of aggregates and groups.
+    /// Whether every event is emitted, regardless of aggregates and groups.
     pub every_event: bool,
 }
 
 impl SelectPlan {
-    /// The types of the output columns.
+    /// Returns the types of the output columns.
     pub fn types(&self) -> Vec<FieldType> {
         self.outputs().iter().map(|(_, expr)| expr.ty).collect()
     }
 
-    /// The output columns.
+    /// Returns the output columns, without the hidden expressions.
     pub fn outputs(&self) -> &[(String, Expr)] {
         &self.items[..self.items.len() - self.hidden]
     }
 
-    /// Sorts nothing, as each emission is one row.
+    /// Removes `order by`, for emissions of a single row.
     pub(crate) fn without_order(&mut self) {
         self.items.truncate(self.outputs().len());
         (self.hidden, self.order_by) = (0, vec![]);
     }
 
-    /// Whether of a chunk only the last event comes out, or the last one of each group.
+    /// Returns whether only the last event of a chunk is emitted, or the last one of each group.
     fn last_only(&self) -> bool {
         !(self.every_event || self.group_by.is_empty() && self.aggregates.is_empty())
     }
 }
 
-/// What the aggregates of a selection have seen.
+/// Selector of a query: evaluates its select clause and owns the state of its aggregates.
 pub struct Selector {
     plan: Arc<SelectPlan>,
     groups: GroupValues,
-    /// For each aggregate its state by group.
+    /// State of each aggregate, by group.
     accumulators: Vec<GroupAccumulators>,
-    /// One row: the values of the aggregates behind the event that is worked off.
+    /// Aggregate values after the event being processed: one row.
     values: Vec<Column>,
-    /// Whether what comes behind asks for the groups of events.
+    /// Whether the output names the group of each row, for the operators after the selector.
     names_groups: bool,
-    /// Whether all of it is computed column by column.
+    /// Whether all expressions and aggregates can be evaluated column by column.
     columnar: bool,
     referenced: ReferencedColumns,
-    /// The column in which the numbers of groups lie, where they were looked up already.
+    /// Column that contains the group ids if they were looked up before.
     group_column: Option<usize>,
-    /// A batch that came out before, for its memory.
+    /// An earlier output batch, kept to reuse its memory.
     spare: Option<Batch>,
 }
 
-/// An event that comes to a selection.
+/// An input event of a selection.
 #[derive(Clone, Copy)]
 pub(crate) struct EventRow<'r> {
     pub(crate) kind: EventKind,
     pub(crate) time: i64,
-    /// The columns that it lies in; of no meaning for a reset.
+    /// The columns that contain the event; meaningless for a reset.
     pub(crate) columns: &'r [Column],
-    /// Its place in them.
+    /// Row index in `columns`.
     pub(crate) row: usize,
 }
 
-/// An output that may come out of a chunk.
+/// A candidate for the output of a chunk.
 struct OutputRow {
     row: Vec<Value>,
     kind: EventKind,
@@ -148,11 +148,11 @@ struct OutputRow {
 }
 
 impl Selector {
-    /// A selection that has seen nothing. `leaving` tells whether events leave one by one, `names_groups` whether what
-    /// comes behind asks for the groups of events.
+    /// Creates a selector in its initial state. `leaving`: whether events expire individually, not only by
+    /// resets. `names_groups`: whether the output names the group of each row.
     ///
-    /// `group_column` is the column of a window in which the numbers of groups lie: see [`Self::groups_of`].
-    /// Without groups kept there is none.
+    /// `group_column` is the column of a window that contains the group ids: see [`Self::groups_of`]. `None`
+    /// if they are not stored there.
     pub fn new(
         plan: Arc<SelectPlan>,
         leaving: bool,
@@ -182,14 +182,14 @@ impl Selector {
         selector
     }
 
-    /// The compiled clause.
+    /// Returns the compiled clause.
     pub fn plan(&self) -> &SelectPlan {
         &self.plan
     }
 
-    /// What comes out of each chunk of `input`, as a chunk; chunks of which nothing comes out are left out.
+    /// Processes `input` and returns the output of each chunk as a chunk; chunks without output are omitted.
     ///
-    /// Errors: the first failure of an expression; what was worked in stays.
+    /// Errors: the first failure of an expression; changes of the aggregates are not undone.
     pub fn process(&mut self, input: &Batch, host: &dyn EvalContext) -> Result<Batch, EvalError> {
         let mut failed = FailedChunks::new();
         let out = self.select(&SelectorInput::batch(input), host, &mut failed);
@@ -199,7 +199,7 @@ impl Selector {
         }
     }
 
-    /// What comes out of one chunk; nothing on an error.
+    /// Processes one chunk and appends its output; appends nothing on an error.
     pub(crate) fn chunk<'r>(
         &mut self,
         rows: impl Iterator<Item = EventRow<'r>> + Clone,
@@ -228,7 +228,7 @@ impl Selector {
         Ok(())
     }
 
-    /// The same where whatever is wanted comes out as it comes.
+    /// Processes one chunk whose wanted events are all emitted in order, and appends the output.
     fn emit_chunk_in_place<'r>(
         &mut self,
         rows: impl Iterator<Item = EventRow<'r>>,
@@ -295,7 +295,7 @@ impl Selector {
     ) -> Result<Vec<OutputRow>, EvalError> {
         let last_only = self.plan.last_only();
         let mut found: Vec<OutputRow> = Vec::new();
-        // the place of each group's candidate
+        // index of each group's candidate in `found`
         let mut places: HashMap<u32, usize> = HashMap::new();
         for EventRow { kind, time, columns, row } in rows {
             if kind == EventKind::Reset {
@@ -333,7 +333,7 @@ impl Selector {
         Ok(found)
     }
 
-    /// The number of the group of an event that lies in these columns at `row`.
+    /// Returns the id of the group of the event at `row` of these columns.
     fn group_id(&mut self, columns: &[Column], row: usize) -> u32 {
         if self.plan.group_by.is_empty() {
             return 0;
@@ -346,7 +346,7 @@ impl Selector {
         self.find_group_id(columns, row)
     }
 
-    /// The same where it is not kept in one of the columns.
+    /// Computes the group id from the `group by` values.
     fn find_group_id(&mut self, columns: &[Column], row: usize) -> u32 {
         let Self { plan, groups, .. } = self;
         let column = |x: &Expr| match x.node {
@@ -371,7 +371,7 @@ impl Selector {
         self.accumulators.iter_mut().for_each(|t| t.grow(groups));
     }
 
-    /// Works an event into the aggregates of its group and reads their values.
+    /// Updates the aggregates of the event's group and reads their values.
     fn aggregate(&mut self, group: u32, kind: EventKind, frame: &Frame<'_>) -> Result<(), EvalError> {
         let calls = self.accumulators.iter_mut().zip(&self.plan.aggregates).zip(&mut self.values);
         for ((total, call), value) in calls {
@@ -384,11 +384,11 @@ impl Selector {
         Ok(())
     }
 
-    /// Order, offset and limit of one emission.
+    /// Applies order, offset and limit to one emission.
     fn order_and_limit(&self, mut found: Vec<OutputRow>) -> Vec<OutputRow> {
         let plan = &self.plan;
         if !plan.order_by.is_empty() {
-            // runs of current and of expired events are sorted apart
+            // runs of current and of expired events are sorted separately
             for run in found.chunk_by_mut(|a, b| a.kind == b.kind) {
                 run.sort_by(|a, b| order(&plan.order_by, |c| a.row[c].clone(), |c| b.row[c].clone()));
             }
@@ -400,7 +400,7 @@ impl Selector {
         found
     }
 
-    /// The groups, and the states of the aggregates by group.
+    /// Returns the groups and the states of the aggregates by group, to be saved.
     pub fn save(&self) -> serde_json::Value {
         let groups = if self.plan.group_by.is_empty() { 1 } else { self.groups.len() };
         let states = |total: &GroupAccumulators| (0..groups).map(|g| total.save(g)).collect::<Vec<_>>();
@@ -408,7 +408,7 @@ impl Selector {
         serde_json::json!({ "groups": self.groups.save(), "totals": totals })
     }
 
-    /// Takes saved states back.
+    /// Restores saved groups and states.
     pub fn restore(&mut self, state: &serde_json::Value) -> Result<(), EvalError> {
         let wrong = || EvalError("no state of a selection".into());
         self.groups = GroupValues::restored(&state["groups"])?;
@@ -435,7 +435,8 @@ fn one_row(items: &[(String, Expr)], values: &[Value]) -> Vec<Column> {
     columns.collect()
 }
 
-/// Nulls last, upwards and downwards. `a` and `b` give the values of two outputs by column.
+/// Compares two outputs by the columns `by`; `a` and `b` return the values of a column. Nulls are last,
+/// whether ascending or descending.
 fn order(by: &[(usize, bool)], a: impl Fn(usize) -> Value, b: impl Fn(usize) -> Value) -> Ordering {
     for (column, down) in by {
         let (x, y) = (a(*column), b(*column));
@@ -453,7 +454,7 @@ fn order(by: &[(usize, bool)], a: impl Fn(usize) -> Value, b: impl Fn(usize) -> 
     Ordering::Equal
 }
 
-/// Texts by UTF-16 code units, false before true, numbers by value.
+/// Compares strings by UTF-16 code units, false before true, numbers by value.
 pub(crate) fn compare(a: &Value, b: &Value) -> Ordering {
     match (a, b) {
         (Value::Str(a), Value::Str(b)) => a.encode_utf16().cmp(b.encode_utf16()),

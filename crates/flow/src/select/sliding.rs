@@ -1,6 +1,6 @@
-//! A selection over a window that lets its oldest rows go as others arrive, where only those that arrive come out.
+//! Selection over a sliding window that evicts its oldest rows first, where only arriving events are emitted.
 //!
-//! Then nobody has to put together what leaves: the aggregates read it where it lies, in its order.
+//! Evicted rows are not materialized: the aggregates read them from the row store, in order.
 
 use std::borrow::Cow;
 use std::ops::Range;
@@ -20,13 +20,15 @@ use crate::window::CompletedBatch;
 use crate::window_operator::SlidingEvictions;
 
 impl Selector {
-    /// Whether what leaves is of interest to aggregates only, and all of them are worked off many events at once.
+    /// Returns whether evicted rows matter only to aggregates, and all aggregates process many events at
+    /// once.
     pub(crate) fn supports_sliding_path(&self) -> bool {
         self.columnar && self.plan.output_events.current && !self.plan.output_events.expired
     }
 
-    /// What comes out of events that arrived one by one, while `slid` left; `ids` are the groups of those that arrived,
-    /// if they are kept with the rows. All rows are in `rows`; the places of those that fail are added to `failed`.
+    /// Processes events that arrived as chunks of their own while the rows `slid` were evicted, and returns
+    /// the output. `ids` are the groups of the arrived events if group ids are stored with the rows. `rows`
+    /// contains all rows. Failed events are added to `failed` by index.
     pub(crate) fn select_sliding(
         &mut self,
         arrived: &Batch,
@@ -50,13 +52,13 @@ impl Selector {
         self.emit(made, &input, host, failed)
     }
 
-    /// Whether batches are worked off column by column.
+    /// Returns whether batches are evaluated column by column.
     pub(crate) fn supports_batch_path(&self) -> bool {
         self.columnar
     }
 
-    /// What comes out of batches of rows, each behind a reset. `clocks` are those of the rows that arrived, by whose
-    /// places `failed` tells what could not be worked off.
+    /// Processes batches of rows, each after a reset, and returns the output. `clocks` are those of the
+    /// arriving rows; `failed` identifies a failed batch by the index of the row that completed it.
     pub(crate) fn select_batches(
         &mut self,
         batches: &[CompletedBatch],
@@ -66,7 +68,7 @@ impl Selector {
         failed: &mut FailedChunks,
     ) -> Batch {
         let mut all = self.empty();
-        // where only the last of each group comes out, nobody asks what the totals were before
+        // if only the last row of each group is emitted, the aggregate values before it are not needed
         let last_only =
             self.plan.last_only() && self.plan.having.is_none() && self.plan.output_events.current;
         let mut read = self.referenced.all_columns();
@@ -96,7 +98,7 @@ impl Selector {
         all
     }
 
-    /// What comes out of one batch where that is the last row of each group.
+    /// Processes one batch of which only the last row of each group is emitted.
     fn select_last_per_group(
         &mut self,
         of: Range<RowId>,
@@ -108,7 +110,7 @@ impl Selector {
         let ids = (!self.plan.group_by.is_empty()).then(|| self.group_ids_of_rows(rows, of.clone()));
         let count = (of.end - of.start) as usize;
         let args = read_columns(rows, &self.referenced.args, &of);
-        // comparisons and arithmetic do not ask for times
+        // comparisons and arithmetic do not read times
         let times = vec![0; count];
         let lanes = BatchRows { slots: [&args, &[], &[]], times: &times, clocks: &times, host };
         for (total, call) in self.accumulators.iter_mut().zip(&self.plan.aggregates) {
@@ -146,7 +148,7 @@ impl Selector {
         self.emit(made, &SelectorInput::owned(batch), host, failed)
     }
 
-    /// The values of the aggregates behind each event that arrived.
+    /// Returns the aggregate values after each arrived event.
     fn update_aggregates(
         &mut self,
         arrived: &Batch,
@@ -158,13 +160,13 @@ impl Selector {
         let count =
             slid.counts.before.iter().chain([&slid.counts.after_last]).map(|n| u64::from(*n)).sum::<u64>();
         let left = slid.oldest..slid.oldest + count;
-        // all are of one group where there are no groups
+        // without `group by`, all rows belong to one group
         let (new_ids, old_ids) = match ids {
             Some(ids) => (Cow::Borrowed(ids), self.group_ids_of_rows(rows, left.clone())),
             None => (Cow::Owned(vec![0; arrived.len()]), vec![0; count as usize]),
         };
         let old = read_columns(rows, &self.referenced.args, &left);
-        // comparisons and arithmetic do not ask for times
+        // comparisons and arithmetic do not read times
         let times = vec![0; count as usize];
         let new_lanes = BatchRows {
             slots: [&arrived.columns, &[], &[]],
@@ -187,7 +189,7 @@ impl Selector {
         values.collect()
     }
 
-    /// The groups of rows that follow each other.
+    /// Returns the group ids of consecutive rows.
     fn group_ids_of_rows(&mut self, rows: &RowStore, of: Range<RowId>) -> Vec<u32> {
         if let Some(column) = self.group_column {
             return super::input::group_ids_in(&rows.range(column, of));
@@ -197,12 +199,13 @@ impl Selector {
     }
 }
 
-/// As many columns as rows have, without values.
+/// Returns as many columns as the rows have, all empty.
 fn empty_columns(rows: &RowStore) -> Vec<Column> {
     rows.types().iter().map(|_| Column::new(FieldType::Bool)).collect()
 }
 
-/// The columns `read` of rows that follow each other; the others are empty. What goes on as it is goes on without a copy.
+/// Returns the columns `read` of consecutive rows; the other columns are empty. The columns are shared, so
+/// that one that is emitted unchanged is not copied.
 fn read_columns(rows: &RowStore, read: &[usize], of: &Range<RowId>) -> Vec<Column> {
     let mut columns = empty_columns(rows);
     for column in read {
@@ -212,12 +215,13 @@ fn read_columns(rows: &RowStore, read: &[usize], of: &Range<RowId>) -> Vec<Colum
     columns
 }
 
-/// The groups in the order in which they first show, and the last row of each.
+/// Returns the groups in order of first occurrence, and the last row of each.
 fn last_of_groups(ids: &[u32]) -> (Vec<u32>, Vec<u32>) {
     const NOT_YET: u32 = u32::MAX;
     let count = ids.iter().max().map_or(0, |id| *id as usize + 1);
     let mut last = vec![NOT_YET; count];
-    // every row's group is written down, and the next one over it if it is known: whether it is cannot be foretold
+    // Without a branch, which would be unpredictable: every row's group is written to the next free entry,
+    // and the entry is overwritten by the next row unless the group was new.
     let mut groups = vec![0; count + 1];
     let mut shown = 0;
     for (row, id) in ids.iter().enumerate() {

@@ -1,4 +1,4 @@
-//! Sums and counts by group: many events in one loop.
+//! Sums and counts by group, computed for many events in one loop.
 
 use std::borrow::Cow;
 
@@ -7,17 +7,17 @@ use crate::batch::EventKind;
 use crate::column::{Column, Data};
 use crate::window::EvictionCounts;
 
-/// Which group each row belongs to.
+/// Group of each row.
 #[derive(Clone, Copy)]
 pub(super) enum GroupIds<'a> {
-    /// All to the first.
+    /// All rows belong to the first group.
     One,
-    /// By number.
+    /// Group id by row.
     Many(&'a [u32]),
 }
 
 impl<'a> GroupIds<'a> {
-    /// All to the first where there are none.
+    /// Creates group ids; without `ids`, all rows belong to the first group.
     pub(super) fn of(ids: Option<&'a [u32]>) -> Self {
         ids.map_or(Self::One, Self::Many)
     }
@@ -31,11 +31,11 @@ impl<'a> GroupIds<'a> {
     }
 }
 
-/// Events that arrive at an aggregate, or leave it.
+/// Events that are added to an aggregate, or retracted from it.
 pub(super) struct AggregateUpdates<'a> {
-    /// The group of each.
+    /// Group id of each event.
     pub(super) ids: &'a [u32],
-    /// The values that are aggregated.
+    /// Argument of the aggregate; `None` if it has none.
     pub(super) arg: Option<Column>,
 }
 
@@ -49,14 +49,14 @@ impl AggregateUpdates<'_> {
     }
 }
 
-/// What happens next: the number of the row among those that arrive, or among those that leave.
+/// Next step: index of the row among those that arrive, or among those that are evicted.
 pub(super) enum AddOrRetract {
     Add(usize),
     Retract(usize),
 }
 
 impl EvictionCounts {
-    /// Whether one row leaves before each that arrives, and none behind them.
+    /// Returns whether one row is evicted before each arriving row, and none after the last.
     fn is_one_for_one(&self) -> bool {
         self.after_last == 0 && self.before.iter().fold(true, |all, before| all & (*before == 1))
     }
@@ -78,18 +78,19 @@ impl EvictionCounts {
     }
 }
 
-/// Events of all kinds.
+/// Events of all kinds, as input of an aggregate.
 #[derive(Clone, Copy)]
 pub(super) struct AggregateInput<'a> {
     pub(super) ids: GroupIds<'a>,
     pub(super) kinds: &'a [EventKind],
-    /// Whether all of them arrive, and are wanted.
+    /// Whether all events arrive and are wanted.
     pub(super) all: bool,
     pub(super) wanted: OutputEvents,
 }
 
-/// Sums of events in their order; `change` and `value` as for [`update_sums_sliding`]. `added` tells whether a sum to which
-/// something was added has a value even if as much had left before.
+/// Updates sums with events in order and returns the values of the wanted ones; `change` and `value` as for
+/// [`update_sums_sliding`]. `added`: whether a sum to which a value was just added is not null even if its
+/// count is zero.
 #[inline]
 pub(super) fn update_sums<T: Copy + Default>(
     sums: &mut [(T, i64)],
@@ -125,7 +126,7 @@ pub(super) fn update_sums<T: Copy + Default>(
     out
 }
 
-/// Works numbers into sums.
+/// Adds numbers to sums.
 #[inline]
 pub(super) fn accumulate_sums<T: Copy>(
     sums: &mut [(T, i64)],
@@ -141,7 +142,8 @@ pub(super) fn accumulate_sums<T: Copy>(
     }
 }
 
-/// Sums while events arrive and others leave: `change` works a number in or out, `value` is what comes out of a sum.
+/// Updates sums while events arrive and others are evicted. `change` adds a number to a sum or retracts it;
+/// `value` computes the result from a sum and its count.
 #[inline]
 pub(super) fn update_sums_sliding<T: Copy>(
     sums: &mut [(T, i64)],
@@ -154,7 +156,7 @@ pub(super) fn update_sums_sliding<T: Copy>(
     let (new_nulls, old_nulls) = (new.nulls(), old.nulls());
     if new_nulls.is_empty() && old_nulls.is_empty() {
         if slide.is_one_for_one() && old.ids.len() == new.ids.len() && leaving.len() == arriving.len() {
-            // the usual case of a full window, with nothing to be told row by row
+            // common case of a full window: one eviction per arrival, so there is no inner loop
             let pass = |((gone, left), (id, number)): ((&u32, &T), (&u32, &T))| {
                 let total = &mut sums[*gone as usize];
                 *total = change(*total, *left, true);
@@ -201,13 +203,13 @@ pub(super) fn update_sums_sliding<T: Copy>(
     out
 }
 
-/// Values that come into being, any of which may be null.
+/// Builder of a column whose values may be null.
 pub(super) struct NullableColumn<T> {
     values: Vec<T>,
     nulls: Vec<bool>,
 }
 
-/// Values with the number of events behind each: without events it is null.
+/// Collects values with their counts; a value whose count is zero is null.
 pub(super) fn null_where_empty<T>(of: impl Iterator<Item = (T, i64)>) -> NullableColumn<T> {
     let mut out = NullableColumn::with_capacity(of.size_hint().0);
     of.for_each(|(value, count)| out.push(value, count == 0));
@@ -233,8 +235,8 @@ impl<T> NullableColumn<T> {
     }
 }
 
-/// Sums of whole numbers wrap around like other arithmetic on longs, and are exact also when values leave; in the
-/// reference digits beyond 2^53 are lost then.
+/// Adds a number to a sum of whole numbers, or retracts it. Wraps around like other arithmetic on longs and
+/// stays exact when values are retracted; Siddhi 5.1 then loses the digits beyond 2^53.
 #[inline]
 pub(super) fn update_integer_sum((sum, count): (i64, i64), n: i64, leaves: bool) -> (i64, i64) {
     match leaves {
@@ -243,7 +245,8 @@ pub(super) fn update_integer_sum((sum, count): (i64, i64), n: i64, leaves: bool)
     }
 }
 
-/// Rounding stays in the sum, also when all have left.
+/// Adds a number to a sum of doubles, or retracts it. Rounding errors stay in the sum, even when all values
+/// were retracted.
 #[inline]
 pub(super) fn update_float_sum((sum, count): (f64, i64), n: f64, leaves: bool) -> (f64, i64) {
     match leaves {
@@ -257,7 +260,7 @@ pub(super) fn update_count(count: i64, leaves: bool) -> i64 {
     if leaves { count - 1 } else { count + 1 }
 }
 
-/// Something stands where a value is null.
+/// Returns the values as longs; the value of a null is arbitrary.
 pub(super) fn longs(column: &Column) -> Cow<'_, [i64]> {
     match column.data() {
         Data::Long(values) => Cow::Borrowed(values),
@@ -266,7 +269,7 @@ pub(super) fn longs(column: &Column) -> Cow<'_, [i64]> {
     }
 }
 
-/// Something stands where a value is null.
+/// Returns the values as doubles; the value of a null is arbitrary.
 pub(super) fn doubles(column: &Column) -> Cow<'_, [f64]> {
     match column.data() {
         Data::Double(values) => Cow::Borrowed(values),

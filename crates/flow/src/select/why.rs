@@ -1,4 +1,4 @@
-//! Which groups `having` keeps back.
+//! Report of the groups that `having` rejects.
 
 use super::groups::decode;
 use super::{INPUT, OUTPUT, SelectPlan, Selector, one_row};
@@ -7,12 +7,12 @@ use crate::explain::{HavingReport, LISTED_MAX, NamedValue};
 use crate::expr::{EvalContext, Expr, Frame, Node};
 use crate::value::Value;
 
-/// How many groups are looked at, the newest first: a report is not to hold up what runs.
+/// Maximum number of groups that a report checks, the newest first, so that it does not delay processing.
 const GROUPS_MAX: usize = 10_000;
 
 impl Selector {
-    /// Which groups the condition does not let through as their totals are now; nothing where there is no condition.
-    /// What it says is left to the caller.
+    /// Reports the groups that `having` rejects with their current aggregate values; `None` without `having`.
+    /// The caller fills in the source text of the condition.
     pub(crate) fn why(&self, now: i64, host: &dyn EvalContext) -> Option<HavingReport> {
         let plan = &*self.plan;
         let having = plan.having.as_ref()?;
@@ -33,7 +33,7 @@ impl Selector {
         Some(HavingReport { groups: Some(looked_at), failing, some, ..by_itself })
     }
 
-    /// What would come out of a group, if the condition is not true for it.
+    /// Returns the output of a group if the condition does not hold for it.
     fn group_failing_having(
         &self,
         group: usize,
@@ -79,7 +79,7 @@ impl Selector {
     }
 }
 
-/// Whether an expression looks at nothing of an event but what makes its group.
+/// Returns whether an expression reads no column of the input except `group by` columns.
 fn sees_only_groups(plan: &SelectPlan, expr: &Expr) -> bool {
     let grouped = |column: usize| {
         plan.group_by
@@ -95,7 +95,7 @@ fn sees_only_groups(plan: &SelectPlan, expr: &Expr) -> bool {
     only
 }
 
-/// The same for the condition, through the outputs that it names.
+/// Returns whether `having` reads only groups and aggregates, also through the outputs that it names.
 fn looks_at_groups(plan: &SelectPlan, having: &Expr) -> bool {
     let mut only = sees_only_groups(plan, having);
     having.walk(&mut |x| {
@@ -106,7 +106,7 @@ fn looks_at_groups(plan: &SelectPlan, having: &Expr) -> bool {
     only
 }
 
-/// A row with the values that make a group at their columns; nothing else of it is looked at.
+/// Returns an input row with the group's values in the `group by` columns; no other column of it is read.
 fn group_row(plan: &SelectPlan, key: &[Value]) -> Vec<Column> {
     let mut columns: Vec<Column> = Vec::new();
     for (by, value) in plan.group_by.iter().zip(key) {

@@ -94,7 +94,7 @@ impl Ord for SortValue {
             (Value::Double(a), Value::Double(b)) => order(*a, *b),
             // by UTF-16 code units, as in Siddhi 5.1
             (Value::Str(a), Value::Str(b)) => a.encode_utf16().cmp(b.encode_utf16()),
-            // a column has values of one type, and none of others
+            // not reached: a column has values of one type, and nulls were rejected
             _ => Ordering::Equal,
         };
         if self.descending { ordering.reverse() } else { ordering }
@@ -198,7 +198,7 @@ impl Window for SortWindow {
         if !state.rows.iter().all(|seq| rows.has(*seq)) {
             return Err(from.damaged("the window holds rows that are not there"));
         }
-        // a set that is made of many at once needs a list of them beside it: so piece by piece
+        // `BTreeSet` collects into a list first; restoring in pieces bounds its size
         let piece = (state.rows.len() / RESTORED_PIECES).max(1024);
         self.entries.clear();
         for rows_of_piece in state.rows.chunks(piece) {

@@ -55,7 +55,7 @@ struct SessionWindow {
     ended: SessionOrder,
     /// Number of rows of all sessions.
     rows: usize,
-    /// Keys so far.
+    /// Number of keys that were ever created; numbers the keys.
     keys_created: u64,
 }
 

@@ -30,9 +30,10 @@ pub(super) enum InsertOutcome {
     /// The event belongs to the open session, whose end moved. Contains the previous session if the event
     /// began a new one; the caller retires it.
     Open(Option<Session>),
-    /// It is in a session, of which the end was not moved.
+    /// The event is late and joined a session; the end of the open session did not move, so no timer is
+    /// needed.
     Late,
-    /// It is in none.
+    /// The event is too late and belongs to no session.
     Lost,
 }
 
