@@ -1,11 +1,11 @@
-//! What annotations may say.
+//! Validation of annotations.
 
 use tidemill_lang::Diagnostic;
 use tidemill_lang::siddhi::ast::{Annotation, AppAnnotation};
 
 use crate::io::one_of;
 
-/// What is wrong with the annotations of an app; unknown ones are passed over.
+/// Returns diagnostics for the annotations of an app; unknown annotations are ignored.
 pub fn check_app(annotations: &[AppAnnotation]) -> Vec<Diagnostic> {
     let mut wrong = Vec::new();
     for (i, annotation) in annotations.iter().enumerate() {
@@ -44,9 +44,9 @@ fn playback(annotation: &AppAnnotation) -> Option<Diagnostic> {
     })
 }
 
-/// The annotation of a name, if it is there.
+/// Returns the annotation with this name; `None` if there is none.
 ///
-/// Errors: it is there twice, or says something twice.
+/// Errors: there are two, or an element occurs twice.
 pub fn at_most_one<'a>(
     annotations: &'a [Annotation],
     name: &str,
@@ -69,7 +69,7 @@ pub fn at_most_one<'a>(
     }
 }
 
-/// Whether failed events of a stream go to a fault stream. Errors: an unknown action.
+/// Returns whether failed events of a stream go to a fault stream. Errors: an unknown action.
 pub fn has_fault_stream(annotations: &[Annotation]) -> Result<bool, Diagnostic> {
     let Some(on_error) = at_most_one(annotations, "OnError")? else { return Ok(false) };
     let actions = ["LOG", "STREAM", "STORE"];
@@ -80,7 +80,7 @@ pub fn has_fault_stream(annotations: &[Annotation]) -> Result<bool, Diagnostic> 
     Ok(one_of(&actions, action)? == "STREAM")
 }
 
-/// What is wrong with `@async` before a stream.
+/// Checks `@async` before a stream. Errors: a known element that is not a whole number above 0.
 pub fn check_stream(annotations: &[Annotation]) -> Result<(), Diagnostic> {
     if let Some(annotation) = at_most_one(annotations, "async")? {
         for element in annotation.elements() {

@@ -1,57 +1,57 @@
-//! Events on their way: rows of columns, each with a time and a kind, in chunks.
+//! Batches of events: rows in columns, each with a timestamp and a kind, grouped into chunks.
 
 use tidemill_types::FieldType;
 
 use crate::column::Column;
 use crate::select::EventRow;
 
-/// What an event is inside a query.
+/// Kind of an event inside a query.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum EventKind {
-    /// It arrived.
+    /// An event that arrived.
     Current,
-    /// It left a window.
+    /// An event that left a window.
     Expired,
-    /// A batch ended: totals begin anew. Its columns mean nothing.
+    /// End of a batch: aggregates return to their initial state. The columns are meaningless.
     Reset,
 }
 
-/// Events that travel together, in chunks: what was sent in one call, what a window emits at once.
+/// Rows in columns, grouped into chunks: the events of one call, or those that a window emits at once.
 #[derive(Debug, Clone, Default)]
 pub struct Batch {
-    /// The values, one column per attribute.
+    /// Values, one column per attribute.
     pub columns: Vec<Column>,
-    /// Milliseconds since 1970, UTC, one per row.
+    /// Timestamps, one per row, in milliseconds since 1970, UTC.
     pub times: Vec<i64>,
-    /// One per row.
+    /// Kinds, one per row.
     pub kinds: Vec<EventKind>,
-    /// The group of each row, where a query has groups and what comes behind it asks for them; else empty.
+    /// Group of each row, if the query has groups and an operator after the selection needs them; else empty.
     pub groups: Vec<String>,
-    /// Where each chunk ends.
+    /// End index of each chunk in the rows.
     pub chunk_ends: Vec<u32>,
-    /// What the clock showed when a chunk came into being, one per chunk.
+    /// Clock value at which each chunk was created.
     pub chunk_clocks: Vec<i64>,
-    /// The chunk of its input that a query made each chunk of, none where a timer did; empty where nobody asks.
+    /// Input chunk from which a query produced each chunk, `None` if a timer did; empty if not requested.
     pub input_chunks: Vec<Option<u32>>,
 }
 
 impl Batch {
-    /// A batch without rows.
+    /// Creates an empty batch with columns of these types.
     pub fn new(types: impl IntoIterator<Item = FieldType>) -> Self {
         Self { columns: types.into_iter().map(Column::new).collect(), ..Self::default() }
     }
 
-    /// How many rows it has.
+    /// Returns the number of rows.
     pub fn len(&self) -> usize {
         self.times.len()
     }
 
-    /// Whether it has none.
+    /// Returns whether the batch has no rows.
     pub fn is_empty(&self) -> bool {
         self.times.is_empty()
     }
 
-    /// Ends a chunk after what was added, if something was.
+    /// Ends a chunk after the last row; does nothing if there are no rows since the last end.
     pub fn end_chunk(&mut self, clock: i64) {
         let end = self.times.len() as u32;
         if self.chunk_ends.last().copied().unwrap_or(0) < end {
@@ -60,7 +60,7 @@ impl Batch {
         }
     }
 
-    /// The rows of each chunk, and its clock.
+    /// Returns the rows and the clock value of each chunk.
     pub fn chunks(&self) -> impl Iterator<Item = (std::ops::Range<usize>, i64)> + '_ {
         let starts = std::iter::once(0).chain(self.chunk_ends.iter().map(|e| *e as usize));
         starts
@@ -69,7 +69,7 @@ impl Batch {
             .map(|((start, end), clock)| (start..*end as usize, *clock))
     }
 
-    /// Adds row `i` of another batch with the same columns.
+    /// Appends row `i` of another batch with the same columns.
     pub fn push_row(&mut self, other: &Self, i: usize, kind: EventKind, time: i64) {
         for (column, from) in self.columns.iter_mut().zip(&other.columns) {
             column.push_from(from, i);
@@ -81,12 +81,12 @@ impl Batch {
         }
     }
 
-    /// These rows as a selection takes them.
+    /// Returns these rows as input of a selection.
     pub(crate) fn rows(&self, rows: std::ops::Range<usize>) -> impl Iterator<Item = EventRow<'_>> + Clone {
         rows.map(|row| EventRow { kind: self.kinds[row], time: self.times[row], columns: &self.columns, row })
     }
 
-    /// Nothing is in it any more; it keeps its memory.
+    /// Removes all rows and chunks; keeps the memory.
     pub(crate) fn clear(&mut self) {
         self.truncate(0);
         self.chunk_ends.clear();
@@ -94,7 +94,7 @@ impl Batch {
         self.input_chunks.clear();
     }
 
-    /// Keeps the first `rows` rows, of which the last one ends a chunk or is in one that has not ended.
+    /// Keeps the first `rows` rows. The last of them must end a chunk or be in one that has not ended.
     pub(crate) fn truncate(&mut self, rows: usize) {
         self.columns.iter_mut().for_each(|column| column.truncate(rows));
         self.times.truncate(rows);
@@ -102,7 +102,7 @@ impl Batch {
         self.groups.truncate(rows);
     }
 
-    /// The group of row `i`; all rows are one group where there are none.
+    /// Returns the group of row `i`; the empty string if the batch has no groups.
     pub fn group(&self, i: usize) -> &str {
         self.groups.get(i).map_or("", String::as_str)
     }

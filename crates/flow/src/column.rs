@@ -1,4 +1,4 @@
-//! Values of one type, one after the other: what batches and windows consist of.
+//! Columns: sequences of values of one type, the building blocks of batches and windows.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use crate::value::Value;
 
 /// A column of values of one type, any of which may be null.
 ///
-/// Once it is [shared](Self::share), copies of it cost nothing until one of them is changed.
+/// After [`Self::share`], clones cost nothing until one of them is changed.
 #[derive(Debug, Clone)]
 pub struct Column(Repr);
 
@@ -23,11 +23,11 @@ enum Repr {
 #[derive(Debug, Clone)]
 struct Values {
     data: Data,
-    /// For each value whether it is null; empty while none is.
+    /// Whether each value is null; empty if none is.
     nulls: Vec<bool>,
 }
 
-/// The values of a column. Where one is null something of the type stands in its place.
+/// Values of a column. The value of a null is arbitrary.
 #[derive(Debug, Clone)]
 pub enum Data {
     /// `bool`
@@ -46,7 +46,7 @@ pub enum Data {
     Object(Vec<Value>),
 }
 
-/// Does the same for the values of each type.
+/// Evaluates an expression for the values of each type.
 macro_rules! each {
     ($data:expr, $v:ident => $do:expr) => {
         match $data {
@@ -62,7 +62,7 @@ macro_rules! each {
 }
 
 impl Column {
-    /// An empty column of a type. Times are longs.
+    /// Creates an empty column. Times are longs.
     pub fn new(ty: FieldType) -> Self {
         Self::of(match ty {
             FieldType::Bool => Data::Bool(vec![]),
@@ -75,25 +75,26 @@ impl Column {
         })
     }
 
-    /// A column without nulls.
+    /// Creates a column without nulls.
     pub fn of(data: Data) -> Self {
         Self::with_nulls(data, vec![])
     }
 
-    /// A column with nulls where `nulls` says so; as long as the values, or empty for none.
+    /// Creates a column with nulls where `nulls` is true. `nulls` is as long as the values, or empty for
+    /// none.
     pub fn with_nulls(data: Data, nulls: Vec<bool>) -> Self {
         let column = Self(Repr::Owned(Values { data, nulls }));
         debug_assert!(column.nulls().is_empty() || column.nulls().len() == column.len());
         column
     }
 
-    /// Its values, and for each whether it is null; nothing when none is.
+    /// Returns the values, and whether each is null; empty if none is.
     pub fn into_parts(mut self) -> (Data, Vec<bool>) {
         let Values { data, nulls } = self.values_mut();
         (std::mem::replace(data, Data::Bool(vec![])), std::mem::take(nulls))
     }
 
-    /// From here on copies of it share its values.
+    /// Moves the values into shared memory, so that later clones share them.
     pub fn share(&mut self) {
         if let Repr::Owned(values) = &mut self.0 {
             let values = std::mem::replace(values, Values { data: Data::Bool(vec![]), nulls: vec![] });
@@ -101,7 +102,7 @@ impl Column {
         }
     }
 
-    /// Whether nobody else has its values.
+    /// Returns whether the column owns its values.
     pub(crate) fn is_unshared(&self) -> bool {
         matches!(self.0, Repr::Owned(_))
     }
@@ -127,29 +128,29 @@ impl Column {
         }
     }
 
-    /// Its values.
+    /// Returns the values.
     #[inline]
     pub fn data(&self) -> &Data {
         &self.values().data
     }
 
-    /// For each value whether it is null; empty when none is.
+    /// Returns whether each value is null; empty if none is.
     #[inline]
     pub fn nulls(&self) -> &[bool] {
         &self.values().nulls
     }
 
-    /// How many values it has.
+    /// Returns the number of values.
     pub fn len(&self) -> usize {
         each!(self.data(), v => v.len())
     }
 
-    /// Whether it has none.
+    /// Returns whether the column has no values.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Its type.
+    /// Returns the type; a time column has type long.
     pub fn ty(&self) -> FieldType {
         match self.data() {
             Data::Bool(_) => FieldType::Bool,
@@ -162,14 +163,14 @@ impl Column {
         }
     }
 
-    /// Whether value `i` is null.
+    /// Returns whether value `i` is null.
     #[inline]
     pub fn is_null(&self, i: usize) -> bool {
         let nulls = self.nulls();
         !nulls.is_empty() && nulls[i]
     }
 
-    /// Value `i`.
+    /// Returns value `i`.
     pub fn get(&self, i: usize) -> Value {
         if self.is_null(i) {
             return Value::Null;
@@ -185,7 +186,8 @@ impl Column {
         }
     }
 
-    /// Adds a value. One of another type is not the caller's to give; a narrower number is widened, anything else becomes null.
+    /// Appends a value. Callers pass a value of the column's type; an int is widened to a long, any other
+    /// value becomes null.
     pub fn push(&mut self, value: Value) {
         let Values { data, nulls } = self.values_mut();
         match (data, value) {
@@ -204,7 +206,7 @@ impl Column {
         }
     }
 
-    /// Adds a null.
+    /// Appends a null.
     pub fn push_null(&mut self) {
         let len = self.len();
         let Values { data, nulls } = self.values_mut();
@@ -221,7 +223,7 @@ impl Column {
         nulls.push(true);
     }
 
-    /// Adds value `i` of a column of the same type.
+    /// Appends value `i` of a column of the same type.
     pub fn push_from(&mut self, other: &Self, i: usize) {
         if other.is_null(i) {
             return self.push_null();
@@ -241,7 +243,7 @@ impl Column {
         }
     }
 
-    /// Adds the values at `rows` of a column of the same type.
+    /// Appends the values at `rows` of a column of the same type.
     pub fn gather(&mut self, other: &Self, rows: &[u32]) {
         let Values { data, nulls } = self.values_mut();
         if !nulls.is_empty() || !other.nulls().is_empty() {
@@ -260,7 +262,7 @@ impl Column {
         }
     }
 
-    /// Replaces value `i`. What is not of the column's type becomes null.
+    /// Replaces value `i`. A value of another type becomes null.
     pub fn set(&mut self, i: usize, value: &Value) {
         let Values { data, nulls } = self.values_mut();
         match (data, value) {
@@ -310,7 +312,7 @@ impl Column {
         }
     }
 
-    /// Adds values `rows` of a column of the same type.
+    /// Appends values `rows` of a column of the same type.
     pub fn extend_range(&mut self, other: &Self, rows: Range<usize>) {
         let Values { data, nulls } = self.values_mut();
         if !nulls.is_empty() || !other.nulls().is_empty() {
@@ -329,14 +331,14 @@ impl Column {
         }
     }
 
-    /// Adds values to a column of ints without nulls.
+    /// Appends values to a column of ints without nulls; ignored by columns of other types.
     pub(crate) fn extend_ints(&mut self, values: impl Iterator<Item = i32>) {
         if let Values { data: Data::Int(ints), .. } = self.values_mut() {
             ints.extend(values);
         }
     }
 
-    /// Replaces value `i` of a column of doubles.
+    /// Replaces value `i` of a column of doubles; ignored by columns of other types.
     #[inline]
     pub(crate) fn set_double(&mut self, i: usize, value: f64) {
         let Values { data, nulls } = self.values_mut();
@@ -348,7 +350,7 @@ impl Column {
         }
     }
 
-    /// Replaces value `i` of a column of longs.
+    /// Replaces value `i` of a column of longs; ignored by columns of other types.
     #[inline]
     pub fn set_long(&mut self, i: usize, value: i64) {
         let Values { data, nulls } = self.values_mut();

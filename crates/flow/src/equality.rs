@@ -1,4 +1,5 @@
-//! Values as `==` sees them: hashed where they lie, so that rows with equal values are found without looking at all.
+//! Equality of values as `==` defines it, evaluated on columns without materializing values; hashes find rows
+//! with equal values.
 
 use std::hash::BuildHasher;
 
@@ -8,21 +9,21 @@ use tidemill_types::FieldType;
 use crate::column::{Column, Data};
 use crate::expr::{Comparison, compare};
 
-/// What two columns are compared as.
+/// Type as which two columns are compared.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum CompareType {
     /// Two bools.
     Bool,
     /// Two whole numbers.
     Integer,
-    /// Two numbers of which one is a decimal: both as doubles.
+    /// Two numbers, one of which is a float or double: both as doubles.
     Float,
-    /// Two texts.
+    /// Two strings.
     Text,
 }
 
 impl CompareType {
-    /// What values of these types are compared as; none when `==` does not hold for any.
+    /// Returns the type as which values of types `a` and `b` are compared; `None` if `==` never holds.
     pub(crate) fn of(a: FieldType, b: FieldType) -> Option<Self> {
         let whole = |ty| matches!(ty, FieldType::Int | FieldType::Long | FieldType::Time);
         let decimal = |ty| matches!(ty, FieldType::Float | FieldType::Double);
@@ -36,11 +37,12 @@ impl CompareType {
     }
 }
 
-/// What is equal to nothing: null, and what is no number.
+/// Hash of values that equal no value: null and NaN.
 pub(crate) const NO_HASH: u64 = 0;
 
-/// All of value `row` as a number, the same for all that are equal to it in the domain and for no other. None when it
-/// does not fit, or is equal to nothing; decimals are hashed.
+/// Returns value `row` as a number that represents it exactly: equal values have the same number, other
+/// values of the domain have others. `None` if the value does not fit or equals no value, and for doubles,
+/// which are hashed.
 #[inline]
 pub(crate) fn exact_bits(column: &Column, row: usize, domain: CompareType) -> Option<u64> {
     if domain == CompareType::Float { None } else { bits(column, row, domain) }
@@ -65,7 +67,8 @@ fn bits(column: &Column, row: usize, domain: CompareType) -> Option<u64> {
     }
 }
 
-/// The hash of value `row`, the same for all that are equal to it in the domain; [`NO_HASH`] when nothing is.
+/// Returns the hash of value `row`, which all values equal to it in the domain share; [`NO_HASH`] if it
+/// equals no value.
 #[inline]
 pub(crate) fn hash(column: &Column, row: usize, domain: CompareType, state: &DefaultHashBuilder) -> u64 {
     match column.data() {
@@ -74,7 +77,7 @@ pub(crate) fn hash(column: &Column, row: usize, domain: CompareType, state: &Def
     }
 }
 
-/// One hash of two; [`NO_HASH`] when either is.
+/// Combines two hashes; [`NO_HASH`] if either is.
 #[inline]
 pub(crate) fn combine_hashes(a: u64, b: u64) -> u64 {
     if a == NO_HASH || b == NO_HASH {
@@ -84,7 +87,7 @@ pub(crate) fn combine_hashes(a: u64, b: u64) -> u64 {
     }
 }
 
-/// `a[i] == b[j]`.
+/// Returns whether `a[i] == b[j]`.
 #[inline]
 pub(crate) fn equal(a: &Column, i: usize, b: &Column, j: usize) -> bool {
     if a.is_null(i) || b.is_null(j) {

@@ -1,11 +1,11 @@
 //! Continuous queries: SiddhiQL apps compiled to operators over batches of events.
 //!
-//! Everything here is a function of state, events and clock: no disk, no threads, no clock of its own. RFC 2 says how it
-//! hangs together.
+//! Everything here is a function of state, events and clock values: no disk, no threads, no system clock. RFC
+//! 2 describes the design.
 
-// a diagnostic is made once per mistake, where nothing is in a hurry
+// diagnostics are created once per mistake, outside of hot paths
 #![allow(clippy::result_large_err)]
-// keys are ordered by what they hold when they are put in; functions that change an object do not change keys
+// keys are ordered by their content at insertion; functions that change an object do not change keys
 #![allow(clippy::mutable_key_type)]
 
 pub mod aggregation;

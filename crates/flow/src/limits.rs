@@ -1,17 +1,20 @@
-//! How much an app may hold.
+//! Limits on the state of an app.
 
-/// The most that an app may hold. What would be more fails, with a message that names the limit.
+/// Maximum sizes of the state of an app. An operation that would exceed one fails with a message that names
+/// the limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
     /// Rows of one table; at most 2^30.
     pub table_rows: usize,
-    /// Rows that one window keeps, of a query, of a join's side or a named one.
+    /// Rows that one window buffers: a query's, a join side's or a named one.
     pub window_rows: usize,
-    /// Rows of one aggregation, in buckets of all lengths. What is worked in together may go beyond it.
+    /// Rows of one aggregation, in buckets of all durations. Events of one batch may exceed it.
     pub aggregation_rows: usize,
-    /// Rows that one output rate keeps until a beat, or shows at each. One of so many events keeps at most those.
+    /// Rows that one output rate limiter buffers until a tick or shows at each. One that counts `n` events
+    /// buffers at most `n`.
     pub rate_rows: usize,
-    /// Events and rows put out that late events may still change, of one app; what one call puts out may go beyond it.
+    /// Events and emitted rows of one app that late events may still change; the output of one call may
+    /// exceed it.
     pub corrected_rows: usize,
 }
 

@@ -1,4 +1,4 @@
-//! Named windows: windows that queries write like streams, read like streams, and search.
+//! Named windows: windows that queries insert into, read like streams, and search.
 
 use std::sync::Arc;
 
@@ -14,48 +14,48 @@ use crate::window_operator::WindowOperator;
 /// A compiled named window.
 #[derive(Clone)]
 pub struct NamedWindowPlan {
-    /// The stream as which queries know it: what it puts out.
+    /// Id of the stream by which queries read the window's output.
     pub stream: usize,
-    /// The types of its columns.
+    /// Column types.
     pub columns: Vec<FieldType>,
-    /// Makes the window.
+    /// Constructor of the window.
     pub make: WindowConstructor,
-    /// What its readers get.
+    /// Event kinds that the window's readers receive.
     pub output: OutputEvents,
-    /// What it says, for whoever asks.
+    /// Source text, for reports.
     pub source_text: Arc<InputText>,
 }
 
-/// A named window at work.
+/// Runtime state of a named window.
 pub struct NamedWindow {
     plan: NamedWindowPlan,
     pub(crate) operator: WindowOperator,
 }
 
 impl NamedWindow {
-    /// A window without rows.
+    /// Creates a window without rows.
     pub fn new(plan: NamedWindowPlan) -> Self {
         let held = WindowOperator::new(&plan.make, &plan.columns, plan.output.expired, true);
         Self { plan, operator: held }
     }
 
-    /// The same with another greatest number of rows.
+    /// Sets the maximum number of buffered rows.
     pub fn with_rows_max(mut self, rows_max: usize) -> Self {
         self.operator.set_rows_max(rows_max);
         self
     }
 
-    /// What was compiled.
+    /// Returns the compiled window.
     pub fn plan(&self) -> &NamedWindowPlan {
         &self.plan
     }
 
-    /// What it holds and waits for, with the clock at `now`.
+    /// Reports the buffered rows and what the window waits for, with the clock at `now`.
     pub(crate) fn why(&self, now: i64) -> WindowReport {
         self.operator.why(&self.plan.source_text, now)
     }
 
-    /// Events arrive, all of them as current ones: what its readers get.
+    /// Inserts events, all as current events, and returns the output for the window's readers.
     pub fn insert(&mut self, events: &Batch) -> Result<Batch, EvalError> {
         let mut out = self.operator.empty();
         for (rows, clock) in events.chunks() {
@@ -64,19 +64,20 @@ impl NamedWindow {
         Ok(self.filter_output(&out))
     }
 
-    /// What its readers get from its next timer that is due at `now`, if there is one.
+    /// Fires the next timer if it is due at `now` and returns the output for the window's readers; `None` if
+    /// none is due.
     pub fn fire_timer(&mut self, now: i64) -> Option<Result<Batch, EvalError>> {
         let out = self.operator.fire_timer(now)?;
         Some(out.map(|out| self.filter_output(&out)))
     }
 
-    /// What its readers get at an instant of its schedule.
+    /// Processes an instant of the window's schedule and returns the output for its readers.
     pub fn fire_schedule(&mut self, at: i64) -> Result<Batch, EvalError> {
         let out = self.operator.fire_schedule(at)?;
         Ok(self.filter_output(&out))
     }
 
-    /// Without resets, which stay inside.
+    /// Returns the events of the kinds that readers receive. Resets are never passed on.
     fn filter_output(&self, out: &Batch) -> Batch {
         let mut passed = self.operator.empty();
         for (rows, clock) in out.chunks() {

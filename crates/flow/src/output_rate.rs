@@ -1,4 +1,4 @@
-//! Output rates: when what a query puts out goes on.
+//! Output rate limiters: when the output of a query is emitted.
 
 mod pending;
 mod snapshot;
@@ -14,81 +14,82 @@ use crate::limits::Limits;
 use crate::window::TimerQueue;
 use pending::PendingOutput;
 
-/// Which events of a round go on.
+/// Events of a round that are emitted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RateSelection {
-    /// All of them.
+    /// All events.
     All,
-    /// The first.
+    /// The first event.
     First,
-    /// The last.
+    /// The last event.
     Last,
 }
 
 /// A compiled `output` clause.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum OutputRatePlan {
-    /// Rounds of so many events.
+    /// Rounds of a number of events.
     Events(RateSelection, u64),
-    /// Rounds of so many milliseconds; they count from the start of the app.
+    /// Rounds of a number of milliseconds, counted from the start of the app.
     Time(RateSelection, i64),
-    /// At the end of each round what is held then.
+    /// Rounds of a number of milliseconds, with a snapshot of the query's output at the end of each.
     Snapshot(i64, Arc<SnapshotPlan>),
 }
 
 impl OutputRatePlan {
-    /// Whether something happens at the end of a round without an event.
+    /// Returns whether the limiter can emit at the end of a round without an event.
     pub fn has_ticks(&self) -> bool {
         matches!(self, Self::Time(RateSelection::All | RateSelection::Last, _) | Self::Snapshot(..))
     }
 }
 
-/// What a snapshot shows.
+/// Content of a snapshot.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SnapshotPlan {
     /// Whether the query has a window.
     pub window: bool,
-    /// For each column whether it is an aggregate.
+    /// Whether each output column is an aggregate.
     pub aggregates: Vec<bool>,
     /// Whether the query has groups.
     pub grouped: bool,
 }
 
 impl SnapshotPlan {
-    /// Whether it shows the last event of each group, not what a window holds.
+    /// Returns whether the snapshot shows the last event of each group instead of the rows of a window.
     fn shows_last_per_group(&self) -> bool {
         !self.window || self.aggregates.iter().all(|a| *a)
     }
 
-    /// Whether it shows the last event of each group for as long as a window holds events of it.
+    /// Returns whether the snapshot shows the last event of each group for as long as a window contains
+    /// events of it.
     fn counts_groups(&self) -> bool {
         self.window && self.grouped && self.shows_last_per_group()
     }
 
-    /// Whether it shows one event of each group, of those that a window holds.
+    /// Returns whether the snapshot shows one event of each group, out of the rows of a window.
     fn shows_one_per_group(&self) -> bool {
         self.grouped && self.aggregates.iter().any(|a| *a) && !self.shows_last_per_group()
     }
 }
 
-/// A rate limit at work.
+/// Runtime state of an output rate limiter.
 pub struct OutputRateLimiter {
     plan: OutputRatePlan,
-    /// What waits, in order, where all of it goes on.
+    /// Events of the round, in order, if all of them are emitted at its end.
     buffered: Batch,
-    /// What waits where events take the place of others, and what a snapshot shows.
+    /// Pending events, if later events replace or remove them; also the content of a snapshot.
     pending: PendingOutput,
-    /// For each group (the whole query is one without `group by`): events of its round, when its last one passed, or
-    /// how many of its events a window holds.
+    /// Number per group (without `group by`, the whole query is one group): the events of its round, the
+    /// clock at which its last event passed, or the events of it that a window contains.
     groups: HashMap<String, i64>,
-    /// Events of the round of all groups.
+    /// Number of events in the round, of all groups.
     count: u64,
     timers: TimerQueue,
     rows_max: usize,
 }
 
 impl OutputRateLimiter {
-    /// A limit that has seen nothing; `types` are those of the output columns.
+    /// Creates a limiter in its initial state; `types` are the types of the output columns.
     pub fn new(plan: OutputRatePlan, types: Vec<tidemill_types::FieldType>) -> Self {
         let held = Batch::new(types.iter().copied());
         let aggregates = match &plan {
@@ -110,12 +111,12 @@ impl OutputRateLimiter {
         }
     }
 
-    /// Another greatest number of rows.
+    /// Sets the maximum number of buffered rows.
     pub(crate) fn set_rows_max(&mut self, rows_max: usize) {
         self.rows_max = rows_max;
     }
 
-    /// Whether these rows of an emission find room until a beat. Errors: that they do not.
+    /// Checks that these rows of an emission can be buffered until a tick. Errors: they exceed the limit.
     pub(crate) fn check_capacity(
         &self,
         input: &Batch,
@@ -140,7 +141,7 @@ impl OutputRateLimiter {
             OutputRatePlan::Snapshot(..) => {
                 let current =
                     input.kinds[rows.clone()].iter().filter(|kind| **kind == EventKind::Current).count();
-                // as many as leave make room
+                // each event that leaves makes room for one
                 current.saturating_sub(rows.len() - current)
             }
             OutputRatePlan::Time(RateSelection::First, _) | OutputRatePlan::Events(..) => 0,
@@ -151,7 +152,7 @@ impl OutputRateLimiter {
         }
     }
 
-    /// The app starts: rounds of time begin.
+    /// Starts the rounds when the app starts.
     pub fn start(&mut self, now: i64) {
         match self.plan {
             OutputRatePlan::Time(RateSelection::All | RateSelection::Last, period)
@@ -162,12 +163,12 @@ impl OutputRateLimiter {
         }
     }
 
-    /// What goes on of an emission, now.
+    /// Accepts an emission of the query and returns the events to emit now.
     pub fn push(&mut self, input: &Batch) -> Batch {
         let mut out = self.empty();
         for (rows, clock) in input.chunks() {
             if let OutputRatePlan::Snapshot(..) = self.plan {
-                // an event at or after the beat first lets the snapshot out
+                // an event at or after the tick is processed after the snapshot
                 while let Some(due) = self.timers.pop_due(clock) {
                     self.tick(due, clock, &mut out);
                 }
@@ -180,12 +181,12 @@ impl OutputRateLimiter {
         out
     }
 
-    /// When its next beat is due.
+    /// Returns when the next tick is due.
     pub fn next_timer(&self) -> Option<i64> {
         self.timers.next_due()
     }
 
-    /// What goes on at the next beat that is due at `now`, if there is one.
+    /// Returns the output of the next tick if it is due at `now`; `None` if none is due.
     pub fn fire_timer(&mut self, now: i64) -> Option<Batch> {
         let due = self.timers.pop_due(now)?;
         let mut out = self.empty();
@@ -237,14 +238,14 @@ impl OutputRateLimiter {
             }
             OutputRatePlan::Time(RateSelection::Last, _) => self.pending.replace(input, row),
             OutputRatePlan::Snapshot(_, snapshot) if snapshot.counts_groups() => {
-                // what leaves renews the totals of its group, too
+                // an expired event updates the aggregates of its group, too
                 self.pending.replace(input, row);
                 let held = self.groups.entry_ref(input.group(row)).or_insert(0);
                 *held += if kind == EventKind::Current { 1 } else { -1 };
             }
             OutputRatePlan::Snapshot(_, snapshot) => match (kind, snapshot.shows_last_per_group()) {
                 (EventKind::Current, true) => self.pending.replace(input, row),
-                // nothing is shown after one that left as the last
+                // after the last event of a window has left, the group shows no event
                 (_, true) if snapshot.window => self.pending.remove_group(input.group(row)),
                 (_, true) => {}
                 (EventKind::Current, false) => self.pending.add(input, row),
@@ -275,7 +276,7 @@ impl OutputRateLimiter {
         out.end_chunk(clock);
     }
 
-    /// Everything that waits goes on.
+    /// Emits all buffered events.
     fn flush(&mut self, out: &mut Batch) {
         let empty = self.empty();
         let held = std::mem::replace(&mut self.buffered, empty);

@@ -1,4 +1,4 @@
-//! A query: filters, windows or a join, the selection.
+//! Queries: filters, windows or a join, and the selection.
 
 mod schedulers;
 mod why;
@@ -27,61 +27,62 @@ use crate::window_operator::WindowOperator;
 
 pub use schedulers::Scheduler;
 
-/// What is done to events before or behind a window.
+/// A step that processes events before or after a window.
 #[derive(Debug, Clone)]
 pub enum Handler {
     /// `[condition]`
     Filter(Expr),
     /// `#function(…)`
     Function(Arc<dyn StreamFunction>, Vec<Expr>, Vec<FieldType>),
-    /// One that has a state.
+    /// A handler with state.
     Stateful(StatefulHandler),
 }
 
 /// A compiled query.
 #[derive(Clone)]
 pub struct QueryPlan {
-    /// Its name: `@info(name='…')`, or its place in the app.
+    /// Name by `@info(name='…')`, or the position of the query in the app.
     pub name: String,
-    /// The stream that it reads.
+    /// Input stream.
     pub stream: usize,
-    /// The types of the columns of what it reads.
+    /// Column types of the input.
     pub read: Vec<FieldType>,
-    /// The types of the columns that come to the window.
+    /// Column types of the rows that enter the window.
     pub columns: Vec<FieldType>,
-    /// Before the window.
+    /// Handlers before the window.
     pub before: Vec<Handler>,
-    /// A pattern or a sequence, in the place of stream and window.
+    /// Pattern or sequence, instead of `stream` and `window`.
     pub state: Option<Arc<PatternPlan>>,
-    /// The window.
+    /// Constructor of the window.
     pub window: Option<WindowConstructor>,
-    /// Behind it.
+    /// Handlers after the window.
     pub after: Vec<Handler>,
-    /// Whether the stream is what a named window puts out: events leave there, too.
+    /// Whether the input is the output of a named window, which contains expired events.
     pub reads_window: bool,
-    /// What comes out.
+    /// The select clause.
     pub select: Arc<SelectPlan>,
-    /// When that goes on.
+    /// The output rate; `None` to emit at once.
     pub rate: Option<OutputRatePlan>,
-    /// The column by which chunks are cut first, where this was a partition; events without a value are left out.
+    /// Key column by which chunks are split first if the query stands for a partition; events with a null key
+    /// are dropped.
     pub cut_by: Option<usize>,
-    /// What it writes.
+    /// Target of the output.
     pub target: Target,
-    /// A join, in the place of stream and window.
+    /// Join, instead of `stream` and `window`.
     pub join: Option<Arc<JoinPlan>>,
-    /// How much it may hold.
+    /// Limits on the query's state.
     pub limits: Limits,
-    /// What it says, for whoever asks.
+    /// Source text, for reports.
     pub source_text: Arc<QueryText>,
 }
 
-/// What a query writes.
+/// Target of a query's output.
 #[derive(Debug, Clone)]
 #[allow(clippy::large_enum_variant, reason = "there is one for each query of an app")]
 pub enum Target {
     /// A stream.
     Stream(usize),
-    /// An inner stream of the partition that the query is in.
+    /// An inner stream of the enclosing partition.
     Inner(usize),
     /// A named window.
     Window(usize),
@@ -90,7 +91,7 @@ pub enum Target {
 }
 
 impl QueryPlan {
-    /// A query that selects and does nothing else; what it reads and writes is still to be said.
+    /// Creates a query that only selects; the caller sets its input and target.
     pub fn select_only(select: SelectPlan) -> Self {
         Self {
             name: String::new(),
@@ -112,7 +113,8 @@ impl QueryPlan {
         }
     }
 
-    /// The streams that it reads, each with the port to which its events go: the stream's number, or a join's side.
+    /// Returns the streams that the query reads, each with the port for its events: the stream id, or a side
+    /// of the join.
     pub fn reads(&self) -> Vec<(usize, usize)> {
         match &self.join {
             Some(join) => join.reads().collect(),
@@ -120,7 +122,7 @@ impl QueryPlan {
         }
     }
 
-    /// Whether the numbers of the groups lie with the rows of the window, so that they are looked up once.
+    /// Returns whether group ids are stored with the rows of the window, so that each is looked up only once.
     fn stores_group_ids(&self) -> bool {
         let Some(make) = &self.window else { return false };
         let rewritten = make().rewritten_column();
@@ -143,10 +145,10 @@ impl QueryPlan {
     }
 }
 
-/// A query at work. Those of one plan share it.
+/// Runtime state of a query. Queries with the same plan share it.
 pub struct Query {
     pub(crate) plan: Arc<QueryPlan>,
-    // most queries have few of these: boxes keep the copies of many keys small
+    // most queries have few of these: boxes keep the copies for many keys small
     machine: Option<Box<PatternMatcher>>,
     before: HandlerChain,
     pub(crate) window: Option<Box<WindowOperator>>,
@@ -158,7 +160,7 @@ pub struct Query {
 }
 
 impl Query {
-    /// A query that has seen nothing.
+    /// Creates a query in its initial state.
     pub fn new(plan: impl Into<Arc<QueryPlan>>) -> Self {
         let plan = plan.into();
         let wants_expired = plan.select.output_events.expired;
@@ -188,12 +190,12 @@ impl Query {
         query
     }
 
-    /// What was compiled.
+    /// Returns the compiled query.
     pub fn plan(&self) -> &QueryPlan {
         &self.plan
     }
 
-    /// The app starts.
+    /// Starts the query when the app starts.
     pub fn start(&mut self, now: i64) {
         if let Some(machine) = &mut self.machine {
             machine.start(now);
@@ -207,7 +209,7 @@ impl Query {
         }
     }
 
-    /// Events of one of its streams arrive at `port`: what comes out. Errors: why they cannot be worked off.
+    /// Processes events that arrive at `port` and returns the output. Errors: the first failure.
     pub fn push(&mut self, port: usize, input: &Batch, host: &dyn EvalContext) -> Result<Batch, EvalError> {
         self.stats.record_input(&self.plan, port, input);
         if let Some(join) = &mut self.join {
@@ -232,7 +234,7 @@ impl Query {
         self.process_handled(&handled, host)
     }
 
-    /// Events come out of the handlers before the window.
+    /// Processes events that passed the handlers before the window.
     fn process_handled(&mut self, input: &Batch, host: &dyn EvalContext) -> Result<Batch, EvalError> {
         let Some(held) = &mut self.window else {
             let out = self.selector.process(input, host)?;
@@ -263,7 +265,7 @@ impl Query {
         self.process_after_window(out, host)
     }
 
-    /// What comes out of what the window said last.
+    /// Returns the query's output for the window's last in-place output.
     pub(super) fn select_window_output(
         &mut self,
         clock: i64,
@@ -278,12 +280,13 @@ impl Query {
         self.limit_output(out?)
     }
 
-    /// Takes back what came out, for its memory.
+    /// Takes back an output batch that is no longer needed, to reuse its memory.
     pub(crate) fn reuse(&mut self, out: Batch) {
         self.selector.reuse(out);
     }
 
-    /// Batches of chunks arrive at several ports and take turns: of the batch with that number so many chunks are next.
+    /// Processes batches of several ports in turns. Each turn `(input, chunks)` processes the next `chunks`
+    /// chunks of `inputs[input]`.
     pub fn interleave(
         &mut self,
         inputs: &[(usize, &Batch)],
@@ -318,7 +321,7 @@ impl Query {
         Ok(all)
     }
 
-    /// The first instant later than `after` at which it wants the clock to stop.
+    /// Returns the first instant after `after` at which the query wants the clock to stop.
     pub fn next_scheduled(&self, after: i64) -> Option<i64> {
         match &self.join {
             Some(join) => join.next_scheduled(after),
@@ -326,7 +329,7 @@ impl Query {
         }
     }
 
-    /// Such an instant was reached.
+    /// Processes an instant returned by [`Self::next_scheduled`].
     pub fn fire_schedule(&mut self, at: i64, host: &dyn EvalContext) -> Result<Batch, EvalError> {
         if let Some(join) = &mut self.join {
             let found = join.fire_schedule(at, host)?;
@@ -345,12 +348,12 @@ impl Query {
         self.process_after_window(out, host)
     }
 
-    /// When the next of its timers is due.
+    /// Returns when the next timer is due.
     pub fn next_timer(&self) -> Option<i64> {
         Scheduler::ALL.into_iter().filter_map(|scheduler| self.next_timer_of(scheduler)).min()
     }
 
-    /// Runs the next of its timers that is due at `now`, if there is one.
+    /// Fires the next timer that is due at `now`; `None` if none is due.
     pub fn fire_timer(&mut self, now: i64, host: &dyn EvalContext) -> Option<Result<Batch, EvalError>> {
         Scheduler::ALL.into_iter().find_map(|scheduler| self.fire_timer_of(scheduler, now, host))
     }
@@ -360,7 +363,7 @@ impl Query {
         self.limit_output(out)
     }
 
-    /// What comes out of the matches that are done: those of one event are one chunk.
+    /// Returns the output of completed matches; those of one event are one chunk.
     fn select_matches(&mut self, host: &dyn EvalContext) -> Result<Batch, EvalError> {
         match self.machine.as_deref_mut().and_then(PatternMatcher::take_matches) {
             Some(done) => done.select(&mut self.selector, host),
@@ -378,14 +381,14 @@ impl Query {
         self.limit_output(out)
     }
 
-    /// What goes on of what came out of one call.
+    /// Passes the output of one call through the output rate limiter.
     fn limit_output(&mut self, out: Batch) -> Result<Batch, EvalError> {
         let Some(rate) = &mut self.rate else { return Ok(out) };
         rate.check_capacity(&out, 0..out.len())?;
         Ok(rate.push(&out))
     }
 
-    /// Writes its state.
+    /// Saves the state to a checkpoint.
     pub fn save(&self, out: &mut Writer<'_>) -> Result<(), Error> {
         if let Some(machine) = &self.machine {
             machine.save(out)?;
@@ -399,7 +402,8 @@ impl Query {
         self.rate.iter().try_for_each(|rate| rate.save(out))
     }
 
-    /// Takes a state back that a query of the same plan wrote. Errors: that it is none; then the query is not to be used.
+    /// Restores a state that a query of the same plan saved. Errors: the state is damaged; the query must not
+    /// be used afterwards.
     pub fn restore(&mut self, from: &mut Reader<'_>) -> Result<(), Error> {
         if let Some(machine) = &mut self.machine {
             machine.restore(from)?;
@@ -415,13 +419,13 @@ impl Query {
         self.rate.iter_mut().try_for_each(|rate| rate.restore(from))
     }
 
-    /// Which of its outputs go on.
+    /// Returns which event kinds the query emits.
     pub fn output_events(&self) -> OutputEvents {
         self.plan.select.output_events
     }
 }
 
-/// What the handlers make of the events, one handler after the other.
+/// Applies the handlers to the events, one after the other.
 pub(crate) fn apply_handlers<'b>(
     handlers: &[Handler],
     input: &'b Batch,
@@ -445,7 +449,7 @@ pub(crate) fn apply_handlers<'b>(
     Ok(now)
 }
 
-/// The events that satisfy the condition; a reset always passes.
+/// Returns the events that satisfy the condition; a reset always passes.
 fn filter<'b>(
     condition: &Expr,
     input: Cow<'b, Batch>,

@@ -1,4 +1,4 @@
-//! A query over many chunks at once, with the same results as one by one.
+//! Execution of a query over a batch of chunks, with the same results as chunk by chunk.
 
 use std::borrow::Cow;
 
@@ -12,21 +12,21 @@ use crate::query::{Handler, Query, QueryPlan, Scheduler};
 use crate::select::{FailedChunks, InputRows, SelectorInput};
 use crate::window_operator::WindowOutput;
 
-/// What a query made of many chunks.
+/// Result of running a query over a batch of chunks: output, and the chunks and timers that failed.
 #[derive(Default)]
 pub(crate) struct BatchOutput {
-    /// What came out, with the chunks of the input in order.
+    /// Output; its `input_chunks` ascend.
     pub(crate) out: Batch,
-    /// The chunks of the input that could not be worked off, ascending, and why.
+    /// Input chunks that failed, ascending, and their errors.
     pub(crate) failed: FailedChunks,
-    /// What failed when a timer ran.
+    /// Errors of the timers that failed.
     pub(crate) timer_failures: Vec<EvalError>,
     /// The input chunk of the rejected event that was sampled for reports, if one was.
     pub(crate) sampled_chunk: Option<u32>,
 }
 
 impl BatchOutput {
-    /// With what came out, or why nothing did.
+    /// Sets the output, or records the failure.
     pub(crate) fn with_result(mut self, out: Result<Batch, EvalError>) -> Self {
         match out {
             Ok(out) => self.out = out,
@@ -37,7 +37,7 @@ impl BatchOutput {
 }
 
 impl QueryPlan {
-    /// Whether it runs over many chunks at once; else why not.
+    /// Checks that the query can run over a batch of chunks. Errors: the reason why it cannot.
     pub(crate) fn check_batchable(&self) -> Result<(), &'static str> {
         let filters = |handlers: &[Handler]| handlers.iter().all(|h| matches!(h, Handler::Filter(_)));
         let plain = |handlers: &[Handler]| {
@@ -69,7 +69,7 @@ impl QueryPlan {
         let summed = select.aggregates.iter().flat_map(|a| &a.args);
         let mut exprs = selected.chain(summed).chain(&select.group_by).chain(&select.having);
         if (self.join.is_some() || self.state.is_some()) && !exprs.all(vector::is_plain) {
-            // where one match fails, those of the other events have to come out
+            // if one match fails, the matches of the other events must be emitted
             return Err("what it selects of matches calls functions");
         }
         let timers = self.schedulers().iter().filter(|s| **s != Scheduler::Rate).count();
@@ -82,7 +82,7 @@ impl QueryPlan {
         Ok(())
     }
 
-    /// Whether something comes out of it when only the clock moves.
+    /// Returns whether the query can emit because time advances, without an event.
     pub(crate) fn has_timers(&self) -> bool {
         self.has_ticks() || self.is_time_driven()
     }
@@ -97,8 +97,9 @@ impl QueryPlan {
 }
 
 impl Query {
-    /// Works off all chunks of `input`, each as [`Query::push`] would, and the timers that are due on the way. `ticks`
-    /// are the clocks of all that was sent, ascending: at each of them timers run before the chunks.
+    /// Processes all chunks of `input`, each as [`Query::push`] would, and the timers that come due in
+    /// between. `ticks` are the clock values of all chunks that were sent, ascending: at each, timers fire
+    /// before the chunks.
     pub(crate) fn run(
         &mut self,
         port: usize,
@@ -109,7 +110,7 @@ impl Query {
         let mut ran = BatchOutput::default();
         let plan = self.plan.clone();
         if plan.join.is_some() || plan.state.is_some() {
-            // comparisons do not fail; what does is that there is no more room
+            // plain comparisons do not fail; only a row limit can
             let out = self.push(port, input, host);
             return ran.with_result(out);
         }
@@ -146,7 +147,7 @@ impl Query {
         ran
     }
 
-    /// What comes out of the window and of the selection behind it.
+    /// Returns the output of the window and of the selection after it.
     fn run_window(
         &mut self,
         input: &FilteredInput<'_>,
@@ -226,14 +227,15 @@ impl Query {
     }
 }
 
-/// What is left behind filters, and the chunk that each chunk of it was.
+/// Input that remains after filters. `origins` maps each remaining chunk to its input chunk; `None` for all
+/// chunks.
 struct FilteredInput<'a> {
     incoming: SelectorInput<'a>,
     origins: Option<Vec<u32>>,
 }
 
 impl FilteredInput<'_> {
-    /// The last of so many chunks of which nothing is left.
+    /// Returns the last of `chunks` input chunks of which no row remains.
     fn last_dropped_chunk(&self, chunks: usize) -> Option<usize> {
         let left = self.origins.as_ref()?.iter().rev();
         let mut before = chunks;
@@ -246,7 +248,7 @@ impl FilteredInput<'_> {
         before.checked_sub(1)
     }
 
-    /// What came out of it, and what of it failed, is traced back to the chunks before the filters.
+    /// Maps the chunks of the output and the failed chunks back to the chunks before the filters.
     fn map_to_input_chunks(&self, out: &mut Batch, failed: FailedChunks, ran: &mut BatchOutput) {
         out.input_chunks.iter_mut().flatten().for_each(|chunk| *chunk = self.input_chunk(*chunk));
         ran.failed.extend(failed.into_iter().map(|(chunk, f)| (self.input_chunk(chunk), f)));
@@ -257,7 +259,8 @@ impl FilteredInput<'_> {
     }
 }
 
-/// The events that satisfy the conditions; a reset always passes. Nothing is left of a chunk of which one event failed.
+/// Returns the events that satisfy the conditions; a reset always passes. A chunk with an event that fails is
+/// dropped.
 fn apply_filters<'a>(
     handlers: &[Handler],
     input: SelectorInput<'a>,
@@ -277,7 +280,7 @@ fn apply_filters<'a>(
     now
 }
 
-/// The rows that pass, and the chunks of which something passes.
+/// Returns the rows that pass, and the chunks that contain one.
 fn passing_rows(
     condition: &Expr,
     input: &FilteredInput<'_>,
@@ -287,7 +290,7 @@ fn passing_rows(
     let incoming = &input.incoming;
     let columns = incoming.columns(&vector::inputs([condition]), None);
     if vector::is_plain(condition) {
-        // it neither fails nor asks for the clock
+        // a plain condition neither fails nor reads the clock
         let times = &incoming.times;
         let lanes = BatchRows { slots: [&columns, &[], &[]], times, clocks: times, host };
         let mut mask = vector::mask(condition, &lanes, &mut FailedRows::new());
@@ -307,7 +310,7 @@ fn passing_rows(
     let mut bad: Vec<u32> = Vec::new();
     for (row, failure) in rows_failed {
         if incoming.kinds[row as usize] == EventKind::Reset {
-            // it passes whatever the condition makes of its values
+            // it passes regardless of the condition
             continue;
         }
         let chunk = of[row as usize];
@@ -326,9 +329,10 @@ fn passing_rows(
     (rows, chunks)
 }
 
-/// Where the mask is true.
+/// Returns the indexes of the true values.
 fn true_indices(mask: &[bool]) -> Vec<u32> {
-    // every row is written down, and the next one over it if it does not pass: whether it does cannot be foretold
+    // Without a branch, which would be unpredictable: every row is written to the next free entry, and the
+    // entry is overwritten by the next row unless the row passes.
     let mut places = vec![0; mask.len() + 1];
     let mut count = 0;
     for (row, passes) in mask.iter().enumerate() {
@@ -339,8 +343,8 @@ fn true_indices(mask: &[bool]) -> Vec<u32> {
     places
 }
 
-/// What goes on of many chunks where the rate has beats: those that are due come before a chunk. What came of one chunk
-/// of the input finds room together or not at all.
+/// Passes the chunks through a rate limiter that has ticks; ticks that are due fire before a chunk. The
+/// output of one input chunk either fits into the limit as a whole or fails.
 fn limit_with_ticks(
     rate: &mut OutputRateLimiter,
     out: &Batch,
@@ -386,7 +390,7 @@ fn limit_with_ticks(
 }
 
 impl Batch {
-    /// A chunk by itself.
+    /// Returns a chunk as a batch of its own.
     pub(crate) fn chunk(&self, rows: std::ops::Range<usize>, clock: i64) -> Self {
         let mut chunk = Self::new(self.columns.iter().map(crate::Column::ty));
         for (column, from) in chunk.columns.iter_mut().zip(&self.columns) {
@@ -399,7 +403,7 @@ impl Batch {
         chunk
     }
 
-    /// The chunks behind chunk `last`.
+    /// Returns the chunks after chunk `last`.
     pub(crate) fn chunks_after(&self, last: usize) -> Self {
         let mut rest = Self::new(self.columns.iter().map(crate::Column::ty));
         for (rows, clock) in self.chunks().skip(last + 1) {
@@ -409,7 +413,7 @@ impl Batch {
         rest
     }
 
-    /// Adds all chunks of a batch with the same columns.
+    /// Appends all chunks of a batch with the same columns.
     pub(crate) fn append(&mut self, other: &Self) {
         let base = self.len() as u32;
         for (column, from) in self.columns.iter_mut().zip(&other.columns) {
@@ -422,7 +426,7 @@ impl Batch {
         self.chunk_clocks.extend_from_slice(&other.chunk_clocks);
     }
 
-    /// Without these chunks, which are ascending.
+    /// Returns the batch without these chunks, which ascend.
     pub(crate) fn without_chunks(&self, chunks: &FailedChunks) -> Cow<'_, Self> {
         if chunks.is_empty() {
             return Cow::Borrowed(self);

@@ -1,4 +1,4 @@
-//! Rows that a query holds: numbered as they arrive, forgotten when nobody needs them.
+//! Row store: buffered rows of a query, with ids in order of arrival, evicted when no longer needed.
 
 mod cursor;
 mod snapshot;
@@ -14,33 +14,33 @@ use crate::batch::{Batch, EventKind};
 use crate::column::{Column, Data, StringColumn};
 use crate::value::Value;
 
-/// The number of a row; it never changes, and later rows have greater ones.
+/// Id of a row. It never changes, and later rows have greater ids.
 pub type RowId = u64;
 
-/// Rows of one segment.
+/// Number of rows per segment.
 pub const SEGMENT_ROWS: u64 = 4096;
 
-/// With fewer rows that are needed no memory is kept for others.
+/// Minimum number of rows in use for which a spare segment is kept.
 const SPARE_ROWS_MIN: u64 = SEGMENT_ROWS / 8;
 
 /// Rows in segments of typed columns.
 ///
-/// A row costs its values and eight bytes for its time. Random access costs a shift and a mask. Few old rows that are
-/// still needed among many that are not can be [picked out](Self::retain_only); they keep their numbers and cost a
-/// search.
+/// A row costs its values and eight bytes for its timestamp. Random access costs a shift and a mask. Few old
+/// rows that are still needed among many that are not can be [copied out](Self::retain_only) of their
+/// segments; they keep their ids, and access to them costs a binary search.
 #[derive(Debug, Clone)]
 pub struct RowStore {
     types: Vec<FieldType>,
     segments: VecDeque<Segment>,
-    /// The number of the first row of the first segment.
+    /// Id of the first row of the first segment.
     base: RowId,
     next: RowId,
-    /// The numbers of the rows that were picked out, ascending, all below `base`.
+    /// Ids of the rows in `retained_rows`, ascending, all below `base`.
     retained: Vec<RowId>,
     retained_rows: Segment,
-    /// A segment without rows, kept for its memory.
+    /// An empty segment, kept to reuse its memory.
     spare: Option<Segment>,
-    /// How many rows were added last.
+    /// Number of rows that the last append added.
     appended: u64,
 }
 
@@ -76,7 +76,7 @@ impl Segment {
 }
 
 impl RowStore {
-    /// A store without rows.
+    /// Creates an empty store.
     pub fn new(types: Vec<FieldType>) -> Self {
         let picked_rows = Segment::new(&types);
         Self {
@@ -91,8 +91,9 @@ impl RowStore {
         }
     }
 
-    /// A store with the rows of a batch under numbers that they had before, ascending; the next one gets `next`, which
-    /// is greater. With [`Self::rows_at`] it makes a checkpoint.
+    /// Creates a store with the rows of a batch under their former ids, which ascend. The next row gets the
+    /// id `next`, which must be greater. The counterpart is [`Self::rows_at`]; together they make a
+    /// checkpoint.
     pub fn from_rows(types: Vec<FieldType>, numbers: Vec<RowId>, batch: &Batch, next: RowId) -> Self {
         let mut store = Self { base: next, next, retained: numbers, ..Self::new(types) };
         for row in 0..batch.len() {
@@ -101,27 +102,28 @@ impl RowStore {
         store
     }
 
-    /// The types of its columns.
+    /// Returns the column types.
     pub fn types(&self) -> &[FieldType] {
         &self.types
     }
 
-    /// The number that the next row will get.
+    /// Returns the id that the next row will get.
     pub fn next_id(&self) -> RowId {
         self.next
     }
 
-    /// Rows kept, forgotten ones that share a segment with others included.
+    /// Returns the number of stored rows, including evicted ones in segments that are still needed.
     pub fn rows(&self) -> u64 {
         self.next - self.base + self.retained.len() as u64
     }
 
-    /// Adds rows `rows` of a batch with these columns; returns the number of the first.
+    /// Appends rows `rows` of a batch with the store's columns. Returns the id of the first.
     pub fn append(&mut self, batch: &Batch, rows: std::ops::Range<usize>) -> RowId {
         self.append_with(batch, None, rows)
     }
 
-    /// The same where the last column is not in the batch, but in `ids`.
+    /// Appends rows as [`Self::append`] does; if `ids` is given, it is the last column, which `batch` then
+    /// lacks.
     pub(crate) fn append_with(
         &mut self,
         batch: &Batch,
@@ -151,7 +153,8 @@ impl RowStore {
         first
     }
 
-    /// The values of a column at these rows; null where there is none.
+    /// Returns the values of a column at these rows; the value for `None` is null, or arbitrary if the column
+    /// has no nulls.
     pub fn gather(&self, column: usize, numbers: impl Iterator<Item = Option<RowId>>) -> Column {
         let plain = |segment: &Segment| segment.columns[column].nulls().is_empty();
         if plain(&self.retained_rows) && self.segments.iter().all(plain) {
@@ -172,7 +175,7 @@ impl RowStore {
                     return Column::of(Data::$variant(numbers.map(value).collect()));
                 }};
             }
-            // what stands for a reset means nothing
+            // `None` stands for a reset, whose values are meaningless
             match self.types[column] {
                 FieldType::Double => typed!(Double, 0.0),
                 FieldType::Long | FieldType::Time => typed!(Long, 0),
@@ -213,11 +216,12 @@ impl RowStore {
         out
     }
 
-    /// Forgets rows below `seq`, a segment at a time; all of them once none is needed and they are many.
+    /// Evicts rows below `seq` in whole segments. If no row is needed and there are at least
+    /// [`SPARE_ROWS_MIN`], evicts all.
     pub fn evict_below(&mut self, seq: RowId) {
         self.drop_segments(seq);
         if seq >= self.next && self.next - self.base >= SPARE_ROWS_MIN {
-            // the next rows come to lie where these were, which the processor has at hand
+            // the next rows reuse this memory, which is still in the CPU cache
             self.spare = self.segments.pop_back();
             self.spare.iter_mut().for_each(Segment::clear);
             self.base = self.next;
@@ -231,14 +235,14 @@ impl RowStore {
         while self.base + SEGMENT_ROWS <= seq.min(self.next) && !self.segments.is_empty() {
             let mut spare = self.segments.pop_front();
             spare.iter_mut().for_each(Segment::clear);
-            // there may be many small windows, and each would keep one
+            // not for few rows in use: there may be many small windows, and each would keep a spare
             let much = self.next.saturating_sub(seq) + self.appended;
             self.spare = spare.filter(|_| much >= SPARE_ROWS_MIN);
             self.base += SEGMENT_ROWS;
         }
     }
 
-    /// Forgets rows that are not in `kept`, which is ascending. Rows of the last segment may stay.
+    /// Evicts rows that are not in `kept`, which ascends. Rows of the last segment may stay.
     pub fn retain_only(&mut self, kept: &[RowId]) {
         let full = (self.next - self.base) / SEGMENT_ROWS * SEGMENT_ROWS;
         let base = self.base + full;
@@ -246,13 +250,13 @@ impl RowStore {
         self.drop_segments(base);
     }
 
-    /// The numbers of the rows from `oldest` on.
+    /// Returns the ids of the rows from `oldest` on.
     pub fn ids_from(&self, oldest: RowId) -> Vec<RowId> {
         let picked = &self.retained[self.retained.partition_point(|seq| *seq < oldest)..];
         picked.iter().copied().chain(self.base.max(oldest)..self.next).collect()
     }
 
-    /// A copy of these rows, as current events.
+    /// Returns a copy of these rows, as current events.
     pub fn rows_at(&self, numbers: &[RowId]) -> Batch {
         let mut batch = Batch::new(self.types.iter().copied());
         for seq in numbers {
@@ -266,7 +270,7 @@ impl RowStore {
         batch
     }
 
-    /// Picks out these rows anew, and drops what was picked before.
+    /// Copies these rows out of their segments, and drops the rows copied before.
     fn copy_retained(&mut self, kept: &[RowId]) {
         let mut rows = Segment::new(&self.types);
         for seq in kept {
@@ -286,25 +290,25 @@ impl RowStore {
         (&self.segments[(place / SEGMENT_ROWS) as usize], (place % SEGMENT_ROWS) as usize)
     }
 
-    /// The columns in which a row lies, and where in them.
+    /// Returns the columns that contain a row, and its index in them.
     pub fn row(&self, seq: RowId) -> (&[Column], usize) {
         let (segment, row) = self.at(seq);
         (&segment.columns, row)
     }
 
-    /// A row's timestamp.
+    /// Returns a row's timestamp, in milliseconds.
     #[inline]
     pub fn time(&self, seq: RowId) -> i64 {
         let (segment, row) = self.at(seq);
         segment.times[row]
     }
 
-    /// The timestamps, for those who look at rows in their order.
+    /// Returns a cursor over the timestamps, for mostly ascending access.
     pub(crate) fn time_cursor(&self) -> I64Cursor<'_> {
         I64Cursor::new(self, None)
     }
 
-    /// The values of a column of longs, for those who look at rows in their order; none when one may be null.
+    /// Returns a cursor over a column of longs, for mostly ascending access; `None` if a value may be null.
     pub(crate) fn i64_cursor(&self, column: usize) -> Option<I64Cursor<'_>> {
         let plain = |segment: &Segment| {
             let column = &segment.columns[column];
@@ -314,7 +318,7 @@ impl RowStore {
         all.then_some(I64Cursor::new(self, Some(column)))
     }
 
-    /// The values of a column at rows that follow each other.
+    /// Returns a column's values at consecutive rows.
     pub(crate) fn range(&self, column: usize, rows: std::ops::Range<RowId>) -> Column {
         let mut out = Column::new(self.types[column]);
         let mut seq = rows.start;
@@ -330,19 +334,19 @@ impl RowStore {
         out
     }
 
-    /// The timestamps of rows that follow each other.
+    /// Returns the timestamps of consecutive rows.
     pub(crate) fn times_of(&self, rows: std::ops::Range<RowId>) -> Vec<i64> {
         let mut times = self.time_cursor();
         rows.map(|seq| times.get(seq)).collect()
     }
 
-    /// A value.
+    /// Returns a value.
     pub fn value(&self, seq: RowId, column: usize) -> Value {
         let (columns, row) = self.row(seq);
         columns[column].get(row)
     }
 
-    /// A long; `None` for null.
+    /// Returns a long; `None` for null and for columns of other types.
     #[inline]
     pub fn long(&self, seq: RowId, column: usize) -> Option<i64> {
         let (columns, row) = self.row(seq);
@@ -352,7 +356,7 @@ impl RowStore {
         }
     }
 
-    /// A text, where it lies; `None` for null.
+    /// Returns a string without a copy; `None` for null and for columns of other types.
     pub fn text(&self, seq: RowId, column: usize) -> Option<&str> {
         let (columns, row) = self.row(seq);
         match columns[column].data() {
@@ -390,7 +394,7 @@ mod tests {
     fn rows_that_are_picked_out_keep_their_numbers() {
         let mut store = filled(20_000);
         store.retain_only(&[3, 4_097, 12_000, 19_999]);
-        // three picked out, and the last segment
+        // three retained rows, and the last segment
         assert_eq!(store.rows(), 3 + 20_000 - 16_384);
         let values = [3, 4_097, 12_000, 19_999].map(|seq| store.long(seq, 0));
         assert_eq!(values, [Some(3), Some(4_097), Some(12_000), None]);

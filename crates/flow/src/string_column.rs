@@ -1,28 +1,30 @@
-//! Texts of a column: the short ones lie in their places, the long ones beside.
+//! String columns: short strings are stored inline, long ones out of line.
 
 use std::hash::{BuildHasher, Hash, Hasher};
 use std::ops::Range;
 
-/// Most bytes of a text that lies in its place.
+/// Maximum length in bytes of an inline string.
 const INLINE_BYTES: usize = 12;
 
-/// So many bytes that no text needs any more may lie around.
+/// Unused bytes up to which the out-of-line memory is not compacted.
 const WASTE_BYTES_MAX: usize = 4096;
 
-/// Texts, each in sixteen bytes; of those longer than twelve bytes the rest is in one piece of memory beside.
+/// String column in the layout of Arrow's view arrays: 16 bytes per string. Strings of up to 12 bytes are
+/// inline, longer ones are in one buffer, which is compacted when more than `WASTE_BYTES_MAX` bytes and half
+/// of it are unused.
 ///
-/// Copying, comparing and hashing short texts is work on whole numbers. Arrow's view arrays lay texts out in the same
-/// way.
+/// Copying, comparing and hashing short strings are operations on integers.
 #[derive(Debug, Clone, Default)]
 pub struct StringColumn {
     views: Vec<StringView>,
-    /// The long texts.
+    /// The out-of-line strings.
     text: String,
-    /// How much of `text` belongs to no text any more, bytes.
+    /// Number of bytes of `text` that no string uses.
     waste: usize,
 }
 
-/// Length and text, or length, beginning and place of the text.
+/// A string: its length and content, or its length, its first four bytes and its offset in the out-of-line
+/// buffer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(C)]
 struct StringView {
@@ -49,7 +51,7 @@ impl StringView {
         self.len as usize <= INLINE_BYTES
     }
 
-    /// All of a text of at most seven bytes as a number.
+    /// Returns a string of at most seven bytes as a number that represents it exactly.
     #[inline]
     fn tiny_key(self) -> u64 {
         let [a, b, c, d, e, f, g, h, ..] = self.rest;
@@ -67,7 +69,7 @@ impl StringView {
         self.start()..self.start() + self.len as usize
     }
 
-    /// All of a short text as a number; of a long one its length and beginning.
+    /// Returns a short string as a number that represents it exactly; for a long one, its view.
     #[inline]
     fn inline_key(self) -> u128 {
         let mut bytes = [0; 16];
@@ -78,17 +80,18 @@ impl StringView {
 }
 
 impl StringColumn {
-    /// No texts, with room for so many, and for so many bytes of long ones.
+    /// Creates an empty column with capacity for this many strings and bytes of long strings.
     pub fn with_capacity(texts: usize, bytes: usize) -> Self {
         Self { views: Vec::with_capacity(texts), text: String::with_capacity(bytes), waste: 0 }
     }
 
-    /// About how many bytes the texts have together: what the long ones take.
+    /// Returns the approximate size of the strings in bytes: that of the long ones.
     pub fn bytes(&self) -> usize {
         self.text.len() - self.waste
     }
 
-    /// The texts in `text` that end at `ends`, which are ascending, at characters and at most its length.
+    /// Creates a column of the strings in `text` that end at `ends`. `ends` ascends, is at character
+    /// boundaries and within `text`.
     pub fn of(text: String, ends: &[u32]) -> Self {
         debug_assert!(ends.is_sorted() && ends.iter().all(|end| text.is_char_boundary(*end as usize)));
         let mut start = 0;
@@ -110,7 +113,8 @@ impl StringColumn {
         texts
     }
 
-    /// All texts in a row, and where each ends. Together they have at most 4 GiB; those beyond are empty.
+    /// Returns the strings, concatenated, and the end offset of each. The total is limited to 4 GiB; strings
+    /// beyond it are empty.
     pub fn into_parts(self) -> (String, Vec<u32>) {
         let bytes: usize = self.views.iter().map(|view| view.len as usize).sum();
         let in_a_row = || {
@@ -143,29 +147,29 @@ impl StringColumn {
         (text, ends)
     }
 
-    /// How many there are.
+    /// Returns the number of strings.
     #[inline]
     pub fn len(&self) -> usize {
         self.views.len()
     }
 
-    /// Whether there is none.
+    /// Returns whether the column has no strings.
     pub fn is_empty(&self) -> bool {
         self.views.is_empty()
     }
 
-    /// Text `i`.
+    /// Returns string `i`.
     #[inline]
     pub fn get(&self, i: usize) -> &str {
         let view = &self.views[i];
         match view.rest.get(..view.len as usize) {
-            // SAFETY: short views are made of whole texts only, see `view_of` and `of`
+            // SAFETY: inline views are made of complete strings only, see `view_of` and `of`
             Some(short) => unsafe { std::str::from_utf8_unchecked(short) },
             None => &self.text[view.range()],
         }
     }
 
-    /// Whether text `i` is text `j` of others.
+    /// Returns whether string `i` equals string `j` of another column.
     #[inline]
     pub fn is_equal(&self, i: usize, other: &Self, j: usize) -> bool {
         let (a, b) = (self.views[i], other.views[j]);
@@ -175,7 +179,7 @@ impl StringColumn {
         }
     }
 
-    /// The hash of text `i`: the same for equal texts of any column.
+    /// Returns the hash of string `i`; equal strings of any column have equal hashes.
     #[inline]
     pub fn hash(&self, i: usize, hasher: &impl BuildHasher) -> u64 {
         let view = self.views[i];
@@ -187,34 +191,35 @@ impl StringColumn {
         state.finish()
     }
 
-    /// Text `i` where it is short, as a number: equal ones have equal numbers.
+    /// Returns string `i` as a number that represents it exactly; `None` if it is not inline.
     #[inline]
     pub(crate) fn inline_key(&self, i: usize) -> Option<u128> {
         let view = self.views[i];
         view.is_inline().then(|| view.inline_key())
     }
 
-    /// Text `i` where it has at most seven bytes, as a number: equal ones have equal numbers.
+    /// Returns string `i` as a number that represents it exactly; `None` if it has more than seven bytes.
     #[inline]
     pub(crate) fn tiny_key(&self, i: usize) -> Option<u64> {
         let view = self.views[i];
         (view.len < 8).then(|| view.tiny_key())
     }
 
-    /// All texts as such numbers; none when one of them has more than seven bytes.
+    /// Returns [`Self::tiny_key`] of all strings; `None` if one of them has more than seven bytes.
     pub(crate) fn all_tiny_keys(&self) -> Option<Vec<u64>> {
         let lengths = self.views.iter().fold(0, |all, view| all | view.len);
         (lengths < 8).then(|| self.views.iter().map(|view| view.tiny_key()).collect())
     }
 
-    /// Adds a text at the end. The long ones have at most 4 GiB together; what is beyond is cut off at a character.
+    /// Appends a string. The long strings are limited to 4 GiB in total; what exceeds that is cut off at a
+    /// character boundary.
     #[inline]
     pub fn push(&mut self, text: &str) {
         let view = self.view_of(text);
         self.views.push(view);
     }
 
-    /// Room for so many more.
+    /// Reserves capacity for `more` strings.
     pub fn reserve(&mut self, more: usize) {
         self.views.reserve(more);
     }
@@ -242,7 +247,7 @@ impl StringColumn {
         StringView::out_of_line(text.as_bytes(), start)
     }
 
-    /// A copy of the first `len` texts, with room for as many as there are.
+    /// Returns a copy of the first `len` strings with the capacity of all.
     pub fn first(&self, len: usize) -> Self {
         let mut copy = Self { text: String::with_capacity(self.text.len()), ..Self::default() };
         copy.reserve(self.len());
@@ -250,7 +255,7 @@ impl StringColumn {
         copy
     }
 
-    /// Replaces text `i`.
+    /// Replaces string `i`.
     pub(crate) fn set(&mut self, i: usize, text: &str) {
         let before = self.views[i];
         if !before.is_inline() {
@@ -266,7 +271,7 @@ impl StringColumn {
         self.compact_if_wasteful();
     }
 
-    /// Adds texts `rows` of others.
+    /// Appends strings `rows` of another column.
     pub(crate) fn extend_range(&mut self, other: &Self, rows: Range<usize>) {
         if other.text.is_empty() {
             return self.views.extend_from_slice(&other.views[rows]);
@@ -275,7 +280,7 @@ impl StringColumn {
         rows.for_each(|i| self.push_from(other, i));
     }
 
-    /// Adds the texts of others at `rows`.
+    /// Appends the strings of another column at `rows`.
     pub(crate) fn gather(&mut self, other: &Self, rows: &[u32]) {
         if other.text.is_empty() {
             return self.views.extend(rows.iter().map(|i| other.views[*i as usize]));
@@ -284,18 +289,19 @@ impl StringColumn {
         rows.iter().for_each(|i| self.push_from(other, *i as usize));
     }
 
-    /// Whether all texts lie in their places.
+    /// Returns whether all strings are inline.
     pub(crate) fn are_inline(&self) -> bool {
         self.text.is_empty()
     }
 
-    /// Texts of others that lie in their places, as [`Self::are_inline`] tells; empty ones where there is none.
+    /// Creates a column of strings of columns whose strings [are inline](Self::are_inline); an empty string
+    /// for `None`.
     pub(crate) fn from_inline<'a>(texts: impl Iterator<Item = Option<(&'a Self, usize)>>) -> Self {
         let view = |at: Option<(&Self, usize)>| at.map_or(StringView::inline(b""), |(of, i)| of.views[i]);
         Self { views: texts.map(view).collect(), text: String::new(), waste: 0 }
     }
 
-    /// Adds text `i` of others.
+    /// Appends string `i` of another column.
     #[inline]
     pub(crate) fn push_from(&mut self, other: &Self, i: usize) {
         let view = other.views[i];
@@ -318,7 +324,7 @@ impl StringColumn {
         }
     }
 
-    /// Lets go of what no text needs, once it is more than what they need.
+    /// Compacts the out-of-line buffer if most of it is unused.
     fn compact_if_wasteful(&mut self) {
         let all = self.waste == self.text.len();
         if self.waste > 0 && (all || self.waste > WASTE_BYTES_MAX && self.waste > self.text.len() / 2) {

@@ -1,43 +1,43 @@
-//! Numbers by keys of eight bytes: whole numbers, decimals, texts of a few bytes.
+//! Hash map from keys of eight bytes to ids; the keys are whole numbers, doubles, or strings of a few bytes.
 
 use std::hash::{BuildHasher, RandomState};
 
-/// Slots to begin with.
+/// Initial number of slots, as a power of two.
 const INITIAL_BITS: u32 = 6;
 
-/// From so many slots on they are asked for ahead: fewer are at hand anyway.
+/// Minimum number of slots for prefetching; fewer slots are in the cache anyway.
 const PREFETCH_MIN_SLOTS: usize = 8192;
 
-/// Asks for the memory at `place`, which is going to be read or written soon.
+/// Prefetches memory that is about to be read or written.
 #[inline]
 pub(crate) fn prefetch<T>(place: Option<&T>) {
     #[cfg(target_arch = "x86_64")]
     if let Some(place) = place {
         use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-        // SAFETY: it is a hint, for whatever address
+        // SAFETY: prefetching is a hint that accepts any address
         unsafe { _mm_prefetch::<_MM_HINT_T0>(std::ptr::from_ref(place).cast()) };
     }
     #[cfg(not(target_arch = "x86_64"))]
     let _ = place;
 }
 
-/// From so many states on they are asked for ahead.
+/// Minimum number of states for prefetching.
 const PREFETCH_MIN_STATES: usize = 4096;
 
-/// Asks for the memory of these states, where there are so many that it may be far away.
+/// Prefetches these states if there are so many that they may not be in the cache.
 pub(crate) fn prefetch_all<T>(states: &[T], numbers: &[u32]) {
     if states.len() >= PREFETCH_MIN_STATES {
         numbers.iter().for_each(|number| prefetch(states.get(*number as usize)));
     }
 }
 
-/// Numbers by keys that are numbers themselves: open addressing, at most half of the slots taken.
+/// Hash map from `u64` keys to `u32` ids. Open addressing with linear probing, load factor at most 0.5.
 ///
-/// Nearly every event of a query with groups, of a join or for a table asks here, most for a key that is there; so the hash is a
-/// multiplication (by an odd number drawn for each table, so that nobody can choose keys that collide), and keys lie
-/// beside what they stand for.
+/// Nearly every event of a query with groups, of a join or for a table makes a lookup, mostly for a key that
+/// is present. Hence the hash is a multiplication, by a random odd factor per table, so that colliding keys
+/// cannot be chosen, and keys are stored next to their ids.
 pub(crate) struct U64IndexMap {
-    /// Key and number plus one; zero where there is nothing.
+    /// Key and id plus one; zero if the slot is free.
     slots: Vec<(u64, u32)>,
     taken: usize,
     factor: u64,
@@ -51,20 +51,20 @@ impl Default for U64IndexMap {
 }
 
 impl U64IndexMap {
-    /// The slot in which a key is looked for first; there are slots.
+    /// Returns the slot in which a search for the key begins. There must be slots.
     #[inline]
     fn first_slot(&self, key: u64) -> usize {
         (key.wrapping_mul(self.factor) >> (64 - self.bits)) as usize
     }
 
-    /// The slots in which it is looked for, one after the other.
+    /// Returns the slots to search for the key, in order.
     #[inline]
     fn probe_sequence(&self, key: u64) -> impl Iterator<Item = usize> + use<> {
         let mask = self.slots.len() - 1;
         (self.first_slot(key)..).map(move |slot| slot & mask)
     }
 
-    /// The number of a key.
+    /// Returns the id of a key.
     #[inline]
     pub(crate) fn get(&self, key: u64) -> Option<u32> {
         if self.slots.is_empty() {
@@ -80,7 +80,8 @@ impl U64IndexMap {
         None
     }
 
-    /// The numbers of keys; where a key is not found at its first place, any number, and its place is added to `rest`.
+    /// Returns the ids of keys. For a key that is not in its first slot, the id is arbitrary and its index is
+    /// added to `rest`.
     pub(crate) fn get_all(&self, keys: &[u64], rest: &mut Vec<u32>) -> Vec<u32> {
         self.prefetch_keys(keys.iter().copied());
         rest.clear();
@@ -88,7 +89,8 @@ impl U64IndexMap {
             rest.extend(0..keys.len() as u32);
             return vec![0; keys.len()];
         }
-        // every place is written down, and the next one over it if the key is there: whether it is cannot be foretold
+        // Without a branch, which would be unpredictable: every index is written to the next free entry, and
+        // the entry is overwritten by the next one if the key was found.
         rest.resize(keys.len() + 1, 0);
         let mut missing = 0;
         let find = |(place, key): (usize, &u64)| {
@@ -102,17 +104,17 @@ impl U64IndexMap {
         ids
     }
 
-    /// Asks for the memory in which these keys are looked up, if it may be far away: for many keys at once a processor
-    /// waits no longer than for a few.
+    /// Prefetches the slots of these keys if they may not be in the cache: memory accesses for many keys
+    /// overlap, so that they take hardly longer than for a few.
     pub(crate) fn prefetch_keys(&self, keys: impl Iterator<Item = u64>) {
         if self.slots.len() >= PREFETCH_MIN_SLOTS {
             keys.for_each(|key| prefetch(self.slots.get(self.first_slot(key))));
         }
     }
 
-    /// Gives a key its number, which it did not have.
+    /// Inserts a key that is not in the map, with its id. Returns the id.
     pub(crate) fn insert(&mut self, key: u64, id: u32) -> u32 {
-        // the fuller the slots are, the fewer keys are found at their first place
+        // the higher the load, the fewer keys are in their first slot
         if self.taken >= self.slots.len() / 2 {
             self.grow();
         }
@@ -121,7 +123,7 @@ impl U64IndexMap {
         id
     }
 
-    /// Takes a key and its number out.
+    /// Removes a key.
     pub(crate) fn remove(&mut self, key: u64) {
         if self.slots.is_empty() {
             return;
@@ -131,7 +133,7 @@ impl U64IndexMap {
             self.probe_sequence(key).find(|slot| self.slots[*slot].1 == 0 || self.slots[*slot].0 == key);
         let Some(mut free) = found.filter(|slot| self.slots[*slot].1 != 0) else { return };
         self.taken -= 1;
-        // what went on behind it comes nearer, unless that is in front of its first slot
+        // entries after it in the probe sequence move back, unless that is before their first slot
         let mut slot = free;
         loop {
             slot = (slot + 1) & mask;
@@ -148,7 +150,7 @@ impl U64IndexMap {
         self.slots[free] = (0, 0);
     }
 
-    /// Forgets all, and gives back the memory.
+    /// Removes all keys and frees the memory.
     pub(crate) fn clear(&mut self) {
         (self.slots, self.taken, self.bits) = (vec![], 0, 0);
     }
@@ -175,7 +177,7 @@ mod tests {
     #[test]
     fn keys_keep_their_numbers_while_the_table_grows() {
         let mut tiny = U64IndexMap::default();
-        // neighbours, and numbers that differ in their high bits only
+        // consecutive numbers, and numbers that differ only in their high bits
         let keys: Vec<u64> = (1..5_000).flat_map(|i| [i, i << 51]).collect();
         let first = |key: &u64| keys.iter().position(|k| k == key).map(|id| id as u32);
         for (id, key) in keys.iter().enumerate() {
@@ -197,7 +199,7 @@ mod tests {
     #[test]
     fn what_is_taken_out_is_gone_and_nothing_else() {
         let mut tiny = U64IndexMap::default();
-        // few slots, so that ways cross, also at the end of the table
+        // few slots, so that probe sequences overlap, also at the end of the table
         for round in 0..200_u64 {
             let keys: Vec<u64> = (0..32).map(|i| (i + round).wrapping_mul(0x9E37_79B9_7F4A_7C15)).collect();
             for (id, key) in keys.iter().enumerate() {

@@ -1,4 +1,4 @@
-//! One value: what expressions compute row by row, and what objects hold.
+//! A single value: result of row-at-a-time evaluation, and element of objects.
 
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
@@ -30,9 +30,9 @@ pub enum Value {
     Object(Object),
 }
 
-/// What only functions look into.
+/// A value whose content only functions access.
 ///
-/// A function that changes an object changes it for all who hold it, as in the reference; hence the locks.
+/// A function that changes an object changes it for all who hold it, as in Siddhi 5.1; hence the locks.
 #[derive(Debug, Clone)]
 pub enum Object {
     /// A list.
@@ -46,21 +46,21 @@ pub enum Object {
 }
 
 impl Object {
-    /// A new list.
+    /// Creates a list.
     pub fn list(items: Vec<Value>) -> Self {
         Self::List(Arc::new(Mutex::new(items)))
     }
 
-    /// A new map.
+    /// Creates a map.
     pub fn map(entries: BTreeMap<Key, Value>) -> Self {
         Self::Map(Arc::new(Mutex::new(entries)))
     }
 }
 
-/// Numbers in order; all that are not numbers are one, behind the others.
+/// Compares numbers; all NaNs are equal, and greater than other numbers.
 #[inline]
 pub(crate) fn order(a: f64, b: f64) -> Ordering {
-    // arithmetic gives such with either sign
+    // arithmetic yields NaNs of either sign
     let [a, b] = [a, b].map(|x| if x.is_nan() { f64::NAN } else { x });
     a.total_cmp(&b)
 }
@@ -114,22 +114,22 @@ impl PartialEq for Key {
 impl Eq for Key {}
 
 impl Value {
-    /// A text.
+    /// Creates a string value.
     pub fn text(text: &str) -> Self {
         Self::Str(text.into())
     }
 
-    /// Whether there is none.
+    /// Returns whether the value is null.
     pub fn is_null(&self) -> bool {
         matches!(self, Self::Null)
     }
 
-    /// What a condition makes of it: null is false.
+    /// Returns the value as a condition; null is false.
     pub fn is_true(&self) -> bool {
         matches!(self, Self::Bool(true))
     }
 
-    /// A number as a double.
+    /// Returns a number as a double; `None` for other types.
     pub fn as_f64(&self) -> Option<f64> {
         match self {
             Self::Int(n) => Some(f64::from(*n)),
@@ -140,7 +140,7 @@ impl Value {
         }
     }
 
-    /// A whole number as a long.
+    /// Returns a whole number as a long; `None` for other types.
     pub fn as_i64(&self) -> Option<i64> {
         match self {
             Self::Int(n) => Some(i64::from(*n)),
@@ -149,7 +149,7 @@ impl Value {
         }
     }
 
-    /// A text.
+    /// Returns a string; `None` for other types.
     pub fn as_str(&self) -> Option<&str> {
         match self {
             Self::Str(s) => Some(s),
@@ -157,7 +157,7 @@ impl Value {
         }
     }
 
-    /// Its type; none for null.
+    /// Returns the type; `None` for null.
     pub fn ty(&self) -> Option<FieldType> {
         Some(match self {
             Self::Null => return None,
@@ -171,7 +171,8 @@ impl Value {
         })
     }
 
-    /// A wider number: int, long, float, double in this order. Anything else stays what it is.
+    /// Widens a number to type `ty`, in the order int, long, float, double. Returns any other value
+    /// unchanged.
     pub fn widen(self, ty: FieldType) -> Self {
         match (ty, &self) {
             (FieldType::Long, Self::Int(n)) => Self::Long(i64::from(*n)),
@@ -183,7 +184,7 @@ impl Value {
     }
 }
 
-/// As `convert(x, 'string')` writes it, null as `null`.
+/// Formats the value as `convert(x, 'string')` does; null is `null`.
 impl fmt::Display for Value {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -219,9 +220,10 @@ impl fmt::Display for Object {
     }
 }
 
-/// A decimal number as Java writes it: plain from 1e-3 up to below 1e7, else scientific, always with a point.
+/// Formats a floating-point number as Java does: plain from 1e-3 up to below 1e7, else scientific, always
+/// with a point.
 ///
-/// `shortest` is the shortest text that reads back to the same number, in Rust's scientific form (`1.25e-7`).
+/// `shortest` is the shortest string that parses to the same number, in Rust's scientific form (`1.25e-7`).
 fn decimal(n: f64, shortest: &str) -> String {
     if n.is_nan() {
         return "NaN".into();
@@ -236,7 +238,8 @@ fn decimal(n: f64, shortest: &str) -> String {
     let (mantissa, exponent) = shortest.split_once('e').unwrap_or((shortest, "0"));
     let exponent: i32 = exponent.parse().unwrap_or(0);
     let digits: String = mantissa.chars().filter(char::is_ascii_digit).collect();
-    // Java writes two digits at least: of the very least numbers, which one digit would tell, the nearest two
+    // Java writes at least two digits: for the smallest numbers, which one digit identifies, the nearest two
+    // digits
     let two = (digits.len() == 1 && n.abs() < 1e-40).then(|| format!("{:.1e}", n.abs()));
     let digits = match two.as_deref().and_then(|two| two.split_once('e')) {
         Some((two, power)) if power.parse() == Ok(exponent) => two.replace('.', ""),

@@ -1,4 +1,4 @@
-//! Events that wait in order, of which any may make room for another or leave.
+//! Pending output of a rate limiter: events in order, any of which may be replaced or removed.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::hash::{BuildHasher as _, Hash as _, Hasher as _};
@@ -13,18 +13,20 @@ use crate::snapshot::{CHUNK_ROWS, Error, Reader, RowLocation, Writer};
 use crate::store::{RowId, RowStore, SEGMENT_ROWS};
 use crate::value::{Key, Value};
 
-/// Events by their place. An event that takes the place of another, leaves, or renews the aggregates of its group costs
-/// O(log n) of what waits.
+/// Events by position. Replacing or removing an event, or updating the aggregates of its group, costs O(log
+/// n) for n pending events.
 pub(super) struct PendingOutput {
     rows: RowStore,
-    /// By their place.
+    /// Pending events by position.
     order: BTreeMap<u64, PendingEvent>,
-    /// The place behind all.
+    /// Position of the next event.
     next: u64,
     groups: HashMap<Arc<str>, PendingGroup>,
-    /// For each column whether all events of a group have the newest value; empty if there is no such column.
+    /// Whether each column shows the newest value of the group in all events of the group; empty if none
+    /// does.
     aggregates: Vec<bool>,
-    /// The places by what the events are; made when it is first needed, which it is not where the oldest leave first.
+    /// Secondary index from the hash of an event's contents to its positions. Built lazily:
+    /// first-in-first-out removal never needs it.
     index: Option<HashMap<u64, VecDeque<u64>>>,
     hasher: DefaultHashBuilder,
 }
@@ -36,16 +38,17 @@ struct PendingEvent {
 }
 
 struct PendingGroup {
-    /// Its events.
+    /// Number of its pending events.
     count: u64,
-    /// The place of the one that came last.
+    /// Position of the event that was added last.
     place: u64,
-    /// The row with the newest values of the aggregates.
+    /// Row with the newest values of the aggregates.
     newest: RowId,
 }
 
 impl PendingOutput {
-    /// Nothing waits. `aggregates` says which columns show the newest value of their group, empty for none.
+    /// Creates an empty list. `aggregates`: whether each column shows the newest value of its group; empty
+    /// for none.
     pub(super) fn new(types: Vec<FieldType>, mut aggregates: Vec<bool>) -> Self {
         if !aggregates.contains(&true) {
             aggregates.clear();
@@ -61,7 +64,7 @@ impl PendingOutput {
         }
     }
 
-    /// The event waits in the place of the one of its group, behind all if there is none.
+    /// Adds an event in the position of its group's event, or at the end if there is none.
     pub(super) fn replace(&mut self, input: &Batch, row: usize) {
         let seq = self.rows.append(input, row..row + 1);
         let place = self.groups.get(input.group(row)).map(|group| group.place);
@@ -72,7 +75,7 @@ impl PendingOutput {
         self.evict_unneeded();
     }
 
-    /// The event waits behind all.
+    /// Adds an event at the end.
     pub(super) fn add(&mut self, input: &Batch, row: usize) {
         let seq = self.rows.append(input, row..row + 1);
         let place = self.next;
@@ -84,12 +87,12 @@ impl PendingOutput {
         self.evict_unneeded();
     }
 
-    /// How many wait.
+    /// Returns the number of pending events.
     pub(super) fn len(&self) -> u64 {
         self.order.len() as u64
     }
 
-    /// Whether an event of the group waits.
+    /// Returns whether an event of the group is pending.
     pub(super) fn has_group(&self, group: &str) -> bool {
         self.groups.contains_key(group)
     }
@@ -106,15 +109,15 @@ impl PendingOutput {
         self.order.insert(place, PendingEvent { seq, kind, group: name });
     }
 
-    /// The event of the group does not wait any more.
+    /// Removes the event of the group.
     pub(super) fn remove_group(&mut self, group: &str) {
         if let Some(group) = self.groups.remove(group) {
             self.order.remove(&group.place);
         }
     }
 
-    /// The first event that is equal to this one, but for the aggregates, does not wait any more; those of the group that
-    /// do get its aggregates.
+    /// Removes the first event that equals this one, aggregates aside. The remaining events of the group take
+    /// the aggregates of this one.
     pub(super) fn remove(&mut self, input: &Batch, row: usize) {
         let name = input.group(row);
         if let Some(place) = self.find(input, row)
@@ -154,7 +157,7 @@ impl PendingOutput {
         }
     }
 
-    /// The first place of an event equal to this one.
+    /// Returns the first position of an event that equals this one.
     fn find(&mut self, input: &Batch, row: usize) -> Option<u64> {
         let group = input.group(row);
         let (first, entry) = self.order.first_key_value()?;
@@ -186,7 +189,7 @@ impl PendingOutput {
             && pairs.all(|(c, (a, b))| !self.is_plain(c) || Key(a.get(at)) == Key(b.get(row)))
     }
 
-    /// Equal events have equal hashes.
+    /// Hashes an event; equal events have equal hashes.
     fn hash(&self, columns: &[Column], row: usize, group: &str) -> u64 {
         let mut hasher = self.hasher.build_hasher();
         group.hash(&mut hasher);
@@ -205,7 +208,7 @@ impl PendingOutput {
         hasher.finish()
     }
 
-    /// Lets go of rows that nothing stands for. Cost: per row that came it is bounded.
+    /// Evicts rows that no event refers to. Cost: amortized constant per row that arrived.
     fn evict_unneeded(&mut self) {
         if self.rows.rows() <= 2 * (self.order.len() as u64 + self.groups.len() as u64 + SEGMENT_ROWS) {
             return;
@@ -217,7 +220,7 @@ impl PendingOutput {
         self.rows.retain_only(&kept);
     }
 
-    /// All go on, and none waits.
+    /// Appends all events to `out` and removes them.
     pub(super) fn drain_into(&mut self, out: &mut Batch) {
         self.copy_into(false, out);
         self.order.clear();
@@ -226,7 +229,7 @@ impl PendingOutput {
         self.rows.evict_below(self.rows.next_id());
     }
 
-    /// Adds all in order, with `one_each` the first one of each group.
+    /// Appends all events to `out` in order; with `one_each`, only the first one of each group.
     pub(super) fn copy_into(&self, one_each: bool, out: &mut Batch) {
         let mut seen: HashSet<&str> = HashSet::new();
         for entry in self.order.values().filter(|entry| !one_each || seen.insert(&entry.group)) {
@@ -244,7 +247,7 @@ impl PendingOutput {
         }
     }
 
-    /// Writes what waits, and the newest row of each group if it counts.
+    /// Saves the pending events and, if there are aggregates, the newest row of each group.
     pub(super) fn save(&self, out: &mut Writer<'_>) -> Result<(), Error> {
         let waiting: Vec<_> =
             self.order.values().map(|entry| (entry.seq, entry.kind, &entry.group)).collect();
@@ -268,7 +271,7 @@ impl PendingOutput {
         out.number(0)
     }
 
-    /// Takes the place of what was written.
+    /// Replaces the content by a saved one.
     pub(super) fn restore(&mut self, from: &mut Reader<'_>) -> Result<(), Error> {
         let mut fresh = Self::new(self.rows.types().to_vec(), std::mem::take(&mut self.aggregates));
         while let Some(batch) = fresh.chunk(from)? {

@@ -1,11 +1,11 @@
-//! What waits for its time, in a state.
+//! Checkpointing of output rate limiters.
 
 use super::OutputRateLimiter;
 use crate::snapshot::{Error, Reader, Writer};
 use crate::window::TimerQueue;
 
 impl OutputRateLimiter {
-    /// Writes its state.
+    /// Saves the state to a checkpoint.
     pub(crate) fn save(&self, out: &mut Writer<'_>) -> Result<(), Error> {
         out.batch(&self.buffered)?;
         self.pending.save(out)?;
@@ -18,7 +18,7 @@ impl OutputRateLimiter {
         self.timers.save(out)
     }
 
-    /// Takes a state back.
+    /// Restores a saved state.
     pub(crate) fn restore(&mut self, from: &mut Reader<'_>) -> Result<(), Error> {
         let types: Vec<_> = self.buffered.columns.iter().map(crate::Column::ty).collect();
         self.buffered = from.batch(&types)?;

@@ -1,10 +1,10 @@
-//! What an output rate holds back.
+//! Status report of an output rate limiter.
 
 use super::{OutputRateLimiter, OutputRatePlan, RateSelection};
 use crate::explain::{OutputRateReport, format_time};
 
 impl OutputRateLimiter {
-    /// What waits, and for what.
+    /// Reports the pending events and what the limiter waits for.
     pub(crate) fn why(&self, written: &str) -> OutputRateReport {
         let held = self.buffered.len() as u64 + self.pending.len();
         let due = self.timers.next_due();

@@ -1,5 +1,5 @@
-//! The schedulers of a query one by one: where many copies of a query run, each scheduler serves all of them before the
-//! next one does.
+//! The schedulers of a query. If many copies of a query run, each scheduler serves all copies before the next
+//! scheduler does.
 
 use super::{Handler, Query, QueryPlan};
 use crate::batch::Batch;
@@ -13,15 +13,16 @@ use crate::window_operator::WindowOperator;
 /// A scheduler of a query.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Scheduler {
-    /// Those of the stream processors before the window.
+    /// Of the stream processors before the window.
     Before,
-    /// That of the window, of the pattern, or of the left side of a join: of its stream processors, then of its window.
+    /// Of the window, of the pattern, or of the left side of a join: first its stream processors, then its
+    /// window.
     Input,
-    /// That of the right side of a join.
+    /// Of the right side of a join.
     Right,
-    /// Those of the stream processors behind the window.
+    /// Of the stream processors after the window.
     After,
-    /// That of the output rate.
+    /// Of the output rate.
     Rate,
 }
 
@@ -30,12 +31,12 @@ fn any_has_timers(handlers: &[Handler]) -> bool {
 }
 
 impl Scheduler {
-    /// All of them in the order in which they are served.
+    /// All schedulers in the order in which they are served.
     pub const ALL: [Self; 5] = [Self::Before, Self::Input, Self::Right, Self::After, Self::Rate];
 }
 
 impl QueryPlan {
-    /// Its schedulers in the order in which they are served.
+    /// Returns the schedulers that the query needs, in the order in which they are served.
     pub fn schedulers(&self) -> Vec<Scheduler> {
         let clocked =
             |window: &Option<WindowConstructor>| window.as_ref().is_some_and(|make| make().is_time_driven());
@@ -59,7 +60,7 @@ impl QueryPlan {
 }
 
 impl Query {
-    /// When the head of a scheduler's queue is due.
+    /// Returns when the next timer of a scheduler is due.
     pub fn next_timer_of(&self, scheduler: Scheduler) -> Option<i64> {
         match (scheduler, &self.join) {
             (Scheduler::Before, _) => self.before.due(),
@@ -75,7 +76,7 @@ impl Query {
         }
     }
 
-    /// Runs the head of a scheduler's queue, if it is due at `now`.
+    /// Fires the next timer of a scheduler if it is due at `now`; `None` if none is due.
     pub fn fire_timer_of(
         &mut self,
         scheduler: Scheduler,
@@ -111,7 +112,7 @@ impl Query {
         Some(out.and_then(|out| self.process_after_window(out, host)))
     }
 
-    /// What comes out of the matches that a timer has brought.
+    /// Returns the output of the matches that a timer completed.
     pub(super) fn select_timer_matches(&mut self, host: &dyn EvalContext) -> Result<Batch, EvalError> {
         self.select_matches(host).and_then(|out| self.limit_output(out))
     }

@@ -1,4 +1,4 @@
-//! What a query tells of itself.
+//! Status report of a query.
 
 use super::{Handler, Query};
 use crate::explain::{HavingReport, QueryReport, ReadOnlyContext, first_failed_condition};
@@ -6,7 +6,7 @@ use crate::expr::EvalContext;
 use crate::pattern::why as pattern;
 
 impl Query {
-    /// Why nothing comes out, with the clock at `now`.
+    /// Reports why the query emits nothing, with the clock at `now`.
     pub(crate) fn why(&self, now: i64, host: &dyn EvalContext) -> QueryReport {
         let host = &ReadOnlyContext(host);
         let (plan, seen) = (&*self.plan, &self.stats);
@@ -36,7 +36,7 @@ impl Query {
     fn having(&self, now: i64, host: &dyn EvalContext) -> Option<HavingReport> {
         let condition = self.plan.source_text.having.clone();
         let judged = self.selector.why(now, host)?;
-        // what a filter behind the window lets through is not known here
+        // a stateful handler after the window may drop events, which is not visible here
         let filtered = self.plan.after.iter().any(|handler| matches!(handler, Handler::Stateful(_)));
         Some(HavingReport { condition, ..judged }).filter(|_| !filtered)
     }

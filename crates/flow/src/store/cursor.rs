@@ -1,14 +1,15 @@
-//! Rows that are looked at in their order, nearly.
+//! Read cursors over a row store, for mostly ascending access.
 
 use super::{RowId, RowStore};
 use crate::column::Data;
 
-/// The values of a column, quick where a row is in the segment of the one before.
+/// Read cursor over one column of a [`RowStore`]; caches the last segment, so that ascending access does not
+/// search for it again.
 pub(super) struct ColumnCursor<'a, V> {
     store: &'a RowStore,
     column: usize,
     of: fn(&'a Data) -> Option<&'a V>,
-    /// The first row of that segment, and how many it has.
+    /// First row of the cached segment, and its number of rows.
     start: RowId,
     rows: RowId,
     values: Option<&'a V>,
@@ -19,7 +20,7 @@ impl<'a, V> ColumnCursor<'a, V> {
         Self { store, column, of, start: 0, rows: 0, values: None }
     }
 
-    /// The values among which that of a row lies, and its place there.
+    /// Returns the values of the segment that contains the row, and the row's index in them.
     #[inline]
     pub(super) fn at(&mut self, seq: RowId) -> Option<(&'a V, usize)> {
         match seq.checked_sub(self.start) {
@@ -39,23 +40,23 @@ impl<'a, V> ColumnCursor<'a, V> {
     }
 }
 
-/// Numbers of rows, quick where a row is near the one before.
+/// Read cursor over a column of longs or the timestamps; caches the last segment, like [`ColumnCursor`].
 pub(crate) struct I64Cursor<'a> {
     store: &'a RowStore,
-    /// None for the timestamps.
+    /// `None` for the timestamps.
     column: Option<usize>,
-    /// The first row of the segment that was looked at, and its values.
+    /// First row of the cached segment, and its values.
     start: RowId,
     values: &'a [i64],
 }
 
 impl<'a> I64Cursor<'a> {
-    /// Those of a column of longs without nulls; the timestamps without a column.
+    /// Creates a cursor over a column of longs without nulls, or over the timestamps if `column` is `None`.
     pub(super) fn new(store: &'a RowStore, column: Option<usize>) -> Self {
         Self { store, column, start: 0, values: &[] }
     }
 
-    /// That of a row.
+    /// Returns the value of a row.
     #[inline]
     pub(crate) fn get(&mut self, seq: RowId) -> i64 {
         match seq.checked_sub(self.start).and_then(|row| self.values.get(row as usize)) {

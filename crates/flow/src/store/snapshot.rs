@@ -1,11 +1,11 @@
-//! The rows of a store in a state, a chunk at a time.
+//! Checkpointing of row stores, in chunks of rows.
 
 use super::{RowId, RowStore, Segment};
 use crate::snapshot::{CHUNK_ROWS, Error, Reader, RowLocation, Writer};
 use crate::window::{RetainedRows, Window};
 
 impl RowStore {
-    /// Writes the rows that a window needs.
+    /// Saves the rows that a window needs.
     pub(crate) fn save(&self, window: &dyn Window, out: &mut Writer<'_>) -> Result<(), Error> {
         let (mut picked, mut from) = (Vec::new(), self.next);
         match window.retained_rows() {
@@ -47,7 +47,7 @@ impl RowStore {
         out.rows(&self.types, &rows)
     }
 
-    /// Takes the place of what was written; the rows have their numbers again.
+    /// Replaces the store by a saved one; the rows have their former ids.
     pub(crate) fn restore(&mut self, from: &mut Reader<'_>) -> Result<(), Error> {
         let (next, base) = (from.number()?, from.number()?);
         if base > next {
@@ -76,7 +76,7 @@ impl RowStore {
         Ok(())
     }
 
-    /// Whether a row is there.
+    /// Returns whether the store contains a row.
     pub(crate) fn has(&self, seq: RowId) -> bool {
         match seq < self.base {
             true => self.retained.binary_search(&seq).is_ok(),

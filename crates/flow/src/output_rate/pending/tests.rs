@@ -2,7 +2,7 @@ use proptest::prelude::*;
 
 use super::*;
 
-/// Group, value and aggregate of what waits, in order.
+/// Group, value and aggregate of the pending events, in order.
 type Model = Vec<(u8, i64, i64)>;
 
 fn event((group, value, aggregate): (u8, i64, i64)) -> Batch {
@@ -39,7 +39,7 @@ fn taken_back(waiting: &PendingOutput, aggregates: Vec<bool>) -> PendingOutput {
 }
 
 proptest! {
-    /// What a list does that is searched from the front and rewritten.
+    /// Compares with a list that is searched from the front and rewritten.
     #[test]
     fn it_is_a_list(steps in prop::collection::vec((any::<bool>(), 0..3_u8, 0..4_i64), 0..200)) {
         let aggregates = vec![false, true];
