@@ -1,7 +1,7 @@
 //! Continuous queries: SiddhiQL apps compiled to operators over batches of events.
 //!
-//! Everything here is a function of state, events and clock values: no disk, no threads, no system clock. RFC
-//! 2 describes the design.
+//! Everything here is a function of state, events and clock values, without disk, threads or system clock.
+//! The design is described in RFC 2.
 
 // diagnostics are created once per mistake, outside of hot paths
 #![allow(clippy::result_large_err)]

@@ -80,7 +80,7 @@ pub struct OutputRateLimiter {
     /// Pending events, if later events replace or remove them; also the content of a snapshot.
     pending: PendingOutput,
     /// Number per group (without `group by`, the whole query is one group): the events of its round, the
-    /// clock at which its last event passed, or the events of it that a window contains.
+    /// clock at which its last event was emitted, or the events of it that a window contains.
     groups: HashMap<String, i64>,
     /// Number of events in the round, of all groups.
     count: u64,

@@ -15,7 +15,7 @@ use crate::window_operator::WindowOutput;
 /// Result of running a query over a batch of chunks: output, and the chunks and timers that failed.
 #[derive(Default)]
 pub(crate) struct BatchOutput {
-    /// Output; its `input_chunks` ascend.
+    /// Output, in the order of the input chunks.
     pub(crate) out: Batch,
     /// Input chunks that failed, ascending, and their errors.
     pub(crate) failed: FailedChunks,

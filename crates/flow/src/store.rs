@@ -216,8 +216,8 @@ impl RowStore {
         out
     }
 
-    /// Evicts rows below `seq` in whole segments. If no row is needed and there are at least
-    /// [`SPARE_ROWS_MIN`], evicts all.
+    /// Evicts rows below `seq` in whole segments. If no row is needed and the segments contain at least
+    /// `SPARE_ROWS_MIN` rows, evicts all.
     pub fn evict_below(&mut self, seq: RowId) {
         self.drop_segments(seq);
         if seq >= self.next && self.next - self.base >= SPARE_ROWS_MIN {

@@ -133,7 +133,8 @@ impl U64IndexMap {
             self.probe_sequence(key).find(|slot| self.slots[*slot].1 == 0 || self.slots[*slot].0 == key);
         let Some(mut free) = found.filter(|slot| self.slots[*slot].1 != 0) else { return };
         self.taken -= 1;
-        // entries after it in the probe sequence move back, unless that is before their first slot
+        // later entries of the probe sequence move back into the free slot, unless their first slot is after
+        // it
         let mut slot = free;
         loop {
             slot = (slot + 1) & mask;

@@ -32,7 +32,7 @@ pub enum Value {
 
 /// A value whose content only functions access.
 ///
-/// A function that changes an object changes it for all who hold it, as in Siddhi 5.1; hence the locks.
+/// A function that changes an object changes it for all its holders, as in Siddhi 5.1; hence the locks.
 #[derive(Debug, Clone)]
 pub enum Object {
     /// A list.

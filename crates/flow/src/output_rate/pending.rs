@@ -13,8 +13,8 @@ use crate::snapshot::{CHUNK_ROWS, Error, Reader, RowLocation, Writer};
 use crate::store::{RowId, RowStore, SEGMENT_ROWS};
 use crate::value::{Key, Value};
 
-/// Events by position. Replacing or removing an event, or updating the aggregates of its group, costs O(log
-/// n) for n pending events.
+/// Events by position. For n pending events, replacing or removing one, or updating the aggregates of its
+/// group, costs O(log n).
 pub(super) struct PendingOutput {
     rows: RowStore,
     /// Pending events by position.

@@ -13,16 +13,16 @@ use crate::window_operator::WindowOperator;
 /// A scheduler of a query.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Scheduler {
-    /// Of the stream processors before the window.
+    /// Scheduler of the stream processors before the window.
     Before,
-    /// Of the window, of the pattern, or of the left side of a join: first its stream processors, then its
-    /// window.
+    /// Scheduler of the window, of the pattern, or of the left side of a join: first its stream processors,
+    /// then its window.
     Input,
-    /// Of the right side of a join.
+    /// Scheduler of the right side of a join.
     Right,
-    /// Of the stream processors after the window.
+    /// Scheduler of the stream processors after the window.
     After,
-    /// Of the output rate.
+    /// Scheduler of the output rate limiter.
     Rate,
 }
 

@@ -54,8 +54,8 @@ impl SelectPlan {
                 slots &= !matches!(x.node, Node::Column { slot, .. } if slot > OUTPUT);
             });
         }
-        // with aggregates or `having`, an expression that fails would have to stop at its row, after the
-        // aggregates have changed for the rows before
+        // with aggregates or `having`, a failing expression must stop its chunk at its row, with the
+        // aggregates changed only by the rows before
         let stateless = self.aggregates.is_empty() && self.having.is_none();
         slots && if stateless { !vector::order_matters(&items) } else { plain }
     }

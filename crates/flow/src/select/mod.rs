@@ -6,7 +6,7 @@
 //! | aggregates | the last event |
 //! | group by | the last event of each group |
 //!
-//! Only events of a wanted kind that satisfy `having` count.
+//! In each case only events of a wanted kind that satisfy `having`.
 
 mod accumulators;
 mod columns;

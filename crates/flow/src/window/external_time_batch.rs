@@ -190,7 +190,7 @@ impl ExternalTimeBatch {
         context.out.end_chunk();
     }
 
-    /// Emits the rows collected since a timeout, after the rows that the timeout emitted.
+    /// Emits the rows that a timeout emitted once more, followed by the rows collected since.
     fn flush_rest(&mut self, by_timer: bool, context: &mut WindowContext<'_>) {
         if self.state.current.as_slice().is_empty() {
             return;
@@ -211,8 +211,8 @@ impl ExternalTimeBatch {
         context.out.end_chunk();
     }
 
-    /// Drops the emitted batch unless a timeout emitted it, because it is emitted again with the rest, or the
-    /// batch is retained for expired events or searches.
+    /// Drops the emitted batch, unless a timeout emitted it, in which case it is emitted once more with the
+    /// rest, or the batch is retained for expired events or searches.
     fn drop_sent(&mut self, by_timer: bool, context: &WindowContext<'_>) {
         if !by_timer && !context.retains_sent_batches() {
             self.state.sent.clear();

@@ -24,7 +24,7 @@ pub(super) fn build(parameters: &[Parameter], _: &WindowInput<'_>) -> Result<Win
     Ok(Arc::new(move || Box::new(LengthBatch { n, streams, state: State::default() })))
 }
 
-/// Minimum batch length for the batched path: processing a smaller batch on its own does not pay.
+/// Minimum batch length for the batched path: processing smaller batches on their own does not pay.
 const LARGE: u64 = 64;
 
 struct LengthBatch {
@@ -40,8 +40,8 @@ struct State {
     current: RowQueue,
     /// Rows that wait to expire: the last emitted batch, or with `streams` the batch being emitted.
     before: RowQueue,
-    /// Number of events of the batch being emitted with `streams`; it is counted because they need not be
-    /// buffered.
+    /// With `streams`, number of emitted events of the running batch, which need not be buffered for the
+    /// count.
     passed: u64,
 }
 

@@ -59,7 +59,7 @@ struct KeyCount {
     before: u64,
     /// The key's newest event, emitted or not.
     seq: RowId,
-    /// Number of events up to the one with which the key entered; orders the keys.
+    /// Number of events up to and including the one with which the key entered; orders the keys.
     entered: u64,
 }
 

@@ -43,7 +43,7 @@ fn span(parameter: &Parameter, what: &str) -> Result<i64, String> {
 /// Emits events on arrival and expires them with their session; they keep their timestamps.
 ///
 /// A session ends by a timer, `gap` after its last event. With a latency it accepts late events for that much
-/// longer before it expires.
+/// longer before its events expire.
 #[derive(Default)]
 struct SessionWindow {
     gap: i64,
