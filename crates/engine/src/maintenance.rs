@@ -1,8 +1,10 @@
 //! Flushes, checkpoints and truncation.
 
+use std::num::NonZero;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
+use futures::StreamExt;
 use tidemill_types::{Error, Offset, PartitionId, Result};
 use tidemill_zones::Table;
 
@@ -85,22 +87,19 @@ fn record_outcome(core: &Core, area: &'static str, result: Result<()>) {
     }
 }
 
-/// Commits every table's tail up to what is applied and on the disk now. A table that fails keeps its tail; the others
-/// go on.
+/// Commits every table's tail up to what is applied and on the disk now, as many tables at once as there are cores. A
+/// table that fails keeps its tail; the others go on.
 pub fn flush(core: &Core) -> Result<()> {
-    let (cut, mut failed) = core.sync_applied();
-    for (_, table) in core.all_tables() {
-        if let Err(e) = flush_table(core, table, &cut) {
-            failed = Some(e);
-        }
-    }
-    failed.map_or(Ok(()), Err)
+    let (cut, failed) = core.sync_applied();
+    let at_once = std::thread::available_parallelism().map_or(1, NonZero::get);
+    let flushes = futures::stream::iter(core.all_tables()).map(|(_, table)| flush_table(core, table, &cut));
+    let results: Vec<Result<()>> = core.runtime.block_on(flushes.buffered(at_once).collect());
+    results.into_iter().filter_map(Result::err).chain(failed).next().map_or(Ok(()), Err)
 }
 
-fn flush_table(core: &Core, table: &Table, cut: &[(PartitionId, Offset)]) -> Result<()> {
+async fn flush_table(core: &Core, table: &Table, cut: &[(PartitionId, Offset)]) -> Result<()> {
     let start = Instant::now();
-    let flushed = core.runtime.block_on(table.flush(cut))?;
-    if let Some(flushed) = flushed {
+    if let Some(flushed) = table.flush(cut).await? {
         core.counts.tablets.fetch_add(flushed.files as u64, Ordering::Relaxed);
         core.counts.flush_us.fetch_add(start.elapsed().as_micros() as u64, Ordering::Relaxed);
     }
