@@ -2,9 +2,11 @@
 
 use arrow_array::cast::AsArray;
 use arrow_array::types::{Float32Type, Float64Type};
-use arrow_array::{ArrayRef, RecordBatch};
-use arrow_schema::{DataType, SchemaRef};
+use arrow_array::{ArrayRef, RecordBatch, UInt32Array};
+use arrow_schema::{ArrowError, DataType, SchemaRef};
+use arrow_select::concat::concat_batches;
 use arrow_select::interleave::interleave_record_batch;
+use arrow_select::take::take_record_batch;
 use bytes::Bytes;
 use parquet::arrow::ArrowWriter;
 use parquet::basic::{Compression as ParquetCompression, Encoding, ZstdLevel};
@@ -23,6 +25,9 @@ use crate::{Compression, ZonesOptions};
 /// time of a dictionary.
 const DELTA_ENCODED: [&str; 4] = [column::TIME, column::RECEIVED, column::OFFSET, column::ROW];
 
+/// Bytes of batches that are concatenated. Half of what the 32-bit offsets of a string column can address.
+const COALESCED_BYTES: usize = 1 << 30;
+
 /// Encodes tablets of one table.
 #[derive(Debug)]
 pub(crate) struct Encoder {
@@ -36,6 +41,8 @@ pub(crate) struct Encoder {
     properties: WriterProperties,
     tablet_rows_max: usize,
     row_group_rows: usize,
+    /// [`COALESCED_BYTES`], or less in tests.
+    coalesced_bytes: usize,
 }
 
 /// Content of a tablet and the statistics for its Delta entry.
@@ -90,6 +97,7 @@ impl Encoder {
             properties: properties.build(),
             tablet_rows_max: options.tablet_rows_max,
             row_group_rows: options.row_group_rows,
+            coalesced_bytes: COALESCED_BYTES,
             schema,
         })
     }
@@ -99,13 +107,14 @@ impl Encoder {
     ///
     /// Shape: the batches are ordered by (`_partition`, `_offset`, `_row`), so that rows with equal key and
     /// time only have to keep their order.
-    /// Bounds: in addition to input and output, memory for the sort keys and one row group.
+    /// Bounds: in addition to input and output, a copy of the input, the sort keys and one row group.
     pub fn encode(&self, batches: &[RecordBatch]) -> Result<Vec<EncodedFile>> {
-        let starts = starts(batches);
-        let order = row_order(batches, self.key, self.time)?;
+        let batches = coalesce(&self.schema, batches, self.coalesced_bytes)?;
+        let starts = starts(&batches);
+        let order = row_order(&batches, self.key, self.time)?;
         let tablets = order.len().div_ceil(self.tablet_rows_max).max(1);
         let rows = order.len().div_ceil(tablets).max(1);
-        order.chunks(rows).map(|part| self.tablet(batches, &starts, part)).collect()
+        order.chunks(rows).map(|part| self.tablet(&batches, &starts, part)).collect()
     }
 
     fn tablet(&self, batches: &[RecordBatch], starts: &[usize], order: &[u32]) -> Result<EncodedFile> {
@@ -113,12 +122,9 @@ impl Encoder {
         let mut bytes = Vec::new();
         let mut writer = ArrowWriter::try_new(&mut bytes, self.schema.clone(), Some(self.properties.clone()))
             .map_err(failed)?;
-        let sources: Vec<&RecordBatch> = batches.iter().collect();
         let mut nan = vec![false; self.schema.fields().len()];
         for rows in order.chunks(self.row_group_rows) {
-            let places: Vec<(usize, usize)> = rows.iter().map(|row| locate_row(starts, *row)).collect();
-            let group = interleave_record_batch(&sources, &places)
-                .map_err(|e| internal("rows cannot be gathered", e))?;
+            let group = gather(batches, starts, rows).map_err(|e| internal("rows cannot be gathered", e))?;
             for (nan, column) in nan.iter_mut().zip(group.columns()) {
                 *nan = *nan || has_nan(column);
             }
@@ -154,6 +160,41 @@ impl Encoder {
             (total.min, total.max) = (None, None);
         }
         total
+    }
+}
+
+/// Concatenates batches up to `bytes_max`, so that gathering rows rarely has to look for their batch.
+fn coalesce(schema: &SchemaRef, batches: &[RecordBatch], bytes_max: usize) -> Result<Vec<RecordBatch>> {
+    let mut coalesced = Vec::new();
+    let (mut start, mut bytes) = (0, 0);
+    for (i, batch) in batches.iter().enumerate() {
+        let own = batch.get_array_memory_size();
+        if i > start && bytes + own > bytes_max {
+            coalesced.push(concat_batches(schema, &batches[start..i]));
+            (start, bytes) = (i, 0);
+        }
+        bytes += own;
+    }
+    coalesced.push(concat_batches(schema, &batches[start..]));
+    coalesced.into_iter().collect::<Result<_, _>>().map_err(|e| internal("batches cannot be concatenated", e))
+}
+
+/// Returns the rows with these numbers as one batch.
+fn gather(
+    batches: &[RecordBatch],
+    starts: &[usize],
+    rows: &[u32],
+) -> std::result::Result<RecordBatch, ArrowError> {
+    match batches {
+        [batch] if rows.windows(2).all(|pair| pair[0] + 1 == pair[1]) => {
+            Ok(batch.slice(rows.first().map_or(0, |row| *row as usize), rows.len()))
+        }
+        [batch] => take_record_batch(batch, &UInt32Array::from(rows.to_vec())),
+        _ => {
+            let sources: Vec<&RecordBatch> = batches.iter().collect();
+            let places: Vec<(usize, usize)> = rows.iter().map(|row| locate_row(starts, *row)).collect();
+            interleave_record_batch(&sources, &places)
+        }
     }
 }
 

@@ -65,7 +65,7 @@ impl Cascade<'_> {
     }
 
     /// Whether what a unit writes may belong to another partition.
-    fn may_repartition(&self, unit: &Unit, stream: usize) -> bool {
+    pub(super) fn may_repartition(&self, unit: &Unit, stream: usize) -> bool {
         let schema = &self.core.program.streams()[stream];
         let Some(key) = schema.key.filter(|_| self.core.partitions().len() > 1) else { return false };
         let key = &schema.fields[key].name;

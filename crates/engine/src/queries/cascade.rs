@@ -386,7 +386,7 @@ impl<'t> Cascade<'t> {
         self.emitted_count = numbers.end;
         let mut local = Vec::with_capacity(rows as usize);
         let partitions = core.partitions().len() as u32;
-        match schema.key.filter(|_| partitions > 1) {
+        match schema.key.filter(|_| self.may_repartition(&self.queries.units[unit], stream)) {
             None => local.extend(0..rows),
             Some(key) => {
                 for (row, number) in (0..rows).zip(numbers.clone()) {

@@ -41,7 +41,13 @@ fn batch(offset: i64, rows: &[Row<'_>]) -> RecordBatch {
 }
 
 fn encode(key: Option<usize>, options: &ZonesOptions, batches: &[RecordBatch]) -> Vec<EncodedFile> {
-    Encoder::new(&stream(key), options).unwrap().encode(batches).unwrap()
+    let mut encoder = Encoder::new(&stream(key), options).unwrap();
+    let encoded = encoder.encode(batches).unwrap();
+    // batches that are too large to be concatenated give the same bytes
+    encoder.coalesced_bytes = 0;
+    let apart = encoder.encode(batches).unwrap();
+    assert!(encoded.iter().map(|file| &file.bytes).eq(apart.iter().map(|file| &file.bytes)));
+    encoded
 }
 
 fn read(encoded: &EncodedFile) -> RecordBatch {
