@@ -1,18 +1,19 @@
-//! How many rows the batches of a query have.
+//! Batch size of a query, in rows.
 //!
-//! A constant becomes a column as soon as it is selected: one value for each row of a batch. 8,192 rows of a text of 1
-//! MiB would be 8 GiB, so queries with large constants, or with thousands of columns, work in smaller batches.
+//! A selected constant becomes a column: one value per row of a batch. 8,192 rows of a 1 MiB string would
+//! take 8 GiB, so queries with large constants or thousands of columns use smaller batches.
 
 use datafusion::common::Result;
 use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
 use datafusion::logical_expr::{Expr, LogicalPlan};
 
-/// Constants below this are not worth counting.
+/// Bytes up to which a constant is ignored in the estimate.
 const SMALL: usize = 256;
-/// What a column of numbers takes per row, with its share of what is computed from it.
+/// Estimated bytes per row of a numeric column, including its share of intermediate results.
 const COLUMN: usize = 16;
 
-/// Rows per batch, such that a batch of the widest operator of `plan` takes about `bytes` at most.
+/// Returns the number of rows per batch, from 1 to `usual`, with which a batch of the widest operator of
+/// `plan` takes about `bytes` at most.
 pub(crate) fn rows_per_batch(plan: &LogicalPlan, usual: usize, bytes: usize) -> Result<usize> {
     let mut constants = 0_usize;
     let mut columns = 0_usize;
@@ -24,7 +25,7 @@ pub(crate) fn rows_per_batch(plan: &LogicalPlan, usual: usize, bytes: usize) -> 
                     Expr::Literal(value, _) if value.size() > SMALL => {
                         constants = constants.saturating_add(value.size());
                     }
-                    // the values of a list are compared one by one
+                    // the constants of an IN list are compared one at a time and never become columns
                     Expr::InList(_) => return Ok(TreeNodeRecursion::Jump),
                     _ => {}
                 }

@@ -1,4 +1,4 @@
-//! The catalog of one query: every table is resolved to one snapshot, once.
+//! Catalog of one query: every table is resolved to one snapshot, once.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -17,14 +17,14 @@ use crate::events::{EventsTable, OpenFiles};
 use crate::names::unknown_column;
 use crate::tables::{SystemTable, Tables};
 
-/// The name of the only catalog.
+/// Name of the only catalog.
 pub(crate) const CATALOG: &str = "tidemill";
-/// The schema of names written without one: it looks through the others and holds nothing itself.
+/// Schema of unqualified names. It has no tables of its own; lookups search the other schemas.
 pub(crate) const DEFAULT_SCHEMA: &str = "public";
-/// DataFusion answers this schema itself.
+/// Schema that DataFusion itself provides.
 pub(crate) const INFORMATION_SCHEMA: &str = "information_schema";
 
-/// The schemas that hold tables.
+/// Schema that has tables.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum SchemaName {
     Events,
@@ -56,22 +56,22 @@ impl SchemaName {
     }
 }
 
-/// The tables that one query has named so far, each with the snapshot taken when it was named first.
+/// Tables that one query has referenced so far, each with the snapshot taken at its first reference.
 pub(crate) struct QuerySnapshots {
     tables: Arc<dyn Tables>,
     files: Arc<OpenFiles>,
     missing: MissingFields,
     entries: Mutex<HashMap<(SchemaName, String), SnapshotEntry>>,
     names: Mutex<HashMap<SchemaName, Arc<TableNames>>>,
-    /// Fields that the query names and no document has.
+    /// Fields that the query references and no document has.
     absent: Mutex<Vec<String>>,
 }
 
-/// The names of a schema's tables when the query first asked for them.
+/// Table names of a schema, read when the query first needs them.
 #[derive(Default)]
 struct TableNames {
     sorted: Vec<String>,
-    /// The spellings there are of a name in lower case.
+    /// All spellings of a name, by the name in lower case.
     spellings: HashMap<String, Vec<String>>,
 }
 
@@ -86,7 +86,7 @@ impl TableNames {
     }
 }
 
-/// A table's snapshot.
+/// Snapshot of a table.
 #[derive(Clone)]
 enum SnapshotEntry {
     Documents(Arc<DocsTable>),
@@ -105,10 +105,10 @@ impl QuerySnapshots {
         })
     }
 
-    /// If planning failed on a field that no document has and such fields are null, adds it to the collections.
+    /// Adds the field that planning did not find to the collections, if missing fields read as null.
     ///
-    /// Returns whether it did, so that planning is worth another try. An alias does not tell its collection, so all
-    /// collections of the query get the field.
+    /// Returns whether it was added, in which case planning can be retried. An alias does not identify its
+    /// collection, so all collections of the query get the field.
     pub fn add_missing(&self, error: &DataFusionError) -> bool {
         let Some((wanted, known)) = unknown_column(error).filter(|_| self.missing == MissingFields::Null)
         else {
@@ -136,7 +136,7 @@ impl QuerySnapshots {
         self.names.lock().entry(schema).or_insert_with(names).clone()
     }
 
-    /// The name as the table has it: the same spelling, or the only one that differs in case.
+    /// Returns the name as the table spells it: an exact match, or the only name that differs in case.
     fn spelling(&self, schema: SchemaName, name: &str) -> Option<String> {
         let names = self.names(schema);
         match names.spellings.get(&name.to_lowercase())?.as_slice() {
@@ -145,9 +145,10 @@ impl QuerySnapshots {
         }
     }
 
-    /// Where the table `name` of `schema` (or of any schema, for [`DEFAULT_SCHEMA`]) is.
+    /// Resolves the table `name` of `schema`, or of any schema for [`DEFAULT_SCHEMA`].
     ///
-    /// Errors: `NotFound` with the nearest name or what there is; `Invalid` for a bare name that two schemas have.
+    /// Errors: `NotFound` with the nearest name or the available ones; `Invalid` for an unqualified name that
+    /// two schemas have.
     pub fn locate(&self, schema: &str, name: &str) -> Result<(SchemaName, String)> {
         if schema == DEFAULT_SCHEMA {
             return self.locate_bare(name);
@@ -199,7 +200,7 @@ impl QuerySnapshots {
         }
     }
 
-    /// The snapshot of the table; the same one each time within a query.
+    /// Returns the snapshot of the table. All calls within a query return one snapshot.
     async fn provider(&self, schema: SchemaName, name: &str) -> Result<Arc<dyn TableProvider>> {
         let key = (schema, name.to_owned());
         let known = self.entries.lock().get(&key).cloned();
@@ -207,7 +208,8 @@ impl QuerySnapshots {
             Some(taken) => taken,
             None => {
                 let made = self.take_snapshot(schema, name).await?;
-                // whoever came first wins, so that a query sees one snapshot even if two tasks planned at once
+                // the first snapshot wins, so that a query sees one snapshot even if two tasks planned
+                // concurrently
                 self.entries.lock().entry(key).or_insert(made).clone()
             }
         };
@@ -254,7 +256,7 @@ impl fmt::Debug for QuerySnapshots {
     }
 }
 
-/// DataFusion's view of [`QuerySnapshots`]: a list of one catalog, which is itself.
+/// DataFusion's view of [`QuerySnapshots`]: the catalog list and its only catalog.
 #[derive(Debug)]
 pub(crate) struct QueryCatalog(pub Arc<QuerySnapshots>);
 
@@ -296,13 +298,13 @@ impl SchemaProvider for QuerySchema {
     }
 
     async fn table(&self, name: &str) -> PlanResult<Option<Arc<dyn TableProvider>>> {
-        // names were checked before planning; what is not found here is a table function
+        // names were checked before planning, so a name not found here is a table function
         let Ok((schema, name)) = self.snapshots.locate(&self.name, name) else { return Ok(None) };
         let taken = self.snapshots.provider(schema, &name).await;
         taken.map(Some).map_err(|e| DataFusionError::External(Box::new(e)))
     }
 
-    /// Without taking a snapshot, so that listing the tables is cheap.
+    /// Takes no snapshot, so that listing tables is cheap.
     async fn table_type(&self, name: &str) -> PlanResult<Option<TableType>> {
         Ok(self.table_exist(name).then_some(TableType::Base))
     }

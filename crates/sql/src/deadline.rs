@@ -1,7 +1,7 @@
-//! Ends planning at the query's deadline, or when nobody waits for the query any more.
+//! Ends planning at the query's deadline, or when its caller has gone away.
 //!
-//! Planning is one long computation that no timeout interrupts. It runs on a thread of its own, so that the caller
-//! has its answer in time, and between any two rules of the optimizer it looks whether it should go on.
+//! Planning is one long computation that no timeout interrupts. It runs on its own thread, so that the caller
+//! gets its answer in time, and checks the deadline between any two optimizer rules.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -21,14 +21,14 @@ tokio::task_local! {
     static CURRENT: Deadline;
 }
 
-/// When planning has to end.
+/// Time at which planning has to end, and whether its caller has gone away.
 #[derive(Debug, Clone)]
 pub(crate) struct Deadline {
     at: Instant,
     abandoned: Arc<AtomicBool>,
 }
 
-/// Held by whoever waits for a plan. Dropping it abandons the planning.
+/// Guard of the caller that waits for a plan. Dropping it abandons the planning.
 #[derive(Debug)]
 pub(crate) struct AbandonOnDrop(Arc<AtomicBool>);
 
@@ -44,13 +44,15 @@ impl Deadline {
         (Self { at, abandoned: abandoned.clone() }, AbandonOnDrop(abandoned))
     }
 
-    /// Runs `planning` under this deadline.
+    /// Runs `planning` with this deadline.
     pub fn scope<F: Future>(self, planning: F) -> impl Future<Output = F::Output> {
         CURRENT.scope(self, planning)
     }
 }
 
-/// Errors: `LimitReached` when the deadline of the planning that runs on this thread has passed.
+/// Checks the deadline of the planning that runs on this thread.
+///
+/// Errors: `LimitReached` when it has passed, or when the caller has gone away.
 pub(crate) fn check() -> Result<()> {
     let over = CURRENT.try_with(|d| d.abandoned.load(Ordering::Acquire) || Instant::now() >= d.at);
     match over.unwrap_or(false) {
@@ -61,7 +63,7 @@ pub(crate) fn check() -> Result<()> {
     }
 }
 
-/// A rule that changes nothing.
+/// Optimizer rule that only checks the deadline.
 #[derive(Debug)]
 struct DeadlineCheck;
 
@@ -89,14 +91,14 @@ impl PhysicalOptimizerRule for DeadlineCheck {
     }
 }
 
-/// The rules with a look at the deadline after each.
+/// Returns the logical rules with a deadline check after each.
 pub(crate) fn logical(
     rules: Vec<Arc<dyn OptimizerRule + Send + Sync>>,
 ) -> Vec<Arc<dyn OptimizerRule + Send + Sync>> {
     rules.into_iter().flat_map(|rule| [rule, Arc::new(DeadlineCheck) as _]).collect()
 }
 
-/// As [`logical`], for the rules of the physical plan.
+/// Returns the physical rules with a deadline check after each.
 pub(crate) fn physical(
     rules: Vec<Arc<dyn PhysicalOptimizerRule + Send + Sync>>,
 ) -> Vec<Arc<dyn PhysicalOptimizerRule + Send + Sync>> {

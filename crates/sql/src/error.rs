@@ -1,4 +1,4 @@
-//! From DataFusion's errors to the kinds a caller can act on.
+//! Mapping of DataFusion errors to the error kinds of `tidemill_types`.
 
 mod messages;
 
@@ -9,7 +9,8 @@ use datafusion::parquet::errors::ParquetError;
 use object_store::Error as StoreError;
 use tidemill_types::{Error, did_you_mean};
 
-/// The error for the caller. `text` is the query, to show the place; without it the place is left out.
+/// Maps a DataFusion error to the error for the caller. `text` is the query, used to quote the location;
+/// without it the location is omitted.
 pub(crate) fn from_datafusion(error: &DataFusionError, text: Option<&str>) -> Error {
     let mapped = map(error);
     let Some((text, span)) = text.zip(span_of(error)) else { return mapped };
@@ -28,7 +29,7 @@ pub(crate) fn from_datafusion(error: &DataFusionError, text: Option<&str>) -> Er
 
 const NO_COLUMN: &str = "there is no column";
 
-/// The name at `span` if it is in double quotes.
+/// Returns the name at `span` if it is in double quotes.
 fn quoted<'t>(text: &'t str, span: &Span) -> Option<&'t str> {
     let line = text.lines().nth(usize::try_from(span.start.line.checked_sub(1)?).ok()?)?;
     let skip = usize::try_from(span.start.column.checked_sub(1)?).ok()?;
@@ -37,9 +38,10 @@ fn quoted<'t>(text: &'t str, span: &Span) -> Option<&'t str> {
     rest.split_once('"').map(|(name, _)| name)
 }
 
-/// `line 1, column 8`, then the line itself with a mark under the column when it is short enough to show.
+/// Formats a location as `line 1, column 8`, followed by the source line if the text has several lines and
+/// this one is short enough.
 ///
-/// Lines and columns count from 1, columns in characters.
+/// Lines and columns count from 1; columns are in characters.
 pub(crate) fn place(text: &str, line: u64, column: u64) -> String {
     const SHOWN_MAX: usize = 160;
     let head = format!("line {line}, column {column}");
@@ -52,7 +54,7 @@ pub(crate) fn place(text: &str, line: u64, column: u64) -> String {
     }
 }
 
-/// The span nearest to the root that any layer of the error carries.
+/// Returns the outermost span that any layer of the error has.
 pub(crate) fn span_of(error: &DataFusionError) -> Option<Span> {
     match error {
         DataFusionError::Diagnostic(diagnostic, inner) => diagnostic.span.or_else(|| span_of(inner)),
@@ -90,7 +92,7 @@ fn map(error: &DataFusionError) -> Error {
         DataFusionError::ObjectStore(inner) => store(inner),
         DataFusionError::IoError(inner) => Error::unavailable(format!("disk: {inner}")),
         DataFusionError::ExecutionJoin(inner) => Error::internal(format!("a query thread failed: {inner}")),
-        // patterns of `~` and LIKE are compiled where only a defect is expected
+        // DataFusion reports an invalid pattern of `~` or LIKE as an internal error
         DataFusionError::Internal(message) if message.contains(NO_PATTERN) => pattern(message),
         DataFusionError::Internal(message)
         | DataFusionError::Substrait(message)
@@ -98,7 +100,7 @@ fn map(error: &DataFusionError) -> Error {
     }
 }
 
-/// An error that passed through DataFusion: one of ours keeps its kind.
+/// Maps an error that passed through DataFusion. An [`Error`] keeps its kind.
 fn external(inner: &(dyn std::error::Error + Send + Sync + 'static)) -> Error {
     if let Some(ours) = inner.downcast_ref::<Error>() {
         return Error::new(ours.kind(), ours.to_string());
@@ -167,7 +169,7 @@ fn arrow(error: &ArrowError) -> Error {
         },
         ArrowError::MemoryError(m) => Error::limit(tidy(m)),
         ArrowError::ParquetError(m) => Error::corrupt(tidy(m)),
-        // writing spilled batches wraps the limit into an I/O error
+        // when spilled batches are written, the limit error arrives wrapped in an I/O error
         ArrowError::IoError(message, _) if message.contains("used disk space") => exhausted(message),
         ArrowError::IoError(m, _) => Error::unavailable(tidy(m)),
         other => Error::internal(other.to_string()),
@@ -202,7 +204,7 @@ fn exhausted(message: &str) -> Error {
     ))
 }
 
-/// Without the words that DataFusion adds for its own developers.
+/// Removes the text that DataFusion adds for its own developers.
 fn tidy(message: &str) -> String {
     let cut = message.find("\n\nbacktrace:").unwrap_or(message.len());
     let message = &message[..cut];
@@ -210,7 +212,7 @@ fn tidy(message: &str) -> String {
     message[..cut].trim().replace('\n', " ")
 }
 
-/// The message up to the end of its first sentence.
+/// Returns the message up to the end of its first sentence.
 fn first_sentence(message: &str) -> &str {
     let end = [". ", " with top memory consumers"].iter().filter_map(|e| message.find(e)).min();
     &message[..end.unwrap_or(message.len())]

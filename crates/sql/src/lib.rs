@@ -1,14 +1,14 @@
-//! SQL over everything Tidemill holds: `events.<stream>`, `docs.<collection>` and `system.*`.
+//! SQL over all data of Tidemill: `events.<stream>`, `docs.<collection>` and `system.*`.
 //!
-//! [DataFusion](https://datafusion.apache.org) plans and runs the queries; this crate brings the catalog, the scans,
-//! the functions people expect by name, the limits, and errors that say what to type. It does not know the engine:
-//! whoever holds the data implements [`Tables`].
+//! [DataFusion](https://datafusion.apache.org) plans and runs the queries. This crate adds the catalog, the
+//! scans, well-known functions, the limits, and errors that say what to type. It does not depend on the
+//! engine: the owner of the data implements [`Tables`].
 //!
 //! ```text
-//! text → parse (only queries pass) → names (every table resolved to one snapshot) → plan → run on own threads
+//! text → parse (only queries pass) → names (one snapshot per table) → plan → run on own threads
 //!      events.X   Parquet scan of the snapshot's tablets ∪ in-memory scan of its tail
 //!      docs.X     BSON walked once for the columns, then only the projected ones decoded
-//!      system.X   a batch of rows, or a kept table
+//!      system.X   a batch of rows, or a stored table
 //! ```
 
 mod batch_size;

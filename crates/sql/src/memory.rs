@@ -1,4 +1,4 @@
-//! The memory of all queries of a session.
+//! Memory pool of all queries of a session.
 
 use std::fmt;
 
@@ -7,13 +7,15 @@ use datafusion::error::{DataFusionError, Result};
 use datafusion::execution::memory_pool::{MemoryConsumer, MemoryLimit, MemoryPool, MemoryReservation};
 use parking_lot::Mutex;
 
-/// A pool that shares memory evenly among operators that can spill, and keeps a quarter for those that cannot.
+/// Memory pool that shares memory evenly among operators that can spill and reserves a quarter for those that
+/// cannot.
 ///
-/// A sort fills its share, spills, and then needs memory to merge what it spilled, which it cannot spill again. If the
-/// shares together were the whole pool, the merge would find nothing left and the query would fail although every
-/// byte of it could have been on disk.
+/// A sort fills its share, spills, and then needs memory to merge the spilled runs, which it cannot spill
+/// again. If the shares added up to the whole pool, the merge would find no memory left, and the query would
+/// fail although all of its data could be on disk.
 ///
-/// Bounds: `size` bytes in all, but for what DataFusion takes without asking ([`MemoryPool::grow`]).
+/// Bounds: `size` bytes in total, except for what DataFusion allocates without a check
+/// ([`MemoryPool::grow`]).
 #[derive(Debug)]
 pub(crate) struct QueryMemory {
     size: usize,
@@ -22,11 +24,11 @@ pub(crate) struct QueryMemory {
 
 #[derive(Debug, Default)]
 struct PoolUsage {
-    /// Operators that can spill.
+    /// Number of operators that can spill.
     spillers: usize,
-    /// Bytes they hold.
+    /// Bytes reserved by operators that can spill.
     spillable: usize,
-    /// Bytes that the others hold.
+    /// Bytes reserved by operators that cannot spill.
     fixed: usize,
 }
 
@@ -35,7 +37,7 @@ impl QueryMemory {
         Self { size, used: Mutex::default() }
     }
 
-    /// What one operator that can spill may hold.
+    /// Returns the maximum bytes of one operator that can spill.
     fn share(&self, used: &PoolUsage) -> usize {
         self.size.saturating_sub(used.fixed.max(self.size / 4)) / used.spillers.max(1)
     }
@@ -134,7 +136,7 @@ mod tests {
         );
         merge.try_grow(250).unwrap();
         assert_eq!(pool.reserved(), 1_000);
-        // what cannot spill may have all that the others give back, and they get less then
+        // an operator that cannot spill may take all memory that the others free; their shares then shrink
         for sort in &sorts {
             sort.free();
         }

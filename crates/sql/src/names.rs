@@ -1,7 +1,7 @@
-//! Names as people type them: unknown tables with their place, columns in another case.
+//! Name resolution for typed queries: locations of unknown tables, and columns written in another case.
 //!
-//! Names are case-sensitive, so that `TakeOffEvent` works without quotes. A name without quotes that exists in
-//! exactly one other case is taken for that one. Columns without a name get the text of their expression.
+//! Names are case-sensitive, so that `TakeOffEvent` needs no quotes. An unquoted name that exists in exactly
+//! one other case resolves to that one. Unnamed columns get the text of their expression as name.
 
 use std::collections::HashSet;
 use std::ops::ControlFlow;
@@ -21,7 +21,7 @@ use crate::error::{from_datafusion, place, span_of};
 
 /// Checks that every table of the statement exists.
 ///
-/// Errors: as [`QuerySnapshots::locate`], with line and column.
+/// Errors: those of [`QuerySnapshots::locate`], with line and column.
 pub(crate) fn check_tables(
     state: &SessionState,
     snapshots: &QuerySnapshots,
@@ -31,7 +31,7 @@ pub(crate) fn check_tables(
     let references =
         state.resolve_table_references(statement).map_err(|e| from_datafusion(&e, Some(text)))?;
     for reference in references {
-        // the arguments of a table function make it no table, but they are not in the reference
+        // a call of a table function is no table, but its arguments are not in the reference
         if reference.schema().is_none()
             && state.table_functions().contains_key(&reference.table().to_lowercase())
         {
@@ -61,7 +61,7 @@ fn check_table(snapshots: &QuerySnapshots, reference: &TableReference) -> Result
     snapshots.locate(schema, reference.table()).map(|_| ())
 }
 
-/// Where the statement names `reference` first.
+/// Returns the location of the first occurrence of `reference` in the statement.
 fn location(statement: &Statement, reference: &TableReference) -> Option<Location> {
     let wanted: Vec<&str> =
         [reference.catalog(), reference.schema(), Some(reference.table())].into_iter().flatten().collect();
@@ -84,15 +84,16 @@ fn location(statement: &Statement, reference: &TableReference) -> Option<Locatio
     found.filter(|at| at.line > 0)
 }
 
-/// If planning failed on a column that exists in exactly one other case, corrects the statement there.
+/// Corrects the case of the column that planning did not find, if the column exists in exactly one other
+/// case.
 ///
-/// Returns whether it did, so that planning is worth another try.
+/// Returns whether the statement changed, in which case planning can be retried.
 pub(crate) fn correct_case(statement: &mut Statement, error: &DataFusionError) -> bool {
     let Some((wanted, known)) = unknown_column(error) else { return false };
     let Some(span) = span_of(error) else { return false };
     let mut alike = known.iter().filter(|c| same_but_case(wanted, c));
     let Some(first) = alike.next() else { return false };
-    // the same column through several tables is ambiguous in any case: leave that to the next error
+    // a column of several tables is ambiguous in any case: the next error reports that
     if alike.any(|c| c.name != first.name) {
         return false;
     }
@@ -111,7 +112,7 @@ fn apply_fix(statement: &mut Statement, correction: &mut IdentifierFix<'_>) {
     }
 }
 
-/// The column that planning did not find, and those there are.
+/// Returns the column that planning did not find, and the available columns.
 pub(crate) fn unknown_column(error: &DataFusionError) -> Option<(&Column, &[Column])> {
     match error {
         DataFusionError::Diagnostic(_, inner) | DataFusionError::Context(_, inner) => unknown_column(inner),
@@ -135,7 +136,7 @@ fn same_but_case(wanted: &Column, known: &Column) -> bool {
     table && same(&wanted.name, &known.name) && wanted != known
 }
 
-/// Puts the column's own spelling at one place of the statement.
+/// Visitor that replaces the identifier at `span` by the column's own spelling.
 struct IdentifierFix<'a> {
     span: Span,
     column: &'a Column,
@@ -147,7 +148,7 @@ impl IdentifierFix<'_> {
         ident.span.start.line == self.span.start.line && ident.span.start.column == self.span.start.column
     }
 
-    /// A name in quotes means what it says.
+    /// Replaces the identifier unless it is quoted: quoted names are exact.
     fn replace(&mut self, ident: &mut Ident, spelling: &str) {
         if ident.quote_style.is_none() && ident.value != spelling {
             ident.value = spelling.to_owned();
@@ -183,11 +184,11 @@ impl VisitorMut for IdentifierFix<'_> {
     }
 }
 
-/// Characters of a name that is made from an expression.
+/// Maximum characters of a column name derived from an expression.
 const NAME_CHARS_MAX: usize = 64;
 
-/// Names the result's columns that are expressions after their text: `count(*)`, `distance / 2`. DataFusion would
-/// call them `count(Int64(1))` and refuse two that are alike.
+/// Names result columns that are expressions by their text: `count(*)`, `distance / 2`. DataFusion would name
+/// them `count(Int64(1))` and reject duplicates.
 pub(crate) fn name_columns(statement: &mut Statement) {
     let Statement::Statement(ast) = statement else { return };
     let Ast::Query(query) = ast.as_mut() else { return };
@@ -211,13 +212,14 @@ pub(crate) fn name_columns(statement: &mut Statement) {
         let free = std::iter::once(text.clone()).chain(numbered).find(|name| !taken.contains(name));
         let name = free.unwrap_or(text);
         taken.insert(name.clone());
-        // moved, not copied: a tree that is too deep is not known to be so yet, and copying takes more stack than dropping
+        // moved, not cloned: the tree has not been checked for depth yet, and cloning takes more stack than
+        // dropping
         let expr = std::mem::replace(expr, Expr::Identifier(Ident::new("")));
         *item = SelectItem::ExprWithAlias { expr, alias: Ident::with_quote('"', name) };
     }
 }
 
-/// Whether the expression stands for several columns, which one name does not fit.
+/// Returns whether the expression expands to several columns, so that one name cannot fit.
 fn makes_columns(expr: &Expr) -> bool {
     matches!(expr, Expr::Function(f) if f.name.to_string().eq_ignore_ascii_case("unnest"))
 }

@@ -1,4 +1,4 @@
-//! The limits of a SQL session.
+//! Limits of a SQL session.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -6,28 +6,28 @@ use std::time::Duration;
 /// Limits of a SQL session. All queries of the session share memory, spill space and threads.
 #[derive(Debug, Clone)]
 pub struct SqlOptions {
-    /// Memory for sorts, joins and aggregations of all running queries together, in bytes. What does not fit is
-    /// spilled to disk; what cannot spill fails with `LimitReached`.
+    /// Memory for sorts, joins and aggregations of all running queries, in bytes. Operators spill to disk
+    /// beyond it; those that cannot spill fail with `LimitReached`.
     pub memory_bytes: usize,
-    /// The most bytes that one call of a function may make for a batch of rows: of `repeat`, `lpad`, `replace` and all
-    /// others whose result can be larger than their arguments. What a query holds of them while it runs is a small
-    /// multiple.
+    /// Maximum bytes that one function call may produce for a batch of rows: `repeat`, `lpad`, `replace` and
+    /// all others whose result can be larger than their arguments. The memory that a running query uses for
+    /// such results is a small multiple of this.
     pub function_bytes: usize,
-    /// Directory for spilled data. Without one nothing is spilled.
+    /// Directory for spilled data. Without one, spilling is disabled.
     pub spill_dir: Option<PathBuf>,
-    /// Spilled data of all running queries together, in bytes.
+    /// Maximum spilled data of all running queries, in bytes.
     pub spill_bytes: u64,
-    /// Threads that run queries, and partitions a plan is cut into.
+    /// Threads that run queries, and partitions of a plan.
     pub target_partitions: usize,
-    /// The longest a query may take from its arrival to its last row, slow readers included.
+    /// Maximum time from the arrival of a query to its last row, including slow readers.
     pub query_timeout: Duration,
-    /// The most rows a query may return, or no limit.
+    /// Maximum rows of a result; `None` is unlimited.
     pub rows_max: Option<usize>,
-    /// The most bytes [`crate::QueryResult::collect`] may gather in memory.
+    /// Maximum bytes that [`crate::QueryResult::collect`] may buffer.
     pub collect_bytes_max: usize,
-    /// Queries running at the same time; more wait for their turn, within their timeout.
+    /// Maximum concurrent queries; more wait for a slot, within their timeout.
     pub queries_max: usize,
-    /// The longest text of a query, in bytes.
+    /// Maximum length of a query, in bytes.
     pub text_bytes_max: usize,
 }
 
@@ -48,12 +48,12 @@ impl Default for SqlOptions {
     }
 }
 
-/// What a query finds where it names a field that no document of a collection has, or a collection that is not there.
+/// Treatment of fields that no document of a collection has, and of collections that do not exist.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum MissingFields {
-    /// An error: for people, who mistype.
+    /// An error: for interactive users, who mistype.
     #[default]
     Refused,
-    /// Nulls, and no rows: for programs whose queries are older than the first such document.
+    /// Nulls, and no rows: for programs whose queries may be older than the first such document.
     Null,
 }

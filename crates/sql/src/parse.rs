@@ -1,4 +1,4 @@
-//! Text to one statement that only reads.
+//! Parser of a query into one read-only statement.
 
 use std::ops::ControlFlow;
 
@@ -13,10 +13,11 @@ use tidemill_types::{Error, Result};
 use crate::error::{from_datafusion, place};
 use crate::{names, stack, tree};
 
-/// Parses `text` into one statement that only reads.
+/// Parses `text` into one read-only statement.
 ///
-/// Errors: `Invalid` with line and column for text that is no SQL; `Invalid` with what to do instead for statements
-/// that write, for more than one statement, and for one that is nested too deeply or too large ([`tree::bound`]).
+/// Errors: `LimitReached` for text longer than `bytes_max`; `Invalid` with line and column for text that is
+/// not SQL; `Invalid` with an alternative for statements that write, for more than one statement, and for one
+/// that is nested too deeply or too large ([`tree::bound`]).
 pub(crate) fn parse(state: &SessionState, text: &str, bytes_max: usize) -> Result<Statement> {
     if text.len() > bytes_max {
         return Err(Error::limit(format!(
@@ -29,7 +30,7 @@ pub(crate) fn parse(state: &SessionState, text: &str, bytes_max: usize) -> Resul
     }
     stack::parsing(text, || {
         let mut statement = state.sql_to_statement(text, &Dialect::Generic).map_err(|e| syntax(&e, text))?;
-        // before anything becomes other text
+        // before `bound` rewrites expressions, because columns are named by their original text
         names::name_columns(&mut statement);
         tree::bound(&mut statement, text)?;
         check_read_only(&statement)?;
@@ -63,7 +64,7 @@ fn syntax(error: &DataFusionError, text: &str) -> Error {
     }
 }
 
-/// Moves the parser's ` at Line: 1, Column: 8` to the front, in our words.
+/// Moves the parser's ` at Line: 1, Column: 8` to the front, in our format.
 fn located(message: &str, text: &str) -> Error {
     let in_our_words =
         |what: &str| what.replacen("Expected: ", "expected ", 1).replace(", found: ", ", found ");
@@ -138,7 +139,7 @@ fn check_read_only_ast(ast: &Ast) -> Result<()> {
     Err(not_supported(text.split_whitespace().next().unwrap_or("the statement"), instead))
 }
 
-/// Finds a write inside a query, such as `WITH x AS (INSERT …)` or `SELECT … INTO t`.
+/// Visitor that finds a write inside a query, such as `WITH x AS (INSERT …)` or `SELECT … INTO t`.
 struct WriteFinder(Option<Error>);
 
 impl Visitor for WriteFinder {

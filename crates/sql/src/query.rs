@@ -1,4 +1,4 @@
-//! The result of a query, batch by batch.
+//! Streaming result of a query.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -12,16 +12,16 @@ use tidemill_types::{Error, Result};
 use tokio::sync::mpsc;
 use tokio::task::AbortHandle;
 
-/// What a query's task sends. Without `End` the result is not whole.
+/// Message of a query's task to its reader. A result without `End` is incomplete.
 pub(crate) enum QueryMessage {
     Batch(RecordBatch),
     Failed(Error),
     End,
 }
 
-/// The running result of a query: a stream of batches. Dropping it stops the query.
+/// Result of a running query: a stream of batches. Dropping it stops the query.
 ///
-/// Works on any executor, as the query runs on the session's own threads.
+/// Works on any executor, because the query runs on the session's own threads.
 #[derive(Debug)]
 pub struct QueryResult {
     schema: SchemaRef,
@@ -32,7 +32,7 @@ pub struct QueryResult {
     _task: AbortOnDrop,
 }
 
-/// Whether the session is being closed: then a query that ends early has no defect.
+/// Flag that the session is being closed, so that a query that ends early is not reported as a defect.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct ClosingFlag(Arc<AtomicBool>);
 
@@ -41,12 +41,13 @@ impl ClosingFlag {
         self.0.store(true, Ordering::Release);
     }
 
-    /// The error of a query: when the session is being closed, that is why.
+    /// Returns the error to report for a failed query: the closing of the session if it has begun, else
+    /// `error`.
     pub fn explain(&self, error: Error) -> Error {
         if self.0.load(Ordering::Acquire) { self.ended_early() } else { error }
     }
 
-    /// The error for a query whose task ended without saying so.
+    /// Returns the error for a query whose task ended without a last message.
     pub fn ended_early(&self) -> Error {
         match self.0.load(Ordering::Acquire) {
             true => Error::unavailable("the query was stopped: the SQL session is being closed"),
@@ -58,20 +59,20 @@ impl ClosingFlag {
 /// All rows of a query.
 #[derive(Debug, Clone)]
 pub struct QueryRows {
-    /// The columns.
+    /// Columns of every batch.
     pub schema: SchemaRef,
-    /// The rows.
+    /// Rows, in the order of the result.
     pub batches: Vec<RecordBatch>,
 }
 
 impl QueryRows {
-    /// Rows in all batches.
+    /// Returns the number of rows of all batches.
     pub fn num_rows(&self) -> usize {
         self.batches.iter().map(RecordBatch::num_rows).sum()
     }
 }
 
-/// Stops a task when it is dropped.
+/// Guard that aborts a task when it is dropped.
 #[derive(Debug)]
 pub(crate) struct AbortOnDrop(pub AbortHandle);
 
@@ -92,12 +93,12 @@ impl QueryResult {
         Self { schema, messages, ended: false, collect_bytes_max, closing, _task: task }
     }
 
-    /// The columns of every batch.
+    /// Returns the schema of every batch.
     pub fn schema(&self) -> SchemaRef {
         self.schema.clone()
     }
 
-    /// Gathers all rows.
+    /// Collects all rows in memory.
     ///
     /// Errors: those of the query; `LimitReached` when the rows take more than `collect_bytes_max` bytes.
     pub async fn collect(mut self) -> Result<QueryRows> {
@@ -118,7 +119,7 @@ impl QueryResult {
         Ok(QueryRows { schema: self.schema, batches })
     }
 
-    /// The next batch, for callers without an executor. Must not be called from async code.
+    /// Returns the next batch, for callers without an executor. Must not be called from async code.
     pub fn next_blocking(&mut self) -> Option<Result<RecordBatch>> {
         futures::executor::block_on(self.next())
     }

@@ -1,8 +1,8 @@
-//! Inputs that can be run a second time.
+//! Plan inputs that can be executed more than once.
 //!
-//! A nested loop join whose left side does not fit in memory runs it once more, to spill it. Most operators allow
-//! that, but a repartition hands out each of its outputs once and panics the second time. Between the two stands a
-//! [`RerunExec`], which runs its input as planned the first time and a fresh copy of it afterwards.
+//! A nested loop join whose left side does not fit in memory executes it a second time, to spill it. Most
+//! operators allow that, but a repartition hands out each of its outputs once and panics the second time. A
+//! [`RerunExec`] between the two executes its input as planned the first time and a reset copy afterwards.
 
 use std::fmt;
 use std::sync::Arc;
@@ -22,7 +22,7 @@ use datafusion::physical_plan::{
     DisplayAs, DisplayFormatType, ExecutionPlan, PlanProperties, SendableRecordBatchStream,
 };
 
-/// Puts a [`RerunExec`] under the left side of every nested loop join. Runs last.
+/// Optimizer rule that inserts a [`RerunExec`] above the left input of every nested loop join. Runs last.
 #[derive(Debug)]
 pub(crate) struct AllowRerun;
 
@@ -51,7 +51,8 @@ impl PhysicalOptimizerRule for AllowRerun {
     }
 }
 
-/// Runs its input, and copies of it when it is run again. Shape: that of the input, which has one partition.
+/// Operator that executes its input the first time and reset copies of it afterwards. Shape: that of the
+/// input, which has one partition.
 #[derive(Debug)]
 struct RerunExec {
     input: Arc<dyn ExecutionPlan>,

@@ -1,4 +1,4 @@
-//! The session: plans a query against one snapshot and runs it on its own threads, within its limits.
+//! SQL session: plans each query against snapshots and runs it on its own threads, within its limits.
 
 use std::fs::DirBuilder;
 use std::future::Future;
@@ -34,13 +34,13 @@ use crate::{
     MissingFields, SqlOptions, Tables, batch_size, deadline, functions, names, parse, rerun, stack, tree,
 };
 
-/// Finished batches that wait for a slow reader, per query.
+/// Finished batches buffered per query for a slow reader.
 const BATCHES_READY: usize = 2;
 
-/// Names in one query that may be corrected to another case, or taken for missing fields.
+/// Maximum number of names in one query that are corrected to another case or treated as missing fields.
 const NAME_FIXES_MAX: usize = 64;
 
-/// A SQL session over [`Tables`]. Queries run on its own threads; dropping it stops them.
+/// SQL session over [`Tables`]. Queries run on its own threads; dropping it stops them.
 pub struct Sql {
     shared: Arc<Shared>,
     runtime: Option<Runtime>,
@@ -51,7 +51,7 @@ struct Shared {
     options: SqlOptions,
     state: SessionState,
     running: Arc<Semaphore>,
-    /// Queries that are being planned at the same time: as many as there are threads to run them.
+    /// Permits for concurrent planning: as many as there are threads to run queries.
     planning: Arc<Semaphore>,
     closing: ClosingFlag,
 }
@@ -59,7 +59,7 @@ struct Shared {
 impl Sql {
     /// Opens a session.
     ///
-    /// Errors: `Unavailable` when threads or the spill directory cannot be made.
+    /// Errors: `Unavailable` when threads cannot be started or the spill directory cannot be created.
     pub fn new(tables: Arc<dyn Tables>, options: SqlOptions) -> Result<Self> {
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(options.target_partitions.max(1))
@@ -80,15 +80,16 @@ impl Sql {
         Ok(Self { shared, runtime: Some(runtime) })
     }
 
-    /// Plans and starts a query; its rows come as a stream.
+    /// Plans and starts a query and returns its rows as a stream.
     ///
-    /// Errors: `Invalid` for wrong SQL, with its place; `NotFound` for unknown tables; `LimitReached` past a limit
-    /// of [`SqlOptions`]. Errors while it runs come in the stream.
+    /// Errors: `Invalid` for wrong SQL, with its location; `NotFound` for unknown tables; `LimitReached` past
+    /// a limit of [`SqlOptions`]. Errors during execution arrive in the stream.
     pub async fn query(&self, sql: &str) -> Result<QueryResult> {
         self.query_with(sql, MissingFields::Refused).await
     }
 
-    /// As [`Self::query`], saying what to do about fields and collections that do not exist.
+    /// Plans and starts a query as [`Self::query`] does; `missing` is the treatment of fields and collections
+    /// that do not exist.
     pub async fn query_with(&self, sql: &str, missing: MissingFields) -> Result<QueryResult> {
         let closing = &self.shared.closing;
         let runtime = self.runtime.as_ref().ok_or_else(|| closing.ended_early())?;
@@ -102,14 +103,15 @@ impl Sql {
         Ok(QueryResult::new(schema, messages, self.shared.options.collect_bytes_max, closing.clone(), task))
     }
 
-    /// Plans a query without running it and gives its columns.
+    /// Plans a query without running it and returns its schema.
     ///
-    /// Errors: as [`Self::query`].
+    /// Errors: those of [`Self::query`].
     pub async fn describe(&self, sql: &str) -> Result<SchemaRef> {
         self.describe_with(sql, MissingFields::Refused).await
     }
 
-    /// As [`Self::describe`], saying what to do about fields and collections that do not exist.
+    /// Returns the schema of a query as [`Self::describe`] does; `missing` is the treatment of fields and
+    /// collections that do not exist.
     pub async fn describe_with(&self, sql: &str, missing: MissingFields) -> Result<SchemaRef> {
         let runtime = self.runtime.as_ref().ok_or_else(|| self.shared.closing.ended_early())?;
         let (shared, text) = (self.shared.clone(), sql.to_owned());
@@ -130,19 +132,21 @@ impl Sql {
         schema
     }
 
-    /// Runs a query and gathers its rows, for callers without an executor. Must not be called from async code.
+    /// Runs a query and collects its rows, for callers without an executor. Must not be called from async
+    /// code.
     ///
-    /// Errors: as [`Self::query`] and [`QueryResult::collect`].
+    /// Errors: those of [`Self::query`] and [`QueryResult::collect`].
     pub fn query_blocking(&self, sql: &str) -> Result<QueryRows> {
         self.query_blocking_with(sql, MissingFields::Refused)
     }
 
-    /// As [`Self::query_blocking`], saying what to do about fields and collections that do not exist.
+    /// Runs a query as [`Self::query_blocking`] does; `missing` is the treatment of fields and collections
+    /// that do not exist.
     pub fn query_blocking_with(&self, sql: &str, missing: MissingFields) -> Result<QueryRows> {
         futures::executor::block_on(async { self.query_with(sql, missing).await?.collect().await })
     }
 
-    /// The limits in force.
+    /// Returns the limits of the session.
     pub fn options(&self) -> &SqlOptions {
         &self.shared.options
     }
@@ -150,7 +154,7 @@ impl Sql {
 
 impl Drop for Sql {
     fn drop(&mut self) {
-        // a plain drop would wait for running queries, and would panic inside async code
+        // dropping the runtime would wait for running queries, and would panic inside async code
         self.shared.closing.begin();
         if let Some(runtime) = self.runtime.take() {
             runtime.shutdown_background();
@@ -159,7 +163,7 @@ impl Drop for Sql {
 }
 
 impl Shared {
-    /// The query's task: sends the columns, then batches, then the end.
+    /// Runs the task of a query: sends the schema to `head`, then batches and the end to `messages`.
     async fn run(
         self: Arc<Self>,
         text: String,
@@ -178,7 +182,7 @@ impl Shared {
                 running
             }
             Err(error) => {
-                // the reader is gone if this fails; nobody is left to tell
+                // sending fails only if the reader is gone, and then the error has no receiver
                 let _ = head.send(Err(error));
                 return;
             }
@@ -212,7 +216,7 @@ impl Shared {
                 state.query_planner().create_physical_plan(&plan, &state).await
             };
             let physical = physical.await.map_err(|e| from_datafusion(&e, Some(&text)))?;
-            // held until planning has really ended, also when the query is over before
+            // held until planning has ended, even if the query is over before
             Ok((physical, state.task_ctx(), files, permit))
         };
         let (physical, context, files, permit) = self.on_planning_thread(deadline, plan).await?;
@@ -220,8 +224,7 @@ impl Shared {
         Ok(RunningQuery { stream, files, _permit: permit })
     }
 
-    /// Runs `plan` on a thread of its own, so that it keeps no other query from going on or from being told that its
-    /// time is over.
+    /// Runs `plan` on its own thread, so that it cannot delay other queries or the timeout of its own.
     async fn on_planning_thread<T: Send + 'static>(
         &self,
         deadline: tokio::time::Instant,
@@ -237,7 +240,7 @@ impl Shared {
         planned.await.map_err(|_| self.closing.ended_early())?
     }
 
-    /// Plans `text` against snapshots of its own.
+    /// Plans `text` against new snapshots.
     async fn plan_alone(
         &self,
         text: &str,
@@ -274,7 +277,8 @@ impl Shared {
                 return Err(from_datafusion(&error, Some(text)));
             }
         };
-        // the parser let only queries through; this holds even if a planner rule turns one into something else
+        // the parser accepts only queries; this check holds even if a planner rule turns one into another
+        // statement
         SQLOptions::new()
             .with_allow_ddl(false)
             .with_allow_dml(false)
@@ -285,7 +289,7 @@ impl Shared {
     }
 }
 
-/// A query that has begun to produce batches.
+/// A query that has started to produce batches.
 struct RunningQuery {
     stream: SendableRecordBatchStream,
     files: Arc<OpenFiles>,
@@ -293,7 +297,7 @@ struct RunningQuery {
 }
 
 impl RunningQuery {
-    /// Sends the batches on. Ends quietly when the reader is gone.
+    /// Forwards the batches to `messages`. Returns `Ok` when the reader is gone.
     async fn forward(&mut self, options: &SqlOptions, messages: &mpsc::Sender<QueryMessage>) -> Result<()> {
         let mut rows = 0_usize;
         while let Some(batch) = self.stream.next().await {
@@ -321,7 +325,7 @@ fn too_long(limit: Duration) -> Error {
     ))
 }
 
-/// Memory, spill space and the object store, shared by all queries.
+/// Creates the memory pool, the spill space and the object store, which all queries share.
 fn environment(tables: &dyn Tables, options: &SqlOptions) -> Result<Arc<RuntimeEnv>> {
     let mode = match &options.spill_dir {
         Some(dir) => {
@@ -352,14 +356,14 @@ fn session_state(options: &SqlOptions, environment: Arc<RuntimeEnv>) -> Result<S
         .with_create_default_catalog_and_schema(false)
         .with_information_schema(true);
     let settings = config.options_mut();
-    // names keep their case, so that events.TakeOffEvent needs no quotes; `names` helps with the rest
+    // names keep their case, so that events.TakeOffEvent needs no quotes; `names` corrects the rest
     settings.sql_parser.enable_ident_normalization = false;
     settings.sql_parser.collect_spans = true;
     settings.execution.time_zone = Some("UTC".to_owned());
-    // rows that a filter drops are not decoded in the other columns
+    // late materialization: other columns are decoded only for rows that pass the filter
     settings.execution.parquet.pushdown_filters = true;
     settings.explain.show_sizes = false;
-    // a small session must not spend all its memory on reserves for merging what it spilled
+    // a session with little memory must not spend it all on reservations for merging spilled data
     let reserve = options.memory_bytes / (8 * options.target_partitions.max(1));
     settings.execution.sort_spill_reservation_bytes =
         reserve.min(settings.execution.sort_spill_reservation_bytes);

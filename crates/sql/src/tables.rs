@@ -1,4 +1,4 @@
-//! What the SQL session asks of whoever holds the data.
+//! Interface between the SQL session and the owner of the data.
 
 use std::sync::Arc;
 
@@ -8,37 +8,38 @@ use object_store::ObjectStore;
 use tidemill_zones::TableSnapshot;
 use url::Url;
 
-/// The tables there are, and a snapshot of each on request.
+/// Source of table names and of table snapshots.
 ///
-/// Every method is called from a query thread and should return without waiting for I/O. A snapshot is taken once
-/// per query and table, when the query names it first.
+/// Every method is called from a query thread and should return without waiting for I/O. The session takes
+/// one snapshot per query and table, when the query first references it.
 pub trait Tables: Send + Sync + 'static {
-    /// Names of the kept streams: the tables of schema `events`.
+    /// Returns the names of the stored streams: the tables of schema `events`.
     fn streams(&self) -> Vec<String>;
 
-    /// Tablets and tail of a stream's table, such that every acknowledged row is in exactly one of them.
+    /// Returns the tablets and the tail of a stream's table, such that every acknowledged row is in exactly
+    /// one of them.
     fn stream(&self, name: &str) -> Option<TableSnapshot>;
 
-    /// Names of the collections: the tables of schema `docs`.
+    /// Returns the names of the collections: the tables of schema `docs`.
     fn collections(&self) -> Vec<String>;
 
-    /// All documents of a collection, one BSON document each, as cheap handles.
+    /// Returns all documents of a collection, each as a cheap handle to its BSON bytes.
     fn collection(&self, name: &str) -> Option<Vec<Bytes>>;
 
-    /// Names of the tables of schema `system`.
+    /// Returns the names of the tables of schema `system`.
     fn system_tables(&self) -> Vec<String>;
 
-    /// The rows of a system table.
+    /// Returns the rows of a system table.
     fn system(&self, name: &str) -> Option<SystemTable>;
 
-    /// The store that the tablets' paths are relative to, and the address it goes by in plans.
+    /// Returns the object store to which the tablets' paths are relative, and its URL in plans.
     fn object_store(&self) -> (Url, Arc<dyn ObjectStore>);
 }
 
-/// A table of schema `system`.
+/// Table of schema `system`.
 pub enum SystemTable {
-    /// Rows made for this query.
+    /// Rows computed for this query.
     Rows(RecordBatch),
-    /// A kept table, as streams are.
+    /// Stored table, like that of a stream.
     Events(TableSnapshot),
 }

@@ -1,4 +1,4 @@
-//! The type of a column that holds what its documents have.
+//! Column types inferred from documents.
 
 use std::collections::HashMap;
 
@@ -8,23 +8,23 @@ use bytes::Bytes;
 use super::raw_bson::{FieldPositions, elements, tag};
 use super::{COLUMNS_MAX, WHOLE};
 
-/// The type of a column.
+/// Type of a column.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ColumnType {
-    /// Only nulls so far.
+    /// Only nulls found so far.
     Null,
-    /// No value, and no type either.
+    /// No value and no type: an Arrow `Null` column.
     Absent,
     Bool,
     Int,
     Double,
     Text,
-    /// ObjectIds as hex.
+    /// ObjectIds as hex strings.
     Id,
     Time,
-    /// Decimals as their digits.
+    /// Decimals as strings of digits.
     Decimal,
-    /// Any value as JSON text.
+    /// Any value as a JSON string.
     Json,
 }
 
@@ -43,7 +43,7 @@ impl ColumnType {
         }
     }
 
-    /// The type that holds values of both.
+    /// Returns the narrowest type that can represent values of both.
     pub(super) fn join(self, other: Self) -> Self {
         match (self, other) {
             (a, b) if a == b => a,
@@ -66,7 +66,7 @@ impl ColumnType {
     }
 }
 
-/// Columns in the order in which their fields appeared.
+/// Columns in the order in which their fields first appear.
 #[derive(Debug, Default)]
 pub(super) struct InferredColumns {
     kinds: Vec<(Box<[u8]>, ColumnType)>,
@@ -74,7 +74,7 @@ pub(super) struct InferredColumns {
 }
 
 impl InferredColumns {
-    /// The columns of `documents`: at most [`COLUMNS_MAX`], those that appear first.
+    /// Infers the columns of `documents`: at most [`COLUMNS_MAX`], those that appear first.
     pub fn of(documents: &[Bytes]) -> Self {
         let mut found = Self::default();
         let mut layout = FieldPositions::default();
@@ -89,7 +89,7 @@ impl InferredColumns {
         found
     }
 
-    /// The column called `name`, added if there is room.
+    /// Returns the index of the column `name`, adding it if there is room.
     fn column(&mut self, name: &[u8]) -> Option<usize> {
         if let Some(known) = self.index.get(name) {
             return Some(*known);
@@ -102,7 +102,7 @@ impl InferredColumns {
         Some(self.kinds.len() - 1)
     }
 
-    /// Adds the columns of documents that come after these.
+    /// Merges the columns of documents that follow these.
     pub fn merge(&mut self, later: Self) {
         for (name, kind) in later.kinds {
             if let Some(column) = self.column(&name) {
@@ -112,7 +112,7 @@ impl InferredColumns {
         }
     }
 
-    /// The columns, `_id` first; there is one even when no document has it.
+    /// Returns the columns, `_id` first. `_id` is present even if no document has it.
     pub fn into_ordered(self) -> Vec<(Box<[u8]>, ColumnType)> {
         const ID: &[u8] = b"_id";
         let id = self.index.get(ID).map_or(ColumnType::Text, |i| self.kinds[*i].1);

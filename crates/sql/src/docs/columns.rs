@@ -1,4 +1,4 @@
-//! Arrow columns from documents: each document is walked once, only wanted fields are decoded.
+//! Decoding of documents into Arrow columns. Each document is walked once; only projected fields are decoded.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -15,15 +15,15 @@ use super::column_type::ColumnType;
 use super::raw_bson::{FieldPositions, Raw, elements, tag};
 use super::{Column, json};
 
-/// Decodes documents into batches of the wanted columns.
+/// Decoder of documents into batches of the projected columns.
 pub(super) struct Decoder {
     schema: SchemaRef,
-    /// For each wanted field, its builder.
+    /// One builder per projected field.
     fields: Vec<Builder>,
     kinds: Vec<ColumnType>,
     index: HashMap<Box<[u8]>, usize>,
     whole: Option<StringBuilder>,
-    /// For each column of the schema, the field it is; `None` for the whole document.
+    /// Index into `fields` of each column of the schema; `None` for the whole document.
     order: Vec<Option<usize>>,
     layout: FieldPositions,
     scratch: String,
@@ -39,7 +39,7 @@ enum Builder {
 }
 
 impl Decoder {
-    /// A decoder for `columns`, which are the fields of `schema`.
+    /// Creates a decoder for `columns`, which are the fields of `schema`.
     pub fn new(schema: SchemaRef, columns: &[Column]) -> Self {
         let mut decoder = Self {
             schema,
@@ -68,7 +68,7 @@ impl Decoder {
         decoder
     }
 
-    /// The documents as one batch.
+    /// Decodes the documents into one batch.
     pub fn decode(&mut self, documents: &[Bytes]) -> Result<RecordBatch, ArrowError> {
         let mut found: Vec<Option<Raw<'_>>> = vec![None; self.fields.len()];
         for document in documents {
@@ -86,7 +86,8 @@ impl Decoder {
         self.finish(documents.len())
     }
 
-    /// Fills `found` with the wanted fields of the document; the first of several with one name counts.
+    /// Fills `found` with the projected fields of the document. If a name occurs more than once, the first
+    /// value counts.
     fn find<'d>(&mut self, document: &'d [u8], found: &mut [Option<Raw<'d>>]) {
         let mut missing = found.len();
         if missing == 0 {
@@ -146,7 +147,7 @@ impl Builder {
                 tag::DOUBLE => v.f64(),
                 _ => integer(v) as f64,
             })),
-            // dates have milliseconds; those whose microseconds have no 64 bits are cut to the last instant there is
+            // BSON dates are milliseconds; a value whose microseconds overflow i64 is clamped
             Self::Time(b) => b.append_option(value.map(|v| v.i64().saturating_mul(1000))),
             Self::Text(b) => match value {
                 None => b.append_null(),

@@ -1,4 +1,4 @@
-//! BSON to relaxed extended JSON, written straight from the bytes.
+//! Writes BSON as relaxed Extended JSON, directly from the bytes.
 //!
 //! Source: MongoDB Extended JSON v2, relaxed form: numbers as numbers, dates of the years 1970 to 9999 as
 //! `{"$date":"2013-01-01T10:17:00Z"}`, ObjectIds as `{"$oid":"…"}`.
@@ -9,7 +9,7 @@ use tidemill_types::Timestamp;
 
 use super::raw_bson::{Raw, elements, tag};
 
-/// Levels of nesting that are written; stored documents have fewer.
+/// Nesting levels that are written; stored documents have fewer.
 const DEPTH_MAX: usize = 200;
 
 /// The last millisecond of the year 9999.

@@ -1,7 +1,7 @@
-//! `docs.<collection>`: the documents of a collection as a table, decoded only where a query looks.
+//! `docs.<collection>`: the documents of a collection as a table; only projected columns are decoded.
 //!
-//! Columns are the top-level fields of the documents, found in one walk over them: the table is as wide as its
-//! documents are at this moment. Besides them there is `_doc`, the whole document as JSON text.
+//! Columns are the top-level fields of the documents, found in one pass over them, so the schema reflects the
+//! current documents. An additional column `_doc` has the whole document as JSON.
 //!
 //! | in the documents | column |
 //! |---|---|
@@ -34,16 +34,16 @@ use tidemill_types::{Error, Result};
 
 use column_type::{ColumnType, InferredColumns};
 
-/// The column that holds the whole document.
+/// Name of the column with the whole document.
 pub(crate) const WHOLE: &str = "_doc";
 
-/// Columns of one table. Fields beyond them are in `_doc` only.
+/// Maximum number of field columns of a table. Further fields are only in `_doc`.
 pub(crate) const COLUMNS_MAX: usize = 1_000;
 
-/// Documents that one thread looks through while the columns are found.
+/// Documents per task when columns are inferred.
 const DOCUMENTS_PER_THREAD: usize = 32_768;
 
-/// The documents of a collection at one moment, and the columns they have.
+/// Snapshot of the documents of a collection, and the columns they have.
 #[derive(Debug)]
 pub(crate) struct DocsTable {
     schema: SchemaRef,
@@ -51,7 +51,7 @@ pub(crate) struct DocsTable {
     documents: Arc<Vec<Bytes>>,
 }
 
-/// What a column is made of.
+/// Source of a column.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Column {
     /// A top-level field.
@@ -61,9 +61,9 @@ pub(crate) enum Column {
 }
 
 impl DocsTable {
-    /// Walks the documents once to find the columns.
+    /// Walks the documents once to infer the columns.
     ///
-    /// Must run on a tokio runtime: large collections are looked through by several threads.
+    /// Must run on a tokio runtime, because large collections are scanned by several threads.
     pub async fn infer(name: &str, documents: Vec<Bytes>) -> Result<Self> {
         let documents = Arc::new(documents);
         let failed =
@@ -83,8 +83,9 @@ impl DocsTable {
         Ok(Self::with_columns(found, documents))
     }
 
-    /// The same documents with columns for the fields `names`, too, that none of them has. Columns without a value get
-    /// the type of `NULL`, which goes with any other: what reads them knows what they will hold one day.
+    /// Returns a table of these documents that also has columns for the fields `names`, which no document
+    /// has. Columns without a value get the `NULL` type, which coerces to the type
+    /// that the query expects.
     pub fn with_absent(&self, names: &[String]) -> Self {
         let absent = names.iter().filter(|n| self.schema.field_with_name(n).is_err());
         let absent = absent
@@ -116,7 +117,7 @@ impl DocsTable {
         let mut columns = vec![];
         let mut fields = vec![];
         for (name, kind) in found.into_ordered() {
-            // names were checked to be text while walking; `_id` comes first
+            // names were checked to be UTF-8 when the columns were inferred; `_id` comes first
             let Ok(text) = std::str::from_utf8(&name) else { continue };
             if text != WHOLE && columns.len() < COLUMNS_MAX {
                 fields.push(Field::new(text, kind.arrow(), true));
@@ -148,7 +149,7 @@ impl TableProvider for DocsTable {
     ) -> PlanResult<Arc<dyn ExecutionPlan>> {
         let columns = match projection {
             None => self.columns.clone(),
-            // DataFusion projects columns of the schema, which has one field for each
+            // DataFusion projects columns of the schema, which has one field per entry of `columns`
             Some(indices) => indices.iter().map(|i| self.columns[*i].clone()).collect(),
         };
         let source = scan::DocsScan::new(

@@ -1,19 +1,19 @@
-//! The elements of a BSON document where they lie.
+//! Zero-copy iteration over the elements of a BSON document.
 //!
-//! Documents were validated when they were stored. On damaged bytes the walk ends early; it never reads out of
-//! bounds.
+//! Documents were validated when they were stored. On damaged bytes the iteration ends early; it never reads
+//! out of bounds.
 
 pub(super) use tidemill_docs::element::tag;
 use tidemill_docs::element::value_len;
 
-/// A value: its type byte and its bytes.
+/// A BSON value: its type byte and its bytes.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Raw<'a> {
     pub tag: u8,
     pub bytes: &'a [u8],
 }
 
-/// The elements of a document or array in order: name without its NUL, value.
+/// Iterator over the elements of a document or array, in order: name without its NUL, and value.
 pub(super) struct Elements<'a> {
     doc: &'a [u8],
     at: usize,
@@ -58,17 +58,17 @@ impl<'a> Raw<'a> {
         self.bytes.first() == Some(&1)
     }
 
-    /// The text of a string, between its length and its NUL.
+    /// Returns the contents of a string, without its length prefix and NUL.
     pub fn text(self) -> std::borrow::Cow<'a, str> {
         String::from_utf8_lossy(self.bytes.get(4..self.bytes.len().saturating_sub(1)).unwrap_or_default())
     }
 
-    /// The sixteen bytes of a decimal.
+    /// Returns the value as a decimal, or `None` if it has fewer than 16 bytes.
     pub fn decimal(self) -> Option<bson::Decimal128> {
         self.bytes.first_chunk().map(|b| bson::Decimal128::from_bytes(*b))
     }
 
-    /// The value as a BSON tree.
+    /// Decodes the value into a BSON tree.
     pub fn to_bson(self) -> Option<bson::Bson> {
         let mut doc = vec![0; 4];
         doc.push(self.tag);
@@ -82,17 +82,17 @@ impl<'a> Raw<'a> {
     }
 }
 
-/// What the elements of a document were matched to, remembered by position.
+/// Cache of the target of each element of a document, by element position.
 ///
-/// Documents of a collection mostly have the same fields in the same order: then an element is matched by comparing
-/// its name with that of the element at the same position before, without hashing it.
+/// Documents of a collection mostly have equal fields in equal order. An element is then matched by comparing
+/// its name with the name cached for its position, without hashing.
 #[derive(Debug, Default)]
 pub(super) struct FieldPositions {
     places: Vec<(Box<[u8]>, Option<usize>)>,
 }
 
 impl FieldPositions {
-    /// What the element `name` at position `place` is matched to; `find` is asked when the position does not tell.
+    /// Returns the target of the element `name` at position `place`; calls `find` if the cached name differs.
     #[inline]
     pub fn target(
         &mut self,
@@ -109,7 +109,7 @@ impl FieldPositions {
         if let Some(slot) = self.places.get_mut(place) {
             *slot = (name.into(), target);
         } else if place == self.places.len() && place < super::COLUMNS_MAX {
-            // beyond the widest table there is nothing to gain
+            // positions beyond the widest table are not cached
             self.places.push((name.into(), target));
         }
         target

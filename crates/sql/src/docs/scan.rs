@@ -1,4 +1,4 @@
-//! The scan of a collection, as DataFusion runs it.
+//! Scan of a collection as a DataFusion data source.
 
 use std::any::Any;
 use std::fmt;
@@ -21,10 +21,10 @@ use futures::{StreamExt, stream};
 use super::Column;
 use super::columns::Decoder;
 
-/// Documents below which a collection is not worth a second thread.
+/// Documents per partition: a collection with fewer than twice as many is scanned by one thread.
 const DOCUMENTS_PER_PARTITION: usize = 4_096;
 
-/// Reads the wanted columns of the documents, batch by batch.
+/// Data source that decodes the projected columns of the documents, batch by batch.
 #[derive(Debug)]
 pub(super) struct DocsScan {
     schema: SchemaRef,
@@ -44,7 +44,7 @@ impl DocsScan {
         Self { schema, columns, documents, partitions }
     }
 
-    /// The documents of one partition.
+    /// Returns the document indexes of one partition.
     fn range(&self, partition: usize) -> Range<usize> {
         let cut = |n: usize| self.documents.len() * n / self.partitions;
         cut(partition)..cut(partition + 1)

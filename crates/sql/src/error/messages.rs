@@ -1,14 +1,15 @@
-//! DataFusion's longest messages in a line that can be read.
+//! One-line versions of DataFusion's longest messages.
 
-/// A shorter wording of `message`, or `None` where its own will do.
+/// Returns a shorter wording of `message`, or `None` if DataFusion's own is short enough.
 pub(super) fn shorten(message: &str) -> Option<String> {
     no_matching_signature(message).or_else(|| wrong_argument(message)).or_else(|| not_grouped(message))
 }
 
-/// Forms of a function that are listed.
+/// Signatures of a function that are listed at most.
 const SIGNATURES_MAX: usize = 6;
 
-/// "No function matches the given name and argument types", with every form the function has.
+/// Shortens "No function matches the given name and argument types", which lists every signature of the
+/// function.
 fn no_matching_signature(message: &str) -> Option<String> {
     let (_, rest) = message.split_once("No function matches the given name and argument types '")?;
     let (call, rest) = rest.split_once("'. ")?;
@@ -25,7 +26,8 @@ fn no_matching_signature(message: &str) -> Option<String> {
     Some(format!("there is no function {}: expected {}{tail}", outline(call), forms.join(", ")))
 }
 
-/// `date_bin(Interval(MonthDayNano), Timestamp(ns, "UTC"))` as `date_bin(Interval, Timestamp)`.
+/// Removes type parameters: `date_bin(Interval(MonthDayNano), Timestamp(ns, "UTC"))` becomes
+/// `date_bin(Interval, Timestamp)`.
 fn outline(call: &str) -> String {
     let mut depth = 0_usize;
     let mut out = String::new();
@@ -43,7 +45,7 @@ fn outline(call: &str) -> String {
     out
 }
 
-/// "Function 'sum' failed to match any signature", with an error for every signature.
+/// Shortens "Function 'sum' failed to match any signature", which has an error for every signature.
 fn wrong_argument(message: &str) -> Option<String> {
     let (_, rest) = message.split_once("Function '")?;
     let (name, rest) = rest.split_once("' failed to match any signature")?;
@@ -59,7 +61,8 @@ fn wrong_argument(message: &str) -> Option<String> {
     Some(format!("`{name}` does not take {given}: expected {}", wanted.join(", ")))
 }
 
-/// "Column in SELECT must be in GROUP BY or an aggregate function", with everything else that was selected.
+/// Shortens "Column in SELECT must be in GROUP BY or an aggregate function", which lists all other selected
+/// columns.
 fn not_grouped(message: &str) -> Option<String> {
     if !message.contains("must appear in the GROUP BY clause") {
         return None;

@@ -1,7 +1,8 @@
-//! What the table's log knows of each tablet, as DataFusion wants it.
+//! Column statistics of tablets, from the Delta log, in DataFusion's terms.
 //!
-//! Bounds are bounds: times are rounded to milliseconds and text may be cut. They prove that a value is not in a
-//! tablet, but they are not the smallest and largest value, so `min(x)` is never answered from them.
+//! Minimum and maximum are only bounds: times are rounded to milliseconds and strings may be truncated. They
+//! prove that a value is not in a tablet, but they need not be the smallest and largest value, so `min(x)` is
+//! never answered from them.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -14,7 +15,7 @@ use datafusion::common::{Column, ColumnStatistics, Result, ScalarValue, Statisti
 use tidemill_types::Value;
 use tidemill_zones::{ColumnStats, Tablet};
 
-/// The tablets of a table, one container each, for leaving out those that cannot match.
+/// Pruning statistics of a table, with one container per tablet.
 pub(super) struct TabletBounds<'t> {
     pub schema: &'t SchemaRef,
     pub tablets: &'t [Arc<Tablet>],
@@ -57,16 +58,16 @@ impl PruningStatistics for TabletBounds<'_> {
         Some(Arc::new(UInt64Array::from_iter_values(self.tablets.iter().map(|t| t.rows))))
     }
 
-    /// Bloom filters are in the files; the scan asks them.
+    /// Returns `None`: Bloom filters are in the files, and the Parquet scan evaluates them.
     fn contained(&self, _: &Column, _: &HashSet<ScalarValue>) -> Option<BooleanArray> {
         None
     }
 }
 
-/// The statistics of one file.
+/// Returns the statistics of one file.
 ///
-/// The bounds are called exact because readers look at no others. They use them to skip the file and to take a
-/// column with equal bounds and no nulls for constant; rounded bounds are right for both.
+/// The bounds are declared exact because readers ignore inexact ones. Readers use them to skip the file, and
+/// to treat a column with equal bounds and no nulls as constant; rounded bounds are correct for both.
 pub(super) fn statistics(tablet: &Tablet, schema: &Schema) -> Statistics {
     let columns = schema.fields().iter().enumerate().map(|(index, field)| {
         let Some(stats) = tablet.columns.get(index) else { return ColumnStatistics::new_unknown() };
@@ -90,7 +91,7 @@ pub(super) fn statistics(tablet: &Tablet, schema: &Schema) -> Statistics {
     }
 }
 
-/// The statistics of several files together: rows and nulls are exact, bounds are estimates.
+/// Merges the statistics of several files: row and null counts are exact, bounds are estimates.
 pub(super) fn merge_statistics(files: &[Statistics], schema: &Schema) -> Result<Statistics> {
     let mut total = Statistics::try_merge_iter(files, schema)?;
     for column in &mut total.column_statistics {
@@ -100,13 +101,13 @@ pub(super) fn merge_statistics(files: &[Statistics], schema: &Schema) -> Result<
     Ok(total)
 }
 
-/// `None` where the value does not fit the column's type.
+/// Converts a bound to `ty`; `None` if the value does not fit the type.
 fn scalar(value: &Value<'static>, ty: &DataType) -> Option<ScalarValue> {
     Some(match (value, ty) {
         (Value::Bool(b), DataType::Boolean) => ScalarValue::Boolean(Some(*b)),
         (Value::Int(n), DataType::Int32) => ScalarValue::Int32(Some(i32::try_from(*n).ok()?)),
         (Value::Int(n), DataType::Int64) => ScalarValue::Int64(Some(*n)),
-        // the nearest float of 32 bits may lie inside the bound: only those that convert back are safe
+        // the nearest f32 may be tighter than the bound: only values that convert back exactly are safe
         (Value::Float(x), DataType::Float32) if f64::from(*x as f32) == *x => {
             ScalarValue::Float32(Some(*x as f32))
         }

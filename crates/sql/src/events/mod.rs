@@ -1,8 +1,8 @@
-//! `events.<stream>`: the tablets of a snapshot, read from the store, and its tail, read where it lies.
+//! `events.<stream>`: the tablets of a snapshot, read from the object store, and its tail, scanned in memory.
 //!
-//! Tablets that the filter cannot match are left out while planning, by the bounds in the table's log; row groups
-//! and pages while reading, by the bounds, page index and Bloom filters in the files. Filters go down into the
-//! Parquet scan. Without a filter `count(*)` comes from the log alone.
+//! Tablets that cannot match the filter are pruned during planning by the bounds in the Delta log. Row groups
+//! and pages are pruned during the scan by the statistics, page index and Bloom filters in the files. Filters
+//! are pushed down into the Parquet scan. Without a filter, `count(*)` is answered from the log alone.
 
 mod bounds;
 mod reader;
@@ -33,7 +33,7 @@ use url::Url;
 
 pub(crate) use reader::OpenFiles;
 
-/// One snapshot of a kept table.
+/// Snapshot of the table of a stream.
 #[derive(Debug)]
 pub(crate) struct EventsTable {
     schema: SchemaRef,
@@ -44,7 +44,8 @@ pub(crate) struct EventsTable {
 }
 
 impl EventsTable {
-    /// The table at `snapshot`. `store` is the address the tablets' store is registered under.
+    /// Creates the table at `snapshot`. `store` is the URL under which the tablets' object store is
+    /// registered.
     ///
     /// Errors: `Internal` when a batch of the tail does not fit the table's schema.
     pub fn new(snapshot: TableSnapshot, store: Url, files: Arc<OpenFiles>) -> tidemill_types::Result<Self> {
@@ -53,7 +54,7 @@ impl EventsTable {
         Ok(Self { schema: snapshot.schema, tablets: snapshot.tablets, tail, store, files })
     }
 
-    /// The tablets that may hold rows for which all `filters` are true.
+    /// Returns the tablets that may have rows for which all `filters` are true.
     fn matching_tablets(&self, state: &dyn Session, filters: &[Expr]) -> Result<Vec<&Tablet>> {
         let Some(filter) = conjunction(filters.iter().cloned()).filter(|_| !self.tablets.is_empty()) else {
             return Ok(self.tablets.iter().map(Arc::as_ref).collect());
@@ -102,7 +103,7 @@ impl EventsTable {
         let total = bounds::merge_statistics(&statistics, &self.schema)?;
         let files = tablets.iter().zip(statistics).map(|(tablet, statistics)| {
             let mut file = PartitionedFile::new("", tablet.size);
-            // set, not passed: a path made from text would be escaped a second time
+            // set directly: `PartitionedFile::new` would escape the path a second time
             file.object_meta.location = tablet.path.clone();
             file.with_statistics(Arc::new(statistics))
         });
@@ -127,7 +128,7 @@ impl EventsTable {
     }
 }
 
-/// The files in at most `groups` groups of about the same number of bytes.
+/// Distributes the files over at most `groups` groups of about equal size in bytes.
 fn group_files(mut files: Vec<PartitionedFile>, groups: usize) -> Vec<FileGroup> {
     files.sort_by_key(|f| std::cmp::Reverse(f.object_meta.size));
     let mut filled: Vec<(u64, FileGroup)> = Vec::new();
@@ -152,7 +153,8 @@ impl TableProvider for EventsTable {
         TableType::Base
     }
 
-    /// The tail is not filtered by the scan, so DataFusion keeps the filter above it.
+    /// Returns `Inexact` for all filters: the tail's scan does not filter, so DataFusion keeps the filter
+    /// above it.
     fn supports_filters_pushdown(&self, filters: &[&Expr]) -> Result<Vec<TableProviderFilterPushDown>> {
         Ok(vec![TableProviderFilterPushDown::Inexact; filters.len()])
     }

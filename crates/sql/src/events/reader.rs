@@ -1,4 +1,4 @@
-//! Parquet readers that say which file they read when something is wrong with it.
+//! Parquet readers whose errors name the file.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -27,20 +27,20 @@ use parquet::errors::ParquetError;
 use parquet::file::metadata::ParquetMetaData;
 use tidemill_types::{Error, ErrorKind};
 
-/// How long the search for a damaged file may take.
+/// Time limit of the search for a damaged file.
 const SEARCH: Duration = Duration::from_secs(10);
 
-/// The files a query has opened: when decoding fails, one of them is damaged.
+/// Files that a query has opened. When decoding fails, one of them is damaged.
 #[derive(Debug, Default)]
 pub(crate) struct OpenFiles(Mutex<BTreeMap<Path, OpenFile>>);
 
-/// The store that a file lies in, and its size.
+/// Object store of a file, and the file's size in bytes.
 type OpenFile = (Arc<dyn ObjectStore>, u64);
 
 impl OpenFiles {
-    /// Puts the name of the damaged file before a `Corrupt` error that does not name it yet.
+    /// Adds the name of the damaged file to a `Corrupt` error that does not name it yet.
     ///
-    /// Decoders do not know what they decode, so the files are read again, one by one, until one fails.
+    /// Decoders do not know their file, so the files are read again, one after the other, until one fails.
     pub async fn name_damaged(&self, error: Error) -> Error {
         if error.kind() != ErrorKind::Corrupt {
             return error;
@@ -77,7 +77,7 @@ async fn first_damaged(files: &BTreeMap<Path, (Arc<dyn ObjectStore>, u64)>) -> O
     None
 }
 
-/// Makes readers with cached metadata whose errors carry the file's path.
+/// Factory of readers with cached metadata whose errors name the file.
 #[derive(Debug)]
 pub(super) struct NamedReaders {
     inner: CachedParquetFileReaderFactory,
@@ -112,7 +112,7 @@ struct NamedReader {
     path: Path,
 }
 
-/// Errors of the store name the file themselves; the others get its path.
+/// Adds the path to an error. Errors of the object store already name the file.
 fn named(path: &Path, error: ParquetError) -> ParquetError {
     match error {
         ParquetError::External(_) => error,

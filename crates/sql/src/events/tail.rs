@@ -1,4 +1,4 @@
-//! The tail's batches in the table's schema, cut into groups that can be scanned side by side.
+//! The tail's batches, conformed to the table's schema and grouped for parallel scans.
 
 use std::sync::Arc;
 
@@ -7,10 +7,10 @@ use arrow::compute::cast;
 use arrow::datatypes::{Schema, SchemaRef};
 use arrow::error::ArrowError;
 
-/// Rows below which a tail is not worth a second thread.
+/// Rows per group: a tail with fewer than twice as many is scanned by one thread.
 const ROWS_PER_GROUP: usize = 16_384;
 
-/// The batches as columns of `schema`: those that an older batch lacks are null.
+/// Converts the batches to `schema`; columns that an older batch lacks are null.
 pub(super) fn conform(batches: Vec<RecordBatch>, schema: &SchemaRef) -> Result<Vec<RecordBatch>, ArrowError> {
     let rows = batches.into_iter().filter(|b| b.num_rows() > 0);
     rows.map(|b| if b.schema_ref() == schema { Ok(b) } else { conform_one(&b, schema) }).collect()
@@ -34,7 +34,8 @@ fn column_index(schema: &Schema, name: &str) -> Option<usize> {
     schema.fields().iter().position(|f| f.name() == name)
 }
 
-/// The batches in groups of about the same number of rows, at most `groups`, none of them needlessly small.
+/// Distributes the batches over at most `groups` groups of about equal row counts, each with at least
+/// [`ROWS_PER_GROUP`] rows if there is more than one.
 pub(super) fn group_batches(batches: &[RecordBatch], groups: usize) -> Vec<Vec<RecordBatch>> {
     let rows: usize = batches.iter().map(RecordBatch::num_rows).sum();
     let groups = groups.min(rows / ROWS_PER_GROUP).max(1);

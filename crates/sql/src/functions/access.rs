@@ -1,4 +1,4 @@
-//! `column['name']` and `column[0]` on JSON text, as on a struct and a list.
+//! `column['name']` and `column[0]` on JSON strings, as on structs and lists.
 
 use arrow::datatypes::DataType;
 use datafusion::common::{DFSchema, Result};
@@ -6,8 +6,8 @@ use datafusion::logical_expr::planner::{ExprPlanner, PlannerResult, RawFieldAcce
 use datafusion::logical_expr::{Expr, ExprSchemable, GetFieldAccess, lit};
 use datafusion_functions_json::udfs::json_as_text_udf;
 
-/// Reads a member of JSON text as text, as `->>` does; positions count from 0. Nothing has nothing in it. Other types are
-/// left to DataFusion.
+/// Planner of field access on JSON strings. Returns the member as a string, as `->>` does; positions count
+/// from 0. A member of NULL is NULL. Other types are left to DataFusion.
 #[derive(Debug)]
 pub(super) struct JsonAccess;
 

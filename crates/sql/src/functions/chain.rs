@@ -1,8 +1,8 @@
-//! A long chain of operators as one function: `a + b - c …` as `operators('+-…', a, b, c, …)`.
+//! A long chain of operators as one function call: `a + b - c …` becomes `operators('+-…', a, b, c, …)`.
 //!
-//! The tree of a chain is as deep as the chain is long, and planning it takes time that grows with the square of that.
-//! The function has the same operands beside each other. It applies the operators from left to right, each with the
-//! types and the result that the operator has by itself, so that it changes no result.
+//! The tree of a chain is as deep as the chain is long, and planning time grows with the square of the depth.
+//! The function has all operands as its arguments. It applies the operators from left to right, each with the
+//! operand and result types that the operator has by itself, so results do not change.
 
 use std::sync::Arc;
 
@@ -16,10 +16,10 @@ use datafusion::logical_expr::{
 use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_expr::expressions::{BinaryExpr, Column, Literal};
 
-/// The name of the function.
+/// Name of the function.
 pub(crate) const CHAIN: &str = "operators";
 
-/// The letter of an operator that may be in a chain, and the operator.
+/// Operators that may be in a chain, each with its letter.
 const OPERATORS: [(char, Operator); 6] = [
     ('+', Operator::Plus),
     ('-', Operator::Minus),
@@ -51,7 +51,7 @@ fn operators(text: Option<&ScalarValue>) -> Result<Vec<Operator>> {
     }
 }
 
-/// The types that `operator` wants for these operands, and that of its result.
+/// Returns the types to which `operator` coerces these operands, and the type of its result.
 fn types(left: &DataType, operator: Operator, right: &DataType) -> Result<(DataType, DataType, DataType)> {
     let coercer = BinaryTypeCoercer::new(left, &operator, right);
     let (wanted_left, wanted_right) = coercer.get_input_types()?;
@@ -59,7 +59,7 @@ fn types(left: &DataType, operator: Operator, right: &DataType) -> Result<(DataT
     Ok((wanted_left, wanted_right, result))
 }
 
-/// `left operator right` for `rows` rows.
+/// Evaluates `left operator right` for `rows` rows.
 fn apply(
     left: ColumnarValue,
     operator: Operator,

@@ -1,4 +1,5 @@
-//! `first(x, time)` and `last(x, time)`: `first_value(x ORDER BY time)` and its mirror, shorter to type.
+//! `first(x, time)` and `last(x, time)`: short forms of `first_value(x ORDER BY time)` and `last_value(x
+//! ORDER BY time)`.
 
 use arrow::datatypes::{DataType, FieldRef};
 use datafusion::common::{Result, exec_err, internal_err};
@@ -7,17 +8,17 @@ use datafusion::logical_expr::expr::{AggregateFunction, Sort};
 use datafusion::logical_expr::function::{AccumulatorArgs, AggregateFunctionSimplification};
 use datafusion::logical_expr::{Accumulator, AggregateUDF, AggregateUDFImpl, Expr, Signature, Volatility};
 
-/// The value at the smallest time.
+/// Returns the aggregate function for the value at the smallest time.
 pub(super) fn first() -> AggregateUDF {
     FirstLast::new("first").into()
 }
 
-/// The value at the largest time.
+/// Returns the aggregate function for the value at the largest time.
 pub(super) fn last() -> AggregateUDF {
     FirstLast::new("last").into()
 }
 
-/// A function that planning replaces; it never runs itself.
+/// Aggregate function that planning replaces; it is never executed itself.
 #[derive(Debug, PartialEq, Eq, Hash)]
 struct FirstLast {
     name: &'static str,
@@ -61,7 +62,7 @@ impl AggregateUDFImpl for FirstLast {
         let func = if self.name == "first" { first_value_udaf() } else { last_value_udaf() };
         Some(Box::new(move |call: AggregateFunction, _| {
             let mut params = call.params;
-            // the signature lets exactly two arguments through
+            // the signature accepts exactly two arguments
             let time = params.args.pop();
             params.order_by = time.map(|t| Sort::new(t, true, true)).into_iter().collect();
             Ok(Expr::AggregateFunction(AggregateFunction { func: func.clone(), params }))

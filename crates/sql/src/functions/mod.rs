@@ -1,4 +1,4 @@
-//! Functions under the names people know, beside DataFusion's own.
+//! Functions in addition to DataFusion's own, under the names that users know.
 
 mod access;
 mod bounded;
@@ -19,7 +19,8 @@ use datafusion_functions_json::{register_all, udfs};
 pub(crate) use bounded::BoundFunctions;
 pub(crate) use chain::CHAIN;
 
-/// What turns operators into functions: ours before DataFusion's, which would take text for a struct.
+/// Returns the planners that turn operators into functions. Ours come before DataFusion's, which would treat
+/// JSON strings as structs.
 pub(crate) fn planners() -> Vec<Arc<dyn ExprPlanner>> {
     let mut planners: Vec<Arc<dyn ExprPlanner>> = vec![Arc::new(access::JsonAccess)];
     planners.extend(SessionStateDefaults::default_expr_planners());
@@ -31,7 +32,7 @@ pub(crate) fn planners() -> Vec<Arc<dyn ExprPlanner>> {
 /// - `time_bucket(interval, time [, origin])`: `date_bin` under TimescaleDB's name
 /// - `percentile(x, p)`: `percentile_cont`, exact
 /// - `first(x, time)`, `last(x, time)`: the value at the smallest, the largest time
-/// - `operators('+-', a, b, c)`: what long chains of operators are turned into
+/// - `operators('+-', a, b, c)`: replaces long chains of operators
 /// - `json_get(text, path…)` and its typed forms, `->`, `->>`, `text['name']`
 pub(crate) fn register(state: &mut SessionState) -> Result<()> {
     state.register_udf(Arc::new(date_bin().as_ref().clone().with_aliases(["time_bucket"])))?;
@@ -42,7 +43,8 @@ pub(crate) fn register(state: &mut SessionState) -> Result<()> {
     register_all(state)
 }
 
-/// Makes text of result columns that hold JSON of any type (`json_get` without a type): clients have no union type.
+/// Converts result columns of union type (`json_get` without a type) to JSON strings, because clients have no
+/// union type.
 pub(crate) fn unions_to_text(plan: LogicalPlan) -> Result<LogicalPlan> {
     let is_union = |ty: &DataType| matches!(ty, DataType::Union(..));
     if !plan.schema().fields().iter().any(|f| is_union(f.data_type())) {

@@ -1,4 +1,4 @@
-//! Columns made ready to be written.
+//! Conversion of columns for writing.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use arrow::error::ArrowError;
 use arrow::json::writer::{EncoderOptions, make_encoder};
 use tidemill_types::{Error, Result};
 
-/// The batch under the names of `names`, its times without a zone in UTC.
+/// Renames the columns to `names` and converts times without a zone to UTC.
 pub(super) fn with_utc(batch: &RecordBatch, names: &SchemaRef) -> Result<RecordBatch> {
     map_columns(batch, names, |column| match column.data_type() {
         DataType::Timestamp(unit, None) => cast(column, &DataType::Timestamp(*unit, Some("UTC".into()))),
@@ -18,7 +18,7 @@ pub(super) fn with_utc(batch: &RecordBatch, names: &SchemaRef) -> Result<RecordB
     })
 }
 
-/// The batch with lists, structs and maps as JSON text.
+/// Converts lists, structs and maps to JSON strings.
 pub(super) fn nested_to_json(batch: &RecordBatch) -> Result<RecordBatch> {
     if !batch.columns().iter().any(|c| c.data_type().is_nested()) {
         return Ok(batch.clone());

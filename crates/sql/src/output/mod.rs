@@ -1,4 +1,5 @@
-//! Results as text: a table for people, JSON, NDJSON and CSV for programs. Batches are written as they come.
+//! Text formats of results: a table for people; JSON, NDJSON and CSV for programs. Batches are written
+//! incrementally.
 
 mod cells;
 mod table;
@@ -16,7 +17,7 @@ use arrow::json;
 use arrow::json::writer::{JsonArray, LineDelimited};
 use tidemill_types::{Error, Result, did_you_mean};
 
-/// How a result is written.
+/// Output format of a result.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Format {
     /// Aligned columns with a row count, as psql prints them. Nulls are empty.
@@ -30,10 +31,10 @@ pub enum Format {
 }
 
 impl Format {
-    /// All names, in the order they are listed to people.
+    /// All names, in the order in which messages list them.
     pub const NAMES: [&'static str; 4] = ["table", "json", "ndjson", "csv"];
 
-    /// The name people write.
+    /// Returns the name that users type.
     pub fn name(self) -> &'static str {
         match self {
             Self::Table => "table",
@@ -43,7 +44,7 @@ impl Format {
         }
     }
 
-    /// The media type of what is written.
+    /// Returns the media type of the output.
     pub fn content_type(self) -> &'static str {
         match self {
             Self::Table => "text/plain; charset=utf-8",
@@ -71,11 +72,11 @@ impl FromStr for Format {
     }
 }
 
-/// Writes batches of one schema.
+/// Writer of batches of one schema.
 ///
-/// Integers are JSON numbers; times are RFC 3339, in UTC with `Z` (times without a zone are taken as UTC); NaN and
-/// infinities are null in JSON; lists and structs are JSON, also in tables and CSV. Of columns with the same name
-/// the later ones are called `name_2`, `name_3` … in JSON, where names must differ.
+/// Integers are JSON numbers. Times are RFC 3339 in UTC with `Z`; times without a zone are taken as UTC. NaN
+/// and infinities are null in JSON. Lists and structs are JSON, also in tables and CSV. In JSON, where names
+/// must differ, repeated column names become `name_2`, `name_3` ….
 pub struct Writer<W: Write> {
     schema: SchemaRef,
     inner: Inner<W>,
@@ -89,7 +90,7 @@ enum Inner<W: Write> {
 }
 
 impl<W: Write> Writer<W> {
-    /// A writer for batches of `schema`.
+    /// Creates a writer for batches of `schema`.
     pub fn new(format: Format, schema: &SchemaRef, out: W) -> Self {
         let objects = json::WriterBuilder::new().with_explicit_nulls(true);
         match format {
@@ -118,7 +119,7 @@ impl<W: Write> Writer<W> {
         }
     }
 
-    /// Writes what comes after the last row and gives the output back.
+    /// Writes the end of the output and returns `out`.
     pub fn finish(mut self) -> Result<W> {
         let empty = RecordBatch::new_empty(self.schema.clone());
         if matches!(self.inner, Inner::Csv(_)) {
@@ -166,7 +167,7 @@ fn unique_names(schema: &SchemaRef) -> SchemaRef {
             return field.as_ref().clone();
         }
         let free = (2_usize..).map(|n| format!("{}_{n}", field.name())).find(|name| !taken.contains(name));
-        // one of the numbers is free: there are finitely many columns
+        // one of the names is free, because there are finitely many columns
         let name = free.unwrap_or_default();
         taken.insert(name.clone());
         field.as_ref().clone().with_name(name)

@@ -9,14 +9,14 @@ use tidemill_types::{Error, Result};
 
 use super::broken;
 
-/// Rows that are looked at before the widths of the columns are settled. Wider cells that come later stick out.
+/// Rows measured before the column widths are fixed. Wider cells that come later overflow their column.
 const ROWS_MEASURED: usize = 1_000;
 
 pub(super) struct Writer<W: Write> {
     out: W,
     names: Vec<String>,
     numeric: Vec<bool>,
-    /// Rows that wait for the widths.
+    /// Rows buffered until the widths are fixed.
     buffered: Vec<Vec<String>>,
     widths: Option<Vec<usize>>,
     rows: u64,
@@ -53,7 +53,7 @@ impl<W: Write> Writer<W> {
         }
     }
 
-    /// Fixes the widths, writes the header and the rows that waited.
+    /// Fixes the widths, then writes the header and the buffered rows.
     fn fix_widths(&mut self) -> Result<()> {
         let widest = |column: usize| {
             let cells =
@@ -86,7 +86,7 @@ fn centred(out: &mut impl Write, names: &[String], widths: &[usize]) -> Result<(
     writeln!(out, "{}", cells.join("|").trim_end()).map_err(broken)
 }
 
-/// Writes a row; cells of several lines go on below.
+/// Writes a row; cells of several lines continue on the lines below.
 fn row(out: &mut impl Write, cells: &[String], widths: &[usize], right: &[bool]) -> Result<()> {
     let height = cells.iter().map(|c| c.lines().count()).max().unwrap_or(1).max(1);
     for line in 0..height {

@@ -1,21 +1,22 @@
-//! Brackets of all kinds, counted before the parser recurses into them.
+//! Count of nested brackets, taken before the parser recurses into them.
 //!
-//! The parser counts expressions and queries inside one another, but not types: `array<array<…` and `int[][]…` nest as
-//! deeply as the text is long.
+//! The parser limits the nesting of expressions and queries, but not of types: `array<array<…` and `int[][]…`
+//! nest as deeply as the text is long.
 
 use datafusion::logical_expr::sqlparser::dialect::GenericDialect;
 use datafusion::logical_expr::sqlparser::tokenizer::{Token, Tokenizer};
 
-/// Brackets inside one another, or groups of `[…]` in a row. More than the parser allows of what it counts.
+/// Maximum nested brackets, or consecutive groups of `[…]`. More than the parser allows of the nesting that
+/// it limits.
 const BRACKETS_MAX: usize = 200;
 
-/// Whether `text` has more brackets inside one another than anybody writes.
+/// Returns whether `text` has more than [`BRACKETS_MAX`] nested brackets, which no real query has.
 pub(crate) fn too_many(text: &str) -> bool {
     let opening = text.bytes().filter(|b| matches!(b, b'(' | b'[' | b'{' | b'<')).take(BRACKETS_MAX + 1);
     if opening.count() <= BRACKETS_MAX {
         return false;
     }
-    // text that cannot be cut into tokens is refused by the parser, with the place
+    // text that cannot be tokenized is rejected by the parser, with the location
     let Ok(tokens) = Tokenizer::new(&GenericDialect {}, text).tokenize() else { return false };
     let mut open = 0_usize;
     let mut in_row = 0_usize;

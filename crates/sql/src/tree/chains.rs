@@ -1,4 +1,4 @@
-//! Chains of one operator whose terms may be grouped at will.
+//! Rewriting of long chains of operators into shallow trees.
 
 use std::collections::HashMap;
 use std::mem;
@@ -13,13 +13,13 @@ use datafusion::sql::parser::Statement;
 use crate::functions::CHAIN;
 use std::ops::ControlFlow;
 
-/// Chains up to this length stay as they are.
+/// Chains up to this length are not changed.
 const SHORT: usize = 32;
 
-/// Makes a balanced tree of a long chain of `AND` or `OR` that begins at `expr`. The terms keep their order.
+/// Rewrites a long chain of `AND` or `OR` at `expr` as a balanced tree. The terms keep their order.
 ///
-/// Only these two: `+` and `||` may not be grouped at will where times, floats and lists are among the terms; they
-/// become a function ([`flatten`]).
+/// Only these two are balanced: `+` and `||` are not associative for times, floats and lists, so they become
+/// a function call ([`flatten`]).
 pub(super) fn balance(expr: &mut Expr) {
     let Some(op) = logical(expr) else { return };
     let mut length = 1;
@@ -35,7 +35,7 @@ pub(super) fn balance(expr: &mut Expr) {
     }
 }
 
-/// Makes one function call of a long chain of arithmetic operators and `||` that ends at `expr`. See
+/// Rewrites a long chain of arithmetic operators and `||` at `expr` as one call of
 /// [`crate::functions::CHAIN`].
 pub(super) fn flatten(expr: &mut Expr) {
     let mut length = 0;
@@ -108,7 +108,7 @@ fn take(expr: &mut Expr) -> Expr {
     mem::replace(expr, Expr::Value(Value::Null.with_empty_span()))
 }
 
-/// The terms of the chain of `op` at `expr`, left to right.
+/// Returns the terms of the chain of `op` at `expr`, left to right.
 fn terms(expr: Expr, op: &BinaryOperator) -> Vec<Expr> {
     let mut terms = vec![];
     let mut rest = vec![expr];
@@ -121,7 +121,7 @@ fn terms(expr: Expr, op: &BinaryOperator) -> Vec<Expr> {
     terms
 }
 
-/// A balanced tree of `terms`.
+/// Builds a balanced tree of `terms`.
 fn balanced_tree(mut terms: Vec<Expr>, op: &BinaryOperator) -> Expr {
     while terms.len() > 1 {
         let mut pairs = Vec::with_capacity(terms.len().div_ceil(2));
@@ -139,8 +139,8 @@ fn balanced_tree(mut terms: Vec<Expr>, op: &BinaryOperator) -> Expr {
     terms.pop().unwrap_or_else(|| Expr::Value(Value::Null.with_empty_span()))
 }
 
-/// Makes balanced trees of long chains of `UNION` or `UNION ALL` and returns how deep the set operations are then.
-/// Does not look into queries in brackets.
+/// Rewrites long chains of `UNION` or `UNION ALL` as balanced trees and returns the resulting depth of the
+/// set operations. Does not descend into parenthesized queries.
 pub(super) fn balance_sets(body: &mut SetExpr) -> usize {
     let mut deepest = 0;
     let mut rest = vec![(body, 0_usize)];
@@ -156,7 +156,7 @@ pub(super) fn balance_sets(body: &mut SetExpr) -> usize {
 
 fn balance_set(body: &mut SetExpr) {
     let SetExpr::SetOperation { op: SetOperator::Union, set_quantifier, .. } = body else { return };
-    // BY NAME puts columns of later queries behind those of earlier ones
+    // BY NAME appends columns of later queries after those of earlier ones, so grouping would matter
     if !matches!(set_quantifier, SetQuantifier::All | SetQuantifier::Distinct | SetQuantifier::None) {
         return;
     }
@@ -222,7 +222,8 @@ fn balanced_set_tree(mut terms: Vec<SetExpr>, quantifier: SetQuantifier) -> SetE
     terms.pop().unwrap_or_else(no_rows)
 }
 
-/// Writes `x = 1 OR x = 2 OR …` as `x IN (1, 2, …)`, and `x <> 1 AND x <> 2 AND …` as `x NOT IN (1, 2, …)`, which is planned and run in a fraction of the time.
+/// Rewrites `x = 1 OR x = 2 OR …` as `x IN (1, 2, …)`, and `x <> 1 AND x <> 2 AND …` as `x NOT IN (1, 2, …)`,
+/// which is planned and run in a fraction of the time.
 pub(crate) fn make_lists(statement: &mut Statement) {
     match statement {
         Statement::Statement(ast) => {
@@ -249,7 +250,7 @@ impl VisitorMut for InListRewriter {
     }
 }
 
-/// A chain as the parser makes it.
+/// Builds a left-deep chain, as the parser does.
 fn left_deep_chain(terms: Vec<Expr>, op: &BinaryOperator) -> Expr {
     let join = |left: Expr, right: Expr| Expr::BinaryOp {
         left: Box::new(left),
@@ -259,8 +260,8 @@ fn left_deep_chain(terms: Vec<Expr>, op: &BinaryOperator) -> Expr {
     terms.into_iter().reduce(join).unwrap_or_else(|| Expr::Value(Value::Null.with_empty_span()))
 }
 
-/// Puts the terms of a chain of `op` that compare the same expression with constants of one kind into one list, at the
-/// place of the first of them.
+/// Merges the terms of a chain of `op` that compare one expression with constants of one kind into an IN
+/// list, at the position of the first of them.
 fn to_in_lists(terms: Vec<Expr>, op: &BinaryOperator) -> Vec<Expr> {
     let negated = *op == BinaryOperator::And;
     let comparison = if negated { BinaryOperator::NotEq } else { BinaryOperator::Eq };
@@ -294,7 +295,8 @@ fn to_in_lists(terms: Vec<Expr>, op: &BinaryOperator) -> Vec<Expr> {
     listed
 }
 
-/// Constants of one kind have one type, so that a list of them compares as each of them would.
+/// Kind of a constant. Constants of one kind have one type, so that a list of them compares as each of them
+/// would.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 enum ConstantKind {
     Whole,

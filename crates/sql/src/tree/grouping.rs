@@ -1,8 +1,8 @@
-//! How many grouping sets a `GROUP BY` makes: `CUBE` of n expressions makes 2^n, and several of them multiply.
+//! Number of grouping sets of a `GROUP BY`: `CUBE` of n expressions makes 2^n, and several of them multiply.
 
 use datafusion::logical_expr::sqlparser::ast::{Expr, GroupByExpr, GroupByWithModifier};
 
-/// Grouping sets of one `SELECT`, at most `u64::MAX`.
+/// Returns the number of grouping sets of one `SELECT`, at most `u64::MAX`.
 pub(super) fn sets(group_by: &GroupByExpr) -> u64 {
     let (expressions, modifiers) = match group_by {
         GroupByExpr::All(modifiers) => (&[][..], modifiers),

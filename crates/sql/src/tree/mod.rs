@@ -1,11 +1,11 @@
-//! The shape of a statement: long chains made shallow, and bounds that hold before anything is planned.
+//! Flattening of long chains, and limits on the size of a statement that are checked before planning.
 //!
-//! Planning recurses through the tree that the parser made, and through the plan that comes of it. Brackets are
-//! bounded by the parser, but chains are not: `a OR b OR c …` is a tree as deep as it has terms. So chains of `AND`,
-//! `OR`, `UNION` and `UNION ALL`, whose terms may be grouped at will, become balanced trees, and those of arithmetic and
-//! `||` become calls of one function ([`chains`]). What is
-//! still deeper than [`LEVELS_MAX`], or grows beyond [`RELATIONS_MAX`] tables once every `WITH` query stands where it
-//! is used ([`size`]), is refused.
+//! Planning recurses through the parser's tree and through the plan. The parser limits nested brackets but
+//! not chains: `a OR b OR c …` is a tree as deep as it has terms. Therefore chains of `AND`, `OR`, `UNION`
+//! and `UNION ALL`, which are associative, become balanced trees, and chains of arithmetic operators and `||`
+//! become calls of one function ([`chains`]). A statement that is still deeper than [`LEVELS_MAX`], or that
+//! reads more than [`RELATIONS_MAX`] tables once every `WITH` query is expanded where it is used ([`size`]),
+//! is rejected.
 
 mod brackets;
 mod chains;
@@ -26,25 +26,26 @@ use size::{QuerySize, Scopes};
 pub(crate) use brackets::too_many as too_many_brackets;
 pub(crate) use chains::make_lists;
 
-/// The deepest tree, in operators and queries inside one another. The threads' stacks
-/// ([`crate::stack::THREAD_BYTES`]) are made for it.
+/// Maximum depth of a tree, in nested operators and queries. The threads' stacks
+/// ([`crate::stack::THREAD_BYTES`]) are sized for it.
 pub(crate) const LEVELS_MAX: usize = 500;
 
-/// Tables that a query may read, those of `WITH` queries counted wherever the query is used.
+/// Maximum tables that a query may read; those of a `WITH` query count at each use.
 pub(crate) const RELATIONS_MAX: usize = 2_000;
 
-/// Tables that one `FROM` may join. Planning takes time that grows with the square of it.
+/// Maximum tables that one `FROM` may join. Planning time grows with its square.
 pub(crate) const JOINED_MAX: usize = 300;
 
-/// Grouping sets of one `SELECT`, as in PostgreSQL. Each is an expression of the plan for every grouped column.
+/// Maximum grouping sets of one `SELECT`, as in PostgreSQL. Each is an expression of the plan for every
+/// grouped column.
 pub(crate) const GROUPING_SETS_MAX: u64 = 4_096;
 
-/// Operators, functions, columns and constants, those of `WITH` queries counted wherever the query is used.
+/// Maximum operators, functions, columns and constants; those of a `WITH` query count at each use.
 pub(crate) const NODES_MAX: usize = 1_000_000;
 
-/// Makes long chains shallow, then checks that the statement is within the bounds.
+/// Flattens long chains, then checks that the statement is within the limits.
 ///
-/// Errors: `Invalid` with the limit, what the statement has, and what to write instead.
+/// Errors: `Invalid` with the limit, the statement's value, and what to write instead.
 pub(crate) fn bound(statement: &mut Statement, text: &str) -> Result<()> {
     match statement {
         Statement::Statement(ast) => bound_ast(ast, text),
@@ -63,7 +64,7 @@ fn bound_ast(ast: &mut Ast, text: &str) -> Result<()> {
 
 struct BoundsChecker<'t> {
     text: &'t str,
-    /// Expressions that are being visited, one inside the other.
+    /// Depth of the expression being visited.
     levels: usize,
     scopes: Scopes,
 }
@@ -82,7 +83,7 @@ fn too_deep(levels: &str) -> VisitFlow {
     ))
 }
 
-/// Checks the size of one query, with everything in it.
+/// Checks the size of one query, including its subqueries.
 fn check(size: &QuerySize) -> VisitFlow {
     if size.levels > LEVELS_MAX {
         return too_deep(&size.levels.to_string());
@@ -145,7 +146,7 @@ impl VisitorMut for BoundsChecker<'_> {
     fn pre_visit_expr(&mut self, expr: &mut Expr) -> VisitFlow {
         chains::balance(expr);
         chains::flatten(expr);
-        // one node, but as many functions inside one another as there are brackets
+        // one node, but it becomes as many nested functions as there are accesses
         let accesses = match expr {
             Expr::CompoundFieldAccess { access_chain, .. } => access_chain.len(),
             _ => 0,
@@ -171,7 +172,7 @@ impl VisitorMut for BoundsChecker<'_> {
     }
 }
 
-/// Where the first operand of a chain is. Does not recurse, as [`Spanned::span`] does.
+/// Returns the location of the first operand of a chain. Unlike [`Spanned::span`], it does not recurse.
 fn first_place(mut expr: &Expr) -> Location {
     loop {
         expr = match expr {

@@ -1,15 +1,15 @@
-//! How large a statement is once every `WITH` query stands where it is used.
+//! Size of a statement once every `WITH` query is expanded where it is used.
 
 use std::collections::HashMap;
 
 use datafusion::logical_expr::sqlparser::ast::{ObjectName, Query};
 
-/// What planning a query costs.
+/// Size of a query, as a measure of its planning cost.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct QuerySize {
     pub relations: usize,
     pub nodes: usize,
-    /// Operators and queries inside one another, at the deepest place.
+    /// Maximum depth of nested operators and queries.
     pub levels: usize,
 }
 
@@ -21,35 +21,35 @@ impl QuerySize {
     }
 }
 
-/// The queries that are being visited, the innermost last.
+/// Stack of the queries being visited, the innermost last.
 #[derive(Debug, Default)]
 pub(super) struct Scopes(Vec<Scope>);
 
 #[derive(Debug, Default)]
 struct Scope {
-    /// The `WITH` queries by address, which tells them from other queries inside this one.
+    /// `WITH` queries by address, which distinguishes them from other queries nested in this one.
     with: Vec<(*const Query, String)>,
-    /// The sizes of those that were visited already.
+    /// Sizes of the `WITH` queries visited so far.
     named: HashMap<String, QuerySize>,
     size: QuerySize,
-    /// Levels that joins and set operations add above whatever is inside.
+    /// Levels that joins and set operations add above the rest of the query.
     above: usize,
 }
 
 impl Scopes {
-    /// A query begins; its set operations are `levels` deep.
+    /// Enters a query whose set operations are `levels` deep.
     pub fn enter(&mut self, query: &Query, levels: usize) {
         let with = query.with.iter().flat_map(|w| &w.cte_tables);
         let with = with.map(|cte| (&raw const *cte.query, cte.alias.name.value.clone())).collect();
         self.0.push(Scope { with, above: levels, ..Scope::default() });
     }
 
-    /// A query ends. Returns the size of the query around it, or its own when it is the outermost.
+    /// Leaves a query. Returns the size of the enclosing query, or its own if it is the outermost.
     pub fn leave(&mut self, query: &Query) -> &QuerySize {
         let mut scope = self.0.pop().unwrap_or_default();
         scope.size.levels = scope.size.levels.saturating_add(scope.above);
         let Some(outer) = self.0.last_mut() else {
-            // kept for the caller to look at: there is no query around it
+            // pushed back for the caller: there is no enclosing query
             self.0.push(scope);
             return self.current();
         };
@@ -62,7 +62,7 @@ impl Scopes {
         self.current()
     }
 
-    /// The query names a table, or a `WITH` query. Returns the size of the query so far.
+    /// Adds a reference to a table or a `WITH` query. Returns the size of the current query so far.
     pub fn read(&mut self, relation: &ObjectName) -> &QuerySize {
         let name = match relation.0.as_slice() {
             [part] => part.as_ident().map(|i| i.value.as_str()),
@@ -71,20 +71,20 @@ impl Scopes {
         let named = name.and_then(|n| self.0.iter().rev().find_map(|s| s.named.get(n))).copied();
         if let Some(scope) = self.0.last_mut() {
             let inner = named.unwrap_or_default();
-            // a query without a table is planned again, too
+            // a `WITH` query without a table is planned again at each use, too
             scope.size.add(QuerySize { relations: inner.relations.max(1), ..inner });
         }
         self.current()
     }
 
-    /// A `FROM` of the query joins `tables`, each join above the one before.
+    /// Adds a `FROM` that joins `tables`, each join one level above the one before.
     pub fn join(&mut self, tables: usize) {
         if let Some(scope) = self.0.last_mut() {
             scope.above += tables;
         }
     }
 
-    /// An expression of the query, `levels` deep in expressions.
+    /// Adds an expression at depth `levels`.
     pub fn expression(&mut self, levels: usize) {
         if let Some(scope) = self.0.last_mut() {
             scope.size.nodes = scope.size.nodes.saturating_add(1);

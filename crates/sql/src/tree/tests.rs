@@ -84,7 +84,7 @@ fn with_queries_count_where_they_are_used() {
     bounded(&doubled(10)).unwrap();
     let error = bounded(&doubled(11)).unwrap_err().to_string();
     assert!(error.contains("2048 tables, the limit is 2000"), "{error}");
-    // a name means the nearest query of that name
+    // a name refers to the innermost query of that name
     let shadowed = "WITH t AS (SELECT 1 FROM a, b) SELECT (WITH t AS (SELECT 1 FROM c) SELECT count(*) FROM t), x FROM t";
     bounded(shadowed).unwrap();
     let joined = format!("SELECT 1 FROM {}", chain(|n| format!("t{n}"), ", ", 301));

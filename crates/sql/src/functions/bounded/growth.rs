@@ -1,4 +1,4 @@
-//! How large the result of a function can be, from its arguments.
+//! Upper bounds of a function's result size, computed from its arguments.
 
 use arrow::array::{Array, AsArray};
 use arrow::datatypes::DataType;
@@ -8,48 +8,49 @@ use datafusion::logical_expr::ColumnarValue;
 use super::super::chain::CHAIN;
 use super::sizes::{bytes, elements, integers};
 
-/// The most bytes a character takes.
+/// Maximum bytes of a character.
 const CHAR: u128 = 4;
-/// Bytes that an element of a list takes beside its value, or as a number written as text.
+/// Bytes of a list element besides its value, or of a number written as a string.
 const ELEMENT: u128 = 32;
-/// Comparisons per byte of the limit that a function of quadratic time may make.
+/// Comparisons that a function of quadratic time may make, per byte of the limit.
 pub(super) const WORK_PER_BYTE: u128 = 16;
 
-/// The rule by which a function's result grows.
+/// Rule by which the size of a function's result grows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) enum Growth {
-    /// No more than all arguments together.
+    /// At most the sum of all arguments.
     Sum,
-    /// A few times the arguments: characters become longer, lists of parts have offsets.
+    /// A small multiple of the arguments: characters become longer, lists of parts have offsets.
     Parts,
-    /// The first argument as often as the second says.
+    /// The first argument, repeated as often as the second specifies.
     Times,
-    /// As many characters or elements as the second argument says.
+    /// As many characters or elements as the second argument specifies.
     Length,
-    /// Numbers or times from the first argument to the second, by the third.
+    /// Numbers or times from the first argument to the second, in steps of the third.
     Series,
     /// The third argument for each occurrence of the second in the first.
     Replace,
-    /// As [`Self::Replace`], with a regular expression.
+    /// [`Self::Replace`] with a regular expression.
     ReplacePattern,
     /// The third argument for each element of the first.
     ReplaceElements,
-    /// The elements of the first argument with the others between them.
+    /// The elements of the first argument as strings, with the other arguments between them.
     Write,
-    /// A date or number written as the second argument says.
+    /// A date or number formatted by the second argument.
     Format,
-    /// The first argument between all others.
+    /// All other arguments, separated by the first.
     Between,
-    /// As large as the type in the second argument says.
+    /// Fixed size of the type named by the second argument.
     Type,
-    /// The texts among the operands, where `||` is one of the operators.
+    /// The strings among the operands, if `||` is one of the operators.
     Chain,
-    /// A number, in time that grows with the product of the arguments' lengths.
+    /// A number, computed in time that grows with the product of the arguments' lengths.
     Work,
 }
 
 impl Growth {
-    /// The rule for the function `name`, or `None` where the result is of fixed size or one of the arguments.
+    /// Returns the rule for the function `name`, or `None` if the result has a fixed size or is one of the
+    /// arguments.
     pub fn of(name: &str) -> Option<Self> {
         Some(match name {
             "repeat" | "array_repeat" => Self::Times,
@@ -80,9 +81,10 @@ impl Growth {
         })
     }
 
-    /// The most bytes that a call with `args` for `rows` rows makes; 0 when it will fail for its arguments.
+    /// Returns an upper bound, in bytes, of the result of a call with `args` for `rows` rows; 0 when the call
+    /// will fail because of its arguments.
     ///
-    /// What is refused by a bound that is quick to compute is counted exactly where that is possible.
+    /// When a cheap bound exceeds `bytes_max`, the size is computed exactly if possible.
     pub fn bytes(self, args: &[ColumnarValue], rows: usize, bytes_max: usize) -> Result<u128> {
         let scalar = args.iter().all(|a| matches!(a, ColumnarValue::Scalar(_)));
         let rows = if scalar { 1 } else { rows };
@@ -168,7 +170,7 @@ fn total(rows: usize, of: impl Fn(usize) -> u128) -> u128 {
     (0..rows).fold(0, |sum: u128, row| sum.saturating_add(of(row)))
 }
 
-/// All arguments, constants counted for every row.
+/// Sums the bytes of all arguments; a constant counts once per row.
 fn sum(args: &[ColumnarValue], rows: usize) -> Result<u128> {
     args.iter().try_fold(0_u128, |sum, arg| {
         let bytes = bytes(arg)?;
@@ -195,7 +197,7 @@ fn series(args: &[ColumnarValue], rows: usize) -> Result<u128> {
     }))
 }
 
-/// The least microseconds that each interval can stand for.
+/// Returns the smallest number of microseconds that each interval can represent.
 fn micros(arg: &ColumnarValue) -> Result<super::sizes::PerRow<i64>> {
     const DAY: i64 = 86_400_000_000;
     let array = match arg {
@@ -240,7 +242,8 @@ fn replaced_exactly(
     }))
 }
 
-/// What a replacement can make of `matched` bytes in `times` matches: it may name what was matched, again and again.
+/// Returns the bytes that `times` replacements of `matched` bytes in all can produce. Each group reference in
+/// `to` can repeat the matched text.
 fn replacement(to: &str, times: u128, matched: u128) -> u128 {
     let names = to.bytes().filter(|b| matches!(b, b'$' | b'\\')).count() as u128;
     times.saturating_mul(to.len() as u128).saturating_add(names.saturating_mul(matched))
@@ -255,7 +258,8 @@ fn replaced_pattern(text: &ColumnarValue, to: &ColumnarValue, all: bool, rows: u
     }))
 }
 
-/// As [`replaced_pattern`] with the matches counted; `None` where the pattern differs from row to row or is none.
+/// Computes the bound of [`replaced_pattern`] from the actual matches. Returns `None` if the pattern is not
+/// constant or not valid.
 fn replaced_pattern_exactly(
     text: &ColumnarValue,
     pattern: &ColumnarValue,
@@ -279,7 +283,8 @@ fn replaced_pattern_exactly(
     })))
 }
 
-/// The product of the numbers in the name of a type of fixed size, such as `FixedSizeList(5 x Int64)`.
+/// Returns 8 times the product of the numbers in the name of a fixed-size type such as `FixedSizeList(5 x
+/// Int64)`; 0 for other types.
 pub(super) fn width(ty: &str) -> u128 {
     if !ty.contains("FixedSize") {
         return 0;
@@ -288,7 +293,7 @@ pub(super) fn width(ty: &str) -> u128 {
     numbers.filter(|n| *n > 0).fold(8, u128::saturating_mul)
 }
 
-/// The text of one row; `None` for null and for what is no text.
+/// Returns the string of one row; `None` for nulls and other types.
 fn text_at(arg: &ColumnarValue, row: usize) -> Option<&str> {
     match arg {
         ColumnarValue::Scalar(

@@ -1,4 +1,4 @@
-//! `a || b` of two texts as a function, so that it can be bounded as functions are.
+//! String concatenation `a || b` as a function, so that its result can be bounded.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use datafusion::logical_expr::{
 use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_expr::expressions::{BinaryExpr, Column};
 
-/// The operator, with its own types and name: a plan does not show the difference.
+/// The operator as a function. Types and names are those of the operator, so plans and columns look alike.
 #[derive(Debug, PartialEq, Eq, Hash)]
 pub(super) struct ConcatOperator {
     signature: Signature,

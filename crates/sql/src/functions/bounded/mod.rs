@@ -1,10 +1,10 @@
-//! Functions whose result may be larger than their arguments, with a bound.
+//! Bounds of functions whose result may be larger than their arguments.
 //!
-//! DataFusion's memory pool knows what sorts, joins and aggregations hold, not what a function makes:
-//! `repeat('x', 2000000000)` is allocated before anybody is asked. So every such function is wrapped: before a call the
-//! size of its result is computed from the arguments ([`growth`]), and a call that would make more than
-//! `sql.function_bytes` fails instead. Constants are folded by calling the same wrapped function, so the bound holds
-//! while a query is planned, too.
+//! DataFusion's memory pool tracks sorts, joins and aggregations, but not the results of functions:
+//! `repeat('x', 2000000000)` is allocated without a check. Therefore every such function is wrapped. Before a
+//! call, the size of its result is computed from the arguments ([`growth`]), and a call that would exceed
+//! `sql.function_bytes` fails instead. Constant folding calls the wrapped function, so the bound also holds
+//! during planning.
 
 mod growth;
 mod join;
@@ -30,11 +30,11 @@ use tidemill_types::Error;
 
 use growth::Growth;
 
-/// Wraps every function of a plan that may make more than it is given. Runs last of the analyzer rules, before
-/// anything is evaluated.
+/// Analyzer rule that wraps every function of a plan whose result may be larger than its arguments. Runs last
+/// of the analyzer rules, before any expression is evaluated.
 #[derive(Debug)]
 pub(crate) struct BoundFunctions {
-    /// The most bytes one call may make.
+    /// Maximum result of one call, in bytes.
     pub bytes_max: usize,
 }
 
@@ -51,7 +51,7 @@ impl AnalyzerRule for BoundFunctions {
     }
 }
 
-/// The text of the type that a cast makes.
+/// Returns the name of the type that a cast produces.
 fn cast_type(expr: &Expr) -> Option<String> {
     match expr {
         Expr::Alias(alias) => cast_type(&alias.expr),
@@ -85,7 +85,7 @@ fn bound(expr: Expr, bytes_max: usize) -> Transformed<Expr> {
     }
 }
 
-/// A function that checks the size of its result first. In everything else it is the function inside.
+/// Function that checks the size of its result before the call and otherwise delegates to `inner`.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 struct BoundedFunction {
     inner: Arc<ScalarUDF>,
@@ -157,12 +157,12 @@ impl ScalarUDFImpl for BoundedFunction {
         self.inner.invoke_with_args(args)
     }
 
-    /// What the function becomes may be other functions, which need the bound as well.
+    /// Simplifies the inner function and bounds the functions in the result as well.
     fn simplify(&self, args: Vec<Expr>, info: &SimplifyContext) -> Result<ExprSimplifyResult> {
         Ok(match self.inner.simplify(args, info)? {
             ExprSimplifyResult::Simplified(expr) => {
                 if self.growth == Growth::Type {
-                    // it is evaluated as a cast, which nothing bounds
+                    // the result is a cast, which has no bound of its own
                     self.check_bytes(growth::width(&cast_type(&expr).unwrap_or_default()), 1)?;
                 }
                 let bounded = expr.transform_up(|e| Ok(bound(e, self.bytes_max)))?;

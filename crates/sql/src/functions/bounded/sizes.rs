@@ -1,4 +1,4 @@
-//! Sizes and values of a function's arguments, row by row, without making arrays of constants.
+//! Per-row sizes and values of a function's arguments, without expanding constants to arrays.
 
 use arrow::array::{Array, ArrayRef, AsArray, Int64Array};
 use arrow::compute::cast;
@@ -6,7 +6,7 @@ use arrow::datatypes::DataType;
 use datafusion::common::Result;
 use datafusion::logical_expr::ColumnarValue;
 
-/// One value for every row, or one for each.
+/// One value for all rows, or one per row.
 #[derive(Debug)]
 pub(super) enum PerRow<T> {
     All(T),
@@ -36,13 +36,13 @@ fn per_row<T: Copy + Default>(values: Vec<T>, scalar: bool) -> PerRow<T> {
     }
 }
 
-/// The bytes of each row's value.
+/// Returns the bytes of each row's value.
 pub(super) fn bytes(arg: &ColumnarValue) -> Result<PerRow<u128>> {
     let (array, scalar) = array_of(arg)?;
     Ok(per_row(row_bytes(&array), scalar))
 }
 
-/// The elements of each row's list, or 1 for what is no list.
+/// Returns the number of elements of each row's list; 1 for other types.
 pub(super) fn elements(arg: &ColumnarValue) -> Result<PerRow<u128>> {
     let (array, scalar) = array_of(arg)?;
     let counts = (0..array.len()).map(|row| match array.data_type() {
@@ -54,7 +54,7 @@ pub(super) fn elements(arg: &ColumnarValue) -> Result<PerRow<u128>> {
     Ok(per_row(counts.collect(), scalar))
 }
 
-/// Each row's value as a whole number: times are microseconds. 0 for null and for what is no number.
+/// Returns each row's value as an integer; times are microseconds. Nulls and other types are 0.
 pub(super) fn integers(arg: &ColumnarValue) -> Result<PerRow<i64>> {
     let (array, scalar) = array_of(arg)?;
     let numbers = match array.data_type() {
@@ -69,7 +69,7 @@ pub(super) fn integers(arg: &ColumnarValue) -> Result<PerRow<i64>> {
     Ok(per_row(numbers.iter().map(Option::unwrap_or_default).collect(), scalar))
 }
 
-/// The bytes that each value takes, children included.
+/// Returns the bytes that each value takes, children included.
 fn row_bytes(array: &ArrayRef) -> Vec<u128> {
     let rows = array.len();
     let of_list = |bounds: &dyn Fn(usize) -> (usize, usize), values: &ArrayRef| {
@@ -144,7 +144,7 @@ fn row_bytes(array: &ArrayRef) -> Vec<u128> {
         }
         other => {
             let known = other.primitive_width().map(|w| w as u128);
-            // dictionaries, unions: what the whole array takes, shared evenly
+            // dictionaries, unions: the size of the whole array, divided evenly
             let share = || (array.get_array_memory_size() as u128).div_ceil(rows.max(1) as u128);
             vec![known.unwrap_or_else(share); rows]
         }

@@ -28,7 +28,7 @@ fn sizes_follow_from_the_arguments() {
     assert_eq!(bytes("repeat", &[text("xyz"), number(-1)], 1), 0);
     let times: ArrayRef = Arc::new(Int64Array::from(vec![Some(1), None, Some(3)]));
     assert_eq!(bytes("repeat", &[text("xyz"), ColumnarValue::Array(times)], 3), 28);
-    // a constant beside a column is there once for each row
+    // a constant next to a column counts once per row
     assert_eq!(bytes("concat", &[text("xyz"), texts(&[Some("a"), None, Some("bcd")])], 3), 13);
     assert_eq!(bytes("generate_series", &[number(5), number(14), number(3)], 1), 32);
     assert_eq!(bytes("generate_series", &[number(i64::MIN), number(i64::MAX)], 1), (1 << 64) * 8);
@@ -40,13 +40,13 @@ fn sizes_follow_from_the_arguments() {
 
 #[test]
 fn what_is_quickly_refused_is_counted() {
-    // a thousand replacements would be too many, but there is one
+    // the cheap bound assumes a replacement per character, but there is one
     let long = format!("{}b", "a".repeat(500));
     assert_eq!(bytes("replace", &[text(&long), text("b"), text("ccc")], 1), 504);
     let ten = "c".repeat(10);
     assert_eq!(bytes("regexp_replace", &[text(&long), text("b"), text(&ten), text("g")], 1), 511);
     assert_eq!(bytes("regexp_replace", &[text(&long), text("a"), text(&ten), text("g")], 1), 5_501);
-    // the replacement names what was matched twice
+    // the replacement references the match twice
     assert_eq!(bytes("regexp_replace", &[text(&long), text("(a+)"), text("$1-$1"), text("g")], 1), 1_506);
 }
 
@@ -58,7 +58,7 @@ fn lists_have_the_size_of_their_own_elements() {
     ]);
     let lists = ColumnarValue::Array(Arc::new(lists));
     let times: ArrayRef = Arc::new(Int64Array::from(vec![0, 1_000]));
-    // the large one not at all, the empty one a thousand times
+    // the long list is repeated 0 times, the empty one 1,000 times
     assert_eq!(bytes("array_repeat", &[lists.clone(), ColumnarValue::Array(times)], 2), 8_000);
     assert_eq!(bytes("array_to_string", &[lists, text("--")], 2), 32 + 3 * 34);
 }
